@@ -92,8 +92,9 @@ static size_t attention_bytes(const struct dev_shape *s)
 
 /* Ops of a GPU run one after the other and share one allocation of the largest size: sums of
  * attention for each head and token; sorted tokens for the gradient of the embedding (rows.cu,
- * sort_keys); partial sums of norms (at most six blocks on each of 192 multiprocessors) and of
- * biases (8 x 256 columns on each). The optimizer table is 40 bytes for each DEV_RUN and tensor. */
+ * sort_keys); partial sums of norms (at most six blocks on each of 192 multiprocessors), of biases
+ * (8 x 256 columns on each) and of token types (one for each 256 rows). The optimizer table is 40
+ * bytes for each DEV_RUN and tensor. */
 static size_t cuda_ops_bytes(const struct dev_shape *s)
 {
     enum { PROCESSORS = 192, SORT_TILE = 1024 };
@@ -102,6 +103,7 @@ static size_t cuda_ops_bytes(const struct dev_shape *s)
         most = larger(most, (4 * s->T + 256 * (s->T / SORT_TILE + 1)) * sizeof(int32_t));
         most = larger(most, PROCESSORS * 6 * 2 * s->C * sizeof(float));
         most = larger(most, (PROCESSORS * 8 * 256 + s->N) * sizeof(float));
+        most = larger(most, (s->T / 256 + 1) * DEV_TYPES_MAX * s->C * sizeof(float));
     }
     return most + (s->train ? s->elements / DEV_RUN * 40 : 0) + ((size_t)2 << 20);
 }

@@ -28,8 +28,8 @@ static inline size_t dtype_size(enum dtype t)
     return t == DTYPE_F32 ? 4 : 2;
 }
 
-enum dev_norm { DEV_NORM_LAYER, DEV_NORM_RMS };
-enum dev_act { DEV_ACT_NONE, DEV_ACT_GELU_TANH, DEV_ACT_GELU_ERF };
+enum dev_norm { DEV_NORM_LAYER, DEV_NORM_RMS, DEV_NORM_NONE };
+enum dev_act { DEV_ACT_NONE, DEV_ACT_GELU_TANH, DEV_ACT_GELU_ERF, DEV_ACT_TANH };
 
 struct dev;
 
@@ -46,7 +46,7 @@ struct dev_linear_grad {
     const void *dy; /* (T, N) model type, read: gradient of x w^T + bias. A layer with an act: its
                        dy comes from the following layer, which applied act' (fields below) */
     void *dx;       /* (T, K) model type, overwritten; NULL: not computed */
-    float *dw;      /* (N, K) f32, += */
+    float *dw;      /* (N, K) f32, +=; NULL: not computed, the layer is frozen */
     float *dbias;   /* (N) f32, +=; NULL: no bias, or the following layer computed it (pre_dbias) */
     /* The preceding layer ends in an activation, x = act(pre): dx becomes the gradient of pre, and
      * the column sums of dx are the bias gradient of that layer. One pass after the matrix product,
@@ -60,6 +60,46 @@ struct dev_embed {
     const int32_t *tokens; /* (T) */
     const int32_t *positions; /* (T) */
     size_t T, C, VP;
+    const void *wtt;      /* (types_count, C) model type; NULL: no token types */
+    const int32_t *types; /* (T) */
+    size_t types_count;   /* at most DEV_TYPES_MAX */
+};
+enum { DEV_TYPES_MAX = 8 };
+struct dev_embed_grad {
+    const void *dx;            /* (T, C) model type */
+    float *dwte, *dwpe, *dwtt; /* tables, +=; NULL: not computed */
+};
+struct dev_gated {
+    enum dev_gate gate; /* act: silu (Llama), GELU by erf (ModernBERT) or tanh */
+    size_t T, F;
+};
+/* Dropout and scale of x (T, C): an element becomes 0 with probability `rate`, otherwise it is
+ * divided by 1 - rate; then it is multiplied by *scale. The mask depends on seed, place, keys and
+ * the column alone (scalar/dropout.h): it is the same on every device, and backward computes it
+ * again. C is below 2^19. */
+struct dev_dropout {
+    float rate;           /* 0 <= rate < 1, in steps of 2^-16 */
+    uint64_t seed;        /* of the run */
+    uint32_t place;       /* number of the dropout in the model, below 2^16 */
+    const uint64_t *keys; /* (T) step << 32 | the row's number in the step of the site, whatever
+                             rank and micro-batch holds it; NULL with rate 0 */
+    const float *scale;   /* device scalar; NULL: 1. A layer that runs with probability p has 1/p */
+};
+/* Selection of R rows of a matrix (T, C). */
+struct dev_rows {
+    const int32_t
+        *rows; /* (R) below T, each at most once; negative: no row, rows_gather writes zeros */
+    size_t R, T, C;
+    bool add; /* rows_scatter adds to dx and does not overwrite it */
+};
+/* The standardization loss of the rows x (T, C) (Collins, Balle, Shlens 2019, 1903.00925): with
+ * mean mu and biased variance v of each channel over the rows, the loss is the sum over channels
+ * of (mu^2 + v - log v - 1) / 2. Below `floor` the tangent replaces log v, so 1/v in the gradient
+ * is at most 1 / floor. */
+struct dev_standard {
+    size_t T, C;
+    float floor;
+    const float *weight; /* device scalar, multiplies loss and gradient */
 };
 struct dev_norm_args {
     enum dev_norm kind;
@@ -70,13 +110,17 @@ struct dev_norm_args {
     void *sum;         /* (T, C) model type: input of the norm; written by fwd, read by bwd */
     float *mean;       /* (T), LAYER only; written by fwd, read by bwd */
     float *rstd;       /* (T); written by fwd, read by bwd */
+    /* Dropout and scale of x before the residual is added; NULL: none. Needs sum. */
+    const struct dev_dropout *branch;
 };
 struct dev_norm_grad {
     const void *dy;   /* (T, C) model type */
     const void *dsum; /* (T, C) model type: gradient of sum by its other uses; NULL: 0 */
     void *dx;         /* (T, C) model type, overwritten; may alias dsum */
-    float *dgain;     /* (C), += */
+    float *dgain;     /* (C), +=; NULL: not computed, nor dbias */
     float *dbias;     /* (C), +=; not read for RMS */
+    void *dbranch;    /* (T, C) model type, overwritten: gradient of x if there is a branch (dx is
+                         then that of the residual alone); not dx, dsum or dy */
 };
 struct dev_attention {
     const void *qkv;           /* (T, (NH + 2 KVH) HD): q | k | v, heads contiguous in each */
@@ -86,9 +130,19 @@ struct dev_attention {
     size_t KVH; /* heads of k and v, divides NH: query head h reads kv head h / (NH / KVH)
                    (grouped queries, Ainslie et al. 2023, 2305.13245); KVH = NH: multi-head */
     bool causal;
-    float scale; /* usually 1/sqrt(HD) */
-    float *lse;  /* (NH, T) f32 log-sum-exp, written by fwd, read by bwd */
+    size_t window; /* query i attends to key j if |i - j| <= window / 2, as in ModernBERT; 0:
+                      the whole sequence. Time is proportional to it */
+    float scale;   /* usually 1/sqrt(HD) */
+    float *lse;    /* (NH, T) f32 log-sum-exp, written by fwd, read by bwd */
 };
+/* Largest distance between a query and a key it attends to; larger than any length if there is no
+ * window. */
+enum { DEV_REACH_ALL = 1 << 29 };
+static inline size_t dev_attention_reach(const struct dev_attention *a)
+{
+    size_t all = DEV_REACH_ALL;
+    return a->window && a->window / 2 < all ? a->window / 2 : all;
+}
 /* Rotary position embedding (Su et al. 2021, 2104.09864): rotates elements i and i + HD/2 of each
  * head by the angle position * theta^(-2i/HD). Llama's weights on Hugging Face pair elements so. */
 struct dev_rope {
@@ -103,10 +157,12 @@ struct dev_classifier {
     const void *w;          /* (VP, C) model type */
     const int32_t *targets; /* (T); negative: no loss at this position */
     size_t T, C, V, VP;
-    float grad_scale; /* multiplies every gradient, usually 1 / tokens in the batch */
-    float *losses;    /* (T) f32: -log p(target), 0 where ignored */
-    void *dx;         /* (T, C) model type, overwritten; NULL: loss only */
-    float *dw;        /* (VP, C) f32, +=; NULL with dx NULL */
+    float grad_scale;  /* multiplies every gradient, usually 1 / tokens in the batch */
+    float *losses;     /* (T) f32: -log p(target), 0 where ignored */
+    void *dx;          /* (T, C) model type, overwritten; NULL: loss only */
+    float *dw;         /* (VP, C) f32, +=; NULL: not computed, or dx NULL */
+    const float *bias; /* (VP) f32, added to the logits; NULL: none */
+    float *dbias;      /* (VP) f32, +=; NULL: not computed, or dx NULL */
 };
 /* Memory for f32 logits. The classifier computes them in even chunks of rows, because all logits of
  * GPT-2 take 200 KiB for each token. Each chunk reads and writes dw once more, so a chunk has a
@@ -253,18 +309,19 @@ enum {
 #define DEV_OPS(X) DEV_OPS_FAST(X) DEV_OPS_EXACT(X)
 #define DEV_OPS_FAST(X)                                                                            \
     /* ---- fast set: error bounds in kernels/cpu at each op ---- */                               \
-    /* x (T,C) = wte[tokens] + wpe[positions]: see struct dev_embed. */                            \
+    /* x (T,C) = wte[tokens] + wpe[positions] + wtt[types]: see struct dev_embed. */               \
     X(embed_fwd, (struct dev * d, void *x, const struct dev_embed *a))                             \
-    /* dwte, dwpe (NULL: no position embedding) += rows of dx. Rows of a token are added in        \
-     * order of position at every thread count. Does not read wte and wpe. */                      \
-    X(embed_bwd,                                                                                   \
-      (struct dev * d, float *dwte, float *dwpe, const void *dx, const struct dev_embed *a))       \
-    /* a->sum = x + residual (residual NULL: sum = x, and sum may be x or NULL); y = norm(sum).    \
-     * Writes a->mean and a->rstd for backward. sum may alias x. */                                \
+    /* dwte, dwpe, dwtt += rows of dx. Rows of a token are added in order of position at every     \
+     * thread count. Does not read the tables of a. */                                             \
+    X(embed_bwd, (struct dev * d, const struct dev_embed *a, const struct dev_embed_grad *g))      \
+    /* a->sum = x + residual (residual NULL: sum = x, and sum may be x or NULL), x after           \
+     * a->branch; y = norm(sum). Writes a->mean and a->rstd for backward. sum may alias x.         \
+     * DEV_NORM_NONE: y = sum, and y is NULL or sum. */                                            \
     X(norm_fwd, (struct dev * d, void *y, const void *x, const void *residual,                     \
                  const struct dev_norm_args *a))                                                   \
-    /* g->dx = g->dsum (NULL: 0) + norm'(g->dy); dgain, dbias += their gradients. Reads sum,       \
-     * mean and rstd of norm_fwd. */                                                               \
+    /* g->dx = g->dsum (NULL: 0) + norm'(g->dy); dgain, dbias += their gradients; g->dbranch =     \
+     * g->dx after a->branch. Reads sum, mean and rstd of norm_fwd. DEV_NORM_NONE: dy NULL is 0,   \
+     * and nothing of norm_fwd is read. */                                                         \
     X(norm_bwd, (struct dev * d, const struct dev_norm_args *a, const struct dev_norm_grad *g))    \
     /* y = act(x w^T + bias): see struct dev_linear. */                                            \
     X(linear_fwd, (struct dev * d, void *y, const struct dev_linear *a))                           \
@@ -277,14 +334,25 @@ enum {
                       const struct dev_attention *a))                                              \
     /* Rotates the heads of x in place: see struct dev_rope. */                                    \
     X(rope, (struct dev * d, void *x, const struct dev_rope *r))                                   \
-    /* y (T,F) = silu(gate) up, x (T,2F) = gate | up. */                                           \
-    X(swiglu_fwd, (struct dev * d, void *y, const void *x, size_t T, size_t F))                    \
-    /* dx (T,2F) from dy (T,F) and x of swiglu_fwd; dx may be x. */                                \
-    X(swiglu_bwd, (struct dev * d, void *dx, const void *dy, const void *x, size_t T, size_t F))   \
+    /* y (T,F) = act(gate) up, x (T,2F) = gate | up. */                                            \
+    X(gated_fwd, (struct dev * d, void *y, const void *x, const struct dev_gated *a))              \
+    /* dx (T,2F) from dy (T,F) and x of gated_fwd; dx may be x. */                                 \
+    X(gated_bwd,                                                                                   \
+      (struct dev * d, void *dx, const void *dy, const void *x, const struct dev_gated *a))        \
+    /* y = dropout and scale of x; y may be x. Backward is the same op on the gradient. */         \
+    X(dropout,                                                                                     \
+      (struct dev * d, void *y, const void *x, const struct dev_dropout *a, size_t T, size_t C))   \
+    /* y (R,C) = rows a->rows of x (T,C). */                                                       \
+    X(rows_gather, (struct dev * d, void *y, const void *x, const struct dev_rows *a))             \
+    /* Rows a->rows of dx (T,C) = dy (R,C), the others = 0; with a->add: += dy. */                 \
+    X(rows_scatter, (struct dev * d, void *dx, const void *dy, const struct dev_rows *a))          \
+    /* dx (T,C; NULL: not computed) += the gradient; *loss (device) += the loss. */                \
+    X(standard,                                                                                    \
+      (struct dev * d, void *dx, double *loss, const void *x, const struct dev_standard *a))       \
     /* Fused softmax cross-entropy over x w^T, in chunks of rows: (T,V) logits never exist         \
      * whole. See struct dev_classifier. */                                                        \
     X(classifier, (struct dev * d, const struct dev_classifier *a))                                \
-    /* logits (T,N) f32 = x w^T, without bias and act, for text generation: few rows. */           \
+    /* logits (T,N) f32 = x w^T + bias, without act, for few rows: text generation, evaluation. */ \
     X(logits, (struct dev * d, float *logits, const struct dev_linear *a))                         \
     /* y = a + b, model type; y may alias a or b. */                                               \
     X(add, (struct dev * d, void *y, const void *a, const void *b, size_t count))                  \

@@ -354,9 +354,11 @@ static void backward(struct model *m, const struct batch *b)
         block_bwd(m, b, i);
     }
     d->ops->embed_bwd(
-        d, block_grad(m, m->wte), block_grad(m, m->wpe), m->dresidual,
+        d,
         &(struct dev_embed){
-            .tokens = m->tokens, .positions = m->positions, .T = T, .C = m->C, .VP = m->VP});
+            .tokens = m->tokens, .positions = m->positions, .T = T, .C = m->C, .VP = m->VP},
+        &(struct dev_embed_grad){
+            .dx = m->dresidual, .dwte = block_grad(m, m->wte), .dwpe = block_grad(m, m->wpe)});
     block_profile(m, PROFILE_EMBED_BWD);
     grad_ready(m, 0);
 }

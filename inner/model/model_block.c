@@ -171,7 +171,7 @@ static void block_inner_fwd(struct model *m, const struct batch *b, size_t i)
     struct dev_linear up = up_args(m, i, T);
     d->ops->linear_fwd(d, m->gated ? k->pre : k->act, &up);
     if (m->gated)
-        d->ops->swiglu_fwd(d, k->act, k->pre, T, m->F);
+        d->ops->gated_fwd(d, k->act, k->pre, &(struct dev_gated){m->gate, T, m->F});
     block_profile(m, PROFILE_MLP);
 }
 
@@ -226,7 +226,7 @@ static void mlp_bwd(struct model *m, size_t i, size_t T)
     block_profile(m, PROFILE_MLP_BWD);
     grad_ready(m, at->down.weight);
     if (m->gated)
-        d->ops->swiglu_bwd(d, k->pre, m->dhidden, k->pre, T, m->F);
+        d->ops->gated_bwd(d, k->pre, m->dhidden, k->pre, &(struct dev_gated){m->gate, T, m->F});
     d->ops->linear_bwd(d, &up, &of_up);
     block_profile(m, PROFILE_MLP_BWD);
     grad_ready(m, at->up.weight);

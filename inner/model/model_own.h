@@ -49,7 +49,8 @@ struct model {
     enum dev_norm norm;
     float norm_eps;
     enum dev_act act; /* NONE when gated */
-    bool gated;       /* swiglu */
+    bool gated;       /* swiglu, geglu */
+    enum dev_gate gate;
     bool causal, train;
     bool stochastic; /* rounding of params_bf16 */
     uint64_t seed, step;

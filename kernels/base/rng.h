@@ -19,7 +19,8 @@ enum rng_stream {
     RNG_ROUND = 10,     /* bf16 copies of parameters: + step << 32; index = element / 8 */
     RNG_CODEC = 11,     /* + site << 8, + fragment << 18, + round << 32; index = element / 4 */
     RNG_EXAMPLE = 12,   /* layout of an example of masked text: + window << 8; index = draw / 4 */
-    RNG_MASK = 13       /* its masks: + window << 8; index = draw / 4 */
+    RNG_MASK = 13,      /* its masks: + window << 8; index = draw / 4 */
+    RNG_DROPOUT = 14    /* + step << 32; index = row << 32 | place << 16 | column / 8 */
 };
 
 void rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);

@@ -172,22 +172,34 @@ static struct columns qkv_columns(const struct head *h, const struct rows_attent
     return (struct columns){(void *)(uintptr_t)r->a->qkv, r->type, h->stride, column};
 }
 
-/* How many keys row i sees, and how many columns of the block that starts at i0 are computed. */
-static size_t keys_seen(const struct head *h, bool causal, size_t i)
+struct span { /* first .. end */
+    size_t first, end;
+};
+
+/* Keys that query i attends to. A padded row has those of the last query. */
+static struct span keys_seen(const struct head *h, const struct dev_attention *a, size_t i)
 {
-    return causal && i < h->length ? i + 1 : h->length;
+    size_t query = i < h->length ? i : h->length - 1, reach = dev_attention_reach(a);
+    size_t end = a->causal ? query + 1 : h->length;
+    return (struct span){query > reach ? query - reach : 0,
+                         end < query + reach + 1 ? end : query + reach + 1};
 }
 
-static size_t block_columns(const struct head *h, bool causal, size_t i0)
+/* Columns of scores that the block of rows from i0 computes: whole vectors. */
+static struct span block_columns(const struct head *h, const struct dev_attention *a, size_t i0)
 {
-    size_t keys = causal && i0 + BLOCK < h->length ? i0 + BLOCK : h->length;
-    return round_up(keys, LANES);
+    size_t first = keys_seen(h, a, i0).first, end = keys_seen(h, a, i0 + BLOCK - 1).end;
+    return (struct span){first / LANES * LANES, round_up(end, LANES)};
 }
 
-/* Replaces the first n entries of row (columns) by unnormalised probabilities and the rest by 0.
+/* Replaces entries first .. n of row (columns) by unnormalised probabilities and the rest by 0.
  * Returns the log-sum-exp and writes 1/sum to *inverse. */
-static float softmax_row(float *row, size_t n, size_t columns, float *inverse)
+static float softmax_row(float *row, size_t first, size_t n, size_t columns, float *inverse)
 {
+    memset(row, 0, first * sizeof *row);
+    row += first;
+    n -= first;
+    columns -= first;
     float top = row_max(row, n), sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (size_t j = 0; j < n; j++) {
@@ -221,21 +233,23 @@ void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, s
     gather_queries(&h, r, head);
     gather_keys(&h, r, head / h.group);
     for (size_t i0 = 0; i0 < h.length; i0 += BLOCK) {
-        size_t rows = i0 + BLOCK < h.Lp ? BLOCK : h.Lp - i0,
-               columns = block_columns(&h, a->causal, i0);
+        size_t rows = i0 + BLOCK < h.Lp ? BLOCK : h.Lp - i0;
+        struct span block = block_columns(&h, a, i0);
+        size_t from = block.first, columns = block.end - from;
         product((struct small){.c = h.s,
                                .ldc = h.lds,
                                .a = h.q + i0 * h.Dp,
                                .ai = h.Dp,
                                .ak = 1,
-                               .b = h.kt,
+                               .b = h.kt + from,
                                .ldb = h.Lp,
                                .M = rows,
                                .N = columns,
                                .K = h.HD});
         float inverse[BLOCK];
         for (size_t i = 0; i < rows; i++) {
-            float lse = softmax_row(h.s + i * h.lds, keys_seen(&h, a->causal, i0 + i), columns,
+            struct span seen = keys_seen(&h, a, i0 + i);
+            float lse = softmax_row(h.s + i * h.lds, seen.first - from, seen.end - from, columns,
                                     &inverse[i]);
             if (i0 + i < h.length)
                 a->lse[head * a->T + h.first + i0 + i] = lse;
@@ -245,7 +259,7 @@ void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, s
                                .a = h.s,
                                .ai = h.lds,
                                .ak = 1,
-                               .b = h.v,
+                               .b = h.v + from * h.Dp,
                                .ldb = h.Dp,
                                .M = rows,
                                .N = h.Dp,
@@ -257,15 +271,19 @@ void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, s
     }
 }
 
-/* ds (rows,columns) holds dp on entry; on return s = p and ds = p (dp - sum(dout out)). */
+/* ds (rows, the block's columns) holds dp on entry; on return s = p and
+ * ds = p (dp - sum(dout out)). */
 static void softmax_bwd(const struct rows_attention *r, const struct head *h, size_t head,
-                        size_t i0, size_t rows, size_t columns)
+                        size_t i0, size_t rows, struct span block)
 {
     const struct dev_attention *a = r->a;
+    size_t columns = block.end - block.first;
     for (size_t i = 0; i < rows; i++) {
         float *s = h->s + i * h->lds, *ds = h->ds + i * h->lds, *o = h->o;
         bool real = i0 + i < h->length;
-        size_t t = h->first + i0 + i, n = real ? keys_seen(h, a->causal, i0 + i) : 0;
+        struct span seen = keys_seen(h, a, i0 + i);
+        size_t t = h->first + i0 + i, first = seen.first - block.first;
+        size_t n = real ? seen.end - block.first : first;
         float lse = 0, dot = 0;
         if (real) {
             const float *dout = h->dout + (i0 + i) * h->Dp;
@@ -275,7 +293,9 @@ static void softmax_bwd(const struct rows_attention *r, const struct head *h, si
             for (size_t j = 0; j < h->HD; j++)
                 dot += dout[j] * o[j];
         }
-        for (size_t j = 0; j < n; j++) {
+        memset(s, 0, first * sizeof *s);
+        memset(ds, 0, first * sizeof *ds);
+        for (size_t j = first; j < n; j++) {
             s[j] = exp2_fast(s[j] - lse);
             ds[j] = s[j] * (ds[j] - dot);
         }
@@ -293,15 +313,16 @@ static void head_bwd(const struct rows_attention *r, const struct head *h, size_
                          dq_columns = {r->dqkv, r->type, h->stride, head * h->HD};
     gather(h->dout, h, dout_columns, 1.0f);
     for (size_t i0 = 0; i0 < h->length; i0 += BLOCK) {
-        size_t rows = i0 + BLOCK < h->Lp ? BLOCK : h->Lp - i0,
-               columns = block_columns(h, a->causal, i0);
+        size_t rows = i0 + BLOCK < h->Lp ? BLOCK : h->Lp - i0;
+        struct span block = block_columns(h, a, i0);
+        size_t from = block.first, columns = block.end - from, at = from * h->Dp;
         const float *q = h->q + i0 * h->Dp, *dout = h->dout + i0 * h->Dp;
         product((struct small){.c = h->s,
                                .ldc = h->lds,
                                .a = q,
                                .ai = h->Dp,
                                .ak = 1,
-                               .b = h->kt,
+                               .b = h->kt + from,
                                .ldb = h->Lp,
                                .M = rows,
                                .N = columns,
@@ -311,13 +332,13 @@ static void head_bwd(const struct rows_attention *r, const struct head *h, size_
                                .a = dout,
                                .ai = h->Dp,
                                .ak = 1,
-                               .b = h->vt,
+                               .b = h->vt + from,
                                .ldb = h->Lp,
                                .M = rows,
                                .N = columns,
                                .K = h->HD});
-        softmax_bwd(r, h, head, i0, rows, columns);
-        product((struct small){.c = h->dv,
+        softmax_bwd(r, h, head, i0, rows, block);
+        product((struct small){.c = h->dv + at,
                                .ldc = h->Dp,
                                .a = h->s,
                                .ai = 1,
@@ -328,7 +349,7 @@ static void head_bwd(const struct rows_attention *r, const struct head *h, size_
                                .N = h->Dp,
                                .K = rows,
                                .add = true});
-        product((struct small){.c = h->dk,
+        product((struct small){.c = h->dk + at,
                                .ldc = h->Dp,
                                .a = h->ds,
                                .ai = 1,
@@ -344,7 +365,7 @@ static void head_bwd(const struct rows_attention *r, const struct head *h, size_
                                .a = h->ds,
                                .ai = h->lds,
                                .ak = 1,
-                               .b = h->k,
+                               .b = h->k + at,
                                .ldb = h->Dp,
                                .M = rows,
                                .N = h->Dp,
@@ -376,25 +397,36 @@ void ROWS_NAME(attention_bwd)(const struct rows_attention *r, size_t sequence, s
 
 /* ---- between a library's products ---- */
 
-/* Columns of the block that query i sees. */
-static size_t columns_seen(const struct rows_scores *r, size_t i, size_t columns)
+/* The column of key x in the block, limited to 0 .. columns. */
+static size_t column_of(const struct rows_scores *r, size_t x, size_t columns)
 {
-    size_t query = r->row0 + i, keys = r->causal && query < r->length ? query + 1 : r->length;
-    size_t seen = keys > r->column0 ? keys - r->column0 : 0;
-    return query >= r->length ? 0 : seen < columns ? seen : columns;
+    size_t column = x > r->column0 ? x - r->column0 : 0;
+    return column < columns ? column : columns;
 }
 
-/* The block holds all keys that its queries see. Padded queries get probabilities 0. */
+/* Columns of the block that query i attends to. */
+static struct span columns_seen(const struct rows_scores *r, size_t i, size_t columns)
+{
+    size_t query = r->row0 + i, end = r->causal ? query + 1 : r->length;
+    size_t first = query > r->reach ? query - r->reach : 0;
+    if (query >= r->length)
+        return (struct span){0, 0};
+    end = end < query + r->reach + 1 ? end : query + r->reach + 1;
+    return (struct span){column_of(r, first, columns), column_of(r, end, columns)};
+}
+
+/* Probabilities over the keys of the block; the sum of a row is 1. A padded query, and a query that
+ * attends to no key of the block, gets probabilities 0 and keeps its lse. */
 void ROWS_NAME(scores_fwd)(const struct rows_scores *r, size_t rows, size_t columns)
 {
     float scale = r->scale * (1.0f / LN2);
     for (size_t i = 0; i < rows; i++) {
         float *s = r->s + i * columns, inverse = 0;
-        size_t n = columns_seen(r, i, columns);
-        for (size_t j = 0; j < n; j++)
+        struct span seen = columns_seen(r, i, columns);
+        for (size_t j = seen.first; j < seen.end; j++)
             s[j] *= scale;
-        if (n > 0)
-            r->lse[i] = softmax_row(s, n, columns, &inverse);
+        if (seen.end > seen.first)
+            r->lse[i] = softmax_row(s, seen.first, seen.end, columns, &inverse);
         else
             memset(s, 0, columns * sizeof *s);
         for (size_t j = 0; j < columns; j++)
@@ -409,10 +441,13 @@ void ROWS_NAME(scores_bwd)(const struct rows_scores *r, size_t rows, size_t colu
     for (size_t i = 0; i < rows; i++) {
         const float *s = r->s + i * columns, *dp = r->dp + i * columns;
         uint16_t *p = r->p + i * columns, *ds = r->ds + i * columns;
-        size_t n = columns_seen(r, i, columns);
-        float lse = n ? r->lse[i] * (1.0f / LN2) : 0.0f, dot = n ? r->dot[i] : 0.0f;
+        struct span seen = columns_seen(r, i, columns);
+        size_t first = seen.first, n = seen.end;
+        float lse = n > first ? r->lse[i] * (1.0f / LN2) : 0.0f, dot = n > first ? r->dot[i] : 0.0f;
+        memset(p, 0, first * sizeof *p);
+        memset(ds, 0, first * sizeof *ds);
 #pragma omp simd
-        for (size_t j = 0; j < n; j++) {
+        for (size_t j = first; j < n; j++) {
             float probability = exp2_fast(s[j] * scale2 - lse);
             p[j] = bf16_round(probability);
             ds[j] = bf16_round(probability * (dp[j] - dot) * scale);

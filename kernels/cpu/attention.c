@@ -3,25 +3,29 @@
  * the bits do not depend on which thread runs which task.
  *
  * Two implementations of a task:
- * - attend.c, loops of our own in f32: f32 models, sequences shorter than BLOCK or longer than
- *   LENGTH_MAX, and processors on which the library has no bf16 matrix products. Speed: the f32
- * peak of the processor.
+ * - attend.c, loops of our own in f32: f32 models, sequences shorter than BLOCK, and processors on
+ *   which the library has no bf16 matrix products. Speed: the f32 peak of the processor.
  * - this file, matrix products of the library in bf16: twice the rate on Zen 4 and more with AMX.
  *   Forward: blocks of BLOCK queries against the keys they attend to. Backward: blocks of BLOCK
- * keys against the queries that attend to them (dk and dv are then one product of each head, dq is
- *   summed over blocks). The head is copied first, padded to whole blocks: a few shapes then serve
- *   all lengths, and products of dense rows gain more than the copy costs (16 x 256 tokens, 8 heads
- *   of 64, causal, one core of Zen 4, forward + backward: 38.7 ms with copies, 41.6 in place; own
- *   loops 44.8. Blocks of 32 or 128: 5 % slower).
+ *   keys against the queries that attend to them (dk and dv are then one product of each head, dq
+ *   is summed over blocks). The head is copied first, padded to whole blocks: a few shapes then
+ *   serve all lengths, and products of dense rows gain more than the copy costs (16 x 256 tokens, 8
+ *   heads of 64, causal, one core of Zen 4, forward + backward: 38.7 ms with copies, 41.6 in place;
+ *   own loops 44.8. Blocks of 32 or 128: 5 % slower).
+ *
+ * The other side of a product is a run of at most BLOCKS_MAX blocks, so scores stay in L2 and a
+ * sequence of any length needs few shapes. A window takes the blocks within reach only. Where a
+ * query attends to several runs of keys, forward joins their outputs by the log-sum-exp.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul.h"
+#include <math.h>
 #include <omp.h>
 
-enum { BLOCK = 64, BLOCKS_MAX = 32, LENGTH_MAX = BLOCK * BLOCKS_MAX };
+enum { BLOCK = 64, BLOCKS_MAX = 32 };
 /* Backward, SCORES serves q k^T and dout v^T, DV serves p^T dout and ds^T q; FIRST overwrites the
- * sum, NEXT adds to it. */
-enum { SCORES, OUT, DV_FIRST, DV_NEXT, DQ_FIRST, DQ_NEXT, PRODUCTS };
+ * sum, NEXT adds to it. OUT_RUN: output of one run of keys, f32. */
+enum { SCORES, OUT, OUT_RUN, DV_FIRST, DV_NEXT, DQ_FIRST, DQ_NEXT, PRODUCTS };
 
 struct products { /* by blocks of the long side, 1 .. BLOCKS_MAX */
     struct primitive *run[BLOCKS_MAX + 1][PRODUCTS];
@@ -48,38 +52,87 @@ static size_t blocks_of(size_t length)
 
 static bool by_library(size_t length)
 {
-    return length >= BLOCK && length <= LENGTH_MAX;
+    return length >= BLOCK;
+}
+
+struct span { /* blocks first .. end */
+    size_t first, end;
+};
+
+static struct span span_of(size_t first, size_t end) /* of tokens */
+{
+    return (struct span){first / BLOCK, blocks_of(end)};
+}
+
+/* Key blocks to which the queries of block i attend. */
+static struct span keys_seen(const struct dev_attention *a, size_t length, size_t i)
+{
+    size_t first = i * BLOCK, end = first + BLOCK, reach = dev_attention_reach(a);
+    size_t last = a->causal ? end : end + reach;
+    return span_of(first > reach ? first - reach : 0, last < length ? last : length);
+}
+
+/* Query blocks that attend to the keys of block j. */
+static struct span queries_seeing(const struct dev_attention *a, size_t length, size_t j)
+{
+    size_t first = j * BLOCK, reach = dev_attention_reach(a), last = first + BLOCK + reach;
+    size_t from = a->causal ? first : first > reach ? first - reach : 0;
+    return span_of(from, last < length ? last : length);
+}
+
+/* Blocks of the run that begins at `first`. */
+static size_t run_blocks(const struct span *s, size_t first)
+{
+    return s->end - first < BLOCKS_MAX ? s->end - first : BLOCKS_MAX;
 }
 
 /* ---- the library products, created before the tasks ---- */
 
 /* The long side is n = BLOCK * blocks; copies of the head have rows of HD. */
-static bool products_make(struct cpu *c, struct primitive *run[PRODUCTS], size_t blocks, size_t HD,
-                          bool backward)
+static struct product product_of(int which, size_t blocks, size_t HD, bool backward)
 {
     size_t n = BLOCK * blocks;
-    enum dtype half = DTYPE_BF16, full = DTYPE_F32;
-    struct product forward[] = {
-        [SCORES] =
-            {.M = BLOCK, .N = n, .K = HD, .lda = HD, .ldb = HD, .ldc = n, .b_t = true, .out = full},
-        [OUT] = {.M = BLOCK, .N = HD, .K = n, .lda = n, .ldb = HD, .ldc = HD, .out = half}};
-    struct product scores = {
-        .M = n, .N = BLOCK, .K = HD, .lda = HD, .ldb = HD, .ldc = BLOCK, .b_t = true, .out = full};
-    struct product dv = {
-        .M = BLOCK, .N = HD, .K = n, .lda = BLOCK, .ldb = HD, .ldc = HD, .a_t = true, .out = full};
-    struct product dq = {
-        .M = n, .N = HD, .K = BLOCK, .lda = BLOCK, .ldb = HD, .ldc = HD, .out = full};
-    struct product back[PRODUCTS] = {
-        [SCORES] = scores, [DV_FIRST] = dv, [DV_NEXT] = dv, [DQ_FIRST] = dq, [DQ_NEXT] = dq};
-    back[DV_NEXT].accumulate = back[DQ_NEXT].accumulate = true;
-    struct product *all = backward ? back : forward;
-    size_t count = backward ? sizeof back / sizeof *back : sizeof forward / sizeof *forward;
-    for (size_t i = 0; i < count; i++) {
-        if (all[i].M == 0)
+    struct product p = {.in = DTYPE_BF16, .out = DTYPE_F32, .lda = HD, .ldb = HD, .ldc = HD};
+    if (which == SCORES) {
+        p.M = backward ? n : BLOCK, p.N = backward ? BLOCK : n, p.K = HD;
+        p.ldc = p.N, p.b_t = true;
+    } else if (which == OUT || which == OUT_RUN) {
+        p.M = BLOCK, p.N = HD, p.K = n, p.lda = n;
+        p.out = which == OUT ? DTYPE_BF16 : DTYPE_F32;
+    } else if (which == DV_FIRST || which == DV_NEXT) {
+        p.M = BLOCK, p.N = HD, p.K = n, p.lda = BLOCK, p.a_t = true;
+    } else {
+        p.M = n, p.N = HD, p.K = BLOCK, p.lda = BLOCK;
+    }
+    p.accumulate = which == DV_NEXT || which == DQ_NEXT;
+    return p;
+}
+
+/* Creates products `first` .. `last` of a run of `blocks`; false: the library lacks one. */
+static bool products_make(struct tasks *t, size_t blocks, int first, int last)
+{
+    struct primitive **run = t->products->run[blocks];
+    for (int i = first; i <= last; i++) {
+        if (run[i])
             continue;
-        all[i].in = half;
-        run[i] = matmul_single(c, &all[i]);
+        struct product p = product_of(i, blocks, t->r->a->HD, t->backward);
+        run[i] = matmul_single(t->c, &p);
         if (!run[i])
+            return false;
+    }
+    return true;
+}
+
+/* Creates the products of all runs of a span; false: the library lacks one. */
+static bool span_ready(struct tasks *t, struct span s)
+{
+    int out = s.end - s.first > BLOCKS_MAX ? OUT_RUN : OUT;
+    for (size_t first = s.first; first < s.end; first += BLOCKS_MAX) {
+        size_t blocks = run_blocks(&s, first);
+        bool ready = products_make(t, blocks, SCORES, SCORES);
+        ready = ready && (t->backward ? products_make(t, blocks, DV_FIRST, DQ_NEXT)
+                                      : products_make(t, blocks, out, out));
+        if (!ready)
             return false;
     }
     return true;
@@ -90,12 +143,10 @@ static bool products_ready(struct tasks *t)
 {
     const struct dev_attention *a = t->r->a;
     for (size_t s = 0; s < a->sequences; s++) {
-        size_t length = length_of(a, s), blocks = blocks_of(length);
-        if (!by_library(length))
-            continue;
-        for (size_t b = a->causal ? 1 : blocks; b <= blocks; b++)
-            if (!t->products->run[b][SCORES] &&
-                !products_make(t->c, t->products->run[b], b, a->HD, t->backward))
+        size_t length = length_of(a, s);
+        for (size_t b = 0; by_library(length) && b < blocks_of(length); b++)
+            if (!span_ready(t,
+                            t->backward ? queries_seeing(a, length, b) : keys_seen(a, length, b)))
                 return false;
     }
     return true;
@@ -113,17 +164,25 @@ struct head { /* one head of one sequence, in this thread's copies: rows of HD, 
     size_t C, stride; /* elements of a row of out, of qkv */
     size_t first;     /* token of the batch */
     uint16_t *q, *k, *v;
-    uint16_t *out;             /* forward: one block */
-    uint16_t *dout;            /* backward */
+    uint16_t *out;     /* forward: one block */
+    float *part, *sum; /* forward, (BLOCK, HD): output of one run of keys, of all runs so far */
+    uint16_t *dout;    /* backward */
     struct rows_scores scores; /* s, p, and backward dp, ds, dot; lse of the head's first query */
     float *dq;                 /* backward: sum over key blocks */
     float *dk, *dv;            /* backward: sums over the heads that share them */
 };
 
+/* Number of scores of the largest product. */
+static size_t side_of(size_t length)
+{
+    size_t blocks = blocks_of(length);
+    return (blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX) * BLOCK * BLOCK;
+}
+
 static size_t head_bytes(size_t length, size_t HD, bool backward)
 {
-    size_t n = blocks_of(length) * BLOCK, side = n * BLOCK, rows = n * HD, block = BLOCK * HD;
-    size_t forward_bytes = side * 6 + rows * 6 + block * 2;
+    size_t n = blocks_of(length) * BLOCK, side = side_of(length), rows = n * HD, block = BLOCK * HD;
+    size_t forward_bytes = side * 6 + rows * 6 + block * 10;
     size_t backward_bytes = side * 12 + rows * 20 + n * 4;
     return (backward ? backward_bytes : forward_bytes) + 1024; /* roundings of cut() */
 }
@@ -174,11 +233,14 @@ static struct head head_make(const struct tasks *t, size_t sequence, size_t shar
     h.C = a->NH * a->HD;
     h.stride = (a->NH + 2 * a->KVH) * a->HD;
     h.first = (size_t)a->cu_seqlens_host[sequence];
-    size_t side = h.blocks * BLOCK * BLOCK, rows = h.blocks * BLOCK * h.HD;
+    size_t side = side_of(h.length), rows = h.blocks * BLOCK * h.HD;
     h.q = cut(&buf, rows * sizeof *h.q);
     h.k = cut(&buf, rows * sizeof *h.k);
     h.v = cut(&buf, rows * sizeof *h.v);
-    h.scores = (struct rows_scores){.length = h.length, .causal = a->causal, .scale = a->scale};
+    h.scores = (struct rows_scores){.length = h.length,
+                                    .causal = a->causal,
+                                    .scale = a->scale,
+                                    .reach = dev_attention_reach(a)};
     h.scores.s = cut(&buf, side * sizeof(float));
     h.scores.p = cut(&buf, side * sizeof(uint16_t));
     if (t->backward) {
@@ -191,6 +253,8 @@ static struct head head_make(const struct tasks *t, size_t sequence, size_t shar
         h.dv = cut(&buf, rows * sizeof *h.dv);
     } else {
         h.out = cut(&buf, BLOCK * h.HD * sizeof *h.out);
+        h.part = cut(&buf, BLOCK * h.HD * sizeof *h.part);
+        h.sum = cut(&buf, BLOCK * h.HD * sizeof *h.sum);
     }
     gather(h.k, &h, a->qkv, h.stride, h.C + shared * h.HD);
     gather(h.v, &h, a->qkv, h.stride, h.C + (a->KVH + shared) * h.HD);
@@ -211,31 +275,83 @@ static enum err multiply(const struct head *h, size_t blocks, int which, const v
     return matmul_single_run(h->c, h->run[blocks][which], h->thread, a, b, out);
 }
 
+/* Attention of the query block over `blocks` key blocks from `first` on. Writes h->out (which: OUT)
+ * or h->part (OUT_RUN), and s->lse (BLOCK). */
+static enum err run_fwd(const struct head *h, struct rows_scores *s, size_t first, size_t blocks,
+                        int which)
+{
+    size_t key = first * BLOCK * h->HD;
+    s->column0 = first * BLOCK;
+    TRY(multiply(h, blocks, SCORES, h->q + s->row0 * h->HD, h->k + key, s->s));
+    h->c->rows->scores_fwd(s, BLOCK, blocks * BLOCK);
+    return multiply(h, blocks, which, s->p, h->v + key,
+                    which == OUT ? (void *)h->out : (void *)h->part);
+}
+
+/* Joins h->sum and lse, of the runs so far, with h->part and of_run, of the next run: the weight of
+ * each is its share of the sum of exponentials. lse -INFINITY: the query attends to no key. */
+static void run_join(const struct head *h, float *lse, const float *of_run)
+{
+    for (size_t i = 0; i < BLOCK; i++) {
+        float top = lse[i] > of_run[i] ? lse[i] : of_run[i];
+        if (top == -INFINITY)
+            continue;
+        float old = expf(lse[i] - top), now = expf(of_run[i] - top), all = old + now;
+        float *sum = h->sum + i * h->HD;
+        const float *part = h->part + i * h->HD;
+        for (size_t j = 0; j < h->HD; j++)
+            sum[j] = sum[j] * (old / all) + part[j] * (now / all);
+        lse[i] = top + logf(all);
+    }
+}
+
+/* Attention of the query block over several runs of keys. */
+static enum err runs_fwd(const struct head *h, struct rows_scores *s, const struct span *keys)
+{
+    float lse[BLOCK], of_run[BLOCK], *to = s->lse;
+    memset(h->sum, 0, BLOCK * h->HD * sizeof *h->sum);
+    for (size_t i = 0; i < BLOCK; i++)
+        lse[i] = -INFINITY;
+    s->lse = of_run;
+    for (size_t first = keys->first; first < keys->end; first += BLOCKS_MAX) {
+        for (size_t i = 0; i < BLOCK; i++)
+            of_run[i] = -INFINITY;
+        TRY(run_fwd(h, s, first, run_blocks(keys, first), OUT_RUN));
+        run_join(h, lse, of_run);
+    }
+    h->c->rows->convert(h->out, DTYPE_BF16, h->sum, DTYPE_F32, BLOCK * h->HD);
+    for (size_t i = 0; i < BLOCK && s->row0 + i < h->length; i++)
+        to[i] = lse[i];
+    return ERR_OK;
+}
+
 static enum err head_fwd(struct head *h, size_t head)
 {
     head_take(h, head);
     for (size_t i = 0; i < h->blocks; i++) {
         struct rows_scores s = h->scores;
-        size_t seen = s.causal ? i + 1 : h->blocks;
+        struct span keys = keys_seen(h->r->a, h->length, i);
         s.row0 = i * BLOCK;
         s.lse += s.row0;
-        TRY(multiply(h, seen, SCORES, h->q + s.row0 * h->HD, h->k, s.s));
-        h->c->rows->scores_fwd(&s, BLOCK, seen * BLOCK);
-        TRY(multiply(h, seen, OUT, s.p, h->v, h->out));
+        if (keys.end - keys.first <= BLOCKS_MAX)
+            TRY(run_fwd(h, &s, keys.first, keys.end - keys.first, OUT));
+        else
+            TRY(runs_fwd(h, &s, &keys));
         scatter(h, head, s.row0);
     }
     return ERR_OK;
 }
 
-/* Key block j against the queries that attend to it; first: of the query heads that share the keys.
- */
-static enum err key_block(const struct head *h, size_t j, bool first)
+/* Key block j against n query blocks from `from` on; first: overwrites dk and dv of the block. */
+static enum err key_block(const struct head *h, size_t j, size_t from, size_t n, bool first)
 {
     struct rows_scores s = h->scores;
-    size_t n = s.causal ? h->blocks - j : h->blocks, key = j * BLOCK * h->HD;
-    int dv = first ? DV_FIRST : DV_NEXT;
+    bool whole =
+        s.reach == DEV_REACH_ALL; /* then key block 0 comes first and writes dq of all queries */
+    size_t key = j * BLOCK * h->HD;
+    int dv = first ? DV_FIRST : DV_NEXT, dq = whole && j == 0 ? DQ_FIRST : DQ_NEXT;
     s.column0 = j * BLOCK;
-    s.row0 = s.causal ? s.column0 : 0;
+    s.row0 = from * BLOCK;
     s.lse += s.row0;
     s.dot += s.row0;
     const uint16_t *q = h->q + s.row0 * h->HD, *dout = h->dout + s.row0 * h->HD;
@@ -244,7 +360,7 @@ static enum err key_block(const struct head *h, size_t j, bool first)
     h->c->rows->scores_bwd(&s, n * BLOCK, BLOCK);
     TRY(multiply(h, n, dv, s.p, dout, h->dv + key));
     TRY(multiply(h, n, dv, s.ds, q, h->dk + key));
-    return multiply(h, n, j == 0 ? DQ_FIRST : DQ_NEXT, s.ds, h->k + key, h->dq + s.row0 * h->HD);
+    return multiply(h, n, dq, s.ds, h->k + key, h->dq + s.row0 * h->HD);
 }
 
 /* Writes dq of one head; adds its part of dk and dv. */
@@ -255,8 +371,13 @@ static enum err head_bwd(struct head *h, size_t head, bool first)
     gather(h->dout, h, h->r->dout, h->C, head * h->HD);
     for (size_t i = 0; i < h->length; i++)
         h->scores.dot[i] = h->c->rows->dot(h->dout + i * h->HD, out + i * h->C, DTYPE_BF16, h->HD);
-    for (size_t j = 0; j < h->blocks; j++)
-        TRY(key_block(h, j, first));
+    if (h->scores.reach != DEV_REACH_ALL)
+        memset(h->dq, 0, h->blocks * BLOCK * h->HD * sizeof *h->dq);
+    for (size_t j = 0; j < h->blocks; j++) {
+        struct span queries = queries_seeing(h->r->a, h->length, j);
+        for (size_t from = queries.first; from < queries.end; from += BLOCKS_MAX)
+            TRY(key_block(h, j, from, run_blocks(&queries, from), first && from == queries.first));
+    }
     scatter_sum(h, head * h->HD, h->dq);
     return ERR_OK;
 }

@@ -68,13 +68,11 @@ static void add_partials(struct cpu *c, float *to, const float *partial, size_t 
         c->rows->accumulate(to, partial + (size_t)i * N, DTYPE_F32, N);
 }
 
-/* Threads take runs of the r->rows rows; r->dbias += their column sums, added in thread order. */
-static void act_backward(struct cpu *c, const struct rows_act *r)
+/* Threads take runs of the r->rows rows; r->dbias += their column sums, added in thread order.
+ * partial: (threads, N) of scratch memory. */
+static void act_backward_in(struct cpu *c, const struct rows_act *r, float *partial)
 {
     size_t threads = (size_t)c->dev.threads, T = r->rows, N = r->N;
-    float *partial = cpu_scratch(c, 0, threads * N * sizeof *partial);
-    if (!partial)
-        return;
     memset(partial, 0, threads * N * sizeof *partial);
 #pragma omp parallel num_threads(c->dev.threads)
     {
@@ -90,6 +88,13 @@ static void act_backward(struct cpu *c, const struct rows_act *r)
     }
     if (r->dbias)
         add_partials(c, r->dbias, partial, N);
+}
+
+static void act_backward(struct cpu *c, const struct rows_act *r)
+{
+    float *partial = cpu_scratch(c, 0, (size_t)c->dev.threads * r->N * sizeof *partial);
+    if (partial)
+        act_backward_in(c, r, partial);
 }
 
 /* dx, dw: bound of matmul.h with K = N and K = T. dbias, pre_dbias: |err| <= T 2^-24 sum of what
@@ -118,14 +123,13 @@ void cpu_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev_
         linear_dx(c, g->dx, g->dy, a->w, s);
     if (g->act != DEV_ACT_NONE)
         act_backward(c, &act);
-    linear_dw(c, g->dw, g->dy, a->x, s);
+    if (g->dw)
+        linear_dw(c, g->dw, g->dy, a->x, s);
 }
 
 void cpu_logits(struct dev *d, float *logits, const struct dev_linear *a)
 {
-    struct dev_linear plain = *a;
-    plain.bias = NULL;
-    linear_y(cpu_of(d), logits, DTYPE_F32, &plain);
+    linear_y(cpu_of(d), logits, DTYPE_F32, a);
 }
 
 struct chunk {     /* rows first .. first + rows of the classifier */
@@ -162,20 +166,29 @@ void cpu_classifier(struct dev *d, const struct dev_classifier *a)
            chunk = dev_logit_rows(DEV_LOGITS_CPU, a->T, width);
     size_t logit_bytes = (chunk * width * sizeof(float) + 63) / 64 * 64;
     size_t grad_bytes = a->dx && type == DTYPE_BF16 ? chunk * width * sizeof(uint16_t) : 0;
-    float *logits = cpu_scratch(c, 0, logit_bytes + grad_bytes);
+    size_t grad_end = logit_bytes + (grad_bytes + 63) / 64 * 64;
+    bool dbias = a->dx && a->dbias;
+    size_t bias_bytes = dbias ? (size_t)d->threads * width * sizeof(float) : 0;
+    float *logits = cpu_scratch(c, 0, grad_end + bias_bytes);
     if (!logits)
         return;
+    float *partial = logits + grad_end / sizeof *partial;
     char *grad = a->dx ? (char *)logits + (grad_bytes ? logit_bytes : 0) : NULL; /* f32: in place */
     for (size_t first = 0; first < a->T; first += chunk) {
         size_t rows = a->T - first < chunk ? a->T - first : chunk, C = a->C;
         const void *x = (const char *)a->x + first * C * dtype_size(type);
         const struct size s = {rows, width, C};
         linear_y(c, logits, DTYPE_F32,
-                 &(struct dev_linear){.x = x, .w = a->w, .T = rows, .K = C, .N = width});
+                 &(struct dev_linear){
+                     .x = x, .w = a->w, .bias = a->bias, .T = rows, .K = C, .N = width});
         classify_rows(c, a, &(struct chunk){logits, grad, width, first, rows});
         if (!a->dx)
             continue;
         linear_dx(c, (char *)a->dx + first * C * dtype_size(type), grad, a->w, s);
-        linear_dw(c, a->dw, grad, x, s);
+        if (a->dw)
+            linear_dw(c, a->dw, grad, x, s);
+        const struct rows_act bias = {logits, a->dbias, NULL, DEV_ACT_NONE, DTYPE_F32, rows, width};
+        if (dbias) /* xent left the gradient in `logits`, in f32 */
+            act_backward_in(c, &bias, partial);
     }
 }

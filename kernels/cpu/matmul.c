@@ -26,9 +26,9 @@ typedef dnnl_memory_desc_t layout;
 #define APPEND_SUM(po)  dnnl_post_ops_append_sum(po, 1.0f)
 #endif
 
-/* Shapes of a run: about 40; with attention over sequences of many lengths a few hundred. Above
- * SHARED_MAX all primitives are destroyed and created again when they are needed. */
-enum { SLOTS = 4096, SHARED_MAX = 1024, SINGLE_MAX = 3072 };
+/* Shapes of a run: about 40; with attention over sequences of many lengths a few hundred. At most a
+ * quarter of the slots is used, so searches are short. */
+enum { SLOTS = 4 * MATMUL_KEPT_MAX };
 enum { A, B, C, BIAS, SCRATCHPAD, OPERANDS };
 
 struct shape { /* compared by memcmp: eight-byte members only, no padding */
@@ -40,6 +40,7 @@ struct shape { /* compared by memcmp: eight-byte members only, no padding */
 struct primitive {
     struct shape shape;
     dnnl_primitive_t run; /* NULL: the library has no such product, widen to f32 */
+    uint64_t used;        /* value of matmul.calls at the last use */
     int threads;          /* sets of operands: 1, or all threads of the device */
     dnnl_memory_t memory[][OPERANDS];
 };
@@ -50,7 +51,8 @@ struct matmul {
     int threads;
     char version[48], bf16[64];
     struct primitive *made[SLOTS]; /* by hash of the shape, open addressing */
-    size_t count;
+    struct matmul_counts counts;
+    uint64_t calls; /* of matmul_run; primitives used since the last call are not destroyed */
 };
 
 static enum err failed(dnnl_status_t status, const char *what)
@@ -70,14 +72,6 @@ static void primitive_free(struct primitive *p)
             if (p->memory[t][i])
                 dnnl_memory_destroy(p->memory[t][i]);
     free(p);
-}
-
-static void drop_all(struct matmul *m)
-{
-    for (size_t i = 0; i < SLOTS; i++)
-        primitive_free(m->made[i]);
-    memset(m->made, 0, sizeof m->made);
-    m->count = 0;
 }
 
 static dnnl_status_t layout_make(layout *md, uint64_t rows, uint64_t columns, uint64_t stride,
@@ -224,7 +218,8 @@ void matmul_close(struct matmul *m)
 {
     if (!m)
         return;
-    drop_all(m);
+    for (size_t i = 0; i < SLOTS; i++)
+        primitive_free(m->made[i]);
     for (int i = 0; m->streams && i < m->threads; i++)
         if (m->streams[i])
             dnnl_stream_destroy(m->streams[i]);
@@ -251,26 +246,76 @@ static struct shape shape_of(const struct product *p, bool single)
                           p->in,  p->out, single};
 }
 
-/* The slot of this shape in the hash table, or the free slot for it (FNV-1a over its members). */
-static struct primitive **slot_of(struct matmul *m, const struct shape *s)
+struct matmul_counts matmul_counts(const struct matmul *m)
+{
+    return m->counts;
+}
+
+/* The slot where the search for a shape begins (FNV-1a over its members). */
+static size_t home_of(const struct shape *s)
 {
     uint64_t members[sizeof *s / sizeof(uint64_t)], hash = 14695981039346656037u;
     memcpy(members, s, sizeof *s);
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         hash = (hash ^ members[i]) * 1099511628211u;
-    size_t at = (size_t)(hash ^ hash >> 32) % SLOTS;
+    return (size_t)(hash ^ hash >> 32) % SLOTS;
+}
+
+/* The slot of this shape in the hash table, or the free slot for it. */
+static struct primitive **slot_of(struct matmul *m, const struct shape *s)
+{
+    size_t at = home_of(s);
     while (m->made[at] && memcmp(&m->made[at]->shape, s, sizeof *s) != 0)
         at = (at + 1) % SLOTS;
     return &m->made[at];
 }
 
+/* Destroys the primitive of a slot. A later primitive of the cluster moves into the hole unless its
+ * home lies between the hole and its slot: otherwise its search would end at the hole (Knuth, vol.
+ * 3, 6.4, algorithm R). */
+static void slot_drop(struct matmul *m, size_t hole)
+{
+    primitive_free(m->made[hole]);
+    m->made[hole] = NULL;
+    m->counts.kept--;
+    for (size_t next = (hole + 1) % SLOTS; m->made[next]; next = (next + 1) % SLOTS) {
+        size_t home = home_of(&m->made[next]->shape);
+        if ((next - home) % SLOTS < (next - hole) % SLOTS)
+            continue;
+        m->made[hole] = m->made[next];
+        m->made[next] = NULL;
+        hole = next;
+    }
+}
+
+/* Destroys the least recently used primitive; false: all were used since the last matmul_run. Reads
+ * all slots, about 10 us; creating a primitive takes about 1 ms. */
+static bool oldest_drop(struct matmul *m)
+{
+    size_t oldest = SLOTS;
+    for (size_t i = 0; i < SLOTS; i++)
+        if (m->made[i] && (oldest == SLOTS || m->made[i]->used < m->made[oldest]->used))
+            oldest = i;
+    if (oldest == SLOTS || m->made[oldest]->used == m->calls)
+        return false;
+    slot_drop(m, oldest);
+    return true;
+}
+
+/* *out NULL: the table is full and nothing may be destroyed. */
 static enum err primitive_find(struct matmul *m, struct primitive **out, const struct shape *s)
 {
     struct primitive **slot = slot_of(m, s);
+    *out = NULL;
     if (!*slot) {
-        m->count++;
+        if (m->counts.kept == MATMUL_KEPT_MAX && !oldest_drop(m))
+            return ERR_OK;
+        slot = slot_of(m, s); /* oldest_drop moves primitives */
         TRY(primitive_make(m, slot, s, NULL));
+        m->counts.kept++;
+        m->counts.made++;
     }
+    (*slot)->used = m->calls;
     *out = *slot;
     return ERR_OK;
 }
@@ -356,8 +401,7 @@ void matmul_run(struct cpu *c, const struct product *p)
     struct primitive *found = NULL;
     if (p->M == 0 || c->dev.failed)
         return;
-    if (m->count > SHARED_MAX)
-        drop_all(m);
+    m->calls++;
     omp_set_num_threads(m->threads); /* the caller may be a thread that has not set it */
     enum err e = primitive_find(m, &found, &s);
     if (!e && !found->run)
@@ -372,12 +416,10 @@ struct primitive *matmul_single(struct cpu *c, const struct product *p)
 {
     struct shape s = shape_of(p, true);
     struct primitive *found = NULL;
-    if (c->matmul->count >= SINGLE_MAX)
-        return NULL;
     enum err e = primitive_find(c->matmul, &found, &s);
     if (e)
         cpu_fail(&c->dev, e);
-    return e || !found->run ? NULL : found;
+    return found && found->run ? found : NULL;
 }
 
 enum err matmul_single_run(struct cpu *c, struct primitive *p, int thread, const void *a,

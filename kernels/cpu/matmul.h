@@ -27,12 +27,21 @@ enum err matmul_open(struct matmul **m, int threads) MUST;
 void matmul_close(struct matmul *m);                /* NULL is fine */
 const char *matmul_version(const struct matmul *m); /* "oneDNN 2.6.3" */
 const char *matmul_bf16(const struct matmul *m); /* the library's implementation; "" without one */
+/* The library's primitives: `kept` now, `made` since open. At most MATMUL_KEPT_MAX are kept; a new
+ * one then replaces the least recently used. */
+enum { MATMUL_KEPT_MAX = 1024 };
+struct matmul_counts {
+    size_t kept;
+    uint64_t made;
+};
+struct matmul_counts matmul_counts(const struct matmul *m);
 /* A failure is kept in the device. */
 void matmul_run(struct cpu *c, const struct product *p);
 
 /* Matrix products for one thread inside a parallel region: created before the region (pointers and
  * bias are ignored), run in it by up to dev->threads threads at a time. NULL: the library has no
- * such product, or the cache is full. Valid until the next matmul_run. */
+ * such product, or MATMUL_KEPT_MAX were used since the last matmul_run. Valid until the next
+ * matmul_run. */
 struct primitive;
 struct primitive *matmul_single(struct cpu *c, const struct product *p);
 enum err matmul_single_run(struct cpu *c, struct primitive *p, int thread, const void *a,

@@ -3,7 +3,8 @@
  * reductions marked `omp simd` (their order is then the vector's, fixed by the instruction set).
  */
 #include "kernels/cpu/rows.h"
-#include "kernels/scalar/swiglu.h"
+#include "kernels/scalar/dropout.h"
+#include "kernels/scalar/gated.h"
 
 enum { TILE = 512 }; /* elements that a bf16 pass holds as floats: 2 KiB, well inside L1 */
 
@@ -76,6 +77,9 @@ void ROWS_NAME(act_fwd)(void *y, const void *pre, enum dev_act act, enum dtype t
         else if (act == DEV_ACT_GELU_ERF)
             for (size_t j = 0; j < count; j++)
                 buf[j] = gelu_erf(buf[j]);
+        else if (act == DEV_ACT_TANH)
+            for (size_t j = 0; j < count; j++)
+                buf[j] = tanh_fast(buf[j]);
         row_store(y, type, i, buf, count);
     }
 }
@@ -90,6 +94,9 @@ static void act_bwd_run(const struct rows_act *r, float *dbias, size_t offset, s
         if (r->act == DEV_ACT_GELU_TANH)
             for (size_t j = 0; j < count; j++)
                 d[j] *= gelu_tanh_slope(x[j]);
+        else if (r->act == DEV_ACT_TANH)
+            for (size_t j = 0; j < count; j++)
+                d[j] *= tanh_slope(x[j]);
         else
             for (size_t j = 0; j < count; j++)
                 d[j] *= gelu_erf_slope(x[j]);
@@ -106,6 +113,54 @@ void ROWS_NAME(act_bwd)(const struct rows_act *r)
         for (size_t i = 0; i < r->N; i += TILE)
             act_bwd_run(r, r->dbias ? r->dbias + i : NULL, row * r->N + i,
                         min_size(TILE, r->N - i));
+}
+
+/* ---- dropout ---- */
+
+/* Random words of the groups first .. first + DROP_GROUPS of a row. All groups pass each Philox
+ * round together, so that the loop vectorises. */
+enum { DROP_GROUPS = 16 };
+static void dropout_words(uint32_t words[4][DROP_GROUPS], const struct dev_dropout *a, uint64_t key,
+                          uint32_t first)
+{
+    philox_word c[4][DROP_GROUPS];
+    uint64_t stream = dropout_stream(key);
+    for (uint32_t i = 0; i < DROP_GROUPS; i++) {
+        uint64_t index = dropout_index(key, a->place, first + i);
+        c[0][i] = (uint32_t)index;
+        c[1][i] = (uint32_t)(index >> 32);
+        c[2][i] = (uint32_t)stream;
+        c[3][i] = (uint32_t)(stream >> 32);
+    }
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+        struct philox_key k = philox_key(a->seed, round);
+        for (size_t i = 0; i < DROP_GROUPS; i++)
+            philox_round(&c[0][i], &c[1][i], &c[2][i], &c[3][i], k);
+    }
+    for (size_t k = 0; k < 4; k++)
+        for (size_t i = 0; i < DROP_GROUPS; i++)
+            words[k][i] = (uint32_t)c[k][i];
+}
+
+void ROWS_NAME(dropout)(float *x, const struct dev_dropout *a, size_t row, size_t C)
+{
+    enum { EACH = DROP_GROUPS * DROPOUT_EACH };
+    uint32_t words[4][DROP_GROUPS], below = dropout_below(a->rate);
+    float kept = dropout_scale(below) * (a->scale ? *a->scale : 1.0f), factor[EACH];
+    for (size_t i = 0; i < EACH; i++)
+        factor[i] = kept;
+    for (size_t i = 0; i < C; i += EACH) {
+        size_t count = min_size(EACH, C - i);
+        if (below) {
+            dropout_words(words, a, a->keys[row], (uint32_t)(i / DROPOUT_EACH));
+            for (size_t g = 0; g < DROP_GROUPS; g++)
+                for (size_t k = 0; k < DROPOUT_EACH; k++)
+                    factor[g * DROPOUT_EACH + k] =
+                        (words[k / 2][g] >> (k % 2 * 16) & 0xffff) < below ? 0.0f : kept;
+        }
+        for (size_t j = 0; j < count; j++)
+            x[i + j] *= factor[j];
+    }
 }
 
 /* ---- rotary positions, gated units ---- */
@@ -132,7 +187,8 @@ void ROWS_NAME(rope)(void *row, const float *table, enum dtype type, size_t head
         }
 }
 
-void ROWS_NAME(swiglu_fwd)(void *y, const void *x, enum dtype type, size_t F)
+static inline __attribute__((always_inline)) void
+gated_fwd_loop(void *y, const void *x, const enum dev_gate kind, enum dtype type, size_t F)
 {
     float gbuf[TILE], ubuf[TILE];
     for (size_t i = 0; i < F; i += TILE) {
@@ -140,12 +196,15 @@ void ROWS_NAME(swiglu_fwd)(void *y, const void *x, enum dtype type, size_t F)
         const float *up = row_view(ubuf, x, type, F + i, count);
         row_load(gbuf, x, type, i, count);
         for (size_t j = 0; j < count; j++)
-            gbuf[j] = swiglu(gbuf[j], up[j]);
+            gbuf[j] = gated(kind, gbuf[j], up[j]);
         row_store(y, type, i, gbuf, count);
     }
 }
 
-void ROWS_NAME(swiglu_bwd)(void *dx, const void *dy, const void *x, enum dtype type, size_t F)
+static inline __attribute__((always_inline)) void gated_bwd_loop(void *dx, const void *dy,
+                                                                 const void *x,
+                                                                 const enum dev_gate kind,
+                                                                 enum dtype type, size_t F)
 {
     float gate[TILE], up[TILE], d[TILE];
     for (size_t i = 0; i < F; i += TILE) {
@@ -155,7 +214,7 @@ void ROWS_NAME(swiglu_bwd)(void *dx, const void *dy, const void *x, enum dtype t
         row_load(d, dy, type, i, count);
         for (size_t j = 0; j < count; j++) {
             float dgate, dup;
-            swiglu_slopes(&dgate, &dup, d[j], gate[j], up[j]);
+            gated_slopes(kind, &dgate, &dup, d[j], gate[j], up[j]);
             gate[j] = dgate;
             up[j] = dup;
         }
@@ -164,12 +223,57 @@ void ROWS_NAME(swiglu_bwd)(void *dx, const void *dy, const void *x, enum dtype t
     }
 }
 
+/* Each kind has a loop of its own, in which the kind is a constant. */
+#define GATES(X) X(DEV_GATE_SILU) X(DEV_GATE_GELU_ERF) X(DEV_GATE_GELU_TANH)
+
+void ROWS_NAME(gated_fwd)(void *y, const void *x, enum dev_gate gate, enum dtype type, size_t F)
+{
+    switch (gate) {
+#define X(kind)                                                                                    \
+    case kind:                                                                                     \
+        gated_fwd_loop(y, x, kind, type, F);                                                       \
+        return;
+        GATES(X)
+#undef X
+    }
+}
+
+void ROWS_NAME(gated_bwd)(void *dx, const void *dy, const void *x, enum dev_gate gate,
+                          enum dtype type, size_t F)
+{
+    switch (gate) {
+#define X(kind)                                                                                    \
+    case kind:                                                                                     \
+        gated_bwd_loop(dx, dy, x, kind, type, F);                                                  \
+        return;
+        GATES(X)
+#undef X
+    }
+}
+
 /* ---- norms ---- */
+
+/* As norm_sum, with a->branch applied to x. */
+static const float *branch_sum(const struct rows_norm *n, size_t offset, float *buf, float *other)
+{
+    size_t C = n->a->C;
+    row_load(buf, n->x, n->type, offset, C);
+    ROWS_NAME(dropout)(buf, n->a->branch, offset / C, C);
+    if (n->residual) {
+        const float *r = row_view(other, n->residual, n->type, offset, C);
+        for (size_t i = 0; i < C; i++)
+            buf[i] += r[i];
+    }
+    row_store(n->a->sum, n->type, offset, buf, C);
+    return row_view(buf, n->a->sum, n->type, offset, C);
+}
 
 /* v (C) = x + residual as the model type holds it; written to sum when there is one. */
 static const float *norm_sum(const struct rows_norm *n, size_t offset, float *buf, float *other)
 {
     size_t C = n->a->C;
+    if (n->a->branch)
+        return branch_sum(n, offset, buf, other);
     if (!n->residual) {
         const float *v = row_view(buf, n->x, n->type, offset, C);
         if (n->a->sum && n->a->sum != n->x)
@@ -195,6 +299,8 @@ void ROWS_NAME(norm_fwd)(const struct rows_norm *n, size_t begin, size_t end, fl
     for (size_t t = begin; t < end; t++) {
         const float *v = norm_sum(n, t * C, buf, other);
         float mean = 0, square = 0;
+        if (a->kind == DEV_NORM_NONE)
+            continue;
         if (a->kind == DEV_NORM_LAYER) {
 #pragma omp simd reduction(+ : mean)
             for (size_t i = 0; i < C; i++)
@@ -217,8 +323,35 @@ void ROWS_NAME(norm_fwd)(const struct rows_norm *n, size_t begin, size_t end, fl
     }
 }
 
-/* Reads dy, dsum, a->sum, a->mean, a->rstd; writes dx. With h = (v - mean) rstd and e = dy gain:
- * dx = dsum + rstd (e - mean(e) - h mean(e h)); RMS has neither mean. */
+/* Writes row t of dx from out (C), and of dbranch. Overwrites out. */
+static void dx_store(const struct rows_norm *n, size_t t, float *out)
+{
+    size_t C = n->a->C;
+    row_store(n->dx, n->type, t * C, out, C);
+    if (n->a->branch) {
+        ROWS_NAME(dropout)(out, n->a->branch, t, C);
+        row_store(n->dbranch, n->type, t * C, out, C);
+    }
+}
+
+/* One row of norm_bwd for DEV_NORM_NONE. */
+static void none_bwd(const struct rows_norm *n, size_t t, float *out, float *dybuf)
+{
+    size_t C = n->a->C;
+    if (n->dsum)
+        row_load(out, n->dsum, n->type, t * C, C);
+    else
+        memset(out, 0, C * sizeof *out);
+    if (n->dy) {
+        const float *dy = row_view(dybuf, n->dy, n->type, t * C, C);
+        for (size_t i = 0; i < C; i++)
+            out[i] += dy[i];
+    }
+    dx_store(n, t, out);
+}
+
+/* Reads dy, dsum, a->sum, a->mean, a->rstd; writes dx, dbranch. With h = (v - mean) rstd and e = dy
+ * gain: dx = dsum + rstd (e - mean(e) - h mean(e h)); RMS has neither mean. */
 void ROWS_NAME(norm_bwd)(const struct rows_norm *n, float *dgain, float *dbias, size_t begin,
                          size_t end, float *buf)
 {
@@ -228,6 +361,10 @@ void ROWS_NAME(norm_bwd)(const struct rows_norm *n, float *dgain, float *dbias, 
     float *h = buf, *dybuf = buf + C, *out = buf + 2 * C;
     for (size_t t = begin; t < end; t++) {
         bool layer = a->kind == DEV_NORM_LAYER;
+        if (a->kind == DEV_NORM_NONE) {
+            none_bwd(n, t, out, dybuf);
+            continue;
+        }
         float mean = layer ? n->a->mean[t] : 0.0f, rstd = n->a->rstd[t], e_sum = 0, eh_sum = 0;
         const float *v = row_view(h, n->a->sum, n->type, t * C, C);
         const float *dy = row_view(dybuf, n->dy, n->type, t * C, C);
@@ -251,7 +388,7 @@ void ROWS_NAME(norm_bwd)(const struct rows_norm *n, float *dgain, float *dbias, 
 #pragma omp simd
         for (size_t i = 0; i < C; i++)
             out[i] += rstd * (dy[i] * gain[i] - e_mean - h[i] * eh_mean);
-        row_store(n->dx, n->type, t * C, out, C);
+        dx_store(n, t, out);
     }
 }
 

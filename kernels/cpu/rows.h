@@ -11,7 +11,7 @@
 struct rows_norm { /* forward and backward; the kernels say which members they read */
     const struct dev_norm_args *a;
     enum dtype type;
-    void *y, *dx;
+    void *y, *dx, *dbranch;
     const void *x, *residual, *dy, *dsum;
 };
 
@@ -30,7 +30,7 @@ struct rows_scores {
     uint16_t *p, *ds; /* bf16: probabilities (both), gradient of q k^T (backward) */
     float *lse;       /* of query row0 on; forward writes, backward reads */
     float *dot;       /* backward: sum(dout out) of query row0 on */
-    size_t row0, column0, length;
+    size_t row0, column0, length, reach; /* reach: of dev_attention_reach */
     bool causal;
     float scale;
 };
@@ -68,12 +68,15 @@ struct rows_optim { /* a chunk of one range, at its first element; model NULL: n
     X(double, sumsq, (const float *x, size_t n))                                                   \
     X(void, act_fwd, (void *y, const void *pre, enum dev_act act, enum dtype type, size_t n))      \
     X(void, act_bwd, (const struct rows_act *r))                                                   \
-    /* One token: rotates the first heads of its row by the angles of table (HD); see dev_rope. */ \
+    /* Row number `row` (C) as floats, in place: see dev_dropout. */                               \
+    X(void, dropout, (float *x, const struct dev_dropout *a, size_t row, size_t C))                \
+    /* One token: the first heads of its row turn by the angles of table (HD); see dev_rope. */    \
     X(void, rope,                                                                                  \
       (void *row, const float *table, enum dtype type, size_t heads, size_t HD, bool inverse))     \
     /* One row: y, dy (F); x, dx (2F), dx may be x. */                                             \
-    X(void, swiglu_fwd, (void *y, const void *x, enum dtype type, size_t F))                       \
-    X(void, swiglu_bwd, (void *dx, const void *dy, const void *x, enum dtype type, size_t F))      \
+    X(void, gated_fwd, (void *y, const void *x, enum dev_gate gate, enum dtype type, size_t F))    \
+    X(void, gated_bwd,                                                                             \
+      (void *dx, const void *dy, const void *x, enum dev_gate gate, enum dtype type, size_t F))    \
     /* buf: 2 C floats (forward), 3 C (backward). dgain, dbias += over rows begin .. end. */       \
     X(void, norm_fwd, (const struct rows_norm *n, size_t begin, size_t end, float *buf))           \
     X(void, norm_bwd,                                                                              \

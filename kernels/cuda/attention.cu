@@ -225,6 +225,7 @@ struct attention_args {
     float *lse;        /* (NH, T) */
     const float *dots; /* (NH, T): sum(dout out) */
     int sequences, T, HD, C, causal;
+    int reach;               /* keys further from a query are hidden: dev_attention_reach */
     int group;               /* query heads that share keys and values */
     int keys, width;         /* columns of qkv where keys begin, between keys and values */
     int stride;              /* of qkv's rows; an int takes one register where addresses are made */
@@ -258,19 +259,29 @@ static __device__ __forceinline__ struct part part_of(const struct attention_arg
 
 /* ---- forward ---- */
 /* Scores of rows row, row + 8 (lane's) against keys from key0: hidden ones become -infinity. */
-template <int N>
+template <int N, bool WINDOW>
 static __device__ __forceinline__ void mask(float (*s)[4], int row, int key0, int length,
-                                            bool causal)
+                                            bool causal, int reach)
 {
     int t = threadIdx.x % 4;
 #pragma unroll
     for (int n = 0; n < N; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            int key = key0 + n * 8 + 2 * t + i % 2;
-            if (key >= length || (causal && key > row + i / 2 * 8))
+            int key = key0 + n * 8 + 2 * t + i % 2, behind = row + i / 2 * 8 - key;
+            if (key >= length || (causal && behind < 0) ||
+                (WINDOW && (behind > reach || -behind > reach)))
                 s[n][i] = -INFINITY;
         }
+}
+
+/* Whether a key of key0 .. key0 + keys is hidden from a query of the warp's tile at `row0`. */
+template <bool WINDOW>
+static __device__ __forceinline__ bool masked(const struct attention_args &a, const struct part &p,
+                                              int row0, int key0, int keys)
+{
+    bool far = WINDOW && (key0 + a.reach < row0 + TILE - 1 || key0 + keys - 1 > row0 + a.reach);
+    return key0 + keys > p.length || (a.causal && key0 + keys > row0) || far;
 }
 
 /* Online softmax of one tile: s becomes probabilities relative to the new maximum, o is brought to
@@ -307,13 +318,23 @@ static __device__ __forceinline__ void softmax_tile(float (*s)[4], float (*o)[4]
 }
 
 /* One more than the last key that the queries of this tile see. */
+template <bool WINDOW>
 static __device__ __forceinline__ int keys_end(const struct attention_args &a, const struct part &p,
                                                int rows)
 {
-    return a.causal && p.begin + rows < p.length ? p.begin + rows : p.length;
+    int end = a.causal ? p.begin + rows : WINDOW ? p.begin + rows + a.reach : p.length;
+    return end < p.length ? end : p.length;
 }
 
-template <int D, int WARPS, int KEYS>
+/* Where the tile of `each` begins that holds the first token within reach of p.begin. */
+template <bool WINDOW>
+static __device__ __forceinline__ int reach_begin(const struct attention_args &a,
+                                                  const struct part &p, int each)
+{
+    return WINDOW && p.begin > a.reach ? (p.begin - a.reach) / each * each : 0;
+}
+
+template <int D, int WARPS, int KEYS, bool WINDOW>
 static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct attention_args a)
 {
     enum { ROWS = WARPS * TILE, THREADS = WARPS * WARP, N = KEYS / 8, OUT = D / 8 };
@@ -328,20 +349,20 @@ static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct
     size_t stride = (size_t)a.stride;
     const uint16_t *base = a.qkv + (size_t)p.first * stride;
     const uint16_t *keys = base + a.keys + p.shared;
-    int end = keys_end(a, p, ROWS);
+    int begin = reach_begin<WINDOW>(a, p, KEYS), end = keys_end<WINDOW>(a, p, ROWS);
     tile_load<ROWS, D, THREADS>(q, base + p.column, stride, p.begin, p.length, a.HD);
-    tile_load<KEYS, D, THREADS>(k, keys, stride, 0, p.length, a.HD);
+    tile_load<KEYS, D, THREADS>(k, keys, stride, begin, p.length, a.HD);
     copy_commit();
-    tile_load<KEYS, D, THREADS>(v, keys + a.width, stride, 0, p.length, a.HD);
+    tile_load<KEYS, D, THREADS>(v, keys + a.width, stride, begin, p.length, a.HD);
     copy_commit();
     uint32_t qf[D / 16][4];
     float o[OUT][4], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
     clear<OUT>(o);
-    for (int key = 0, stage = 0; key < end; key += KEYS, stage ^= 1) {
+    for (int key = begin, stage = 0; key < end; key += KEYS, stage ^= 1) {
         uint16_t *kt = k + stage * KEYS * D, *vt = v + stage * KEYS * D;
         copy_wait<1>(); /* this k, and q; v is under way */
         __syncthreads();
-        if (key == 0)
+        if (key == begin)
 #pragma unroll
             for (int i = 0; i < D / 16; i++)
                 fragment_a<D>(qf[i], q, warp * TILE, i);
@@ -352,8 +373,8 @@ static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct
             tile_load<KEYS, D, THREADS>(k + (stage ^ 1) * KEYS * D, keys, stride, key + KEYS,
                                         p.length, a.HD);
         copy_commit();
-        if (key + KEYS > p.length || (a.causal && key + KEYS > p.begin + warp * TILE))
-            mask<N>(s, row, key, p.length, a.causal);
+        if (masked<WINDOW>(a, p, p.begin + warp * TILE, key, KEYS))
+            mask<N, WINDOW>(s, row, key, p.length, a.causal, a.reach);
         softmax_tile<N, OUT>(s, o, top, sum, a.scale_log2);
         copy_wait<1>(); /* this v; the next k is under way */
         __syncthreads();
@@ -409,7 +430,7 @@ static __device__ __forceinline__ void queries_load(const struct queries &to,
  * dv += p^T dout, dk += ds^T q, ds = p (dp - dots). p.head numbers keys and values here; the
  * queries of all heads that share them come one head after another, as if they were one sequence
  * of tiles. */
-template <int D, int WARPS, int QUERIES>
+template <int D, int WARPS, int QUERIES, bool WINDOW>
 static __global__ void __launch_bounds__(WARPS *WARP)
     attention_bwd_keys(const struct attention_args a)
 {
@@ -425,8 +446,9 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     int key = p.begin + warp * TILE + g;
     size_t stride = (size_t)a.stride;
     const uint16_t *base = a.qkv + (size_t)p.first * stride + p.column;
-    int start =
-        a.causal ? p.begin / QUERIES * QUERIES : 0; /* earlier queries see none of these keys */
+    /* Earlier queries and later ones see none of these keys. */
+    int start = a.causal ? p.begin / QUERIES * QUERIES : reach_begin<WINDOW>(a, p, QUERIES);
+    int stop = WINDOW && p.begin + ROWS + a.reach < p.length ? p.begin + ROWS + a.reach : p.length;
     float dk[OUT][4], dv[OUT][4];
     clear<OUT>(dk);
     clear<OUT>(dv);
@@ -437,7 +459,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     copy_commit();
     for (int stage = 0; head < heads_end; stage ^= 1) {
         int other = stage ^ 1, next = query + QUERIES, next_head = head;
-        if (next >= p.length)
+        if (next >= stop)
             next = start, next_head = head + 1;
         if (next_head < heads_end)
             queries_load<QUERIES, D, THREADS>({q + other * QUERIES * D, dout + other * QUERIES * D,
@@ -452,14 +474,18 @@ static __global__ void __launch_bounds__(WARPS *WARP)
         clear<N>(ds);
         product_tiles<D, N>(s, k, warp * TILE, qt);
         product_tiles<D, N>(ds, v, warp * TILE, dt);
-        bool hidden = a.causal && query < p.begin + warp * TILE + TILE;
+        int key0 = p.begin + warp * TILE;
+        bool hidden =
+            (a.causal && query < key0 + TILE) ||
+            (WINDOW && (query + a.reach < key0 + TILE - 1 || query + QUERIES - 1 > key0 + a.reach));
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                int column = n * 8 + 2 * t + i % 2;
+                int column = n * 8 + 2 * t + i % 2, behind = query + column - (key + i / 2 * 8);
                 float x = exp2_hardware(s[n][i] * a.scale_log2 - lse[stage * QUERIES + column]);
-                if (hidden && query + column < key + i / 2 * 8)
+                if (hidden && ((a.causal && behind < 0) ||
+                               (WINDOW && (behind > a.reach || -behind > a.reach))))
                     x = 0;
                 s[n][i] = x;
                 ds[n][i] = x * (ds[n][i] - dots[stage * QUERIES + column]);
@@ -482,7 +508,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
 }
 
 /* Queries own the block: dq += ds k. */
-template <int D, int WARPS, int KEYS>
+template <int D, int WARPS, int KEYS, bool WINDOW>
 static __global__ void __launch_bounds__(WARPS *WARP)
     attention_bwd_queries(const struct attention_args a)
 {
@@ -498,7 +524,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     size_t stride = (size_t)a.stride, statistics = (size_t)p.head * a.T + p.first;
     const uint16_t *base = a.qkv + (size_t)p.first * stride;
     const uint16_t *keys = base + a.keys + p.shared;
-    int end = keys_end(a, p, ROWS);
+    int begin = reach_begin<WINDOW>(a, p, KEYS), end = keys_end<WINDOW>(a, p, ROWS);
     float dq[OUT][4], lse[2], dots[2];
     clear<OUT>(dq);
 #pragma unroll
@@ -510,7 +536,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     tile_load<ROWS, D, THREADS>(q, base + p.column, stride, p.begin, p.length, a.HD);
     tile_load<ROWS, D, THREADS>(dout, a.dout + (size_t)p.first * a.C + p.column, a.C, p.begin,
                                 p.length, a.HD);
-    for (int key = -KEYS, stage = 1; key < end; key += KEYS, stage ^= 1) {
+    for (int key = begin - KEYS, stage = 1; key < end; key += KEYS, stage ^= 1) {
         int next = key + KEYS, other = stage ^ 1;
         __syncthreads(); /* all warps have read the other stage */
         if (next < end) {
@@ -519,7 +545,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
                                         p.length, a.HD);
         }
         copy_commit();
-        if (key < 0)
+        if (key < begin)
             continue; /* the first turn only loads */
         copy_wait<1>();
         __syncthreads();
@@ -529,8 +555,8 @@ static __global__ void __launch_bounds__(WARPS *WARP)
         clear<N>(ds);
         product_tiles<D, N>(s, q, warp * TILE, kt);
         product_tiles<D, N>(ds, dout, warp * TILE, vt);
-        if (key + KEYS > p.length || (a.causal && key + KEYS > p.begin + warp * TILE))
-            mask<N>(s, row, key, p.length, a.causal);
+        if (masked<WINDOW>(a, p, p.begin + warp * TILE, key, KEYS))
+            mask<N, WINDOW>(s, row, key, p.length, a.causal, a.reach);
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
@@ -573,6 +599,7 @@ static struct attention_args args_of(const struct dev_attention *a)
     x.keys = x.C, x.width = (int)(a->KVH * a->HD);
     x.stride = x.C + 2 * x.width;
     x.causal = a->causal;
+    x.reach = (int)dev_attention_reach(a);
     x.scale = a->scale, x.scale_log2 = a->scale * LOG2E;
     return x;
 }
@@ -589,26 +616,47 @@ static dim3 grid_of(const struct dev_attention *a, int rows, size_t heads)
     return dim3(blocks_for(a->sequences * ((longest(a) + rows - 1) / rows), 1), (unsigned)heads);
 }
 
+template <int D, int WARPS, int KEYS, bool WINDOW>
+static void fwd_launch(struct cuda *c, const struct dev_attention *a,
+                       const struct attention_args &x)
+{
+    size_t bytes = (WARPS * TILE + 4 * KEYS) * D * sizeof(uint16_t);
+    SHARED_ALLOW((attention_fwd<D, WARPS, KEYS, WINDOW>), bytes);
+    LAUNCH(c, (attention_fwd<D, WARPS, KEYS, WINDOW>), grid_of(a, WARPS * TILE, a->NH),
+           WARPS * WARP, bytes, x);
+}
+
+template <int D, int WARPS, int COLUMNS, bool WINDOW>
+static void bwd_launch(struct cuda *c, const struct dev_attention *a,
+                       const struct attention_args &x)
+{
+    size_t bytes = (2 * WARPS * TILE + 4 * COLUMNS) * D * sizeof(uint16_t);
+    size_t statistics = 4 * COLUMNS * sizeof(float);
+    SHARED_ALLOW((attention_bwd_keys<D, WARPS, COLUMNS, WINDOW>), bytes + statistics);
+    SHARED_ALLOW((attention_bwd_queries<D, WARPS, COLUMNS, WINDOW>), bytes);
+    LAUNCH(c, (attention_bwd_keys<D, WARPS, COLUMNS, WINDOW>), grid_of(a, WARPS * TILE, a->KVH),
+           WARPS * WARP, bytes + statistics, x);
+    LAUNCH(c, (attention_bwd_queries<D, WARPS, COLUMNS, WINDOW>), grid_of(a, WARPS * TILE, a->NH),
+           WARPS * WARP, bytes, x);
+}
+
+/* The kernels without a window are compiled without its checks, which cost registers. */
 template <int D, int WARPS, int KEYS>
 static void run_fwd(struct cuda *c, const struct dev_attention *a, const struct attention_args &x)
 {
-    size_t bytes = (WARPS * TILE + 4 * KEYS) * D * sizeof(uint16_t);
-    SHARED_ALLOW((attention_fwd<D, WARPS, KEYS>), bytes);
-    LAUNCH(c, (attention_fwd<D, WARPS, KEYS>), grid_of(a, WARPS * TILE, a->NH), WARPS * WARP, bytes,
-           x);
+    if (a->window)
+        fwd_launch<D, WARPS, KEYS, true>(c, a, x);
+    else
+        fwd_launch<D, WARPS, KEYS, false>(c, a, x);
 }
 
 template <int D, int WARPS, int COLUMNS>
 static void run_bwd(struct cuda *c, const struct dev_attention *a, const struct attention_args &x)
 {
-    size_t bytes = (2 * WARPS * TILE + 4 * COLUMNS) * D * sizeof(uint16_t);
-    size_t statistics = 4 * COLUMNS * sizeof(float);
-    SHARED_ALLOW((attention_bwd_keys<D, WARPS, COLUMNS>), bytes + statistics);
-    SHARED_ALLOW((attention_bwd_queries<D, WARPS, COLUMNS>), bytes);
-    LAUNCH(c, (attention_bwd_keys<D, WARPS, COLUMNS>), grid_of(a, WARPS * TILE, a->KVH),
-           WARPS * WARP, bytes + statistics, x);
-    LAUNCH(c, (attention_bwd_queries<D, WARPS, COLUMNS>), grid_of(a, WARPS * TILE, a->NH),
-           WARPS * WARP, bytes, x);
+    if (a->window)
+        bwd_launch<D, WARPS, COLUMNS, true>(c, a, x);
+    else
+        bwd_launch<D, WARPS, COLUMNS, false>(c, a, x);
 }
 
 extern "C" void cuda_attention_own_fwd(struct cuda *c, void *out, const struct dev_attention *a)

@@ -328,6 +328,7 @@ static struct cudnn_plan *candidate(struct pass *p, const void *x, const void *y
 {
     const struct attention *t = p->c->attention;
     bool own = t->mode == MODE_OWN || !t->library || p->c->dev.failed;
+    own |= p->a->window != 0; /* the library's graph here has no window */
     if (p->a->T * (p->a->NH + 2 * p->a->KVH) * p->a->HD > INT32_MAX)
         own = true; /* the library's offsets of sequences are 32 bits */
     if (own || !aligned16(p->a->qkv) || !aligned16(x) || !aligned16(y))

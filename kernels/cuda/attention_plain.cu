@@ -13,6 +13,7 @@ struct plain_args {
     float *lse;
     const float *dots;
     int sequences, T, HD, C, KVH, group, causal; /* group: heads that share keys and values */
+    int reach;                                   /* dev_attention_reach */
     float scale;
 };
 struct row {
@@ -37,6 +38,22 @@ static __device__ __forceinline__ struct row row_of(const struct plain_args &a)
         low++;
     r.begin = a.cu[low];
     r.end = a.cu[low + 1];
+    return r;
+}
+
+/* Keys begin .. end that the query r.token sees; queries begin .. end that see the key r.token. */
+static __device__ __forceinline__ struct row keys_seen(const struct plain_args &a, struct row r)
+{
+    r.begin = max(r.begin, r.token - a.reach);
+    r.end = min(r.end, r.token + (a.causal ? 0 : a.reach) + 1);
+    return r;
+}
+
+static __device__ __forceinline__ struct row queries_seeing(const struct plain_args &a,
+                                                            struct row r)
+{
+    r.begin = a.causal ? r.token : max(r.begin, r.token - a.reach);
+    r.end = min(r.end, r.token + a.reach + 1);
     return r;
 }
 
@@ -83,7 +100,7 @@ static __device__ __forceinline__ size_t at_kv(const struct plain_args &a, int t
 
 template <typename T> static __global__ void plain_fwd(const struct plain_args a)
 {
-    const struct row r = row_of(a);
+    const struct row r = keys_seen(a, row_of(a));
     if (r.token < 0)
         return;
     float q[EACH], x[EACH], o[EACH], top = -INFINITY, sum = 0;
@@ -91,8 +108,8 @@ template <typename T> static __global__ void plain_fwd(const struct plain_args a
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         o[i] = 0;
-    int end = a.causal ? r.token + 1 : r.end, shared = r.head / a.group;
-    for (int key = r.begin; key < end; key++) {
+    int shared = r.head / a.group;
+    for (int key = r.begin; key < r.end; key++) {
         head_load<T>(x, a.qkv, at_kv(a, key, 0, shared), a.HD);
         float s = dot(q, x) * a.scale, high = fmaxf(top, s);
         float shrink = expf(top - high), p = expf(s - high);
@@ -128,7 +145,7 @@ template <typename T> static __global__ void plain_dots(float *dots, const struc
 
 template <typename T> static __global__ void plain_bwd_queries(const struct plain_args a)
 {
-    const struct row r = row_of(a);
+    const struct row r = keys_seen(a, row_of(a));
     if (r.token < 0)
         return;
     float q[EACH], dout[EACH], k[EACH], v[EACH], dq[EACH];
@@ -139,8 +156,8 @@ template <typename T> static __global__ void plain_bwd_queries(const struct plai
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         dq[i] = 0;
-    int end = a.causal ? r.token + 1 : r.end, shared = r.head / a.group;
-    for (int key = r.begin; key < end; key++) {
+    int shared = r.head / a.group;
+    for (int key = r.begin; key < r.end; key++) {
         head_load<T>(k, a.qkv, at_kv(a, key, 0, shared), a.HD);
         head_load<T>(v, a.qkv, at_kv(a, key, 1, shared), a.HD);
         float ds = expf(dot(q, k) * a.scale - lse) * (dot(dout, v) - dots) * a.scale;
@@ -154,7 +171,7 @@ template <typename T> static __global__ void plain_bwd_queries(const struct plai
 /* r.head numbers keys and values: all heads that share them add up here, in order. */
 template <typename T> static __global__ void plain_bwd_keys(const struct plain_args a)
 {
-    const struct row r = row_of(a);
+    const struct row r = queries_seeing(a, row_of(a));
     if (r.token < 0)
         return;
     float k[EACH], v[EACH], q[EACH], dout[EACH], dk[EACH], dv[EACH];
@@ -164,7 +181,7 @@ template <typename T> static __global__ void plain_bwd_keys(const struct plain_a
     for (int i = 0; i < EACH; i++)
         dk[i] = dv[i] = 0;
     for (int head = r.head * a.group; head < (r.head + 1) * a.group; head++)
-        for (int query = a.causal ? r.token : r.begin; query < r.end; query++) {
+        for (int query = r.begin; query < r.end; query++) {
             head_load<T>(q, a.qkv, at_q(a, query, head), a.HD);
             head_load<T>(dout, a.dout, (size_t)query * a.C + (size_t)head * a.HD, a.HD);
             size_t at = (size_t)head * a.T + query;
@@ -189,6 +206,7 @@ static struct plain_args args_of(const struct dev_attention *a)
     x.sequences = (int)a->sequences, x.T = (int)a->T, x.HD = (int)a->HD, x.C = (int)(a->NH * a->HD);
     x.KVH = (int)a->KVH, x.group = (int)(a->NH / a->KVH);
     x.causal = a->causal;
+    x.reach = (int)dev_attention_reach(a);
     x.scale = a->scale;
     return x;
 }

@@ -91,6 +91,7 @@ struct product {
                    EPILOGUE_DGELU_COLUMN_SUMS */
 };
 
+enum { CUDA_PLANS_MAX = 512 }; /* kept; a GPT-2 has some 40 */
 enum err cuda_matmul_open(struct matmul **m) MUST;
 void cuda_matmul_close(struct matmul *m);         /* NULL is fine; before it, cuda_matmul_free */
 void cuda_matmul_free(struct cuda *c);            /* workspace and library of this device */
@@ -120,6 +121,7 @@ struct cuda_act_bwd {
     const void *pre; /* (rows,N) model type; NULL with act NONE */
     enum dev_act act;
     size_t rows, N;
+    size_t stride; /* elements of a row of dy; 0: N */
 };
 void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a);
 /* Cross-entropy of rows of logits (rows,width), of which V columns are valid. gradient: it replaces
@@ -130,6 +132,7 @@ struct cuda_xent {
     const int32_t *targets;
     float grad_scale;
     size_t rows, V, width;
+    const float *bias; /* (V), added to the logits; NULL: none */
 };
 void cuda_xent(struct cuda *c, const struct cuda_xent *a);
 /* Where the gradient of the logits is written. bf16: in the second half of each row of logits, so
@@ -181,6 +184,13 @@ void cuda_attention_plain_bwd(struct cuda *c, void *dqkv, const void *dout, cons
                               const float *dots, const struct dev_attention *a);
 void cuda_attention_dots(struct cuda *c, float *dots, const void *dout, const void *out,
                          const struct dev_attention *a);
+/* encoder.cu: the norm ops of kind NONE; x (rows, N) += bias, f32; g->dwtt += rows of each type. */
+void cuda_norm_none_fwd(struct cuda *c, const void *x, const void *residual,
+                        const struct dev_norm_args *n);
+void cuda_norm_none_bwd(struct cuda *c, const struct dev_norm_args *n,
+                        const struct dev_norm_grad *g);
+void cuda_bias_f32(struct cuda *c, float *x, const float *bias, size_t rows, size_t N);
+void cuda_types_bwd(struct cuda *c, const struct dev_embed *a, const struct dev_embed_grad *g);
 /* to (count) += from, f32. */
 void cuda_add_f32(struct cuda *c, float *to, const float *from, size_t count);
 

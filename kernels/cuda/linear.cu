@@ -9,12 +9,17 @@ enum { THREADS = 256, XENT_THREADS = 512 };
 
 static __device__ __forceinline__ float act_of(enum dev_act act, float x)
 {
-    return act == DEV_ACT_GELU_TANH ? gelu_tanh(x) : act == DEV_ACT_GELU_ERF ? gelu_erf(x) : x;
+    return act == DEV_ACT_GELU_TANH  ? gelu_tanh(x)
+           : act == DEV_ACT_GELU_ERF ? gelu_erf(x)
+           : act == DEV_ACT_TANH     ? tanh_fast(x)
+                                     : x;
 }
 
 static __device__ __forceinline__ float act_slope(enum dev_act act, float x)
 {
-    return act == DEV_ACT_GELU_TANH ? gelu_tanh_slope(x) : gelu_erf_slope(x);
+    return act == DEV_ACT_GELU_TANH ? gelu_tanh_slope(x)
+           : act == DEV_ACT_TANH    ? tanh_slope(x)
+                                    : gelu_erf_slope(x);
 }
 
 /* One row for each thread block: bias stays in the L1 cache. */
@@ -63,9 +68,11 @@ extern "C" void cuda_bias_act(struct cuda *c, const struct cuda_bias_act *a)
 enum { ACT_WARPS = 8 };
 
 template <typename T, int VEC>
-static __global__ void act_bwd(T *dy, float *partial, const T *pre, enum dev_act act, size_t rows,
-                               size_t N)
+static __global__ void act_bwd(T *dy, float *partial, const struct cuda_act_bwd a)
 {
+    const T *pre = (const T *)a.pre;
+    enum dev_act act = a.act;
+    size_t rows = a.rows, N = a.N, stride = a.stride;
     __shared__ float held[ACT_WARPS][WARP * VEC];
     unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     size_t column = (blockIdx.x * (size_t)WARP + lane) * VEC;
@@ -79,13 +86,13 @@ static __global__ void act_bwd(T *dy, float *partial, const T *pre, enum dev_act
 #pragma unroll 2
         for (size_t r = begin + warp; r < end; r += ACT_WARPS) {
             float g[VEC], x[VEC];
-            load<T, VEC>(g, dy + r * N + column);
+            load<T, VEC>(g, dy + r * stride + column);
             if (act != DEV_ACT_NONE) {
                 load<T, VEC>(x, pre + r * N + column);
 #pragma unroll
                 for (int k = 0; k < VEC; k++)
                     g[k] *= act_slope(act, x[k]);
-                store<T, VEC>(dy + r * N + column, g);
+                store<T, VEC>(dy + r * stride + column, g);
             }
 #pragma unroll
             for (int k = 0; k < VEC; k++)
@@ -110,9 +117,11 @@ static __global__ void act_bwd(T *dy, float *partial, const T *pre, enum dev_act
 extern "C" void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a)
 {
     bool f32 = c->dev.model_type == DTYPE_F32;
-    size_t N = a->N;
+    size_t N = a->N, stride = a->stride ? a->stride : N;
+    struct cuda_act_bwd args = *a;
+    args.stride = stride;
     size_t full = f32 ? 4 : 8,
-           vec = N % full == 0 && aligned16(a->dy) && aligned16(a->pre) ? full : 1;
+           vec = (N | stride) % full == 0 && aligned16(a->dy) && aligned16(a->pre) ? full : 1;
     size_t strips = blocks_for(N, WARP * vec),
            runs = ((size_t)c->processors * 8 + strips - 1) / strips;
     size_t most = (a->rows + 2 * ACT_WARPS - 1) / (2 * ACT_WARPS);
@@ -122,8 +131,7 @@ extern "C" void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a)
         return;
     dim3 grid((unsigned)strips, (unsigned)runs);
 #define RUN(T, VEC)                                                                                \
-    LAUNCH(c, (act_bwd<T, VEC>), grid, ACT_WARPS *WARP, 0, (T *)a->dy, partial, (const T *)a->pre, \
-           a->act, a->rows, N)
+    LAUNCH(c, (act_bwd<T, VEC>), grid, ACT_WARPS *WARP, 0, (T *)a->dy, partial, args)
     if (f32 && vec > 1)
         RUN(float, 4);
     else if (f32)
@@ -190,9 +198,10 @@ static __global__ void __launch_bounds__(XENT_THREADS, 2)
     size_t row = blockIdx.x;
     size_t V = a.V, width = a.width;
     float *x = a.logits + row * width, grad_scale = a.grad_scale;
+    const float *bias = a.bias;
     int32_t target = a.targets[row];
     struct softmax s = {-INFINITY, 0};
-    float at_target = target < 0 ? 0.0f : x[target];
+    float at_target = target < 0 ? 0.0f : x[target] + (bias ? bias[target] : 0.0f);
     size_t stride = XENT_THREADS * (size_t)VEC;
     for (size_t i = threadIdx.x * (size_t)VEC; i < V; i += stride) {
         float v[VEC];
@@ -204,6 +213,9 @@ static __global__ void __launch_bounds__(XENT_THREADS, 2)
         else
             for (int k = 0; k < VEC && i + k < V; k++)
                 v[k] = x[i + k];
+        if (bias)
+            for (int k = 0; k < VEC && i + k < V; k++)
+                v[k] += bias[i + k];
 #pragma unroll
         for (int k = 0; k < VEC; k++)
             v[k] *= LOG2E;
@@ -229,6 +241,9 @@ static __global__ void __launch_bounds__(XENT_THREADS, 2)
             __syncthreads();
         if (!mine)
             continue;
+        if (bias)
+            for (int k = 0; k < VEC && i + k < V; k++)
+                v[k] += bias[i + k];
 #pragma unroll
         for (int k = 0; k < VEC; k++) {
             v[k] = i + k < V ? exp2_hardware(v[k] * LOG2E - s.top) * factor : 0.0f;

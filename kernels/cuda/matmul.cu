@@ -3,16 +3,17 @@
  * b and its B our a, and a bias along N runs along its rows, as its epilogues want.
  *
  * The heuristic is asked once per shape, types, epilogue and alignment; the first algorithm whose
- * workspace fits is kept. One stream and one kept algorithm: a product repeats bit for bit on the
- * same GPU, library version and shape. No kernel of ours is in it: it is CUDA C so that of the C
- * files only dev_cuda.c needs CUDA's headers.
+ * workspace fits is kept. At most CUDA_PLANS_MAX plans are kept; a new one then replaces the
+ * least recently used. A shape that returns gets the same algorithm. One stream and one kept
+ * algorithm: a product repeats bit for bit on the same GPU, library version and shape. No kernel of
+ * ours is in it: it is CUDA C so that of the C files only dev_cuda.c needs CUDA's headers.
  */
 #include "kernels/cuda/tile.cuh"
 #include <cublasLt.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PLANS_MAX = 512, WORKSPACE_BYTES = 32 << 20 }; /* 32 MiB: cuBLAS's own choice on Hopper */
+enum { WORKSPACE_BYTES = 32 << 20 }; /* cuBLAS's own choice on Hopper */
 
 struct key { /* what the choice of an algorithm depends on; zeroed before it is filled, compared as
                 bytes */
@@ -23,7 +24,8 @@ struct key { /* what the choice of an algorithm depends on; zeroed before it is 
 };
 struct plan {
     struct key key;
-    bool none; /* the library has no such product */
+    uint64_t used; /* value of matmul.calls at the last use */
+    bool none;     /* the library has no such product */
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, c; /* the library's A, B, C = D */
     cublasLtMatmulAlgo_t algo;
@@ -31,8 +33,9 @@ struct plan {
 struct matmul {
     cublasLtHandle_t library;
     cublasLtMatmulPreference_t preference;
-    struct plan plans[PLANS_MAX];
+    struct plan plans[CUDA_PLANS_MAX];
     size_t count;
+    uint64_t calls;
     void *workspace; /* device memory, taken by the first product */
 };
 
@@ -76,16 +79,22 @@ enum err cuda_matmul_open(struct matmul **out)
     return e;
 }
 
+/* Submitted products do not need their plan any more. The library accepts NULL here. */
+static void plan_close(struct plan *plan)
+{
+    cublasLtMatmulDescDestroy(plan->product);
+    cublasLtMatrixLayoutDestroy(plan->a);
+    cublasLtMatrixLayoutDestroy(plan->b);
+    cublasLtMatrixLayoutDestroy(plan->c);
+    memset(plan, 0, sizeof *plan);
+}
+
 void cuda_matmul_close(struct matmul *m)
 {
     if (!m)
         return;
-    for (size_t i = 0; i < m->count; i++) { /* destroying NULL is fine in this library */
-        cublasLtMatmulDescDestroy(m->plans[i].product);
-        cublasLtMatrixLayoutDestroy(m->plans[i].a);
-        cublasLtMatrixLayoutDestroy(m->plans[i].b);
-        cublasLtMatrixLayoutDestroy(m->plans[i].c);
-    }
+    for (size_t i = 0; i < m->count; i++)
+        plan_close(&m->plans[i]);
     if (m->preference)
         cublasLtMatmulPreferenceDestroy(m->preference);
     if (m->library)
@@ -221,21 +230,33 @@ static enum err choose(struct matmul *m, struct plan *plan)
     return ERR_OK;
 }
 
+/* An unused plan, or the least recently used one, closed. */
+static struct plan *plan_free(struct matmul *m)
+{
+    struct plan *oldest = &m->plans[0];
+    if (m->count < CUDA_PLANS_MAX)
+        return &m->plans[m->count++];
+    for (size_t i = 1; i < m->count; i++)
+        if (m->plans[i].used < oldest->used)
+            oldest = &m->plans[i];
+    plan_close(oldest);
+    return oldest;
+}
+
 /* The plan of this shape, made at its first use. */
 static enum err find(struct matmul *m, const struct product *p, struct plan **found)
 {
     struct key k = key_of(p);
+    m->calls++;
     for (size_t i = 0; i < m->count; i++)
         if (memcmp(&m->plans[i].key, &k, sizeof k) == 0) {
+            m->plans[i].used = m->calls;
             *found = &m->plans[i];
             return ERR_OK;
         }
-    if (m->count == PLANS_MAX)
-        return err_set(ERR_UNSUPPORTED,
-                       "more than %d shapes of matrix products; keep the batch's size constant",
-                       PLANS_MAX);
-    struct plan *plan = *found = &m->plans[m->count++];
+    struct plan *plan = *found = plan_free(m);
     plan->key = k;
+    plan->used = m->calls;
     enum err e = describe(plan, p);
     if (e == ERR_OK)
         e = choose(m, plan);

@@ -101,7 +101,7 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
         if (!p.sums)
             return;
         p.epilogue = EPILOGUE_COLUMN_SUMS;
-        if (cuda_matmul_run(c, &p)) {
+        if (g->dw && cuda_matmul_run(c, &p)) {
             cuda_add_f32(c, g->dbias, p.sums, a->N);
             return;
         }
@@ -113,7 +113,8 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
         p.epilogue = EPILOGUE_NONE;
         p.sums = NULL;
     }
-    cuda_matmul_run(c, &p); /* the device records a failure */
+    if (g->dw)
+        cuda_matmul_run(c, &p); /* the device records a failure */
 }
 
 /* to (N) += sums, which the library wrote in the model type; `wide`: memory for them in f32. */
@@ -186,9 +187,11 @@ void cuda_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev
 
 void cuda_logits(struct dev *d, float *logits, const struct dev_linear *a)
 {
-    struct product p = forward(cuda_of(d), logits, a);
+    struct cuda *c = cuda_of(d);
+    struct product p = forward(c, logits, a);
     p.out = DTYPE_F32;
-    cuda_matmul_run(cuda_of(d), &p); /* the device records a failure */
+    if (cuda_matmul_run(c, &p) && a->bias && a->T) /* the device records a failure */
+        cuda_bias_f32(c, logits, a->bias, a->T, a->N);
 }
 
 /* One chunk: rows first .. first + rows. False: the device failed. */
@@ -211,9 +214,17 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
                                      .grad_scale = a->grad_scale,
                                      .rows = rows,
                                      .V = a->V,
-                                     .width = VP});
+                                     .width = VP,
+                                     .bias = a->bias});
     if (!a->dx)
         return true;
+    if (a->dbias)
+        cuda_act_bwd(c, &(struct cuda_act_bwd){.dy = grad.at,
+                                               .dbias = a->dbias,
+                                               .act = DEV_ACT_NONE,
+                                               .rows = rows,
+                                               .N = VP,
+                                               .stride = grad.stride});
     struct product dx = {.a = grad.at,
                          .b = a->w,
                          .c = (char *)a->dx + first * C * type_bytes(c),
@@ -238,7 +249,7 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
                          .accumulate = true,
                          .in = type,
                          .out = DTYPE_F32};
-    return cuda_matmul_run(c, &dx) && cuda_matmul_run(c, &dw);
+    return cuda_matmul_run(c, &dx) && (!a->dw || cuda_matmul_run(c, &dw));
 }
 
 /* Logits are f32 for every model type; their gradient is in the model type and replaces them. One

@@ -4,7 +4,7 @@
  * bounds are those of kernels/cpu/ops.c.
  */
 #include "kernels/cuda/tile.cuh"
-#include "kernels/scalar/swiglu.h"
+#include "kernels/scalar/gated.h"
 
 enum { THREADS = 256 };
 
@@ -95,7 +95,8 @@ extern "C" void cuda_rope(struct dev *d, void *x, const struct dev_rope *r)
 
 /* ---- gated unit: a block for each token --------------------------------------------------------
  */
-template <typename T, int VEC> static __global__ void swiglu_fwd(T *y, const T *x, size_t F)
+template <enum dev_gate KIND, typename T, int VEC>
+static __global__ void gated_fwd(T *y, const T *x, size_t F)
 {
     const T *row = x + blockIdx.x * 2 * F;
     for (size_t i = threadIdx.x * (size_t)VEC; i < F; i += blockDim.x * (size_t)VEC) {
@@ -104,14 +105,14 @@ template <typename T, int VEC> static __global__ void swiglu_fwd(T *y, const T *
         load<T, VEC>(up, row + F + i);
 #pragma unroll
         for (int k = 0; k < VEC; k++)
-            gate[k] = swiglu(gate[k], up[k]);
+            gate[k] = gated(KIND, gate[k], up[k]);
         store<T, VEC>(y + blockIdx.x * F + i, gate);
     }
 }
 
 /* dx may be x: a thread reads what it overwrites. */
-template <typename T, int VEC>
-static __global__ void swiglu_bwd(T *dx, const T *dy, const T *x, size_t F)
+template <enum dev_gate KIND, typename T, int VEC>
+static __global__ void gated_bwd(T *dx, const T *dy, const T *x, size_t F)
 {
     size_t row = blockIdx.x * 2 * F;
     for (size_t i = threadIdx.x * (size_t)VEC; i < F; i += blockDim.x * (size_t)VEC) {
@@ -121,33 +122,56 @@ static __global__ void swiglu_bwd(T *dx, const T *dy, const T *x, size_t F)
         load<T, VEC>(d, dy + blockIdx.x * F + i);
 #pragma unroll
         for (int k = 0; k < VEC; k++)
-            swiglu_slopes(&dgate[k], &dup[k], d[k], gate[k], up[k]);
+            gated_slopes(KIND, &dgate[k], &dup[k], d[k], gate[k], up[k]);
         store<T, VEC>(dx + row + i, dgate);
         store<T, VEC>(dx + row + F + i, dup);
     }
 }
 
-extern "C" void cuda_swiglu_fwd(struct dev *d, void *y, const void *x, size_t T, size_t F)
+template <enum dev_gate KIND>
+static void gated_fwd_run(struct cuda *c, void *y, const void *x, const struct dev_gated *a)
 {
-    struct cuda *c = cuda_of(d);
-    if (!T)
-        return;
 #define RUN(type, vec)                                                                             \
-    LAUNCH(c, (swiglu_fwd<type, vec>), blocks_for(T, 1), threads_for(F / (vec)), 0, (type *)y,     \
-           (const type *)x, F)
-    BY_TYPE(c, F, aligned16(y) && aligned16(x), RUN);
+    LAUNCH(c, (gated_fwd<KIND, type, vec>), blocks_for(a->T, 1), threads_for(a->F / (vec)), 0,     \
+           (type *)y, (const type *)x, a->F)
+    BY_TYPE(c, a->F, aligned16(y) && aligned16(x), RUN);
 #undef RUN
 }
 
-extern "C" void cuda_swiglu_bwd(struct dev *d, void *dx, const void *dy, const void *x, size_t T,
-                                size_t F)
+template <enum dev_gate KIND>
+static void gated_bwd_run(struct cuda *c, void *dx, const void *dy, const void *x,
+                          const struct dev_gated *a)
+{
+#define RUN(type, vec)                                                                             \
+    LAUNCH(c, (gated_bwd<KIND, type, vec>), blocks_for(a->T, 1), threads_for(a->F / (vec)), 0,     \
+           (type *)dx, (const type *)dy, (const type *)x, a->F)
+    BY_TYPE(c, a->F, aligned16(dx) && aligned16(dy) && aligned16(x), RUN);
+#undef RUN
+}
+
+extern "C" void cuda_gated_fwd(struct dev *d, void *y, const void *x, const struct dev_gated *a)
 {
     struct cuda *c = cuda_of(d);
-    if (!T)
+    if (!a->T)
         return;
-#define RUN(type, vec)                                                                             \
-    LAUNCH(c, (swiglu_bwd<type, vec>), blocks_for(T, 1), threads_for(F / (vec)), 0, (type *)dx,    \
-           (const type *)dy, (const type *)x, F)
-    BY_TYPE(c, F, aligned16(dx) && aligned16(dy) && aligned16(x), RUN);
-#undef RUN
+    if (a->gate == DEV_GATE_SILU)
+        gated_fwd_run<DEV_GATE_SILU>(c, y, x, a);
+    else if (a->gate == DEV_GATE_GELU_ERF)
+        gated_fwd_run<DEV_GATE_GELU_ERF>(c, y, x, a);
+    else
+        gated_fwd_run<DEV_GATE_GELU_TANH>(c, y, x, a);
+}
+
+extern "C" void cuda_gated_bwd(struct dev *d, void *dx, const void *dy, const void *x,
+                               const struct dev_gated *a)
+{
+    struct cuda *c = cuda_of(d);
+    if (!a->T)
+        return;
+    if (a->gate == DEV_GATE_SILU)
+        gated_bwd_run<DEV_GATE_SILU>(c, dx, dy, x, a);
+    else if (a->gate == DEV_GATE_GELU_ERF)
+        gated_bwd_run<DEV_GATE_GELU_ERF>(c, dx, dy, x, a);
+    else
+        gated_bwd_run<DEV_GATE_GELU_TANH>(c, dx, dy, x, a);
 }

@@ -3,7 +3,7 @@
  * value at a time otherwise. Sums have a fixed order, so every op repeats bit for bit on one kind
  * of GPU. Error bounds are those of kernels/cpu/ops.c.
  */
-#include "kernels/cuda/tile.cuh"
+#include "kernels/cuda/dropout.cuh"
 
 enum { THREADS = 256, BLOCK_MAX = 1024 };
 
@@ -37,6 +37,7 @@ struct norm_fwd_args {
     float eps;
     size_t rows, C;
     bool layer;
+    struct dev_dropout branch;
 };
 
 /* ROWS sums over the block, in all threads. Two buffers alternate: one __syncthreads for each call.
@@ -62,22 +63,32 @@ static __device__ __forceinline__ void norm_sums(float *x, float (*held)[ROWS][W
     }
 }
 
-template <typename T, int VEC>
-static __device__ __forceinline__ void norm_load(float *v, const struct norm_fwd_args &a, size_t at)
+template <typename T, int VEC, bool BRANCH>
+static __device__ __forceinline__ void norm_load(float *v, const struct norm_fwd_args &a,
+                                                 size_t row, size_t column)
 {
+    size_t at = row * a.C + column;
     load<T, VEC>(v, (const T *)a.x + at);
+    if (BRANCH)
+        drop_apply<VEC>(v, drop_of(a.branch, row), (uint32_t)column);
     if (a.residual) {
         float r[VEC];
         load<T, VEC>(r, (const T *)a.residual + at);
 #pragma unroll
         for (int k = 0; k < VEC; k++)
             v[k] = rounded<T>(v[k] + r[k]); /* as backward will read it */
+    } else if (BRANCH) {
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            v[k] = rounded<T>(v[k]);
     }
-    if (a.sum && (a.residual || a.sum != a.x))
+    if (BRANCH)
+        store<T, VEC>((T *)a.sum + at, v);
+    else if (a.sum && (a.residual || a.sum != a.x))
         store<T, VEC>((T *)a.sum + at, v);
 }
 
-template <typename T, int VEC>
+template <typename T, int VEC, bool BRANCH>
 static __global__ void __launch_bounds__(NORM_THREADS) norm_fwd(const struct norm_fwd_args a)
 {
     enum { ROWS = NORM_ROWS };
@@ -93,7 +104,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_fwd(const struct nor
         for (int k = 0; k < VEC; k++)
             v[r][k] = 0;
         if (in && row + r < a.rows)
-            norm_load<T, VEC>(v[r], a, (row + r) * a.C + column);
+            norm_load<T, VEC, BRANCH>(v[r], a, row + r, column);
 #pragma unroll
         for (int k = 0; k < VEC; k++)
             mean[r] += v[r][k];
@@ -134,14 +145,15 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_fwd(const struct nor
 }
 
 /* Rows too long for registers: a block for each row, whose threads read it three times. */
-template <typename T> static __global__ void norm_fwd_long(const struct norm_fwd_args a)
+template <typename T, bool BRANCH>
+static __global__ void norm_fwd_long(const struct norm_fwd_args a)
 {
     __shared__ float held[2][WARP];
     size_t row = blockIdx.x, at = row * a.C;
-    const T *kept = a.residual ? (const T *)a.sum : (const T *)a.x;
+    const T *kept = BRANCH || a.residual ? (const T *)a.sum : (const T *)a.x;
     float mean = 0, square = 0, C = (float)a.C, v;
     for (size_t i = threadIdx.x; i < a.C; i += THREADS) {
-        norm_load<T, 1>(&v, a, at + i);
+        norm_load<T, 1, BRANCH>(&v, a, row, i);
         mean += v;
     }
     mean = a.layer ? block_sum(mean, held[0]) / C : 0.0f;
@@ -168,26 +180,44 @@ static unsigned norm_threads(size_t C, size_t vec)
     return threads <= NORM_THREADS ? (unsigned)threads : 0;
 }
 
+template <bool BRANCH>
+static void norm_fwd_run(struct cuda *c, const struct norm_fwd_args &a, unsigned threads, bool wide)
+{
+#define RUN(type, vec)                                                                             \
+    LAUNCH(c, (norm_fwd<type, vec, BRANCH>), blocks_for(a.rows, NORM_ROWS), threads, 0, a)
+    if (threads)
+        BY_TYPE(c, wide, RUN);
+    else if (c->dev.model_type == DTYPE_F32)
+        LAUNCH(c, (norm_fwd_long<float, BRANCH>), blocks_for(a.rows, 1), THREADS, 0, a);
+    else
+        LAUNCH(c, (norm_fwd_long<uint16_t, BRANCH>), blocks_for(a.rows, 1), THREADS, 0, a);
+#undef RUN
+}
+
 extern "C" void cuda_norm_fwd(struct dev *d, void *y, const void *x, const void *residual,
                               const struct dev_norm_args *n)
 {
     struct cuda *c = cuda_of(d);
     struct norm_fwd_args a = {y,       n->sum,  n->mean, n->rstd, x,    residual,
-                              n->gain, n->bias, n->eps,  n->T,    n->C, n->kind == DEV_NORM_LAYER};
-    ASSERT(n->sum || !residual);
+                              n->gain, n->bias, n->eps,  n->T,    n->C, n->kind == DEV_NORM_LAYER,
+                              {}};
+    ASSERT(n->sum || (!residual && !n->branch));
+    if (n->branch)
+        a.branch = *n->branch;
     bool wide = n->C % wide_count(c) == 0 && aligned16(y) && aligned16(n->sum) && aligned16(x) &&
                 aligned16(residual);
     unsigned threads = norm_threads(n->C, wide ? wide_count(c) : 1);
     if (!n->T)
         return;
-#define RUN(type, vec) LAUNCH(c, (norm_fwd<type, vec>), blocks_for(n->T, NORM_ROWS), threads, 0, a)
-    if (threads)
-        BY_TYPE(c, wide, RUN);
-    else if (c->dev.model_type == DTYPE_F32)
-        LAUNCH(c, norm_fwd_long<float>, blocks_for(n->T, 1), THREADS, 0, a);
+    if (n->kind == DEV_NORM_NONE) {
+        ASSERT(!y || y == n->sum);
+        cuda_norm_none_fwd(c, x, residual, n);
+        return;
+    }
+    if (n->branch)
+        norm_fwd_run<true>(c, a, threads, wide);
     else
-        LAUNCH(c, norm_fwd_long<uint16_t>, blocks_for(n->T, 1), THREADS, 0, a);
-#undef RUN
+        norm_fwd_run<false>(c, a, threads, wide);
 }
 
 struct norm_bwd_args {
@@ -197,10 +227,12 @@ struct norm_bwd_args {
     float *partial; /* (gridDim.x, 2, C): dgain, dbias of this block's rows */
     size_t rows, C;
     bool layer;
+    void *dbranch;
+    struct dev_dropout branch;
 };
 
 /* With h = (v - mean) rstd and e = dy gain: dx = dsum + rstd (e - mean(e) - h mean(e h)). */
-template <typename T, int VEC>
+template <typename T, int VEC, bool BRANCH>
 static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct norm_bwd_args a)
 {
     enum { ROWS = NORM_BWD_ROWS };
@@ -256,6 +288,10 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct nor
             for (int k = 0; k < VEC; k++)
                 out[k] += rstd[r] * (dy[r][k] * gain[k] - e_mean - h[r][k] * eh_mean);
             store<T, VEC>((T *)a.dx + at, out);
+            if (BRANCH) {
+                drop_apply<VEC>(out, drop_of(a.branch, row + r), (uint32_t)column);
+                store<T, VEC>((T *)a.dbranch + at, out);
+            }
         }
     }
     if (!in)
@@ -269,7 +305,8 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct nor
 }
 
 /* The same for rows that registers do not hold; each thread has columns of its own in `partial`. */
-template <typename T> static __global__ void norm_bwd_long(const struct norm_bwd_args a)
+template <typename T, bool BRANCH>
+static __global__ void norm_bwd_long(const struct norm_bwd_args a)
 {
     __shared__ float held[2][2][WARP];
     float *own = a.partial + (size_t)blockIdx.x * 2 * a.C, C = (float)a.C;
@@ -294,7 +331,12 @@ template <typename T> static __global__ void norm_bwd_long(const struct norm_bwd
             float dy = widen(((const T *)a.dy)[at + i]);
             float h = (widen(((const T *)a.sum)[at + i]) - mean) * rstd;
             float out = a.dsum ? widen(((const T *)a.dsum)[at + i]) : 0.0f;
-            narrow((T *)a.dx + at + i, out + rstd * (dy * a.gain[i] - e_mean - h * eh_mean));
+            out += rstd * (dy * a.gain[i] - e_mean - h * eh_mean);
+            narrow((T *)a.dx + at + i, out);
+            if (BRANCH) {
+                drop_apply<1>(&out, drop_of(a.branch, row), (uint32_t)i);
+                narrow((T *)a.dbranch + at + i, out);
+            }
         }
     }
 }
@@ -336,15 +378,34 @@ extern "C" void cuda_add_partials(struct cuda *c, float *to, const float *partia
     parts_add_strided(c, to, partial, parts, N, N);
 }
 
+template <bool BRANCH>
+static void norm_bwd_run(struct cuda *c, const struct norm_bwd_args &a, unsigned blocks,
+                         unsigned threads, bool wide)
+{
+#define RUN(type, vec) LAUNCH(c, (norm_bwd<type, vec, BRANCH>), blocks, threads, 0, a)
+    if (threads)
+        BY_TYPE(c, wide, RUN);
+    else if (c->dev.model_type == DTYPE_F32)
+        LAUNCH(c, (norm_bwd_long<float, BRANCH>), blocks, THREADS, 0, a);
+    else
+        LAUNCH(c, (norm_bwd_long<uint16_t, BRANCH>), blocks, THREADS, 0, a);
+#undef RUN
+}
+
 extern "C" void cuda_norm_bwd(struct dev *d, const struct dev_norm_args *n,
                               const struct dev_norm_grad *g)
 {
     struct cuda *c = cuda_of(d);
     bool wide = n->C % wide_count(c) == 0 && aligned16(g->dx) && aligned16(g->dy) &&
-                aligned16(g->dsum) && aligned16(n->sum);
+                aligned16(g->dsum) && aligned16(n->sum) && aligned16(g->dbranch);
     unsigned threads = norm_threads(n->C, wide ? wide_count(c) : 1);
+    ASSERT(!n->branch == !g->dbranch);
     if (!n->T)
         return;
+    if (n->kind == DEV_NORM_NONE) {
+        cuda_norm_none_bwd(c, n, g);
+        return;
+    }
     size_t blocks = (n->T + NORM_BWD_ROWS - 1) / NORM_BWD_ROWS;
     size_t most = (size_t)c->processors * (threads ? 768 / threads : 3);
     blocks = blocks < most ? blocks : most;
@@ -361,15 +422,17 @@ extern "C" void cuda_norm_bwd(struct dev *d, const struct dev_norm_args *n,
                               partial,
                               n->T,
                               n->C,
-                              n->kind == DEV_NORM_LAYER};
-#define RUN(type, vec) LAUNCH(c, (norm_bwd<type, vec>), (unsigned)blocks, threads, 0, a)
-    if (threads)
-        BY_TYPE(c, wide, RUN);
-    else if (c->dev.model_type == DTYPE_F32)
-        LAUNCH(c, norm_bwd_long<float>, (unsigned)blocks, THREADS, 0, a);
+                              n->kind == DEV_NORM_LAYER,
+                              g->dbranch,
+                              {}};
+    if (n->branch)
+        a.branch = *n->branch;
+    if (n->branch)
+        norm_bwd_run<true>(c, a, (unsigned)blocks, threads, wide);
     else
-        LAUNCH(c, norm_bwd_long<uint16_t>, (unsigned)blocks, THREADS, 0, a);
-#undef RUN
+        norm_bwd_run<false>(c, a, (unsigned)blocks, threads, wide);
+    if (!g->dgain)
+        return;
     parts_add_strided(c, g->dgain, partial, blocks, 2 * n->C, n->C);
     if (n->bias)
         parts_add_strided(c, g->dbias, partial + n->C, blocks, 2 * n->C, n->C);
@@ -381,11 +444,18 @@ template <typename T, int VEC> static __global__ void embed_fwd(T *x, const stru
     size_t t = blockIdx.x, C = a.C;
     const T *token = (const T *)a.wte + (size_t)a.tokens[t] * C;
     const T *position = a.wpe ? (const T *)a.wpe + (size_t)a.positions[t] * C : NULL;
+    const T *of_type = a.wtt ? (const T *)a.wtt + (size_t)a.types[t] * C : NULL;
     for (size_t i = threadIdx.x * (size_t)VEC; i < C; i += blockDim.x * (size_t)VEC) {
         float v[VEC], p[VEC];
         load<T, VEC>(v, token + i);
         if (position) {
             load<T, VEC>(p, position + i);
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                v[k] += p[k];
+        }
+        if (of_type) {
+            load<T, VEC>(p, of_type + i);
 #pragma unroll
             for (int k = 0; k < VEC; k++)
                 v[k] += p[k];
@@ -403,7 +473,8 @@ static unsigned row_threads(size_t C, size_t vec)
 extern "C" void cuda_embed_fwd(struct dev *d, void *x, const struct dev_embed *a)
 {
     struct cuda *c = cuda_of(d);
-    bool wide = a->C % wide_count(c) == 0 && aligned16(x) && aligned16(a->wte) && aligned16(a->wpe);
+    bool wide = a->C % wide_count(c) == 0 && aligned16(x) && aligned16(a->wte) &&
+                aligned16(a->wpe) && aligned16(a->wtt);
     if (!a->T)
         return;
 #define RUN(type, vec)                                                                             \
@@ -608,18 +679,21 @@ static void embed_add(struct cuda *c, struct embed_grad a, int bits)
 #undef RUN
 }
 
-extern "C" void cuda_embed_bwd(struct dev *d, float *dwte, float *dwpe, const void *dx,
-                               const struct dev_embed *a)
+extern "C" void cuda_embed_bwd(struct dev *d, const struct dev_embed *a,
+                               const struct dev_embed_grad *g)
 {
+    struct cuda *c = cuda_of(d);
     int bits = 1;
     while ((a->VP - 1) >> bits)
         bits++;
     if (!a->T)
         return;
-    embed_add(cuda_of(d), {dwte, dx, a->tokens, NULL, a->T, a->C}, bits);
-    if (dwpe)
-        embed_add(cuda_of(d), {dwpe, dx, a->positions, NULL, a->T, a->C},
-                  24); /* 16.7 M positions */
+    if (g->dwte)
+        embed_add(c, {g->dwte, g->dx, a->tokens, NULL, a->T, a->C}, bits);
+    if (g->dwpe)
+        embed_add(c, {g->dwpe, g->dx, a->positions, NULL, a->T, a->C}, 24); /* 16.7 M positions */
+    if (g->dwtt)
+        cuda_types_bwd(c, a, g);
 }
 
 /* ---- elements ---- */

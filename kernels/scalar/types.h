@@ -3,6 +3,8 @@
 /* Types that the device's ops (kernels/dev.h) and the scalar formulas of the codecs share. */
 #include <stdint.h>
 
+/* The activation of a gated unit (scalar/gated.h). */
+enum dev_gate { DEV_GATE_SILU, DEV_GATE_GELU_ERF, DEV_GATE_GELU_TANH };
 enum { DEV_BLOCK = 256 };
 /* Wire formats of blocks of 256 values (scalar/forms.h): 1024, 512, 256, 128, 64, 32, 132, 256,
  * 256, 256 bytes each. */

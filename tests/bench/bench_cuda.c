@@ -185,13 +185,14 @@ static void run_rope(const void *context)
 static void run_swiglu_fwd(const void *context)
 {
     const struct llama *k = context;
-    d->ops->swiglu_fwd(d, k->narrow, k->wide, k->r.T, k->F);
+    d->ops->gated_fwd(d, k->narrow, k->wide, &(struct dev_gated){DEV_GATE_SILU, k->r.T, k->F});
 }
 
 static void run_swiglu_bwd(const void *context)
 {
     const struct llama *k = context;
-    d->ops->swiglu_bwd(d, k->wide, k->narrow, k->wide, k->r.T, k->F);
+    d->ops->gated_bwd(d, k->wide, k->narrow, k->wide,
+                      &(struct dev_gated){DEV_GATE_SILU, k->r.T, k->F});
 }
 
 /* Llama 3.2 1B's, 16 sequences of 2048. */

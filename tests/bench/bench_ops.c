@@ -213,9 +213,10 @@ static void run_embed_fwd(struct work *k)
 static void run_embed_bwd(struct work *k)
 {
     k->d->ops->embed_bwd(
-        k->d, k->dw, k->dw, k->x,
+        k->d,
         &(struct dev_embed){
-            .tokens = k->tokens, .positions = k->positions, .T = T, .C = C, .VP = V});
+            .tokens = k->tokens, .positions = k->positions, .T = T, .C = C, .VP = V},
+        &(struct dev_embed_grad){.dx = k->x, .dwte = k->dw, .dwpe = k->dw});
 }
 
 static struct dev_optim optimizer(struct work *k)

@@ -6,6 +6,7 @@
  * 14 fails only when it is called, so that tests see all ways through products.c.
  */
 #include "tests/cuda/include/cublasLt.h"
+#include "tests/cuda/fake_lt.h"
 #include <math.h>
 #include <string.h>
 #include <vector>
@@ -203,6 +204,8 @@ static void check(const lt_desc *d, const lt_layout *a, const lt_layout *b, cons
 }
 
 extern "C" {
+struct fake_lt fake_lt;
+
 size_t cublasLtGetVersion(void)
 {
     return 130000;
@@ -228,12 +231,14 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t h)
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t,
                                         cudaDataType_t)
 {
+    fake_lt.held++;
     *d = new lt_desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL, NULL, 0, -1};
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
 {
+    fake_lt.held -= d != NULL;
     delete d;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -265,12 +270,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type,
                                           uint64_t rows, uint64_t cols, int64_t ld)
 {
+    fake_lt.held++;
     *l = new lt_layout{type, (size_t)rows, (size_t)cols, (size_t)ld};
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
 {
+    fake_lt.held -= l != NULL;
     delete l;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -309,6 +316,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulHeuristicResult_t *found, int *count)
 {
     *count = 0;
+    fake_lt.asked++;
     check(d, a, b, to);
     must(memcmp(c, to, sizeof *c) == 0, "cuBLASLt: C and D differ");
     if ((d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && to->rows % 2) || p->workspace < WORKSPACE)

@@ -6,7 +6,7 @@
 #include "tests/kernels/check.h"
 #include "tests/cuda/cuda_test.h"
 
-enum { KEPT_MAX = 8 };
+enum { KEPT_MAX = 12 };
 struct kept { /* one output of one run */
     const char *what;
     double *x;
@@ -81,7 +81,7 @@ static float *halves(struct dev *d, size_t n) /* gradients are added to */
 struct norm_case {
     size_t T, C;
     enum dev_norm kind;
-    bool residual, dsum;
+    bool residual, dsum, branch;
 };
 
 static void run_norm(struct dev *d, const void *context)
@@ -99,10 +99,20 @@ static void run_norm(struct dev *d, const void *context)
     a.sum = sum;
     a.mean = mean;
     a.rstd = rstd;
+    uint64_t *keys = arena_array(&check_host, T, sizeof *keys), *there = room(d, T * sizeof *keys);
+    for (size_t t = 0; t < T; t++)
+        keys[t] = (uint64_t)1 << 40 | t * 13;
+    d->ops->copy(d, there, keys, T * sizeof *keys);
+    const struct dev_dropout branch = {.rate = 0.1f, .seed = 77, .place = 3, .keys = there};
+    void *dbranch = room(d, bytes);
+    a.branch = n->branch ? &branch : NULL;
+    if (n->kind == DEV_NORM_NONE)
+        y = sum;
     d->ops->norm_fwd(d, y, x, n->residual ? residual : NULL, &a); /* sum aliases */
     keep(d, "y", y, TC, type, bound(d, 2e-6, 0.008));
-    keep(d, "sum", sum, TC, type, 0);
-    keep(d, "rstd", rstd, T, DTYPE_F32, 2e-6);
+    keep(d, "sum", sum, TC, type, n->branch ? bound(d, 2e-7, 0.008) : 0);
+    if (n->kind != DEV_NORM_NONE)
+        keep(d, "rstd", rstd, T, DTYPE_F32, n->branch ? bound(d, 2e-6, 0.008) : 2e-6);
     float *dgain = halves(d, C), *dbias = halves(d, C);
     void *dx = n->dsum ? upload(d, numbers(TC, 1, type), TC, type) : room(d, bytes);
     void *dy = upload(d, numbers(TC, 1, type), TC, type);
@@ -111,23 +121,38 @@ static void run_norm(struct dev *d, const void *context)
                                              .dsum = n->dsum ? dx : NULL,
                                              .dx = dx,
                                              .dgain = dgain,
-                                             .dbias = layer ? dbias : NULL});
+                                             .dbias = layer ? dbias : NULL,
+                                             .dbranch = n->branch ? dbranch : NULL});
+    keep(d, "dbranch", dbranch, TC, type, bound(d, 1e-5, 0.016));
     keep(d, "dx", dx, TC, type, bound(d, 1e-5, 0.008));
-    keep(d, "dgain", dgain, C, DTYPE_F32, 1e-5);
+    keep(d, "dgain", dgain, C, DTYPE_F32, n->branch ? bound(d, 1e-5, 0.01) : 1e-5);
     keep(d, "dbias", dbias, C, DTYPE_F32, 1e-5);
 }
 
 static void check_norms(void)
 {
     static const struct norm_case cases[] = {
-        {1, 3, DEV_NORM_LAYER, false, false},     {5, 8, DEV_NORM_LAYER, true, true},
-        {37, 70, DEV_NORM_LAYER, true, false},    {37, 72, DEV_NORM_RMS, true, true},
-        {97, 768, DEV_NORM_LAYER, true, true},    {41, 264, DEV_NORM_RMS, false, true},
-        {1, 1, DEV_NORM_RMS, true, true},         {23, 641, DEV_NORM_LAYER, true, true},
-        {19, 5128, DEV_NORM_LAYER, false, true},  {3, 5123, DEV_NORM_RMS, true, false},
-        {4096, 1600, DEV_NORM_LAYER, true, true}, {8192, 2048, DEV_NORM_RMS, true, true},
+        {1, 3, DEV_NORM_LAYER, false, false, false},
+        {5, 8, DEV_NORM_LAYER, true, true, false},
+        {37, 70, DEV_NORM_LAYER, true, false, false},
+        {37, 72, DEV_NORM_RMS, true, true, false},
+        {97, 768, DEV_NORM_LAYER, true, true, false},
+        {41, 264, DEV_NORM_RMS, false, true, false},
+        {1, 1, DEV_NORM_RMS, true, true, false},
+        {23, 641, DEV_NORM_LAYER, true, true, false},
+        {19, 5128, DEV_NORM_LAYER, false, true, false},
+        {3, 5123, DEV_NORM_RMS, true, false, false},
+        {37, 72, DEV_NORM_LAYER, true, true, true},
+        {23, 70, DEV_NORM_RMS, false, false, true},
+        {5, 5128, DEV_NORM_LAYER, true, true, true},
+        {3, 5123, DEV_NORM_LAYER, false, true, true},
+        {17, 72, DEV_NORM_NONE, true, true, true},
+        {5, 33, DEV_NORM_NONE, true, false, false},
+        {9, 40, DEV_NORM_NONE, false, true, true},
+        {4096, 1600, DEV_NORM_LAYER, true, true, false},
+        {8192, 2048, DEV_NORM_RMS, true, true, false},
     };
-    for (size_t i = 0; i < (on_gpu() ? 12 : 10); i++)
+    for (size_t i = 0; i < (on_gpu() ? 19 : 17); i++)
         compare(run_norm, &cases[i]);
 }
 
@@ -135,6 +160,7 @@ static void check_norms(void)
 struct embed_case {
     size_t T, C, V, P;
     bool positions;
+    size_t types; /* 0: none */
 };
 
 static void run_embed(struct dev *d, const void *context)
@@ -154,18 +180,30 @@ static void run_embed(struct dev *d, const void *context)
     void *wpe = upload(d, numbers(e->P * C, 1, type), e->P * C, type),
          *dx = upload(d, numbers(T * C, 1, type), T * C, type);
     const int32_t *tok = upload_ints(d, tokens, T), *pos = upload_ints(d, positions, T);
-    d->ops->embed_fwd(d, out,
-                      &(struct dev_embed){.wte = wte,
-                                          .wpe = e->positions ? wpe : NULL,
-                                          .tokens = tok,
-                                          .positions = pos,
-                                          .T = T,
-                                          .C = C});
+    int32_t *types = arena_array(&check_host, T, sizeof *types);
+    for (size_t t = 0; t < T; t++)
+        types[t] = (int32_t)(t * 5 / 3 % (e->types + !e->types));
+    struct dev_embed a = {.wte = wte,
+                          .wpe = e->positions ? wpe : NULL,
+                          .tokens = tok,
+                          .positions = pos,
+                          .T = T,
+                          .C = C,
+                          .VP = e->V,
+                          .types = upload_ints(d, types, T),
+                          .types_count = e->types};
+    if (e->types)
+        a.wtt = upload(d, numbers(e->types * C, 1, type), e->types * C, type);
+    d->ops->embed_fwd(d, out, &a);
     keep(d, "x", out, T * C, type, 0); /* one addition, one rounding */
     float *dwte = halves(d, e->V * C), *dwpe = halves(d, e->P * C);
-    d->ops->embed_bwd(
-        d, dwte, e->positions ? dwpe : NULL, dx,
-        &(struct dev_embed){.tokens = tok, .positions = pos, .T = T, .C = C, .VP = e->V});
+    float *dwtt = halves(d, e->types * C + 1);
+    d->ops->embed_bwd(d, &a,
+                      &(struct dev_embed_grad){.dx = dx,
+                                               .dwte = dwte,
+                                               .dwpe = e->positions ? dwpe : NULL,
+                                               .dwtt = e->types ? dwtt : NULL});
+    keep(d, "dwtt", dwtt, e->types * C, DTYPE_F32, 4e-6);
     keep(d, "dwte", dwte, e->V * C, DTYPE_F32, 2e-6);
     keep(d, "dwpe", dwpe, e->P * C, DTYPE_F32, 2e-6);
 }
@@ -173,10 +211,10 @@ static void run_embed(struct dev *d, const void *context)
 static void check_embed(void)
 {
     static const struct embed_case cases[] = {
-        {1, 8, 2, 1, true},         {29, 70, 11, 8, true},
-        {2500, 16, 700, 300, true}, {130, 24, 1, 130, false},
-        {1, 1, 1, 1, true},         {1025, 3, 65537, 1025, true},
-        {97, 2053, 257, 7, true},   {32768, 768, 50304, 1024, true},
+        {1, 8, 2, 1, true, 0},         {29, 70, 11, 8, true, 2},
+        {2500, 16, 700, 300, true, 2}, {130, 24, 1, 130, false, 8},
+        {1, 1, 1, 1, true, 1},         {1025, 3, 65537, 1025, true, 0},
+        {97, 2053, 257, 7, true, 3},   {32768, 768, 50304, 1024, true, 2},
     };
     for (size_t i = 0; i < (on_gpu() ? 8 : 7); i++)
         compare(run_embed, &cases[i]);
@@ -237,15 +275,18 @@ static void check_linear(void)
         {1, 1, 1, DEV_ACT_GELU_ERF, true},
         {131, 257, 3, DEV_ACT_GELU_TANH, true},
         {2, 7, 521, DEV_ACT_GELU_ERF, true},
+        {6, 24, 24, DEV_ACT_TANH, true},
+        {7, 5, 9, DEV_ACT_TANH, true},
         {1024, 768, 3072, DEV_ACT_GELU_TANH, true},
         {1000, 3072, 768, DEV_ACT_NONE, true},
     };
-    for (size_t i = 0; i < (on_gpu() ? 12 : 10); i++)
+    for (size_t i = 0; i < (on_gpu() ? 14 : 12); i++)
         compare(run_linear, &cases[i]);
 }
 
 struct classifier_case {
     size_t T, C, V, VP;
+    bool bias;
 };
 
 static void run_classifier(struct dev *d, const void *context)
@@ -266,9 +307,14 @@ static void run_classifier(struct dev *d, const void *context)
                                .grad_scale = 0.25f,
                                .losses = room(d, T * 4),
                                .dx = room(d, T * C * dtype_size(type)),
-                               .dw = halves(d, VP * C)};
+                               .dw = halves(d, VP * C),
+                               .bias = k->bias ? upload(d, numbers(VP, 2, DTYPE_F32), VP, DTYPE_F32)
+                                               : NULL,
+                               .dbias = k->bias ? halves(d, VP) : NULL};
     d->ops->classifier(d, &a);
     keep(d, "losses", a.losses, T, DTYPE_F32, 5e-6);
+    if (k->bias)
+        keep(d, "dbias", a.dbias, VP, DTYPE_F32, bound(d, 1e-5, 0.01));
     keep(d, "dx", a.dx, T * C, type, bound(d, 1e-5, 0.01));
     keep(d, "dw", a.dw, VP * C, DTYPE_F32, bound(d, 1e-5, 0.01));
     float *alone = room(d, T * 4), *logits = room(d, T * VP * 4);
@@ -277,17 +323,23 @@ static void run_classifier(struct dev *d, const void *context)
     a.dw = NULL;
     d->ops->classifier(d, &a);
     keep(d, "losses alone", alone, T, DTYPE_F32, 5e-6);
-    d->ops->logits(d, logits, &(struct dev_linear){.x = a.x, .w = a.w, .T = T, .K = C, .N = k->V});
+    d->ops->logits(
+        d, logits,
+        &(struct dev_linear){.x = a.x, .w = a.w, .bias = a.bias, .T = T, .K = C, .N = k->V});
     keep(d, "logits", logits, T * k->V, DTYPE_F32, 4e-6);
 }
 
 static void check_classifier(void)
 {
     static const struct classifier_case cases[] = {
-        {1, 3, 2, 2},       {17, 19, 37, 48},    {20, 32, 257, 384}, {7, 9, 2100, 2101},
-        {3, 8, 5000, 6016}, /* bf16 gradients in place */
-        {1, 1, 1, 64},      {5, 13, 2047, 2049}, {2, 3, 4099, 4160}, {700, 768, 50257, 50304}};
-    for (size_t i = 0; i < (on_gpu() ? 9 : 8); i++)
+        {1, 3, 2, 2, false},           {17, 19, 37, 48, false},
+        {20, 32, 257, 384, true},      {7, 9, 2100, 2101, false},
+        {3, 8, 5000, 6016, true}, /* bf16 gradients in place */
+        {1, 1, 1, 64, true},           {5, 13, 2047, 2049, true},
+        {2, 3, 4099, 4160, false},     {1, 3, 2, 2, true},
+        {5, 24, 2, 64, true},          {6, 16, 3, 3, true},
+        {700, 768, 50257, 50304, true}};
+    for (size_t i = 0; i < (on_gpu() ? 12 : 11); i++)
         compare(run_classifier, &cases[i]);
 }
 
@@ -297,6 +349,7 @@ struct attention_case {
     size_t sequences, NH, HD;
     bool causal;
     size_t share; /* heads that share keys and values; 0: none do */
+    size_t window;
 };
 
 static bool by_cudnn, record_says; /* by cuDNN; its repeatable backward, by dev->attention */
@@ -332,11 +385,13 @@ static void run_attention(struct dev *d, const void *context)
                               .KVH = KVH,
                               .HD = k->HD,
                               .causal = k->causal,
+                              .window = k->window,
                               .scale = (float)(1 / sqrt((double)k->HD)),
                               .lse = room(d, k->NH * T * 4)};
     void *out = room(d, T * C * size), *dqkv = room(d, all * size);
-    snprintf(check_place + strcspn(check_place, "T"), 48, "T=%zu NH=%zu/%zu HD=%zu causal=%d", T,
-             k->NH, KVH, k->HD, k->causal);
+    snprintf(check_place + strcspn(check_place, "T"), 60,
+             "T=%zu NH=%zu/%zu HD=%zu causal=%d window=%zu", T, k->NH, KVH, k->HD, k->causal,
+             k->window);
     if (record_says)
         record(d, k, KVH);
     d->ops->attention_fwd(d, out, &a);
@@ -353,15 +408,15 @@ static void check_cudnn(void)
     static const int32_t long_dense[] = {0, 1024, 2048, 3072},
                          long_ragged[] = {0, 1024, 1500, 2524, 4572};
     for (int causal = 0; causal < 2; causal++) {
-        compare(run_attention, &(struct attention_case){dense, 2, 2, 64, causal, 0});
-        compare(run_attention, &(struct attention_case){dense, 2, 4, 32, causal, 2});
-        compare(run_attention, &(struct attention_case){few, 4, 2, 64, causal, 0});
-        compare(run_attention, &(struct attention_case){few, 4, 4, 16, causal, 4});
+        compare(run_attention, &(struct attention_case){dense, 2, 2, 64, causal, 0, 0});
+        compare(run_attention, &(struct attention_case){dense, 2, 4, 32, causal, 2, 0});
+        compare(run_attention, &(struct attention_case){few, 4, 2, 64, causal, 0, 0});
+        compare(run_attention, &(struct attention_case){few, 4, 4, 16, causal, 4, 0});
         for (size_t HD = 64; on_gpu() && HD <= 128; HD *= 2) {
-            compare(run_attention, &(struct attention_case){long_dense, 3, 4, HD, causal, 0});
-            compare(run_attention, &(struct attention_case){long_dense, 3, 8, HD, causal, 4});
-            compare(run_attention, &(struct attention_case){long_ragged, 4, 4, HD, causal, 0});
-            compare(run_attention, &(struct attention_case){long_ragged, 4, 8, HD, causal, 4});
+            compare(run_attention, &(struct attention_case){long_dense, 3, 4, HD, causal, 0, 0});
+            compare(run_attention, &(struct attention_case){long_dense, 3, 8, HD, causal, 4, 0});
+            compare(run_attention, &(struct attention_case){long_ragged, 4, 4, HD, causal, 0, 0});
+            compare(run_attention, &(struct attention_case){long_ragged, 4, 8, HD, causal, 4, 0});
         }
     }
 }
@@ -404,24 +459,36 @@ static void check_attention(void)
     static const int32_t three[] = {0, 193}; /* tiles of 64 and one more: each stage comes twice */
     static const size_t dimensions[] = {64, 128, 32, 40, 7}, odd[] = {1, 8, 24, 72, 120, 136, 256};
     for (int causal = 0; causal < 2; causal++) {
-        compare(run_attention, &(struct attention_case){three, 1, 1, 32, causal, 0});
+        compare(run_attention, &(struct attention_case){three, 1, 1, 32, causal, 0, 0});
+        compare(run_attention, &(struct attention_case){three, 1, 1, 32, causal, 0, 70});
         if (brief)
             continue;
+        for (size_t window = 1; window < 200; window = window * 3 + 1) {
+            compare(run_attention, &(struct attention_case){many, 8, 2, 64, causal, 0, window});
+            compare(run_attention, &(struct attention_case){three, 1, 2, 128, causal, 2, window});
+            compare(run_attention, &(struct attention_case){two, 2, 1, 7, causal, 0, window});
+        }
+        if (on_gpu())
+            compare(run_attention, &(struct attention_case){large, 4, 4, 64, causal, 0, 128});
         for (size_t i = 0; i < sizeof dimensions / sizeof *dimensions; i++) {
-            compare(run_attention, &(struct attention_case){many, 8, 2, dimensions[i], causal, 0});
-            compare(run_attention, &(struct attention_case){two, 2, 1, dimensions[i], causal, 0});
+            compare(run_attention,
+                    &(struct attention_case){many, 8, 2, dimensions[i], causal, 0, 0});
+            compare(run_attention,
+                    &(struct attention_case){two, 2, 1, dimensions[i], causal, 0, 0});
         }
         for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-            compare(run_attention, &(struct attention_case){one, 1, 1, odd[i], causal, 0});
-            compare(run_attention, &(struct attention_case){few, 3, 3, odd[i], causal, 0});
+            compare(run_attention, &(struct attention_case){one, 1, 1, odd[i], causal, 0, 0});
+            compare(run_attention, &(struct attention_case){few, 3, 3, odd[i], causal, 0, 0});
         }
-        compare(run_attention, &(struct attention_case){two, 2, 4, 64, causal, 4});
-        compare(run_attention, &(struct attention_case){many, 8, 4, 32, causal, 2});
-        compare(run_attention, &(struct attention_case){many, 8, 6, 7, causal, 3});
-        compare(run_attention, &(struct attention_case){few, 3, 2, 128, causal, 2});
+        compare(run_attention, &(struct attention_case){two, 2, 4, 64, causal, 4, 0});
+        compare(run_attention, &(struct attention_case){many, 8, 4, 32, causal, 2, 0});
+        compare(run_attention, &(struct attention_case){many, 8, 6, 7, causal, 3, 0});
+        compare(run_attention, &(struct attention_case){few, 3, 2, 128, causal, 2, 0});
         for (size_t i = 0; i < (on_gpu() ? 3 : 0); i++) {
-            compare(run_attention, &(struct attention_case){large, 4, 4, dimensions[i], causal, 0});
-            compare(run_attention, &(struct attention_case){large, 4, 8, dimensions[i], causal, 4});
+            compare(run_attention,
+                    &(struct attention_case){large, 4, 4, dimensions[i], causal, 0, 0});
+            compare(run_attention,
+                    &(struct attention_case){large, 4, 8, dimensions[i], causal, 4, 0});
         }
     }
 }
@@ -455,20 +522,16 @@ static void run_rope(struct dev *d, const void *context)
     keep(d, "turned back", back, all, type, bound(d, 2e-7, 0.008));
 }
 
-struct gated_case {
-    size_t T, F;
-};
-
 static void run_gated(struct dev *d, const void *context)
 {
-    const struct gated_case *k = context;
+    const struct dev_gated *k = context;
     enum dtype type = d->model_type;
     size_t TF = k->T * k->F;
     void *x = upload(d, numbers(2 * TF, 2, type), 2 * TF, type),
          *y = room(d, TF * dtype_size(type));
-    d->ops->swiglu_fwd(d, y, x, k->T, k->F);
+    d->ops->gated_fwd(d, y, x, k);
     keep(d, "gated", y, TF, type, bound(d, 1e-6, 0.008));
-    d->ops->swiglu_bwd(d, x, upload(d, numbers(TF, 1, type), TF, type), x, k->T, k->F);
+    d->ops->gated_bwd(d, x, upload(d, numbers(TF, 1, type), TF, type), x, k);
     keep(d, "dx", x, 2 * TF, type, bound(d, 1e-6, 0.008));
 }
 
@@ -477,12 +540,68 @@ static void check_llama(void)
     static const struct rope_case ropes[] = {{1, 1, 0, 2},      {13, 3, 1, 6}, {47, 5, 2, 32},
                                              {9, 40, 8, 64},    {3, 2, 1, 24}, {5, 3, 3, 128},
                                              {16384, 40, 8, 64}};
-    static const struct gated_case gates[] = {{1, 1},    {7, 33},   {5, 64},
-                                              {3, 2056}, {2, 1030}, {4096, 8192}};
+    static const struct dev_gated gates[] = {
+        {DEV_GATE_SILU, 1, 1},        {DEV_GATE_SILU, 7, 33},         {DEV_GATE_SILU, 5, 64},
+        {DEV_GATE_SILU, 3, 2056},     {DEV_GATE_SILU, 2, 1030},       {DEV_GATE_GELU_ERF, 7, 33},
+        {DEV_GATE_GELU_ERF, 3, 2056}, {DEV_GATE_GELU_TANH, 7, 33},    {DEV_GATE_GELU_TANH, 5, 64},
+        {DEV_GATE_SILU, 4096, 8192},  {DEV_GATE_GELU_ERF, 4096, 1152}};
     for (size_t i = 0; i < (on_gpu() ? 7 : 6); i++)
         compare(run_rope, &ropes[i]);
-    for (size_t i = 0; i < (on_gpu() ? 6 : 5); i++)
+    for (size_t i = 0; i < (on_gpu() ? 11 : 9); i++)
         compare(run_gated, &gates[i]);
+}
+
+/* ---- ops of encoders ---- */
+struct encoder_case {
+    size_t T, C, R;
+    float rate;
+};
+
+static void run_encoder(struct dev *d, const void *context)
+{
+    const struct encoder_case *k = context;
+    enum dtype type = d->model_type;
+    size_t T = k->T, C = k->C, size = dtype_size(type), TC = T * C, RC = (k->R + 1) * C;
+    int32_t *rows = arena_array(&check_host, k->R + 1, sizeof *rows);
+    uint64_t *numbers_of = arena_array(&check_host, T, sizeof *numbers_of);
+    for (size_t r = 0; r < k->R; r++)
+        rows[r] = r % 5 == 4 ? -1 : (int32_t)(T - 1 - r);
+    for (size_t t = 0; t < T; t++)
+        numbers_of[t] = (uint64_t)t % 3 << 32 | t * 77;
+    uint64_t *keys = room(d, T * sizeof *keys);
+    d->ops->copy(d, keys, numbers_of, T * sizeof *keys);
+    struct dev_rows a = {upload_ints(d, rows, k->R + 1), k->R, T, C, false};
+    void *x = upload(d, numbers(TC, 1, type), TC, type), *y = room(d, RC * size);
+    void *dx = upload(d, numbers(TC, 1, type), TC, type), *out = room(d, TC * size);
+    d->ops->rows_gather(d, y, x, &a);
+    keep(d, "gathered", y, k->R * C, type, 0);
+    d->ops->rows_scatter(d, out, y, &a);
+    keep(d, "scattered", out, TC, type, 0);
+    a.add = true;
+    d->ops->rows_scatter(d, out, y, &a);
+    keep(d, "added", out, TC, type, 0);
+    double scale = 1.5, weight = 0.25, *loss = room(d, sizeof *loss);
+    struct dev_dropout drop = {k->rate, 99, 65535, keys, upload(d, &scale, 1, DTYPE_F32)};
+    d->ops->dropout(d, out, x, &drop, T, C);
+    keep(d, "dropped", out, TC, type, 0);
+    struct dev_standard s = {T, C, 1e-5f, upload(d, &weight, 1, DTYPE_F32)};
+    d->ops->standard(d, dx, loss, x, &s);
+    keep(d, "standard", dx, TC, type, bound(d, 2e-6, 0.008));
+    float *loss_f32 = room(d, 4);
+    double got;
+    assert_int_equal(dev_sync(d), ERR_OK);
+    d->ops->copy(d, &got, loss, sizeof got);
+    d->ops->copy(d, loss_f32, &(float){(float)got}, sizeof(float));
+    keep(d, "loss", loss_f32, 1, DTYPE_F32, 2e-6);
+}
+
+static void check_encoder(void)
+{
+    static const struct encoder_case cases[] = {{1, 1, 1, 0.5f},     {37, 33, 20, 0.1f},
+                                                {70, 64, 70, 0.25f}, {600, 40, 0, 0},
+                                                {259, 72, 9, 0.1f},  {8192, 768, 1200, 0.1f}};
+    for (size_t i = 0; i < (on_gpu() ? 6 : 5); i++)
+        compare(run_encoder, &cases[i]);
 }
 
 /* ---- elements, sums ---- */
@@ -599,6 +718,7 @@ TEST(linear)
 TEST(classifier)
 TEST(attention)
 TEST(llama)
+TEST(encoder)
 TEST(elements)
 TEST(optimizers)
 
@@ -609,7 +729,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(linear_agree),     cmocka_unit_test(classifier_agree),
         cmocka_unit_test(attention_agree),  cmocka_unit_test(cudnn_agrees),
         cmocka_unit_test(llama_agree),      cmocka_unit_test(elements_agree),
-        cmocka_unit_test(optimizers_agree),
+        cmocka_unit_test(optimizers_agree), cmocka_unit_test(encoder_agree),
     };
     struct dev *d;
     brief = argc > 1 && !strcmp(argv[1], "brief");
@@ -620,5 +740,7 @@ int main(int argc, char **argv)
     dev_close(d);
     if (brief)
         cmocka_set_test_filter("attention_agree");
+    if (argc > 2 && !strcmp(argv[1], "only")) /* one test, by name */
+        cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,8 +21,8 @@
 static struct arena check_host; /* float64 references; freed after each device */
 static void *check_held[256];   /* device memory, likewise */
 static size_t check_held_count;
-static uint64_t check_index; /* next random number */
-static char check_place[96]; /* device and case, for messages */
+static uint64_t check_index;  /* next random number */
+static char check_place[128]; /* device and case, for messages */
 
 static inline double *doubles(size_t n)
 {
@@ -133,6 +133,17 @@ static inline void near_slope(const char *what, struct dev *d, const void *got, 
         want[count] = slope(loss, ctx, &x[i]);
     }
     near_doubles(what, some, want, count, bound, 1e-3);
+}
+
+/* What dev_dropout multiplies an element by. */
+static inline double dropout_reference(const struct dev_dropout *a, uint64_t key, size_t column,
+                                       float scale)
+{
+    uint32_t words[4], below = (uint32_t)lround((double)a->rate * 65536);
+    rng_block(a->seed, RNG_DROPOUT | (key >> 32) << 32,
+              (key & 0xffffffffu) << 32 | (uint64_t)a->place << 16 | column / 8, words);
+    uint32_t half = words[column % 8 / 2] >> (column % 2 ? 16 : 0) & 0xffff;
+    return half < below ? 0 : 65536.0 / (65536.0 - below) * (double)scale;
 }
 
 static inline void check_done(struct dev *d)

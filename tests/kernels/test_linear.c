@@ -2,6 +2,8 @@
  * differences. If these are wrong nothing trains. Also: small exact numbers must come out exactly
  * from the library, and a repeated call gives the same bytes. */
 #include "tests/kernels/check.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul.h"
 
 struct linear {
     size_t T, K, N;
@@ -18,6 +20,8 @@ static double act_of(enum dev_act act, double x)
         return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
     if (act == DEV_ACT_GELU_ERF)
         return 0.5 * x * (1 + erf(x * 0.70710678118654752));
+    if (act == DEV_ACT_TANH)
+        return tanh(x);
     return x;
 }
 
@@ -85,6 +89,12 @@ static void linear_case(struct dev *d, struct linear l)
     if (l.bias)
         near_slope("dbias", d, dbias, DTYPE_F32, 0.5, linear_loss, &l, l.bias, l.N,
                    bound(d, 4e-6, 0.01));
+    double *kept = download(d, dx, l.T * l.K, type),
+           *dw_kept = download(d, dw, l.N * l.K, DTYPE_F32);
+    g.dw = g.dbias = NULL; /* frozen */
+    d->ops->linear_bwd(d, &a, &g);
+    near("dx of a frozen layer", d, dx, type, kept, l.T * l.K, 0);
+    near("dw of a frozen layer", d, dw, DTYPE_F32, dw_kept, l.N * l.K, 0);
 }
 
 /* Through the activation of the layer in front: dx is the gradient of what it was applied to. */
@@ -122,7 +132,9 @@ static void check_linear(struct dev *d)
     front_case(d, linear_make(d, 37, 50, 24, DEV_ACT_NONE, false), DEV_ACT_GELU_TANH, true);
     front_case(d, linear_make(d, 1, 7, 5, DEV_ACT_NONE, false), DEV_ACT_GELU_TANH, false);
     front_case(d, linear_make(d, 61, 64, 23, DEV_ACT_NONE, false), DEV_ACT_GELU_ERF, true);
+    front_case(d, linear_make(d, 6, 40, 2, DEV_ACT_NONE, false), DEV_ACT_TANH, true);
 
+    linear_case(d, linear_make(d, 6, 33, 40, DEV_ACT_TANH, true));
     linear_case(d, linear_make(d, 1, 5, 7, DEV_ACT_NONE, true));
     linear_case(d, linear_make(d, 13, 17, 31, DEV_ACT_NONE, false));
     linear_case(d, linear_make(d, 37, 96, 50, DEV_ACT_GELU_TANH, true));
@@ -146,13 +158,18 @@ static void check_exact(struct dev *d)
             for (size_t k = 0; k < K; k++)
                 y[t * N + n] += x[t * K + k] * w[n * K + k];
     float *logits = room(d, T * N * sizeof *logits);
-    d->ops->logits(d, logits,
-                   &(struct dev_linear){.x = upload(d, x, T * K, type),
-                                        .w = upload(d, w, N * K, type),
-                                        .T = T,
-                                        .K = K,
-                                        .N = N});
+    struct dev_linear a = {
+        .x = upload(d, x, T * K, type), .w = upload(d, w, N * K, type), .T = T, .K = K, .N = N};
+    d->ops->logits(d, logits, &a);
     near("logits", d, logits, DTYPE_F32, y, T * N, 0);
+    for (size_t i = 0; i < T * N; i++)
+        y[i] += (double)(i % N) / 8;
+    double *bias = doubles(N);
+    for (size_t i = 0; i < N; i++)
+        bias[i] = (double)i / 8;
+    a.bias = upload(d, bias, N, DTYPE_F32);
+    d->ops->logits(d, logits, &a);
+    near("logits with a bias", d, logits, DTYPE_F32, y, T * N, 0);
 }
 
 static void check_repeats(struct dev *d)
@@ -188,6 +205,7 @@ struct classifier {
     double *x, *w, *losses;
     const int32_t *targets;
     double grad_scale;
+    double *bias; /* NULL: none */
 };
 
 static double classifier_loss(const void *ctx)
@@ -197,7 +215,7 @@ static double classifier_loss(const void *ctx)
     for (size_t t = 0; t < c->T; t++) {
         double top = -1e300, sum = 0;
         for (size_t v = 0; v < c->V; v++) {
-            logit[v] = 0;
+            logit[v] = c->bias ? c->bias[v] : 0;
             for (size_t k = 0; k < c->C; k++)
                 logit[v] += c->x[t * c->C + k] * c->w[v * c->C + k];
             top = fmax(top, logit[v]);
@@ -211,14 +229,24 @@ static double classifier_loss(const void *ctx)
     return total * c->grad_scale;
 }
 
-static void classifier_case(struct dev *d, size_t T, size_t C, size_t V, size_t VP)
+static void classifier_case(struct dev *d, size_t T, size_t C, size_t V, size_t VP, bool biased)
 {
     enum dtype type = d->model_type;
+    double f32 = biased ? 1e-5 : 4e-6; /* the logits are twice as large */
     int32_t *targets = arena_array(&check_host, T, sizeof *targets);
     for (size_t t = 0; t < T; t++)
         targets[t] = t % 5 == 3 ? -1 : (int32_t)rng_below(3, RNG_TEST, t, V);
-    struct classifier c = {
-        T, C, V, VP, numbers(T * C, 2, type), numbers(VP * C, 1, type), doubles(T), targets, 0.25};
+    struct classifier c = {.T = T,
+                           .C = C,
+                           .V = V,
+                           .VP = VP,
+                           .x = numbers(T * C, 2, type),
+                           .w = numbers(VP * C, 1, type),
+                           .losses = doubles(T),
+                           .targets = targets,
+                           .grad_scale = 0.25,
+                           .bias = biased ? numbers(VP, 2, DTYPE_F32) : NULL};
+    float *dbias = biased ? room(d, VP * sizeof *dbias) : NULL;
     float *losses = room(d, T * sizeof *losses), *dw = room(d, VP * C * sizeof *dw);
     void *dx = room(d, T * C * dtype_size(type));
     struct dev_classifier a = {.x = upload(d, c.x, T * C, type),
@@ -231,27 +259,42 @@ static void classifier_case(struct dev *d, size_t T, size_t C, size_t V, size_t 
                                .grad_scale = 0.25f,
                                .losses = losses,
                                .dx = dx,
-                               .dw = dw};
+                               .dw = dw,
+                               .bias = biased ? upload(d, c.bias, VP, DTYPE_F32) : NULL,
+                               .dbias = dbias};
     d->ops->classifier(d, &a);
     classifier_loss(&c);
-    near("losses", d, losses, DTYPE_F32, c.losses, T, 4e-6); /* logits are f32 for both types */
-    near_slope("dx", d, dx, type, 0, classifier_loss, &c, c.x, T * C, bound(d, 4e-6, 0.01));
-    near_slope("dw", d, dw, DTYPE_F32, 0, classifier_loss, &c, c.w, VP * C, bound(d, 4e-6, 0.01));
+    /* Logits are f32 for both types; a sure prediction loses nearly 0. */
+    near_doubles("losses", download(d, losses, T, DTYPE_F32), c.losses, T, 4e-6, 1);
+    near_slope("dx", d, dx, type, 0, classifier_loss, &c, c.x, T * C, bound(d, f32, 0.01));
+    near_slope("dw", d, dw, DTYPE_F32, 0, classifier_loss, &c, c.w, VP * C, bound(d, f32, 0.01));
     near("dw of the padding", d, dw + V * C, DTYPE_F32, doubles((VP - V) * C), (VP - V) * C, 0);
+    if (biased) {
+        near_slope("dbias", d, dbias, DTYPE_F32, 0, classifier_loss, &c, c.bias, V,
+                   bound(d, f32, 0.01));
+        near("dbias of the padding", d, dbias + V, DTYPE_F32, doubles(VP - V), VP - V, 0);
+    }
     float *alone = room(d, T * sizeof *alone);
+    double *kept = download(d, dx, T * C, type);
     a.losses = alone;
+    a.dw = a.dbias = NULL; /* frozen */
+    d->ops->classifier(d, &a);
+    near("dx of a frozen table", d, dx, type, kept, T * C, 0);
     a.dx = NULL;
-    a.dw = NULL;
     d->ops->classifier(d, &a);
     assert_memory_equal(losses, alone, T * sizeof *alone);
 }
 
 static void check_classifier(struct dev *d)
 {
-    classifier_case(d, 1, 3, 2, 2);
-    classifier_case(d, 17, 19, 37, 48);
-    classifier_case(d, 40, 32, 257, 384);
-    check_done(d);
+    for (int biased = 0; biased < 2; biased++) {
+        classifier_case(d, biased ? 4 : 1, 3, 2, 2, biased);
+        classifier_case(d, 5, 24, 2, 64, biased); /* two classes of a few sequences */
+        classifier_case(d, 3, 24, 3, 3, biased);
+        classifier_case(d, 17, 19, 37, 48, biased);
+        classifier_case(d, 40, 32, 257, 384, biased);
+        check_done(d);
+    }
 }
 
 /* Chunks: a vocabulary so wide that 600 rows do not fit one chunk gives what the rows give alone.
@@ -299,6 +342,38 @@ static void classifier_chunks(void **state)
     dev_close(d);
 }
 
+/* More shapes than are kept: nothing fails, results stay right, the shape that is used all the time
+ * is made once, and the one that was not used for longest is made again. */
+static void old_products_go(void **state)
+{
+    (void)state;
+    enum { K = 2, MOST = MATMUL_KEPT_MAX + 300 };
+    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
+    struct dev *d;
+    assert_int_equal(dev_open(&d, &o), ERR_OK);
+    float *x = room(d, MOST * K * sizeof *x), *y = room(d, MOST * sizeof *y), w[K] = {1, 64};
+    for (size_t i = 0; i < MOST * K; i++)
+        x[i] = (float)i;
+    for (size_t T = 1; T <= MOST; T++) {
+        d->ops->logits(d, y, &(struct dev_linear){.x = x, .w = w, .T = T, .K = K, .N = 1});
+        for (size_t t = 0; t < T; t += 97)
+            assert_true(y[t] == x[2 * t] + 64 * x[2 * t + 1]);
+        d->ops->logits(
+            d, y, &(struct dev_linear){.x = x, .w = w, .T = 1, .K = K, .N = 1}); /* all the time */
+    }
+    struct matmul_counts counts = matmul_counts(cpu_of(d)->matmul);
+    assert_int_equal(counts.kept, MATMUL_KEPT_MAX);
+    assert_int_equal(counts.made, MOST);
+    for (size_t T = MOST - MATMUL_KEPT_MAX + 2; T <= MOST; T++) /* those that are still there */
+        d->ops->logits(d, y, &(struct dev_linear){.x = x, .w = w, .T = T, .K = K, .N = 1});
+    assert_int_equal(matmul_counts(cpu_of(d)->matmul).made, MOST);
+    d->ops->logits(d, y, &(struct dev_linear){.x = x, .w = w, .T = 2, .K = K, .N = 1});
+    assert_int_equal(matmul_counts(cpu_of(d)->matmul).made, MOST + 1);
+    assert_int_equal(dev_sync(d), ERR_OK);
+    check_done(d);
+    dev_close(d);
+}
+
 static void linear_agrees(void **state)
 {
     (void)state;
@@ -328,7 +403,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_agrees),     cmocka_unit_test(products_are_exact),
         cmocka_unit_test(linear_repeats),    cmocka_unit_test(classifier_agrees),
-        cmocka_unit_test(classifier_chunks),
+        cmocka_unit_test(classifier_chunks), cmocka_unit_test(old_products_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

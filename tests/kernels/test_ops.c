@@ -5,6 +5,7 @@
 struct norm {
     struct dev_norm_args a;
     double *x, *residual, *gain, *bias; /* residual, bias NULL: none */
+    double *factor;                     /* of the branch; NULL: 1 */
     double *y, *dy, *dsum;              /* loss = sum y dy + sum (x + residual) dsum */
 };
 
@@ -16,7 +17,8 @@ static double norm_loss(const void *ctx)
     for (size_t t = 0; t < n->a.T; t++) {
         double mean = 0, square = 0;
         for (size_t i = 0; i < C; i++) {
-            v[i] = n->x[t * C + i] + (n->residual ? n->residual[t * C + i] : 0);
+            double factor = n->factor ? n->factor[t * C + i] : 1;
+            v[i] = factor * n->x[t * C + i] + (n->residual ? n->residual[t * C + i] : 0);
             loss += n->dsum ? v[i] * n->dsum[t * C + i] : 0;
             mean += n->a.kind == DEV_NORM_LAYER ? v[i] / (double)C : 0;
         }
@@ -25,6 +27,8 @@ static double norm_loss(const void *ctx)
         double rstd = 1 / sqrt(square / (double)C + (double)n->a.eps);
         for (size_t i = 0; i < C; i++) {
             n->y[t * C + i] = (v[i] - mean) * rstd * n->gain[i] + (n->bias ? n->bias[i] : 0);
+            if (n->a.kind == DEV_NORM_NONE)
+                n->y[t * C + i] = v[i];
             loss += n->y[t * C + i] * n->dy[t * C + i];
         }
     }
@@ -37,7 +41,7 @@ static void norm_case(struct dev *d, size_t T, size_t C, enum dev_norm kind, boo
 {
     enum dtype type = d->model_type;
     size_t TC = T * C, bytes = TC * dtype_size(type);
-    struct norm n = {.a = {kind, 1e-5f, T, C, NULL, NULL},
+    struct norm n = {.a = {.kind = kind, .eps = 1e-5f, .T = T, .C = C},
                      .x = numbers(TC, 1, type),
                      .residual = residual ? numbers(TC, 1, type) : NULL,
                      .gain = numbers(C, 1, DTYPE_F32),
@@ -84,6 +88,81 @@ static void norm_case(struct dev *d, size_t T, size_t C, enum dev_norm kind, boo
         near_slope("dbias", d, dbias, DTYPE_F32, 0.5, norm_loss, &n, n.bias, C, 1e-5);
 }
 
+/* Dropout and a scale of the branch in front of the sum: the residual's gradient is dx, the
+ * branch's dbranch, by the same mask. */
+static void branch_case(struct dev *d, size_t T, size_t C, enum dev_norm kind, bool residual)
+{
+    enum dtype type = d->model_type;
+    size_t TC = T * C, bytes = TC * dtype_size(type);
+    double two = 2;
+    struct norm n = {.a = {.kind = kind, .eps = 1e-5f, .T = T, .C = C},
+                     .x = numbers(TC, 1, type),
+                     .residual = residual ? numbers(TC, 1, type) : NULL,
+                     .gain = numbers(C, 1, DTYPE_F32),
+                     .bias = kind == DEV_NORM_LAYER ? numbers(C, 1, DTYPE_F32) : NULL,
+                     .factor = doubles(TC),
+                     .y = doubles(TC),
+                     .dy = numbers(TC, 1, type),
+                     .dsum = numbers(TC, 1, type)};
+    uint64_t *keys = arena_array(&check_host, T, sizeof *keys), *there = room(d, T * sizeof *keys);
+    for (size_t t = 0; t < T; t++)
+        keys[t] = (uint64_t)9 << 32 | t * 3;
+    d->ops->copy(d, there, keys, T * sizeof *keys);
+    struct dev_dropout branch = {.rate = 0.5f, /* all factors are 0 or 4 */
+                                 .seed = 5,
+                                 .place = 17,
+                                 .keys = there,
+                                 .scale = upload(d, &two, 1, DTYPE_F32)};
+    for (size_t i = 0; i < TC; i++) {
+        n.factor[i] = dropout_reference(&branch, keys[i / C], i % C, 2);
+        assert_true(n.factor[i] == 0 || n.factor[i] == 4);
+        double of_branch = n.factor[i] * n.x[i];
+        if (!residual) /* no rounding of the sum then */
+            continue;
+        n.residual[i] = held_by(type, of_branch + n.residual[i]) - of_branch;
+        if (held_by(type, n.residual[i]) != n.residual[i])
+            n.x[i] = n.residual[i] = 0.5 * (double)(i % 7);
+    }
+    n.a.gain = upload(d, n.gain, C, DTYPE_F32);
+    n.a.bias = n.bias ? upload(d, n.bias, C, DTYPE_F32) : NULL;
+    n.a.sum = room(d, bytes);
+    n.a.mean = room(d, T * 4);
+    n.a.rstd = room(d, T * 4);
+    n.a.branch = &branch;
+    void *y = kind == DEV_NORM_NONE ? n.a.sum : room(d, bytes);
+    d->ops->norm_fwd(d, y, upload(d, n.x, TC, type),
+                     residual ? upload(d, n.residual, TC, type) : NULL, &n.a);
+    struct dev_norm_grad g = {.dy = upload(d, n.dy, TC, type),
+                              .dsum = upload(d, n.dsum, TC, type),
+                              .dx = room(d, bytes),
+                              .dgain = room(d, C * 4),
+                              .dbias = room(d, C * 4),
+                              .dbranch = room(d, bytes)};
+    d->ops->norm_bwd(d, &n.a, &g);
+    norm_loss(&n);
+    near("y", d, y, type, n.y, TC, bound(d, 4e-6, 0.004));
+    near_slope("dbranch", d, g.dbranch, type, 0, norm_loss, &n, n.x, TC, bound(d, 2e-5, 0.006));
+    if (residual)
+        near_slope("dx", d, g.dx, type, 0, norm_loss, &n, n.residual, TC, bound(d, 2e-5, 0.005));
+    if (kind != DEV_NORM_NONE)
+        near_slope("dgain", d, g.dgain, DTYPE_F32, 0, norm_loss, &n, n.gain, C, 1e-5);
+    double *dx = download(d, g.dx, TC, type);
+    g.dgain = g.dbias = NULL; /* frozen */
+    g.dx = (void *)(uintptr_t)g.dsum;
+    d->ops->norm_bwd(d, &n.a, &g); /* dx aliases dsum */
+    near("dx of a frozen layer", d, g.dx, type, dx, TC, 0);
+}
+
+static void check_branches(struct dev *d)
+{
+    for (int kind = 0; kind <= DEV_NORM_NONE; kind++) {
+        branch_case(d, 7, 17, (enum dev_norm)kind, true);
+        branch_case(d, 13, 64, (enum dev_norm)kind, false);
+        branch_case(d, 5, 131, (enum dev_norm)kind, true);
+        check_done(d);
+    }
+}
+
 static void check_norms(struct dev *d)
 {
     for (int kind = 0; kind < 2; kind++) {
@@ -98,43 +177,51 @@ static void check_norms(struct dev *d)
 static void check_embed(struct dev *d)
 {
     enum dtype type = d->model_type;
-    enum { T = 29, C = 70, V = 11, P = 8 };
-    int32_t tokens[T], positions[T];
+    enum { T = 29, C = 70, V = 11, P = 8, N = 3 };
+    int32_t tokens[T], positions[T], types[T];
     double *wte = numbers(V * C, 1, type), *wpe = numbers(P * C, 1, type),
-           *dx = numbers(T * C, 1, type);
+           *wtt = numbers(N * C, 1, type), *dx = numbers(T * C, 1, type);
     double *x = doubles(T * C), *token_rows = doubles(T * C), *dwte = doubles(V * C),
-           *dwpe = doubles(P * C);
+           *dwpe = doubles(P * C), *dwtt = doubles(N * C), *typed = doubles(T * C);
     for (size_t t = 0; t < T; t++) {
         tokens[t] = (int32_t)(t * t % V);
         positions[t] = (int32_t)(t % P);
+        types[t] = (int32_t)(t * 7 % N);
         for (size_t c = 0; c < C; c++) {
             token_rows[t * C + c] = wte[(size_t)tokens[t] * C + c];
             x[t * C + c] = wte[(size_t)tokens[t] * C + c] + wpe[(size_t)positions[t] * C + c];
+            typed[t * C + c] = x[t * C + c] + wtt[(size_t)types[t] * C + c];
             dwte[(size_t)tokens[t] * C + c] += dx[t * C + c];
             dwpe[(size_t)positions[t] * C + c] += dx[t * C + c];
+            dwtt[(size_t)types[t] * C + c] += dx[t * C + c];
         }
     }
-    void *out = room(d, T * C * dtype_size(type)), *table = upload(d, wte, V * C, type);
-    const int32_t *tok = upload_ints(d, tokens, T), *pos = upload_ints(d, positions, T);
-    d->ops->embed_fwd(d, out,
-                      &(struct dev_embed){.wte = table,
-                                          .wpe = upload(d, wpe, P * C, type),
-                                          .tokens = tok,
-                                          .positions = pos,
-                                          .T = T,
-                                          .C = C});
-    near("x", d, out, type, x, T * C, bound(d, 1e-7, 0.004));
-    d->ops->embed_fwd(
-        d, out,
-        &(struct dev_embed){
-            .wte = table, .wpe = NULL, .tokens = tok, .positions = pos, .T = T, .C = C});
+    void *out = room(d, T * C * dtype_size(type));
+    struct dev_embed a = {.wte = upload(d, wte, V * C, type),
+                          .tokens = upload_ints(d, tokens, T),
+                          .positions = upload_ints(d, positions, T),
+                          .T = T,
+                          .C = C,
+                          .VP = V,
+                          .types = upload_ints(d, types, T),
+                          .types_count = N};
+    d->ops->embed_fwd(d, out, &a);
     near("x without positions", d, out, type, token_rows, T * C, 0);
-    float *gte = room(d, V * C * 4), *gpe = room(d, P * C * 4);
-    d->ops->embed_bwd(
-        d, gte, gpe, upload(d, dx, T * C, type),
-        &(struct dev_embed){.tokens = tok, .positions = pos, .T = T, .C = C, .VP = V});
-    near("dwte", d, gte, DTYPE_F32, dwte, V * C, 1e-6);
-    near("dwpe", d, gpe, DTYPE_F32, dwpe, P * C, 1e-6);
+    a.wpe = upload(d, wpe, P * C, type);
+    d->ops->embed_fwd(d, out, &a);
+    near("x", d, out, type, x, T * C, bound(d, 1e-7, 0.004));
+    a.wtt = upload(d, wtt, N * C, type);
+    d->ops->embed_fwd(d, out, &a);
+    near("x with types", d, out, type, typed, T * C, bound(d, 2e-7, 0.004));
+    struct dev_embed_grad g = {.dx = upload(d, dx, T * C, type),
+                               .dwte = room(d, V * C * 4),
+                               .dwpe = room(d, P * C * 4),
+                               .dwtt = room(d, N * C * 4)};
+    d->ops->embed_bwd(d, &a, &g);
+    near("dwte", d, g.dwte, DTYPE_F32, dwte, V * C, 1e-6);
+    near("dwpe", d, g.dwpe, DTYPE_F32, dwpe, P * C, 1e-6);
+    near("dwtt", d, g.dwtt, DTYPE_F32, dwtt, N * C, 1e-6);
+    d->ops->embed_bwd(d, &a, &(struct dev_embed_grad){.dx = g.dx}); /* frozen tables */
 }
 
 static float scale_of(struct dev *d, const double *sumsq, const double *loss, double targets,
@@ -210,45 +297,57 @@ static void check_rope(struct dev *d)
 }
 
 struct gated {
-    size_t T, F;
+    struct dev_gated a;
     double *x, *y, *dy;
 };
+
+static double gate_of(enum dev_gate kind, double x)
+{
+    if (kind == DEV_GATE_SILU)
+        return x / (1 + exp(-x));
+    return kind == DEV_GATE_GELU_ERF
+               ? 0.5 * x * (1 + erf(x * 0.70710678118654752))
+               : 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
+}
 
 static double gated_loss(const void *ctx)
 {
     const struct gated *g = ctx;
+    size_t F = g->a.F;
     double loss = 0;
-    for (size_t t = 0; t < g->T; t++)
-        for (size_t i = 0; i < g->F; i++) {
-            double gate = g->x[t * 2 * g->F + i], up = g->x[t * 2 * g->F + g->F + i];
-            g->y[t * g->F + i] = gate / (1 + exp(-gate)) * up;
-            loss += g->y[t * g->F + i] * g->dy[t * g->F + i];
+    for (size_t t = 0; t < g->a.T; t++)
+        for (size_t i = 0; i < F; i++) {
+            double gate = g->x[t * 2 * F + i], up = g->x[t * 2 * F + F + i];
+            g->y[t * F + i] = gate_of(g->a.gate, gate) * up;
+            loss += g->y[t * F + i] * g->dy[t * F + i];
         }
     return loss;
 }
 
-static void gated_case(struct dev *d, size_t T, size_t F)
+static void gated_case(struct dev *d, enum dev_gate kind, size_t T, size_t F)
 {
     enum dtype type = d->model_type;
     size_t TF = T * F, size = dtype_size(type);
-    struct gated g = {T, F, numbers(2 * TF, 2, type), doubles(TF), numbers(TF, 1, type)};
+    struct gated g = {{kind, T, F}, numbers(2 * TF, 2, type), doubles(TF), numbers(TF, 1, type)};
     void *x = upload(d, g.x, 2 * TF, type), *y = room(d, TF * size), *dx = room(d, 2 * TF * size);
     void *dy = upload(d, g.dy, TF, type);
-    d->ops->swiglu_fwd(d, y, x, T, F);
-    d->ops->swiglu_bwd(d, dx, dy, x, T, F);
-    d->ops->swiglu_bwd(d, x, dy, x, T, F); /* in place */
+    d->ops->gated_fwd(d, y, x, &g.a);
+    d->ops->gated_bwd(d, dx, dy, x, &g.a);
+    d->ops->gated_bwd(d, x, dy, x, &g.a); /* in place */
     gated_loss(&g);
     near("y", d, y, type, g.y, TF, bound(d, 1e-6, 0.004));
-    near_slope("dx", d, dx, type, 0, gated_loss, &g, g.x, 2 * TF, bound(d, 2e-6, 0.004));
+    near_slope("dx", d, dx, type, 0, gated_loss, &g, g.x, 2 * TF, bound(d, 4e-6, 0.004));
     near("dx in place", d, x, type, download(d, dx, 2 * TF, type), 2 * TF, 0);
 }
 
 static void check_gated(struct dev *d)
 {
-    gated_case(d, 1, 1);
-    gated_case(d, 7, 33);
-    gated_case(d, 5, 64);
-    gated_case(d, 2, 1030);
+    for (int kind = DEV_GATE_SILU; kind <= DEV_GATE_GELU_TANH; kind++) {
+        gated_case(d, (enum dev_gate)kind, 1, 1);
+        gated_case(d, (enum dev_gate)kind, 7, 33);
+        gated_case(d, (enum dev_gate)kind, 5, 64);
+        gated_case(d, (enum dev_gate)kind, 2, 1030);
+    }
 }
 
 static void check_elements(struct dev *d)
@@ -479,6 +578,12 @@ static void norms_agree(void **state)
     on_every_device(check_norms);
 }
 
+static void branches_agree(void **state)
+{
+    (void)state;
+    on_every_device(check_branches);
+}
+
 static void embedding_agrees(void **state)
 {
     (void)state;
@@ -534,10 +639,15 @@ static void open_says_what_is_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_agree),      cmocka_unit_test(embedding_agrees),
-        cmocka_unit_test(rope_agrees),      cmocka_unit_test(gated_units_agree),
-        cmocka_unit_test(elements_agree),   cmocka_unit_test(sumsq_ignores_threads),
-        cmocka_unit_test(optimizers_agree), cmocka_unit_test(open_says_what_is_missing),
+        cmocka_unit_test(norms_agree),
+        cmocka_unit_test(branches_agree),
+        cmocka_unit_test(embedding_agrees),
+        cmocka_unit_test(rope_agrees),
+        cmocka_unit_test(gated_units_agree),
+        cmocka_unit_test(elements_agree),
+        cmocka_unit_test(sumsq_ignores_threads),
+        cmocka_unit_test(optimizers_agree),
+        cmocka_unit_test(open_says_what_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,6 +52,19 @@ static void gelu_holds_its_bound(void **state)
     }
 }
 
+static void tanh_holds_its_bound(void **state)
+{
+    (void)state;
+    for (int i = -12 * 4096; i <= 12 * 4096; i++) {
+        float x = (float)i / 4096.0f;
+        double y = tanh((double)x);
+        assert_true(fabs((double)tanh_fast(x) - y) <= 5e-7 * fabs(y));
+        assert_true(fabs((double)tanh_slope(x) - (1 - y * y)) <= 1e-6);
+    }
+    assert_true(tanh_fast(1e-30f) == 1e-30f && tanh_fast(1e30f) == 1 && tanh_fast(-1e30f) == -1);
+    assert_true(tanh_fast(INFINITY) == 1 && isnan(tanh_fast(NAN)) && isnan(tanh_slope(NAN)));
+}
+
 static double silu(double x)
 {
     return x / (1 + exp(-x));
@@ -84,6 +97,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp_holds_its_bound),
         cmocka_unit_test(gelu_holds_its_bound),
+        cmocka_unit_test(tanh_holds_its_bound),
         cmocka_unit_test(swiglu_holds_its_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
