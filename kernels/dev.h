@@ -69,6 +69,11 @@ struct dev_embed_grad {
     const void *dx;            /* (T, C) model type */
     float *dwte, *dwpe, *dwtt; /* tables, +=; NULL: not computed */
 };
+struct dev_activation { /* y = act(pre) of a layer whose output no linear layer reads */
+    enum dev_act act;
+    const void *pre; /* (T, N) model type */
+    size_t T, N;
+};
 struct dev_gated {
     enum dev_gate gate; /* act: silu (Llama), GELU by erf (ModernBERT) or tanh */
     size_t T, F;
@@ -334,6 +339,8 @@ enum {
                       const struct dev_attention *a))                                              \
     /* Rotates the heads of x in place: see struct dev_rope. */                                    \
     X(rope, (struct dev * d, void *x, const struct dev_rope *r))                                   \
+    /* dy (T,N) *= act'(pre), in place; dbias (N) f32 += its column sums. */                       \
+    X(activation_bwd, (struct dev * d, void *dy, float *dbias, const struct dev_activation *a))    \
     /* y (T,F) = act(gate) up, x (T,2F) = gate | up. */                                            \
     X(gated_fwd, (struct dev * d, void *y, const void *x, const struct dev_gated *a))              \
     /* dx (T,2F) from dy (T,F) and x of gated_fwd; dx may be x. */                                 \

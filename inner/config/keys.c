@@ -94,9 +94,56 @@ static void check_heads(struct config_rules *r, const struct settings *s)
             heads_from(width, (width + HEAD_DIMENSION_CUDA - 1) / HEAD_DIMENSION_CUDA, rope));
 }
 
+int64_t keys_classes(const struct settings *s, size_t task)
+{
+    return strtoll(s->model_classes.items[task], NULL, 10);
+}
+
+enum { CLASSES_MAX = 65536 };
+
+static void check_classes(struct config_rules *r, const struct settings *s)
+{
+    if (s->model_classes.count > KEYS_TASKS_MAX)
+        config_broken(r, "model.classes names %zu tasks; at most %d are possible",
+                      s->model_classes.count, KEYS_TASKS_MAX);
+    for (size_t i = 0; i < s->model_classes.count; i++) {
+        const char *text = s->model_classes.items[i];
+        if (text[strspn(text, "0123456789")] || strlen(text) > 5 || keys_classes(s, i) < 2 ||
+            keys_classes(s, i) > CLASSES_MAX)
+            config_broken(r, "model.classes has \"%.40s\"; a task has 2 to %d classes", text,
+                          CLASSES_MAX);
+    }
+    if (s->model_classes.count && !s->model_pooler)
+        config_broken(r, "model.classes without model.pooler = true: the heads read the pooler");
+    if (s->model_pooler && s->model_causal)
+        config_broken(r, "model.pooler = true with model.causal = true: the first token, which it "
+                         "reads, would see no other");
+}
+
+/* Settings of encoders that exclude each other. */
+static void check_encoder(struct config_rules *r, const struct settings *s)
+{
+    bool factorised = s->model_embed && s->model_embed != s->model_width;
+    check_classes(r, s);
+    if (factorised && s->model_head == MODEL_HEAD_PLAIN && !s->model_classes.count)
+        config_broken(r,
+                      "model.embed = %lld is not model.width = %lld, and model.head = plain has no "
+                      "matrix from one to the other; use model.head = mlm",
+                      (long long)s->model_embed, (long long)s->model_width);
+    if (s->model_head == MODEL_HEAD_MLM && s->model_activation == MODEL_ACTIVATION_SWIGLU)
+        config_broken(r, "model.head = mlm has the activation of model.activation, and swiglu is a "
+                         "gate; use gelu, gelu_erf or geglu (its GELU without the gate)");
+    if (s->model_global_every && !s->model_window)
+        config_broken(r,
+                      "model.global_every = %lld without model.window: all layers see the whole "
+                      "sequence",
+                      (long long)s->model_global_every);
+}
+
 static void check_model(struct config_rules *r, const struct settings *s)
 {
     check_heads(r, s);
+    check_encoder(r, s);
     if (s->data_tokenizer == DATA_TOKENIZER_BYTES && s->model_vocab < 256)
         config_broken(r, "model.vocab = %lld is less than the 256 ids of data.tokenizer = bytes",
                       (long long)s->model_vocab);

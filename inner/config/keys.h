@@ -8,10 +8,13 @@
 #define MODEL_POSITIONS(X)                                                                         \
     X(MODEL_POSITIONS_LEARNED, learned)                                                            \
     X(MODEL_POSITIONS_ROPE, rope) X(MODEL_POSITIONS_NONE, none)
-#define MODEL_NORM(X) X(MODEL_NORM_LAYER, layer) X(MODEL_NORM_RMS, rms)
+#define MODEL_NORM(X)       X(MODEL_NORM_LAYER, layer) X(MODEL_NORM_RMS, rms)
+#define MODEL_NORM_PLACE(X) X(MODEL_NORM_PRE, pre) X(MODEL_NORM_POST, post) X(MODEL_NORM_NONE, none)
 #define MODEL_ACTIVATION(X)                                                                        \
     X(MODEL_ACTIVATION_GELU, gelu)                                                                 \
-    X(MODEL_ACTIVATION_GELU_ERF, gelu_erf) X(MODEL_ACTIVATION_SWIGLU, swiglu)
+    X(MODEL_ACTIVATION_GELU_ERF, gelu_erf)                                                         \
+    X(MODEL_ACTIVATION_SWIGLU, swiglu) X(MODEL_ACTIVATION_GEGLU, geglu)
+#define MODEL_HEAD(X)     X(MODEL_HEAD_PLAIN, plain) X(MODEL_HEAD_MLM, mlm)
 #define DATA_TOKENIZER(X) X(DATA_TOKENIZER_BYTES, bytes) X(DATA_TOKENIZER_EXTERNAL, external)
 #define DATA_OBJECTIVE(X)                                                                          \
     X(DATA_OBJECTIVE_CAUSAL, causal)                                                               \
@@ -35,6 +38,8 @@
 #define CHOICES_INNER(X)                                                                           \
     X(model_positions, MODEL_POSITIONS)                                                            \
     X(model_norm, MODEL_NORM)                                                                      \
+    X(model_norm_place, MODEL_NORM_PLACE)                                                          \
+    X(model_head, MODEL_HEAD)                                                                      \
     X(model_activation, MODEL_ACTIVATION)                                                          \
     X(data_tokenizer, DATA_TOKENIZER)                                                              \
     X(data_objective, DATA_OBJECTIVE)                                                              \
@@ -89,13 +94,23 @@ CHOICES_INNER(CONFIG_ENUM)
           "of queries and keys (Llama). none: only causal attention orders the tokens.")           \
     X(model, rope_theta, REAL, .fallback = "10000", .min = 1, .max = 1e9, .pinned = true,          \
       .help = "Base of the rotary angles; Llama 3 has 500000.")                                    \
+    X(model, rope_theta_local, REAL, .fallback = "10000", .min = 1, .max = 1e9, .pinned = true,    \
+      .help = "Base of the rotary angles of layers with a window (model.window).")                 \
     X(model, norm, CHOICE(model_norm), .fallback = "layer", .pinned = true,                        \
       .help = "Kind of normalisation.")                                                            \
+    X(model, norm_place, CHOICE(model_norm_place), .fallback = "pre", .pinned = true,              \
+      .help = "Place of the two norms of a block. pre: in front of attention and MLP, and one "    \
+              "more behind the last block (GPT, Llama, ModernBERT). post: behind each addition "   \
+              "to the residual stream (BERT, ALBERT). none: no norms in the blocks.")              \
+    X(model, embed_norm, BOOL, .fallback = "false", .pinned = true,                                \
+      .help = "A norm behind the embeddings (BERT). With norm_place pre the first block then has " \
+              "no norm in front of its attention (ModernBERT).")                                   \
     X(model, norm_eps, REAL, .fallback = "1e-5", .min = 1e-12, .max = 1, .pinned = true,           \
       .help = "Added to the variance, or mean square, of a normalisation.")                        \
     X(model, activation, CHOICE(model_activation), .fallback = "gelu", .pinned = true,             \
       .help = "MLP activation. gelu: the tanh form (GPT-2). gelu_erf: the exact form. swiglu: a "  \
-              "second projection of the same width is the gate (Llama).")                          \
+              "second projection of the same width is the gate (Llama). geglu: the same with the " \
+              "exact GELU (ModernBERT).")                                                          \
     X(model, causal, BOOL, .fallback = "true", .pinned = true,                                     \
       .help =                                                                                      \
           "Causal attention (GPT). false with data.objective mlm or labels, whose targets the "    \
@@ -104,6 +119,29 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Biases in linear layers and LayerNorm.")                                            \
     X(model, tied, BOOL, .fallback = "true", .pinned = true,                                       \
       .help = "true: the output head is the token embedding. false: a matrix of its own.")         \
+    X(model, types, INT, .fallback = "0", .min = 0, .max = 8, .pinned = true,                      \
+      .help = "Token types, each with an embedding that is added (BERT has 2). 0: none.")          \
+    X(model, embed, INT, .fallback = "0", .min = 0, .max = 65536, .pinned = true,                  \
+      .help = "Width of the embeddings; a matrix brings them to model.width (ALBERT has 128). "    \
+              "0: model.width, without that matrix.")                                              \
+    X(model, shared, BOOL, .fallback = "false", .pinned = true,                                    \
+      .help = "One block's parameters are applied model.layers times (ALBERT).")                   \
+    X(model, head, CHOICE(model_head), .fallback = "plain", .pinned = true,                        \
+      .help = "Head of the tokens. plain: one matrix (GPT). mlm: dense layer, activation, norm, "  \
+              "matrix and bias, computed at the positions that have a target (BERT).")             \
+    X(model, pooler, BOOL, .fallback = "false", .pinned = true,                                    \
+      .help = "A dense layer with tanh on the first token of each sequence, and on it a head of "  \
+              "two classes for pairs of segments, or the heads of model.classes (BERT).")          \
+    X(model, classes, LIST, .fallback = "", .pinned = true,                                        \
+      .help = "Number of classes of each task, one head for each; needs model.pooler. Empty: the " \
+              "pooler has the head for pairs.")                                                    \
+    X(model, window, INT, .fallback = "0", .min = 0, .max = 131072, .unit = "tokens",              \
+      .pinned = true,                                                                              \
+      .help = "Local attention: a token sees those at most half the window away (ModernBERT has "  \
+              "128). 0: the whole sequence.")                                                      \
+    X(model, global_every, INT, .fallback = "0", .min = 0, .max = 512, .pinned = true,             \
+      .help = "With a window: layers 0, n, 2n, .. see the whole sequence all the same "            \
+              "(ModernBERT has 3). 0: none of them does.")                                         \
     X(data, train, LIST, .fallback = "",                                                           \
       .help = "Training token shards (.bin); a * is a glob. NAME=PATH: a task of its own, with "   \
               "data.objective = labels.")                                                          \
@@ -218,6 +256,9 @@ struct settings {
 #undef X
 };
 struct config_table keys_inner(struct settings *s); /* a table over *s */
+/* The classes of task i of model.classes, which keys_check has read. */
+enum { KEYS_TASKS_MAX = 16 };
+int64_t keys_classes(const struct settings *s, size_t task);
 /* The rules over several keys: heads divide width, ... */
 void keys_check(struct config_rules *r, const struct settings *s);
 

@@ -88,6 +88,22 @@ static enum err task_of(const struct loader *l, const struct shard *s, struct ar
                                s->path, s->set);
 }
 
+/* model.classes, where the model has heads for classes. */
+static enum err check_head(const struct loader *l, const struct shard *s, const struct sidecar *c,
+                           uint32_t task)
+{
+    const struct settings *x = l->options.settings;
+    if (!x->model_classes.count)
+        return ERR_OK;
+    if (task >= x->model_classes.count)
+        return err_set(ERR_CONFIG, "data.train names more tasks than the %zu of model.classes",
+                       x->model_classes.count);
+    if ((size_t)keys_classes(x, task) == c->classes_count)
+        return ERR_OK;
+    return err_set(ERR_CONFIG, "%s: its data.json names %zu classes, model.classes %lld", s->path,
+                   c->classes_count, (long long)keys_classes(x, task));
+}
+
 static enum err open_shard(struct loader *l, size_t i, uint32_t *task, struct arena *perm)
 {
     const struct shard *s = &l->set.shards[i];
@@ -105,7 +121,8 @@ static enum err open_shard(struct loader *l, size_t i, uint32_t *task, struct ar
                        c.classes_count);
     TRY(check_documents(s, c.classes_count));
     TRY(check_classes(l, s, &c));
-    return task_of(l, s, perm, task);
+    TRY(task_of(l, s, perm, task));
+    return check_head(l, s, &c, *task);
 }
 
 static enum err labelled_open(struct loader *l, struct arena *perm)

@@ -103,10 +103,33 @@ static const char *llama_lacks(const struct settings *s)
     return NULL;
 }
 
+/* A setting that neither of the two has, or NULL. */
+static const char *encoder_setting(const struct settings *s)
+{
+    const struct {
+        const char *key;
+        bool set;
+    } settings[] = {{"model.norm_place", s->model_norm_place != MODEL_NORM_PRE},
+                    {"model.embed_norm", s->model_embed_norm},
+                    {"model.types", s->model_types > 0},
+                    {"model.embed", table_embed(s) != (size_t)s->model_width},
+                    {"model.shared", s->model_shared},
+                    {"model.head", s->model_head != MODEL_HEAD_PLAIN},
+                    {"model.pooler", s->model_pooler},
+                    {"model.window", s->model_window > 0},
+                    {"model.activation", s->model_activation == MODEL_ACTIVATION_GEGLU}};
+    for (size_t i = 0; i < COUNT(settings); i++)
+        if (settings[i].set)
+            return settings[i].key;
+    return NULL;
+}
+
 static enum err family_of(const struct settings *s, const struct family **f)
 {
-    const char *no_gpt2 = gpt2_lacks(s), *no_llama = llama_lacks(s);
+    const char *no_gpt2 = gpt2_lacks(s), *no_llama = llama_lacks(s), *encoder = encoder_setting(s);
     *f = no_gpt2 ? &llama : &gpt2;
+    if (encoder)
+        return err_set(ERR_UNSUPPORTED, "%s: neither GPT-2 nor Llama has this setting", encoder);
     if (!s->model_causal)
         return err_set(ERR_UNSUPPORTED, "model.causal = false: GPT-2 and Llama are causal");
     if (no_gpt2 && no_llama)

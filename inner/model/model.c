@@ -1,101 +1,178 @@
-/* The transformer around its blocks: memory, embedding, head, passes. All arithmetic is in the
- * device's ops. x = wte[token] (+ wpe[position]); the blocks (model_block.c); logits = norm(x)
- * head^T.
+/* The transformer around its embedding (embed.c), blocks (model_block.c) and heads (head.c): memory
+ * and passes. All arithmetic is in the device's ops.
  */
 #include "inner/model/model_own.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- memory: the same walk adds up the bytes (base NULL) and assigns the buffers ---- */
-struct layout {
-    char *base;
-    size_t used;
-};
-
-static void *reserve(struct layout *l, size_t bytes)
+/* ---- memory ---- */
+void *layout_reserve(struct layout *l, size_t bytes)
 {
     void *p = l->base ? l->base + l->used : NULL;
     l->used += (bytes + 63) / 64 * 64;
     return p;
 }
 
-static struct norm_saved reserve_norm(struct layout *l, const struct model *m, size_t T,
-                                      size_t size)
+struct norm_saved layout_norm(struct layout *l, const struct model *m, size_t rows, size_t width)
 {
     struct norm_saved k;
-    k.residual = reserve(l, T * m->C * size);
-    k.mean = m->norm == DEV_NORM_LAYER ? reserve(l, T * sizeof *k.mean) : NULL;
-    k.rstd = reserve(l, T * sizeof *k.rstd);
+    k.residual = layout_reserve(l, rows * width * l->value);
+    k.mean = m->norm == DEV_NORM_LAYER ? layout_reserve(l, rows * sizeof *k.mean) : NULL;
+    k.rstd = layout_reserve(l, rows * sizeof *k.rstd);
     return k;
 }
 
-static struct block_saved reserve_block(struct layout *l, const struct model *m, size_t T,
-                                        size_t size)
+static struct block_saved reserve_block(struct layout *l, const struct model *m, size_t T)
 {
-    struct block_saved k = {.norm1 = reserve_norm(l, m, T, size),
-                            .norm2 = reserve_norm(l, m, T, size)};
-    k.norm1_out = reserve(l, T * m->C * size);
-    k.norm2_out = reserve(l, T * m->C * size);
-    k.qkv = reserve(l, T * m->Q * size);
-    k.att = reserve(l, T * m->C * size);
-    k.lse = reserve(l, m->NH * T * sizeof *k.lse);
-    k.pre = reserve(l, T * m->U * size);
-    k.act = reserve(l, T * m->F * size);
+    struct block_saved k = {.norm1 = layout_norm(l, m, T, m->C),
+                            .norm2 = layout_norm(l, m, T, m->C)};
+    k.norm1_out = layout_reserve(l, T * m->C * l->value);
+    k.norm2_out = layout_reserve(l, T * m->C * l->value);
+    k.qkv = layout_reserve(l, T * m->Q * l->value);
+    k.att = layout_reserve(l, T * m->C * l->value);
+    k.lse = layout_reserve(l, m->NH * T * sizeof *k.lse);
+    k.pre = layout_reserve(l, T * m->U * l->value);
+    k.act = layout_reserve(l, T * m->F * l->value);
     return k;
 }
 
-static void reserve_gradients(struct layout *l, struct model *m, size_t T, size_t size)
+/* Of each layer its own, or what its activations are recomputed from. */
+static void reserve_blocks(struct layout *l, struct model *m, size_t T)
 {
-    m->dresidual = reserve(l, T * m->C * size);
-    m->dx = reserve(l, T * m->C * size);
-    m->dhidden = reserve(l, T * (m->F > m->Q ? m->F : m->Q) * size);
-}
-
-static void lay_out(struct layout *l, struct model *m, enum dtype type)
-{
-    size_t T = m->tokens_max, size = dtype_size(type);
     struct block_saved k = {0};
-    m->rope_table = m->rope_count ? reserve(l, m->rope_count * sizeof *m->rope_table) : NULL;
     for (size_t i = 0; i < m->L; i++) {
         if (i == 0 || (m->train && !m->recompute))
-            k = reserve_block(l, m, T, size);
+            k = reserve_block(l, m, T);
+        else if (m->train && m->post)
+            k.norm2_out = layout_reserve(l, T * m->C * l->value);
         else if (m->train)
-            k.norm1 = reserve_norm(l, m, T, size);
+            k.norm1 = layout_norm(l, m, T, m->C);
         if (m->saved)
             m->saved[i] = k;
     }
-    m->final_norm_saved = reserve_norm(l, m, T, size);
-    m->head_in = reserve(l, T * m->C * size);
-    m->sublayer_out = reserve(l, T * m->C * size);
-    if (m->train)
-        reserve_gradients(l, m, T, size);
-    m->losses = reserve(l, T * sizeof *m->losses);
-    m->logits = reserve(l, m->V * sizeof *m->logits);
-    m->loss = reserve(l, sizeof *m->loss);
+}
+
+/* The gradients of the mlm head's rows, a multiple of BATCH_UNIT, take the same buffers. */
+static void reserve_gradients(struct layout *l, struct model *m, size_t T)
+{
+    size_t rows = T > m->token.max ? T : m->token.max, width = m->C > m->E ? m->C : m->E;
+    m->dresidual = layout_reserve(l, rows * width * l->value);
+    m->dx = layout_reserve(l, rows * width * l->value);
+    m->dhidden = layout_reserve(l, T * (m->F > m->Q ? m->F : m->Q) * l->value);
+}
+
+static void reserve_batch(struct layout *l, struct model *m, size_t T)
+{
     size_t batch = l->used;
-    m->tokens = reserve(l, T * sizeof *m->tokens);
-    m->targets = reserve(l, T * sizeof *m->targets);
-    m->positions = reserve(l, T * sizeof *m->positions);
-    m->cu_seqlens = reserve(l, (T + 1) * sizeof *m->cu_seqlens);
+    m->tokens = layout_reserve(l, T * sizeof *m->tokens);
+    m->targets = layout_reserve(l, T * sizeof *m->targets);
+    m->positions = layout_reserve(l, T * sizeof *m->positions);
+    m->cu_seqlens = layout_reserve(l, (T + 1) * sizeof *m->cu_seqlens);
+    m->token_types = m->types ? layout_reserve(l, T * sizeof *m->token_types) : NULL;
+    head_reserve_batch(l, m);
     m->batch_bytes = l->used - batch;
+}
+
+/* What the heads read: the output of the last norm, or the last state of the residual stream. */
+static void assign_head_in(struct layout *l, struct model *m, size_t T)
+{
+    m->final_norm_saved = layout_norm(l, m, T, m->C);
+    if (m->final_norm.gain != NONE)
+        m->head_in = layout_reserve(l, T * m->C * l->value);
+    else
+        m->head_in =
+            m->post && m->saved ? m->saved[m->L - 1].norm2_out : m->final_norm_saved.residual;
+}
+
+static void lay_out(struct layout *l, struct model *m)
+{
+    size_t T = m->tokens_max, rows = T > m->token.max ? T : m->token.max;
+    size_t width = m->C > m->E ? m->C : m->E;
+    m->rope_table = m->rope_count ? layout_reserve(l, m->rope_count * sizeof(float)) : NULL;
+    m->rope_local =
+        m->rope_count && m->window ? layout_reserve(l, m->rope_count * sizeof(float)) : NULL;
+    reserve_blocks(l, m, T);
+    embed_reserve(l, m, T);
+    if (!m->post)
+        m->embedded = m->saved ? m->saved[0].norm1.residual : NULL;
+    assign_head_in(l, m, T);
+    m->sublayer_out = layout_reserve(l, T * width * l->value);
+    if (m->train)
+        reserve_gradients(l, m, T);
+    m->losses = layout_reserve(l, rows * sizeof *m->losses);
+    head_reserve(l, m);
+    m->loss = layout_reserve(l, MODEL_LOSSES * sizeof *m->loss);
+    reserve_batch(l, m, T);
+}
+
+/* ---- configuration ---- */
+ptrdiff_t table_offset(const struct table *t, int layer, const char *name)
+{
+    char full[TABLE_NAME_MAX];
+    if (layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "layers.%d.%s", layer, name);
+    const struct tensor *x = table_find(t, full);
+    return x ? (ptrdiff_t)x->offset : NONE;
+}
+
+struct linear_offsets linear_offsets_of(const struct table *t, int layer, const char *module)
+{
+    char weight[TABLE_NAME_MAX], bias[TABLE_NAME_MAX];
+    snprintf(weight, sizeof weight, "%s.weight", module);
+    snprintf(bias, sizeof bias, "%s.bias", module);
+    return (struct linear_offsets){table_offset(t, layer, weight), table_offset(t, layer, bias)};
+}
+
+struct norm_offsets norm_offsets_of(const struct table *t, int layer, const char *module)
+{
+    struct linear_offsets at = linear_offsets_of(t, layer, module);
+    return (struct norm_offsets){at.weight, at.bias};
+}
+
+static void configure_block(struct model *m, const struct settings *s)
+{
+    m->gated = table_gated(s);
+    m->gate = s->model_activation == MODEL_ACTIVATION_GEGLU ? DEV_GATE_GELU_ERF : DEV_GATE_SILU;
+    m->act = m->gated                                           ? DEV_ACT_NONE
+             : s->model_activation == MODEL_ACTIVATION_GELU_ERF ? DEV_ACT_GELU_ERF
+                                                                : DEV_ACT_GELU_TANH;
+    m->norm = s->model_norm == MODEL_NORM_RMS ? DEV_NORM_RMS : DEV_NORM_LAYER;
+    m->norm_eps = (float)s->model_norm_eps;
+    m->post = s->model_norm_place == MODEL_NORM_POST;
+    m->shared = s->model_shared;
+    m->causal = s->model_causal;
+    m->window = (size_t)s->model_window;
+    m->global_every = (size_t)s->model_global_every;
+}
+
+static void find_embed_offsets(struct model *m)
+{
+    const struct table *t = m->table;
+    m->final_norm = norm_offsets_of(t, -1, "norm");
+    m->embed = (struct embed_offsets){.wte = table_offset(t, -1, "wte.weight"),
+                                      .wpe = table_offset(t, -1, "wpe.weight"),
+                                      .wtt = table_offset(t, -1, "wtt.weight"),
+                                      .norm = norm_offsets_of(t, -1, "embed.norm"),
+                                      .proj = linear_offsets_of(t, -1, "embed.proj")};
 }
 
 static void configure(struct model *m, const struct model_options *o)
 {
     const struct settings *s = o->settings;
-    *m = (struct model){.table = o->table,
-                        .tokens_max = o->tokens_max,
-                        .train = o->train,
-                        .causal = s->model_causal};
+    *m = (struct model){.table = o->table, .tokens_max = o->tokens_max, .train = o->train};
     m->C = (size_t)s->model_width;
+    m->E = table_embed(s);
     m->F = table_mlp(s);
     m->L = (size_t)s->model_layers;
     m->NH = (size_t)s->model_heads;
     m->KVH = table_kv_heads(s);
     m->Q = m->C + 2 * m->KVH * (m->C / m->NH);
-    m->gated = table_gated(s);
+    configure_block(m, s);
     m->U = m->gated ? 2 * m->F : m->F;
+    m->types = (size_t)s->model_types;
     if (s->model_positions == MODEL_POSITIONS_ROPE)
         m->rope_count = (size_t)s->model_context * (m->C / m->NH);
     m->V = (size_t)s->model_vocab;
@@ -103,11 +180,9 @@ static void configure(struct model *m, const struct model_options *o)
     m->stochastic = s->train_rounding == TRAIN_ROUNDING_STOCHASTIC;
     m->seed = (uint64_t)s->run_seed;
     m->recompute = o->train && s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK;
-    m->norm = s->model_norm == MODEL_NORM_RMS ? DEV_NORM_RMS : DEV_NORM_LAYER;
-    m->norm_eps = (float)s->model_norm_eps;
-    m->act = m->gated                                           ? DEV_ACT_NONE
-             : s->model_activation == MODEL_ACTIVATION_GELU_ERF ? DEV_ACT_GELU_ERF
-                                                                : DEV_ACT_GELU_TANH;
+    find_embed_offsets(m);
+    head_configure(m, o);
+    head_find_offsets(m);
 }
 
 static struct dev_shape shape(const struct model *m, const struct settings *s, enum dtype type)
@@ -131,9 +206,9 @@ struct model_memory model_plan(const struct model_options *o, enum dtype model_t
     const struct settings *s = o->settings;
     size_t elements = o->table->elements;
     struct model m;
-    struct layout l = {0};
+    struct layout l = {.value = dtype_size(model_type)};
     configure(&m, o);
-    lay_out(&l, &m, model_type);
+    lay_out(&l, &m);
     struct dev_shape size = shape(&m, s, model_type);
     return (struct model_memory){
         .parameters = elements * sizeof(float),
@@ -145,35 +220,20 @@ struct model_memory model_plan(const struct model_options *o, enum dtype model_t
 }
 
 /* ---- open ---- */
-static ptrdiff_t offset_of(const struct table *t, int layer, const char *name)
-{
-    char full[TABLE_NAME_MAX];
-    if (layer < 0)
-        snprintf(full, sizeof full, "%s", name);
-    else
-        snprintf(full, sizeof full, "layers.%d.%s", layer, name);
-    const struct tensor *x = table_find(t, full);
-    return x ? (ptrdiff_t)x->offset : NONE;
-}
-
-static void find_offsets(struct model *m)
+static void find_block_offsets(struct model *m)
 {
     const struct table *t = m->table;
-    for (int i = 0; i < (int)m->L; i++)
+    for (size_t i = 0; i < m->L; i++) {
+        int layer = m->shared ? 0 : (int)i;
         m->offsets[i] = (struct block_offsets){
-            .norm1 = {offset_of(t, i, "norm1.weight"), offset_of(t, i, "norm1.bias")},
-            .norm2 = {offset_of(t, i, "norm2.weight"), offset_of(t, i, "norm2.bias")},
-            .qkv = {offset_of(t, i, "attn.qkv.weight"), offset_of(t, i, "attn.qkv.bias")},
-            .proj = {offset_of(t, i, "attn.proj.weight"), offset_of(t, i, "attn.proj.bias")},
-            .up = {offset_of(t, i, "mlp.up.weight"), offset_of(t, i, "mlp.up.bias")},
-            .down = {offset_of(t, i, "mlp.down.weight"), offset_of(t, i, "mlp.down.bias")},
+            .norm1 = norm_offsets_of(t, layer, "norm1"),
+            .norm2 = norm_offsets_of(t, layer, "norm2"),
+            .qkv = linear_offsets_of(t, layer, "attn.qkv"),
+            .proj = linear_offsets_of(t, layer, "attn.proj"),
+            .up = linear_offsets_of(t, layer, "mlp.up"),
+            .down = linear_offsets_of(t, layer, "mlp.down"),
         };
-    m->final_norm =
-        (struct norm_offsets){offset_of(t, -1, "norm.weight"), offset_of(t, -1, "norm.bias")};
-    m->wte = offset_of(t, -1, "wte.weight");
-    m->wpe = offset_of(t, -1, "wpe.weight");
-    m->head = offset_of(t, -1, "head.weight");
-    m->head = m->head == NONE ? m->wte : m->head;
+    }
 }
 
 static enum err alloc_slabs(struct model *m, const struct model_options *o)
@@ -184,8 +244,8 @@ static enum err alloc_slabs(struct model *m, const struct model_options *o)
     TRY(dev_alloc(d, &m->params_bf16, plan.params_bf16));
     TRY(dev_alloc(d, (void **)&m->grads, plan.gradients));
     TRY(dev_alloc(d, &m->slab, plan.activations));
-    struct layout l = {.base = m->slab};
-    lay_out(&l, m, d->model_type);
+    struct layout l = {.base = m->slab, .value = dtype_size(d->model_type)};
+    lay_out(&l, m);
     ASSERT(l.used == plan.activations);
     for (int i = 0; i < 2; i++) {
         TRY(d->ops->host_alloc(d, (void **)&m->upload[i].host, m->batch_bytes));
@@ -196,7 +256,7 @@ static enum err alloc_slabs(struct model *m, const struct model_options *o)
 
 /* Cosines and sines of position * theta^(-2i/HD) for i < HD/2, computed in double and rounded once:
  * the same bits on every device. */
-static enum err make_rope_table(struct model *m, const struct settings *s)
+static enum err make_rope_table(struct model *m, float *to, double theta)
 {
     struct arena scratch = arena_make(0);
     size_t HD = m->C / m->NH, half = HD / 2;
@@ -204,13 +264,13 @@ static enum err make_rope_table(struct model *m, const struct settings *s)
     if (!table)
         return err_set(ERR_MEMORY, "no memory for the %zu values of the rope table", m->rope_count);
     for (size_t k = 0; k < half; k++) {
-        double step = pow(s->model_rope_theta, -2.0 * (double)k / (double)HD);
+        double step = pow(theta, -2.0 * (double)k / (double)HD);
         for (size_t p = 0; p < m->rope_count / HD; p++) {
             table[p * HD + k] = (float)cos((double)p * step);
             table[p * HD + half + k] = (float)sin((double)p * step);
         }
     }
-    m->dev->ops->copy(m->dev, m->rope_table, table, m->rope_count * sizeof *table);
+    m->dev->ops->copy(m->dev, to, table, m->rope_count * sizeof *table);
     arena_free(&scratch);
     return ERR_OK;
 }
@@ -225,10 +285,12 @@ enum err model_open(struct model **out, struct dev *d, const struct model_option
     m->dev = d;
     TRY_ALLOC(m->offsets = arena_array(perm, m->L, sizeof *m->offsets));
     TRY_ALLOC(m->saved = arena_array(perm, m->L, sizeof *m->saved));
-    find_offsets(m);
+    find_block_offsets(m);
     enum err e = alloc_slabs(m, o);
     if (!e && m->rope_table)
-        e = make_rope_table(m, o->settings);
+        e = make_rope_table(m, m->rope_table, o->settings->model_rope_theta);
+    if (!e && m->rope_local)
+        e = make_rope_table(m, m->rope_local, o->settings->model_rope_theta_local);
     if (e) {
         model_close(m);
         return e;
@@ -317,77 +379,53 @@ static enum err batch_to_device(struct model *m, const struct batch *b)
     stage(m, u, m->targets, b->targets, T);
     stage(m, u, m->positions, b->positions, T);
     stage(m, u, m->cu_seqlens, b->cu_seqlens, b->sequences + 1);
+    if (m->types)
+        stage(m, u, m->token_types, b->types, T);
+    head_stage(m, b, u);
     d->ops->copy_async(d, m->tokens, u->host, m->batch_bytes);
     d->ops->event_record(d, u->event);
     block_profile(m, PROFILE_UPLOAD);
     return ERR_OK;
 }
 
+static struct norm_run final_norm(const struct model *m, size_t T)
+{
+    return (struct norm_run){m->final_norm, m->final_norm_saved, T, m->C};
+}
+
 static void forward(struct model *m, const struct batch *b)
 {
-    struct dev *d = m->dev;
-    size_t T = b->tokens_count;
-    d->ops->embed_fwd(d, m->saved[0].norm1.residual,
-                      &(struct dev_embed){.wte = block_weight(m, m->wte),
-                                          .wpe = block_weight(m, m->wpe),
-                                          .tokens = m->tokens,
-                                          .positions = m->positions,
-                                          .T = T,
-                                          .C = m->C});
-    block_profile(m, PROFILE_EMBED);
+    embed_fwd(m, b);
     for (size_t i = 0; i < m->L; i++)
         block_fwd(m, b, i);
-    struct norm_run final_norm = {m->final_norm, m->final_norm_saved, T};
-    block_norm_fwd(m, &final_norm, m->head_in, m->sublayer_out, m->saved[m->L - 1].norm2.residual);
+    struct norm_run last = final_norm(m, b->tokens_count);
+    if (!m->post)
+        block_norm_fwd(m, &last, m->head_in, m->sublayer_out, m->saved[m->L - 1].norm2.residual);
 }
 
 /* ---- backward ---- */
-/* On entry m->dx holds the gradient of head_in. */
 static void backward(struct model *m, const struct batch *b)
 {
-    struct dev *d = m->dev;
-    size_t T = b->tokens_count;
-    struct norm_run final_norm = {m->final_norm, m->final_norm_saved, T};
-    block_norm_bwd(m, &final_norm, m->dx, NULL);
+    const struct model_grad_hook *hook = m->grad_hook;
+    struct norm_run last = final_norm(m, b->tokens_count);
+    head_bwd(m, b);
+    if (last.offsets.gain != NONE)
+        block_norm_bwd(m, &last, m->dresidual, m->dx, NULL);
     for (size_t i = m->L; i-- > 0;) {
+        m->grad_hook = m->shared && i ? NULL : hook; /* its gradient is final after its last use */
         block_recompute(m, b, i);
         block_bwd(m, b, i);
     }
-    d->ops->embed_bwd(
-        d,
-        &(struct dev_embed){
-            .tokens = m->tokens, .positions = m->positions, .T = T, .C = m->C, .VP = m->VP},
-        &(struct dev_embed_grad){
-            .dx = m->dresidual, .dwte = block_grad(m, m->wte), .dwpe = block_grad(m, m->wpe)});
-    block_profile(m, PROFILE_EMBED_BWD);
-    grad_ready(m, 0);
+    embed_bwd(m, b, m->post ? m->dx : m->dresidual);
 }
 
 /* ---- losses ---- */
-static void classify(struct model *m, const struct batch *b, float grad_scale, bool gradients,
-                     double *loss)
-{
-    struct dev_classifier c = {.x = m->head_in,
-                               .w = block_weight(m, m->head),
-                               .targets = m->targets,
-                               .T = b->tokens_count,
-                               .C = m->C,
-                               .V = m->V,
-                               .VP = m->VP,
-                               .grad_scale = grad_scale,
-                               .losses = m->losses,
-                               .dx = gradients ? m->dx : NULL,
-                               .dw = gradients ? block_grad(m, m->head) : NULL};
-    m->dev->ops->classifier(m->dev, &c);
-    m->dev->ops->sum_add(m->dev, loss, m->losses, c.T);
-    block_profile(m, PROFILE_CLASSIFIER);
-}
-
 /* Waits for the device and reads *m->loss. */
-static enum err read_loss(struct model *m, const struct batch *b, double *sum, size_t *count)
+static enum err read_loss(struct model *m, const struct batch *b, struct model_loss *loss)
 {
-    m->dev->ops->copy(m->dev, sum, m->loss, sizeof *sum);
-    *count = batch_targets(b);
+    m->dev->ops->copy(m->dev, loss->sum, m->loss, sizeof loss->sum);
+    loss->count[MODEL_LOSS_TOKEN] = batch_targets(b);
+    loss->count[MODEL_LOSS_SEQUENCE] = m->sequence.tasks ? batch_labels(b) : 0;
     return dev_sync(m->dev);
 }
 
@@ -397,7 +435,7 @@ struct pass {
     struct model *m;
     const struct batch *b;
     float grad_scale;
-    double *loss; /* += the sum of the losses */
+    double *loss; /* (MODEL_LOSSES) += the sums of the losses */
     enum pass_kind kind;
 };
 
@@ -409,7 +447,7 @@ static void pass_ops(void *self)
         return;
     }
     forward(p->m, p->b);
-    classify(p->m, p->b, p->grad_scale, p->kind == PASS_FORWARD, p->loss);
+    head_fwd(p->m, &(struct head_pass){p->b, p->grad_scale, p->loss, p->kind == PASS_FORWARD});
 }
 
 /* FNV-1a hash of everything that determines the ops of a pass, except the contents of memory.
@@ -423,6 +461,8 @@ static uint64_t pass_key(const struct pass *p)
                               (uintptr_t)p->loss};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         hash = (hash ^ words[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < HEAD_KEYS; i++)
+        hash = (hash ^ head_key(p->m, p->b, i)) * 0x100000001b3u;
     for (size_t i = 0; i <= p->b->sequences; i++)
         hash = (hash ^ (uint32_t)p->b->cu_seqlens[i]) * 0x100000001b3u;
     return hash;
@@ -455,19 +495,19 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
 }
 
 enum err model_step(struct model *m, const struct batch *b, float grad_scale,
-                    const struct model_grad_hook *hook, double *loss_sum, size_t *loss_count)
+                    const struct model_grad_hook *hook, struct model_loss *loss)
 {
-    m->dev->ops->zero(m->dev, m->loss, sizeof *m->loss);
+    m->dev->ops->zero(m->dev, m->loss, MODEL_LOSSES * sizeof *m->loss);
     TRY(model_accumulate(m, b, grad_scale, hook, m->loss));
-    return read_loss(m, b, loss_sum, loss_count);
+    return read_loss(m, b, loss);
 }
 
-enum err model_eval(struct model *m, const struct batch *b, double *loss_sum, size_t *loss_count)
+enum err model_eval(struct model *m, const struct batch *b, struct model_loss *loss)
 {
-    m->dev->ops->zero(m->dev, m->loss, sizeof *m->loss);
+    m->dev->ops->zero(m->dev, m->loss, MODEL_LOSSES * sizeof *m->loss);
     TRY(batch_to_device(m, b));
     pass_run((struct pass){.m = m, .b = b, .loss = m->loss}, PASS_EVAL);
-    return read_loss(m, b, loss_sum, loss_count);
+    return read_loss(m, b, loss);
 }
 
 void model_profile(struct model *m, struct profile *p)
@@ -475,17 +515,33 @@ void model_profile(struct model *m, struct profile *p)
     m->profile = p;
 }
 
-enum err model_logits(struct model *m, const struct batch *b, size_t sequence, float *logits)
+static enum err read_logits(struct model *m, float *logits, size_t count)
 {
-    struct dev *d = m->dev;
-    ASSERT(sequence < b->sequences && b->cu_seqlens[sequence + 1] > b->cu_seqlens[sequence]);
+    m->dev->ops->copy(m->dev, logits, m->logits, count * sizeof *logits);
+    return dev_sync(m->dev);
+}
+
+enum err model_logits_at(struct model *m, const struct batch *b, size_t position, float *logits)
+{
+    ASSERT(position < b->tokens_count);
     TRY(batch_to_device(m, b));
     forward(m, b);
-    size_t row = (size_t)b->cu_seqlens[sequence + 1] - 1;
-    const char *x = (const char *)m->head_in + row * m->C * dtype_size(d->model_type);
-    d->ops->logits(
-        d, m->logits,
-        &(struct dev_linear){.x = x, .w = block_weight(m, m->head), .T = 1, .K = m->C, .N = m->V});
-    d->ops->copy(d, logits, m->logits, m->V * sizeof *logits);
-    return dev_sync(d);
+    head_token_logits(m, position, b->tokens_count);
+    return read_logits(m, logits, m->V);
+}
+
+enum err model_logits(struct model *m, const struct batch *b, size_t sequence, float *logits)
+{
+    ASSERT(sequence < b->sequences && b->cu_seqlens[sequence + 1] > b->cu_seqlens[sequence]);
+    return model_logits_at(m, b, (size_t)b->cu_seqlens[sequence + 1] - 1, logits);
+}
+
+enum err model_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task,
+                            float *logits)
+{
+    ASSERT(sequence < b->sequences && task < m->sequence.tasks);
+    TRY(batch_to_device(m, b));
+    forward(m, b);
+    head_class_logits(m, task, (size_t)b->cu_seqlens[sequence], b->tokens_count);
+    return read_logits(m, logits, m->sequence.classes[task]);
 }

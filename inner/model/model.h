@@ -1,6 +1,7 @@
 #ifndef MODEL_H
 #define MODEL_H
-/* One transformer. GPT-2 and Llama are settings of its one block. The model owns the slabs of
+/* One transformer. GPT-2, Llama, BERT, ALBERT and ModernBERT are settings of its one block, of the
+ * embedding in front and of the heads behind. The model owns the slabs of
  * parameters and gradients and all activations on a device: allocated at open, their sizes known
  * before. Batches are packed. One thread. Asynchronous where the device is; model_step, model_eval
  * and model_logits wait.
@@ -50,19 +51,32 @@ struct model_grad_hook {
     void *self;
     void (*ready)(void *self, size_t from);
 };
-/* Adds the gradient of grad_scale * sum of losses to the gradient slab, and the sum of the losses
- * in nats over targets >= 0 to *loss (device). hook NULL: none. The batch may change when this
+/* Losses of tokens (targets >= 0) and, with model.pooler, of sequences (labels >= 0): their sums in
+ * nats are kept apart. */
+enum model_loss_kind { MODEL_LOSS_TOKEN, MODEL_LOSS_SEQUENCE, MODEL_LOSSES };
+struct model_loss {
+    double sum[MODEL_LOSSES];
+    size_t count[MODEL_LOSSES];
+};
+/* Adds the gradient of grad_scale * (sum of token losses + batch.sequence_weight * sum of sequence
+ * losses) to the gradient slab, and both sums, without the weight, to loss (MODEL_LOSSES)
+ * (device). hook NULL: none. The batch may change when this
  * returns. The host waits only until the device has read the batch before the last. */
 enum err model_accumulate(struct model *m, const struct batch *b, float grad_scale,
                           const struct model_grad_hook *hook, double *loss) MUST;
-/* The same, and waits: *loss_sum gets the sum of the losses, *loss_count their number. */
+/* The same, and waits. */
 enum err model_step(struct model *m, const struct batch *b, float grad_scale,
-                    const struct model_grad_hook *hook, double *loss_sum, size_t *loss_count) MUST;
-enum err model_eval(struct model *m, const struct batch *b, double *loss_sum,
-                    size_t *loss_count) MUST;
+                    const struct model_grad_hook *hook, struct model_loss *loss) MUST;
+enum err model_eval(struct model *m, const struct batch *b, struct model_loss *loss) MUST;
 /* From now on the ops are recorded in p; NULL: not at all. */
 void model_profile(struct model *m, struct profile *p);
-/* Logits of the last position of one sequence of the batch: host (vocab). */
+/* Logits of the last position of one sequence of the batch, or of any position: host (vocab). */
 enum err model_logits(struct model *m, const struct batch *b, size_t sequence, float *logits) MUST;
+enum err model_logits_at(struct model *m, const struct batch *b, size_t position,
+                         float *logits) MUST;
+/* Logits of one sequence by the head of a task, task 0 without model.classes: by the pair head.
+ * Host (classes). */
+enum err model_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task,
+                            float *logits) MUST;
 
 #endif

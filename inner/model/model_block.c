@@ -1,7 +1,9 @@
-/* One block: which op reads what, in which order. GPT-2 (Radford et al. 2019): x +=
+/* One block: which op reads what, in which order. Pre norms, GPT-2 (Radford et al. 2019): x +=
  * proj(attention(qkv(norm1(x)))), x += down(gelu(up(norm2(x)))). Llama (Touvron et al. 2023,
  * 2302.13971): rope on q and k, grouped queries that share keys and values, silu(gate) up in place
- * of the activation.
+ * of the activation. Post norms, BERT (Devlin et al. 2019, 1810.04805): x = norm1(x +
+ * proj(attention(qkv(x)))), x = norm2(x + down(gelu(up(x)))). ModernBERT (Warner et al. 2024,
+ * 2412.13663): pre norms, a GELU in the gate, attention within a window in most layers.
  *
  * norm_fwd adds the residual, so each state of the residual stream is written once (in front of
  * norm1, in front of norm2) and saved for the backward. The backward carries one gradient of the
@@ -35,7 +37,7 @@ static struct dev_norm_args norm_args(const struct model *m, const struct norm_r
     return (struct dev_norm_args){.kind = m->norm,
                                   .eps = m->norm_eps,
                                   .T = n->T,
-                                  .C = m->C,
+                                  .C = n->C,
                                   .gain = block_param(m, n->offsets.gain),
                                   .bias = block_param(m, n->offsets.bias),
                                   .sum = n->saved.residual,
@@ -52,7 +54,10 @@ void block_norm_fwd(struct model *m, const struct norm_run *n, void *y, const vo
                     const void *residual)
 {
     struct dev_norm_args a = norm_args(m, n);
-    m->dev->ops->norm_fwd(m->dev, y, x, residual, &a);
+    if (n->offsets.gain != NONE)
+        m->dev->ops->norm_fwd(m->dev, y, x, residual, &a);
+    else if (residual)
+        m->dev->ops->add(m->dev, n->saved.residual, x, residual, n->T * n->C);
     block_profile(m, PROFILE_NORM);
 }
 
@@ -62,13 +67,20 @@ void grad_ready(const struct model *m, ptrdiff_t at)
         m->grad_hook->ready(m->grad_hook->self, (size_t)at);
 }
 
-void block_norm_bwd(struct model *m, const struct norm_run *n, const void *dy, const void *dsum)
+void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const void *dy,
+                    const void *dsum)
 {
     struct dev_norm_args a = norm_args(m, n);
+    if (n->offsets.gain == NONE) {
+        ASSERT(dsum);
+        m->dev->ops->add(m->dev, dx, dsum, dy, n->T * n->C);
+        block_profile(m, PROFILE_NORM_BWD);
+        return;
+    }
     m->dev->ops->norm_bwd(m->dev, &a,
                           &(struct dev_norm_grad){.dy = dy,
                                                   .dsum = dsum,
-                                                  .dx = m->dresidual,
+                                                  .dx = dx,
                                                   .dgain = block_grad(m, n->offsets.gain),
                                                   .dbias = block_grad(m, n->offsets.bias)});
     block_profile(m, PROFILE_NORM_BWD);
@@ -77,16 +89,31 @@ void block_norm_bwd(struct model *m, const struct norm_run *n, const void *dy, c
 
 static struct norm_run norm1_of(const struct model *m, size_t i, size_t T)
 {
-    return (struct norm_run){m->offsets[i].norm1, m->saved[i].norm1, T};
+    return (struct norm_run){m->offsets[i].norm1, m->saved[i].norm1, T, m->C};
 }
 
 static struct norm_run norm2_of(const struct model *m, size_t i, size_t T)
 {
-    return (struct norm_run){m->offsets[i].norm2, m->saved[i].norm2, T};
+    return (struct norm_run){m->offsets[i].norm2, m->saved[i].norm2, T, m->C};
 }
 
-static struct dev_linear linear_args(const struct model *m, struct linear_offsets at, const void *x,
-                                     size_t T, size_t K, size_t N)
+/* What the attention and the MLP of layer i read. Without a norm it is the residual stream. */
+static void *attention_input(const struct model *m, size_t i)
+{
+    if (m->post)
+        return i ? m->saved[i - 1].norm2_out : m->embedded;
+    return m->offsets[i].norm1.gain == NONE ? m->saved[i].norm1.residual : m->saved[i].norm1_out;
+}
+
+static void *mlp_input(const struct model *m, size_t i)
+{
+    if (m->post)
+        return m->saved[i].norm1_out;
+    return m->offsets[i].norm2.gain == NONE ? m->saved[i].norm2.residual : m->saved[i].norm2_out;
+}
+
+struct dev_linear linear_args(const struct model *m, struct linear_offsets at, const void *x,
+                              size_t T, size_t K, size_t N)
 {
     return (struct dev_linear){.x = x,
                                .w = block_weight(m, at.weight),
@@ -97,19 +124,26 @@ static struct dev_linear linear_args(const struct model *m, struct linear_offset
                                .act = DEV_ACT_NONE};
 }
 
-static void linear_bwd(struct model *m, const struct dev_linear *fwd, struct linear_offsets at,
-                       void *dx, const void *dy, enum profile_class c)
+void linear_bwd(struct model *m, const struct dev_linear *fwd, const struct linear_gradient *g)
 {
-    struct dev_linear_grad g = {
-        .dy = dy, .dx = dx, .dw = block_grad(m, at.weight), .dbias = block_grad(m, at.bias)};
-    m->dev->ops->linear_bwd(m->dev, fwd, &g);
-    block_profile(m, c);
-    grad_ready(m, at.weight);
+    struct dev_linear_grad a = {.dy = g->dy,
+                                .dx = g->dx,
+                                .dw = block_grad(m, g->at.weight),
+                                .dbias = block_grad(m, g->at.bias)};
+    m->dev->ops->linear_bwd(m->dev, fwd, &a);
+    block_profile(m, g->profile);
+    grad_ready(m, g->at.weight);
 }
 
-static struct dev_attention attention_args(const struct model *m, const struct batch *b,
-                                           const struct block_saved *k)
+/* ModernBERT: every model.global_every-th layer, the first included. */
+static bool sees_all(const struct model *m, size_t i)
 {
+    return !m->window || (m->global_every && i % m->global_every == 0);
+}
+
+static struct dev_attention attention_args(const struct model *m, const struct batch *b, size_t i)
+{
+    const struct block_saved *k = &m->saved[i];
     size_t HD = m->C / m->NH;
     return (struct dev_attention){.qkv = k->qkv,
                                   .cu_seqlens = m->cu_seqlens,
@@ -120,6 +154,7 @@ static struct dev_attention attention_args(const struct model *m, const struct b
                                   .KVH = m->KVH,
                                   .HD = HD,
                                   .causal = m->causal,
+                                  .window = sees_all(m, i) ? 0 : m->window,
                                   .scale = (float)(1.0 / sqrt((double)HD)),
                                   .lse = k->lse};
 }
@@ -127,10 +162,10 @@ static struct dev_attention attention_args(const struct model *m, const struct b
 /* Rotates the queries and keys in the rows of qkv; back: their gradients in the rows of its
  * gradient.
  */
-static void apply_rope(struct model *m, void *qkv, size_t T, bool back)
+static void apply_rope(struct model *m, void *qkv, size_t i, size_t T, bool back)
 {
     size_t HD = m->C / m->NH;
-    const struct dev_rope r = {.table = m->rope_table,
+    const struct dev_rope r = {.table = sees_all(m, i) ? m->rope_table : m->rope_local,
                                .positions = m->positions,
                                .T = T,
                                .heads = m->NH + m->KVH,
@@ -141,54 +176,92 @@ static void apply_rope(struct model *m, void *qkv, size_t T, bool back)
         m->dev->ops->rope(m->dev, qkv, &r);
 }
 
+static struct dev_gated gate_args(const struct model *m, size_t T)
+{
+    return (struct dev_gated){.gate = m->gate, .T = T, .F = m->F};
+}
+
 static struct dev_linear up_args(const struct model *m, size_t i, size_t T)
 {
-    struct dev_linear a = linear_args(m, m->offsets[i].up, m->saved[i].norm2_out, T, m->C, m->U);
+    struct dev_linear a = linear_args(m, m->offsets[i].up, mlp_input(m, i), T, m->C, m->U);
     a.act = m->act;
     a.pre = m->gated ? NULL : m->saved[i].pre;
     return a;
 }
 
-/* From norm1_out to the input of down: every saved activation behind norm1. */
-static void block_inner_fwd(struct model *m, const struct batch *b, size_t i)
+static void attention_sublayer_fwd(struct model *m, const struct batch *b, size_t i)
 {
     struct dev *d = m->dev;
     const struct block_saved *k = &m->saved[i];
     const struct block_offsets *at = &m->offsets[i];
     size_t T = b->tokens_count, C = m->C;
-    struct dev_linear qkv = linear_args(m, at->qkv, k->norm1_out, T, C, m->Q);
+    struct dev_linear qkv = linear_args(m, at->qkv, attention_input(m, i), T, C, m->Q);
     d->ops->linear_fwd(d, k->qkv, &qkv);
-    apply_rope(m, k->qkv, T, false);
+    apply_rope(m, k->qkv, i, T, false);
     block_profile(m, PROFILE_QKV);
-    struct dev_attention attention = attention_args(m, b, k);
+    struct dev_attention attention = attention_args(m, b, i);
     d->ops->attention_fwd(d, k->att, &attention);
     block_profile(m, PROFILE_ATTENTION);
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
     d->ops->linear_fwd(d, m->sublayer_out, &proj);
     block_profile(m, PROFILE_PROJ);
-    struct norm_run norm2 = norm2_of(m, i, T);
-    block_norm_fwd(m, &norm2, k->norm2_out, m->sublayer_out, k->norm1.residual);
+}
+
+/* To the input of down. */
+static void mlp_inner_fwd(struct model *m, size_t i, size_t T)
+{
+    struct dev *d = m->dev;
+    const struct block_saved *k = &m->saved[i];
     struct dev_linear up = up_args(m, i, T);
+    const struct dev_gated gate = gate_args(m, T);
     d->ops->linear_fwd(d, m->gated ? k->pre : k->act, &up);
     if (m->gated)
-        d->ops->gated_fwd(d, k->act, k->pre, &(struct dev_gated){m->gate, T, m->F});
+        d->ops->gated_fwd(d, k->act, k->pre, &gate);
     block_profile(m, PROFILE_MLP);
+}
+
+static void mlp_down_fwd(struct model *m, size_t i, size_t T)
+{
+    struct dev_linear down = linear_args(m, m->offsets[i].down, m->saved[i].act, T, m->F, m->C);
+    m->dev->ops->linear_fwd(m->dev, m->sublayer_out, &down);
+    block_profile(m, PROFILE_MLP);
+}
+
+/* Every saved activation behind norm1, which has run. */
+static void block_inner_fwd(struct model *m, const struct batch *b, size_t i)
+{
+    struct norm_run norm2 = norm2_of(m, i, b->tokens_count);
+    attention_sublayer_fwd(m, b, i);
+    block_norm_fwd(m, &norm2, m->saved[i].norm2_out, m->sublayer_out, m->saved[i].norm1.residual);
+    mlp_inner_fwd(m, i, norm2.T);
+}
+
+static void block_post_fwd(struct model *m, const struct batch *b, size_t i)
+{
+    const struct block_saved *k = &m->saved[i];
+    size_t T = b->tokens_count;
+    struct norm_run norm1 = norm1_of(m, i, T), norm2 = norm2_of(m, i, T);
+    attention_sublayer_fwd(m, b, i);
+    block_norm_fwd(m, &norm1, k->norm1_out, m->sublayer_out, attention_input(m, i));
+    mlp_inner_fwd(m, i, T);
+    mlp_down_fwd(m, i, T);
+    block_norm_fwd(m, &norm2, k->norm2_out, m->sublayer_out, k->norm1_out);
 }
 
 void block_fwd(struct model *m, const struct batch *b, size_t i)
 {
     const struct block_saved *k = &m->saved[i];
-    const struct block_offsets *at = &m->offsets[i];
-    size_t T = b->tokens_count;
-    struct norm_run norm1 = norm1_of(m, i, T);
+    if (m->post) {
+        block_post_fwd(m, b, i);
+        return;
+    }
+    struct norm_run norm1 = norm1_of(m, i, b->tokens_count);
     if (i == 0)
         block_norm_fwd(m, &norm1, k->norm1_out, k->norm1.residual, NULL);
     else
         block_norm_fwd(m, &norm1, k->norm1_out, m->sublayer_out, m->saved[i - 1].norm2.residual);
     block_inner_fwd(m, b, i);
-    struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C);
-    m->dev->ops->linear_fwd(m->dev, m->sublayer_out, &down);
-    block_profile(m, PROFILE_MLP);
+    mlp_down_fwd(m, i, b->tokens_count);
 }
 
 void block_recompute(struct model *m, const struct batch *b, size_t i)
@@ -196,13 +269,17 @@ void block_recompute(struct model *m, const struct batch *b, size_t i)
     const struct block_saved *k = &m->saved[i];
     if (!m->recompute || i == m->L - 1)
         return;
+    if (m->post) {
+        block_post_fwd(m, b, i);
+        return;
+    }
     struct norm_run norm1 = norm1_of(m, i, b->tokens_count);
     block_norm_fwd(m, &norm1, k->norm1_out, k->norm1.residual, NULL);
     block_inner_fwd(m, b, i);
 }
 
 /* ---- backward ---- */
-/* In: dresidual, the gradient of down's output. Out: dx, the gradient of norm2_out. Without a gate
+/* In: dresidual, the gradient of down's output. Out: dx, the gradient of up's input. Without a gate
  * down's linear_bwd applies the activation's derivative and computes up's bias gradient; with one
  * swiglu_bwd does it afterwards. */
 static void mlp_bwd(struct model *m, size_t i, size_t T)
@@ -211,6 +288,7 @@ static void mlp_bwd(struct model *m, size_t i, size_t T)
     const struct block_saved *k = &m->saved[i];
     const struct block_offsets *at = &m->offsets[i];
     struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C), up = up_args(m, i, T);
+    const struct dev_gated gate = gate_args(m, T);
     struct dev_linear_grad of_down = {.dy = m->dresidual,
                                       .dx = m->dhidden,
                                       .dw = block_grad(m, at->down.weight),
@@ -226,28 +304,55 @@ static void mlp_bwd(struct model *m, size_t i, size_t T)
     block_profile(m, PROFILE_MLP_BWD);
     grad_ready(m, at->down.weight);
     if (m->gated)
-        d->ops->gated_bwd(d, k->pre, m->dhidden, k->pre, &(struct dev_gated){m->gate, T, m->F});
+        d->ops->gated_bwd(d, k->pre, m->dhidden, k->pre, &gate);
     d->ops->linear_bwd(d, &up, &of_up);
     block_profile(m, PROFILE_MLP_BWD);
     grad_ready(m, at->up.weight);
 }
 
-void block_bwd(struct model *m, const struct batch *b, size_t i)
+/* In: dresidual, the gradient of proj's output. Out: dx, that of qkv's input. */
+static void attention_sublayer_bwd(struct model *m, const struct batch *b, size_t i)
 {
     struct dev *d = m->dev;
     const struct block_saved *k = &m->saved[i];
     const struct block_offsets *at = &m->offsets[i];
     size_t T = b->tokens_count, C = m->C;
-    mlp_bwd(m, i, T);
-    struct norm_run norm1 = norm1_of(m, i, T), norm2 = norm2_of(m, i, T);
-    block_norm_bwd(m, &norm2, m->dx, m->dresidual);
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
-    linear_bwd(m, &proj, at->proj, m->dx, m->dresidual, PROFILE_PROJ_BWD);
-    struct dev_attention attention = attention_args(m, b, k);
+    linear_bwd(m, &proj,
+               &(struct linear_gradient){at->proj, m->dx, m->dresidual, PROFILE_PROJ_BWD});
+    struct dev_attention attention = attention_args(m, b, i);
     d->ops->attention_bwd(d, m->dhidden, m->dx, k->att, &attention);
     block_profile(m, PROFILE_ATTENTION_BWD);
-    apply_rope(m, m->dhidden, T, true);
-    struct dev_linear qkv = linear_args(m, at->qkv, k->norm1_out, T, C, m->Q);
-    linear_bwd(m, &qkv, at->qkv, m->dx, m->dhidden, PROFILE_QKV_BWD);
-    block_norm_bwd(m, &norm1, m->dx, m->dresidual);
+    apply_rope(m, m->dhidden, i, T, true);
+    struct dev_linear qkv = linear_args(m, at->qkv, attention_input(m, i), T, C, m->Q);
+    linear_bwd(m, &qkv, &(struct linear_gradient){at->qkv, m->dx, m->dhidden, PROFILE_QKV_BWD});
+}
+
+/* Each norm's input is the sum of a sublayer's output and of its input: both have the gradient of
+ * the sum, and the input has the sublayer's besides. */
+static void block_post_bwd(struct model *m, const struct batch *b, size_t i)
+{
+    size_t T = b->tokens_count;
+    struct norm_run norm1 = norm1_of(m, i, T), norm2 = norm2_of(m, i, T);
+    block_norm_bwd(m, &norm2, m->dresidual, m->dx, NULL);
+    mlp_bwd(m, i, T);
+    m->dev->ops->add(m->dev, m->dx, m->dx, m->dresidual, T * m->C);
+    block_norm_bwd(m, &norm1, m->dresidual, m->dx, NULL);
+    attention_sublayer_bwd(m, b, i);
+    m->dev->ops->add(m->dev, m->dx, m->dx, m->dresidual, T * m->C);
+    block_profile(m, PROFILE_NORM_BWD);
+}
+
+void block_bwd(struct model *m, const struct batch *b, size_t i)
+{
+    size_t T = b->tokens_count;
+    struct norm_run norm1 = norm1_of(m, i, T), norm2 = norm2_of(m, i, T);
+    if (m->post) {
+        block_post_bwd(m, b, i);
+        return;
+    }
+    mlp_bwd(m, i, T);
+    block_norm_bwd(m, &norm2, m->dresidual, m->dx, m->dresidual);
+    attention_sublayer_bwd(m, b, i);
+    block_norm_bwd(m, &norm1, m->dresidual, m->dx, m->dresidual);
 }

@@ -1,9 +1,11 @@
 #ifndef MODEL_OWN_H
 #define MODEL_OWN_H
-/* The model's state and one block of the transformer, forward and backward. Private to inner/model.
+/* The model's state; one block of the transformer, the embedding in front of the blocks and the
+ * heads behind them, each forward and backward. Private to inner/model.
  *
- * Sizes: T tokens of a batch, C width, L layers, NH query heads, KVH key-value heads, HD = C / NH,
- * F hidden width of the MLP, V vocabulary, VP vocabulary padded to a multiple of 64.
+ * Sizes: T tokens of a batch, C width, E width of the embeddings, L layers, NH query heads, KVH
+ * key-value heads, HD = C / NH, F hidden width of the MLP, V vocabulary, VP vocabulary padded to a
+ * multiple of 64, R rows of the token head, S rows of the pooler.
  */
 #include "inner/model/model.h"
 
@@ -20,6 +22,17 @@ struct block_offsets {
     struct norm_offsets norm1, norm2;
     struct linear_offsets qkv, proj, up, down;
 };
+struct embed_offsets {
+    ptrdiff_t wte, wpe, wtt;
+    struct norm_offsets norm;
+    struct linear_offsets proj;
+};
+struct head_offsets {
+    ptrdiff_t weight, bias; /* of the logits: head.weight or wte.weight; mlm.bias */
+    struct linear_offsets dense, pooler;
+    struct norm_offsets norm;
+    struct linear_offsets classes[KEYS_TASKS_MAX]; /* of each task; [0] without tasks: pair */
+};
 
 /* Saved activations: what the backward of a block reads. */
 struct norm_saved {
@@ -35,6 +48,22 @@ struct block_saved {
     void *pre; /* (T, U) up's output; gated: the backward overwrites it with its gradient */
     void *act; /* (T, F) input of down */
 };
+struct token_head {          /* model.head = mlm: on the rows that have a target */
+    void *in;                /* (R, C) */
+    void *pre;               /* (R, E) dense's output */
+    struct norm_saved norm;  /* residual (R, E): behind the activation */
+    void *out;               /* (R, E) what the classifier reads */
+    int32_t *rows, *targets; /* (R) of the batch, on the device; filled up with -1 */
+    size_t count, max;       /* R of this batch, a multiple of BATCH_UNIT; at most */
+};
+struct sequence_head {         /* model.pooler: on the first row of each sequence with a label */
+    void *in, *pre, *out, *dx; /* (S, C); pre in front of tanh; dx: gradient of pre */
+    float *losses;             /* (S) */
+    int32_t *rows, *targets;   /* (S) task by task, on the device; filled up with -1 */
+    size_t first[KEYS_TASKS_MAX + 1]; /* rows of a task, each a multiple of BATCH_UNIT */
+    size_t classes[KEYS_TASKS_MAX];
+    size_t tasks, max; /* 0: no pooler; S at most */
+};
 
 struct upload {     /* pinned host buffer of a batch */
     char *host;     /* the layout of the batch on the device */
@@ -44,74 +73,147 @@ struct upload {     /* pinned host buffer of a batch */
 struct model {
     struct dev *dev;
     const struct table *table;
-    size_t C, F, L, NH, KVH, V, VP, tokens_max;
+    size_t C, E, F, L, NH, KVH, V, VP, tokens_max;
     size_t Q, U; /* rows of qkv and of up: C + 2 KVH HD; F, gated 2 F */
     enum dev_norm norm;
     float norm_eps;
-    enum dev_act act; /* NONE when gated */
-    bool gated;       /* swiglu, geglu */
+    enum dev_act act;      /* of an MLP without a gate */
+    enum dev_act head_act; /* of the mlm head */
+    bool gated;            /* swiglu, geglu */
     enum dev_gate gate;
     bool causal, train;
+    bool post;    /* norms behind the additions to the residual stream */
+    bool shared;  /* all layers use the tensors of layer 0 */
+    bool mlm;     /* the head of the tokens */
+    size_t types; /* 0: one token type, without an embedding */
+    size_t window, global_every;
     bool stochastic; /* rounding of params_bf16 */
     uint64_t seed, step;
     bool recompute; /* the backward recomputes the activations of a block */
 
     struct block_offsets *offsets; /* [L] */
     struct norm_offsets final_norm;
-    ptrdiff_t wte, wpe, head; /* head: wte when tied */
+    struct embed_offsets embed;
+    struct head_offsets head;
     float *params, *grads;
     void *params_bf16; /* NULL: the model type is f32 */
 
-    size_t rope_count; /* elements of rope_table; 0: no rope */
-    float *rope_table; /* (context, HD), see dev_rope */
+    size_t rope_count; /* elements of a rope table; 0: no rope */
+    /* (context, HD), see dev_rope; of layers with a window: NULL without. */
+    float *rope_table, *rope_local;
 
-    void *slab; /* one allocation: all buffers from here on, and rope_table */
-    /* [L] without train all L share one set of buffers; with recompute all but norm1 is shared. */
+    void *slab; /* one allocation: all buffers from here on, and the rope tables */
+    /* [L] without train all L share one set of buffers; with recompute all is shared but what a
+     * block is recomputed from: norm1, or with post norms norm2_out, the next block's input. */
     struct block_saved *saved;
+    struct norm_saved embed_norm; /* (T, E) */
+    void *embed_out;              /* (T, E) input of embed.proj; NULL without it */
+    void *embedded; /* (T, C) input of the first block; pre norms: saved[0].norm1.residual */
     struct norm_saved final_norm_saved;
-    void *head_in;        /* (T, C) output of the final norm */
+    void *head_in;        /* (T, C) what the heads read */
     void *sublayer_out;   /* (T, C) output of proj or down, the next norm adds it to the residual */
-    void *dresidual, *dx; /* (T, C) gradients: of the residual stream; of an op's input */
+    void *dresidual, *dx; /* (T, max(C, E)) gradients: of the residual stream; of an op's input */
     void *dhidden;        /* (T, max(Q, F)) gradient of qkv, or of the MLP's hidden activations */
-    float *losses;        /* (T) */
-    float *logits;        /* (V) */
+    float *losses;        /* (T) of the tokens */
+    float *logits;        /* (V, or the classes of a task) */
+    struct token_head token;
+    struct sequence_head sequence;
     int32_t *tokens, *targets, *positions, *cu_seqlens; /* the batch on the device */
-    size_t batch_bytes;                                 /* of these four */
+    int32_t *token_types;                               /* (T); NULL without types */
+    size_t batch_bytes;      /* of these, and of the rows and targets of both heads */
     struct upload upload[2]; /* double buffer: the device reads one, the host fills the other */
     size_t uploads;
-    double *loss;                            /* of model_step and model_eval */
+    double *loss;                            /* (MODEL_LOSSES) of model_step and model_eval */
     const struct model_grad_hook *grad_hook; /* of the running backward, or NULL */
     struct profile *profile;                 /* or NULL */
 };
+
+/* Memory: the same walk adds up the bytes (base NULL) and assigns the buffers. */
+struct layout {
+    char *base;
+    size_t used;
+    size_t value; /* bytes of a value of the model type */
+};
+void *layout_reserve(struct layout *l, size_t bytes);
+struct norm_saved layout_norm(struct layout *l, const struct model *m, size_t rows, size_t width);
+
+/* The offset of a tensor; NONE. */
+ptrdiff_t table_offset(const struct table *t, int layer, const char *name);
+struct norm_offsets norm_offsets_of(const struct table *t, int layer, const char *module);
+struct linear_offsets linear_offsets_of(const struct table *t, int layer, const char *module);
 
 /* A tensor's parameters, its gradients, and its weights in the model type; NULL for NONE. */
 float *block_param(const struct model *m, ptrdiff_t at);
 float *block_grad(const struct model *m, ptrdiff_t at);
 const void *block_weight(const struct model *m, ptrdiff_t at);
 /* Calls the gradient hook: the gradients from offset `at` on are final. The backward runs through
- * the slab from its end to its beginning. */
+ * the slab from its end to its beginning. Not while a shared layer will be used again. */
 void grad_ready(const struct model *m, ptrdiff_t at);
 /* Accounts the ops since the last call to class c. */
 void block_profile(const struct model *m, enum profile_class c);
 
-struct norm_run { /* one norm on T tokens */
+struct norm_run { /* one norm on T rows of C values; gain NONE: there is none, y is the sum */
     struct norm_offsets offsets;
     struct norm_saved saved;
-    size_t T;
+    size_t T, C;
 };
-/* y = norm(x + residual); saves the sum. residual NULL: 0. */
+/* y = norm(x + residual); saves the sum. residual NULL: 0. Without a norm the sum is all. */
 void block_norm_fwd(struct model *m, const struct norm_run *n, void *y, const void *x,
                     const void *residual);
-/* m->dresidual = dsum + norm'(dy); dsum NULL: 0. */
-void block_norm_bwd(struct model *m, const struct norm_run *n, const void *dy, const void *dsum);
+/* dx = dsum + norm'(dy); dsum NULL: 0, and then there is a norm. dx is not dy. */
+void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const void *dy,
+                    const void *dsum);
+struct dev_linear linear_args(const struct model *m, struct linear_offsets at, const void *x,
+                              size_t T, size_t K, size_t N);
+struct linear_gradient { /* of one linear layer without an activation in front of it */
+    struct linear_offsets at;
+    void *dx;
+    const void *dy;
+    enum profile_class profile;
+};
+void linear_bwd(struct model *m, const struct dev_linear *fwd, const struct linear_gradient *g);
+/* The other of the two (T, C) gradients. */
+static inline void *other_gradient(const struct model *m, const void *dx)
+{
+    return dx == m->dx ? m->dresidual : m->dx;
+}
 
-/* Layer i. The output of its MLP is left in m->sublayer_out. */
+/* The input of the blocks, from the tokens; and back from its gradient in `dx`. */
+void embed_reserve(struct layout *l, struct model *m, size_t T);
+void embed_fwd(struct model *m, const struct batch *b);
+void embed_bwd(struct model *m, const struct batch *b, void *dx);
+
+/* Layer i. Pre norms: the output of its MLP is left in m->sublayer_out. */
 void block_fwd(struct model *m, const struct batch *b, size_t i);
-/* With recompute: the saved activations of layer i from its norm1.residual, by the same ops and
- * with the same bits. The last layer's are still in memory. */
+/* With recompute: the saved activations of layer i from its input, by the same ops and with the
+ * same bits. The last layer's are still in memory. */
 void block_recompute(struct model *m, const struct batch *b, size_t i);
-/* m->dresidual: the residual stream's gradient behind layer i on entry, in front of it on return.
- */
+/* On entry the gradient of the block's output, on return that of its input: pre norms in
+ * m->dresidual, the residual stream's; post norms in m->dx. */
 void block_bwd(struct model *m, const struct batch *b, size_t i);
+
+/* The heads. Rows and targets of a batch into its upload buffer; logits, losses and, with
+ * gradients, those of the classifiers' inputs and parameters; the rest of the backward, to the
+ * gradient of head_in in head_dx(). */
+void head_configure(struct model *m, const struct model_options *o);
+void head_find_offsets(struct model *m);
+void head_reserve(struct layout *l, struct model *m);
+void head_reserve_batch(struct layout *l, struct model *m);
+void head_stage(struct model *m, const struct batch *b, const struct upload *u);
+struct head_pass {
+    const struct batch *batch;
+    float grad_scale;
+    double *loss; /* (MODEL_LOSSES) += */
+    bool gradients;
+};
+void head_fwd(struct model *m, const struct head_pass *p);
+void head_bwd(struct model *m, const struct batch *b);
+void *head_dx(const struct model *m);
+/* The logits of one row of head_in by the token head; of a task by the pooler. Into m->logits. */
+void head_token_logits(struct model *m, size_t row, size_t T);
+void head_class_logits(struct model *m, size_t task, size_t row, size_t T);
+/* Words that determine the ops of a pass, besides the batch's shape. */
+size_t head_key(const struct model *m, const struct batch *b, size_t i);
+enum { HEAD_KEYS = KEYS_TASKS_MAX + 2 };
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 
-enum { TENSORS_OUTSIDE = 5, TENSORS_PER_LAYER = 12 };
+enum { TENSORS_OUTSIDE = 19, TENSORS_PER_LAYER = 12, TENSORS_PER_TASK = 2 };
 
 static size_t padded(size_t n, size_t to)
 {
@@ -23,6 +23,21 @@ size_t table_vocab_padded(const struct settings *s)
     return padded((size_t)s->model_vocab, TABLE_VOCAB_ALIGN);
 }
 
+size_t table_classes_padded(size_t classes)
+{
+    return padded(classes, TABLE_VOCAB_ALIGN);
+}
+
+size_t table_embed(const struct settings *s)
+{
+    return (size_t)(s->model_embed ? s->model_embed : s->model_width);
+}
+
+size_t table_layers(const struct settings *s)
+{
+    return s->model_shared ? 1 : (size_t)s->model_layers;
+}
+
 size_t table_mlp(const struct settings *s)
 {
     if (s->model_mlp)
@@ -34,7 +49,8 @@ size_t table_mlp(const struct settings *s)
 
 bool table_gated(const struct settings *s)
 {
-    return s->model_activation == MODEL_ACTIVATION_SWIGLU;
+    return s->model_activation == MODEL_ACTIVATION_SWIGLU ||
+           s->model_activation == MODEL_ACTIVATION_GEGLU;
 }
 
 size_t table_kv_heads(const struct settings *s)
@@ -53,7 +69,7 @@ static struct tensor *append(struct builder *b, const char *module, const char *
                              int64_t columns)
 {
     struct tensor *x = &b->t->tensors[b->t->count++];
-    bool in_layer = b->layer >= 0 && b->layer < b->s->model_layers;
+    bool in_layer = b->layer >= 0 && b->layer < (int)table_layers(b->s);
     int n = in_layer ? snprintf(x->name, sizeof x->name, "layers.%d.%s.%s", b->layer, module, part)
                      : snprintf(x->name, sizeof x->name, "%s.%s", module, part);
     ASSERT(n > 0 && n < TABLE_NAME_MAX);
@@ -76,12 +92,12 @@ static void append_matrix(struct builder *b, const char *module, int64_t rows, i
     x->group = TABLE_MATRIX;
 }
 
-/* A row for each id, and the padding rows. */
-static void append_vocab(struct builder *b, const char *module)
+/* A row for each id or class, and the padding rows. */
+static void append_vocab(struct builder *b, const char *module, int64_t rows, size_t columns)
 {
-    append_matrix(b, module, b->s->model_vocab, b->s->model_width, 0.02);
+    append_matrix(b, module, rows, (int64_t)columns, 0.02);
     struct tensor *x = &b->t->tensors[b->t->count - 1];
-    x->count = table_vocab_padded(b->s) * (size_t)b->s->model_width;
+    x->count = padded((size_t)rows, TABLE_VOCAB_ALIGN) * columns;
     b->t->elements = x->offset + padded(x->count, TABLE_ALIGN);
 }
 
@@ -93,11 +109,11 @@ static void append_vector(struct builder *b, const char *module, const char *par
     x->group = TABLE_VECTOR;
 }
 
-static void append_norm(struct builder *b, const char *module)
+static void append_norm(struct builder *b, const char *module, int64_t width)
 {
-    append_vector(b, module, "weight", b->s->model_width, TABLE_ONE);
+    append_vector(b, module, "weight", width, TABLE_ONE);
     if (b->s->model_bias && b->s->model_norm == MODEL_NORM_LAYER)
-        append_vector(b, module, "bias", b->s->model_width, TABLE_ZERO);
+        append_vector(b, module, "bias", width, TABLE_ZERO);
 }
 
 static void append_linear(struct builder *b, const char *module, int64_t out, int64_t in,
@@ -108,36 +124,100 @@ static void append_linear(struct builder *b, const char *module, int64_t out, in
         append_vector(b, module, "bias", out, TABLE_ZERO);
 }
 
-/* GPT-2's initialisation: 0.02; for matrices whose output is added to the residual stream divided
- * by the root of the number of such additions, 2L (Radford et al. 2019, section 2.3). */
+static void append_embedding(struct builder *b)
+{
+    const struct settings *s = b->s;
+    int64_t E = (int64_t)table_embed(s);
+    append_vocab(b, "wte", s->model_vocab, (size_t)E);
+    if (s->model_positions == MODEL_POSITIONS_LEARNED)
+        append_matrix(b, "wpe", s->model_context, E, 0.02);
+    if (s->model_types)
+        append_matrix(b, "wtt", s->model_types, E, 0.02);
+    if (s->model_embed_norm)
+        append_norm(b, "embed.norm", E);
+    if (E != s->model_width)
+        append_linear(b, "embed.proj", s->model_width, E, 0.02);
+}
+
+/* ModernBERT's first block reads what the norm of the embeddings returns. */
+static bool has_norm1(const struct settings *s, int layer)
+{
+    return s->model_norm_place != MODEL_NORM_NONE &&
+           !(s->model_norm_place == MODEL_NORM_PRE && s->model_embed_norm && layer == 0 &&
+             !s->model_shared);
+}
+
+/* Standard deviation 0.02. GPT-2 divides it, for matrices whose output is added to the residual
+ * stream, by the root of the number of such additions, 2L (Radford et al. 2019, section 2.3): its
+ * stream is the sum of them all. BERT's is normalised behind each addition and needs no such
+ * factor (Devlin et al. 2019 have 0.02 everywhere). */
 static void append_layer(struct builder *b)
 {
     const struct settings *s = b->s;
+    bool post = s->model_norm_place == MODEL_NORM_POST,
+         none = s->model_norm_place == MODEL_NORM_NONE;
     int64_t C = s->model_width, F = (int64_t)table_mlp(s), up = table_gated(s) ? 2 * F : F;
     int64_t KV = C / s->model_heads * (int64_t)table_kv_heads(s);
-    double into_residual = 0.02 / sqrt(2.0 * (double)s->model_layers);
-    append_norm(b, "norm1");
+    double into_residual = post ? 0.02 : 0.02 / sqrt(2.0 * (double)s->model_layers);
+    if (!post && has_norm1(s, b->layer))
+        append_norm(b, "norm1", C);
     append_linear(b, "attn.qkv", C + 2 * KV, C, 0.02);
     append_linear(b, "attn.proj", C, C, into_residual);
-    append_norm(b, "norm2");
+    if (!none)
+        append_norm(b, post ? "norm1" : "norm2", C);
     append_linear(b, "mlp.up", up, C, 0.02);
     append_linear(b, "mlp.down", C, F, into_residual);
+    if (post)
+        append_norm(b, "norm2", C);
+}
+
+static void append_head(struct builder *b)
+{
+    const struct settings *s = b->s;
+    int64_t C = s->model_width, E = (int64_t)table_embed(s);
+    if (!s->model_tied)
+        append_vocab(b, "head", s->model_vocab, (size_t)E);
+    if (s->model_head != MODEL_HEAD_MLM)
+        return;
+    append_linear(b, "mlm.dense", E, C, 0.02);
+    append_norm(b, "mlm.norm", E);
+    append_vector(b, "mlm", "bias", s->model_vocab, TABLE_ZERO);
+}
+
+/* These have biases in every model, as in transformers. */
+static void append_pooler(struct builder *b)
+{
+    const struct settings *s = b->s;
+    size_t C = (size_t)s->model_width;
+    append_matrix(b, "pooler", s->model_width, s->model_width, 0.02);
+    append_vector(b, "pooler", "bias", s->model_width, TABLE_ZERO);
+    if (!s->model_classes.count) {
+        append_vocab(b, "pair", 2, C);
+        append_vector(b, "pair", "bias", 2, TABLE_ZERO);
+    }
+    for (size_t i = 0; i < s->model_classes.count; i++) {
+        char module[TABLE_NAME_MAX];
+        snprintf(module, sizeof module, "classes.%zu", i);
+        append_vocab(b, module, keys_classes(s, i), C);
+        append_vector(b, module, "bias", keys_classes(s, i), TABLE_ZERO);
+    }
 }
 
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm)
 {
     *t = (struct table){0};
-    size_t tensors_max = TENSORS_OUTSIDE + TENSORS_PER_LAYER * (size_t)s->model_layers;
+    size_t tensors_max = TENSORS_OUTSIDE + TENSORS_PER_LAYER * table_layers(s) +
+                         TENSORS_PER_TASK * s->model_classes.count;
     TRY_ALLOC(t->tensors = arena_array(perm, tensors_max, sizeof *t->tensors));
     struct builder b = {.s = s, .t = t, .layer = -1};
-    append_vocab(&b, "wte");
-    if (s->model_positions == MODEL_POSITIONS_LEARNED)
-        append_matrix(&b, "wpe", s->model_context, s->model_width, 0.02);
-    for (b.layer = 0; b.layer < s->model_layers; b.layer++)
+    append_embedding(&b);
+    for (b.layer = 0; b.layer < (int)table_layers(s); b.layer++)
         append_layer(&b);
-    append_norm(&b, "norm");
-    if (!s->model_tied)
-        append_vocab(&b, "head");
+    if (s->model_norm_place == MODEL_NORM_PRE)
+        append_norm(&b, "norm", s->model_width);
+    append_head(&b);
+    if (s->model_pooler)
+        append_pooler(&b);
     ASSERT(t->count <= tensors_max);
     return ERR_OK;
 }

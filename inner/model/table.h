@@ -6,21 +6,35 @@
  * of 256 never cross tensors; the gaps are zero in every slab and stay zero. Pure data: no device,
  * no I/O.
  *
- * Order and names, N = 0 .. layers-1; biases only with model.bias, and none on an RMS norm:
+ * Order and names, N = 0 .. layers-1 (model.shared: 0); biases only with model.bias, except where
+ * they are marked (b), and none on an RMS norm. E: model.embed, or C.
  *
- *   wte.weight (V, C)
- *   wpe.weight (context, C)                          model.positions = learned
+ *   wte.weight (V, E)
+ *   wpe.weight (context, E)                          model.positions = learned
+ *   wtt.weight (types, E)                            model.types > 0
+ *   embed.norm.weight .bias (E)                      model.embed_norm
+ *   embed.proj.weight (C, E) .bias                   E is not C
  *   layers.N.norm1.weight .bias (C)
  *   layers.N.attn.qkv.weight (C + 2 KVH HD, C) .bias    rows of q, then k, then v
  *   layers.N.attn.proj.weight (C, C) .bias
  *   layers.N.norm2.weight .bias (C)
- *   layers.N.mlp.up.weight (F, C) .bias              swiglu: (2F, C), rows of gate, then up
+ *   layers.N.mlp.up.weight (F, C) .bias              gated: (2F, C), rows of gate, then up
  *   layers.N.mlp.down.weight (C, F) .bias
  *   norm.weight .bias (C)
- *   head.weight (V, C)                               model.tied = false; else wte.weight
+ *   head.weight (V, E)                               model.tied = false; else wte.weight
+ *   mlm.dense.weight (E, C) .bias                    model.head = mlm
+ *   mlm.norm.weight .bias (E)
+ *   mlm.bias (V) (b)
+ *   pooler.weight (C, C) .bias (b)                   model.pooler
+ *   pair.weight (2, C) .bias (b)                     model.classes is empty
+ *   classes.T.weight (classes, C) .bias (b)          for each task T of model.classes
  *
- * The rows of wte and head are padded to a multiple of 64 for the GEMMs; the padding rows belong to
- * the tensor's range, are zero like the gaps, and get no gradient.
+ * model.norm_place = post: norm1 stands behind attn.proj, norm2 behind mlp.down, and there is no
+ * norm.weight; none: none of the three. So the backward pass runs through the table from its end.
+ * pre with model.embed_norm: the first layer has no norm1, unless the layers are shared.
+ *
+ * The rows of wte, head, pair and classes are padded to a multiple of 64 for the GEMMs; the padding
+ * rows belong to the tensor's range, are zero like the gaps, and get no gradient.
  */
 #include "kernels/dev.h"
 #include "inner/config/keys.h"
@@ -62,6 +76,9 @@ const struct tensor *table_find(const struct table *t, const char *name); /* NUL
 size_t table_span(const struct table *t,
                   size_t i); /* elements of tensor i, the gap behind it included */
 size_t table_vocab_padded(const struct settings *s);
+size_t table_classes_padded(size_t classes);
+size_t table_embed(const struct settings *s);    /* width of the embeddings */
+size_t table_layers(const struct settings *s);   /* layers with tensors of their own */
 size_t table_mlp(const struct settings *s);      /* hidden width: model.mlp, or the default for 0 */
 bool table_gated(const struct settings *s);      /* swiglu: mlp.up has twice as many rows */
 size_t table_kv_heads(const struct settings *s); /* model.kv_heads, or model.heads */

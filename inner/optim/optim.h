@@ -16,10 +16,13 @@
 
 /* Statistics of a step, on the device and in one piece: one all-reduce for all of them. */
 enum step_stat {
-    STEP_LOSS,    /* sum of the losses, nats */
-    STEP_TARGETS, /* their number */
-    STEP_STOP,    /* ranks with a stop request */
-    STEP_SQUARE,  /* sum of squares of the gradient, which is a sum over targets */
+    STEP_LOSS,          /* sum of the losses of tokens, nats */
+    STEP_SEQUENCE_LOSS, /* of sequences: model_accumulate writes both */
+    STEP_TARGETS,       /* what the gradient is divided by: targets of tokens, or of sequences
+                           where tokens have none */
+    STEP_SEQUENCES,     /* targets of sequences */
+    STEP_STOP,          /* ranks with a stop request */
+    STEP_SQUARE,        /* sum of squares of the gradient, which is a sum over targets */
     STEP_STATS
 };
 

@@ -7,9 +7,11 @@
 #include "inner/model/model.h"
 
 struct evaluate_sums {
-    double loss;  /* nats, summed over positions */
-    double count; /* positions */
+    double loss[MODEL_LOSSES]; /* nats, summed over the targets */
+    double count[MODEL_LOSSES];
 };
+/* The sum of the means over the targets of tokens and of sequences, as the training loss. */
+double evaluate_loss(const struct evaluate_sums *sums);
 
 /* Windows [first, end) of the set, in the order of storage; `b` is scratch. */
 enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first,

@@ -7,6 +7,11 @@
 
 /* Device events of one step. */
 enum step_event { EVENT_BEGIN, EVENT_BACKWARD, EVENT_REDUCED, EVENT_UPDATE, EVENT_END, EVENTS };
+/* What the host adds to the statistics of a step: STEP_TARGETS .. STEP_STOP. */
+enum { STEP_FLAGS = STEP_STOP - STEP_TARGETS + 1 };
+struct step_targets { /* of this rank */
+    size_t divisor, sequences;
+};
 
 /* ---- open ---- */
 size_t train_micro_batch_tokens(const struct settings *s, int ranks)
@@ -64,15 +69,30 @@ static enum err open_data(struct train *t, struct arena *perm)
     return objective_batch_open(o.objective, &t->batch, perm, t->micro_sequences, o.sequence);
 }
 
-/* The model has heads for tokens only. */
+/* The model has the heads, and the token types, that the text asks for. */
 static enum err check_head(const struct train *t)
 {
+    const struct settings *s = t->settings;
+    const char *objective = t->loader.options.objective->name;
+    bool labels = s->data_objective == DATA_OBJECTIVE_LABELS;
     if (!t->loader.sequence_targets)
         return ERR_OK;
-    return err_set(ERR_UNSUPPORTED,
-                   "data.objective = %s with a target for each sequence: the model has no head for "
-                   "it yet",
-                   t->loader.options.objective->name);
+    if (!s->model_pooler)
+        return err_set(ERR_CONFIG,
+                       "data.objective = %s has a target for each sequence, and the model no head "
+                       "for it: set model.pooler = true",
+                       objective);
+    if (labels != (s->model_classes.count > 0))
+        return err_set(ERR_CONFIG,
+                       labels
+                           ? "data.objective = labels needs model.classes, the number of classes "
+                             "of each task"
+                           : "data.pairs needs the head for pairs, which a model with "
+                             "model.classes lacks");
+    if (s->model_types == 1)
+        return err_set(ERR_CONFIG, "model.types = 1: the second text of a pair has type 1; use 2, "
+                                   "or 0 for none");
+    return ERR_OK;
 }
 
 static size_t mapped_bytes(const struct loader *l)
@@ -104,7 +124,7 @@ static enum err open_parts(struct train *t, struct arena *perm)
                    &(struct model_options){s, &t->table, t->batch.tokens_max, true}, perm));
     TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
     TRY(dev_alloc(t->dev, &t->reduce_memory, t->memory.grad_reduce));
-    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->flags, 2 * sizeof *t->flags));
+    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->flags, STEP_FLAGS * sizeof *t->flags));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->stats, STEP_STATS * sizeof *t->stats));
     t->events = dev_events(t->dev, 2 * EVENTS);
     t->ahead = !t->dev->host_memory;
@@ -164,10 +184,10 @@ enum err train_evaluate(struct train *t, double *loss, size_t *tokens)
     uint64_t rank = (uint64_t)t->coll->rank, size = (uint64_t)t->coll->size;
     TRY(evaluate_windows(t->model, &t->held_out, &t->batch, windows * rank / size,
                          windows * (rank + 1) / size, &own));
-    double sums[2] = {own.loss, own.count};
-    TRY(t->coll->ops->all_reduce_host(t->coll, sums, 2));
-    *loss = sums[0] / sums[1];
-    *tokens = (size_t)sums[1];
+    double sums[] = {own.loss[0], own.loss[1], own.count[0], own.count[1]};
+    TRY(t->coll->ops->all_reduce_host(t->coll, sums, sizeof sums / sizeof *sums));
+    *loss = evaluate_loss(&(struct evaluate_sums){{sums[0], sums[1]}, {sums[2], sums[3]}});
+    *tokens = (size_t)(t->held_out.token_targets ? sums[2] : sums[3]);
     return ERR_OK;
 }
 
@@ -197,7 +217,7 @@ static void record(struct train *t, enum step_event e)
  * sequence's loss has the weight (token targets / sequence targets) of the site's step, so that one
  * division makes both means. The backward of the last micro-batch overlaps with the all-reduce of
  * gradients that are final (docs/methods.md 3.3). */
-static enum err accumulate(struct train *t, size_t *targets)
+static enum err accumulate(struct train *t, struct step_targets *targets)
 {
     size_t sequences = t->loader.rank_sequences;
     const struct model_grad_hook hook = {&t->reduce, grad_reduce_ready};
@@ -210,13 +230,14 @@ static enum err accumulate(struct train *t, size_t *targets)
         profile_record(t->tune.profile, PROFILE_GAP);
         TRY(model_accumulate(t->model, &t->batch, 1, last_micro ? &hook : NULL,
                              t->optim.stats + STEP_LOSS));
-        *targets += objective_divisor(&t->loader, &t->batch);
+        targets->divisor += objective_divisor(&t->loader, &t->batch);
+        targets->sequences += t->loader.sequence_targets ? batch_labels(&t->batch) : 0;
     }
     return ERR_OK;
 }
 
 /* Forward, backward and all-reduce of step t->step + 1. */
-static enum err step_begin(struct train *t, size_t *targets)
+static enum err step_begin(struct train *t, struct step_targets *targets)
 {
     TRY(tune_profile_step(t, false));
     record(t, EVENT_BEGIN);
@@ -233,16 +254,18 @@ static enum err step_begin(struct train *t, size_t *targets)
 
 /* The update. Losses, targets and stop requests are summed over the ranks in the statistics, so
  * that all ranks decide alike: a rank that skips a collective would hang the others. */
-static enum err step_end(struct train *t, const struct train_hook *hook, size_t targets)
+static enum err step_end(struct train *t, const struct train_hook *hook,
+                         const struct step_targets *targets)
 {
     const struct dev_ops *ops = t->dev->ops;
     if (hook)
         TRY(hook->update(hook->self, t));
     profile_record(t->tune.profile, PROFILE_GAP);
     record(t, EVENT_UPDATE);
-    t->flags[0] = (double)targets;
-    t->flags[1] = t->stop && *t->stop;
-    ops->copy_async(t->dev, t->optim.stats + STEP_TARGETS, t->flags, 2 * sizeof *t->flags);
+    t->flags[0] = (double)targets->divisor;
+    t->flags[STEP_SEQUENCES - STEP_TARGETS] = (double)targets->sequences;
+    t->flags[STEP_STOP - STEP_TARGETS] = t->stop && *t->stop;
+    ops->copy_async(t->dev, t->optim.stats + STEP_TARGETS, t->flags, STEP_FLAGS * sizeof *t->flags);
     TRY(optim_step(&t->optim, t->model, t->step));
     ops->copy_async(t->dev, t->stats, t->optim.stats, STEP_STATS * sizeof *t->stats);
     profile_record(t->tune.profile, PROFILE_UPDATE);
@@ -270,6 +293,16 @@ static double between(const struct train *t, enum step_event from, enum step_eve
                                       event_of(t, t->step - 1, to));
 }
 
+/* The sum of the means over the targets of tokens and of sequences. */
+static double step_loss(const struct train *t)
+{
+    const double *x = t->stats;
+    double token = t->loader.token_targets ? x[STEP_LOSS] / x[STEP_TARGETS] : 0;
+    return t->loader.sequence_targets && x[STEP_SEQUENCES] > 0
+               ? token + x[STEP_SEQUENCE_LOSS] / x[STEP_SEQUENCES]
+               : token;
+}
+
 /* Waits for the last step and reads its statistics. */
 static enum err read_step_stats(struct train *t, struct train_report *r, bool *stop)
 {
@@ -277,13 +310,13 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
     TRY(t->dev->ops->event_wait(t->dev, event_of(t, t->step - 1, EVENT_END)));
     double targets = t->stats[STEP_TARGETS], norm = sqrt(t->stats[STEP_SQUARE]) / targets;
     t->pending = false;
-    if (!isfinite(t->stats[STEP_LOSS]))
+    if (!isfinite(step_loss(t)))
         return diverged(t, "loss");
     if (!isfinite(norm))
         return diverged(t, "gradient");
     *r = (struct train_report){.step = t->step,
                                .steps = t->settings->train_steps,
-                               .loss = t->stats[STEP_LOSS] / targets,
+                               .loss = step_loss(t),
                                .norm = (float)norm,
                                .lr = (float)optim_lr(t->settings, t->step - 1),
                                .compute_seconds = between(t, EVENT_BEGIN, EVENT_BACKWARD),
@@ -350,10 +383,10 @@ static enum err finish_step(struct train *t, const struct train_hook *hook)
 
 static enum err step(struct train *t, const struct train_hook *hook)
 {
-    size_t targets = 0;
+    struct step_targets targets = {0};
     TRY(step_begin(t, &targets));
     TRY(finish_step(t, hook));
-    TRY(step_end(t, hook, targets));
+    TRY(step_end(t, hook, &targets));
     return must_wait(t, hook) ? finish_step(t, hook) : ERR_OK;
 }
 

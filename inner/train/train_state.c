@@ -268,10 +268,9 @@ static enum err choose_attention(struct train *t)
 {
     struct dev *d = t->dev;
     if (d->autotune && !*d->attention) {
-        double sum;
-        size_t count;
+        struct model_loss loss;
         objective_step(&t->loader, 0, 0, t->micro_sequences, &t->batch);
-        TRY(model_step(t->model, &t->batch, 1, NULL, &sum, &count));
+        TRY(model_step(t->model, &t->batch, 1, NULL, &loss));
     }
     return t->coll->ops->broadcast_host(t->coll, d->attention, sizeof d->attention);
 }

@@ -4,9 +4,12 @@
 #include "inner/optim/optim.h"
 
 struct counts { /* of one step; e: bytes of the model type */
-    double T, C, S, L, e, micros;
-    double KV, F; /* width of k and of v; hidden width of a gated MLP, else 0 */
-    double norms;
+    double T, C, L, e, micros;
+    double KV, F;           /* width of k and of v; hidden width of a gated MLP, else 0 */
+    double R, E;            /* rows of the token head; width of the embeddings */
+    double uses;            /* of the tensors of a layer: L where all layers share them */
+    double norms;           /* channels of all norms */
+    double seen;            /* tokens that a query sees at most, all layers together */
     bool causal, recompute; /* recompute: the backward computes each block but the last again */
 };
 
@@ -16,12 +19,27 @@ static bool ends(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
+static double uses_of(const struct counts *k, const struct tensor *x)
+{
+    return strncmp(x->name, "layers.", strlen("layers.")) ? 1 : k->uses;
+}
+
+/* Layers with a window: half of it to each side, and the token itself. */
+static double seen_by_a_query(const struct settings *s)
+{
+    double S = (double)s->train_sequence, near = (double)(s->model_window / 2 * 2 + 1), sum = 0;
+    for (int64_t i = 0; i < s->model_layers; i++) {
+        bool local = s->model_window && (!s->model_global_every || i % s->model_global_every);
+        sum += local && near < S ? near : S;
+    }
+    return sum;
+}
+
 static struct counts count(const struct settings *s, const struct table *t,
                            const struct work_step *w)
 {
     struct counts k = {.T = (double)w->tokens,
                        .C = (double)s->model_width,
-                       .S = (double)s->train_sequence,
                        .L = (double)s->model_layers,
                        .e = (double)dtype_size(w->type),
                        .micros = (double)w->tokens / (double)w->micro,
@@ -29,8 +47,13 @@ static struct counts count(const struct settings *s, const struct table *t,
                        .recompute = s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK};
     k.KV = k.C / (double)s->model_heads * (double)table_kv_heads(s);
     k.F = table_gated(s) ? (double)table_mlp(s) : 0;
+    k.E = (double)table_embed(s);
+    k.R = s->model_head == MODEL_HEAD_MLM && w->targets ? (double)w->targets : k.T;
+    k.uses = s->model_shared ? k.L : 1;
     for (size_t i = 0; i < t->count; i++)
-        k.norms += strstr(t->tensors[i].name, "norm") && ends(t->tensors[i].name, ".weight");
+        if (strstr(t->tensors[i].name, "norm") && ends(t->tensors[i].name, ".weight"))
+            k.norms += (double)t->tensors[i].shape[0] * uses_of(&k, &t->tensors[i]);
+    k.seen = seen_by_a_query(s);
     return k;
 }
 
@@ -46,10 +69,11 @@ static struct work gemms(const struct counts *k, const struct table *t, const ch
         if (!strstr(x->name, part) || !ends(x->name, ".weight"))
             continue;
         double N = (double)x->shape[0], K = (double)x->shape[1], weight = N * K * k->micros;
-        sum.flop += times * (backward ? 4 : 2) * k->T * N * K;
-        sum.bytes += times * (k->T * (N + K) * k->e + weight * k->e);
+        double T = strncmp(x->name, "mlm.", 4) ? k->T : k->R, uses = uses_of(k, x) * times;
+        sum.flop += uses * (backward ? 4 : 2) * T * N * K;
+        sum.bytes += uses * (T * (N + K) * k->e + weight * k->e);
         if (backward)
-            sum.bytes += k->T * K * k->e + 8 * weight;
+            sum.bytes += uses * (T * K * k->e + 8 * weight);
     }
     return sum;
 }
@@ -59,7 +83,7 @@ static struct work gemms(const struct counts *k, const struct table *t, const ch
 static struct work attention(const struct counts *k, bool backward)
 {
     double times = k->recompute && !backward ? 2 - 1 / k->L : 1,
-           forward = (k->causal ? 2 : 4) * k->T * k->S * k->C * k->L;
+           forward = (k->causal ? 2 : 4) * k->T * k->seen * k->C;
     return (struct work){times * forward * (backward ? 2.5 : 1),
                          times * k->T * (k->C + k->KV) * k->L * k->e * (backward ? 4 : 2)};
 }
@@ -77,15 +101,31 @@ static struct work with_passes(struct work w, const struct counts *k, double val
 static struct work norms(const struct counts *k, bool backward)
 {
     double times = k->recompute && !backward ? 2 - 1 / k->L : 1;
-    return (struct work){0, times * k->norms * 4 * k->T * k->C * k->e};
+    return (struct work){0, times * k->norms * 4 * k->T * k->e};
 }
 
-/* Each logit is written and read as f32 by the GEMM and the softmax, its gradient written once
- * and read by two GEMMs. */
-static struct work classifier(const struct counts *k, const struct settings *s)
+/* The dense layer of the mlm head, forward and backward, and the logits. Each logit is written and
+ * read as f32 by the GEMM and the softmax, its gradient written once and read by two GEMMs. */
+static struct work classifier(const struct counts *k, const struct settings *s,
+                              const struct table *t)
 {
-    double logits = k->T * (double)table_vocab_padded(s);
-    return (struct work){6 * logits * k->C, logits * (4 + 4 + 3 * k->e)};
+    double logits = k->R * (double)table_vocab_padded(s);
+    struct counts once = *k;
+    once.recompute = false;
+    struct work fwd = gemms(&once, t, "mlm.dense", false), bwd = gemms(&once, t, "mlm.dense", true);
+    return (struct work){6 * logits * k->E + fwd.flop + bwd.flop,
+                         logits * (4 + 4 + 3 * k->e) + fwd.bytes + bwd.bytes};
+}
+
+/* The tables: rows in, sum out; backward dx in, and a row of each table in and out. ALBERT's
+ * matrix behind them. */
+static struct work embedding(const struct counts *k, const struct table *t, bool backward)
+{
+    struct counts once = *k;
+    once.recompute = false;
+    struct work w = gemms(&once, t, "embed.proj", backward);
+    w.bytes += backward ? k->T * k->E * (k->e + 16) : 3 * k->T * k->E * k->e;
+    return w;
 }
 
 /* The gradient norm reads g; the optimizer's step moves the bytes of its method. */
@@ -104,7 +144,8 @@ struct work work_of(const struct settings *s, const struct table *t, const struc
     case PROFILE_UPLOAD:
         return (struct work){0, 4 * (double)t->elements};
     case PROFILE_EMBED:
-        return (struct work){0, 3 * k.T * k.C * k.e};
+    case PROFILE_EMBED_BWD:
+        return embedding(&k, t, c == PROFILE_EMBED_BWD);
     case PROFILE_NORM:
     case PROFILE_NORM_BWD:
         return norms(&k, c == PROFILE_NORM_BWD);
@@ -124,9 +165,7 @@ struct work work_of(const struct settings *s, const struct table *t, const struc
         return with_passes(gemms(&k, t, "mlp.", c == PROFILE_MLP_BWD), &k,
                            (c == PROFILE_MLP_BWD ? 5 : 3) * k.F, c == PROFILE_MLP_BWD);
     case PROFILE_CLASSIFIER:
-        return classifier(&k, s);
-    case PROFILE_EMBED_BWD: /* dx in, and a row of each table in and out */
-        return (struct work){0, k.T * k.C * (k.e + 16)};
+        return classifier(&k, s, t);
     case PROFILE_UPDATE:
         return update(s, t, w);
     case PROFILE_GAP:

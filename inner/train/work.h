@@ -11,6 +11,7 @@ struct work {
     double flop, bytes;
 };
 struct work_step {
+    size_t targets;       /* of the tokens; 0: all of them */
     size_t tokens, micro; /* of one rank: in a step, in a micro-batch */
     enum dtype type;
     double update_share; /* of the parameters that this rank updates: 1, or 1 / ranks with

@@ -127,6 +127,19 @@ void cpu_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev_
         linear_dw(c, g->dw, g->dy, a->x, s);
 }
 
+/* One rounding of the model type; dbias as in linear_bwd. */
+void cpu_activation_bwd(struct dev *d, void *dy, float *dbias, const struct dev_activation *a)
+{
+    const struct rows_act act = {.dy = dy,
+                                 .dbias = dbias,
+                                 .pre = a->pre,
+                                 .act = a->act,
+                                 .type = d->model_type,
+                                 .rows = a->T,
+                                 .N = a->N};
+    act_backward(cpu_of(d), &act);
+}
+
 void cpu_logits(struct dev *d, float *logits, const struct dev_linear *a)
 {
     linear_y(cpu_of(d), logits, DTYPE_F32, a);

@@ -185,6 +185,15 @@ void cuda_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev
     weight_gradient(c, a, g);
 }
 
+void cuda_activation_bwd(struct dev *d, void *dy, float *dbias, const struct dev_activation *a)
+{
+    if (a->T)
+        cuda_act_bwd(
+            cuda_of(d),
+            &(struct cuda_act_bwd){
+                .dy = dy, .dbias = dbias, .pre = a->pre, .act = a->act, .rows = a->T, .N = a->N});
+}
+
 void cuda_logits(struct dev *d, float *logits, const struct dev_linear *a)
 {
     struct cuda *c = cuda_of(d);

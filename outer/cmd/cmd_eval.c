@@ -58,13 +58,15 @@ static enum err evaluate_set(struct evaluation *e, const struct shard_group *g)
     TRY(loader_open(&text, &e->l->run.perm, &g->paths, &e->o));
     uint64_t windows = e->w->tokens ? evaluate_count(&text, e->w->tokens) : text.windows;
     enum err failed = evaluate_windows(e->l->model, &text, &e->b, 0, windows, &sums);
+    bool text_tokens = text.token_targets;
     loader_close(&text);
     TRY(failed);
-    double loss = sums.loss / sums.count;
+    double loss = evaluate_loss(&sums),
+           count = sums.count[text_tokens ? MODEL_LOSS_TOKEN : MODEL_LOSS_SEQUENCE];
     if (e->json)
-        print_json(e->l, g->name, loss, sums.count);
+        print_json(e->l, g->name, loss, count);
     else
-        print_text(e->l, g->name, loss, sums.count);
+        print_text(e->l, g->name, loss, count);
     return ERR_OK;
 }
 

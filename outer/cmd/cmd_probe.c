@@ -381,17 +381,18 @@ static enum err layer_times(struct probe *c, struct train *t)
 {
     struct layer_clock k = {&t->table, t->dev, 0, NULL};
     const struct model_grad_hook ready = {&k, layer_final};
-    size_t layers = (size_t)c->p.s.model_layers + 2, losses;
+    size_t layers = (size_t)c->p.s.model_layers + 2;
     const char **items;
-    double sum, forward_s;
+    struct model_loss loss;
+    double forward_s;
     TRY_ALLOC(k.seconds = arena_array(&c->p.perm, layers, sizeof *k.seconds));
     TRY_ALLOC(items = arena_array(&c->p.perm, layers, sizeof *items));
     double begin = clock_mono_s();
-    TRY(model_eval(t->model, &t->batch, &sum, &losses));
+    TRY(model_eval(t->model, &t->batch, &loss));
     TRY(dev_sync(t->dev));
     forward_s = clock_mono_s() - begin;
     k.last = clock_mono_s() + forward_s; /* the step begins with a forward pass */
-    TRY(model_step(t->model, &t->batch, 1, &ready, &sum, &losses));
+    TRY(model_step(t->model, &t->batch, 1, &ready, &loss));
     for (size_t i = 0; i < layers; i++)
         TRY_ALLOC(items[i] = arena_printf(&c->p.perm, "%.4g", 1e3 * fmax(0, k.seconds[i])));
     c->p.o.plan_layers_ms = (struct config_list){items, layers};

@@ -77,13 +77,13 @@ static void next_batch(struct run *r)
 
 static enum err one_step(struct run *r, double *seconds)
 {
-    double loss;
-    size_t count;
+    struct model_loss loss;
     next_batch(r);
     double start = bench_now();
     model_grads_zero(r->m);
-    TRY(model_step(r->m, &r->b, 1, NULL, &loss, &count));
-    const double stats[STEP_STATS] = {[STEP_LOSS] = loss, [STEP_TARGETS] = (double)count};
+    TRY(model_step(r->m, &r->b, 1, NULL, &loss));
+    const double stats[STEP_STATS] = {[STEP_LOSS] = loss.sum[MODEL_LOSS_TOKEN],
+                                      [STEP_TARGETS] = (double)loss.count[MODEL_LOSS_TOKEN]};
     r->d->ops->copy(r->d, r->o.stats, stats, sizeof stats);
     TRY(optim_step(&r->o, r->m, r->step++));
     *seconds = bench_now() - start;

@@ -26,7 +26,7 @@ static struct result run(struct dev *d, const struct settings *s, const struct t
         model_open(&m, d, &(struct model_options){s, t, b->tokens_count, true}, &arena), ERR_OK);
     d->ops->copy(d, model_params(m), p, bytes);
     model_params_changed(m);
-    assert_int_equal(model_step(m, b, 0.125f, NULL, &r.loss, &count), ERR_OK);
+    assert_int_equal(setup_step(m, b, 0.125f, NULL, &r.loss, &count), ERR_OK);
     d->ops->copy(d, r.grads, model_grads(m), bytes);
     assert_int_equal(dev_sync(d), ERR_OK);
     model_close(m);

@@ -4,7 +4,8 @@
  * sharing nothing with the model but its table of names. Written from Radford et al. 2019 (GPT-2),
  * Ba et al. 2016 (LayerNorm), Zhang & Sennrich 2019 (RMSNorm), Hendrycks & Gimpel 2016 (GELU, both
  * forms), Su et al. 2021 (rotary positions, as complex numbers; the pairs of Llama's weights in
- * Hugging Face's files), Shazeer 2020 (SwiGLU), Ainslie et al. 2023 (grouped queries).
+ * Hugging Face's files), Shazeer 2020 (SwiGLU), Ainslie et al. 2023 (grouped queries), Devlin et
+ * al. 2019 (BERT), Lan et al. 2020 (ALBERT), Warner et al. 2024 (ModernBERT).
  */
 #include <complex.h>
 #include <math.h>
@@ -17,12 +18,12 @@ struct gpt64 {
     const struct settings *s;
     const struct table *t;
     const double *p; /* slab in double */
-    size_t C, F, NH, KVH, T;
+    size_t C, F, NH, KVH, T, E;
 };
 
 static inline const double *gpt64_find(const struct gpt64 *g, int layer, const char *name)
 {
-    char full[TABLE_NAME_MAX];
+    char full[2 * TABLE_NAME_MAX];
     if (layer < 0)
         snprintf(full, sizeof full, "%s", name);
     else
@@ -31,18 +32,24 @@ static inline const double *gpt64_find(const struct gpt64 *g, int layer, const c
     return x ? g->p + x->offset : NULL;
 }
 
-static inline void gpt64_norm(const struct gpt64 *g, double *y, const double *x, const double *gain,
-                              const double *bias)
+/* layers.N.NAME.weight and .bias of rows of C; without a weight y = x. */
+static inline void gpt64_norm(const struct gpt64 *g, double *y, const double *x, int layer,
+                              const char *name, size_t C)
 {
-    for (size_t t = 0; t < g->T; t++, x += g->C, y += g->C) {
+    char weight[TABLE_NAME_MAX], offset[TABLE_NAME_MAX];
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    snprintf(offset, sizeof offset, "%s.bias", name);
+    const double *gain = gpt64_find(g, layer, weight), *bias = gpt64_find(g, layer, offset);
+    for (size_t t = 0; t < g->T; t++, x += C, y += C) {
         double mean = 0, square = 0;
-        for (size_t c = 0; c < g->C && g->s->model_norm == MODEL_NORM_LAYER; c++)
-            mean += x[c] / (double)g->C;
-        for (size_t c = 0; c < g->C; c++)
-            square += (x[c] - mean) * (x[c] - mean) / (double)g->C;
-        for (size_t c = 0; c < g->C; c++)
-            y[c] = (x[c] - mean) / sqrt(square + g->s->model_norm_eps) * gain[c] +
-                   (bias ? bias[c] : 0);
+        for (size_t c = 0; c < C && gain && g->s->model_norm == MODEL_NORM_LAYER; c++)
+            mean += x[c] / (double)C;
+        for (size_t c = 0; c < C; c++)
+            square += (x[c] - mean) * (x[c] - mean) / (double)C;
+        for (size_t c = 0; c < C; c++)
+            y[c] = gain ? (x[c] - mean) / sqrt(square + g->s->model_norm_eps) * gain[c] +
+                              (bias ? bias[c] : 0)
+                        : x[c];
     }
 }
 
@@ -60,42 +67,50 @@ static inline void gpt64_linear(const struct gpt64 *g, double *y, const double *
 
 static inline double gpt64_gelu(const struct gpt64 *g, double x)
 {
-    if (g->s->model_activation == MODEL_ACTIVATION_GELU_ERF)
+    if (g->s->model_activation != MODEL_ACTIVATION_GELU)
         return 0.5 * x * (1 + erf(x / sqrt(2.0)));
     return 0.5 * x * (1 + tanh(sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
 }
 
-/* silu of the first half of a row times the second. */
-static inline double gpt64_gate(const double *row, size_t i, size_t F)
+/* silu or GELU of the first half of a row times the second. */
+static inline double gpt64_gate(const struct gpt64 *g, const double *row, size_t i, size_t F)
 {
+    if (g->s->model_activation == MODEL_ACTIVATION_GEGLU)
+        return gpt64_gelu(g, row[i]) * row[F + i];
     return row[i] / (1 + exp(-row[i])) * row[F + i];
 }
 
-/* The first heads of each row of qkv. */
-static inline void gpt64_turn(const struct gpt64 *g, double *qkv, size_t row, const struct batch *b)
+static inline bool gpt64_local(const struct gpt64 *g, int l)
 {
-    size_t HD = g->C / g->NH;
+    const struct settings *s = g->s;
+    return s->model_window && (!s->model_global_every || l % s->model_global_every);
+}
+
+/* The first heads of each row of qkv. */
+static inline void gpt64_turn(const struct gpt64 *g, double *qkv, int l, const struct batch *b)
+{
+    size_t HD = g->C / g->NH, row = g->C + 2 * g->KVH * HD;
+    double theta = gpt64_local(g, l) ? g->s->model_rope_theta_local : g->s->model_rope_theta;
     for (size_t t = 0; t < g->T; t++)
         for (size_t head = 0; head < g->NH + g->KVH; head++)
             for (size_t i = 0; i < HD / 2; i++) {
                 double *x = qkv + t * row + head * HD + i;
-                double angle =
-                    b->positions[t] / pow(g->s->model_rope_theta, 2.0 * (double)i / (double)HD);
+                double angle = b->positions[t] / pow(theta, 2.0 * (double)i / (double)HD);
                 double complex z = (x[0] + x[HD / 2] * I) * cexp(I * angle);
                 x[0] = creal(z);
                 x[HD / 2] = cimag(z);
             }
 }
 
-/* Query t of one head; its sequence is [begin, end). */
+/* Query t of one head, which sees [begin, last). */
 static inline void gpt64_attend(const struct gpt64 *g, double *out, const double *qkv, size_t head,
-                                size_t t, size_t begin, size_t end)
+                                size_t t, size_t begin, size_t last)
 {
-    size_t HD = g->C / g->NH, last = g->s->model_causal ? t + 1 : end;
+    size_t HD = g->C / g->NH;
     size_t row = g->C + 2 * g->KVH * HD, shared = head / (g->NH / g->KVH);
     const double *q = qkv + t * row + head * HD, *k = qkv + g->C + shared * HD,
                  *v = k + g->KVH * HD;
-    double *score = calloc(end, sizeof *score), sum = 0;
+    double *score = calloc(last, sizeof *score), sum = 0;
     for (size_t u = begin; u < last; u++) {
         double dot = 0;
         for (size_t i = 0; i < HD; i++)
@@ -110,14 +125,18 @@ static inline void gpt64_attend(const struct gpt64 *g, double *out, const double
     free(score);
 }
 
-static inline void gpt64_attention(const struct gpt64 *g, double *out, const double *qkv,
+static inline void gpt64_attention(const struct gpt64 *g, double *out, const double *qkv, int l,
                                    const struct batch *b)
 {
+    size_t reach = gpt64_local(g, l) ? (size_t)g->s->model_window / 2 : g->T;
     for (size_t i = 0; i < b->sequences; i++)
-        for (int32_t t = b->cu_seqlens[i]; t < b->cu_seqlens[i + 1]; t++)
-            for (size_t head = 0; head < g->NH; head++)
-                gpt64_attend(g, out, qkv, head, (size_t)t, (size_t)b->cu_seqlens[i],
-                             (size_t)b->cu_seqlens[i + 1]);
+        for (size_t t = (size_t)b->cu_seqlens[i]; t < (size_t)b->cu_seqlens[i + 1]; t++)
+            for (size_t head = 0; head < g->NH; head++) {
+                size_t begin = (size_t)b->cu_seqlens[i], last = (size_t)b->cu_seqlens[i + 1];
+                begin = t > begin + reach ? t - reach : begin;
+                last = last > t + reach + 1 ? t + reach + 1 : last;
+                gpt64_attend(g, out, qkv, head, t, begin, g->s->model_causal ? t + 1 : last);
+            }
 }
 
 static inline void gpt64_add(const struct gpt64 *g, double *x, const double *y)
@@ -126,62 +145,154 @@ static inline void gpt64_add(const struct gpt64 *g, double *x, const double *y)
         x[i] += y[i];
 }
 
-static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *h, double *wide,
-                               double *out, const struct batch *b)
+/* out = proj(attention(qkv(h))); h is overwritten. */
+static inline void gpt64_attention_sublayer(const struct gpt64 *g, int l, double *out, double *h,
+                                            double *wide, const struct batch *b)
 {
-    size_t C = g->C, F = g->F, row = C + 2 * g->KVH * (C / g->NH);
-    bool gated = g->s->model_activation == MODEL_ACTIVATION_SWIGLU;
-#define P(name) gpt64_find(g, l, name)
-    gpt64_norm(g, h, x, P("norm1.weight"), P("norm1.bias"));
+    size_t C = g->C, row = C + 2 * g->KVH * (C / g->NH);
+    int at = g->s->model_shared ? 0 : l;
+#define P(name) gpt64_find(g, at, name)
     gpt64_linear(g, wide, h, P("attn.qkv.weight"), P("attn.qkv.bias"), C, row);
     if (g->s->model_positions == MODEL_POSITIONS_ROPE)
-        gpt64_turn(g, wide, row, b);
-    gpt64_attention(g, h, wide, b);
+        gpt64_turn(g, wide, l, b);
+    gpt64_attention(g, h, wide, l, b);
     gpt64_linear(g, out, h, P("attn.proj.weight"), P("attn.proj.bias"), C, C);
-    gpt64_add(g, x, out);
-    gpt64_norm(g, h, x, P("norm2.weight"), P("norm2.bias"));
+}
+
+static inline void gpt64_mlp(const struct gpt64 *g, int l, double *out, const double *h,
+                             double *wide)
+{
+    size_t C = g->C, F = g->F;
+    int at = g->s->model_shared ? 0 : l;
+    bool gated = table_gated(g->s);
     gpt64_linear(g, wide, h, P("mlp.up.weight"), P("mlp.up.bias"), C, gated ? 2 * F : F);
     for (size_t t = 0; t < g->T; t++) /* rows of 2F close up to rows of F */
         for (size_t i = 0; i < F; i++)
             wide[t * F + i] =
-                gated ? gpt64_gate(wide + t * 2 * F, i, F) : gpt64_gelu(g, wide[t * F + i]);
+                gated ? gpt64_gate(g, wide + t * 2 * F, i, F) : gpt64_gelu(g, wide[t * F + i]);
     gpt64_linear(g, out, wide, P("mlp.down.weight"), P("mlp.down.bias"), F, C);
 #undef P
-    gpt64_add(g, x, out);
 }
 
-/* Sum of losses over targets >= 0; logits (T, V) too when wanted. */
+static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *h, double *wide,
+                               double *out, const struct batch *b)
+{
+    bool post = g->s->model_norm_place == MODEL_NORM_POST;
+    int at = g->s->model_shared ? 0 : l;
+    gpt64_norm(g, h, x, at, post ? "none" : "norm1", g->C);
+    gpt64_attention_sublayer(g, l, out, h, wide, b);
+    gpt64_add(g, x, out);
+    if (post)
+        gpt64_norm(g, x, x, at, "norm1", g->C);
+    gpt64_norm(g, h, x, at, post ? "none" : "norm2", g->C);
+    gpt64_mlp(g, l, out, h, wide);
+    gpt64_add(g, x, out);
+    if (post)
+        gpt64_norm(g, x, x, at, "norm2", g->C);
+}
+
+/* x (T, C) from the ids; e (T, E). */
+static inline void gpt64_embed(const struct gpt64 *g, double *x, double *e, const struct batch *b)
+{
+    const double *wte = gpt64_find(g, -1, "wte.weight"), *wpe = gpt64_find(g, -1, "wpe.weight"),
+                 *wtt = gpt64_find(g, -1, "wtt.weight");
+    size_t E = g->E;
+    for (size_t i = 0; i < g->T; i++)
+        for (size_t c = 0; c < E; c++)
+            e[i * E + c] = wte[(size_t)b->tokens[i] * E + c] +
+                           (wpe ? wpe[(size_t)b->positions[i] * E + c] : 0) +
+                           (wtt ? wtt[(size_t)b->types[i] * E + c] : 0);
+    gpt64_norm(g, e, e, -1, "embed.norm", E);
+    const double *proj = gpt64_find(g, -1, "embed.proj.weight");
+    if (proj)
+        gpt64_linear(g, x, e, proj, gpt64_find(g, -1, "embed.proj.bias"), E, g->C);
+    else
+        memcpy(x, e, g->T * E * sizeof *x);
+}
+
+/* -log softmax of one row of logits. */
+static inline double gpt64_xent(const double *logits, size_t count, size_t target)
+{
+    double sum = 0;
+    for (size_t v = 0; v < count; v++)
+        sum += exp(logits[v]);
+    return log(sum) - logits[target];
+}
+
+/* The logits of the tokens l (T, V) from x (T, C). */
+static inline void gpt64_token_head(const struct gpt64 *g, double *l, const double *x)
+{
+    const double *wte = gpt64_find(g, -1, "wte.weight"), *head = gpt64_find(g, -1, "head.weight"),
+                 *dense = gpt64_find(g, -1, "mlm.dense.weight");
+    double *e = calloc(g->T * g->E, 8);
+    if (dense) {
+        gpt64_linear(g, e, x, dense, gpt64_find(g, -1, "mlm.dense.bias"), g->C, g->E);
+        for (size_t i = 0; i < g->T * g->E; i++)
+            e[i] = gpt64_gelu(g, e[i]);
+        gpt64_norm(g, e, e, -1, "mlm.norm", g->E);
+    }
+    gpt64_linear(g, l, dense ? e : x, head ? head : wte, gpt64_find(g, -1, "mlm.bias"), g->E,
+                 (size_t)g->s->model_vocab);
+    free(e);
+}
+
+/* The loss of the sequence whose first row is x (C). */
+static inline double gpt64_sequence_loss(const struct gpt64 *g, const double *x, int task,
+                                         size_t label)
+{
+    struct gpt64 one = *g;
+    char weight[TABLE_NAME_MAX] = "pair.weight", bias[TABLE_NAME_MAX] = "pair.bias";
+    size_t classes = 2;
+    one.T = 1;
+    if (g->s->model_classes.count) {
+        snprintf(weight, sizeof weight, "classes.%d.weight", task);
+        snprintf(bias, sizeof bias, "classes.%d.bias", task);
+        classes = (size_t)keys_classes(g->s, (size_t)task);
+    }
+    double *pooled = calloc(g->C, 8), *l = calloc(classes, 8), loss;
+    gpt64_linear(&one, pooled, x, gpt64_find(g, -1, "pooler.weight"),
+                 gpt64_find(g, -1, "pooler.bias"), g->C, g->C);
+    for (size_t c = 0; c < g->C; c++)
+        pooled[c] = tanh(pooled[c]);
+    gpt64_linear(&one, l, pooled, gpt64_find(g, -1, weight), gpt64_find(g, -1, bias), g->C,
+                 classes);
+    loss = gpt64_xent(l, classes, label);
+    free(pooled), free(l);
+    return loss;
+}
+
+/* Sum of losses over targets >= 0 and over labels >= 0; logits (T, V) too when wanted. */
 static inline double gpt64_loss(const struct settings *s, const struct table *t, const double *p,
                                 const struct batch *b, double *logits)
 {
-    struct gpt64 g = {
-        s, t, p, (size_t)s->model_width, table_mlp(s), (size_t)s->model_heads, 0, b->tokens_count};
-    g.KVH = s->model_kv_heads ? (size_t)s->model_kv_heads : g.NH;
+    struct gpt64 g = {.s = s,
+                      .t = t,
+                      .p = p,
+                      .C = (size_t)s->model_width,
+                      .F = table_mlp(s),
+                      .NH = (size_t)s->model_heads,
+                      .KVH = table_kv_heads(s),
+                      .T = b->tokens_count,
+                      .E = s->model_embed ? (size_t)s->model_embed : (size_t)s->model_width};
     size_t V = (size_t)s->model_vocab, wide_max = 2 * g.F > 3 * g.C ? 2 * g.F : 3 * g.C;
     double *x = calloc(g.T * g.C, 8), *h = calloc(g.T * g.C, 8), *out = calloc(g.T * g.C, 8);
     double *wide = calloc(g.T * wide_max, 8), *l = calloc(g.T * V, 8), loss = 0;
-    const double *wte = gpt64_find(&g, -1, "wte.weight"), *wpe = gpt64_find(&g, -1, "wpe.weight");
-    const double *head = s->model_tied ? wte : gpt64_find(&g, -1, "head.weight");
-    for (size_t i = 0; i < g.T; i++)
-        for (size_t c = 0; c < g.C; c++)
-            x[i * g.C + c] =
-                wte[(size_t)b->tokens[i] * g.C + c] + (s->model_positions == MODEL_POSITIONS_LEARNED
-                                                           ? wpe[(size_t)b->positions[i] * g.C + c]
-                                                           : 0);
+    double *e = calloc(g.T * g.E, 8);
+    gpt64_embed(&g, x, e, b);
     for (int i = 0; i < s->model_layers; i++)
         gpt64_layer(&g, i, x, h, wide, out, b);
-    gpt64_norm(&g, h, x, gpt64_find(&g, -1, "norm.weight"), gpt64_find(&g, -1, "norm.bias"));
-    gpt64_linear(&g, l, h, head, NULL, g.C, V);
-    for (size_t i = 0; i < g.T; i++) {
-        double sum = 0;
-        for (size_t v = 0; v < V; v++)
-            sum += exp(l[i * V + v]);
+    gpt64_norm(&g, h, x, -1, "norm", g.C);
+    gpt64_token_head(&g, l, h);
+    for (size_t i = 0; i < g.T; i++)
         if (b->targets[i] >= 0)
-            loss += log(sum) - l[i * V + (size_t)b->targets[i]];
-    }
+            loss += gpt64_xent(l + i * V, V, (size_t)b->targets[i]);
+    for (size_t i = 0; i < b->sequences && s->model_pooler; i++)
+        if (b->labels[i] >= 0)
+            loss += gpt64_sequence_loss(&g, h + (size_t)b->cu_seqlens[i] * g.C, b->tasks[i],
+                                        (size_t)b->labels[i]);
     if (logits)
         memcpy(logits, l, g.T * V * sizeof *l);
-    free(x), free(h), free(out), free(wide), free(l);
+    free(x), free(h), free(out), free(wide), free(l), free(e);
     return loss;
 }
 

@@ -95,4 +95,25 @@ static inline void setup_batch(struct batch *b, struct arena *a, const int *leng
         }
 }
 
+/* model_step and model_eval where only tokens have losses. */
+static inline enum err setup_step(struct model *m, const struct batch *b, float grad_scale,
+                                  const struct model_grad_hook *hook, double *sum, size_t *count)
+{
+    struct model_loss loss = {0};
+    enum err e = model_step(m, b, grad_scale, hook, &loss);
+    *sum = loss.sum[MODEL_LOSS_TOKEN];
+    *count = loss.count[MODEL_LOSS_TOKEN];
+    return e;
+}
+
+static inline enum err setup_eval(struct model *m, const struct batch *b, double *sum,
+                                  size_t *count)
+{
+    struct model_loss loss = {0};
+    enum err e = model_eval(m, b, &loss);
+    *sum = loss.sum[MODEL_LOSS_TOKEN];
+    *count = loss.count[MODEL_LOSS_TOKEN];
+    return e;
+}
+
 #endif

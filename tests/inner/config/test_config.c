@@ -302,7 +302,8 @@ static void canonical_text_follows_values_not_spelling(void **state)
     assert_int_equal(config_canonical(&table, 1, &arena, &b), ERR_OK);
     assert_string_equal(a, b);
     assert_null(strstr(a, "run.dir"));
-    assert_non_null(strstr(a, "model.bias=false\nmodel.causal=true\nmodel.context=128\n"));
+    assert_non_null(
+        strstr(a, "model.bias=false\nmodel.causal=true\nmodel.classes=[]\nmodel.context=128\n"));
     assert_int_equal(config_difference(a, b, &arena, &difference), ERR_OK);
     assert_string_equal(difference, "");
     assert_int_equal(load_args(2, three), ERR_OK);
@@ -366,6 +367,14 @@ static void rules_across_keys(void **state)
         {{"--data.tokenizer_sha256=12"}, "data.tokenizer_sha256 = \"12\" is not 64 hexadecimal"},
         {{"--data.objective=mlm", "--train.sequence=2"},
          "train.sequence = 2 is too short for data.objective = mlm: special tokens take 2"},
+        {{"--model.classes=3"}, "model.classes without model.pooler = true"},
+        {{"--model.classes=3,1", "--model.pooler=true"},
+         "model.classes has \"1\"; a task has 2 to"},
+        {{"--model.classes=x", "--model.pooler=true"}, "model.classes has \"x\""},
+        {{"--model.pooler=true"}, "model.pooler = true with model.causal = true"},
+        {{"--model.embed=64"}, "model.embed = 64 is not model.width = 128, and model.head = plain"},
+        {{"--model.head=mlm", "--model.activation=swiglu"}, "swiglu is a gate"},
+        {{"--model.global_every=3"}, "model.global_every = 3 without model.window"},
         {{"--run.name=a/b"}, "run.name = \"a/b\""},
         {{"--run.name="}, "run.name = \"\""},
         {{"--run.dir="}, "run.dir is empty"},

@@ -142,7 +142,7 @@ static void losses_and_logits(void **state)
     double sum, want = 0, *losses = values("losses", B * T), *last = values("logits", B * V);
     size_t count;
     build(&g, "adamw");
-    assert_int_equal(model_eval(g.m, &g.b, &sum, &count), ERR_OK);
+    assert_int_equal(setup_eval(g.m, &g.b, &sum, &count), ERR_OK);
     for (int i = 0; i < B * T; i++)
         want += losses[i];
     assert_true(fabs(sum - want) < 1e-6 * want);
@@ -178,7 +178,7 @@ static void gradients_of_every_tensor(void **state)
     build(&g, "adamw");
     float *want = arena_array(&arena, g.t.elements, sizeof *want);
     assert_int_equal(names_import(g.s, &g.t, want, path_of("gradients")), ERR_OK);
-    assert_int_equal(model_step(g.m, &g.b, 1.0f / (B * T), NULL, &sum, &count), ERR_OK);
+    assert_int_equal(setup_step(g.m, &g.b, 1.0f / (B * T), NULL, &sum, &count), ERR_OK);
     compare(&g.t, here(&g, model_grads(g.m)), want, 1e-5);
     drop(&g);
 }
@@ -199,7 +199,7 @@ static void trains_like(const char *optimizer)
     for (int step = 0; step < STEPS; step++) {
         fill_batch(&g.b, step);
         model_grads_zero(g.m);
-        assert_int_equal(model_step(g.m, &g.b, 1, NULL, &sum, &count), ERR_OK);
+        assert_int_equal(setup_step(g.m, &g.b, 1, NULL, &sum, &count), ERR_OK);
         const double stats[STEP_STATS] = {[STEP_LOSS] = sum, [STEP_TARGETS] = (double)count};
         g.d->ops->copy(g.d, o.stats, stats, sizeof stats);
         assert_int_equal(optim_step(&o, g.m, step), ERR_OK);

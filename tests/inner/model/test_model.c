@@ -34,6 +34,21 @@ struct under_test {
     double *p64;
 };
 
+/* Types, labels of most sequences, and targets at every third position: those of an encoder. */
+static void encoder_targets(struct batch *b, const struct settings *s)
+{
+    size_t tasks = s->model_classes.count ? s->model_classes.count : 1;
+    for (size_t i = 0; i < b->tokens_count; i++) {
+        b->types[i] = s->model_types ? (int32_t)(i / 3 % (size_t)s->model_types) : 0;
+        if (i % 3)
+            b->targets[i] = -1;
+    }
+    for (size_t i = 0; i < b->sequences; i++) {
+        b->tasks[i] = (int32_t)(i % tasks);
+        b->labels[i] = i == 1 ? -1 : (int32_t)(i / 3);
+    }
+}
+
 static void build(struct under_test *u, const char *const *words, const int *lengths,
                   const char *type)
 {
@@ -41,6 +56,8 @@ static void build(struct under_test *u, const char *const *words, const int *len
     assert_int_equal(table_make(&u->t, u->s, &arena), ERR_OK);
     u->d = setup_device(type, 2);
     setup_batch(&u->b, &arena, lengths, u->s->model_vocab, 3);
+    if (!u->s->model_causal)
+        encoder_targets(&u->b, u->s);
     assert_int_equal(model_open(&u->m, u->d,
                                 &(struct model_options){u->s, &u->t, u->b.tokens_count, true},
                                 &arena),
@@ -97,9 +114,11 @@ static void check_gradients(const char *const *words, const char *type, double b
     struct under_test u;
     build(&u, words, packed, type);
     double sum, want = gpt64_loss(u.s, &u.t, u.p64, &u.b, NULL);
-    size_t count;
-    assert_int_equal(model_step(u.m, &u.b, 0.125f, NULL, &sum, &count), ERR_OK);
-    assert_int_equal(count, 24 - 3);
+    struct model_loss loss;
+    assert_int_equal(model_step(u.m, &u.b, 0.125f, NULL, &loss), ERR_OK);
+    assert_int_equal(loss.count[MODEL_LOSS_TOKEN], batch_targets(&u.b));
+    assert_int_equal(loss.count[MODEL_LOSS_SEQUENCE], u.s->model_pooler ? batch_labels(&u.b) : 0);
+    sum = loss.sum[MODEL_LOSS_TOKEN] + loss.sum[MODEL_LOSS_SEQUENCE];
     if (!(fabs(sum - want) <= bound * want))
         fail_msg("loss %.8f, float64 says %.8f", sum, want);
     float *grads = arena_array(&arena, u.t.elements, sizeof *grads);
@@ -162,6 +181,60 @@ static void gpt2_block_in_bf16(void **state)
     check_gradients((const char *[]){SMALL, NULL}, "bf16", 5e-2);
 }
 
+#define ENCODER                                                                                    \
+    SMALL, "--model.causal", "false", "--model.embed_norm", "true", "--model.head", "mlm",         \
+        "--model.types", "3"
+#define BERT ENCODER, "--model.norm_place", "post", "--model.pooler", "true"
+#define MODERN                                                                                     \
+    ENCODER, "--model.layers", "4", "--model.activation", "geglu", "--model.positions", "rope",    \
+        "--model.window", "4", "--model.global_every", "3", "--model.rope_theta_local", "100",     \
+        "--model.bias", "false"
+
+static void bert_block(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){BERT, "--model.activation", "gelu_erf", NULL}, "f32", 2e-5);
+    check_gradients((const char *[]){BERT, NULL}, "bf16", 8e-2); /* few targets, five norms */
+}
+
+static void albert_block(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){BERT, "--model.layers", "3", "--model.shared", "true",
+                                     "--model.embed", "8", NULL},
+                    "f32", 2e-5);
+}
+
+static void modernbert_block(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){MODERN, NULL}, "f32", 2e-5);
+    check_gradients((const char *[]){MODERN, NULL}, "bf16", 8e-2);
+}
+
+/* Each of the encoders' settings beside others than in the three families. */
+static void parts_of_encoders(void **state)
+{
+    (void)state;
+    static const char *const parts[][4] = {
+        {"--model.norm_place", "none"},
+        {"--model.norm_place", "none", "--model.pooler", "true"},
+        {"--model.norm_place", "post", "--model.norm", "rms"},
+        {"--model.embed_norm", "true", "--model.shared", "true"},
+        {"--model.embed", "24", "--model.head", "mlm"},
+        {"--model.embed", "8", "--model.pooler", "true"},
+        {"--model.tied", "false", "--model.head", "mlm"},
+        {"--model.head", "plain", "--model.pooler", "true"},
+        {"--model.pooler", "true", "--model.classes", "3,70"},
+        {"--model.window", "6", "--model.causal", "true"},
+        {"--model.kv_heads", "1", "--model.norm_place", "post"},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        check_gradients((const char *[]){SMALL, "--model.causal", "false", "--model.head", "mlm",
+                                         parts[i][0], parts[i][1], parts[i][2], parts[i][3], NULL},
+                        "f32", 1e-4);
+}
+
 static void logits_of_the_last_position(void **state)
 {
     (void)state;
@@ -180,35 +253,46 @@ static void logits_of_the_last_position(void **state)
 }
 
 /* ---- packing, accumulation ---- */
-static double loss_alone(struct under_test *u, size_t i)
+static void loss_alone(struct under_test *u, size_t i, double sums[MODEL_LOSSES])
 {
     struct batch one;
-    size_t begin = (size_t)u->b.cu_seqlens[i], count = (size_t)u->b.cu_seqlens[i + 1] - begin,
-           losses;
-    double sum;
+    size_t begin = (size_t)u->b.cu_seqlens[i], count = (size_t)u->b.cu_seqlens[i + 1] - begin;
+    struct model_loss loss;
     assert_int_equal(batch_open(&one, &arena, count, 1), ERR_OK);
     memcpy(one.tokens, u->b.tokens + begin, count * sizeof *one.tokens);
     memcpy(one.targets, u->b.targets + begin, count * sizeof *one.targets);
     memcpy(one.positions, u->b.positions + begin, count * sizeof *one.positions);
+    memcpy(one.types, u->b.types + begin, count * sizeof *one.types);
+    one.labels[0] = u->b.labels[i];
+    one.tasks[0] = u->b.tasks[i];
     one.cu_seqlens[1] = (int32_t)count;
     one.tokens_count = count;
     one.sequences = 1;
-    assert_int_equal(model_eval(u->m, &one, &sum, &losses), ERR_OK);
-    return sum;
+    assert_int_equal(model_eval(u->m, &one, &loss), ERR_OK);
+    for (size_t kind = 0; kind < MODEL_LOSSES; kind++)
+        sums[kind] += loss.sum[kind];
+}
+
+static void check_alone(const char *const *words)
+{
+    struct under_test u;
+    build(&u, words, packed, "f32");
+    struct model_loss together;
+    double apart[MODEL_LOSSES] = {0};
+    assert_int_equal(model_eval(u.m, &u.b, &together), ERR_OK);
+    for (size_t i = 0; i < u.b.sequences; i++)
+        loss_alone(&u, i, apart);
+    for (size_t kind = 0; kind < MODEL_LOSSES; kind++)
+        assert_true(fabs(together.sum[kind] - apart[kind]) <= 1e-6 * together.sum[kind]);
+    drop(&u);
 }
 
 static void packed_sequences_do_not_see_each_other(void **state)
 {
     (void)state;
-    struct under_test u;
-    build(&u, (const char *[]){SMALL, NULL}, packed, "f32");
-    double together, apart = 0;
-    size_t count;
-    assert_int_equal(model_eval(u.m, &u.b, &together, &count), ERR_OK);
-    for (size_t i = 0; i < u.b.sequences; i++)
-        apart += loss_alone(&u, i);
-    assert_true(fabs(together - apart) <= 1e-6 * together);
-    drop(&u);
+    check_alone((const char *[]){SMALL, NULL});
+    check_alone((const char *[]){BERT, NULL});
+    check_alone((const char *[]){MODERN, NULL});
 }
 
 static void gradients_add_up_and_padding_stays_zero(void **state)
@@ -219,9 +303,9 @@ static void gradients_add_up_and_padding_stays_zero(void **state)
     size_t bytes = u.t.elements * sizeof(float), count;
     float *once = arena_alloc(&arena, bytes);
     double sum;
-    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK);
+    assert_int_equal(setup_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK);
     u.d->ops->copy(u.d, once, model_grads(u.m), bytes);
-    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK);
+    assert_int_equal(setup_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK);
     const float *twice = model_grads(u.m);
     for (size_t i = 0; i < u.t.elements; i++)
         assert_true(fabsf(twice[i] - 2 * once[i]) <= 1e-4f * (1 + fabsf(once[i])));
@@ -235,26 +319,32 @@ static void gradients_add_up_and_padding_stays_zero(void **state)
 }
 
 /* An evaluation model keeps one layer's activations and must not mix them up. */
+static void check_evaluation(const char *const *words)
+{
+    struct under_test u;
+    struct model *eval;
+    struct model_loss a, b;
+    build(&u, words, packed, "f32");
+    size_t T = u.b.tokens_count;
+    assert_int_equal(model_open(&eval, u.d, &(struct model_options){u.s, &u.t, T, false}, &arena),
+                     ERR_OK);
+    u.d->ops->copy(u.d, model_params(eval), u.p, u.t.elements * sizeof *u.p);
+    assert_int_equal(model_eval(u.m, &u.b, &a), ERR_OK);
+    assert_int_equal(model_eval(eval, &u.b, &b), ERR_OK);
+    assert_memory_equal(&a, &b, sizeof a);
+    assert_true(model_plan(&(struct model_options){u.s, &u.t, T, false}, DTYPE_F32).activations *
+                    2 <
+                model_plan(&(struct model_options){u.s, &u.t, T, true}, DTYPE_F32).activations);
+    model_close(eval);
+    drop(&u);
+}
+
 static void evaluation_needs_less_and_agrees(void **state)
 {
     (void)state;
-    struct under_test u;
-    struct model *eval;
-    double a, b;
-    size_t count;
-    build(&u, (const char *[]){SMALL, "--model.layers", "5", NULL}, packed, "f32");
-    assert_int_equal(
-        model_open(&eval, u.d, &(struct model_options){u.s, &u.t, u.b.tokens_count, false}, &arena),
-        ERR_OK);
-    u.d->ops->copy(u.d, model_params(eval), u.p, u.t.elements * sizeof *u.p);
-    assert_int_equal(model_eval(u.m, &u.b, &a, &count), ERR_OK);
-    assert_int_equal(model_eval(eval, &u.b, &b, &count), ERR_OK);
-    assert_true(a == b);
-    assert_true(model_plan(&(struct model_options){u.s, &u.t, 24, false}, DTYPE_F32).activations *
-                    2 <
-                model_plan(&(struct model_options){u.s, &u.t, 24, true}, DTYPE_F32).activations);
-    model_close(eval);
-    drop(&u);
+    check_evaluation((const char *[]){SMALL, "--model.layers", "5", NULL});
+    check_evaluation((const char *[]){BERT, "--model.layers", "6", NULL});
+    check_evaluation((const char *[]){MODERN, "--model.layers", "6", NULL});
 }
 
 /* ---- what is final, what is made again ---- */
@@ -274,7 +364,7 @@ static void on_final(void *self, size_t from)
     t->from = from;
 }
 
-static void check_final(const char *const *words)
+static void check_final(const char *const *words, size_t calls)
 {
     struct under_test u;
     double sum;
@@ -283,10 +373,10 @@ static void check_final(const char *const *words)
     struct told told = {.u = &u, .from = u.t.elements};
     const struct model_grad_hook ready = {&told, on_final};
     told.seen = arena_array(&arena, u.t.elements, sizeof *told.seen);
-    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK); /* += on these */
-    assert_int_equal(model_step(u.m, &u.b, 1.0f, &ready, &sum, &count), ERR_OK);
+    assert_int_equal(setup_step(u.m, &u.b, 1.0f, NULL, &sum, &count), ERR_OK); /* += on these */
+    assert_int_equal(setup_step(u.m, &u.b, 1.0f, &ready, &sum, &count), ERR_OK);
     assert_int_equal(told.from, 0);
-    assert_int_equal(told.calls, 1 + 2 * 6 + 1); /* final norm, each block's six parts, tables */
+    assert_int_equal(told.calls, calls);
     assert_memory_equal(told.seen, model_grads(u.m), u.t.elements * sizeof *told.seen);
     drop(&u);
 }
@@ -294,8 +384,15 @@ static void check_final(const char *const *words)
 static void final_gradients_do_not_change(void **state)
 {
     (void)state;
-    check_final((const char *[]){SMALL, NULL});
-    check_final((const char *[]){LLAMA, NULL});
+    size_t plain = 1 + 2 * 6 + 1; /* final norm, each block's six parts, tables */
+    check_final((const char *[]){SMALL, NULL}, plain);
+    check_final((const char *[]){LLAMA, NULL}, plain);
+    /* Pooler, norm and dense of the mlm head, blocks, norm of the embeddings, tables; ALBERT: one
+     * block after its last use, projection of the embeddings. */
+    check_final((const char *[]){BERT, NULL}, 1 + 2 + 2 * 6 + 1 + 1);
+    check_final((const char *[]){BERT, "--model.shared", "true", "--model.embed", "8", NULL},
+                1 + 2 + 6 + 1 + 1 + 1);
+    check_final((const char *[]){MODERN, NULL}, 2 + 1 + 4 * 6 - 1 + 1 + 1);
 }
 
 static size_t taken_bytes;
@@ -332,8 +429,8 @@ static double step_with(const char *const *words, const char *type, float **grad
     u.d->ops = plain;
     model_close(m);
     *activations = plan.activations;
-    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &loss, &count), ERR_OK);
-    assert_int_equal(model_step(u.m, &u.b, 1.0f, NULL, &loss, &count), ERR_OK);
+    assert_int_equal(setup_step(u.m, &u.b, 1.0f, NULL, &loss, &count), ERR_OK);
+    assert_int_equal(setup_step(u.m, &u.b, 1.0f, NULL, &loss, &count), ERR_OK);
     *grads = arena_array(&arena, u.t.elements, sizeof **grads);
     memcpy(*grads, model_grads(u.m), u.t.elements * sizeof **grads);
     drop(&u);
@@ -353,9 +450,10 @@ static void same_bits(const char *const *none, const char *const *block, const c
     struct table t;
     double a = step_with(none, type, &kept, &all), b = step_with(block, type, &again, &few);
     assert_true(a == b);
-    assert_int_equal(table_make(&t, setup_settings(&arena, none), &arena), ERR_OK);
+    struct settings *settings = setup_settings(&arena, none);
+    assert_int_equal(table_make(&t, settings, &arena), ERR_OK);
     assert_memory_equal(kept, again, t.elements * sizeof *kept);
-    assert_true(few * 2 < all);
+    assert_true(few * (settings->model_causal ? 2 : 1) < all); /* the heads' are not recomputed */
 }
 
 static void recomputed_activations_give_the_same_bits(void **state)
@@ -365,6 +463,8 @@ static void recomputed_activations_give_the_same_bits(void **state)
     for (int i = 0; i < 2; i++) {
         same_bits(RECOMPUTE(SMALL, "none"), RECOMPUTE(SMALL, "block"), types[i]);
         same_bits(RECOMPUTE(LLAMA, "none"), RECOMPUTE(LLAMA, "block"), types[i]);
+        same_bits(RECOMPUTE(BERT, "none"), RECOMPUTE(BERT, "block"), types[i]);
+        same_bits(RECOMPUTE(MODERN, "none"), RECOMPUTE(MODERN, "block"), types[i]);
     }
 }
 
@@ -396,11 +496,11 @@ static void a_pass_is_named_by_all_it_depends_on(void **state)
     seen.graph_run = repeat_seen;
     u.d->ops = &seen;
     key_count = 0;
-    assert_int_equal(model_step(u.m, &u.b, 0.5f, NULL, &sum, &count), ERR_OK); /* 0, 1 */
-    assert_int_equal(model_step(u.m, &b, 0.5f, NULL, &sum, &count), ERR_OK);   /* 2, 3 */
-    assert_int_equal(model_step(u.m, &b, 0.25f, NULL, &sum, &count), ERR_OK);  /* 4, 5 */
-    assert_int_equal(model_step(u.m, &c, 0.5f, NULL, &sum, &count), ERR_OK);   /* 6, 7 */
-    assert_int_equal(model_eval(u.m, &u.b, &sum, &count), ERR_OK);             /* 8 */
+    assert_int_equal(setup_step(u.m, &u.b, 0.5f, NULL, &sum, &count), ERR_OK); /* 0, 1 */
+    assert_int_equal(setup_step(u.m, &b, 0.5f, NULL, &sum, &count), ERR_OK);   /* 2, 3 */
+    assert_int_equal(setup_step(u.m, &b, 0.25f, NULL, &sum, &count), ERR_OK);  /* 4, 5 */
+    assert_int_equal(setup_step(u.m, &c, 0.5f, NULL, &sum, &count), ERR_OK);   /* 6, 7 */
+    assert_int_equal(setup_eval(u.m, &u.b, &sum, &count), ERR_OK);             /* 8 */
     assert_int_equal(key_count, 9);
     assert_true(keys[0] == keys[2] && keys[1] == keys[3]);
     static const size_t different[] = {0, 1, 4, 6, 7, 8};
@@ -494,6 +594,97 @@ static void tables_of_llama(void **state)
     assert_int_equal(table_mlp(s), 4096);
 }
 
+#define BERT_FAMILY                                                                                \
+    "--model.norm_place", "post", "--model.embed_norm", "true", "--model.types", "2",              \
+        "--model.head", "mlm", "--model.pooler", "true", "--model.width", "768", "--model.heads",  \
+        "12", "--model.layers", "12", "--model.context", "512", "--model.causal", "false"
+
+static size_t parameters_of(const char *const *words)
+{
+    struct table t;
+    assert_int_equal(table_make(&t, setup_settings(&arena, words), &arena), ERR_OK);
+    return t.parameters;
+}
+
+/* BERT, ALBERT and ModernBERT base, as transformers counts BertForPreTraining, AlbertForPreTraining
+ * and ModernBertForMaskedLM. */
+static void tables_of_encoders(void **state)
+{
+    (void)state;
+    struct table t;
+    const char *const bert[] = {BERT_FAMILY, "--model.vocab", "30522", NULL};
+    const char *const albert[] = {BERT_FAMILY, "--model.vocab",  "30000", "--model.embed",
+                                  "128",       "--model.shared", "true",  NULL};
+    const char *const modern[] = {"--model.embed_norm",
+                                  "true",
+                                  "--model.head",
+                                  "mlm",
+                                  "--model.width",
+                                  "768",
+                                  "--model.heads",
+                                  "12",
+                                  "--model.layers",
+                                  "22",
+                                  "--model.mlp",
+                                  "1152",
+                                  "--model.activation",
+                                  "geglu",
+                                  "--model.positions",
+                                  "rope",
+                                  "--model.bias",
+                                  "false",
+                                  "--model.causal",
+                                  "false",
+                                  "--model.vocab",
+                                  "50368",
+                                  "--model.window",
+                                  "128",
+                                  "--model.global_every",
+                                  "3",
+                                  NULL};
+    assert_int_equal(parameters_of(bert), 110106428);
+    assert_int_equal(parameters_of(albert), 11813810);
+    assert_int_equal(parameters_of(modern), 149655232);
+    struct settings *s = setup_settings(&arena, bert);
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    const struct tensor *down = table_find(&t, "layers.3.mlp.down.weight");
+    assert_true(down->std == 0.02f && down[2].offset < down[3].offset);
+    assert_string_equal(down[2].name, "layers.3.norm2.weight");
+    assert_int_equal(table_find(&t, "mlm.bias")->group, TABLE_VECTOR);
+    assert_int_equal(table_find(&t, "pair.weight")->layer, 12);
+    assert_string_equal(t.tensors[t.count - 1].name, "pair.bias");
+    s = setup_settings(&arena, modern);
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    assert_null(table_find(&t, "layers.0.norm1.weight"));
+    assert_non_null(table_find(&t, "layers.1.norm1.weight"));
+}
+
+/* A shared layer is computed L times; the head of masked tokens only at the targets. */
+static void work_of_encoders(void **state)
+{
+    (void)state;
+    struct table t;
+    const char *const albert[] = {BERT_FAMILY, "--model.vocab",  "30000", "--model.embed",
+                                  "128",       "--model.shared", "true",  NULL};
+    struct settings *s = setup_settings(&arena, albert);
+    struct work_step step = {
+        .tokens = 4096, .micro = 4096, .targets = 600, .type = DTYPE_F32, .update_share = 1};
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    double block = 4 * 768.0 * 768 + 2 * 3072.0 * 768;
+    double flop = work_of(s, &t, &step, PROFILE_QKV).flop +
+                  work_of(s, &t, &step, PROFILE_PROJ).flop +
+                  work_of(s, &t, &step, PROFILE_MLP).flop;
+    assert_true(fabs(flop - 2 * 4096 * 12 * block) < 1e-9 * flop);
+    flop = work_of(s, &t, &step, PROFILE_CLASSIFIER).flop;
+    assert_true(fabs(flop - 6 * 600 * (30016.0 * 128 + 768 * 128)) < 1e-9 * flop);
+    flop = work_of(s, &t, &step, PROFILE_ATTENTION).flop;
+    s->train_sequence = 512;
+    s->model_window = 128;
+    s->model_global_every = 3; /* 4 layers of 512, 8 of 129 */
+    double local = work_of(s, &t, &step, PROFILE_ATTENTION).flop;
+    assert_true(fabs(local / flop - (4 * 512.0 + 8 * 129) / (12 * 128)) < 1e-9);
+}
+
 /* All logits of 65,536 tokens would be 12.3 GiB. */
 static void logits_never_exist_whole(void **state)
 {
@@ -557,6 +748,10 @@ int main(void)
         cmocka_unit_test_setup(llama_block_in_bf16, reset),
         cmocka_unit_test_setup(parts_of_llama, reset),
         cmocka_unit_test_setup(layer_norm_without_biases, reset),
+        cmocka_unit_test_setup(bert_block, reset),
+        cmocka_unit_test_setup(albert_block, reset),
+        cmocka_unit_test_setup(modernbert_block, reset),
+        cmocka_unit_test_setup(parts_of_encoders, reset),
         cmocka_unit_test_setup(gpt2_block_in_bf16, reset),
         cmocka_unit_test_setup(logits_of_the_last_position, reset),
         cmocka_unit_test_setup(packed_sequences_do_not_see_each_other, reset),
@@ -567,6 +762,8 @@ int main(void)
         cmocka_unit_test_setup(a_pass_is_named_by_all_it_depends_on, reset),
         cmocka_unit_test_setup(table_of_gpt2, reset),
         cmocka_unit_test_setup(tables_of_llama, reset),
+        cmocka_unit_test_setup(tables_of_encoders, reset),
+        cmocka_unit_test_setup(work_of_encoders, reset),
         cmocka_unit_test_setup(logits_never_exist_whole, reset),
         cmocka_unit_test_setup(initialisation_depends_on_seed_and_element, reset),
     };

@@ -1,0 +1,362 @@
+/* Behind the blocks: the heads. Tokens: plain, logits = x W^T at every position (GPT), or mlm,
+ * logits = norm(act(x D^T + d)) W^T + b at the positions that have a target (BERT, Devlin et al.
+ * 2019, 1810.04805). Sequences: pooled = tanh(x_0 P^T + p) of the first token of each sequence that
+ * has a label, logits = pooled H^T + h; H is the head of pairs, or one head for each task.
+ *
+ * The rows of both kinds are listed on the host, filled up with -1 to a multiple of BATCH_UNIT,
+ * collected on the device, and the gradient is put back where they came from.
+ */
+#include "inner/model/model_own.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { SEQUENCE_TOKENS_MIN = 2 }; /* of a sequence with a label: [CLS] and [SEP] */
+
+static size_t rounded_up(size_t n)
+{
+    return (n + BATCH_UNIT - 1) / BATCH_UNIT * BATCH_UNIT;
+}
+
+void head_configure(struct model *m, const struct model_options *o)
+{
+    const struct settings *s = o->settings;
+    struct sequence_head *h = &m->sequence;
+    m->mlm = s->model_head == MODEL_HEAD_MLM;
+    m->head_act =
+        s->model_activation == MODEL_ACTIVATION_GELU ? DEV_ACT_GELU_TANH : DEV_ACT_GELU_ERF;
+    m->token.max = m->mlm ? rounded_up(o->tokens_max) : 0;
+    if (!s->model_pooler)
+        return;
+    h->tasks = s->model_classes.count ? s->model_classes.count : 1;
+    h->classes[0] = 2;
+    for (size_t i = 0; i < s->model_classes.count; i++)
+        h->classes[i] = (size_t)keys_classes(s, i);
+    h->max = rounded_up(o->tokens_max / SEQUENCE_TOKENS_MIN) + h->tasks * BATCH_UNIT;
+}
+
+void head_find_offsets(struct model *m)
+{
+    const struct table *t = m->table;
+    struct head_offsets *h = &m->head;
+    h->weight = table_offset(t, -1, "head.weight");
+    h->weight = h->weight == NONE ? table_offset(t, -1, "wte.weight") : h->weight;
+    h->bias = table_offset(t, -1, "mlm.bias");
+    h->dense = linear_offsets_of(t, -1, "mlm.dense");
+    h->norm = norm_offsets_of(t, -1, "mlm.norm");
+    h->pooler = linear_offsets_of(t, -1, "pooler");
+    for (size_t i = 0; i < m->sequence.tasks; i++) {
+        char module[TABLE_NAME_MAX];
+        snprintf(module, sizeof module, "classes.%zu", i);
+        h->classes[i] = linear_offsets_of(t, -1, module);
+    }
+    if (m->sequence.tasks && h->classes[0].weight == NONE)
+        h->classes[0] = linear_offsets_of(t, -1, "pair");
+}
+
+/* ---- memory ---- */
+void head_reserve(struct layout *l, struct model *m)
+{
+    struct token_head *k = &m->token;
+    struct sequence_head *h = &m->sequence;
+    size_t logits = m->V;
+    if (m->mlm) {
+        k->in = layout_reserve(l, k->max * m->C * l->value);
+        k->pre = layout_reserve(l, k->max * m->E * l->value);
+        k->norm = layout_norm(l, m, k->max, m->E);
+        k->out = layout_reserve(l, k->max * m->E * l->value);
+    }
+    if (h->tasks) {
+        h->in = layout_reserve(l, h->max * m->C * l->value);
+        h->pre = layout_reserve(l, h->max * m->C * l->value);
+        h->out = layout_reserve(l, h->max * m->C * l->value);
+        h->dx = m->train ? layout_reserve(l, h->max * m->C * l->value) : NULL;
+        h->losses = layout_reserve(l, h->max * sizeof *h->losses);
+    }
+    for (size_t i = 0; i < h->tasks; i++)
+        logits = h->classes[i] > logits ? h->classes[i] : logits;
+    m->logits = layout_reserve(l, logits * sizeof *m->logits);
+}
+
+void head_reserve_batch(struct layout *l, struct model *m)
+{
+    if (m->mlm) {
+        m->token.rows = layout_reserve(l, m->token.max * sizeof *m->token.rows);
+        m->token.targets = layout_reserve(l, m->token.max * sizeof *m->token.targets);
+    }
+    if (m->sequence.tasks) {
+        m->sequence.rows = layout_reserve(l, m->sequence.max * sizeof *m->sequence.rows);
+        m->sequence.targets = layout_reserve(l, m->sequence.max * sizeof *m->sequence.targets);
+    }
+}
+
+/* ---- the rows of a batch ---- */
+struct rows_list { /* in the upload buffer */
+    int32_t *rows, *targets;
+    size_t count;
+};
+
+static struct rows_list rows_list(const struct model *m, const struct upload *u,
+                                  const int32_t *rows, const int32_t *targets)
+{
+    const char *base = (const char *)m->tokens;
+    return (struct rows_list){(int32_t *)(u->host + ((const char *)rows - base)),
+                              (int32_t *)(u->host + ((const char *)targets - base)), 0};
+}
+
+static void rows_add(struct rows_list *l, size_t row, int32_t target)
+{
+    l->rows[l->count] = (int32_t)row;
+    l->targets[l->count++] = target;
+}
+
+static void rows_fill_up(struct rows_list *l)
+{
+    while (l->count % BATCH_UNIT) {
+        l->rows[l->count] = -1;
+        l->targets[l->count++] = -1;
+    }
+}
+
+void head_stage(struct model *m, const struct batch *b, const struct upload *u)
+{
+    struct sequence_head *h = &m->sequence;
+    m->token.count = m->mlm ? 0 : batch_targets(b);
+    if (m->mlm) {
+        struct rows_list l = rows_list(m, u, m->token.rows, m->token.targets);
+        for (size_t i = 0; i < b->tokens_count; i++)
+            if (b->targets[i] >= 0)
+                rows_add(&l, i, b->targets[i]);
+        rows_fill_up(&l);
+        m->token.count = l.count;
+    }
+    if (!h->tasks)
+        return;
+    struct rows_list l = rows_list(m, u, h->rows, h->targets);
+    ASSERT(batch_labels(b) <= m->tokens_max / SEQUENCE_TOKENS_MIN);
+    for (size_t task = 0; task < h->tasks; task++) {
+        h->first[task] = l.count;
+        for (size_t i = 0; i < b->sequences; i++) {
+            ASSERT(b->tasks[i] >= 0 && (size_t)b->tasks[i] < h->tasks);
+            ASSERT(b->labels[i] < (int32_t)h->classes[b->tasks[i]]);
+            if (b->labels[i] >= 0 && (size_t)b->tasks[i] == task)
+                rows_add(&l, (size_t)b->cu_seqlens[i], b->labels[i]);
+        }
+        rows_fill_up(&l);
+    }
+    h->first[h->tasks] = l.count;
+}
+
+size_t head_key(const struct model *m, const struct batch *b, size_t i)
+{
+    uint32_t weight;
+    memcpy(&weight, &b->sequence_weight, sizeof weight);
+    if (i == 0)
+        return m->mlm ? m->token.count : m->token.count > 0;
+    return i == 1                      ? (m->sequence.tasks ? weight : 0)
+           : i - 2 < m->sequence.tasks ? m->sequence.first[i - 1]
+                                       : 0;
+}
+
+/* ---- forward ---- */
+static struct norm_run head_norm(const struct model *m, size_t R)
+{
+    return (struct norm_run){m->head.norm, m->token.norm, R, m->E};
+}
+
+static struct dev_linear dense_args(const struct model *m, size_t R)
+{
+    struct dev_linear a = linear_args(m, m->head.dense, m->token.in, R, m->C, m->E);
+    a.act = m->head_act;
+    a.pre = m->token.pre;
+    return a;
+}
+
+static struct dev_linear pooler_args(const struct model *m, size_t S)
+{
+    struct dev_linear a = linear_args(m, m->head.pooler, m->sequence.in, S, m->C, m->C);
+    a.act = DEV_ACT_TANH;
+    a.pre = m->sequence.pre;
+    return a;
+}
+
+/* R rows of head_in, up to what the classifier reads. */
+static void mlm_rows_fwd(struct model *m, size_t R, size_t T)
+{
+    struct dev *d = m->dev;
+    const struct dev_rows rows = {.rows = m->token.rows, .R = R, .T = T, .C = m->C};
+    struct dev_linear dense = dense_args(m, R);
+    struct norm_run norm = head_norm(m, R);
+    d->ops->rows_gather(d, m->token.in, m->head_in, &rows);
+    d->ops->linear_fwd(d, m->token.norm.residual, &dense);
+    block_norm_fwd(m, &norm, m->token.out, m->token.norm.residual, NULL);
+    block_profile(m, PROFILE_CLASSIFIER);
+}
+
+static void pooler_rows_fwd(struct model *m, size_t S, size_t T)
+{
+    struct dev *d = m->dev;
+    const struct dev_rows rows = {.rows = m->sequence.rows, .R = S, .T = T, .C = m->C};
+    struct dev_linear pooler = pooler_args(m, S);
+    d->ops->rows_gather(d, m->sequence.in, m->head_in, &rows);
+    d->ops->linear_fwd(d, m->sequence.out, &pooler);
+    block_profile(m, PROFILE_CLASSIFIER);
+}
+
+void *head_dx(const struct model *m)
+{
+    return m->post || m->final_norm.gain != NONE ? m->dx : m->dresidual;
+}
+
+static void tokens_fwd(struct model *m, const struct head_pass *p)
+{
+    size_t T = p->batch->tokens_count, R = m->mlm ? m->token.count : T;
+    void *dx = m->mlm ? other_gradient(m, head_dx(m)) : head_dx(m);
+    if (m->mlm)
+        mlm_rows_fwd(m, R, T);
+    struct dev_classifier c = {.x = m->mlm ? m->token.out : m->head_in,
+                               .w = block_weight(m, m->head.weight),
+                               .bias = block_param(m, m->head.bias),
+                               .targets = m->mlm ? m->token.targets : m->targets,
+                               .T = R,
+                               .C = m->E,
+                               .V = m->V,
+                               .VP = m->VP,
+                               .grad_scale = p->grad_scale,
+                               .losses = m->losses,
+                               .dx = p->gradients ? dx : NULL,
+                               .dw = p->gradients ? block_grad(m, m->head.weight) : NULL,
+                               .dbias = p->gradients ? block_grad(m, m->head.bias) : NULL};
+    m->dev->ops->classifier(m->dev, &c);
+    m->dev->ops->sum_add(m->dev, p->loss + MODEL_LOSS_TOKEN, m->losses, R);
+    block_profile(m, PROFILE_CLASSIFIER);
+}
+
+static void *sequence_row(const struct model *m, void *base, size_t row)
+{
+    return (char *)base + row * m->C * dtype_size(m->dev->model_type);
+}
+
+static void task_fwd(struct model *m, const struct head_pass *p, size_t task)
+{
+    const struct sequence_head *h = &m->sequence;
+    size_t first = h->first[task], rows = h->first[task + 1] - first;
+    struct linear_offsets at = m->head.classes[task];
+    struct dev_classifier c = {.x = sequence_row(m, h->out, first),
+                               .w = block_weight(m, at.weight),
+                               .bias = block_param(m, at.bias),
+                               .targets = h->targets + first,
+                               .T = rows,
+                               .C = m->C,
+                               .V = h->classes[task],
+                               .VP = table_classes_padded(h->classes[task]),
+                               .grad_scale = p->grad_scale * p->batch->sequence_weight,
+                               .losses = h->losses + first,
+                               .dx = p->gradients ? sequence_row(m, h->dx, first) : NULL,
+                               .dw = p->gradients ? block_grad(m, at.weight) : NULL,
+                               .dbias = p->gradients ? block_grad(m, at.bias) : NULL};
+    if (rows)
+        m->dev->ops->classifier(m->dev, &c);
+}
+
+static size_t sequence_rows(const struct model *m)
+{
+    return m->sequence.first[m->sequence.tasks];
+}
+
+void head_fwd(struct model *m, const struct head_pass *p)
+{
+    /* A model without a pooler has token targets or none at all: one path for it. */
+    if (m->token.count || (!m->mlm && !m->sequence.tasks))
+        tokens_fwd(m, p);
+    if (!m->sequence.tasks || !sequence_rows(m))
+        return;
+    pooler_rows_fwd(m, sequence_rows(m), p->batch->tokens_count);
+    for (size_t i = 0; i < m->sequence.tasks; i++)
+        task_fwd(m, p, i);
+    m->dev->ops->sum_add(m->dev, p->loss + MODEL_LOSS_SEQUENCE, m->sequence.losses,
+                         sequence_rows(m));
+    block_profile(m, PROFILE_CLASSIFIER);
+}
+
+/* ---- backward ---- */
+/* From the gradient of the pooler's output, in m->sequence.dx, to that of its input, in place of
+ * the output. */
+static void pooler_bwd(struct model *m, size_t S)
+{
+    const struct sequence_head *h = &m->sequence;
+    struct dev_linear pooler = pooler_args(m, S);
+    const struct dev_activation a = {DEV_ACT_TANH, h->pre, S, m->C};
+    m->dev->ops->activation_bwd(m->dev, h->dx, block_grad(m, m->head.pooler.bias), &a);
+    struct linear_gradient g = {{m->head.pooler.weight, NONE}, h->out, h->dx, PROFILE_CLASSIFIER};
+    linear_bwd(m, &pooler, &g);
+}
+
+/* From the gradient of the classifier's input to that of head_in, in head_dx. */
+static void mlm_rows_bwd(struct model *m, size_t T)
+{
+    struct dev *d = m->dev;
+    size_t R = m->token.count;
+    void *to = head_dx(m), *from = other_gradient(m, to);
+    const struct dev_rows rows = {.rows = m->token.rows, .R = R, .T = T, .C = m->C};
+    if (R) {
+        struct norm_run norm = head_norm(m, R);
+        struct dev_linear dense = dense_args(m, R);
+        const struct dev_activation a = {m->head_act, m->token.pre, R, m->E};
+        block_norm_bwd(m, &norm, to, from, NULL);
+        d->ops->activation_bwd(d, to, block_grad(m, m->head.dense.bias), &a);
+        struct linear_gradient g = {{m->head.dense.weight, NONE}, from, to, PROFILE_CLASSIFIER};
+        linear_bwd(m, &dense, &g);
+    }
+    d->ops->rows_scatter(d, to, from, &rows);
+    block_profile(m, PROFILE_CLASSIFIER);
+}
+
+void head_bwd(struct model *m, const struct batch *b)
+{
+    size_t T = b->tokens_count, S = m->sequence.tasks ? sequence_rows(m) : 0;
+    const struct sequence_head *h = &m->sequence;
+    if (S)
+        pooler_bwd(m, S);
+    if (m->mlm)
+        mlm_rows_bwd(m, T);
+    const struct dev_rows rows = {
+        .rows = h->rows, .R = S, .T = T, .C = m->C, .add = m->mlm || m->token.count};
+    if (!h->tasks)
+        return;
+    m->dev->ops->rows_scatter(m->dev, head_dx(m), h->out, &rows);
+    block_profile(m, PROFILE_CLASSIFIER);
+}
+
+/* ---- logits ---- */
+static void put_row(struct model *m, int32_t *rows, size_t row)
+{
+    const int32_t number = (int32_t)row;
+    m->dev->ops->copy(m->dev, rows, &number, sizeof number);
+}
+
+void head_token_logits(struct model *m, size_t row, size_t T)
+{
+    const char *x = (const char *)m->head_in + row * m->C * dtype_size(m->dev->model_type);
+    if (m->mlm) {
+        put_row(m, m->token.rows, row);
+        mlm_rows_fwd(m, 1, T);
+        x = m->token.out;
+    }
+    struct dev_linear a = {.x = x,
+                           .w = block_weight(m, m->head.weight),
+                           .bias = block_param(m, m->head.bias),
+                           .T = 1,
+                           .K = m->E,
+                           .N = m->V};
+    m->dev->ops->logits(m->dev, m->logits, &a);
+}
+
+void head_class_logits(struct model *m, size_t task, size_t row, size_t T)
+{
+    ASSERT(task < m->sequence.tasks);
+    put_row(m, m->sequence.rows, row);
+    pooler_rows_fwd(m, 1, T);
+    struct dev_linear a =
+        linear_args(m, m->head.classes[task], m->sequence.out, 1, m->C, m->sequence.classes[task]);
+    m->dev->ops->logits(m->dev, m->logits, &a);
+}
