@@ -512,6 +512,38 @@ static void documents_stay_whole(void **state)
     assert_int_equal(tokens, report.tokens);
 }
 
+/* A document for several parts is cut, and only its beginning has the marker. */
+static void a_cut_document_begins_once(void **state)
+{
+    (void)state;
+    struct text_options o = options(2);
+    struct text_report report;
+    struct config_list list = {(const char *[]){arena_printf(&arena, "%s/*.bin", out)}, 1};
+    struct shard_set set;
+    int32_t id;
+    int markers = 0;
+    char *text = malloc(5000 * 16), *at = text;
+    assert_non_null(text);
+    for (int i = 0; i < 5000; i++)
+        at += sprintf(at, i % 9 ? "one two\n" : "three\n\n");
+    o.tokenizer = vocabulary();
+    o.source.whole_files = true;
+    assert_int_equal(prepare(scratch_write("w.txt", text, (size_t)(at - text)), o, &report),
+                     ERR_OK);
+    free(text);
+    assert_int_equal(report.documents, 1);
+    assert_int_equal(shard_set_open(&set, &arena, &list, 9), ERR_OK);
+    assert_int_equal(set.count, 3);
+    assert_int_equal(set.tokens, 1 + 556 + 2 * 4444);
+    for (size_t i = 0; i < set.count; i++)
+        for (uint64_t j = 0; j < set.shards[i].count; j++) {
+            shard_read(&set.shards[i], j, 1, &id);
+            markers += id == 3;
+        }
+    assert_int_equal(markers, 1);
+    shard_set_close(&set);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, reset)
@@ -528,6 +560,7 @@ int main(void)
         T(several_members_are_one_text),
         T(documents_begin_with_a_marker),
         T(documents_stay_whole),
+        T(a_cut_document_begins_once),
     };
     int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
     arena_free(&arena);
