@@ -1,6 +1,7 @@
 #!/bin/sh
 # Plain English text for training, one file, entries separated by blank lines.
 #   deploy/prepare-text.sh OUT                 the dictionary of Debian's package dict-gcide, without its mark-up
+#   deploy/prepare-text.sh --dictionary PATH OUT   the same from another copy of its gcide.dict.dz
 #   deploy/prepare-text.sh --text PATH OUT     your own: a text file, also .gz
 # Then:  atoll data --out DIR --sites 2 OUT
 set -eu
@@ -14,7 +15,7 @@ fail() {
 }
 
 usage() {
-    sed -n '2,5s/^# \{0,1\}//p' "$0"
+    sed -n '2,6s/^# \{0,1\}//p' "$0"
 }
 
 # Entries begin in column 0 and hold indented paragraphs, most of them ending in their source ("[1913 Webster]"), behind
@@ -43,6 +44,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --help | -h) usage; exit 0 ;;
     --text) [ $# -ge 2 ] || fail "--text lacks its PATH"; text=$2; shift 2 ;;
+    --dictionary) [ $# -ge 2 ] || fail "--dictionary lacks its PATH"; dictionary=$2; shift 2 ;;
     --text=*) text=${1#--text=}; shift ;;
     -*) fail "unknown option $1; see --help" ;;
     *) break ;;

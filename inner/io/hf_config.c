@@ -1,369 +1,184 @@
 #include "inner/io/hf_config.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "inner/config/json.h"
-#include "inner/model/table.h"
-
-/* What a field is for this program. */
-enum use {
-    IGNORED, /* changes no result: dropout, token ids, generation defaults, ... */
-    FIXED,   /* must be `value` */
-    SETTING, /* is the value of `value`, a key */
-    SPECIAL, /* hf_read looks at it by name */
-};
-struct rule {
-    const char *field; /* ending in ".": all fields below it */
-    enum use use;
-    const char *value;    /* FIXED: "true", "null", "1", a word; SETTING: the key */
-    const char *fallback; /* SETTING: what transformers takes where the field is missing; NULL: the
-                             field must be there */
-};
+#include "inner/io/family.h"
 
 /* Fields of every configuration (transformers' PretrainedConfig). */
-static const struct rule common[] = {
-    {"model_type", SPECIAL, NULL, NULL},
-    {"architectures.", SPECIAL, NULL, NULL},
-    {"tie_word_embeddings", SPECIAL, NULL, NULL},
-    {"vocab_size", SETTING, "model.vocab", NULL},
-    {"is_encoder_decoder", FIXED, "false", NULL},
-    {"add_cross_attention", FIXED, "false", NULL},
-    {"cross_attention_hidden_size", FIXED, "null", NULL},
-    {"tie_encoder_decoder", FIXED, "false", NULL},
-    {"_name_or_path", IGNORED, NULL, NULL},
-    {"transformers_version", IGNORED, NULL, NULL},
-    {"torch_dtype", IGNORED, NULL, NULL},
-    {"dtype", IGNORED, NULL, NULL},
-    {"use_cache", IGNORED, NULL, NULL},
-    {"is_decoder", IGNORED, NULL, NULL},
-    {"initializer_range", IGNORED, NULL, NULL},
-    {"bos_token_id", IGNORED, NULL, NULL},
-    {"eos_token_id", IGNORED, NULL, NULL},
-    {"eos_token_id.", IGNORED, NULL, NULL},
-    {"pad_token_id", IGNORED, NULL, NULL},
-    {"sep_token_id", IGNORED, NULL, NULL},
-    {"decoder_start_token_id", IGNORED, NULL, NULL},
-    {"tokenizer_class", IGNORED, NULL, NULL},
-    {"task_specific_params.", IGNORED, NULL, NULL},
-    {"id2label.", IGNORED, NULL, NULL},
-    {"label2id.", IGNORED, NULL, NULL},
-    {"problem_type", IGNORED, NULL, NULL},
-    {"finetuning_task", IGNORED, NULL, NULL},
-    {"prefix", IGNORED, NULL, NULL},
-    {"return_dict", IGNORED, NULL, NULL},
-    {"return_dict_in_generate", IGNORED, NULL, NULL},
-    {"output_attentions", IGNORED, NULL, NULL},
-    {"output_hidden_states", IGNORED, NULL, NULL},
-    {"output_scores", IGNORED, NULL, NULL},
-    {"torchscript", IGNORED, NULL, NULL},
-    {"chunk_size_feed_forward", IGNORED, NULL, NULL},
-    {"max_length", IGNORED, NULL, NULL},
-    {"min_length", IGNORED, NULL, NULL},
-    {"do_sample", IGNORED, NULL, NULL},
-    {"early_stopping", IGNORED, NULL, NULL},
-    {"num_beams", IGNORED, NULL, NULL},
-    {"num_beam_groups", IGNORED, NULL, NULL},
-    {"num_return_sequences", IGNORED, NULL, NULL},
-    {"diversity_penalty", IGNORED, NULL, NULL},
-    {"temperature", IGNORED, NULL, NULL},
-    {"top_k", IGNORED, NULL, NULL},
-    {"top_p", IGNORED, NULL, NULL},
-    {"typical_p", IGNORED, NULL, NULL},
-    {"repetition_penalty", IGNORED, NULL, NULL},
-    {"length_penalty", IGNORED, NULL, NULL},
-    {"no_repeat_ngram_size", IGNORED, NULL, NULL},
-    {"encoder_no_repeat_ngram_size", IGNORED, NULL, NULL},
-    {"remove_invalid_values", IGNORED, NULL, NULL},
-    {"attn_implementation", IGNORED, NULL, NULL},
-    {"_attn_implementation_autoset", IGNORED, NULL, NULL},
-};
-static const struct rule gpt2[] = {
-    {"n_positions", SETTING, "model.context", NULL},
-    {"n_embd", SETTING, "model.width", NULL},
-    {"n_layer", SETTING, "model.layers", NULL},
-    {"n_head", SETTING, "model.heads", NULL},
-    {"n_inner", SPECIAL, NULL, NULL},
-    {"activation_function", SPECIAL, NULL, NULL},
-    {"layer_norm_epsilon", SETTING, "model.norm_eps", "1e-05"},
-    {"scale_attn_weights", FIXED, "true", NULL},
-    {"scale_attn_by_inverse_layer_idx", FIXED, "false", NULL},
-    {"reorder_and_upcast_attn", IGNORED, NULL, NULL},
-    {"n_ctx", IGNORED, NULL, NULL},
-    {"resid_pdrop", IGNORED, NULL, NULL},
-    {"embd_pdrop", IGNORED, NULL, NULL},
-    {"attn_pdrop", IGNORED, NULL, NULL},
-    {"summary_type", IGNORED, NULL, NULL},
-    {"summary_use_proj", IGNORED, NULL, NULL},
-    {"summary_activation", IGNORED, NULL, NULL},
-    {"summary_proj_to_labels", IGNORED, NULL, NULL},
-    {"summary_first_dropout", IGNORED, NULL, NULL},
-};
-static const struct rule llama[] = {
-    {"max_position_embeddings", SPECIAL, NULL, NULL},
-    {"hidden_size", SETTING, "model.width", NULL},
-    {"num_hidden_layers", SETTING, "model.layers", NULL},
-    {"num_attention_heads", SETTING, "model.heads", NULL},
-    {"intermediate_size", SETTING, "model.mlp", NULL},
-    {"rms_norm_eps", SETTING, "model.norm_eps", "1e-06"},
-    {"num_key_value_heads", SPECIAL, NULL, NULL},
-    {"head_dim", SPECIAL, NULL, NULL},
-    {"hidden_act", SPECIAL, NULL, NULL},
-    {"rope_theta", SPECIAL, NULL, NULL},
-    {"rope_scaling.rope_type", FIXED, "default", NULL},
-    {"rope_scaling.type", FIXED, "default", NULL},
-    {"rope_scaling.factor", FIXED, "1", NULL},
-    {"rope_scaling.rope_theta", SPECIAL, NULL, NULL},
-    {"rope_parameters.rope_type", FIXED, "default", NULL},
-    {"rope_parameters.factor", FIXED, "1", NULL},
-    {"rope_parameters.rope_theta", SPECIAL, NULL, NULL},
-    {"partial_rotary_factor", FIXED, "1", NULL},
-    {"rope_parameters.partial_rotary_factor", FIXED, "1", NULL},
-    {"attention_bias", SPECIAL, NULL, NULL},
-    {"mlp_bias", SPECIAL, NULL, NULL},
-    {"layer_types.", FIXED, "full_attention", NULL},
-    {"sliding_window", FIXED, "null", NULL},
-    {"pretraining_tp", FIXED, "1", NULL},
-    {"attention_dropout", IGNORED, NULL, NULL},
-};
-#define COUNT(x) (sizeof(x) / sizeof *(x))
-
-static const struct family {
-    const char *type, *architecture;
-    const struct rule *rules;
-    size_t count;
-    bool rope, tied; /* tied: where tie_word_embeddings is missing */
-} families[] = {
-    {"gpt2", "GPT2LMHeadModel", gpt2, COUNT(gpt2), false, true},
-    {"llama", "LlamaForCausalLM", llama, COUNT(llama), true, false},
-    {"mistral", "MistralForCausalLM", llama, COUNT(llama), true, false},
+static const struct hf_rule common[] = {
+    {"model_type", HF_SPECIAL, NULL, NULL},
+    {"architectures.", HF_SPECIAL, NULL, NULL},
+    {"tie_word_embeddings", HF_SPECIAL, NULL, NULL},
+    {"vocab_size", HF_SETTING, "model.vocab", NULL},
+    {"is_encoder_decoder", HF_FIXED, "false", NULL},
+    {"add_cross_attention", HF_FIXED, "false", NULL},
+    {"cross_attention_hidden_size", HF_FIXED, "null", NULL},
+    {"tie_encoder_decoder", HF_FIXED, "false", NULL},
+    {"_name_or_path", HF_IGNORED, NULL, NULL},
+    {"transformers_version", HF_IGNORED, NULL, NULL},
+    {"torch_dtype", HF_IGNORED, NULL, NULL},
+    {"dtype", HF_IGNORED, NULL, NULL},
+    {"use_cache", HF_IGNORED, NULL, NULL},
+    {"is_decoder", HF_IGNORED, NULL, NULL},
+    {"initializer_range", HF_IGNORED, NULL, NULL},
+    {"bos_token_id", HF_IGNORED, NULL, NULL},
+    {"eos_token_id", HF_IGNORED, NULL, NULL},
+    {"eos_token_id.", HF_IGNORED, NULL, NULL},
+    {"pad_token_id", HF_IGNORED, NULL, NULL},
+    {"sep_token_id", HF_IGNORED, NULL, NULL},
+    {"decoder_start_token_id", HF_IGNORED, NULL, NULL},
+    {"tokenizer_class", HF_IGNORED, NULL, NULL},
+    {"task_specific_params.", HF_IGNORED, NULL, NULL},
+    {"id2label.", HF_IGNORED, NULL, NULL},
+    {"label2id.", HF_IGNORED, NULL, NULL},
+    {"problem_type", HF_SPECIAL, NULL, NULL},
+    {"num_labels", HF_SPECIAL, NULL, NULL},
+    {"finetuning_task", HF_IGNORED, NULL, NULL},
+    {"prefix", HF_IGNORED, NULL, NULL},
+    {"return_dict", HF_IGNORED, NULL, NULL},
+    {"return_dict_in_generate", HF_IGNORED, NULL, NULL},
+    {"output_attentions", HF_IGNORED, NULL, NULL},
+    {"output_hidden_states", HF_IGNORED, NULL, NULL},
+    {"output_scores", HF_IGNORED, NULL, NULL},
+    {"torchscript", HF_IGNORED, NULL, NULL},
+    {"chunk_size_feed_forward", HF_IGNORED, NULL, NULL},
+    {"max_length", HF_IGNORED, NULL, NULL},
+    {"min_length", HF_IGNORED, NULL, NULL},
+    {"do_sample", HF_IGNORED, NULL, NULL},
+    {"early_stopping", HF_IGNORED, NULL, NULL},
+    {"num_beams", HF_IGNORED, NULL, NULL},
+    {"num_beam_groups", HF_IGNORED, NULL, NULL},
+    {"num_return_sequences", HF_IGNORED, NULL, NULL},
+    {"diversity_penalty", HF_IGNORED, NULL, NULL},
+    {"temperature", HF_IGNORED, NULL, NULL},
+    {"top_k", HF_IGNORED, NULL, NULL},
+    {"top_p", HF_IGNORED, NULL, NULL},
+    {"typical_p", HF_IGNORED, NULL, NULL},
+    {"repetition_penalty", HF_IGNORED, NULL, NULL},
+    {"length_penalty", HF_IGNORED, NULL, NULL},
+    {"no_repeat_ngram_size", HF_IGNORED, NULL, NULL},
+    {"encoder_no_repeat_ngram_size", HF_IGNORED, NULL, NULL},
+    {"remove_invalid_values", HF_IGNORED, NULL, NULL},
+    {"attn_implementation", HF_IGNORED, NULL, NULL},
+    {"_attn_implementation_autoset", HF_IGNORED, NULL, NULL},
 };
 
-struct field { /* a scalar, or an empty list or map */
-    const char
-        *name; /* with the keys of the maps around it and places in lists: "architectures.0" */
-    const struct json *value;
-};
-
-struct reading {
-    struct hf_config *c;
-    const struct family *family;
-    struct field *fields;
-    size_t count;
-    struct arena *a;
-};
-
-static const struct field *field_find(const struct reading *r, const char *name)
-{
-    for (size_t i = 0; i < r->count; i++)
-        if (!strcmp(r->fields[i].name, name) && r->fields[i].value->kind != JSON_NOTHING)
-            return &r->fields[i];
-    return NULL;
-}
-
-static bool field_is_number(const struct field *f)
-{
-    return f->value->kind == JSON_WHOLE || f->value->kind == JSON_DECIMAL;
-}
-
-static bool field_is(const struct field *f, const char *word)
-{
-    return f->value->kind == JSON_WORDS && !strcmp(f->value->text, word);
-}
-
-/* Text of a scalar as it stands in a configuration; numbers with the digits that a float32 keeps.
- */
-static const char *field_text(const struct field *f, struct arena *a)
-{
-    const struct json *v = f->value;
-    if (field_is_number(f) && v->number == floor(v->number) && fabs(v->number) < 9e15)
-        return arena_printf(a, "%.0f", v->number);
-    if (field_is_number(f))
-        return arena_printf(a, "%.7g", v->number);
-    if (v->kind == JSON_FLAG)
-        return v->number != 0 ? "true" : "false";
-    return v->kind == JSON_WORDS ? v->text : "null";
-}
-
-static enum err refuse(const struct reading *r, const struct field *f, const char *known)
-{
-    const char *text = field_text(f, r->a);
-    return err_set(ERR_UNSUPPORTED, "%s: %.80s = %.80s; this program computes with %s only",
-                   r->c->path, f->name, text ? text : "?", known);
-}
-
-static enum err setting_add(const struct reading *r, const char *key, const char *value,
-                            bool checked)
-{
-    TRY_ALLOC(value);
-    r->c->settings[r->c->count++] = (struct hf_setting){key, value, checked};
-    return ERR_OK;
-}
-
-static bool rule_covers(const struct rule *rule, const char *field)
+static bool rule_covers(const struct hf_rule *rule, const char *field)
 {
     size_t n = strlen(rule->field);
     return rule->field[n - 1] == '.' ? !strncmp(rule->field, field, n)
                                      : !strcmp(rule->field, field);
 }
 
-static const struct rule *rule_find(const struct reading *r, const char *field)
+static const struct hf_rule *rule_find(const struct family *family, const char *field)
 {
-    for (size_t i = 0; i < r->family->count; i++)
-        if (rule_covers(&r->family->rules[i], field))
-            return &r->family->rules[i];
-    for (size_t i = 0; i < COUNT(common); i++)
+    for (size_t i = 0; i < family->rule_count; i++)
+        if (rule_covers(&family->rules[i], field))
+            return &family->rules[i];
+    for (size_t i = 0; i < FAMILY_COUNT(common); i++)
         if (rule_covers(&common[i], field))
             return &common[i];
     return NULL;
 }
 
-static bool field_is_empty(const struct field *f)
+static bool field_is_empty(const struct hf_field *f)
 {
     const struct json *v = f->value;
     return v->kind == JSON_WORDS ? !*v->text
                                  : v->kind == JSON_LIST || v->kind == JSON_MAP || v->number == 0;
 }
 
-static enum err field_check(const struct reading *r, const struct field *f)
+static enum err field_check(const struct hf_reading *r, const struct family *family,
+                            const struct hf_field *f)
 {
-    const struct rule *rule = rule_find(r, f->name);
+    const struct hf_rule *rule = rule_find(family, f->name);
     if (!rule && !field_is_empty(f))
-        return refuse(r, f,
-                      "fields that it knows, and does not know this one: the field's default "
-                      "(null, false, 0)");
-    if (!rule || rule->use != FIXED || f->value->kind == JSON_NOTHING)
+        return hf_refuse(r, f,
+                         "fields that it knows, and does not know this one: the field's default "
+                         "(null, false, 0)");
+    if (!rule || rule->use != HF_FIXED || f->value->kind == JSON_NOTHING)
         return ERR_OK;
-    const char *text = field_text(f, r->a);
+    const char *text = hf_field_text(f, r->a);
     TRY_ALLOC(text);
-    return strcmp(text, rule->value) ? refuse(r, f, rule->value) : ERR_OK;
+    return strcmp(text, rule->value) ? hf_refuse(r, f, rule->value) : ERR_OK;
 }
 
-static enum err rule_apply(const struct reading *r, const struct rule *rule)
+static enum err rule_apply(const struct hf_reading *r, const struct hf_rule *rule)
 {
-    if (rule->use != SETTING)
+    if (rule->use != HF_SETTING)
         return ERR_OK;
-    const struct field *f = field_find(r, rule->field);
+    const struct hf_field *f = hf_field_find(r, rule->field);
     if (!f && !rule->fallback)
         return err_set(ERR_INPUT, "%s: no %s, which says %s", r->c->path, rule->field, rule->value);
-    if (f && !field_is_number(f))
+    if (f && !hf_field_is_number(f))
         return err_set(ERR_INPUT, "%s: %s is not a number", r->c->path, rule->field);
-    return setting_add(r, rule->value, f ? field_text(f, r->a) : rule->fallback, true);
+    return hf_add(r, rule->value, f ? hf_field_text(f, r->a) : rule->fallback);
 }
 
-static enum err family_find(struct reading *r)
+/* The known types, or a family's architectures, in a sentence. */
+static const char *known_types(struct arena *a)
 {
-    const struct field *type = field_find(r, "model_type"),
-                       *first = field_find(r, "architectures.0");
-    for (size_t i = 0; type && i < COUNT(families); i++)
-        if (field_is(type, families[i].type))
-            r->family = &families[i];
-    if (!r->family)
-        return err_set(ERR_UNSUPPORTED, "%s: model_type = %.60s; gpt2, llama and mistral are read",
-                       r->c->path,
-                       type && type->value->kind == JSON_WORDS ? type->value->text : "(none)");
-    if (first && !field_is(first, r->family->architecture))
-        return refuse(r, first, r->family->architecture);
-    r->c->type = r->family->type;
-    return ERR_OK;
+    const char *text = families[0]->type;
+    for (size_t i = 1; families[i] && text; i++)
+        text = arena_printf(a, "%s%s%s", text, families[i + 1] ? ", " : " and ", families[i]->type);
+    return text ? text : "a few";
 }
 
-static bool flag_of(const struct reading *r, const char *name, bool fallback)
+static const char *known_architectures(const struct family *f, struct arena *a)
 {
-    const struct field *f = field_find(r, name);
-    return f ? f->value->number != 0 : fallback;
+    const char *text = f->architectures[0].name;
+    for (size_t i = 1; f->architectures[i].name && text; i++)
+        text = arena_printf(a, "%s, %s", text, f->architectures[i].name);
+    return text ? text : "a few";
 }
 
-static double number_of(const struct reading *r, const char *name, double fallback)
+static enum err family_find(const struct hf_reading *r, const struct family **family)
 {
-    const struct field *f = field_find(r, name);
-    return f && field_is_number(f) ? f->value->number : fallback;
+    const char *type = hf_word(r, "model_type", "(none)");
+    *family = family_by_type(type);
+    if (*family)
+        return ERR_OK;
+    return err_set(ERR_UNSUPPORTED, "%s: model_type = %.60s; %s are read", r->c->path, type,
+                   known_types(r->a));
 }
 
-static enum err activation_add(const struct reading *r, const char *field,
-                               const char *const names[][2], const char *known,
-                               const char *fallback)
+/* A file without `architectures` is taken for the family's first. */
+static enum err architecture_find(const struct hf_reading *r, const struct family *family,
+                                  unsigned *heads)
 {
-    const struct field *f = field_find(r, field);
-    for (size_t i = 0; f && names[i][0]; i++)
-        if (field_is(f, names[i][0]))
-            return setting_add(r, "model.activation", names[i][1], true);
-    return f ? refuse(r, f, known) : setting_add(r, "model.activation", fallback, true);
+    const struct hf_field *first = hf_field_find(r, "architectures.0");
+    *heads = family->architectures[0].heads;
+    for (size_t i = 0; first && family->architectures[i].name; i++)
+        if (hf_field_is(first, family->architectures[i].name)) {
+            *heads = family->architectures[i].heads;
+            return ERR_OK;
+        }
+    return first ? hf_refuse(r, first, known_architectures(family, r->a)) : ERR_OK;
 }
 
-static enum err gpt2_add(const struct reading *r)
+static enum err reading_run(struct hf_reading *r)
 {
-    /* gelu_pytorch_tanh and gelu_fast are gelu_new in other words. */
-    static const char *const names[][2] = {{"gelu_new", "gelu"},
-                                           {"gelu_pytorch_tanh", "gelu"},
-                                           {"gelu_fast", "gelu"},
-                                           {"gelu", "gelu_erf"},
-                                           {NULL, NULL}};
-    double inner = number_of(r, "n_inner", 4 * number_of(r, "n_embd", 0));
-    TRY(activation_add(r, "activation_function", names, "gelu_new and gelu", "gelu"));
-    TRY(setting_add(r, "model.mlp", arena_printf(r->a, "%.0f", inner), true));
-    TRY(setting_add(r, "model.norm", "layer", true));
-    TRY(setting_add(r, "model.positions", "learned", true));
-    return setting_add(r, "model.bias", "true", false); /* false: its zeros are dropped */
-}
-
-static enum err rope_add(const struct reading *r)
-{
-    static const char *const fields[] = {"rope_theta", "rope_parameters.rope_theta",
-                                         "rope_scaling.rope_theta"};
-    const struct field *theta = NULL;
-    for (size_t i = 0; i < COUNT(fields); i++) {
-        const struct field *f = field_find(r, fields[i]);
-        if (f && theta && f->value->number != theta->value->number)
-            return err_set(ERR_INPUT, "%s: %s and %s differ", r->c->path, theta->name, f->name);
-        theta = f ? f : theta;
-    }
-    TRY(setting_add(r, "model.positions", "rope", true));
-    return setting_add(r, "model.rope_theta", theta ? field_text(theta, r->a) : "10000", true);
-}
-
-static enum err llama_add(const struct reading *r)
-{
-    static const char *const names[][2] = {{"silu", "swiglu"}, {"swish", "swiglu"}, {NULL, NULL}};
-    const struct field *context = field_find(r, "max_position_embeddings"),
-                       *size = field_find(r, "head_dim");
-    double heads = number_of(r, "num_attention_heads", 1), width = number_of(r, "hidden_size", 0);
-    bool bias = flag_of(r, "attention_bias", false);
-    if (size && size->value->number * heads != width)
-        return refuse(r, size, "hidden_size / num_attention_heads");
-    if (bias != flag_of(r, "mlp_bias", false))
-        return err_set(ERR_UNSUPPORTED,
-                       "%s: attention_bias and mlp_bias differ; this program has biases in all "
-                       "linear layers or in none",
-                       r->c->path);
-    TRY(activation_add(r, "hidden_act", names, "silu", "swiglu"));
-    TRY(rope_add(r));
-    TRY(setting_add(r, "model.norm", "rms", true));
-    TRY(setting_add(r, "model.bias", bias ? "true" : "false", true));
-    TRY(setting_add(r, "model.kv_heads",
-                    arena_printf(r->a, "%.0f", number_of(r, "num_key_value_heads", heads)), true));
-    return setting_add(r, "model.context", context ? field_text(context, r->a) : "2048", false);
-}
-
-static enum err reading_run(struct reading *r)
-{
-    TRY(family_find(r));
+    const struct family *family;
+    unsigned heads;
+    TRY(family_find(r, &family));
+    TRY(architecture_find(r, family, &heads));
+    r->c->type = family->type;
+    r->c->objective = !family->encoder ? NULL : heads & FAMILY_CLASSES ? "labels" : "mlm";
     for (size_t i = 0; i < r->count; i++)
-        TRY(field_check(r, &r->fields[i]));
-    TRY_ALLOC(r->c->settings =
-                  arena_array(r->a, COUNT(common) + r->family->count + 8, sizeof *r->c->settings));
-    for (size_t i = 0; i < COUNT(common); i++)
+        TRY(field_check(r, family, &r->fields[i]));
+    TRY_ALLOC(r->c->settings = arena_array(r->a, HF_SETTINGS_MAX, sizeof *r->c->settings));
+    for (size_t i = 0; i < FAMILY_COUNT(common); i++)
         TRY(rule_apply(r, &common[i]));
-    for (size_t i = 0; i < r->family->count; i++)
-        TRY(rule_apply(r, &r->family->rules[i]));
-    TRY(r->family->rope ? llama_add(r) : gpt2_add(r));
-    return setting_add(r, "model.tied",
-                       flag_of(r, "tie_word_embeddings", r->family->tied) ? "true" : "false", true);
+    for (size_t i = 0; i < family->rule_count; i++)
+        TRY(rule_apply(r, &family->rules[i]));
+    TRY(family->read(r, heads));
+    return hf_add(r, "model.tied",
+                  hf_flag(r, "tie_word_embeddings", family->tied) ? "true" : "false");
 }
 
-static enum err flatten(struct reading *r, const char *name, const struct json *j)
+static enum err flatten(struct hf_reading *r, const char *name, const struct json *j)
 {
     if (!j->count && *name) {
-        r->fields[r->count++] = (struct field){name, j};
+        r->fields[r->count++] = (struct hf_field){name, j};
         return ERR_OK;
     }
     for (size_t i = 0; i < j->count; i++) {
@@ -389,7 +204,7 @@ enum err hf_read(struct hf_config *c, const char *path, struct arena *a)
 {
     enum { CONFIG_BYTES_MAX = 1 << 20 };
     struct json root;
-    struct reading r = {.c = c, .a = a};
+    struct hf_reading r = {.c = c, .a = a};
     *c = (struct hf_config){.path = path};
     TRY(json_read_file(&root, path, CONFIG_BYTES_MAX, a));
     TRY_ALLOC(r.fields = arena_array(a, leaves(&root), sizeof *r.fields));
@@ -462,5 +277,7 @@ enum err hf_yaml(const struct hf_config *c, struct arena *a, char **text)
                       arena_printf(a, "%s  %s: %s\n", *text, c->settings[i].key + strlen("model."),
                                    c->settings[i].value));
     TRY_ALLOC(*text = arena_printf(a, "%sdata:\n  tokenizer: external\n", *text));
+    if (c->objective)
+        TRY_ALLOC(*text = arena_printf(a, "%s  objective: %s\n", *text, c->objective));
     return ERR_OK;
 }

@@ -6,20 +6,7 @@
  * null, false, 0 or empty. So a model whose function differs (another activation, scaled rope,
  * sliding windows, ...) is refused instead of loaded.
  */
-#include "inner/config/keys.h"
-
-struct hf_setting {
-    const char *key;   /* "model.heads" */
-    const char *value; /* as in a configuration file */
-    bool checked; /* false: a proposal, such as the longest sequence of a model without a position
-                     table */
-};
-struct hf_config { /* text lives in the arena given to hf_read */
-    const char *path;
-    const char *type; /* "gpt2", "llama", "mistral" */
-    struct hf_setting *settings;
-    size_t count;
-};
+#include "inner/io/fields.h"
 
 /* The config.json at this path. ERR_UNSUPPORTED names the field whose value this program cannot
  * compute with, ERR_INPUT a file that is not what Hugging Face writes. */

@@ -2,210 +2,157 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "inner/io/family.h"
 #include "inner/io/hf_config.h"
 #include "inner/io/safetensors.h"
 #include "kernels/base/bf16.h"
 
-/* Which rows of our tensor: theirs may have for each projection what ours has below each other. */
-enum part { WHOLE, QUERY, KEY, VALUE, GATE, UP };
-struct name {
-    const char *ours, *theirs;
-    bool transposed;
-    enum part part;
+struct names_context {
+    const struct settings *settings;
+    const struct table *table;
+    const struct family *family;
+    size_t task; /* whose head is the one on classes */
 };
-static const struct name gpt2_outside[] = {
-    {"wte.weight", "wte.weight", false, WHOLE},
-    {"wpe.weight", "wpe.weight", false, WHOLE},
-    {"norm.weight", "ln_f.weight", false, WHOLE},
-    {"norm.bias", "ln_f.bias", false, WHOLE},
-};
-static const struct name gpt2_inside[] = {
-    {"norm1.weight", "ln_1.weight", false, WHOLE},
-    {"norm1.bias", "ln_1.bias", false, WHOLE},
-    {"attn.qkv.weight", "attn.c_attn.weight", true, WHOLE},
-    {"attn.qkv.bias", "attn.c_attn.bias", false, WHOLE},
-    {"attn.proj.weight", "attn.c_proj.weight", true, WHOLE},
-    {"attn.proj.bias", "attn.c_proj.bias", false, WHOLE},
-    {"norm2.weight", "ln_2.weight", false, WHOLE},
-    {"norm2.bias", "ln_2.bias", false, WHOLE},
-    {"mlp.up.weight", "mlp.c_fc.weight", true, WHOLE},
-    {"mlp.up.bias", "mlp.c_fc.bias", false, WHOLE},
-    {"mlp.down.weight", "mlp.c_proj.weight", true, WHOLE},
-    {"mlp.down.bias", "mlp.c_proj.bias", false, WHOLE},
-};
-static const struct name llama_outside[] = {
-    {"wte.weight", "embed_tokens.weight", false, WHOLE},
-    {"norm.weight", "norm.weight", false, WHOLE},
-};
-static const struct name llama_inside[] = {
-    {"norm1.weight", "input_layernorm.weight", false, WHOLE},
-    {"attn.qkv.weight", "self_attn.q_proj.weight", false, QUERY},
-    {"attn.qkv.bias", "self_attn.q_proj.bias", false, QUERY},
-    {"attn.qkv.weight", "self_attn.k_proj.weight", false, KEY},
-    {"attn.qkv.bias", "self_attn.k_proj.bias", false, KEY},
-    {"attn.qkv.weight", "self_attn.v_proj.weight", false, VALUE},
-    {"attn.qkv.bias", "self_attn.v_proj.bias", false, VALUE},
-    {"attn.proj.weight", "self_attn.o_proj.weight", false, WHOLE},
-    {"attn.proj.bias", "self_attn.o_proj.bias", false, WHOLE},
-    {"norm2.weight", "post_attention_layernorm.weight", false, WHOLE},
-    {"mlp.up.weight", "mlp.gate_proj.weight", false, GATE},
-    {"mlp.up.bias", "mlp.gate_proj.bias", false, GATE},
-    {"mlp.up.weight", "mlp.up_proj.weight", false, UP},
-    {"mlp.up.bias", "mlp.up_proj.bias", false, UP},
-    {"mlp.down.weight", "mlp.down_proj.weight", false, WHOLE},
-    {"mlp.down.bias", "mlp.down_proj.bias", false, WHOLE},
-};
-#define COUNT(x) (sizeof(x) / sizeof *(x))
-
-static const struct family {
-    const char *prefix, *layer; /* "transformer." "h": transformer.h.0. */
-    const struct name *outside, *inside;
-    size_t outside_count, inside_count;
-    bool zero_biases; /* it has biases, always: zeros stand for those that we lack */
-} gpt2 = {"transformer.",     "h", gpt2_outside, gpt2_inside, COUNT(gpt2_outside),
-          COUNT(gpt2_inside), true},
-  llama = {
-      "model.", "layers", llama_outside, llama_inside, COUNT(llama_outside), COUNT(llama_inside),
-      false};
 
 /* One tensor of theirs, and where it lies in ours. */
 struct pair {
-    char theirs[80];             /* with prefix */
-    size_t prefix;               /* length of it */
-    const struct tensor *tensor; /* NULL: a bias that we lack */
+    char theirs[96]; /* with prefix */
+    size_t prefix;   /* length of it */
+    char ours[TABLE_NAME_MAX];
+    const struct tensor *tensor; /* NULL: one that we lack */
     size_t first, rows, columns; /* of ours; columns 0: a vector */
     bool transposed;
-    bool again; /* the head of a tied model: the embedding once more */
+    bool again;   /* the head of a tied model: the embedding once more */
+    bool absent;  /* of a head that we lack: not written, and not read */
+    bool zeros;   /* we lack it, and zeros mean the same: a bias, or token types */
+    bool written; /* in an exported file */
+    bool seeded;  /* of a head that the file lacks: keeps its initial parameters */
 };
 
-/* What keeps these settings out of a family, or NULL. */
-static const char *gpt2_lacks(const struct settings *s)
+static bool begins(const char *name, const char *with)
 {
-    if (s->model_norm != MODEL_NORM_LAYER)
-        return "model.norm = rms, GPT-2 has layer";
-    if (s->model_positions != MODEL_POSITIONS_LEARNED)
-        return "model.positions, GPT-2's are learned";
-    if (table_gated(s))
-        return "model.activation = swiglu, GPT-2 has gelu";
-    if (table_kv_heads(s) != (size_t)s->model_heads)
-        return "model.kv_heads, GPT-2's heads share nothing";
-    return NULL;
+    return !strncmp(name, with, strlen(with));
 }
 
-static const char *llama_lacks(const struct settings *s)
+static bool ends_in(const char *name, const char *end)
 {
-    if (s->model_norm != MODEL_NORM_RMS)
-        return "model.norm = layer, Llama has rms";
-    if (s->model_positions != MODEL_POSITIONS_ROPE)
-        return "model.positions, Llama has rope";
-    if (!table_gated(s))
-        return "model.activation, Llama has swiglu";
-    return NULL;
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
 }
 
-/* A setting that neither of the two has, or NULL. */
-static const char *encoder_setting(const struct settings *s)
+/* The length of the head's name at the beginning of the name of one of its tensors; 0: of no head.
+ * A file may lack all tensors of a head. */
+static size_t head_name(const struct family *f, const char *ours)
 {
-    const struct {
-        const char *key;
-        bool set;
-    } settings[] = {{"model.norm_place", s->model_norm_place != MODEL_NORM_PRE},
-                    {"model.embed_norm", s->model_embed_norm},
-                    {"model.types", s->model_types > 0},
-                    {"model.embed", table_embed(s) != (size_t)s->model_width},
-                    {"model.shared", s->model_shared},
-                    {"model.head", s->model_head != MODEL_HEAD_PLAIN},
-                    {"model.pooler", s->model_pooler},
-                    {"model.window", s->model_window > 0},
-                    {"model.activation", s->model_activation == MODEL_ACTIVATION_GEGLU}};
-    for (size_t i = 0; i < COUNT(settings); i++)
-        if (settings[i].set)
-            return settings[i].key;
-    return NULL;
+    static const char *const heads[] = {"mlm.", "pooler.", "pair.", "classes.", "head."};
+    for (size_t i = 0; f->encoder && i < FAMILY_COUNT(heads); i++)
+        if (begins(ours, heads[i])) {
+            size_t n = strlen(heads[i]);
+            return i == 3 ? n + strcspn(ours + n, ".") : n - 1;
+        }
+    return 0;
 }
 
-static enum err family_of(const struct settings *s, const struct family **f)
-{
-    const char *no_gpt2 = gpt2_lacks(s), *no_llama = llama_lacks(s), *encoder = encoder_setting(s);
-    *f = no_gpt2 ? &llama : &gpt2;
-    if (encoder)
-        return err_set(ERR_UNSUPPORTED, "%s: neither GPT-2 nor Llama has this setting", encoder);
-    if (!s->model_causal)
-        return err_set(ERR_UNSUPPORTED, "model.causal = false: GPT-2 and Llama are causal");
-    if (no_gpt2 && no_llama)
-        return err_set(
-            ERR_UNSUPPORTED,
-            "Hugging Face's files are written for GPT-2 and Llama; this model is neither "
-            "GPT-2 (%s) nor Llama (%s)",
-            no_gpt2, no_llama);
-    return ERR_OK;
-}
-
-/* Rows of our whole tensor when we lack it: a bias. */
-static size_t bias_length(const struct settings *s, const char *ours)
-{
-    size_t C = (size_t)s->model_width, F = table_mlp(s), HD = C / (size_t)s->model_heads;
-    if (!strcmp(ours, "attn.qkv.bias"))
-        return C + 2 * table_kv_heads(s) * HD;
-    return strcmp(ours, "mlp.up.bias") ? C : table_gated(s) ? 2 * F : F;
-}
-
-static void take_part(struct pair *p, const struct settings *s, enum part part)
+static void take_part(struct pair *p, const struct settings *s, enum family_part part)
 {
     size_t C = (size_t)s->model_width, F = table_mlp(s);
     size_t KV = C / (size_t)s->model_heads * table_kv_heads(s);
     const struct {
         size_t first, rows;
-    } parts[] = {[WHOLE] = {0, p->rows}, [QUERY] = {0, C}, [KEY] = {C, KV},
-                 [VALUE] = {C + KV, KV}, [GATE] = {0, F},  [UP] = {F, F}};
+    } parts[] = {[WHOLE] = {0, p->rows}, [TRANSPOSED] = {0, p->rows}, [QUERY] = {0, C},
+                 [KEY] = {C, KV},        [VALUE] = {C + KV, KV},      [GATE] = {0, F},
+                 [UP] = {F, F}};
     p->first = parts[part].first;
     p->rows = parts[part].rows;
 }
 
-static struct pair pair_of(const struct settings *s, const struct table *t, const struct family *f,
-                           const struct name *n, int layer)
+/* The matrix or gain that a bias belongs to. */
+static const struct tensor *weight_of(const struct table *t, const char *bias)
 {
-    struct pair p = {.transposed = n->transposed, .prefix = strlen(f->prefix)};
-    char ours[TABLE_NAME_MAX];
-    if (layer < 0) {
-        snprintf(ours, sizeof ours, "%s", n->ours);
-        snprintf(p.theirs, sizeof p.theirs, "%s%s", f->prefix, n->theirs);
+    char weight[TABLE_NAME_MAX + 8];
+    snprintf(weight, sizeof weight, "%.*s.weight", (int)(strlen(bias) - strlen(".bias")), bias);
+    return table_find(t, weight);
+}
+
+/* What stands for a tensor that we lack. */
+static void lack(struct pair *p, const struct names_context *x, const char *ours)
+{
+    const struct tensor *weight = ends_in(ours, ".bias") ? weight_of(x->table, ours) : NULL;
+    bool types = x->family->zero_biases && !strcmp(ours, "wtt.weight");
+    p->zeros = weight || types;
+    p->absent = !p->zeros;
+    p->rows = weight ? (size_t)weight->shape[0] : 1;
+    p->columns = types ? table_embed(x->settings) : 0;
+    p->written = p->zeros && x->family->zero_biases;
+}
+
+static struct pair pair_of(const struct names_context *x, const struct family_name *n, char *ours)
+{
+    struct pair p = {.transposed = n->part == TRANSPOSED};
+    p.again = x->settings->model_tied && !strcmp(ours, "head.weight");
+    p.tensor = table_find(x->table, p.again ? "wte.weight" : ours);
+    if (!p.tensor) {
+        lack(&p, x, ours);
     } else {
-        snprintf(ours, sizeof ours, "layers.%d.%s", layer, n->ours);
-        snprintf(p.theirs, sizeof p.theirs, "%s%s.%d.%s", f->prefix, f->layer, layer, n->theirs);
+        p.written = !p.again;
+        p.rows = (size_t)p.tensor->shape[0];
+        p.columns = p.tensor->shape[1] > 1 ? (size_t)p.tensor->shape[1] : 0;
     }
-    p.tensor = table_find(t, ours);
-    ASSERT(p.tensor || strstr(n->ours, ".bias"));
-    p.rows = p.tensor ? (size_t)p.tensor->shape[0] : bias_length(s, n->ours);
-    p.columns = p.tensor && p.tensor->shape[1] > 1 ? (size_t)p.tensor->shape[1] : 0;
-    take_part(&p, s, n->part);
+    if (!p.absent)
+        take_part(&p, x->settings, n->part);
     return p;
 }
 
-/* Both families keep it outside of the prefix. */
-static struct pair head_pair(const struct settings *s, const struct table *t)
+/* Tensors outside of the layers: with the family's prefix, or (heads) without. */
+static void list_outside(const struct names_context *x, const struct family_names *names,
+                         const char *prefix, struct pair *pairs, size_t *count)
 {
-    struct pair p = {.theirs = "lm_head.weight", .again = s->model_tied};
-    p.tensor = table_find(t, s->model_tied ? "wte.weight" : "head.weight");
-    p.rows = (size_t)p.tensor->shape[0];
-    p.columns = (size_t)p.tensor->shape[1];
-    return p;
+    for (size_t i = 0; i < names->count; i++) {
+        const struct family_name *n = &names->names[i];
+        char ours[TABLE_NAME_MAX];
+        const char *star = strchr(n->ours, '*');
+        if (star)
+            snprintf(ours, sizeof ours, "%.*s%zu%s", (int)(star - n->ours), n->ours, x->task,
+                     star + 1);
+        else
+            snprintf(ours, sizeof ours, "%s", n->ours);
+        struct pair p = pair_of(x, n, ours);
+        p.prefix = strlen(prefix);
+        snprintf(p.theirs, sizeof p.theirs, "%s%s", prefix, n->theirs);
+        snprintf(p.ours, sizeof p.ours, "%s", ours);
+        pairs[(*count)++] = p;
+    }
 }
 
-static enum err list_pairs(const struct settings *s, const struct table *t, struct arena *a,
-                           struct pair **pairs, size_t *count)
+static void list_layer(const struct names_context *x, int layer, struct pair *pairs, size_t *count)
 {
-    const struct family *f;
-    TRY(family_of(s, &f));
-    size_t most = 1 + f->outside_count + f->inside_count * (size_t)s->model_layers;
-    TRY_ALLOC(*pairs = arena_array(a, most, sizeof **pairs));
+    const struct family *f = x->family;
+    for (size_t i = 0; i < f->layer.count; i++) {
+        const struct family_name *n = &f->layer.names[i];
+        char ours[TABLE_NAME_MAX];
+        snprintf(ours, sizeof ours, "layers.%d.%s", layer, n->ours);
+        struct pair p = pair_of(x, n, ours);
+        p.prefix = strlen(f->prefix);
+        snprintf(p.theirs, sizeof p.theirs, "%s%s%d%s%s", f->prefix, f->layer_before, layer,
+                 f->layer_behind, n->theirs);
+        snprintf(p.ours, sizeof p.ours, "%s", ours);
+        pairs[(*count)++] = p;
+    }
+}
+
+static enum err list_pairs(struct names_context *x, struct arena *a, struct pair **pairs,
+                           size_t *count)
+{
+    TRY(family_of(x->settings, &x->family));
+    const struct family *f = x->family;
+    size_t layers = table_layers(x->settings);
+    TRY_ALLOC(*pairs = arena_array(a, f->body.count + f->layer.count * layers + f->heads.count,
+                                   sizeof **pairs));
     *count = 0;
-    for (size_t i = 0; i < f->outside_count; i++)
-        (*pairs)[(*count)++] = pair_of(s, t, f, &f->outside[i], -1);
-    for (int layer = 0; layer < s->model_layers; layer++)
-        for (size_t i = 0; i < f->inside_count; i++)
-            (*pairs)[(*count)++] = pair_of(s, t, f, &f->inside[i], layer);
-    (*pairs)[(*count)++] = head_pair(s, t);
+    list_outside(x, &f->body, f->prefix, *pairs, count);
+    for (size_t i = 0; i < layers; i++)
+        list_layer(x, (int)i, *pairs, count);
+    list_outside(x, &f->heads, "", *pairs, count);
     return ERR_OK;
 }
 
@@ -245,77 +192,44 @@ static enum err convert(const struct pair *p, const float *slab, bool bf16, stru
     return ERR_OK;
 }
 
-static char *gpt2_config(const struct settings *s, const char *dtype, struct arena *a)
+/* data.classes names them where there is one task; else LABEL_0, .., as in transformers. */
+static char *class_name(const struct settings *s, size_t i, struct arena *a)
 {
-    static const char format[] = "{\n"
-                                 "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
-                                 "  \"model_type\": \"gpt2\",\n"
-                                 "  \"vocab_size\": %lld,\n"
-                                 "  \"n_positions\": %lld,\n"
-                                 "  \"n_embd\": %lld,\n"
-                                 "  \"n_layer\": %lld,\n"
-                                 "  \"n_head\": %lld,\n"
-                                 "  \"n_inner\": %zu,\n"
-                                 "  \"activation_function\": \"%s\",\n"
-                                 "  \"layer_norm_epsilon\": %.9g,\n"
-                                 "  \"embd_pdrop\": 0.0,\n"
-                                 "  \"attn_pdrop\": 0.0,\n"
-                                 "  \"resid_pdrop\": 0.0,\n"
-                                 "  \"bos_token_id\": null,\n"
-                                 "  \"eos_token_id\": null,\n"
-                                 "  \"tie_word_embeddings\": %s,\n"
-                                 "  \"torch_dtype\": \"%s\"\n"
-                                 "}\n";
-    const char *act = s->model_activation == MODEL_ACTIVATION_GELU ? "gelu_new" : "gelu";
-    return arena_printf(a, format, (long long)s->model_vocab, (long long)s->model_context,
-                        (long long)s->model_width, (long long)s->model_layers,
-                        (long long)s->model_heads, table_mlp(s), act, s->model_norm_eps,
-                        s->model_tied ? "true" : "false", dtype);
+    const struct config_list *names = &s->data_classes;
+    bool named = s->model_classes.count == 1 && names->count == (size_t)keys_classes(s, 0);
+    return named ? json_quoted(names->items[i], a) : arena_printf(a, "\"LABEL_%zu\"", i);
 }
 
-/* rope_theta for transformers up to 4, rope_parameters from 5 on. */
-static char *llama_config(const struct settings *s, const char *dtype, struct arena *a)
+/* {"0": "LABEL_0", ..}, and the way back. */
+static enum err class_labels(const struct settings *s, size_t task, struct arena *a, char **text)
 {
-    static const char format[] =
-        "{\n"
-        "  \"architectures\": [\"LlamaForCausalLM\"],\n"
-        "  \"model_type\": \"llama\",\n"
-        "  \"vocab_size\": %lld,\n"
-        "  \"max_position_embeddings\": %lld,\n"
-        "  \"hidden_size\": %lld,\n"
-        "  \"num_hidden_layers\": %lld,\n"
-        "  \"num_attention_heads\": %lld,\n"
-        "  \"num_key_value_heads\": %zu,\n"
-        "  \"head_dim\": %lld,\n"
-        "  \"intermediate_size\": %zu,\n"
-        "  \"hidden_act\": \"silu\",\n"
-        "  \"rms_norm_eps\": %.9g,\n"
-        "  \"rope_theta\": %.9g,\n"
-        "  \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": %.9g},\n"
-        "  \"attention_bias\": %s,\n"
-        "  \"mlp_bias\": %s,\n"
-        "  \"attention_dropout\": 0.0,\n"
-        "  \"bos_token_id\": null,\n"
-        "  \"eos_token_id\": null,\n"
-        "  \"tie_word_embeddings\": %s,\n"
-        "  \"torch_dtype\": \"%s\"\n"
-        "}\n";
-    const char *bias = s->model_bias ? "true" : "false";
-    return arena_printf(a, format, (long long)s->model_vocab, (long long)s->model_context,
-                        (long long)s->model_width, (long long)s->model_layers,
-                        (long long)s->model_heads, table_kv_heads(s),
-                        (long long)(s->model_width / s->model_heads), table_mlp(s),
-                        s->model_norm_eps, s->model_rope_theta, s->model_rope_theta, bias, bias,
-                        s->model_tied ? "true" : "false", dtype);
+    char *to, *from;
+    TRY_ALLOC(*text = arena_printf(a, "%s", ""));
+    TRY_ALLOC(to = from = *text);
+    size_t count = s->model_classes.count ? (size_t)keys_classes(s, task) : 0;
+    for (size_t i = 0; i < count; i++) {
+        const char *comma = i ? ", " : "", *name = class_name(s, i, a);
+        TRY_ALLOC(name);
+        TRY_ALLOC(to = arena_printf(a, "%s%s\"%zu\": %s", to, comma, i, name));
+        TRY_ALLOC(from = arena_printf(a, "%s%s%s: %zu", from, comma, name, i));
+    }
+    if (count)
+        TRY_ALLOC(*text =
+                      arena_printf(a, "  \"id2label\": {%s},\n  \"label2id\": {%s},\n", to, from));
+    return ERR_OK;
 }
 
-static enum err write_config(const struct settings *s, const struct family *f, bool bf16,
-                             const char *dir, struct arena *a)
+static enum err write_config(const struct names_context *x, bool bf16, const char *dir,
+                             struct arena *a)
 {
-    const char *dtype = bf16 ? "bfloat16" : "float32";
-    char *path, *text;
+    struct family_export e = {.s = x->settings,
+                              .architecture = family_architecture(x->family, x->settings),
+                              .dtype = bf16 ? "bfloat16" : "float32"};
+    char *path, *text, *labels;
+    TRY(class_labels(x->settings, x->task, a, &labels));
+    e.labels = labels;
     TRY_ALLOC(path = arena_printf(a, "%s/config.json", dir));
-    TRY_ALLOC(text = f == &llama ? llama_config(s, dtype, a) : gpt2_config(s, dtype, a));
+    TRY_ALLOC(text = x->family->config(&e, a));
     struct file_part part = {text, strlen(text)};
     return file_write(path, &part, 1, 0644);
 }
@@ -323,7 +237,7 @@ static enum err write_config(const struct settings *s, const struct family *f, b
 /* ---- export in parts ---- */
 struct export
 {
-    const struct settings *s;
+    struct names_context names;
     const float *slab;
     const struct names_options *o;
     const struct pair **pairs; /* those that are written */
@@ -400,37 +314,120 @@ static enum err write_files(struct export *x, const char *dir, struct arena *a)
     return remove_file(dir, "model.safetensors.index.json", a);
 }
 
-static enum err write_all(struct export *x, const struct table *t, const char *dir, struct arena *a)
+static enum err write_all(struct export *x, const char *dir, struct arena *a)
 {
     struct pair *pairs;
-    const struct family *f;
     size_t count;
-    TRY(family_of(x->s, &f));
-    TRY(list_pairs(x->s, t, a, &pairs, &count));
+    TRY(list_pairs(&x->names, a, &pairs, &count));
     TRY_ALLOC(x->pairs = arena_array(a, count, sizeof *x->pairs));
     TRY_ALLOC(x->places = arena_array(a, count, sizeof *x->places));
     for (size_t i = 0; i < count; i++) {
-        if (pairs[i].again || (!pairs[i].tensor && !f->zero_biases))
+        if (!pairs[i].written)
             continue;
         x->pairs[x->count++] = &pairs[i];
         x->total_bytes += pair_bytes(&pairs[i], x->o->bf16);
     }
     TRY(file_mkdirs(dir));
     TRY(write_files(x, dir, a));
-    return write_config(x->s, f, x->o->bf16, dir, a);
+    return write_config(&x->names, x->o->bf16, dir, a);
 }
 
 enum err names_export(const struct settings *s, const struct table *t, const float *slab,
                       const struct names_options *o, const char *dir)
 {
     struct arena a = arena_make(0);
-    struct export x = {.s = s, .slab = slab, .o = o};
-    enum err e = write_all(&x, t, dir, &a);
+    struct export x = {.names = {.settings = s, .table = t, .task = o->task}, .slab = slab, .o = o};
+    enum err e = s->model_classes.count && o->task >= s->model_classes.count
+                     ? err_set(ERR_CONFIG, "task %zu: model.classes has %zu", o->task,
+                               s->model_classes.count)
+                     : write_all(&x, dir, &a);
     arena_free(&a);
     return e;
 }
 
+static enum err copy_file(const char *from, const char *to, struct arena *a)
+{
+    enum { TOKENIZER_BYTES_MAX = 1 << 28 };
+    uint8_t *data;
+    size_t size_bytes;
+    TRY(file_read(from, TOKENIZER_BYTES_MAX, a, &data, &size_bytes));
+    return file_write(to, &(struct file_part){data, size_bytes}, 1, 0644);
+}
+
+enum err names_copy_tokenizer(const char *from, const char *dir, struct arena *a, char **copied)
+{
+    static const char *const names[] = {"tokenizer.json",
+                                        "vocab.txt",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "spiece.model"};
+    char *source, *target;
+    TRY_ALLOC(*copied = arena_printf(a, "%s", ""));
+    for (size_t i = 0; from && i < FAMILY_COUNT(names); i++) {
+        TRY_ALLOC(source = arena_printf(a, "%s/%s", from, names[i]));
+        TRY_ALLOC(target = arena_printf(a, "%s/%s", dir, names[i]));
+        if (!file_exists(source))
+            continue;
+        TRY(copy_file(source, target, a));
+        TRY_ALLOC(*copied = arena_printf(a, "%s%s%s", *copied, **copied ? ", " : "", names[i]));
+    }
+    return ERR_OK;
+}
+
 /* ---- import ---- */
+/* A file, or several, of theirs. */
+struct opened {
+    struct safetensors tensors;
+    const struct family *family;
+    char **plain; /* [tensors.count] the names without prefix, and not the older ones */
+};
+
+static enum err plain_name(const struct family *f, const char *name, struct arena *a, char **out)
+{
+    if (begins(name, f->prefix))
+        name += strlen(f->prefix);
+    TRY_ALLOC(*out = arena_string(a, name, strlen(name)));
+    for (size_t i = 0; f->aliases && f->aliases[i][0]; i++)
+        if (ends_in(*out, f->aliases[i][0]))
+            TRY_ALLOC(*out =
+                          arena_printf(a, "%.*s%s", (int)(strlen(*out) - strlen(f->aliases[i][0])),
+                                       *out, f->aliases[i][1]));
+    return ERR_OK;
+}
+
+static enum err opened_plain(struct opened *file, struct arena *a)
+{
+    TRY_ALLOC(file->plain = arena_array(a, file->tensors.count + 1, sizeof *file->plain));
+    for (size_t i = 0; i < file->tensors.count; i++)
+        TRY(plain_name(file->family, file->tensors.tensors[i].name, a, &file->plain[i]));
+    return ERR_OK;
+}
+
+static bool same_data(const struct safetensors_tensor *x, const struct safetensors_tensor *y)
+{
+    return x->dtype == y->dtype && x->size_bytes == y->size_bytes &&
+           !memcmp(x->data, y->data, x->size_bytes);
+}
+
+/* NULL: the file lacks it. Under two names, it must be the same twice. */
+static enum err opened_find(const struct opened *file, const struct pair *p, const char *path,
+                            const struct safetensors_tensor **out)
+{
+    *out = NULL;
+    for (size_t i = 0; i < file->tensors.count; i++) {
+        const struct safetensors_tensor *x = &file->tensors.tensors[i];
+        if (strcmp(file->plain[i], p->theirs + p->prefix) != 0)
+            continue;
+        if (*out && !same_data(*out, x))
+            return err_set(ERR_MISMATCH, "%s: %s and %s differ, and are the same tensor", path,
+                           (*out)->name, x->name);
+        *out = x;
+    }
+    return ERR_OK;
+}
+
 /* IEEE 754 binary16. */
 static float f16_float(uint16_t h)
 {
@@ -485,11 +482,12 @@ static enum err check(const struct pair *p, const struct safetensors_tensor *x, 
         return err_set(ERR_MISMATCH,
                        "%s: %s has another shape than the model of this configuration", path,
                        x->name);
-    for (size_t i = 0; i < p->rows && !p->tensor; i++)
+    size_t count = p->rows * (p->columns ? p->columns : 1);
+    for (size_t i = 0; i < count && p->zeros; i++)
         if (element(x, i) != 0)
-            return err_set(ERR_MISMATCH, "%s: %s is not zero, but model.bias = false", path,
-                           x->name);
-    return check_finite(x, p->rows * (p->columns ? p->columns : 1), path);
+            return err_set(ERR_MISMATCH, "%s: %s is not zero, but %s", path, x->name,
+                           p->columns ? "model.types = 0" : "model.bias = false");
+    return check_finite(x, count, path);
 }
 
 /* The slab holds the embedding already. */
@@ -505,13 +503,14 @@ static enum err check_tied(const struct pair *p, const struct safetensors_tensor
     return ERR_OK;
 }
 
-static enum err fetch(const struct pair *p, const struct safetensors *file, float *slab,
+static enum err fetch(const struct pair *p, const struct opened *file, float *slab,
                       const char *path)
 {
-    const struct safetensors_tensor *x = safetensors_find(file, p->theirs);
+    const struct safetensors_tensor *x;
     size_t columns = p->columns ? p->columns : 1;
-    if (!x)
-        x = safetensors_find(file, p->theirs + p->prefix);
+    TRY(opened_find(file, p, path, &x));
+    if (p->absent || (!x && p->seeded))
+        return ERR_OK;
     TRY(check(p, x, path));
     if (p->again)
         return x ? check_tied(p, x, slab, path) : ERR_OK;
@@ -521,35 +520,98 @@ static enum err fetch(const struct pair *p, const struct safetensors *file, floa
     return ERR_OK;
 }
 
-static bool ends_in(const char *name, const char *end)
+/* What older files hold beside the parameters: masks, rope's angles, position ids. */
+static bool constant(const struct family *f, const char *name)
 {
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
-/* What older files hold beside the parameters: masks, and rope's angles. */
-static bool constant(const char *name)
-{
-    return ends_in(name, ".attn.bias") || ends_in(name, ".attn.masked_bias") ||
-           ends_in(name, ".rotary_emb.inv_freq");
+    for (size_t i = 0; f->constants[i]; i++)
+        if (ends_in(name, f->constants[i]))
+            return true;
+    return false;
 }
 
 /* A tensor without a place in this model (a further layer, for instance) means another model. */
-static enum err check_all_read(const struct pair *pairs, size_t count,
-                               const struct safetensors *file, const char *path)
+static enum err check_all_read(const struct pair *pairs, size_t count, const struct opened *file,
+                               const char *path)
 {
-    for (size_t i = 0; i < file->count; i++) {
-        const char *name = file->tensors[i].name;
-        bool known = constant(name);
+    for (size_t i = 0; i < file->tensors.count; i++) {
+        bool known = constant(file->family, file->tensors.tensors[i].name);
         for (size_t k = 0; k < count && !known; k++)
-            known =
-                !strcmp(name, pairs[k].theirs) || !strcmp(name, pairs[k].theirs + pairs[k].prefix);
+            known = !strcmp(file->plain[i], pairs[k].theirs + pairs[k].prefix) &&
+                    (!pairs[k].absent || head_name(file->family, pairs[k].ours));
         if (!known)
             return err_set(ERR_MISMATCH,
                            "%s: the model of this configuration has no place for %s: another "
                            "model.layers, or another kind of model",
-                           path, name);
+                           path, file->tensors.tensors[i].name);
     }
+    return ERR_OK;
+}
+
+/* ---- heads that only one side has ---- */
+static bool same_head(const struct family *f, const struct pair *p, const struct pair *q)
+{
+    size_t n = head_name(f, p->ours);
+    return n && n == head_name(f, q->ours) && !strncmp(p->ours, q->ours, n);
+}
+
+static enum err add_head(const struct family *f, const struct pair *p, struct arena *a, char **list)
+{
+    const char *comma = **list ? ", " : "";
+    TRY_ALLOC(*list =
+                  arena_printf(a, "%s%s%.*s", *list, comma, (int)head_name(f, p->ours), p->ours));
+    return ERR_OK;
+}
+
+static bool in_file(const struct opened *file, const struct pair *p)
+{
+    for (size_t i = 0; i < file->tensors.count; i++)
+        if (!strcmp(file->plain[i], p->theirs + p->prefix))
+            return true;
+    return false;
+}
+
+/* The pairs from `first` on that are of its head: is one of them in the file? Marks them seeded if
+ * none is. */
+static bool head_there(const struct opened *file, struct pair *pairs, size_t count, size_t first)
+{
+    bool there = false;
+    for (size_t i = first; i < count; i++)
+        there = there ||
+                (same_head(file->family, &pairs[first], &pairs[i]) && in_file(file, &pairs[i]));
+    for (size_t i = first; i < count; i++)
+        if (same_head(file->family, &pairs[first], &pairs[i]))
+            pairs[i].seeded = !there && !pairs[i].absent && !pairs[i].again;
+    return there;
+}
+
+static enum err find_heads(const struct opened *file, struct pair *pairs, size_t count,
+                           struct names_heads *heads, struct arena *a)
+{
+    TRY_ALLOC(heads->seeded = arena_printf(a, "%s", ""));
+    TRY_ALLOC(heads->left = arena_printf(a, "%s", ""));
+    for (size_t i = 0; i < count; i++) {
+        bool first = head_name(file->family, pairs[i].ours) > 0;
+        for (size_t k = 0; k < i && first; k++)
+            first = !same_head(file->family, &pairs[i], &pairs[k]);
+        if (!first)
+            continue;
+        bool there = head_there(file, pairs, count, i);
+        if (there && pairs[i].absent)
+            TRY(add_head(file->family, &pairs[i], a, &heads->left));
+        if (pairs[i].seeded)
+            TRY(add_head(file->family, &pairs[i], a, &heads->seeded));
+    }
+    return ERR_OK;
+}
+
+/* Heads of further tasks: no file of theirs has them. */
+static enum err find_further_tasks(const struct names_context *x, struct names_heads *heads,
+                                   struct arena *a)
+{
+    for (size_t i = 0; i < x->settings->model_classes.count; i++)
+        if (i != x->task)
+            TRY_ALLOC(heads->seeded = arena_printf(a, "%s%sclasses.%zu", heads->seeded,
+                                                   *heads->seeded ? ", " : "", i));
     return ERR_OK;
 }
 
@@ -565,23 +627,31 @@ static enum err check_config(const struct settings *s, const char *path, struct 
     return hf_check(&c, s, a);
 }
 
-static enum err read_all(const struct settings *s, const struct table *t, float *slab,
-                         const struct safetensors *file, const char *path, struct arena *a)
+static enum err read_all(struct names_context *x, const struct names_source *from,
+                         struct opened *file, float *slab, struct names_heads *heads)
 {
     struct pair *pairs;
     size_t count;
-    TRY(check_config(s, path, a));
-    TRY(list_pairs(s, t, a, &pairs, &count));
-    memset(slab, 0, t->elements * sizeof *slab);
+    struct arena *a = from->arena;
+    TRY(check_config(x->settings, from->path, a));
+    TRY(list_pairs(x, a, &pairs, &count));
+    file->family = x->family;
+    TRY(opened_plain(file, a));
+    TRY(find_heads(file, pairs, count, heads, a));
+    TRY(find_further_tasks(x, heads, a));
+    if (*heads->seeded)
+        table_init(x->table, (uint64_t)x->settings->run_seed, slab);
+    else
+        memset(slab, 0, x->table->elements * sizeof *slab);
     for (size_t i = 0; i < count; i++)
-        TRY(fetch(&pairs[i], file, slab, path));
-    return check_all_read(pairs, count, file, path);
+        TRY(fetch(&pairs[i], file, slab, from->path));
+    return check_all_read(pairs, count, file, from->path);
 }
 
 enum err names_file(const char *path, struct arena *a, char **file)
 {
     static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
-    for (size_t i = 0; i < COUNT(names); i++) {
+    for (size_t i = 0; i < FAMILY_COUNT(names); i++) {
         TRY_ALLOC(*file = arena_printf(a, "%s/%s", path, names[i]));
         if (file_exists(*file))
             return ERR_OK;
@@ -600,19 +670,27 @@ enum err names_config(const char *path, struct arena *a, char **config)
     return ERR_OK;
 }
 
+enum err names_import_heads(const struct settings *s, const struct table *t, float *slab,
+                            const struct names_source *from, struct names_heads *heads)
+{
+    struct names_context x = {.settings = s, .table = t};
+    struct names_source source = *from;
+    struct opened file = {0};
+    char *name;
+    TRY(names_file(from->path, from->arena, &name));
+    source.path = name;
+    TRY(safetensors_open(&file.tensors, from->arena, name));
+    enum err e = read_all(&x, &source, &file, slab, heads);
+    safetensors_close(&file.tensors);
+    return e;
+}
+
 enum err names_import(const struct settings *s, const struct table *t, float *slab,
                       const char *path)
 {
     struct arena a = arena_make(0);
-    struct safetensors file;
-    char *name;
-    enum err e = names_file(path, &a, &name);
-    if (!e)
-        e = safetensors_open(&file, &a, name);
-    if (!e) {
-        e = read_all(s, t, slab, &file, name, &a);
-        safetensors_close(&file);
-    }
+    struct names_heads heads;
+    enum err e = names_import_heads(s, t, slab, &(struct names_source){path, &a}, &heads);
     arena_free(&a);
     return e;
 }

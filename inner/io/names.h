@@ -1,10 +1,10 @@
 #ifndef NAMES_H
 #define NAMES_H
-/* Our slab as a Hugging Face GPT-2 or Llama (model.safetensors and config.json that transformers
- * loads), and back. GPT-2: their Conv1D stores (in, out): four weights of a layer are transposed,
- * the square one too; a model without biases gets zeros, which is the same function. Llama: q, k,
- * v, and gate, up are tensors of their own there. The padding of the vocabulary is cut; a tied head
- * is not written.
+/* Our slab as a model of Hugging Face (model.safetensors and config.json that transformers loads),
+ * and back. The families are tables: family.h. q, k, v, and gate, up may be tensors of their own
+ * there; GPT-2's matrices are transposed; a family that always has biases gets zeros for those that
+ * a model lacks, which is the same function. The padding of the vocabulary is cut; a tied head is
+ * not written.
  */
 #include <stdint.h>
 #include "inner/model/table.h"
@@ -13,6 +13,7 @@ struct names_options {
     bool bf16;           /* half the size, rounded to nearest even */
     uint64_t part_bytes; /* tensors of more bytes than this in all are written as several files and
                             an index */
+    size_t task;         /* of model.classes: the head that is written, since theirs have one */
 };
 /* The size from which on transformers writes several files. */
 #define NAMES_PART_BYTES 5000000000u
@@ -20,17 +21,34 @@ struct names_options {
  * DIR/config.json, all durable. */
 enum err names_export(const struct settings *s, const struct table *t, const float *slab,
                       const struct names_options *o, const char *dir) MUST;
+/* Copies the files of a tokenizer that `from` has (vocab.txt, tokenizer.json, ..; NULL: none) into
+ * `dir`. `copied`: their names, "vocab.txt, tokenizer.json", in `a`. */
+enum err names_copy_tokenizer(const char *from, const char *dir, struct arena *a,
+                              char **copied) MUST;
 /* The file to read where `path` is a folder: its index or model.safetensors; else the path itself.
  */
 enum err names_file(const char *path, struct arena *a, char **file) MUST;
 /* Where the config.json of this file or folder is, if there is one. */
 enum err names_config(const char *path, struct arena *a, char **config) MUST;
 /* Fills the host slab from `path`: a safetensors file, the index of several, or a folder with one
- * of these. F32, BF16 or F16, with or without the prefix "transformer." or "model.". ERR_MISMATCH
- * names the tensor whose shape differs, or that this model has no place for; a bias that this model
- * lacks must be zero, and the head of a tied model the embedding. A config.json beside it must
- * describe the model of these settings (hf_config.h); without one this is not checked. */
+ * of these. F32, BF16 or F16, with or without the family's prefix ("transformer.", "model.",
+ * "bert.", ..). ERR_MISMATCH names the tensor whose shape differs, or that this model has no place
+ * for; a bias that this model lacks must be zero, and the head of a tied model the embedding. A
+ * config.json beside it must describe the model of these settings (hf_config.h); without one this
+ * is not checked. */
 enum err names_import(const struct settings *s, const struct table *t, float *slab,
                       const char *path) MUST;
+/* The same for encoders, and says which heads only one side has: names of ours, "mlm, pooler",
+ * empty: none. `seeded`: the file lacks them, they have the initial parameters of run.seed. `left`:
+ * the model lacks them, the file's are not read. The texts live in the arena. */
+struct names_source {
+    const char *path;
+    struct arena *arena;
+};
+struct names_heads {
+    char *seeded, *left;
+};
+enum err names_import_heads(const struct settings *s, const struct table *t, float *slab,
+                            const struct names_source *from, struct names_heads *heads) MUST;
 
 #endif

@@ -36,6 +36,7 @@ static void fill(struct sample *x, const int32_t *ids, size_t count)
     b->sequences = 0;
     b->cu_seqlens[0] = 0;
     memset(b->tokens, 0, b->tokens_count * sizeof *b->tokens);
+    memset(b->types, 0, b->tokens_count * sizeof *b->types);
     memcpy(b->tokens, ids, count * sizeof *ids);
     for (size_t at = 0, length = count; at < b->tokens_count;
          at += length, length = b->tokens_count - at) {
@@ -86,4 +87,24 @@ enum err sample_next(struct sample *x, const int32_t *ids, size_t count, uint64_
     TRY(model_logits(x->model, &x->batch, 0, x->logits));
     *id = sample_draw(x, n);
     return ERR_OK;
+}
+
+enum err sample_read(struct sample *x, const int32_t *ids, const int32_t *types, size_t count)
+{
+    if (count > x->context)
+        return err_set(ERR_CONFIG, "%zu ids; model.context = %zu", count, x->context);
+    fill(x, ids, count);
+    if (types)
+        memcpy(x->batch.types, types, count * sizeof *types);
+    return ERR_OK;
+}
+
+enum err sample_logits_at(struct sample *x, size_t position)
+{
+    return model_logits_at(x->model, &x->batch, position, x->logits);
+}
+
+enum err sample_class_logits(struct sample *x, size_t task, float *logits)
+{
+    return model_class_logits(x->model, &x->batch, 0, task, logits);
 }

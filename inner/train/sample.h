@@ -28,6 +28,11 @@ enum err sample_open(struct sample *x, struct model *m, const struct settings *s
 /* The id that follows ids[0 .. count), count > 0; `n` numbers the draw. */
 enum err sample_next(struct sample *x, const int32_t *ids, size_t count, uint64_t n,
                      int32_t *id) MUST;
+/* An encoder reads one sequence; types NULL: all 0. Then the logits of any position, in x->logits,
+ * or of the sequence by the head of a task (model_class_logits). */
+enum err sample_read(struct sample *x, const int32_t *ids, const int32_t *types, size_t count) MUST;
+enum err sample_logits_at(struct sample *x, size_t position) MUST;
+enum err sample_class_logits(struct sample *x, size_t task, float *logits) MUST;
 /* The draw alone, from logits: what tests check. */
 int32_t sample_draw(struct sample *x, uint64_t n);
 

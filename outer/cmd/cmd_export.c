@@ -1,5 +1,5 @@
-/* atoll export: a trained model as a Hugging Face GPT-2 or Llama; atoll import: the other way, as
- * step 0 of a run. */
+/* atoll export: a trained model as a model of Hugging Face; atoll import: the other way, as step 0
+ * of a run. */
 #include <stdio.h>
 #include <string.h>
 #include "inner/io/hf_config.h"
@@ -11,19 +11,47 @@
 
 struct export
 {
-    const char *out;
+    const char *out, *tokenizer;
     bool bf16;
     double part_gb;
+    int64_t task;
 };
+
+/* Where `atoll data` left the tokenizer: beside the shards. */
+static enum err tokenizer_dir(const struct settings *s, struct arena *a, const char **dir)
+{
+    const char *shards = s->data_train.count ? s->data_train.items[0] : NULL;
+    if (!shards)
+        return ERR_OK;
+    const char *path = strchr(shards, '=') ? strchr(shards, '=') + 1 : shards;
+    const char *slash = strrchr(path, '/');
+    TRY_ALLOC(*dir = slash ? arena_string(a, path, (size_t)(slash - path)) : ".");
+    return ERR_OK;
+}
+
+static enum err copy_tokenizer(const struct load *l, const struct export *x, struct arena *a)
+{
+    const char *dir = x->tokenizer;
+    char *copied;
+    if (!dir)
+        TRY(tokenizer_dir(&l->run.s, a, &dir));
+    TRY(names_copy_tokenizer(dir, x->out, a, &copied));
+    if (x->tokenizer && !*copied)
+        return err_set(ERR_INPUT, "%s has no file of a tokenizer", x->tokenizer);
+    if (*copied)
+        printf("%s: %s from %s\n", x->out, copied, dir);
+    return ERR_OK;
+}
 
 static enum err export_model(struct load *l, void *self)
 {
     const struct export *x = self;
-    const struct names_options o = {.bf16 = x->bf16, .part_bytes = (uint64_t)(1e9 * x->part_gb)};
+    const struct names_options o = {
+        .bf16 = x->bf16, .part_bytes = (uint64_t)(1e9 * x->part_gb), .task = (size_t)x->task};
     TRY(names_export(&l->run.s, &l->run.table, l->params, &o, x->out));
     printf("%s: safetensors and config.json, %zu parameters from %s\n", x->out,
            l->run.table.parameters, l->source);
-    return ERR_OK;
+    return copy_tokenizer(l, x, &l->run.perm);
 }
 
 enum err cmd_export(int argc, char **argv)
@@ -37,11 +65,17 @@ enum err cmd_export(int argc, char **argv)
         {"bf16", ARGS_FLAG, &x.bf16, .help = "Half the size, parameters rounded to bfloat16."},
         {"part-gb", ARGS_REAL, &x.part_gb, .value = "GB",
          .help = "Largest file in 1e9 bytes (5); more is written as several files and an index."},
+        {"tokenizer", ARGS_TEXT, &x.tokenizer, .value = "DIR",
+         .help = "Folder whose vocab.txt, tokenizer.json, .. are copied beside; else that of the "
+                 "first shards of data.train."},
+        {"task", ARGS_INT, &x.task, .value = "N", .max = 15,
+         .help = "With several tasks (model.classes): whose head is written; 0 is the first."},
     };
     struct args args = {.command = "export",
                         .summary = "Writes a trained model as transformers reads it "
-                                   "(AutoModelForCausalLM.from_pretrained):\n"
-                                   "a GPT-2 or a Llama.",
+                                   "(AutoModel.from_pretrained): GPT-2,\n"
+                                   "Llama, BERT, ALBERT or ModernBERT, whichever the settings "
+                                   "describe.",
                         .example = "atoll export --config run.yaml --run.dir run/a --out gpt2",
                         .settings = run_nearest_setting,
                         .options = options,
@@ -79,6 +113,7 @@ static enum err import_model(struct import *i, const struct args *args)
     struct run *r = &i->run;
     float *slab;
     char *dir, *described;
+    struct names_heads heads;
     TRY(run_open(r, &(struct run_source){RUN_MODEL, .config = i->config, .args = args}));
     TRY_ALLOC(slab = arena_array(&r->perm, r->table.elements, sizeof *slab));
     TRY_ALLOC(dir = arena_printf(&r->perm, "%s/inner", r->s.run_dir));
@@ -88,7 +123,17 @@ static enum err import_model(struct import *i, const struct args *args)
                   "why=\"there is no %s: heads, activation, epsilon and positions are taken from "
                   "the configuration, unchecked\"",
                   described);
-    TRY(names_import(&r->s, &r->table, slab, i->file));
+    TRY(names_import_heads(&r->s, &r->table, slab, &(struct names_source){i->file, &r->perm},
+                           &heads));
+    if (*heads.seeded)
+        log_event(LOG_WARN, "import",
+                  "heads=\"%s\" why=\"%s lacks them: they start from run.seed = %lld\"",
+                  heads.seeded, i->file, (long long)r->s.run_seed);
+    if (*heads.left)
+        log_event(LOG_WARN, "import",
+                  "heads=\"%s\" why=\"%s has them and this model does not (model.head, "
+                  "model.pooler, model.classes): left out\"",
+                  heads.left, i->file);
     TRY(run_import(r, slab, dir));
     printf("%s: step 0 of a run, %zu parameters from %s\n", dir, r->table.parameters, i->file);
     return ERR_OK;
@@ -101,19 +146,21 @@ enum err cmd_import(int argc, char **argv)
         {"config", ARGS_TEXT, &i.config, .value = "FILE",
          .help = "Configuration of the run that will start from it."},
         {"model", ARGS_TEXT, &i.file, .value = "PATH", .required = true,
-         .help = "A folder, a model.safetensors or a model.safetensors.index.json with GPT-2's or "
-                 "Llama's names."},
+         .help =
+             "A folder, a model.safetensors or a model.safetensors.index.json with the names of "
+             "GPT-2, Llama, BERT, ALBERT or ModernBERT."},
         {"write-config", ARGS_TEXT, &i.write_config, .value = "FILE",
          .help =
              "Only writes the model section that its config.json describes, and imports nothing."},
     };
     struct args args = {.command = "import",
-                        .summary = "Makes a Hugging Face GPT-2 or Llama the initial parameters of "
-                                   "a run: `atoll train` with the\n"
-                                   "same configuration starts from it. Every site of a run imports "
-                                   "the same files. config.json\n"
-                                   "must describe the model of the configuration; --write-config "
-                                   "derives the configuration.",
+                        .summary =
+                            "Makes a model of Hugging Face (GPT-2, Llama, BERT, ALBERT, "
+                            "ModernBERT) the initial parameters of a run: `atoll train` with the\n"
+                            "same configuration starts from it. Every site of a run imports "
+                            "the same files. config.json\n"
+                            "must describe the model of the configuration; --write-config "
+                            "derives the configuration.",
                         .example = "atoll import --config run.yaml --run.dir run/a --model gpt2",
                         .settings = run_nearest_setting,
                         .options = options,

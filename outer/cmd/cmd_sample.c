@@ -8,9 +8,9 @@
 #include "outer/cmd/load.h"
 
 struct wish {
-    const char *prompt, *ids, *tokenizer;
+    const char *prompt, *ids, *types, *tokenizer;
     int64_t tokens, seed;
-    bool logits;
+    bool logits, class_logits;
     struct sample_options how;
     struct tokenizer *t; /* NULL: bytes, or ids */
     struct buffer text;  /* of all ids so far */
@@ -114,6 +114,69 @@ static enum err write_logits(const struct load *l, struct sample *x, const int32
     return ERR_OK;
 }
 
+/* "0,0,1", one for each id. NULL without --types. */
+static enum err read_types(const struct load *l, const struct wish *w, size_t count,
+                           struct arena *a, int32_t **types)
+{
+    const char *text = w->types;
+    *types = NULL;
+    if (!text)
+        return ERR_OK;
+    TRY_ALLOC(*types = arena_array(a, count, sizeof **types));
+    for (size_t i = 0; i < count; i++) {
+        char *end;
+        long type = strtol(text, &end, 10);
+        if (end == text || type < 0 || type >= l->run.s.model_types)
+            return err_set(ERR_CONFIG, "--types: \"%.20s\" is no type below model.types = %lld",
+                           text, (long long)l->run.s.model_types);
+        (*types)[i] = (int32_t)type;
+        text = end + strspn(end, ", ");
+    }
+    return *text ? err_set(ERR_CONFIG, "--types has more entries than the %zu ids", count) : ERR_OK;
+}
+
+/* A line for each id of the vocabulary, position by position. */
+static enum err write_position_logits(const struct load *l, struct sample *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        TRY(sample_logits_at(x, i));
+        for (int64_t v = 0; v < l->run.s.model_vocab; v++)
+            printf("%.9g\n", (double)x->logits[v]);
+    }
+    return ERR_OK;
+}
+
+/* A line for each class of each task, or for the two classes of the pair head. */
+static enum err write_class_logits(const struct load *l, struct sample *x, struct arena *a)
+{
+    const struct settings *s = &l->run.s;
+    size_t tasks = s->model_classes.count ? s->model_classes.count : 1;
+    if (!s->model_pooler)
+        return err_set(ERR_CONFIG, "--class-logits with model.pooler = false: there is no head");
+    for (size_t task = 0; task < tasks; task++) {
+        size_t classes = s->model_classes.count ? (size_t)keys_classes(s, task) : 2;
+        float *logits = arena_array(a, classes, sizeof *logits);
+        TRY_ALLOC(logits);
+        TRY(sample_class_logits(x, task, logits));
+        for (size_t i = 0; i < classes; i++)
+            printf("%.9g\n", (double)logits[i]);
+    }
+    return ERR_OK;
+}
+
+static enum err write_encoder(struct load *l, const struct wish *w, struct sample *x,
+                              const int32_t *ids, size_t count)
+{
+    int32_t *types;
+    if (!w->logits && !w->class_logits)
+        return err_set(ERR_CONFIG, "model.causal = false: an encoder writes no text; --logits or "
+                                   "--class-logits prints what it computes");
+    TRY(read_types(l, w, count, &l->run.perm, &types));
+    TRY(sample_read(x, ids, types, count));
+    return w->class_logits ? write_class_logits(l, x, &l->run.perm)
+                           : write_position_logits(l, x, count);
+}
+
 static enum err write_text(struct load *l, void *self)
 {
     struct wish *w = self;
@@ -124,6 +187,8 @@ static enum err write_text(struct load *l, void *self)
     TRY(read_prompt(l, w, &l->run.perm, &ids, &count));
     TRY(load_model(l, sample_tokens(&l->run.s)));
     TRY(sample_open(&x, l->model, &l->run.s, &w->how, &l->run.perm));
+    if (!l->run.s.model_causal)
+        return write_encoder(l, w, &x, ids, count);
     if (w->logits)
         return write_logits(l, &x, ids, count);
     for (size_t i = 0; i < count; i++)
@@ -169,8 +234,11 @@ enum err cmd_sample(int argc, char **argv)
         {"top-k", ARGS_INT, &w.how.top_k, .value = "K", .max = 1e6,
          .help = "Only the K most likely; 0: all."},
         {"logits", ARGS_FLAG, &w.logits,
-         .help =
-             "Instead of text the logits of the next id, one line for each id of the vocabulary."},
+         .help = "Instead of text the logits of the next id, one line for each id of the "
+                 "vocabulary; of an encoder at every position."},
+        {"types", ARGS_TEXT, &w.types, .value = "0,0,1,..", .help = "Token types of --ids."},
+        {"class-logits", ARGS_FLAG, &w.class_logits,
+         .help = "Of an encoder: the logits of the pair head or of every task, one line each."},
         {"seed", ARGS_INT, &w.seed, .value = "N", .max = 9e15,
          .help = "The same seed writes the same text."},
     };

@@ -43,7 +43,8 @@ paste logits wanted | awk '{ d = $1 - $2; if (d > 1e-5 || d < -1e-5) exit 1 } EN
 "$atoll" sample $llama --ids 1,2 --tokens 20 >once.out || fail "atoll sample of a Llama, beyond its context"
 refused "model.kv_heads: 0 here, 2 there" "$atoll" eval $llama --model.kv_heads 0
 refused "model.tied: true here, false there" "$atoll" eval $llama --model.tied true
-refused "neither GPT-2" "$atoll" import $model --run.dir neither --model.positions rope --model "$golden"
+refused "not GPT-2 (model.positions is not learned), nor Llama (model.norm = layer)" \
+    "$atoll" import $model --run.dir neither --model.positions rope --model "$golden"
 
 # The configuration that config.json describes, several files, and a model that another program would compute otherwise.
 "$atoll" export $llama --out parts --part-gb 0.00001 >>export.out 2>&1 || fail "atoll export in parts"

@@ -20,6 +20,13 @@ static int reset(void **state)
     "\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 128, "  \
     "\"max_position_embeddings\": 4096, \"hidden_size\": 64, \"intermediate_size\": 160, "         \
     "\"num_hidden_layers\": 3, \"num_attention_heads\": 4"
+#define SIZES                                                                                      \
+    ", \"vocab_size\": 96, \"hidden_size\": 64, \"num_hidden_layers\": 4, "                        \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 160"
+#define BERT   "\"architectures\": [\"BertForMaskedLM\"], \"model_type\": \"bert\"" SIZES
+#define ALBERT "\"architectures\": [\"AlbertForMaskedLM\"], \"model_type\": \"albert\"" SIZES
+#define MODERN                                                                                     \
+    "\"architectures\": [\"ModernBertForMaskedLM\"], \"model_type\": \"modernbert\"" SIZES
 
 static enum err read(struct hf_config *c, const char *fields)
 {
@@ -117,6 +124,112 @@ static void llama_as_published(void **state)
                                           {NULL, NULL}});
 }
 
+/* Fields and values of google-bert/bert-base-uncased's config.json, at another size. */
+static void bert_as_published(void **state)
+{
+    (void)state;
+    settings_are(
+        BERT ", \"attention_probs_dropout_prob\": 0.1, \"gradient_checkpointing\": false, "
+             "\"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, \"initializer_range\": 0.02, "
+             "\"layer_norm_eps\": 1e-12, \"max_position_embeddings\": 512, \"pad_token_id\": 0, "
+             "\"position_embedding_type\": \"absolute\", \"transformers_version\": \"4.6.0.dev0\", "
+             "\"type_vocab_size\": 2, \"use_cache\": true",
+        (const char *const[][2]){{"model.vocab", "96"},
+                                 {"model.context", "512"},
+                                 {"model.width", "64"},
+                                 {"model.layers", "4"},
+                                 {"model.heads", "4"},
+                                 {"model.mlp", "160"},
+                                 {"model.types", "2"},
+                                 {"model.activation", "gelu_erf"},
+                                 {"model.norm", "layer"},
+                                 {"model.norm_eps", "1e-12"},
+                                 {"model.norm_place", "post"},
+                                 {"model.embed_norm", "true"},
+                                 {"model.positions", "learned"},
+                                 {"model.causal", "false"},
+                                 {"model.head", "mlm"},
+                                 {"model.pooler", "false"},
+                                 {"model.tied", "true"},
+                                 {NULL, NULL}});
+    /* The multilingual files have these as well. */
+    settings_are("\"architectures\": [\"BertForPreTraining\"], \"model_type\": \"bert\"" SIZES
+                 ", \"hidden_act\": \"gelu_new\", \"directionality\": \"bidi\", "
+                 "\"pooler_fc_size\": 768, \"pooler_num_attention_heads\": 12, "
+                 "\"pooler_num_fc_layers\": 3, \"pooler_size_per_head\": 128, "
+                 "\"pooler_type\": \"first_token_transform\"",
+                 (const char *const[][2]){{"model.activation", "gelu"},
+                                          {"model.norm_eps", "1e-12"},
+                                          {"model.types", "2"},
+                                          {"model.pooler", "true"},
+                                          {"model.head", "mlm"},
+                                          {NULL, NULL}});
+    settings_are("\"architectures\": [\"BertForSequenceClassification\"], "
+                 "\"model_type\": \"bert\"" SIZES
+                 ", \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}",
+                 (const char *const[][2]){{"model.head", "plain"},
+                                          {"model.pooler", "true"},
+                                          {"model.classes", "3"},
+                                          {NULL, NULL}});
+}
+
+/* albert/albert-base-v2. */
+static void albert_as_published(void **state)
+{
+    (void)state;
+    settings_are(
+        ALBERT
+        ", \"attention_probs_dropout_prob\": 0, \"bos_token_id\": 2, "
+        "\"classifier_dropout_prob\": 0.1, \"down_scale_factor\": 1, \"embedding_size\": 16, "
+        "\"eos_token_id\": 3, \"gap_size\": 0, \"hidden_act\": \"gelu_new\", "
+        "\"hidden_dropout_prob\": 0, \"inner_group_num\": 1, \"layer_norm_eps\": 1e-12, "
+        "\"max_position_embeddings\": 512, \"net_structure_type\": 0, \"num_hidden_groups\": 1, "
+        "\"num_memory_blocks\": 0, \"type_vocab_size\": 2",
+        (const char *const[][2]){{"model.embed", "16"},
+                                 {"model.shared", "true"},
+                                 {"model.layers", "4"},
+                                 {"model.activation", "gelu"},
+                                 {"model.norm_place", "post"},
+                                 {NULL, NULL}});
+}
+
+/* answerdotai/ModernBERT-base: the older fields of attention; then transformers 5's. */
+static void modernbert_as_published(void **state)
+{
+    (void)state;
+    const char *const same[][2] = {
+        {"model.window", "128"},        {"model.global_every", "3"},
+        {"model.rope_theta", "160000"}, {"model.rope_theta_local", "10000"},
+        {"model.context", "8192"},      {"model.activation", "geglu"},
+        {"model.bias", "false"},        {"model.norm_place", "pre"},
+        {"model.positions", "rope"},    {"model.norm_eps", "1e-05"},
+        {"model.pooler", "false"},      {NULL, NULL}};
+    settings_are(
+        MODERN
+        ", \"attention_bias\": false, \"attention_dropout\": 0.0, \"bos_token_id\": 50281, "
+        "\"classifier_activation\": \"gelu\", \"classifier_bias\": false, "
+        "\"classifier_dropout\": 0.0, \"classifier_pooling\": \"mean\", "
+        "\"cls_token_id\": 50281, \"decoder_bias\": true, \"deterministic_flash_attn\": false, "
+        "\"embedding_dropout\": 0.0, \"global_attn_every_n_layers\": 3, "
+        "\"global_rope_theta\": 160000.0, \"gradient_checkpointing\": false, "
+        "\"hidden_activation\": \"gelu\", \"initializer_cutoff_factor\": 2.0, "
+        "\"layer_norm_eps\": 1e-05, \"local_attention\": 128, \"local_rope_theta\": 10000.0, "
+        "\"max_position_embeddings\": 8192, \"mlp_bias\": false, \"mlp_dropout\": 0.0, "
+        "\"norm_bias\": false, \"norm_eps\": 1e-05, \"pad_token_id\": 50283, "
+        "\"position_embedding_type\": \"absolute\", \"sep_token_id\": 50282",
+        same);
+    settings_are(MODERN
+                 ", \"layer_types\": [\"full_attention\", \"sliding_attention\", "
+                 "\"sliding_attention\", \"full_attention\"], \"rope_parameters\": "
+                 "{\"full_attention\": {\"rope_type\": \"default\", \"rope_theta\": 160000.0}, "
+                 "\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0}}",
+                 same);
+    settings_are(
+        MODERN ", \"layer_types\": [\"full_attention\", \"full_attention\", "
+               "\"full_attention\", \"full_attention\"]",
+        (const char *const[][2]){{"model.window", "0"}, {"model.global_every", "1"}, {NULL, NULL}});
+}
+
 static void another_function_is_refused_by_name(void **state)
 {
     (void)state;
@@ -153,6 +266,27 @@ static void another_function_is_refused_by_name(void **state)
         {"\"hidden_size\": 64", "model_type = (none)"},
         {"\"architectures\": [\"GPT2ForSequenceClassification\"], \"model_type\": \"gpt2\"",
          "architectures.0 = GPT2ForSequenceClassification"},
+        {BERT ", \"position_embedding_type\": \"relative_key\"",
+         "position_embedding_type = relative_key"},
+        {BERT ", \"hidden_act\": \"relu\"", "hidden_act = relu"},
+        {BERT ", \"is_decoder\": true", "is_decoder = true"},
+        {BERT ", \"embedding_multiplier\": 2", "embedding_multiplier = 2"},
+        {"\"architectures\": [\"BertForSequenceClassification\"], \"model_type\": \"bert\"" SIZES
+         ", \"problem_type\": \"regression\"",
+         "problem_type = regression"},
+        {"\"architectures\": [\"BertForQuestionAnswering\"], \"model_type\": \"bert\"" SIZES,
+         "architectures.0 = BertForQuestionAnswering"},
+        {ALBERT ", \"hidden_act\": \"gelu\", \"num_hidden_groups\": 2", "num_hidden_groups = 2"},
+        {ALBERT ", \"hidden_act\": \"gelu\", \"inner_group_num\": 2", "inner_group_num = 2"},
+        {ALBERT ", \"hidden_act\": \"gelu\", \"embedding_size\": 64", "embedding_size = 64"},
+        {MODERN ", \"hidden_activation\": \"silu\"", "hidden_activation = silu"},
+        {MODERN ", \"norm_bias\": true", "attention_bias and norm_bias differ"},
+        {MODERN ", \"decoder_bias\": false", "decoder_bias = false"},
+        {MODERN ", \"layer_types\": [\"full_attention\", \"sliding_attention\", "
+                "\"full_attention\", \"full_attention\"]",
+         "layer_types.3 = full_attention"},
+        {MODERN ", \"rope_parameters\": {\"sliding_attention\": {\"rope_type\": \"yarn\"}}",
+         "rope_parameters.sliding_attention.rope_type = yarn"},
         {"\"model_type\": \"gpt2\", \"vocab_size\": 50257", "no n_positions"},
         {"\"model_type\": \"gpt2\", \"vocab_size\": \"many\"", "vocab_size is not a number"},
     };
@@ -255,6 +389,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(gpt2_as_published),
         T(llama_as_published),
+        T(bert_as_published),
+        T(albert_as_published),
+        T(modernbert_as_published),
         T(another_function_is_refused_by_name),
         T(what_changes_nothing_is_taken),
         T(broken_files_are_refused),

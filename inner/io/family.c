@@ -1,0 +1,124 @@
+#include "inner/io/family.h"
+#include <string.h>
+
+const struct family *const families[] = {
+#define X(name) &family_##name,
+    FAMILIES(X) NULL
+#undef X
+};
+
+const struct family *family_by_type(const char *type)
+{
+    for (size_t i = 0; families[i]; i++)
+        if (!strcmp(families[i]->type, type))
+            return families[i];
+    return NULL;
+}
+
+enum err family_of(const struct settings *s, const struct family **f)
+{
+    struct arena a = arena_make(0);
+    const char *why = "";
+    enum err e = ERR_OK;
+    *f = NULL;
+    for (size_t i = 0; families[i] && !*f && why; i++) {
+        const char *lacks = families[i]->lacks(s);
+        if (!lacks)
+            *f = families[i];
+        else if (families[i]->title)
+            why = arena_printf(&a, "%s%s%s (%s)", why, *why ? ", nor " : "", families[i]->title,
+                               lacks);
+    }
+    if (!*f)
+        e = why ? err_set(ERR_UNSUPPORTED, "no family of Hugging Face fits this model: not %s", why)
+                : ERR_MEMORY;
+    arena_free(&a);
+    return e;
+}
+
+const char *family_architecture(const struct family *f, const struct settings *s)
+{
+    unsigned heads = s->model_head == MODEL_HEAD_MLM || !f->encoder ? FAMILY_TOKENS : 0;
+    if (s->model_classes.count)
+        heads = FAMILY_CLASSES;
+    else if (s->model_pooler)
+        heads |= FAMILY_PAIR;
+    for (size_t i = 0; f->architectures[i].name; i++)
+        if (f->architectures[i].heads == heads)
+            return f->architectures[i].name;
+    for (size_t i = 0; f->architectures[i].name; i++)
+        if (!(f->architectures[i].heads & ~(unsigned)FAMILY_POOLER))
+            return f->architectures[i].name; /* the bare model */
+    return f->architectures[0].name;
+}
+
+const char *family_lacks_decoder(const struct settings *s)
+{
+    return !s->model_causal                           ? "model.causal = false"
+           : s->model_norm_place != MODEL_NORM_PRE    ? "model.norm_place is not pre"
+           : s->model_embed_norm                      ? "model.embed_norm = true"
+           : s->model_types                           ? "model.types is not 0"
+           : table_embed(s) != (size_t)s->model_width ? "model.embed is not model.width"
+           : s->model_shared                          ? "model.shared = true"
+           : s->model_head != MODEL_HEAD_PLAIN        ? "model.head = mlm"
+           : s->model_pooler                          ? "model.pooler = true"
+           : s->model_window                          ? "model.window is not 0"
+                                                      : NULL;
+}
+
+const char *family_lacks_encoder(const struct settings *s)
+{
+    return s->model_causal                               ? "model.causal = true"
+           : s->model_norm != MODEL_NORM_LAYER           ? "model.norm is not layer"
+           : !s->model_embed_norm                        ? "model.embed_norm = false"
+           : table_kv_heads(s) != (size_t)s->model_heads ? "model.kv_heads is not model.heads"
+                                                         : NULL;
+}
+
+const char *family_lacks_post_norm(const struct settings *s)
+{
+    const char *lacks = family_lacks_encoder(s);
+    return lacks                                           ? lacks
+           : s->model_norm_place != MODEL_NORM_POST        ? "model.norm_place is not post"
+           : s->model_positions != MODEL_POSITIONS_LEARNED ? "model.positions is not learned"
+           : table_gated(s)                                ? "model.activation is a gate"
+           : s->model_window                               ? "model.window is not 0"
+                                                           : NULL;
+}
+
+static enum err propose_classes(const struct hf_reading *r)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < r->count; i++)
+        count += !strncmp(r->fields[i].name, "id2label.", strlen("id2label."));
+    double classes = count ? (double)count : hf_number(r, "num_labels", 2);
+    return hf_propose(r, "model.classes", arena_printf(r->a, "%.0f", classes));
+}
+
+enum err family_read_encoder(const struct hf_reading *r, unsigned heads)
+{
+    const struct hf_field *problem = hf_field_find(r, "problem_type");
+    if (problem && heads & FAMILY_CLASSES && !hf_field_is(problem, "single_label_classification"))
+        return hf_refuse(r, problem, "single_label_classification");
+    TRY(hf_add(r, "model.causal", "false"));
+    TRY(hf_add(r, "model.norm", "layer"));
+    TRY(hf_add(r, "model.embed_norm", "true"));
+    TRY(hf_propose(r, "model.head", heads & FAMILY_CLASSES ? "plain" : "mlm"));
+    TRY(hf_propose(r, "model.pooler", heads & (FAMILY_CLASSES | FAMILY_PAIR) ? "true" : "false"));
+    return heads & FAMILY_CLASSES ? propose_classes(r) : ERR_OK;
+}
+
+enum err family_read_post_norm(const struct hf_reading *r, unsigned heads)
+{
+    static const char *const theirs[][2] = {{"gelu", "gelu_erf"},
+                                            {"gelu_new", "gelu"},
+                                            {"gelu_pytorch_tanh", "gelu"},
+                                            {"gelu_fast", "gelu"},
+                                            {NULL, NULL}};
+    TRY(hf_add_activation(
+        r, &(struct hf_activations){"hidden_act", "gelu and gelu_new", "gelu_erf", theirs}));
+    TRY(hf_add(r, "model.norm_place", "post"));
+    TRY(hf_add(r, "model.positions", "learned"));
+    TRY(hf_propose(r, "model.bias", "true")); /* false: its zeros are dropped */
+    return family_read_encoder(r, heads);
+}

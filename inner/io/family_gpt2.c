@@ -1,0 +1,128 @@
+/* GPT-2 (Radford et al. 2019). Its Conv1D stores (in, out): four weights of a layer are transposed,
+ * the square one too. */
+#include "inner/io/family.h"
+
+static const struct family_name body[] = {
+    {"wte.weight", "wte.weight", WHOLE},
+    {"wpe.weight", "wpe.weight", WHOLE},
+    {"norm.weight", "ln_f.weight", WHOLE},
+    {"norm.bias", "ln_f.bias", WHOLE},
+};
+static const struct family_name layer[] = {
+    {"norm1.weight", "ln_1.weight", WHOLE},
+    {"norm1.bias", "ln_1.bias", WHOLE},
+    {"attn.qkv.weight", "attn.c_attn.weight", TRANSPOSED},
+    {"attn.qkv.bias", "attn.c_attn.bias", WHOLE},
+    {"attn.proj.weight", "attn.c_proj.weight", TRANSPOSED},
+    {"attn.proj.bias", "attn.c_proj.bias", WHOLE},
+    {"norm2.weight", "ln_2.weight", WHOLE},
+    {"norm2.bias", "ln_2.bias", WHOLE},
+    {"mlp.up.weight", "mlp.c_fc.weight", TRANSPOSED},
+    {"mlp.up.bias", "mlp.c_fc.bias", WHOLE},
+    {"mlp.down.weight", "mlp.c_proj.weight", TRANSPOSED},
+    {"mlp.down.bias", "mlp.c_proj.bias", WHOLE},
+};
+static const struct family_name heads[] = {{"head.weight", "lm_head.weight", WHOLE}};
+/* What older files hold beside the parameters: masks. */
+static const char *const constants[] = {".attn.bias", ".attn.masked_bias", NULL};
+
+static const struct hf_rule rules[] = {
+    {"n_positions", HF_SETTING, "model.context", NULL},
+    {"n_embd", HF_SETTING, "model.width", NULL},
+    {"n_layer", HF_SETTING, "model.layers", NULL},
+    {"n_head", HF_SETTING, "model.heads", NULL},
+    {"n_inner", HF_SPECIAL, NULL, NULL},
+    {"activation_function", HF_SPECIAL, NULL, NULL},
+    {"layer_norm_epsilon", HF_SETTING, "model.norm_eps", "1e-05"},
+    {"scale_attn_weights", HF_FIXED, "true", NULL},
+    {"scale_attn_by_inverse_layer_idx", HF_FIXED, "false", NULL},
+    {"reorder_and_upcast_attn", HF_IGNORED, NULL, NULL},
+    {"n_ctx", HF_IGNORED, NULL, NULL},
+    {"resid_pdrop", HF_IGNORED, NULL, NULL},
+    {"embd_pdrop", HF_IGNORED, NULL, NULL},
+    {"attn_pdrop", HF_IGNORED, NULL, NULL},
+    {"summary_type", HF_IGNORED, NULL, NULL},
+    {"summary_use_proj", HF_IGNORED, NULL, NULL},
+    {"summary_activation", HF_IGNORED, NULL, NULL},
+    {"summary_proj_to_labels", HF_IGNORED, NULL, NULL},
+    {"summary_first_dropout", HF_IGNORED, NULL, NULL},
+};
+
+static enum err read(const struct hf_reading *r, unsigned heads_there)
+{
+    /* gelu_pytorch_tanh and gelu_fast are gelu_new in other words. */
+    static const char *const theirs[][2] = {{"gelu_new", "gelu"},
+                                            {"gelu_pytorch_tanh", "gelu"},
+                                            {"gelu_fast", "gelu"},
+                                            {"gelu", "gelu_erf"},
+                                            {NULL, NULL}};
+    double inner = hf_number(r, "n_inner", 4 * hf_number(r, "n_embd", 0));
+    (void)heads_there;
+    TRY(hf_add_activation(
+        r, &(struct hf_activations){"activation_function", "gelu_new and gelu", "gelu", theirs}));
+    TRY(hf_add(r, "model.mlp", arena_printf(r->a, "%.0f", inner)));
+    TRY(hf_add(r, "model.norm", "layer"));
+    TRY(hf_add(r, "model.positions", "learned"));
+    return hf_propose(r, "model.bias", "true"); /* false: its zeros are dropped */
+}
+
+static const char *lacks(const struct settings *s)
+{
+    const char *decoder = family_lacks_decoder(s);
+    return decoder                                         ? decoder
+           : s->model_norm != MODEL_NORM_LAYER             ? "model.norm = rms"
+           : s->model_positions != MODEL_POSITIONS_LEARNED ? "model.positions is not learned"
+           : table_gated(s)                                ? "model.activation is a gate"
+           : table_kv_heads(s) != (size_t)s->model_heads   ? "model.kv_heads is not model.heads"
+                                                           : NULL;
+}
+
+static char *write_config(const struct family_export *x, struct arena *a)
+{
+    const struct settings *s = x->s;
+    static const char format[] = "{\n"
+                                 "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
+                                 "  \"model_type\": \"gpt2\",\n"
+                                 "  \"vocab_size\": %lld,\n"
+                                 "  \"n_positions\": %lld,\n"
+                                 "  \"n_embd\": %lld,\n"
+                                 "  \"n_layer\": %lld,\n"
+                                 "  \"n_head\": %lld,\n"
+                                 "  \"n_inner\": %zu,\n"
+                                 "  \"activation_function\": \"%s\",\n"
+                                 "  \"layer_norm_epsilon\": %.9g,\n"
+                                 "  \"embd_pdrop\": 0.0,\n"
+                                 "  \"attn_pdrop\": 0.0,\n"
+                                 "  \"resid_pdrop\": 0.0,\n"
+                                 "  \"bos_token_id\": null,\n"
+                                 "  \"eos_token_id\": null,\n"
+                                 "  \"tie_word_embeddings\": %s,\n"
+                                 "  \"torch_dtype\": \"%s\"\n"
+                                 "}\n";
+    const char *act = s->model_activation == MODEL_ACTIVATION_GELU ? "gelu_new" : "gelu";
+    return arena_printf(a, format, (long long)s->model_vocab, (long long)s->model_context,
+                        (long long)s->model_width, (long long)s->model_layers,
+                        (long long)s->model_heads, table_mlp(s), act, s->model_norm_eps,
+                        s->model_tied ? "true" : "false", x->dtype);
+}
+
+const struct family family_gpt2 = {
+    .type = "gpt2",
+    .title = "GPT-2",
+    .architectures =
+        (const struct family_architecture[]){{"GPT2LMHeadModel", FAMILY_TOKENS}, {NULL, 0}},
+    .prefix = "transformer.",
+    .layer_before = "h.",
+    .layer_behind = ".",
+    .body = FAMILY_NAMES(body),
+    .layer = FAMILY_NAMES(layer),
+    .heads = FAMILY_NAMES(heads),
+    .constants = constants,
+    .rules = rules,
+    .rule_count = FAMILY_COUNT(rules),
+    .zero_biases = true,
+    .tied = true,
+    .read = read,
+    .lacks = lacks,
+    .config = write_config,
+};

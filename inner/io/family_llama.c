@@ -1,0 +1,170 @@
+/* Llama (Touvron et al. 2023) and Mistral without its window: q, k, v, and gate, up are tensors of
+ * their own. */
+#include "inner/io/family.h"
+
+static const struct family_name body[] = {
+    {"wte.weight", "embed_tokens.weight", WHOLE},
+    {"norm.weight", "norm.weight", WHOLE},
+};
+static const struct family_name layer[] = {
+    {"norm1.weight", "input_layernorm.weight", WHOLE},
+    {"attn.qkv.weight", "self_attn.q_proj.weight", QUERY},
+    {"attn.qkv.bias", "self_attn.q_proj.bias", QUERY},
+    {"attn.qkv.weight", "self_attn.k_proj.weight", KEY},
+    {"attn.qkv.bias", "self_attn.k_proj.bias", KEY},
+    {"attn.qkv.weight", "self_attn.v_proj.weight", VALUE},
+    {"attn.qkv.bias", "self_attn.v_proj.bias", VALUE},
+    {"attn.proj.weight", "self_attn.o_proj.weight", WHOLE},
+    {"attn.proj.bias", "self_attn.o_proj.bias", WHOLE},
+    {"norm2.weight", "post_attention_layernorm.weight", WHOLE},
+    {"mlp.up.weight", "mlp.gate_proj.weight", GATE},
+    {"mlp.up.bias", "mlp.gate_proj.bias", GATE},
+    {"mlp.up.weight", "mlp.up_proj.weight", UP},
+    {"mlp.up.bias", "mlp.up_proj.bias", UP},
+    {"mlp.down.weight", "mlp.down_proj.weight", WHOLE},
+    {"mlp.down.bias", "mlp.down_proj.bias", WHOLE},
+};
+static const struct family_name heads[] = {{"head.weight", "lm_head.weight", WHOLE}};
+static const char *const constants[] = {".rotary_emb.inv_freq", NULL};
+
+static const struct hf_rule rules[] = {
+    {"max_position_embeddings", HF_SPECIAL, NULL, NULL},
+    {"hidden_size", HF_SETTING, "model.width", NULL},
+    {"num_hidden_layers", HF_SETTING, "model.layers", NULL},
+    {"num_attention_heads", HF_SETTING, "model.heads", NULL},
+    {"intermediate_size", HF_SETTING, "model.mlp", NULL},
+    {"rms_norm_eps", HF_SETTING, "model.norm_eps", "1e-06"},
+    {"num_key_value_heads", HF_SPECIAL, NULL, NULL},
+    {"head_dim", HF_SPECIAL, NULL, NULL},
+    {"hidden_act", HF_SPECIAL, NULL, NULL},
+    {"rope_theta", HF_SPECIAL, NULL, NULL},
+    {"rope_scaling.rope_type", HF_FIXED, "default", NULL},
+    {"rope_scaling.type", HF_FIXED, "default", NULL},
+    {"rope_scaling.factor", HF_FIXED, "1", NULL},
+    {"rope_scaling.rope_theta", HF_SPECIAL, NULL, NULL},
+    {"rope_parameters.rope_type", HF_FIXED, "default", NULL},
+    {"rope_parameters.factor", HF_FIXED, "1", NULL},
+    {"rope_parameters.rope_theta", HF_SPECIAL, NULL, NULL},
+    {"partial_rotary_factor", HF_FIXED, "1", NULL},
+    {"rope_parameters.partial_rotary_factor", HF_FIXED, "1", NULL},
+    {"attention_bias", HF_SPECIAL, NULL, NULL},
+    {"mlp_bias", HF_SPECIAL, NULL, NULL},
+    {"layer_types.", HF_FIXED, "full_attention", NULL},
+    {"sliding_window", HF_FIXED, "null", NULL},
+    {"pretraining_tp", HF_FIXED, "1", NULL},
+    {"attention_dropout", HF_IGNORED, NULL, NULL},
+};
+
+static enum err read_rope(const struct hf_reading *r)
+{
+    static const char *const fields[] = {"rope_theta", "rope_parameters.rope_theta",
+                                         "rope_scaling.rope_theta"};
+    const struct hf_field *theta = NULL;
+    for (size_t i = 0; i < FAMILY_COUNT(fields); i++) {
+        const struct hf_field *f = hf_field_find(r, fields[i]);
+        if (f && theta && f->value->number != theta->value->number)
+            return err_set(ERR_INPUT, "%s: %s and %s differ", r->c->path, theta->name, f->name);
+        theta = f ? f : theta;
+    }
+    TRY(hf_add(r, "model.positions", "rope"));
+    return hf_add(r, "model.rope_theta", theta ? hf_field_text(theta, r->a) : "10000");
+}
+
+static enum err read(const struct hf_reading *r, unsigned heads_there)
+{
+    static const char *const theirs[][2] = {{"silu", "swiglu"}, {"swish", "swiglu"}, {NULL, NULL}};
+    const struct hf_field *context = hf_field_find(r, "max_position_embeddings"),
+                          *size = hf_field_find(r, "head_dim");
+    double heads_count = hf_number(r, "num_attention_heads", 1);
+    double width = hf_number(r, "hidden_size", 0);
+    bool bias = hf_flag(r, "attention_bias", false);
+    (void)heads_there;
+    if (size && size->value->number * heads_count != width)
+        return hf_refuse(r, size, "hidden_size / num_attention_heads");
+    if (bias != hf_flag(r, "mlp_bias", false))
+        return err_set(ERR_UNSUPPORTED,
+                       "%s: attention_bias and mlp_bias differ; this program has biases in all "
+                       "linear layers or in none",
+                       r->c->path);
+    TRY(hf_add_activation(r, &(struct hf_activations){"hidden_act", "silu", "swiglu", theirs}));
+    TRY(read_rope(r));
+    TRY(hf_add(r, "model.norm", "rms"));
+    TRY(hf_add(r, "model.bias", bias ? "true" : "false"));
+    double kv_heads = hf_number(r, "num_key_value_heads", heads_count);
+    TRY(hf_add(r, "model.kv_heads", arena_printf(r->a, "%.0f", kv_heads)));
+    return hf_propose(r, "model.context", context ? hf_field_text(context, r->a) : "2048");
+}
+
+static const char *lacks(const struct settings *s)
+{
+    const char *decoder = family_lacks_decoder(s);
+    return decoder                                          ? decoder
+           : s->model_norm != MODEL_NORM_RMS                ? "model.norm = layer"
+           : s->model_positions != MODEL_POSITIONS_ROPE     ? "model.positions is not rope"
+           : s->model_activation != MODEL_ACTIVATION_SWIGLU ? "model.activation is not swiglu"
+                                                            : NULL;
+}
+
+static const char *lacks_mistral(const struct settings *s)
+{
+    const char *llama = lacks(s);
+    return llama ? llama : "the same model is written as a Llama";
+}
+
+/* rope_theta for transformers up to 4, rope_parameters from 5 on. */
+static char *write_config(const struct family_export *x, struct arena *a)
+{
+    const struct settings *s = x->s;
+    static const char format[] =
+        "{\n"
+        "  \"architectures\": [\"LlamaForCausalLM\"],\n"
+        "  \"model_type\": \"llama\",\n"
+        "  \"vocab_size\": %lld,\n"
+        "  \"max_position_embeddings\": %lld,\n"
+        "  \"hidden_size\": %lld,\n"
+        "  \"num_hidden_layers\": %lld,\n"
+        "  \"num_attention_heads\": %lld,\n"
+        "  \"num_key_value_heads\": %zu,\n"
+        "  \"head_dim\": %lld,\n"
+        "  \"intermediate_size\": %zu,\n"
+        "  \"hidden_act\": \"silu\",\n"
+        "  \"rms_norm_eps\": %.9g,\n"
+        "  \"rope_theta\": %.9g,\n"
+        "  \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": %.9g},\n"
+        "  \"attention_bias\": %s,\n"
+        "  \"mlp_bias\": %s,\n"
+        "  \"attention_dropout\": 0.0,\n"
+        "  \"bos_token_id\": null,\n"
+        "  \"eos_token_id\": null,\n"
+        "  \"tie_word_embeddings\": %s,\n"
+        "  \"torch_dtype\": \"%s\"\n"
+        "}\n";
+    const char *bias = s->model_bias ? "true" : "false";
+    return arena_printf(a, format, (long long)s->model_vocab, (long long)s->model_context,
+                        (long long)s->model_width, (long long)s->model_layers,
+                        (long long)s->model_heads, table_kv_heads(s),
+                        (long long)(s->model_width / s->model_heads), table_mlp(s),
+                        s->model_norm_eps, s->model_rope_theta, s->model_rope_theta, bias, bias,
+                        s->model_tied ? "true" : "false", x->dtype);
+}
+
+#define LLAMA                                                                                      \
+    .prefix = "model.", .layer_before = "layers.", .layer_behind = ".",                            \
+    .body = FAMILY_NAMES(body), .layer = FAMILY_NAMES(layer), .heads = FAMILY_NAMES(heads),        \
+    .constants = constants, .rules = rules, .rule_count = FAMILY_COUNT(rules), .read = read,       \
+    .config = write_config
+const struct family family_llama = {
+    .type = "llama",
+    .title = "Llama",
+    .architectures =
+        (const struct family_architecture[]){{"LlamaForCausalLM", FAMILY_TOKENS}, {NULL, 0}},
+    .lacks = lacks,
+    LLAMA,
+};
+const struct family family_mistral = {
+    .type = "mistral",
+    .architectures =
+        (const struct family_architecture[]){{"MistralForCausalLM", FAMILY_TOKENS}, {NULL, 0}},
+    .lacks = lacks_mistral,
+    LLAMA,
+};
