@@ -115,6 +115,11 @@ static void check_classes(struct config_rules *r, const struct settings *s)
     }
     if (s->model_classes.count && !s->model_pooler)
         config_broken(r, "model.classes without model.pooler = true: the heads read the pooler");
+    if (s->model_pooler_norm && !s->model_pooler)
+        config_broken(r, "model.pooler_norm = true without model.pooler = true");
+    if (s->model_pooler_norm && s->model_activation == MODEL_ACTIVATION_SWIGLU)
+        config_broken(r, "model.pooler_norm = true has the activation of model.activation, and "
+                         "swiglu is a gate; use gelu, gelu_erf or geglu");
     if (s->model_pooler && s->model_causal)
         config_broken(r, "model.pooler = true with model.causal = true: the first token, which it "
                          "reads, would see no other");

@@ -132,6 +132,9 @@ CHOICES_INNER(CONFIG_ENUM)
     X(model, pooler, BOOL, .fallback = "false", .pinned = true,                                    \
       .help = "A dense layer with tanh on the first token of each sequence, and on it a head of "  \
               "two classes for pairs of segments, or the heads of model.classes (BERT).")          \
+    X(model, pooler_norm, BOOL, .fallback = "false", .pinned = true,                               \
+      .help = "The pooler is a dense layer, model.activation without its gate and a norm "         \
+              "(ModernBERT), instead of a dense layer and tanh.")                                  \
     X(model, classes, LIST, .fallback = "", .pinned = true,                                        \
       .help = "Number of classes of each task, one head for each; needs model.pooler. Empty: the " \
               "pooler has the head for pairs.")                                                    \

@@ -81,6 +81,7 @@ const char *family_lacks_post_norm(const struct settings *s)
     return lacks                                           ? lacks
            : s->model_norm_place != MODEL_NORM_POST        ? "model.norm_place is not post"
            : s->model_positions != MODEL_POSITIONS_LEARNED ? "model.positions is not learned"
+           : s->model_pooler_norm                          ? "model.pooler_norm = true"
            : table_gated(s)                                ? "model.activation is a gate"
            : s->model_window                               ? "model.window is not 0"
                                                            : NULL;

@@ -20,6 +20,7 @@ static const struct family_name layer[] = {
     {"mlp.up.bias", "mlp.Wi.bias", WHOLE},          {"mlp.down.weight", "mlp.Wo.weight", WHOLE},
     {"mlp.down.bias", "mlp.Wo.bias", WHOLE},
 };
+/* The same tensors are the head of the tokens in one architecture and the pooler in the other. */
 static const struct family_name heads[] = {
     {"head.weight", "decoder.weight", WHOLE},
     {"mlm.dense.weight", "head.dense.weight", WHOLE},
@@ -27,13 +28,17 @@ static const struct family_name heads[] = {
     {"mlm.norm.weight", "head.norm.weight", WHOLE},
     {"mlm.norm.bias", "head.norm.bias", WHOLE},
     {"mlm.bias", "decoder.bias", WHOLE},
+    {"pooler.weight", "head.dense.weight", WHOLE},
+    {"pooler.bias", "head.dense.bias", WHOLE},
+    {"pooler.norm.weight", "head.norm.weight", WHOLE},
+    {"pooler.norm.bias", "head.norm.bias", WHOLE},
     {"classes.*.weight", "classifier.weight", WHOLE},
     {"classes.*.bias", "classifier.bias", WHOLE},
 };
 static const char *const constants[] = {".rotary_emb.inv_freq", NULL};
-/* The heads on classes are another function: GELU and a norm where the pooler here has tanh. */
 static const struct family_architecture architectures[] = {
     {"ModernBertForMaskedLM", FAMILY_TOKENS},
+    {"ModernBertForSequenceClassification", FAMILY_CLASSES},
     {"ModernBertModel", FAMILY_POOLER},
     {NULL, 0},
 };
@@ -61,7 +66,7 @@ static const struct hf_rule rules[] = {
     {"classifier_bias", HF_SPECIAL, NULL, NULL},
     {"decoder_bias", HF_FIXED, "true", NULL},
     {"classifier_activation", HF_FIXED, "gelu", NULL},
-    {"classifier_pooling", HF_IGNORED, NULL, NULL}, /* of the heads on classes */
+    {"classifier_pooling", HF_SPECIAL, NULL, NULL},
     {"position_embedding_type", HF_IGNORED, NULL, NULL},
     {"layer_norm_eps", HF_IGNORED, NULL, NULL}, /* norm_eps is read */
     {"attention_dropout", HF_IGNORED, NULL, NULL},
@@ -151,6 +156,10 @@ static enum err read(const struct hf_reading *r, unsigned heads_there)
                           &(struct hf_activations){"hidden_activation", "gelu", "geglu", theirs}));
     TRY(read_biases(r));
     TRY(read_attention(r));
+    const struct hf_field *pooling = hf_field_find(r, "classifier_pooling");
+    if (heads_there & FAMILY_CLASSES && pooling && !hf_field_is(pooling, "cls"))
+        return hf_refuse(r, pooling, "cls");
+    TRY(hf_propose(r, "model.pooler_norm", heads_there & FAMILY_CLASSES ? "true" : "false"));
     TRY(hf_add(r, "model.norm_place", "pre"));
     double context = hf_number(r, "max_position_embeddings", 8192);
     TRY(hf_propose(r, "model.context", arena_printf(r->a, "%.0f", context)));
@@ -168,7 +177,10 @@ static const char *lacks(const struct settings *s)
            : s->model_types                                ? "model.types is not 0"
            : s->model_shared                               ? "model.shared = true"
            : table_embed(s) != (size_t)s->model_width      ? "model.embed is not model.width"
-           : s->model_pooler                               ? "model.pooler = true"
+           : s->model_pooler && !s->model_pooler_norm      ? "model.pooler_norm = false"
+           : s->model_pooler && !s->model_classes.count    ? "model.pooler without model.classes"
+           : s->model_pooler && s->model_head == MODEL_HEAD_MLM
+               ? "model.head = mlm beside model.classes"
            : s->model_window && s->model_global_every == 1 ? "model.window with global_every = 1"
            : s->model_window % 2                           ? "model.window is odd"
                                                            : NULL;

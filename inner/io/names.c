@@ -570,14 +570,24 @@ static bool in_file(const struct opened *file, const struct pair *p)
     return false;
 }
 
-/* The pairs from `first` on that are of its head: is one of them in the file? Marks them seeded if
- * none is. */
+/* Another pair reads the same tensor. */
+static bool claimed(const struct pair *pairs, size_t count, const struct pair *p)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!pairs[i].absent && !strcmp(pairs[i].theirs, p->theirs))
+            return true;
+    return false;
+}
+
+/* The pairs from `first` on that are of its head: is one of them in the file, and read by no other
+ * head? Marks them seeded if none is there. */
 static bool head_there(const struct opened *file, struct pair *pairs, size_t count, size_t first)
 {
     bool there = false;
     for (size_t i = first; i < count; i++)
         there = there ||
-                (same_head(file->family, &pairs[first], &pairs[i]) && in_file(file, &pairs[i]));
+                (same_head(file->family, &pairs[first], &pairs[i]) && in_file(file, &pairs[i]) &&
+                 !(pairs[i].absent && claimed(pairs, count, &pairs[i])));
     for (size_t i = first; i < count; i++)
         if (same_head(file->family, &pairs[first], &pairs[i]))
             pairs[i].seeded = !there && !pairs[i].absent && !pairs[i].again;

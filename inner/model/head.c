@@ -1,7 +1,8 @@
 /* Behind the blocks: the heads. Tokens: plain, logits = x W^T at every position (GPT), or mlm,
  * logits = norm(act(x D^T + d)) W^T + b at the positions that have a target (BERT, Devlin et al.
- * 2019, 1810.04805). Sequences: pooled = tanh(x_0 P^T + p) of the first token of each sequence that
- * has a label, logits = pooled H^T + h; H is the head of pairs, or one head for each task.
+ * 2019, 1810.04805). Sequences: pooled = tanh(x_0 P^T + p), or with model.pooler_norm norm(act(x_0
+ * P^T + p)), of the first token of each sequence that has a label, logits = pooled H^T + h; H is
+ * the head of pairs, or one head for each task.
  *
  * The rows of both kinds are listed on the host, filled up with -1 to a multiple of BATCH_UNIT,
  * collected on the device, and the gradient is put back where they came from.
@@ -27,6 +28,7 @@ void head_configure(struct model *m, const struct model_options *o)
     m->token.max = m->mlm ? rounded_up(o->tokens_max) : 0;
     if (!s->model_pooler)
         return;
+    h->act = s->model_pooler_norm ? m->head_act : DEV_ACT_TANH;
     h->tasks = s->model_classes.count ? s->model_classes.count : 1;
     h->classes[0] = 2;
     for (size_t i = 0; i < s->model_classes.count; i++)
@@ -44,6 +46,7 @@ void head_find_offsets(struct model *m)
     h->dense = linear_offsets_of(t, -1, "mlm.dense");
     h->norm = norm_offsets_of(t, -1, "mlm.norm");
     h->pooler = linear_offsets_of(t, -1, "pooler");
+    h->pooler_norm = norm_offsets_of(t, -1, "pooler.norm");
     for (size_t i = 0; i < m->sequence.tasks; i++) {
         char module[TABLE_NAME_MAX];
         snprintf(module, sizeof module, "classes.%zu", i);
@@ -69,6 +72,8 @@ void head_reserve(struct layout *l, struct model *m)
         h->in = layout_reserve(l, h->max * m->C * l->value);
         h->pre = layout_reserve(l, h->max * m->C * l->value);
         h->out = layout_reserve(l, h->max * m->C * l->value);
+        h->norm = m->head.pooler_norm.gain != NONE ? layout_norm(l, m, h->max, m->C)
+                                                   : (struct norm_saved){0};
         h->dx = m->train ? layout_reserve(l, h->max * m->C * l->value) : NULL;
         h->losses = layout_reserve(l, h->max * sizeof *h->losses);
     }
@@ -174,9 +179,14 @@ static struct dev_linear dense_args(const struct model *m, size_t R)
 static struct dev_linear pooler_args(const struct model *m, size_t S)
 {
     struct dev_linear a = linear_args(m, m->head.pooler, m->sequence.in, S, m->C, m->C);
-    a.act = DEV_ACT_TANH;
+    a.act = m->sequence.act;
     a.pre = m->sequence.pre;
     return a;
+}
+
+static struct norm_run pooler_norm(const struct model *m, size_t S)
+{
+    return (struct norm_run){m->head.pooler_norm, m->sequence.norm, S, m->C};
 }
 
 /* R rows of head_in, up to what the classifier reads. */
@@ -198,7 +208,13 @@ static void pooler_rows_fwd(struct model *m, size_t S, size_t T)
     const struct dev_rows rows = {.rows = m->sequence.rows, .R = S, .T = T, .C = m->C};
     struct dev_linear pooler = pooler_args(m, S);
     d->ops->rows_gather(d, m->sequence.in, m->head_in, &rows);
-    d->ops->linear_fwd(d, m->sequence.out, &pooler);
+    if (m->head.pooler_norm.gain == NONE) {
+        d->ops->linear_fwd(d, m->sequence.out, &pooler);
+    } else {
+        struct norm_run norm = pooler_norm(m, S);
+        d->ops->linear_fwd(d, m->sequence.norm.residual, &pooler);
+        block_norm_fwd(m, &norm, m->sequence.out, m->sequence.norm.residual, NULL);
+    }
     block_profile(m, PROFILE_CLASSIFIER);
 }
 
@@ -279,16 +295,24 @@ void head_fwd(struct model *m, const struct head_pass *p)
 }
 
 /* ---- backward ---- */
-/* From the gradient of the pooler's output, in m->sequence.dx, to that of its input, in place of
- * the output. */
-static void pooler_bwd(struct model *m, size_t S)
+/* From the gradient of the pooler's output, m->sequence.dx, to that of its input, which is
+ * returned: two buffers in turn. */
+static void *pooler_bwd(struct model *m, size_t S)
 {
     const struct sequence_head *h = &m->sequence;
     struct dev_linear pooler = pooler_args(m, S);
-    const struct dev_activation a = {DEV_ACT_TANH, h->pre, S, m->C};
-    m->dev->ops->activation_bwd(m->dev, h->dx, block_grad(m, m->head.pooler.bias), &a);
-    struct linear_gradient g = {{m->head.pooler.weight, NONE}, h->out, h->dx, PROFILE_CLASSIFIER};
+    const struct dev_activation a = {h->act, h->pre, S, m->C};
+    void *dy = h->dx, *dx = h->out;
+    if (m->head.pooler_norm.gain != NONE) {
+        struct norm_run norm = pooler_norm(m, S);
+        block_norm_bwd(m, &norm, h->out, h->dx, NULL);
+        dy = h->out;
+        dx = h->dx;
+    }
+    m->dev->ops->activation_bwd(m->dev, dy, block_grad(m, m->head.pooler.bias), &a);
+    struct linear_gradient g = {{m->head.pooler.weight, NONE}, dx, dy, PROFILE_CLASSIFIER};
     linear_bwd(m, &pooler, &g);
+    return dx;
 }
 
 /* From the gradient of the classifier's input to that of head_in, in head_dx. */
@@ -315,15 +339,14 @@ void head_bwd(struct model *m, const struct batch *b)
 {
     size_t T = b->tokens_count, S = m->sequence.tasks ? sequence_rows(m) : 0;
     const struct sequence_head *h = &m->sequence;
-    if (S)
-        pooler_bwd(m, S);
+    const void *dpooler_in = S ? pooler_bwd(m, S) : h->out;
     if (m->mlm)
         mlm_rows_bwd(m, T);
     const struct dev_rows rows = {
         .rows = h->rows, .R = S, .T = T, .C = m->C, .add = m->mlm || m->token.count};
     if (!h->tasks)
         return;
-    m->dev->ops->rows_scatter(m->dev, head_dx(m), h->out, &rows);
+    m->dev->ops->rows_scatter(m->dev, head_dx(m), dpooler_in, &rows);
     block_profile(m, PROFILE_CLASSIFIER);
 }
 

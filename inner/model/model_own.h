@@ -30,7 +30,7 @@ struct embed_offsets {
 struct head_offsets {
     ptrdiff_t weight, bias; /* of the logits: head.weight or wte.weight; mlm.bias */
     struct linear_offsets dense, pooler;
-    struct norm_offsets norm;
+    struct norm_offsets norm, pooler_norm;
     struct linear_offsets classes[KEYS_TASKS_MAX]; /* of each task; [0] without tasks: pair */
 };
 
@@ -57,7 +57,9 @@ struct token_head {          /* model.head = mlm: on the rows that have a target
     size_t count, max;       /* R of this batch, a multiple of BATCH_UNIT; at most */
 };
 struct sequence_head {         /* model.pooler: on the first row of each sequence with a label */
-    void *in, *pre, *out, *dx; /* (S, C); pre in front of tanh; dx: gradient of pre */
+    void *in, *pre, *out, *dx; /* (S, C); pre in front of the activation; dx: gradient of out */
+    struct norm_saved norm;    /* model.pooler_norm: behind the activation */
+    enum dev_act act;          /* tanh; with the norm that of the model */
     float *losses;             /* (S) */
     int32_t *rows, *targets;   /* (S) task by task, on the device; filled up with -1 */
     size_t first[KEYS_TASKS_MAX + 1]; /* rows of a task, each a multiple of BATCH_UNIT */

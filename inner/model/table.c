@@ -5,7 +5,7 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 
-enum { TENSORS_OUTSIDE = 19, TENSORS_PER_LAYER = 12, TENSORS_PER_TASK = 2 };
+enum { TENSORS_OUTSIDE = 21, TENSORS_PER_LAYER = 12, TENSORS_PER_TASK = 2 };
 
 static size_t padded(size_t n, size_t to)
 {
@@ -190,7 +190,10 @@ static void append_pooler(struct builder *b)
     const struct settings *s = b->s;
     size_t C = (size_t)s->model_width;
     append_matrix(b, "pooler", s->model_width, s->model_width, 0.02);
-    append_vector(b, "pooler", "bias", s->model_width, TABLE_ZERO);
+    if (s->model_bias || !s->model_pooler_norm)
+        append_vector(b, "pooler", "bias", s->model_width, TABLE_ZERO);
+    if (s->model_pooler_norm)
+        append_norm(b, "pooler.norm", s->model_width);
     if (!s->model_classes.count) {
         append_vocab(b, "pair", 2, C);
         append_vector(b, "pair", "bias", 2, TABLE_ZERO);

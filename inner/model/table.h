@@ -25,7 +25,8 @@
  *   mlm.dense.weight (E, C) .bias                    model.head = mlm
  *   mlm.norm.weight .bias (E)
  *   mlm.bias (V) (b)
- *   pooler.weight (C, C) .bias (b)                   model.pooler
+ *   pooler.weight (C, C) .bias (b)                   model.pooler; pooler_norm: .bias without (b)
+ *   pooler.norm.weight .bias (C)                     model.pooler_norm
  *   pair.weight (2, C) .bias (b)                     model.classes is empty
  *   classes.T.weight (classes, C) .bias (b)          for each task T of model.classes
  *

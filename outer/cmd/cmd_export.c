@@ -29,17 +29,20 @@ static enum err tokenizer_dir(const struct settings *s, struct arena *a, const c
     return ERR_OK;
 }
 
+/* From --tokenizer; else as `atoll sample` finds it, from the run directory or the shards. */
 static enum err copy_tokenizer(const struct load *l, const struct export *x, struct arena *a)
 {
-    const char *dir = x->tokenizer;
+    const char *places[] = {x->tokenizer, l->run.s.run_dir, NULL};
+    size_t i = x->tokenizer ? 0 : 1;
     char *copied;
-    if (!dir)
-        TRY(tokenizer_dir(&l->run.s, a, &dir));
-    TRY(names_copy_tokenizer(dir, x->out, a, &copied));
+    TRY(tokenizer_dir(&l->run.s, a, &places[2]));
+    TRY(names_copy_tokenizer(places[i], x->out, a, &copied));
     if (x->tokenizer && !*copied)
         return err_set(ERR_INPUT, "%s has no file of a tokenizer", x->tokenizer);
+    if (!*copied)
+        TRY(names_copy_tokenizer(places[i = 2], x->out, a, &copied));
     if (*copied)
-        printf("%s: %s from %s\n", x->out, copied, dir);
+        printf("%s: %s from %s\n", x->out, copied, places[i]);
     return ERR_OK;
 }
 
@@ -66,8 +69,8 @@ enum err cmd_export(int argc, char **argv)
         {"part-gb", ARGS_REAL, &x.part_gb, .value = "GB",
          .help = "Largest file in 1e9 bytes (5); more is written as several files and an index."},
         {"tokenizer", ARGS_TEXT, &x.tokenizer, .value = "DIR",
-         .help = "Folder whose vocab.txt, tokenizer.json, .. are copied beside; else that of the "
-                 "first shards of data.train."},
+         .help = "Folder whose vocab.txt, tokenizer.json, .. are copied beside; else the run "
+                 "directory, or that of the first shards of data.train."},
         {"task", ARGS_INT, &x.task, .value = "N", .max = 15,
          .help = "With several tasks (model.classes): whose head is written; 0 is the first."},
     };
@@ -108,6 +111,19 @@ static enum err import_config(const struct import *i, struct arena *a)
     return ERR_OK;
 }
 
+/* Where `atoll sample` and `atoll export` look for it. */
+static enum err keep_tokenizer(const struct run *r, const char *described, struct arena *a)
+{
+    const char *slash = strrchr(described, '/'), *from = ".";
+    char *copied;
+    if (slash)
+        TRY_ALLOC(from = arena_string(a, described, (size_t)(slash - described)));
+    TRY(names_copy_tokenizer(from, r->s.run_dir, a, &copied));
+    if (*copied)
+        printf("%s: %s from %s\n", r->s.run_dir, copied, from);
+    return ERR_OK;
+}
+
 static enum err import_model(struct import *i, const struct args *args)
 {
     struct run *r = &i->run;
@@ -136,7 +152,7 @@ static enum err import_model(struct import *i, const struct args *args)
                   heads.left, i->file);
     TRY(run_import(r, slab, dir));
     printf("%s: step 0 of a run, %zu parameters from %s\n", dir, r->table.parameters, i->file);
-    return ERR_OK;
+    return keep_tokenizer(r, described, &r->perm);
 }
 
 enum err cmd_import(int argc, char **argv)

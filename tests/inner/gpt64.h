@@ -253,7 +253,9 @@ static inline double gpt64_sequence_loss(const struct gpt64 *g, const double *x,
     gpt64_linear(&one, pooled, x, gpt64_find(g, -1, "pooler.weight"),
                  gpt64_find(g, -1, "pooler.bias"), g->C, g->C);
     for (size_t c = 0; c < g->C; c++)
-        pooled[c] = tanh(pooled[c]);
+        pooled[c] = g->s->model_pooler_norm ? gpt64_gelu(g, pooled[c]) : tanh(pooled[c]);
+    if (g->s->model_pooler_norm)
+        gpt64_norm(&one, pooled, pooled, -1, "pooler.norm", g->C);
     gpt64_linear(&one, l, pooled, gpt64_find(g, -1, weight), gpt64_find(g, -1, bias), g->C,
                  classes);
     loss = gpt64_xent(l, classes, label);

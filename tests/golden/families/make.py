@@ -10,7 +10,7 @@ import tempfile
 from safetensors import safe_open
 from transformers import (AlbertConfig, AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, BertConfig,
                           BertForMaskedLM, BertForPreTraining, BertForSequenceClassification, ModernBertConfig,
-                          ModernBertForMaskedLM)
+                          ModernBertForMaskedLM, ModernBertForSequenceClassification)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SMALL = dict(vocab_size=70, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
@@ -35,6 +35,7 @@ MODELS = {
     "albert_masked": AlbertForMaskedLM(ALBERT),
     "albert_classes": AlbertForSequenceClassification(labelled(ALBERT)),
     "modernbert_masked": ModernBertForMaskedLM(MODERN),
+    "modernbert_classes": ModernBertForSequenceClassification(labelled(MODERN)),
 }
 
 

@@ -40,10 +40,14 @@ static int reset(void **state)
 static const struct variant {
     const char *name, *words[24];
 } variants[] = {
-    {"bert_pretraining", {BERT, PRETRAINING}}, {"bert_masked", {BERT, MASKED}},
-    {"bert_classes", {BERT, CLASSES}},         {"albert_pretraining", {ALBERT, PRETRAINING}},
-    {"albert_masked", {ALBERT, MASKED}},       {"albert_classes", {ALBERT, CLASSES}},
+    {"bert_pretraining", {BERT, PRETRAINING}},
+    {"bert_masked", {BERT, MASKED}},
+    {"bert_classes", {BERT, CLASSES}},
+    {"albert_pretraining", {ALBERT, PRETRAINING}},
+    {"albert_masked", {ALBERT, MASKED}},
+    {"albert_classes", {ALBERT, CLASSES}},
     {"modernbert_masked", {MODERN, MASKED}},
+    {"modernbert_classes", {MODERN, CLASSES, "--model.pooler_norm=true"}},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
@@ -323,6 +327,27 @@ static void heads_of_one_side_only_are_named(void **state)
     assert_string_equal(heads.left, "");
 }
 
+/* ModernBERT's head of the tokens is what its classes begin with. */
+static void a_head_becomes_the_pooler(void **state)
+{
+    (void)state;
+    struct names_heads heads;
+    struct built from = build(variants[6].words, NULL), to = build(variants[7].words, NULL);
+    float *slab = arena_array(&arena, to.t.elements, sizeof *slab);
+    export(&from, &whole, "modern");
+    if (import_as("modern", &to, slab, &heads))
+        fail_msg("%s", err_message());
+    assert_string_equal(heads.seeded, "classes.0");
+    const struct tensor *dense = table_find(&from.t, "mlm.dense.weight"),
+                        *pooler = table_find(&to.t, "pooler.weight");
+    assert_memory_equal(slab + pooler->offset, from.slab + dense->offset, 256 * sizeof *slab);
+    assert_string_equal(heads.left, "mlm"); /* decoder.bias */
+    export(&to, &whole, "modern");
+    assert_int_equal(import_as("modern", &to, slab, &heads), ERR_OK);
+    assert_string_equal(heads.left, "");
+    assert_string_equal(heads.seeded, "");
+}
+
 /* Several tasks: theirs has one head, which is the chosen one. */
 static void one_task_is_written(void **state)
 {
@@ -434,6 +459,7 @@ int main(void)
         T(older_names_are_read),
         T(two_names_for_one_tensor_must_agree),
         T(heads_of_one_side_only_are_named),
+        T(a_head_becomes_the_pooler),
         T(one_task_is_written),
         T(half_a_head_is_refused),
         T(what_a_model_lacks_is_written_as_zeros),

@@ -216,7 +216,7 @@ static void modernbert_block(void **state)
 static void parts_of_encoders(void **state)
 {
     (void)state;
-    static const char *const parts[][4] = {
+    static const char *const parts[][6] = {
         {"--model.norm_place", "none"},
         {"--model.norm_place", "none", "--model.pooler", "true"},
         {"--model.norm_place", "post", "--model.norm", "rms"},
@@ -226,12 +226,14 @@ static void parts_of_encoders(void **state)
         {"--model.tied", "false", "--model.head", "mlm"},
         {"--model.head", "plain", "--model.pooler", "true"},
         {"--model.pooler", "true", "--model.classes", "3,70"},
+        {"--model.pooler", "true", "--model.classes", "3", "--model.pooler_norm", "true"},
         {"--model.window", "6", "--model.causal", "true"},
         {"--model.kv_heads", "1", "--model.norm_place", "post"},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         check_gradients((const char *[]){SMALL, "--model.causal", "false", "--model.head", "mlm",
-                                         parts[i][0], parts[i][1], parts[i][2], parts[i][3], NULL},
+                                         parts[i][0], parts[i][1], parts[i][2], parts[i][3],
+                                         parts[i][4], parts[i][5], NULL},
                         "f32", 1e-4);
 }
 
