@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "inner/data/labels.h"
 #include "inner/data/source.h"
 
 enum { TEXT_SITES_MAX = 1024 };
@@ -57,5 +58,11 @@ struct text_report {
  * while writing. After an error no shard of this call is left. */
 enum err text_prepare(const char *const *paths, size_t path_count, const struct text_options *o,
                       struct arena *a, struct text_report *report) MUST;
+/* Lines `label<TAB>text[<TAB>text_b]` -> shards with labels (labels.h). Of the options it reads
+ * out, sites, held_out, tokenizer, replace; the tokenizer's file is copied to `out`. classes_of: a
+ * directory whose data.json has the classes; NULL: the labels that occur. */
+enum err text_labels_prepare(const char *const *paths, size_t path_count,
+                             const struct text_options *o, const char *classes_of, struct arena *a,
+                             struct labels_report *report) MUST;
 
 #endif

@@ -521,13 +521,18 @@ static enum err read_logits(struct model *m, float *logits, size_t count)
     return dev_sync(m->dev);
 }
 
-enum err model_logits_at(struct model *m, const struct batch *b, size_t position, float *logits)
+enum err model_eval_logits(struct model *m, const struct batch *b, size_t position, float *logits)
 {
     ASSERT(position < b->tokens_count);
-    TRY(batch_to_device(m, b));
-    forward(m, b);
     head_token_logits(m, position, b->tokens_count);
     return read_logits(m, logits, m->V);
+}
+
+enum err model_logits_at(struct model *m, const struct batch *b, size_t position, float *logits)
+{
+    TRY(batch_to_device(m, b));
+    forward(m, b);
+    return model_eval_logits(m, b, position, logits);
 }
 
 enum err model_logits(struct model *m, const struct batch *b, size_t sequence, float *logits)
@@ -536,12 +541,18 @@ enum err model_logits(struct model *m, const struct batch *b, size_t sequence, f
     return model_logits_at(m, b, (size_t)b->cu_seqlens[sequence + 1] - 1, logits);
 }
 
+enum err model_eval_class_logits(struct model *m, const struct batch *b, size_t sequence,
+                                 size_t task, float *logits)
+{
+    ASSERT(sequence < b->sequences && task < m->sequence.tasks);
+    head_class_logits(m, task, (size_t)b->cu_seqlens[sequence], b->tokens_count);
+    return read_logits(m, logits, m->sequence.classes[task]);
+}
+
 enum err model_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task,
                             float *logits)
 {
-    ASSERT(sequence < b->sequences && task < m->sequence.tasks);
     TRY(batch_to_device(m, b));
     forward(m, b);
-    head_class_logits(m, task, (size_t)b->cu_seqlens[sequence], b->tokens_count);
-    return read_logits(m, logits, m->sequence.classes[task]);
+    return model_eval_class_logits(m, b, sequence, task, logits);
 }

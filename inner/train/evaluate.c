@@ -1,4 +1,36 @@
 #include "inner/train/evaluate.h"
+#include <string.h>
+
+enum { VALUES = 2 * MODEL_LOSSES + 1 };
+
+static size_t classes_of(const struct settings *s, size_t task)
+{
+    return s->model_classes.count ? (size_t)keys_classes(s, task) : 2;
+}
+
+enum err evaluate_open(struct evaluate_sums *x, const struct settings *s, struct arena *perm)
+{
+    size_t most = (size_t)s->model_vocab, at = VALUES;
+    *x = (struct evaluate_sums){.values_count = VALUES};
+    if (s->model_pooler)
+        x->tasks_count = s->model_classes.count ? s->model_classes.count : 1;
+    for (size_t i = 0; i < x->tasks_count; i++)
+        x->values_count += 3 * classes_of(s, i);
+    TRY_ALLOC(x->values = arena_array(perm, x->values_count, sizeof *x->values));
+    x->loss = x->values;
+    x->count = x->loss + MODEL_LOSSES;
+    x->right = x->count + MODEL_LOSSES;
+    for (size_t i = 0; i < x->tasks_count; i++) {
+        size_t n = classes_of(s, i);
+        most = n > most ? n : most;
+        x->tasks[i] =
+            (struct class_counts){n, x->values + at, x->values + at + n, x->values + at + 2 * n};
+        at += 3 * n;
+    }
+    if (s->data_objective != DATA_OBJECTIVE_CAUSAL)
+        TRY_ALLOC(x->logits = arena_array(perm, most, sizeof *x->logits));
+    return ERR_OK;
+}
 
 uint64_t evaluate_count(const struct loader *l, int64_t tokens)
 {
@@ -6,12 +38,52 @@ uint64_t evaluate_count(const struct loader *l, int64_t tokens)
     return wanted < 1 ? 1 : wanted < l->windows ? wanted : l->windows;
 }
 
+double evaluate_mean(const struct evaluate_sums *sums, enum model_loss_kind kind)
+{
+    return sums->count[kind] > 0 ? sums->loss[kind] / sums->count[kind] : 0;
+}
+
 double evaluate_loss(const struct evaluate_sums *sums)
 {
-    double loss = 0;
-    for (size_t k = 0; k < MODEL_LOSSES; k++)
-        loss += sums->count[k] > 0 ? sums->loss[k] / sums->count[k] : 0;
-    return loss;
+    return evaluate_mean(sums, MODEL_LOSS_TOKEN) + evaluate_mean(sums, MODEL_LOSS_SEQUENCE);
+}
+
+double evaluate_token_accuracy(const struct evaluate_sums *sums)
+{
+    double count = sums->count[MODEL_LOSS_TOKEN];
+    return count > 0 ? *sums->right / count : 0;
+}
+
+/* The lower one among equals. */
+static size_t largest(const float *x, size_t count)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < count; i++)
+        best = x[i] > x[best] ? i : best;
+    return best;
+}
+
+/* Of the batch that model_eval has just read. */
+static enum err count_predictions(struct model *m, const struct loader *l, const struct batch *b,
+                                  struct evaluate_sums *x)
+{
+    for (size_t i = 0; i < b->tokens_count; i++) {
+        if (b->targets[i] < 0)
+            continue;
+        TRY(model_eval_logits(m, b, i, x->logits));
+        *x->right += largest(x->logits, (size_t)l->options.vocab) == (size_t)b->targets[i];
+    }
+    for (size_t i = 0; x->tasks_count && i < b->sequences; i++) {
+        const struct class_counts *c = &x->tasks[b->tasks[i]];
+        if (b->labels[i] < 0)
+            continue;
+        TRY(model_eval_class_logits(m, b, i, (size_t)b->tasks[i], x->logits));
+        size_t predicted = largest(x->logits, c->classes), truth = (size_t)b->labels[i];
+        c->truth[truth]++;
+        c->predicted[predicted]++;
+        c->right[truth] += predicted == truth;
+    }
+    return ERR_OK;
 }
 
 enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first,
@@ -20,7 +92,7 @@ enum err evaluate_windows(struct model *m, const struct loader *l, struct batch 
     uint64_t most = b->tokens_max / l->options.sequence,
              room = b->sequences_max - l->options.objective->varies;
     most = most < room ? most : room;
-    *sums = (struct evaluate_sums){0};
+    memset(sums->values, 0, sums->values_count * sizeof *sums->values);
     for (uint64_t at = first; at < end; at += most) {
         size_t count = (size_t)(end - at < most ? end - at : most);
         struct model_loss loss;
@@ -30,6 +102,8 @@ enum err evaluate_windows(struct model *m, const struct loader *l, struct batch 
             sums->loss[k] += loss.sum[k];
             sums->count[k] += (double)loss.count[k];
         }
+        if (sums->logits)
+            TRY(count_predictions(m, l, b, sums));
     }
     return ERR_OK;
 }

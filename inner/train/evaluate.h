@@ -1,19 +1,34 @@
 #ifndef EVALUATE_H
 #define EVALUATE_H
-/* Loss of a model over held-out windows, in micro-batches as large as its batch. One rank's share:
- * sums over ranks are the caller's.
+/* Losses and predictions of a model over held-out windows, in micro-batches as large as its batch.
+ * One rank's share: sums over ranks are the caller's. Predictions are counted with masked text
+ * (tokens, pairs) and with labels.
  */
 #include "inner/data/objective.h"
 #include "inner/model/model.h"
+#include "inner/train/scores.h"
 
+/* All of it points into `values`, so that a sum over ranks is one array. */
 struct evaluate_sums {
-    double loss[MODEL_LOSSES]; /* nats, summed over the targets */
-    double count[MODEL_LOSSES];
+    double *loss;                              /* (MODEL_LOSSES) nats, summed over the targets */
+    double *count;                             /* (MODEL_LOSSES) targets */
+    double *right;                             /* (1) tokens whose most likely id is the target */
+    struct class_counts tasks[KEYS_TASKS_MAX]; /* or of the pairs alone */
+    size_t tasks_count;                        /* 0: sequences have no targets */
+    double *values;
+    size_t values_count;
+    float *logits; /* scratch; NULL: no predictions */
 };
+enum err evaluate_open(struct evaluate_sums *sums, const struct settings *s,
+                       struct arena *perm) MUST;
 /* The sum of the means over the targets of tokens and of sequences, as the training loss. */
 double evaluate_loss(const struct evaluate_sums *sums);
+/* The mean over the targets of one kind; 0: there are none. */
+double evaluate_mean(const struct evaluate_sums *sums, enum model_loss_kind kind);
+double evaluate_token_accuracy(const struct evaluate_sums *sums);
 
-/* Windows [first, end) of the set, in the order of storage; `b` is scratch. */
+/* Windows [first, end) of the set, in the order of storage, into sums that begin at 0; `b` is
+ * scratch. */
 enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first,
                           uint64_t end, struct evaluate_sums *sums) MUST;
 /* How many windows `tokens` are: at least one, at most all. */

@@ -2,7 +2,6 @@
 #include "inner/train/train_tune.h"
 #include <math.h>
 #include <string.h>
-#include "inner/train/evaluate.h"
 #include "kernels/base/log.h"
 
 /* Device events of one step. */
@@ -64,6 +63,7 @@ static enum err open_data(struct train *t, struct arena *perm)
         o.ranks = 1;
         o.batch_tokens = o.sequence;
         TRY(loader_open(&t->held_out, perm, &s->data_eval, &o));
+        TRY(evaluate_open(&t->evaluation, s, perm));
     }
     t->micro_sequences = train_micro_batch_tokens(s, t->coll->size) / o.sequence;
     return objective_batch_open(o.objective, &t->batch, perm, t->micro_sequences, o.sequence);
@@ -172,31 +172,53 @@ void train_close(struct train *t)
 }
 
 /* ---- evaluation ---- */
-/* The first windows of the held-out text, divided among the ranks. */
-enum err train_evaluate(struct train *t, double *loss, size_t *tokens)
+/* Of all tasks: each counts as many times as it has examples. */
+static struct scores mean_scores(const struct evaluate_sums *sums)
 {
-    struct evaluate_sums own;
-    *loss = 0;
-    *tokens = 0;
-    if (!t->held_out.windows)
+    struct scores mean = {0};
+    for (size_t i = 0; i < sums->tasks_count; i++) {
+        struct scores one = scores_of(&sums->tasks[i]);
+        mean.examples += one.examples;
+        if (one.examples <= 0)
+            continue;
+        double share = one.examples / mean.examples;
+        mean.accuracy += share * (one.accuracy - mean.accuracy);
+        mean.f1_macro += share * (one.f1_macro - mean.f1_macro);
+        mean.mcc += share * (one.mcc - mean.mcc);
+    }
+    return mean;
+}
+
+/* The first windows of the held-out text, divided among the ranks. */
+enum err train_evaluate(struct train *t, struct train_eval *e)
+{
+    struct evaluate_sums *sums = &t->evaluation;
+    const struct loader *l = &t->held_out;
+    bool labels = t->settings->data_objective == DATA_OBJECTIVE_LABELS;
+    *e = (struct train_eval){.step = t->step};
+    if (!l->windows)
         return ERR_OK;
-    uint64_t windows = evaluate_count(&t->held_out, t->settings->train_eval_tokens);
+    uint64_t windows = evaluate_count(l, t->settings->train_eval_tokens);
     uint64_t rank = (uint64_t)t->coll->rank, size = (uint64_t)t->coll->size;
-    TRY(evaluate_windows(t->model, &t->held_out, &t->batch, windows * rank / size,
-                         windows * (rank + 1) / size, &own));
-    double sums[] = {own.loss[0], own.loss[1], own.count[0], own.count[1]};
-    TRY(t->coll->ops->all_reduce_host(t->coll, sums, sizeof sums / sizeof *sums));
-    *loss = evaluate_loss(&(struct evaluate_sums){{sums[0], sums[1]}, {sums[2], sums[3]}});
-    *tokens = (size_t)(t->held_out.token_targets ? sums[2] : sums[3]);
+    TRY(evaluate_windows(t->model, l, &t->batch, windows * rank / size, windows * (rank + 1) / size,
+                         sums));
+    TRY(t->coll->ops->all_reduce_host(t->coll, sums->values, sums->values_count));
+    e->loss = evaluate_loss(sums);
+    e->tokens = (size_t)sums->count[l->token_targets ? MODEL_LOSS_TOKEN : MODEL_LOSS_SEQUENCE];
+    e->masked = sums->logits && l->token_targets;
+    e->pairs = l->sequence_targets && !labels;
+    e->labels = l->sequence_targets && labels;
+    e->masked_accuracy = evaluate_token_accuracy(sums);
+    e->sequences = mean_scores(sums);
     return ERR_OK;
 }
 
 static enum err evaluate(struct train *t, const struct train_hook *hook)
 {
-    struct train_eval e = {.step = t->step};
+    struct train_eval e;
     if (!hook || !t->held_out.windows)
         return ERR_OK;
-    TRY(train_evaluate(t, &e.loss, &e.tokens));
+    TRY(train_evaluate(t, &e));
     return hook->eval(hook->self, t, &e);
 }
 

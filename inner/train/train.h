@@ -20,6 +20,7 @@
 #include "inner/coll/reduce.h"
 #include "inner/data/objective.h"
 #include "inner/optim/optim.h"
+#include "inner/train/evaluate.h"
 
 struct train_report {    /* of the step just finished, for displays and records */
     int64_t step, steps; /* step counts finished steps */
@@ -33,8 +34,11 @@ struct train_report {    /* of the step just finished, for displays and records 
 };
 struct train_eval {
     int64_t step;
-    double loss; /* held-out, nats per token */
-    size_t tokens;
+    double loss;   /* held-out, nats per token; with labels per sequence; with pairs their sum */
+    size_t tokens; /* targets that the loss is a mean of; 0: no held-out text */
+    bool masked, pairs, labels; /* which of these follow */
+    double masked_accuracy;     /* of masked tokens */
+    struct scores sequences;    /* of pairs, or of the labels of all tasks, weighted by examples */
 };
 struct train_memory { /* bytes of one rank */
     struct model_memory model;
@@ -98,7 +102,8 @@ struct train { /* open for the hook to read */
     struct train_memory memory;
     /* private to train */
     struct loader loader, held_out;
-    struct batch batch; /* one micro-batch */
+    struct evaluate_sums evaluation; /* with held-out text */
+    struct batch batch;              /* one micro-batch */
     struct grad_reduce reduce;
     void *reduce_memory; /* device: of the reducer, or NULL */
     size_t micro_sequences;
@@ -152,9 +157,8 @@ void train_close(struct train *t); /* a zeroed or partly opened one is fine */
  * ranks alike. Any other error may be this rank's alone: the caller ends the job with coll_abort.
  * hook may be NULL. */
 enum err train_run(struct train *t, const struct train_hook *hook) MUST;
-/* Held-out loss of the current parameters; tokens 0 when there is no held-out text. All ranks call.
- */
-enum err train_evaluate(struct train *t, double *loss, size_t *tokens) MUST;
+/* Held-out loss and scores of the current parameters. All ranks call. */
+enum err train_evaluate(struct train *t, struct train_eval *e) MUST;
 /* Durable on return; all ranks call. Not between a backward and its update, unless the gradients
  * are discarded: their slab serves as a buffer. */
 enum err train_checkpoint(struct train *t) MUST;

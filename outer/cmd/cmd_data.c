@@ -42,6 +42,30 @@ static enum err print_report(const struct text_report *r, const struct text_opti
     return ERR_OK;
 }
 
+/* What the configuration needs, ready to be copied. */
+static void print_labels(const struct labels_report *r, const struct text_options *o)
+{
+    printf("%-14s %13llu texts, %llu tokens, %zu classes\n", "read",
+           (unsigned long long)r->documents, (unsigned long long)r->tokens, r->of.classes_count);
+    for (uint32_t i = 0; i < o->sites; i++)
+        printf("train, site %u  %13llu texts                %s/train-%u-0000.bin\n", i,
+               (unsigned long long)r->train[i], o->out, i);
+    if (r->held_out)
+        printf("held out       %13llu texts                %s/eval-0000.bin\n",
+               (unsigned long long)r->held_out, o->out);
+    printf("\nin the configuration of site 0:\n    data:\n        objective: labels\n"
+           "        train: [\"%s/train-0-*.bin\"]\n",
+           o->out);
+    if (r->held_out)
+        printf("        eval: [\"%s/eval-*.bin\"]\n", o->out);
+    printf("        tokenizer: external\n        tokenizer_sha256: %s\n        classes: [",
+           r->of.sha256);
+    for (size_t i = 0; i < r->of.classes_count; i++)
+        printf("%s\"%s\"", i ? ", " : "", r->of.classes[i].name);
+    printf("]\n    model:\n        vocab: %lld\n        pooler: true\n        classes: [%zu]\n",
+           (long long)r->of.vocab, r->of.classes_count);
+}
+
 /* ---- progress ---- */
 
 struct progress {
@@ -93,19 +117,40 @@ static enum err tokenizer_check(const struct text_options *o)
     return ERR_OK;
 }
 
-static enum err run(struct args *args, struct text_options *o, int64_t sites, int64_t sequence,
-                    int64_t shard_tokens, struct arena *a)
+struct labels_wish {
+    bool labels;
+    const char *classes_of;
+};
+
+static enum err label(const struct args *args, const struct text_options *o,
+                      const struct labels_wish *w, struct arena *a)
+{
+    struct labels_report report;
+    if (!o->tokenizer || o->learn || o->source.ids || o->source.field)
+        return err_set(ERR_CONFIG, "--labels needs --tokenizer PATH, and takes neither --learn, "
+                                   "--tokens nor --field");
+    TRY(text_labels_prepare((const char *const *)args->operand, (size_t)args->operand_count, o,
+                            w->classes_of, a, &report));
+    print_labels(&report, o);
+    return ERR_OK;
+}
+
+static enum err run(struct args *args, struct text_options *o, const struct labels_wish *labels,
+                    int64_t sequence, int64_t shard_tokens, struct arena *a)
 {
     struct text_report report;
     struct progress progress = {.terminal = isatty(STDERR_FILENO) == 1};
     o->progress = progress_show;
     o->progress_self = &progress;
-    o->sites = (uint32_t)sites;
     o->sequence = (uint64_t)sequence;
     o->shard_tokens = (uint64_t)shard_tokens;
     if (!args->operand_count)
         return err_set(ERR_CONFIG, "name the text files; see --help");
+    if (labels->classes_of && !labels->labels)
+        return err_set(ERR_CONFIG, "--classes-of is for --labels");
     TRY(tokenizer_check(o));
+    if (labels->labels)
+        return label(args, o, labels, a);
     if (shard_tokens <= sequence)
         return err_set(ERR_CONFIG, "--shard-tokens must be more than --sequence");
     TRY(text_prepare((const char *const *)args->operand, (size_t)args->operand_count, o, a,
@@ -117,6 +162,7 @@ enum err cmd_data(int argc, char **argv)
 {
     struct text_options o = {.held_out = 0.05};
     int64_t sites = 1, sequence = 128, shard_tokens = INT64_C(1) << 26, learn = 0;
+    struct labels_wish labels = {0};
     const struct args_option options[] = {
         {"out", ARGS_TEXT, &o.out, .value = "DIR", .required = true,
          .help = "Directory for the shards."},
@@ -139,6 +185,12 @@ enum err cmd_data(int argc, char **argv)
                  "tokenizer.json beside the shards."},
         {"cased", ARGS_FLAG, &o.cased,
          .help = "A learned WordPiece vocabulary keeps capitals and accents."},
+        {"labels", ARGS_FLAG, &labels.labels,
+         .help = "The files are lines label<TAB>text, or label<TAB>text<TAB>text: shards for "
+                 "data.objective = labels."},
+        {"classes-of", ARGS_TEXT, &labels.classes_of, .value = "DIR",
+         .help = "With --labels: the classes of DIR/data.json, in their order. Otherwise the "
+                 "labels that occur."},
         {"whole-files", ARGS_FLAG, &o.source.whole_files,
          .help =
              "With a tokenizer: a file is one document. Otherwise a blank line ends a document, "
@@ -164,8 +216,9 @@ enum err cmd_data(int argc, char **argv)
     struct arena a = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &a);
     o.learn = (uint64_t)learn;
+    o.sites = (uint32_t)sites;
     if (!e && !args.help)
-        e = run(&args, &o, sites, sequence, shard_tokens, &a);
+        e = run(&args, &o, &labels, sequence, shard_tokens, &a);
     arena_free(&a);
     return e;
 }

@@ -1,4 +1,4 @@
-/* atoll eval: held-out loss and perplexity of a trained model. */
+/* atoll eval: held-out loss of a trained model, and of an encoder what it predicts. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,36 +8,135 @@
 
 enum { BATCH_TOKENS = 4096 };
 
-/* name: of the set; "": it has none. */
-static void print_text(const struct load *l, const char *name, double loss, double tokens)
+struct result { /* of one set */
+    const struct load *l;
+    const char *name; /* of the set; "": it has none */
+    const struct evaluate_sums *sums;
+    const struct sidecar *text; /* has the names of the classes */
+    bool tokens, pairs, labels; /* what it has targets for */
+};
+
+static bool is_bytes(const struct load *l)
 {
-    if (*name)
-        printf("set          %s\n", name);
-    printf("model        %s\nevaluated    %.0f tokens\nloss         %.6f nats per "
-           "token\nperplexity   %.4f\n",
-           l->source, tokens, loss, exp(loss));
-    if (l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES)
+    return l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES;
+}
+
+/* ---- text ---- */
+static void print_tokens(const struct result *r)
+{
+    double loss = evaluate_mean(r->sums, MODEL_LOSS_TOKEN);
+    const char *of = r->sums->logits ? "masked token" : "token";
+    printf("evaluated    %.0f %ss\nloss         %.6f nats per %s\nperplexity   %.4f\n",
+           r->sums->count[MODEL_LOSS_TOKEN], of, loss, of, exp(loss));
+    if (r->sums->logits)
+        printf("accuracy     %.2f %% of masked tokens\n", 100 * evaluate_token_accuracy(r->sums));
+    if (is_bytes(r->l))
         printf("bits per byte %.4f\n", loss / log(2));
+}
+
+static void print_pairs(const struct result *r)
+{
+    struct scores s = scores_of(&r->sums->tasks[0]);
+    printf("pairs        %.0f\npair loss    %.6f nats per pair\npair accuracy %.2f %%\n",
+           s.examples, evaluate_mean(r->sums, MODEL_LOSS_SEQUENCE), 100 * s.accuracy);
+}
+
+/* Of a class: its name where the text knows it. */
+static const char *class_name(const struct result *r, const struct class_counts *c, size_t class,
+                              char number[24])
+{
+    if (r->text->classes_count == c->classes)
+        return r->text->classes[class].name;
+    snprintf(number, 24, "%zu", class);
+    return number;
+}
+
+static void print_task(const struct result *r, const struct class_counts *c)
+{
+    struct scores s = scores_of(c);
+    char number[24];
+    if (s.examples <= 0)
+        return;
+    printf("accuracy     %.2f %%\nF1, macro    %.4f\nMCC          %.4f\n\n", 100 * s.accuracy,
+           s.f1_macro, s.mcc);
+    printf("  %-24s %8s %8s %9s %8s\n", "class", "texts", "F1", "precision", "recall");
+    for (size_t i = 0; i < c->classes; i++) {
+        struct class_score x = scores_of_class(c, i);
+        printf("  %-24s %8.0f %8.4f %9.4f %8.4f\n", class_name(r, c, i, number), c->truth[i], x.f1,
+               x.precision, x.recall);
+    }
+}
+
+static void print_text(const struct result *r)
+{
+    if (*r->name)
+        printf("set          %s\n", r->name);
+    printf("model        %s\n", r->l->source);
+    if (r->tokens)
+        print_tokens(r);
+    if (r->pairs)
+        print_pairs(r);
+    if (r->labels)
+        printf("evaluated    %.0f texts\nloss         %.6f nats per text\n",
+               r->sums->count[MODEL_LOSS_SEQUENCE], evaluate_loss(r->sums));
+    for (size_t i = 0; r->labels && i < r->sums->tasks_count; i++)
+        print_task(r, &r->sums->tasks[i]);
+}
+
+/* ---- json ---- */
+static void print_quoted(const char *text)
+{
+    for (const char *p = text; *p; p++)
+        printf(*p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
+}
+
+static void print_json_labels(const struct result *r)
+{
+    for (size_t i = 0; i < r->sums->tasks_count; i++) {
+        const struct class_counts *c = &r->sums->tasks[i];
+        struct scores s = scores_of(c);
+        char number[24];
+        if (s.examples <= 0)
+            continue;
+        printf(",\"accuracy\":%.9g,\"f1_macro\":%.9g,\"mcc\":%.9g,\"f1\":{", s.accuracy, s.f1_macro,
+               s.mcc);
+        for (size_t k = 0; k < c->classes; k++) {
+            printf("%s\"", k ? "," : "");
+            print_quoted(class_name(r, c, k, number));
+            printf("\":%.9g", scores_of_class(c, k).f1);
+        }
+        putchar('}');
+    }
 }
 
 /* A set is one line. Keys stay as they are: scripts read them. bits_per_byte: null where a token is
  * not a byte. */
-static void print_json(const struct load *l, const char *name, double loss, double tokens)
+static void print_json(const struct result *r)
 {
-    bool bytes = l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES;
+    double loss = evaluate_loss(r->sums),
+           count = r->sums->count[r->tokens ? MODEL_LOSS_TOKEN : MODEL_LOSS_SEQUENCE];
     char bits[32] = "null";
-    if (bytes)
+    if (is_bytes(r->l))
         snprintf(bits, sizeof bits, "%.9g", loss / log(2));
     printf("{\"model\":\"");
-    for (const char *p = l->source; *p; p++)
-        printf(*p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
-    if (*name)
-        printf("\",\"set\":\"%s", name);
+    print_quoted(r->l->source);
+    if (*r->name)
+        printf("\",\"set\":\"%s", r->name);
     printf("\",\"step\":%lld,\"tokens\":%.0f,\"loss\":%.9g,\"perplexity\":%.9g,"
-           "\"bits_per_byte\":%s}\n",
-           (long long)l->step, tokens, loss, exp(loss), bits);
+           "\"bits_per_byte\":%s",
+           (long long)r->l->step, count, loss, exp(loss), bits);
+    if (r->tokens && r->sums->logits)
+        printf(",\"masked_loss\":%.9g,\"masked_accuracy\":%.9g",
+               evaluate_mean(r->sums, MODEL_LOSS_TOKEN), evaluate_token_accuracy(r->sums));
+    if (r->pairs)
+        printf(",\"pair_loss\":%.9g,\"pair_accuracy\":%.9g",
+               evaluate_mean(r->sums, MODEL_LOSS_SEQUENCE), scores_of(&r->sums->tasks[0]).accuracy);
+    if (r->labels)
+        print_json_labels(r);
+    puts("}");
 }
 
+/* ---- the sets ---- */
 struct wish {
     int64_t tokens;
     const char *format;
@@ -47,6 +146,7 @@ struct evaluation { /* of several sets */
     struct load *l;
     const struct wish *w;
     struct batch b;
+    struct evaluate_sums sums;
     struct loader_options o;
     bool json;
 };
@@ -54,20 +154,23 @@ struct evaluation { /* of several sets */
 static enum err evaluate_set(struct evaluation *e, const struct shard_group *g)
 {
     struct loader text;
-    struct evaluate_sums sums;
+    bool labels = e->l->run.s.data_objective == DATA_OBJECTIVE_LABELS;
     TRY(loader_open(&text, &e->l->run.perm, &g->paths, &e->o));
     uint64_t windows = e->w->tokens ? evaluate_count(&text, e->w->tokens) : text.windows;
-    enum err failed = evaluate_windows(e->l->model, &text, &e->b, 0, windows, &sums);
-    bool text_tokens = text.token_targets;
+    enum err failed = evaluate_windows(e->l->model, &text, &e->b, 0, windows, &e->sums);
+    const struct result r = {.l = e->l,
+                             .name = g->name,
+                             .sums = &e->sums,
+                             .text = &text.sidecar,
+                             .tokens = text.token_targets,
+                             .pairs = text.sequence_targets && !labels,
+                             .labels = text.sequence_targets && labels};
+    if (!failed && e->json)
+        print_json(&r);
+    else if (!failed)
+        print_text(&r);
     loader_close(&text);
-    TRY(failed);
-    double loss = evaluate_loss(&sums),
-           count = sums.count[text_tokens ? MODEL_LOSS_TOKEN : MODEL_LOSS_SEQUENCE];
-    if (e->json)
-        print_json(e->l, g->name, loss, count);
-    else
-        print_text(e->l, g->name, loss, count);
-    return ERR_OK;
+    return failed;
 }
 
 static enum err evaluate(struct load *l, void *self)
@@ -92,6 +195,7 @@ static enum err evaluate(struct load *l, void *self)
         return err_set(ERR_CONFIG, "data.eval is empty: name held-out shards");
     TRY(shard_groups(&l->run.s.data_eval, &l->run.perm, &groups, &count));
     TRY(objective_batch_open(e.o.objective, &e.b, &l->run.perm, sequences, S));
+    TRY(evaluate_open(&e.sums, &l->run.s, &l->run.perm));
     TRY(load_model(l, e.b.tokens_max));
     for (size_t i = 0; i < count; i++)
         TRY(evaluate_set(&e, &groups[i]));
@@ -108,11 +212,13 @@ enum err cmd_eval(int argc, char **argv)
          .help = "Held-out tokens to look at; 0: all."},
         {"format", ARGS_TEXT, &w.format, .value = "text|json", .help = "json: one object."},
     };
-    struct args args = {.command = "eval",
-                        .summary = "Held-out loss and perplexity of a trained model (data.eval).",
-                        .example = "atoll eval --config run.yaml --run.dir run/a",
-                        .settings = run_nearest_setting,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+    struct args args = {
+        .command = "eval",
+        .summary = "Held-out loss and perplexity of a trained model (data.eval); of an encoder "
+                   "also accuracy, F1, MCC.",
+        .example = "atoll eval --config run.yaml --run.dir run/a",
+        .settings = run_nearest_setting,
+        .options = options,
+        .count = sizeof options / sizeof *options};
     return load_run(&args, argc, argv, &from, evaluate, &w);
 }

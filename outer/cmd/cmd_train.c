@@ -124,11 +124,11 @@ static enum err hook_eval(void *self, struct train *t, const struct train_eval *
     struct train_eval outer = *e;
     bool same = true;
     if (j->outer)
-        TRY(site_train_eval(&j->exchange, t, &outer.loss, &outer.tokens, &same));
+        TRY(site_train_eval(&j->exchange, t, &outer, &same));
     if (is_lead(j) && !same)
-        job_tell_eval(j, e->step, e->loss, e->tokens, "local");
+        job_tell_eval(j, e, "local");
     if (is_lead(j))
-        job_tell_eval(j, e->step, outer.loss, outer.tokens, j->outer ? "outer" : "local");
+        job_tell_eval(j, &outer, j->outer ? "outer" : "local");
     return ERR_OK;
 }
 

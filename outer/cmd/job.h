@@ -78,7 +78,7 @@ void job_tell_step(struct job *j, const struct train_report *r);
 /* As site_train and site want them: self is the job. */
 void job_tell_round(void *self, const struct site_train_round *r);
 void job_tell_notice(void *self, const char *text);
-void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, const char *of);
+void job_tell_eval(struct job *j, const struct train_eval *e, const char *of);
 void job_tell_stop(struct job *j, const char *reason);
 void job_line(struct job *j); /* name, rounds and bytes of j->line */
 /* job_signals.c: before any other thread is made, so that all others block these signals. */

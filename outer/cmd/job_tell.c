@@ -103,18 +103,42 @@ static void record_step(struct job *j, const struct train_report *r)
     jsonl_end(&j->record);
 }
 
-void job_tell_eval(struct job *j, int64_t step, double loss, size_t tokens, const char *of)
+/* Of an objective that has predictions; the causal one has none. */
+static void tell_scores(struct job *j, const struct train_eval *e, char *text, size_t size)
 {
+    size_t used = 0;
+    if (e->masked) {
+        jsonl_real(&j->record, "masked_accuracy", e->masked_accuracy);
+        used += (size_t)snprintf(text, size, " masked_accuracy=%.4f", e->masked_accuracy);
+    }
+    if (e->pairs) {
+        jsonl_real(&j->record, "pair_accuracy", e->sequences.accuracy);
+        used += (size_t)snprintf(text + used, size - used, " pair_accuracy=%.4f",
+                                 e->sequences.accuracy);
+    }
+    if (!e->labels)
+        return;
+    jsonl_real(&j->record, "accuracy", e->sequences.accuracy);
+    jsonl_real(&j->record, "f1_macro", e->sequences.f1_macro);
+    jsonl_real(&j->record, "mcc", e->sequences.mcc);
+    snprintf(text + used, size - used, " accuracy=%.4f f1_macro=%.4f mcc=%.4f",
+             e->sequences.accuracy, e->sequences.f1_macro, e->sequences.mcc);
+}
+
+void job_tell_eval(struct job *j, const struct train_eval *e, const char *of)
+{
+    char scores[160] = "";
     jsonl_begin(&j->record, "eval");
-    jsonl_int(&j->record, "step", step);
-    jsonl_real(&j->record, "loss", loss);
-    jsonl_int(&j->record, "tokens", (int64_t)tokens);
+    jsonl_int(&j->record, "step", e->step);
+    jsonl_real(&j->record, "loss", e->loss);
+    jsonl_int(&j->record, "tokens", (int64_t)e->tokens);
+    tell_scores(j, e, scores, sizeof scores);
     jsonl_text(&j->record, "of", of);
     jsonl_end(&j->record);
-    j->eval_loss = loss;
-    j->eval_step = step;
-    log_event(LOG_INFO, "eval", "step=%lld loss=%.6f perplexity=%.4f tokens=%zu of=%s",
-              (long long)step, loss, exp(loss), tokens, of);
+    j->eval_loss = e->loss;
+    j->eval_step = e->step;
+    log_event(LOG_INFO, "eval", "step=%lld loss=%.6f perplexity=%.4f tokens=%zu%s of=%s",
+              (long long)e->step, e->loss, exp(e->loss), e->tokens, scores, of);
 }
 
 /* Momentum and agreement of a round, and once a warning when what is measured says that the outer

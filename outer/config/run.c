@@ -1,9 +1,10 @@
 #include "outer/config/run.h"
 #include <math.h>
 #include <string.h>
-#include "inner/io/checkpoint.h"
+#include "inner/train/start.h"
 #include "inner/train/train.h"
 #include "kernels/base/file.h"
+#include "kernels/base/log.h"
 #include "outer/config/identity.h"
 
 /* ---- rules ---- */
@@ -91,31 +92,6 @@ enum err run_read_probe(struct outer_settings *to, const struct settings *s, con
 
 /* ---- run.from ---- */
 
-/* Parameters and moments of the newest checkpoint in `from`, in `a`; a moment that is not there is
- * NULL. */
-static enum err read_from(const struct run *r, const char *from, const float *slabs[3],
-                          struct arena *a)
-{
-    static const char *const names[] = {"params", "m", "v"};
-    const struct digest table = table_digest(&r->table);
-    struct checkpoint_meta meta;
-    struct checkpoint_part *parts;
-    const char *dir;
-    size_t count;
-    TRY_ALLOC(dir = arena_printf(a, "%s/inner", from));
-    dir = file_exists(dir) ? dir : from;
-    TRY(checkpoint_open(dir, a, &meta, &parts, &count));
-    if (!digest_equal(&meta.model, &table))
-        return err_set(ERR_MISMATCH, "%s holds another model than the configuration describes",
-                       dir);
-    for (size_t i = 0; i < count; i++)
-        for (int k = 0; k < 3; k++)
-            if (!strcmp(parts[i].name, names[k]) &&
-                parts[i].size_bytes == r->table.elements * sizeof(float))
-                slabs[k] = parts[i].data;
-    return slabs[0] ? ERR_OK : err_set(ERR_INPUT, "%s holds no parameters", dir);
-}
-
 /* RUN_DIR/imported: the digest of what atoll import made step 0 of this directory. Later
  * checkpoints take the place of that step, the digest stays. */
 static enum err imported_path(const struct run *r, struct arena *a, char **path)
@@ -164,9 +140,9 @@ enum err run_import(const struct run *r, const float *slab, const char *dir)
 
 static enum err from_digest(const struct run *r, struct arena *a, char hex[65])
 {
-    const float *slabs[3] = {NULL};
-    TRY(read_from(r, r->s.run_from, slabs, a));
-    struct digest d = digest_of(slabs[0], r->table.elements * sizeof(float));
+    struct start from;
+    TRY(start_read(&from, &r->s, &r->table, r->s.run_from, a));
+    struct digest d = digest_of(from.slabs[0], r->table.elements * sizeof(float));
     digest_hex(&d, hex);
     return ERR_OK;
 }
@@ -202,27 +178,29 @@ static enum err pin_initial(struct run *r, bool site)
 enum err run_initial(const struct run *r, float *slab)
 {
     struct arena scratch = arena_make(0);
-    const float *slabs[3] = {NULL};
+    struct start start;
     const char *from = r->imported ? r->s.run_dir : r->s.run_from;
     enum err e = ERR_OK;
     if (!*from)
         table_init(&r->table, (uint64_t)r->s.run_seed, slab);
-    else if ((e = read_from(r, from, slabs, &scratch)) == ERR_OK)
-        memcpy(slab, slabs[0], r->table.elements * sizeof *slab);
+    else if ((e = start_read(&start, &r->s, &r->table, from, &scratch)) == ERR_OK)
+        memcpy(slab, start.slabs[0], r->table.elements * sizeof *slab);
     arena_free(&scratch);
     return e;
 }
 
 static enum err begin_from(const struct run *r, struct arena *a)
 {
-    const float *slabs[3] = {NULL};
+    struct start from;
     const char *dir, *current;
     TRY_ALLOC(dir = arena_printf(a, "%s/inner", r->s.run_dir));
     TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
     if (!*r->s.run_from || file_exists(current))
         return ERR_OK;
-    TRY(read_from(r, r->s.run_from, slabs, a));
-    return train_begin_from(&r->s, &r->table, slabs, dir, a);
+    TRY(start_read(&from, &r->s, &r->table, r->s.run_from, a));
+    if (*from.fresh)
+        log_event(LOG_INFO, "start", "from=\"%s\" seed=\"%s\"", r->s.run_from, from.fresh);
+    return train_begin_from(&r->s, &r->table, from.slabs, dir, a);
 }
 
 enum err run_begin_from(const struct run *r)

@@ -584,8 +584,7 @@ static bool merged_here(const struct site_train *s, int64_t at)
     return true;
 }
 
-enum err site_train_eval(struct site_train *s, struct train *t, double *loss, size_t *tokens,
-                         bool *same)
+enum err site_train_eval(struct site_train *s, struct train *t, struct train_eval *e, bool *same)
 {
     size_t bytes = t->table.elements * sizeof(float);
     *same = merged_here(s, t->step) || !s->local;
@@ -596,7 +595,7 @@ enum err site_train_eval(struct site_train *s, struct train *t, double *loss, si
     for (unsigned f = 0; f < s->o.fragments->parts; f++)
         TRY(take_recorded(s, t, f, stepper_outer_state(&s->stepper, f, t->step), 0));
     model_params_changed(t->model);
-    TRY(train_evaluate(t, loss, tokens));
+    TRY(train_evaluate(t, e));
     t->dev->ops->copy(t->dev, model_params(t->model), s->local, bytes);
     model_params_changed(t->model);
     return dev_sync(t->dev);

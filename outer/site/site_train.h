@@ -103,7 +103,7 @@ enum err site_train_saving(struct site_train *s) MUST;
 enum err site_train_saved(struct site_train *s, int64_t oldest_step) MUST;
 /* Held-out loss of the outer parameters. *same: they are the local ones at this step, nothing was
  * evaluated. */
-enum err site_train_eval(struct site_train *s, struct train *t, double *loss, size_t *tokens,
+enum err site_train_eval(struct site_train *s, struct train *t, struct train_eval *e,
                          bool *same) MUST;
 uint64_t site_train_rounds(const struct schedule *s,
                            int64_t step); /* rounds of all fragments that end by then */

@@ -1,0 +1,143 @@
+#include "inner/train/start.h"
+#include <string.h>
+#include "inner/io/checkpoint.h"
+#include "kernels/base/file.h"
+
+static const char *const head_keys[] = {"model.head", "model.pooler", "model.classes"};
+
+/* "model.layers=4" ... as YAML. */
+static enum err yaml_of(const char *canonical, struct arena *a, char **yaml)
+{
+    static const char section[] = "model.";
+    size_t used;
+    TRY_ALLOC(*yaml = arena_alloc(a, 2 * strlen(canonical) + 16));
+    strcpy(*yaml, "model:\n");
+    used = strlen(*yaml);
+    for (size_t n; *canonical; canonical += n + (canonical[n] == '\n')) {
+        n = strcspn(canonical, "\n");
+        size_t key = strcspn(canonical, "=");
+        if (strncmp(canonical, section, sizeof section - 1) != 0 || key >= n)
+            continue;
+        const char *name = canonical + sizeof section - 1;
+        size_t name_bytes = key - (sizeof section - 1);
+        (*yaml)[used++] = ' ';
+        memcpy(*yaml + used, name, name_bytes);
+        used += name_bytes;
+        memcpy(*yaml + used, ": ", 2);
+        used += 2;
+        memcpy(*yaml + used, canonical + key + 1, n - key - 1);
+        used += n - key - 1;
+        (*yaml)[used++] = '\n';
+    }
+    (*yaml)[used] = 0;
+    return ERR_OK;
+}
+
+/* The table of a checkpoint's model. */
+static enum err table_of(const struct checkpoint_meta *meta, const char *dir, struct arena *a,
+                         struct table *t)
+{
+    struct settings *s;
+    char *yaml;
+    TRY_ALLOC(s = arena_alloc(a, sizeof *s));
+    TRY(yaml_of(meta->settings, a, &yaml));
+    const struct config_table keys = keys_inner(s);
+    const struct config_text text = {dir, yaml, strlen(yaml)};
+    TRY(config_load_text(&keys, 1, &text, 0, NULL, a));
+    TRY(table_make(t, s, a));
+    struct digest d = table_digest(t);
+    return digest_equal(&d, &meta->model)
+               ? ERR_OK
+               : err_set(ERR_MISMATCH, "%s holds other tensors than its settings describe", dir);
+}
+
+/* Its lines of the model, without those of the heads. */
+static enum err body_of(const char *canonical, struct arena *a, char **body)
+{
+    size_t used = 0;
+    TRY_ALLOC(*body = arena_alloc(a, strlen(canonical) + 1));
+    for (size_t n; *canonical; canonical += n) {
+        n = strcspn(canonical, "\n");
+        n += canonical[n] == '\n';
+        size_t key = strcspn(canonical, "=");
+        bool kept = !strncmp(canonical, "model.", strlen("model."));
+        for (size_t i = 0; i < sizeof head_keys / sizeof *head_keys; i++)
+            kept &= strlen(head_keys[i]) != key || strncmp(canonical, head_keys[i], key) != 0;
+        if (!kept)
+            continue;
+        memcpy(*body + used, canonical, n);
+        used += n;
+    }
+    (*body)[used] = 0;
+    return ERR_OK;
+}
+
+static enum err check_body(const struct settings *s, const struct checkpoint_meta *meta,
+                           const char *dir, struct arena *a)
+{
+    const struct config_table keys = keys_inner((struct settings *)(uintptr_t)s);
+    char *canonical, *ours, *theirs, *difference;
+    TRY(config_canonical(&keys, 1, a, &canonical));
+    TRY(body_of(canonical, a, &ours));
+    TRY(body_of(meta->settings, a, &theirs));
+    TRY(config_difference(ours, theirs, a, &difference));
+    if (!*meta->settings || *difference)
+        return err_set(ERR_MISMATCH, "%s holds another model than the configuration describes%s%s",
+                       dir, *meta->settings ? ": " : "", *meta->settings ? difference : "");
+    return ERR_OK;
+}
+
+/* Heads alone can differ: check_body. */
+static enum err copy_tensors(struct start *x, const struct settings *s, const struct table *t,
+                             const struct table *old, struct arena *a)
+{
+    const float *from = x->slabs[0];
+    float *to;
+    char *fresh = "";
+    TRY_ALLOC(to = arena_array(a, t->elements, sizeof *to));
+    table_init(t, (uint64_t)s->run_seed, to);
+    for (size_t i = 0; i < t->count; i++) {
+        const struct tensor *new = &t->tensors[i], *was = table_find(old, new->name);
+        if (was && was->shape[0] == new->shape[0] && was->shape[1] == new->shape[1])
+            memcpy(to + new->offset, from + was->offset, new->count * sizeof *to);
+        else
+            TRY_ALLOC(fresh = arena_printf(a, "%s%s%s", fresh, *fresh ? ", " : "", new->name));
+    }
+    x->slabs[0] = to;
+    x->slabs[1] = x->slabs[2] = NULL;
+    x->fresh = fresh;
+    return ERR_OK;
+}
+
+/* A moment that is not there is NULL. */
+static enum err find_slabs(struct start *x, const struct checkpoint_part *parts, size_t count,
+                           size_t elements, const char *dir)
+{
+    static const char *const names[] = {"params", "m", "v"};
+    for (size_t i = 0; i < count; i++)
+        for (int k = 0; k < 3; k++)
+            if (!strcmp(parts[i].name, names[k]) && parts[i].size_bytes == elements * sizeof(float))
+                x->slabs[k] = parts[i].data;
+    return x->slabs[0] ? ERR_OK : err_set(ERR_INPUT, "%s holds no parameters", dir);
+}
+
+enum err start_read(struct start *x, const struct settings *s, const struct table *t,
+                    const char *dir, struct arena *a)
+{
+    const struct digest want = table_digest(t);
+    struct checkpoint_meta meta;
+    struct checkpoint_part *parts;
+    struct table old;
+    char *inner;
+    size_t count;
+    *x = (struct start){.fresh = ""};
+    TRY_ALLOC(inner = arena_printf(a, "%s/inner", dir));
+    dir = file_exists(inner) ? inner : dir;
+    TRY(checkpoint_open(dir, a, &meta, &parts, &count));
+    if (digest_equal(&meta.model, &want))
+        return find_slabs(x, parts, count, t->elements, dir);
+    TRY(check_body(s, &meta, dir, a));
+    TRY(table_of(&meta, dir, a, &old));
+    TRY(find_slabs(x, parts, count, old.elements, dir));
+    return copy_tensors(x, s, t, &old, a);
+}
