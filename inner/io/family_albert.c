@@ -147,6 +147,7 @@ const struct family family_albert = {
     .constants = constants,
     .rules = rules,
     .rule_count = FAMILY_COUNT(rules),
+    .pairs = "sop",
     .encoder = true,
     .zero_biases = true,
     .tied = true,

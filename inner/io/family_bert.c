@@ -136,6 +136,7 @@ const struct family family_bert = {
     .constants = constants,
     .rules = rules,
     .rule_count = FAMILY_COUNT(rules),
+    .pairs = "nsp",
     .encoder = true,
     .zero_biases = true,
     .tied = true,

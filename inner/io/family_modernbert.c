@@ -261,6 +261,7 @@ const struct family family_modernbert = {
     .constants = constants,
     .rules = rules,
     .rule_count = FAMILY_COUNT(rules),
+    .mask_rate = "0.3",
     .encoder = true,
     .tied = true,
     .read = read,

@@ -13,8 +13,9 @@ struct hf_setting {
 enum { HF_SETTINGS_MAX = 48 };
 struct hf_config { /* text lives in the arena of the reading */
     const char *path;
-    const char *type;      /* "gpt2", "llama", "mistral", "bert", "albert", "modernbert" */
-    const char *objective; /* data.objective that fits an encoder's heads; NULL: the default */
+    const char *type; /* "gpt2", "llama", "mistral", "bert", "albert", "modernbert" */
+    /* data.objective, pairs and mask_rate that fit an encoder's heads; NULL: the default */
+    const char *objective, *pairs, *mask_rate;
     struct hf_setting *settings;
     size_t count;
 };

@@ -163,6 +163,8 @@ static enum err reading_run(struct hf_reading *r)
     TRY(architecture_find(r, family, &heads));
     r->c->type = family->type;
     r->c->objective = !family->encoder ? NULL : heads & FAMILY_CLASSES ? "labels" : "mlm";
+    r->c->pairs = heads & FAMILY_PAIR ? family->pairs : NULL;
+    r->c->mask_rate = heads & FAMILY_TOKENS ? family->mask_rate : NULL;
     for (size_t i = 0; i < r->count; i++)
         TRY(field_check(r, family, &r->fields[i]));
     TRY_ALLOC(r->c->settings = arena_array(r->a, HF_SETTINGS_MAX, sizeof *r->c->settings));
@@ -277,7 +279,10 @@ enum err hf_yaml(const struct hf_config *c, struct arena *a, char **text)
                       arena_printf(a, "%s  %s: %s\n", *text, c->settings[i].key + strlen("model."),
                                    c->settings[i].value));
     TRY_ALLOC(*text = arena_printf(a, "%sdata:\n  tokenizer: external\n", *text));
-    if (c->objective)
-        TRY_ALLOC(*text = arena_printf(a, "%s  objective: %s\n", *text, c->objective));
+    const char *const data[][2] = {
+        {"objective", c->objective}, {"pairs", c->pairs}, {"mask_rate", c->mask_rate}};
+    for (size_t i = 0; i < sizeof data / sizeof *data; i++)
+        if (data[i][1])
+            TRY_ALLOC(*text = arena_printf(a, "%s  %s: %s\n", *text, data[i][0], data[i][1]));
     return ERR_OK;
 }

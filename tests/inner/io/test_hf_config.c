@@ -386,6 +386,39 @@ static void the_configuration_that_is_written_fits(void **state)
     assert_true(s.model_rope_theta == 500000 && s.model_norm_eps == 1e-5);
 }
 
+/* An encoder's objective and its rates come along. */
+static void an_encoders_data_section_is_written(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields, *ends;
+    } cases[] = {
+        {BERT, "  tokenizer: external\n  objective: mlm\n"},
+        {"\"architectures\": [\"BertForPreTraining\"], \"model_type\": \"bert\"" SIZES,
+         "  objective: mlm\n  pairs: nsp\n"},
+        {"\"architectures\": [\"AlbertForPreTraining\"], \"model_type\": \"albert\", "
+         "\"hidden_act\": \"gelu\"" SIZES,
+         "  objective: mlm\n  pairs: sop\n"},
+        {MODERN, "  objective: mlm\n  mask_rate: 0.3\n"},
+        {"\"architectures\": [\"BertForSequenceClassification\"], \"model_type\": \"bert\"" SIZES,
+         "  objective: labels\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hf_config c;
+        struct settings s = {0};
+        struct config_table t = keys_inner(&s);
+        char *text;
+        if (read(&c, cases[i].fields) || hf_yaml(&c, &arena, &text) ||
+            config_load_text(&t, 1, &(struct config_text){"run.yaml", text, strlen(text)}, 0, NULL,
+                             &arena) ||
+            hf_check(&c, &s, &arena))
+            fail_msg("%s", err_message());
+        size_t n = strlen(text), m = strlen(cases[i].ends);
+        assert_true(n > m);
+        assert_string_equal(text + n - m, cases[i].ends);
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, reset)
@@ -400,6 +433,7 @@ int main(void)
         T(broken_files_are_refused),
         T(every_difference_is_told_at_once),
         T(the_configuration_that_is_written_fits),
+        T(an_encoders_data_section_is_written),
     };
     int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
     arena_free(&arena);
