@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first block is small: most arenas hold one small file and go again, and zeroing it costs more
- * than reading that. */
+/* The first block is small: most arenas hold one small file for a short time, and zeroing a large
+ * block costs more than reading the file. */
 enum { ARENA_ALIGN = 64, ARENA_BLOCK_BYTES = 64 * 1024, ARENA_FIRST_BYTES = 4096 };
 
 struct arena_block {
     struct arena_block *next;
-    char *at; /* aligned; everything behind it is still zero, as calloc gave it */
+    char *at; /* aligned; all bytes after it are still zero from calloc */
     size_t left_bytes;
 };
 
@@ -26,7 +26,7 @@ struct arena arena_make_from(struct arena_source source)
     return (struct arena){.source = source};
 }
 
-/* calloc, so that a slab of gigabytes takes its pages only when they are touched. */
+/* calloc, so that the kernel maps the pages of a large slab at first use only. */
 static struct arena_block *block_make(const struct arena_source *s, size_t bytes)
 {
     size_t overhead = sizeof(struct arena_block) + ARENA_ALIGN;
@@ -42,8 +42,8 @@ static struct arena_block *block_make(const struct arena_source *s, size_t bytes
     return b;
 }
 
-/* A block with room for bytes. A big request gets its own block behind the newest one, whose rest
- * stays in use. */
+/* A block with room for bytes. A large request gets its own block, listed after the newest block,
+ * whose free rest stays usable. */
 static struct arena_block *block_with_room(struct arena *a, size_t bytes)
 {
     if (a->blocks && a->blocks->left_bytes >= bytes)

@@ -1,27 +1,27 @@
 #ifndef ARENA_H
 #define ARENA_H
-/* Memory that is taken at open and dropped at once. An arena is a growing list of malloc'd blocks,
- * or, when capped, a fixed limit for whatever a peer's bytes may cause. `struct arena *perm` for
- * what lives as long as its owner; a scratch arena is made with arena_make() and freed at return.
- * Not thread-safe: one owner each. The blocks may come from somebody else than malloc: dev_arena().
+/* Memory that is allocated piece by piece and freed all at once. An arena is a growing list of
+ * blocks from calloc. A cap limits the memory that a peer's bytes can allocate. `struct arena
+ * *perm` holds data that lives as long as its owner; a scratch arena is made with arena_make() and
+ * freed at return. Not thread-safe: one owner each. arena_source replaces calloc: dev_arena().
  */
 #include <stddef.h>
 #include "kernels/base/err.h"
 
-struct arena_source {                        /* of blocks, zeroed; take NULL: calloc and free */
-    void *(*take)(void *self, size_t bytes); /* NULL: no more, err_set done */
+struct arena_source { /* allocator of zeroed blocks; take NULL: calloc and free */
+    void *(*take)(void *self, size_t bytes); /* NULL: out of memory, err_set done */
     void (*give)(void *self, void *block);
     void *self;
 };
 struct arena {
     struct arena_block *blocks; /* newest first */
-    size_t used_bytes;          /* all that was handed out */
+    size_t used_bytes;          /* sum of all allocations */
     size_t cap_bytes;           /* 0: no limit */
     int sealed;                 /* arena_seal(): a later allocation is a bug */
     struct arena_source source;
 };
 
-struct arena arena_make(size_t cap_bytes); /* takes no memory yet */
+struct arena arena_make(size_t cap_bytes); /* allocates nothing yet */
 struct arena arena_make_from(struct arena_source source);
 /* Zeroed, 64-byte aligned; NULL only when the cap or the machine's memory is exhausted (err_set
  * done). */
@@ -34,7 +34,7 @@ void arena_seal(struct arena *a);
 void arena_reset(struct arena *a); /* frees all, stays usable */
 void arena_free(struct arena *a);  /* accepts a zeroed or freed arena */
 
-/* p = NULL check in one word: TRY_ALLOC(p = arena_alloc(..)) returns ERR_MEMORY. */
+/* TRY_ALLOC(p = arena_alloc(..)) returns ERR_MEMORY from the function when p is NULL. */
 #define TRY_ALLOC(expression)                                                                      \
     do {                                                                                           \
         if (!(expression))                                                                         \

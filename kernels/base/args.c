@@ -159,11 +159,11 @@ static enum err store(const struct args_option *o, struct mistakes *m, const cha
     return ERR_OK;
 }
 
-/* Arguments behind a setting that has its value: probably the files of a pattern that the shell
- * has expanded. */
+/* Further arguments after a setting with its value: probably a pattern that the shell has expanded.
+ */
 struct expanded {
     const char *key, *value, *first; /* "--data.train", its value, the first further argument */
-    size_t prefix, suffix;           /* bytes that all of them have in common */
+    size_t prefix, suffix;           /* length of their common prefix and suffix, bytes */
     unsigned count;                  /* of further arguments */
 };
 struct cursor {
@@ -189,7 +189,7 @@ static enum err take_option(struct args *a, struct cursor *c, struct mistakes *m
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
     const struct args_option *o = find(a, name, length);
     if (!o) {
-        (void)value_of(c, equals); /* its value, which is no mistake of its own */
+        (void)value_of(c, equals); /* skips its value, which is not a second mistake */
         return unknown(a, m, name, length);
     }
     c->given[o - a->options] = true;
@@ -231,7 +231,7 @@ static void in_common(struct expanded *f, const char *other)
     f->count++;
 }
 
-/* Says once what the arguments behind a setting are. */
+/* Reports the further arguments after a setting once. */
 static enum err report_expanded(struct cursor *c, struct mistakes *m)
 {
     struct expanded f = c->files;

@@ -1,9 +1,9 @@
 #ifndef ARGS_H
 #define ARGS_H
 /* The options of a subcommand: `--name value`, `--name=value`, flags, --help; and, where the
- * command takes a configuration, `--section.key value` passed on to config_load. Settings proper
- * are not options: they live in the key tables. All mistakes come in one ERR_CONFIG, an unknown
- * option with the nearest one.
+ * command takes a configuration, `--section.key value` passed on to config_load. Settings of the
+ * configuration are not options: the key tables define them. One ERR_CONFIG lists all mistakes and
+ * names the nearest option to an unknown one.
  *
  *     int64_t sites = 1; const char *out = NULL; bool force = false;
  *     const struct args_option options[] = {
@@ -28,7 +28,7 @@ struct args_option {
     const char *name; /* without the dashes */
     enum args_kind kind;
     void *target; /* bool, const char *, int64_t, double: holds the default, which --help prints */
-    const char *value; /* what --help calls the value: "DIR"; NULL for flags */
+    const char *value; /* name of the value in --help: "DIR"; NULL for flags */
     double min, max;   /* INT, REAL: inclusive; both 0: no limit */
     bool required;
     const char *help; /* one sentence */
@@ -38,16 +38,16 @@ struct args {
     const char *summary;  /* one or two sentences */
     const char *example;  /* a command line that works */
     const char *operands; /* "TEXT..."; NULL: operands are an error */
-    /* The setting whose name is nearest to a word without a section, and how many edits away; says
-     * that --section.key arguments are allowed. NULL: they are errors. */
+    /* Finds the setting whose name is nearest to a word without a section, and the number of edits.
+     * NULL: --section.key arguments are errors; else they are allowed. */
     void (*settings)(const char *word, char *name, size_t size, unsigned *edits);
     const struct args_option *options;
     size_t count;
     /* filled by args_parse, in its arena */
-    bool help;      /* --help was there and has been answered; return at once */
+    bool help;      /* --help was given and printed; the command returns at once */
     char **operand; /* the operands, in order */
     int operand_count;
-    char **setting; /* what config_load takes as argv */
+    char **setting; /* argv for config_load */
     int setting_count;
 };
 
@@ -57,7 +57,7 @@ void args_print(const char *text, int column, int indent);
 
 /* argv[0] is the subcommand's name and is skipped. */
 enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena) MUST;
-/* "atoll train --config run.yaml", for a record of what was typed; "" without memory. */
+/* "atoll train --config run.yaml", the command line for records; "" when out of memory. */
 const char *args_line(struct arena *arena, int argc, char **argv);
 
 #endif

@@ -1,8 +1,8 @@
 #ifndef BYTES_H
 #define BYTES_H
 /* One bounded cursor for reading and one for writing little-endian records. After the first overrun
- * every further read returns 0 and `bad` stays set, so a parser reads like the record's schema and
- * checks once.
+ * every further read returns 0 and `bad` stays set, so a parser lists the record's fields and
+ * checks once at the end.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@ struct bytes_reader {
 };
 struct bytes_writer {
     uint8_t *start, *at, *end;
-    bool bad; /* did not fit */
+    bool bad; /* an overrun occurred */
 };
 
 struct bytes_reader bytes_reader(const void *data, size_t size_bytes);
@@ -27,8 +27,8 @@ float bytes_get_f32(struct bytes_reader *r);
 void bytes_get(struct bytes_reader *r, void *out, size_t n);
 /* A view of the next n bytes, or NULL and bad. Borrowed from the input. */
 const uint8_t *bytes_view(struct bytes_reader *r, size_t n);
-bool bytes_done(
-    const struct bytes_reader *r); /* all read, nothing bad: trailing bytes are an error */
+bool bytes_done(const struct bytes_reader
+                    *r); /* all bytes read without an overrun; trailing bytes are an error */
 
 struct bytes_writer bytes_writer(void *data, size_t capacity_bytes);
 void bytes_put_u8(struct bytes_writer *w, uint8_t v);

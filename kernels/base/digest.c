@@ -5,8 +5,7 @@
 #include <sys/random.h>
 #include "kernels/base/err.h"
 
-/* libcrypto fails here only without memory or without SHA-256: nothing a caller could do better
- * than stop. */
+/* libcrypto fails here only without memory or without SHA-256: the process stops. */
 static EVP_MD *sha256_md; /* lives as long as the process */
 
 static void sha256_fetch(void)
@@ -15,8 +14,8 @@ static void sha256_fetch(void)
     ASSERT(sha256_md);
 }
 
-/* EVP_sha256() is looked up anew by every call that takes it, which costs more than the digest of a
- * short text. */
+/* Fetched once: calls with EVP_sha256() look the algorithm up each time, which costs more than the
+ * digest of a short text. */
 static const EVP_MD *sha256(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -87,7 +86,7 @@ void digest_random(void *out, size_t size_bytes)
 {
     uint8_t *at = out;
     while (size_bytes) {
-        /* Up to 256 bytes a signal cannot interrupt. */
+        /* A signal cannot interrupt a read of up to 256 bytes. */
         size_t step = size_bytes < 256 ? size_bytes : 256;
         ASSERT(getrandom(at, step, 0) == (ssize_t)step);
         at += step;
@@ -106,7 +105,7 @@ static uint32_t crc_bits(uint32_t c)
 
 static uint32_t crc_portable(uint32_t crc, const uint8_t *p, size_t n)
 {
-    /* By nibbles, filled at each call, so there is nothing to initialise. */
+    /* Table by nibbles, filled at each call, so no initialisation is needed. */
     uint32_t table[16], base[16];
     for (uint32_t i = 0; i < 16; i++) {
         base[i] = crc_bits(i);

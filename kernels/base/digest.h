@@ -11,7 +11,7 @@
 struct digest {
     uint8_t bytes[32];
 };
-struct digest_stream { /* for data that comes in pieces */
+struct digest_stream { /* incremental digest */
     void *ctx;
 };
 

@@ -1,12 +1,11 @@
 #ifndef ERR_H
 #define ERR_H
-/* Errors of the world (files, peers, configuration, memory): a number, a name, what it means, what
- * the operator should do, and the exit code of a program that ends with it. Bugs are ASSERTs,
- * always compiled in. Protocol outcomes (late, duplicate, behind) are ordinary enums elsewhere,
- * never errors.
+/* Errors outside the program (files, peers, configuration, memory): number, name, meaning, action
+ * for the operator, and exit code. Bugs are ASSERTs, always compiled in. Protocol outcomes (late,
+ * duplicate, behind) are ordinary enums elsewhere, never errors.
  *
- * err_set() keeps one sentence per thread and replaces the one before it; err_add() keeps that one
- * and puts context in front of it ("config.yaml:12: "). Any thread; never blocks.
+ * err_set() sets the thread's message and replaces the previous one; err_add() puts context in
+ * front of it ("config.yaml:12: "). Any thread; never blocks.
  */
 #include <stdnoreturn.h>
 
@@ -49,12 +48,12 @@ enum err {
 
 #define MUST __attribute__((warn_unused_result))
 
-/* Sets this thread's sentence and returns e: return err_set(ERR_PROTO, "chunk %u past end", i); */
+/* Sets this thread's message and returns e: return err_set(ERR_PROTO, "chunk %u past end", i); */
 enum err err_set(enum err e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Puts context in front of this thread's sentence; returns e unchanged. */
+/* Puts context in front of this thread's message; returns e unchanged. */
 enum err err_add(enum err e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const char *
-err_message(void); /* this thread's sentence; "" if none. Valid until the next err_set here */
+err_message(void); /* this thread's message; "" if none. Valid until the thread's next err_set */
 void err_clear(void);
 const char *err_name(enum err e);   /* "CONFIG" */
 const char *err_text(enum err e);   /* what it means */

@@ -11,10 +11,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* One writer per directory, so a left-over one is nobody's. */
+/* One writer per directory, so a left-over temporary file has no owner. */
 static const char TEMPORARY[] = ".tmp";
 
-/* errno -> our error, with a sentence. missing_is: what ENOENT and EACCES mean here. */
+/* Turns errno into an error with its message. missing_is: the error for ENOENT and EACCES. */
 static enum err file_failed(const char *what, const char *path, enum err missing_is)
 {
     int e = errno;
@@ -123,9 +123,9 @@ static enum err write_all(int fd, const char *path, const uint8_t *from, size_t 
     return ERR_OK;
 }
 
-/* Writes the temporary and makes its bytes durable. A failed fsync is final: the kernel may have
- * dropped the pages and marked them clean, so trying again would prove nothing (docs/protocol.md 5,
- * row 22). */
+/* Writes the temporary file and makes its bytes durable. A failed fsync is final: the kernel may
+ * have dropped the pages and marked them clean, so a second fsync could succeed without the data
+ * (docs/protocol.md 5, row 22). */
 static enum err write_temporary(const char *temporary, const struct file_part *parts,
                                 size_t part_count, unsigned mode)
 {
@@ -142,7 +142,7 @@ static enum err write_temporary(const char *temporary, const struct file_part *p
     return e;
 }
 
-/* The directory part of path: "." or "/" where there is none. out has PATH_MAX bytes; path is
+/* The directory part of path; "." or "/" when path has none. out has PATH_MAX bytes; path is
  * shorter. */
 static void parent_of(char *out, const char *path)
 {
@@ -269,7 +269,7 @@ enum err file_sync_dir(const char *path)
     return e;
 }
 
-/* Makes one directory, if it is not there, and its name durable. */
+/* Creates one directory unless it exists, and makes its entry durable. */
 static enum err make_one(const char *path)
 {
     char parent[PATH_MAX];
@@ -316,7 +316,7 @@ enum err file_remove(const char *path)
     return file_failed("remove", path, ERR_IO);
 }
 
-/* Is name the entry of the directory itself or its parent? */
+/* True: "." or "..". */
 static bool is_dots(const char *name)
 {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
@@ -327,7 +327,7 @@ enum err file_remove_tree(const char *path)
     struct stat st;
     if (lstat(path, &st) != 0)
         return errno == ENOENT ? ERR_OK : file_failed("stat", path, ERR_IO);
-    if (!S_ISDIR(st.st_mode)) /* a link is removed, never followed */
+    if (!S_ISDIR(st.st_mode)) /* removes a link, never follows it */
         return file_remove(path);
     DIR *dir = opendir(path);
     if (!dir)

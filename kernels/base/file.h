@@ -1,9 +1,8 @@
 #ifndef FILE_H
 #define FILE_H
-/* Files that survive a crash. A durable write is: temporary (O_EXCL), write, fsync, rename, fsync
- * of the directory; any error on the way is returned and the old file stays. ENOSPC becomes
- * ERR_FULL, all else ERR_IO or ERR_INPUT (missing, unreadable), with path and errno text in the
- * sentence.
+/* Files that survive a crash. A durable write: temporary file (O_EXCL), write, fsync, rename, fsync
+ * of the directory. On any error the old file stays. ENOSPC becomes ERR_FULL; other errors become
+ * ERR_IO or ERR_INPUT (missing, unreadable), with path and errno text in the message.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,23 +13,23 @@ struct file_map { /* a read-only mapping; closed with file_unmap */
     const uint8_t *data;
     size_t size_bytes;
 };
-struct file_part { /* for writing gathered pieces */
+struct file_part { /* one piece of a gathered write */
     const void *data;
     size_t size_bytes;
 };
 
 enum err file_map(struct file_map *m, const char *path) MUST; /* an empty file maps to {NULL, 0} */
 void file_unmap(struct file_map *m);
-/* A zero byte stands behind the data, so text can be used as a string. Longer than max_bytes:
- * ERR_INPUT. */
+/* A zero byte follows the data, so text is a C string. ERR_INPUT: longer than max_bytes. */
 enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t **data,
                    size_t *size_bytes) MUST;
-/* Durable, atomic, gathered. mode e.g. 0644, keys 0600. The temporary is path.tmp: only one writer
- * per path. What is there and no regular file (a device, a link) is left alone: ERR_INPUT. */
+/* Durable, atomic, gathered. mode e.g. 0644, keys 0600. The temporary file is path.tmp: one writer
+ * per path. ERR_INPUT: `path` exists and is no regular file (a device, a link); it is left
+ * unchanged. */
 enum err file_write(const char *path, const struct file_part *parts, size_t part_count,
                     unsigned mode) MUST;
-/* A file that is longer than memory: appended piece by piece to path.tmp; committed it is as
- * durable as file_write's, and until then nothing is at `path`. */
+/* A file larger than memory, appended piece by piece to path.tmp. The commit is as durable as
+ * file_write; before it `path` does not exist. */
 struct file_stream {
     int fd; /* 0: not open */
     char *path, *temporary;

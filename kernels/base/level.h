@@ -1,9 +1,9 @@
 #ifndef LEVEL_H
 #define LEVEL_H
-/* Files whose loops are compiled once more for each level of x86-64 (CMake: add_level), beside the
- * plain objects that run everywhere. In such a file LEVEL_NAME(f) is f, f_v3 or f_v4; which one is
- * called is decided while the program runs. What is in the exact set gives the same bits at every
- * level: lanes round as one value does, and -ffp-contract=off holds everywhere.
+/* Instruction set levels of x86-64. Some files are compiled once for each level (CMake: add_level)
+ * and once for all processors. In such a file LEVEL_NAME(f) is f, f_v3 or f_v4; the program selects
+ * the function at run time. The exact set gives the same bits at every level: vector lanes round as
+ * scalars do, and -ffp-contract=off applies everywhere.
  */
 
 enum level {
@@ -13,7 +13,7 @@ enum level {
     LEVEL_COUNT
 }; /* v3: AVX2, FMA, BMI2; v4: AVX-512 F BW DQ VL */
 
-enum level level_best(void); /* of this processor */
+enum level level_best(void); /* the highest level of this processor */
 
 #ifdef ISA
 #define LEVEL_JOIN(name, isa)  name##_##isa

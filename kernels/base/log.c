@@ -8,7 +8,7 @@
 
 enum { LOG_LINE_MAX = 4096, LOG_PREFIX_MAX = 256 };
 
-/* Guards all below, and the sink's calls. */
+/* Guards the variables after it and the sink's calls. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static log_sink *sink;
 static void *sink_self;

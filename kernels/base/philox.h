@@ -1,11 +1,12 @@
 #ifndef PHILOX_H
 #define PHILOX_H
 /* Philox4x32-10, written once for C and CUDA C. Salmon, Moraes, Dror, Shaw: Parallel random
- * numbers: as easy as 1, 2, 3 (SC 2011), 10 rounds; multipliers and Weyl constants from there.
+ * numbers: as easy as 1, 2, 3 (SC 2011), 10 rounds; multipliers and Weyl constants of the paper.
  * Counter words: index (2), stream (2); key: seed. Integers only: the same bits everywhere. */
 #include "kernels/base/bf16.h"
 
-/* Holds 32 bits. Wider where lanes of 64 bits multiply: products then need no widening. */
+/* Holds 32 bits. 64-bit type when vector lanes multiply 64 bits: the products then need no
+ * widening. */
 #ifdef __AVX512DQ__
 typedef uint64_t philox_word;
 #else
@@ -24,7 +25,7 @@ SCALAR struct philox_key philox_key(uint64_t seed, int round)
     return k;
 }
 
-/* One round, in place. By address, so that c may be elements of four arrays in a loop over many. */
+/* One round, in place. The words are passed by address, so that a loop can run over four arrays. */
 SCALAR void philox_round(philox_word *c0, philox_word *c1, philox_word *c2, philox_word *c3,
                          struct philox_key k)
 {

@@ -5,17 +5,17 @@ enum {
     KIND_BYTES = 8,
     PREAMBLE_BYTES = 8 + 4 + 4 + 8 + KIND_BYTES,
     SECTION_BYTES = 8 + 32,
-    ALIGN = 64 /* of the head's size: a mapped file's first section can be used where it lies */
+    ALIGN = 64 /* of the head's size: the first section of a mapped file is aligned */
 };
 static const char magic[8] = {'a', 't', 'o', 'l', 'l', 'r', 'e', 'c'};
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields and sections are little-endian");
 
-/* How files of version 1 begin. */
+/* First bytes of files of version 1. */
 static const char *const before[] = {"atollS1", "atollO1", "atollE1",  "atollI3",
                                      "atollM3", "atollM4", "ATOLLCKP", "round "};
 
-/* Counts when it neither reads nor writes. */
+/* Without `to` and `from` it only counts bytes. */
 struct record_cursor {
     uint8_t *to;
     const uint8_t *from;

@@ -9,16 +9,17 @@
  *     zeros up to a multiple of 64 bytes, the last 32 of which are the SHA-256 of all before them
  *     the sections, back to back
  *
- * A kind has one visitor that names its fields once, for writing and for reading. A reader writes
- * the head again from what it read and compares, so a head that no writer makes is damage. The
- * version and its digest lie where every version has them: an intact file of another version is
- * refused (ERR_MISMATCH), never called damaged. No file access here: the caller has the bytes.
+ * A kind has one visitor that names its fields once, for writing and for reading. A reader encodes
+ * the head again from the fields it has read and compares the bytes, so a head that no writer can
+ * produce counts as damage. Version and digest have the same offset in every version: an intact
+ * file of another version gives ERR_MISMATCH, not ERR_CORRUPT. No file access: the caller passes
+ * the bytes.
  */
 #include "kernels/base/arena.h"
 #include "kernels/base/digest.h"
 #include "kernels/base/file.h"
 
-/* Version 1 is the hand-written formats before this one. */
+/* Version 1: the separate file formats before this one. */
 enum { RECORD_FORMAT = 2, RECORD_SECTIONS_MAX = 4096, RECORD_HEAD_MAX = 2 << 20 };
 
 struct record_cursor; /* opaque: one pass over the fields, writing or reading */
@@ -38,14 +39,14 @@ void *record_alloc(struct record_cursor *c, size_t count, size_t size);
 struct record_form {
     const char *kind;     /* at most 8 bytes */
     record_visit *fields; /* NULL: none */
-    void *self;           /* of the visitor: what is written, or where what is read goes */
+    void *self;           /* argument of the visitor: source of a write, target of a read */
 };
-struct record_section {            /* to be written: arrays under one digest */
+struct record_section {            /* a section to write: arrays under one digest */
     const struct file_part *parts; /* [part_count] */
     size_t part_count;
     struct digest digest; /* SHA-256 of the parts in order; zero: not known yet */
 };
-struct record_view { /* a section that was read */
+struct record_view { /* a section of a read file */
     const uint8_t *data;
     size_t size_bytes;
     struct digest digest;
@@ -55,18 +56,19 @@ struct record {
     size_t section_count;
 };
 
-/* The pieces of a whole file, for file_write: the head in `a`, then the sections' parts, borrowed.
+/* Makes the parts of a whole file for file_write: the head, in `a`, then the sections' parts,
+ * borrowed.
  */
 enum err record_make(const struct record_form *f, struct record_section *sections, size_t count,
                      struct file_part **parts, size_t *part_count, struct arena *a) MUST;
-/* Fields into f->self, sections into r; their digests are not looked at yet. path: for the
- * sentence. ERR_CORRUPT: not intact; ERR_MISMATCH: of another version; ERR_MEMORY. */
+/* Reads fields into f->self and sections into r, without checking the sections' digests. path: for
+ * messages. ERR_CORRUPT: not intact; ERR_MISMATCH: another version; ERR_MEMORY. */
 enum err record_open(struct record *r, const struct record_form *f, const char *path,
                      const void *data, size_t size_bytes, struct arena *a) MUST;
-/* Is there such a section, and does it have its digest? */
+/* True: the section exists and matches its digest. */
 bool record_intact(const struct record *r, size_t section) MUST;
-/* Copies a section into the memory that the parts name. False: not intact, or of another size;
- * then nothing was copied. */
+/* Copies a section into the memory of `parts`. False: not intact or of another size; nothing is
+ * copied. */
 bool record_take(const struct record *r, size_t section, const struct file_part *to,
                  size_t part_count) MUST;
 

@@ -1,7 +1,7 @@
 #ifndef RNG_H
 #define RNG_H
 /* Counter-based random numbers: value = f(seed, stream, index), so there is no state to save and
- * any thread may ask for any number. Philox4x32-10 (Salmon et al. 2011, Random123), verified
+ * any thread can compute any number. Philox4x32-10 (Salmon et al. 2011, Random123), verified
  * against its published vectors. Streams are named here so that no two uses share one.
  */
 #include <stdint.h>

@@ -1,11 +1,11 @@
-/* cuDNN's attention as operation graphs: softmax(scale q k^T) v and its gradient out of products,
- * pointwise operations and reductions, which the library recognises as a whole and runs as one
- * kernel (two or three backward). Layouts and order of operations are those of NVIDIA's
- * cudnn-frontend, since the library knows patterns, not mathematics.
+/* cuDNN's attention as operation graphs: softmax(scale q k^T) v and its gradient built of GEMMs,
+ * pointwise operations and reductions. The library recognises the whole graph and runs one kernel
+ * (two or three in the backward pass). Layouts and order of operations follow NVIDIA's
+ * cudnn-frontend, because the library matches fixed graph patterns.
  *
- * Packed sequences: where all have the same length they are a dense (batch, heads, S, HD) tensor
- * with the strides of our rows, no padding mask. Else every tensor has a table of offsets, one for
- * each sequence, and lengths mask what lies behind.
+ * Packed sequences of equal length are a dense (batch, heads, S, HD) tensor with the strides of our
+ * rows and no padding mask. For unequal lengths every tensor has a table with the offset of each
+ * sequence, and the lengths mask the rows after each sequence.
  */
 #include "kernels/cuda/cudnn.h"
 #include <cudnn_graph.h>
@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* 9.10.2: from 9.10.0 masked scores may be -infinity and grouped heads may be ragged; 9.10.0 and .1
- * have a wrong backward (cudnn-frontend says). */
+ * compute a wrong backward pass (source: cudnn-frontend). */
 enum { VERSION_LEAST = 91002 };
 
 #define FUNCTIONS(X)                                                                               \
@@ -38,11 +38,11 @@ struct cudnn {
     FUNCTIONS(X)
 #undef X
     void *file;
-    cudnnHandle_t handle; /* of the GPU that the first plan is for; NULL: none yet */
+    cudnnHandle_t handle; /* handle of the first plan's GPU; NULL: none yet */
     char version[24];
 };
 
-/* Tensors that the outside gives, by their unique ids; the rest is numbered from FREE on. */
+/* Unique ids of the caller's tensors; the graph's own tensors have ids from FREE on. */
 enum name {
     Q = 1,
     K,
@@ -76,7 +76,7 @@ struct tensor {
     int64_t dim[4], stride[4];
 };
 
-/* A graph while it is built. The first failure sticks and makes all calls after it empty. */
+/* A graph under construction. After the first failure all further calls do nothing. */
 struct graph {
     struct cudnn *l;
     const struct cudnn_shape *s;
@@ -88,7 +88,7 @@ struct graph {
     char why[256];
 };
 
-struct extra { /* memory of ours behind the library's workspace */
+struct extra { /* our memory after the library's workspace */
     int64_t uid;
     size_t at;
 };
@@ -167,8 +167,8 @@ static void operation(struct graph *g, descriptor d, const char *what)
 struct tensor_kind {
     int64_t uid; /* 0: the next free one */
     cudnnDataType_t type;
-    bool inner;    /* never in memory */
-    bool by_value; /* a number of the host's */
+    bool inner;    /* intermediate result, never in memory */
+    bool by_value; /* a scalar in host memory */
     descriptor ragged;
 };
 
@@ -193,7 +193,7 @@ static struct tensor tensor(struct graph *g, const int64_t dim[4], const int64_t
     return t;
 }
 
-/* A result that stays on the chip, in the shape of x. */
+/* An intermediate result with the shape of x, not stored in memory. */
 static struct tensor inner(struct graph *g, const struct tensor *x, cudnnDataType_t type)
 {
     return tensor(g, x->dim, x->stride, (struct tensor_kind){.type = type, .inner = true});
@@ -212,7 +212,7 @@ static struct tensor table(struct graph *g, enum name uid, size_t rows)
     return tensor(g, dim, one, (struct tensor_kind){.uid = uid, .type = CUDNN_DATA_INT32});
 }
 
-/* Lengths and offsets of the sequences; not there where all are alike. */
+/* Lengths and offsets of the sequences; absent when all lengths are equal. */
 static void tables(struct graph *g)
 {
     size_t batch = g->s->batch;
@@ -225,7 +225,8 @@ static void tables(struct graph *g)
     g->at_stats = table(g, AT_STATS, batch + 1);
 }
 
-/* (batch, heads, S, HD), or the last two exchanged: `heads` heads out of rows of `row` elements. */
+/* (batch, heads, S, HD), or with the last two dimensions exchanged: `heads` heads from rows of
+ * `row` elements. */
 static struct tensor heads(struct graph *g, enum name uid, size_t count, size_t row, bool turned)
 {
     const struct cudnn_shape *s = g->s;
@@ -258,7 +259,7 @@ static struct tensor rows(struct graph *g, int64_t uid, bool virtual)
                                        .ragged = ragged ? g->at_stats.d : NULL});
 }
 
-/* (batch, NH, S, S), or its transpose in the type of the products' input. */
+/* (batch, NH, S, S), or its transpose in the GEMM's input type. */
 static struct tensor scores(struct graph *g, bool turned)
 {
     const struct cudnn_shape *s = g->s;
@@ -297,7 +298,7 @@ static void pointwise(struct graph *g, const struct pointwise p)
     operation(g, d, "a pointwise operation");
 }
 
-/* The same in f32 with a new result of x's shape. */
+/* A pointwise operation in f32 with a new result of x's shape. */
 static struct tensor map(struct graph *g, cudnnPointwiseMode_t mode, const struct tensor *x,
                          const struct tensor *b)
 {
@@ -322,8 +323,8 @@ static void reduce(struct graph *g, cudnnReduceTensorOp_t how, const struct tens
     operation(g, d, "a reduction");
 }
 
-/* c = a b over the last two dimensions. Which of M, N, K is a sequence's length: 'q' or 'k', else '
- * '. */
+/* c = a b over the last two dimensions. Three characters for M, N, K: 'q' or 'k' for the length of
+ * queries or keys, else ' '. */
 static void product(struct graph *g, const struct tensor *c, const struct tensor *a,
                     const struct tensor *b, const char *lengths)
 {
@@ -444,14 +445,14 @@ static void forward(struct graph *g)
     product(g, &o, &p, &v, "q k");
 }
 
-/* Room behind the workspace for a tensor that the graph writes and reads again. */
+/* Memory after the workspace for a tensor that the graph writes and reads again. */
 static void extra(struct cudnn_plan *p, enum name uid, size_t bytes)
 {
     p->extras[p->extra_count++] = (struct extra){uid, p->extra_bytes};
     p->extra_bytes += (bytes + BYTES_ALIGN - 1) / BYTES_ALIGN * BYTES_ALIGN;
 }
 
-/* sum(dout out) of each row; in memory, since three operations read it. */
+/* sum(dout out) of each row; stored in memory, because three operations read it. */
 static struct tensor row_sums(struct cudnn_plan *p, const struct tensor *dout,
                               const struct tensor *o)
 {
@@ -476,7 +477,8 @@ static struct tensor row_sums(struct cudnn_plan *p, const struct tensor *dout,
     return kept;
 }
 
-/* to (batch, KVH, S, HD) = p^T x. Grouped heads: every query head's part first, then their sum. */
+/* to (batch, KVH, S, HD) = p^T x. Grouped heads: first the part of every query head, then the sum
+ * over the group. */
 static void keys_product(struct cudnn_plan *plan, enum name to, enum name all,
                          const struct tensor *p, const struct tensor *x)
 {
@@ -503,7 +505,8 @@ static void keys_product(struct cudnn_plan *plan, enum name to, enum name all,
     reduce(g, CUDNN_REDUCE_TENSOR_ADD, &y, &parts);
 }
 
-/* dq = ds k. The quick algorithm adds tiles of it in f32 as they come; the repeatable one keeps ds.
+/* dq = ds k. The fast algorithm adds tiles of dq in f32 as they finish; the repeatable one stores
+ * ds.
  */
 static void queries_product(struct cudnn_plan *p, const struct tensor *ds, const struct tensor *k)
 {
@@ -570,7 +573,7 @@ static descriptor graph_finish(struct graph *g)
     return d;
 }
 
-/* The properties of a GPU that is not here; NULL: the handle's is. */
+/* Properties of a GPU that this machine lacks; NULL: the handle's GPU is used. */
 static descriptor properties(struct graph *g, const char *gpu)
 {
     if (!gpu)
@@ -582,7 +585,7 @@ static descriptor properties(struct graph *g, const char *gpu)
     return d;
 }
 
-/* The configurations that the library proposes, best first; their number. */
+/* Fills the configurations that the library proposes, best first; returns their number. */
 static int64_t propose(struct graph *g, descriptor graph, descriptor gpu,
                        descriptor configs[CONFIGS_MAX])
 {
@@ -627,7 +630,7 @@ static size_t aligned(size_t bytes)
     return (bytes + BYTES_ALIGN - 1) / BYTES_ALIGN * BYTES_ALIGN;
 }
 
-/* False: the library proposed it and cannot do it, which happens. */
+/* False: the library proposed the configuration but cannot compile it. */
 static bool compile(struct cudnn_plan *p, descriptor config, descriptor gpu)
 {
     struct graph *g = &p->graph;
@@ -658,7 +661,7 @@ static enum err choose(struct cudnn_plan *p, const char *gpu)
     for (int64_t i = 0; i < count; i++) {
         if (compile(p, configs[i], device))
             return ERR_OK;
-        g->failed = false; /* the next may do; the sentence of the first stays */
+        g->failed = false; /* the next one may compile; the message of the first stays */
     }
     return err_set(ERR_UNSUPPORTED, "cuDNN %s has no attention for this shape: %s", g->l->version,
                    *g->why ? g->why : "its heuristics propose nothing");
@@ -788,7 +791,7 @@ enum err cudnn_run(const struct cudnn_plan *p, void *stream, const struct cudnn_
 {
     struct cudnn *l = p->l;
     struct pointers to = {.count = 0};
-    struct graph pack = {.l = l}; /* for its sticky failure */
+    struct graph pack = {.l = l}; /* to record the first failure */
     cudnnStatus_t status = l->cudnnSetStream(l->handle, stream);
     point_all(&to, p, m);
     descriptor d = make(&pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
@@ -854,7 +857,7 @@ enum err cudnn_open(struct cudnn **out)
     return e;
 }
 
-/* The file stays open: what it registered with the driver may not go away. */
+/* Does not dlclose the library: its registrations with the driver must stay. */
 void cudnn_close(struct cudnn *l)
 {
     if (l && l->handle)

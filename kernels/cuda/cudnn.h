@@ -1,12 +1,11 @@
 #ifndef CUDNN_H
 #define CUDNN_H
-/* Attention by cuDNN, through its C backend API: the library, found at run time, and plans, each
- * the compiled graph of one shape's forward or backward. cudnn.c is the only file that includes
- * cuDNN's headers; where a build does not have them, cudnn_none.c takes its place and cudnn_open()
- * says so.
+/* Attention by cuDNN through its C backend API. The library is loaded at run time; a plan is the
+ * compiled graph of one shape's forward or backward pass. Only cudnn.c includes cuDNN's headers. A
+ * build without them uses cudnn_none.c, whose cudnn_open() returns ERR_UNSUPPORTED.
  *
- * What is here needs no GPU except cudnn_run(): given the properties of a GPU as JSON, plans are
- * made and judged on any machine (tests/cuda/cudnn_plans.c). One thread at a time uses a plan.
+ * Only cudnn_run() needs a GPU: with the properties of a GPU as JSON, any machine can make and test
+ * plans (tests/cuda/cudnn_plans.c). One thread at a time uses a plan.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,17 +15,18 @@
 struct cudnn; /* the library: one for each struct cuda */
 struct cudnn_plan;
 
-/* Tokens as dev_attention has them: rows of qkv are q (NH HD) | k (KVH HD) | v (KVH HD), rows of
+/* Layout of dev_attention: rows of qkv are q (NH HD) | k (KVH HD) | v (KVH HD), rows of
  * out NH HD, bf16. `ragged`: `batch` sequences of at most S tokens, back to back; else exactly S
- * each. Statistics (log-sum-exp, natural, f32) are the library's: (batch,NH,S), ragged (T,NH). */
+ * each. Statistics (natural log-sum-exp, f32) have the library's layout: (batch,NH,S), ragged
+ * (T,NH). */
 struct cudnn_shape {
     size_t batch, NH, KVH, HD, S;
-    size_t T; /* ragged: tokens in all; else batch S */
+    size_t T; /* ragged: number of tokens; else batch S */
     bool causal, ragged;
     bool backward;
-    bool repeatable; /* backward: the algorithm whose sums have a fixed order, which stores
-                        (batch,NH,S,S) bf16; the other adds to dq as tiles are done. The forward
-                        always repeats */
+    bool repeatable; /* backward: true: the algorithm with a fixed summation order, which stores
+                        (batch,NH,S,S) bf16; false: tiles are added to dq as they finish. The
+                        forward pass is always repeatable */
 };
 
 /* Device memory; the backward reads out and statistics, the forward writes them. */
@@ -35,20 +35,20 @@ struct cudnn_memory {
     void *out, *dqkv;
     float *statistics;
     const int32_t *lengths; /* ragged: (batch) */
-    const int32_t *offsets; /* ragged: 3 x (batch + 1): elements in front of each sequence in qkv,
-                               in out, in statistics */
+    const int32_t *offsets; /* ragged: 3 x (batch + 1): elements before each sequence in qkv, out
+                               and statistics */
     void *workspace;
     float scale;
 };
 
-/* ERR_UNSUPPORTED: why there is none; the sentence names the file or the version. */
+/* ERR_UNSUPPORTED: no usable library; the message names the file or the version. */
 enum err cudnn_open(struct cudnn **l) MUST;
 void cudnn_close(struct cudnn *l);                /* NULL is fine; after its plans */
 const char *cudnn_version(const struct cudnn *l); /* "9.19.0" */
 
-/* gpu: NULL: the calling thread's; else its properties as cuDNN writes them, JSON, and the plan
- * cannot run. ERR_UNSUPPORTED: the library has no plan for the shape; the sentence says what it
- * said. */
+/* gpu: NULL: the calling thread's GPU; else a GPU's properties in cuDNN's JSON, and the plan cannot
+ * run. ERR_UNSUPPORTED: the library has no plan for the shape; the message holds the library's
+ * reason. */
 enum err cudnn_plan_make(struct cudnn_plan **p, struct cudnn *l, const struct cudnn_shape *s,
                          const char *gpu) MUST;
 void cudnn_plan_close(struct cudnn_plan *p);             /* NULL is fine */

@@ -1,12 +1,12 @@
-/* Matrix products through cuBLASLt, with fused epilogues; the only file that includes the library.
+/* GEMMs through cuBLASLt, with fused epilogues; the only file that includes the library.
  * The library is column-major: row-major c (M,N) = a b is its c^T (N,M) = b^T a^T, so its A is our
  * b and its B our a, and a bias along N runs along its rows, as its epilogues want.
  *
- * The heuristic is asked once per shape, types, epilogue and alignment; the first algorithm whose
- * workspace fits is kept. At most CUDA_PLANS_MAX plans are kept; a new one then replaces the
- * least recently used. A shape that returns gets the same algorithm. One stream and one kept
- * algorithm: a product repeats bit for bit on the same GPU, library version and shape. No kernel of
- * ours is in it: it is CUDA C so that of the C files only dev_cuda.c needs CUDA's headers.
+ * The heuristic runs once per shape, types, epilogue and alignment; the first algorithm whose
+ * workspace fits is used from then on. At most CUDA_PLANS_MAX plans are cached; a new one replaces
+ * the least recently used, and a shape that returns gets the same algorithm. With one stream and
+ * one algorithm a GEMM repeats bit for bit on the same GPU, library version and shape. The file has
+ * no kernel; it is CUDA C so that dev_cuda.c is the only C file that needs CUDA's headers.
  */
 #include "kernels/cuda/tile.cuh"
 #include <cublasLt.h>
@@ -15,17 +15,16 @@
 
 enum { WORKSPACE_BYTES = 32 << 20 }; /* cuBLAS's own choice on Hopper */
 
-struct key { /* what the choice of an algorithm depends on; zeroed before it is filled, compared as
+struct key { /* all inputs of the choice of an algorithm; zeroed before it is filled, compared as
                 bytes */
     size_t M, N, K, lda, ldb, ldc;
     int a_t, b_t, accumulate, in, out, epilogue;
-    uint32_t a_align, b_align, c_align, bias_align,
-        pre_align; /* the heuristic looks at all of them */
+    uint32_t a_align, b_align, c_align, bias_align, pre_align; /* the heuristic uses all of them */
 };
 struct plan {
     struct key key;
     uint64_t used; /* value of matmul.calls at the last use */
-    bool none;     /* the library has no such product */
+    bool none;     /* the library has no algorithm for this GEMM */
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, c; /* the library's A, B, C = D */
     cublasLtMatmulAlgo_t algo;
@@ -36,7 +35,7 @@ struct matmul {
     struct plan plans[CUDA_PLANS_MAX];
     size_t count;
     uint64_t calls;
-    void *workspace; /* device memory, taken by the first product */
+    void *workspace; /* device memory, allocated by the first GEMM */
 };
 
 static enum err failed(const char *what, cublasStatus_t status)
@@ -59,7 +58,7 @@ static enum err open_parts(struct matmul *m)
     LT(cublasLtMatmulPreferenceCreate(&m->preference));
     LT(cublasLtMatmulPreferenceSetAttribute(m->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                             &bytes, sizeof bytes));
-    /* Where the library splits K, the parts are summed in f32, not rounded to bf16 each. */
+    /* When the library splits K, it sums the parts in f32 and does not round each part to bf16. */
     LT(cublasLtMatmulPreferenceSetAttribute(
         m->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &split, sizeof split));
     return ERR_OK;
@@ -168,7 +167,7 @@ static enum err set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what,
     return ERR_OK;
 }
 
-/* Pointers of the epilogue: they change from call to call, the algorithm does not depend on them.
+/* Sets the epilogue's pointers, which change with each call; the algorithm does not depend on them.
  */
 static enum err point(const struct plan *plan, const struct product *p)
 {
@@ -180,7 +179,7 @@ static enum err point(const struct plan *plan, const struct product *p)
     return ERR_OK;
 }
 
-/* f32 products are f32 products: no TF32. */
+/* GEMMs of f32 use f32, never TF32. */
 static enum err describe(struct plan *plan, const struct product *p)
 {
     cublasOperation_t a_op = p->b_t ? CUBLAS_OP_T : CUBLAS_OP_N,
@@ -206,7 +205,7 @@ static enum err describe(struct plan *plan, const struct product *p)
     return ERR_OK;
 }
 
-/* plan->none when the library has no algorithm for it: an answer, not a failure. */
+/* Sets plan->none when the library has no algorithm; this is a result, not an error. */
 static enum err choose(struct matmul *m, struct plan *plan)
 {
     const cublasLtMatmulPreferenceAttributes_t what[] = {
@@ -260,7 +259,7 @@ static enum err find(struct matmul *m, const struct product *p, struct plan **fo
     enum err e = describe(plan, p);
     if (e == ERR_OK)
         e = choose(m, plan);
-    plan->none = plan->none || e; /* an older library may not know the epilogue at all */
+    plan->none = plan->none || e; /* an older library may lack the epilogue */
     return p->epilogue == EPILOGUE_NONE ? e : ERR_OK;
 }
 
@@ -288,7 +287,7 @@ static enum err run(struct cuda *c, const struct product *p, bool *done)
         plan->c, &plan->algo, m->workspace, WORKSPACE_BYTES, (cudaStream_t)c->stream);
     if (p->epilogue != EPILOGUE_NONE &&
         (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)) {
-        plan->none = true; /* the heuristic promised too much; nothing was launched */
+        plan->none = true; /* the algorithm of the heuristic cannot run; nothing was launched */
         *done = false;
         return ERR_OK;
     }

@@ -1,8 +1,8 @@
-/* Passes of the inner optimizers over all tensors in one launch each: a table of chunks says which
- * run of which tensor a block takes. Element formulas: kernels/scalar/opt_*.h, one kernel for each
- * row of opt.h; error bounds: kernels/cpu/optim.c. Bytes per parameter with a bf16 copy: AdamW
- * reads p, m, v, g and writes p, m, v, copy: 30. LAMB's first pass reads p, m, v, g and writes m, v
- * (24), its second reads p, m, v and writes p, copy (18).
+/* Passes of the inner optimizers over all tensors in one launch each: a table maps each thread
+ * block to a chunk of a tensor. Element formulas: kernels/scalar/opt_*.h, one kernel for each row
+ * of opt.h; error bounds: kernels/cpu/optim.c. Bytes per parameter with a bf16 copy: AdamW reads p,
+ * m, v, g and writes p, m, v, copy: 30. LAMB's first pass reads p, m, v, g and writes m, v (24),
+ * its second reads p, m, v and writes p, copy (18).
  */
 #include "kernels/cuda/tile.cuh"
 #include <stdlib.h>
@@ -29,7 +29,7 @@ struct optim_args {
     bool wide; /* the slabs are 16-byte aligned */
 };
 
-/* The same in every thread: clip_scale has said that nothing may change. */
+/* True in every thread: clip_scale forbids the update. */
 static __device__ __forceinline__ bool stopped(const struct optim_args &a)
 {
     return a.gscale && *a.gscale != *a.gscale;
@@ -49,7 +49,7 @@ static __device__ __forceinline__ void sums_of(double *to, const struct optim_ar
         to[j] = a.sums ? a.sums[j * a.stride + range] : 0;
 }
 
-/* Four elements; a slab that is not kept reads as 0. */
+/* Four elements; a slab that the optimizer does not keep reads as 0. */
 struct elements {
     four p, m, v, g;
 };
@@ -174,7 +174,7 @@ template <int RULE> static __global__ void range_sums(const struct optim_args a)
     }
 }
 
-/* Last chunks first: a reduce left them in the L2 cache. */
+/* Runs the last chunks first: the reduce pass left them in the L2 cache. */
 template <int RULE> static __global__ void range_update(const struct optim_args a)
 {
     typedef struct update_rule<RULE> rule;
@@ -235,7 +235,8 @@ static void table_fill(struct chunk *chunks, uint32_t *first, const struct dev_p
     first[n] = at;
 }
 
-/* Uploads the table unless the same ranges lie there from the last call (they do, step after step).
+/* Uploads the table unless the device still holds the same ranges from the last call, as in every
+ * step but the first.
  */
 static bool table_upload(struct cuda *c, const struct table *t,
                          const struct dev_param_range *ranges, size_t n)
@@ -254,7 +255,8 @@ static bool table_upload(struct cuda *c, const struct table *t,
     }
     table_fill((struct chunk *)host, (uint32_t *)(host + t->chunk_bytes), ranges, n);
     c->dev.ops->copy(&c->dev, c->scratch[CUDA_SLOT_TABLE], host, bytes);
-    (void)c->dev.ops->sync(&c->dev); /* host may go; once per run */
+    (void)c->dev.ops->sync(
+        &c->dev); /* the host copy may be freed afterwards; happens once per run */
     free(host);
     free(c->table_host);
     c->table_host = memcpy(kept, ranges, range_bytes);
@@ -262,7 +264,7 @@ static bool table_upload(struct cuda *c, const struct table *t,
     return true;
 }
 
-/* False: nothing to do, or a failure that the device keeps. */
+/* False: nothing to do, or a failure that is recorded in the device. */
 static bool args_make(struct cuda *c, struct optim_args *to, const struct dev_optim *a,
                       size_t *chunks)
 {
