@@ -1,8 +1,8 @@
 #ifndef CMD_H
 #define CMD_H
-/* The subcommands: one cmd_NAME.c each, argv[0] is the subcommand's name. They return, main.c
- * exits: their sentence is err_message(). What a command needs of third parties or of the network
- * decides whether a build has it.
+/* The subcommands: one cmd_NAME.c each, argv[0] is the subcommand's name. Commands return an error,
+ * whose text is err_message(); only main.c exits. A build without the network lacks the commands
+ * that need it.
  */
 #include "kernels/base/args.h"
 #include "outer/protocol/round.h"

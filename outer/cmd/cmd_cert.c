@@ -1,5 +1,5 @@
-/* `atoll cert`: the authority of one run, made and used by its operator. Everything hangs on
- * ca.key, which never leaves the machine it was made on; sites get ca.pem and their own two files.
+/* `atoll cert`: the certificate authority of one run, for its operator. All certificates depend on
+ * ca.key, which stays on the machine that created it. A site gets ca.pem and its own two files.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 enum {
     DAY_S = 86400,
     HOSTS_MAX = 16,
-    SKEW_S = 300 /* other machines' clocks may be a little behind */
+    SKEW_S = 300 /* tolerated clock difference of other machines, seconds */
 };
 
 static struct tls_validity validity(int64_t days)
@@ -47,7 +47,7 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
     const struct args_option options[] = {
         {"run", ARGS_TEXT, &run, .value = "NAME", .required = true,
          .help = "The run's name, as run.name in the configuration."},
-        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Where ca.pem and ca.key go."},
+        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Directory for ca.pem and ca.key."},
         {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 36500,
          .help = "How long the authority is valid."},
         {"ed25519", ARGS_FLAG, &ed25519,
@@ -71,7 +71,7 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
     return ERR_OK;
 }
 
-/* "a,b,c" -> list[count]; splits in place. */
+/* Splits "a,b,c" in place into list[count]. */
 static enum err hosts_split(char *text, const char **list, size_t *count)
 {
     char *rest = text;
@@ -90,23 +90,23 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
     bool ed25519 = false;
     const struct args_option options[] = {
         {"role", ARGS_TEXT, &role, .value = "ROLE", .required = true,
-         .help = "site, aggregator or operator: a person's, who asks with atoll doctor whether an "
-                 "aggregator answers and takes no part in the run."},
+         .help = "site, aggregator or operator. An operator's certificate lets atoll doctor check "
+                 "that an aggregator answers; it takes no part in the run."},
         {"name", ARGS_TEXT, &name, .value = "NAME",
-         .help = "The site's name, as in outer.sites; the role's name if left out."},
+         .help = "The site's name, as in outer.sites; default: the role's name."},
         {"host", ARGS_TEXT, &hosts, .value = "LIST",
-         .help = "Aggregator: DNS names and addresses that sites dial, by commas."},
-        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Of ca.pem and ca.key."},
+         .help = "Aggregator: DNS names and addresses that sites dial, separated by commas."},
+        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Directory of ca.pem and ca.key."},
         {"out", ARGS_TEXT, &out, .value = "DIR",
-         .help = "Where NAME.pem, NAME.key and a copy of ca.pem go; --dir if left out."},
+         .help = "Directory for NAME.pem, NAME.key and a copy of ca.pem; default: --dir."},
         {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 825,
-         .help = "How long it is valid; a process warns in its last 30 days."},
+         .help = "Validity of the certificate; a process warns in the last 30 days."},
         {"ed25519", ARGS_FLAG, &ed25519,
          .help = "An Ed25519 key instead of P-256; programs built on BoringSSL cannot verify it."},
     };
     struct args a = {.command = "cert issue",
                      .summary = "Makes the certificate and key of one process, or replaces them: "
-                                "running processes take the new ones.",
+                                "running processes use the new files without a restart.",
                      .example = "atoll cert issue --role aggregator --host "
                                 "aggregator.example.org,203.0.113.7 --dir tls"};
     TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
@@ -133,8 +133,8 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
     struct tls_facts f;
     snprintf(path, sizeof path, "%s/%s.pem", r.out, r.name);
     TRY(tls_facts(&f, path));
-    printf("%s  %s, until %s\n%s/%s.key  its key\nThis process needs these two and ca.pem, nothing "
-           "else.\n",
+    printf("%s  %s, until %s\n%s/%s.key  its key\nThis process needs these two files and "
+           "ca.pem only.\n",
            path, f.uri, date(until, f.until_unix), r.out, r.name);
     return ERR_OK;
 }
@@ -150,7 +150,7 @@ static const char *state_of(const struct tls_facts *f, const char *dir, int64_t 
 static enum err cert_show(int argc, char **argv, struct arena *arena)
 {
     struct args a = {.command = "cert show",
-                     .summary = "Says what a certificate is for, and until when.",
+                     .summary = "Prints a certificate's identity, purpose and validity.",
                      .example = "atoll cert show tls/a.pem",
                      .operands = "FILE..."};
     TRY(parse(&a, NULL, 0, argc, argv, arena));
@@ -198,14 +198,13 @@ static enum err cert_revoke(int argc, char **argv, struct arena *arena)
     const char *dir = "tls";
     const struct args_option options[] = {
         {"dir", ARGS_TEXT, &dir, .value = "DIR",
-         .help = "Of revoked.txt: the aggregator's tls.dir, which reads it when it changes."},
+         .help = "Directory of revoked.txt: the aggregator's tls.dir; the aggregator rereads it "
+                 "after a change."},
     };
-    struct args a = {
-        .command = "cert revoke",
-        .summary =
-            "Puts an identity on the list that the aggregator refuses from its next call on.",
-        .example = "atoll cert revoke atoll://demo/site/b --dir tls",
-        .operands = "URI"};
+    struct args a = {.command = "cert revoke",
+                     .summary = "Revokes an identity: the aggregator refuses its next call.",
+                     .example = "atoll cert revoke atoll://demo/site/b --dir tls",
+                     .operands = "URI"};
     TRY(parse(&a, options, 1, argc, argv, arena));
     if (a.help)
         return ERR_OK;
@@ -217,8 +216,8 @@ static enum err cert_revoke(int argc, char **argv, struct arena *arena)
     printf("%s  %s in %s/revoked.txt\n", a.operand[0], was_there ? "was already" : "is now", dir);
     if (!issued)
         fprintf(stderr,
-                "atoll: no certificate in %s has this identity: only exactly this name is refused; "
-                "atoll cert list shows those that are there\n",
+                "atoll: no certificate in %s has this identity, so check the spelling; "
+                "atoll cert list prints the identities\n",
                 dir);
     return ERR_OK;
 }
@@ -227,7 +226,7 @@ static enum err cert_list(int argc, char **argv, struct arena *arena)
 {
     const char *dir = "tls";
     const struct args_option options[] = {
-        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "The directory to look into."},
+        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Directory with the certificates."},
     };
     struct args a = {.command = "cert list",
                      .summary = "All certificates of a directory, one line each.",
@@ -256,7 +255,7 @@ static const struct {
     {"authority", "make the authority of a run: ca.pem and ca.key", cert_authority},
     {"issue", "make or replace the certificate of a site, an aggregator or an operator",
      cert_issue},
-    {"show", "say what a certificate is for", cert_show},
+    {"show", "print a certificate's identity, purpose and validity", cert_show},
     {"revoke", "refuse an identity from now on", cert_revoke},
     {"list", "all certificates of a directory", cert_list},
 };

@@ -1,6 +1,6 @@
-/* atoll probe: what the link and this machine can do, as plan.* of a configuration. Over the real
- * link: the same TLS, calls, chunks and connections that carry contributions. One end listens with
- * the aggregator's certificate, the other dials as a site.
+/* atoll probe: measures the link and this machine and prints plan.* of a configuration. It uses the
+ * real link: the TLS, calls, chunks and connections of contributions. One end listens with the
+ * aggregator's certificate, the other dials as a site.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -31,12 +31,13 @@ struct probe {
     bool listening, step, force;
     int64_t most_mib;
     struct link *link;
-    uint8_t *bytes; /* of the largest payload; what it says does not matter */
-    uint64_t sent;  /* payloads: as rounds, so that each follows its offer at once, as a run's do */
+    uint8_t *bytes; /* [largest payload]; content does not matter */
+    uint64_t sent;  /* payloads so far; used as round numbers, so that data follows each offer at
+                       once, as in a run */
     double rtt_s;
 };
 
-/* ---- the end that listens: takes every payload, gives what is asked for, keeps nothing ---- */
+/* ---- the listening end: accepts every payload, answers every fetch, stores nothing ---- */
 
 struct listener {
     uint8_t *bytes;
@@ -49,9 +50,9 @@ static void listener_hello(void *self, const char *peer, const struct wire_hello
 {
     (void)self, (void)peer, (void)m;
     memset(answer, 0, sizeof *answer);
-    answer->outcome = ROUND_MISMATCH; /* no run is served here */
+    answer->outcome = ROUND_MISMATCH; /* the listener serves no run */
     snprintf(answer->text, sizeof answer->text,
-             "the other end is atoll probe --listen, which only measures; end it and start "
+             "the other end is atoll probe --listen, which only measures; stop it and start "
              "atoll serve there");
 }
 
@@ -86,7 +87,7 @@ static void listener_poll(void *self, const char *peer, const struct wire_poll *
     answer->answer = (struct wire_answer){.outcome = ROUND_GONE};
 }
 
-/* `round` says how many bytes are wanted. */
+/* m->round: number of bytes requested. */
 static void listener_fetch(void *self, const char *peer, const struct wire_fetch *m,
                            struct link_content *out, struct wire_answer *answer)
 {
@@ -157,7 +158,7 @@ static enum err listen_until_stopped(struct probe *c)
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before the link makes its threads */
+    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before the link starts its threads */
     TRY(link_serve(&server, &l, &service, &port));
     printf("listening on %s, port %d; Ctrl-C ends it\n", l.address, port);
     fflush(stdout);
@@ -166,7 +167,7 @@ static enum err listen_until_stopped(struct probe *c)
     return ERR_OK;
 }
 
-/* ---- the end that measures ---- */
+/* ---- the measuring end ---- */
 
 static struct wire_head head_of(const struct probe *c)
 {
@@ -186,8 +187,8 @@ static enum err ping(struct probe *c, double *seconds)
     if (a.outcome == ROUND_CURRENT)
         return ERR_OK;
     return err_set(ERR_UNSUPPORTED,
-                   "%s is an aggregator at work; rates are measured against atoll probe --listen "
-                   "in its place, beside it on "
+                   "%s is a running aggregator; measure against atoll probe --listen "
+                   "on the same machine, on "
                    "another port",
                    c->p.o.site_aggregator);
 }
@@ -208,7 +209,7 @@ static enum err send(struct probe *c, size_t size, double *seconds)
 static enum err get(struct probe *c, size_t size, double *seconds)
 {
     struct wire_fetch m = {.head = head_of(c), .what = WIRE_AGGREGATE, .round = size};
-    struct wire_answer a = {0}; /* nothing of it is here yet */
+    struct wire_answer a = {0}; /* no byte received yet */
     double begin = clock_mono_s();
     TRY(c->link->ops->fetch(c->link, &m, c->bytes, size, &a));
     *seconds = clock_mono_s() - begin;
@@ -243,8 +244,8 @@ static double median_of_three(const double t[REPEATS])
     return fmax(fmin(t[0], t[1]), fmin(fmax(t[0], t[1]), t[2]));
 }
 
-/* One direction, in sizes that grow by four as long as one takes less than two seconds; each after
- * a pause, as a round's. times: what each took beyond the round trip. */
+/* Measures one direction with sizes that grow by a factor of 4 while a transfer takes less than 2
+ * s, each after a pause, as in rounds. times: seconds beyond the round trip. */
 static enum err rate(struct probe *c, const char *what,
                      enum err (*move)(struct probe *, size_t, double *), struct fit *f,
                      struct config_list *times)
@@ -252,7 +253,7 @@ static enum err rate(struct probe *c, const char *what,
     size_t most = (size_t)c->most_mib << 20, size = LINE_TIMES_FIRST;
     double took[REPEATS] = {0}, least = 1e-6;
     TRY_ALLOC(times->items = arena_array(&c->p.perm, LINE_TIMES_MAX, sizeof *times->items));
-    TRY(move(c, size, took)); /* connections and handshakes are not part of it */
+    TRY(move(c, size, took)); /* warm-up: connections and handshakes are not measured */
     TRY(move(c, most < WARM_BYTES ? most : WARM_BYTES, took));
     *f = (struct fit){0};
     for (took[0] = 0; size <= most && median_of_three(took) < 2; size *= 4) {
@@ -287,7 +288,7 @@ static enum err measure_link(struct probe *c)
     struct link_dial d = {
         .target = c->p.o.site_aggregator,
         .streams = (unsigned)c->p.o.site_streams,
-        .rate_up = (uint64_t)(1e6 / 8 * c->p.o.site_rate_up), /* as the run will use it */
+        .rate_up = (uint64_t)(1e6 / 8 * c->p.o.site_rate_up), /* the limit that the run will use */
         .rate_down = (uint64_t)(1e6 / 8 * c->p.o.site_rate_down)};
     struct fit up, down;
     struct tcp_settings t;
@@ -296,7 +297,7 @@ static enum err measure_link(struct probe *c)
     struct wire_answer ignored;
     int64_t days;
     if (!*c->p.o.site_name)
-        return err_set(ERR_CONFIG, "site.name is empty: whose certificate is it to show? "
+        return err_set(ERR_CONFIG, "site.name is empty: give the name of the certificate: "
                                    "--site.name NAME, one of outer.sites");
     if (*c->p.o.site_aggregator_name)
         d.server_name = c->p.o.site_aggregator_name;
@@ -356,7 +357,7 @@ static enum err nothing_saved(void *self, struct train *t, int64_t step)
     return ERR_OK;
 }
 
-/* When each layer's gradients became final, in one more backward pass. */
+/* Times at which each layer's gradients are complete, in one backward pass. */
 struct layer_clock {
     const struct table *table;
     struct dev *dev;
@@ -367,7 +368,7 @@ static void layer_final(void *self, size_t from)
 {
     struct layer_clock *k = self;
     size_t i = 0;
-    if (dev_sync(k->dev) != ERR_OK) /* the step says so itself */
+    if (dev_sync(k->dev) != ERR_OK) /* the step reports the error */
         return;
     double now = clock_mono_s();
     while (i + 1 < k->table->count && k->table->tensors[i + 1].offset <= from)
@@ -391,7 +392,7 @@ static enum err layer_times(struct probe *c, struct train *t)
     TRY(model_eval(t->model, &t->batch, &loss));
     TRY(dev_sync(t->dev));
     forward_s = clock_mono_s() - begin;
-    k.last = clock_mono_s() + forward_s; /* the step begins with a forward pass */
+    k.last = clock_mono_s() + forward_s; /* a step starts with the forward pass */
     TRY(model_step(t->model, &t->batch, 1, &ready, &loss));
     for (size_t i = 0; i < layers; i++)
         TRY_ALLOC(items[i] = arena_printf(&c->p.perm, "%.4g", 1e3 * fmax(0, k.seconds[i])));
@@ -399,7 +400,7 @@ static enum err layer_times(struct probe *c, struct train *t)
     return ERR_OK;
 }
 
-/* Where atoll train has the outer arithmetic. */
+/* Opens the device on which atoll train runs the outer arithmetic. */
 static enum err open_beside(const struct probe *c, const struct dev *d, struct dev **beside)
 {
     struct dev_options o = {
@@ -415,7 +416,7 @@ static enum err open_beside(const struct probe *c, const struct dev *d, struct d
     return dev_open(beside, &o);
 }
 
-/* What a round costs beside the line, on this machine. */
+/* Processing time of a round on this machine, without the link. */
 static enum err measure_round(struct probe *c, const struct dev *d, const char *directory)
 {
     struct exchange_cost t;
@@ -435,7 +436,7 @@ static enum err measure_round(struct probe *c, const struct dev *d, const char *
     c->p.o.plan_commit_ns = 1e9 * t.commit_s;
     c->p.o.plan_sum_ns = 1e9 * t.sum_s;
     fprintf(stderr,
-            "a value's round with %s, storage included: encode %.3g ns, apply %.3g ns; at the "
+            "one round with %s, per value, storage included: encode %.3g ns, apply %.3g ns; at the "
             "aggregator accept %.3g ns and "
             "sum %.3g ns for each site, commit %.3g ns\n",
             config_choice_name(outer_codec_choices, c->p.o.outer_codec), 1e9 * t.encode_s,
@@ -443,7 +444,7 @@ static enum err measure_round(struct probe *c, const struct dev *d, const char *
     return ERR_OK;
 }
 
-/* Beside the directory of the run: on its disk. */
+/* A directory next to run.dir, so that the same disk is measured. */
 static enum err make_directory(struct probe *c, char **path)
 {
     const char *slash = strrchr(c->p.s.run_dir, '/');
@@ -455,7 +456,7 @@ static enum err make_directory(struct probe *c, char **path)
                    strerror(errno));
 }
 
-/* The fastest of a few real steps, in a directory that goes away. */
+/* The fastest of a few real steps, in a temporary directory. */
 static enum err measure_step(struct probe *c)
 {
     struct coll *coll = NULL;
@@ -498,7 +499,7 @@ static enum err measure_step(struct probe *c)
                    tidied == ERR_OK ? "" : "; the temporary directory could not be removed");
 }
 
-/* What was measured, nothing else. */
+/* Writes the measured keys only. */
 static void write_plan(FILE *f, const struct probe *c)
 {
     const struct outer_settings *o = &c->p.o;
@@ -521,7 +522,7 @@ static void write_plan(FILE *f, const struct probe *c)
 
 static enum err probe(struct probe *c, const struct args *args)
 {
-    log_min(LOG_WARN); /* what is measured says itself what it is */
+    log_min(LOG_WARN); /* the measurements are printed, not logged */
     TRY(plan_settings_may_write(c->write, c->force));
     TRY(run_open(&c->p, &(struct run_source){RUN_PLAN, .config = c->config, .args = args}));
     TRY_ALLOC(c->bytes = arena_alloc(&c->p.perm, (size_t)c->most_mib << 20));
@@ -552,8 +553,8 @@ enum err cmd_probe(int argc, char **argv)
         {"config", ARGS_TEXT, &c.config, .value = "FILE",
          .help = "Configuration (YAML) of the run: site, certificates, model."},
         {"listen", ARGS_FLAG, &c.listening,
-         .help =
-             "Be the other end, on serve.listen with the aggregator's certificate, until Ctrl-C."},
+         .help = "Run the listening end, on serve.listen with the aggregator's certificate, until "
+                 "Ctrl-C."},
         {"step", ARGS_FLAG, &c.step,
          .help = "Also, on this machine, the step time of the configured model (data.train) and "
                  "what a round costs beside "
@@ -561,7 +562,7 @@ enum err cmd_probe(int argc, char **argv)
         {"most-mib", ARGS_INT, &c.most_mib, .min = 1, .max = 4096, .value = "MIB",
          .help = "Largest payload."},
         {"write", ARGS_TEXT, &c.write, .value = "FILE",
-         .help = "Write plan.* there, in a new file, for atoll plan --probe."},
+         .help = "Write plan.* to this new file, for atoll plan --probe."},
         {"force", ARGS_FLAG, &c.force, .help = "Replace the file of --write."},
     };
     struct args args = {.command = "probe",

@@ -7,8 +7,8 @@
 #include "outer/report/jsonl.h"
 #include "outer/store/outer_state.h"
 
-/* ---- the same model? ---- */
-/* The lines of a canonical text whose keys begin so. */
+/* ---- comparison of the models ---- */
+/* The lines of a canonical text whose keys begin with `section`. */
 static enum err lines_of(const char *text, const char *section, struct arena *a, char **out)
 {
     size_t used = 0;
@@ -39,7 +39,7 @@ static enum err compare(struct load *l, const char *dir, const char *section, co
 }
 
 /* ---- inner checkpoint ---- */
-/* meta->settings may be empty: of a writer without any. Then only tensors are compared. */
+/* meta->settings may be empty (checkpoint without settings): then only the tensors are compared. */
 static enum err checkpoint_model_check(struct load *l, const char *dir,
                                        const struct checkpoint_meta *meta)
 {
@@ -84,9 +84,8 @@ static enum err load_checkpoint(struct load *l, const char *dir)
 }
 
 /* ---- outer state ---- */
-/* run.cfg: an aggregator's settings. Those that say where a value of the model lies must be ours;
- * what others say of the state's parts outer_state_load sees, and how it was trained is nothing to
- * us.
+/* run.cfg: an aggregator's settings. The settings that determine the place of each value must equal
+ * ours. outer_state_load checks the parts of the state; settings of the training do not matter.
  */
 static enum err check_run(struct load *l, struct env *w, const char *dir)
 {
@@ -105,14 +104,15 @@ static enum err check_run(struct load *l, struct env *w, const char *dir)
         "outer.partition=",
         "outer.slices=",
         "outer.aggregators=",
-        "outer.sites=" /* in the names of what a damaged state is made again from */};
+        "outer.sites=" /* part of the file names from which a damaged state is rebuilt */};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         TRY(compare(l, dir, same[i], ours, (char *)theirs));
     bool drawn = l->run.o.outer_partition == FRAGMENT_RANDOM;
     return drawn ? compare(l, dir, "run.seed=", ours, (char *)theirs) : ERR_OK;
 }
 
-/* One of several aggregators commits rounds of its share alone: of the others it has round 0. */
+/* One of several aggregators commits only the rounds of its own fragments; of the others it holds
+ * round 0. */
 static enum err check_share(const struct load *l, const struct outer_state *m, const char *dir)
 {
     char missing[6 * ROUND_FRAGMENTS_MAX] = "";
@@ -190,7 +190,7 @@ static enum err load_from(struct load *l, const char *from)
         from, inner, outer);
 }
 
-/* The value of --run.dir among the arguments; NULL: not there. */
+/* The value of --run.dir among the arguments; NULL: not given. */
 static const char *run_dir_given(const struct args *args)
 {
     static const char name[] = "--run.dir";
@@ -225,7 +225,7 @@ static enum err recorded_config(const char *dir, struct arena *a, char **path, c
     return e;
 }
 
-/* A zeroed or partly opened one is fine. */
+/* Accepts a zeroed or partly opened struct. */
 static void load_close(struct load *l)
 {
     model_close(l->model);

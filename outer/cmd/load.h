@@ -1,10 +1,10 @@
 #ifndef LOAD_H
 #define LOAD_H
-/* A trained model from where it lies, for eval, sample and export: configuration, parameters,
- * device. What --from (default: run.dir) may name: a site's run directory, or its inner/    the
- * newest intact inner checkpoint an aggregator's directory                the outer parameters of
- * all fragments; it must not be running, nor be one of several that share the fragments Everything
- * else is ERR_INPUT. The configuration must describe the same model: ERR_MISMATCH.
+/* Loads a trained model for eval, sample and export: configuration, parameters, device. --from
+ * (default: run.dir) may name: a site's run directory, or its inner/    the newest intact inner
+ * checkpoint an aggregator's directory                the outer parameters of all fragments; it
+ * must not be running, nor be one of several that share the fragments Any other directory:
+ * ERR_INPUT. The configuration must describe the same model: ERR_MISMATCH.
  */
 #include "inner/data/tokenizer/tokenizer.h"
 #include "inner/model/model.h"
@@ -28,14 +28,14 @@ struct load_options { /* targets of the options that these commands share */
 struct load {
     struct run run;
     float *params;       /* host slab */
-    char source[320];    /* for people: what was loaded */
-    int64_t step;        /* inner steps behind it; -1: not known (outer state) */
+    char source[320];    /* name of the loaded state, for messages */
+    int64_t step;        /* inner steps done; -1: unknown (outer state) */
     struct dev *dev;     /* after load_model */
     struct model *model; /* evaluation model with these parameters */
 };
 
 enum err load_model(struct load *l, size_t tokens_max) MUST;
-/* A whole command: arguments, load_open, `work`, and all closed. */
+/* Runs a whole command: arguments, load_open, `work`, close. */
 enum err load_run(struct args *args, int argc, char **argv, const struct load_options *o,
                   enum err (*work)(struct load *l, void *self), void *self) MUST;
 /* The tokenizer of the run: of `path`, else of the run directory, else of the directory of the

@@ -23,14 +23,14 @@ static bool lone(const struct serve_tell *t)
     return t->run->o.outer_aggregators <= 1;
 }
 
-/* Of several aggregators each serves every count-th fragment. */
+/* With several aggregators each serves every count-th fragment. */
 static bool serves(const struct serve_tell *t, unsigned fragment)
 {
     return lone(t) || (int64_t)fragment % t->run->o.outer_aggregators == t->run->o.serve_index;
 }
 
 /* ---- metrics.jsonl ---- */
-/* What the processes before this one were told by the sites. */
+/* Reads the sites' reports to earlier processes. */
 static void sites_read(struct serve_tell *t, const char *path)
 {
     struct jsonl_reader reader;
@@ -66,13 +66,13 @@ enum err serve_tell_open(struct serve_tell *t, const struct run *run, struct env
     TRY(progress_open(&t->progress, config_choice_name(log_progress_choices, run->o.log_progress),
                       site_count(t), log));
     if (!t->progress.live && run->o.log_progress == LOG_PROGRESS_AUTO)
-        t->progress.quiet = true; /* one line for each commit says as much */
+        t->progress.quiet = true; /* the log line of each commit holds the same */
     TRY(jsonl_open(&t->record, path, perm));
     sites_read(t, path);
     return ERR_OK;
 }
 
-/* "a,b,c" of the sites that a manifest includes, or of those that it leaves out. */
+/* "a,b,c": the sites that a manifest includes, or the excluded ones. */
 static void names_of(const struct serve_tell *t, const struct manifest *m, bool included, char *out,
                      size_t size)
 {
@@ -143,8 +143,8 @@ void serve_tell_close(struct serve_tell *t)
     pthread_mutex_destroy(&t->mutex);
 }
 
-/* Estimate from at most NORM_SAMPLE values in even steps: a commit must not wait for a walk over
- * all. */
+/* Estimate from at most NORM_SAMPLE values in even steps: reading all values would delay the
+ * commit. */
 static double norm_of(const float *x, size_t elements)
 {
     size_t stride = elements / NORM_SAMPLE + 1, count = 0;
@@ -196,7 +196,7 @@ static uint64_t aggregate_bytes(const struct serve_tell *t, unsigned fragment, u
     if (outer_state_manifest(t->replica, fragment, round, &m) == ERR_OK)
         return m.aggregate_bytes;
     err_clear();
-    return 0; /* history that is no longer kept */
+    return 0; /* no longer in the kept history */
 }
 
 void serve_tell_adopt(struct serve_tell *t, unsigned site, const struct wire_report *m)
@@ -232,7 +232,7 @@ void serve_tell_stop(struct serve_tell *t, const char *reason)
     pthread_mutex_unlock(&t->mutex);
 }
 
-/* ---- what a person sees ---- */
+/* ---- text for the operator ---- */
 static void site_state(const struct aggregator_site_status *s, bool done, uint64_t now_ms,
                        char *out, size_t size)
 {
@@ -343,7 +343,7 @@ void serve_tell_standing(struct serve_tell *t, const struct aggregator_status *n
     log_event(LOG_INFO, "standing", "text=%s", log_quote(quoted, sizeof quoted, text));
 }
 
-/* For a person, above the last rows. */
+/* Text for the operator, above the last rows. */
 static void final_say(struct serve_tell *t, const char *hex)
 {
     char rounds[96], time[32], text[400];

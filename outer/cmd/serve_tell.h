@@ -1,9 +1,9 @@
 #ifndef SERVE_TELL_H
 #define SERVE_TELL_H
-/* What an aggregator says: metrics.jsonl (docs/metrics.md), the live rows of its sites, the status
- * on SIGUSR2, the summary at the end. What the sites said last is read back from metrics.jsonl, so
- * that a restarted aggregator shows it until it hears from them. The link's thread calls
- * serve_tell_commit and serve_tell_adopt; all else is the main thread's.
+/* Output of an aggregator: metrics.jsonl (docs/metrics.md), the live rows of its sites, the status
+ * on SIGUSR2, the final summary. After a restart the sites' last reports are read from
+ * metrics.jsonl and shown until new reports arrive. The link's thread calls serve_tell_commit and
+ * serve_tell_adopt; the main thread calls all other functions.
  */
 #include <pthread.h>
 #include "outer/aggregator/aggregator.h"
@@ -11,10 +11,10 @@
 #include "outer/report/jsonl.h"
 #include "outer/report/progress.h"
 
-struct serve_site { /* as last heard, by this process or one before it */
+struct serve_site { /* last report, to this process or an earlier one */
     int64_t step;
     double loss, tokens_per_second;
-    uint64_t up, down; /* payload of the run: committed contributions; aggregates that it adopted */
+    uint64_t up, down; /* payload of the run: committed contributions; adopted aggregates */
 };
 struct serve_tell {
     const struct run *run;
@@ -30,19 +30,19 @@ struct serve_tell {
     struct progress_pace pace[PROGRESS_LINES_MAX];
 };
 
-/* The directory (serve.dir) is this process's. */
+/* This process holds the lock of serve.dir. */
 enum err serve_tell_open(struct serve_tell *t, const struct run *run, struct env *env,
                          const char *command, struct arena *perm) MUST;
-/* The outer state is loaded: where the run stands, to metrics.jsonl. */
+/* Called after the outer state is loaded: writes the run's progress to metrics.jsonl. */
 enum err serve_tell_start(struct serve_tell *t, struct outer_state *replica, const char *note,
                           struct arena *perm) MUST;
 void serve_tell_close(struct serve_tell *t); /* accepts a zeroed struct */
-/* As aggregator_options wants them; self is the struct serve_tell. */
+/* Callbacks for aggregator_options; self is the struct serve_tell. */
 void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t waited_ms);
 void serve_tell_adopt(struct serve_tell *t, unsigned site, const struct wire_report *m);
 void serve_tell_show(struct serve_tell *t, const struct aggregator_status *now);
 void serve_tell_status(struct serve_tell *t, const struct aggregator_status *now);
-/* The run as it was found: what is left to do. */
+/* Logs the state of the run at start: rounds done, and what is left. */
 void serve_tell_standing(struct serve_tell *t, const struct aggregator_status *now);
 void serve_tell_stop(struct serve_tell *t, const char *reason);
 void serve_tell_final(struct serve_tell *t);

@@ -1,8 +1,8 @@
 #include "outer/config/identity.h"
 #include <string.h>
 
-/* Raised when shards or the order in which they are read change meaning, so that old and new sites
- * refuse each other. */
+/* Changed when the shard format or the reading order changes, so that old and new sites refuse each
+ * other. */
 static const char DATA_FORMAT[] = "llm.c-1";
 
 enum err identity_text(struct settings *s, struct outer_settings *o, const struct digest *table,

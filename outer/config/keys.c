@@ -11,9 +11,9 @@
 #include "outer/link/line.h"
 
 enum {
-    SITE_NAME_MAX = 63, /* as run.name: it is part of a certificate's URI and of file names */
-    ROSTER_BYTES_MAX =
-        32768 /* of all names: the roster is part of every hello, which has room for twice that */
+    SITE_NAME_MAX = 63, /* limit as of run.name: part of a certificate's URI and of file names */
+    ROSTER_BYTES_MAX = 32768 /* bytes of all names: every hello holds the roster and has room for
+                                twice this size */
 };
 
 CHOICES_OUTER(CONFIG_CHOICES)
@@ -41,13 +41,13 @@ struct config_table keys_outer(struct outer_settings *o)
                                  sizeof renamed / sizeof renamed[0]};
 }
 
-/* The nearest multiples of p on both sides, so that the operator need not calculate. */
+/* Names the nearest multiples of p on both sides. */
 static void check_every(struct config_rules *r, const struct outer_settings *o,
                         const struct settings *s)
 {
     long long every = o->outer_every, parts = o->outer_fragments, below = every / parts * parts;
     if (o->outer_partition == FRAGMENT_SLICES)
-        return; /* the slices say when */
+        return; /* outer.slices gives the steps */
     if (every % parts && below)
         config_broken(
             r,
@@ -90,18 +90,17 @@ static void check_overlap(struct config_rules *r, const struct outer_settings *o
                       "or outer.eager = false",
                       tau, every);
     if (o->outer_eager && o->outer_mix > 0)
-        config_broken(
-            r,
-            "outer.eager goes on from its start alone, and outer.mix is %g; the nearest is 0, "
-            "or outer.eager = false",
-            o->outer_mix);
+        config_broken(r,
+                      "outer.eager needs outer.mix = 0, and outer.mix is %g; the nearest is 0, "
+                      "or outer.eager = false",
+                      o->outer_mix);
     if (o->outer_before_update && every == 1)
         config_broken(
             r, "outer.before_update needs a step between two rounds, and outer.every is 1; the "
                "nearest is outer.every = 2");
     else if (o->outer_before_update && (!tau || tau == every))
         config_broken(r,
-                      "outer.before_update is for rounds that fly for 1 to %lld steps, and "
+                      "outer.before_update needs rounds in flight for 1 to %lld steps, and "
                       "outer.overlap_steps is %lld; the nearest is "
                       "%lld, or outer.before_update = false",
                       every - 1, tau, tau ? every - 1 : 1);
@@ -113,8 +112,8 @@ static void check_overlap(struct config_rules *r, const struct outer_settings *o
             "or outer.overlap_steps = %lld",
             o->outer_mix, every);
     if (tau && o->outer_mix == 1)
-        config_broken(
-            r, "outer.mix = 1 never takes anything from the others; the published value is 0.5");
+        config_broken(r,
+                      "outer.mix = 1 ignores the other sites' updates; the published value is 0.5");
 }
 
 double keys_mix(const struct outer_settings *o)
@@ -124,7 +123,7 @@ double keys_mix(const struct outer_settings *o)
     return o->outer_overlap_steps == o->outer_every || o->outer_before_update ? 0 : 0.5;
 }
 
-/* Each entry's form here; that they hold every layer once is fragment_make's to see. */
+/* Checks the form of each entry. fragment_make checks that the slices hold every layer once. */
 static void check_slices(struct config_rules *r, const struct outer_settings *o,
                          const struct settings *s)
 {
@@ -158,8 +157,7 @@ static void check_slices(struct config_rules *r, const struct outer_settings *o,
                 slices->items[i], (long long)s->model_layers - 1, (long long)o->outer_every);
 }
 
-/* A moment's rounds fall on steps where parameters are exchanged too, so that a restart finds them
- * together. */
+/* A moment's rounds fall on steps that also exchange parameters, so that a restart finds both. */
 static void check_moments(struct config_rules *r, const struct outer_settings *o,
                           const struct settings *s)
 {
@@ -189,10 +187,9 @@ static void check_moments(struct config_rules *r, const struct outer_settings *o
     }
     if (parts > 1 && s->train_zero_stage)
         config_broken(
-            r,
-            "train.zero_stage = 1 shares the moments out among the ranks, and outer.first_every or "
-            "second_every sends them "
-            "whole from one; use train.zero_stage = 0");
+            r, "train.zero_stage = 1 divides the moments among the ranks, and outer.first_every or "
+               "second_every sends them "
+               "whole from one; use train.zero_stage = 0");
     parts *= o->outer_partition != FRAGMENT_SLICES ? o->outer_fragments
                                                    : (long long)o->outer_slices.count;
     if (parts > ROUND_FRAGMENTS_MAX)
@@ -232,7 +229,7 @@ static void check_sites(struct config_rules *r, const struct config_list *sites)
                           sites->items[i], SITE_NAME_MAX);
         for (size_t k = 0; k < i; k++)
             if (strcmp(sites->items[i], sites->items[k]) == 0)
-                config_broken(r, "outer.sites: \"%.80s\" stands there twice", sites->items[i]);
+                config_broken(r, "outer.sites: \"%.80s\" is listed twice", sites->items[i]);
     }
 }
 
@@ -244,7 +241,7 @@ static bool listed(const struct config_list *sites, const char *name)
     return false;
 }
 
-/* host:port, port 0 only where we listen. An IPv6 address stands in brackets. */
+/* host:port, port 0 only for listening. An IPv6 address needs brackets. */
 static bool address_good(const char *s, long least)
 {
     const char *colon = strrchr(s, ':');
@@ -309,7 +306,7 @@ static void check_site(struct config_rules *r, const struct outer_settings *o,
     check_aggregators(r, o);
     if (*o->site_name && o->outer_sites.count && !listed(&o->outer_sites, o->site_name))
         config_broken(r, "site.name = \"%.80s\" is none of outer.sites", o->site_name);
-    /* a sum of sequences: what does not divide would silently change the weight of this site */
+    /* the share must give whole sequences: rounding would change the weight of this site */
     double sequences = tokens / (double)s->train_sequence;
     if (sequences < 0.5 || fabs(sequences - nearbyint(sequences)) > 1e-6)
         config_broken(
@@ -326,7 +323,7 @@ static void check_rate(struct config_rules *r, const char *key, double rate)
                       rate);
 }
 
-/* What atoll probe measured: a larger payload never takes less. */
+/* Times measured by atoll probe must not decrease with the payload. */
 static void check_times(struct config_rules *r, const char *key, const struct config_list *times)
 {
     double before = 0;

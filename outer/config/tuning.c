@@ -6,7 +6,7 @@
 enum { TABLE_EVERY = 30, LARGE_EVERY = 500 };
 static const double TABLE_MU = 0.9, LARGE_LR = 0.7;
 
-/* y at x on the polygon through n points of ascending x, level outside. */
+/* Linear interpolation through n points of ascending x; constant outside. */
 static double between(const double *xs, const double *ys, size_t n, double x)
 {
     size_t i = 1;
@@ -56,7 +56,7 @@ struct tuning tuning_of(const struct outer_settings *o)
                        .from_table = o->outer_lr == 0,
                        .sites = o->outer_sites.count ? (unsigned)o->outer_sites.count : 1};
     t.mu = has_momentum(o) ? o->outer_momentum : 0;
-    t.every = o->outer_every * o->outer_delay; /* a cycle of delayed Nesterov is one step */
+    t.every = o->outer_every * o->outer_delay; /* delayed Nesterov: one momentum step per cycle */
     t.rho = tuning_rho(t.every);
     int64_t tuned = t.every > TABLE_EVERY ? t.every : TABLE_EVERY;
     t.reference = tuning_effective(tuning_table(t.sites, tuned), TABLE_MU, tuning_rho(tuned));
@@ -92,12 +92,12 @@ void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)
 {
     *out = 0;
     if (t->twice)
-        snprintf(
-            out, size_bytes,
-            "outer.momentum = %.4g with a codec that sends so little: its residual is a momentum "
-            "already, and both together cost 10 %% of loss and more; outer.optimizer = sgd with "
-            "outer.lr = 1 is what is published (docs/methods.md 1.7, 1.8)",
-            t->mu);
+        snprintf(out, size_bytes,
+                 "outer.momentum = %.4g with a codec whose residual acts as a momentum: "
+                 "together they raise the loss by 10 %% or more; use the published outer.optimizer "
+                 "= sgd with "
+                 "outer.lr = 1 (docs/methods.md 1.7, 1.8)",
+                 t->mu);
     else if (t->far)
         snprintf(
             out, size_bytes,

@@ -368,7 +368,7 @@ static enum err names_check(struct reading *r, const struct config_list *names, 
                              "%s: \"%.80s\": allowed are 1 to 63 letters, digits, - and _", what,
                              names->items[i]));
         if (place_in(names, names->items[i], strlen(names->items[i])) != (int)i)
-            TRY(config_error(&r->errors, line, "%s: \"%.80s\" stands there twice", what,
+            TRY(config_error(&r->errors, line, "%s: \"%.80s\" is listed twice", what,
                              names->items[i]));
     }
     return ERR_OK;

@@ -58,7 +58,8 @@ static void *poller_main(void *cq)
     }
 }
 
-/* Core's own words: the reason why the aggregator refused a certificate stands only here. */
+/* Forwards core's log: only core's log gives the reason why the aggregator refused a certificate.
+ */
 static void core_log(gpr_log_func_args *a)
 {
     char quoted[1024];
@@ -82,7 +83,7 @@ static enum err core_start(bool wide)
     return err_set(ERR_MEMORY, "cannot start a thread for the link");
 }
 
-/* Threads made meanwhile take no signals: those are for the threads that the program means. */
+/* Threads created here block all signals; the program's own threads handle them. */
 enum err link_core_open(grpc_completion_queue **cq, bool wide)
 {
     sigset_t all, before;
@@ -120,7 +121,7 @@ static bool op_start(struct link_call *c, const grpc_op *op, struct link_tag *ta
     pthread_mutex_unlock(&c->mutex);
     if (grpc_call_start_batch(c->call, op, 1, tag, NULL) == GRPC_CALL_OK)
         return true;
-    tag->pending = false; /* refused: this tag will never arrive */
+    tag->pending = false; /* refused: the queue never returns this tag */
     return false;
 }
 
@@ -214,7 +215,7 @@ void link_call_about(struct link_call *c, enum link_method method, const void *m
     case LINK_POLL:
         row_about(c, LEDGER_POLL, poll->fragment, poll->round);
         break;
-    case LINK_REPORT: /* of the round that led to this state */
+    case LINK_REPORT: /* the round that produced the reported state */
         row_about(c, LEDGER_REPORT, report->fragment, report->round ? report->round - 1 : 0);
         break;
     case LINK_CONTRIBUTE:
@@ -235,8 +236,9 @@ struct ledger_row link_call_row(struct link_call *c)
     link_call_wait(c, &c->status);
     struct ledger_row row = c->row;
     bool ended = c->server ? c->cancelled == 0 : c->code == GRPC_STATUS_OK;
-    row.broken = !ended && !row.done; /* a site may hang up once its receipt is there */
-    if (!c->server && !link_call_wait(c, &c->start)) { /* never had a connection: nothing left */
+    row.broken = !ended && !row.done; /* a site may close the call after its receipt */
+    if (!c->server &&
+        !link_call_wait(c, &c->start)) { /* never had a connection: no bytes were sent */
         row.calls++;
         row.up = (struct ledger_side){0};
     } else {
@@ -246,8 +248,8 @@ struct ledger_row link_call_row(struct link_call *c)
 }
 
 /* Status and initial metadata are awaited from the start; without the latter a RECV_MESSAGE never
- * completes. Never wait-for-ready: the site has its own back-off, and says so, instead of hanging
- * here without a word. */
+ * completes. Never wait-for-ready: the site has its own back-off and reports it, and the call does
+ * not block here. */
 struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq,
                                  uint64_t timeout_ms)
 {
@@ -373,7 +375,7 @@ void link_call_close(struct link_call *c)
     gpr_free((void *)(uintptr_t)c->error);
     grpc_call_unref(c->call);
     pthread_mutex_lock(&c->mutex);
-    while (c->pins) /* the transport may hold slices longer than the call; on a cut link until
+    while (c->pins) /* the transport may hold slices longer than the call: on a broken link until
                        keepalive ends it */
         pthread_cond_wait(&c->cond, &c->mutex);
     pthread_mutex_unlock(&c->mutex);
@@ -481,7 +483,7 @@ enum err link_chunk_head(struct link_call *c, grpc_byte_buffer *bb, struct wire_
     size_t n = link_copy(bb, 0, head, sizeof head);
     struct ledger_side *came = c->server ? &c->row.up : &c->row.down;
     TRY(wire_chunk_parse(chunk, head, n, grpc_byte_buffer_length(bb), data_at));
-    came->grpc -= chunk->size_bytes; /* counted with its message before anybody knew */
+    came->grpc -= chunk->size_bytes; /* was counted as protobuf before the chunk was decoded */
     came->payload += chunk->size_bytes;
     return ERR_OK;
 }
@@ -492,7 +494,7 @@ enum err link_chunk_data(grpc_byte_buffer *bb, const struct wire_chunk *chunk, s
     if (link_copy(bb, data_at, dst, chunk->size_bytes) != chunk->size_bytes)
         return err_set(ERR_PROTO, "a chunk cannot be read");
     if (digest_crc32c(0, dst, chunk->size_bytes) != chunk->crc32c)
-        return err_set(ERR_CORRUPT, "the chunk at %llu was damaged on its way",
+        return err_set(ERR_CORRUPT, "the chunk at %llu was damaged in transit",
                        (unsigned long long)chunk->offset);
     return ERR_OK;
 }

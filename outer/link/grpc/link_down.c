@@ -1,7 +1,7 @@
-/* Downloads. Runs of missing blocks are taken from one list by workers, each a call of its own: two
- * to a connection, so that the next request is there before the bytes of the one before have ended.
- * Runs get shorter towards the end, so that no worker is left with much when the others are done.
- * What a worker could not bring goes back to the list.
+/* Downloads. Workers take runs of missing blocks from one list; each run is one call. Two workers
+ * share a connection, so the next request arrives before the previous answer ends. Runs get shorter
+ * towards the end, so that all workers finish at about the same time. Blocks that a worker could
+ * not fetch return to the list.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -16,15 +16,15 @@ struct download {
     const struct wire_fetch *m;
     uint8_t *out;
     unsigned workers;
-    uint32_t least;        /* blocks of a run */
+    uint32_t least;        /* fewest blocks of a run */
     pthread_mutex_t mutex; /* guards all below */
-    struct blocks blocks;  /* in out */
+    struct blocks blocks;  /* received parts of `out` */
     bool taken[BLOCKS_MAX];
     struct wire_answer answer; /* the first refusal */
-    enum err e;                /* the first failure, with its sentence; the others go on */
+    enum err e;                /* the first failure, with its text; other workers continue */
     char why[TEXT_BYTES];
 };
-struct run { /* whole blocks [from, to), of which the first may be there in part */
+struct run { /* blocks [from, to); the first may be partly received */
     uint32_t from, to;
 };
 struct worker {
@@ -41,8 +41,8 @@ static bool missing(const struct download *d, uint32_t k)
     return !d->taken[k] && d->blocks.stored[k] < blocks_bytes(&d->blocks, k);
 }
 
-/* The first run of missing blocks, at most an even share of half of what is left, or the least
- * worth a call of its own. */
+/* The first run of missing blocks: at most an even share of half of the rest, at least `least`
+ * blocks. */
 static bool run_take(struct download *d, struct run *run)
 {
     uint32_t left = 0, share;
@@ -58,7 +58,7 @@ static bool run_take(struct download *d, struct run *run)
     while (open && run->to < d->blocks.count && missing(d, run->to) &&
            run->to - run->from < share) {
         bool begun = d->blocks.stored[run->to] > 0;
-        if (begun && run->to > run->from) /* a run is one piece */
+        if (begun && run->to > run->from) /* a run is contiguous */
             break;
         d->taken[run->to++] = true;
     }
@@ -175,7 +175,7 @@ static enum err worker_call(struct worker *w, struct wire_answer *answer)
 static void worker_failed(struct download *d, enum err e)
 {
     pthread_mutex_lock(&d->mutex);
-    if (d->e == ERR_OK || d->e == ERR_LINK) { /* a lost link says least */
+    if (d->e == ERR_OK || d->e == ERR_LINK) { /* a lost link is the least informative error */
         d->e = e;
         snprintf(d->why, sizeof d->why, "%s", err_message());
     }
@@ -190,8 +190,7 @@ static void worker_refused(struct download *d, const struct wire_answer *answer)
     pthread_mutex_unlock(&d->mutex);
 }
 
-/* Goes on at once for as long as each try brings bytes: a link that was cut, a chunk that was
- * damaged. */
+/* After a broken link or a damaged chunk, tries again at once as long as each try brings bytes. */
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
@@ -230,8 +229,7 @@ static void workers_run(struct download *d)
             pthread_join(w[i].thread, NULL);
 }
 
-/* Every worker ends only when there is nothing to take, so what is missing at the end is what could
- * not be had. */
+/* Workers end only when the list is empty, so blocks missing at the end could not be fetched. */
 static enum err download_end(struct download *d, struct wire_answer *answer)
 {
     bool complete = blocks_first(&d->blocks) == d->blocks.total;
@@ -261,7 +259,7 @@ static bool download_begin(struct download *d, const struct wire_answer *answer,
     for (uint32_t k = 0; k < d->blocks.count; k++)
         left += missing(d, k);
     d->workers = left < 2 ? 1 : left < most ? left : most;
-    /* What one call each can bring is brought by one each: a second one would cost a round trip. */
+    /* Small downloads use one call per worker: a second call would cost a round trip. */
     bool few = left <= 2 * most || d->workers == 1;
     d->least = few ? (left + d->workers - 1) / d->workers : 1;
     return true;

@@ -21,7 +21,7 @@ static grpc_channel *channel_make(const struct link_grpc *l, const struct tls_pe
     int keepalive = (int)l->keepalive_ms;
     int timeout = keepalive / 2 > 1000
                       ? keepalive / 2
-                      : 1000; /* also TCP_USER_TIMEOUT: it alone frees a stuck send */
+                      : 1000; /* also TCP_USER_TIMEOUT, the only timeout that ends a blocked send */
     grpc_arg list[] = {
         {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_time_ms", {.integer = keepalive}},
         {GRPC_ARG_INTEGER, (char *)"grpc.keepalive_timeout_ms", {.integer = timeout}},
@@ -36,7 +36,7 @@ static grpc_channel *channel_make(const struct link_grpc *l, const struct tls_pe
         {GRPC_ARG_INTEGER, (char *)"grpc.max_reconnect_backoff_ms", {.integer = 2000}},
         {GRPC_ARG_INTEGER,
          (char *)"grpc.min_reconnect_backoff_ms",
-         {.integer = 5000}}, /* the connect timeout */
+         {.integer = 5000}}, /* connect timeout, ms */
         {GRPC_ARG_INTEGER, (char *)"grpc.enable_http_proxy", {.integer = 0}},
         {GRPC_ARG_INTEGER, (char *)"grpc.enable_retries", {.integer = 0}},
         {GRPC_ARG_STRING, (char *)"grpc.ssl_target_name_override", {.string = l->server_name}},
@@ -111,9 +111,10 @@ static void peer_look(struct link_grpc *l, grpc_call *call)
         err_clear();
 }
 
-/* ---- the begin and the end of a call ---- */
+/* ---- start and end of a call ---- */
 
-/* New files are taken when no call is under way; half replaced ones not before they load. */
+/* Reads replaced certificate files when no call is running. Incompletely replaced files do not
+ * load; the old channels stay. */
 struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsigned channel,
                              uint64_t timeout_ms)
 {
@@ -136,7 +137,7 @@ struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsig
     return c;
 }
 
-/* Under the lock, so that what is booked is of one moment. */
+/* Called under the lock, so that a row is a consistent snapshot. */
 static void book(struct link_grpc *l, const struct ledger_row *call)
 {
     struct ledger_row row;
@@ -208,8 +209,9 @@ static bool says_unverified(const char *text)
            strstr(text, "not in peer certificate");
 }
 
-/* Who answers there, asked again after a while; core's text does not tell. True: somebody whose
- * certificate does not verify, and `who` says why. *asked: now. */
+/* True: the process at the address shows a certificate that does not verify; `who` describes it.
+ * Core's error text does not say so, so the certificate is read again, at most once per interval.
+ * *asked: it was read in this call. */
 static bool answered_by_other(struct link_grpc *l, const char *text, char who[LINK_TEXT_MAX],
                               bool *asked)
 {
@@ -223,7 +225,7 @@ static bool answered_by_other(struct link_grpc *l, const char *text, char who[LI
     pthread_mutex_lock(&l->mutex);
     *asked = !l->asked_ms || now - l->asked_ms >= ASK_AGAIN_MS;
     l->asked_ms = *asked ? now : l->asked_ms;
-    if (*asked || !l->who[0]) /* for calls that fail meanwhile */
+    if (*asked || !l->who[0]) /* also for other calls that fail meanwhile */
         snprintf(l->who, sizeof l->who, "%s: its certificate does not verify (%s)", l->target,
                  text);
     bool other = *asked ? says_unverified(text) : l->other;
@@ -249,9 +251,9 @@ static bool was_reached(struct link_grpc *l)
     return reached;
 }
 
-/* Before the first success it is a mistake of somebody who sets up a run, who is watching. After
- * it, somebody else answers at this address, or a certificate expired: the run goes on when that is
- * repaired. */
+/* Before the first successful call this is a setup error: final, because the operator is present.
+ * After it, another process answers at this address or a certificate has expired: the site retries,
+ * and the run continues after the repair. */
 static enum err peer_unverified(struct link_grpc *l, const char *who, bool asked)
 {
     char quoted[LINK_TEXT_MAX];
@@ -266,21 +268,21 @@ static enum err peer_unverified(struct link_grpc *l, const char *who, bool asked
                    who);
 }
 
-/* The connection was closed in or right after the handshake. The aggregator's reason stands in its
- * log alone, but one can be seen from here. */
+/* The connection was closed in or right after the handshake. The aggregator logs the reason; the
+ * site can detect one of the reasons itself: an expired own certificate. */
 static enum err closed(struct link_grpc *l, const char *text)
 {
     if (tls_current(l->certificate, clock_wall_s()) == ERR_DENIED)
         return err_add(was_reached(l) ? ERR_LINK : ERR_DENIED,
                        "%s closes connections: ", l->target);
     return err_set(ERR_LINK,
-                   "%s: the connection was closed; if this comes again at once, the aggregator "
-                   "refused this certificate, and its log says why (%s)",
+                   "%s: the connection was closed; if this repeats at once, the aggregator "
+                   "refused this certificate, and its log gives the reason (%s)",
                    l->target, text);
 }
 
-/* Core's texts are not stable, so they only choose between sentences, and before the first success
- * between trying again and not. */
+/* Core's texts are not stable. They only select the error's text, and before the first success
+ * whether the site retries. */
 static enum err unavailable(struct link_grpc *l, const char *text)
 {
     char who[LINK_TEXT_MAX];
@@ -315,7 +317,8 @@ enum err link_result(struct link_grpc *l, struct link_call *c)
     case GRPC_STATUS_OUT_OF_RANGE:
         e = err_set(ERR_PROTO, "%s did not accept a message: %s", l->target, text);
         break;
-    case GRPC_STATUS_RESOURCE_EXHAUSTED: /* passes, but for a message over the receive limit */
+    case GRPC_STATUS_RESOURCE_EXHAUSTED: /* temporary, except for a message over the receive limit
+                                          */
         e = err_set(strstr(text, "larger than max") ? ERR_PROTO : ERR_LINK, "%s: %s", l->target,
                     text);
         break;
@@ -331,7 +334,7 @@ enum err link_result(struct link_grpc *l, struct link_call *c)
 
 /* ---- small calls ---- */
 
-/* A control call waits as long as keepalive needs to notice a dead link, and as long as the answer
+/* A control call's deadline: keepalive's time to detect a dead link, plus the time that the answer
  * may be held. */
 static enum err unary_call(struct link_grpc *l, struct link_call *c, grpc_byte_buffer *request,
                            enum wire_kind answer_kind, void *answer, struct arena *a)
@@ -481,7 +484,7 @@ enum err link_open(struct link **out, const struct link_dial *d)
     l->book_self = d->book_self;
     l->streams = d->streams ? d->streams : 1;
     l->look_ms = d->look_ms ? d->look_ms : LINK_LOOK_MS;
-    l->own_looked_ms = clock_mono_ms(); /* the program looked before it came here */
+    l->own_looked_ms = clock_mono_ms(); /* the command checked it before link_open */
     l->pace_up.bytes_per_s = d->rate_up;
     l->pace_down.bytes_per_s = d->rate_down;
     enum err e = link_core_open(&l->cq, true);

@@ -1,5 +1,5 @@
-/* The aggregator's end of the real link: its start, its credentials, its end (link_server.h says
- * where the rest is). */
+/* The aggregator's end of the real link: its start, its credentials, its end (link_server.h lists
+ * the other parts). */
 #include <errno.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
@@ -16,18 +16,18 @@
 #include "outer/link/grpc/link_server.h"
 
 enum {
-    /* Of what core may hold unread, for all connections; the rest is for streams of contributions,
-     * of which each may need so much (a window of 4 MiB and what goes beyond it until it shrinks, a
-     * message that has half come). From 80 % on windows shrink; beyond all of it core closes idle
-     * connections, then breaks streams off: so no more are received at a time than there is memory
-     * for. */
+    /* Unread bytes that core may hold: UNREAD_BYTES for all connections, and UNREAD_STREAM_BYTES
+       for each stream of a contribution (a window of 4 MiB, the overrun until the window shrinks, a
+       partly received message). At 80 % of the quota core shrinks windows; at 100 % it closes idle
+       connections, then breaks streams. So the memory limits the number of streams received at a
+       time. */
     UNREAD_BYTES = 64 << 20,
     UNREAD_STREAM_BYTES = 6 << 20,
-    READ_BYTES = 256 << 10, /* that a connection keeps for its next read, of the same memory, also
-                               while it is idle; core's own is 4 MiB */
+    READ_BYTES = 256 << 10, /* read buffer of a connection, part of the same memory, also while
+                               idle; core's default is 4 MiB */
     LOOKS_LEAST = 64,
     CONNECTION_AGE_MS =
-        3600000 /* expiry and withdrawal of a certificate bite only in a handshake */
+        3600000 /* expiry and revocation of a certificate take effect only in a handshake */
 };
 
 /* ---- credentials: read again for each handshake when the files have changed ---- */
@@ -42,7 +42,7 @@ config_fetch(void *server, grpc_ssl_server_certificate_config **config)
     struct tls_pem pem;
     if (stamp == 0 || tls_load(&pem, &s->files) != ERR_OK) {
         log_event(LOG_WARN, "certificate_reload", "ok=0 file=%s", s->files.certificate);
-        return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL; /* core goes on with the ones it has */
+        return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL; /* core keeps the present credentials */
     }
     grpc_ssl_pem_key_cert_pair pair = {.private_key = pem.key, .cert_chain = pem.certificate};
     *config = grpc_ssl_server_certificate_config_create(pem.ca, &pair, 1);
@@ -60,7 +60,7 @@ static grpc_server_credentials *credentials_make(struct link_server *s)
 
 /* ---- start and end ---- */
 
-/* Core says only that it could not bind; the system says why. */
+/* Core reports only that bind failed; a second bind gives the system's reason. */
 static enum err bind_failed(const char *address)
 {
     char host[256];
@@ -108,7 +108,7 @@ static grpc_server *server_make(grpc_resource_quota *quota, int keepalive)
          {.integer = READ_BYTES}},
         {GRPC_ARG_INTEGER,
          (char *)"grpc.so_reuseport",
-         {.integer = 0}}, /* 1: two servers bind one port silently */
+         {.integer = 0}}, /* 1 would let two servers bind one port without an error */
         {GRPC_ARG_INTEGER,
          (char *)"grpc.max_concurrent_streams",
          {.integer = 2 * SERVER_CALLS_PER_SITE_MAX}},
@@ -127,7 +127,7 @@ static grpc_server *server_make(grpc_resource_quota *quota, int keepalive)
     return grpc_server_create(&args, NULL);
 }
 
-/* What is there of gRPC: all of it, or nothing. */
+/* Frees gRPC's objects; accepts a partly opened server. */
 static void server_core_free(struct link_server *s)
 {
     for (int i = 0; i < SERVER_REQUESTS; i++) {
@@ -185,7 +185,7 @@ static enum err server_bind(struct link_server *s, int *port)
     return *port ? ERR_OK : bind_failed(s->address);
 }
 
-/* Signals are for the threads that the program means, not for ours. */
+/* The link's threads block all signals; the program's own threads handle them. */
 static enum err server_threads(struct link_server *s)
 {
     struct {
@@ -203,13 +203,13 @@ static enum err server_threads(struct link_server *s)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started == count)
         return ERR_OK;
-    server_work_stop(s); /* the acceptor is last: it never runs then */
+    server_work_stop(s); /* the admission thread starts last, so it does not run here */
     while (started--)
         pthread_join(*all[started].thread, NULL);
     return err_set(ERR_MEMORY, "cannot start the aggregator's threads");
 }
 
-/* A server that never started: its queue is empty after its shutdown. */
+/* Closes a server that never started; its queue is empty after shutdown. */
 static void server_abandon(struct link_server *s)
 {
     if (!s->server) {
@@ -238,7 +238,7 @@ static bool windows_wide(const struct link_listen *l)
            (!l->receive_bytes || l->receive_bytes >= link_receive_bytes(l->sites));
 }
 
-/* What the server keeps of its settings. */
+/* Copies the settings that the server keeps. */
 static enum err settings_copy(struct link_server *s, const struct link_listen *l)
 {
     struct tls_facts facts;
@@ -274,7 +274,7 @@ static void server_core_make(struct link_server *s, uint64_t receive_bytes)
 
 static enum err server_open(struct link_server *s, const struct link_listen *l, int *port)
 {
-    struct tls_pem pem; /* sentences for the operator, before core says only that it failed */
+    struct tls_pem pem; /* loaded here for errors that name the file: core reports only a failure */
     TRY(tls_load(&pem, &l->tls));
     s->sockets.certificate_bytes = tls_certificate_bytes(&pem);
     tls_forget(&pem);

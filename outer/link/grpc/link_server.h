@@ -1,16 +1,16 @@
 #ifndef LINK_SERVER_H
 #define LINK_SERVER_H
-/* Inside the real link only: the aggregator's end. Who does what:
+/* Private to outer/link/grpc: the aggregator's end. Parts:
  *   link_server.c       start, credentials, end
- *   server_admission.c  a call arrives: identity, limits, its thread; its books at the end
+ *   server_admission.c  an arriving call: identity, limits, its thread, its ledger row
  *   server_work.c       the work thread, small calls, held polls
  *   server_stream.c     contributions: streams, chunks, buffers
- *   server_slots.c      which streams of contributions are received at a time
+ *   server_slots.c      the slots that limit the streams received at a time
  *   server_fetch.c      downloads
  *   server_guard.c      pending connections, the own certificate, calls to the own port
  * The admission thread hands each call to a thread of its own: calls are few (a handful per site,
- * limited) and long (held polls, contributions). The service runs under one lock, but for what may
- * take long for one contribution: that runs on its call's thread. The work thread calls work().
+ * limited) and long (held polls, contributions). The service runs under one lock, except store and
+ * verify, which run without it on the call's thread. The work thread calls work().
  */
 #include <grpc/grpc_security.h>
 #include <stdatomic.h>
@@ -19,38 +19,41 @@
 #include "outer/link/tls.h"
 
 enum {
-    SERVER_CALLS_MAX = 2048, /* under way, all sites */
-    SERVER_CALLS_PER_SITE_MAX =
-        64, /* polls of fragments in flight, and up to twice LINK_STREAMS_MAX for bulk */
+    SERVER_CALLS_MAX = 2048,        /* running calls, all sites */
+    SERVER_CALLS_PER_SITE_MAX = 64, /* running calls of one site: polls of fragments in flight, and
+                                       up to twice LINK_STREAMS_MAX for bulk */
     SERVER_BUFFERS = 8,             /* of one chunk each, shared by all streams */
     SERVER_FIRST_MESSAGE_MS = 5000, /* from the start of a call to its first message */
     SERVER_SILENT_LOGGED = 16
 };
-enum { LINK_UNKNOWN = LINK_METHODS, SERVER_REQUESTS }; /* methods, and all that do not exist */
+enum {
+    LINK_UNKNOWN = LINK_METHODS,
+    SERVER_REQUESTS
+}; /* LINK_UNKNOWN: all methods that do not exist */
 
-/* What the call's thread has to do. */
+/* What the call's thread does with the call. */
 enum server_verdict {
     SERVER_ADMITTED,
     SERVER_NO_IDENTITY, /* the certificate does not name exactly one URI */
-    SERVER_BUSY         /* the site has too many calls under way */
+    SERVER_BUSY         /* the site has too many running calls */
 };
 
-/* A stream of a contribution and its place among those that are received at a time. */
+/* State of a contribution's stream: only streams with a slot are received. */
 enum slot_state {
-    SLOT_NONE, /* not asked for, refused, or given back */
+    SLOT_NONE, /* not requested, refused, or released */
     SLOT_WAITING,
     SLOT_HELD,
-    SLOT_SUPERSEDED, /* lost to a newer stream of the same site and fragment */
-    SLOT_SILENT      /* lost: it brought nothing while others waited */
+    SLOT_SUPERSEDED, /* lost the slot to a newer stream of the same site and fragment */
+    SLOT_SILENT      /* lost the slot: sent nothing while others waited */
 };
 struct server_slot { /* under the server's mutex */
     enum slot_state state;
     uint32_t fragment;
     bool joins;      /* it is not the leading stream of its contribution */
     uint64_t ticket; /* order of arrival */
-    uint64_t bytes;  /* of chunks, since it holds the slot */
+    uint64_t bytes;  /* bytes of chunks since it got the slot */
     uint64_t since_ms;
-    uint64_t mark_ms, mark_bytes, mark_socket; /* when it last made progress */
+    uint64_t mark_ms, mark_bytes, mark_socket; /* time and counters at its last progress */
 };
 
 struct server_call {
@@ -60,21 +63,21 @@ struct server_call {
     unsigned method; /* enum link_method, or LINK_UNKNOWN */
     enum server_verdict verdict;
     pthread_t thread;
-    void *source; /* of a download; released when no slice points into it any more */
+    void *source; /* of a download; released when no slice points into it */
     char peer[TLS_URI_MAX];
     bool known;      /* its peer is in the roster */
-    bool health;     /* of a method that is not ours: gRPC's health check */
-    uint64_t socket; /* the kernel's name of its connection; 0: not found */
+    bool health;     /* a call of gRPC's health check */
+    uint64_t socket; /* socket cookie of its connection; 0: not found */
     struct server_slot slot;
 };
-struct request { /* one waiting for the next call of each method, and one for unknown methods */
+struct request { /* one pending request for each method, and one for unknown methods */
     grpc_call *call;
     gpr_timespec deadline;
     grpc_metadata_array metadata;
     grpc_call_details details; /* of an unknown method */
     unsigned method;
 };
-struct server_look { /* when the expiry of this site's certificate was looked at */
+struct server_look { /* time of the last expiry check of a site's certificate */
     char peer[TLS_URI_MAX];
     uint64_t ms;
 };
@@ -87,33 +90,35 @@ struct link_server {
     pthread_t acceptor, worker, guard;
     char *ca, *certificate, *key, *address;
     struct link_tls files;
-    char uri[TLS_URI_MAX]; /* this process's own */
+    char uri[TLS_URI_MAX]; /* this process's own URI */
     uint32_t keepalive_ms, look_ms;
     _Atomic uint64_t stamp;
     atomic_bool stopped, silent;
-    uint64_t own_looked_ms;         /* the guard's, as all up to self_armed */
-    uint64_t self_ms, self_next_ms; /* how often it calls its own port, 0: never; when next */
-    unsigned self_failures;         /* in a row */
-    bool self_armed;                /* such a call has succeeded */
-    pthread_mutex_t service_mutex;  /* the service's functions */
-    pthread_mutex_t mutex;          /* guards all below */
+    uint64_t own_looked_ms; /* used by the guard thread alone, as the members up to self_armed */
+    uint64_t self_ms,
+        self_next_ms;       /* interval of calls to the own port, 0: never; time of the next one */
+    unsigned self_failures; /* consecutive failures */
+    bool self_armed;        /* one call to the own port has succeeded */
+    pthread_mutex_t service_mutex; /* the service's functions */
+    pthread_mutex_t mutex;         /* guards all below */
     pthread_cond_t changed, given_back, stored;
-    uint8_t *buffers[SERVER_BUFFERS]; /* WIRE_CHUNK_BYTES each, made at the first use; the first
+    uint8_t *buffers[SERVER_BUFFERS]; /* WIRE_CHUNK_BYTES each, allocated at first use; the first
                                          `buffers_free` are unused */
     unsigned buffers_made, buffers_free;
     grpc_resource_quota *quota;
     unsigned receiving, receiving_most,
         sites;          /* streams of contributions; expected sites, 0: not known */
-    uint64_t tickets;   /* given so far */
-    double stream_rate; /* bytes per second of one stream, a mean that forgets; 0: none yet */
-    char silent_logged[SERVER_SILENT_LOGGED][TLS_URI_MAX]; /* sites whose silence was logged */
+    uint64_t tickets;   /* tickets issued so far */
+    double stream_rate; /* bytes per second of one stream, exponential mean; 0: none yet */
+    char silent_logged[SERVER_SILENT_LOGGED][TLS_URI_MAX]; /* sites already logged as silent */
     unsigned silent_next;
-    struct server_call *calls, *ended; /* under way; to be joined */
+    struct server_call *calls, *ended; /* running calls; ended calls whose threads must be joined */
     struct transfer *transfers;
     unsigned call_count;
-    struct server_look *looks; /* of look_count sites, the first look_used are set */
+    struct server_look *looks; /* [look_count], the first look_used are set */
     unsigned look_count, look_used;
-    uint64_t unknown_methods, unknown_logged_ms; /* calls of them so far; when that was logged */
+    uint64_t unknown_methods,
+        unknown_logged_ms; /* number of their calls so far; time of the last log line */
     bool work_due, stopping;
     struct link_sockets sockets;
     ledger_sink *book;
@@ -124,8 +129,8 @@ struct link_server {
 void server_request_next(struct link_server *s, unsigned method);
 void *server_admission_main(void *server);
 void server_calls_join(struct link_server *s); /* the threads of calls that have ended */
-/* The call's connection is read: a connection that breaks takes along what it carried after it was
- * last read. */
+/* Reads the counters of the call's connection. When a connection breaks, bytes after the last
+ * reading are lost to the ledger. */
 void server_socket_read(const struct server_call *call);
 const char *server_site_of(const char *peer);    /* atoll://run/site/NAME -> NAME; "-" */
 void server_book_sockets(struct link_server *s); /* under its mutex */
@@ -137,12 +142,13 @@ void server_work_stop(struct link_server *s);
 void server_wake_held(struct link_server *s);
 bool server_stopping(struct link_server *s);
 bool server_answer(struct link_call *c, enum wire_kind kind, const void *answer, struct arena *a);
-/* NULL: it did not come in time, which ends the call, or there is none. */
+/* NULL: the message did not arrive in time, and the call was cancelled; or the stream ended. */
 grpc_byte_buffer *server_first_message(struct link_call *c);
-/* The same, decoded. ERR_MEMORY, ERR_PROTO. */
+/* Reads and decodes the first message. ERR_MEMORY, ERR_PROTO. */
 enum err server_request(struct link_call *c, enum wire_kind kind, void *message,
                         struct arena *a) MUST;
-void server_refuse(struct link_call *c, enum err e); /* a request that could not be read */
+void server_refuse(struct link_call *c,
+                   enum err e); /* ends the call with the status of an unreadable request */
 void server_serve_small(struct server_call *call);
 
 /* ---- server_guard.c ---- */
@@ -153,14 +159,14 @@ void server_serve_contribution(struct server_call *call);
 void server_serve_fetch(struct server_call *call);
 
 /* ---- server_slots.c ---- */
-/* Waits for a slot. A stream that would only join does not wait: the leading one alone brings all
- * of a contribution. Not SLOT_HELD: there is none; still SLOT_WAITING: the site hung up, or the
- * server ends. */
+/* Waits for a slot. A joining stream does not wait, because the leading stream alone can send the
+ * whole contribution. Any result but SLOT_HELD: no slot; SLOT_WAITING: the site closed the call, or
+ * the server shuts down. */
 enum slot_state server_slot_begin(struct server_call *call, const struct wire_contribution *m);
-void server_slot_bytes(struct server_call *call, size_t bytes); /* a chunk came */
+void server_slot_bytes(struct server_call *call, size_t bytes); /* counts a received chunk */
 enum slot_state server_slot_state(struct server_call *call);
-/* The same; takes the slot away when the stream brings nothing and others wait. */
+/* Returns the slot's state; revokes the slot when the stream sends nothing while others wait. */
 enum slot_state server_slot_look(struct server_call *call);
-void server_slot_end(struct server_call *call); /* no more is received; may be called again */
+void server_slot_end(struct server_call *call); /* releases the slot; may be called again */
 
 #endif

@@ -9,10 +9,10 @@
 #include <sys/socket.h>
 #include "kernels/base/clock.h"
 
-/* getsockopt and its like change nothing: that core may close or reuse the descriptor meanwhile
- * does no harm. */
-static bool address_of(int fd, bool remote,
-                       struct sockaddr_in6 *a) /* IPv4's has family and port at the same place */
+/* These calls only read, so it is harmless when core closes or reuses the descriptor meanwhile. */
+static bool
+address_of(int fd, bool remote,
+           struct sockaddr_in6 *a) /* family and port have the same offset in sockaddr_in */
 {
     socklen_t n = sizeof *a;
     int e = remote ? getpeername(fd, (struct sockaddr *)a, &n)
@@ -93,7 +93,7 @@ static void add(struct link_sockets *s, int fd, uint64_t cookie, const struct so
 {
     unsigned *at = at_of(s, fd);
     if (!at)
-        return; /* not counted: the ledger will show it */
+        return; /* not counted: the ledger's totals then differ */
     if (s->count == s->room) {
         unsigned room = s->room ? 2 * s->room : 8;
         struct link_socket *list = realloc(s->list, room * sizeof *list);
@@ -108,7 +108,7 @@ static void add(struct link_sockets *s, int fd, uint64_t cookie, const struct so
     *at = s->count;
 }
 
-/* One system call for a socket that is known. */
+/* Reads the counters of a known socket: one system call. */
 static void look(struct link_sockets *s, int fd)
 {
     struct sockaddr_in6 here, peer;
@@ -123,7 +123,8 @@ static void look(struct link_sockets *s, int fd)
         add(s, fd, cookie, &peer);
 }
 
-/* Its descriptor may be another socket's by now. */
+/* The descriptor may have been reused: the index is moved only where it still points to the entry.
+ */
 static void move(struct link_sockets *s, unsigned from, unsigned to)
 {
     unsigned *at = &s->at[s->list[from - 1].fd];
@@ -178,7 +179,10 @@ uint64_t link_sockets_received(const struct link_sockets *s, uint64_t cookie)
 
 void link_sockets_refresh(struct link_sockets *s, uint64_t cookie)
 {
-    enum { SHARE = 20, LONGEST_NS = 20000000 }; /* a scan that was interrupted says nothing */
+    enum {
+        SHARE = 20,
+        LONGEST_NS = 20000000
+    }; /* an interrupted scan's duration is not representative */
     uint64_t took = s->scan_ns < LONGEST_NS ? s->scan_ns : LONGEST_NS;
     if (clock_mono_ns() - s->scanned_ns >= SHARE * took)
         link_sockets_scan(s);
@@ -202,7 +206,7 @@ void link_sockets_look(struct link_sockets *s, unsigned expected)
         read_all(s);
 }
 
-/* Returns the last one's name; at the aggregator's end there is one. */
+/* Returns the last cookie; the aggregator's end has one connection per peer. */
 static uint64_t own(struct link_sockets *s, const char *peer, const char *site)
 {
     uint64_t cookie = 0;
@@ -275,7 +279,7 @@ static bool row_make(const struct link_sockets *s, struct link_socket *k, struct
 {
     if (k->own)
         return false;
-    if (!*k->site && (k->there || !s->listening)) /* whose it is, its first call will say */
+    if (!*k->site && (k->there || !s->listening)) /* site unknown until its first call */
         return false;
     if (!k->told) {
         row_begin(s, k, LEDGER_CONNECTION, row);
@@ -309,7 +313,7 @@ bool link_sockets_next(struct link_sockets *s, struct ledger_row *row)
             return true;
         if (s->list[i].there)
             i++;
-        else /* closed, and all of it booked */
+        else /* closed, and all its rows were returned */
             drop(s, i);
     }
     return false;

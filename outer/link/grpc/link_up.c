@@ -1,34 +1,34 @@
-/* Contributions. One stream leads: it makes the offer, learns which bytes are missing, and hears
- * the final answer. Where more are missing than one chunk, further streams on connections of their
- * own join it, each on a thread; all take blocks from one list as they have room, so a slow
- * connection holds up no other. The leading stream ends last. A stream that dies leaves its block
- * to the next offer, which says what has arrived of it: no stored byte is sent twice.
+/* Contributions. The leading stream sends the offer, receives the list of missing bytes and the
+ * final answer. When more than one chunk is missing, further streams join, each on its own
+ * connection and thread. All streams take blocks from one list, so a slow connection delays no
+ * other. The leading stream ends last. The block of a broken stream is sent after the next offer,
+ * whose answer says which bytes are stored: no stored byte is sent twice.
  *
- * The first offer of a round, from a site whose round before had its receipt over this very link,
- * finds nothing stored: its bytes follow at once, and save the round trip. Is it refused, what went
- * out meanwhile was in vain.
+ * When the previous round got its receipt over this link, the first offer of a round finds no
+ * stored bytes: the data follows the offer at once, which saves a round trip. If the offer is
+ * refused, these bytes are wasted.
  */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include "outer/link/grpc/link_client.h"
 
-enum { TRIES = 3 }; /* offers in a row that bring nothing, before we give up */
+enum { TRIES = 3 }; /* consecutive offers without progress before the call fails */
 
 struct upload {
     struct link_grpc *l;
     const uint8_t *payload;
     grpc_byte_buffer *offer;
     struct wire_contribution m;
-    struct blocks blocks;  /* as the aggregator said, before we sent */
+    struct blocks blocks; /* stored blocks by the aggregator's answer, before this call sent data */
     pthread_mutex_t mutex; /* guards all below */
     bool taken[BLOCKS_MAX];
-    bool over;       /* take no more */
-    unsigned joined; /* threads of streams 1, 2, ... that run; the leading stream's */
+    bool over;       /* streams take no more blocks */
+    unsigned joined; /* running threads of streams 1, 2, ...; used by the leading stream alone */
 };
 enum stream_state {
-    STREAM_OFFERED, /* the answer to the offer is awaited before bytes go out */
-    STREAM_EARLY,   /* bytes go out, the offer is not yet answered */
+    STREAM_OFFERED, /* data waits for the answer to the offer */
+    STREAM_EARLY,   /* data is sent, the offer is not yet answered */
     STREAM_SENDING, /* the offer was answered RESUME */
     STREAM_FINAL    /* `answer` is the last one */
 };
@@ -69,8 +69,8 @@ static bool upload_is_over(struct upload *u)
     return over;
 }
 
-/* Takes the Answer that has come. ERR_LINK without a sentence: the stream is over, its status says
- * why. */
+/* Reads the received Answer. ERR_LINK without a text: the stream has ended, its status gives the
+ * reason. */
 static enum err stream_answer(struct stream *s)
 {
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
@@ -87,7 +87,7 @@ static enum err stream_answer(struct stream *s)
 
 static void joins_start(struct upload *u, struct stream *s);
 
-/* Answers that came while we send: progress, or the end. */
+/* Reads answers received while sending: progress, or the final one. */
 static enum err stream_answers(struct stream *s)
 {
     while (s->state != STREAM_FINAL && link_call_done(s->c, &s->c->recv)) {
@@ -101,7 +101,7 @@ static enum err stream_answers(struct stream *s)
     return ERR_OK;
 }
 
-/* *open: false when the stream takes no more; why, the answers or the status will say. */
+/* *open false: the stream accepts no more data; the answers or the status give the reason. */
 static enum err stream_chunk(struct stream *s, uint64_t offset, uint32_t size, bool *open)
 {
     struct link_grpc *l = s->u->l;
@@ -134,7 +134,8 @@ static enum err stream_block(struct stream *s, uint32_t block, bool *open)
     return ERR_OK;
 }
 
-/* ERR_OK: all that it took is out, or the final answer is there; *open as above. */
+/* ERR_OK: all blocks that it took are sent, or the final answer has arrived. *open: as in
+ * stream_chunk. */
 static enum err stream_blocks(struct stream *s, bool *open)
 {
     uint32_t block;
@@ -156,7 +157,7 @@ static enum err stream_final(struct stream *s)
     return ERR_OK;
 }
 
-/* The offer; early: its answer may come while the bytes are on their way. */
+/* Sends the offer. early: data is sent before the answer arrives. */
 static enum err stream_offer(struct stream *s)
 {
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
@@ -178,7 +179,7 @@ static enum err stream_offer(struct stream *s)
 
 /* ---- a stream that joins ---- */
 
-/* Whatever becomes of it, the leading stream learns what is stored. */
+/* Its result is ignored: the leading stream learns which bytes are stored. */
 static void *join_main(void *arg)
 {
     struct stream *s = arg;
@@ -219,7 +220,7 @@ static uint64_t chunks_left(struct upload *u)
     return (bytes + WIRE_CHUNK_BYTES - 1) / WIRE_CHUNK_BYTES;
 }
 
-/* As many as have something to do. Signals are for the threads that the program means. */
+/* Starts as many streams as have blocks to send. Their threads block all signals. */
 static void joins_start(struct upload *u, struct stream *s)
 {
     uint64_t chunks = chunks_left(u);
@@ -243,7 +244,8 @@ static void joins_wait(const struct upload *u, struct stream *s)
 
 /* ---- the leading stream ---- */
 
-/* What the aggregator says it has. One that names no blocks has everything before its offset. */
+/* Sets the stored blocks from the aggregator's answer. An answer without blocks means: all bytes
+ * before its offset. */
 static enum err upload_blocks(struct upload *u, const struct wire_answer *answer)
 {
     blocks_make(&u->blocks, u->m.payload_bytes);
@@ -284,7 +286,7 @@ static enum err upload_all(struct upload *u, struct stream *s)
     enum err e = stream_offer(s);
     if (e == ERR_OK && (s->state == STREAM_EARLY || s->state == STREAM_SENDING))
         e = upload_chunks(u, s);
-    if (e != ERR_LINK) { /* what may still be on its way is not wanted */
+    if (e != ERR_LINK) { /* cancels messages in flight */
         if (e != ERR_OK || s->c->send.pending)
             grpc_call_cancel(s->c->call, NULL);
         return e;
@@ -295,7 +297,7 @@ static enum err upload_all(struct upload *u, struct stream *s)
                : e;
 }
 
-/* Asked once for each round: from then on the answer to the offer comes first. */
+/* True at the first call for a round only: later offers of the round wait for the answer. */
 static bool early_may(struct link_grpc *l, const struct wire_contribution *m)
 {
     ASSERT(m->fragment < ROUND_FRAGMENTS_MAX);
@@ -331,7 +333,7 @@ static enum err contribute_streams(struct upload *u, struct stream *s, struct wi
     return e;
 }
 
-/* *had: bytes that were there before. */
+/* *had: bytes stored before this call. */
 static enum err contribute_once(struct link_grpc *l, const struct wire_contribution *m,
                                 const uint8_t *payload, struct wire_answer *answer, uint64_t *had)
 {
@@ -351,8 +353,8 @@ static enum err contribute_once(struct link_grpc *l, const struct wire_contribut
     return e;
 }
 
-/* Again for as long as each offer finds more bytes there than the one before: streams die, chunks
- * are damaged. */
+/* Repeats while each offer finds more stored bytes than the one before: streams break, chunks are
+ * damaged. */
 enum err link_contribute(struct link *base, const struct wire_contribution *m,
                          const uint8_t *payload, struct wire_answer *answer)
 {

@@ -1,7 +1,7 @@
-/* Calls arrive at the aggregator: identity, limits, a thread for each, and its books at the end.
- * Limits hold before a call costs more than its memory: of calls in all, of calls of each site, and
- * of calls of all peers together that are in no roster. A method that does not exist is answered at
- * once, by the same path.
+/* Admission of calls at the aggregator: identity, limits, a thread for each call, and its ledger
+ * row at the end. Limits are checked before a call costs more than its memory: on all calls, on the
+ * calls of each site, and on the calls of all unknown peers together. An unknown method is answered
+ * at once on the same path.
  */
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
@@ -16,10 +16,10 @@
 enum {
     UNKNOWN_PEER_CALLS_MAX = 32,
     UNKNOWN_LOG_MS = 60000,
-    CONNECTIONS_PER_SITE_MAX = 64 /* control, bulk, and those that have died unnoticed */
+    CONNECTIONS_PER_SITE_MAX = 64 /* control, bulk, and broken connections not yet detected */
 };
 
-/* ---- who is calling ---- */
+/* ---- identity ---- */
 
 static bool property_is(grpc_auth_context *ctx, const char *name, const char *value)
 {
@@ -28,7 +28,7 @@ static bool property_is(grpc_auth_context *ctx, const char *name, const char *va
     return p && p->value_length == strlen(value) && memcmp(p->value, value, p->value_length) == 0;
 }
 
-/* The caller's name: exactly one URI in the certificate it showed in this very connection. */
+/* The caller's identity: exactly one URI in the certificate of this connection. */
 static bool peer_uri(grpc_call *call, char out[TLS_URI_MAX])
 {
     grpc_auth_context *ctx = grpc_call_auth_context(call);
@@ -60,10 +60,10 @@ static unsigned calls_of(const struct link_server *s, const char *peer) /* under
     return n;
 }
 
-/* ---- what the calls cost ---- */
+/* ---- ledger ---- */
 
-/* A connection that breaks takes along what it carried after it was last read: so it is read with
- * every chunk. */
+/* When a connection breaks, bytes after the last reading are lost to the ledger, so the counters
+ * are read with every chunk. */
 void server_socket_read(const struct server_call *call)
 {
     struct link_server *s = call->server;
@@ -78,7 +78,7 @@ const char *server_site_of(const char *peer)
     return slash && slash[1] ? slash + 1 : "-";
 }
 
-/* The call that begins, on which connection, after how long a silence of its site. */
+/* Records a new call: its connection, and its site's idle time before it. */
 static void socket_begin(struct server_call *call, grpc_call *core) /* under the server's mutex */
 {
     struct link_server *s = call->server;
@@ -114,7 +114,7 @@ static void book(const struct server_call *call,
 
 /* ---- calls ---- */
 
-static void call_unlist(struct server_call *call) /* it is not woken any more */
+static void call_unlist(struct server_call *call) /* after this the call is not woken */
 {
     struct link_server *s = call->server;
     pthread_mutex_lock(&s->mutex);
@@ -150,7 +150,7 @@ static void call_close(struct server_call *call)
 static void serve_health(struct server_call *call)
 {
     static const uint8_t SERVING[] = {0x08, 0x01}; /* HealthCheckResponse.status = SERVING */
-    grpc_byte_buffer *request = server_first_message(call->c); /* its content means nothing here */
+    grpc_byte_buffer *request = server_first_message(call->c); /* its content is ignored */
     if (request)
         grpc_byte_buffer_destroy(request);
     link_call_send(call->c, link_buffer(SERVING, sizeof SERVING));
@@ -223,7 +223,8 @@ static enum server_verdict call_verdict(const struct link_server *s, const struc
     return busy ? SERVER_BUSY : SERVER_ADMITTED;
 }
 
-/* At most one line a minute: the caller decides how often it asks. Under the server's mutex. */
+/* Logs at most one line per minute, because the peer controls the rate of calls. Under the server's
+ * mutex. */
 static void unknown_method_log(struct link_server *s, const struct server_call *call,
                                const grpc_call_details *details)
 {
@@ -239,8 +240,7 @@ static void unknown_method_log(struct link_server *s, const struct server_call *
     s->unknown_logged_ms = now;
 }
 
-/* One entry for each site; where they are not enough, the first one serves twice. Under the
- * server's mutex. */
+/* The site's entry; when the table is full, the first entry. Under the server's mutex. */
 static struct server_look *look_of(struct link_server *s, const char *peer)
 {
     struct server_look *look = s->looks;
@@ -254,7 +254,7 @@ static struct server_look *look_of(struct link_server *s, const char *peer)
     return look;
 }
 
-/* Once a day for each site. Under the server's mutex. */
+/* Checks a site certificate's expiry once a day. Under the server's mutex. */
 static void expiry_look(struct link_server *s, const struct server_call *call, grpc_call *core)
 {
     struct server_look *look = look_of(s, call->peer);
@@ -286,21 +286,21 @@ static void call_about(struct link_server *s, struct server_call *call, const st
         unknown_method_log(s, call, &r->details);
 }
 
-/* A site that opens one connection after the other would leave no descriptors for the rest. Under
- * the server's mutex. */
+/* Limits the connections of one site, because a site that keeps opening connections would exhaust
+ * the descriptors. Under the server's mutex. */
 static void connections_limit(struct link_server *s, struct server_call *call)
 {
     const char *site = server_site_of(call->peer);
     if (link_sockets_of(&s->sockets, site) <= CONNECTIONS_PER_SITE_MAX)
         return;
-    link_sockets_scan(&s->sockets); /* without those that have closed meanwhile */
+    link_sockets_scan(&s->sockets); /* removes sockets that have closed meanwhile */
     if (link_sockets_of(&s->sockets, site) <= CONNECTIONS_PER_SITE_MAX)
         return;
     call->verdict = SERVER_BUSY;
     link_sockets_end(&s->sockets, call->socket);
 }
 
-/* False: no thread, or no room. */
+/* False: no thread could be started, or a limit is reached. */
 static bool call_start(struct link_server *s, struct server_call *call, const struct request *r)
 {
     pthread_mutex_lock(&s->mutex);
@@ -320,7 +320,7 @@ static bool call_start(struct link_server *s, struct server_call *call, const st
     return room;
 }
 
-/* The peer learns RESOURCE_EXHAUSTED, and asks again later. */
+/* Ends the call with RESOURCE_EXHAUSTED; the peer tries again later. */
 static void call_refuse(grpc_call *call)
 {
     grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED, "busy", NULL);

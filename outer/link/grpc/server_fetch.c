@@ -3,7 +3,8 @@
 
 enum { CHUNK_LEAST = 4096 };
 
-/* Bytes [at, end), not copied: all sites that read the same bytes send from the same memory. */
+/* Sends bytes [at, end) without a copy: downloads of the same bytes by several sites share the
+ * memory. */
 static bool chunks_send(struct server_call *call, const uint8_t *data, size_t size_bytes,
                         uint64_t at, uint64_t end, uint32_t chunk_bytes)
 {

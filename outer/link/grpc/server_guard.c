@@ -1,6 +1,5 @@
-/* The aggregator looks after itself: pending connections that bring no call end, its own
- * certificate is looked at, and from time to time it calls its own port over a new connection, as a
- * site would.
+/* The aggregator's guard thread: ends pending connections without a call, checks the expiry of the
+ * own certificate, and periodically calls the own port over a new connection, as a site does.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +11,9 @@
 enum {
     TICK_MS = 1000,
     CALL_TIMEOUT_MS = 10000,
-    AGAIN_MS = 5000, /* after a call that failed */
-    FAILURES_MAX = 3 /* in a row; then no site reaches this process either */
+    AGAIN_MS = 5000, /* delay after a failed call */
+    FAILURES_MAX =
+        3 /* consecutive failures after which sites are assumed not to reach this process either */
 };
 
 static bool guard_sleep(struct link_server *s)
@@ -41,7 +41,7 @@ static void own_certificate_look(struct link_server *s)
         err_clear();
 }
 
-/* Where this process reaches itself: every address means the loopback. */
+/* The own port's address; for a wildcard address the loopback. */
 static void own_target(const struct link_server *s, char target[256])
 {
     const char *colon = strrchr(s->address, ':');
@@ -65,7 +65,8 @@ static enum err self_call(struct link_server *s)
     return link_probe(&d, CALL_TIMEOUT_MS);
 }
 
-/* The first call that succeeds arms it: where a process cannot reach itself, that says nothing. */
+/* Calls the own port. Failures count only after one success: in some networks a process can never
+ * reach its own address. */
 static void self_look(struct link_server *s)
 {
     char quoted[1024];
@@ -101,7 +102,7 @@ static void self_look(struct link_server *s)
 void *server_guard_main(void *server)
 {
     struct link_server *s = server;
-    s->own_looked_ms = clock_mono_ms(); /* the program looked before it came here */
+    s->own_looked_ms = clock_mono_ms(); /* the command checked it before link_serve */
     s->self_next_ms = clock_mono_ms() + TICK_MS;
     while (guard_sleep(s)) {
         accept_sweep();

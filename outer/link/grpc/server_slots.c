@@ -1,7 +1,7 @@
-/* Which streams of contributions are received at a time: as many as there is memory for. A stream
- * waits for its slot in the order of arrival. It loses the slot when a newer stream of its site and
- * fragment arrives, and when it brings next to nothing while others wait: how long that may last
- * follows from the rates at which streams were received so far.
+/* Slots of contributions' streams: memory limits the number of streams received at a time. Streams
+ * get slots in the order of arrival. A stream loses its slot when a newer stream of the same site
+ * and fragment arrives, or when it sends almost nothing while others wait; the tolerated time
+ * derives from the rates of earlier streams.
  */
 #include <string.h>
 #include "kernels/base/clock.h"
@@ -9,12 +9,13 @@
 #include "outer/link/grpc/link_server.h"
 
 enum {
-    SILENT_LEAST_MS =
-        5000, /* nothing for so long is no proof of a broken line, but reason enough */
+    SILENT_LEAST_MS = 5000, /* 5 s without data do not prove a broken line, but justify giving the
+                               slot to another site */
     SILENT_MOST_MS = 60000,
-    SILENT_CHUNKS = 4,   /* chunks at the mean rate: their time, within the two limits above */
+    SILENT_CHUNKS =
+        4, /* tolerated time: that of 4 chunks at the mean rate, within the two limits above */
     SILENT_BYTES = 1024, /* pings and window updates of an idle connection stay below it */
-    SLOWER = 64          /* than the mean by so much counts as nothing */
+    SLOWER = 64          /* a rate below 1/64 of the mean counts as silence */
 };
 
 static bool slot_same_site(const struct server_call *a, const struct server_call *b)
@@ -22,15 +23,15 @@ static bool slot_same_site(const struct server_call *a, const struct server_call
     return strcmp(a->peer, b->peer) == 0;
 }
 
-/* Of all sites, a site's share; where sites are not known, a quarter. */
+/* One site's share of the slots; a quarter when the number of sites is unknown. */
 static unsigned slot_share(const struct link_server *s)
 {
     unsigned sites = s->sites ? s->sites : 4;
     return (s->receiving_most + sites - 1) / sites;
 }
 
-/* Streams that join leave room for one of each site: else a few sites with slow lines would keep
- * all others waiting. Under the server's mutex, as all below. */
+/* Joining streams leave one slot for each site; else a few sites with slow lines would delay all
+ * others. This function and those after it run under the server's mutex. */
 static bool slot_free_for(const struct link_server *s, const struct server_call *call)
 {
     unsigned mine = 0, joined = 0;
@@ -64,7 +65,7 @@ static struct server_call *slot_next_waiting(const struct link_server *s, uint64
     return next;
 }
 
-/* What has become free goes to those that wait, in their order. */
+/* Assigns free slots to waiting streams in the order of arrival. */
 static void slots_pass_on(struct link_server *s)
 {
     uint64_t ticket = 0;
@@ -84,8 +85,8 @@ static void slot_take_back(struct link_server *s, struct server_call *call, enum
     call->slot.state = state;
 }
 
-/* A new leading stream: what its site sent of the same fragment before may hang on a connection
- * that is dead, which shows only after a while. */
+/* Supersedes older streams of the site and fragment when a new leading stream arrives: their
+ * connection may be broken without being detected yet. */
 static void slots_supersede(struct link_server *s, const struct server_call *call)
 {
     for (struct server_call *c = s->calls; c; c = c->next) {
@@ -161,7 +162,7 @@ static uint64_t silent_ms(const struct link_server *s)
                                  : (uint64_t)ms;
 }
 
-/* Others wait that this slot would help. */
+/* Number of waiting streams that could use this slot. */
 static unsigned slots_wanted(const struct link_server *s, const struct server_call *call)
 {
     unsigned wanted = 0;
@@ -170,7 +171,7 @@ static unsigned slots_wanted(const struct link_server *s, const struct server_ca
     return wanted;
 }
 
-/* Once for each site, as far as the list goes. */
+/* Logs once for each site, while the list has room. */
 static void silent_log(struct link_server *s, const struct server_call *call, uint64_t ms,
                        unsigned wanted)
 {
@@ -189,7 +190,8 @@ static void silent_log(struct link_server *s, const struct server_call *call, ui
               s->receiving_most, wanted);
 }
 
-/* Bytes of chunks, or of the connection while a chunk is on its way. */
+/* True: silent for too long. Progress is counted in chunks, or in bytes of the connection within a
+ * chunk. */
 static bool slot_silent(struct link_server *s, struct server_call *call)
 {
     struct server_slot *slot = &call->slot;

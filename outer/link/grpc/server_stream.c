@@ -1,5 +1,5 @@
 /* Contributions at the aggregator. The leading stream of a contribution makes the offer and ends
- * it; streams that join carry chunks beside it. A stream that dies leaves what it stored to the
+ * it; streams that join carry chunks beside it. The stored bytes of a broken stream remain for the
  * next offer.
  */
 #include <stdio.h>
@@ -9,24 +9,26 @@
 #include "outer/link/grpc/link_server.h"
 
 enum {
-    ACK_CHUNKS = 8, /* chunks between two answers that tell the stored offset */
-    LOOK_MS = 1000  /* how often a stream that brings nothing is looked at */
+    ACK_CHUNKS = 8, /* chunks between two answers with the stored offset */
+    LOOK_MS = 1000  /* interval between checks of a silent stream */
 };
 
-struct transfer { /* one contribution on its way, on one or several streams; under the server's
-                     mutex but for what is said */
+struct transfer { /* one contribution in transfer, on one or several streams; guarded by the
+                     server's mutex unless stated */
     struct transfer *next;
     char peer[TLS_URI_MAX];
     uint64_t id, total;
     uint32_t fragment;
-    void *handle;              /* the service's */
-    unsigned streams, storing; /* chunks that the service is asked about or writes */
-    bool over;                 /* no stream may join or store any more */
-    struct wire_answer broken; /* what ended a joined stream before all was stored; NONE: nothing */
+    void *handle;              /* the service's upload */
+    unsigned streams, storing; /* storing: chunks being passed to the service or written */
+    bool over;                 /* closed: no stream may join or store */
+    struct wire_answer
+        broken; /* the answer that ended a joined stream early; NONE: no such stream */
 };
 enum stream_state {
     STREAM_OPEN,
-    STREAM_ENDED, /* the site sends no more, or the connection is over, or the answer says why */
+    STREAM_ENDED, /* the site has ended the stream, the connection broke, or `answer` gives the
+                     reason */
     STREAM_SUPERSEDED,
     STREAM_SILENT,
     STREAM_NO_MEMORY
@@ -35,7 +37,7 @@ struct stream {
     struct server_call *call;
     struct transfer *t;
     enum stream_state state;
-    struct wire_answer answer; /* the last one; NONE while all is well */
+    struct wire_answer answer; /* the last answer; NONE: no error so far */
     struct arena arena;
 };
 
@@ -55,7 +57,7 @@ static void transfer_open(struct server_call *call, const struct wire_contributi
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* NULL: there is none, or not any more. */
+/* NULL: no transfer to join, or it is closed. */
 static struct transfer *transfer_join(struct server_call *call, const struct wire_contribution *m)
 {
     struct link_server *s = call->server;
@@ -70,7 +72,7 @@ static struct transfer *transfer_join(struct server_call *call, const struct wir
     return t;
 }
 
-/* Nothing is stored after this. */
+/* Closes the transfer: no chunk is stored afterwards. */
 static void transfer_over(struct link_server *s, struct transfer *t)
 {
     pthread_mutex_lock(&s->mutex);
@@ -111,8 +113,8 @@ static void transfer_release(struct link_server *s, struct transfer *t)
         free(t);
 }
 
-/* A stream has a buffer only while it stores a chunk that has come: a few buffers serve many sites.
- * NULL: there is none and no memory for one. */
+/* A stream holds a buffer only while it stores a received chunk, so a few buffers serve many sites.
+ * NULL: no memory. */
 static uint8_t *buffer_take(struct link_server *s)
 {
     pthread_mutex_lock(&s->mutex);
@@ -178,7 +180,8 @@ static enum err chunk_take(struct stream *u, grpc_byte_buffer *bb)
     return e;
 }
 
-/* The next chunk; NULL: the site sends no more, the connection is over, or the slot is lost. */
+/* Receives the next chunk. NULL: the site has ended the stream, the connection broke, or the slot
+ * is lost. */
 static grpc_byte_buffer *stream_receive(struct stream *u)
 {
     struct link_call *c = u->call->c;
@@ -195,7 +198,8 @@ static grpc_byte_buffer *stream_receive(struct stream *u)
     return NULL;
 }
 
-/* Damaged bytes end the stream with RESUME: the next offer learns what is stored. */
+/* A damaged chunk ends the stream with RESUME; the answer to the next offer lists the stored bytes.
+ */
 static void stream_take(struct stream *u)
 {
     grpc_byte_buffer *bb = stream_receive(u);
@@ -217,7 +221,7 @@ static void stream_take(struct stream *u)
         u->state = STREAM_ENDED;
 }
 
-/* Until the site sends no more, or something is wrong. Then others may be received in its place. */
+/* Receives chunks until the site ends the stream or an error occurs, then releases the slot. */
 static void stream_chunks(struct stream *u)
 {
     unsigned chunks = 0;
@@ -232,13 +236,13 @@ static void stream_chunks(struct stream *u)
     server_slot_end(u->call);
 }
 
-/* The answer, unless all it says is that bytes are missing and the stream knows better why. */
+/* Sends the final answer. RESUME after a lost slot becomes a status that names the reason. */
 static void stream_end(struct stream *u)
 {
     bool incomplete = u->answer.outcome == ROUND_RESUME || u->answer.outcome == ROUND_NONE;
     if (incomplete && u->state == STREAM_SILENT) {
         link_call_reply(u->call->c, GRPC_STATUS_RESOURCE_EXHAUSTED,
-                        "busy: too little came, and other sites wait to be received");
+                        "busy: this site sent too little while other sites wait");
         return;
     }
     if (incomplete && u->state == STREAM_NO_MEMORY) {
@@ -266,8 +270,8 @@ static void transfer_finish(struct link_server *s, struct transfer *t, bool comp
     pthread_mutex_unlock(&s->service_mutex);
 }
 
-/* The leading stream: the site ends it last, so when it has no more the others have stored theirs,
- * or are dead. The service knows whether all bytes are there. */
+/* Serves the leading stream. The site ends it last, so at its end the joined streams have stored
+ * their chunks or are broken. The service decides whether all bytes are stored. */
 static void stream_lead(struct stream *u)
 {
     struct link_server *s = u->call->server;
@@ -288,8 +292,8 @@ static void stream_lead(struct stream *u)
     stream_end(u);
 }
 
-/* Another stream: OK once everything that it carried is stored. What stopped it is told on the
- * leading one as well. */
+/* Serves a joined stream: OK when all its chunks are stored. The leading stream also reports the
+ * answer that stopped a joined stream. */
 static void stream_joined(struct stream *u)
 {
     struct link_server *s = u->call->server;
@@ -328,11 +332,12 @@ static enum err contribution_offer(struct stream *u, const struct wire_contribut
     return ERR_OK;
 }
 
-/* Of a stream that has no slot. */
+/* Ends a stream without a slot. */
 static void contribution_refuse(struct stream *u, enum slot_state slot, bool joins)
 {
     if (!joins && slot == SLOT_WAITING) {
-        link_call_reply(u->call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, "busy: the aggregator ends");
+        link_call_reply(u->call->c, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                        "busy: the aggregator is shutting down");
         return;
     }
     u->answer.outcome = ROUND_SUPERSEDED;

@@ -1,5 +1,5 @@
 /* The aggregator's work thread, and the small calls: hello, report, leave, and polls that are held
- * until work() has something for them. */
+ * until work() has an answer. */
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "outer/link/grpc/link_server.h"
@@ -87,7 +87,7 @@ grpc_byte_buffer *server_first_message(struct link_call *c)
     uint64_t until = clock_mono_ms() + SERVER_FIRST_MESSAGE_MS;
     while (!link_call_wait_until(c, &c->recv, until))
         if (clock_mono_ms() >= until) {
-            grpc_call_cancel(c->call, NULL); /* then the operation comes back */
+            grpc_call_cancel(c->call, NULL); /* then the operation completes */
             break;
         }
     return link_call_received(c);
@@ -107,8 +107,8 @@ void server_refuse(struct link_call *c, enum err e)
         link_call_reply(c, GRPC_STATUS_INVALID_ARGUMENT, err_message());
 }
 
-/* The service answers, again after each work(), until it is no longer PENDING or the caller's time
- * is over. */
+/* Asks the service now and after each work(), until the answer is not PENDING or the caller's hold
+ * time ends. */
 static void poll_held(struct server_call *call, const struct wire_poll *m,
                       struct wire_poll_answer *answer)
 {
@@ -168,7 +168,7 @@ void server_serve_small(struct server_call *call)
             service_call(call, &m, &answer);
         if (server_answer(call->c, link_kinds[call->method].answer, &answer, &a))
             link_call_reply(call->c, GRPC_STATUS_OK, "");
-        else /* or the site hung up: then this goes nowhere */
+        else /* also when the site has closed the call; the answer is then dropped */
             link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, LINK_NO_MEMORY);
     }
     arena_free(&a);

@@ -93,7 +93,7 @@ static void each_rule_names_what_to_do(void **state)
             "leave outer.fragments out");
     refused("--outer.every 3 --outer.fragments 4", "the least is 4");
     refused("--outer.fragments 5", "more than model.layers = 4");
-    refused("--outer.sites a,b,a", "\"a\" stands there twice");
+    refused("--outer.sites a,b,a", "\"a\" is listed twice");
     refused("--outer.sites a,b.c", "\"b.c\": allowed are 1 to 63 letters");
     refused("--outer.sites a,b --site.name c", "none of outer.sites");
     assert_int_equal(checked("--outer.sites a,b --site.aggregator h:1"),
@@ -118,7 +118,7 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.overlap_steps 51", "the most is 50, or take outer.every = 51");
     refused("--outer.every 48 --outer.fragments 4 --outer.overlap_steps 50",
             "or take outer.every = 52");
-    refused("--outer.overlap_steps 5 --outer.mix 1", "never takes anything");
+    refused("--outer.overlap_steps 5 --outer.mix 1", "ignores the other sites");
     refused("--outer.mix -0.5", "the nearest is 0");
     refused("--outer.mix 0", "the nearest is outer.mix = -1, or outer.overlap_steps = 50");
     refused("--outer.every 40 --outer.mix 0.5", "or outer.overlap_steps = 40");

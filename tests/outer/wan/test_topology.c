@@ -88,7 +88,7 @@ static void mistakes_are_named(void **state)
     } cases[] = {
         {"link:\n  delay_ms: 1\n", "wan.sites must be given"},
         {"wan:\n  sites: [a]\n", "net.yaml:2: wan.sites: 1 places; a network has 2 to 65"},
-        {"wan:\n  sites: [a, b, a]\n", "\"a\" stands there twice"},
+        {"wan:\n  sites: [a, b, a]\n", "\"a\" is listed twice"},
         {"wan:\n  sites: [a, b c]\n", "\"b c\": allowed are 1 to 63 letters"},
         {"wan:\n  sites: [london, paris]\nlondon<>pari:\n  delay_ms: 1\n",
          "net.yaml:4: london<>pari: \"pari\" is none of wan.sites; the nearest is \"paris\""},
@@ -124,7 +124,7 @@ static void mistakes_are_named(void **state)
             fail_msg("\"%s\": \"%s\" expected, got \"%s\"", cases[i].text, cases[i].sentence,
                      err_message());
     assert_int_equal(parse("wan:\n  sites: [a, b]\n", "x,x"), ERR_CONFIG);
-    assert_non_null(strstr(err_message(), "--sites: \"x\" stands there twice"));
+    assert_non_null(strstr(err_message(), "--sites: \"x\" is listed twice"));
     arena_reset(&arena);
     assert_int_equal(topology_load(&t, "satelite", NULL, &arena), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "the nearest preset is satellite"));
