@@ -377,7 +377,9 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
     if (last || stop || due(t->step, s->train_checkpoint_every))
         TRY(save(t, hook));
     if (stop && !last)
-        return err_set(ERR_STOPPED, "stopped after step %lld of %lld; %s holds it",
+        return err_set(ERR_STOPPED,
+                       "stopped after step %lld of %lld; saved in %s; start again with the same "
+                       "command",
                        (long long)t->step, (long long)s->train_steps, t->checkpoint_dir);
     return ERR_OK;
 }

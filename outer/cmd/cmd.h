@@ -32,6 +32,8 @@
 
 /* The closing message of this process is left out: the lead rank of the job prints it. */
 void cmd_silence(void);
+/* The closing message now, and not again at the end of the program. */
+void cmd_close(const char *command, enum err e);
 
 #define X(name, needs, summary) enum err cmd_##name(int argc, char **argv) MUST;
 CMD_LIST(X)

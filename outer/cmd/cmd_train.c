@@ -375,6 +375,10 @@ static enum err run(struct job *j)
         e = job_tell_final(j);
     else
         job_tell_stop(j, err_message());
+    if (e == ERR_STOPPED && j->coll->size > 1) { /* the launcher may kill within a second */
+        progress_close(&j->progress);
+        cmd_close("train", e);
+    }
     if (j->site && (e == ERR_OK || e == ERR_STOPPED)) {
         char quoted[1024],
             said[1024]; /* what ended the run is the message, not how the good-bye went */
@@ -385,11 +389,6 @@ static enum err run(struct job *j)
                       log_quote(quoted, sizeof quoted, err_message()));
         err_set(e, "%s", said);
     }
-    if (e == ERR_STOPPED && j->launched)
-        err_set(e,
-                "received SIGTERM from the launcher: saved at step %lld of %lld; run the same "
-                "command to resume",
-                (long long)j->train.saved_step, (long long)j->s.train_steps);
     return e;
 }
 

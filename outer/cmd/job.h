@@ -60,7 +60,6 @@ struct job {
         stoppable; /* true: a stop signal finishes the step first; false: it ends the process */
     atomic_bool status_ready; /* SIGUSR2 prints the status */
     volatile int stop;        /* a stop was requested */
-    volatile bool launched;   /* the stop came from the launcher of several ranks */
     char farewell[2048];      /* closing text for the operator, after the live rows; "": none */
 };
 

@@ -73,7 +73,6 @@ static void stop_ask(struct job *j, int number)
             j->stop);
     if (j->stop)
         _exit(128 + number);
-    j->launched = j->launched || launcher;
     j->stop = 1;
 }
 

@@ -49,14 +49,20 @@ void cmd_silence(void)
 }
 
 /* What, why, what to do, and the code: on stderr, for a person and a service manager. */
-static int finish(const char *command, enum err e)
+void cmd_close(const char *command, enum err e)
 {
     if (e == ERR_OK || silent)
-        return err_exit_code(e);
+        return;
     const char *sentence = err_message();
     fprintf(stderr, "atoll %s: %s\n  what it means: %s (%s)\n  what to do: %s\n  exit code: %d\n",
             command, *sentence ? sentence : err_text(e), err_text(e), err_name(e), err_action(e),
             err_exit_code(e));
+    silent = true;
+}
+
+static int finish(const char *command, enum err e)
+{
+    cmd_close(command, e);
     return err_exit_code(e);
 }
 

@@ -547,7 +547,9 @@ static enum err stop_here(struct site_train *s, struct train *t, bool before)
     s->event.before = before;
     TRY(step(s, t, STEPPER_STOP, t->step));
     return err_set(ERR_STOPPED,
-                   "stopped at step %" PRId64 " while waiting for a round; it is stored", t->step);
+                   "stopped after step %" PRId64 " of %" PRId64
+                   ", while waiting for a round; saved in %s; start again with the same command",
+                   t->step, (int64_t)t->settings->train_steps, t->checkpoint_dir);
 }
 
 enum err site_train_update(struct site_train *s, struct train *t)

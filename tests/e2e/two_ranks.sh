@@ -1,5 +1,6 @@
 #!/bin/sh
 # A site of two ranks over MPI, beside a site of one. All members must agree; a stop must end both ranks with 75.
+# Before that, alone: whichever signal stops mpirun, rank 0 alone says after which step, and that the checkpoint holds that step.
 . "$(dirname "$0")/lib.sh"
 if ! command -v mpirun >/dev/null; then
     echo "SKIPPED: no mpirun here"
@@ -21,6 +22,27 @@ site_a() {
     a=$!
     processes="$processes $a"
 }
+# stopped FILE DIR: one closing message, of a step that the checkpoint has
+stopped() {
+    [ "$(lines "exit code: 75" "$1")" -eq 1 ] || fail "the closing message is rank 0's alone"
+    at=$(sed -n 's/^atoll train: stopped after step \([0-9]*\) of .*; saved in .*; start again with the same command$/\1/p' "$1")
+    [ -n "$at" ] || fail "the closing message does not name the step"
+    grep -q "ev=checkpoint step=$at dir=$2/inner" "$1" || fail "no checkpoint of step $at"
+}
+for signal in INT TERM USR1; do
+    rm -rf alone
+    ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" OMPI_MCA_odls_base_sigkill_timeout=4 \
+        mpirun -n 2 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir alone \
+        --data.train 'data/train-0-*.bin' --train.steps 100000 --log.progress none >"$signal.out" 2>&1 &
+    p=$!
+    processes="$processes $p"
+    until_lines 3 '"kind":"step"' alone/metrics.jsonl
+    kill -s "$signal" "$p"
+    code=1 # mpirun's own, after a signal that it does not forward
+    [ "$signal" != USR1 ] || code=75
+    ends "$code" "$p" "mpirun after SIG$signal"
+    stopped "$signal.out" alone
+done
 steps=200 every=8
 configure a,b
 serve
@@ -31,7 +53,7 @@ until_rounds b 3
 kill -STOP "$b" # without it site a cannot end before the signal arrives
 kill -USR1 "$a" # mpirun forwards it and waits
 ends 75 "$a" "the site of two ranks after SIGUSR1"
-[ "$(grep -c "exit code: 75" a.out)" -eq 1 ] || fail "the closing message is rank 0's alone"
+stopped a.out a
 kill -CONT "$b"
 site_a
 ends 0 "$a" "the site of two ranks"
