@@ -31,6 +31,7 @@
     X(OVERTAKEN, "a blocking site waits for a later round while it owes an earlier one")           \
     X(OWED_FORGOTTEN, "a postponed round is never submitted")                                      \
     X(UPDATE_FIRST, "a restart before the update sends what was applied there once more")          \
+    X(ABORT_DROPPED, "what was sent to an aborted round does not come back into the residual")     \
     X(REENCODED_UNKEPT, "what the aggregator's own encoding of a sum lost is not kept")
 
 enum mutant {

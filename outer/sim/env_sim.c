@@ -165,7 +165,7 @@ static enum err sim_write(struct env *w, const char *path, const struct file_par
             memcpy(f->data + at, parts[i].data, parts[i].size_bytes);
     f->synced = true;
     if (s->wrote)
-        s->wrote(s->wrote_self, s, path, f->data, f->size_bytes);
+        s->wrote(s->watch_self, s, path, f->data, f->size_bytes);
     return fate.e;
 }
 
@@ -194,8 +194,11 @@ static enum err sim_read(struct env *w, const char *path, size_t max_bytes, stru
 /* A copy, so that reading past the end or after unmap shows under a sanitizer. */
 static enum err sim_map(struct env *w, const char *path, struct file_map *m)
 {
+    struct env_sim *s = sim(w);
     const struct env_sim_file *f;
-    TRY(readable(sim(w), path, &f));
+    if (s->mapping)
+        s->mapping(s->watch_self, path);
+    TRY(readable(s, path, &f));
     uint8_t *copy = malloc(f->size_bytes ? f->size_bytes : 1);
     TRY_ALLOC(copy);
     memcpy(copy, f->data, f->size_bytes);

@@ -30,7 +30,8 @@ struct env_sim {
     uint64_t random_seed, random_drawn;
     /* After every whole file written, durable, also in the last moment of a process. */
     void (*wrote)(void *self, struct env_sim *w, const char *path, const uint8_t *data, size_t n);
-    void *wrote_self;
+    void (*mapping)(void *self, const char *path); /* before a file is mapped; NULL: not needed */
+    void *watch_self;
 };
 
 void env_sim_open(struct env_sim *w, struct clock_sim *c, const char *name, uint64_t seed);

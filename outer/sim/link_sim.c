@@ -196,7 +196,7 @@ static struct again *again(struct link_sim *l, enum again_kind kind, uint64_t ge
     a->kind = kind;
     a->server = l->server;
     a->generation = generation;
-    a->after_ms = sim_below(c, sim_chance(c, 0.5) ? 500 : 10000);
+    a->after_ms = sim_below(c, sim_chance(c, 0.5) ? 500 : LINK_SIM_TWICE_MS);
     memcpy(a->peer, l->peer, sizeof a->peer);
     return a;
 }

@@ -9,7 +9,11 @@
 #include "outer/sim/clock_sim.h"
 #include "outer/sim/env_sim.h"
 
-enum { LINK_SIM_CHUNK_BYTES = 1024, LINK_SIM_TIMEOUT_MS = 4000 };
+enum {
+    LINK_SIM_CHUNK_BYTES = 1024,
+    LINK_SIM_TIMEOUT_MS = 4000,
+    LINK_SIM_TWICE_MS = 10000 /* the second delivery of a message comes within this */
+};
 
 struct link_sim_faults {
     double lost, lost_answer, twice, cut; /* chances per message; cut: per chunk */

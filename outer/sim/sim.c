@@ -306,6 +306,22 @@ static void aggregator_task(void *self)
 
 /* ---- faults ---- */
 
+bool sim_aborts(const struct sim *s, unsigned f, uint64_t round)
+{
+    return s->o.aborts && rng_below(s->o.seed, RNG_TEST, 1000 + f * SIM_ROUNDS_MAX + round, 3) == 0;
+}
+
+/* A commit begins with the contributions of its round. At an infinite learning rate no next state
+ * is finite. */
+static void before_commit(void *self, const char *path)
+{
+    struct sim *s = self;
+    unsigned f;
+    uint64_t round;
+    if (sscanf(path, "spool/%u/%20" SCNu64, &f, &round) == 2)
+        s->replica.o.outer.lr = sim_aborts(s, f, round) ? INFINITY : s->outer.lr;
+}
+
 /* kill -9 or a stop request at any moment, in waits too; the chances per operation do the rest. */
 static void killer_task(void *self)
 {
@@ -434,7 +450,7 @@ static enum err node_make(struct sim *s, unsigned i)
     n->liar = s->o.lies && i + 1 == s->o.sites;
     n->env.gives_way = true;
     n->env.wrote = sim_wrote;
-    n->env.wrote_self = n;
+    n->env.watch_self = n;
     return ERR_OK;
 }
 
@@ -463,6 +479,8 @@ static enum err sim_make(struct sim *s)
         ASSERT(schedule_rounds(&s->schedule, f) <= SIM_ROUNDS_MAX);
     snprintf(s->canonical, sizeof s->canonical, "run.name=sim\nrun.seed=%" PRIu64 "\n", s->o.seed);
     env_sim_open(&s->disk, &s->clock, "aggregator", s->o.seed * 31 + 30);
+    s->disk.mapping = before_commit;
+    s->disk.watch_self = s;
     for (unsigned i = 0; i < s->o.sites; i++)
         TRY(node_make(s, i));
     s->server = (struct link_sim_server){
@@ -538,7 +556,8 @@ struct sim_options sim_draw(uint64_t seed)
         BEFORE_UPDATE,
         OFFLINE,
         LIES,
-        OFFLINE_STEPS
+        OFFLINE_STEPS,
+        ABORTS
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
@@ -571,6 +590,7 @@ struct sim_options sim_draw(uint64_t seed)
     o.absent = !o.strict && DRAW(ABSENT, 2);
     o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;
     o.lies = !o.strict && o.sites > 2 && !o.damaged && DRAW(LIES, 3) == 0;
+    o.aborts = DRAW(ABORTS, 4) == 0;
 #undef DRAW
     return o;
 }

@@ -41,7 +41,9 @@ struct sim_options {
     /* quorum: the last site starts late; the first is away for long; what the second of three or
      * more trained is not finite now and then */
     bool late, absent, damaged;
-    bool lies; /* quorum, three sites or more: the last one sends what must be refused */
+    bool aborts; /* the outer step of some rounds gives values that are not finite; a run without
+                    faults has it too */
+    bool lies;   /* quorum, three sites or more: the last one sends what must be refused */
 };
 struct sim_result {
     bool ok;
@@ -52,6 +54,7 @@ struct sim_result {
         moved, postponed, /* site_train.h: steps given up, rounds that waited offline */
         residual_resets,  /* full-precision rounds of residual resets */
         damaged,          /* deltas that were not finite */
+        aborted,          /* rounds committed with an empty set */
         lies_refused,     /* contributions of a lying site that were answered `invalid` */
         compressed,       /* rounds with downlink compression */
         residuals_lost;   /* the aggregator's, with a damaged state: such a run differs from a calm

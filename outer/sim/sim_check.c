@@ -310,21 +310,26 @@ static void check_manifest(struct sim *s, unsigned f, const struct manifest *m)
     struct digest parent = t ? manifest_digest(&s->commits[f][t - 1].manifest) : (struct digest){0};
     if (!digest_equal(&parent, &m->parent)) /* I5 */
         sim_violate(s, "fragment %u round %" PRIu64 ": other parent", f, t);
-    if (manifest_included(m) < (s->o.strict ? s->o.sites : s->o.sites / 2 + 1))
-        sim_violate(s, "fragment %u round %" PRIu64 ": %u of %u sites", f, t, manifest_included(m),
+    bool aborted = manifest_aborted(m);
+    unsigned took_part = aborted ? 0 : manifest_included(m);
+    for (unsigned i = 0; aborted && i < m->site_count; i++)
+        took_part += m->sites[i].reason == ROUND_ABORTED;
+    if (took_part < (s->o.strict ? s->o.sites : s->o.sites / 2 + 1))
+        sim_violate(s, "fragment %u round %" PRIu64 ": %u of %u sites", f, t, took_part,
                     s->o.sites);
     for (unsigned i = 0; i < m->site_count; i++) {
         const struct sim_node *n = &s->node[i];
-        s->r->excluded += !m->sites[i].included;
-        if (!m->sites[i].included)
+        bool included = m->sites[i].included;
+        s->r->excluded += !included && !aborted;
+        if (!included && m->sites[i].reason != ROUND_ABORTED)
             continue;
         const struct codec_payload *sent = &n->payload[f][t];
         struct digest d = sent->data ? digest_of(sent->data, sent->size_bytes) : (struct digest){0};
         if (!digest_equal(&d, &m->sites[i].payload))
             sim_violate(s,
-                        "fragment %u round %" PRIu64 ": site %s included with bytes it never sent",
+                        "fragment %u round %" PRIu64 ": site %s took part with bytes it never sent",
                         f, t, n->name);
-        if (n->hello_epoch < m->epoch) /* docs/protocol.md 3.3 */
+        if (included && n->hello_epoch < m->epoch) /* docs/protocol.md 3.3 */
             sim_violate(
                 s, "fragment %u round %" PRIu64 ": site %s counted without hello in epoch %" PRIu64,
                 f, t, n->name, m->epoch);
@@ -343,37 +348,88 @@ static const uint8_t *kept(struct sim *s, unsigned f, uint64_t round, const char
     return data;
 }
 
+/* The aggregate of a round that was applied. */
+static bool aggregate_take(struct sim *s, unsigned f, struct sim_commit *c)
+{
+    size_t size;
+    const uint8_t *aggregate = kept(s, f, c->manifest.round + 1, "aggregate", &size);
+    if (!aggregate)
+        return false;
+    c->aggregate = arena_alloc(&s->arena, size);
+    ASSERT(c->aggregate);
+    memcpy(c->aggregate, aggregate, size);
+    return true;
+}
+
+/* An aborted round has no aggregate, and changes neither the state nor what the aggregator holds
+ * (docs/protocol.md 3.10). */
+static void check_abort(struct sim *s, unsigned f, const struct manifest *m,
+                        const uint8_t *const state[2], const struct sim_state at[2])
+{
+    size_t n = s->fragments.f[f].elements, size;
+    char path[64];
+    const uint8_t *shared[2];
+    bool whole = s->r->residuals_lost == s->lost_seen;
+    snprintf(path, sizeof path, "frag/%u/%" PRIu64 "/aggregate", f, m->round + 1);
+    if (env_sim_look(&s->disk, path, &size))
+        sim_violate(s, "%s: of an aborted round", path);
+    for (int k = 0; k < 2; k++)
+        shared[k] = state[k] + head_bytes(state[k]);
+    size = (size_t)(at[0].grid + n / DEV_BLOCK - shared[0]);
+    if (size != (size_t)(at[1].grid + n / DEV_BLOCK - shared[1]) ||
+        memcmp(shared[0], shared[1], size))
+        sim_violate(s, "fragment %u round %" PRIu64 ": aborted, but the state is another", f,
+                    m->round);
+    for (size_t i = 0; whole && i < n && !s->clock.halted; i++)
+        if (held(s, &at[0], i) != held(s, &at[1], i))
+            sim_violate(s,
+                        "fragment %u round %" PRIu64
+                        " element %zu: aborted, but the aggregator holds something else",
+                        f, m->round, i);
+    s->r->aborted++;
+}
+
+static void check_commit(struct sim *s, unsigned f, struct sim_commit *c,
+                         const uint8_t *const state[2], const struct sim_state at[2])
+{
+    const struct manifest *m = &c->manifest;
+    bool aborted = manifest_aborted(m);
+    check_manifest(s, f, m);
+    if (aborted != sim_aborts(s, f, m->round))
+        sim_violate(s, "fragment %u round %" PRIu64 ": %s", f, m->round,
+                    aborted ? "aborted without a cause" : "applied, but not finite");
+    if (aborted && !s->clock.halted)
+        check_abort(s, f, m, state, at);
+    if (aborted || s->clock.halted || !aggregate_take(s, f, c))
+        return;
+    check_sum(s, f, c);
+    if (!s->clock.halted)
+        book_included(s, f, m, &at[0], &at[1]);
+}
+
 static void commit_seen(struct sim *s, unsigned f)
 {
     uint64_t t = s->committed[f];
     struct sim_commit *c = &s->commits[f][t];
-    size_t size, before_size, after_size, aggregate_size;
+    size_t size, state_size[2];
     const uint8_t *manifest = kept(s, f, t + 1, "MANIFEST", &size);
-    const uint8_t *aggregate = kept(s, f, t + 1, "aggregate", &aggregate_size);
-    const uint8_t *before = kept(s, f, t, "state", &before_size);
-    const uint8_t *after = kept(s, f, t + 1, "state", &after_size);
-    if (!manifest || !aggregate || !before || !after)
+    const uint8_t *state[2] = {kept(s, f, t, "state", &state_size[0]),
+                               kept(s, f, t + 1, "state", &state_size[1])};
+    if (!manifest || !state[0] || !state[1])
         return;
-    struct sim_state from = state_of(s, f, before, before_size),
-                     to = state_of(s, f, after, after_size);
+    const struct sim_state at[2] = {state_of(s, f, state[0], state_size[0]),
+                                    state_of(s, f, state[1], state_size[1])};
     if (!manifest_decode(&c->manifest, manifest + head_bytes(manifest),
                          size - head_bytes(manifest))) {
         sim_violate(s, "fragment %u round %" PRIu64 ": the manifest does not decode", f, t);
         return;
     }
-    c->aggregate = arena_alloc(&s->arena, aggregate_size);
-    ASSERT(c->aggregate);
-    memcpy(c->aggregate, aggregate, aggregate_size);
     s->committed[f]++;
     s->r->commits++;
     s->r->compressed += schedule_compresses_downlink(
         &s->schedule, (enum codec_kind)c->manifest.codec, manifest_included(&c->manifest));
     s->r->residual_resets += c->manifest.codec != schedule_codec(&s->schedule, f, t, 0);
-    check_manifest(s, f, &c->manifest);
-    if (!s->clock.halted)
-        check_sum(s, f, c);
-    if (!s->clock.halted)
-        book_included(s, f, &c->manifest, &from, &to);
+    check_commit(s, f, c, state, at);
     uint64_t since = s->clock.now_ms - s->progress_ms;
     if (s->clock.now_ms > s->calm_ms && since > s->r->gap_ms)
         s->r->gap_ms = since;
@@ -417,6 +473,15 @@ static bool disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_
     return e == ERR_OK;
 }
 
+static enum err replay(struct outer_state *m, unsigned f, struct sim_commit *c)
+{
+    bool aborted = manifest_aborted(&c->manifest);
+    TRY(aborted ? outer_state_abort(m, f, &c->manifest, false)
+                : outer_state_apply(m, f, &c->manifest, false, c->aggregate,
+                                    c->manifest.aggregate_bytes));
+    return outer_state_commit(m, f, &c->manifest, c->aggregate, c->manifest.aggregate_bytes);
+}
+
 /* I2: the manifests and aggregates alone lead to the same state. */
 static void check_replay(struct sim *s)
 {
@@ -431,14 +496,8 @@ static void check_replay(struct sim *s)
     if (e == ERR_OK)
         e = outer_state_begin(&m, s->initial);
     for (unsigned f = 0; f < s->o.fragments; f++)
-        for (uint64_t t = 0; e == ERR_OK && t < s->committed[f]; t++) {
-            struct sim_commit *c = &s->commits[f][t];
-            e = outer_state_apply(&m, f, &c->manifest, false, c->aggregate,
-                                  c->manifest.aggregate_bytes);
-            if (e == ERR_OK)
-                e = outer_state_commit(&m, f, &c->manifest, c->aggregate,
-                                       c->manifest.aggregate_bytes);
-        }
+        for (uint64_t t = 0; e == ERR_OK && t < s->committed[f]; t++)
+            e = replay(&m, f, &s->commits[f][t]);
     struct digest d = outer_state_digest(&m, false);
     if (e != ERR_OK || !digest_equal(&d, &s->r->state))
         sim_violate(s, "the replay of the manifests leads elsewhere (%s)",

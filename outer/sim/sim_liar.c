@@ -123,8 +123,11 @@ void sim_liar_run(struct sim_node *n)
             env_sim_restart(&n->env);
         if (!liar_hello(n, &l))
             continue;
-        if (others_done(s) && liar_leave(n, &l))
-            return;
+        if (others_done(s)) { /* a second delivery of its hello would undo the leave */
+            sim_sleep(&s->clock, s->clock.now_ms + LINK_SIM_TWICE_MS, &n->env);
+            if (liar_leave(n, &l))
+                return;
+        }
         if (s->server.up)
             liar_contribute(n, &l, (unsigned)sim_below(&s->clock, s->o.fragments),
                             (enum lie)sim_below(&s->clock, LIES));

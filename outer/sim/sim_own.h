@@ -87,6 +87,10 @@ void sim_violate(struct sim *s, const char *format, ...) __attribute__((format(p
 
 void sim_damage(struct sim_node *n, float *part); /* what the site trained, now and then */
 
+/* Does the aggregator's outer step of this round fail? Of the seed alone: the run without faults
+ * aborts the same rounds (I1). */
+bool sim_aborts(const struct sim *s, unsigned f, uint64_t round);
+
 enum err sim_save(struct sim_node *n, bool before) MUST; /* a checkpoint */
 
 /* sim_steps.c: carries out what the stepper says of this event; a stop request too */

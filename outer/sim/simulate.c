@@ -422,7 +422,7 @@ static enum err run_make(struct simulate_run *s, struct arena *a)
         n->index = i;
         env_sim_open(&n->env, &s->clock, o->sites[i].name, o->seed + 1 + i);
         n->env.wrote = write_takes_time;
-        n->env.wrote_self = n;
+        n->env.watch_self = n;
         n->end = (struct link_line_end){.env = &n->env, .plan = o->sites[i].link};
         TRY_ALLOC(n->line = arena_array(a, s->aggregators, sizeof *n->line));
         for (unsigned k = 0; k < s->aggregators; k++) {

@@ -338,6 +338,7 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
     struct outer_state_fragment *next = &s->replica->next;
     const struct manifest_entry *entry = site_own_entry(s, m);
     bool included = entry && entry->included;
+    bool dropped = MUTANT(RESIDUAL_LOST) || (MUTANT(ABORT_DROPPED) && manifest_aborted(m));
     size_t n = fragment_of(s, fragment)->elements;
     TRY(site_outbox_load(l, fragment, m->round));
     const struct site_box *b = l->box.valid && !MUTANT(COMMITTED_BLIND) ? &l->box : NULL;
@@ -355,7 +356,7 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
         memcpy(next->discarded, b ? l->discarded : state->discarded, n * sizeof *next->discarded);
     if (included && !b)
         book_lost(l, fragment, m->round);
-    else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !MUTANT(RESIDUAL_LOST))
+    else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !dropped)
         return residual_give_back(l, fragment);
     else
         memcpy(next->residual, b ? l->residual : state->residual, n * sizeof *next->residual);

@@ -951,6 +951,8 @@ static enum err next_commit(struct outer_state *m, unsigned fragment,
     path_of(path, fragment, m->next.round, "aggregate");
     if (aggregate)
         TRY(m->env->ops->write(m->env, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
+    else if (manifest_aborted(manifest)) /* a gathered one was written before the outer step */
+        TRY(m->env->ops->remove(m->env, path));
     TRY(manifest_write(m, fragment, manifest));
     TRY(state_write(m, fragment, &m->next));
     TRY(current_write(m, fragment, &m->next)); /* == COMMIT POINT == */

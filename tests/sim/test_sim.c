@@ -73,8 +73,8 @@ static bool compare(struct sim_options o, struct sim_result *r)
 
 struct totals {
     uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
-        virtual_ms, residual_resets, damaged, compressed, residuals_lost, lies_refused, stopped,
-        moved, postponed;
+        virtual_ms, residual_resets, damaged, aborted, compressed, residuals_lost, lies_refused,
+        stopped, moved, postponed;
 };
 
 static bool run(uint64_t seed, struct totals *t)
@@ -94,6 +94,7 @@ static bool run(uint64_t seed, struct totals *t)
     t->excluded += r.excluded;
     t->residual_resets += r.residual_resets;
     t->damaged += r.damaged;
+    t->aborted += r.aborted;
     t->lies_refused += r.lies_refused;
     t->compressed += r.compressed;
     t->residuals_lost += r.residuals_lost;
@@ -193,6 +194,7 @@ int main(int argc, char **argv)
                   {"moved", t.moved},
                   {"residual_resets", t.residual_resets},
                   {"damaged", t.damaged},
+                  {"aborted", t.aborted},
                   {"lies_refused", t.lies_refused},
                   {"compressed", t.compressed},
                   {"residuals_lost", t.residuals_lost},

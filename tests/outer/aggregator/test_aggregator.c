@@ -631,6 +631,8 @@ static void a_round_that_cannot_be_applied_is_aborted(void **state)
         assert_true(digest_equal(&before, &p.manifest.state_after));
         assert_true(digest_equal(&before, &t.replica.state[0].digest));
         assert_false(t.env->ops->exists(t.env, round ? "spool/0/1" : "spool/0/0"));
+        assert_false(
+            t.env->ops->exists(t.env, round ? "frag/0/2/aggregate" : "frag/0/1/aggregate"));
         assert_int_equal(report(&site[2], 0), ROUND_CURRENT);
         crash();
         assert_int_equal(t.replica.state[0].round, round + 1);
