@@ -170,7 +170,9 @@ static enum err site_train(struct sim_node *n)
             return err_set(ERR_STOPPED, "crash");
         TRY(one_step(n));
     }
-    return site_leave(n->site, "done");
+    TRY(site_leave(n->site, "done"));
+    /* A site that is asked to stop gives up its last report: it starts once more and reports. */
+    return n->env.stop ? err_set(ERR_STOPPED, "asked to, in the last reports") : ERR_OK;
 }
 
 static enum err site_process(struct sim_node *n, struct arena *arena)
