@@ -23,7 +23,7 @@ done
 
 # Masked training's file as the start of fine-tuning: what only one side has is named.
 "$atoll" import --config bert.yaml --run.dir tune --train.sequence 16 --train.batch_tokens 64 --model bert --model.head plain \
-    --model.classes 3 --data.objective labels >tune.out 2>&1 || fail "atoll import for labels"
+    --model.classes 3 --data.objective labels --data.pairs none >tune.out 2>&1 || fail "atoll import for labels"
 grep -q 'heads="classes.0" why="bert lacks them: they start from run.seed' tune.out || fail "the head that starts from the seed"
 grep -q 'heads="mlm, pair" why="bert has them and this model does not' tune.out || fail "the heads that are left out"
 
