@@ -204,6 +204,9 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, rounding, CHOICE(train_rounding), .fallback = "nearest", .pinned = true,              \
       .help = "Rounding of the f32 parameters to the bf16 copy that the GEMMs read. stochastic: "  \
               "unbiased, by counter-based random bits. Not used with f32.")                        \
+    X(train, dropout, REAL, .fallback = "0", .min = 0, .max = 0.9, .pinned = true,                 \
+      .help = "Share of the values that become 0, drawn anew at each step, behind the embeddings " \
+              "and behind attention and MLP of each block (BERT has 0.1). Not in evaluation.")     \
     X(train, optimizer, CHOICE(optim_kind), .fallback = "lamb", .pinned = true,                    \
       .help = "Inner optimizer.")                                                                  \
     X(train, lr, REAL, .fallback = "0.003", .min = 0, .max = 100, .pinned = true,                  \

@@ -12,6 +12,7 @@ enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max, size
     TRY_ALLOC(b->cu_seqlens = arena_array(perm, sequences_max + 1, sizeof *b->cu_seqlens));
     TRY_ALLOC(b->labels = arena_array(perm, sequences_max, sizeof *b->labels));
     TRY_ALLOC(b->tasks = arena_array(perm, sequences_max, sizeof *b->tasks));
+    TRY_ALLOC(b->numbers = arena_array(perm, sequences_max, sizeof *b->numbers));
     for (size_t i = 0; i < sequences_max; i++)
         b->labels[i] = -1;
     return ERR_OK;
@@ -20,6 +21,7 @@ enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max, size
 void batch_clear(struct batch *b)
 {
     b->tokens_count = b->sequences = 0;
+    b->step = b->site = 0;
     b->cu_seqlens[0] = 0;
 }
 
@@ -32,6 +34,7 @@ size_t batch_append(struct batch *b, size_t length)
     memset(b->types + at, 0, length * sizeof *b->types);
     b->labels[b->sequences] = -1;
     b->tasks[b->sequences] = 0;
+    b->numbers[b->sequences] = 0;
     b->tokens_count += length;
     b->cu_seqlens[++b->sequences] = (int32_t)b->tokens_count;
     return at;

@@ -19,6 +19,11 @@ struct batch {
                             cu_seqlens[i+1]) */
     int32_t *labels;     /* (sequences) class of the sequence or of its pair; negative: no loss */
     int32_t *tasks;      /* (sequences) number of the task that the label belongs to; 0 when one */
+    /* (sequences) number of the example in the step of the site, the same whatever rank and
+     * micro-batch holds it: what dropout is keyed by, with the step. */
+    uint32_t *numbers;
+    uint64_t step; /* steps in front of this one */
+    uint32_t site; /* whose example this is: masks differ between sites */
     /* What the loss of a sequence counts, that of a token counting 1; set before a step. */
     float sequence_weight;
     size_t tokens_count, sequences;

@@ -50,10 +50,14 @@ void objective_step(struct loader *l, uint64_t step, size_t first, size_t count,
     ASSERT(first <= l->rank_sequences && count <= l->rank_sequences - first);
     deal_step(l, step);
     batch_clear(b);
+    b->step = step;
+    b->site = l->options.site;
     for (size_t i = 0; i < count; i++) {
         size_t at = l->options.rank * l->rank_sequences + first + i;
-        uint64_t place = first_place(l, step) + (l->deal.order ? l->deal.order[at] : at);
+        uint32_t number = l->deal.order ? l->deal.order[at] : (uint32_t)at;
+        uint64_t place = first_place(l, step) + number;
         o->append(l, loader_order(l, place), place, b);
+        b->numbers[b->sequences - 1] = number;
     }
     if (o->varies)
         batch_fill_up(b, loader_filler(l));

@@ -14,7 +14,7 @@ void embed_reserve(struct layout *l, struct model *m, size_t T)
 
 static struct norm_run embed_norm_of(const struct model *m, size_t T)
 {
-    return (struct norm_run){m->embed.norm, m->embed_norm, T, m->E};
+    return (struct norm_run){m->embed.norm, m->embed_norm, T, m->E, DROPOUT_NONE};
 }
 
 static struct dev_embed embed_args(const struct model *m, size_t T)
@@ -44,6 +44,7 @@ void embed_fwd(struct model *m, const struct batch *b)
     struct norm_run n = embed_norm_of(m, T);
     if (norm)
         block_norm_fwd(m, &n, last, sum, NULL);
+    dropout_apply(m, last, last, DROPOUT_EMBED, T, m->E);
     if (m->embed_out) {
         struct dev_linear proj = linear_args(m, m->embed.proj, m->embed_out, T, m->E, m->C);
         d->ops->linear_fwd(d, m->embedded, &proj);
@@ -62,6 +63,7 @@ void embed_bwd(struct model *m, const struct batch *b, void *dx)
             &(struct linear_gradient){m->embed.proj, other_gradient(m, dx), dx, PROFILE_EMBED_BWD});
         dx = other_gradient(m, dx);
     }
+    dropout_apply(m, dx, dx, DROPOUT_EMBED, T, m->E);
     if (m->embed.norm.gain != NONE) {
         struct norm_run n = embed_norm_of(m, T);
         block_norm_bwd(m, &n, other_gradient(m, dx), dx, NULL);

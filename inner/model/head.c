@@ -165,7 +165,7 @@ size_t head_key(const struct model *m, const struct batch *b, size_t i)
 /* ---- forward ---- */
 static struct norm_run head_norm(const struct model *m, size_t R)
 {
-    return (struct norm_run){m->head.norm, m->token.norm, R, m->E};
+    return (struct norm_run){m->head.norm, m->token.norm, R, m->E, DROPOUT_NONE};
 }
 
 static struct dev_linear dense_args(const struct model *m, size_t R)
@@ -186,7 +186,7 @@ static struct dev_linear pooler_args(const struct model *m, size_t S)
 
 static struct norm_run pooler_norm(const struct model *m, size_t S)
 {
-    return (struct norm_run){m->head.pooler_norm, m->sequence.norm, S, m->C};
+    return (struct norm_run){m->head.pooler_norm, m->sequence.norm, S, m->C, DROPOUT_NONE};
 }
 
 /* R rows of head_in, up to what the classifier reads. */

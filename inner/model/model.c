@@ -59,6 +59,7 @@ static void reserve_gradients(struct layout *l, struct model *m, size_t T)
     size_t rows = T > m->token.max ? T : m->token.max, width = m->C > m->E ? m->C : m->E;
     m->dresidual = layout_reserve(l, rows * width * l->value);
     m->dx = layout_reserve(l, rows * width * l->value);
+    m->dbranch = m->dropout.rate > 0 ? layout_reserve(l, T * m->C * l->value) : NULL;
     m->dhidden = layout_reserve(l, T * (m->F > m->Q ? m->F : m->Q) * l->value);
 }
 
@@ -71,6 +72,7 @@ static void reserve_batch(struct layout *l, struct model *m, size_t T)
     m->cu_seqlens = layout_reserve(l, (T + 1) * sizeof *m->cu_seqlens);
     m->token_types = m->types ? layout_reserve(l, T * sizeof *m->token_types) : NULL;
     head_reserve_batch(l, m);
+    dropout_reserve_batch(l, m, T);
     m->batch_bytes = l->used - batch;
 }
 
@@ -180,6 +182,7 @@ static void configure(struct model *m, const struct model_options *o)
     m->stochastic = s->train_rounding == TRAIN_ROUNDING_STOCHASTIC;
     m->seed = (uint64_t)s->run_seed;
     m->recompute = o->train && s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK;
+    dropout_configure(m, o);
     find_embed_offsets(m);
     head_configure(m, o);
     head_find_offsets(m);
@@ -382,6 +385,7 @@ static enum err batch_to_device(struct model *m, const struct batch *b)
     if (m->types)
         stage(m, u, m->token_types, b->types, T);
     head_stage(m, b, u);
+    dropout_stage(m, b, u);
     d->ops->copy_async(d, m->tokens, u->host, m->batch_bytes);
     d->ops->event_record(d, u->event);
     block_profile(m, PROFILE_UPLOAD);
@@ -390,7 +394,7 @@ static enum err batch_to_device(struct model *m, const struct batch *b)
 
 static struct norm_run final_norm(const struct model *m, size_t T)
 {
-    return (struct norm_run){m->final_norm, m->final_norm_saved, T, m->C};
+    return (struct norm_run){m->final_norm, m->final_norm_saved, T, m->C, dropout_mlp(m->L - 1)};
 }
 
 static void forward(struct model *m, const struct batch *b)
@@ -411,6 +415,8 @@ static void backward(struct model *m, const struct batch *b)
     head_bwd(m, b);
     if (last.offsets.gain != NONE)
         block_norm_bwd(m, &last, m->dresidual, m->dx, NULL);
+    else if (!m->post)
+        dropout_apply(m, m->dbranch, m->dresidual, last.place, last.T, last.C);
     for (size_t i = m->L; i-- > 0;) {
         m->grad_hook = m->shared && i ? NULL : hook; /* its gradient is final after its last use */
         block_recompute(m, b, i);
@@ -484,6 +490,7 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
     struct pass p = {.m = m, .b = b, .grad_scale = grad_scale, .loss = loss};
     ASSERT(m->train);
     TRY(batch_to_device(m, b));
+    m->dropout.on = m->dropout.rate > 0;
     pass_run(p, PASS_FORWARD);
     m->grad_hook = hook;
     if (hook) /* the host calls the hook between ops: not as a graph */
@@ -491,6 +498,7 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
     else
         pass_run(p, PASS_BACKWARD);
     m->grad_hook = NULL;
+    m->dropout.on = false;
     return ERR_OK;
 }
 

@@ -34,7 +34,7 @@ const void *block_weight(const struct model *m, ptrdiff_t at)
 
 static struct dev_norm_args norm_args(const struct model *m, const struct norm_run *n)
 {
-    return (struct dev_norm_args){.kind = m->norm,
+    return (struct dev_norm_args){.kind = n->offsets.gain == NONE ? DEV_NORM_NONE : m->norm,
                                   .eps = m->norm_eps,
                                   .T = n->T,
                                   .C = n->C,
@@ -54,8 +54,12 @@ void block_norm_fwd(struct model *m, const struct norm_run *n, void *y, const vo
                     const void *residual)
 {
     struct dev_norm_args a = norm_args(m, n);
+    struct dev_dropout branch;
+    a.branch = residual && dropout_branch(m, n->place, &branch) ? &branch : NULL;
     if (n->offsets.gain != NONE)
         m->dev->ops->norm_fwd(m->dev, y, x, residual, &a);
+    else if (a.branch)
+        m->dev->ops->norm_fwd(m->dev, NULL, x, residual, &a);
     else if (residual)
         m->dev->ops->add(m->dev, n->saved.residual, x, residual, n->T * n->C);
     block_profile(m, PROFILE_NORM);
@@ -71,8 +75,10 @@ void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const v
                     const void *dsum)
 {
     struct dev_norm_args a = norm_args(m, n);
-    if (n->offsets.gain == NONE) {
-        ASSERT(dsum);
+    struct dev_dropout branch;
+    a.branch = dropout_branch(m, n->place, &branch) ? &branch : NULL;
+    ASSERT(n->offsets.gain != NONE || dsum);
+    if (n->offsets.gain == NONE && !a.branch) {
         m->dev->ops->add(m->dev, dx, dsum, dy, n->T * n->C);
         block_profile(m, PROFILE_NORM_BWD);
         return;
@@ -82,19 +88,24 @@ void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const v
                                                   .dsum = dsum,
                                                   .dx = dx,
                                                   .dgain = block_grad(m, n->offsets.gain),
-                                                  .dbias = block_grad(m, n->offsets.bias)});
+                                                  .dbias = block_grad(m, n->offsets.bias),
+                                                  .dbranch = a.branch ? m->dbranch : NULL});
     block_profile(m, PROFILE_NORM_BWD);
-    grad_ready(m, n->offsets.gain);
+    if (n->offsets.gain != NONE)
+        grad_ready(m, n->offsets.gain);
 }
 
 static struct norm_run norm1_of(const struct model *m, size_t i, size_t T)
 {
-    return (struct norm_run){m->offsets[i].norm1, m->saved[i].norm1, T, m->C};
+    unsigned mlp_before = i ? dropout_mlp(i - 1) : DROPOUT_NONE;
+    return (struct norm_run){m->offsets[i].norm1, m->saved[i].norm1, T, m->C,
+                             m->post ? dropout_attention(i) : mlp_before};
 }
 
 static struct norm_run norm2_of(const struct model *m, size_t i, size_t T)
 {
-    return (struct norm_run){m->offsets[i].norm2, m->saved[i].norm2, T, m->C};
+    return (struct norm_run){m->offsets[i].norm2, m->saved[i].norm2, T, m->C,
+                             m->post ? dropout_mlp(i) : dropout_attention(i)};
 }
 
 /* What the attention and the MLP of layer i read. Without a norm it is the residual stream. */
@@ -279,9 +290,9 @@ void block_recompute(struct model *m, const struct batch *b, size_t i)
 }
 
 /* ---- backward ---- */
-/* In: dresidual, the gradient of down's output. Out: dx, the gradient of up's input. Without a gate
- * down's linear_bwd applies the activation's derivative and computes up's bias gradient; with one
- * swiglu_bwd does it afterwards. */
+/* In: branch_gradient(), the gradient of down's output. Out: dx, the gradient of up's input.
+ * Without a gate down's linear_bwd applies the activation's derivative and computes up's bias
+ * gradient; with one swiglu_bwd does it afterwards. */
 static void mlp_bwd(struct model *m, size_t i, size_t T)
 {
     struct dev *d = m->dev;
@@ -289,7 +300,7 @@ static void mlp_bwd(struct model *m, size_t i, size_t T)
     const struct block_offsets *at = &m->offsets[i];
     struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C), up = up_args(m, i, T);
     const struct dev_gated gate = gate_args(m, T);
-    struct dev_linear_grad of_down = {.dy = m->dresidual,
+    struct dev_linear_grad of_down = {.dy = branch_gradient(m),
                                       .dx = m->dhidden,
                                       .dw = block_grad(m, at->down.weight),
                                       .dbias = block_grad(m, at->down.bias),
@@ -310,7 +321,7 @@ static void mlp_bwd(struct model *m, size_t i, size_t T)
     grad_ready(m, at->up.weight);
 }
 
-/* In: dresidual, the gradient of proj's output. Out: dx, that of qkv's input. */
+/* In: branch_gradient(), the gradient of proj's output. Out: dx, that of qkv's input. */
 static void attention_sublayer_bwd(struct model *m, const struct batch *b, size_t i)
 {
     struct dev *d = m->dev;
@@ -319,7 +330,7 @@ static void attention_sublayer_bwd(struct model *m, const struct batch *b, size_
     size_t T = b->tokens_count, C = m->C;
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
     linear_bwd(m, &proj,
-               &(struct linear_gradient){at->proj, m->dx, m->dresidual, PROFILE_PROJ_BWD});
+               &(struct linear_gradient){at->proj, m->dx, branch_gradient(m), PROFILE_PROJ_BWD});
     struct dev_attention attention = attention_args(m, b, i);
     d->ops->attention_bwd(d, m->dhidden, m->dx, k->att, &attention);
     block_profile(m, PROFILE_ATTENTION_BWD);

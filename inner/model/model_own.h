@@ -67,6 +67,24 @@ struct sequence_head {         /* model.pooler: on the first row of each sequenc
     size_t tasks, max; /* 0: no pooler; S at most */
 };
 
+struct dropout {
+    float rate; /* 0: none */
+    bool on;    /* in this pass: it trains */
+    uint64_t seed, sequence;
+    uint64_t *keys; /* (T) of the batch, on the device: dev_dropout */
+};
+/* Places of dropout in the model: behind the embeddings, and in each layer behind attention and
+ * behind MLP. */
+enum { DROPOUT_NONE, DROPOUT_EMBED, DROPOUT_LAYERS };
+static inline unsigned dropout_attention(size_t layer)
+{
+    return DROPOUT_LAYERS + 2 * (unsigned)layer;
+}
+static inline unsigned dropout_mlp(size_t layer)
+{
+    return dropout_attention(layer) + 1;
+}
+
 struct upload {     /* pinned host buffer of a batch */
     char *host;     /* the layout of the batch on the device */
     unsigned event; /* the device has read it */
@@ -115,6 +133,7 @@ struct model {
     void *head_in;        /* (T, C) what the heads read */
     void *sublayer_out;   /* (T, C) output of proj or down, the next norm adds it to the residual */
     void *dresidual, *dx; /* (T, max(C, E)) gradients: of the residual stream; of an op's input */
+    void *dbranch;        /* (T, C) with dropout: gradient of sublayer_out; else dresidual is */
     void *dhidden;        /* (T, max(Q, F)) gradient of qkv, or of the MLP's hidden activations */
     float *losses;        /* (T) of the tokens */
     float *logits;        /* (V, or the classes of a task) */
@@ -122,6 +141,7 @@ struct model {
     struct sequence_head sequence;
     int32_t *tokens, *targets, *positions, *cu_seqlens; /* the batch on the device */
     int32_t *token_types;                               /* (T); NULL without types */
+    struct dropout dropout;
     size_t batch_bytes;      /* of these, and of the rows and targets of both heads */
     struct upload upload[2]; /* double buffer: the device reads one, the host fills the other */
     size_t uploads;
@@ -158,11 +178,14 @@ struct norm_run { /* one norm on T rows of C values; gain NONE: there is none, y
     struct norm_offsets offsets;
     struct norm_saved saved;
     size_t T, C;
+    unsigned place; /* of the dropout of x; DROPOUT_NONE */
 };
-/* y = norm(x + residual); saves the sum. residual NULL: 0. Without a norm the sum is all. */
+/* y = norm(dropout(x) + residual); saves the sum. residual NULL: 0. Without a norm the sum is all.
+ */
 void block_norm_fwd(struct model *m, const struct norm_run *n, void *y, const void *x,
                     const void *residual);
-/* dx = dsum + norm'(dy); dsum NULL: 0, and then there is a norm. dx is not dy. */
+/* dx = dsum + norm'(dy); dsum NULL: 0, and then there is a norm. dx is not dy. The gradient of x,
+ * where it is not dx, goes to m->dbranch. */
 void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const void *dy,
                     const void *dsum);
 struct dev_linear linear_args(const struct model *m, struct linear_offsets at, const void *x,
@@ -178,6 +201,19 @@ void linear_bwd(struct model *m, const struct dev_linear *fwd, const struct line
 static inline void *other_gradient(const struct model *m, const void *dx)
 {
     return dx == m->dx ? m->dresidual : m->dx;
+}
+
+void dropout_configure(struct model *m, const struct model_options *o);
+void dropout_reserve_batch(struct layout *l, struct model *m, size_t T);
+void dropout_stage(struct model *m, const struct batch *b, const struct upload *u);
+/* Whether this pass has a dropout at a place, and its arguments. */
+bool dropout_branch(const struct model *m, unsigned place, struct dev_dropout *a);
+/* y = dropout(x), or nothing. */
+void dropout_apply(struct model *m, void *y, const void *x, unsigned place, size_t T, size_t C);
+/* The gradient of sublayer_out. */
+static inline void *branch_gradient(const struct model *m)
+{
+    return m->dropout.on ? m->dbranch : m->dresidual;
 }
 
 /* The input of the blocks, from the tokens; and back from its gradient in `dx`. */

@@ -53,6 +53,14 @@ done
 if command -v mpirun >/dev/null && ! mpirun --allow-run-as-root --oversubscribe -n 2 "$atoll" train --config masked.yaml --dry-run 2>&1 | grep -q "no MPI"; then
     mpirun --allow-run-as-root --oversubscribe -n 2 "$atoll" train --config masked.yaml --run.dir ranks --train.steps 20 --log.progress none >ranks.out 2>&1 ||
         fail "two ranks"
+    masked drop --train.dropout 0.3 --train.steps 20 || fail "dropout"
+    mpirun --allow-run-as-root --oversubscribe -n 2 "$atoll" train --config masked.yaml --run.dir drop-ranks --train.dropout 0.3 --train.steps 20 \
+        --log.progress none >drop-ranks.out 2>&1 || fail "dropout on two ranks"
+    for step in 1 2 10; do
+        a=$(loss_at drop $step) b=$(loss_at drop-ranks $step)
+        echo "step $step with dropout: loss $a with one rank, $b with two"
+        awk "BEGIN {d = $a - $b; exit !(d < 2e-3 && d > -2e-3)}" || fail "step $step with dropout: loss $a with one rank, $b with two"
+    done
     for step in 1 2 10; do
         a=$(loss_at whole $step) b=$(loss_at ranks $step)
         echo "step $step: loss $a with one rank, $b with two"

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/model/model.h"
+#include "kernels/base/rng.h"
 
 struct gpt64 {
     const struct settings *s;
@@ -84,6 +85,25 @@ static inline bool gpt64_local(const struct gpt64 *g, int l)
 {
     const struct settings *s = g->s;
     return s->model_window && (!s->model_global_every || l % s->model_global_every);
+}
+
+/* Training only: the mask, value by value, from its definition. place: 1 behind the embeddings,
+ * 2 + 2 l and 3 + 2 l behind attention and MLP of layer l. */
+static inline void gpt64_drop(const struct gpt64 *g, double *x, unsigned place, size_t C,
+                              const struct batch *b)
+{
+    uint32_t below = (uint32_t)(g->s->train_dropout * 65536 + 0.5), words[4];
+    uint64_t seed = (uint64_t)g->s->run_seed ^ (uint64_t)b->site << 53;
+    for (size_t i = 0; i < b->sequences && below; i++)
+        for (size_t t = (size_t)b->cu_seqlens[i]; t < (size_t)b->cu_seqlens[i + 1]; t++)
+            for (size_t c = 0; c < C; c++) {
+                uint64_t row =
+                    b->numbers[i] * (uint64_t)g->s->train_sequence + (t - (size_t)b->cu_seqlens[i]);
+                rng_block(seed, RNG_DROPOUT | b->step << 32,
+                          row << 32 | (uint64_t)place << 16 | c / 8, words);
+                bool cut = (words[c % 8 / 2] >> (c % 2 ? 16 : 0) & 0xffff) < below;
+                x[t * C + c] *= cut ? 0 : 65536.0 / (65536 - below);
+            }
 }
 
 /* The first heads of each row of qkv. */
@@ -181,11 +201,13 @@ static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *
     int at = g->s->model_shared ? 0 : l;
     gpt64_norm(g, h, x, at, post ? "none" : "norm1", g->C);
     gpt64_attention_sublayer(g, l, out, h, wide, b);
+    gpt64_drop(g, out, 2 + 2 * (unsigned)l, g->C, b);
     gpt64_add(g, x, out);
     if (post)
         gpt64_norm(g, x, x, at, "norm1", g->C);
     gpt64_norm(g, h, x, at, post ? "none" : "norm2", g->C);
     gpt64_mlp(g, l, out, h, wide);
+    gpt64_drop(g, out, 3 + 2 * (unsigned)l, g->C, b);
     gpt64_add(g, x, out);
     if (post)
         gpt64_norm(g, x, x, at, "norm2", g->C);
@@ -203,6 +225,7 @@ static inline void gpt64_embed(const struct gpt64 *g, double *x, double *e, cons
                            (wpe ? wpe[(size_t)b->positions[i] * E + c] : 0) +
                            (wtt ? wtt[(size_t)b->types[i] * E + c] : 0);
     gpt64_norm(g, e, e, -1, "embed.norm", E);
+    gpt64_drop(g, e, 1, E, b);
     const double *proj = gpt64_find(g, -1, "embed.proj.weight");
     if (proj)
         gpt64_linear(g, x, e, proj, gpt64_find(g, -1, "embed.proj.bias"), E, g->C);

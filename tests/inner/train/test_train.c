@@ -212,18 +212,17 @@ static struct final copy_final(struct run *r)
 }
 
 /* Ten steps in one process, or five and five in two. */
-static void resumes(const char *type, const char *optimizer, const char *rounding)
+static void resumes(const char *type, const char *optimizer, const char *rounding,
+                    const char *dropout)
 {
-    const char *const words[] = {TINY,      "--train.steps",
-                                 "10",      "--device.dtype",
-                                 type,      "--train.optimizer",
-                                 optimizer, "--train.rounding",
-                                 rounding,  NULL};
-    char dir[2][48];
+    const char *const words[] = {TINY,     "--train.steps",     "10",      "--device.dtype",
+                                 type,     "--train.optimizer", optimizer, "--train.rounding",
+                                 rounding, "--train.dropout",   dropout,   NULL};
+    char dir[2][64];
     struct final f[2];
     struct run r;
-    snprintf(dir[0], sizeof dir[0], "whole-%s-%s-%s", type, optimizer, rounding);
-    snprintf(dir[1], sizeof dir[1], "halves-%s-%s-%s", type, optimizer, rounding);
+    snprintf(dir[0], sizeof dir[0], "whole-%s-%s-%s-%s", type, optimizer, rounding, dropout);
+    snprintf(dir[1], sizeof dir[1], "halves-%s-%s-%s-%s", type, optimizer, rounding, dropout);
     begin(&r, dir[0], words);
     assert_int_equal(train_run(&r.t, NULL), ERR_OK);
     f[0] = copy_final(&r);
@@ -253,9 +252,9 @@ static void resumes(const char *type, const char *optimizer, const char *roundin
 static void resumed_run_is_the_same_run(void **state)
 {
     (void)state;
-    resumes("f32", "lamb", "nearest");
-    resumes("bf16", "adamw", "nearest");
-    resumes("bf16", "lamb", "stochastic");
+    resumes("f32", "lamb", "nearest", "0");
+    resumes("bf16", "adamw", "nearest", "0.1");
+    resumes("bf16", "lamb", "stochastic", "0");
 }
 
 static void checkpoint_of_another_run_is_refused(void **state)
@@ -325,17 +324,17 @@ static void a_step_that_is_given_up_changes_nothing(void **state)
 /* 16 sequences at once or 4 x 4: sums in another order. f32 gradients of magnitude g: n additions
  * lose at most about n 2^-24 of the sum of magnitudes; 1e-5 of the norm is 20 times what is seen.
  */
-static void accumulation_changes_nothing(void **state)
+static void accumulates(const char *dropout)
 {
-    (void)state;
     const char *micro[] = {"0", "64"};
     struct final f[2];
     struct run r;
     size_t n = 0;
     for (int i = 0; i < 2; i++) {
-        begin(&r, i ? "micro" : "macro",
+        begin(&r, arena_printf(&arena, "%s-%s", i ? "micro" : "macro", dropout),
               (const char *[]){TINY, "--train.steps", "4", "--train.warmup", "0",
-                               "--train.micro_batch_tokens", micro[i], NULL});
+                               "--train.micro_batch_tokens", micro[i], "--train.dropout", dropout,
+                               NULL});
         assert_int_equal(r.t.micro_sequences, i ? 4 : 16);
         assert_int_equal(train_run(&r.t, NULL), ERR_OK);
         f[i] = copy_final(&r);
@@ -350,6 +349,13 @@ static void accumulation_changes_nothing(void **state)
     assert_true(size > 0);
     if (sqrt(off) > 1e-5 * sqrt(size))
         fail_msg("first moments differ by %.3g of their norm", sqrt(off / size));
+}
+
+static void accumulation_changes_nothing(void **state)
+{
+    (void)state;
+    accumulates("0");
+    accumulates("0.1");
 }
 
 /* Each window twice, the second time without targets. */

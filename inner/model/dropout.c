@@ -1,0 +1,47 @@
+/* Dropout (Srivastava et al. 2014) where BERT has it: behind the embeddings, and on the output of
+ * attention and MLP before it is added to the residual stream (Devlin et al. 2019, 1810.04805,
+ * appendix A.2); not on the attention's probabilities. The mask depends on seed, site, step, place
+ * in the model, and the example and position of a row: not on its rank or micro-batch, and backward
+ * and recomputation draw it again.
+ */
+#include "inner/model/model_own.h"
+
+enum { SITE_BIT = 53 }; /* run.seed is below 2^53 */
+
+void dropout_configure(struct model *m, const struct model_options *o)
+{
+    const struct settings *s = o->settings;
+    m->dropout.rate = o->train ? (float)s->train_dropout : 0;
+    m->dropout.sequence = (uint64_t)s->train_sequence;
+}
+
+void dropout_reserve_batch(struct layout *l, struct model *m, size_t T)
+{
+    m->dropout.keys = m->dropout.rate > 0 ? layout_reserve(l, T * sizeof *m->dropout.keys) : NULL;
+}
+
+void dropout_stage(struct model *m, const struct batch *b, const struct upload *u)
+{
+    if (!m->dropout.keys)
+        return;
+    m->dropout.seed = m->seed ^ (uint64_t)b->site << SITE_BIT;
+    uint64_t *keys =
+        (uint64_t *)(void *)(u->host + ((const char *)m->dropout.keys - (const char *)m->tokens));
+    for (size_t i = 0; i < b->sequences; i++)
+        for (size_t t = (size_t)b->cu_seqlens[i], p = 0; t < (size_t)b->cu_seqlens[i + 1]; t++, p++)
+            keys[t] = b->step << 32 | (uint32_t)(b->numbers[i] * m->dropout.sequence + p);
+}
+
+bool dropout_branch(const struct model *m, unsigned place, struct dev_dropout *a)
+{
+    *a = (struct dev_dropout){
+        .rate = m->dropout.rate, .seed = m->dropout.seed, .place = place, .keys = m->dropout.keys};
+    return m->dropout.on && place != DROPOUT_NONE;
+}
+
+void dropout_apply(struct model *m, void *y, const void *x, unsigned place, size_t T, size_t C)
+{
+    struct dev_dropout a;
+    if (dropout_branch(m, place, &a))
+        m->dev->ops->dropout(m->dev, y, x, &a, T, C);
+}
