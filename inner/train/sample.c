@@ -60,12 +60,24 @@ static int by_logit(const void *a, const void *b, void *logits)
     return i < j ? -1 : 1;
 }
 
-int32_t sample_draw(struct sample *x, uint64_t n)
+static void sort_ids(struct sample *x)
 {
-    size_t k = x->o.top_k && (size_t)x->o.top_k < x->vocab ? (size_t)x->o.top_k : x->vocab;
     for (size_t i = 0; i < x->vocab; i++)
         x->order[i] = (int64_t)i;
     qsort_r(x->order, x->vocab, sizeof *x->order, by_logit, x->logits);
+}
+
+int32_t sample_likely(struct sample *x, size_t k)
+{
+    ASSERT(k < x->vocab);
+    sort_ids(x);
+    return (int32_t)x->order[k];
+}
+
+int32_t sample_draw(struct sample *x, uint64_t n)
+{
+    size_t k = x->o.top_k && (size_t)x->o.top_k < x->vocab ? (size_t)x->o.top_k : x->vocab;
+    sort_ids(x);
     if (x->o.temperature <= 0)
         return (int32_t)x->order[0];
     double best = (double)x->logits[x->order[0]], sum = 0, at;

@@ -33,6 +33,8 @@ enum err sample_next(struct sample *x, const int32_t *ids, size_t count, uint64_
 enum err sample_read(struct sample *x, const int32_t *ids, const int32_t *types, size_t count) MUST;
 enum err sample_logits_at(struct sample *x, size_t position) MUST;
 enum err sample_class_logits(struct sample *x, size_t task, float *logits) MUST;
+/* The k-th most likely id of x->logits, k = 0: the most likely one. */
+int32_t sample_likely(struct sample *x, size_t k);
 /* The draw alone, from logits: what tests check. */
 int32_t sample_draw(struct sample *x, uint64_t n);
 

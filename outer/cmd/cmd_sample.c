@@ -1,5 +1,6 @@
 /* atoll sample: text that a trained model writes. With --ids, or where the run's tokenizer is not
  * found, the prompt and the output are ids. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,68 @@ static enum err write_logits(const struct load *l, struct sample *x, const int32
     return ERR_OK;
 }
 
+/* ---- an encoder fills [MASK] ---- */
+enum { FILLED = 5 }; /* tokens that are told of each */
+
+/* [CLS] prompt [SEP] */
+static enum err enclose(const struct wish *w, const int32_t *ids, size_t *count, struct arena *a,
+                        int32_t **enclosed)
+{
+    int32_t cls, sep;
+    TRY(tokenizer_need(w->t, TOKENIZER_CLS, &cls));
+    TRY(tokenizer_need(w->t, TOKENIZER_SEP, &sep));
+    TRY_ALLOC(*enclosed = arena_array(a, *count + 2, sizeof **enclosed));
+    (*enclosed)[0] = cls;
+    memcpy(*enclosed + 1, ids, *count * sizeof *ids);
+    (*enclosed)[++*count] = sep;
+    ++*count;
+    return ERR_OK;
+}
+
+/* The most likely tokens of one position, with their probabilities. */
+static void print_filling(const struct wish *w, struct sample *x, size_t number)
+{
+    double most = (double)x->logits[0], sum = 0;
+    for (size_t i = 0; i < x->vocab; i++)
+        most = (double)x->logits[i] > most ? (double)x->logits[i] : most;
+    for (size_t i = 0; i < x->vocab; i++)
+        sum += exp((double)x->logits[i] - most);
+    printf("mask %zu\n", number);
+    for (size_t k = 0; k < FILLED && k < x->vocab; k++) {
+        int32_t id = sample_likely(x, k);
+        const char *token = tokenizer_token(w->t, id);
+        printf("  %-20s %.4f\n", token ? token : "?", exp((double)x->logits[id] - most) / sum);
+    }
+}
+
+static enum err fill_masks(const struct load *l, const struct wish *w, struct sample *x,
+                           const int32_t *prompt, size_t count, struct arena *a)
+{
+    int32_t mask, *ids;
+    size_t number = 0;
+    if (!w->t)
+        return err_set(ERR_CONFIG,
+                       "model.causal = false: an encoder writes no text; it fills [MASK] in a "
+                       "--prompt, or prints --logits or --class-logits");
+    if (l->run.s.model_head != MODEL_HEAD_MLM)
+        return err_set(ERR_CONFIG, "model.head = %s: only model.head = mlm fills [MASK]",
+                       config_choice_name(model_head_choices, l->run.s.model_head));
+    TRY(tokenizer_need(w->t, TOKENIZER_MASK, &mask));
+    TRY(enclose(w, prompt, &count, a, &ids));
+    TRY(sample_read(x, ids, NULL, count));
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] != mask)
+            continue;
+        TRY(sample_logits_at(x, i));
+        print_filling(w, x, ++number);
+    }
+    return number ? ERR_OK
+                  : err_set(ERR_CONFIG,
+                            "the prompt has no %s, which an encoder fills: --prompt "
+                            "\"The %s is ...\"",
+                            tokenizer_token(w->t, mask), tokenizer_token(w->t, mask));
+}
+
 /* "0,0,1", one for each id. NULL without --types. */
 static enum err read_types(const struct load *l, const struct wish *w, size_t count,
                            struct arena *a, int32_t **types)
@@ -169,8 +232,7 @@ static enum err write_encoder(struct load *l, const struct wish *w, struct sampl
 {
     int32_t *types;
     if (!w->logits && !w->class_logits)
-        return err_set(ERR_CONFIG, "model.causal = false: an encoder writes no text; --logits or "
-                                   "--class-logits prints what it computes");
+        return fill_masks(l, w, x, ids, count, &l->run.perm);
     TRY(read_types(l, w, count, &l->run.perm, &types));
     TRY(sample_read(x, ids, types, count));
     return w->class_logits ? write_class_logits(l, x, &l->run.perm)
@@ -242,12 +304,12 @@ enum err cmd_sample(int argc, char **argv)
         {"seed", ARGS_INT, &w.seed, .value = "N", .max = 9e15,
          .help = "The same seed writes the same text."},
     };
-    struct args args = {.command = "sample",
-                        .summary = "Text that a trained model writes.",
-                        .example =
-                            "atoll sample --config run.yaml --run.dir run/a --prompt \"The \"",
-                        .settings = run_nearest_setting,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+    struct args args = {
+        .command = "sample",
+        .summary = "Text that a trained model writes; an encoder fills [MASK] in the prompt.",
+        .example = "atoll sample --config run.yaml --run.dir run/a --prompt \"The \"",
+        .settings = run_nearest_setting,
+        .options = options,
+        .count = sizeof options / sizeof *options};
     return load_run(&args, argc, argv, &from, write_with_tokenizer, &w);
 }
