@@ -11,7 +11,6 @@ enum {
                          keep context */
     BLOCK_BYTES_MIN = 256,
     BLOCK_BYTES_MAX = 65536,
-    PATH_BYTES = 4096,
     DOCUMENTS_FEW = 8 /* of each part: with fewer, documents are cut too */
 };
 
@@ -114,24 +113,35 @@ static int64_t part_of(const struct work *w, uint64_t i, uint64_t *turn)
 
 /* ---- shards ---- */
 
-static enum err shard_path(const struct work *w, int64_t part, uint32_t number,
-                           char path[PATH_BYTES])
+enum { SUFFIX_BYTES = 4 };
+
+enum err text_stem(const struct work *w, int64_t part, uint32_t number, char stem[TEXT_PATH_BYTES])
 {
-    int n = part < 0 ? snprintf(path, PATH_BYTES, "%s/eval-%04u.bin", w->o->out, number)
-                     : snprintf(path, PATH_BYTES, "%s/train-%lld-%04u.bin", w->o->out,
+    int n = part < 0 ? snprintf(stem, TEXT_PATH_BYTES, "%s/eval-%04u", w->o->out, number)
+                     : snprintf(stem, TEXT_PATH_BYTES, "%s/train-%lld-%04u", w->o->out,
                                 (long long)part, number);
-    return n < PATH_BYTES ? ERR_OK : err_set(ERR_INPUT, "%s: path too long", w->o->out);
+    if (n < TEXT_PATH_BYTES - SUFFIX_BYTES)
+        return ERR_OK;
+    return err_set(ERR_INPUT, "%s: path too long", w->o->out);
+}
+
+static enum err shard_path(const struct work *w, int64_t part, uint32_t number, const char *suffix,
+                           char path[TEXT_PATH_BYTES])
+{
+    TRY(text_stem(w, part, number, path));
+    memcpy(path + strlen(path), suffix, SUFFIX_BYTES + 1);
+    return ERR_OK;
 }
 
 static enum err shard_write(const struct work *w, struct text_out *out)
 {
-    char path[PATH_BYTES];
+    char path[TEXT_PATH_BYTES];
     struct bytes_writer head = bytes_writer(w->shard, SHARD_HEADER_BYTES);
     bytes_put_u32(&head, w->id_bytes == 2 ? SHARD_MAGIC_U16 : SHARD_MAGIC_U32);
     bytes_put_u32(&head, w->id_bytes == 2 ? SHARD_VERSION_U16 : SHARD_VERSION_U32);
     bytes_put_u32(&head, (uint32_t)out->filled);
     struct file_part whole = {w->shard, SHARD_HEADER_BYTES + out->filled * w->id_bytes};
-    TRY(shard_path(w, out->part, out->report->shards, path));
+    TRY(shard_path(w, out->part, out->report->shards, ".bin", path));
     TRY(file_write(path, &whole, 1, 0644));
     out->report->shards++;
     out->report->tokens += out->filled;
@@ -154,6 +164,8 @@ static enum err part_write(struct work *w, int64_t part, struct text_part *repor
     for (uint64_t i = 0; i < w->block_count; i++)
         if (part_of(w, i, &turn) == part)
             w->mine[count++] = &w->blocks[i];
+    if (w->o->split_sentences)
+        return text_indexed_close(w, &out, text_blocks_put(w, &out, w->mine, count));
     if (w->tokenizer) {
         TRY(text_blocks_put(w, &out, w->mine, count));
     } else {
@@ -190,23 +202,27 @@ static enum err parts_check(const struct work *w, const struct text_report *repo
 
 static enum err parts_write(struct work *w, struct text_report *report)
 {
-    uint64_t all;
     if (w->held)
         TRY(part_write(w, -1, &report->eval));
-    all = report->eval.tokens;
+    struct text_part all = report->eval;
     for (uint32_t site = 0; site < w->o->sites; site++) {
-        TRY(part_write(w, site, &report->train[site]));
-        all += report->train[site].tokens;
+        struct text_part *p = &report->train[site];
+        TRY(part_write(w, site, p));
+        all.tokens += p->tokens;
+        all.documents += p->documents;
     }
-    report->tokens = all;
+    report->tokens = all.tokens;
+    if (w->o->split_sentences)
+        report->documents = all.documents;
     return w->tokenizer ? parts_check(w, report) : ERR_OK;
 }
 
 static void part_remove(const struct work *w, int64_t part, const struct text_part *report)
 {
-    char path[PATH_BYTES];
-    for (uint32_t i = 0; i < report->shards; i++)
-        if (shard_path(w, part, i, path) || file_remove(path))
+    static const char *const suffixes[] = {".bin", ".idx"};
+    char path[TEXT_PATH_BYTES];
+    for (uint32_t i = 0; i < 2 * report->shards; i++)
+        if (shard_path(w, part, i / 2, suffixes[i % 2], path) || file_remove(path))
             return;
 }
 
@@ -261,15 +277,16 @@ static enum err check_lengths(const struct work *w, uint64_t *longest)
 
 static bool is_shard(const char *name)
 {
-    size_t n = strlen(name);
-    return n > 4 && !strcmp(name + n - 4, ".bin") &&
+    const char *suffix = strrchr(name, '.');
+    return suffix &&
+           (!strcmp(suffix, ".bin") || !strcmp(suffix, ".idx") || !strcmp(suffix, ".labels")) &&
            (!strncmp(name, "train-", 6) || !strncmp(name, "eval-", 5));
 }
 
 /* A longer set made before would leave shards behind that the same pattern matches. */
 static enum err make_place(const struct work *w, uint64_t needed_bytes)
 {
-    char **names, path[PATH_BYTES];
+    char **names, path[TEXT_PATH_BYTES];
     size_t count;
     uint64_t free_bytes;
     TRY(file_mkdirs(w->o->out));
@@ -283,7 +300,7 @@ static enum err make_place(const struct work *w, uint64_t needed_bytes)
                 "%s/%s: shards are already there; take another directory, or --force to replace "
                 "them",
                 w->o->out, names[i]);
-        if (snprintf(path, sizeof path, "%s/%s", w->o->out, names[i]) >= PATH_BYTES)
+        if (snprintf(path, sizeof path, "%s/%s", w->o->out, names[i]) >= TEXT_PATH_BYTES)
             return err_set(ERR_INPUT, "%s: path too long", w->o->out);
         TRY(file_remove(path));
     }
@@ -328,8 +345,9 @@ static enum err prepare(struct work *w, char **paths, const bool *listed,
     if (w->o->tokenizer)
         TRY(text_tokenizer_open(w, report));
     TRY_ALLOC(w->mine = arena_array(w->a, w->block_count, sizeof(struct block *)));
-    TRY_ALLOC(w->shard =
-                  arena_alloc(w->a, SHARD_HEADER_BYTES + tokens_most(w, longest) * w->id_bytes));
+    if (!w->o->split_sentences)
+        TRY_ALLOC(w->shard = arena_alloc(w->a, SHARD_HEADER_BYTES +
+                                                   tokens_most(w, longest) * w->id_bytes));
     enum err e = parts_write(w, report);
     if (!e && w->tokenizer)
         e = text_tokenizer_copy(w);
@@ -346,6 +364,7 @@ enum err text_prepare(const char *const *paths, size_t path_count, const struct 
     bool *listed;
     ASSERT(o->sites >= 1 && o->sites <= TEXT_SITES_MAX && o->held_out >= 0 && o->held_out <= 0.5);
     ASSERT(o->shard_tokens > o->sequence && o->shard_tokens <= SHARD_TOKENS_MAX);
+    ASSERT(!o->split_sentences || o->tokenizer);
     *report = (struct text_report){0};
     if (!path_count)
         return err_set(ERR_INPUT, "no text is given");

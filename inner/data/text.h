@@ -1,11 +1,11 @@
 #ifndef TEXT_H
 #define TEXT_H
-/* Text or token ids -> llm.c token shards (shard.h), cut into a held-out part and one part per
- * site. Text becomes the ids of a tokenizer, or of the byte vocabulary (ids 0-255). All of it is
- * kept, once, in exactly one part. Text is cut into blocks at blank lines (a block is many
- * documents, so that a window seldom mixes unrelated ones), ids into blocks of equal length; every
- * k-th block is held out, spread over the whole text so that it is of one kind with the training
- * text, and the others are dealt to the sites in turn.
+/* Text or token ids -> llm.c token shards (shard.h) or indexed data sets (indexed.h), cut into a
+ * held-out part and one part per site. Text becomes the ids of a tokenizer, or of the byte
+ * vocabulary (ids 0-255). All of it is kept, once, in exactly one part. Text is cut into blocks at
+ * blank lines (a block is many documents, so that a window seldom mixes unrelated ones), ids into
+ * blocks of equal length; every k-th block is held out, spread over the whole text so that it is of
+ * one kind with the training text, and the others are dealt to the sites in turn.
  *
  *     OUT/eval-0000.bin             held out: never in a training shard
  *     OUT/train-<site>-0000.bin     site 0, 1, ..; further numbers when a part is longer than one
@@ -16,7 +16,8 @@
  *
  * With a tokenizer a document (source.h) begins with the tokenizer's bos, eos or sep token, the
  * first that it has. Documents stay whole unless there are few of them. The shards do not depend on
- * the number of threads.
+ * the number of threads. Split into sentences (sentence.h) each .bin has its .idx, a document stays
+ * in one file, and no marker stands in front of it: the index has its border.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,11 +41,15 @@ struct text_options {
     /* called now and then; NULL: never */
     void (*progress)(void *self, const char *what, uint64_t done_bytes, uint64_t all_bytes);
     void *progress_self;
+    bool split_sentences;  /* with a tokenizer: documents of sentences, as indexed data sets */
+    int64_t min_sentences; /* a document of fewer is left out; only with split_sentences */
     bool replace; /* remove the shards that are in `out`; false: their presence is an error */
 };
 struct text_part {
     uint64_t tokens;
     uint32_t shards;
+    /* split into sentences; `single`: documents of one sentence; left_out: documents */
+    uint64_t documents, sentences, single, left_out;
 };
 struct text_report {
     uint64_t tokens, blocks, documents;

@@ -1,9 +1,12 @@
 #ifndef TEXT_OWN_H
 #define TEXT_OWN_H
 /* What the files of `text` share. */
+#include "inner/data/indexed.h"
 #include "inner/data/sidecar.h"
 #include "inner/data/text.h"
 #include "inner/data/tokenizer/tokenizer.h"
+
+enum { TEXT_PATH_BYTES = 4096, TEXT_DOCUMENT = -1 };
 
 struct block {
     const struct source *source;
@@ -32,7 +35,26 @@ struct text_out { /* the shard being filled */
     int64_t part;
     struct text_part *report;
     uint64_t filled;
+    /* Split into sentences: */
+    struct indexed_writer index;
+    bool is_open;                   /* `index` */
+    struct buffer_ids ids, lengths; /* of the document that is read; of its sentences */
+    const struct block *before;
 };
+struct text_ids { /* of a block */
+    struct buffer_ids ids;
+    struct buffer_ids marks; /* split into sentences: TEXT_DOCUMENT in front of each document, and
+                                the ids of each sentence */
+};
+
+/* File of a part, without its suffix. */
+enum err text_stem(const struct work *w, int64_t part, uint32_t number,
+                   char stem[TEXT_PATH_BYTES]) MUST;
+/* The sentences of a block. */
+enum err text_indexed_put(const struct work *w, struct text_out *out, const struct block *b,
+                          const struct text_ids *x) MUST;
+/* e: the error so far. Frees everything, whatever it returns. */
+enum err text_indexed_close(const struct work *w, struct text_out *out, enum err e) MUST;
 
 /* The one way of an id into a shard. */
 enum err text_put(const struct work *w, struct text_out *out, uint32_t id) MUST;

@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
+#include "inner/data/sentence.h"
 #include "inner/data/text_own.h"
 #include "inner/data/tokenizer/learn.h"
 
@@ -40,18 +41,40 @@ static bool span_next(struct cursor *c, struct span *span)
 /* ---- groups of blocks ---- */
 
 struct group {
-    struct buffer_ids ids[GROUP_BLOCKS];
+    struct text_ids ids[GROUP_BLOCKS];
     enum err error;
     char message[MESSAGE_BYTES]; /* an error's sentence belongs to the thread that found it */
 };
 
-static enum err block_encode(const struct work *w, struct tokenizer_scratch *x,
-                             const struct block *b, struct buffer_ids *ids)
+static enum err sentences_encode(const struct work *w, struct tokenizer_scratch *x,
+                                 const struct span *span, struct text_ids *out)
 {
+    struct sentence s;
+    size_t at = 0;
+    if (span->begins)
+        TRY(buffer_ids_add(&out->marks, TEXT_DOCUMENT));
+    while (sentence_next(span->text, span->bytes, &at, &s)) {
+        size_t before = out->ids.count;
+        TRY(tokenizer_encode(w->tokenizer, x, s.text, s.bytes, &out->ids));
+        if (out->ids.count - before > INT32_MAX)
+            return err_set(ERR_INPUT, "a sentence of %zu bytes; no index holds it", s.bytes);
+        TRY(buffer_ids_add(&out->marks, (int32_t)(out->ids.count - before)));
+    }
+    return ERR_OK;
+}
+
+static enum err block_encode(const struct work *w, struct tokenizer_scratch *x,
+                             const struct block *b, struct text_ids *out)
+{
+    struct buffer_ids *ids = &out->ids;
     struct cursor c = cursor_at(b);
     struct span span;
-    ids->count = 0;
+    ids->count = out->marks.count = 0;
     while (span_next(&c, &span)) {
+        if (w->o->split_sentences) {
+            TRY(sentences_encode(w, x, &span, out));
+            continue;
+        }
         if (span.begins && w->start_id >= 0)
             TRY(buffer_ids_add(ids, w->start_id));
         TRY(tokenizer_encode(w->tokenizer, x, span.text, span.bytes, ids));
@@ -82,8 +105,11 @@ static enum err group_put(struct work *w, struct text_out *out, const struct gro
                           const struct block **blocks, int count)
 {
     for (int i = 0; i < count; i++) {
-        for (size_t j = 0; j < g->ids[i].count; j++)
-            TRY(text_put(w, out, (uint32_t)g->ids[i].ids[j]));
+        const struct buffer_ids *ids = &g->ids[i].ids;
+        if (w->o->split_sentences)
+            TRY(text_indexed_put(w, out, blocks[i], &g->ids[i]));
+        for (size_t j = 0; !w->o->split_sentences && j < ids->count; j++)
+            TRY(text_put(w, out, (uint32_t)ids->ids[j]));
         w->done_bytes += blocks[i]->count;
     }
     if (w->o->progress)
@@ -101,8 +127,10 @@ enum err text_blocks_put(struct work *w, struct text_out *out, const struct bloc
         e = group_encode(w, g, blocks + at, some);
         e = e ? e : group_put(w, out, g, blocks + at, some);
     }
-    for (int i = 0; g && i < GROUP_BLOCKS; i++)
-        buffer_ids_free(&g->ids[i]);
+    for (int i = 0; g && i < GROUP_BLOCKS; i++) {
+        buffer_ids_free(&g->ids[i].ids);
+        buffer_ids_free(&g->ids[i].marks);
+    }
     free(g);
     return e;
 }

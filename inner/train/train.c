@@ -315,14 +315,21 @@ static double between(const struct train *t, enum step_event from, enum step_eve
                                       event_of(t, t->step - 1, to));
 }
 
+static double token_loss(const struct train *t)
+{
+    return t->loader.token_targets ? t->stats[STEP_LOSS] / t->stats[STEP_TARGETS] : 0;
+}
+
+static double sequence_loss(const struct train *t)
+{
+    bool any = t->loader.sequence_targets && t->stats[STEP_SEQUENCES] > 0;
+    return any ? t->stats[STEP_SEQUENCE_LOSS] / t->stats[STEP_SEQUENCES] : 0;
+}
+
 /* The sum of the means over the targets of tokens and of sequences. */
 static double step_loss(const struct train *t)
 {
-    const double *x = t->stats;
-    double token = t->loader.token_targets ? x[STEP_LOSS] / x[STEP_TARGETS] : 0;
-    return t->loader.sequence_targets && x[STEP_SEQUENCES] > 0
-               ? token + x[STEP_SEQUENCE_LOSS] / x[STEP_SEQUENCES]
-               : token;
+    return token_loss(t) + sequence_loss(t);
 }
 
 /* Waits for the last step and reads its statistics. */
@@ -339,6 +346,9 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
     *r = (struct train_report){.step = t->step,
                                .steps = t->settings->train_steps,
                                .loss = step_loss(t),
+                               .pairs = t->loader.token_targets && t->loader.sequence_targets,
+                               .loss_token = token_loss(t),
+                               .loss_sequence = sequence_loss(t),
                                .norm = (float)norm,
                                .lr = (float)optim_lr(t->settings, t->step - 1),
                                .compute_seconds = between(t, EVENT_BEGIN, EVENT_BACKWARD),

@@ -22,10 +22,12 @@
 #include "inner/optim/optim.h"
 #include "inner/train/evaluate.h"
 
-struct train_report {    /* of the step just finished, for displays and records */
-    int64_t step, steps; /* step counts finished steps */
-    double loss;         /* mean nats per token over all ranks of this site */
-    float norm, lr;      /* gradient norm before clipping */
+struct train_report {                 /* of the step just finished, for displays and records */
+    int64_t step, steps;              /* step counts finished steps */
+    double loss;                      /* mean nats per token over all ranks of this site */
+    bool pairs;                       /* data.pairs: `loss` is the sum of the two below */
+    double loss_token, loss_sequence; /* means over the masked tokens and over the pairs */
+    float norm, lr;                   /* gradient norm before clipping */
     double step_seconds;
     double compute_seconds; /* forward and backward of this rank */
     double exposed_seconds; /* all-reduce that the backward did not hide */

@@ -14,6 +14,29 @@ static void print_part(const char *name, const struct text_part *p, const char *
            p->shards == 1 ? " " : "s", pattern);
 }
 
+/* Documents of one sentence. */
+static uint64_t single_documents(const struct text_report *r, const struct text_options *o)
+{
+    uint64_t single = r->eval.single;
+    for (uint32_t i = 0; i < o->sites; i++)
+        single += r->train[i].single;
+    return single;
+}
+
+static void print_notes(const struct text_report *r, const struct text_options *o)
+{
+    uint64_t left_out = r->eval.left_out, single = single_documents(r, o);
+    for (uint32_t i = 0; i < o->sites; i++)
+        left_out += r->train[i].left_out;
+    if (left_out)
+        printf("\n%llu document%s of fewer than %lld sentences left out\n",
+               (unsigned long long)left_out, left_out == 1 ? "" : "s", (long long)o->min_sentences);
+    if (single)
+        printf("\n%llu document%s one sentence, which data.pairs refuses: --min-sentences 2 "
+               "leaves such documents out\n",
+               (unsigned long long)single, single == 1 ? " has" : "s have");
+}
+
 static enum err print_report(const struct text_report *r, const struct text_options *o,
                              struct arena *a)
 {
@@ -34,11 +57,17 @@ static enum err print_report(const struct text_report *r, const struct text_opti
     printf("\nin the configuration of site 0:\n    data:\n        train: [\"%s/train-0-*.bin\"]\n  "
            "      eval: [\"%s\"]\n",
            o->out, pattern);
+    bool pairs = o->split_sentences && !single_documents(r, o);
     if (o->source.ids || r->vocab)
-        printf("        tokenizer: external\n%s%s%s    model:\n        vocab: %u   # or more: the "
-               "largest id is %u\n",
+        printf("        tokenizer: external\n%s%s%s%s%s    model:\n        vocab: %u   # or more: "
+               "the largest id is %u\n%s%s",
                r->vocab ? "        tokenizer_sha256: " : "", r->sha256, r->vocab ? "\n" : "",
-               r->largest_id + 1, r->largest_id);
+               o->split_sentences ? "        objective: mlm\n" : "",
+               pairs ? "        pairs: sop   # or nsp, or none\n" : "", r->largest_id + 1,
+               r->largest_id, o->split_sentences ? "        causal: false\n" : "",
+               pairs ? "        types: 2\n        pooler: true\n" : "");
+    if (o->split_sentences)
+        print_notes(r, o);
     return ERR_OK;
 }
 
@@ -114,6 +143,10 @@ static enum err tokenizer_check(const struct text_options *o)
                        "--tokenizer %s: give --learn N for a vocabulary of N tokens, or "
                        "the path of a tokenizer",
                        o->tokenizer);
+    if (o->split_sentences && !o->tokenizer)
+        return err_set(ERR_CONFIG, "--split-sentences needs --tokenizer");
+    if (!o->split_sentences && o->min_sentences > 1)
+        return err_set(ERR_CONFIG, "--min-sentences needs --split-sentences");
     return ERR_OK;
 }
 
@@ -126,9 +159,9 @@ static enum err label(const struct args *args, const struct text_options *o,
                       const struct labels_wish *w, struct arena *a)
 {
     struct labels_report report;
-    if (!o->tokenizer || o->learn || o->source.ids || o->source.field)
-        return err_set(ERR_CONFIG, "--labels needs --tokenizer PATH, and takes neither --learn, "
-                                   "--tokens nor --field");
+    if (!o->tokenizer || o->learn || o->source.ids || o->source.field || o->split_sentences)
+        return err_set(ERR_CONFIG, "--labels needs --tokenizer PATH, and takes none of --learn, "
+                                   "--tokens, --field, --split-sentences");
     TRY(text_labels_prepare((const char *const *)args->operand, (size_t)args->operand_count, o,
                             w->classes_of, a, &report));
     print_labels(&report, o);
@@ -160,7 +193,7 @@ static enum err run(struct args *args, struct text_options *o, const struct labe
 
 enum err cmd_data(int argc, char **argv)
 {
-    struct text_options o = {.held_out = 0.05};
+    struct text_options o = {.held_out = 0.05, .min_sentences = 1};
     int64_t sites = 1, sequence = 128, shard_tokens = INT64_C(1) << 26, learn = 0;
     struct labels_wish labels = {0};
     const struct args_option options[] = {
@@ -195,6 +228,13 @@ enum err cmd_data(int argc, char **argv)
          .help =
              "With a tokenizer: a file is one document. Otherwise a blank line ends a document, "
              "except in files of directories."},
+        {"split-sentences", ARGS_FLAG, &o.split_sentences,
+         .help = "Documents of sentences, as Megatron's indexed data sets (.bin and .idx): masked "
+                 "text with data.pairs needs them. A sentence ends with its line, or with . ! ? "
+                 "and white space in front of an upper-case letter or a digit."},
+        {"min-sentences", ARGS_INT, &o.min_sentences, .value = "N", .min = 1, .max = 1 << 20,
+         .help = "With --split-sentences: documents of fewer sentences are left out. data.pairs "
+                 "needs 2."},
         {"tokens", ARGS_TEXT, &o.source.ids, .value = "KIND",
          .help = "The files hold token ids of a tokenizer elsewhere: npy (NumPy, 16 to 64 bits), "
                  "uint16 or uint32 (raw, "
@@ -203,7 +243,8 @@ enum err cmd_data(int argc, char **argv)
     };
     struct args args = {
         .command = "data",
-        .summary = "Turns text into token shards (llm.c format), with a held-out part and one part "
+        .summary = "Turns text into token shards (of llm.c or Megatron-LM), with a held-out part "
+                   "and one part "
                    "per site: bytes, or the\n"
                    "ids of a tokenizer (--tokenizer). Text is plain, or JSON lines (--field), also "
                    "as .gz and .zst; of a\n"

@@ -92,6 +92,10 @@ static void record_step(struct job *j, const struct train_report *r)
     jsonl_begin(&j->record, "step");
     jsonl_int(&j->record, "step", r->step);
     jsonl_real(&j->record, "loss", r->loss);
+    if (r->pairs) {
+        jsonl_real(&j->record, "loss_token", r->loss_token);
+        jsonl_real(&j->record, "loss_sequence", r->loss_sequence);
+    }
     jsonl_real(&j->record, "norm", (double)r->norm);
     jsonl_real(&j->record, "lr", (double)r->lr);
     jsonl_int(&j->record, "tokens", (int64_t)r->tokens);

@@ -3,6 +3,7 @@
 #include "tests/inner/scratch.h"
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include "inner/data/sentence.h"
 #include "inner/data/shard.h"
 #include "inner/data/sidecar.h"
 #include "inner/data/text.h"
@@ -544,6 +545,143 @@ static void a_cut_document_begins_once(void **state)
     shard_set_close(&set);
 }
 
+/* ---- sentences ---- */
+
+static void sentences_end_where_the_rule_says(void **state)
+{
+    (void)state;
+    static const char text[] = "  One e.g. two. \xc3\x89t\xc3\xa9! \xc3\xa9t\xc3\xa9? 3 x\r\n\n "
+                               "a.B \"c.\" D. e\nF.";
+    static const char *const wanted[] = {"One e.g. two.", "\xc3\x89t\xc3\xa9! \xc3\xa9t\xc3\xa9?",
+                                         "3 x", "a.B \"c.\" D. e", "F."};
+    struct sentence s;
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        assert_true(sentence_next((const uint8_t *)text, sizeof text - 1, &at, &s));
+        assert_int_equal(s.bytes, strlen(wanted[i]));
+        assert_memory_equal(s.text, wanted[i], s.bytes);
+    }
+    assert_false(sentence_next((const uint8_t *)text, sizeof text - 1, &at, &s));
+    assert_false(sentence_next((const uint8_t *)" \n", 2, &(size_t){0}, &s));
+}
+
+/* `sentences`: the tokens of each; 0 ends a document. */
+static void index_is(const char *name, const int32_t *ids, const uint32_t *sentences,
+                     uint64_t documents)
+{
+    struct shard_set set;
+    struct config_list list = {(const char *[]){arena_printf(&arena, "%s/%s", out, name)}, 1};
+    int32_t read[100];
+    uint64_t sentence = 0, tokens = 0;
+    assert_int_equal(shard_set_open(&set, &arena, &list, 9), ERR_OK);
+    assert_int_equal(set.count, 1);
+    assert_true(set.shards[0].indexed);
+    const struct indexed *x = &set.shards[0].index;
+    assert_int_equal(x->documents_count, documents);
+    for (uint64_t d = 0; d < documents; d++, sentences++) {
+        assert_int_equal(indexed_document(x, d), sentence);
+        for (; *sentences; sentences++, sentence++) {
+            assert_int_equal(indexed_length(x, sentence), *sentences);
+            tokens += *sentences;
+        }
+    }
+    assert_int_equal(x->sentences, sentence);
+    assert_int_equal(x->tokens, tokens);
+    shard_read(&set.shards[0], 0, tokens, read);
+    assert_memory_equal(read, ids, tokens * sizeof *ids);
+    shard_set_close(&set);
+}
+
+static struct text_options sentence_options(void)
+{
+    struct text_options o = options(1);
+    o.held_out = 0;
+    o.sequence = 4;
+    o.replace = true;
+    o.tokenizer = vocabulary();
+    o.split_sentences = true;
+    o.min_sentences = 1;
+    return o;
+}
+
+static const char documents_text[] =
+    "One two. Three\nfour\n\nTwo! 3 one?two\n \n\nfour\n\nthree\none";
+
+static void documents_of_sentences_have_an_index(void **state)
+{
+    (void)state;
+    struct text_options o = sentence_options();
+    struct text_report report;
+    const char *path = scratch_write("s.txt", documents_text, sizeof documents_text - 1);
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    static const int32_t all[] = {5, 6, 1, 7, 8, 6, 1, 1, 5, 1, 6, 8, 7, 5};
+    index_is("train-0-*.bin", all, (const uint32_t[]){3, 1, 1, 0, 2, 4, 0, 1, 0, 1, 1, 0}, 4);
+    assert_int_equal(report.documents, 4);
+    assert_int_equal(report.tokens, 14);
+    assert_int_equal(report.train[0].sentences, 8);
+    assert_int_equal(report.train[0].single, 1);
+
+    o.min_sentences = 2;
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    static const int32_t some[] = {5, 6, 1, 7, 8, 6, 1, 1, 5, 1, 6, 7, 5};
+    index_is("train-0-*.bin", some, (const uint32_t[]){3, 1, 1, 0, 2, 4, 0, 1, 1, 0}, 3);
+    assert_int_equal(report.train[0].left_out, 1);
+    assert_int_equal(report.train[0].single, 0);
+
+    o.shard_tokens = 6; /* a document stays in one file */
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    assert_int_equal(report.train[0].shards, 2);
+    index_is("train-0-0000.bin", some, (const uint32_t[]){3, 1, 1, 0, 2, 4, 0}, 2);
+    index_is("train-0-0001.bin", some + 11, (const uint32_t[]){1, 1, 0}, 1);
+
+    o.min_sentences = 9;
+    assert_int_equal(prepare(path, o, &report), ERR_INPUT);
+    assert_says("the part of site 0 would have 0 tokens");
+    o.min_sentences = 1;
+    o.sequence = 100;
+    o.shard_tokens = 1000;
+    assert_int_equal(prepare(path, o, &report), ERR_INPUT);
+    assert_false(file_exists(arena_printf(&arena, "%s/train-0-0000.bin", out)));
+    assert_false(file_exists(arena_printf(&arena, "%s/train-0-0000.idx", out)));
+}
+
+/* An index that stays behind would cut the next .bin at its places. */
+static void no_index_stays_behind(void **state)
+{
+    (void)state;
+    struct text_options o = sentence_options();
+    struct text_report report;
+    const char *path = scratch_write("s.txt", documents_text, sizeof documents_text - 1);
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    assert_true(file_exists(arena_printf(&arena, "%s/train-0-0000.idx", out)));
+    o.split_sentences = false;
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    assert_false(file_exists(arena_printf(&arena, "%s/train-0-0000.idx", out)));
+}
+
+/* Blocks cut a long document where there are few; in one part its pieces are one document. */
+static void a_document_of_several_blocks_stays_one(void **state)
+{
+    (void)state;
+    enum { LINES = 2000 };
+    struct text_options o = sentence_options();
+    struct text_report report;
+    char *text = malloc(LINES * 8 + 1), *at = text;
+    assert_non_null(text);
+    for (int i = 0; i < LINES; i++)
+        at += sprintf(at, "one two\n");
+    const char *path = scratch_write("l.txt", text, (size_t)(at - text));
+    free(text);
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    assert_true(report.blocks > 10);
+    assert_int_equal(report.documents, 1);
+    assert_int_equal(report.train[0].sentences, LINES);
+    o.held_out = 0.3;
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    assert_true(report.train[0].documents > 1);
+    assert_int_equal(report.train[0].sentences + report.eval.sentences, LINES);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, reset)
@@ -560,6 +698,10 @@ int main(void)
         T(several_members_are_one_text),
         T(documents_begin_with_a_marker),
         T(documents_stay_whole),
+        T(sentences_end_where_the_rule_says),
+        T(documents_of_sentences_have_an_index),
+        T(no_index_stays_behind),
+        T(a_document_of_several_blocks_stays_one),
         T(a_cut_document_begins_once),
     };
     int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
