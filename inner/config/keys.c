@@ -130,6 +130,11 @@ static void check_encoder(struct config_rules *r, const struct settings *s)
 {
     bool factorised = s->model_embed && s->model_embed != s->model_width;
     check_classes(r, s);
+    if (s->train_layer_drop > 0 && s->model_norm_place == MODEL_NORM_POST)
+        config_broken(r,
+                      "train.layer_drop = %g with model.norm_place = post: without its layer a "
+                      "norm would run alone; use pre",
+                      s->train_layer_drop);
     if (factorised && s->model_head == MODEL_HEAD_PLAIN && !s->model_classes.count)
         config_broken(r,
                       "model.embed = %lld is not model.width = %lld, and model.head = plain has no "

@@ -207,6 +207,12 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, dropout, REAL, .fallback = "0", .min = 0, .max = 0.9, .pinned = true,                 \
       .help = "Share of the values that become 0, drawn anew at each step, behind the embeddings " \
               "and behind attention and MLP of each block (BERT has 0.1). Not in evaluation.")     \
+    X(train, layer_drop, REAL, .fallback = "0", .min = 0, .max = 0.9, .pinned = true,              \
+      .help = "Progressive layer dropping: a step leaves out layers at random, the deeper the "    \
+              "more often; the last with a probability that grows to this (0.5 in the paper). 0: " \
+              "none.")                                                                             \
+    X(train, layer_drop_rate, REAL, .fallback = "0.001", .min = 0, .max = 1000, .pinned = true,    \
+      .help = "How fast train.layer_drop is approached: 1 - exp(-rate x step) of it.")             \
     X(train, optimizer, CHOICE(optim_kind), .fallback = "lamb", .pinned = true,                    \
       .help = "Inner optimizer.")                                                                  \
     X(train, lr, REAL, .fallback = "0.003", .min = 0, .max = 100, .pinned = true,                  \

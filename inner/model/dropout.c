@@ -12,21 +12,28 @@ void dropout_configure(struct model *m, const struct model_options *o)
 {
     const struct settings *s = o->settings;
     m->dropout.rate = o->train ? (float)s->train_dropout : 0;
+    m->dropout.layers = o->train && depth_drops(s);
     m->dropout.sequence = (uint64_t)s->train_sequence;
 }
 
 void dropout_reserve_batch(struct layout *l, struct model *m, size_t T)
 {
     m->dropout.keys = m->dropout.rate > 0 ? layout_reserve(l, T * sizeof *m->dropout.keys) : NULL;
+    m->dropout.scales =
+        m->dropout.layers ? layout_reserve(l, m->L * sizeof *m->dropout.scales) : NULL;
 }
 
 void dropout_stage(struct model *m, const struct batch *b, const struct upload *u)
 {
+    const char *base = (const char *)m->tokens;
+    m->dropout.step = b->step;
+    for (size_t i = 0; m->dropout.scales && i < m->L; i++)
+        ((float *)(void *)(u->host + ((const char *)m->dropout.scales - base)))[i] =
+            depth_scale(m->settings, b->step, i);
     if (!m->dropout.keys)
         return;
     m->dropout.seed = m->seed ^ (uint64_t)b->site << SITE_BIT;
-    uint64_t *keys =
-        (uint64_t *)(void *)(u->host + ((const char *)m->dropout.keys - (const char *)m->tokens));
+    uint64_t *keys = (uint64_t *)(void *)(u->host + ((const char *)m->dropout.keys - base));
     for (size_t i = 0; i < b->sequences; i++)
         for (size_t t = (size_t)b->cu_seqlens[i], p = 0; t < (size_t)b->cu_seqlens[i + 1]; t++, p++)
             keys[t] = b->step << 32 | (uint32_t)(b->numbers[i] * m->dropout.sequence + p);
@@ -36,7 +43,21 @@ bool dropout_branch(const struct model *m, unsigned place, struct dev_dropout *a
 {
     *a = (struct dev_dropout){
         .rate = m->dropout.rate, .seed = m->dropout.seed, .place = place, .keys = m->dropout.keys};
-    return m->dropout.on && place != DROPOUT_NONE;
+    if (place >= DROPOUT_LAYERS && m->dropout.scales)
+        a->scale = m->dropout.scales + (place - DROPOUT_LAYERS) / 2;
+    return m->dropout.on && place != DROPOUT_NONE && (a->rate > 0 || a->scale);
+}
+
+bool layer_runs(const struct model *m, size_t i)
+{
+    return !m->dropout.on || !m->dropout.layers || depth_runs(m->settings, m->dropout.step, i);
+}
+
+size_t layer_before(const struct model *m, size_t i)
+{
+    while (i-- > 0 && !layer_runs(m, i))
+        ;
+    return i;
 }
 
 void dropout_apply(struct model *m, void *y, const void *x, unsigned place, size_t T, size_t C)

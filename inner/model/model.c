@@ -59,7 +59,8 @@ static void reserve_gradients(struct layout *l, struct model *m, size_t T)
     size_t rows = T > m->token.max ? T : m->token.max, width = m->C > m->E ? m->C : m->E;
     m->dresidual = layout_reserve(l, rows * width * l->value);
     m->dx = layout_reserve(l, rows * width * l->value);
-    m->dbranch = m->dropout.rate > 0 ? layout_reserve(l, T * m->C * l->value) : NULL;
+    m->dbranch =
+        m->dropout.rate > 0 || m->dropout.layers ? layout_reserve(l, T * m->C * l->value) : NULL;
     m->dhidden = layout_reserve(l, T * (m->F > m->Q ? m->F : m->Q) * l->value);
 }
 
@@ -164,7 +165,8 @@ static void find_embed_offsets(struct model *m)
 static void configure(struct model *m, const struct model_options *o)
 {
     const struct settings *s = o->settings;
-    *m = (struct model){.table = o->table, .tokens_max = o->tokens_max, .train = o->train};
+    *m = (struct model){
+        .settings = s, .table = o->table, .tokens_max = o->tokens_max, .train = o->train};
     m->C = (size_t)s->model_width;
     m->E = table_embed(s);
     m->F = table_mlp(s);
@@ -394,17 +396,20 @@ static enum err batch_to_device(struct model *m, const struct batch *b)
 
 static struct norm_run final_norm(const struct model *m, size_t T)
 {
-    return (struct norm_run){m->final_norm, m->final_norm_saved, T, m->C, dropout_mlp(m->L - 1)};
+    return (struct norm_run){m->final_norm, m->final_norm_saved, T, m->C,
+                             dropout_mlp(layer_before(m, m->L))};
 }
 
 static void forward(struct model *m, const struct batch *b)
 {
     embed_fwd(m, b);
     for (size_t i = 0; i < m->L; i++)
-        block_fwd(m, b, i);
+        if (layer_runs(m, i))
+            block_fwd(m, b, i);
     struct norm_run last = final_norm(m, b->tokens_count);
     if (!m->post)
-        block_norm_fwd(m, &last, m->head_in, m->sublayer_out, m->saved[m->L - 1].norm2.residual);
+        block_norm_fwd(m, &last, m->head_in, m->sublayer_out,
+                       m->saved[layer_before(m, m->L)].norm2.residual);
 }
 
 /* ---- backward ---- */
@@ -418,6 +423,8 @@ static void backward(struct model *m, const struct batch *b)
     else if (!m->post)
         dropout_apply(m, m->dbranch, m->dresidual, last.place, last.T, last.C);
     for (size_t i = m->L; i-- > 0;) {
+        if (!layer_runs(m, i))
+            continue;
         m->grad_hook = m->shared && i ? NULL : hook; /* its gradient is final after its last use */
         block_recompute(m, b, i);
         block_bwd(m, b, i);
@@ -467,6 +474,8 @@ static uint64_t pass_key(const struct pass *p)
                               (uintptr_t)p->loss};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         hash = (hash ^ words[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < p->m->L; i++)
+        hash = (hash ^ layer_runs(p->m, i)) * 0x100000001b3u;
     for (size_t i = 0; i < HEAD_KEYS; i++)
         hash = (hash ^ head_key(p->m, p->b, i)) * 0x100000001b3u;
     for (size_t i = 0; i <= p->b->sequences; i++)
@@ -490,7 +499,7 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
     struct pass p = {.m = m, .b = b, .grad_scale = grad_scale, .loss = loss};
     ASSERT(m->train);
     TRY(batch_to_device(m, b));
-    m->dropout.on = m->dropout.rate > 0;
+    m->dropout.on = m->dropout.rate > 0 || m->dropout.layers;
     pass_run(p, PASS_FORWARD);
     m->grad_hook = hook;
     if (hook) /* the host calls the hook between ops: not as a graph */

@@ -97,7 +97,7 @@ void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const v
 
 static struct norm_run norm1_of(const struct model *m, size_t i, size_t T)
 {
-    unsigned mlp_before = i ? dropout_mlp(i - 1) : DROPOUT_NONE;
+    unsigned mlp_before = i ? dropout_mlp(layer_before(m, i)) : DROPOUT_NONE;
     return (struct norm_run){m->offsets[i].norm1, m->saved[i].norm1, T, m->C,
                              m->post ? dropout_attention(i) : mlp_before};
 }
@@ -270,7 +270,8 @@ void block_fwd(struct model *m, const struct batch *b, size_t i)
     if (i == 0)
         block_norm_fwd(m, &norm1, k->norm1_out, k->norm1.residual, NULL);
     else
-        block_norm_fwd(m, &norm1, k->norm1_out, m->sublayer_out, m->saved[i - 1].norm2.residual);
+        block_norm_fwd(m, &norm1, k->norm1_out, m->sublayer_out,
+                       m->saved[layer_before(m, i)].norm2.residual);
     block_inner_fwd(m, b, i);
     mlp_down_fwd(m, i, b->tokens_count);
 }
@@ -278,7 +279,7 @@ void block_fwd(struct model *m, const struct batch *b, size_t i)
 void block_recompute(struct model *m, const struct batch *b, size_t i)
 {
     const struct block_saved *k = &m->saved[i];
-    if (!m->recompute || i == m->L - 1)
+    if (!m->recompute || i == layer_before(m, m->L))
         return;
     if (m->post) {
         block_post_fwd(m, b, i);

@@ -7,6 +7,7 @@
  * key-value heads, HD = C / NH, F hidden width of the MLP, V vocabulary, VP vocabulary padded to a
  * multiple of 64, R rows of the token head, S rows of the pooler.
  */
+#include "inner/model/depth.h"
 #include "inner/model/model.h"
 
 enum { NONE = -1 }; /* offset of a tensor that this model lacks */
@@ -68,10 +69,13 @@ struct sequence_head {         /* model.pooler: on the first row of each sequenc
 };
 
 struct dropout {
-    float rate; /* 0: none */
-    bool on;    /* in this pass: it trains */
+    float rate;  /* 0: none */
+    bool layers; /* train.layer_drop: scaled branches */
+    bool on;     /* in this pass: it trains */
     uint64_t seed, sequence;
     uint64_t *keys; /* (T) of the batch, on the device: dev_dropout */
+    float *scales;  /* (L) of the step, on the device: depth_scale */
+    uint64_t step;
 };
 /* Places of dropout in the model: behind the embeddings, and in each layer behind attention and
  * behind MLP. */
@@ -93,6 +97,7 @@ struct upload {     /* pinned host buffer of a batch */
 struct model {
     struct dev *dev;
     const struct table *table;
+    const struct settings *settings;
     size_t C, E, F, L, NH, KVH, V, VP, tokens_max;
     size_t Q, U; /* rows of qkv and of up: C + 2 KVH HD; F, gated 2 F */
     enum dev_norm norm;
@@ -210,6 +215,9 @@ void dropout_stage(struct model *m, const struct batch *b, const struct upload *
 bool dropout_branch(const struct model *m, unsigned place, struct dev_dropout *a);
 /* y = dropout(x), or nothing. */
 void dropout_apply(struct model *m, void *y, const void *x, unsigned place, size_t T, size_t C);
+/* Layers that this pass leaves out cost nothing. */
+bool layer_runs(const struct model *m, size_t i);
+size_t layer_before(const struct model *m, size_t i); /* the last that runs in front of i > 0 */
 /* The gradient of sublayer_out. */
 static inline void *branch_gradient(const struct model *m)
 {

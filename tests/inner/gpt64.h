@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "inner/model/depth.h"
 #include "inner/model/model.h"
 #include "kernels/base/rng.h"
 
@@ -194,6 +195,15 @@ static inline void gpt64_mlp(const struct gpt64 *g, int l, double *out, const do
 #undef P
 }
 
+/* Layer dropping: 1 / p of a layer that runs, 0.1 being what is left of theta (rate 10, step 7). */
+static inline void gpt64_scale(const struct gpt64 *g, double *x, int l, const struct batch *b)
+{
+    double keep = 1 - g->s->train_layer_drop, theta;
+    theta = keep + (1 - keep) * exp(-g->s->train_layer_drop_rate * (double)b->step);
+    for (size_t i = 0; i < g->T * g->C; i++)
+        x[i] /= 1 - (double)l / (double)g->s->model_layers * (1 - theta);
+}
+
 static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *h, double *wide,
                                double *out, const struct batch *b)
 {
@@ -202,12 +212,14 @@ static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *
     gpt64_norm(g, h, x, at, post ? "none" : "norm1", g->C);
     gpt64_attention_sublayer(g, l, out, h, wide, b);
     gpt64_drop(g, out, 2 + 2 * (unsigned)l, g->C, b);
+    gpt64_scale(g, out, l, b);
     gpt64_add(g, x, out);
     if (post)
         gpt64_norm(g, x, x, at, "norm1", g->C);
     gpt64_norm(g, h, x, at, post ? "none" : "norm2", g->C);
     gpt64_mlp(g, l, out, h, wide);
     gpt64_drop(g, out, 3 + 2 * (unsigned)l, g->C, b);
+    gpt64_scale(g, out, l, b);
     gpt64_add(g, x, out);
     if (post)
         gpt64_norm(g, x, x, at, "norm2", g->C);
@@ -305,7 +317,8 @@ static inline double gpt64_loss(const struct settings *s, const struct table *t,
     double *e = calloc(g.T * g.E, 8);
     gpt64_embed(&g, x, e, b);
     for (int i = 0; i < s->model_layers; i++)
-        gpt64_layer(&g, i, x, h, wide, out, b);
+        if (!s->train_layer_drop || depth_runs(s, b->step, (size_t)i))
+            gpt64_layer(&g, i, x, h, wide, out, b);
     gpt64_norm(&g, h, x, -1, "norm", g.C);
     gpt64_token_head(&g, l, h);
     for (size_t i = 0; i < g.T; i++)

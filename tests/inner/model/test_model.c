@@ -106,7 +106,7 @@ static void check_tensor(struct under_test *u, const struct tensor *x, const flo
         error += (want - got) * (want - got);
         size += want * want;
     }
-    assert_true(size > 0);
+    assert_true(size > 0 || u->s->train_layer_drop > 0); /* left out: the gradient is 0 */
     if (!(sqrt(error) <= bound * sqrt(size)))
         fail_msg("gradient of %s: off by %.3g of its norm %.3g, bound %.1g", x->name,
                  sqrt(error / size), sqrt(size), bound);
@@ -321,6 +321,63 @@ static void dropout_is_unbiased_and_not_in_evaluation(void **state)
     drop(&u);
 }
 
+/* ---- layer dropping ---- */
+#define LAYER_DROP                                                                                 \
+    "--model.layers", "6", "--train.layer_drop", "0.6", "--train.layer_drop_rate", "10"
+
+/* Each gate as often as it should be, over steps; layer 0 and step 0 without. */
+static void gates_are_a_function_of_seed_step_and_layer(void **state)
+{
+    (void)state;
+    enum { STEPS = 4000 };
+    struct settings *s = setup_settings(&arena, (const char *[]){SMALL, LAYER_DROP, NULL});
+    for (size_t l = 0; l < 6; l++) {
+        double p = 1 - (double)l / 6 * 0.6, ran = 0;
+        for (uint64_t step = 100; step < 100 + STEPS; step++)
+            ran += depth_runs(s, step, l);
+        assert_true(depth_runs(s, 0, l) && depth_scale(s, 0, l) == 1);
+        assert_true(fabs((double)depth_scale(s, 100, l) * p - 1) < 1e-6);
+        assert_true(fabs(ran / STEPS - p) <= 4 * sqrt(p * (1 - p) / STEPS));
+    }
+}
+
+static void dropped_layers_have_no_gradient(void **state)
+{
+    (void)state;
+    struct settings *s = setup_settings(&arena, (const char *[]){SMALL, LAYER_DROP, NULL});
+    size_t run = 0;
+    for (size_t l = 0; l < 6; l++)
+        run += depth_runs(s, 7, l);
+    assert_true(run > 1 && run < 6);
+    check_gradients((const char *[]){SMALL, LAYER_DROP, NULL}, "f32", 1e-4);
+    check_gradients((const char *[]){LLAMA, LAYER_DROP, DROPOUT, NULL}, "f32", 1e-4);
+}
+
+/* At step 0 every layer runs, with factor 1. */
+static void kept_layers_are_the_plain_model(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"f32", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        struct under_test u[2];
+        struct model_loss loss[2];
+        build(&u[0], (const char *[]){LLAMA, "--model.layers", "6", NULL}, packed, types[i]);
+        build(&u[1], (const char *[]){LLAMA, LAYER_DROP, NULL}, packed, types[i]);
+        u[1].b.step = 0;
+        for (int j = 0; j < 2; j++)
+            assert_int_equal(model_step(u[j].m, &u[j].b, 1, NULL, &loss[j]), ERR_OK);
+        assert_memory_equal(&loss[0], &loss[1], sizeof *loss);
+        assert_memory_equal(model_grads(u[0].m), model_grads(u[1].m),
+                            u[0].t.elements * sizeof(float));
+        u[1].b.step = 7;
+        assert_int_equal(model_eval(u[1].m, &u[1].b, &loss[1]), ERR_OK);
+        assert_int_equal(model_eval(u[0].m, &u[0].b, &loss[0]), ERR_OK);
+        assert_memory_equal(&loss[0], &loss[1], sizeof *loss);
+        drop(&u[0]);
+        drop(&u[1]);
+    }
+}
+
 static void logits_of_the_last_position(void **state)
 {
     (void)state;
@@ -531,6 +588,7 @@ static double step_with(const char *const *words, const char *type, float **grad
 
 #define LLAMA_DROPOUT LLAMA, DROPOUT
 #define BERT_DROPOUT  BERT, DROPOUT
+#define GPT_DROP      SMALL, DROPOUT, "--train.layer_drop", "0.6", "--train.layer_drop_rate", "10"
 
 static void same_bits(const char *const *none, const char *const *block, const char *type)
 {
@@ -554,6 +612,7 @@ static void recomputed_activations_give_the_same_bits(void **state)
         same_bits(RECOMPUTE(LLAMA, "none"), RECOMPUTE(LLAMA, "block"), types[i]);
         same_bits(RECOMPUTE(LLAMA_DROPOUT, "none"), RECOMPUTE(LLAMA_DROPOUT, "block"), types[i]);
         same_bits(RECOMPUTE(BERT_DROPOUT, "none"), RECOMPUTE(BERT_DROPOUT, "block"), types[i]);
+        same_bits(RECOMPUTE(GPT_DROP, "none"), RECOMPUTE(GPT_DROP, "block"), types[i]);
         same_bits(RECOMPUTE(BERT, "none"), RECOMPUTE(BERT, "block"), types[i]);
         same_bits(RECOMPUTE(MODERN, "none"), RECOMPUTE(MODERN, "block"), types[i]);
     }
@@ -847,6 +906,9 @@ int main(void)
         cmocka_unit_test_setup(dropout_in_every_block, reset),
         cmocka_unit_test_setup(dropout_is_the_same_in_any_micro_batch, reset),
         cmocka_unit_test_setup(dropout_is_unbiased_and_not_in_evaluation, reset),
+        cmocka_unit_test_setup(gates_are_a_function_of_seed_step_and_layer, reset),
+        cmocka_unit_test_setup(dropped_layers_have_no_gradient, reset),
+        cmocka_unit_test_setup(kept_layers_are_the_plain_model, reset),
         cmocka_unit_test_setup(logits_of_the_last_position, reset),
         cmocka_unit_test_setup(packed_sequences_do_not_see_each_other, reset),
         cmocka_unit_test_setup(gradients_add_up_and_padding_stays_zero, reset),
