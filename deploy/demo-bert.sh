@@ -4,7 +4,7 @@
 # TASKS: made by prepare-tasks.sh. 1. Two sites train on masked glosses, without labels. 2. Both fine-tune on half of the labels
 # each, from these parameters, and from random ones. 3. Held-out glosses: accuracy of both beside naive Bayes with all labels.
 set -eu
-steps=2000 labels=2000 tune=500
+steps=4000 labels=2000 tune=500
 here=$(cd "$(dirname "$0")" && pwd)
 program=$1 tasks=$2 out=$3
 shift 3
@@ -59,7 +59,7 @@ describe() {
 run: {name: $1, seed: 7}
 model: {vocab: 4096, layers: 4, heads: 4, width: 128, context: 64, causal: false, norm_place: pre, embed_norm: true, types: 2, pooler: true, activation: gelu_erf, $2}
 data: {tokenizer: external, tokenizer_sha256: $sha, $3}
-train: {sequence: 64, batch_tokens: 1024, optimizer: lamb, weight_decay: 0.01, checkpoint_every: 500, $4}
+train: {sequence: 64, batch_tokens: 512, optimizer: adamw, weight_decay: 0.01, checkpoint_every: 500, $4}
 device: {kind: cpu, dtype: f32, threads: $threads}
 outer: {sites: [a, b], $5, codec: int4}
 site: {aggregator: "127.0.0.1:$port", aggregator_name: localhost}
@@ -95,7 +95,7 @@ rounded() { awk "BEGIN {printf \"%.3f\", $(value "$1" "$2")}"; }
 percent() { awk "BEGIN {printf \"%.1f %%\", 100 * $1}"; }
 
 # ---- masked text ----
-describe masked "head: mlm" 'objective: mlm, eval: ["text/eval-*.bin"]' "steps: $steps, warmup: 100, lr: 0.01, eval_tokens: 16384" "every: 20"
+describe masked "head: mlm" 'objective: mlm, eval: ["text/eval-*.bin"]' "steps: $steps, warmup: 100, lr: 0.001, eval_tokens: 16384" "every: 20"
 train masked text
 "$program" eval --config masked.yaml --run.dir masked/a --format json >masked.json 2>eval.log || fail "atoll eval"
 before=$(grep '"kind":"eval"' masked/a/metrics.jsonl | head -n 1 >first.json && value loss first.json)
@@ -107,7 +107,7 @@ say "a [MASK] of the family of birds: $(sed -n 's/^  \([^ ]*\) *\([0-9.]*\)$/\1 
 # ---- labels ----
 for name in tuned random; do
     describe $name "classes: [$count]" "objective: labels, classes: $classes, eval: [\"held/train-*.bin\"]" \
-        "steps: $tune, warmup: 50, lr: 0.005, eval_tokens: 16384" "every: 10, optimizer: average"
+        "steps: $tune, warmup: 50, lr: 0.002, eval_tokens: 16384" "every: 10, optimizer: average"
     [ $name = tuned ] && train $name labels masked/a || train $name labels
     "$program" eval --config $name.yaml --run.dir $name/a >$name.txt 2>eval.log || fail "atoll eval"
     "$program" eval --config $name.yaml --run.dir $name/a --format json >$name.json 2>eval.log || fail "atoll eval"
