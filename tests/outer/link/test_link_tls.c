@@ -46,7 +46,7 @@ static void refused_certificates(void **state)
         enum err e;
         const char *says, *logs;
     } cases[] = {
-        {{"x", "other", SITE, EKU, -60, HOUR}, ERR_LINK, "its log says why", "Handshake failed"},
+        {{"x", "other", SITE, EKU, -60, HOUR}, ERR_LINK, "its log gives the reason", "Handshake failed"},
         {{"x", "ca", SITE, EKU, -2 * HOUR, -HOUR},
          ERR_DENIED,
          "x.pem: the certificate expired at ",
@@ -57,7 +57,7 @@ static void refused_certificates(void **state)
          "certificate verify failed"},
         {{"x", "ca", SITE, "serverAuth", -60, HOUR},
          ERR_LINK,
-         "its log says why",
+         "its log gives the reason",
          "certificate verify failed"},
         {{"x", "ca", "URI:atoll://test/site/a,URI:atoll://test/site/b", EKU, -60, HOUR},
          ERR_DENIED,
