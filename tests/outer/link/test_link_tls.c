@@ -46,7 +46,10 @@ static void refused_certificates(void **state)
         enum err e;
         const char *says, *logs;
     } cases[] = {
-        {{"x", "other", SITE, EKU, -60, HOUR}, ERR_LINK, "its log gives the reason", "Handshake failed"},
+        {{"x", "other", SITE, EKU, -60, HOUR},
+         ERR_LINK,
+         "its log gives the reason",
+         "Handshake failed"},
         {{"x", "ca", SITE, EKU, -2 * HOUR, -HOUR},
          ERR_DENIED,
          "x.pem: the certificate expired at ",
