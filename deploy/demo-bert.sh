@@ -6,7 +6,8 @@
 set -eu
 steps=4000 labels=2000 tune=500
 here=$(cd "$(dirname "$0")" && pwd)
-program=$1 tasks=$2 out=$3
+program=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+tasks=$2 out=$3
 shift 3
 while [ $# -gt 0 ]; do
     case $1 in
