@@ -109,17 +109,64 @@ enum err family_read_encoder(const struct hf_reading *r, unsigned heads)
     return heads & FAMILY_CLASSES ? propose_classes(r) : ERR_OK;
 }
 
-enum err family_read_post_norm(const struct hf_reading *r, unsigned heads)
+enum err family_read_gelu(const struct hf_reading *r, const char *field, const char *known,
+                          const char *fallback)
 {
+    /* gelu_pytorch_tanh and gelu_fast are gelu_new in other words. */
     static const char *const theirs[][2] = {{"gelu", "gelu_erf"},
                                             {"gelu_new", "gelu"},
                                             {"gelu_pytorch_tanh", "gelu"},
                                             {"gelu_fast", "gelu"},
                                             {NULL, NULL}};
-    TRY(hf_add_activation(
-        r, &(struct hf_activations){"hidden_act", "gelu and gelu_new", "gelu_erf", theirs}));
+    return hf_add_activation(r, &(struct hf_activations){field, known, fallback, theirs});
+}
+
+const char *family_gelu(const struct settings *s)
+{
+    return s->model_activation == MODEL_ACTIVATION_GELU ? "gelu_new" : "gelu";
+}
+
+/* ---- BERT and ALBERT ---- */
+const char *const family_constants[] = {"embeddings.position_ids", "embeddings.token_type_ids",
+                                        NULL};
+
+enum err family_read_post_norm(const struct hf_reading *r, unsigned heads)
+{
+    TRY(family_read_gelu(r, "hidden_act", "gelu and gelu_new", "gelu_erf"));
     TRY(hf_add(r, "model.norm_place", "post"));
     TRY(hf_add(r, "model.positions", "learned"));
     TRY(hf_propose(r, "model.bias", "true")); /* false: its zeros are dropped */
     return family_read_encoder(r, heads);
+}
+
+char *family_post_norm_config(const struct family_export *x, const char *own, const char *dropout,
+                              struct arena *a)
+{
+    const struct settings *s = x->s;
+    static const char format[] = "{\n"
+                                 "  \"architectures\": [\"%s\"],\n"
+                                 "  \"model_type\": \"%s\",\n"
+                                 "  \"vocab_size\": %lld,\n"
+                                 "  \"max_position_embeddings\": %lld,\n"
+                                 "  \"hidden_size\": %lld,\n"
+                                 "  \"num_hidden_layers\": %lld,\n"
+                                 "  \"num_attention_heads\": %lld,\n"
+                                 "  \"intermediate_size\": %zu,\n"
+                                 "  \"type_vocab_size\": %lld,\n"
+                                 "  \"hidden_act\": \"%s\",\n"
+                                 "  \"layer_norm_eps\": %.9g,\n"
+                                 "%s"
+                                 "  \"hidden_dropout_prob\": %s,\n"
+                                 "  \"attention_probs_dropout_prob\": %s,\n"
+                                 "%s"
+                                 "  \"tie_word_embeddings\": %s,\n"
+                                 "  \"torch_dtype\": \"%s\"\n"
+                                 "}\n";
+    return !own ? NULL
+                : arena_printf(a, format, x->architecture, x->type, (long long)s->model_vocab,
+                               (long long)s->model_context, (long long)s->model_width,
+                               (long long)s->model_layers, (long long)s->model_heads, table_mlp(s),
+                               (long long)(s->model_types ? s->model_types : 1), family_gelu(s),
+                               s->model_norm_eps, own, dropout, dropout, x->labels,
+                               s->model_tied ? "true" : "false", x->dtype);
 }

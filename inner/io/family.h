@@ -33,7 +33,7 @@ struct family_architecture {
 /* What an exported config.json depends on. */
 struct family_export {
     const struct settings *s;
-    const char *architecture, *dtype;
+    const char *type, *architecture, *dtype; /* model_type, ... */
     const char *labels; /* the fields id2label and label2id; empty without classes */
 };
 
@@ -76,5 +76,15 @@ enum err family_read_encoder(const struct hf_reading *r, unsigned heads) MUST;
 /* BERT's and ALBERT's blocks: norms behind each addition, learned positions, biases. */
 enum err family_read_post_norm(const struct hf_reading *r, unsigned heads) MUST;
 const char *family_lacks_post_norm(const struct settings *s);
+/* Their config.json. own: the lines that only this family has; dropout: the rate of the published
+ * files. NULL: no memory. */
+char *family_post_norm_config(const struct family_export *x, const char *own, const char *dropout,
+                              struct arena *a);
+extern const char *const family_constants[]; /* ends of names, in both: buffers, no parameters */
+
+/* A field that names a GELU: what it is in model.activation, and back. */
+enum err family_read_gelu(const struct hf_reading *r, const char *field, const char *known,
+                          const char *fallback) MUST;
+const char *family_gelu(const struct settings *s);
 
 #endif

@@ -50,8 +50,6 @@ static const char *const aliases[][2] = {
     {"predictions.decoder.bias", "predictions.bias"},
     {NULL, NULL},
 };
-static const char *const constants[] = {"embeddings.position_ids", "embeddings.token_type_ids",
-                                        NULL};
 static const struct family_architecture architectures[] = {
     {"AlbertForPreTraining", FAMILY_TOKENS | FAMILY_PAIR},
     {"AlbertForMaskedLM", FAMILY_TOKENS},
@@ -103,34 +101,12 @@ static const char *lacks(const struct settings *s)
 
 static char *write_config(const struct family_export *x, struct arena *a)
 {
-    const struct settings *s = x->s;
-    static const char format[] = "{\n"
-                                 "  \"architectures\": [\"%s\"],\n"
-                                 "  \"model_type\": \"albert\",\n"
-                                 "  \"vocab_size\": %lld,\n"
-                                 "  \"max_position_embeddings\": %lld,\n"
-                                 "  \"embedding_size\": %zu,\n"
-                                 "  \"hidden_size\": %lld,\n"
-                                 "  \"num_hidden_layers\": %lld,\n"
-                                 "  \"num_hidden_groups\": 1,\n"
-                                 "  \"inner_group_num\": 1,\n"
-                                 "  \"num_attention_heads\": %lld,\n"
-                                 "  \"intermediate_size\": %zu,\n"
-                                 "  \"type_vocab_size\": %lld,\n"
-                                 "  \"hidden_act\": \"%s\",\n"
-                                 "  \"layer_norm_eps\": %.9g,\n"
-                                 "  \"hidden_dropout_prob\": 0.0,\n"
-                                 "  \"attention_probs_dropout_prob\": 0.0,\n"
-                                 "%s"
-                                 "  \"tie_word_embeddings\": %s,\n"
-                                 "  \"torch_dtype\": \"%s\"\n"
-                                 "}\n";
-    const char *act = s->model_activation == MODEL_ACTIVATION_GELU ? "gelu_new" : "gelu";
-    return arena_printf(a, format, x->architecture, (long long)s->model_vocab,
-                        (long long)s->model_context, table_embed(s), (long long)s->model_width,
-                        (long long)s->model_layers, (long long)s->model_heads, table_mlp(s),
-                        (long long)(s->model_types ? s->model_types : 1), act, s->model_norm_eps,
-                        x->labels, s->model_tied ? "true" : "false", x->dtype);
+    const char *own = arena_printf(a,
+                                   "  \"embedding_size\": %zu,\n"
+                                   "  \"num_hidden_groups\": 1,\n"
+                                   "  \"inner_group_num\": 1,\n",
+                                   table_embed(x->s));
+    return family_post_norm_config(x, own, "0.0", a);
 }
 
 const struct family family_albert = {
@@ -144,7 +120,7 @@ const struct family family_albert = {
     .layer = FAMILY_NAMES(layer),
     .heads = FAMILY_NAMES(heads),
     .aliases = aliases,
-    .constants = constants,
+    .constants = family_constants,
     .rules = rules,
     .rule_count = FAMILY_COUNT(rules),
     .pairs = "sop",

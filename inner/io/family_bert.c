@@ -48,8 +48,6 @@ static const char *const aliases[][2] = {
     {"cls.predictions.decoder.bias", "cls.predictions.bias"},
     {NULL, NULL},
 };
-static const char *const constants[] = {"embeddings.position_ids", "embeddings.token_type_ids",
-                                        NULL};
 static const struct family_architecture architectures[] = {
     {"BertForPreTraining", FAMILY_TOKENS | FAMILY_PAIR},
     {"BertForMaskedLM", FAMILY_TOKENS},
@@ -94,32 +92,7 @@ static const char *lacks(const struct settings *s)
 
 static char *write_config(const struct family_export *x, struct arena *a)
 {
-    const struct settings *s = x->s;
-    static const char format[] = "{\n"
-                                 "  \"architectures\": [\"%s\"],\n"
-                                 "  \"model_type\": \"bert\",\n"
-                                 "  \"vocab_size\": %lld,\n"
-                                 "  \"max_position_embeddings\": %lld,\n"
-                                 "  \"hidden_size\": %lld,\n"
-                                 "  \"num_hidden_layers\": %lld,\n"
-                                 "  \"num_attention_heads\": %lld,\n"
-                                 "  \"intermediate_size\": %zu,\n"
-                                 "  \"type_vocab_size\": %lld,\n"
-                                 "  \"hidden_act\": \"%s\",\n"
-                                 "  \"layer_norm_eps\": %.9g,\n"
-                                 "  \"position_embedding_type\": \"absolute\",\n"
-                                 "  \"hidden_dropout_prob\": 0.1,\n"
-                                 "  \"attention_probs_dropout_prob\": 0.1,\n"
-                                 "%s"
-                                 "  \"tie_word_embeddings\": %s,\n"
-                                 "  \"torch_dtype\": \"%s\"\n"
-                                 "}\n";
-    const char *act = s->model_activation == MODEL_ACTIVATION_GELU ? "gelu_new" : "gelu";
-    return arena_printf(a, format, x->architecture, (long long)s->model_vocab,
-                        (long long)s->model_context, (long long)s->model_width,
-                        (long long)s->model_layers, (long long)s->model_heads, table_mlp(s),
-                        (long long)(s->model_types ? s->model_types : 1), act, s->model_norm_eps,
-                        x->labels, s->model_tied ? "true" : "false", x->dtype);
+    return family_post_norm_config(x, "  \"position_embedding_type\": \"absolute\",\n", "0.1", a);
 }
 
 const struct family family_bert = {
@@ -133,7 +106,7 @@ const struct family family_bert = {
     .layer = FAMILY_NAMES(layer),
     .heads = FAMILY_NAMES(heads),
     .aliases = aliases,
-    .constants = constants,
+    .constants = family_constants,
     .rules = rules,
     .rule_count = FAMILY_COUNT(rules),
     .pairs = "nsp",

@@ -50,16 +50,9 @@ static const struct hf_rule rules[] = {
 
 static enum err read(const struct hf_reading *r, unsigned heads_there)
 {
-    /* gelu_pytorch_tanh and gelu_fast are gelu_new in other words. */
-    static const char *const theirs[][2] = {{"gelu_new", "gelu"},
-                                            {"gelu_pytorch_tanh", "gelu"},
-                                            {"gelu_fast", "gelu"},
-                                            {"gelu", "gelu_erf"},
-                                            {NULL, NULL}};
     double inner = hf_number(r, "n_inner", 4 * hf_number(r, "n_embd", 0));
     (void)heads_there;
-    TRY(hf_add_activation(
-        r, &(struct hf_activations){"activation_function", "gelu_new and gelu", "gelu", theirs}));
+    TRY(family_read_gelu(r, "activation_function", "gelu_new and gelu", "gelu"));
     TRY(hf_add(r, "model.mlp", arena_printf(r->a, "%.0f", inner)));
     TRY(hf_add(r, "model.norm", "layer"));
     TRY(hf_add(r, "model.positions", "learned"));
@@ -99,10 +92,9 @@ static char *write_config(const struct family_export *x, struct arena *a)
                                  "  \"tie_word_embeddings\": %s,\n"
                                  "  \"torch_dtype\": \"%s\"\n"
                                  "}\n";
-    const char *act = s->model_activation == MODEL_ACTIVATION_GELU ? "gelu_new" : "gelu";
     return arena_printf(a, format, (long long)s->model_vocab, (long long)s->model_context,
                         (long long)s->model_width, (long long)s->model_layers,
-                        (long long)s->model_heads, table_mlp(s), act, s->model_norm_eps,
+                        (long long)s->model_heads, table_mlp(s), family_gelu(s), s->model_norm_eps,
                         s->model_tied ? "true" : "false", x->dtype);
 }
 

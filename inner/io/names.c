@@ -223,6 +223,7 @@ static enum err write_config(const struct names_context *x, bool bf16, const cha
                              struct arena *a)
 {
     struct family_export e = {.s = x->settings,
+                              .type = x->family->type,
                               .architecture = family_architecture(x->family, x->settings),
                               .dtype = bf16 ? "bfloat16" : "float32"};
     char *path, *text, *labels;

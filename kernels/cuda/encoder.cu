@@ -4,30 +4,8 @@
  * kernels/cpu/encoder.c.
  */
 #include "kernels/cuda/dropout.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/scalar/standard.h"
-
-enum { THREADS = 256 };
-
-/* run(T, VEC): the widest kernel that rows of C values and the pointers allow. */
-#define BY_TYPE(c, C, aligned, run)                                                                \
-    do {                                                                                           \
-        bool f32_ = (c)->dev.model_type == DTYPE_F32;                                              \
-        bool wide_ = (aligned) && (C) % (f32_ ? 4 : 8) == 0;                                       \
-        if (f32_ && wide_)                                                                         \
-            run(float, 4);                                                                         \
-        else if (f32_)                                                                             \
-            run(float, 1);                                                                         \
-        else if (wide_)                                                                            \
-            run(uint16_t, 8);                                                                      \
-        else                                                                                       \
-            run(uint16_t, 1);                                                                      \
-    } while (0)
-
-static unsigned threads_for(size_t work)
-{
-    size_t threads = (work + WARP - 1) / WARP * WARP;
-    return threads < THREADS ? (unsigned)threads : (unsigned)THREADS;
-}
 
 /* ---- rows: a block for each ---- */
 template <typename T, int VEC>
@@ -73,7 +51,7 @@ extern "C" void cuda_rows_gather(struct dev *d, void *y, const void *x, const st
 #define RUN(type, vec)                                                                             \
     LAUNCH(c, (gather<type, vec>), blocks_for(a->R, 1), threads_for(a->C / (vec)), 0, (type *)y,   \
            (const type *)x, a->rows, a->C)
-    BY_TYPE(c, a->C, aligned16(y) && aligned16(x), RUN);
+    BY_TYPE(c, a->C % wide_count(c) == 0 && aligned16(y) && aligned16(x), RUN);
 #undef RUN
 }
 
@@ -87,7 +65,7 @@ extern "C" void cuda_rows_scatter(struct dev *d, void *dx, const void *dy, const
 #define RUN(type, vec)                                                                             \
     LAUNCH(c, (scatter<type, vec>), blocks_for(a->R, 1), threads_for(a->C / (vec)), 0, (type *)dx, \
            (const type *)dy, a->rows, a->C, a->add)
-    BY_TYPE(c, a->C, aligned16(dx) && aligned16(dy), RUN);
+    BY_TYPE(c, a->C % wide_count(c) == 0 && aligned16(dx) && aligned16(dy), RUN);
 #undef RUN
 }
 
@@ -113,7 +91,7 @@ extern "C" void cuda_dropout(struct dev *d, void *y, const void *x, const struct
 #define RUN(type, vec)                                                                             \
     LAUNCH(c, (dropout<type, vec>), blocks_for(T, 1), threads_for(C / (vec)), 0, (type *)y,        \
            (const type *)x, *a, C)
-    BY_TYPE(c, C, aligned16(y) && aligned16(x), RUN);
+    BY_TYPE(c, C % wide_count(c) == 0 && aligned16(y) && aligned16(x), RUN);
 #undef RUN
 }
 
@@ -159,7 +137,7 @@ static void none_run(struct cuda *c, const struct none_args &a, size_t T)
     bool aligned = aligned16(a.to) && aligned16(a.also) && aligned16(a.a) && aligned16(a.b);
 #define RUN(type, vec)                                                                             \
     LAUNCH(c, (none<type, vec>), blocks_for(T, 1), threads_for(a.C / (vec)), 0, a)
-    BY_TYPE(c, a.C, aligned, RUN);
+    BY_TYPE(c, a.C % wide_count(c) == 0 && aligned, RUN);
 #undef RUN
 }
 

@@ -3,31 +3,8 @@
  * allow (VEC), one value at a time otherwise. No sums, so the bits do not depend on the cut. Error
  * bounds are those of kernels/cpu/ops.c.
  */
-#include "kernels/cuda/tile.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/scalar/gated.h"
-
-enum { THREADS = 256 };
-
-/* run(T, VEC): the widest kernel that `unit` consecutive values and the pointers allow. */
-#define BY_TYPE(c, unit, aligned, run)                                                             \
-    do {                                                                                           \
-        bool f32_ = (c)->dev.model_type == DTYPE_F32;                                              \
-        bool wide_ = (aligned) && (unit) % (f32_ ? 4 : 8) == 0;                                    \
-        if (f32_ && wide_)                                                                         \
-            run(float, 4);                                                                         \
-        else if (f32_)                                                                             \
-            run(float, 1);                                                                         \
-        else if (wide_)                                                                            \
-            run(uint16_t, 8);                                                                      \
-        else                                                                                       \
-            run(uint16_t, 1);                                                                      \
-    } while (0)
-
-static unsigned threads_for(size_t work)
-{
-    size_t threads = (work + WARP - 1) / WARP * WARP;
-    return threads < THREADS ? (unsigned)threads : (unsigned)THREADS;
-}
 
 /* ---- rotary positions: a block for each token, so that its row of the table stays in L1 --------
  */
@@ -89,7 +66,7 @@ extern "C" void cuda_rope(struct dev *d, void *x, const struct dev_rope *r)
         return;
 #define RUN(type, vec)                                                                             \
     LAUNCH(c, (rope<type, vec>), blocks_for(r->T, 1), threads_for(r->heads *(half / (vec))), 0, a)
-    BY_TYPE(c, unit, aligned16(x) && aligned16(r->table), RUN);
+    BY_TYPE(c, unit % wide_count(c) == 0 && aligned16(x) && aligned16(r->table), RUN);
 #undef RUN
 }
 
@@ -134,7 +111,7 @@ static void gated_fwd_run(struct cuda *c, void *y, const void *x, const struct d
 #define RUN(type, vec)                                                                             \
     LAUNCH(c, (gated_fwd<KIND, type, vec>), blocks_for(a->T, 1), threads_for(a->F / (vec)), 0,     \
            (type *)y, (const type *)x, a->F)
-    BY_TYPE(c, a->F, aligned16(y) && aligned16(x), RUN);
+    BY_TYPE(c, a->F % wide_count(c) == 0 && aligned16(y) && aligned16(x), RUN);
 #undef RUN
 }
 
@@ -145,7 +122,7 @@ static void gated_bwd_run(struct cuda *c, void *dx, const void *dy, const void *
 #define RUN(type, vec)                                                                             \
     LAUNCH(c, (gated_bwd<KIND, type, vec>), blocks_for(a->T, 1), threads_for(a->F / (vec)), 0,     \
            (type *)dx, (const type *)dy, (const type *)x, a->F)
-    BY_TYPE(c, a->F, aligned16(dx) && aligned16(dy) && aligned16(x), RUN);
+    BY_TYPE(c, a->F % wide_count(c) == 0 && aligned16(dx) && aligned16(dy) && aligned16(x), RUN);
 #undef RUN
 }
 

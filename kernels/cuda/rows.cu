@@ -4,27 +4,9 @@
  * of GPU. Error bounds are those of kernels/cpu/ops.c.
  */
 #include "kernels/cuda/dropout.cuh"
+#include "kernels/cuda/launch.cuh"
 
-enum { THREADS = 256, BLOCK_MAX = 1024 };
-
-/* run(T, VEC): the widest kernel that these sizes and pointers allow. */
-#define BY_TYPE(c, wide, run)                                                                      \
-    do {                                                                                           \
-        bool f32_ = (c)->dev.model_type == DTYPE_F32;                                              \
-        if (f32_ && (wide))                                                                        \
-            run(float, 4);                                                                         \
-        else if (f32_)                                                                             \
-            run(float, 1);                                                                         \
-        else if (wide)                                                                             \
-            run(uint16_t, 8);                                                                      \
-        else                                                                                       \
-            run(uint16_t, 1);                                                                      \
-    } while (0)
-
-static size_t wide_count(const struct cuda *c)
-{
-    return c->dev.model_type == DTYPE_F32 ? 4 : 8;
-}
+enum { BLOCK_MAX = 1024 };
 
 /* ---- norms: a block holds ROWS rows in registers, a thread VEC columns of each ---- */
 enum { NORM_ROWS = 4, NORM_BWD_ROWS = 2, NORM_THREADS = 640 }; /* 640: 96 registers each */
@@ -464,12 +446,6 @@ template <typename T, int VEC> static __global__ void embed_fwd(T *x, const stru
     }
 }
 
-static unsigned row_threads(size_t C, size_t vec)
-{
-    size_t threads = ((C + vec - 1) / vec + WARP - 1) / WARP * WARP;
-    return threads < THREADS ? (unsigned)threads : (unsigned)THREADS;
-}
-
 extern "C" void cuda_embed_fwd(struct dev *d, void *x, const struct dev_embed *a)
 {
     struct cuda *c = cuda_of(d);
@@ -478,7 +454,8 @@ extern "C" void cuda_embed_fwd(struct dev *d, void *x, const struct dev_embed *a
     if (!a->T)
         return;
 #define RUN(type, vec)                                                                             \
-    LAUNCH(c, (embed_fwd<type, vec>), blocks_for(a->T, 1), row_threads(a->C, vec), 0, (type *)x, *a)
+    LAUNCH(c, (embed_fwd<type, vec>), blocks_for(a->T, 1), threads_for((a->C + vec - 1) / vec), 0, \
+           (type *)x, *a)
     BY_TYPE(c, wide, RUN);
 #undef RUN
 }

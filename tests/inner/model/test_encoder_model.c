@@ -2,6 +2,7 @@
  * ModernBERT. Oracle: tests/golden/bert, albert, modernbert (transformers and torch in float64, on
  * padded sequences; here they are packed). */
 #include "tests/cuda/cuda_test.h"
+#include "tests/inner/golden.h"
 #include "tests/inner/setup.h"
 #include <math.h>
 #include "inner/io/safetensors.h"
@@ -68,26 +69,9 @@ static int set_modernbert(void **state)
     return reset(&modernbert);
 }
 
-/* The values of one line of values.txt; NULL: there is none. */
 static double *values(const char *name, size_t *count)
 {
-    uint8_t *text;
-    size_t size;
-    char *key = arena_printf(&arena, "\n%s ", name), *at;
-    assert_int_equal(file_read(arena_printf(&arena, "%s/values.txt", golden->dir), 1 << 20, &arena,
-                               &text, &size),
-                     ERR_OK);
-    at = !strncmp((char *)text, key + 1, strlen(key + 1)) ? (char *)text - 1
-                                                          : strstr((char *)text, key);
-    *count = 0;
-    if (!at)
-        return NULL;
-    at += strlen(key);
-    *count = strtoul(at, &at, 10);
-    double *x = arena_array(&arena, *count, sizeof *x);
-    for (size_t i = 0; i < *count; i++)
-        x[i] = strtod(at, &at);
-    return x;
+    return golden_values(&arena, golden->dir, name, count);
 }
 
 enum { V = 48, STEPS = 10 };

@@ -2,6 +2,7 @@
  * the published ones, and what we export means something else elsewhere. Oracle: tests/golden/gpt
  * and llama (transformers and torch in float64). */
 #include "tests/cuda/cuda_test.h"
+#include "tests/inner/golden.h"
 #include "tests/inner/setup.h"
 #include <math.h>
 #include "inner/io/names.h"
@@ -45,23 +46,12 @@ static const char *path_of(const char *name)
     return arena_printf(&arena, "%s/%s.safetensors", golden->dir, name);
 }
 
-/* The values of one line of values.txt. */
 static double *values(const char *name, size_t expected)
 {
-    uint8_t *text;
-    size_t size;
-    char *at, *key = arena_printf(&arena, "\n%s ", name);
-    assert_int_equal(file_read(arena_printf(&arena, "%s/values.txt", golden->dir), 1 << 20, &arena,
-                               &text, &size),
-                     ERR_OK);
-    at = !strncmp((char *)text, key + 1, strlen(key + 1)) ? (char *)text - 1
-                                                          : strstr((char *)text, key);
-    assert_non_null(at);
-    at += strlen(key);
-    assert_int_equal(strtoul(at, &at, 10), expected);
-    double *x = arena_array(&arena, expected, sizeof *x);
-    for (size_t i = 0; i < expected; i++)
-        x[i] = strtod(at, &at);
+    size_t count;
+    double *x = golden_values(&arena, golden->dir, name, &count);
+    assert_non_null(x);
+    assert_int_equal(count, expected);
     return x;
 }
 
