@@ -147,7 +147,7 @@ void job_tell_eval(struct job *j, const struct train_eval *e, const char *of)
 
 /* Momentum and agreement of a round, and once a warning when what is measured says that the outer
  * step goes too far: rounds whose deltas are more alike than the published ones. */
-static void tell_gauge(struct job *j, const struct site_train_round *r)
+static void tell_outer_metrics(struct job *j, const struct site_train_round *r)
 {
     enum { ROUNDS_MIN = 4 }; /* before the average says anything */
     const struct outer_metrics *g = &r->metrics;
@@ -324,7 +324,7 @@ void job_tell_round(void *self, const struct site_train_round *r)
     jsonl_int(o, "down_predicted", (int64_t)r->down_predicted);
     jsonl_int(o, "wire_up", (int64_t)r->counted.wire_up);
     jsonl_int(o, "wire_down", (int64_t)r->counted.wire_down);
-    tell_gauge(j, r);
+    tell_outer_metrics(j, r);
     tell_plan(j, r, 1e-3 * parts[0].ms);
     jsonl_end(o);
     log_event(LOG_INFO, "round",

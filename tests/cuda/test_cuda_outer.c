@@ -386,7 +386,7 @@ static void test_every_codec(void **state)
 /* The byte budget of staging.h, to what is compressed: theta, residual and momentum (and what is
  * gathered) go in once each, and come back; a contribution that was left out is given back to the
  * residual. The rest is payloads (of top-k 132 bytes for up to 82 of a chunk's), what says which
- * blocks they have, and the gauge's two samples: no local parameters, delta, mean or decoded
+ * blocks they have, and the outer metrics' two samples: no local parameters, delta, mean or decoded
  * payload, nor the theta that training goes on from. */
 static void check_bus(enum codec_kind k, const struct trace *t, unsigned i)
 {

@@ -1,4 +1,4 @@
-/* What breaks if a gauge is wrong: somebody tunes a run by numbers that mean something else.
+/* What breaks if an outer metric is wrong: a run is tuned by numbers that mean something else.
  * Against float64 over all values, and against deltas whose numbers are known. */
 #include <setjmp.h>
 #include <stdarg.h>

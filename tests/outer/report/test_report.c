@@ -73,9 +73,9 @@ static void page_stands_alone(void **state)
     assert_non_null(strstr(text, "a: &lt;b&gt;"));
 }
 
-/* The gauges of the outer step: drawn where the record has some, gaps where it has null, and no
+/* The outer metrics: drawn where the record has some, gaps where it has null, and no
  * section for a record from before there were any. */
-static void gauges_are_drawn(void **state)
+static void outer_metrics_are_drawn(void **state)
 {
     struct place *p = *state;
     struct report_run *run;
@@ -339,7 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(replay_counts_once, place_open, place_close),
         cmocka_unit_test_setup_teardown(page_stands_alone, place_open, place_close),
-        cmocka_unit_test_setup_teardown(gauges_are_drawn, place_open, place_close),
+        cmocka_unit_test_setup_teardown(outer_metrics_are_drawn, place_open, place_close),
         cmocka_unit_test_setup_teardown(an_emulated_network_is_shown, place_open, place_close),
         cmocka_unit_test_setup_teardown(no_record_is_said, place_open, place_close),
         cmocka_unit_test_setup_teardown(a_refused_start_is_no_wall_time, place_open, place_close),
