@@ -91,8 +91,10 @@ static enum err check_utf8(const struct line *l, const char *line, size_t bytes)
     for (size_t at = 0, size; at < bytes; at += size) {
         size = character_bytes(s + at, bytes - at);
         if (!size)
-            return err_set(ERR_INPUT, "%s:%llu: byte %zu of the line is not UTF-8", l->path,
-                           (unsigned long long)l->number, at + 1);
+            return err_set(ERR_INPUT,
+                           "%s:%llu: byte %zu of the line is not UTF-8; convert the file (iconv -t "
+                           "UTF-8)",
+                           l->path, (unsigned long long)l->number, at + 1);
     }
     return ERR_OK;
 }
@@ -211,6 +213,18 @@ static size_t find_class(const struct work *w, const struct span *label, bool so
     return w->classes_count;
 }
 
+/* "act, animal, artifact, .." */
+static const char *class_names(const struct work *w)
+{
+    enum { NAMES = 8 };
+    const char *text = w->classes[0].name;
+    for (size_t i = 1; i < w->classes_count && i < NAMES && text; i++)
+        text = arena_printf(w->a, "%s, %s", text, w->classes[i].name);
+    if (text && w->classes_count > NAMES)
+        text = arena_printf(w->a, "%s, ..", text);
+    return text ? text : "..";
+}
+
 static enum err set_classes(struct work *w)
 {
     size_t used = 0;
@@ -219,14 +233,16 @@ static enum err set_classes(struct work *w)
         struct line *l = &w->lines[i];
         size_t class = find_class(w, &l->label, !w->o->classes);
         if (class == w->classes_count)
-            return err_set(ERR_INPUT, "%s:%llu: unknown label \"%.*s\"; the classes begin with %s",
+            return err_set(ERR_INPUT, "%s:%llu: unknown label \"%.*s\"; the %zu classes are %s",
                            l->path, (unsigned long long)l->number, (int)l->label.bytes,
-                           l->label.text, w->classes[0].name);
+                           l->label.text, w->classes_count, class_names(w));
         l->class = (int32_t) class;
         used += w->classes[class].count++ == 0;
     }
     if (used < 2 && !w->o->classes)
-        return err_set(ERR_INPUT, "%s:%llu: every line has the label \"%.*s\"; a task needs two",
+        return err_set(ERR_INPUT,
+                       "%s:%llu: every line has the label \"%.*s\"; a task needs two (a set of one "
+                       "class to evaluate: --classes-of)",
                        w->lines[0].path, (unsigned long long)w->lines[0].number,
                        (int)w->lines[0].label.bytes, w->lines[0].label.text);
     return ERR_OK;

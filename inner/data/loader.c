@@ -141,8 +141,12 @@ static enum err open_sidecars(struct loader *l, struct arena *perm)
         before = directory;
         TRY(sidecar_read(&s, directory, perm, &found));
         if (found && l->directory && !sidecar_same_tokenizer(&s, &l->sidecar))
-            return err_set(ERR_INPUT, "%s and %s hold shards of different tokenizers", directory,
-                           l->directory);
+            return err_set(ERR_INPUT,
+                           "%s and %s hold shards of different tokenizers; make one of them anew: "
+                           "atoll data --tokenizer %s",
+                           directory, l->directory, l->directory);
+        if (!found)
+            l->unknown = directory;
         if (!found || l->directory)
             continue;
         l->sidecar = s;
@@ -150,6 +154,16 @@ static enum err open_sidecars(struct loader *l, struct arena *perm)
         TRY(check_sidecar(l, directory));
     }
     return ERR_OK;
+}
+
+enum err loader_same_tokenizer(const struct loader *a, const struct loader *b)
+{
+    bool same = !a->directory || !b->directory || sidecar_same_tokenizer(&a->sidecar, &b->sidecar);
+    return same ? ERR_OK
+                : err_set(ERR_INPUT,
+                          "%s and %s hold shards of different tokenizers; make one of them anew: "
+                          "atoll data --tokenizer %s",
+                          a->directory, b->directory, a->directory);
 }
 
 static enum err open_deal(struct loader *l, struct arena *perm)

@@ -56,6 +56,7 @@ struct loader {
     struct shard_set set;
     struct sidecar sidecar; /* of the first shard's directory */
     const char *directory;  /* where it lies; NULL: there is none */
+    const char *unknown;    /* a directory without one; NULL: all have one */
     uint64_t *window_first; /* (shards + 1) examples in front of each shard; or NULL */
     uint64_t windows;       /* examples of one epoch, > 0 */
     size_t rank_sequences;  /* of one rank in one step */
@@ -75,6 +76,8 @@ uint64_t loader_order(const struct loader *l, uint64_t place);
 uint64_t loader_epoch(const struct loader *l, uint64_t place);
 /* The shard of a window, by window_first. */
 size_t loader_shard(const struct loader *l, uint64_t window);
+/* ERR_INPUT: two sets, such as training and held-out text, of different tokenizers. */
+enum err loader_same_tokenizer(const struct loader *a, const struct loader *b) MUST;
 enum err loader_directory(const char *path, struct arena *perm, const char **directory) MUST;
 /* Shortens two texts until both fit: the longer one first, then the second before the first. */
 void loader_fit(uint32_t *a, uint32_t *b, size_t room);

@@ -113,7 +113,7 @@ static enum err cut_indexed(struct cutter *c, const struct shard *s)
         if (end - first < 2)
             return err_set(ERR_INPUT,
                            "%s: document %llu has %llu sentence%s; data.pairs = %s needs two or "
-                           "more in each",
+                           "more in each: atoll data --min-sentences 2 leaves such documents out",
                            s->path, (unsigned long long)d, (unsigned long long)(end - first),
                            end - first == 1 ? "" : "s",
                            config_choice_name(data_pairs_choices, c->m->pairs));
@@ -131,7 +131,7 @@ static enum err cut_all(struct mlm *m, bool fill)
         if (!s->indexed && m->pairs != DATA_PAIRS_NONE)
             return err_set(ERR_INPUT,
                            "%s: data.pairs = %s needs documents and their sentences; this shard "
-                           "has none (a .idx beside it)",
+                           "has none (a .idx beside it): atoll data --split-sentences makes them",
                            s->path, config_choice_name(data_pairs_choices, m->pairs));
         if (s->indexed)
             TRY(cut_indexed(&c, s));

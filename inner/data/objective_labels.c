@@ -28,7 +28,8 @@ static enum err check_specials(const struct loader *l)
         if (l->sidecar.special[i] < 0)
             return err_set(ERR_INPUT,
                            "%s/data.json: the tokenizer has no special id \"%s\", which "
-                           "data.objective = labels needs",
+                           "data.objective = labels needs; make the shards with a tokenizer that "
+                           "has [CLS] and [SEP]",
                            l->directory, sidecar_special_name((enum sidecar_special)i));
     return ERR_OK;
 }
@@ -117,8 +118,10 @@ static enum err open_shard(struct loader *l, size_t i, uint32_t *task, struct ar
     TRY(loader_directory(s->path, perm, &directory));
     TRY(sidecar_read(&c, directory, perm, &found));
     if (found && c.classes_count < 2)
-        return err_set(ERR_INPUT, "%s/data.json: %zu classes; a task needs two or more", directory,
-                       c.classes_count);
+        return err_set(ERR_INPUT,
+                       "%s/data.json: %zu class%s; a task needs two or more, whose names "
+                       "atoll data --labels writes there",
+                       directory, c.classes_count, c.classes_count == 1 ? "" : "es");
     TRY(check_documents(s, c.classes_count));
     TRY(check_classes(l, s, &c));
     TRY(task_of(l, s, perm, task));

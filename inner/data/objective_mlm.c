@@ -27,7 +27,8 @@ static enum err check_specials(const struct loader *l)
         if (l->sidecar.special[needed[i]] < 0)
             return err_set(ERR_INPUT,
                            "%s/data.json: the tokenizer has no special id \"%s\", which "
-                           "data.objective = mlm needs",
+                           "data.objective = mlm needs; make the shards with a tokenizer that "
+                           "has [CLS], [SEP] and [MASK]",
                            l->directory, sidecar_special_name(needed[i]));
     return ERR_OK;
 }

@@ -56,6 +56,7 @@ struct text_report {
     uint32_t largest_id;
     int32_t vocab;                 /* size of the tokenizer; 0: none */
     char sha256[65];               /* of its file */
+    bool masks;                    /* it has [CLS], [SEP] and [MASK] */
     struct text_part eval, *train; /* train: one per site */
 };
 

@@ -41,6 +41,16 @@ static enum err read_classes(const char *dir, struct labels_options *o, struct a
     return ERR_OK;
 }
 
+/* What every example begins and ends with. */
+static enum err check_specials(const struct work *w)
+{
+    static const enum tokenizer_role needed[] = {TOKENIZER_CLS, TOKENIZER_SEP};
+    int32_t id;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        TRY(tokenizer_need(w->tokenizer, needed[i], &id));
+    return ERR_OK;
+}
+
 static enum err prepare(struct work *w, const char *const *paths, size_t path_count,
                         const char *classes_of, struct labels_report *report)
 {
@@ -56,6 +66,7 @@ static enum err prepare(struct work *w, const char *const *paths, size_t path_co
     if (classes_of)
         TRY(read_classes(classes_of, &o, w->a));
     TRY(text_tokenizer_open(w, described));
+    TRY(check_specials(w));
     text_tokenizer_describe(w, &o.of, described);
     enum err e = labels_prepare(paths, path_count, &o, w->a, report);
     buffer_ids_free(&x.ids);

@@ -281,6 +281,8 @@ void text_tokenizer_describe(const struct work *w, struct sidecar *s, struct tex
     s->documents = report->documents;
     for (int i = 0; i < SIDECAR_SPECIALS; i++)
         s->special[i] = tokenizer_special(w->tokenizer, roles[i]);
+    report->masks = s->special[SIDECAR_CLS] >= 0 && s->special[SIDECAR_SEP] >= 0 &&
+                    s->special[SIDECAR_MASK] >= 0;
 }
 
 static enum err file_copy(const struct work *w, const char *from, const char *name)

@@ -244,6 +244,16 @@ static enum err checked_lines(const struct hf_config *c, const struct config_tab
     return ERR_OK;
 }
 
+/* What no field of the family's says: a layer that all share, a window, .. */
+static enum err check_family(const struct hf_config *c, const struct settings *s)
+{
+    const struct family *f = family_by_type(c->type);
+    const char *other = f->title ? f->lacks(s) : NULL; /* Mistral: a Llama by another name */
+    return other ? err_set(ERR_MISMATCH, "%s describes a %s, and this configuration does not: %s",
+                           c->path, f->title, other)
+                 : ERR_OK;
+}
+
 enum err hf_check(const struct hf_config *c, const struct settings *s, struct arena *a)
 {
     struct settings here = *s, there = {0};
@@ -260,7 +270,7 @@ enum err hf_check(const struct hf_config *c, const struct settings *s, struct ar
     TRY(checked_lines(c, &ours, a, &our_lines));
     TRY(checked_lines(c, &theirs, a, &their_lines));
     if (!strcmp(our_lines, their_lines))
-        return ERR_OK;
+        return check_family(c, s);
     TRY(config_difference(our_lines, their_lines, a, &difference));
     return err_set(ERR_MISMATCH, "%s describes another model than this configuration: %s", c->path,
                    difference);

@@ -132,6 +132,7 @@ void head_stage(struct model *m, const struct batch *b, const struct upload *u)
             if (b->targets[i] >= 0)
                 rows_add(&l, i, b->targets[i]);
         rows_fill_up(&l);
+        ASSERT(l.count <= m->token.max);
         m->token.count = l.count;
     }
     if (!h->tasks)

@@ -34,12 +34,13 @@ static enum err check_ranks(const struct settings *s, int ranks)
 /* Ids of the byte vocabulary need no tokenizer's word. */
 static void warn_unknown(const struct train *t)
 {
-    if (t->coll->rank == 0 && !t->loader.directory &&
+    char directory[320];
+    if (t->coll->rank == 0 && t->loader.unknown &&
         t->settings->data_tokenizer != DATA_TOKENIZER_BYTES)
-        log_event(
-            LOG_WARN, "data",
-            "text=\"no data.json beside the training shards: which tokenizer made them is not "
-            "known\"");
+        log_event(LOG_WARN, "data",
+                  "directory=%s text=\"no data.json beside these training shards: which tokenizer "
+                  "made them is not known\"",
+                  log_quote(directory, sizeof directory, t->loader.unknown));
 }
 
 static enum err open_data(struct train *t, struct arena *perm)
@@ -63,6 +64,7 @@ static enum err open_data(struct train *t, struct arena *perm)
         o.ranks = 1;
         o.batch_tokens = o.sequence;
         TRY(loader_open(&t->held_out, perm, &s->data_eval, &o));
+        TRY(loader_same_tokenizer(&t->loader, &t->held_out));
         TRY(evaluate_open(&t->evaluation, s, perm));
     }
     t->micro_sequences = train_micro_batch_tokens(s, t->coll->size) / o.sequence;

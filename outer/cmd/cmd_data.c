@@ -35,6 +35,9 @@ static void print_notes(const struct text_report *r, const struct text_options *
         printf("\n%llu document%s one sentence, which data.pairs refuses: --min-sentences 2 "
                "leaves such documents out\n",
                (unsigned long long)single, single == 1 ? " has" : "s have");
+    if (!r->masks)
+        printf("\nthe tokenizer lacks [CLS], [SEP] or [MASK]: data.objective = mlm refuses these "
+               "shards\n");
 }
 
 static enum err print_report(const struct text_report *r, const struct text_options *o,
@@ -57,14 +60,14 @@ static enum err print_report(const struct text_report *r, const struct text_opti
     printf("\nin the configuration of site 0:\n    data:\n        train: [\"%s/train-0-*.bin\"]\n  "
            "      eval: [\"%s\"]\n",
            o->out, pattern);
-    bool pairs = o->split_sentences && !single_documents(r, o);
+    bool masked = o->split_sentences && r->masks, pairs = masked && !single_documents(r, o);
     if (o->source.ids || r->vocab)
         printf("        tokenizer: external\n%s%s%s%s%s    model:\n        vocab: %u   # or more: "
                "the largest id is %u\n%s%s",
                r->vocab ? "        tokenizer_sha256: " : "", r->sha256, r->vocab ? "\n" : "",
-               o->split_sentences ? "        objective: mlm\n" : "",
+               masked ? "        objective: mlm\n" : "",
                pairs ? "        pairs: sop   # or nsp, or none\n" : "", r->largest_id + 1,
-               r->largest_id, o->split_sentences ? "        causal: false\n" : "",
+               r->largest_id, masked ? "        causal: false\n" : "",
                pairs ? "        types: 2\n        pooler: true\n" : "");
     if (o->split_sentences)
         print_notes(r, o);

@@ -22,17 +22,28 @@ static enum err path_of(struct tokenizer *t, const char *path)
     return err_set(ERR_INPUT, "%s: neither tokenizer.json nor vocab.txt is there", path);
 }
 
+static bool ends(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+    return n >= m && !strcmp(path + n - m, end);
+}
+
 static enum err file_take(struct tokenizer *t)
 {
     struct arena scratch = arena_make(0);
     uint8_t *text;
-    size_t bytes, length = strlen(t->file);
+    size_t bytes;
+    if (ends(t->file, ".model"))
+        return err_set(
+            ERR_UNSUPPORTED,
+            "%s: a model of SentencePiece is not supported; name the tokenizer.json that "
+            "transformers saves of it",
+            t->file);
     enum err e = file_read(t->file, TOKENIZER_FILE_BYTES_MAX, &scratch, &text, &bytes);
     if (!e) {
         t->digest = digest_of(text, bytes);
-        e = length > 4 && !strcmp(t->file + length - 4, ".txt")
-                ? tokenizer_vocab_read(t, (const char *)text, bytes)
-                : tokenizer_json_read(t, t->file, (const char *)text, bytes);
+        e = ends(t->file, ".txt") ? tokenizer_vocab_read(t, (const char *)text, bytes)
+                                  : tokenizer_json_read(t, t->file, (const char *)text, bytes);
     }
     arena_free(&scratch);
     return e;

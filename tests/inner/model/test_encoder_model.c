@@ -230,6 +230,31 @@ static void losses_and_logits(void **state)
     drop(&e);
 }
 
+/* Any number of positions may be masked, all of a full batch too: the head has a row for each. */
+static void every_position_is_a_target(void **state)
+{
+    (void)state;
+    struct encoder e;
+    struct model_loss loss;
+    float logits[V];
+    double want = 0;
+    build(&e);
+    assert_int_equal(e.b.tokens_count, e.b.tokens_max);
+    for (size_t i = 0; i < e.b.tokens_count; i++)
+        e.b.targets[i] = e.b.tokens[i];
+    for (size_t i = 0; i < e.b.tokens_count; i++) {
+        double sum = 0;
+        assert_int_equal(model_logits_at(e.m, &e.b, i, logits), ERR_OK);
+        for (size_t v = 0; v < V; v++)
+            sum += exp((double)logits[v]);
+        want += log(sum) - (double)logits[e.b.targets[i]];
+    }
+    assert_int_equal(model_eval(e.m, &e.b, &loss), ERR_OK);
+    assert_int_equal(loss.count[MODEL_LOSS_TOKEN], e.b.tokens_count);
+    assert_true(fabs(loss.sum[MODEL_LOSS_TOKEN] - want) < 1e-6 * want);
+    drop(&e);
+}
+
 /* Largest distance of a tensor from what it should be, in units of its root mean square. */
 static void compare(const struct table *t, const float *got, const float *want, double bound)
 {
@@ -320,6 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         EACH(losses_and_logits),
+        EACH(every_position_is_a_target),
         EACH(gradients_of_every_tensor),
         EACH(ten_steps_of_adamw),
     };
