@@ -1,0 +1,303 @@
+"""Runs what a row names and measures it. A finished run leaves done.json in its folder and is not run again while its settings are
+the same."""
+import collections
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from data import REPOSITORY, command
+from expression import REDUCTIONS, Bad, Missing, Sample
+
+HERE = pathlib.Path(__file__).parent
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+       "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+       "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Job:
+    """One run with one seed."""
+
+    def __init__(self, runner, row, name, seed, quick):
+        self.runner, self.row, self.name, self.seed, self.quick = runner, row, name, seed, quick
+        self.settings = row.settings(name, quick)
+        self.program = self.settings.get("program")
+        self.folder = runner.root / ("quick" if quick else "runs") / row.name / (name if seed is None else f"{name}-{seed}")
+        self.processes = []
+
+    # ---- settings of atoll ----
+    def words(self):
+        """Arguments that all processes of the run share, and data.train of each site."""
+        s = self.settings
+        self.sites, self.ranks = int(s.get("sites", 1)), int(s.get("ranks", 1))
+        shared, train = self.runner.data.shards(s.get("data", "bytes"), int(s.get("of", self.sites)))
+        shared |= {k: v for k, v in s.items() if "." in k}
+        batch = int(shared.setdefault("train.batch_tokens", 2048))
+        if "tokens" in s:
+            shared["train.steps"] = max(2, int(float(s["tokens"])) // batch)
+        steps = int(shared.setdefault("train.steps", 400))
+        shared.setdefault("train.warmup", max(1, steps // 10))
+        shared["train.warmup"] = min(int(shared["train.warmup"]), steps)
+        shared.setdefault("train.checkpoint_every", 0)
+        threads = max(1, (os.cpu_count() or 1) // (self.sites * self.ranks))
+        shared |= {"run.name": f"{self.row.name}-{self.name}".replace("_", "-"), "run.seed": self.seed,
+                   "device.threads": s.get("threads", threads), "log.progress": "none"}
+        if "from" in s:
+            before = self.runner.job(self.row, s["from"], self.seed, self.quick)
+            before.words()
+            shared["run.from"] = before.site_folder(0)
+        self.steps = steps
+        return [w for k, v in shared.items() for w in ("--" + k, spelled(v))], train
+
+    def site_folder(self, i):
+        return self.folder / "abcdefghijklmnop"[i]
+
+    def key(self):
+        """What makes a finished run the same experiment."""
+        words = self.substituted(self.program) if self.program else [self.words(), self.sites, self.ranks]
+        text = json.dumps(words, default=str).replace(str(self.runner.root), "")
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def done(self):
+        try:
+            found = json.loads((self.folder / "done.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return found if found["key"] == self.key() else None
+
+    # ---- running ----
+    def run(self):
+        key = self.key()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        start = time.time()
+        try:
+            values = self.run_program() if self.program else self.run_training()
+        finally:
+            for p in self.processes:
+                if p.poll() is None:
+                    p.send_signal(signal.SIGTERM)
+        done = {"key": key, "seconds": time.time() - start, "date": datetime.date.today().isoformat(), "commit": self.runner.commit,
+                "values": values}
+        (self.folder / "done.json").write_text(json.dumps(done))
+        return done
+
+    def substituted(self, words):
+        named = {"$atoll": self.runner.atoll, "$build": self.runner.build, "$python": self.runner.python, "$here": HERE,
+                 "$repository": REPOSITORY, "$seed": self.seed, "$dir": self.folder, "$threads": os.cpu_count()}
+        found = []
+        for word in words:
+            word = str(word)
+            if word == "$quick":
+                found += ["--quick"] if self.quick else []
+                continue
+            if word.startswith("$data:"):
+                found += [self.runner.data.shards(word[6:], 1)[1][0].rsplit("/", 1)[0]]
+                continue
+            for name in sorted(named, key=len, reverse=True):
+                word = word.replace(name, str(named[name]))
+            found.append(word)
+        return found
+
+    def start(self, words, log, environment=None):
+        out = open(self.folder / log, "ab")
+        p = subprocess.Popen([str(w) for w in words], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder,
+                             env={**os.environ, "OMP_WAIT_POLICY": "passive", **MPI, **(environment or {})})
+        out.close()
+        self.processes.append(p)
+        return p
+
+    def run_program(self):
+        """The last line of standard output is a JSON object: numbers by name."""
+        with open(self.folder / "program.log", "wb") as log:
+            p = subprocess.Popen(self.substituted(self.program), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                                 cwd=self.folder, text=True, env={**os.environ, "OMP_WAIT_POLICY": "passive", **MPI})
+            self.processes.append(p)
+            out = p.stdout.read()
+        if p.wait():
+            self.failed("program.log", f"exit code {p.returncode}")
+        lines = out.strip().splitlines()
+        try:
+            values = json.loads(lines[-1])
+            return {k: float(v) for k, v in values.items()}
+        except (IndexError, ValueError, AttributeError):
+            raise Bad(f"{self.row.name}, {self.name}: the last line is no JSON object of numbers: {(lines or ['nothing'])[-1]}") from None
+
+    def failed(self, log, why):
+        tail = (self.folder / log).read_text(errors="replace").strip().splitlines()[-6:]
+        raise Bad(f"{self.row.name}, run {self.name}: {why}; {self.folder / log}:\n  " + "\n  ".join(tail))
+
+    def dry_run(self):
+        """Refused settings are found before the first run."""
+        words, train = self.words()
+        done = subprocess.run([str(self.runner.atoll), "train", "--dry-run", *map(str, self.only_known(words)), "--data.train", train[0]],
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            run = self.row.runs[self.name]
+            why = done.stderr.strip().splitlines()
+            key = next((k for k in run if why and k in why[0]), None)
+            run.fail(key, f"run {self.name}: {why[0] if why else 'atoll train --dry-run fails'}")
+
+    @staticmethod
+    def only_known(words):
+        """Without run.from: the run in front may not be there yet."""
+        pairs = list(zip(words[::2], words[1::2]))
+        return [w for k, v in pairs if k != "--run.from" for w in (k, v)]
+
+    def run_training(self):
+        words, train = self.words()
+        for folder in map(self.site_folder, range(self.sites)):
+            folder.mkdir()
+        if self.sites == 1:
+            jobs = [self.start_site(0, [*words, "--data.train", train[0]])]
+            serve = None
+        else:
+            serve, jobs = self.start_sites(words, train)
+        self.wait(jobs, serve)
+        values = {}
+        if self.settings.get("data") in self.runner.data.sets and "labels" in self.runner.data.sets[self.settings["data"]]:
+            values = self.scores(words)
+        return values
+
+    def start_site(self, i, words):
+        command_words = [self.runner.atoll, "train", "--run.dir", self.site_folder(i), *words]
+        if self.ranks > 1:
+            command_words = ["mpirun", "-n", self.ranks, *command_words]
+        return self.start(command_words, f"{self.site_folder(i).name}.log")
+
+    def start_sites(self, words, train):
+        names, port, log = [self.site_folder(i).name for i in range(self.sites)], free_port(), self.folder / "cert.log"
+        words = [*words, "--outer.sites", ",".join(names), "--tls.dir", self.folder / "tls"]
+        run = words[words.index("--run.name") + 1]
+        command([self.runner.atoll, "cert", "authority", "--run", run, "--dir", self.folder / "tls"], log)
+        for role in [["aggregator", "--host", "localhost"], *[["site", "--name", n] for n in names]]:
+            command([self.runner.atoll, "cert", "issue", "--role", *role, "--dir", self.folder / "tls"], log)
+        serve = self.start([self.runner.atoll, "serve", "--serve.dir", self.folder / "aggregator", "--serve.listen",
+                            f"127.0.0.1:{port}", *words], "aggregator.log")
+        return serve, [self.start_site(i, [*words, "--site.name", n, "--site.aggregator", f"127.0.0.1:{port}",
+                                           "--site.aggregator_name", "localhost", "--data.train", train[i]])
+                       for i, n in enumerate(names)]
+
+    def wait(self, jobs, serve):
+        while any(p.poll() is None for p in jobs):
+            bad = next((i for i, p in enumerate(jobs) if p.poll()), None)
+            if bad is None and serve is not None and serve.poll():
+                self.failed("aggregator.log", f"the aggregator ended with {serve.returncode}")
+            if bad is not None:
+                break
+            self.runner.progress.step(self.steps_done() / self.steps)
+            time.sleep(0.3)
+        for i, p in enumerate(jobs):
+            if p.poll():
+                self.failed(f"{self.site_folder(i).name}.log", f"atoll train ended with {p.returncode}")
+        if serve is not None and serve.wait():
+            self.failed("aggregator.log", f"the aggregator ended with {serve.returncode}")
+
+    def steps_done(self):
+        try:
+            with open(self.site_folder(0) / "metrics.jsonl", "rb") as f:
+                f.seek(max(0, os.fstat(f.fileno()).st_size - 4000))
+                found = [line for line in f.read().split(b"\n")[:-1] if b'"kind":"step"' in line]
+            return json.loads(found[-1])["step"] if found else 0
+        except (OSError, ValueError):
+            return 0
+
+    def scores(self, words):
+        out = self.folder / "scores.jsonl"
+        with open(out, "wb") as f, open(self.folder / "eval.log", "wb") as log:
+            if subprocess.run([str(w) for w in [self.runner.atoll, "eval", *self.only_known(words), "--run.dir", self.site_folder(0),
+                                                "--format", "json"]], stdout=f, stderr=log, stdin=subprocess.DEVNULL, check=False).returncode:
+                self.failed("eval.log", "atoll eval fails")
+        found = {}
+        for line in out.read_text().splitlines():
+            fields = json.loads(line)
+            found |= {f"score.{k}.{fields.get('set') or 'all'}": v for k, v in fields.items() if isinstance(v, (int, float))}
+        return found
+
+    # ---- measures ----
+    def records(self):
+        by_kind = collections.defaultdict(list)
+        with open(self.site_folder(0) / "metrics.jsonl", encoding="utf-8") as f:
+            for line in f:
+                record = json.loads(line)
+                by_kind[record["kind"]].append(record)
+        return by_kind
+
+    def clock(self, records):
+        """(step, seconds of training until its end), without evaluations."""
+        held = collections.Counter()
+        for r in records["round"]:
+            held[r["step"]] += r["exposed_ms"]
+        seconds, found = 0.0, {0: 0.0}
+        for r in records["step"]:
+            seconds += (r["step_ms"] + held[r["step"]]) / 1000
+            found[r["step"]] = seconds
+        return found
+
+    def measure(self, name):
+        values = json.loads((self.folder / "done.json").read_text())["values"]
+        if name in values or name.startswith(("value.", "score.")):
+            plain = name[6:] if name.startswith("value.") else name
+            if plain not in values:
+                raise Bad(f"{self.row.name}: run {self.name} has no {name}; it has {', '.join(values) or 'none'}")
+            return values[plain]
+        if self.program:
+            raise Bad(f"{self.row.name}: run {self.name} is a program: value({self.name}, \"NAME\") reads what it printed")
+        records = self.records()
+        if name == "time":
+            return max(self.clock(records).values())
+        if name == "tokens":
+            return records["step"][-1]["tokens"]
+        kind, *rest = name.split(".", 1)
+        if kind in ("time_to", "loss_at"):
+            return crossing(records, self.clock(records), float(rest[0]), kind == "time_to")
+        field, how = rest[0].rsplit(".", 1)
+        found = [r[field] for r in records[kind] if r.get(field) is not None]
+        if not found and how not in ("sum", "count"):
+            raise Bad(f"{self.row.name}: run {self.name} has no {field} in its {kind} records")
+        return REDUCTIONS[how](found)
+
+
+def spelled(v):
+    return {True: "true", False: "false"}[v] if isinstance(v, bool) else ",".join(map(str, v)) if isinstance(v, list) else str(v)
+
+
+def crossing(records, clock, level, time_wanted):
+    """By lines between the points (seconds, loss) of the evaluations."""
+    points = [(clock[r["step"]], r["loss"]) for r in records["eval"] if r["step"] in clock]
+    for (t0, l0), (t1, l1) in zip(points, points[1:]):
+        if time_wanted and l1 <= level:
+            return t0 + (t1 - t0) * (l0 - level) / (l0 - l1) if l0 > level else t0
+        if not time_wanted and t1 >= level > t0:
+            return l0 + (l1 - l0) * (level - t0) / (t1 - t0)
+    return float("inf") if time_wanted else points[-1][1]
+
+
+class Measured:
+    """Measures of finished runs, remembered for the CSV. As a function: (Run, name) -> Sample."""
+
+    def __init__(self, jobs):
+        self.jobs, self.asked = jobs, {}  # jobs: run -> {seed: Job}
+
+    def __call__(self, run, name):
+        found = []
+        if run.name not in self.jobs:
+            raise Missing(f"run {run.name} was not made")
+        for seed, job in self.jobs[run.name].items():
+            key = (run.name, seed, name)
+            if key not in self.asked:
+                self.asked[key] = float(job.measure(name))
+            found.append(self.asked[key])
+        return Sample(found)

@@ -1,0 +1,202 @@
+"""Reads a row (NAME.yaml) and the workloads, and checks them: Bad names file and line. The format is in README.md."""
+import pathlib
+import re
+
+import yaml
+
+from expression import Bad, Expression
+
+HERE = pathlib.Path(__file__).parent
+ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "accept", "quick")
+RUN = ("model", "data", "tokens", "ranks", "sites", "of", "threads", "from", "program")
+CLAIM = ("what", "value", "here", "ours", "reference")
+QUICK = ("tokens", "seeds", "runs", "accept", "base", "cheap")
+DATA = ("text", "labels", "tokenizer", "arguments", "eval", "most")
+KEY = re.compile(r"(run|model|data|train|device|outer|site|tls|serve|log)\.[a-z0-9_]+$")
+
+
+class Map(dict):
+    """With the line of each key, and its own."""
+    file, line, lines = "", 0, {}
+
+    def fail(self, key, why):
+        raise Bad(f"{self.file}:{self.lines.get(key, self.line)}: {why}")
+
+
+class List(list):
+    lines = ()
+
+
+def scalar(node):
+    if node.style in ("'", '"', "|", ">"):
+        return node.value
+    for kind in (int, float):
+        try:
+            return kind(node.value)
+        except ValueError:
+            pass
+    return {"true": True, "false": False, "yes": True, "no": False, "null": None, "~": None, "": None}.get(node.value.lower(), node.value)
+
+
+def plain(node, file):
+    if isinstance(node, yaml.ScalarNode):
+        return scalar(node)
+    if isinstance(node, yaml.SequenceNode):
+        found = List(plain(n, file) for n in node.value)
+        found.lines = [n.start_mark.line + 1 for n in node.value]
+        return found
+    found = Map()
+    found.file, found.line, found.lines = file, node.start_mark.line + 1, {}
+    for key, content in node.value:
+        if key.value in found:
+            raise Bad(f"{file}:{key.start_mark.line + 1}: {key.value} stands here twice")
+        found.lines[key.value] = key.start_mark.line + 1
+        found[key.value] = plain(content, file)
+    return found
+
+
+def read(path):
+    try:
+        node = yaml.compose(pathlib.Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except OSError as wrong:
+        raise Bad(f"{path}: {wrong.strerror}") from None
+    except yaml.MarkedYAMLError as wrong:
+        raise Bad(f"{path}:{wrong.problem_mark.line + 1}: {wrong.problem}") from None
+    if not isinstance(node, yaml.MappingNode):
+        raise Bad(f"{path}:1: a row is a mapping of {', '.join(ROW)}")
+    return plain(node, str(path))
+
+
+def only(mapping, known, what):
+    for key in mapping:
+        if key not in known:
+            mapping.fail(key, f"{what} has no key {key}; it has {', '.join(known)}")
+
+
+def mapping_at(parent, key):
+    """The mapping at a key, or an empty one."""
+    found = parent.get(key)
+    if found is None:
+        found = Map()
+        found.file, found.line = parent.file, parent.line
+    if not isinstance(found, Map):
+        parent.fail(key, f"{key} is a mapping")
+    return found
+
+
+class Workloads:
+    """models: settings by name. data: data sets by name."""
+
+    def __init__(self, path=HERE / "workloads.yaml"):
+        whole = read(path)
+        only(whole, ("models", "data"), "workloads.yaml")
+        self.models, self.data = mapping_at(whole, "models"), mapping_at(whole, "data")
+        for name in self.models:
+            check_settings(mapping_at(self.models, name), ("data",), f"model {name}")
+        for name in self.data:
+            only(mapping_at(self.data, name), DATA, f"data set {name}")
+
+
+def check_settings(settings, own, what):
+    for key in settings:
+        if key not in own and not KEY.match(key):
+            settings.fail(key, f"{what}: {key} is neither a setting of atoll (section.key) nor one of {', '.join(own)}")
+
+
+class Row:
+    def __init__(self, path, workloads):
+        self.name, self.path, self.workloads = pathlib.Path(path).stem, path, workloads
+        y = self.yaml = read(path)
+        only(y, ROW, "a row")
+        for needed in ("title", "minutes", "runs", "accept"):
+            if needed not in y:
+                y.fail(None, f"a row needs {needed}")
+        self.title, self.minutes, self.work = y["title"], y["minutes"], y.get("work", "")
+        self.needs, self.build = y.get("needs") or [], y.get("build") or []
+        self.seeds = y.get("seeds") or [1]
+        self.base, self.quick = mapping_at(y, "base"), mapping_at(y, "quick")
+        check_settings(self.base, RUN, "base")
+        only(self.quick, QUICK, "quick")
+        check_settings(mapping_at(self.quick, "base"), RUN, "quick.base")
+        self.read_runs()
+        self.read_expressions()
+
+    def read_runs(self):
+        y, self.runs = self.yaml, {}
+        for name in mapping_at(y, "runs"):
+            run = mapping_at(y["runs"], name)
+            if not name.isidentifier():
+                y["runs"].fail(name, f"{name} is no name: letters, digits and _")
+            check_settings(run, RUN, f"run {name}")
+            self.runs[name] = run
+        if y.get("reference"):
+            words = y["reference"] if isinstance(y["reference"], list) else [y["reference"]]
+            if not (HERE / "reference" / str(words[0])).is_file():
+                y.fail("reference", f"tests/reproduce/reference/{words[0]} is not there")
+            run = Map(program=List(["$python", f"$here/reference/{words[0]}", *words[1:]]))
+            run.file, run.line, run.lines = y.file, y.lines["reference"], {}
+            self.runs["reference"] = run
+        for name, run in self.runs.items():
+            before = run.get("from")
+            if before is not None and before not in list(self.runs)[:list(self.runs).index(name)]:
+                run.fail("from", f"run {name}: from: {before} is no run above it")
+            for key, known, what in (("model", self.workloads.models, "model"), ("data", self.workloads.data, "data set")):
+                if run.get(key, self.base.get(key)) not in (None, *known):
+                    run.fail(key, f"run {name}: no {what} {run.get(key, self.base.get(key))} in workloads.yaml: {', '.join(known)}")
+
+    def expression(self, text, file_map, key, line=None):
+        try:
+            return Expression(text, self.runs, self.formulas)
+        except Bad as wrong:
+            raise Bad(f"{file_map.file}:{line or file_map.lines.get(key, file_map.line)}: {wrong}") from None
+
+    def read_expressions(self):
+        y, self.formulas = self.yaml, {}
+        for name, text in mapping_at(y, "formula").items():
+            if name in self.runs:
+                y["formula"].fail(name, f"{name} is a run, too")
+            self.formulas[name] = self.expression(text, y["formula"], name)
+        self.claims = []
+        for claim, line in zip(y.get("claim") or [], getattr(y.get("claim"), "lines", [])):
+            if not isinstance(claim, Map):
+                raise Bad(f"{y.file}:{line}: a claim is a mapping of {', '.join(CLAIM)}")
+            only(claim, CLAIM, "a claim")
+            self.claims.append((claim, *[self.expression(claim[k], claim, k) if k in claim else None for k in ("ours", "reference")]))
+        self.accept = []  # (expression, reason of a miss)
+        for item, line in zip(y["accept"], y["accept"].lines):
+            if isinstance(item, Map):
+                only(item, ("test", "miss"), "an acceptance")
+            test = item["test"] if isinstance(item, Map) else item
+            self.accept.append((self.expression(test, y, "accept", line), item.get("miss", "") if isinstance(item, Map) else ""))
+        for index in self.quick.get("accept") or []:
+            if not isinstance(index, int) or not 1 <= index <= len(self.accept):
+                self.quick.fail("accept", f"quick.accept: there is no acceptance {index}; they count from 1 to {len(self.accept)}")
+        for name in self.quick.get("runs") or []:
+            if name not in self.runs:
+                self.quick.fail("runs", f"quick.runs: there is no run {name}")
+
+    def settings(self, name, quick):
+        """The run's settings: those of its model, of base and its own, the later ones winning."""
+        run = self.runs[name]
+        if "program" in run:
+            return dict(run)
+        own = {**self.base, **run}
+        if quick:
+            own |= mapping_at(self.quick, "base")
+            if "tokens" in self.quick:
+                own["tokens"] = self.quick["tokens"]
+        return {**self.workloads.models.get(own.get("model"), {}), **own}
+
+    def chosen(self, quick):
+        """Names of the runs, and seeds."""
+        names = self.quick.get("runs") or list(self.runs) if quick else list(self.runs)
+        return names, (self.quick.get("seeds") or self.seeds[:1]) if quick else self.seeds
+
+    def tests(self, quick):
+        indexes = [i - 1 for i in self.quick.get("accept") or []] if quick else range(len(self.accept))
+        return [self.accept[i] for i in indexes]
+
+
+def rows():
+    """Paths of all rows by name."""
+    return {p.stem: p for p in sorted(HERE.glob("*.yaml")) if p.stem != "workloads"}

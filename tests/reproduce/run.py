@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""Runs the rows of tests/reproduce: published methods beside what they claim and beside an independent reference.
+deploy/reproduce.sh calls it, which installs and builds first. What a row is written like: README.md in this folder.
+
+    run.py NAME ...   runs the rows that are named, prints their tables, appends to results.csv
+    run.py --all      all rows           --quick [NAME|--all]   small runs on this repository's documents; nothing is recorded
+    run.py --list     rows and minutes   --page   docs/reproductions.md anew   --check-page   does it match?
+    --atoll PROGRAM   --dir DIR (build/reproduce)   --again (finished runs, too)
+Exit code: 0: every acceptance holds; 1: not, and the failed ones are named; 4: a row or the arguments are wrong; 77: skipped.
+"""
+import argparse
+import datetime
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import time
+
+try:
+    import yaml  # noqa: F401
+except ImportError:
+    print("reproduce: SKIPPED, nothing was run: PyYAML is missing (pip install pyyaml, or deploy/reproduce.sh)", file=sys.stderr)
+    sys.exit(77)
+
+import page
+from data import REPOSITORY, Data
+from expression import Bad
+from job import Job, Measured
+from row import HERE, Row, Workloads, rows
+
+RESULTS = HERE / "results.csv"
+PAGE = REPOSITORY / "docs/reproductions.md"
+
+
+class Progress:
+    """One line: which run of how many, how far, and the time left by the time that the runs took so far."""
+
+    def __init__(self, out=sys.stderr):
+        self.out, self.live, self.last = out, out.isatty(), 0.0
+
+    def begin(self, row, names, minutes):
+        self.row, self.names, self.index, self.start = row, names, -1, time.time()
+        self.guess = 60 * minutes / max(1, len(names))
+        self.known = []  # seconds of finished runs
+
+    def run(self, finished=None):
+        """The next run; finished: seconds of one that is not run again."""
+        self.index, self.now = self.index + 1, time.time()
+        if finished is not None:
+            self.known.append(finished)
+        self.step(1.0 if finished is not None else 0.0, force=True, word="is finished already" if finished is not None else "")
+
+    def done(self):
+        self.known.append(time.time() - self.now)
+        self.step(1.0, force=True, word=f"{self.known[-1]:.0f} s")
+
+    def left(self, share):
+        each = sum(self.known) / len(self.known) if self.known else self.guess
+        spent = time.time() - self.now
+        this = spent / share - spent if share > 0.05 else max(0.0, each - spent)
+        return this + each * (len(self.names) - self.index - 1) if share < 1 else each * (len(self.names) - self.index - 1)
+
+    def step(self, share, force=False, word=""):
+        if not force and time.time() - self.last < (0.5 if self.live else 30):
+            return
+        self.last = time.time()
+        seconds = self.left(share)
+        left = f"{seconds / 60:.0f} min left" if seconds > 90 else f"{seconds:.0f} s left"
+        text = f"{self.row}  run {self.index + 1}/{len(self.names)} {self.names[self.index]}  {100 * share:3.0f} %  {left}  {word}"
+        print(f"\r{text:<100s}" if self.live else text.rstrip(), end="" if self.live else "\n", file=self.out, flush=True)
+
+    def say(self, words):
+        print(f"\r{words:<100s}" if self.live else words, file=self.out, flush=True)
+
+    def end(self):
+        if self.live:
+            print(file=self.out)
+
+
+class Runner:
+    def __init__(self, options):
+        self.root = pathlib.Path(options.dir).resolve()
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.atoll = pathlib.Path(options.atoll).resolve()
+        self.build = self.atoll.parents[1]
+        if not self.atoll.exists():
+            raise Bad(f"{options.atoll} is not there: deploy/build.sh atoll builds it")
+        self.workloads, self.progress = Workloads(), Progress()
+        self.again, self.quick = options.again, options.quick
+        self.commit, self.python = commit(), sys.executable
+        self.data = Data(self.atoll, self.root, self.workloads.data, options.quick, self.progress.say)
+
+    def job(self, row, name, seed, quick):
+        return Job(self, row, name, seed, quick)
+
+    def python_for(self, row):
+        """A Python that has what the row needs: $ATOLL_PYTHON, this one, or a virtual environment of the rows."""
+        wanted = [str(n) for n in row.needs]
+        test = "import importlib.util as u, sys; sys.exit(any(u.find_spec(n) is None for n in sys.argv[1:]))"
+        own = self.root / "venv/bin/python"
+        for candidate in filter(None, [os.environ.get("ATOLL_PYTHON"), sys.executable, own if own.exists() else None]):
+            if subprocess.run([str(candidate), "-c", test, *wanted], check=False).returncode == 0:
+                return str(candidate)
+        if self.quick:
+            return None
+        self.progress.say(f"installs {' '.join(wanted)} into {self.root / 'venv'}")
+        if not own.exists():
+            subprocess.run([sys.executable, "-m", "venv", self.root / "venv"], check=True)
+        with open(self.root / "pip.log", "ab") as log:
+            if subprocess.run([own, "-m", "pip", "install", "-q", "pyyaml", *wanted], stdout=log, stderr=log, check=False).returncode:
+                raise Bad(f"pip install {' '.join(wanted)} fails: {self.root / 'pip.log'}")
+        return str(own)
+
+    def targets(self, row):
+        if row.build and subprocess.run(["cmake", "--build", self.build, "--target", *row.build], stdout=subprocess.DEVNULL,
+                                        check=False).returncode:
+            raise Bad(f"{row.name}: cmake --build {self.build} --target {' '.join(row.build)} fails")
+
+    def run(self, path):
+        """True: every acceptance holds. None: skipped."""
+        row = Row(path, self.workloads)
+        self.python = self.python_for(row)
+        if self.python is None:
+            print(f"SKIPPED: {row.name}: no Python here has {', '.join(row.needs)}")
+            return None
+        self.targets(row)
+        names, seeds = row.chosen(self.quick)
+        jobs = {n: {s: self.job(row, n, s, self.quick) for s in seeds_of(row, n, seeds)} for n in names}
+        for group in jobs.values():
+            first = next(iter(group.values()))
+            if not first.program:
+                first.dry_run()
+        seconds = self.run_all(row, [j for group in jobs.values() for j in group.values()])
+        return self.report(row, Measured(jobs), seconds)
+
+    def run_all(self, row, jobs):
+        self.progress.begin(row.name, [j.name if j.seed is None else f"{j.name} seed {j.seed}" for j in jobs], float(row.minutes))
+        seconds = 0.0
+        if self.quick or self.again:
+            for folder in {j.folder.parent for j in jobs}:
+                shutil.rmtree(folder, ignore_errors=True)
+        for job in jobs:
+            done = job.done()
+            self.progress.run(done["seconds"] if done else None)
+            if not done:
+                done = job.run()
+                self.progress.done()
+            seconds += done["seconds"]
+        self.progress.end()
+        return seconds
+
+    def report(self, row, measures, seconds):
+        results = page.judged(row, measures, self.quick)
+        if self.quick:
+            print(f"{row.name}: quick, {len(measures.jobs)} runs, {seconds:.0f} s; no acceptance of quality")
+        else:
+            for line in page.tables(row, measures, f"{self.commit}, {machine()}, {seconds / 60:.1f} min"):
+                print(line)
+            session = datetime.datetime.now().isoformat(timespec="seconds")
+            page.append(RESULTS, session, machine(), self.commit, row.name, measures.asked, seconds / 60)
+        for text, numbers, holds, reason in results:
+            if self.quick or not holds:
+                print(f"{'yes ' if holds else 'MISS'}  {row.name}: {text}   ({numbers}){'; ' + reason if reason and not holds else ''}")
+        return all(r[2] for r in results)
+
+
+def seeds_of(row, name, seeds):
+    program = row.runs[name].get("program")
+    return [None] if program and not any("$seed" in str(w) for w in program) else seeds
+
+
+def commit():
+    """Of the working tree, results aside."""
+    git = ["git", "-C", str(REPOSITORY)]
+    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!tests/reproduce/results.csv",
+                              ":!docs/reproductions.md"], capture_output=True, text=True, check=False).stdout
+    return (head or "unknown") + ("-dirty" if changed else "")
+
+
+def machine():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            model = next(line.split(":")[1].strip() for line in f if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = platform.machine()
+    return f"{os.cpu_count()} x {model}".replace(",", " ")
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
+    p.add_argument("names", nargs="*")
+    for flag in ("all", "quick", "list", "page", "check-page", "again"):
+        p.add_argument("--" + flag, action="store_true")
+    p.add_argument("--atoll", default=str(REPOSITORY / "build/bin/atoll"))
+    p.add_argument("--dir", default=str(REPOSITORY / "build/reproduce"))
+    return p.parse_args()
+
+
+def every_row():
+    workloads = Workloads()
+    return [Row(p, workloads) for p in rows().values()]
+
+
+def list_rows():
+    found = every_row()
+    for row in found:
+        recorded = page.Recorded(RESULTS, row.name)
+        last = f"last run {recorded.session[:10]}, {recorded.minutes} min" if recorded.session else "not run yet"
+        print(f"{row.name:14s} {str(row.work):>3s}  {row.minutes:4} min  {row.title}; {last}")
+    return 0
+
+
+def update_page(check):
+    text = page.page(every_row(), RESULTS)
+    if not check:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    same = PAGE.exists() and PAGE.read_text(encoding="utf-8") == text
+    print("docs/reproductions.md is what the rows and results.csv say" if same else
+          "docs/reproductions.md differs from tests/reproduce/*.yaml and results.csv: deploy/reproduce.sh --page")
+    return 0 if same else 1
+
+
+def main():
+    options = arguments()
+    if options.list:
+        return list_rows()
+    if options.page or options.check_page:
+        return update_page(options.check_page)
+    known = rows()
+    names = options.names
+    if options.all or (options.quick and not names):
+        names = list(known)
+        if options.quick and not options.all:
+            names = [r.name for r in every_row() if r.quick.get("cheap", True)]
+    for name in names:
+        if name not in known:
+            raise Bad(f"there is no row {name}; rows: {', '.join(known)}")
+    if not names:
+        raise Bad("name a row, or --list, --quick or --all; --help says more")
+    runner = Runner(options)
+    results = {name: runner.run(known[name]) for name in names}
+    failed = [name for name, held in results.items() if held is False]
+    if failed:
+        print(f"not accepted: {', '.join(failed)}")
+        return 1
+    return 77 if results and all(held is None for held in results.values()) else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Bad as wrong:
+        print(f"reproduce: {wrong}", file=sys.stderr)
+        sys.exit(4)
+    except KeyboardInterrupt:
+        print("\nreproduce: stopped; the same command goes on from the runs that are finished", file=sys.stderr)
+        sys.exit(75)

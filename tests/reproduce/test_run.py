@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""What breaks if this fails: a row is misread, a wrong row is accepted, an expression means something else than it says, or the page
+shows other numbers than the CSV. Needs PyYAML; says so and ends with 77 without it."""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+try:
+    import yaml  # noqa: F401
+except ImportError:
+    print("SKIPPED: PyYAML is missing")
+    sys.exit(77)
+
+import page
+from expression import FUNCTIONS, Bad, Expression, Missing, Sample
+from job import crossing
+from row import HERE, Row, Workloads, rows
+
+NUMBERS = {("a", "eval.loss.last"): [2.0, 4.0], ("b", "eval.loss.last"): [1.0, 1.0], ("c", "value.x"): [7.0], ("reference", "value.difference"): [1e-7],
+           ("a", "round.up.sum"): [64.0, 64.0]}
+ROW = """title: T
+minutes: 1
+claim:
+  - {what: loss, value: equal, ours: loss(a) / loss(b)}
+runs:
+  a: {train.lr: 0.1}
+  b: {train.optimizer: adamw}
+formula: {wire: 8 * 8}
+seeds: [1, 2]
+accept:
+  - loss(a) <= 3
+  - {test: bytes(a) == wire, miss: because}
+"""
+
+
+def measures(run, name):
+    if (run.name, name) not in NUMBERS:
+        raise Missing(name)
+    return Sample(NUMBERS[run.name, name])
+
+
+class Expressions(unittest.TestCase):
+    def of(self, text):
+        return Expression(text, {"a": 1, "b": 1, "c": 1, "reference": 1}).evaluate(measures)
+
+    def test_arithmetic_is_by_seed(self):
+        self.assertEqual(self.of("loss(a) / loss(b) + value(c, 'x') * 2").values, [16.0, 18.0])
+        self.assertEqual(self.of("least(loss(a)) ** 2").values, [4.0])
+        self.assertAlmostEqual(self.of("sd(loss(a))").mean, 2 ** .5)
+        self.assertAlmostEqual(self.of("sem(loss(a))").mean, 1.0)
+
+    def test_comparisons_are_of_means(self):
+        self.assertTrue(self.of("2.9 < loss(a) <= 3"))
+        self.assertFalse(self.of("loss(a) < 3"))
+        self.assertTrue(self.of("reference < 1e-6 and not loss(a) < loss(b)"))
+
+    def test_only_named_functions(self):
+        for text in ("__import__('os')", "loss.x", "loss(a).values", "[1]", "lambda: 1", "a if 1 else b", "f'{a}'", "loss(a, b, c)",
+                     "loss(d)", "loss(1)", "bytes(a, b)", "d + 1", "speed(a)", "loss(run=a)", "True", "1 +", "1 in a"):
+            with self.assertRaises(Bad, msg=text):
+                self.of(text)
+
+    def test_wrong_arguments(self):
+        for text in ("bytes(a, 'sideways')", "metric(a, 'step', 'loss', 'typical')", "1 / (loss(b) - loss(b))"):
+            with self.assertRaises(Bad, msg=text):
+                self.of(text)
+
+    def test_crossing(self):
+        records = {"eval": [{"step": 0, "loss": 4.0}, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]}
+        clock = {0: 0.0, 1: 10.0, 2: 30.0}
+        self.assertEqual(crossing(records, clock, 3.0, True), 5.0)
+        self.assertEqual(crossing(records, clock, 0.5, True), float("inf"))
+        self.assertEqual(crossing(records, clock, 20.0, False), 1.5)
+
+    def test_the_readme_lists_every_function(self):
+        text = (HERE / "README.md").read_text(encoding="utf-8")
+        for name, function in FUNCTIONS.items():
+            self.assertIn(f"| `{name}(", text)
+            self.assertIn(function.__doc__, text)
+
+
+class Rows(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name) / "t.yaml"
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def row(self, text):
+        self.path.write_text(text, encoding="utf-8")
+        return Row(self.path, Workloads())
+
+    def refused(self, old, new, line, words):
+        self.assertIn(old, ROW)
+        with self.assertRaises(Bad) as caught:
+            self.row(ROW.replace(old, new))
+        self.assertIn(f"t.yaml:{line}: ", str(caught.exception))
+        self.assertIn(words, str(caught.exception))
+
+    def test_wrong_rows_name_file_and_line(self):
+        self.refused("seeds:", "seed:", 9, "a row has no key seed")
+        self.refused("train.lr: 0.1", "lr: 0.1", 6, "run a: lr is neither a setting of atoll")
+        self.refused("b: {", "b: {from: c, ", 7, "from: c is no run above it")
+        self.refused("b: {", "b: {model: g9, ", 7, "no model g9 in workloads.yaml")
+        self.refused("- loss(a) <= 3", "- loss(z) <= 3", 11, "loss(): z is no run; runs: a, b")
+        self.refused("- loss(a) <= 3", "- losses(a) <= 3", 11, "no function losses")
+        self.refused("bytes(a) == wire", "bytes(a) == wires", 12, "no run or formula wires")
+        self.refused("ours: loss", "our: loss", 4, "a claim has no key our")
+        self.refused("title: T", "title: T\ntitle: T", 2, "twice")
+        self.refused("seeds: [1, 2]", "quick: {accept: [3]}", 9, "no acceptance 3")
+        self.refused("seeds: [1, 2]", "seeds: [1, 2", 10, "expected")
+        self.refused("seeds: [1, 2]", "reference: none.py", 9, "reference/none.py is not there")
+        self.refused("minutes: 1\n", "", 1, "a row needs minutes")
+
+    def test_settings(self):
+        row = self.row(ROW.replace("seeds: [1, 2]", "seeds: [1, 2]\nbase: {model: g0, train.lr: 3e-3, tokens: 3e6}\n"
+                                   "quick: {tokens: 2e4, base: {model: g1}, runs: [b]}"))
+        self.assertEqual(row.settings("a", False)["train.lr"], 0.1)
+        self.assertEqual((row.settings("b", False)["train.lr"], row.settings("b", False)["model.width"]), (0.003, 64))
+        self.assertEqual((row.settings("b", True)["tokens"], row.settings("b", True)["model.width"]), (2e4, 128))
+        self.assertEqual((row.chosen(False), row.chosen(True)), ((["a", "b"], [1, 2]), (["b"], [1])))
+
+    def test_a_miss_stays_with_its_reason(self):
+        row = self.row(ROW.replace("8 * 8", "8 * 9"))
+        judged = page.judged(row, measures)
+        self.assertEqual([j[2] for j in judged], [True, False])
+        self.assertIn("**miss**: because", "\n".join(page.tables(row, measures, "")))
+
+    def test_page_is_the_csv(self):
+        row, path = self.row(ROW), pathlib.Path(self.folder.name) / "r.csv"
+        self.assertIn("Not run yet", page.page([row], path))
+        asked = {(r, s, m): v for (r, m), found in NUMBERS.items() for s, v in enumerate(found, 1)}
+        page.append(path, "2026-01-01T00:00:00", "old", "c0", "t", {}, 5)
+        page.append(path, "2026-01-02T00:00:00", "box", "c1", "t", asked, 2.04)
+        text = page.page([row], path)
+        self.assertIn("| loss: equal | 3 +- 1.4, n 2 |  | 2 of 2 | c1, box, 2.0 min, 2026-01-02 |", text)
+        self.assertIn("| `bytes(a) == wire` | 64 == 64 | yes |", text)
+        path.write_text(path.read_text().replace("a,2,eval.loss.last,4.0", "a,2,eval.loss.last,6.0"))
+        self.assertIn("| `loss(a) <= 3` | 4 +- 2.8, n 2 <= 3 | **miss** |", page.page([row], path))
+
+    def test_every_row_of_the_repository_is_right(self):
+        for path in rows().values():
+            Row(path, Workloads())
+
+
+if __name__ == "__main__":
+    unittest.main()
