@@ -219,10 +219,6 @@ struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s);
 struct dev_range { /* contiguous elements of every slab */
     size_t offset, count;
 };
-struct dev_param_range { /* a tensor, or a rank's part of it, for the optimizer */
-    size_t offset, count;
-    struct opt_group group;
-};
 struct dev_clip { /* device scalars; max_norm is a host value */
     const double *sumsq, *loss, *targets;
     float max_norm;
@@ -234,7 +230,8 @@ struct dev_optim {    /* one pass of an inner optimizer over ranges. All slabs f
     const float *gscale; /* device scalar, multiplies g (clip_scale op); NULL: 1. NaN: the op
                             changes no slab */
     struct opt_scalars k;
-    const struct dev_param_range *ranges; /* host, (n) */
+    const struct dev_range *ranges; /* host, (n): tensors, or a rank's parts of them */
+    const struct opt_group *groups; /* device, (n): of each range at this step */
     size_t n;
     double *sums; /* (OPT_SUMS, sums_stride) device: sum j of range r is sums[j * sums_stride +
                      r]; NULL where the rule has none */
@@ -379,10 +376,11 @@ enum {
     /* One pass of an optimizer that computes sums over each range (scalar/opt.h): reads the       \
      * sums of earlier passes, writes the sums of this rule, and changes the moments that the      \
      * rule names. Sums are taken over DEV_RUN values of a range, then added: a tensor cut at      \
-     * multiples of DEV_RUN has the same sum up to 1e-15. */                                       \
+     * multiples of DEV_RUN has the same sum up to 1e-15. A range whose group is not active keeps  \
+     * its moments and its sums. */                                                                \
     X(range_reduce, (struct dev * d, enum opt_reduce rule, const struct dev_optim *a))             \
     /* The pass that updates p, and model, with the sums of range_reduce, which the ranks may      \
-     * have reduced. */                                                                            \
+     * have reduced; not of a range whose group is not active. */                                  \
     X(range_update, (struct dev * d, enum opt_update rule, const struct dev_optim *a))
 #define DEV_OPS_EXACT(X)                                                                           \
     /* ---- exact set: same bits on every device, compiler, thread count ---- */                   \

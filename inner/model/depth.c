@@ -21,6 +21,13 @@ bool depth_runs(const struct settings *s, uint64_t step, size_t layer)
            depth_keep(s, step, layer);
 }
 
+/* With model.shared the tensors of layer 0 are all layers', and layer 0 always runs. */
+bool depth_learns(const struct settings *s, uint64_t step, int layer)
+{
+    bool block = layer >= 0 && layer < s->model_layers && !s->model_shared;
+    return !block || !depth_drops(s) || depth_runs(s, step, (size_t)layer);
+}
+
 float depth_scale(const struct settings *s, uint64_t step, size_t layer)
 {
     return (float)(1 / depth_keep(s, step, layer));

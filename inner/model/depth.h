@@ -12,6 +12,9 @@
 
 double depth_keep(const struct settings *s, uint64_t step, size_t layer); /* p_l */
 bool depth_runs(const struct settings *s, uint64_t step, size_t layer);   /* the gate */
+/* Whether the parameters of that layer learn at a step; `layer` as in struct tensor. Those of a
+ * layer that is left out keep their values, moments and number of updates. */
+bool depth_learns(const struct settings *s, uint64_t step, int layer);
 float depth_scale(const struct settings *s, uint64_t step, size_t layer); /* 1 / p_l */
 bool depth_drops(const struct settings *s);                               /* ever */
 

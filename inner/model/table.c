@@ -228,7 +228,7 @@ enum err table_make(struct table *t, const struct settings *s, struct arena *per
 struct opt_group table_group(const struct tensor *x)
 {
     static const struct opt_group groups[] = {
-#define X(NAME, lr, decay, trust) {lr, decay, trust},
+#define X(NAME, lr, decay, trust) {lr, decay, 1, 1, trust, true},
         TABLE_GROUPS(X)
 #undef X
     };

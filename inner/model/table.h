@@ -72,6 +72,7 @@ struct table {
 };
 
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm) MUST;
+/* Of a tensor that always learns, without bias correction. */
 struct opt_group table_group(const struct tensor *x);
 const struct tensor *table_find(const struct table *t, const char *name); /* NULL: no such tensor */
 size_t table_span(const struct table *t,

@@ -2,6 +2,7 @@
 #include "inner/optim/optim.h"
 #include <math.h>
 #include <string.h>
+#include "inner/model/depth.h"
 
 /* Bounds of a trust ratio: those of DeepSpeed, clip(rho, .01, 10). */
 static const float trust_min = 0.01f, trust_max = 10.0f;
@@ -139,8 +140,7 @@ static enum err cut_ranges(struct optim *o, const struct table *t, struct arena 
             continue;
         if (o->range_count == 0)
             o->first_tensor = i;
-        o->ranges[o->range_count++] =
-            (struct dev_param_range){from - o->begin, to - from, table_group(x)};
+        o->ranges[o->range_count++] = (struct dev_range){from - o->begin, to - from};
     }
     return ERR_OK;
 }
@@ -182,8 +182,14 @@ static enum err take_slabs(struct optim *o, const struct table *t, struct arena 
     TRY(take_state(o, t, perm));
     TRY(dev_alloc(o->dev, (void **)&o->gscale, sizeof *o->gscale));
     TRY(dev_alloc(o->dev, (void **)&o->stats, STEP_STATS * sizeof *o->stats));
-    return dev_alloc(o->dev, (void **)&o->sums,
-                     o->method->sums ? OPT_SUMS * o->tensors * sizeof *o->sums : 0);
+    TRY(dev_alloc(o->dev, (void **)&o->sums,
+                  o->method->sums ? OPT_SUMS * o->tensors * sizeof *o->sums : 0));
+    size_t bytes = (o->range_count + !o->range_count) * sizeof *o->groups;
+    TRY(dev_alloc(o->dev, (void **)&o->groups, bytes));
+    TRY(o->dev->ops->host_alloc(o->dev, (void **)&o->groups_host, bytes));
+    o->event = dev_events(o->dev, 1);
+    TRY_ALLOC(o->updates = arena_array(perm, o->tensors, sizeof *o->updates));
+    return ERR_OK;
 }
 
 static enum err open_optim(struct optim *o, const struct table *t, struct arena *perm)
@@ -196,7 +202,8 @@ static enum err open_optim(struct optim *o, const struct table *t, struct arena 
 enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,
                     const struct table *t, struct arena *perm)
 {
-    *o = (struct optim){.dev = d, .coll = c, .settings = s, .method = optim_method_of(s)};
+    *o = (struct optim){
+        .dev = d, .coll = c, .settings = s, .method = optim_method_of(s), .table = t};
     enum err e = open_optim(o, t, perm);
     if (e)
         optim_close(o);
@@ -212,21 +219,61 @@ void optim_close(struct optim *o)
     dev_free(o->dev, o->gscale);
     dev_free(o->dev, o->stats);
     dev_free(o->dev, o->sums);
+    dev_free(o->dev, o->groups);
+    if (o->groups_host)
+        o->dev->ops->host_free(o->dev, o->groups_host);
     *o = (struct optim){0};
 }
 
 /* ---- step ---- */
+/* After these, o->updates are those of steps 0 .. step - 1: one step more than last time, or all of
+ * them in a run that goes on from a checkpoint. */
+static void count_updates(struct optim *o, int64_t step)
+{
+    if (o->counted > step)
+        memset(o->updates, 0, o->tensors * sizeof *o->updates);
+    o->counted = o->counted > step ? 0 : o->counted;
+    for (; o->counted < step; o->counted++)
+        for (size_t i = 0; i < o->tensors; i++)
+            o->updates[i] +=
+                depth_learns(o->settings, (uint64_t)o->counted, o->table->tensors[i].layer);
+}
+
+/* What the step does with a tensor that has learned in `updates` steps. */
+static struct opt_group group_of(const struct optim *o, const struct tensor *x, uint64_t updates,
+                                 int64_t step)
+{
+    const struct settings *s = o->settings;
+    struct opt_group group = table_group(x);
+    double t = (double)(updates + 1);
+    group.inverse1 = 1.0f / (float)(1.0 - pow(s->train_beta1, t));
+    group.inverse2 = 1.0f / (float)(1.0 - pow(s->train_beta2, t));
+    group.active = depth_learns(s, (uint64_t)step, x->layer);
+    return group;
+}
+
+static enum err put_groups(struct optim *o, int64_t step)
+{
+    struct dev *d = o->dev;
+    count_updates(o, step);
+    TRY(d->ops->event_wait(d, o->event));
+    for (size_t i = 0; i < o->range_count; i++) {
+        size_t tensor = o->first_tensor + i;
+        o->groups_host[i] = group_of(o, &o->table->tensors[tensor], o->updates[tensor], step);
+    }
+    d->ops->copy_async(d, o->groups, o->groups_host, o->range_count * sizeof *o->groups);
+    d->ops->event_record(d, o->event);
+    return ERR_OK;
+}
+
 static struct opt_scalars scalars_of(const struct settings *s, int64_t step)
 {
-    double t = (double)(step + 1);
     return (struct opt_scalars){
         .lr = (float)optim_lr(s, step),
         .beta1 = (float)s->train_beta1,
         .beta2 = (float)s->train_beta2,
         .eps = (float)s->train_eps,
         .weight_decay = (float)s->train_weight_decay,
-        .inverse1 = 1.0f / (float)(1.0 - pow(s->train_beta1, t)),
-        .inverse2 = 1.0f / (float)(1.0 - pow(s->train_beta2, t)),
         .trust_min = trust_min,
         .trust_max = trust_max,
     };
@@ -244,6 +291,7 @@ static struct dev_optim arguments(const struct optim *o, struct model *m, int64_
         .gscale = o->gscale,
         .k = scalars_of(o->settings, step),
         .ranges = o->ranges,
+        .groups = o->groups,
         .n = o->range_count,
         .sums = o->sums ? o->sums + o->first_tensor : NULL,
         .sums_stride = o->tensors,
@@ -294,6 +342,7 @@ enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_op
 enum err optim_step(struct optim *o, struct model *m, int64_t step)
 {
     struct dev_optim a = arguments(o, m, step);
+    TRY(put_groups(o, step));
     TRY(clip(o, m));
     TRY(o->method->step(o, &a));
     model_set_step(m, step + 1);

@@ -43,8 +43,14 @@ struct optim {
     double *sums;  /* device: (OPT_SUMS, tensors), this rank's, then all ranks'; NULL: not needed */
     float *gscale; /* device: scale of the gradient */
     double *stats; /* device: (STEP_STATS) */
-    struct dev_param_range *ranges; /* of tensors from first_tensor on, or of their parts here */
+    struct dev_range *ranges; /* of tensors from first_tensor on, or of their parts here */
     size_t range_count, first_tensor, tensors;
+    struct opt_group *groups;      /* device, (range_count): of the running step */
+    struct opt_group *groups_host; /* pinned; the host may write it after `event` */
+    unsigned event;
+    uint64_t *updates; /* (tensors) steps of 0 .. counted in which the tensor learned */
+    int64_t counted;
+    const struct table *table;
     size_t begin, end; /* of the slab: what this rank updates */
     size_t *offsets;   /* (ranks + 1) all ranks' shards; NULL: every rank updates everything */
     const struct settings *settings;

@@ -12,12 +12,12 @@ static bool is_stopped(const struct dev_optim *a)
     return a->gscale && *a->gscale != *a->gscale;
 }
 
-static struct opt_scalars scalars_of(const struct dev_optim *a, const struct dev_param_range *range)
+static struct opt_scalars scalars_of(const struct dev_optim *a, size_t r)
 {
-    return opt_of_range(a->k, range->group, a->gscale ? *a->gscale : 1.0f);
+    return opt_of_range(a->k, a->groups[r], a->gscale ? *a->gscale : 1.0f);
 }
 
-static size_t chunks_of(const struct dev_param_range *range)
+static size_t chunks_of(const struct dev_range *range)
 {
     return (range->count + CHUNK - 1) / CHUNK;
 }
@@ -25,7 +25,7 @@ static size_t chunks_of(const struct dev_param_range *range)
 /* Chunk c of a range; returns its length. Where a method lacks a slab, the loops read p in its
  * place and never write it. */
 static size_t chunk_at(struct rows_optim *to, const struct dev_optim *a,
-                       const struct dev_param_range *range, size_t c)
+                       const struct dev_range *range, size_t c)
 {
     size_t i = range->offset + c * CHUNK;
     *to = (struct rows_optim){.p = a->p + i,
@@ -62,7 +62,7 @@ static void sums_of(double out[OPT_SUMS], const struct dev_optim *a, size_t r)
 static void reduce_range(struct cpu *c, enum opt_reduce rule, const struct dev_optim *a, size_t r,
                          struct opt_sums *partial)
 {
-    struct opt_scalars k = scalars_of(a, &a->ranges[r]);
+    struct opt_scalars k = scalars_of(a, r);
     size_t chunks = chunks_of(&a->ranges[r]);
     double sums[OPT_SUMS];
     sums_of(sums, a, r);
@@ -90,14 +90,15 @@ void cpu_range_reduce(struct dev *d, enum opt_reduce rule, const struct dev_opti
     struct opt_sums *partial =
         is_stopped(a) ? NULL : cpu_scratch(c, 0, (longest / CHUNK + 1) * sizeof *partial);
     for (size_t r = 0; partial && r < a->n; r++)
-        reduce_range(c, rule, a, r, partial);
+        if (a->groups[r].active)
+            reduce_range(c, rule, a, r, partial);
 }
 
 /* Each thread runs backwards over its part, so that what a reduce left in its cache is read first.
  */
 static void update_range(struct cpu *c, enum opt_update rule, const struct dev_optim *a, size_t r)
 {
-    struct opt_scalars k = scalars_of(a, &a->ranges[r]);
+    struct opt_scalars k = scalars_of(a, r);
     size_t chunks = chunks_of(&a->ranges[r]);
     double sums[OPT_SUMS];
     sums_of(sums, a, r);
@@ -117,5 +118,6 @@ static void update_range(struct cpu *c, enum opt_update rule, const struct dev_o
 void cpu_range_update(struct dev *d, enum opt_update rule, const struct dev_optim *a)
 {
     for (size_t r = a->n; r-- > 0 && !is_stopped(a);)
-        update_range(cpu_of(d), rule, a, r);
+        if (a->groups[r].active)
+            update_range(cpu_of(d), rule, a, r);
 }

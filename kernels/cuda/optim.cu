@@ -12,7 +12,6 @@ enum { THREADS = 256, CHUNK = DEV_RUN };
 struct chunk {
     size_t offset;
     uint32_t count, range;
-    struct opt_group group;
 };
 
 struct optim_args {
@@ -22,6 +21,7 @@ struct optim_args {
     const float *gscale;
     struct opt_scalars k;
     const struct chunk *chunks;
+    const struct opt_group *groups;
     const uint32_t *first;    /* (ranges + 1): a range's chunks are first[r] .. first[r + 1] */
     struct opt_sums *partial; /* of each chunk */
     double *sums;             /* (OPT_SUMS, stride) of the ranges, or NULL */
@@ -29,16 +29,16 @@ struct optim_args {
     bool wide; /* the slabs are 16-byte aligned */
 };
 
-/* True in every thread: clip_scale forbids the update. */
-static __device__ __forceinline__ bool stopped(const struct optim_args &a)
+/* True in every thread: clip_scale forbids the update, or the range takes no part. */
+static __device__ __forceinline__ bool stopped(const struct optim_args &a, uint32_t range)
 {
-    return a.gscale && *a.gscale != *a.gscale;
+    return (a.gscale && *a.gscale != *a.gscale) || !a.groups[range].active;
 }
 
 static __device__ __forceinline__ struct opt_scalars scalars_of(const struct optim_args &a,
                                                                 const struct chunk &chunk)
 {
-    return opt_of_range(a.k, chunk.group, a.gscale ? *a.gscale : 1.0f);
+    return opt_of_range(a.k, a.groups[chunk.range], a.gscale ? *a.gscale : 1.0f);
 }
 
 static __device__ __forceinline__ void sums_of(double *to, const struct optim_args &a,
@@ -126,9 +126,9 @@ template <int RULE> static __global__ void range_reduce(const struct optim_args 
 {
     typedef struct reduce_rule<RULE> rule;
     __shared__ double held[OPT_SUMS][WARP];
-    if (stopped(a))
-        return;
     const struct chunk chunk = a.chunks[blockIdx.x];
+    if (stopped(a, chunk.range))
+        return;
     struct opt_scalars scalars = scalars_of(a, chunk);
     bool wide = a.wide && chunk.offset % 4 == 0;
     size_t end = chunk.offset + chunk.count;
@@ -160,7 +160,7 @@ template <int RULE> static __global__ void range_sums(const struct optim_args a)
 {
     typedef struct reduce_rule<RULE> rule;
     __shared__ double held[OPT_SUMS][WARP];
-    if (stopped(a))
+    if (stopped(a, blockIdx.x))
         return;
     uint32_t first = a.first[blockIdx.x], end = a.first[blockIdx.x + 1];
 #pragma unroll
@@ -178,9 +178,9 @@ template <int RULE> static __global__ void range_sums(const struct optim_args a)
 template <int RULE> static __global__ void range_update(const struct optim_args a)
 {
     typedef struct update_rule<RULE> rule;
-    if (stopped(a))
-        return;
     const struct chunk chunk = a.chunks[gridDim.x - 1 - blockIdx.x];
+    if (stopped(a, chunk.range))
+        return;
     struct opt_scalars scalars = scalars_of(a, chunk);
     bool wide = a.wide && chunk.offset % 4 == 0;
     size_t end = chunk.offset + chunk.count;
@@ -209,7 +209,7 @@ static size_t up16(size_t bytes)
     return (bytes + 15) / 16 * 16;
 }
 
-static struct table table_size(const struct dev_param_range *ranges, size_t n)
+static struct table table_size(const struct dev_range *ranges, size_t n)
 {
     struct table t = {};
     for (size_t r = 0; r < n; r++)
@@ -220,7 +220,7 @@ static struct table table_size(const struct dev_param_range *ranges, size_t n)
     return t;
 }
 
-static void table_fill(struct chunk *chunks, uint32_t *first, const struct dev_param_range *ranges,
+static void table_fill(struct chunk *chunks, uint32_t *first, const struct dev_range *ranges,
                        size_t n)
 {
     uint32_t at = 0;
@@ -229,7 +229,7 @@ static void table_fill(struct chunk *chunks, uint32_t *first, const struct dev_p
         for (size_t k = 0; k < ranges[r].count; k += CHUNK) {
             size_t left = ranges[r].count - k, count = CHUNK;
             count = left < count ? left : count;
-            chunks[at++] = {ranges[r].offset + k, (uint32_t)count, (uint32_t)r, ranges[r].group};
+            chunks[at++] = {ranges[r].offset + k, (uint32_t)count, (uint32_t)r};
         }
     }
     first[n] = at;
@@ -238,8 +238,8 @@ static void table_fill(struct chunk *chunks, uint32_t *first, const struct dev_p
 /* Uploads the table unless the device still holds the same ranges from the last call, as in every
  * step but the first.
  */
-static bool table_upload(struct cuda *c, const struct table *t,
-                         const struct dev_param_range *ranges, size_t n)
+static bool table_upload(struct cuda *c, const struct table *t, const struct dev_range *ranges,
+                         size_t n)
 {
     size_t bytes = t->chunk_bytes + t->first_bytes, range_bytes = n * sizeof *ranges;
     if (c->table_host && c->table_bytes == range_bytes &&
@@ -280,6 +280,7 @@ static bool args_make(struct cuda *c, struct optim_args *to, const struct dev_op
     to->gscale = a->gscale;
     to->k = a->k;
     to->chunks = (const struct chunk *)base;
+    to->groups = a->groups;
     to->first = (const uint32_t *)(base + t.chunk_bytes);
     to->partial = (struct opt_sums *)(base + t.chunk_bytes + t.first_bytes);
     to->sums = a->sums;

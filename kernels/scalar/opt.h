@@ -52,17 +52,20 @@ enum opt_update {
 enum { OPT_M = 1, OPT_V = 2 }; /* the slabs of the first and the second moment */
 enum { OPT_SUMS = 4 };         /* most sums of a range */
 
-/* Factors of a group of tensors on the settings; settings without a member apply unchanged. */
+/* What a step does with one range: factors on the settings, and whether the range takes part. */
 struct opt_group {
-    float lr;    /* times the learning rate */
-    float decay; /* times the weight decay; 0: none */
-    bool trust;  /* a trust ratio applies; false: it is 1 */
+    float lr;                 /* times the learning rate */
+    float decay;              /* times the weight decay; 0: none */
+    float inverse1, inverse2; /* 1 / (1 - beta^t) after t updates of the range, or 1 without bias
+                                 correction */
+    bool trust;               /* a trust ratio applies; false: it is 1 */
+    bool active; /* false: the pass changes neither p nor the moments, and makes no sums */
 };
 struct opt_scalars { /* of one step */
     float lr, beta1, beta2, eps, weight_decay;
-    float inverse1, inverse2;   /* 1 / (1 - beta^t), or 1 without bias correction */
     float trust_min, trust_max; /* bounds of a trust ratio */
     /* Of a range; the backends fill them in. */
+    float inverse1, inverse2;
     float gscale;  /* multiplies the gradient */
     float step[2]; /* step sizes, by prepare */
     bool trust;
@@ -90,6 +93,8 @@ SCALAR struct opt_scalars opt_of_range(struct opt_scalars k, struct opt_group gr
 {
     k.lr *= group.lr;
     k.weight_decay *= group.decay;
+    k.inverse1 = group.inverse1;
+    k.inverse2 = group.inverse2;
     k.trust = group.trust;
     k.gscale = gscale;
     return k;

@@ -219,7 +219,8 @@ static void llama(void)
 
 struct adam {
     struct dev_optim a;
-    struct dev_param_range ranges[64];
+    struct dev_range ranges[64];
+    struct opt_group groups[64];
 };
 
 static void run_adamw(const void *context)
@@ -249,16 +250,19 @@ static void optimizers(void)
                                    .beta2 = 0.95f,
                                    .eps = 1e-8f,
                                    .weight_decay = 0.1f,
-                                   .inverse1 = 2,
-                                   .inverse2 = 2,
                                    .trust_min = 0.01f,
                                    .trust_max = 10},
                              .ranges = k.ranges,
                              .n = 64,
                              .sums = room(OPT_SUMS * 64 * sizeof(double)),
                              .sums_stride = 64};
-    for (size_t i = 0; i < 64; i++)
-        k.ranges[i] = (struct dev_param_range){i * (n / 64), n / 64, {1, 1, true}};
+    for (size_t i = 0; i < 64; i++) {
+        k.ranges[i] = (struct dev_range){i * (n / 64), n / 64};
+        k.groups[i] = (struct opt_group){1, 1, 2, 2, true, true};
+    }
+    struct opt_group *groups = room(sizeof k.groups);
+    d->ops->copy(d, groups, k.groups, sizeof k.groups);
+    k.a.groups = groups;
     double adamw = seconds_of(run_adamw, &k), lamb = seconds_of(run_lamb, &k);
     row("AdamW 2^30 parameters", "ms", adamw * 1e3,
         30.0 * (double)n / copy_rate * 1e-6); /* baseline: bytes / copy */
@@ -268,6 +272,7 @@ static void optimizers(void)
     dev_free(d, k.a.v);
     dev_free(d, (void *)(uintptr_t)k.a.g);
     dev_free(d, k.a.model);
+    dev_free(d, groups);
 }
 
 /* ---- codec ---- */

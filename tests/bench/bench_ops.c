@@ -22,7 +22,8 @@ struct work {
     float *p, *m, *v, *g;
     void *model;
     int32_t *tokens, *positions, cu[T / 256 + 1];
-    struct dev_param_range ranges[RANGES];
+    struct dev_range ranges[RANGES];
+    struct opt_group groups[RANGES];
     double *sums;
 };
 
@@ -80,9 +81,10 @@ static enum err fill(struct work *k)
     }
     for (int32_t i = 0; i <= T / 256; i++)
         k->cu[i] = i * 256;
-    for (size_t i = 0; i < RANGES; i++)
-        k->ranges[i] =
-            (struct dev_param_range){i * (PARAMETERS / RANGES), PARAMETERS / RANGES, {1, 1, true}};
+    for (size_t i = 0; i < RANGES; i++) {
+        k->ranges[i] = (struct dev_range){i * (PARAMETERS / RANGES), PARAMETERS / RANGES};
+        k->groups[i] = (struct opt_group){1, 1, 2, 2, true, true};
+    }
     *k->one = 1;
     return ERR_OK;
 }
@@ -232,11 +234,10 @@ static struct dev_optim optimizer(struct work *k)
                                     .beta2 = 0.99f,
                                     .eps = 1e-6f,
                                     .weight_decay = 0.1f,
-                                    .inverse1 = 2,
-                                    .inverse2 = 2,
                                     .trust_min = 0.01f,
                                     .trust_max = 10},
                               .ranges = k->ranges,
+                              .groups = k->groups,
                               .n = RANGES,
                               .sums = k->sums,
                               .sums_stride = RANGES};

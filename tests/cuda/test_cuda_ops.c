@@ -648,16 +648,19 @@ static void check_elements(void)
 
 /* ---- optimizers ---- */
 enum { SLAB = 60000 };
-static const struct dev_param_range ranges[] = {{0, 1, {1, 1, true}},
-                                                {1, 3, {1, 0, false}},
-                                                {8, 40000, {1, 1, true}},
-                                                {40011, 12345, {0.25f, 0.5f, true}}};
+enum { RANGES = 4 };
+static const struct dev_range ranges[RANGES] = {{0, 1}, {1, 3}, {8, 40000}, {40011, 12345}};
+static const struct opt_group groups[RANGES] = {{1, 1, 1 / 0.19f, 1 / 0.001999f, true, true},
+                                                {1, 0, 1 / 0.19f, 1 / 0.001999f, false, true},
+                                                {1, 1, 1 / 0.19f, 1 / 0.001999f, true, true},
+                                                {0.25f, 0.5f, 1 / 0.1f, 1 / 0.001f, true, true}};
 
 enum how { ADAMW, LAMB };
 struct optimizer_case {
     enum how how;
     double size;
     float trust_max;
+    bool idle; /* the third range takes no part */
 };
 
 static void run_optimizer(struct dev *d, const void *context)
@@ -667,6 +670,10 @@ static void run_optimizer(struct dev *d, const void *context)
     for (size_t i = 0; i < SLAB; i++)
         v[i] = fabs(v[i]);
     void *model = d->model_type == DTYPE_BF16 ? room(d, SLAB * 2) : NULL;
+    struct opt_group *on_device = room(d, sizeof groups), chosen[RANGES];
+    memcpy(chosen, groups, sizeof chosen);
+    chosen[2].active = !o->idle;
+    d->ops->copy(d, on_device, chosen, sizeof chosen);
     struct dev_optim a = {.p = upload(d, numbers(SLAB, o->size, DTYPE_F32), SLAB, DTYPE_F32),
                           .m = upload(d, numbers(SLAB, 0.1, DTYPE_F32), SLAB, DTYPE_F32),
                           .v = upload(d, v, SLAB, DTYPE_F32),
@@ -678,12 +685,11 @@ static void run_optimizer(struct dev *d, const void *context)
                                 .beta2 = 0.999f,
                                 .eps = 1e-6f,
                                 .weight_decay = 0.1f,
-                                .inverse1 = 1 / 0.19f,
-                                .inverse2 = 1 / 0.001999f,
                                 .trust_min = 0.01f,
                                 .trust_max = o->trust_max},
                           .ranges = ranges,
-                          .n = 4,
+                          .groups = on_device,
+                          .n = RANGES,
                           .sums = room(d, OPT_SUMS * 5 * sizeof(double)),
                           .sums_stride = 5};
     for (int i = 0; i < 2; i++) { /* the second call finds the table of the first */
@@ -700,9 +706,10 @@ static void run_optimizer(struct dev *d, const void *context)
 
 static void check_optimizers(void)
 {
-    static const struct optimizer_case cases[] = {
-        {ADAMW, 1, 10}, {LAMB, 1, 10}, {LAMB, 1, 0.05f}, {LAMB, 0, 10}};
-    for (size_t i = 0; i < 4; i++)
+    static const struct optimizer_case cases[] = {{ADAMW, 1, 10, false},   {LAMB, 1, 10, false},
+                                                  {LAMB, 1, 0.05f, false}, {LAMB, 0, 10, false},
+                                                  {ADAMW, 1, 10, true},    {LAMB, 1, 10, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         compare(run_optimizer, &cases[i]);
 }
 

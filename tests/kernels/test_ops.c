@@ -419,13 +419,13 @@ static void sumsq_ignores_threads(void **state)
 
 enum { RANGES = 4, SLAB = 33000 };
 
-static const struct opt_group matrix = {1, 1, true}, vector = {1, 0, false},
-                              head = {0.25f, 0.5f, true}; /* of its own rate and decay */
-static const struct dev_param_range ranges[RANGES] = {
-    {0, 1, {1, 1, true}},
-    {1, 3, {1, 0, false}},
-    {7, 20000, {1, 1, true}},
-    {20011, 12345, {0.25f, 0.5f, true}}}; /* gaps stay untouched */
+static const struct dev_range ranges[RANGES] = {
+    {0, 1}, {1, 3}, {7, 20000}, {20011, 12345}}; /* gaps stay untouched */
+/* The last has a rate, a decay and a number of updates of its own. */
+static const struct opt_group groups[RANGES] = {{1, 1, 1 / 0.19f, 1 / 0.001999f, true, true},
+                                                {1, 0, 1 / 0.19f, 1 / 0.001999f, false, true},
+                                                {1, 1, 1 / 0.19f, 1 / 0.001999f, true, true},
+                                                {0.25f, 0.5f, 1 / 0.1f, 1 / 0.001f, true, true}};
 
 struct slabs {
     double *p, *m, *v, *g;
@@ -435,7 +435,9 @@ static void adam_reference(struct slabs s, const struct dev_optim *a, double gsc
 {
     const struct opt_scalars *k = &a->k;
     for (size_t r = 0; r < RANGES; r++) {
-        const struct opt_group *group = &ranges[r].group;
+        const struct opt_group *group = &a->groups[r];
+        if (!group->active)
+            continue;
         double decay = (double)(group->decay * k->weight_decay), p2 = 0, u2 = 0, ratio = 1;
         double *u = doubles(ranges[r].count);
         for (size_t j = 0; j < ranges[r].count; j++) {
@@ -443,8 +445,8 @@ static void adam_reference(struct slabs s, const struct dev_optim *a, double gsc
             double g = s.g[i] * gscale, b1 = (double)k->beta1, b2 = (double)k->beta2;
             s.m[i] = b1 * s.m[i] + (1 - b1) * g;
             s.v[i] = b2 * s.v[i] + (1 - b2) * g * g;
-            u[j] = s.m[i] * (double)k->inverse1 /
-                       (sqrt(s.v[i] * (double)k->inverse2) + (double)k->eps) +
+            u[j] = s.m[i] * (double)group->inverse1 /
+                       (sqrt(s.v[i] * (double)group->inverse2) + (double)k->eps) +
                    decay * s.p[i];
             p2 += s.p[i] * s.p[i];
             u2 += u[j] * u[j];
@@ -462,9 +464,8 @@ enum how { ADAMW, LAMB, LAMB_SHARDED };
  * slab of its own and has only its part of the sums. */
 static void lamb_sharded(struct dev *d, struct dev_optim a)
 {
-    const struct dev_param_range part[2][3] = {
-        {{0, 1, matrix}, {1, 3, vector}, {7, DEV_RUN, matrix}},
-        {{0, 20000 - DEV_RUN, matrix}, {20011 - 7 - DEV_RUN, 12345, head}}};
+    const struct dev_range part[2][3] = {{{0, 1}, {1, 3}, {7, DEV_RUN}},
+                                         {{0, 20000 - DEV_RUN}, {20011 - 7 - DEV_RUN, 12345}}};
     static const size_t count[2] = {3, 2}, begin[2] = {0, 7 + DEV_RUN}, first[2] = {0, 2};
     double all[OPT_SUMS][RANGES] = {{0}}, mine[OPT_SUMS][RANGES];
     struct dev_optim half[2] = {a, a};
@@ -472,6 +473,7 @@ static void lamb_sharded(struct dev *d, struct dev_optim a)
         half[i].p += begin[i], half[i].m += begin[i], half[i].v += begin[i], half[i].g += begin[i];
         half[i].model = a.model ? (uint16_t *)a.model + begin[i] : NULL;
         half[i].ranges = part[i];
+        half[i].groups = a.groups + first[i];
         half[i].n = count[i];
         half[i].sums = a.sums + first[i];
         d->ops->zero(d, a.sums, sizeof mine);
@@ -498,6 +500,13 @@ static void run_optimizer(struct dev *d, const struct dev_optim *a, enum how how
     d->ops->range_update(d, how == LAMB ? OPT_UPDATE_LAMB : OPT_UPDATE_ADAMW, a);
 }
 
+static const struct opt_group *groups_on(struct dev *d, const struct opt_group *from)
+{
+    struct opt_group *to = room(d, RANGES * sizeof *to);
+    d->ops->copy(d, to, from, RANGES * sizeof *to);
+    return to;
+}
+
 static struct dev_optim optimizer(struct dev *d, struct slabs s)
 {
     return (struct dev_optim){.p = upload(d, s.p, SLAB, DTYPE_F32),
@@ -509,11 +518,10 @@ static struct dev_optim optimizer(struct dev *d, struct slabs s)
                                     .beta2 = 0.999f,
                                     .eps = 1e-6f,
                                     .weight_decay = 0.1f,
-                                    .inverse1 = 1 / 0.19f,
-                                    .inverse2 = 1 / 0.001999f,
                                     .trust_min = 0.01f,
                                     .trust_max = 10},
                               .ranges = ranges,
+                              .groups = groups_on(d, groups),
                               .n = RANGES,
                               .sums = room(d, OPT_SUMS * RANGES * sizeof(double)),
                               .sums_stride = RANGES};
@@ -531,7 +539,10 @@ static void stopped_case(struct dev *d, enum how how)
         near("stopped", d, slab[i], DTYPE_F32, before, SLAB, 0);
 }
 
-static void optimizer_case(struct dev *d, enum how how, double size, float trust_max)
+enum { ALL_ACTIVE = -1 };
+
+/* idle: this range takes no part. */
+static void optimizer_with(struct dev *d, enum how how, double size, float trust_max, int idle)
 {
     bool lamb = how != ADAMW;
     struct slabs s = {numbers(SLAB, size, DTYPE_F32), numbers(SLAB, 0.1, DTYPE_F32),
@@ -544,12 +555,18 @@ static void optimizer_case(struct dev *d, enum how how, double size, float trust
     a.model = model;
     a.gscale = upload(d, &half, 1, DTYPE_F32);
     a.k.trust_max = trust_max;
+    struct opt_group chosen[RANGES];
+    memcpy(chosen, groups, sizeof chosen);
+    if (idle != ALL_ACTIVE)
+        chosen[idle].active = false;
+    a.groups = groups_on(d, chosen);
     run_optimizer(d, &a, how);
+    a.groups = chosen;
     adam_reference(s, &a, 0.5, lamb);
     near("p", d, a.p, DTYPE_F32, s.p, SLAB, lamb ? 2e-6 : 1e-6);
     near("m", d, a.m, DTYPE_F32, s.m, SLAB, 1e-6);
     near("v", d, a.v, DTYPE_F32, s.v, SLAB, 1e-6);
-    if (!model)
+    if (!model || idle != ALL_ACTIVE)
         return;
     double *p = download(d, a.p, SLAB, DTYPE_F32);
     for (size_t r = 0; r < RANGES; r++) {
@@ -560,8 +577,23 @@ static void optimizer_case(struct dev *d, enum how how, double size, float trust
     }
 }
 
+static void optimizer_case(struct dev *d, enum how how, double size, float trust_max)
+{
+    optimizer_with(d, how, size, trust_max, ALL_ACTIVE);
+}
+
+/* A range that is not active keeps every bit of p, m and v; the others are as before. */
+static void idle_range_case(struct dev *d, enum how how)
+{
+    for (int idle = 0; idle < RANGES; idle++)
+        optimizer_with(d, how, 1, 10, idle);
+}
+
 static void check_optimizers(struct dev *d)
 {
+    idle_range_case(d, ADAMW);
+    idle_range_case(d, LAMB);
+    idle_range_case(d, LAMB_SHARDED);
     optimizer_case(d, ADAMW, 1, 10);
     optimizer_case(d, LAMB, 1, 10);
     optimizer_case(d, LAMB, 1, 0.05f); /* the upper bound holds */

@@ -84,6 +84,13 @@ same zero whole
 run 2 adamw whole --train.optimizer adamw
 run 2 adamw_zero whole --train.optimizer adamw --train.zero_stage 1 --train.bucket_mb 0.1
 same adamw_zero adamw
+# Both ranks leave out the same layers; moments that are shared out see it, too.
+drop="--model.layers 5 --model.mlp 64 --train.layer_drop 0.8 --train.layer_drop_rate 10"
+run 1 drop_one whole $drop
+run 2 drop whole $drop
+near drop drop_one
+run 2 drop_zero whole $drop --train.zero_stage 1 --train.bucket_mb 0.01
+same drop_zero drop
 # The host ahead of the device: the same steps, and all ranks notice a stop at the same one.
 run 2 ahead ahead
 same ahead whole

@@ -3,6 +3,7 @@
  * sites, memory that was not promised. */
 #include "tests/inner/setup.h"
 #include <math.h>
+#include "inner/model/depth.h"
 #include "inner/train/train.h"
 
 #ifdef SANITIZED
@@ -213,16 +214,23 @@ static struct final copy_final(struct run *r)
 
 /* Ten steps in one process, or five and five in two. */
 static void resumes(const char *type, const char *optimizer, const char *rounding,
-                    const char *dropout)
+                    const char *dropout, const char *layer_drop)
 {
-    const char *const words[] = {TINY,     "--train.steps",     "10",      "--device.dtype",
-                                 type,     "--train.optimizer", optimizer, "--train.rounding",
-                                 rounding, "--train.dropout",   dropout,   NULL};
+    const char *const words[] = {TINY,       "--train.steps",
+                                 "10",       "--device.dtype",
+                                 type,       "--train.optimizer",
+                                 optimizer,  "--train.rounding",
+                                 rounding,   "--train.dropout",
+                                 dropout,    "--model.layers",
+                                 "4",        "--train.layer_drop",
+                                 layer_drop, "--train.layer_drop_rate",
+                                 "10",       NULL};
     char dir[2][64];
     struct final f[2];
     struct run r;
-    snprintf(dir[0], sizeof dir[0], "whole-%s-%s-%s-%s", type, optimizer, rounding, dropout);
-    snprintf(dir[1], sizeof dir[1], "halves-%s-%s-%s-%s", type, optimizer, rounding, dropout);
+    for (int i = 0; i < 2; i++)
+        snprintf(dir[i], sizeof dir[i], "%s-%s-%s-%s-%s-%s", i ? "halves" : "whole", type,
+                 optimizer, rounding, dropout, layer_drop);
     begin(&r, dir[0], words);
     assert_int_equal(train_run(&r.t, NULL), ERR_OK);
     f[0] = copy_final(&r);
@@ -252,9 +260,106 @@ static void resumes(const char *type, const char *optimizer, const char *roundin
 static void resumed_run_is_the_same_run(void **state)
 {
     (void)state;
-    resumes("f32", "lamb", "nearest", "0");
-    resumes("bf16", "adamw", "nearest", "0.1");
-    resumes("bf16", "lamb", "stochastic", "0");
+    resumes("f32", "lamb", "nearest", "0", "0");
+    resumes("bf16", "adamw", "nearest", "0.1", "0");
+    resumes("bf16", "lamb", "stochastic", "0", "0");
+    resumes("f32", "adamw", "nearest", "0", "0.7");
+    resumes("bf16", "lamb", "nearest", "0.1", "0.7");
+}
+
+/* ---- layers that are left out ---- */
+#define DROP                                                                                       \
+    TINY, "--model.layers", "5", "--train.layer_drop", "0.8", "--train.layer_drop_rate", "10",     \
+        "--train.decay", "none"
+
+static struct final state_after(const char *dir, const char *const *words, struct table *t)
+{
+    struct run r;
+    begin(&r, dir, words);
+    if (train_run(&r.t, NULL))
+        fail_msg("%s", err_message());
+    struct final f = copy_final(&r);
+    assert_int_equal(table_make(t, r.s, &arena), ERR_OK);
+    end(&r);
+    return f;
+}
+
+/* A step changes no bit of the parameters and moments of a layer that it leaves out. */
+static void a_dropped_layer_keeps_its_state(const char *optimizer)
+{
+    enum { STEPS = 7 };
+    struct final f[STEPS + 1];
+    struct table t;
+    size_t kept = 0, changed = 0;
+    for (int i = 1; i <= STEPS; i++) {
+        const char *const words[] = {
+            DROP, "--train.optimizer", optimizer, "--train.steps", arena_printf(&arena, "%d", i),
+            NULL};
+        f[i] = state_after(arena_printf(&arena, "drop-%s-%d", optimizer, i), words, &t);
+        const struct settings *s = setup_settings(&arena, words);
+        for (size_t k = 0; i > 1 && k < t.count; k++) {
+            size_t at = t.tensors[k].offset, bytes = t.tensors[k].count * sizeof(float);
+            bool learns = depth_learns(s, (uint64_t)i - 1, t.tensors[k].layer);
+            assert_int_equal(memcmp(f[i].params + at, f[i - 1].params + at, bytes) != 0, learns);
+            assert_int_equal(memcmp(f[i].m + at, f[i - 1].m + at, bytes) != 0, learns);
+            assert_int_equal(memcmp(f[i].v + at, f[i - 1].v + at, bytes) != 0, learns);
+            kept += !learns;
+            changed += learns;
+        }
+    }
+    assert_true(kept > 20 && changed > 20);
+}
+
+static void dropped_layers_keep_their_state(void **state)
+{
+    (void)state;
+    a_dropped_layer_keeps_its_state("adamw");
+    a_dropped_layer_keeps_its_state("lamb");
+}
+
+/* Adam's bias correction of a layer counts the steps in which it has run. */
+static void a_layer_counts_its_own_updates(void **state)
+{
+    (void)state;
+    enum { LAYER = 4 };
+    struct final f[2];
+    struct table t;
+    const struct settings *s = setup_settings(&arena, (const char *[]){DROP, NULL});
+    int step = 0, updates = 0;
+    do /* the first step in which it runs behind one in which it did not */
+        updates += depth_learns(s, (uint64_t)step++, LAYER);
+    while (updates == step || !depth_learns(s, (uint64_t)step, LAYER));
+    for (int i = 0; i < 2; i++)
+        f[i] =
+            state_after(arena_printf(&arena, "own-%d", i),
+                        (const char *[]){DROP, "--train.optimizer", "adamw", "--train.weight_decay",
+                                         "0", "--train.warmup", "0", "--train.steps",
+                                         arena_printf(&arena, "%d", step + i), NULL},
+                        &t);
+    size_t at = table_find(&t, "layers.4.attn.proj.weight")->offset;
+    for (size_t i = at; i < at + 100; i++) {
+        double m = (double)f[1].m[i] / (1 - pow(s->train_beta1, updates + 1)),
+               v = (double)f[1].v[i] / (1 - pow(s->train_beta2, updates + 1)),
+               moved = (double)f[0].params[i] - (double)f[1].params[i],
+               want = s->train_lr * m / (sqrt(v) + s->train_eps);
+        assert_true(fabs(moved - want) < 1e-3 * fabs(want) + 1e-8);
+    }
+}
+
+/* A rate that has dropped no layer yet: every gate is open and every factor is 1. */
+static void layers_that_are_kept_are_the_plain_run(void **state)
+{
+    (void)state;
+    struct final f[2];
+    struct table t;
+    for (int i = 0; i < 2; i++)
+        f[i] = state_after(i ? "kept" : "plain",
+                           (const char *[]){TINY, "--model.layers", "5", "--train.steps", "4",
+                                            "--train.layer_drop", i ? "0.5" : "0",
+                                            "--train.layer_drop_rate", "0", NULL},
+                           &t);
+    assert_memory_equal(f[0].params, f[1].params, t.elements * sizeof(float));
+    assert_memory_equal(f[0].v, f[1].v, t.elements * sizeof(float));
 }
 
 static void checkpoint_of_another_run_is_refused(void **state)
@@ -549,6 +654,9 @@ int main(void)
         cmocka_unit_test_setup(adamw_learns, reset),
         cmocka_unit_test_setup(lamb_learns, reset),
         cmocka_unit_test_setup(resumed_run_is_the_same_run, reset),
+        cmocka_unit_test_setup(dropped_layers_keep_their_state, reset),
+        cmocka_unit_test_setup(a_layer_counts_its_own_updates, reset),
+        cmocka_unit_test_setup(layers_that_are_kept_are_the_plain_run, reset),
         cmocka_unit_test_setup(a_hook_comes_before_the_update, reset),
         cmocka_unit_test_setup(a_step_that_is_given_up_changes_nothing, reset),
         cmocka_unit_test_setup(checkpoint_of_another_run_is_refused, reset),
