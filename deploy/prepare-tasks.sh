@@ -220,7 +220,7 @@ if [ "$apt" ]; then
     noun=$work/root/usr/share/wordnet/data.noun
     wordnet topic "$noun" | split_rows glosses 4000
     wordnet pairs "$noun" "$work/root/usr/share/wordnet/data.verb" | split_rows is-a 4000
-    english | iconv -c -f UTF-8 -t UTF-8 >"$out/text.txt" # dict-gcide has a few bytes that are no UTF-8
+    english | iconv -c -f UTF-8 -t UTF-8 >"$out/text.txt"
 fi
 # Titles, and what their licences ask for, as the packages say.
 cat >&2 <<'END'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Plain English text for training, one file, entries separated by blank lines.
-#   deploy/prepare-text.sh OUT                 the dictionary of Debian's package dict-gcide, without its mark-up
+#   deploy/prepare-text.sh OUT                 the dictionary of Debian's package dict-gcide, without its mark-up, as UTF-8
 #   deploy/prepare-text.sh --dictionary PATH OUT   the same from another copy of its gcide.dict.dz
 #   deploy/prepare-text.sh --text PATH OUT     your own: a text file, also .gz
 # Then:  atoll data --out DIR --sites 2 OUT
@@ -62,7 +62,7 @@ if [ -n "$text" ]; then
     esac
 else
     [ -r "$dictionary" ] || fail "$dictionary is missing: apt-get install dict-gcide, or give --text PATH"
-    gzip -dc <"$dictionary" | clean >"$out.tmp"
+    gzip -dc <"$dictionary" | iconv -c -f UTF-8 -t UTF-8 | clean >"$out.tmp" # it has three bytes that are not UTF-8
 fi
 [ -s "$out.tmp" ] || fail "no text came out"
 mv "$out.tmp" "$out"

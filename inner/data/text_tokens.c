@@ -285,6 +285,13 @@ void text_tokenizer_describe(const struct work *w, struct sidecar *s, struct tex
                     s->special[SIDECAR_MASK] >= 0;
 }
 
+static enum err text_write(const struct work *w, const char *text, const char *name)
+{
+    char *to;
+    TRY_ALLOC(to = arena_printf(w->a, "%s/%s", w->o->out, name));
+    return file_write(to, &(struct file_part){text, strlen(text)}, 1, 0644);
+}
+
 static enum err file_copy(const struct work *w, const char *from, const char *name)
 {
     char *to;
@@ -305,7 +312,10 @@ enum err text_tokenizer_copy(const struct work *w)
     char *path;
     if (w->o->learn)
         return ERR_OK;
-    TRY(file_copy(w, file, copy_name(w)));
+    if (tokenizer_text(w->tokenizer))
+        TRY(text_write(w, tokenizer_text(w->tokenizer), copy_name(w)));
+    else
+        TRY(file_copy(w, file, copy_name(w)));
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         TRY_ALLOC(path = arena_printf(w->a, "%.*s%s", slash ? (int)(slash - file) + 1 : 0, file,
                                       beside[i]));

@@ -214,7 +214,8 @@ enum err cmd_data(int argc, char **argv)
          .help = "The files are JSON lines: a document is the text of this field."},
         {"tokenizer", ARGS_TEXT, &o.tokenizer, .value = "PATH",
          .help = "Text becomes the ids of this tokenizer: a tokenizer.json (WordPiece, byte-level "
-                 "BPE, Unigram), a vocab.txt, or a directory with one of them. With --learn: "
+                 "BPE, Unigram), a vocab.txt, a vocab.json with merges.txt, or a directory with "
+                 "one of them. With --learn: "
                  "wordpiece or bpe."},
         {"learn", ARGS_INT, &learn, .value = "N", .max = 1 << 20,
          .help = "Learn a vocabulary of N tokens from the training text, and write its "

@@ -274,13 +274,6 @@ enum err load_model(struct load *l, size_t tokens_max)
 
 /* ---- its tokenizer ---- */
 
-static bool has_tokenizer(const char *directory, struct arena *a)
-{
-    char *json = arena_printf(a, "%s/tokenizer.json", directory),
-         *vocab = arena_printf(a, "%s/vocab.txt", directory);
-    return json && vocab && (file_exists(json) || file_exists(vocab));
-}
-
 static const char *directory_of(const struct config_list *paths, struct arena *a)
 {
     const char *slash = paths->count ? strrchr(paths->items[0], '/') : NULL;
@@ -294,7 +287,7 @@ enum err load_tokenizer(const struct load *l, const char *path, struct tokenizer
                             directory_of(&l->run.s.data_eval, &a)};
     *t = NULL;
     for (size_t i = 0; !path && i < sizeof places / sizeof *places; i++)
-        if (places[i] && has_tokenizer(places[i], &a))
+        if (places[i] && tokenizer_is_in(places[i]))
             path = places[i];
     enum err e = path ? tokenizer_open(t, path) : ERR_OK;
     arena_free(&a);

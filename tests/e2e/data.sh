@@ -57,6 +57,16 @@ expect 4 "--learn needs --tokenizer" "$atoll" data --learn 300 --out "$dir/x" "$
 printf 'good\nbad \377 byte\n' >"$dir/latin"
 expect 4 "latin: line 2, byte 5 is not UTF-8" "$atoll" data --tokenizer "$dir/words1" --out "$dir/x" "$dir/latin"
 
+# A dictionary with a byte that is not UTF-8: what comes out is, and a tokenizer takes it.
+i=0
+while [ $i -lt 400 ]; do
+    printf 'Entry%d \\En"try\\, n.\n   A sm\351ll text, number %d. [1913 Webster]\n\n' $i $i
+    i=$((i + 1))
+done | gzip >"$dir/small.dict.dz"
+expect 0 "bytes in" "$prepare" --dictionary "$dir/small.dict.dz" "$dir/dictionary"
+[ "$(grep -c '^Entry.*, n' "$dir/dictionary")" -eq 400 ]
+expect 0 "train, site 0" "$atoll" data --tokenizer "$dir/words1" --out "$dir/dictionary_ids" "$dir/dictionary"
+
 # A directory, with compressed files in it: sorted, each file a document.
 mkdir -p "$dir/many/b" "$dir/many/a"
 head -c 20000 "$dir/text" | gzip >"$dir/many/b/one.txt.gz"

@@ -6,20 +6,38 @@
 
 /* ---- open and close ---- */
 
+static const char *const file_names[] = {"tokenizer.json", "vocab.txt", "vocab.json"};
+
+/* The first of the files that the directory has; NULL: none, or no memory. */
+static char *file_in(const char *directory, struct arena *a)
+{
+    for (size_t i = 0; i < sizeof file_names / sizeof *file_names; i++) {
+        char *path = arena_printf(a, "%s/%s", directory, file_names[i]);
+        if (path && file_exists(path))
+            return path;
+    }
+    return NULL;
+}
+
+bool tokenizer_is_in(const char *directory)
+{
+    struct arena a = arena_make(0);
+    bool found = file_in(directory, &a);
+    arena_free(&a);
+    return found;
+}
+
 static enum err path_of(struct tokenizer *t, const char *path)
 {
-    static const char *const names[] = {"tokenizer.json", "vocab.txt"};
     struct stat s;
     if (stat(path, &s) || !S_ISDIR(s.st_mode)) {
         TRY_ALLOC(t->file = arena_string(&t->arena, path, strlen(path)));
         return ERR_OK;
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        TRY_ALLOC(t->file = arena_printf(&t->arena, "%s/%s", path, names[i]));
-        if (file_exists(t->file))
-            return ERR_OK;
-    }
-    return err_set(ERR_INPUT, "%s: neither tokenizer.json nor vocab.txt is there", path);
+    t->file = file_in(path, &t->arena);
+    return t->file ? ERR_OK
+                   : err_set(ERR_INPUT, "%s: no tokenizer.json, vocab.txt or vocab.json is there",
+                             path);
 }
 
 static bool ends(const char *path, const char *end)
@@ -43,7 +61,9 @@ static enum err file_take(struct tokenizer *t)
     if (!e) {
         t->digest = digest_of(text, bytes);
         e = ends(t->file, ".txt") ? tokenizer_vocab_read(t, (const char *)text, bytes)
-                                  : tokenizer_json_read(t, t->file, (const char *)text, bytes);
+            : ends(t->file, "vocab.json")
+                ? tokenizer_merges_read(t, (const char *)text, bytes)
+                : tokenizer_json_read(t, t->file, (const char *)text, bytes);
     }
     arena_free(&scratch);
     return e;
@@ -330,6 +350,11 @@ bool tokenizer_continues(const struct tokenizer *t, int32_t id)
 struct digest tokenizer_digest(const struct tokenizer *t)
 {
     return t->digest;
+}
+
+const char *tokenizer_text(const struct tokenizer *t)
+{
+    return t->text;
 }
 
 const char *tokenizer_file(const struct tokenizer *t)

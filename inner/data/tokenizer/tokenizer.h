@@ -2,6 +2,7 @@
 #define TOKENIZER_H
 /* Text to token ids and back, with the ids of Hugging Face's tokenizers for the same file:
  *     vocab.txt        WordPiece as BERT has it
+ *     vocab.json       with merges.txt beside it: byte-level BPE as GPT-2 was published
  *     tokenizer.json   WordPiece with BertNormalizer and BertPreTokenizer; byte-level BPE with the
  *                      split pattern of the file (GPT-2, Llama 3, ModernBERT); Unigram (ALBERT)
  * Any other kind is refused by name. Templates (post-processors) are not applied: the code that
@@ -32,9 +33,9 @@ enum tokenizer_role {
 struct tokenizer;
 struct tokenizer_scratch; /* of one thread, for any tokenizer: buffers and a cache of words */
 
-/* A file, or a directory with tokenizer.json or vocab.txt. vocab.txt alone does not say whether the
- * text is lower-cased: tokenizer_config.json beside it does (do_lower_case, strip_accents,
- * tokenize_chinese_chars); without one it is, unless a token has a capital letter.
+/* A file, or a directory with tokenizer.json, vocab.txt or vocab.json. vocab.txt alone does not say
+ * whether the text is lower-cased: tokenizer_config.json beside it does (do_lower_case,
+ * strip_accents, tokenize_chinese_chars); without one it is, unless a token has a capital letter.
  * ERR_INPUT: missing, broken; ERR_UNSUPPORTED: a kind that is not there, named. */
 enum err tokenizer_open(struct tokenizer **t, const char *path) MUST;
 /* The text of a tokenizer.json; `what` begins messages. Also the fuzz target. */
@@ -67,7 +68,11 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id); /* flagged so 
 /* true: the token continues a word ("##x"; without a blank or mark in front). For whole-word masks.
  */
 bool tokenizer_continues(const struct tokenizer *t, int32_t id);
-struct digest tokenizer_digest(const struct tokenizer *t); /* SHA-256 of the file */
+struct digest tokenizer_digest(const struct tokenizer *t); /* SHA-256 of the file, or of its text */
 const char *tokenizer_file(const struct tokenizer *t);     /* path of the file that was read */
+/* Of vocab.json and merges.txt: the tokenizer.json that means the same. NULL: the file itself. */
+const char *tokenizer_text(const struct tokenizer *t);
+/* Does the directory have one of the files? */
+bool tokenizer_is_in(const char *directory);
 
 #endif

@@ -23,6 +23,8 @@ struct tokenizer_range {
 struct tokenizer {
     struct arena arena;
     const char *file;
+    const char
+        *text; /* the tokenizer.json of a vocab.json with merges.txt; NULL: the file itself */
     struct digest digest;
     uint64_t serial; /* of this opening */
     enum tokenizer_kind kind;
@@ -52,6 +54,8 @@ struct tokenizer_scratch {
 enum err tokenizer_json_read(struct tokenizer *t, const char *what, const char *text,
                              size_t bytes) MUST;
 enum err tokenizer_vocab_read(struct tokenizer *t, const char *text, size_t bytes) MUST;
+/* The text of a vocab.json with merges.txt beside it. */
+enum err tokenizer_merges_read(struct tokenizer *t, const char *text, size_t bytes) MUST;
 /* After the model: its normaliser is applied to the texts of those that say so. */
 enum err tokenizer_added_open(struct tokenizer *t) MUST;
 /* The next added token that counts; NULL: none. `p` begins as zero: text[p->at, p->start) lies in

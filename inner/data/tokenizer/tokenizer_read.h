@@ -17,5 +17,10 @@ enum err tokenizer_split_read(struct tokenizer *t, const char *what, const struc
 /* From special_tokens_map.json or tokenizer_config.json beside the file, else by their usual texts.
  */
 enum err tokenizer_roles_read(struct tokenizer *t, struct arena *scratch) MUST;
+/* The tokens of the roles become added tokens, which a tokenizer.json lists. */
+enum err tokenizer_specials_add(struct tokenizer *t) MUST;
+/* The map of a file that lies beside the vocabulary; nothing where there is none. */
+enum err tokenizer_side_read(const struct tokenizer *t, const char *name, struct arena *a,
+                             struct json *j) MUST;
 
 #endif

@@ -16,9 +16,8 @@ static const char *const role_texts[][3] = {
 #undef X
 };
 
-/* A map that lies beside the file, or nothing. */
-static enum err side_read(const struct tokenizer *t, const char *name, struct arena *a,
-                          struct json *j)
+enum err tokenizer_side_read(const struct tokenizer *t, const char *name, struct arena *a,
+                             struct json *j)
 {
     const char *slash = strrchr(t->file, '/');
     int folder = slash ? (int)(slash - t->file) : 1;
@@ -46,7 +45,7 @@ enum err tokenizer_roles_read(struct tokenizer *t, struct arena *scratch)
     static const char *const names[] = {"special_tokens_map.json", "tokenizer_config.json"};
     struct json j;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        TRY(side_read(t, names[i], scratch, &j));
+        TRY(tokenizer_side_read(t, names[i], scratch, &j));
         roles_take(t, &j);
     }
     for (int role = 0; role < TOKENIZER_ROLE_COUNT; role++)
@@ -116,7 +115,7 @@ static enum err bert_open(struct tokenizer *t, const struct json *config, bool c
     return ERR_OK;
 }
 
-static enum err specials_add(struct tokenizer *t)
+enum err tokenizer_specials_add(struct tokenizer *t)
 {
     TRY_ALLOC(t->added = arena_array(&t->arena, TOKENIZER_ROLE_COUNT, sizeof *t->added));
     for (int role = 0; role < TOKENIZER_ROLE_COUNT; role++)
@@ -131,13 +130,13 @@ static enum err vocab_take(struct tokenizer *t, const char *text, size_t bytes,
 {
     struct json config;
     bool capitals = false;
-    TRY(side_read(t, "tokenizer_config.json", scratch, &config));
+    TRY(tokenizer_side_read(t, "tokenizer_config.json", scratch, &config));
     TRY(lines_take(t, text, bytes, &capitals));
     const char *unknown = tokenizer_json_text(&config, "unk_token");
     TRY(tokenizer_wordpiece_open(t, t->file, unknown ? unknown : "[UNK]", "##", POINTS_MAX));
     TRY(bert_open(t, &config, capitals));
     TRY(tokenizer_roles_read(t, scratch));
-    return specials_add(t);
+    return tokenizer_specials_add(t);
 }
 
 enum err tokenizer_vocab_read(struct tokenizer *t, const char *text, size_t bytes)

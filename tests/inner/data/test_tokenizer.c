@@ -211,6 +211,43 @@ static void the_lowest_rank_first(void **state)
     assert_ids("abc abab", "6 8"); /* a whole word that no merges lead to */
 }
 
+/* vocab.json and merges.txt are the tokenizer.json that tokenizer_text has, by its digest, too. */
+static void two_files_are_one_tokenizer(void **state)
+{
+    (void)state;
+    static const char vocab[] =
+        "{\"a\":0,\"b\":1,\"c\":2,\"\xc4\xa0\":3,\"ab\":4,\"bc\":5,\"abc\":6,"
+        "\"<|endoftext|>\":7,\"\\\"\":8,\"\\\"\\\"\":9}";
+    const char *path = scratch_text("vocab.json", vocab);
+    scratch_text("merges.txt", "#version: 0.2\nb c\r\na b\na bc\n\" \"\n\n");
+    assert_int_equal(tokenizer_open(&t, path), ERR_OK);
+    assert_int_equal(tokenizer_kind(t), TOKENIZER_BPE);
+    assert_ids("abc ab<|endoftext|>\"\"", "6 3 4 7 9");
+    assert_int_equal(tokenizer_special(t, TOKENIZER_EOS), 7);
+    char *text = strdup(tokenizer_text(t));
+    struct digest d = tokenizer_digest(t), same = digest_of(text, strlen(text));
+    assert_memory_equal(&d, &same, sizeof d);
+    take(text);
+    free(text);
+    assert_ids("abc ab<|endoftext|>\"\"", "6 3 4 7 9");
+    assert_null(tokenizer_text(t));
+    tokenizer_close(t);
+    if (file_exists(scratch("vocab.txt")))
+        assert_int_equal(file_remove(scratch("vocab.txt")), ERR_OK);
+    scratch_text("tokenizer_config.json", "{\"add_prefix_space\": true}");
+    assert_int_equal(tokenizer_open(&t, scratch_root), ERR_OK); /* the directory does too */
+    assert_ids("ab", "3 4");
+    assert_int_equal(file_remove(scratch("tokenizer_config.json")), ERR_OK);
+    struct tokenizer *none;
+    scratch_text("merges.txt", "#version: 0.2\nb c\na  b\n");
+    assert_int_equal(tokenizer_open(&none, path), ERR_INPUT);
+    assert_says("merges.txt: line 3: no pair of tokens");
+    assert_int_equal(file_remove(scratch("merges.txt")), ERR_OK);
+    assert_int_equal(tokenizer_open(&none, path), ERR_INPUT);
+    assert_says("merges.txt: cannot open");
+    assert_int_equal(file_remove(path), ERR_OK);
+}
+
 static void a_long_word_is_not_quadratic(void **state)
 {
     (void)state;
@@ -532,6 +569,7 @@ int main(void)
         T(added_tokens_come_first),
         T(a_vocabulary_file_alone_is_enough),
         T(the_lowest_rank_first),
+        T(two_files_are_one_tokenizer),
         T(a_long_word_is_not_quadratic),
         T(a_full_cache_changes_nothing),
         T(fast_paths_split_like_the_pattern),
