@@ -59,8 +59,12 @@ fetch_debian() {
 
 fetch_vader() {
     if [ ! -e "$work/vaderSentiment-3.3.2.tar.gz" ]; then
-        python3 -m pip download -q --no-deps --no-build-isolation --no-binary :all: -d "$work" $vader \
-            >"$work/pip.log" 2>&1 || fail "pip download $vader: $(tail -n 1 "$work/pip.log")"
+        # An old setuptools lacks the package wheel: then pip brings both, for itself.
+        for isolation in --no-build-isolation ""; do
+            # shellcheck disable=SC2086 # an empty word is none
+            python3 -m pip download -q --no-deps $isolation --no-binary :all: -d "$work" $vader >"$work/pip.log" 2>&1 && break
+        done
+        [ -e "$work/vaderSentiment-3.3.2.tar.gz" ] || fail "pip download $vader: $(tail -n 1 "$work/pip.log")"
     fi
     tar -xzf "$work/vaderSentiment-3.3.2.tar.gz" -C "$work"
     tar -xzf "$work/vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz" -C "$work"

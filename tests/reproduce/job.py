@@ -104,8 +104,8 @@ class Job:
                 found += ["--quick"] if self.quick else []
                 continue
             if word.startswith("$data:"):
-                found += [self.runner.data.shards(word[6:], 1)[1][0].rsplit("/", 1)[0]]
-                continue
+                name, slash, rest = word[6:].partition("/")
+                word = self.runner.data.shards(name, 1)[1][0].rsplit("/", 1)[0] + slash + rest
             for name in sorted(named, key=len, reverse=True):
                 word = word.replace(name, str(named[name]))
             found.append(word)

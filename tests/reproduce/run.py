@@ -14,6 +14,7 @@ import os
 import pathlib
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -250,7 +251,12 @@ def main():
     return 77 if results and all(held is None for held in results.values()) else 0
 
 
+def stopped(*_):
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, stopped)  # what was started ends, too
     try:
         sys.exit(main())
     except Bad as wrong:
