@@ -169,7 +169,9 @@ class Runner:
 
 def seeds_of(row, name, seeds):
     program = row.runs[name].get("program")
-    return [None] if program and not any("$seed" in str(w) for w in program) else seeds
+    if program and not any("$seed" in str(w) for w in program):
+        return [None]
+    return [s for s in row.runs[name].get("seeds") or seeds if s in seeds] or seeds[:1]
 
 
 def commit():
