@@ -102,15 +102,15 @@ static enum err measure(struct bench *x, bool model, double seconds[2], size_t *
     TRY(loader_open(&l, &x->a, &list, &o));
     TRY(objective_batch_open(o.objective, &b, &x->a, SEQUENCES, SEQUENCE));
     for (uint64_t i = 0; i < LOADS; i++) {
-        double loss, begin = bench_now();
-        size_t count;
+        struct model_loss loss;
+        double begin = bench_now();
         b.sequence_weight = (float)objective_sequence_weight(&l, i);
         objective_step(&l, i, 0, SEQUENCES, &b);
         double middle = bench_now();
         bench_add(&load, middle - begin);
         if (!model || i >= STEPS)
             continue;
-        TRY(model_step(x->m, &b, 1, NULL, &loss, &count));
+        TRY(model_step(x->m, &b, 1, NULL, &loss));
         bench_add(&step, bench_now() - middle);
     }
     *tokens = b.tokens_count;
