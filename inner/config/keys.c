@@ -234,6 +234,13 @@ static void check_batch(struct config_rules *r, const struct settings *s)
                       micro, batch);
 }
 
+static void check_optimizer(struct config_rules *r, const struct settings *s)
+{
+    if (s->train_trust_per != TRAIN_TRUST_PER_TENSOR && s->train_optimizer != OPTIM_LAMB)
+        config_broken(r, "train.trust_per belongs to train.optimizer = lamb; train.optimizer is %s",
+                      config_choice_name(optim_kind_choices, s->train_optimizer));
+}
+
 static void check_schedule(struct config_rules *r, const struct settings *s)
 {
     if (s->train_warmup + s->train_stable_steps > s->train_steps)
@@ -252,5 +259,6 @@ void keys_check(struct config_rules *r, const struct settings *s)
     check_model(r, s);
     check_objective(r, s);
     check_batch(r, s);
+    check_optimizer(r, s);
     check_schedule(r, s);
 }

@@ -26,6 +26,8 @@
 #define TRAIN_ROUNDING(X)                                                                          \
     X(TRAIN_ROUNDING_NEAREST, nearest) X(TRAIN_ROUNDING_STOCHASTIC, stochastic)
 #define TRAIN_OPTIMIZER(X) OPTIM_LIST(X)
+#define TRAIN_TRUST_PER(X)                                                                         \
+    X(TRAIN_TRUST_PER_TENSOR, tensor) X(TRAIN_TRUST_PER_PROJECTION, projection)
 #define TRAIN_DECAY(X)                                                                             \
     X(TRAIN_DECAY_COSINE, cosine) X(TRAIN_DECAY_LINEAR, linear) X(TRAIN_DECAY_NONE, none)
 #define DEVICE_KIND(X) X(DEVICE_CPU, cpu) X(DEVICE_CUDA, cuda)
@@ -49,6 +51,7 @@
     X(train_grad_reduce_dtype, TRAIN_GRAD_REDUCE_DTYPE)                                            \
     X(train_rounding, TRAIN_ROUNDING)                                                              \
     X(optim_kind, TRAIN_OPTIMIZER)                                                                 \
+    X(train_trust_per, TRAIN_TRUST_PER)                                                            \
     X(train_decay, TRAIN_DECAY)                                                                    \
     X(device_kind, DEVICE_KIND)                                                                    \
     X(device_dtype, DEVICE_DTYPE)                                                                  \
@@ -215,6 +218,10 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "How fast train.layer_drop is approached: 1 - exp(-rate x step) of it.")             \
     X(train, optimizer, CHOICE(optim_kind), .fallback = "lamb", .pinned = true,                    \
       .help = "Inner optimizer.")                                                                  \
+    X(train, trust_per, CHOICE(train_trust_per), .fallback = "tensor", .pinned = true,             \
+      .help = "What has one trust ratio of LAMB. tensor: q, k and v together. projection: q, k "   \
+              "and v, and gate and up of a gated MLP, one each, as Hugging Face's BERT and Llama " \
+              "have them.")                                                                        \
     X(train, lr, REAL, .fallback = "0.003", .min = 0, .max = 100, .pinned = true,                  \
       .help = "Peak learning rate.")                                                               \
     X(train, lr_end, REAL, .fallback = "0.1", .min = 0, .max = 1, .pinned = true,                  \

@@ -243,6 +243,29 @@ const struct tensor *table_find(const struct table *t, const char *name)
     return NULL;
 }
 
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+size_t table_projections(const struct settings *s, const struct tensor *x,
+                         size_t elements[TABLE_PROJECTIONS_MAX])
+{
+    size_t C = (size_t)s->model_width, KV = C / (size_t)s->model_heads * table_kv_heads(s);
+    elements[0] = x->count;
+    if (ends_in(x->name, ".attn.qkv.weight")) {
+        ASSERT(x->count == (C + 2 * KV) * C);
+        elements[0] = C * C;
+        elements[1] = elements[2] = KV * C;
+        return 3;
+    }
+    if (!table_gated(s) || !ends_in(x->name, ".mlp.up.weight"))
+        return 1;
+    elements[0] = elements[1] = x->count / 2;
+    return 2;
+}
+
 struct digest table_digest(const struct table *t)
 {
     struct digest_stream s;

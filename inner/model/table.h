@@ -40,7 +40,13 @@
 #include "kernels/dev.h"
 #include "inner/config/keys.h"
 
-enum { TABLE_NAME_MAX = 48, TABLE_RANK_MAX = 2, TABLE_ALIGN = 256, TABLE_VOCAB_ALIGN = 64 };
+enum {
+    TABLE_NAME_MAX = 48,
+    TABLE_RANK_MAX = 2,
+    TABLE_ALIGN = 256,
+    TABLE_VOCAB_ALIGN = 64,
+    TABLE_PROJECTIONS_MAX = 3
+};
 enum table_init { TABLE_NORMAL, TABLE_ZERO, TABLE_ONE };
 
 /* Optimizer groups of tensors: X(NAME, learning rate and weight decay relative to the settings',
@@ -84,6 +90,10 @@ size_t table_layers(const struct settings *s);   /* layers with tensors of their
 size_t table_mlp(const struct settings *s);      /* hidden width: model.mlp, or the default for 0 */
 bool table_gated(const struct settings *s);      /* swiglu: mlp.up has twice as many rows */
 size_t table_kv_heads(const struct settings *s); /* model.kv_heads, or model.heads */
+/* Elements of the matrices that lie below each other in a tensor: of q, k, v, or of gate, up. Their
+ * number; 1: the tensor is one. */
+size_t table_projections(const struct settings *s, const struct tensor *x,
+                         size_t elements[TABLE_PROJECTIONS_MAX]);
 /* Digest of names, shapes, offsets: the same digest means the same slab layout. */
 struct digest table_digest(const struct table *t);
 /* Fills a host slab with the initial parameters: a function of the seed and the element alone. */

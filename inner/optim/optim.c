@@ -30,7 +30,30 @@ double optim_lr(const struct settings *s, int64_t step)
 }
 
 /* ---- shards ---- */
-size_t optim_shard(const struct table *t, bool whole, int rank, int ranks)
+/* Elements of the parts of a tensor, which have a trust ratio each. */
+static size_t parts_of(const struct settings *s, const struct tensor *x,
+                       size_t elements[TABLE_PROJECTIONS_MAX])
+{
+    if (s->train_trust_per == TRAIN_TRUST_PER_PROJECTION)
+        return table_projections(s, x, elements);
+    elements[0] = x->count;
+    return 1;
+}
+
+/* The cut in tensor x next to `even`, an element of it: a multiple of DEV_RUN within a part. */
+static size_t cut_within(const struct settings *s, const struct tensor *x, size_t even, size_t next)
+{
+    size_t elements[TABLE_PROJECTIONS_MAX], offset = x->offset;
+    size_t n = parts_of(s, x, elements);
+    for (size_t i = 0; i < n; offset += elements[i++]) {
+        size_t runs = (even - offset) / DEV_RUN * DEV_RUN;
+        if (runs < elements[i])
+            return offset + runs;
+    }
+    return next;
+}
+
+size_t optim_shard(const struct settings *s, const struct table *t, int rank, int ranks)
 {
     size_t even = t->elements / (size_t)ranks * (size_t)rank;
     if (rank == ranks)
@@ -39,11 +62,10 @@ size_t optim_shard(const struct table *t, bool whole, int rank, int ranks)
         const struct tensor *x = &t->tensors[i];
         if (x->offset > even)
             continue;
-        size_t runs = (even - x->offset) / DEV_RUN * DEV_RUN,
-               next = i + 1 < t->count ? x[1].offset : t->elements;
-        if (whole)
+        size_t next = i + 1 < t->count ? x[1].offset : t->elements;
+        if (optim_method_of(s)->whole)
             return even - x->offset < next - even ? x->offset : next;
-        return runs < x->count ? x->offset + runs : next;
+        return cut_within(s, x, even, next);
     }
     return 0;
 }
@@ -79,8 +101,7 @@ size_t optim_plan(const struct settings *s, const struct table *t, int ranks)
     int shards = shards_of(s, ranks);
     size_t most = 0;
     for (int r = 0; r < shards; r++) {
-        size_t begin = optim_shard(t, m->whole, r, shards),
-               end = optim_shard(t, m->whole, r + 1, shards),
+        size_t begin = optim_shard(s, t, r, shards), end = optim_shard(s, t, r + 1, shards),
                floats = ((size_t)m->first + (size_t)m->second) * (end - begin) +
                         more_of(m, t, begin, end);
         most = floats > most ? floats : most;
@@ -121,25 +142,38 @@ static enum err cut_shards(struct optim *o, const struct table *t, struct arena 
         return ERR_OK;
     TRY_ALLOC(o->offsets = arena_array(perm, (size_t)c->size + 1, sizeof *o->offsets));
     for (int r = 0; r <= c->size; r++)
-        o->offsets[r] = optim_shard(t, o->method->whole, r, c->size);
+        o->offsets[r] = optim_shard(o->settings, t, r, c->size);
     o->begin = o->offsets[c->rank];
     o->end = o->offsets[c->rank + 1];
     return ERR_OK;
 }
 
-/* The tensors' ranges within this rank's shard, counted from its begin. */
-static enum err cut_ranges(struct optim *o, const struct table *t, struct arena *perm)
+static enum err list_parts(struct optim *o, const struct table *t, struct arena *perm)
 {
-    TRY_ALLOC(o->ranges = arena_array(perm, t->count, sizeof *o->ranges));
-    o->tensors = t->count;
+    TRY_ALLOC(o->parts = arena_array(perm, TABLE_PROJECTIONS_MAX * t->count, sizeof *o->parts));
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
+        size_t elements[TABLE_PROJECTIONS_MAX], offset = x->offset,
+                                                n = parts_of(o->settings, x, elements);
+        for (size_t k = 0; k < n; offset += elements[k++])
+            o->parts[o->part_count++] = (struct optim_part){x, offset, elements[k]};
+    }
+    return ERR_OK;
+}
+
+/* The parts' ranges within this rank's shard, counted from its begin. */
+static enum err cut_ranges(struct optim *o, const struct table *t, struct arena *perm)
+{
+    TRY(list_parts(o, t, perm));
+    TRY_ALLOC(o->ranges = arena_array(perm, o->part_count, sizeof *o->ranges));
+    for (size_t i = 0; i < o->part_count; i++) {
+        const struct optim_part *x = &o->parts[i];
         size_t from = x->offset > o->begin ? x->offset : o->begin, to = x->offset + x->count;
         to = to < o->end ? to : o->end;
         if (from >= to)
             continue;
         if (o->range_count == 0)
-            o->first_tensor = i;
+            o->first_part = i;
         o->ranges[o->range_count++] = (struct dev_range){from - o->begin, to - from};
     }
     return ERR_OK;
@@ -183,12 +217,12 @@ static enum err take_slabs(struct optim *o, const struct table *t, struct arena 
     TRY(dev_alloc(o->dev, (void **)&o->gscale, sizeof *o->gscale));
     TRY(dev_alloc(o->dev, (void **)&o->stats, STEP_STATS * sizeof *o->stats));
     TRY(dev_alloc(o->dev, (void **)&o->sums,
-                  o->method->sums ? OPT_SUMS * o->tensors * sizeof *o->sums : 0));
+                  o->method->sums ? OPT_SUMS * o->part_count * sizeof *o->sums : 0));
     size_t bytes = (o->range_count + !o->range_count) * sizeof *o->groups;
     TRY(dev_alloc(o->dev, (void **)&o->groups, bytes));
     TRY(o->dev->ops->host_alloc(o->dev, (void **)&o->groups_host, bytes));
     o->event = dev_events(o->dev, 1);
-    TRY_ALLOC(o->updates = arena_array(perm, o->tensors, sizeof *o->updates));
+    TRY_ALLOC(o->updates = arena_array(perm, t->count, sizeof *o->updates));
     return ERR_OK;
 }
 
@@ -231,10 +265,10 @@ void optim_close(struct optim *o)
 static void count_updates(struct optim *o, int64_t step)
 {
     if (o->counted > step)
-        memset(o->updates, 0, o->tensors * sizeof *o->updates);
+        memset(o->updates, 0, o->table->count * sizeof *o->updates);
     o->counted = o->counted > step ? 0 : o->counted;
     for (; o->counted < step; o->counted++)
-        for (size_t i = 0; i < o->tensors; i++)
+        for (size_t i = 0; i < o->table->count; i++)
             o->updates[i] +=
                 depth_learns(o->settings, (uint64_t)o->counted, o->table->tensors[i].layer);
 }
@@ -258,8 +292,8 @@ static enum err put_groups(struct optim *o, int64_t step)
     count_updates(o, step);
     TRY(d->ops->event_wait(d, o->event));
     for (size_t i = 0; i < o->range_count; i++) {
-        size_t tensor = o->first_tensor + i;
-        o->groups_host[i] = group_of(o, &o->table->tensors[tensor], o->updates[tensor], step);
+        const struct tensor *x = o->parts[o->first_part + i].tensor;
+        o->groups_host[i] = group_of(o, x, o->updates[x - o->table->tensors], step);
     }
     d->ops->copy_async(d, o->groups, o->groups_host, o->range_count * sizeof *o->groups);
     d->ops->event_record(d, o->event);
@@ -293,8 +327,8 @@ static struct dev_optim arguments(const struct optim *o, struct model *m, int64_
         .ranges = o->ranges,
         .groups = o->groups,
         .n = o->range_count,
-        .sums = o->sums ? o->sums + o->first_tensor : NULL,
-        .sums_stride = o->tensors,
+        .sums = o->sums ? o->sums + o->first_part : NULL,
+        .sums_stride = o->part_count,
     };
 }
 
@@ -325,8 +359,8 @@ static const struct {
 enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_optim *a)
 {
     struct dev *d = o->dev;
-    double *sums = o->sums + columns[rule].first * o->tensors;
-    size_t count = columns[rule].count * o->tensors;
+    double *sums = o->sums + columns[rule].first * o->part_count;
+    size_t count = columns[rule].count * o->part_count;
     if (o->offsets)
         d->ops->zero(d, sums, count * sizeof *sums);
     d->ops->range_reduce(d, rule, a);

@@ -9,8 +9,8 @@
  * parameters there from the summed gradients there, and gathers the others' parameters. A tensor
  * may lie in several shards: its sums (LAMB's norms), like the global one (clip), are then the sum
  * of the shards', one small all-reduce in doubles. Shards end at multiples of DEV_RUN within a
- * tensor, so that the step is that of train.zero_stage = 0 from the same gradients, but for the
- * last bit of a double.
+ * tensor or projection, so that the step is that of train.zero_stage = 0 from the same gradients,
+ * but for the last bit of a double.
  */
 #include "inner/optim/method.h"
 
@@ -35,20 +35,28 @@ struct optim_state {  /* one slab of state; all 0 where the method does not keep
     const size_t *offsets; /* (ranks + 1) of all ranks' shards; NULL: every rank holds all */
 };
 
+struct optim_part { /* of the slab: a tensor, or with train.trust_per a projection of it */
+    const struct tensor *tensor;
+    size_t offset, count;
+};
+
 struct optim {
     struct dev *dev;
     struct coll *coll;
     const struct optim_method *method;
     struct optim_state state[OPTIM_STATES];
-    double *sums;  /* device: (OPT_SUMS, tensors), this rank's, then all ranks'; NULL: not needed */
-    float *gscale; /* device: scale of the gradient */
-    double *stats; /* device: (STEP_STATS) */
-    struct dev_range *ranges; /* of tensors from first_tensor on, or of their parts here */
-    size_t range_count, first_tensor, tensors;
+    struct optim_part *parts; /* (part_count) of the table, in order */
+    double
+        *sums; /* device: (OPT_SUMS, part_count), this rank's, then all ranks'; NULL: not needed */
+    float *gscale;            /* device: scale of the gradient */
+    double *stats;            /* device: (STEP_STATS) */
+    struct dev_range *ranges; /* of parts from first_part on, or of their pieces here */
+    size_t range_count, first_part, part_count;
     struct opt_group *groups;      /* device, (range_count): of the running step */
     struct opt_group *groups_host; /* pinned; the host may write it after `event` */
     unsigned event;
-    uint64_t *updates; /* (tensors) steps of 0 .. counted in which the tensor learned */
+    uint64_t
+        *updates; /* (tensors of the table) steps of 0 .. counted in which the tensor learned */
     int64_t counted;
     const struct table *table;
     size_t begin, end; /* of the slab: what this rank updates */
@@ -61,8 +69,8 @@ struct optim {
  */
 double optim_lr(const struct settings *s, int64_t step);
 const struct optim_method *optim_method_of(const struct settings *s);
-/* Where rank's shard begins, 0 <= rank <= ranks; whole: between two tensors. */
-size_t optim_shard(const struct table *t, bool whole, int rank, int ranks);
+/* Where rank's shard begins, 0 <= rank <= ranks. */
+size_t optim_shard(const struct settings *s, const struct table *t, int rank, int ranks);
 /* The slabs of state that a method keeps, of one rank that holds all; no memory yet. */
 void optim_describe(struct optim_state state[OPTIM_STATES], const struct optim_method *m,
                     const struct table *t);

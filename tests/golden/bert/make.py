@@ -1,7 +1,7 @@
-"""Golden values of a small BERT: losses, logits, gradients, ten steps of AdamW.
+"""Golden values of a small BERT: losses, logits, gradients, ten steps of AdamW and of LAMB.
 
 The network is transformers' BertForPreTraining and the gradients are autograd's, both in float64; AdamW and the clip are
-torch's. The sequences of a batch differ in length: here they are padded and masked, in Atoll they are packed. Tensors are
+torch's, LAMB is the paper's with a trust ratio for each parameter that transformers has: one each for q, k and v. The sequences of a batch differ in length: here they are padded and masked, in Atoll they are packed. Tensors are
 stored with Atoll's names (inner/model/table.h), so that the vectors test the network alone.
 
     python3 tests/golden/bert/make.py        writes beside this file; needs torch and transformers
@@ -108,12 +108,28 @@ def lr_at(step):
     return LR * (LR_END + (1 - LR_END) * 0.5 * (1 + math.cos(math.pi * x)))
 
 
-def train(this):
+class Lamb(torch.optim.Optimizer):
+    """You et al. 2020, Algorithm 2, with bias correction."""
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for x in group["params"]:
+                s = self.state[x]
+                t = s["t"] = s.get("t", 0) + 1
+                m = s["m"] = BETA1 * s.get("m", 0) + (1 - BETA1) * x.grad
+                v = s["v"] = BETA2 * s.get("v", 0) + (1 - BETA2) * x.grad * x.grad
+                u = (m / (1 - BETA1 ** t)) / (torch.sqrt(v / (1 - BETA2 ** t)) + EPS) + group["weight_decay"] * x
+                ratio = torch.clamp(x.norm() / u.norm(), 0.01, 10.0) if group["trust"] else 1.0
+                x -= group["lr"] * ratio * u
+
+
+def train(this, name):
     model, _ = make_model(this)
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() == 1]
-    groups = [{"params": matrices, "weight_decay": DECAY}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=(BETA1, BETA2), eps=EPS)
+    groups = [{"params": matrices, "weight_decay": DECAY, "trust": True}, {"params": vectors, "weight_decay": 0.0, "trust": False}]
+    optimizer = Lamb(groups, {"lr": LR}) if name == "lamb" else torch.optim.AdamW(groups, lr=LR, betas=(BETA1, BETA2), eps=EPS)
     seen, norms = [], []
     for step in range(STEPS):
         model.zero_grad()
@@ -159,10 +175,11 @@ def write(this):
         if pairs is not None:
             line(out, "sequence_losses", sequence.tolist())
             line(out, "pair_logits", pairs.reshape(-1).tolist())
-        trained, seen, norms = train(this)
-        save(this, tensors(trained), "adamw")
-        line(out, "adamw_losses", seen)
-        line(out, "adamw_norms", norms)
+        for name in ("adamw", "lamb"):
+            trained, seen, norms = train(this, name)
+            save(this, tensors(trained), name)
+            line(out, name + "_losses", seen)
+            line(out, name + "_norms", norms)
     print("torch", torch.__version__)
 
 

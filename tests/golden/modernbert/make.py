@@ -1,4 +1,4 @@
-"""Golden values of a small ModernBERT: losses, logits, gradients, ten steps of AdamW.
+"""Golden values of a small ModernBERT: losses, logits, gradients, ten steps of AdamW and of LAMB.
 
 The network is transformers' ModernBertForMaskedLM; its rotary angles, which the package computes in float32, are replaced by
 the same in float64, and so is their application. Everything else is of ../bert/make.py.

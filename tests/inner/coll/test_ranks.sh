@@ -91,6 +91,15 @@ run 2 drop whole $drop
 near drop drop_one
 run 2 drop_zero whole $drop --train.zero_stage 1 --train.bucket_mb 0.01
 same drop_zero drop
+# One trust ratio for each projection: shards may end inside one.
+each="--train.trust_per projection --model.width 200 --model.heads 4 --model.layers 2 --model.mlp 64"
+run 1 each_one whole $each
+run 2 each whole $each
+near each each_one
+run 2 each_zero whole $each --train.zero_stage 1 --train.bucket_mb 0.1
+same each_zero each
+run 2 fused whole $each --train.trust_per tensor
+if "$ranks" same "$dir/each" "$dir/fused" 2> /dev/null; then fail "train.trust_per changed nothing"; fi
 # The host ahead of the device: the same steps, and all ranks notice a stop at the same one.
 run 2 ahead ahead
 same ahead whole

@@ -139,31 +139,50 @@ static void a_failure_comes_out_at_the_end(void **state)
     assert_int_equal(seen.finished, 0);
 }
 
+/* A cut inside a tensor: a multiple of DEV_RUN behind the begin of what has a trust ratio. */
+static void check_cut(const struct settings *s, const struct tensor *x, size_t at)
+{
+    size_t elements[TABLE_PROJECTIONS_MAX] = {x->count}, n = 1, offset = x->offset;
+    if (s->train_trust_per == TRAIN_TRUST_PER_PROJECTION)
+        n = table_projections(s, x, elements);
+    for (size_t i = 0; i < n; offset += elements[i++])
+        if (offset <= at && at < offset + elements[i])
+            assert_int_equal((at - offset) % DEV_RUN, 0);
+    assert_int_equal(offset, x->offset + x->count);
+}
+
 /* Parts cover the slab, rise, differ by less than a tensor's run, and cut inside tensors only at
  * multiples of DEV_RUN. */
-static void parts_of_the_slab(void **state)
+static void parts_of(const char *trust_per, const char *kv_heads, const char *activation)
 {
-    (void)state;
     struct table t;
-    struct settings *s =
-        setup_settings(&arena, (const char *[]){"--model.width", "256", "--model.layers", "3",
-                                                "--train.zero_stage", "1", NULL});
+    struct settings *s = setup_settings(
+        &arena,
+        (const char *[]){"--model.width", "240", "--model.layers", "3", "--model.heads", "4",
+                         "--model.kv_heads", kv_heads, "--model.activation", activation,
+                         "--train.trust_per", trust_per, "--train.zero_stage", "1", NULL});
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
     for (int ranks = 1; ranks <= 40; ranks++) {
-        assert_int_equal(optim_shard(&t, false, 0, ranks), 0);
-        assert_int_equal(optim_shard(&t, false, ranks, ranks), t.elements);
+        assert_int_equal(optim_shard(s, &t, 0, ranks), 0);
+        assert_int_equal(optim_shard(s, &t, ranks, ranks), t.elements);
         for (int r = 0; r < ranks; r++) {
-            size_t at = optim_shard(&t, false, r, ranks),
-                   even = t.elements / (size_t)ranks * (size_t)r;
-            assert_true(at <= optim_shard(&t, false, r + 1, ranks));
+            size_t at = optim_shard(s, &t, r, ranks), even = t.elements / (size_t)ranks * (size_t)r;
+            assert_true(at <= optim_shard(s, &t, r + 1, ranks));
             assert_true(at <= even + TABLE_ALIGN && even < at + DEV_RUN + TABLE_ALIGN);
             for (size_t i = 0; i < t.count; i++)
-                if (t.tensors[i].offset <= at && at < t.tensors[i].offset + t.tensors[i].count)
-                    assert_int_equal((at - t.tensors[i].offset) % DEV_RUN, 0);
+                check_cut(s, &t.tensors[i], at);
         }
         size_t most = optim_plan(s, &t, ranks), fair = 8 * t.elements / (size_t)ranks;
         assert_true(most >= fair / 8 * 8 && most <= fair + 8 * 2 * DEV_RUN);
     }
+}
+
+static void parts_of_the_slab(void **state)
+{
+    (void)state;
+    parts_of("tensor", "4", "gelu");
+    parts_of("projection", "4", "gelu");
+    parts_of("projection", "2", "swiglu");
 }
 
 int main(void)

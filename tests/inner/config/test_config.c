@@ -375,6 +375,8 @@ static void rules_across_keys(void **state)
         {{"--model.embed=64"}, "model.embed = 64 is not model.width = 128, and model.head = plain"},
         {{"--model.head=mlm", "--model.activation=swiglu"}, "swiglu is a gate"},
         {{"--model.global_every=3"}, "model.global_every = 3 without model.window"},
+        {{"--train.trust_per=projection", "--train.optimizer=adamw"},
+         "train.trust_per belongs to train.optimizer = lamb"},
         {{"--run.name=a/b"}, "run.name = \"a/b\""},
         {{"--run.name="}, "run.name = \"\""},
         {{"--run.dir="}, "run.dir is empty"},
