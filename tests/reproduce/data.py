@@ -99,7 +99,7 @@ class Data:
         if "labels" in spec:
             classes = [c["name"] for c in described["classes"]]
             settings |= {"data.objective": "labels", "data.classes": ",".join(classes), "model.classes": len(classes),
-                         "data.eval": ",".join(f"{s}={self.root}/{name}-eval-{s}/train-*.bin" for s in spec["eval"])}
+                         "data.eval": ",".join(f"{s}={self.root}/{name}-{sites}-eval-{s}/train-*.bin" for s in spec["eval"])}
         else:
             settings["data.eval"] = f"{folder}/eval-*.bin"
         return settings, [f"{folder}/train-{i}-*.bin" for i in range(sites)]
@@ -111,13 +111,13 @@ class Data:
         return self.made(self.root / f"{name}-{sites}", make)
 
     def labelled(self, name, spec, sites):
-        tokenizer = self.plain(spec["tokenizer"], self.sets[spec["tokenizer"]], 1)
+        tokenizer = self.plain(spec["tokenizer"], self.sets[spec["tokenizer"]], sites)  # as the run has that it starts from
         base = [self.atoll, "data", "--labels", "--tokenizer", tokenizer, "--held-out", 0]
         classes = []
         for s, file in spec["eval"].items():
             def make(folder, file=file):
                 command([*base, *classes, "--out", folder, self.part(file, None, held=True)], self.log)
-            folder = self.made(self.root / f"{name}-eval-{s}", make)
+            folder = self.made(self.root / f"{name}-{sites}-eval-{s}", make)
             classes = classes or ["--classes-of", folder]
 
         def make_train(folder):

@@ -43,7 +43,8 @@ class Job:
         s = self.settings
         self.sites, self.ranks = int(s.get("sites", 1)), int(s.get("ranks", 1))
         shared, train = self.runner.data.shards(s.get("data", "bytes"), int(s.get("of", self.sites)))
-        shared |= {k: v for k, v in s.items() if "." in k}
+        labels = shared.get("data.objective") == "labels"
+        shared |= {k: v for k, v in s.items() if "." in k} | ({"data.objective": "labels", "model.head": "plain"} if labels else {})
         batch = int(shared.setdefault("train.batch_tokens", 2048))
         if "tokens" in s:
             shared["train.steps"] = max(2, int(float(s["tokens"])) // batch)
@@ -283,6 +284,11 @@ def crossing(records, clock, level, time_wanted):
         if not time_wanted and t1 >= level > t0:
             return l0 + (l1 - l0) * (level - t0) / (t1 - t0)
     return float("inf") if time_wanted else points[-1][1]
+
+
+def commits(dones):
+    """Of the programs that made these runs."""
+    return " ".join(dict.fromkeys(d["commit"] for d in dones))
 
 
 class Measured:

@@ -28,7 +28,7 @@ except ImportError:
 import page
 from data import REPOSITORY, Data
 from expression import Bad
-from job import Job, Measured
+from job import Job, Measured, commits
 from row import HERE, Row, Workloads, rows
 
 RESULTS = HERE / "results.csv"
@@ -133,12 +133,12 @@ class Runner:
             first = next(iter(group.values()))
             if not first.program:
                 first.dry_run()
-        seconds = self.run_all(row, [j for group in jobs.values() for j in group.values()])
-        return self.report(row, Measured(jobs), seconds)
+        dones = self.run_all(row, [j for group in jobs.values() for j in group.values()])
+        return self.report(row, Measured(jobs), dones)
 
     def run_all(self, row, jobs):
         self.progress.begin(row.name, [j.name if j.seed is None else f"{j.name} seed {j.seed}" for j in jobs], float(row.minutes))
-        seconds = 0.0
+        dones = []
         if self.quick or self.again:
             for folder in {j.folder.parent for j in jobs}:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -148,19 +148,20 @@ class Runner:
             if not done:
                 done = job.run()
                 self.progress.done()
-            seconds += done["seconds"]
+            dones.append(done)
         self.progress.end()
-        return seconds
+        return dones
 
-    def report(self, row, measures, seconds):
+    def report(self, row, measures, dones):
+        seconds, made_by = sum(d["seconds"] for d in dones), commits(dones)
         results = page.judged(row, measures, self.quick)
         if self.quick:
             print(f"{row.name}: quick, {len(measures.jobs)} runs, {seconds:.0f} s; no acceptance of quality")
         else:
-            for line in page.tables(row, measures, f"{self.commit}, {machine()}, {seconds / 60:.1f} min"):
+            for line in page.tables(row, measures, f"{made_by}, {machine()}, {seconds / 60:.1f} min"):
                 print(line)
             session = datetime.datetime.now().isoformat(timespec="seconds")
-            page.append(RESULTS, session, machine(), self.commit, row.name, measures.asked, seconds / 60)
+            page.append(RESULTS, session, machine(), made_by, row.name, measures.asked, seconds / 60)
         for text, numbers, holds, reason in results:
             if self.quick or not holds:
                 print(f"{'yes ' if holds else 'MISS'}  {row.name}: {text}   ({numbers}){'; ' + reason if reason and not holds else ''}")
