@@ -35,13 +35,24 @@ static enum err begin_shards(struct grad_reduce *r, size_t from, size_t to)
     return ERR_OK;
 }
 
+static enum err begin_part(struct grad_reduce *r, size_t from, size_t to)
+{
+    if (from >= to)
+        return ERR_OK;
+    return r->offsets ? begin_shards(r, from, to) : begin_range(r, from, to, COLL_ALL);
+}
+
 static enum err begin_to(struct grad_reduce *r, size_t from)
 {
     size_t to = r->begun;
     r->begun = from;
-    if (from == to)
-        return ERR_OK;
-    return r->offsets ? begin_shards(r, from, to) : begin_range(r, from, to, COLL_ALL);
+    if (!r->range_count)
+        return begin_part(r, from, to);
+    for (size_t i = r->range_count; i-- > 0;) {
+        size_t begin = r->ranges[i].offset, end = begin + r->ranges[i].count;
+        TRY(begin_part(r, begin > from ? begin : from, end < to ? end : to));
+    }
+    return ERR_OK;
 }
 
 void grad_reduce_ready(void *reduce, size_t from)
@@ -64,7 +75,9 @@ enum err grad_reduce_wait(struct grad_reduce *r)
         r->error = begin_to(r, 0);
     TRY(r->error);
     TRY(r->coll->ops->reduce_wait(r->coll));
-    if (r->reducer->unpack)
-        r->reducer->unpack(r);
+    if (r->reducer->unpack && !r->range_count)
+        r->reducer->unpack(r, 0, r->elements);
+    for (size_t i = 0; r->reducer->unpack && i < r->range_count; i++)
+        r->reducer->unpack(r, r->ranges[i].offset, r->ranges[i].offset + r->ranges[i].count);
     return ERR_OK;
 }

@@ -9,7 +9,8 @@
  * Every rank begins the same sums in the same order, independent of its data. Two ranks: the same
  * bits at any bucket size. More: the order of additions may depend on where a bucket begins;
  * |difference| <= (ranks - 1) 2^-23 sum|g|. In bf16 half the bytes cross the network and
- * |error| <= (ranks + 1) 2^-9 sum|g|. One rank: nothing happens.
+ * |error| <= (ranks + 1) 2^-9 sum|g|. One rank: nothing happens. Layers that do not learn at a step
+ * (inner/model/depth.h) are not sent.
  */
 #include "inner/coll/coll.h"
 #include "inner/config/keys.h"
@@ -24,8 +25,8 @@ struct reducer {
     size_t (*bytes)(size_t elements); /* device memory of a rank beside the gradients */
     /* Gradients [from, to) are final: converts them and returns the buffer to be summed. */
     void *(*pack)(struct grad_reduce *r, size_t from, size_t to);
-    void (*unpack)(
-        struct grad_reduce *r); /* behind all sums: writes the gradients. NULL: they are in place */
+    /* Behind all sums: writes these gradients. NULL: they are in place. */
+    void (*unpack)(struct grad_reduce *r, size_t from, size_t to);
 };
 #define X(VALUE, name) extern const struct reducer reducer_##name;
 TRAIN_GRAD_REDUCE_DTYPE(X)
@@ -41,8 +42,12 @@ struct grad_reduce {
     size_t elements;       /* of the slab */
     size_t bucket;         /* elements; 0: one sum behind the backward */
     const size_t *offsets; /* (ranks + 1) shards, one of each rank; NULL: all-reduce */
-    size_t begun;          /* sums of [begun, elements) have begun; private */
-    enum err error;        /* the first failure; comes out of grad_reduce_wait */
+    /* The parts of the slab that are reduced, in order; equal on all ranks, and the gradients
+     * beside them are 0. range_count 0: the whole slab. */
+    const struct dev_range *ranges;
+    size_t range_count;
+    size_t begun;   /* sums of [begun, elements) have begun; private */
+    enum err error; /* the first failure; comes out of grad_reduce_wait */
 };
 
 void grad_reduce_begin(struct grad_reduce *r); /* a new step */

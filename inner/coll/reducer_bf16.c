@@ -15,9 +15,10 @@ static void *pack(struct grad_reduce *r, size_t from, size_t to)
     return copy + from;
 }
 
-static void unpack(struct grad_reduce *r)
+static void unpack(struct grad_reduce *r, size_t from, size_t to)
 {
-    r->dev->ops->bf16_to_f32(r->dev, r->grads, r->memory, r->elements);
+    const uint16_t *copy = r->memory;
+    r->dev->ops->bf16_to_f32(r->dev, r->grads + from, copy + from, to - from);
 }
 
 const struct reducer reducer_bf16 = {

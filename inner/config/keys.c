@@ -1,5 +1,6 @@
 /* The table of one datacenter's settings and the rules that need more than one key. */
 #include "inner/config/keys.h"
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,6 +252,87 @@ static void check_schedule(struct config_rules *r, const struct settings *s)
                       (long long)s->train_steps);
 }
 
+struct keys_stage keys_stage(const struct settings *s, size_t i)
+{
+    char *at;
+    struct keys_stage x = {.layers = strtoll(s->train_stages.items[i], &at, 10)};
+    x.share = *at == '@' ? strtod(at + 1, NULL) : 0;
+    return x;
+}
+
+/* "LAYERS@SHARE", both numbers and nothing else. */
+static bool stage_reads(const char *text)
+{
+    size_t digits = strspn(text, "0123456789"), share;
+    if (!digits || digits > 6 || text[digits] != '@')
+        return false;
+    text += digits + 1;
+    share = strspn(text, "0123456789.");
+    return share && !text[share] && strtod(text, NULL) > 0 && strtod(text, NULL) <= 1;
+}
+
+static void check_stage(struct config_rules *r, const struct settings *s, size_t i)
+{
+    const char *text = s->train_stages.items[i];
+    long long layers = keys_stage(s, i).layers, before = i ? keys_stage(s, i - 1).layers : 1;
+    if (layers > s->model_layers)
+        config_broken(r, "train.stages: \"%.40s\" has %lld layers, model.layers is %lld", text,
+                      layers, (long long)s->model_layers);
+    else if (layers < before && i)
+        config_broken(r,
+                      "train.stages: \"%.40s\" has fewer layers than the %lld of the stage before; "
+                      "stages only grow",
+                      text, before);
+    else if (layers < 1)
+        config_broken(r, "train.stages: \"%.40s\" has no layer", text);
+}
+
+static void check_shares(struct config_rules *r, const struct settings *s)
+{
+    size_t count = s->train_stages.count;
+    double share = 0;
+    for (size_t i = 0; i < count; i++) {
+        double before = share;
+        share += keys_stage(s, i).share;
+        if (llround(share * (double)s->train_steps) == llround(before * (double)s->train_steps))
+            config_broken(r, "train.stages: \"%.40s\" is less than one of train.steps = %lld",
+                          s->train_stages.items[i], (long long)s->train_steps);
+    }
+    if (fabs(share - 1) > 1e-6)
+        config_broken(r, "train.stages: the shares add up to %g, not to 1", share);
+    if (keys_stage(s, count - 1).layers < s->model_layers)
+        config_broken(r,
+                      "train.stages: the last stage has %lld layers, model.layers is %lld; the "
+                      "last must have all",
+                      (long long)keys_stage(s, count - 1).layers, (long long)s->model_layers);
+}
+
+static void check_stages(struct config_rules *r, const struct settings *s)
+{
+    size_t count = s->train_stages.count, read = 0;
+    for (size_t i = 0; i < count; i++)
+        if (stage_reads(s->train_stages.items[i]))
+            read++;
+        else
+            config_broken(r, "train.stages: \"%.40s\" is not LAYERS@SHARE, as in 3@0.25",
+                          s->train_stages.items[i]);
+    if (!count || read < count)
+        return;
+    if (count > KEYS_STAGES_MAX)
+        config_broken(r, "train.stages has %zu stages; at most %d are possible", count,
+                      KEYS_STAGES_MAX);
+    for (size_t i = 0; i < count; i++)
+        check_stage(r, s, i);
+    check_shares(r, s);
+    if (s->model_shared)
+        config_broken(r, "train.stages with model.shared = true: all layers have the same "
+                         "parameters, so there is none to add");
+    if (s->train_layer_drop > 0)
+        config_broken(
+            r, "train.stages with train.layer_drop = %g: two rules which layers run; use one",
+            s->train_layer_drop);
+}
+
 void keys_check(struct config_rules *r, const struct settings *s)
 {
     check_name(r, s->run_name);
@@ -261,4 +343,5 @@ void keys_check(struct config_rules *r, const struct settings *s)
     check_batch(r, s);
     check_optimizer(r, s);
     check_schedule(r, s);
+    check_stages(r, s);
 }

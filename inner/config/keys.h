@@ -216,6 +216,12 @@ CHOICES_INNER(CONFIG_ENUM)
               "none.")                                                                             \
     X(train, layer_drop_rate, REAL, .fallback = "0.001", .min = 0, .max = 1000, .pinned = true,    \
       .help = "How fast train.layer_drop is approached: 1 - exp(-rate x step) of it.")             \
+    X(train, stages, LIST, .fallback = "", .pinned = true,                                         \
+      .help =                                                                                      \
+          "Progressive stacking: LAYERS@SHARE of each stage in order, as 3@0.2, 6@0.2, 9@0.2, "    \
+          "12@0.2, 12@0.2. A stage trains the layers that it adds, which begin as copies of "      \
+          "those below, and the heads; one that adds none trains all. The rate warms up "          \
+          "again in each stage, over train.warmup steps. Empty: all layers from the start.")       \
     X(train, optimizer, CHOICE(optim_kind), .fallback = "lamb", .pinned = true,                    \
       .help = "Inner optimizer.")                                                                  \
     X(train, trust_per, CHOICE(train_trust_per), .fallback = "tensor", .pinned = true,             \
@@ -276,8 +282,14 @@ struct settings {
 };
 struct config_table keys_inner(struct settings *s); /* a table over *s */
 /* The classes of task i of model.classes, which keys_check has read. */
-enum { KEYS_TASKS_MAX = 16 };
+enum { KEYS_TASKS_MAX = 16, KEYS_STAGES_MAX = 32 };
 int64_t keys_classes(const struct settings *s, size_t task);
+/* Entry i of train.stages, which keys_check has read. */
+struct keys_stage {
+    int64_t layers;
+    double share; /* of train.steps */
+};
+struct keys_stage keys_stage(const struct settings *s, size_t i);
 /* The rules over several keys: heads divide width, ... */
 void keys_check(struct config_rules *r, const struct settings *s);
 

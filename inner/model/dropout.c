@@ -50,6 +50,8 @@ bool dropout_branch(const struct model *m, unsigned place, struct dev_dropout *a
 
 bool layer_runs(const struct model *m, size_t i)
 {
+    if (i >= m->layers)
+        return false;
     return !m->dropout.on || !m->dropout.layers || depth_runs(m->settings, m->dropout.step, i);
 }
 

@@ -230,6 +230,7 @@ static void tokens_fwd(struct model *m, const struct head_pass *p)
     void *dx = m->mlm ? other_gradient(m, head_dx(m)) : head_dx(m);
     if (m->mlm)
         mlm_rows_fwd(m, R, T);
+    bool learns = m->head.weight != m->embed.wte || embed_learns(m);
     struct dev_classifier c = {.x = m->mlm ? m->token.out : m->head_in,
                                .w = block_weight(m, m->head.weight),
                                .bias = block_param(m, m->head.bias),
@@ -241,7 +242,7 @@ static void tokens_fwd(struct model *m, const struct head_pass *p)
                                .grad_scale = p->grad_scale,
                                .losses = m->losses,
                                .dx = p->gradients ? dx : NULL,
-                               .dw = p->gradients ? block_grad(m, m->head.weight) : NULL,
+                               .dw = p->gradients && learns ? block_grad(m, m->head.weight) : NULL,
                                .dbias = p->gradients ? block_grad(m, m->head.bias) : NULL};
     m->dev->ops->classifier(m->dev, &c);
     m->dev->ops->sum_add(m->dev, p->loss + MODEL_LOSS_TOKEN, m->losses, R);

@@ -77,15 +77,15 @@ static void reserve_batch(struct layout *l, struct model *m, size_t T)
     m->batch_bytes = l->used - batch;
 }
 
-/* What the heads read: the output of the last norm, or the last state of the residual stream. */
+/* What the heads read: the output of the last norm, or the last state of the residual stream; with
+ * post norms the output of the last layer of a pass (stage_depth). */
 static void assign_head_in(struct layout *l, struct model *m, size_t T)
 {
     m->final_norm_saved = layout_norm(l, m, T, m->C);
     if (m->final_norm.gain != NONE)
         m->head_in = layout_reserve(l, T * m->C * l->value);
     else
-        m->head_in =
-            m->post && m->saved ? m->saved[m->L - 1].norm2_out : m->final_norm_saved.residual;
+        m->head_in = m->final_norm_saved.residual;
 }
 
 static void lay_out(struct layout *l, struct model *m)
@@ -183,6 +183,8 @@ static void configure(struct model *m, const struct model_options *o)
     m->VP = table_vocab_padded(s);
     m->stochastic = s->train_rounding == TRAIN_ROUNDING_STOCHASTIC;
     m->seed = (uint64_t)s->run_seed;
+    m->finished = s->train_steps;
+    m->layers = m->L;
     m->recompute = o->train && s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK;
     dropout_configure(m, o);
     find_embed_offsets(m);
@@ -348,6 +350,12 @@ bool model_rounds_stochastically(const struct model *m)
 void model_set_step(struct model *m, int64_t step)
 {
     m->step = (uint64_t)step;
+    m->finished = step;
+}
+
+void model_set_finished(struct model *m, int64_t steps)
+{
+    m->finished = steps;
 }
 
 void model_params_changed(struct model *m)
@@ -371,6 +379,16 @@ static void stage(const struct model *m, const struct upload *u, const int32_t *
     memcpy(u->host + ((const char *)to - (const char *)m->tokens), from, count * sizeof *from);
 }
 
+/* A step trains the layers of its stage; an evaluation has those that training has reached. */
+static void stage_depth(struct model *m, const struct batch *b)
+{
+    struct depth_stage x = depth_stage_of(m->settings, b->step);
+    m->layers = (size_t)(m->training ? x.layers : depth_layers_after(m->settings, m->finished));
+    m->first = m->training ? (size_t)x.first : 0;
+    if (m->post)
+        m->head_in = m->saved[m->layers - 1].norm2_out;
+}
+
 /* Waits only while the device still reads the batch before the last: two host buffers. */
 static enum err batch_to_device(struct model *m, const struct batch *b)
 {
@@ -388,6 +406,7 @@ static enum err batch_to_device(struct model *m, const struct batch *b)
         stage(m, u, m->token_types, b->types, T);
     head_stage(m, b, u);
     dropout_stage(m, b, u);
+    stage_depth(m, b);
     d->ops->copy_async(d, m->tokens, u->host, m->batch_bytes);
     d->ops->event_record(d, u->event);
     block_profile(m, PROFILE_UPLOAD);
@@ -422,14 +441,15 @@ static void backward(struct model *m, const struct batch *b)
         block_norm_bwd(m, &last, m->dresidual, m->dx, NULL);
     else if (!m->post)
         dropout_apply(m, m->dbranch, m->dresidual, last.place, last.T, last.C);
-    for (size_t i = m->L; i-- > 0;) {
+    for (size_t i = m->L; i-- > m->first;) {
         if (!layer_runs(m, i))
             continue;
         m->grad_hook = m->shared && i ? NULL : hook; /* its gradient is final after its last use */
         block_recompute(m, b, i);
         block_bwd(m, b, i);
     }
-    embed_bwd(m, b, m->post ? m->dx : m->dresidual);
+    if (embed_learns(m))
+        embed_bwd(m, b, m->post ? m->dx : m->dresidual);
 }
 
 /* ---- losses ---- */
@@ -470,8 +490,8 @@ static uint64_t pass_key(const struct pass *p)
     uint64_t hash = 0xcbf29ce484222325u;
     uint32_t scale;
     memcpy(&scale, &p->grad_scale, sizeof scale);
-    const uint64_t words[] = {(uint64_t)p->kind, scale, p->b->sequences, p->b->tokens_count,
-                              (uintptr_t)p->loss};
+    const uint64_t words[] = {(uint64_t)p->kind,  scale,       p->b->sequences,
+                              p->b->tokens_count, p->m->first, (uintptr_t)p->loss};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         hash = (hash ^ words[i]) * 0x100000001b3u;
     for (size_t i = 0; i < p->m->L; i++)
@@ -498,6 +518,7 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
 {
     struct pass p = {.m = m, .b = b, .grad_scale = grad_scale, .loss = loss};
     ASSERT(m->train);
+    m->training = true;
     TRY(batch_to_device(m, b));
     m->dropout.on = m->dropout.rate > 0 || m->dropout.layers;
     pass_run(p, PASS_FORWARD);
@@ -507,7 +528,7 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
     else
         pass_run(p, PASS_BACKWARD);
     m->grad_hook = NULL;
-    m->dropout.on = false;
+    m->dropout.on = m->training = false;
     return ERR_OK;
 }
 

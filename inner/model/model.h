@@ -43,6 +43,9 @@ void model_params_changed(struct model *m);
 bool model_rounds_stochastically(
     const struct model *m); /* there is a bf16 copy and its rounding is stochastic */
 void model_set_step(struct model *m, int64_t step);
+/* The steps that the parameters have behind them, where it is not a step of this process: which
+ * layers train.stages has reached. Before any call: all of train.steps. */
+void model_set_finished(struct model *m, int64_t steps);
 void model_grads_zero(struct model *m);
 size_t model_tokens_max(const struct model *m);
 /* The backward calls `ready` when the gradients from element `from` to the end of the slab are

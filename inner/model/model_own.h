@@ -71,7 +71,7 @@ struct sequence_head {         /* model.pooler: on the first row of each sequenc
 struct dropout {
     float rate;  /* 0: none */
     bool layers; /* train.layer_drop: scaled branches */
-    bool on;     /* in this pass: it trains */
+    bool on;     /* in this pass: it trains, and has one of the two */
     uint64_t seed, sequence;
     uint64_t *keys; /* (T) of the batch, on the device: dev_dropout */
     float *scales;  /* (L) of the step, on the device: depth_scale */
@@ -114,7 +114,12 @@ struct model {
     size_t window, global_every;
     bool stochastic; /* rounding of params_bf16 */
     uint64_t seed, step;
-    bool recompute; /* the backward recomputes the activations of a block */
+    /* Of this pass (depth.h): layers 0 .. layers - 1 are there, layers first .. learn, and the
+     * embeddings, with the head that is tied to them, where first is 0. */
+    bool training;
+    size_t layers, first;
+    int64_t finished; /* steps behind the parameters */
+    bool recompute;   /* the backward recomputes the activations of a block */
 
     struct block_offsets *offsets; /* [L] */
     struct norm_offsets final_norm;
@@ -217,6 +222,11 @@ bool dropout_branch(const struct model *m, unsigned place, struct dev_dropout *a
 void dropout_apply(struct model *m, void *y, const void *x, unsigned place, size_t T, size_t C);
 /* Layers that this pass leaves out cost nothing. */
 bool layer_runs(const struct model *m, size_t i);
+/* Whether the backward goes on to the embeddings. */
+static inline bool embed_learns(const struct model *m)
+{
+    return m->first == 0;
+}
 size_t layer_before(const struct model *m, size_t i); /* the last that runs in front of i > 0 */
 /* The gradient of sublayer_out. */
 static inline void *branch_gradient(const struct model *m)

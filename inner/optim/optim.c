@@ -18,7 +18,7 @@ static double decayed(const struct settings *s, double x)
     return s->train_lr_end + (1.0 - s->train_lr_end) * left;
 }
 
-double optim_lr(const struct settings *s, int64_t step)
+static double lr_of_run(const struct settings *s, int64_t step)
 {
     int64_t flat = s->train_warmup + s->train_stable_steps;
     if (step < s->train_warmup)
@@ -27,6 +27,11 @@ double optim_lr(const struct settings *s, int64_t step)
         return s->train_lr;
     double x = (double)(step - flat) / (double)(s->train_steps - flat);
     return s->train_lr * decayed(s, x < 1.0 ? x : 1.0);
+}
+
+double optim_lr(const struct settings *s, int64_t step)
+{
+    return lr_of_run(s, step) * depth_warmup(s, (uint64_t)step);
 }
 
 /* ---- shards ---- */
@@ -267,10 +272,10 @@ static void count_updates(struct optim *o, int64_t step)
     if (o->counted > step)
         memset(o->updates, 0, o->table->count * sizeof *o->updates);
     o->counted = o->counted > step ? 0 : o->counted;
-    for (; o->counted < step; o->counted++)
-        for (size_t i = 0; i < o->table->count; i++)
-            o->updates[i] +=
-                depth_learns(o->settings, (uint64_t)o->counted, o->table->tensors[i].layer);
+    for (size_t i = 0; i < o->table->count; i++)
+        o->updates[i] += depth_updates(o->settings, (uint64_t)o->counted, (uint64_t)step,
+                                       o->table->tensors[i].layer);
+    o->counted = step;
 }
 
 /* What the step does with a tensor that has learned in `updates` steps. */
@@ -371,6 +376,16 @@ enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_op
 {
     o->dev->ops->range_update(o->dev, rule, a);
     return ERR_OK;
+}
+
+void optim_forget(struct optim *o, size_t from, size_t count)
+{
+    size_t to = from + count < o->end ? from + count : o->end;
+    from = from > o->begin ? from : o->begin;
+    for (int i = 0; i < OPTIM_MORE; i++)
+        if (o->state[i].elements && from < to)
+            o->dev->ops->zero(o->dev, o->state[i].shard + (from - o->begin),
+                              (to - from) * sizeof *o->state[i].shard);
 }
 
 enum err optim_step(struct optim *o, struct model *m, int64_t step)

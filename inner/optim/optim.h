@@ -65,8 +65,8 @@ struct optim {
 };
 
 /* lr of step (from 0): linear warm-up over train.warmup (its first step has lr / warmup),
- * train.stable_steps steps at the peak, then cosine or linear towards lr_end * lr at train.steps.
- */
+ * train.stable_steps steps at the peak, then cosine or linear towards lr_end * lr at train.steps;
+ * times depth_warmup. */
 double optim_lr(const struct settings *s, int64_t step);
 const struct optim_method *optim_method_of(const struct settings *s);
 /* Where rank's shard begins, 0 <= rank <= ranks. */
@@ -81,6 +81,8 @@ size_t optim_staging(const struct settings *s, const struct table *t, int ranks)
 enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,
                     const struct table *t, struct arena *perm) MUST;
 void optim_close(struct optim *o); /* a zeroed one is fine */
+/* Sets the moments of these elements of the slab to 0. */
+void optim_forget(struct optim *o, size_t from, size_t count);
 /* One update with the gradients in the model's slab: sums over targets, and over the ranks, of this
  * rank's shard at least. step counts from 0. On entry o->stats holds this rank's sum of losses,
  * their number and its stop request (0 or 1); on return their sums over the ranks, and the sum of

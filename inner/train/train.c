@@ -139,6 +139,10 @@ static enum err open_parts(struct train *t, struct arena *perm)
                                      .elements = t->table.elements,
                                      .bucket = bucket_elements(s),
                                      .offsets = t->optim.offsets};
+    if (depth_drops(s) || depth_stages(s))
+        TRY_ALLOC(t->learning = arena_array(perm, t->table.count, sizeof *t->learning));
+    if (depth_stages(s))
+        TRY_ALLOC(t->growth = arena_array(perm, t->table.count, sizeof *t->growth));
     struct config_table pinned = keys_inner((struct settings *)(uintptr_t)s);
     return config_canonical(&pinned, 1, perm, &t->pinned);
 }
@@ -260,11 +264,37 @@ static enum err accumulate(struct train *t, struct step_targets *targets)
     return ERR_OK;
 }
 
+/* Layers that are there from step t->step on. Between the last step and this one a round of several
+ * sites may have put in parameters that are grown already: then nothing changes. */
+static void grow(struct train *t)
+{
+    size_t count =
+        t->growth ? depth_growth(t->settings, &t->table, (uint64_t)t->step, t->growth) : 0;
+    float *params = model_params(t->model);
+    for (size_t i = 0; i < count; i++) {
+        const struct depth_copy *c = &t->growth[i];
+        t->dev->ops->copy(t->dev, params + c->to, params + c->from, c->count * sizeof *params);
+        optim_forget(&t->optim, c->to, c->count);
+    }
+    if (count)
+        model_params_changed(t->model);
+}
+
+static void choose_ranges(struct train *t)
+{
+    t->reduce.ranges = t->learning;
+    if (t->learning)
+        t->reduce.range_count =
+            depth_ranges(t->settings, &t->table, (uint64_t)t->step, true, t->learning);
+}
+
 /* Forward, backward and all-reduce of step t->step + 1. */
 static enum err step_begin(struct train *t, struct step_targets *targets)
 {
     TRY(tune_profile_step(t, false));
     record(t, EVENT_BEGIN);
+    grow(t);
+    choose_ranges(t);
     model_grads_zero(t->model);
     t->dev->ops->zero(t->dev, t->optim.stats, STEP_STATS * sizeof *t->optim.stats);
     profile_record(t->tune.profile, PROFILE_UPLOAD);
@@ -334,6 +364,14 @@ static double step_loss(const struct train *t)
     return token_loss(t) + sequence_loss(t);
 }
 
+static int layers_of(const struct train *t, uint64_t step)
+{
+    int layers = 0;
+    for (size_t i = 0; t->learning && i < (size_t)t->settings->model_layers; i++)
+        layers += depth_runs(t->settings, step, i);
+    return layers;
+}
+
 /* Waits for the last step and reads its statistics. */
 static enum err read_step_stats(struct train *t, struct train_report *r, bool *stop)
 {
@@ -347,6 +385,7 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
         return diverged(t, "gradient");
     *r = (struct train_report){.step = t->step,
                                .steps = t->settings->train_steps,
+                               .layers = layers_of(t, (uint64_t)t->step - 1),
                                .loss = step_loss(t),
                                .pairs = t->loader.token_targets && t->loader.sequence_targets,
                                .loss_token = token_loss(t),
@@ -401,7 +440,8 @@ static bool must_wait(struct train *t, const struct train_hook *hook)
 {
     const struct settings *s = t->settings;
     return !t->ahead || t->step == s->train_steps || due(t->step, s->train_eval_every) ||
-           due(t->step, s->train_checkpoint_every) || (hook && hook->due(hook->self, t));
+           due(t->step, s->train_checkpoint_every) || depth_grows(s, (uint64_t)t->step) ||
+           (hook && hook->due(hook->self, t));
 }
 
 /* Reports, evaluates and stores the last step. If the host ran ahead, the gradients of the next

@@ -19,11 +19,13 @@
 #include "inner/io/checkpoint.h"
 #include "inner/coll/reduce.h"
 #include "inner/data/objective.h"
+#include "inner/model/depth.h"
 #include "inner/optim/optim.h"
 #include "inner/train/evaluate.h"
 
 struct train_report {                 /* of the step just finished, for displays and records */
     int64_t step, steps;              /* step counts finished steps */
+    int layers;                       /* that ran, of a model whose depth varies; else 0 */
     double loss;                      /* mean nats per token over all ranks of this site */
     bool pairs;                       /* data.pairs: `loss` is the sum of the two below */
     double loss_token, loss_sequence; /* means over the masked tokens and over the pairs */
@@ -107,7 +109,9 @@ struct train { /* open for the hook to read */
     struct evaluate_sums evaluation; /* with held-out text */
     struct batch batch;              /* one micro-batch */
     struct grad_reduce reduce;
-    void *reduce_memory; /* device: of the reducer, or NULL */
+    void *reduce_memory;        /* device: of the reducer, or NULL */
+    struct dev_range *learning; /* (table.count) of the slab; NULL: always the whole */
+    struct depth_copy *growth;  /* (table.count) scratch; NULL: without train.stages */
     size_t micro_sequences;
     bool ahead;        /* the host runs ahead of the device: on a GPU */
     bool pending;      /* the last step's statistics have not been read */

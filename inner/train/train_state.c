@@ -222,6 +222,12 @@ static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
                        "least %llu, or use another run.dir",
                        t->checkpoint_dir, (unsigned long long)got.step,
                        (long long)t->settings->train_steps, (unsigned long long)got.step);
+    if (depth_stages(t->settings) && got.steps && got.steps != t->settings->train_steps)
+        return err_set(ERR_MISMATCH,
+                       "%s was made with train.steps = %lld, and train.stages divides these; with "
+                       "train.steps = %lld its past would be another",
+                       t->checkpoint_dir, (long long)got.steps,
+                       (long long)t->settings->train_steps);
     tell_steps(t->settings, &got);
     t->step = t->saved_step = (int64_t)got.step;
     adopt_attention(t->dev, &got, &want);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "inner/io/hf_config.h"
 #include "inner/io/names.h"
+#include "inner/model/depth.h"
 #include "inner/train/train.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
@@ -51,6 +52,12 @@ static enum err export_model(struct load *l, void *self)
     const struct export *x = self;
     const struct names_options o = {
         .bf16 = x->bf16, .part_bytes = (uint64_t)(1e9 * x->part_gb), .task = (size_t)x->task};
+    int layers = depth_layers_after(&l->run.s, l->finished);
+    if (layers < l->run.s.model_layers)
+        return err_set(ERR_CONFIG,
+                       "%s has %d of %lld layers: train.stages adds the others later; export it "
+                       "then",
+                       l->source, layers, (long long)l->run.s.model_layers);
     TRY(names_export(&l->run.s, &l->run.table, l->params, &o, x->out));
     printf("%s: safetensors and config.json, %zu parameters from %s\n", x->out,
            l->run.table.parameters, l->source);

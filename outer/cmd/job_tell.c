@@ -92,6 +92,8 @@ static void record_step(struct job *j, const struct train_report *r)
     jsonl_begin(&j->record, "step");
     jsonl_int(&j->record, "step", r->step);
     jsonl_real(&j->record, "loss", r->loss);
+    if (r->layers)
+        jsonl_int(&j->record, "layers", r->layers);
     if (r->pairs) {
         jsonl_real(&j->record, "loss_token", r->loss_token);
         jsonl_real(&j->record, "loss_sequence", r->loss_sequence);

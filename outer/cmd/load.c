@@ -65,7 +65,7 @@ static enum err checkpoint_params_copy(struct load *l, const char *dir,
     if (i == count || parts[i].size_bytes != l->run.table.elements * sizeof *l->params)
         return err_set(ERR_INPUT, "%s holds no parameters", dir);
     memcpy(l->params, parts[i].data, parts[i].size_bytes);
-    l->step = (int64_t)meta->step;
+    l->step = l->finished = (int64_t)meta->step;
     snprintf(l->source, sizeof l->source, "%.256s, step %lld", dir, (long long)l->step);
     return ERR_OK;
 }
@@ -141,6 +141,8 @@ static enum err outer_theta_copy(struct load *l, struct outer_state *m, struct d
         if (f->f[i].state == FRAGMENT_PARAMETERS)
             fragment_scatter(cpu, l->params, m->state[i].theta, &f->f[i]);
     l->step = -1;
+    uint64_t round = m->state[0].round;
+    l->finished = round ? schedule_step(&m->schedule, 0, round - 1) : 0;
     snprintf(l->source, sizeof l->source, "%.256s, outer round %llu", dir,
              (unsigned long long)m->state[0].round);
     return dev_sync(cpu);
@@ -266,6 +268,7 @@ enum err load_model(struct load *l, size_t tokens_max)
     TRY(model_open(&l->model, l->dev,
                    &(struct model_options){&l->run.s, &l->run.table, tokens_max, false},
                    &l->run.perm));
+    model_set_finished(l->model, l->finished);
     l->dev->ops->copy(l->dev, model_params(l->model), l->params,
                       l->run.table.elements * sizeof *l->params);
     model_params_changed(l->model);

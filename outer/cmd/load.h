@@ -30,6 +30,7 @@ struct load {
     float *params;       /* host slab */
     char source[320];    /* name of the loaded state, for messages */
     int64_t step;        /* inner steps done; -1: unknown (outer state) */
+    int64_t finished;    /* steps behind the parameters, for train.stages */
     struct dev *dev;     /* after load_model */
     struct model *model; /* evaluation model with these parameters */
 };

@@ -197,6 +197,26 @@ size_t codec_spike(struct codec_work *w, const uint8_t *codes, const float *z, s
     return count;
 }
 
+/* Eight blocks have whole bytes of their own: a code and a bit for each, and what is present. */
+size_t codec_absent_bytes(const struct codec *c, size_t count)
+{
+    enum { EIGHT = 8 * DEV_BLOCK };
+    if (!c->dense || c->payload_max != codec_dense_max)
+        return 0;
+    return codec_blocks(count) * ((c->payload_max(c, EIGHT) - 8 - 1) / 8);
+}
+
+size_t codec_absent_sum_bytes(const struct codec *c, size_t count, unsigned sites)
+{
+    enum { EIGHT = 8 * DEV_BLOCK };
+    if (!c->dense || c->payload_max != codec_dense_max)
+        return 0;
+    if (!c->summable)
+        return sites * codec_absent_bytes(c, count);
+    size_t each = c->aggregate_max(c, EIGHT, sites) - 1 - 8 * codec_grid_code_bytes(sites);
+    return codec_blocks(count) * (each / 8);
+}
+
 void codec_residual_decay(float *residual, double *discarded, float beta, size_t count)
 {
     if (beta == 1.0f)

@@ -124,6 +124,10 @@ struct codec {
                        const uint8_t *payload, size_t size_bytes);
 };
 const struct codec *codec_get(enum codec_kind kind); /* NULL: no such number */
+/* What payload_max and aggregate_max count for this many values of blocks that are not sent; 0 with
+ * a codec whose bytes do not depend on them (topk, csc). */
+size_t codec_absent_bytes(const struct codec *c, size_t count);
+size_t codec_absent_sum_bytes(const struct codec *c, size_t count, unsigned sites);
 /* Of a full-precision round of fragments with this codec. */
 enum codec_kind codec_full_precision(enum codec_kind kind);
 

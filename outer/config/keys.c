@@ -199,6 +199,44 @@ static void check_moments(struct config_rules *r, const struct outer_settings *o
             parts, ROUND_FRAGMENTS_MAX);
 }
 
+/* A stage ends where a round ends, and every value is in one fragment with one clock. */
+static void check_stages(struct config_rules *r, const struct outer_settings *o,
+                         const struct settings *s)
+{
+    const struct {
+        bool given;
+        const char *key, *use;
+    } not [] = {
+        {o->outer_fragments != 1 || o->outer_partition == FRAGMENT_SLICES, "outer.fragments", "1"},
+        {o->outer_overlap_steps > 0, "outer.overlap_steps", "0"},
+        {o->outer_first_every || o->outer_second_every, "outer.first_every and second_every", "0"},
+        {o->outer_downlink_compression_from > 0 &&
+             (size_t)o->outer_downlink_compression_from <= o->outer_sites.count,
+         "outer.downlink_compression_from", "0"},
+        {o->outer_mode != OUTER_MODE_STRICT, "outer.mode", "strict"}};
+    long long every = o->outer_every, end = 0;
+    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
+        if (not [i].given)
+            config_broken(r,
+                          "train.stages with several sites needs %s = %s: all sites begin a "
+                          "stage with the same parameters",
+                          not [i].key, not [i].use);
+    double share = 0;
+    for (size_t i = 0; i + 1 < s->train_stages.count; i++) {
+        share += keys_stage(s, i).share;
+        end = llround(share * (double)s->train_steps);
+        long long near = (end + every / 2) / every * every;
+        near = near ? near : every;
+        if (end % every)
+            config_broken(r,
+                          "train.stages: the stage \"%.40s\" ends after step %lld, which is no "
+                          "multiple of outer.every = %lld; the nearest is %lld, with shares that "
+                          "add up to %.10g",
+                          s->train_stages.items[i], end, every, near,
+                          (double)near / (double)s->train_steps);
+    }
+}
+
 static bool name_good(const char *name)
 {
     static const char allowed[] =
@@ -350,6 +388,8 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_overlap(r, o);
     check_slices(r, o, s);
     check_moments(r, o, s);
+    if (s->train_stages.count && o->outer_sites.count)
+        check_stages(r, o, s);
     check_sites(r, &o->outer_sites);
     check_site(r, o, s);
     if (o->outer_delay > 1 && o->outer_optimizer != OUTER_OPT_DELAYED)

@@ -285,7 +285,8 @@ struct outer_state_options run_outer_state(const struct run *r, bool site)
                                                 .sites = (unsigned)r->o.outer_sites.count,
                                                 .error_feedback_decay =
                                                     (float)r->o.outer_error_feedback_decay,
-                                                .keep = (uint64_t)r->o.outer_history_rounds};
+                                                .keep = (uint64_t)r->o.outer_history_rounds,
+                                                .stages = {&r->s, &r->table}};
     struct outer_state_options o =
         sync_config_state(&r->sync.fragments, &r->sync.schedule, &r->sync.outer, &replica);
     o.remake_self = r->o.outer_sites.items;

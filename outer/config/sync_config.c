@@ -74,6 +74,7 @@ enum err sync_config_make(struct sync_config *x, const struct settings *s,
     TRY(plan_make(&plan, s, o, perm));
     TRY(fragment_make(&x->fragments, t, &plan, perm));
     x->schedule = schedule_of(s, o, &plan);
+    TRY(stages_schedule(&x->schedule, s, t, perm));
     return sync_config_optimizer(&x->outer, o);
 }
 
@@ -100,6 +101,7 @@ struct outer_state_options sync_config_state(const struct fragments *f, const st
                                     .residuals = r->site,
                                     .discards =
                                         r->site && schedule_discards(s, r->error_feedback_decay),
+                                    .stages = r->stages,
                                     .keep = r->keep};
     if (!r->site)
         outer_state_aggregates(&o, r->sites);

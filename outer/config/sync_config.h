@@ -35,6 +35,7 @@ struct sync_config_replica { /* a holder of the outer state */
     unsigned sites;          /* of the run */
     float error_feedback_decay;
     uint64_t keep; /* rounds kept per fragment */
+    struct stages_options stages;
 };
 /* Options of its outer state; an aggregator sets `remake` itself. */
 struct outer_state_options sync_config_state(const struct fragments *f, const struct schedule *s,

@@ -279,14 +279,36 @@ struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind c
                                    c->aggregate_max(c, elements, payloads)};
 }
 
+/* Values of a fragment that take part in a round. */
+static size_t values_of(const struct schedule *s, unsigned fragment, uint64_t round,
+                        size_t elements)
+{
+    int64_t step = schedule_step(s, fragment, round);
+    for (unsigned i = 0; i < s->stage_count; i++)
+        if (step <= s->stage[i].end)
+            return s->stage[i].values;
+    return elements;
+}
+
+struct schedule_bytes schedule_round_bytes(const struct schedule *s, unsigned fragment,
+                                           uint64_t round, size_t elements, unsigned sites)
+{
+    enum codec_kind kind = schedule_codec(s, fragment, round, 0);
+    const struct codec *c = codec_get(kind);
+    struct schedule_bytes b = schedule_bytes(s, kind, elements, sites);
+    size_t absent = elements - values_of(s, fragment, round, elements);
+    unsigned payloads = schedule_payloads(s, kind, sites);
+    return (struct schedule_bytes){b.up - codec_absent_bytes(c, absent),
+                                   b.down - codec_absent_sum_bytes(c, absent, payloads)};
+}
+
 static struct schedule_bytes all_bytes(const struct schedule *s, const size_t *elements,
                                        unsigned sites)
 {
     struct schedule_bytes sum = {0};
     for (unsigned p = 0; p < s->fragments; p++)
         for (uint64_t t = 0; t < schedule_rounds(s, p); t++) {
-            struct schedule_bytes b =
-                schedule_bytes(s, schedule_codec(s, p, t, 0), elements[p], sites);
+            struct schedule_bytes b = schedule_round_bytes(s, p, t, elements[p], sites);
             sum.up += b.up;
             sum.down += b.down;
         }

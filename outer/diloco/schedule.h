@@ -19,7 +19,11 @@ struct schedule_period {
     int64_t every, offset; /* offset > -every: negative where the first period is shorter */
     enum codec_kind codec;
 };
-enum { SCHEDULE_ENDS_MAX = 16 };
+enum { SCHEDULE_ENDS_MAX = 16, SCHEDULE_STAGES_MAX = 32 };
+struct schedule_stage { /* of train.stages */
+    int64_t end;        /* step */
+    size_t values;      /* that take part in its rounds; the others are not sent */
+};
 struct schedule {
     int64_t steps;
     unsigned end_count;              /* times that train.steps has grown */
@@ -34,6 +38,8 @@ struct schedule {
     uint8_t residual_reset; /* residual ratio from which on the next round resets it; 0: never */
     unsigned downlink_compression_from; /* sites, 2 or more; 0: never. See
                                            schedule_compresses_downlink */
+    unsigned stage_count;               /* 0: all values take part in all rounds */
+    struct schedule_stage stage[SCHEDULE_STAGES_MAX];
     struct schedule_period period[ROUND_FRAGMENTS_MAX];
 };
 
@@ -98,6 +104,9 @@ struct schedule_bytes {
 };
 struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind codec,
                                      size_t elements, unsigned sites);
+/* The same of a round, which may be of a stage where a part of the values takes no part. */
+struct schedule_bytes schedule_round_bytes(const struct schedule *s, unsigned fragment,
+                                           uint64_t round, size_t elements, unsigned sites);
 /* Payload bytes of one site in the whole run, all `sites` in every round, at most; the
  * full-precision rounds of residual resets are not counted. elements[fragments]. */
 uint64_t schedule_upload_bytes(const struct schedule *s, const size_t *elements);

@@ -27,10 +27,8 @@ struct costs {
     struct cost of[ROUND_FRAGMENTS_MAX][CODEC_COUNT];
 };
 
-static struct cost round_cost(const struct plan_task *t, const struct schedule *s,
-                              enum codec_kind kind, size_t elements)
+static struct cost cost_with(const struct plan_task *t, struct schedule_bytes b, size_t elements)
 {
-    struct schedule_bytes b = schedule_bytes(s, kind, elements, t->sites);
     double up = (double)b.up, down = (double)b.down;
     const struct exchange_cost *o = &t->outer;
     struct cost r = {.up_s = line_transfer_s(&t->link, up, true),
@@ -48,6 +46,12 @@ static struct cost round_cost(const struct plan_task *t, const struct schedule *
     commit_s = commit_s > t->link.rtt_s ? commit_s : t->link.rtt_s;
     r.exchange_s = r.up_s + r.down_s + ROUND_TRIPS * t->link.rtt_s + commit_s + own_s;
     return r;
+}
+
+static struct cost round_cost(const struct plan_task *t, const struct schedule *s,
+                              enum codec_kind kind, size_t elements)
+{
+    return cost_with(t, schedule_bytes(s, kind, elements, t->sites), elements);
 }
 
 static struct cost *cost_of(struct costs *c, const struct plan_task *t, const struct schedule *s,
@@ -89,6 +93,18 @@ static void add_rounds(struct sums *sum, const struct plan_task *t, const struct
     sum->down_bytes += rounds * c->bytes.down;
 }
 
+/* Rounds of stages differ in what they send. */
+static void add_stages(struct sums *sum, const struct plan_task *t, const struct schedule *s,
+                       const size_t *elements)
+{
+    for (unsigned f = 0; f < s->fragments; f++)
+        for (uint64_t r = 0; r < schedule_rounds(s, f); r++) {
+            struct cost c =
+                cost_with(t, schedule_round_bytes(s, f, r, elements[f], t->sites), elements[f]);
+            add_rounds(sum, t, s, &c, 1);
+        }
+}
+
 /* The first rounds and the last are full-precision rounds: schedule_codec. */
 static uint64_t full_precision_rounds(const struct schedule *s, unsigned f)
 {
@@ -113,11 +129,15 @@ static void predict_time(const struct plan_task *t, const struct schedule *s, st
         const struct cost *c = cost_of(costs, t, s, kind, f), *l = cost_of(costs, t, s, large, f);
         r->exchange_s = c->exchange_s > r->exchange_s ? c->exchange_s : r->exchange_s;
         add_rounds(&regular, t, s, c, rounds);
-        add_rounds(&all, t, s, c, rounds - full);
-        add_rounds(&all, t, s, l, full);
+        if (!s->stage_count) {
+            add_rounds(&all, t, s, c, rounds - full);
+            add_rounds(&all, t, s, l, full);
+        }
         if (s->overlap) /* nothing hides the exchange after the last step */
             all.exposed_s += last_s(t, s, l);
     }
+    if (s->stage_count)
+        add_stages(&all, t, s, costs->elements);
     double steady_s = steps_s + regular.exposed_s;
     r->exposed_s = regular.exposed_s / steps_s * (double)s->period[0].every * t->step_s;
     r->steady = steps_s / (steady_s > busy(&regular) ? steady_s : busy(&regular));

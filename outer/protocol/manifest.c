@@ -150,8 +150,6 @@ static bool manifest_sane(const struct manifest *m)
         manifest_aborted(m) != digest_zero(&m->aggregate) ||
         manifest_aborted(m) != (m->aggregate_bytes == 0))
         return false;
-    if (manifest_aborted(m) && !digest_equal(&m->state_before, &m->state_after))
-        return false;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (!entry_sane(&m->sites[i]) || (i && m->sites[i].site <= m->sites[i - 1].site) ||
             m->sites[i].site >= ROUND_SITES_MAX)

@@ -164,6 +164,32 @@ static enum err delta_form(struct site_slot *l, const struct site_submission *w,
     return dev_sync(d);
 }
 
+/* Values that take no part in the round (train.stages): nothing is sent, and what was carried over
+ * waits. */
+static void delta_hold(struct site_slot *l, unsigned fragment, const struct formed *f)
+{
+    struct outer_state *m = l->site->replica;
+    size_t n = stages_held(&m->stages, &m->schedule, fragment, m->state[fragment].round);
+    for (size_t i = 0; i < n; i++) {
+        const struct dev_range *held = &m->stages.ranges[i];
+        m->dev->ops->zero(m->dev, f->z + held->offset, held->count * sizeof *f->z);
+        m->dev->ops->zero(m->dev, f->residual + held->offset, held->count * sizeof *f->z);
+    }
+}
+
+static void residual_hold(struct site_slot *l, unsigned fragment)
+{
+    const struct outer_state *m = l->site->replica;
+    const struct outer_state_fragment *state = &m->state[fragment];
+    size_t n = stages_held(&m->stages, &m->schedule, fragment, state->round);
+    for (size_t i = 0; i < n; i++) {
+        size_t at = m->stages.ranges[i].offset, count = m->stages.ranges[i].count;
+        memcpy(l->residual + at, state->residual + at, count * sizeof *l->residual);
+        if (l->discarded)
+            memcpy(l->discarded + at, state->discarded + at, count * sizeof *l->discarded);
+    }
+}
+
 /* A full residual would carry it for hundreds of rounds, and its scale would hide 255 others. */
 static enum err spike_check(const struct site_slot *l, const float *z, const struct fragment *f)
 {
@@ -221,6 +247,7 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, 
     size_t bytes;
     l->box.valid = false;
     TRY(delta_form(l, w, local, &f)); /* S1 */
+    delta_hold(l, fragment, &f);
     TRY(metrics_of_delta(s, fragment, &f, &delta, l->residual));
     codec_seed(work, s->o.seed, s->o.index, fragment, state->round);
     struct codec_call call = outer_state_call(s->replica, fragment, state->codes);
@@ -232,6 +259,8 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, 
     TRY(identity_check(l, c, fragment, &f, bytes));
     staging_out(&s->replica->staging, l->residual, f.residual, n);
     TRY(codec_squares(work, &left, f.residual, NULL, n));
+    TRY(dev_sync(s->replica->dev));
+    residual_hold(l, fragment);
     metrics_behind(&s->metrics[fragment], sqrt(left / delta)); /* NaN when nothing moved */
     l->box = (struct site_box){.fragment = fragment,
                                .round = state->round,

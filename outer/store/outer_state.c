@@ -114,6 +114,7 @@ enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
     m->next = m->buffers;
     TRY(staging_open(&m->staging, d, most, outer_opt_gathers(&o->outer)));
     m->mean = m->staging.slot[STAGING_DELTA];
+    TRY(stages_open(&m->stages, &o->stages, perm));
     if (d->host_memory)
         TRY_ALLOC(m->mean = arena_array(perm, most, sizeof *m->mean));
     return codec_open_for(&m->work, d, most);
@@ -742,6 +743,36 @@ static enum err finite_check(struct outer_state *m, unsigned fragment,
     return ERR_OK;
 }
 
+/* Values that took no part in the round: theta and what is beside it are as before. */
+static void hold(struct outer_state *m, unsigned fragment, const struct outer_opt_state *at)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    size_t n = stages_held(&m->stages, &m->schedule, fragment, s->round);
+    const struct {
+        float *to;
+        const float *from;
+    } arrays[] = {{at->theta, s->theta}, {at->momentum, s->momentum}, {at->gathered, s->gathered}};
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) {
+            const struct dev_range *held = &m->stages.ranges[i];
+            if (arrays[k].to)
+                m->dev->ops->copy(m->dev, arrays[k].to + held->offset,
+                                  arrays[k].from + held->offset, held->count * sizeof(float));
+        }
+}
+
+/* The layers that the next stage adds. Nothing has changed their momentum yet: it is 0. */
+static void grow(const struct outer_state *m, unsigned fragment, float *theta, uint8_t *codes)
+{
+    size_t n = stages_growth(&m->stages, &m->schedule, fragment, m->state[fragment].round);
+    for (size_t i = 0; i < n; i++) {
+        const struct depth_copy *c = &m->stages.copies[i];
+        m->dev->ops->copy(m->dev, theta + c->to, theta + c->from, c->count * sizeof *theta);
+        memcpy(codes + c->to / DEV_BLOCK, codes + c->from / DEV_BLOCK,
+               (c->count + DEV_BLOCK - 1) / DEV_BLOCK);
+    }
+}
+
 /* The outer step with m->mean, from the current state into `next`. */
 static enum err advance(struct outer_state *m, unsigned fragment)
 {
@@ -754,6 +785,8 @@ static enum err advance(struct outer_state *m, unsigned fragment)
         .momentum = staging_take(g, STAGING_BESIDE, next->momentum, s->momentum, n),
         .gathered = staging_take(g, STAGING_GATHERED, next->gathered, s->gathered, n)};
     outer_opt_step(m->dev, outer_of(&m->o, fragment), &at, m->mean, s->round, n);
+    hold(m, fragment, &at);
+    grow(m, fragment, at.theta, next->codes);
     TRY(finite_check(m, fragment, &at));
     staging_out(g, next->theta, at.theta, n);
     staging_out(g, next->momentum, at.momentum, n);
@@ -892,7 +925,7 @@ enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct mani
     ASSERT(manifest->fragment == fragment && manifest->round == s->round);
     ASSERT(manifest_aborted(manifest) && digest_equal(&manifest->parent, &s->manifest));
     if (made) {
-        manifest->state_before = manifest->state_after = s->digest;
+        manifest->state_before = s->digest;
         manifest->grid = outer_state_grid(m, fragment);
         manifest->residual_ratio = abort_residual_ratio(m, s);
     }
@@ -904,7 +937,14 @@ enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct mani
     for (size_t i = 0; i < n; i++)
         memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
     next->round = s->round + 1;
-    next->digest = s->digest;
+    grow(m, fragment, next->theta, next->codes);
+    TRY(dev_sync(m->dev));
+    next->digest = shared_digest(next, elements);
+    if (made)
+        manifest->state_after = next->digest;
+    if (!digest_equal(&manifest->state_after, &next->digest))
+        return err_set(ERR_DISAGREE, "fragment %u: our state %" PRIu64 " is not the manifest's",
+                       fragment, next->round);
     return ERR_OK;
 }
 

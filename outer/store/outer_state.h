@@ -23,6 +23,7 @@
 #include "outer/protocol/manifest.h"
 #include "outer/diloco/outer_opt.h"
 #include "outer/diloco/schedule.h"
+#include "outer/diloco/stages.h"
 #include "outer/diloco/staging.h"
 #include "outer/store/store.h"
 
@@ -60,6 +61,7 @@ struct outer_state_options {
     enum err (*remake)(void *self, struct outer_state *m, unsigned fragment,
                        const struct manifest *manifest);
     void *remake_self;
+    struct stages_options stages; /* train.stages; zeroed: none */
     uint64_t keep; /* manifests and aggregates kept per fragment, in rounds (outer.history_rounds);
                       at least OUTER_STATES_MIN */
 };
@@ -77,7 +79,8 @@ struct outer_state {
     uint64_t pruned[ROUND_FRAGMENTS_MAX]; /* a site keeps states from this round on */
     struct codec_work *work;
     uint64_t residuals_lost; /* times an aggregator's residual was lost with a damaged state */
-    struct staging staging;  /* the fragment in flight, on a device with memory of its own */
+    struct stages stages;
+    struct staging staging; /* the fragment in flight, on a device with memory of its own */
 };
 
 /* The options of an aggregator of `sites` sites: what downlink compression needs. */
@@ -120,8 +123,9 @@ struct digest outer_state_grid(const struct outer_state *m, unsigned fragment);
 enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct manifest *manifest,
                            bool made, const uint8_t *aggregate, size_t aggregate_bytes) MUST;
 /* In place of outer_state_apply for a round that is aborted: `next` is the current state, one round
- * further. made: fills the manifest (the aggregator); else ERR_DISAGREE where it was made from
- * another state. outer_state_commit follows, without an aggregate. */
+ * further, and grown where the round ends a stage. made: fills the manifest (the aggregator); else
+ * ERR_DISAGREE where it was made from another state. outer_state_commit follows, without an
+ * aggregate. */
 enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct manifest *manifest,
                            bool made) MUST;
 /* Root mean square of the fragment's outer parameters. */

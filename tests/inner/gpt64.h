@@ -317,7 +317,7 @@ static inline double gpt64_loss(const struct settings *s, const struct table *t,
     double *e = calloc(g.T * g.E, 8);
     gpt64_embed(&g, x, e, b);
     for (int i = 0; i < s->model_layers; i++)
-        if (!s->train_layer_drop || depth_runs(s, b->step, (size_t)i))
+        if (depth_runs(s, b->step, (size_t)i))
             gpt64_layer(&g, i, x, h, wide, out, b);
     gpt64_norm(&g, h, x, -1, "norm", g.C);
     gpt64_token_head(&g, l, h);

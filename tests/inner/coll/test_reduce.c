@@ -108,6 +108,31 @@ static void no_buckets_one_sum_at_the_end(void **state)
     check_cover(NULL);
 }
 
+/* What does not learn is sent by nobody; what does, once, whatever the bucket and the owners. */
+static void frozen_parts_are_not_sent(void **state)
+{
+    (void)state;
+    static const struct dev_range ranges[] = {{100, 250}, {600, 50}, {880, 120}};
+    static const size_t first[] = {0, 333, 333, 700, ELEMENTS};
+    const size_t buckets[] = {0, 100, 1000};
+    for (int k = 0; k < 6; k++) {
+        struct grad_reduce r = begin(k % 2 ? 4 : 2, buckets[k / 2], k % 2 ? first : NULL);
+        size_t sent = 0;
+        r.ranges = ranges;
+        r.range_count = 3;
+        walk(&r);
+        for (size_t s = 0; s < seen.starts; s++) {
+            size_t in = 0;
+            for (int i = 0; i < 3; i++)
+                in += seen.from[s] >= ranges[i].offset &&
+                      seen.from[s] + seen.count[s] <= ranges[i].offset + ranges[i].count;
+            assert_int_equal(in, 1);
+            sent += seen.count[s];
+        }
+        assert_int_equal(sent, 250 + 50 + 120);
+    }
+}
+
 static void parts_go_to_their_owners(void **state)
 {
     (void)state;
@@ -190,6 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_of_a_bucket_and_more),
         cmocka_unit_test(no_buckets_one_sum_at_the_end),
+        cmocka_unit_test(frozen_parts_are_not_sent),
         cmocka_unit_test(parts_go_to_their_owners),
         cmocka_unit_test(one_rank_sums_nothing),
         cmocka_unit_test(a_failure_comes_out_at_the_end),

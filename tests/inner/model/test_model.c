@@ -101,6 +101,11 @@ static void check_tensor(struct under_test *u, const struct tensor *x, const flo
 {
     size_t count = (size_t)(x->shape[0] * x->shape[1]), stride = count / 12 + 1;
     double error = 0, size = 0;
+    if (!depth_learns(u->s, u->b.step, x->layer)) {
+        for (size_t j = 0; j < x->count; j++)
+            assert_true(grads[x->offset + j] == 0);
+        return;
+    }
     for (size_t j = 0; j < count; j += stride) {
         double want = scale * difference(u, x->offset + j), got = (double)grads[x->offset + j];
         error += (want - got) * (want - got);
@@ -376,6 +381,194 @@ static void kept_layers_are_the_plain_model(void **state)
         drop(&u[0]);
         drop(&u[1]);
     }
+}
+
+/* ---- progressive stacking ---- */
+/* Step 7 of 400 lies in the second stage: of six layers four run, and the upper two learn. */
+#define STAGES "--model.layers", "6", "--train.stages", "2@0.01,4@0.09,6@0.4,6@0.5"
+
+static void a_stage_is_a_function_of_the_step(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t step;
+        int layers, first, after; /* after: of the model behind so many steps */
+        bool grows;
+    } want[] = {{0, 2, 0, 2, false},   {3, 2, 0, 2, false},   {4, 4, 2, 2, true},
+                {5, 4, 2, 4, false},   {39, 4, 2, 4, false},  {40, 6, 4, 4, true},
+                {41, 6, 4, 6, false},  {199, 6, 4, 6, false}, {200, 6, 0, 6, false},
+                {399, 6, 0, 6, false}, {400, 6, 0, 6, false}};
+    const struct settings *s = setup_settings(&arena, (const char *[]){SMALL, STAGES, NULL});
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        uint64_t step = want[i].step;
+        struct depth_stage x = depth_stage_of(s, step);
+        assert_int_equal(x.layers, want[i].layers);
+        assert_int_equal(x.first, want[i].first);
+        assert_int_equal(depth_layers_after(s, (int64_t)step), want[i].after);
+        assert_int_equal(depth_grows(s, step), want[i].grows);
+        for (int l = -1; l <= 6; l++) {
+            bool learns = l == 6 || (l < 0 ? !x.first : l < x.layers && l >= x.first);
+            assert_int_equal(depth_learns(s, step, l), learns);
+            assert_int_equal(depth_runs(s, step, (size_t)(l < 0 ? 0 : l)), l < x.layers);
+        }
+    }
+    assert_int_equal(depth_updates(s, 0, 400, -1), 4 + 200);
+    assert_int_equal(depth_updates(s, 0, 400, 0), 4 + 200);
+    assert_int_equal(depth_updates(s, 0, 400, 3), 36 + 200);
+    assert_int_equal(depth_updates(s, 10, 250, 3), 30 + 50);
+    assert_int_equal(depth_updates(s, 0, 41, 5), 1);
+    assert_int_equal(depth_updates(s, 0, 400, 6), 400);
+    assert_true(depth_warmup(s, 0) == 1 && depth_warmup(s, 3) == 1); /* the run's own */
+    assert_true(depth_warmup(s, 40) == 1.0 / 40 && depth_warmup(s, 79) == 1);
+    assert_true(depth_warmup(s, 4) == 1.0 / 36); /* a stage shorter than train.warmup */
+}
+
+/* New layers copy the top layers below them, in order; more than there are, again from there. */
+static void growth_copies_the_top_layers(void **state)
+{
+    (void)state;
+    static const char *const stages[] = {"2@0.01,4@0.09,6@0.4,6@0.5", "2@0.01,3@0.09,6@0.9",
+                                         "1@0.01,6@0.99"};
+    static const int steps[] = {40, 4, 4}, first[] = {4, 2, 1};
+    static const int source[][6] = {{0, 0, 0, 0, 2, 3}, {0, 0, 1}, {0, 0, 0, 0, 0, 0}};
+    for (int k = 0; k < 3; k++) {
+        const struct settings *s =
+            setup_settings(&arena, (const char *[]){LLAMA, "--model.layers", "6", "--train.stages",
+                                                    stages[k], NULL});
+        struct table t;
+        assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+        struct depth_copy *c = arena_array(&arena, t.count, sizeof *c);
+        struct depth_stage x = depth_stage_of(s, (uint64_t)steps[k]);
+        assert_int_equal(x.first, first[k]);
+        size_t n = depth_growth(s, &t, (uint64_t)steps[k], c), seen = 0;
+        for (size_t i = 0; i < t.count; i++) {
+            const struct tensor *to = &t.tensors[i];
+            char name[TABLE_NAME_MAX];
+            if (to->layer < x.first || to->layer >= x.layers)
+                continue;
+            snprintf(name, sizeof name, "layers.%d%s", source[k][to->layer],
+                     to->name + strlen("layers.N"));
+            const struct tensor *from = table_find(&t, name);
+            for (size_t j = 0; j < n; j++)
+                if (c[j].to == to->offset) {
+                    assert_int_equal(c[j].from, from->offset);
+                    assert_int_equal(c[j].count, to->count);
+                    seen++;
+                }
+        }
+        assert_int_equal(seen, n);
+        assert_int_equal(n % (size_t)(x.layers - x.first), 0);
+        assert_true(n > 0);
+        assert_int_equal(depth_growth(s, &t, (uint64_t)steps[k] + 1, c), 0);
+    }
+}
+
+/* The gradients of what learns are those of the shorter model, all others 0: pre and post norms,
+ * tied and mlm heads. */
+static void a_stage_has_the_gradients_of_its_layers(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){SMALL, STAGES, NULL}, "f32", 1e-4);
+    check_gradients((const char *[]){LLAMA, STAGES, DROPOUT, NULL}, "f32", 1e-4);
+    check_gradients((const char *[]){BERT, STAGES, NULL}, "f32", 1e-4);
+    check_gradients((const char *[]){SMALL, "--model.layers", "6", "--train.stages",
+                                     "2@0.01,4@0.005,4@0.1,6@0.885", NULL},
+                    "f32", 1e-4); /* all four layers and the embeddings learn */
+}
+
+/* What the ops of a pass cost: the GEMMs' multiplications, and the calls of attention. */
+static struct {
+    double linear, attention;
+    void (*linear_bwd)(struct dev *d, const struct dev_linear *fwd,
+                       const struct dev_linear_grad *a);
+    void (*attention_bwd)(struct dev *d, void *dqkv, const void *dout, const void *out,
+                          const struct dev_attention *a);
+} cost;
+
+static void count_linear_bwd(struct dev *d, const struct dev_linear *fwd,
+                             const struct dev_linear_grad *a)
+{
+    double one = (double)fwd->T * (double)fwd->K * (double)fwd->N;
+    cost.linear += (a->dx ? one : 0) + (a->dw ? one : 0);
+    cost.linear_bwd(d, fwd, a);
+}
+
+static void count_attention_bwd(struct dev *d, void *dqkv, const void *dout, const void *out,
+                                const struct dev_attention *a)
+{
+    cost.attention++;
+    cost.attention_bwd(d, dqkv, dout, out, a);
+}
+
+static void cost_of_step(uint64_t step, double *linear, double *attention)
+{
+    struct under_test u;
+    struct model_loss loss;
+    build(&u, (const char *[]){SMALL, STAGES, NULL}, packed, "f32");
+    struct dev_ops counted = *u.d->ops;
+    cost.linear = cost.attention = 0;
+    cost.linear_bwd = counted.linear_bwd;
+    cost.attention_bwd = counted.attention_bwd;
+    counted.linear_bwd = count_linear_bwd;
+    counted.attention_bwd = count_attention_bwd;
+    u.d->ops = &counted;
+    u.b.step = step;
+    assert_int_equal(model_step(u.m, &u.b, 1, NULL, &loss), ERR_OK);
+    *linear = cost.linear;
+    *attention = cost.attention;
+    drop(&u);
+}
+
+/* Two of six layers learn in the stages at 7 and 50, six from 200 on: a third of the backward. */
+static void the_backward_costs_what_learns(void **state)
+{
+    (void)state;
+    double linear[3], attention[3];
+    static const uint64_t steps[] = {7, 50, 200};
+    for (int i = 0; i < 3; i++)
+        cost_of_step(steps[i], &linear[i], &attention[i]);
+    for (int i = 0; i < 2; i++) {
+        assert_true(linear[2] > 0 && fabs(3 * linear[i] / linear[2] - 1) < 1e-12);
+        assert_true(attention[i] == 2 && attention[2] == 6);
+    }
+}
+
+/* One stage with all layers is the plain model. */
+static void one_stage_is_the_plain_model(void **state)
+{
+    (void)state;
+    struct under_test u[2];
+    struct model_loss loss[2];
+    build(&u[0], (const char *[]){LLAMA, "--model.layers", "6", NULL}, packed, "bf16");
+    build(&u[1], (const char *[]){LLAMA, "--model.layers", "6", "--train.stages", "6@1", NULL},
+          packed, "bf16");
+    for (int j = 0; j < 2; j++)
+        assert_int_equal(model_step(u[j].m, &u[j].b, 1, NULL, &loss[j]), ERR_OK);
+    assert_memory_equal(&loss[0], &loss[1], sizeof *loss);
+    assert_memory_equal(model_grads(u[0].m), model_grads(u[1].m), u[0].t.elements * sizeof(float));
+    drop(&u[0]);
+    drop(&u[1]);
+}
+
+/* An evaluation has the layers that its parameters have behind them. */
+static void an_evaluation_has_the_layers_so_far(void **state)
+{
+    (void)state;
+    struct under_test u;
+    struct model_loss loss;
+    static const int64_t finished[] = {4, 5, 400};
+    static const uint64_t like[] = {0, 7, 200}; /* a step of that depth, for the oracle */
+    build(&u, (const char *[]){BERT, STAGES, NULL}, packed, "f32");
+    for (int i = 0; i < 3; i++) {
+        model_set_finished(u.m, finished[i]);
+        assert_int_equal(model_eval(u.m, &u.b, &loss), ERR_OK);
+        struct batch b = u.b;
+        b.step = like[i];
+        double want = gpt64_loss(u.s, &u.t, u.p64, &b, NULL),
+               got = loss.sum[MODEL_LOSS_TOKEN] + loss.sum[MODEL_LOSS_SEQUENCE];
+        assert_true(fabs(got / want - 1) < 1e-4);
+    }
+    drop(&u);
 }
 
 static void logits_of_the_last_position(void **state)
@@ -909,6 +1102,12 @@ int main(void)
         cmocka_unit_test_setup(gates_are_a_function_of_seed_step_and_layer, reset),
         cmocka_unit_test_setup(dropped_layers_have_no_gradient, reset),
         cmocka_unit_test_setup(kept_layers_are_the_plain_model, reset),
+        cmocka_unit_test_setup(a_stage_is_a_function_of_the_step, reset),
+        cmocka_unit_test_setup(growth_copies_the_top_layers, reset),
+        cmocka_unit_test_setup(a_stage_has_the_gradients_of_its_layers, reset),
+        cmocka_unit_test_setup(the_backward_costs_what_learns, reset),
+        cmocka_unit_test_setup(one_stage_is_the_plain_model, reset),
+        cmocka_unit_test_setup(an_evaluation_has_the_layers_so_far, reset),
         cmocka_unit_test_setup(logits_of_the_last_position, reset),
         cmocka_unit_test_setup(packed_sequences_do_not_see_each_other, reset),
         cmocka_unit_test_setup(gradients_add_up_and_padding_stays_zero, reset),

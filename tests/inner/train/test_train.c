@@ -362,6 +362,104 @@ static void layers_that_are_kept_are_the_plain_run(void **state)
     assert_memory_equal(f[0].v, f[1].v, t.elements * sizeof(float));
 }
 
+/* ---- progressive stacking ---- */
+/* Steps 0-2: one layer; 3-5: two; 6-8: four; 9-11: all learn. */
+#define STACK                                                                                      \
+    TINY, "--model.layers", "4", "--train.stages", "1@0.25,2@0.25,4@0.25,4@0.25", "--train.steps", \
+        "12", "--train.warmup", "2"
+
+/* Runs until `stop` steps are finished. */
+static struct final stacked_until(const char *dir, const char *optimizer, int until,
+                                  struct table *t)
+{
+    const char *const words[] = {STACK, "--train.optimizer", optimizer, NULL};
+    struct seen h = {.stop_after = until - 1};
+    struct train_hook hook = hook_of(&h);
+    struct run r;
+    begin(&r, dir, words);
+    enum err e = train_run(&r.t, &hook);
+    assert_int_equal(e, until < 12 ? ERR_STOPPED : ERR_OK);
+    assert_int_equal(r.t.step, until);
+    struct final f = copy_final(&r);
+    assert_int_equal(table_make(t, r.s, &arena), ERR_OK);
+    end(&r);
+    stop = 0;
+    return f;
+}
+
+/* Frozen tensors keep every bit, and layers that are not there yet those of the seed; what learns
+ * changes; new layers begin as copies, with moments that know nothing. */
+static void stages_freeze_and_grow(const char *optimizer)
+{
+    enum { STEPS = 12 };
+    struct final f[STEPS + 1];
+    struct table t;
+    const struct settings *s = setup_settings(&arena, (const char *[]){STACK, NULL});
+    for (int i = 2; i <= STEPS; i++) /* a stop is seen in the step after it is asked for */
+        f[i] = stacked_until(arena_printf(&arena, "stack-%s-%d", optimizer, i), optimizer, i, &t);
+    for (int i = 3; i <= STEPS; i++)
+        for (size_t k = 0; k < t.count; k++) {
+            size_t at = t.tensors[k].offset, bytes = t.tensors[k].count * sizeof(float);
+            bool learns = depth_learns(s, (uint64_t)i - 1, t.tensors[k].layer);
+            assert_int_equal(memcmp(f[i].params + at, f[i - 1].params + at, bytes) != 0, learns);
+            assert_int_equal(memcmp(f[i].m + at, f[i - 1].m + at, bytes) != 0, learns);
+            assert_int_equal(memcmp(f[i].v + at, f[i - 1].v + at, bytes) != 0, learns);
+        }
+    /* Behind its first step, at rate lr / 2, layer 1 is layer 0 but for that step. */
+    const struct tensor *from = table_find(&t, "layers.0.mlp.up.weight"),
+                        *to = table_find(&t, "layers.1.mlp.up.weight");
+    double moved = 0, apart = 0;
+    for (size_t i = 0; i < to->count; i++) {
+        moved = fmax(moved, fabs((double)f[4].params[to->offset + i] -
+                                 (double)f[3].params[from->offset + i]));
+        apart = fmax(apart, fabs((double)f[3].params[to->offset + i] -
+                                 (double)f[3].params[from->offset + i]));
+    }
+    assert_true(moved > 0 && moved < 0.3 * apart);
+    for (size_t i = 0; i < to->count; i++)
+        assert_true(f[3].m[to->offset + i] == 0 && f[3].v[to->offset + i] == 0);
+}
+
+static void a_stage_freezes_and_grows(void **state)
+{
+    (void)state;
+    stages_freeze_and_grow("adamw");
+    stages_freeze_and_grow("lamb");
+}
+
+/* In the middle of a stage, at its border, and one step behind it. */
+static void a_stacked_run_resumes_bit_for_bit(void **state)
+{
+    (void)state;
+    struct table t;
+    struct final whole = stacked_until("stack-whole", "adamw", 12, &t);
+    for (int at = 5; at <= 9; at++) {
+        const char *dir = arena_printf(&arena, "stack-part-%d", at);
+        stacked_until(dir, "adamw", at, &t);
+        struct run r;
+        begin(&r, dir, (const char *[]){STACK, "--train.optimizer", "adamw", NULL});
+        assert_int_equal(train_run(&r.t, NULL), ERR_OK);
+        struct final f = copy_final(&r);
+        end(&r);
+        assert_memory_equal(whole.params, f.params, t.elements * sizeof(float));
+        assert_memory_equal(whole.m, f.m, t.elements * sizeof(float));
+        assert_memory_equal(whole.v, f.v, t.elements * sizeof(float));
+    }
+}
+
+static void a_stacked_run_keeps_its_steps(void **state)
+{
+    (void)state;
+    struct table t;
+    struct run r;
+    stacked_until("stack-more", "adamw", 5, &t);
+    begin(&r, "stack-more",
+          (const char *[]){STACK, "--train.optimizer", "adamw", "--train.steps", "24", NULL});
+    assert_int_equal(train_run(&r.t, NULL), ERR_MISMATCH);
+    assert_says("train.stages divides these");
+    end(&r);
+}
+
 static void checkpoint_of_another_run_is_refused(void **state)
 {
     (void)state;
@@ -657,6 +755,9 @@ int main(void)
         cmocka_unit_test_setup(dropped_layers_keep_their_state, reset),
         cmocka_unit_test_setup(a_layer_counts_its_own_updates, reset),
         cmocka_unit_test_setup(layers_that_are_kept_are_the_plain_run, reset),
+        cmocka_unit_test_setup(a_stage_freezes_and_grows, reset),
+        cmocka_unit_test_setup(a_stacked_run_resumes_bit_for_bit, reset),
+        cmocka_unit_test_setup(a_stacked_run_keeps_its_steps, reset),
         cmocka_unit_test_setup(a_hook_comes_before_the_update, reset),
         cmocka_unit_test_setup(a_step_that_is_given_up_changes_nothing, reset),
         cmocka_unit_test_setup(checkpoint_of_another_run_is_refused, reset),

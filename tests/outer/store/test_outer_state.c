@@ -218,6 +218,9 @@ static void test_nothing_infinite_is_applied(void **state)
     r.manifest.aggregate_bytes = 0;
     assert_int_equal(outer_state_abort(&a.replica, 0, &r.manifest, true), ERR_OK);
     assert_int_equal(outer_state_commit(&a.replica, 0, &r.manifest, NULL, 0), ERR_OK);
+    r.manifest.state_after.bytes[0] ^= 1;
+    assert_int_equal(outer_state_abort(&s.replica, 0, &r.manifest, false), ERR_DISAGREE);
+    r.manifest.state_after.bytes[0] ^= 1;
     assert_int_equal(outer_state_abort(&s.replica, 0, &r.manifest, false), ERR_OK);
     memset(s.replica.next.residual, 0, fragments.f[0].elements * sizeof(float));
     memset(s.replica.next.discarded, 0, fragments.f[0].elements * sizeof(double));

@@ -1,0 +1,34 @@
+#ifndef STAGES_H
+#define STAGES_H
+/* What train.stages (inner/model/depth.h) means for the outer loop: in each round a part of the
+ * values is held, because nothing learns there, and behind a round that ends a stage the model
+ * grows. Every replica does both alike. A held value has no delta: theta and the arrays of the
+ * outer optimizer keep their bits, the residual waits, and its blocks are not sent. Growth copies
+ * theta and the block codes: the next round needs a grid. A stage ends where a round ends
+ * (outer/config), and the parameters are one fragment, which is the slab. Pure.
+ */
+#include "inner/model/depth.h"
+#include "outer/diloco/schedule.h"
+
+struct stages_options { /* both NULL: no stages */
+    const struct settings *settings;
+    const struct table *table;
+};
+struct stages {
+    struct stages_options o;
+    struct dev_range *ranges;  /* [table.count] */
+    struct depth_copy *copies; /* the same */
+};
+
+enum err stages_open(struct stages *x, const struct stages_options *o, struct arena *perm) MUST;
+/* Values that are held in this round, at x->ranges. */
+size_t stages_held(const struct stages *x, const struct schedule *s, unsigned fragment,
+                   uint64_t round);
+/* What grows behind this round, at x->copies. */
+size_t stages_growth(const struct stages *x, const struct schedule *s, unsigned fragment,
+                     uint64_t round);
+/* Into the schedule: the values that take part in the rounds of each stage. */
+enum err stages_schedule(struct schedule *s, const struct settings *settings,
+                         const struct table *table, struct arena *perm) MUST;
+
+#endif
