@@ -81,7 +81,8 @@ size_t optim_staging(const struct settings *s, const struct table *t, int ranks)
 enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,
                     const struct table *t, struct arena *perm) MUST;
 void optim_close(struct optim *o); /* a zeroed one is fine */
-/* Sets the moments of these elements of the slab to 0. */
+/* Sets the moments of these elements of the slab to 0: of layers that have not learned yet, so that
+ * further state is 0 already. */
 void optim_forget(struct optim *o, size_t from, size_t count);
 /* One update with the gradients in the model's slab: sums over targets, and over the ranks, of this
  * rank's shard at least. step counts from 0. On entry o->stats holds this rank's sum of losses,
