@@ -126,7 +126,8 @@ class Job:
             p = subprocess.Popen(self.substituted(self.program), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
                                  cwd=self.folder, text=True, env={**os.environ, "OMP_WAIT_POLICY": "passive", **MPI})
             self.processes.append(p)
-            out = p.stdout.read()
+            with p.stdout:
+                out = p.stdout.read()
         if p.wait():
             self.failed("program.log", f"exit code {p.returncode}")
         lines = out.strip().splitlines()

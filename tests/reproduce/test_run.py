@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What breaks if this fails: a row is misread, a wrong row is accepted, an expression means something else than it says, or the page
 shows other numbers than the CSV. Needs PyYAML; says so and ends with 77 without it."""
+import argparse
+import io
 import pathlib
 import sys
 import tempfile
@@ -13,6 +15,7 @@ except ImportError:
     sys.exit(77)
 
 import page
+import run
 from expression import FUNCTIONS, Bad, Expression, Missing, Sample
 from job import crossing
 from row import HERE, Row, Workloads, rows
@@ -144,6 +147,40 @@ class Rows(unittest.TestCase):
         for path in rows().values():
             Row(path, Workloads())
 
+    def runner(self, **options):
+        defaults = {"dir": self.folder.name + "/runs", "atoll": sys.executable, "again": False, "quick": False}
+        return run.Runner(argparse.Namespace(**{**defaults, **options}))
+
+    def run_program(self, code, **options):
+        self.path.write_text("title: T\nminutes: 1\nruns:\n  p: {program: [$python, $here/test_run.py, " + f"--program, {code}" + ", $dir]}\n"
+                             "accept: [\"value(p, 'x') == 2\"]\n", encoding="utf-8")
+        runner = self.runner(**options)
+        row = Row(self.path, runner.workloads)
+        runner.progress.out = io.StringIO()
+        return runner.run_all(row, [runner.job(row, "p", None, False)])
+
+    def test_a_finished_run_is_not_run_again(self):
+        first = self.run_program("good")
+        self.assertEqual(first[0]["values"], {"x": 2.0})
+        self.assertEqual(self.run_program("good"), first)
+        self.assertNotEqual(self.run_program("good", again=True)[0]["seconds"], first[0]["seconds"])
+        self.assertEqual(self.run_program("other")[0]["values"], {"x": 3.0})  # other settings: another run
+
+    def test_a_program_that_fails_is_named(self):
+        for code, words in (("bad", "exit code 3"), ("silent", "no JSON object of numbers: nothing"), ("chatty", "numbers: hello")):
+            with self.assertRaises(Bad) as caught:
+                self.run_program(code)
+            self.assertIn("t, ", str(caught.exception))
+            self.assertIn(words, str(caught.exception))
+
+
+def program(code):
+    """What the programs of the tests above do."""
+    print({"good": '{"x": 2}', "other": '{"x": 3}', "chatty": "hello"}.get(code, ""))
+    return 3 if code == "bad" else 0
+
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--program"]:
+        sys.exit(program(sys.argv[2]))
     unittest.main()
