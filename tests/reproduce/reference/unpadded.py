@@ -131,7 +131,7 @@ def main():
     tokens = {f: sum(lengths(SEQUENCE, f)) for f in FILLS}
     a, b, points = fitted([(tokens[f], t["ours", f, 15]) for f in FILLS])
     found = {"fit_a_ms": 1e3 * a, "fit_b_us": 1e6 * b, "fit_residual": max(abs(y / (a + b * x) - 1) for x, y in points),
-             "gain": min(t["ours", 100, 15] / t["ours", f, 15] * tokens[f] / tokens[100] for f in FILLS)}
+             "gain": min(t["ours", 100, 15] / t["ours", f, 15] * tokens[f] / tokens[100] for f in FILLS if f < 100)}
     ha, hb, rows = fitted([(SLOTS * m / 100, t["ours", 100, m]) for m in MASKS])
     found["head_residual"] = max(abs(y - ha - hb * x) for x, y in rows) / (hb * SLOTS * MASKS[-1] / 100)
     found["head_row_us"] = 1e6 * hb
