@@ -25,6 +25,7 @@
 #define TRAIN_GRAD_REDUCE_DTYPE(X) X(TRAIN_GRAD_REDUCE_F32, f32) X(TRAIN_GRAD_REDUCE_BF16, bf16)
 #define TRAIN_ROUNDING(X)                                                                          \
     X(TRAIN_ROUNDING_NEAREST, nearest) X(TRAIN_ROUNDING_STOCHASTIC, stochastic)
+#define TRAIN_INIT(X)      X(TRAIN_INIT_NORMAL, normal) X(TRAIN_INIT_TRUNCATED, truncated)
 #define TRAIN_OPTIMIZER(X) OPTIM_LIST(X)
 #define TRAIN_TRUST_PER(X)                                                                         \
     X(TRAIN_TRUST_PER_TENSOR, tensor) X(TRAIN_TRUST_PER_PROJECTION, projection)
@@ -50,6 +51,7 @@
     X(train_checkpointing, TRAIN_CHECKPOINTING)                                                    \
     X(train_grad_reduce_dtype, TRAIN_GRAD_REDUCE_DTYPE)                                            \
     X(train_rounding, TRAIN_ROUNDING)                                                              \
+    X(train_init, TRAIN_INIT)                                                                      \
     X(optim_kind, TRAIN_OPTIMIZER)                                                                 \
     X(train_trust_per, TRAIN_TRUST_PER)                                                            \
     X(train_decay, TRAIN_DECAY)                                                                    \
@@ -222,6 +224,9 @@ CHOICES_INNER(CONFIG_ENUM)
           "12@0.2, 12@0.2. A stage trains the layers that it adds, which begin as copies of "      \
           "those below, and the heads; one that adds none trains all. The rate warms up "          \
           "again in each stage, over train.warmup steps. Empty: all layers from the start.")       \
+    X(train, init, CHOICE(train_init), .fallback = "normal", .pinned = true,                       \
+      .help = "Initial matrices. normal: as GPT-2. truncated: the same without values beyond two " \
+              "standard deviations (BERT as published; Hugging Face's has normal).")               \
     X(train, optimizer, CHOICE(optim_kind), .fallback = "lamb", .pinned = true,                    \
       .help = "Inner optimizer.")                                                                  \
     X(train, trust_per, CHOICE(train_trust_per), .fallback = "tensor", .pinned = true,             \

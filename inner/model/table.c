@@ -87,7 +87,7 @@ static void append_matrix(struct builder *b, const char *module, int64_t rows, i
                           double std)
 {
     struct tensor *x = append(b, module, "weight", rows, columns);
-    x->init = TABLE_NORMAL;
+    x->init = b->s->train_init == TRAIN_INIT_TRUNCATED ? TABLE_TRUNCATED : TABLE_NORMAL;
     x->std = (float)std;
     x->group = TABLE_MATRIX;
 }
@@ -280,6 +280,17 @@ struct digest table_digest(const struct table *t)
     return digest_close(&s);
 }
 
+/* Truncated at two standard deviations, as TensorFlow's truncated_normal: one of 22 is drawn again,
+ * under an index that no element has. */
+static float draw_normal(enum table_init init, uint64_t seed, uint64_t element)
+{
+    enum { ELEMENT_BITS = 48 };
+    float x = rng_normal(seed, RNG_INIT, element);
+    for (uint64_t draw = 1; init == TABLE_TRUNCATED && fabsf(x) > 2; draw++)
+        x = rng_normal(seed, RNG_INIT, draw << ELEMENT_BITS | element);
+    return x;
+}
+
 void table_init(const struct table *t, uint64_t seed, float *slab)
 {
     memset(slab, 0, t->elements * sizeof *slab);
@@ -288,6 +299,6 @@ void table_init(const struct table *t, uint64_t seed, float *slab)
         size_t count = (size_t)x->shape[0] * (size_t)x->shape[1];
         for (size_t j = 0; j < count && x->init != TABLE_ZERO; j++)
             slab[x->offset + j] =
-                x->init == TABLE_ONE ? 1.0f : x->std * rng_normal(seed, RNG_INIT, x->offset + j);
+                x->init == TABLE_ONE ? 1.0f : x->std * draw_normal(x->init, seed, x->offset + j);
     }
 }

@@ -47,7 +47,7 @@ enum {
     TABLE_VOCAB_ALIGN = 64,
     TABLE_PROJECTIONS_MAX = 3
 };
-enum table_init { TABLE_NORMAL, TABLE_ZERO, TABLE_ONE };
+enum table_init { TABLE_NORMAL, TABLE_TRUNCATED, TABLE_ZERO, TABLE_ONE };
 
 /* Optimizer groups of tensors: X(NAME, learning rate and weight decay relative to the settings',
  * trust ratio). A head with its own learning rate is a row here. */
@@ -66,7 +66,7 @@ struct tensor {
     int64_t shape[TABLE_RANK_MAX]; /* without padding; (out, in) for matrices, (n, 1) for vectors */
     size_t offset, count;          /* elements; offset a multiple of 256; count with the padding */
     enum table_init init;
-    float std; /* of TABLE_NORMAL; GPT-2: 0.02, projections 0.02/sqrt(2L) */
+    float std; /* before it is truncated; GPT-2: 0.02, projections 0.02/sqrt(2L) */
     enum table_group group;
     int layer; /* 0..L-1; -1 embeddings, L final norm and head */
 };

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 enum rng_stream {
-    RNG_INIT = 1,    /* index = element number in the parameter slab */
+    RNG_INIT = 1,    /* index = element number in the parameter slab + draw << 48 */
     RNG_SHUFFLE = 2, /* data order */
     RNG_SAMPLE = 3,  /* text generation */
     RNG_SIM = 4,     /* simulator faults */

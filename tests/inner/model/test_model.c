@@ -1082,6 +1082,34 @@ static void initialisation_depends_on_seed_and_element(void **state)
     assert_true(a[table_find(&t, "norm.weight")->offset] == 1.0f);
 }
 
+/* No value beyond two standard deviations, the others as they are, and the variance of what is
+ * left: 1 - 4 phi(2) / (2 Phi(2) - 1) = 0.773741. */
+static void initialisation_is_truncated(void **state)
+{
+    (void)state;
+    struct table t;
+    struct settings *s =
+        setup_settings(&arena, (const char *[]){"--train.init", "truncated", NULL});
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    float *a = arena_array(&arena, t.elements, sizeof *a),
+          *b = arena_array(&arena, t.elements, sizeof *b);
+    table_init(&t, 1, a);
+    s->train_init = TRAIN_INIT_NORMAL;
+    assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+    table_init(&t, 1, b);
+    const struct tensor *x = table_find(&t, "layers.0.mlp.up.weight");
+    double square = 0;
+    size_t drawn_again = 0;
+    for (size_t i = x->offset; i < x->offset + x->count; i++) {
+        bool beyond = fabsf(b[i]) > 2 * x->std;
+        assert_true(fabsf(a[i]) <= 2 * x->std && (beyond || a[i] == b[i]));
+        drawn_again += beyond;
+        square += (double)a[i] * (double)a[i] / (double)(x->std * x->std);
+    }
+    assert_true(fabs((double)drawn_again / (double)x->count / 0.0455 - 1) < 0.05);
+    assert_true(fabs(square / (double)x->count / 0.773741 - 1) < 0.01);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1121,6 +1149,7 @@ int main(void)
         cmocka_unit_test_setup(work_of_encoders, reset),
         cmocka_unit_test_setup(logits_never_exist_whole, reset),
         cmocka_unit_test_setup(initialisation_depends_on_seed_and_element, reset),
+        cmocka_unit_test_setup(initialisation_is_truncated, reset),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     arena_free(&arena);
