@@ -61,7 +61,7 @@ void head_reserve(struct layout *l, struct model *m)
 {
     struct token_head *k = &m->token;
     struct sequence_head *h = &m->sequence;
-    size_t logits = m->V;
+    size_t logits = m->V * (m->mlm ? MODEL_LOGIT_ROWS : 1);
     if (m->mlm) {
         k->in = layout_reserve(l, k->max * m->C * l->value);
         k->pre = layout_reserve(l, k->max * m->E * l->value);
@@ -359,21 +359,32 @@ static void put_row(struct model *m, int32_t *rows, size_t row)
     m->dev->ops->copy(m->dev, rows, &number, sizeof number);
 }
 
-void head_token_logits(struct model *m, size_t row, size_t T)
+static void put_logits(struct model *m, const void *x, size_t R)
 {
-    const char *x = (const char *)m->head_in + row * m->C * dtype_size(m->dev->model_type);
-    if (m->mlm) {
-        put_row(m, m->token.rows, row);
-        mlm_rows_fwd(m, 1, T);
-        x = m->token.out;
-    }
     struct dev_linear a = {.x = x,
                            .w = block_weight(m, m->head.weight),
                            .bias = block_param(m, m->head.bias),
-                           .T = 1,
+                           .T = R,
                            .K = m->E,
                            .N = m->V};
     m->dev->ops->logits(m->dev, m->logits, &a);
+}
+
+size_t head_token_logits(struct model *m, const size_t *rows, size_t count, size_t T)
+{
+    int32_t list[MODEL_LOGIT_ROWS];
+    size_t R = count > 1 ? MODEL_LOGIT_ROWS : 1; /* one shape, since plans are cached by it */
+    ASSERT(count > 0 && count <= MODEL_LOGIT_ROWS);
+    if (!m->mlm) {
+        put_logits(m, (const char *)m->head_in + *rows * m->C * dtype_size(m->dev->model_type), 1);
+        return 1;
+    }
+    for (size_t i = 0; i < R; i++)
+        list[i] = i < count ? (int32_t)rows[i] : -1;
+    m->dev->ops->copy(m->dev, m->token.rows, list, R * sizeof *list);
+    mlm_rows_fwd(m, R, T);
+    put_logits(m, m->token.out, R);
+    return count;
 }
 
 void head_class_logits(struct model *m, size_t task, size_t row, size_t T)

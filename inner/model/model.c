@@ -559,18 +559,23 @@ static enum err read_logits(struct model *m, float *logits, size_t count)
     return dev_sync(m->dev);
 }
 
-enum err model_eval_logits(struct model *m, const struct batch *b, size_t position, float *logits)
+enum err model_eval_logits(struct model *m, const struct batch *b, const size_t *positions,
+                           size_t count, float *logits)
 {
-    ASSERT(position < b->tokens_count);
-    head_token_logits(m, position, b->tokens_count);
-    return read_logits(m, logits, m->V);
+    for (size_t i = 0; i < count; i++)
+        ASSERT(positions[i] < b->tokens_count);
+    for (size_t at = 0, done; at < count; at += done) {
+        done = head_token_logits(m, positions + at, count - at, b->tokens_count);
+        TRY(read_logits(m, logits + at * m->V, done * m->V));
+    }
+    return ERR_OK;
 }
 
 enum err model_logits_at(struct model *m, const struct batch *b, size_t position, float *logits)
 {
     TRY(batch_to_device(m, b));
     forward(m, b);
-    return model_eval_logits(m, b, position, logits);
+    return model_eval_logits(m, b, &position, 1, logits);
 }
 
 enum err model_logits(struct model *m, const struct batch *b, size_t sequence, float *logits)

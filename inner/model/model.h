@@ -71,10 +71,11 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
 enum err model_step(struct model *m, const struct batch *b, float grad_scale,
                     const struct model_grad_hook *hook, struct model_loss *loss) MUST;
 enum err model_eval(struct model *m, const struct batch *b, struct model_loss *loss) MUST;
-/* Of the batch that model_eval has just read: the logits of a position, of a sequence by the head
- * of a task. Host (vocab), (classes). */
-enum err model_eval_logits(struct model *m, const struct batch *b, size_t position,
-                           float *logits) MUST;
+/* Of the batch that model_eval has just read: the logits of `count` positions, at most
+ * MODEL_LOGIT_ROWS, of a sequence by the head of a task. Host (count, vocab), (classes). */
+enum { MODEL_LOGIT_ROWS = 64 };
+enum err model_eval_logits(struct model *m, const struct batch *b, const size_t *positions,
+                           size_t count, float *logits) MUST;
 enum err model_eval_class_logits(struct model *m, const struct batch *b, size_t sequence,
                                  size_t task, float *logits) MUST;
 /* From now on the ops are recorded in p; NULL: not at all. */

@@ -146,7 +146,7 @@ struct model {
     void *dbranch;        /* (T, C) with dropout: gradient of sublayer_out; else dresidual is */
     void *dhidden;        /* (T, max(Q, F)) gradient of qkv, or of the MLP's hidden activations */
     float *losses;        /* (T) of the tokens */
-    float *logits;        /* (V, or the classes of a task) */
+    float *logits;        /* (rows, V), or of the classes of a task */
     struct token_head token;
     struct sequence_head sequence;
     int32_t *tokens, *targets, *positions, *cu_seqlens; /* the batch on the device */
@@ -265,8 +265,9 @@ struct head_pass {
 void head_fwd(struct model *m, const struct head_pass *p);
 void head_bwd(struct model *m, const struct batch *b);
 void *head_dx(const struct model *m);
-/* The logits of one row of head_in by the token head; of a task by the pooler. Into m->logits. */
-void head_token_logits(struct model *m, size_t row, size_t T);
+/* The logits of rows of head_in by the token head, of the first ones: returns how many. Those of a
+ * task by the pooler, of one row. Into m->logits. */
+size_t head_token_logits(struct model *m, const size_t *rows, size_t count, size_t T);
 void head_class_logits(struct model *m, size_t task, size_t row, size_t T);
 /* Words that determine the ops of a pass, besides the batch's shape. */
 size_t head_key(const struct model *m, const struct batch *b, size_t i);

@@ -10,7 +10,7 @@ static size_t classes_of(const struct settings *s, size_t task)
 
 enum err evaluate_open(struct evaluate_sums *x, const struct settings *s, struct arena *perm)
 {
-    size_t most = (size_t)s->model_vocab, at = VALUES;
+    size_t most = (size_t)s->model_vocab * MODEL_LOGIT_ROWS, at = VALUES;
     *x = (struct evaluate_sums){.values_count = VALUES};
     if (s->model_pooler)
         x->tasks_count = s->model_classes.count ? s->model_classes.count : 1;
@@ -63,16 +63,28 @@ static size_t largest(const float *x, size_t count)
     return best;
 }
 
+static enum err count_tokens(struct model *m, size_t vocab, const struct batch *b,
+                             struct evaluate_sums *x)
+{
+    size_t positions[MODEL_LOGIT_ROWS], n = 0;
+    for (size_t i = 0; i < b->tokens_count; i++) {
+        if (b->targets[i] >= 0)
+            positions[n++] = i;
+        if (!n || (n < MODEL_LOGIT_ROWS && i + 1 < b->tokens_count))
+            continue;
+        TRY(model_eval_logits(m, b, positions, n, x->logits));
+        for (size_t k = 0; k < n; k++)
+            *x->right += largest(x->logits + k * vocab, vocab) == (size_t)b->targets[positions[k]];
+        n = 0;
+    }
+    return ERR_OK;
+}
+
 /* Of the batch that model_eval has just read. */
 static enum err count_predictions(struct model *m, const struct loader *l, const struct batch *b,
                                   struct evaluate_sums *x)
 {
-    for (size_t i = 0; i < b->tokens_count; i++) {
-        if (b->targets[i] < 0)
-            continue;
-        TRY(model_eval_logits(m, b, i, x->logits));
-        *x->right += largest(x->logits, (size_t)l->options.vocab) == (size_t)b->targets[i];
-    }
+    TRY(count_tokens(m, (size_t)l->options.vocab, b, x));
     for (size_t i = 0; x->tasks_count && i < b->sequences; i++) {
         const struct class_counts *c = &x->tasks[b->tasks[i]];
         if (b->labels[i] < 0)
