@@ -136,6 +136,12 @@ static void check_encoder(struct config_rules *r, const struct settings *s)
                       "train.layer_drop = %g with model.norm_place = post: without its layer a "
                       "norm would run alone; use pre",
                       s->train_layer_drop);
+    if (s->train_standard > 0 && s->model_norm_place != MODEL_NORM_NONE)
+        config_broken(r,
+                      "train.standard = %g with model.norm_place = %s: the loss stands in place of "
+                      "norms; use model.norm_place = none",
+                      s->train_standard,
+                      config_choice_name(model_norm_place_choices, s->model_norm_place));
     if (factorised && s->model_head == MODEL_HEAD_PLAIN && !s->model_classes.count)
         config_broken(r,
                       "model.embed = %lld is not model.width = %lld, and model.head = plain has no "

@@ -218,6 +218,10 @@ CHOICES_INNER(CONFIG_ENUM)
               "none.")                                                                             \
     X(train, layer_drop_rate, REAL, .fallback = "0.001", .min = 0, .max = 1000, .pinned = true,    \
       .help = "How fast train.layer_drop is approached: 1 - exp(-rate x step) of it.")             \
+    X(train, standard, REAL, .fallback = "0", .min = 0, .max = 10, .pinned = true,                 \
+      .help = "Weight of the standardization loss: draws the channels of the input of each "       \
+              "attention and MLP to mean 0 and variance 1 over the tokens of a micro-batch, in "   \
+              "place of norms (model.norm_place = none). Training alone has it. 0: none.")         \
     X(train, stages, LIST, .fallback = "", .pinned = true,                                         \
       .help =                                                                                      \
           "Progressive stacking: LAYERS@SHARE of each stage in order, as 3@0.2, 6@0.2, 9@0.2, "    \

@@ -74,6 +74,7 @@ static void reserve_batch(struct layout *l, struct model *m, size_t T)
     m->token_types = m->types ? layout_reserve(l, T * sizeof *m->token_types) : NULL;
     head_reserve_batch(l, m);
     dropout_reserve_batch(l, m, T);
+    standard_reserve_batch(l, m);
     m->batch_bytes = l->used - batch;
 }
 
@@ -187,6 +188,7 @@ static void configure(struct model *m, const struct model_options *o)
     m->layers = m->L;
     m->recompute = o->train && s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK;
     dropout_configure(m, o);
+    standard_configure(m, o);
     find_embed_offsets(m);
     head_configure(m, o);
     head_find_offsets(m);
@@ -390,7 +392,7 @@ static void stage_depth(struct model *m, const struct batch *b)
 }
 
 /* Waits only while the device still reads the batch before the last: two host buffers. */
-static enum err batch_to_device(struct model *m, const struct batch *b)
+static enum err batch_to_device(struct model *m, const struct batch *b, float grad_scale)
 {
     struct dev *d = m->dev;
     const struct upload *u = &m->upload[m->uploads++ % 2];
@@ -406,6 +408,7 @@ static enum err batch_to_device(struct model *m, const struct batch *b)
         stage(m, u, m->token_types, b->types, T);
     head_stage(m, b, u);
     dropout_stage(m, b, u);
+    standard_stage(m, b, u, grad_scale);
     stage_depth(m, b);
     d->ops->copy_async(d, m->tokens, u->host, m->batch_bytes);
     d->ops->event_record(d, u->event);
@@ -459,6 +462,7 @@ static enum err read_loss(struct model *m, const struct batch *b, struct model_l
     m->dev->ops->copy(m->dev, loss->sum, m->loss, sizeof loss->sum);
     loss->count[MODEL_LOSS_TOKEN] = batch_targets(b);
     loss->count[MODEL_LOSS_SEQUENCE] = m->sequence.tasks ? batch_labels(b) : 0;
+    loss->count[MODEL_LOSS_STANDARD] = 0;
     return dev_sync(m->dev);
 }
 
@@ -519,7 +523,8 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
     struct pass p = {.m = m, .b = b, .grad_scale = grad_scale, .loss = loss};
     ASSERT(m->train);
     m->training = true;
-    TRY(batch_to_device(m, b));
+    m->standard.loss = loss + MODEL_LOSS_STANDARD;
+    TRY(batch_to_device(m, b, grad_scale));
     m->dropout.on = m->dropout.rate > 0 || m->dropout.layers;
     pass_run(p, PASS_FORWARD);
     m->grad_hook = hook;
@@ -543,7 +548,7 @@ enum err model_step(struct model *m, const struct batch *b, float grad_scale,
 enum err model_eval(struct model *m, const struct batch *b, struct model_loss *loss)
 {
     m->dev->ops->zero(m->dev, m->loss, MODEL_LOSSES * sizeof *m->loss);
-    TRY(batch_to_device(m, b));
+    TRY(batch_to_device(m, b, 0));
     pass_run((struct pass){.m = m, .b = b, .loss = m->loss}, PASS_EVAL);
     return read_loss(m, b, loss);
 }
@@ -573,7 +578,7 @@ enum err model_eval_logits(struct model *m, const struct batch *b, const size_t 
 
 enum err model_logits_at(struct model *m, const struct batch *b, size_t position, float *logits)
 {
-    TRY(batch_to_device(m, b));
+    TRY(batch_to_device(m, b, 0));
     forward(m, b);
     return model_eval_logits(m, b, &position, 1, logits);
 }
@@ -595,7 +600,7 @@ enum err model_eval_class_logits(struct model *m, const struct batch *b, size_t 
 enum err model_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task,
                             float *logits)
 {
-    TRY(batch_to_device(m, b));
+    TRY(batch_to_device(m, b, 0));
     forward(m, b);
     return model_eval_class_logits(m, b, sequence, task, logits);
 }

@@ -55,15 +55,17 @@ struct model_grad_hook {
     void (*ready)(void *self, size_t from);
 };
 /* Losses of tokens (targets >= 0) and, with model.pooler, of sequences (labels >= 0): their sums in
- * nats are kept apart. */
-enum model_loss_kind { MODEL_LOSS_TOKEN, MODEL_LOSS_SEQUENCE, MODEL_LOSSES };
+ * nats are kept apart. With train.standard the standardization losses of a training pass, of which
+ * each counts as if every target had it: times train.standard, the targets (of tokens; of sequences
+ * where tokens have none) and grad_scale. */
+enum model_loss_kind { MODEL_LOSS_TOKEN, MODEL_LOSS_SEQUENCE, MODEL_LOSS_STANDARD, MODEL_LOSSES };
 struct model_loss {
     double sum[MODEL_LOSSES];
     size_t count[MODEL_LOSSES];
 };
 /* Adds the gradient of grad_scale * (sum of token losses + batch.sequence_weight * sum of sequence
- * losses) to the gradient slab, and both sums, without the weight, to loss (MODEL_LOSSES)
- * (device). hook NULL: none. The batch may change when this
+ * losses), and of the standardization losses, to the gradient slab, and the sums, without the
+ * weight, to loss (MODEL_LOSSES) (device). hook NULL: none. The batch may change when this
  * returns. The host waits only until the device has read the batch before the last. */
 enum err model_accumulate(struct model *m, const struct batch *b, float grad_scale,
                           const struct model_grad_hook *hook, double *loss) MUST;

@@ -89,6 +89,12 @@ static inline unsigned dropout_mlp(size_t layer)
     return dropout_attention(layer) + 1;
 }
 
+struct standard { /* train.standard: the standardization loss of the branches' inputs */
+    float weight; /* 0: none */
+    float *scale; /* of this batch, on the device */
+    double *loss; /* of the running pass, on the device */
+};
+
 struct upload {     /* pinned host buffer of a batch */
     char *host;     /* the layout of the batch on the device */
     unsigned event; /* the device has read it */
@@ -152,6 +158,7 @@ struct model {
     int32_t *tokens, *targets, *positions, *cu_seqlens; /* the batch on the device */
     int32_t *token_types;                               /* (T); NULL without types */
     struct dropout dropout;
+    struct standard standard;
     size_t batch_bytes;      /* of these, and of the rows and targets of both heads */
     struct upload upload[2]; /* double buffer: the device reads one, the host fills the other */
     size_t uploads;
@@ -233,6 +240,13 @@ static inline void *branch_gradient(const struct model *m)
 {
     return m->dropout.on ? m->dbranch : m->dresidual;
 }
+
+/* Adds the gradient of the standardization loss of a branch's input x to dx. */
+void standard_configure(struct model *m, const struct model_options *o);
+void standard_reserve_batch(struct layout *l, struct model *m);
+void standard_stage(struct model *m, const struct batch *b, const struct upload *u,
+                    float grad_scale);
+void standard_bwd(struct model *m, void *dx, const void *x, size_t T);
 
 /* The input of the blocks, from the tokens; and back from its gradient in `dx`. */
 void embed_reserve(struct layout *l, struct model *m, size_t T);

@@ -17,7 +17,8 @@
 /* Statistics of a step, on the device and in one piece: one all-reduce for all of them. */
 enum step_stat {
     STEP_LOSS,          /* sum of the losses of tokens, nats */
-    STEP_SEQUENCE_LOSS, /* of sequences: model_accumulate writes both */
+    STEP_SEQUENCE_LOSS, /* of sequences */
+    STEP_STANDARD_LOSS, /* with train.standard; model_accumulate writes all three */
     STEP_TARGETS,       /* what the gradient is divided by: targets of tokens, or of sequences
                            where tokens have none */
     STEP_SEQUENCES,     /* targets of sequences */

@@ -390,6 +390,8 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
                                .pairs = t->loader.token_targets && t->loader.sequence_targets,
                                .loss_token = token_loss(t),
                                .loss_sequence = sequence_loss(t),
+                               .standard = t->settings->train_standard > 0,
+                               .loss_standard = t->stats[STEP_STANDARD_LOSS] / targets,
                                .norm = (float)norm,
                                .lr = (float)optim_lr(t->settings, t->step - 1),
                                .compute_seconds = between(t, EVENT_BEGIN, EVENT_BACKWARD),

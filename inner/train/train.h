@@ -29,6 +29,8 @@ struct train_report {                 /* of the step just finished, for displays
     double loss;                      /* mean nats per token over all ranks of this site */
     bool pairs;                       /* data.pairs: `loss` is the sum of the two below */
     double loss_token, loss_sequence; /* means over the masked tokens and over the pairs */
+    bool standard;                    /* train.standard is given; not part of `loss`: */
+    double loss_standard;             /* the standardization losses times train.standard */
     float norm, lr;                   /* gradient norm before clipping */
     double step_seconds;
     double compute_seconds; /* forward and backward of this rank */

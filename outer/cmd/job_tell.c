@@ -98,6 +98,8 @@ static void record_step(struct job *j, const struct train_report *r)
         jsonl_real(&j->record, "loss_token", r->loss_token);
         jsonl_real(&j->record, "loss_sequence", r->loss_sequence);
     }
+    if (r->standard)
+        jsonl_real(&j->record, "loss_standard", r->loss_standard);
     jsonl_real(&j->record, "norm", (double)r->norm);
     jsonl_real(&j->record, "lr", (double)r->lr);
     jsonl_int(&j->record, "tokens", (int64_t)r->tokens);

@@ -204,9 +204,28 @@ static inline void gpt64_scale(const struct gpt64 *g, double *x, int l, const st
         x[i] /= 1 - (double)l / (double)g->s->model_layers * (1 - theta);
 }
 
-static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *h, double *wide,
-                               double *out, const struct batch *b)
+/* train.standard: half of mean^2 + variance - log variance - 1 of each channel of a branch's input,
+ * times the targets; below 1e-5 the tangent of the logarithm. Of layers that learn. */
+static inline double gpt64_standard(const struct gpt64 *g, const double *x, const struct batch *b)
 {
+    double sum = 0, T = (double)g->T;
+    for (size_t c = 0; c < g->C && g->s->train_standard > 0; c++) {
+        double mean = 0, v = 0;
+        for (size_t t = 0; t < g->T; t++)
+            mean += x[t * g->C + c] / T;
+        for (size_t t = 0; t < g->T; t++)
+            v += (x[t * g->C + c] - mean) * (x[t * g->C + c] - mean) / T;
+        double ln = v > 1e-5 ? log(v) : log(1e-5) + (v - 1e-5) / 1e-5;
+        sum += (mean * mean + v - ln - 1) / 2;
+    }
+    return g->s->train_standard * (double)(batch_targets(b) ? batch_targets(b) : batch_labels(b)) *
+           sum;
+}
+
+static inline double gpt64_layer(const struct gpt64 *g, int l, double *x, double *h, double *wide,
+                                 double *out, const struct batch *b)
+{
+    double standard = gpt64_standard(g, x, b);
     bool post = g->s->model_norm_place == MODEL_NORM_POST;
     int at = g->s->model_shared ? 0 : l;
     gpt64_norm(g, h, x, at, post ? "none" : "norm1", g->C);
@@ -216,6 +235,7 @@ static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *
     gpt64_add(g, x, out);
     if (post)
         gpt64_norm(g, x, x, at, "norm1", g->C);
+    standard += gpt64_standard(g, x, b);
     gpt64_norm(g, h, x, at, post ? "none" : "norm2", g->C);
     gpt64_mlp(g, l, out, h, wide);
     gpt64_drop(g, out, 3 + 2 * (unsigned)l, g->C, b);
@@ -223,6 +243,7 @@ static inline void gpt64_layer(const struct gpt64 *g, int l, double *x, double *
     gpt64_add(g, x, out);
     if (post)
         gpt64_norm(g, x, x, at, "norm2", g->C);
+    return standard;
 }
 
 /* x (T, C) from the ids; e (T, E). */
@@ -318,7 +339,7 @@ static inline double gpt64_loss(const struct settings *s, const struct table *t,
     gpt64_embed(&g, x, e, b);
     for (int i = 0; i < s->model_layers; i++)
         if (depth_runs(s, b->step, (size_t)i))
-            gpt64_layer(&g, i, x, h, wide, out, b);
+            loss += gpt64_layer(&g, i, x, h, wide, out, b) * depth_learns(s, b->step, i);
     gpt64_norm(&g, h, x, -1, "norm", g.C);
     gpt64_token_head(&g, l, h);
     for (size_t i = 0; i < g.T; i++)

@@ -374,6 +374,7 @@ static void rules_across_keys(void **state)
         {{"--model.pooler=true"}, "model.pooler = true with model.causal = true"},
         {{"--model.embed=64"}, "model.embed = 64 is not model.width = 128, and model.head = plain"},
         {{"--model.head=mlm", "--model.activation=swiglu"}, "swiglu is a gate"},
+        {{"--train.standard=0.01"}, "train.standard = 0.01 with model.norm_place = pre"},
         {{"--train.stages=5@0.5,4@0.5"}, "\"5@0.5\" has 5 layers, model.layers is 4"},
         {{"--train.stages=3@0.5,2@0.5"}, "has fewer layers than the 3 of the stage before"},
         {{"--train.stages=2@0.5,4@0.4"}, "the shares add up to 0.9"},

@@ -126,7 +126,8 @@ static void check_gradients(const char *const *words, const char *type, double b
     assert_int_equal(model_step(u.m, &u.b, 0.125f, NULL, &loss), ERR_OK);
     assert_int_equal(loss.count[MODEL_LOSS_TOKEN], batch_targets(&u.b));
     assert_int_equal(loss.count[MODEL_LOSS_SEQUENCE], u.s->model_pooler ? batch_labels(&u.b) : 0);
-    sum = loss.sum[MODEL_LOSS_TOKEN] + loss.sum[MODEL_LOSS_SEQUENCE];
+    sum = loss.sum[MODEL_LOSS_TOKEN] + loss.sum[MODEL_LOSS_SEQUENCE] +
+          loss.sum[MODEL_LOSS_STANDARD] / 0.125;
     if (!(fabs(sum - want) <= bound * want))
         fail_msg("loss %.8f, float64 says %.8f", sum, want);
     float *grads = arena_array(&arena, u.t.elements, sizeof *grads);
@@ -383,10 +384,49 @@ static void kept_layers_are_the_plain_model(void **state)
     }
 }
 
-/* ---- progressive stacking ---- */
 /* Step 7 of 400 lies in the second stage: of six layers four run, and the upper two learn. */
 #define STAGES "--model.layers", "6", "--train.stages", "2@0.01,4@0.09,6@0.4,6@0.5"
 
+/* ---- standardization loss ---- */
+#define STANDARD "--model.norm_place", "none", "--train.standard", "0.3"
+
+/* Against central differences in float64, for every tensor. */
+static void the_standardization_loss_has_its_gradient(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){SMALL, STANDARD, NULL}, "f32", 1e-4);
+    check_gradients((const char *[]){ENCODER, STANDARD, "--model.pooler", "true", NULL}, "f32",
+                    1e-4);
+    check_gradients((const char *[]){SMALL, STANDARD, DROPOUT, "--model.layers", "3",
+                                     "--train.layer_drop", "0.6", "--train.layer_drop_rate", "10",
+                                     NULL},
+                    "f32", 1e-4);
+    check_gradients((const char *[]){SMALL, STANDARD, "--model.layers", "3", "--train.stages",
+                                     "1@0.01,2@0.49,3@0.5", NULL},
+                    "f32", 1e-4);
+    check_gradients((const char *[]){SMALL, STANDARD, NULL}, "bf16", 8e-2);
+}
+
+/* Not in evaluation, and weight 0 is the model without it, bit for bit. */
+static void the_standardization_loss_is_trainings_alone(void **state)
+{
+    (void)state;
+    struct under_test u[2];
+    struct model_loss loss[2];
+    build(&u[0], (const char *[]){SMALL, "--model.norm_place", "none", NULL}, packed, "f32");
+    build(&u[1], (const char *[]){SMALL, STANDARD, NULL}, packed, "f32");
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(model_eval(u[i].m, &u[i].b, &loss[i]), ERR_OK);
+    assert_memory_equal(&loss[0], &loss[1], sizeof *loss);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(model_step(u[i].m, &u[i].b, 1, NULL, &loss[i]), ERR_OK);
+    assert_true(loss[0].sum[MODEL_LOSS_TOKEN] == loss[1].sum[MODEL_LOSS_TOKEN]);
+    assert_true(loss[0].sum[MODEL_LOSS_STANDARD] == 0 && loss[1].sum[MODEL_LOSS_STANDARD] > 0);
+    drop(&u[0]);
+    drop(&u[1]);
+}
+
+/* ---- progressive stacking ---- */
 static void a_stage_is_a_function_of_the_step(void **state)
 {
     (void)state;
@@ -1130,6 +1170,8 @@ int main(void)
         cmocka_unit_test_setup(gates_are_a_function_of_seed_step_and_layer, reset),
         cmocka_unit_test_setup(dropped_layers_have_no_gradient, reset),
         cmocka_unit_test_setup(kept_layers_are_the_plain_model, reset),
+        cmocka_unit_test_setup(the_standardization_loss_has_its_gradient, reset),
+        cmocka_unit_test_setup(the_standardization_loss_is_trainings_alone, reset),
         cmocka_unit_test_setup(a_stage_is_a_function_of_the_step, reset),
         cmocka_unit_test_setup(growth_copies_the_top_layers, reset),
         cmocka_unit_test_setup(a_stage_has_the_gradients_of_its_layers, reset),
