@@ -139,9 +139,9 @@ static enum err read_attention(const struct hf_reading *r)
     TRY(hf_add(
         r, "model.rope_theta",
         theta(r, "rope_parameters.full_attention.rope_theta", "global_rope_theta", "160000")));
-    TRY(hf_add(r, "model.global_every", arena_printf(r->a, "%zu", every)));
     if (every == 1)
         return hf_add(r, "model.window", "0");
+    TRY(hf_add(r, "model.global_every", arena_printf(r->a, "%zu", every)));
     TRY(hf_add(
         r, "model.rope_theta_local",
         theta(r, "rope_parameters.sliding_attention.rope_theta", "local_rope_theta", "10000")));
@@ -181,17 +181,24 @@ static const char *lacks(const struct settings *s)
            : s->model_pooler && !s->model_classes.count    ? "model.pooler without model.classes"
            : s->model_pooler && s->model_head == MODEL_HEAD_MLM
                ? "model.head = mlm beside model.classes"
-           : s->model_window && s->model_global_every == 1 ? "model.window with global_every = 1"
-           : s->model_window % 2                           ? "model.window is odd"
-                                                           : NULL;
+           : s->model_window && s->model_global_every < 2 ? "model.window without global_every > 1"
+           : s->model_window % 2                          ? "model.window is odd"
+                                                          : NULL;
+}
+
+/* Without a window every layer sees the whole sequence. */
+static int64_t global_every(const struct settings *s)
+{
+    return s->model_window ? s->model_global_every : 1;
 }
 
 static char *layer_types(const struct settings *s, struct arena *a)
 {
+    int64_t every = global_every(s);
     char *text = arena_printf(a, "%s", "");
     for (int64_t i = 0; i < s->model_layers && text; i++)
         text = arena_printf(a, "%s%s\"%s\"", text, i ? ", " : "",
-                            i % s->model_global_every ? "sliding_attention" : "full_attention");
+                            i % every ? "sliding_attention" : "full_attention");
     return text;
 }
 
@@ -242,7 +249,7 @@ static char *write_config(const struct family_export *x, struct arena *a)
                                  (long long)s->model_layers, (long long)s->model_heads,
                                  table_mlp(s), s->model_norm_eps,
                                  (long long)(s->model_window ? s->model_window : 128),
-                                 (long long)s->model_global_every, types, s->model_rope_theta,
+                                 (long long)global_every(s), types, s->model_rope_theta,
                                  s->model_rope_theta_local, s->model_rope_theta,
                                  s->model_rope_theta_local, bias, bias, bias, bias, x->labels,
                                  s->model_tied ? "true" : "false", x->dtype);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "inner/data/shard.h"
 #include "inner/io/family.h"
 #include "inner/io/hf_config.h"
 #include "inner/io/safetensors.h"
@@ -192,23 +193,43 @@ static enum err convert(const struct pair *p, const float *slab, bool bf16, stru
     return ERR_OK;
 }
 
-/* data.classes names them where there is one task; else LABEL_0, .., as in transformers. */
-static char *class_name(const struct settings *s, size_t i, struct arena *a)
+/* The names that data.classes has for a task: all of them, or those of "TASK=NAME", where
+ * data.train says which task is which. */
+static enum err task_classes(const struct settings *s, size_t task, struct arena *a,
+                             struct config_list *names)
 {
-    const struct config_list *names = &s->data_classes;
-    bool named = s->model_classes.count == 1 && names->count == (size_t)keys_classes(s, 0);
-    return named ? json_quoted(names->items[i], a) : arena_printf(a, "\"LABEL_%zu\"", i);
+    const struct config_list *all = &s->data_classes;
+    struct shard_group *groups;
+    size_t count;
+    *names = (struct config_list){NULL, 0};
+    TRY(shard_groups(&s->data_train, a, &groups, &count));
+    const char *name = s->model_classes.count > 1 && task < count ? groups[task].name : "";
+    size_t n = strlen(name);
+    TRY_ALLOC(names->items = arena_array(a, all->count + 1, sizeof *names->items));
+    for (size_t i = 0; i < all->count; i++)
+        if (!n || (!strncmp(all->items[i], name, n) && all->items[i][n] == '='))
+            names->items[names->count++] = all->items[i] + (n ? n + 1 : 0);
+    return ERR_OK;
+}
+
+/* Without names LABEL_0, .., as in transformers. */
+static char *class_name(const struct config_list *names, size_t classes, size_t i, struct arena *a)
+{
+    return names->count == classes ? json_quoted(names->items[i], a)
+                                   : arena_printf(a, "\"LABEL_%zu\"", i);
 }
 
 /* {"0": "LABEL_0", ..}, and the way back. */
 static enum err class_labels(const struct settings *s, size_t task, struct arena *a, char **text)
 {
+    struct config_list names;
     char *to, *from;
+    TRY(task_classes(s, task, a, &names));
     TRY_ALLOC(*text = arena_printf(a, "%s", ""));
     TRY_ALLOC(to = from = *text);
     size_t count = s->model_classes.count ? (size_t)keys_classes(s, task) : 0;
     for (size_t i = 0; i < count; i++) {
-        const char *comma = i ? ", " : "", *name = class_name(s, i, a);
+        const char *comma = i ? ", " : "", *name = class_name(&names, count, i, a);
         TRY_ALLOC(name);
         TRY_ALLOC(to = arena_printf(a, "%s%s\"%zu\": %s", to, comma, i, name));
         TRY_ALLOC(from = arena_printf(a, "%s%s%s: %zu", from, comma, name, i));

@@ -367,6 +367,56 @@ static void one_task_is_written(void **state)
     assert_says("model.classes has 2");
 }
 
+static void config_has(const char *dir, const char *words)
+{
+    uint8_t *text;
+    size_t bytes;
+    assert_int_equal(file_read(scratch(arena_printf(&arena, "%s/config.json", dir)), 1 << 20,
+                               &arena, &text, &bytes),
+                     ERR_OK);
+    if (!strstr(arena_string(&arena, (const char *)text, bytes), words))
+        fail_msg("no %s in %s", words, (const char *)text);
+}
+
+/* The names of the chosen task's classes: tasks in the order of data.train, whatever that of
+ * data.classes; LABEL_0, .. where it has not all of them. */
+static void classes_of_a_task_keep_their_names(void **state)
+{
+    (void)state;
+    static const struct names_options second = {.part_bytes = NAMES_PART_BYTES, .task = 1};
+    static const char *const words[] = {BERT, "--model.pooler=true", "--model.classes=2,3", NULL},
+                             *train[] = {"x=a.bin", "xy=b.bin", "x=c.bin"},
+                             *classes[] = {"xy=u", "xy=v", "xy=w", "x=no", "x=yes"};
+    struct built b = build(words, NULL);
+    b.s->data_train = (struct config_list){train, 3};
+    b.s->data_classes = (struct config_list){classes, 5};
+    export(&b, &whole, "named");
+    config_has("named", "\"id2label\": {\"0\": \"no\", \"1\": \"yes\"}");
+    export(&b, &second, "named");
+    config_has("named", "\"label2id\": {\"u\": 0, \"v\": 1, \"w\": 2}");
+    b.s->data_classes.count = 2;
+    export(&b, &second, "named");
+    config_has("named", "\"id2label\": {\"0\": \"LABEL_0\", \"1\": \"LABEL_1\"");
+}
+
+/* ModernBERT without windows, and with windows alone, which transformers does not have. */
+static void global_layers_of_modernbert(void **state)
+{
+    (void)state;
+    struct hf_config c;
+    struct built b = build(variants[6].words, NULL);
+    b.s->model_window = b.s->model_global_every = 0;
+    export(&b, &whole, "global");
+    config_has("global", "\"layer_types\": [\"full_attention\", \"full_attention\"");
+    if (hf_read(&c, scratch("global/config.json"), &arena) || hf_check(&c, b.s, &arena))
+        fail_msg("%s", err_message());
+    for (size_t i = 0; i < c.count; i++)
+        assert_string_not_equal(c.settings[i].key, "model.global_every");
+    b.s->model_window = 6;
+    assert_int_equal(names_export(b.s, &b.t, b.slab, &whole, scratch("global")), ERR_UNSUPPORTED);
+    assert_says("ModernBERT (model.window without global_every > 1)");
+}
+
 static const char *without_dense(const char *name)
 {
     return strcmp(name, "cls.predictions.transform.dense.weight") ? name : NULL;
@@ -461,6 +511,8 @@ int main(void)
         T(heads_of_one_side_only_are_named),
         T(a_head_becomes_the_pooler),
         T(one_task_is_written),
+        T(classes_of_a_task_keep_their_names),
+        T(global_layers_of_modernbert),
         T(half_a_head_is_refused),
         T(what_a_model_lacks_is_written_as_zeros),
         T(models_of_no_family_are_told_why),

@@ -224,10 +224,9 @@ static void modernbert_as_published(void **state)
                  "{\"full_attention\": {\"rope_type\": \"default\", \"rope_theta\": 160000.0}, "
                  "\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0}}",
                  same);
-    settings_are(
-        MODERN ", \"layer_types\": [\"full_attention\", \"full_attention\", "
-               "\"full_attention\", \"full_attention\"]",
-        (const char *const[][2]){{"model.window", "0"}, {"model.global_every", "1"}, {NULL, NULL}});
+    settings_are(MODERN ", \"layer_types\": [\"full_attention\", \"full_attention\", "
+                        "\"full_attention\", \"full_attention\"]",
+                 (const char *const[][2]){{"model.window", "0"}, {NULL, NULL}});
 }
 
 static void another_function_is_refused_by_name(void **state)
