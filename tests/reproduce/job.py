@@ -43,6 +43,8 @@ class Job:
         s = self.settings
         self.sites, self.ranks = int(s.get("sites", 1)), int(s.get("ranks", 1))
         shared, train = self.runner.data.shards(s.get("data", "bytes"), int(s.get("of", self.sites)))
+        if s.get("parts") == "all":
+            train = [train[0].replace("train-0-", "train-*-")] * self.sites
         labels = shared.get("data.objective") == "labels"
         shared |= {k: v for k, v in s.items() if "." in k} | ({"data.objective": "labels", "model.head": "plain"} if labels else {})
         batch = int(shared.setdefault("train.batch_tokens", 2048))

@@ -98,7 +98,7 @@ def page(rows, path):
     lines = [HEAD]
     for row in rows:
         found = Recorded(path, row.name)
-        lines += [f"## {row.name}", "", f"{row.title}. `deploy/reproduce.sh {row.name}`, about {row.minutes} minutes.", ""]
+        lines += [f"## {row.name}", "", f"{row.title}.", f"`deploy/reproduce.sh {row.name}`, about {row.minutes} minutes.", ""]
         if found.session is None:
             lines += ["Not run yet.", ""]
             continue

@@ -8,7 +8,7 @@ from expression import Bad, Expression
 
 HERE = pathlib.Path(__file__).parent
 ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "accept", "quick")
-RUN = ("model", "data", "tokens", "ranks", "sites", "of", "threads", "from", "seeds", "program")
+RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "from", "seeds", "program")
 CLAIM = ("what", "value", "here", "ours", "reference")
 QUICK = ("tokens", "seeds", "runs", "accept", "base", "cheap")
 DATA = ("text", "labels", "tokenizer", "arguments", "eval", "most")
