@@ -16,13 +16,12 @@
  * width for nothing. One core of Zen 4, length 256, HD 64, causal, forward + backward: 8x3x16 350
  * us, 4x4x16 359, 8x2x16 363, 8x3x32 364, 4x4x64 397. */
 #if defined(__AVX512F__)
-enum { LANES = 16, TALL = 8, WIDE = 3 };
+enum { LANES = 16, TALL = 8, WIDE = 3, BLOCK = 16 };
 #elif defined(__AVX__)
-enum { LANES = 8, TALL = 4, WIDE = 2 };
+enum { LANES = 8, TALL = 4, WIDE = 3, BLOCK = 32 };
 #else
-enum { LANES = 4, TALL = 4, WIDE = 2 };
+enum { LANES = 4, TALL = 4, WIDE = 2, BLOCK = 16 };
 #endif
-enum { BLOCK = 16 };
 
 /* Scores are kept in units of log 2: q carries scale / ln 2, exp becomes 2^x, dk gets ln 2 back. */
 static const float LN2 = 0.693147181f;
@@ -74,15 +73,29 @@ static inline __attribute__((always_inline)) void tile(const struct small *p, si
             *(vec *)(c + (size_t)i * ldc + j * LANES) = sum[i][j];
 }
 
+static inline __attribute__((always_inline)) void tiles(const struct small *p, size_t n,
+                                                        const int wide)
+{
+    for (size_t m = 0; m < p->M; m += TALL)
+        tile(p, m, n, wide);
+}
+
+/* Four vectors left are two pairs: one accumulator a row waits for its own latency. */
 static void product(const struct small p)
 {
     size_t n = 0;
-    for (; n + WIDE * LANES <= p.N; n += WIDE * LANES)
-        for (size_t m = 0; m < p.M; m += TALL)
-            tile(&p, m, n, WIDE);
-    for (; n < p.N; n += LANES)
-        for (size_t m = 0; m < p.M; m += TALL)
-            tile(&p, m, n, 1);
+    for (size_t left; (left = (p.N - n) / LANES) > 0;) {
+        if (left >= WIDE && (WIDE < 3 || left != 4)) {
+            tiles(&p, n, WIDE);
+            n += WIDE * LANES;
+        } else if (left >= 2) {
+            tiles(&p, n, 2);
+            n += 2 * LANES;
+        } else {
+            tiles(&p, n, 1);
+            n += LANES;
+        }
+    }
 }
 
 struct head {                          /* one head of one sequence, and this thread's buffers */
@@ -135,9 +148,13 @@ static void gather(float *to, const struct head *h, const struct columns x, floa
 {
     for (size_t i = 0; i < h->length; i++) {
         float *row = to + i * h->Dp;
-        row_load(row, x.x, x.type, (h->first + i) * x.stride + x.column, h->HD);
+        const char *ahead =
+            (const char *)x.x + ((h->first + i + 8) * x.stride + x.column) * dtype_size(x.type);
+        for (size_t j = 0; j < h->HD * dtype_size(x.type); j += 64)
+            __builtin_prefetch(ahead + j);
+        const float *v = row_view(row, x.x, x.type, (h->first + i) * x.stride + x.column, h->HD);
         for (size_t j = 0; j < h->HD; j++)
-            row[j] *= s;
+            row[j] = s * v[j];
         for (size_t j = h->HD; j < h->Dp; j++)
             row[j] = 0;
     }
