@@ -119,8 +119,8 @@ struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s)
                                       .ops = cuda_ops_bytes(s),
                                       .code = CODE_BYTES};
     size_t of_logit = sizeof(float) + (s->train && s->type == DTYPE_BF16 ? dtype_size(s->type) : 0);
-    return (struct dev_workspace){.logits = dev_logit_rows(DEV_LOGITS_CPU, s->T, width) * width *
-                                            of_logit,
+    return (struct dev_workspace){.logits = dev_logit_rows(DEV_LOGITS_CPU, s->T, width) *
+                                            dev_rows_apart(s->type, width) * of_logit,
                                   .ops = CPU_OPS_BYTES};
 }
 

@@ -368,21 +368,22 @@ static void run_widened(struct cpu *c, const struct product *p)
 {
     size_t a_rows = p->a_t ? p->K : p->M, a_columns = p->a_t ? p->M : p->K;
     size_t b_rows = p->b_t ? p->N : p->K, b_columns = p->b_t ? p->K : p->N;
-    size_t a_count = a_rows * a_columns, b_count = b_rows * b_columns;
+    size_t lda = dev_rows_apart(DTYPE_F32, a_columns), ldb = dev_rows_apart(DTYPE_F32, b_columns);
+    size_t a_count = a_rows * lda, b_count = b_rows * ldb;
     size_t c_count = p->out == DTYPE_BF16 ? p->M * p->N : 0;
     float *a = cpu_scratch(c, 1, (a_count + b_count + c_count) * sizeof *a);
     if (!a)
         return;
     float *b = a + a_count, *result = b + b_count;
-    convert_rows(c, (struct matrix){a, DTYPE_F32, a_columns},
+    convert_rows(c, (struct matrix){a, DTYPE_F32, lda},
                  (struct matrix){input(p->a), DTYPE_BF16, p->lda}, a_rows, a_columns);
-    convert_rows(c, (struct matrix){b, DTYPE_F32, b_columns},
+    convert_rows(c, (struct matrix){b, DTYPE_F32, ldb},
                  (struct matrix){input(p->b), DTYPE_BF16, p->ldb}, b_rows, b_columns);
     struct product wide = *p;
     wide.a = a;
     wide.b = b;
-    wide.lda = a_columns;
-    wide.ldb = b_columns;
+    wide.lda = lda;
+    wide.ldb = ldb;
     wide.in = wide.out = DTYPE_F32;
     if (p->out == DTYPE_BF16) {
         wide.c = result;

@@ -65,53 +65,78 @@ double ROWS_NAME(sumsq)(const float *x, size_t n)
     return sum;
 }
 
+/* Where n elements from `offset` are computed: in place where the type is f32, else in buf, which
+ * row_flush rounds into place. */
+static inline float *row_floats(float *buf, void *base, enum dtype type, size_t offset)
+{
+    return type == DTYPE_F32 ? (float *)base + offset : buf;
+}
+
+static inline void row_flush(void *base, enum dtype type, size_t offset, const float *buf, size_t n)
+{
+    if (type != DTYPE_F32)
+        row_store(base, type, offset, buf, n);
+}
+
+/* y may be pre. */
 void ROWS_NAME(act_fwd)(void *y, const void *pre, enum dev_act act, enum dtype type, size_t n)
 {
     float buf[TILE];
     for (size_t i = 0; i < n; i += TILE) {
         size_t count = min_size(TILE, n - i);
-        row_load(buf, pre, type, i, count);
+        const float *x = row_view(buf, pre, type, i, count);
+        float *to = row_floats(buf, y, type, i);
         if (act == DEV_ACT_GELU_TANH)
+#pragma omp simd
             for (size_t j = 0; j < count; j++)
-                buf[j] = gelu_tanh(buf[j]);
+                to[j] = gelu_tanh(x[j]);
         else if (act == DEV_ACT_GELU_ERF)
+#pragma omp simd
             for (size_t j = 0; j < count; j++)
-                buf[j] = gelu_erf(buf[j]);
+                to[j] = gelu_erf(x[j]);
         else if (act == DEV_ACT_TANH)
+#pragma omp simd
             for (size_t j = 0; j < count; j++)
-                buf[j] = tanh_fast(buf[j]);
-        row_store(y, type, i, buf, count);
+                to[j] = tanh_fast(x[j]);
+        row_flush(y, type, i, to, count);
     }
 }
 
 /* `count` values of dy within a row, from element `offset`; NONE leaves dy unchanged. */
 static void act_bwd_run(const struct rows_act *r, float *dbias, size_t offset, size_t count)
 {
-    float d[TILE], x[TILE];
-    row_load(d, r->dy, r->type, offset, count);
+    float dbuf[TILE], xbuf[TILE];
+    float *d = row_floats(dbuf, r->dy, r->type, offset);
+    if (r->type != DTYPE_F32)
+        row_load(d, r->dy, r->type, offset, count);
     if (r->act != DEV_ACT_NONE) {
-        row_load(x, r->pre, r->type, offset, count);
+        const float *x = row_view(xbuf, r->pre, r->type, offset, count);
         if (r->act == DEV_ACT_GELU_TANH)
+#pragma omp simd
             for (size_t j = 0; j < count; j++)
                 d[j] *= gelu_tanh_slope(x[j]);
         else if (r->act == DEV_ACT_TANH)
+#pragma omp simd
             for (size_t j = 0; j < count; j++)
                 d[j] *= tanh_slope(x[j]);
         else
+#pragma omp simd
             for (size_t j = 0; j < count; j++)
                 d[j] *= gelu_erf_slope(x[j]);
-        row_store(r->dy, r->type, offset, d, count);
+        row_flush(r->dy, r->type, offset, d, count);
     }
     if (dbias)
+#pragma omp simd
         for (size_t j = 0; j < count; j++)
             dbias[j] += d[j];
 }
 
 void ROWS_NAME(act_bwd)(const struct rows_act *r)
 {
+    size_t stride = r->stride ? r->stride : r->N;
     for (size_t row = 0; row < r->rows; row++)
         for (size_t i = 0; i < r->N; i += TILE)
-            act_bwd_run(r, r->dbias ? r->dbias + i : NULL, row * r->N + i,
+            act_bwd_run(r, r->dbias ? r->dbias + i : NULL, row * stride + i,
                         min_size(TILE, r->N - i));
 }
 

@@ -42,6 +42,7 @@ struct rows_act { /* dy (rows, N) *= act'(pre) in place; dbias (N) += column sum
     enum dev_act act;
     enum dtype type;
     size_t rows, N;
+    size_t stride; /* elements from row to row of dy; 0: N. Only with act NONE */
 };
 
 struct rows_xent { /* one row of V logits; `width` >= V are stored, the rest gets gradient 0 */

@@ -172,6 +172,36 @@ static void check_exact(struct dev *d)
     near("logits with a bias", d, logits, DTYPE_F32, y, T * N, 0);
 }
 
+/* dw of rows that share cache sets and are copied in runs (dev_rows_apart): 300 rows are more than
+ * one run. Exact sums, as above. */
+static void check_runs(struct dev *d, size_t K, size_t N)
+{
+    enum dtype type = d->model_type;
+    size_t T = 300;
+    double *x = doubles(T * K), *dy = doubles(T * N), *dw = doubles(N * K);
+    for (size_t i = 0; i < T * K; i++)
+        x[i] = ((double)rng_below(3, RNG_TEST, i, 63) - 31) / 64;
+    for (size_t i = 0; i < T * N; i++)
+        dy[i] = ((double)rng_below(4, RNG_TEST, i, 63) - 31) / 64;
+    for (size_t t = 0; t < T; t++)
+        for (size_t n = 0; n < N; n++)
+            for (size_t k = 0; k < K; k++)
+                dw[n * K + k] += dy[t * N + n] * x[t * K + k];
+    struct dev_linear a = {.x = upload(d, x, T * K, type), .T = T, .K = K, .N = N};
+    struct dev_linear_grad g = {.dy = upload(d, dy, T * N, type),
+                                .dw = upload(d, doubles(N * K), N * K, DTYPE_F32)};
+    d->ops->linear_bwd(d, &a, &g);
+    near("dw", d, g.dw, DTYPE_F32, dw, N * K, 0);
+    check_done(d);
+}
+
+static void check_strides(struct dev *d)
+{
+    check_runs(d, 8, 512);
+    check_runs(d, 512, 8);
+    check_runs(d, 264, 512); /* too wide: not copied */
+}
+
 static void check_repeats(struct dev *d)
 {
     enum dtype type = d->model_type;
@@ -293,6 +323,7 @@ static void check_classifier(struct dev *d)
         classifier_case(d, 3, 24, 3, 3, biased);
         classifier_case(d, 17, 19, 37, 48, biased);
         classifier_case(d, 40, 32, 257, 384, biased);
+        classifier_case(d, 7, 16, 500, 512, biased); /* rows of logits that lie apart */
         check_done(d);
     }
 }
@@ -386,6 +417,12 @@ static void products_are_exact(void **state)
     on_every_device(check_exact);
 }
 
+static void strided_rows_are_exact(void **state)
+{
+    (void)state;
+    on_every_device(check_strides);
+}
+
 static void linear_repeats(void **state)
 {
     (void)state;
@@ -401,9 +438,10 @@ static void classifier_agrees(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_agrees),     cmocka_unit_test(products_are_exact),
-        cmocka_unit_test(linear_repeats),    cmocka_unit_test(classifier_agrees),
-        cmocka_unit_test(classifier_chunks), cmocka_unit_test(old_products_go),
+        cmocka_unit_test(linear_agrees),          cmocka_unit_test(products_are_exact),
+        cmocka_unit_test(strided_rows_are_exact), cmocka_unit_test(linear_repeats),
+        cmocka_unit_test(classifier_agrees),      cmocka_unit_test(classifier_chunks),
+        cmocka_unit_test(old_products_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
