@@ -22,6 +22,7 @@ void batch_clear(struct batch *b)
 {
     b->tokens_count = b->sequences = 0;
     b->step = b->site = 0;
+    b->filled = 0;
     b->cu_seqlens[0] = 0;
 }
 
@@ -45,7 +46,8 @@ void batch_fill_up(struct batch *b, int32_t id)
     size_t rest = b->tokens_count % BATCH_UNIT;
     if (!rest)
         return;
-    for (size_t at = batch_append(b, BATCH_UNIT - rest); at < b->tokens_count; at++) {
+    b->filled = BATCH_UNIT - rest;
+    for (size_t at = batch_append(b, b->filled); at < b->tokens_count; at++) {
         b->tokens[at] = id;
         b->targets[at] = -1;
         b->positions[at] = 0;

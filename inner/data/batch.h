@@ -27,6 +27,7 @@ struct batch {
     /* What the loss of a sequence counts, that of a token counting 1; set before a step. */
     float sequence_weight;
     size_t tokens_count, sequences;
+    size_t filled; /* tokens at the end, of tokens_count, that only fill the batch up */
     size_t tokens_max, sequences_max; /* what was allocated */
 };
 

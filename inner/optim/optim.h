@@ -22,6 +22,7 @@ enum step_stat {
     STEP_TARGETS,       /* what the gradient is divided by: targets of tokens, or of sequences
                            where tokens have none */
     STEP_SEQUENCES,     /* targets of sequences */
+    STEP_TOKENS,        /* without those that fill batches up */
     STEP_STOP,          /* ranks with a stop request */
     STEP_SQUARE,        /* sum of squares of the gradient, which is a sum over targets */
     STEP_STATS

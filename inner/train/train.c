@@ -9,7 +9,7 @@ enum step_event { EVENT_BEGIN, EVENT_BACKWARD, EVENT_REDUCED, EVENT_UPDATE, EVEN
 /* What the host adds to the statistics of a step: STEP_TARGETS .. STEP_STOP. */
 enum { STEP_FLAGS = STEP_STOP - STEP_TARGETS + 1 };
 struct step_targets { /* of this rank */
-    size_t divisor, sequences;
+    size_t divisor, sequences, tokens;
 };
 
 /* ---- open ---- */
@@ -255,11 +255,13 @@ static enum err accumulate(struct train *t, struct step_targets *targets)
         size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
         bool last_micro = left == count && t->coll->size > 1;
         objective_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
+        tune_profile_batch(t);
         profile_record(t->tune.profile, PROFILE_GAP);
         TRY(model_accumulate(t->model, &t->batch, 1, last_micro ? &hook : NULL,
                              t->optim.stats + STEP_LOSS));
         targets->divisor += objective_divisor(&t->loader, &t->batch);
         targets->sequences += t->loader.sequence_targets ? batch_labels(&t->batch) : 0;
+        targets->tokens += t->batch.tokens_count - t->batch.filled;
     }
     return ERR_OK;
 }
@@ -318,6 +320,7 @@ static enum err step_end(struct train *t, const struct train_hook *hook,
     record(t, EVENT_UPDATE);
     t->flags[0] = (double)targets->divisor;
     t->flags[STEP_SEQUENCES - STEP_TARGETS] = (double)targets->sequences;
+    t->flags[STEP_TOKENS - STEP_TARGETS] = (double)targets->tokens;
     t->flags[STEP_STOP - STEP_TARGETS] = t->stop && *t->stop;
     ops->copy_async(t->dev, t->optim.stats + STEP_TARGETS, t->flags, STEP_FLAGS * sizeof *t->flags);
     TRY(optim_step(&t->optim, t->model, t->step));
@@ -398,7 +401,7 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
                                .exposed_seconds = between(t, EVENT_BACKWARD, EVENT_REDUCED),
                                .tokens = t->tokens};
     r->step_seconds = between(t, EVENT_BEGIN, EVENT_REDUCED) + between(t, EVENT_UPDATE, EVENT_END);
-    r->tokens_per_second = (double)t->settings->train_batch_tokens / r->step_seconds;
+    r->tokens_per_second = t->stats[STEP_TOKENS] / r->step_seconds;
     *stop = t->stats[STEP_STOP] > 0;
     return ERR_OK;
 }

@@ -33,10 +33,10 @@ struct train_report {                 /* of the step just finished, for displays
     double loss_standard;             /* the standardization losses times train.standard */
     float norm, lr;                   /* gradient norm before clipping */
     double step_seconds;
-    double compute_seconds; /* forward and backward of this rank */
-    double exposed_seconds; /* all-reduce that the backward did not hide */
-    double tokens_per_second;
-    uint64_t tokens; /* of this site so far */
+    double compute_seconds;   /* forward and backward of this rank */
+    double exposed_seconds;   /* all-reduce that the backward did not hide */
+    double tokens_per_second; /* of the sequences: neither slots nor what fills a batch up */
+    uint64_t tokens;          /* of this site so far: steps x train.batch_tokens */
 };
 struct train_eval {
     int64_t step;
@@ -58,9 +58,12 @@ struct train_memory { /* bytes of one rank */
     size_t total;
 };
 
-struct train_tune {          /* private to train_tune.c */
-    struct profile *profile; /* NULL: train.profile is 0 */
-    unsigned seen;           /* steps begun in this process */
+struct train_tune {                             /* private to train_tune.c */
+    struct profile *profile;                    /* NULL: train.profile is 0 */
+    struct {                                    /* sums over the micro-batches of profiled steps */
+        double tokens, targets, pairs, batches; /* pairs: of tokens of one sequence */
+    } profiled;
+    unsigned seen; /* steps begun in this process */
     bool reported;
     int64_t steps;     /* of the trial with graphs */
     double fastest[2]; /* seconds: without, with */

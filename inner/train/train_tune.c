@@ -41,18 +41,35 @@ enum err tune_profile_open(struct train *t, struct arena *perm)
     return ERR_OK;
 }
 
-static struct work_step work_step(const struct train *t)
+void tune_profile_batch(struct train *t)
 {
-    size_t ranks = (size_t)t->coll->size;
-    return (struct work_step){.tokens = (size_t)t->settings->train_batch_tokens / ranks,
-                              .micro = train_micro_batch_tokens(t->settings, t->coll->size),
+    const struct batch *b = &t->batch;
+    if (!profile_on(t->tune.profile))
+        return;
+    t->tune.profiled.tokens += (double)b->tokens_count;
+    t->tune.profiled.targets += (double)batch_targets(b);
+    t->tune.profiled.batches++;
+    for (size_t i = 0; i < b->sequences; i++) {
+        double length = b->cu_seqlens[i + 1] - b->cu_seqlens[i];
+        t->tune.profiled.pairs += length * length;
+    }
+}
+
+/* The mean of the profiled steps, of this rank. */
+static struct work_step work_step(const struct train *t, unsigned steps)
+{
+    double tokens = t->tune.profiled.tokens;
+    return (struct work_step){.tokens = (size_t)(tokens / steps),
+                              .micro = (size_t)(tokens / t->tune.profiled.batches),
+                              .targets = (size_t)(t->tune.profiled.targets / steps),
+                              .sequence = t->tune.profiled.pairs / tokens,
                               .type = t->dev->model_type,
-                              .update_share = t->optim.offsets ? 1.0 / (double)ranks : 1.0};
+                              .update_share = t->optim.offsets ? 1.0 / (double)t->coll->size : 1.0};
 }
 
 static void log_profile(const struct train *t, const struct profile *p)
 {
-    const struct work_step w = work_step(t);
+    const struct work_step w = work_step(t, p->steps);
     const struct work_peak peak = t->dev->host_memory ? (struct work_peak){0, 0} : work_peak_h200();
     double all = 0;
     for (int c = 0; c < PROFILE_COUNT; c++)

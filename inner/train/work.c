@@ -25,9 +25,10 @@ static double uses_of(const struct counts *k, const struct tensor *x)
 }
 
 /* Layers with a window: half of it to each side, and the token itself. */
-static double seen_by_a_query(const struct settings *s)
+static double seen_by_a_query(const struct settings *s, const struct work_step *w)
 {
-    double S = (double)s->train_sequence, near = (double)(s->model_window / 2 * 2 + 1), sum = 0;
+    double S = w->sequence > 0 ? w->sequence : (double)s->train_sequence,
+           near = (double)(s->model_window / 2 * 2 + 1), sum = 0;
     for (int64_t i = 0; i < s->model_layers; i++) {
         bool local = s->model_window && (!s->model_global_every || i % s->model_global_every);
         sum += local && near < S ? near : S;
@@ -53,7 +54,7 @@ static struct counts count(const struct settings *s, const struct table *t,
     for (size_t i = 0; i < t->count; i++)
         if (strstr(t->tensors[i].name, "norm") && ends(t->tensors[i].name, ".weight"))
             k.norms += (double)t->tensors[i].shape[0] * uses_of(&k, &t->tensors[i]);
-    k.seen = seen_by_a_query(s);
+    k.seen = seen_by_a_query(s, w);
     return k;
 }
 

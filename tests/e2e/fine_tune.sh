@@ -40,20 +40,29 @@ serve: {listen: "127.0.0.1:$port", dir: aggregator}
 END
 }
 value() { sed -n "s/.*\"$1\":\(-\{0,1\}[0-9.e-]*\).*/\1/p" "$2" | tail -n 1; }
+tokens_of() { awk "BEGIN {printf \"%.0f\", $(value tokens_per_second "$1") * $(value step_ms "$1") / 1000}"; }
 holds() { awk "BEGIN {exit !($1)}"; }
 
 # ---- masked text ----
 describe "head: mlm" "objective: mlm" "steps: 160, checkpoint_every: 50" nesterov
 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir alone --data.train "data/train-0-*.bin" --train.steps 6 \
     --log.progress none >alone.out 2>&1 || fail "one rank"
+grep '"kind":"step"' alone/metrics.jsonl | while read -r line; do
+    echo "$line" >x.json
+    tokens_of x.json
+    echo
+done >tokens.txt
+[ "$(sort -n tokens.txt | head -n 1)" -lt 256 ] || fail "every step counts 256 tokens: slots, and not what is in them"
 if command -v mpirun >/dev/null && ! mpirun --allow-run-as-root --oversubscribe -n 2 "$atoll" train --config run.yaml --dry-run 2>&1 |
     grep -q "no MPI"; then
     mpirun --allow-run-as-root --oversubscribe -n 2 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir ranks \
         --data.train "data/train-0-*.bin" --train.steps 6 --log.progress none >ranks.out 2>&1 || fail "two ranks"
     for step in 1 2 6; do
         one=$(grep "\"step\":$step," alone/metrics.jsonl | grep '"kind":"step"' >x.json && value loss x.json)
+        tokens=$(tokens_of x.json)
         two=$(grep "\"step\":$step," ranks/metrics.jsonl | grep '"kind":"step"' >x.json && value loss x.json)
         holds "($one - $two) ^ 2 < 1e-8" || fail "step $step: loss $one with one rank, $two with two"
+        [ "$tokens" = "$(tokens_of x.json)" ] || fail "step $step: $tokens tokens with one rank, $(tokens_of x.json) with two"
     done
 fi
 undisturbed

@@ -165,6 +165,7 @@ static void a_batch_is_filled_up_to_the_unit_without_targets(void **state)
     b.labels[0] = 0;
     batch_fill_up(&b, 3);
     assert_int_equal(b.tokens_count, 128);
+    assert_int_equal(b.filled, 58);
     assert_int_equal(b.sequences, 2);
     assert_int_equal(b.cu_seqlens[1], 70);
     assert_int_equal(b.cu_seqlens[2], 128);
@@ -180,6 +181,7 @@ static void a_batch_is_filled_up_to_the_unit_without_targets(void **state)
     batch_fill_up(&b, 3); /* a multiple of the unit stays as it is */
     assert_int_equal(b.sequences, 2);
     batch_clear(&b); /* what an earlier batch had is gone */
+    assert_int_equal(b.filled, 0);
     assert_int_equal(batch_append(&b, 128), 0);
     assert_int_equal(b.types[69], 0);
     assert_int_equal(b.labels[0], -1);

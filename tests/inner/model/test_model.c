@@ -1066,6 +1066,9 @@ static void work_of_encoders(void **state)
     s->model_global_every = 3; /* 4 layers of 512, 8 of 129 */
     double local = work_of(s, &t, &step, PROFILE_ATTENTION).flop;
     assert_true(fabs(local / flop - (4 * 512.0 + 8 * 129) / (12 * 128)) < 1e-9);
+    step.sequence = 300; /* shorter ones than train.sequence */
+    local = work_of(s, &t, &step, PROFILE_ATTENTION).flop;
+    assert_true(fabs(local / flop - (4 * 300.0 + 8 * 129) / (12 * 128)) < 1e-9);
 }
 
 /* All logits of 65,536 tokens would be 12.3 GiB. */
