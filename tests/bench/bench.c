@@ -7,11 +7,21 @@
 
 static const char HEADER[] = "date,machine,commit,bench,case,value,unit,baseline,ratio,flags\n";
 
-double bench_now(void)
+static double clock_seconds(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double bench_now(void)
+{
+    return clock_seconds(CLOCK_MONOTONIC);
+}
+
+double bench_cpu(void)
+{
+    return clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 void bench_add(struct bench_times *t, double seconds)

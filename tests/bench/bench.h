@@ -27,6 +27,7 @@ struct bench_row {
 };
 
 double bench_now(void); /* seconds, monotonic */
+double bench_cpu(void); /* seconds of processor time of all threads of the process */
 void bench_add(struct bench_times *t, double seconds);
 double bench_median(const struct bench_times *t);
 double bench_worst(const struct bench_times *t); /* the longest */

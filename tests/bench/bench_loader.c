@@ -1,7 +1,7 @@
 /* What the loader costs beside the step that it feeds: batches of masked text of every kind of mask
  * and pair, and forward and backward of a small BERT (6 layers of 320, vocabulary 8192) on the same
- * batches. The targets of the whole step are counted where a step has targets of two kinds. Built
- * by `ninja bench`.
+ * batches. Processor time of one thread. The targets of the whole step are counted where a step has
+ * targets of two kinds. Built by `ninja bench`.
  *
  *     bench_loader [--csv PATH]
  */
@@ -73,7 +73,7 @@ static enum err open_model(struct bench *x)
                      "--model.causal=false",     "--data.objective=mlm",      "--device.dtype=f32",
                      "--train.batch_tokens=4096"};
     struct config_table t = keys_inner(&x->s);
-    struct dev_options o = {.kind = "cpu", .model_type = "f32"};
+    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
     TRY(config_load(&t, 1, NULL, sizeof words / sizeof *words, words, &x->a));
     TRY(table_make(&x->t, &x->s, &x->a));
     TRY(dev_open(&x->d, &o));
@@ -103,17 +103,17 @@ static enum err measure(struct bench *x, bool model, double seconds[2], size_t *
     TRY(objective_batch_open(o.objective, &b, &x->a, SEQUENCES, SEQUENCE));
     for (uint64_t i = 0; i < LOADS; i++) {
         struct model_loss loss;
-        double begin = bench_now();
+        double begin = bench_cpu();
         b.sequence_weight = (float)objective_sequence_weight(&l, i);
         objective_step(&l, i, 0, SEQUENCES, &b);
-        double middle = bench_now();
+        double middle = bench_cpu();
         bench_add(&load, middle - begin);
         if (!model || i >= STEPS)
             continue;
         TRY(model_step(x->m, &b, 1, NULL, &loss));
-        bench_add(&step, bench_now() - middle);
+        bench_add(&step, bench_cpu() - middle);
     }
-    *tokens = b.tokens_count;
+    *tokens = b.tokens_count - b.filled;
     seconds[0] = bench_median(&load);
     seconds[1] = model ? bench_median(&step) : seconds[1];
     loader_close(&l);

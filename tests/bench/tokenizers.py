@@ -2,14 +2,16 @@
 """MB/s of one thread from text to ids: bench_tokenizer beside `tokenizers` of Hugging Face, in the same run, with the same files,
 by processor time (so that a busy machine does not count) and best of several passes.
 
-    tests/bench/tokenizers.py BENCH_TOKENIZER TEXT [--seconds 5] [--vocab 30522]
+    tests/bench/tokenizers.py BENCH_TOKENIZER TEXT [--seconds 5] [--vocab 30522] [--csv FILE]
 
 BENCH_TOKENIZER: build/tests/bench_tokenizer (`ninja bench_tokenizer`). TEXT: at least some megabytes, UTF-8. The vocabularies are
 trained on the first megabytes of the text. Needs Python's package tokenizers; ends with 77 without it. Both sides get the text in
-pieces of about 64 KiB; ids are compared.
+pieces of about 64 KiB; ids are compared. Rows as in bench.h: MB/s of one core; flags: its tokenizer's version and its vocabulary.
 """
 import argparse
+import datetime
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
 sys.path.pop(0)  # this file has the package's name
 try:
-    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, __version__ as VERSION, models, normalizers, pre_tokenizers, trainers
 except ImportError:
     print("SKIPPED: pip install tokenizers")
     sys.exit(77)
@@ -65,12 +67,22 @@ def pieces(data):
         at = end
 
 
+def row(kind, ours, theirs, vocab, size):
+    with open("/proc/cpuinfo") as f:
+        model = next((x.split(":")[1].strip() for x in f if x.startswith("model name")), platform.machine()).replace(",", " ")
+    commit = subprocess.run(["git", "-C", os.path.dirname(os.path.abspath(__file__)), "describe", "--always", "--dirty", "--abbrev=12"],
+                            capture_output=True, text=True).stdout.strip()
+    return (f"{datetime.date.today().isoformat()},{model} x{os.cpu_count()},{commit},tokenizers,{kind},{ours:.1f},MB/s,{theirs:.1f},"
+            f"{ours / theirs:.3f},threads=1 processor time tokenizers={VERSION} vocab={vocab} text={size / 1e6:.1f}MB")
+
+
 def main():
     args = argparse.ArgumentParser()
     args.add_argument("bench")
     args.add_argument("text")
     args.add_argument("--seconds", type=float, default=5)
     args.add_argument("--vocab", type=int, default=30522)
+    args.add_argument("--csv")
     a = args.parse_args()
     with open(a.text, "rb") as f:
         data = f.read()
@@ -92,6 +104,9 @@ def main():
         failed += total != count
         print(f"{kind:12} {theirs.get_vocab_size():7} {ours:8.1f} {rate:11.1f} {'':5} {ours / rate:5.1f}x  "
               f"{count} {'equal' if total == count else f'against {total}'}", flush=True)
+        if a.csv:
+            with open(a.csv, "a") as out:
+                print(row(kind, ours, rate, theirs.get_vocab_size(), len(data)), file=out)
     return 1 if failed else 0
 
 
