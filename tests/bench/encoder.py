@@ -4,7 +4,8 @@
     ninja -C build bench_train
     python3 -m venv venv && venv/bin/pip install torch==2.15.0
     venv/bin/python tests/bench/encoder.py build/tests/bench_train [--sizes b1,base] [--sequences 128,512] [--fills 60,100]
-        [--types f32,bf16] [--threads 1,2] [--clock wall|cpu] [--rounds 5] [--steps 1] [--csv FILE]
+        [--types f32,bf16] [--threads 1,2] [--clock wall|cpu] [--rounds 5] [--steps 1]
+        [--torch padded-eager,padded-compiled,loop-eager,repad-eager] [--csv FILE]
 
 PyTorch padded, eager and compiled, and PyTorch packed, with an attention call for each sequence or padded for the attention alone
 (tests/bench/encoder_torch.py). All run in turn, round after round. What is compared with is the fastest of PyTorch's by median; the
@@ -48,7 +49,7 @@ def start(case, options):
     shape = [sequence, fill]
     workers = {"ours": Timed("ours", [options.program, size, dtype, threads, *shape], word)}
     for how, mode in itertools.chain(*TORCH.values()):
-        if mode in options.modes.split(","):
+        if f"{how}-{mode}" in options.torch.split(","):
             command = [sys.executable, os.path.join(HERE, "encoder_torch.py"), size, dtype, threads, *shape, how, mode]
             workers[how, mode] = Timed(f"torch {how} {mode}", command, word)
     return workers
@@ -92,7 +93,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     for name, default in (("sizes", "b1,base"), ("sequences", "128,512"), ("fills", "60,100"), ("types", "f32,bf16"), ("threads", "1,2"),
-                          ("modes", "eager,compiled")):
+                          ("torch", "padded-eager,padded-compiled,loop-eager,repad-eager")):
         parser.add_argument("--" + name, default=default)
     parser.add_argument("--clock", default="wall", choices=("wall", "cpu"))
     parser.add_argument("--rounds", type=int, default=5)
