@@ -73,7 +73,6 @@ static const struct hf_rule rules[] = {
     {"embedding_dropout", HF_IGNORED, NULL, NULL},
     {"mlp_dropout", HF_IGNORED, NULL, NULL},
     {"classifier_dropout", HF_IGNORED, NULL, NULL},
-    {"cls_token_id", HF_IGNORED, NULL, NULL},
     {"initializer_cutoff_factor", HF_IGNORED, NULL, NULL},
     {"deterministic_flash_attn", HF_IGNORED, NULL, NULL},
     {"sparse_prediction", HF_IGNORED, NULL, NULL},

@@ -24,6 +24,7 @@ static const struct hf_rule common[] = {
     {"eos_token_id", HF_IGNORED, NULL, NULL},
     {"eos_token_id.", HF_IGNORED, NULL, NULL},
     {"pad_token_id", HF_IGNORED, NULL, NULL},
+    {"cls_token_id", HF_IGNORED, NULL, NULL},
     {"sep_token_id", HF_IGNORED, NULL, NULL},
     {"decoder_start_token_id", HF_IGNORED, NULL, NULL},
     {"tokenizer_class", HF_IGNORED, NULL, NULL},

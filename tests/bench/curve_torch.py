@@ -44,9 +44,9 @@ def philox(seed, stream, index):
     return c
 
 
-def order(place, windows):
+def order(place, windows, seed=SEED):
     epoch, x = divmod(place, windows)
-    first = philox(SEED, 2, epoch)
+    first = philox(seed, 2, epoch)
     key, half = first[1] << 32 | first[0], 1
     while windows > 1 << 2 * half:
         half += 1
@@ -132,11 +132,11 @@ def initial(z):
 # ---- both curves ----
 
 
-def lr_at(step, steps):
+def lr_at(step, steps, lr=LR):
     if step < WARMUP:
-        return LR * (step + 1) / WARMUP
+        return lr * (step + 1) / WARMUP
     x = (step - WARMUP) / (steps - WARMUP)
-    return LR * (LR_END + (1 - LR_END) * 0.5 * (1 + math.cos(math.pi * x)))
+    return lr * (LR_END + (1 - LR_END) * 0.5 * (1 + math.cos(math.pi * x)))
 
 
 def theirs(model, a, micro):

@@ -2,7 +2,7 @@
 """MB/s of one thread from text to ids: bench_tokenizer beside `tokenizers` of Hugging Face, in the same run, with the same files,
 by processor time (so that a busy machine does not count) and best of several passes.
 
-    tests/bench/tokenizers.py BENCH_TOKENIZER TEXT [--seconds 5] [--vocab 30522] [--csv FILE]
+    tests/bench/tokenizer_speed.py BENCH_TOKENIZER TEXT [--seconds 5] [--vocab 30522] [--csv FILE]
 
 BENCH_TOKENIZER: build/tests/bench_tokenizer (`ninja bench_tokenizer`). TEXT: at least some megabytes, UTF-8. The vocabularies are
 trained on the first megabytes of the text. Needs Python's package tokenizers; ends with 77 without it. Both sides get the text in
