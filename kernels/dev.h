@@ -90,10 +90,12 @@ struct dev_dropout {
                              rank and micro-batch holds it; NULL with rate 0 */
     const float *scale;   /* device scalar; NULL: 1. A layer that runs with probability p has 1/p */
 };
-/* Selection of R rows of a matrix (T, C). */
+/* Selection of R rows of a matrix (T, C), or of R runs of rows, of which the mean is taken. */
 struct dev_rows {
     const int32_t
         *rows; /* (R) below T, each at most once; negative: no row, rows_gather writes zeros */
+    const int32_t *lengths; /* (R) rows of a run, 1 or more, that begins at rows[r], apart from all
+                               others; NULL: 1 */
     size_t R, T, C;
     bool add; /* rows_scatter adds to dx and does not overwrite it */
 };
@@ -355,9 +357,10 @@ enum {
     /* y = dropout and scale of x; y may be x. Backward is the same op on the gradient. */         \
     X(dropout,                                                                                     \
       (struct dev * d, void *y, const void *x, const struct dev_dropout *a, size_t T, size_t C))   \
-    /* y (R,C) = rows a->rows of x (T,C). */                                                       \
+    /* y (R,C) = rows a->rows of x (T,C), or the means of the runs there. */                       \
     X(rows_gather, (struct dev * d, void *y, const void *x, const struct dev_rows *a))             \
-    /* Rows a->rows of dx (T,C) = dy (R,C), the others = 0; with a->add: += dy. */                 \
+    /* Rows a->rows of dx (T,C) = dy (R,C), the others = 0; with a->add: += dy. Each row of a run: \
+     * dy / its length. */                                                                         \
     X(rows_scatter, (struct dev * d, void *dx, const void *dy, const struct dev_rows *a))          \
     /* dx (T,C; NULL: not computed) += the gradient; *loss (device) += the loss. */                \
     X(standard,                                                                                    \

@@ -121,6 +121,8 @@ static void check_classes(struct config_rules *r, const struct settings *s)
     if (s->model_pooler_norm && s->model_activation == MODEL_ACTIVATION_SWIGLU)
         config_broken(r, "model.pooler_norm = true has the activation of model.activation, and "
                          "swiglu is a gate; use gelu, gelu_erf or geglu");
+    if (s->model_pooling != MODEL_POOLING_FIRST && !s->model_pooler)
+        config_broken(r, "model.pooling = mean without model.pooler = true");
     if (s->model_pooler && s->model_causal)
         config_broken(r, "model.pooler = true with model.causal = true: the first token, which it "
                          "reads, would see no other");

@@ -14,6 +14,7 @@
     X(MODEL_ACTIVATION_GELU, gelu)                                                                 \
     X(MODEL_ACTIVATION_GELU_ERF, gelu_erf)                                                         \
     X(MODEL_ACTIVATION_SWIGLU, swiglu) X(MODEL_ACTIVATION_GEGLU, geglu)
+#define MODEL_POOLING(X)  X(MODEL_POOLING_FIRST, first) X(MODEL_POOLING_MEAN, mean)
 #define MODEL_HEAD(X)     X(MODEL_HEAD_PLAIN, plain) X(MODEL_HEAD_MLM, mlm)
 #define DATA_TOKENIZER(X) X(DATA_TOKENIZER_BYTES, bytes) X(DATA_TOKENIZER_EXTERNAL, external)
 #define DATA_OBJECTIVE(X)                                                                          \
@@ -42,6 +43,7 @@
     X(model_positions, MODEL_POSITIONS)                                                            \
     X(model_norm, MODEL_NORM)                                                                      \
     X(model_norm_place, MODEL_NORM_PLACE)                                                          \
+    X(model_pooling, MODEL_POOLING)                                                                \
     X(model_head, MODEL_HEAD)                                                                      \
     X(model_activation, MODEL_ACTIVATION)                                                          \
     X(data_tokenizer, DATA_TOKENIZER)                                                              \
@@ -140,6 +142,10 @@ CHOICES_INNER(CONFIG_ENUM)
     X(model, pooler_norm, BOOL, .fallback = "false", .pinned = true,                               \
       .help = "The pooler is a dense layer, model.activation without its gate and a norm "         \
               "(ModernBERT), instead of a dense layer and tanh.")                                  \
+    X(model, pooling, CHOICE(model_pooling), .fallback = "first", .pinned = true,                  \
+      .help =                                                                                      \
+          "What the pooler reads of a sequence. first: its first token (BERT). mean: the mean "    \
+          "of all of its tokens.")                                                                 \
     X(model, classes, LIST, .fallback = "", .pinned = true,                                        \
       .help = "Number of classes of each task, one head for each; needs model.pooler. Empty: the " \
               "pooler has the head for pairs.")                                                    \

@@ -82,6 +82,7 @@ const char *family_lacks_post_norm(const struct settings *s)
            : s->model_norm_place != MODEL_NORM_POST        ? "model.norm_place is not post"
            : s->model_positions != MODEL_POSITIONS_LEARNED ? "model.positions is not learned"
            : s->model_pooler_norm                          ? "model.pooler_norm = true"
+           : s->model_pooling != MODEL_POOLING_FIRST       ? "model.pooling = mean"
            : table_gated(s)                                ? "model.activation is a gate"
            : s->model_window                               ? "model.window is not 0"
                                                            : NULL;

@@ -148,6 +148,15 @@ static enum err read_attention(const struct hf_reading *r)
                   arena_printf(r->a, "%.0f", hf_number(r, "local_attention", 128)));
 }
 
+static enum err read_pooling(const struct hf_reading *r)
+{
+    const struct hf_field *pooling = hf_field_find(r, "classifier_pooling");
+    bool mean = pooling && hf_field_is(pooling, "mean");
+    if (pooling && !mean && !hf_field_is(pooling, "cls"))
+        return hf_refuse(r, pooling, "cls or mean");
+    return hf_add(r, "model.pooling", mean ? "mean" : "first");
+}
+
 static enum err read(const struct hf_reading *r, unsigned heads_there)
 {
     static const char *const theirs[][2] = {{"gelu", "geglu"}, {NULL, NULL}};
@@ -155,9 +164,8 @@ static enum err read(const struct hf_reading *r, unsigned heads_there)
                           &(struct hf_activations){"hidden_activation", "gelu", "geglu", theirs}));
     TRY(read_biases(r));
     TRY(read_attention(r));
-    const struct hf_field *pooling = hf_field_find(r, "classifier_pooling");
-    if (heads_there & FAMILY_CLASSES && pooling && !hf_field_is(pooling, "cls"))
-        return hf_refuse(r, pooling, "cls");
+    if (heads_there & FAMILY_CLASSES)
+        TRY(read_pooling(r));
     TRY(hf_propose(r, "model.pooler_norm", heads_there & FAMILY_CLASSES ? "true" : "false"));
     TRY(hf_add(r, "model.norm_place", "pre"));
     double context = hf_number(r, "max_position_embeddings", 8192);
@@ -231,7 +239,7 @@ static char *write_config(const struct family_export *x, struct arena *a)
         "  \"classifier_bias\": %s,\n"
         "  \"decoder_bias\": true,\n"
         "  \"classifier_activation\": \"gelu\",\n"
-        "  \"classifier_pooling\": \"cls\",\n"
+        "  \"classifier_pooling\": \"%s\",\n"
         "  \"pad_token_id\": 0,\n"
         "  \"bos_token_id\": null,\n"
         "  \"cls_token_id\": null,\n"
@@ -250,7 +258,8 @@ static char *write_config(const struct family_export *x, struct arena *a)
                                  (long long)(s->model_window ? s->model_window : 128),
                                  (long long)global_every(s), types, s->model_rope_theta,
                                  s->model_rope_theta_local, s->model_rope_theta,
-                                 s->model_rope_theta_local, bias, bias, bias, bias, x->labels,
+                                 s->model_rope_theta_local, bias, bias, bias, bias,
+                                 s->model_pooling == MODEL_POOLING_MEAN ? "mean" : "cls", x->labels,
                                  s->model_tied ? "true" : "false", x->dtype);
 }
 

@@ -1,8 +1,9 @@
 /* Behind the blocks: the heads. Tokens: plain, logits = x W^T at every position (GPT), or mlm,
  * logits = norm(act(x D^T + d)) W^T + b at the positions that have a target (BERT, Devlin et al.
  * 2019, 1810.04805). Sequences: pooled = tanh(x_0 P^T + p), or with model.pooler_norm norm(act(x_0
- * P^T + p)), of the first token of each sequence that has a label, logits = pooled H^T + h; H is
- * the head of pairs, or one head for each task.
+ * P^T + p)), of the first token of each sequence that has a label, or with model.pooling = mean of
+ * the mean of its tokens; logits = pooled H^T + h; H is the head of pairs, or one head for each
+ * task.
  *
  * The rows of both kinds are listed on the host, filled up with -1 to a multiple of BATCH_UNIT,
  * collected on the device, and the gradient is put back where they came from.
@@ -28,6 +29,7 @@ void head_configure(struct model *m, const struct model_options *o)
     m->token.max = m->mlm ? rounded_up(o->tokens_max) : 0;
     if (!s->model_pooler)
         return;
+    h->mean = s->model_pooling == MODEL_POOLING_MEAN;
     h->act = s->model_pooler_norm ? m->head_act : DEV_ACT_TANH;
     h->tasks = s->model_classes.count ? s->model_classes.count : 1;
     h->classes[0] = 2;
@@ -92,6 +94,8 @@ void head_reserve_batch(struct layout *l, struct model *m)
         m->sequence.rows = layout_reserve(l, m->sequence.max * sizeof *m->sequence.rows);
         m->sequence.targets = layout_reserve(l, m->sequence.max * sizeof *m->sequence.targets);
     }
+    if (m->sequence.mean)
+        m->sequence.lengths = layout_reserve(l, m->sequence.max * sizeof *m->sequence.lengths);
 }
 
 /* ---- the rows of a batch ---- */
@@ -100,12 +104,16 @@ struct rows_list { /* in the upload buffer */
     size_t count;
 };
 
+/* Where the upload buffer holds what becomes `device`. */
+static int32_t *staged(const struct model *m, const struct upload *u, const int32_t *device)
+{
+    return (int32_t *)(u->host + ((const char *)device - (const char *)m->tokens));
+}
+
 static struct rows_list rows_list(const struct model *m, const struct upload *u,
                                   const int32_t *rows, const int32_t *targets)
 {
-    const char *base = (const char *)m->tokens;
-    return (struct rows_list){(int32_t *)(u->host + ((const char *)rows - base)),
-                              (int32_t *)(u->host + ((const char *)targets - base)), 0};
+    return (struct rows_list){staged(m, u, rows), staged(m, u, targets), 0};
 }
 
 static void rows_add(struct rows_list *l, size_t row, int32_t target)
@@ -120,6 +128,11 @@ static void rows_fill_up(struct rows_list *l)
         l->rows[l->count] = -1;
         l->targets[l->count++] = -1;
     }
+}
+
+static int32_t sequence_length(const struct batch *b, size_t i)
+{
+    return b->cu_seqlens[i + 1] - b->cu_seqlens[i];
 }
 
 void head_stage(struct model *m, const struct batch *b, const struct upload *u)
@@ -138,14 +151,18 @@ void head_stage(struct model *m, const struct batch *b, const struct upload *u)
     if (!h->tasks)
         return;
     struct rows_list l = rows_list(m, u, h->rows, h->targets);
+    int32_t *lengths = h->mean ? staged(m, u, h->lengths) : NULL;
     ASSERT(batch_labels(b) <= m->tokens_max / SEQUENCE_TOKENS_MIN);
     for (size_t task = 0; task < h->tasks; task++) {
         h->first[task] = l.count;
         for (size_t i = 0; i < b->sequences; i++) {
             ASSERT(b->tasks[i] >= 0 && (size_t)b->tasks[i] < h->tasks);
             ASSERT(b->labels[i] < (int32_t)h->classes[b->tasks[i]]);
-            if (b->labels[i] >= 0 && (size_t)b->tasks[i] == task)
-                rows_add(&l, (size_t)b->cu_seqlens[i], b->labels[i]);
+            if (b->labels[i] < 0 || (size_t)b->tasks[i] != task)
+                continue;
+            if (lengths)
+                lengths[l.count] = sequence_length(b, i);
+            rows_add(&l, (size_t)b->cu_seqlens[i], b->labels[i]);
         }
         rows_fill_up(&l);
     }
@@ -203,10 +220,16 @@ static void mlm_rows_fwd(struct model *m, size_t R, size_t T)
     block_profile(m, PROFILE_CLASSIFIER);
 }
 
+static struct dev_rows pooled_rows(const struct model *m, size_t S, size_t T)
+{
+    const struct sequence_head *h = &m->sequence;
+    return (struct dev_rows){.rows = h->rows, .lengths = h->lengths, .R = S, .T = T, .C = m->C};
+}
+
 static void pooler_rows_fwd(struct model *m, size_t S, size_t T)
 {
     struct dev *d = m->dev;
-    const struct dev_rows rows = {.rows = m->sequence.rows, .R = S, .T = T, .C = m->C};
+    const struct dev_rows rows = pooled_rows(m, S, T);
     struct dev_linear pooler = pooler_args(m, S);
     d->ops->rows_gather(d, m->sequence.in, m->head_in, &rows);
     if (m->head.pooler_norm.gain == NONE) {
@@ -344,8 +367,8 @@ void head_bwd(struct model *m, const struct batch *b)
     const void *dpooler_in = S ? pooler_bwd(m, S) : h->out;
     if (m->mlm)
         mlm_rows_bwd(m, T);
-    const struct dev_rows rows = {
-        .rows = h->rows, .R = S, .T = T, .C = m->C, .add = m->mlm || m->token.count};
+    struct dev_rows rows = pooled_rows(m, S, T);
+    rows.add = m->mlm || m->token.count;
     if (!h->tasks)
         return;
     m->dev->ops->rows_scatter(m->dev, head_dx(m), dpooler_in, &rows);
@@ -353,10 +376,10 @@ void head_bwd(struct model *m, const struct batch *b)
 }
 
 /* ---- logits ---- */
-static void put_row(struct model *m, int32_t *rows, size_t row)
+static void put_number(struct model *m, int32_t *to, size_t n)
 {
-    const int32_t number = (int32_t)row;
-    m->dev->ops->copy(m->dev, rows, &number, sizeof number);
+    const int32_t number = (int32_t)n;
+    m->dev->ops->copy(m->dev, to, &number, sizeof number);
 }
 
 static void put_logits(struct model *m, const void *x, size_t R)
@@ -387,11 +410,13 @@ size_t head_token_logits(struct model *m, const size_t *rows, size_t count, size
     return count;
 }
 
-void head_class_logits(struct model *m, size_t task, size_t row, size_t T)
+void head_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task)
 {
     ASSERT(task < m->sequence.tasks);
-    put_row(m, m->sequence.rows, row);
-    pooler_rows_fwd(m, 1, T);
+    put_number(m, m->sequence.rows, (size_t)b->cu_seqlens[sequence]);
+    if (m->sequence.mean)
+        put_number(m, m->sequence.lengths, (size_t)sequence_length(b, sequence));
+    pooler_rows_fwd(m, 1, b->tokens_count);
     struct dev_linear a =
         linear_args(m, m->head.classes[task], m->sequence.out, 1, m->C, m->sequence.classes[task]);
     m->dev->ops->logits(m->dev, m->logits, &a);

@@ -593,7 +593,7 @@ enum err model_eval_class_logits(struct model *m, const struct batch *b, size_t 
                                  size_t task, float *logits)
 {
     ASSERT(sequence < b->sequences && task < m->sequence.tasks);
-    head_class_logits(m, task, (size_t)b->cu_seqlens[sequence], b->tokens_count);
+    head_class_logits(m, b, sequence, task);
     return read_logits(m, logits, m->sequence.classes[task]);
 }
 

@@ -57,12 +57,14 @@ struct token_head {          /* model.head = mlm: on the rows that have a target
     int32_t *rows, *targets; /* (R) of the batch, on the device; filled up with -1 */
     size_t count, max;       /* R of this batch, a multiple of BATCH_UNIT; at most */
 };
-struct sequence_head {         /* model.pooler: on the first row of each sequence with a label */
+struct sequence_head { /* model.pooler: on the first row, or the mean, of each labelled sequence */
     void *in, *pre, *out, *dx; /* (S, C); pre in front of the activation; dx: gradient of out */
     struct norm_saved norm;    /* model.pooler_norm: behind the activation */
     enum dev_act act;          /* tanh; with the norm that of the model */
     float *losses;             /* (S) */
     int32_t *rows, *targets;   /* (S) task by task, on the device; filled up with -1 */
+    int32_t *lengths;          /* (S) likewise, rows of each mean; NULL: model.pooling = first */
+    bool mean;                 /* model.pooling */
     size_t first[KEYS_TASKS_MAX + 1]; /* rows of a task, each a multiple of BATCH_UNIT */
     size_t classes[KEYS_TASKS_MAX];
     size_t tasks, max; /* 0: no pooler; S at most */
@@ -279,10 +281,10 @@ struct head_pass {
 void head_fwd(struct model *m, const struct head_pass *p);
 void head_bwd(struct model *m, const struct batch *b);
 void *head_dx(const struct model *m);
-/* The logits of rows of head_in by the token head, of the first ones: returns how many. Those of a
- * task by the pooler, of one row. Into m->logits. */
+/* Into m->logits: of rows of head_in by the token head, of the first ones: returns how many; of a
+ * sequence by a task's head. */
 size_t head_token_logits(struct model *m, const size_t *rows, size_t count, size_t T);
-void head_class_logits(struct model *m, size_t task, size_t row, size_t T);
+void head_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task);
 /* Words that determine the ops of a pass, besides the batch's shape. */
 size_t head_key(const struct model *m, const struct batch *b, size_t i);
 enum { HEAD_KEYS = KEYS_TASKS_MAX + 2 };

@@ -16,15 +16,49 @@ static char *row_out(void *base, enum dtype type, size_t row, size_t C)
     return (char *)base + row * C * dtype_size(type);
 }
 
-/* Exact. */
+static bool runs_inside(const struct dev_rows *a, size_t r)
+{
+    return a->rows[r] < 0 || (size_t)a->rows[r] + (size_t)(a->lengths ? a->lengths[r] : 1) <= a->T;
+}
+
+/* Summed in float32 in the order of the rows. */
+static void gather_means(struct dev *d, void *y, const void *x, const struct dev_rows *a)
+{
+    struct cpu *c = cpu_of(d);
+    enum dtype type = d->model_type;
+    float *buf = cpu_scratch(c, 0, 2 * (size_t)d->threads * a->C * sizeof *buf);
+    if (!buf)
+        return;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t r = 0; r < a->R; r++) {
+        float *sum = buf + 2 * (size_t)omp_get_thread_num() * a->C, *row = sum + a->C;
+        ASSERT(runs_inside(a, r));
+        memset(sum, 0, a->C * sizeof *sum);
+        for (int32_t i = 0; a->rows[r] >= 0 && i < a->lengths[r]; i++) {
+            c->rows->convert(row, DTYPE_F32, row_in(x, type, (size_t)(a->rows[r] + i), a->C), type,
+                             a->C);
+            c->rows->add(sum, sum, row, DTYPE_F32, a->C);
+        }
+        for (size_t i = 0; a->rows[r] >= 0 && i < a->C; i++)
+            sum[i] /= (float)a->lengths[r];
+        c->rows->convert(row_out(y, type, r, a->C), type, sum, DTYPE_F32, a->C);
+    }
+}
+
+/* Exact; a mean is within (length + 1) 2^-24 of its terms' mean size, and one rounding to the model
+ * type. */
 void cpu_rows_gather(struct dev *d, void *y, const void *x, const struct dev_rows *a)
 {
+    if (a->lengths) {
+        gather_means(d, y, x, a);
+        return;
+    }
     enum dtype type = d->model_type;
     size_t bytes = a->C * dtype_size(type);
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t r = 0; r < a->R; r++) {
         char *to = row_out(y, type, r, a->C);
-        ASSERT(a->rows[r] < 0 || (size_t)a->rows[r] < a->T);
+        ASSERT(runs_inside(a, r));
         if (a->rows[r] < 0)
             memset(to, 0, bytes);
         else
@@ -32,7 +66,37 @@ void cpu_rows_gather(struct dev *d, void *y, const void *x, const struct dev_row
     }
 }
 
-/* Exact; with `add` up to one rounding. */
+/* Each row of a run gets its share of the gradient. */
+static void scatter_means(struct dev *d, void *dx, const void *dy, const struct dev_rows *a)
+{
+    struct cpu *c = cpu_of(d);
+    enum dtype type = d->model_type;
+    size_t bytes = a->C * dtype_size(type);
+    float *buf = cpu_scratch(c, 0, 2 * (size_t)d->threads * a->C * sizeof *buf);
+    if (!buf)
+        return;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t r = 0; r < a->R; r++) {
+        float *share = buf + 2 * (size_t)omp_get_thread_num() * a->C;
+        void *rounded = share + a->C;
+        if (a->rows[r] < 0)
+            continue;
+        ASSERT(runs_inside(a, r));
+        c->rows->convert(share, DTYPE_F32, row_in(dy, type, r, a->C), type, a->C);
+        for (size_t i = 0; i < a->C; i++)
+            share[i] /= (float)a->lengths[r];
+        c->rows->convert(rounded, type, share, DTYPE_F32, a->C);
+        for (int32_t i = 0; i < a->lengths[r]; i++) {
+            char *to = row_out(dx, type, (size_t)(a->rows[r] + i), a->C);
+            if (a->add)
+                c->rows->add(to, to, rounded, type, a->C);
+            else
+                memcpy(to, rounded, bytes);
+        }
+    }
+}
+
+/* Exact; with `add` or a run's share up to one rounding, with both two. */
 void cpu_rows_scatter(struct dev *d, void *dx, const void *dy, const struct dev_rows *a)
 {
     const struct rows *rows = cpu_of(d)->rows;
@@ -40,11 +104,15 @@ void cpu_rows_scatter(struct dev *d, void *dx, const void *dy, const struct dev_
     size_t bytes = a->C * dtype_size(type);
     if (!a->add)
         d->ops->zero(d, dx, a->T * bytes);
+    if (a->lengths) {
+        scatter_means(d, dx, dy, a);
+        return;
+    }
 #pragma omp parallel for num_threads(d->threads) schedule(static)
     for (size_t r = 0; r < a->R; r++) {
         if (a->rows[r] < 0)
             continue;
-        ASSERT((size_t)a->rows[r] < a->T);
+        ASSERT(runs_inside(a, r));
         char *to = row_out(dx, type, (size_t)a->rows[r], a->C);
         if (a->add)
             rows->add(to, to, row_in(dy, type, r, a->C), type, a->C);

@@ -9,37 +9,53 @@
 
 /* ---- rows: a block for each ---- */
 template <typename T, int VEC>
-static __global__ void gather(T *y, const T *x, const int32_t *rows, size_t C)
+static __global__ void gather(T *y, const T *x, const struct dev_rows a)
 {
-    int32_t row = rows[blockIdx.x];
-    for (size_t i = threadIdx.x * (size_t)VEC; i < C; i += blockDim.x * (size_t)VEC) {
-        float v[VEC];
+    int32_t row = a.rows[blockIdx.x], length = row >= 0 && a.lengths ? a.lengths[blockIdx.x] : 1;
+    for (size_t i = threadIdx.x * (size_t)VEC; i < a.C; i += blockDim.x * (size_t)VEC) {
+        float v[VEC], next[VEC];
 #pragma unroll
         for (int k = 0; k < VEC; k++)
             v[k] = 0;
         if (row >= 0)
-            load<T, VEC>(v, x + (size_t)row * C + i);
-        store<T, VEC>(y + blockIdx.x * C + i, v);
+            load<T, VEC>(v, x + (size_t)row * a.C + i);
+        for (int32_t j = 1; j < length; j++) {
+            load<T, VEC>(next, x + (size_t)(row + j) * a.C + i);
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                v[k] += next[k];
+        }
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            v[k] = length > 1 ? v[k] / (float)length : v[k];
+        store<T, VEC>(y + blockIdx.x * a.C + i, v);
     }
 }
 
 template <typename T, int VEC>
-static __global__ void scatter(T *dx, const T *dy, const int32_t *rows, size_t C, bool add)
+static __global__ void scatter(T *dx, const T *dy, const struct dev_rows a)
 {
-    int32_t row = rows[blockIdx.x];
+    int32_t row = a.rows[blockIdx.x], length = a.lengths ? a.lengths[blockIdx.x] : 1;
     if (row < 0)
         return;
-    for (size_t i = threadIdx.x * (size_t)VEC; i < C; i += blockDim.x * (size_t)VEC) {
-        T *at = dx + (size_t)row * C + i;
-        float v[VEC], old[VEC];
-        load<T, VEC>(v, dy + blockIdx.x * C + i);
-        if (add) {
-            load<T, VEC>(old, at);
+    for (size_t i = threadIdx.x * (size_t)VEC; i < a.C; i += blockDim.x * (size_t)VEC) {
+        float share[VEC], v[VEC];
+        load<T, VEC>(share, dy + blockIdx.x * a.C + i);
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            share[k] = length > 1 ? rounded<T>(share[k] / (float)length) : share[k];
+        for (int32_t j = 0; j < length; j++) {
+            T *at = dx + (size_t)(row + j) * a.C + i;
 #pragma unroll
             for (int k = 0; k < VEC; k++)
-                v[k] += old[k];
+                v[k] = 0;
+            if (a.add)
+                load<T, VEC>(v, at);
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                v[k] += share[k];
+            store<T, VEC>(at, v);
         }
-        store<T, VEC>(at, v);
     }
 }
 
@@ -50,7 +66,7 @@ extern "C" void cuda_rows_gather(struct dev *d, void *y, const void *x, const st
         return;
 #define RUN(type, vec)                                                                             \
     LAUNCH(c, (gather<type, vec>), blocks_for(a->R, 1), threads_for(a->C / (vec)), 0, (type *)y,   \
-           (const type *)x, a->rows, a->C)
+           (const type *)x, *a)
     BY_TYPE(c, a->C % wide_count(c) == 0 && aligned16(y) && aligned16(x), RUN);
 #undef RUN
 }
@@ -64,7 +80,7 @@ extern "C" void cuda_rows_scatter(struct dev *d, void *dx, const void *dy, const
         return;
 #define RUN(type, vec)                                                                             \
     LAUNCH(c, (scatter<type, vec>), blocks_for(a->R, 1), threads_for(a->C / (vec)), 0, (type *)dx, \
-           (const type *)dy, a->rows, a->C, a->add)
+           (const type *)dy, *a)
     BY_TYPE(c, a->C % wide_count(c) == 0 && aligned16(dx) && aligned16(dy), RUN);
 #undef RUN
 }

@@ -570,7 +570,7 @@ static void run_encoder(struct dev *d, const void *context)
         numbers_of[t] = (uint64_t)t % 3 << 32 | t * 77;
     uint64_t *keys = room(d, T * sizeof *keys);
     d->ops->copy(d, keys, numbers_of, T * sizeof *keys);
-    struct dev_rows a = {upload_ints(d, rows, k->R + 1), k->R, T, C, false};
+    struct dev_rows a = {.rows = upload_ints(d, rows, k->R + 1), .R = k->R, .T = T, .C = C};
     void *x = upload(d, numbers(TC, 1, type), TC, type), *y = room(d, RC * size);
     void *dx = upload(d, numbers(TC, 1, type), TC, type), *out = room(d, TC * size);
     d->ops->rows_gather(d, y, x, &a);
@@ -580,6 +580,21 @@ static void run_encoder(struct dev *d, const void *context)
     a.add = true;
     d->ops->rows_scatter(d, out, y, &a);
     keep(d, "added", out, TC, type, 0);
+    int32_t *lengths = arena_array(&check_host, k->R + 1, sizeof *lengths), next = 0;
+    for (size_t r = 0; r < k->R; r++) {
+        lengths[r] = next + (int32_t)(k->R - r) < (int32_t)T ? (int32_t)(1 + r % 3) : 1;
+        rows[r] = r % 5 == 4 ? -1 : next;
+        next += lengths[r];
+    }
+    a.rows = upload_ints(d, rows, k->R + 1);
+    a.lengths = upload_ints(d, lengths, k->R + 1);
+    for (int add = 0; add < 2 && (size_t)next <= T; add++) {
+        a.add = add;
+        d->ops->rows_gather(d, y, x, &a);
+        keep(d, "means", y, k->R * C, type, bound(d, 1e-6, 0.008));
+        d->ops->rows_scatter(d, out, y, &a);
+        keep(d, "shares", out, TC, type, bound(d, 1e-6, 0.008));
+    }
     double scale = 1.5, weight = 0.25, *loss = room(d, sizeof *loss);
     struct dev_dropout drop = {k->rate, 99, 65535, keys, upload(d, &scale, 1, DTYPE_F32)};
     d->ops->dropout(d, out, x, &drop, T, C);

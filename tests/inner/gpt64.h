@@ -292,9 +292,9 @@ static inline void gpt64_token_head(const struct gpt64 *g, double *l, const doub
     free(e);
 }
 
-/* The loss of the sequence whose first row is x (C). */
-static inline double gpt64_sequence_loss(const struct gpt64 *g, const double *x, int task,
-                                         size_t label)
+/* The loss of the sequence whose rows are x (rows, C). */
+static inline double gpt64_sequence_loss(const struct gpt64 *g, const double *x, size_t rows,
+                                         int task, size_t label)
 {
     struct gpt64 one = *g;
     char weight[TABLE_NAME_MAX] = "pair.weight", bias[TABLE_NAME_MAX] = "pair.bias";
@@ -305,8 +305,11 @@ static inline double gpt64_sequence_loss(const struct gpt64 *g, const double *x,
         snprintf(bias, sizeof bias, "classes.%d.bias", task);
         classes = (size_t)keys_classes(g->s, (size_t)task);
     }
-    double *pooled = calloc(g->C, 8), *l = calloc(classes, 8), loss;
-    gpt64_linear(&one, pooled, x, gpt64_find(g, -1, "pooler.weight"),
+    double *pooled = calloc(g->C, 8), *l = calloc(classes, 8), *in = calloc(g->C, 8), loss;
+    for (size_t i = 0; i < (g->s->model_pooling == MODEL_POOLING_MEAN ? rows : 1); i++)
+        for (size_t c = 0; c < g->C; c++)
+            in[c] = (in[c] * (double)i + x[i * g->C + c]) / (double)(i + 1);
+    gpt64_linear(&one, pooled, in, gpt64_find(g, -1, "pooler.weight"),
                  gpt64_find(g, -1, "pooler.bias"), g->C, g->C);
     for (size_t c = 0; c < g->C; c++)
         pooled[c] = g->s->model_pooler_norm ? gpt64_gelu(g, pooled[c]) : tanh(pooled[c]);
@@ -315,7 +318,7 @@ static inline double gpt64_sequence_loss(const struct gpt64 *g, const double *x,
     gpt64_linear(&one, l, pooled, gpt64_find(g, -1, weight), gpt64_find(g, -1, bias), g->C,
                  classes);
     loss = gpt64_xent(l, classes, label);
-    free(pooled), free(l);
+    free(pooled), free(l), free(in);
     return loss;
 }
 
@@ -347,8 +350,9 @@ static inline double gpt64_loss(const struct settings *s, const struct table *t,
             loss += gpt64_xent(l + i * V, V, (size_t)b->targets[i]);
     for (size_t i = 0; i < b->sequences && s->model_pooler; i++)
         if (b->labels[i] >= 0)
-            loss += gpt64_sequence_loss(&g, h + (size_t)b->cu_seqlens[i] * g.C, b->tasks[i],
-                                        (size_t)b->labels[i]);
+            loss += gpt64_sequence_loss(&g, h + (size_t)b->cu_seqlens[i] * g.C,
+                                        (size_t)(b->cu_seqlens[i + 1] - b->cu_seqlens[i]),
+                                        b->tasks[i], (size_t)b->labels[i]);
     if (logits)
         memcpy(logits, l, g.T * V * sizeof *l);
     free(x), free(h), free(out), free(wide), free(l), free(e);

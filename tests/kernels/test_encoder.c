@@ -20,7 +20,7 @@ static void rows_case(struct dev *d, size_t T, size_t C, size_t R)
             sum[at] = held_by(type, sum[at] + dy[r * C + i]);
         }
     }
-    struct dev_rows a = {upload_ints(d, rows, R), R, T, C, false};
+    struct dev_rows a = {.rows = upload_ints(d, rows, R), .R = R, .T = T, .C = C};
     void *got = room(d, (R + 1) * C * dtype_size(type)), *out = upload(d, x, T * C, type);
     void *from = upload(d, dy, R * C, type);
     d->ops->rows_gather(d, got, out, &a);
@@ -32,8 +32,49 @@ static void rows_case(struct dev *d, size_t T, size_t C, size_t R)
     near("added", d, to, type, sum, T * C, 0);
 }
 
+/* R runs one behind the other; each fourth is left out. */
+static void runs_case(struct dev *d, size_t C, size_t R, size_t longest)
+{
+    enum dtype type = d->model_type;
+    int32_t *rows = arena_array(&check_host, R + 1, sizeof *rows), *lengths = rows, T = 0;
+    lengths = arena_array(&check_host, R + 1, sizeof *lengths);
+    for (size_t r = 0; r < R; r++) {
+        lengths[r] = (int32_t)(1 + r * 5 % longest);
+        rows[r] = r % 4 == 3 ? -1 : T;
+        T += lengths[r];
+    }
+    size_t TC = (size_t)T * C;
+    double *x = numbers(TC, 1, type), *y = doubles(R * C), *dy = numbers(R * C, 1, type);
+    double *dx = doubles(TC), *sum = numbers(TC, 1, type);
+    void *to = upload(d, sum, TC, type), *out = upload(d, x, TC, type);
+    for (size_t r = 0; r < R; r++)
+        for (size_t i = 0; rows[r] >= 0 && i < (size_t)lengths[r] * C; i++) {
+            size_t at = (size_t)rows[r] * C + i, pooled = r * C + i % C;
+            y[pooled] += x[at] / lengths[r];
+            dx[at] = held_by(type, dy[pooled] / lengths[r]);
+            sum[at] += dx[at];
+        }
+    struct dev_rows a = {.rows = upload_ints(d, rows, R),
+                         .lengths = upload_ints(d, lengths, R),
+                         .R = R,
+                         .T = (size_t)T,
+                         .C = C};
+    double off = type == DTYPE_F32 ? 2e-6 : 0.01;
+    void *got = room(d, (R + 1) * C * dtype_size(type)), *from = upload(d, dy, R * C, type);
+    d->ops->rows_gather(d, got, out, &a);
+    near("means", d, got, type, y, R * C, off);
+    d->ops->rows_scatter(d, out, from, &a);
+    near("shares", d, out, type, dx, TC, off);
+    a.add = true;
+    d->ops->rows_scatter(d, to, from, &a);
+    near("shares added", d, to, type, sum, TC, off);
+}
+
 static void check_rows(struct dev *d)
 {
+    runs_case(d, 33, 9, 7);
+    runs_case(d, 64, 5, 200);
+    runs_case(d, 16, 1, 1);
     rows_case(d, 1, 3, 1);
     rows_case(d, 37, 33, 20);
     rows_case(d, 101, 64, 101);

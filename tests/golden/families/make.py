@@ -22,8 +22,8 @@ MODERN = ModernBertConfig(local_attention=6, bos_token_id=1, cls_token_id=1, eos
                           **{**SMALL, "num_hidden_layers": 4})
 
 
-def labelled(config):
-    return type(config)(**{**config.to_diff_dict(), "label2id": LABELS, "id2label": {i: k for k, i in LABELS.items()},
+def labelled(config, **more):
+    return type(config)(**{**config.to_diff_dict(), **more, "label2id": LABELS, "id2label": {i: k for k, i in LABELS.items()},
                            "num_labels": 3})
 
 
@@ -36,6 +36,7 @@ MODELS = {
     "albert_classes": AlbertForSequenceClassification(labelled(ALBERT)),
     "modernbert_masked": ModernBertForMaskedLM(MODERN),
     "modernbert_classes": ModernBertForSequenceClassification(labelled(MODERN)),
+    "modernbert_mean": ModernBertForSequenceClassification(labelled(MODERN, classifier_pooling="mean")),
 }
 
 

@@ -48,6 +48,7 @@ static const struct variant {
     {"albert_classes", {ALBERT, CLASSES}},
     {"modernbert_masked", {MODERN, MASKED}},
     {"modernbert_classes", {MODERN, CLASSES, "--model.pooler_norm=true"}},
+    {"modernbert_mean", {MODERN, CLASSES, "--model.pooler_norm=true", "--model.pooling=mean"}},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 

@@ -274,8 +274,8 @@ static void another_function_is_refused_by_name(void **state)
          ", \"problem_type\": \"regression\"",
          "problem_type = regression"},
         {"\"architectures\": [\"ModernBertForSequenceClassification\"], "
-         "\"model_type\": \"modernbert\"" SIZES ", \"classifier_pooling\": \"mean\"",
-         "classifier_pooling = mean"},
+         "\"model_type\": \"modernbert\"" SIZES ", \"classifier_pooling\": \"max\"",
+         "classifier_pooling = max"},
         {"\"architectures\": [\"BertForQuestionAnswering\"], \"model_type\": \"bert\"" SIZES,
          "architectures.0 = BertForQuestionAnswering"},
         {ALBERT ", \"hidden_act\": \"gelu\", \"num_hidden_groups\": 2", "num_hidden_groups = 2"},

@@ -236,6 +236,7 @@ static void parts_of_encoders(void **state)
         {"--model.head", "plain", "--model.pooler", "true"},
         {"--model.pooler", "true", "--model.classes", "3,70"},
         {"--model.pooler", "true", "--model.classes", "3", "--model.pooler_norm", "true"},
+        {"--model.pooler", "true", "--model.classes", "3,70", "--model.pooling", "mean"},
         {"--model.window", "6", "--model.causal", "true"},
         {"--model.kv_heads", "1", "--model.norm_place", "post"},
     };
