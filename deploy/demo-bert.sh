@@ -1,10 +1,11 @@
 #!/bin/sh
 # An encoder at two sites, from text to classes. run-demo.sh --model bert calls it:
 #   deploy/demo-bert.sh PROGRAM TASKS OUT [--steps N] [--labels N] [--tune-steps N]
-# TASKS: made by prepare-tasks.sh. 1. Two sites train on masked glosses, without labels. 2. Both fine-tune on half of the labels
-# each, from these parameters, and from random ones. 3. Held-out glosses: accuracy of both beside naive Bayes with all labels.
+# TASKS: made by prepare-tasks.sh. 1. Two sites train a small ModernBERT on masked glosses, without labels. 2. Both fine-tune on
+# half of the labels each, from these parameters, and from random ones. 3. Held-out glosses: accuracy of both beside naive Bayes
+# with all labels. 4. The classifier is written for transformers.
 set -eu
-steps=4000 labels=2000 tune=500
+steps=3000 labels=2000 tune=250
 here=$(cd "$(dirname "$0")" && pwd)
 program=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 tasks=$2 out=$3
@@ -45,7 +46,8 @@ export OMP_WAIT_POLICY=passive
 # ---- data ----
 cut -f 2 "$tasks/glosses.train.tsv" | sed 's/$/\n/' >text.txt
 head -n "$labels" "$tasks/glosses.train.tsv" >labels.tsv
-"$program" data --tokenizer wordpiece --learn 4096 --out text --sites 2 --held-out 0.02 text.txt >text.log 2>&1 || fail "atoll data"
+"$program" data --tokenizer wordpiece --learn 4096 --split-sentences --out text --sites 2 --held-out 0.02 text.txt >text.log 2>&1 ||
+    fail "atoll data"
 "$program" data --labels --tokenizer text --out held --held-out 0 "$tasks/glosses.test.tsv" >held.log 2>&1 || fail "atoll data --labels"
 "$program" data --labels --tokenizer text --out labels --sites 2 --held-out 0 --classes-of held labels.tsv >labels.log 2>&1 ||
     fail "atoll data --labels"
@@ -54,13 +56,14 @@ classes=$(sed -n 's/^ *classes: \(\[".*\]\)$/\1/p' labels.log)
 count=$(sed -n 's/^ *classes: \[\([0-9]*\)\]$/\1/p' labels.log)
 say "$(sed -n 's/^read *//p' text.log); $(sed -n 's/^read *//p' labels.log)"
 
-# describe NAME MODEL DATA TRAIN OUTER: NAME.yaml and certificates
+# describe NAME HEAD DATA TRAIN OUTER: NAME.yaml and certificates. A gloss has 20 tokens: batch_tokens / sequence of them a step.
 describe() {
     cat >"$1.yaml" <<END
 run: {name: $1, seed: 7}
-model: {vocab: 4096, layers: 4, heads: 4, width: 128, context: 64, causal: false, norm_place: pre, embed_norm: true, types: 2, pooler: true, activation: gelu_erf, $2}
+model: {vocab: 4096, layers: 2, heads: 4, width: 128, mlp: 320, context: 64, causal: false, positions: rope, activation: geglu,
+        bias: false, embed_norm: true, $2}
 data: {tokenizer: external, tokenizer_sha256: $sha, $3}
-train: {sequence: 64, batch_tokens: 512, optimizer: adamw, weight_decay: 0.01, checkpoint_every: 500, $4}
+train: {sequence: 64, optimizer: adamw, weight_decay: 0.01, checkpoint_every: 500, $4}
 device: {kind: cpu, dtype: f32, threads: $threads}
 outer: {sites: [a, b], $5, codec: int4}
 site: {aggregator: "127.0.0.1:$port", aggregator_name: localhost}
@@ -96,7 +99,8 @@ rounded() { awk "BEGIN {printf \"%.3f\", $(value "$1" "$2")}"; }
 percent() { awk "BEGIN {printf \"%.1f %%\", 100 * $1}"; }
 
 # ---- masked text ----
-describe masked "head: mlm" 'objective: mlm, eval: ["text/eval-*.bin"]' "steps: $steps, warmup: 100, lr: 0.001, eval_tokens: 16384" "every: 20"
+describe masked "head: mlm" 'objective: mlm, mask_rate: 0.3, eval: ["text/eval-*.bin"]' \
+    "batch_tokens: 4096, steps: $steps, warmup: 100, lr: 0.004, eval_tokens: 16384" "every: 20"
 train masked text
 "$program" eval --config masked.yaml --run.dir masked/a --format json >masked.json 2>eval.log || fail "atoll eval"
 before=$(grep '"kind":"eval"' masked/a/metrics.jsonl | head -n 1 >first.json && value loss first.json)
@@ -107,8 +111,9 @@ say "a [MASK] of the family of birds: $(sed -n 's/^  \([^ ]*\) *\([0-9.]*\)$/\1 
 
 # ---- labels ----
 for name in tuned random; do
-    describe $name "classes: [$count]" "objective: labels, classes: $classes, eval: [\"held/train-*.bin\"]" \
-        "steps: $tune, warmup: 50, lr: 0.002, eval_tokens: 16384" "every: 10, optimizer: average"
+    describe $name "pooler: true, pooler_norm: true, classes: [$count]" \
+        "objective: labels, classes: $classes, eval: [\"held/train-*.bin\"]" \
+        "batch_tokens: 1024, steps: $tune, warmup: 50, lr: 0.0015, dropout: 0.1, eval_tokens: 16384" "every: 10, optimizer: average"
     [ $name = tuned ] && train $name labels masked/a || train $name labels
     "$program" eval --config $name.yaml --run.dir $name/a >$name.txt 2>eval.log || fail "atoll eval"
     "$program" eval --config $name.yaml --run.dir $name/a --format json >$name.json 2>eval.log || fail "atoll eval"
@@ -121,5 +126,7 @@ if command -v python3 >/dev/null; then
     say "naive Bayes on words and bigrams, all labels at one place:"
     cat bayes.txt
 fi
+"$program" export --config tuned.yaml --from tuned/a --tokenizer text --out classifier >export.log 2>&1 || fail "atoll export"
+say "classifier: AutoModelForSequenceClassification.from_pretrained(\"$out/classifier\")"
 "$program" report masked/a masked/b --out report.html >report.log 2>&1 || fail "atoll report"
 say "report: $out/report.html"
