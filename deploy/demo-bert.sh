@@ -100,7 +100,7 @@ percent() { awk "BEGIN {printf \"%.1f %%\", 100 * $1}"; }
 
 # ---- masked text ----
 describe masked "head: mlm" 'objective: mlm, mask_rate: 0.3, eval: ["text/eval-*.bin"]' \
-    "batch_tokens: 4096, steps: $steps, warmup: 100, lr: 0.004, eval_tokens: 16384" "every: 20"
+    "batch_tokens: 4096, steps: $steps, warmup: 100, lr: 0.004, eval_tokens: 16384" "every: 20, optimizer: average"
 train masked text
 "$program" eval --config masked.yaml --run.dir masked/a --format json >masked.json 2>eval.log || fail "atoll eval"
 before=$(grep '"kind":"eval"' masked/a/metrics.jsonl | head -n 1 >first.json && value loss first.json)

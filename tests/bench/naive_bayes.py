@@ -8,6 +8,7 @@ and once for every number of labels in --labels (the first rows of the file). St
 """
 import argparse
 import collections
+import json
 import math
 import re
 
@@ -61,15 +62,21 @@ def main():
     parser.add_argument("held_out", nargs="+")
     parser.add_argument("--labels", default="", help="numbers of labels, separated by commas")
     parser.add_argument("--add", default="1", help="what every count begins with; several, separated by commas")
+    parser.add_argument("--json", action="store_true", help="also prints the best accuracy as a JSON object")
     o = parser.parse_args()
+    best = 0.0
     rows = read_rows(o.train)
     for count in [len(rows)] + [int(n) for n in o.labels.split(",") if n]:
         for add in o.add.split(","):
             model = NaiveBayes(rows[:count], float(add))
             for path in o.held_out:
                 held_out = read_rows(path)
-                print(f"{count:6d} labels of {o.train}, --add {add}: {100 * accuracy(model, held_out):.1f} % "
+                right = accuracy(model, held_out)
+                best = max(best, right)
+                print(f"{count:6d} labels of {o.train}, --add {add}: {100 * right:.1f} % "
                       f"of {len(held_out)} in {path}", flush=True)
+    if o.json:
+        print(json.dumps({"accuracy": best}))
 
 
 if __name__ == "__main__":

@@ -41,20 +41,30 @@ class Data:
         return out
 
     def source(self, name):
-        """A file of text: gcide, the dictionary, or english, all texts of prepare-tasks.sh; or NAME.tsv of its labels."""
+        """A file of text: gcide, the dictionary; english, all texts of prepare-tasks.sh; glosses, those with a label, each a
+        document; or NAME.tsv of its labels."""
         if self.quick:
             return self.quick_labels() if name.endswith(".tsv") else self.quick_text()
         if name.endswith(".tsv"):
             return self.tasks() / name
         if name == "english":
             return self.tasks() / "text.txt"
+        if name == "glosses":
+            return self.glosses()
         if name != "gcide":
-            raise Bad(f"text {name}: gcide or english")
+            raise Bad(f"text {name}: gcide, glosses or english")
         out = self.text / "gcide.txt"
         if not out.exists():
             installed = pathlib.Path("/usr/share/dictd/gcide.dict.dz")
             dictionary = installed if installed.exists() else self.tasks() / "packages/root/usr/share/dictd/gcide.dict.dz"
             command([REPOSITORY / "deploy/prepare-text.sh", "--dictionary", dictionary, out], self.log)
+        return out
+
+    def glosses(self):
+        out = self.text / "glosses.txt"
+        if not out.exists():
+            rows = (self.tasks() / "glosses.train.tsv").read_text(encoding="utf-8").splitlines()
+            out.write_text("".join(row.split("\t")[1] + "\n\n" for row in rows), encoding="utf-8")
         return out
 
     def paragraphs(self, page):
