@@ -199,4 +199,4 @@ class Row:
 
 def rows():
     """Paths of all rows by name."""
-    return {p.stem: p for p in sorted(HERE.glob("*.yaml")) if p.stem != "workloads"}
+    return {p.stem: p for p in sorted(HERE.glob("*.yaml"), key=lambda p: p.stem) if p.stem != "workloads"}

@@ -10,6 +10,7 @@ Exit code: 0: every acceptance holds; 1: not, and the failed ones are named; 4: 
 """
 import argparse
 import datetime
+import fcntl
 import os
 import pathlib
 import platform
@@ -89,6 +90,7 @@ class Runner:
         if not self.atoll.exists():
             raise Bad(f"{options.atoll} is not there: deploy/build.sh atoll builds it")
         self.workloads, self.progress = Workloads(), Progress()
+        self.locks = []
         self.again, self.quick = options.again, options.quick
         self.commit, self.python = commit(), sys.executable
         self.data = Data(self.atoll, self.root, self.workloads.data, options.quick, self.progress.say)
@@ -119,9 +121,18 @@ class Runner:
                                         check=False).returncode:
             raise Bad(f"{row.name}: cmake --build {self.build} --target {' '.join(row.build)} fails")
 
+    def lock(self, row):
+        """Held until this program ends: two of them would remove one another's runs."""
+        self.locks.append(open(self.root / f"{row.name}.lock", "wb"))
+        try:
+            fcntl.flock(self.locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Bad(f"{row.name} is being run in {self.root} already; wait for it, or give another --dir") from None
+
     def run(self, path):
         """True: every acceptance holds. None: skipped."""
         row = Row(path, self.workloads)
+        self.lock(row)
         self.python = self.python_for(row)
         if self.python is None:
             print(f"SKIPPED: {row.name}: no Python here has {', '.join(row.needs)}")
@@ -213,7 +224,7 @@ def list_rows():
     for row in found:
         recorded = page.Recorded(RESULTS, row.name)
         last = f"last run {recorded.session[:10]}, {recorded.minutes} min" if recorded.session else "not run yet"
-        print(f"{row.name:14s} {str(row.work):>3s}  {row.minutes:4} min  {row.title}; {last}")
+        print(f"{row.name:16s} {str(row.work):>4s}  {row.minutes:4} min  {row.title}; {last}")
     return 0
 
 

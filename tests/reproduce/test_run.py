@@ -166,6 +166,18 @@ class Rows(unittest.TestCase):
         self.assertNotEqual(self.run_program("good", again=True)[0]["seconds"], first[0]["seconds"])
         self.assertEqual(self.run_program("other")[0]["values"], {"x": 3.0})  # other settings: another run
 
+    def test_two_at_once_are_refused(self):
+        row = self.row(ROW)
+        first, second = self.runner(), self.runner()
+        first.lock(row)
+        with self.assertRaises(Bad) as caught:
+            second.lock(row)
+        self.assertIn("t is being run in", str(caught.exception))
+        first.locks[0].close()
+        second.lock(row)
+        for held in second.locks:
+            held.close()
+
     def test_a_program_that_fails_is_named(self):
         for code, words in (("bad", "exit code 3"), ("silent", "no JSON object of numbers: nothing"), ("chatty", "numbers: hello")):
             with self.assertRaises(Bad) as caught:
