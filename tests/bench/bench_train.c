@@ -5,16 +5,16 @@
  * by `ninja bench`.
  *
  *     bench_train 10m|30m f32|bf16 THREADS
- *     bench_train b1|base f32|bf16 THREADS SEQUENCE FILL
+ *     bench_train b1|base f32|bf16 THREADS SEQUENCE FILL [MASKED]
  *
  * go N: the seconds of each of N steps on one line; cpu N: their processor time. work: real tokens
  * and GFLOP of a step. peak: GFLOP/s of these threads, in a loop of multiply-adds and in a product
  * of 1,536^3 by the device. profile N: where N steps go, class by class, one line each, then an
  * empty line.
  *
- * FILL: real tokens in percent of the slots. Sequence i of n has length SEQUENCE (low + (1 - low) i
- * / (n - 1)), rounded down, low = 2 FILL - 1, so that the longest fills its slot. Every seventh
- * token but one has a target: 15 %, by place.
+ * FILL: real tokens in percent of the slots. Sequence i of n has length SEQUENCE (low + (high -
+ * low) i / (n - 1)), rounded down, low = 2 FILL - 1 or 0, high = 2 FILL - low: from 50 % on the
+ * longest fills its slot. MASKED: percent of the real tokens that have a target, by place; 15.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@
 #include "tests/bench/bench.h"
 #include "tests/bench/peak.h"
 
-enum { MASK_OF = 20, MASKED = 3, PRODUCT = 1536, PRODUCTS = 7 };
+enum { PRODUCT = 1536, PRODUCTS = 7 };
 
 /* slots: of a step. 10m: 10.1 M parameters; 30m: 29.5 M. */
 static const struct size {
@@ -39,7 +39,7 @@ static const struct size {
 
 struct run {
     const struct size *size;
-    int sequence, fill; /* tokens of a slot; percent */
+    int sequence, fill, masked; /* tokens of a slot; percent; percent */
     struct settings s;
     struct table t;
     struct dev *d;
@@ -88,9 +88,10 @@ static enum err configure(struct run *r)
 
 static size_t sequence_length(const struct run *r, int i, int n)
 {
-    int low = 2 * r->fill - 100;
-    int64_t percents = n > 1 ? (int64_t)low * (n - 1) + (100 - low) * i : r->fill;
-    return (size_t)(r->sequence * percents / (100 * (n > 1 ? n - 1 : 1)));
+    int low = r->fill > 50 ? 2 * r->fill - 100 : 0, high = 2 * r->fill - low;
+    int64_t percents = n > 1 ? (int64_t)low * (n - 1) + (high - low) * i : r->fill;
+    int64_t length = r->sequence * percents / (100 * (n > 1 ? n - 1 : 1));
+    return length > 0 ? (size_t)length : 1;
 }
 
 static enum err open_model(struct run *r)
@@ -117,12 +118,15 @@ static enum err open_run(struct run *r, int argc, char **argv)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!strcmp(argv[1], sizes[i].name))
             r->size = &sizes[i];
-    if (!r->size || r->size->encoder != (argc == 6))
+    if (!r->size || r->size->encoder != (argc >= 6))
         return err_set(ERR_CONFIG, "\"%s\": 10m, 30m, or with SEQUENCE and FILL b1, base", argv[1]);
-    r->sequence = argc == 6 ? atoi(argv[4]) : 256;
-    r->fill = argc == 6 ? atoi(argv[5]) : 100;
-    if (r->sequence < 1 || r->size->slots % r->sequence || r->fill <= 50 || r->fill > 100)
-        return err_set(ERR_CONFIG, "SEQUENCE divides %d, 50 < FILL <= 100", r->size->slots);
+    r->sequence = argc >= 6 ? atoi(argv[4]) : 256;
+    r->fill = argc >= 6 ? atoi(argv[5]) : 100;
+    r->masked = argc == 7 ? atoi(argv[6]) : 15;
+    if (r->sequence < 1 || r->size->slots % r->sequence || r->fill < 20 || r->fill > 100 ||
+        r->masked < 1 || r->masked > 100)
+        return err_set(ERR_CONFIG, "SEQUENCE divides %d, 20 <= FILL <= 100, 1 <= MASKED <= 100",
+                       r->size->slots);
     TRY(configure(r));
     TRY(table_make(&r->t, &r->s, &r->a));
     TRY(dev_open(&r->d, &o));
@@ -141,7 +145,7 @@ static void next_batch(struct run *r)
     for (int i = 0; i < n; i++) {
         size_t length = sequence_length(r, i, n), at = batch_append(&r->b, length);
         for (size_t t = at; t < at + length; t++) {
-            bool target = !r->size->encoder || t * MASKED % MASK_OF < MASKED;
+            bool target = !r->size->encoder || t * (size_t)r->masked % 100 < (size_t)r->masked;
             r->b.tokens[t] = random_id(r, t);
             r->b.targets[t] = target ? random_id(r, t + (size_t)r->size->slots) : -1;
         }
@@ -273,9 +277,9 @@ static enum err answer(struct run *r, int threads)
 int main(int argc, char **argv)
 {
     static struct run r;
-    if (argc != 4 && argc != 6) {
+    if (argc != 4 && argc != 6 && argc != 7) {
         fprintf(stderr, "usage: bench_train 10m|30m f32|bf16 THREADS\n"
-                        "       bench_train b1|base f32|bf16 THREADS SEQUENCE FILL\n");
+                        "       bench_train b1|base f32|bf16 THREADS SEQUENCE FILL [MASKED]\n");
         return 2;
     }
     enum err e = open_run(&r, argc, argv);
