@@ -108,6 +108,15 @@ struct dev_standard {
     float floor;
     const float *weight; /* device scalar, multiplies loss and gradient */
 };
+/* Orthogonality of classifiers of the same classes (Malkiel & Wolf 2021, 1911.06182): the sum, over
+ * the classes and over the pairs of heads, of |cos| of the two heads' weights of the class. A row
+ * of norm 0 is orthogonal to every other. */
+enum { DEV_HEADS_MAX = 16 };
+struct dev_orthogonal {
+    size_t heads, classes, C; /* heads at most DEV_HEADS_MAX */
+    size_t stride;            /* elements between the weights (classes, C) of two heads */
+    const float *weight;      /* device scalar, multiplies loss and gradient */
+};
 struct dev_norm_args {
     enum dev_norm kind;
     float eps;
@@ -365,6 +374,9 @@ enum {
     /* dx (T,C; NULL: not computed) += the gradient; *loss (device) += the loss. */                \
     X(standard,                                                                                    \
       (struct dev * d, void *dx, double *loss, const void *x, const struct dev_standard *a))       \
+    /* w, dw: f32, the first head's weights. dw += the gradient; *loss (device) += the loss. */    \
+    X(orthogonal,                                                                                  \
+      (struct dev * d, float *dw, double *loss, const float *w, const struct dev_orthogonal *a))   \
     /* Fused softmax cross-entropy over x w^T, in chunks of rows: (T,V) logits never exist         \
      * whole. See struct dev_classifier. */                                                        \
     X(classifier, (struct dev * d, const struct dev_classifier *a))                                \

@@ -128,11 +128,27 @@ static void check_classes(struct config_rules *r, const struct settings *s)
                          "reads, would see no other");
 }
 
+static void check_multiverse(struct config_rules *r, const struct settings *s)
+{
+    if (s->model_heads_n > 1 && s->model_classes.count != 1)
+        config_broken(
+            r,
+            "model.heads_n = %lld needs one task; model.classes has %zu, and model.heads_n "
+            "= 1 is a plain head for each",
+            (long long)s->model_heads_n, s->model_classes.count);
+    if (s->train_heads_drop > 0 && s->train_heads_drop <= 1)
+        config_broken(r,
+                      "train.heads_drop = %g would drop heads no worse than the others; use more "
+                      "than 1, or 0 for none",
+                      s->train_heads_drop);
+}
+
 /* Settings of encoders that exclude each other. */
 static void check_encoder(struct config_rules *r, const struct settings *s)
 {
     bool factorised = s->model_embed && s->model_embed != s->model_width;
     check_classes(r, s);
+    check_multiverse(r, s);
     if (s->train_layer_drop > 0 && s->model_norm_place == MODEL_NORM_POST)
         config_broken(r,
                       "train.layer_drop = %g with model.norm_place = post: without its layer a "

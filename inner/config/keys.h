@@ -149,6 +149,9 @@ CHOICES_INNER(CONFIG_ENUM)
     X(model, classes, LIST, .fallback = "", .pinned = true,                                        \
       .help = "Number of classes of each task, one head for each; needs model.pooler. Empty: the " \
               "pooler has the head for pairs.")                                                    \
+    X(model, heads_n, INT, .fallback = "1", .min = 1, .max = 16, .pinned = true,                   \
+      .help = "Classifiers of the one task of model.classes, pairwise orthogonal (multiverse "     \
+              "learning); the mean of their probabilities is the prediction. 1: a plain head.")    \
     X(model, window, INT, .fallback = "0", .min = 0, .max = 131072, .unit = "tokens",              \
       .pinned = true,                                                                              \
       .help = "Local attention: a token sees those at most half the window away (ModernBERT has "  \
@@ -228,6 +231,15 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Weight of the standardization loss: draws the channels of the input of each "       \
               "attention and MLP to mean 0 and variance 1 over the tokens of a micro-batch, in "   \
               "place of norms (model.norm_place = none). Training alone has it. 0: none.")         \
+    X(train, heads_orthogonal, REAL, .fallback = "0.005", .min = 0, .max = 10, .pinned = true,     \
+      .help = "With model.heads_n: weight of the sum of |cosine| over all pairs of heads and all " \
+              "classes.")                                                                          \
+    X(train, heads_drop, REAL, .fallback = "1.1", .min = 0, .max = 1000, .pinned = true,           \
+      .help = "With model.heads_n: a head leaves when its moving loss is above this times the "    \
+              "median at two evaluations (train.eval_every) in a row. 0: all stay; several sites " \
+              "need 0.")                                                                           \
+    X(train, heads_least, INT, .fallback = "2", .min = 1, .max = 16, .pinned = true,               \
+      .help = "With model.heads_n: so many heads stay.")                                           \
     X(train, stages, LIST, .fallback = "", .pinned = true,                                         \
       .help =                                                                                      \
           "Progressive stacking: LAYERS@SHARE of each stage in order, as 3@0.2, 6@0.2, 9@0.2, "    \
@@ -297,7 +309,7 @@ struct settings {
 };
 struct config_table keys_inner(struct settings *s); /* a table over *s */
 /* The classes of task i of model.classes, which keys_check has read. */
-enum { KEYS_TASKS_MAX = 16, KEYS_STAGES_MAX = 32 };
+enum { KEYS_TASKS_MAX = 16, KEYS_HEADS_MAX = 16, KEYS_STAGES_MAX = 32 };
 int64_t keys_classes(const struct settings *s, size_t task);
 /* Entry i of train.stages, which keys_check has read. */
 struct keys_stage {

@@ -359,6 +359,11 @@ enum err names_export(const struct settings *s, const struct table *t, const flo
 {
     struct arena a = arena_make(0);
     struct export x = {.names = {.settings = s, .table = t, .task = o->task}, .slab = slab, .o = o};
+    if (s->model_heads_n > 1)
+        return err_set(ERR_CONFIG,
+                       "model.heads_n = %lld: a model of Hugging Face has one classifier, and the "
+                       "mean of several is none; atoll eval and atoll sample use it",
+                       (long long)s->model_heads_n);
     enum err e = s->model_classes.count && o->task >= s->model_classes.count
                      ? err_set(ERR_CONFIG, "task %zu: model.classes has %zu", o->task,
                                s->model_classes.count)

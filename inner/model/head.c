@@ -9,6 +9,7 @@
  * collected on the device, and the gradient is put back where they came from.
  */
 #include "inner/model/model_own.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,11 +28,13 @@ void head_configure(struct model *m, const struct model_options *o)
     m->head_act =
         s->model_activation == MODEL_ACTIVATION_GELU ? DEV_ACT_GELU_TANH : DEV_ACT_GELU_ERF;
     m->token.max = m->mlm ? rounded_up(o->tokens_max) : 0;
+    h->heads = h->heads_left = 1;
     if (!s->model_pooler)
         return;
     h->mean = s->model_pooling == MODEL_POOLING_MEAN;
     h->act = s->model_pooler_norm ? m->head_act : DEV_ACT_TANH;
     h->tasks = s->model_classes.count ? s->model_classes.count : 1;
+    h->heads = h->heads_left = (size_t)s->model_heads_n;
     h->classes[0] = 2;
     for (size_t i = 0; i < s->model_classes.count; i++)
         h->classes[i] = (size_t)keys_classes(s, i);
@@ -56,6 +59,12 @@ void head_find_offsets(struct model *m)
     }
     if (m->sequence.tasks && h->classes[0].weight == NONE)
         h->classes[0] = linear_offsets_of(t, -1, "pair");
+    h->heads[0] = h->classes[0];
+    for (size_t i = 1; i < m->sequence.heads; i++) {
+        char module[TABLE_NAME_MAX];
+        snprintf(module, sizeof module, "classes.0.%zu", i);
+        h->heads[i] = linear_offsets_of(t, -1, module);
+    }
 }
 
 /* ---- memory ---- */
@@ -78,9 +87,10 @@ void head_reserve(struct layout *l, struct model *m)
                                                    : (struct norm_saved){0};
         h->dx = m->train ? layout_reserve(l, h->max * m->C * l->value) : NULL;
         h->losses = layout_reserve(l, h->max * sizeof *h->losses);
+        h->dhead = m->train && h->heads > 1 ? layout_reserve(l, h->max * m->C * l->value) : NULL;
     }
     for (size_t i = 0; i < h->tasks; i++)
-        logits = h->classes[i] > logits ? h->classes[i] : logits;
+        logits = h->heads * h->classes[i] > logits ? h->heads * h->classes[i] : logits;
     m->logits = layout_reserve(l, logits * sizeof *m->logits);
 }
 
@@ -93,6 +103,8 @@ void head_reserve_batch(struct layout *l, struct model *m)
     if (m->sequence.tasks) {
         m->sequence.rows = layout_reserve(l, m->sequence.max * sizeof *m->sequence.rows);
         m->sequence.targets = layout_reserve(l, m->sequence.max * sizeof *m->sequence.targets);
+        m->sequence.scale =
+            m->sequence.heads > 1 ? layout_reserve(l, sizeof *m->sequence.scale) : NULL;
     }
     if (m->sequence.mean)
         m->sequence.lengths = layout_reserve(l, m->sequence.max * sizeof *m->sequence.lengths);
@@ -135,7 +147,18 @@ static int32_t sequence_length(const struct batch *b, size_t i)
     return b->cu_seqlens[i + 1] - b->cu_seqlens[i];
 }
 
-void head_stage(struct model *m, const struct batch *b, const struct upload *u)
+/* Gradients are sums over targets, divided by their number later: so is this one. */
+static void stage_orthogonal(const struct model *m, const struct batch *b, const struct upload *u,
+                             float grad_scale)
+{
+    const float *scale = m->sequence.scale;
+    if (scale)
+        *(float *)(void *)(u->host + ((const char *)scale - (const char *)m->tokens)) =
+            (float)m->settings->train_heads_orthogonal * grad_scale * b->sequence_weight *
+            (float)batch_labels(b);
+}
+
+void head_stage(struct model *m, const struct batch *b, const struct upload *u, float grad_scale)
 {
     struct sequence_head *h = &m->sequence;
     m->token.count = m->mlm ? 0 : batch_targets(b);
@@ -167,14 +190,20 @@ void head_stage(struct model *m, const struct batch *b, const struct upload *u)
         rows_fill_up(&l);
     }
     h->first[h->tasks] = l.count;
+    stage_orthogonal(m, b, u, grad_scale);
 }
 
 size_t head_key(const struct model *m, const struct batch *b, size_t i)
 {
     uint32_t weight;
     memcpy(&weight, &b->sequence_weight, sizeof weight);
+    size_t dropped = 0;
     if (i == 0)
         return m->mlm ? m->token.count : m->token.count > 0;
+    for (size_t k = 0; k < m->sequence.heads; k++)
+        dropped |= (size_t)m->sequence.dropped[k] << k;
+    if (i == HEAD_KEYS - 1)
+        return dropped;
     return i == 1                      ? (m->sequence.tasks ? weight : 0)
            : i - 2 < m->sequence.tasks ? m->sequence.first[i - 1]
                                        : 0;
@@ -277,26 +306,64 @@ static void *sequence_row(const struct model *m, void *base, size_t row)
     return (char *)base + row * m->C * dtype_size(m->dev->model_type);
 }
 
-static void task_fwd(struct model *m, const struct head_pass *p, size_t task)
+static struct dev_classifier task_args(const struct model *m, const struct head_pass *p,
+                                       size_t task, struct linear_offsets at)
 {
     const struct sequence_head *h = &m->sequence;
     size_t first = h->first[task], rows = h->first[task + 1] - first;
-    struct linear_offsets at = m->head.classes[task];
-    struct dev_classifier c = {.x = sequence_row(m, h->out, first),
-                               .w = block_weight(m, at.weight),
-                               .bias = block_param(m, at.bias),
-                               .targets = h->targets + first,
-                               .T = rows,
-                               .C = m->C,
-                               .V = h->classes[task],
-                               .VP = table_classes_padded(h->classes[task]),
-                               .grad_scale = p->grad_scale * p->batch->sequence_weight,
-                               .losses = h->losses + first,
-                               .dx = p->gradients ? sequence_row(m, h->dx, first) : NULL,
-                               .dw = p->gradients ? block_grad(m, at.weight) : NULL,
-                               .dbias = p->gradients ? block_grad(m, at.bias) : NULL};
-    if (rows)
+    return (struct dev_classifier){.x = sequence_row(m, h->out, first),
+                                   .w = block_weight(m, at.weight),
+                                   .bias = block_param(m, at.bias),
+                                   .targets = h->targets + first,
+                                   .T = rows,
+                                   .C = m->C,
+                                   .V = h->classes[task],
+                                   .VP = table_classes_padded(h->classes[task]),
+                                   .grad_scale = p->grad_scale * p->batch->sequence_weight,
+                                   .losses = h->losses + first,
+                                   .dx = p->gradients ? sequence_row(m, h->dx, first) : NULL,
+                                   .dw = p->gradients ? block_grad(m, at.weight) : NULL,
+                                   .dbias = p->gradients ? block_grad(m, at.bias) : NULL};
+}
+
+static void task_fwd(struct model *m, const struct head_pass *p, size_t task)
+{
+    struct dev_classifier c = task_args(m, p, task, m->head.classes[task]);
+    if (c.T)
         m->dev->ops->classifier(m->dev, &c);
+}
+
+/* The mean of the losses of the heads that are left; h->dx becomes the sum of their gradients. */
+static void heads_fwd(struct model *m, const struct head_pass *p)
+{
+    const struct dev_ops *ops = m->dev->ops;
+    struct sequence_head *h = &m->sequence;
+    float share = 1.0f / (float)h->heads_left;
+    bool more = false;
+    for (size_t i = 0; i < h->heads; i++) {
+        struct dev_classifier c = task_args(m, p, 0, m->head.heads[i]);
+        if (h->dropped[i])
+            continue;
+        c.grad_scale *= share;
+        c.dx = p->gradients && more ? h->dhead : c.dx;
+        ops->classifier(m->dev, &c);
+        ops->sum_add(m->dev, p->loss + MODEL_LOSS_HEADS + i, h->losses, c.T);
+        ops->scale(m->dev, h->losses, share, c.T);
+        ops->sum_add(m->dev, p->loss + MODEL_LOSS_SEQUENCE, h->losses, c.T);
+        if (p->gradients && more)
+            ops->add(m->dev, h->dx, h->dx, h->dhead, c.T * m->C);
+        more = true;
+    }
+    const struct dev_orthogonal o = {
+        .heads = h->heads,
+        .classes = h->classes[0],
+        .C = m->C,
+        .stride = (size_t)(m->head.heads[1].weight - m->head.heads[0].weight),
+        .weight = h->scale};
+    ptrdiff_t at = m->head.heads[0].weight;
+    if (p->gradients)
+        ops->orthogonal(m->dev, block_grad(m, at), p->loss + MODEL_LOSS_ORTHOGONAL,
+                        block_param(m, at), &o);
 }
 
 static size_t sequence_rows(const struct model *m)
@@ -312,10 +379,14 @@ void head_fwd(struct model *m, const struct head_pass *p)
     if (!m->sequence.tasks || !sequence_rows(m))
         return;
     pooler_rows_fwd(m, sequence_rows(m), p->batch->tokens_count);
-    for (size_t i = 0; i < m->sequence.tasks; i++)
-        task_fwd(m, p, i);
-    m->dev->ops->sum_add(m->dev, p->loss + MODEL_LOSS_SEQUENCE, m->sequence.losses,
-                         sequence_rows(m));
+    if (m->sequence.heads > 1) {
+        heads_fwd(m, p);
+    } else {
+        for (size_t i = 0; i < m->sequence.tasks; i++)
+            task_fwd(m, p, i);
+        m->dev->ops->sum_add(m->dev, p->loss + MODEL_LOSS_SEQUENCE, m->sequence.losses,
+                             sequence_rows(m));
+    }
     block_profile(m, PROFILE_CLASSIFIER);
 }
 
@@ -412,12 +483,39 @@ size_t head_token_logits(struct model *m, const size_t *rows, size_t count, size
 
 void head_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task)
 {
-    ASSERT(task < m->sequence.tasks);
+    const struct sequence_head *h = &m->sequence;
+    ASSERT(task < h->tasks);
     put_number(m, m->sequence.rows, (size_t)b->cu_seqlens[sequence]);
-    if (m->sequence.mean)
+    if (h->mean)
         put_number(m, m->sequence.lengths, (size_t)sequence_length(b, sequence));
     pooler_rows_fwd(m, 1, b->tokens_count);
-    struct dev_linear a =
-        linear_args(m, m->head.classes[task], m->sequence.out, 1, m->C, m->sequence.classes[task]);
-    m->dev->ops->logits(m->dev, m->logits, &a);
+    for (size_t i = 0; i < h->heads; i++) {
+        struct linear_offsets at = h->heads > 1 ? m->head.heads[i] : m->head.classes[task];
+        struct dev_linear a = linear_args(m, at, h->out, 1, m->C, h->classes[task]);
+        m->dev->ops->logits(m->dev, m->logits + i * h->classes[task], &a);
+    }
+}
+
+/* The probabilities of one head are added to `sum`. */
+static void add_softmax(double *sum, const float *logits, size_t count)
+{
+    double most = (double)logits[0], all = 0;
+    for (size_t i = 1; i < count; i++)
+        most = (double)logits[i] > most ? (double)logits[i] : most;
+    for (size_t i = 0; i < count; i++)
+        all += exp((double)logits[i] - most);
+    for (size_t i = 0; i < count; i++)
+        sum[i] += exp((double)logits[i] - most) / all;
+}
+
+void head_mean(const struct model *m, float *logits)
+{
+    const struct sequence_head *h = &m->sequence;
+    size_t classes = h->classes[0];
+    memset(h->softmax, 0, classes * sizeof *h->softmax);
+    for (size_t i = 0; i < h->heads; i++)
+        if (!h->dropped[i])
+            add_softmax(h->softmax, h->logits + i * classes, classes);
+    for (size_t i = 0; i < classes; i++)
+        logits[i] = (float)log(h->softmax[i] / (double)h->heads_left);
 }

@@ -284,6 +284,16 @@ static enum err make_rope_table(struct model *m, float *to, double theta)
     return ERR_OK;
 }
 
+static enum err alloc_head_mean(struct model *m, struct arena *perm)
+{
+    struct sequence_head *h = &m->sequence;
+    if (h->heads < 2)
+        return ERR_OK;
+    TRY_ALLOC(h->logits = arena_array(perm, h->heads * h->classes[0], sizeof *h->logits));
+    TRY_ALLOC(h->softmax = arena_array(perm, h->classes[0], sizeof *h->softmax));
+    return ERR_OK;
+}
+
 enum err model_open(struct model **out, struct dev *d, const struct model_options *o,
                     struct arena *perm)
 {
@@ -295,6 +305,7 @@ enum err model_open(struct model **out, struct dev *d, const struct model_option
     TRY_ALLOC(m->offsets = arena_array(perm, m->L, sizeof *m->offsets));
     TRY_ALLOC(m->saved = arena_array(perm, m->L, sizeof *m->saved));
     find_block_offsets(m);
+    TRY(alloc_head_mean(m, perm));
     enum err e = alloc_slabs(m, o);
     if (!e && m->rope_table)
         e = make_rope_table(m, m->rope_table, o->settings->model_rope_theta);
@@ -406,7 +417,7 @@ static enum err batch_to_device(struct model *m, const struct batch *b, float gr
     stage(m, u, m->cu_seqlens, b->cu_seqlens, b->sequences + 1);
     if (m->types)
         stage(m, u, m->token_types, b->types, T);
-    head_stage(m, b, u);
+    head_stage(m, b, u, grad_scale);
     dropout_stage(m, b, u);
     standard_stage(m, b, u, grad_scale);
     stage_depth(m, b);
@@ -462,7 +473,8 @@ static enum err read_loss(struct model *m, const struct batch *b, struct model_l
     m->dev->ops->copy(m->dev, loss->sum, m->loss, sizeof loss->sum);
     loss->count[MODEL_LOSS_TOKEN] = batch_targets(b);
     loss->count[MODEL_LOSS_SEQUENCE] = m->sequence.tasks ? batch_labels(b) : 0;
-    loss->count[MODEL_LOSS_STANDARD] = 0;
+    for (int i = MODEL_LOSS_STANDARD; i < MODEL_LOSSES; i++)
+        loss->count[i] = 0;
     return dev_sync(m->dev);
 }
 
@@ -553,6 +565,34 @@ enum err model_eval(struct model *m, const struct batch *b, struct model_loss *l
     return read_loss(m, b, loss);
 }
 
+/* The weights of each head through the host. */
+enum err model_find_heads(struct model *m, size_t *left)
+{
+    struct sequence_head *h = &m->sequence;
+    size_t count = h->classes[0] * m->C;
+    struct arena scratch = arena_make(0);
+    float *w = h->heads > 1 ? arena_array(&scratch, count, sizeof *w) : NULL;
+    enum err e = h->heads > 1 && !w ? ERR_MEMORY : ERR_OK;
+    h->heads_left = h->heads;
+    for (size_t i = 0; i < h->heads && h->heads > 1 && !e; i++) {
+        m->dev->ops->copy(m->dev, w, block_param(m, m->head.heads[i].weight), count * sizeof *w);
+        e = dev_sync(m->dev);
+        size_t k = 0;
+        while (k < count && w[k] == 0)
+            k++;
+        h->dropped[i] = k == count;
+        h->heads_left -= h->dropped[i];
+    }
+    arena_free(&scratch);
+    *left = h->heads_left;
+    return e;
+}
+
+bool model_has_head(const struct model *m, size_t head)
+{
+    return head < m->sequence.heads && !m->sequence.dropped[head];
+}
+
 void model_profile(struct model *m, struct profile *p)
 {
     m->profile = p;
@@ -594,7 +634,11 @@ enum err model_eval_class_logits(struct model *m, const struct batch *b, size_t 
 {
     ASSERT(sequence < b->sequences && task < m->sequence.tasks);
     head_class_logits(m, b, sequence, task);
-    return read_logits(m, logits, m->sequence.classes[task]);
+    if (m->sequence.heads == 1)
+        return read_logits(m, logits, m->sequence.classes[task]);
+    TRY(read_logits(m, m->sequence.logits, m->sequence.heads * m->sequence.classes[0]));
+    head_mean(m, logits);
+    return ERR_OK;
 }
 
 enum err model_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task,

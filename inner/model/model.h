@@ -58,7 +58,14 @@ struct model_grad_hook {
  * nats are kept apart. With train.standard the standardization losses of a training pass, of which
  * each counts as if every target had it: times train.standard, the targets (of tokens; of sequences
  * where tokens have none) and grad_scale. */
-enum model_loss_kind { MODEL_LOSS_TOKEN, MODEL_LOSS_SEQUENCE, MODEL_LOSS_STANDARD, MODEL_LOSSES };
+enum model_loss_kind {
+    MODEL_LOSS_TOKEN,
+    MODEL_LOSS_SEQUENCE, /* with model.heads_n the mean over the heads that are left */
+    MODEL_LOSS_STANDARD,
+    MODEL_LOSS_ORTHOGONAL, /* with model.heads_n: weighted like the standardization losses */
+    MODEL_LOSS_HEADS,      /* with model.heads_n each head's own sum over sequences */
+    MODEL_LOSSES = MODEL_LOSS_HEADS + DEV_HEADS_MAX
+};
 struct model_loss {
     double sum[MODEL_LOSSES];
     size_t count[MODEL_LOSSES];
@@ -80,6 +87,11 @@ enum err model_eval_logits(struct model *m, const struct batch *b, const size_t 
                            size_t count, float *logits) MUST;
 enum err model_eval_class_logits(struct model *m, const struct batch *b, size_t sequence,
                                  size_t task, float *logits) MUST;
+/* With model.heads_n a head has left when its weights are all 0; with no gradient and no moments
+ * they stay so. Looks again which are left: after parameters were put in, or a head's were set to
+ * 0. Waits. Returns how many are left. */
+enum err model_find_heads(struct model *m, size_t *left) MUST;
+bool model_has_head(const struct model *m, size_t head);
 /* From now on the ops are recorded in p; NULL: not at all. */
 void model_profile(struct model *m, struct profile *p);
 /* Logits of the last position of one sequence of the batch, or of any position: host (vocab). */

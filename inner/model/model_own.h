@@ -33,6 +33,7 @@ struct head_offsets {
     struct linear_offsets dense, pooler;
     struct norm_offsets norm, pooler_norm;
     struct linear_offsets classes[KEYS_TASKS_MAX]; /* of each task; [0] without tasks: pair */
+    struct linear_offsets heads[DEV_HEADS_MAX];    /* of the one task; [0] is classes[0] */
 };
 
 /* Saved activations: what the backward of a block reads. */
@@ -67,7 +68,13 @@ struct sequence_head { /* model.pooler: on the first row, or the mean, of each l
     bool mean;                 /* model.pooling */
     size_t first[KEYS_TASKS_MAX + 1]; /* rows of a task, each a multiple of BATCH_UNIT */
     size_t classes[KEYS_TASKS_MAX];
-    size_t tasks, max; /* 0: no pooler; S at most */
+    size_t tasks, max;        /* 0: no pooler; S at most */
+    size_t heads, heads_left; /* model.heads_n */
+    bool dropped[DEV_HEADS_MAX];
+    void *dhead;     /* (S, C) with several heads: gradient of out by one of them */
+    float *scale;    /* of the orthogonality of this batch, on the device */
+    float *logits;   /* host (heads, classes) */
+    double *softmax; /* host (classes) */
 };
 
 struct dropout {
@@ -271,7 +278,7 @@ void head_configure(struct model *m, const struct model_options *o);
 void head_find_offsets(struct model *m);
 void head_reserve(struct layout *l, struct model *m);
 void head_reserve_batch(struct layout *l, struct model *m);
-void head_stage(struct model *m, const struct batch *b, const struct upload *u);
+void head_stage(struct model *m, const struct batch *b, const struct upload *u, float grad_scale);
 struct head_pass {
     const struct batch *batch;
     float grad_scale;
@@ -285,8 +292,10 @@ void *head_dx(const struct model *m);
  * sequence by a task's head. */
 size_t head_token_logits(struct model *m, const size_t *rows, size_t count, size_t T);
 void head_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task);
+/* Several heads: the logarithm of the mean of their probabilities, from sequence.logits. Host. */
+void head_mean(const struct model *m, float *logits);
 /* Words that determine the ops of a pass, besides the batch's shape. */
 size_t head_key(const struct model *m, const struct batch *b, size_t i);
-enum { HEAD_KEYS = KEYS_TASKS_MAX + 2 };
+enum { HEAD_KEYS = KEYS_TASKS_MAX + 3 };
 
 #endif

@@ -204,13 +204,19 @@ static void append_pooler(struct builder *b)
         append_vocab(b, module, keys_classes(s, i), C);
         append_vector(b, module, "bias", keys_classes(s, i), TABLE_ZERO);
     }
+    for (int64_t i = 1; i < s->model_heads_n; i++) {
+        char module[TABLE_NAME_MAX];
+        snprintf(module, sizeof module, "classes.0.%lld", (long long)i);
+        append_vocab(b, module, keys_classes(s, 0), C);
+        append_vector(b, module, "bias", keys_classes(s, 0), TABLE_ZERO);
+    }
 }
 
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm)
 {
     *t = (struct table){0};
     size_t tensors_max = TENSORS_OUTSIDE + TENSORS_PER_LAYER * table_layers(s) +
-                         TENSORS_PER_TASK * s->model_classes.count;
+                         TENSORS_PER_TASK * (s->model_classes.count + (size_t)s->model_heads_n - 1);
     TRY_ALLOC(t->tensors = arena_array(perm, tensors_max, sizeof *t->tensors));
     struct builder b = {.s = s, .t = t, .layer = -1};
     append_embedding(&b);

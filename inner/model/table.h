@@ -29,6 +29,7 @@
  *   pooler.norm.weight .bias (C)                     model.pooler_norm
  *   pair.weight (2, C) .bias (b)                     model.classes is empty
  *   classes.T.weight (classes, C) .bias (b)          for each task T of model.classes
+ *   classes.0.H.weight (classes, C) .bias (b)        H = 1 .. model.heads_n - 1
  *
  * model.norm_place = post: norm1 stands behind attn.proj, norm2 behind mlp.down, and there is no
  * norm.weight; none: none of the three. So the backward pass runs through the table from its end.

@@ -16,15 +16,18 @@
 
 /* Statistics of a step, on the device and in one piece: one all-reduce for all of them. */
 enum step_stat {
-    STEP_LOSS,          /* sum of the losses of tokens, nats */
-    STEP_SEQUENCE_LOSS, /* of sequences */
-    STEP_STANDARD_LOSS, /* with train.standard; model_accumulate writes all three */
-    STEP_TARGETS,       /* what the gradient is divided by: targets of tokens, or of sequences
-                           where tokens have none */
-    STEP_SEQUENCES,     /* targets of sequences */
-    STEP_TOKENS,        /* without those that fill batches up */
-    STEP_STOP,          /* ranks with a stop request */
-    STEP_SQUARE,        /* sum of squares of the gradient, which is a sum over targets */
+    STEP_LOSS,            /* sum of the losses of tokens, nats */
+    STEP_SEQUENCE_LOSS,   /* of sequences */
+    STEP_STANDARD_LOSS,   /* with train.standard */
+    STEP_ORTHOGONAL_LOSS, /* with model.heads_n */
+    STEP_HEAD_LOSSES,     /* of each head; model_accumulate writes all up to here */
+    STEP_LAST_LOSS = STEP_LOSS + MODEL_LOSSES - 1,
+    STEP_TARGETS,   /* what the gradient is divided by: targets of tokens, or of sequences
+                       where tokens have none */
+    STEP_SEQUENCES, /* targets of sequences */
+    STEP_TOKENS,    /* without those that fill batches up */
+    STEP_STOP,      /* ranks with a stop request */
+    STEP_SQUARE,    /* sum of squares of the gradient, which is a sum over targets */
     STEP_STATS
 };
 

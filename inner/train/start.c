@@ -3,8 +3,8 @@
 #include "inner/io/checkpoint.h"
 #include "kernels/base/file.h"
 
-static const char *const head_keys[] = {"model.head", "model.pooler", "model.pooler_norm",
-                                        "model.pooling", "model.classes"};
+static const char *const head_keys[] = {"model.head",    "model.pooler",  "model.pooler_norm",
+                                        "model.pooling", "model.classes", "model.heads_n"};
 
 /* "model.layers=4" ... as YAML. */
 static enum err yaml_of(const char *canonical, struct arena *a, char **yaml)

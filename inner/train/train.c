@@ -118,6 +118,7 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(table_make(&t->table, s, perm));
     TRY(open_data(t, perm));
     TRY(check_head(t));
+    t->heads.n = s->model_heads_n > 1 ? (size_t)s->model_heads_n : 0;
     t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
     t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
     t->free_bytes = t->dev->ops->memory_free(t->dev);
@@ -395,11 +396,15 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
                                .loss_sequence = sequence_loss(t),
                                .standard = t->settings->train_standard > 0,
                                .loss_standard = t->stats[STEP_STANDARD_LOSS] / targets,
+                               .heads = t->heads.n ? t->heads.left : 0,
+                               .cosine = t->heads.n ? heads_cosine(t, targets) : 0,
                                .norm = (float)norm,
                                .lr = (float)optim_lr(t->settings, t->step - 1),
                                .compute_seconds = between(t, EVENT_BEGIN, EVENT_BACKWARD),
                                .exposed_seconds = between(t, EVENT_BACKWARD, EVENT_REDUCED),
                                .tokens = t->tokens};
+    if (t->heads.n)
+        heads_step(t, targets);
     r->step_seconds = between(t, EVENT_BEGIN, EVENT_REDUCED) + between(t, EVENT_UPDATE, EVENT_END);
     r->tokens_per_second = t->stats[STEP_TOKENS] / r->step_seconds;
     *stop = t->stats[STEP_STOP] > 0;
@@ -428,6 +433,8 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
     bool last = t->step == s->train_steps;
     if (hook)
         TRY(hook->step(hook->self, t, r));
+    if (due(t->step, s->train_eval_every))
+        TRY(heads_review(t));
     if (!last && !stop && due(t->step, s->train_eval_every))
         TRY(evaluate(t, hook));
     if (last || stop || due(t->step, s->train_checkpoint_every))

@@ -31,6 +31,8 @@ struct train_report {                 /* of the step just finished, for displays
     double loss_token, loss_sequence; /* means over the masked tokens and over the pairs */
     bool standard;                    /* train.standard is given; not part of `loss`: */
     double loss_standard;             /* the standardization losses times train.standard */
+    size_t heads;                     /* left of model.heads_n; 0: one */
+    double cosine;                    /* mean |cosine| of two heads' weights of a class */
     float norm, lr;                   /* gradient norm before clipping */
     double step_seconds;
     double compute_seconds;   /* forward and backward of this rank */
@@ -56,6 +58,12 @@ struct train_memory { /* bytes of one rank */
     size_t graphs;      /* of the GPU's graphs, an estimate */
     size_t data;        /* mapped shards: the system may take these pages back */
     size_t total;
+};
+
+struct train_heads { /* with model.heads_n: part of the checkpoint */
+    size_t n, left;  /* n 0: one head */
+    double begun;    /* 1: the averages have begun */
+    double loss[KEYS_HEADS_MAX], strikes[KEYS_HEADS_MAX]; /* moving averages; train_heads.c */
 };
 
 struct train_tune {                             /* private to train_tune.c */
@@ -124,6 +132,7 @@ struct train { /* open for the hook to read */
     double *flags;     /* pinned: this rank's STEP_TARGETS and STEP_STOP, to the device */
     double *stats;     /* pinned: (STEP_STATS) of the last step, from the device */
     struct train_tune tune;
+    struct train_heads heads;
     unsigned events;    /* of the step that runs and of the one before, by turns */
     char *pinned;       /* canonical settings that a resumed run must share */
     int64_t saved_step; /* of the newest checkpoint, -1: none */

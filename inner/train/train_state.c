@@ -5,11 +5,12 @@
  * gradients, which is unused between two steps.
  */
 #include "inner/train/train.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
 
-enum { PARTS_MAX = 2 + OPTIM_STATES };
+enum { PARTS_MAX = 3 + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 struct staging { /* whole slabs in host memory, on the lead */
@@ -46,9 +47,15 @@ static enum err staging_open(const struct train *t, struct staging *s)
     return ERR_OK;
 }
 
+struct counters { /* what a checkpoint holds beside slabs */
+    uint64_t *tokens;
+    struct train_heads *heads; /* NULL: one head */
+};
+
 /* The slabs under the names of the method. Returns their number. */
 static size_t list_parts(const struct optim_state state[OPTIM_STATES], const struct staging *s,
-                         size_t elements, uint64_t *tokens, struct checkpoint_part parts[PARTS_MAX])
+                         size_t elements, struct counters *c,
+                         struct checkpoint_part parts[PARTS_MAX])
 {
     size_t n = 0;
     parts[n++] = (struct checkpoint_part){"params", s->params, elements * sizeof *s->params};
@@ -56,7 +63,10 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
         if (state[i].elements)
             parts[n++] = (struct checkpoint_part){state[i].name, s->state[i],
                                                   state[i].elements * sizeof *s->state[i]};
-    parts[n++] = (struct checkpoint_part){"tokens", tokens, sizeof *tokens};
+    parts[n++] = (struct checkpoint_part){"tokens", c->tokens, sizeof *c->tokens};
+    if (c->heads) /* begun, loss, strikes */
+        parts[n++] = (struct checkpoint_part){
+            "heads", &c->heads->begun, sizeof *c->heads - offsetof(struct train_heads, begun)};
     return n;
 }
 
@@ -155,7 +165,8 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     if (lead) {
         struct checkpoint_part parts[PARTS_MAX];
         struct checkpoint_meta meta = describe(t);
-        size_t n = list_parts(t->optim.state, s, t->table.elements, &t->tokens, parts);
+        struct counters c = {&t->tokens, t->heads.n ? &t->heads : NULL};
+        size_t n = list_parts(t->optim.state, s, t->table.elements, &c, parts);
         e = checkpoint_save(t->checkpoint_dir, &meta, parts, n,
                             (unsigned)t->settings->train_checkpoint_keep);
     }
@@ -212,7 +223,8 @@ static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
     struct checkpoint_part parts[PARTS_MAX];
     struct checkpoint_meta want = describe(t), got;
     TRY(staging_open(t, s));
-    size_t n = list_parts(t->optim.state, s, t->table.elements, &t->tokens, parts);
+    struct counters c = {&t->tokens, t->heads.n ? &t->heads : NULL};
+    size_t n = list_parts(t->optim.state, s, t->table.elements, &c, parts);
     TRY(checkpoint_load(t->checkpoint_dir, &want, parts, n, &got, found));
     if (!*found)
         return ERR_OK;
@@ -244,6 +256,7 @@ static enum err distribute(struct train *t, const struct staging *s)
             TRY(scatter_state(t, &t->optim.state[i], s->state[i]));
     TRY(broadcast_slab(t, model_params(t->model), s->params, t->table.elements));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
+    TRY(c->ops->broadcast_host(c, &t->heads, sizeof t->heads));
     TRY(c->ops->broadcast_host(c, &t->step, sizeof t->step));
     return c->ops->broadcast_host(c, &t->saved_step, sizeof t->saved_step);
 }
@@ -290,6 +303,7 @@ enum err train_resume(struct train *t)
     model_set_step(t->model, t->step);
     model_params_changed(t->model);
     TRY(dev_sync(t->dev));
+    TRY(model_find_heads(t->model, &t->heads.left));
     return choose_attention(t);
 }
 
@@ -318,6 +332,8 @@ enum err train_begin_from(const struct settings *s, const struct table *t,
                                    .model = table_digest(t),
                                    .settings = pinned,
                                    .device = "import"};
-    size_t n = list_parts(state, &whole, t->elements, &tokens, parts);
+    struct train_heads heads = {0};
+    struct counters c = {&tokens, s->model_heads_n > 1 ? &heads : NULL};
+    size_t n = list_parts(state, &whole, t->elements, &c, parts);
     return checkpoint_save(dir, &meta, parts, n, 1);
 }

@@ -3,6 +3,7 @@
  * sums have one order at any thread count.
  */
 #include "kernels/cpu/cpu.h"
+#include <math.h>
 #include "kernels/scalar/standard.h"
 #include <omp.h>
 
@@ -221,5 +222,75 @@ void cpu_standard(struct dev *d, void *dx, double *loss, const void *x,
     }
     for (size_t i = 0; i < a->C; i++)
         sum += term[i];
+    *loss += (double)*a->weight * sum;
+}
+
+/* ---- orthogonality of classifiers ---- */
+/* Of one class: products of the heads' rows, w + i * stride, and the sum of |cos| of the pairs. */
+struct cosines {
+    double product[DEV_HEADS_MAX][DEV_HEADS_MAX], sum;
+};
+
+static double cosine(const struct cosines *k, size_t i, size_t j)
+{
+    double norms = k->product[i][i] * k->product[j][j];
+    return norms > 0 ? k->product[i][j] / sqrt(norms) : 0;
+}
+
+static void cosines_make(struct cosines *k, const float *w, const struct dev_orthogonal *a)
+{
+    k->sum = 0;
+    for (size_t i = 0; i < a->heads; i++)
+        for (size_t j = 0; j <= i; j++) {
+            double dot = 0;
+            for (size_t c = 0; c < a->C; c++)
+                dot += (double)w[i * a->stride + c] * (double)w[j * a->stride + c];
+            k->product[i][j] = k->product[j][i] = dot;
+        }
+    for (size_t i = 0; i < a->heads; i++)
+        for (size_t j = 0; j < i; j++)
+            k->sum += fabs(cosine(k, i, j));
+}
+
+/* d|cos| / dw_i = sign (w_j / (|w_i| |w_j|) - cos w_i / |w_i|^2): factors of all rows for row i. */
+static void cosines_factors(const struct cosines *k, size_t i, size_t heads, double *factor)
+{
+    factor[i] = 0;
+    for (size_t j = 0; j < heads; j++) {
+        double x = j == i ? 0 : cosine(k, i, j);
+        if (j != i)
+            factor[j] = x != 0 ? copysign(1, x) / sqrt(k->product[i][i] * k->product[j][j]) : 0;
+        factor[i] -= x != 0 ? fabs(x) / k->product[i][i] : 0;
+    }
+}
+
+static void orthogonal_class(float *dw, const float *w, const struct dev_orthogonal *a,
+                             struct cosines *k)
+{
+    double factor[DEV_HEADS_MAX], weight = (double)*a->weight;
+    cosines_make(k, w, a);
+    for (size_t i = 0; i < a->heads; i++) {
+        cosines_factors(k, i, a->heads, factor);
+        for (size_t c = 0; c < a->C; c++) {
+            double sum = 0;
+            for (size_t j = 0; j < a->heads; j++)
+                sum += factor[j] * (double)w[j * a->stride + c];
+            dw[i * a->stride + c] += (float)(weight * sum);
+        }
+    }
+}
+
+/* loss: relative error 1e-12; dw: one rounding to f32 and one of the sum. */
+void cpu_orthogonal(struct dev *d, float *dw, double *loss, const float *w,
+                    const struct dev_orthogonal *a)
+{
+    struct cosines k;
+    double sum = 0;
+    (void)d;
+    ASSERT(a->heads <= DEV_HEADS_MAX);
+    for (size_t i = 0; i < a->classes; i++) {
+        orthogonal_class(dw + i * a->C, w + i * a->C, a, &k);
+        sum += k.sum;
+    }
     *loss += (double)*a->weight * sum;
 }

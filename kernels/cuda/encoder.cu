@@ -350,3 +350,66 @@ extern "C" void cuda_standard(struct dev *d, void *dx, double *loss, const void 
     else
         standard_run(c, (uint16_t *)dx, loss, (const uint16_t *)x, a);
 }
+
+/* ---- orthogonality of classifiers: a block for each class; products in doubles ---- */
+static __device__ double orthogonal_cosine(const double product[DEV_HEADS_MAX][DEV_HEADS_MAX],
+                                           int i, int j)
+{
+    double norms = product[i][i] * product[j][j];
+    return norms > 0 ? product[i][j] / sqrt(norms) : 0;
+}
+
+static __global__ void orthogonal_class(float *dw, double *term, const float *w,
+                                        const struct dev_orthogonal a)
+{
+    __shared__ double held[WARP];
+    __shared__ double product[DEV_HEADS_MAX][DEV_HEADS_MAX], factor[DEV_HEADS_MAX][DEV_HEADS_MAX];
+    int heads = (int)a.heads;
+    w += blockIdx.x * a.C;
+    dw += blockIdx.x * a.C;
+    for (int i = 0; i < heads; i++)
+        for (int j = 0; j <= i; j++) {
+            double dot = 0;
+            for (size_t c = threadIdx.x; c < a.C; c += THREADS)
+                dot += (double)w[i * a.stride + c] * (double)w[j * a.stride + c];
+            dot = block_sum(dot, held);
+            if (threadIdx.x == 0)
+                product[i][j] = product[j][i] = dot;
+            __syncthreads();
+        }
+    if (threadIdx.x == 0) {
+        double sum = 0;
+        for (int i = 0; i < heads; i++) {
+            factor[i][i] = 0;
+            for (int j = 0; j < heads; j++) {
+                double x = j == i ? 0 : orthogonal_cosine(product, i, j);
+                if (j != i)
+                    factor[i][j] =
+                        x != 0 ? copysign(1.0, x) / sqrt(product[i][i] * product[j][j]) : 0;
+                factor[i][i] -= x != 0 ? fabs(x) / product[i][i] : 0;
+                sum += j < i ? fabs(x) : 0;
+            }
+        }
+        term[blockIdx.x] = sum;
+    }
+    __syncthreads();
+    for (size_t c = threadIdx.x; c < a.C; c += THREADS)
+        for (int i = 0; i < heads; i++) {
+            double sum = 0;
+            for (int j = 0; j < heads; j++)
+                sum += factor[i][j] * (double)w[j * a.stride + c];
+            dw[i * a.stride + c] += (float)((double)*a.weight * sum);
+        }
+}
+
+extern "C" void cuda_orthogonal(struct dev *d, float *dw, double *loss, const float *w,
+                                const struct dev_orthogonal *a)
+{
+    struct cuda *c = cuda_of(d);
+    ASSERT(a->heads <= DEV_HEADS_MAX);
+    double *term = (double *)cuda_scratch(c, CUDA_SLOT_OP, a->classes * sizeof *term);
+    if (!term)
+        return;
+    LAUNCH(c, orthogonal_class, blocks_for(a->classes, 1), THREADS, 0, dw, term, w, *a);
+    LAUNCH(c, standard_sum, 1, THREADS, 0, loss, term, a->classes, a->weight);
+}

@@ -98,6 +98,10 @@ static void record_step(struct job *j, const struct train_report *r)
         jsonl_real(&j->record, "loss_token", r->loss_token);
         jsonl_real(&j->record, "loss_sequence", r->loss_sequence);
     }
+    if (r->heads) {
+        jsonl_int(&j->record, "heads", (int64_t)r->heads);
+        jsonl_real(&j->record, "cosine", r->cosine);
+    }
     if (r->standard)
         jsonl_real(&j->record, "loss_standard", r->loss_standard);
     jsonl_real(&j->record, "norm", (double)r->norm);

@@ -272,7 +272,9 @@ enum err load_model(struct load *l, size_t tokens_max)
     l->dev->ops->copy(l->dev, model_params(l->model), l->params,
                       l->run.table.elements * sizeof *l->params);
     model_params_changed(l->model);
-    return dev_sync(l->dev);
+    TRY(dev_sync(l->dev));
+    size_t heads;
+    return model_find_heads(l->model, &heads);
 }
 
 /* ---- its tokenizer ---- */

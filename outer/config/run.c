@@ -19,6 +19,13 @@ static void check_role(struct config_rules *rules, const struct run *r, enum run
             rules, "outer.sites is empty; list the names of all sites, or say how many: --sites N");
     if (role == RUN_SITE && !*r->o.site_name && *r->o.site_aggregator && sites > 1)
         config_broken(rules, "site.name is missing; say which of outer.sites this process is");
+    bool joined = role == RUN_AGGREGATOR || (role == RUN_SITE && *r->o.site_aggregator);
+    if (joined && sites > 1 && r->s.model_heads_n > 1 && r->s.train_heads_drop > 0)
+        config_broken(
+            rules,
+            "train.heads_drop = %g with %zu sites: each would drop heads by its own text; "
+            "use train.heads_drop = 0",
+            r->s.train_heads_drop, sites);
 }
 
 static enum err check_run(const struct run *r, enum run_role role)

@@ -608,6 +608,16 @@ static void run_encoder(struct dev *d, const void *context)
     d->ops->copy(d, &got, loss, sizeof got);
     d->ops->copy(d, loss_f32, &(float){(float)got}, sizeof(float));
     keep(d, "loss", loss_f32, 1, DTYPE_F32, 2e-6);
+    struct dev_orthogonal o = {5, 3, C, 3 * C + 11, s.weight};
+    size_t n = 5 * o.stride;
+    float *w = upload(d, numbers(n, 1, DTYPE_F32), n, DTYPE_F32), *dw = room(d, n * sizeof *dw);
+    d->ops->zero(d, loss, sizeof *loss);
+    d->ops->orthogonal(d, dw, loss, w, &o);
+    keep(d, "orthogonal", dw, n, DTYPE_F32, 2e-6);
+    assert_int_equal(dev_sync(d), ERR_OK);
+    d->ops->copy(d, &got, loss, sizeof got);
+    d->ops->copy(d, loss_f32, &(float){(float)got}, sizeof(float));
+    keep(d, "cosines", loss_f32, 1, DTYPE_F32, 2e-6);
 }
 
 static void check_encoder(void)

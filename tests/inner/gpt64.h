@@ -317,9 +317,42 @@ static inline double gpt64_sequence_loss(const struct gpt64 *g, const double *x,
         gpt64_norm(&one, pooled, pooled, -1, "pooler.norm", g->C);
     gpt64_linear(&one, l, pooled, gpt64_find(g, -1, weight), gpt64_find(g, -1, bias), g->C,
                  classes);
-    loss = gpt64_xent(l, classes, label);
+    loss = gpt64_xent(l, classes, label) / (double)g->s->model_heads_n;
+    for (int64_t i = 1; i < g->s->model_heads_n; i++) {
+        snprintf(weight, sizeof weight, "classes.0.%d.weight", (int)i);
+        snprintf(bias, sizeof bias, "classes.0.%d.bias", (int)i);
+        gpt64_linear(&one, l, pooled, gpt64_find(g, -1, weight), gpt64_find(g, -1, bias), g->C,
+                     classes);
+        loss += gpt64_xent(l, classes, label) / (double)g->s->model_heads_n;
+    }
     free(pooled), free(l), free(in);
     return loss;
+}
+
+/* The sum of |cosine| of two heads' weights of a class, over pairs and classes, weighted. */
+static inline double gpt64_orthogonal(const struct gpt64 *g, const struct batch *b)
+{
+    const double *w[16];
+    int n = (int)g->s->model_heads_n;
+    double sum = 0;
+    for (int i = 0; i < n && n > 1; i++) {
+        char name[TABLE_NAME_MAX] = "classes.0.weight";
+        if (i)
+            snprintf(name, sizeof name, "classes.0.%d.weight", i);
+        w[i] = gpt64_find(g, -1, name);
+        for (int j = 0; j < i; j++)
+            for (int64_t k = 0; k < keys_classes(g->s, 0); k++) {
+                double dot = 0, p = 0, q = 0;
+                for (size_t c = (size_t)k * g->C; c < ((size_t)k + 1) * g->C; c++) {
+                    dot += w[i][c] * w[j][c];
+                    p += w[i][c] * w[i][c];
+                    q += w[j][c] * w[j][c];
+                }
+                sum += fabs(dot) / sqrt(p * q);
+            }
+    }
+    return g->s->train_heads_orthogonal * (double)batch_labels(b) * (double)b->sequence_weight *
+           sum;
 }
 
 /* Sum of losses over targets >= 0 and over labels >= 0; logits (T, V) too when wanted. */
@@ -353,6 +386,7 @@ static inline double gpt64_loss(const struct settings *s, const struct table *t,
             loss += gpt64_sequence_loss(&g, h + (size_t)b->cu_seqlens[i] * g.C,
                                         (size_t)(b->cu_seqlens[i + 1] - b->cu_seqlens[i]),
                                         b->tasks[i], (size_t)b->labels[i]);
+    loss += s->model_pooler ? gpt64_orthogonal(&g, b) : 0;
     if (logits)
         memcpy(logits, l, g.T * V * sizeof *l);
     free(x), free(h), free(out), free(wide), free(l), free(e);

@@ -178,6 +178,74 @@ static void check_standard(struct dev *d)
     assert_true(got == 0);
 }
 
+/* ---- orthogonality of classifiers ---- */
+struct orthogonal {
+    size_t heads, classes, C, stride;
+    double *w, weight;
+};
+
+static double orthogonal_reference(const void *ctx)
+{
+    const struct orthogonal *o = ctx;
+    double loss = 0;
+    for (size_t c = 0; c < o->classes; c++)
+        for (size_t i = 0; i < o->heads; i++)
+            for (size_t j = 0; j < i; j++) {
+                double dot = 0, p = 0, q = 0;
+                for (size_t k = 0; k < o->C; k++) {
+                    double x = o->w[i * o->stride + c * o->C + k],
+                           y = o->w[j * o->stride + c * o->C + k];
+                    dot += x * y;
+                    p += x * x;
+                    q += y * y;
+                }
+                loss += fabs(dot / sqrt(p * q));
+            }
+    return o->weight * loss;
+}
+
+static void orthogonal_case(struct dev *d, size_t heads, size_t classes, size_t C, size_t stride)
+{
+    size_t n = (heads - 1) * stride + classes * C;
+    struct orthogonal o = {heads, classes, C, stride, numbers(n, 1, DTYPE_F32), 0.5};
+    double got, before = 3, *ones = doubles(n);
+    for (size_t i = 0; i < n; i++)
+        ones[i] = 1;
+    double *loss = room(d, sizeof *loss);
+    float *w = upload(d, o.w, n, DTYPE_F32), *dw = upload(d, ones, n, DTYPE_F32);
+    struct dev_orthogonal a = {heads, classes, C, stride, upload(d, &o.weight, 1, DTYPE_F32)};
+    d->ops->copy(d, loss, &before, sizeof before);
+    d->ops->orthogonal(d, dw, loss, w, &a);
+    assert_int_equal(dev_sync(d), ERR_OK);
+    d->ops->copy(d, &got, loss, sizeof got);
+    double want = orthogonal_reference(&o);
+    assert_true(fabs(got - before - want) <= 1e-9 * fabs(want));
+    near_slope("dw", d, dw, DTYPE_F32, 1, orthogonal_reference, &o, o.w, n, 2e-5);
+}
+
+/* Orthogonal heads, and a head of zeros, cost nothing and have no gradient. */
+static void check_orthogonal(struct dev *d)
+{
+    orthogonal_case(d, 2, 3, 33, 128);
+    orthogonal_case(d, 5, 2, 300, 600);
+    orthogonal_case(d, 16, 4, 7, 40);
+    double heads[] = {2, 0, 0, 0, 3, 0, 0, 0, 0}, one = 1, got;
+    double *loss = room(d, sizeof *loss), *none = doubles(9);
+    float *dw = upload(d, none, 9, DTYPE_F32);
+    struct dev_orthogonal a = {3, 1, 3, 3, upload(d, &one, 1, DTYPE_F32)};
+    d->ops->orthogonal(d, dw, loss, upload(d, heads, 9, DTYPE_F32), &a);
+    assert_int_equal(dev_sync(d), ERR_OK);
+    d->ops->copy(d, &got, loss, sizeof got);
+    assert_true(got == 0);
+    near("dw", d, dw, DTYPE_F32, none, 9, 0);
+}
+
+static void orthogonal_agrees(void **state)
+{
+    (void)state;
+    on_every_device(check_orthogonal);
+}
+
 static void rows_come_back(void **state)
 {
     (void)state;
@@ -202,6 +270,7 @@ int main(void)
         cmocka_unit_test(rows_come_back),
         cmocka_unit_test(dropout_is_its_key),
         cmocka_unit_test(standard_agrees),
+        cmocka_unit_test(orthogonal_agrees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,7 +139,7 @@ static void check_gradients(const char *const *words, const char *type, double b
     assert_int_equal(loss.count[MODEL_LOSS_TOKEN], batch_targets(&u.b));
     assert_int_equal(loss.count[MODEL_LOSS_SEQUENCE], u.s->model_pooler ? batch_labels(&u.b) : 0);
     sum = loss.sum[MODEL_LOSS_TOKEN] + loss.sum[MODEL_LOSS_SEQUENCE] +
-          loss.sum[MODEL_LOSS_STANDARD] / 0.125;
+          (loss.sum[MODEL_LOSS_STANDARD] + loss.sum[MODEL_LOSS_ORTHOGONAL]) / 0.125;
     if (!(fabs(sum - want) <= bound * want))
         fail_msg("loss %.8f, float64 says %.8f", sum, want);
     float *grads = arena_array(&arena, u.t.elements, sizeof *grads);
@@ -402,6 +402,75 @@ static void kept_layers_are_the_plain_model(void **state)
 
 /* Step 7 of 400 lies in the second stage: of six layers four run, and the upper two learn. */
 #define STAGES "--model.layers", "6", "--train.stages", "2@0.01,4@0.09,6@0.4,6@0.5"
+
+/* ---- multiverse heads ---- */
+#define HEADS                                                                                      \
+    ENCODER, "--model.pooler", "true", "--model.classes", "3", "--model.heads_n", "4",             \
+        "--train.heads_orthogonal", "0.2"
+
+static void heads_have_the_gradient_of_their_mean(void **state)
+{
+    (void)state;
+    check_gradients((const char *[]){HEADS, NULL}, "f32", 1e-4);
+    check_gradients((const char *[]){HEADS, NULL}, "bf16", 8e-2);
+}
+
+/* A head of zeros has left: it has no loss and no gradient, and the prediction is the mean of the
+ * others' probabilities. */
+static void a_head_that_left_has_no_part(void **state)
+{
+    (void)state;
+    struct under_test u;
+    struct model_loss loss, again;
+    size_t left;
+    float logits[3], one[4][3];
+    build(&u, (const char *[]){HEADS, NULL}, packed, "f32");
+    const struct tensor *w = table_find(&u.t, "classes.0.2.weight"),
+                        *bias = table_find(&u.t, "classes.0.2.bias");
+    memset(model_params(u.m) + w->offset, 0, w->count * sizeof(float));
+    memset(model_params(u.m) + bias->offset, 0, bias->count * sizeof(float));
+    assert_int_equal(model_step(u.m, &u.b, 1, NULL, &again), ERR_OK); /* nobody has looked yet */
+    assert_true(again.sum[MODEL_LOSS_HEADS + 2] > 0);
+    assert_int_equal(model_find_heads(u.m, &left), ERR_OK);
+    assert_int_equal(left, 3);
+    assert_false(model_has_head(u.m, 2));
+    model_grads_zero(u.m);
+    assert_int_equal(model_step(u.m, &u.b, 1, NULL, &loss), ERR_OK);
+    double mean = 0;
+    for (int i = 0; i < 4; i++)
+        mean += loss.sum[MODEL_LOSS_HEADS + i] / 3;
+    assert_true(loss.sum[MODEL_LOSS_HEADS + 2] == 0);
+    assert_true(fabs(mean / loss.sum[MODEL_LOSS_SEQUENCE] - 1) < 1e-6);
+    for (size_t i = 0; i < w->count; i++)
+        assert_true(model_grads(u.m)[w->offset + i] == 0);
+    /* Each head alone, the others gone, and then the three. */
+    float *saved = arena_array(&arena, u.t.elements, sizeof *saved);
+    memcpy(saved, model_params(u.m), u.t.elements * sizeof *saved);
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 4 && i != 2; j++) {
+            char name[TABLE_NAME_MAX] = "classes.0.weight";
+            if (j)
+                snprintf(name, sizeof name, "classes.0.%d.weight", j);
+            const struct tensor *x = table_find(&u.t, name);
+            if (j != i)
+                memset(model_params(u.m) + x->offset, 0, x->count * sizeof(float));
+        }
+        assert_int_equal(model_find_heads(u.m, &left), ERR_OK);
+        assert_int_equal(model_class_logits(u.m, &u.b, 0, 0, one[i]), ERR_OK);
+        memcpy(model_params(u.m), saved, u.t.elements * sizeof *saved);
+    }
+    assert_int_equal(model_find_heads(u.m, &left), ERR_OK);
+    assert_int_equal(model_class_logits(u.m, &u.b, 0, 0, logits), ERR_OK);
+    double sum = 0;
+    for (int c = 0; c < 3; c++) {
+        double want =
+            (exp((double)one[0][c]) + exp((double)one[1][c]) + exp((double)one[3][c])) / 3;
+        assert_true(fabs(exp((double)logits[c]) - want) < 1e-6);
+        sum += exp((double)logits[c]);
+    }
+    assert_true(fabs(sum - 1) < 1e-6);
+    drop(&u);
+}
 
 /* ---- standardization loss ---- */
 #define STANDARD "--model.norm_place", "none", "--train.standard", "0.3"
@@ -1189,6 +1258,8 @@ int main(void)
         cmocka_unit_test_setup(gates_are_a_function_of_seed_step_and_layer, reset),
         cmocka_unit_test_setup(dropped_layers_have_no_gradient, reset),
         cmocka_unit_test_setup(kept_layers_are_the_plain_model, reset),
+        cmocka_unit_test_setup(heads_have_the_gradient_of_their_mean, reset),
+        cmocka_unit_test_setup(a_head_that_left_has_no_part, reset),
         cmocka_unit_test_setup(the_standardization_loss_has_its_gradient, reset),
         cmocka_unit_test_setup(the_standardization_loss_is_trainings_alone, reset),
         cmocka_unit_test_setup(a_stage_is_a_function_of_the_step, reset),
