@@ -140,34 +140,7 @@ enum err family_read_post_norm(const struct hf_reading *r, unsigned heads)
     return family_read_encoder(r, heads);
 }
 
-char *family_post_norm_config(const struct family_export *x, const char *own, const char *dropout,
-                              struct arena *a)
+char *family_post_norm_specials(const struct settings *s, struct arena *a)
 {
-    const struct settings *s = x->s;
-    static const char format[] = "{\n"
-                                 "  \"architectures\": [\"%s\"],\n"
-                                 "  \"model_type\": \"%s\",\n"
-                                 "  \"vocab_size\": %lld,\n"
-                                 "  \"max_position_embeddings\": %lld,\n"
-                                 "  \"hidden_size\": %lld,\n"
-                                 "  \"num_hidden_layers\": %lld,\n"
-                                 "  \"num_attention_heads\": %lld,\n"
-                                 "  \"intermediate_size\": %zu,\n"
-                                 "  \"type_vocab_size\": %lld,\n"
-                                 "  \"hidden_act\": \"%s\",\n"
-                                 "  \"layer_norm_eps\": %.9g,\n"
-                                 "%s"
-                                 "  \"hidden_dropout_prob\": %s,\n"
-                                 "  \"attention_probs_dropout_prob\": %s,\n"
-                                 "%s"
-                                 "  \"tie_word_embeddings\": %s,\n"
-                                 "  \"torch_dtype\": \"%s\"\n"
-                                 "}\n";
-    return !own ? NULL
-                : arena_printf(a, format, x->architecture, x->type, (long long)s->model_vocab,
-                               (long long)s->model_context, (long long)s->model_width,
-                               (long long)s->model_layers, (long long)s->model_heads, table_mlp(s),
-                               (long long)(s->model_types ? s->model_types : 1), family_gelu(s),
-                               s->model_norm_eps, own, dropout, dropout, x->labels,
-                               s->model_tied ? "true" : "false", x->dtype);
+    return arena_printf(a, "  \"hidden_act\": \"%s\",\n", family_gelu(s));
 }

@@ -30,13 +30,6 @@ struct family_architecture {
     unsigned heads;
 };
 
-/* What an exported config.json depends on. */
-struct family_export {
-    const struct settings *s;
-    const char *type, *architecture, *dtype; /* model_type, ... */
-    const char *labels; /* the fields id2label and label2id; empty without classes */
-};
-
 struct family {
     const char *type, *title;                         /* model_type; in messages, NULL: in none */
     const struct family_architecture *architectures;  /* NULL name: the end */
@@ -54,7 +47,8 @@ struct family {
     bool tied;        /* where tie_word_embeddings is missing */
     enum err (*read)(const struct hf_reading *r, unsigned heads) MUST;
     const char *(*lacks)(const struct settings *s); /* why these settings are not of this family */
-    char *(*config)(const struct family_export *x, struct arena *a);
+    /* The lines of config.json whose fields `rules` have as HF_SPECIAL. NULL: no memory. */
+    char *(*specials)(const struct settings *s, struct arena *a);
 };
 
 #define FAMILIES(X) X(gpt2) X(llama) X(mistral) X(bert) X(albert) X(modernbert)
@@ -76,10 +70,7 @@ enum err family_read_encoder(const struct hf_reading *r, unsigned heads) MUST;
 /* BERT's and ALBERT's blocks: norms behind each addition, learned positions, biases. */
 enum err family_read_post_norm(const struct hf_reading *r, unsigned heads) MUST;
 const char *family_lacks_post_norm(const struct settings *s);
-/* Their config.json. own: the lines that only this family has; dropout: the rate of the published
- * files. NULL: no memory. */
-char *family_post_norm_config(const struct family_export *x, const char *own, const char *dropout,
-                              struct arena *a);
+char *family_post_norm_specials(const struct settings *s, struct arena *a);
 extern const char *const family_constants[]; /* ends of names, in both: buffers, no parameters */
 
 /* A field that names a GELU: what it is in model.activation, and back. */

@@ -62,8 +62,8 @@ static const struct hf_rule rules[] = {
     {"embedding_size", HF_SETTING, "model.embed", "128"},
     {"hidden_size", HF_SETTING, "model.width", NULL},
     {"num_hidden_layers", HF_SETTING, "model.layers", "12"},
-    {"num_hidden_groups", HF_FIXED, "1", NULL},
-    {"inner_group_num", HF_FIXED, "1", NULL},
+    {"num_hidden_groups", HF_FIXED, "1", "1"},
+    {"inner_group_num", HF_FIXED, "1", "1"},
     {"num_attention_heads", HF_SETTING, "model.heads", NULL},
     {"intermediate_size", HF_SETTING, "model.mlp", NULL},
     {"max_position_embeddings", HF_SETTING, "model.context", "512"},
@@ -72,8 +72,8 @@ static const struct hf_rule rules[] = {
     {"hidden_act", HF_SPECIAL, NULL, NULL},
     {"position_embedding_type", HF_FIXED, "absolute", NULL},
     {"is_decoder", HF_FIXED, "false", NULL},
-    {"hidden_dropout_prob", HF_IGNORED, NULL, NULL},
-    {"attention_probs_dropout_prob", HF_IGNORED, NULL, NULL},
+    {"hidden_dropout_prob", HF_IGNORED, NULL, "0.0"},
+    {"attention_probs_dropout_prob", HF_IGNORED, NULL, "0.0"},
     {"classifier_dropout_prob", HF_IGNORED, NULL, NULL},
     {"down_scale_factor", HF_FIXED, "1", NULL},
 };
@@ -99,16 +99,6 @@ static const char *lacks(const struct settings *s)
                                                       : NULL;
 }
 
-static char *write_config(const struct family_export *x, struct arena *a)
-{
-    const char *own = arena_printf(a,
-                                   "  \"embedding_size\": %zu,\n"
-                                   "  \"num_hidden_groups\": 1,\n"
-                                   "  \"inner_group_num\": 1,\n",
-                                   table_embed(x->s));
-    return family_post_norm_config(x, own, "0.0", a);
-}
-
 const struct family family_albert = {
     .type = "albert",
     .title = "ALBERT",
@@ -129,5 +119,5 @@ const struct family family_albert = {
     .tied = true,
     .read = read,
     .lacks = lacks,
-    .config = write_config,
+    .specials = family_post_norm_specials,
 };

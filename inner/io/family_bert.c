@@ -66,10 +66,10 @@ static const struct hf_rule rules[] = {
     {"type_vocab_size", HF_SETTING, "model.types", "2"},
     {"layer_norm_eps", HF_SETTING, "model.norm_eps", "1e-12"},
     {"hidden_act", HF_SPECIAL, NULL, NULL},
-    {"position_embedding_type", HF_FIXED, "absolute", NULL},
+    {"position_embedding_type", HF_FIXED, "absolute", "\"absolute\""},
     {"is_decoder", HF_FIXED, "false", NULL},
-    {"hidden_dropout_prob", HF_IGNORED, NULL, NULL},
-    {"attention_probs_dropout_prob", HF_IGNORED, NULL, NULL},
+    {"hidden_dropout_prob", HF_IGNORED, NULL, "0.1"},
+    {"attention_probs_dropout_prob", HF_IGNORED, NULL, "0.1"},
     {"classifier_dropout", HF_IGNORED, NULL, NULL},
     {"gradient_checkpointing", HF_IGNORED, NULL, NULL},
     {"directionality", HF_FIXED, "bidi", NULL},
@@ -88,11 +88,6 @@ static const char *lacks(const struct settings *s)
            : s->model_shared                          ? "model.shared = true"
            : table_embed(s) != (size_t)s->model_width ? "model.embed is not model.width"
                                                       : NULL;
-}
-
-static char *write_config(const struct family_export *x, struct arena *a)
-{
-    return family_post_norm_config(x, "  \"position_embedding_type\": \"absolute\",\n", "0.1", a);
 }
 
 const struct family family_bert = {
@@ -115,5 +110,5 @@ const struct family family_bert = {
     .tied = true,
     .read = family_read_post_norm,
     .lacks = lacks,
-    .config = write_config,
+    .specials = family_post_norm_specials,
 };

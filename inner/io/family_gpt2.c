@@ -38,9 +38,11 @@ static const struct hf_rule rules[] = {
     {"scale_attn_by_inverse_layer_idx", HF_FIXED, "false", NULL},
     {"reorder_and_upcast_attn", HF_IGNORED, NULL, NULL},
     {"n_ctx", HF_IGNORED, NULL, NULL},
-    {"resid_pdrop", HF_IGNORED, NULL, NULL},
-    {"embd_pdrop", HF_IGNORED, NULL, NULL},
-    {"attn_pdrop", HF_IGNORED, NULL, NULL},
+    {"resid_pdrop", HF_IGNORED, NULL, "0.0"},
+    {"embd_pdrop", HF_IGNORED, NULL, "0.0"},
+    {"attn_pdrop", HF_IGNORED, NULL, "0.0"},
+    {"bos_token_id", HF_IGNORED, NULL, "null"},
+    {"eos_token_id", HF_IGNORED, NULL, "null"},
     {"summary_type", HF_IGNORED, NULL, NULL},
     {"summary_use_proj", HF_IGNORED, NULL, NULL},
     {"summary_activation", HF_IGNORED, NULL, NULL},
@@ -70,32 +72,10 @@ static const char *lacks(const struct settings *s)
                                                            : NULL;
 }
 
-static char *write_config(const struct family_export *x, struct arena *a)
+static char *specials(const struct settings *s, struct arena *a)
 {
-    const struct settings *s = x->s;
-    static const char format[] = "{\n"
-                                 "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
-                                 "  \"model_type\": \"gpt2\",\n"
-                                 "  \"vocab_size\": %lld,\n"
-                                 "  \"n_positions\": %lld,\n"
-                                 "  \"n_embd\": %lld,\n"
-                                 "  \"n_layer\": %lld,\n"
-                                 "  \"n_head\": %lld,\n"
-                                 "  \"n_inner\": %zu,\n"
-                                 "  \"activation_function\": \"%s\",\n"
-                                 "  \"layer_norm_epsilon\": %.9g,\n"
-                                 "  \"embd_pdrop\": 0.0,\n"
-                                 "  \"attn_pdrop\": 0.0,\n"
-                                 "  \"resid_pdrop\": 0.0,\n"
-                                 "  \"bos_token_id\": null,\n"
-                                 "  \"eos_token_id\": null,\n"
-                                 "  \"tie_word_embeddings\": %s,\n"
-                                 "  \"torch_dtype\": \"%s\"\n"
-                                 "}\n";
-    return arena_printf(a, format, (long long)s->model_vocab, (long long)s->model_context,
-                        (long long)s->model_width, (long long)s->model_layers,
-                        (long long)s->model_heads, table_mlp(s), family_gelu(s), s->model_norm_eps,
-                        s->model_tied ? "true" : "false", x->dtype);
+    return arena_printf(a, "  \"n_inner\": %zu,\n  \"activation_function\": \"%s\",\n",
+                        table_mlp(s), family_gelu(s));
 }
 
 const struct family family_gpt2 = {
@@ -116,5 +96,5 @@ const struct family family_gpt2 = {
     .tied = true,
     .read = read,
     .lacks = lacks,
-    .config = write_config,
+    .specials = specials,
 };

@@ -52,7 +52,9 @@ static const struct hf_rule rules[] = {
     {"layer_types.", HF_FIXED, "full_attention", NULL},
     {"sliding_window", HF_FIXED, "null", NULL},
     {"pretraining_tp", HF_FIXED, "1", NULL},
-    {"attention_dropout", HF_IGNORED, NULL, NULL},
+    {"attention_dropout", HF_IGNORED, NULL, "0.0"},
+    {"bos_token_id", HF_IGNORED, NULL, "null"},
+    {"eos_token_id", HF_IGNORED, NULL, "null"},
 };
 
 static enum err read_rope(const struct hf_reading *r)
@@ -112,47 +114,28 @@ static const char *lacks_mistral(const struct settings *s)
 }
 
 /* rope_theta for transformers up to 4, rope_parameters from 5 on. */
-static char *write_config(const struct family_export *x, struct arena *a)
+static char *specials(const struct settings *s, struct arena *a)
 {
-    const struct settings *s = x->s;
     static const char format[] =
-        "{\n"
-        "  \"architectures\": [\"LlamaForCausalLM\"],\n"
-        "  \"model_type\": \"llama\",\n"
-        "  \"vocab_size\": %lld,\n"
         "  \"max_position_embeddings\": %lld,\n"
-        "  \"hidden_size\": %lld,\n"
-        "  \"num_hidden_layers\": %lld,\n"
-        "  \"num_attention_heads\": %lld,\n"
         "  \"num_key_value_heads\": %zu,\n"
         "  \"head_dim\": %lld,\n"
-        "  \"intermediate_size\": %zu,\n"
         "  \"hidden_act\": \"silu\",\n"
-        "  \"rms_norm_eps\": %.9g,\n"
         "  \"rope_theta\": %.9g,\n"
         "  \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": %.9g},\n"
         "  \"attention_bias\": %s,\n"
-        "  \"mlp_bias\": %s,\n"
-        "  \"attention_dropout\": 0.0,\n"
-        "  \"bos_token_id\": null,\n"
-        "  \"eos_token_id\": null,\n"
-        "  \"tie_word_embeddings\": %s,\n"
-        "  \"torch_dtype\": \"%s\"\n"
-        "}\n";
+        "  \"mlp_bias\": %s,\n";
     const char *bias = s->model_bias ? "true" : "false";
-    return arena_printf(a, format, (long long)s->model_vocab, (long long)s->model_context,
-                        (long long)s->model_width, (long long)s->model_layers,
-                        (long long)s->model_heads, table_kv_heads(s),
-                        (long long)(s->model_width / s->model_heads), table_mlp(s),
-                        s->model_norm_eps, s->model_rope_theta, s->model_rope_theta, bias, bias,
-                        s->model_tied ? "true" : "false", x->dtype);
+    return arena_printf(a, format, (long long)s->model_context, table_kv_heads(s),
+                        (long long)(s->model_width / s->model_heads), s->model_rope_theta,
+                        s->model_rope_theta, bias, bias);
 }
 
 #define LLAMA                                                                                      \
     .prefix = "model.", .layer_before = "layers.", .layer_behind = ".",                            \
     .body = FAMILY_NAMES(body), .layer = FAMILY_NAMES(layer), .heads = FAMILY_NAMES(heads),        \
     .constants = constants, .rules = rules, .rule_count = FAMILY_COUNT(rules), .read = read,       \
-    .config = write_config
+    .specials = specials
 const struct family family_llama = {
     .type = "llama",
     .title = "Llama",

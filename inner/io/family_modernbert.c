@@ -64,8 +64,8 @@ static const struct hf_rule rules[] = {
     {"mlp_bias", HF_SPECIAL, NULL, NULL},
     {"norm_bias", HF_SPECIAL, NULL, NULL},
     {"classifier_bias", HF_SPECIAL, NULL, NULL},
-    {"decoder_bias", HF_FIXED, "true", NULL},
-    {"classifier_activation", HF_FIXED, "gelu", NULL},
+    {"decoder_bias", HF_FIXED, "true", "true"},
+    {"classifier_activation", HF_FIXED, "gelu", "\"gelu\""},
     {"classifier_pooling", HF_SPECIAL, NULL, NULL},
     {"position_embedding_type", HF_IGNORED, NULL, NULL},
     {"layer_norm_eps", HF_IGNORED, NULL, NULL}, /* norm_eps is read */
@@ -73,6 +73,11 @@ static const struct hf_rule rules[] = {
     {"embedding_dropout", HF_IGNORED, NULL, NULL},
     {"mlp_dropout", HF_IGNORED, NULL, NULL},
     {"classifier_dropout", HF_IGNORED, NULL, NULL},
+    {"pad_token_id", HF_IGNORED, NULL, "0"},
+    {"bos_token_id", HF_IGNORED, NULL, "null"},
+    {"cls_token_id", HF_IGNORED, NULL, "null"},
+    {"sep_token_id", HF_IGNORED, NULL, "null"},
+    {"eos_token_id", HF_IGNORED, NULL, "null"},
     {"initializer_cutoff_factor", HF_IGNORED, NULL, NULL},
     {"deterministic_flash_attn", HF_IGNORED, NULL, NULL},
     {"sparse_prediction", HF_IGNORED, NULL, NULL},
@@ -209,21 +214,11 @@ static char *layer_types(const struct settings *s, struct arena *a)
     return text;
 }
 
-static char *write_config(const struct family_export *x, struct arena *a)
+static char *specials(const struct settings *s, struct arena *a)
 {
-    const struct settings *s = x->s;
     static const char format[] =
-        "{\n"
-        "  \"architectures\": [\"%s\"],\n"
-        "  \"model_type\": \"modernbert\",\n"
-        "  \"vocab_size\": %lld,\n"
         "  \"max_position_embeddings\": %lld,\n"
-        "  \"hidden_size\": %lld,\n"
-        "  \"num_hidden_layers\": %lld,\n"
-        "  \"num_attention_heads\": %lld,\n"
-        "  \"intermediate_size\": %zu,\n"
         "  \"hidden_activation\": \"gelu\",\n"
-        "  \"norm_eps\": %.9g,\n"
         "  \"local_attention\": %lld,\n"
         "  \"global_attn_every_n_layers\": %lld,\n"
         "  \"layer_types\": [%s],\n"
@@ -237,30 +232,15 @@ static char *write_config(const struct family_export *x, struct arena *a)
         "  \"mlp_bias\": %s,\n"
         "  \"norm_bias\": %s,\n"
         "  \"classifier_bias\": %s,\n"
-        "  \"decoder_bias\": true,\n"
-        "  \"classifier_activation\": \"gelu\",\n"
-        "  \"classifier_pooling\": \"%s\",\n"
-        "  \"pad_token_id\": 0,\n"
-        "  \"bos_token_id\": null,\n"
-        "  \"cls_token_id\": null,\n"
-        "  \"sep_token_id\": null,\n"
-        "  \"eos_token_id\": null,\n"
-        "%s"
-        "  \"tie_word_embeddings\": %s,\n"
-        "  \"torch_dtype\": \"%s\"\n"
-        "}\n";
+        "  \"classifier_pooling\": \"%s\",\n";
     const char *bias = s->model_bias ? "true" : "false", *types = layer_types(s, a);
     return !types ? NULL
-                  : arena_printf(a, format, x->architecture, (long long)s->model_vocab,
-                                 (long long)s->model_context, (long long)s->model_width,
-                                 (long long)s->model_layers, (long long)s->model_heads,
-                                 table_mlp(s), s->model_norm_eps,
+                  : arena_printf(a, format, (long long)s->model_context,
                                  (long long)(s->model_window ? s->model_window : 128),
                                  (long long)global_every(s), types, s->model_rope_theta,
                                  s->model_rope_theta_local, s->model_rope_theta,
                                  s->model_rope_theta_local, bias, bias, bias, bias,
-                                 s->model_pooling == MODEL_POOLING_MEAN ? "mean" : "cls", x->labels,
-                                 s->model_tied ? "true" : "false", x->dtype);
+                                 s->model_pooling == MODEL_POOLING_MEAN ? "mean" : "cls");
 }
 
 const struct family family_modernbert = {
@@ -281,5 +261,5 @@ const struct family family_modernbert = {
     .tied = true,
     .read = read,
     .lacks = lacks,
-    .config = write_config,
+    .specials = specials,
 };

@@ -30,9 +30,10 @@ enum hf_use {
 struct hf_rule {
     const char *field; /* ending in ".": all fields below it */
     enum hf_use use;
-    const char *value;    /* FIXED: "true", "null", "1", a word; SETTING: the key */
-    const char *fallback; /* SETTING: what transformers takes where the field is missing; NULL: the
-                             field must be there */
+    const char *value; /* FIXED: "true", "null", "1", a word; SETTING: the key */
+    const char
+        *json; /* SETTING: what transformers takes where the field is missing; NULL: the field
+                  must be there. FIXED, IGNORED: what an export writes; NULL: nothing */
 };
 
 struct hf_field { /* a scalar, or an empty list or map */

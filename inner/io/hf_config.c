@@ -4,7 +4,7 @@
 #include "inner/io/family.h"
 
 /* Fields of every configuration (transformers' PretrainedConfig). */
-static const struct hf_rule common[] = {
+const struct hf_rule hf_common[] = {
     {"model_type", HF_SPECIAL, NULL, NULL},
     {"architectures.", HF_SPECIAL, NULL, NULL},
     {"tie_word_embeddings", HF_SPECIAL, NULL, NULL},
@@ -62,6 +62,7 @@ static const struct hf_rule common[] = {
     {"attn_implementation", HF_IGNORED, NULL, NULL},
     {"_attn_implementation_autoset", HF_IGNORED, NULL, NULL},
 };
+const size_t hf_common_count = FAMILY_COUNT(hf_common);
 
 static bool rule_covers(const struct hf_rule *rule, const char *field)
 {
@@ -75,9 +76,9 @@ static const struct hf_rule *rule_find(const struct family *family, const char *
     for (size_t i = 0; i < family->rule_count; i++)
         if (rule_covers(&family->rules[i], field))
             return &family->rules[i];
-    for (size_t i = 0; i < FAMILY_COUNT(common); i++)
-        if (rule_covers(&common[i], field))
-            return &common[i];
+    for (size_t i = 0; i < hf_common_count; i++)
+        if (rule_covers(&hf_common[i], field))
+            return &hf_common[i];
     return NULL;
 }
 
@@ -108,11 +109,11 @@ static enum err rule_apply(const struct hf_reading *r, const struct hf_rule *rul
     if (rule->use != HF_SETTING)
         return ERR_OK;
     const struct hf_field *f = hf_field_find(r, rule->field);
-    if (!f && !rule->fallback)
+    if (!f && !rule->json)
         return err_set(ERR_INPUT, "%s: no %s, which says %s", r->c->path, rule->field, rule->value);
     if (f && !hf_field_is_number(f))
         return err_set(ERR_INPUT, "%s: %s is not a number", r->c->path, rule->field);
-    return hf_add(r, rule->value, f ? hf_field_text(f, r->a) : rule->fallback);
+    return hf_add(r, rule->value, f ? hf_field_text(f, r->a) : rule->json);
 }
 
 /* The known types, or a family's architectures, in a sentence. */
@@ -169,8 +170,8 @@ static enum err reading_run(struct hf_reading *r)
     for (size_t i = 0; i < r->count; i++)
         TRY(field_check(r, family, &r->fields[i]));
     TRY_ALLOC(r->c->settings = arena_array(r->a, HF_SETTINGS_MAX, sizeof *r->c->settings));
-    for (size_t i = 0; i < FAMILY_COUNT(common); i++)
-        TRY(rule_apply(r, &common[i]));
+    for (size_t i = 0; i < hf_common_count; i++)
+        TRY(rule_apply(r, &hf_common[i]));
     for (size_t i = 0; i < family->rule_count; i++)
         TRY(rule_apply(r, &family->rules[i]));
     TRY(family->read(r, heads));

@@ -6,13 +6,23 @@
  * null, false, 0 or empty. So a model whose function differs (another activation, scaled rope,
  * sliding windows, ...) is refused instead of loaded.
  */
-#include "inner/io/fields.h"
+#include "inner/io/family.h"
 
 /* The config.json at this path. ERR_UNSUPPORTED names the field whose value this program cannot
  * compute with, ERR_INPUT a file that is not what Hugging Face writes. */
 enum err hf_read(struct hf_config *c, const char *path, struct arena *a) MUST;
 /* ERR_MISMATCH lists every setting that differs from the file's. */
 enum err hf_check(const struct hf_config *c, const struct settings *s, struct arena *a) MUST;
+extern const struct hf_rule hf_common[]; /* fields of every family */
+extern const size_t hf_common_count;
+/* The config.json of a model with these settings, by the same tables. */
+struct hf_export {
+    const struct settings *s;
+    const struct family *family;
+    const char *dtype;  /* of the tensors: "float32" */
+    const char *labels; /* the fields id2label and label2id; empty without classes */
+};
+enum err hf_write(const struct hf_export *x, struct arena *a, char **text) MUST;
 /* A configuration file with the sections model and data. */
 enum err hf_yaml(const struct hf_config *c, struct arena *a, char **text) MUST;
 

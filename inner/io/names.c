@@ -243,15 +243,13 @@ static enum err class_labels(const struct settings *s, size_t task, struct arena
 static enum err write_config(const struct names_context *x, bool bf16, const char *dir,
                              struct arena *a)
 {
-    struct family_export e = {.s = x->settings,
-                              .type = x->family->type,
-                              .architecture = family_architecture(x->family, x->settings),
-                              .dtype = bf16 ? "bfloat16" : "float32"};
+    struct hf_export e = {
+        .s = x->settings, .family = x->family, .dtype = bf16 ? "bfloat16" : "float32"};
     char *path, *text, *labels;
     TRY(class_labels(x->settings, x->task, a, &labels));
     e.labels = labels;
     TRY_ALLOC(path = arena_printf(a, "%s/config.json", dir));
-    TRY_ALLOC(text = x->family->config(&e, a));
+    TRY(hf_write(&e, a, &text));
     struct file_part part = {text, strlen(text)};
     return file_write(path, &part, 1, 0644);
 }

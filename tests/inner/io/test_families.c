@@ -379,6 +379,18 @@ static void config_has(const char *dir, const char *words)
         fail_msg("no %s in %s", words, (const char *)text);
 }
 
+/* A 0 that stands for another number is written as that number. */
+static void config_has_no_defaults_of_ours(void **state)
+{
+    (void)state;
+    struct built b = build(variants[0].words, "--model.mlp=0");
+    export(&b, &whole, "defaults");
+    config_has("defaults", "\"intermediate_size\": 64,");
+    b = build(variants[0].words, "--model.types=0");
+    export(&b, &whole, "defaults");
+    config_has("defaults", "\"type_vocab_size\": 1,");
+}
+
 /* The names of the chosen task's classes: tasks in the order of data.train, whatever that of
  * data.classes; LABEL_0, .. where it has not all of them. */
 static void classes_of_a_task_keep_their_names(void **state)
@@ -512,6 +524,7 @@ int main(void)
         T(heads_of_one_side_only_are_named),
         T(a_head_becomes_the_pooler),
         T(one_task_is_written),
+        T(config_has_no_defaults_of_ours),
         T(classes_of_a_task_keep_their_names),
         T(global_layers_of_modernbert),
         T(half_a_head_is_refused),
