@@ -129,7 +129,7 @@ class Job:
                                  cwd=self.folder, text=True, env={**os.environ, "OMP_WAIT_POLICY": "passive", **MPI})
             self.processes.append(p)
             with p.stdout:
-                out = p.stdout.read()
+                out = self.output_of(p)
         if p.wait():
             self.failed("program.log", f"exit code {p.returncode}")
         lines = out.strip().splitlines()
@@ -138,6 +138,13 @@ class Job:
             return {k: float(v) for k, v in values.items()}
         except (IndexError, ValueError, AttributeError):
             raise Bad(f"{self.row.name}, {self.name}: the last line is no JSON object of numbers: {(lines or ['nothing'])[-1]}") from None
+
+    def output_of(self, p):
+        while True:
+            try:
+                return p.communicate(timeout=0.5)[0]
+            except subprocess.TimeoutExpired:
+                self.runner.progress.step(0.0)  # how far it is, only the program knows
 
     def failed(self, log, why):
         tail = (self.folder / log).read_text(errors="replace").strip().splitlines()[-6:]
