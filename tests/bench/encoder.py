@@ -81,7 +81,7 @@ def rows(case, options):
     for kind, hows in TORCH.items():
         how, theirs = min(((h, workers[h].seconds) for h in hows if h in workers), key=lambda x: statistics.median(x[1]))
         ratio = statistics.median(t / o for t, o in zip(theirs, ours))
-        flags = (f"threads={threads} clock={options.clock} rounds={options.rounds} baseline=torch-{kind}-{'-'.join(how)} "
+        flags = (f"threads={threads} clock={options.clock} rounds={options.rounds} baseline=torch-{how[0]}-{how[1]} "
                  f"gflops_core={rate / int(threads):.1f} peak_core={peak / int(threads):.1f} share={rate / peak:.3f} "
                  f"product_core={product / int(threads):.1f} gflop={gflop:.1f} tokens={tokens:.0f}")
         yield ",".join([datetime.date.today().isoformat(), machine(), commit, "encoder",

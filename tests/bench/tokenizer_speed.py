@@ -2,7 +2,7 @@
 """MB/s of one thread from text to ids: bench_tokenizer beside `tokenizers` of Hugging Face, in the same run, with the same files,
 by processor time (so that a busy machine does not count) and best of several passes.
 
-    tests/bench/tokenizer_speed.py BENCH_TOKENIZER TEXT [--seconds 5] [--vocab 30522] [--csv FILE]
+    tests/bench/tokenizer_speed.py BENCH_TOKENIZER TEXT [--seconds 5] [--vocab 30522] [--kinds wordpiece,...] [--csv FILE]
 
 BENCH_TOKENIZER: build/tests/bench_tokenizer (`ninja bench_tokenizer`). TEXT: at least some megabytes, UTF-8. The vocabularies are
 trained on the first megabytes of the text. Needs Python's package tokenizers; ends with 77 without it. Both sides get the text in
@@ -82,13 +82,14 @@ def main():
     args.add_argument("text")
     args.add_argument("--seconds", type=float, default=5)
     args.add_argument("--vocab", type=int, default=30522)
+    args.add_argument("--kinds", default="wordpiece,gpt2,llama3,modernbert,albert")
     args.add_argument("--csv")
     a = args.parse_args()
     with open(a.text, "rb") as f:
         data = f.read()
     texts, failed = list(pieces(data)), 0
     print(f"{len(data) / 1e6:.1f} MB, one thread, processor time\n{'':12} {'vocab':>7} {'Atoll':>8} {'tokenizers':>11} {'MB/s':>5} {'ratio':>6}  ids")
-    for kind in ("wordpiece", "gpt2", "llama3", "modernbert", "albert"):
+    for kind in a.kinds.split(","):
         theirs = made(kind, texts[:60], a.vocab)
         with tempfile.TemporaryDirectory() as folder:
             path = folder + "/tokenizer.json"
