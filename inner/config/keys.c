@@ -334,6 +334,11 @@ static void check_shares(struct config_rules *r, const struct settings *s)
 static void check_stages(struct config_rules *r, const struct settings *s)
 {
     size_t count = s->train_stages.count, read = 0;
+    if (count && *s->run_from)
+        config_broken(r,
+                      "train.stages begins with few layers and overwrites the others; leave it "
+                      "out, or run.from = %.200s, whose parameters are trained",
+                      s->run_from);
     for (size_t i = 0; i < count; i++)
         if (stage_reads(s->train_stages.items[i]))
             read++;

@@ -119,6 +119,8 @@ static enum err read_global_every(const struct hf_reading *r, size_t *every)
         while (*every < layers && layer_type(r, *every) &&
                !hf_field_is(layer_type(r, *every), "full_attention"))
             ++*every;
+        if (*every == layers && hf_number(r, "global_attn_every_n_layers", 3) > (double)layers)
+            *every = (size_t)hf_number(r, "global_attn_every_n_layers", 3);
     }
     if (!*every)
         return err_set(ERR_INPUT, "%s: global_attn_every_n_layers = 0", r->c->path);

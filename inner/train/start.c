@@ -88,6 +88,30 @@ static enum err check_body(const struct settings *s, const struct checkpoint_met
     return ERR_OK;
 }
 
+/* Ids of another vocabulary are other words. */
+static enum err check_tokenizer(const struct settings *s, const struct checkpoint_meta *meta,
+                                const char *dir)
+{
+    static const char key[] = "\ndata.tokenizer_sha256=";
+    const char *ours = s->data_tokenizer_sha256, *theirs = strstr(meta->settings, key);
+    size_t n = theirs ? strcspn(theirs + sizeof key - 1, "\n") : 0;
+    if (!n || !*ours || (n == strlen(ours) && !strncmp(theirs + sizeof key - 1, ours, n)))
+        return ERR_OK;
+    return err_set(ERR_MISMATCH,
+                   "%s was trained with the tokenizer %.*s; data.tokenizer_sha256 is %s: make the "
+                   "shards with the tokenizer of that run (atoll data --tokenizer)",
+                   dir, (int)n, theirs + sizeof key - 1, ours);
+}
+
+/* A head that multiverse learning has left out is all 0: inner/train/train_heads.c. */
+static bool is_left_out(const struct tensor *x, const float *values)
+{
+    bool zero = !strncmp(x->name, "classes.", strlen("classes."));
+    for (size_t i = 0; zero && i < x->count; i++)
+        zero = values[i] == 0;
+    return zero && strstr(x->name, ".weight");
+}
+
 /* Heads alone can differ: check_body. */
 static enum err copy_tensors(struct start *x, const struct settings *s, const struct table *t,
                              const struct table *old, struct arena *a)
@@ -99,7 +123,8 @@ static enum err copy_tensors(struct start *x, const struct settings *s, const st
     table_init(t, (uint64_t)s->run_seed, to);
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *new = &t->tensors[i], *was = table_find(old, new->name);
-        if (was && was->shape[0] == new->shape[0] && was->shape[1] == new->shape[1])
+        if (was && was->shape[0] == new->shape[0] && was->shape[1] == new->shape[1] &&
+            !is_left_out(new, from + was->offset))
             memcpy(to + new->offset, from + was->offset, new->count * sizeof *to);
         else
             TRY_ALLOC(fresh = arena_printf(a, "%s%s%s", fresh, *fresh ? ", " : "", new->name));
@@ -135,6 +160,7 @@ enum err start_read(struct start *x, const struct settings *s, const struct tabl
     TRY_ALLOC(inner = arena_printf(a, "%s/inner", dir));
     dir = file_exists(inner) ? inner : dir;
     TRY(checkpoint_open(dir, a, &meta, &parts, &count));
+    TRY(check_tokenizer(s, &meta, dir));
     if (digest_equal(&meta.model, &want))
         return find_slabs(x, parts, count, t->elements, dir);
     TRY(check_body(s, &meta, dir, a));

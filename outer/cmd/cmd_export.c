@@ -138,6 +138,9 @@ static enum err import_model(struct import *i, const struct args *args)
     char *dir, *described;
     struct names_heads heads;
     TRY(run_open(r, &(struct run_source){RUN_MODEL, .config = i->config, .args = args}));
+    if (r->s.train_stages.count)
+        return err_set(ERR_CONFIG, "train.stages begins with few layers and overwrites the others; "
+                                   "leave it out to start from trained parameters");
     TRY_ALLOC(slab = arena_array(&r->perm, r->table.elements, sizeof *slab));
     TRY_ALLOC(dir = arena_printf(&r->perm, "%s/inner", r->s.run_dir));
     TRY(names_config(i->file, &r->perm, &described));

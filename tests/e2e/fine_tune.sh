@@ -105,6 +105,8 @@ refused() { # refused WORDS COMMAND...: with exit code 4
 }
 again="$atoll train --config run.yaml --site.aggregator= --site.name a --run.dir x --data.train data/train-0-*.bin --log.progress none"
 refused "model.width: 64 here, 32 there" $again --run.from masked-a --model.width 64
+refused "layers and overwrites the others" $again --run.from masked-a --train.stages 1@0.5,2@0.5
+refused "was trained with the tokenizer" $again --run.from masked-a --data.tokenizer_sha256 00000000000000000000000000000000000000000000000000000000000000ff
 refused "tokenizer_sha256" $again --data.tokenizer_sha256 0000000000000000000000000000000000000000000000000000000000000000
 refused "the prompt has no \[MASK\]" "$atoll" sample --config run.yaml --run.dir masked-a --prompt "The" --model.head mlm --model.classes= \
     --data.objective mlm --data.classes=
