@@ -284,15 +284,16 @@ struct keys_stage keys_stage(const struct settings *s, size_t i)
     return x;
 }
 
-/* "LAYERS@SHARE", both numbers and nothing else. */
+/* "LAYERS@SHARE", both numbers and nothing else, the share above 0 and at most 1. */
 static bool stage_reads(const char *text)
 {
-    size_t digits = strspn(text, "0123456789"), share;
+    char *end;
+    size_t digits = strspn(text, "0123456789");
     if (!digits || digits > 6 || text[digits] != '@')
         return false;
     text += digits + 1;
-    share = strspn(text, "0123456789.");
-    return share && !text[share] && strtod(text, NULL) > 0 && strtod(text, NULL) <= 1;
+    double share = strtod(text, &end);
+    return text[strspn(text, "0123456789.")] == 0 && !*end && share > 0 && share <= 1;
 }
 
 static void check_stage(struct config_rules *r, const struct settings *s, size_t i)
@@ -343,8 +344,9 @@ static void check_stages(struct config_rules *r, const struct settings *s)
         if (stage_reads(s->train_stages.items[i]))
             read++;
         else
-            config_broken(r, "train.stages: \"%.40s\" is not LAYERS@SHARE, as in 3@0.25",
-                          s->train_stages.items[i]);
+            config_broken(
+                r, "train.stages: \"%.40s\" is not LAYERS@SHARE with a share above 0, as in 3@0.25",
+                s->train_stages.items[i]);
     if (!count || read < count)
         return;
     if (count > KEYS_STAGES_MAX)

@@ -60,6 +60,8 @@ def read(path):
         node = yaml.compose(pathlib.Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except OSError as wrong:
         raise Bad(f"{path}: {wrong.strerror}") from None
+    except (UnicodeDecodeError, yaml.reader.ReaderError) as wrong:
+        raise Bad(f"{path}: no text in UTF-8: {wrong.reason}") from None
     except yaml.MarkedYAMLError as wrong:
         raise Bad(f"{path}:{wrong.problem_mark.line + 1}: {wrong.problem}") from None
     if not isinstance(node, yaml.MappingNode):
@@ -97,7 +99,25 @@ class Workloads:
             only(mapping_at(self.data, name), DATA, f"data set {name}")
 
 
+def is_number(x):
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and x > 0
+
+
+NUMBERS = ("tokens", "ranks", "sites", "of", "threads", "minutes")
+
+
+def check_numbers(mapping):
+    """Numbers above 0, seeds as a list of them."""
+    for key in NUMBERS:
+        if key in mapping and not is_number(mapping[key]):
+            mapping.fail(key, f"{key}: {mapping[key]} is no number above 0")
+    seeds = mapping.get("seeds")
+    if seeds is not None and not (isinstance(seeds, list) and seeds and all(isinstance(x, int) and is_number(x) for x in seeds)):
+        mapping.fail("seeds", f"seeds: {seeds} is no list of whole numbers above 0")
+
+
 def check_settings(settings, own, what):
+    check_numbers(settings)
     for key in settings:
         if key not in own and not KEY.match(key):
             settings.fail(key, f"{what}: {key} is neither a setting of atoll (section.key) nor one of {', '.join(own)}")
@@ -117,6 +137,8 @@ class Row:
         self.base, self.quick = mapping_at(y, "base"), mapping_at(y, "quick")
         check_settings(self.base, RUN, "base")
         only(self.quick, QUICK, "quick")
+        check_numbers(y)
+        check_numbers(self.quick)
         check_settings(mapping_at(self.quick, "base"), RUN, "quick.base")
         self.read_runs()
         self.read_expressions()

@@ -116,6 +116,11 @@ class Rows(unittest.TestCase):
         self.refused("seeds: [1, 2]", "seeds: [1, 2", 10, "expected")
         self.refused("seeds: [1, 2]", "reference: none.py", 9, "reference/none.py is not there")
         self.refused("minutes: 1\n", "", 1, "a row needs minutes")
+        self.refused("minutes: 1", "minutes: soon", 2, "soon is no number above 0")
+        self.refused("seeds: [1, 2]", "seeds: 1", 9, "no list of whole numbers")
+        self.refused("seeds: [1, 2]", "quick: {tokens: -5}", 9, "-5 is no number above 0")
+        self.refused("seeds: [1, 2]", "quick: {tokens: many}", 9, "many is no number above 0")
+        self.refused("a: {", "a: {ranks: two, ", 6, "two is no number above 0")
 
     def test_settings(self):
         row = self.row(ROW.replace("seeds: [1, 2]", "seeds: [1, 2]\nbase: {model: g0, train.lr: 3e-3, tokens: 3e6}\n"

@@ -386,6 +386,7 @@ static void rules_across_keys(void **state)
         {{"--train.stages=2@0.5,4"}, "\"4\" is not LAYERS@SHARE"},
         {{"--train.stages=2@0.5,4@0"}, "\"4@0\" is not LAYERS@SHARE"},
         {{"--train.stages=2@0.5,x@0.5"}, "\"x@0.5\" is not LAYERS@SHARE"},
+        {{"--train.stages=2@0.5.5,4@0.5"}, "\"2@0.5.5\" is not LAYERS@SHARE"},
         {{"--train.stages=0@0.5,4@0.5"}, "has no layer"},
         {{"--train.stages=2@1"}, "the last stage has 2 layers, model.layers is 4"},
         {{"--train.stages=2@0.0001,4@0.9999"}, "is less than one of train.steps = 400"},
