@@ -25,6 +25,13 @@ for argument in "$@"; do
     esac
 done
 
+if [ "$only" = no ] && [ "$built" = no ]; then
+    deploy=$repository/deploy
+    "$deploy/install.sh" python3 python3-pip python3-venv python3-yaml
+    ATOLL_BUILD=$build "$deploy/build.sh" atoll
+    set -- --atoll "$build/bin/atoll" "$@"
+fi
+
 # A Python that reads YAML; a virtual environment where the system's does not.
 python=""
 for candidate in ${ATOLL_PYTHON:+"$ATOLL_PYTHON"} python3 "$own/bin/python"; do
@@ -33,12 +40,6 @@ for candidate in ${ATOLL_PYTHON:+"$ATOLL_PYTHON"} python3 "$own/bin/python"; do
         break
     fi
 done
-if [ "$only" = no ] && [ "$built" = no ]; then
-    deploy=$repository/deploy
-    "$deploy/install.sh" python3 python3-venv
-    ATOLL_BUILD=$build "$deploy/build.sh" atoll
-    set -- --atoll "$build/bin/atoll" "$@"
-fi
 if [ -z "$python" ]; then
     mkdir -p "$build/reproduce"
     if ! { python3 -m venv "$own" && "$own/bin/python" -m pip install -q --retries 1 --timeout 20 pyyaml; } >"$build/reproduce/runner.log" 2>&1; then
