@@ -64,8 +64,8 @@ struct sequence_head { /* model.pooler: on the first row, or the mean, of each l
     enum dev_act act;          /* tanh; with the norm that of the model */
     float *losses;             /* (S) */
     int32_t *rows, *targets;   /* (S) task by task, on the device; filled up with -1 */
-    int32_t *lengths;          /* (S) likewise, rows of each mean; NULL: model.pooling = first */
-    bool mean;                 /* model.pooling */
+    int32_t *lengths; /* (S) rows of each mean, on the device; NULL: model.pooling = first */
+    bool mean;        /* model.pooling */
     size_t first[KEYS_TASKS_MAX + 1]; /* rows of a task, each a multiple of BATCH_UNIT */
     size_t classes[KEYS_TASKS_MAX];
     size_t tasks, max;        /* 0: no pooler; S at most */

@@ -20,7 +20,7 @@ import torch
 import transformers
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from curve_torch import lr_at, order, philox  # noqa: E402
+from curve_torch import lr_at, order, philox, report  # noqa: E402
 
 SEED, SEQUENCE, SEQUENCES, RATE, SHORT, DECAY, BETAS, EPS = 1, 64, 16, 0.15, 0.1, 0.01, (0.9, 0.999), 1e-6
 EXAMPLE, MASK = 12, 13  # streams of kernels/base/rng.h
@@ -176,13 +176,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         one = ours(model, a, folder)
     other = theirs(model, examples, a)
-    assert len(one) == len(other) == a.steps, (len(one), len(other))
-    off = [abs(x - y) / y for x, y in zip(one, other)]
-    worst = max(range(a.steps), key=lambda i: off[i])
-    for i in sorted({0, a.steps // 4, a.steps // 2, a.steps - 1, worst}):
-        print(f"step {i + 1}: {one[i]:.5f}, transformers {other[i]:.5f}, off by {100 * off[i]:.4f} %")
-    print(f"{a.family}: {a.steps} steps, off by {100 * off[worst]:.4f} % at most, bound {100 * a.bound:.2f} %")
-    return off[worst] > a.bound
+    return report(one, other, a, "transformers", a.family)
 
 
 if __name__ == "__main__":

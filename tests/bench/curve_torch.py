@@ -186,6 +186,17 @@ def ours(model, a, micro, folder):
     return [row["loss"] for row in rows if row.get("kind") == "step"]
 
 
+def report(one, other, a, beside, title):
+    """Prints both curves at a few steps. True: a step's loss is off by more than the bound."""
+    assert len(one) == len(other) == a.steps, (len(one), len(other))
+    off = [abs(x - y) / y for x, y in zip(one, other)]
+    worst = max(range(a.steps), key=lambda i: off[i])
+    for i in sorted({0, a.steps // 4, a.steps // 2, a.steps - 1, worst}):
+        print(f"step {i + 1}: {one[i]:.5f}, {beside} {other[i]:.5f}, off by {100 * off[i]:.4f} %")
+    print(f"{title}: {a.steps} steps, off by {100 * off[worst]:.4f} % at most, bound {100 * a.bound:.2f} %")
+    return off[worst] > a.bound
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("atoll")
@@ -202,13 +213,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         one = ours(model, a, micro, folder)
     other = theirs(model, a, micro)
-    assert len(one) == len(other) == a.steps, (len(one), len(other))
-    off = [abs(x - y) / y for x, y in zip(one, other)]
-    worst = max(range(a.steps), key=lambda i: off[i])
-    for i in sorted({0, a.steps // 4, a.steps // 2, a.steps - 1, worst}):
-        print(f"step {i + 1}: {one[i]:.5f}, torch {other[i]:.5f}, off by {100 * off[i]:.4f} %")
-    print(f"{a.size} on {a.device}: {a.steps} steps, off by {100 * off[worst]:.4f} % at most, bound {100 * a.bound:.2f} %")
-    return off[worst] > a.bound
+    return report(one, other, a, "torch", f"{a.size} on {a.device}")
 
 
 if __name__ == "__main__":
