@@ -423,7 +423,7 @@ static enum err save(struct train *t, const struct train_hook *hook)
     if (hook)
         TRY(hook->saving(hook->self, t));
     TRY(train_checkpoint(t));
-    return hook ? hook->saved(hook->self, t, t->step) : ERR_OK;
+    return hook ? hook->saved(hook->self, t) : ERR_OK;
 }
 
 static enum err after_step(struct train *t, const struct train_hook *hook,

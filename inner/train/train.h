@@ -99,8 +99,8 @@ struct train_hook {
     enum err (*eval)(void *self, struct train *t, const struct train_eval *e);
     /* A checkpoint of t->step is about to be written. */
     enum err (*saving)(void *self, struct train *t);
-    /* A checkpoint of this step is durable. */
-    enum err (*saved)(void *self, struct train *t, int64_t step);
+    /* A checkpoint of t->step is durable. */
+    enum err (*saved)(void *self, struct train *t);
 };
 
 struct train { /* open for the hook to read */

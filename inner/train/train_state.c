@@ -180,6 +180,9 @@ enum err train_checkpoint(struct train *t)
     arena_free(&s.arena);
     TRY(e);
     t->saved_step = t->step;
+    if (t->coll->rank == 0)
+        log_event(LOG_INFO, "checkpoint", "step=%lld dir=%s", (long long)t->step,
+                  t->checkpoint_dir);
     return ERR_OK;
 }
 

@@ -351,9 +351,9 @@ static enum err nothing_eval(void *self, struct train *t, const struct train_eva
     return ERR_OK;
 }
 
-static enum err nothing_saved(void *self, struct train *t, int64_t step)
+static enum err nothing_saved(void *self, struct train *t)
 {
-    (void)self, (void)t, (void)step;
+    (void)self, (void)t;
     return ERR_OK;
 }
 

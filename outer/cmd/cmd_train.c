@@ -152,13 +152,12 @@ static enum err oldest_checkpoint(const char *dir, int64_t *step)
     return e;
 }
 
-static enum err hook_saved(void *self, struct train *t, int64_t step)
+static enum err hook_saved(void *self, struct train *t)
 {
     struct job *j = self;
     int64_t oldest = 0;
     if (!is_lead(j))
         return ERR_OK;
-    log_event(LOG_INFO, "checkpoint", "step=%lld dir=%s", (long long)step, t->checkpoint_dir);
     TRY(oldest_checkpoint(t->checkpoint_dir, &oldest));
     return j->outer ? site_train_saved(&j->exchange, oldest) : ERR_OK;
 }

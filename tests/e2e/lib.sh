@@ -195,7 +195,13 @@ disturbed() {
         serve) kill -9 "$serve_pid" 2>/dev/null && wait "$serve_pid" 2>/dev/null || :; serve ;;
         a) kill -9 "$a" 2>/dev/null && wait "$a" 2>/dev/null || :; train a; a=$pid ;;
         b) kill -9 "$b" 2>/dev/null && wait "$b" 2>/dev/null || :; train b; b=$pid ;;
-        int) kill -INT "$a" 2>/dev/null && ends 75 "$a" "site a after Ctrl-C"; train a; a=$pid ;;
+        int) # without b, site a cannot end before the signal arrives
+            kill -STOP "$b"
+            kill -INT "$a" 2>/dev/null && ends 75 "$a" "site a after Ctrl-C"
+            train a
+            a=$pid
+            kill -CONT "$b"
+            ;;
         esac
     done
     ends 0 "$a" "site a"

@@ -29,7 +29,12 @@ stopped() {
     [ -n "$at" ] || fail "the closing message does not name the step"
     grep -q "ev=checkpoint step=$at dir=$2/inner" "$1" || fail "no checkpoint of step $at"
 }
-for signal in INT TERM USR1; do
+signals="INT TERM USR1"
+if mpirun --version | grep -q "Open MPI) 5"; then
+    echo "NOT TESTED: Ctrl-C and SIGTERM: mpirun of Open MPI 5 kills the ranks within half a second and drops what they print"
+    signals=USR1
+fi
+for signal in $signals; do
     rm -rf alone
     ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" OMPI_MCA_odls_base_sigkill_timeout=4 \
         mpirun -n 2 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir alone \

@@ -118,9 +118,9 @@ static enum err on_eval(void *self, struct train *t, const struct train_eval *e)
     return ERR_OK;
 }
 
-static enum err on_saved(void *self, struct train *t, int64_t step)
+static enum err on_saved(void *self, struct train *t)
 {
-    (void)self, (void)t, (void)step;
+    (void)self, (void)t;
     return ERR_OK;
 }
 

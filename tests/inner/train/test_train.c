@@ -149,12 +149,12 @@ static enum err seen_saving(void *self, struct train *t)
     return t->saved_step < t->step ? ERR_OK : ERR_INTERNAL;
 }
 
-static enum err seen_saved(void *self, struct train *t, int64_t step)
+static enum err seen_saved(void *self, struct train *t)
 {
     struct seen *s = self;
     if (++s->saves != s->savings)
         return ERR_INTERNAL;
-    return step == t->step ? ERR_OK : ERR_INTERNAL;
+    return t->saved_step == t->step ? ERR_OK : ERR_INTERNAL;
 }
 
 static struct train_hook hook_of(struct seen *s)
