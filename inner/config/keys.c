@@ -259,11 +259,42 @@ static void check_batch(struct config_rules *r, const struct settings *s)
                       micro, batch);
 }
 
+/* Settings of another optimizer than the one that trains are mistakes. */
+static void check_optimizer_keys(struct config_rules *r, const struct settings *s)
+{
+    const enum optim_kind chosen = s->train_optimizer;
+    const bool lamb = chosen == OPTIM_LAMB, lans = chosen == OPTIM_LANS;
+    const struct {
+        const char *key, *owner;
+        bool changed, allowed;
+    } rules[] = {
+        {"train.trust_per", "lamb or lans", s->train_trust_per != TRAIN_TRUST_PER_TENSOR,
+         lamb || lans},
+        {"train.trust_all", "lamb or lans", s->train_trust_all, lamb || lans},
+        {"train.trust_min", "lamb", s->train_trust_min != 0.01, lamb},
+        {"train.trust_max", "lamb", s->train_trust_max != 10, lamb},
+        {"train.normalize", "lans", !s->train_normalize, lans},
+        {"train.qh_weight", "qhadam", s->train_qh_weight != 0.7, chosen == OPTIM_QHADAM},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].changed && !rules[i].allowed)
+            config_broken(r, "%s belongs to train.optimizer = %s; train.optimizer is %s",
+                          rules[i].key, rules[i].owner,
+                          config_choice_name(optim_kind_choices, chosen));
+}
+
 static void check_optimizer(struct config_rules *r, const struct settings *s)
 {
-    if (s->train_trust_per != TRAIN_TRUST_PER_TENSOR && s->train_optimizer != OPTIM_LAMB)
-        config_broken(r, "train.trust_per belongs to train.optimizer = lamb; train.optimizer is %s",
-                      config_choice_name(optim_kind_choices, s->train_optimizer));
+    check_optimizer_keys(r, s);
+    if (s->train_optimizer == OPTIM_LANS && s->train_normalize && s->train_clip > 0)
+        config_broken(r,
+                      "train.optimizer = lans divides the gradient of each tensor by its norm, and "
+                      "train.clip = %g would scale all of them before: two rules; use train.clip = "
+                      "0, or train.normalize = false",
+                      s->train_clip);
+    if (s->train_trust_max > 0 && s->train_trust_max < s->train_trust_min)
+        config_broken(r, "train.trust_max = %g is less than train.trust_min = %g",
+                      s->train_trust_max, s->train_trust_min);
 }
 
 static void check_schedule(struct config_rules *r, const struct settings *s)
@@ -274,6 +305,12 @@ static void check_schedule(struct config_rules *r, const struct settings *s)
                       "train.steps = %lld",
                       (long long)s->train_warmup, (long long)s->train_stable_steps,
                       (long long)s->train_steps);
+    if (s->train_decay != TRAIN_DECAY_EXPONENTIAL &&
+        (s->train_decay_factor != 0.9 || s->train_decay_steps != 250))
+        config_broken(r,
+                      "train.decay_factor and train.decay_steps belong to train.decay = "
+                      "exponential; train.decay is %s",
+                      config_choice_name(train_decay_choices, s->train_decay));
 }
 
 struct keys_stage keys_stage(const struct settings *s, size_t i)

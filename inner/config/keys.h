@@ -31,8 +31,11 @@
 #define TRAIN_TRUST_PER(X)                                                                         \
     X(TRAIN_TRUST_PER_TENSOR, tensor) X(TRAIN_TRUST_PER_PROJECTION, projection)
 #define TRAIN_DECAY(X)                                                                             \
-    X(TRAIN_DECAY_COSINE, cosine) X(TRAIN_DECAY_LINEAR, linear) X(TRAIN_DECAY_NONE, none)
-#define DEVICE_KIND(X) X(DEVICE_CPU, cpu) X(DEVICE_CUDA, cuda)
+    X(TRAIN_DECAY_COSINE, cosine)                                                                  \
+    X(TRAIN_DECAY_LINEAR, linear)                                                                  \
+    X(TRAIN_DECAY_NONE, none) X(TRAIN_DECAY_EXPONENTIAL, exponential)
+#define TRAIN_WARMUP_SHAPE(X) X(TRAIN_WARMUP_LINEAR, linear) X(TRAIN_WARMUP_QUADRATIC, quadratic)
+#define DEVICE_KIND(X)        X(DEVICE_CPU, cpu) X(DEVICE_CUDA, cuda)
 #define DEVICE_DTYPE(X)                                                                            \
     X(DEVICE_DTYPE_F32, f32) X(DEVICE_DTYPE_BF16, bf16) X(DEVICE_DTYPE_AUTO, auto)
 #define DEVICE_ATTENTION(X)                                                                        \
@@ -57,6 +60,7 @@
     X(optim_kind, TRAIN_OPTIMIZER)                                                                 \
     X(train_trust_per, TRAIN_TRUST_PER)                                                            \
     X(train_decay, TRAIN_DECAY)                                                                    \
+    X(train_warmup_shape, TRAIN_WARMUP_SHAPE)                                                      \
     X(device_kind, DEVICE_KIND)                                                                    \
     X(device_dtype, DEVICE_DTYPE)                                                                  \
     X(device_attention, DEVICE_ATTENTION)                                                          \
@@ -250,22 +254,54 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Initial matrices. normal: as GPT-2. truncated: the same without values beyond two " \
               "standard deviations (BERT as published; Hugging Face's has normal).")               \
     X(train, optimizer, CHOICE(optim_kind), .fallback = "lamb", .pinned = true,                    \
-      .help = "Inner optimizer.")                                                                  \
+      .help = "Inner optimizer: docs/methods.md 3.")                                               \
     X(train, trust_per, CHOICE(train_trust_per), .fallback = "tensor", .pinned = true,             \
-      .help = "What has one trust ratio of LAMB. tensor: q, k and v together. projection: q, k "   \
+      .help = "What has one trust ratio of LAMB or LANS. tensor: q, k and v together. "            \
+              "projection: q, k "                                                                  \
               "and v, and gate and up of a gated MLP, one each, as Hugging Face's BERT and Llama " \
               "have them.")                                                                        \
+    X(train, trust_min, REAL, .fallback = "0.01", .min = 0, .max = 1e6, .pinned = true,            \
+      .help = "Lower bound of LAMB's trust ratio.")                                                \
+    X(train, trust_max, REAL, .fallback = "10", .min = 0, .max = 1e6, .pinned = true,              \
+      .help = "Upper bound of LAMB's trust ratio; 0: none.")                                       \
+    X(train, trust_all, BOOL, .fallback = "false", .pinned = true,                                 \
+      .help = "true: biases and norms have a trust ratio, too (DeepSpeed's LAMB). false: theirs "  \
+              "is 1.")                                                                             \
+    X(train, normalize, BOOL, .fallback = "true", .pinned = true,                                  \
+      .help = "With train.optimizer = lans: divides the gradient of each tensor by its norm, "     \
+              "which takes the place of train.clip.")                                              \
+    X(train, qh_weight, REAL, .fallback = "0.7", .min = 0, .max = 1, .pinned = true,               \
+      .help = "With train.optimizer = qhadam: weight of the first moment in a step; the gradient " \
+              "has the rest (MT-DAO's w). 1: AdamW.")                                              \
     X(train, lr, REAL, .fallback = "0.003", .min = 0, .max = 100, .pinned = true,                  \
       .help = "Peak learning rate.")                                                               \
+    X(train, lr_batch_tokens, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "tokens",        \
+      .pinned = true,                                                                              \
+      .help =                                                                                      \
+          "Square-root rule: train.lr belongs to steps of this many tokens, and "                  \
+          "sqrt(train.batch_tokens / this) times it is the peak. train.warmup stays: at equal "    \
+          "tokens its share of the run then grows with the batch, as LAMB has it. 0: no rule.")    \
     X(train, lr_end, REAL, .fallback = "0.1", .min = 0, .max = 1, .pinned = true,                  \
-      .help = "Final learning rate as a share of the peak.")                                       \
+      .help = "Final learning rate as a share of the peak; with train.decay = exponential it is "  \
+              "added to all others.")                                                              \
     X(train, warmup, INT, .fallback = "40", .min = 0, .max = 1e9, .unit = "steps", .pinned = true, \
-      .help = "Steps of linear warm-up.")                                                          \
+      .help = "Steps of warm-up.")                                                                 \
+    X(train, warmup_shape, CHOICE(train_warmup_shape), .fallback = "linear", .pinned = true,       \
+      .help = "Shape of the warm-up: linear, or quadratic as in DeepSpeed's BERT.")                \
     X(train, stable_steps, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",            \
       .pinned = true,                                                                              \
       .help = "Steps at the peak learning rate before the decay (the stable phase of WSD).")       \
     X(train, decay, CHOICE(train_decay), .fallback = "cosine", .pinned = true,                     \
-      .help = "Shape of the decay to lr_end at train.steps.")                                      \
+      .help = "Shape of the decay to lr_end at train.steps. exponential: train.decay_factor to "   \
+              "the power of the steps behind warm-up and stable steps, over train.decay_steps, "   \
+              "whatever train.steps is.")                                                          \
+    X(train, decay_factor, REAL, .fallback = "0.9", .min = 1e-9, .max = 1, .pinned = true,         \
+      .help = "With train.decay = exponential: factor over train.decay_steps.")                    \
+    X(train, decay_steps, INT, .fallback = "250", .min = 1, .max = 1e9, .unit = "steps",           \
+      .pinned = true, .help = "With train.decay = exponential: steps of one train.decay_factor.")  \
+    X(train, bias_correction, BOOL, .fallback = "true", .pinned = true,                            \
+      .help = "Divides the moments by 1 - beta^t. false: as BERT's Adam, LAMB as published in "    \
+              "TensorFlow and MT-DAO have it.")                                                    \
     X(train, beta1, REAL, .fallback = "0.9", .min = 0, .max = 0.999999, .pinned = true,            \
       .help = "First-moment decay.")                                                               \
     X(train, beta2, REAL, .fallback = "0.95", .min = 0, .max = 0.9999999, .pinned = true,          \

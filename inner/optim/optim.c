@@ -4,9 +4,6 @@
 #include <string.h>
 #include "inner/model/depth.h"
 
-/* Bounds of a trust ratio: those of DeepSpeed, clip(rho, .01, 10). */
-static const float trust_min = 0.01f, trust_max = 10.0f;
-
 /* Share of the peak, from 1 to lr_end, x from 0 to 1 through the decay. */
 static double decayed(const struct settings *s, double x)
 {
@@ -18,20 +15,42 @@ static double decayed(const struct settings *s, double x)
     return s->train_lr_end + (1.0 - s->train_lr_end) * left;
 }
 
+/* train.lr, or by the square-root rule (You et al. 2020) what it is for this batch. */
+static double lr_peak(const struct settings *s)
+{
+    double times = s->train_lr_batch_tokens
+                       ? (double)s->train_batch_tokens / (double)s->train_lr_batch_tokens
+                       : 1;
+    return s->train_lr * sqrt(times);
+}
+
+static double lr_warming(const struct settings *s, int64_t step)
+{
+    double lr = lr_peak(s) * (double)(step + 1) / (double)s->train_warmup;
+    bool square = s->train_warmup_shape == TRAIN_WARMUP_QUADRATIC;
+    return square ? lr * (double)(step + 1) / (double)s->train_warmup : lr;
+}
+
 static double lr_of_run(const struct settings *s, int64_t step)
 {
     int64_t flat = s->train_warmup + s->train_stable_steps;
     if (step < s->train_warmup)
-        return s->train_lr * (double)(step + 1) / (double)s->train_warmup;
+        return lr_warming(s, step);
+    if (s->train_decay == TRAIN_DECAY_EXPONENTIAL && step >= flat)
+        return lr_peak(s) *
+               pow(s->train_decay_factor, (double)(step - flat) / (double)s->train_decay_steps);
     if (step < flat || s->train_steps <= flat)
-        return s->train_lr;
+        return lr_peak(s);
     double x = (double)(step - flat) / (double)(s->train_steps - flat);
-    return s->train_lr * decayed(s, x < 1.0 ? x : 1.0);
+    return lr_peak(s) * decayed(s, x < 1.0 ? x : 1.0);
 }
 
 double optim_lr(const struct settings *s, int64_t step)
 {
-    return lr_of_run(s, step) * depth_warmup(s, (uint64_t)step);
+    double lr = lr_of_run(s, step);
+    if (s->train_decay == TRAIN_DECAY_EXPONENTIAL)
+        lr += s->train_lr_end * lr_peak(s);
+    return lr * depth_warmup(s, (uint64_t)step);
 }
 
 /* ---- shards ---- */
@@ -285,8 +304,11 @@ static struct opt_group group_of(const struct optim *o, const struct tensor *x, 
     const struct settings *s = o->settings;
     struct opt_group group = table_group(x);
     double t = (double)(updates + 1);
-    group.inverse1 = 1.0f / (float)(1.0 - pow(s->train_beta1, t));
-    group.inverse2 = 1.0f / (float)(1.0 - pow(s->train_beta2, t));
+    if (s->train_bias_correction) {
+        group.inverse1 = 1.0f / (float)(1.0 - pow(s->train_beta1, t));
+        group.inverse2 = 1.0f / (float)(1.0 - pow(s->train_beta2, t));
+    }
+    group.trust = group.trust || s->train_trust_all;
     group.active = depth_learns(s, (uint64_t)step, x->layer);
     return group;
 }
@@ -313,20 +335,20 @@ static struct opt_scalars scalars_of(const struct settings *s, int64_t step)
         .beta2 = (float)s->train_beta2,
         .eps = (float)s->train_eps,
         .weight_decay = (float)s->train_weight_decay,
-        .trust_min = trust_min,
-        .trust_max = trust_max,
+        .trust_min = (float)s->train_trust_min,
+        .trust_max = s->train_trust_max > 0 ? (float)s->train_trust_max : INFINITY,
+        .qh_weight = (float)s->train_qh_weight,
     };
 }
 
-static struct dev_optim arguments(const struct optim *o, struct model *m, int64_t step)
+static struct dev_optim arguments(const struct optim *o, const struct optim_slabs *x, int64_t step)
 {
-    bool copies = model_params_bf16(m) && !model_rounds_stochastically(m);
     return (struct dev_optim){
-        .p = model_params(m) + o->begin,
+        .p = x->params + o->begin,
         .m = o->state[OPTIM_FIRST].shard,
         .v = o->state[OPTIM_SECOND].shard,
-        .g = model_grads(m) + o->begin,
-        .model = copies ? (uint16_t *)model_params_bf16(m) + o->begin : NULL,
+        .g = x->grads + o->begin,
+        .model = x->copy ? x->copy + o->begin : NULL,
         .gscale = o->gscale,
         .k = scalars_of(o->settings, step),
         .ranges = o->ranges,
@@ -339,7 +361,7 @@ static struct dev_optim arguments(const struct optim *o, struct model *m, int64_
 
 /* The sums over the ranks, the global norm, and from it the scale of the gradient. Of shards the
  * squares are summed, too; else every rank has the whole. */
-static enum err clip(struct optim *o, struct model *m)
+static enum err clip(struct optim *o, const float *grads)
 {
     struct dev *d = o->dev;
     double *stats = o->stats;
@@ -347,7 +369,7 @@ static enum err clip(struct optim *o, struct model *m)
                                .loss = stats + STEP_LOSS,
                                .targets = stats + STEP_TARGETS,
                                .max_norm = (float)o->settings->train_clip};
-    d->ops->sumsq(d, stats + STEP_SQUARE, model_grads(m) + o->begin, o->end - o->begin);
+    d->ops->sumsq(d, stats + STEP_SQUARE, grads + o->begin, o->end - o->begin);
     TRY(o->coll->ops->all_reduce(o->coll, stats, o->offsets ? STEP_STATS : STEP_SQUARE));
     d->ops->clip_scale(d, o->gscale, &a);
     return ERR_OK;
@@ -388,12 +410,20 @@ void optim_forget(struct optim *o, size_t from, size_t count)
                               (to - from) * sizeof *o->state[i].shard);
 }
 
+enum err optim_step_slabs(struct optim *o, const struct optim_slabs *x, int64_t step)
+{
+    struct dev_optim a = arguments(o, x, step);
+    TRY(put_groups(o, step));
+    TRY(clip(o, x->grads));
+    return o->method->step(o, &a);
+}
+
 enum err optim_step(struct optim *o, struct model *m, int64_t step)
 {
-    struct dev_optim a = arguments(o, m, step);
-    TRY(put_groups(o, step));
-    TRY(clip(o, m));
-    TRY(o->method->step(o, &a));
+    bool copies = model_params_bf16(m) && !model_rounds_stochastically(m);
+    const struct optim_slabs x = {model_params(m), model_grads(m),
+                                  copies ? (uint16_t *)model_params_bf16(m) : NULL};
+    TRY(optim_step_slabs(o, &x, step));
     model_set_step(m, step + 1);
     if (o->offsets)
         TRY(o->coll->ops->all_gather(o->coll, model_params(m), o->offsets));

@@ -69,9 +69,15 @@ struct optim {
     const struct settings *settings;
 };
 
-/* lr of step (from 0): linear warm-up over train.warmup (its first step has lr / warmup),
- * train.stable_steps steps at the peak, then cosine or linear towards lr_end * lr at train.steps;
- * times depth_warmup. */
+struct optim_slabs { /* whole ones, on the device */
+    float *params;
+    const float *grads;
+    uint16_t *copy; /* bf16 copy of the parameters, which the update writes; NULL: none */
+};
+
+/* lr of step (from 0): warm-up over train.warmup (its first step has lr / warmup, or its square),
+ * train.stable_steps steps at the peak, then cosine or linear towards lr_end * lr at train.steps,
+ * or exponential with lr_end * lr added to all steps (DeepSpeed); times depth_warmup. */
 double optim_lr(const struct settings *s, int64_t step);
 const struct optim_method *optim_method_of(const struct settings *s);
 /* Where rank's shard begins, 0 <= rank <= ranks. */
@@ -96,5 +102,7 @@ void optim_forget(struct optim *o, size_t from, size_t count);
  * nothing; the caller reads the statistics before the next update and reports it. The host does not
  * wait. All ranks call. */
 enum err optim_step(struct optim *o, struct model *m, int64_t step) MUST;
+/* The same of slabs that belong to no model; of shards it changes this rank's alone. */
+enum err optim_step_slabs(struct optim *o, const struct optim_slabs *x, int64_t step) MUST;
 
 #endif

@@ -21,7 +21,9 @@
 /* X(VALUE, name): train.optimizer = name; its method is optim_name in inner/optim/name.c. */
 #define OPTIM_LIST(X)                                                                              \
     X(OPTIM_LAMB, lamb)                                                                            \
-    X(OPTIM_ADAMW, adamw)
+    X(OPTIM_ADAMW, adamw)                                                                          \
+    X(OPTIM_QHADAM, qhadam)                                                                        \
+    X(OPTIM_LANS, lans)
 
 /* Passes that make sums over each range: X(NAME, name, prepare, first, count, writes).
  *     struct opt_terms opt_name_reduce(float p, float *m, float *v, float g, k)
@@ -29,13 +31,18 @@
  * prepare(k, sums) sees the sums that earlier passes have made; writes: OPT_M, OPT_V where the pass
  * changes these slabs. p: parameter; m, v: first and second moment, or any float that stays as it
  * is where the method keeps no such slab; g: gradient, not yet times gscale. */
-#define OPT_REDUCE_LIST(X) X(LAMB, lamb, opt_plain, 0, 2, OPT_M | OPT_V)
+#define OPT_REDUCE_LIST(X)                                                                         \
+    X(LAMB, lamb, opt_plain, 0, 2, OPT_M | OPT_V)                                                  \
+    X(LANS_NORM, lans_norm, opt_plain, 0, 1, 0)                                                    \
+    X(LANS, lans, opt_lans_normalize, 1, 3, OPT_M | OPT_V)
 
 /* Passes that update the parameters: X(NAME, name, prepare, writes).
  *     void opt_name_update(float *p, float *m, float *v, float g, k) */
 #define OPT_UPDATE_LIST(X)                                                                         \
     X(ADAMW, adamw, opt_plain, OPT_M | OPT_V)                                                      \
-    X(LAMB, lamb, opt_lamb_prepare, 0)
+    X(LAMB, lamb, opt_lamb_prepare, 0)                                                             \
+    X(QHADAM, qhadam, opt_plain, OPT_M | OPT_V)                                                    \
+    X(LANS, lans, opt_lans_prepare, 0)
 
 enum opt_reduce {
 #define X(NAME, name, prepare, first, count, writes) OPT_REDUCE_##NAME,
@@ -64,6 +71,7 @@ struct opt_group {
 struct opt_scalars { /* of one step */
     float lr, beta1, beta2, eps, weight_decay;
     float trust_min, trust_max; /* bounds of a trust ratio */
+    float qh_weight;            /* of the first moment in a step of qhadam */
     /* Of a range; the backends fill them in. */
     float inverse1, inverse2;
     float gscale;  /* multiplies the gradient */
@@ -107,18 +115,25 @@ SCALAR void opt_plain(struct opt_scalars *k, const double sums[OPT_SUMS])
     k->step[0] = k->step[1] = k->lr;
 }
 
-/* ||p|| / ||u|| within its bounds, from squares of both; 1 for exempt ranges and where either norm
- * is 0. */
+/* ||p|| / ||u|| from squares of both; 1 for exempt ranges and where either norm is 0. */
+SCALAR float opt_ratio(const struct opt_scalars *k, double p2, double u2)
+{
+    return k->trust && p2 > 0 && u2 > 0 ? (float)SCALAR_SQRT64(p2 / u2) : 1.0f;
+}
+
+/* The same within its bounds, which an exempt range does not have. */
 SCALAR float opt_trust(const struct opt_scalars *k, double p2, double u2)
 {
+    float ratio = opt_ratio(k, p2, u2);
     if (!k->trust || !(p2 > 0) || !(u2 > 0))
-        return 1.0f;
-    float ratio = (float)SCALAR_SQRT64(p2 / u2);
+        return ratio;
     ratio = ratio < k->trust_min ? k->trust_min : ratio;
     return ratio > k->trust_max ? k->trust_max : ratio;
 }
 
 #include "kernels/scalar/opt_adamw.h"
 #include "kernels/scalar/opt_lamb.h"
+#include "kernels/scalar/opt_qhadam.h"
+#include "kernels/scalar/opt_lans.h"
 
 #endif

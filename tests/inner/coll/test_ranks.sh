@@ -84,6 +84,12 @@ same zero whole
 run 2 adamw whole --train.optimizer adamw
 run 2 adamw_zero whole --train.optimizer adamw --train.zero_stage 1 --train.bucket_mb 0.1
 same adamw_zero adamw
+# every other optimizer: shared out = whole
+for words in "qhadam" "lans --train.clip 0"; do
+    run 2 "${words%% *}" whole --train.optimizer $words
+    run 2 "${words%% *}_zero" whole --train.optimizer $words --train.zero_stage 1 --train.bucket_mb 0.1
+    same "${words%% *}_zero" "${words%% *}"
+done
 # Both ranks leave out the same layers; moments that are shared out see it, too.
 drop="--model.layers 5 --model.mlp 64 --train.layer_drop 0.8 --train.layer_drop_rate 10"
 run 1 drop_one whole $drop

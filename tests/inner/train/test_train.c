@@ -196,6 +196,12 @@ static void lamb_learns(void **state)
     learns("lamb", "0.1");
 }
 
+static void qhadam_learns(void **state)
+{
+    (void)state;
+    learns("qhadam", "0.01");
+}
+
 /* ---- resume ---- */
 struct final {
     float *params, *m, *v;
@@ -216,15 +222,26 @@ static struct final copy_final(struct run *r)
 static void resumes(const char *type, const char *optimizer, const char *rounding,
                     const char *dropout, const char *layer_drop)
 {
-    const char *const words[] = {TINY,       "--train.steps",
-                                 "10",       "--device.dtype",
-                                 type,       "--train.optimizer",
-                                 optimizer,  "--train.rounding",
-                                 rounding,   "--train.dropout",
-                                 dropout,    "--model.layers",
-                                 "4",        "--train.layer_drop",
-                                 layer_drop, "--train.layer_drop_rate",
-                                 "10",       NULL};
+    const char *const words[] = {TINY,
+                                 "--train.steps",
+                                 "10",
+                                 "--train.clip",
+                                 strcmp(optimizer, "lans") ? "1" : "0",
+                                 "--device.dtype",
+                                 type,
+                                 "--train.optimizer",
+                                 optimizer,
+                                 "--train.rounding",
+                                 rounding,
+                                 "--train.dropout",
+                                 dropout,
+                                 "--model.layers",
+                                 "4",
+                                 "--train.layer_drop",
+                                 layer_drop,
+                                 "--train.layer_drop_rate",
+                                 "10",
+                                 NULL};
     char dir[2][64];
     struct final f[2];
     struct run r;
@@ -265,6 +282,8 @@ static void resumed_run_is_the_same_run(void **state)
     resumes("bf16", "lamb", "stochastic", "0", "0");
     resumes("f32", "adamw", "nearest", "0", "0.7");
     resumes("bf16", "lamb", "nearest", "0.1", "0.7");
+    resumes("f32", "qhadam", "nearest", "0", "0");
+    resumes("bf16", "lans", "nearest", "0", "0");
 }
 
 /* ---- layers that are left out ---- */
@@ -746,11 +765,49 @@ static void learning_rate_follows_the_schedule(void **state)
     assert_true(optim_lr(s, 99) == 2);
 }
 
+/* DeepSpeed's BERT: eta0 f(t) + floor, f = (t / Tw)^2, then factor^((t - Tw) / K). */
+static void learning_rate_decays_exponentially(void **state)
+{
+    (void)state;
+    struct settings *s = setup_settings(
+        &arena, (const char *[]){"--train.steps", "100", "--train.warmup", "10", "--train.lr", "2",
+                                 "--train.warmup_shape", "quadratic", "--train.decay",
+                                 "exponential", "--train.decay_factor", "0.25",
+                                 "--train.decay_steps", "20", "--train.lr_end", "0.5", NULL});
+    double want[][2] = {{0, 1.02}, {4, 1.5},  {9, 3},      {10, 3},
+                        {20, 2},   {30, 1.5}, {50, 1.125}, {110, 1 + 2.0 / 1024}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        assert_true(fabs(optim_lr(s, (int64_t)want[i][0]) - want[i][1]) < 1e-12);
+    s->train_stable_steps = 5;
+    assert_true(fabs(optim_lr(s, 15) - 3) < 1e-12);
+    assert_true(fabs(optim_lr(s, 25) - 2) < 1e-12);
+}
+
+/* LAMB: batches of 4 times the tokens have twice the rate, from the first step of the warm-up on.
+ */
+static void learning_rate_follows_the_square_root_of_the_batch(void **state)
+{
+    (void)state;
+    struct settings *s = setup_settings(
+        &arena, (const char *[]){"--train.steps", "100", "--train.warmup", "10", "--train.lr", "2",
+                                 "--train.batch_tokens", "1024", NULL});
+    double plain[3];
+    for (int i = 0; i < 3; i++)
+        plain[i] = optim_lr(s, 4 + 40 * i);
+    s->train_lr_batch_tokens = 1024;
+    for (int i = 0; i < 3; i++)
+        assert_true(optim_lr(s, 4 + 40 * i) == plain[i]);
+    s->train_lr_batch_tokens = 256;
+    for (int i = 0; i < 3; i++)
+        assert_true(fabs(optim_lr(s, 4 + 40 * i) - 2 * plain[i]) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(adamw_learns, reset),
         cmocka_unit_test_setup(lamb_learns, reset),
+        cmocka_unit_test_setup(qhadam_learns, reset),
         cmocka_unit_test_setup(resumed_run_is_the_same_run, reset),
         cmocka_unit_test_setup(dropped_layers_keep_their_state, reset),
         cmocka_unit_test_setup(a_layer_counts_its_own_updates, reset),
@@ -769,6 +826,8 @@ int main(void)
         cmocka_unit_test_setup(too_much_memory_is_refused_before_it_is_taken, reset),
         cmocka_unit_test_setup(promised_memory_is_what_is_used, reset),
         cmocka_unit_test_setup(learning_rate_follows_the_schedule, reset),
+        cmocka_unit_test_setup(learning_rate_decays_exponentially, reset),
+        cmocka_unit_test_setup(learning_rate_follows_the_square_root_of_the_batch, reset),
     };
     int failed = cmocka_run_group_tests(tests, make_text, scratch_close);
     arena_free(&arena);

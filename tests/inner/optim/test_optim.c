@@ -1,0 +1,302 @@
+/* What breaks if this is wrong: an optimizer is not the published one, a tensor of zeros or without
+ * gradient becomes NaN, shards or a resumed run take other steps than the whole. Oracle:
+ * tests/golden/optim (float64). `test_optim vectors CASE SEED` prints the parameters after ten
+ * steps, for tests/reproduce/reference/optimizers.py. */
+#include "tests/cuda/cuda_test.h"
+#include "tests/inner/golden.h"
+#include "tests/inner/setup.h"
+#include <math.h>
+#include "inner/optim/optim.h"
+
+enum { STEPS = 10, GOLDEN_SEED = 7 };
+
+/* Rows and columns; columns 1: a vector. As in the reference. */
+static const struct {
+    const char *name;
+    int64_t rows, columns;
+} shapes[] = {{"matrix", 24, 40}, {"vector", 40, 1}, {"rows", 6, 10}, {"zero", 5, 8},
+              {"one", 1, 1},      {"still", 3, 4},   {"wide", 2, 300}};
+enum { TENSORS = sizeof shapes / sizeof *shapes, WORDS_MAX = 12 };
+
+#define PLAIN "--train.bias_correction", "false"
+static const struct optim_case {
+    const char *name, *words[WORDS_MAX];
+} cases[] = {
+    {"adamw", {"--train.optimizer", "adamw"}},
+    {"adamw_plain", {"--train.optimizer", "adamw", PLAIN, "--train.beta2", "0.99"}},
+    {"lamb", {"--train.optimizer", "lamb"}},
+    {"lamb_tensorflow", {PLAIN, "--train.trust_min", "0", "--train.trust_max", "0"}},
+    {"lamb_apex", {"--train.trust_min", "0", "--train.trust_max", "0"}},
+    {"lamb_nvlamb",
+     {"--train.trust_min", "0", "--train.trust_max", "0", "--train.trust_all", "true"}},
+    {"lamb_deepspeed", {PLAIN, "--train.trust_max", "0.3", "--train.trust_all", "true"}},
+    {"qhadam", {"--train.optimizer", "qhadam", "--train.beta1", "0.99", "--train.beta2", "0.99"}},
+    {"qhadam_plain",
+     {"--train.optimizer", "qhadam", PLAIN, "--train.beta1", "0.99", "--train.beta2", "0.99",
+      "--train.qh_weight", "0.9"}},
+    {"lans", {"--train.optimizer", "lans", "--train.clip", "0"}},
+    {"lans_all", {"--train.optimizer", "lans", "--train.clip", "0", "--train.trust_all", "true"}},
+    {"lans_clip", {"--train.optimizer", "lans", "--train.normalize", "false"}},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+static struct arena arena;
+
+static int reset(void **state)
+{
+    (void)state;
+    arena_reset(&arena);
+    err_clear();
+    return 0;
+}
+
+/* ---- parameters and gradients, by formula ---- */
+/* A multiple of 1/1024 from -1 to 1. step -1: the parameters. */
+static float drawn(uint32_t seed, int step, uint32_t tensor, uint32_t element)
+{
+    uint32_t h = element * 2654435761u + (uint32_t)(step + 2) * 40503u + tensor * 2246822519u +
+                 seed * 3266489917u;
+    h = (h ^ h >> 15) * 2246822519u;
+    h = (h ^ h >> 13) * 3266489917u;
+    return (float)((int)((h >> 16) % 2049) - 1024) / 1024;
+}
+
+static bool is_named(const struct tensor *x, const char *name)
+{
+    return !strcmp(x->name, name);
+}
+
+/* Parameters (step -1) or the gradients of a step in a whole slab, its gaps 0. */
+static void fill(float *slab, const struct table *t, uint32_t seed, int step)
+{
+    memset(slab, 0, t->elements * sizeof *slab);
+    for (uint32_t k = 0; k < t->count; k++) {
+        const struct tensor *x = &t->tensors[k];
+        for (uint32_t i = 0; i < x->count; i++) {
+            int64_t row = (int64_t)i / x->shape[1];
+            bool none = step < 0 ? is_named(x, "zero") || (is_named(x, "rows") && row == 3)
+                                 : is_named(x, "still") || (is_named(x, "rows") && row == 2);
+            slab[x->offset + i] = none ? 0.0f : drawn(seed, step, k, i);
+        }
+    }
+}
+
+static struct table make_table(void)
+{
+    struct table t = {.tensors = arena_array(&arena, TENSORS, sizeof *t.tensors), .count = TENSORS};
+    for (size_t k = 0; k < TENSORS; k++) {
+        struct tensor *x = &t.tensors[k];
+        snprintf(x->name, sizeof x->name, "%s", shapes[k].name);
+        x->shape[0] = shapes[k].rows;
+        x->shape[1] = shapes[k].columns;
+        x->count = (size_t)(x->shape[0] * x->shape[1]);
+        x->offset = t.elements;
+        x->group = x->shape[1] > 1 ? TABLE_MATRIX : TABLE_VECTOR;
+        x->layer = -1;
+        t.parameters += x->count;
+        t.elements += (x->count + TABLE_ALIGN - 1) / TABLE_ALIGN * TABLE_ALIGN;
+    }
+    return t;
+}
+
+/* ---- a run ---- */
+struct bench { /* one rank */
+    struct settings *s;
+    struct table t;
+    struct dev *d;
+    struct coll *c;
+    struct optim o;
+    float *params, *grads;
+    float *host; /* (elements) */
+};
+
+static struct settings *settings_of(const struct optim_case *k)
+{
+    const char *words[WORDS_MAX + 16] = {"--train.steps",  "10",  "--train.lr",    "0.01",
+                                         "--train.warmup", "0",   "--train.decay", "none",
+                                         "--train.eps",    "1e-6"};
+    memcpy(words + 10, k->words, sizeof k->words);
+    struct settings *s = setup_settings(&arena, words);
+    struct config_rules r = {.length = 0};
+    keys_check(&r, s);
+    assert_int_equal(config_rules_report(&r), ERR_OK);
+    return s;
+}
+
+static void begin(struct bench *b, const struct optim_case *k, uint32_t seed)
+{
+    *b = (struct bench){.s = settings_of(k), .t = make_table()};
+    size_t bytes = b->t.elements * sizeof(float);
+    assert_int_equal(cuda_test_open(&b->d, "f32"), ERR_OK);
+    assert_int_equal(coll_self_open(&b->c), ERR_OK);
+    if (optim_open(&b->o, b->d, b->c, b->s, &b->t, &arena))
+        fail_msg("%s", err_message());
+    assert_int_equal(dev_alloc(b->d, (void **)&b->params, bytes), ERR_OK);
+    assert_int_equal(dev_alloc(b->d, (void **)&b->grads, bytes), ERR_OK);
+    b->host = arena_alloc(&arena, bytes);
+    fill(b->host, &b->t, seed, -1);
+    b->d->ops->copy(b->d, b->params, b->host, bytes);
+}
+
+static void end(struct bench *b)
+{
+    optim_close(&b->o);
+    dev_free(b->d, b->params);
+    dev_free(b->d, b->grads);
+    coll_close(b->c);
+    dev_close(b->d);
+}
+
+/* One step by the gradients in b->host. */
+static void step_by(struct bench *b, int step)
+{
+    const double stats[STEP_STATS] = {[STEP_TARGETS] = 1};
+    const struct optim_slabs x = {b->params, b->grads, NULL};
+    b->d->ops->copy(b->d, b->grads, b->host, b->t.elements * sizeof *b->host);
+    b->d->ops->copy(b->d, b->o.stats, stats, sizeof stats);
+    assert_int_equal(optim_step_slabs(&b->o, &x, step), ERR_OK);
+    assert_int_equal(dev_sync(b->d), ERR_OK);
+}
+
+static const float *take_params(struct bench *b)
+{
+    float *copy = arena_array(&arena, b->t.elements, sizeof *copy);
+    b->d->ops->copy(b->d, copy, b->params, b->t.elements * sizeof *copy);
+    assert_int_equal(dev_sync(b->d), ERR_OK);
+    return copy;
+}
+
+/* Parameters after STEPS steps; `t`: where they lie. */
+static const float *run_case(const struct optim_case *k, uint32_t seed, struct table *t)
+{
+    struct bench b;
+    begin(&b, k, seed);
+    for (int step = 0; step < STEPS; step++) {
+        fill(b.host, &b.t, seed, step);
+        step_by(&b, step);
+    }
+    const float *x = take_params(&b);
+    *t = b.t;
+    end(&b);
+    return x;
+}
+
+/* ---- golden vectors ---- */
+static void compare(const struct optim_case *k, const struct tensor *x, const float *got,
+                    const double *want)
+{
+    double largest = 0, worst = 0;
+    for (size_t i = 0; i < x->count; i++) {
+        if (!isfinite(got[i]))
+            fail_msg("%s, %s: element %zu is not finite", k->name, x->name, i);
+        largest = fmax(largest, fabs(want[i]));
+        worst = fmax(worst, fabs((double)got[i] - want[i]));
+    }
+    if (!(worst <= 1e-6 * largest))
+        fail_msg("%s, %s: off by %.3g of %.3g", k->name, x->name, worst, largest);
+}
+
+static void ten_steps_are_the_papers(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < CASES; c++) {
+        struct table t;
+        size_t count;
+        const double *want = golden_values(&arena, "tests/golden/optim", cases[c].name, &count);
+        if (!want)
+            fail_msg("no golden values of %s", cases[c].name);
+        const float *got = run_case(&cases[c], GOLDEN_SEED, &t);
+        assert_int_equal(count, t.parameters);
+        for (size_t i = 0; i < TENSORS; want += t.tensors[i++].count)
+            compare(&cases[c], &t.tensors[i], got + t.tensors[i].offset, want);
+    }
+}
+
+static void print_vectors(const char *name, uint32_t seed)
+{
+    for (size_t c = 0; c < CASES; c++) {
+        struct table t;
+        if (strcmp(cases[c].name, name) != 0)
+            continue;
+        const float *x = run_case(&cases[c], seed, &t);
+        for (size_t i = 0; i < TENSORS; i++)
+            for (size_t k = 0; k < t.tensors[i].count; k++)
+                printf("%.9g\n", (double)x[t.tensors[i].offset + k]);
+    }
+}
+
+/* ---- what the papers say of a step ---- */
+static const struct optim_case *case_named(const char *name)
+{
+    for (size_t c = 0; c < CASES; c++)
+        if (!strcmp(cases[c].name, name))
+            return &cases[c];
+    fail_msg("no case %s", name);
+    return NULL;
+}
+
+/* One step by `times` the gradients of step 0. */
+static const float *one_step(const char *name, float times, struct table *t)
+{
+    struct bench b;
+    begin(&b, case_named(name), GOLDEN_SEED);
+    fill(b.host, &b.t, GOLDEN_SEED, 0);
+    for (size_t i = 0; i < b.t.elements; i++)
+        b.host[i] *= times;
+    step_by(&b, 0);
+    const float *x = take_params(&b);
+    *t = b.t;
+    end(&b);
+    return x;
+}
+
+/* Zheng et al. 2020: the norm of a tensor's gradient does not matter, up to eps. */
+static void lans_ignores_the_size_of_a_gradient(void **state)
+{
+    (void)state;
+    struct table t;
+    const float *x = one_step("lans", 1, &t), *y = one_step("lans", 1024, &t);
+    for (size_t i = 0; i < t.elements; i++)
+        assert_true(fabsf(x[i] - y[i]) <= 2e-6f);
+}
+
+/* You et al. 2020: without bounds a step of a tensor is as long as lr ||x||. */
+static void lamb_steps_by_the_norm_of_the_parameters(void **state)
+{
+    (void)state;
+    struct table t;
+    const float *x = one_step("lamb_nvlamb", 1, &t);
+    float *before = arena_array(&arena, t.elements, sizeof *before);
+    fill(before, &t, GOLDEN_SEED, -1);
+    for (size_t k = 0; k < TENSORS; k++) {
+        double p2 = 0, d2 = 0;
+        for (size_t i = t.tensors[k].offset; i < t.tensors[k].offset + t.tensors[k].count; i++) {
+            p2 += (double)before[i] * (double)before[i];
+            d2 += ((double)x[i] - (double)before[i]) * ((double)x[i] - (double)before[i]);
+        }
+        if (p2 > 0)
+            assert_true(fabs(sqrt(d2) - 0.01 * sqrt(p2)) < 1e-6 * sqrt(p2));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(ten_steps_are_the_papers, reset),
+        cmocka_unit_test_setup(lans_ignores_the_size_of_a_gradient, reset),
+        cmocka_unit_test_setup(lamb_steps_by_the_norm_of_the_parameters, reset),
+    };
+    struct dev *d;
+    if (cuda_test_open(&d, "f32") == ERR_UNSUPPORTED) {
+        printf("SKIPPED: %s\n", err_message());
+        return CUDA_TEST_SKIP;
+    }
+    dev_close(d);
+    if (argc == 4 && !strcmp(argv[1], "vectors")) {
+        print_vectors(argv[2], (uint32_t)strtoul(argv[3], NULL, 10));
+        arena_free(&arena);
+        return 0;
+    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    arena_free(&arena);
+    return failed;
+}
