@@ -13,6 +13,7 @@
  * Disk: the spool holds at most one contribution per site and fragment; two where rounds are
  * encoded again (outer.downlink_compression_from).
  */
+#include "outer/diloco/weights.h"
 #include "outer/link/link.h"
 #include "outer/store/outer_state.h"
 
@@ -34,6 +35,7 @@ struct aggregator_options {
     /* What a contribution may be (outer/protocol/bounds.h); 0: no bound. */
     float norm_limit;                /* outer.norm_limit */
     double share_max;                /* most that site.share may be */
+    enum weights_kind weights;       /* outer.weights */
     int64_t max_local_steps_offline; /* outer.max_local_steps_offline */
     const char *revoked_path; /* list of refused identities, one URI per line, read again when it
                                  changes; NULL: none */

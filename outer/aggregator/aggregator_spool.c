@@ -107,11 +107,11 @@ static void say_weight(struct wire_answer *answer, float weight, float most)
 static bool header_good(const struct aggregator *a, const struct wire_contribution *m,
                         struct wire_answer *answer)
 {
-    float weight_max =
-        m->fragment < a->core.fragments
-            ? bounds_weight_max(a->o.share_max, a->replica->schedule.period[m->fragment].every,
-                                a->o.max_local_steps_offline)
-            : 0;
+    float weight_max = m->fragment < a->core.fragments
+                           ? weights_max(a->o.weights, a->o.share_max,
+                                         a->replica->schedule.period[m->fragment].every,
+                                         a->o.max_local_steps_offline)
+                           : 0;
     if (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment))
         say(answer, ROUND_INVALID, "no fragment of this aggregator");
     else if (m->round >= aggregator_rounds(a, m->fragment))

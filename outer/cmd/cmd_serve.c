@@ -98,6 +98,7 @@ static enum err open_aggregator(struct serve *v)
         .strict = v->run.o.outer_mode == OUTER_MODE_STRICT,
         .norm_limit = (float)v->run.o.outer_norm_limit,
         .share_max = KEYS_SHARE_MAX,
+        .weights = v->run.o.outer_weights,
         .max_local_steps_offline = v->run.o.outer_max_local_steps_offline,
         .committed = committed,
         .adopted = adopted,

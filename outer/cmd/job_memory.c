@@ -50,6 +50,7 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
                                        .max_local_steps_offline =
                                            j->run.o.outer_max_local_steps_offline,
                                        .share = j->run.o.site_share,
+                                       .weights = j->run.o.outer_weights,
                                        .mix = keys_mix(&j->run.o),
                                        .before_update = j->run.o.outer_before_update,
                                        .evaluate = looks(j, x),

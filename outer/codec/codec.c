@@ -136,6 +136,11 @@ void codec_close(struct codec_work *w)
     free(w);
 }
 
+struct dev *codec_device(const struct codec_work *w)
+{
+    return w->d;
+}
+
 uint8_t codec_residual_ratio(double residual, double delta)
 {
     double ratio = delta > 0 ? residual / delta : residual > 0 ? INFINITY : 0;

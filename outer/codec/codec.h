@@ -60,6 +60,7 @@ struct codec_work; /* device buffers for one piece of the values at a time; see 
 struct tensor_range {
     size_t first, count; /* in the fragment: from a multiple of 256 on, without the gap behind it */
     int64_t rows, columns;
+    bool embedding; /* of tokens, positions or types */
 };
 struct tensor_view {
     const struct tensor_range *ranges;
@@ -135,6 +136,7 @@ enum err codec_open(struct codec_work **w, struct dev *d) MUST;
 /* For at most this many values at a time: buffers of megabytes are for large fragments only. */
 enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest) MUST;
 void codec_close(struct codec_work *w); /* NULL is fine */
+struct dev *codec_device(const struct codec_work *w);
 /* What it takes on a device that has memory of its own. */
 size_t codec_device_bytes(size_t largest);
 /* What it takes of the host's memory. here: the device works in it. */
@@ -151,6 +153,10 @@ void codec_seed(struct codec_work *w, uint64_t seed, unsigned site, unsigned fra
 struct file_part;
 void codec_gather_parts(struct file_part *parts, uint8_t *sizes,
                         const struct codec_payload *payloads, unsigned n);
+/* The payloads of an aggregate of them, each checked. */
+enum err codec_gather_list(const struct codec *c, const struct codec_call *call,
+                           const struct codec_aggregate *a,
+                           struct codec_payload payloads[CODEC_SITES_MAX]) MUST;
 
 /* The residual ratio as one byte, which the header of a contribution carries. residual, delta: sums
  * of squares of residual' and of the weighted delta of the round. The byte is log2(residual /

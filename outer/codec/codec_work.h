@@ -101,10 +101,6 @@ size_t codec_gather_max(const struct codec *c, size_t count, unsigned sites);
 enum err codec_gather_aggregate(const struct codec *c, const struct codec_call *call,
                                 uint8_t *aggregate, size_t *size_bytes,
                                 const struct codec_payload *payloads, unsigned n);
-/* The payloads of an aggregate, each checked. */
-enum err codec_gather_list(const struct codec *c, const struct codec_call *call,
-                           const struct codec_aggregate *a,
-                           struct codec_payload payloads[CODEC_SITES_MAX]) MUST;
 enum err codec_gather_mean(const struct codec *c, const struct codec_call *call, float *mean,
                            uint8_t *next_grid, const struct codec_aggregate *a);
 enum err codec_gather_decode(const struct codec *c, const struct codec_call *call, float *z,

@@ -237,6 +237,46 @@ static void check_stages(struct config_rules *r, const struct outer_settings *o,
     }
 }
 
+/* The gathered codec of about as many bits. */
+static enum codec_kind forwarded(enum codec_kind kind)
+{
+    if (kind == CODEC_INT8)
+        return CODEC_FP8_E4M3;
+    return kind == CODEC_INT4 ? CODEC_E3M0 : CODEC_TOPK;
+}
+
+/* A merge that reads each contribution. */
+static void check_merge(struct config_rules *r, const struct outer_settings *o)
+{
+    const char *merge = config_choice_name(merge_kind_choices, o->outer_merge);
+    if (!merge_reads_each(o->outer_merge))
+        return;
+    if (codec_get(o->outer_codec)->summable)
+        config_broken(r,
+                      "outer.merge = %s needs each site's contribution, and with outer.codec = %s "
+                      "the aggregator forwards only the sum; the nearest is outer.codec = %s, or "
+                      "outer.merge = mean",
+                      merge, codec_get(o->outer_codec)->name,
+                      codec_get(forwarded(o->outer_codec))->name);
+    if (o->outer_downlink_compression_from > 0 &&
+        (size_t)o->outer_downlink_compression_from <= o->outer_sites.count)
+        config_broken(r,
+                      "outer.merge = %s needs each site's contribution, and from %lld sites on the "
+                      "aggregator forwards one compressed sum; use "
+                      "outer.downlink_compression_from = 0, or outer.merge = mean",
+                      merge, (long long)o->outer_downlink_compression_from);
+    if (o->outer_partition == FRAGMENT_RANDOM)
+        config_broken(r,
+                      "outer.merge = %s works on whole tensors, and outer.partition = random cuts "
+                      "them; the nearest is outer.partition = balanced, or outer.merge = mean",
+                      merge);
+    if (o->outer_eager)
+        config_broken(r,
+                      "outer.merge = %s with outer.eager: an eager start takes the other sites' "
+                      "part out of the mean; use outer.eager = false, or outer.merge = mean",
+                      merge);
+}
+
 static bool name_good(const char *name)
 {
     static const char allowed[] =
@@ -388,6 +428,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_overlap(r, o);
     check_slices(r, o, s);
     check_moments(r, o, s);
+    check_merge(r, o);
     if (s->train_stages.count && o->outer_sites.count)
         check_stages(r, o, s);
     check_sites(r, &o->outer_sites);

@@ -8,6 +8,7 @@
 #include "outer/codec/codec.h"
 #include "outer/diloco/fragment.h"
 #include "outer/diloco/outer_opt.h"
+#include "outer/diloco/weights.h"
 
 enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
 
@@ -37,7 +38,8 @@ enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
     X(outer_partition, OUTER_PARTITION)                                                            \
     X(outer_codec, OUTER_CODEC)                                                                    \
     X(outer_moments_codec, OUTER_MOMENTS_CODEC)                                                    \
-    X(outer_opt_kind, OUTER_OPT_LIST) X(log_level, LOG_LEVEL)
+    X(outer_opt_kind, OUTER_OPT_LIST)                                                              \
+    X(merge_kind, MERGE_LIST) X(weights_kind, WEIGHTS_LIST) X(log_level, LOG_LEVEL)
 CHOICES_OUTER(CONFIG_ENUM)
 CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
 
@@ -128,6 +130,13 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "(--dry-run prints it). average uses 1.")                                            \
     X(outer, momentum, REAL, .fallback = "0.9", .min = 0, .max = 0.9999, .pinned = true,           \
       .help = "Outer momentum of nesterov.")                                                       \
+    X(outer, merge, CHOICE(merge_kind), .fallback = "mean", .pinned = true,                        \
+      .help = "How the deltas of a round become one. mean: weighted mean. radial: of each tensor " \
+              "the lengths and the directions are averaged apart (Decoupled DiLoCo); needs a "     \
+              "codec whose contributions are forwarded.")                                          \
+    X(outer, weights, CHOICE(weights_kind), .fallback = "tokens", .pinned = true,                  \
+      .help = "Weight of a site in a round. tokens: its tokens. equal: 1. tokens2_per_step: "      \
+              "tokens^2 / steps (Decoupled DiLoCo).")                                              \
     X(outer, mode, CHOICE(outer_mode), .fallback = "strict", .pinned = true,                       \
       .help = "strict: every configured site in every round. quorum: a majority is enough after "  \
               "outer.straggler_timeout_s.")                                                        \
@@ -152,7 +161,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "Which of outer.sites this process is; not needed with one site and no aggregator.") \
     X(site, share, REAL, .fallback = "1", .min = 0.01, .max = KEYS_SHARE_MAX,                      \
       .help = "This site's tokens per step as a multiple of train.batch_tokens; its weight in "    \
-              "the mean.")                                                                         \
+              "the round follows from it (outer.weights).")                                        \
     X(site, aggregator, TEXT, .fallback = "",                                                      \
       .help = "host:port of the aggregator, or of each of outer.aggregators, separated by "        \
               "commas. Empty: train alone, without an outer loop.")                                \

@@ -55,6 +55,7 @@ enum err sync_config_optimizer(struct outer_opt *o, const struct outer_settings 
     TRY(outer_opt_make(o, s->outer_optimizer, (float)tuning_of(s).lr, (float)s->outer_momentum));
     if (o->kind == OUTER_OPT_DELAYED)
         o->delay = (unsigned)s->outer_delay;
+    o->merge = s->outer_merge;
     return ERR_OK;
 }
 

@@ -97,8 +97,8 @@ static enum err cut_by_tensor(struct fragments *out, const struct table *t,
             const struct tensor *x = &t->tensors[i];
             if (home[i] != k)
                 continue;
-            view[f->view.count++] =
-                (struct tensor_range){f->elements, x->count, x->shape[0], x->shape[1]};
+            view[f->view.count++] = (struct tensor_range){f->elements, x->count, x->shape[0],
+                                                          x->shape[1], x->layer < 0};
             add_range(f, x->offset, table_span(t, i), x->count);
         }
     }

@@ -8,7 +8,7 @@ enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr,
                        (double)lr);
     if (!(mu >= 0) || !(mu < 1))
         return err_set(ERR_CONFIG, "outer momentum %g: must be in [0, 1)", (double)mu);
-    *o = (struct outer_opt){kind, lr, 0, 1};
+    *o = (struct outer_opt){.kind = kind, .lr = lr, .delay = 1};
     if (outer_opt_momentum(o))
         o->mu = mu;
     if (kind == OUTER_OPT_AVERAGE)

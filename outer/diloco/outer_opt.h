@@ -9,7 +9,7 @@
  * bit. 2401.09135. The place in the cycle follows from the round's number.
  * - average: theta = theta - mean, the average of the sites' parameters (FedAvg); lr is 1.
  */
-#include "kernels/dev.h"
+#include "outer/diloco/merge.h"
 
 /* X(ENUMERATOR, name): outer.optimizer = name. */
 #define OUTER_OPT_LIST(X)                                                                          \
@@ -25,8 +25,9 @@ enum outer_opt_kind {
 
 struct outer_opt {
     enum outer_opt_kind kind;
-    float lr, mu;   /* as used: average has 1 and 0, sgd has mu 0 */
-    unsigned delay; /* N of delayed_nesterov, else 1 */
+    float lr, mu;          /* as used: average has 1 and 0, sgd has mu 0 */
+    unsigned delay;        /* N of delayed_nesterov, else 1 */
+    enum merge_kind merge; /* how contributions become the mean that it takes */
 };
 struct outer_opt_state { /* of one run of parameters, in place; NULL where the optimizer keeps none
                           */

@@ -25,7 +25,7 @@
  * steps of 0.4 s, and SHA-256 of what goes out takes twenty times that on one core: the copies of a
  * slot run beside training's kernels, on a stream of their own, but not beside their own
  * arithmetic; a second set of slots would hide some 25 ms of a round for 12 bytes per parameter of
- * GPU memory.
+ * GPU memory. outer.merge = radial brings the aggregate in twice.
  *
  * The slots belong to the thread that holds the site's mutex.
  * What they hold is good until then; over a call to the aggregator nothing is counted on but

@@ -53,9 +53,3 @@ float bounds_norm_max(const struct bounds_history *h, float limit, float theta_r
         return limit * (theta_rms > 0 ? theta_rms : 1);
     return limit * median > theta_rms ? limit * median : theta_rms;
 }
-
-float bounds_weight_max(double share, int64_t every, int64_t max_local_steps_offline)
-{
-    double periods = 2 + (double)max_local_steps_offline / (double)every;
-    return share > 0 ? (float)(share * periods) : INFINITY;
-}

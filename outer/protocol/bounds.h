@@ -28,9 +28,5 @@ float bounds_median(const struct bounds_history *h);
  * outer parameters; without history `limit` times that RMS, or times 1 where the parameters are 0
  * (moments at their start). Infinite for limit 0: no bound. */
 float bounds_norm_max(const struct bounds_history *h, float limit, float theta_rms);
-/* The largest weight: `share` (the most that site.share may be) times the periods that a
- * contribution can cover: two, as the first round of a fragment with an offset does, and the steps
- * that a site may train on while the aggregator is unreachable. Infinite for share 0: no bound. */
-float bounds_weight_max(double share, int64_t every, int64_t max_local_steps_offline);
 
 #endif

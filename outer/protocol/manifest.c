@@ -183,6 +183,13 @@ struct digest manifest_digest(const struct manifest *m)
     return digest_of(body, bytes_size(&w));
 }
 
+void manifest_weights(const struct manifest *m, float weights[ROUND_SITES_MAX])
+{
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (m->sites[i].included)
+            *weights++ = m->sites[i].weight;
+}
+
 float manifest_weight(const struct manifest *m)
 {
     float sum = 0;

@@ -56,6 +56,8 @@ bool manifest_decode(struct manifest *m, const uint8_t *data,
                      size_t size_bytes);                 /* false: malformed or not canonical */
 struct digest manifest_digest(const struct manifest *m); /* of the body */
 float manifest_weight(const struct manifest *m);         /* sum over included, site order, f32 */
+/* Of the sites included, in site order. */
+void manifest_weights(const struct manifest *m, float weights[ROUND_SITES_MAX]);
 unsigned manifest_included(const struct manifest *m);
 bool manifest_aborted(const struct manifest *m); /* no site is included */
 /* The largest of the included sites' and the aggregator's. */

@@ -465,6 +465,7 @@ static enum err sim_make(struct sim *s)
                       &s->arena));
     TRY(outer_opt_make(&s->outer, s->o.optimizer, 0.7f, 0.9f));
     s->outer.delay = s->o.delay;
+    s->outer.merge = s->o.merge;
     s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
     s->schedule.overlap = s->o.overlap;
     s->schedule.downlink_compression_from = s->o.downlink_compression_from;
@@ -559,7 +560,8 @@ struct sim_options sim_draw(uint64_t seed)
         OFFLINE,
         LIES,
         OFFLINE_STEPS,
-        ABORTS
+        ABORTS,
+        MERGE
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
@@ -593,6 +595,8 @@ struct sim_options sim_draw(uint64_t seed)
     o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;
     o.lies = !o.strict && o.sites > 2 && !o.damaged && DRAW(LIES, 3) == 0;
     o.aborts = DRAW(ABORTS, 4) == 0;
+    if (!codec_get(o.codec)->summable && !o.downlink_compression_from && !o.eager && DRAW(MERGE, 2))
+        o.merge = MERGE_RADIAL;
 #undef DRAW
     return o;
 }

@@ -34,6 +34,7 @@ struct sim_options {
     float error_feedback_decay, residual_reset;
     unsigned downlink_compression_from;
     enum outer_opt_kind optimizer;
+    enum merge_kind merge;
     unsigned delay; /* of delayed_nesterov */
     bool strict;
     uint64_t keep; /* outer.history_rounds */

@@ -310,11 +310,12 @@ static enum err drop(struct site_train *s, const struct stepper_action *a)
     return reap(s, a, &theta, &done, &alpha);
 }
 
-/* Weight of a contribution: this site's tokens of the round over the nominal ones of a full round.
- */
 static double weight_of(const struct site_train *s, const struct stepper_action *a)
 {
-    return s->o.share * (double)a->steps / (double)s->o.schedule.period[a->fragment].every;
+    return weights_of(s->o.weights,
+                      &(struct weights_round){.share = s->o.share,
+                                              .steps = a->steps,
+                                              .length = s->o.schedule.period[a->fragment].every});
 }
 
 static enum err submit_lead(struct site_train *s, struct train *t, const struct stepper_action *a)

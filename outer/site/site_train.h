@@ -13,6 +13,7 @@
  */
 #include "inner/train/train.h"
 #include "outer/diloco/stepper.h"
+#include "outer/diloco/weights.h"
 #include "outer/site/site.h"
 
 struct site_train_round { /* what a finished round looked like; bytes are of this site */
@@ -44,7 +45,8 @@ struct site_train_options {
     bool strict; /* replay every step that a restart lost; else go on where the others are */
     int64_t max_local_steps_offline; /* quorum mode: steps to train on while the aggregator is
                                         unreachable */
-    double share;                    /* site.share: weight of a full round */
+    double share;                    /* site.share */
+    enum weights_kind weights;       /* outer.weights */
     double mix;         /* keys_mix: share of the local parameters when a commit is applied */
     bool before_update; /* with overlap: applied before its step's update, not after it */
     bool evaluate;      /* will be asked for the outer loss between rounds: takes memory for it */

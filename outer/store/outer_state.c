@@ -835,11 +835,17 @@ static enum err mean_of(struct outer_state *m, unsigned fragment, const struct m
         return err_set(ERR_DIVERGED,
                        "fragment %u round %" PRIu64 ": the sum of weights is not finite", fragment,
                        manifest->round);
-    return c->mean(c, &call, m->mean, next,
-                   &(struct codec_aggregate){
-                       aggregate->data, aggregate->size_bytes,
-                       schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
-                       manifest_weight(manifest)});
+    enum merge_kind merge = outer_of(&m->o, fragment)->merge;
+    float weights[ROUND_SITES_MAX];
+    struct merge_input in = {
+        .aggregate = {aggregate->data, aggregate->size_bytes,
+                      schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
+                      manifest_weight(manifest)},
+        .weights = weights};
+    manifest_weights(manifest, weights);
+    if (merge_reads_each(merge)) /* both are free until the step */
+        in.values = staging_at(&m->staging, STAGING_BESIDE, m->next.theta);
+    return merge_apply(merge, c, &call, m->mean, next, &in);
 }
 
 static enum err mean_again(struct outer_state *m, unsigned fragment,

@@ -21,7 +21,8 @@ static struct tensor tensors[TOY_TENSORS_MAX], large_tensors[TOY_TENSORS_MAX];
 static struct fragments fragments, small, large, whole;
 static float initial[ELEMENTS_MAX], local[ELEMENTS_MAX];
 static struct dev *gpu, *cpu;
-static bool stale; /* rounds() ends in check_stale */
+static bool stale;  /* rounds() ends in check_stale */
+static bool radial; /* merge by direction where the codec lets it */
 
 /* Bytes that were copied between the host and the device under test, while counting. */
 struct bus {
@@ -227,7 +228,8 @@ static const struct link_ops link_ops = {.hello = said_hello,
                                          .report = report,
                                          .counters = counters};
 
-/* Odd codecs leak and step with delayed Nesterov, so that all that a member may keep is kept. */
+/* Odd codecs leak and step with delayed Nesterov, so that all that a member may keep is kept.
+ */
 static struct outer_state_options options(enum codec_kind k, bool site)
 {
     struct outer_state_options o = {.fragments = &fragments, .residuals = site, .keep = 3};
@@ -238,6 +240,8 @@ static struct outer_state_options options(enum codec_kind k, bool site)
         ERR_OK);
     if (k % 2)
         o.outer.delay = 2;
+    else if (radial && !codec_get(k)->summable)
+        o.outer.merge = MERGE_RADIAL;
     return o;
 }
 
@@ -368,6 +372,7 @@ static void rounds(struct trace trace[ROUNDS * FRAGMENTS], enum codec_kind k, st
 static void test_every_codec(void **state)
 {
     (void)state;
+    radial = true;
     for (unsigned k = 0; k < CODEC_COUNT; k++) {
         struct trace on_cpu[ROUNDS * FRAGMENTS], on_gpu[ROUNDS * FRAGMENTS];
         rounds(on_cpu, (enum codec_kind)k, cpu);
@@ -381,6 +386,7 @@ static void test_every_codec(void **state)
                          digest_equal(&a->payload, &b->payload) ? "state" : "payload");
         }
     }
+    radial = false;
 }
 
 /* The byte budget of staging.h, to what is compressed: theta, residual and momentum (and what is

@@ -132,6 +132,16 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.before_update true --outer.overlap_steps 50", "the nearest is 49, or");
     refused("--outer.every 1 --outer.before_update true --outer.overlap_steps 1",
             "the nearest is outer.every = 2");
+    refused("--outer.merge radial", "the nearest is outer.codec = fp8_e4m3, or outer.merge = mean");
+    refused("--outer.merge radial --outer.codec int4", "the nearest is outer.codec = e3m0");
+    refused("--outer.merge radial --outer.codec csc", "the nearest is outer.codec = topk");
+    refused("--outer.merge radial --outer.codec f32 --outer.partition random",
+            "the nearest is outer.partition = balanced");
+    refused("--outer.merge radial --outer.codec f32 --outer.sites a,b "
+            "--outer.downlink_compression_from 2",
+            "outer.downlink_compression_from = 0, or outer.merge = mean");
+    refused("--outer.merge radial --outer.codec f32 --outer.overlap_steps 50 --outer.eager true",
+            "outer.eager = false, or outer.merge = mean");
     refused("--outer.max_local_steps_offline 5", "needs outer.mode = quorum");
     refused("--site.share 0.011", "not a multiple of train.sequence");
     refused("--outer.every 50 --outer.fragments 4 --serve.listen x",

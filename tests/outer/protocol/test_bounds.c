@@ -74,15 +74,6 @@ static void the_bound(void **state)
     assert_true(bounds_norm_max(&h, 1000, 500) == 500); /* small first steps of a warm-up */
 }
 
-static void the_weight(void **state)
-{
-    (void)state;
-    assert_true(bounds_weight_max(100, 50, 0) == 200);
-    assert_true(bounds_weight_max(100, 50, 100) == 400);
-    assert_true(isinf(bounds_weight_max(0, 50, 0)));
-    assert_true(bounds_weight_max(100, 1, 1000000000) < FLT_MAX);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -90,7 +81,6 @@ int main(void)
         cmocka_unit_test(less_than_half_cannot_raise_the_median),
         cmocka_unit_test(the_history_is_of_eight_rounds),
         cmocka_unit_test(the_bound),
-        cmocka_unit_test(the_weight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

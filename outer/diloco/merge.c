@@ -1,0 +1,99 @@
+#include "outer/diloco/merge.h"
+#include <math.h>
+
+/* A shorter delta has no direction. Its inverse, times the largest weight, is far from what f32
+ * holds. */
+static const double LENGTH_MIN = 0x1p-60;
+
+bool merge_reads_each(enum merge_kind kind)
+{
+    return kind == MERGE_RADIAL;
+}
+
+/* A tensor with the gap behind it, whose values are 0. */
+static size_t span_of(const struct tensor_range *r)
+{
+    return (r->count + DEV_BLOCK - 1) / DEV_BLOCK * DEV_BLOCK;
+}
+
+static enum err length_of(struct codec_work *w, double *length, const float *x,
+                          const struct tensor_range *r)
+{
+    double squares;
+    TRY(codec_squares(w, &squares, x + r->first, NULL, span_of(r)));
+    *length = sqrt(squares);
+    return ERR_OK;
+}
+
+/* One contribution: its lengths, and its directions times its weight added to `mean`. */
+static enum err directions_add(const struct codec_call *call, float *mean, double *lengths,
+                               const float *values, float weight)
+{
+    struct dev *d = codec_device(call->work);
+    for (size_t i = 0; i < call->view->count; i++) {
+        const struct tensor_range *r = &call->view->ranges[i];
+        double length;
+        if (r->embedding)
+            continue;
+        TRY(length_of(call->work, &length, values, r));
+        lengths[i] += length;
+        if (length >= LENGTH_MIN)
+            d->ops->axpy(d, mean + r->first, values + r->first, (float)((double)weight / length),
+                         span_of(r));
+    }
+    return ERR_OK;
+}
+
+/* From the summed directions to the delta: length r, whatever their own length is. */
+static enum err lengths_set(const struct codec_call *call, float *mean, const double *lengths,
+                            float weight_sum)
+{
+    struct dev *d = codec_device(call->work);
+    for (size_t i = 0; i < call->view->count; i++) {
+        const struct tensor_range *r = &call->view->ranges[i];
+        double length;
+        if (r->embedding)
+            continue;
+        TRY(length_of(call->work, &length, mean, r));
+        double divisor = length * (double)weight_sum / lengths[i];
+        if (length >= LENGTH_MIN && lengths[i] >= LENGTH_MIN)
+            d->ops->div_scalar(d, mean + r->first, (float)divisor, span_of(r));
+        else /* no delta, or deltas that cancel: no direction is left */
+            d->ops->zero(d, mean + r->first, span_of(r) * sizeof *mean);
+    }
+    return dev_sync(d);
+}
+
+static enum err radial(const struct codec *c, const struct codec_call *call, float *mean,
+                       const struct merge_input *in, struct arena *scratch)
+{
+    struct dev *d = codec_device(call->work);
+    struct codec_payload payloads[CODEC_SITES_MAX];
+    double *lengths;
+    TRY_ALLOC(lengths = arena_array(scratch, call->view->count, sizeof *lengths));
+    for (size_t i = 0; i < call->view->count; i++) {
+        const struct tensor_range *r = &call->view->ranges[i];
+        lengths[i] = 0;
+        if (!r->embedding)
+            d->ops->zero(d, mean + r->first, span_of(r) * sizeof *mean);
+    }
+    TRY(codec_gather_list(c, call, &in->aggregate, payloads));
+    for (unsigned i = 0; i < in->aggregate.n; i++) {
+        TRY(c->decode(c, call, in->values, payloads[i].data, payloads[i].size_bytes));
+        TRY(directions_add(call, mean, lengths, in->values, in->weights[i]));
+    }
+    return lengths_set(call, mean, lengths, in->aggregate.weight_sum);
+}
+
+enum err merge_apply(enum merge_kind kind, const struct codec *c, const struct codec_call *call,
+                     float *mean, uint8_t *next_grid, const struct merge_input *in)
+{
+    struct arena scratch = arena_make(0);
+    TRY(c->mean(c, call, mean, next_grid, &in->aggregate));
+    if (kind == MERGE_MEAN)
+        return ERR_OK;
+    ASSERT(!c->summable && call->view && in->values);
+    enum err e = radial(c, call, mean, in, &scratch);
+    arena_free(&scratch);
+    return e;
+}
