@@ -22,6 +22,7 @@
 #include "inner/model/depth.h"
 #include "inner/optim/optim.h"
 #include "inner/train/evaluate.h"
+#include "inner/train/work.h"
 
 struct train_report {                 /* of the step just finished, for displays and records */
     int64_t step, steps;              /* step counts finished steps */
@@ -159,6 +160,15 @@ enum err train_memory_check(const struct train *t) MUST;
  * and the decrease of the GPU's free memory since train_open, by all processes; on a CPU the
  * largest resident set of the process. */
 void train_memory_used(const struct train *t);
+
+/* With train.profile: seconds of this rank by class, summed over the profiled steps so far, and the
+ * counted work of one of them. Returns their number; the steps since the last call of
+ * tune_profile_step are not in it. */
+struct train_class {
+    double seconds;
+    struct work work;
+};
+unsigned train_profiled(const struct train *t, struct train_class out[PROFILE_COUNT]);
 
 /* `s` must have passed keys_check. ERR_CONFIG: the batch does not divide among the ranks.
  * Parameters are not set yet. */

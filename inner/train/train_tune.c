@@ -67,6 +67,17 @@ static struct work_step work_step(const struct train *t, unsigned steps)
                               .update_share = t->optim.offsets ? 1.0 / (double)t->coll->size : 1.0};
 }
 
+unsigned train_profiled(const struct train *t, struct train_class out[PROFILE_COUNT])
+{
+    const struct profile *p = t->tune.profile;
+    if (!p || !p->steps)
+        return 0;
+    const struct work_step w = work_step(t, p->steps);
+    for (enum profile_class c = 0; c < PROFILE_COUNT; c++)
+        out[c] = (struct train_class){p->seconds[c], work_of(t->settings, &t->table, &w, c)};
+    return p->steps;
+}
+
 static void log_profile(const struct train *t, const struct profile *p)
 {
     const struct work_step w = work_step(t, p->steps);

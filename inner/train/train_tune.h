@@ -2,7 +2,6 @@
 #define TRAIN_TUNE_H
 /* Private to inner/train: measurements during the first steps (train_tune.c). */
 #include "inner/train/train.h"
-#include "inner/train/work.h"
 
 /* After each step with its report: device.graphs = auto. */
 void tune_graphs(struct train *t, const struct train_report *r);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "inner/train/train.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/plan_inside.h"
 #include "outer/config/run.h"
 #include "outer/plan/plan_layers.h"
 #include "outer/plan/plan_tables.h"
@@ -19,7 +20,8 @@ struct plan_cmd {
     struct plan_task task;
     const char *config, *probe, *write;
     double utilisation; /* percent */
-    bool layers, force;
+    bool layers, inside, force;
+    struct plan_inside_options in;
     int64_t sites;
 };
 
@@ -280,10 +282,17 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     if (c->layers && c->write)
         return err_set(ERR_CONFIG,
                        "--layers writes no file: merge what it prints into the configuration");
+    if (c->in.times)
+        return plan_inside_times(c->in.times);
     TRY(plan_settings_may_write(c->write, c->force));
-    const struct run_source source = {
-        .role = RUN_PLAN, .config = c->config, .probe = c->probe, .sites = c->sites, .args = args};
+    const struct run_source source = {.role = RUN_PLAN,
+                                      .config = c->config,
+                                      .probe = c->probe,
+                                      .sites = c->inside && !c->sites ? 1 : c->sites,
+                                      .args = args};
     TRY(run_open(&c->p, &source));
+    if (c->inside)
+        return plan_inside(&c->p, &c->in);
     TRY(known(&c->p.o));
     plan_settings_task(&c->task, &c->p.o, &c->p.s, c->p.table.parameters);
     if (c->layers)
@@ -321,6 +330,18 @@ enum err cmd_plan(int argc, char **argv)
         {"layers", ARGS_FLAG, &c.layers,
          .help = "Instead: layers in slices that hide under training (DreamDDP), for the "
                  "configured H and codec and plan.layers_ms."},
+        {"inside", ARGS_FLAG, &c.inside,
+         .help = "Instead: the ranks of one site. Step time, exposed communication, efficiency, "
+                 "energy, price, memory, and the number of ranks beyond which more stop paying, "
+                 "from --probe (atoll probe --ranks) or plan.gpu."},
+        {"ranks", ARGS_TEXT, &c.in.ranks, .value = "LIST",
+         .help = "With --inside: these numbers of ranks; powers of two."},
+        {"search", ARGS_FLAG, &c.in.search,
+         .help = "With --inside: for each number of ranks the micro-batch, recomputation, ZeRO "
+                 "stage and bucket with the most tokens per second that fit the memory."},
+        {"times", ARGS_TEXT, &c.in.times, .value = "LIST",
+         .help = "Instead: speed-up, efficiency, GPU-hours and knee of measured times, "
+                 "GPUS:MINUTES,..."},
         {"write", ARGS_TEXT, &c.write, .value = "FILE",
          .help = "Write the configuration of the best row there, in a new file."},
         {"force", ARGS_FLAG, &c.force, .help = "Replace the file of --write."},

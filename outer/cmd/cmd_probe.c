@@ -14,6 +14,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/probe_ranks.h"
 #include "outer/config/identity.h"
 #include "outer/link/tcp.h"
 #include "outer/link/tls.h"
@@ -27,8 +28,8 @@ static const double PAUSE_S =
 
 struct probe {
     struct run p;
-    const char *config, *write;
-    bool listening, step, force;
+    const char *config, *write, *widths;
+    bool listening, step, ranks, force;
     int64_t most_mib;
     struct link *link;
     uint8_t *bytes; /* [largest payload]; content does not matter */
@@ -444,18 +445,6 @@ static enum err measure_round(struct probe *c, const struct dev *d, const char *
     return ERR_OK;
 }
 
-/* A directory next to run.dir, so that the same disk is measured. */
-static enum err make_directory(struct probe *c, char **path)
-{
-    const char *slash = strrchr(c->p.s.run_dir, '/');
-    int n = slash ? (int)(slash - c->p.s.run_dir) + 1 : 0;
-    TRY_ALLOC(*path = arena_printf(&c->p.perm, "%.*s.atoll-probe-XXXXXX", n, c->p.s.run_dir));
-    if (mkdtemp(*path))
-        return ERR_OK;
-    return err_set(ERR_IO, "%s: cannot be made: %s; probe measures the disk of run.dir", *path,
-                   strerror(errno));
-}
-
 /* The fastest of a few real steps, in a temporary directory. */
 static enum err measure_step(struct probe *c)
 {
@@ -468,7 +457,7 @@ static enum err measure_step(struct probe *c)
     static struct train train;
     c->p.s.train_steps = STEPS;
     c->p.s.train_eval_every = c->p.s.train_checkpoint_every = 0;
-    TRY(make_directory(c, &dir));
+    TRY(probe_directory(&c->p, &dir));
     enum err e = coll_open(&coll, config_choice_name(device_kind_choices, c->p.s.device_kind));
     if (e == ERR_OK)
         e = dev_open(
@@ -524,7 +513,12 @@ static enum err probe(struct probe *c, const struct args *args)
 {
     log_min(LOG_WARN); /* the measurements are printed, not logged */
     TRY(plan_settings_may_write(c->write, c->force));
-    TRY(run_open(&c->p, &(struct run_source){RUN_PLAN, .config = c->config, .args = args}));
+    if (c->ranks && (c->listening || c->step))
+        return err_set(ERR_CONFIG, "--ranks measures alone; leave out --step and --listen");
+    TRY(run_open(&c->p, &(struct run_source){RUN_PLAN, .config = c->config,
+                                             .sites = c->ranks ? 1 : 0, .args = args}));
+    if (c->ranks)
+        return probe_ranks(&c->p, &(struct probe_ranks_options){c->write, c->widths});
     TRY_ALLOC(c->bytes = arena_alloc(&c->p.perm, (size_t)c->most_mib << 20));
     link_tune();
     if (c->listening)
@@ -559,6 +553,13 @@ enum err cmd_probe(int argc, char **argv)
          .help = "Also, on this machine, the step time of the configured model (data.train) and "
                  "what a round costs beside "
                  "the line, on the disk of run.dir."},
+        {"ranks", ARGS_FLAG, &c.ranks,
+         .help = "Instead, under mpirun or deploy/ranks.sh: the collectives of these ranks from 4 "
+                 "KiB to 64 MiB, their products, their memory and, with data.train, the classes of "
+                 "a step, for atoll plan --inside."},
+        {"widths", ARGS_TEXT, &c.widths, .value = "LIST",
+         .help = "With --ranks: model.width of the measured steps; half, whole and twice the "
+                 "configured one."},
         {"most-mib", ARGS_INT, &c.most_mib, .min = 1, .max = 4096, .value = "MIB",
          .help = "Largest payload."},
         {"write", ARGS_TEXT, &c.write, .value = "FILE",

@@ -28,12 +28,15 @@ enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
     X(LOG_PROGRESS_AUTO, auto)                                                                     \
     X(LOG_PROGRESS_LINE, line) X(LOG_PROGRESS_LIVE, live) X(LOG_PROGRESS_NONE, none)
 #define PLAN_CONGESTION(X) X(PLAN_CONGESTION_CUBIC, cubic) X(PLAN_CONGESTION_BBR, bbr)
-#define PLAN_RANK(X)       X(PLAN_RANK_TIME, time) X(PLAN_RANK_COST, cost) X(PLAN_RANK_LOSS, loss)
+#define PLAN_ALGORITHM(X)                                                                          \
+    X(PLAN_ALGORITHM_RING, ring) X(PLAN_ALGORITHM_HALVING, halving) X(PLAN_ALGORITHM_TREE, tree)
+#define PLAN_RANK(X) X(PLAN_RANK_TIME, time) X(PLAN_RANK_COST, cost) X(PLAN_RANK_LOSS, loss)
 /* Enums of these keys alone, and names of enums of other headers. */
 #define CHOICES_OUTER(X)                                                                           \
     X(outer_mode, OUTER_MODE)                                                                      \
     X(outer_device, OUTER_DEVICE)                                                                  \
-    X(log_progress, LOG_PROGRESS) X(plan_congestion, PLAN_CONGESTION) X(plan_rank, PLAN_RANK)
+    X(log_progress, LOG_PROGRESS)                                                                  \
+    X(plan_congestion, PLAN_CONGESTION) X(plan_rank, PLAN_RANK) X(plan_algorithm, PLAN_ALGORITHM)
 #define CHOICES_OUTER_NAMES(X)                                                                     \
     X(outer_partition, OUTER_PARTITION)                                                            \
     X(outer_codec, OUTER_CODEC)                                                                    \
@@ -235,7 +238,46 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "What atoll plan minimises: time (until the loss of data-parallel training is "      \
               "reached), cost (price of the bytes), loss.")                                        \
     X(plan, price_gb, REAL, .fallback = "0", .min = 0, .max = 1e6,                                 \
-      .help = "Price of 1e9 bytes that leave a site or the aggregator, in any currency.")
+      .help = "Price of 1e9 bytes that leave a site or the aggregator, in any currency.")          \
+    X(plan, ranks, INT, .fallback = "0", .min = 0, .max = 65536,                                   \
+      .help = "Ranks over which atoll probe --ranks measured the three times below; 0: not "       \
+              "measured. This and all keys below are for atoll plan --inside.")                    \
+    X(plan, all_reduce_s, LIST, .fallback = "", .unit = "s",                                       \
+      .help =                                                                                      \
+          "Measured times of all-reduces of 4 KiB, 16 KiB, ..., 64 MiB (atoll probe --ranks).")    \
+    X(plan, all_gather_s, LIST, .fallback = "", .unit = "s", .help = "The same of all-gathers.")   \
+    X(plan, to_owners_s, LIST, .fallback = "", .unit = "s",                                        \
+      .help = "The same of sums that go to one owner each (train.zero_stage = 1).")                \
+    X(plan, algorithm, CHOICE(plan_algorithm), .fallback = "ring",                                 \
+      .help = "Formula that carries the measured times to other numbers of ranks: ring, halving "  \
+              "and doubling, or tree.")                                                            \
+    X(plan, overlap, REAL, .fallback = "100", .min = 0, .max = 100, .unit = "%",                   \
+      .help = "Share of its speed at which a sum over the ranks goes on under the backward pass "  \
+              "(atoll probe --ranks): 100 on a GPU, less where ranks and sums share cores.")       \
+    X(plan, products_tflops, LIST, .fallback = "", .unit = "TFLOP/s",                              \
+      .help = "Measured rates of a rank's products: qkv, proj, mlp, logits (atoll probe "          \
+              "--ranks). The highest is the peak that shares are of.")                             \
+    X(plan, memory_gbs, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "GB/s",               \
+      .help = "Measured rate of a rank's memory, read and written (atoll probe --ranks).")         \
+    X(plan, rates, LIST, .fallback = "",                                                           \
+      .help = "Measured classes of a step (atoll probe --ranks), each "                            \
+              "class/width/operations/bytes/seconds of one micro-batch.")                          \
+    X(plan, gpu, TEXT, .fallback = "",                                                             \
+      .help = "Plan for ranks with this GPU, by its published peaks: v100, t4, a100, l40s, h100, " \
+              "h200, b200. Empty: what was measured.")                                             \
+    X(plan, memory_gib, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "GiB",                \
+      .help = "Memory that a rank may use; 0: of plan.gpu, else what this machine has left.")      \
+    X(plan, machine_ranks, INT, .fallback = "8", .min = 1, .max = 65536,                           \
+      .help = "Ranks of one machine. More of them are joined by plan.net_gbs.")                    \
+    X(plan, net_gbs, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "GB/s",                  \
+      .help = "Rate of a rank to another machine, one direction; 0: as inside a machine.")         \
+    X(plan, watts, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "W",                       \
+      .help = "Power of a rank in training; 0: plan.rapl_watts, else the largest of plan.gpu.")    \
+    X(plan, rapl_watts, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "W",                  \
+      .help = "Measured power of a rank, from the processor's energy counters (atoll probe "       \
+              "--ranks, where they are readable).")                                                \
+    X(plan, price_hour, REAL, .fallback = "0", .min = 0, .max = 1e6,                               \
+      .help = "Price of a rank's hour, in any currency.")
 
 struct outer_settings {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)

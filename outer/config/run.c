@@ -65,12 +65,31 @@ static void take_plan(struct outer_settings *to, const struct outer_settings *o)
                   {&to->plan_sum_ns, o->plan_sum_ns},
                   {&to->plan_price_gb, o->plan_price_gb},
                   {&to->plan_loss_percent, o->plan_loss_percent},
-                  {&to->plan_aggregator_mbit, o->plan_aggregator_mbit}};
+                  {&to->plan_aggregator_mbit, o->plan_aggregator_mbit},
+                  {&to->plan_memory_gbs, o->plan_memory_gbs},
+                  {&to->plan_memory_gib, o->plan_memory_gib},
+                  {&to->plan_net_gbs, o->plan_net_gbs},
+                  {&to->plan_watts, o->plan_watts},
+                  {&to->plan_rapl_watts, o->plan_rapl_watts},
+                  {&to->plan_price_hour, o->plan_price_hour}};
+    const struct {
+        struct config_list *to, from;
+    } lists[] = {{&to->plan_layers_ms, o->plan_layers_ms},
+                 {&to->plan_all_reduce_s, o->plan_all_reduce_s},
+                 {&to->plan_all_gather_s, o->plan_all_gather_s},
+                 {&to->plan_to_owners_s, o->plan_to_owners_s},
+                 {&to->plan_products_tflops, o->plan_products_tflops},
+                 {&to->plan_rates, o->plan_rates}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         if (values[i].from != 0)
             *values[i].to = values[i].from;
-    if (o->plan_layers_ms.count)
-        to->plan_layers_ms = o->plan_layers_ms;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (lists[i].from.count)
+            *lists[i].to = lists[i].from;
+    if (o->plan_ranks) { /* what else was measured with them */
+        to->plan_ranks = o->plan_ranks;
+        to->plan_overlap = o->plan_overlap;
+    }
 }
 
 static enum err read_probe(struct outer_settings *to, const char *path, const struct args *args,

@@ -1,0 +1,235 @@
+#include "outer/cmd/plan_inside.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "inner/coll/reduce.h"
+#include "outer/plan/scaling.h"
+#include "outer/plan/site_search.h"
+#include "outer/plan/site_settings.h"
+#include "outer/report/progress.h"
+
+enum { ROWS_MAX = 32, RANKS_MOST = 1024 };
+
+/* ---- lists of the command line ---- */
+
+/* "1,2,4", or with `pairs` "8:5.47,64:0.898"; ascending. */
+static enum err read_rows(const char *option, const char *text, bool pairs, struct scaling *rows,
+                          size_t *count)
+{
+    const char *at = text;
+    for (*count = 0; *count < ROWS_MAX;) {
+        struct scaling *r = &rows[*count];
+        char *end;
+        *r = (struct scaling){.n = (double)strtol(at, &end, 10)};
+        bool good = end != at && r->n >= 1 && r->n <= 1e6 && (!*count || r->n > r[-1].n);
+        if (good && pairs && *end == ':') {
+            at = end + 1;
+            r->seconds = 60 * strtod(at, &end);
+            good = end != at && r->seconds > 0 && r->seconds < 1e9;
+        } else {
+            good = good && !pairs;
+        }
+        if (!good || (*end && *end != ','))
+            break;
+        ++*count;
+        if (!*end)
+            return ERR_OK;
+        at = end + 1;
+    }
+    return err_set(ERR_CONFIG, "--%s \"%.80s\": give up to %d %s in ascending order, such as %s",
+                   option, text, ROWS_MAX, pairs ? "GPUS:MINUTES" : "numbers of ranks",
+                   pairs ? "8:5.47,64:0.898" : "1,2,4,8");
+}
+
+static bool possible(const struct settings *s, int64_t ranks)
+{
+    return s->train_batch_tokens % (s->train_sequence * ranks) == 0;
+}
+
+static enum err rows_of(const struct settings *s, const char *list, struct scaling *rows,
+                        size_t *count)
+{
+    if (list) {
+        TRY(read_rows("ranks", list, false, rows, count));
+        for (size_t i = 0; i < *count; i++)
+            if (!possible(s, (int64_t)rows[i].n))
+                return err_set(ERR_CONFIG,
+                               "train.batch_tokens = %lld is not a multiple of train.sequence x "
+                               "ranks = %lld x %.0f; give other numbers with --ranks",
+                               (long long)s->train_batch_tokens, (long long)s->train_sequence,
+                               rows[i].n);
+        return ERR_OK;
+    }
+    *count = 0;
+    for (int64_t n = 1; n <= RANKS_MOST && possible(s, n); n *= 2)
+        rows[(*count)++] = (struct scaling){.n = (double)n};
+    return *count ? ERR_OK
+                  : err_set(ERR_CONFIG,
+                            "train.batch_tokens = %lld is not a multiple of train.sequence = %lld",
+                            (long long)s->train_batch_tokens, (long long)s->train_sequence);
+}
+
+/* ---- the table ---- */
+
+static void print_knee(const struct scaling *rows, size_t count)
+{
+    size_t knee = scaling_knee(rows, count);
+    printf(
+        "\nKnee: %.0f. Among rows with E >= %.1f, n T(n)^2 is least there: each further doubling "
+        "saves less than it costs (2509.03263).\n",
+        rows[knee].n, SCALING_EFFICIENCY);
+    for (size_t i = 1; i < count; i++)
+        if (rows[i].marginal < SCALING_MARGINAL) {
+            printf("Diminishing returns from %.0f to %.0f: d ln(tokens/s) / d ln n = %.2f, below "
+                   "%.1f. Raise outer.every or add a site instead (2411.13055).\n",
+                   rows[i - 1].n, rows[i].n, rows[i].marginal, SCALING_MARGINAL);
+            return;
+        }
+}
+
+enum err plan_inside_times(const char *times)
+{
+    struct scaling rows[ROWS_MAX];
+    size_t count;
+    TRY(read_rows("times", times, true, rows, &count));
+    scaling_fill(rows, count);
+    printf("%8s %12s %9s %11s %11s %9s\n", "n", "minutes", "S", "E", "GPU-hours", "marginal");
+    for (size_t i = 0; i < count; i++)
+        printf("%8.0f %12.4f %9.3f %11.4f %11.4f %9.3f\n", rows[i].n, rows[i].seconds / 60,
+               rows[i].speedup, rows[i].efficiency, rows[i].hours, rows[i].marginal);
+    print_knee(rows, count);
+    return ERR_OK;
+}
+
+struct inside {
+    const struct run *run;
+    struct settings s;
+    struct site_machine machine;
+    struct site_costs costs;
+    struct scaling rows[ROWS_MAX];
+    struct site_choice choices[ROWS_MAX];
+    size_t count;
+};
+
+static void print_head(const struct inside *c)
+{
+    const struct ranks_fit *f = &c->machine.link.fit[RANKS_ALL_REDUCE];
+    const char *known = *c->run->o.plan_gpu ? c->run->o.plan_gpu
+                        : c->machine.count  ? "as measured, class by class"
+                                            : "as measured, products only";
+    printf("%.4g M parameters, %lld tokens a step, %lld steps; ranks %s: %.4g TFLOP/s, %.4g GB/s",
+           (double)c->run->table.parameters / 1e6, (long long)c->s.train_batch_tokens,
+           (long long)c->s.train_steps, known, 1e-12 * c->machine.peak.flop,
+           1e-9 * c->machine.peak.bytes);
+    if (!c->machine.count)
+        printf(", %.0f %% of it", 100 * c->machine.utilisation);
+    printf("\n");
+    if (f->beta_s > 0)
+        printf("a hop takes %.3g us and %.4g GB/s (%s, %s)\n", 1e6 * f->alpha_s, 1e-9 / f->beta_s,
+               config_choice_name(plan_algorithm_choices, c->machine.link.algorithm),
+               c->machine.link.ranks > 1 ? "measured" : "published");
+    printf("\n%6s %7s %3s %5s %5s %6s %10s %10s %6s %6s %6s %10s %8s %10s %9s %9s %9s\n", "ranks",
+           "micro", "A", "zero", "again", "bucket", "step", "exposed", "S", "E", "MFU", "tokens/s",
+           "tok/J", "GPU-hours", "price", "memory", "fits");
+}
+
+static void print_row(const struct inside *c, size_t i)
+{
+    const struct site_choice *o = &c->choices[i];
+    const struct site_step *x = &o->step;
+    const struct scaling *r = &c->rows[i];
+    char joules[24] = "-", price[24] = "-";
+    double bytes = (double)x->memory.total, exposed = x->exposed_s + x->gather_s;
+    if (c->costs.watts > 0)
+        snprintf(joules, sizeof joules, "%.4g", x->tokens_s / (r->n * c->costs.watts));
+    if (c->costs.price_hour > 0)
+        snprintf(price, sizeof price, "%.2f", r->hours * c->costs.price_hour);
+    printf("%6.0f %7zu %3d %5lld %5s %6.4g %8.4g s %8.3f %% %6.2f %6.2f %5.1f%% %10.4g %8s %10.4g "
+           "%9s %5.2f GiB %4s\n",
+           r->n, train_micro_batch_tokens(&o->settings, (int)r->n), x->accumulate,
+           (long long)o->settings.train_zero_stage,
+           o->settings.train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK ? "yes" : "no",
+           o->settings.train_bucket_mb, x->step_s, 100 * exposed / x->step_s, r->speedup,
+           r->efficiency, 100 * x->mfu, x->tokens_s, joules, r->hours, price, bytes / (1 << 30),
+           x->fits ? "yes" : "no");
+}
+
+static void print_legend(const struct inside *c, bool searched)
+{
+    printf("\nmicro: train.micro_batch_tokens%s. again: train.activation_checkpointing. exposed: "
+           "communication that the backward pass does not hide,\nof a step. S, E: speed-up and "
+           "efficiency against the first row. MFU: operations of the model over %.4g TFLOP/s a "
+           "rank.\ntok/J: tokens per joule; power: %s. memory: of the start-up table; fits: in "
+           "%.0f %% of a rank's memory.\n",
+           searched ? ", chosen with A, zero, again and bucket" : "", 1e-12 * c->machine.peak.flop,
+           c->costs.watts_from, 100 * SITE_MODEL_MEMORY);
+}
+
+/* The batch that would hide the exchange (2008.00177). */
+static void print_accumulation(const struct inside *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        const struct site_step *x = &c->choices[i].step;
+        int need = site_model_accumulate(x);
+        if (need <= x->accumulate)
+            continue;
+        size_t micro = train_micro_batch_tokens(&c->choices[i].settings, (int)c->rows[i].n);
+        printf("%.0f ranks: the exchange takes at most %.0f %% of a step from A = %d on, a batch "
+               "of %.4g tokens (2008.00177).\n",
+               c->rows[i].n, 100 * SITE_MODEL_EXPOSED, need,
+               (double)need * (double)micro * c->rows[i].n);
+        return;
+    }
+}
+
+static enum err fill(struct inside *c, bool search)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        struct site_choice *o = &c->choices[i];
+        int ranks = (int)c->rows[i].n;
+        if (search) {
+            site_search(o, &c->s, &c->run->table, &c->machine, ranks);
+        } else {
+            o->settings = c->s;
+            site_model_step(&o->step, &c->s, &c->run->table, &c->machine, ranks);
+            o->fits = o->step.fits;
+        }
+        c->rows[i].seconds = o->step.step_s * (double)c->s.train_steps;
+    }
+    scaling_fill(c->rows, c->count);
+    return ERR_OK;
+}
+
+static enum err nothing_fits(const struct inside *c)
+{
+    const struct site_step *x = &c->choices[c->count - 1].step;
+    for (size_t i = 0; i < c->count; i++)
+        if (c->choices[i].fits)
+            return ERR_OK;
+    return err_set(ERR_CONFIG,
+                   "no row fits: %.2f GiB of memory a rank at least, %.2f GiB are there; each rank "
+                   "holds the whole model, so take GPUs with more memory or a smaller model",
+                   (double)x->memory.total / (1 << 30), c->machine.memory_bytes / (1 << 30));
+}
+
+enum err plan_inside(struct run *p, const struct plan_inside_options *o)
+{
+    static struct inside c;
+    c = (struct inside){.run = p, .s = p->s};
+    TRY(site_settings_machine(&c.machine, &c.costs, &c.s, &p->o));
+    if (c.machine.memory_bytes <= 0)
+        c.machine.memory_bytes = (double)train_memory_left();
+    TRY(rows_of(&c.s, o->ranks, c.rows, &c.count));
+    if (c.machine.link.ranks < 2 && !*p->o.plan_gpu && c.rows[c.count - 1].n > 1)
+        return err_set(ERR_CONFIG, "the collectives were not measured: run atoll probe --ranks "
+                                   "with several ranks (mpirun -n 2), or give --ranks 1");
+    TRY(fill(&c, o->search));
+    print_head(&c);
+    for (size_t i = 0; i < c.count; i++)
+        print_row(&c, i);
+    print_legend(&c, o->search);
+    print_knee(c.rows, c.count);
+    print_accumulation(&c);
+    return o->search ? nothing_fits(&c) : ERR_OK;
+}

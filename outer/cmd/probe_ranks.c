@@ -1,0 +1,568 @@
+#include "outer/cmd/probe_ranks.h"
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "inner/train/train.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/file.h"
+#include "kernels/base/log.h"
+#include "outer/plan/plan_settings.h"
+#include "outer/plan/site_settings.h"
+
+enum {
+    REPEATS = 12,
+    REPEATS_MAX = 2000,
+    PRODUCTS = 4,
+    WARM_STEPS = 6,
+    STEPS = 12,
+    WIDTHS_MAX = 8,
+    SHAPE_LAYERS = 2
+};
+static const double PRODUCT_S = 0.3, COLLECTIVE_S = 0.25; /* of repetitions */
+
+struct ranks_probe {
+    struct run *run;
+    struct coll *coll;
+    struct dev *dev;
+    struct ranks_times times[RANKS_OP_COUNT];
+    double tflops[PRODUCTS], memory_gbs, watts, overlap;
+    struct site_point points[SITE_MODEL_POINTS_MAX];
+    unsigned count;
+    char *directory;
+};
+
+static const char *const product_names[PRODUCTS] = {"qkv", "proj", "mlp", "logits"};
+
+enum err probe_directory(struct run *p, char **path)
+{
+    const char *slash = strrchr(p->s.run_dir, '/');
+    int n = slash ? (int)(slash - p->s.run_dir) + 1 : 0;
+    TRY_ALLOC(*path = arena_printf(&p->perm, "%.*s.atoll-probe-XXXXXX", n, p->s.run_dir));
+    if (mkdtemp(*path))
+        return ERR_OK;
+    return err_set(ERR_IO, "%s: cannot be made: %s; probe measures the disk of run.dir", *path,
+                   strerror(errno));
+}
+
+static void say(const struct ranks_probe *q, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void say(const struct ranks_probe *q, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (q->coll->rank == 0)
+        vfprintf(stderr, format, args);
+    va_end(args);
+}
+
+/* The largest over the ranks: a step is as slow as its slowest rank. */
+static enum err slowest(struct ranks_probe *q, double *x)
+{
+    double all[64] = {0};
+    int n = q->coll->size < 64 ? q->coll->size : 64;
+    if (q->coll->rank < n)
+        all[q->coll->rank] = *x;
+    TRY(q->coll->ops->all_reduce_host(q->coll, all, 64));
+    for (int i = 0; i < n; i++)
+        *x = fmax(*x, all[i]);
+    return ERR_OK;
+}
+
+static enum err open_device(struct ranks_probe *q)
+{
+    const struct settings *s = &q->run->s;
+    const char *kind = config_choice_name(device_kind_choices, s->device_kind);
+    char gpu[32];
+    snprintf(gpu, sizeof gpu, "cuda:%d", q->coll->local_rank);
+    return dev_open(&q->dev,
+                    &(struct dev_options){
+                        .kind = s->device_kind == DEVICE_CPU ? kind : gpu,
+                        .model_type = config_choice_name(device_dtype_choices, s->device_dtype),
+                        .threads = (int)s->device_threads});
+}
+
+/* ---- collectives ---- */
+
+static enum err collective(struct ranks_probe *q, enum ranks_op op, float *x, size_t count,
+                           size_t *first)
+{
+    const struct coll_ops *o = q->coll->ops;
+    size_t n = (size_t)q->coll->size;
+    for (size_t r = 0; r <= n; r++)
+        first[r] = count * r / n;
+    if (op == RANKS_ALL_GATHER)
+        TRY(o->all_gather(q->coll, x, first));
+    if (op == RANKS_ALL_REDUCE)
+        TRY(o->reduce_begin(q->coll, x, DTYPE_F32, count, COLL_ALL));
+    for (size_t r = n; op == RANKS_TO_OWNERS && r-- > 0;)
+        TRY(o->reduce_begin(q->coll, x + first[r], DTYPE_F32, first[r + 1] - first[r], (int)r));
+    TRY(o->reduce_wait(q->coll));
+    TRY(o->event_record(q->coll));
+    return o->event_wait(q->coll);
+}
+
+/* The fastest of several: the rest is other work of the machine. */
+static enum err measure_collective(struct ranks_probe *q, enum ranks_op op, float *x, size_t *first)
+{
+    struct ranks_times *t = &q->times[op];
+    for (; t->count < RANKS_LINK_TIMES_MAX; t->count++) {
+        size_t count = (size_t)ranks_link_bytes(t->count) / sizeof *x;
+        double best = INFINITY;
+        double spent = 0;
+        /* The first connects the ranks. All ranks see the same times, so all stop alike. */
+        for (int i = 0; i <= REPEATS || (spent < COLLECTIVE_S && i < REPEATS_MAX); i++) {
+            TRY(q->coll->ops->barrier(q->coll));
+            double begin = clock_mono_s();
+            TRY(collective(q, op, x, count, first));
+            double seconds = clock_mono_s() - begin;
+            TRY(slowest(q, &seconds));
+            best = i ? fmin(best, seconds) : best;
+            spent += seconds;
+        }
+        t->seconds[t->count] = best;
+    }
+    /* Fewer bytes take no longer: what does was disturbed. */
+    for (unsigned i = t->count - 1; i-- > 0;)
+        t->seconds[i] = fmin(t->seconds[i], t->seconds[i + 1]);
+    return ERR_OK;
+}
+
+static enum err measure_collectives(struct ranks_probe *q)
+{
+    static const char *const names[] = {"all-reduce", "all-gather", "sums to owners"};
+    float *x = NULL;
+    size_t *first;
+    if (q->coll->size == 1)
+        return ERR_OK;
+    TRY_ALLOC(first = arena_array(&q->run->perm, (size_t)q->coll->size + 1, sizeof *first));
+    TRY(dev_alloc(q->dev, (void **)&x, (size_t)ranks_link_bytes(RANKS_LINK_TIMES_MAX - 1)));
+    enum err e = ERR_OK;
+    for (enum ranks_op op = 0; e == ERR_OK && op < RANKS_OP_COUNT; op++) {
+        e = measure_collective(q, op, x, first);
+        if (e)
+            break;
+        struct ranks_fit f =
+            ranks_link_fit(op, q->run->o.plan_algorithm, q->coll->size, &q->times[op]);
+        say(q,
+            "%-14s over %d ranks: alpha %.3g us, beta %.3g GB/s a hop; the formula is at most "
+            "%.0f %% off from 4 KiB to 64 MiB\n",
+            names[op], q->coll->size, 1e6 * f.alpha_s, f.beta_s > 0 ? 1e-9 / f.beta_s : 0,
+            100 * f.worst);
+    }
+    dev_free(q->dev, x);
+    return e;
+}
+
+/* ---- products and memory ---- */
+
+static void product_shape(const struct settings *s, int i, size_t *N, size_t *K)
+{
+    size_t C = (size_t)s->model_width, heads = (size_t)s->model_heads;
+    *K = i == 3 ? table_embed(s) : C;
+    *N = i == 0   ? C + 2 * C / heads * table_kv_heads(s)
+         : i == 1 ? C
+         : i == 2 ? table_mlp(s) * (table_gated(s) ? 2 : 1)
+                  : table_vocab_padded(s);
+}
+
+static enum err measure_product(struct ranks_probe *q, int i, char *memory, size_t of[3])
+{
+    size_t N, K, T = train_micro_batch_tokens(&q->run->s, q->coll->size);
+    product_shape(&q->run->s, i, &N, &K);
+    struct dev_linear a = {memory, memory + of[0], NULL, T, K, N, DEV_ACT_NONE, NULL};
+    double best = INFINITY, begin = clock_mono_s(), now = begin;
+    for (int n = 0; n < 3 || now - begin < PRODUCT_S; n++) {
+        double start = clock_mono_s();
+        q->dev->ops->linear_fwd(q->dev, memory + of[0] + of[1], &a);
+        TRY(dev_sync(q->dev));
+        now = clock_mono_s();
+        best = n ? fmin(best, now - start) : best;
+    }
+    TRY(slowest(q, &best));
+    q->tflops[i] = 2e-12 * (double)T * (double)N * (double)K / best;
+    say(q, "product %-7s %zu x %zu x %zu: %.4g TFLOP/s\n", product_names[i], T, K, N, q->tflops[i]);
+    return ERR_OK;
+}
+
+static enum err measure_memory(struct ranks_probe *q, char *memory, size_t bytes)
+{
+    double best = INFINITY;
+    for (int i = 0; i < REPEATS; i++) {
+        double start = clock_mono_s();
+        q->dev->ops->copy(q->dev, memory, memory + bytes / 2, bytes / 2);
+        TRY(dev_sync(q->dev));
+        double seconds = clock_mono_s() - start;
+        best = i ? fmin(best, seconds) : best;
+    }
+    TRY(slowest(q, &best));
+    q->memory_gbs = 1e-9 * (double)bytes / best;
+    say(q, "memory  %.4g GB/s, read and written\n", q->memory_gbs);
+    return ERR_OK;
+}
+
+static enum err measure_products(struct ranks_probe *q)
+{
+    enum { LEAST = 128 << 20 };
+    size_t of[3] = {0}, T = train_micro_batch_tokens(&q->run->s, q->coll->size), N, K;
+    char *memory;
+    for (int i = 0; i < PRODUCTS; i++) {
+        product_shape(&q->run->s, i, &N, &K);
+        size_t need[3] = {T * K * 4, N * K * 4, T * N * 4};
+        for (int k = 0; k < 3; k++)
+            of[k] = need[k] > of[k] ? need[k] : of[k];
+    }
+    size_t bytes = of[0] + of[1] + of[2];
+    bytes = bytes < LEAST ? LEAST : bytes;
+    TRY(dev_alloc(q->dev, (void **)&memory, bytes));
+    q->dev->ops->zero(q->dev, memory, bytes);
+    enum err e = ERR_OK;
+    for (int i = 0; e == ERR_OK && i < PRODUCTS; i++)
+        e = measure_product(q, i, memory, of);
+    if (e == ERR_OK)
+        e = measure_memory(q, memory, bytes);
+    dev_free(q->dev, memory);
+    return e;
+}
+
+/* ---- energy ---- */
+
+/* Joules that the processor's packages have counted; negative: not readable. */
+static double rapl_joules(void)
+{
+    double sum = -1;
+    DIR *d = opendir("/sys/class/powercap");
+    const struct dirent *entry;
+    while (d && (entry = readdir(d))) {
+        const char *colon = strchr(entry->d_name, ':');
+        char path[320];
+        double uj;
+        if (!colon || strncmp(entry->d_name, "intel-rapl:", 11) || strchr(colon + 1, ':'))
+            continue; /* packages only: their parts are counted in them */
+        snprintf(path, sizeof path, "/sys/class/powercap/%s/energy_uj", entry->d_name);
+        FILE *f = fopen(path, "r");
+        if (f && fscanf(f, "%lf", &uj) == 1)
+            sum = (sum < 0 ? 0 : sum) + 1e-6 * uj;
+        if (f)
+            fclose(f);
+    }
+    if (d)
+        closedir(d);
+    return sum;
+}
+
+/* ---- the classes of a step ---- */
+
+struct step_watch { /* of one calibrated model */
+    struct train_class last[PROFILE_COUNT], fastest[PROFILE_COUNT];
+    double least_s, exposed[STEPS];
+    unsigned steps;
+};
+
+/* The profile has the steps in front of this one. */
+static enum err watch_step(void *self, struct train *t, const struct train_report *r)
+{
+    struct step_watch *w = self;
+    struct train_class now[PROFILE_COUNT];
+    unsigned steps = train_profiled(t, now);
+    double all = 0;
+    (void)r;
+    if (steps <= w->steps || steps > STEPS)
+        return ERR_OK;
+    for (int c = 0; c < PROFILE_REDUCE; c++)
+        all += now[c].seconds - w->last[c].seconds;
+    all += now[PROFILE_UPDATE].seconds - w->last[PROFILE_UPDATE].seconds;
+    w->exposed[w->steps] = now[PROFILE_REDUCE].seconds - w->last[PROFILE_REDUCE].seconds;
+    if (!w->steps || all < w->least_s) {
+        w->least_s = all;
+        for (int c = 0; c < PROFILE_COUNT; c++)
+            w->fastest[c] = (struct train_class){now[c].seconds - w->last[c].seconds, now[c].work};
+    }
+    memcpy(w->last, now, sizeof now);
+    w->steps = steps;
+    return ERR_OK;
+}
+
+static enum err quiet(void *self, struct train *t)
+{
+    (void)self, (void)t;
+    return ERR_OK;
+}
+
+static bool never(void *self, const struct train *t)
+{
+    (void)self, (void)t;
+    return false;
+}
+
+static enum err no_eval(void *self, struct train *t, const struct train_eval *e)
+{
+    (void)self, (void)t, (void)e;
+    return ERR_OK;
+}
+
+/* The model `s` at another width, with heads of the same size and few layers. */
+static enum err model_of(struct settings *s, int64_t width)
+{
+    struct config_rules rules = {0};
+    int64_t C = s->model_width, heads = s->model_heads;
+    if (width != C) {
+        s->model_heads = heads * width / C ? heads * width / C : 1;
+        s->model_kv_heads = s->model_kv_heads == heads ? s->model_heads : s->model_kv_heads ? 1 : 0;
+        s->model_mlp = s->model_mlp * width / C / 64 * 64;
+        s->model_layers = s->model_layers < SHAPE_LAYERS ? s->model_layers : SHAPE_LAYERS;
+        s->model_width = width;
+    }
+    keys_check(&rules, s);
+    enum err e = config_rules_report(&rules);
+    if (!e)
+        return ERR_OK;
+    char why[512];
+    snprintf(why, sizeof why, "%s", err_message());
+    return err_set(e, "no model of width %lld: %s\ngive other widths with --widths",
+                   (long long)width, why);
+}
+
+/* One micro-batch of a rank in each step, without checkpoints and evaluations. */
+static struct settings one_batch(const struct ranks_probe *q)
+{
+    struct settings s = q->run->s;
+    s.train_batch_tokens = (int64_t)train_micro_batch_tokens(&s, q->coll->size) * q->coll->size;
+    s.train_micro_batch_tokens = 0;
+    s.train_steps = WARM_STEPS + STEPS + 1;
+    s.train_warmup = 1;
+    s.train_profile = STEPS;
+    s.train_eval_every = s.train_checkpoint_every = 0;
+    s.run_from = "";
+    return s;
+}
+
+static void take_points(struct ranks_probe *q, const struct step_watch *w, const struct settings *s,
+                        const struct table *t, enum dtype type)
+{
+    const struct work_step step = {.tokens = (size_t)s->train_batch_tokens / (size_t)q->coll->size,
+                                   .micro = (size_t)s->train_batch_tokens / (size_t)q->coll->size,
+                                   .type = type};
+    for (enum profile_class c = 0; c < PROFILE_COUNT; c++) {
+        struct work work = c == PROFILE_GAP ? site_model_work(s, t, &step, c) : w->fastest[c].work;
+        if (c != PROFILE_REDUCE && w->fastest[c].seconds > 0 && work.flop + work.bytes > 0 &&
+            q->count < SITE_MODEL_POINTS_MAX)
+            q->points[q->count++] = (struct site_point){c, (double)s->model_width, work.flop,
+                                                        work.bytes, w->fastest[c].seconds};
+    }
+}
+
+static double median_of(double *x, unsigned n)
+{
+    for (unsigned i = 1; i < n; i++)
+        for (unsigned k = i; k > 0 && x[k] < x[k - 1]; k--) {
+            double swap = x[k];
+            x[k] = x[k - 1];
+            x[k - 1] = swap;
+        }
+    return n ? x[n / 2] : 0;
+}
+
+/* exposed_s: of the configured width, else -1. */
+static enum err calibrate(struct ranks_probe *q, int64_t width, double *exposed_s)
+{
+    static struct train train;
+    struct step_watch w = {0};
+    const struct train_hook hook = {&w, quiet, quiet, never, watch_step, no_eval, quiet, quiet};
+    struct settings s = one_batch(q);
+    char *dir;
+    TRY(model_of(&s, width));
+    TRY_ALLOC(dir = arena_printf(&q->run->perm, "%s/%lld", q->directory, (long long)width));
+    dev_close(q->dev); /* a device numbers its events once: a new one for each model */
+    q->dev = NULL;
+    TRY(open_device(q));
+    enum err e =
+        train_open(&train, &(struct train_options){&s, q->dev, q->coll, 0, dir}, &q->run->perm);
+    if (e == ERR_OK)
+        e = train_run(&train, &hook);
+    if (e == ERR_OK)
+        take_points(q, &w, &s, &train.table, q->dev->model_type);
+    train_close(&train);
+    TRY(e);
+    *exposed_s = median_of(w.exposed, w.steps);
+    say(q, "width %lld, %lld layers, %lld tokens a rank: %.4g s, the fastest of %u steps\n",
+        (long long)width, (long long)s.model_layers,
+        (long long)s.train_batch_tokens / q->coll->size, w.least_s, w.steps);
+    return ERR_OK;
+}
+
+static enum err widths_of(const struct ranks_probe *q, const char *text, int64_t width[],
+                          unsigned *count)
+{
+    int64_t C = q->run->s.model_width;
+    *count = 0;
+    if (!text) {
+        width[(*count)++] = C;
+        width[(*count)++] = C / 2;
+        width[(*count)++] = 2 * C;
+        return ERR_OK;
+    }
+    for (const char *at = text; *count < WIDTHS_MAX;) {
+        char *end;
+        width[(*count)++] = strtoll(at, &end, 10);
+        if (end == at || (*end && *end != ',') || width[*count - 1] < 1)
+            break;
+        if (!*end)
+            return ERR_OK;
+        at = end + 1;
+    }
+    return err_set(ERR_CONFIG, "--widths \"%.60s\": give up to %d widths, such as 64,128,256", text,
+                   WIDTHS_MAX);
+}
+
+/* What of its speed a sum keeps under the backward pass, from a step's exposed time. */
+static enum err fit_overlap(struct ranks_probe *q, double exposed_s)
+{
+    struct site_machine m = {.peak = {0}, .utilisation = 1, .type = q->dev->model_type};
+    struct settings s = one_batch(q);
+    m.link.ranks = q->coll->size;
+    m.link.algorithm = q->run->o.plan_algorithm;
+    for (enum ranks_op op = 0; op < RANKS_OP_COUNT; op++) {
+        m.link.times[op] = q->times[op];
+        m.link.fit[op] = ranks_link_fit(op, m.link.algorithm, m.link.ranks, &q->times[op]);
+    }
+    for (int i = 0; i < PRODUCTS; i++)
+        m.peak.flop = fmax(m.peak.flop, 1e12 * q->tflops[i]);
+    m.peak.bytes = 1e9 * q->memory_gbs;
+    m.count = q->count;
+    memcpy(m.points, q->points, sizeof m.points);
+    TRY(slowest(q, &exposed_s));
+    q->overlap = 100 * site_model_overlap(&s, &q->run->table, &m, q->coll->size, exposed_s);
+    say(q,
+        "sums of a step that the backward pass does not hide: %.4g ms; they keep %.3g %% of "
+        "their speed under it\n",
+        1e3 * exposed_s, q->overlap);
+    return ERR_OK;
+}
+
+static enum err calibrate_all(struct ranks_probe *q, const char *text)
+{
+    int64_t width[WIDTHS_MAX];
+    unsigned count;
+    double configured = -1, exposed_s;
+    TRY(widths_of(q, text, width, &count));
+    double joules = rapl_joules(), begin = clock_mono_s();
+    for (unsigned i = 0; i < count; i++) {
+        TRY(calibrate(q, width[i], &exposed_s));
+        configured = width[i] == q->run->s.model_width ? exposed_s : configured;
+    }
+    double after = rapl_joules(), seconds = clock_mono_s() - begin;
+    if (joules >= 0 && after > joules) /* the ranks of other machines have their own counters */
+        q->watts = (after - joules) / seconds / q->coll->size;
+    return q->coll->size > 1 && configured >= 0 ? fit_overlap(q, configured) : ERR_OK;
+}
+
+static enum err share_directory(struct ranks_probe *q)
+{
+    char path[4096] = "";
+    enum err e = ERR_OK;
+    if (q->coll->rank == 0 && (e = probe_directory(q->run, &q->directory)) == ERR_OK)
+        snprintf(path, sizeof path, "%s", q->directory);
+    TRY(q->coll->ops->broadcast_host(q->coll, path, sizeof path));
+    TRY(e);
+    TRY_ALLOC(q->directory = arena_printf(&q->run->perm, "%s", path));
+    return *path ? ERR_OK : err_set(ERR_IO, "rank 0 could not make a directory beside run.dir");
+}
+
+static enum err measure_classes(struct ranks_probe *q, const char *widths)
+{
+    if (!q->run->s.data_train.count) {
+        say(q,
+            "data.train is not given: the classes of a step are not measured, and plans take "
+            "%g of the roofline\n",
+            SITE_MODEL_UTILISATION);
+        return ERR_OK;
+    }
+    TRY(share_directory(q));
+    char why[512];
+    enum err e = calibrate_all(q, widths);
+    snprintf(why, sizeof why, "%s", e ? err_message() : "");
+    if (e == ERR_OK)
+        TRY(q->coll->ops->barrier(q->coll));
+    enum err tidied = q->coll->rank == 0 ? file_remove_tree(q->directory) : ERR_OK;
+    return e ? err_set(e, "%s", why) : tidied;
+}
+
+/* ---- the file ---- */
+
+static void write_list(FILE *f, const char *key, const double *x, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        fprintf(f, "%s%s%s%.4g", i ? "" : "  ", i ? "" : key, i ? ", " : ": [", x[i]);
+    if (count)
+        fprintf(f, "]\n");
+}
+
+static enum err write_ranks(FILE *f, const struct ranks_probe *q)
+{
+    static const char *const keys[] = {
+#define X(NAME, key) key,
+        RANKS_OPS(X)
+#undef X
+    };
+    char *text;
+    fprintf(f, "plan:\n");
+    if (q->coll->size > 1)
+        fprintf(f, "  ranks: %d\n  overlap: %.4g\n", q->coll->size, q->overlap);
+    for (enum ranks_op op = 0; op < RANKS_OP_COUNT; op++)
+        write_list(f, keys[op], q->times[op].seconds, q->times[op].count);
+    write_list(f, "products_tflops", q->tflops, PRODUCTS);
+    fprintf(f, "  memory_gbs: %.4g\n", q->memory_gbs);
+    if (q->watts > 0)
+        fprintf(f, "  rapl_watts: %.4g\n", q->watts);
+    for (unsigned i = 0; i < q->count; i++) {
+        TRY(site_settings_point_text(&text, &q->points[i], &q->run->perm));
+        fprintf(f, "%s%s", i ? ",\n    " : "  rates: [", text);
+    }
+    if (q->count)
+        fprintf(f, "]\n");
+    return ERR_OK;
+}
+
+static enum err write_file(const struct ranks_probe *q, const char *path)
+{
+    TRY(write_ranks(stdout, q));
+    if (!path)
+        return ERR_OK;
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return err_set(ERR_IO, "%s: cannot write", path);
+    enum err e = write_ranks(f, q);
+    bool good = fclose(f) == 0;
+    TRY(e);
+    return good ? ERR_OK : err_set(ERR_IO, "%s: cannot write", path);
+}
+
+static enum err measure(struct ranks_probe *q, const struct probe_ranks_options *o)
+{
+    TRY(open_device(q));
+    if (q->coll->size == 1)
+        say(q, "one rank: no collectives to measure; start several with mpirun or "
+               "deploy/ranks.sh\n");
+    TRY(measure_collectives(q));
+    TRY(measure_products(q));
+    TRY(measure_classes(q, o->widths));
+    return q->coll->rank == 0 ? write_file(q, o->write) : ERR_OK;
+}
+
+enum err probe_ranks(struct run *p, const struct probe_ranks_options *o)
+{
+    struct ranks_probe q = {.run = p, .overlap = 100};
+    TRY(coll_open(&q.coll, config_choice_name(device_kind_choices, p->s.device_kind)));
+    enum err e = measure(&q, o);
+    if (e && q.coll->size > 1) {
+        fprintf(stderr, "atoll probe, rank %d: %s\n", q.coll->rank, err_message());
+        coll_abort(q.coll, err_exit_code(e));
+    }
+    dev_close(q.dev);
+    coll_close(q.coll);
+    return e;
+}

@@ -1,0 +1,195 @@
+#include "outer/plan/site_model.h"
+#include <math.h>
+#include <string.h>
+#include "inner/coll/reduce.h"
+
+/* ---- computation ---- */
+
+struct work site_model_work(const struct settings *s, const struct table *t,
+                            const struct work_step *w, enum profile_class c)
+{
+    if (c == PROFILE_GAP)
+        return (struct work){0, 4 * sizeof(int32_t) * (double)w->tokens};
+    return work_of(s, t, w, c);
+}
+
+static double utilisation_at(const struct site_machine *m, const struct site_point *p)
+{
+    const struct work w = {p->flop, p->bytes};
+    return p->seconds > 0 ? work_seconds(&w, &m->peak) / p->seconds : 0;
+}
+
+double site_model_utilisation(const struct site_machine *m, enum profile_class c, double width)
+{
+    double below = 0, above = INFINITY, low = 0, high = 0; /* nearest widths, their utilisation */
+    for (unsigned i = 0; i < m->count; i++) {
+        const struct site_point *p = &m->points[i];
+        double u = utilisation_at(m, p);
+        if (p->class != c || !(u > 0))
+            continue;
+        if (p->width <= width && p->width >= below) {
+            below = p->width;
+            low = u;
+        }
+        if (p->width >= width && p->width <= above) {
+            above = p->width;
+            high = u;
+        }
+    }
+    if (low == 0 || high == 0)
+        return low > 0 ? low : high > 0 ? high : m->utilisation;
+    if (above <= below)
+        return low;
+    return exp(log(low) + log(width / below) / log(above / below) * log(high / low));
+}
+
+static double class_s(const struct settings *s, const struct table *t, const struct work_step *w,
+                      const struct site_machine *m, enum profile_class c)
+{
+    struct work work = site_model_work(s, t, w, c);
+    return work_seconds(&work, &m->peak) / site_model_utilisation(m, c, (double)s->model_width);
+}
+
+static bool in_backward(enum profile_class c)
+{
+    return c >= PROFILE_CLASSIFIER && c <= PROFILE_EMBED_BWD;
+}
+
+struct times {                               /* of one micro-batch */
+    double all_s, head_s, layers_s, embed_s; /* head, layers, embed: of the backward */
+};
+
+static struct times micro_times(const struct settings *s, const struct table *t,
+                                const struct work_step *w, const struct site_machine *m)
+{
+    struct times r = {0};
+    for (enum profile_class c = 0; c < PROFILE_REDUCE; c++) {
+        double seconds = c == PROFILE_UPLOAD ? 0 : class_s(s, t, w, m, c);
+        r.all_s += seconds;
+        r.head_s += c == PROFILE_CLASSIFIER ? seconds : 0;
+        r.embed_s += c == PROFILE_EMBED_BWD ? seconds : 0;
+        r.layers_s += in_backward(c) ? seconds : 0;
+    }
+    r.layers_s -= r.head_s + r.embed_s;
+    return r;
+}
+
+/* ---- sums under the backward pass ---- */
+
+struct queue { /* of collectives, one at a time */
+    double now_s, left_s, sums_s, bytes;
+};
+
+static void queue_advance(struct queue *q, double to_s, double speed)
+{
+    q->left_s = fmax(0, q->left_s - speed * (to_s - q->now_s));
+    q->now_s = to_s;
+}
+
+/* When the gradients of tensor i are final, from the begin of the backward pass. */
+static double final_s(const struct settings *s, const struct times *b, const struct tensor *x)
+{
+    double L = (double)s->model_layers;
+    if (x->layer < 0 || (s->model_shared && x->layer < L))
+        return b->head_s + b->layers_s + b->embed_s;
+    return b->head_s + b->layers_s * (L - fmin(L, x->layer)) / L;
+}
+
+/* As grad_reduce_ready() of inner/coll/reduce.c begins them. */
+static void queue_sums(struct queue *q, const struct settings *s, const struct table *t,
+                       const struct site_machine *m, const struct times *b, int ranks)
+{
+    enum ranks_op op = s->train_zero_stage ? RANKS_TO_OWNERS : RANKS_ALL_REDUCE;
+    double size = (double)dtype_size(reducer_of(s)->type),
+           bucket = s->train_bucket_mb * (1 << 20) / sizeof(float);
+    size_t begun = t->elements;
+    for (size_t i = t->count; i-- > 0;) {
+        const struct tensor *x = &t->tensors[i];
+        queue_advance(q, fmax(q->now_s, final_s(s, b, x)), m->overlap);
+        if (i && (bucket <= 0 || (double)(begun - x->offset) < bucket))
+            continue;
+        double bytes = size * (double)(begun - (i ? x->offset : 0));
+        double seconds = ranks_link_seconds(&m->link, op, ranks, bytes);
+        q->left_s += seconds;
+        q->sums_s += seconds;
+        q->bytes += bytes;
+        begun = x->offset;
+    }
+}
+
+/* ---- a step ---- */
+
+static struct work_step rank_step(const struct settings *s, const struct site_machine *m, int ranks)
+{
+    size_t micro = train_micro_batch_tokens(s, ranks);
+    return (struct work_step){.tokens = micro,
+                              .micro = micro,
+                              .type = m->type,
+                              .update_share = s->train_zero_stage ? 1.0 / ranks : 1};
+}
+
+static double model_flop(const struct settings *s, const struct table *t, struct work_step w)
+{
+    struct settings plain = *s;
+    double flop = 0;
+    plain.train_activation_checkpointing = TRAIN_CHECKPOINTING_NONE;
+    for (enum profile_class c = 0; c < PROFILE_REDUCE; c++)
+        flop += work_of(&plain, t, &w, c).flop;
+    return flop;
+}
+
+void site_model_step(struct site_step *out, const struct settings *s, const struct table *t,
+                     const struct site_machine *m, int ranks)
+{
+    const struct work_step w = rank_step(s, m, ranks);
+    const struct times b = micro_times(s, t, &w, m);
+    struct queue q = {0};
+    double of_rank = (double)s->train_batch_tokens / ranks;
+    *out = (struct site_step){.micro_s = b.all_s,
+                              .accumulate = (int)ceil(of_rank / (double)w.micro),
+                              .memory = train_plan(s, t, m->type, ranks)};
+    out->update_s = class_s(s, t, &w, m, PROFILE_UPDATE) + class_s(s, t, &w, m, PROFILE_UPLOAD);
+    if (ranks > 1) {
+        queue_sums(&q, s, t, m, &b, ranks);
+        out->update_s += ranks_link_seconds(&m->link, RANKS_ALL_REDUCE, ranks, RANKS_LINK_FIRST);
+    }
+    if (ranks > 1 && s->train_zero_stage)
+        out->gather_s = ranks_link_seconds(&m->link, RANKS_ALL_GATHER, ranks,
+                                           sizeof(float) * (double)t->elements);
+    out->sums_s = q.sums_s;
+    out->sum_bytes = q.bytes;
+    out->exposed_s = q.left_s;
+    out->step_s =
+        of_rank / (double)w.micro * b.all_s + out->update_s + out->exposed_s + out->gather_s;
+    out->tokens_s = (double)s->train_batch_tokens / out->step_s;
+    out->mfu = m->peak.flop > 0
+                   ? model_flop(s, t, w) / (double)w.micro * out->tokens_s / (ranks * m->peak.flop)
+                   : 0;
+    out->fits =
+        m->memory_bytes <= 0 || (double)out->memory.total <= SITE_MODEL_MEMORY * m->memory_bytes;
+}
+
+int site_model_accumulate(const struct site_step *s)
+{
+    double exposed = s->exposed_s + s->gather_s,
+           micros = (exposed / SITE_MODEL_EXPOSED - exposed - s->update_s) / s->micro_s;
+    return micros <= 1 ? 1 : micros > 1e6 ? 1000000 : (int)ceil(micros - 1e-9);
+}
+
+double site_model_overlap(const struct settings *s, const struct table *t,
+                          const struct site_machine *m, int ranks, double exposed_s)
+{
+    enum { HALVINGS = 30 };
+    struct site_machine tried = *m;
+    struct site_step step;
+    double low = 0, high = 1; /* the exposed time falls with the overlap */
+    for (int i = 0; i < HALVINGS; i++) {
+        tried.overlap = (low + high) / 2;
+        site_model_step(&step, s, t, &tried, ranks);
+        if (step.exposed_s > exposed_s)
+            low = tried.overlap;
+        else
+            high = tried.overlap;
+    }
+    return (low + high) / 2;
+}

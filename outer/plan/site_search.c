@@ -1,0 +1,51 @@
+#include "outer/plan/site_search.h"
+
+static bool better(const struct site_step *a, const struct site_choice *best)
+{
+    if (a->fits != best->fits)
+        return a->fits;
+    return a->fits ? a->tokens_s > best->step.tokens_s : a->memory.total < best->step.memory.total;
+}
+
+static void look_at(struct site_choice *best, const struct settings *s, const struct table *t,
+                    const struct site_machine *m, int ranks)
+{
+    struct site_step step;
+    site_model_step(&step, s, t, m, ranks);
+    if (!best->tried++ || better(&step, best)) {
+        best->settings = *s;
+        best->step = step;
+        best->fits = step.fits;
+    }
+}
+
+static void buckets(struct site_choice *best, struct settings s, const struct table *t,
+                    const struct site_machine *m, int ranks)
+{
+    static const double mib[] = {25, 100, 6.25, 0};
+    look_at(best, &s, t, m, ranks); /* as configured, first: of equals it stays */
+    for (unsigned i = 0; ranks > 1 && i < sizeof mib / sizeof *mib; i++) {
+        s.train_bucket_mb = mib[i];
+        look_at(best, &s, t, m, ranks);
+    }
+}
+
+void site_search(struct site_choice *best, const struct settings *s, const struct table *t,
+                 const struct site_machine *m, int ranks)
+{
+    struct settings now = *s;
+    int64_t sequences = s->train_batch_tokens / s->train_sequence / ranks;
+    *best = (struct site_choice){0};
+    for (int64_t parts = 1; parts <= sequences; parts++) {
+        if (sequences % parts)
+            continue;
+        now.train_micro_batch_tokens = sequences / parts * s->train_sequence;
+        for (int recompute = 0; recompute < 2; recompute++)
+            for (int zero = 0; zero < (ranks > 1 ? 2 : 1); zero++) {
+                now.train_activation_checkpointing =
+                    recompute ? TRAIN_CHECKPOINTING_BLOCK : TRAIN_CHECKPOINTING_NONE;
+                now.train_zero_stage = zero;
+                buckets(best, now, t, m, ranks);
+            }
+    }
+}
