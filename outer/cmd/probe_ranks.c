@@ -258,7 +258,7 @@ static double rapl_joules(void)
 
 struct step_watch { /* of one calibrated model */
     struct train_class last[PROFILE_COUNT], fastest[PROFILE_COUNT];
-    double least_s, exposed[STEPS];
+    double least_s, exposed_s; /* the least of each: the rest is other work of the machine */
     unsigned steps;
 };
 
@@ -275,7 +275,8 @@ static enum err watch_step(void *self, struct train *t, const struct train_repor
     for (int c = 0; c < PROFILE_REDUCE; c++)
         all += now[c].seconds - w->last[c].seconds;
     all += now[PROFILE_UPDATE].seconds - w->last[PROFILE_UPDATE].seconds;
-    w->exposed[w->steps] = now[PROFILE_REDUCE].seconds - w->last[PROFILE_REDUCE].seconds;
+    double exposed_s = now[PROFILE_REDUCE].seconds - w->last[PROFILE_REDUCE].seconds;
+    w->exposed_s = w->steps ? fmin(w->exposed_s, exposed_s) : exposed_s;
     if (!w->steps || all < w->least_s) {
         w->least_s = all;
         for (int c = 0; c < PROFILE_COUNT; c++)
@@ -355,18 +356,6 @@ static void take_points(struct ranks_probe *q, const struct step_watch *w, const
     }
 }
 
-static double median_of(double *x, unsigned n)
-{
-    for (unsigned i = 1; i < n; i++)
-        for (unsigned k = i; k > 0 && x[k] < x[k - 1]; k--) {
-            double swap = x[k];
-            x[k] = x[k - 1];
-            x[k - 1] = swap;
-        }
-    return n ? x[n / 2] : 0;
-}
-
-/* exposed_s: of the configured width, else -1. */
 static enum err calibrate(struct ranks_probe *q, int64_t width, double *exposed_s)
 {
     static struct train train;
@@ -387,7 +376,7 @@ static enum err calibrate(struct ranks_probe *q, int64_t width, double *exposed_
         take_points(q, &w, &s, &train.table, q->dev->model_type);
     train_close(&train);
     TRY(e);
-    *exposed_s = median_of(w.exposed, w.steps);
+    *exposed_s = w.exposed_s;
     say(q, "width %lld, %lld layers, %lld tokens a rank: %.4g s, the fastest of %u steps\n",
         (long long)width, (long long)s.model_layers,
         (long long)s.train_batch_tokens / q->coll->size, w.least_s, w.steps);
