@@ -55,6 +55,13 @@ struct dev_linear_grad {
     const void *pre;  /* (T, K) model type; NULL with act NONE */
     float *pre_dbias; /* (K) f32, +=; NULL: not computed, or act NONE */
 };
+struct dev_matmul {    /* c = op(a) op(b), rows dense */
+    const void *a, *b; /* model type: a (M, K), or (K, M) with a_t; b (K, N), or (N, K) with b_t */
+    void *c;           /* (M, N), overwritten; neither a nor b */
+    enum dtype out;    /* of c: the model type, or f32 */
+    size_t M, N, K;
+    bool a_t, b_t;
+};
 struct dev_embed {
     const void *wte, *wpe; /* (VP, C), (positions, C) model type; wpe NULL: no position embedding */
     const int32_t *tokens; /* (T) */
@@ -245,14 +252,17 @@ struct dev_clip { /* device scalars; max_norm is a host value */
 };
 struct dev_optim {    /* one pass of an inner optimizer over ranges. All slabs f32, same offsets */
     float *p, *m, *v; /* parameters, moments; m, v NULL where the optimizer has no such slab */
-    const float *g;
-    void *model;         /* bf16 copy of p, rewritten by an update; NULL when the type is f32 */
+    float *g;         /* gradient; only Muon writes it */
+    void *model;      /* bf16 copy of p, rewritten by an update; NULL when the type is f32 */
     const float *gscale; /* device scalar, multiplies g (clip_scale op); NULL: 1. NaN: the op
                             changes no slab */
     struct opt_scalars k;
     const struct dev_range *ranges; /* host, (n): tensors, or a rank's parts of them */
     const struct opt_group *groups; /* device, (n): of each range at this step */
     size_t n;
+    unsigned kind;        /* of the ranges that the pass runs on (opt_group) */
+    const size_t *second; /* host, (n): where v has the elements of each range, a multiple of 4;
+                             NULL: at the range's offset */
     double *sums; /* (OPT_SUMS, sums_stride) device: sum j of range r is sums[j * sums_stride +
                      r]; NULL where the rule has none */
     size_t sums_stride; /* >= n */
@@ -405,7 +415,14 @@ enum {
     X(range_reduce, (struct dev * d, enum opt_reduce rule, const struct dev_optim *a))             \
     /* The pass that updates p, and model, with the sums of range_reduce, which the ranks may      \
      * have reduced; not of a range whose group is not active. */                                  \
-    X(range_update, (struct dev * d, enum opt_update rule, const struct dev_optim *a))
+    X(range_update, (struct dev * d, enum opt_update rule, const struct dev_optim *a))             \
+    /* c = op(a) op(b): see struct dev_matmul. Sums in f32. */                                     \
+    X(matmul, (struct dev * d, const struct dev_matmul *a))                                        \
+    /* Muon: x, as many elements as range r of a, in the model type, = u / (||u|| + 1e-7), with    \
+     * the sum that range_reduce has made. Where that one changes no slab, x is undefined. */      \
+    X(muon_input, (struct dev * d, void *x, const struct dev_optim *a, size_t r))                  \
+    /* Muon: s (n,n) = a I + b x + c s for x (n,n), model type; a, b, c: opt_muon.h. */            \
+    X(muon_polynomial, (struct dev * d, void *s, const void *x, size_t n))
 #define DEV_OPS_EXACT(X)                                                                           \
     /* ---- exact set: same bits on every device, compiler, thread count ---- */                   \
     /* z = weight * (outer - local) + residual, each operation rounded once, f32. z may be any     \

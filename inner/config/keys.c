@@ -275,6 +275,8 @@ static void check_optimizer_keys(struct config_rules *r, const struct settings *
         {"train.trust_max", "lamb", s->train_trust_max != 10, lamb},
         {"train.normalize", "lans", !s->train_normalize, lans},
         {"train.qh_weight", "qhadam", s->train_qh_weight != 0.7, chosen == OPTIM_QHADAM},
+        {"train.momentum", "muon", s->train_momentum != 0.95, chosen == OPTIM_MUON},
+        {"train.adamw_lr", "muon", s->train_adamw_lr != 1, chosen == OPTIM_MUON},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].changed && !rules[i].allowed)

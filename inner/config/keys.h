@@ -254,7 +254,10 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Initial matrices. normal: as GPT-2. truncated: the same without values beyond two " \
               "standard deviations (BERT as published; Hugging Face's has normal).")               \
     X(train, optimizer, CHOICE(optim_kind), .fallback = "lamb", .pinned = true,                    \
-      .help = "Inner optimizer: docs/methods.md 3.")                                               \
+      .help = "Inner optimizer. muon: Muon for the matrices of the layers, which keep the "        \
+              "momentum only and are updated by orthogonal matrices at the root mean square of "   \
+              "AdamW's updates, AdamW for all other tensors; without train.zero_stage every rank " \
+              "computes every product.")                                                           \
     X(train, trust_per, CHOICE(train_trust_per), .fallback = "tensor", .pinned = true,             \
       .help = "What has one trust ratio of LAMB or LANS. tensor: q, k and v together. "            \
               "projection: q, k "                                                                  \
@@ -302,6 +305,11 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, bias_correction, BOOL, .fallback = "true", .pinned = true,                            \
       .help = "Divides the moments by 1 - beta^t. false: as BERT's Adam, LAMB as published in "    \
               "TensorFlow and MT-DAO have it.")                                                    \
+    X(train, momentum, REAL, .fallback = "0.95", .min = 0, .max = 0.999999, .pinned = true,        \
+      .help = "Muon: decay of the momentum of the layers' matrices, in Nesterov's form.")          \
+    X(train, adamw_lr, REAL, .fallback = "1", .min = 0, .max = 1e6, .pinned = true,                \
+      .help = "Muon: AdamW's learning rate, for every tensor that is not a matrix of a layer, "    \
+              "as a multiple of train.lr.")                                                        \
     X(train, beta1, REAL, .fallback = "0.9", .min = 0, .max = 0.999999, .pinned = true,            \
       .help = "First-moment decay.")                                                               \
     X(train, beta2, REAL, .fallback = "0.95", .min = 0, .max = 0.9999999, .pinned = true,          \

@@ -64,14 +64,19 @@ struct builder { /* of a table */
     int layer; /* of the next tensor */
 };
 
+static bool in_layer(const struct builder *b)
+{
+    return b->layer >= 0 && b->layer < (int)table_layers(b->s);
+}
+
 /* A tensor named MODULE.PART, in a layer layers.N.MODULE.PART. */
 static struct tensor *append(struct builder *b, const char *module, const char *part, int64_t rows,
                              int64_t columns)
 {
     struct tensor *x = &b->t->tensors[b->t->count++];
-    bool in_layer = b->layer >= 0 && b->layer < (int)table_layers(b->s);
-    int n = in_layer ? snprintf(x->name, sizeof x->name, "layers.%d.%s.%s", b->layer, module, part)
-                     : snprintf(x->name, sizeof x->name, "%s.%s", module, part);
+    int n = in_layer(b)
+                ? snprintf(x->name, sizeof x->name, "layers.%d.%s.%s", b->layer, module, part)
+                : snprintf(x->name, sizeof x->name, "%s.%s", module, part);
     ASSERT(n > 0 && n < TABLE_NAME_MAX);
     x->shape[0] = rows;
     x->shape[1] = columns;
@@ -89,7 +94,7 @@ static void append_matrix(struct builder *b, const char *module, int64_t rows, i
     struct tensor *x = append(b, module, "weight", rows, columns);
     x->init = b->s->train_init == TRAIN_INIT_TRUNCATED ? TABLE_TRUNCATED : TABLE_NORMAL;
     x->std = (float)std;
-    x->group = TABLE_MATRIX;
+    x->group = in_layer(b) ? TABLE_HIDDEN : TABLE_MATRIX;
 }
 
 /* A row for each id or class, and the padding rows. */
@@ -234,7 +239,7 @@ enum err table_make(struct table *t, const struct settings *s, struct arena *per
 struct opt_group table_group(const struct tensor *x)
 {
     static const struct opt_group groups[] = {
-#define X(NAME, lr, decay, trust) {lr, decay, 1, 1, trust, true},
+#define X(NAME, lr, decay, trust) {lr, decay, 1, 1, trust, true, 0},
         TABLE_GROUPS(X)
 #undef X
     };

@@ -53,7 +53,8 @@ enum table_init { TABLE_NORMAL, TABLE_TRUNCATED, TABLE_ZERO, TABLE_ONE };
 /* Optimizer groups of tensors: X(NAME, learning rate and weight decay relative to the settings',
  * trust ratio). A head with its own learning rate is a row here. */
 #define TABLE_GROUPS(X)                                                                            \
-    X(MATRIX, 1, 1, true)  /* matrices, embeddings */                                              \
+    X(HIDDEN, 1, 1, true)  /* matrices of the layers */                                            \
+    X(MATRIX, 1, 1, true)  /* other matrices: embeddings, heads */                                 \
     X(VECTOR, 1, 0, false) /* biases, norms */
 enum table_group {
 #define X(NAME, lr, decay, trust) TABLE_##NAME,

@@ -8,14 +8,21 @@
 #include "inner/model/model.h"
 
 struct optim;
+struct optim_part;
 struct optim_method {
     const char *name;
     bool first, second; /* keeps a first, a second moment of each element: what outer.first_every
                            and outer.second_every average */
     size_t (*more)(const struct tensor *x); /* further floats of a tensor; NULL: none */
-    bool whole;   /* works on whole tensors only: shards end between tensors */
-    bool sums;    /* the step depends on sums over each tensor */
-    double bytes; /* of memory that a step moves for each parameter, without the bf16 copy */
+    bool whole;       /* works on whole tensors only: shards end between tensors */
+    bool projections; /* treats the projections of a tensor one by one, whatever train.trust_per */
+    bool sums;        /* the step depends on sums over each tensor */
+    double bytes;     /* of memory that a step moves for each parameter, without the bf16 copy */
+    /* NULL: none. Floating-point operations of a step's matrix products; bytes of device memory
+     * that a step works in; what differs from the settings in a step's use of a part. */
+    double (*flop)(const struct settings *s, const struct table *t);
+    size_t (*workspace)(const struct settings *s, const struct table *t, enum dtype type);
+    void (*group)(const struct settings *s, const struct optim_part *x, struct opt_group *group);
     /* One step by a->g times *a->gscale, the mean gradient, clipped. All ranks call. */
     enum err (*step)(struct optim *o, const struct dev_optim *a);
 };

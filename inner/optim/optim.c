@@ -54,11 +54,11 @@ double optim_lr(const struct settings *s, int64_t step)
 }
 
 /* ---- shards ---- */
-/* Elements of the parts of a tensor, which have a trust ratio each. */
+/* Elements of the parts of a tensor, which have a trust ratio, or an orthogonal matrix, each. */
 static size_t parts_of(const struct settings *s, const struct tensor *x,
                        size_t elements[TABLE_PROJECTIONS_MAX])
 {
-    if (s->train_trust_per == TRAIN_TRUST_PER_PROJECTION)
+    if (s->train_trust_per == TRAIN_TRUST_PER_PROJECTION || optim_method_of(s)->projections)
         return table_projections(s, x, elements);
     elements[0] = x->count;
     return 1;
@@ -133,6 +133,12 @@ size_t optim_plan(const struct settings *s, const struct table *t, int ranks)
     return most * sizeof(float);
 }
 
+size_t optim_workspace(const struct settings *s, const struct table *t, enum dtype type)
+{
+    const struct optim_method *m = optim_method_of(s);
+    return m->workspace ? m->workspace(s, t, type) : 0;
+}
+
 void optim_describe(struct optim_state state[OPTIM_STATES], const struct optim_method *m,
                     const struct table *t)
 {
@@ -190,6 +196,7 @@ static enum err cut_ranges(struct optim *o, const struct table *t, struct arena 
 {
     TRY(list_parts(o, t, perm));
     TRY_ALLOC(o->ranges = arena_array(perm, o->part_count, sizeof *o->ranges));
+    TRY_ALLOC(o->more_at = arena_array(perm, o->part_count, sizeof *o->more_at));
     for (size_t i = 0; i < o->part_count; i++) {
         const struct optim_part *x = &o->parts[i];
         size_t from = x->offset > o->begin ? x->offset : o->begin, to = x->offset + x->count;
@@ -198,6 +205,7 @@ static enum err cut_ranges(struct optim *o, const struct table *t, struct arena 
             continue;
         if (o->range_count == 0)
             o->first_part = i;
+        o->more_at[o->range_count] = more_of(o->method, t, o->begin, x->tensor->offset);
         o->ranges[o->range_count++] = (struct dev_range){from - o->begin, to - from};
     }
     return ERR_OK;
@@ -242,6 +250,7 @@ static enum err take_slabs(struct optim *o, const struct table *t, struct arena 
     TRY(dev_alloc(o->dev, (void **)&o->stats, STEP_STATS * sizeof *o->stats));
     TRY(dev_alloc(o->dev, (void **)&o->sums,
                   o->method->sums ? OPT_SUMS * o->part_count * sizeof *o->sums : 0));
+    TRY(dev_alloc(o->dev, &o->workspace, optim_workspace(o->settings, t, o->dev->model_type)));
     size_t bytes = (o->range_count + !o->range_count) * sizeof *o->groups;
     TRY(dev_alloc(o->dev, (void **)&o->groups, bytes));
     TRY(o->dev->ops->host_alloc(o->dev, (void **)&o->groups_host, bytes));
@@ -277,6 +286,7 @@ void optim_close(struct optim *o)
     dev_free(o->dev, o->gscale);
     dev_free(o->dev, o->stats);
     dev_free(o->dev, o->sums);
+    dev_free(o->dev, o->workspace);
     dev_free(o->dev, o->groups);
     if (o->groups_host)
         o->dev->ops->host_free(o->dev, o->groups_host);
@@ -297,19 +307,21 @@ static void count_updates(struct optim *o, int64_t step)
     o->counted = step;
 }
 
-/* What the step does with a tensor that has learned in `updates` steps. */
-static struct opt_group group_of(const struct optim *o, const struct tensor *x, uint64_t updates,
-                                 int64_t step)
+/* What the step does with a part; o->updates is counted. */
+static struct opt_group group_of(const struct optim *o, const struct optim_part *part, int64_t step)
 {
     const struct settings *s = o->settings;
+    const struct tensor *x = part->tensor;
     struct opt_group group = table_group(x);
-    double t = (double)(updates + 1);
+    double t = (double)(o->updates[x - o->table->tensors] + 1);
     if (s->train_bias_correction) {
         group.inverse1 = 1.0f / (float)(1.0 - pow(s->train_beta1, t));
         group.inverse2 = 1.0f / (float)(1.0 - pow(s->train_beta2, t));
     }
     group.trust = group.trust || s->train_trust_all;
     group.active = depth_learns(s, (uint64_t)step, x->layer);
+    if (o->method->group)
+        o->method->group(s, part, &group);
     return group;
 }
 
@@ -318,10 +330,8 @@ static enum err put_groups(struct optim *o, int64_t step)
     struct dev *d = o->dev;
     count_updates(o, step);
     TRY(d->ops->event_wait(d, o->event));
-    for (size_t i = 0; i < o->range_count; i++) {
-        const struct tensor *x = o->parts[o->first_part + i].tensor;
-        o->groups_host[i] = group_of(o, x, o->updates[x - o->table->tensors], step);
-    }
+    for (size_t i = 0; i < o->range_count; i++)
+        o->groups_host[i] = group_of(o, &o->parts[o->first_part + i], step);
     d->ops->copy_async(d, o->groups, o->groups_host, o->range_count * sizeof *o->groups);
     d->ops->event_record(d, o->event);
     return ERR_OK;

@@ -57,6 +57,9 @@ struct optim {
     double *stats;            /* device: (STEP_STATS) */
     struct dev_range *ranges; /* of parts from first_part on, or of their pieces here */
     size_t range_count, first_part, part_count;
+    size_t *more_at;               /* (range_count) where further state begins in its shard, of the
+                                      range's tensor */
+    void *workspace;               /* device, of the method */
     struct opt_group *groups;      /* device, (range_count): of the running step */
     struct opt_group *groups_host; /* pinned; the host may write it after `event` */
     unsigned event;
@@ -69,10 +72,9 @@ struct optim {
     const struct settings *settings;
 };
 
-struct optim_slabs { /* whole ones, on the device */
-    float *params;
-    const float *grads;
-    uint16_t *copy; /* bf16 copy of the parameters, which the update writes; NULL: none */
+struct optim_slabs {       /* whole ones, on the device */
+    float *params, *grads; /* the method may overwrite the gradients */
+    uint16_t *copy;        /* bf16 copy of the parameters, which the update writes; NULL: none */
 };
 
 /* lr of step (from 0): warm-up over train.warmup (its first step has lr / warmup, or its square),
@@ -87,6 +89,8 @@ void optim_describe(struct optim_state state[OPTIM_STATES], const struct optim_m
                     const struct table *t);
 /* Bytes of the state, on the rank that has most. */
 size_t optim_plan(const struct settings *s, const struct table *t, int ranks);
+/* Bytes of device memory that a step works in. */
+size_t optim_workspace(const struct settings *s, const struct table *t, enum dtype type);
 /* Bytes of whole slabs that the lead takes in host memory while it stores or loads shards. */
 size_t optim_staging(const struct settings *s, const struct table *t, int ranks);
 enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,

@@ -52,6 +52,7 @@ struct train_eval {
 struct train_memory { /* bytes of one rank */
     struct model_memory model;
     size_t moments;     /* with train.zero_stage = 1 one rank's share of them */
+    size_t update;      /* what a step of the optimizer works in */
     size_t grad_reduce; /* of the reducer (train.grad_reduce_dtype), with several ranks */
     size_t staging;     /* host memory of the lead while it stores or loads sharded moments; 0 on a
                            GPU: the table shows device memory */
@@ -150,7 +151,7 @@ struct train_memory_row {
     const char *name, *what; /* for the log, for people */
     size_t bytes;
 };
-enum { TRAIN_MEMORY_ROWS = 14 };
+enum { TRAIN_MEMORY_ROWS = 15 };
 void train_memory_rows(const struct train_memory *m,
                        struct train_memory_row rows[TRAIN_MEMORY_ROWS]);
 /* Logs the table (ev=memory) and compares it with the available memory: ERR_MEMORY names settings

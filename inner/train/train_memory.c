@@ -18,6 +18,7 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     struct train_memory m = {.moments = optim_plan(s, t, ranks)};
     size_t tokens = objective_tokens_max(objective_of(s), train_micro_batch_tokens(s, ranks));
     m.model = model_plan(&(struct model_options){s, t, tokens, true}, model_type);
+    m.update = optim_workspace(s, t, model_type);
     if (s->device_kind == DEVICE_CPU)
         m.staging = optim_staging(s, t, ranks);
     if (ranks > 1)
@@ -42,6 +43,7 @@ void train_memory_rows(const struct train_memory *m,
         {"gradients", "gradients", x->gradients},
         {"grad_reduce", "reduced gradients", m->grad_reduce},
         {"moments", "optimizer moments", m->moments},
+        {"update", "optimizer workspace", m->update},
         {"activations", "activations", x->activations},
         {"logits", "classifier chunk", x->workspace.logits},
         {"gemm", "GEMM workspace", x->workspace.gemm},

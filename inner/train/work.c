@@ -129,12 +129,13 @@ static struct work embedding(const struct counts *k, const struct table *t, bool
     return w;
 }
 
-/* The gradient norm reads g; the optimizer's step moves the bytes of its method. */
+/* The gradient norm reads g; the optimizer's step is its method's. */
 static struct work update(const struct settings *s, const struct table *t,
                           const struct work_step *w)
 {
     double copy = w->type == DTYPE_BF16 ? 2 : 0, each = 4 + copy + optim_method_of(s)->bytes;
-    return (struct work){0, each * (double)t->elements * w->update_share};
+    double flop = optim_method_of(s)->flop ? optim_method_of(s)->flop(s, t) : 0;
+    return (struct work){flop * w->update_share, each * (double)t->elements * w->update_share};
 }
 
 struct work work_of(const struct settings *s, const struct table *t, const struct work_step *w,

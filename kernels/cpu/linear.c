@@ -17,6 +17,16 @@ static void linear_y(struct cpu *c, void *y, size_t stride, enum dtype out,
     matmul_run(c, &p);
 }
 
+/* Bound of matmul.h. */
+void cpu_matmul(struct dev *d, const struct dev_matmul *a)
+{
+    struct product p = {.a = a->a, .b = a->b, .c = a->c, .a_t = a->a_t, .b_t = a->b_t};
+    p.in = d->model_type, p.out = a->out;
+    p.M = a->M, p.N = a->N, p.K = a->K;
+    p.lda = a->a_t ? a->M : a->K, p.ldb = a->b_t ? a->K : a->N, p.ldc = a->N;
+    matmul_run(cpu_of(d), &p);
+}
+
 struct size {
     size_t T, N, K;
 };

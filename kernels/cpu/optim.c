@@ -22,15 +22,15 @@ static size_t chunks_of(const struct dev_range *range)
     return (range->count + CHUNK - 1) / CHUNK;
 }
 
-/* Chunk c of a range; returns its length. Where a method lacks a slab, the loops read p in its
+/* Chunk c of range r; returns its length. Where a method lacks a slab, the loops read p in its
  * place and never write it. */
-static size_t chunk_at(struct rows_optim *to, const struct dev_optim *a,
-                       const struct dev_range *range, size_t c)
+static size_t chunk_at(struct rows_optim *to, const struct dev_optim *a, size_t r, size_t c)
 {
-    size_t i = range->offset + c * CHUNK;
+    const struct dev_range *range = &a->ranges[r];
+    size_t i = range->offset + c * CHUNK, second = a->second ? a->second[r] + c * CHUNK : i;
     *to = (struct rows_optim){.p = a->p + i,
                               .m = (a->m ? a->m : a->p) + i,
-                              .v = (a->v ? a->v : a->p) + i,
+                              .v = a->v ? a->v + second : a->p + i,
                               .g = a->g + i,
                               .model = a->model ? (uint16_t *)a->model + i : NULL};
     return c + 1 < chunks_of(range) ? CHUNK : range->count - c * CHUNK;
@@ -70,7 +70,7 @@ static void reduce_range(struct cpu *c, enum opt_reduce rule, const struct dev_o
 #pragma omp parallel for num_threads(c->dev.threads) schedule(static) if (chunks > 1)
     for (size_t i = 0; i < chunks; i++) {
         struct rows_optim run;
-        size_t count = chunk_at(&run, a, &a->ranges[r], i);
+        size_t count = chunk_at(&run, a, r, i);
         partial[i] = c->rows->range_reduce(rule, &run, &k, count);
     }
     for (size_t j = 0; j < reduces[rule].count; j++) {
@@ -90,7 +90,7 @@ void cpu_range_reduce(struct dev *d, enum opt_reduce rule, const struct dev_opti
     struct opt_sums *partial =
         is_stopped(a) ? NULL : cpu_scratch(c, 0, (longest / CHUNK + 1) * sizeof *partial);
     for (size_t r = 0; partial && r < a->n; r++)
-        if (a->groups[r].active)
+        if (opt_takes_part(&a->groups[r], a->kind))
             reduce_range(c, rule, a, r, partial);
 }
 
@@ -109,7 +109,7 @@ static void update_range(struct cpu *c, enum opt_update rule, const struct dev_o
         size_t begin = cpu_part(chunks, t, n, 1), i = cpu_part(chunks, t + 1, n, 1);
         while (i-- > begin) {
             struct rows_optim run;
-            size_t count = chunk_at(&run, a, &a->ranges[r], i);
+            size_t count = chunk_at(&run, a, r, i);
             c->rows->range_update(rule, &run, &k, count);
         }
     }
@@ -118,6 +118,45 @@ static void update_range(struct cpu *c, enum opt_update rule, const struct dev_o
 void cpu_range_update(struct dev *d, enum opt_update rule, const struct dev_optim *a)
 {
     for (size_t r = a->n; r-- > 0 && !is_stopped(a);)
-        if (a->groups[r].active)
+        if (opt_takes_part(&a->groups[r], a->kind))
             update_range(cpu_of(d), rule, a, r);
+}
+
+/* |err| <= 4e-7 |x| plus the result's rounding, and the norm's 1e-5. */
+void cpu_muon_input(struct dev *d, void *x, const struct dev_optim *a, size_t r)
+{
+    enum { TILE = 1024 };
+    struct cpu *c = cpu_of(d);
+    size_t n = a->ranges[r].count, size = dtype_size(d->model_type);
+    const float *g = a->g + a->ranges[r].offset, *m = a->m + a->ranges[r].offset;
+    const struct opt_scalars k = scalars_of(a, r);
+    float inverse = opt_muon_inverse(a->sums[r]);
+#pragma omp parallel for num_threads(c->dev.threads) schedule(static)
+    for (size_t i = 0; i < n; i += TILE) {
+        float tile[TILE];
+        size_t count = n - i < TILE ? n - i : TILE;
+#pragma omp simd
+        for (size_t j = 0; j < count; j++)
+            tile[j] = inverse * opt_muon_direction(m[i + j], g[i + j], &k);
+        c->rows->convert((char *)x + i * size, d->model_type, tile, DTYPE_F32, count);
+    }
+}
+
+/* |err| <= 4e-7 (1 + |x| + |s|) plus the result's rounding. */
+void cpu_muon_polynomial(struct dev *d, void *s, const void *x, size_t n)
+{
+    enum { TILE = 1024 };
+    struct cpu *c = cpu_of(d);
+    enum dtype type = d->model_type;
+    size_t size = dtype_size(type), count = n * n;
+#pragma omp parallel for num_threads(c->dev.threads) schedule(static)
+    for (size_t i = 0; i < count; i += TILE) {
+        float first[TILE], square[TILE];
+        size_t tile = count - i < TILE ? count - i : TILE;
+        c->rows->convert(first, DTYPE_F32, (const char *)x + i * size, type, tile);
+        c->rows->convert(square, DTYPE_F32, (const char *)s + i * size, type, tile);
+        for (size_t j = 0; j < tile; j++)
+            square[j] = opt_muon_polynomial(first[j], square[j], (i + j) % (n + 1) == 0);
+        c->rows->convert((char *)s + i * size, type, square, DTYPE_F32, tile);
+    }
 }

@@ -4,13 +4,13 @@
  * m, v, g and writes p, m, v, copy: 30. LAMB's first pass reads p, m, v, g and writes m, v (24),
  * its second reads p, m, v and writes p, copy (18).
  */
-#include "kernels/cuda/tile.cuh"
+#include "kernels/cuda/launch.cuh"
 #include <stdlib.h>
 
-enum { THREADS = 256, CHUNK = DEV_RUN };
+enum { CHUNK = DEV_RUN };
 
 struct chunk {
-    size_t offset;
+    size_t offset, second; /* second: where v has it */
     uint32_t count, range;
 };
 
@@ -26,13 +26,14 @@ struct optim_args {
     struct opt_sums *partial; /* of each chunk */
     double *sums;             /* (OPT_SUMS, stride) of the ranges, or NULL */
     size_t stride;
+    unsigned kind;
     bool wide; /* the slabs are 16-byte aligned */
 };
 
 /* True in every thread: clip_scale forbids the update, or the range takes no part. */
 static __device__ __forceinline__ bool stopped(const struct optim_args &a, uint32_t range)
 {
-    return (a.gscale && *a.gscale != *a.gscale) || !a.groups[range].active;
+    return (a.gscale && *a.gscale != *a.gscale) || !opt_takes_part(&a.groups[range], a.kind);
 }
 
 static __device__ __forceinline__ struct opt_scalars scalars_of(const struct optim_args &a,
@@ -49,27 +50,45 @@ static __device__ __forceinline__ void sums_of(double *to, const struct optim_ar
         to[j] = a.sums ? a.sums[j * a.stride + range] : 0;
 }
 
+/* Of four elements. */
+struct place {
+    size_t i, end;
+    ptrdiff_t second; /* of v, from the place in the other slabs */
+    bool wide;
+};
+
+/* Where this thread begins in a chunk. */
+static __device__ __forceinline__ struct place place_in(const struct optim_args &a,
+                                                        const struct chunk &chunk)
+{
+    return {chunk.offset + threadIdx.x * 4, chunk.offset + chunk.count,
+            (ptrdiff_t)chunk.second - (ptrdiff_t)chunk.offset,
+            a.wide && chunk.offset % 4 == 0 && chunk.second % 4 == 0};
+}
+
 /* Four elements; a slab that the optimizer does not keep reads as 0. */
 struct elements {
     four p, m, v, g;
 };
 
-static __device__ __forceinline__ struct elements get_elements(const struct optim_args &a, size_t i,
-                                                               size_t end, bool wide)
+static __device__ __forceinline__ struct elements get_elements(const struct optim_args &a,
+                                                               const struct place &at)
 {
     const four none = {{0, 0, 0, 0}};
+    size_t i = at.i, end = at.end;
+    bool wide = at.wide;
     return {get4(a.p, i, end, wide), a.m ? get4(a.m, i, end, wide) : none,
-            a.v ? get4(a.v, i, end, wide) : none, get4(a.g, i, end, wide)};
+            a.v ? get4(a.v + at.second, i, end, wide) : none, get4(a.g, i, end, wide)};
 }
 
-static __device__ __forceinline__ void put_moments(const struct optim_args &a, size_t i, size_t end,
-                                                   bool wide, unsigned writes,
+static __device__ __forceinline__ void put_moments(const struct optim_args &a,
+                                                   const struct place &at, unsigned writes,
                                                    const struct elements &x)
 {
     if (writes & OPT_M)
-        put4(a.m, i, end, wide, x.m);
+        put4(a.m, at.i, at.end, at.wide, x.m);
     if (writes & OPT_V)
-        put4(a.v, i, end, wide, x.v);
+        put4(a.v + at.second, at.i, at.end, at.wide, x.v);
 }
 
 static __device__ __forceinline__ void put_model(uint16_t *model, size_t i, size_t end, bool wide,
@@ -130,22 +149,20 @@ template <int RULE> static __global__ void range_reduce(const struct optim_args 
     if (stopped(a, chunk.range))
         return;
     struct opt_scalars scalars = scalars_of(a, chunk);
-    bool wide = a.wide && chunk.offset % 4 == 0;
-    size_t end = chunk.offset + chunk.count;
     double before[OPT_SUMS];
     float sums[OPT_SUMS] = {0, 0, 0, 0};
     sums_of(before, a, chunk.range);
     rule::prepare(&scalars, before);
-    for (size_t i = chunk.offset + threadIdx.x * 4; i < end; i += THREADS * 4) {
-        struct elements x = get_elements(a, i, end, wide);
+    for (struct place at = place_in(a, chunk); at.i < at.end; at.i += THREADS * 4) {
+        struct elements x = get_elements(a, at);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             struct opt_terms t = rule::element(x.p.x[k], &x.m.x[k], &x.v.x[k], x.g.x[k], &scalars);
 #pragma unroll
             for (int j = 0; j < rule::count; j++)
-                sums[j] += i + k < end ? t.x[j] : 0.0f;
+                sums[j] += at.i + k < at.end ? t.x[j] : 0.0f;
         }
-        put_moments(a, i, end, wide, rule::writes, x);
+        put_moments(a, at, rule::writes, x);
     }
 #pragma unroll
     for (int j = 0; j < rule::count; j++) {
@@ -182,20 +199,18 @@ template <int RULE> static __global__ void range_update(const struct optim_args 
     if (stopped(a, chunk.range))
         return;
     struct opt_scalars scalars = scalars_of(a, chunk);
-    bool wide = a.wide && chunk.offset % 4 == 0;
-    size_t end = chunk.offset + chunk.count;
     double sums[OPT_SUMS];
     sums_of(sums, a, chunk.range);
     rule::prepare(&scalars, sums);
-    for (size_t i = chunk.offset + threadIdx.x * 4; i < end; i += THREADS * 4) {
-        struct elements x = get_elements(a, i, end, wide);
+    for (struct place at = place_in(a, chunk); at.i < at.end; at.i += THREADS * 4) {
+        struct elements x = get_elements(a, at);
 #pragma unroll
         for (int k = 0; k < 4; k++)
             rule::element(&x.p.x[k], &x.m.x[k], &x.v.x[k], x.g.x[k], &scalars);
-        put_moments(a, i, end, wide, rule::writes, x);
-        put4(a.p, i, end, wide, x.p);
+        put_moments(a, at, rule::writes, x);
+        put4(a.p, at.i, at.end, at.wide, x.p);
         if (a.model)
-            put_model(a.model, i, end, wide, x.p);
+            put_model(a.model, at.i, at.end, at.wide, x.p);
     }
 }
 
@@ -220,47 +235,70 @@ static struct table table_size(const struct dev_range *ranges, size_t n)
     return t;
 }
 
-static void table_fill(struct chunk *chunks, uint32_t *first, const struct dev_range *ranges,
-                       size_t n)
+/* A range, and where v has it. */
+struct placed {
+    struct dev_range range;
+    size_t second;
+};
+
+static struct placed placed_of(const struct dev_optim *a, size_t r)
+{
+    return {a->ranges[r], a->second ? a->second[r] : a->ranges[r].offset};
+}
+
+static void table_fill(struct chunk *chunks, uint32_t *first, const struct placed *ranges, size_t n)
 {
     uint32_t at = 0;
     for (size_t r = 0; r < n; r++) {
+        const struct dev_range range = ranges[r].range;
         first[r] = at;
-        for (size_t k = 0; k < ranges[r].count; k += CHUNK) {
-            size_t left = ranges[r].count - k, count = CHUNK;
+        for (size_t k = 0; k < range.count; k += CHUNK) {
+            size_t left = range.count - k, count = CHUNK;
             count = left < count ? left : count;
-            chunks[at++] = {ranges[r].offset + k, (uint32_t)count, (uint32_t)r};
+            chunks[at++] = {range.offset + k, ranges[r].second + k, (uint32_t)count, (uint32_t)r};
         }
     }
     first[n] = at;
 }
 
+/* Whether the device holds the table of these ranges. */
+static bool table_held(const struct cuda *c, const struct dev_optim *a)
+{
+    const struct placed *kept = (const struct placed *)c->table_host;
+    bool same = kept && c->table_bytes == a->n * sizeof *kept;
+    for (size_t r = 0; same && r < a->n; r++) {
+        const struct placed now = placed_of(a, r);
+        same = memcmp(&kept[r], &now, sizeof now) == 0;
+    }
+    return same;
+}
+
 /* Uploads the table unless the device still holds the same ranges from the last call, as in every
  * step but the first.
  */
-static bool table_upload(struct cuda *c, const struct table *t, const struct dev_range *ranges,
-                         size_t n)
+static bool table_upload(struct cuda *c, const struct table *t, const struct dev_optim *a)
 {
-    size_t bytes = t->chunk_bytes + t->first_bytes, range_bytes = n * sizeof *ranges;
-    if (c->table_host && c->table_bytes == range_bytes &&
-        memcmp(c->table_host, ranges, range_bytes) == 0)
+    size_t bytes = t->chunk_bytes + t->first_bytes, kept_bytes = a->n * sizeof(struct placed);
+    if (table_held(c, a))
         return true;
     char *host = (char *)calloc(1, bytes);
-    void *kept = malloc(range_bytes + 1);
+    struct placed *kept = (struct placed *)malloc(kept_bytes + 1);
     if (!host || !kept) {
         free(host);
         free(kept);
         cuda_fail(c, err_set(ERR_MEMORY, "no memory for the table of %zu chunks", t->chunks));
         return false;
     }
-    table_fill((struct chunk *)host, (uint32_t *)(host + t->chunk_bytes), ranges, n);
+    for (size_t r = 0; r < a->n; r++)
+        kept[r] = placed_of(a, r);
+    table_fill((struct chunk *)host, (uint32_t *)(host + t->chunk_bytes), kept, a->n);
     c->dev.ops->copy(&c->dev, c->scratch[CUDA_SLOT_TABLE], host, bytes);
     (void)c->dev.ops->sync(
         &c->dev); /* the host copy may be freed afterwards; happens once per run */
     free(host);
     free(c->table_host);
-    c->table_host = memcpy(kept, ranges, range_bytes);
-    c->table_bytes = range_bytes;
+    c->table_host = kept;
+    c->table_bytes = kept_bytes;
     return true;
 }
 
@@ -271,7 +309,7 @@ static bool args_make(struct cuda *c, struct optim_args *to, const struct dev_op
     struct table t = table_size(a->ranges, a->n);
     size_t bytes = t.chunk_bytes + t.first_bytes + t.partial_bytes;
     char *base = t.chunks ? (char *)cuda_scratch(c, CUDA_SLOT_TABLE, bytes) : NULL;
-    if (!base || !table_upload(c, &t, a->ranges, a->n))
+    if (!base || !table_upload(c, &t, a))
         return false;
     *chunks = t.chunks;
     *to = {};
@@ -285,6 +323,7 @@ static bool args_make(struct cuda *c, struct optim_args *to, const struct dev_op
     to->partial = (struct opt_sums *)(base + t.chunk_bytes + t.first_bytes);
     to->sums = a->sums;
     to->stride = a->sums_stride;
+    to->kind = a->kind;
     to->wide = aligned16(a->p) && aligned16(a->m) && aligned16(a->v) && aligned16(a->g) &&
                aligned16(a->model);
     return true;
@@ -327,4 +366,64 @@ extern "C" void cuda_range_update(struct dev *d, enum opt_update rule, const str
     case OPT_UPDATES:
         break;
     }
+}
+
+/* ---- Muon */
+template <typename T> struct muon_input_args {
+    T *x;
+    const float *m, *g, *gscale;
+    struct opt_scalars k;
+    const double *square;
+    size_t count;
+};
+
+template <typename T> static __global__ void muon_input(const struct muon_input_args<T> a)
+{
+    size_t i = thread_index();
+    struct opt_scalars k = a.k;
+    if (i >= a.count)
+        return;
+    k.gscale = a.gscale ? *a.gscale : 1.0f;
+    float u = opt_muon_inverse(*a.square) * opt_muon_direction(a.m[i], a.g[i], &k);
+    store<T, 1>(a.x + i, &u);
+}
+
+extern "C" void cuda_muon_input(struct dev *d, void *x, const struct dev_optim *a, size_t r)
+{
+    struct cuda *c = cuda_of(d);
+    const struct dev_range range = a->ranges[r];
+    if (!range.count)
+        return;
+#define RUN(type, vec)                                                                             \
+    do {                                                                                           \
+        const struct muon_input_args<type> args = {                                                \
+            (type *)x, a->m + range.offset, a->g + range.offset, a->gscale, a->k, a->sums + r,     \
+                range.count                                                                        \
+        };                                                                                         \
+        LAUNCH(c, muon_input<type>, blocks_for(range.count, THREADS), THREADS, 0, args);           \
+    } while (0)
+    BY_TYPE(c, false, RUN);
+#undef RUN
+}
+
+template <typename T> static __global__ void muon_polynomial(T *s, const T *x, size_t n)
+{
+    size_t i = thread_index();
+    if (i >= n * n)
+        return;
+    float first, square;
+    load<T, 1>(&first, x + i);
+    load<T, 1>(&square, s + i);
+    square = opt_muon_polynomial(first, square, i % (n + 1) == 0);
+    store<T, 1>(s + i, &square);
+}
+
+extern "C" void cuda_muon_polynomial(struct dev *d, void *s, const void *x, size_t n)
+{
+    struct cuda *c = cuda_of(d);
+#define RUN(type, vec)                                                                             \
+    LAUNCH(c, muon_polynomial<type>, blocks_for(n *n, THREADS), THREADS, 0, (type *)s,             \
+           (const type *)x, n)
+    BY_TYPE(c, false, RUN);
+#undef RUN
 }

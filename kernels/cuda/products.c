@@ -203,6 +203,25 @@ void cuda_logits(struct dev *d, float *logits, const struct dev_linear *a)
         cuda_bias_f32(c, logits, a->bias, a->T, a->N);
 }
 
+void cuda_matmul(struct dev *d, const struct dev_matmul *a)
+{
+    struct cuda *c = cuda_of(d);
+    struct product p = {.a = a->a,
+                        .b = a->b,
+                        .c = a->c,
+                        .M = a->M,
+                        .N = a->N,
+                        .K = a->K,
+                        .lda = a->a_t ? a->M : a->K,
+                        .ldb = a->b_t ? a->K : a->N,
+                        .ldc = a->N,
+                        .a_t = a->a_t,
+                        .b_t = a->b_t,
+                        .in = c->dev.model_type,
+                        .out = a->out};
+    cuda_matmul_run(c, &p); /* the device records a failure */
+}
+
 /* One chunk: rows first .. first + rows. False: the device failed. */
 static bool classify(struct cuda *c, const struct dev_classifier *a, float *logits, size_t first,
                      size_t rows)

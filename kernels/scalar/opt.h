@@ -23,7 +23,8 @@
     X(OPTIM_LAMB, lamb)                                                                            \
     X(OPTIM_ADAMW, adamw)                                                                          \
     X(OPTIM_QHADAM, qhadam)                                                                        \
-    X(OPTIM_LANS, lans)
+    X(OPTIM_LANS, lans)                                                                            \
+    X(OPTIM_MUON, muon)
 
 /* Passes that make sums over each range: X(NAME, name, prepare, first, count, writes).
  *     struct opt_terms opt_name_reduce(float p, float *m, float *v, float g, k)
@@ -34,7 +35,8 @@
 #define OPT_REDUCE_LIST(X)                                                                         \
     X(LAMB, lamb, opt_plain, 0, 2, OPT_M | OPT_V)                                                  \
     X(LANS_NORM, lans_norm, opt_plain, 0, 1, 0)                                                    \
-    X(LANS, lans, opt_lans_normalize, 1, 3, OPT_M | OPT_V)
+    X(LANS, lans, opt_lans_normalize, 1, 3, OPT_M | OPT_V)                                         \
+    X(MUON, muon, opt_plain, 0, 1, OPT_M)
 
 /* Passes that update the parameters: X(NAME, name, prepare, writes).
  *     void opt_name_update(float *p, float *m, float *v, float g, k) */
@@ -42,7 +44,8 @@
     X(ADAMW, adamw, opt_plain, OPT_M | OPT_V)                                                      \
     X(LAMB, lamb, opt_lamb_prepare, 0)                                                             \
     X(QHADAM, qhadam, opt_plain, OPT_M | OPT_V)                                                    \
-    X(LANS, lans, opt_lans_prepare, 0)
+    X(LANS, lans, opt_lans_prepare, 0)                                                             \
+    X(MUON, muon, opt_plain, 0)
 
 enum opt_reduce {
 #define X(NAME, name, prepare, first, count, writes) OPT_REDUCE_##NAME,
@@ -66,7 +69,8 @@ struct opt_group {
     float inverse1, inverse2; /* 1 / (1 - beta^t) after t updates of the range, or 1 without bias
                                  correction */
     bool trust;               /* a trust ratio applies; false: it is 1 */
-    bool active; /* false: the pass changes neither p nor the moments, and makes no sums */
+    bool active;   /* false: the pass changes neither p nor the moments, and makes no sums */
+    unsigned kind; /* of range: a pass runs on one kind; 0 where the method has one kind only */
 };
 struct opt_scalars { /* of one step */
     float lr, beta1, beta2, eps, weight_decay;
@@ -108,6 +112,12 @@ SCALAR struct opt_scalars opt_of_range(struct opt_scalars k, struct opt_group gr
     return k;
 }
 
+/* Whether a pass over ranges of `kind` runs on this one. */
+SCALAR bool opt_takes_part(const struct opt_group *group, unsigned kind)
+{
+    return group->active && group->kind == kind;
+}
+
 /* prepare of a pass that needs no sums. */
 SCALAR void opt_plain(struct opt_scalars *k, const double sums[OPT_SUMS])
 {
@@ -135,5 +145,6 @@ SCALAR float opt_trust(const struct opt_scalars *k, double p2, double u2)
 #include "kernels/scalar/opt_lamb.h"
 #include "kernels/scalar/opt_qhadam.h"
 #include "kernels/scalar/opt_lans.h"
+#include "kernels/scalar/opt_muon.h"
 
 #endif

@@ -258,7 +258,7 @@ static void optimizers(void)
                              .sums_stride = 64};
     for (size_t i = 0; i < 64; i++) {
         k.ranges[i] = (struct dev_range){i * (n / 64), n / 64};
-        k.groups[i] = (struct opt_group){1, 1, 2, 2, true, true};
+        k.groups[i] = (struct opt_group){1, 1, 2, 2, true, true, 0};
     }
     struct opt_group *groups = room(sizeof k.groups);
     d->ops->copy(d, groups, k.groups, sizeof k.groups);

@@ -83,7 +83,7 @@ static enum err fill(struct work *k)
         k->cu[i] = i * 256;
     for (size_t i = 0; i < RANGES; i++) {
         k->ranges[i] = (struct dev_range){i * (PARAMETERS / RANGES), PARAMETERS / RANGES};
-        k->groups[i] = (struct opt_group){1, 1, 2, 2, true, true};
+        k->groups[i] = (struct opt_group){1, 1, 2, 2, true, true, 0};
     }
     *k->one = 1;
     return ERR_OK;

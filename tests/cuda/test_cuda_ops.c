@@ -675,10 +675,10 @@ static void check_elements(void)
 enum { SLAB = 60000 };
 enum { RANGES = 4 };
 static const struct dev_range ranges[RANGES] = {{0, 1}, {1, 3}, {8, 40000}, {40011, 12345}};
-static const struct opt_group groups[RANGES] = {{1, 1, 1 / 0.19f, 1 / 0.001999f, true, true},
-                                                {1, 0, 1 / 0.19f, 1 / 0.001999f, false, true},
-                                                {1, 1, 1 / 0.19f, 1 / 0.001999f, true, true},
-                                                {0.25f, 0.5f, 1 / 0.1f, 1 / 0.001f, true, true}};
+static const struct opt_group groups[RANGES] = {{1, 1, 1 / 0.19f, 1 / 0.001999f, true, true, 0},
+                                                {1, 0, 1 / 0.19f, 1 / 0.001999f, false, true, 0},
+                                                {1, 1, 1 / 0.19f, 1 / 0.001999f, true, true, 0},
+                                                {0.25f, 0.5f, 1 / 0.1f, 1 / 0.001f, true, true, 0}};
 
 enum how { ADAMW, LAMB };
 struct optimizer_case {

@@ -422,10 +422,10 @@ enum { RANGES = 4, SLAB = 33000 };
 static const struct dev_range ranges[RANGES] = {
     {0, 1}, {1, 3}, {7, 20000}, {20011, 12345}}; /* gaps stay untouched */
 /* The last has a rate, a decay and a number of updates of its own. */
-static const struct opt_group groups[RANGES] = {{1, 1, 1 / 0.19f, 1 / 0.001999f, true, true},
-                                                {1, 0, 1 / 0.19f, 1 / 0.001999f, false, true},
-                                                {1, 1, 1 / 0.19f, 1 / 0.001999f, true, true},
-                                                {0.25f, 0.5f, 1 / 0.1f, 1 / 0.001f, true, true}};
+static const struct opt_group groups[RANGES] = {{1, 1, 1 / 0.19f, 1 / 0.001999f, true, true, 0},
+                                                {1, 0, 1 / 0.19f, 1 / 0.001999f, false, true, 0},
+                                                {1, 1, 1 / 0.19f, 1 / 0.001999f, true, true, 0},
+                                                {0.25f, 0.5f, 1 / 0.1f, 1 / 0.001f, true, true, 0}};
 
 struct slabs {
     double *p, *m, *v, *g;

@@ -202,9 +202,15 @@ static void qhadam_learns(void **state)
     learns("qhadam", "0.01");
 }
 
+static void muon_learns(void **state)
+{
+    (void)state;
+    learns("muon", "0.01");
+}
+
 /* ---- resume ---- */
 struct final {
-    float *params, *m, *v;
+    float *params, *m, *v; /* v: of Muon further state, at its tensors' offsets */
 };
 
 static struct final copy_final(struct run *r)
@@ -214,7 +220,16 @@ static struct final copy_final(struct run *r)
                       arena_alloc(&arena, bytes)};
     r->d->ops->copy(r->d, f.params, model_params(r->t.model), bytes);
     r->d->ops->copy(r->d, f.m, r->t.optim.state[OPTIM_FIRST].shard, bytes);
-    r->d->ops->copy(r->d, f.v, r->t.optim.state[OPTIM_SECOND].shard, bytes);
+    memset(f.v, 0, bytes);
+    if (r->t.optim.state[OPTIM_SECOND].elements)
+        r->d->ops->copy(r->d, f.v, r->t.optim.state[OPTIM_SECOND].shard, bytes);
+    const float *more = r->t.optim.state[OPTIM_MORE].shard;
+    for (size_t k = 0; more && k < r->t.table.count; k++) {
+        const struct tensor *x = &r->t.table.tensors[k];
+        size_t floats = r->t.optim.method->more(x);
+        r->d->ops->copy(r->d, f.v + x->offset, more, floats * sizeof *more);
+        more += floats;
+    }
     return f;
 }
 
@@ -284,6 +299,8 @@ static void resumed_run_is_the_same_run(void **state)
     resumes("bf16", "lamb", "nearest", "0.1", "0.7");
     resumes("f32", "qhadam", "nearest", "0", "0");
     resumes("bf16", "lans", "nearest", "0", "0");
+    resumes("f32", "muon", "nearest", "0", "0");
+    resumes("bf16", "muon", "stochastic", "0.1", "0.7");
 }
 
 /* ---- layers that are left out ---- */
@@ -301,6 +318,11 @@ static struct final state_after(const char *dir, const char *const *words, struc
     assert_int_equal(table_make(t, r.s, &arena), ERR_OK);
     end(&r);
     return f;
+}
+
+static bool keeps_second(const char *optimizer, const struct tensor *x)
+{
+    return strcmp(optimizer, "muon") || x->group != TABLE_HIDDEN;
 }
 
 /* A step changes no bit of the parameters and moments of a layer that it leaves out. */
@@ -321,7 +343,8 @@ static void a_dropped_layer_keeps_its_state(const char *optimizer)
             bool learns = depth_learns(s, (uint64_t)i - 1, t.tensors[k].layer);
             assert_int_equal(memcmp(f[i].params + at, f[i - 1].params + at, bytes) != 0, learns);
             assert_int_equal(memcmp(f[i].m + at, f[i - 1].m + at, bytes) != 0, learns);
-            assert_int_equal(memcmp(f[i].v + at, f[i - 1].v + at, bytes) != 0, learns);
+            assert_int_equal(memcmp(f[i].v + at, f[i - 1].v + at, bytes) != 0,
+                             learns && keeps_second(optimizer, &t.tensors[k]));
             kept += !learns;
             changed += learns;
         }
@@ -334,6 +357,7 @@ static void dropped_layers_keep_their_state(void **state)
     (void)state;
     a_dropped_layer_keeps_its_state("adamw");
     a_dropped_layer_keeps_its_state("lamb");
+    a_dropped_layer_keeps_its_state("muon");
 }
 
 /* Adam's bias correction of a layer counts the steps in which it has run. */
@@ -422,7 +446,8 @@ static void stages_freeze_and_grow(const char *optimizer)
             bool learns = depth_learns(s, (uint64_t)i - 1, t.tensors[k].layer);
             assert_int_equal(memcmp(f[i].params + at, f[i - 1].params + at, bytes) != 0, learns);
             assert_int_equal(memcmp(f[i].m + at, f[i - 1].m + at, bytes) != 0, learns);
-            assert_int_equal(memcmp(f[i].v + at, f[i - 1].v + at, bytes) != 0, learns);
+            assert_int_equal(memcmp(f[i].v + at, f[i - 1].v + at, bytes) != 0,
+                             learns && keeps_second(optimizer, &t.tensors[k]));
         }
     /* Behind its first step, at rate lr / 2, layer 1 is layer 0 but for that step. */
     const struct tensor *from = table_find(&t, "layers.0.mlp.up.weight"),
@@ -444,6 +469,7 @@ static void a_stage_freezes_and_grows(void **state)
     (void)state;
     stages_freeze_and_grow("adamw");
     stages_freeze_and_grow("lamb");
+    stages_freeze_and_grow("muon");
 }
 
 /* In the middle of a stage, at its border, and one step behind it. */
@@ -808,6 +834,7 @@ int main(void)
         cmocka_unit_test_setup(adamw_learns, reset),
         cmocka_unit_test_setup(lamb_learns, reset),
         cmocka_unit_test_setup(qhadam_learns, reset),
+        cmocka_unit_test_setup(muon_learns, reset),
         cmocka_unit_test_setup(resumed_run_is_the_same_run, reset),
         cmocka_unit_test_setup(dropped_layers_keep_their_state, reset),
         cmocka_unit_test_setup(a_layer_counts_its_own_updates, reset),

@@ -1,0 +1,51 @@
+#ifndef OPT_MUON_H
+#define OPT_MUON_H
+/* Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) for matrices: momentum, whose
+ * singular values a Newton-Schulz iteration then moves to about 1. beta1 is the momentum's decay.
+ * Part of opt.h.
+ *
+ * An iteration is x <- (a I + b A + c A^2) x with A = x x^T, from x = u / (||u|| + eps). With these
+ * coefficients five iterations bring singular values of x from .01 .. 1 to .68 .. 1.14.
+ */
+#define MUON_A   3.4445f
+#define MUON_B   (-4.7750f)
+#define MUON_C   2.0315f
+#define MUON_EPS 1e-7
+
+/* Nesterov's form: the update is what the momentum will be if the next gradient is the same. */
+SCALAR float opt_muon_direction(float m, float g, const struct opt_scalars *k)
+{
+    return k->gscale * g + k->beta1 * m;
+}
+
+/* Sum: squares of u. */
+SCALAR struct opt_terms opt_muon_reduce(float p, float *m, float *v, float g,
+                                        const struct opt_scalars *k)
+{
+    (void)p, (void)v;
+    *m = k->beta1 * *m + k->gscale * g;
+    float u = opt_muon_direction(*m, g, k);
+    struct opt_terms t = {{u * u, 0, 0, 0}};
+    return t;
+}
+
+/* 1 / (||u|| + eps) */
+SCALAR float opt_muon_inverse(double square)
+{
+    return (float)(1 / (SCALAR_SQRT64(square) + MUON_EPS));
+}
+
+/* An element of a I + b A + c A^2. */
+SCALAR float opt_muon_polynomial(float a, float square, bool diagonal)
+{
+    return (diagonal ? MUON_A : 0.0f) + (MUON_B * a + MUON_C * square);
+}
+
+/* g: of the orthogonal matrix, which has replaced the gradient. */
+SCALAR void opt_muon_update(float *p, float *m, float *v, float g, const struct opt_scalars *k)
+{
+    (void)m, (void)v;
+    *p -= k->step[0] * (g + k->weight_decay * *p);
+}
+
+#endif
