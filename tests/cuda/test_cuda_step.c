@@ -152,11 +152,12 @@ static void end(struct run *r)
 static void nothing_waits_inside_a_step(void **state)
 {
     (void)state;
+    static const char *const optimizers[] = {"adamw", "lamb", "muon"};
     struct run r;
-    for (int i = 0; i < 2; i++) {
-        begin(&r, "bf16",
-              (const char *[]){TINY, "--train.steps", "8", "--train.optimizer",
-                               i ? "lamb" : "adamw", NULL});
+    for (int i = 0; i < 3; i++) {
+        begin(
+            &r, "bf16",
+            (const char *[]){TINY, "--train.steps", "8", "--train.optimizer", optimizers[i], NULL});
         r.seen.due = 5;
         assert_int_equal(go(&r), ERR_OK);
         assert_int_equal(r.seen.steps, 8);
