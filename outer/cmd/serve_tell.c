@@ -154,6 +154,15 @@ static double norm_of(const float *x, size_t elements)
     return count ? sqrt(sum * (double)elements / (double)count) : NAN;
 }
 
+/* Of the fragment's outer step in this round; moments are averaged. */
+static float rate_of(const struct serve_tell *t, const struct manifest *m)
+{
+    const struct sync_config *x = &t->run->sync;
+    if (x->fragments.f[m->fragment].state != FRAGMENT_PARAMETERS)
+        return 1;
+    return anneal_rate(&x->outer.anneal, x->outer.lr, &x->schedule, m->fragment, m->round);
+}
+
 void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t waited_ms)
 {
     const struct outer_state_fragment *s = &t->replica->state[m->fragment];
@@ -180,6 +189,7 @@ void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t 
     jsonl_text(r, "without", without);
     jsonl_int(r, "waited_ms", (int64_t)waited_ms);
     jsonl_real(r, "weight", (double)manifest_weight(m));
+    jsonl_real(r, "outer_lr", (double)rate_of(t, m));
     jsonl_int(r, "up", (int64_t)up);
     jsonl_int(r, "down", (int64_t)m->aggregate_bytes);
     jsonl_real(r, "parameter_norm", norm_of(s->theta, elements));

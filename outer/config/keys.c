@@ -277,6 +277,29 @@ static void check_merge(struct config_rules *r, const struct outer_settings *o)
                       merge);
 }
 
+static void check_outer_optimizer(struct config_rules *r, const struct outer_settings *o)
+{
+    const char *name = config_choice_name(outer_opt_kind_choices, o->outer_optimizer);
+    bool momentum =
+        outer_opt_momentum(&(const struct outer_opt){.kind = o->outer_optimizer, .delay = 1});
+    if (o->outer_delay > 1 && o->outer_optimizer != OUTER_OPT_DELAYED)
+        config_broken(
+            r,
+            "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
+            (long long)o->outer_delay, name);
+    if (o->outer_lr_schedule != ANNEAL_CONSTANT && o->outer_optimizer == OUTER_OPT_AVERAGE)
+        config_broken(r,
+                      "outer.lr_schedule = %s: outer.optimizer = average has the rate 1 in every "
+                      "round; the nearest is outer.optimizer = sgd with outer.lr = 1, or "
+                      "outer.lr_schedule = constant",
+                      config_choice_name(anneal_kind_choices, o->outer_lr_schedule));
+    if (o->outer_momentum_restart && !momentum)
+        config_broken(r,
+                      "outer.momentum_restart = %lld: outer.optimizer = %s keeps no momentum; the "
+                      "nearest is outer.optimizer = nesterov, or outer.momentum_restart = 0",
+                      (long long)o->outer_momentum_restart, name);
+}
+
 static bool name_good(const char *name)
 {
     static const char allowed[] =
@@ -429,16 +452,11 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_slices(r, o, s);
     check_moments(r, o, s);
     check_merge(r, o);
+    check_outer_optimizer(r, o);
     if (s->train_stages.count && o->outer_sites.count)
         check_stages(r, o, s);
     check_sites(r, &o->outer_sites);
     check_site(r, o, s);
-    if (o->outer_delay > 1 && o->outer_optimizer != OUTER_OPT_DELAYED)
-        config_broken(
-            r,
-            "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
-            (long long)o->outer_delay,
-            config_choice_name(outer_opt_kind_choices, o->outer_optimizer));
     if (o->outer_downlink_compression_from == 1)
         config_broken(r, "outer.downlink_compression_from = 1 would encode one site's contribution "
                          "twice; 2 is the "

@@ -42,6 +42,7 @@ enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
     X(outer_codec, OUTER_CODEC)                                                                    \
     X(outer_moments_codec, OUTER_MOMENTS_CODEC)                                                    \
     X(outer_opt_kind, OUTER_OPT_LIST)                                                              \
+    X(anneal_kind, ANNEAL_LIST)                                                                    \
     X(merge_kind, MERGE_LIST) X(weights_kind, WEIGHTS_LIST) X(log_level, LOG_LEVEL)
 CHOICES_OUTER(CONFIG_ENUM)
 CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
@@ -133,6 +134,15 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "(--dry-run prints it). average uses 1.")                                            \
     X(outer, momentum, REAL, .fallback = "0.9", .min = 0, .max = 0.9999, .pinned = true,           \
       .help = "Outer momentum of nesterov.")                                                       \
+    X(outer, lr_schedule, CHOICE(anneal_kind), .fallback = "constant", .pinned = true,             \
+      .help = "Shape of the outer learning rate's way from outer.lr to its share outer.lr_end at " \
+              "train.steps.")                                                                      \
+    X(outer, lr_end, REAL, .fallback = "0.4", .min = 0, .max = 1, .pinned = true,                  \
+      .help = "Share of outer.lr in the last round, with outer.lr_schedule linear or cosine.")     \
+    X(outer, momentum_restart, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "rounds",       \
+      .pinned = true,                                                                              \
+      .help = "Every N-th round of a fragment begins with an empty outer momentum; 0: none does. " \
+              "With an outer.lr_schedule also the first round after train.steps has grown.")       \
     X(outer, merge, CHOICE(merge_kind), .fallback = "mean", .pinned = true,                        \
       .help = "How the deltas of a round become one. mean: weighted mean. radial: of each tensor " \
               "the lengths and the directions are averaged apart (Decoupled DiLoCo); needs a "     \

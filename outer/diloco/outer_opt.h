@@ -9,6 +9,7 @@
  * bit. 2401.09135. The place in the cycle follows from the round's number.
  * - average: theta = theta - mean, the average of the sites' parameters (FedAvg); lr is 1.
  */
+#include "outer/diloco/anneal.h"
 #include "outer/diloco/merge.h"
 
 /* X(ENUMERATOR, name): outer.optimizer = name. */
@@ -25,9 +26,10 @@ enum outer_opt_kind {
 
 struct outer_opt {
     enum outer_opt_kind kind;
-    float lr, mu;          /* as used: average has 1 and 0, sgd has mu 0 */
+    float lr, mu;          /* as used: average has 1 and 0, sgd has mu 0; lr before annealing */
     unsigned delay;        /* N of delayed_nesterov, else 1 */
     enum merge_kind merge; /* how contributions become the mean that it takes */
+    struct anneal anneal;
 };
 struct outer_opt_state { /* of one run of parameters, in place; NULL where the optimizer keeps none
                           */

@@ -78,6 +78,14 @@ bool schedule_ends(const struct schedule *s, int64_t step)
     return ends;
 }
 
+int64_t schedule_end_of(const struct schedule *s, int64_t step)
+{
+    unsigned i = 0;
+    while (i < s->end_count && s->ends[i] < step)
+        i++;
+    return end_at(s, i);
+}
+
 bool schedule_last(const struct schedule *s, unsigned fragment, uint64_t round)
 {
     return round < schedule_rounds(s, fragment) &&

@@ -56,6 +56,9 @@ int64_t schedule_step(const struct schedule *s, unsigned fragment,
 bool schedule_ends(const struct schedule *s, int64_t step);
 /* The same of the step that ends the round: nothing hides its exchange. */
 bool schedule_last(const struct schedule *s, unsigned fragment, uint64_t round);
+/* The last step that the run had when this step was trained: of the former ones the first that is
+ * not before it, else train.steps. */
+int64_t schedule_end_of(const struct schedule *s, int64_t step);
 /* After this residual ratio a round is sent in full precision, without the residual, which is
  * discarded. */
 bool schedule_resets_residual(const struct schedule *s, uint8_t residual_ratio);

@@ -466,6 +466,7 @@ static enum err sim_make(struct sim *s)
     TRY(outer_opt_make(&s->outer, s->o.optimizer, 0.7f, 0.9f));
     s->outer.delay = s->o.delay;
     s->outer.merge = s->o.merge;
+    s->outer.anneal = s->o.anneal;
     s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
     s->schedule.overlap = s->o.overlap;
     s->schedule.downlink_compression_from = s->o.downlink_compression_from;
@@ -561,7 +562,9 @@ struct sim_options sim_draw(uint64_t seed)
         LIES,
         OFFLINE_STEPS,
         ABORTS,
-        MERGE
+        MERGE,
+        ANNEAL,
+        RESTART
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
@@ -597,6 +600,8 @@ struct sim_options sim_draw(uint64_t seed)
     o.aborts = DRAW(ABORTS, 4) == 0;
     if (!codec_get(o.codec)->summable && !o.downlink_compression_from && !o.eager && DRAW(MERGE, 2))
         o.merge = MERGE_RADIAL;
+    o.anneal = (struct anneal){
+        .kind = (enum anneal_kind)DRAW(ANNEAL, 3), .end = 0.25, .restart = DRAW(RESTART, 3)};
 #undef DRAW
     return o;
 }

@@ -35,6 +35,7 @@ struct sim_options {
     unsigned downlink_compression_from;
     enum outer_opt_kind optimizer;
     enum merge_kind merge;
+    struct anneal anneal;
     unsigned delay; /* of delayed_nesterov */
     bool strict;
     uint64_t keep; /* outer.history_rounds */

@@ -784,7 +784,11 @@ static enum err advance(struct outer_state *m, unsigned fragment)
         .theta = staging_take(g, STAGING_THETA, next->theta, s->theta, n),
         .momentum = staging_take(g, STAGING_BESIDE, next->momentum, s->momentum, n),
         .gathered = staging_take(g, STAGING_GATHERED, next->gathered, s->gathered, n)};
-    outer_opt_step(m->dev, outer_of(&m->o, fragment), &at, m->mean, s->round, n);
+    struct outer_opt o = *outer_of(&m->o, fragment);
+    o.lr = anneal_rate(&o.anneal, o.lr, &m->schedule, fragment, s->round);
+    if (at.momentum && anneal_restarts(&o.anneal, &m->schedule, fragment, s->round))
+        m->dev->ops->zero(m->dev, at.momentum, n * sizeof *at.momentum);
+    outer_opt_step(m->dev, &o, &at, m->mean, s->round, n);
     hold(m, fragment, &at);
     grow(m, fragment, at.theta, next->codes);
     TRY(finite_check(m, fragment, &at));

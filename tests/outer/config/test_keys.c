@@ -132,6 +132,10 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.before_update true --outer.overlap_steps 50", "the nearest is 49, or");
     refused("--outer.every 1 --outer.before_update true --outer.overlap_steps 1",
             "the nearest is outer.every = 2");
+    refused("--outer.optimizer average --outer.lr_schedule cosine",
+            "the nearest is outer.optimizer = sgd with outer.lr = 1");
+    refused("--outer.optimizer sgd --outer.momentum_restart 4",
+            "the nearest is outer.optimizer = nesterov, or outer.momentum_restart = 0");
     refused("--outer.merge radial", "the nearest is outer.codec = fp8_e4m3, or outer.merge = mean");
     refused("--outer.merge radial --outer.codec int4", "the nearest is outer.codec = e3m0");
     refused("--outer.merge radial --outer.codec csc", "the nearest is outer.codec = topk");

@@ -23,6 +23,7 @@ static struct fragments fragments;
 static char root[64];
 static float initial[ELEMENTS_MAX];
 static enum outer_opt_kind optimizer = OUTER_OPT_MOMENTUM; /* of what options() says */
+static struct anneal annealing;                            /* the same */
 
 struct node {
     struct env *env;
@@ -39,6 +40,7 @@ static struct outer_state_options options(bool site)
     assert_int_equal(outer_opt_make(&o.outer, optimizer, 0.7f, 0.9f), ERR_OK);
     if (outer_opt_gathers(&o.outer))
         o.outer.delay = 3;
+    o.outer.anneal = annealing;
     return o;
 }
 
@@ -149,15 +151,14 @@ static int teardown(void **state)
 }
 
 /* DiLoCo's outer step in float64 beside five rounds of the real one, aggregator and site. */
-static void test_step_is_nesterov(void **state)
+static void follow_float64(const char *aggregator, const char *site)
 {
-    (void)state;
     static double theta[ELEMENTS_MAX], momentum[ELEMENTS_MAX];
     static struct made r;
     struct node a, s;
     float start[ELEMENTS_MAX];
-    node_open(&a, "a", false);
-    node_open(&s, "s", true);
+    node_open(&a, aggregator, false);
+    node_open(&s, site, true);
     assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
     assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
     fragment_gather(cpu, start, initial, &fragments.f[1]);
@@ -170,9 +171,14 @@ static void test_step_is_nesterov(void **state)
         round_make(&r, &a.replica, 1, 100 * t);
         round_commit(&a.replica, 1, &r, true);
         round_commit(&s.replica, 1, &r, false);
+        double lr = 0.7, mu = 0.9; /* linear over 1000 steps; round t ends at step 15 + 10 t */
+        if (annealing.kind == ANNEAL_LINEAR)
+            lr *= 1 - (1 - annealing.end) * (15 + 10 * (double)t) / 1000;
+        if (annealing.restart && t % annealing.restart == 0)
+            mu = 0;
         for (size_t k = 0; k < n; k++) {
-            momentum[k] = 0.9 * momentum[k] + r.mean[k];
-            theta[k] -= 0.7 * (r.mean[k] + 0.9 * momentum[k]);
+            momentum[k] = mu * momentum[k] + r.mean[k];
+            theta[k] -= lr * (r.mean[k] + 0.9 * momentum[k]);
             assert_true(fabs(theta[k] - a.replica.state[1].theta[k]) < 1e-6);
             assert_true(fabs(momentum[k] - a.replica.state[1].momentum[k]) < 1e-8);
         }
@@ -187,6 +193,20 @@ static void test_step_is_nesterov(void **state)
     assert_false(digest_equal(&ds, &own));
     node_close(&a);
     node_close(&s);
+}
+
+static void test_step_is_nesterov(void **state)
+{
+    (void)state;
+    follow_float64("a", "s");
+}
+
+static void test_step_is_annealed_and_restarted(void **state)
+{
+    (void)state;
+    annealing = (struct anneal){ANNEAL_LINEAR, 0.25, 2};
+    follow_float64("annealed", "annealed_s");
+    annealing = (struct anneal){0};
 }
 
 /* A mean that f32 cannot hold makes no state, at the aggregator and at a site; the state before is
@@ -807,6 +827,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_is_nesterov),
+        cmocka_unit_test(test_step_is_annealed_and_restarted),
         cmocka_unit_test(test_nothing_infinite_is_applied),
         cmocka_unit_test(test_apply_compares),
         cmocka_unit_test(test_load_is_what_was_saved),
