@@ -165,6 +165,12 @@ until_rounds() {
     until_lines "$2" '"kind":"round"' "$1/metrics.jsonl"
 }
 
+train_a() { # sets $a, and $a_starts: starts on record before this one
+    a_starts=$(lines "ev=start " a.out)
+    train a
+    a=$pid
+}
+
 # Two sites from start to end, and nobody disturbs them.
 undisturbed() {
     serve
@@ -182,8 +188,7 @@ disturbed() {
     apart=$1
     shift
     serve
-    train a
-    a=$pid
+    train_a
     train b
     b=$pid
     killed=0
@@ -193,13 +198,13 @@ disturbed() {
         sleep "0.0$((killed * 37 % 10))$((killed * 53 % 10))"
         case $who in
         serve) kill -9 "$serve_pid" 2>/dev/null && wait "$serve_pid" 2>/dev/null || :; serve ;;
-        a) kill -9 "$a" 2>/dev/null && wait "$a" 2>/dev/null || :; train a; a=$pid ;;
+        a) kill -9 "$a" 2>/dev/null && wait "$a" 2>/dev/null || :; train_a ;;
         b) kill -9 "$b" 2>/dev/null && wait "$b" 2>/dev/null || :; train b; b=$pid ;;
         int) # without b, site a cannot end before the signal arrives
             kill -STOP "$b"
+            until_lines $((a_starts + 1)) "ev=start " a.out # earlier it would end with 130
             kill -INT "$a" 2>/dev/null && ends 75 "$a" "site a after Ctrl-C"
-            train a
-            a=$pid
+            train_a
             kill -CONT "$b"
             ;;
         esac
