@@ -264,7 +264,7 @@ static enum err open_site(struct job *j)
     j->host = dev_arena(j->dev);
     TRY(outer_state_open(&j->replica, j->env, j->beside ? j->beside : j->dev, &m, &j->host));
     log_event(LOG_INFO, "outer_device", "kind=%s", j->replica.dev->kind);
-    TRY(dial(j));
+    TRY(keys_self(&j->run.o) ? job_aggregator_open(j) : dial(j));
     return site_open(&j->site, j->env, j->link, &j->replica, &o, &j->host);
 }
 
@@ -338,6 +338,7 @@ static void close_all(struct job *j)
         site_close(j->site);
     if (j->link)
         j->link->ops->close(j->link);
+    job_aggregator_close(j);
     ledger_book_close(&j->ledger);
     site_train_close(&j->exchange);
     outer_state_close(&j->replica);

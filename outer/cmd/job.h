@@ -7,12 +7,20 @@
  */
 #include <signal.h>
 #include <stdatomic.h>
+#include "outer/aggregator/aggregator.h"
 #include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
 #include "outer/plan/plan.h"
 #include "outer/report/progress.h"
 #include "outer/report/jsonl.h"
 #include "outer/site/site_train.h"
+
+struct job_aggregator { /* of a site that is its own; else all 0 */
+    struct env *env;    /* owns run.dir/aggregator */
+    struct dev *cpu;
+    struct outer_state replica;
+    struct aggregator *aggregator;
+};
 
 struct job {
     struct run run;
@@ -32,6 +40,7 @@ struct job {
     double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
     bool warned;                     /* the warning about a too large outer step was logged */
     struct outer_state replica;
+    struct job_aggregator own;
     struct link *link;
     struct site *site;
     struct site_train exchange;
@@ -84,6 +93,9 @@ void job_line(struct job *j); /* name, rounds and bytes of j->line */
 /* job_signals.c: called before any other thread starts, so that all others block these signals. */
 void job_signals_open(struct job *j);
 void job_signals_close(struct job *j);
+/* job_aggregator.c: opens j->link, too. Close it after the link. */
+enum err job_aggregator_open(struct job *j) MUST;
+void job_aggregator_close(struct job *j);
 /* job_final.c */
 enum err job_tell_final(struct job *j) MUST; /* digests of the trained parameters */
 /* Prints the closing text after the live rows have ended. shown: live rows were enabled. */

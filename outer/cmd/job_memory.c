@@ -76,6 +76,10 @@ static struct outer_memory memory_of(struct job *j, const struct run *run, const
     struct outer_memory replica = outer_state_memory(&o, here);
     struct outer_memory site = site_memory(&o, (unsigned)j->run.o.outer_sites.count,
                                            j->run.o.outer_max_local_steps_offline, here);
+    if (keys_self(&run->o)) {
+        struct outer_state_options own = run_outer_state(run, false);
+        all.host += outer_state_memory(&own, true).host;
+    }
     all.device += replica.device + site.device;
     all.host += replica.host + site.host;
     return all;

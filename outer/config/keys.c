@@ -353,6 +353,11 @@ static bool address_good(const char *s, long least)
     return port >= least && port <= 65535;
 }
 
+bool keys_self(const struct outer_settings *o)
+{
+    return !strcmp(o->site_aggregator, "self");
+}
+
 bool keys_aggregator(const char *list, unsigned index, char *out, size_t size)
 {
     for (; index; index--) {
@@ -387,6 +392,16 @@ static void check_aggregators(struct config_rules *r, const struct outer_setting
                       (long long)o->outer_aggregators - 1);
     if (!*o->site_aggregator)
         return;
+    if (keys_self(o)) {
+        if (o->outer_sites.count > 1 || o->outer_aggregators > 1)
+            config_broken(
+                r,
+                "site.aggregator = self is for a run of one site and one aggregator, "
+                "outer.sites has %zu and outer.aggregators is %lld; give host:port of the "
+                "aggregator that all sites dial",
+                o->outer_sites.count, (long long)o->outer_aggregators);
+        return;
+    }
     if (count != (unsigned)o->outer_aggregators)
         config_broken(
             r, "site.aggregator names %u, outer.aggregators is %lld; give one address for each",

@@ -177,7 +177,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "the round follows from it (outer.weights).")                                        \
     X(site, aggregator, TEXT, .fallback = "",                                                      \
       .help = "host:port of the aggregator, or of each of outer.aggregators, separated by "        \
-              "commas. Empty: train alone, without an outer loop.")                                \
+              "commas. self: this process is the aggregator of a run of one site, whose outer "    \
+              "optimizer takes a step every outer.every steps (SNOO, Lookahead). Empty: train "    \
+              "alone, without an outer loop.")                                                     \
     X(site, aggregator_name, TEXT, .fallback = "",                                                 \
       .help = "DNS name in the aggregator's certificate, when dialling by address.")               \
     X(site, streams, INT, .fallback = "4", .min = 1, .max = 16,                                    \
@@ -299,6 +301,8 @@ struct config_table keys_outer(struct outer_settings *o);
 /* The rules over several keys of both tables. */
 void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
                       const struct settings *s);
+/* site.aggregator = self: the site is its own aggregator. */
+bool keys_self(const struct outer_settings *o);
 /* The item of site.aggregator at this index; false: the list is shorter, or the item is too long.
  */
 bool keys_aggregator(const char *list, unsigned index, char *out, size_t size);
