@@ -124,6 +124,18 @@ struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s)
                                   .ops = CPU_OPS_BYTES};
 }
 
+void dev_matrices_add(struct dev_matrices *all, struct dev_matrix *x)
+{
+    size_t rows = dev_row_tiles(x), columns = dev_column_tiles(x), both = x->rows + x->columns;
+    x->lines = all->lines;
+    x->partial = all->partial;
+    x->tile = all->tiles;
+    all->lines += OPT_LINES * both;
+    all->partial += OPT_LINES * (x->rows * columns + x->columns * rows);
+    all->tiles += rows * columns;
+    all->longest = both > all->longest ? both : all->longest;
+}
+
 unsigned dev_events(struct dev *d, unsigned count)
 {
     unsigned first = d->events;

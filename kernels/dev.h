@@ -266,7 +266,36 @@ struct dev_optim {    /* one pass of an inner optimizer over ranges. All slabs f
     double *sums; /* (OPT_SUMS, sums_stride) device: sum j of range r is sums[j * sums_stride +
                      r]; NULL where the rule has none */
     size_t sums_stride; /* >= n */
+    /* Of passes over matrices alone; all on the device. */
+    const struct dev_matrix *matrices; /* (n): range r as a matrix; made by dev_matrices */
+    size_t tiles;                      /* of all matrices */
+    size_t longest;                    /* most lines of a matrix */
+    float *lines;                      /* values of rows and columns */
+    float *partial;                    /* of tiles, (partial floats of dev_matrices) */
 };
+/* A range as a matrix, rows one behind the other; a vector is one row. Value j of row i is
+ * lines[at + j * (rows + columns) + i] with at = matrix.lines, that of column i lies `rows` further
+ * on. */
+struct dev_matrix {
+    size_t offset, rows, columns; /* elements of every slab; what lies behind them is left alone */
+    size_t lines;
+    size_t partial, tile; /* where its own begin */
+};
+enum { DEV_TILE_ROWS = 64, DEV_TILE_COLUMNS = 256 };
+struct dev_matrices { /* totals of a list */
+    size_t lines, partial, tiles, longest;
+};
+/* Appends a matrix whose offset, rows and columns are given: sets the rest of *x from the totals,
+ * and adds it to them. */
+void dev_matrices_add(struct dev_matrices *all, struct dev_matrix *x);
+static inline size_t dev_row_tiles(const struct dev_matrix *x)
+{
+    return (x->rows + DEV_TILE_ROWS - 1) / DEV_TILE_ROWS;
+}
+static inline size_t dev_column_tiles(const struct dev_matrix *x)
+{
+    return (x->columns + DEV_TILE_COLUMNS - 1) / DEV_TILE_COLUMNS;
+}
 struct dev_encode { /* consecutive blocks */
     enum dev_form form;
     size_t count;          /* values, a multiple of DEV_BLOCK */
@@ -422,7 +451,15 @@ enum {
      * the sum that range_reduce has made. Where that one changes no slab, x is undefined. */      \
     X(muon_input, (struct dev * d, void *x, const struct dev_optim *a, size_t r))                  \
     /* Muon: s (n,n) = a I + b x + c s for x (n,n), model type; a, b, c: opt_muon.h. */            \
-    X(muon_polynomial, (struct dev * d, void *s, const void *x, size_t n))
+    X(muon_polynomial, (struct dev * d, void *s, const void *x, size_t n))                         \
+    /* One pass over matrices that sums terms of the elements, or takes their maxima, over rows    \
+     * and over columns: sets the lines that the rule names from what they were and from the mean  \
+     * or maximum, and sums[] to the sum or maximum over the lines of the rows; changes the        \
+     * moments that the rule names. Added tile by tile, then tiles in order. A matrix whose group  \
+     * takes no part keeps all. */                                                                 \
+    X(matrix_reduce, (struct dev * d, enum opt_matrix_reduce rule, const struct dev_optim *a))     \
+    /* The pass that updates p, and model, with the lines and sums of matrix_reduce. */            \
+    X(matrix_update, (struct dev * d, enum opt_matrix_update rule, const struct dev_optim *a))
 #define DEV_OPS_EXACT(X)                                                                           \
     /* ---- exact set: same bits on every device, compiler, thread count ---- */                   \
     /* z = weight * (outer - local) + residual, each operation rounded once, f32. z may be any     \

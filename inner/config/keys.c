@@ -268,8 +268,8 @@ static void check_optimizer_keys(struct config_rules *r, const struct settings *
         const char *key, *owner;
         bool changed, allowed;
     } rules[] = {
-        {"train.trust_per", "lamb or lans", s->train_trust_per != TRAIN_TRUST_PER_TENSOR,
-         lamb || lans},
+        {"train.trust_per", "lamb, lans or merit", s->train_trust_per != TRAIN_TRUST_PER_TENSOR,
+         lamb || lans || chosen == OPTIM_MERIT},
         {"train.trust_all", "lamb or lans", s->train_trust_all, lamb || lans},
         {"train.trust_min", "lamb", s->train_trust_min != 0.01, lamb},
         {"train.trust_max", "lamb", s->train_trust_max != 10, lamb},
@@ -277,6 +277,8 @@ static void check_optimizer_keys(struct config_rules *r, const struct settings *
         {"train.qh_weight", "qhadam", s->train_qh_weight != 0.7, chosen == OPTIM_QHADAM},
         {"train.momentum", "muon", s->train_momentum != 0.95, chosen == OPTIM_MUON},
         {"train.adamw_lr", "muon", s->train_adamw_lr != 1, chosen == OPTIM_MUON},
+        {"train.beta3", "came", s->train_beta3 != 0.99, chosen == OPTIM_CAME},
+        {"train.update_clip", "came", s->train_update_clip != 1, chosen == OPTIM_CAME},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].changed && !rules[i].allowed)

@@ -259,7 +259,7 @@ CHOICES_INNER(CONFIG_ENUM)
               "AdamW's updates, AdamW for all other tensors; without train.zero_stage every rank " \
               "computes every product.")                                                           \
     X(train, trust_per, CHOICE(train_trust_per), .fallback = "tensor", .pinned = true,             \
-      .help = "What has one trust ratio of LAMB or LANS. tensor: q, k and v together. "            \
+      .help = "What has one trust ratio of LAMB, LANS or MERIT. tensor: q, k and v together. "     \
               "projection: q, k "                                                                  \
               "and v, and gate and up of a gated MLP, one each, as Hugging Face's BERT and Llama " \
               "have them.")                                                                        \
@@ -314,6 +314,12 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "First-moment decay.")                                                               \
     X(train, beta2, REAL, .fallback = "0.95", .min = 0, .max = 0.9999999, .pinned = true,          \
       .help = "Second-moment decay.")                                                              \
+    X(train, beta3, REAL, .fallback = "0.99", .min = 0, .max = 0.9999999, .pinned = true,          \
+      .help = "With train.optimizer = came: decay of the mean distance between direction and "     \
+              "moment. 0.99 goes with beta2 = 0.95; the published 0.9999 with 0.999 wants a rate " \
+              "ten times lower in short runs.")                                                    \
+    X(train, update_clip, REAL, .fallback = "1", .min = 1e-6, .max = 1e6, .pinned = true,          \
+      .help = "With train.optimizer = came: largest root mean square of a tensor's direction.")    \
     X(train, eps, REAL, .fallback = "1e-6", .min = 0, .max = 1, .pinned = true,                    \
       .help = "Added to the root of the second moment.")                                           \
     X(train, weight_decay, REAL, .fallback = "0.1", .min = 0, .max = 10, .pinned = true,           \

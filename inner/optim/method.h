@@ -17,6 +17,7 @@ struct optim_method {
     bool whole;       /* works on whole tensors only: shards end between tensors */
     bool projections; /* treats the projections of a tensor one by one, whatever train.trust_per */
     bool sums;        /* the step depends on sums over each tensor */
+    bool matrices;    /* needs values of rows and columns: further state, or of the step alone */
     double bytes;     /* of memory that a step moves for each parameter, without the bf16 copy */
     /* NULL: none. Floating-point operations of a step's matrix products; bytes of device memory
      * that a step works in; what differs from the settings in a step's use of a part. */
@@ -34,5 +35,11 @@ OPTIM_LIST(X)
 /* The passes of a step; the ranks' sums are added up where they share the state out. */
 enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_optim *a) MUST;
 enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_optim *a) MUST;
+/* Of methods with `matrices`; whole tensors, so the ranks add nothing up. */
+void optim_matrix_reduce(struct optim *o, enum opt_matrix_reduce rule, const struct dev_optim *a);
+enum err optim_matrix_update(struct optim *o, enum opt_matrix_update rule,
+                             const struct dev_optim *a) MUST;
+/* `more` of methods that keep the values of rows and columns. */
+size_t optim_lines(const struct tensor *x);
 
 #endif

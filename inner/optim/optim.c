@@ -54,9 +54,8 @@ double optim_lr(const struct settings *s, int64_t step)
 }
 
 /* ---- shards ---- */
-/* Elements of the parts of a tensor, which have a trust ratio, or an orthogonal matrix, each. */
-static size_t parts_of(const struct settings *s, const struct tensor *x,
-                       size_t elements[TABLE_PROJECTIONS_MAX])
+size_t optim_parts(const struct settings *s, const struct tensor *x,
+                   size_t elements[TABLE_PROJECTIONS_MAX])
 {
     if (s->train_trust_per == TRAIN_TRUST_PER_PROJECTION || optim_method_of(s)->projections)
         return table_projections(s, x, elements);
@@ -68,7 +67,7 @@ static size_t parts_of(const struct settings *s, const struct tensor *x,
 static size_t cut_within(const struct settings *s, const struct tensor *x, size_t even, size_t next)
 {
     size_t elements[TABLE_PROJECTIONS_MAX], offset = x->offset;
-    size_t n = parts_of(s, x, elements);
+    size_t n = optim_parts(s, x, elements);
     for (size_t i = 0; i < n; offset += elements[i++]) {
         size_t runs = (even - offset) / DEV_RUN * DEV_RUN;
         if (runs < elements[i])
@@ -184,7 +183,7 @@ static enum err list_parts(struct optim *o, const struct table *t, struct arena 
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
         size_t elements[TABLE_PROJECTIONS_MAX], offset = x->offset,
-                                                n = parts_of(o->settings, x, elements);
+                                                n = optim_parts(o->settings, x, elements);
         for (size_t k = 0; k < n; offset += elements[k++])
             o->parts[o->part_count++] = (struct optim_part){x, offset, elements[k]};
     }
@@ -254,6 +253,8 @@ static enum err take_slabs(struct optim *o, const struct table *t, struct arena 
     size_t bytes = (o->range_count + !o->range_count) * sizeof *o->groups;
     TRY(dev_alloc(o->dev, (void **)&o->groups, bytes));
     TRY(o->dev->ops->host_alloc(o->dev, (void **)&o->groups_host, bytes));
+    if (o->method->matrices)
+        TRY(optim_matrices_open(o, perm));
     o->event = dev_events(o->dev, 1);
     TRY_ALLOC(o->updates = arena_array(perm, t->count, sizeof *o->updates));
     return ERR_OK;
@@ -343,6 +344,11 @@ static struct opt_scalars scalars_of(const struct settings *s, int64_t step)
         .lr = (float)optim_lr(s, step),
         .beta1 = (float)s->train_beta1,
         .beta2 = (float)s->train_beta2,
+        .beta3 = (float)s->train_beta3,
+        .rest1 = (float)(1 - s->train_beta1),
+        .rest2 = (float)(1 - s->train_beta2),
+        .rest3 = (float)(1 - s->train_beta3),
+        .update_clip = (float)s->train_update_clip,
         .eps = (float)s->train_eps,
         .weight_decay = (float)s->train_weight_decay,
         .trust_min = (float)s->train_trust_min,
@@ -366,6 +372,11 @@ static struct dev_optim arguments(const struct optim *o, const struct optim_slab
         .n = o->range_count,
         .sums = o->sums ? o->sums + o->first_part : NULL,
         .sums_stride = o->part_count,
+        .matrices = o->matrices.list,
+        .tiles = o->matrices.all.tiles,
+        .longest = o->matrices.all.longest,
+        .lines = o->matrices.lines,
+        .partial = o->matrices.partial,
     };
 }
 

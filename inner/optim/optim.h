@@ -45,6 +45,12 @@ struct optim_part { /* of the slab: a tensor, or with train.trust_per a projecti
     size_t offset, count;
 };
 
+struct optim_matrices {      /* of methods with `matrices`; on the device */
+    struct dev_matrix *list; /* (range_count), in `workspace` */
+    struct dev_matrices all;
+    float *partial, *lines; /* in `workspace`; lines may be further state */
+};
+
 struct optim {
     struct dev *dev;
     struct coll *coll;
@@ -57,9 +63,10 @@ struct optim {
     double *stats;            /* device: (STEP_STATS) */
     struct dev_range *ranges; /* of parts from first_part on, or of their pieces here */
     size_t range_count, first_part, part_count;
-    size_t *more_at;               /* (range_count) where further state begins in its shard, of the
-                                      range's tensor */
-    void *workspace;               /* device, of the method */
+    size_t *more_at; /* (range_count) where further state begins in its shard, of the
+                        range's tensor */
+    void *workspace; /* device, of the method */
+    struct optim_matrices matrices;
     struct opt_group *groups;      /* device, (range_count): of the running step */
     struct opt_group *groups_host; /* pinned; the host may write it after `event` */
     unsigned event;
@@ -96,6 +103,12 @@ size_t optim_staging(const struct settings *s, const struct table *t, int ranks)
 enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,
                     const struct table *t, struct arena *perm) MUST;
 void optim_close(struct optim *o); /* a zeroed one is fine */
+/* Elements of the parts of a tensor, which have a trust ratio each; their number. */
+size_t optim_parts(const struct settings *s, const struct tensor *x,
+                   size_t elements[TABLE_PROJECTIONS_MAX]);
+/* Of methods with `matrices`: part of optim_open, and their workspace. */
+enum err optim_matrices_open(struct optim *o, struct arena *scratch) MUST;
+size_t optim_matrices_bytes(const struct settings *s, const struct table *t, enum dtype type);
 /* Sets the moments of these elements of the slab to 0: of layers that have not learned yet, so that
  * further state is 0 already. */
 void optim_forget(struct optim *o, size_t from, size_t count);

@@ -517,6 +517,111 @@ void ROWS_NAME(range_update)(enum opt_update rule, const struct rows_optim *r,
     }
 }
 
+/* ---- optimizers over matrices: a row at a time ---- */
+
+typedef struct opt_terms matrix_terms(float p, float *m, float *v, float g,
+                                      const struct opt_cross *c, const struct opt_scalars *k);
+typedef float matrix_move(float p, float m, float v, const struct opt_cross *c,
+                          const struct opt_scalars *k);
+
+static inline __attribute__((always_inline)) struct opt_cross cross_at(const struct rows_matrix *r,
+                                                                       size_t j)
+{
+    struct opt_cross c = {{r->row[0], r->row[1]}, {r->column[0][j], r->column[1][j]}};
+    return c;
+}
+
+/* One term. */
+static inline __attribute__((always_inline)) struct opt_sums
+matrix_sum_loop(const struct rows_matrix *r, const struct opt_scalars *scalars, size_t n,
+                matrix_terms *terms, bool lines)
+{
+    const struct opt_scalars k = *scalars;
+    const float *p = r->at.p, *g = r->at.g;
+    float *m = r->at.m, *v = r->at.v, *into = r->into[0];
+    struct opt_sums sums = {{0}};
+    for (size_t i = 0; i < n; i += TILE) {
+        size_t end = min_size(n, i + TILE);
+        float s0 = 0;
+#pragma omp simd reduction(+ : s0)
+        for (size_t j = i; j < end; j++) {
+            struct opt_cross c = cross_at(r, j);
+            struct opt_terms t = terms(p[j], &m[j], &v[j], g[j], &c, &k);
+            s0 += t.x[0];
+            if (lines)
+                into[j] += t.x[0];
+        }
+        sums.x[0] += (double)s0;
+    }
+    return sums;
+}
+
+static inline __attribute__((always_inline)) struct opt_sums
+matrix_max_loop(const struct rows_matrix *r, const struct opt_scalars *scalars, size_t n,
+                matrix_terms *terms)
+{
+    const struct opt_scalars k = *scalars;
+    const float *p = r->at.p, *g = r->at.g;
+    float *m = r->at.m, *v = r->at.v, *into0 = r->into[0], *into1 = r->into[1], s0 = 0, s1 = 0;
+#pragma omp simd reduction(max : s0, s1)
+    for (size_t j = 0; j < n; j++) {
+        struct opt_cross c = {{0, 0}, {0, 0}};
+        struct opt_terms t = terms(p[j], &m[j], &v[j], g[j], &c, &k);
+        s0 = t.x[0] > s0 ? t.x[0] : s0;
+        s1 = t.x[1] > s1 ? t.x[1] : s1;
+        into0[j] = t.x[0] > into0[j] ? t.x[0] : into0[j];
+        into1[j] = t.x[1] > into1[j] ? t.x[1] : into1[j];
+    }
+    return (struct opt_sums){{(double)s0, (double)s1, 0, 0}};
+}
+
+static inline __attribute__((always_inline)) void
+matrix_move_loop(const struct rows_matrix *r, const struct opt_scalars *scalars, size_t n,
+                 matrix_move *move)
+{
+    const struct opt_scalars k = *scalars;
+    float *p = r->at.p;
+    const float *m = r->at.m, *v = r->at.v;
+#pragma omp simd
+    for (size_t j = 0; j < n; j++) {
+        struct opt_cross c = cross_at(r, j);
+        p[j] = move(p[j], m[j], v[j], &c, &k);
+    }
+    if (r->at.model)
+        row_store(r->at.model, DTYPE_BF16, 0, p, n);
+}
+
+struct opt_sums ROWS_NAME(matrix_reduce)(enum opt_matrix_reduce rule, const struct rows_matrix *r,
+                                         const struct opt_scalars *k, size_t n)
+{
+    switch (rule) {
+#define X(NAME, name, prepare, how, line, sum, count, writes)                                      \
+    case OPT_MATRIX_REDUCE_##NAME:                                                                 \
+        return how == OPT_MAX ? matrix_max_loop(r, k, n, opt_##name##_terms)                       \
+                              : matrix_sum_loop(r, k, n, opt_##name##_terms, how == OPT_MEAN);
+        OPT_MATRIX_REDUCE_LIST(X)
+#undef X
+    case OPT_MATRIX_REDUCES:
+        break;
+    }
+    return (struct opt_sums){{0}};
+}
+
+void ROWS_NAME(matrix_update)(enum opt_matrix_update rule, const struct rows_matrix *r,
+                              const struct opt_scalars *k, size_t n)
+{
+    switch (rule) {
+#define X(NAME, name, prepare)                                                                     \
+    case OPT_MATRIX_UPDATE_##NAME:                                                                 \
+        matrix_move_loop(r, k, n, opt_##name##_move);                                              \
+        return;
+        OPT_MATRIX_UPDATE_LIST(X)
+#undef X
+    case OPT_MATRIX_UPDATES:
+        return;
+    }
+}
+
 const struct rows ROWS_NAME(rows) = {.isa = ROWS_TEXT2(ISA),
 #define X(result, name, arguments) .name = ROWS_NAME(name),
                                      ROWS(X)

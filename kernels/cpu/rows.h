@@ -60,6 +60,14 @@ struct rows_optim { /* a chunk of one range, at its first element; model NULL: n
     uint16_t *model;
 };
 
+struct rows_matrix { /* columns of one row of a matrix, at its first element */
+    struct rows_optim at;
+    float row[OPT_LINES];           /* values of the row */
+    const float *column[OPT_LINES]; /* values of the columns */
+    float *into[OPT_LINES]; /* sums or maxima of the columns, which grow by this row; NULL with
+                               OPT_TOTAL */
+};
+
 #define ROWS(X)                                                                                    \
     X(void, convert,                                                                               \
       (void *to, enum dtype to_type, const void *from, enum dtype from_type, size_t n))            \
@@ -89,6 +97,13 @@ struct rows_optim { /* a chunk of one range, at its first element; model NULL: n
       (enum opt_reduce rule, const struct rows_optim *r, const struct opt_scalars *k, size_t n))   \
     X(void, range_update,                                                                          \
       (enum opt_update rule, const struct rows_optim *r, const struct opt_scalars *k, size_t n))   \
+    /* Sums, or maxima, of the row. */                                                             \
+    X(struct opt_sums, matrix_reduce,                                                              \
+      (enum opt_matrix_reduce rule, const struct rows_matrix *r, const struct opt_scalars *k,      \
+       size_t n))                                                                                  \
+    X(void, matrix_update,                                                                         \
+      (enum opt_matrix_update rule, const struct rows_matrix *r, const struct opt_scalars *k,      \
+       size_t n))                                                                                  \
     /* One sequence; forward: one head, backward: all heads that share keys and values `head`.     \
      * buf: attention_floats(longest sequence, HD) floats, 64-byte aligned. */                     \
     X(size_t, attention_floats, (size_t length, size_t HD))                                        \

@@ -24,7 +24,9 @@
     X(OPTIM_ADAMW, adamw)                                                                          \
     X(OPTIM_QHADAM, qhadam)                                                                        \
     X(OPTIM_LANS, lans)                                                                            \
-    X(OPTIM_MUON, muon)
+    X(OPTIM_MUON, muon)                                                                            \
+    X(OPTIM_MERIT, merit)                                                                          \
+    X(OPTIM_CAME, came)
 
 /* Passes that make sums over each range: X(NAME, name, prepare, first, count, writes).
  *     struct opt_terms opt_name_reduce(float p, float *m, float *v, float g, k)
@@ -47,6 +49,27 @@
     X(LANS, lans, opt_lans_prepare, 0)                                                             \
     X(MUON, muon, opt_plain, 0)
 
+/* Passes over matrices: X(NAME, name, prepare, how, line, sum, count, writes).
+ *     struct opt_terms opt_name_terms(float p, float *m, float *v, float g, const struct opt_cross
+ *                                     *c, k)
+ * returns `count` terms of an element, two with OPT_MAX, else one. how: OPT_MEAN, OPT_MAX: over
+ * each row and each column; OPT_TOTAL: over the matrix alone. With the first two float
+ * opt_name_line(float before, float now, k) is the new value of a line (row or column), line ..
+ * line + count being the values that it sets. sum .. sum + count: the sums, or maxima, of the terms
+ * (OPT_TOTAL) or of the rows' lines. */
+#define OPT_MATRIX_REDUCE_LIST(X)                                                                  \
+    X(MERIT, merit, opt_plain, OPT_MAX, 0, 0, 2, OPT_M | OPT_V)                                    \
+    X(CAME_SQUARE, came_square, opt_plain, OPT_MEAN, 0, 0, 1, 0)                                   \
+    X(CAME_SIZE, came_size, opt_came_mean, OPT_TOTAL, 0, 1, 1, 0)                                  \
+    X(CAME_DOUBT, came_doubt, opt_came_limit, OPT_MEAN, 1, 2, 1, OPT_M)
+
+/* Passes over matrices that update the parameters: X(NAME, name, prepare).
+ *     float opt_name_move(float p, float m, float v, const struct opt_cross *c, k)
+ * returns the new p. */
+#define OPT_MATRIX_UPDATE_LIST(X)                                                                  \
+    X(MERIT, merit, opt_merit_prepare)                                                             \
+    X(CAME, came, opt_came_prepare)
+
 enum opt_reduce {
 #define X(NAME, name, prepare, first, count, writes) OPT_REDUCE_##NAME,
     OPT_REDUCE_LIST(X)
@@ -59,6 +82,20 @@ enum opt_update {
 #undef X
         OPT_UPDATES
 };
+enum opt_matrix_reduce {
+#define X(NAME, name, prepare, how, line, sum, count, writes) OPT_MATRIX_REDUCE_##NAME,
+    OPT_MATRIX_REDUCE_LIST(X)
+#undef X
+        OPT_MATRIX_REDUCES
+};
+enum opt_matrix_update {
+#define X(NAME, name, prepare) OPT_MATRIX_UPDATE_##NAME,
+    OPT_MATRIX_UPDATE_LIST(X)
+#undef X
+        OPT_MATRIX_UPDATES
+};
+enum opt_how { OPT_MEAN, OPT_MAX, OPT_TOTAL };
+enum { OPT_LINES = 2 };        /* values of a row or column */
 enum { OPT_M = 1, OPT_V = 2 }; /* the slabs of the first and the second moment */
 enum { OPT_SUMS = 4 };         /* most sums of a range */
 
@@ -73,14 +110,21 @@ struct opt_group {
     unsigned kind; /* of range: a pass runs on one kind; 0 where the method has one kind only */
 };
 struct opt_scalars { /* of one step */
-    float lr, beta1, beta2, eps, weight_decay;
+    float lr, beta1, beta2, beta3, eps, weight_decay;
+    float rest1, rest2, rest3;  /* 1 - beta, rounded once: exact where beta is near 1 */
     float trust_min, trust_max; /* bounds of a trust ratio */
     float qh_weight;            /* of the first moment in a step of qhadam */
+    float update_clip;          /* largest root mean square of came's direction */
     /* Of a range; the backends fill them in. */
     float inverse1, inverse2;
     float gscale;  /* multiplies the gradient */
     float step[2]; /* step sizes, by prepare */
     bool trust;
+    float rows, columns; /* of a matrix */
+    float mean[2];       /* by prepare: of values 0 and 1 over the rows' lines */
+};
+struct opt_cross { /* values of the row and of the column of an element */
+    float row[OPT_LINES], column[OPT_LINES];
 };
 struct opt_terms { /* what one element adds to the sums of a pass */
     float x[OPT_SUMS];
@@ -146,5 +190,7 @@ SCALAR float opt_trust(const struct opt_scalars *k, double p2, double u2)
 #include "kernels/scalar/opt_qhadam.h"
 #include "kernels/scalar/opt_lans.h"
 #include "kernels/scalar/opt_muon.h"
+#include "kernels/scalar/opt_merit.h"
+#include "kernels/scalar/opt_came.h"
 
 #endif

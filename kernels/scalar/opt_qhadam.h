@@ -7,8 +7,10 @@
 /* u = ((1 - w) g + w mh) / (sqrt(vh) + eps) + weight_decay p, p -= lr u; w = 1 is AdamW. */
 SCALAR void opt_qhadam_update(float *p, float *m, float *v, float g, const struct opt_scalars *k)
 {
-    opt_adam_moments(m, v, g, k);
-    float mixed = (1.0f - k->qh_weight) * (g * k->gscale) + k->qh_weight * (*m * k->inverse1),
+    g *= k->gscale;
+    *m += k->rest1 * (g - *m);
+    *v += k->rest2 * (g * g - *v);
+    float mixed = (1.0f - k->qh_weight) * g + k->qh_weight * (*m * k->inverse1),
           u = mixed / (SCALAR_SQRT(*v * k->inverse2) + k->eps) + k->weight_decay * *p;
     *p -= k->step[0] * u;
 }

@@ -85,7 +85,7 @@ run 2 adamw whole --train.optimizer adamw
 run 2 adamw_zero whole --train.optimizer adamw --train.zero_stage 1 --train.bucket_mb 0.1
 same adamw_zero adamw
 # every other optimizer: shared out = whole
-for words in "qhadam" "lans --train.clip 0"; do
+for words in "qhadam" "lans --train.clip 0" "merit --train.lr 1e-3" "merit --train.trust_per projection" came; do
     run 2 "${words%% *}" whole --train.optimizer $words
     run 2 "${words%% *}_zero" whole --train.optimizer $words --train.zero_stage 1 --train.bucket_mb 0.1
     same "${words%% *}_zero" "${words%% *}"

@@ -14,9 +14,9 @@ enum { STEPS = 10, GOLDEN_SEED = 7 };
 static const struct {
     const char *name;
     int64_t rows, columns;
-} shapes[] = {{"matrix", 24, 40}, {"vector", 40, 1}, {"rows", 6, 10}, {"zero", 5, 8},
-              {"one", 1, 1},      {"still", 3, 4},   {"wide", 2, 300}};
-enum { TENSORS = sizeof shapes / sizeof *shapes, WORDS_MAX = 12 };
+} shapes[] = {{"matrix", 24, 40}, {"vector", 40, 1}, {"rows", 6, 10},  {"zero", 5, 8},
+              {"one", 1, 1},      {"still", 3, 4},   {"wide", 2, 300}, {"tall", 130, 3}};
+enum { TENSORS = sizeof shapes / sizeof *shapes, WORDS_MAX = 14 };
 
 #define PLAIN "--train.bias_correction", "false"
 static const struct optim_case {
@@ -30,13 +30,19 @@ static const struct optim_case {
     {"lamb_nvlamb",
      {"--train.trust_min", "0", "--train.trust_max", "0", "--train.trust_all", "true"}},
     {"lamb_deepspeed", {PLAIN, "--train.trust_max", "0.3", "--train.trust_all", "true"}},
-    {"qhadam", {"--train.optimizer", "qhadam", "--train.beta1", "0.99", "--train.beta2", "0.99"}},
+    {"qhadam",
+     {"--train.optimizer", "qhadam", "--train.beta1", "0.999", "--train.beta2", "0.9999"}},
     {"qhadam_plain",
      {"--train.optimizer", "qhadam", PLAIN, "--train.beta1", "0.99", "--train.beta2", "0.99",
       "--train.qh_weight", "0.9"}},
     {"lans", {"--train.optimizer", "lans", "--train.clip", "0"}},
     {"lans_all", {"--train.optimizer", "lans", "--train.clip", "0", "--train.trust_all", "true"}},
     {"lans_clip", {"--train.optimizer", "lans", "--train.normalize", "false"}},
+    {"merit", {"--train.optimizer", "merit"}},
+    {"came", {"--train.optimizer", "came"}},
+    {"came_published",
+     {"--train.optimizer", "came", "--train.beta2", "0.999", "--train.beta3", "0.9999",
+      "--train.update_clip", "0.5", "--train.clip", "0"}},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 static struct arena arena;
@@ -259,6 +265,80 @@ static void lans_ignores_the_size_of_a_gradient(void **state)
         assert_true(fabsf(x[i] - y[i]) <= 2e-6f);
 }
 
+/* Luo et al. 2025: no element moves by more than the rate. */
+static void merit_steps_at_most_by_the_rate(void **state)
+{
+    (void)state;
+    struct table t;
+    const float *x = one_step("merit", 1, &t);
+    float *before = arena_array(&arena, t.elements, sizeof *before), most = 0;
+    fill(before, &t, GOLDEN_SEED, -1);
+    for (size_t i = 0; i < t.elements; i++)
+        most = fmaxf(most, fabsf(x[i] - before[i]));
+    assert_true(most <= 0.01f * (1 + 1e-5f) && most > 0.0099f);
+}
+
+/* Luo et al. 2023: where g^2 has rank 1 the factored form is the whole second moment. The gradients
+ * are +-a_i b_j, so every direction is +-1 / sqrt(1 - beta2) in the first step, and limited to 1.
+ */
+static void came_is_exact_where_squares_have_rank_one(void **state)
+{
+    (void)state;
+    struct bench b;
+    begin(&b, case_named("came"), GOLDEN_SEED);
+    const struct tensor *x = &b.t.tensors[0];
+    size_t columns = (size_t)x->shape[1];
+    memset(b.host, 0, b.t.elements * sizeof *b.host);
+    for (size_t i = 0; i < x->count; i++) {
+        float row = (float)(i / columns + 1), column = (float)(i % columns + 1);
+        b.host[x->offset + i] = (i * 7 % 3 ? 1.0f : -1.0f) * row * column / 64;
+    }
+    float *signs = arena_array(&arena, b.t.elements, sizeof *signs), *m = b.o.state[0].shard;
+    memcpy(signs, b.host, b.t.elements * sizeof *signs);
+    step_by(&b, 0);
+    b.d->ops->copy(b.d, b.host, m, b.t.elements * sizeof *m);
+    assert_int_equal(dev_sync(b.d), ERR_OK);
+    for (size_t i = x->offset; i < x->offset + x->count; i++)
+        assert_true(fabsf(b.host[i] - (signs[i] > 0 ? 0.1f : -0.1f)) < 1e-6f);
+    end(&b);
+}
+
+/* Ma & Yarats 2019: weight 1 is Adam, up to the rounding of moments. */
+static void qhadam_of_weight_one_is_adamw(void **state)
+{
+    (void)state;
+    static const struct optim_case one = {
+        "one", {"--train.optimizer", "qhadam", "--train.qh_weight", "1"}};
+    struct table t;
+    const float *x = run_case(&one, 3, &t), *y = run_case(case_named("adamw"), 3, &t);
+    for (size_t i = 0; i < t.elements; i++)
+        assert_true(fabsf(x[i] - y[i]) < 1e-6f);
+}
+
+/* The Nesterov term alone: no moment is left, so that the step of g and then -g comes back but for
+ * what the second moment has grown. */
+static void lans_without_a_moment_follows_the_gradient(void **state)
+{
+    (void)state;
+    static const struct optim_case none = {"none",
+                                           {"--train.optimizer", "lans", "--train.clip", "0",
+                                            "--train.beta1", "0", "--train.weight_decay", "0",
+                                            "--train.bias_correction", "false"}};
+    struct bench b;
+    begin(&b, &none, GOLDEN_SEED);
+    for (int step = 0; step < 3; step++) {
+        const float *before = take_params(&b);
+        fill(b.host, &b.t, GOLDEN_SEED, step);
+        step_by(&b, step);
+        const float *after = take_params(&b);
+        for (size_t i = 0; i < b.t.elements; i++)
+            assert_true(b.host[i] > 0   ? after[i] <= before[i]
+                        : b.host[i] < 0 ? after[i] >= before[i]
+                                        : after[i] == before[i]);
+    }
+    end(&b);
+}
+
 /* You et al. 2020: without bounds a step of a tensor is as long as lr ||x||. */
 static void lamb_steps_by_the_norm_of_the_parameters(void **state)
 {
@@ -283,6 +363,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(ten_steps_are_the_papers, reset),
         cmocka_unit_test_setup(lans_ignores_the_size_of_a_gradient, reset),
+        cmocka_unit_test_setup(merit_steps_at_most_by_the_rate, reset),
+        cmocka_unit_test_setup(came_is_exact_where_squares_have_rank_one, reset),
+        cmocka_unit_test_setup(qhadam_of_weight_one_is_adamw, reset),
+        cmocka_unit_test_setup(lans_without_a_moment_follows_the_gradient, reset),
         cmocka_unit_test_setup(lamb_steps_by_the_norm_of_the_parameters, reset),
     };
     struct dev *d;

@@ -208,9 +208,15 @@ static void muon_learns(void **state)
     learns("muon", "0.01");
 }
 
+static void came_learns(void **state)
+{
+    (void)state;
+    learns("came", "0.005");
+}
+
 /* ---- resume ---- */
 struct final {
-    float *params, *m, *v; /* v: of Muon further state, at its tensors' offsets */
+    float *params, *m, *v; /* v: further state, where it is kept, at its tensors' offsets */
 };
 
 static struct final copy_final(struct run *r)
@@ -301,6 +307,8 @@ static void resumed_run_is_the_same_run(void **state)
     resumes("bf16", "lans", "nearest", "0", "0");
     resumes("f32", "muon", "nearest", "0", "0");
     resumes("bf16", "muon", "stochastic", "0.1", "0.7");
+    resumes("bf16", "merit", "nearest", "0", "0.7");
+    resumes("f32", "came", "nearest", "0.1", "0.7");
 }
 
 /* ---- layers that are left out ---- */
@@ -358,6 +366,7 @@ static void dropped_layers_keep_their_state(void **state)
     a_dropped_layer_keeps_its_state("adamw");
     a_dropped_layer_keeps_its_state("lamb");
     a_dropped_layer_keeps_its_state("muon");
+    a_dropped_layer_keeps_its_state("merit");
 }
 
 /* Adam's bias correction of a layer counts the steps in which it has run. */
@@ -774,6 +783,30 @@ static void promised_memory_is_what_is_used(void **state)
     end(&r);
 }
 
+/* One moment and two values of each row and column: what the table promises, shared out or not. */
+static void came_keeps_half_of_adamw(void **state)
+{
+    (void)state;
+    size_t bytes[2][2], lines = 0;
+    struct table t;
+    for (int i = 0; i < 2; i++) {
+        struct settings *s =
+            setup_settings(&arena, (const char *[]){"--model.width", "256", "--model.layers", "2",
+                                                    "--train.zero_stage", "1", "--train.optimizer",
+                                                    i ? "came" : "adamw", NULL});
+        assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+        for (int ranks = 1; ranks <= 2; ranks++)
+            bytes[i][ranks - 1] = optim_plan(s, &t, ranks);
+    }
+    for (size_t k = 0; k < t.count; k++) {
+        const struct tensor *x = &t.tensors[k];
+        lines += 2 * (size_t)(x->shape[0] + x->shape[1]);
+    }
+    assert_int_equal(bytes[1][0], 4 * (t.elements + lines));
+    assert_true((double)bytes[1][0] < 0.53 * (double)bytes[0][0]);
+    assert_true((double)bytes[1][1] < 0.6 * (double)bytes[1][0]);
+}
+
 static void learning_rate_follows_the_schedule(void **state)
 {
     (void)state;
@@ -835,6 +868,7 @@ int main(void)
         cmocka_unit_test_setup(lamb_learns, reset),
         cmocka_unit_test_setup(qhadam_learns, reset),
         cmocka_unit_test_setup(muon_learns, reset),
+        cmocka_unit_test_setup(came_learns, reset),
         cmocka_unit_test_setup(resumed_run_is_the_same_run, reset),
         cmocka_unit_test_setup(dropped_layers_keep_their_state, reset),
         cmocka_unit_test_setup(a_layer_counts_its_own_updates, reset),
@@ -852,6 +886,7 @@ int main(void)
         cmocka_unit_test_setup(batch_must_divide_among_ranks, reset),
         cmocka_unit_test_setup(too_much_memory_is_refused_before_it_is_taken, reset),
         cmocka_unit_test_setup(promised_memory_is_what_is_used, reset),
+        cmocka_unit_test_setup(came_keeps_half_of_adamw, reset),
         cmocka_unit_test_setup(learning_rate_follows_the_schedule, reset),
         cmocka_unit_test_setup(learning_rate_decays_exponentially, reset),
         cmocka_unit_test_setup(learning_rate_follows_the_square_root_of_the_batch, reset),

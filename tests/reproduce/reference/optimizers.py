@@ -14,7 +14,8 @@ import sys
 
 STEPS, RATE = 10, 0.01
 # Rows, columns (0: a vector). rows: its row 2 has no gradient, its row 3 is zero. still: no gradient at all.
-TENSORS = {"matrix": (24, 40), "vector": (40, 0), "rows": (6, 10), "zero": (5, 8), "one": (1, 0), "still": (3, 4), "wide": (2, 300)}
+TENSORS = {"matrix": (24, 40), "vector": (40, 0), "rows": (6, 10), "zero": (5, 8), "one": (1, 0), "still": (3, 4), "wide": (2, 300),
+           "tall": (130, 3)}
 DEFAULTS = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-6, "decay": 0.1, "clip": 1.0, "correct": True, "least": 0.01, "most": 10.0,
             "all": False}
 CASES = {
@@ -25,11 +26,14 @@ CASES = {
     "lamb_apex": ("lamb", {"least": 0.0, "most": math.inf}),
     "lamb_nvlamb": ("lamb", {"least": 0.0, "most": math.inf, "all": True}),
     "lamb_deepspeed": ("lamb", {"correct": False, "most": 0.3, "all": True}),
-    "qhadam": ("qhadam", {"beta1": 0.99, "beta2": 0.99}),
+    "qhadam": ("qhadam", {"beta1": 0.999, "beta2": 0.9999}),
     "qhadam_plain": ("qhadam", {"beta1": 0.99, "beta2": 0.99, "w": 0.9, "correct": False}),
     "lans": ("lans", {"clip": 0.0}),
     "lans_all": ("lans", {"clip": 0.0, "all": True}),
     "lans_clip": ("lans", {"normalize": False}),
+    "merit": ("merit", {}),
+    "came": ("came", {"beta3": 0.99}),
+    "came_published": ("came", {"beta2": 0.999, "beta3": 0.9999, "limit": 0.5, "clip": 0.0}),
 }
 
 
@@ -79,6 +83,7 @@ class Tensor:
         self.vector = columns == 0
         self.rows = 1 if self.vector else rows
         self.m, self.v, self.t = [0.0] * len(x), [0.0] * len(x), 0
+        self.lines = {name: [0.0] * (self.rows if name in ("r", "rs") else self.columns) for name in ("r", "c", "rs", "cs")}
         self.decay = 0.0 if self.vector else o["decay"]
 
     def moments(self, g):
@@ -129,6 +134,66 @@ class Tensor:
         of_r, of_c = self.ratio(r), self.ratio(c)
         of_r, of_c = 1.0 if of_r is None else of_r, 1.0 if of_c is None else of_c
         self.move([RATE * (o["beta1"] * of_r * a + (1 - o["beta1"]) * of_c * b) for a, b in zip(r, c)])
+
+
+    def cells(self, x):
+        """Row, column, value."""
+        return [(i // self.columns, i % self.columns, v) for i, v in enumerate(x)]
+
+    def over(self, x, f):
+        """f of each row and of each column."""
+        rows, columns = [[] for _ in range(self.rows)], [[] for _ in range(self.columns)]
+        for i, j, v in self.cells(x):
+            rows[i].append(v)
+            columns[j].append(v)
+        return [f(row) for row in rows], [f(column) for column in columns]
+
+    # Luo et al. 2025, algorithm 1
+    def merit(self, g):
+        o = {**self.o, "correct": False}
+        self.o = o
+        m, v = self.moments(g)
+        u = [a / (math.sqrt(b) + o["eps"]) + self.decay * x for a, b, x in zip(m, v, self.x)]
+        most_x, most_u = max(abs(a) for a in self.x), max(abs(a) for a in u)
+        whole = most_x / most_u if most_x and most_u else 1.0
+        ratio = [whole] * len(u)
+        if not self.vector:
+            rows_x, columns_x = self.over(self.x, lambda line: max(abs(a) for a in line))
+            rows_u, columns_u = self.over(u, lambda line: max(abs(a) for a in line))
+            ratio = [max(rows_x[i] / rows_u[i], columns_x[j] / columns_u[j], whole)
+                     if rows_x[i] and rows_u[i] and columns_x[j] and columns_u[j] else 1.0 for i, j, _ in self.cells(u)]
+        self.move([RATE * min(max(t * d, -1.0), 1.0) for t, d in zip(ratio, u)])
+
+    def decayed(self, rows, columns, beta, x):
+        """Moving means of the rows and of the columns of x."""
+        mean = self.over(x, lambda line: sum(line) / len(line))
+        for name, now in zip((rows, columns), mean):
+            self.lines[name] = [beta * a + (1 - beta) * b for a, b in zip(self.lines[name], now)]
+
+    def factors(self, rows, columns, x):
+        """x times (R_i / mean(R))^-1/2 C_j^-1/2."""
+        r, c = self.lines[rows], self.lines[columns]
+        mean = sum(r) / len(r)
+        return [v * (r[i] / mean) ** -0.5 * c[j] ** -0.5 for i, j, v in self.cells(x)]
+
+    # Luo et al. 2023, algorithm 2; vectors have a whole second moment, as in its authors' description
+    def came(self, g):
+        o = self.o
+        if self.vector:
+            self.v = [o["beta2"] * v + (1 - o["beta2"]) * (d * d + 1e-30) for v, d in zip(self.v, g)]
+            u = [d / math.sqrt(v) for d, v in zip(g, self.v)]
+        else:
+            self.decayed("r", "c", o["beta2"], [d * d + 1e-30 for d in g])
+            u = self.factors("r", "c", g)
+        limit = max(1.0, norm(u) / math.sqrt(len(u)) / o.get("limit", 1.0))
+        u = [d / limit for d in u]
+        self.m = [o["beta1"] * m + (1 - o["beta1"]) * d for m, d in zip(self.m, u)]
+        step = self.m
+        if not self.vector:
+            self.decayed("rs", "cs", o["beta3"], [(d - m) ** 2 + 1e-16 for d, m in zip(u, self.m)])
+            step = self.factors("rs", "cs", self.m)
+        self.x = [x - RATE * self.decay * x for x in self.x]
+        self.move([RATE * d for d in step])
 
 
 def run(case, seed):

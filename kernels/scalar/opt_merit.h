@@ -1,0 +1,57 @@
+#ifndef OPT_MERIT_H
+#define OPT_MERIT_H
+/* MERIT (Luo et al. 2025, 2508.20577): Adam's direction u without bias correction, and a trust
+ * ratio of largest magnitudes instead of Euclidean norms, for each element the largest of its
+ * row's, its column's and its tensor's. Part of opt.h. */
+
+SCALAR float opt_merit_direction(float p, float m, float v, const struct opt_scalars *k)
+{
+    return m / (SCALAR_SQRT(v) + k->eps) + k->weight_decay * p;
+}
+
+SCALAR float opt_magnitude(float x)
+{
+    return x < 0 ? -x : x;
+}
+
+/* Values 0 and 1 of lines: largest |p| and |u|. */
+SCALAR struct opt_terms opt_merit_terms(float p, float *m, float *v, float g,
+                                        const struct opt_cross *c, const struct opt_scalars *k)
+{
+    (void)c;
+    opt_adam_moments(m, v, g, k);
+    struct opt_terms t = {
+        {opt_magnitude(p), opt_magnitude(opt_merit_direction(p, *m, *v, k)), 0, 0}};
+    return t;
+}
+
+SCALAR float opt_merit_line(float before, float now, const struct opt_scalars *k)
+{
+    (void)before, (void)k;
+    return now;
+}
+
+/* The tensor's ratio. */
+SCALAR void opt_merit_prepare(struct opt_scalars *k, const double sums[OPT_SUMS])
+{
+    k->step[0] = sums[0] > 0 && sums[1] > 0 ? (float)(sums[0] / sums[1]) : 1.0f;
+}
+
+/* p -= lr clip(T u, -1, 1); T = 1 where one of the four maxima is 0. A vector has the tensor's. */
+SCALAR float opt_merit_move(float p, float m, float v, const struct opt_cross *c,
+                            const struct opt_scalars *k)
+{
+    float row = c->row[0] / c->row[1], column = c->column[0] / c->column[1], ratio = k->step[0];
+    if (k->rows > 1) {
+        ratio = row > ratio ? row : ratio;
+        ratio = column > ratio ? column : ratio;
+        bool zero = c->row[0] == 0 || c->row[1] == 0 || c->column[0] == 0 || c->column[1] == 0;
+        ratio = zero ? 1.0f : ratio;
+    }
+    float step = ratio * opt_merit_direction(p, m, v, k);
+    step = step > 1.0f ? 1.0f : step;
+    step = step < -1.0f ? -1.0f : step;
+    return p - k->lr * step;
+}
+
+#endif
