@@ -531,27 +531,39 @@ static inline __attribute__((always_inline)) struct opt_cross cross_at(const str
     return c;
 }
 
-/* One term. */
+static inline __attribute__((always_inline)) float matrix_term(const struct rows_matrix *r,
+                                                               const struct opt_scalars *k,
+                                                               size_t j, matrix_terms *terms,
+                                                               bool lines)
+{
+    struct opt_cross c = cross_at(r, j);
+    struct opt_terms t = terms(r->at.p[j], &r->at.m[j], &r->at.v[j], r->at.g[j], &c, k);
+    if (lines)
+        r->into[0][j] += t.x[0];
+    return t.x[0];
+}
+
+/* One term. Sixteen running sums: the order of a compiler's own depends on the addresses, which
+ * differ where ranks share matrices out. */
 static inline __attribute__((always_inline)) struct opt_sums
-matrix_sum_loop(const struct rows_matrix *r, const struct opt_scalars *scalars, size_t n,
+matrix_sum_loop(const struct rows_matrix *row, const struct opt_scalars *scalars, size_t n,
                 matrix_terms *terms, bool lines)
 {
+    enum { LANES = 16 };
     const struct opt_scalars k = *scalars;
-    const float *p = r->at.p, *g = r->at.g;
-    float *m = r->at.m, *v = r->at.v, *into = r->into[0];
+    const struct rows_matrix r = *row;
     struct opt_sums sums = {{0}};
     for (size_t i = 0; i < n; i += TILE) {
-        size_t end = min_size(n, i + TILE);
-        float s0 = 0;
-#pragma omp simd reduction(+ : s0)
-        for (size_t j = i; j < end; j++) {
-            struct opt_cross c = cross_at(r, j);
-            struct opt_terms t = terms(p[j], &m[j], &v[j], g[j], &c, &k);
-            s0 += t.x[0];
-            if (lines)
-                into[j] += t.x[0];
-        }
-        sums.x[0] += (double)s0;
+        size_t end = min_size(n, i + TILE), j = i;
+        float lane[LANES] = {0};
+        for (; j + LANES <= end; j += LANES)
+#pragma omp simd
+            for (size_t l = 0; l < LANES; l++)
+                lane[l] += matrix_term(&r, &k, j + l, terms, lines);
+        for (size_t l = 0; j < end; l++, j++)
+            lane[l] += matrix_term(&r, &k, j, terms, lines);
+        for (size_t l = 0; l < LANES; l++)
+            sums.x[0] += (double)lane[l];
     }
     return sums;
 }

@@ -193,12 +193,15 @@ static enum err compare(const char *one, const char *two, double bound, struct a
                                                        : err_set(ERR_DISAGREE, "the runs differ");
 }
 
+/* Parameters, first moment, and the second or what is kept in its place. */
 static enum err same(const char *one, const char *two, struct arena *a)
 {
-    static const char *const names[] = {"params", "m", "v"};
+    const char *names[] = {"params", "m", "v"};
+    const float *x[2];
+    size_t count[2];
+    if (slab(one, "v", a, &x[0], &count[0]))
+        names[2] = "more";
     for (int i = 0; i < 3; i++) {
-        const float *x[2];
-        size_t count[2];
         TRY(slab(one, names[i], a, &x[0], &count[0]));
         TRY(slab(two, names[i], a, &x[1], &count[1]));
         if (count[0] != count[1] || memcmp(x[0], x[1], count[0] * sizeof *x[0]))

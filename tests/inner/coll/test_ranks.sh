@@ -86,9 +86,10 @@ run 2 adamw_zero whole --train.optimizer adamw --train.zero_stage 1 --train.buck
 same adamw_zero adamw
 # every other optimizer: shared out = whole
 for words in "qhadam" "lans --train.clip 0" "merit --train.lr 1e-3" "merit --train.trust_per projection" came; do
-    run 2 "${words%% *}" whole --train.optimizer $words
-    run 2 "${words%% *}_zero" whole --train.optimizer $words --train.zero_stage 1 --train.bucket_mb 0.1
-    same "${words%% *}_zero" "${words%% *}"
+    name=$(echo "$words" | tr -c 'a-z0-9\n' _)
+    run 2 "$name" whole --train.optimizer $words
+    run 2 "${name}_zero" whole --train.optimizer $words --train.zero_stage 1 --train.bucket_mb 0.1
+    same "${name}_zero" "$name"
 done
 # Both ranks leave out the same layers; moments that are shared out see it, too.
 drop="--model.layers 5 --model.mlp 64 --train.layer_drop 0.8 --train.layer_drop_rate 10"
