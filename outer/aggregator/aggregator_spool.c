@@ -103,23 +103,26 @@ static void say_weight(struct wire_answer *answer, float weight, float most)
 
 /* ---- offer ---- */
 
+/* Of a round of the schedule. */
+static float weight_max(const struct aggregator *a, const struct wire_contribution *m)
+{
+    return weights_max(a->o.weights, a->o.share_max,
+                       schedule_length(&a->replica->schedule, m->fragment, m->round),
+                       a->o.max_local_steps_offline);
+}
+
 /* Rows that need no core: is the header something a site of this run may say? */
 static bool header_good(const struct aggregator *a, const struct wire_contribution *m,
                         struct wire_answer *answer)
 {
-    float weight_max = m->fragment < a->core.fragments
-                           ? weights_max(a->o.weights, a->o.share_max,
-                                         a->replica->schedule.period[m->fragment].every,
-                                         a->o.max_local_steps_offline)
-                           : 0;
     if (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment))
         say(answer, ROUND_INVALID, "no fragment of this aggregator");
     else if (m->round >= aggregator_rounds(a, m->fragment))
         say(answer, ROUND_INVALID, "beyond the last scheduled round");
     else if (!isfinite(m->weight) || m->weight <= 0)
         say(answer, ROUND_INVALID, "weight is not a positive number");
-    else if (m->weight > weight_max)
-        say_weight(answer, m->weight, weight_max);
+    else if (m->weight > weight_max(a, m))
+        say_weight(answer, m->weight, weight_max(a, m));
     else if (m->round == a->replica->state[m->fragment].round &&
              m->codec != (uint32_t)outer_state_codec(a->replica, m->fragment))
         say(answer, ROUND_MISMATCH,

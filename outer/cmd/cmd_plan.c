@@ -42,7 +42,7 @@ static enum err known(const struct outer_settings *o)
 static struct outer_settings settings_of(const struct plan_cmd *c, const struct plan_option *o)
 {
     struct outer_settings s = c->p.o;
-    s.outer_every = o->schedule.period[0].every;
+    s.outer_every = o->schedule.period[0].p.every;
     s.outer_codec = o->schedule.period[0].codec;
     s.outer_optimizer = tuning_optimizer(&s);
     s.outer_lr = 0;
@@ -74,7 +74,7 @@ static void print_option(const struct plan_cmd *c, const struct plan_option *o, 
     snprintf(loss, sizeof loss, "%+.1f..%+.1f %%%s", r->loss_low, r->loss_high,
              r->extrapolated ? "*" : "");
     printf("%-10s %5lld %3u %4lld %5.2f  %5.1f %%  %7.2f s  %9s  %9s  %9s  %10.2f  %14s  %9s\n",
-           codec_get(o->schedule.period[0].codec)->name, (long long)o->schedule.period[0].every,
+           codec_get(o->schedule.period[0].codec)->name, (long long)o->schedule.period[0].p.every,
            parts, (long long)o->schedule.overlap, settings_of(c, o).outer_lr, 100 * r->utilisation,
            r->exchange_s, up, down, run, r->cost, loss, equal);
 }
@@ -186,7 +186,7 @@ static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_
             "  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: %.6g\n  sum_ns: "
             "%.6g\n"
             "  aggregator_mbit: %.6g\n  price_gb: %.6g\n",
-            (long long)o->schedule.period[0].every, o->schedule.fragments,
+            (long long)o->schedule.period[0].p.every, o->schedule.fragments,
             (long long)o->schedule.overlap,
             config_choice_name(outer_codec_choices, run.outer_codec),
             config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_lr,
@@ -238,7 +238,7 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
                    "steps of overlap, where one round takes %.3g s\nthe nearest possible: %s%s",
                    c->utilisation, 100 * nearest->result.utilisation,
                    codec_get(nearest->schedule.period[0].codec)->name,
-                   (long long)nearest->schedule.period[0].every, nearest->schedule.fragments,
+                   (long long)nearest->schedule.period[0].p.every, nearest->schedule.fragments,
                    (long long)nearest->schedule.overlap, nearest->result.exchange_s, possible,
                    less);
 }
@@ -247,7 +247,7 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
 static enum err plan_by_layer(struct plan_cmd *c)
 {
     struct plan_layers l;
-    char text[40];
+    char text[PLAN_LAYERS_TEXT];
     TRY(plan_layers_make(&l, &c->p, &c->task.link));
     int64_t every = 0;
     double period_s = (double)c->p.o.outer_every * c->p.o.plan_step_s;
@@ -267,6 +267,14 @@ static enum err plan_by_layer(struct plan_cmd *c)
            "period)\n",
            l.count, slow ? "partly hidden under" : "hidden under", (long long)l.span, l.wait_s,
            100 * l.wait_s / period_s);
+    if (l.more)
+        printf("# fill-in: %u further exchanges of slices in a period, which wait for nothing\n",
+               l.more);
+    else if (l.span > 1)
+        printf(
+            "# no fill-in: with slots of %lld steps a further exchange would replace the updates "
+            "of %lld of them; outer.every = %lld has slots of one step\n",
+            (long long)l.span, (long long)l.span - 1, (long long)c->p.s.model_layers + 2);
     if (every)
         printf("# the line is too slow for this H; try outer.every %lld\n", (long long)every);
     else if (slow)

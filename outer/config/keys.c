@@ -123,6 +123,76 @@ double keys_mix(const struct outer_settings *o)
     return o->outer_overlap_steps == o->outer_every || o->outer_before_update ? 0 : 0.5;
 }
 
+bool keys_grow(const struct outer_settings *o, struct period_growth *g)
+{
+    int64_t *const parts[] = {&g->rounds, &g->factor, &g->most};
+    *g = (struct period_growth){0};
+    for (size_t i = 0; i < o->outer_grow.count && i < 3; i++) {
+        char *end;
+        *parts[i] = strtoll(o->outer_grow.items[i], &end, 10);
+        if (end == o->outer_grow.items[i] || *end)
+            return false;
+    }
+    if (!o->outer_grow.count)
+        return true;
+    return o->outer_grow.count == 3 && g->rounds >= 1 && g->rounds <= 1000000 && g->factor >= 2 &&
+           g->factor <= 1000000 && g->most > o->outer_every && g->most <= 1000000;
+}
+
+static void check_grow(struct config_rules *r, const struct outer_settings *o,
+                       const struct settings *s)
+{
+    struct period_growth g;
+    long long every = o->outer_every;
+    if (!keys_grow(o, &g))
+        config_broken(r,
+                      "outer.grow is [rounds, factor, most] with rounds from 1, factor from 2 and "
+                      "most from %lld (outer.every = %lld) to 1000000, as [10, 2, %lld]",
+                      every + 1, every, 8 * every);
+    if (!o->outer_grow.count)
+        return;
+    if (o->outer_overlap_steps == every)
+        config_broken(r,
+                      "outer.grow with the one-round delay: a round has to be as long as the one "
+                      "before; the nearest is outer.overlap_steps = %lld, or no outer.grow",
+                      every - 1);
+    if (o->outer_first_every || o->outer_second_every)
+        config_broken(r, "outer.grow: moments are averaged at multiples of outer.every; use "
+                         "outer.first_every = outer.second_every = 0, or no outer.grow");
+    if (s->train_stages.count)
+        config_broken(r, "outer.grow: the stages of train.stages end at multiples of outer.every; "
+                         "leave one of the two out");
+}
+
+/* Steps between two sends of a slice, at least. */
+static int64_t shortest_gap(const struct outer_settings *o, const struct fragment_slice *slice)
+{
+    struct period p = {.every = o->outer_every, .more_count = slice->more_count};
+    for (unsigned i = 0; i < slice->more_count; i++)
+        p.more[i] = slice->more[i] - slice->at;
+    return period_shortest(&p);
+}
+
+/* A slice that is sent several times in a period: a round is applied before the next is sent. */
+static void check_several(struct config_rules *r, const struct outer_settings *o,
+                          const struct fragment_slice *slice, const char *text)
+{
+    long long gap = shortest_gap(o, slice), most = o->outer_before_update ? gap : gap - 1;
+    if (!slice->more_count)
+        return;
+    if (o->outer_overlap_steps > most)
+        config_broken(r,
+                      "outer.slices: \"%.80s\" is sent again after %lld steps, and with "
+                      "outer.overlap_steps = %lld the round before is then still in flight; the "
+                      "nearest is outer.overlap_steps = %lld",
+                      text, gap, (long long)o->outer_overlap_steps, most);
+    if (o->outer_grow.count)
+        config_broken(r,
+                      "outer.slices: \"%.80s\" is sent several times in a period, and with "
+                      "outer.grow periods differ; give one step, or leave outer.grow out",
+                      text);
+}
+
 /* Checks the form of each entry. fragment_make checks that the slices hold every layer once. */
 static void check_slices(struct config_rules *r, const struct outer_settings *o,
                          const struct settings *s)
@@ -148,12 +218,14 @@ static void check_slices(struct config_rules *r, const struct outer_settings *o,
             "outer.fragments = %lld, but outer.slices has %zu entries; leave outer.fragments out",
             (long long)o->outer_fragments, slices->count);
     for (size_t i = 0; listed && i < slices->count; i++)
-        if (!fragment_slice_parse(&slice, slices->items[i], (int)s->model_layers, o->outer_every))
+        if (fragment_slice_parse(&slice, slices->items[i], (int)s->model_layers, o->outer_every))
+            check_several(r, o, &slice, slices->items[i]);
+        else
             config_broken(
                 r,
                 "outer.slices: \"%.80s\" is not FIRST-LAST@STEP with layers embed, 0..%lld, "
                 "final and a step of "
-                "1..%lld (outer.every)",
+                "1..%lld (outer.every), or several as 2+5",
                 slices->items[i], (long long)s->model_layers - 1, (long long)o->outer_every);
 }
 
@@ -464,6 +536,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
 {
     check_every(r, o, s);
     check_overlap(r, o);
+    check_grow(r, o, s);
     check_slices(r, o, s);
     check_moments(r, o, s);
     check_merge(r, o);

@@ -8,6 +8,7 @@
 #include "outer/codec/codec.h"
 #include "outer/diloco/fragment.h"
 #include "outer/diloco/outer_opt.h"
+#include "outer/diloco/period.h"
 #include "outer/diloco/weights.h"
 
 enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
@@ -54,6 +55,10 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
           "Names of the configured sites (the roster); at most 1024, letters, digits, - and _.")   \
     X(outer, every, INT, .fallback = "50", .min = 1, .max = 1e6, .unit = "steps", .pinned = true,  \
       .help = "H: inner steps between two rounds of a fragment.")                                  \
+    X(outer, grow, LIST, .fallback = "", .pinned = true,                                           \
+      .help = "[ROUNDS, FACTOR, MOST]: after every ROUNDS rounds of a fragment its interval "      \
+              "becomes FACTOR times as long, up to MOST steps (0/1 Adam's local steps). Empty: "   \
+              "outer.every in the whole run.")                                                     \
     X(outer, fragments, INT, .fallback = "1", .min = 1, .max = 64, .pinned = true,                 \
       .help = "P: fragments of the model, synchronised in turn; 1 is classic DiLoCo. Must divide " \
               "outer.every.")                                                                      \
@@ -81,7 +86,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "values at random (SPARTA). slices: as outer.slices lists (DreamDDP).")              \
     X(outer, slices, LIST, .fallback = "", .pinned = true,                                         \
       .help = "partition slices: FIRST-LAST@STEP for each fragment: layers FIRST to LAST (embed, " \
-              "0, 1, ..., final), sent STEP steps into each period of outer.every.")               \
+              "0, 1, ..., final), sent STEP steps into each period of outer.every; STEP+STEP: "    \
+              "several times in a period.")                                                        \
     X(outer, codec, CHOICE_OF(codec_kind, outer_codec), .fallback = "int8", .pinned = true,        \
       .help = "How contributions are encoded; bits and loss of each: docs/methods.md 2. f32, "     \
               "bf16: as they are. int8, int4, int2: integers on shared scales. e3m0, fp8: small "  \
@@ -306,6 +312,8 @@ bool keys_self(const struct outer_settings *o);
 /* The item of site.aggregator at this index; false: the list is shorter, or the item is too long.
  */
 bool keys_aggregator(const char *list, unsigned index, char *out, size_t size);
+/* outer.grow; false: it is given and not of its form. Not given: zeroed. */
+bool keys_grow(const struct outer_settings *o, struct period_growth *g);
 /* alpha of the merge: outer.mix, or the published share where it is -1 (0.5 of Streaming DiLoCo; 0
  * of DiLoCoX and DreamDDP). */
 double keys_mix(const struct outer_settings *o);

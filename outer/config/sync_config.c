@@ -24,25 +24,31 @@ static enum err plan_make(struct fragment_plan *p, const struct settings *s,
 }
 
 /* Part i of a state in its period: at the same step of the period as the parameters' part. */
-static struct schedule_period period_of(const struct outer_settings *o,
-                                        const struct fragment_plan *p, unsigned i, int64_t every,
-                                        enum codec_kind codec)
+static struct period period_of(const struct outer_settings *o, const struct fragment_plan *p,
+                               unsigned i, enum fragment_state state)
 {
-    int64_t offset = p->kind == FRAGMENT_SLICES ? p->slices[i].at - o->outer_every
-                                                : i * (o->outer_every / (int64_t)p->count);
-    return (struct schedule_period){every, offset, codec};
+    const int64_t every[] = {o->outer_every, o->outer_first_every, o->outer_second_every};
+    struct period x = {.every = every[state], .offset = i * (o->outer_every / (int64_t)p->count)};
+    keys_grow(o, &x.growth);
+    if (p->kind != FRAGMENT_SLICES)
+        return x;
+    const struct fragment_slice *slice = &p->slices[i];
+    x.offset = slice->at - o->outer_every;
+    for (unsigned k = 0; k < slice->more_count && state == FRAGMENT_PARAMETERS; k++)
+        x.more[x.more_count++] = slice->more[k] - slice->at;
+    return x;
 }
 
 static struct schedule schedule_of(const struct settings *s, const struct outer_settings *o,
                                    const struct fragment_plan *p)
 {
-    const int64_t every[] = {o->outer_every, o->outer_first_every, o->outer_second_every};
     struct schedule x = {.steps = s->train_steps,
                          .full_precision_rounds = (uint64_t)o->outer_full_precision_rounds};
     for (unsigned state = 0; state < FRAGMENT_STATES; state++)
         for (unsigned i = 0; p->synchronised[state] && i < p->count; i++)
             x.period[x.fragments++] =
-                period_of(o, p, i, every[state], state ? o->outer_moments_codec : o->outer_codec);
+                (struct schedule_period){.p = period_of(o, p, i, (enum fragment_state)state),
+                                         .codec = state ? o->outer_moments_codec : o->outer_codec};
     x.overlap = o->outer_overlap_steps;
     x.downlink_compression_from = (unsigned)o->outer_downlink_compression_from;
     x.eager = o->outer_eager;

@@ -198,9 +198,29 @@ static bool layer_parse(const char **text, const char *ends, int layers, int *la
     return true;
 }
 
+/* "2" or "2+5+8". */
+static bool steps_parse(struct fragment_slice *s, const char *text, int64_t every)
+{
+    char *end = NULL;
+    int64_t before = 0;
+    for (unsigned i = 0; i <= PERIOD_MORE_MAX; i++, text = end + 1) {
+        int64_t step = *text >= '0' && *text <= '9' ? strtoll(text, &end, 10) : 0;
+        if (step <= before || step > every)
+            return false;
+        if (i)
+            s->more[i - 1] = step;
+        else
+            s->at = step;
+        s->more_count = i;
+        before = step;
+        if (*end != '+')
+            return !*end;
+    }
+    return false;
+}
+
 bool fragment_slice_parse(struct fragment_slice *s, const char *text, int layers, int64_t every)
 {
-    char *end;
     if (!layer_parse(&text, "-@", layers, &s->first))
         return false;
     s->last = s->first;
@@ -209,10 +229,7 @@ bool fragment_slice_parse(struct fragment_slice *s, const char *text, int layers
         if (!layer_parse(&text, "@", layers, &s->last))
             return false;
     }
-    if (*text != '@' || text[1] < '0' || text[1] > '9')
-        return false;
-    s->at = strtoll(text + 1, &end, 10);
-    return !*end && s->at >= 1 && s->at <= every && s->first <= s->last;
+    return *text == '@' && s->first <= s->last && steps_parse(s, text + 1, every);
 }
 
 /* ---- slab <-> fragment ---- */

@@ -14,6 +14,7 @@
  */
 #include "inner/model/table.h"
 #include "outer/codec/codec.h"
+#include "outer/diloco/period.h"
 #include "outer/protocol/round.h"
 
 enum fragment_kind {
@@ -28,6 +29,8 @@ enum fragment_state { FRAGMENT_PARAMETERS, FRAGMENT_FIRST, FRAGMENT_SECOND, FRAG
 struct fragment_slice { /* layers first..last; -1: embeddings, model.layers: the final norm */
     int first, last;
     int64_t at; /* step of each period after which it is sent, 1..outer.every */
+    unsigned more_count;
+    int64_t more[PERIOD_MORE_MAX]; /* and again after these, ascending, up to outer.every */
 };
 struct fragment_plan {
     enum fragment_kind kind;
@@ -53,8 +56,9 @@ struct fragments {
 /* ERR_CONFIG: more parts than the model can fill, a layer in no slice or in two. */
 enum err fragment_make(struct fragments *out, const struct table *t, const struct fragment_plan *p,
                        struct arena *perm) MUST;
-/* "embed-3@5" or "7@10": first, last or the only layer (embed, 0.., final), and the step. False:
- * not of this form, or out of the range of `layers` and `every`. */
+/* "embed-3@5" or "7@2+10": first, last or the only layer (embed, 0.., final), and the steps, at
+ * most 1 + PERIOD_MORE_MAX. False: not of this form, or out of the range of `layers` and `every`.
+ */
 bool fragment_slice_parse(struct fragment_slice *s, const char *text, int layers, int64_t every);
 /* slab (of the fragment's state) <-> contiguous copy of one fragment, through the device's copy. */
 void fragment_gather(struct dev *d, float *out, const float *slab, const struct fragment *f);

@@ -8,27 +8,15 @@ struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragme
         .steps = steps, .fragments = fragments, .full_precision_rounds = full_precision_rounds};
     ASSERT(fragments >= 1 && fragments <= ROUND_FRAGMENTS_MAX && every % fragments == 0);
     for (unsigned p = 0; p < fragments; p++)
-        s.period[p] = (struct schedule_period){every, p * (every / fragments), codec};
+        s.period[p] = (struct schedule_period){
+            .p = {.every = every, .offset = p * (every / fragments)}, .codec = codec};
     return s;
 }
 
-static const struct schedule_period *period_of(const struct schedule *s, unsigned fragment)
+static const struct period *period_of(const struct schedule *s, unsigned fragment)
 {
     ASSERT(fragment < s->fragments);
-    return &s->period[fragment];
-}
-
-/* Rounds on the fragment's own period that end by `step`. */
-static uint64_t periods_by(const struct schedule_period *period, int64_t step)
-{
-    int64_t left = step - period->offset;
-    return left > 0 ? (uint64_t)(left / period->every) : 0;
-}
-
-static bool period_ends_at(const struct schedule_period *period, int64_t step)
-{
-    int64_t since = step - period->offset;
-    return since > 0 && since % period->every == 0;
+    return &s->period[fragment].p;
 }
 
 /* Last steps in order: the former ones, then the present one. */
@@ -40,29 +28,45 @@ static int64_t end_at(const struct schedule *s, unsigned i)
 /* Rounds that end by `step`, at most s->steps. */
 static uint64_t rounds_by(const struct schedule *s, unsigned fragment, int64_t step)
 {
-    const struct schedule_period *period = period_of(s, fragment);
-    uint64_t rounds = periods_by(period, step);
+    const struct period *period = period_of(s, fragment);
+    uint64_t rounds = period_rounds(period, step);
     for (unsigned i = 0; i <= s->end_count && end_at(s, i) <= step; i++)
-        rounds += !period_ends_at(period, end_at(s, i));
+        rounds += !period_ends(period, end_at(s, i));
     return rounds;
+}
+
+/* Of the round's steps the step that ends it; *between: rounds before it at last steps beside the
+ * period. */
+static int64_t step_of(const struct schedule *s, unsigned fragment, uint64_t round,
+                       uint64_t *between)
+{
+    const struct period *period = period_of(s, fragment);
+    *between = 0;
+    ASSERT(round < schedule_rounds(s, fragment));
+    for (unsigned i = 0; i <= s->end_count; i++) {
+        uint64_t until = period_rounds(period, end_at(s, i)) + *between;
+        if (round < until)
+            break;
+        if (period_ends(period, end_at(s, i)))
+            continue;
+        if (round == until)
+            return end_at(s, i);
+        ++*between;
+    }
+    return period_step(period, round - *between);
 }
 
 int64_t schedule_step(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    const struct schedule_period *period = period_of(s, fragment);
-    uint64_t between = 0; /* rounds at last steps beside the period */
-    ASSERT(round < schedule_rounds(s, fragment));
-    for (unsigned i = 0; i <= s->end_count; i++) {
-        uint64_t until = periods_by(period, end_at(s, i)) + between;
-        if (round < until)
-            break;
-        if (period_ends_at(period, end_at(s, i)))
-            continue;
-        if (round == until)
-            return end_at(s, i);
-        between++;
-    }
-    return period->offset + (int64_t)(round - between + 1) * period->every;
+    uint64_t between;
+    return step_of(s, fragment, round, &between);
+}
+
+int64_t schedule_length(const struct schedule *s, unsigned fragment, uint64_t round)
+{
+    uint64_t between;
+    step_of(s, fragment, round, &between);
+    return period_length(period_of(s, fragment), round - between);
 }
 
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment)
@@ -96,7 +100,7 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 {
     if (step < 1 || step > s->steps)
         return false;
-    if (!period_ends_at(period_of(s, fragment), step) && !schedule_ends(s, step))
+    if (!period_ends(period_of(s, fragment), step) && !schedule_ends(s, step))
         return false;
     *round = rounds_by(s, fragment, step) - 1;
     return true;
@@ -165,13 +169,13 @@ bool schedule_flying(const struct schedule *s, unsigned fragment, int64_t step, 
 }
 
 /* Most fly right after a send. The pattern repeats after the longest period (others divide
- * it); until all fragments fly it takes two of these. */
+ * it); until all fragments fly it takes two of these. Where intervals grow, fewer fly later. */
 unsigned schedule_flights(const struct schedule *s)
 {
     unsigned most = 0;
     int64_t longest = 0;
     for (unsigned f = 0; f < s->fragments; f++)
-        longest = s->period[f].every > longest ? s->period[f].every : longest;
+        longest = s->period[f].p.every > longest ? s->period[f].p.every : longest;
     if (!s->overlap)
         return 0;
     for (int64_t step = schedule_next(s, 0); step && step <= 3 * longest;
@@ -217,7 +221,7 @@ enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint
     bool last = schedule_last(s, fragment, round) && residual_ratio < EMPTIED_MAX;
     bool full =
         round < s->full_precision_rounds || last || schedule_resets_residual(s, residual_ratio);
-    enum codec_kind own = period_of(s, fragment)->codec;
+    enum codec_kind own = s->period[fragment].codec;
     return full ? codec_full_precision(own) : own;
 }
 
@@ -235,9 +239,8 @@ int64_t schedule_next(const struct schedule *s, int64_t step)
     if (step >= s->steps)
         return 0;
     for (unsigned p = 0; p < s->fragments; p++) {
-        const struct schedule_period *period = period_of(s, p);
-        int64_t since = step > period->offset ? step - period->offset : 0;
-        int64_t due = period->offset + (since / period->every + 1) * period->every;
+        const struct period *period = period_of(s, p);
+        int64_t due = period_step(period, period_rounds(period, step));
         next = due < next ? due : next;
     }
     for (unsigned i = 0; i < s->end_count; i++)

@@ -2,10 +2,10 @@
 #define SCHEDULE_H
 /* Which step sends which round of which fragment: a function of the configuration alone, so that
  * every site does the same and a run repeats; and with which codec, a function of the configuration
- * and of the round's parent manifest. Fragment p is due after step s when s > offset and (s -
- * offset) mod every = 0, and every fragment once more after the last step. Streaming DiLoCo
- * (2501.18512) has one period H for all and offset p*H/P; listed slices (DreamDDP) have offsets of
- * their own, moments (DES-LOC) their own period. With overlap the commit of a round is put into the
+ * and of the round's parent manifest. A fragment is due at the steps of its period (period.h), and
+ * every fragment once more after the last step. Streaming DiLoCo (2501.18512) has one period H for
+ * all and offset p*H/P; listed slices (DreamDDP) have offsets of their own, moments (DES-LOC) their
+ * own period. With overlap the commit of a round is put into the
  * local parameters `overlap` steps after its send. train.steps may grow between two starts: a
  * former last step stays a step after which every fragment is due, with all that holds for a last
  * round, so that nothing that was sent, stored or committed changes its meaning. schedule_step,
@@ -13,10 +13,11 @@
  * these.
  */
 #include "outer/codec/codec.h"
+#include "outer/diloco/period.h"
 #include "outer/protocol/round.h"
 
 struct schedule_period {
-    int64_t every, offset; /* offset > -every: negative where the first period is shorter */
+    struct period p;
     enum codec_kind codec;
 };
 enum { SCHEDULE_ENDS_MAX = 16, SCHEDULE_STAGES_MAX = 32 };
@@ -52,6 +53,8 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment); /* in the whole run */
 int64_t schedule_step(const struct schedule *s, unsigned fragment,
                       uint64_t round); /* step that ends it */
+/* Steps of a full round: between two sends of the period that the round ends in. */
+int64_t schedule_length(const struct schedule *s, unsigned fragment, uint64_t round);
 /* Is this step the last one, or was it before train.steps grew? */
 bool schedule_ends(const struct schedule *s, int64_t step);
 /* The same of the step that ends the round: nothing hides its exchange. */

@@ -86,3 +86,24 @@ enum err dreamddp_place(const struct dreamddp_layer *l, unsigned layers, unsigne
     arena_free(&scratch);
     return ERR_OK;
 }
+
+void dreamddp_fill(const struct dreamddp_layer *l, unsigned layers, const unsigned *at,
+                   unsigned iterations, unsigned *again)
+{
+    for (unsigned i = 0; i < iterations; i++)
+        again[i] = 0;
+    for (unsigned first = 0; first < layers; first++) {
+        double queue = 0, ready = 0, until = 0;
+        if (first && at[first] == at[first - 1])
+            continue;
+        for (unsigned i = 0; i <= first; i++)
+            until += l[i].backward_s;
+        for (unsigned i = 0; i < first; i++) {
+            ready += l[i].backward_s;
+            queue = later_of(queue, ready) + l[i].exchange_s;
+            if (queue > until)
+                break;
+            again[at[first]] = i + 1;
+        }
+    }
+}

@@ -4,7 +4,9 @@
  * exchange hides under the backward pass (or, over a WAN, under the steps until the next slice is
  * due). The published search places layers in the order their gradients become ready; an iteration
  * takes layers while their exchange fits under its backward pass, and the first that does not fit
- * goes where the sum of waits is smaller. Memoised: O(layers^2 * iterations). Pure.
+ * goes where the sum of waits is smaller. Memoised: O(layers^2 * iterations). What the line idles
+ * until the first scheduled layer of an iteration is ready, fill-in gives to layers that are ready
+ * before it: further exchanges that nobody waits for. Pure.
  */
 #include <stddef.h>
 #include "kernels/base/arena.h"
@@ -19,5 +21,10 @@ struct dreamddp_layer { /* in backward order: 0 is the last layer of the model *
  * training waiting. layers, iterations >= 1. */
 enum err dreamddp_place(const struct dreamddp_layer *l, unsigned layers, unsigned iterations,
                         unsigned *at, double *wait_s) MUST;
+/* Fill-in, for the iterations that `at` uses. again[iteration]: layers 0..again-1 are exchanged in
+ * that iteration too, before its first scheduled layer; the exchanges end by the time when that
+ * layer's gradient is ready, so the wait stays. Iterations beyond the last used one: 0. */
+void dreamddp_fill(const struct dreamddp_layer *l, unsigned layers, const unsigned *at,
+                   unsigned iterations, unsigned *again);
 
 #endif

@@ -139,7 +139,7 @@ static void predict_time(const struct plan_task *t, const struct schedule *s, st
     if (s->stage_count)
         add_stages(&all, t, s, costs->elements);
     double steady_s = steps_s + regular.exposed_s;
-    r->exposed_s = regular.exposed_s / steps_s * (double)s->period[0].every * t->step_s;
+    r->exposed_s = regular.exposed_s / steps_s * (double)s->period[0].p.every * t->step_s;
     r->steady = steps_s / (steady_s > busy(&regular) ? steady_s : busy(&regular));
     r->total_s = steps_s + all.exposed_s > busy(&all) ? steps_s + all.exposed_s : busy(&all);
     r->utilisation = steps_s / r->total_s;
@@ -152,7 +152,7 @@ static void predict_loss(const struct plan_task *t, const struct schedule *s, st
     double every_high, codec_high, short_high, rounds = (double)schedule_rounds(s, 0);
     double tokens = t->parameters > 0 ? t->tokens / t->parameters : 0;
     struct plan_value parts[] = {plan_loss_sites(t->parameters, t->sites),
-                                 plan_loss_every((double)s->period[0].every, &every_high),
+                                 plan_loss_every((double)s->period[0].p.every, &every_high),
                                  plan_loss_overlap((double)s->overlap),
                                  plan_loss_codec(s->period[0].codec, rounds, t->lamb, &codec_high),
                                  plan_loss_short(t->sites, rounds, tokens, &short_high)};
@@ -243,9 +243,9 @@ static bool equal(double x, double least)
  * fewer bytes. */
 static bool preferred(const struct plan_option *a, const struct plan_option *b)
 {
-    bool known = published(a->schedule.period[0].every);
+    bool known = published(a->schedule.period[0].p.every);
     double x = a->result.equal_s, y = b->result.equal_s;
-    if (known != published(b->schedule.period[0].every))
+    if (known != published(b->schedule.period[0].p.every))
         return known;
     return fabs(x - y) > 0.1 * y ? x < y : a->result.up_bytes < b->result.up_bytes;
 }

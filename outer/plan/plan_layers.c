@@ -53,27 +53,66 @@ static enum err profile(struct dreamddp_layer *out, const struct run *p, const s
     return ERR_OK;
 }
 
+/* Layers that are placed, in the order of the backward pass. */
+struct placed {
+    unsigned layers, slots;
+    unsigned *at, *again; /* dreamddp_place, dreamddp_fill */
+};
+
+/* Does a slice end in front of this layer? Where fill-in takes only a part of one, it is cut. */
+static bool slice_begins(const struct plan_layers *out, const struct placed *p, unsigned i)
+{
+    bool cut = i == 0 || p->at[i] != p->at[i - 1];
+    for (unsigned slot = 0; slot < p->slots && out->count < ROUND_FRAGMENTS_MAX - p->slots; slot++)
+        cut = cut || p->again[slot] == i;
+    return cut;
+}
+
+static void slices_make(struct plan_layers *out, const struct placed *p)
+{
+    for (unsigned i = 0; i < p->layers; i++) {
+        int layer = (int)(p->layers - 1 - i) - 1;
+        if (slice_begins(out, p, i))
+            out->slice[out->count++] = (struct fragment_slice){
+                .first = layer, .last = layer, .at = (int64_t)(p->at[i] + 1) * out->span};
+        out->slice[out->count - 1].first = layer;
+    }
+}
+
+/* A slice is sent again in the slots whose fill-in takes all of its layers. */
+static void slices_fill(struct plan_layers *out, const struct placed *p)
+{
+    for (unsigned k = 0; k < out->count; k++) {
+        struct fragment_slice *s = &out->slice[k];
+        unsigned end = p->layers - (unsigned)(s->first + 1);
+        for (unsigned slot = 0; slot < p->slots; slot++)
+            if (p->again[slot] >= end && s->more_count < PERIOD_MORE_MAX)
+                s->more[s->more_count++] = (int64_t)(slot + 1) * out->span;
+        out->more += s->more_count;
+    }
+}
+
 enum err plan_layers_make(struct plan_layers *out, struct run *p, const struct line *link)
 {
-    unsigned layers = (unsigned)p->s.model_layers + 2, slots = layers, *at;
+    unsigned layers = (unsigned)p->s.model_layers + 2, slots = layers;
     struct dreamddp_layer *l;
     if (slots > p->o.outer_every)
         slots = (unsigned)p->o.outer_every;
     if (slots > ROUND_FRAGMENTS_MAX)
         slots = ROUND_FRAGMENTS_MAX;
+    struct placed x = {.layers = layers, .slots = slots};
     *out = (struct plan_layers){.span = p->o.outer_every / slots};
     TRY_ALLOC(l = arena_array(&p->perm, layers, sizeof *l));
-    TRY_ALLOC(at = arena_array(&p->perm, layers, sizeof *at));
+    TRY_ALLOC(x.at = arena_array(&p->perm, layers, sizeof *x.at));
+    TRY_ALLOC(x.again = arena_array(&p->perm, slots, sizeof *x.again));
     TRY(profile(l, p, link, layers, (double)out->span * p->o.plan_step_s));
-    TRY(dreamddp_place(l, layers, slots, at, &out->wait_s));
-    for (unsigned i = 0; i < layers; i++) {
-        int layer = (int)(layers - 1 - i) - 1;
-        if (i && at[i] == at[i - 1])
-            out->slice[out->count - 1].first = layer;
-        else
-            out->slice[out->count++] =
-                (struct fragment_slice){layer, layer, (int64_t)(at[i] + 1) * out->span};
-    }
+    TRY(dreamddp_place(l, layers, slots, x.at, &out->wait_s));
+    for (unsigned i = 0; i < slots; i++)
+        x.again[i] = 0;
+    if (out->span == 1)
+        dreamddp_fill(l, layers, x.at, slots, x.again);
+    slices_make(out, &x);
+    slices_fill(out, &x);
     return ERR_OK;
 }
 
@@ -106,8 +145,9 @@ void plan_layers_text(const struct fragment_slice *s, int layers, char *out, siz
     char first[16], last[16];
     name(s->first, layers, first);
     name(s->last, layers, last);
-    if (s->first == s->last)
-        snprintf(out, size_bytes, "%s@%lld", first, (long long)s->at);
-    else
-        snprintf(out, size_bytes, "%s-%s@%lld", first, last, (long long)s->at);
+    int n = s->first == s->last
+                ? snprintf(out, size_bytes, "%s@%lld", first, (long long)s->at)
+                : snprintf(out, size_bytes, "%s-%s@%lld", first, last, (long long)s->at);
+    for (unsigned i = 0; i < s->more_count && n > 0 && (size_t)n < size_bytes; i++)
+        n += snprintf(out + n, size_bytes - (size_t)n, "+%lld", (long long)s->more[i]);
 }

@@ -2,7 +2,9 @@
 #define PLAN_LAYERS_H
 /* `atoll plan --layers`: DreamDDP's layer-wise schedule (dreamddp.h) for a run's layers. A period
  * of outer.every steps has as many slots as fit, at most one for each layer; a slice that is sent
- * at the end of a slot hides under the next one's backward passes.
+ * at the end of a slot hides under the next one's backward passes. Slots of one step are filled in:
+ * with outer.before_update an exchange of one step replaces no update; one of several steps
+ * replaces the updates before the last, and more of them would cost progress.
  */
 #include "outer/config/run.h"
 #include "outer/plan/plan_settings.h"
@@ -11,6 +13,7 @@ struct plan_layers {
     struct fragment_slice slice[ROUND_FRAGMENTS_MAX];
     unsigned count;
     int64_t span;  /* steps of a slot: what outer.overlap_steps may be */
+    unsigned more; /* exchanges that fill-in adds to a period; with span 1 only */
     double wait_s; /* what a period's exchanges still keep training waiting */
 };
 
@@ -22,7 +25,8 @@ enum err plan_layers_make(struct plan_layers *out, struct run *p, const struct l
 /* The shortest multiple of outer.every, up to PLAN_EVERY_MAX, whose period waits for less than
  * that; 0: none. */
 enum err plan_layers_every(int64_t *every, struct run *p, const struct line *link) MUST;
-/* "embed-3@5": as outer.slices lists it. */
+enum { PLAN_LAYERS_TEXT = 160 };
+/* "embed-3@5+8": as outer.slices lists it. */
 void plan_layers_text(const struct fragment_slice *s, int layers, char *out, size_t size_bytes);
 
 #endif

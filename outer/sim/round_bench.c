@@ -309,7 +309,7 @@ enum err round_bench_measure(const struct round_bench *r, struct exchange_cost *
     p.schedule.eager = false;
     p.schedule.residual_reset = 0;
     p.schedule.steps =
-        p.schedule.period[0].every * ((int64_t)p.schedule.full_precision_rounds + TIMED + 2);
+        p.schedule.period[0].p.every * ((int64_t)p.schedule.full_precision_rounds + TIMED + 2);
     enum err e = open_all(&p);
     if (e == ERR_OK)
         e = bench_rounds(&p, out);

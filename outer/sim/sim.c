@@ -468,6 +468,8 @@ static enum err sim_make(struct sim *s)
     s->outer.merge = s->o.merge;
     s->outer.anneal = s->o.anneal;
     s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        s->schedule.period[f].p.growth = s->o.growth;
     s->schedule.overlap = s->o.overlap;
     s->schedule.downlink_compression_from = s->o.downlink_compression_from;
     s->schedule.eager = s->o.eager;
@@ -564,7 +566,9 @@ struct sim_options sim_draw(uint64_t seed)
         ABORTS,
         MERGE,
         ANNEAL,
-        RESTART
+        RESTART,
+        GROW,
+        GROW_ROUNDS
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
@@ -602,6 +606,8 @@ struct sim_options sim_draw(uint64_t seed)
         o.merge = MERGE_RADIAL;
     o.anneal = (struct anneal){
         .kind = (enum anneal_kind)DRAW(ANNEAL, 3), .end = 0.25, .restart = DRAW(RESTART, 3)};
+    if (o.overlap < o.every && DRAW(GROW, 3) == 0)
+        o.growth = (struct period_growth){1 + (int64_t)DRAW(GROW_ROUNDS, 3), 2, o.every * 3};
 #undef DRAW
     return o;
 }

@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include "kernels/base/digest.h"
 #include "outer/codec/codec.h"
+#include "outer/diloco/period.h"
 #include "outer/diloco/outer_opt.h"
 
 enum { SIM_SITES_MAX = 5, SIM_WHY_MAX = 512 };
@@ -26,6 +27,7 @@ struct sim_options {
     uint64_t seed;
     unsigned sites, fragments;
     int64_t steps, every, overlap;
+    struct period_growth growth;     /* without the one-round delay */
     float mix;                       /* with overlap */
     bool eager;                      /* with the one-round delay */
     bool before_update;              /* with overlap, but not with the one-round delay */

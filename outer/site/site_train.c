@@ -312,10 +312,11 @@ static enum err drop(struct site_train *s, const struct stepper_action *a)
 
 static double weight_of(const struct site_train *s, const struct stepper_action *a)
 {
-    return weights_of(s->o.weights,
-                      &(struct weights_round){.share = s->o.share,
-                                              .steps = a->steps,
-                                              .length = s->o.schedule.period[a->fragment].every});
+    return weights_of(
+        s->o.weights,
+        &(struct weights_round){.share = s->o.share,
+                                .steps = a->steps,
+                                .length = schedule_length(&s->o.schedule, a->fragment, a->round)});
 }
 
 static enum err submit_lead(struct site_train *s, struct train *t, const struct stepper_action *a)

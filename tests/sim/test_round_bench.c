@@ -53,7 +53,8 @@ static enum err rehearse(enum codec_kind codec, unsigned sites, const struct fra
     assert_non_null(r.directory);
     assert_int_equal(fragment_make(&x.fragments, &table, cut, &arena), ERR_OK);
     for (unsigned f = x.schedule.fragments; f < x.fragments.count; f++)
-        x.schedule.period[x.schedule.fragments++] = (struct schedule_period){8, 0, CODEC_BF16};
+        x.schedule.period[x.schedule.fragments++] =
+            (struct schedule_period){.p = {.every = 8, .offset = 0}, .codec = CODEC_BF16};
     assert_int_equal(outer_opt_make(&x.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     assert_int_equal(
         dev_open(&r.dev, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}),

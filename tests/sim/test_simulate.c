@@ -173,7 +173,7 @@ static void aggregators_share_the_fragments(void **state)
     size_t elements[ROUND_FRAGMENTS_MAX];
     for (unsigned f = 0; f < 4; f++) {
         elements[f] = x.fragments.f[f].elements;
-        x.schedule.period[f].offset = 0; /* all at once */
+        x.schedule.period[f].p.offset = 0; /* all at once */
     }
     o.aggregator_bps = 40e6; /* 0.17 s for three contributions of a fragment */
     struct simulate_result one = run(&o);

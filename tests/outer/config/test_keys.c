@@ -135,6 +135,18 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.before_update true --outer.overlap_steps 50", "the nearest is 49, or");
     refused("--outer.every 1 --outer.before_update true --outer.overlap_steps 1",
             "the nearest is outer.every = 2");
+    refused("--outer.grow 10,2", "as [10, 2, 400]");
+    refused("--outer.grow 10,1,400", "factor from 2");
+    refused("--outer.grow 10,2,50", "most from 51");
+    refused("--outer.grow 10,2,x", "outer.grow is [rounds, factor, most]");
+    refused("--outer.grow 10,2,400 --outer.overlap_steps 50", "outer.overlap_steps = 49");
+    refused("--outer.grow 10,2,400 --outer.first_every 150", "outer.second_every = 0");
+    refused("--model.layers 2 --outer.partition slices --outer.slices embed-0@2+5,1-final@50 "
+            "--outer.overlap_steps 3",
+            "the nearest is outer.overlap_steps = 2");
+    refused("--model.layers 2 --outer.partition slices --outer.slices embed-0@2+5,1-final@50 "
+            "--outer.grow 10,2,400",
+            "give one step, or leave outer.grow out");
     refused("--outer.optimizer average --outer.lr_schedule cosine",
             "the nearest is outer.optimizer = sgd with outer.lr = 1");
     refused("--outer.optimizer sgd --outer.momentum_restart 4",

@@ -123,7 +123,9 @@ static void test_strided_and_balanced(void **state)
 static void test_kinds(void **state)
 {
     (void)state;
-    static const struct fragment_slice slices[] = {{-1, 0, 2}, {1, 2, 4}, {3, 5, 5}};
+    static const struct fragment_slice slices[] = {{.first = -1, .last = 0, .at = 2},
+                                                   {.first = 1, .last = 2, .at = 4},
+                                                   {.first = 3, .last = 5, .at = 5}};
     for (int kind = FRAGMENT_STRIDED; kind <= FRAGMENT_SLICES; kind++) {
         struct tensor tensors[TOY_TENSORS_MAX];
         struct table t = toy_table(tensors, 5);
@@ -159,7 +161,9 @@ static void test_kinds(void **state)
 static void test_where_layers_go(void **state)
 {
     (void)state;
-    static const struct fragment_slice slices[] = {{-1, 0, 2}, {1, 2, 4}, {3, 5, 5}};
+    static const struct fragment_slice slices[] = {{.first = -1, .last = 0, .at = 2},
+                                                   {.first = 1, .last = 2, .at = 4},
+                                                   {.first = 3, .last = 5, .at = 5}};
     static const unsigned sequential[] = {0, 0, 1, 1, 2}; /* layer * 3 / 5 */
     static const unsigned sliced[] = {0, 1, 1, 2, 2};
     struct tensor tensors[TOY_TENSORS_MAX];
@@ -213,17 +217,40 @@ static void test_random_is_random(void **state)
 static void test_slice_parse(void **state)
 {
     (void)state;
-    static const char *const bad[] = {
-        "",     "3",        "3@",   "@3",      "3@0",          "3@51",
-        "5@1",  "-1@1",     "1-@1", "2-1@1",   "1-2@3x",       "final-0@1",
-        "1 @2", "embedd@1", "1@+2", "1-2-3@4", "99999999999@1"};
+    static const char *const bad[] = {"",
+                                      "3",
+                                      "3@",
+                                      "@3",
+                                      "3@0",
+                                      "3@51",
+                                      "5@1",
+                                      "-1@1",
+                                      "1-@1",
+                                      "2-1@1",
+                                      "1-2@3x",
+                                      "final-0@1",
+                                      "1 @2",
+                                      "embedd@1",
+                                      "1@+2",
+                                      "1-2-3@4",
+                                      "99999999999@1",
+                                      "1@2+",
+                                      "1@2+2",
+                                      "1@5+2",
+                                      "1@2+51",
+                                      "1@2++5",
+                                      "1@1+2+3+4+5+6+7+8+9+10+11+12+13+14+15+16+17"};
     struct fragment_slice s;
     assert_true(fragment_slice_parse(&s, "embed-3@5", 5, 50));
     assert_true(s.first == -1 && s.last == 3 && s.at == 5);
     assert_true(fragment_slice_parse(&s, "2@50", 5, 50));
     assert_true(s.first == 2 && s.last == 2 && s.at == 50);
     assert_true(fragment_slice_parse(&s, "4-final@1", 5, 50));
-    assert_true(s.first == 4 && s.last == 5 && s.at == 1);
+    assert_true(s.first == 4 && s.last == 5 && s.at == 1 && !s.more_count);
+    assert_true(fragment_slice_parse(&s, "1-2@2+5+50", 5, 50));
+    assert_true(s.at == 2 && s.more_count == 2 && s.more[0] == 5 && s.more[1] == 50);
+    assert_true(fragment_slice_parse(&s, "1@1+2+3+4+5+6+7+8+9+10+11+12+13+14+15+16", 5, 50));
+    assert_int_equal(s.more_count, PERIOD_MORE_MAX);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(fragment_slice_parse(&s, bad[i], 5, 50));
 }

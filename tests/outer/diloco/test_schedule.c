@@ -49,10 +49,12 @@ static void test_own_beats(void **state)
 {
     (void)state;
     struct schedule s = {.steps = 24, .fragments = 4, .full_precision_rounds = 1};
-    s.period[0] = (struct schedule_period){10, 2 - 10, CODEC_INT4};
-    s.period[1] = (struct schedule_period){10, 5 - 10, CODEC_INT4};
-    s.period[2] = (struct schedule_period){10, 0, CODEC_INT4};
-    s.period[3] = (struct schedule_period){3, 0, CODEC_BF16};
+    s.period[0] =
+        (struct schedule_period){.p = {.every = 10, .offset = 2 - 10}, .codec = CODEC_INT4};
+    s.period[1] =
+        (struct schedule_period){.p = {.every = 10, .offset = 5 - 10}, .codec = CODEC_INT4};
+    s.period[2] = (struct schedule_period){.p = {.every = 10, .offset = 0}, .codec = CODEC_INT4};
+    s.period[3] = (struct schedule_period){.p = {.every = 3, .offset = 0}, .codec = CODEC_BF16};
     static const int64_t sent[4][10] = {
         {2, 12, 22, 24}, {5, 15, 24}, {10, 20, 24}, {3, 6, 9, 12, 15, 18, 21, 24}};
     static const uint64_t rounds[4] = {4, 3, 3, 8};
@@ -74,41 +76,75 @@ static void test_own_beats(void **state)
     assert_false(schedule_uses(&s, CODEC_F32) || schedule_uses(&s, CODEC_INT8));
 }
 
-/* Whatever the configuration: rounds of a fragment are 0, 1, 2, ... without a gap, the last one at
- * the last step, no step twice, and the functions agree with one another. */
+/* Rounds of a fragment are 0, 1, 2, ... without a gap, the last one at the last step, no step
+ * twice, and the functions agree with one another. */
+static void consistent(const struct schedule *s)
+{
+    int64_t next = schedule_next(s, 0);
+    uint64_t rounds[4] = {0}, round;
+    for (int64_t step = 1; step <= s->steps; step++) {
+        bool any = false;
+        for (unsigned f = 0; f < s->fragments; f++) {
+            if (!schedule_due(s, step, f, &round))
+                continue;
+            any = true;
+            assert_int_equal(round, rounds[f]++);
+            assert_int_equal(schedule_step(s, f, round), step);
+        }
+        if (any) {
+            assert_int_equal(step, next);
+            next = schedule_next(s, step);
+        }
+        /* Nothing left behind: the trainer may go on exactly from here. */
+        assert_true(schedule_reached(s, rounds) <= step);
+        assert_true(!any || schedule_reached(s, rounds) == step);
+    }
+    for (unsigned f = 0; f < s->fragments; f++) {
+        assert_int_equal(schedule_rounds(s, f), rounds[f]);
+        assert_true(rounds[f] >= 1);
+        assert_int_equal(schedule_step(s, f, rounds[f] - 1), s->steps);
+    }
+    assert_int_equal(next, 0);
+}
+
+/* Whatever the configuration; intervals that grow, and two sends in a period. */
 static void test_consistent(void **state)
 {
     (void)state;
     for (int64_t steps = 1; steps < 60; steps++)
         for (unsigned fragments = 1; fragments <= 4; fragments *= 2)
             for (int64_t every = fragments; every <= 16; every += fragments) {
-                struct schedule s = plan(steps, every, fragments, 1);
-                int64_t next = schedule_next(&s, 0);
-                uint64_t rounds[4] = {0}, round;
-                for (int64_t step = 1; step <= steps; step++) {
-                    bool any = false;
-                    for (unsigned f = 0; f < fragments; f++) {
-                        if (!schedule_due(&s, step, f, &round))
-                            continue;
-                        any = true;
-                        assert_int_equal(round, rounds[f]++);
-                        assert_int_equal(schedule_step(&s, f, round), step);
-                    }
-                    if (any) {
-                        assert_int_equal(step, next);
-                        next = schedule_next(&s, step);
-                    }
-                    /* Nothing left behind: the trainer may go on exactly from here. */
-                    assert_true(schedule_reached(&s, rounds) <= step);
-                    assert_true(!any || schedule_reached(&s, rounds) == step);
-                }
+                struct schedule s = plan(steps, every, fragments, 1), grown = s, twice = s;
                 for (unsigned f = 0; f < fragments; f++) {
-                    assert_int_equal(schedule_rounds(&s, f), rounds[f]);
-                    assert_true(rounds[f] >= 1);
-                    assert_int_equal(schedule_step(&s, f, rounds[f] - 1), steps);
+                    grown.period[f].p.growth = (struct period_growth){2, 2, 3 * every};
+                    if (every > 1)
+                        twice.period[f].p.more[twice.period[f].p.more_count++] = every / 2;
                 }
-                assert_int_equal(next, 0);
+                consistent(&s);
+                consistent(&grown);
+                consistent(&twice);
             }
+}
+
+/* Two rounds each of 5, 10 and 20 steps, then 40: nine rounds in 200 steps, and one more at the
+ * end. A round's weight counts against its own length, and bytes are those of ten rounds. */
+static void test_growing(void **state)
+{
+    (void)state;
+    const size_t elements = 1024;
+    static const int64_t sent[] = {5, 10, 20, 30, 50, 70, 110, 150, 190, 200},
+                         length[] = {5, 5, 10, 10, 20, 20, 40, 40, 40, 40};
+    struct schedule s = plan(200, 5, 1, 1);
+    s.period[0].p.growth = (struct period_growth){2, 2, 40};
+    assert_int_equal(schedule_rounds(&s, 0), 10);
+    for (uint64_t t = 0; t < 10; t++) {
+        assert_int_equal(schedule_step(&s, 0, t), sent[t]);
+        assert_int_equal(schedule_length(&s, 0, t), length[t]);
+    }
+    uint64_t full = codec_get(CODEC_BF16)->payload_max(codec_get(CODEC_BF16), elements),
+             own =
+                 codec_get(s.period[0].codec)->payload_max(codec_get(s.period[0].codec), elements);
+    assert_int_equal(schedule_upload_bytes(&s, &elements), 2 * full + 8 * own);
 }
 
 /* H = 10, P = 2; 12 steps, then 26, then 40: the rounds of the former last steps stay, and the last
@@ -317,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_by_hand),
         cmocka_unit_test(test_own_beats),
         cmocka_unit_test(test_consistent),
+        cmocka_unit_test(test_growing),
         cmocka_unit_test(test_grown),
         cmocka_unit_test(test_reached_skips_no_open_round),
         cmocka_unit_test(test_codec_and_bytes),

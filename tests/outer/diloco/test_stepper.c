@@ -79,8 +79,8 @@ static void configure(const char *line)
 static void change_beat(const char *line)
 {
     struct schedule_period *b = &options.schedule.period[number(line, "fragment", 0)];
-    b->every = number(line, "every", 0);
-    b->offset = number(line, "offset", 0);
+    b->p.every = number(line, "every", 0);
+    b->p.offset = number(line, "offset", 0);
     stepper_open(&stepper, &options);
 }
 
@@ -243,13 +243,21 @@ static void options_draw(void)
         .strict = draw(3, 2),
         .mix = 0.5f};
     for (unsigned f = 0; f < fragments; f++) { /* offsets as slices have them; moments come last */
-        options.schedule.period[f].offset -= draw(4, every);
-        options.schedule.period[f].every *= f && f == fragments - 1 ? 1 + draw(5, 3) : 1;
+        options.schedule.period[f].p.offset -= draw(4, every);
+        options.schedule.period[f].p.every *= f && f == fragments - 1 ? 1 + draw(5, 3) : 1;
     }
     options.schedule.overlap = draw(20, every + 1);
     options.schedule.eager = options.schedule.overlap == every && draw(21, 2);
     options.before_update =
         options.schedule.overlap && options.schedule.overlap < every && draw(22, 2);
+    for (unsigned f = 0; f < fragments && options.schedule.overlap < every; f++) {
+        struct period *p = &options.schedule.period[f].p;
+        if (p->every == every && draw(24, 3) == 0)
+            p->growth = (struct period_growth){1 + draw(25, 3), 2, every * (2 + draw(26, 3))};
+        else if (p->every == every && draw(24, 3) == 1 &&
+                 options.schedule.overlap < every / 2 + options.before_update)
+            p->more[p->more_count++] = every / 2;
+    }
     if (!options.strict)
         options.max_local_steps_offline = draw(23, 6);
 }

@@ -64,6 +64,63 @@ static void test_as_good_as_exhaustive(void **state)
     }
 }
 
+/* What training waits in one iteration that exchanges layers 0..again-1 and first..end-1. */
+static double waits_filled(const struct dreamddp_layer *l, unsigned layers, unsigned again,
+                           unsigned first, unsigned end)
+{
+    double ready = 0, queue = 0, total = 0;
+    for (unsigned i = 0; i < layers; i++)
+        total += l[i].backward_s;
+    for (unsigned i = 0; i < end; i++) {
+        ready += l[i].backward_s;
+        if (i < again || i >= first)
+            queue = fmax(queue, ready) + l[i].exchange_s;
+    }
+    return fmax(0, queue - total);
+}
+
+/* Every model of 1 to 10 layers, every exchange time of a grid on it: fill-in changes no wait, and
+ * one layer more would not have ended before the first scheduled one was ready. */
+static void test_fill_in_waits_for_nothing(void **state)
+{
+    (void)state;
+    static const double times[] = {0, 0.25, 0.5, 1, 2};
+    unsigned long added = 0, cases = 0;
+    for (unsigned layers = 1; layers <= LAYERS; layers++)
+        for (unsigned code = 0; code < 625; code++)
+            for (unsigned iterations = 1; iterations <= layers; iterations++) {
+                struct dreamddp_layer l[LAYERS];
+                unsigned at[LAYERS], again[LAYERS], pattern = code;
+                double wait;
+                for (unsigned i = 0; i < layers; i++, pattern = pattern / 5 + pattern % 5 * 125)
+                    l[i] =
+                        (struct dreamddp_layer){0.5 + 0.25 * (double)(i % 3), times[pattern % 5]};
+                assert_int_equal(dreamddp_place(l, layers, iterations, at, &wait), ERR_OK);
+                dreamddp_fill(l, layers, at, iterations, again);
+                for (unsigned first = 0, end; first < layers; first = end) {
+                    double until = 0, queue = 0, ready = 0;
+                    unsigned n = again[at[first]];
+                    for (end = first; end < layers && at[end] == at[first]; end++)
+                        ;
+                    assert_true(n <= first);
+                    assert_true(waits_filled(l, layers, n, first, end) ==
+                                waits(l, layers, first, end));
+                    for (unsigned i = 0; i <= first; i++)
+                        until += l[i].backward_s;
+                    for (unsigned i = 0; i <= n && i < first; i++) {
+                        ready += l[i].backward_s;
+                        queue = fmax(queue, ready) + l[i].exchange_s;
+                        assert_int_equal(queue <= until, i < n);
+                    }
+                    added += n;
+                }
+                for (unsigned i = at[layers - 1] + 1; i < iterations; i++)
+                    assert_int_equal(again[i], 0);
+                cases++;
+            }
+    assert_true(added > cases); /* it adds exchanges: more than one for each schedule */
+}
+
 static void test_one_iteration_takes_all(void **state)
 {
     (void)state;
@@ -88,6 +145,7 @@ static void test_one_iteration_takes_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_good_as_exhaustive),
+                                       cmocka_unit_test(test_fill_in_waits_for_nothing),
                                        cmocka_unit_test(test_one_iteration_takes_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

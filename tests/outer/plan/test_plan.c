@@ -46,7 +46,7 @@ static double utilisation_of(double steps_s, unsigned fragments, double exchange
         .outer.encode_s = exchange_s};
     assert_true(fabs((double)every * hidden_s - steps_s) < 1e-9 * steps_s);
     for (unsigned f = 0; f < fragments; f++) {
-        s.period[f] = (struct schedule_period){.every = every, .codec = CODEC_F32};
+        s.period[f] = (struct schedule_period){.p = {.every = every}, .codec = CODEC_F32};
         elements[f] = 1;
     }
     plan_predict(&t, &s, elements, &r);
@@ -347,8 +347,8 @@ static void the_search_keeps_its_promises(void **state)
             elements[k] = f.f[k].elements;
         plan_predict(&t, &o->schedule, elements, &again);
         assert_true(again.utilisation == o->result.utilisation && again.utilisation >= 0.9);
-        assert_int_equal(o->schedule.period[0].every % o->schedule.fragments, 0);
-        assert_true(o->schedule.overlap < o->schedule.period[0].every);
+        assert_int_equal(o->schedule.period[0].p.every % o->schedule.fragments, 0);
+        assert_true(o->schedule.overlap < o->schedule.period[0].p.every);
         assert_true(i == 0 || o->result.equal_s >= found[i - 1].result.equal_s);
         assert_true(i == 0 || o->schedule.period[0].codec != found[i - 1].schedule.period[0].codec);
         arena_free(&a);
@@ -359,7 +359,7 @@ static void the_search_keeps_its_promises(void **state)
     assert_int_equal(plan_search(&t, &(struct plan_goal){&s, &table, 0.9}, found, &count, &nearest),
                      ERR_OK);
     assert_int_equal(found[0].schedule.overlap, 0);
-    assert_true(found[0].schedule.period[0].every <= 30);
+    assert_true(found[0].schedule.period[0].p.every <= 30);
 }
 
 static void impossible_links_have_a_nearest_one(void **state)
@@ -416,7 +416,7 @@ static void the_rank_decides(void **state)
     assert_true(cost->cost < time->cost / 3 && cost->cost <= loss->cost);
     assert_true(time->equal_s <= cost->equal_s * 1.11 && time->equal_s <= loss->equal_s * 1.11);
     assert_true(loss->loss_percent <= time->loss_percent + 0.11 * fabs(time->loss_percent));
-    int64_t every = by[PLAN_RANK_TIME][0].schedule.period[0].every;
+    int64_t every = by[PLAN_RANK_TIME][0].schedule.period[0].p.every;
     assert_true(every == 30 || every == 50 || every == 100);
 }
 

@@ -32,12 +32,15 @@ static void covers(const struct plan_layers *l, int64_t every)
     int next = 4; /* the final norm's gradient is the first to be ready */
     for (unsigned i = 0; i < l->count; i++) {
         struct fragment_slice again;
-        char text[40];
+        char text[PLAN_LAYERS_TEXT];
         plan_layers_text(&l->slice[i], 4, text, sizeof text);
         assert_true(fragment_slice_parse(&again, text, 4, every));
-        assert_memory_equal(&again, &l->slice[i], sizeof again);
+        assert_true(again.first == l->slice[i].first && again.last == l->slice[i].last);
+        assert_true(again.at == l->slice[i].at && again.more_count == l->slice[i].more_count);
+        assert_memory_equal(again.more, l->slice[i].more, again.more_count * sizeof *again.more);
         assert_int_equal(l->slice[i].last, next);
-        assert_true(i == 0 || l->slice[i].at > l->slice[i - 1].at);
+        assert_true(i == 0 || l->slice[i].at > l->slice[i - 1].at ||
+                    (l->slice[i].at == l->slice[i - 1].at && l->more)); /* cut by fill-in */
         next = l->slice[i].first - 1;
     }
     assert_int_equal(next, -2);
@@ -77,6 +80,22 @@ static void test_slices(void **state)
     assert_true(l.span == 1 && l.count <= 2);
 }
 
+/* Slots of one step are filled in with layers whose gradients are ready before the slot's own. */
+static void test_fill_in(void **state)
+{
+    (void)state;
+    struct plan_layers l;
+    unsigned more = 0;
+    assert_int_equal(made(&l, "1,2,2,2,2,1", "6", 2e6), ERR_OK);
+    covers(&l, 6);
+    assert_int_equal(l.span, 1);
+    for (unsigned i = 0; i < l.count; i++)
+        more += l.slice[i].more_count;
+    assert_true(more == l.more && more > 0);
+    assert_int_equal(made(&l, "1,2,2,2,2,1", "12", 2e6), ERR_OK);
+    assert_true(l.span == 2 && l.more == 0); /* would replace updates */
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -92,6 +111,7 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_slices),
+                                       cmocka_unit_test(test_fill_in),
                                        cmocka_unit_test(test_refused)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     run_close(&p);
