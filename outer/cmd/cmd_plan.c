@@ -222,7 +222,7 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
     if (most >= UTILISATION_MIN)
         snprintf(less, sizeof less, "; or --utilisation %.1f", most);
     TRY(plan_nearest_link(&c->task, &c->p.sync.schedule, &c->p.table, share, &link, &by));
-    if (by == PLAN_BY_RATE)
+    if (by == PLAN_BY_RATE || by == PLAN_BY_BOTH)
         snprintf(possible, sizeof possible, "%.3g up and %.3g down Mbit/s at %.4g ms",
                  link.up_bps / 1e6, link.down_bps / 1e6, 1e3 * link.rtt_s);
     else if (by == PLAN_BY_DELAY)

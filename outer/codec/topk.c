@@ -146,14 +146,17 @@ static size_t chunk_size(size_t at, size_t count)
     return count - at < CHUNK ? count - at : CHUNK;
 }
 
+static size_t chunk_bits(size_t n)
+{
+    size_t k = n / SHARE;
+    return CODE_BITS + LESS_BITS + 8 * k + (n - k) / 32;
+}
+
 static size_t payload_max(const struct codec *c, size_t count)
 {
     (void)c;
-    size_t bits = 0;
-    for (size_t at = 0; at < count; at += CHUNK) {
-        size_t n = chunk_size(at, count), k = n / SHARE;
-        bits += CODE_BITS + LESS_BITS + 8 * k + (n - k) / 32;
-    }
+    size_t rest = count % CHUNK;
+    size_t bits = count / CHUNK * chunk_bits(CHUNK) + (rest ? chunk_bits(rest) : 0);
     return (bits + 7) / 8;
 }
 

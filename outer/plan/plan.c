@@ -218,8 +218,9 @@ struct search {
     double least[CODEC_COUNT]; /* best score, found by the first pass; the second pass chooses among
                                   near-equals */
     bool second;
+    bool any_does; /* only whether some setting reaches the utilisation: ends with the first */
     struct plan_option best[CODEC_COUNT], nearest;
-    bool found[CODEC_COUNT], any;
+    bool found[CODEC_COUNT], any, done;
 };
 
 static bool published(int64_t every)
@@ -258,12 +259,16 @@ static void look(struct search *s, unsigned fragments, int64_t every, int64_t ov
     o.schedule.overlap = overlap;
     o.schedule.residual_reset = s->like.residual_reset;
     o.schedule.downlink_compression_from = s->like.downlink_compression_from;
-    predict(s->task, &o.schedule, &s->costs, &o.result);
+    if (s->any_does)
+        predict_time(s->task, &o.schedule, &s->costs, &o.result);
+    else
+        predict(s->task, &o.schedule, &s->costs, &o.result);
     if (!s->any || o.result.utilisation > s->nearest.result.utilisation)
         s->nearest = o;
     s->any = true;
     if (o.result.utilisation < s->utilisation)
         return;
+    s->done = s->any_does;
     double now = score(&o.result, s->task->rank);
     if (!s->second)
         s->least[codec] = s->found[codec] && s->least[codec] < now ? s->least[codec] : now;
@@ -281,7 +286,7 @@ static void look_at_parts(struct search *s, unsigned fragments)
             continue; /* one round at the end, whatever it says */
         for (size_t k = 0; k < COUNT(overlaps); k++)
             for (int c = 0; c < CODEC_COUNT; c++)
-                if (overlaps[k] < every)
+                if (overlaps[k] < every && !s->done)
                     look(s, fragments, every, overlaps[k], (enum codec_kind)c);
     }
 }
@@ -336,20 +341,22 @@ enum err plan_search(const struct plan_task *t, const struct plan_goal *goal,
 static enum err reaches(const struct plan_task *t, const struct schedule *like,
                         const struct table *table, double utilisation, bool *yes)
 {
-    struct plan_option options[PLAN_OPTIONS_MAX], nearest;
-    size_t count;
-    TRY(plan_search(t, &(struct plan_goal){like, table, utilisation}, options, &count, &nearest));
-    *yes = count > 0;
-    return ERR_OK;
+    struct arena scratch = arena_make(0);
+    struct search s = {.task = t, .like = *like, .utilisation = utilisation, .any_does = true};
+    enum err e = search(&s, table, &scratch);
+    arena_free(&scratch);
+    *yes = s.done;
+    return e;
 }
 
 /* Bisection of one number between one that does not do and one that does, in the logarithm. */
 static enum err bisect(struct plan_task *t, const struct schedule *like, const struct table *table,
                        double utilisation, bool rate)
 {
+    enum { HALVINGS = 18 }; /* of 30 at most: closer than the three digits that are printed */
     struct line given = t->link;
     double bad = 0, good = rate ? log(LINE_RATE_MAX / given.up_bps) : log(1e-9);
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < HALVINGS; i++) {
         double middle = (bad + good) / 2, factor = exp(middle);
         bool yes;
         t->link = given;
@@ -375,23 +382,40 @@ static enum err bisect(struct plan_task *t, const struct schedule *like, const s
     return ERR_OK;
 }
 
+static void rates_of(struct plan_task *t, double up_bps, double down_bps)
+{
+    t->link.up_bps = up_bps;
+    t->link.down_bps = down_bps;
+}
+
 enum err plan_nearest_link(const struct plan_task *t, const struct schedule *s,
                            const struct table *table, double utilisation, struct line *link,
                            enum plan_nearest *by)
 {
     struct plan_task tried = *t;
-    bool by_rate, by_delay;
+    const double up = t->link.up_bps, down = t->link.down_bps, rtt_s = t->link.rtt_s;
+    bool yes;
     tried.link.up.count = tried.link.down.count = 0; /* of another link nothing was measured */
-    tried.link.up_bps = tried.link.down_bps = LINE_RATE_MAX;
-    TRY(reaches(&tried, s, table, utilisation, &by_rate));
-    tried.link.rtt_s = 0;
-    TRY(reaches(&tried, s, table, utilisation, &by_delay));
-    tried.link.rtt_s = t->link.rtt_s;
-    tried.link.up_bps = t->link.up_bps;
-    tried.link.down_bps = t->link.down_bps;
-    *by = by_rate ? PLAN_BY_RATE : by_delay ? PLAN_BY_DELAY : PLAN_BY_NO_LINK;
+    rates_of(&tried, LINE_RATE_MAX, LINE_RATE_MAX);
+    TRY(reaches(&tried, s, table, utilisation, &yes));
+    *by = yes ? PLAN_BY_RATE : PLAN_BY_NO_LINK;
+    if (!yes) {
+        tried.link.rtt_s = 0;
+        TRY(reaches(&tried, s, table, utilisation, &yes));
+        *by = yes ? PLAN_BY_BOTH : PLAN_BY_NO_LINK;
+        rates_of(&tried, up, down);
+        TRY(reaches(&tried, s, table, utilisation, &yes));
+        *by = yes ? PLAN_BY_DELAY : *by;
+    }
+    tried.link.rtt_s = rtt_s;
+    if (*by == PLAN_BY_BOTH) { /* the longest delay is for endless rates: half of it is possible */
+        rates_of(&tried, LINE_RATE_MAX, LINE_RATE_MAX);
+        TRY(bisect(&tried, s, table, utilisation, false));
+        tried.link.rtt_s /= 2;
+    }
+    rates_of(&tried, up, down);
     if (*by != PLAN_BY_NO_LINK)
-        TRY(bisect(&tried, s, table, utilisation, by_rate));
+        TRY(bisect(&tried, s, table, utilisation, *by != PLAN_BY_DELAY));
     *link = tried.link;
     return ERR_OK;
 }

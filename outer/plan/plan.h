@@ -79,10 +79,11 @@ struct plan_goal {
 enum err plan_search(const struct plan_task *t, const struct plan_goal *goal,
                      struct plan_option out[PLAN_OPTIONS_MAX], size_t *count,
                      struct plan_option *nearest) MUST;
-enum plan_nearest { PLAN_BY_RATE, PLAN_BY_DELAY, PLAN_BY_NO_LINK };
+enum plan_nearest { PLAN_BY_RATE, PLAN_BY_DELAY, PLAN_BY_BOTH, PLAN_BY_NO_LINK };
 /* Finds the slowest link, both rates scaled by one factor, at which a setting reaches the
  * utilisation. BY_DELAY: no rate suffices because of the delay; *link then has the longest delay
- * that suffices at the given rates. */
+ * that suffices at the given rates. BY_BOTH: neither suffices alone; *link has half the longest
+ * delay, and the rates that go with it. */
 enum err plan_nearest_link(const struct plan_task *t, const struct schedule *s,
                            const struct table *table, double utilisation, struct line *link,
                            enum plan_nearest *by) MUST;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 #include "outer/plan/plan.h"
 #include "outer/plan/plan_tables.h"
@@ -389,9 +390,50 @@ static void impossible_links_have_a_nearest_one(void **state)
     t = task(1000, 36000); /* ten hours there and back: no rate helps */
     assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by), ERR_OK);
     assert_true(by == PLAN_BY_DELAY && link.rtt_s < 36000 && link.rtt_s > 0);
+    t = task(0.0001, 100); /* lost packets hold any rate down over such a delay, and no packet is
+                              lost too slowly at these rates */
+    t.link.loss = 0.1;
+    assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by), ERR_OK);
+    assert_true(by == PLAN_BY_BOTH && link.rtt_s < 100 && link.up_bps > t.link.up_bps);
+    t.link = link;
+    assert_int_equal(
+        plan_search(&t, &(struct plan_goal){&s, &table, 0.95}, found, &count, &nearest), ERR_OK);
+    assert_true(count > 0);
+    t = task(1000, 36000);
     t.outer.commit_s = 1; /* for each value: not with a cable of a metre */
     assert_int_equal(plan_nearest_link(&t, &s, &table, 0.95, &link, &by), ERR_OK);
     assert_int_equal(by, PLAN_BY_NO_LINK);
+}
+
+/* 7 G parameters in 64 layers on a line that cannot do it, and the nearest that can: within two
+ * seconds of one processor. */
+static void a_large_model_is_planned_at_once(void **state)
+{
+    (void)state;
+    struct arena a = arena_make(0);
+    struct settings s;
+    struct config_table keys = keys_inner(&s);
+    struct table large;
+    struct plan_task t = task(0.01, 0.1);
+    struct schedule like = schedule_streaming(100000, 50, 1, 1, CODEC_INT8);
+    struct plan_option found[PLAN_OPTIONS_MAX], nearest;
+    struct line link;
+    enum plan_nearest by;
+    size_t count;
+    assert_int_equal(config_load(&keys, 1, NULL, 0, NULL, &a), ERR_OK);
+    s.model_layers = 64;
+    s.model_width = 3072;
+    s.model_heads = 24;
+    assert_int_equal(table_make(&large, &s, &a), ERR_OK);
+    assert_in_range(large.parameters, 7000000000, 7600000000);
+    t.link.loss = 0.01;
+    clock_t begin = clock();
+    assert_int_equal(
+        plan_search(&t, &(struct plan_goal){&like, &large, 0.95}, found, &count, &nearest), ERR_OK);
+    assert_int_equal(count, 0);
+    assert_int_equal(plan_nearest_link(&t, &like, &large, 0.95, &link, &by), ERR_OK);
+    assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 2);
+    arena_free(&a);
 }
 
 /* The same search by another measure; where the time is equal, an H that somebody has published. */
@@ -436,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_plan_that_is_left_is_told_once),
         cmocka_unit_test(the_search_keeps_its_promises),
         cmocka_unit_test(impossible_links_have_a_nearest_one),
+        cmocka_unit_test(a_large_model_is_planned_at_once),
     };
     table = toy_table(tensors, 12);
     return cmocka_run_group_tests(tests, NULL, NULL);
