@@ -291,7 +291,12 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
         return err_set(ERR_CONFIG,
                        "--layers writes no file: merge what it prints into the configuration");
     if (c->in.times)
-        return plan_inside_times(c->in.times);
+        return plan_inside_times(c->in.times, c->in.json);
+    if (!c->inside && (c->in.ranks || c->in.search || c->in.json))
+        return err_set(ERR_CONFIG, "%s belongs to --inside; add it",
+                       c->in.ranks    ? "--ranks"
+                       : c->in.search ? "--search"
+                                      : "--json");
     TRY(plan_settings_may_write(c->write, c->force));
     const struct run_source source = {.role = RUN_PLAN,
                                       .config = c->config,
@@ -347,6 +352,8 @@ enum err cmd_plan(int argc, char **argv)
         {"search", ARGS_FLAG, &c.in.search,
          .help = "With --inside: for each number of ranks the micro-batch, recomputation, ZeRO "
                  "stage and bucket with the most tokens per second that fit the memory."},
+        {"json", ARGS_FLAG, &c.in.json,
+         .help = "With --inside or --times: one JSON object for each row, times in seconds."},
         {"times", ARGS_TEXT, &c.in.times, .value = "LIST",
          .help = "Instead: speed-up, efficiency, GPU-hours and knee of measured times, "
                  "GPUS:MINUTES,..."},

@@ -31,6 +31,7 @@ struct probe {
     const char *config, *write, *widths;
     bool listening, step, ranks, force;
     int64_t most_mib;
+    double seconds;
     struct link *link;
     uint8_t *bytes; /* [largest payload]; content does not matter */
     uint64_t sent;  /* payloads so far; used as round numbers, so that data follows each offer at
@@ -518,7 +519,7 @@ static enum err probe(struct probe *c, const struct args *args)
     TRY(run_open(&c->p, &(struct run_source){RUN_PLAN, .config = c->config,
                                              .sites = c->ranks ? 1 : 0, .args = args}));
     if (c->ranks)
-        return probe_ranks(&c->p, &(struct probe_ranks_options){c->write, c->widths});
+        return probe_ranks(&c->p, &(struct probe_ranks_options){c->write, c->widths, c->seconds});
     TRY_ALLOC(c->bytes = arena_alloc(&c->p.perm, (size_t)c->most_mib << 20));
     link_tune();
     if (c->listening)
@@ -542,7 +543,7 @@ static enum err probe(struct probe *c, const struct args *args)
 
 enum err cmd_probe(int argc, char **argv)
 {
-    struct probe c = {.most_mib = 64, .p.perm = arena_make(0)};
+    struct probe c = {.most_mib = 64, .seconds = 0.25, .p.perm = arena_make(0)};
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &c.config, .value = "FILE",
          .help = "Configuration (YAML) of the run: site, certificates, model."},
@@ -560,6 +561,9 @@ enum err cmd_probe(int argc, char **argv)
         {"widths", ARGS_TEXT, &c.widths, .value = "LIST",
          .help = "With --ranks: model.width of the measured steps; half, whole and twice the "
                  "configured one."},
+        {"seconds", ARGS_REAL, &c.seconds, .min = 0, .max = 60, .value = "S",
+         .help = "With --ranks: each size of each collective is repeated for so long; the fastest "
+                 "counts."},
         {"most-mib", ARGS_INT, &c.most_mib, .min = 1, .max = 4096, .value = "MIB",
          .help = "Largest payload."},
         {"write", ARGS_TEXT, &c.write, .value = "FILE",

@@ -88,12 +88,19 @@ static void print_knee(const struct scaling *rows, size_t count)
         }
 }
 
-enum err plan_inside_times(const char *times)
+enum err plan_inside_times(const char *times, bool json)
 {
     struct scaling rows[ROWS_MAX];
     size_t count;
     TRY(read_rows("times", times, true, rows, &count));
     scaling_fill(rows, count);
+    for (size_t i = 0; json && i < count; i++)
+        printf("{\"n\":%.0f,\"seconds\":%.10g,\"speedup\":%.10g,\"efficiency\":%.10g,"
+               "\"gpu_hours\":%.10g,\"marginal\":%.10g,\"knee\":%s}\n",
+               rows[i].n, rows[i].seconds, rows[i].speedup, rows[i].efficiency, rows[i].hours,
+               rows[i].marginal, i == scaling_knee(rows, count) ? "true" : "false");
+    if (json)
+        return ERR_OK;
     printf("%8s %12s %9s %11s %11s %9s\n", "n", "minutes", "S", "E", "GPU-hours", "marginal");
     for (size_t i = 0; i < count; i++)
         printf("%8.0f %12.4f %9.3f %11.4f %11.4f %9.3f\n", rows[i].n, rows[i].seconds / 60,
@@ -155,6 +162,36 @@ static void print_row(const struct inside *c, size_t i)
            x->fits ? "yes" : "no");
 }
 
+/* Operations of a rank's micro-batch for each byte that a step sums: Shi et al. 2021 (2005.13247).
+ */
+static double intensity(const struct inside *c, const struct site_step *x)
+{
+    return x->sum_bytes > 0 ? x->mfu * c->machine.peak.flop * x->step_s / x->sum_bytes : 0;
+}
+
+static void print_json(const struct inside *c, size_t i)
+{
+    const struct site_choice *o = &c->choices[i];
+    const struct site_step *x = &o->step;
+    const struct scaling *r = &c->rows[i];
+    printf("{\"ranks\":%.0f,\"micro_batch_tokens\":%zu,\"accumulate\":%d,\"zero_stage\":%lld,"
+           "\"recompute\":%s,\"bucket_mb\":%.6g,\"micro_s\":%.6g,\"update_s\":%.6g,"
+           "\"sums_s\":%.6g,\"exposed_s\":%.6g,\"gather_s\":%.6g,\"step_s\":%.6g,"
+           "\"tokens_per_second\":%.6g,\"mfu\":%.6g,\"speedup\":%.6g,\"efficiency\":%.6g,"
+           "\"marginal\":%.6g,\"gpu_hours\":%.6g,\"price\":%.6g,\"watts\":%.6g,"
+           "\"sum_bytes\":%.0f,\"intensity\":%.6g,\"memory_bytes\":%zu,\"fits\":%s,"
+           "\"accumulate_hidden\":%d,\"knee\":%s}\n",
+           r->n, train_micro_batch_tokens(&o->settings, (int)r->n), x->accumulate,
+           (long long)o->settings.train_zero_stage,
+           o->settings.train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK ? "true"
+                                                                                   : "false",
+           o->settings.train_bucket_mb, x->micro_s, x->update_s, x->sums_s, x->exposed_s,
+           x->gather_s, x->step_s, x->tokens_s, x->mfu, r->speedup, r->efficiency, r->marginal,
+           r->hours, r->hours * c->costs.price_hour, c->costs.watts, x->sum_bytes, intensity(c, x),
+           x->memory.total, x->fits ? "true" : "false", site_model_accumulate(x),
+           i == scaling_knee(c->rows, c->count) ? "true" : "false");
+}
+
 static void print_legend(const struct inside *c, bool searched)
 {
     printf("\nmicro: train.micro_batch_tokens%s. again: train.activation_checkpointing. exposed: "
@@ -181,6 +218,15 @@ static void print_accumulation(const struct inside *c)
                (double)need * (double)micro * c->rows[i].n);
         return;
     }
+}
+
+static void print_intensity(const struct inside *c)
+{
+    const struct site_step *x = &c->choices[c->count - 1].step;
+    if (x->sum_bytes > 0)
+        printf("Intensity with %.0f ranks: %.4g operations of a rank for each byte that its "
+               "gradients sum (2005.13247).\n",
+               c->rows[c->count - 1].n, intensity(c, x));
 }
 
 static enum err fill(struct inside *c, bool search)
@@ -225,11 +271,16 @@ enum err plan_inside(struct run *p, const struct plan_inside_options *o)
         return err_set(ERR_CONFIG, "the collectives were not measured: run atoll probe --ranks "
                                    "with several ranks (mpirun -n 2), or give --ranks 1");
     TRY(fill(&c, o->search));
+    for (size_t i = 0; o->json && i < c.count; i++)
+        print_json(&c, i);
+    if (o->json)
+        return o->search ? nothing_fits(&c) : ERR_OK;
     print_head(&c);
     for (size_t i = 0; i < c.count; i++)
         print_row(&c, i);
     print_legend(&c, o->search);
     print_knee(c.rows, c.count);
     print_accumulation(&c);
+    print_intensity(&c);
     return o->search ? nothing_fits(&c) : ERR_OK;
 }

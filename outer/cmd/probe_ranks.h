@@ -9,6 +9,7 @@ struct probe_ranks_options {
     const char *write;  /* file for atoll plan --inside --probe, by rank 0; NULL: none */
     const char *widths; /* "64,128": of the calibrated models; NULL: half, whole and twice
                            model.width */
+    double seconds;     /* of repetitions of each size of each collective */
 };
 enum err probe_ranks(struct run *p, const struct probe_ranks_options *o) MUST;
 
