@@ -92,6 +92,39 @@ grep -q "^Stopped: of 1000000000 steps" stopped.out && grep -q "^Simulated in" s
 grep -q "at 2 of 2 sites" sim.out || fail "the simulated bytes are not the schedule's"
 "$atoll" sim --sites 1 --config run.yaml --probe link.yaml >one.out 2>&1 || fail "atoll sim with one site"
 
+# The ranks of one site: measured, planned, and what is missing or impossible is said. One rank has no collectives.
+data="--data.train data/train-0-*.bin"
+set -f
+"$atoll" probe --ranks --config run.yaml --site.aggregator "" $data --write ranks.yaml >ranks.out 2>&1 || fail "atoll probe --ranks"
+grep -q "one rank: no collectives" ranks.out || fail "a rank alone is not told what it cannot measure"
+grep -q "^  rates: \[gap/" ranks.yaml || fail "atoll probe --ranks measured no classes"
+inside="plan --inside --config run.yaml --probe ranks.yaml"
+"$atoll" $inside --ranks 1 >inside.out 2>&1 || fail "atoll plan --inside"
+grep -q "^Knee: 1" inside.out || fail "atoll plan --inside names no knee"
+"$atoll" $inside --ranks 1 --json | grep -q '"ranks":1,.*"fits":true,' || fail "atoll plan --inside --json"
+refused $inside
+grep -q "mpirun -n 2" bad.out || fail "what measures collectives is not said"
+refused $inside --ranks 1 --search --plan.memory_gib 0.001
+grep -q "no row fits" bad.out || fail "a memory that nothing fits is not named"
+refused $inside --ranks 3
+grep -q "not a multiple" bad.out || fail "an impossible number of ranks is not explained"
+refused $inside --ranks 1 --plan.gpu h1000
+grep -q "known are v100" bad.out || fail "an unknown GPU is not answered with those that are known"
+refused plan --config run.yaml --ranks 2
+refused probe --ranks --step --config run.yaml --force
+"$atoll" plan --times 8:5.4688,64:0.8981,3472:0.1193 | grep -q "^Knee: 64" || fail "the knee of measured times"
+refused plan --times 8:5,4:6
+if command -v mpirun >/dev/null && ! "$atoll" doctor 2>&1 | grep -q "no MPI"; then
+    export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+    ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 "$atoll" probe --ranks --config run.yaml \
+        --site.aggregator "" $data --seconds 0 --widths 64 --write two.yaml >two.out 2>&1 || fail "atoll probe --ranks under mpirun"
+    grep -q "^  ranks: 2" two.yaml && grep -q "^  all_reduce_s: \[" two.yaml || fail "two ranks measured no collectives"
+    "$atoll" plan --inside --config run.yaml --probe two.yaml --ranks 1,2,4 --search >inside.out 2>&1 || fail "atoll plan --inside --search"
+    [ "$(grep -c " yes$" inside.out)" -eq 3 ] || fail "a row for each number of ranks"
+fi
+set +f
+
 # Training says what was predicted, and that a plan for another link no longer holds.
 settings="--plan.step_s 5 --plan.up_mbit 100 --plan.down_mbit 100 --plan.rtt_ms 10 --outer.every 4"
 serve
