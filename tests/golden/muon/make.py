@@ -48,22 +48,31 @@ def adamw(p, m, v, g, lr, decay, t):
     p[:] = p - FACTOR * lr * (u + (DECAY if decay else 0) * p)
 
 
-params = [noise(shape, k) for k, (_, shape, _, _, _) in enumerate(TENSORS)]
-first, second = [np.zeros_like(p) for p in params], [np.zeros_like(p) for p in params]
-for step in range(STEPS):
-    lr = LR * min(1, (step + 1) / WARMUP)
-    grads = [size * noise(shape, 1000 * (step + 1) + k) for k, (_, shape, _, size, _) in enumerate(TENSORS)]
-    norm = np.sqrt(sum((g * g).sum() for g in grads)) / TARGETS
-    scale = min(1, CLIP / norm) / TARGETS
-    for k, (name, _, matrix, _, decay) in enumerate(TENSORS):
-        g = grads[k] * scale
-        if not matrix:
-            adamw(params[k], first[k], second[k], g, lr, decay, step + 1)
-        else:
-            for rows in np.split(np.arange(len(g)), 3 if name == "qkv" else 1):
-                p, m = params[k][rows], first[k][rows]
-                muon(p, m, g[rows], lr)
-                params[k][rows], first[k][rows] = p, m
-    if step in (0, STEPS - 1):
+def run(seed=0):
+    """The parameters at the start and after each step: arrays that the next step changes."""
+    stream = seed << 20
+    params = [noise(shape, stream + k) for k, (_, shape, _, _, _) in enumerate(TENSORS)]
+    first, second = [np.zeros_like(p) for p in params], [np.zeros_like(p) for p in params]
+    yield params
+    for step in range(STEPS):
+        lr = LR * min(1, (step + 1) / WARMUP)
+        grads = [size * noise(shape, stream + 1000 * (step + 1) + k) for k, (_, shape, _, size, _) in enumerate(TENSORS)]
+        norm = np.sqrt(sum((g * g).sum() for g in grads)) / TARGETS
+        scale = min(1, CLIP / norm) / TARGETS
+        for k, (name, _, matrix, _, decay) in enumerate(TENSORS):
+            g = grads[k] * scale
+            if not matrix:
+                adamw(params[k], first[k], second[k], g, lr, decay, step + 1)
+            else:
+                for rows in np.split(np.arange(len(g)), 3 if name == "qkv" else 1):
+                    p, m = params[k][rows], first[k][rows]
+                    muon(p, m, g[rows], lr)
+                    params[k][rows], first[k][rows] = p, m
+        yield params
+
+
+if __name__ == "__main__":
+    for number, params in enumerate(run()):
         for k, (name, *_) in enumerate(TENSORS):
-            print(f"{name}{step + 1}", params[k].size, *(f"{x:.9g}" for x in params[k].ravel()))
+            if number in (1, STEPS):
+                print(f"{name}{number}", params[k].size, *(f"{x:.9g}" for x in params[k].ravel()))

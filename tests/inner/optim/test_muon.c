@@ -1,6 +1,7 @@
 /* What breaks if this is wrong: what we call Muon is not the published one, a shard of the state is
  * not the state, matrices keep a second moment. Oracle: tests/golden/muon (NumPy in float64), on
- * this host and with the GPU's kernels emulated. */
+ * this host and with the GPU's kernels emulated. `test_muon vectors SEED` prints the parameters
+ * after ten steps, for tests/reproduce/reference/muon.py. */
 #include "tests/cuda/cuda_test.h"
 #include "tests/inner/golden.h"
 #include "tests/inner/setup.h"
@@ -30,6 +31,7 @@ static const struct {
 };
 
 static struct arena arena;
+static uint64_t seed; /* of the golden vectors: 0 */
 
 static int reset(void **state)
 {
@@ -57,7 +59,7 @@ static struct table make_table(void)
 /* As in make.py. */
 static float noise(uint64_t stream, uint64_t element)
 {
-    uint64_t z = (element + (stream << 32) + 1) * 0x9E3779B97F4A7C15u;
+    uint64_t z = (element + ((stream + (seed << 20)) << 32) + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     z ^= z >> 31;
@@ -234,8 +236,30 @@ static void matrices_keep_one_moment(void **state)
     assert_false(optim_method_of(s)->second);
 }
 
-int main(void)
+static int print_vectors(const char *of)
 {
+    struct machine k;
+    seed = strtoull(of, NULL, 10);
+    begin(&k, "f32", (const char *[]){MUON, NULL}, 0, 1);
+    for (int step = 0; step < STEPS; step++)
+        go(&k, step);
+    const float *p = params(&k);
+    const struct optim_method *m = k.o.method;
+    for (size_t i = 0; i < TENSORS; i++) {
+        printf("%s", rows[i].name);
+        for (size_t j = 0; j < k.t.tensors[i].count; j++)
+            printf(" %.9g", (double)p[k.t.tensors[i].offset + j]);
+        printf("\n");
+    }
+    printf("moments %d\n", m->first + m->second + (m->more(&k.t.tensors[1]) > 0));
+    end(&k);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "vectors"))
+        return print_vectors(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(follows_the_paper, reset),
         cmocka_unit_test_setup(shards_are_the_whole, reset),
