@@ -351,6 +351,31 @@ struct dev_delayed { /* one round of a cycle of N rounds of delayed Nesterov */
     bool first, last;       /* round of the cycle; both when N is 1 */
     size_t count;
 };
+/* One bit for each value of some ranges, and one scale for each range: with z = x + error the bit
+ * says z >= 0, and the scale is the root mean square of z. Bit i % 8 of byte i / 8 belongs to
+ * element i, which x, error, mask and ranges count alike. */
+struct dev_sign_sum {
+    double squares, count;
+};
+struct dev_sign_encode {
+    const float *x;
+    float *error; /* becomes what the signs lose, z - (+-scale); NULL: z = x, nothing is kept */
+    const float *mask; /* elements where it is 0 are left out: error 0, bit 1; NULL: none */
+    const float *stop; /* device scalar; NaN: the op writes nothing; NULL: it always does */
+    const struct dev_range *ranges; /* device, (n); offsets are multiples of DEV_BLOCK */
+    size_t n, longest;              /* longest: the most elements of a range */
+    float *scales;                  /* (n), written */
+    struct dev_sign_sum *sums;      /* scratch: (n x runs of DEV_RUN in the longest range) */
+};
+struct dev_sign_decode {            /* the mean of `parts` encodings, added in order */
+    const float *mask, *stop;       /* as above; x becomes 0 where mask is 0 */
+    const struct dev_range *ranges; /* device, (n) */
+    size_t n, longest, parts;
+    const uint8_t *bits;
+    size_t bits_stride; /* bytes from part to part */
+    const float *scales;
+    size_t scales_stride; /* values from part to part */
+};
 struct dev_lerp {
     const struct dev_range *ranges; /* host */
     size_t n;
@@ -520,6 +545,12 @@ enum {
     /* *mismatch (device) becomes 1 unless |sent + residual - z| <= tolerance * |sent| for         \
      * every element; else it keeps its value. */                                                  \
     X(check_residual, (struct dev * d, uint32_t * mismatch, const struct dev_residual_check *a))   \
+    /* Signs and scales of z: see struct dev_sign_encode. A square is exact in double; sums are    \
+     * over blocks of 256 as in block_code, blocks of a run of DEV_RUN, runs of a range, in order. \
+     * Reads x, error and mask twice. */                                                           \
+    X(sign_encode, (struct dev * d, uint8_t * bits, const struct dev_sign_encode *a))              \
+    /* x = (sum of +-scale over the parts) / parts; parts + 1 roundings. */                        \
+    X(sign_decode, (struct dev * d, float *x, const struct dev_sign_decode *a))                    \
     /* out[i] = x[i * stride]. */                                                                  \
     X(copy_strided, (struct dev * d, float *out, const float *x, size_t stride, size_t count))     \
     /* out = the ranges of slab, concatenated; ranges (n) is host memory. */                       \

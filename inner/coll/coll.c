@@ -125,9 +125,10 @@ enum err coll_open(struct coll **c, const char *device_kind)
     const struct launch *l = launch_find(!gpu || has_mpi);
     *c = NULL;
     enum err e = gpu ? open_gpu(c, l) : open_cpu(c, l);
-    if (e == ERR_OK)
+    if (e == ERR_OK) {
         (*c)->found = l->name;
-    else { /* the others wait for this rank */
+        coll_count(*c);
+    } else { /* the others wait for this rank */
         watch_abort(watch, err_exit_code(e), err_message());
         watch = NULL;
     }

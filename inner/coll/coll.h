@@ -20,9 +20,14 @@ struct coll_ops {
     enum err (*progress)(struct coll *c);
     /* Orders the work submitted next behind all sums begun so far; the host need not wait. */
     enum err (*reduce_wait)(struct coll *c);
-    /* Rank r contributes x[first[r] .. first[r + 1]) of device memory, every rank receives all of
-     * x. In the order of the device's stream. */
-    enum err (*all_gather)(struct coll *c, float *x, const size_t *first);
+    /* Rank r contributes elements first[r] .. first[r + 1] of x, of unit_bytes each; every rank
+     * receives all of x. Device memory, in the order of the device's stream. */
+    enum err (*all_gather)(struct coll *c, void *x, size_t unit_bytes, const size_t *first);
+    /* Elements first[r] .. first[r + 1] of `from`, of unit_bytes each, go to rank r. `to` receives
+     * this rank's range of every rank, in rank order without gaps. The buffers do not overlap. One
+     * rank: nothing is copied. Device memory, in the order of the device's stream. */
+    enum err (*all_to_all)(struct coll *c, void *to, const void *from, size_t unit_bytes,
+                           const size_t *first);
     /* Sum of few values of device memory, in the order of the device's stream; the host does not
      * wait. */
     enum err (*all_reduce)(struct coll *c, double *x, size_t count);
@@ -40,6 +45,10 @@ struct coll_ops {
 };
 struct coll { /* backends embed it first */
     const struct coll_ops *ops;
+    const struct coll_ops *backend; /* behind the count of bytes; private to coll_count.c */
+    /* Payload bytes that this rank has sent since it was opened, by the formulas of coll_count.c:
+     * what algorithms with the least traffic send, without headers and repeats. */
+    double up;
     int rank, size, local_rank;
     const char *kind;  /* "self", "mpi", "nccl" */
     const char *found; /* the matching row of the launcher table, for the log */
@@ -49,6 +58,8 @@ struct coll { /* backends embed it first */
  * cannot join them. */
 enum err coll_open(struct coll **c, const char *device_kind) MUST;
 void coll_close(struct coll *c); /* NULL is fine */
+/* From now on c->up counts. coll_open calls it. */
+void coll_count(struct coll *c);
 /* After an error of this rank alone: ends the whole job with this exit code. With GPU ranks every
  * rank logs err_message(). With one rank it returns, and the caller ends the process. */
 void coll_abort(struct coll *c, int exit_code);

@@ -100,11 +100,30 @@ static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t co
     return ERR_OK;
 }
 
-static enum err all_gather(struct coll *c, float *x, const size_t *first)
+static enum err all_gather(struct coll *c, void *x, size_t unit_bytes, const size_t *first)
 {
     for (int r = 0; r < c->size; r++)
-        for (size_t at = first[r]; at < first[r + 1]; at += COUNT_MAX)
-            MPI_Bcast(x + at, chunk(first[r + 1] - at), MPI_FLOAT, r, comm_of(c));
+        for (size_t at = first[r] * unit_bytes, end = first[r + 1] * unit_bytes; at < end;
+             at += COUNT_MAX)
+            MPI_Bcast((char *)x + at, chunk(end - at), MPI_BYTE, r, comm_of(c));
+    return ERR_OK;
+}
+
+/* In W - 1 rounds: in round k this rank sends to the rank k behind it. */
+static enum err all_to_all(struct coll *c, void *to, const void *from, size_t unit_bytes,
+                           const size_t *first)
+{
+    size_t mine = (first[c->rank + 1] - first[c->rank]) * unit_bytes;
+    for (int k = 0; k < c->size; k++) {
+        int target = (c->rank + k) % c->size, source = (c->rank - k + c->size) % c->size;
+        const char *out = (const char *)from + first[target] * unit_bytes;
+        char *in = (char *)to + (size_t)source * mine;
+        size_t out_bytes = (first[target + 1] - first[target]) * unit_bytes;
+        for (size_t at = 0; at < out_bytes || at < mine; at += COUNT_MAX)
+            MPI_Sendrecv(out + at, at < out_bytes ? chunk(out_bytes - at) : 0, MPI_BYTE, target, 0,
+                         in + at, at < mine ? chunk(mine - at) : 0, MPI_BYTE, source, 0, comm_of(c),
+                         MPI_STATUS_IGNORE);
+    }
     return ERR_OK;
 }
 
@@ -161,6 +180,7 @@ enum err coll_mpi_open(struct coll **c)
                                         .progress = progress,
                                         .reduce_wait = reduce_wait,
                                         .all_gather = all_gather,
+                                        .all_to_all = all_to_all,
                                         .all_reduce =
                                             all_reduce_host, /* the device's memory is the host's */
                                         .event_record = nothing,

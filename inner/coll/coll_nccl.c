@@ -173,16 +173,43 @@ static enum err reduce_wait(struct coll *c)
 }
 
 /* ncclAllGather requires parts of equal size; a group of broadcasts runs as one operation. */
-static enum err all_gather(struct coll *c, float *x, const size_t *first)
+/* Ends the group of calls that began with ncclGroupStart; r: the first failure in it. */
+static enum err group_end(struct coll_nccl *n, ncclResult_t r, const char *what)
+{
+    ncclResult_t end = ncclGroupEnd();
+    return accepted(n, r == ncclSuccess || r == ncclInProgress ? end : r, INFINITY, what);
+}
+
+/* ncclAllGather requires parts of equal size; a group of broadcasts runs as one operation. */
+static enum err all_gather(struct coll *c, void *x, size_t unit_bytes, const size_t *first)
 {
     struct coll_nccl *n = nccl_of(c);
+    ncclResult_t r = ncclSuccess;
     TRY(connected(n));
-    ncclResult_t r = ncclGroupStart();
-    for (int i = 0; i < n->coll.size && (r == ncclSuccess || r == ncclInProgress); i++)
-        r = ncclBroadcast(x + first[i], x + first[i], first[i + 1] - first[i], ncclFloat, i,
-                          n->comm, NULL);
-    ncclResult_t end = ncclGroupEnd();
-    return accepted(n, r == ncclSuccess || r == ncclInProgress ? end : r, INFINITY, "all-gather");
+    ncclGroupStart();
+    for (int i = 0; i < c->size && (r == ncclSuccess || r == ncclInProgress); i++) {
+        char *at = (char *)x + first[i] * unit_bytes;
+        r = ncclBroadcast(at, at, (first[i + 1] - first[i]) * unit_bytes, ncclUint8, i, n->comm,
+                          NULL);
+    }
+    return group_end(n, r, "all-gather");
+}
+
+static enum err all_to_all(struct coll *c, void *to, const void *from, size_t unit_bytes,
+                           const size_t *first)
+{
+    struct coll_nccl *n = nccl_of(c);
+    size_t mine = (first[c->rank + 1] - first[c->rank]) * unit_bytes;
+    ncclResult_t r = ncclSuccess;
+    TRY(connected(n));
+    ncclGroupStart();
+    for (int i = 0; i < c->size && (r == ncclSuccess || r == ncclInProgress); i++) {
+        r = ncclSend((const char *)from + first[i] * unit_bytes,
+                     (first[i + 1] - first[i]) * unit_bytes, ncclUint8, i, n->comm, NULL);
+        if (r == ncclSuccess || r == ncclInProgress)
+            r = ncclRecv((char *)to + (size_t)i * mine, mine, ncclUint8, i, n->comm, NULL);
+    }
+    return group_end(n, r, "all-to-all");
 }
 
 static enum err all_reduce(struct coll *c, double *x, size_t count)
@@ -362,6 +389,7 @@ static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
                                         .progress = progress,
                                         .reduce_wait = reduce_wait,
                                         .all_gather = all_gather,
+                                        .all_to_all = all_to_all,
                                         .all_reduce = all_reduce,
                                         .event_record = event_record,
                                         .event_wait = event_wait,

@@ -7,9 +7,16 @@ static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t co
     return ERR_OK;
 }
 
-static enum err all_gather(struct coll *c, float *x, const size_t *first)
+static enum err all_gather(struct coll *c, void *x, size_t unit_bytes, const size_t *first)
 {
-    (void)c, (void)x, (void)first;
+    (void)c, (void)x, (void)unit_bytes, (void)first;
+    return ERR_OK;
+}
+
+static enum err all_to_all(struct coll *c, void *to, const void *from, size_t unit_bytes,
+                           const size_t *first)
+{
+    (void)c, (void)to, (void)from, (void)unit_bytes, (void)first;
     return ERR_OK;
 }
 
@@ -47,6 +54,7 @@ enum err coll_self_open(struct coll **c)
                                         .progress = nothing,
                                         .reduce_wait = nothing,
                                         .all_gather = all_gather,
+                                        .all_to_all = all_to_all,
                                         .all_reduce = all_reduce_host,
                                         .event_record = nothing,
                                         .event_wait = nothing,

@@ -447,7 +447,7 @@ enum err optim_step(struct optim *o, struct model *m, int64_t step)
     TRY(optim_step_slabs(o, &x, step));
     model_set_step(m, step + 1);
     if (o->offsets)
-        TRY(o->coll->ops->all_gather(o->coll, model_params(m), o->offsets));
+        TRY(o->coll->ops->all_gather(o->coll, model_params(m), sizeof(float), o->offsets));
     if (o->offsets || model_rounds_stochastically(m)) /* else the update has written the copy */
         model_params_changed(m);
     return ERR_OK;

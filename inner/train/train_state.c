@@ -84,7 +84,7 @@ static enum err gather_state(struct train *t, float *host, const struct optim_st
         whole = model_grads(t->model);
         copy_if_needed(t, whole + x->begin, x->shard, x->end - x->begin);
         TRY(dev_sync(t->dev));
-        TRY(t->coll->ops->all_gather(t->coll, whole, x->offsets));
+        TRY(t->coll->ops->all_gather(t->coll, whole, sizeof *whole, x->offsets));
     }
     if (t->coll->rank == 0)
         copy_if_needed(t, host, whole, x->elements);

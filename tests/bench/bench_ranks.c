@@ -31,7 +31,7 @@ static enum err once(enum kind k, size_t bytes)
     for (size_t r = 0; r <= n; r++)
         first[r] = count * r / n;
     if (k == GATHER) {
-        TRY(o->all_gather(coll, x, first));
+        TRY(o->all_gather(coll, x, sizeof *x, first));
         TRY(o->event_record(coll));
         return o->event_wait(coll);
     }

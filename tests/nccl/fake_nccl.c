@@ -23,7 +23,7 @@
 #include "kernels/base/bf16.h"
 
 enum { SEATS = 8, CHUNK = 64 << 10, GROUP_MAX = 64, COMMS_MAX = 16 };
-enum func { FUNC_ALL_REDUCE, FUNC_REDUCE, FUNC_BROADCAST, FUNCS };
+enum func { FUNC_ALL_REDUCE, FUNC_REDUCE, FUNC_BROADCAST, FUNC_EXCHANGE, FUNCS };
 
 struct call { /* what must be equal in all ranks */
     enum func func;
@@ -36,6 +36,7 @@ struct seat {
     _Atomic int pid;
     int device;
     struct call call;
+    size_t sends[SEATS]; /* bytes to each rank, of FUNC_EXCHANGE */
     unsigned char data[CHUNK];
 };
 struct shared {
@@ -53,12 +54,18 @@ struct ncclComm {
     pthread_t launcher;
     int watched[SEATS]; /* pidfd of each rank, -1 */
 };
+struct message { /* with one other rank */
+    const void *from;
+    void *to;
+    size_t from_bytes, to_bytes;
+};
 struct op {
     struct ncclComm *comm;
     struct call call;
     const void *from;
     void *to;
     cudaStream_t stream;
+    struct message messages[SEATS]; /* FUNC_EXCHANGE: all sends and receives of a group */
 };
 struct batch {
     struct ncclComm *comm;
@@ -168,6 +175,36 @@ static void chunk(const struct op *o, size_t index, void *to, const void *from, 
     (void)barrier(o->comm, 0);
 }
 
+/* From rank `sender` to rank `receiver`, through the sender's seat; all ranks pass its barriers. */
+static void deliver(const struct op *o, int sender, int receiver)
+{
+    struct ncclComm *c = o->comm;
+    struct seat *seat = &c->shared->seats[sender];
+    const struct message *in = &o->messages[sender], *out = &o->messages[receiver];
+    size_t bytes = seat->sends[receiver];
+    if (c->rank == receiver && in->to_bytes != bytes)
+        fake_misuse("a send and its receive differ in size: NCCL would hang");
+    for (size_t at = 0; at < bytes && !c->aborted && !c->failed; at += CHUNK) {
+        size_t size = bytes - at < CHUNK ? bytes - at : CHUNK;
+        if (c->rank == sender)
+            memcpy(seat->data, (const char *)fake_at(out->from, bytes) + at, size);
+        if (barrier(c, 0) && c->rank == receiver)
+            memcpy((char *)fake_at(in->to, bytes) + at, seat->data, size);
+        (void)barrier(c, 0);
+    }
+}
+
+static void exchange(const struct op *o)
+{
+    struct ncclComm *c = o->comm;
+    for (int r = 0; r < c->size; r++)
+        c->shared->seats[c->rank].sends[r] = o->messages[r].from_bytes;
+    (void)barrier(c, 0);
+    for (int sender = 0; sender < c->size; sender++)
+        for (int receiver = 0; receiver < c->size; receiver++)
+            deliver(o, sender, receiver);
+}
+
 static void run(void *self)
 {
     struct op *o = self;
@@ -179,7 +216,9 @@ static void run(void *self)
             fake_misuse("the ranks' calls differ: NCCL would hang");
         (void)barrier(c, 0);
     }
-    for (size_t at = 0, i = 0; at < bytes && !c->aborted && !c->failed; at += CHUNK, i++)
+    if (o->call.func == FUNC_EXCHANGE && !c->aborted && !c->failed)
+        exchange(o);
+    for (size_t at = 0, i = 0; o->from && at < bytes && !c->aborted && !c->failed; at += CHUNK, i++)
         chunk(o, i, (char *)fake_at(o->to, bytes) + at, (const char *)fake_at(o->from, bytes) + at,
               bytes - at < CHUNK ? bytes - at : CHUNK);
     while (c->failed && !c->aborted) /* as a kernel does that waits for a rank that is gone */
@@ -269,20 +308,50 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
     (void)op;
-    return call(&(struct op){comm, {FUNC_ALL_REDUCE, type, count, 0}, from, to, stream});
+    return call(&(struct op){comm, {FUNC_ALL_REDUCE, type, count, 0}, from, to, stream, {{0}}});
 }
 
 ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
 {
     (void)op;
-    return call(&(struct op){comm, {FUNC_REDUCE, type, count, root}, from, to, stream});
+    return call(&(struct op){comm, {FUNC_REDUCE, type, count, root}, from, to, stream, {{0}}});
 }
 
 ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    return call(&(struct op){comm, {FUNC_BROADCAST, type, count, root}, from, to, stream});
+    return call(&(struct op){comm, {FUNC_BROADCAST, type, count, root}, from, to, stream, {{0}}});
+}
+
+/* The exchange of this group. */
+static struct message *message(ncclComm_t comm, int peer, cudaStream_t stream)
+{
+    const struct op *last = &group.ops[group.count - (group.count > 0)];
+    if (!in_group)
+        fake_misuse("a send or receive outside a group waits for its other half");
+    if (!group.count || last->call.func != FUNC_EXCHANGE)
+        (void)call(
+            &(struct op){.comm = comm, .call = {FUNC_EXCHANGE, ncclUint8, 1, 0}, .stream = stream});
+    return &group.ops[group.count - 1].messages[peer];
+}
+
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream)
+{
+    struct message *m = message(comm, peer, stream);
+    m->from = from;
+    m->from_bytes = count * width(type);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    struct message *m = message(comm, peer, stream);
+    m->to = to;
+    m->to_bytes = count * width(type);
+    return ncclSuccess;
 }
 
 ncclResult_t ncclGroupStart(void); /* the real header has () */

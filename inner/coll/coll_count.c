@@ -1,0 +1,126 @@
+/* Counts the payload bytes that this rank sends: operations in front of the backend's. With W
+ * ranks, and B bytes of the operation: all_reduce                    2 (W - 1) / W B
+ * reduce-scatter, then all-gather reduce to one rank            B                   of the others;
+ * that rank sends nothing all_gather, all_to_all        what the other ranks receive of this rank
+ *     broadcast                     (W - 1) B           of rank 0
+ */
+#include "inner/coll/coll.h"
+
+static double others(const struct coll *c)
+{
+    return (double)(c->size - 1);
+}
+
+static double all_reduce_bytes(const struct coll *c, size_t bytes)
+{
+    return 2 * others(c) / (double)c->size * (double)bytes;
+}
+
+static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count, int root)
+{
+    size_t bytes = count * dtype_size(type);
+    if (root == COLL_ALL)
+        c->up += all_reduce_bytes(c, bytes);
+    else if (root != c->rank)
+        c->up += (double)bytes;
+    return c->backend->reduce_begin(c, x, type, count, root);
+}
+
+static enum err all_gather(struct coll *c, void *x, size_t unit_bytes, const size_t *first)
+{
+    c->up += others(c) * (double)((first[c->rank + 1] - first[c->rank]) * unit_bytes);
+    return c->backend->all_gather(c, x, unit_bytes, first);
+}
+
+static enum err all_to_all(struct coll *c, void *to, const void *from, size_t unit_bytes,
+                           const size_t *first)
+{
+    size_t mine = first[c->rank + 1] - first[c->rank];
+    c->up += (double)((first[c->size] - first[0] - mine) * unit_bytes);
+    return c->backend->all_to_all(c, to, from, unit_bytes, first);
+}
+
+static enum err all_reduce(struct coll *c, double *x, size_t count)
+{
+    c->up += all_reduce_bytes(c, count * sizeof *x);
+    return c->backend->all_reduce(c, x, count);
+}
+
+static enum err all_reduce_host(struct coll *c, double *x, size_t count)
+{
+    c->up += all_reduce_bytes(c, count * sizeof *x);
+    return c->backend->all_reduce_host(c, x, count);
+}
+
+static void count_broadcast(struct coll *c, size_t bytes)
+{
+    c->up += c->rank == 0 ? others(c) * (double)bytes : 0;
+}
+
+static enum err broadcast(struct coll *c, void *x, size_t bytes)
+{
+    count_broadcast(c, bytes);
+    return c->backend->broadcast(c, x, bytes);
+}
+
+static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
+{
+    count_broadcast(c, bytes);
+    return c->backend->broadcast_host(c, x, bytes);
+}
+
+static enum err progress(struct coll *c)
+{
+    return c->backend->progress(c);
+}
+
+static enum err reduce_wait(struct coll *c)
+{
+    return c->backend->reduce_wait(c);
+}
+
+static enum err event_record(struct coll *c)
+{
+    return c->backend->event_record(c);
+}
+
+static enum err event_wait(struct coll *c)
+{
+    return c->backend->event_wait(c);
+}
+
+static enum err barrier(struct coll *c)
+{
+    return c->backend->barrier(c);
+}
+
+static void close_counted(struct coll *c)
+{
+    c->backend->close(c);
+}
+
+static void abort_counted(struct coll *c, int exit_code)
+{
+    c->backend->abort(c, exit_code);
+}
+
+void coll_count(struct coll *c)
+{
+    static const struct coll_ops ops = {.reduce_begin = reduce_begin,
+                                        .progress = progress,
+                                        .reduce_wait = reduce_wait,
+                                        .all_gather = all_gather,
+                                        .all_to_all = all_to_all,
+                                        .all_reduce = all_reduce,
+                                        .event_record = event_record,
+                                        .event_wait = event_wait,
+                                        .all_reduce_host = all_reduce_host,
+                                        .broadcast = broadcast,
+                                        .broadcast_host = broadcast_host,
+                                        .barrier = barrier,
+                                        .close = close_counted,
+                                        .abort = abort_counted};
+    ASSERT(!c->backend);
+    c->backend = c->ops;
+    c->ops = &ops;
+}
