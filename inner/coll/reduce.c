@@ -59,7 +59,7 @@ void grad_reduce_ready(void *reduce, size_t from)
 {
     struct grad_reduce *r = reduce;
     ASSERT(from <= r->begun);
-    if (r->error || r->coll->size == 1)
+    if (r->error || r->coll->size == 1 || r->local)
         return;
     if (r->bucket && r->begun - from >= r->bucket)
         r->error = begin_to(r, from);
@@ -69,7 +69,7 @@ void grad_reduce_ready(void *reduce, size_t from)
 
 enum err grad_reduce_wait(struct grad_reduce *r)
 {
-    if (r->coll->size == 1)
+    if (r->coll->size == 1 || r->local)
         return ERR_OK;
     if (!r->error)
         r->error = begin_to(r, 0);

@@ -46,6 +46,7 @@ struct grad_reduce {
      * beside them are 0. range_count 0: the whole slab. */
     const struct dev_range *ranges;
     size_t range_count;
+    bool local;     /* this step's gradients stay on their rank (train.compress) */
     size_t begun;   /* sums of [begun, elements) have begun; private */
     enum err error; /* the first failure; comes out of grad_reduce_wait */
 };

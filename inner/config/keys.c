@@ -301,6 +301,73 @@ static void check_optimizer(struct config_rules *r, const struct settings *s)
                       s->train_trust_max, s->train_trust_min);
 }
 
+static const struct {
+    enum train_compress compress;
+    enum optim_kind optimizer;
+} compress_pairs[] = {
+#define X(name, COMPRESS, OPTIMIZER) {COMPRESS, OPTIMIZER},
+    COMPRESS_LIST(X)
+#undef X
+};
+
+/* The optimizer of the setting if it goes with this compression, else the first that does. */
+static enum optim_kind nearest_optimizer(const struct settings *s)
+{
+    enum optim_kind nearest = s->train_optimizer;
+    for (size_t i = sizeof compress_pairs / sizeof *compress_pairs; i-- > 0;)
+        if (compress_pairs[i].compress == s->train_compress) {
+            nearest = compress_pairs[i].optimizer;
+            if (nearest == s->train_optimizer)
+                return nearest;
+        }
+    return nearest;
+}
+
+static void check_freeze(struct config_rules *r, const struct settings *s)
+{
+    long long least = s->train_warmup > 1 ? s->train_warmup : 1,
+              steps = llround(s->train_freeze * (double)s->train_steps);
+    if (steps >= least)
+        return;
+    config_broken(r,
+                  "train.freeze = %g freezes the second moment after %lld of train.steps = %lld, "
+                  "before the warm-up of train.warmup = %lld ends; use train.freeze = %.4g or more",
+                  s->train_freeze, steps, (long long)s->train_steps, (long long)s->train_warmup,
+                  ceil(1e4 * (double)least / (double)s->train_steps) / 1e4);
+}
+
+static void check_compress(struct config_rules *r, const struct settings *s)
+{
+    const char *name = config_choice_name(train_compress_choices, s->train_compress);
+    const struct {
+        bool given;
+        const char *key, *why, *use;
+    } not [] = {
+        {s->train_zero_stage > 0, "train.zero_stage = 1", "every rank keeps all moments", "0"},
+        {s->train_grad_reduce_dtype != TRAIN_GRAD_REDUCE_F32, "train.grad_reduce_dtype = bf16",
+         "two roundings of the same sums", "f32"},
+        {s->train_layer_drop > 0, "train.layer_drop", "every step sends all tensors", "0"},
+        {s->train_stages.count > 0, "train.stages", "every step sends all tensors",
+         "none of them"}};
+    if (s->train_compress == TRAIN_COMPRESS_NONE) {
+        if (!s->train_error_feedback)
+            config_broken(r, "train.error_feedback = false belongs to train.compress, which is "
+                             "none; leave it out, or choose train.compress = onebit");
+        return;
+    }
+    if (nearest_optimizer(s) != s->train_optimizer)
+        config_broken(r,
+                      "train.compress = %s with train.optimizer = %s: there is no such method; use "
+                      "train.optimizer = %s, or train.compress = none",
+                      name, config_choice_name(optim_kind_choices, s->train_optimizer),
+                      config_choice_name(optim_kind_choices, nearest_optimizer(s)));
+    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
+        if (not [i].given)
+            config_broken(r, "train.compress = %s with %s: %s; use %s", name, not [i].key,
+                          not [i].why, not [i].use);
+    check_freeze(r, s);
+}
+
 static void check_schedule(struct config_rules *r, const struct settings *s)
 {
     if (s->train_warmup + s->train_stable_steps > s->train_steps)
@@ -414,6 +481,7 @@ void keys_check(struct config_rules *r, const struct settings *s)
     check_objective(r, s);
     check_batch(r, s);
     check_optimizer(r, s);
+    check_compress(r, s);
     check_schedule(r, s);
     check_stages(r, s);
 }

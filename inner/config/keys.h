@@ -24,6 +24,7 @@
 #define DATA_PAIRS(X)              X(DATA_PAIRS_NONE, none) X(DATA_PAIRS_NSP, nsp) X(DATA_PAIRS_SOP, sop)
 #define TRAIN_CHECKPOINTING(X)     X(TRAIN_CHECKPOINTING_NONE, none) X(TRAIN_CHECKPOINTING_BLOCK, block)
 #define TRAIN_GRAD_REDUCE_DTYPE(X) X(TRAIN_GRAD_REDUCE_F32, f32) X(TRAIN_GRAD_REDUCE_BF16, bf16)
+#define TRAIN_COMPRESS(X)          X(TRAIN_COMPRESS_NONE, none) X(TRAIN_COMPRESS_ONEBIT, onebit)
 #define TRAIN_ROUNDING(X)                                                                          \
     X(TRAIN_ROUNDING_NEAREST, nearest) X(TRAIN_ROUNDING_STOCHASTIC, stochastic)
 #define TRAIN_INIT(X)      X(TRAIN_INIT_NORMAL, normal) X(TRAIN_INIT_TRUNCATED, truncated)
@@ -55,6 +56,7 @@
     X(data_pairs, DATA_PAIRS)                                                                      \
     X(train_checkpointing, TRAIN_CHECKPOINTING)                                                    \
     X(train_grad_reduce_dtype, TRAIN_GRAD_REDUCE_DTYPE)                                            \
+    X(train_compress, TRAIN_COMPRESS)                                                              \
     X(train_rounding, TRAIN_ROUNDING)                                                              \
     X(train_init, TRAIN_INIT)                                                                      \
     X(optim_kind, TRAIN_OPTIMIZER)                                                                 \
@@ -66,6 +68,11 @@
     X(device_attention, DEVICE_ATTENTION)                                                          \
     X(device_graphs, DEVICE_GRAPHS)
 CHOICES_INNER(CONFIG_ENUM)
+
+/* Methods of compressed sums (inner/optim/compress.h): X(name, COMPRESS, OPTIMIZER): compress_name
+ * is train.compress = COMPRESS with train.optimizer = OPTIMIZER; other pairs are refused.
+ * train.compress = none goes with every optimizer and has no row. */
+#define COMPRESS_LIST(X) X(onebit_adam, TRAIN_COMPRESS_ONEBIT, OPTIM_ADAMW)
 
 /* Training objectives (inner/data/objective.h): X(NAME, name, causal). causal: the targets are in
  * the text that the model sees, so that without causal attention a position sees its own target. */
@@ -215,6 +222,16 @@ CHOICES_INNER(CONFIG_ENUM)
       .help =                                                                                      \
           "Type in which the ranks of a site reduce their gradients. bf16: half the bytes inside " \
           "the site, an error of 2^-9 at each addition, 2 more bytes of memory per parameter.")    \
+    X(train, compress, CHOICE(train_compress), .fallback = "none", .pinned = true,                 \
+      .help =                                                                                      \
+          "What the ranks of a site send. none: gradients, in train.grad_reduce_dtype. onebit: "   \
+          "behind train.freeze of the steps, one bit of each value of the first moment "           \
+          "(1-bit Adam, with train.optimizer adamw).")                                             \
+    X(train, freeze, REAL, .fallback = "0.2", .min = 0, .max = 1, .pinned = true,                  \
+      .help = "With train.compress: the second moment is frozen after this share of train.steps, " \
+              "and sums are compressed from there on; at least train.warmup steps.")               \
+    X(train, error_feedback, BOOL, .fallback = "true", .pinned = true,                             \
+      .help = "With train.compress: what compression loses is added to what is sent next.")        \
     X(train, zero_stage, INT, .fallback = "0", .min = 0, .max = 1,                                 \
       .help =                                                                                      \
           "1: the ranks of a site share the optimizer's moments and its update (ZeRO-1), 8 bytes " \

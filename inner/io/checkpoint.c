@@ -269,6 +269,8 @@ static enum err check_parts(const struct state *s, const struct checkpoint_part 
 {
     for (size_t i = 0; i < count; i++) {
         const struct checkpoint_part *stored = part_find(s->parts, s->part_count, parts[i].name);
+        if (parts[i].optional)
+            continue;
         if (!stored)
             return err_set(ERR_MISMATCH, "it lacks \"%s\"", parts[i].name);
         if (stored->size_bytes != parts[i].size_bytes)
@@ -304,10 +306,11 @@ static enum err load_parts(const struct state *s, const struct checkpoint_meta *
                            const struct checkpoint_part *parts, size_t count, struct arena *a)
 {
     TRY(check_same(s, want, parts, count, a));
-    for (size_t i = 0; i < count; i++)
-        if (parts[i].size_bytes)
-            memcpy(parts[i].data, part_find(s->parts, s->part_count, parts[i].name)->data,
-                   parts[i].size_bytes);
+    for (size_t i = 0; i < count; i++) {
+        const struct checkpoint_part *stored = part_find(s->parts, s->part_count, parts[i].name);
+        if (parts[i].size_bytes && stored && stored->size_bytes == parts[i].size_bytes)
+            memcpy(parts[i].data, stored->data, parts[i].size_bytes);
+    }
     return ERR_OK;
 }
 

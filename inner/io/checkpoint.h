@@ -35,6 +35,7 @@ struct checkpoint_part {
     const char *name; /* unique in a checkpoint, at most CHECKPOINT_NAME_MAX bytes */
     void *data;       /* read by save, written by load */
     size_t size_bytes;
+    bool optional; /* load: stays as it is where the stored one is missing or has another size */
 };
 
 /* Writes and commits, then removes all but the newest `keep` (>= 1) and whatever an abandoned

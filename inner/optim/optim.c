@@ -264,14 +264,19 @@ static enum err open_optim(struct optim *o, const struct table *t, struct arena 
 {
     TRY(cut_shards(o, t, perm));
     TRY(cut_ranges(o, t, perm));
-    return take_slabs(o, t, perm);
+    TRY(take_slabs(o, t, perm));
+    return o->compress ? compress_open(o, t, perm) : ERR_OK;
 }
 
 enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,
                     const struct table *t, struct arena *perm)
 {
-    *o = (struct optim){
-        .dev = d, .coll = c, .settings = s, .method = optim_method_of(s), .table = t};
+    *o = (struct optim){.dev = d,
+                        .coll = c,
+                        .settings = s,
+                        .method = optim_method_of(s),
+                        .table = t,
+                        .compress = compress_of(s)};
     enum err e = open_optim(o, t, perm);
     if (e)
         optim_close(o);
@@ -282,6 +287,7 @@ void optim_close(struct optim *o)
 {
     if (!o->dev)
         return;
+    squeeze_close(&o->squeeze);
     for (int i = 0; i < OPTIM_STATES; i++)
         dev_free(o->dev, o->state[i].shard);
     dev_free(o->dev, o->gscale);
@@ -314,10 +320,11 @@ static struct opt_group group_of(const struct optim *o, const struct optim_part 
     const struct settings *s = o->settings;
     const struct tensor *x = part->tensor;
     struct opt_group group = table_group(x);
-    double t = (double)(o->updates[x - o->table->tensors] + 1);
+    double t = (double)(o->updates[x - o->table->tensors] + 1),
+           t2 = (double)compress_second(s, (int64_t)t);
     if (s->train_bias_correction) {
         group.inverse1 = 1.0f / (float)(1.0 - pow(s->train_beta1, t));
-        group.inverse2 = 1.0f / (float)(1.0 - pow(s->train_beta2, t));
+        group.inverse2 = 1.0f / (float)(1.0 - pow(s->train_beta2, t2));
     }
     group.trust = group.trust || s->train_trust_all;
     group.active = depth_learns(s, (uint64_t)step, x->layer);
@@ -381,17 +388,20 @@ static struct dev_optim arguments(const struct optim *o, const struct optim_slab
 }
 
 /* The sums over the ranks, the global norm, and from it the scale of the gradient. Of shards the
- * squares are summed, too; else every rank has the whole. */
-static enum err clip(struct optim *o, const float *grads)
+ * squares are summed, too; else every rank has the whole. Where each rank keeps its own gradients
+ * (train.compress), the norm of their sum is not known: their squares are added as if the ranks'
+ * gradients were orthogonal, which noise is. */
+static enum err clip(struct optim *o, const float *grads, int64_t step)
 {
     struct dev *d = o->dev;
     double *stats = o->stats;
+    bool parts = o->offsets || !compress_sums(o->settings, step);
     const struct dev_clip a = {.sumsq = stats + STEP_SQUARE,
                                .loss = stats + STEP_LOSS,
                                .targets = stats + STEP_TARGETS,
                                .max_norm = (float)o->settings->train_clip};
     d->ops->sumsq(d, stats + STEP_SQUARE, grads + o->begin, o->end - o->begin);
-    TRY(o->coll->ops->all_reduce(o->coll, stats, o->offsets ? STEP_STATS : STEP_SQUARE));
+    TRY(o->coll->ops->all_reduce(o->coll, stats, parts ? STEP_STATS : STEP_SQUARE));
     d->ops->clip_scale(d, o->gscale, &a);
     return ERR_OK;
 }
@@ -435,8 +445,8 @@ enum err optim_step_slabs(struct optim *o, const struct optim_slabs *x, int64_t 
 {
     struct dev_optim a = arguments(o, x, step);
     TRY(put_groups(o, step));
-    TRY(clip(o, x->grads));
-    return o->method->step(o, &a);
+    TRY(clip(o, x->grads, step));
+    return o->compress ? o->compress->step(o, &a, step) : o->method->step(o, &a);
 }
 
 enum err optim_step(struct optim *o, struct model *m, int64_t step)

@@ -12,6 +12,7 @@
  * tensor or projection, so that the step is that of train.zero_stage = 0 from the same gradients,
  * but for the last bit of a double.
  */
+#include "inner/optim/compress.h"
 #include "inner/optim/method.h"
 
 /* Statistics of a step, on the device and in one piece: one all-reduce for all of them. */
@@ -77,6 +78,8 @@ struct optim {
     size_t begin, end; /* of the slab: what this rank updates */
     size_t *offsets;   /* (ranks + 1) all ranks' shards; NULL: every rank updates everything */
     const struct settings *settings;
+    const struct compress_method *compress; /* NULL: train.compress = none */
+    struct squeeze squeeze;                 /* of compress */
 };
 
 struct optim_slabs {       /* whole ones, on the device */

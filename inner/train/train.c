@@ -251,6 +251,7 @@ static enum err accumulate(struct train *t, struct step_targets *targets)
     size_t sequences = t->loader.rank_sequences;
     const struct model_grad_hook hook = {&t->reduce, grad_reduce_ready};
     t->batch.sequence_weight = (float)objective_sequence_weight(&t->loader, (uint64_t)t->step);
+    t->reduce.local = !compress_sums(t->settings, t->step);
     grad_reduce_begin(&t->reduce);
     for (size_t at = 0; at < sequences; at += t->micro_sequences) {
         size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
@@ -402,7 +403,8 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
                                .lr = (float)optim_lr(t->settings, t->step - 1),
                                .compute_seconds = between(t, EVENT_BEGIN, EVENT_BACKWARD),
                                .exposed_seconds = between(t, EVENT_BACKWARD, EVENT_REDUCED),
-                               .tokens = t->tokens};
+                               .tokens = t->tokens,
+                               .inner_up = t->inner_up};
     if (t->heads.n)
         heads_step(t, targets);
     r->step_seconds = between(t, EVENT_BEGIN, EVENT_REDUCED) + between(t, EVENT_UPDATE, EVENT_END);
@@ -472,9 +474,13 @@ static enum err finish_step(struct train *t, const struct train_hook *hook)
 static enum err step(struct train *t, const struct train_hook *hook)
 {
     struct step_targets targets = {0};
+    double before = t->coll->up, sent;
     TRY(step_begin(t, &targets));
+    sent = t->coll->up - before;
     TRY(finish_step(t, hook));
+    before = t->coll->up;
     TRY(step_end(t, hook, &targets));
+    t->inner_up = sent + t->coll->up - before;
     return must_wait(t, hook) ? finish_step(t, hook) : ERR_OK;
 }
 

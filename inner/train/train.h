@@ -40,6 +40,7 @@ struct train_report {                 /* of the step just finished, for displays
     double exposed_seconds;   /* all-reduce that the backward did not hide */
     double tokens_per_second; /* of the sequences: neither slots nor what fills a batch up */
     uint64_t tokens;          /* of this site so far: steps x train.batch_tokens */
+    double inner_up;          /* payload bytes that this rank sent for the step (coll_count.c) */
 };
 struct train_eval {
     int64_t step;
@@ -128,6 +129,7 @@ struct train { /* open for the hook to read */
     struct dev_range *learning; /* (table.count) of the slab; NULL: always the whole */
     struct depth_copy *growth;  /* (table.count) scratch; NULL: without train.stages */
     size_t micro_sequences;
+    double inner_up;   /* of the last step */
     bool ahead;        /* the host runs ahead of the device: on a GPU */
     bool pending;      /* the last step's statistics have not been read */
     size_t free_bytes; /* of the GPU when this was opened */

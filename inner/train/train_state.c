@@ -4,17 +4,19 @@
  * otherwise the lead uses staging buffers in host memory. Shards of state pass through the slab of
  * gradients, which is unused between two steps.
  */
-#include "inner/train/train.h"
+#include "inner/train/train_errors.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
 
-enum { PARTS_MAX = 3 + OPTIM_STATES };
+enum { PARTS_MAX = 4 + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 struct staging { /* whole slabs in host memory, on the lead */
     float *params, *state[OPTIM_STATES];
+    float *errors; /* of train.compress: error_bytes; NULL: none */
+    size_t error_bytes;
     struct arena arena;
 };
 
@@ -44,7 +46,9 @@ static enum err staging_open(const struct train *t, struct staging *s)
         if (o->state[i].elements)
             TRY(staging_slab(s, &s->state[i], in_place, o->state[i].elements));
     }
-    return ERR_OK;
+    s->error_bytes = train_errors_slabs(t) * t->table.elements * sizeof *s->errors;
+    return s->error_bytes ? staging_slab(s, &s->errors, NULL, s->error_bytes / sizeof *s->errors)
+                          : ERR_OK;
 }
 
 struct counters { /* what a checkpoint holds beside slabs */
@@ -58,15 +62,24 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
                          struct checkpoint_part parts[PARTS_MAX])
 {
     size_t n = 0;
-    parts[n++] = (struct checkpoint_part){"params", s->params, elements * sizeof *s->params};
+    parts[n++] = (struct checkpoint_part){
+        .name = "params", .data = s->params, .size_bytes = elements * sizeof *s->params};
     for (int i = 0; i < OPTIM_STATES; i++)
         if (state[i].elements)
-            parts[n++] = (struct checkpoint_part){state[i].name, s->state[i],
-                                                  state[i].elements * sizeof *s->state[i]};
-    parts[n++] = (struct checkpoint_part){"tokens", c->tokens, sizeof *c->tokens};
+            parts[n++] =
+                (struct checkpoint_part){.name = state[i].name,
+                                         .data = s->state[i],
+                                         .size_bytes = state[i].elements * sizeof *s->state[i]};
+    parts[n++] = (struct checkpoint_part){
+        .name = "tokens", .data = c->tokens, .size_bytes = sizeof *c->tokens};
     if (c->heads) /* begun, loss, strikes */
+        parts[n++] = (struct checkpoint_part){.name = "heads",
+                                              .data = &c->heads->begun,
+                                              .size_bytes = sizeof *c->heads -
+                                                            offsetof(struct train_heads, begun)};
+    if (s->errors) /* of another number of ranks they have another size */
         parts[n++] = (struct checkpoint_part){
-            "heads", &c->heads->begun, sizeof *c->heads - offsetof(struct train_heads, begun)};
+            .name = "errors", .data = s->errors, .size_bytes = s->error_bytes, .optional = true};
     return n;
 }
 
@@ -162,6 +175,7 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     for (int i = 0; i < OPTIM_STATES; i++)
         if (t->optim.state[i].elements)
             TRY(gather_state(t, s->state[i], &t->optim.state[i]));
+    TRY(train_errors_gather(t, s->errors, &s->arena));
     if (lead) {
         struct checkpoint_part parts[PARTS_MAX];
         struct checkpoint_meta meta = describe(t);
@@ -206,6 +220,31 @@ static void warn_if_different(const struct checkpoint_meta *was, const struct ch
     log_event(LOG_WARN, "resume", "text=%s", log_quote(quoted, sizeof quoted, text));
 }
 
+/* Errors belong to a rank and to its share. */
+static void tell_errors(const struct train *t, const struct checkpoint_meta *was)
+{
+    if (train_errors_slabs(t) && was->step && was->ranks != (uint32_t)t->coll->size)
+        log_event(
+            LOG_WARN, "resume",
+            "text=\"train.compress: the checkpoint holds the errors of %u rank%s; those of %d "
+            "begin at 0\"",
+            was->ranks, was->ranks == 1 ? "" : "s", t->coll->size);
+}
+
+/* What ends at a share of train.steps would move into the past of the run. */
+static enum err check_shares(const struct settings *s, const struct checkpoint_meta *got,
+                             const char *dir)
+{
+    bool stages = depth_stages(s), freeze = compress_of(s) != NULL;
+    if (!(stages || freeze) || !got->steps || got->steps == s->train_steps)
+        return ERR_OK;
+    return err_set(ERR_MISMATCH,
+                   "%s was made with train.steps = %lld, and train.%s %s these; with "
+                   "train.steps = %lld its past would be another",
+                   dir, (long long)got->steps, stages ? "stages" : "freeze",
+                   stages ? "divides" : "is a share of", (long long)s->train_steps);
+}
+
 /* The learning rate is a function of train.steps: from the loaded step on that of the new total. */
 static void tell_steps(const struct settings *s, const struct checkpoint_meta *got)
 {
@@ -237,12 +276,8 @@ static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
                        "least %llu, or use another run.dir",
                        t->checkpoint_dir, (unsigned long long)got.step,
                        (long long)t->settings->train_steps, (unsigned long long)got.step);
-    if (depth_stages(t->settings) && got.steps && got.steps != t->settings->train_steps)
-        return err_set(ERR_MISMATCH,
-                       "%s was made with train.steps = %lld, and train.stages divides these; with "
-                       "train.steps = %lld its past would be another",
-                       t->checkpoint_dir, (long long)got.steps,
-                       (long long)t->settings->train_steps);
+    TRY(check_shares(t->settings, &got, t->checkpoint_dir));
+    tell_errors(t, &got);
     tell_steps(t->settings, &got);
     t->step = t->saved_step = (int64_t)got.step;
     adopt_attention(t->dev, &got, &want);
@@ -257,6 +292,7 @@ static enum err distribute(struct train *t, const struct staging *s)
     for (int i = OPTIM_STATES; i-- > 0;)
         if (t->optim.state[i].elements)
             TRY(scatter_state(t, &t->optim.state[i], s->state[i]));
+    TRY(train_errors_scatter(t, s->errors));
     TRY(broadcast_slab(t, model_params(t->model), s->params, t->table.elements));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
     TRY(c->ops->broadcast_host(c, &t->heads, sizeof t->heads));

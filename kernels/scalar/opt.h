@@ -38,7 +38,8 @@
     X(LAMB, lamb, opt_plain, 0, 2, OPT_M | OPT_V)                                                  \
     X(LANS_NORM, lans_norm, opt_plain, 0, 1, 0)                                                    \
     X(LANS, lans, opt_lans_normalize, 1, 3, OPT_M | OPT_V)                                         \
-    X(MUON, muon, opt_plain, 0, 1, OPT_M)
+    X(MUON, muon, opt_plain, 0, 1, OPT_M)                                                          \
+    X(MOMENTUM, momentum, opt_plain, 0, 0, OPT_M)
 
 /* Passes that update the parameters: X(NAME, name, prepare, writes).
  *     void opt_name_update(float *p, float *m, float *v, float g, k) */
@@ -47,7 +48,8 @@
     X(LAMB, lamb, opt_lamb_prepare, 0)                                                             \
     X(QHADAM, qhadam, opt_plain, OPT_M | OPT_V)                                                    \
     X(LANS, lans, opt_lans_prepare, 0)                                                             \
-    X(MUON, muon, opt_plain, 0)
+    X(MUON, muon, opt_plain, 0)                                                                    \
+    X(FROZEN, frozen, opt_plain, 0)
 
 /* Passes over matrices: X(NAME, name, prepare, how, line, sum, count, writes).
  *     struct opt_terms opt_name_terms(float p, float *m, float *v, float g, const struct opt_cross
@@ -115,6 +117,7 @@ struct opt_scalars { /* of one step */
     float trust_min, trust_max; /* bounds of a trust ratio */
     float qh_weight;            /* of the first moment in a step of qhadam */
     float update_clip;          /* largest root mean square of came's direction */
+    float ranks; /* times the gradient of a rank alone, where the ranks' are not summed */
     /* Of a range; the backends fill them in. */
     float inverse1, inverse2;
     float gscale;  /* multiplies the gradient */
@@ -192,5 +195,6 @@ SCALAR float opt_trust(const struct opt_scalars *k, double p2, double u2)
 #include "kernels/scalar/opt_muon.h"
 #include "kernels/scalar/opt_merit.h"
 #include "kernels/scalar/opt_came.h"
+#include "kernels/scalar/opt_onebit.h"
 
 #endif

@@ -112,6 +112,8 @@ static void record_step(struct job *j, const struct train_report *r)
     jsonl_real(&j->record, "compute_ms", 1e3 * r->compute_seconds);
     if (j->coll->size > 1) /* waited for sums of gradients behind the backward */
         jsonl_real(&j->record, "exposed_ms", 1e3 * r->exposed_seconds);
+    if (j->coll->size > 1)
+        jsonl_real(&j->record, "inner_up", r->inner_up);
     jsonl_end(&j->record);
 }
 

@@ -257,6 +257,12 @@ static void check_moments(struct config_rules *r, const struct outer_settings *o
                 "%lld and %lld",
                 moment[i].name, moment[i].every, base, below, below + base);
     }
+    if (o->outer_second_every && s->train_compress != TRAIN_COMPRESS_NONE)
+        config_broken(r,
+                      "outer.second_every = %lld with train.compress = %s, which freezes the "
+                      "second moment: an average would change it; use outer.second_every = 0",
+                      (long long)o->outer_second_every,
+                      config_choice_name(train_compress_choices, s->train_compress));
     if (parts > 1 && s->train_zero_stage)
         config_broken(
             r, "train.zero_stage = 1 divides the moments among the ranks, and outer.first_every or "

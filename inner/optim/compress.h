@@ -1,0 +1,43 @@
+#ifndef COMPRESS_H
+#define COMPRESS_H
+/* Interface of train.compress: in which steps the ranks of a site sum their gradients in full, and
+ * what a step does in place of the optimizer's own. A method is a row of COMPRESS_LIST
+ * (inner/config/keys.h) and a file, compress_NAME in inner/optim/compress_NAME.c. It keeps one
+ * struct squeeze (inner/coll/squeeze.h), whose errors are part of the checkpoint while the number
+ * of ranks stays the same.
+ */
+
+#include "inner/coll/squeeze.h"
+#include "inner/config/keys.h"
+
+struct optim;
+struct table;
+struct compress_method {
+    /* Whether the gradients of a step are summed over the ranks, in full, before it; if not they
+     * stay on their rank. Pure. */
+    bool (*sums)(const struct settings *s, int64_t step);
+    /* Steps after which the second moment is frozen. */
+    int64_t (*freeze)(const struct settings *s);
+    bool one_scale; /* one scale for the slab instead of one for each tensor */
+    /* A step: optim_method.step in steps that sum, or its own. All ranks call. */
+    enum err (*step)(struct optim *o, const struct dev_optim *a, int64_t step);
+};
+#define X(name, COMPRESS, OPTIMIZER) extern const struct compress_method compress_##name;
+COMPRESS_LIST(X)
+#undef X
+
+/* NULL: train.compress = none. */
+const struct compress_method *compress_of(const struct settings *s);
+/* As compress_method.sums; true without compression. */
+bool compress_sums(const struct settings *s, int64_t step);
+/* Steps that change the second moment, of the first `steps`. */
+int64_t compress_second(const struct settings *s, int64_t steps);
+/* Device memory of a rank. */
+size_t compress_plan(const struct settings *s, const struct table *t, int ranks);
+/* Host memory of the lead while it stores or loads the ranks' errors. */
+size_t compress_staging(const struct settings *s, const struct table *t, int ranks);
+enum err compress_open(struct optim *o, const struct table *t, struct arena *perm) MUST;
+/* train.freeze as a number of steps. */
+int64_t compress_freeze_steps(const struct settings *s);
+
+#endif

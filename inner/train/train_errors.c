@@ -1,0 +1,80 @@
+/* The errors of compressed sums (inner/coll/squeeze.h) in checkpoints: one slab for each rank's
+ * worker error, in rank order, then one slab for the server errors of all shares. They pass through
+ * the slab of gradients, which is unused between two steps. */
+#include "inner/train/train_errors.h"
+
+size_t train_errors_slabs(const struct train *t)
+{
+    return t->optim.squeeze.worker ? (size_t)t->coll->size + 1 : 0;
+}
+
+/* Where the ranges of all_gather begin if rank `sender` alone has something to send. */
+static void only_from(size_t *first, int ranks, int sender, size_t elements)
+{
+    for (int r = 0; r <= ranks; r++)
+        first[r] = r <= sender ? 0 : elements;
+}
+
+static enum err gather_slab(struct train *t, float *host, const size_t *first)
+{
+    struct coll *c = t->coll;
+    float *grads = model_grads(t->model);
+    TRY(dev_sync(t->dev));
+    TRY(c->ops->all_gather(c, grads, sizeof *grads, first));
+    if (c->rank == 0)
+        t->dev->ops->copy(t->dev, host, grads, t->table.elements * sizeof *grads);
+    return dev_sync(t->dev);
+}
+
+static size_t share_bytes(const struct squeeze *q)
+{
+    return (q->shares[q->coll->rank + 1] - q->shares[q->coll->rank]) * sizeof *q->server;
+}
+
+enum err train_errors_gather(struct train *t, float *host, struct arena *a)
+{
+    const struct squeeze *q = &t->optim.squeeze;
+    struct dev *d = t->dev;
+    float *grads = model_grads(t->model);
+    size_t elements = t->table.elements, *first;
+    if (!q->worker)
+        return ERR_OK;
+    TRY_ALLOC(first = arena_array(a, (size_t)t->coll->size + 1, sizeof *first));
+    for (int r = 0; r < t->coll->size; r++) {
+        only_from(first, t->coll->size, r, elements);
+        if (t->coll->rank == r)
+            d->ops->copy(d, grads, q->worker, elements * sizeof *grads);
+        TRY(gather_slab(t, host ? host + (size_t)r * elements : NULL, first));
+    }
+    d->ops->copy(d, grads + q->shares[t->coll->rank], q->server, share_bytes(q));
+    return gather_slab(t, host ? host + (size_t)t->coll->size * elements : NULL, q->shares);
+}
+
+/* The lead's host memory -> every rank's slab of gradients. */
+static enum err broadcast_slab(struct train *t, const float *host)
+{
+    size_t bytes = t->table.elements * sizeof(float);
+    if (t->coll->rank == 0)
+        t->dev->ops->copy(t->dev, model_grads(t->model), host, bytes);
+    TRY(dev_sync(t->dev));
+    return t->coll->ops->broadcast(t->coll, model_grads(t->model), bytes);
+}
+
+enum err train_errors_scatter(struct train *t, const float *host)
+{
+    const struct squeeze *q = &t->optim.squeeze;
+    struct dev *d = t->dev;
+    float *grads = model_grads(t->model);
+    size_t elements = t->table.elements;
+    if (!q->worker)
+        return ERR_OK;
+    for (int r = 0; r < t->coll->size; r++) {
+        TRY(broadcast_slab(t, host ? host + (size_t)r * elements : NULL));
+        if (t->coll->rank == r)
+            d->ops->copy(d, q->worker, grads, elements * sizeof *grads);
+        TRY(dev_sync(d));
+    }
+    TRY(broadcast_slab(t, host ? host + (size_t)t->coll->size * elements : NULL));
+    d->ops->copy(d, q->server, grads + q->shares[t->coll->rank], share_bytes(q));
+    return dev_sync(d);
+}
