@@ -5,6 +5,8 @@
  *                                             in step 3; nan: it breaks its parameters after it;
  *                                             ahead, late: whole and stop as on a GPU, where a step
  *                                             is read when the next one's gradients are there
+ *                                             record: also writes what an independent reference
+ *                                             needs (below)
  *     ranks compare DIR DIR [BOUND]           first moments of two checkpoints: equal within BOUND
  *                                             (1e-5) of their norm
  *     ranks same DIR DIR                      parameters and moments: the same bits
@@ -18,7 +20,7 @@
 #include "kernels/base/log.h"
 
 static volatile int stop;
-static const char *mishap = "";
+static const char *mishap = "", *folder;
 
 static bool on_gpu(void)
 {
@@ -85,10 +87,75 @@ static enum err configure(struct settings *s, const char *shard, int extra, char
     return ERR_OK;
 }
 
-static enum err on_start(void *self, struct train *t) /* and saving */
+/* ---- HOW = record: in DIR, numbers in the order of the slab, f32 -------------------------------
+ *     tensors          offset, count, weight decay (1 or 0), trust ratio (1 or 0), name; first
+ * line: elements of the slab, ranks steps            targets of all ranks, learning rate, payload
+ * bytes of rank 0 params           rank 0: in front of the first step, then behind each grads.RANK
+ * of each step, as the optimizer gets them: sums over targets */
+static enum err append(struct train *t, const char *name, const float *slab)
 {
-    (void)self, (void)t;
+    char path[4096];
+    size_t elements = t->table.elements;
+    float *host = malloc(elements * sizeof *host);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "ab");
+    if (!f || !host)
+        return err_set(ERR_IO, "%s: not written", path);
+    t->dev->ops->copy(t->dev, host, slab, elements * sizeof *host);
+    TRY(dev_sync(t->dev));
+    bool good = fwrite(host, sizeof *host, elements, f) == elements;
+    free(host);
+    return fclose(f) == 0 && good ? ERR_OK : err_set(ERR_IO, "%s: not written", path);
+}
+
+static enum err append_line(const char *name, const char *line)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "a");
+    bool good = f && fputs(line, f) >= 0;
+    return f && fclose(f) == 0 && good ? ERR_OK : err_set(ERR_IO, "%s: not written", path);
+}
+
+static enum err record_tensors(struct train *t)
+{
+    char line[200];
+    snprintf(line, sizeof line, "%zu %d\n", t->table.elements, t->coll->size);
+    TRY(append_line("tensors", line));
+    for (size_t i = 0; i < t->table.count; i++) {
+        const struct tensor *x = &t->table.tensors[i];
+        const struct opt_group group = table_group(x);
+        snprintf(line, sizeof line, "%zu %zu %g %d %s\n", x->offset, x->count, (double)group.decay,
+                 group.trust, x->name);
+        TRY(append_line("tensors", line));
+    }
     return ERR_OK;
+}
+
+static enum err on_start(void *self, struct train *t)
+{
+    (void)self;
+    if (strcmp(mishap, "record") != 0 || t->coll->rank)
+        return ERR_OK;
+    TRY(record_tensors(t));
+    return append(t, "params", model_params(t->model));
+}
+
+static enum err on_update(void *self, struct train *t)
+{
+    char name[40];
+    (void)self;
+    snprintf(name, sizeof name, "grads.%d", t->coll->rank);
+    return strcmp(mishap, "record") ? ERR_OK : append(t, name, model_grads(t->model));
+}
+
+static enum err record_step(struct train *t, const struct train_report *r)
+{
+    char line[100];
+    snprintf(line, sizeof line, "%.0f %.9g %.0f\n", t->stats[STEP_TARGETS], (double)r->lr,
+             r->inner_up);
+    TRY(append_line("steps", line));
+    return append(t, "params", model_params(t->model));
 }
 
 static bool on_due(void *self, const struct train *t)
@@ -107,7 +174,7 @@ static enum err on_step(void *self, struct train *t, const struct train_report *
         t->dev->ops->copy(t->dev,
                           model_params(t->model) + table_find(&t->table, "norm.weight")->offset,
                           &(float){NAN}, sizeof(float));
-    return ERR_OK;
+    return strcmp(mishap, "record") || t->coll->rank ? ERR_OK : record_step(t, r);
 }
 
 static enum err on_eval(void *self, struct train *t, const struct train_eval *e)
@@ -118,7 +185,7 @@ static enum err on_eval(void *self, struct train *t, const struct train_eval *e)
     return ERR_OK;
 }
 
-static enum err on_saved(void *self, struct train *t)
+static enum err on_saved(void *self, struct train *t) /* and saving */
 {
     (void)self, (void)t;
     return ERR_OK;
@@ -129,8 +196,8 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
 {
     static struct settings s;
     static struct train t;
-    const struct train_hook hook = {NULL,    on_start, on_start, on_due,
-                                    on_step, on_eval,  on_start, on_saved};
+    const struct train_hook hook = {NULL,    on_start, on_update, on_due,
+                                    on_step, on_eval,  on_saved,  on_saved};
     struct dev *d;
     char *shard, *inner, *gpu, hex[65];
     TRY_ALLOC(gpu = arena_printf(a, "cuda:%d", c->local_rank));
@@ -148,6 +215,8 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     t.stop = &stop;
     t.ahead = !strcmp(mishap, "ahead") || !strcmp(mishap, "late");
     enum err e = train_run(&t, &hook);
+    if (e && e != ERR_STOPPED && e != ERR_DIVERGED) /* of this rank alone: ends the job */
+        return e;
     float *params;
     TRY_ALLOC(params = arena_array(a, t.table.elements, sizeof *params));
     d->ops->copy(d, params, model_params(t.model), t.table.elements * sizeof *params);
@@ -222,6 +291,7 @@ int main(int argc, char **argv)
         e = same(argv[2], argv[3], &a);
     else if (argc > 3 && !strcmp(argv[1], "train")) {
         mishap = argv[3];
+        folder = argv[2];
         e = coll_open(&c, on_gpu() ? "cuda" : "cpu");
         if (!e)
             e = train(c, argv[2], argc - 4, argv + 4, &a);

@@ -122,6 +122,21 @@ same bf16_zero bf16
 [ "$(grep -o '[0-9a-f]\{64\}' "$dir/bf16.2.txt" | sort -u | wc -l)" = 1 ] || fail "sums in bf16: the ranks differ"
 if "$ranks" same "$dir/bf16" "$dir/whole" 2> /dev/null; then fail "sums in bf16 changed nothing"; fi
 "$ranks" compare "$dir/bf16" "$dir/one" 0.02 || fail "sums in bf16 are far off"
+# Compressed sums: the same bits again, on all ranks, and after a stop; another number of ranks begins with errors of 0.
+sign="--train.optimizer adamw --train.compress onebit --train.freeze 0.34 --train.warmup 1"
+run 2 sign whole $sign
+run 2 sign_again whole $sign --train.bucket_mb 0.01
+same sign_again sign
+[ "$(grep -o '[0-9a-f]\{64\}' "$dir/sign.2.txt" | sort -u | wc -l)" = 1 ] || fail "compressed sums: the ranks differ"
+if "$ranks" same "$dir/sign" "$dir/adamw" 2> /dev/null; then fail "compressed sums changed nothing"; fi
+run 2 sign_stop stop $sign
+cp -r "$dir/sign_stop" "$dir/sign_one"
+run 2 sign_stop whole $sign
+same sign_stop sign
+launch 1 "$ranks" train "$dir/sign_one" whole $sign > "$dir/sign_one.txt" 2> "$dir/sign_one.err" || fail "one rank after two"
+[ "$(grep -c 'holds the errors of 2 ranks; those of 1 begin at 0' "$dir/sign_one.err")" = 1 ] || fail "errors of another site"
+run 2 sign_ahead ahead $sign
+same sign_ahead sign
 # One number of ranks stores, another goes on: shared out or not, the file is the same.
 run 2 moved stop --train.zero_stage 1
 cp -r "$dir/moved" "$dir/more"
