@@ -97,7 +97,7 @@ static enum err collective(struct ranks_probe *q, enum ranks_op op, float *x, si
     for (size_t r = 0; r <= n; r++)
         first[r] = count * r / n;
     if (op == RANKS_ALL_GATHER)
-        TRY(o->all_gather(q->coll, x, first));
+        TRY(o->all_gather(q->coll, x, sizeof *x, first));
     if (op == RANKS_ALL_REDUCE)
         TRY(o->reduce_begin(q->coll, x, DTYPE_F32, count, COLL_ALL));
     for (size_t r = n; op == RANKS_TO_OWNERS && r-- > 0;)

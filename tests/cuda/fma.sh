@@ -13,7 +13,7 @@ ptx() { # file, flags
     "$nvcc" -std=c++17 -arch=compute_90 -Xcompiler -Wall -I. -ptx "$@" "kernels/cuda/$file.cu" -o "$out/x.ptx"
     grep -cE '^[[:space:]]*(fma|mad)(\.rn|\.rz|\.approx|\.ftz)*\.f(32|64)' "$out/x.ptx" || true
 }
-for file in exact blocks chunks; do
+for file in exact blocks chunks signs; do
     with=$(ptx $file)
     without=$(ptx $file --fmad=false)
     inexact=$(grep -cE 'div\.(approx|full)|\.ftz|(rcp|sqrt)\.approx' "$out/x.ptx" || true)

@@ -412,6 +412,72 @@ static void forms_are_equal(void **state)
     on_all_rounds(forms);
 }
 
+/* Ranges with a tail, one of several runs, one value; with and without errors and a mask. */
+static void signs_are_equal(void **state)
+{
+    enum { N = DEV_RUN + 4 * DEV_BLOCK, RANGES = 3 };
+    static const struct dev_range ranges[RANGES] = {
+        {0, 1}, {DEV_BLOCK, DEV_RUN + 301}, {DEV_RUN + 3 * DEV_BLOCK, 77}};
+    static float x[N], error[N], mask[N], out[N];
+    static uint8_t bits[3][N / 8];
+    static struct dev_sign_sum sums[RANGES * 2];
+    float scales[3][RANGES], stop = 1;
+    (void)state;
+    for (size_t i = 0; i < N; i++) {
+        x[i] = i % 11 ? rng_normal(14, RNG_TEST, i) : 0;
+        error[i] = i % 11 ? rng_normal(15, RNG_TEST, i) : 0;
+        mask[i] = rng_normal(16, RNG_TEST, i) > 0 ? 1 : 0;
+    }
+    const struct dev_range *granges = to_gpu(ranges, sizeof ranges);
+    for (int how = 0; how < 3; how++) {
+        struct dev_sign_encode e = {.x = x,
+                                    .error = how ? error : NULL,
+                                    .mask = how == 2 ? mask : NULL,
+                                    .stop = &stop,
+                                    .ranges = ranges,
+                                    .n = RANGES,
+                                    .longest = DEV_RUN + 301,
+                                    .scales = scales[how],
+                                    .sums = sums},
+                               g = e;
+        uint8_t *gbits = to_gpu(bits[how], N / 8);
+        g.x = to_gpu(x, sizeof x), g.stop = to_gpu(&stop, sizeof stop), g.ranges = granges;
+        g.error = how ? to_gpu(error, sizeof error) : NULL;
+        g.mask = how == 2 ? to_gpu(mask, sizeof mask) : NULL;
+        g.scales = to_gpu(scales[how], sizeof scales[how]), g.sums = to_gpu(sums, sizeof sums);
+        cpu_sign_encode(&cpu, bits[how], &e);
+        gpu->ops->sign_encode(gpu, gbits, &g);
+        same("signs", how, gbits, bits[how], N / 8);
+        same("scales of signs", how, g.scales, scales[how], sizeof scales[how]);
+        if (how)
+            same("errors of signs", how, g.error, error, sizeof error);
+    }
+    struct dev_sign_decode v = {.mask = mask,
+                                .stop = &stop,
+                                .ranges = ranges,
+                                .n = RANGES,
+                                .longest = DEV_RUN + 301,
+                                .parts = 3,
+                                .bits = bits[0],
+                                .bits_stride = N / 8,
+                                .scales = scales[0],
+                                .scales_stride = RANGES},
+                           g = v;
+    float *gout = to_gpu(out, sizeof out);
+    g.mask = to_gpu(mask, sizeof mask), g.stop = to_gpu(&stop, sizeof stop), g.ranges = granges;
+    g.bits = to_gpu(bits, sizeof bits), g.scales = to_gpu(scales, sizeof scales);
+    cpu_sign_decode(&cpu, out, &v);
+    gpu->ops->sign_decode(gpu, gout, &g);
+    same("mean of signs", 0, gout, out, sizeof out);
+    stop = NAN;
+    memset(out, 0, sizeof out);
+    g.stop = to_gpu(&stop, sizeof stop);
+    gout = to_gpu(out, sizeof out);
+    gpu->ops->sign_decode(gpu, gout, &g);
+    same("a stopped mean", 0, gout, out, sizeof out);
+    check_done(gpu);
+}
+
 static void bf16_is_equal(void **state)
 {
     (void)state;
@@ -579,13 +645,21 @@ static void ranges_are_equal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elements_are_equal),     cmocka_unit_test(outer_step_is_equal),
-        cmocka_unit_test(forms_are_equal),        cmocka_unit_test(bf16_is_equal),
-        cmocka_unit_test(streams_are_equal),      cmocka_unit_test(not_finite),
-        cmocka_unit_test(squares_are_equal),      cmocka_unit_test(apart_is_equal),
-        cmocka_unit_test(samples_are_equal),      cmocka_unit_test(ranges_are_equal),
-        cmocka_unit_test(outer_delayed_is_equal), cmocka_unit_test(blocks_are_gathered),
-        cmocka_unit_test(chunks_are_equal),       cmocka_unit_test(chunks_that_are_not_finite),
+        cmocka_unit_test(elements_are_equal),
+        cmocka_unit_test(outer_step_is_equal),
+        cmocka_unit_test(forms_are_equal),
+        cmocka_unit_test(bf16_is_equal),
+        cmocka_unit_test(signs_are_equal),
+        cmocka_unit_test(streams_are_equal),
+        cmocka_unit_test(not_finite),
+        cmocka_unit_test(squares_are_equal),
+        cmocka_unit_test(apart_is_equal),
+        cmocka_unit_test(samples_are_equal),
+        cmocka_unit_test(ranges_are_equal),
+        cmocka_unit_test(outer_delayed_is_equal),
+        cmocka_unit_test(blocks_are_gathered),
+        cmocka_unit_test(chunks_are_equal),
+        cmocka_unit_test(chunks_that_are_not_finite),
     };
     if (cuda_test_open(&gpu, "f32") == ERR_UNSUPPORTED) {
         printf("SKIPPED: %s\n", err_message());

@@ -405,17 +405,30 @@ static void run_all(int threads, uint8_t *record, size_t size)
     static double norms[3];
     static struct dev_chunk chunks[3];
     uint32_t over = 0;
+    float scale = 0;
+    struct dev_sign_sum sums[1 + COUNT / DEV_RUN];
+    const struct dev_range all = {0, COUNT - 5};
+    static uint8_t sign_bits[COUNT / 8];
     static uint16_t h[COUNT], s[COUNT];
     struct {
         const void *data;
         size_t size;
-    } parts[] = {{out, sizeof out},       {residual, sizeof residual},
-                 {q, sizeof q},           {q2, sizeof q2},
-                 {code, sizeof code},     {stream, COUNT / 8 * 9},
-                 {forms, sizeof forms},   {norms, sizeof norms},
-                 {chunks, sizeof chunks}, {h, sizeof h},
-                 {c, sizeof c},           {s, sizeof s},
-                 {b, sizeof b},           {z, sizeof z}};
+    } parts[] = {{out, sizeof out},
+                 {residual, sizeof residual},
+                 {q, sizeof q},
+                 {q2, sizeof q2},
+                 {code, sizeof code},
+                 {stream, COUNT / 8 * 9},
+                 {forms, sizeof forms},
+                 {norms, sizeof norms},
+                 {chunks, sizeof chunks},
+                 {h, sizeof h},
+                 {c, sizeof c},
+                 {s, sizeof s},
+                 {b, sizeof b},
+                 {z, sizeof z},
+                 {sign_bits, sizeof sign_bits},
+                 {&scale, sizeof scale}};
     make_grid(31);
     fill(a, 32, -12, 8);
     fill(b, 33, -12, 8);
@@ -475,6 +488,22 @@ static void run_all(int threads, uint8_t *record, size_t size)
     for (int k = 0; k < 4; k++)
         op->outer_delayed(
             &d, &(struct dev_delayed){b, c, z, out, 0.7f, 0.9f, 0.25f, k % 2, k / 2, COUNT});
+    op->sign_encode(&d, sign_bits,
+                    &(struct dev_sign_encode){.x = b,
+                                              .error = c,
+                                              .mask = a,
+                                              .ranges = &all,
+                                              .n = 1,
+                                              .longest = COUNT,
+                                              .scales = &scale,
+                                              .sums = sums});
+    op->sign_decode(&d, z,
+                    &(struct dev_sign_decode){.ranges = &all,
+                                              .n = 1,
+                                              .longest = COUNT,
+                                              .parts = 1,
+                                              .bits = sign_bits,
+                                              .scales = &scale});
     size_t used = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         assert_true(used + parts[i].size <= size);
