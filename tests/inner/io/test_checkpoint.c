@@ -12,8 +12,9 @@
 enum { PARAMS = 300, COUNTERS = 5 };
 static float params[PARAMS];
 static uint8_t counters[COUNTERS];
-static const struct checkpoint_part parts[] = {
-    {"params", params, sizeof params}, {"empty", NULL, 0}, {"counters", counters, sizeof counters}};
+static const struct checkpoint_part parts[] = {{"params", params, sizeof params, false},
+                                               {"empty", NULL, 0, false},
+                                               {"counters", counters, sizeof counters, false}};
 enum { PART_COUNT = 3 };
 
 static char dir[256];
@@ -260,15 +261,24 @@ static void another_run_is_refused_by_name(void **state)
     assert_int_equal(checkpoint_load(dir, &want, parts, PART_COUNT, &got, &found), ERR_MISMATCH);
     assert_says("another table of tensors");
     want = meta_of(0);
-    struct checkpoint_part other[] = {{"params", params, sizeof params - 4}, parts[1], parts[2]};
+    struct checkpoint_part other[] = {
+        {"params", params, sizeof params - 4, false}, parts[1], parts[2]};
     assert_int_equal(checkpoint_load(dir, &want, other, 3, &got, &found), ERR_MISMATCH);
     assert_says("\"params\": 1196 bytes here, 1200 there");
-    other[0] = (struct checkpoint_part){"moments", params, sizeof params};
+    other[0] = (struct checkpoint_part){"moments", params, sizeof params, false};
     assert_int_equal(checkpoint_load(dir, &want, other, 3, &got, &found), ERR_MISMATCH);
     assert_says("it lacks \"moments\"");
     assert_int_equal(checkpoint_load(dir, &want, parts, 2, &got, &found), ERR_MISMATCH);
     assert_says("it also holds \"counters\"");
     assert_int_equal(counters[0], 0xff);
+    counters[0] = 0x77; /* of another size: stays as it is, and the others are read */
+    other[0] = parts[0];
+    other[2] = (struct checkpoint_part){"counters", counters, sizeof counters - 1, true};
+    assert_int_equal(checkpoint_load(dir, &want, other, 3, &got, &found), ERR_OK);
+    assert_int_equal(counters[0], 0x77);
+    other[2].size_bytes++;
+    assert_int_equal(checkpoint_load(dir, &want, other, 3, &got, &found), ERR_OK);
+    assert_int_not_equal(counters[0], 0x77);
     assert_int_equal(warnings, 0); /* not damage: no falling back */
 }
 
