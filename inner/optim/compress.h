@@ -2,7 +2,7 @@
 #define COMPRESS_H
 /* Interface of train.compress: in which steps the ranks of a site sum their gradients in full, and
  * what a step does in place of the optimizer's own. A method is a row of COMPRESS_LIST
- * (inner/config/keys.h) and a file, compress_NAME in inner/optim/compress_NAME.c. It keeps one
+ * (inner/config/keys.h) and a file, compress_NAME in inner/optim/NAME.c. It keeps one
  * struct squeeze (inner/coll/squeeze.h), whose errors are part of the checkpoint while the number
  * of ranks stays the same.
  */
