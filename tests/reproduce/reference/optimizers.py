@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Inner optimizers in float64, written from their papers, and atoll's ten steps beside them.
 
-    optimizers.py TEST_OPTIM CASE ..
+    optimizers.py TEST_OPTIM [--test PROGRAM] CASE ..
 
 CASE: a name of CASES. Parameters and gradients are those of drawn(), a function of seed, step, tensor and element; seeds 1 to 3 are
 compared (the golden vectors in tests/golden/optim have seed 7). Prints as JSON: difference (largest of |ours - reference| over the
-largest parameter of the tensor), values (how many were compared).
+largest parameter of the tensor), values (how many were compared), failed (1: PROGRAM, which compares with other references, failed).
 """
 import json
 import math
+import os
 import subprocess
 import sys
 
@@ -211,8 +212,13 @@ def run(case, seed):
 
 
 def main():
-    worst, count = 0.0, 0
-    for case in sys.argv[2:]:
+    worst, count, failed, cases = 0.0, 0, 0, sys.argv[2:]
+    if cases[:1] == ["--test"]:
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")  # where its golden files are
+        failed = int(subprocess.run([os.path.abspath(cases[1])], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                    check=False).returncode != 0)
+        cases = cases[2:]
+    for case in cases:
         for seed in (1, 2, 3):
             out = subprocess.run([sys.argv[1], "vectors", case, str(seed)], check=True, capture_output=True, text=True).stdout
             ours = [float(word) for word in out.split()]
@@ -222,7 +228,7 @@ def main():
                 worst = max([worst] + [abs(a - b) / largest for a, b in zip(mine, x)])
                 count += len(mine)
             assert not ours
-    print(json.dumps({"difference": worst, "values": count}))
+    print(json.dumps({"difference": worst, "values": count, "failed": failed}))
 
 
 if __name__ == "__main__":
