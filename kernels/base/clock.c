@@ -18,6 +18,11 @@ uint64_t clock_mono_ms(void)
     return clock_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
+double clock_processor_s(void)
+{
+    return (double)clock_ns(CLOCK_PROCESS_CPUTIME_ID) * 1e-9;
+}
+
 double clock_mono_s(void)
 {
     return (double)clock_ns(CLOCK_MONOTONIC) * 1e-9;

@@ -12,6 +12,7 @@
 uint64_t clock_mono_ns(void);
 uint64_t clock_mono_ms(void);
 double clock_mono_s(void);
+double clock_processor_s(void); /* of all threads of this process */
 /* Since 1970-01-01 00:00 UTC; an operator may set it. */
 uint64_t clock_wall_ms(void);
 int64_t clock_wall_s(void);

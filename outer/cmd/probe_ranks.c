@@ -288,11 +288,27 @@ static double rapl_joules(void)
 
 /* ---- the classes of a step ---- */
 
-struct step_watch { /* of one calibrated model */
-    struct train_class last[PROFILE_COUNT], fastest[PROFILE_COUNT];
-    double least_s, exposed_s; /* the least of each: the rest is other work of the machine */
-    unsigned steps;
+struct timed_step {
+    double all_s, seconds[PROFILE_COUNT];
 };
+struct step_watch { /* of one calibrated model */
+    struct train_class last[PROFILE_COUNT];
+    struct timed_step steps[STEPS];
+    unsigned count;
+    double exposed_s; /* the least of all steps: no rank waits for another */
+    double wall_s, processor_s, share;
+};
+
+/* The share of a processor that this process got since the last step, which other programs took
+ * the rest of; 1 where it has several threads, or a GPU's. */
+static double share_of(struct step_watch *w, const struct train *t)
+{
+    double wall_s = clock_mono_s(), processor_s = clock_processor_s(),
+           share = (processor_s - w->processor_s) / (wall_s - w->wall_s);
+    w->wall_s = wall_s;
+    w->processor_s = processor_s;
+    return t->dev->host_memory && t->dev->threads == 1 ? fmin(1, share) : 1;
+}
 
 /* The profile has the steps in front of this one. */
 static enum err watch_step(void *self, struct train *t, const struct train_report *r)
@@ -300,23 +316,34 @@ static enum err watch_step(void *self, struct train *t, const struct train_repor
     struct step_watch *w = self;
     struct train_class now[PROFILE_COUNT];
     unsigned steps = train_profiled(t, now);
-    double all = 0;
+    double share = w->share;
     (void)r;
-    if (steps <= w->steps || steps > STEPS)
+    w->share = share_of(w, t);
+    if (steps <= w->count || steps > STEPS)
         return ERR_OK;
-    for (int c = 0; c < PROFILE_REDUCE; c++)
-        all += now[c].seconds - w->last[c].seconds;
-    all += now[PROFILE_UPDATE].seconds - w->last[PROFILE_UPDATE].seconds;
-    double exposed_s = now[PROFILE_REDUCE].seconds - w->last[PROFILE_REDUCE].seconds;
-    w->exposed_s = w->steps ? fmin(w->exposed_s, exposed_s) : exposed_s;
-    if (!w->steps || all < w->least_s) {
-        w->least_s = all;
-        for (int c = 0; c < PROFILE_COUNT; c++)
-            w->fastest[c] = (struct train_class){now[c].seconds - w->last[c].seconds, now[c].work};
+    struct timed_step *x = &w->steps[w->count];
+    for (int c = 0; c < PROFILE_COUNT; c++) {
+        x->seconds[c] = share * (now[c].seconds - w->last[c].seconds);
+        x->all_s += c == PROFILE_REDUCE ? 0 : x->seconds[c];
     }
+    double exposed_s = now[PROFILE_REDUCE].seconds - w->last[PROFILE_REDUCE].seconds;
+    w->exposed_s = w->count ? fmin(w->exposed_s, exposed_s) : exposed_s;
     memcpy(w->last, now, sizeof now);
-    w->steps = steps;
+    w->count = steps;
     return ERR_OK;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    double x = ((const struct timed_step *)a)->all_s, y = ((const struct timed_step *)b)->all_s;
+    return (x > y) - (x < y);
+}
+
+/* The median of processor times; the fastest where the time is what passed. */
+static const struct timed_step *chosen_step(struct step_watch *w, const struct dev *d)
+{
+    qsort(w->steps, w->count, sizeof *w->steps, by_time);
+    return &w->steps[d->host_memory && d->threads == 1 ? w->count / 2 : 0];
 }
 
 static enum err quiet(void *self, struct train *t)
@@ -373,18 +400,19 @@ static struct settings one_batch(const struct ranks_probe *q)
     return s;
 }
 
-static void take_points(struct ranks_probe *q, const struct step_watch *w, const struct settings *s,
-                        const struct table *t, enum dtype type)
+static void take_points(struct ranks_probe *q, struct step_watch *w, const struct settings *s,
+                        const struct table *t)
 {
+    const struct timed_step *x = chosen_step(w, q->dev);
     const struct work_step step = {.tokens = (size_t)s->train_batch_tokens / (size_t)q->coll->size,
                                    .micro = (size_t)s->train_batch_tokens / (size_t)q->coll->size,
-                                   .type = type};
+                                   .type = q->dev->model_type};
     for (enum profile_class c = 0; c < PROFILE_COUNT; c++) {
-        struct work work = c == PROFILE_GAP ? site_model_work(s, t, &step, c) : w->fastest[c].work;
-        if (c != PROFILE_REDUCE && w->fastest[c].seconds > 0 && work.flop + work.bytes > 0 &&
+        struct work work = c == PROFILE_GAP ? site_model_work(s, t, &step, c) : w->last[c].work;
+        if (c != PROFILE_REDUCE && x->seconds[c] > 0 && work.flop + work.bytes > 0 &&
             q->count < SITE_MODEL_POINTS_MAX)
             q->points[q->count++] = (struct site_point){c, (double)s->model_width, work.flop,
-                                                        work.bytes, w->fastest[c].seconds};
+                                                        work.bytes, x->seconds[c]};
     }
 }
 
@@ -405,13 +433,16 @@ static enum err calibrate(struct ranks_probe *q, int64_t width, double *exposed_
     if (e == ERR_OK)
         e = train_run(&train, &hook);
     if (e == ERR_OK)
-        take_points(q, &w, &s, &train.table, q->dev->model_type);
+        take_points(q, &w, &s, &train.table);
     train_close(&train);
     TRY(e);
     *exposed_s = w.exposed_s;
-    say(q, "width %lld, %lld layers, %lld tokens a rank: %.4g s, the fastest of %u steps\n",
+    say(q, "width %lld, %lld layers, %lld tokens a rank: %.4g s, %s of %u steps\n",
         (long long)width, (long long)s.model_layers,
-        (long long)s.train_batch_tokens / q->coll->size, w.least_s, w.steps);
+        (long long)s.train_batch_tokens / q->coll->size, chosen_step(&w, q->dev)->all_s,
+        q->dev->host_memory && q->dev->threads == 1 ? "the median of the processor times"
+                                                    : "the fastest",
+        w.count);
     return ERR_OK;
 }
 
