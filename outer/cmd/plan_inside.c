@@ -259,11 +259,25 @@ static enum err nothing_fits(const struct inside *c)
                    (double)x->memory.total / (1 << 30), c->machine.memory_bytes / (1 << 30));
 }
 
+/* device.dtype = auto is the device's choice. */
+static enum err find_type(struct site_machine *m, const struct run *p)
+{
+    struct dev *d;
+    if (*p->o.plan_gpu || p->s.device_kind != DEVICE_CPU)
+        return ERR_OK;
+    const char *type = config_choice_name(device_dtype_choices, p->s.device_dtype);
+    TRY(dev_open(&d, &(struct dev_options){.kind = "cpu", .model_type = type, .threads = 1}));
+    m->type = d->model_type;
+    dev_close(d);
+    return ERR_OK;
+}
+
 enum err plan_inside(struct run *p, const struct plan_inside_options *o)
 {
     static struct inside c;
     c = (struct inside){.run = p, .s = p->s};
     TRY(site_settings_machine(&c.machine, &c.costs, &c.s, &p->o));
+    TRY(find_type(&c.machine, p));
     if (c.machine.memory_bytes <= 0)
         c.machine.memory_bytes = (double)train_memory_left();
     TRY(rows_of(&c.s, o->ranks, c.rows, &c.count));

@@ -236,6 +236,25 @@ static enum err measure_memory(struct ranks_probe *q, char *memory, size_t bytes
     return ERR_OK;
 }
 
+/* Random numbers of 0.13 to 0.5 with random signs, as bf16 and as f32: a GPU multiplies zeros with
+ * less power, and faster, than numbers. */
+static enum err fill_random(struct ranks_probe *q, char *memory, size_t bytes)
+{
+    enum { WORDS = 1 << 18 };
+    uint16_t *words;
+    uint32_t state = 1;
+    TRY_ALLOC(words = arena_array(&q->run->perm, WORDS, sizeof *words));
+    for (size_t i = 0; i < WORDS; i++) {
+        state = state * 1664525u + 1013904223u;
+        words[i] = (uint16_t)((state >> 16 & 0x80ff) | 0x3e00);
+    }
+    for (size_t at = 0; at < bytes; at += WORDS * sizeof *words) {
+        size_t left = bytes - at, n = WORDS * sizeof *words;
+        q->dev->ops->copy(q->dev, memory + at, words, left < n ? left : n);
+    }
+    return dev_sync(q->dev);
+}
+
 static enum err measure_products(struct ranks_probe *q)
 {
     enum { LEAST = 128 << 20 };
@@ -250,8 +269,7 @@ static enum err measure_products(struct ranks_probe *q)
     size_t bytes = of[0] + of[1] + of[2];
     bytes = bytes < LEAST ? LEAST : bytes;
     TRY(dev_alloc(q->dev, (void **)&memory, bytes));
-    q->dev->ops->zero(q->dev, memory, bytes);
-    enum err e = ERR_OK;
+    enum err e = fill_random(q, memory, bytes);
     for (int i = 0; e == ERR_OK && i < PRODUCTS; i++)
         e = measure_product(q, i, memory, of);
     if (e == ERR_OK)

@@ -143,7 +143,7 @@ enum err site_settings_machine(struct site_machine *m, struct site_costs *c, str
 {
     *m = (struct site_machine){
         .utilisation = SITE_MODEL_UTILISATION,
-        .type = s->device_dtype == DEVICE_DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32,
+        .type = s->device_kind == DEVICE_CPU ? DTYPE_F32 : DTYPE_BF16, /* or as the device says */
         .overlap = o->plan_overlap / 100,
         .link = {.ranks = (int)o->plan_ranks,
                  .algorithm = o->plan_algorithm,

@@ -82,6 +82,13 @@ static void test_measured_times_win(void **state)
         close_to(ranks_link_seconds(&l, RANKS_ALL_REDUCE, 2, ranks_link_bytes(i)), t->seconds[i],
                  1e-9);
     const struct ranks_fit *f = &l.fit[RANKS_ALL_REDUCE];
+    const double at[] = {262144, 524288, 1048576}; /* the middle in the logarithm */
+    double over[3];                                /* time over the formula's */
+    for (int k = 0; k < 3; k++)
+        over[k] = ranks_link_seconds(&l, RANKS_ALL_REDUCE, 2, at[k]) /
+                  ranks_link_formula(RANKS_ALL_REDUCE, PLAN_ALGORITHM_RING, 2, at[k], f);
+    close_to(over[1], sqrt(over[0] * over[2]), 1e-9);
+    assert_true(fabs(over[0] / over[2] - 1) > 0.1);
     double ring2 = ranks_link_formula(RANKS_ALL_REDUCE, PLAN_ALGORITHM_RING, 2, 65536, f),
            ring4 = ranks_link_formula(RANKS_ALL_REDUCE, PLAN_ALGORITHM_RING, 4, 65536, f);
     close_to(ranks_link_seconds(&l, RANKS_ALL_REDUCE, 4, 65536), t->seconds[2] * ring4 / ring2,
@@ -333,7 +340,10 @@ static void test_search(void **state)
     (void)state;
     run_of(14, small);
     run.s.train_bucket_mb = 25;
-    m.memory_bytes = 12e6; /* not for all */
+    site_search(&best, &run.s, &run.table, &m, 2);
+    assert_true(best.fits);
+    m.memory_bytes = (double)best.step.memory.total; /* too little for the fastest */
+    run.s.train_bucket_mb = 0;
     site_search(&best, &run.s, &run.table, &m, 2);
     assert_true(best.fits && best.step.fits);
     struct settings s = run.s;
