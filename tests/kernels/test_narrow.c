@@ -1,0 +1,197 @@
+/* What breaks if this is wrong: a prediction for narrow accumulators is about other arithmetic than
+ * it says, stochastic rounding has a bias. Oracles: the compiler's _Float16, forms.h (E5M2),
+ * bf16.h, and the published sums of ones. `test_narrow figures` prints what the rows chunking and
+ * fp8 of tests/reproduce tell, as JSON. */
+#include "tests/kernels/check.h"
+#include <math.h>
+#include "kernels/base/rng.h"
+#include "kernels/scalar/forms.h"
+#include "kernels/scalar/narrow.h"
+
+static const struct narrow fp16 = {5, 10}, bf16 = {8, 7}, e5m2 = {5, 2}, e4m3 = {4, 3},
+                           f32 = {8, 23};
+
+/* Any bit pattern, so that all exponents occur. */
+static float any_float(uint64_t i)
+{
+    return float_of_bits(rng_u32(11, RNG_TEST, i));
+}
+
+static bool same(float a, float b)
+{
+    return float_bits(a) == float_bits(b) || (a != a && b != b);
+}
+
+static void rounds_as_hardware_does(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 2000000; i++) {
+        float x = any_float(i);
+        if (i % 2) /* within fp16's range, subnormals included */
+            x = ldexpf((float)(int32_t)rng_u32(12, RNG_TEST, i), (int)(i % 61) - 60);
+        assert_true(same(narrow_round(x, bf16), bf16_float(bf16_round(x))) || x != x ||
+                    fabsf(x) < 0x1p-126f);
+        assert_true(same(narrow_round(x, f32), x));
+#ifdef __FLT16_MAX__
+        assert_true(same(narrow_round(x, fp16), (float)(_Float16)x));
+#endif
+    }
+    assert_true(narrow_round(65519.0f, fp16) == 65504.0f && isinf(narrow_round(65520.0f, fp16)));
+    assert_true(narrow_round(-0x1p-25f, fp16) == 0 && signbit(narrow_round(-0x1p-25f, fp16)));
+    assert_true(narrow_round(0x1.8p-25f, fp16) == 0x1p-24f);
+    assert_true(narrow_round(1.125f, e5m2) == 1.0f && narrow_round(1.375f, e5m2) == 1.5f);
+    assert_true(narrow_round(17.0f, e4m3) == 16.0f && narrow_round(19.0f, e4m3) == 20.0f);
+}
+
+/* All finite codes of E5M2 are numbers of the form, at both signs, and stay as they are. */
+static void finite_codes_stay(void **state)
+{
+    (void)state;
+    for (uint32_t code = 0; code < 0x7c; code++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            float x = (float)sign * form_fp8_float(code, 2);
+            assert_true(narrow_round(x, e5m2) == x);
+            for (uint64_t i = 0; i < 16; i++)
+                assert_true(narrow_stochastic(x, e5m2, rng_u32(3, RNG_TEST, i)) == x);
+        }
+}
+
+/* The mean of many draws in standard errors of it, and whether only the two neighbours occur. */
+static double bias_in_sigmas(float x, struct narrow f, int draws)
+{
+    double sum = 0, squares = 0;
+    float low = INFINITY, high = -INFINITY;
+    for (int i = 0; i < draws; i++) {
+        float y = narrow_stochastic(x, f, rng_u32(float_bits(x), RNG_TEST, (uint64_t)i));
+        double off = (double)y - (double)x;
+        sum += off, squares += off * off;
+        low = fminf(low, y), high = fmaxf(high, y);
+    }
+    double mean = sum / draws, variance = squares / draws - mean * mean;
+    assert_true(low <= x && x <= high);
+    return variance > 0 ? fabs(mean) / sqrt(variance / draws) : fabs(mean) > 0 ? INFINITY : 0;
+}
+
+static const float drawn[] = {1.1f,       -3.3f,       0.7f,       1000.1f,
+                              0x1.3p-15f, -0x1.9p-16f, 0x1.1p-17f, 56000.0f};
+enum { DRAWN = sizeof drawn / sizeof *drawn };
+
+/* Six values: a bias of a hundredth of a step would be 10 sigmas at the lower draws. */
+static void stochastic_rounding_has_no_bias(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DRAWN; i++) {
+        double off = bias_in_sigmas(drawn[i], e5m2, 100000);
+        if (off > 4)
+            fail_msg("%g: %.1f sigmas", (double)drawn[i], off);
+    }
+    assert_true(narrow_stochastic(1e9f, e5m2, 0xffffffffu) == 57344.0f);
+    assert_true(isinf(narrow_stochastic(INFINITY, e5m2, 1)));
+}
+
+static struct narrow_sum plain(struct narrow f)
+{
+    return (struct narrow_sum){.inner = f};
+}
+
+static struct narrow_sum chunks(struct narrow f, struct narrow outer)
+{
+    return (struct narrow_sum){f, outer, 64};
+}
+
+enum { ONES = 32768 };
+
+static float sum_of_ones(struct narrow_sum how)
+{
+    static float ones[ONES];
+    for (size_t i = 0; i < ONES; i++)
+        ones[i] = 1;
+    return narrow_dot(ones, NULL, ONES, how);
+}
+
+static void ones_are_lost_without_chunks(void **state)
+{
+    (void)state;
+    assert_true(sum_of_ones(plain(fp16)) == 2048.0f);
+    assert_true(sum_of_ones(chunks(fp16, fp16)) == 32768.0f);
+    assert_true(sum_of_ones(plain(bf16)) == 256.0f);
+    assert_true(sum_of_ones(plain(f32)) == 32768.0f);
+    assert_true(sum_of_ones((struct narrow_sum){{6, 9}, {6, 9}, 64}) == 32768.0f);
+}
+
+/* log2 of rms(sum - exact) / rms(exact) over sums of n products of two normals, each product
+ * rounded to the bits of the form, at most 10. */
+static double sum_error(struct narrow_sum how, size_t n, int draws)
+{
+    static float x[8192], y[8192];
+    const struct narrow product = {8, how.inner.mantissa < 10 ? how.inner.mantissa : 10};
+    double wrong = 0, all = 0;
+    for (int d = 0; d < draws; d++) {
+        double exact = 0;
+        for (size_t i = 0; i < n; i++) {
+            uint64_t at = (uint64_t)d * n + i;
+            x[i] = narrow_round(rng_normal(1, RNG_TEST, at) * rng_normal(2, RNG_TEST, at), product);
+            y[i] = 1;
+            exact += (double)x[i];
+        }
+        double off = (double)narrow_dot(x, y, n, how) - exact;
+        wrong += off * off, all += exact * exact;
+    }
+    return log2(sqrt(wrong / all));
+}
+
+/* The table of chunked sums; our own simulation in Python gave these figures. */
+static const struct figure {
+    const char *name;
+    struct narrow form;
+    int levels; /* 1: plain; 2: chunks of 64; 3: with f32 outside */
+    double bits;
+} figures[] = {{"fp16_plain", {5, 10}, 1, -6.3}, {"fp16_chunks", {5, 10}, 2, -8.9},
+               {"fp16_f32", {5, 10}, 3, -9.6},   {"bf16_plain", {8, 7}, 1, -3.3},
+               {"bf16_chunks", {8, 7}, 2, -5.9}, {"bf16_f32", {8, 7}, 3, -6.7}};
+enum { FIGURES = sizeof figures / sizeof *figures };
+
+static double figure_now(const struct figure *f, int draws)
+{
+    struct narrow_sum how = f->levels == 1   ? plain(f->form)
+                            : f->levels == 2 ? chunks(f->form, f->form)
+                                             : chunks(f->form, f32);
+    return sum_error(how, 8192, draws);
+}
+
+static void chunks_save_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FIGURES; i++) {
+        double now = figure_now(&figures[i], 100);
+        if (!(fabs(now - figures[i].bits) < 0.4))
+            fail_msg("%s: 2^%.2f, wanted 2^%.1f", figures[i].name, now, figures[i].bits);
+    }
+}
+
+static int print_figures(void)
+{
+    double worst = 0;
+    for (size_t i = 0; i < DRAWN; i++)
+        worst = fmax(worst, bias_in_sigmas(drawn[i], e5m2, 1000000));
+    printf("{\"ones_plain\": %g, \"ones_chunks\": %g, \"sigmas\": %.3f",
+           (double)sum_of_ones(plain(fp16)), (double)sum_of_ones(chunks(fp16, fp16)), worst);
+    for (size_t i = 0; i < FIGURES; i++)
+        printf(", \"%s\": %.3f", figures[i].name, figure_now(&figures[i], 400));
+    printf("}\n");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rounds_as_hardware_does),
+        cmocka_unit_test(finite_codes_stay),
+        cmocka_unit_test(stochastic_rounding_has_no_bias),
+        cmocka_unit_test(ones_are_lost_without_chunks),
+        cmocka_unit_test(chunks_save_bits),
+    };
+    if (argc == 2 && !strcmp(argv[1], "figures"))
+        return print_figures();
+    return cmocka_run_group_tests_name("narrow", tests, NULL, NULL);
+}
