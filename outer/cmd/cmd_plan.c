@@ -4,8 +4,10 @@
 #include <string.h>
 #include "inner/train/train.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/plan_accumulator.h"
 #include "outer/cmd/plan_inside.h"
 #include "outer/config/run.h"
+#include "outer/plan/accumulator.h"
 #include "outer/plan/plan_layers.h"
 #include "outer/plan/plan_tables.h"
 #include "outer/report/progress.h"
@@ -22,7 +24,7 @@ struct plan_cmd {
     double utilisation; /* percent */
     bool layers, inside, force;
     struct plan_inside_options in;
-    int64_t sites;
+    int64_t sites, accumulator, product;
 };
 
 static enum err known(const struct outer_settings *o)
@@ -301,11 +303,14 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     const struct run_source source = {.role = RUN_PLAN,
                                       .config = c->config,
                                       .probe = c->probe,
-                                      .sites = c->inside && !c->sites ? 1 : c->sites,
+                                      .sites =
+                                          (c->inside || c->accumulator) && !c->sites ? 1 : c->sites,
                                       .args = args};
     TRY(run_open(&c->p, &source));
     if (c->inside)
         return plan_inside(&c->p, &c->in);
+    if (c->accumulator)
+        return plan_accumulator(&c->p, c->accumulator, c->product);
     TRY(known(&c->p.o));
     plan_settings_task(&c->task, &c->p.o, &c->p.s, c->p.table.parameters);
     if (c->layers)
@@ -335,7 +340,7 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
 
 enum err cmd_plan(int argc, char **argv)
 {
-    struct plan_cmd c = {.utilisation = 95, .p.perm = arena_make(0)};
+    struct plan_cmd c = {.utilisation = 95, .product = 5, .p.perm = arena_make(0)};
     const struct args_option options[] = {
         PLAN_ROWS(&c),
         {"utilisation", ARGS_REAL, &c.utilisation, .min = UTILISATION_MIN, .max = 99.9,
@@ -357,6 +362,12 @@ enum err cmd_plan(int argc, char **argv)
         {"times", ARGS_TEXT, &c.in.times, .value = "LIST",
          .help = "Instead: speed-up, efficiency, GPU-hours and knee of measured times, "
                  "GPUS:MINUTES,..."},
+        {"accumulator", ARGS_INT, &c.accumulator, .min = 1, .max = ACCUMULATOR_BITS_MAX,
+         .value = "BITS",
+         .help = "Instead: whether accumulators of so many bits of mantissa hold the sums of the "
+                 "model's matrix products, plain and in chunks of 64 terms."},
+        {"product", ARGS_INT, &c.product, .min = 1, .max = ACCUMULATOR_BITS_MAX, .value = "BITS",
+         .help = "With --accumulator: bits of mantissa of a product."},
         {"write", ARGS_TEXT, &c.write, .value = "FILE",
          .help = "Write the configuration of the best row there, in a new file."},
         {"force", ARGS_FLAG, &c.force, .help = "Replace the file of --write."},

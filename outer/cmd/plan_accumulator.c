@@ -1,0 +1,83 @@
+#include "outer/cmd/plan_accumulator.h"
+#include <stdio.h>
+#include <string.h>
+#include "inner/train/train.h"
+#include "outer/plan/accumulator.h"
+
+enum { SUMS_MAX = 16 };
+
+struct sum {
+    size_t n;
+    char of[160]; /* what is summed so */
+};
+struct sums { /* of different lengths */
+    struct sum s[SUMS_MAX];
+    size_t count;
+};
+
+static void sums_add(struct sums *l, size_t n, const char *of)
+{
+    size_t i = 0;
+    while (i < l->count && l->s[i].n != n)
+        i++;
+    if (i == SUMS_MAX)
+        return;
+    struct sum *s = &l->s[i];
+    s->n = n;
+    l->count += i == l->count;
+    size_t used = strlen(s->of);
+    if (!strstr(s->of, of))
+        snprintf(s->of + used, sizeof s->of - used, "%s%s", used ? ", " : "", of);
+}
+
+/* Of a layer: y = x w^T sums over w's columns, dx over its rows, dw over the tokens. */
+static struct sums sums_of(const struct run *p)
+{
+    struct sums l = {.count = 0};
+    char of[64];
+    for (size_t i = 0; i < p->table.count; i++) {
+        const struct tensor *x = &p->table.tensors[i];
+        const char *name = strchr(x->name + strlen("layers."), '.');
+        if (x->group != TABLE_HIDDEN || x->layer > 0 || !name)
+            continue;
+        size_t length = strlen(name + 1) - strlen(".weight");
+        snprintf(of, sizeof of, "%.*s", (int)length, name + 1);
+        sums_add(&l, (size_t)x->shape[1], of);
+        snprintf(of, sizeof of, "d %.*s", (int)length, name + 1);
+        sums_add(&l, (size_t)x->shape[0], of);
+    }
+    sums_add(&l, table_vocab_padded(&p->s), "d logits");
+    sums_add(&l, train_micro_batch_tokens(&p->s, 1), "weight gradients");
+    return l;
+}
+
+static void print_sum(const struct sum *s, int bits, int product)
+{
+    const struct accumulator one = {bits, product, s->n, 0},
+                             two = {bits, product, s->n, ACCUMULATOR_CHUNK};
+    double lost = accumulator_lost(&one), chunked = accumulator_lost(&two);
+    printf("%8zu  %9.3g %-3s %5d  %9.3g %-3s %5d  2^%-6.1f 2^%-6.1f 2^%-6.1f %s\n", s->n, lost,
+           lost < 3.9 ? "yes" : "no", accumulator_least(one), chunked, chunked < 3.9 ? "yes" : "no",
+           accumulator_least(two), accumulator_error(&one, false), accumulator_error(&two, false),
+           accumulator_error(&two, true), s->of);
+    fflush(stdout);
+}
+
+enum err plan_accumulator(struct run *p, int64_t bits, int64_t product)
+{
+    const struct sums l = sums_of(p);
+    printf(
+        "Sums of products of %lld bits of mantissa in accumulators of %lld; fp16 has 10, bf16 7; "
+        "products\nof fp8 E5M2 have 5, of bf16 15. chunks: of %d terms. error: simulated, of the "
+        "sum.\n\n%8s  %-19s  %-19s  %-26s\n%8s  %9s %-3s %5s  %9s %-3s %5s  %-8s %-8s %-8s\n",
+        (long long)product, (long long)bits, ACCUMULATOR_CHUNK, "", "one level", "chunks",
+        "error: one level, chunks, chunks in f32", "terms", "lost", "ok", "least", "lost", "ok",
+        "least", "", "", "");
+    for (size_t i = 0; i < l.count; i++)
+        print_sum(&l.s[i], (int)bits, (int)product);
+    printf(
+        "\nlost: n (1 - VRR), the variance retention ratio of Sakr et al. 2019 (1901.06588); less "
+        "than 3.9 is ok.\nleast: bits with which it is. Sums are taken as random; a mean of one "
+        "sign needs more bits.\nTraining computes none of this: products accumulate in f32.\n");
+    return ERR_OK;
+}
