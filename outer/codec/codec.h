@@ -9,8 +9,9 @@
  * exponents in one round: the mean over the sites of their block codes (log2 of the mean square,
  * dev.h block_code) in the last committed round of this fragment; all 0 before the first. Every
  * dense codec carries block codes, so a full-precision round in bf16 also yields the next grid;
- * topk leaves the grid as it is. Summable codecs quantise on it: step = 2^exponent, from
- * form_exponent. A site whose block is all zero sends the grid's code back.
+ * topk leaves the grid as it is. Codes of csc are of what a site expects to send next (csc.c).
+ * Summable codecs quantise on it: step = 2^exponent, from form_exponent. A site whose block is all
+ * zero sends the grid's code back.
  * - payload, dense: [codes: a byte per block][present: a bit per block, low bits first, filled up
  *   with zeros][the blocks that are present]; an all-zero block is not sent: frozen and unchanged
  *   tensors cost 9/256 bit per value. topk: a bit stream of its own (topk.c).
@@ -74,6 +75,8 @@ struct codec_call {
     size_t count;                   /* values */
     const struct tensor_view *view; /* may be NULL for a codec that does not look at shapes */
     void *state;                    /* encode, of a codec with state_bytes: its own, host */
+    bool carries; /* encode: `residual` holds on entry what z has from earlier rounds; else all of z
+                     is counted as this round's. residual is not z then */
 };
 struct codec_payload {
     const uint8_t *data;

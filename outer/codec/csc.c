@@ -1,10 +1,19 @@
-/* csc: of all chunks of 4096 values of a fragment the tenth with the largest L1 norms, ties to the
- * lower index, in int4's form on int4's grid; all others wait in the residual (coarse-grained
- * sparse communication of GradientFlow, 1902.06855, with each site choosing for itself: no question
- * goes round before bulk data does). Codes of all blocks are sent, so that the grid knows what has
- * gathered where. Which chunks were chosen is said by the bits of present blocks: at most
- * count/256*9/8 + chosen*2048 bytes, 0.44 bits per value. Summable: the aggregate holds what any
- * site has chosen, at most n times as much, 6 bits per value of 4 sites. */
+/* csc: a tenth of the chunks of 4096 values of a fragment, the same at every site, in int4's form
+ * on int4's grid; all others wait in the residual (coarse-grained sparse communication of
+ * GradientFlow, 1902.06855). All sites agree on the set before any of them encodes, and no message
+ * is spent on it: a payload has codes of all blocks, of what the site expects to send in the next
+ * round, so the mean codes of a round, which every replica holds, are both the next grid and the
+ * norms that choose the next set: the chunks with the largest sum of block RMS, ties to the lower
+ * index.
+ *
+ * What a site expects of a block: what is left of it, and once more this round's delta: of a chunk
+ * that is sent now the delta, of any other z + delta. Without it a chunk would be chosen again for
+ * what it has just sent.
+ *
+ * Which chunks have blocks is said by the bits of present blocks: at most count/256*9/8 +
+ * chosen*2048 bytes, 0.44 bits per value. Summable: the aggregate has as many chunks as a payload,
+ * at 4 sites in 6 bits per value, 0.6 bits per value of the fragment. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "outer/codec/codec_work.h"
@@ -26,46 +35,95 @@ struct norm {
     size_t chunk;
 };
 
-static enum err norms(struct codec_work *w, struct norm *norm, const float *z, size_t count)
+/* Root mean square of a block by its code, a power of two of the mean square. */
+static double code_rms(uint8_t code)
 {
-    for (size_t at = 0; at < count; at += w->piece) {
-        size_t n = count - at < w->piece ? count - at : w->piece;
-        w->d->ops->chunk_l1(w->d, w->values, z + at, n);
-        const double *sums = (const void *)codec_seen(w, w->values, chunks_of(n) * sizeof *sums);
-        TRY(dev_sync(w->d));
-        for (size_t i = 0; i < chunks_of(n); i++)
-            norm[at / CHUNK + i] = (struct norm){sums[i], at / CHUNK + i};
+    return code ? sqrt(ldexp(1, code - 128)) : 0;
+}
+
+/* Largest first. */
+static int larger(const void *x, const void *y)
+{
+    const struct norm *a = x, *b = y;
+    if (a->sum != b->sum)
+        return a->sum > b->sum ? -1 : 1;
+    return a->chunk < b->chunk ? -1 : 1;
+}
+
+static size_t chunk_blocks(size_t blocks, size_t chunk)
+{
+    return blocks - chunk * BLOCKS < BLOCKS ? blocks - chunk * BLOCKS : BLOCKS;
+}
+
+/* The grid, but 0 in blocks that are not of the round's set. */
+static enum err choose(uint8_t *sent, const uint8_t *grid, size_t count)
+{
+    struct arena a = arena_make(0);
+    size_t blocks = codec_blocks(count);
+    struct norm *norm = arena_array(&a, chunks_of(count), sizeof *norm);
+    TRY_ALLOC(norm);
+    for (size_t c = 0; c < chunks_of(count); c++) {
+        norm[c] = (struct norm){.chunk = c};
+        for (size_t b = 0; b < chunk_blocks(blocks, c); b++)
+            norm[c].sum += code_rms(grid[c * BLOCKS + b]);
+    }
+    qsort(norm, chunks_of(count), sizeof *norm, larger);
+    memset(sent, 0, blocks);
+    for (size_t i = 0; i < chosen_of(count); i++) {
+        size_t c = norm[i].chunk;
+        memcpy(sent + c * BLOCKS, grid + c * BLOCKS, chunk_blocks(blocks, c));
+    }
+    arena_free(&a);
+    return ERR_OK;
+}
+
+/* p (n values, w->values) += z where nothing is sent. */
+static void add_unsent(struct codec_work *w, float *p, const float *z, const uint8_t *sent,
+                       size_t blocks)
+{
+    for (size_t first = 0, end; first < blocks; first = end) {
+        for (end = first; end < blocks && !sent[end] == !sent[first]; end++)
+            ;
+        if (!sent[first])
+            w->d->ops->axpy(w->d, p + first * DEV_BLOCK, z + first * DEV_BLOCK, 1,
+                            (end - first) * DEV_BLOCK);
+    }
+}
+
+/* Block codes of what the next round is expected to have: z - carried, and z once more where
+ * nothing is sent. */
+static enum err expect(const struct codec_call *call, uint8_t *expected, const float *z,
+                       const float *carried, const uint8_t *sent)
+{
+    struct codec_work *w = call->work;
+    float *p = w->values;
+    for (size_t at = 0; at < call->count; at += w->piece) {
+        size_t n = call->count - at < w->piece ? call->count - at : w->piece;
+        w->d->ops->copy(w->d, p, z + at, n * sizeof *p);
+        if (carried)
+            w->d->ops->axpy(w->d, p, carried + at, -1, n);
+        add_unsent(w, p, z + at, sent + codec_blocks(at), codec_blocks(n));
+        TRY(codec_codes(w, expected + codec_blocks(at), p, n));
     }
     return ERR_OK;
 }
 
-/* Largest first. Bits order as the sums do, and what is not finite has its place. */
-static int larger(const void *x, const void *y)
+static enum err encode_chosen(const struct codec *c, const struct codec_call *call,
+                              uint8_t *payload, size_t *size_bytes, float *residual, const float *z,
+                              struct arena *scratch)
 {
-    const struct norm *a = x, *b = y;
-    uint64_t p, q;
-    memcpy(&p, &a->sum, sizeof p);
-    memcpy(&q, &b->sum, sizeof q);
-    if (p != q)
-        return p > q ? -1 : 1;
-    return a->chunk < b->chunk ? -1 : 1;
-}
-
-/* The grid, but 0 where nothing is to be sent. */
-static enum err choose(const struct codec_call *call, uint8_t *sent, const float *z,
-                       struct arena *a)
-{
-    struct codec_work *w = call->work;
-    struct norm *norm;
-    size_t count = call->count, blocks = codec_blocks(count);
-    ASSERT(w->piece % CHUNK == 0);
-    TRY_ALLOC(norm = arena_array(a, chunks_of(count), sizeof *norm));
-    TRY(norms(w, norm, z, count));
-    qsort(norm, chunks_of(count), sizeof *norm, larger);
-    memset(sent, 0, blocks);
-    for (size_t i = 0; i < chosen_of(count); i++) {
-        size_t b = norm[i].chunk * BLOCKS, n = blocks - b < BLOCKS ? blocks - b : BLOCKS;
-        memcpy(sent + b, call->grid + b, n);
+    struct codec_call chosen = *call;
+    size_t blocks = codec_blocks(call->count);
+    uint8_t *sent, *expected;
+    TRY_ALLOC(sent = arena_alloc(scratch, blocks));
+    TRY_ALLOC(expected = arena_alloc(scratch, blocks));
+    TRY(choose(sent, call->grid, call->count));
+    TRY(expect(call, expected, z, call->carries ? residual : NULL, sent));
+    chosen.grid = sent;
+    TRY(codec_dense_encode(c, &chosen, payload, size_bytes, residual, z));
+    for (size_t b = 0; b < blocks; b++) { /* no code: nothing is expected; or beyond what f32 has */
+        uint8_t own = payload[b] ? payload[b] : call->grid[b];
+        payload[b] = expected[b] && expected[b] != GRID_CODE_BAD ? expected[b] : own;
     }
     return ERR_OK;
 }
@@ -73,19 +131,24 @@ static enum err choose(const struct codec_call *call, uint8_t *sent, const float
 static enum err encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
                        size_t *size_bytes, float *residual, const float *z)
 {
-    struct codec_call chosen = *call;
-    const uint8_t *grid = call->grid;
+    struct arena scratch = arena_make(0);
+    enum err e = encode_chosen(c, call, payload, size_bytes, residual, z, &scratch);
+    arena_free(&scratch);
+    return e;
+}
+
+/* Blocks beyond the round's set. */
+static enum err check_set(const struct codec_call *call, const uint8_t *present)
+{
     struct arena scratch = arena_make(0);
     size_t blocks = codec_blocks(call->count);
     uint8_t *sent = arena_alloc(&scratch, blocks);
-    enum err e = sent ? choose(call, sent, z, &scratch)
+    enum err e = sent ? choose(sent, call->grid, call->count)
                       : err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks);
-    chosen.grid = sent;
-    if (e == ERR_OK)
-        e = codec_dense_encode(c, &chosen, payload, size_bytes, residual, z);
-    for (size_t b = 0; e == ERR_OK && b < blocks; b++) /* all zero, and not chosen */
-        if (!payload[b])
-            payload[b] = grid[b];
+    for (size_t b = 0; e == ERR_OK && b < blocks; b++)
+        if (codec_is_present(present, b) && !sent[b])
+            e = err_set(ERR_PROTO,
+                        "encoded values: block %zu is sent, of no chunk of the round's set", b);
     arena_free(&scratch);
     return e;
 }
@@ -94,6 +157,8 @@ static enum err check(const struct codec *c, const struct codec_call *call, doub
                       const uint8_t *payload, size_t size_bytes)
 {
     TRY(codec_dense_check(c, call, squares, payload, size_bytes));
+    if (call->grid)
+        return check_set(call, payload + codec_blocks(call->count));
     size_t chosen = 0, count = call->count, blocks = codec_blocks(count);
     for (size_t chunk = 0; chunk < blocks; chunk += BLOCKS) {
         bool here = false;
@@ -107,16 +172,16 @@ static enum err check(const struct codec *c, const struct codec_call *call, doub
                          chosen_of(count));
 }
 
-/* Blocks that so many sites can choose. */
-static size_t blocks_max(size_t count, unsigned sites)
+/* Blocks of a set. */
+static size_t blocks_max(size_t count)
 {
-    size_t most = sites * chosen_of(count) * BLOCKS;
+    size_t most = chosen_of(count) * BLOCKS;
     return most < codec_blocks(count) ? most : codec_blocks(count);
 }
 
 static size_t payload_max(const struct codec *c, size_t count)
 {
-    size_t left = codec_blocks(count) - blocks_max(count, 1);
+    size_t left = codec_blocks(count) - blocks_max(count);
     return codec_dense_max(c, count) - left * form_bytes(DEV_INT4);
 }
 
@@ -125,7 +190,7 @@ static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
     size_t blocks = codec_blocks(count),
            head = blocks * codec_grid_code_bytes(sites) + codec_present_bytes(blocks);
     size_t all = codec_grid_max(c, count, sites) - head;
-    return head + (blocks ? all / blocks * blocks_max(count, sites) : 0);
+    return head + (blocks ? all / blocks * blocks_max(count) : 0);
 }
 
 static const char *wrong(const uint8_t *block)

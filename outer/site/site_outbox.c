@@ -251,6 +251,7 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, 
     TRY(metrics_of_delta(s, fragment, &f, &delta, l->residual));
     codec_seed(work, s->o.seed, s->o.index, fragment, state->round);
     struct codec_call call = outer_state_call(s->replica, fragment, state->codes);
+    call.carries = true;
     enum err e = c->encode(c, &call, l->payload, &bytes, f.residual, f.z); /* S2 */
     if (e == ERR_OK)
         e = spike_check(l, f.z, fragment_of(s, fragment));

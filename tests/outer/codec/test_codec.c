@@ -52,8 +52,8 @@ static const struct {
      0.6,
      {"\xff\xff\xff\xff", "\0\0\0\x80"}},
     {"sign", 1, 3, 0.55, {NULL, NULL}}, /* any bits are signs */
-    /* One chunk of 7: 16 blocks of 4 bits; of 4 sites 64 of 6 bits. */
-    {"csc", 4 * 0.16, 6 * 0.64, 0.97, {"\x0f\0\0\0", "\0\0\0\xf0"}},
+    /* One chunk of 7: 16 blocks of 4 bits; of 4 sites the same 16 of 6 bits. */
+    {"csc", 4 * 0.16, 6 * 0.16, 0.97, {"\x0f\0\0\0", "\0\0\0\xf0"}},
     {"fp8_sr", 8, 32, 8e-3, {"\x7c\0\0\0", "\0\0\0\x80"}},
 };
 enum { CODECS = sizeof table / sizeof *table };
@@ -376,7 +376,7 @@ static void codes_say_the_scale(void **state)
     make_inputs(300);
     for (int k = 0; k < CODECS; k++) {
         const struct codec *c = codec_get((enum codec_kind)k);
-        if (c->kind == CODEC_TOPK) /* has none */
+        if (c->kind == CODEC_TOPK || c->kind == CODEC_CSC) /* has none; has those of the next z */
             continue;
         encode_all(c);
         assert_int_equal(payload[0][0], 77); /* all zero: no opinion, the grid's code */
@@ -717,35 +717,29 @@ static void signs_are_of_what_a_step_fits(void **state)
     }
 }
 
-/* The tenth of the chunks with the largest sums of magnitudes, the lower of equals; all of int4 in
- * them, all of the residual in the others; and no payload has more. */
-static void chunks_with_the_largest_norms_are_sent(void **state)
+/* csc: the round's set follows from the grid alone: the tenth of the chunks with the largest sums
+ * of block RMS, the lower of equals; all of int4 in them, all of the residual in the others. */
+static void the_grid_chooses_the_chunks(void **state)
 {
     (void)state;
     const struct codec *c = codec_get(CODEC_CSC), *whole = codec_get(CODEC_INT4);
     static const size_t chosen[2][2] = {{3, 16}, {0, 1}};
     for (int equal = 0; equal < 2; equal++) {
+        struct codec_call call = {.work = work, .grid = grid, .count = COUNT};
+        double squares;
         size_t size, large;
-        for (size_t i = 0; i < COUNT; i++) {
-            bool much = i / 4096 == 3 || i / 4096 == 16; /* the last is of one block */
-            z[0][i] = equal ? (float)(i % 8) - 3
-                            : rng_normal(60, RNG_TEST, i) * (i / 4096 == 16 ? 90
-                                                             : much         ? 3
-                                                                            : 1);
-        }
+        for (size_t i = 0; i < COUNT; i++) /* the largest values are where nobody expects them */
+            z[0][i] = rng_normal(60, RNG_TEST, i) * (i / 4096 == 5 ? 500 : i / 4096 == 16 ? 90 : 1);
         memset(grid, 128, sizeof grid);
-        assert_int_equal(
-            whole->encode(whole, &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
-                          payload[1], &large, residual[1], z[0]),
-            ERR_OK);
-        assert_int_equal(c->encode(c,
-                                   &(struct codec_call){.work = work, .grid = grid, .count = COUNT},
-                                   payload[0], &size, residual[0], z[0]),
+        if (!equal) {
+            memset(grid + 3 * 16, 132, 16); /* 16 blocks of RMS 4 */
+            grid[16 * 16] = 141;            /* the last chunk is of one block, RMS 90.5 */
+        }
+        assert_int_equal(whole->encode(whole, &call, payload[1], &large, residual[1], z[0]),
                          ERR_OK);
-        assert_int_equal(c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[0], size),
-                         ERR_OK);
+        assert_int_equal(c->encode(c, &call, payload[0], &size, residual[0], z[0]), ERR_OK);
+        assert_int_equal(c->check(c, &call, &squares, payload[0], size), ERR_OK);
         assert_int_equal(size, HEAD + (equal ? 32 : 17) * DEV_BLOCK / 2);
-        assert_memory_equal(payload[0], payload[1], BLOCKS); /* codes of all */
         for (size_t i = 0; i < COUNT; i++) {
             bool sent = i / 4096 == chosen[equal][0] || i / 4096 == chosen[equal][1];
             assert_true(residual[0][i] == (sent ? residual[1][i] : z[0][i]));
@@ -753,7 +747,74 @@ static void chunks_with_the_largest_norms_are_sent(void **state)
         assert_int_equal(c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[1], large),
                          ERR_PROTO);
         assert_non_null(strstr(err_message(), "17 chunks, at most 2"));
+        grid[7 * 16] = 160;
+        assert_int_equal(c->check(c, &call, &squares, payload[0], size), ERR_PROTO);
+        assert_non_null(strstr(err_message(), "of no chunk of the round's set"));
     }
+}
+
+/* Codes say what a site expects to send next: this round's delta, and beside it all of z where
+ * nothing of it is sent. */
+static void codes_are_of_the_next_round(void **state)
+{
+    (void)state;
+    const struct codec *c = codec_get(CODEC_CSC);
+    struct codec_call call = {.work = work, .grid = grid, .count = COUNT, .carries = true};
+    size_t size;
+    memset(grid, 128, sizeof grid);
+    memset(grid + 2 * 16, 140, 2 * 16); /* chunks 2 and 3 */
+    for (size_t i = 0; i < COUNT; i++) {
+        residual[0][i] = rng_normal(61, RNG_TEST, i);
+        z[0][i] = residual[0][i] + (float)(1 + i / DEV_BLOCK % 5) * rng_normal(62, RNG_TEST, i);
+        out[i] = residual[0][i];
+    }
+    assert_int_equal(c->encode(c, &call, payload[0], &size, residual[0], z[0]), ERR_OK);
+    for (size_t b = 0; b < BLOCKS; b++) {
+        double sum = 0;
+        for (size_t i = b * DEV_BLOCK; i < (b + 1) * DEV_BLOCK; i++) {
+            float expected = z[0][i] - out[i];
+            expected += b / 16 == 2 || b / 16 == 3 ? 0 : z[0][i];
+            sum += (double)expected * (double)expected;
+        }
+        assert_int_equal(payload[0][b], ilogb(sum / DEV_BLOCK) + 128);
+    }
+}
+
+/* Deltas that stay: no chunk waits for longer than its size against the others' says, and the two
+ * sites choose the same chunks in every round. */
+static void every_chunk_has_its_turn(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 24, CHUNKS = 17 };
+    const struct codec *c = codec_get(CODEC_CSC);
+    unsigned sent[CHUNKS] = {0};
+    memset(residual, 0, sizeof residual);
+    memset(grid, 128, sizeof grid);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct codec_call call = {.work = work, .grid = grid, .count = COUNT, .carries = true};
+        size_t size;
+        for (size_t s = 0; s < 2; s++) {
+            for (size_t i = 0; i < COUNT; i++)
+                z[s][i] = residual[s][i] +
+                          (i / 4096 == 4 ? 8.0f : 1.0f) * rng_normal(63 + s, RNG_TEST, i);
+            payloads[s].data = payload[s];
+            assert_int_equal(
+                c->encode(c, &call, payload[s], &payloads[s].size_bytes, residual[s], z[s]),
+                ERR_OK);
+        }
+        for (size_t b = 0; b < BLOCKS; b += 16) {
+            bool there = payload[0][BLOCKS + b / 8] >> b % 8 & 1;
+            assert_int_equal(there, payload[1][BLOCKS + b / 8] >> b % 8 & 1);
+            sent[b / 16] += there;
+        }
+        assert_int_equal(c->aggregate(c, &call, aggregate, &size, payloads, 2), ERR_OK);
+        assert_true(size <= c->aggregate_max(c, COUNT, 2));
+        assert_int_equal(
+            c->mean(c, &call, out, next, &(struct codec_aggregate){aggregate, size, 2, 2}), ERR_OK);
+        memcpy(grid, next, sizeof grid);
+    }
+    for (unsigned k = 0; k < CHUNKS - 1; k++) /* the last is of one block: it may wait longer */
+        assert_true(k == 4 ? sent[k] >= 6 : sent[k] >= 1);
 }
 
 /* E[SR(y)] = y within 4.5 sigma, values between 1 and 4 smallest steps and normal ones; the same
@@ -1093,7 +1154,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(scales_that_no_block_has_are_refused),
         cmocka_unit_test(topk_takes_the_largest),
         cmocka_unit_test(signs_are_of_what_a_step_fits),
-        cmocka_unit_test(chunks_with_the_largest_norms_are_sent),
+        cmocka_unit_test(the_grid_chooses_the_chunks),
+        cmocka_unit_test(codes_are_of_the_next_round),
+        cmocka_unit_test(every_chunk_has_its_turn),
         cmocka_unit_test(stochastic_rounding_has_no_bias),
         cmocka_unit_test(malformed_aggregates_are_refused),
         cmocka_unit_test(infinite_deltas_are_not_sent),
