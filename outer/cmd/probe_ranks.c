@@ -15,7 +15,7 @@
 
 enum {
     REPEATS = 12,
-    REPEATS_MIN = 4,
+    REPEATS_MIN = 2,
     REPEATS_MAX = 2000,
     PRODUCTS = 4,
     WARM_STEPS = 6,

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "inner/coll/reduce.h"
+#include "inner/optim/compress.h"
 
 /* ---- computation ---- */
 
@@ -55,20 +56,29 @@ static bool in_backward(enum profile_class c)
     return c >= PROFILE_CLASSIFIER && c <= PROFILE_EMBED_BWD;
 }
 
-struct times {                               /* of one micro-batch */
-    double all_s, head_s, layers_s, embed_s; /* head, layers, embed: of the backward */
-};
-
-static struct times micro_times(const struct settings *s, const struct table *t,
-                                const struct work_step *w, const struct site_machine *m)
+static struct work_step rank_step(const struct settings *s, const struct site_machine *m, int ranks)
 {
-    struct times r = {0};
+    size_t micro = train_micro_batch_tokens(s, ranks);
+    return (struct work_step){.tokens = micro,
+                              .micro = micro,
+                              .type = m->type,
+                              .update_share = s->train_zero_stage ? 1.0 / ranks : 1};
+}
+
+struct site_compute site_model_compute(const struct settings *s, const struct table *t,
+                                       const struct site_machine *m, int ranks)
+{
+    const struct work_step w = rank_step(s, m, ranks);
+    struct site_compute r = {0};
+    struct settings plain = *s;
+    plain.train_activation_checkpointing = TRAIN_CHECKPOINTING_NONE;
     for (enum profile_class c = 0; c < PROFILE_REDUCE; c++) {
-        double seconds = c == PROFILE_UPLOAD ? 0 : class_s(s, t, w, m, c);
+        double seconds = c == PROFILE_UPLOAD ? 0 : class_s(s, t, &w, m, c);
         r.all_s += seconds;
         r.head_s += c == PROFILE_CLASSIFIER ? seconds : 0;
         r.embed_s += c == PROFILE_EMBED_BWD ? seconds : 0;
         r.layers_s += in_backward(c) ? seconds : 0;
+        r.flop += work_of(&plain, t, &w, c).flop;
     }
     r.layers_s -= r.head_s + r.embed_s;
     return r;
@@ -87,7 +97,8 @@ static void queue_advance(struct queue *q, double to_s, double speed)
 }
 
 /* When the gradients of tensor i are final, from the begin of the backward pass. */
-static double final_s(const struct settings *s, const struct times *b, const struct tensor *x)
+static double final_s(const struct settings *s, const struct site_compute *b,
+                      const struct tensor *x)
 {
     double L = (double)s->model_layers;
     if (x->layer < 0 || (s->model_shared && x->layer < L))
@@ -97,7 +108,7 @@ static double final_s(const struct settings *s, const struct times *b, const str
 
 /* As grad_reduce_ready() of inner/coll/reduce.c begins them. */
 static void queue_sums(struct queue *q, const struct settings *s, const struct table *t,
-                       const struct site_machine *m, const struct times *b, int ranks)
+                       const struct site_machine *m, const struct site_compute *b, int ranks)
 {
     enum ranks_op op = s->train_zero_stage ? RANKS_TO_OWNERS : RANKS_ALL_REDUCE;
     double size = (double)dtype_size(reducer_of(s)->type),
@@ -117,56 +128,68 @@ static void queue_sums(struct queue *q, const struct settings *s, const struct t
     }
 }
 
+/* ---- compressed sums ---- */
+
+/* Share of the run's steps whose gradients are summed in full. */
+static double full_share(const struct settings *s)
+{
+    enum { SAMPLES = 1000 };
+    int64_t steps = s->train_steps, each = steps > SAMPLES ? steps / SAMPLES : 1, n = 0, full = 0;
+    for (int64_t i = 0; i < steps; i += each, n++)
+        full += compress_sums(s, i);
+    return n ? (double)full / (double)n : 1;
+}
+
+/* One bit of each value to its owner and from there to all (inner/coll/squeeze.h), and some seven
+ * passes over the slab in f32. */
+static double compressed_s(const struct table *t, const struct site_machine *m, int ranks)
+{
+    enum { PASSES = 7 };
+    double bits = (double)t->elements / 8, slab = sizeof(float) * (double)t->elements;
+    double passes = m->peak.bytes > 0 ? PASSES * slab / m->peak.bytes : 0;
+    return 2 * ranks_link_seconds(&m->link, RANKS_ALL_GATHER, ranks, bits) + passes;
+}
+
 /* ---- a step ---- */
 
-static struct work_step rank_step(const struct settings *s, const struct site_machine *m, int ranks)
-{
-    size_t micro = train_micro_batch_tokens(s, ranks);
-    return (struct work_step){.tokens = micro,
-                              .micro = micro,
-                              .type = m->type,
-                              .update_share = s->train_zero_stage ? 1.0 / ranks : 1};
-}
-
-static double model_flop(const struct settings *s, const struct table *t, struct work_step w)
-{
-    struct settings plain = *s;
-    double flop = 0;
-    plain.train_activation_checkpointing = TRAIN_CHECKPOINTING_NONE;
-    for (enum profile_class c = 0; c < PROFILE_REDUCE; c++)
-        flop += work_of(&plain, t, &w, c).flop;
-    return flop;
-}
-
-void site_model_step(struct site_step *out, const struct settings *s, const struct table *t,
-                     const struct site_machine *m, int ranks)
+void site_model_step_of(struct site_step *out, const struct site_compute *b,
+                        const struct settings *s, const struct table *t,
+                        const struct site_machine *m, int ranks)
 {
     const struct work_step w = rank_step(s, m, ranks);
-    const struct times b = micro_times(s, t, &w, m);
     struct queue q = {0};
     double of_rank = (double)s->train_batch_tokens / ranks;
-    *out = (struct site_step){.micro_s = b.all_s,
+    *out = (struct site_step){.micro_s = b->all_s,
                               .accumulate = (int)ceil(of_rank / (double)w.micro),
                               .memory = train_plan(s, t, m->type, ranks)};
     out->update_s = class_s(s, t, &w, m, PROFILE_UPDATE) + class_s(s, t, &w, m, PROFILE_UPLOAD);
     if (ranks > 1) {
-        queue_sums(&q, s, t, m, &b, ranks);
+        queue_sums(&q, s, t, m, b, ranks);
         out->update_s += ranks_link_seconds(&m->link, RANKS_ALL_REDUCE, ranks, RANKS_LINK_FIRST);
     }
     if (ranks > 1 && s->train_zero_stage)
         out->gather_s = ranks_link_seconds(&m->link, RANKS_ALL_GATHER, ranks,
                                            sizeof(float) * (double)t->elements);
-    out->sums_s = q.sums_s;
-    out->sum_bytes = q.bytes;
-    out->exposed_s = q.left_s;
+    double full = ranks > 1 ? full_share(s) : 1; /* times are means of the run's steps */
+    if (full < 1)
+        out->gather_s += (1 - full) * compressed_s(t, m, ranks);
+    out->sums_s = full * q.sums_s;
+    out->sum_bytes = full * q.bytes + (1 - full) * (double)t->elements / 8;
+    out->exposed_s = full * q.left_s;
     out->step_s =
-        of_rank / (double)w.micro * b.all_s + out->update_s + out->exposed_s + out->gather_s;
+        of_rank / (double)w.micro * b->all_s + out->update_s + out->exposed_s + out->gather_s;
     out->tokens_s = (double)s->train_batch_tokens / out->step_s;
-    out->mfu = m->peak.flop > 0
-                   ? model_flop(s, t, w) / (double)w.micro * out->tokens_s / (ranks * m->peak.flop)
-                   : 0;
+    out->mfu =
+        m->peak.flop > 0 ? b->flop / (double)w.micro * out->tokens_s / (ranks * m->peak.flop) : 0;
     out->fits =
         m->memory_bytes <= 0 || (double)out->memory.total <= SITE_MODEL_MEMORY * m->memory_bytes;
+}
+
+void site_model_step(struct site_step *out, const struct settings *s, const struct table *t,
+                     const struct site_machine *m, int ranks)
+{
+    const struct site_compute b = site_model_compute(s, t, m, ranks);
+    site_model_step_of(out, &b, s, t, m, ranks);
 }
 
 int site_model_accumulate(const struct site_step *s)

@@ -30,11 +30,12 @@ struct site_step {    /* of the whole site, one step */
     double update_s;  /* optimizer */
     double sums_s;    /* collectives of the gradients, alone */
     double exposed_s; /* what of sums_s the backward of the last micro-batch does not hide */
-    double gather_s;  /* parameters to all ranks (train.zero_stage), never hidden */
+    double gather_s; /* never hidden: parameters to all ranks (train.zero_stage), and the compressed
+                        sums behind train.freeze */
     double step_s;
     double tokens_s;  /* of the site */
     double mfu;       /* operations of the model, without recomputation, over ranks x peak */
-    double sum_bytes; /* of a rank's gradients in one step */
+    double sum_bytes; /* summed in one step, in the mean of the run's steps */
     int accumulate;   /* A: micro-batches of a rank in a step */
     struct train_memory memory;
     bool fits; /* in SITE_MODEL_MEMORY of the memory of a rank */
@@ -48,6 +49,16 @@ struct work site_model_work(const struct settings *s, const struct table *t,
                             const struct work_step *w, enum profile_class c);
 /* Measured utilisation of a class: interpolated in the logarithm of the width. */
 double site_model_utilisation(const struct site_machine *m, enum profile_class c, double width);
+struct site_compute {                        /* of one micro-batch, whatever is summed how */
+    double all_s, head_s, layers_s, embed_s; /* head, layers, embed: of the backward */
+    double flop;                             /* of the model, without recomputation */
+};
+struct site_compute site_model_compute(const struct settings *s, const struct table *t,
+                                       const struct site_machine *m, int ranks);
+/* With the computation of the same micro-batch and recomputation. */
+void site_model_step_of(struct site_step *out, const struct site_compute *b,
+                        const struct settings *s, const struct table *t,
+                        const struct site_machine *m, int ranks);
 /* train.batch_tokens is shared among the ranks. ranks must divide it into whole sequences. */
 void site_model_step(struct site_step *out, const struct settings *s, const struct table *t,
                      const struct site_machine *m, int ranks);

@@ -1,4 +1,5 @@
 #include "outer/plan/site_search.h"
+#include "inner/config/keys.h"
 
 static bool better(const struct site_step *a, const struct site_choice *best)
 {
@@ -7,11 +8,16 @@ static bool better(const struct site_step *a, const struct site_choice *best)
     return a->fits ? a->tokens_s > best->step.tokens_s : a->memory.total < best->step.memory.total;
 }
 
-static void look_at(struct site_choice *best, const struct settings *s, const struct table *t,
-                    const struct site_machine *m, int ranks)
+static void look_at(struct site_choice *best, const struct site_compute *b,
+                    const struct settings *s, const struct table *t, const struct site_machine *m,
+                    int ranks)
 {
+    struct config_rules rules = {0};
     struct site_step step;
-    site_model_step(&step, s, t, m, ranks);
+    keys_check(&rules, s); /* not every optimizer goes with ZeRO */
+    if (rules.length)
+        return;
+    site_model_step_of(&step, b, s, t, m, ranks);
     if (!best->tried++ || better(&step, best)) {
         best->settings = *s;
         best->step = step;
@@ -19,14 +25,14 @@ static void look_at(struct site_choice *best, const struct settings *s, const st
     }
 }
 
-static void buckets(struct site_choice *best, struct settings s, const struct table *t,
-                    const struct site_machine *m, int ranks)
+static void buckets(struct site_choice *best, const struct site_compute *b, struct settings s,
+                    const struct table *t, const struct site_machine *m, int ranks)
 {
     static const double mib[] = {25, 100, 6.25, 0};
-    look_at(best, &s, t, m, ranks); /* as configured, first: of equals it stays */
+    look_at(best, b, &s, t, m, ranks); /* as configured, first: of equals it stays */
     for (unsigned i = 0; ranks > 1 && i < sizeof mib / sizeof *mib; i++) {
         s.train_bucket_mb = mib[i];
-        look_at(best, &s, t, m, ranks);
+        look_at(best, b, &s, t, m, ranks);
     }
 }
 
@@ -40,12 +46,14 @@ void site_search(struct site_choice *best, const struct settings *s, const struc
         if (sequences % parts)
             continue;
         now.train_micro_batch_tokens = sequences / parts * s->train_sequence;
-        for (int recompute = 0; recompute < 2; recompute++)
+        for (int recompute = 0; recompute < 2; recompute++) {
+            now.train_activation_checkpointing =
+                recompute ? TRAIN_CHECKPOINTING_BLOCK : TRAIN_CHECKPOINTING_NONE;
+            struct site_compute b = site_model_compute(&now, t, m, ranks);
             for (int zero = 0; zero < (ranks > 1 ? 2 : 1); zero++) {
-                now.train_activation_checkpointing =
-                    recompute ? TRAIN_CHECKPOINTING_BLOCK : TRAIN_CHECKPOINTING_NONE;
                 now.train_zero_stage = zero;
-                buckets(best, now, t, m, ranks);
+                buckets(best, &b, now, t, m, ranks);
             }
+        }
     }
 }

@@ -233,6 +233,34 @@ static void test_exposed(void **state)
     close_to(site_model_overlap(&run.s, &run.table, &m, 4, slow.exposed_s), 0.37, 1e-6);
 }
 
+/* 1-bit Adam: a quarter of the steps in full, the rest in two exchanges of a bit for each value. */
+static void test_compressed(void **state)
+{
+    struct site_machine m = machine_of();
+    struct site_step plain, onebit;
+    struct site_choice best;
+    (void)state;
+    run_of(14, small);
+    run.s.train_optimizer = OPTIM_ADAMW;
+    run.s.train_steps = 400;
+    site_model_step(&plain, &run.s, &run.table, &m, 4);
+    run.s.train_compress = TRAIN_COMPRESS_ONEBIT;
+    run.s.train_freeze = 0.25;
+    site_model_step(&onebit, &run.s, &run.table, &m, 4);
+    double d = (double)run.table.elements;
+    close_to(onebit.exposed_s, 0.25 * plain.exposed_s, 1e-9);
+    close_to(onebit.sum_bytes, 0.25 * 4 * d + 0.75 * d / 8, 1e-9);
+    close_to(onebit.gather_s,
+             0.75 * (2 * ranks_link_formula(RANKS_ALL_GATHER, PLAN_ALGORITHM_RING, 4, d / 8,
+                                            &m.link.fit[RANKS_ALL_GATHER]) +
+                     7 * 4 * d / m.peak.bytes),
+             1e-9);
+    site_model_step(&onebit, &run.s, &run.table, &m, 1);
+    close_to(onebit.gather_s + 1, 1, 0);
+    site_search(&best, &run.s, &run.table, &m, 4); /* not with ZeRO, which these sums refuse */
+    assert_int_equal(best.settings.train_zero_stage, 0);
+}
+
 /* A measured model is predicted as measured; half the tokens take half the time; a width between
  * two measured ones takes their utilisation's geometric mean. */
 static void test_utilisation(void **state)
@@ -453,6 +481,7 @@ int main(void)
                                        cmocka_unit_test(test_knee_of_doublings),
                                        cmocka_unit_test(test_mlperf),
                                        cmocka_unit_test(test_exposed),
+                                       cmocka_unit_test(test_compressed),
                                        cmocka_unit_test(test_utilisation),
                                        cmocka_unit_test(test_accumulate),
                                        cmocka_unit_test(test_fits_as_start_up),
