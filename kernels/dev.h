@@ -296,6 +296,12 @@ static inline size_t dev_column_tiles(const struct dev_matrix *x)
 {
     return (x->columns + DEV_TILE_COLUMNS - 1) / DEV_TILE_COLUMNS;
 }
+struct dev_moments {
+    const float *v, *fresh;
+    float eps;
+    const struct dev_range *ranges; /* device, (n) */
+    size_t n;
+};
 struct dev_encode { /* consecutive blocks */
     enum dev_form form;
     size_t count;          /* values, a multiple of DEV_BLOCK */
@@ -470,6 +476,9 @@ enum {
     /* The pass that updates p, and model, with the sums of range_reduce, which the ranks may      \
      * have reduced; not of a range whose group is not active. */                                  \
     X(range_update, (struct dev * d, enum opt_update rule, const struct dev_optim *a))             \
+    /* largest (n): of each range the largest (sqrt(v) + eps) / (sqrt(fresh) + eps); 0 for an      \
+     * empty one. */                                                                                           \
+    X(range_moments, (struct dev * d, float *largest, const struct dev_moments *a))                \
     /* c = op(a) op(b): see struct dev_matmul. Sums in f32. */                                     \
     X(matmul, (struct dev * d, const struct dev_matmul *a))                                        \
     /* Muon: x, as many elements as range r of a, in the model type, = u / (||u|| + 1e-7), with    \

@@ -157,11 +157,13 @@ static void encode_worker(struct squeeze *q, const struct squeeze_args *a)
     q->dev->ops->sign_encode(q->dev, q->mine, &e);
 }
 
-/* The mean over the ranks of this rank's share, and its signs and scales; the server error. */
+/* The mean over the ranks of this rank's share, and its signs and scales; the server error. The
+ * values that were encoded are no longer needed: the mean lies in their place. */
 static void encode_server(struct squeeze *q, const struct squeeze_args *a, const uint8_t *theirs)
 {
     struct dev *d = q->dev;
     size_t begin = q->shares[q->coll->rank];
+    float *share = a->x + begin;
     const float *mask = a->mask ? a->mask + begin : NULL;
     const struct dev_sign_decode mean = {.mask = mask,
                                          .stop = a->stop,
@@ -173,7 +175,7 @@ static void encode_server(struct squeeze *q, const struct squeeze_args *a, const
                                          .bits_stride = share_of(q) / 8,
                                          .scales = q->ranges.scales + q->first_range,
                                          .scales_stride = q->ranges.count};
-    const struct dev_sign_encode e = {.x = a->scratch,
+    const struct dev_sign_encode e = {.x = share,
                                       .error = q->server,
                                       .mask = mask,
                                       .stop = a->stop,
@@ -182,7 +184,7 @@ static void encode_server(struct squeeze *q, const struct squeeze_args *a, const
                                       .longest = q->served.longest,
                                       .scales = q->served.scales,
                                       .sums = q->sums};
-    d->ops->sign_decode(d, a->scratch, &mean);
+    d->ops->sign_decode(d, share, &mean);
     d->ops->sign_encode(d, q->mine + begin / 8, &e);
 }
 

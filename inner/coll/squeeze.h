@@ -49,7 +49,6 @@ struct squeeze { /* of one rank; zeroed: not open */
 };
 struct squeeze_args {
     float *x;          /* device, (elements): this rank's values, then the mean */
-    float *scratch;    /* device, (elements), overwritten */
     const float *mask; /* device, (elements); NULL: none */
     const float *stop; /* device scalar; NaN: neither x nor an error changes; NULL: none */
 };

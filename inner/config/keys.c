@@ -365,6 +365,11 @@ static void check_compress(struct config_rules *r, const struct settings *s)
         if (not [i].given)
             config_broken(r, "train.compress = %s with %s: %s; use %s", name, not [i].key,
                           not [i].why, not [i].use);
+    if (s->train_optimizer == OPTIM_LAMB && s->train_bias_correction)
+        config_broken(r,
+                      "train.compress = %s with train.optimizer = lamb has no bias correction; "
+                      "use train.bias_correction = false",
+                      name);
     check_freeze(r, s);
 }
 

@@ -72,7 +72,9 @@ CHOICES_INNER(CONFIG_ENUM)
 /* Methods of compressed sums (inner/optim/compress.h): X(name, COMPRESS, OPTIMIZER): compress_name
  * is train.compress = COMPRESS with train.optimizer = OPTIMIZER; other pairs are refused.
  * train.compress = none goes with every optimizer and has no row. */
-#define COMPRESS_LIST(X) X(onebit_adam, TRAIN_COMPRESS_ONEBIT, OPTIM_ADAMW)
+#define COMPRESS_LIST(X)                                                                           \
+    X(onebit_adam, TRAIN_COMPRESS_ONEBIT, OPTIM_ADAMW)                                             \
+    X(onebit_lamb, TRAIN_COMPRESS_ONEBIT, OPTIM_LAMB)
 
 /* Training objectives (inner/data/objective.h): X(NAME, name, causal). causal: the targets are in
  * the text that the model sees, so that without causal attention a position sees its own target. */
@@ -226,7 +228,7 @@ CHOICES_INNER(CONFIG_ENUM)
       .help =                                                                                      \
           "What the ranks of a site send. none: gradients, in train.grad_reduce_dtype. onebit: "   \
           "behind train.freeze of the steps, one bit of each value of the first moment "           \
-          "(1-bit Adam, with train.optimizer adamw).")                                             \
+          "(1-bit Adam with train.optimizer adamw, 1-bit LAMB with lamb).")                        \
     X(train, freeze, REAL, .fallback = "0.2", .min = 0, .max = 1, .pinned = true,                  \
       .help = "With train.compress: the second moment is frozen after this share of train.steps, " \
               "and sums are compressed from there on; at least train.warmup steps.")               \

@@ -19,8 +19,22 @@ struct compress_method {
     /* Steps after which the second moment is frozen. */
     int64_t (*freeze)(const struct settings *s);
     bool one_scale; /* one scale for the slab instead of one for each tensor */
+    /* Further state, equal on all ranks and in checkpoints: a slab; numbers in host memory, for so
+     * many parts (NULL: none), with which the step reads sums of each part on the host. */
+    bool slab;
+    size_t (*numbers)(size_t parts);
     /* A step: optim_method.step in steps that sum, or its own. All ranks call. */
     enum err (*step)(struct optim *o, const struct dev_optim *a, int64_t step);
+};
+struct compress_kept { /* of one rank */
+    float *slab;       /* device, (elements of the table), or NULL */
+    float *host;       /* (host_count), or NULL; with the rest: */
+    size_t host_count;
+    double *sums;                /* host: (OPT_SUMS, parts) as compress_read_sums found them */
+    float *ratios, *ratios_host; /* (parts) device and host: of range_moments */
+    float *rates;                /* (parts) of the groups, relative to the setting */
+    struct dev_range *ranges;    /* device, (parts) */
+    struct opt_scalars scalars;  /* of the running step */
 };
 #define X(name, COMPRESS, OPTIMIZER) extern const struct compress_method compress_##name;
 COMPRESS_LIST(X)
@@ -37,6 +51,11 @@ size_t compress_plan(const struct settings *s, const struct table *t, int ranks)
 /* Host memory of the lead while it stores or loads the ranks' errors. */
 size_t compress_staging(const struct settings *s, const struct table *t, int ranks);
 enum err compress_open(struct optim *o, const struct table *t, struct arena *perm) MUST;
+void compress_close(struct optim *o);
+/* Of methods with numbers: waits for the device, and copies o->sums and the ratios to the host. */
+enum err compress_read_sums(struct optim *o) MUST;
+/* o->groups_host -> the device. */
+enum err compress_put_groups(struct optim *o) MUST;
 /* train.freeze as a number of steps. */
 int64_t compress_freeze_steps(const struct settings *s);
 

@@ -23,10 +23,8 @@ static enum err step(struct optim *o, const struct dev_optim *a, int64_t step)
         return o->method->step(o, a);
     own.k.ranks = (float)o->coll->size;
     TRY(optim_reduce(o, OPT_REDUCE_MOMENTUM, &own));
-    TRY(squeeze_mean(&o->squeeze, &(struct squeeze_args){.x = a->m,
-                                                         .scratch = (float *)(uintptr_t)a->g,
-                                                         .mask = a->v,
-                                                         .stop = a->gscale}));
+    TRY(squeeze_mean(&o->squeeze,
+                     &(struct squeeze_args){.x = a->m, .mask = a->v, .stop = a->gscale}));
     return optim_update(o, OPT_UPDATE_FROZEN, a);
 }
 

@@ -287,7 +287,7 @@ void optim_close(struct optim *o)
 {
     if (!o->dev)
         return;
-    squeeze_close(&o->squeeze);
+    compress_close(o);
     for (int i = 0; i < OPTIM_STATES; i++)
         dev_free(o->dev, o->state[i].shard);
     dev_free(o->dev, o->gscale);

@@ -80,6 +80,7 @@ struct optim {
     const struct settings *settings;
     const struct compress_method *compress; /* NULL: train.compress = none */
     struct squeeze squeeze;                 /* of compress */
+    struct compress_kept kept;              /* of compress */
 };
 
 struct optim_slabs {       /* whole ones, on the device */

@@ -2,6 +2,7 @@
  * worker error, in rank order, then one slab for the server errors of all shares. They pass through
  * the slab of gradients, which is unused between two steps. */
 #include "inner/train/train_errors.h"
+#include <string.h>
 
 size_t train_errors_slabs(const struct train *t)
 {
@@ -77,4 +78,42 @@ enum err train_errors_scatter(struct train *t, const float *host)
     TRY(broadcast_slab(t, host ? host + (size_t)t->coll->size * elements : NULL));
     d->ops->copy(d, q->server, grads + q->shares[t->coll->rank], share_bytes(q));
     return dev_sync(d);
+}
+
+/* ---- state that all ranks share ---- */
+static size_t kept_slab(const struct train *t)
+{
+    return t->optim.kept.slab ? t->table.elements : 0;
+}
+
+size_t train_kept_floats(const struct train *t)
+{
+    return kept_slab(t) + t->optim.kept.host_count;
+}
+
+enum err train_kept_read(struct train *t, float *host)
+{
+    const struct compress_kept *k = &t->optim.kept;
+    size_t slab = kept_slab(t);
+    if (slab)
+        t->dev->ops->copy(t->dev, host, k->slab, slab * sizeof *host);
+    if (k->host_count)
+        memcpy(host + slab, k->host, k->host_count * sizeof *host);
+    return dev_sync(t->dev);
+}
+
+enum err train_kept_write(struct train *t, const float *host)
+{
+    const struct compress_kept *k = &t->optim.kept;
+    struct coll *c = t->coll;
+    size_t slab = kept_slab(t);
+    if (slab && c->rank == 0)
+        t->dev->ops->copy(t->dev, k->slab, host, slab * sizeof *host);
+    TRY(dev_sync(t->dev));
+    if (slab)
+        TRY(c->ops->broadcast(c, k->slab, slab * sizeof *host));
+    if (k->host_count && c->rank == 0)
+        memcpy(k->host, host + slab, k->host_count * sizeof *host);
+    return k->host_count ? c->ops->broadcast_host(c, k->host, k->host_count * sizeof *host)
+                         : ERR_OK;
 }

@@ -10,13 +10,15 @@
 #include <string.h>
 #include "kernels/base/log.h"
 
-enum { PARTS_MAX = 4 + OPTIM_STATES };
+enum { PARTS_MAX = 5 + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 struct staging { /* whole slabs in host memory, on the lead */
     float *params, *state[OPTIM_STATES];
     float *errors; /* of train.compress: error_bytes; NULL: none */
     size_t error_bytes;
+    float *kept; /* further state of train.compress: kept_bytes; NULL: none */
+    size_t kept_bytes;
     struct arena arena;
 };
 
@@ -47,6 +49,9 @@ static enum err staging_open(const struct train *t, struct staging *s)
             TRY(staging_slab(s, &s->state[i], in_place, o->state[i].elements));
     }
     s->error_bytes = train_errors_slabs(t) * t->table.elements * sizeof *s->errors;
+    s->kept_bytes = train_kept_floats(t) * sizeof *s->kept;
+    if (s->kept_bytes)
+        TRY(staging_slab(s, &s->kept, NULL, s->kept_bytes / sizeof *s->kept));
     return s->error_bytes ? staging_slab(s, &s->errors, NULL, s->error_bytes / sizeof *s->errors)
                           : ERR_OK;
 }
@@ -77,6 +82,9 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
                                               .data = &c->heads->begun,
                                               .size_bytes = sizeof *c->heads -
                                                             offsetof(struct train_heads, begun)};
+    if (s->kept) /* a run that starts from another (run.from) has none yet */
+        parts[n++] = (struct checkpoint_part){
+            .name = "compress", .data = s->kept, .size_bytes = s->kept_bytes, .optional = true};
     if (s->errors) /* of another number of ranks they have another size */
         parts[n++] = (struct checkpoint_part){
             .name = "errors", .data = s->errors, .size_bytes = s->error_bytes, .optional = true};
@@ -176,6 +184,8 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
         if (t->optim.state[i].elements)
             TRY(gather_state(t, s->state[i], &t->optim.state[i]));
     TRY(train_errors_gather(t, s->errors, &s->arena));
+    if (lead)
+        TRY(train_kept_read(t, s->kept));
     if (lead) {
         struct checkpoint_part parts[PARTS_MAX];
         struct checkpoint_meta meta = describe(t);
@@ -293,6 +303,7 @@ static enum err distribute(struct train *t, const struct staging *s)
         if (t->optim.state[i].elements)
             TRY(scatter_state(t, &t->optim.state[i], s->state[i]));
     TRY(train_errors_scatter(t, s->errors));
+    TRY(train_kept_write(t, s->kept));
     TRY(broadcast_slab(t, model_params(t->model), s->params, t->table.elements));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
     TRY(c->ops->broadcast_host(c, &t->heads, sizeof t->heads));

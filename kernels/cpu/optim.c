@@ -3,6 +3,7 @@
  * with a trust ratio <= 1e-5 of the same, because its norms have relative error 1e-5.
  */
 #include "kernels/cpu/cpu.h"
+#include <math.h>
 #include <omp.h>
 
 enum { CHUNK = DEV_RUN }; /* elements: 64 KiB of f32. Sums are made per chunk and added in order */
@@ -158,5 +159,19 @@ void cpu_muon_polynomial(struct dev *d, void *s, const void *x, size_t n)
         for (size_t j = 0; j < tile; j++)
             square[j] = opt_muon_polynomial(first[j], square[j], (i + j) % (n + 1) == 0);
         c->rows->convert((char *)s + i * size, type, square, DTYPE_F32, tile);
+    }
+}
+
+void cpu_range_moments(struct dev *d, float *largest, const struct dev_moments *a)
+{
+    for (size_t r = 0; r < a->n; r++) {
+        const float *v = a->v + a->ranges[r].offset, *fresh = a->fresh + a->ranges[r].offset;
+        float most = 0;
+#pragma omp parallel for simd num_threads(d->threads) reduction(max : most)
+        for (size_t i = 0; i < a->ranges[r].count; i++) {
+            float ratio = (sqrtf(v[i]) + a->eps) / (sqrtf(fresh[i]) + a->eps);
+            most = ratio > most ? ratio : most;
+        }
+        largest[r] = most;
     }
 }

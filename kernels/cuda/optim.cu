@@ -427,3 +427,29 @@ extern "C" void cuda_muon_polynomial(struct dev *d, void *s, const void *x, size
     BY_TYPE(c, false, RUN);
 #undef RUN
 }
+
+/* A block for each range. */
+static __global__ void moments(float *largest, const struct dev_moments a)
+{
+    __shared__ float held[THREADS];
+    const struct dev_range range = a.ranges[blockIdx.x];
+    float most = 0;
+    for (size_t i = threadIdx.x; i < range.count; i += THREADS) {
+        size_t at = range.offset + i;
+        most = fmaxf(most, (sqrtf(a.v[at]) + a.eps) / (sqrtf(a.fresh[at]) + a.eps));
+    }
+    held[threadIdx.x] = most;
+    for (unsigned half = THREADS / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            held[threadIdx.x] = fmaxf(held[threadIdx.x], held[threadIdx.x + half]);
+    }
+    if (threadIdx.x == 0)
+        largest[blockIdx.x] = held[0];
+}
+
+extern "C" void cuda_range_moments(struct dev *d, float *largest, const struct dev_moments *a)
+{
+    if (a->n)
+        LAUNCH(cuda_of(d), moments, blocks_for(a->n, 1), THREADS, 0, largest, *a);
+}

@@ -39,7 +39,11 @@
     X(LANS_NORM, lans_norm, opt_plain, 0, 1, 0)                                                    \
     X(LANS, lans, opt_lans_normalize, 1, 3, OPT_M | OPT_V)                                         \
     X(MUON, muon, opt_plain, 0, 1, OPT_M)                                                          \
-    X(MOMENTUM, momentum, opt_plain, 0, 0, OPT_M)
+    X(MOMENTUM, momentum, opt_plain, 0, 0, OPT_M)                                                  \
+    X(MOMENT, moment, opt_plain, 0, 1, 0)                                                          \
+    X(SCALED, scaled, opt_plain, 0, 0, OPT_M)                                                      \
+    X(UNSCALED, unscaled, opt_plain, 0, 0, OPT_M | OPT_V)                                          \
+    X(DIRECTIONS, directions, opt_plain, 0, 2, 0)
 
 /* Passes that update the parameters: X(NAME, name, prepare, writes).
  *     void opt_name_update(float *p, float *m, float *v, float g, k) */
@@ -196,5 +200,6 @@ SCALAR float opt_trust(const struct opt_scalars *k, double p2, double u2)
 #include "kernels/scalar/opt_merit.h"
 #include "kernels/scalar/opt_came.h"
 #include "kernels/scalar/opt_onebit.h"
+#include "kernels/scalar/opt_onebit_lamb.h"
 
 #endif

@@ -469,6 +469,14 @@ static void signs_are_equal(void **state)
     cpu_sign_decode(&cpu, out, &v);
     gpu->ops->sign_decode(gpu, gout, &g);
     same("mean of signs", 0, gout, out, sizeof out);
+    for (size_t i = 0; i < N; i++)
+        x[i] *= x[i], error[i] *= error[i];
+    struct dev_moments k = {.v = x, .fresh = error, .eps = 1e-6f, .ranges = ranges, .n = RANGES};
+    float most[RANGES], *gmost = to_gpu(most, sizeof most);
+    cpu_range_moments(&cpu, most, &k);
+    k.v = to_gpu(x, sizeof x), k.fresh = to_gpu(error, sizeof error), k.ranges = granges;
+    gpu->ops->range_moments(gpu, gmost, &k);
+    same("largest ratios", 0, gmost, most, sizeof most);
     stop = NAN;
     memset(out, 0, sizeof out);
     g.stop = to_gpu(&stop, sizeof stop);

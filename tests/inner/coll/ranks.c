@@ -46,7 +46,7 @@ static enum err make_shard(const char *path)
 static enum err configure(struct settings *s, const char *shard, int extra, char **extras,
                           struct arena *a)
 {
-    enum { BASE = 28, EXTRA_MAX = 20 };
+    enum { BASE = 28, EXTRA_MAX = 40 };
     char *words[BASE + EXTRA_MAX] = {"--model.vocab",
                                      "31",
                                      "--data.tokenizer",

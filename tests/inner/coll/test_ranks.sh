@@ -137,6 +137,11 @@ launch 1 "$ranks" train "$dir/sign_one" whole $sign > "$dir/sign_one.txt" 2> "$d
 [ "$(grep -c 'holds the errors of 2 ranks; those of 1 begin at 0' "$dir/sign_one.err")" = 1 ] || fail "errors of another site"
 run 2 sign_ahead ahead $sign
 same sign_ahead sign
+lamb="--train.compress onebit --train.freeze 0.34 --train.warmup 1 --train.bias_correction false"
+run 2 lamb_sign whole $lamb
+run 2 lamb_sign_stop stop $lamb
+run 2 lamb_sign_stop whole $lamb
+same lamb_sign_stop lamb_sign
 # One number of ranks stores, another goes on: shared out or not, the file is the same.
 run 2 moved stop --train.zero_stage 1
 cp -r "$dir/moved" "$dir/more"

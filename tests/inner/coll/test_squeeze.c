@@ -44,10 +44,9 @@ static enum err rounds(struct coll *c, void *self)
     struct squeeze q;
     struct arena a = arena_make(0);
     struct dev *d;
-    float *x, *scratch, *stop, *masked = NULL;
+    float *x, *stop, *masked = NULL;
     TRY(dev_open(&d, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}));
     TRY(dev_alloc(d, (void **)&x, ELEMENTS * sizeof *x));
-    TRY(dev_alloc(d, (void **)&scratch, ELEMENTS * sizeof *scratch));
     TRY(dev_alloc(d, (void **)&stop, sizeof *stop));
     if (p->mask)
         TRY(dev_alloc(d, (void **)&masked, ELEMENTS * sizeof *masked));
@@ -66,7 +65,7 @@ static enum err rounds(struct coll *c, void *self)
             x[i] = input(c->rank, round, i);
         *stop = 1;
         c->up = 0;
-        TRY(squeeze_mean(&q, &(struct squeeze_args){x, scratch, masked, stop}));
+        TRY(squeeze_mean(&q, &(struct squeeze_args){x, masked, stop}));
         p->up = c->up;
         for (size_t i = 0; i < ELEMENTS; i++)
             p->total[i] += (double)x[i];
@@ -80,13 +79,12 @@ static enum err rounds(struct coll *c, void *self)
         memcpy(p->server, q.server, p->servers * sizeof *q.server);
     }
     *stop = NAN;
-    TRY(squeeze_mean(&q, &(struct squeeze_args){x, scratch, masked, stop}));
+    TRY(squeeze_mean(&q, &(struct squeeze_args){x, masked, stop}));
     if (memcmp(p->x, x, sizeof p->x) ||
         (p->feedback && memcmp(p->worker, q.worker, sizeof p->worker)))
         return err_set(ERR_DISAGREE, "a stopped mean changed something");
     squeeze_close(&q);
     dev_free(d, x);
-    dev_free(d, scratch);
     dev_free(d, stop);
     dev_free(d, masked);
     dev_close(d);

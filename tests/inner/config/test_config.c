@@ -392,9 +392,11 @@ static void rules_across_keys(void **state)
         {{"--train.stages=2@0.0001,4@0.9999"}, "is less than one of train.steps = 400"},
         {{"--train.stages=2@0.5,4@0.5", "--model.shared=true"}, "train.stages with model.shared"},
         {{"--train.stages=2@0.5,4@0.5", "--train.layer_drop=0.5"}, "two rules which layers run"},
-        {{"--train.compress=onebit"},
-         "train.compress = onebit with train.optimizer = lamb: there is no such method; use "
+        {{"--train.compress=onebit", "--train.optimizer=qhadam"},
+         "train.compress = onebit with train.optimizer = qhadam: there is no such method; use "
          "train.optimizer = adamw"},
+        {{"--train.compress=onebit"},
+         "with train.optimizer = lamb has no bias correction; use train.bias_correction = false"},
         {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.zero_stage=1"},
          "with train.zero_stage = 1: every rank keeps all moments; use 0"},
         {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.grad_reduce_dtype=bf16"},
