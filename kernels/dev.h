@@ -477,7 +477,7 @@ enum {
      * have reduced; not of a range whose group is not active. */                                  \
     X(range_update, (struct dev * d, enum opt_update rule, const struct dev_optim *a))             \
     /* largest (n): of each range the largest (sqrt(v) + eps) / (sqrt(fresh) + eps); 0 for an      \
-     * empty one. */                                                                                           \
+     * empty one. */                                                                               \
     X(range_moments, (struct dev * d, float *largest, const struct dev_moments *a))                \
     /* c = op(a) op(b): see struct dev_matmul. Sums in f32. */                                     \
     X(matmul, (struct dev * d, const struct dev_matmul *a))                                        \
