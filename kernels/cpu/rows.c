@@ -587,20 +587,27 @@ matrix_max_loop(const struct rows_matrix *r, const struct opt_scalars *scalars, 
     return (struct opt_sums){{(double)s0, (double)s1, 0, 0}};
 }
 
+/* A function of its own, as matrix_term: a struct inside a simd loop would be an array in memory.
+ */
+static inline __attribute__((always_inline)) float
+matrix_moved(const struct rows_matrix *r, const struct opt_scalars *k, size_t j, matrix_move *move)
+{
+    struct opt_cross c = cross_at(r, j);
+    return move(r->at.p[j], r->at.m[j], r->at.v[j], &c, k);
+}
+
 static inline __attribute__((always_inline)) void
-matrix_move_loop(const struct rows_matrix *r, const struct opt_scalars *scalars, size_t n,
+matrix_move_loop(const struct rows_matrix *row, const struct opt_scalars *scalars, size_t n,
                  matrix_move *move)
 {
     const struct opt_scalars k = *scalars;
-    float *p = r->at.p;
-    const float *m = r->at.m, *v = r->at.v;
+    const struct rows_matrix r = *row; /* p could be one of its values */
+    float *p = r.at.p;
 #pragma omp simd
-    for (size_t j = 0; j < n; j++) {
-        struct opt_cross c = cross_at(r, j);
-        p[j] = move(p[j], m[j], v[j], &c, &k);
-    }
-    if (r->at.model)
-        row_store(r->at.model, DTYPE_BF16, 0, p, n);
+    for (size_t j = 0; j < n; j++)
+        p[j] = matrix_moved(&r, &k, j, move);
+    if (r.at.model)
+        row_store(r.at.model, DTYPE_BF16, 0, p, n);
 }
 
 struct opt_sums ROWS_NAME(matrix_reduce)(enum opt_matrix_reduce rule, const struct rows_matrix *r,

@@ -86,7 +86,8 @@ SCALAR float opt_came_move(float p, float m, float v, const struct opt_cross *c,
                            const struct opt_scalars *k)
 {
     (void)v;
-    float factor = k->rows > 1 ? opt_came_factor(c, 1, k) : 1.0f;
+    float factor = opt_came_factor(c, 1, k);
+    factor = k->rows > 1 ? factor : 1.0f;
     p -= k->lr * k->weight_decay * p;
     return p - k->lr * (m * factor);
 }

@@ -37,18 +37,23 @@ SCALAR void opt_merit_prepare(struct opt_scalars *k, const double sums[OPT_SUMS]
     k->step[0] = sums[0] > 0 && sums[1] > 0 ? (float)(sums[0] / sums[1]) : 1.0f;
 }
 
-/* p -= lr clip(T u, -1, 1); T = 1 where one of the four maxima is 0. A vector has the tensor's. */
+SCALAR float opt_lesser(float a, float b)
+{
+    return a < b ? a : b;
+}
+
+/* p -= lr clip(T u, -1, 1); T = 1 where one of the four maxima is 0. A vector has the tensor's. All
+ * values are computed and then chosen, so that compilers vectorise. */
 SCALAR float opt_merit_move(float p, float m, float v, const struct opt_cross *c,
                             const struct opt_scalars *k)
 {
-    float row = c->row[0] / c->row[1], column = c->column[0] / c->column[1], ratio = k->step[0];
-    if (k->rows > 1) {
-        ratio = row > ratio ? row : ratio;
-        ratio = column > ratio ? column : ratio;
-        bool zero = c->row[0] == 0 || c->row[1] == 0 || c->column[0] == 0 || c->column[1] == 0;
-        ratio = zero ? 1.0f : ratio;
-    }
-    float step = ratio * opt_merit_direction(p, m, v, k);
+    float row = c->row[0] / c->row[1], column = c->column[0] / c->column[1], whole = k->step[0],
+          most = row > column ? row : column,
+          least =
+              opt_lesser(opt_lesser(c->row[0], c->row[1]), opt_lesser(c->column[0], c->column[1]));
+    most = most > whole ? most : whole;
+    most = least > 0 ? most : 1.0f;
+    float step = (k->rows > 1 ? most : whole) * opt_merit_direction(p, m, v, k);
     step = step > 1.0f ? 1.0f : step;
     step = step < -1.0f ? -1.0f : step;
     return p - k->lr * step;
