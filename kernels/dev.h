@@ -643,6 +643,15 @@ struct dev { /* backends embed it first */
                       the choice before its first step */
 };
 
+/* Narrow arithmetic in matrix products but those of attention, emulated on the CPU in f32; all 0:
+ * none. Slow; see scalar/narrow.h. */
+struct dev_emulation {
+    bool fp8;        /* operands are rounded to E5M2, to nearest, saturated */
+    int accumulator; /* bits of mantissa of a sum, rounded after every addition; 0: as the library
+                      */
+    size_t chunk;    /* with accumulator: terms that are summed apart first; 0: one level */
+};
+
 struct dev_options {
     const char
         *kind; /* "cpu", "cuda", or "cuda:N" for the Nth GPU of this machine (N = local rank) */
@@ -652,7 +661,8 @@ struct dev_options {
     bool low_priority; /* CUDA: another dev of this process uses the GPU and has priority */
     bool graphs;       /* CUDA: graph_run uses graphs */
     const char
-        *attention;  /* CUDA: "own", "cudnn", or NULL and "auto": the faster deterministic kernel */
+        *attention; /* CUDA: "own", "cudnn", or NULL and "auto": the faster deterministic kernel */
+    struct dev_emulation emulation; /* CPU with model_type f32 */
     const char *isa; /* CPU inner loops: "v2", "v3", "v4" of x86-64; NULL: the processor's best */
 };
 

@@ -409,6 +409,20 @@ static bool stage_reads(const char *text)
     return text[strspn(text, "0123456789.")] == 0 && !*end && share > 0 && share <= 1;
 }
 
+static void check_emulation(struct config_rules *r, const struct settings *s)
+{
+    bool narrow = s->device_products == DEVICE_PRODUCTS_FP8 || s->device_accumulator;
+    if (narrow && (s->device_kind != DEVICE_CPU || s->device_dtype != DEVICE_DTYPE_F32))
+        config_broken(r,
+                      "device.%s is emulated on the CPU in f32 only; use device.kind = cpu and "
+                      "device.dtype = f32",
+                      s->device_accumulator ? "accumulator" : "products = fp8");
+    if (s->device_accumulator_chunk && !s->device_accumulator)
+        config_broken(r,
+                      "device.accumulator_chunk = %lld belongs to device.accumulator, which is 0",
+                      (long long)s->device_accumulator_chunk);
+}
+
 static void check_stage(struct config_rules *r, const struct settings *s, size_t i)
 {
     const char *text = s->train_stages.items[i];
@@ -488,5 +502,6 @@ void keys_check(struct config_rules *r, const struct settings *s)
     check_optimizer(r, s);
     check_compress(r, s);
     check_schedule(r, s);
+    check_emulation(r, s);
     check_stages(r, s);
 }

@@ -39,6 +39,7 @@
 #define DEVICE_KIND(X)        X(DEVICE_CPU, cpu) X(DEVICE_CUDA, cuda)
 #define DEVICE_DTYPE(X)                                                                            \
     X(DEVICE_DTYPE_F32, f32) X(DEVICE_DTYPE_BF16, bf16) X(DEVICE_DTYPE_AUTO, auto)
+#define DEVICE_PRODUCTS(X) X(DEVICE_PRODUCTS_MODEL, model) X(DEVICE_PRODUCTS_FP8, fp8)
 #define DEVICE_ATTENTION(X)                                                                        \
     X(DEVICE_ATTENTION_AUTO, auto) X(DEVICE_ATTENTION_OWN, own) X(DEVICE_ATTENTION_CUDNN, cudnn)
 #define DEVICE_GRAPHS(X)                                                                           \
@@ -65,6 +66,7 @@
     X(train_warmup_shape, TRAIN_WARMUP_SHAPE)                                                      \
     X(device_kind, DEVICE_KIND)                                                                    \
     X(device_dtype, DEVICE_DTYPE)                                                                  \
+    X(device_products, DEVICE_PRODUCTS)                                                            \
     X(device_attention, DEVICE_ATTENTION)                                                          \
     X(device_graphs, DEVICE_GRAPHS)
 CHOICES_INNER(CONFIG_ENUM)
@@ -359,6 +361,15 @@ CHOICES_INNER(CONFIG_ENUM)
     X(device, kind, CHOICE(device_kind), .fallback = "cpu", .help = "Where the arithmetic runs.")  \
     X(device, dtype, CHOICE(device_dtype), .fallback = "auto",                                     \
       .help = "Type of activations and GEMMs; auto: bf16 where it is faster.")                     \
+    X(device, products, CHOICE(device_products), .fallback = "model",                              \
+      .help = "Operands of matrix products, without those of attention. model: device.dtype. "     \
+              "fp8: rounded to E5M2, sums in f32; emulated on the CPU, slower than f32.")          \
+    X(device, accumulator, INT, .fallback = "0", .min = 0, .max = 22, .unit = "bits",              \
+      .help = "Bits of mantissa of the sums in these products, rounded after every addition; "     \
+              "emulated on the CPU, a hundred times slower: for the study of widths (atoll plan "  \
+              "--accumulator). 0: f32.")                                                           \
+    X(device, accumulator_chunk, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "terms",      \
+      .help = "With device.accumulator: so many terms are summed apart first. 0: one level.")      \
     X(device, attention, CHOICE(device_attention), .fallback = "auto",                             \
       .help = "GPU: attention kernels. auto: ours or cuDNN's, the faster of those that repeat "    \
               "bit for bit, measured before the first step and kept in the checkpoint. own: "      \

@@ -12,6 +12,7 @@ struct cpu {
     struct dev_ops ops;      /* the table of dev, with the exact set for this processor */
     const struct rows *rows; /* inner loops for this processor */
     struct matmul *matmul;   /* the library's state */
+    struct dev_emulation emulation;
     void *scratch[2]; /* 0: ops; 1: operands that matmul converted to f32, used while slot 0 is in
                          use */
     size_t scratch_bytes[2];

@@ -215,6 +215,7 @@ static enum err open_parts(struct cpu *c, const struct dev_options *o)
         levels[level].exact(&c->ops);
     TRY(matmul_open(&c->matmul, c->dev.threads));
     TRY(type_choose(c, o->model_type));
+    c->emulation = o->emulation;
     const char *bf16 = matmul_bf16(c->matmul);
     snprintf(c->dev.note, sizeof c->dev.note,
              "cpu isa=%s threads=%d type=%s gemm=\"%s\" bf16=\"%s\"", c->rows->isa, c->dev.threads,

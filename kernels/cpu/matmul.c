@@ -4,6 +4,7 @@
  * in bf16) and cost a copy per step.
  */
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_narrow.h"
 #include "kernels/cpu/cpu.h"
 #include <dnnl.h>
 #include <omp.h>
@@ -389,13 +390,13 @@ static void run_widened(struct cpu *c, const struct product *p)
         wide.c = result;
         wide.ldc = p->N;
     }
-    matmul_run(c, &wide);
+    matmul_library(c, &wide);
     if (p->out == DTYPE_BF16)
         convert_rows(c, (struct matrix){p->c, DTYPE_BF16, p->ldc},
                      (struct matrix){result, DTYPE_F32, p->N}, p->M, p->N);
 }
 
-void matmul_run(struct cpu *c, const struct product *p)
+void matmul_library(struct cpu *c, const struct product *p)
 {
     struct matmul *m = c->matmul;
     struct shape s = shape_of(p, false);
@@ -411,6 +412,15 @@ void matmul_run(struct cpu *c, const struct product *p)
         e = execute(m, found, 0, (void *[]){input(p->a), input(p->b), p->c, input(p->bias)});
     if (e)
         cpu_fail(&c->dev, e);
+}
+
+void matmul_run(struct cpu *c, const struct product *p)
+{
+    bool narrow = c->emulation.fp8 || c->emulation.accumulator;
+    if (!narrow)
+        matmul_library(c, p);
+    else if (!c->dev.failed)
+        matmul_narrow(c, p);
 }
 
 struct primitive *matmul_single(struct cpu *c, const struct product *p)

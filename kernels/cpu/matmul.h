@@ -35,8 +35,10 @@ struct matmul_counts {
     uint64_t made;
 };
 struct matmul_counts matmul_counts(const struct matmul *m);
-/* A failure is kept in the device. */
+/* A failure is kept in the device. In narrow arithmetic where the device emulates it. */
 void matmul_run(struct cpu *c, const struct product *p);
+/* The same, never emulated. */
+void matmul_library(struct cpu *c, const struct product *p);
 
 /* Matrix products for one thread inside a parallel region: created before the region (pointers and
  * bias are ignored), run in it by up to dev->threads threads at a time. NULL: the library has no

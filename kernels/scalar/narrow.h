@@ -58,6 +58,14 @@ SCALAR float narrow_round(float x, struct narrow f)
     return float_of_bits(sign | (size > narrow_most(f) ? 0x7f800000u : size));
 }
 
+/* narrow_round of a form with 8 bits of exponent, without a branch. */
+SCALAR float narrow_shorten(float x, int mantissa)
+{
+    uint32_t u = float_bits(x), low = (1u << (23 - mantissa)) - 1u;
+    u += (low >> 1) + (u >> (23 - mantissa) & 1u & low);
+    return float_of_bits(u & ~low);
+}
+
 /* One of the two neighbours of x, with the probabilities that make the mean x; never infinite: what
  * lies beyond the largest number becomes that number. random: 32 uniform bits. */
 SCALAR float narrow_stochastic(float x, struct narrow f, uint32_t random)

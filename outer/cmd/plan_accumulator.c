@@ -78,6 +78,7 @@ enum err plan_accumulator(struct run *p, int64_t bits, int64_t product)
     printf(
         "\nlost: n (1 - VRR), the variance retention ratio of Sakr et al. 2019 (1901.06588); less "
         "than 3.9 is ok.\nleast: bits with which it is. Sums are taken as random; a mean of one "
-        "sign needs more bits.\nTraining computes none of this: products accumulate in f32.\n");
+        "sign needs more bits.\ndevice.accumulator trains so, emulated; without it products "
+        "accumulate in f32.\n");
     return ERR_OK;
 }

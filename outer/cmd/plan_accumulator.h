@@ -1,7 +1,7 @@
 #ifndef PLAN_ACCUMULATOR_H
 #define PLAN_ACCUMULATOR_H
 /* atoll plan --accumulator: the sums of a model's matrix products, and whether an accumulator of so
- * many bits of mantissa holds them. Nothing of it is used in training.
+ * many bits of mantissa holds them.
  */
 #include "outer/config/run.h"
 

@@ -32,6 +32,9 @@ static void rounds_as_hardware_does(void **state)
         assert_true(same(narrow_round(x, bf16), bf16_float(bf16_round(x))) || x != x ||
                     fabsf(x) < 0x1p-126f);
         assert_true(same(narrow_round(x, f32), x));
+        for (int m = 1; m <= 23; m += 11)
+            assert_true(x != x ||
+                        same(narrow_shorten(x, m), narrow_round(x, (struct narrow){8, m})));
 #ifdef __FLT16_MAX__
         assert_true(same(narrow_round(x, fp16), (float)(_Float16)x));
 #endif
@@ -169,6 +172,95 @@ static void chunks_save_bits(void **state)
     }
 }
 
+/* y (T,N) = x w^T + bias of the device, and dw, against narrow_dot, bit for bit. */
+enum { T = 7, K = 150, N = 33 };
+
+static float operand(float x, bool fp8)
+{
+    return fp8 ? narrow_round(x, e5m2) : x;
+}
+
+static void products_are(struct dev *d, struct narrow_sum how, bool fp8)
+{
+    static float x[T * K], w[N * K], dy[T * N], bias[N], left[1000], right[1000];
+    float *y = NULL, *dw = NULL;
+    for (uint64_t i = 0; i < N * K; i++) {
+        w[i] = rng_normal(1, RNG_TEST, i);
+        x[i % (T * K)] = rng_normal(2, RNG_TEST, i);
+        dy[i % (T * N)] = rng_normal(3, RNG_TEST, i);
+        bias[i % N] = rng_normal(4, RNG_TEST, i);
+    }
+    assert_int_equal(dev_alloc(d, (void **)&y, sizeof(float) * T * N), ERR_OK);
+    assert_int_equal(dev_alloc(d, (void **)&dw, sizeof(float) * N * K), ERR_OK);
+    const struct dev_linear a = {.x = x, .w = w, .bias = bias, .T = T, .K = K, .N = N};
+    d->ops->linear_fwd(d, y, &a);
+    d->ops->linear_bwd(d, &a, &(struct dev_linear_grad){.dy = dy, .dw = dw});
+    assert_int_equal(dev_sync(d), ERR_OK);
+    for (size_t t = 0; t < T; t++)
+        for (size_t n = 0; n < N; n++) {
+            for (size_t k = 0; k < K; k++) {
+                left[k] = operand(x[t * K + k], fp8);
+                right[k] = operand(w[n * K + k], fp8);
+            }
+            assert_true(y[t * N + n] == narrow_dot(left, right, K, how) + bias[n]);
+        }
+    for (size_t n = 0; n < N; n++)
+        for (size_t k = 0; k < K; k++) {
+            for (size_t t = 0; t < T; t++) {
+                left[t] = operand(dy[t * N + n], fp8);
+                right[t] = operand(x[t * K + k], fp8);
+            }
+            assert_true(dw[n * K + k] == narrow_dot(left, right, T, how));
+        }
+    dev_free(d, y);
+    dev_free(d, dw);
+}
+
+static void the_device_emulates(void **state)
+{
+    static const struct {
+        struct dev_emulation e;
+        struct narrow_sum how;
+    } cases[] = {{{false, 7, 0}, {{8, 7}, {8, 7}, 0}},
+                 {{false, 5, 64}, {{8, 5}, {8, 5}, 64}},
+                 {{true, 9, 64}, {{8, 9}, {8, 9}, 64}}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int threads = 1; threads <= 3; threads++) {
+            struct dev *d;
+            struct dev_options o = {
+                .kind = "cpu", .model_type = "f32", .threads = threads, .emulation = cases[i].e};
+            assert_int_equal(dev_open(&d, &o), ERR_OK);
+            products_are(d, cases[i].how, cases[i].e.fp8);
+            dev_close(d);
+        }
+}
+
+/* With fp8 operands alone the library adds: the products of E5M2 have 6 bits and so are exact. */
+static void fp8_operands(void **state)
+{
+    enum { FEW = 8 };
+    float x[FEW], w[FEW], *y = NULL;
+    struct dev *d;
+    struct dev_options o = {
+        .kind = "cpu", .model_type = "f32", .threads = 1, .emulation = {.fp8 = true}};
+    double want = 0;
+    (void)state;
+    for (uint64_t i = 0; i < FEW; i++) {
+        x[i] = rng_normal(1, RNG_TEST, i) * (i == 3 ? 1e6f : 1);
+        w[i] = rng_normal(2, RNG_TEST, i);
+        float large = fminf(fmaxf(x[i], -57344.0f), 57344.0f);
+        want += (double)narrow_round(large, e5m2) * (double)narrow_round(w[i], e5m2);
+    }
+    assert_int_equal(dev_open(&d, &o), ERR_OK);
+    assert_int_equal(dev_alloc(d, (void **)&y, sizeof *y), ERR_OK);
+    d->ops->linear_fwd(d, y, &(struct dev_linear){.x = x, .w = w, .T = 1, .K = FEW, .N = 1});
+    assert_int_equal(dev_sync(d), ERR_OK);
+    assert_true(fabs((double)*y - want) <= 1e-6 * fabs(want));
+    dev_free(d, y);
+    dev_close(d);
+}
+
 static int print_figures(void)
 {
     double worst = 0;
@@ -190,6 +282,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(stochastic_rounding_has_no_bias),
         cmocka_unit_test(ones_are_lost_without_chunks),
         cmocka_unit_test(chunks_save_bits),
+        cmocka_unit_test(the_device_emulates),
+        cmocka_unit_test(fp8_operands),
     };
     if (argc == 2 && !strcmp(argv[1], "figures"))
         return print_figures();

@@ -5,7 +5,7 @@
 
 2,000 sums of 8,192 products of two standard normals. Prints as JSON: fp16_plain, fp16_chunks, bf16_plain (log2 of the error over the
 sum, root mean squares), difference (largest distance of these and TEST_NARROW's, bits), saved_fp16, least (bits by the closed form,
-products of 5 bits), least_ours (of `atoll plan --accumulator`), retention (largest relative distance of both programs' n (1 - VRR)).
+products of 5 bits), least_ours (of `atoll plan --accumulator`), least_model (the same for all sums of the row's GPT), retention (largest relative distance of both programs' n (1 - VRR)).
 """
 import json
 import math
@@ -60,6 +60,9 @@ def main():
     found = {"fp16_plain": error(to_fp16, 0), "fp16_chunks": error(to_fp16, CHUNK), "bf16_plain": error(to_bf16, 0)}
     table = subprocess.run([sys.argv[1], "plan", "--accumulator", "8", "--product", "5", "--train.batch_tokens", str(TERMS),
                             "--train.micro_batch_tokens", str(TERMS)], capture_output=True, text=True, check=True).stdout
+    small = subprocess.run([sys.argv[1], "plan", "--accumulator", "6", "--product", "10", "--model.width", "64", "--model.heads", "2",
+                            "--train.batch_tokens", "512"], capture_output=True, text=True, check=True).stdout
+    model = max(int(row[3]) for row in map(str.split, small.splitlines()) if len(row) > 8 and row[0].isdigit())
     apart, least = 0.0, 0
     for row in (line.split() for line in table.splitlines()):
         if len(row) > 8 and row[0].isdigit():
@@ -67,7 +70,7 @@ def main():
             apart = max(apart, abs(float(row[1]) / want - 1))
             least = int(row[3]) if int(row[0]) == TERMS else least
     print(json.dumps({**found, "difference": max(abs(found[k] - ours[k]) for k in found),
-                      "saved_fp16": found["fp16_plain"] - found["fp16_chunks"], "retention": apart, "least_ours": least,
+                      "saved_fp16": found["fp16_plain"] - found["fp16_chunks"], "retention": apart, "least_ours": least, "least_model": model,
                       "least": next(b for b in range(5, 24) if lost(b, 5, TERMS) < 3.9)}))
 
 

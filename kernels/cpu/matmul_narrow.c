@@ -1,0 +1,114 @@
+/* Matrix products in narrow arithmetic, emulated (struct dev_emulation): for the study of widths,
+ * some hundred times slower than the library's. Bits are the same at every thread count where sums
+ * are narrow, too.
+ */
+#include "kernels/cpu/matmul_narrow.h"
+#include <omp.h>
+#include "kernels/scalar/narrow.h"
+
+static const struct narrow e5m2 = {5, 2};
+static const float e5m2_most = 57344;
+
+static float operand_round(float x)
+{
+    x = x > e5m2_most ? e5m2_most : x < -e5m2_most ? -e5m2_most : x;
+    return narrow_round(x, e5m2);
+}
+
+struct operand {
+    const float *x;
+    size_t rows, columns, stride; /* of op(x) */
+    bool transposed, fp8;
+};
+
+/* to (rows, columns) = op(x), rounded. */
+static void operand_read(struct cpu *c, float *to, const struct operand *o)
+{
+#pragma omp parallel for num_threads(c->dev.threads) schedule(static)
+    for (size_t i = 0; i < o->rows; i++)
+        for (size_t j = 0; j < o->columns; j++) {
+            float x = o->transposed ? o->x[j * o->stride + i] : o->x[i * o->stride + j];
+            to[i * o->columns + j] = o->fp8 ? operand_round(x) : x;
+        }
+}
+
+struct sums { /* of one row of the result */
+    float *part, *total;
+    size_t n;
+    int bits;
+};
+
+static void parts_add(const struct sums *s)
+{
+    float *part = s->part, *total = s->total;
+#pragma omp simd
+    for (size_t j = 0; j < s->n; j++) {
+        total[j] = narrow_shorten(total[j] + part[j], s->bits);
+        part[j] = 0;
+    }
+}
+
+/* total = the row a (K) times b (K, n). */
+static void row_multiply(const struct sums *s, const float *a, const float *b, size_t K,
+                         size_t chunk)
+{
+    float *part = s->part;
+    memset(s->part, 0, s->n * sizeof *s->part);
+    memset(s->total, 0, s->n * sizeof *s->total);
+    for (size_t k = 0; k < K; k++) {
+        const float *row = b + k * s->n;
+        float x = a[k];
+#pragma omp simd
+        for (size_t j = 0; j < s->n; j++)
+            part[j] = narrow_shorten(part[j] + x * row[j], s->bits);
+        if ((chunk && (k + 1) % chunk == 0) || k + 1 == K)
+            parts_add(s); /* one level: 0 + part */
+    }
+}
+
+static void row_write(const struct product *p, size_t i, const float *total)
+{
+    float *to = (float *)p->c + i * p->ldc;
+    for (size_t j = 0; j < p->N; j++)
+        to[j] = total[j] + (p->accumulate ? to[j] : p->bias ? p->bias[j] : 0.0f);
+}
+
+static void multiply(struct cpu *c, const struct product *p, const float *a, const float *b,
+                     float *room)
+{
+    const struct dev_emulation *e = &c->emulation;
+#pragma omp parallel num_threads(c->dev.threads)
+    {
+        float *mine = room + 2 * p->N * (size_t)omp_get_thread_num();
+        const struct sums s = {mine, mine + p->N, p->N, e->accumulator};
+#pragma omp for schedule(static)
+        for (size_t i = 0; i < p->M; i++) {
+            row_multiply(&s, a + i * p->K, b, p->K, e->chunk);
+            row_write(p, i, s.total);
+        }
+    }
+}
+
+void matmul_narrow(struct cpu *c, const struct product *p)
+{
+    const bool fp8 = c->emulation.fp8;
+    const struct operand left = {p->a, p->M, p->K, p->lda, p->a_t, fp8},
+                         right = {p->b, p->K, p->N, p->ldb, p->b_t, fp8};
+    size_t a_count = p->M * p->K, b_count = p->K * p->N;
+    float *a =
+        cpu_scratch(c, 1, (a_count + b_count + 2 * p->N * (size_t)c->dev.threads) * sizeof *a);
+    ASSERT(p->in == DTYPE_F32 && p->out == DTYPE_F32);
+    if (!a)
+        return;
+    operand_read(c, a, &left);
+    operand_read(c, a + a_count, &right);
+    if (c->emulation.accumulator) {
+        multiply(c, p, a, a + a_count, a + a_count + b_count);
+        return;
+    }
+    struct product rounded = *p;
+    rounded.a = a, rounded.b = a + a_count;
+    rounded.lda = p->K, rounded.ldb = p->N;
+    rounded.a_t = rounded.b_t = false;
+    matmul_library(c, &rounded);
+}
