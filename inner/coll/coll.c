@@ -139,13 +139,15 @@ enum err coll_open(struct coll **c, const char *device_kind)
  * for LL128 and 4 MiB for Simple. At most 24 channels on NVLink, one connection of the ring and two
  * of the tree in each; with a switch that adds (NVLS) twice 8 steps of 128 KiB for each channel and
  * GPU of the host; the code of its kernels on top. */
-size_t coll_memory_bytes(const char *device_kind, int ranks)
+size_t coll_memory_bytes(const char *device_kind, int ranks, size_t sum_bytes)
 {
     enum { CHANNELS = 24, CONNECTIONS = 3, CODE = 128 << 20, HOST_GPUS = 8 };
     const size_t connection = (512 << 10) + 120 * 640 * 8 * 8 + (4 << 20),
                  nvls = 2 * 8 * (128 << 10);
-    if (ranks == 1 || !strcmp(device_kind, "cpu"))
+    if (ranks == 1)
         return 0;
+    if (!strcmp(device_kind, "cpu"))
+        return sum_bytes; /* MPI's copy of the sum that runs */
     size_t gpus = (size_t)(ranks < HOST_GPUS ? ranks : HOST_GPUS);
     return CHANNELS * (CONNECTIONS * connection + gpus * nvls) + CODE;
 }

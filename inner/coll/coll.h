@@ -65,9 +65,10 @@ void coll_count(struct coll *c);
 void coll_abort(struct coll *c, int exit_code);
 
 /* Upper estimate of the device memory that one rank's collectives allocate outside of every slab,
- * for plans and the memory table: 0 on CPUs and for one rank. NCCL allocates part of it when the
- * ranks connect, the rest at the first collective of each kind. */
-size_t coll_memory_bytes(const char *device_kind, int ranks);
+ * for plans and the memory table: 0 for one rank; on CPUs sum_bytes, those of the largest
+ * asynchronous sum. NCCL allocates part of it when the ranks connect, the rest at the first
+ * collective of each kind. */
+size_t coll_memory_bytes(const char *device_kind, int ranks, size_t sum_bytes);
 
 /* The backends, for coll_open. */
 enum err coll_self_open(struct coll **c) MUST;

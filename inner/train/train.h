@@ -57,7 +57,7 @@ struct train_memory { /* bytes of one rank */
     size_t grad_reduce; /* of the reducer (train.grad_reduce_dtype), with several ranks */
     size_t staging;     /* host memory of the lead while it stores or loads sharded moments; 0 on a
                            GPU: the table shows device memory */
-    size_t collectives; /* of several GPUs: NCCL's buffers, an estimate */
+    size_t collectives; /* of several ranks: buffers of NCCL or MPI, an estimate */
     size_t graphs;      /* of the GPU's graphs, an estimate */
     size_t data;        /* mapped shards: the system may take these pages back */
     size_t total;

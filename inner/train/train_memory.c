@@ -12,6 +12,17 @@ static size_t graphs_bytes(const struct settings *s)
     return any ? 2 * (size_t)(s->model_layers + 2) * NODES_LAYER * NODE_BYTES : 0;
 }
 
+/* A bucket is full with the tensor that fills it. */
+static size_t largest_sum_bytes(const struct settings *s, const struct table *t)
+{
+    double bucket = s->train_bucket_mb * (1 << 20) / sizeof(float);
+    size_t most = 0;
+    for (size_t i = 0; i < t->count; i++)
+        most = table_span(t, i) > most ? table_span(t, i) : most;
+    bool whole = bucket <= 0 || bucket + (double)most > (double)t->elements;
+    return (whole ? t->elements : (size_t)bucket + most) * dtype_size(reducer_of(s)->type);
+}
+
 struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks)
 {
@@ -24,8 +35,8 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     if (ranks > 1)
         m.grad_reduce = reducer_of(s)->bytes(t->elements);
     m.grad_reduce += compress_plan(s, t, ranks);
-    m.collectives =
-        coll_memory_bytes(config_choice_name(device_kind_choices, s->device_kind), ranks);
+    m.collectives = coll_memory_bytes(config_choice_name(device_kind_choices, s->device_kind),
+                                      ranks, largest_sum_bytes(s, t));
     m.graphs = graphs_bytes(s);
     struct train_memory_row rows[TRAIN_MEMORY_ROWS];
     train_memory_rows(&m, rows);
@@ -50,7 +61,7 @@ void train_memory_rows(const struct train_memory *m,
         {"gemm", "GEMM workspace", x->workspace.gemm},
         {"ops", "other ops", x->workspace.ops},
         {"code", "kernels (estimate)", x->workspace.code},
-        {"collectives", "NCCL (estimate)", m->collectives},
+        {"collectives", "collectives (estimate)", m->collectives},
         {"graphs", "graphs (estimate)", m->graphs},
         {"staging", "checkpoint staging", m->staging},
         {"total", "all", m->total}};

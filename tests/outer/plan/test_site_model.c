@@ -358,6 +358,25 @@ static void test_fits_as_start_up(void **state)
     assert_in_range(fits, 200, 800); /* both answers occur */
 }
 
+/* MPI copies the sum that runs: a bucket with the tensor that fills it, at most the slab. */
+static void test_copy_of_the_sum(void **state)
+{
+    (void)state;
+    run_of(14, small);
+    size_t largest = 0;
+    for (size_t i = 0; i < run.table.count; i++)
+        largest = table_span(&run.table, i) > largest ? table_span(&run.table, i) : largest;
+    assert_int_equal(train_plan(&run.s, &run.table, DTYPE_F32, 1).collectives, 0);
+    assert_int_equal(train_plan(&run.s, &run.table, DTYPE_F32, 2).collectives,
+                     4 * run.table.elements);
+    run.s.train_bucket_mb = 0.0625; /* 16,384 gradients */
+    assert_int_equal(train_plan(&run.s, &run.table, DTYPE_F32, 2).collectives,
+                     4 * (16384 + largest));
+    run.s.train_grad_reduce_dtype = TRAIN_GRAD_REDUCE_BF16;
+    assert_int_equal(train_plan(&run.s, &run.table, DTYPE_F32, 2).collectives,
+                     2 * (16384 + largest));
+}
+
 struct tried {
     double bytes, tokens_s;
 };
@@ -485,6 +504,7 @@ int main(void)
                                        cmocka_unit_test(test_utilisation),
                                        cmocka_unit_test(test_accumulate),
                                        cmocka_unit_test(test_fits_as_start_up),
+                                       cmocka_unit_test(test_copy_of_the_sum),
                                        cmocka_unit_test(test_search),
                                        cmocka_unit_test(test_points),
                                        cmocka_unit_test(test_gpus)};

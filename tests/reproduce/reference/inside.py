@@ -180,7 +180,7 @@ def search(bench):
     base = {"model.layers": 6, "model.width": 384, "model.heads": 6, "train.batch_tokens": 4096}
     probe, _ = bench.probe(2, base, "384")
     grid, memory = {}, []
-    empty = bench.train(1, {"model.layers": 1, "model.width": 16, "model.heads": 1, "train.batch_tokens": 128, "train.steps": 2}, 5)
+    empty = bench.train(2, {"model.layers": 1, "model.width": 16, "model.heads": 1, "train.batch_tokens": 256}, 5)
     program = empty["used"] - empty["planned"]  # of the process itself and its libraries
     for micro in (2048, 1024, 512):
         for again in ("none", "block"):
