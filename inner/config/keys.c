@@ -350,6 +350,9 @@ static void check_compress(struct config_rules *r, const struct settings *s)
         {s->train_stages.count > 0, "train.stages", "every step sends all tensors",
          "none of them"}};
     if (s->train_compress == TRAIN_COMPRESS_NONE) {
+        if (s->train_sparse_share != 0.1 || s->train_sparse_momentum > 0)
+            config_broken(r, "train.sparse_share and train.sparse_momentum belong to "
+                             "train.compress = sparse; train.compress is none");
         if (!s->train_error_feedback)
             config_broken(r, "train.error_feedback = false belongs to train.compress, which is "
                              "none; leave it out, or choose train.compress = onebit");
@@ -365,6 +368,8 @@ static void check_compress(struct config_rules *r, const struct settings *s)
         if (not [i].given)
             config_broken(r, "train.compress = %s with %s: %s; use %s", name, not [i].key,
                           not [i].why, not [i].use);
+    if (s->train_compress == TRAIN_COMPRESS_SPARSE)
+        return;
     if (s->train_optimizer == OPTIM_LAMB && s->train_bias_correction)
         config_broken(r,
                       "train.compress = %s with train.optimizer = lamb has no bias correction; "

@@ -24,7 +24,9 @@
 #define DATA_PAIRS(X)              X(DATA_PAIRS_NONE, none) X(DATA_PAIRS_NSP, nsp) X(DATA_PAIRS_SOP, sop)
 #define TRAIN_CHECKPOINTING(X)     X(TRAIN_CHECKPOINTING_NONE, none) X(TRAIN_CHECKPOINTING_BLOCK, block)
 #define TRAIN_GRAD_REDUCE_DTYPE(X) X(TRAIN_GRAD_REDUCE_F32, f32) X(TRAIN_GRAD_REDUCE_BF16, bf16)
-#define TRAIN_COMPRESS(X)          X(TRAIN_COMPRESS_NONE, none) X(TRAIN_COMPRESS_ONEBIT, onebit)
+#define TRAIN_COMPRESS(X)                                                                          \
+    X(TRAIN_COMPRESS_NONE, none)                                                                   \
+    X(TRAIN_COMPRESS_ONEBIT, onebit) X(TRAIN_COMPRESS_SPARSE, sparse)
 #define TRAIN_ROUNDING(X)                                                                          \
     X(TRAIN_ROUNDING_NEAREST, nearest) X(TRAIN_ROUNDING_STOCHASTIC, stochastic)
 #define TRAIN_INIT(X)      X(TRAIN_INIT_NORMAL, normal) X(TRAIN_INIT_TRUNCATED, truncated)
@@ -77,6 +79,8 @@ CHOICES_INNER(CONFIG_ENUM)
 #define COMPRESS_LIST(X)                                                                           \
     X(onebit_adam, TRAIN_COMPRESS_ONEBIT, OPTIM_ADAMW)                                             \
     X(onebit_lamb, TRAIN_COMPRESS_ONEBIT, OPTIM_LAMB)
+/* Those that go with every optimizer: X(name, COMPRESS). */
+#define COMPRESS_ANY_LIST(X) X(sparse, TRAIN_COMPRESS_SPARSE)
 
 /* Training objectives (inner/data/objective.h): X(NAME, name, causal). causal: the targets are in
  * the text that the model sees, so that without causal attention a position sees its own target. */
@@ -230,12 +234,23 @@ CHOICES_INNER(CONFIG_ENUM)
       .help =                                                                                      \
           "What the ranks of a site send. none: gradients, in train.grad_reduce_dtype. onebit: "   \
           "behind train.freeze of the steps, one bit of each value of the first moment "           \
-          "(1-bit Adam with train.optimizer adamw, 1-bit LAMB with lamb).")                        \
+          "(1-bit Adam with train.optimizer adamw, 1-bit LAMB with lamb). sparse: behind "         \
+          "train.freeze "                                                                          \
+          "of the steps, the chunks of the gradient that are largest over all ranks "              \
+          "(GradientFlow).")                                                                       \
     X(train, freeze, REAL, .fallback = "0.2", .min = 0, .max = 1, .pinned = true,                  \
-      .help = "With train.compress: the second moment is frozen after this share of train.steps, " \
-              "and sums are compressed from there on; at least train.warmup steps.")               \
+      .help = "With train.compress: sums are full for this share of train.steps; with onebit the " \
+              "second moment is frozen from there on, "                                            \
+              "and it is at least train.warmup steps.")                                            \
     X(train, error_feedback, BOOL, .fallback = "true", .pinned = true,                             \
       .help = "With train.compress: what compression loses is added to what is sent next.")        \
+    X(train, sparse_share, REAL, .fallback = "0.1", .min = 1e-6, .max = 1, .pinned = true,         \
+      .help = "With train.compress sparse: share of the chunks of 4,096 gradients that are sent "  \
+              "in a step.")                                                                        \
+    X(train, sparse_momentum, REAL, .fallback = "0", .min = 0, .max = 0.9999, .pinned = true,      \
+      .help = "With train.compress sparse: momentum correction. A chunk that waits gathers a "     \
+              "momentum with this decay "                                                          \
+              "instead of the gradient. 0: none.")                                                 \
     X(train, zero_stage, INT, .fallback = "0", .min = 0, .max = 1,                                 \
       .help =                                                                                      \
           "1: the ranks of a site share the optimizer's moments and its update (ZeRO-1), 8 bytes " \

@@ -23,6 +23,13 @@ struct compress_method {
      * many parts (NULL: none), with which the step reads sums of each part on the host. */
     bool slab;
     size_t (*numbers)(size_t parts);
+    /* NULL: the method sends signs with inner/coll/squeeze.h. Device memory, beside what all
+     * methods have; opens it. */
+    size_t (*plan)(const struct settings *s, const struct table *t);
+    enum err (*open)(struct optim *o, const struct table *t, struct arena *perm);
+    /* NULL, or in steps that do not sum: this rank's gradients become the site's, in front of the
+     * clip. */
+    enum err (*reduce)(struct optim *o, float *grads);
     /* A step: optim_method.step in steps that sum, or its own. All ranks call. */
     enum err (*step)(struct optim *o, const struct dev_optim *a, int64_t step);
 };
@@ -35,15 +42,22 @@ struct compress_kept { /* of one rank */
     float *rates;                /* (parts) of the groups, relative to the setting */
     struct dev_range *ranges;    /* device, (parts) */
     struct opt_scalars scalars;  /* of the running step */
+    float *own[2];               /* device, (elements): this rank's errors, in its checkpoint */
+    void *work, *buffers[2];     /* of the method: in host and device memory */
 };
-#define X(name, COMPRESS, OPTIMIZER) extern const struct compress_method compress_##name;
+#define X(name, ...) extern const struct compress_method compress_##name;
 COMPRESS_LIST(X)
+COMPRESS_ANY_LIST(X)
 #undef X
 
 /* NULL: train.compress = none. */
 const struct compress_method *compress_of(const struct settings *s);
 /* As compress_method.sums; true without compression. */
 bool compress_sums(const struct settings *s, int64_t step);
+/* Whether a step's gradients are this rank's alone when the optimizer clips them. */
+bool compress_local(const struct settings *s, int64_t step);
+/* Behind the backward pass of a step: compress_method.reduce, where it applies. */
+enum err compress_reduce(struct optim *o, float *grads, int64_t step) MUST;
 /* Steps that change the second moment, of the first `steps`. */
 int64_t compress_second(const struct settings *s, int64_t steps);
 /* Device memory of a rank. */

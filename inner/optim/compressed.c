@@ -14,12 +14,36 @@ static const struct {
 #undef X
 };
 
+static const struct {
+    enum train_compress compress;
+    const struct compress_method *method;
+} any[] = {
+#define X(name, COMPRESS) {COMPRESS, &compress_##name},
+    COMPRESS_ANY_LIST(X)
+#undef X
+};
+
 const struct compress_method *compress_of(const struct settings *s)
 {
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (methods[i].compress == s->train_compress && methods[i].optimizer == s->train_optimizer)
             return methods[i].method;
+    for (size_t i = 0; i < sizeof any / sizeof *any; i++)
+        if (any[i].compress == s->train_compress)
+            return any[i].method;
     return NULL;
+}
+
+bool compress_local(const struct settings *s, int64_t step)
+{
+    const struct compress_method *m = compress_of(s);
+    return m && !m->sums(s, step) && !m->reduce;
+}
+
+enum err compress_reduce(struct optim *o, float *grads, int64_t step)
+{
+    const struct compress_method *m = o->compress;
+    return m && m->reduce && !m->sums(o->settings, step) ? m->reduce(o, grads) : ERR_OK;
 }
 
 bool compress_sums(const struct settings *s, int64_t step)
@@ -42,14 +66,18 @@ int64_t compress_freeze_steps(const struct settings *s)
 size_t compress_plan(const struct settings *s, const struct table *t, int ranks)
 {
     const struct compress_method *m = compress_of(s);
-    size_t signs = m ? squeeze_plan(t->elements, t->count, ranks, s->train_error_feedback) : 0;
-    return signs + (m && m->slab ? t->elements * sizeof(float) : 0);
+    if (!m)
+        return 0;
+    size_t own = m->plan ? m->plan(s, t)
+                         : squeeze_plan(t->elements, t->count, ranks, s->train_error_feedback);
+    return own + (m->slab ? t->elements * sizeof(float) : 0);
 }
 
 size_t compress_staging(const struct settings *s, const struct table *t, int ranks)
 {
-    bool any = compress_of(s) && s->train_error_feedback;
-    return any ? ((size_t)ranks + 1) * t->elements * sizeof(float) : 0;
+    bool errors = compress_of(s) && s->train_error_feedback;
+    size_t slabs = (size_t)ranks * (s->train_sparse_momentum > 0 ? 2 : 1) + 1;
+    return errors ? slabs * t->elements * sizeof(float) : 0;
 }
 
 static enum err open_numbers(struct optim *o, struct arena *perm)
@@ -77,6 +105,11 @@ void compress_close(struct optim *o)
     dev_free(o->dev, o->kept.slab);
     dev_free(o->dev, o->kept.ratios);
     dev_free(o->dev, o->kept.ranges);
+    for (int i = 0; i < 2; i++) {
+        if (o->compress && o->compress->open) /* else it is the squeeze's */
+            dev_free(o->dev, o->kept.own[i]);
+        dev_free(o->dev, o->kept.buffers[i]);
+    }
     o->kept = (struct compress_kept){0};
 }
 
@@ -99,15 +132,11 @@ enum err compress_put_groups(struct optim *o)
     return ERR_OK;
 }
 
-enum err compress_open(struct optim *o, const struct table *t, struct arena *perm)
+static enum err open_signs(struct optim *o, const struct table *t, struct arena *perm)
 {
     const struct dev_range all = {0, t->elements};
     struct dev_range *ranges;
     bool one = o->compress->one_scale;
-    if (o->compress->slab)
-        TRY(dev_alloc(o->dev, (void **)&o->kept.slab, t->elements * sizeof *o->kept.slab));
-    if (o->compress->numbers)
-        TRY(open_numbers(o, perm));
     TRY_ALLOC(ranges = arena_array(perm, t->count, sizeof *ranges));
     for (size_t i = 0; i < t->count; i++)
         ranges[i] = (struct dev_range){t->tensors[i].offset, t->tensors[i].count};
@@ -119,13 +148,20 @@ enum err compress_open(struct optim *o, const struct table *t, struct arena *per
                                                .elements = t->elements,
                                                .feedback = o->settings->train_error_feedback},
                      perm));
-    if (o->coll->rank == 0)
-        log_event(
-            LOG_INFO, "compress", "ranks=%d bytes_step=%zu full_bytes_step=%zu%s", o->coll->size,
-            squeeze_up(&o->squeeze),
-            2 * (size_t)(o->coll->size - 1) * t->elements * sizeof(float) / (size_t)o->coll->size,
-            o->coll->size == 1 ? " text=\"one rank sends nothing: train.compress saves nothing"
-                                 " here, and its signs cost accuracy\""
-                               : "");
+    o->kept.own[0] = o->squeeze.worker;
+    return ERR_OK;
+}
+
+enum err compress_open(struct optim *o, const struct table *t, struct arena *perm)
+{
+    if (o->compress->slab)
+        TRY(dev_alloc(o->dev, (void **)&o->kept.slab, t->elements * sizeof *o->kept.slab));
+    if (o->compress->numbers)
+        TRY(open_numbers(o, perm));
+    TRY(o->compress->open ? o->compress->open(o, t, perm) : open_signs(o, t, perm));
+    if (o->coll->size == 1)
+        log_event(LOG_WARN, "compress",
+                  "text=\"one rank sends nothing: train.compress saves nothing here, and what it "
+                  "loses costs accuracy\"");
     return ERR_OK;
 }

@@ -395,7 +395,7 @@ static enum err clip(struct optim *o, const float *grads, int64_t step)
 {
     struct dev *d = o->dev;
     double *stats = o->stats;
-    bool parts = o->offsets || !compress_sums(o->settings, step);
+    bool parts = o->offsets || compress_local(o->settings, step);
     const struct dev_clip a = {.sumsq = stats + STEP_SQUARE,
                                .loss = stats + STEP_LOSS,
                                .targets = stats + STEP_TARGETS,

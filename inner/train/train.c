@@ -305,6 +305,7 @@ static enum err step_begin(struct train *t, struct step_targets *targets)
     TRY(accumulate(t, targets));
     record(t, EVENT_BACKWARD);
     TRY(grad_reduce_wait(&t->reduce));
+    TRY(compress_reduce(&t->optim, model_grads(t->model), t->step));
     profile_record(t->tune.profile, PROFILE_REDUCE);
     record(t, EVENT_REDUCED);
     return ERR_OK;

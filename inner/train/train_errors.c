@@ -1,12 +1,20 @@
-/* The errors of compressed sums (inner/coll/squeeze.h) in checkpoints: one slab for each rank's
- * worker error, in rank order, then one slab for the server errors of all shares. They pass through
- * the slab of gradients, which is unused between two steps. */
+/* The errors of compressed sums (inner/optim/compress.h) in checkpoints: for each kind that a rank
+ * keeps (worker error or residual, momentum) one slab of each rank in order, then one slab for the
+ * server errors of all shares. They pass through the slab of gradients, which is unused between two
+ * steps. */
 #include "inner/train/train_errors.h"
 #include <string.h>
 
+/* Slabs of each rank. */
+static size_t own_slabs(const struct train *t)
+{
+    const struct compress_kept *k = &t->optim.kept;
+    return (k->own[0] != NULL) + (size_t)(k->own[1] != NULL);
+}
+
 size_t train_errors_slabs(const struct train *t)
 {
-    return t->optim.squeeze.worker ? (size_t)t->coll->size + 1 : 0;
+    return own_slabs(t) * (size_t)t->coll->size + (t->optim.squeeze.server != NULL);
 }
 
 /* Where the ranges of all_gather begin if rank `sender` alone has something to send. */
@@ -32,23 +40,29 @@ static size_t share_bytes(const struct squeeze *q)
     return (q->shares[q->coll->rank + 1] - q->shares[q->coll->rank]) * sizeof *q->server;
 }
 
+/* Slab i of the checkpoint, in the lead's host memory; NULL at other ranks. */
+static float *slab_at(const struct train *t, const float *host, size_t i)
+{
+    return host ? (float *)(uintptr_t)host + i * t->table.elements : NULL;
+}
+
 enum err train_errors_gather(struct train *t, float *host, struct arena *a)
 {
     const struct squeeze *q = &t->optim.squeeze;
     struct dev *d = t->dev;
     float *grads = model_grads(t->model);
-    size_t elements = t->table.elements, *first;
-    if (!q->worker)
-        return ERR_OK;
-    TRY_ALLOC(first = arena_array(a, (size_t)t->coll->size + 1, sizeof *first));
-    for (int r = 0; r < t->coll->size; r++) {
-        only_from(first, t->coll->size, r, elements);
-        if (t->coll->rank == r)
-            d->ops->copy(d, grads, q->worker, elements * sizeof *grads);
-        TRY(gather_slab(t, host ? host + (size_t)r * elements : NULL, first));
+    size_t elements = t->table.elements, *first, ranks = (size_t)t->coll->size;
+    TRY_ALLOC(first = arena_array(a, ranks + 1, sizeof *first));
+    for (size_t i = 0; i < own_slabs(t) * ranks; i++) {
+        only_from(first, t->coll->size, (int)(i % ranks), elements);
+        if ((size_t)t->coll->rank == i % ranks)
+            d->ops->copy(d, grads, t->optim.kept.own[i / ranks], elements * sizeof *grads);
+        TRY(gather_slab(t, slab_at(t, host, i), first));
     }
+    if (!q->server)
+        return ERR_OK;
     d->ops->copy(d, grads + q->shares[t->coll->rank], q->server, share_bytes(q));
-    return gather_slab(t, host ? host + (size_t)t->coll->size * elements : NULL, q->shares);
+    return gather_slab(t, slab_at(t, host, own_slabs(t) * ranks), q->shares);
 }
 
 /* The lead's host memory -> every rank's slab of gradients. */
@@ -66,16 +80,16 @@ enum err train_errors_scatter(struct train *t, const float *host)
     const struct squeeze *q = &t->optim.squeeze;
     struct dev *d = t->dev;
     float *grads = model_grads(t->model);
-    size_t elements = t->table.elements;
-    if (!q->worker)
-        return ERR_OK;
-    for (int r = 0; r < t->coll->size; r++) {
-        TRY(broadcast_slab(t, host ? host + (size_t)r * elements : NULL));
-        if (t->coll->rank == r)
-            d->ops->copy(d, q->worker, grads, elements * sizeof *grads);
+    size_t elements = t->table.elements, ranks = (size_t)t->coll->size;
+    for (size_t i = 0; i < own_slabs(t) * ranks; i++) {
+        TRY(broadcast_slab(t, slab_at(t, host, i)));
+        if ((size_t)t->coll->rank == i % ranks)
+            d->ops->copy(d, t->optim.kept.own[i / ranks], grads, elements * sizeof *grads);
         TRY(dev_sync(d));
     }
-    TRY(broadcast_slab(t, host ? host + (size_t)t->coll->size * elements : NULL));
+    if (!q->server)
+        return ERR_OK;
+    TRY(broadcast_slab(t, slab_at(t, host, own_slabs(t) * ranks)));
     d->ops->copy(d, q->server, grads + q->shares[t->coll->rank], share_bytes(q));
     return dev_sync(d);
 }

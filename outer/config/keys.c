@@ -257,7 +257,7 @@ static void check_moments(struct config_rules *r, const struct outer_settings *o
                 "%lld and %lld",
                 moment[i].name, moment[i].every, base, below, below + base);
     }
-    if (o->outer_second_every && s->train_compress != TRAIN_COMPRESS_NONE)
+    if (o->outer_second_every && s->train_compress == TRAIN_COMPRESS_ONEBIT)
         config_broken(r,
                       "outer.second_every = %lld with train.compress = %s, which freezes the "
                       "second moment: an average would change it; use outer.second_every = 0",
