@@ -142,6 +142,14 @@ run 2 lamb_sign whole $lamb
 run 2 lamb_sign_stop stop $lamb
 run 2 lamb_sign_stop whole $lamb
 same lamb_sign_stop lamb_sign
+run 2 behind whole --train.bucket_mb 0
+run 2 sparse_all whole --train.compress sparse --train.freeze 0 --train.sparse_share 1
+same sparse_all behind
+sparse="--train.compress sparse --train.freeze 0.2 --train.sparse_momentum 0.5"
+run 2 sparse whole $sparse
+run 2 sparse_stop stop $sparse
+run 2 sparse_stop whole $sparse
+same sparse_stop sparse
 # One number of ranks stores, another goes on: shared out or not, the file is the same.
 run 2 moved stop --train.zero_stage 1
 cp -r "$dir/moved" "$dir/more"
