@@ -465,6 +465,8 @@ enum {
     X(sum_add, (struct dev * d, double *sum, const float *x, size_t count))                        \
     /* x *= s (host scalar), f32. */                                                               \
     X(scale, (struct dev * d, float *x, float s, size_t count))                                    \
+    /* x *= *s (device scalar), f32; nothing is written where *s is 1. */                          \
+    X(scale_by, (struct dev * d, float *x, const float *s, size_t count))                          \
     /* out = x in the model type, rounded to nearest even. */                                      \
     X(cast, (struct dev * d, void *out, const float *x, size_t count))                             \
     /* One pass of an optimizer that computes sums over each range (scalar/opt.h): reads the       \

@@ -1,4 +1,5 @@
 #include "inner/coll/reduce.h"
+#include <math.h>
 
 const struct reducer *reducer_of(const struct settings *s)
 {
@@ -55,13 +56,42 @@ static enum err begin_to(struct grad_reduce *r, size_t from)
     return ERR_OK;
 }
 
+/* The gradients of [from, to) times what their norm, as a mean over this rank's targets, allows. */
+static void clip_bucket(struct grad_reduce *r, size_t from, size_t to)
+{
+    size_t count = r->bucket ? (r->elements + r->bucket - 1) / r->bucket : 1;
+    const struct dev_clip a = {.sumsq = r->norms,
+                               .loss = r->norms,
+                               .targets = r->norms + 1,
+                               .max_norm = (float)(r->clip * r->targets / sqrt((double)count))};
+    r->dev->ops->sumsq(r->dev, r->norms, r->grads + from, to - from);
+    r->dev->ops->clip_scale(r->dev, r->factor, &a);
+    r->dev->ops->scale_by(r->dev, r->grads + from, r->factor, to - from);
+}
+
+/* Whole buckets that lie behind `from`, clipped. */
+static enum err begin_clipped(struct grad_reduce *r, size_t from)
+{
+    while (r->begun > from) {
+        size_t to = r->begun, begin = r->bucket && to > r->bucket ? to - r->bucket : 0;
+        if (begin < from)
+            return ERR_OK;
+        clip_bucket(r, begin, to);
+        r->begun = begin;
+        TRY(begin_part(r, begin, to));
+    }
+    return ERR_OK;
+}
+
 void grad_reduce_ready(void *reduce, size_t from)
 {
     struct grad_reduce *r = reduce;
     ASSERT(from <= r->begun);
     if (r->error || r->coll->size == 1 || r->local)
         return;
-    if (r->bucket && r->begun - from >= r->bucket)
+    if (r->clip > 0)
+        r->error = begin_clipped(r, from);
+    else if (r->bucket && r->begun - from >= r->bucket)
         r->error = begin_to(r, from);
     if (!r->error)
         r->error = r->coll->ops->progress(r->coll);
@@ -69,10 +99,10 @@ void grad_reduce_ready(void *reduce, size_t from)
 
 enum err grad_reduce_wait(struct grad_reduce *r)
 {
-    if (r->coll->size == 1 || r->local)
+    if ((r->coll->size == 1 && !(r->clip > 0)) || r->local)
         return ERR_OK;
     if (!r->error)
-        r->error = begin_to(r, 0);
+        r->error = r->clip > 0 ? begin_clipped(r, 0) : begin_to(r, 0);
     TRY(r->error);
     TRY(r->coll->ops->reduce_wait(r->coll));
     if (r->reducer->unpack && !r->range_count)

@@ -6,6 +6,10 @@
  * backward order, no copies). With shards (ZeRO-1) each part is reduced to the rank that owns it: a
  * reduce_scatter in pieces.
  *
+ * With train.clip_per = bucket each rank clips its own gradients, bucket by bucket, in front of the
+ * sum (Kim et al. 2024, 2402.02447), which needs no norm of the whole: of B buckets, cut from the
+ * end of the slab, each has norm clip / sqrt(B) at most as a mean over the rank's targets.
+ *
  * Every rank begins the same sums in the same order, independent of its data. Two ranks: the same
  * bits at any bucket size. More: the order of additions may depend on where a bucket begins;
  * |difference| <= (ranks - 1) 2^-23 sum|g|. In bf16 half the bytes cross the network and
@@ -46,6 +50,10 @@ struct grad_reduce {
      * beside them are 0. range_count 0: the whole slab. */
     const struct dev_range *ranges;
     size_t range_count;
+    float clip;     /* train.clip_per = bucket: train.clip; 0: no clip here */
+    double targets; /* of this rank in the step, set in front of its last backward pass */
+    double *norms;  /* device, borrowed, (2): a bucket's sum of squares; 1. NULL: no clip here */
+    float *factor;  /* device, borrowed: of the bucket */
     bool local;     /* this step's gradients stay on their rank (train.compress) */
     size_t begun;   /* sums of [begun, elements) have begun; private */
     enum err error; /* the first failure; comes out of grad_reduce_wait */

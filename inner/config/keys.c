@@ -378,6 +378,21 @@ static void check_compress(struct config_rules *r, const struct settings *s)
     check_freeze(r, s);
 }
 
+static void check_clip(struct config_rules *r, const struct settings *s)
+{
+    const struct {
+        bool given;
+        const char *key, *use;
+    } not [] = {{s->train_clip <= 0, "train.clip = 0", "a clip above 0"},
+                {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress", "none"},
+                {s->train_layer_drop > 0, "train.layer_drop", "0"},
+                {s->train_stages.count > 0, "train.stages", "none of them"}};
+    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
+        if (s->train_clip_per == TRAIN_CLIP_PER_BUCKET && not [i].given)
+            config_broken(r, "train.clip_per = bucket with %s; use %s, or train.clip_per = model",
+                          not [i].key, not [i].use);
+}
+
 static void check_schedule(struct config_rules *r, const struct settings *s)
 {
     if (s->train_warmup + s->train_stable_steps > s->train_steps)
@@ -506,6 +521,7 @@ void keys_check(struct config_rules *r, const struct settings *s)
     check_batch(r, s);
     check_optimizer(r, s);
     check_compress(r, s);
+    check_clip(r, s);
     check_schedule(r, s);
     check_emulation(r, s);
     check_stages(r, s);

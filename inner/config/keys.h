@@ -24,6 +24,7 @@
 #define DATA_PAIRS(X)              X(DATA_PAIRS_NONE, none) X(DATA_PAIRS_NSP, nsp) X(DATA_PAIRS_SOP, sop)
 #define TRAIN_CHECKPOINTING(X)     X(TRAIN_CHECKPOINTING_NONE, none) X(TRAIN_CHECKPOINTING_BLOCK, block)
 #define TRAIN_GRAD_REDUCE_DTYPE(X) X(TRAIN_GRAD_REDUCE_F32, f32) X(TRAIN_GRAD_REDUCE_BF16, bf16)
+#define TRAIN_CLIP_PER(X)          X(TRAIN_CLIP_PER_MODEL, model) X(TRAIN_CLIP_PER_BUCKET, bucket)
 #define TRAIN_COMPRESS(X)                                                                          \
     X(TRAIN_COMPRESS_NONE, none)                                                                   \
     X(TRAIN_COMPRESS_ONEBIT, onebit) X(TRAIN_COMPRESS_SPARSE, sparse)
@@ -59,6 +60,7 @@
     X(data_pairs, DATA_PAIRS)                                                                      \
     X(train_checkpointing, TRAIN_CHECKPOINTING)                                                    \
     X(train_grad_reduce_dtype, TRAIN_GRAD_REDUCE_DTYPE)                                            \
+    X(train_clip_per, TRAIN_CLIP_PER)                                                              \
     X(train_compress, TRAIN_COMPRESS)                                                              \
     X(train_rounding, TRAIN_ROUNDING)                                                              \
     X(train_init, TRAIN_INIT)                                                                      \
@@ -362,6 +364,11 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Decoupled decay; not on biases, norms.")                                            \
     X(train, clip, REAL, .fallback = "1.0", .min = 0, .max = 1e6, .pinned = true,                  \
       .help = "Clip of the global gradient norm; 0: none.")                                        \
+    X(train, clip_per, CHOICE(train_clip_per), .fallback = "model", .pinned = true,                \
+      .help = "What train.clip clips. model: the mean gradient of the site, by its norm. bucket: " \
+              "each rank's own gradient, "                                                         \
+              "bucket by bucket (train.bucket_mb, from the end of the slab) in front of the sum: " \
+              "each of B buckets has norm train.clip / sqrt(B) at most.")                          \
     X(train, eval_every, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",              \
       .help = "Steps between two evaluations of the eval loss; 0: only at start and end.")         \
     X(train, eval_tokens, INT, .fallback = "65536", .min = 1, .max = 1e9, .unit = "tokens",        \

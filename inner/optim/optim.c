@@ -399,7 +399,9 @@ static enum err clip(struct optim *o, const float *grads, int64_t step)
     const struct dev_clip a = {.sumsq = stats + STEP_SQUARE,
                                .loss = stats + STEP_LOSS,
                                .targets = stats + STEP_TARGETS,
-                               .max_norm = (float)o->settings->train_clip};
+                               .max_norm = o->settings->train_clip_per == TRAIN_CLIP_PER_MODEL
+                                               ? (float)o->settings->train_clip
+                                               : 0};
     d->ops->sumsq(d, stats + STEP_SQUARE, grads + o->begin, o->end - o->begin);
     TRY(o->coll->ops->all_reduce(o->coll, stats, parts ? STEP_STATS : STEP_SQUARE));
     d->ops->clip_scale(d, o->gscale, &a);

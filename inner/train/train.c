@@ -111,6 +111,11 @@ static size_t bucket_elements(const struct settings *s)
     return s->train_bucket_mb > 0 && elements < 1 ? 1 : (size_t)elements;
 }
 
+static bool clips_buckets(const struct settings *s)
+{
+    return s->train_clip_per == TRAIN_CLIP_PER_BUCKET && s->train_clip > 0;
+}
+
 static enum err open_parts(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
@@ -132,6 +137,12 @@ static enum err open_parts(struct train *t, struct arena *perm)
     t->events = dev_events(t->dev, 2 * EVENTS);
     t->ahead = !t->dev->host_memory;
     TRY(tune_profile_open(t, perm));
+    if (clips_buckets(s)) {
+        const double one = 1;
+        TRY(dev_alloc(t->dev, (void **)&t->clip_norms, 2 * sizeof *t->clip_norms));
+        TRY(dev_alloc(t->dev, (void **)&t->clip_factor, sizeof *t->clip_factor));
+        t->dev->ops->copy(t->dev, t->clip_norms + 1, &one, sizeof one);
+    }
     t->reduce = (struct grad_reduce){.coll = t->coll,
                                      .dev = t->dev,
                                      .reducer = reducer_of(s),
@@ -139,6 +150,9 @@ static enum err open_parts(struct train *t, struct arena *perm)
                                      .grads = model_grads(t->model),
                                      .elements = t->table.elements,
                                      .bucket = bucket_elements(s),
+                                     .clip = clips_buckets(s) ? (float)s->train_clip : 0,
+                                     .norms = t->clip_norms,
+                                     .factor = t->clip_factor,
                                      .offsets = t->optim.offsets};
     if (depth_drops(s) || depth_stages(s))
         TRY_ALLOC(t->learning = arena_array(perm, t->table.count, sizeof *t->learning));
@@ -166,6 +180,8 @@ void train_close(struct train *t)
 {
     if (t->dev) {
         dev_free(t->dev, t->reduce_memory);
+        dev_free(t->dev, t->clip_norms);
+        dev_free(t->dev, t->clip_factor);
         if (t->flags)
             t->dev->ops->host_free(t->dev, t->flags);
         if (t->stats)
@@ -259,9 +275,10 @@ static enum err accumulate(struct train *t, struct step_targets *targets)
         objective_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
         tune_profile_batch(t);
         profile_record(t->tune.profile, PROFILE_GAP);
+        targets->divisor += objective_divisor(&t->loader, &t->batch);
+        t->reduce.targets = (double)targets->divisor;
         TRY(model_accumulate(t->model, &t->batch, 1, last_micro ? &hook : NULL,
                              t->optim.stats + STEP_LOSS));
-        targets->divisor += objective_divisor(&t->loader, &t->batch);
         targets->sequences += t->loader.sequence_targets ? batch_labels(&t->batch) : 0;
         targets->tokens += t->batch.tokens_count - t->batch.filled;
     }

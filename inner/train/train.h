@@ -125,7 +125,9 @@ struct train { /* open for the hook to read */
     struct evaluate_sums evaluation; /* with held-out text */
     struct batch batch;              /* one micro-batch */
     struct grad_reduce reduce;
-    void *reduce_memory;        /* device: of the reducer, or NULL */
+    void *reduce_memory; /* device: of the reducer, or NULL */
+    double *clip_norms;  /* device: of reduce, with train.clip_per = bucket */
+    float *clip_factor;
     struct dev_range *learning; /* (table.count) of the slab; NULL: always the whole */
     struct depth_copy *growth;  /* (table.count) scratch; NULL: without train.stages */
     size_t micro_sequences;

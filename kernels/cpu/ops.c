@@ -219,6 +219,12 @@ void cpu_scale(struct dev *d, float *x, float s, size_t count)
         rows->scale(x + i, s, count - i < CHUNK ? count - i : CHUNK);
 }
 
+void cpu_scale_by(struct dev *d, float *x, const float *s, size_t count)
+{
+    if (*s != 1)
+        cpu_scale(d, x, *s, count);
+}
+
 void cpu_cast(struct dev *d, void *out, const float *x, size_t count)
 {
     const struct rows *rows = cpu_of(d)->rows;

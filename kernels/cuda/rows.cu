@@ -751,6 +751,26 @@ extern "C" void cuda_scale(struct dev *d, float *x, float s, size_t count)
                aligned16(x));
 }
 
+static __global__ void scale_by(float *x, const float *s, size_t count, bool wide)
+{
+    size_t i = thread_index() * 4;
+    float factor = *s;
+    if (i >= count || factor == 1)
+        return;
+    four v = get4(x, i, count, wide);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        v.x[k] *= factor;
+    put4(x, i, count, wide, v);
+}
+
+extern "C" void cuda_scale_by(struct dev *d, float *x, const float *s, size_t count)
+{
+    if (count)
+        LAUNCH(cuda_of(d), scale_by, blocks_for(count, THREADS * 4), THREADS, 0, x, s, count,
+               aligned16(x));
+}
+
 static __global__ void add_f32(float *to, const float *from, size_t count, bool wide)
 {
     size_t i = thread_index() * 4;

@@ -1,6 +1,7 @@
 /* What breaks if this is wrong: a gradient is summed twice or by nobody, two ranks begin sums in
  * different orders and wait for ever, a rank updates parameters from sums that went elsewhere. */
 #include "tests/inner/setup.h"
+#include <math.h>
 #include "inner/coll/reduce.h"
 #include "inner/optim/optim.h"
 
@@ -144,6 +145,44 @@ static void parts_go_to_their_owners(void **state)
         assert_true(seen.from[i] < seen.from[i - 1]);
 }
 
+/* Kim et al. 2024 (2402.02447): B buckets, each of norm clip / sqrt(B) at most; below it no bit
+ * changes, and a second clip changes none. */
+static void buckets_are_clipped_alone(void **state)
+{
+    (void)state;
+    enum { BUCKET = 300, BUCKETS = 4 };
+    float before[ELEMENTS], once[ELEMENTS], factor;
+    double norms[2] = {0, 1};
+    struct dev *d = setup_device("f32", 1);
+    for (size_t i = 0; i < ELEMENTS; i++)
+        before[i] = grads[i] = rng_normal(3, 4, i) * (i >= 700 ? 0.01f : 5.0f);
+    for (int ranks = 2; ranks > 0; ranks--) {
+        struct grad_reduce r = begin(ranks, BUCKET, NULL);
+        r.dev = d, r.clip = 0.5f, r.targets = 64, r.norms = norms, r.factor = &factor;
+        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+            grad_reduce_ready(&r, steps[i]);
+        assert_int_equal(grad_reduce_wait(&r), ERR_OK);
+        check_cover(NULL);
+        assert_int_equal(seen.starts, BUCKETS);
+        if (ranks == 2)
+            memcpy(once, grads, sizeof once);
+    }
+    for (size_t b = 0; b < BUCKETS; b++) {
+        size_t to = ELEMENTS - b * BUCKET, from = to > BUCKET ? to - BUCKET : 0;
+        double norm = 0, most = 0.5 / sqrt(BUCKETS) * 64;
+        for (size_t i = from; i < to; i++)
+            norm += (double)before[i] * (double)before[i];
+        norm = sqrt(norm);
+        for (size_t i = from; i < to; i++) {
+            double want = (double)before[i] * (norm > most ? most / norm : 1);
+            assert_true(fabs((double)once[i] - want) <= 1e-6 * fabs(want));
+            assert_true(fabs((double)(grads[i] - once[i])) <= 2e-7 * fabs(want));
+        }
+        assert_true(b > 0 || memcmp(once + from, before + from, (to - from) * 4) == 0);
+    }
+    dev_close(d);
+}
+
 static void one_rank_sums_nothing(void **state)
 {
     (void)state;
@@ -217,6 +256,7 @@ int main(void)
         cmocka_unit_test(no_buckets_one_sum_at_the_end),
         cmocka_unit_test(frozen_parts_are_not_sent),
         cmocka_unit_test(parts_go_to_their_owners),
+        cmocka_unit_test(buckets_are_clipped_alone),
         cmocka_unit_test(one_rank_sums_nothing),
         cmocka_unit_test(a_failure_comes_out_at_the_end),
         cmocka_unit_test(parts_of_the_slab),
