@@ -25,6 +25,9 @@ struct work {
     struct dev_range ranges[RANGES];
     struct opt_group groups[RANGES];
     double *sums;
+    uint8_t *bits;
+    float *scales;
+    struct dev_sign_sum *sign_sums;
 };
 
 static enum err model(struct dev *d, void **p, size_t n)
@@ -70,6 +73,10 @@ static enum err fill(struct work *k)
         TRY(floats(d, slabs[i], PARAMETERS));
     if (d->model_type == DTYPE_BF16)
         TRY(model(d, &k->model, PARAMETERS));
+    TRY(dev_alloc(d, (void **)&k->bits, PARAMETERS / 8));
+    TRY(dev_alloc(d, (void **)&k->scales, RANGES * sizeof *k->scales));
+    TRY(dev_alloc(d, (void **)&k->sign_sums,
+                  (PARAMETERS / DEV_RUN + RANGES) * sizeof *k->sign_sums));
     TRY(dev_alloc(d, (void **)&k->sums, OPT_SUMS * RANGES * sizeof *k->sums));
     void *ints;
     TRY(dev_alloc(d, &ints, 2 * T * sizeof(int32_t)));
@@ -140,7 +147,8 @@ static void run_gelu_bwd(struct work *k)
 
 static void run_norm_fwd(struct work *k)
 {
-    struct dev_norm_args a = {DEV_NORM_LAYER, 1e-5f, T, C, k->bias, k->bias};
+    struct dev_norm_args a = {
+        .kind = DEV_NORM_LAYER, .eps = 1e-5f, .T = T, .C = C, .gain = k->bias, .bias = k->bias};
     a.sum = k->y;
     a.mean = k->mean;
     a.rstd = k->rstd;
@@ -149,7 +157,8 @@ static void run_norm_fwd(struct work *k)
 
 static void run_norm_bwd(struct work *k)
 {
-    struct dev_norm_args a = {DEV_NORM_LAYER, 1e-5f, T, C, k->bias, k->bias};
+    struct dev_norm_args a = {
+        .kind = DEV_NORM_LAYER, .eps = 1e-5f, .T = T, .C = C, .gain = k->bias, .bias = k->bias};
     a.sum = k->residual;
     a.mean = k->mean;
     a.rstd = k->rstd;
@@ -190,14 +199,33 @@ static void run_attention_bwd(struct work *k)
 
 static void run_classifier(struct work *k)
 {
-    struct dev_classifier a = {k->x, k->w, k->tokens, T, C, V, VP, 1e-4f, k->mean, k->dx, k->dw};
+    struct dev_classifier a = {.x = k->x,
+                               .w = k->w,
+                               .targets = k->tokens,
+                               .T = T,
+                               .C = C,
+                               .V = V,
+                               .VP = VP,
+                               .grad_scale = 1e-4f,
+                               .losses = k->mean,
+                               .dx = k->dx,
+                               .dw = k->dw};
     k->d->ops->classifier(k->d, &a);
 }
 
 static void run_classifier_wide(struct work *k)
 {
-    struct dev_classifier a = {k->x,   k->table, k->tokens, WIDE_T, C,        WIDE,
-                               WIDE_P, 1e-4f,    k->mean,   k->dx,  k->dtable};
+    struct dev_classifier a = {.x = k->x,
+                               .w = k->table,
+                               .targets = k->tokens,
+                               .T = WIDE_T,
+                               .C = C,
+                               .V = WIDE,
+                               .VP = WIDE_P,
+                               .grad_scale = 1e-4f,
+                               .losses = k->mean,
+                               .dx = k->dx,
+                               .dw = k->dtable};
     k->d->ops->classifier(k->d, &a);
 }
 
@@ -261,6 +289,30 @@ static void run_sumsq(struct work *k)
     k->d->ops->sumsq(k->d, (double *)(void *)k->square, k->g, PARAMETERS);
 }
 
+/* With error feedback: reads two slabs, writes one. */
+static void run_sign_encode(struct work *k)
+{
+    const struct dev_sign_encode a = {.x = k->g,
+                                      .error = k->m,
+                                      .ranges = k->ranges,
+                                      .n = RANGES,
+                                      .longest = PARAMETERS / RANGES,
+                                      .scales = k->scales,
+                                      .sums = k->sign_sums};
+    k->d->ops->sign_encode(k->d, k->bits, &a);
+}
+
+static void run_sign_decode(struct work *k)
+{
+    const struct dev_sign_decode a = {.ranges = k->ranges,
+                                      .n = RANGES,
+                                      .longest = PARAMETERS / RANGES,
+                                      .parts = 1,
+                                      .bits = k->bits,
+                                      .scales = k->scales};
+    k->d->ops->sign_decode(k->d, k->v, &a);
+}
+
 /* Floating-point operations, or bytes: f of f32 and e of model type per element. */
 static const struct {
     const char *name;
@@ -284,6 +336,8 @@ static const struct {
     {"adamw 30M", run_adamw, 0, PARAMETERS, 28, 0},
     {"lamb 30M", run_lamb, 0, PARAMETERS, 28, 0},
     {"sumsq 30M", run_sumsq, 0, PARAMETERS, 4, 0},
+    {"sign encode 30M", run_sign_encode, 0, PARAMETERS, 12, 0},
+    {"sign decode 30M", run_sign_decode, 0, PARAMETERS, 4, 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
