@@ -327,7 +327,8 @@ static void check_freeze(struct config_rules *r, const struct settings *s)
 {
     long long least = s->train_warmup > 1 ? s->train_warmup : 1,
               steps = llround(s->train_freeze * (double)s->train_steps);
-    if (steps >= least)
+    if (steps >= least ||
+        least > s->train_steps) /* train.warmup > train.steps: has an error of its own */
         return;
     config_broken(r,
                   "train.freeze = %g freezes the second moment after %lld of train.steps = %lld, "
