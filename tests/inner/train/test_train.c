@@ -514,6 +514,24 @@ static void a_stacked_run_keeps_its_steps(void **state)
     end(&r);
 }
 
+static void a_compressed_run_keeps_its_steps(void **state)
+{
+    (void)state;
+    struct run r;
+    begin(&r, "compressed-more",
+          (const char *[]){TINY, "--train.steps", "10", "--train.optimizer", "adamw",
+                           "--train.compress", "onebit", "--train.freeze", "0.5", NULL});
+    assert_int_equal(train_resume(&r.t), ERR_OK);
+    assert_int_equal(train_checkpoint(&r.t), ERR_OK);
+    end(&r);
+    begin(&r, "compressed-more",
+          (const char *[]){TINY, "--train.steps", "20", "--train.optimizer", "adamw",
+                           "--train.compress", "onebit", "--train.freeze", "0.5", NULL});
+    assert_int_equal(train_run(&r.t, NULL), ERR_MISMATCH);
+    assert_says("train.freeze is a share of these");
+    end(&r);
+}
+
 static void checkpoint_of_another_run_is_refused(void **state)
 {
     (void)state;
@@ -876,6 +894,7 @@ int main(void)
         cmocka_unit_test_setup(a_stage_freezes_and_grows, reset),
         cmocka_unit_test_setup(a_stacked_run_resumes_bit_for_bit, reset),
         cmocka_unit_test_setup(a_stacked_run_keeps_its_steps, reset),
+        cmocka_unit_test_setup(a_compressed_run_keeps_its_steps, reset),
         cmocka_unit_test_setup(a_hook_comes_before_the_update, reset),
         cmocka_unit_test_setup(a_step_that_is_given_up_changes_nothing, reset),
         cmocka_unit_test_setup(checkpoint_of_another_run_is_refused, reset),

@@ -95,6 +95,9 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.second_every 100 --outer.every 50 --train.optimizer came",
             "outer.second_every = 100: train.optimizer = came keeps no second moment to average; "
             "use 0");
+    refused("--outer.second_every 100 --outer.every 50 --train.optimizer adamw --train.compress "
+            "onebit",
+            "use outer.second_every = 0");
     refused("--outer.fragments 5", "more than model.layers = 4");
     refused("--outer.sites a,b,a", "\"a\" is listed twice");
     refused("--outer.sites a,b.c", "\"b.c\": allowed are 1 to 63 letters");
