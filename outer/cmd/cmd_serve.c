@@ -3,7 +3,6 @@
  * round 0 by itself: the initial parameters are a function of run.seed, so the sites' must have the
  * same digest.
  */
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,8 +11,8 @@
 #include <time.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator.h"
 #include "kernels/base/args.h"
+#include "outer/cmd/aggregator_parts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
@@ -44,30 +43,6 @@ struct serve {
 
 /* ---- opening ---- */
 
-static enum err begin(struct serve *v)
-{
-    struct arena scratch = arena_make(0);
-    float *slab = arena_array(&scratch, v->run.table.elements, sizeof *slab);
-    enum err e = ERR_MEMORY;
-    if (slab) {
-        e = run_initial(&v->run, slab);
-        e = e == ERR_OK ? outer_state_begin(&v->replica, slab) : e;
-    }
-    arena_free(&scratch);
-    return e;
-}
-
-static enum err open_member(struct serve *v)
-{
-    struct outer_state_options o = run_outer_state(&v->run, false);
-    o.remake = aggregator_remake;
-    struct dev_options device = {
-        .kind = "cpu", .model_type = "f32", .threads = (int)v->run.s.device_threads};
-    TRY(dev_open(&v->cpu, &device));
-    TRY(outer_state_open(&v->replica, v->env, v->cpu, &o, &v->run.perm));
-    return outer_state_begun(&v->replica) ? outer_state_load(&v->replica) : begin(v);
-}
-
 /* In the thread that works for the link. */
 static void committed(void *self, const struct manifest *m, uint64_t waited_ms)
 {
@@ -88,22 +63,14 @@ static void adopted(void *self, unsigned site, const struct wire_report *m)
 
 static enum err open_aggregator(struct serve *v)
 {
-    struct aggregator_options o = {
-        .run = v->run.s.run_name,
-        .sites = v->run.o.outer_sites.items,
-        .site_count = (unsigned)v->run.o.outer_sites.count,
-        .canonical = v->run.identity,
-        .index = (unsigned)v->run.o.serve_index,
-        .count = (unsigned)v->run.o.outer_aggregators,
-        .strict = v->run.o.outer_mode == OUTER_MODE_STRICT,
-        .norm_limit = (float)v->run.o.outer_norm_limit,
-        .share_max = KEYS_SHARE_MAX,
-        .weights = v->run.o.outer_weights,
-        .max_local_steps_offline = v->run.o.outer_max_local_steps_offline,
-        .committed = committed,
-        .adopted = adopted,
-        .self = v,
-        .straggler_ms = (uint64_t)llround(v->run.o.outer_straggler_timeout_s * 1000)};
+    struct aggregator_options o = aggregator_parts_options(&v->run);
+    o.index = (unsigned)v->run.o.serve_index;
+    o.count = (unsigned)v->run.o.outer_aggregators;
+    o.strict = v->run.o.outer_mode == OUTER_MODE_STRICT;
+    o.max_local_steps_offline = v->run.o.outer_max_local_steps_offline;
+    o.committed = committed;
+    o.adopted = adopted;
+    o.self = v;
     TRY_ALLOC(o.revoked_path = arena_printf(&v->run.perm, "%s/revoked.txt", v->run.o.tls_dir));
     if (!o.strict && o.site_count < 3)
         log_event(LOG_WARN, "quorum",
@@ -167,7 +134,7 @@ static enum err open_all(struct serve *v)
                                                .index = (unsigned)v->run.o.serve_index,
                                                .aggregators = (unsigned)v->run.o.outer_aggregators};
     TRY(ledger_book_open(&v->ledger, &ledger, &v->run.perm));
-    TRY(open_member(v));
+    TRY(aggregator_parts_state(&v->replica, &v->cpu, v->env, &v->run));
     TRY(serve_tell_start(&v->tell, &v->replica, v->cpu->note, &v->run.perm));
     say_what(v);
     TRY(open_aggregator(v));

@@ -1,0 +1,42 @@
+#include "outer/cmd/aggregator_parts.h"
+#include <math.h>
+
+static enum err begin(struct outer_state *replica, const struct run *run)
+{
+    struct arena scratch = arena_make(0);
+    float *slab = arena_array(&scratch, run->table.elements, sizeof *slab);
+    enum err e = ERR_MEMORY;
+    if (slab) {
+        e = run_initial(run, slab);
+        e = e == ERR_OK ? outer_state_begin(replica, slab) : e;
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+enum err aggregator_parts_state(struct outer_state *replica, struct dev **cpu, struct env *env,
+                                struct run *run)
+{
+    struct outer_state_options o = run_outer_state(run, false);
+    const struct dev_options device = {
+        .kind = "cpu", .model_type = "f32", .threads = (int)run->s.device_threads};
+    o.remake = aggregator_remake;
+    TRY(dev_open(cpu, &device));
+    TRY(outer_state_open(replica, env, *cpu, &o, &run->perm));
+    return outer_state_begun(replica) ? outer_state_load(replica) : begin(replica, run);
+}
+
+struct aggregator_options aggregator_parts_options(const struct run *run)
+{
+    const struct outer_settings *k = &run->o;
+    return (struct aggregator_options){.run = run->s.run_name,
+                                       .sites = k->outer_sites.items,
+                                       .site_count = (unsigned)k->outer_sites.count,
+                                       .canonical = run->identity,
+                                       .strict = true,
+                                       .norm_limit = (float)k->outer_norm_limit,
+                                       .share_max = KEYS_SHARE_MAX,
+                                       .weights = k->outer_weights,
+                                       .straggler_ms =
+                                           (uint64_t)llround(1e3 * k->outer_straggler_timeout_s)};
+}
