@@ -129,7 +129,7 @@ static enum err fastest(struct ranks_probe *q, enum ranks_op op, float *x, size_
 static enum err measure_collective(struct ranks_probe *q, enum ranks_op op, float *x, size_t *first)
 {
     struct ranks_times *t = &q->times[op];
-    for (; t->count < RANKS_LINK_TIMES_MAX; t->count++)
+    for (; t->count < RANKS_LINK_TIMES; t->count++)
         TRY(fastest(q, op, x, (size_t)ranks_link_bytes(t->count) / sizeof *x, first,
                     &t->seconds[t->count]));
     /* Fewer bytes take no longer: what does was disturbed. */
@@ -146,18 +146,20 @@ static enum err check_collective(struct ranks_probe *q, const struct ranks_fit *
     double worst = 0, sum = 0, seconds;
     l.times[RANKS_ALL_REDUCE] = q->times[RANKS_ALL_REDUCE];
     l.fit[RANKS_ALL_REDUCE] = *f;
-    for (unsigned i = 0; i + 1 < RANKS_LINK_TIMES_MAX; i++) {
-        double bytes = 2 * ranks_link_bytes(i);
-        TRY(fastest(q, RANKS_ALL_REDUCE, x, (size_t)bytes / sizeof *x, first, &seconds));
-        double off =
-            fabs(ranks_link_seconds(&l, RANKS_ALL_REDUCE, q->coll->size, bytes) / seconds - 1);
+    for (unsigned i = 0; i + 1 < RANKS_LINK_TIMES; i++) {
+        size_t count = (size_t)(M_SQRT2 * ranks_link_bytes(i)) / sizeof *x;
+        TRY(fastest(q, RANKS_ALL_REDUCE, x, count, first, &seconds));
+        double off = fabs(
+            ranks_link_seconds(&l, RANKS_ALL_REDUCE, q->coll->size, (double)(count * sizeof *x)) /
+                seconds -
+            1);
         worst = fmax(worst, off);
         sum += off;
     }
     say(q,
-        "all-reduces of 8 KiB to 32 MiB, between the measured sizes: predicted within %.1f %%, in "
+        "all-reduces of 6 KiB to 45 MiB, between the measured sizes: predicted within %.1f %%, in "
         "the mean %.1f %%\n",
-        100 * worst, 100 * sum / (RANKS_LINK_TIMES_MAX - 1));
+        100 * worst, 100 * sum / (RANKS_LINK_TIMES - 1));
     return ERR_OK;
 }
 
@@ -169,7 +171,7 @@ static enum err measure_collectives(struct ranks_probe *q)
     if (q->coll->size == 1)
         return ERR_OK;
     TRY_ALLOC(first = arena_array(&q->run->perm, (size_t)q->coll->size + 1, sizeof *first));
-    TRY(dev_alloc(q->dev, (void **)&x, (size_t)ranks_link_bytes(RANKS_LINK_TIMES_MAX - 1)));
+    TRY(dev_alloc(q->dev, (void **)&x, (size_t)ranks_link_bytes(RANKS_LINK_TIMES - 1)));
     enum err e = ERR_OK;
     for (enum ranks_op op = 0; e == ERR_OK && op < RANKS_OP_COUNT; op++) {
         e = measure_collective(q, op, x, first);

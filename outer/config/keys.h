@@ -262,8 +262,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "Ranks over which atoll probe --ranks measured the three times below; 0: not "       \
               "measured. This and all keys below are for atoll plan --inside.")                    \
     X(plan, all_reduce_s, LIST, .fallback = "", .unit = "s",                                       \
-      .help =                                                                                      \
-          "Measured times of all-reduces of 4 KiB, 16 KiB, ..., 64 MiB (atoll probe --ranks).")    \
+      .help = "Measured times of all-reduces of 4 KiB, 8 KiB, ..., 64 MiB (atoll probe --ranks).") \
     X(plan, all_gather_s, LIST, .fallback = "", .unit = "s", .help = "The same of all-gathers.")   \
     X(plan, to_owners_s, LIST, .fallback = "", .unit = "s",                                        \
       .help = "The same of sums that go to one owner each (train.zero_stage = 1).")                \

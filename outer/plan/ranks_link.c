@@ -3,7 +3,7 @@
 
 double ranks_link_bytes(unsigned i)
 {
-    return RANKS_LINK_FIRST * pow(4, i);
+    return RANKS_LINK_FIRST * ldexp(1, (int)i);
 }
 
 struct hops {
@@ -67,7 +67,7 @@ struct ranks_fit ranks_link_fit(enum ranks_op op, enum plan_algorithm a, int ran
 static double ratio(const struct ranks_link *l, enum ranks_op op, double bytes)
 {
     const struct ranks_times *t = &l->times[op];
-    double at = log(bytes / RANKS_LINK_FIRST) / log(4), last = t->count - 1.0, by[2];
+    double at = log2(bytes / RANKS_LINK_FIRST), last = t->count - 1.0, by[2];
     at = at < 0 ? 0 : at > last ? last : at;
     unsigned i = (unsigned)at, next = i + 1 < t->count ? i + 1 : i;
     for (int k = 0; k < 2; k++) {

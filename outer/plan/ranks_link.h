@@ -6,7 +6,7 @@
  */
 #include "outer/config/keys.h"
 
-enum { RANKS_LINK_FIRST = 4096, RANKS_LINK_TIMES_MAX = 8 }; /* 4 KiB, 16 KiB .. 64 MiB */
+enum { RANKS_LINK_FIRST = 4096, RANKS_LINK_TIMES = 15 }; /* 4 KiB, 8 KiB .. 64 MiB */
 /* X(NAME, "key of plan.*"): in place over all ranks; each rank's part to all; sums that go to one
  * owner each (ZeRO-1: a reduce_scatter in pieces). */
 #define RANKS_OPS(X)                                                                               \
@@ -17,9 +17,9 @@ enum ranks_op {
 #undef X
         RANKS_OP_COUNT
 };
-struct ranks_times { /* seconds[i] for RANKS_LINK_FIRST * 4^i bytes of the whole buffer */
-    unsigned count;  /* 0: not measured */
-    double seconds[RANKS_LINK_TIMES_MAX];
+struct ranks_times { /* seconds[i] for RANKS_LINK_FIRST * 2^i bytes of the whole buffer */
+    unsigned count;  /* 0: not measured; else RANKS_LINK_TIMES */
+    double seconds[RANKS_LINK_TIMES];
 };
 struct ranks_fit {
     double alpha_s, beta_s;

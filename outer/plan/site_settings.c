@@ -24,9 +24,11 @@ static enum err times_of(struct ranks_times *t, const char *key, const struct co
 {
     char name[40];
     snprintf(name, sizeof name, "plan.%s", key);
-    if (list->count > RANKS_LINK_TIMES_MAX)
-        return err_set(ERR_CONFIG, "%s has %zu entries, at most %d", name, list->count,
-                       RANKS_LINK_TIMES_MAX);
+    if (list->count && list->count != RANKS_LINK_TIMES)
+        return err_set(ERR_CONFIG,
+                       "%s has %zu entries, not the %d times of 4 KiB, 8 KiB, ..., 64 MiB; measure "
+                       "again: atoll probe --ranks --write FILE",
+                       name, list->count, RANKS_LINK_TIMES);
     t->count = (unsigned)list->count;
     for (unsigned i = 0; i < t->count; i++)
         TRY(number_of(&t->seconds[i], name, list->items[i]));
@@ -45,7 +47,7 @@ static enum err measured_link(struct ranks_link *l, const struct outer_settings 
     };
     for (enum ranks_op op = 0; op < RANKS_OP_COUNT; op++) {
         TRY(times_of(&l->times[op], keys[op], lists[op]));
-        if (l->ranks > 1 && l->times[op].count < 2)
+        if (l->ranks > 1 && !l->times[op].count)
             return err_set(ERR_CONFIG,
                            "plan.ranks = %d, but plan.%s has %u entries; measure again: atoll "
                            "probe --ranks --write FILE",

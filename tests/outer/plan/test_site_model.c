@@ -52,8 +52,8 @@ static void test_fit(void **state)
         for (enum plan_algorithm a = PLAN_ALGORITHM_RING; a <= PLAN_ALGORITHM_TREE; a++) {
             const struct ranks_fit truth = {.alpha_s = 7e-6, .beta_s = 3e-10};
             struct ranks_link l = {.ranks = 4, .algorithm = a};
-            l.times[op].count = RANKS_LINK_TIMES_MAX;
-            for (unsigned i = 0; i < RANKS_LINK_TIMES_MAX; i++)
+            l.times[op].count = RANKS_LINK_TIMES;
+            for (unsigned i = 0; i < RANKS_LINK_TIMES; i++)
                 l.times[op].seconds[i] = ranks_link_formula(op, a, 4, ranks_link_bytes(i), &truth);
             l.fit[op] = ranks_link_fit(op, a, 4, &l.times[op]);
             close_to(l.fit[op].alpha_s, truth.alpha_s, 1e-6);
@@ -63,7 +63,7 @@ static void test_fit(void **state)
                      ranks_link_formula(op, a, 16, 3e5, &truth), 1e-6);
         }
     close_to(ranks_link_bytes(0), 4096, 0);
-    close_to(ranks_link_bytes(RANKS_LINK_TIMES_MAX - 1), 64 << 20, 0);
+    close_to(ranks_link_bytes(RANKS_LINK_TIMES - 1), 64 << 20, 0);
 }
 
 /* A line that the formula does not describe: its own times count at the measured ranks, between
@@ -73,17 +73,17 @@ static void test_measured_times_win(void **state)
     struct ranks_link l = {.ranks = 2};
     struct ranks_times *t = &l.times[RANKS_ALL_REDUCE];
     (void)state;
-    t->count = RANKS_LINK_TIMES_MAX;
+    t->count = RANKS_LINK_TIMES;
     for (unsigned i = 0; i < t->count; i++)
-        t->seconds[i] = (i < 4 ? 1e-6 : 3e-6) * (1 << i);
+        t->seconds[i] = (i < 7 ? 1e-6 : 3e-6) * (1 << i);
     l.fit[RANKS_ALL_REDUCE] = ranks_link_fit(RANKS_ALL_REDUCE, PLAN_ALGORITHM_RING, 2, t);
     assert_true(l.fit[RANKS_ALL_REDUCE].worst > 0.2);
     for (unsigned i = 0; i < t->count; i++)
         close_to(ranks_link_seconds(&l, RANKS_ALL_REDUCE, 2, ranks_link_bytes(i)), t->seconds[i],
                  1e-9);
     const struct ranks_fit *f = &l.fit[RANKS_ALL_REDUCE];
-    const double at[] = {262144, 524288, 1048576}; /* the middle in the logarithm */
-    double over[3];                                /* time over the formula's */
+    const double at[] = {262144, 262144 * M_SQRT2, 524288}; /* the middle in the logarithm */
+    double over[3];                                         /* time over the formula's */
     for (int k = 0; k < 3; k++)
         over[k] = ranks_link_seconds(&l, RANKS_ALL_REDUCE, 2, at[k]) /
                   ranks_link_formula(RANKS_ALL_REDUCE, PLAN_ALGORITHM_RING, 2, at[k], f);
@@ -91,7 +91,7 @@ static void test_measured_times_win(void **state)
     assert_true(fabs(over[0] / over[2] - 1) > 0.1);
     double ring2 = ranks_link_formula(RANKS_ALL_REDUCE, PLAN_ALGORITHM_RING, 2, 65536, f),
            ring4 = ranks_link_formula(RANKS_ALL_REDUCE, PLAN_ALGORITHM_RING, 4, 65536, f);
-    close_to(ranks_link_seconds(&l, RANKS_ALL_REDUCE, 4, 65536), t->seconds[2] * ring4 / ring2,
+    close_to(ranks_link_seconds(&l, RANKS_ALL_REDUCE, 4, 65536), t->seconds[4] * ring4 / ring2,
              1e-9);
 }
 

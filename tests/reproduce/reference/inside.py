@@ -208,7 +208,7 @@ def fits(bench):
 
 def fitted(seconds, ranks):
     """alpha, beta of the ring all-reduce by least squares of the relative error; neither below 0."""
-    rows = [(2 * (ranks - 1) / t, 2 * (ranks - 1) / ranks * 4096 * 4 ** i / t) for i, t in enumerate(seconds)]
+    rows = [(2 * (ranks - 1) / t, 2 * (ranks - 1) / ranks * 4096 * 2 ** i / t) for i, t in enumerate(seconds)]
     aa, ab, bb = (sum(r[i] * r[k] for r in rows) for i, k in ((0, 0), (0, 1), (1, 1)))
     a, b = (sum(r[i] for r in rows) for i in (0, 1))
     alpha, beta = (a * bb - b * ab) / (aa * bb - ab * ab), (b * aa - a * ab) / (aa * bb - ab * ab)
