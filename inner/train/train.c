@@ -436,6 +436,12 @@ static bool due(int64_t step, int64_t every)
     return every && step % every == 0;
 }
 
+/* Is a step after `from`, up to `step`, due? The hook may have moved on by more than one. */
+static bool passed(int64_t from, int64_t step, int64_t every)
+{
+    return every && step / every > from / every;
+}
+
 static enum err save(struct train *t, const struct train_hook *hook)
 {
     if (t->saved_step == t->step)
@@ -450,14 +456,15 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
                            const struct train_report *r, bool stop)
 {
     const struct settings *s = t->settings;
-    bool last = t->step == s->train_steps;
+    int64_t from = t->step - 1;
     if (hook)
         TRY(hook->step(hook->self, t, r));
-    if (due(t->step, s->train_eval_every))
+    bool last = t->step == s->train_steps, reviewed = passed(from, t->step, s->train_eval_every);
+    if (reviewed)
         TRY(heads_review(t));
-    if (!last && !stop && due(t->step, s->train_eval_every))
+    if (!last && !stop && reviewed)
         TRY(evaluate(t, hook));
-    if (last || stop || due(t->step, s->train_checkpoint_every))
+    if (last || stop || passed(from, t->step, s->train_checkpoint_every))
         TRY(save(t, hook));
     if (stop && !last)
         return err_set(ERR_STOPPED,

@@ -18,6 +18,12 @@ uint64_t clock_mono_ms(void)
     return clock_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
+bool clock_mono_there(void)
+{
+    struct timespec t;
+    return clock_getres(CLOCK_MONOTONIC, &t) == 0 && clock_gettime(CLOCK_MONOTONIC, &t) == 0;
+}
+
 double clock_processor_s(void)
 {
     return (double)clock_ns(CLOCK_PROCESS_CPUTIME_ID) * 1e-9;

@@ -6,11 +6,13 @@
  * the environment (outer/store/env.h), whose real implementation calls these functions. Any thread.
  */
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Since an unknown start, never set back. */
 uint64_t clock_mono_ns(void);
 uint64_t clock_mono_ms(void);
+bool clock_mono_there(void); /* does this system have it? */
 double clock_mono_s(void);
 double clock_processor_s(void); /* of all threads of this process */
 /* Since 1970-01-01 00:00 UTC; an operator may set it. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
+#include <math.h>
 
 static double mib(size_t bytes)
 {
@@ -49,6 +50,7 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
                                        .strict = j->run.o.outer_mode == OUTER_MODE_STRICT,
                                        .max_local_steps_offline =
                                            j->run.o.outer_max_local_steps_offline,
+                                       .every_ms = (uint64_t)llround(1e3 * j->run.o.outer_every_s),
                                        .share = j->run.o.site_share,
                                        .weights = j->run.o.outer_weights,
                                        .mix = keys_mix(&j->run.o),

@@ -325,6 +325,7 @@ void job_tell_round(void *self, const struct site_train_round *r)
     jsonl_int(o, "included", r->included);
     jsonl_int(o, "sites", r->sites);
     jsonl_int(o, "replayed", r->replayed);
+    jsonl_int(o, "trained", r->trained);
     jsonl_real(o, "weight", r->weight);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         jsonl_real(o, parts[i].key, parts[i].ms);

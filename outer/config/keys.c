@@ -164,6 +164,27 @@ static void check_grow(struct config_rules *r, const struct outer_settings *o,
                          "leave one of the two out");
 }
 
+/* Rounds by time end at one step of all fragments, and only their steps are recorded. */
+static void check_time(struct config_rules *r, const struct outer_settings *o,
+                       const struct settings *s)
+{
+    const struct {
+        bool given;
+        const char *key, *use;
+    } not [] = {
+        {o->outer_every < 2, "outer.every", "the most steps of a round, at least 2"},
+        {o->outer_fragments != 1 || o->outer_partition == FRAGMENT_SLICES, "outer.fragments", "1"},
+        {o->outer_overlap_steps > 0, "outer.overlap_steps", "0"},
+        {o->outer_grow.count > 0, "outer.grow", "[]"},
+        {o->outer_first_every || o->outer_second_every, "outer.first_every and second_every", "0"},
+        {o->outer_mode != OUTER_MODE_STRICT, "outer.mode", "strict: no site is late by its speed"},
+        {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress", "none"}};
+    for (size_t i = 0; o->outer_every_s > 0 && i < sizeof not / sizeof *not ; i++)
+        if (not [i].given)
+            config_broken(r, "outer.every_s = %g needs %s = %s; or leave outer.every_s at 0",
+                          o->outer_every_s, not [i].key, not [i].use);
+}
+
 /* Steps between two sends of a slice, at least. */
 static int64_t shortest_gap(const struct outer_settings *o, const struct fragment_slice *slice)
 {
@@ -543,6 +564,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_every(r, o, s);
     check_overlap(r, o);
     check_grow(r, o, s);
+    check_time(r, o, s);
     check_slices(r, o, s);
     check_moments(r, o, s);
     check_merge(r, o);

@@ -55,6 +55,11 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
           "Names of the configured sites (the roster); at most 1024, letters, digits, - and _.")   \
     X(outer, every, INT, .fallback = "50", .min = 1, .max = 1e6, .unit = "steps", .pinned = true,  \
       .help = "H: inner steps between two rounds of a fragment.")                                  \
+    X(outer, every_s, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "s", .pinned = true,    \
+      .help =                                                                                      \
+          "Rounds by time (A-EDiT): a site's round also ends after the first step at which "       \
+          "this many seconds have passed since the round before; outer.every is then the most "    \
+          "steps of a round, and the steps that are left count as done. 0: by steps alone.")       \
     X(outer, grow, LIST, .fallback = "", .pinned = true,                                           \
       .help = "[ROUNDS, FACTOR, MOST]: after every ROUNDS rounds of a fragment its interval "      \
               "becomes FACTOR times as long, up to MOST steps (0/1 Adam's local steps). Empty: "   \

@@ -19,6 +19,12 @@ static void check_role(struct config_rules *rules, const struct run *r, enum run
             rules, "outer.sites is empty; list the names of all sites, or say how many: --sites N");
     if (role == RUN_SITE && !*r->o.site_name && *r->o.site_aggregator && sites > 1)
         config_broken(rules, "site.name is missing; say which of outer.sites this process is");
+    if (role == RUN_PLAN && r->o.outer_every_s > 0)
+        config_broken(rules,
+                      "outer.every_s = %g: predictions are for rounds of a number of steps; give "
+                      "--outer.every_s 0, with outer.every = the steps of the slowest site in a "
+                      "round",
+                      r->o.outer_every_s);
     bool joined = role == RUN_AGGREGATOR || (role == RUN_SITE && *r->o.site_aggregator);
     if (joined && sites > 1 && r->s.model_heads_n > 1 && r->s.train_heads_drop > 0)
         config_broken(

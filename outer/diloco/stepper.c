@@ -7,6 +7,7 @@ void stepper_open(struct stepper *s, const struct stepper_options *o)
 {
     unsigned slots = schedule_slots(&o->schedule);
     ASSERT(o->schedule.overlap || !o->before_update);
+    ASSERT(!o->timed || (o->strict && !o->schedule.overlap && o->schedule.fragments == 1));
     *s = (struct stepper){.o = *o, .slots = slots ? slots : 1};
 }
 
@@ -169,10 +170,13 @@ static struct stepper_action *submit(struct stepper *s, struct stepper_update *u
 }
 
 /* Steps that go into this round's delta: since the fragment was last submitted. */
-static int64_t local_steps(const struct stepper *s, int64_t step, unsigned f, uint64_t round)
+static int64_t local_steps(const struct stepper *s, const struct stepper_event *e, unsigned f,
+                           uint64_t round)
 {
+    if (s->o.timed)
+        return e->trained;
     int64_t planned = round ? schedule_step(&s->o.schedule, f, round - 1) : 0;
-    return step - (s->sent_step[f] > planned ? s->sent_step[f] : planned);
+    return e->step - (s->sent_step[f] > planned ? s->sent_step[f] : planned);
 }
 
 /* One-round delay: the round before is applied after the local parameters were copied and before
@@ -185,7 +189,7 @@ static void exchange_one(struct stepper *s, const struct stepper_event *e, struc
     const struct schedule *c = &s->o.schedule;
     bool first = submitted_first(s, e->step, f), eager = schedule_eager(c, f, round);
     bool landing = first && lands(s, e->step, f);
-    int64_t steps = local_steps(s, e->step, f, round);
+    int64_t steps = local_steps(s, e, f, round);
     if (first)
         emit(u, STEPPER_COPY, f, round);
     if (landing)
@@ -244,6 +248,25 @@ static void exchange_due(struct stepper *s, const struct stepper_event *e, struc
     }
     while (begin < end)
         finish(s, u, ending[begin++]);
+}
+
+/* Rounds by time: the step that ends the round, if it is over. */
+static int64_t skip(const struct stepper *s, const struct stepper_event *e,
+                    struct stepper_update *u)
+{
+    int64_t end = s->o.timed && e->over ? schedule_next(&s->o.schedule, e->step - 1) : e->step;
+    if (end > e->step)
+        emit(u, STEPPER_SKIP, 0, 0)->step = end;
+    return end;
+}
+
+static void after_step(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+{
+    struct stepper_event there = *e;
+    there.step = skip(s, e, u);
+    if (!s->o.before_update)
+        apply_landing(s, &there, u);
+    exchange_due(s, &there, u);
 }
 
 /* ---- restart and moves ---- */
@@ -362,9 +385,7 @@ void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepp
             apply_landing(s, e, u);
         break;
     case STEPPER_AFTER_STEP:
-        if (!s->o.before_update)
-            apply_landing(s, e, u);
-        exchange_due(s, e, u);
+        after_step(s, e, u);
         break;
     case STEPPER_MOVED:
         follow(s, e, u);
@@ -387,7 +408,8 @@ float stepper_reaped(struct stepper *s, const struct stepper_action *a, uint64_t
 bool stepper_due(const struct stepper *s, int64_t step)
 {
     uint64_t round;
-    bool any = !s->o.strict; /* it may have to move to where the others are */
+    /* It may have to move to where the others are; the clock may end the round. */
+    bool any = !s->o.strict || s->o.timed;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
         any = any || due(s, step, f, &round) || lands(s, step, f);
     return any;

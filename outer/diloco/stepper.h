@@ -11,6 +11,8 @@
  * aggregator), WAIT (line 14 runs on every replica) and APPLY with alpha 0 (line 3 of the next
  * round: local = theta). Streaming DiLoCo (2501.18512) Algorithm 2: SUBMIT at one step, WAIT and
  * APPLY with alpha = outer.mix `overlap` steps later. Blocking is overlap 0.
+ * Rounds by time (A-EDiT, 2412.07210): a round may end before its last step. SKIP counts the steps
+ * that are left as done, and the round is sent as at its last step.
  *
  * Golden traces: tests/golden/stepper.
  */
@@ -32,6 +34,10 @@ struct stepper_event {
     bool before;
     /* RESUME: a state that the repeated steps need is not recorded (stepper_needs). */
     bool lost;
+    /* With rounds by time (interval.h). AFTER_STEP: the round ends here. AFTER_STEP, RESUME: steps
+     * that were made since the round before was sent. */
+    bool over;
+    int64_t trained;
     uint64_t state[ROUND_FRAGMENTS_MAX];   /* RESUME: rounds committed at this site */
     bool unreachable[ROUND_FRAGMENTS_MAX]; /* where stepper_asks */
 };
@@ -46,6 +52,7 @@ enum stepper_verb {
     STEPPER_EAGER,  /* local = the site's own estimate of the state that the round will make */
     STEPPER_POSTPONE, /* the aggregator does not answer: train on, `left` steps at most */
     STEPPER_MOVE,     /* `step` steps are done now; no stored eager start is valid */
+    STEPPER_SKIP,     /* `step` steps count as done: those up to there are not made */
     STEPPER_STORE,    /* until every submitted contribution is durable */
     STEPPER_MARK,     /* beside the checkpoint: it is from before the rounds of its step */
     STEPPER_SAVE      /* a checkpoint of this step */
@@ -55,7 +62,7 @@ struct stepper_action {
     unsigned fragment;
     uint64_t round;
     uint64_t base; /* SUBMIT: state whose theta the delta is taken against */
-    int64_t step;  /* MOVE */
+    int64_t step;  /* MOVE, SKIP */
     int64_t steps; /* SUBMIT: local steps in the delta. POSTPONE: since the round was due */
     int64_t left;  /* POSTPONE: steps that it may still wait */
     int64_t late;  /* SUBMIT: steps since the round was due */
@@ -64,7 +71,8 @@ struct stepper_action {
     bool from_start; /* SUBMIT: the local steps began at the eager start of the round before */
     bool resend;     /* SUBMIT: its contribution was stored before a restart */
 };
-/* At most: CHECK, then WAIT, APPLY, COPY, APPLY or TAKE, SUBMIT, EAGER, WAIT, APPLY each. */
+/* At most: CHECK, then WAIT, APPLY, COPY, APPLY or TAKE, SUBMIT, EAGER, WAIT, APPLY each. SKIP:
+ * only with one fragment and no overlap. */
 enum { STEPPER_ACTIONS_MAX = 8 * ROUND_FRAGMENTS_MAX + 1 };
 struct stepper_update {
     unsigned count;
@@ -73,6 +81,7 @@ struct stepper_update {
 struct stepper_options {
     struct schedule schedule;
     bool strict;
+    bool timed;                      /* rounds by time: one fragment, strict, no overlap */
     bool before_update;              /* overlap: a commit is applied before its step's update */
     int64_t max_local_steps_offline; /* quorum: steps that an unreachable aggregator may delay */
     float mix;                       /* alpha of an overlapped APPLY */

@@ -92,12 +92,14 @@ static void toy_update(struct sim_node *n)
             n->slab[i] -= moment[i] * 0.1f;
         }
     n->step++;
+    n->tokens += SIM_BATCH;
 }
 
 /* ---- a site's process ---- */
 
 struct inner_header {
     int64_t step;
+    uint64_t tokens;
     bool before; /* the rounds of the step are not done: STEPPER_MARK */
 };
 
@@ -105,7 +107,7 @@ enum err sim_save(struct sim_node *n, bool before)
 {
     struct sim *s = n->sim;
     size_t bytes = s->table.elements * sizeof *n->slab;
-    struct inner_header header = {.step = n->step, .before = before};
+    struct inner_header header = {.step = n->step, .tokens = n->tokens, .before = before};
     struct file_part parts[3] = {{&header, sizeof header}, {n->slab, 2 * bytes}, {n->began, bytes}};
     TRY(site_wait_stored(n->site));
     TRY(n->env.env.ops->write(&n->env.env, "inner", parts, 3));
@@ -131,6 +133,7 @@ static void inner_load(struct sim_node *n, bool *before)
         memcpy(n->began, data + sizeof header + 2 * bytes, bytes);
     }
     n->step = header.step;
+    n->tokens = header.tokens;
     *before = header.before;
 }
 
@@ -150,6 +153,9 @@ static enum err one_step(struct sim_node *n)
     toy_update(n);
     TRY(sim_event(n, STEPPER_AFTER_STEP));
     TRY(sim_event(n, STEPPER_MOVED));
+    uint64_t round;
+    if (schedule_due(&n->sim->schedule, n->step, 0, &round))
+        TRY(sim_interval(n, n->step));
     bool stops = n->env.stop && n->step < n->sim->o.steps;
     if (stops || n->step % n->checkpoint_every == 0)
         TRY(sim_save(n, false));
@@ -568,7 +574,8 @@ struct sim_options sim_draw(uint64_t seed)
         ANNEAL,
         RESTART,
         GROW,
-        GROW_ROUNDS
+        GROW_ROUNDS,
+        TIMED
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
@@ -608,6 +615,8 @@ struct sim_options sim_draw(uint64_t seed)
         .kind = (enum anneal_kind)DRAW(ANNEAL, 3), .end = 0.25, .restart = DRAW(RESTART, 3)};
     if (o.overlap < o.every && DRAW(GROW, 3) == 0)
         o.growth = (struct period_growth){1 + (int64_t)DRAW(GROW_ROUNDS, 3), 2, o.every * 3};
+    bool timed = o.strict && !o.overlap && o.fragments == 1 && !o.growth.rounds;
+    o.every_ms = timed && DRAW(TIMED, 2) ? 100 + DRAW(TIMED, 1500) : 0;
 #undef DRAW
     return o;
 }

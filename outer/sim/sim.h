@@ -27,6 +27,7 @@ struct sim_options {
     uint64_t seed;
     unsigned sites, fragments;
     int64_t steps, every, overlap;
+    uint64_t every_ms;               /* rounds by time: strict, one fragment, no overlap */
     struct period_growth growth;     /* without the one-round delay */
     float mix;                       /* with overlap */
     bool eager;                      /* with the one-round delay */

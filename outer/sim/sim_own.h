@@ -3,11 +3,13 @@
 /* Shared by sim.c (the nodes), sim_steps.c (their steps) and sim_check.c (what must hold). */
 #include "inner/model/table.h"
 #include "outer/aggregator/aggregator.h"
+#include "outer/diloco/interval.h"
 #include "outer/diloco/stepper.h"
 #include "outer/sim/link_sim.h"
 #include "outer/sim/sim.h"
 #include "outer/site/site.h"
 
+enum { SIM_BATCH = 100 }; /* tokens of a step */
 enum { SIM_TENSORS_MAX = 32, SIM_FRAGMENTS_MAX = 4, SIM_ROUNDS_MAX = 16 };
 /* Commits after the last fault: restarts within 20 s, half-open streams 20 s, back-off 30 s,
  * timeouts, a disk that was full 5 s; then at most this. */
@@ -39,6 +41,8 @@ struct sim_node { /* a site */
     bool marked; /* the checkpoint about to be written is from before the rounds of its step */
     float weight;
     int64_t step, checkpoint_every;
+    uint64_t tokens;
+    struct interval interval;
     uint64_t start_ms, step_ms, away_from_ms, away_until_ms;
     bool done;
     bool liar; /* sim_liar.c in place of a site */
@@ -97,6 +101,9 @@ enum err sim_save(struct sim_node *n, bool before) MUST; /* a checkpoint */
 enum err sim_event(struct sim_node *n, enum stepper_phase phase) MUST;
 /* The checkpoint is loaded, the site started. */
 enum err sim_resume(struct sim_node *n, bool before) MUST;
+
+/* Rounds by time: what is trained from here on is for the round after those that end by `step`. */
+enum err sim_interval(struct sim_node *n, int64_t step) MUST;
 
 /* sim_liar.c */
 struct sim_liar {

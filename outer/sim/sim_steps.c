@@ -44,14 +44,14 @@ static enum err submit(struct sim_node *n, const struct stepper_action *a)
                                                    .round = a->round,
                                                    .base = a->base,
                                                    .weight = n->weight,
-                                                   .data_cursor = (uint64_t)n->step * 100,
+                                                   .data_cursor = n->tokens,
                                                    .late = (uint64_t)a->late,
                                                    .from_start = a->from_start,
                                                    .resend = a->resend,
                                                    .step = n->step,
                                                    .loss = 1,
                                                    .tokens_per_second = 1,
-                                                   .tokens = (uint64_t)n->step * 100});
+                                                   .tokens = n->tokens});
     return ERR_OK;
 }
 
@@ -86,7 +86,27 @@ static enum err move(struct sim_node *n, int64_t step)
     for (unsigned f = 0; f < n->sim->o.fragments; f++)
         TRY(site_moved(n->site, f));
     n->step = step;
+    n->tokens = (uint64_t)step * SIM_BATCH;
     n->sim->r->moved++;
+    if (!n->sim->o.every_ms)
+        return ERR_OK;
+    TRY(sim_interval(n, step));
+    n->tokens = n->interval.began_tokens;
+    return ERR_OK;
+}
+
+enum err sim_interval(struct sim_node *n, int64_t step)
+{
+    const struct schedule *s = &n->sim->schedule;
+    uint64_t round = schedule_sent(s, 0, step);
+    struct interval i = {n->sim->o.every_ms, n->sim->clock.now_ms, 0, 0};
+    if (!i.length_ms)
+        return ERR_OK;
+    if (round)
+        TRY(site_round_tokens(n->site, 0, round - 1, &i.began_tokens));
+    if (round < schedule_rounds(s, 0))
+        TRY(site_round_tokens(n->site, 0, round, &i.ended_tokens));
+    n->interval = i;
     return ERR_OK;
 }
 
@@ -114,6 +134,9 @@ static enum err act(struct sim_node *n, const struct stepper_action *a)
         return ERR_OK;
     case STEPPER_MOVE:
         return move(n, a->step);
+    case STEPPER_SKIP:
+        n->step = a->step;
+        return ERR_OK;
     case STEPPER_STORE:
         return site_wait_stored(n->site);
     case STEPPER_MARK:
@@ -128,6 +151,8 @@ static enum err act(struct sim_node *n, const struct stepper_action *a)
 static enum err carry_out(struct sim_node *n, struct stepper_event *e)
 {
     e->now_ms = n->sim->clock.now_ms;
+    e->over = interval_over(&n->interval, e->now_ms, n->tokens);
+    e->trained = interval_steps(&n->interval, n->tokens, SIM_BATCH);
     for (unsigned f = 0; f < n->sim->o.fragments; f++)
         if (stepper_asks(&n->stepper, e, f))
             TRY(site_unreachable(n->site, f, n->replica.state[f].round, &e->unreachable[f]));
@@ -157,6 +182,7 @@ enum err sim_resume(struct sim_node *n, bool before)
     stepper_open(&n->stepper,
                  &(struct stepper_options){.schedule = s->schedule,
                                            .strict = s->o.strict,
+                                           .timed = s->o.every_ms > 0,
                                            .before_update = s->o.before_update,
                                            .max_local_steps_offline = s->o.max_local_steps_offline,
                                            .mix = s->o.mix});
@@ -166,5 +192,7 @@ enum err sim_resume(struct sim_node *n, bool before)
              !e.lost && r < e.state[f];)
             e.lost = outer_state_load_theta(&n->replica, f, ++r, n->taken) != ERR_OK;
     }
-    return carry_out(n, &e);
+    TRY(sim_interval(n, n->step - 1));
+    TRY(carry_out(n, &e));
+    return sim_interval(n, n->step);
 }

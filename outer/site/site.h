@@ -95,6 +95,10 @@ enum err site_leave(struct site *s, const char *why) MUST;
 /* Theta of a recorded state, or of the newest where that one is not kept; memory of the replica's
  * device, or the host's. */
 enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta) MUST;
+/* This site's tokens by the end of the round, as its manifest or its stored contribution has them;
+ * 0: neither is here. Blocking only, while no round is in flight. */
+enum err site_round_tokens(struct site *s, unsigned fragment, uint64_t round,
+                           uint64_t *tokens) MUST;
 /* Payload bytes of this site's contribution, as its offer said and the manifest says; 0: absent. */
 uint64_t site_sent_bytes(const struct site *s, const struct manifest *m);
 /* outer_state_prune, between the rounds in flight. */

@@ -337,6 +337,28 @@ uint64_t site_sent_bytes(const struct site *s, const struct manifest *m)
     return e ? e->payload_bytes : 0;
 }
 
+static enum err round_tokens(struct site *s, unsigned fragment, uint64_t round, uint64_t *tokens)
+{
+    struct manifest m;
+    *tokens = 0;
+    if (s->replica->state[fragment].round <= round) {
+        TRY(site_outbox_load(&s->main, fragment, round));
+        *tokens = s->main.box.valid ? s->main.box.data_cursor : 0;
+    } else if (outer_state_manifest(s->replica, fragment, round, &m) == ERR_OK) {
+        const struct manifest_entry *own = site_own_entry(s, &m);
+        *tokens = own ? own->data_cursor : 0;
+    }
+    return ERR_OK;
+}
+
+enum err site_round_tokens(struct site *s, unsigned fragment, uint64_t round, uint64_t *tokens)
+{
+    site_lock(s);
+    enum err e = round_tokens(s, fragment, round, tokens);
+    site_unlock(s);
+    return e;
+}
+
 /* residual' + decoded payload = z, exactly: delayed, not lost. */
 static enum err residual_give_back(struct site_slot *l, unsigned fragment)
 {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 
 static const char mark_path[] = "id/before";
@@ -70,14 +71,28 @@ struct outer_memory site_train_memory(const struct site_train_options *o, size_t
     return (struct outer_memory){here ? 0 : device, here ? device + host : host};
 }
 
+static enum err clock_check(const struct site_train_options *o)
+{
+    if (!o->every_ms || clock_mono_there())
+        return ERR_OK;
+    return err_set(ERR_UNSUPPORTED,
+                   "outer.every_s = %g needs a clock that is never set back (CLOCK_MONOTONIC), and "
+                   "this system has none; the nearest is outer.every_s = 0 at all sites: rounds "
+                   "of outer.every steps",
+                   1e-3 * (double)o->every_ms);
+}
+
 enum err site_train_open(struct site_train *s, const struct site_train_options *o,
                          size_t local_elements)
 {
     struct parts p = parts_of(o, local_elements);
     *s = (struct site_train){.o = *o, .arena = dev_arena(o->dev)};
+    s->interval.length_ms = o->every_ms;
+    TRY(clock_check(o));
     stepper_open(&s->stepper,
                  &(struct stepper_options){.schedule = o->schedule,
                                            .strict = o->strict,
+                                           .timed = o->every_ms > 0,
                                            .before_update = o->before_update,
                                            .max_local_steps_offline = o->max_local_steps_offline,
                                            .mix = (float)o->mix});
@@ -258,6 +273,7 @@ static void tell_round(struct site_train *s, const struct stepper_action *a,
                                  .included = done->included,
                                  .sites = s->o.site_count,
                                  .round = a->round,
+                                 .trained = s->trained[f],
                                  .weight = s->weight[f],
                                  .replayed = done->replayed,
                                  .times = done->times,
@@ -336,6 +352,7 @@ static enum err submit_lead(struct site_train *s, struct train *t, const struct 
                                 .tokens = t->tokens};
     float *local;
     s->weight[f] = weight_of(s, a);
+    s->trained[f] = a->steps;
     w.weight = (float)s->weight[f];
     TRY(site_acquire(s->o.site, f, &local));
     if (a->resend) /* nothing is gathered: its contribution is stored */
@@ -387,6 +404,48 @@ static enum err forget_starts(struct site_train *s)
     return ERR_OK;
 }
 
+/* ---- rounds by time ---- */
+
+static uint64_t batch_of(const struct train *t)
+{
+    return (uint64_t)t->settings->train_batch_tokens;
+}
+
+/* What is trained from here on is for the round after those that end by `step`. Lead. */
+static enum err interval_begin(struct site_train *s, int64_t step)
+{
+    uint64_t round = schedule_sent(&s->o.schedule, 0, step);
+    struct interval i = {s->interval.length_ms, now_ms(s), 0, 0};
+    if (!i.length_ms)
+        return ERR_OK;
+    if (round)
+        TRY(site_round_tokens(s->o.site, 0, round - 1, &i.began_tokens));
+    if (round < schedule_rounds(&s->o.schedule, 0))
+        TRY(site_round_tokens(s->o.site, 0, round, &i.ended_tokens));
+    s->interval = i;
+    return ERR_OK;
+}
+
+/* The tokens that this site has counted by the step it moves to, on every rank. */
+static enum err tokens_moved(struct site_train *s, struct train *t)
+{
+    if (!s->interval.length_ms) {
+        t->tokens = (uint64_t)t->step * batch_of(t);
+        return ERR_OK;
+    }
+    TRY(agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK));
+    if (is_lead(s) && s->interval.began_tokens)
+        t->tokens = s->interval.began_tokens;
+    return s->o.coll->ops->broadcast_host(s->o.coll, &t->tokens, sizeof t->tokens);
+}
+
+static void look_at_clock(struct site_train *s, const struct train *t)
+{
+    struct stepper_event *e = &s->event;
+    e->over = interval_over(&s->interval, now_ms(s), t->tokens);
+    e->trained = interval_steps(&s->interval, t->tokens, batch_of(t));
+}
+
 static enum err move(struct site_train *s, struct train *t, int64_t step)
 {
     if (is_lead(s))
@@ -396,7 +455,16 @@ static enum err move(struct site_train *s, struct train *t, int64_t step)
                   t->step, step);
     TRY(agree(s, is_lead(s) ? forget_starts(s) : ERR_OK));
     t->step = step;
-    t->tokens = (uint64_t)step * (uint64_t)t->settings->train_batch_tokens;
+    return tokens_moved(s, t);
+}
+
+static enum err skip(struct site_train *s, struct train *t, int64_t step)
+{
+    if (is_lead(s))
+        log_event(LOG_DETAIL, "round_over",
+                  "step=%" PRId64 " made=%" PRId64 " skipped=%" PRId64 " recorded=%d", step,
+                  s->event.trained, step - t->step, s->interval.ended_tokens > 0);
+    t->step = s->event.step = step;
     return ERR_OK;
 }
 
@@ -426,6 +494,8 @@ static enum err act(struct site_train *s, struct train *t, const struct stepper_
         return ERR_OK;
     case STEPPER_MOVE:
         return move(s, t, a->step);
+    case STEPPER_SKIP:
+        return skip(s, t, a->step);
     case STEPPER_STORE:
         return site_train_saving(s);
     case STEPPER_MARK:
@@ -442,10 +512,11 @@ static bool changes(enum stepper_verb v)
 }
 
 /* Of s->event: what the lead sees, on every rank. */
-static enum err look(struct site_train *s)
+static enum err look(struct site_train *s, const struct train *t)
 {
     struct stepper_event *e = &s->event;
-    bool any = false;
+    bool any =
+        s->interval.length_ms && (e->phase == STEPPER_AFTER_STEP || e->phase == STEPPER_RESUME);
     memset(e->unreachable, 0, sizeof e->unreachable);
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
         any = any || stepper_may_ask(&s->stepper, e, f);
@@ -453,6 +524,8 @@ static enum err look(struct site_train *s)
         return ERR_OK;
     enum err found = ERR_OK;
     e->now_ms = now_ms(s);
+    if (is_lead(s))
+        look_at_clock(s, t);
     for (unsigned f = 0; is_lead(s) && found == ERR_OK && f < s->o.schedule.fragments; f++)
         if (stepper_asks(&s->stepper, e, f))
             found =
@@ -467,7 +540,7 @@ static enum err step(struct site_train *s, struct train *t, enum stepper_phase p
     bool changed = false;
     s->event.phase = phase;
     s->event.step = at;
-    TRY(look(s));
+    TRY(look(s, t));
     stepper_step(&s->stepper, &s->event, &s->update);
     for (unsigned i = 0; i < s->update.count; i++) {
         TRY(act(s, t, &s->update.action[i]));
@@ -516,6 +589,17 @@ static enum err start_site(struct site_train *s, struct train *t)
     return e;
 }
 
+/* Rounds by time: is the end of every round that is repeated on record? */
+static enum err intervals_recorded(struct site_train *s, int64_t step, bool *lost)
+{
+    uint64_t tokens = 1;
+    for (uint64_t r = stepper_needs(&s->stepper, 0, step, false); tokens && r < s->event.state[0];
+         r++)
+        TRY(site_round_tokens(s->o.site, 0, r, &tokens));
+    *lost = !tokens;
+    return ERR_OK;
+}
+
 static enum err start_lead(struct site_train *s, struct train *t)
 {
     struct stepper_event *e = &s->event;
@@ -529,7 +613,9 @@ static enum err start_lead(struct site_train *s, struct train *t)
         while (!e->lost && r < e->state[f])
             e->lost = outer_state_load_theta(s->o.replica, f, ++r, theta_memory(s)) != ERR_OK;
     }
-    return ERR_OK;
+    if (s->interval.length_ms && !e->lost)
+        TRY(intervals_recorded(s, t->step, &e->lost));
+    return interval_begin(s, t->step - 1);
 }
 
 enum err site_train_start(struct site_train *s, struct train *t)
@@ -540,7 +626,8 @@ enum err site_train_start(struct site_train *s, struct train *t)
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.schedule, sizeof s->o.schedule));
     s->stepper.o.schedule = s->o.schedule; /* with the former values of train.steps */
-    return step(s, t, STEPPER_RESUME, t->step);
+    TRY(step(s, t, STEPPER_RESUME, t->step));
+    return agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK);
 }
 
 /* The wait was given up, the steps' work is not. before: the step's rounds are not done. */
@@ -567,12 +654,15 @@ bool site_train_due(const struct site_train *s, const struct train *t)
 
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r)
 {
+    uint64_t round;
     s->report = *r;
     enum err e = step(s, t, STEPPER_AFTER_STEP, t->step);
     if (e == ERR_STOPPED)
         return stop_here(s, t, true);
     TRY(e);
-    return step(s, t, STEPPER_MOVED, t->step);
+    TRY(step(s, t, STEPPER_MOVED, t->step));
+    bool began = s->interval.length_ms && schedule_due(&s->o.schedule, t->step, 0, &round);
+    return began ? agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK) : ERR_OK;
 }
 
 /* Do the local parameters equal the outer ones? They do where every fragment has just been merged.

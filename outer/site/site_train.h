@@ -12,6 +12,7 @@
  * again, with the stored contribution, which is why site_train_saving comes first.
  */
 #include "inner/train/train.h"
+#include "outer/diloco/interval.h"
 #include "outer/diloco/stepper.h"
 #include "outer/diloco/weights.h"
 #include "outer/site/site.h"
@@ -20,6 +21,7 @@ struct site_train_round { /* what a finished round looked like; bytes are of thi
     int64_t step;
     unsigned fragment, included, sites;
     uint64_t round;
+    int64_t trained; /* steps that this site made for it */
     double weight;
     bool replayed;  /* its state was on record: nothing went over the link */
     double seconds; /* that training stood still for it: gathered, waited, mixed */
@@ -45,6 +47,7 @@ struct site_train_options {
     bool strict; /* replay every step that a restart lost; else go on where the others are */
     int64_t max_local_steps_offline; /* quorum mode: steps to train on while the aggregator is
                                         unreachable */
+    uint64_t every_ms;               /* outer.every_s; 0: rounds end by their steps alone */
     double share;                    /* site.share */
     enum weights_kind weights;       /* outer.weights */
     double mix;         /* keys_mix: share of the local parameters when a commit is applied */
@@ -70,8 +73,10 @@ struct site_train {
     struct stepper_event event;
     struct stepper_update update;
     /* The lead's: */
+    struct interval interval;     /* of the round that is trained for */
     struct train_report report;   /* of the step just done */
     struct link_counters counted; /* at the last round that was told of */
+    int64_t trained[ROUND_FRAGMENTS_MAX];
     double weight[ROUND_FRAGMENTS_MAX], gather_ms[ROUND_FRAGMENTS_MAX],
         exposed_ms[ROUND_FRAGMENTS_MAX]; /* of the round in flight */
 };

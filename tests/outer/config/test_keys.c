@@ -144,6 +144,13 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.grow 10,2,x", "outer.grow is [rounds, factor, most]");
     refused("--outer.grow 10,2,400 --outer.overlap_steps 50", "outer.overlap_steps = 49");
     refused("--outer.grow 10,2,400 --outer.first_every 150", "outer.second_every = 0");
+    refused("--outer.every_s 60 --outer.overlap_steps 50", "needs outer.overlap_steps = 0; or");
+    refused("--outer.every_s 60 --outer.every 1", "needs outer.every = the most steps of a round");
+    refused("--outer.every_s 60 --outer.fragments 2", "needs outer.fragments = 1");
+    refused("--outer.every_s 60 --outer.grow 10,2,400", "needs outer.grow = []");
+    refused("--outer.every_s 60 --outer.first_every 150", "second_every = 0");
+    refused("--outer.every_s 60 --outer.mode quorum", "needs outer.mode = strict");
+    refused("--outer.every_s 60 --train.compress sparse", "needs train.compress = none");
     refused("--model.layers 2 --outer.partition slices --outer.slices embed-0@2+5,1-final@50 "
             "--outer.overlap_steps 3",
             "the nearest is outer.overlap_steps = 2");

@@ -16,9 +16,10 @@
 #include "outer/diloco/stepper.h"
 
 static const char *const runs[] = {
-    "blocking",     "overlapped", "delay",           "eager",        "before_update",
-    "moments",      "slices",     "quorum_blocking", "quorum_order", "quorum_overlapped",
-    "quorum_moved", "skipped",    "resume",          "resume_moved", "stop"};
+    "blocking",      "overlapped",        "delay",        "eager",
+    "before_update", "moments",           "slices",       "quorum_blocking",
+    "quorum_order",  "quorum_overlapped", "quorum_moved", "skipped",
+    "resume",        "resume_moved",      "stop",         "timed"};
 enum { LINE_MAX_BYTES = 256, OUT_BYTES = 1 << 16 };
 
 static struct stepper_options options;
@@ -68,6 +69,7 @@ static void configure(const char *line)
     options = (struct stepper_options){
         .schedule = schedule_streaming(steps, every, fragments, 1, CODEC_INT8),
         .strict = number(line, "strict", 1),
+        .timed = number(line, "timed", 0),
         .before_update = number(line, "before_update", 0),
         .max_local_steps_offline = number(line, "offline", 0),
         .mix = mix ? strtof(mix, NULL) : 0};
@@ -97,7 +99,7 @@ static size_t action_text(char *out, size_t size, int64_t step, const struct ste
         [STEPPER_APPLY] = "apply",   [STEPPER_DROP] = "drop",   [STEPPER_TAKE] = "take",
         [STEPPER_SUBMIT] = "submit", [STEPPER_EAGER] = "eager", [STEPPER_POSTPONE] = "postpone",
         [STEPPER_MOVE] = "move",     [STEPPER_STORE] = "store", [STEPPER_MARK] = "mark",
-        [STEPPER_SAVE] = "save"};
+        [STEPPER_SKIP] = "skip",     [STEPPER_SAVE] = "save"};
     bool whole = a->verb == STEPPER_CHECK || a->verb >= STEPPER_MOVE;
     size_t n = (size_t)snprintf(out, size, "< %" PRId64 " %s", step, names[a->verb]);
     if (!whole)
@@ -130,7 +132,7 @@ static int64_t carry_out(enum stepper_phase phase, int64_t step, char **out, cha
             uint64_t state = reaped[a->fragment] ? reaped[a->fragment] : a->round + 1;
             alpha = stepper_reaped(&stepper, a, state, skipped);
         }
-        if (a->verb == STEPPER_MOVE)
+        if (a->verb == STEPPER_MOVE || a->verb == STEPPER_SKIP)
             step = a->step;
         *out += action_text(*out, (size_t)(end - *out), event.step, a, alpha);
     }
@@ -143,7 +145,9 @@ static void told(const char *line, char *out)
     uint64_t unreachable[ROUND_FRAGMENTS_MAX];
     event = (struct stepper_event){.now_ms = (uint64_t)number(line, "now", 0),
                                    .before = number(line, "before", 0),
-                                   .lost = number(line, "lost", 0)};
+                                   .lost = number(line, "lost", 0),
+                                   .over = number(line, "over", 0),
+                                   .trained = number(line, "trained", 0)};
     list(line, "state", event.state);
     list(line, "reaped", reaped);
     list(line, "unreachable", unreachable);
@@ -162,7 +166,7 @@ static void told(const char *line, char *out)
         assert_true(n >= 1);
         for (to = n == 2 ? to : from; from <= to; from++) {
             carry_out(STEPPER_BEFORE_UPDATE, from, &out, end);
-            carry_out(STEPPER_AFTER_STEP, from, &out, end);
+            from = carry_out(STEPPER_AFTER_STEP, from, &out, end);
             if (update.count > limit)
                 break;
             from = carry_out(STEPPER_MOVED, from, &out, end);
