@@ -38,7 +38,7 @@ static enum err begin_shards(struct grad_reduce *r, size_t from, size_t to)
 
 static enum err begin_part(struct grad_reduce *r, size_t from, size_t to)
 {
-    if (from >= to)
+    if (from >= to || r->coll->size == 1)
         return ERR_OK;
     return r->offsets ? begin_shards(r, from, to) : begin_range(r, from, to, COLL_ALL);
 }
@@ -99,11 +99,13 @@ void grad_reduce_ready(void *reduce, size_t from)
 
 enum err grad_reduce_wait(struct grad_reduce *r)
 {
-    if ((r->coll->size == 1 && !(r->clip > 0)) || r->local)
+    if (r->local)
         return ERR_OK;
     if (!r->error)
         r->error = r->clip > 0 ? begin_clipped(r, 0) : begin_to(r, 0);
     TRY(r->error);
+    if (r->coll->size == 1) /* nothing was summed, and the reducer has no memory */
+        return ERR_OK;
     TRY(r->coll->ops->reduce_wait(r->coll));
     if (r->reducer->unpack && !r->range_count)
         r->reducer->unpack(r, 0, r->elements);

@@ -159,13 +159,16 @@ static void buckets_are_clipped_alone(void **state)
     for (int ranks = 2; ranks > 0; ranks--) {
         struct grad_reduce r = begin(ranks, BUCKET, NULL);
         r.dev = d, r.clip = 0.5f, r.targets = 64, r.norms = norms, r.factor = &factor;
+        if (ranks == 1) /* clips, and sums nothing: the reducer's memory is not there */
+            r.reducer = &reducer_bf16, r.memory = NULL;
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
             grad_reduce_ready(&r, steps[i]);
         assert_int_equal(grad_reduce_wait(&r), ERR_OK);
-        check_cover(NULL);
-        assert_int_equal(seen.starts, BUCKETS);
-        if (ranks == 2)
+        assert_int_equal(seen.starts, ranks == 2 ? BUCKETS : 0);
+        if (ranks == 2) {
+            check_cover(NULL);
             memcpy(once, grads, sizeof once);
+        }
     }
     for (size_t b = 0; b < BUCKETS; b++) {
         size_t to = ELEMENTS - b * BUCKET, from = to > BUCKET ? to - BUCKET : 0;
