@@ -132,7 +132,8 @@ static void list_fitting(struct advice *a, const struct train *t, size_t bytes)
     struct settings s = *t->settings;
     size_t now = train_micro_batch_tokens(&s, t->coll->size) / (size_t)s.train_sequence;
     bool can_recompute = s.train_activation_checkpointing != TRAIN_CHECKPOINTING_BLOCK,
-         can_shard = t->coll->size > 1 && !s.train_zero_stage;
+         can_shard = t->coll->size > 1 && !s.train_zero_stage &&
+                     s.train_compress == TRAIN_COMPRESS_NONE; /* which refuses shards */
     advise(a, "", fitting_micro_batch(t, s, now - 1, bytes));
     s.train_zero_stage = can_shard ? 1 : s.train_zero_stage;
     if (can_shard)

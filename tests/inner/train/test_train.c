@@ -767,6 +767,45 @@ static void too_much_memory_is_refused_before_it_is_taken(void **state)
     assert_says("train.micro_batch_tokens = 128; or train.activation_checkpointing = block with "
                 "train.micro_batch_tokens = "
                 "256 would fit");
+    one.size = 2;
+    assert_int_equal(train_memory_check(&t), ERR_MEMORY);
+    assert_says("; or train.zero_stage = 1 with");
+    t.settings = setup_settings(&arena, (const char *[]){TINY, "--train.optimizer", "adamw",
+                                                         "--train.compress", "onebit", NULL});
+    assert_int_equal(train_memory_check(&t), ERR_MEMORY);
+    assert_null(strstr(err_message(), "zero_stage")); /* with compressed sums it is refused */
+}
+
+/* What the table promises for checkpoints is what the lead takes: a slab for each error, one for
+ * the server errors of signs, one for the further state. */
+static void staging_of_compressed_sums_is_promised(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *argv[6];
+        size_t slabs; /* with 3 ranks */
+    } cases[] = {
+        {{"adamw", "--train.compress", "none", NULL}, 0},
+        {{"adamw", "--train.compress", "onebit", NULL}, 3 + 1},
+        {{"adamw", "--train.compress", "onebit", "--train.error_feedback", "false", NULL}, 0},
+        {{"lamb", "--train.compress", "onebit", NULL}, 3 + 1 + 1},
+        {{"lamb", "--train.compress", "onebit", "--train.error_feedback", "false", NULL}, 1},
+        {{"muon", "--train.compress", "sparse", NULL}, 3},
+        {{"muon", "--train.compress", "sparse", "--train.sparse_momentum", "0.5", NULL}, 6},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *argv[40] = {TINY};
+        struct table t;
+        size_t n = 0;
+        while (argv[n])
+            n++;
+        argv[n++] = "--train.optimizer";
+        for (size_t k = 0; k < 6 && cases[i].argv[k]; k++)
+            argv[n++] = cases[i].argv[k];
+        const struct settings *s = setup_settings(&arena, argv);
+        assert_int_equal(table_make(&t, s, &arena), ERR_OK);
+        assert_int_equal(compress_staging(s, &t, 3), cases[i].slabs * t.elements * 4);
+    }
 }
 
 /* Peak resident memory of this process, bytes. */
@@ -904,6 +943,7 @@ int main(void)
         cmocka_unit_test_setup(a_diverged_step_reaches_no_hook, reset),
         cmocka_unit_test_setup(batch_must_divide_among_ranks, reset),
         cmocka_unit_test_setup(too_much_memory_is_refused_before_it_is_taken, reset),
+        cmocka_unit_test_setup(staging_of_compressed_sums_is_promised, reset),
         cmocka_unit_test_setup(promised_memory_is_what_is_used, reset),
         cmocka_unit_test_setup(came_keeps_half_of_adamw, reset),
         cmocka_unit_test_setup(learning_rate_follows_the_schedule, reset),
