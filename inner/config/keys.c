@@ -279,6 +279,8 @@ static void check_optimizer_keys(struct config_rules *r, const struct settings *
         {"train.adamw_lr", "muon", s->train_adamw_lr != 1, chosen == OPTIM_MUON},
         {"train.beta3", "came", s->train_beta3 != 0.99, chosen == OPTIM_CAME},
         {"train.update_clip", "came", s->train_update_clip != 1, chosen == OPTIM_CAME},
+        {"train.eps", "adamw, qhadam, lamb, lans, merit or muon", s->train_eps != 1e-6,
+         chosen != OPTIM_CAME},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].changed && !rules[i].allowed)
@@ -296,6 +298,10 @@ static void check_optimizer(struct config_rules *r, const struct settings *s)
                       "train.clip = %g would scale all of them before: two rules; use train.clip = "
                       "0, or train.normalize = false",
                       s->train_clip);
+    if (s->train_optimizer == OPTIM_CAME && s->train_beta1 <= 0)
+        config_broken(r, "train.optimizer = came divides by the distance between direction and "
+                         "moment, and with train.beta1 = 0 there is none; use train.beta1 = 0.9, "
+                         "or train.optimizer = adamw");
     if (s->train_trust_max > 0 && s->train_trust_max < s->train_trust_min)
         config_broken(r, "train.trust_max = %g is less than train.trust_min = %g",
                       s->train_trust_max, s->train_trust_min);
@@ -327,14 +333,46 @@ static void check_freeze(struct config_rules *r, const struct settings *s)
 {
     long long least = s->train_warmup > 1 ? s->train_warmup : 1,
               steps = llround(s->train_freeze * (double)s->train_steps);
+    char warmup[80] = "which has to see one gradient";
+    if (s->train_warmup > 1)
+        snprintf(warmup, sizeof warmup, "before the warm-up of train.warmup = %lld ends",
+                 (long long)s->train_warmup);
     if (steps >= least ||
         least > s->train_steps) /* train.warmup > train.steps: has an error of its own */
         return;
     config_broken(r,
                   "train.freeze = %g freezes the second moment after %lld of train.steps = %lld, "
-                  "before the warm-up of train.warmup = %lld ends; use train.freeze = %.4g or more",
-                  s->train_freeze, steps, (long long)s->train_steps, (long long)s->train_warmup,
+                  "%s; use train.freeze = %.4g or more",
+                  s->train_freeze, steps, (long long)s->train_steps, warmup,
                   ceil(1e4 * (double)least / (double)s->train_steps) / 1e4);
+}
+
+/* Settings of another compression than the one that is chosen are mistakes. */
+static void check_compress_keys(struct config_rules *r, const struct settings *s)
+{
+    const enum train_compress chosen = s->train_compress;
+    const char *name = config_choice_name(train_compress_choices, chosen);
+    if (chosen == TRAIN_COMPRESS_NONE && s->train_freeze != 0.2)
+        config_broken(
+            r,
+            "train.freeze = %g belongs to train.compress, which is none; leave it out, or "
+            "choose train.compress = onebit or sparse",
+            s->train_freeze);
+    if (chosen == TRAIN_COMPRESS_NONE && !s->train_error_feedback)
+        config_broken(r, "train.error_feedback = false belongs to train.compress, which is "
+                         "none; leave it out, or choose train.compress = onebit");
+    if (chosen != TRAIN_COMPRESS_SPARSE &&
+        (s->train_sparse_share != 0.1 || s->train_sparse_momentum > 0))
+        config_broken(r,
+                      "train.sparse_share and train.sparse_momentum belong to "
+                      "train.compress = sparse; train.compress is %s",
+                      name);
+    if (chosen == TRAIN_COMPRESS_SPARSE && s->train_sparse_momentum > 0 && !s->train_error_feedback)
+        config_broken(r,
+                      "train.sparse_momentum = %g gathers what chunks that wait have to send, and "
+                      "train.error_feedback = false drops it; use train.sparse_momentum = 0, or "
+                      "train.error_feedback = true",
+                      s->train_sparse_momentum);
 }
 
 static void check_compress(struct config_rules *r, const struct settings *s)
@@ -350,15 +388,9 @@ static void check_compress(struct config_rules *r, const struct settings *s)
         {s->train_layer_drop > 0, "train.layer_drop", "every step sends all tensors", "0"},
         {s->train_stages.count > 0, "train.stages", "every step sends all tensors",
          "none of them"}};
-    if (s->train_compress == TRAIN_COMPRESS_NONE) {
-        if (s->train_sparse_share != 0.1 || s->train_sparse_momentum > 0)
-            config_broken(r, "train.sparse_share and train.sparse_momentum belong to "
-                             "train.compress = sparse; train.compress is none");
-        if (!s->train_error_feedback)
-            config_broken(r, "train.error_feedback = false belongs to train.compress, which is "
-                             "none; leave it out, or choose train.compress = onebit");
+    check_compress_keys(r, s);
+    if (s->train_compress == TRAIN_COMPRESS_NONE)
         return;
-    }
     if (nearest_optimizer(s) != s->train_optimizer)
         config_broken(r,
                       "train.compress = %s with train.optimizer = %s: there is no such method; use "

@@ -358,8 +358,9 @@ CHOICES_INNER(CONFIG_ENUM)
               "ten times lower in short runs.")                                                    \
     X(train, update_clip, REAL, .fallback = "1", .min = 1e-6, .max = 1e6, .pinned = true,          \
       .help = "With train.optimizer = came: largest root mean square of a tensor's direction.")    \
-    X(train, eps, REAL, .fallback = "1e-6", .min = 0, .max = 1, .pinned = true,                    \
-      .help = "Added to the root of the second moment.")                                           \
+    X(train, eps, REAL, .fallback = "1e-6", .min = 1e-30, .max = 1, .pinned = true,                \
+      .help = "Added to the root of the second moment. Not of came, which has the published "      \
+              "constants.")                                                                        \
     X(train, weight_decay, REAL, .fallback = "0.1", .min = 0, .max = 10, .pinned = true,           \
       .help = "Decoupled decay; not on biases, norms.")                                            \
     X(train, clip, REAL, .fallback = "1.0", .min = 0, .max = 1e6, .pinned = true,                  \

@@ -317,7 +317,7 @@ static void check_stages(struct config_rules *r, const struct outer_settings *o,
     for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
         if (not [i].given)
             config_broken(r,
-                          "train.stages with several sites needs %s = %s: all sites begin a "
+                          "train.stages with an outer loop needs %s = %s: all sites begin a "
                           "stage with the same parameters",
                           not [i].key, not [i].use);
     double share = 0;
@@ -326,7 +326,14 @@ static void check_stages(struct config_rules *r, const struct outer_settings *o,
         end = llround(share * (double)s->train_steps);
         long long near = (end + every / 2) / every * every;
         near = near ? near : every;
-        if (end % every)
+        if (near >= s->train_steps && near > every)
+            near -= every;
+        if (end % every && near >= s->train_steps)
+            config_broken(r,
+                          "train.stages: the stage \"%.40s\" ends after step %lld, which is no "
+                          "multiple of outer.every = %lld; the nearest is outer.every = %lld",
+                          s->train_stages.items[i], end, every, end);
+        else if (end % every)
             config_broken(r,
                           "train.stages: the stage \"%.40s\" ends after step %lld, which is no "
                           "multiple of outer.every = %lld; the nearest is %lld, with shares that "
@@ -392,6 +399,11 @@ static void check_outer_optimizer(struct config_rules *r, const struct outer_set
                       "round; the nearest is outer.optimizer = sgd with outer.lr = 1, or "
                       "outer.lr_schedule = constant",
                       config_choice_name(anneal_kind_choices, o->outer_lr_schedule));
+    if (o->outer_lr_schedule == ANNEAL_CONSTANT && o->outer_lr_end != 0.4)
+        config_broken(r,
+                      "outer.lr_end = %g belongs to outer.lr_schedule, which is constant; leave it "
+                      "out, or choose outer.lr_schedule = linear or cosine",
+                      o->outer_lr_end);
     if (o->outer_momentum_restart && !momentum)
         config_broken(r,
                       "outer.momentum_restart = %lld: outer.optimizer = %s keeps no momentum; the "

@@ -336,7 +336,7 @@ static void rules_across_keys(void **state)
 {
     (void)state;
     static const struct {
-        const char *argv[3], *says;
+        const char *argv[4], *says;
     } cases[] = {
         {{"--model.heads=3"}, "model.heads = 3 does not divide model.width = 128"},
         {{"--model.kv_heads=3"}, "does not divide model.heads = 4; the nearest that does is 4"},
@@ -413,6 +413,18 @@ static void rules_across_keys(void **state)
          "train.clip_per = bucket with train.layer_drop; use 0"},
         {{"--train.sparse_share=0.2"},
          "train.sparse_share and train.sparse_momentum belong to train.compress = sparse"},
+        {{"--train.sparse_momentum=0.5", "--train.compress=onebit", "--train.optimizer=adamw"},
+         "belong to train.compress = sparse; train.compress is onebit"},
+        {{"--train.sparse_momentum=0.5", "--train.compress=sparse", "--train.error_feedback=false"},
+         "use train.sparse_momentum = 0, or train.error_feedback = true"},
+        {{"--train.freeze=0.5"},
+         "train.freeze = 0.5 belongs to train.compress, which is none; leave it out"},
+        {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.freeze=0",
+          "--train.warmup=0"},
+         "after 0 of train.steps = 400, which has to see one gradient; use train.freeze = 0.0025"},
+        {{"--train.eps=1e-8", "--train.optimizer=came"},
+         "train.eps belongs to train.optimizer = adamw, qhadam, lamb, lans, merit or muon"},
+        {{"--train.beta1=0", "--train.optimizer=came"}, "use train.beta1 = 0.9, or"},
         {{"--train.error_feedback=false"},
          "train.error_feedback = false belongs to train.compress, which is none"},
         {{"--model.global_every=3"}, "model.global_every = 3 without model.window"},
@@ -448,7 +460,9 @@ static void rules_across_keys(void **state)
         {{"--run.dir="}, "run.dir is empty"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int argc = cases[i].argv[2] ? 3 : cases[i].argv[1] ? 2 : 1;
+        int argc = 1;
+        while (argc < 4 && cases[i].argv[argc])
+            argc++;
         assert_int_equal(load_args(argc, (const char **)(uintptr_t)cases[i].argv), ERR_OK);
         assert_int_equal(check_rules(), ERR_CONFIG);
         assert_says(cases[i].says);

@@ -159,6 +159,12 @@ static void each_rule_names_what_to_do(void **state)
             "give one step, or leave outer.grow out");
     refused("--outer.optimizer average --outer.lr_schedule cosine",
             "the nearest is outer.optimizer = sgd with outer.lr = 1");
+    refused("--outer.lr_end 0.1", "outer.lr_end = 0.1 belongs to outer.lr_schedule, which is "
+                                  "constant; leave it out");
+    refused("--train.steps 4 --train.warmup 1 --outer.sites a --outer.every 4 --model.layers 2 "
+            "--train.stages 1@0.5,2@0.5",
+            "ends after step 2, which is no multiple of outer.every = 4; the nearest is "
+            "outer.every = 2");
     refused("--outer.optimizer sgd --outer.momentum_restart 4",
             "the nearest is outer.optimizer = nesterov, or outer.momentum_restart = 0");
     refused("--outer.merge radial", "the nearest is outer.codec = fp8_e4m3, or outer.merge = mean");
