@@ -392,6 +392,13 @@ struct dev_random { /* random bits are f(seed, RNG_ROUND, step, element) */
     uint64_t seed, step;
     size_t first; /* element number of x[0], a multiple of 8 */
 };
+struct dev_narrow {         /* random bits are f(seed, RNG_MASTER, step, element) */
+    int exponent, mantissa; /* bits: scalar/narrow.h */
+    bool stochastic;        /* else to nearest, ties to even */
+    uint64_t seed, step;
+    size_t first;        /* element number of x[0] */
+    const float *gscale; /* device: NaN: x stays; NULL: 1 */
+};
 #define DEV_ABSENT UINT32_MAX
 enum {
     DEV_RUN = 16384
@@ -528,6 +535,11 @@ enum {
      * first. */                                                                                   \
     X(round_stochastic,                                                                            \
       (struct dev * d, uint16_t * h, const float *z, const struct dev_random *r, size_t count))    \
+    /* x rounded to few bits, in place, and model (NULL: none) = bf16 of that, nearest even. 32    \
+     * bits for each element from Philox(seed, RNG_MASTER | step << 32, element / 4), a word       \
+     * each. A number of this form stays as it is. */                                              \
+    X(round_narrow,                                                                                \
+      (struct dev * d, float *x, uint16_t *model, const struct dev_narrow *a, size_t count))       \
     /* z = h in f32, exact. */                                                                     \
     X(bf16_to_f32, (struct dev * d, float *z, const uint16_t *h, size_t count))                    \
     /* Bit packing, little-endian: value i has bits [i*bits, (i+1)*bits) of out; value = q +       \

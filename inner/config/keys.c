@@ -386,6 +386,8 @@ static void check_compress(struct config_rules *r, const struct settings *s)
         {s->train_grad_reduce_dtype != TRAIN_GRAD_REDUCE_F32, "train.grad_reduce_dtype = bf16",
          "two roundings of the same sums", "f32"},
         {s->train_layer_drop > 0, "train.layer_drop", "every step sends all tensors", "0"},
+        {s->train_master_weights != TRAIN_MASTER_F32, "train.master_weights",
+         "what it sends are f32 updates", "f32"},
         {s->train_stages.count > 0, "train.stages", "every step sends all tensors",
          "none of them"}};
     check_compress_keys(r, s);

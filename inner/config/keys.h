@@ -28,6 +28,9 @@
 #define TRAIN_COMPRESS(X)                                                                          \
     X(TRAIN_COMPRESS_NONE, none)                                                                   \
     X(TRAIN_COMPRESS_ONEBIT, onebit) X(TRAIN_COMPRESS_SPARSE, sparse)
+#define TRAIN_MASTER_WEIGHTS(X)                                                                    \
+    X(TRAIN_MASTER_F32, f32)                                                                       \
+    X(TRAIN_MASTER_FP16, fp16) X(TRAIN_MASTER_FP16_STOCHASTIC, fp16_stochastic)
 #define TRAIN_ROUNDING(X)                                                                          \
     X(TRAIN_ROUNDING_NEAREST, nearest) X(TRAIN_ROUNDING_STOCHASTIC, stochastic)
 #define TRAIN_INIT(X)      X(TRAIN_INIT_NORMAL, normal) X(TRAIN_INIT_TRUNCATED, truncated)
@@ -63,6 +66,7 @@
     X(train_clip_per, TRAIN_CLIP_PER)                                                              \
     X(train_compress, TRAIN_COMPRESS)                                                              \
     X(train_rounding, TRAIN_ROUNDING)                                                              \
+    X(train_master_weights, TRAIN_MASTER_WEIGHTS)                                                  \
     X(train_init, TRAIN_INIT)                                                                      \
     X(optim_kind, TRAIN_OPTIMIZER)                                                                 \
     X(train_trust_per, TRAIN_TRUST_PER)                                                            \
@@ -260,6 +264,11 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, rounding, CHOICE(train_rounding), .fallback = "nearest", .pinned = true,              \
       .help = "Rounding of the f32 parameters to the bf16 copy that the GEMMs read. stochastic: "  \
               "unbiased, by counter-based random bits. Not used with f32.")                        \
+    X(train, master_weights, CHOICE(train_master_weights), .fallback = "f32", .pinned = true,      \
+      .help = "Form to which each step rounds the parameters that it has updated. fp16: the 16 "   \
+              "bits of Wang et al. 2018, 6 of exponent and 9 of mantissa, to nearest; "            \
+              "fp16_stochastic: the same, unbiased, by counter-based random bits. Kept in f32 "    \
+              "memory: for the study of widths. Not of the outer state.")                          \
     X(train, dropout, REAL, .fallback = "0", .min = 0, .max = 0.9, .pinned = true,                 \
       .help = "Share of the values that become 0, drawn anew at each step, behind the embeddings " \
               "and behind attention and MLP of each block (BERT has 0.1). Not in evaluation.")     \

@@ -448,7 +448,9 @@ enum err optim_step_slabs(struct optim *o, const struct optim_slabs *x, int64_t 
     struct dev_optim a = arguments(o, x, step);
     TRY(put_groups(o, step));
     TRY(clip(o, x->grads, step));
-    return o->compress ? o->compress->step(o, &a, step) : o->method->step(o, &a);
+    TRY(o->compress ? o->compress->step(o, &a, step) : o->method->step(o, &a));
+    optim_masters_round(o, x, step);
+    return ERR_OK;
 }
 
 enum err optim_step(struct optim *o, struct model *m, int64_t step)

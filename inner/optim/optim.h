@@ -113,6 +113,8 @@ size_t optim_parts(const struct settings *s, const struct tensor *x,
 /* Of methods with `matrices`: part of optim_open, and their workspace. */
 enum err optim_matrices_open(struct optim *o, struct arena *scratch) MUST;
 size_t optim_matrices_bytes(const struct settings *s, const struct table *t, enum dtype type);
+/* train.master_weights: rounds what the step has updated. */
+void optim_masters_round(struct optim *o, const struct optim_slabs *x, int64_t step);
 /* Sets the moments of these elements of the slab to 0: of layers that have not learned yet, so that
  * further state is 0 already. */
 void optim_forget(struct optim *o, size_t from, size_t count);

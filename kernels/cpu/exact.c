@@ -5,6 +5,7 @@
  */
 #include "kernels/cpu/exact.h"
 #include "kernels/scalar/grid.h"
+#include "kernels/scalar/narrow.h"
 #include "kernels/base/rng.h"
 #include "kernels/scalar/outer.h"
 #include "kernels/base/philox.h"
@@ -47,6 +48,30 @@ void LEVEL_NAME(cpu_round_stochastic)(struct dev *d, uint16_t *h, const float *z
         philox(r->seed, RNG_ROUND | r->step << 32, (r->first + i) / 8, bits);
         for (size_t k = 0; k < 8 && i + k < count; k++)
             h[i + k] = bf16_stochastic(z[i + k], bits[k / 2] >> k % 2 * 16 & 0xffff);
+    }
+}
+
+void LEVEL_NAME(cpu_round_narrow)(struct dev *d, float *x, uint16_t *model,
+                                  const struct dev_narrow *a, size_t count)
+{
+    const size_t end = a->first + count;
+    const struct narrow form = {a->exponent, a->mantissa};
+    if (a->gscale && *a->gscale != *a->gscale)
+        return;
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (size_t block = a->first / 4; block < (end + 3) / 4; block++) {
+        uint32_t bits[4] = {0};
+        if (a->stochastic)
+            philox(a->seed, RNG_MASTER | a->step << 32, block, bits);
+        for (size_t k = 0; k < 4; k++) {
+            size_t element = 4 * block + k;
+            if (element < a->first || element >= end)
+                continue;
+            size_t i = element - a->first;
+            x[i] = narrow_either(x[i], form, a->stochastic, bits[k]);
+            if (model)
+                model[i] = bf16_round(x[i]);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/scalar/grid.h"
+#include "kernels/scalar/narrow.h"
 #include "kernels/base/rng.h"
 #include "kernels/scalar/outer.h"
 #include "kernels/base/philox.h"
@@ -146,6 +147,38 @@ extern "C" void cuda_round_stochastic(struct dev *d, uint16_t *h, const float *z
     if (count)
         LAUNCH(cuda_of(d), round_stochastic, blocks_for(count, THREADS * GROUP), THREADS, 0, h, z,
                *r, count, aligned16(h) && aligned16(z));
+}
+
+/* A thread for each block of random bits; integers, and sums and products of floats that the CPU
+ * writes the same way. */
+static __global__ void round_narrow(float *x, uint16_t *model, const struct dev_narrow a,
+                                    size_t count)
+{
+    size_t block = a.first / 4 + thread_index();
+    const struct narrow form = {a.exponent, a.mantissa};
+    uint32_t bits[4] = {0, 0, 0, 0};
+    if (a.gscale && *a.gscale != *a.gscale)
+        return;
+    if (a.stochastic)
+        philox(a.seed, RNG_MASTER | a.step << 32, block, bits);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        size_t element = 4 * block + k;
+        if (element < a.first || element >= a.first + count)
+            continue;
+        size_t i = element - a.first;
+        x[i] = narrow_either(x[i], form, a.stochastic, bits[k]);
+        if (model)
+            model[i] = bf16_round(x[i]);
+    }
+}
+
+extern "C" void cuda_round_narrow(struct dev *d, float *x, uint16_t *model,
+                                  const struct dev_narrow *a, size_t count)
+{
+    if (count) /* a block more, where the first element is within one */
+        LAUNCH(cuda_of(d), round_narrow, blocks_for(count + 4, THREADS * 4), THREADS, 0, x, model,
+               *a, count);
 }
 
 static __global__ void bf16_to_f32(float *z, const uint16_t *h, size_t count, bool wide)

@@ -87,6 +87,11 @@ SCALAR float narrow_stochastic(float x, struct narrow f, uint32_t random)
     return float_of_bits(sign | (size > narrow_most(f) ? narrow_most(f) : size));
 }
 
+SCALAR float narrow_either(float x, struct narrow f, bool stochastic, uint32_t random)
+{
+    return stochastic ? narrow_stochastic(x, f, random) : narrow_round(x, f);
+}
+
 /* How a sum is accumulated: `chunk` terms at a time in `inner`, the chunks' sums in `outer`; chunk
  * 0: all terms in `inner`. */
 struct narrow_sum {

@@ -377,6 +377,14 @@ static void bf16(int round)
     cpu_round_stochastic(&cpu, h, values[0], &r, ODD);
     gpu->ops->round_stochastic(gpu, gh, to_gpu(values[0], COUNT * 4), &r, ODD);
     same("stochastic", round, gh, h, ODD * 2);
+    for (int k = 0; k < 8; k++) {
+        const struct dev_narrow narrow = {6, 9, k > 3, 7, (uint64_t)round, (size_t)k % 4, NULL};
+        z = copy_of(values[0]), gz = to_gpu(z, COUNT * 4);
+        cpu_round_narrow(&cpu, z, h, &narrow, ODD);
+        gpu->ops->round_narrow(gpu, gz, gh, &narrow, ODD);
+        same("few bits", round, gz, z, COUNT * 4);
+        same("bf16 of few bits", round, gh, h, ODD * 2);
+    }
 }
 
 static void on_all_rounds(void (*check)(int round))

@@ -397,6 +397,76 @@ static void stochastic_rounding_knows_the_element(void **state)
     assert_memory_not_equal(all, part, sizeof all);
 }
 
+/* The form of master weights. Oracle: a value between low and low + step, step 2^-9 of its power of
+ * two, in doubles; the draws are those of 2^18 elements. */
+static void masters_are_unbiased(void **state)
+{
+    (void)state;
+    enum { DRAWS = 1 << 18 };
+    static float x[DRAWS];
+    const float low[] = {1.0f, -0.0625f, 0x1.55p-3f, 0x1p-30f, 0x1p-34f, 0};
+    const double p[] = {0, 0.5, 0.25, 0.9, 0x1p-10};
+    for (size_t i = 0; i < sizeof low / sizeof *low; i++)
+        for (size_t k = 0; k < sizeof p / sizeof *p; k++) {
+            int power = fabsf(low[i]) < 0x1p-30f ? -30 : ilogb((double)low[i]);
+            double side = low[i] < 0 ? -1 : 1, step = side * ldexp(1, power - 9), up = 0;
+            float value = (float)((double)low[i] + p[k] * step),
+                  high = (float)((double)low[i] + step);
+            for (size_t n = 0; n < DRAWS; n++)
+                x[n] = value;
+            op->round_narrow(&one, x, NULL, &(struct dev_narrow){6, 9, true, 5, 6, 0, NULL}, DRAWS);
+            for (size_t n = 0; n < DRAWS; n++) {
+                assert_true(x[n] == low[i] || x[n] == high);
+                up += x[n] == high;
+            }
+            if (fabs(up / DRAWS - p[k]) > 4 * sqrt(p[k] * (1 - p[k]) / DRAWS))
+                fail_msg("%g rounds up in %.5f of the cases, wanted %.5f", (double)value,
+                         up / DRAWS, p[k]);
+            for (size_t n = 0; n < 3; n++)
+                x[n] = value;
+            op->round_narrow(&one, x, NULL, &(struct dev_narrow){6, 9, false, 5, 6, 0, NULL}, 3);
+            double even = fmod(fabs((double)low[i] / step), 2) != 0 ? 1 : 0;
+            assert_true(x[2] == (p[k] + even * 0x1p-40 > 0.5 ? high : low[i]));
+        }
+}
+
+/* A part from any element on rounds as it does within the whole, and so does the bf16 copy; another
+ * step, seed: other bits; a gradient that is not finite changes nothing. */
+static void masters_know_the_element(void **state)
+{
+    (void)state;
+    static uint16_t copy[COUNT], again[COUNT];
+    const float stop = NAN, go = 0.5f;
+    struct dev_narrow r = {6, 9, true, 1, 2, 17, &go};
+    fill(a, 41, -12, 8);
+    memcpy(b, a, sizeof a);
+    op->round_narrow(&one, b, copy, &r, COUNT);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_int_equal(copy[i], bf16_round(b[i]));
+    for (size_t cut = 1; cut < COUNT; cut = 3 * cut + 1) {
+        struct dev_narrow rest = r;
+        rest.first += cut;
+        memcpy(c, a, sizeof a);
+        op->round_narrow(&one, c, again, &r, cut);
+        op->round_narrow(&one, c + cut, again + cut, &rest, COUNT - cut);
+        assert_memory_equal(b, c, sizeof b);
+        assert_memory_equal(copy, again, sizeof copy);
+    }
+    op->round_narrow(&one, c, NULL, &r, COUNT); /* a second time */
+    assert_memory_equal(b, c, sizeof b);
+    for (int k = 0; k < 2; k++) {
+        struct dev_narrow other = r;
+        other.step += k == 0, other.seed += k == 1;
+        memcpy(c, a, sizeof a);
+        op->round_narrow(&one, c, NULL, &other, COUNT);
+        assert_memory_not_equal(b, c, sizeof b);
+    }
+    r.gscale = &stop;
+    memcpy(c, a, sizeof a);
+    op->round_narrow(&one, c, again, &r, COUNT);
+    assert_memory_equal(a, c, sizeof a);
+}
+
 /* All ops at a thread count into one long record. */
 static void run_all(int threads, uint8_t *record, size_t size)
 {
@@ -480,6 +550,7 @@ static void run_all(int threads, uint8_t *record, size_t size)
     op->round_bf16(&d, h, z, z, COUNT);
     op->round_stochastic(&d, s, a, &(struct dev_random){3, 4, 40}, COUNT);
     op->bf16_to_f32(&d, a, h, COUNT);
+    op->round_narrow(&d, a, h, &(struct dev_narrow){6, 5, true, 3, 4, 7, NULL}, COUNT);
     op->axpy(&d, out, a, 0.77f, COUNT);
     op->div_scalar(&d, out, 7.0f, COUNT);
     op->outer_step(
@@ -659,6 +730,8 @@ int main(void)
         cmocka_unit_test(bf16_is_nearest_even),
         cmocka_unit_test(stochastic_rounding_is_unbiased),
         cmocka_unit_test(stochastic_rounding_knows_the_element),
+        cmocka_unit_test(masters_are_unbiased),
+        cmocka_unit_test(masters_know_the_element),
         cmocka_unit_test(packed_streams_are_bits_in_order),
         cmocka_unit_test(outer_step_rounds_each_operation),
         cmocka_unit_test(squares_are_of_the_difference),

@@ -91,6 +91,17 @@ for words in "qhadam" "lans --train.clip 0" "merit --train.lr 1e-3" "merit --tra
     run 2 "${name}_zero" whole --train.optimizer $words --train.zero_stage 1 --train.bucket_mb 0.1
     same "${name}_zero" "$name"
 done
+# master weights of 16 bits: random bits belong to the element and the step
+masters="--train.optimizer adamw --train.master_weights fp16_stochastic"
+run 1 masters_one whole $masters
+run 2 masters whole $masters
+near masters masters_one
+if "$ranks" same "$dir/masters" "$dir/adamw" 2> /dev/null; then fail "train.master_weights changed nothing"; fi
+run 2 masters_zero whole $masters --train.zero_stage 1 --train.bucket_mb 0.1
+same masters_zero masters
+run 2 masters_stop stop $masters --train.zero_stage 1
+run 2 masters_stop whole $masters
+same masters_stop masters
 # Both ranks leave out the same layers; moments that are shared out see it, too.
 drop="--model.layers 5 --model.mlp 64 --train.layer_drop 0.8 --train.layer_drop_rate 10"
 run 1 drop_one whole $drop

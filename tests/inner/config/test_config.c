@@ -450,6 +450,9 @@ static void rules_across_keys(void **state)
          "train.momentum belongs to train.optimizer = muon; train.optimizer is adamw"},
         {{"--train.adamw_lr=0.5", "--train.optimizer=lamb"},
          "train.adamw_lr belongs to train.optimizer = muon"},
+        {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.master_weights=fp16"},
+         "train.compress = onebit with train.master_weights: what it sends are f32 updates; use "
+         "f32"},
         {{"--device.products=fp8"},
          "device.products = fp8 is emulated on the CPU in f32 only; use "},
         {{"--device.accumulator=9", "--device.kind=cuda"},

@@ -7,6 +7,8 @@
 #include "tests/inner/setup.h"
 #include <math.h>
 #include "inner/optim/optim.h"
+#include "kernels/base/rng.h"
+#include "kernels/scalar/narrow.h"
 
 enum { STEPS = 10, GOLDEN_SEED = 7 };
 
@@ -358,6 +360,82 @@ static void lamb_steps_by_the_norm_of_the_parameters(void **state)
     }
 }
 
+/* ---- master weights of 16 bits ---- */
+static const struct narrow fp16 = {6, 9};
+
+/* A step with them is the step in f32, each element rounded by its own random bits; moments and
+ * layers that do not learn keep all bits. */
+static void masters_round_what_a_step_updates(void **state)
+{
+    enum { FROZEN = 0, STEP = 5 };
+#define GROWING "--train.optimizer", "adamw", "--model.layers", "2", "--train.stages", "1@0.5,2@0.5"
+    static const struct optim_case kinds[] = {
+        {"f32", {GROWING}},
+        {"nearest", {GROWING, "--train.master_weights", "fp16"}},
+        {"stochastic", {GROWING, "--train.master_weights", "fp16_stochastic"}}};
+    struct table t;
+    const float *x[3], *m[3];
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        struct bench b;
+        begin(&b, &kinds[k], GOLDEN_SEED);
+        b.t.tensors[FROZEN].layer = 0;
+        fill(b.host, &b.t, GOLDEN_SEED, 0);
+        step_by(&b, STEP);
+        x[k] = take_params(&b);
+        float *moment = arena_array(&arena, b.t.elements, sizeof *moment);
+        b.d->ops->copy(b.d, moment, b.o.state[OPTIM_FIRST].shard, b.t.elements * sizeof *moment);
+        m[k] = moment;
+        t = b.t;
+        end(&b);
+    }
+    for (size_t k = 0; k < TENSORS; k++)
+        for (size_t i = t.tensors[k].offset; i < t.tensors[k].offset + t.tensors[k].count; i++) {
+            uint32_t bits[4];
+            rng_block(1, RNG_MASTER | (uint64_t)STEP << 32, i / 4, bits);
+            float near = k == FROZEN ? x[0][i] : narrow_round(x[0][i], fp16),
+                  either = k == FROZEN ? x[0][i] : narrow_stochastic(x[0][i], fp16, bits[i % 4]);
+            assert_true(x[1][i] == near && x[2][i] == either);
+            assert_true(m[0][i] == m[1][i] && m[0][i] == m[2][i]);
+        }
+}
+
+/* A rate below half a place of most parameters: to nearest they stay, stochastically they move by
+ * it in the mean. */
+static void stochastic_masters_take_small_steps(void **state)
+{
+#define SMALL "--train.optimizer", "adamw", "--train.lr", "1e-5", "--train.weight_decay", "0"
+    static const struct optim_case kinds[] = {
+        {"f32", {SMALL}},
+        {"nearest", {SMALL, "--train.master_weights", "fp16"}},
+        {"stochastic", {SMALL, "--train.master_weights", "fp16_stochastic"}}};
+    double moved[3] = {0};
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        struct bench b;
+        begin(&b, &kinds[k], GOLDEN_SEED);
+        for (size_t i = 0; i < b.t.elements; i++)
+            b.host[i] = b.host[i] < 0 ? -0.5f : 0.5f;
+        b.d->ops->copy(b.d, b.params, b.host, b.t.elements * sizeof *b.host);
+        for (int step = 0; step < 100; step++) {
+            for (size_t i = 0; i < b.t.elements; i++)
+                b.host[i] = 1;
+            step_by(&b, step);
+        }
+        const float *x = take_params(&b);
+        size_t count = 0;
+        for (size_t n = 0; n < TENSORS; count += b.t.tensors[n++].count)
+            for (size_t i = b.t.tensors[n].offset; i < b.t.tensors[n].offset + b.t.tensors[n].count;
+                 i++)
+                moved[k] += (double)x[i] < 0 ? (double)x[i] + 0.5 : (double)x[i] - 0.5;
+        moved[k] /= (double)count;
+        end(&b);
+    }
+    assert_true(fabs(moved[0] + 1e-3) < 1e-5);
+    assert_true(moved[1] == 0);
+    assert_true(fabs(moved[2] / moved[0] - 1) < 0.1);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +446,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(qhadam_of_weight_one_is_adamw, reset),
         cmocka_unit_test_setup(lans_without_a_moment_follows_the_gradient, reset),
         cmocka_unit_test_setup(lamb_steps_by_the_norm_of_the_parameters, reset),
+        cmocka_unit_test_setup(masters_round_what_a_step_updates, reset),
+        cmocka_unit_test_setup(stochastic_masters_take_small_steps, reset),
     };
     struct dev *d;
     if (cuda_test_open(&d, "f32") == ERR_UNSUPPORTED) {

@@ -241,7 +241,7 @@ static struct final copy_final(struct run *r)
 
 /* Ten steps in one process, or five and five in two. */
 static void resumes(const char *type, const char *optimizer, const char *rounding,
-                    const char *dropout, const char *layer_drop)
+                    const char *dropout, const char *layer_drop, const char *masters)
 {
     const char *const words[] = {TINY,
                                  "--train.steps",
@@ -262,13 +262,15 @@ static void resumes(const char *type, const char *optimizer, const char *roundin
                                  layer_drop,
                                  "--train.layer_drop_rate",
                                  "10",
+                                 "--train.master_weights",
+                                 masters,
                                  NULL};
     char dir[2][64];
     struct final f[2];
     struct run r;
     for (int i = 0; i < 2; i++)
-        snprintf(dir[i], sizeof dir[i], "%s-%s-%s-%s-%s-%s", i ? "halves" : "whole", type,
-                 optimizer, rounding, dropout, layer_drop);
+        snprintf(dir[i], sizeof dir[i], "%s-%s-%s-%s-%s-%s-%s", i ? "halves" : "whole", type,
+                 optimizer, rounding, dropout, layer_drop, masters);
     begin(&r, dir[0], words);
     assert_int_equal(train_run(&r.t, NULL), ERR_OK);
     f[0] = copy_final(&r);
@@ -298,17 +300,19 @@ static void resumes(const char *type, const char *optimizer, const char *roundin
 static void resumed_run_is_the_same_run(void **state)
 {
     (void)state;
-    resumes("f32", "lamb", "nearest", "0", "0");
-    resumes("bf16", "adamw", "nearest", "0.1", "0");
-    resumes("bf16", "lamb", "stochastic", "0", "0");
-    resumes("f32", "adamw", "nearest", "0", "0.7");
-    resumes("bf16", "lamb", "nearest", "0.1", "0.7");
-    resumes("f32", "qhadam", "nearest", "0", "0");
-    resumes("bf16", "lans", "nearest", "0", "0");
-    resumes("f32", "muon", "nearest", "0", "0");
-    resumes("bf16", "muon", "stochastic", "0.1", "0.7");
-    resumes("bf16", "merit", "nearest", "0", "0.7");
-    resumes("f32", "came", "nearest", "0.1", "0.7");
+    resumes("f32", "lamb", "nearest", "0", "0", "f32");
+    resumes("bf16", "adamw", "nearest", "0.1", "0", "f32");
+    resumes("bf16", "lamb", "stochastic", "0", "0", "f32");
+    resumes("f32", "adamw", "nearest", "0", "0.7", "f32");
+    resumes("bf16", "lamb", "nearest", "0.1", "0.7", "f32");
+    resumes("f32", "qhadam", "nearest", "0", "0", "f32");
+    resumes("bf16", "lans", "nearest", "0", "0", "f32");
+    resumes("f32", "muon", "nearest", "0", "0", "f32");
+    resumes("bf16", "muon", "stochastic", "0.1", "0.7", "f32");
+    resumes("bf16", "merit", "nearest", "0", "0.7", "f32");
+    resumes("f32", "came", "nearest", "0.1", "0.7", "f32");
+    resumes("f32", "adamw", "nearest", "0", "0.7", "fp16_stochastic");
+    resumes("bf16", "lamb", "nearest", "0.1", "0", "fp16_stochastic");
 }
 
 /* ---- layers that are left out ---- */
