@@ -454,7 +454,8 @@ static enum err norm_check(struct aggregator *a, const struct upload *up)
         return ERR_OK;
     return err_set(ERR_PROTO,
                    "site %s: norm %g (RMS of its values over its weight %g) is beyond %g: "
-                   "outer.norm_limit %g, median of the last rounds %g, RMS of the parameters %g",
+                   "outer.norm_limit %g, median of the last rounds %g, RMS of the parameters %g; "
+                   "its training diverges: take a lower train.lr or outer.lr, or a larger limit",
                    a->o.sites[up->site], (double)norm, (double)up->header.weight, (double)most,
                    (double)a->o.norm_limit, (double)median, (double)theta_rms);
 }

@@ -2,6 +2,8 @@
 
 With --quick the text is this repository's documents and the labels say which page a sentence comes from: nothing is downloaded.
 """
+import contextlib
+import fcntl
 import json
 import pathlib
 import re
@@ -30,6 +32,17 @@ class Data:
         self.root.mkdir(parents=True, exist_ok=True)
         self.text.mkdir(parents=True, exist_ok=True)
         self.log = self.root / "data.log"
+
+    @contextlib.contextmanager
+    def lock(self):
+        """Rows that are run at the same time in one folder share its data: one of them prepares, the others wait."""
+        with open(self.text.parent / "data.lock", "wb") as f:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self.say("waits for another row, which prepares text")
+                fcntl.flock(f, fcntl.LOCK_EX)
+            yield
 
     # ---- sources ----
     def tasks(self):
@@ -100,7 +113,8 @@ class Data:
     def shards(self, name, sites):
         """The settings that a run needs to read this data set, and data.train of each site."""
         spec = self.sets[name]
-        folder = self.labelled(name, spec, sites) if "labels" in spec else self.plain(name, spec, sites)
+        with self.lock():
+            folder = self.labelled(name, spec, sites) if "labels" in spec else self.plain(name, spec, sites)
         settings = {}
         described = json.loads((folder / "data.json").read_text()) if (folder / "data.json").exists() else None
         if described and "sha256" in described:

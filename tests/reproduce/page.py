@@ -1,5 +1,8 @@
 """results.csv, and docs/reproductions.md, which is made of the rows and that file alone."""
 import csv
+import errno
+import fcntl
+import io
 import os
 
 from expression import Bad, Missing, Sample
@@ -15,14 +18,22 @@ How a row is written: `tests/reproduce/README.md`.
 
 
 def append(path, session, machine, commit, row, asked, minutes):
-    new = not os.path.exists(path)
-    with open(path, "a", newline="", encoding="utf-8") as f:
-        w = csv.writer(f, lineterminator="\n")
-        if new:
-            w.writerow(COLUMNS)
-        for (run, seed, measure), number in asked.items():
-            w.writerow([session, machine, commit, row, run, "" if seed is None else seed, measure, repr(number)])
-        w.writerow([session, machine, commit, row, "", "", "minutes", f"{minutes:.1f}"])
+    """All lines of a session or, where there is no room, none."""
+    text = io.StringIO(newline="")
+    w = csv.writer(text, lineterminator="\n")
+    for (run, seed, measure), number in asked.items():
+        w.writerow([session, machine, commit, row, run, "" if seed is None else seed, measure, repr(number)])
+    w.writerow([session, machine, commit, row, "", "", "minutes", f"{minutes:.1f}"])
+    with open(path, "ab", buffering=0) as f:
+        fcntl.flock(f, fcntl.LOCK_EX)  # of another row that ends at the same moment
+        before = f.seek(0, os.SEEK_END)
+        whole = (text.getvalue() if before else ",".join(COLUMNS) + "\n" + text.getvalue()).encode()
+        try:
+            if f.write(whole) != len(whole):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        except OSError:
+            f.truncate(before)
+            raise
 
 
 class Recorded:

@@ -38,20 +38,25 @@ def scalar(node):
     return {"true": True, "false": False, "yes": True, "no": False, "null": None, "~": None, "": None}.get(node.value.lower(), node.value)
 
 
-def plain(node, file):
+def plain(node, file, above=()):
+    if node in above:
+        raise Bad(f"{file}:{node.start_mark.line + 1}: an alias (*) of what it stands in")
+    above = (*above, node)
     if isinstance(node, yaml.ScalarNode):
         return scalar(node)
     if isinstance(node, yaml.SequenceNode):
-        found = List(plain(n, file) for n in node.value)
+        found = List(plain(n, file, above) for n in node.value)
         found.lines = [n.start_mark.line + 1 for n in node.value]
         return found
     found = Map()
     found.file, found.line, found.lines = file, node.start_mark.line + 1, {}
     for key, content in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise Bad(f"{file}:{key.start_mark.line + 1}: a key is a word")
         if key.value in found:
             raise Bad(f"{file}:{key.start_mark.line + 1}: {key.value} stands here twice")
         found.lines[key.value] = key.start_mark.line + 1
-        found[key.value] = plain(content, file)
+        found[key.value] = plain(content, file, above)
     return found
 
 
@@ -83,6 +88,16 @@ def mapping_at(parent, key):
         found.file, found.line = parent.file, parent.line
     if not isinstance(found, Map):
         parent.fail(key, f"{key} is a mapping")
+    return found
+
+
+def list_at(parent, key, of, what):
+    """The list at a key, or an empty one; of: the kinds of its entries."""
+    found = parent.get(key)
+    if found is None:
+        return List()
+    if not isinstance(found, list) or not all(isinstance(x, of) and not isinstance(x, bool) for x in found):
+        parent.fail(key, f"{key} is a list of {what}")
     return found
 
 
@@ -132,7 +147,7 @@ class Row:
             if needed not in y:
                 y.fail(None, f"a row needs {needed}")
         self.title, self.minutes, self.work = y["title"], y["minutes"], y.get("work", "")
-        self.needs, self.build = y.get("needs") or [], y.get("build") or []
+        self.needs, self.build = list_at(y, "needs", str, "packages"), list_at(y, "build", str, "targets")
         self.seeds = y.get("seeds") or [1]
         self.base, self.quick = mapping_at(y, "base"), mapping_at(y, "quick")
         check_settings(self.base, RUN, "base")
@@ -179,21 +194,25 @@ class Row:
                 y["formula"].fail(name, f"{name} is a run, too")
             self.formulas[name] = self.expression(text, y["formula"], name)
         self.claims = []
-        for claim, line in zip(y.get("claim") or [], getattr(y.get("claim"), "lines", [])):
-            if not isinstance(claim, Map):
-                raise Bad(f"{y.file}:{line}: a claim is a mapping of {', '.join(CLAIM)}")
+        for claim in list_at(y, "claim", Map, f"mappings of {', '.join(CLAIM)}"):
             only(claim, CLAIM, "a claim")
+            if "what" not in claim:
+                claim.fail(None, "a claim needs what")
             self.claims.append((claim, *[self.expression(claim[k], claim, k) if k in claim else None for k in ("ours", "reference")]))
         self.accept = []  # (expression, reason of a miss)
+        if not list_at(y, "accept", (str, int, float, Map), "expressions, or of {test: .., miss: ..}"):
+            y.fail("accept", "accept is empty: a row that nothing can fail shows nothing")
         for item, line in zip(y["accept"], y["accept"].lines):
             if isinstance(item, Map):
                 only(item, ("test", "miss"), "an acceptance")
+                if "test" not in item:
+                    item.fail(None, "an acceptance needs test")
             test = item["test"] if isinstance(item, Map) else item
             self.accept.append((self.expression(test, y, "accept", line), item.get("miss", "") if isinstance(item, Map) else ""))
-        for index in self.quick.get("accept") or []:
-            if not isinstance(index, int) or not 1 <= index <= len(self.accept):
+        for index in list_at(self.quick, "accept", int, "numbers of acceptances"):
+            if not 1 <= index <= len(self.accept):
                 self.quick.fail("accept", f"quick.accept: there is no acceptance {index}; they count from 1 to {len(self.accept)}")
-        for name in self.quick.get("runs") or []:
+        for name in list_at(self.quick, "runs", str, "names of runs"):
             if name not in self.runs:
                 self.quick.fail("runs", f"quick.runs: there is no run {name}")
 

@@ -83,12 +83,14 @@ class Progress:
 
 class Runner:
     def __init__(self, options):
+        self.atoll = pathlib.Path(options.atoll).resolve()
+        if not self.atoll.is_file():
+            raise Bad(f"--atoll {options.atoll} is no file: deploy/build.sh atoll builds the program")
+        self.build = self.atoll.parent.parent
+        if not options.dir:
+            raise Bad("--dir is empty; name a folder, or leave it out")
         self.root = pathlib.Path(options.dir).resolve()
         self.root.mkdir(parents=True, exist_ok=True)
-        self.atoll = pathlib.Path(options.atoll).resolve()
-        self.build = self.atoll.parents[1]
-        if not self.atoll.exists():
-            raise Bad(f"{options.atoll} is not there: deploy/build.sh atoll builds it")
         self.workloads, self.progress = Workloads(), Progress()
         self.locks = []
         self.again, self.quick = options.again, options.quick
@@ -132,6 +134,8 @@ class Runner:
     def run(self, path):
         """True: every acceptance holds. None: skipped."""
         row = Row(path, self.workloads)
+        if not self.quick and RESULTS.exists() and not os.access(RESULTS, os.W_OK):
+            raise Bad(f"{RESULTS} cannot be written, and the row's numbers belong there: chmod u+w, or --quick")
         self.lock(row)
         self.python = self.python_for(row)
         if self.python is None:
@@ -257,11 +261,23 @@ def main():
     if not names:
         raise Bad("name a row, or --list, --quick or --all; --help says more")
     runner = Runner(options)
-    results = {name: runner.run(known[name]) for name in names}
+    results, broken = {}, []
+    for name in names:
+        try:
+            results[name] = runner.run(known[name])
+        except Bad as wrong:
+            if len(names) == 1:
+                raise
+            runner.progress.end()
+            print(f"reproduce: {wrong}", file=sys.stderr, flush=True)
+            broken.append(name)
     failed = [name for name, held in results.items() if held is False]
     if failed:
         print(f"not accepted: {', '.join(failed)}")
-        return 1
+    if broken:
+        print(f"not finished: {', '.join(broken)}; correct what is said of each above, then the same command goes on", file=sys.stderr)
+    if failed or broken:
+        return 1 if failed else 4
     return 77 if results and all(held is None for held in results.values()) else 0
 
 
@@ -275,6 +291,11 @@ if __name__ == "__main__":
         sys.exit(main())
     except Bad as wrong:
         print(f"reproduce: {wrong}", file=sys.stderr)
+        sys.exit(4)
+    except OSError as wrong:
+        where = f"{wrong.filename}: " if wrong.filename else ""
+        print(f"\nreproduce: {where}{wrong.strerror}; finished runs are kept: mend that (room, permissions, or another --dir), then the "
+              "same command goes on", file=sys.stderr)
         sys.exit(4)
     except KeyboardInterrupt:
         print("\nreproduce: stopped; the same command goes on from the runs that are finished", file=sys.stderr)

@@ -2,11 +2,17 @@
 """What breaks if this fails: a row is misread, a wrong row is accepted, an expression means something else than it says, or the page
 shows other numbers than the CSV. Needs PyYAML; says so and ends with 77 without it."""
 import argparse
+import contextlib
 import io
 import pathlib
+import queue
+import resource
+import signal
 import sys
 import tempfile
+import threading
 import unittest
+from unittest import mock
 
 try:
     import yaml  # noqa: F401
@@ -16,6 +22,7 @@ except ImportError:
 
 import page
 import run
+from data import Data
 from expression import FUNCTIONS, Bad, Expression, Missing, Sample
 from job import crossing
 from row import HERE, Row, Workloads, rows
@@ -122,6 +129,21 @@ class Rows(unittest.TestCase):
         self.refused("seeds: [1, 2]", "quick: {tokens: many}", 9, "many is no number above 0")
         self.refused("a: {", "a: {ranks: two, ", 6, "two is no number above 0")
 
+    def test_lists_are_lists(self):
+        accept = ROW[ROW.index("accept:"):]
+        self.refused(accept, "accept: loss(a) <= 3\n", 10, "accept is a list of expressions")
+        self.refused(accept, "accept: []\n", 10, "accept is empty")
+        self.refused(accept, "accept:\n", 10, "accept is empty")
+        self.refused("test: bytes(a) == wire, ", "", 12, "an acceptance needs test")
+        self.refused("seeds: [1, 2]", "quick: {accept: 1}", 9, "accept is a list of numbers of acceptances")
+        self.refused("seeds: [1, 2]", "quick: {runs: a}", 9, "runs is a list of names of runs")
+        self.refused("seeds: [1, 2]", "needs: numpy", 9, "needs is a list of packages")
+        self.refused("seeds: [1, 2]", "build: bench", 9, "build is a list of targets")
+        self.refused("{what: loss, value: equal, ours: loss(a) / loss(b)}", "loss", 3, "claim is a list of mappings")
+        self.refused("what: loss, ", "", 4, "a claim needs what")
+        self.refused("seeds: [1, 2]", "? [a]\n: 1", 9, "a key is a word")
+        self.refused("seeds: [1, 2]", "seeds: &x [*x]", 9, "an alias (*) of what it stands in")
+
     def test_settings(self):
         row = self.row(ROW.replace("seeds: [1, 2]", "seeds: [1, 2]\nbase: {model: g0, train.lr: 3e-3, tokens: 3e6}\n"
                                    "quick: {tokens: 2e4, base: {model: g1}, runs: [b]}"))
@@ -147,6 +169,63 @@ class Rows(unittest.TestCase):
         self.assertIn("| `bytes(a) == wire` | 64 == 64 | yes |", text)
         path.write_text(path.read_text().replace("a,2,eval.loss.last,4.0", "a,2,eval.loss.last,6.0"))
         self.assertIn("| `loss(a) <= 3` | 4 +- 2.8, n 2 <= 3 | **miss** |", page.page([row], path))
+
+    def test_a_full_disk_leaves_the_csv_as_it_was(self):
+        path = pathlib.Path(self.folder.name) / "r.csv"
+        page.append(path, "2026-01-01T00:00:00", "box", "c0", "t", {}, 5)
+        before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 40, limits[1]))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        try:
+            with self.assertRaises(OSError):
+                page.append(path, "2026-01-02T00:00:00", "box", "c1", "t", {("a", 1, "x"): 2.0}, 5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        self.assertEqual(path.read_bytes(), before)
+
+    def test_data_is_prepared_by_one(self):
+        said = queue.Queue()
+        first, second = (Data("", pathlib.Path(self.folder.name), {}, True, said.put) for _ in range(2))
+        order = []
+
+        def wait():
+            with second.lock():
+                order.append("second")
+        with first.lock():
+            other = threading.Thread(target=wait)
+            other.start()
+            self.assertIn("waits for another row", said.get(timeout=30))
+            order.append("first")
+        other.join()
+        self.assertEqual(order, ["first", "second"])
+
+    def main(self, *names, **rows_of):
+        """run.main with rows of this folder; (exit code or Bad, what it printed to stderr)."""
+        for name, text in rows_of.items():
+            (pathlib.Path(self.folder.name) / f"{name}.yaml").write_text(text, encoding="utf-8")
+        found = {n: pathlib.Path(self.folder.name) / f"{n}.yaml" for n in rows_of}
+        arguments_of = ["run.py", *names, "--atoll", sys.executable, "--dir", self.folder.name + "/runs"]
+        err = io.StringIO()
+        with mock.patch.object(run, "rows", lambda: found), mock.patch.object(sys, "argv", arguments_of), \
+                mock.patch.object(run, "RESULTS", pathlib.Path(self.folder.name) / "r.csv"), contextlib.redirect_stderr(err), \
+                contextlib.redirect_stdout(io.StringIO()):
+            return run.main(), err.getvalue()
+
+    def test_a_row_that_fails_does_not_end_the_others(self):
+        good, bad = ("title: T\nminutes: 1\nruns:\n  p: {program: [$python, $here/test_run.py, --program, " + code + "]}\n"
+                     "accept: [\"value(p, 'x') == 2\"]\n" for code in ("good", "bad"))
+        code, err = self.main("broken", "fine", broken=bad, fine=good)
+        self.assertEqual(code, 4)
+        self.assertIn("broken, run p: exit code 3", err)
+        self.assertIn("not finished: broken; correct what is said", err)
+        self.assertIn("fine,p,,value.x,2.0", (pathlib.Path(self.folder.name) / "r.csv").read_text())
+
+    def test_wrong_places_are_named(self):
+        with self.assertRaises(Bad) as caught:
+            self.runner(atoll="/nonexistent")
+        self.assertIn("--atoll /nonexistent is no file", str(caught.exception))
+        with self.assertRaises(Bad):
+            self.runner(dir="")
 
     def test_every_row_of_the_repository_is_right(self):
         for path in rows().values():

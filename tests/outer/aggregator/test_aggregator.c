@@ -576,6 +576,7 @@ static void refused_norm(struct fake *f, float value, unsigned claim)
     struct wire_answer answer = contribute_value(f, 0, value, claim);
     assert_int_equal(answer.outcome, ROUND_INVALID);
     assert_non_null(strstr(answer.text, "norm"));
+    assert_non_null(strstr(answer.text, "take a lower train.lr or outer.lr"));
     assert_non_null(strstr(answer.text, names[f->index]));
     assert_int_equal(aggregator_failed(t.a), ERR_OK);
     started_again(f);
