@@ -575,6 +575,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
                                     .fragments = m->fragments->count,
                                     .strict = a->o.strict,
                                     .straggler_ms = a->o.straggler_ms,
+                                    .grace = a->o.grace,
                                     .epoch = a->epoch};
     TRY(round_init(&a->core, &o, perm));
     for (unsigned i = 0; i < a->core.fragments; i++) {

@@ -24,6 +24,7 @@ struct aggregator_options {
     const char *canonical; /* pinned keys; identity_digest of it is the configuration digest */
     bool strict;
     uint64_t straggler_ms;
+    struct grace_rule grace;
     /* After each commit, with what the round waited since its first contribution; in the thread of
      * work(). NULL: not called. */
     void (*committed)(void *self, const struct manifest *m, uint64_t waited_ms);

@@ -29,14 +29,15 @@ enum err aggregator_parts_state(struct outer_state *replica, struct dev **cpu, s
 struct aggregator_options aggregator_parts_options(const struct run *run)
 {
     const struct outer_settings *k = &run->o;
-    return (struct aggregator_options){.run = run->s.run_name,
-                                       .sites = k->outer_sites.items,
-                                       .site_count = (unsigned)k->outer_sites.count,
-                                       .canonical = run->identity,
-                                       .strict = true,
-                                       .norm_limit = (float)k->outer_norm_limit,
-                                       .share_max = KEYS_SHARE_MAX,
-                                       .weights = k->outer_weights,
-                                       .straggler_ms =
-                                           (uint64_t)llround(1e3 * k->outer_straggler_timeout_s)};
+    return (struct aggregator_options){
+        .run = run->s.run_name,
+        .sites = k->outer_sites.items,
+        .site_count = (unsigned)k->outer_sites.count,
+        .canonical = run->identity,
+        .strict = true,
+        .norm_limit = (float)k->outer_norm_limit,
+        .share_max = KEYS_SHARE_MAX,
+        .weights = k->outer_weights,
+        .straggler_ms = (uint64_t)llround(1e3 * k->outer_straggler_timeout_s),
+        .grace = {k->outer_grace, (double)k->outer_overlap_steps / (double)k->outer_every}};
 }

@@ -354,6 +354,7 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
                                  .sites = c->site,
                                  .site_count = c->count,
                                  .strict = c->p.o.outer_mode == OUTER_MODE_STRICT,
+                                 .grace = c->p.o.outer_grace,
                                  .before_update = c->p.o.outer_before_update,
                                  .straggler_timeout_s = c->p.o.outer_straggler_timeout_s,
                                  .outer = c->task.outer,

@@ -589,6 +589,17 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
         config_broken(r, "outer.downlink_compression_from = 1 would encode one site's contribution "
                          "twice; 2 is the "
                          "least, 0 never does");
+    if (o->outer_grace > 0 && o->outer_mode == OUTER_MODE_STRICT)
+        config_broken(r,
+                      "outer.grace = %g needs outer.mode = quorum: a strict round waits for all "
+                      "sites; or outer.grace = 0",
+                      o->outer_grace);
+    if (o->outer_grace > 0 && !o->outer_overlap_steps)
+        config_broken(r,
+                      "outer.grace = %g is a share of the time that overlap hides, and "
+                      "outer.overlap_steps is 0; the nearest is outer.overlap_steps = 1, or "
+                      "outer.grace = 0 with outer.straggler_timeout_s",
+                      o->outer_grace);
     check_rate(r, "site.rate_up", o->site_rate_up);
     check_rate(r, "site.rate_down", o->site_rate_down);
     check_times(r, "plan.up_s", &o->plan_up_s);

@@ -167,8 +167,14 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "outer.straggler_timeout_s.")                                                        \
     X(outer, straggler_timeout_s, REAL, .fallback = "60", .min = 0.05, .max = 1e6, .unit = "s",    \
       .pinned = true,                                                                              \
-      .help = "quorum: how long a round waits after its first contribution. The only timeout "     \
+      .help = "quorum: how long a round waits after its first contribution, at most. The only "    \
+              "timeout "                                                                           \
               "setting.")                                                                          \
+    X(outer, grace, REAL, .fallback = "0", .min = 0, .max = 0.95, .pinned = true,                  \
+      .help = "quorum with overlap: share of the measured slack (outer.overlap_steps less the "    \
+              "time until a majority is in and the exchange) that a round then waits for the "     \
+              "other sites, instead of outer.straggler_timeout_s (Decoupled DiLoCo). 0: the "      \
+              "timeout alone.")                                                                    \
     X(outer, max_local_steps_offline, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps", \
       .pinned = true,                                                                              \
       .help = "quorum: steps that a site trains on while the aggregator is unreachable; 0: the "   \

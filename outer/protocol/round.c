@@ -21,6 +21,7 @@ enum err round_init(struct round *r, const struct round_options *o, struct arena
      * on. */
     r->quorum = o->strict ? sites : sites / 2 + 1;
     r->straggler_ms = o->straggler_ms;
+    r->grace = o->grace;
     r->epoch = o->epoch;
     TRY_ALLOC(r->s = arena_array(perm, sites, sizeof *r->s));
     for (unsigned i = 0; i < fragments; i++) {
@@ -44,6 +45,7 @@ void round_place(struct round *r, unsigned fragment, uint64_t round, const struc
     f->deadline_ms = UINT64_MAX;
     f->disagree = f->counted = (struct set){0};
     f->count = 0;
+    grace_committed(&f->grace);
     memset(f->entries, 0, r->sites * sizeof *f->entries);
 }
 
@@ -99,23 +101,27 @@ static bool step_bound(const struct round *r, const struct round_event *e, struc
 }
 
 /* The site has our state of that round, as it says. */
-static void adopted(struct round_fragment *f, const struct round_event *e)
+static void adopted(const struct round *r, struct round_fragment *f, const struct round_event *e)
 {
     set_put(&f->disagree, e->site, false);
-    if (e->round > f->adopted[e->site])
-        f->adopted[e->site] = e->round;
+    if (e->round <= f->adopted[e->site])
+        return;
+    f->adopted[e->site] = e->round;
+    if (e->round == f->round)
+        grace_adopted(&f->grace, e->now_ms, r->quorum);
 }
 
 /* Our record at the site's round: of the present, or of the past as the caller found it. */
-static void step_standing(struct round_fragment *f, const struct round_event *e,
-                          const struct digest *parent, const struct digest *state,
-                          enum round_outcome same, struct round_update *u)
+static void step_standing(const struct round *r, struct round_fragment *f,
+                          const struct round_event *e, const struct digest *parent,
+                          const struct digest *state, enum round_outcome same,
+                          struct round_update *u)
 {
     if (!digest_equal(&e->parent, parent))
         alarm(u, ROUND_CONFLICT, "same round, other history");
     else if (digest_equal(&e->state, state)) {
         if (!MUTANT(HELLO_UNTOLD))
-            adopted(f, e);
+            adopted(r, f, e);
         answer(u, same, NULL);
     } else if (e->round == 0)
         alarm(u, ROUND_MISMATCH, "other initial parameters: other seed, model or build");
@@ -134,9 +140,9 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
         alarm(u, ROUND_CONFLICT,
               "the site claims a later round than this aggregator has committed");
     else if (e->round == f->round)
-        step_standing(f, e, &f->parent, &f->state, ROUND_CURRENT, u);
+        step_standing(r, f, e, &f->parent, &f->state, ROUND_CURRENT, u);
     else if (e->kept)
-        step_standing(f, e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
+        step_standing(r, f, e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
     else
         answer(u, ROUND_JOIN, "further behind than what is kept");
 }
@@ -249,6 +255,7 @@ static void step_lost(struct round *r, const struct round_event *e)
     ASSERT(e->round == f->round && f->entries[e->site].accepted);
     f->entries[e->site] = (struct round_entry){0};
     count(f, e->site, false);
+    grace_contribution_lost(&f->grace);
     f->sealed = false;
     f->deadline_ms = UINT64_MAX;
     r->s[e->site].bound = false;
@@ -314,7 +321,7 @@ static void step_report(struct round *r, const struct round_event *e, struct rou
         step_disagree(r, e, u);
         return;
     }
-    adopted(f, e);
+    adopted(r, f, e);
     answer(u, now ? ROUND_CURRENT : ROUND_BEHIND, NULL);
 }
 
@@ -338,9 +345,13 @@ static void step_time(struct round *r, uint64_t now_ms, struct round_update *u)
         if (!r->strict && f->deadline_ms == UINT64_MAX)
             f->deadline_ms = now_ms + r->straggler_ms;
         unsigned least = MUTANT(MAJORITY_OF_LIVE) && !r->strict ? n : r->quorum;
-        bool ready = n == r->sites || (n >= least && now_ms >= f->deadline_ms);
-        uint64_t look = ready ? now_ms : f->deadline_ms > now_ms ? f->deadline_ms : UINT64_MAX;
+        grace_contribution(&f->grace, now_ms, n >= r->quorum);
+        uint64_t grace = r->strict ? UINT64_MAX : grace_until(&f->grace, &r->grace);
+        uint64_t until = grace < f->deadline_ms ? grace : f->deadline_ms;
+        bool ready = n == r->sites || (n >= least && now_ms >= until);
+        uint64_t look = ready ? now_ms : until > now_ms ? until : UINT64_MAX;
         if (ready && !u->seal) {
+            grace_sealed(&f->grace, now_ms);
             f->sealed = u->seal = true;
             u->seal_fragment = i;
             u->seal_set = f->counted;

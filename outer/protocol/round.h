@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include "kernels/base/arena.h"
 #include "kernels/base/digest.h"
+#include "outer/protocol/grace.h"
 #include "outer/protocol/site_set.h"
 
 enum { ROUND_SITES_MAX = SET_MAX, ROUND_FRAGMENTS_MAX = 64 };
@@ -116,6 +117,7 @@ struct round_fragment {
     bool sealed;
     unsigned aborts;             /* rounds aborted in a row */
     uint64_t deadline_ms;        /* UINT64_MAX: none */
+    struct grace grace;          /* quorum mode */
     struct round_entry *entries; /* [sites] */
     struct set counted; /* accepted in this epoch, or before it and the site has said hello since */
     unsigned count;     /* of them */
@@ -132,6 +134,7 @@ struct round { /* open: tests and drivers read it; only the functions below writ
     unsigned sites, fragments, quorum; /* quorum: least set, all sites in strict mode */
     bool strict;
     uint64_t straggler_ms, epoch;
+    struct grace_rule grace;
     struct round_fragment f[ROUND_FRAGMENTS_MAX];
     struct round_site *s; /* [sites] */
 };
@@ -140,6 +143,7 @@ struct round_options {
     unsigned sites, fragments;
     bool strict; /* a round needs all sites; else a majority of the configured ones */
     uint64_t straggler_ms, epoch;
+    struct grace_rule grace;
 };
 /* The only allocation: about 100 bytes for each site and fragment. */
 enum err round_init(struct round *r, const struct round_options *o, struct arena *perm) MUST;

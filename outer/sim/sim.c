@@ -276,14 +276,16 @@ static enum err aggregator_serve(struct sim *s, struct aggregator *a)
 static enum err aggregator_process(struct sim *s, struct arena *arena)
 {
     struct outer_state_options mo = sim_member_options(s, false);
-    struct aggregator_options ao = {.run = "sim",
-                                    .sites = s->names,
-                                    .site_count = s->o.sites,
-                                    .canonical = s->canonical,
-                                    .strict = s->o.strict,
-                                    .norm_limit = 1000,
-                                    .share_max = 100,
-                                    .straggler_ms = 20000};
+    struct aggregator_options ao = {
+        .run = "sim",
+        .sites = s->names,
+        .site_count = s->o.sites,
+        .canonical = s->canonical,
+        .strict = s->o.strict,
+        .norm_limit = 1000,
+        .share_max = 100,
+        .straggler_ms = 20000,
+        .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};
     struct aggregator *a;
     TRY(outer_state_open(&s->replica, &s->disk.env, s->cpu, &mo, arena));
     enum err e = outer_state_begun(&s->replica) ? outer_state_load(&s->replica)
@@ -575,7 +577,8 @@ struct sim_options sim_draw(uint64_t seed)
         RESTART,
         GROW,
         GROW_ROUNDS,
-        TIMED
+        TIMED,
+        GRACE
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
@@ -617,6 +620,7 @@ struct sim_options sim_draw(uint64_t seed)
         o.growth = (struct period_growth){1 + (int64_t)DRAW(GROW_ROUNDS, 3), 2, o.every * 3};
     bool timed = o.strict && !o.overlap && o.fragments == 1 && !o.growth.rounds;
     o.every_ms = timed && DRAW(TIMED, 2) ? 100 + DRAW(TIMED, 1500) : 0;
+    o.grace = !o.strict && o.overlap && DRAW(GRACE, 2) ? 0.5 : 0;
 #undef DRAW
     return o;
 }

@@ -40,6 +40,7 @@ struct sim_options {
     enum merge_kind merge;
     struct anneal anneal;
     unsigned delay; /* of delayed_nesterov */
+    double grace;   /* quorum with overlap */
     bool strict;
     uint64_t keep; /* outer.history_rounds */
     bool faults;   /* false: the run to compare with */

@@ -269,6 +269,31 @@ static void quorum_goes_on_without_the_late(void **state)
     assert_true(r.site[0].total_s < 10 * 2.7);
 }
 
+/* Site 2 is ten times as slow: without the grace each round waits for the timeout; with it, for a
+ * share of what overlap hides, and the run is as fast as the two others. A site that is a little
+ * late is waited for. */
+static void grace_follows_the_slack(void **state)
+{
+    (void)state;
+    struct sync_config x = exchange(400, 20, 1, 64 << 10, CODEC_INT4);
+    struct simulate_options o = options(&x, 3, 0.1, 100, 0.01);
+    x.schedule.overlap = 10;
+    o.strict = false;
+    o.straggler_timeout_s = 10;
+    sites[2].step_s = 1;
+    assert_true(run(&o).site[0].total_s > 20 * 10);
+    o.grace = 0.5;
+    struct simulate_result r = run(&o);
+    assert_int_equal(r.site[0].merged, r.rounds);
+    assert_true(r.site[2].missed >= r.rounds - 4);
+    /* 40 s of steps; the timeout for the first round and, until the measured time of a round has
+     * come down from it, a part of it; and for the last round's grace. */
+    assert_true(r.site[0].total_s < 40 + 2 * 10);
+    sites[2].step_s = 0.101; /* 0.4 s behind at the end */
+    r = run(&o);
+    assert_int_equal(r.site[2].merged, r.rounds);
+}
+
 /* A thousand sites through the real round: quorum of all, manifests of 51 KB, sums of 14 bits. */
 static void a_thousand_sites(void **state)
 {
@@ -348,6 +373,7 @@ int main(void)
         cmocka_unit_test(before_update_costs_nothing),
         cmocka_unit_test(the_slowest_decides),
         cmocka_unit_test(quorum_goes_on_without_the_late),
+        cmocka_unit_test(grace_follows_the_slack),
         cmocka_unit_test(repeats),
         cmocka_unit_test(stops),
         cmocka_unit_test(a_thousand_sites),

@@ -178,6 +178,8 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.merge radial --outer.codec f32 --outer.overlap_steps 50 --outer.eager true",
             "outer.eager = false, or outer.merge = mean");
     refused("--outer.max_local_steps_offline 5", "needs outer.mode = quorum");
+    refused("--outer.grace 0.5", "needs outer.mode = quorum");
+    refused("--outer.grace 0.5 --outer.mode quorum", "the nearest is outer.overlap_steps = 1");
     refused("--site.share 0.011", "not a multiple of train.sequence");
     refused("--outer.every 50 --outer.fragments 4 --serve.listen x",
             "\nserve.listen"); /* all at once */

@@ -12,17 +12,19 @@
 #include "kernels/base/rng.h"
 #include "outer/protocol/round.h"
 
-static const char *const stories[] = {"first",    "strict",   "quorum",    "restart",
-                                      "identity", "standing", "fragments", "aborted"};
+static const char *const stories[] = {"first",    "strict",    "quorum",  "restart", "identity",
+                                      "standing", "fragments", "aborted", "grace"};
 static struct round core;
 static struct arena memory;
+
+static struct grace_rule rule;
 
 static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
                       uint64_t epoch)
 {
     arena_free(&memory);
     memory = arena_make(0);
-    const struct round_options o = {sites, fragments, strict, straggler_ms, epoch};
+    const struct round_options o = {sites, fragments, strict, straggler_ms, epoch, rule};
     assert_int_equal(round_init(&core, &o, &memory), ERR_OK);
 }
 
@@ -87,6 +89,8 @@ static void story_run(struct words w)
     uint64_t sites = number(&w, "sites", 0), fragments = number(&w, "fragments", 1);
     bool strict = strcmp(word(&w, "mode", "strict"), "strict") == 0;
     uint64_t straggler = number(&w, "straggler", 0), epoch = number(&w, "epoch", 0);
+    rule = (struct grace_rule){(double)number(&w, "grace", 0) / 100,
+                               (double)number(&w, "overlap", 0) / 100};
     none_left(&w);
     core_init((unsigned)sites, (unsigned)fragments, strict, straggler, epoch);
     struct digest initial = digest_of("initial", 7);
