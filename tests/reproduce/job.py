@@ -61,6 +61,10 @@ class Job:
             before = self.runner.job(self.row, s["from"], self.seed, self.quick)
             before.words()
             shared["run.from"] = before.site_folder(0)
+        if "every_s_of" in s:
+            other, rounds = s["every_s_of"]
+            before = self.runner.job(self.row, other, self.seed, self.quick)
+            shared["outer.every_s"] = round(before.measure("time") / rounds, 3) if before.done() else 1
         self.steps = steps
         return [w for k, v in shared.items() for w in ("--" + k, spelled(v))], train
 
@@ -70,6 +74,8 @@ class Job:
     def key(self):
         """What makes a finished run the same experiment."""
         words = self.substituted(self.program) if self.program else [self.words(), self.sites, self.ranks]
+        if "shares" in self.settings:
+            words.append(self.settings["shares"])
         text = json.dumps(words, default=str).replace(str(self.runner.root), "")
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -197,7 +203,8 @@ class Job:
             command([self.runner.atoll, "cert", "issue", "--role", *role, "--dir", self.folder / "tls"], log)
         serve = self.start([self.runner.atoll, "serve", "--serve.dir", self.folder / "aggregator", "--serve.listen",
                             f"127.0.0.1:{port}", *words], "aggregator.log")
-        return serve, [self.start_site(i, [*words, "--site.name", n, "--site.aggregator", f"127.0.0.1:{port}",
+        shares = self.settings.get("shares", [1] * self.sites)
+        return serve, [self.start_site(i, [*words, "--site.share", shares[i], "--site.name", n, "--site.aggregator", f"127.0.0.1:{port}",
                                            "--site.aggregator_name", "localhost", "--data.train", train[i]])
                        for i, n in enumerate(names)]
 
@@ -248,13 +255,15 @@ class Job:
 
     def clock(self, records):
         """(step, seconds of training until its end), without evaluations."""
-        held = collections.Counter()
+        held, trained = collections.Counter(), collections.Counter()
         for r in records["round"]:
             held[r["step"]] += r["exposed_ms"]
-        seconds, found = 0.0, {0: 0.0}
         for r in records["step"]:
-            seconds += (r["step_ms"] + held[r["step"]]) / 1000
-            found[r["step"]] = seconds
+            trained[r["step"]] += r["step_ms"]
+        seconds, found = 0.0, {0: 0.0}
+        for step in sorted(held.keys() | trained.keys()):  # a round by time may end at a step that was not made
+            seconds += (trained[step] + held[step]) / 1000
+            found[step] = seconds
         return found
 
     def measure(self, name):

@@ -8,7 +8,7 @@ from expression import Bad, Expression
 
 HERE = pathlib.Path(__file__).parent
 ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "accept", "quick")
-RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "from", "seeds", "program")
+RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program")
 CLAIM = ("what", "value", "here", "ours", "reference")
 QUICK = ("tokens", "seeds", "runs", "accept", "base", "cheap")
 DATA = ("text", "labels", "tokenizer", "arguments", "eval", "most")
@@ -126,6 +126,9 @@ def check_numbers(mapping):
     for key in NUMBERS:
         if key in mapping and not is_number(mapping[key]):
             mapping.fail(key, f"{key}: {mapping[key]} is no number above 0")
+    shares = mapping.get("shares")
+    if shares is not None and not (isinstance(shares, list) and shares and all(map(is_number, shares))):
+        mapping.fail("shares", f"shares: {shares} is no list of numbers above 0")
     seeds = mapping.get("seeds")
     if seeds is not None and not (isinstance(seeds, list) and seeds and all(isinstance(x, int) and is_number(x) for x in seeds)):
         mapping.fail("seeds", f"seeds: {seeds} is no list of whole numbers above 0")
@@ -174,6 +177,13 @@ class Row:
             run.file, run.line, run.lines = y.file, y.lines["reference"], {}
             self.runs["reference"] = run
         for name, run in self.runs.items():
+            both = {**self.base, **run}
+            if "shares" in both and len(both["shares"]) != both.get("sites", 1):
+                run.fail("shares", f"run {name}: shares has {len(both['shares'])} numbers, one for each of {both.get('sites', 1)} sites")
+            paced = run.get("every_s_of")
+            if paced is not None and not (isinstance(paced, list) and len(paced) == 2 and is_number(paced[1]) and
+                                          paced[0] in list(self.runs)[:list(self.runs).index(name)]):
+                run.fail("every_s_of", f"run {name}: every_s_of is [a run above it, rounds]")
             before = run.get("from")
             if before is not None and before not in list(self.runs)[:list(self.runs).index(name)]:
                 run.fail("from", f"run {name}: from: {before} is no run above it")

@@ -24,7 +24,7 @@ import page
 import run
 from data import Data
 from expression import FUNCTIONS, Bad, Expression, Missing, Sample
-from job import crossing
+from job import Job, crossing
 from row import HERE, Row, Workloads, rows
 
 NUMBERS = {("a", "eval.loss.last"): [2.0, 4.0], ("b", "eval.loss.last"): [1.0, 1.0], ("c", "value.x"): [7.0], ("reference", "value.difference"): [1e-7],
@@ -75,6 +75,11 @@ class Expressions(unittest.TestCase):
         for text in ("bytes(a, 'sideways')", "metric(a, 'step', 'loss', 'typical')", "1 / (loss(b) - loss(b))"):
             with self.assertRaises(Bad, msg=text):
                 self.of(text)
+
+    def test_clock_counts_rounds_that_end_between_steps(self):
+        records = {"step": [{"step": 1, "step_ms": 1000.0}, {"step": 2, "step_ms": 2000.0}, {"step": 11, "step_ms": 4000.0}],
+                   "round": [{"step": 10, "exposed_ms": 500.0}, {"step": 11, "exposed_ms": 250.0}]}
+        self.assertEqual(Job.clock(None, records), {0: 0.0, 1: 1.0, 2: 3.0, 10: 3.5, 11: 7.75})
 
     def test_crossing(self):
         records = {"eval": [{"step": 0, "loss": 4.0}, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]}
