@@ -9,6 +9,7 @@
 
 struct coll;
 enum { COLL_ALL = -1 };
+enum { COLL_TAGS = 256 }; /* messages between two ranks: tags 0 .. COLL_TAGS - 1 */
 struct coll_ops {
     /* Begins an asynchronous sum of x (device memory) over the ranks, ordered behind the work
      * submitted to the device so far and overlapping with what follows. x must not be touched until
@@ -28,6 +29,13 @@ struct coll_ops {
      * rank: nothing is copied. Device memory, in the order of the device's stream. */
     enum err (*all_to_all)(struct coll *c, void *to, const void *from, size_t unit_bytes,
                            const size_t *first);
+    /* Point to point, host memory, CPU ranks only. Begins to send x, which must not be touched
+     * until send_wait of its tag returns; the rank has at most one message of a tag under way, and
+     * send_wait without one returns at once. recv waits for the message of `tag`; both sides name
+     * the same number of bytes. */
+    enum err (*send_begin)(struct coll *c, const void *x, size_t bytes, int to, int tag);
+    enum err (*send_wait)(struct coll *c, int tag);
+    enum err (*recv)(struct coll *c, void *x, size_t bytes, int from, int tag);
     /* Sum of few values of device memory, in the order of the device's stream; the host does not
      * wait. */
     enum err (*all_reduce)(struct coll *c, double *x, size_t count);

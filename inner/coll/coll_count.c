@@ -1,8 +1,10 @@
 /* Counts the payload bytes that this rank sends: operations in front of the backend's. With W
- * ranks, and B bytes of the operation: all_reduce                    2 (W - 1) / W B
- * reduce-scatter, then all-gather reduce to one rank            B                   of the others;
- * that rank sends nothing all_gather, all_to_all        what the other ranks receive of this rank
- *     broadcast                     (W - 1) B           of rank 0
+ * ranks, and B bytes of the operation:
+ *     all_reduce               2 (W - 1) / W B, a reduce-scatter and an all-gather
+ *     reduce to one rank       B, of each other rank
+ *     all_gather, all_to_all   what the other ranks receive of this rank
+ *     broadcast                (W - 1) B, of rank 0
+ *     send_begin               B
  */
 #include "inner/coll/coll.h"
 
@@ -38,6 +40,22 @@ static enum err all_to_all(struct coll *c, void *to, const void *from, size_t un
     size_t mine = first[c->rank + 1] - first[c->rank];
     c->up += (double)((first[c->size] - first[0] - mine) * unit_bytes);
     return c->backend->all_to_all(c, to, from, unit_bytes, first);
+}
+
+static enum err send_begin(struct coll *c, const void *x, size_t bytes, int to, int tag)
+{
+    c->up += (double)bytes;
+    return c->backend->send_begin(c, x, bytes, to, tag);
+}
+
+static enum err send_wait(struct coll *c, int tag)
+{
+    return c->backend->send_wait(c, tag);
+}
+
+static enum err recv_bytes(struct coll *c, void *x, size_t bytes, int from, int tag)
+{
+    return c->backend->recv(c, x, bytes, from, tag);
 }
 
 static enum err all_reduce(struct coll *c, double *x, size_t count)
@@ -111,6 +129,9 @@ void coll_count(struct coll *c)
                                         .reduce_wait = reduce_wait,
                                         .all_gather = all_gather,
                                         .all_to_all = all_to_all,
+                                        .send_begin = send_begin,
+                                        .send_wait = send_wait,
+                                        .recv = recv_bytes,
                                         .all_reduce = all_reduce,
                                         .event_record = event_record,
                                         .event_wait = event_wait,

@@ -19,7 +19,8 @@ struct coll_mpi {
     struct sum queue[QUEUE_MAX]; /* [head] is running; a ring */
     size_t head, queued;
     MPI_Request running;
-    MPI_Op sum_bf16; /* MPI has no such type: 16-bit words with a sum of our own */
+    MPI_Request sending[COLL_TAGS]; /* point to point; MPI_REQUEST_NULL: none */
+    MPI_Op sum_bf16;                /* MPI has no such type: 16-bit words with a sum of our own */
 };
 
 static MPI_Comm comm_of(struct coll *c)
@@ -68,6 +69,9 @@ static enum err progress(struct coll *c)
 {
     struct coll_mpi *m = (struct coll_mpi *)c;
     int done = m->queued > 0;
+    for (int tag = 0, sent; tag < COLL_TAGS; tag++)
+        if (m->sending[tag] != MPI_REQUEST_NULL)
+            MPI_Test(&m->sending[tag], &sent, MPI_STATUS_IGNORE);
     while (done && m->queued) {
         MPI_Test(&m->running, &done, MPI_STATUS_IGNORE);
         if (done)
@@ -127,6 +131,28 @@ static enum err all_to_all(struct coll *c, void *to, const void *from, size_t un
     return ERR_OK;
 }
 
+static enum err send_begin(struct coll *c, const void *x, size_t bytes, int to, int tag)
+{
+    struct coll_mpi *m = (struct coll_mpi *)c;
+    ASSERT(tag >= 0 && tag < COLL_TAGS);
+    ASSERT(bytes <= COUNT_MAX && m->sending[tag] == MPI_REQUEST_NULL);
+    MPI_Isend(x, (int)bytes, MPI_BYTE, to, tag, m->comm, &m->sending[tag]);
+    return ERR_OK;
+}
+
+static enum err send_wait(struct coll *c, int tag)
+{
+    MPI_Wait(&((struct coll_mpi *)c)->sending[tag], MPI_STATUS_IGNORE);
+    return ERR_OK;
+}
+
+static enum err recv_bytes(struct coll *c, void *x, size_t bytes, int from, int tag)
+{
+    ASSERT(bytes <= COUNT_MAX);
+    MPI_Recv(x, (int)bytes, MPI_BYTE, from, tag, comm_of(c), MPI_STATUS_IGNORE);
+    return ERR_OK;
+}
+
 static enum err all_reduce_host(struct coll *c, double *x, size_t count)
 {
     for (size_t at = 0; at < count; at += COUNT_MAX)
@@ -181,6 +207,9 @@ enum err coll_mpi_open(struct coll **c)
                                         .reduce_wait = reduce_wait,
                                         .all_gather = all_gather,
                                         .all_to_all = all_to_all,
+                                        .send_begin = send_begin,
+                                        .send_wait = send_wait,
+                                        .recv = recv_bytes,
                                         .all_reduce =
                                             all_reduce_host, /* the device's memory is the host's */
                                         .event_record = nothing,
@@ -198,6 +227,8 @@ enum err coll_mpi_open(struct coll **c)
                        "MPI_Init failed: start the ranks with mpirun of the same MPI");
     mpi.coll = (struct coll){.ops = &ops, .local_rank = local_rank(), .kind = "mpi"};
     mpi.comm = MPI_COMM_WORLD;
+    for (int tag = 0; tag < COLL_TAGS; tag++)
+        mpi.sending[tag] = MPI_REQUEST_NULL;
     MPI_Op_create(add_bf16, 1, &mpi.sum_bf16);
     MPI_Comm_rank(mpi.comm, &mpi.coll.rank);
     MPI_Comm_size(mpi.comm, &mpi.coll.size);

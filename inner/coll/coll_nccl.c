@@ -212,6 +212,24 @@ static enum err all_to_all(struct coll *c, void *to, const void *from, size_t un
     return group_end(n, r, "all-to-all");
 }
 
+static enum err send_begin(struct coll *c, const void *x, size_t bytes, int to, int tag)
+{
+    (void)c, (void)x, (void)bytes, (void)to, (void)tag;
+    return err_set(ERR_UNSUPPORTED,
+                   "no messages between two GPU ranks: train.modules runs on CPU ranks over MPI");
+}
+
+static enum err send_wait(struct coll *c, int tag)
+{
+    (void)c, (void)tag;
+    return ERR_OK;
+}
+
+static enum err recv_bytes(struct coll *c, void *x, size_t bytes, int from, int tag)
+{
+    return send_begin(c, x, bytes, from, tag);
+}
+
 static enum err all_reduce(struct coll *c, double *x, size_t count)
 {
     struct coll_nccl *n = nccl_of(c);
@@ -390,6 +408,9 @@ static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
                                         .reduce_wait = reduce_wait,
                                         .all_gather = all_gather,
                                         .all_to_all = all_to_all,
+                                        .send_begin = send_begin,
+                                        .send_wait = send_wait,
+                                        .recv = recv_bytes,
                                         .all_reduce = all_reduce,
                                         .event_record = event_record,
                                         .event_wait = event_wait,
