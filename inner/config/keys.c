@@ -413,6 +413,51 @@ static void check_compress(struct config_rules *r, const struct settings *s)
     check_freeze(r, s);
 }
 
+/* Whether module by module is a pass over the model: all layers run, each with tensors and saved
+ * activations of its own, and every rank holds the whole of the state that a checkpoint has. */
+static void check_modules(struct config_rules *r, const struct settings *s)
+{
+    long long modules = s->train_modules, layers = s->model_layers;
+    const struct {
+        bool given;
+        const char *key, *use;
+    } not [] = {
+        {s->model_shared, "model.shared = true", "false"},
+        {s->model_heads_n > 1, "model.heads_n", "1"},
+        {s->train_micro_batch_tokens && s->train_micro_batch_tokens < s->train_batch_tokens,
+         "train.micro_batch_tokens", "0"},
+        {s->train_activation_checkpointing != TRAIN_CHECKPOINTING_NONE,
+         "train.activation_checkpointing = block", "none"},
+        {s->train_grad_reduce_dtype != TRAIN_GRAD_REDUCE_F32, "train.grad_reduce_dtype = bf16",
+         "f32: no gradients are summed"},
+        {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress", "none"},
+        {s->train_clip_per == TRAIN_CLIP_PER_BUCKET, "train.clip_per = bucket", "model"},
+        {s->train_zero_stage > 0, "train.zero_stage = 1", "0"},
+        {s->train_rounding == TRAIN_ROUNDING_STOCHASTIC, "train.rounding = stochastic", "nearest"},
+        {s->train_layer_drop > 0, "train.layer_drop", "0"},
+        {s->train_stages.count > 0, "train.stages", "none of them"},
+        {s->train_optimizer == OPTIM_CAME, "train.optimizer = came", "adamw"},
+        {s->train_optimizer == OPTIM_MUON, "train.optimizer = muon", "adamw"}};
+    if (modules == 1)
+        return;
+    if (layers < modules)
+        config_broken(r,
+                      "train.modules = %lld with model.layers = %lld: each module has a layer at "
+                      "least; use train.modules = %lld, or model.layers = %lld",
+                      modules, layers, layers, modules);
+    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
+        if (not [i].given)
+            config_broken(r, "train.modules = %lld with %s; use %s, or train.modules = 1", modules,
+                          not [i].key, not [i].use);
+    if (s->train_pipeline == TRAIN_PIPELINE_STALE && s->data_objective != DATA_OBJECTIVE_CAUSAL)
+        config_broken(
+            r,
+            "train.pipeline = stale with data.objective = %s: gradients of different steps "
+            "are divided by one number of targets; use train.pipeline = sequential, or "
+            "data.objective = causal",
+            objectives[s->data_objective].name);
+}
+
 static void check_clip(struct config_rules *r, const struct settings *s)
 {
     const struct {
@@ -557,6 +602,7 @@ void keys_check(struct config_rules *r, const struct settings *s)
     check_optimizer(r, s);
     check_compress(r, s);
     check_clip(r, s);
+    check_modules(r, s);
     check_schedule(r, s);
     check_emulation(r, s);
     check_stages(r, s);

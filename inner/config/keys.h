@@ -31,6 +31,7 @@
 #define TRAIN_MASTER_WEIGHTS(X)                                                                    \
     X(TRAIN_MASTER_F32, f32)                                                                       \
     X(TRAIN_MASTER_FP16, fp16) X(TRAIN_MASTER_FP16_STOCHASTIC, fp16_stochastic)
+#define TRAIN_PIPELINE(X) X(TRAIN_PIPELINE_SEQUENTIAL, sequential) X(TRAIN_PIPELINE_STALE, stale)
 #define TRAIN_ROUNDING(X)                                                                          \
     X(TRAIN_ROUNDING_NEAREST, nearest) X(TRAIN_ROUNDING_STOCHASTIC, stochastic)
 #define TRAIN_INIT(X)      X(TRAIN_INIT_NORMAL, normal) X(TRAIN_INIT_TRUNCATED, truncated)
@@ -65,6 +66,7 @@
     X(train_grad_reduce_dtype, TRAIN_GRAD_REDUCE_DTYPE)                                            \
     X(train_clip_per, TRAIN_CLIP_PER)                                                              \
     X(train_compress, TRAIN_COMPRESS)                                                              \
+    X(train_pipeline, TRAIN_PIPELINE)                                                              \
     X(train_rounding, TRAIN_ROUNDING)                                                              \
     X(train_master_weights, TRAIN_MASTER_WEIGHTS)                                                  \
     X(train_init, TRAIN_INIT)                                                                      \
@@ -261,6 +263,17 @@ CHOICES_INNER(CONFIG_ENUM)
       .help =                                                                                      \
           "1: the ranks of a site share the optimizer's moments and its update (ZeRO-1), 8 bytes " \
           "per parameter divided by the number of ranks. 0: every rank keeps all moments.")        \
+    X(train, modules, INT, .fallback = "1", .min = 1, .max = 64, .pinned = true,                   \
+      .help =                                                                                      \
+          "Cuts the layers into this many modules, and the ranks of a site divide the modules "    \
+          "instead of the batch; the number of ranks divides train.modules - 1. The first and "    \
+          "the last module are on rank 0, with the embeddings and the heads. 1: every rank has "   \
+          "all layers.")                                                                           \
+    X(train, pipeline, CHOICE(train_pipeline), .fallback = "sequential", .pinned = true,           \
+      .help =                                                                                      \
+          "With train.modules. sequential: one module after the other, forward and backward, "     \
+          "the gradients of one rank. stale: behind train.warmup all modules run their backward "  \
+          "at the same time, module k of K with the gradient of K - k steps ago (Ouroboros).")     \
     X(train, rounding, CHOICE(train_rounding), .fallback = "nearest", .pinned = true,              \
       .help = "Rounding of the f32 parameters to the bf16 copy that the GEMMs read. stochastic: "  \
               "unbiased, by counter-based random bits. Not used with f32.")                        \

@@ -2,6 +2,7 @@
  * and passes. All arithmetic is in the device's ops.
  */
 #include "inner/model/model_own.h"
+#include "inner/model/model_parts.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -89,6 +90,28 @@ static void assign_head_in(struct layout *l, struct model *m, size_t T)
         m->head_in = m->final_norm_saved.residual;
 }
 
+void model_use_set(struct model *m, size_t i)
+{
+    const struct activation_set *set = &m->sets[i];
+    ASSERT(i < m->set_count);
+    m->saved = set->saved;
+    m->embed_norm = set->embed_norm;
+    m->embed_out = set->embed_out;
+    m->embedded = set->embedded;
+}
+
+/* sets NULL: bytes alone are asked for. */
+static void reserve_set(struct layout *l, struct model *m, struct activation_set *set, size_t T)
+{
+    m->saved = set ? set->saved : NULL;
+    reserve_blocks(l, m, T);
+    embed_reserve(l, m, T);
+    if (!m->post)
+        m->embedded = m->saved ? m->saved[0].norm1.residual : NULL;
+    if (set)
+        *set = (struct activation_set){m->saved, m->embed_norm, m->embed_out, m->embedded};
+}
+
 static void lay_out(struct layout *l, struct model *m)
 {
     size_t T = m->tokens_max, rows = T > m->token.max ? T : m->token.max;
@@ -96,10 +119,8 @@ static void lay_out(struct layout *l, struct model *m)
     m->rope_table = m->rope_count ? layout_reserve(l, m->rope_count * sizeof(float)) : NULL;
     m->rope_local =
         m->rope_count && m->window ? layout_reserve(l, m->rope_count * sizeof(float)) : NULL;
-    reserve_blocks(l, m, T);
-    embed_reserve(l, m, T);
-    if (!m->post)
-        m->embedded = m->saved ? m->saved[0].norm1.residual : NULL;
+    for (size_t i = 0; i < m->set_count; i++)
+        reserve_set(l, m, m->sets ? &m->sets[i] : NULL, T);
     assign_head_in(l, m, T);
     m->sublayer_out = layout_reserve(l, T * width * l->value);
     if (m->train)
@@ -172,6 +193,7 @@ static void configure(struct model *m, const struct model_options *o)
     m->E = table_embed(s);
     m->F = table_mlp(s);
     m->L = (size_t)s->model_layers;
+    m->set_count = o->train ? model_sets(s) : 1;
     m->NH = (size_t)s->model_heads;
     m->KVH = table_kv_heads(s);
     m->Q = m->C + 2 * m->KVH * (m->C / m->NH);
@@ -256,6 +278,7 @@ static enum err alloc_slabs(struct model *m, const struct model_options *o)
     struct layout l = {.base = m->slab, .value = dtype_size(d->model_type)};
     lay_out(&l, m);
     ASSERT(l.used == plan.activations);
+    model_use_set(m, 0);
     for (int i = 0; i < 2; i++) {
         TRY(d->ops->host_alloc(d, (void **)&m->upload[i].host, m->batch_bytes));
         m->upload[i].event = dev_events(d, 1);
@@ -303,7 +326,9 @@ enum err model_open(struct model **out, struct dev *d, const struct model_option
     configure(m, o);
     m->dev = d;
     TRY_ALLOC(m->offsets = arena_array(perm, m->L, sizeof *m->offsets));
-    TRY_ALLOC(m->saved = arena_array(perm, m->L, sizeof *m->saved));
+    TRY_ALLOC(m->sets = arena_array(perm, m->set_count, sizeof *m->sets));
+    for (size_t i = 0; i < m->set_count; i++)
+        TRY_ALLOC(m->sets[i].saved = arena_array(perm, m->L, sizeof *m->saved));
     find_block_offsets(m);
     TRY(alloc_head_mean(m, perm));
     enum err e = alloc_slabs(m, o);
@@ -403,7 +428,7 @@ static void stage_depth(struct model *m, const struct batch *b)
 }
 
 /* Waits only while the device still reads the batch before the last: two host buffers. */
-static enum err batch_to_device(struct model *m, const struct batch *b, float grad_scale)
+enum err batch_to_device(struct model *m, const struct batch *b, float grad_scale)
 {
     struct dev *d = m->dev;
     const struct upload *u = &m->upload[m->uploads++ % 2];
@@ -433,28 +458,44 @@ static struct norm_run final_norm(const struct model *m, size_t T)
                              dropout_mlp(layer_before(m, m->L))};
 }
 
+static void final_norm_fwd(struct model *m, size_t T)
+{
+    struct norm_run last = final_norm(m, T);
+    if (!m->post)
+        block_norm_fwd(m, &last, m->head_in, m->sublayer_out,
+                       m->saved[layer_before(m, m->L)].norm2.residual);
+}
+
 static void forward(struct model *m, const struct batch *b)
 {
     embed_fwd(m, b);
     for (size_t i = 0; i < m->L; i++)
         if (layer_runs(m, i))
             block_fwd(m, b, i);
-    struct norm_run last = final_norm(m, b->tokens_count);
-    if (!m->post)
-        block_norm_fwd(m, &last, m->head_in, m->sublayer_out,
-                       m->saved[layer_before(m, m->L)].norm2.residual);
+    final_norm_fwd(m, b->tokens_count);
+}
+
+void heads_fwd_from(struct model *m, const struct head_pass *p)
+{
+    final_norm_fwd(m, p->batch->tokens_count);
+    head_fwd(m, p);
 }
 
 /* ---- backward ---- */
-static void backward(struct model *m, const struct batch *b)
+void heads_bwd_to(struct model *m, const struct batch *b)
 {
-    const struct model_grad_hook *hook = m->grad_hook;
     struct norm_run last = final_norm(m, b->tokens_count);
     head_bwd(m, b);
     if (last.offsets.gain != NONE)
         block_norm_bwd(m, &last, m->dresidual, m->dx, NULL);
     else if (!m->post)
         dropout_apply(m, m->dbranch, m->dresidual, last.place, last.T, last.C);
+}
+
+static void backward(struct model *m, const struct batch *b)
+{
+    const struct model_grad_hook *hook = m->grad_hook;
+    heads_bwd_to(m, b);
     for (size_t i = m->L; i-- > m->first;) {
         if (!layer_runs(m, i))
             continue;

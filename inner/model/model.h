@@ -48,6 +48,7 @@ void model_set_step(struct model *m, int64_t step);
 void model_set_finished(struct model *m, int64_t steps);
 void model_grads_zero(struct model *m);
 size_t model_tokens_max(const struct model *m);
+void model_use_set(struct model *m, size_t set); /* of saved activations; 0 at open */
 /* The backward calls `ready` when the gradients from element `from` to the end of the slab are
  * final, in the order of the device's stream. `from` falls to 0, tensor by tensor. */
 struct model_grad_hook {

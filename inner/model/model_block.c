@@ -267,7 +267,7 @@ void block_fwd(struct model *m, const struct batch *b, size_t i)
         return;
     }
     struct norm_run norm1 = norm1_of(m, i, b->tokens_count);
-    if (i == 0)
+    if (i == m->begin)
         block_norm_fwd(m, &norm1, k->norm1_out, k->norm1.residual, NULL);
     else
         block_norm_fwd(m, &norm1, k->norm1_out, m->sublayer_out,

@@ -104,6 +104,12 @@ struct standard { /* train.standard: the standardization loss of the branches' i
     double *loss; /* of the running pass, on the device */
 };
 
+struct activation_set { /* what the backward of a batch reads, but for the heads */
+    struct block_saved *saved;
+    struct norm_saved embed_norm;
+    void *embed_out, *embedded;
+};
+
 struct upload {     /* pinned host buffer of a batch */
     char *host;     /* the layout of the batch on the device */
     unsigned event; /* the device has read it */
@@ -133,6 +139,7 @@ struct model {
      * embeddings, with the head that is tied to them, where first is 0. */
     bool training;
     size_t layers, first;
+    size_t begin; /* the layer whose input is in memory: of a pass over a part its first, else 0 */
     int64_t finished; /* steps behind the parameters */
     bool recompute;   /* the backward recomputes the activations of a block */
 
@@ -151,6 +158,9 @@ struct model {
     /* [L] without train all L share one set of buffers; with recompute all is shared but what a
      * block is recomputed from: norm1, or with post norms norm2_out, the next block's input. */
     struct block_saved *saved;
+    struct activation_set
+        *sets; /* [set_count]: saved and the three fields below are the one in use */
+    size_t set_count;
     struct norm_saved embed_norm; /* (T, E) */
     void *embed_out;              /* (T, E) input of embed.proj; NULL without it */
     void *embedded; /* (T, C) input of the first block; pre norms: saved[0].norm1.residual */
@@ -249,6 +259,13 @@ static inline void *branch_gradient(const struct model *m)
 {
     return m->dropout.on ? m->dbranch : m->dresidual;
 }
+
+/* model.c, of a whole pass and of its parts: the batch to the device, after the choice of the set;
+ * between the last layer and the heads, the heads included, forward and backward. */
+enum err batch_to_device(struct model *m, const struct batch *b, float grad_scale) MUST;
+struct head_pass;
+void heads_fwd_from(struct model *m, const struct head_pass *p);
+void heads_bwd_to(struct model *m, const struct batch *b);
 
 /* Adds the gradient of the standardization loss of a branch's input x to dx. */
 void standard_configure(struct model *m, const struct model_options *o);

@@ -314,20 +314,38 @@ static void count_updates(struct optim *o, int64_t step)
     o->counted = step;
 }
 
+/* Steps below `step` that a tensor missed while its first gradient was under way. */
+static int64_t missed(const struct optim *o, size_t tensor, int64_t step)
+{
+    int64_t behind = o->delays ? step - o->delayed_from : 0,
+            delay = o->delays && o->delays[tensor] > 0 ? o->delays[tensor] : 0;
+    return behind <= 0 ? 0 : behind < delay ? behind : delay;
+}
+
+/* Whether this rank has a gradient of a tensor in a step. */
+static bool has_gradient(const struct optim *o, size_t tensor, int64_t step)
+{
+    if (!o->delays)
+        return true;
+    return o->delays[tensor] != OPTIM_ELSEWHERE &&
+           missed(o, tensor, step + 1) == missed(o, tensor, step);
+}
+
 /* What the step does with a part; o->updates is counted. */
 static struct opt_group group_of(const struct optim *o, const struct optim_part *part, int64_t step)
 {
     const struct settings *s = o->settings;
     const struct tensor *x = part->tensor;
     struct opt_group group = table_group(x);
-    double t = (double)(o->updates[x - o->table->tensors] + 1),
+    size_t i = (size_t)(x - o->table->tensors);
+    double t = (double)((int64_t)o->updates[i] - missed(o, i, step) + 1),
            t2 = (double)compress_second(s, (int64_t)t);
     if (s->train_bias_correction) {
         group.inverse1 = 1.0f / (float)(1.0 - pow(s->train_beta1, t));
         group.inverse2 = 1.0f / (float)(1.0 - pow(s->train_beta2, t2));
     }
     group.trust = group.trust || s->train_trust_all;
-    group.active = depth_learns(s, (uint64_t)step, x->layer);
+    group.active = depth_learns(s, (uint64_t)step, x->layer) && has_gradient(o, i, step);
     if (o->method->group)
         o->method->group(s, part, &group);
     return group;
@@ -395,7 +413,7 @@ static enum err clip(struct optim *o, const float *grads, int64_t step)
 {
     struct dev *d = o->dev;
     double *stats = o->stats;
-    bool parts = o->offsets || compress_local(o->settings, step);
+    bool parts = o->offsets || o->delays || compress_local(o->settings, step);
     const struct dev_clip a = {.sumsq = stats + STEP_SQUARE,
                                .loss = stats + STEP_LOSS,
                                .targets = stats + STEP_TARGETS,

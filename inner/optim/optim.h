@@ -77,12 +77,18 @@ struct optim {
     const struct table *table;
     size_t begin, end; /* of the slab: what this rank updates */
     size_t *offsets;   /* (ranks + 1) all ranks' shards; NULL: every rank updates everything */
+    /* (tensors of the table) steps from delayed_from on in which a tensor does not learn, because
+     * its gradient is not there yet (inner/train/train_pipeline.h); NULL: none. The gradients of a
+     * tensor that is OPTIM_ELSEWHERE are another rank's, which updates it. */
+    const int64_t *delays;
+    int64_t delayed_from;
     const struct settings *settings;
     const struct compress_method *compress; /* NULL: train.compress = none */
     struct squeeze squeeze;                 /* of compress */
     struct compress_kept kept;              /* of compress */
 };
 
+enum { OPTIM_ELSEWHERE = -1 };
 struct optim_slabs {       /* whole ones, on the device */
     float *params, *grads; /* the method may overwrite the gradients */
     uint16_t *copy;        /* bf16 copy of the parameters, which the update writes; NULL: none */

@@ -1,34 +1,40 @@
 /* The inner loop. */
-#include "inner/train/train_tune.h"
+#include "inner/train/train_parallel.h"
 #include <math.h>
 #include <string.h>
+#include "inner/train/train_pipeline.h"
+#include "inner/train/train_tune.h"
 #include "kernels/base/log.h"
 
 /* Device events of one step. */
 enum step_event { EVENT_BEGIN, EVENT_BACKWARD, EVENT_REDUCED, EVENT_UPDATE, EVENT_END, EVENTS };
 /* What the host adds to the statistics of a step: STEP_TARGETS .. STEP_STOP. */
 enum { STEP_FLAGS = STEP_STOP - STEP_TARGETS + 1 };
-struct step_targets { /* of this rank */
-    size_t divisor, sequences, tokens;
-};
 
 /* ---- open ---- */
+/* Ranks that divide the batch. */
+static int batch_ranks(const struct settings *s, int ranks)
+{
+    return s->train_modules > 1 ? 1 : ranks;
+}
+
 size_t train_micro_batch_tokens(const struct settings *s, int ranks)
 {
-    size_t of_rank = (size_t)s->train_batch_tokens / (size_t)ranks,
+    size_t of_rank = (size_t)s->train_batch_tokens / (size_t)batch_ranks(s, ranks),
            micro = (size_t)s->train_micro_batch_tokens;
     return micro && micro < of_rank ? micro : of_rank;
 }
 
 static enum err check_ranks(const struct settings *s, int ranks)
 {
-    int64_t unit = s->train_sequence * ranks;
+    int64_t unit = s->train_sequence * batch_ranks(s, ranks);
+    TRY(pipeline_check(s, ranks));
     if (s->train_batch_tokens % unit == 0)
         return ERR_OK;
     return err_set(
         ERR_CONFIG,
         "train.batch_tokens = %lld is not a multiple of train.sequence x ranks = %lld x %d",
-        (long long)s->train_batch_tokens, (long long)s->train_sequence, ranks);
+        (long long)s->train_batch_tokens, (long long)s->train_sequence, batch_ranks(s, ranks));
 }
 
 /* Ids of the byte vocabulary need no tokenizer's word. */
@@ -49,8 +55,8 @@ static enum err open_data(struct train *t, struct arena *perm)
     struct loader_options o = {
         .seed = (uint64_t)s->run_seed,
         .site = t->data_site,
-        .rank = (uint32_t)t->coll->rank,
-        .ranks = (uint32_t)t->coll->size,
+        .rank = s->train_modules > 1 ? 0 : (uint32_t)t->coll->rank,
+        .ranks = (uint32_t)batch_ranks(s, t->coll->size),
         .sequence = (size_t)s->train_sequence,
         .batch_tokens = (size_t)s->train_batch_tokens,
         .vocab = s->model_vocab,
@@ -105,17 +111,6 @@ static size_t mapped_bytes(const struct loader *l)
     return bytes;
 }
 
-static size_t bucket_elements(const struct settings *s)
-{
-    double elements = s->train_bucket_mb * (1 << 20) / sizeof(float);
-    return s->train_bucket_mb > 0 && elements < 1 ? 1 : (size_t)elements;
-}
-
-static bool clips_buckets(const struct settings *s)
-{
-    return s->train_clip_per == TRAIN_CLIP_PER_BUCKET && s->train_clip > 0;
-}
-
 static enum err open_parts(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
@@ -131,33 +126,17 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(model_open(&t->model, t->dev,
                    &(struct model_options){s, &t->table, t->batch.tokens_max, true}, perm));
     TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
-    TRY(dev_alloc(t->dev, &t->reduce_memory, t->memory.grad_reduce));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->flags, STEP_FLAGS * sizeof *t->flags));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->stats, STEP_STATS * sizeof *t->stats));
     t->events = dev_events(t->dev, 2 * EVENTS);
     t->ahead = !t->dev->host_memory;
     TRY(tune_profile_open(t, perm));
-    if (clips_buckets(s)) {
-        const double one = 1;
-        TRY(dev_alloc(t->dev, (void **)&t->clip_norms, 2 * sizeof *t->clip_norms));
-        TRY(dev_alloc(t->dev, (void **)&t->clip_factor, sizeof *t->clip_factor));
-        t->dev->ops->copy(t->dev, t->clip_norms + 1, &one, sizeof one);
-    }
-    t->reduce = (struct grad_reduce){.coll = t->coll,
-                                     .dev = t->dev,
-                                     .reducer = reducer_of(s),
-                                     .memory = t->reduce_memory,
-                                     .grads = model_grads(t->model),
-                                     .elements = t->table.elements,
-                                     .bucket = bucket_elements(s),
-                                     .clip = clips_buckets(s) ? (float)s->train_clip : 0,
-                                     .norms = t->clip_norms,
-                                     .factor = t->clip_factor,
-                                     .offsets = t->optim.offsets};
     if (depth_drops(s) || depth_stages(s))
         TRY_ALLOC(t->learning = arena_array(perm, t->table.count, sizeof *t->learning));
     if (depth_stages(s))
         TRY_ALLOC(t->growth = arena_array(perm, t->table.count, sizeof *t->growth));
+    t->parallel = parallel_of(s);
+    TRY(t->parallel->open(t, perm));
     struct config_table pinned = keys_inner((struct settings *)(uintptr_t)s);
     return config_canonical(&pinned, 1, perm, &t->pinned);
 }
@@ -179,9 +158,8 @@ enum err train_open(struct train *t, const struct train_options *o, struct arena
 void train_close(struct train *t)
 {
     if (t->dev) {
-        dev_free(t->dev, t->reduce_memory);
-        dev_free(t->dev, t->clip_norms);
-        dev_free(t->dev, t->clip_factor);
+        if (t->parallel)
+            t->parallel->close(t);
         if (t->flags)
             t->dev->ops->host_free(t->dev, t->flags);
         if (t->stats)
@@ -221,6 +199,7 @@ enum err train_evaluate(struct train *t, struct train_eval *e)
     *e = (struct train_eval){.step = t->step};
     if (!l->windows)
         return ERR_OK;
+    TRY(t->parallel->gather(t));
     uint64_t windows = evaluate_count(l, t->settings->train_eval_tokens);
     uint64_t rank = (uint64_t)t->coll->rank, size = (uint64_t)t->coll->size;
     TRY(evaluate_windows(t->model, l, &t->batch, windows * rank / size, windows * (rank + 1) / size,
@@ -257,34 +236,6 @@ static void record(struct train *t, enum step_event e)
     t->dev->ops->event_record(t->dev, event_of(t, t->step, e));
 }
 
-/* Accumulates the gradients of this rank's share in the model's slab, and the losses in the
- * statistics: sums over targets, micro-batches and then ranks, divided in optim_step only. A
- * sequence's loss has the weight (token targets / sequence targets) of the site's step, so that one
- * division makes both means. The backward of the last micro-batch overlaps with the all-reduce of
- * gradients that are final (docs/methods.md 3.3). */
-static enum err accumulate(struct train *t, struct step_targets *targets)
-{
-    size_t sequences = t->loader.rank_sequences;
-    const struct model_grad_hook hook = {&t->reduce, grad_reduce_ready};
-    t->batch.sequence_weight = (float)objective_sequence_weight(&t->loader, (uint64_t)t->step);
-    t->reduce.local = !compress_sums(t->settings, t->step);
-    grad_reduce_begin(&t->reduce);
-    for (size_t at = 0; at < sequences; at += t->micro_sequences) {
-        size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
-        bool last_micro = left == count && t->coll->size > 1;
-        objective_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
-        tune_profile_batch(t);
-        profile_record(t->tune.profile, PROFILE_GAP);
-        targets->divisor += objective_divisor(&t->loader, &t->batch);
-        t->reduce.targets = (double)targets->divisor;
-        TRY(model_accumulate(t->model, &t->batch, 1, last_micro ? &hook : NULL,
-                             t->optim.stats + STEP_LOSS));
-        targets->sequences += t->loader.sequence_targets ? batch_labels(&t->batch) : 0;
-        targets->tokens += t->batch.tokens_count - t->batch.filled;
-    }
-    return ERR_OK;
-}
-
 /* Layers that are there from step t->step on. Between the last step and this one a round of several
  * sites may have put in parameters that are grown already: then nothing changes. */
 static void grow(struct train *t)
@@ -301,28 +252,18 @@ static void grow(struct train *t)
         model_params_changed(t->model);
 }
 
-static void choose_ranges(struct train *t)
-{
-    t->reduce.ranges = t->learning;
-    if (t->learning)
-        t->reduce.range_count =
-            depth_ranges(t->settings, &t->table, (uint64_t)t->step, true, t->learning);
-}
-
 /* Forward, backward and all-reduce of step t->step + 1. */
 static enum err step_begin(struct train *t, struct step_targets *targets)
 {
     TRY(tune_profile_step(t, false));
     record(t, EVENT_BEGIN);
     grow(t);
-    choose_ranges(t);
     model_grads_zero(t->model);
     t->dev->ops->zero(t->dev, t->optim.stats, STEP_STATS * sizeof *t->optim.stats);
     profile_record(t->tune.profile, PROFILE_UPLOAD);
-    TRY(accumulate(t, targets));
+    TRY(t->parallel->backward(t, targets));
     record(t, EVENT_BACKWARD);
-    TRY(grad_reduce_wait(&t->reduce));
-    TRY(compress_reduce(&t->optim, model_grads(t->model), t->step));
+    TRY(t->parallel->reduce(t));
     profile_record(t->tune.profile, PROFILE_REDUCE);
     record(t, EVENT_REDUCED);
     return ERR_OK;

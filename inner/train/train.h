@@ -54,6 +54,7 @@ struct train_memory { /* bytes of one rank */
     struct model_memory model;
     size_t moments;     /* with train.zero_stage = 1 one rank's share of them */
     size_t update;      /* what a step of the optimizer works in */
+    size_t modules;     /* with train.modules: what passes between them, and earlier parameters */
     size_t grad_reduce; /* of the reducer (train.grad_reduce_dtype), with several ranks */
     size_t staging;     /* host memory of the lead while it stores or loads sharded moments; 0 on a
                            GPU: the table shows device memory */
@@ -122,8 +123,10 @@ struct train { /* open for the hook to read */
     struct train_memory memory;
     /* private to train */
     struct loader loader, held_out;
-    struct evaluate_sums evaluation; /* with held-out text */
-    struct batch batch;              /* one micro-batch */
+    struct evaluate_sums evaluation;       /* with held-out text */
+    struct batch batch;                    /* one micro-batch */
+    const struct train_parallel *parallel; /* how the ranks divide a step */
+    struct pipeline *pipeline;             /* with train.modules */
     struct grad_reduce reduce;
     void *reduce_memory; /* device: of the reducer, or NULL */
     double *clip_norms;  /* device: of reduce, with train.clip_per = bucket */
@@ -155,7 +158,7 @@ struct train_memory_row {
     const char *name, *what; /* for the log, for people */
     size_t bytes;
 };
-enum { TRAIN_MEMORY_ROWS = 15 };
+enum { TRAIN_MEMORY_ROWS = 16 };
 void train_memory_rows(const struct train_memory *m,
                        struct train_memory_row rows[TRAIN_MEMORY_ROWS]);
 /* Logs the table (ev=memory) and compares it with the available memory: ERR_MEMORY names settings

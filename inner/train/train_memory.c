@@ -1,5 +1,5 @@
 /* The memory table of this rank, logged before anything is allocated. */
-#include "inner/train/train.h"
+#include "inner/train/train_pipeline.h"
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
@@ -30,6 +30,8 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     size_t tokens = objective_tokens_max(objective_of(s), train_micro_batch_tokens(s, ranks));
     m.model = model_plan(&(struct model_options){s, t, tokens, true}, model_type);
     m.update = optim_workspace(s, t, model_type);
+    if (s->train_modules > 1)
+        m.modules = pipeline_plan(s, t, model_type, tokens);
     if (s->device_kind == DEVICE_CPU)
         m.staging = optim_staging(s, t, ranks) + compress_staging(s, t, ranks);
     if (ranks > 1)
@@ -57,6 +59,7 @@ void train_memory_rows(const struct train_memory *m,
         {"moments", "optimizer moments", m->moments},
         {"update", "optimizer workspace", m->update},
         {"activations", "activations", x->activations},
+        {"modules", "boundaries, earlier parameters", m->modules},
         {"logits", "classifier chunk", x->workspace.logits},
         {"gemm", "GEMM workspace", x->workspace.gemm},
         {"ops", "other ops", x->workspace.ops},

@@ -4,13 +4,15 @@
  * otherwise the lead uses staging buffers in host memory. Shards of state pass through the slab of
  * gradients, which is unused between two steps.
  */
-#include "inner/train/train_errors.h"
+#include "inner/train/train_parallel.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include "inner/train/train_pipeline.h"
+#include "inner/train/train_errors.h"
 #include "kernels/base/log.h"
 
-enum { PARTS_MAX = 5 + OPTIM_STATES };
+enum { PARTS_MAX = 6 + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 struct staging { /* whole slabs in host memory, on the lead */
@@ -19,6 +21,9 @@ struct staging { /* whole slabs in host memory, on the lead */
     size_t error_bytes;
     float *kept; /* further state of train.compress: kept_bytes; NULL: none */
     size_t kept_bytes;
+    float *earlier; /* parameters of the steps whose gradients are under way (train_pipeline.h):
+                       slabs */
+    size_t earlier_bytes;
     struct arena arena;
 };
 
@@ -52,6 +57,9 @@ static enum err staging_open(const struct train *t, struct staging *s)
     s->kept_bytes = train_kept_floats(t) * sizeof *s->kept;
     if (s->kept_bytes)
         TRY(staging_slab(s, &s->kept, NULL, s->kept_bytes / sizeof *s->kept));
+    s->earlier_bytes = pipeline_kept_slabs(t) * t->table.elements * sizeof *s->earlier;
+    if (s->earlier_bytes)
+        TRY(staging_slab(s, &s->earlier, NULL, s->earlier_bytes / sizeof *s->earlier));
     return s->error_bytes ? staging_slab(s, &s->errors, NULL, s->error_bytes / sizeof *s->errors)
                           : ERR_OK;
 }
@@ -85,6 +93,11 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
     if (s->kept) /* a run that starts from another (run.from) has none yet */
         parts[n++] = (struct checkpoint_part){
             .name = "compress", .data = s->kept, .size_bytes = s->kept_bytes, .optional = true};
+    if (s->earlier)
+        parts[n++] = (struct checkpoint_part){.name = "earlier",
+                                              .data = s->earlier,
+                                              .size_bytes = s->earlier_bytes,
+                                              .optional = true};
     if (s->errors) /* of another number of ranks they have another size */
         parts[n++] = (struct checkpoint_part){
             .name = "errors", .data = s->errors, .size_bytes = s->error_bytes, .optional = true};
@@ -186,6 +199,10 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     TRY(train_errors_gather(t, s->errors, &s->arena));
     if (lead)
         TRY(train_kept_read(t, s->kept));
+    for (size_t i = 0; lead && i < pipeline_kept_slabs(t); i++)
+        t->dev->ops->copy(t->dev, s->earlier + i * t->table.elements, t->pipeline->params[i],
+                          t->table.elements * sizeof *s->earlier);
+    TRY(dev_sync(t->dev));
     if (lead) {
         struct checkpoint_part parts[PARTS_MAX];
         struct checkpoint_meta meta = describe(t);
@@ -200,6 +217,7 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
 enum err train_checkpoint(struct train *t)
 {
     struct staging s = {0};
+    TRY(t->parallel->gather(t));
     enum err e = store_checkpoint(t, &s);
     arena_free(&s.arena);
     TRY(e);
@@ -304,6 +322,10 @@ static enum err distribute(struct train *t, const struct staging *s)
             TRY(scatter_state(t, &t->optim.state[i], s->state[i]));
     TRY(train_errors_scatter(t, s->errors));
     TRY(train_kept_write(t, s->kept));
+    for (size_t i = 0; i < pipeline_kept_slabs(t); i++)
+        TRY(broadcast_slab(t, t->pipeline->params[i],
+                           s->earlier ? s->earlier + i * t->table.elements : NULL,
+                           t->table.elements));
     TRY(broadcast_slab(t, model_params(t->model), s->params, t->table.elements));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
     TRY(c->ops->broadcast_host(c, &t->heads, sizeof t->heads));
@@ -354,6 +376,7 @@ enum err train_resume(struct train *t)
     model_params_changed(t->model);
     TRY(dev_sync(t->dev));
     TRY(model_find_heads(t->model, &t->heads.left));
+    TRY(t->parallel->resumed(t));
     return choose_attention(t);
 }
 

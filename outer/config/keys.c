@@ -530,6 +530,12 @@ static void check_site(struct config_rules *r, const struct outer_settings *o,
         config_broken(
             r, "outer.sites is empty, but site.aggregator is given; list the names of all sites "
                "of the run");
+    if (*o->site_aggregator && s->train_modules > 1)
+        config_broken(r,
+                      "train.modules = %lld with site.aggregator = %.80s: a round reads parameters "
+                      "that are whole on the lead; use train.modules = 1, or leave "
+                      "site.aggregator empty",
+                      (long long)s->train_modules, o->site_aggregator);
     check_aggregators(r, o);
     if (*o->site_name && o->outer_sites.count && !listed(&o->outer_sites, o->site_name))
         config_broken(r, "site.name = \"%.80s\" is none of outer.sites", o->site_name);

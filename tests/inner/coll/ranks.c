@@ -171,9 +171,9 @@ static enum err on_step(void *self, struct train *t, const struct train_report *
     if (last && r->step == 2 && (!strcmp(mishap, "stop") || !strcmp(mishap, "late")))
         stop = 1;
     if (last && r->step == 3 && !strcmp(mishap, "nan"))
-        t->dev->ops->copy(t->dev,
-                          model_params(t->model) + table_find(&t->table, "norm.weight")->offset,
-                          &(float){NAN}, sizeof(float));
+        t->dev->ops->copy(
+            t->dev, model_params(t->model) + table_find(&t->table, "layers.1.norm1.weight")->offset,
+            &(float){NAN}, sizeof(float));
     return strcmp(mishap, "record") || t->coll->rank ? ERR_OK : record_step(t, r);
 }
 

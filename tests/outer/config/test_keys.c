@@ -98,6 +98,8 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.second_every 100 --outer.every 50 --train.optimizer adamw --train.compress "
             "onebit",
             "use outer.second_every = 0");
+    refused("--train.modules 3 --outer.sites a --site.aggregator localhost:1",
+            "use train.modules = 1, or leave site.aggregator empty");
     refused("--outer.fragments 5", "more than model.layers = 4");
     refused("--outer.sites a,b,a", "\"a\" is listed twice");
     refused("--outer.sites a,b.c", "\"b.c\": allowed are 1 to 63 letters");

@@ -1,0 +1,108 @@
+/* Data parallel: every rank has all layers and its share of the batch, and the gradients are summed
+ * over the ranks. */
+#include "inner/train/train_parallel.h"
+#include "inner/train/train_tune.h"
+
+const struct train_parallel *parallel_of(const struct settings *s)
+{
+    return s->train_modules > 1 ? &parallel_modules : &parallel_batch;
+}
+
+static size_t bucket_elements(const struct settings *s)
+{
+    double elements = s->train_bucket_mb * (1 << 20) / sizeof(float);
+    return s->train_bucket_mb > 0 && elements < 1 ? 1 : (size_t)elements;
+}
+
+static bool clips_buckets(const struct settings *s)
+{
+    return s->train_clip_per == TRAIN_CLIP_PER_BUCKET && s->train_clip > 0;
+}
+
+static enum err open_batch(struct train *t, struct arena *perm)
+{
+    const struct settings *s = t->settings;
+    (void)perm;
+    TRY(dev_alloc(t->dev, &t->reduce_memory, t->memory.grad_reduce));
+    if (clips_buckets(s)) {
+        const double one = 1;
+        TRY(dev_alloc(t->dev, (void **)&t->clip_norms, 2 * sizeof *t->clip_norms));
+        TRY(dev_alloc(t->dev, (void **)&t->clip_factor, sizeof *t->clip_factor));
+        t->dev->ops->copy(t->dev, t->clip_norms + 1, &one, sizeof one);
+    }
+    t->reduce = (struct grad_reduce){.coll = t->coll,
+                                     .dev = t->dev,
+                                     .reducer = reducer_of(s),
+                                     .memory = t->reduce_memory,
+                                     .grads = model_grads(t->model),
+                                     .elements = t->table.elements,
+                                     .bucket = bucket_elements(s),
+                                     .clip = clips_buckets(s) ? (float)s->train_clip : 0,
+                                     .norms = t->clip_norms,
+                                     .factor = t->clip_factor,
+                                     .offsets = t->optim.offsets};
+    return ERR_OK;
+}
+
+static void close_batch(struct train *t)
+{
+    dev_free(t->dev, t->reduce_memory);
+    dev_free(t->dev, t->clip_norms);
+    dev_free(t->dev, t->clip_factor);
+}
+
+static void choose_ranges(struct train *t)
+{
+    t->reduce.ranges = t->learning;
+    if (t->learning)
+        t->reduce.range_count =
+            depth_ranges(t->settings, &t->table, (uint64_t)t->step, true, t->learning);
+}
+
+/* Accumulates the gradients of this rank's share in the model's slab, and the losses in the
+ * statistics: sums over targets, micro-batches and then ranks, divided in optim_step only. A
+ * sequence's loss has the weight (token targets / sequence targets) of the site's step, so that one
+ * division makes both means. The backward of the last micro-batch overlaps with the all-reduce of
+ * gradients that are final (docs/methods.md 3.3). */
+static enum err backward(struct train *t, struct step_targets *targets)
+{
+    size_t sequences = t->loader.rank_sequences;
+    const struct model_grad_hook hook = {&t->reduce, grad_reduce_ready};
+    t->batch.sequence_weight = (float)objective_sequence_weight(&t->loader, (uint64_t)t->step);
+    t->reduce.local = !compress_sums(t->settings, t->step);
+    choose_ranges(t);
+    grad_reduce_begin(&t->reduce);
+    for (size_t at = 0; at < sequences; at += t->micro_sequences) {
+        size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
+        bool last_micro = left == count && t->coll->size > 1;
+        objective_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
+        tune_profile_batch(t);
+        profile_record(t->tune.profile, PROFILE_GAP);
+        targets->divisor += objective_divisor(&t->loader, &t->batch);
+        t->reduce.targets = (double)targets->divisor;
+        TRY(model_accumulate(t->model, &t->batch, 1, last_micro ? &hook : NULL,
+                             t->optim.stats + STEP_LOSS));
+        targets->sequences += t->loader.sequence_targets ? batch_labels(&t->batch) : 0;
+        targets->tokens += t->batch.tokens_count - t->batch.filled;
+    }
+    return ERR_OK;
+}
+
+static enum err reduce(struct train *t)
+{
+    TRY(grad_reduce_wait(&t->reduce));
+    return compress_reduce(&t->optim, model_grads(t->model), t->step);
+}
+
+static enum err nothing(struct train *t)
+{
+    (void)t;
+    return ERR_OK;
+}
+
+const struct train_parallel parallel_batch = {.open = open_batch,
+                                              .close = close_batch,
+                                              .backward = backward,
+                                              .reduce = reduce,
+                                              .gather = nothing,
+                                              .resumed = nothing};

@@ -1,0 +1,29 @@
+#ifndef TRAIN_PARALLEL_H
+#define TRAIN_PARALLEL_H
+/* How the ranks of a site divide a step: the batch (train.modules = 1, train_batch.c), or the
+ * layers (train_modules.c). Everything else of the loop is the same. All ranks call each of
+ * these. Private to train.
+ */
+#include "inner/train/train.h"
+
+struct step_targets { /* of this rank, in one step */
+    size_t divisor, sequences, tokens;
+};
+struct train_parallel {
+    enum err (*open)(struct train *t, struct arena *perm);
+    void (*close)(struct train *t); /* a partly opened one is fine */
+    /* The backward of step t->step + 1: adds this rank's gradients to the model's slab and its sums
+     * of losses to the statistics. */
+    enum err (*backward)(struct train *t, struct step_targets *targets);
+    /* Makes the gradients those of the optimizer's step. */
+    enum err (*reduce)(struct train *t);
+    /* Makes parameters and the optimizer's state whole on every rank: in front of an evaluation or
+     * a checkpoint. Between two steps. */
+    enum err (*gather)(struct train *t);
+    /* The parameters are those of t->step, from a checkpoint or from the seed. */
+    enum err (*resumed)(struct train *t);
+};
+extern const struct train_parallel parallel_batch, parallel_modules;
+const struct train_parallel *parallel_of(const struct settings *s);
+
+#endif
