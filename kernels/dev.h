@@ -431,6 +431,9 @@ enum {
     /* dqkv (layout of qkv), overwritten, from dout (T, NH HD), out and lse of attention_fwd. */   \
     X(attention_bwd, (struct dev * d, void *dqkv, const void *dout, const void *out,               \
                       const struct dev_attention *a))                                              \
+    /* *largest (1) f32 = the larger of itself and the largest score scale q k^T of any head,      \
+     * query and key that it attends to. Does not write a->lse. */                                 \
+    X(attention_largest, (struct dev * d, float *largest, const struct dev_attention *a))          \
     /* Rotates the heads of x in place: see struct dev_rope. */                                    \
     X(rope, (struct dev * d, void *x, const struct dev_rope *r))                                   \
     /* dy (T,N) *= act'(pre), in place; dbias (N) f32 += its column sums. */                       \

@@ -396,6 +396,10 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Steps between two evaluations of the eval loss; 0: only at start and end.")         \
     X(train, eval_tokens, INT, .fallback = "65536", .min = 1, .max = 1e9, .unit = "tokens",        \
       .help = "Tokens of one evaluation.")                                                         \
+    X(train, eval_attention, BOOL, .fallback = "false",                                            \
+      .help = "Each evaluation finds the largest attention logit of each layer, q k^T over the "   \
+              "root of the head's width, and writes it into metrics.jsonl. Costs the evaluation "  \
+              "about half of its attention once more.")                                            \
     X(train, profile, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "steps",                 \
       .help = "After the first steps, profiles this many steps and logs the time of each class "   \
               "of operations (ev=profile); 0: never.")                                             \
@@ -434,7 +438,7 @@ struct settings {
 };
 struct config_table keys_inner(struct settings *s); /* a table over *s */
 /* The classes of task i of model.classes, which keys_check has read. */
-enum { KEYS_TASKS_MAX = 16, KEYS_HEADS_MAX = 16, KEYS_STAGES_MAX = 32 };
+enum { KEYS_LAYERS_MAX = 512, KEYS_TASKS_MAX = 16, KEYS_HEADS_MAX = 16, KEYS_STAGES_MAX = 32 };
 int64_t keys_classes(const struct settings *s, size_t task);
 /* Entry i of train.stages, which keys_check has read. */
 struct keys_stage {

@@ -128,6 +128,8 @@ static void lay_out(struct layout *l, struct model *m)
     m->losses = layout_reserve(l, rows * sizeof *m->losses);
     head_reserve(l, m);
     m->loss = layout_reserve(l, MODEL_LOSSES * sizeof *m->loss);
+    if (m->settings->train_eval_attention)
+        m->largest = layout_reserve(l, m->L * sizeof *m->largest);
     reserve_batch(l, m, T);
 }
 
@@ -536,7 +538,9 @@ static void pass_ops(void *self)
         backward(p->m, p->b);
         return;
     }
+    p->m->evaluating = p->kind == PASS_EVAL;
     forward(p->m, p->b);
+    p->m->evaluating = false;
     head_fwd(p->m, &(struct head_pass){p->b, p->grad_scale, p->loss, p->kind == PASS_FORWARD});
 }
 
@@ -604,6 +608,23 @@ enum err model_eval(struct model *m, const struct batch *b, struct model_loss *l
     TRY(batch_to_device(m, b, 0));
     pass_run((struct pass){.m = m, .b = b, .loss = m->loss}, PASS_EVAL);
     return read_loss(m, b, loss);
+}
+
+enum err model_attention_begin(struct model *m)
+{
+    const float none = -INFINITY;
+    if (!m->largest)
+        return ERR_OK;
+    for (size_t i = 0; i < m->L; i++)
+        m->dev->ops->copy(m->dev, m->largest + i, &none, sizeof none);
+    return dev_sync(m->dev);
+}
+
+enum err model_attention_largest(struct model *m, float *largest)
+{
+    ASSERT(m->largest);
+    m->dev->ops->copy(m->dev, largest, m->largest, m->L * sizeof *largest);
+    return dev_sync(m->dev);
 }
 
 /* The weights of each head through the host. */

@@ -88,6 +88,11 @@ enum err model_eval_logits(struct model *m, const struct batch *b, const size_t 
                            size_t count, float *logits) MUST;
 enum err model_eval_class_logits(struct model *m, const struct batch *b, size_t sequence,
                                  size_t task, float *logits) MUST;
+/* With train.eval_attention: the largest attention logit, scaled q k^T, of each layer in all calls
+ * of model_eval since model_attention_begin. Host (layers); -INFINITY: the layer has not run. Wait.
+ */
+enum err model_attention_begin(struct model *m) MUST;
+enum err model_attention_largest(struct model *m, float *largest) MUST;
 /* With model.heads_n a head has left when its weights are all 0; with no gradient and no moments
  * they stay so. Looks again which are left: after parameters were put in, or a head's were set to
  * 0. Waits. Returns how many are left. */

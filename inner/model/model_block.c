@@ -212,6 +212,8 @@ static void attention_sublayer_fwd(struct model *m, const struct batch *b, size_
     block_profile(m, PROFILE_QKV);
     struct dev_attention attention = attention_args(m, b, i);
     d->ops->attention_fwd(d, k->att, &attention);
+    if (m->largest && m->evaluating)
+        d->ops->attention_largest(d, m->largest + i, &attention);
     block_profile(m, PROFILE_ATTENTION);
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
     d->ops->linear_fwd(d, m->sublayer_out, &proj);

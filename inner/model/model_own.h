@@ -181,7 +181,9 @@ struct model {
     size_t batch_bytes;      /* of these, and of the rows and targets of both heads */
     struct upload upload[2]; /* double buffer: the device reads one, the host fills the other */
     size_t uploads;
-    double *loss;                            /* (MODEL_LOSSES) of model_step and model_eval */
+    double *loss;   /* (MODEL_LOSSES) of model_step and model_eval */
+    float *largest; /* (L) of model_eval_attention; NULL: without train.eval_attention */
+    bool evaluating;
     const struct model_grad_hook *grad_hook; /* of the running backward, or NULL */
     struct profile *profile;                 /* or NULL */
 };

@@ -1,4 +1,5 @@
 #include "inner/train/evaluate.h"
+#include <math.h>
 #include <string.h>
 
 enum { VALUES = 2 * MODEL_LOSSES + 1 };
@@ -8,7 +9,8 @@ static size_t classes_of(const struct settings *s, size_t task)
     return s->model_classes.count ? (size_t)keys_classes(s, task) : 2;
 }
 
-enum err evaluate_open(struct evaluate_sums *x, const struct settings *s, struct arena *perm)
+enum err evaluate_open(struct evaluate_sums *x, const struct settings *s, struct evaluate_rank r,
+                       struct arena *perm)
 {
     size_t most = (size_t)s->model_vocab * MODEL_LOGIT_ROWS, at = VALUES;
     *x = (struct evaluate_sums){.values_count = VALUES};
@@ -16,7 +18,13 @@ enum err evaluate_open(struct evaluate_sums *x, const struct settings *s, struct
         x->tasks_count = s->model_classes.count ? s->model_classes.count : 1;
     for (size_t i = 0; i < x->tasks_count; i++)
         x->values_count += 3 * classes_of(s, i);
+    size_t sums_count = x->values_count;
+    x->layers = s->train_eval_attention ? (size_t)s->model_layers : 0;
+    x->rank = r.rank;
+    x->ranks = r.ranks;
+    x->values_count += r.ranks * x->layers;
     TRY_ALLOC(x->values = arena_array(perm, x->values_count, sizeof *x->values));
+    x->attention = x->layers ? x->values + sums_count : NULL;
     x->loss = x->values;
     x->count = x->loss + MODEL_LOSSES;
     x->right = x->count + MODEL_LOSSES;
@@ -27,6 +35,8 @@ enum err evaluate_open(struct evaluate_sums *x, const struct settings *s, struct
             (struct class_counts){n, x->values + at, x->values + at + n, x->values + at + 2 * n};
         at += 3 * n;
     }
+    if (x->layers)
+        TRY_ALLOC(x->largest = arena_array(perm, x->layers, sizeof *x->largest));
     if (s->data_objective != DATA_OBJECTIVE_CAUSAL)
         TRY_ALLOC(x->logits = arena_array(perm, most, sizeof *x->logits));
     return ERR_OK;
@@ -52,6 +62,14 @@ double evaluate_token_accuracy(const struct evaluate_sums *sums)
 {
     double count = sums->count[MODEL_LOSS_TOKEN];
     return count > 0 ? *sums->right / count : 0;
+}
+
+double evaluate_attention(const struct evaluate_sums *sums, size_t layer)
+{
+    double largest = -INFINITY;
+    for (size_t at = layer; at < sums->ranks * sums->layers; at += sums->layers)
+        largest = fmax(largest, sums->attention[at]);
+    return largest;
 }
 
 /* The lower one among equals. */
@@ -105,6 +123,7 @@ enum err evaluate_windows(struct model *m, const struct loader *l, struct batch 
              room = b->sequences_max - l->options.objective->varies;
     most = most < room ? most : room;
     memset(sums->values, 0, sums->values_count * sizeof *sums->values);
+    TRY(model_attention_begin(m));
     for (uint64_t at = first; at < end; at += most) {
         size_t count = (size_t)(end - at < most ? end - at : most);
         struct model_loss loss;
@@ -117,5 +136,9 @@ enum err evaluate_windows(struct model *m, const struct loader *l, struct batch 
         if (sums->logits)
             TRY(count_predictions(m, l, b, sums));
     }
+    if (sums->layers)
+        TRY(model_attention_largest(m, sums->largest));
+    for (size_t i = 0; i < sums->layers; i++)
+        sums->attention[sums->rank * sums->layers + i] = (double)sums->largest[i];
     return ERR_OK;
 }

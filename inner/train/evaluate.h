@@ -15,17 +15,27 @@ struct evaluate_sums {
     double *right;                             /* (1) tokens whose most likely id is the target */
     struct class_counts tasks[KEYS_TASKS_MAX]; /* or of the pairs alone */
     size_t tasks_count;                        /* 0: sequences have no targets */
+    /* With train.eval_attention (ranks, layers): each rank's largest attention logits in its own
+     * row, 0 in the others; NULL: without. */
+    double *attention;
+    size_t layers, rank, ranks;
     double *values;
     size_t values_count;
-    float *logits; /* scratch; NULL: no predictions */
+    float *largest; /* (layers) scratch */
+    float *logits;  /* scratch; NULL: no predictions */
 };
-enum err evaluate_open(struct evaluate_sums *sums, const struct settings *s,
+struct evaluate_rank {
+    size_t rank, ranks;
+};
+enum err evaluate_open(struct evaluate_sums *sums, const struct settings *s, struct evaluate_rank r,
                        struct arena *perm) MUST;
 /* The sum of the means over the targets of tokens and of sequences, as the training loss. */
 double evaluate_loss(const struct evaluate_sums *sums);
 /* The mean over the targets of one kind; 0: there are none. */
 double evaluate_mean(const struct evaluate_sums *sums, enum model_loss_kind kind);
 double evaluate_token_accuracy(const struct evaluate_sums *sums);
+/* Of all ranks; with train.eval_attention. */
+double evaluate_attention(const struct evaluate_sums *sums, size_t layer);
 
 /* Windows [first, end) of the set, in the order of storage, into sums that begin at 0; `b` is
  * scratch. */

@@ -71,7 +71,8 @@ static enum err open_data(struct train *t, struct arena *perm)
         o.batch_tokens = o.sequence;
         TRY(loader_open(&t->held_out, perm, &s->data_eval, &o));
         TRY(loader_same_tokenizer(&t->loader, &t->held_out));
-        TRY(evaluate_open(&t->evaluation, s, perm));
+        const struct evaluate_rank r = {(size_t)t->coll->rank, (size_t)t->coll->size};
+        TRY(evaluate_open(&t->evaluation, s, r, perm));
     }
     t->micro_sequences = train_micro_batch_tokens(s, t->coll->size) / o.sequence;
     return objective_batch_open(o.objective, &t->batch, perm, t->micro_sequences, o.sequence);
@@ -212,6 +213,9 @@ enum err train_evaluate(struct train *t, struct train_eval *e)
     e->labels = l->sequence_targets && labels;
     e->masked_accuracy = evaluate_token_accuracy(sums);
     e->sequences = mean_scores(sums);
+    for (size_t i = 0; i < sums->layers; i++)
+        e->attention[i] = evaluate_attention(sums, i);
+    e->layers = sums->layers;
     return ERR_OK;
 }
 

@@ -49,6 +49,10 @@ struct train_eval {
     bool masked, pairs, labels; /* which of these follow */
     double masked_accuracy;     /* of masked tokens */
     struct scores sequences;    /* of pairs, or of the labels of all tasks, weighted by examples */
+    /* With train.eval_attention the largest attention logit of each layer; -INFINITY: the layer has
+     * not run. */
+    size_t layers;
+    double attention[KEYS_LAYERS_MAX];
 };
 struct train_memory { /* bytes of one rank */
     struct model_memory model;

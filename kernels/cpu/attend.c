@@ -242,6 +242,21 @@ static void gather_queries(const struct head *h, const struct rows_attention *r,
     gather(h->q, h, qkv_columns(h, r, head * h->HD), r->a->scale * (1.0f / LN2));
 }
 
+/* h->s = the scores of the rows from i0, in units of log 2. */
+static void scores(const struct head *h, size_t i0, size_t rows, struct span block)
+{
+    product((struct small){.c = h->s,
+                           .ldc = h->lds,
+                           .a = h->q + i0 * h->Dp,
+                           .ai = h->Dp,
+                           .ak = 1,
+                           .b = h->kt + block.first,
+                           .ldb = h->Lp,
+                           .M = rows,
+                           .N = block.end - block.first,
+                           .K = h->HD});
+}
+
 void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, size_t head,
                               float *buf)
 {
@@ -253,16 +268,7 @@ void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, s
         size_t rows = i0 + BLOCK < h.Lp ? BLOCK : h.Lp - i0;
         struct span block = block_columns(&h, a, i0);
         size_t from = block.first, columns = block.end - from;
-        product((struct small){.c = h.s,
-                               .ldc = h.lds,
-                               .a = h.q + i0 * h.Dp,
-                               .ai = h.Dp,
-                               .ak = 1,
-                               .b = h.kt + from,
-                               .ldb = h.Lp,
-                               .M = rows,
-                               .N = columns,
-                               .K = h.HD});
+        scores(&h, i0, rows, block);
         float inverse[BLOCK];
         for (size_t i = 0; i < rows; i++) {
             struct span seen = keys_seen(&h, a, i0 + i);
@@ -286,6 +292,27 @@ void ROWS_NAME(attention_fwd)(const struct rows_attention *r, size_t sequence, s
                 h.o[i * h.Dp + j] *= inverse[i];
         scatter((struct columns){r->out, r->type, h.C, head * h.HD}, &h, i0, rows, h.o);
     }
+}
+
+float ROWS_NAME(attention_largest)(const struct rows_attention *r, size_t sequence, size_t head,
+                                   float *buf)
+{
+    struct head h = head_make(r, sequence, buf);
+    float largest = -__builtin_inff();
+    gather_queries(&h, r, head);
+    gather(h.k, &h, qkv_columns(&h, r, h.C + head / h.group * h.HD), 1.0f);
+    transpose(h.kt, h.k, &h);
+    for (size_t i0 = 0; i0 < h.length; i0 += BLOCK) {
+        size_t rows = i0 + BLOCK < h.Lp ? BLOCK : h.Lp - i0;
+        struct span block = block_columns(&h, r->a, i0);
+        scores(&h, i0, rows, block);
+        for (size_t i = 0; i < rows && i0 + i < h.length; i++) {
+            struct span seen = keys_seen(&h, r->a, i0 + i);
+            float top = row_max(h.s + i * h.lds + seen.first - block.first, seen.end - seen.first);
+            largest = top > largest ? top : largest;
+        }
+    }
+    return largest * LN2;
 }
 
 /* ds (rows, the block's columns) holds dp on entry; on return s = p and
@@ -334,16 +361,7 @@ static void head_bwd(const struct rows_attention *r, const struct head *h, size_
         struct span block = block_columns(h, a, i0);
         size_t from = block.first, columns = block.end - from, at = from * h->Dp;
         const float *q = h->q + i0 * h->Dp, *dout = h->dout + i0 * h->Dp;
-        product((struct small){.c = h->s,
-                               .ldc = h->lds,
-                               .a = q,
-                               .ai = h->Dp,
-                               .ak = 1,
-                               .b = h->kt + from,
-                               .ldb = h->Lp,
-                               .M = rows,
-                               .N = columns,
-                               .K = h->HD});
+        scores(h, i0, rows, block);
         product((struct small){.c = h->ds,
                                .ldc = h->lds,
                                .a = dout,

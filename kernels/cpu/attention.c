@@ -469,3 +469,24 @@ void cpu_attention_bwd(struct dev *d, void *dqkv, const void *dout, const void *
         .a = a, .type = d->model_type, .dqkv = dqkv, .dout = dout, .out_in = out};
     run_tasks(cpu_of(d), &r);
 }
+
+/* |err| <= 1e-6 of the sum of |q k| of the largest score: products and sums are f32 in either model
+ * type. */
+void cpu_attention_largest(struct dev *d, float *largest, const struct dev_attention *a)
+{
+    struct cpu *c = cpu_of(d);
+    const struct rows_attention r = {.a = a, .type = d->model_type};
+    struct tasks t = {.c = c, .r = &r};
+    float top = *largest;
+    t.bytes = task_bytes(&t);
+    t.buf = cpu_scratch(c, 0, (size_t)c->dev.threads * t.bytes);
+    if (!t.buf)
+        return;
+#pragma omp parallel for num_threads(c->dev.threads) schedule(dynamic) reduction(max : top)
+    for (size_t i = 0; i < a->sequences * a->NH; i++) {
+        void *buf = t.buf + (size_t)omp_get_thread_num() * t.bytes;
+        float one = c->rows->attention_largest(&r, i / a->NH, i % a->NH, buf);
+        top = one > top ? one : top;
+    }
+    *largest = top;
+}

@@ -111,6 +111,9 @@ struct rows_matrix { /* columns of one row of a matrix, at its first element */
       (const struct rows_attention *r, size_t sequence, size_t head, float *buf))                  \
     X(void, attention_bwd,                                                                         \
       (const struct rows_attention *r, size_t sequence, size_t head, float *buf))                  \
+    /* The largest scaled score of one head; of r only a and type are read. */                     \
+    X(float, attention_largest,                                                                    \
+      (const struct rows_attention *r, size_t sequence, size_t head, float *buf))                  \
     /* Softmax and its gradient between the matrix products of a library; see rows_scores. */      \
     X(void, scores_fwd, (const struct rows_scores *r, size_t rows, size_t columns))                \
     X(void, scores_bwd, (const struct rows_scores *r, size_t rows, size_t columns))                \

@@ -128,6 +128,37 @@ template <typename T> static __global__ void plain_fwd(const struct plain_args a
         a.lse[(size_t)r.head * a.T + r.token] = top + logf(sum);
 }
 
+/* *to = the larger of itself and x: whatever the order, the same result. Floats of 0 and above are
+ * in the order of their bits as signed integers, those below 0 in the reverse order as unsigned
+ * ones.
+ */
+static __device__ __forceinline__ void raise(float *to, float x)
+{
+    x += 0.0f; /* -0 becomes 0 */
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (x >= 0)
+        atomicMax((int *)to, (int)bits);
+    else
+        atomicMin((unsigned *)to, (unsigned)bits);
+}
+
+template <typename T>
+static __global__ void plain_largest(float *largest, const struct plain_args a)
+{
+    const struct row r = keys_seen(a, row_of(a));
+    if (r.token < 0)
+        return;
+    float q[EACH], x[EACH], top = -INFINITY;
+    head_load<T>(q, a.qkv, at_q(a, r.token, r.head), a.HD);
+    for (int key = r.begin; key < r.end; key++) {
+        head_load<T>(x, a.qkv, at_kv(a, key, 0, r.head / a.group), a.HD);
+        top = fmaxf(top, dot(q, x) * a.scale);
+    }
+    if (threadIdx.x % WARP == 0)
+        raise(largest, top);
+}
+
 /* dots (NH, T) = sum over a head's columns of dout out. */
 template <typename T> static __global__ void plain_dots(float *dots, const struct plain_args a)
 {
@@ -236,6 +267,13 @@ extern "C" void cuda_attention_plain_fwd(struct cuda *c, void *out, const struct
     x.out = out;
     if (fits(c, a))
         RUN(c, a, a->NH, plain_fwd, x);
+}
+
+extern "C" void cuda_attention_largest(struct dev *d, float *largest, const struct dev_attention *a)
+{
+    struct cuda *c = cuda_of(d);
+    if (a->T && fits(c, a))
+        RUN(c, a, a->NH, plain_largest, largest, args_of(a));
 }
 
 extern "C" void cuda_attention_dots(struct cuda *c, float *dots, const void *dout, const void *out,

@@ -195,7 +195,7 @@ static enum err evaluate(struct load *l, void *self)
         return err_set(ERR_CONFIG, "data.eval is empty: name held-out shards");
     TRY(shard_groups(&l->run.s.data_eval, &l->run.perm, &groups, &count));
     TRY(objective_batch_open(e.o.objective, &e.b, &l->run.perm, sequences, S));
-    TRY(evaluate_open(&e.sums, &l->run.s, &l->run.perm));
+    TRY(evaluate_open(&e.sums, &l->run.s, (struct evaluate_rank){0, 1}, &l->run.perm));
     TRY(load_model(l, e.b.tokens_max));
     for (size_t i = 0; i < count; i++)
         TRY(evaluate_set(&e, &groups[i]));

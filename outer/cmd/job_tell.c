@@ -139,6 +139,21 @@ static void tell_scores(struct job *j, const struct train_eval *e, char *text, s
              e->sequences.accuracy, e->sequences.f1_macro, e->sequences.mcc);
 }
 
+/* With train.eval_attention. */
+static void record_attention(struct job *j, const struct train_eval *e)
+{
+    double largest = -INFINITY;
+    for (size_t i = 0; i < e->layers; i++)
+        largest = fmax(largest, e->attention[i]);
+    if (e->layers)
+        jsonl_real(&j->record, "attention_logit", largest);
+    for (size_t i = 0; i < e->layers; i++) {
+        char key[40];
+        snprintf(key, sizeof key, "attention_logit_%zu", i);
+        jsonl_real(&j->record, key, e->attention[i]);
+    }
+}
+
 void job_tell_eval(struct job *j, const struct train_eval *e, const char *of)
 {
     char scores[160] = "";
@@ -147,6 +162,7 @@ void job_tell_eval(struct job *j, const struct train_eval *e, const char *of)
     jsonl_real(&j->record, "loss", e->loss);
     jsonl_int(&j->record, "tokens", (int64_t)e->tokens);
     tell_scores(j, e, scores, sizeof scores);
+    record_attention(j, e);
     jsonl_text(&j->record, "of", of);
     jsonl_end(&j->record);
     j->eval_loss = e->loss;

@@ -15,7 +15,7 @@
 #include "kernels/base/file.h"
 
 #define RECORD_FILE "metrics.jsonl"
-enum { RECORD_VERSION = 1, RECORD_FIELDS_MAX = 64, RECORD_LINE_MAX = 1 << 18 };
+enum { RECORD_VERSION = 1, RECORD_FIELDS_MAX = 640, RECORD_LINE_MAX = 1 << 18 };
 
 struct jsonl { /* the writer; zeroed: closed, everything below does nothing */
     int fd;

@@ -329,6 +329,22 @@ unsigned atomicOr(unsigned *p, unsigned x)
     return old;
 }
 
+int atomicMax(int *p, int x)
+{
+    int old = *p;
+    emulate_access(p, sizeof *p, EMULATE_ATOMIC);
+    *p = max(old, x);
+    return old;
+}
+
+unsigned atomicMin(unsigned *p, unsigned x)
+{
+    unsigned old = *p;
+    emulate_access(p, sizeof *p, EMULATE_ATOMIC);
+    *p = x < old ? x : old;
+    return old;
+}
+
 /* ---- scratch memory of the device under test ---- */
 struct limit {
     void *p;

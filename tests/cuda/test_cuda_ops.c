@@ -399,6 +399,9 @@ static void run_attention(struct dev *d, const void *context)
     keep(d, "out", out, T * C, type, bound(d, 4e-6, by_cudnn ? 0.016 : 0.008));
     keep(d, "lse", a.lse, k->NH * T, DTYPE_F32, by_cudnn ? 1e-4 : 4e-6);
     keep(d, "dqkv", dqkv, all, type, bound(d, 2e-5, by_cudnn ? 0.03 : 0.016));
+    float *largest = upload(d, &(double){-INFINITY}, 1, DTYPE_F32);
+    d->ops->attention_largest(d, largest, &a);
+    keep(d, "largest", largest, 1, DTYPE_F32, 2e-6);
 }
 
 /* Dense and ragged, grouped and not, one tile and many. */

@@ -12,9 +12,10 @@ struct attention {
     bool causal;
     size_t window;
     double scale, *qkv, *out, *lse, *dout;
+    double largest; /* scaled score */
 };
 
-static void head_fwd(const struct attention *a, size_t first, size_t end, size_t head)
+static void head_fwd(struct attention *a, size_t first, size_t end, size_t head)
 {
     size_t C = a->NH * a->HD, row = (a->NH + 2 * a->KVH) * a->HD;
     size_t shared = head * a->KVH / a->NH * a->HD; /* heads in a row share, rounded down */
@@ -36,6 +37,7 @@ static void head_fwd(const struct attention *a, size_t first, size_t end, size_t
         for (size_t j = from - first; j < keys - first; j++)
             sum += p[j] = exp(p[j] - top);
         a->lse[head * a->T + i] = top + log(sum);
+        a->largest = fmax(a->largest, top);
         for (size_t c = 0; c < a->HD; c++) {
             double o = 0;
             for (size_t j = from; j < keys; j++)
@@ -48,7 +50,7 @@ static void head_fwd(const struct attention *a, size_t first, size_t end, size_t
 
 static double attention_loss(const void *ctx)
 {
-    const struct attention *a = ctx;
+    struct attention copy = *(const struct attention *)ctx, *a = &copy;
     double loss = 0;
     for (size_t s = 0; s < a->sequences; s++)
         for (size_t h = 0; h < a->NH; h++)
@@ -81,7 +83,8 @@ static void heads_case(struct dev *d, const int32_t *cu, size_t sequences, const
                           numbers(T * row, 1, type),
                           doubles(T * C),
                           doubles(NH * T),
-                          numbers(T * C, 1, type)};
+                          numbers(T * C, 1, type),
+                          0};
     struct dev_attention args = {.qkv = upload(d, a.qkv, T * row, type),
                                  .cu_seqlens = upload_ints(d, cu, sequences + 1),
                                  .cu_seqlens_host = cu,
@@ -110,6 +113,64 @@ static void heads_case(struct dev *d, const int32_t *cu, size_t sequences, const
                bound(d, 1e-5, 0.015));
     assert_memory_equal(out[0], out[1], T * C * size);
     assert_memory_equal(dqkv[0], dqkv[1], T * row * size);
+}
+
+/* Every score counts, those of the heads and sequences apart; what is larger stays; the lse too. */
+static void largest_case(struct dev *d, const int32_t *cu, size_t sequences, const struct heads *h,
+                         bool causal)
+{
+    size_t T = (size_t)cu[sequences], row = (h->NH + 2 * h->KVH) * h->HD, C = h->NH * h->HD;
+    enum dtype type = d->model_type;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        struct attention a = {.T = T,
+                              .NH = h->NH,
+                              .KVH = h->KVH,
+                              .HD = h->HD,
+                              .sequences = sequences,
+                              .cu = cu,
+                              .causal = causal,
+                              .window = h->window,
+                              .scale = 0.25,
+                              .qkv = numbers(T * row, 1, type),
+                              .out = doubles(T * C),
+                              .lse = doubles(h->NH * T)};
+        for (size_t i = 0; sign < 0 && i < T * row; i++) /* all scores below 0 */
+            a.qkv[i] = i % row < C ? -fabs(a.qkv[i]) : fabs(a.qkv[i]);
+        struct dev_attention args = {.qkv = upload(d, a.qkv, T * row, type),
+                                     .cu_seqlens = upload_ints(d, cu, sequences + 1),
+                                     .cu_seqlens_host = cu,
+                                     .sequences = sequences,
+                                     .T = T,
+                                     .NH = h->NH,
+                                     .KVH = h->KVH,
+                                     .HD = h->HD,
+                                     .causal = causal,
+                                     .window = h->window,
+                                     .scale = 0.25f};
+        a.largest = -INFINITY;
+        for (size_t s = 0; s < sequences; s++)
+            for (size_t i = 0; i < h->NH; i++)
+                head_fwd(&a, (size_t)cu[s], (size_t)cu[s + 1], i);
+        const double before[] = {-INFINITY, a.largest - 0.5, a.largest + 0.5};
+        for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+            float *largest = upload(d, &before[i], 1, DTYPE_F32);
+            double right = fmax(before[i], a.largest);
+            d->ops->attention_largest(d, largest, &args);
+            near("largest", d, largest, DTYPE_F32, &right, 1, 1e-6);
+        }
+    }
+    check_done(d);
+}
+
+static void check_largest(struct dev *d)
+{
+    static const int32_t many[] = {0, 1, 2, 9, 40, 41, 72}, two[] = {0, 130, 201};
+    for (int causal = 0; causal < 2; causal++) {
+        largest_case(d, (const int32_t[]){0, 1}, 1, &(struct heads){1, 1, 4, 0}, causal);
+        largest_case(d, many, 6, &(struct heads){3, 3, 7, 0}, causal);
+        largest_case(d, two, 2, &(struct heads){4, 2, 16, 0}, causal);
+        largest_case(d, two, 2, &(struct heads){2, 1, 8, 20}, causal);
+    }
 }
 
 static void grouped_case(struct dev *d, const int32_t *cu, size_t sequences, size_t NH, size_t KVH,
@@ -256,7 +317,8 @@ static void check_large_scores(struct dev *d)
                           numbers(T * 3 * HD, 8, type),
                           doubles(T * HD),
                           doubles(T),
-                          doubles(T * HD)};
+                          doubles(T * HD),
+                          0};
     struct dev_attention args = {.qkv = upload(d, a.qkv, T * 3 * HD, type),
                                  .cu_seqlens_host = cu,
                                  .cu_seqlens = upload_ints(d, cu, 2),
@@ -278,6 +340,12 @@ static void attention_agrees(void **state)
 {
     (void)state;
     on_every_device(check_attention);
+}
+
+static void largest_agrees(void **state)
+{
+    (void)state;
+    on_every_device(check_largest);
 }
 
 static void heads_share_keys(void **state)
@@ -303,7 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_agrees), cmocka_unit_test(heads_share_keys),
         cmocka_unit_test(windows_hide),     cmocka_unit_test(long_sequences),
-        cmocka_unit_test(large_scores),
+        cmocka_unit_test(large_scores),     cmocka_unit_test(largest_agrees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -696,6 +696,71 @@ static void an_evaluation_has_the_layers_so_far(void **state)
     drop(&u);
 }
 
+/* The largest scaled score of each call of attention_fwd, in double. */
+static struct {
+    double largest[8];
+    size_t calls;
+    void (*attention_fwd)(struct dev *d, void *out, const struct dev_attention *a);
+} scores;
+
+static void watch_attention_fwd(struct dev *d, void *out, const struct dev_attention *a)
+{
+    size_t group = a->NH / a->KVH, stride = (a->NH + 2 * a->KVH) * a->HD;
+    double largest = -INFINITY;
+    for (size_t s = 0; s < a->sequences; s++)
+        for (int32_t i = a->cu_seqlens_host[s]; i < a->cu_seqlens_host[s + 1]; i++)
+            for (int32_t j = a->cu_seqlens_host[s]; j <= i; j++)
+                for (size_t h = 0; h < a->NH; h++) {
+                    const float *q = (const float *)a->qkv + (size_t)i * stride + h * a->HD;
+                    const float *k =
+                        (const float *)a->qkv + (size_t)j * stride + (a->NH + h / group) * a->HD;
+                    double sum = 0;
+                    for (size_t c = 0; c < a->HD; c++)
+                        sum += (double)q[c] * (double)k[c];
+                    largest = fmax(largest, sum / sqrt((double)a->HD));
+                }
+    scores.largest[scores.calls++] = largest;
+    scores.attention_fwd(d, out, a);
+}
+
+/* Of both evaluations together, layer by layer; training adds nothing and keeps its bits. */
+static void an_evaluation_finds_the_largest_attention_logits(void **state)
+{
+    (void)state;
+    struct under_test u[2];
+    struct model_loss loss[2], trained[2];
+    float largest[2];
+    build(&u[0], (const char *[]){LLAMA, NULL}, packed, "f32");
+    build(&u[1], (const char *[]){LLAMA, "--train.eval_attention", "true", NULL}, packed, "f32");
+    struct dev_ops watched = *u[1].d->ops;
+    scores.calls = 0;
+    scores.attention_fwd = watched.attention_fwd;
+    watched.attention_fwd = watch_attention_fwd;
+    u[1].d->ops = &watched;
+    assert_int_equal(model_attention_begin(u[1].m), ERR_OK);
+    assert_int_equal(model_attention_largest(u[1].m, largest), ERR_OK);
+    assert_true(isinf(largest[0]) && isinf(largest[1]));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(model_eval(u[i].m, &u[i].b, &loss[i]), ERR_OK);
+        assert_int_equal(model_step(u[i].m, &u[i].b, 1, NULL, &trained[i]), ERR_OK);
+    }
+    assert_memory_equal(&loss[0], &loss[1], sizeof *loss);
+    assert_memory_equal(&trained[0], &trained[1], sizeof *trained);
+    assert_memory_equal(model_grads(u[0].m), model_grads(u[1].m), u[0].t.elements * sizeof(float));
+    for (size_t i = 0; i < u[1].b.tokens_count; i++) /* scores.calls 4, 5 */
+        u[1].b.tokens[i] = (u[1].b.tokens[i] + 5) % 37;
+    assert_int_equal(model_eval(u[1].m, &u[1].b, &loss[1]), ERR_OK);
+    assert_int_equal(model_attention_largest(u[1].m, largest), ERR_OK);
+    assert_int_equal(scores.calls, 6);
+    for (size_t i = 0; i < 2; i++) {
+        double want = fmax(scores.largest[i], scores.largest[4 + i]);
+        assert_true(scores.largest[i] != scores.largest[4 + i]);
+        assert_true(fabs((double)largest[i] / want - 1) < 1e-6);
+    }
+    drop(&u[0]);
+    drop(&u[1]);
+}
+
 static void logits_of_the_last_position(void **state)
 {
     (void)state;
@@ -1268,6 +1333,7 @@ int main(void)
         cmocka_unit_test_setup(the_backward_costs_what_learns, reset),
         cmocka_unit_test_setup(one_stage_is_the_plain_model, reset),
         cmocka_unit_test_setup(an_evaluation_has_the_layers_so_far, reset),
+        cmocka_unit_test_setup(an_evaluation_finds_the_largest_attention_logits, reset),
         cmocka_unit_test_setup(logits_of_the_last_position, reset),
         cmocka_unit_test_setup(packed_sequences_do_not_see_each_other, reset),
         cmocka_unit_test_setup(gradients_add_up_and_padding_stays_zero, reset),
