@@ -233,6 +233,14 @@ static void check_objective(struct config_rules *r, const struct settings *s)
                       "model.causal = true: data.objective = %s needs attention to both sides; use "
                       "model.causal = false",
                       name);
+    if (s->data_shards == DATA_SHARDS_OWN && !causal &&
+        (s->data_pairs != DATA_PAIRS_NONE || s->data_objective == DATA_OBJECTIVE_LABELS))
+        config_broken(
+            r,
+            "data.shards = own with %s: a rank would not see what the other ranks' "
+            "examples count; use data.shards = shared, or data.objective = causal, or mlm "
+            "with data.pairs = none",
+            s->data_pairs != DATA_PAIRS_NONE ? "data.pairs" : "data.objective = labels");
     if (*s->data_tokenizer_sha256 && !digest_is_hex(s->data_tokenizer_sha256))
         config_broken(r, "data.tokenizer_sha256 = \"%.80s\" is not 64 hexadecimal characters",
                       s->data_tokenizer_sha256);

@@ -21,6 +21,7 @@
     X(DATA_OBJECTIVE_CAUSAL, causal)                                                               \
     X(DATA_OBJECTIVE_MLM, mlm) X(DATA_OBJECTIVE_LABELS, labels)
 #define DATA_MASK(X)               X(DATA_MASK_TOKEN, token) X(DATA_MASK_WORD, word) X(DATA_MASK_NGRAM, ngram)
+#define DATA_SHARDS(X)             X(DATA_SHARDS_SHARED, shared) X(DATA_SHARDS_OWN, own)
 #define DATA_PAIRS(X)              X(DATA_PAIRS_NONE, none) X(DATA_PAIRS_NSP, nsp) X(DATA_PAIRS_SOP, sop)
 #define TRAIN_CHECKPOINTING(X)     X(TRAIN_CHECKPOINTING_NONE, none) X(TRAIN_CHECKPOINTING_BLOCK, block)
 #define TRAIN_GRAD_REDUCE_DTYPE(X) X(TRAIN_GRAD_REDUCE_F32, f32) X(TRAIN_GRAD_REDUCE_BF16, bf16)
@@ -61,6 +62,7 @@
     X(data_tokenizer, DATA_TOKENIZER)                                                              \
     X(data_objective, DATA_OBJECTIVE)                                                              \
     X(data_mask, DATA_MASK)                                                                        \
+    X(data_shards, DATA_SHARDS)                                                                    \
     X(data_pairs, DATA_PAIRS)                                                                      \
     X(train_checkpointing, TRAIN_CHECKPOINTING)                                                    \
     X(train_grad_reduce_dtype, TRAIN_GRAD_REDUCE_DTYPE)                                            \
@@ -192,6 +194,11 @@ CHOICES_INNER(CONFIG_ENUM)
     X(data, eval, LIST, .fallback = "",                                                            \
       .help =                                                                                      \
           "Held-out token shards. NAME=PATH: a set with a name, which is evaluated by itself.")    \
+    X(data, shards, CHOICE(data_shards), .fallback = "shared", .pinned = true,                     \
+      .help = "What a rank opens of data.train. shared: all files; which examples make up a step " \
+              "does not depend on the number of ranks. own: of R ranks, rank r opens files r, "    \
+              "r + R, r + 2 R .. of the list alone, as from a disk of its own, and draws from "    \
+              "them; a run goes on with the same number of ranks only.")                           \
     X(data, objective, CHOICE(data_objective), .fallback = "causal", .pinned = true,               \
       .help =                                                                                      \
           "causal: the next token (GPT). mlm: tokens that are masked (BERT). labels: the class "   \

@@ -4,6 +4,7 @@
  * keyed by seed, site and epoch.
  */
 #include "inner/data/loader.h"
+#include <stdio.h>
 #include <string.h>
 #include "kernels/base/rng.h"
 
@@ -185,13 +186,64 @@ static enum err open_text(struct loader *l, struct arena *perm)
     return l->options.objective->open(l, perm);
 }
 
+enum { DEALT_MAX = 65536 }; /* characters, that a record may hold it */
+
+/* "0: a.bin c.bin; 1: b.bin" */
+static enum err write_dealt(struct loader *l, struct arena *perm, const struct config_list *files,
+                            uint32_t ranks)
+{
+    char *text;
+    size_t used = 0;
+    TRY_ALLOC(text = arena_alloc(perm, DEALT_MAX));
+    for (uint32_t r = 0; r < ranks && used < DEALT_MAX; r++) {
+        used += (size_t)snprintf(text + used, DEALT_MAX - used, "%s%u:", r ? "; " : "", r);
+        for (size_t i = r; i < files->count && used < DEALT_MAX; i += ranks)
+            used += (size_t)snprintf(text + used, DEALT_MAX - used, " %s", files->items[i]);
+    }
+    if (used >= DEALT_MAX)
+        memcpy(text + DEALT_MAX - 4, "...", 4);
+    l->dealt = text;
+    return ERR_OK;
+}
+
+/* This rank's files; from here on it is a site of one rank, with a seed of its own. */
+static enum err take_own_files(struct loader *l, struct arena *perm,
+                               const struct config_list *paths, struct config_list *own)
+{
+    struct loader_options *o = &l->options;
+    struct config_list files;
+    const char **items;
+    uint32_t rank = o->rank, ranks = o->ranks;
+    TRY(shard_files(paths, perm, &files));
+    if (files.count < ranks)
+        return err_set(
+            ERR_CONFIG,
+            "data.shards = own: data.train has %zu file%s for %u ranks; cut the text into "
+            "more shards (atoll data --shard-tokens), start %zu rank%s, or use "
+            "data.shards = shared",
+            files.count, files.count == 1 ? "" : "s", ranks, files.count,
+            files.count == 1 ? "" : "s");
+    TRY_ALLOC(items = arena_array(perm, files.count, sizeof *items));
+    *own = shard_dealt(&files, rank, ranks, items);
+    TRY(write_dealt(l, perm, &files, ranks));
+    l->number_first = rank * (uint32_t)l->rank_sequences;
+    o->batch_tokens /= ranks;
+    o->rank = 0;
+    o->ranks = 1;
+    o->seed = rng_u64(o->seed, RNG_SHUFFLE, UINT64_MAX - rank);
+    return ERR_OK;
+}
+
 enum err loader_open(struct loader *l, struct arena *perm, const struct config_list *paths,
                      const struct loader_options *o)
 {
     *l = (struct loader){.options = *o};
     TRY(check_options(o));
+    struct config_list own = *paths;
     l->rank_sequences = o->batch_tokens / o->sequence / o->ranks;
-    TRY(shard_set_open(&l->set, perm, paths, o->vocab));
+    if (o->own_shards && o->ranks > 1 && paths->count)
+        TRY(take_own_files(l, perm, paths, &own));
+    TRY(shard_set_open(&l->set, perm, &own, o->vocab));
     enum err e = open_text(l, perm);
     if (e)
         loader_close(l);

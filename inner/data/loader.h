@@ -9,8 +9,10 @@
  * computed, not stored. The order belongs to the site, and the ranks of a step cut it into disjoint
  * parts: the same examples make up a step whatever the number of ranks. With examples of one length
  * a rank has a run of the order; with varying lengths the ranks are dealt equal numbers of tokens
- * (deal.h). Reads of the text are const and may come from several threads; objective_step keeps
- * the deal of its step, and belongs to one.
+ * (deal.h). With own_shards a rank reads its own files alone and draws from them as a site of one
+ * rank with a seed of its own: what it sees depends on the number of ranks. Reads of the text are
+ * const and may come from several threads; objective_step keeps the deal of its step, and belongs
+ * to one.
  */
 #include "inner/config/keys.h"
 #include "inner/data/batch.h"
@@ -43,6 +45,7 @@ struct loader_options {
     size_t sequence;     /* S, tokens of one sequence */
     size_t batch_tokens; /* tokens of one step of the whole site: a multiple of sequence x ranks */
     int64_t vocab;
+    bool own_shards; /* data.shards = own: the ranks share the files out among themselves */
     const struct objective *objective; /* what the text becomes */
     const struct settings *settings;   /* data.*; the causal objective needs none: NULL */
 };
@@ -54,6 +57,8 @@ struct loader_deal { /* of one step: examples vary in length and there are sever
 struct loader {
     struct loader_options options;
     struct shard_set set;
+    uint32_t number_first;  /* of this rank's sequences among those of the site's step */
+    const char *dealt;      /* own_shards: the files of each rank, as text; else NULL */
     struct sidecar sidecar; /* of the first shard's directory */
     const char *directory;  /* where it lies; NULL: there is none */
     const char *unknown;    /* a directory without one; NULL: all have one */

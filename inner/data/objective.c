@@ -57,7 +57,7 @@ void objective_step(struct loader *l, uint64_t step, size_t first, size_t count,
         uint32_t number = l->deal.order ? l->deal.order[at] : (uint32_t)at;
         uint64_t place = first_place(l, step) + number;
         o->append(l, loader_order(l, place), place, b);
-        b->numbers[b->sequences - 1] = number;
+        b->numbers[b->sequences - 1] = l->number_first + number;
     }
     if (o->varies)
         batch_fill_up(b, loader_filler(l));

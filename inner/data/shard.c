@@ -159,18 +159,6 @@ enum err shard_groups(const struct config_list *list, struct arena *a, struct sh
 
 /* ---- a set ---- */
 
-static enum err set_grow(struct shard_set *set, struct arena *perm, size_t more)
-{
-    struct shard *shards;
-    if (set->count + more > SHARD_FILES_MAX)
-        return err_set(ERR_INPUT, "more than %u shards in one set", SHARD_FILES_MAX);
-    TRY_ALLOC(shards = arena_array(perm, set->count + more, sizeof *shards));
-    if (set->count)
-        memcpy(shards, set->shards, set->count * sizeof *shards);
-    set->shards = shards;
-    return ERR_OK;
-}
-
 /* NAME.bin -> NAME + extension; NULL in *other: there is no such file. */
 static enum err beside(const char *path, const char *extension, struct arena *perm, char **other)
 {
@@ -210,7 +198,7 @@ static enum err open_shard(struct shard *s, struct arena *perm, const char *path
     return e || !index_path ? e : open_labels(s, path, perm);
 }
 
-/* Room for it was made by set_grow. The shard joins the set even if it is unusable, so that closing
+/* There is room for it. The shard joins the set even if it is unusable, so that closing
  * unmaps it. */
 static enum err set_add(struct shard_set *set, struct arena *perm, const char *path, int64_t vocab)
 {
@@ -223,52 +211,82 @@ static enum err set_add(struct shard_set *set, struct arena *perm, const char *p
     return shard_check_ids(s, vocab);
 }
 
-static enum err set_add_glob(struct shard_set *set, struct arena *perm, const char *pattern,
-                             int64_t vocab)
+static enum err file_add(struct config_list *files, struct arena *a, size_t *room, const char *name)
 {
+    const char **items;
+    if (files->count == SHARD_FILES_MAX)
+        return err_set(ERR_INPUT, "more than %u shards in one set", SHARD_FILES_MAX);
+    if (files->count == *room) {
+        *room = 2 * *room + 64;
+        TRY_ALLOC(items = arena_array(a, *room, sizeof *items));
+        if (files->count)
+            memcpy(items, files->items, files->count * sizeof *items);
+        files->items = items;
+    }
+    files->items[files->count++] = name;
+    return ERR_OK;
+}
+
+/* What a pattern matches, each with the name of the item in front; what is a file is no pattern. */
+static enum err files_match(struct config_list *files, struct arena *a, size_t *room,
+                            const char *item)
+{
+    size_t length;
+    const char *path = path_of(item, &length);
     glob_t found = {0};
-    int failed = glob(pattern, 0, NULL, &found);
+    if (!strpbrk(path, "*?[") || file_exists(path))
+        return file_add(files, a, room, item);
+    int failed = glob(path, 0, NULL, &found);
     enum err e = ERR_OK;
-    if (failed == GLOB_NOMATCH)
-        e = err_set(ERR_INPUT, "%s: no file matches", pattern);
-    else if (failed)
-        e = err_set(ERR_INPUT, "%s: cannot be searched", pattern);
-    else
-        e = set_grow(set, perm, found.gl_pathc);
-    for (size_t i = 0; !e && i < found.gl_pathc; i++)
-        e = set_add(set, perm, found.gl_pathv[i], vocab);
+    if (failed)
+        e = err_set(ERR_INPUT,
+                    failed == GLOB_NOMATCH ? "%s: no file matches" : "%s: cannot be searched",
+                    path);
+    for (size_t i = 0; !e && i < found.gl_pathc; i++) {
+        char *name = arena_printf(a, "%.*s%s", (int)(path - item), item, found.gl_pathv[i]);
+        e = name ? file_add(files, a, room, name) : ERR_MEMORY;
+    }
     globfree(&found);
     return e;
 }
 
-static enum err set_add_item(struct shard_set *set, struct arena *perm, const char *item,
-                             int64_t vocab)
+enum err shard_files(const struct config_list *list, struct arena *a, struct config_list *files)
 {
-    size_t length, before = set->count;
-    const char *path = path_of(item, &length);
-    char *name;
-    TRY_ALLOC(name = arena_string(perm, item, length));
-    if (strpbrk(path, "*?[")) {
-        TRY(set_add_glob(set, perm, path, vocab));
-    } else {
-        TRY(set_grow(set, perm, 1));
-        TRY(set_add(set, perm, path, vocab));
-    }
-    for (size_t i = before; i < set->count; i++)
-        set->shards[i].set = name;
+    size_t room = 0;
+    *files = (struct config_list){0};
+    for (size_t i = 0; i < list->count; i++)
+        TRY(files_match(files, a, &room, list->items[i]));
     return ERR_OK;
+}
+
+struct config_list shard_dealt(const struct config_list *files, uint32_t rank, uint32_t ranks,
+                               const char **items)
+{
+    struct config_list own = {items, 0};
+    for (size_t i = rank; i < files->count; i += ranks)
+        items[own.count++] = files->items[i];
+    return own;
 }
 
 static enum err set_fill(struct shard_set *set, struct arena *perm, const struct config_list *paths,
                          int64_t vocab)
 {
+    struct config_list files;
     if (!paths->count)
         return err_set(
             ERR_INPUT,
             "no token shards are listed; make them with atoll data and name them in data.train and "
             "data.eval");
-    for (size_t i = 0; i < paths->count; i++)
-        TRY(set_add_item(set, perm, paths->items[i], vocab));
+    TRY(shard_files(paths, perm, &files));
+    TRY_ALLOC(set->shards = arena_array(perm, files.count, sizeof *set->shards));
+    for (size_t i = 0; i < files.count; i++) {
+        size_t length;
+        const char *path = path_of(files.items[i], &length);
+        char *name;
+        TRY_ALLOC(name = arena_string(perm, files.items[i], length));
+        TRY(set_add(set, perm, path, vocab));
+        set->shards[i].set = name;
+    }
     return ERR_OK;
 }
 

@@ -59,6 +59,14 @@ struct shard_group {
 enum err shard_groups(const struct config_list *list, struct arena *a, struct shard_group **groups,
                       size_t *count) MUST;
 
+/* The items one by one, names in front kept, with the files that a pattern matches in its place.
+ * Opens none of them. */
+enum err shard_files(const struct config_list *list, struct arena *a,
+                     struct config_list *files) MUST;
+/* Of R ranks, rank r has files r, r + R, r + 2 R .. of a list of files. */
+struct config_list shard_dealt(const struct config_list *files, uint32_t rank, uint32_t ranks,
+                               const char **items);
+
 /* `paths` are file names; `*`, `?` and `[..]` make one a glob pattern. ERR_INPUT names the file and
  * what is wrong. */
 enum err shard_set_open(struct shard_set *set, struct arena *perm, const struct config_list *paths,

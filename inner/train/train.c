@@ -49,6 +49,24 @@ static void warn_unknown(const struct train *t)
                   log_quote(directory, sizeof directory, t->loader.unknown));
 }
 
+/* A pattern may match other files on another host: then the ranks would share out other lists. */
+static enum err check_dealt(const struct train *t)
+{
+    const char *dealt = t->loader.dealt;
+    if (!dealt)
+        return ERR_OK;
+    uint32_t digest = digest_crc32c(0, dealt, strlen(dealt)), leads = digest;
+    TRY(t->coll->ops->broadcast_host(t->coll, &leads, sizeof leads));
+    double others = leads != digest;
+    TRY(t->coll->ops->all_reduce_host(t->coll, &others, 1));
+    if (others == 0)
+        return ERR_OK;
+    return err_set(ERR_CONFIG,
+                   "data.shards = own: %.0f of %d ranks list other files under data.train than the "
+                   "lead does; name the files one by one, the same list at every rank",
+                   others, t->coll->size);
+}
+
 static enum err open_data(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
@@ -60,10 +78,12 @@ static enum err open_data(struct train *t, struct arena *perm)
         .sequence = (size_t)s->train_sequence,
         .batch_tokens = (size_t)s->train_batch_tokens,
         .vocab = s->model_vocab,
+        .own_shards = s->data_shards == DATA_SHARDS_OWN,
         .objective = objective_of(s),
         .settings = s,
     };
     TRY(loader_open(&t->loader, perm, &s->data_train, &o));
+    TRY(check_dealt(t));
     warn_unknown(t);
     if (s->data_eval.count) {
         o.site = o.rank = 0;

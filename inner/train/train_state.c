@@ -273,6 +273,19 @@ static enum err check_shares(const struct settings *s, const struct checkpoint_m
                    stages ? "divides" : "is a share of", (long long)s->train_steps);
 }
 
+/* Each rank reads its own files: other ranks would go on with other text. */
+static enum err check_own_shards(const struct train *t, const struct checkpoint_meta *got)
+{
+    if (t->settings->data_shards != DATA_SHARDS_OWN || !got->step ||
+        got->ranks == (uint32_t)t->coll->size)
+        return ERR_OK;
+    return err_set(ERR_MISMATCH,
+                   "%s was made by %u rank%s with data.shards = own, which deals out the files "
+                   "among them; go on with %u, or begin a run with data.shards = shared from its "
+                   "parameters (run.from)",
+                   t->checkpoint_dir, got->ranks, got->ranks == 1 ? "" : "s", got->ranks);
+}
+
 /* The learning rate is a function of train.steps: from the loaded step on that of the new total. */
 static void tell_steps(const struct settings *s, const struct checkpoint_meta *got)
 {
@@ -305,6 +318,7 @@ static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
                        t->checkpoint_dir, (unsigned long long)got.step,
                        (long long)t->settings->train_steps, (unsigned long long)got.step);
     TRY(check_shares(t->settings, &got, t->checkpoint_dir));
+    TRY(check_own_shards(t, &got));
     tell_errors(t, &got);
     tell_steps(t->settings, &got);
     t->step = t->saved_step = (int64_t)got.step;

@@ -77,6 +77,8 @@ enum err job_tell_start(struct job *j, int64_t step)
                   (int64_t)schedule_download_bytes(&j->run.sync.schedule, elements,
                                                    (unsigned)j->run.o.outer_sites.count));
     }
+    if (j->train.loader.dealt)
+        jsonl_text(r, "shards", j->train.loader.dealt);
     jsonl_text(r, "command", j->command);
     jsonl_text(r, "config", config);
     jsonl_end(r);

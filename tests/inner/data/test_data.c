@@ -333,6 +333,96 @@ static void ranks_cut_one_step_into_disjoint_runs(void **state)
     loader_close(&whole);
 }
 
+static void open_own(struct loader *l, const char *const *files, uint32_t rank, uint32_t ranks)
+{
+    const char *items[3] = {files[0], files[1], files[2]};
+    struct config_list list = {items, 3};
+    struct loader_options o = {.seed = 3,
+                               .rank = rank,
+                               .ranks = ranks,
+                               .own_shards = true,
+                               .sequence = S,
+                               .batch_tokens = 6 * S,
+                               .vocab = 256,
+                               .objective = &objective_causal};
+    assert_int_equal(loader_open(l, &arena, &list, &o), ERR_OK);
+}
+
+/* A rank opens nothing else: the other ranks' files do not exist. What it draws is each window of
+ * its files once an epoch, in another order than the other ranks. */
+static void a_rank_opens_its_own_files(void **state)
+{
+    (void)state;
+    struct loader l[2], again;
+    struct batch b[2];
+    make_set();
+    const char *a = scratch("l-1.bin"), *c = scratch("l-3.bin");
+    open_own(&l[0], (const char *[]){a, "/nowhere/b.bin", c}, 0, 2);
+    open_own(&l[1], (const char *[]){"/nowhere/a.bin", a, "/nowhere/c.bin"}, 1, 2);
+    assert_int_equal(l[0].windows, 137);
+    assert_int_equal(l[0].set.count, 2);
+    assert_int_equal(l[1].windows, 100);
+    assert_int_equal(l[0].rank_sequences, 3);
+    assert_string_equal(l[1].dealt,
+                        arena_printf(&arena, "0: /nowhere/a.bin /nowhere/c.bin; 1: %s", a));
+    for (uint32_t r = 0; r < 2; r++) {
+        uint32_t seen[137] = {0};
+        for (uint64_t i = 0; i < l[r].windows; i++)
+            seen[loader_order(&l[r], i)]++;
+        for (uint64_t i = 0; i < l[r].windows; i++)
+            assert_int_equal(seen[i], 1);
+        assert_int_equal(batch_open(&b[r], &arena, 3 * S, 3), ERR_OK);
+        objective_step(&l[r], 1, 1, 2, &b[r]); /* the second micro-batch of the second step */
+        for (uint32_t i = 0; i < 2; i++) {
+            uint64_t window = loader_order(&l[r], 3 + 1 + i);
+            size_t first = window < 100 ? window : window - 100;
+            assert_int_equal(b[r].numbers[i], 3 * r + 1 + i);
+            assert_int_equal(b[r].tokens[i * S], 7 * (first * S) % 251);
+        }
+    }
+    int same = 0;
+    for (uint64_t i = 0; i < 100; i++)
+        same += loader_order(&l[0], i) == loader_order(&l[1], i);
+    assert_true(same < 10);
+    open_own(&again, (const char *[]){a, "/nowhere/b.bin", c}, 0, 2);
+    for (uint64_t i = 0; i < 300; i++)
+        assert_int_equal(loader_order(&again, i), loader_order(&l[0], i));
+    loader_close(&l[0]);
+    loader_close(&l[1]);
+    loader_close(&again);
+}
+
+/* One rank alone has all files, in the order of data.shards = shared. */
+static void one_rank_owns_all_files(void **state)
+{
+    (void)state;
+    struct loader own, shared;
+    make_set();
+    open_own(&own, (const char *[]){scratch("l-1.bin"), scratch("l-2.bin"), scratch("l-3.bin")}, 0,
+             1);
+    open_loader(&shared, (struct loader_options){.seed = 3, .ranks = 1, .batch_tokens = 6 * S});
+    for (uint64_t i = 0; i < 300; i++)
+        assert_int_equal(loader_order(&own, i), loader_order(&shared, i));
+    loader_close(&own);
+    loader_close(&shared);
+}
+
+static void too_few_files_for_the_ranks_are_refused(void **state)
+{
+    (void)state;
+    struct loader l;
+    make_set();
+    struct config_list list = {(const char *[]){scratch("l-*.bin")}, 1};
+    struct loader_options o = {.ranks = 4,
+                               .own_shards = true,
+                               .sequence = S,
+                               .batch_tokens = 4 * S,
+                               .vocab = 256,
+                               .objective = &objective_causal};
+    assert_int_equal(loader_open(&l, &arena, &list, &o), ERR_CONFIG);
+    assert_says("data.train has 3 files for 4 ranks");
+}
+
 static void impossible_sets_are_refused(void **state)
 {
     (void)state;
@@ -366,6 +456,9 @@ int main(void)
         T(orders_differ_between_epochs_seeds_and_sites),
         T(the_order_is_spread_evenly),
         T(ranks_cut_one_step_into_disjoint_runs),
+        T(a_rank_opens_its_own_files),
+        T(one_rank_owns_all_files),
+        T(too_few_files_for_the_ranks_are_refused),
         T(impossible_sets_are_refused),
     };
     int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
