@@ -10,6 +10,13 @@
 #define OPT_CAME_SQUARE 1e-30f
 #define OPT_CAME_DOUBT  1e-16f
 
+/* A moving mean. With a decay of 0 the sum could round to 0 where `now`, which has e1 or e2, is
+ * not. */
+SCALAR float opt_came_line(float before, float now, float rest)
+{
+    return rest < 1 ? before + rest * (now - before) : now;
+}
+
 /* (R_i / mean(R))^-1/2 C_j^-1/2, in this order: R_i C_j could underflow. */
 SCALAR float opt_came_factor(const struct opt_cross *c, int j, const struct opt_scalars *k)
 {
@@ -28,7 +35,7 @@ SCALAR struct opt_terms opt_came_square_terms(float p, float *m, float *v, float
 
 SCALAR float opt_came_square_line(float before, float now, const struct opt_scalars *k)
 {
-    return before + k->rest2 * (now - before);
+    return opt_came_line(before, now, k->rest2);
 }
 
 SCALAR void opt_came_mean(struct opt_scalars *k, const double sums[OPT_SUMS])
@@ -73,7 +80,7 @@ SCALAR struct opt_terms opt_came_doubt_terms(float p, float *m, float *v, float 
 
 SCALAR float opt_came_doubt_line(float before, float now, const struct opt_scalars *k)
 {
-    return before + k->rest3 * (now - before);
+    return opt_came_line(before, now, k->rest3);
 }
 
 SCALAR void opt_came_prepare(struct opt_scalars *k, const double sums[OPT_SUMS])

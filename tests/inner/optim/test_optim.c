@@ -305,6 +305,29 @@ static void came_is_exact_where_squares_have_rank_one(void **state)
     end(&b);
 }
 
+/* A decay of 0 forgets all: before + 1 (now - before) may be 0 where now is not, and 0 times its
+ * inverse is no number. Rows without a gradient, as of tokens that a step has not, come and go. */
+static void came_without_decay_stays_finite(void **state)
+{
+    (void)state;
+    static const struct optim_case none = {
+        "none", {"--train.optimizer", "came", "--train.beta2", "0", "--train.beta3", "0"}};
+    struct bench b;
+    begin(&b, &none, GOLDEN_SEED);
+    for (int step = 0; step < 4; step++) {
+        fill(b.host, &b.t, GOLDEN_SEED, step);
+        for (size_t k = 0; k < b.t.count; k++) /* every second row, in turns */
+            for (size_t i = 0, n = (size_t)b.t.tensors[k].shape[1]; i < b.t.tensors[k].count; i++)
+                if ((i / n + (size_t)step) % 2)
+                    b.host[b.t.tensors[k].offset + i] = 0;
+        step_by(&b, step);
+        const float *after = take_params(&b);
+        for (size_t i = 0; i < b.t.elements; i++)
+            assert_true(isfinite(after[i]));
+    }
+    end(&b);
+}
+
 /* Ma & Yarats 2019: weight 1 is Adam, up to the rounding of moments. */
 static void qhadam_of_weight_one_is_adamw(void **state)
 {
@@ -443,6 +466,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(lans_ignores_the_size_of_a_gradient, reset),
         cmocka_unit_test_setup(merit_steps_at_most_by_the_rate, reset),
         cmocka_unit_test_setup(came_is_exact_where_squares_have_rank_one, reset),
+        cmocka_unit_test_setup(came_without_decay_stays_finite, reset),
         cmocka_unit_test_setup(qhadam_of_weight_one_is_adamw, reset),
         cmocka_unit_test_setup(lans_without_a_moment_follows_the_gradient, reset),
         cmocka_unit_test_setup(lamb_steps_by_the_norm_of_the_parameters, reset),
