@@ -169,6 +169,20 @@ static enum err path_in(struct job *j, const char **path, const char *name)
     return ERR_OK;
 }
 
+/* Steps without rounds in the directory of a site would be another run under its name. */
+static enum err alone_check(struct job *j)
+{
+    const char *site;
+    TRY(path_in(j, &site, "id/site"));
+    if (!file_exists(site))
+        return ERR_OK;
+    return err_set(ERR_CONFIG,
+                   "%s has rounds of a site, and site.aggregator is empty: it would train on "
+                   "without rounds; give site.aggregator (self, or host:port), or another run.dir "
+                   "with run.from = %s",
+                   j->s.run_dir, j->s.run_dir);
+}
+
 /* The run's directory is this process's alone. */
 static enum err own_directory(struct job *j)
 {
@@ -176,8 +190,10 @@ static enum err own_directory(struct job *j)
     TRY(file_mkdirs(j->s.run_dir));
     if (j->outer)
         TRY(env_posix_open(&j->env, j->s.run_dir));
-    else
+    else {
         TRY(file_lock(j->s.run_dir, &j->lock));
+        TRY(alone_check(j));
+    }
     TRY(path_in(j, &path, RECORD_FILE));
     TRY(jsonl_open(&j->record, path, &j->run.perm));
     if (j->outer)

@@ -576,6 +576,11 @@ static enum err start_site(struct site_train *s, struct train *t)
         /* Ended: no call is needed, and the aggregator may have gone. */
         return site_ended(s->o.site) ? ERR_OK : site_start(s->o.site, NULL);
     }
+    if (t->step > 0)
+        return err_set(ERR_CONFIG,
+                       "%s has step %lld of a run without rounds, and the rounds would begin anew "
+                       "at step 0; use another run.dir, with run.from to start from its parameters",
+                       t->checkpoint_dir, (long long)t->step);
     struct arena scratch = arena_make(0);
     float *initial = arena_array(&scratch, t->table.elements, sizeof *initial);
     enum err e = initial ? ERR_OK : ERR_MEMORY;
