@@ -9,6 +9,7 @@
 static enum err pass_stale(struct train *t, int64_t step, int64_t begun)
 {
     const struct pipeline *p = t->pipeline;
+    TRY(pipeline_fetch(t));
     for (size_t k = 0; k < p->count; k++) {
         int64_t late = step - p->modules[k].delay;
         if (!pipeline_own(t, k))
@@ -17,6 +18,8 @@ static enum err pass_stale(struct train *t, int64_t step, int64_t begun)
         if (late >= begun)
             TRY(pipeline_bwd(t, k, late));
     }
+    for (size_t k = 0; k + 1 < p->count; k++)
+        p->modules[k].sent = pipeline_own(t, k) && step - p->modules[k + 1].delay >= begun;
     return ERR_OK;
 }
 
@@ -62,6 +65,7 @@ static enum err gather(struct train *t)
     t->pipeline->loaded = -1; /* an evaluation uses t->batch */
     if (t->coll->size == 1)
         return ERR_OK;
+    TRY(pipeline_fetch(t));
     TRY(pipeline_gather(t, model_params(t->model)));
     for (int i = 0; i < OPTIM_MORE; i++)
         if (t->optim.state[i].elements)

@@ -243,12 +243,26 @@ enum err pipeline_bwd(struct train *t, size_t k, int64_t step)
     bool last = k + 1 == p->count;
     void *dout = last ? NULL : p->modules[k + 1].error, *din = p->modules[k].error;
     pipeline_load(t, step);
-    if (!last)
+    if (!last && !p->modules[k].here)
         TRY(receive(t, dout, k + 1, k + 1, BACKWARD));
+    p->modules[k].here = false;
     if (k)
         TRY(buffer_free(t, k, k - 1, BACKWARD));
     TRY(model_part_bwd(t->model, &t->batch, &part, dout, din, &hook));
     return k ? send(t, din, k, k - 1, BACKWARD) : ERR_OK;
+}
+
+enum err pipeline_fetch(struct train *t)
+{
+    for (size_t k = 0; k + 1 < t->pipeline->count; k++) {
+        struct pipeline_module *x = &t->pipeline->modules[k];
+        if (!x->sent)
+            continue;
+        TRY(receive(t, x[1].error, k + 1, k + 1, BACKWARD));
+        x->sent = false;
+        x->here = true;
+    }
+    return ERR_OK;
 }
 
 /* ---- slabs ---- */

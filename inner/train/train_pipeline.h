@@ -22,6 +22,8 @@ struct pipeline_module {
     int rank;
     int64_t delay;       /* steps, behind the warm-up */
     void *input, *error; /* device: the boundary in front of it, forward and backward */
+    bool sent;           /* the error behind it has been sent in a step before this one */
+    bool here;           /* and has been received */
 };
 struct pipeline {
     struct pipeline_module *modules;
@@ -47,6 +49,9 @@ void pipeline_load(struct train *t, int64_t step);
 enum err pipeline_fwd(struct train *t, size_t k, int64_t step) MUST;
 /* Of the forward of `step`, with that step's parameters. */
 enum err pipeline_bwd(struct train *t, size_t k, int64_t step) MUST;
+/* Receives the errors that other ranks have sent and no backward has read yet: in front of a stale
+ * step, and before the ranks do something else, so that no message is left over at the end. */
+enum err pipeline_fetch(struct train *t) MUST;
 /* Keeps this rank's parameters as those of a step. */
 void pipeline_keep(struct train *t, int64_t step);
 /* Makes a slab whole on all ranks. */
