@@ -4,7 +4,8 @@
 
 size_t model_sets(const struct settings *s)
 {
-    return s->train_pipeline == TRAIN_PIPELINE_STALE ? (size_t)s->train_modules : 1;
+    bool stale = s->train_modules > 1 && s->train_pipeline == TRAIN_PIPELINE_STALE;
+    return stale ? (size_t)s->train_modules + 1 : 1;
 }
 
 size_t model_boundary_bytes(const struct model *m)

@@ -16,8 +16,9 @@ struct model_part {
     float *params;
     void *copy;
 };
-/* Sets of saved activations: with delayed gradients (train.pipeline = stale) as many as there are
- * parts, since the first part's backward runs train.modules - 1 steps behind its forward. */
+/* Sets of saved activations. Set 0 is that of evaluations and of whole passes. With delayed
+ * gradients (train.pipeline = stale) each part's backward runs up to train.modules - 1 steps behind
+ * its forward: as many sets more as there are parts. */
 size_t model_sets(const struct settings *s);
 size_t model_boundary_bytes(const struct model *m);
 /* in: NULL for the first part, out: NULL for the last. The last adds the sums of losses to `loss`,

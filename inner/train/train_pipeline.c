@@ -204,7 +204,7 @@ static struct model_part part_of(const struct train *t, size_t k, int64_t step)
     const struct pipeline *p = t->pipeline;
     struct model_part x = {.first = p->modules[k].first,
                            .end = p->modules[k].end,
-                           .set = (size_t)step % model_sets(t->settings)};
+                           .set = kept_slabs(t->settings) ? 1 + (size_t)step % p->count : 0};
     if (step < t->step) {
         x.params = p->params[(size_t)step % (p->count - 1)];
         x.copy = p->copies[(size_t)step % (p->count - 1)];

@@ -22,7 +22,8 @@ static int reset(void **state)
     "--model.vocab", "23", "--data.tokenizer", "external", "--model.heads", "2", "--model.width",  \
         "32", "--model.context", "16", "--train.sequence", "16", "--train.batch_tokens", "128",    \
         "--train.checkpoint_every", "0", "--train.optimizer", "adamw", "--train.weight_decay",     \
-        "0", "--train.clip", "0", "--device.dtype", "f32", "--train.steps", "9"
+        "0", "--train.clip", "0", "--device.dtype", "f32", "--train.steps", "9",                   \
+        "--train.eval_every", "2", "--train.eval_tokens", "64"
 
 struct oracle {
     struct table table;
@@ -184,7 +185,7 @@ static void compare(const char *name, size_t layers, const char *const *words)
     const struct train_hook hook = {&o,         quiet_start, check_update, quiet_due,
                                     quiet_step, quiet_eval,  quiet_start,  quiet_start};
     text[0] = arena_printf(&arena, "%s/text.bin", scratch_root);
-    s->data_train = (struct config_list){text, 1};
+    s->data_train = s->data_eval = (struct config_list){text, 1};
     assert_int_equal(coll_open(&c, "cpu"), ERR_OK);
     open_oracle(&o, d, words, layers);
     const char *dir = arena_printf(&arena, "%s/%s", scratch_root, name);
