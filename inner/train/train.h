@@ -59,7 +59,8 @@ struct train_memory { /* bytes of one rank */
     size_t moments;     /* with train.zero_stage = 1 one rank's share of them */
     size_t update;      /* what a step of the optimizer works in */
     size_t modules;     /* with train.modules: what passes between them, and earlier parameters */
-    size_t grad_reduce; /* of the reducer (train.grad_reduce_dtype), with several ranks */
+    size_t grad_reduce; /* reducer, and what train.compress keeps */
+    size_t reducer;     /* of the reducer (train.grad_reduce_dtype), with several ranks */
     size_t staging;     /* host memory of the lead while it stores or loads sharded moments; 0 on a
                            GPU: the table shows device memory */
     size_t collectives; /* of several ranks: buffers of NCCL or MPI, an estimate */

@@ -23,7 +23,8 @@ static enum err open_batch(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
     (void)perm;
-    TRY(dev_alloc(t->dev, &t->reduce_memory, t->memory.grad_reduce));
+    TRY(dev_alloc(t->dev, &t->reduce_memory,
+                  t->memory.reducer)); /* optim_open takes the rest of grad_reduce */
     if (clips_buckets(s)) {
         const double one = 1;
         TRY(dev_alloc(t->dev, (void **)&t->clip_norms, 2 * sizeof *t->clip_norms));

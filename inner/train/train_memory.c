@@ -35,8 +35,8 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     if (s->device_kind == DEVICE_CPU)
         m.staging = optim_staging(s, t, ranks) + compress_staging(s, t, ranks);
     if (ranks > 1)
-        m.grad_reduce = reducer_of(s)->bytes(t->elements);
-    m.grad_reduce += compress_plan(s, t, ranks);
+        m.reducer = reducer_of(s)->bytes(t->elements);
+    m.grad_reduce = m.reducer + compress_plan(s, t, ranks);
     m.collectives = coll_memory_bytes(config_choice_name(device_kind_choices, s->device_kind),
                                       ranks, largest_sum_bytes(s, t));
     m.graphs = graphs_bytes(s);

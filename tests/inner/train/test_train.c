@@ -812,6 +812,21 @@ static void staging_of_compressed_sums_is_promised(void **state)
     }
 }
 
+/* What compression keeps is opened with the optimizer; the memory of the reducer is beside it, and
+ * sums in f32 have none. */
+static void compression_takes_its_memory_once(void **state)
+{
+    (void)state;
+    struct run r;
+    begin(&r, "compressed-memory",
+          (const char *[]){TINY, "--train.optimizer", "adamw", "--train.compress", "onebit",
+                           "--train.freeze", "0.5", NULL});
+    assert_true(r.t.memory.grad_reduce >= r.t.table.elements * 4); /* the worker error */
+    assert_int_equal(r.t.memory.reducer, 0);
+    assert_null(r.t.reduce_memory);
+    end(&r);
+}
+
 /* Peak resident memory of this process, bytes. */
 static double resident(void)
 {
@@ -948,6 +963,7 @@ int main(void)
         cmocka_unit_test_setup(batch_must_divide_among_ranks, reset),
         cmocka_unit_test_setup(too_much_memory_is_refused_before_it_is_taken, reset),
         cmocka_unit_test_setup(staging_of_compressed_sums_is_promised, reset),
+        cmocka_unit_test_setup(compression_takes_its_memory_once, reset),
         cmocka_unit_test_setup(promised_memory_is_what_is_used, reset),
         cmocka_unit_test_setup(came_keeps_half_of_adamw, reset),
         cmocka_unit_test_setup(learning_rate_follows_the_schedule, reset),
