@@ -223,6 +223,14 @@ void squeeze_forget(struct squeeze *q)
         q->dev->ops->zero(q->dev, q->server, share_of(q) * sizeof *q->server);
 }
 
+void squeeze_rescale(struct squeeze *q, float factor)
+{
+    if (q->worker)
+        q->dev->ops->scale(q->dev, q->worker, factor, q->elements);
+    if (q->server)
+        q->dev->ops->scale(q->dev, q->server, factor, share_of(q));
+}
+
 size_t squeeze_up(const struct squeeze *q)
 {
     size_t others = (size_t)q->coll->size - 1, share = share_of(q);

@@ -57,7 +57,8 @@ size_t squeeze_plan(size_t elements, size_t ranges, int ranks, bool feedback); /
 enum err squeeze_open(struct squeeze *q, const struct squeeze_options *o, struct arena *perm) MUST;
 void squeeze_close(struct squeeze *q); /* a zeroed or partly opened one is fine */
 enum err squeeze_mean(struct squeeze *q, const struct squeeze_args *a) MUST; /* all ranks call */
-void squeeze_forget(struct squeeze *q);     /* both errors become 0 */
+void squeeze_forget(struct squeeze *q);                /* both errors become 0 */
+void squeeze_rescale(struct squeeze *q, float factor); /* multiplies both errors */
 size_t squeeze_up(const struct squeeze *q); /* payload bytes of one squeeze_mean of this rank */
 
 #endif

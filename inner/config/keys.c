@@ -364,7 +364,7 @@ static void check_compress_keys(struct config_rules *r, const struct settings *s
         config_broken(
             r,
             "train.freeze = %g belongs to train.compress, which is none; leave it out, or "
-            "choose train.compress = onebit or sparse",
+            "choose train.compress = onebit, zeroone or sparse",
             s->train_freeze);
     if (chosen == TRAIN_COMPRESS_NONE && !s->train_error_feedback)
         config_broken(r, "train.error_feedback = false belongs to train.compress, which is "
@@ -383,6 +383,25 @@ static void check_compress_keys(struct config_rules *r, const struct settings *s
                       s->train_sparse_momentum);
 }
 
+static void check_zeroone(struct config_rules *r, const struct settings *s)
+{
+    long long below = 1, max = s->train_local_max;
+    if (s->train_compress != TRAIN_COMPRESS_ZEROONE) {
+        if (max != 16 || s->train_local_grow != 0.25 || s->train_variance_grow != 16)
+            config_broken(r,
+                          "train.local_max, train.local_grow and train.variance_grow belong to "
+                          "train.compress = zeroone; train.compress is %s",
+                          config_choice_name(train_compress_choices, s->train_compress));
+        return;
+    }
+    while (2 * below <= max)
+        below *= 2;
+    if (below != max)
+        config_broken(r,
+                      "train.local_max = %lld is not a power of two; the nearest are %lld and %lld",
+                      max, below, 2 * below);
+}
+
 static void check_compress(struct config_rules *r, const struct settings *s)
 {
     const char *name = config_choice_name(train_compress_choices, s->train_compress);
@@ -399,6 +418,7 @@ static void check_compress(struct config_rules *r, const struct settings *s)
         {s->train_stages.count > 0, "train.stages", "every step sends all tensors",
          "none of them"}};
     check_compress_keys(r, s);
+    check_zeroone(r, s);
     if (s->train_compress == TRAIN_COMPRESS_NONE)
         return;
     if (nearest_optimizer(s) != s->train_optimizer)

@@ -28,7 +28,8 @@
 #define TRAIN_CLIP_PER(X)          X(TRAIN_CLIP_PER_MODEL, model) X(TRAIN_CLIP_PER_BUCKET, bucket)
 #define TRAIN_COMPRESS(X)                                                                          \
     X(TRAIN_COMPRESS_NONE, none)                                                                   \
-    X(TRAIN_COMPRESS_ONEBIT, onebit) X(TRAIN_COMPRESS_SPARSE, sparse)
+    X(TRAIN_COMPRESS_ONEBIT, onebit)                                                               \
+    X(TRAIN_COMPRESS_ZEROONE, zeroone) X(TRAIN_COMPRESS_SPARSE, sparse)
 #define TRAIN_MASTER_WEIGHTS(X)                                                                    \
     X(TRAIN_MASTER_F32, f32)                                                                       \
     X(TRAIN_MASTER_FP16, fp16) X(TRAIN_MASTER_FP16_STOCHASTIC, fp16_stochastic)
@@ -88,7 +89,8 @@ CHOICES_INNER(CONFIG_ENUM)
  * train.compress = none goes with every optimizer and has no row. */
 #define COMPRESS_LIST(X)                                                                           \
     X(onebit_adam, TRAIN_COMPRESS_ONEBIT, OPTIM_ADAMW)                                             \
-    X(onebit_lamb, TRAIN_COMPRESS_ONEBIT, OPTIM_LAMB)
+    X(onebit_lamb, TRAIN_COMPRESS_ONEBIT, OPTIM_LAMB)                                              \
+    X(zeroone, TRAIN_COMPRESS_ZEROONE, OPTIM_ADAMW)
 /* Those that go with every optimizer: X(name, COMPRESS). */
 #define COMPRESS_ANY_LIST(X) X(sparse, TRAIN_COMPRESS_SPARSE)
 
@@ -249,14 +251,26 @@ CHOICES_INNER(CONFIG_ENUM)
       .help =                                                                                      \
           "What the ranks of a site send. none: gradients, in train.grad_reduce_dtype. onebit: "   \
           "behind train.freeze of the steps, one bit of each value of the first moment "           \
-          "(1-bit Adam with train.optimizer adamw, 1-bit LAMB with lamb). sparse: behind "         \
-          "train.freeze "                                                                          \
-          "of the steps, the chunks of the gradient that are largest over all ranks "              \
-          "(GradientFlow).")                                                                       \
+          "(1-bit Adam with train.optimizer adamw, 1-bit LAMB with lamb). zeroone: up to "         \
+          "train.freeze gradients in one bit each, and in full at growing intervals; behind it "   \
+          "local steps, and one bit of each value of their sum at growing intervals (0/1 Adam, "   \
+          "with adamw). The ranks' parameters are also made equal in front of an evaluation, a "   \
+          "checkpoint, an outer round and the end, so train.eval_every and "                       \
+          "train.checkpoint_every change the result a little. sparse: behind train.freeze of "     \
+          "the steps, the chunks of the gradient that are largest over all ranks (GradientFlow).") \
     X(train, freeze, REAL, .fallback = "0.2", .min = 0, .max = 1, .pinned = true,                  \
-      .help = "With train.compress: sums are full for this share of train.steps; with onebit the " \
-              "second moment is frozen from there on, "                                            \
+      .help = "With train.compress: sums are full for this share of train.steps; with onebit and " \
+              "zeroone the second moment is frozen from there on, "                                \
               "and it is at least train.warmup steps.")                                            \
+    X(train, local_max, INT, .fallback = "16", .min = 1, .max = 1 << 20, .pinned = true,           \
+      .help = "With train.compress zeroone: largest interval between two sums of local steps, in " \
+              "steps; a power of two.")                                                            \
+    X(train, local_grow, REAL, .fallback = "0.25", .min = 1e-6, .max = 1, .pinned = true,          \
+      .help = "With train.compress zeroone: the interval between two sums of local steps is 1 "    \
+              "step behind train.freeze, and twice as long after each such share of train.steps.") \
+    X(train, variance_grow, INT, .fallback = "16", .min = 1, .max = 1 << 20, .pinned = true,       \
+      .help = "With train.compress zeroone: up to train.freeze the interval between two full "     \
+              "sums, which change the second moment, is twice as long after this many of them.")   \
     X(train, error_feedback, BOOL, .fallback = "true", .pinned = true,                             \
       .help = "With train.compress: what compression loses is added to what is sent next.")        \
     X(train, sparse_share, REAL, .fallback = "0.1", .min = 1e-6, .max = 1, .pinned = true,         \

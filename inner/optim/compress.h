@@ -16,8 +16,10 @@ struct compress_method {
     /* Whether the gradients of a step are summed over the ranks, in full, before it; if not they
      * stay on their rank. Pure. */
     bool (*sums)(const struct settings *s, int64_t step);
-    /* Steps after which the second moment is frozen. */
-    int64_t (*freeze)(const struct settings *s);
+    /* Steps that change the second moment, of the first `steps`; NULL: all. Pure. */
+    int64_t (*second)(const struct settings *s, int64_t steps);
+    /* NULL, or the steps in which the ranks send no slab, unless optim.together. Pure. */
+    bool (*rests)(const struct settings *s, int64_t step);
     bool one_scale; /* one scale for the slab instead of one for each tensor */
     /* Further state, equal on all ranks and in checkpoints: a slab; numbers in host memory, for so
      * many parts (NULL: none), with which the step reads sums of each part on the host. */
@@ -25,7 +27,7 @@ struct compress_method {
     size_t (*numbers)(size_t parts);
     /* NULL: the method sends signs with inner/coll/squeeze.h. Device memory, beside what all
      * methods have; opens it. */
-    size_t (*plan)(const struct settings *s, const struct table *t);
+    size_t (*plan)(const struct settings *s, const struct table *t, int ranks);
     enum err (*open)(struct optim *o, const struct table *t, struct arena *perm);
     /* NULL, or in steps that do not sum: this rank's gradients become the site's, in front of the
      * clip. */
@@ -44,6 +46,7 @@ struct compress_kept { /* of one rank */
     struct opt_scalars scalars;  /* of the running step */
     float *own[2];               /* device, (elements): this rank's errors, in its checkpoint */
     void *work, *buffers[2];     /* of the method: in host and device memory */
+    bool apart;                  /* the ranks' parameters differ since the last step */
 };
 #define X(name, ...) extern const struct compress_method compress_##name;
 COMPRESS_LIST(X)
@@ -54,11 +57,13 @@ COMPRESS_ANY_LIST(X)
 const struct compress_method *compress_of(const struct settings *s);
 /* As compress_method.sums; true without compression. */
 bool compress_sums(const struct settings *s, int64_t step);
+/* As compress_method.rests; false without compression. */
+bool compress_rests(const struct settings *s, int64_t step);
 /* Whether a step's gradients are this rank's alone when the optimizer clips them. */
 bool compress_local(const struct settings *s, int64_t step);
 /* Behind the backward pass of a step: compress_method.reduce, where it applies. */
 enum err compress_reduce(struct optim *o, float *grads, int64_t step) MUST;
-/* Steps that change the second moment, of the first `steps`. */
+/* As compress_method.second; all steps without compression. */
 int64_t compress_second(const struct settings *s, int64_t steps);
 /* Device memory of a rank. */
 size_t compress_plan(const struct settings *s, const struct table *t, int ranks);
@@ -72,5 +77,9 @@ enum err compress_read_sums(struct optim *o) MUST;
 enum err compress_put_groups(struct optim *o) MUST;
 /* train.freeze as a number of steps. */
 int64_t compress_freeze_steps(const struct settings *s);
+/* compress_method.second of methods whose first steps all change it: up to the freeze. */
+int64_t compress_until_freeze(const struct settings *s, int64_t steps);
+/* compress_method.open of methods without one of their own: the squeeze. */
+enum err compress_open_signs(struct optim *o, const struct table *t, struct arena *perm) MUST;
 
 #endif

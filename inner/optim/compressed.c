@@ -52,10 +52,16 @@ bool compress_sums(const struct settings *s, int64_t step)
     return !m || m->sums(s, step);
 }
 
+bool compress_rests(const struct settings *s, int64_t step)
+{
+    const struct compress_method *m = compress_of(s);
+    return m && m->rests && m->rests(s, step);
+}
+
 int64_t compress_second(const struct settings *s, int64_t steps)
 {
     const struct compress_method *m = compress_of(s);
-    return m && steps > m->freeze(s) ? m->freeze(s) : steps;
+    return m && m->second ? m->second(s, steps) : steps;
 }
 
 int64_t compress_freeze_steps(const struct settings *s)
@@ -63,12 +69,18 @@ int64_t compress_freeze_steps(const struct settings *s)
     return llround(s->train_freeze * (double)s->train_steps);
 }
 
+int64_t compress_until_freeze(const struct settings *s, int64_t steps)
+{
+    int64_t freeze = compress_freeze_steps(s);
+    return steps < freeze ? steps : freeze;
+}
+
 size_t compress_plan(const struct settings *s, const struct table *t, int ranks)
 {
     const struct compress_method *m = compress_of(s);
     if (!m)
         return 0;
-    size_t own = m->plan ? m->plan(s, t)
+    size_t own = m->plan ? m->plan(s, t, ranks)
                          : squeeze_plan(t->elements, t->count, ranks, s->train_error_feedback);
     return own + (m->slab ? t->elements * sizeof(float) : 0);
 }
@@ -104,13 +116,14 @@ static enum err open_numbers(struct optim *o, struct arena *perm)
 
 void compress_close(struct optim *o)
 {
+    if (o->kept.own[0] == o->squeeze.worker)
+        o->kept.own[0] = NULL;
     squeeze_close(&o->squeeze);
     dev_free(o->dev, o->kept.slab);
     dev_free(o->dev, o->kept.ratios);
     dev_free(o->dev, o->kept.ranges);
     for (int i = 0; i < 2; i++) {
-        if (o->compress && o->compress->open) /* else it is the squeeze's */
-            dev_free(o->dev, o->kept.own[i]);
+        dev_free(o->dev, o->kept.own[i]);
         dev_free(o->dev, o->kept.buffers[i]);
     }
     o->kept = (struct compress_kept){0};
@@ -135,7 +148,7 @@ enum err compress_put_groups(struct optim *o)
     return ERR_OK;
 }
 
-static enum err open_signs(struct optim *o, const struct table *t, struct arena *perm)
+enum err compress_open_signs(struct optim *o, const struct table *t, struct arena *perm)
 {
     const struct dev_range all = {0, t->elements};
     struct dev_range *ranges;
@@ -161,7 +174,7 @@ enum err compress_open(struct optim *o, const struct table *t, struct arena *per
         TRY(dev_alloc(o->dev, (void **)&o->kept.slab, t->elements * sizeof *o->kept.slab));
     if (o->compress->numbers)
         TRY(open_numbers(o, perm));
-    TRY(o->compress->open ? o->compress->open(o, t, perm) : open_signs(o, t, perm));
+    TRY(o->compress->open ? o->compress->open(o, t, perm) : compress_open_signs(o, t, perm));
     if (o->coll->size == 1)
         log_event(LOG_WARN, "compress",
                   "text=\"one rank sends nothing: train.compress saves nothing here, and what it "

@@ -29,4 +29,4 @@ static enum err step(struct optim *o, const struct dev_optim *a, int64_t step)
 }
 
 const struct compress_method compress_onebit_adam = {
-    .sums = sums, .freeze = compress_freeze_steps, .step = step};
+    .sums = sums, .second = compress_until_freeze, .step = step};

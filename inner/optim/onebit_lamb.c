@@ -139,7 +139,7 @@ static enum err step(struct optim *o, const struct dev_optim *a, int64_t step)
 }
 
 const struct compress_method compress_onebit_lamb = {.sums = sums,
-                                                     .freeze = compress_freeze_steps,
+                                                     .second = compress_until_freeze,
                                                      .one_scale = true,
                                                      .slab = true,
                                                      .numbers = numbers,

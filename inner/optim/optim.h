@@ -86,6 +86,7 @@ struct optim {
     const struct compress_method *compress; /* NULL: train.compress = none */
     struct squeeze squeeze;                 /* of compress */
     struct compress_kept kept;              /* of compress */
+    bool together; /* by the caller: the ranks' parameters must be equal behind the next step */
 };
 
 enum { OPTIM_ELSEWHERE = -1 };

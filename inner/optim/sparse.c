@@ -32,12 +32,6 @@ static bool sums(const struct settings *s, int64_t step)
     return step < compress_freeze_steps(s);
 }
 
-static int64_t never(const struct settings *s)
-{
-    (void)s;
-    return INT64_MAX;
-}
-
 static size_t chunks_of(size_t elements)
 {
     return (elements + DEV_CHUNK - 1) / DEV_CHUNK;
@@ -49,8 +43,9 @@ static size_t chosen_of(const struct settings *s, size_t chunks)
     return k ? k : 1;
 }
 
-static size_t plan(const struct settings *s, const struct table *t)
+static size_t plan(const struct settings *s, const struct table *t, int ranks)
 {
+    (void)ranks;
     size_t chunks = chunks_of(t->elements), slabs = s->train_sparse_momentum > 0 ? 2 : 1;
     return (s->train_error_feedback ? slabs * t->elements : 0) * sizeof(float) +
            chosen_of(s, chunks) * DEV_CHUNK * sizeof(float) + chunks * sizeof(double);
@@ -167,9 +162,5 @@ static enum err step(struct optim *o, const struct dev_optim *a, int64_t step)
     return o->method->step(o, a);
 }
 
-const struct compress_method compress_sparse = {.sums = sums,
-                                                .freeze = never,
-                                                .plan = plan,
-                                                .open = open_sparse,
-                                                .reduce = reduce,
-                                                .step = step};
+const struct compress_method compress_sparse = {
+    .sums = sums, .plan = plan, .open = open_sparse, .reduce = reduce, .step = step};

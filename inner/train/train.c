@@ -293,6 +293,19 @@ static enum err step_begin(struct train *t, struct step_targets *targets)
     return ERR_OK;
 }
 
+static bool due(int64_t step, int64_t every)
+{
+    return every && step % every == 0;
+}
+
+/* Whether anything but the next step reads the parameters of this one. Equal on all ranks. */
+static bool is_read(const struct train *t, const struct train_hook *hook, int64_t step)
+{
+    const struct settings *s = t->settings;
+    return step == s->train_steps || due(step, s->train_eval_every) ||
+           due(step, s->train_checkpoint_every) || (hook && hook->due(hook->self, t, step));
+}
+
 /* The update. Losses, targets and stop requests are summed over the ranks in the statistics, so
  * that all ranks decide alike: a rank that skips a collective would hang the others. */
 static enum err step_end(struct train *t, const struct train_hook *hook,
@@ -308,6 +321,7 @@ static enum err step_end(struct train *t, const struct train_hook *hook,
     t->flags[STEP_TOKENS - STEP_TARGETS] = (double)targets->tokens;
     t->flags[STEP_STOP - STEP_TARGETS] = t->stop && *t->stop;
     ops->copy_async(t->dev, t->optim.stats + STEP_TARGETS, t->flags, STEP_FLAGS * sizeof *t->flags);
+    t->optim.together = is_read(t, hook, t->step + 1);
     TRY(optim_step(&t->optim, t->model, t->step));
     ops->copy_async(t->dev, t->stats, t->optim.stats, STEP_STATS * sizeof *t->stats);
     profile_record(t->tune.profile, PROFILE_UPDATE);
@@ -387,18 +401,15 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
                                .compute_seconds = between(t, EVENT_BEGIN, EVENT_BACKWARD),
                                .exposed_seconds = between(t, EVENT_BACKWARD, EVENT_REDUCED),
                                .tokens = t->tokens,
-                               .inner_up = t->inner_up};
+                               .inner_up = t->inner_up,
+                               .compressed = t->optim.compress != NULL,
+                               .summed = !t->optim.kept.apart};
     if (t->heads.n)
         heads_step(t, targets);
     r->step_seconds = between(t, EVENT_BEGIN, EVENT_REDUCED) + between(t, EVENT_UPDATE, EVENT_END);
     r->tokens_per_second = t->stats[STEP_TOKENS] / r->step_seconds;
     *stop = t->stats[STEP_STOP] > 0;
     return ERR_OK;
-}
-
-static bool due(int64_t step, int64_t every)
-{
-    return every && step % every == 0;
 }
 
 /* Is a step after `from`, up to `step`, due? The hook may have moved on by more than one. */
@@ -442,10 +453,7 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
 /* Whether the result of the last step is needed before the next begins. Equal on all ranks. */
 static bool must_wait(struct train *t, const struct train_hook *hook)
 {
-    const struct settings *s = t->settings;
-    return !t->ahead || t->step == s->train_steps || due(t->step, s->train_eval_every) ||
-           due(t->step, s->train_checkpoint_every) || depth_grows(s, (uint64_t)t->step) ||
-           (hook && hook->due(hook->self, t));
+    return !t->ahead || is_read(t, hook, t->step) || depth_grows(t->settings, (uint64_t)t->step);
 }
 
 /* Reports, evaluates and stores the last step. If the host ran ahead, the gradients of the next
@@ -458,7 +466,7 @@ static enum err finish_step(struct train *t, const struct train_hook *hook)
         return ERR_OK;
     TRY(read_step_stats(t, &r, &stop));
     tune_graphs(t, &r);
-    return after_step(t, hook, &r, stop);
+    return after_step(t, hook, &r, stop && r.summed); /* else the ranks have nothing to store yet */
 }
 
 static enum err step(struct train *t, const struct train_hook *hook)

@@ -41,6 +41,8 @@ struct train_report {                 /* of the step just finished, for displays
     double tokens_per_second; /* of the sequences: neither slots nor what fills a batch up */
     uint64_t tokens;          /* of this site so far: steps x train.batch_tokens */
     double inner_up;          /* payload bytes that this rank sent for the step (coll_count.c) */
+    bool compressed;          /* train.compress is given: */
+    bool summed;              /* the ranks summed a slab; false: a local step */
 };
 struct train_eval {
     int64_t step;
@@ -100,9 +102,10 @@ struct train_hook {
      * discards that step; the parameters are still those of t->step. Its time does not count as the
      * step's. */
     enum err (*update)(void *self, struct train *t);
-    /* Whether step() needs the parameters of exactly t->step; equal on all ranks. If not, step()
-     * may be called while the gradients of the next step are being computed. */
-    bool (*due)(void *self, const struct train *t);
+    /* Whether step() needs the parameters of exactly `step`, which is t->step or the next; equal on
+     * all ranks. If not, step() may be called while the gradients of the next step are being
+     * computed, and with train.compress = zeroone the ranks' parameters may differ. */
+    bool (*due)(void *self, const struct train *t, int64_t step);
     /* Once for each step, in order; t->step == r->step. */
     enum err (*step)(void *self, struct train *t, const struct train_report *r);
     enum err (*eval)(void *self, struct train *t, const struct train_eval *e);

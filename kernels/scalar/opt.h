@@ -43,7 +43,9 @@
     X(MOMENT, moment, opt_plain, 0, 1, 0)                                                          \
     X(SCALED, scaled, opt_plain, 0, 0, OPT_M)                                                      \
     X(UNSCALED, unscaled, opt_plain, 0, 0, OPT_M | OPT_V)                                          \
-    X(DIRECTIONS, directions, opt_plain, 0, 2, 0)
+    X(DIRECTIONS, directions, opt_plain, 0, 2, 0)                                                  \
+    X(LOCAL, local, opt_plain, 0, 0, OPT_M | OPT_V)                                                \
+    X(MEAN, mean, opt_plain, 0, 0, OPT_M)
 
 /* Passes that update the parameters: X(NAME, name, prepare, writes).
  *     void opt_name_update(float *p, float *m, float *v, float g, k) */
@@ -53,7 +55,9 @@
     X(QHADAM, qhadam, opt_plain, OPT_M | OPT_V)                                                    \
     X(LANS, lans, opt_lans_prepare, 0)                                                             \
     X(MUON, muon, opt_plain, 0)                                                                    \
-    X(FROZEN, frozen, opt_plain, 0)
+    X(FROZEN, frozen, opt_plain, 0)                                                                \
+    X(SUMMED, summed, opt_plain, OPT_M)                                                            \
+    X(RESTORED, restored, opt_plain, 0)
 
 /* Passes over matrices: X(NAME, name, prepare, how, line, sum, count, writes).
  *     struct opt_terms opt_name_terms(float p, float *m, float *v, float g, const struct opt_cross
@@ -121,7 +125,8 @@ struct opt_scalars { /* of one step */
     float trust_min, trust_max; /* bounds of a trust ratio */
     float qh_weight;            /* of the first moment in a step of qhadam */
     float update_clip;          /* largest root mean square of came's direction */
-    float ranks; /* times the gradient of a rank alone, where the ranks' are not summed */
+    float ranks;  /* times the gradient of a rank alone, where the ranks' are not summed */
+    float weight; /* of this step in the mean of the first moments of local steps */
     /* Of a range; the backends fill them in. */
     float inverse1, inverse2;
     float gscale;  /* multiplies the gradient */
@@ -201,5 +206,6 @@ SCALAR float opt_trust(const struct opt_scalars *k, double p2, double u2)
 #include "kernels/scalar/opt_came.h"
 #include "kernels/scalar/opt_onebit.h"
 #include "kernels/scalar/opt_onebit_lamb.h"
+#include "kernels/scalar/opt_zeroone.h"
 
 #endif

@@ -333,9 +333,9 @@ static enum err nothing_start(void *self, struct train *t)
     return ERR_OK;
 }
 
-static bool nothing_due(void *self, const struct train *t)
+static bool nothing_due(void *self, const struct train *t, int64_t step)
 {
-    (void)self, (void)t;
+    (void)self, (void)t, (void)step;
     return false;
 }
 

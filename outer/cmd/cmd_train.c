@@ -104,10 +104,11 @@ static enum err hook_update(void *self, struct train *t)
     return j->outer ? site_train_update(&j->exchange, t) : ERR_OK;
 }
 
-static bool hook_due(void *self, const struct train *t)
+static bool hook_due(void *self, const struct train *t, int64_t step)
 {
     struct job *j = self;
-    return j->outer && site_train_due(&j->exchange, t);
+    (void)t;
+    return j->outer && site_train_due(&j->exchange, step);
 }
 
 static enum err hook_step(void *self, struct train *t, const struct train_report *r)

@@ -116,6 +116,8 @@ static void record_step(struct job *j, const struct train_report *r)
         jsonl_real(&j->record, "exposed_ms", 1e3 * r->exposed_seconds);
     if (j->coll->size > 1)
         jsonl_real(&j->record, "inner_up", r->inner_up);
+    if (j->coll->size > 1 && r->compressed)
+        jsonl_int(&j->record, "inner_rounds", r->summed);
     jsonl_end(&j->record);
 }
 

@@ -372,9 +372,9 @@ static enum err quiet(void *self, struct train *t)
     return ERR_OK;
 }
 
-static bool never(void *self, const struct train *t)
+static bool never(void *self, const struct train *t, int64_t step)
 {
-    (void)self, (void)t;
+    (void)self, (void)t, (void)step;
     return false;
 }
 

@@ -278,7 +278,8 @@ static void check_moments(struct config_rules *r, const struct outer_settings *o
                 "%lld and %lld",
                 moment[i].name, moment[i].every, base, below, below + base);
     }
-    if (o->outer_second_every && s->train_compress == TRAIN_COMPRESS_ONEBIT)
+    if (o->outer_second_every &&
+        (s->train_compress == TRAIN_COMPRESS_ONEBIT || s->train_compress == TRAIN_COMPRESS_ZEROONE))
         config_broken(r,
                       "outer.second_every = %lld with train.compress = %s, which freezes the "
                       "second moment: an average would change it; use outer.second_every = 0",
@@ -352,6 +353,26 @@ static enum codec_kind forwarded(enum codec_kind kind)
 }
 
 /* A merge that reads each contribution. */
+/* Between two sums of train.compress = zeroone the ranks of a site have different parameters. */
+static void check_local_steps(struct config_rules *r, const struct outer_settings *o,
+                              const struct settings *s)
+{
+    const struct {
+        bool given;
+        const char *key, *use;
+    } not [] = {{o->outer_overlap_steps > 0, "outer.overlap_steps", "0"},
+                {o->outer_every_s > 0, "outer.every_s", "0"},
+                {o->outer_mode != OUTER_MODE_STRICT, "outer.mode", "strict"}};
+    bool local = s->train_compress == TRAIN_COMPRESS_ZEROONE;
+    for (size_t i = 0; local && i < sizeof not / sizeof *not ; i++)
+        if (not [i].given)
+            config_broken(r,
+                          "train.compress = zeroone with several sites needs %s = %s: a round "
+                          "must find the ranks' parameters equal, so its step must be known "
+                          "before; or use train.compress = onebit",
+                          not [i].key, not [i].use);
+}
+
 static void check_merge(struct config_rules *r, const struct outer_settings *o)
 {
     const char *merge = config_choice_name(merge_kind_choices, o->outer_merge);
@@ -589,6 +610,8 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_outer_optimizer(r, o);
     if (s->train_stages.count && o->outer_sites.count)
         check_stages(r, o, s);
+    if (o->outer_sites.count)
+        check_local_steps(r, o, s);
     check_sites(r, &o->outer_sites);
     check_site(r, o, s);
     if (o->outer_downlink_compression_from == 1)

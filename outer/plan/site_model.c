@@ -130,14 +130,14 @@ static void queue_sums(struct queue *q, const struct settings *s, const struct t
 
 /* ---- compressed sums ---- */
 
-/* Share of the run's steps whose gradients are summed in full. */
-static double full_share(const struct settings *s)
+/* Share of the run's steps for which this holds. */
+static double share_of(const struct settings *s, bool (*holds)(const struct settings *, int64_t))
 {
     enum { SAMPLES = 1000 };
-    int64_t steps = s->train_steps, each = steps > SAMPLES ? steps / SAMPLES : 1, n = 0, full = 0;
+    int64_t steps = s->train_steps, each = steps > SAMPLES ? steps / SAMPLES : 1, n = 0, held = 0;
     for (int64_t i = 0; i < steps; i += each, n++)
-        full += compress_sums(s, i);
-    return n ? (double)full / (double)n : 1;
+        held += holds(s, i);
+    return n ? (double)held / (double)n : 1;
 }
 
 /* One bit of each value to its owner and from there to all (inner/coll/squeeze.h), and some seven
@@ -170,11 +170,12 @@ void site_model_step_of(struct site_step *out, const struct site_compute *b,
     if (ranks > 1 && s->train_zero_stage)
         out->gather_s = ranks_link_seconds(&m->link, RANKS_ALL_GATHER, ranks,
                                            sizeof(float) * (double)t->elements);
-    double full = ranks > 1 ? full_share(s) : 1; /* times are means of the run's steps */
+    double full = ranks > 1 ? share_of(s, compress_sums) : 1, /* means of the run's steps */
+        compressed = 1 - full - (ranks > 1 ? share_of(s, compress_rests) : 0);
     if (full < 1)
-        out->gather_s += (1 - full) * compressed_s(t, m, ranks);
+        out->gather_s += compressed * compressed_s(t, m, ranks);
     out->sums_s = full * q.sums_s;
-    out->sum_bytes = full * q.bytes + (1 - full) * (double)t->elements / 8;
+    out->sum_bytes = full * q.bytes + compressed * (double)t->elements / 8;
     out->exposed_s = full * q.left_s;
     out->step_s =
         of_rank / (double)w.micro * b->all_s + out->update_s + out->exposed_s + out->gather_s;

@@ -652,9 +652,9 @@ enum err site_train_update(struct site_train *s, struct train *t)
     return e == ERR_STOPPED ? stop_here(s, t, false) : e;
 }
 
-bool site_train_due(const struct site_train *s, const struct train *t)
+bool site_train_due(const struct site_train *s, int64_t step)
 {
-    return stepper_due(&s->stepper, t->step);
+    return stepper_due(&s->stepper, step);
 }
 
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r)

@@ -96,9 +96,9 @@ enum err site_train_start(struct site_train *s, struct train *t) MUST;
 /* Before the update of step t->step + 1 (outer.before_update). Stopped while waiting: the step
  * before is checkpointed, ERR_STOPPED. */
 enum err site_train_update(struct site_train *s, struct train *t) MUST;
-/* Does anything at t->step want that very step: a round that ends or is applied there, quorum mode?
- * On every rank alike. */
-bool site_train_due(const struct site_train *s, const struct train *t);
+/* Does anything at `step`, which is t->step or the next, want that very step: a round that ends or
+ * is applied there, quorum mode? On every rank alike. */
+bool site_train_due(const struct site_train *s, int64_t step);
 /* After a step, with its report (the aggregator's live view). Stopped while waiting: the step is
  * checkpointed, ERR_STOPPED. In quorum mode it may move t->step forward, as above. */
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r) MUST;

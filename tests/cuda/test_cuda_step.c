@@ -63,10 +63,11 @@ static enum err on_update(void *self, struct train *t)
     return ERR_OK;
 }
 
-static bool on_due(void *self, const struct train *t)
+static bool on_due(void *self, const struct train *t, int64_t step)
 {
     struct seen *s = self;
-    return t->step == s->due;
+    (void)t;
+    return step == s->due;
 }
 
 static enum err on_step(void *self, struct train *t, const struct train_report *r)

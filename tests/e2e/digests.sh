@@ -108,6 +108,7 @@ ranks           | q mpi | --train.bucket_mb 0
 ranks_zero      | mpi | --train.zero_stage 1
 ranks_bf16_sums | mpi | --train.grad_reduce_dtype bf16
 ranks_both      | mpi | --train.zero_stage 1 --train.grad_reduce_dtype bf16 --train.optimizer adamw --train.micro_batch_tokens 32
+ranks_local     | q mpi | --train.optimizer adamw --train.compress zeroone --train.freeze 0.2 --train.warmup 4 --train.local_max 4 --train.local_grow 0.1
 odd_96          | q l | --train.batch_tokens 96
 odd_96_micro    | l   | --train.batch_tokens 96 --train.micro_batch_tokens 32
 odd_192_ranks   | l mpi | --train.batch_tokens 192

@@ -158,9 +158,9 @@ static enum err record_step(struct train *t, const struct train_report *r)
     return append(t, "params", model_params(t->model));
 }
 
-static bool on_due(void *self, const struct train *t)
+static bool on_due(void *self, const struct train *t, int64_t step)
 {
-    (void)self, (void)t;
+    (void)self, (void)t, (void)step;
     return !strcmp(mishap, "nan");
 }
 

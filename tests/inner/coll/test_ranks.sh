@@ -153,6 +153,17 @@ run 2 lamb_sign whole $lamb
 run 2 lamb_sign_stop stop $lamb
 run 2 lamb_sign_stop whole $lamb
 same lamb_sign_stop lamb_sign
+# 0/1 Adam: sums behind steps 2, 5 and 6. A stop in step 3 waits for that of step 5.
+local="--train.optimizer adamw --train.compress zeroone --train.freeze 0.17 --train.warmup 1"
+local="$local --train.local_grow 1e-6 --train.local_max 4"
+run 2 local whole $local
+[ "$(grep -o '[0-9a-f]\{64\}' "$dir/local.2.txt" | sort -u | wc -l)" = 1 ] || fail "local steps: the ranks differ"
+run 2 local_stop stop $local
+[ "$(grep -c 'STOPPED after step 5' "$dir/local_stop.2.txt")" = 2 ] || fail "a stop between two sums"
+run 2 local_stop whole $local
+same local_stop local
+run 2 local_ahead ahead $local --train.bucket_mb 0.01
+same local_ahead local
 run 2 behind whole --train.bucket_mb 0
 run 2 sparse_all whole --train.compress sparse --train.freeze 0 --train.sparse_share 1
 same sparse_all behind

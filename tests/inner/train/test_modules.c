@@ -140,9 +140,9 @@ static enum err quiet_start(void *self, struct train *t)
     return ERR_OK;
 }
 
-static bool quiet_due(void *self, const struct train *t)
+static bool quiet_due(void *self, const struct train *t, int64_t step)
 {
-    (void)self, (void)t;
+    (void)self, (void)t, (void)step;
     return false;
 }
 

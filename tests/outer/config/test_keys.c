@@ -100,6 +100,17 @@ static void each_rule_names_what_to_do(void **state)
             "use outer.second_every = 0");
     refused("--train.modules 3 --outer.sites a --site.aggregator localhost:1",
             "use train.modules = 1, or leave site.aggregator empty");
+    refused("--outer.second_every 100 --outer.every 50 --train.optimizer adamw --train.compress "
+            "zeroone",
+            "use outer.second_every = 0");
+    refused("--outer.sites a,b --train.optimizer adamw --train.compress zeroone "
+            "--outer.overlap_steps 2",
+            "train.compress = zeroone with several sites needs outer.overlap_steps = 0");
+    refused("--outer.sites a,b --train.optimizer adamw --train.compress zeroone --outer.mode "
+            "quorum",
+            "train.compress = zeroone with several sites needs outer.mode = strict");
+    refused("--outer.sites a,b --train.optimizer adamw --train.compress zeroone --outer.every_s 5",
+            "train.compress = zeroone with several sites needs outer.every_s = 0");
     refused("--outer.fragments 5", "more than model.layers = 4");
     refused("--outer.sites a,b,a", "\"a\" is listed twice");
     refused("--outer.sites a,b.c", "\"b.c\": allowed are 1 to 63 letters");
