@@ -496,8 +496,9 @@ enum {
     /* Muon: x, as many elements as range r of a, in the model type, = u / (||u|| + 1e-7), with    \
      * the sum that range_reduce has made. Where that one changes no slab, x is undefined. */      \
     X(muon_input, (struct dev * d, void *x, const struct dev_optim *a, size_t r))                  \
-    /* Muon: s (n,n) = a I + b x + c s for x (n,n), model type; a, b, c: opt_muon.h. */            \
-    X(muon_polynomial, (struct dev * d, void *s, const void *x, size_t n))                         \
+    /* Muon: s (n,n) = a I + b x + c s for x (n,n), model type; a, b, c: p. */                     \
+    X(muon_polynomial,                                                                             \
+      (struct dev * d, void *s, const void *x, const struct opt_polynomial *p, size_t n))          \
     /* One pass over matrices that sums terms of the elements, or takes their maxima, over rows    \
      * and over columns: sets the lines that the rule names from what they were and from the mean  \
      * or maximum, and sums[] to the sum or maximum over the lines of the rows; changes the        \

@@ -40,6 +40,10 @@
 #define TRAIN_OPTIMIZER(X) OPTIM_LIST(X)
 #define TRAIN_TRUST_PER(X)                                                                         \
     X(TRAIN_TRUST_PER_TENSOR, tensor) X(TRAIN_TRUST_PER_PROJECTION, projection)
+#define TRAIN_MUON_SCALE(X) X(TRAIN_MUON_SCALE_RMS, rms) X(TRAIN_MUON_SCALE_SPECTRAL, spectral)
+#define TRAIN_MUON_COEFFICIENTS(X)                                                                 \
+    X(TRAIN_MUON_COEFFICIENTS_SAME, same)                                                          \
+    X(TRAIN_MUON_COEFFICIENTS_PER_ITERATION, per_iteration)
 #define TRAIN_DECAY(X)                                                                             \
     X(TRAIN_DECAY_COSINE, cosine)                                                                  \
     X(TRAIN_DECAY_LINEAR, linear)                                                                  \
@@ -75,6 +79,8 @@
     X(train_init, TRAIN_INIT)                                                                      \
     X(optim_kind, TRAIN_OPTIMIZER)                                                                 \
     X(train_trust_per, TRAIN_TRUST_PER)                                                            \
+    X(train_muon_scale, TRAIN_MUON_SCALE)                                                          \
+    X(train_muon_coefficients, TRAIN_MUON_COEFFICIENTS)                                            \
     X(train_decay, TRAIN_DECAY)                                                                    \
     X(train_warmup_shape, TRAIN_WARMUP_SHAPE)                                                      \
     X(device_kind, DEVICE_KIND)                                                                    \
@@ -337,8 +343,7 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, optimizer, CHOICE(optim_kind), .fallback = "lamb", .pinned = true,                    \
       .help = "Inner optimizer. muon: Muon for the matrices of the layers, which keep the "        \
               "momentum only and are updated by orthogonal matrices at the root mean square of "   \
-              "AdamW's updates, AdamW for all other tensors; without train.zero_stage every rank " \
-              "computes every product.")                                                           \
+              "AdamW's updates, AdamW for all other tensors; the ranks share out the matrices.")   \
     X(train, trust_per, CHOICE(train_trust_per), .fallback = "tensor", .pinned = true,             \
       .help = "What has one trust ratio of LAMB, LANS or MERIT. tensor: q, k and v together. "     \
               "projection: q, k "                                                                  \
@@ -388,6 +393,17 @@ CHOICES_INNER(CONFIG_ENUM)
               "TensorFlow and MT-DAO have it.")                                                    \
     X(train, momentum, REAL, .fallback = "0.95", .min = 0, .max = 0.999999, .pinned = true,        \
       .help = "Muon: decay of the momentum of the layers' matrices, in Nesterov's form.")          \
+    X(train, muon_scale, CHOICE(train_muon_scale), .fallback = "rms", .pinned = true,              \
+      .help = "Muon: factor of the orthogonal matrix (rows, columns) of an update. rms: 0.2 "      \
+              "sqrt(max(rows, columns)), the root mean square of AdamW's updates, so that one "    \
+              "rate serves both (Moonlight). spectral: sqrt(rows / columns), output over input "   \
+              "width (MuLoCo).")                                                                   \
+    X(train, muon_coefficients, CHOICE(train_muon_coefficients), .fallback = "same",               \
+      .pinned = true,                                                                              \
+      .help = "Muon: coefficients of the five iterations that make a matrix orthogonal. same: "    \
+              "3.4445, -4.7750, 2.0315 in all of them. per_iteration: 4.0848, -6.8946, 2.9270 in " \
+              "the first, others in each of the next, which bring the singular values closer to "  \
+              "1 (MuLoCo).")                                                                       \
     X(train, adamw_lr, REAL, .fallback = "1", .min = 0, .max = 1e6, .pinned = true,                \
       .help = "Muon: AdamW's learning rate, for every tensor that is not a matrix of a layer, "    \
               "as a multiple of train.lr.")                                                        \

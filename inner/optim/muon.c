@@ -1,15 +1,33 @@
 /* Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all other tensors. Formulas:
  * kernels/scalar/opt_muon.h. The update of a matrix (rows, columns) is scaled by .2 sqrt(max(rows,
  * columns)), which gives it the root mean square of AdamW's, so that both share one learning rate
- * and one weight decay (Moonlight: Liu et al. 2025, 2502.16982). q, k, v and gate, up are matrices
- * of their own. Matrices keep the momentum only; the second moment of the other tensors is the
- * further state. */
+ * and one weight decay (Moonlight: Liu et al. 2025, 2502.16982); or, with train.muon_scale =
+ * spectral, by sqrt(rows / columns). q, k, v and gate, up are matrices of their own. Matrices keep
+ * the momentum only; the second moment of the other tensors is the further state.
+ *
+ * Ranks that hold all of the state share out the matrices, too: each makes those of its share
+ * orthogonal and gathers the others', in the place of the gradients. */
 #include <math.h>
 #include "inner/optim/optim.h"
 
 enum { OTHER, MATRIX }; /* opt_group.kind */
 enum { ITERATIONS = 5 };
 _Static_assert(ITERATIONS % 2 == 1, "the last product writes to the gradient");
+
+/* same: singular values from .01 .. 1 come to .68 .. 1.14 (Jordan et al.). per_iteration: MuLoCo
+ * (2505.23725). */
+static const struct opt_polynomial polynomials[][ITERATIONS] = {
+    [TRAIN_MUON_COEFFICIENTS_SAME] = {{3.4445f, -4.7750f, 2.0315f},
+                                      {3.4445f, -4.7750f, 2.0315f},
+                                      {3.4445f, -4.7750f, 2.0315f},
+                                      {3.4445f, -4.7750f, 2.0315f},
+                                      {3.4445f, -4.7750f, 2.0315f}},
+    [TRAIN_MUON_COEFFICIENTS_PER_ITERATION] = {{4.0848f, -6.8946f, 2.9270f},
+                                               {3.9505f, -6.3029f, 2.6377f},
+                                               {3.7418f, -5.5913f, 2.3037f},
+                                               {2.8769f, -3.1427f, 1.2046f},
+                                               {2.8366f, -3.0525f, 1.2012f}},
+};
 
 struct matrix {
     size_t rows, columns;
@@ -91,6 +109,13 @@ static size_t more(const struct tensor *x)
 }
 
 /* ---- step ---- */
+static float scale_of(const struct settings *s, struct matrix x)
+{
+    return s->train_muon_scale == TRAIN_MUON_SCALE_SPECTRAL
+               ? sqrtf((float)x.rows / (float)x.columns)
+               : 0.2f * sqrtf((float)longer(x));
+}
+
 /* The scale multiplies the rate; the decay, which it is not meant for, is divided by it. */
 static void group(const struct settings *s, const struct optim_part *x, struct opt_group *group)
 {
@@ -98,7 +123,7 @@ static void group(const struct settings *s, const struct optim_part *x, struct o
         group->lr *= (float)s->train_adamw_lr;
         return;
     }
-    float scale = 0.2f * sqrtf((float)longer(matrix_of(x->tensor, x->count)));
+    float scale = scale_of(s, matrix_of(x->tensor, x->count));
     group->kind = MATRIX;
     group->lr *= scale;
     group->decay /= scale;
@@ -145,6 +170,7 @@ static void orthogonalise(struct optim *o, const struct dev_optim *a, size_t r)
     float *gradient = a->g + a->ranges[r].offset;
     char *first = o->workspace, *square = first + room.matrix * size,
          *polynomial = square + room.square * size;
+    const struct opt_polynomial *p = polynomials[o->settings->train_muon_coefficients];
     void *x[2] = {first, gradient};
     n = shorter(matrix);
     d->ops->muon_input(d, first, a, r);
@@ -152,9 +178,17 @@ static void orthogonalise(struct optim *o, const struct dev_optim *a, size_t r)
         bool last = i + 1 == ITERATIONS;
         square_of(d, square, x[i % 2], matrix);
         square_of(d, polynomial, square, (struct matrix){n, n});
-        d->ops->muon_polynomial(d, polynomial, square, n);
+        d->ops->muon_polynomial(d, polynomial, square, &p[i], n);
         apply(d, x[(i + 1) % 2], last ? DTYPE_F32 : d->model_type, polynomial, x[i % 2], matrix);
     }
+}
+
+/* Whether this rank computes the products of range r. */
+static bool is_mine(const struct optim *o, size_t r)
+{
+    size_t offset = o->parts[o->first_part + r].offset;
+    int rank = o->coll->rank;
+    return !o->work || (offset >= o->work[rank] && offset < o->work[rank + 1]);
 }
 
 static enum err step(struct optim *o, const struct dev_optim *a)
@@ -166,8 +200,10 @@ static enum err step(struct optim *o, const struct dev_optim *a)
     others.v = o->state[OPTIM_MORE].shard;
     o->dev->ops->range_reduce(o->dev, OPT_REDUCE_MUON, &matrices); /* a range is a whole matrix */
     for (size_t r = 0; r < a->n; r++)
-        if (opt_takes_part(&o->groups_host[r], MATRIX))
+        if (opt_takes_part(&o->groups_host[r], MATRIX) && is_mine(o, r))
             orthogonalise(o, &matrices, r);
+    if (o->work)
+        TRY(o->coll->ops->all_gather(o->coll, a->g, sizeof *a->g, o->work));
     TRY(optim_update(o, OPT_UPDATE_MUON, &matrices));
     return optim_update(o, OPT_UPDATE_ADAMW, &others);
 }

@@ -166,12 +166,18 @@ size_t optim_staging(const struct settings *s, const struct table *t, int ranks)
 static enum err cut_shards(struct optim *o, const struct table *t, struct arena *perm)
 {
     struct coll *c = o->coll;
+    bool shared = shards_of(o->settings, c->size) > 1,
+         summed = o->settings->train_modules == 1; /* else a rank has its modules' gradients only */
+    size_t *offsets;
     o->end = t->elements;
-    if (shards_of(o->settings, c->size) == 1)
+    if (c->size == 1 || !(shared || (o->method->flop && summed)))
         return ERR_OK;
-    TRY_ALLOC(o->offsets = arena_array(perm, (size_t)c->size + 1, sizeof *o->offsets));
+    TRY_ALLOC(offsets = arena_array(perm, (size_t)c->size + 1, sizeof *offsets));
     for (int r = 0; r <= c->size; r++)
-        o->offsets[r] = optim_shard(o->settings, t, r, c->size);
+        offsets[r] = optim_shard(o->settings, t, r, c->size);
+    *(shared ? &o->offsets : &o->work) = offsets;
+    if (!shared)
+        return ERR_OK;
     o->begin = o->offsets[c->rank];
     o->end = o->offsets[c->rank + 1];
     return ERR_OK;

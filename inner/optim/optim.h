@@ -82,6 +82,8 @@ struct optim {
      * tensor that is OPTIM_ELSEWHERE are another rank's, which updates it. */
     const int64_t *delays;
     int64_t delayed_from;
+    size_t *work; /* (ranks + 1) without shards: of the slab, whose products each rank computes;
+                     NULL: there are none, or one rank */
     const struct settings *settings;
     const struct compress_method *compress; /* NULL: train.compress = none */
     struct squeeze squeeze;                 /* of compress */

@@ -144,7 +144,8 @@ void cpu_muon_input(struct dev *d, void *x, const struct dev_optim *a, size_t r)
 }
 
 /* |err| <= 4e-7 (1 + |x| + |s|) plus the result's rounding. */
-void cpu_muon_polynomial(struct dev *d, void *s, const void *x, size_t n)
+void cpu_muon_polynomial(struct dev *d, void *s, const void *x, const struct opt_polynomial *p,
+                         size_t n)
 {
     enum { TILE = 1024 };
     struct cpu *c = cpu_of(d);
@@ -157,7 +158,7 @@ void cpu_muon_polynomial(struct dev *d, void *s, const void *x, size_t n)
         c->rows->convert(first, DTYPE_F32, (const char *)x + i * size, type, tile);
         c->rows->convert(square, DTYPE_F32, (const char *)s + i * size, type, tile);
         for (size_t j = 0; j < tile; j++)
-            square[j] = opt_muon_polynomial(first[j], square[j], (i + j) % (n + 1) == 0);
+            square[j] = opt_muon_polynomial(*p, first[j], square[j], (i + j) % (n + 1) == 0);
         c->rows->convert((char *)s + i * size, type, square, DTYPE_F32, tile);
     }
 }

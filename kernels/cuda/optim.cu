@@ -406,7 +406,8 @@ extern "C" void cuda_muon_input(struct dev *d, void *x, const struct dev_optim *
 #undef RUN
 }
 
-template <typename T> static __global__ void muon_polynomial(T *s, const T *x, size_t n)
+template <typename T>
+static __global__ void muon_polynomial(T *s, const T *x, struct opt_polynomial p, size_t n)
 {
     size_t i = thread_index();
     if (i >= n * n)
@@ -414,16 +415,17 @@ template <typename T> static __global__ void muon_polynomial(T *s, const T *x, s
     float first, square;
     load<T, 1>(&first, x + i);
     load<T, 1>(&square, s + i);
-    square = opt_muon_polynomial(first, square, i % (n + 1) == 0);
+    square = opt_muon_polynomial(p, first, square, i % (n + 1) == 0);
     store<T, 1>(s + i, &square);
 }
 
-extern "C" void cuda_muon_polynomial(struct dev *d, void *s, const void *x, size_t n)
+extern "C" void cuda_muon_polynomial(struct dev *d, void *s, const void *x,
+                                     const struct opt_polynomial *p, size_t n)
 {
     struct cuda *c = cuda_of(d);
 #define RUN(type, vec)                                                                             \
     LAUNCH(c, muon_polynomial<type>, blocks_for(n *n, THREADS), THREADS, 0, (type *)s,             \
-           (const type *)x, n)
+           (const type *)x, *p, n)
     BY_TYPE(c, false, RUN);
 #undef RUN
 }

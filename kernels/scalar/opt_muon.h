@@ -4,13 +4,12 @@
  * singular values a Newton-Schulz iteration then moves to about 1. beta1 is the momentum's decay.
  * Part of opt.h.
  *
- * An iteration is x <- (a I + b A + c A^2) x with A = x x^T, from x = u / (||u|| + eps). With these
- * coefficients five iterations bring singular values of x from .01 .. 1 to .68 .. 1.14.
+ * An iteration is x <- (a I + b A + c A^2) x with A = x x^T, from x = u / (||u|| + eps).
  */
-#define MUON_A   3.4445f
-#define MUON_B   (-4.7750f)
-#define MUON_C   2.0315f
 #define MUON_EPS 1e-7
+struct opt_polynomial { /* of an iteration */
+    float a, b, c;
+};
 
 /* Nesterov's form: the update is what the momentum will be if the next gradient is the same. */
 SCALAR float opt_muon_direction(float m, float g, const struct opt_scalars *k)
@@ -36,9 +35,9 @@ SCALAR float opt_muon_inverse(double square)
 }
 
 /* An element of a I + b A + c A^2. */
-SCALAR float opt_muon_polynomial(float a, float square, bool diagonal)
+SCALAR float opt_muon_polynomial(struct opt_polynomial p, float a, float square, bool diagonal)
 {
-    return (diagonal ? MUON_A : 0.0f) + (MUON_B * a + MUON_C * square);
+    return (diagonal ? p.a : 0.0f) + (p.b * a + p.c * square);
 }
 
 /* g: of the orthogonal matrix, which has replaced the gradient. */

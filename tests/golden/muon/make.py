@@ -2,7 +2,8 @@
 
     python make.py > values.txt
 
-Written from Jordan et al. (2024), kellerjordan.github.io/posts/muon, and Liu et al. (2025), 2502.16982, equation 4.
+Written from Jordan et al. (2024), kellerjordan.github.io/posts/muon, Liu et al. (2025), 2502.16982, equation 4, and Therien et al.
+(2025), 2505.23725, MuLoCo, whose scale and coefficients have the names that end in "m".
 """
 import numpy as np
 
@@ -25,19 +26,25 @@ def noise(shape, stream):
     return ((z >> np.uint64(40)).astype(float) / 2**23 - 1).reshape(shape)
 
 
-def orthogonal(u):
+JORDAN = 5 * [(3.4445, -4.7750, 2.0315)]
+MULOCO = [(4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037), (2.8769, -3.1427, 1.2046),
+          (2.8366, -3.0525, 1.2012)]
+
+
+def orthogonal(u, coefficients):
     x = u / (np.sqrt((u * u).sum()) + 1e-7)
     transposed = x.shape[0] > x.shape[1]
     x = x.T if transposed else x
-    for _ in range(5):
+    for first, second, third in coefficients:
         a = x @ x.T
-        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+        x = first * x + (second * a + third * a @ a) @ x
     return x.T if transposed else x
 
 
-def muon(p, m, g, lr):
+def muon(p, m, g, lr, muloco):
     m[:] = MOMENTUM * m + g
-    o = 0.2 * np.sqrt(max(p.shape)) * orthogonal(g + MOMENTUM * m)
+    scale = np.sqrt(p.shape[0] / p.shape[1]) if muloco else 0.2 * np.sqrt(max(p.shape))
+    o = scale * orthogonal(g + MOMENTUM * m, MULOCO if muloco else JORDAN)
     p[:] = p - lr * (o + DECAY * p)
 
 
@@ -48,7 +55,7 @@ def adamw(p, m, v, g, lr, decay, t):
     p[:] = p - FACTOR * lr * (u + (DECAY if decay else 0) * p)
 
 
-def run(seed=0):
+def run(seed=0, muloco=False):
     """The parameters at the start and after each step: arrays that the next step changes."""
     stream = seed << 20
     params = [noise(shape, stream + k) for k, (_, shape, _, _, _) in enumerate(TENSORS)]
@@ -66,13 +73,14 @@ def run(seed=0):
             else:
                 for rows in np.split(np.arange(len(g)), 3 if name == "qkv" else 1):
                     p, m = params[k][rows], first[k][rows]
-                    muon(p, m, g[rows], lr)
+                    muon(p, m, g[rows], lr, muloco)
                     params[k][rows], first[k][rows] = p, m
         yield params
 
 
 if __name__ == "__main__":
-    for number, params in enumerate(run()):
-        for k, (name, *_) in enumerate(TENSORS):
-            if number in (1, STEPS):
-                print(f"{name}{number}", params[k].size, *(f"{x:.9g}" for x in params[k].ravel()))
+    for muloco in (False, True):
+        for number, params in enumerate(run(muloco=muloco)):
+            for k, (name, *_) in enumerate(TENSORS):
+                if number in (1, STEPS):
+                    print(f"{name}{number}{'m' if muloco else ''}", params[k].size, *(f"{x:.9g}" for x in params[k].ravel()))

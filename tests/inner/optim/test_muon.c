@@ -1,7 +1,7 @@
 /* What breaks if this is wrong: what we call Muon is not the published one, a shard of the state is
  * not the state, matrices keep a second moment. Oracle: tests/golden/muon (NumPy in float64), on
- * this host and with the GPU's kernels emulated. `test_muon vectors SEED` prints the parameters
- * after ten steps, for tests/reproduce/reference/muon.py. */
+ * this host and with the GPU's kernels emulated. `test_muon vectors SEED [muloco]` prints the
+ * parameters after ten steps, for tests/reproduce/reference/muon.py. */
 #include "tests/cuda/cuda_test.h"
 #include "tests/inner/golden.h"
 #include "tests/inner/setup.h"
@@ -29,6 +29,8 @@ static const struct {
     {"scalar", "layers.0.norm2.weight", {1, 1}, TABLE_VECTOR, 1},
     {"qkv", "layers.0.attn.qkv.weight", {3 * WIDTH, WIDTH}, TABLE_HIDDEN, 1},
 };
+
+#define MULOCO MUON, "--train.muon_scale", "spectral", "--train.muon_coefficients", "per_iteration"
 
 static struct arena arena;
 static uint64_t seed; /* of the golden vectors: 0 */
@@ -160,24 +162,36 @@ static void compare(struct machine *k, const char *step, double bound)
     }
 }
 
-static void follows_the_paper(void **state)
+static void check_vectors(const char *const *words, const char *suffix)
 {
     static const struct {
         const char *type;
         double bound;
     } types[] = {{"f32", 1e-6}, {"bf16", 0.05}};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct machine k;
-        begin(&k, types[i].type, (const char *[]){MUON, NULL}, 0, 1);
+        begin(&k, types[i].type, words, 0, 1);
         for (int step = 0; step < STEPS; step++) {
             go(&k, step);
             if (step == 0)
-                compare(&k, "1", types[i].bound);
+                compare(&k, arena_printf(&arena, "1%s", suffix), types[i].bound);
         }
-        compare(&k, "10", types[i].bound);
+        compare(&k, arena_printf(&arena, "%d%s", STEPS, suffix), types[i].bound);
         end(&k);
     }
+}
+
+static void follows_the_paper(void **state)
+{
+    (void)state;
+    check_vectors((const char *[]){MUON, NULL}, "");
+}
+
+/* Its scale, and its coefficients for each iteration. */
+static void follows_muloco(void **state)
+{
+    (void)state;
+    check_vectors((const char *[]){MULOCO, NULL}, "m");
 }
 
 /* Two ranks' shards, each of whole tensors, are what one rank computes, bit for bit. */
@@ -205,6 +219,70 @@ static void shards_are_the_whole(void **state)
     end(&whole);
     end(&part[0]);
     end(&part[1]);
+}
+
+static unsigned products, gathers;
+static void (*matmul)(struct dev *d, const struct dev_matmul *a);
+
+static void count_matmul(struct dev *d, const struct dev_matmul *a)
+{
+    products++;
+    matmul(d, a);
+}
+
+static const size_t *gathered;
+
+/* Of this rank's share nothing changes; the other's stays a gradient here. */
+static enum err gather_nothing(struct coll *c, void *x, size_t size, const size_t *offsets)
+{
+    (void)c, (void)x;
+    assert_int_equal(size, sizeof(float));
+    gathered = offsets;
+    gathers++;
+    return ERR_OK;
+}
+
+/* Without shards of the state two ranks compute each product once, and a rank's matrices have the
+ * bits of one rank that computes all. */
+static void ranks_share_the_products_out(void **state)
+{
+    struct machine whole, part[2];
+    unsigned all, of_ranks[2];
+    (void)state;
+    begin(&whole, "f32", (const char *[]){MUON, NULL}, 0, 1);
+    struct dev_ops counted = *whole.d->ops;
+    matmul = counted.matmul;
+    counted.matmul = count_matmul;
+    whole.d->ops = &counted;
+    products = 0;
+    go(&whole, 0);
+    all = products;
+    const float *right = params(&whole);
+    for (int r = 0; r < 2; r++) {
+        begin(&part[r], "f32", (const char *[]){MUON, NULL}, r, 2);
+        struct coll_ops ops = {.all_reduce = sum_nothing, .all_gather = gather_nothing};
+        part[r].part.ops = &ops;
+        part[r].d->ops = &counted;
+        products = gathers = 0;
+        go(&part[r], 0);
+        of_ranks[r] = products;
+        assert_int_equal(gathers, 1);
+        assert_int_equal(gathered[0], 0);
+        assert_int_equal(gathered[2], whole.t.elements);
+        size_t begin_at = gathered[r], end_at = gathered[r + 1];
+        assert_true(begin_at < end_at);
+        assert_memory_equal(params(&part[r]) + begin_at, right + begin_at,
+                            (end_at - begin_at) * sizeof *right);
+        for (size_t i = 0; i < TENSORS; i++) /* what is no matrix is everywhere */
+            if (rows[i].group != TABLE_HIDDEN)
+                assert_memory_equal(params(&part[r]) + whole.t.tensors[i].offset,
+                                    right + whole.t.tensors[i].offset,
+                                    whole.t.tensors[i].count * sizeof *right);
+        end(&part[r]);
+    }
+    assert_true(of_ranks[0] > 0 && of_ranks[1] > 0);
+    assert_int_equal(of_ranks[0] + of_ranks[1], all);
+    end(&whole);
 }
 
 /* A gradient that is not finite changes nothing; a layer that does not learn keeps its bits. */
@@ -236,11 +314,11 @@ static void matrices_keep_one_moment(void **state)
     assert_false(optim_method_of(s)->second);
 }
 
-static int print_vectors(const char *of)
+static int print_vectors(const char *of, bool muloco)
 {
     struct machine k;
     seed = strtoull(of, NULL, 10);
-    begin(&k, "f32", (const char *[]){MUON, NULL}, 0, 1);
+    begin(&k, "f32", muloco ? (const char *[]){MULOCO, NULL} : (const char *[]){MUON, NULL}, 0, 1);
     for (int step = 0; step < STEPS; step++)
         go(&k, step);
     const float *p = params(&k);
@@ -258,11 +336,13 @@ static int print_vectors(const char *of)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && !strcmp(argv[1], "vectors"))
-        return print_vectors(argv[2]);
+    if ((argc == 3 || argc == 4) && !strcmp(argv[1], "vectors"))
+        return print_vectors(argv[2], argc == 4);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(follows_the_paper, reset),
+        cmocka_unit_test_setup(follows_muloco, reset),
         cmocka_unit_test_setup(shards_are_the_whole, reset),
+        cmocka_unit_test_setup(ranks_share_the_products_out, reset),
         cmocka_unit_test_setup(nothing_changes, reset),
         cmocka_unit_test_setup(matrices_keep_one_moment, reset),
     };

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Ten steps of Muon and AdamW in float64 NumPy (tests/golden/muon/make.py, from the papers) and those of atoll, other seeds.
+"""Ten steps of Muon and AdamW in float64 NumPy (tests/golden/muon/make.py, from the papers) and those of atoll, other seeds,
+with the coefficients and the scale of either paper.
 
     muon.py TEST_MUON
 
@@ -7,6 +8,7 @@ Prints as JSON: difference (largest of |ours - reference| over the largest param
 of one element, whose parameter may lie near zero), values (how many were compared), moments (of each parameter of a layer's
 matrices, of the two that AdamW keeps).
 """
+import itertools
 import json
 import pathlib
 import subprocess
@@ -20,10 +22,11 @@ import make  # noqa: E402
 
 def main():
     worst, values, kept = [0.0, 0.0], 0, 0.0
-    for seed in (1, 2, 3):
-        for last in make.run(seed):
+    for seed, muloco in itertools.product((1, 2, 3), (False, True)):
+        for last in make.run(seed, muloco):
             pass
-        lines = subprocess.run([sys.argv[1], "vectors", str(seed)], capture_output=True, text=True, check=True).stdout.splitlines()
+        words = [sys.argv[1], "vectors", str(seed), *(["muloco"] if muloco else [])]
+        lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
         ours = {name: np.array([float(v) for v in rest]) for name, *rest in (line.split() for line in lines)}
         kept = ours["moments"][0]
         for (name, *_), want in zip(make.TENSORS, last):
