@@ -16,9 +16,11 @@ static const struct rule {
 #undef X
 };
 
-static void (*const update_prepares[OPT_MATRIX_UPDATES])(struct opt_scalars *k,
-                                                         const double sums[OPT_SUMS]) = {
-#define X(NAME, name, prepare) prepare,
+static const struct {
+    void (*prepare)(struct opt_scalars *k, const double sums[OPT_SUMS]);
+    void (*cross)(float line[OPT_LINES]);
+} updates[OPT_MATRIX_UPDATES] = {
+#define X(NAME, name, prepare) {prepare, opt_##name##_cross},
     OPT_MATRIX_UPDATE_LIST(X)
 #undef X
 };
@@ -166,16 +168,44 @@ void cpu_matrix_reduce(struct dev *d, enum opt_matrix_reduce rule, const struct 
     }
 }
 
+/* columns (OPT_LINES, columns): what an update gets of each column. */
+static void cross_columns(const struct pass *p, enum opt_matrix_update rule, float *columns)
+{
+    size_t rows = p->x->rows, count = p->x->columns;
+    for (size_t i = 0; i < count; i++) {
+        float line[OPT_LINES] = {line_at(p, 0)[rows + i], line_at(p, 1)[rows + i]};
+        updates[rule].cross(line);
+        for (size_t j = 0; j < OPT_LINES; j++)
+            columns[j * count + i] = line[j];
+    }
+}
+
+static void update_matrix(const struct pass *p, enum opt_matrix_update rule, float *columns)
+{
+    cross_columns(p, rule, columns);
+#pragma omp parallel for num_threads(p->c->dev.threads)                                            \
+    schedule(static) if (p->x->rows > DEV_TILE_ROWS)
+    for (size_t i = 0; i < p->x->rows; i++) {
+        struct rows_matrix row = row_at(p, i);
+        updates[rule].cross(row.row);
+        for (size_t j = 0; j < OPT_LINES; j++)
+            row.column[j] = columns + j * p->x->columns;
+        p->c->rows->matrix_update(rule, &row, &p->k, p->x->columns);
+    }
+}
+
 void cpu_matrix_update(struct dev *d, enum opt_matrix_update rule, const struct dev_optim *a)
 {
-    for (size_t r = 0; r < a->n && !is_stopped(a); r++) {
+    size_t most = 1;
+    for (size_t r = 0; r < a->n; r++)
+        most = a->matrices[r].columns > most ? a->matrices[r].columns : most;
+    float *columns =
+        is_stopped(a) ? NULL : cpu_scratch(cpu_of(d), 0, OPT_LINES * most * sizeof *columns);
+    for (size_t r = 0; columns && r < a->n; r++) {
+        struct pass p;
         if (!opt_takes_part(&a->groups[r], a->kind))
             continue;
-        struct pass p = pass_of(cpu_of(d), a, r, update_prepares[rule]);
-#pragma omp parallel for num_threads(d->threads) schedule(static) if (p.x->rows > DEV_TILE_ROWS)
-        for (size_t i = 0; i < p.x->rows; i++) {
-            struct rows_matrix row = row_at(&p, i);
-            p.c->rows->matrix_update(rule, &row, &p.k, p.x->columns);
-        }
+        p = pass_of(cpu_of(d), a, r, updates[rule].prepare);
+        update_matrix(&p, rule, columns);
     }
 }

@@ -127,6 +127,10 @@ OPT_MATRIX_REDUCE_LIST(X)
         {                                                                                          \
             prepare_(k, sums);                                                                     \
         }                                                                                          \
+        static __device__ __forceinline__ void cross(float line[OPT_LINES])                        \
+        {                                                                                          \
+            opt_##name##_cross(line);                                                              \
+        }                                                                                          \
         static __device__ __forceinline__ float                                                    \
         move(float p, float m, float v, const struct opt_cross *c, const struct opt_scalars *k)    \
         {                                                                                          \
@@ -284,11 +288,13 @@ template <int RULE> static __global__ void matrix_move(const struct matrix_args 
 #pragma unroll
     for (int j = 0; j < OPT_LINES; j++)
         c.column[j] = line_at(a, x, j)[x.rows + t.column];
+    rule::cross(c.column);
     for (size_t i = t.begin; i < t.end; i++) {
         size_t e = x.offset + i * x.columns + t.column;
 #pragma unroll
         for (int j = 0; j < OPT_LINES; j++)
             c.row[j] = line_at(a, x, j)[i];
+        rule::cross(c.row);
         float p = rule::move(a.p[e], a.m ? a.m[e] : 0.0f, a.v ? a.v[e] : 0.0f, &c, &k);
         a.p[e] = p;
         if (a.model)

@@ -75,7 +75,9 @@
 
 /* Passes over matrices that update the parameters: X(NAME, name, prepare).
  *     float opt_name_move(float p, float m, float v, const struct opt_cross *c, k)
- * returns the new p. */
+ * returns the new p. void opt_name_cross(float line[OPT_LINES]) makes of the values of a line what
+ * `move` gets of it: once for a line, where a division for each element would cost as much as the
+ * rest. */
 #define OPT_MATRIX_UPDATE_LIST(X)                                                                  \
     X(MERIT, merit, opt_merit_prepare)                                                             \
     X(CAME, came, opt_came_prepare)

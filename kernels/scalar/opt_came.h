@@ -88,6 +88,11 @@ SCALAR void opt_came_prepare(struct opt_scalars *k, const double sums[OPT_SUMS])
     k->mean[1] = (float)(sums[2] / k->rows);
 }
 
+SCALAR void opt_came_cross(float line[OPT_LINES])
+{
+    (void)line;
+}
+
 /* p -= lr weight_decay p; p -= lr m F(Rs, Cs) */
 SCALAR float opt_came_move(float p, float m, float v, const struct opt_cross *c,
                            const struct opt_scalars *k)

@@ -42,15 +42,21 @@ SCALAR float opt_lesser(float a, float b)
     return a < b ? a : b;
 }
 
+/* A line's two maxima become their ratio and the lesser of them. */
+SCALAR void opt_merit_cross(float line[OPT_LINES])
+{
+    float least = opt_lesser(line[0], line[1]);
+    line[0] /= line[1];
+    line[1] = least;
+}
+
 /* p -= lr clip(T u, -1, 1); T = 1 where one of the four maxima is 0. A vector has the tensor's. All
  * values are computed and then chosen, so that compilers vectorise. */
 SCALAR float opt_merit_move(float p, float m, float v, const struct opt_cross *c,
                             const struct opt_scalars *k)
 {
-    float row = c->row[0] / c->row[1], column = c->column[0] / c->column[1], whole = k->step[0],
-          most = row > column ? row : column,
-          least =
-              opt_lesser(opt_lesser(c->row[0], c->row[1]), opt_lesser(c->column[0], c->column[1]));
+    float row = c->row[0], column = c->column[0], whole = k->step[0],
+          most = row > column ? row : column, least = opt_lesser(c->row[1], c->column[1]);
     most = most > whole ? most : whole;
     most = least > 0 ? most : 1.0f;
     float step = (k->rows > 1 ? most : whole) * opt_merit_direction(p, m, v, k);
