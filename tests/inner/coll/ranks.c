@@ -7,6 +7,8 @@
  *                                             is read when the next one's gradients are there
  *                                             record: also writes what an independent reference
  *                                             needs (below)
+ *     ranks sum DTYPE                         JSON: log2 of the root mean square error of the
+ *                                             gradients' sum over the ranks, over that of the sum
  *     ranks compare DIR DIR [BOUND]           first moments of two checkpoints: equal within BOUND
  *                                             (1e-5) of their norm
  *     ranks same DIR DIR                      parameters and moments: the same bits
@@ -15,7 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "inner/coll/reduce.h"
 #include "inner/train/train.h"
+#include "kernels/base/bf16.h"
+#include "kernels/base/rng.h"
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
 
@@ -230,6 +235,52 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     return ERR_OK;
 }
 
+/* ---- sum ---- */
+enum { SUMS = 1 << 16 };
+
+/* A product of two normals with the bits of bf16. */
+static float term(int rank, size_t i)
+{
+    uint64_t at = (uint64_t)rank * SUMS + i;
+    return bf16_float(bf16_round(rng_normal(1, RNG_TEST, at) * rng_normal(2, RNG_TEST, at)));
+}
+
+/* The sum that a training step makes of its gradients, in train.grad_reduce_dtype = name. */
+static enum err sum(struct coll *c, const char *name)
+{
+    struct dev *d;
+    float *grads, *host = malloc(SUMS * sizeof *host);
+    struct settings s = {.train_grad_reduce_dtype =
+                             strcmp(name, "bf16") ? TRAIN_GRAD_REDUCE_F32 : TRAIN_GRAD_REDUCE_BF16};
+    struct grad_reduce r = {.coll = c, .reducer = reducer_of(&s), .elements = SUMS};
+    double wrong = 0, all = 0;
+    TRY_ALLOC(host);
+    TRY(dev_open(&d, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}));
+    TRY(dev_alloc(d, (void **)&grads, SUMS * sizeof *grads));
+    TRY(dev_alloc(d, &r.memory, r.reducer->bytes(SUMS)));
+    r.dev = d, r.grads = grads;
+    for (size_t i = 0; i < SUMS; i++)
+        host[i] = term(c->rank, i);
+    d->ops->copy(d, grads, host, SUMS * sizeof *host);
+    grad_reduce_begin(&r);
+    TRY(grad_reduce_wait(&r));
+    d->ops->copy(d, host, grads, SUMS * sizeof *host);
+    TRY(dev_sync(d));
+    for (size_t i = 0; i < SUMS; i++) {
+        double exact = 0;
+        for (int k = 0; k < c->size; k++)
+            exact += (double)term(k, i);
+        wrong += ((double)host[i] - exact) * ((double)host[i] - exact), all += exact * exact;
+    }
+    if (c->rank == 0)
+        printf("{\"ranks\": %d, \"error\": %.4f}\n", c->size, log2(sqrt(wrong / all)));
+    free(host);
+    dev_free(d, grads);
+    dev_free(d, r.memory);
+    dev_close(d);
+    return ERR_OK;
+}
+
 static enum err slab(const char *dir, const char *name, struct arena *a, const float **x,
                      size_t *count)
 {
@@ -289,7 +340,11 @@ int main(int argc, char **argv)
         e = compare(argv[2], argv[3], argc > 4 ? strtod(argv[4], NULL) : 1e-5, &a);
     else if (argc > 3 && !strcmp(argv[1], "same"))
         e = same(argv[2], argv[3], &a);
-    else if (argc > 3 && !strcmp(argv[1], "train")) {
+    else if (argc == 3 && !strcmp(argv[1], "sum")) {
+        e = coll_open(&c, "cpu");
+        if (!e)
+            e = sum(c, argv[2]);
+    } else if (argc > 3 && !strcmp(argv[1], "train")) {
         mishap = argv[3];
         folder = argv[2];
         e = coll_open(&c, on_gpu() ? "cuda" : "cpu");

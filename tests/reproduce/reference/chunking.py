@@ -4,8 +4,8 @@
     chunking.py ATOLL TEST_NARROW
 
 2,000 sums of 8,192 products of two standard normals. Prints as JSON: fp16_plain, fp16_chunks, bf16_plain (log2 of the error over the
-sum, root mean squares), difference (largest distance of these and TEST_NARROW's, bits), saved_fp16, least (bits by the closed form,
-products of 5 bits), least_ours (of `atoll plan --accumulator`), least_model (the same for all sums of the row's GPT), retention (largest relative distance of both programs' n (1 - VRR)).
+sum, root mean squares), difference (largest distance of these and TEST_NARROW's, bits), ranks_plain, ranks_chunks (predicted error of
+the sum of eight ranks' gradients in bf16, in one level and in chunks of four), saved_fp16, least (bits by the closed form, products of 5 bits), least_ours (of `atoll plan --accumulator`), least_model (the same for all sums of the row's GPT), retention (largest relative distance of both programs' n (1 - VRR)).
 """
 import json
 import math
@@ -26,15 +26,15 @@ def to_bf16(x):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
 
 
-def error(to, chunk):
+def error(to, chunk, terms=TERMS, sums=SUMS):
     rng = np.random.default_rng(5)
-    exact, total, part = np.zeros(SUMS), np.zeros(SUMS, np.float32), np.zeros(SUMS, np.float32)
-    for i in range(TERMS):
-        x = to((rng.standard_normal(SUMS) * rng.standard_normal(SUMS)).astype(np.float32))
+    exact, total, part = np.zeros(sums), np.zeros(sums, np.float32), np.zeros(sums, np.float32)
+    for i in range(terms):
+        x = to((rng.standard_normal(sums) * rng.standard_normal(sums)).astype(np.float32))
         exact += x
         part = to(part + x)
         if chunk and (i + 1) % chunk == 0:
-            total, part = to(total + part), np.zeros(SUMS, np.float32)
+            total, part = to(total + part), np.zeros(sums, np.float32)
     return math.log2(math.sqrt((((total if chunk else part) - exact) ** 2).mean() / (exact**2).mean()))
 
 
@@ -58,6 +58,7 @@ def lost(bits, product, n):
 def main():
     ours = json.loads(subprocess.run([sys.argv[2], "figures"], capture_output=True, text=True, check=True).stdout)
     found = {"fp16_plain": error(to_fp16, 0), "fp16_chunks": error(to_fp16, CHUNK), "bf16_plain": error(to_bf16, 0)}
+    predicted = {"ranks_plain": error(to_bf16, 0, 8, 65536), "ranks_chunks": error(to_bf16, 4, 8, 65536)}
     table = subprocess.run([sys.argv[1], "plan", "--accumulator", "8", "--product", "5", "--train.batch_tokens", str(TERMS),
                             "--train.micro_batch_tokens", str(TERMS)], capture_output=True, text=True, check=True).stdout
     small = subprocess.run([sys.argv[1], "plan", "--accumulator", "6", "--product", "10", "--model.width", "64", "--model.heads", "2",
@@ -69,7 +70,7 @@ def main():
             want = lost(8, 5, int(row[0]))
             apart = max(apart, abs(float(row[1]) / want - 1))
             least = int(row[3]) if int(row[0]) == TERMS else least
-    print(json.dumps({**found, "difference": max(abs(found[k] - ours[k]) for k in found),
+    print(json.dumps({**found, **predicted, "difference": max(abs(found[k] - ours[k]) for k in found),
                       "saved_fp16": found["fp16_plain"] - found["fp16_chunks"], "retention": apart, "least_ours": least, "least_model": model,
                       "least": next(b for b in range(5, 24) if lost(b, 5, TERMS) < 3.9)}))
 
