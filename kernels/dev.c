@@ -108,19 +108,36 @@ static size_t cuda_ops_bytes(const struct dev_shape *s)
     return most + (s->train ? s->elements / DEV_RUN * 40 : 0) + ((size_t)2 << 20);
 }
 
+/* Both operands of the largest product of the model, rounded, each in `bytes` for a value: forward,
+ * gradient of the input, of the weights. The classifier's are of a chunk. A GPU's are padded. */
+static size_t narrow_bytes(const struct dev_shape *s, size_t bytes, size_t rows, size_t width)
+{
+    enum { PADDED = 16, HEAD_BYTES = 4 << 10 };
+    size_t sides[] = {s->T, s->C, s->N, rows, s->C, width}, most = 0;
+    if (!s->emulation.fp8 && !s->emulation.accumulator)
+        return 0;
+    for (int i = 0; i < 6 && bytes == 1; i++)
+        sides[i] = (sides[i] + PADDED - 1) / PADDED * PADDED;
+    for (const size_t *x = sides; x < sides + 6; x += 3)
+        for (int i = 0; i < 3; i++)
+            most = larger(most, x[i] * (x[(i + 1) % 3] + x[(i + 2) % 3]));
+    return most * bytes + HEAD_BYTES;
+}
+
 struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s)
 {
     enum { LIBRARY_BYTES = 32 << 20, CODE_BYTES = 256 << 20, CPU_OPS_BYTES = 4 << 20 };
-    size_t width = dev_logit_width(s->V, s->VP);
+    size_t width = dev_logit_width(s->V, s->VP),
+           rows = dev_logit_rows(DEV_LOGITS_CUDA, s->T, s->VP);
     if (!strcmp(kind, "cuda"))
-        return (struct dev_workspace){.logits = dev_logit_rows(DEV_LOGITS_CUDA, s->T, s->VP) *
-                                                s->VP * sizeof(float),
-                                      .gemm = LIBRARY_BYTES,
+        return (struct dev_workspace){.logits = rows * s->VP * sizeof(float),
+                                      .gemm = LIBRARY_BYTES + narrow_bytes(s, 1, rows, s->VP),
                                       .ops = cuda_ops_bytes(s),
                                       .code = CODE_BYTES};
     size_t of_logit = sizeof(float) + (s->train && s->type == DTYPE_BF16 ? dtype_size(s->type) : 0);
-    return (struct dev_workspace){.logits = dev_logit_rows(DEV_LOGITS_CPU, s->T, width) *
-                                            dev_rows_apart(s->type, width) * of_logit,
+    rows = dev_logit_rows(DEV_LOGITS_CPU, s->T, width);
+    return (struct dev_workspace){.logits = rows * dev_rows_apart(s->type, width) * of_logit,
+                                  .gemm = narrow_bytes(s, sizeof(float), rows, width),
                                   .ops = CPU_OPS_BYTES};
 }
 

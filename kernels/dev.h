@@ -226,18 +226,33 @@ static inline size_t dev_rows_apart(enum dtype type, size_t columns)
     enum { SHARED_SETS = 512, LINE = 16 };
     return type == DTYPE_F32 && columns % SHARED_SETS == 0 ? columns + LINE : columns;
 }
+/* Narrow arithmetic in the products of linear layers, classifier and logits; all 0: none. On the
+ * CPU emulated in f32, slow: see scalar/narrow.h; a GPU has DEV_FP8_HYBRID alone. */
+enum dev_fp8 {
+    DEV_FP8_NONE,
+    DEV_FP8_E5M2,  /* operands are rounded to E5M2, to nearest, saturated */
+    DEV_FP8_HYBRID /* to E4M3, gradients to E5M2, a scale for each operand: scalar/fp8.h */
+};
+struct dev_emulation {
+    enum dev_fp8 fp8;
+    int accumulator; /* bits of mantissa of a sum, rounded after every addition; 0: as the library
+                      */
+    size_t chunk;    /* with accumulator: terms that are summed apart first; 0: one level */
+};
+
 /* Size of a model, from which dev_workspace() computes the device memory that the ops allocate for
  * themselves. T: tokens of a micro-batch; N: out-features of the widest linear layer. */
 struct dev_shape {
     enum dtype type;
     bool train;
     size_t T, C, N, NH, V, VP, elements;
-    size_t S;              /* tokens of a sequence */
+    size_t S; /* tokens of a sequence */
+    struct dev_emulation emulation;
     const char *attention; /* of dev_options */
 };
 struct dev_workspace { /* bytes */
     size_t logits;     /* of the classifier's chunk */
-    size_t gemm;       /* workspace of the GEMM library */
+    size_t gemm;       /* workspace of the GEMM library, and operands in narrow arithmetic */
     size_t ops;        /* partial sums, sorted tokens, tables */
     size_t code; /* GPU: kernels of the program and of the libraries, which the driver loads at
                     their first use; an estimate */
@@ -661,15 +676,6 @@ struct dev { /* backends embed it first */
                       the choice before its first step */
 };
 
-/* Narrow arithmetic in matrix products but those of attention, emulated on the CPU in f32; all 0:
- * none. Slow; see scalar/narrow.h. */
-struct dev_emulation {
-    bool fp8;        /* operands are rounded to E5M2, to nearest, saturated */
-    int accumulator; /* bits of mantissa of a sum, rounded after every addition; 0: as the library
-                      */
-    size_t chunk;    /* with accumulator: terms that are summed apart first; 0: one level */
-};
-
 struct dev_options {
     const char
         *kind; /* "cpu", "cuda", or "cuda:N" for the Nth GPU of this machine (N = local rank) */
@@ -680,7 +686,7 @@ struct dev_options {
     bool graphs;       /* CUDA: graph_run uses graphs */
     const char
         *attention; /* CUDA: "own", "cudnn", or NULL and "auto": the faster deterministic kernel */
-    struct dev_emulation emulation; /* CPU with model_type f32 */
+    struct dev_emulation emulation; /* on the CPU with model_type f32 */
     const char *isa; /* CPU inner loops: "v2", "v3", "v4" of x86-64; NULL: the processor's best */
 };
 

@@ -64,7 +64,7 @@ export PATH=$PATH:/usr/local/cuda/bin
 command -v nvcc >/dev/null || { echo "CUDA: no nvcc, not compiled"; verdict build 77 "no nvcc"; finish; }
 
 generator=$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
-on_gpu="test_cuda_ops test_cuda_exact test_cuda_model test_cuda_step test_cuda_outer test_cuda_golden"
+on_gpu="test_cuda_ops test_cuda_fp8 test_cuda_exact test_cuda_model test_cuda_step test_cuda_outer test_cuda_golden"
 references="test_ops test_linear test_attention"
 targets="$on_gpu $references atoll_cuda bench_cuda bench_cuda_train bench_ranks ranks nccl_calls atoll"
 net=OFF

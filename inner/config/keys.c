@@ -543,12 +543,20 @@ static bool stage_reads(const char *text)
 
 static void check_emulation(struct config_rules *r, const struct settings *s)
 {
-    bool narrow = s->device_products == DEVICE_PRODUCTS_FP8 || s->device_accumulator;
-    if (narrow && (s->device_kind != DEVICE_CPU || s->device_dtype != DEVICE_DTYPE_F32))
+    const char *products = config_choice_name(device_products_choices, s->device_products);
+    bool hybrid = s->device_products == DEVICE_PRODUCTS_FP8_HYBRID,
+         narrow = s->device_products != DEVICE_PRODUCTS_MODEL || s->device_accumulator,
+         gpu = s->device_kind == DEVICE_CUDA;
+    if (narrow && !gpu && s->device_dtype != DEVICE_DTYPE_F32)
+        config_broken(r, "device.%s%s is emulated on the CPU in f32 only; use device.dtype = f32",
+                      s->device_accumulator ? "accumulator" : "products = ",
+                      s->device_accumulator ? "" : products);
+    else if (narrow && gpu && (!hybrid || s->device_accumulator))
         config_broken(r,
-                      "device.%s is emulated on the CPU in f32 only; use device.kind = cpu and "
-                      "device.dtype = f32",
-                      s->device_accumulator ? "accumulator" : "products = fp8");
+                      "device.%s%s is emulated on the CPU only; use device.kind = cpu, or "
+                      "device.products = fp8_hybrid alone",
+                      s->device_accumulator ? "accumulator" : "products = ",
+                      s->device_accumulator ? "" : products);
     if (s->device_accumulator_chunk && !s->device_accumulator)
         config_broken(r,
                       "device.accumulator_chunk = %lld belongs to device.accumulator, which is 0",

@@ -52,7 +52,9 @@
 #define DEVICE_KIND(X)        X(DEVICE_CPU, cpu) X(DEVICE_CUDA, cuda)
 #define DEVICE_DTYPE(X)                                                                            \
     X(DEVICE_DTYPE_F32, f32) X(DEVICE_DTYPE_BF16, bf16) X(DEVICE_DTYPE_AUTO, auto)
-#define DEVICE_PRODUCTS(X) X(DEVICE_PRODUCTS_MODEL, model) X(DEVICE_PRODUCTS_FP8, fp8)
+#define DEVICE_PRODUCTS(X)                                                                         \
+    X(DEVICE_PRODUCTS_MODEL, model)                                                                \
+    X(DEVICE_PRODUCTS_FP8, fp8) X(DEVICE_PRODUCTS_FP8_HYBRID, fp8_hybrid)
 #define DEVICE_ATTENTION(X)                                                                        \
     X(DEVICE_ATTENTION_AUTO, auto) X(DEVICE_ATTENTION_OWN, own) X(DEVICE_ATTENTION_CUDNN, cudnn)
 #define DEVICE_GRAPHS(X)                                                                           \
@@ -448,8 +450,11 @@ CHOICES_INNER(CONFIG_ENUM)
     X(device, dtype, CHOICE(device_dtype), .fallback = "auto",                                     \
       .help = "Type of activations and GEMMs; auto: bf16 where it is faster.")                     \
     X(device, products, CHOICE(device_products), .fallback = "model",                              \
-      .help = "Operands of matrix products, without those of attention. model: device.dtype. "     \
-              "fp8: rounded to E5M2, sums in f32; emulated on the CPU, slower than f32.")          \
+      .help = "Operands of the model's matrix products, without those of attention. model: "       \
+              "device.dtype. fp8: rounded to E5M2 (Wang et al. 2018), on the CPU alone. "          \
+              "fp8_hybrid: weights and activations to E4M3, gradients to E5M2, with a scale for "  \
+              "each operand; a GPU multiplies so (compute capability 8.9; not yet run on a GPU). " \
+              "Sums in f32. Emulated on the CPU, slower than f32.")                                \
     X(device, accumulator, INT, .fallback = "0", .min = 0, .max = 22, .unit = "bits",              \
       .help = "Bits of mantissa of the sums in these products, rounded after every addition; "     \
               "emulated on the CPU, a hundred times slower: for the study of widths (atoll plan "  \

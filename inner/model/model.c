@@ -218,6 +218,16 @@ static void configure(struct model *m, const struct model_options *o)
     head_find_offsets(m);
 }
 
+struct dev_emulation model_emulation(const struct settings *s)
+{
+    return (struct dev_emulation){.fp8 = s->device_products == DEVICE_PRODUCTS_FP8 ? DEV_FP8_E5M2
+                                         : s->device_products == DEVICE_PRODUCTS_FP8_HYBRID
+                                             ? DEV_FP8_HYBRID
+                                             : DEV_FP8_NONE,
+                                  .accumulator = (int)s->device_accumulator,
+                                  .chunk = (size_t)s->device_accumulator_chunk};
+}
+
 static struct dev_shape shape(const struct model *m, const struct settings *s, enum dtype type)
 {
     return (struct dev_shape){.type = type,
@@ -229,6 +239,7 @@ static struct dev_shape shape(const struct model *m, const struct settings *s, e
                               .V = m->V,
                               .VP = m->VP,
                               .S = (size_t)s->train_sequence,
+                              .emulation = model_emulation(s),
                               .attention =
                                   config_choice_name(device_attention_choices, s->device_attention),
                               .elements = m->table->elements};

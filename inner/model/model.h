@@ -27,6 +27,8 @@ struct model_options {
     size_t tokens_max; /* of a batch */
     bool train;
 };
+/* device.products, device.accumulator: what the device is opened with. */
+struct dev_emulation model_emulation(const struct settings *s);
 struct model_memory model_plan(const struct model_options *o, enum dtype model_type);
 /* Parameters are zero until written. */
 enum err model_open(struct model **m, struct dev *d, const struct model_options *o,

@@ -17,14 +17,14 @@ static void linear_y(struct cpu *c, void *y, size_t stride, enum dtype out,
     matmul_run(c, &p);
 }
 
-/* Bound of matmul.h. */
+/* Bound of matmul.h; of an optimizer, so never narrow. */
 void cpu_matmul(struct dev *d, const struct dev_matmul *a)
 {
     struct product p = {.a = a->a, .b = a->b, .c = a->c, .a_t = a->a_t, .b_t = a->b_t};
     p.in = d->model_type, p.out = a->out;
     p.M = a->M, p.N = a->N, p.K = a->K;
     p.lda = a->a_t ? a->M : a->K, p.ldb = a->b_t ? a->K : a->N, p.ldc = a->N;
-    matmul_run(cpu_of(d), &p);
+    matmul_library(cpu_of(d), &p);
 }
 
 struct size {
@@ -43,6 +43,7 @@ static void linear_dx(struct cpu *c, void *dx, struct rows_of dy, const void *w,
     p.in = p.out = c->dev.model_type;
     p.M = s.T, p.N = s.K, p.K = s.N;
     p.lda = dy.stride, p.ldb = s.K, p.ldc = s.K;
+    p.gradient = true;
     matmul_run(c, &p);
 }
 
@@ -54,6 +55,7 @@ static void dw_product(struct cpu *c, float *dw, struct rows_of dy, struct rows_
     p.in = c->dev.model_type;
     p.M = s.N, p.N = s.K, p.K = s.T;
     p.lda = dy.stride, p.ldb = x.stride, p.ldc = s.K;
+    p.gradient = true;
     matmul_run(c, &p);
 }
 

@@ -20,6 +20,7 @@ struct product {
     size_t lda, ldb, ldc; /* row strides as stored: a is (M,K), or (K,M) when a_t */
     bool a_t, b_t;
     bool accumulate; /* c is f32 and added to */
+    bool gradient;   /* a is one: matmul_narrow may have another form for it */
     enum dtype in, out;
 };
 

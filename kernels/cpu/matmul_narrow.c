@@ -4,31 +4,54 @@
  */
 #include "kernels/cpu/matmul_narrow.h"
 #include <omp.h>
+#include "kernels/scalar/fp8.h"
 #include "kernels/scalar/narrow.h"
 
 static const struct narrow e5m2 = {5, 2};
 static const float e5m2_most = 57344;
 
-static float operand_round(float x)
+struct operand {
+    const float *x;
+    size_t rows, columns, stride; /* of op(x) */
+    bool transposed, saturated;   /* saturated: E5M2 without a scale */
+    int form;                     /* of scalar/fp8.h, with a scale */
+};
+
+static float operand_at(const struct operand *o, size_t i, size_t j)
 {
+    return o->transposed ? o->x[j * o->stride + i] : o->x[i * o->stride + j];
+}
+
+/* Of all magnitudes; bits, so that NaN is the largest. */
+static float operand_largest(const struct cpu *c, const struct operand *o)
+{
+    uint32_t most = 0;
+#pragma omp parallel for num_threads(c->dev.threads) schedule(static) reduction(max : most)
+    for (size_t i = 0; i < o->rows; i++)
+        for (size_t j = 0; j < o->columns; j++) {
+            uint32_t size = float_bits(operand_at(o, i, j)) & 0x7fffffffu;
+            most = size > most ? size : most;
+        }
+    return float_of_bits(most);
+}
+
+static float operand_round(float x, const struct operand *o, int k)
+{
+    if (o->form)
+        return fp8_value(fp8_code(x, fp8_scale(k), o->form), o->form) * fp8_scale(-k);
     x = x > e5m2_most ? e5m2_most : x < -e5m2_most ? -e5m2_most : x;
     return narrow_round(x, e5m2);
 }
 
-struct operand {
-    const float *x;
-    size_t rows, columns, stride; /* of op(x) */
-    bool transposed, fp8;
-};
-
 /* to (rows, columns) = op(x), rounded. */
 static void operand_read(struct cpu *c, float *to, const struct operand *o)
 {
+    int k = o->form ? fp8_exponent(operand_largest(c, o), o->form) : 0;
 #pragma omp parallel for num_threads(c->dev.threads) schedule(static)
     for (size_t i = 0; i < o->rows; i++)
         for (size_t j = 0; j < o->columns; j++) {
-            float x = o->transposed ? o->x[j * o->stride + i] : o->x[i * o->stride + j];
-            to[i * o->columns + j] = o->fp8 ? operand_round(x) : x;
+            float x = operand_at(o, i, j);
+            to[i * o->columns + j] = o->form || o->saturated ? operand_round(x, o, k) : x;
         }
 }
 
@@ -91,9 +114,12 @@ static void multiply(struct cpu *c, const struct product *p, const float *a, con
 
 void matmul_narrow(struct cpu *c, const struct product *p)
 {
-    const bool fp8 = c->emulation.fp8;
-    const struct operand left = {p->a, p->M, p->K, p->lda, p->a_t, fp8},
-                         right = {p->b, p->K, p->N, p->ldb, p->b_t, fp8};
+    const bool saturated = c->emulation.fp8 == DEV_FP8_E5M2,
+               hybrid = c->emulation.fp8 == DEV_FP8_HYBRID;
+    const int form = hybrid ? FP8_E4M3 : FP8_NONE,
+              gradient = hybrid && p->gradient ? FP8_E5M2 : form;
+    const struct operand left = {p->a, p->M, p->K, p->lda, p->a_t, saturated, gradient},
+                         right = {p->b, p->K, p->N, p->ldb, p->b_t, saturated, form};
     size_t a_count = p->M * p->K, b_count = p->K * p->N;
     float *a =
         cpu_scratch(c, 1, (a_count + b_count + 2 * p->N * (size_t)c->dev.threads) * sizeof *a);

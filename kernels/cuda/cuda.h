@@ -15,7 +15,7 @@ struct matmul;
 struct attention;
 
 /* Scratch memory by user: two slots only where both are in use at once. */
-enum cuda_slot { CUDA_SLOT_OP, CUDA_SLOT_LOGITS, CUDA_SLOT_TABLE, CUDA_SLOTS };
+enum cuda_slot { CUDA_SLOT_OP, CUDA_SLOT_LOGITS, CUDA_SLOT_TABLE, CUDA_SLOT_FP8, CUDA_SLOTS };
 
 /* A sequence of ops that has run at least once. */
 struct cuda_graph {
@@ -40,6 +40,7 @@ struct cuda {
     size_t scratch_bytes[CUDA_SLOTS];
     int index;        /* which GPU */
     int processors;   /* multiprocessors of this GPU */
+    bool fp8;         /* products of the model have operands in fp8 */
     void *table_host; /* optimizer: the ranges whose chunk table lies in CUDA_SLOT_TABLE */
     size_t table_bytes, table_chunks;
     void *events[DEV_EVENTS_MAX];             /* cudaEvent_t, made when a mark is first set */
@@ -83,7 +84,10 @@ struct product {
     size_t lda, ldb, ldc; /* row strides as stored: a is (M,K), or (K,M) when a_t */
     bool a_t, b_t;
     bool accumulate; /* c is f32 and added to */
+    bool gradient;   /* a is one: fp8.cu has another form for it */
     enum dtype in, out;
+    int a_form, b_form;             /* of scalar/fp8.h, in place of `in`; then with: */
+    const float *a_scale, *b_scale; /* device: factors of the operands */
     enum epilogue epilogue;
     const void *bias; /* EPILOGUE_BIAS*: (N), type of c */
     void *pre; /* EPILOGUE_BIAS_GELU, written; EPILOGUE_DGELU*, read: (M,N), type and stride of c */
@@ -100,6 +104,10 @@ void cuda_matmul_version(char *out, size_t size); /* "cuBLASLt 13.1.0" */
  * caller computes the parts. Without an epilogue the library always has a product, or the device
  * fails. With M, N or K 0 it adds nothing and returns true. */
 bool cuda_matmul_run(struct cuda *c, const struct product *p);
+
+/* A product without epilogue whose operands, of type `in`, are rounded to fp8 first. False: the
+ * device failed. */
+bool cuda_fp8_run(struct cuda *c, const struct product *p);
 
 /* to (N) += the partial sums (parts,N), in the order of the parts. */
 void cuda_add_partials(struct cuda *c, float *to, const float *partial, size_t parts, size_t N);

@@ -425,6 +425,21 @@ static void note(struct cuda *c, const struct cudaDeviceProp *p)
              c->dev.model_type == DTYPE_F32 ? "f32" : "bf16", library, attention);
 }
 
+static enum err narrow_choose(struct cuda *c, const struct dev_emulation *e,
+                              const struct cudaDeviceProp *p)
+{
+    if (e->accumulator || e->fp8 == DEV_FP8_E5M2)
+        return err_set(ERR_UNSUPPORTED, "a GPU has no narrow accumulators and no products of two "
+                                        "E5M2; use device.products = fp8_hybrid");
+    c->fp8 = e->fp8 == DEV_FP8_HYBRID;
+    if (c->fp8 && p->major * 10 + p->minor < 89)
+        return err_set(ERR_UNSUPPORTED,
+                       "%s has compute capability %d.%d; device.products = fp8_hybrid needs 8.9; "
+                       "use device.products = model",
+                       p->name, p->major, p->minor);
+    return ERR_OK;
+}
+
 static enum err open_parts(struct cuda *c, const struct dev_options *o)
 {
     struct cudaDeviceProp p;
@@ -443,6 +458,7 @@ static enum err open_parts(struct cuda *c, const struct dev_options *o)
     if (p.major < 8)
         return err_set(ERR_UNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0", p.name,
                        p.major, p.minor);
+    TRY(narrow_choose(c, &o->emulation, &p));
     TRY(cuda_matmul_open(&c->matmul));
     TRY(cuda_attention_open(c, o->low_priority ? "own" : o->attention));
     note(c, &p);

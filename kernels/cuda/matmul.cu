@@ -9,6 +9,7 @@
  * no kernel; it is CUDA C so that dev_cuda.c is the only C file that needs CUDA's headers.
  */
 #include "kernels/cuda/tile.cuh"
+#include "kernels/scalar/fp8.h"
 #include <cublasLt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ enum { WORKSPACE_BYTES = 32 << 20 }; /* cuBLAS's own choice on Hopper */
 struct key { /* all inputs of the choice of an algorithm; zeroed before it is filled, compared as
                 bytes */
     size_t M, N, K, lda, ldb, ldc;
-    int a_t, b_t, accumulate, in, out, epilogue;
+    int a_t, b_t, accumulate, in, out, a_form, b_form, epilogue;
     uint32_t a_align, b_align, c_align, bias_align, pre_align; /* the heuristic uses all of them */
 };
 struct plan {
@@ -121,6 +122,7 @@ static struct key key_of(const struct product *p)
     k.M = p->M, k.N = p->N, k.K = p->K, k.lda = p->lda, k.ldb = p->ldb, k.ldc = p->ldc;
     k.a_t = p->a_t, k.b_t = p->b_t, k.accumulate = p->accumulate;
     k.in = (int)p->in, k.out = (int)p->out, k.epilogue = (int)p->epilogue;
+    k.a_form = p->a_form, k.b_form = p->b_form;
     k.a_align = alignment(p->a), k.b_align = alignment(p->b), k.c_align = alignment(p->c);
     k.bias_align = alignment(p->sums ? p->sums : p->bias), k.pre_align = alignment(p->pre);
     return k;
@@ -129,6 +131,11 @@ static struct key key_of(const struct product *p)
 static cudaDataType_t data_type(enum dtype t)
 {
     return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+static cudaDataType_t operand_type(const struct product *p, int form)
+{
+    return form == FP8_NONE ? data_type(p->in) : form == FP8_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }
 
 static cublasLtEpilogue_t epilogue(enum epilogue f)
@@ -167,8 +174,8 @@ static enum err set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what,
     return ERR_OK;
 }
 
-/* Sets the epilogue's pointers, which change with each call; the algorithm does not depend on them.
- */
+/* Sets the pointers of epilogue and scales, which change with each call; the algorithm does not
+ * depend on them. */
 static enum err point(const struct plan *plan, const struct product *p)
 {
     const void *bias = p->sums ? p->sums : p->bias;
@@ -176,6 +183,12 @@ static enum err point(const struct plan *plan, const struct product *p)
         TRY(set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     if (has_pre(p->epilogue))
         TRY(set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->pre, sizeof p->pre));
+    if (p->a_form)
+        TRY(set(plan->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &p->b_scale,
+                sizeof p->b_scale));
+    if (p->a_form)
+        TRY(set(plan->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p->a_scale,
+                sizeof p->a_scale));
     return ERR_OK;
 }
 
@@ -198,9 +211,11 @@ static enum err describe(struct plan *plan, const struct product *p)
                 sizeof aux_stride));
     TRY(point(plan, p));
     size_t rows = p->b_t ? p->K : p->N, columns = p->b_t ? p->N : p->K;
-    LT(cublasLtMatrixLayoutCreate(&plan->a, data_type(p->in), rows, columns, (int64_t)p->ldb));
+    LT(cublasLtMatrixLayoutCreate(&plan->a, operand_type(p, p->b_form), rows, columns,
+                                  (int64_t)p->ldb));
     rows = p->a_t ? p->M : p->K, columns = p->a_t ? p->K : p->M;
-    LT(cublasLtMatrixLayoutCreate(&plan->b, data_type(p->in), rows, columns, (int64_t)p->lda));
+    LT(cublasLtMatrixLayoutCreate(&plan->b, operand_type(p, p->a_form), rows, columns,
+                                  (int64_t)p->lda));
     LT(cublasLtMatrixLayoutCreate(&plan->c, data_type(p->out), p->N, p->M, (int64_t)p->ldc));
     return ERR_OK;
 }

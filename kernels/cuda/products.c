@@ -1,12 +1,21 @@
 /* Linear layers, the fused classifier and logits on the GPU: matrix products (cuda_matmul_run) and
  * the passes around them. Error bounds: kernels/cpu/linear.c. In bf16 the bias is rounded to bf16
- * first, because the library adds it in the type of the result.
+ * first, because the library adds it in the type of the result. With operands in fp8 no epilogue is
+ * fused.
  */
 #include "kernels/cuda/cuda.h"
 
 static size_t type_bytes(const struct cuda *c)
 {
     return dtype_size(c->dev.model_type);
+}
+
+/* As cuda_matmul_run; of a product of the model, which may have operands in fp8. */
+static bool multiply(struct cuda *c, const struct product *p)
+{
+    if (!c->fp8)
+        return cuda_matmul_run(c, p);
+    return p->epilogue == EPILOGUE_NONE && cuda_fp8_run(c, p);
 }
 
 /* The product x w^T of linear_fwd, the classifier and logits. */
@@ -62,10 +71,10 @@ void cuda_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
         p.c = y;
         p.pre = a->pre;
     }
-    bool fused = cuda_matmul_run(c, &p);
+    bool fused = multiply(c, &p);
     if (!fused) {
         p = forward(c, sum, a);
-        if (!cuda_matmul_run(c, &p))
+        if (!multiply(c, &p))
             return;
     }
     bool left = p.epilogue != EPILOGUE_BIAS_GELU &&
@@ -94,6 +103,7 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
                         .ldc = a->K,
                         .a_t = true,
                         .accumulate = true,
+                        .gradient = true,
                         .in = c->dev.model_type,
                         .out = DTYPE_F32};
     if (g->dbias) {
@@ -101,7 +111,7 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
         if (!p.sums)
             return;
         p.epilogue = EPILOGUE_COLUMN_SUMS;
-        if (g->dw && cuda_matmul_run(c, &p)) {
+        if (g->dw && multiply(c, &p)) {
             cuda_add_f32(c, g->dbias, p.sums, a->N);
             return;
         }
@@ -114,7 +124,7 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
         p.sums = NULL;
     }
     if (g->dw)
-        cuda_matmul_run(c, &p); /* the device records a failure */
+        multiply(c, &p); /* the device records a failure */
 }
 
 /* to (N) += sums, which the library wrote in the model type; `wide`: memory for them in f32. */
@@ -140,7 +150,7 @@ static bool input_gradient_fused(struct cuda *c, struct product p, const struct 
         p.epilogue = EPILOGUE_DGELU_COLUMN_SUMS;
         p.sums = wide + p.N;
     }
-    if (!cuda_matmul_run(c, &p))
+    if (!multiply(c, &p))
         return false;
     if (g->pre_dbias)
         sums_add(c, g->pre_dbias, p.sums, wide, p.N);
@@ -160,11 +170,12 @@ static bool input_gradient(struct cuda *c, const struct dev_linear *a,
                         .lda = a->N,
                         .ldb = a->K,
                         .ldc = a->K,
+                        .gradient = true,
                         .in = c->dev.model_type,
                         .out = c->dev.model_type};
     if (input_gradient_fused(c, p, g))
         return true;
-    if (!cuda_matmul_run(c, &p))
+    if (!multiply(c, &p))
         return false;
     if (g->act != DEV_ACT_NONE)
         cuda_act_bwd(c, &(struct cuda_act_bwd){.dy = g->dx,
@@ -199,7 +210,7 @@ void cuda_logits(struct dev *d, float *logits, const struct dev_linear *a)
     struct cuda *c = cuda_of(d);
     struct product p = forward(c, logits, a);
     p.out = DTYPE_F32;
-    if (cuda_matmul_run(c, &p) && a->bias && a->T) /* the device records a failure */
+    if (multiply(c, &p) && a->bias && a->T) /* the device records a failure */
         cuda_bias_f32(c, logits, a->bias, a->T, a->N);
 }
 
@@ -233,7 +244,7 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
     const struct dev_linear linear = {.x = x, .w = a->w, .T = rows, .K = C, .N = VP};
     struct product p = forward(c, logits, &linear);
     p.out = DTYPE_F32;
-    if (!cuda_matmul_run(c, &p))
+    if (!multiply(c, &p))
         return false;
     cuda_xent(c, &(struct cuda_xent){.losses = a->losses + first,
                                      .logits = logits,
@@ -262,6 +273,7 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
                          .lda = grad.stride,
                          .ldb = C,
                          .ldc = C,
+                         .gradient = true,
                          .in = type,
                          .out = type};
     struct product dw = {.a = grad.at,
@@ -275,9 +287,10 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
                          .ldc = C,
                          .a_t = true,
                          .accumulate = true,
+                         .gradient = true,
                          .in = type,
                          .out = DTYPE_F32};
-    return cuda_matmul_run(c, &dx) && (!a->dw || cuda_matmul_run(c, &dw));
+    return multiply(c, &dx) && (!a->dw || multiply(c, &dw));
 }
 
 /* Logits are f32 for every model type; their gradient is in the model type and replaces them. One

@@ -465,7 +465,8 @@ static enum err measure_step(struct probe *c)
             &d, &(struct dev_options){
                     .kind = config_choice_name(device_kind_choices, c->p.s.device_kind),
                     .model_type = config_choice_name(device_dtype_choices, c->p.s.device_dtype),
-                    .threads = (int)c->p.s.device_threads});
+                    .threads = (int)c->p.s.device_threads,
+                    .emulation = model_emulation(&c->p.s)});
     if (e == ERR_OK)
         e = train_open(&train, &(struct train_options){&c->p.s, d, coll, 0, dir}, &c->p.perm);
     if (e == ERR_OK)

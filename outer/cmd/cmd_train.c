@@ -444,8 +444,7 @@ static enum err train(struct job *j, const struct args *args, bool dry)
         .model_type = config_choice_name(device_dtype_choices, j->s.device_dtype),
         .threads = (int)j->s.device_threads,
         .graphs = j->s.device_graphs == DEVICE_GRAPHS_ON,
-        .emulation = {j->s.device_products == DEVICE_PRODUCTS_FP8, (int)j->s.device_accumulator,
-                      (size_t)j->s.device_accumulator_chunk},
+        .emulation = model_emulation(&j->s),
         .attention = config_choice_name(device_attention_choices, j->s.device_attention)};
     enum err e = dev_open(&j->dev, &device);
     if (e == ERR_UNSUPPORTED && dry && !cpu)

@@ -84,7 +84,8 @@ static enum err open_device(struct ranks_probe *q)
                     &(struct dev_options){
                         .kind = s->device_kind == DEVICE_CPU ? kind : gpu,
                         .model_type = config_choice_name(device_dtype_choices, s->device_dtype),
-                        .threads = (int)s->device_threads});
+                        .threads = (int)s->device_threads,
+                        .emulation = model_emulation(s)});
 }
 
 /* ---- collectives ---- */

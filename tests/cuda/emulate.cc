@@ -321,6 +321,14 @@ unsigned atomicAdd(unsigned *p, unsigned x)
     return old;
 }
 
+unsigned atomicMax(unsigned *p, unsigned x)
+{
+    unsigned old = *p;
+    emulate_access(p, sizeof *p, EMULATE_ATOMIC);
+    *p = x > old ? x : old;
+    return old;
+}
+
 unsigned atomicOr(unsigned *p, unsigned x)
 {
     unsigned old = *p;

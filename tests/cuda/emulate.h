@@ -212,6 +212,7 @@ unsigned atomicAdd(unsigned *p, unsigned x);
 unsigned atomicOr(unsigned *p, unsigned x);
 int atomicMax(int *p, int x);
 unsigned atomicMin(unsigned *p, unsigned x);
+unsigned atomicMax(unsigned *p, unsigned x);
 static inline float exp2_hardware(float x)
 {
     return x < -126.0f ? 0.0f : exp2f(x);

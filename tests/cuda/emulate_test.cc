@@ -33,17 +33,29 @@ void host_set(const struct cuda_host *) /* the module's errors are this program'
 
 const struct cuda_module *atoll_cuda_module(const struct cuda_host *host);
 
-enum err cuda_test_open_attention(struct dev **d, const char *model_type, const char *attention)
+static enum err emulated_open(struct dev **d, const char *model_type, const char *attention,
+                              enum dev_fp8 fp8)
 {
     struct dev_options o = {};
     o.kind = "cuda";
     o.model_type = model_type;
     o.graphs = true;
     o.attention = attention;
+    o.emulation.fp8 = fp8;
     enum err e = atoll_cuda_module(NULL)->open(d, 0, &o);
     if (!e)
         (*d)->kind = "emulated";
     return e;
+}
+
+enum err cuda_test_open_attention(struct dev **d, const char *model_type, const char *attention)
+{
+    return emulated_open(d, model_type, attention, DEV_FP8_NONE);
+}
+
+enum err cuda_test_open_fp8(struct dev **d, const char *model_type)
+{
+    return emulated_open(d, model_type, "own", DEV_FP8_HYBRID);
 }
 
 enum err cuda_test_open(struct dev **d, const char *model_type)

@@ -2,6 +2,10 @@
  * D = op(A) op(B) + beta C with epilogues, by plain loops in double. Strict about what the library
  * leaves to its caller: sizes, strides, alignments that the heuristic was told, device pointers.
  *
+ * Operands in fp8 as the documentation restricts them before Blackwell: A transposed, B not, not
+ * both E5M2, scales in device memory, K, the rows of D and all strides and addresses multiples of
+ * 16 bytes.
+ *
  * It has no fused product for an odd number of rows of D, and one where that number is divisible by
  * 14 fails only when it is called, so that tests see all ways through products.c.
  */
@@ -11,6 +15,7 @@
 #include <string.h>
 #include <vector>
 #include "kernels/cuda/tile.cuh"
+#include "kernels/scalar/fp8.h"
 #include "tests/cuda/emulate_memory.h"
 
 struct lt_handle {
@@ -23,6 +28,7 @@ struct lt_desc {
     void *aux;
     int64_t aux_ld;
     int32_t bias_type;
+    const float *a_scale, *b_scale;
 };
 struct lt_layout {
     cudaDataType_t type;
@@ -47,13 +53,21 @@ static void must(bool good, const char *what)
         emulate_die(what);
 }
 
+static bool is_fp8(cudaDataType_t t)
+{
+    return t == CUDA_R_8F_E4M3 || t == CUDA_R_8F_E5M2;
+}
+
 static size_t type_bytes(cudaDataType_t t)
 {
-    return t == CUDA_R_32F ? 4 : 2;
+    return is_fp8(t) ? 1 : t == CUDA_R_32F ? 4 : 2;
 }
 
 static double read(const void *x, cudaDataType_t type, size_t i)
 {
+    if (is_fp8(type))
+        return (double)fp8_value(((const uint8_t *)x)[i],
+                                 type == CUDA_R_8F_E4M3 ? FP8_E4M3 : FP8_E5M2);
     return type == CUDA_R_32F ? (double)((const float *)x)[i]
                               : (double)bf16_float(((const uint16_t *)x)[i]);
 }
@@ -112,6 +126,8 @@ static double finish(const lt_call &c, size_t i, size_t j, double sum)
 {
     size_t here = i + j * c.to.ld, aux = i + j * (size_t)c.d.aux_ld;
     cudaDataType_t type = c.to.type;
+    if (is_fp8(c.a.type))
+        sum *= (double)*c.d.a_scale * (double)*c.d.b_scale;
     if (c.beta != 0)
         sum += c.beta * read(c.p, type, here);
     if (has_bias(c.d.epilogue))
@@ -182,6 +198,20 @@ static void aligned(const void *p, uint32_t to, const char *what)
     must((uintptr_t)p % to == 0, what);
 }
 
+static void check_fp8(const lt_desc *d, const lt_layout *a, const lt_layout *b, const lt_layout *to)
+{
+    size_t each = type_bytes(to->type);
+    must(is_fp8(a->type) && is_fp8(b->type), "cuBLASLt: one operand alone is fp8");
+    must(a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3, "cuBLASLt: both are E5M2");
+    must(d->a == CUBLAS_OP_T && d->b == CUBLAS_OP_N, "cuBLASLt: fp8 is not in the TN layout");
+    must(a->rows % 16 == 0 && to->rows % 16 == 0, "cuBLASLt: fp8 with K or rows not of 16");
+    must(a->ld % 16 == 0 && b->ld % 16 == 0 && to->ld * each % 16 == 0,
+         "cuBLASLt: fp8 with a stride not of 16 bytes");
+    must(d->epilogue == CUBLASLT_EPILOGUE_DEFAULT, "cuBLASLt: fp8 with an epilogue");
+    must(fake_where(d->a_scale) == FAKE_DEVICE && fake_where(d->b_scale) == FAKE_DEVICE,
+         "cuBLASLt: fp8 without scales in device memory");
+}
+
 /* The shapes fit each other, and the epilogue is described as the documentation asks. */
 static void check(const lt_desc *d, const lt_layout *a, const lt_layout *b, const lt_layout *to)
 {
@@ -190,7 +220,10 @@ static void check(const lt_desc *d, const lt_layout *a, const lt_layout *b, cons
     must((m ? b->cols : b->rows) == to->cols, "cuBLASLt: columns of B and D differ");
     must((n ? a->cols : a->rows) == (m ? b->rows : b->cols), "cuBLASLt: K of A and B differ");
     must(a->ld >= a->rows && b->ld >= b->rows && to->ld >= to->rows, "cuBLASLt: a stride is short");
-    must(a->type == b->type, "cuBLASLt: A and B are of different types");
+    if (is_fp8(a->type) || is_fp8(b->type))
+        check_fp8(d, a, b, to);
+    else
+        must(a->type == b->type, "cuBLASLt: A and B are of different types");
     if (has_bias(d->epilogue) || has_sums(d->epilogue)) {
         must(d->bias && fake_where(d->bias) == FAKE_DEVICE, "cuBLASLt: no bias");
         must(d->bias_type == (int32_t)to->type, "cuBLASLt: the bias is not of the result's type");
@@ -232,7 +265,8 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeTy
                                         cudaDataType_t)
 {
     fake_lt.held++;
-    *d = new lt_desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL, NULL, 0, -1};
+    *d = new lt_desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL, NULL, 0, -1,
+                     NULL,        NULL};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -257,6 +291,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
                {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias, 8},
                {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &d->aux, 8},
                {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d->aux_ld, 8},
+               {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &d->a_scale, 8},
+               {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &d->b_scale, 8},
                {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &d->bias_type, 4}};
     for (auto &one : all)
         if (one.what == (int)what) {
@@ -354,6 +390,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
     aligned(b, algo.align[1], "cuBLASLt: B is less aligned than the heuristic was told");
     aligned(c, algo.align[2], "cuBLASLt: C is less aligned than the heuristic was told");
     aligned(to, algo.align[3], "cuBLASLt: D is less aligned than the heuristic was told");
+    for (const void *p : {a, b, c, (const void *)to})
+        if (is_fp8(la->type))
+            aligned(p, 16, "cuBLASLt: fp8 with an address not of 16 bytes");
     if (has_bias(d->epilogue) || has_sums(d->epilogue))
         aligned(d->bias, algo.bias_align, "cuBLASLt: the bias is less aligned than before");
     if (has_aux(d->epilogue))

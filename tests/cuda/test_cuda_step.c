@@ -100,7 +100,10 @@ static void begin(struct run *r, const char *type, const char *const *words)
     const char **items = arena_array(&arena, 1, sizeof *items);
     items[0] = arena_printf(&arena, "%s/text.bin", scratch_root);
     r->s->data_train = (struct config_list){items, 1};
-    assert_int_equal(cuda_test_open(&r->d, type), ERR_OK);
+    if (r->s->device_products == DEVICE_PRODUCTS_FP8_HYBRID)
+        assert_int_equal(cuda_test_open_fp8(&r->d, type), ERR_OK);
+    else
+        assert_int_equal(cuda_test_open(&r->d, type), ERR_OK);
     assert_int_equal(coll_self_open(&r->c), ERR_OK);
     if (train_open(&r->t,
                    &(struct train_options){r->s, r->d, r->c, 0,
@@ -240,14 +243,19 @@ static void a_stop_is_heard_a_step_later(void **state)
 static void promised_memory_is_what_is_taken(void **state)
 {
     (void)state;
-    struct run r;
-    begin(&r, "bf16", (const char *[]){TINY, "--train.steps", "1", "--model.vocab", "30000", NULL});
-    assert_int_equal(go(&r), ERR_OK);
-    const struct train_memory *m = &r.t.memory;
-    size_t promised = m->total - m->model.workspace.code - m->graphs;
-    if (r.d->used_bytes > promised || r.d->used_bytes + (4 << 20) < promised)
-        fail_msg("promised %zu KiB, taken %zu KiB", promised >> 10, r.d->used_bytes >> 10);
-    end(&r);
+    for (int fp8 = 0; fp8 < 2; fp8++) {
+        struct run r;
+        begin(&r, "bf16",
+              (const char *[]){TINY, "--device.kind", "cuda", "--device.products",
+                               fp8 ? "fp8_hybrid" : "model", "--train.steps", "1", "--model.vocab",
+                               "30000", NULL});
+        assert_int_equal(go(&r), ERR_OK);
+        const struct train_memory *m = &r.t.memory;
+        size_t promised = m->total - m->model.workspace.code - m->graphs;
+        if (r.d->used_bytes > promised || r.d->used_bytes + (4 << 20) < promised)
+            fail_msg("promised %zu KiB, taken %zu KiB", promised >> 10, r.d->used_bytes >> 10);
+        end(&r);
+    }
 }
 
 /* Profile and the trial of graphs look on: the run's bits do not change, every class is met. */

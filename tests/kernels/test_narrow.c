@@ -261,6 +261,94 @@ static void fp8_operands(void **state)
     dev_close(d);
 }
 
+/* The values of a form by its definition: `top` the power of two of the largest, `m` bits of
+ * mantissa, the largest 1.75 times that power. */
+static double nearest_of_form(double x, int least, int top, int m)
+{
+    double best = 0, size = fabs(x);
+    for (int e = least; e <= top; e++)
+        for (int k = e == least ? -(1 << m) : 0; k < 1 << m; k++) {
+            double y = ldexp((1 << m) + k, e - m), off = fabs(y - size) - fabs(best - size);
+            if (y > ldexp(1.75, top) || off > 0 || (off >= 0 && (k & 1)))
+                continue;
+            best = y;
+        }
+    return x < 0 ? -best : best;
+}
+
+static void form_read(double *to, const float *x, size_t n, bool gradient)
+{
+    int least = gradient ? -14 : -6, top = gradient ? 15 : 8, m = gradient ? 2 : 3;
+    double largest = 0, scale = 1;
+    for (size_t i = 0; i < n; i++)
+        largest = fmax(largest, fabs((double)x[i]));
+    while (largest * scale > ldexp(1.75, top))
+        scale /= 2;
+    while (largest * scale * 2 <= ldexp(1.75, top))
+        scale *= 2;
+    for (size_t i = 0; i < n; i++)
+        to[i] = nearest_of_form((double)x[i] * scale, least, top, m) / scale;
+}
+
+/* E4M3 for weights and activations, E5M2 for gradients, each with its scale: forward, gradient of
+ * the input, of the weights. Small values fall below the forms' least. */
+static void hybrid_operands(void **state)
+{
+    enum { ROWS = 3, IN = 8, OUT = 5 };
+    float x[ROWS * IN], w[OUT * IN], dy[ROWS * OUT], *y = NULL, *dx = NULL, *dw = NULL;
+    double fx[ROWS * IN], fw[OUT * IN], fy[ROWS * OUT];
+    struct dev *d;
+    struct dev_options o = {
+        .kind = "cpu", .model_type = "f32", .threads = 2, .emulation = {.fp8 = DEV_FP8_HYBRID}};
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        for (uint64_t i = 0; i < OUT * IN; i++) {
+            uint64_t at = (uint64_t)round * OUT * IN + i;
+            w[i] = ldexpf(rng_normal(1, RNG_TEST, at), -(int)(i % 20));
+            x[i % (ROWS * IN)] = ldexpf(rng_normal(2, RNG_TEST, at), round * 3 - (int)(i % 15));
+            dy[i % (ROWS * OUT)] = ldexpf(rng_normal(3, RNG_TEST, at), -5 * round - (int)(i % 30));
+        }
+        form_read(fx, x, ROWS * IN, false), form_read(fw, w, OUT * IN, false),
+            form_read(fy, dy, ROWS * OUT, true);
+        assert_int_equal(dev_open(&d, &o), ERR_OK);
+        assert_int_equal(dev_alloc(d, (void **)&y, sizeof(float) * ROWS * OUT), ERR_OK);
+        assert_int_equal(dev_alloc(d, (void **)&dx, sizeof x), ERR_OK);
+        assert_int_equal(dev_alloc(d, (void **)&dw, sizeof w), ERR_OK);
+        const struct dev_linear a = {.x = x, .w = w, .T = ROWS, .K = IN, .N = OUT};
+        d->ops->linear_fwd(d, y, &a);
+        d->ops->linear_bwd(d, &a, &(struct dev_linear_grad){.dy = dy, .dx = dx, .dw = dw});
+        assert_int_equal(dev_sync(d), ERR_OK);
+        for (size_t i = 0; i < ROWS * OUT; i++) {
+            double sum = 0, size = 0;
+            for (size_t k = 0; k < IN; k++) {
+                double term = fx[i / OUT * IN + k] * fw[i % OUT * IN + k];
+                sum += term, size += fabs(term);
+            }
+            assert_true(fabs((double)y[i] - sum) <= 1e-6 * size);
+        }
+        for (size_t i = 0; i < ROWS * IN; i++) {
+            double sum = 0, size = 0;
+            for (size_t n = 0; n < OUT; n++) {
+                double term = fy[i / IN * OUT + n] * fw[n * IN + i % IN];
+                sum += term, size += fabs(term);
+            }
+            assert_true(fabs((double)dx[i] - sum) <= 1e-6 * size);
+        }
+        for (size_t i = 0; i < OUT * IN; i++) {
+            double sum = 0, size = 0;
+            for (size_t t = 0; t < ROWS; t++) {
+                double term = fy[t * OUT + i / IN] * fx[t * IN + i % IN];
+                sum += term, size += fabs(term);
+            }
+            assert_true(fabs((double)dw[i] - sum) <= 1e-6 * size);
+        }
+        dev_free(d, y);
+        dev_free(d, dx);
+        dev_free(d, dw);
+        dev_close(d);
+    }
+}
+
 static int print_figures(void)
 {
     double worst = 0;
@@ -284,6 +372,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(chunks_save_bits),
         cmocka_unit_test(the_device_emulates),
         cmocka_unit_test(fp8_operands),
+        cmocka_unit_test(hybrid_operands),
     };
     if (argc == 2 && !strcmp(argv[1], "figures"))
         return print_figures();

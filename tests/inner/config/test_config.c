@@ -475,7 +475,10 @@ static void rules_across_keys(void **state)
          "train.compress = onebit with train.master_weights: what it sends are f32 updates; use "
          "f32"},
         {{"--device.products=fp8"},
-         "device.products = fp8 is emulated on the CPU in f32 only; use "},
+         "device.products = fp8 is emulated on the CPU in f32 only; use device.dtype = f32"},
+        {{"--device.products=fp8", "--device.kind=cuda"},
+         "device.products = fp8 is emulated on the CPU only; use device.kind = cpu, or "
+         "device.products = fp8_hybrid alone"},
         {{"--device.accumulator=9", "--device.kind=cuda"},
          "device.accumulator is emulated on the CPU"},
         {{"--device.accumulator_chunk=64"}, "belongs to device.accumulator, which is 0"},

@@ -5,6 +5,7 @@
 #include <math.h>
 #include "inner/model/depth.h"
 #include "inner/train/train.h"
+#include "kernels/cpu/cpu.h"
 
 #ifdef SANITIZED
 enum { SHADOWED = 1 }; /* the sanitizers' memory is not ours to promise */
@@ -61,7 +62,12 @@ static void begin(struct run *r, const char *dir, const char *const *words)
     items[0] = arena_printf(&arena, "%s/text.bin", scratch_root);
     r->s->data_train = (struct config_list){items, 1};
     r->s->data_eval = r->s->data_train;
-    r->d = setup_device(config_choice_name(device_dtype_choices, r->s->device_dtype), 2);
+    const struct dev_options o = {.kind = "cpu",
+                                  .model_type =
+                                      config_choice_name(device_dtype_choices, r->s->device_dtype),
+                                  .threads = 2,
+                                  .emulation = model_emulation(r->s)};
+    assert_int_equal(dev_open(&r->d, &o), ERR_OK);
     assert_int_equal(coll_open(&r->c, "cpu"), ERR_OK);
     if (train_open(&r->t,
                    &(struct train_options){r->s, r->d, r->c, 0,
@@ -860,6 +866,34 @@ static void promised_memory_is_what_is_used(void **state)
     end(&r);
 }
 
+/* Operands in narrow arithmetic: never more than the table says, and not a fifth less. */
+static void narrow_operands_are_promised(void **state)
+{
+    (void)state;
+    const char *const keys[][2] = {{"--device.products", "fp8"},
+                                   {"--device.products", "fp8_hybrid"},
+                                   {"--device.accumulator", "20"}};
+    for (size_t i = 0; i < 3; i++)
+        for (int wide = 0; wide < 2; wide++) { /* the classifier's, or the MLP's */
+            struct run r;
+            begin(&r, "narrow",
+                  (const char *[]){TINY, keys[i][0], keys[i][1], "--model.vocab",
+                                   wide ? "300" : "3000", "--model.mlp", wide ? "640" : "64",
+                                   "--train.steps", "1", "--train.warmup", "0",
+                                   "--train.checkpoint_every", "0", NULL});
+            assert_int_equal(train_run(&r.t, NULL), ERR_OK);
+            size_t promised = r.t.memory.model.workspace.gemm,
+                   used = ((struct cpu *)r.d)->scratch_bytes[1];
+            if (i == 2) /* two rows of sums for each thread, of the widest product */
+                promised += 2 * 2 * 3072 * sizeof(float);
+            if (used > promised || used < promised / 5 * 4)
+                fail_msg("%s: promised %zu KiB, used %zu KiB", keys[i][1], promised >> 10,
+                         used >> 10);
+            end(&r);
+            reset(NULL);
+        }
+}
+
 /* One moment and two values of each row and column: what the table promises, shared out or not. */
 static void came_keeps_half_of_adamw(void **state)
 {
@@ -951,6 +985,7 @@ int main(void)
         cmocka_unit_test_setup(a_layer_counts_its_own_updates, reset),
         cmocka_unit_test_setup(layers_that_are_kept_are_the_plain_run, reset),
         cmocka_unit_test_setup(a_stage_freezes_and_grows, reset),
+        cmocka_unit_test_setup(narrow_operands_are_promised, reset),
         cmocka_unit_test_setup(a_stacked_run_resumes_bit_for_bit, reset),
         cmocka_unit_test_setup(a_stacked_run_keeps_its_steps, reset),
         cmocka_unit_test_setup(a_compressed_run_keeps_its_steps, reset),
