@@ -876,7 +876,9 @@ static void narrow_operands_are_promised(void **state)
     for (size_t i = 0; i < 3; i++)
         for (int wide = 0; wide < 2; wide++) { /* the classifier's, or the MLP's */
             struct run r;
-            begin(&r, "narrow",
+            char dir[40];
+            snprintf(dir, sizeof dir, "narrow-%zu-%d", i, wide);
+            begin(&r, dir,
                   (const char *[]){TINY, keys[i][0], keys[i][1], "--model.vocab",
                                    wide ? "300" : "3000", "--model.mlp", wide ? "640" : "64",
                                    "--train.steps", "1", "--train.warmup", "0",
