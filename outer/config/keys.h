@@ -158,7 +158,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "How the deltas of a round become one. mean: weighted mean. radial: of each tensor " \
               "the lengths and the directions are averaged apart (Decoupled DiLoCo); needs a "     \
               "codec whose contributions are forwarded. Its deltas are longer: with a momentum "   \
-              "take half of outer.lr or less.")                                                    \
+              "the default of outer.lr is 0.3 of the one for the mean.")                           \
     X(outer, weights, CHOICE(weights_kind), .fallback = "tokens", .pinned = true,                  \
       .help = "Weight of a site in a round. tokens: its tokens. equal: 1. tokens2_per_step: "      \
               "tokens^2 / steps (Decoupled DiLoCo).")                                              \

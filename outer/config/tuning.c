@@ -4,7 +4,7 @@
 #include "kernels/base/log.h"
 
 enum { TABLE_EVERY = 30, LARGE_EVERY = 500 };
-static const double TABLE_MU = 0.9, LARGE_LR = 0.7;
+static const double TABLE_MU = 0.9, LARGE_LR = 0.7, RADIAL_SHARE = 0.3;
 
 /* Linear interpolation through n points of ascending x; constant outside. */
 static double between(const double *xs, const double *ys, size_t n, double x)
@@ -44,6 +44,13 @@ static bool has_momentum(const struct outer_settings *o)
     return o->outer_optimizer != OUTER_OPT_SGD && o->outer_optimizer != OUTER_OPT_AVERAGE;
 }
 
+/* A radial delta is as long as the deltas of the sites, the mean shorter by how far they point
+ * apart. The table is for the mean; deltas of several rounds add up in the momentum. */
+static double merge_share(const struct outer_settings *o)
+{
+    return o->outer_merge == MERGE_RADIAL && has_momentum(o) ? RADIAL_SHARE : 1;
+}
+
 enum outer_opt_kind tuning_optimizer(const struct outer_settings *o)
 {
     return has_momentum(o) && codec_get(o->outer_codec)->momentum_in_residual ? OUTER_OPT_SGD
@@ -59,7 +66,8 @@ struct tuning tuning_of(const struct outer_settings *o)
     t.every = o->outer_every * o->outer_delay; /* delayed Nesterov: one momentum step per cycle */
     t.rho = tuning_rho(t.every);
     int64_t tuned = t.every > TABLE_EVERY ? t.every : TABLE_EVERY;
-    t.reference = tuning_effective(tuning_table(t.sites, tuned), TABLE_MU, tuning_rho(tuned));
+    t.reference = merge_share(o) *
+                  tuning_effective(tuning_table(t.sites, tuned), TABLE_MU, tuning_rho(tuned));
     /* Without momentum a step of the same size needs a larger rate; no rate above 1 is published.
      */
     double right = t.reference / tuning_effective(1, t.mu, t.rho);

@@ -8,6 +8,9 @@
  * mean deltas, the effective step is lr * (1 + mu / (1 - mu*rho)). Rounds of few steps have deltas
  * that are much alike, so there the same setting steps further.
  *
+ * outer.merge = radial with a momentum wants 0.3 of the rate (measured: docs/methods.md
+ * 1.13).
+ *
  * A codec that sends signs or a few of the values has its momentum in the residual (SparseLoCo,
  * 2508.15706): what waits there is sent later. docs/results.md has what both cost.
  */

@@ -72,7 +72,7 @@ slices          | q t | --outer.fragments 3 --outer.partition slices --outer.sli
 slices_overlap  | t   | --outer.fragments 3 --outer.partition slices --outer.slices embed-0@2,1-2@5,3-final@8 --outer.every 9 --outer.overlap_steps 2
 slices_again    | t   | --outer.fragments 3 --outer.partition slices --outer.slices embed-0@3,1-2@2+4,3-final@1+2+5 --outer.every 6 --outer.overlap_steps 1 --outer.before_update true --outer.optimizer average --outer.codec bf16
 grow            | q t | --outer.every 2 --outer.grow 2,2,8 --outer.fragments 2
-radial          | q   | --outer.codec e3m0 --outer.merge radial
+radial          | q   | --outer.codec e3m0 --outer.merge radial --outer.lr 0.5
 annealed        | q   | --outer.lr_schedule cosine --outer.momentum_restart 2 --outer.every 4
 moments         | q t | --outer.first_every 8 --outer.second_every 16
 moments_four    | t   | --outer.fragments 4 --outer.first_every 16 --outer.second_every 24 --outer.moments_codec f32 --train.optimizer adamw
@@ -97,7 +97,7 @@ schedule_none   |     | --train.decay none --train.clip 0 --train.weight_decay 0
 eval_checkpoint |     | --train.eval_every 5 --train.checkpoint_every 3
 seed            |     | --run.seed 11 --outer.fragments 2
 share           | share | --outer.fragments 2
-share_squared   | share | --outer.weights tokens2_per_step --outer.merge radial --outer.codec f32
+share_squared   | share | --outer.weights tokens2_per_step --outer.merge radial --outer.codec f32 --outer.lr 0.5
 three           | q t three | --outer.fragments 2
 three_quorum    | three | --outer.fragments 2 --outer.mode quorum --outer.codec int4 --outer.overlap_steps 3
 three_relayed   | three | --outer.codec fp8_e4m3

@@ -110,6 +110,26 @@ static void small_rounds_are_warned_of(void **state)
     }
 }
 
+/* Two sites, 0.2 M parameters: 3.13 at the rate for the mean, 2.68 at 0.15, and 2.71 of the mean.
+ */
+static void radial_takes_a_lower_rate(void **state)
+{
+    (void)state;
+    char text[512];
+    struct outer_settings mean = settings(OUTER_OPT_MOMENTUM, 2, 20, 0), o = mean;
+    o.outer_merge = MERGE_RADIAL;
+    struct tuning t = tuning_resolve(&o), other = tuning_resolve(&mean);
+    assert_true(fabs(t.lr - 0.3 * other.lr) < 0.01 && t.lr >= 0.12 && t.lr <= 0.2);
+    o.outer_lr = other.lr;
+    t = tuning_of(&o);
+    tuning_warning(&t, text, sizeof text);
+    assert_true(t.far);
+    assert_non_null(strstr(text, "outer.lr = 0.16 would be right"));
+    o = settings(OUTER_OPT_SGD, 2, 20, 0); /* nothing adds up */
+    o.outer_merge = MERGE_RADIAL;
+    assert_true(tuning_resolve(&o).lr == 1);
+}
+
 /* 10.8 M parameters, Nesterov 0.7/0.9: sign +9.7 %, csc +38 %; a residual is momentum enough. */
 static void momentum_on_a_residual_is_warned_of(void **state)
 {
@@ -146,6 +166,7 @@ int main(void)
         cmocka_unit_test(rho_is_the_published_one),
         cmocka_unit_test(effective_is_the_sum_of_a_decaying_kernel),
         cmocka_unit_test(unset_takes_the_table_and_is_pinned),
+        cmocka_unit_test(radial_takes_a_lower_rate),
         cmocka_unit_test(small_rounds_are_warned_of),
         cmocka_unit_test(momentum_on_a_residual_is_warned_of),
     };
