@@ -185,6 +185,33 @@ static void check_time(struct config_rules *r, const struct outer_settings *o,
                           o->outer_every_s, not [i].key, not [i].use);
 }
 
+/* Values are drawn out of the one fragment of all parameters; those of other rounds keep theta, the
+ * momentum and the residual, but a shared scale, a sum and a cycle would be of all. */
+static void check_draw(struct config_rules *r, const struct outer_settings *o,
+                       const struct settings *s)
+{
+    const struct {
+        bool given;
+        const char *key, *use;
+    } not [] = {
+        {o->outer_fragments != 1 || o->outer_partition == FRAGMENT_SLICES, "outer.fragments", "1"},
+        {o->outer_overlap_steps == o->outer_every, "outer.overlap_steps",
+         "0: a round has to be applied before the next is sent"},
+        {o->outer_first_every || o->outer_second_every, "outer.first_every and second_every", "0"},
+        {codec_get(o->outer_codec)->summable, "outer.codec",
+         "bf16: without scales that the sites share"},
+        {o->outer_merge != MERGE_MEAN, "outer.merge", "mean: tensors are not whole"},
+        {o->outer_delay > 1, "outer.delay", "1"},
+        {o->outer_downlink_compression_from > 0 &&
+             (size_t)o->outer_downlink_compression_from <= o->outer_sites.count,
+         "outer.downlink_compression_from", "0"},
+        {s->train_stages.count > 0, "train.stages", "[]"}};
+    for (size_t i = 0; o->outer_draw < 1 && i < sizeof not / sizeof *not ; i++)
+        if (not [i].given)
+            config_broken(r, "outer.draw = %g needs %s = %s; or leave outer.draw at 1",
+                          o->outer_draw, not [i].key, not [i].use);
+}
+
 /* Steps between two sends of a slice, at least. */
 static int64_t shortest_gap(const struct outer_settings *o, const struct fragment_slice *slice)
 {
@@ -604,6 +631,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_overlap(r, o);
     check_grow(r, o, s);
     check_time(r, o, s);
+    check_draw(r, o, s);
     check_slices(r, o, s);
     check_moments(r, o, s);
     check_merge(r, o);

@@ -89,6 +89,10 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "How the model is cut into fragments. strided: block i to fragment i mod P. "        \
               "sequential: consecutive blocks. balanced: tensors by size. random: every 256 "      \
               "values at random (SPARTA). slices: as outer.slices lists (DreamDDP).")              \
+    X(outer, draw, REAL, .fallback = "1", .min = 1e-6, .max = 1, .pinned = true,                   \
+      .help = "Share of the parameters that a round exchanges, in blocks of 256 values, drawn "    \
+              "anew for each round from run.seed (SPARTA). The last round exchanges all. 1: all "  \
+              "in every round.")                                                                   \
     X(outer, slices, LIST, .fallback = "", .pinned = true,                                         \
       .help = "partition slices: FIRST-LAST@STEP for each fragment: layers FIRST to LAST (embed, " \
               "0, 1, ..., final), sent STEP steps into each period of outer.every; STEP+STEP: "    \

@@ -25,6 +25,12 @@ static void check_role(struct config_rules *rules, const struct run *r, enum run
                       "--outer.every_s 0, with outer.every = the steps of the slowest site in a "
                       "round",
                       r->o.outer_every_s);
+    if (role == RUN_PLAN && r->o.outer_draw < 1)
+        config_broken(rules,
+                      "outer.draw = %g: predictions are for rounds of whole fragments; the nearest "
+                      "is --outer.draw 1 --outer.partition random, with outer.fragments about "
+                      "1 / outer.draw",
+                      r->o.outer_draw);
     bool joined = role == RUN_AGGREGATOR || (role == RUN_SITE && *r->o.site_aggregator);
     if (joined && sites > 1 && r->s.model_heads_n > 1 && r->s.train_heads_drop > 0)
         config_broken(
@@ -318,7 +324,7 @@ struct outer_state_options run_outer_state(const struct run *r, bool site)
                                                 .error_feedback_decay =
                                                     (float)r->o.outer_error_feedback_decay,
                                                 .keep = (uint64_t)r->o.outer_history_rounds,
-                                                .stages = {&r->s, &r->table}};
+                                                .stages = {.settings = &r->s, .table = &r->table}};
     struct outer_state_options o =
         sync_config_state(&r->sync.fragments, &r->sync.schedule, &r->sync.outer, &replica);
     o.remake_self = r->o.outer_sites.items;

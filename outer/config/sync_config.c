@@ -50,6 +50,8 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
                 (struct schedule_period){.p = period_of(o, p, i, (enum fragment_state)state),
                                          .codec = state ? o->outer_moments_codec : o->outer_codec};
     x.overlap = o->outer_overlap_steps;
+    if (o->outer_draw < 1)
+        x.draw = (struct draw){o->outer_draw, (uint64_t)s->run_seed};
     x.downlink_compression_from = (unsigned)o->outer_downlink_compression_from;
     x.eager = o->outer_eager;
     x.residual_reset = codec_residual_ratio(o->outer_residual_reset * o->outer_residual_reset, 1);
@@ -104,14 +106,14 @@ struct outer_state_options sync_config_state(const struct fragments *f, const st
                                              const struct outer_opt *outer,
                                              const struct sync_config_replica *r)
 {
-    struct outer_state_options o = {.fragments = f,
-                                    .schedule = *s,
-                                    .outer = *outer,
-                                    .residuals = r->site,
-                                    .discards =
-                                        r->site && schedule_discards(s, r->error_feedback_decay),
-                                    .stages = r->stages,
-                                    .keep = r->keep};
+    struct outer_state_options o = {
+        .fragments = f,
+        .schedule = *s,
+        .outer = *outer,
+        .residuals = r->site,
+        .discards = r->site && schedule_discards(s, r->error_feedback_decay),
+        .stages = {r->stages.settings, r->stages.table, s->draw.share > 0 ? f->f[0].elements : 0},
+        .keep = r->keep};
     if (!r->site)
         outer_state_aggregates(&o, r->sites);
     return o;

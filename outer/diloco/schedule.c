@@ -96,6 +96,12 @@ bool schedule_last(const struct schedule *s, unsigned fragment, uint64_t round)
            schedule_ends(s, schedule_step(s, fragment, round));
 }
 
+/* After the last round the sites hold the same parameters. */
+bool schedule_draws(const struct schedule *s, unsigned fragment, uint64_t round)
+{
+    return s->draw.share > 0 && !schedule_last(s, fragment, round);
+}
+
 bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uint64_t *round)
 {
     if (step < 1 || step > s->steps)
@@ -295,6 +301,8 @@ static size_t values_of(const struct schedule *s, unsigned fragment, uint64_t ro
                         size_t elements)
 {
     int64_t step = schedule_step(s, fragment, round);
+    if (schedule_draws(s, fragment, round))
+        return draw_values(&s->draw, elements);
     for (unsigned i = 0; i < s->stage_count; i++)
         if (step <= s->stage[i].end)
             return s->stage[i].values;

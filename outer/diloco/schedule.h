@@ -13,6 +13,7 @@
  * these.
  */
 #include "outer/codec/codec.h"
+#include "outer/diloco/draw.h"
 #include "outer/diloco/period.h"
 #include "outer/protocol/round.h"
 
@@ -39,6 +40,7 @@ struct schedule {
     uint8_t residual_reset; /* residual ratio from which on the next round resets it; 0: never */
     unsigned downlink_compression_from; /* sites, 2 or more; 0: never. See
                                            schedule_compresses_downlink */
+    struct draw draw;                   /* one fragment; in all rounds but the last */
     unsigned stage_count;               /* 0: all values take part in all rounds */
     struct schedule_stage stage[SCHEDULE_STAGES_MAX];
     struct schedule_period period[ROUND_FRAGMENTS_MAX];
@@ -59,6 +61,8 @@ int64_t schedule_length(const struct schedule *s, unsigned fragment, uint64_t ro
 bool schedule_ends(const struct schedule *s, int64_t step);
 /* The same of the step that ends the round: nothing hides its exchange. */
 bool schedule_last(const struct schedule *s, unsigned fragment, uint64_t round);
+/* Does the round exchange a drawn share of the values (draw.h)? */
+bool schedule_draws(const struct schedule *s, unsigned fragment, uint64_t round);
 /* The last step that the run had when this step was trained: of the former ones the first that is
  * not before it, else train.steps. */
 int64_t schedule_end_of(const struct schedule *s, int64_t step);

@@ -2,9 +2,12 @@
 
 enum err stages_open(struct stages *x, const struct stages_options *o, struct arena *perm)
 {
-    *x = (struct stages){0};
+    *x = (struct stages){.o.drawn = o->drawn};
+    if (o->drawn)
+        TRY_ALLOC(x->ranges = arena_array(perm, draw_ranges_max(o->drawn), sizeof *x->ranges));
     if (!o->settings || !depth_stages(o->settings))
         return ERR_OK;
+    ASSERT(!o->drawn);
     x->o = *o;
     TRY_ALLOC(x->ranges = arena_array(perm, o->table->count, sizeof *x->ranges));
     TRY_ALLOC(x->copies = arena_array(perm, o->table->count, sizeof *x->copies));
@@ -15,6 +18,8 @@ enum err stages_open(struct stages *x, const struct stages_options *o, struct ar
 size_t stages_held(const struct stages *x, const struct schedule *s, unsigned fragment,
                    uint64_t round)
 {
+    if (x->o.drawn && schedule_draws(s, fragment, round))
+        return draw_ranges(&s->draw, round, x->o.drawn, false, x->ranges);
     if (!x->o.settings)
         return 0;
     uint64_t last = (uint64_t)schedule_step(s, fragment, round) - 1;
@@ -34,7 +39,7 @@ enum err stages_schedule(struct schedule *s, const struct settings *settings,
                          const struct table *table, struct arena *perm)
 {
     struct stages x;
-    TRY(stages_open(&x, &(struct stages_options){settings, table}, perm));
+    TRY(stages_open(&x, &(struct stages_options){settings, table, 0}, perm));
     s->stage_count = (unsigned)settings->train_stages.count;
     ASSERT(s->stage_count <= SCHEDULE_STAGES_MAX);
     for (int64_t i = 0, begin = 0; i < s->stage_count; i++) {

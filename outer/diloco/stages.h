@@ -5,19 +5,21 @@
  * grows. Every replica does both alike. A held value has no delta: theta and the arrays of the
  * outer optimizer keep their bits, the residual waits, and its blocks are not sent. Growth copies
  * theta and the block codes: the next round needs a grid. A stage ends where a round ends
- * (outer/config), and the parameters are one fragment, which is the slab. Pure.
+ * (outer/config), and the parameters are one fragment, which is the slab. So it is where a round
+ * exchanges a drawn share of the values (draw.h): the others are held. Pure.
  */
 #include "inner/model/depth.h"
 #include "outer/diloco/schedule.h"
 
-struct stages_options { /* both NULL: no stages */
+struct stages_options { /* NULL: no stages */
     const struct settings *settings;
     const struct table *table;
+    size_t drawn; /* outer.draw: values of the fragment; 0: nothing is drawn */
 };
 struct stages {
     struct stages_options o;
-    struct dev_range *ranges;  /* [table.count] */
-    struct depth_copy *copies; /* the same */
+    struct dev_range *ranges;  /* [table.count], or for a drawn share */
+    struct depth_copy *copies; /* [table.count] */
 };
 
 enum err stages_open(struct stages *x, const struct stages_options *o, struct arena *perm) MUST;

@@ -101,6 +101,9 @@ enum err site_train_open(struct site_train *s, const struct site_train_options *
     TRY(dev_alloc(o->dev, (void **)&s->gathered, p.gathered));
     if (p.host)
         TRY_ALLOC(s->host = arena_alloc(&s->arena, p.host));
+    if (o->schedule.draw.share > 0)
+        TRY_ALLOC(s->drawn = arena_array(&s->arena, draw_ranges_max(o->fragments->f[0].elements),
+                                         sizeof *s->drawn));
     if (p.local)
         TRY_ALLOC(s->local = arena_alloc(&s->arena, p.local));
     s->fragment = s->own_fragment;
@@ -176,6 +179,25 @@ static enum err take_theta(struct site_train *s, struct train *t, unsigned f, co
     TRY(dev_sync(t->dev));
     TRY(s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes));
     t->dev->ops->lerp_ranges(t->dev, slab_of(t, part->state), s->fragment, &b);
+    return dev_sync(t->dev);
+}
+
+/* A round of a drawn share changes these values alone: the others go on from where they are. A site
+ * that has missed a round, or whose parameters are damaged, takes all. */
+static enum err take_drawn(struct site_train *s, struct train *t, uint64_t round,
+                           const float *theta, float alpha)
+{
+    const struct fragment *part = &s->o.fragments->f[0];
+    size_t bytes = part->elements * sizeof *theta;
+    size_t n = draw_ranges(&s->o.schedule.draw, round, part->elements, true, s->drawn);
+    ASSERT(part->range_count == 1 && part->ranges[0].offset == 0);
+    if (is_lead(s) && theta != s->fragment)
+        t->dev->ops->copy(t->dev, s->fragment, theta, bytes);
+    TRY(dev_sync(t->dev));
+    TRY(s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes));
+    for (size_t i = 0; i < n; i++)
+        t->dev->ops->lerp_ranges(t->dev, model_params(t->model), s->fragment + s->drawn[i].offset,
+                                 &(struct dev_lerp){&s->drawn[i], 1, alpha, false});
     return dev_sync(t->dev);
 }
 
@@ -311,7 +333,10 @@ static enum err apply(struct site_train *s, struct train *t, const struct steppe
     const float *theta = NULL;
     float alpha;
     TRY(reap(s, a, &theta, &done, &alpha));
-    TRY(take_theta(s, t, a->fragment, theta, alpha));
+    bool next = !done.skipped && (done.replayed || done.reached == a->round + 1);
+    TRY(next && schedule_draws(&s->o.schedule, a->fragment, a->round)
+            ? take_drawn(s, t, a->round, theta, alpha)
+            : take_theta(s, t, a->fragment, theta, alpha));
     if (is_lead(s))
         tell_round(s, a, &done, ms_since(s, begin));
     return ERR_OK;
@@ -675,7 +700,7 @@ enum err site_train_step(struct site_train *s, struct train *t, const struct tra
 static bool merged_here(const struct site_train *s, int64_t at)
 {
     uint64_t round;
-    if (s->o.schedule.overlap)
+    if (s->o.schedule.overlap || s->o.schedule.draw.share > 0)
         return schedule_ends(&s->o.schedule, at);
     for (unsigned f = 0; f < s->o.fragments->parts; f++)
         if (at > 0 && !schedule_due(&s->o.schedule, at, f, &round))

@@ -63,8 +63,9 @@ struct site_train {
     float *fragment;     /* device, largest fragment: local parameters, or what takes their place */
     float *own_fragment; /* the same where it is not the site's (site_blocking_memory) */
     float *gathered;     /* device, the same: local parameters; NULL without a one-round delay */
-    float *host;  /* host, largest fragment: between fragment and the replica; NULL where it works
-                     in the memory of the device, and on other ranks */
+    float *host; /* host, largest fragment: between fragment and the replica; NULL where it works
+                    in the memory of the device, and on other ranks */
+    struct dev_range *drawn; /* outer.draw: the values of a round; else NULL */
     float *local; /* host slab, the local parameters while the outer ones are looked at; NULL
                      without evaluate */
     struct arena arena;

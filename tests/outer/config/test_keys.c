@@ -191,6 +191,11 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.merge radial --outer.codec f32 --outer.overlap_steps 50 --outer.eager true",
             "outer.eager = false, or outer.merge = mean");
     refused("--outer.max_local_steps_offline 5", "needs outer.mode = quorum");
+    refused("--outer.draw 0.1 --outer.codec int8", "needs outer.codec = bf16");
+    refused("--outer.draw 0.1 --outer.codec f32 --outer.fragments 2", "needs outer.fragments = 1");
+    refused("--outer.draw 0.1 --outer.codec f32 --outer.overlap_steps 50", "overlap_steps = 0");
+    refused("--outer.draw 0.1 --outer.codec f32 --outer.merge radial", "needs outer.merge = mean");
+    refused("--outer.draw 0.1 --outer.codec f32 --outer.first_every 50", "second_every = 0");
     refused("--outer.grace 0.5", "needs outer.mode = quorum");
     refused("--outer.grace 0.5 --outer.mode quorum", "the nearest is outer.overlap_steps = 1");
     refused("--site.share 0.011", "not a multiple of train.sequence");
