@@ -8,6 +8,7 @@
 #include <string.h>
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/ledger_inside.h"
 #include "outer/report/ledger_read.h"
 #include "outer/link/wire.h"
 
@@ -338,14 +339,18 @@ static enum err ledger(const struct args *args, const char *by_text, bool csv, s
     struct ledger_member *members;
     size_t count = (size_t)args->operand_count;
     int by = 0;
+    bool inside = strcmp(by_text, "inside") == 0;
     while (by < BYS && strcmp(by_name[by], by_text) != 0)
         by++;
-    if (by == BYS)
-        return err_set(ERR_CONFIG, "--by %s: one of layer, site, round, fragment, call", by_text);
+    if (by == BYS && !inside)
+        return err_set(ERR_CONFIG, "--by %s: one of layer, site, round, fragment, call, inside",
+                       by_text);
     if (count == 0 || count > MEMBERS_MAX)
         return err_set(ERR_CONFIG,
                        "ledger: give the directories of sites, of the aggregator, or of both: "
                        "atoll ledger run-a run-b aggregator");
+    if (inside)
+        return ledger_inside(args, csv, a);
     TRY_ALLOC(members = arena_array(a, count, sizeof *members));
     TRY(read_all(args, members, a));
     if (csv)
@@ -364,7 +369,8 @@ enum err cmd_ledger(int argc, char **argv)
     bool csv = false;
     const struct args_option options[] = {
         {"by", ARGS_TEXT, &by, .value = "WHAT",
-         .help = "layer, site, round, fragment or call (hello, poll, ...)."},
+         .help = "layer, site, round, fragment or call (hello, poll, ...); inside: what the "
+                 "ranks of a site sent each other, by bytes of a step."},
         {"csv", ARGS_FLAG, &csv, .help = "Comma-separated, with all layers of both directions."},
     };
     struct args args = {.command = "ledger",

@@ -67,3 +67,13 @@ serve_ends
 fa=$(final a) fb=$(final b)
 [ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] || fail "sites differ: $fa / $fb"
 grep -q '"ranks":2' a/metrics.jsonl || fail "site a did not have two ranks"
+
+# The ledger inside the site adds up what each step has on record; the other site has one rank.
+"$atoll" ledger --by inside --csv a >inside.csv || fail "ledger --by inside"
+counted=$(awk -F, 'NR > 1 { steps += $4; bytes += $8 } END { printf "%d %.0f", steps, bytes }' inside.csv)
+recorded=$(sed -n 's/.*"kind":"step".*"step":\([0-9]*\),.*"inner_up":\([0-9.e+]*\).*/\1 \2/p' a/metrics.jsonl |
+    awk '$1 > last { steps++; bytes += $2; last = $1 } END { printf "%d %.0f", steps, bytes }')
+[ "$counted" = "$recorded" ] && [ "${counted% *}" -eq 200 ] || fail "inside the site: ledger $counted, on record $recorded"
+code=0
+"$atoll" ledger --by inside b >inside.out 2>&1 || code=$?
+[ "$code" -eq 4 ] && grep -q "b/metrics.jsonl: no step of several ranks" inside.out || fail "ledger --by inside of one rank: $code"

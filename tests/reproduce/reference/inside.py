@@ -217,13 +217,14 @@ def fitted(seconds, ranks):
 
 def sums(bench):
     path, said = bench.probe(2, {}, data=False)
-    worst, mean = map(float, re.search(r"predicted within ([\d.]+) %, in the mean ([\d.]+) %", said).groups())
+    worst, mean, at, others = map(float, re.search(
+        r"predicted within ([\d.]+) %, in the mean ([\d.]+) %; the worst at (\d+) KiB, the others within ([\d.]+) %", said).groups())
     alpha, beta, formula = map(float, re.search(r"all-reduce .* alpha ([\d.e+-]+) us, beta ([\d.e+-]+) GB/s .* at most ([\d.]+) % off", said).groups())
     with open(path, encoding="utf-8") as f:
         seconds = [float(x) for x in re.search(r"all_reduce_s: \[([^]]*)\]", f.read()).group(1).split(",")]
     own = fitted(seconds, 2)
     fit_off = max(abs(got - want) / max(abs(want), 1e-12) for got, want in ((alpha * 1e-6, own[0]), (beta and 1e-9 / beta, own[1])))
-    out = {"difference": worst / 100, "mean": mean / 100, "formula": formula / 100, "fit": fit_off}
+    out = {"difference": worst / 100, "mean": mean / 100, "at": at, "others": others / 100, "formula": formula / 100, "fit": fit_off}
     if bench.quick:
         return out
     _, said = bench.probe(4, {}, data=False)
