@@ -82,6 +82,11 @@ sgd             |     | --outer.optimizer sgd --outer.lr 0.7
 average         |     | --outer.optimizer average
 outer_lr        |     | --outer.lr 0.7 --outer.momentum 0.8
 adamw           | q   | --train.optimizer adamw
+qhadam          |     | --train.optimizer qhadam
+lans            |     | --train.optimizer lans
+came            |     | --train.optimizer came
+merit           |     | --train.optimizer merit
+muon            | q   | --train.optimizer muon
 bf16_model      | q   | --device.dtype bf16
 bf16_stochastic |     | --device.dtype bf16 --train.rounding stochastic --train.optimizer adamw
 llama           | q   | --model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.tied false
@@ -96,6 +101,7 @@ schedule_linear |     | --train.decay linear --train.stable_steps 6 --train.warm
 schedule_none   |     | --train.decay none --train.clip 0 --train.weight_decay 0
 eval_checkpoint |     | --train.eval_every 5 --train.checkpoint_every 3
 seed            |     | --run.seed 11 --outer.fragments 2
+drawn           | q   | --outer.draw 0.1 --outer.codec bf16
 share           | share | --outer.fragments 2
 share_squared   | share | --outer.weights tokens2_per_step --outer.merge radial --outer.codec f32 --outer.lr 0.5
 three           | q t three | --outer.fragments 2
@@ -109,6 +115,7 @@ ranks_zero      | mpi | --train.zero_stage 1
 ranks_bf16_sums | mpi | --train.grad_reduce_dtype bf16
 ranks_both      | mpi | --train.zero_stage 1 --train.grad_reduce_dtype bf16 --train.optimizer adamw --train.micro_batch_tokens 32
 ranks_local     | q mpi | --train.optimizer adamw --train.compress zeroone --train.freeze 0.2 --train.warmup 4 --train.local_max 4 --train.local_grow 0.1
+ranks_muon      | mpi | --train.optimizer muon --train.muon_scale spectral
 odd_96          | q l | --train.batch_tokens 96
 odd_96_micro    | l   | --train.batch_tokens 96 --train.micro_batch_tokens 32
 odd_192_ranks   | l mpi | --train.batch_tokens 192
