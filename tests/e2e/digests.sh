@@ -83,7 +83,7 @@ average         |     | --outer.optimizer average
 outer_lr        |     | --outer.lr 0.7 --outer.momentum 0.8
 adamw           | q   | --train.optimizer adamw
 qhadam          |     | --train.optimizer qhadam
-lans            |     | --train.optimizer lans
+lans            |     | --train.optimizer lans --train.clip 0
 came            |     | --train.optimizer came
 merit           |     | --train.optimizer merit
 muon            | q   | --train.optimizer muon
