@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "inner/config/config.h"
 #include "kernels/base/log.h"
 #include "kernels/base/record.h"
@@ -144,6 +145,94 @@ static enum err state_write(const char *path, const struct checkpoint_meta *m,
     return file_write(path, pieces, n, 0644);
 }
 
+static enum err state_open(struct state *s, const char *path, struct arena *a)
+{
+    struct record_form form = {"training", state_fields, s};
+    *s = (struct state){0};
+    TRY(file_map_checked(&s->map, path));
+    TRY(record_open(&s->record, &form, path, s->map.data, s->map.size_bytes, a));
+    if (s->record.section_count != s->part_count)
+        return err_set(ERR_CORRUPT, "%s: damaged", path);
+    for (size_t i = 0; i < s->part_count; i++) {
+        const struct record_view *v = &s->record.sections[i];
+        if (!record_intact(&s->record, i))
+            return err_set(ERR_CORRUPT, "%s: damaged: \"%s\" has not the SHA-256 stored for it",
+                           path, s->parts[i].name);
+        s->parts[i].data = (void *)(uintptr_t)v->data;
+        s->parts[i].size_bytes = v->size_bytes;
+    }
+    return ERR_OK;
+}
+
+/* Which file was found whole by this process: each one is read through once, not at every save. */
+struct verified {
+    dev_t device;
+    ino_t inode;
+    struct timespec changed;
+};
+enum { VERIFIED_MAX = 16 };
+static struct verified verified[VERIFIED_MAX];
+static unsigned verified_next;
+
+static bool verified_of(const char *path, struct verified *out)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return false;
+    *out = (struct verified){st.st_dev, st.st_ino, st.st_ctim};
+    return true;
+}
+
+static void verified_note(const char *path)
+{
+    if (verified_of(path, &verified[verified_next]))
+        verified_next = (verified_next + 1) % VERIFIED_MAX;
+}
+
+static bool verified_known(const char *path)
+{
+    struct verified v;
+    if (!verified_of(path, &v))
+        return false;
+    for (unsigned i = 0; i < VERIFIED_MAX; i++)
+        if (verified[i].inode == v.inode && verified[i].device == v.device &&
+            verified[i].changed.tv_sec == v.changed.tv_sec &&
+            verified[i].changed.tv_nsec == v.changed.tv_nsec)
+            return true;
+    return false;
+}
+
+/* Could a restart go on from this one? ERR_CORRUPT: no, a folder without a whole state is none; any
+ * other error: nobody knows. */
+static enum err verify(const char *path)
+{
+    struct arena a = arena_make(0);
+    struct state s = {0};
+    if (verified_known(path))
+        return ERR_OK;
+    if (!file_exists(path))
+        return err_set(ERR_CORRUPT, "%s: missing", path);
+    enum err e = state_open(&s, path, &a);
+    if (e == ERR_OK)
+        verified_note(path);
+    file_unmap(&s.map);
+    arena_free(&a);
+    return e;
+}
+
+/* What does not verify goes, and takes the place of none that does. */
+static enum err prune_one(const char *dir, uint64_t step, bool wanted, unsigned *kept)
+{
+    char path[PATH_BYTES];
+    TRY(path_of(path, dir, step, "state"));
+    enum err e = wanted ? verify(path) : ERR_CORRUPT;
+    *kept += e == ERR_OK;
+    if (e != ERR_CORRUPT)
+        return ERR_OK;
+    TRY(path_of(path, dir, step, ""));
+    return file_remove_tree(path);
+}
+
 /* After the commit: failing to remove an old one costs room, not correctness. */
 static void prune(const char *dir, uint64_t step, unsigned keep, struct arena *a)
 {
@@ -151,13 +240,8 @@ static void prune(const char *dir, uint64_t step, unsigned keep, struct arena *a
     size_t count;
     unsigned kept = 0;
     enum err e = steps_list(dir, a, &steps, &count);
-    for (size_t i = 0; !e && i < count; i++) {
-        char path[PATH_BYTES];
-        if (steps[i] <= step && kept++ < keep)
-            continue;
-        e = path_of(path, dir, steps[i], "");
-        e = e ? e : file_remove_tree(path);
-    }
+    for (size_t i = 0; !e && i < count; i++)
+        e = prune_one(dir, steps[i], steps[i] <= step && kept < keep, &kept);
     char quoted[1024];
     if (e)
         log_event(LOG_WARN, "checkpoint_prune", "error=%s",
@@ -172,6 +256,8 @@ static enum err save(const char *dir, const struct checkpoint_meta *meta,
     TRY(path_of(state, dir, meta->step, "state"));
     TRY(file_mkdirs(folder));
     enum err e = state_write(state, meta, parts, part_count, a);
+    if (!e)
+        verified_note(state);
     if (!e)
         return current_write(dir, meta->step, a);
     if (!file_exists(state)) {
@@ -197,25 +283,6 @@ enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
 
 /* ---- read ---- */
 
-static enum err state_open(struct state *s, const char *path, struct arena *a)
-{
-    struct record_form form = {"training", state_fields, s};
-    *s = (struct state){0};
-    TRY(file_map(&s->map, path));
-    TRY(record_open(&s->record, &form, path, s->map.data, s->map.size_bytes, a));
-    if (s->record.section_count != s->part_count)
-        return err_set(ERR_CORRUPT, "%s: damaged", path);
-    for (size_t i = 0; i < s->part_count; i++) {
-        const struct record_view *v = &s->record.sections[i];
-        if (!record_intact(&s->record, i))
-            return err_set(ERR_CORRUPT, "%s: damaged: \"%s\" has not the SHA-256 stored for it",
-                           path, s->parts[i].name);
-        s->parts[i].data = (void *)(uintptr_t)v->data;
-        s->parts[i].size_bytes = v->size_bytes;
-    }
-    return ERR_OK;
-}
-
 /* Opens the newest intact one that CURRENT does not exclude (a newer one was never committed). */
 static enum err newest_open(const char *dir, struct arena *a, struct state *s, bool *found)
 {
@@ -233,6 +300,8 @@ static enum err newest_open(const char *dir, struct arena *a, struct state *s, b
             continue;
         enum err e = state_open(s, path, a);
         *found = e == ERR_OK;
+        if (*found)
+            verified_note(path);
         if (*found && current != UINT64_MAX && steps[i] != current)
             log_event(LOG_WARN, "checkpoint_older", "step=%llu lost=%llu dir=%s",
                       (unsigned long long)steps[i], (unsigned long long)current, dir);

@@ -38,8 +38,9 @@ struct checkpoint_part {
     bool optional; /* load: stays as it is where the stored one is missing or has another size */
 };
 
-/* Writes and commits, then removes all but the newest `keep` (>= 1) and whatever an abandoned
- * future left. ERR_FULL, ERR_IO: nothing changed, the former checkpoint is still the current one.
+/* Writes and commits, then removes all but the newest `keep` (>= 1) that verify, and whatever an
+ * abandoned future left. ERR_FULL, ERR_IO: nothing changed, the former checkpoint is still the
+ * current one.
  */
 enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
                          const struct checkpoint_part *parts, size_t part_count,

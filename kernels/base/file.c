@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -27,6 +28,15 @@ static enum err file_failed(const char *what, const char *path, enum err missing
     return err_set(kind, "%s: cannot %s: %s", path, what, strerror(e));
 }
 
+/* What the disk cannot give back is as damaged as what has another digest; anything else that goes
+ * wrong says nothing about the bytes. */
+static enum err read_failed(const char *path, size_t at)
+{
+    int e = errno;
+    return err_set(e == EIO ? ERR_CORRUPT : ERR_IO, "%s: cannot read from byte %zu on: %s", path,
+                   at, strerror(e));
+}
+
 static enum err open_input(const char *path, int *fd, size_t *size_bytes)
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -45,23 +55,53 @@ static enum err open_input(const char *path, int *fd, size_t *size_bytes)
     return e;
 }
 
-enum err file_map(struct file_map *m, const char *path)
+/* Every byte once, by a call that can fail. */
+static enum err read_through(int fd, const char *path, size_t size)
+{
+    uint8_t buffer[1 << 16];
+    for (size_t at = 0; at < size;) {
+        ssize_t got = pread(fd, buffer, sizeof buffer, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return read_failed(path, at);
+        if (got == 0)
+            return err_set(ERR_IO, "%s: became shorter while it was read", path);
+        at += (size_t)got;
+    }
+    return ERR_OK;
+}
+
+static enum err map_fd(struct file_map *m, int fd, const char *path, size_t size)
+{
+    void *p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return file_failed("map", path, ERR_IO);
+    *m = (struct file_map){p, size};
+    return ERR_OK;
+}
+
+static enum err map_path(struct file_map *m, const char *path, bool checked)
 {
     int fd;
-    *m = (struct file_map){0};
     size_t size;
+    *m = (struct file_map){0};
     TRY(open_input(path, &fd, &size));
-    if (size) {
-        void *p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED) {
-            enum err e = file_failed("map", path, ERR_IO);
-            close(fd);
-            return e;
-        }
-        *m = (struct file_map){p, size};
-    }
+    enum err e = checked ? read_through(fd, path, size) : ERR_OK;
+    if (e == ERR_OK && size)
+        e = map_fd(m, fd, path, size);
     close(fd);
-    return ERR_OK;
+    return e;
+}
+
+enum err file_map(struct file_map *m, const char *path)
+{
+    return map_path(m, path, false);
+}
+
+enum err file_map_checked(struct file_map *m, const char *path)
+{
+    return map_path(m, path, true);
 }
 
 void file_unmap(struct file_map *m)
@@ -73,16 +113,15 @@ void file_unmap(struct file_map *m)
 
 static enum err read_all(int fd, const char *path, uint8_t *to, size_t n)
 {
-    while (n) {
-        ssize_t got = read(fd, to, n);
+    for (size_t at = 0; at < n;) {
+        ssize_t got = pread(fd, to + at, n - at, (off_t)at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return file_failed("read", path, ERR_IO);
+            return read_failed(path, at);
         if (got == 0)
             return err_set(ERR_IO, "%s: became shorter while it was read", path);
-        to += got;
-        n -= (size_t)got;
+        at += (size_t)got;
     }
     return ERR_OK;
 }
@@ -357,23 +396,75 @@ enum err file_free_bytes(const char *path, uint64_t *free_bytes)
     return ERR_OK;
 }
 
-enum err file_lock(const char *directory, int *fd)
+/* flock: an OFD lock needs a descriptor that may write, which no directory gives. */
+static enum err lock_inode(struct file_lock *l, const char *directory)
+{
+    l->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (l->directory < 0)
+        return file_failed("open", directory, ERR_IO);
+    if (flock(l->directory, LOCK_EX | LOCK_NB) == 0)
+        return ERR_OK;
+    if (errno == EWOULDBLOCK)
+        return err_set(ERR_BUSY, "%s: in use by another process", directory);
+    l->by_file = errno == EBADF || errno == EOPNOTSUPP || errno == ENOLCK || errno == EINVAL;
+    return l->by_file ? ERR_OK : file_failed("lock", directory, ERR_IO);
+}
+
+static enum err lock_file(struct file_lock *l, const char *directory)
 {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/LOCK", directory) >= PATH_MAX)
         return err_set(ERR_IO, "%s: path too long", directory);
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (*fd < 0)
+    l->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (l->file < 0)
         return file_failed("open", path, ERR_IO);
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (fcntl(*fd, F_OFD_SETLK, &whole) == 0)
+    if (fcntl(l->file, F_OFD_SETLK, &whole) == 0)
         return ERR_OK;
     bool busy = errno == EAGAIN || errno == EACCES;
-    enum err e = busy ? err_set(ERR_BUSY, "%s: in use by another process", directory)
-                      : file_failed("lock", path, ERR_IO);
-    close(*fd);
-    *fd = -1;
+    return busy ? err_set(ERR_BUSY, "%s: in use by another process", directory)
+                : file_failed("lock", path, ERR_IO);
+}
+
+enum err file_lock(struct file_lock *l, const char *directory)
+{
+    *l = (struct file_lock){-1, -1, false};
+    enum err e = lock_inode(l, directory);
+    if (e == ERR_OK)
+        e = lock_file(l, directory);
+    if (e != ERR_OK)
+        file_unlock(l);
     return e;
+}
+
+static bool same_inode(int fd, const char *path)
+{
+    struct stat held, there;
+    return fstat(fd, &held) == 0 && stat(path, &there) == 0 && held.st_dev == there.st_dev &&
+           held.st_ino == there.st_ino;
+}
+
+enum err file_lock_check(const struct file_lock *l, const char *directory)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/LOCK", directory);
+    if (!same_inode(l->directory, directory))
+        return err_set(ERR_BUSY,
+                       "%s: not the directory any more that this process has locked: it was moved, "
+                       "and another one is in its place",
+                       directory);
+    if (l->by_file && !same_inode(l->file, path))
+        return err_set(ERR_BUSY, "%s: removed while this process holds it as its lock", path);
+    return ERR_OK;
+}
+
+void file_unlock(struct file_lock *l)
+{
+    if (l->file >= 0)
+        close(l->file);
+    if (l->directory >= 0)
+        close(l->directory);
+    l->file = l->directory = -1;
 }
 
 static bool is_temporary(const char *name)

@@ -2,7 +2,8 @@
 #define FILE_H
 /* Files that survive a crash. A durable write: temporary file (O_EXCL), write, fsync, rename, fsync
  * of the directory. On any error the old file stays. ENOSPC becomes ERR_FULL; other errors become
- * ERR_IO or ERR_INPUT (missing, unreadable), with path and errno text in the message.
+ * ERR_IO or ERR_INPUT (missing, unreadable), with path and errno text in the message. Bytes that
+ * the disk cannot give back (EIO) are ERR_CORRUPT, as bytes with another digest are.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,6 +20,10 @@ struct file_part { /* one piece of a gathered write */
 };
 
 enum err file_map(struct file_map *m, const char *path) MUST; /* an empty file maps to {NULL, 0} */
+/* The same for a file that is verified as a whole: every byte is read once before it is mapped, so
+ * that a part which the disk cannot give back is ERR_CORRUPT with the path and the byte, and not a
+ * SIGBUS at the first touch. */
+enum err file_map_checked(struct file_map *m, const char *path) MUST;
 void file_unmap(struct file_map *m);
 /* A zero byte follows the data, so text is a C string. ERR_INPUT: longer than max_bytes. */
 enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t **data,
@@ -46,8 +51,18 @@ bool file_exists(const char *path);
 enum err file_remove(const char *path) MUST;      /* a missing file is no error */
 enum err file_remove_tree(const char *path) MUST; /* a missing tree is no error */
 enum err file_free_bytes(const char *path, uint64_t *free_bytes) MUST;
-/* OFD write lock on path/LOCK for life; ERR_BUSY names the directory. *fd is closed to let go. */
-enum err file_lock(const char *directory, int *fd) MUST;
+/* A directory that one process alone uses: the directory's inode is locked, and the file LOCK in
+ * it. The file alone would be no lock once somebody removes it; a directory cannot be locked on
+ * every file system (NFS). */
+struct file_lock {
+    int directory, file; /* -1: not locked */
+    bool by_file;        /* the file system does not lock directories */
+};
+enum err file_lock(struct file_lock *l, const char *directory) MUST; /* ERR_BUSY names it */
+/* Is the directory of this name still the one that is locked? ERR_BUSY: it was moved away and
+ * another one put in its place, or the file that is the lock was removed. */
+enum err file_lock_check(const struct file_lock *l, const char *directory) MUST;
+void file_unlock(struct file_lock *l); /* one that is not locked is fine */
 /* Names in a directory, sorted, without . and .. and without temporaries. */
 enum err file_list(const char *path, struct arena *a, char ***names, size_t *count) MUST;
 

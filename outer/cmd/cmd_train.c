@@ -192,7 +192,7 @@ static enum err own_directory(struct job *j)
     if (j->outer)
         TRY(env_posix_open(&j->env, j->s.run_dir));
     else {
-        TRY(file_lock(j->s.run_dir, &j->lock));
+        TRY(file_lock(&j->lock, j->s.run_dir));
         TRY(alone_check(j));
     }
     TRY(path_in(j, &path, RECORD_FILE));
@@ -363,8 +363,7 @@ static void close_all(struct job *j)
     arena_free(&j->host);
     if (j->env)
         env_posix_close(j->env);
-    if (j->lock >= 0)
-        close(j->lock);
+    file_unlock(&j->lock);
     bool shown = progress_shows(&j->progress);
     progress_close(&j->progress);
     job_tell_farewell(j, shown);
@@ -479,7 +478,7 @@ static enum err print_keys(struct job *j)
 
 enum err cmd_train(int argc, char **argv)
 {
-    struct job j = {.lock = -1};
+    struct job j = {.lock = {-1, -1, false}};
     bool dry = false, keys = false;
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &j.config_path, .value = "FILE",

@@ -34,8 +34,8 @@ struct job {
                            device serves one thread at a time, and of a site on a GPU; or NULL */
     struct arena host;  /* outer state, in memory that the training device copies fast (pinned) */
     bool outer;         /* has an aggregator */
-    int lock;           /* of run.dir when it trains alone; -1 */
-    struct env *env;    /* owns run.dir otherwise */
+    struct file_lock lock; /* of run.dir when it trains alone */
+    struct env *env;       /* owns run.dir otherwise */
     struct train train;
     double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
     bool warned;                     /* the warning about a too large outer step was logged */

@@ -352,6 +352,12 @@ static enum err sim_part_close(struct env *w, int handle, const char *path, cons
     return fate.e;
 }
 
+/* Each directory of the simulation has one process at a time. */
+static enum err sim_owned(struct env *w)
+{
+    return sim(w)->dead ? err_set(ERR_IO, "%s: dead", sim(w)->name) : ERR_OK;
+}
+
 /* ---- threads ---- */
 
 struct env_thread {
@@ -450,6 +456,7 @@ static const struct env_ops ops = {
     .part_open = sim_part_open,
     .part_write = sim_part_write,
     .part_close = sim_part_close,
+    .owned = sim_owned,
     .thread_start = sim_thread_start,
     .thread_join = sim_thread_join,
     .mutex_open = sim_mutex_open,

@@ -213,6 +213,7 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
         site_unlock(s);
         enum err e = s->link->ops->poll(s->link, &m, hold_ms, a);
         site_lock(s);
+        l->polled_epoch = m.head.epoch;
         TRY(site_called(l, e, &again));
         if (again)
             continue;
@@ -230,6 +231,21 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
         if (rebind) /* its memory of our contribution may have changed: the caller looks */
             return ERR_OK;
     }
+}
+
+/* Right before the commit point: was the manifest given by the aggregator that this site is bound
+ * to now? Another slot may have said hello to a newer one since, and a commit of the older one that
+ * the newer one does not have would be of another history. */
+static bool manifest_outlived(const struct site_slot *l, unsigned fragment, uint64_t round)
+{
+    uint64_t now = l->site->peer[l->peer].epoch;
+    if (l->polled_epoch == now)
+        return false;
+    log_event(LOG_WARN, "epoch_passed",
+              "fragment=%u round=%" PRIu64 " polled=%" PRIu64 " bound=%" PRIu64
+              " action=\"asking again\"",
+              fragment, round, l->polled_epoch, now);
+    return true;
 }
 
 /* The site's own part of a fragment, into or out of the slot: it must outlast calls, and the
@@ -259,7 +275,7 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
         return ERR_OK;
     TRY(manifest_ours(s, fragment, round - 1, &a.manifest));
     TRY(fetch_bytes(l, WIRE_SNAPSHOT, fragment, round, size, &gone));
-    if (gone)
+    if (gone || manifest_outlived(l, fragment, round - 1))
         return ERR_OK;
     struct outer_state_fragment *next = &s->replica->next;
     if (own)
@@ -361,6 +377,8 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
         start = s->env->ops->now_ms(s->env);
         e = outer_step(l, fragment, m); /* line 14; S7 */
     }
+    if (manifest_outlived(l, fragment, m->round))
+        return ERR_OK; /* the state is as before: the round is polled for once more */
     if (e == ERR_DISAGREE && m->round == 0)
         return err_set(ERR_MISMATCH,
                        "fragment %u: other initial parameters than the run's: other seed or build",

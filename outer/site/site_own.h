@@ -37,7 +37,8 @@ enum site_slot_state {
 /* One exchange: a contribution, its buffers, its calls. */
 struct site_slot {
     struct site *site;
-    unsigned peer; /* which aggregator it talks to */
+    unsigned peer;         /* which aggregator it talks to */
+    uint64_t polled_epoch; /* of that aggregator, when it gave the manifest polled for last */
     struct site_box box;
     uint8_t *payload;     /* of the box */
     float *residual;      /* of the box: residual' */

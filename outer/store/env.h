@@ -20,7 +20,7 @@ struct env_ops {
     enum err (*read)(struct env *w, const char *path, size_t max_bytes, struct arena *a,
                      uint8_t **data, size_t *size);
     /* A whole file to look at, without a copy where that is possible. It must not change until
-     * unmap. */
+     * unmap. ERR_CORRUPT: a part of it cannot be read. */
     enum err (*map)(struct env *w, const char *path, struct file_map *m);
     void (*unmap)(struct env *w, struct file_map *m);
     bool (*exists)(struct env *w, const char *path);
@@ -37,6 +37,9 @@ struct env_ops {
                           uint64_t *have);
     enum err (*part_write)(struct env *w, int handle, uint64_t offset, const void *data, size_t n);
     enum err (*part_close)(struct env *w, int handle, const char *path, const char *final);
+    /* Is the root still the directory that this process has locked? Asked right before each commit:
+     * ERR_BUSY. */
+    enum err (*owned)(struct env *w);
     /* Threads of one process, with all signals blocked, and the locks between them. A lock is not
      * recursive. */
     enum err (*thread_start)(struct env *w, struct env_thread **t, void (*run)(void *self),
@@ -56,7 +59,7 @@ struct env { /* implementations embed it first */
     const char *root; /* for messages; lives as long */
 };
 
-/* root is made; its LOCK is held until close: ERR_BUSY when another process owns the directory. */
+/* root is made and locked until close: ERR_BUSY when another process owns the directory. */
 enum err env_posix_open(struct env **w, const char *root) MUST;
 void env_posix_close(struct env *w);
 

@@ -17,7 +17,7 @@
 
 struct real {
     struct env env; /* first */
-    int lock;
+    struct file_lock lock;
     char root[PATH_MAX];
 };
 
@@ -105,7 +105,7 @@ static enum err real_map(struct env *w, const char *path, struct file_map *m)
 {
     char full[PATH_MAX];
     TRY(real_path(w, full, path));
-    return file_map(m, full);
+    return file_map_checked(m, full);
 }
 
 static void real_unmap(struct env *w, struct file_map *m)
@@ -259,6 +259,12 @@ static enum err real_part_close(struct env *w, int handle, const char *path, con
     return real_sync_parent(to);
 }
 
+static enum err real_owned(struct env *w)
+{
+    const struct real *r = (const struct real *)w;
+    return file_lock_check(&r->lock, r->root);
+}
+
 /* ---- threads ---- */
 
 struct env_thread {
@@ -371,6 +377,7 @@ static const struct env_ops real_ops = {
     .part_open = real_part_open,
     .part_write = real_part_write,
     .part_close = real_part_close,
+    .owned = real_owned,
     .thread_start = real_thread_start,
     .thread_join = real_thread_join,
     .mutex_open = real_mutex_open,
@@ -393,7 +400,7 @@ enum err env_posix_open(struct env **w, const char *root)
                   r->root)) /* absolute: a later change of directory must not move the world */
         e = real_failed("resolve", root);
     else
-        e = file_lock(root, &r->lock);
+        e = file_lock(&r->lock, r->root);
     if (e != ERR_OK) {
         free(r);
         return e;
@@ -408,6 +415,6 @@ void env_posix_close(struct env *w)
     struct real *r = (struct real *)w;
     if (!r)
         return;
-    close(r->lock);
+    file_unlock(&r->lock);
     free(r);
 }

@@ -1005,6 +1005,7 @@ static enum err next_commit(struct outer_state *m, unsigned fragment,
         TRY(m->env->ops->remove(m->env, path));
     TRY(manifest_write(m, fragment, manifest));
     TRY(state_write(m, fragment, &m->next));
+    TRY(m->env->ops->owned(m->env));
     TRY(current_write(m, fragment, &m->next)); /* == COMMIT POINT == */
     become(m, fragment);
     return prune(m, fragment, m->o.residuals ? m->pruned[fragment] : m->next.round);

@@ -317,13 +317,13 @@ static void file_directories(void **state)
     assert_int_equal(count, 3);
     assert_string_equal(names[0], "a");
     assert_string_equal(names[2], "c");
-    int first, second;
-    assert_int_equal(file_lock(in_root("d"), &first), ERR_OK);
-    assert_int_equal(file_lock(in_root("d"), &second), ERR_BUSY);
+    struct file_lock first, second;
+    assert_int_equal(file_lock(&first, in_root("d")), ERR_OK);
+    assert_int_equal(file_lock(&second, in_root("d")), ERR_BUSY);
     assert_non_null(strstr(err_message(), "/d: "));
-    close(first);
-    assert_int_equal(file_lock(in_root("d"), &second), ERR_OK);
-    close(second);
+    file_unlock(&first);
+    assert_int_equal(file_lock(&second, in_root("d")), ERR_OK);
+    file_unlock(&second);
     uint64_t free_bytes = 0;
     assert_int_equal(file_free_bytes(root, &free_bytes), ERR_OK);
     assert_true(free_bytes > 0);
@@ -332,6 +332,37 @@ static void file_directories(void **state)
     assert_false(file_exists(in_root("d")));
     assert_true(file_exists(root)); /* the link was removed, not followed */
     arena_free(&a);
+}
+
+/* The directory itself is locked: nobody gets in by removing LOCK. And who holds it sees when
+ * another directory has taken its name. */
+static void a_lock_outlives_its_file(void **state)
+{
+    (void)state;
+    struct file_lock first, second;
+    assert_int_equal(file_mkdirs(in_root("l")), ERR_OK);
+    assert_int_equal(file_lock(&first, in_root("l")), ERR_OK);
+    assert_int_equal(unlink(in_root("l/LOCK")), 0);
+    assert_int_equal(file_lock(&second, in_root("l")), ERR_BUSY);
+    assert_int_equal(file_lock_check(&first, in_root("l")), ERR_OK);
+    assert_int_equal(rename(in_root("l"), in_root("moved")), 0);
+    assert_int_equal(file_lock_check(&first, in_root("l")), ERR_BUSY);
+    assert_int_equal(file_mkdirs(in_root("l")), ERR_OK);
+    assert_int_equal(file_lock_check(&first, in_root("l")), ERR_BUSY);
+    assert_non_null(strstr(err_message(), "/l: "));
+    assert_int_equal(file_lock(&second, in_root("moved")), ERR_BUSY);
+    file_unlock(&first);
+    assert_int_equal(file_lock(&second, in_root("moved")), ERR_OK);
+    file_unlock(&second);
+    /* where directories cannot be locked, the file is all there is */
+    assert_int_equal(file_lock(&first, in_root("l")), ERR_OK);
+    first.by_file = true;
+    assert_int_equal(file_lock_check(&first, in_root("l")), ERR_OK);
+    assert_int_equal(unlink(in_root("l/LOCK")), 0);
+    assert_int_equal(file_lock_check(&first, in_root("l")), ERR_BUSY);
+    file_unlock(&first);
+    assert_int_equal(file_remove_tree(in_root("l")), ERR_OK);
+    assert_int_equal(file_remove_tree(in_root("moved")), ERR_OK);
 }
 
 static void keep_line(void *self, enum log_level level, const char *line)
@@ -394,6 +425,7 @@ int main(void)
         cmocka_unit_test(file_errors_name_path_and_reason),
         cmocka_unit_test(file_write_failing_keeps_the_old_file),
         cmocka_unit_test(file_directories),
+        cmocka_unit_test(a_lock_outlives_its_file),
         cmocka_unit_test(log_writes_logfmt),
         cmocka_unit_test(clock_waits_in_monotonic_time),
     };

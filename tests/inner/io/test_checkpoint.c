@@ -1,6 +1,7 @@
 /* What breaks if this is wrong: a crash, a full disk or a flipped bit costs the run, or goes
  * unnoticed into it. */
 #include "tests/inner/scratch.h"
+#include <errno.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -19,13 +20,43 @@ enum { PART_COUNT = 3 };
 
 static char dir[256];
 static unsigned dirs, warnings;
-static char last_warning[2048];
+static char first_warning[2048], last_warning[2048];
+
+/* Reads of a path that ends so fail, as where the disk cannot read a sector. */
+static char unreadable[64];
+ssize_t __real_pread64(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread64(int fd, void *to, size_t n, off_t at);
+ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
+
+static bool cannot_read(int fd)
+{
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = *unreadable ? readlink(link, path, sizeof path - 1) : -1;
+    if (n < (ssize_t)strlen(unreadable))
+        return false;
+    path[n] = 0;
+    errno = EIO;
+    return !strcmp(path + n - strlen(unreadable), unreadable);
+}
+
+ssize_t __wrap_pread64(int fd, void *to, size_t n, off_t at)
+{
+    return cannot_read(fd) ? -1 : __real_pread64(fd, to, n, at);
+}
+
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
+{
+    return cannot_read(fd) ? -1 : __real_pread(fd, to, n, at);
+}
 
 static void count_warnings(void *self, enum log_level level, const char *line)
 {
     (void)self;
     if (level == LOG_WARN) {
-        warnings++;
+        if (!warnings++)
+            snprintf(first_warning, sizeof first_warning, "%s", line);
         snprintf(last_warning, sizeof last_warning, "%s", line);
     }
 }
@@ -146,6 +177,40 @@ static void the_last_few_are_kept(void **state)
     assert_true(file_exists(in_dir("00000040/state")));
     assert_true(file_exists(in_dir("00000050/state")));
     assert_loads(50);
+}
+
+/* A folder whose save was killed, and a state whose bytes are damaged, are no checkpoints to go
+ * back to: they take the place of none that is. */
+static void only_verified_ones_count(void **state)
+{
+    (void)state;
+    for (uint64_t step = 10; step <= 30; step += 10)
+        assert_int_equal(save(step, 3), ERR_OK);
+    assert_int_equal(file_mkdirs(in_dir("00000035")), ERR_OK);
+    assert_int_equal(save(40, 2), ERR_OK);
+    assert_false(file_exists(in_dir("00000035")));
+    assert_true(file_exists(in_dir("00000030/state")));
+    assert_false(file_exists(in_dir("00000020")));
+    assert_int_equal(save(50, 3), ERR_OK);
+    flip(in_dir("00000040/state"), 700);
+    assert_int_equal(save(60, 3), ERR_OK);
+    assert_false(file_exists(in_dir("00000040")));
+    assert_true(file_exists(in_dir("00000030/state")));
+    assert_true(file_exists(in_dir("00000050/state")));
+    assert_loads(60);
+}
+
+/* A page that the disk cannot give back: named, and the checkpoint before it is taken. */
+static void an_unreadable_part_falls_back(void **state)
+{
+    (void)state;
+    assert_int_equal(save(1, 3), ERR_OK);
+    assert_int_equal(save(2, 3), ERR_OK);
+    snprintf(unreadable, sizeof unreadable, "00000002/state");
+    assert_loads(1);
+    assert_non_null(strstr(first_warning, "00000002/state: cannot read from byte 0 on: "));
+    *unreadable = 0;
+    assert_loads(2);
 }
 
 static void any_flipped_byte_is_found(void **state)

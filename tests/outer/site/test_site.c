@@ -14,7 +14,7 @@
 #include <cmocka.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
-#include "outer/site/site.h"
+#include "outer/site/site_own.h"
 #include "tests/outer/site/exchange.h"
 #include "tests/outer/toy.h"
 
@@ -51,6 +51,7 @@ struct direct {
     enum round_outcome outcome;           /* of `refuse`: of contribute */
     void (*manifest)(struct manifest *m); /* of `spoil_manifest` */
     void (*pending)(struct bench *b);     /* a poll was answered pending */
+    void (*fetched)(struct bench *b);     /* once, before an aggregate's bytes come back */
     struct digest sent;                   /* digest of the last bytes that left */
 };
 struct bench {
@@ -160,6 +161,10 @@ static enum err direct_fetch(struct link *link, const struct wire_fetch *m, uint
     assert_int_equal(c.size_bytes, size_bytes);
     memcpy(out, c.data, c.size_bytes);
     l->service->fetched(l->service->self, c.source);
+    void (*fetched)(struct bench *) = l->fetched;
+    l->fetched = NULL;
+    if (fetched)
+        fetched(l->bench);
     if (once(&l->spoil_aggregate))
         out[c.size_bytes / 2] ^= 1;
     return ERR_OK;
@@ -986,6 +991,55 @@ static void test_aggregator_restarts(void **state)
     bench_close(b);
 }
 
+static void copied(const struct bench *b, const char *from, const char *to)
+{
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf %s/%s && cp -a %s/%s %s/%s", b->root, to, b->root,
+             from, b->root, to);
+    assert_int_equal(system(command), 0);
+}
+
+static void copy_aggregator(struct bench *b)
+{
+    b->link.pending = NULL;
+    copied(b, "aggregator", "copy");
+    others(b);
+}
+
+/* As another slot's thread does, while this one waits for its bytes. */
+static void restore_copy(struct bench *b)
+{
+    aggregator_end(b);
+    copied(b, "copy", "aggregator");
+    aggregator_begin(b);
+    site_lock(b->site);
+    assert_int_equal(site_hello(&b->site->main, true), ERR_OK);
+    site_unlock(b->site);
+    b->link.pending = others;
+}
+
+/* A backup from before the commit takes the place of the aggregator while the aggregate is fetched:
+ * what the former one committed is not adopted any more, and the round is committed once more. */
+static void test_a_commit_of_an_older_epoch_is_not_adopted(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    b->link.pending = copy_aggregator;
+    b->link.fetched = restore_copy;
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_int_equal(b->link.fetches, 2); /* of either one's commit */
+    struct manifest m;
+    assert_int_equal(outer_state_manifest(&b->site_state, 0, 0, &m), ERR_OK);
+    assert_int_equal(m.epoch, b->site->peer[0].epoch);
+    assert_true(equal_states(b));
+    b->link.pending = NULL;
+    others(b);
+    assert_int_equal(round_of(b, 1), ERR_OK);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
 static void lose_spool(struct bench *b)
 {
     b->link.pending = NULL;
@@ -1149,6 +1203,7 @@ int main(void)
         cmocka_unit_test(test_flipped_bit_is_repaired),
         cmocka_unit_test(test_heals),
         cmocka_unit_test(test_aggregator_restarts),
+        cmocka_unit_test(test_a_commit_of_an_older_epoch_is_not_adopted),
         cmocka_unit_test(test_a_lost_payload_is_sent_again),
         cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_back_off),

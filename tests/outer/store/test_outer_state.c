@@ -637,6 +637,27 @@ static void test_a_directory_begins_once(void **state)
     node_close(&a);
 }
 
+/* The directory was moved away, and its name is another one's: nothing is committed there. */
+static void test_a_moved_directory_is_not_committed_to(void **state)
+{
+    (void)state;
+    static struct made r;
+    struct node a;
+    char moved[160], current[160];
+    node_fill(&a, "mv", false, 1);
+    snprintf(moved, sizeof moved, "%s.moved", a.path);
+    assert_int_equal(rename(a.path, moved), 0);
+    round_make(&r, &a.replica, 0, 1);
+    assert_int_equal(outer_state_apply(&a.replica, 0, &r.manifest, true, r.aggregate, r.bytes),
+                     ERR_OK);
+    assert_int_equal(outer_state_commit(&a.replica, 0, &r.manifest, r.aggregate, r.bytes),
+                     ERR_BUSY);
+    snprintf(current, sizeof current, "%s/frag/0/CURRENT", a.path);
+    assert_false(file_exists(current));
+    assert_int_equal(a.replica.state[0].round, 1);
+    node_close(&a);
+}
+
 static void test_snapshot(void **state)
 {
     (void)state;
@@ -838,6 +859,7 @@ int main(void)
         cmocka_unit_test(test_current_is_found_again),
         cmocka_unit_test(test_what_does_not_verify_is_not_current),
         cmocka_unit_test(test_a_directory_begins_once),
+        cmocka_unit_test(test_a_moved_directory_is_not_committed_to),
         cmocka_unit_test(test_snapshot),
         cmocka_unit_test(test_damage_after_a_snapshot),
         cmocka_unit_test(test_memory_is_what_is_said),
