@@ -439,6 +439,8 @@ int main(void)
         T(nothing_there_is_a_fresh_start),
         T(what_was_saved_comes_back),
         T(the_last_few_are_kept),
+        T(only_verified_ones_count),
+        T(an_unreadable_part_falls_back),
         T(any_flipped_byte_is_found),
         T(a_damaged_one_falls_back_with_a_warning),
         T(damage_to_current_costs_nothing),
