@@ -37,6 +37,8 @@ struct config_key {
     const struct config_choice *choices; /* CHOICE */
     const char *unit;                    /* "ms", "tokens", ...; NULL: none */
     bool pinned;      /* all sites of a run must agree on it: part of the configuration digest */
+    bool later;       /* pinned, and left out of the digest at its default: runs that were begun
+                         before the key existed go on */
     const char *help; /* a sentence or two */
 };
 struct config_renamed { /* of a section of this table: refused, with the new name */

@@ -198,7 +198,7 @@ enum err config_canonical(const struct config_table *tables, size_t table_count,
         for (size_t i = 0; i < tables[t].count; i++) {
             const struct config_key *k = &tables[t].keys[i];
             struct out line = {.a = a};
-            if (!k->pinned)
+            if (!k->pinned || (k->later && is_default(&tables[t], k)))
                 continue;
             TRY(puts_to(&line, k->section));
             TRY(puts_to(&line, "."));

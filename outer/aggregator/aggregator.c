@@ -561,8 +561,10 @@ static enum err recover_finished(struct aggregator *a)
 static void recover_norms(struct aggregator *a, unsigned fragment)
 {
     uint64_t round = a->replica->state[fragment].round;
-    uint64_t kept = round < BOUNDS_ROUNDS ? round : BOUNDS_ROUNDS;
+    uint64_t most = a->replica->o.keep < BOUNDS_ROUNDS ? a->replica->o.keep : BOUNDS_ROUNDS;
+    uint64_t kept = round < most ? round : most;
     struct manifest m;
+    a->fragment[fragment].norms.rounds = (unsigned)most;
     for (uint64_t t = round - kept; t < round; t++)
         if (outer_state_manifest(a->replica, fragment, t, &m) == ERR_OK)
             bounds_add(&a->fragment[fragment].norms, &m);

@@ -35,6 +35,7 @@ struct aggregator_options {
                               count; 0, 0: alone */
     /* What a contribution may be (outer/protocol/bounds.h); 0: no bound. */
     float norm_limit;                /* outer.norm_limit */
+    float clip;                      /* outer.clip; 0: nothing is scaled down */
     double share_max;                /* most that site.share may be */
     enum weights_kind weights;       /* outer.weights */
     int64_t max_local_steps_offline; /* outer.max_local_steps_offline */

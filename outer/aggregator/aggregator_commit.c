@@ -136,6 +136,20 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     m->unix_ms = a->env->ops->unix_ms(a->env);
 }
 
+/* Moments are averaged as they are: their norms say nothing of a step. */
+static void manifest_clip(const struct aggregator *a, unsigned fragment, struct manifest *m)
+{
+    const struct bounds_history *h = &a->fragment[fragment].norms;
+    bool clips = a->replica->fragments->f[fragment].state == FRAGMENT_PARAMETERS;
+    bounds_clip(h, clips ? a->o.clip : 0, m);
+    for (uint32_t i = 0; m->scaled && i < m->site_count; i++)
+        if (m->sites[i].factor != 1)
+            log_event(LOG_WARN, "clipped",
+                      "fragment=%u round=%" PRIu64 " site=%s norm=%g median=%g factor=%g", fragment,
+                      m->round, a->o.sites[i], (double)m->sites[i].norm, (double)bounds_median(h),
+                      (double)m->sites[i].factor);
+}
+
 struct aggregate { /* of the round that is being closed */
     struct arena arena;
     uint8_t *made;       /* in memory: as long as the model, however many the sites are */
@@ -242,6 +256,7 @@ static enum err commit_step(struct aggregator *a, unsigned fragment, struct mani
     const struct set *set = &a->fragment[fragment].seal_set;
     TRY(commit_sum(a, fragment, set, g));
     manifest_fill(a, fragment, set, m);
+    manifest_clip(a, fragment, m);
     TRY(outer_state_apply(a->replica, fragment, m, true, g->data, g->size_bytes));
     return downlink_residual_ratio(a->replica, fragment, m, &m->residual_ratio);
 }

@@ -431,6 +431,34 @@ static void check_merge(struct config_rules *r, const struct outer_settings *o)
                       merge);
 }
 
+/* A part of one site's contribution can be left out only where each contribution is forwarded. */
+static void check_clip(struct config_rules *r, const struct outer_settings *o)
+{
+    if (!(o->outer_clip > 0))
+        return;
+    if (codec_get(o->outer_codec)->summable)
+        config_broken(
+            r,
+            "outer.clip = %g needs each site's contribution, and with outer.codec = %s the "
+            "aggregator forwards only the sum; the nearest is outer.codec = %s, or "
+            "outer.clip = 0",
+            o->outer_clip, codec_get(o->outer_codec)->name,
+            codec_get(forwarded(o->outer_codec))->name);
+    if (o->outer_downlink_compression_from > 0 &&
+        (size_t)o->outer_downlink_compression_from <= o->outer_sites.count)
+        config_broken(r,
+                      "outer.clip = %g needs each site's contribution, and from %lld sites on the "
+                      "aggregator forwards one compressed sum; use "
+                      "outer.downlink_compression_from = 0, or outer.clip = 0",
+                      o->outer_clip, (long long)o->outer_downlink_compression_from);
+    if (o->outer_eager)
+        config_broken(
+            r,
+            "outer.clip = %g with outer.eager: an eager start takes the other sites' part "
+            "out of the mean; use outer.eager = false, or outer.clip = 0",
+            o->outer_clip);
+}
+
 static void check_outer_optimizer(struct config_rules *r, const struct outer_settings *o)
 {
     const char *name = config_choice_name(outer_opt_kind_choices, o->outer_optimizer);
@@ -635,6 +663,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_slices(r, o, s);
     check_moments(r, o, s);
     check_merge(r, o);
+    check_clip(r, o);
     check_outer_optimizer(r, o);
     if (s->train_stages.count && o->outer_sites.count)
         check_stages(r, o, s);

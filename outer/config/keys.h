@@ -127,6 +127,12 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
           "is "                                                                                    \
           "more than this many times the median of the last rounds and more than the RMS of the "  \
           "outer parameters; in the first round more than this many times that RMS. 0: no bound.") \
+    X(outer, clip, REAL, .fallback = "0", .min = 0, .max = 1e9, .pinned = true, .later = true,     \
+      .help = "A contribution whose norm is more than this many times the median (the larger of "  \
+              "this round's and the running one) is scaled down to it by a power of two. The "     \
+              "manifest has the factor; what is cut off is discarded and booked. Needs a codec "   \
+              "whose contributions are forwarded, and 8 more bytes per parameter at the lead "     \
+              "rank. 0: off.")                                                                     \
     X(outer, residual_reset, REAL, .fallback = "0", .min = 0, .max = 1e6, .pinned = true,          \
       .help =                                                                                      \
           "After a round in which a site's residual exceeds this many times its delta, the next "  \

@@ -54,6 +54,7 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
         x.draw = (struct draw){o->outer_draw, (uint64_t)s->run_seed};
     x.downlink_compression_from = (unsigned)o->outer_downlink_compression_from;
     x.eager = o->outer_eager;
+    x.clips = o->outer_clip > 0;
     x.residual_reset = codec_residual_ratio(o->outer_residual_reset * o->outer_residual_reset, 1);
     return x;
 }

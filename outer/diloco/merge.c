@@ -25,9 +25,13 @@ static enum err length_of(struct codec_work *w, double *length, const float *x,
     return ERR_OK;
 }
 
+struct share { /* of one contribution */
+    float weight, factor;
+};
+
 /* One contribution: its lengths, and its directions times its weight added to `mean`. */
 static enum err directions_add(const struct codec_call *call, float *mean, double *lengths,
-                               const float *values, float weight)
+                               const float *values, const struct share *s)
 {
     struct dev *d = codec_device(call->work);
     for (size_t i = 0; i < call->view->count; i++) {
@@ -36,9 +40,9 @@ static enum err directions_add(const struct codec_call *call, float *mean, doubl
         if (r->embedding)
             continue;
         TRY(length_of(call->work, &length, values, r));
-        lengths[i] += length;
+        lengths[i] += (double)s->factor * length;
         if (length >= LENGTH_MIN)
-            d->ops->axpy(d, mean + r->first, values + r->first, (float)((double)weight / length),
+            d->ops->axpy(d, mean + r->first, values + r->first, (float)((double)s->weight / length),
                          span_of(r));
     }
     return ERR_OK;
@@ -80,9 +84,27 @@ static enum err radial(const struct codec *c, const struct codec_call *call, flo
     TRY(codec_gather_list(c, call, &in->aggregate, payloads));
     for (unsigned i = 0; i < in->aggregate.n; i++) {
         TRY(c->decode(c, call, in->values, payloads[i].data, payloads[i].size_bytes));
-        TRY(directions_add(call, mean, lengths, in->values, in->weights[i]));
+        const struct share s = {in->weights[i], in->factors ? in->factors[i] : 1};
+        TRY(directions_add(call, mean, lengths, in->values, &s));
     }
     return lengths_set(call, mean, lengths, in->aggregate.weight_sum);
+}
+
+/* The mean once more, with each contribution times its factor: f32 additions in site order, as
+ * codec_gather_mean has them. */
+static enum err scaled(const struct codec *c, const struct codec_call *call, float *mean,
+                       const struct merge_input *in)
+{
+    struct dev *d = codec_device(call->work);
+    struct codec_payload payloads[CODEC_SITES_MAX];
+    TRY(codec_gather_list(c, call, &in->aggregate, payloads));
+    d->ops->zero(d, mean, call->count * sizeof *mean);
+    for (unsigned i = 0; i < in->aggregate.n; i++) {
+        TRY(c->decode(c, call, in->values, payloads[i].data, payloads[i].size_bytes));
+        d->ops->axpy(d, mean, in->values, in->factors[i], call->count);
+    }
+    d->ops->div_scalar(d, mean, in->aggregate.weight_sum, call->count);
+    return dev_sync(d);
 }
 
 enum err merge_apply(enum merge_kind kind, const struct codec *c, const struct codec_call *call,
@@ -90,6 +112,10 @@ enum err merge_apply(enum merge_kind kind, const struct codec *c, const struct c
 {
     struct arena scratch = arena_make(0);
     TRY(c->mean(c, call, mean, next_grid, &in->aggregate));
+    if (in->factors && c->summable)
+        return err_set(ERR_PROTO, "factors for contributions of which only the sum is there");
+    if (in->factors)
+        TRY(scaled(c, call, mean, in));
     if (kind == MERGE_MEAN)
         return ERR_OK;
     ASSERT(!c->summable && call->view && in->values);

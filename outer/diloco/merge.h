@@ -26,10 +26,13 @@ bool merge_reads_each(enum merge_kind kind);
 struct merge_input {
     struct codec_aggregate aggregate;
     const float *weights; /* [aggregate.n] of the sites included, in site order */
+    const float *factors; /* the same, by which each contribution is multiplied (outer.clip), one
+                             rounding; NULL: by 1 */
     float *values;        /* scratch (device, call->count); NULL where no contribution is read */
 };
-/* As codec.mean, of which the mean has mean and next_grid; the other merges change the mean. The
- * codec is gathered where the merge reads each contribution. */
+/* As codec.mean, of which the mean has mean and next_grid; the other merges and factors change the
+ * mean: sum(factor z) / sum(w). The codec is gathered where the merge reads each contribution or
+ * there are factors. ERR_PROTO: it is not. */
 enum err merge_apply(enum merge_kind kind, const struct codec *c, const struct codec_call *call,
                      float *mean, uint8_t *next_grid, const struct merge_input *in) MUST;
 

@@ -201,7 +201,7 @@ bool schedule_resets_residual(const struct schedule *s, uint8_t residual_ratio)
 
 bool schedule_discards(const struct schedule *s, float error_feedback_decay)
 {
-    return error_feedback_decay < 1 || s->residual_reset;
+    return error_feedback_decay < 1 || s->residual_reset || s->clips;
 }
 
 /* A residual holds progress that the sites have made a second time since, from parameters without

@@ -38,6 +38,7 @@ struct schedule {
     unsigned fragments;
     uint64_t full_precision_rounds;
     uint8_t residual_reset; /* residual ratio from which on the next round resets it; 0: never */
+    bool clips;             /* outer.clip: a part of a contribution may be discarded */
     unsigned downlink_compression_from; /* sites, 2 or more; 0: never. See
                                            schedule_compresses_downlink */
     struct draw draw;                   /* one fragment; in all rounds but the last */

@@ -23,25 +23,31 @@ static float lower_median(float *x, size_t n)
     return n ? x[(n - 1) / 2] : 0;
 }
 
-void bounds_add(struct bounds_history *h, const struct manifest *m)
+/* Of the sites included whose norm is above 0; 0: there is none. */
+static float round_median(const struct manifest *m)
 {
     float norm[ROUND_SITES_MAX];
     size_t n = 0;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (m->sites[i].included && m->sites[i].norm > 0)
             norm[n++] = m->sites[i].norm;
-    if (!n)
-        return;
-    h->median[h->next] = lower_median(norm, n);
-    h->next = (h->next + 1) % BOUNDS_ROUNDS;
-    h->count += h->count < BOUNDS_ROUNDS;
+    return lower_median(norm, n);
+}
+
+void bounds_add(struct bounds_history *h, const struct manifest *m)
+{
+    h->median[h->next] = round_median(m);
+    h->next = (h->next + 1) % (h->rounds ? h->rounds : BOUNDS_ROUNDS);
 }
 
 float bounds_median(const struct bounds_history *h)
 {
     float sorted[BOUNDS_ROUNDS];
-    memcpy(sorted, h->median, sizeof sorted);
-    return lower_median(sorted, h->count);
+    size_t n = 0;
+    for (size_t i = 0; i < BOUNDS_ROUNDS; i++)
+        if (h->median[i] > 0)
+            sorted[n++] = h->median[i];
+    return lower_median(sorted, n);
 }
 
 float bounds_norm_max(const struct bounds_history *h, float limit, float theta_rms)
@@ -52,4 +58,26 @@ float bounds_norm_max(const struct bounds_history *h, float limit, float theta_r
     if (!(median > 0))
         return limit * (theta_rms > 0 ? theta_rms : 1);
     return limit * median > theta_rms ? limit * median : theta_rms;
+}
+
+/* In double: the product of two f32 values does not overflow there. */
+static float clip_factor(double most, double norm)
+{
+    int exponent;
+    if (norm <= most)
+        return 1;
+    (void)frexp(most / norm, &exponent); /* in [2^(exponent-1), 2^exponent) */
+    return (float)ldexp(1, exponent - 1);
+}
+
+void bounds_clip(const struct bounds_history *h, float clip, struct manifest *m)
+{
+    double running = (double)bounds_median(h), now = (double)round_median(m);
+    double most = (double)clip * (now > running ? now : running);
+    m->scaled = false;
+    for (uint32_t i = 0; i < m->site_count; i++) {
+        struct manifest_entry *e = &m->sites[i];
+        e->factor = clip > 0 && e->included ? clip_factor(most, (double)e->norm) : 1;
+        m->scaled |= e->factor != 1;
+    }
 }

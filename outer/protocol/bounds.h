@@ -6,21 +6,23 @@
  *
  * The running median: of each of the last rounds the lower median of the included sites' norms, and
  * of these the lower median. Less than half of the sites cannot raise it. The manifests have the
- * norms, so a restart finds the same history.
+ * norms, so a restart finds the same history, when it looks at no more rounds than are kept
+ * (outer.history_rounds): outer.clip rests on that.
  */
 #include "outer/protocol/manifest.h"
 
-enum { BOUNDS_ROUNDS = 8 }; /* rounds of history; fewer where fewer manifests are kept */
+enum { BOUNDS_ROUNDS = 8 }; /* rounds of history, at most */
 
 struct bounds_history {
-    float
-        median[BOUNDS_ROUNDS]; /* of rounds with a norm above 0, the latest overwrites the oldest */
-    unsigned count, next;
+    unsigned rounds;             /* of history, 1 to BOUNDS_ROUNDS; 0: BOUNDS_ROUNDS */
+    float median[BOUNDS_ROUNDS]; /* of the last rounds, 0 where a round has none; the latest
+                                    overwrites the oldest */
+    unsigned next;
 };
 
 /* sqrt(squares / elements) / weight as f32; infinite where it does not fit. */
 float bounds_norm(double squares, size_t elements, float weight);
-/* Adds a committed round: nothing where it was aborted or all its norms are 0. */
+/* Adds a committed round. It has no median where it was aborted or all its norms are 0. */
 void bounds_add(struct bounds_history *h, const struct manifest *m);
 /* The running median; 0: no history. */
 float bounds_median(const struct bounds_history *h);
@@ -28,5 +30,10 @@ float bounds_median(const struct bounds_history *h);
  * outer parameters; without history `limit` times that RMS, or times 1 where the parameters are 0
  * (moments at their start). Infinite for limit 0: no bound. */
 float bounds_norm_max(const struct bounds_history *h, float limit, float theta_rms);
+/* outer.clip (docs/protocol.md 3.10): a factor for each site included in m, from the norms there,
+ * and m->scaled where one is not 1. A norm up to `clip` times the larger of the running median and
+ * this round's lower median has 1, a larger one the largest power of two that brings it there: so
+ * that what is included, and what is not, are exact in f32. clip 0: nobody is scaled. */
+void bounds_clip(const struct bounds_history *h, float clip, struct manifest *m);
 
 #endif

@@ -9,7 +9,10 @@
 #include "kernels/base/err.h"
 #include "outer/codec/codec.h"
 
-static const char magic[8] = "atollM4";
+/* "5" where there is a byte that says which parts follow the entries: those of enum manifest_part.
+ * "4" without any, as before there were parts. */
+static const char magic[8] = "atollM4", magic_parts[8] = "atollM5";
+enum manifest_part { PART_FACTORS = 1 };
 
 static void put_name(struct bytes_writer *w, const char *name)
 {
@@ -54,13 +57,35 @@ static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
     e->norm = bytes_get_f32(r);
     e->data_cursor = bytes_get_u64(r);
     e->residual_ratio = bytes_get_u8(r);
+    e->factor = 1;
     r->bad |= included > 1;
+}
+
+static uint8_t parts_of(const struct manifest *m)
+{
+    return (uint8_t)(m->scaled ? PART_FACTORS : 0);
+}
+
+static void put_parts(struct bytes_writer *w, const struct manifest *m)
+{
+    bytes_put_u8(w, parts_of(m));
+    for (uint32_t i = 0; m->scaled && i < m->site_count; i++)
+        bytes_put_f32(w, m->sites[i].factor);
+}
+
+static void get_parts(struct bytes_reader *r, struct manifest *m)
+{
+    uint8_t parts = bytes_get_u8(r);
+    m->scaled = parts & PART_FACTORS;
+    for (uint32_t i = 0; m->scaled && i < m->site_count; i++)
+        m->sites[i].factor = bytes_get_f32(r);
+    r->bad |= !parts || parts != parts_of(m);
 }
 
 static void put_body(struct bytes_writer *w, const struct manifest *m)
 {
     ASSERT(m->site_count <= ROUND_SITES_MAX);
-    bytes_put(w, magic, sizeof magic);
+    bytes_put(w, parts_of(m) ? magic_parts : magic, sizeof magic);
     put_name(w, m->run);
     bytes_put(w, m->config.bytes, sizeof m->config.bytes);
     bytes_put_u32(w, m->roster_version);
@@ -77,13 +102,16 @@ static void put_body(struct bytes_writer *w, const struct manifest *m)
     bytes_put_u32(w, m->site_count);
     for (uint32_t i = 0; i < m->site_count; i++)
         put_entry(w, &m->sites[i]);
+    if (parts_of(m))
+        put_parts(w, m);
 }
 
 static void get_body(struct bytes_reader *r, struct manifest *m)
 {
     char start[sizeof magic];
     bytes_get(r, start, sizeof start);
-    r->bad |= memcmp(start, magic, sizeof magic) != 0;
+    bool parts = memcmp(start, magic_parts, sizeof magic) == 0;
+    r->bad |= !parts && memcmp(start, magic, sizeof magic) != 0;
     get_name(r, m->run);
     bytes_get(r, m->config.bytes, sizeof m->config.bytes);
     m->roster_version = bytes_get_u32(r);
@@ -102,6 +130,8 @@ static void get_body(struct bytes_reader *r, struct manifest *m)
     m->site_count = r->bad ? 0 : count;
     for (uint32_t i = 0; i < m->site_count; i++)
         get_entry(r, &m->sites[i]);
+    if (parts)
+        get_parts(r, m);
 }
 
 static void put_envelope(struct bytes_writer *w, const struct manifest *m)
@@ -143,12 +173,26 @@ static bool entry_sane(const struct manifest_entry *e)
            (!absent || (e->weight == 0 && e->norm == 0 && e->residual_ratio == 0));
 }
 
+/* Finite, not negative, and one line says more than "as sent". */
+static bool factors_sane(const struct manifest *m)
+{
+    bool counts = false, changes = false;
+    for (uint32_t i = 0; i < m->site_count; i++) {
+        const struct manifest_entry *e = &m->sites[i];
+        if (!isfinite(e->factor) || signbit(e->factor) || (!e->included && e->factor != 1))
+            return false;
+        counts |= e->included && e->factor > 0;
+        changes |= e->factor != 1;
+    }
+    return counts && changes;
+}
+
 static bool manifest_sane(const struct manifest *m)
 {
     if (m->fragment >= ROUND_FRAGMENTS_MAX || m->residual_ratio > CODEC_RATIO_MAX ||
         digest_zero(&m->parent) != (m->round == 0) ||
         manifest_aborted(m) != digest_zero(&m->aggregate) ||
-        manifest_aborted(m) != (m->aggregate_bytes == 0))
+        manifest_aborted(m) != (m->aggregate_bytes == 0) || (m->scaled && !factors_sane(m)))
         return false;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (!entry_sane(&m->sites[i]) || (i && m->sites[i].site <= m->sites[i - 1].site) ||
@@ -188,6 +232,14 @@ void manifest_weights(const struct manifest *m, float weights[ROUND_SITES_MAX])
     for (uint32_t i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
             *weights++ = m->sites[i].weight;
+}
+
+bool manifest_factors(const struct manifest *m, float factors[ROUND_SITES_MAX])
+{
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (m->sites[i].included)
+            *factors++ = m->scaled ? m->sites[i].factor : 1;
+    return m->scaled;
 }
 
 float manifest_weight(const struct manifest *m)

@@ -13,7 +13,7 @@
 
 enum {
     MANIFEST_NAME_MAX = 64,
-    MANIFEST_ENTRY_BYTES = 63, /* of one site */
+    MANIFEST_ENTRY_BYTES = 67, /* of one site */
     MANIFEST_BYTES_MAX = 2048 + MANIFEST_ENTRY_BYTES * ROUND_SITES_MAX
 };
 
@@ -27,6 +27,8 @@ struct manifest_entry {
     float norm;             /* bounds_norm of its values; 0 when absent */
     uint64_t data_cursor;   /* tokens of this site so far */
     uint8_t residual_ratio; /* codec_residual_ratio of its contribution; 0 when absent */
+    float
+        factor; /* of its values in the sum, where the manifest is `scaled`; 1 when not included */
 };
 struct manifest {
     char run[MANIFEST_NAME_MAX];
@@ -42,6 +44,8 @@ struct manifest {
     uint64_t aggregate_bytes;
     uint8_t residual_ratio; /* codec_residual_ratio of the aggregator's residual (downlink.h) */
     uint32_t site_count;
+    bool scaled; /* factors are in force, and one at least is not 1 (outer.clip); else every
+                    contribution counts as it was sent */
     /* envelope */
     uint64_t epoch, instance, unix_ms;
     uint8_t signature[64]; /* place of the aggregator's signature; zero until identities sign */
@@ -58,6 +62,8 @@ struct digest manifest_digest(const struct manifest *m); /* of the body */
 float manifest_weight(const struct manifest *m);         /* sum over included, site order, f32 */
 /* Of the sites included, in site order. */
 void manifest_weights(const struct manifest *m, float weights[ROUND_SITES_MAX]);
+/* The same of their factors; false: all are 1. */
+bool manifest_factors(const struct manifest *m, float factors[ROUND_SITES_MAX]);
 unsigned manifest_included(const struct manifest *m);
 bool manifest_aborted(const struct manifest *m); /* no site is included */
 /* The largest of the included sites' and the aggregator's. */

@@ -283,6 +283,7 @@ static enum err aggregator_process(struct sim *s, struct arena *arena)
         .canonical = s->canonical,
         .strict = s->o.strict,
         .norm_limit = 1000,
+        .clip = s->o.clip,
         .share_max = 100,
         .straggler_ms = 20000,
         .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};
@@ -481,6 +482,7 @@ static enum err sim_make(struct sim *s)
     s->schedule.overlap = s->o.overlap;
     s->schedule.downlink_compression_from = s->o.downlink_compression_from;
     s->schedule.eager = s->o.eager;
+    s->schedule.clips = s->o.clip > 0;
     s->schedule.residual_reset =
         codec_residual_ratio((double)s->o.residual_reset * s->o.residual_reset, 1);
     TRY_ALLOC(s->initial = arena_array(&s->arena, s->table.elements, sizeof *s->initial));
@@ -578,11 +580,13 @@ struct sim_options sim_draw(uint64_t seed)
         GROW,
         GROW_ROUNDS,
         TIMED,
-        GRACE
+        GRACE,
+        CLIP
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
+    static const float clips[] = {0, 0.5f, 1, 1.25f};
     static const unsigned downlink[] = {0, 2, 3};
     static const enum outer_opt_kind optimizers[] = {OUTER_OPT_MOMENTUM, OUTER_OPT_MOMENTUM,
                                                      OUTER_OPT_SGD, OUTER_OPT_DELAYED};
@@ -612,8 +616,11 @@ struct sim_options sim_draw(uint64_t seed)
     o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;
     o.lies = !o.strict && o.sites > 2 && !o.damaged && DRAW(LIES, 3) == 0;
     o.aborts = DRAW(ABORTS, 4) == 0;
-    if (!codec_get(o.codec)->summable && !o.downlink_compression_from && !o.eager && DRAW(MERGE, 2))
+    bool forwards = !codec_get(o.codec)->summable && !o.downlink_compression_from && !o.eager;
+    if (forwards && DRAW(MERGE, 2))
         o.merge = MERGE_RADIAL;
+    else if (forwards && DRAW(CLIP, 4)) /* below 1: in every round somebody is scaled */
+        o.clip = clips[DRAW(CLIP, 4)];
     o.anneal = (struct anneal){
         .kind = (enum anneal_kind)DRAW(ANNEAL, 3), .end = 0.25, .restart = DRAW(RESTART, 3)};
     if (o.overlap < o.every && DRAW(GROW, 3) == 0)

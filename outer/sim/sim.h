@@ -38,6 +38,7 @@ struct sim_options {
     unsigned downlink_compression_from;
     enum outer_opt_kind optimizer;
     enum merge_kind merge;
+    float clip; /* with a gathered codec */
     struct anneal anneal;
     unsigned delay; /* of delayed_nesterov */
     double grace;   /* quorum with overlap */
@@ -61,6 +62,7 @@ struct sim_result {
         residual_resets,  /* full-precision rounds of residual resets */
         damaged,          /* deltas that were not finite */
         aborted,          /* rounds committed with an empty set */
+        clipped,          /* contributions that were scaled down */
         lies_refused,     /* contributions of a lying site that were answered `invalid` */
         compressed,       /* rounds with downlink compression */
         residuals_lost;   /* the aggregator's, with a damaged state: such a run differs from a calm

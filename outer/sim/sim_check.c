@@ -281,15 +281,24 @@ static void book_included(struct sim *s, unsigned f, const struct manifest *m,
         if (!m->sites[k].included)
             continue;
         float *values = decoded(s, f, m->round, node->payload[f][m->round], grid, &a);
+        float factor = m->scaled ? m->sites[k].factor : 1;
+        s->r->clipped += factor != 1;
         for (size_t i = 0; i < n; i++) {
-            sim_fixed v = fixed(s, values[i]);
+            sim_fixed v = fixed(s, factor * values[i]);
             node->included[s->first[f] + i] += v;
             sum[i] += v;
         }
     }
-    if (c->mean(c, &(struct codec_call){.work = s->work, .grid = grid, .count = n}, mean, next,
-                &(struct codec_aggregate){s->commits[f][m->round].aggregate, m->aggregate_bytes,
-                                          payloads, manifest_weight(m)}) != ERR_OK)
+    float weights[ROUND_SITES_MAX], factors[ROUND_SITES_MAX];
+    struct merge_input in = {.aggregate = {s->commits[f][m->round].aggregate, m->aggregate_bytes,
+                                           payloads, manifest_weight(m)},
+                             .weights = weights,
+                             .factors = manifest_factors(m, factors) ? factors : NULL,
+                             .values = arena_array(&a, n, sizeof(float))};
+    manifest_weights(m, weights);
+    ASSERT(in.values);
+    if (merge_apply(MERGE_MEAN, c, &(struct codec_call){.work = s->work, .grid = grid, .count = n},
+                    mean, next, &in) != ERR_OK)
         sim_violate(s, "fragment %u round %" PRIu64 ": the aggregate does not decode", f, m->round);
     bool whole = s->r->residuals_lost == s->lost_seen;
     for (size_t i = 0; whole && i < n && !s->clock.halted; i++) {

@@ -374,6 +374,27 @@ static enum err residual_give_back(struct site_slot *l, unsigned fragment)
     return dev_sync(m->dev);
 }
 
+/* Included with a factor below 1 (outer.clip), a power of two: what is not in the sum is exact, and
+ * does not come back. */
+static enum err book_clipped(struct site_slot *l, const struct manifest *m, float factor)
+{
+    struct outer_state *r = l->site->replica;
+    struct outer_state_fragment *next = &r->next;
+    size_t n = fragment_of(l->site, m->fragment)->elements;
+    float *sent = next->residual; /* for now */
+    log_event(LOG_WARN, "clipped", "fragment=%u round=%" PRIu64 " factor=%g", m->fragment, m->round,
+              (double)factor);
+    TRY(outer_state_decode(r, m->fragment, l->box.codec, r->mean,
+                           &(struct codec_payload){l->payload, l->box.payload_bytes},
+                           r->state[m->fragment].codes));
+    staging_out(&r->staging, sent, r->mean, n);
+    TRY(dev_sync(r->dev));
+    for (size_t i = 0; next->discarded && i < n; i++)
+        next->discarded[i] += (double)sent[i] - (double)(factor * sent[i]);
+    memcpy(next->residual, l->residual, n * sizeof *next->residual);
+    return ERR_OK;
+}
+
 /* Included without a stored contribution: this site's disk was lost after it had sent. */
 static void book_lost(struct site_slot *l, unsigned fragment, uint64_t round)
 {
@@ -410,6 +431,8 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
         book_lost(l, fragment, m->round);
     else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !dropped)
         return residual_give_back(l, fragment);
+    else if (b && included && m->scaled && entry->factor != 1 && !MUTANT(CLIPPED_UNBOOKED))
+        return book_clipped(l, m, entry->factor);
     else
         memcpy(next->residual, b ? l->residual : state->residual, n * sizeof *next->residual);
     return ERR_OK;

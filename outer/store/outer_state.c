@@ -840,14 +840,21 @@ static enum err mean_of(struct outer_state *m, unsigned fragment, const struct m
                        "fragment %u round %" PRIu64 ": the sum of weights is not finite", fragment,
                        manifest->round);
     enum merge_kind merge = outer_of(&m->o, fragment)->merge;
-    float weights[ROUND_SITES_MAX];
+    float weights[ROUND_SITES_MAX], factors[ROUND_SITES_MAX];
     struct merge_input in = {
         .aggregate = {aggregate->data, aggregate->size_bytes,
                       schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
                       manifest_weight(manifest)},
         .weights = weights};
     manifest_weights(manifest, weights);
-    if (merge_reads_each(merge)) /* both are free until the step */
+    if (manifest_factors(manifest, factors))
+        in.factors = factors;
+    if (in.factors && in.aggregate.n != manifest_included(manifest))
+        return err_set(ERR_PROTO,
+                       "fragment %u round %" PRIu64
+                       ": factors for contributions of which only the sum is there",
+                       fragment, manifest->round);
+    if (merge_reads_each(merge) || in.factors) /* both are free until the step */
         in.values = staging_at(&m->staging, STAGING_BESIDE, m->next.theta);
     return merge_apply(merge, c, &call, m->mean, next, &in);
 }

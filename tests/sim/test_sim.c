@@ -73,8 +73,8 @@ static bool compare(struct sim_options o, struct sim_result *r)
 
 struct totals {
     uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
-        virtual_ms, residual_resets, damaged, aborted, compressed, residuals_lost, lies_refused,
-        stopped, moved, postponed;
+        virtual_ms, residual_resets, damaged, aborted, clipped, compressed, residuals_lost,
+        lies_refused, stopped, moved, postponed;
 };
 
 static bool run(uint64_t seed, struct totals *t)
@@ -95,6 +95,7 @@ static bool run(uint64_t seed, struct totals *t)
     t->residual_resets += r.residual_resets;
     t->damaged += r.damaged;
     t->aborted += r.aborted;
+    t->clipped += r.clipped;
     t->lies_refused += r.lies_refused;
     t->compressed += r.compressed;
     t->residuals_lost += r.residuals_lost;
@@ -195,6 +196,7 @@ int main(int argc, char **argv)
                   {"residual_resets", t.residual_resets},
                   {"damaged", t.damaged},
                   {"aborted", t.aborted},
+                  {"clipped", t.clipped},
                   {"lies_refused", t.lies_refused},
                   {"compressed", t.compressed},
                   {"residuals_lost", t.residuals_lost},

@@ -38,6 +38,7 @@ static struct {
     bool strict;
     uint64_t straggler_ms, history_rounds;
     double share_max;
+    float clip;
     const char *canonical;
 } t;
 
@@ -72,6 +73,7 @@ static enum err try_open(void)
                                    .strict = t.strict,
                                    .straggler_ms = t.straggler_ms,
                                    .norm_limit = 1000,
+                                   .clip = t.clip,
                                    .share_max = t.share_max,
                                    .revoked_path = t.revoked};
     enum err e = aggregator_open(&t.a, t.env, &t.replica, &o, &t.perm);
@@ -102,6 +104,7 @@ static void begin(bool strict)
     t.straggler_ms = strict ? 0 : 40;
     t.history_rounds = 3;
     t.share_max = 100;
+    t.clip = 0;
     t.canonical = canonical;
     for (unsigned i = 0; i < N; i++)
         site[i] = (struct fake){i, 1, 100 + i, 0, 0};
@@ -606,6 +609,52 @@ static void norms_out_of_bounds_are_refused(void **state)
     struct wire_poll_answer p = poll_round(&site[0], 0, 2);
     for (unsigned i = 0; i < N; i++)
         assert_in_range((int)(1000 * p.manifest.sites[i].norm * (1 + (float)i)), 200, 600);
+    shut();
+}
+
+/* In the full-precision round, whose contributions are forwarded: the sum takes a sixteenth of the
+ * loud one, the manifest says so, a restart finds the same bytes. */
+static void a_loud_contribution_is_clipped(void **state)
+{
+    (void)state;
+    size_t count = t.fragments.f[0].elements, n;
+    begin(true);
+    t.clip = 2;
+    crash();
+    hello_all();
+    double *mean = calloc(count, sizeof *mean);
+    float *z = malloc(count * sizeof *z), *before = malloc(count * sizeof *before);
+    memcpy(before, t.replica.state[0].theta, count * sizeof *before);
+    const struct codec *c = codec_get(schedule_codec(&t.schedule, 0, 0, 0));
+    const struct codec_call call = {
+        .work = t.work, .grid = t.replica.state[0].codes, .count = count};
+    for (unsigned i = 0; i < 2; i++) {
+        uint8_t *payload = payload_of(i, 0, &n);
+        assert_int_equal(c->decode(c, &call, z, payload, n), ERR_OK);
+        for (size_t k = 0; k < count; k++)
+            mean[k] += (double)z[k] / (1.0 + 2.0 + 3.0);
+        free(payload);
+    }
+    for (size_t k = 0; k < count; k++) /* a norm of 8 beside 0.44 and 0.22: at most 2 * 0.44 */
+        mean[k] += 24.0 / 16 / 6;
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute_value(&site[2], 0, 24, 0).outcome, ROUND_RECEIPT);
+    struct wire_poll_answer p = poll_round(&site[0], 0, 0);
+    assert_int_equal(p.answer.outcome, ROUND_COMMIT);
+    assert_true(p.manifest.scaled);
+    assert_true(p.manifest.sites[0].factor == 1 && p.manifest.sites[1].factor == 1);
+    assert_true(p.manifest.sites[2].factor == 0x1p-4f);
+    for (size_t k = 0; k < count; k++)
+        assert_float_equal(t.replica.state[0].theta[k],
+                           (float)((double)before[k] - 0.7 * 1.9 * mean[k]), 1e-6f);
+    struct digest after = t.replica.state[0].digest;
+    truncate_file("frag/0/1/state"); /* made again from the state before and the manifest */
+    crash();
+    assert_true(digest_equal(&after, &t.replica.state[0].digest));
+    free(mean);
+    free(z);
+    free(before);
     shut();
 }
 
@@ -1370,6 +1419,7 @@ int main(void)
         cmocka_unit_test_setup(a_newer_stream_supersedes_the_older, fresh),
         cmocka_unit_test_setup(bad_headers_store_nothing, fresh),
         cmocka_unit_test_setup(bad_payloads_are_never_accepted, fresh),
+        cmocka_unit_test_setup(a_loud_contribution_is_clipped, fresh),
         cmocka_unit_test_setup(norms_out_of_bounds_are_refused, fresh),
         cmocka_unit_test_setup(a_round_that_cannot_be_applied_is_aborted, fresh),
         cmocka_unit_test_setup(the_log_says_who_is_waited_for, fresh),

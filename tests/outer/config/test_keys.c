@@ -190,6 +190,12 @@ static void each_rule_names_what_to_do(void **state)
             "outer.downlink_compression_from = 0, or outer.merge = mean");
     refused("--outer.merge radial --outer.codec f32 --outer.overlap_steps 50 --outer.eager true",
             "outer.eager = false, or outer.merge = mean");
+    refused("--outer.clip 4", "the nearest is outer.codec = fp8_e4m3, or outer.clip = 0");
+    refused("--outer.clip 4 --outer.codec f32 --outer.sites a,b "
+            "--outer.downlink_compression_from 2",
+            "outer.downlink_compression_from = 0, or outer.clip = 0");
+    refused("--outer.clip 4 --outer.codec f32 --outer.overlap_steps 50 --outer.eager true",
+            "outer.eager = false, or outer.clip = 0");
     refused("--outer.max_local_steps_offline 5", "needs outer.mode = quorum");
     refused("--outer.draw 0.1 --outer.codec int8", "needs outer.codec = bf16");
     refused("--outer.draw 0.1 --outer.codec f32 --outer.fragments 2", "needs outer.fragments = 1");

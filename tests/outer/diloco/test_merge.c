@@ -33,6 +33,8 @@ static void values_make(const float *weights)
                                              0.02f * rng_normal(8 + s, RNG_TEST, i + 1000 * t));
 }
 
+static const float *scaled_by; /* factors; NULL: none */
+
 static enum err merged(enum merge_kind kind, enum codec_kind codec, const float *weights,
                        unsigned sites)
 {
@@ -40,8 +42,10 @@ static enum err merged(enum merge_kind kind, enum codec_kind codec, const float 
     static uint8_t grid[BLOCKS], next[BLOCKS], bytes[SITES][8 * COUNT], sum[SITES * 8 * COUNT];
     struct codec_payload p[SITES];
     struct codec_call call = {.work = work, .grid = grid, .count = COUNT, .view = &view};
-    struct merge_input in = {
-        .aggregate = {.data = sum, .n = sites}, .weights = weights, .values = spare};
+    struct merge_input in = {.aggregate = {.data = sum, .n = sites},
+                             .weights = weights,
+                             .values = spare,
+                             .factors = scaled_by};
     for (unsigned s = 0; s < sites; s++) {
         p[s] = (struct codec_payload){.data = bytes[s]};
         assert_int_equal(c->encode(c, &call, bytes[s], &p[s].size_bytes, spare, z[s]), ERR_OK);
@@ -146,6 +150,50 @@ static void radial_keeps_the_length(void **state)
     }
 }
 
+/* sum(factor z) / sum(w), each product rounded once; the sum of a summable codec hides them. A
+ * factor leaves a direction as it is, and shortens what it adds to the length. */
+static void factors_scale_contributions(void **state)
+{
+    (void)state;
+    static const float weights[SITES] = {1, 4, 0.5f}, factors[SITES] = {1, 0x1p-5f, 0.5f},
+                       ones[SITES] = {1, 1, 1};
+    static float plain[COUNT];
+    double want[COUNT];
+    values_make(weights);
+    scaled_by = factors;
+    assert_int_equal(merged(MERGE_MEAN, CODEC_INT8, weights, SITES), ERR_PROTO);
+    assert_int_equal(merged(MERGE_MEAN, CODEC_F32, weights, SITES), ERR_OK);
+    for (size_t i = 0; i < COUNT; i++) {
+        float x = z[0][i] * factors[0] + z[1][i] * factors[1];
+        assert_true(mean[i] == (x + z[2][i] * factors[2]) / 5.5f);
+    }
+    assert_int_equal(merged(MERGE_RADIAL, CODEC_F32, weights, SITES), ERR_OK);
+    double length = 0, sum = 0;
+    radial64(want, &ranges[LONG], weights);
+    for (unsigned s = 0; s < SITES; s++) {
+        double squares = 0;
+        for (size_t i = 0; i < ranges[LONG].count; i++)
+            squares += pow((double)z[s][ranges[LONG].first + i], 2);
+        length += (double)factors[s] * sqrt(squares);
+        sum += sqrt(squares);
+    }
+    for (size_t i = 0; i < ranges[LONG].count; i++)
+        assert_true(fabs((double)mean[ranges[LONG].first + i] - want[i] * length / sum) <=
+                    2e-6 * fabs(want[i]) + 1e-8);
+    scaled_by = NULL;
+    for (enum codec_kind k = CODEC_F32; k < CODEC_COUNT; k++) { /* as sent: the codec's own mean */
+        if (codec_get(k)->summable)
+            continue;
+        assert_int_equal(merged(MERGE_MEAN, k, weights, SITES), ERR_OK);
+        memcpy(plain, mean, sizeof plain);
+        scaled_by = ones;
+        assert_int_equal(merged(MERGE_MEAN, k, weights, SITES), ERR_OK);
+        scaled_by = NULL;
+        for (size_t i = 0; i < COUNT; i++)
+            assert_true(mean[i] == plain[i]);
+    }
+}
+
 static void weights_of_unequal_sites(void **state)
 {
     (void)state;
@@ -186,9 +234,8 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(radial_is_the_papers),
-        cmocka_unit_test(borders),
-        cmocka_unit_test(radial_keeps_the_length),
+        cmocka_unit_test(radial_is_the_papers),     cmocka_unit_test(borders),
+        cmocka_unit_test(radial_keeps_the_length),  cmocka_unit_test(factors_scale_contributions),
         cmocka_unit_test(weights_of_unequal_sites),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -274,6 +274,9 @@ static void test_residual_ratio_makes_full_precision(void **state)
     assert_int_equal(schedule_codec(&s, 0, 4, CODEC_RATIO_MAX), CODEC_F32);
     s.residual_reset = 0;
     assert_true(!schedule_discards(&s, 1) && schedule_discards(&s, 0.5f));
+    s.clips = true;
+    assert_true(schedule_discards(&s, 1));
+    s.clips = false;
     s.residual_reset = 1;
     assert_true(schedule_discards(&s, 1));
 }

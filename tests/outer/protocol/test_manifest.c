@@ -135,6 +135,43 @@ static void refuse(const struct manifest *m)
     assert_int_equal(out.site_count, 0);
 }
 
+/* Factors travel only where one of them is not 1: without, the bytes are as before there were any.
+ */
+static void test_factors(void **state)
+{
+    (void)state;
+    struct manifest m = example(3), back;
+    uint8_t plain[MANIFEST_BYTES_MAX], bytes[MANIFEST_BYTES_MAX];
+    float factors[ROUND_SITES_MAX];
+    size_t n = manifest_encode(&m, plain);
+    assert_memory_equal(plain, "atollM4", 8);
+    assert_false(manifest_factors(&m, factors));
+    assert_true(factors[0] == 1 && factors[1] == 1);
+    m.scaled = true;
+    m.sites[0].factor = 1;
+    m.sites[1].factor = 1; /* absent */
+    m.sites[2].factor = 0x1p-7f;
+    struct digest scaled = manifest_digest(&m);
+    assert_int_equal(manifest_encode(&m, bytes), n + 1 + 3 * 4);
+    assert_true(manifest_decode(&back, bytes, n + 1 + 3 * 4));
+    struct digest again = manifest_digest(&back);
+    assert_true(digest_equal(&scaled, &again));
+    assert_true(manifest_factors(&back, factors));
+    assert_true(factors[0] == 1 && factors[1] == 0x1p-7f);
+    m.sites[2].factor = 1;
+    refuse(&m); /* says nothing */
+    m.sites[2].factor = -0.5f;
+    refuse(&m);
+    m.sites[2].factor = NAN;
+    refuse(&m);
+    m.sites[2].factor = 0.5f;
+    m.sites[1].factor = 0.5f; /* of a site that is not there */
+    refuse(&m);
+    m.sites[1].factor = 1;
+    m.sites[0].factor = m.sites[2].factor = 0; /* nobody is left */
+    refuse(&m);
+}
+
 static void test_refuses_what_makes_no_sense(void **state)
 {
     (void)state;
@@ -218,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_refuses_other_lengths_and_noise),
         cmocka_unit_test(test_weight_and_count),
         cmocka_unit_test(test_an_aborted_round),
+        cmocka_unit_test(test_factors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
