@@ -103,7 +103,13 @@ static void notice_text(char *out, size_t size, const struct aggregator *a, unsi
                         uint64_t now_ms)
 {
     const struct aggregator_site_status *s = &a->site[site].status;
-    if (!s->heard_ms)
+    if (aggregator_quarantined(a, site))
+        snprintf(out, size,
+                 a->o.strict ? "the others wait for site %s, which is in quarantine: serve "
+                               "--readmit %s, or begin a run without it"
+                             : "site %s is in quarantine: serve --readmit %s",
+                 a->o.sites[site], a->o.sites[site]);
+    else if (!s->heard_ms)
         snprintf(out, size, "the others wait for site %s, which has not been heard from yet",
                  a->o.sites[site]);
     else if (s->bound)
@@ -201,7 +207,7 @@ static bool all_done(const struct aggregator *a)
     if (!last_committed(a))
         return false;
     for (unsigned i = 0; i < a->o.site_count; i++)
-        if (!a->site[i].finished && !a->site[i].status.left)
+        if (!a->site[i].finished && !a->site[i].status.left && !aggregator_quarantined(a, i))
             return false;
     return true;
 }
@@ -259,6 +265,7 @@ static void show_sites(struct aggregator *a)
             struct aggregator_site_status *to = &a->shown.site[i];
             bool before = to->bound;
             a->site[i].status.bound = a->core.s[i].bound;
+            a->site[i].status.quarantined = aggregator_quarantined(a, i);
             *to = a->site[i].status;
             a->shown.bound += (unsigned)to->bound - (unsigned)before;
         }
@@ -440,12 +447,15 @@ static enum err recover_record(void *self, const struct journal_record *r)
         return ERR_OK;
     }
     if (r->fragment >= a->core.fragments ||
-        (r->kind == JOURNAL_ACCEPT && r->site >= a->o.site_count))
+        ((r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_QUARANTINE) &&
+         r->site >= a->o.site_count))
         return err_set(ERR_CORRUPT,
                        "journal: names fragment %u, site %u, which this run does not have",
                        r->fragment, r->site);
     const struct round_fragment *f = &a->core.f[r->fragment];
-    if (r->kind == JOURNAL_COMMIT) {
+    if (r->kind == JOURNAL_QUARANTINE) {
+        aggregator_quarantine_restore(a, r);
+    } else if (r->kind == JOURNAL_COMMIT) {
         if (r->round >= f->round)
             return err_set(ERR_CORRUPT,
                            "frag/%u is at round %" PRIu64 ", but round %" PRIu64
@@ -603,10 +613,11 @@ static enum err recover_journal(struct aggregator *a, struct recovery *v)
     TRY(journal_open(&a->journal, a->env, AGGREGATOR_JOURNAL, recover_record, v));
     if (a->journal.cut_bytes)
         log_event(LOG_WARN, "journal_cut", "bytes=%" PRIu64, a->journal.cut_bytes);
-    if (a->begun && !a->journal.found)
-        log_event(LOG_WARN, "journal_lost",
-                  "action=\"sites are asked again for the rounds in flight\"");
-    return ERR_OK;
+    if (!a->begun || a->journal.found)
+        return ERR_OK;
+    log_event(LOG_WARN, "journal_lost",
+              "action=\"sites are asked again for the rounds in flight\"");
+    return aggregator_quarantine_again(a);
 }
 
 static enum err recover(struct aggregator *a, struct arena *perm)
@@ -620,6 +631,8 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(recover_epoch(a, v.epoch));
     TRY(recover_commits(a));
     TRY(recover_finished(a));
+    if (a->o.readmit)
+        TRY(aggregator_readmit_named(a, a->o.readmit));
     TRY(aggregator_spool_sweep(a));
     TRY(aggregator_reserve(a));
     return store_begin(a->env); /* last */

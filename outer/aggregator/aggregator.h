@@ -36,6 +36,10 @@ struct aggregator_options {
     /* What a contribution may be (outer/protocol/bounds.h); 0: no bound. */
     float norm_limit;                /* outer.norm_limit */
     float clip;                      /* outer.clip; 0: nothing is scaled down */
+    unsigned strikes_max;            /* contributions in a row that are refused, or of which a
+                                        quarter or less counts, until the site is in quarantine; 0:
+                                        it never is */
+    const char *readmit;             /* ends the quarantine of this site; NULL: of none */
     double share_max;                /* most that site.share may be */
     enum weights_kind weights;       /* outer.weights */
     int64_t max_local_steps_offline; /* outer.max_local_steps_offline */
@@ -44,7 +48,7 @@ struct aggregator_options {
 };
 struct aggregator; /* opaque */
 
-enum { AGGREGATOR_EPOCH_FIRST = 1, AGGREGATOR_TEXT_MAX = 256 };
+enum { AGGREGATOR_EPOCH_FIRST = 1, AGGREGATOR_TEXT_MAX = 256, AGGREGATOR_STRIKES = 3 };
 
 /* Is this directory new, or begun with the same pinned settings? train.steps may have grown: its
  * former values are recorded and go to s->ends (s NULL: recorded only). Ask before the replica is
@@ -64,7 +68,7 @@ void aggregator_close(struct aggregator *a);
 /* What a person wants to see; any thread. As it was after the last work(). Times are the
  * environment's now_ms. */
 struct aggregator_site_status {
-    bool bound, left;
+    bool bound, left, quarantined;
     uint64_t heard_ms;   /* env's now_ms of its last call; 0: never in this epoch */
     uint64_t missing_ms; /* since when a round waits for it; 0: none does */
     int64_t step;

@@ -61,7 +61,7 @@ static bool revoked(struct aggregator *a, const char *peer)
     return false;
 }
 
-static int roster_find(const struct aggregator *a, const char *name)
+int aggregator_site(const struct aggregator *a, const char *name)
 {
     for (unsigned i = 0; i < a->o.site_count; i++)
         if (strcmp(a->o.sites[i], name) == 0)
@@ -74,7 +74,7 @@ bool aggregator_known(void *self, const char *peer)
     const struct aggregator *a = self;
     char prefix[3 * WIRE_NAME_MAX];
     int n = snprintf(prefix, sizeof prefix, "atoll://%s/site/", a->o.run);
-    return strncmp(peer, prefix, (size_t)n) == 0 && roster_find(a, peer + n) >= 0;
+    return strncmp(peer, prefix, (size_t)n) == 0 && aggregator_site(a, peer + n) >= 0;
 }
 
 /* The refusals that need names; the first that applies. Returns the site or -1. */
@@ -83,7 +83,7 @@ static int caller_check(struct aggregator *a, const char *peer, const struct wir
 {
     char expected[3 * WIRE_NAME_MAX];
     snprintf(expected, sizeof expected, "atoll://%s/site/%s", a->o.run, head->site);
-    int site = roster_find(a, head->site);
+    int site = aggregator_site(a, head->site);
     if (!peer || strcmp(peer, expected) != 0) {
         *outcome = ROUND_DENIED;
         snprintf(text, WIRE_TEXT_MAX, "the certificate says %s, this call needs %s",
@@ -94,6 +94,13 @@ static int caller_check(struct aggregator *a, const char *peer, const struct wir
     } else if (revoked(a, peer)) {
         *outcome = ROUND_EXCLUDED;
         snprintf(text, WIRE_TEXT_MAX, "%s is revoked", peer);
+    } else if (aggregator_quarantined(a, (unsigned)site)) {
+        *outcome = ROUND_EXCLUDED;
+        snprintf(text, WIRE_TEXT_MAX,
+                 "%s is in quarantine: several of its contributions in a row were refused or "
+                 "clipped, or an operator put it there. Look at what it trains; then start the "
+                 "aggregator with --readmit %s",
+                 head->site, head->site);
     } else if (strcmp(head->run, a->o.run) != 0) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "run.name: %s here, %s there", a->o.run, head->run);

@@ -121,8 +121,10 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
         *to = (struct manifest_entry){0};
         to->site = i;
         to->included = set_has(set, i);
-        if (!e->accepted)
-            continue; /* absent: reason ROUND_NONE, all zero */
+        if (!e->accepted) { /* absent: all else zero */
+            to->reason = aggregator_quarantined(a, i) ? ROUND_EXCLUDED : ROUND_NONE;
+            continue;
+        }
         to->reason = (uint8_t)(to->included ? ROUND_NONE : left_out);
         to->payload = e->payload;
         to->payload_bytes = e->payload_bytes;
@@ -290,15 +292,18 @@ static enum err commit_state(struct aggregator *a, unsigned fragment, struct man
 
 /* ---- after the commit point ---- */
 
-/* The records a restart needs: the epoch, the last commit of each fragment, the accepts of the
- * rounds in flight. */
+/* The records a restart needs: the epoch, who is in quarantine, the last commit of each fragment,
+ * the accepts of the rounds in flight. */
 static enum err journal_compact(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    size_t n = 0, room = (size_t)a->core.fragments * (a->o.site_count + 1) + 1;
+    size_t n = 0, room = ((size_t)a->core.fragments + 1) * (a->o.site_count + 1);
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
         keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->epoch};
+    for (unsigned s = 0; keep && s < a->o.site_count; s++)
+        if (aggregator_quarantined(a, s))
+            keep[n++] = (struct journal_record){.kind = JOURNAL_QUARANTINE, .site = s, .round = 1};
     for (unsigned i = 0; keep && i < a->core.fragments; i++) {
         const struct round_fragment *f = &a->core.f[i];
         if (f->round)
@@ -386,6 +391,7 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     f->first_ms = UINT64_MAX;
     bounds_add(&f->norms, m);
     aggregator_step(a, &e, &u);
+    aggregator_strikes_commit(a, m);
     uint64_t waited_ms = first_ms == UINT64_MAX ? 0 : now_ms - first_ms;
     commit_log(a, fragment, m, waited_ms);
     if (a->o.committed)

@@ -332,6 +332,8 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     }
     if (answer->outcome != ROUND_RESUME) {
         aggregator_refused(a, site, peer, "contribute", answer->outcome, answer->text);
+        if (site >= 0 && answer->outcome == ROUND_INVALID)
+            aggregator_strike(a, (unsigned)site, answer->text);
         return;
     }
     if (a->site[site].streams >= STREAMS_PER_FRAGMENT * a->core.fragments) {
@@ -366,6 +368,10 @@ static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up,
     answer->offset = offset;
     if (up->state == UPLOAD_SUPERSEDED) {
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
+        return BLOCKS_GAP;
+    }
+    if (aggregator_quarantined(a, up->site)) {
+        say(answer, ROUND_EXCLUDED, "in quarantine");
         return BLOCKS_GAP;
     }
     if (answer->round !=
@@ -517,6 +523,8 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, struct 
     }
     say(answer, up->verdict == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, up->why);
     aggregator_refused(a, (int)up->site, a->o.sites[up->site], "payload", answer->outcome, up->why);
+    if (up->verdict == ERR_PROTO)
+        aggregator_strike(a, up->site, up->why);
 }
 
 static void contribution_finish(struct aggregator *a, struct upload *up, struct wire_answer *answer)
@@ -525,6 +533,10 @@ static void contribution_finish(struct aggregator *a, struct upload *up, struct 
     if (up->verdict != ERR_OK && !wrong) {
         err_set(up->verdict, "%s", up->why);
         aggregator_say_failed(a, up->verdict, answer);
+        return;
+    }
+    if (aggregator_quarantined(a, up->site)) {
+        say(answer, ROUND_EXCLUDED, "in quarantine");
         return;
     }
     if (step_offer(a, up->site, &up->header, answer) != ROUND_RESUME)
@@ -560,6 +572,8 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
     answer->round = a->core.f[up->header.fragment].round;
     if (up->state == UPLOAD_SUPERSEDED)
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
+    else if (aggregator_quarantined(a, up->site))
+        say(answer, ROUND_EXCLUDED, "in quarantine");
     else if (!complete || blocks_first(&up->blocks) != up->header.payload_bytes)
         say(answer, ROUND_RESUME, "not all bytes came");
     else if (step_offer(a, up->site, &up->header, answer) == ROUND_RESUME) {

@@ -2,7 +2,7 @@
 #define AGGREGATOR_STATE_H
 /* Inside the aggregator: what its files share. aggregator.c opens, recovers, works and tells;
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
- * contributions; aggregator_commit.c closes rounds.
+ * contributions; aggregator_commit.c closes rounds; aggregator_quarantine.c keeps sites out.
  */
 #include <pthread.h>
 #include <sys/stat.h>
@@ -53,6 +53,7 @@ struct aggregator_site {
     struct aggregator_site_status status;
     bool finished;    /* has the last state of every fragment; durable */
     unsigned streams; /* uploads that have not ended */
+    unsigned strikes; /* contributions in a row that were refused, or hardly counted */
     enum round_outcome
         refused;         /* last refusal that was logged, and when: a site that repeats itself */
     uint64_t refused_ms; /* must not fill the disk with log */
@@ -127,6 +128,7 @@ enum err aggregator_claim_again(struct aggregator *a) MUST;
  * *outcome and text. */
 int aggregator_caller(struct aggregator *a, const char *peer, const struct wire_head *head,
                       enum round_outcome *outcome, char text[WIRE_TEXT_MAX]);
+int aggregator_site(const struct aggregator *a, const char *name); /* its index; -1: no site */
 struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
                                     const struct wire_head *head);
 /* A refusal is logged once, then at most every half minute for the same site and outcome, with the
@@ -179,6 +181,19 @@ void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer 
 /* Removes spool directories of rounds that are over, but for the last round's where it may be
  * encoded again. */
 enum err aggregator_spool_sweep(struct aggregator *a) MUST;
+
+/* ---- aggregator_quarantine.c ---- */
+bool aggregator_quarantined(const struct aggregator *a, unsigned site);
+/* Begins or ends it; journalled before it takes effect. Nothing happens where it is so already. */
+enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, const char *why) MUST;
+/* A contribution of the site was refused, or hardly counted: strikes_max of them in a row are a
+ * quarantine. */
+void aggregator_strike(struct aggregator *a, unsigned site, const char *why);
+void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m);
+void aggregator_quarantine_restore(struct aggregator *a, const struct journal_record *r);
+/* The journal is lost: whom the newest manifests leave out as quarantined. */
+enum err aggregator_quarantine_again(struct aggregator *a) MUST;
+enum err aggregator_readmit_named(struct aggregator *a, const char *name) MUST; /* ERR_CONFIG */
 
 /* ---- aggregator_commit.c ---- */
 enum err aggregator_commit(struct aggregator *a, unsigned fragment) MUST;

@@ -29,7 +29,7 @@ enum {
 
 struct serve {
     struct run run;
-    const char *config_path, *command;
+    const char *config_path, *command, *readmit;
     struct dev *cpu;
     struct env *env;
     struct outer_state replica;
@@ -68,6 +68,7 @@ static enum err open_aggregator(struct serve *v)
     o.count = (unsigned)v->run.o.outer_aggregators;
     o.strict = v->run.o.outer_mode == OUTER_MODE_STRICT;
     o.max_local_steps_offline = v->run.o.outer_max_local_steps_offline;
+    o.readmit = v->readmit;
     o.committed = committed;
     o.adopted = adopted;
     o.self = v;
@@ -240,6 +241,8 @@ enum err cmd_serve(int argc, char **argv)
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &v.config_path, .value = "FILE",
          .help = "Configuration (YAML), the same file as the sites'."},
+        {"readmit", ARGS_TEXT, &v.readmit, .value = "SITE",
+         .help = "Ends the quarantine of this site, at this start."},
     };
     struct args args = {
         .command = "serve",

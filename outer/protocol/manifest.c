@@ -169,7 +169,10 @@ static bool entry_sane(const struct manifest_entry *e)
     if (e->included)
         return e->reason == ROUND_NONE && e->weight > 0 && !digest_zero(&e->payload);
     bool absent = digest_zero(&e->payload);
-    return (e->reason == ROUND_NONE || e->reason == ROUND_LATE || e->reason == ROUND_ABORTED) &&
+    if (e->reason == ROUND_EXCLUDED && !absent)
+        return false;
+    return (e->reason == ROUND_NONE || e->reason == ROUND_LATE || e->reason == ROUND_ABORTED ||
+            e->reason == ROUND_EXCLUDED) &&
            (!absent || (e->weight == 0 && e->norm == 0 && e->residual_ratio == 0));
 }
 

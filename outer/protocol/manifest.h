@@ -20,7 +20,8 @@ enum {
 struct manifest_entry {
     uint32_t site;
     bool included;
-    uint8_t reason;         /* excluded: ROUND_LATE, ROUND_ABORTED or ROUND_NONE (absent) */
+    uint8_t reason;         /* left out: ROUND_LATE, ROUND_ABORTED; absent: ROUND_NONE, or
+                               ROUND_EXCLUDED in quarantine */
     struct digest payload;  /* zero when absent */
     uint64_t payload_bytes; /* 0 when absent */
     float weight;

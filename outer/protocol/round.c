@@ -333,6 +333,15 @@ static void step_leave(struct round *r, const struct round_event *e, struct roun
     answer(u, ROUND_CURRENT, NULL);
 }
 
+/* Is everybody in that can be? */
+static bool all_in(const struct round *r, const struct round_fragment *f)
+{
+    unsigned n = f->count;
+    for (unsigned w = 0; n < r->sites && w < SET_WORDS; w++)
+        n += (unsigned)__builtin_popcountll(r->excluded.word[w] & ~f->counted.word[w]);
+    return n == r->sites;
+}
+
 /* Seals at most one fragment, starts deadlines, and says when to look again. */
 static void step_time(struct round *r, uint64_t now_ms, struct round_update *u)
 {
@@ -348,7 +357,7 @@ static void step_time(struct round *r, uint64_t now_ms, struct round_update *u)
         grace_contribution(&f->grace, now_ms, n >= r->quorum);
         uint64_t grace = r->strict ? UINT64_MAX : grace_until(&f->grace, &r->grace);
         uint64_t until = grace < f->deadline_ms ? grace : f->deadline_ms;
-        bool ready = n == r->sites || (n >= least && now_ms >= until);
+        bool ready = n >= least && (now_ms >= until || all_in(r, f));
         uint64_t look = ready ? now_ms : until > now_ms ? until : UINT64_MAX;
         if (ready && !u->seal) {
             grace_sealed(&f->grace, now_ms);
@@ -399,6 +408,11 @@ void round_step(struct round *r, const struct round_event *e, struct round_updat
         break;
     case ROUND_LEAVE:
         step_leave(r, e, u);
+        break;
+    case ROUND_EXCLUDE:
+    case ROUND_READMIT:
+        set_put(&r->excluded, e->site, e->kind == ROUND_EXCLUDE);
+        r->s[e->site].bound = false;
         break;
     case ROUND_TICK:
         break;

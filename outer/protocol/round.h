@@ -60,6 +60,9 @@ enum round_event_kind {
     ROUND_FETCH,     /* may this process be served at all? */
     ROUND_REPORT,    /* site adopted state `round` with `state` digest */
     ROUND_LEAVE,     /* the site's process ends; what it contributed stays */
+    ROUND_EXCLUDE,   /* quarantine: in quorum mode rounds no longer wait for the site. What of it is
+                        accepted stays, and counts */
+    ROUND_READMIT,   /* the end of it; the site has to say hello */
     ROUND_TICK       /* time passed */
 };
 
@@ -135,6 +138,7 @@ struct round { /* open: tests and drivers read it; only the functions below writ
     bool strict;
     uint64_t straggler_ms, epoch;
     struct grace_rule grace;
+    struct set excluded; /* in quarantine */
     struct round_fragment f[ROUND_FRAGMENTS_MAX];
     struct round_site *s; /* [sites] */
 };

@@ -37,10 +37,11 @@ const char *round_outcome_name(enum round_outcome o)
 const char *round_event_name(enum round_event_kind k)
 {
     static const char *const names[] = {
-        [ROUND_HELLO] = "hello",   [ROUND_BIND] = "bind",         [ROUND_OFFER] = "offer",
-        [ROUND_STORED] = "stored", [ROUND_RESTORED] = "restored", [ROUND_COMMITTED] = "committed",
-        [ROUND_POLL] = "poll",     [ROUND_FETCH] = "fetch",       [ROUND_REPORT] = "report",
-        [ROUND_LOST] = "lost",     [ROUND_LEAVE] = "leave",       [ROUND_TICK] = "tick",
+        [ROUND_HELLO] = "hello",     [ROUND_BIND] = "bind",         [ROUND_OFFER] = "offer",
+        [ROUND_STORED] = "stored",   [ROUND_RESTORED] = "restored", [ROUND_COMMITTED] = "committed",
+        [ROUND_POLL] = "poll",       [ROUND_FETCH] = "fetch",       [ROUND_REPORT] = "report",
+        [ROUND_LOST] = "lost",       [ROUND_LEAVE] = "leave",       [ROUND_TICK] = "tick",
+        [ROUND_EXCLUDE] = "exclude", [ROUND_READMIT] = "readmit",
     };
     ASSERT((size_t)k < sizeof names / sizeof *names);
     return names[k];

@@ -1,6 +1,6 @@
 /* An authorised site that lies: well-formed contributions of values, scales and weights that no
  * training makes, one after the other, at every round it finds. None may get a receipt, none may
- * stop the others (docs/protocol.md 3.10).
+ * stop the others (docs/protocol.md 3.10), and the third one ends in quarantine (3.12).
  */
 #include <inttypes.h>
 #include <float.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include "outer/sim/sim_own.h"
 
-enum { PAUSE_MAX_MS = 4000 };
+enum { PAUSE_MAX_MS = 4000, LIES_MAX = 40 }; /* a restart forgets fewer than three of them */
 enum lie { LIE_WEIGHT, LIE_VALUES, LIE_BITS, LIE_CODE, LIES };
 
 static struct wire_head liar_head(const struct sim_node *n, const struct sim_liar *l)
@@ -23,7 +23,7 @@ static struct wire_head liar_head(const struct sim_node *n, const struct sim_lia
     return h;
 }
 
-/* As a process that was started anew: it may offer other bytes. False: no answer. */
+/* As a process that was started anew: it may offer other bytes. False: no answer, or `excluded`. */
 static bool liar_hello(struct sim_node *n, struct sim_liar *l)
 {
     struct sim *s = n->sim;
@@ -35,7 +35,11 @@ static bool liar_hello(struct sim_node *n, struct sim_liar *l)
                             .config = s->canonical,
                             .fragment_count = s->o.fragments};
     a = (struct wire_hello_answer){.outcome = ROUND_NONE};
-    if (n->link.link.ops->hello(&n->link.link, &m, &a) != ERR_OK || !a.epoch)
+    l->excluded =
+        n->link.link.ops->hello(&n->link.link, &m, &a) == ERR_OK && a.outcome == ROUND_EXCLUDED;
+    if (l->excluded && s->r->lies_refused < AGGREGATOR_STRIKES)
+        sim_violate(s, "site %s is excluded after %" PRIu64 " lies", n->name, s->r->lies_refused);
+    if (!a.epoch)
         return false;
     l->epoch = a.epoch;
     return true;
@@ -90,6 +94,8 @@ static void liar_contribute(struct sim_node *n, struct sim_liar *l, unsigned f, 
         !over && lie_fits(lie, (enum codec_kind)m.codec) ? lie_make(s, f, lie, &m, &a) : NULL;
     if (payload && n->link.link.ops->contribute(&n->link.link, &m, payload, &answer) == ERR_OK) {
         s->r->lies_refused += answer.outcome == ROUND_INVALID;
+        if (s->r->lies_refused > LIES_MAX)
+            sim_violate(s, "site %s still lies, and is not in quarantine", n->name);
         if (answer.outcome == ROUND_RECEIPT)
             sim_violate(s, "lie %d of site %s has a receipt for fragment %u round %" PRIu64,
                         (int)lie, n->name, f, m.round);
@@ -121,8 +127,11 @@ void sim_liar_run(struct sim_node *n)
         sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, PAUSE_MAX_MS), &n->env);
         if (n->env.dead)
             env_sim_restart(&n->env);
-        if (!liar_hello(n, &l))
+        if (!liar_hello(n, &l)) {
+            if (l.excluded && others_done(s))
+                return;
             continue;
+        }
         if (others_done(s)) { /* a second delivery of its hello would undo the leave */
             sim_sleep(&s->clock, s->clock.now_ms + LINK_SIM_TWICE_MS, &n->env);
             if (liar_leave(n, &l))

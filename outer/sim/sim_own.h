@@ -108,6 +108,7 @@ enum err sim_interval(struct sim_node *n, int64_t step) MUST;
 /* sim_liar.c */
 struct sim_liar {
     uint64_t epoch, incarnation;
+    bool excluded; /* the answer to the last hello */
 };
 void sim_liar_run(struct sim_node *n); /* until all others are done */
 

@@ -18,9 +18,10 @@ static void body_put(struct bytes_writer *w, const struct journal_record *r)
     bytes_put_u32(w, r->fragment);
     bytes_put_u64(w, r->round);
     bytes_put(w, r->digest.bytes, sizeof r->digest.bytes);
+    if (r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_QUARANTINE)
+        bytes_put_u32(w, r->site);
     if (r->kind != JOURNAL_ACCEPT)
         return;
-    bytes_put_u32(w, r->site);
     bytes_put_u64(w, r->payload_bytes);
     bytes_put_u64(w, r->incarnation);
     bytes_put_u64(w, r->data_cursor);
@@ -33,8 +34,9 @@ static bool body_get(struct bytes_reader b, struct journal_record *r)
     r->fragment = bytes_get_u32(&b);
     r->round = bytes_get_u64(&b);
     bytes_get(&b, r->digest.bytes, sizeof r->digest.bytes);
-    if (r->kind == JOURNAL_ACCEPT) {
+    if (r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_QUARANTINE)
         r->site = bytes_get_u32(&b);
+    if (r->kind == JOURNAL_ACCEPT) {
         r->payload_bytes = bytes_get_u64(&b);
         r->incarnation = bytes_get_u64(&b);
         r->data_cursor = bytes_get_u64(&b);
@@ -130,7 +132,8 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
         return of_version(j, 1);
     if (sequence != j->sequence || !digest_equal(&before, &j->last))
         return damaged(j, "does not follow the one before it");
-    bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_COMMIT || r->kind == JOURNAL_EPOCH;
+    bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_COMMIT ||
+                 r->kind == JOURNAL_EPOCH || r->kind == JOURNAL_QUARANTINE;
     if (first != (r->kind == JOURNAL_HEAD) || (!first && !known))
         return damaged(j, "of a kind this version does not know: written by a newer one?");
     if (!body_get(b, r))

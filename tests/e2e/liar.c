@@ -1,8 +1,10 @@
 /* A site that lies, over the real link and with a certificate of the run: values of 3.3e38, weights
- * of FLT_MAX, NaN, one after the other, to every round it finds, until the last is committed.
+ * of FLT_MAX, NaN, one after the other, to every round it finds, until the last is committed or it
+ * is answered `excluded`.
  *
- *   liar --config run.yaml --site.name NAME
+ *   liar --config run.yaml --site.name NAME [--loud]
  *
+ * --loud: in place of the lies contributions of 0.5 everywhere, which are accepted.
  * outer.codec must be bf16, with one fragment. Ends with 0 when every lie was refused.
  */
 #include <float.h>
@@ -20,7 +22,8 @@ static const struct lie {
     const char *name;
     uint16_t value; /* bf16 */
     float weight;
-} lies[] = {{"values", 0x7f78, 1}, {"weight", 0x3c00, FLT_MAX}, {"bits", 0x7fc0, 1}};
+} lies[] = {{"values", 0x7f78, 1}, {"weight", 0x3c00, FLT_MAX}, {"bits", 0x7fc0, 1}},
+  loud = {"loud", 0x3f00, 1};
 
 struct liar {
     struct run run;
@@ -29,6 +32,7 @@ struct liar {
     struct digest manifest;
     uint8_t *snapshot, *payload;
     size_t elements, snapshot_bytes, payload_bytes;
+    bool loud, excluded;
 };
 
 static struct wire_head head_of(const struct liar *l)
@@ -47,11 +51,16 @@ static struct wire_head head_of(const struct liar *l)
 static bool liar_hello(struct liar *l)
 {
     static struct wire_hello_answer a;
+    a = (struct wire_hello_answer){.outcome = ROUND_NONE};
     l->incarnation++;
     struct wire_hello m = {
         .head = head_of(l), .major = WIRE_MAJOR, .config = l->run.identity, .fragment_count = 1};
-    if (l->link->ops->hello(l->link, &m, &a) != ERR_OK || !a.epoch)
+    if (l->link->ops->hello(l->link, &m, &a) != ERR_OK || !a.epoch) {
+        if (a.outcome == ROUND_EXCLUDED)
+            printf("hello answer=excluded text=\"%s\"\n", a.text);
+        l->excluded = a.outcome == ROUND_EXCLUDED;
         return false;
+    }
     l->epoch = a.epoch;
     l->round = a.fragments[0].round;
     l->manifest = a.fragments[0].manifest;
@@ -101,7 +110,7 @@ static bool lie_refused(struct liar *l, const struct lie *lie)
     printf("lie=%s round=%llu answer=%s text=\"%s\"\n", lie->name, (unsigned long long)l->round,
            round_outcome_name(a.outcome), a.text);
     fflush(stdout);
-    return a.outcome != ROUND_RECEIPT;
+    return l->loud || a.outcome != ROUND_RECEIPT;
 }
 
 static enum err liar_open(struct liar *l, const struct args *args, const char *config)
@@ -125,11 +134,14 @@ static bool liar_run(struct liar *l)
     struct wire_answer a;
     for (unsigned i = 0; refused && i < TRIES_MAX; i++) {
         nanosleep(&(struct timespec){0, PAUSE_MS * 1000000L}, NULL);
-        if (!liar_hello(l))
+        bool bound = liar_hello(l);
+        if (l->excluded)
+            return refused;
+        if (!bound)
             continue;
         if (l->round == l->rounds)
             break;
-        refused = lie_refused(l, &lies[i % (sizeof lies / sizeof *lies)]);
+        refused = lie_refused(l, l->loud ? &loud : &lies[i % (sizeof lies / sizeof *lies)]);
     }
     struct wire_leave m = {.head = head_of(l)};
     return refused && l->link->ops->leave(l->link, &m, &a) == ERR_OK;
@@ -141,9 +153,10 @@ int main(int argc, char **argv)
     const char *config = NULL;
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &config, .value = "FILE", .required = true, .help = "Configuration."},
+        {"loud", ARGS_FLAG, &l.loud, .help = "Contributions that are only too loud."},
     };
     struct args args = {
-        .command = "liar", .settings = run_nearest_setting, .options = options, .count = 1};
+        .command = "liar", .settings = run_nearest_setting, .options = options, .count = 2};
     link_tune();
     l.run.perm = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &l.run.perm);

@@ -1,11 +1,11 @@
 #!/bin/sh
-# What breaks if this fails: one authorised site can end, freeze or poison a run (docs/protocol.md 3.10). Site c is a program with
-# a certificate of the run that sends well-formed rounds of 3.3e38, weights of FLT_MAX and NaN.
+# What breaks if this fails: one authorised site can end, freeze or poison a run (docs/protocol.md 3.10, 3.12). Site c is a program
+# with a certificate of the run that sends well-formed rounds of 3.3e38, weights of FLT_MAX and NaN, or rounds that are too loud.
 . "$(dirname "$0")/lib.sh"
 liar=$(cd "$(dirname "$atoll")/.." && pwd)/tests/liar
 
 lie() {
-    "$liar" --config run.yaml --site.name c >liar.out 2>&1 &
+    "$liar" --config run.yaml --site.name c $settings "$@" >liar.out 2>&1 &
     liar_pid=$!
     processes="$processes $liar_pid"
 }
@@ -19,13 +19,26 @@ serve
 listening
 lie
 until_lines 3 "answer=invalid" liar.out # before anybody else has said a word
+until_lines 1 "hello answer=excluded" liar.out
+grep -q "ev=quarantine site=c" serve.out || fail "the aggregator does not say that c is in quarantine"
+kill -9 "$serve_pid"
+wait "$serve_pid" 2>/dev/null || :
+lines "ev=listening" serve.out >starts # quarantine survives a restart
+serve
+until_lines $(($(cat starts) + 1)) "ev=listening" serve.out
+ends 0 "$liar_pid" "the liar"
+cp liar.out lies.out
+lie
+until_lines 1 "hello answer=excluded" liar.out
+ends 0 "$liar_pid" "the liar"
+[ "$(lines "lie=" liar.out)" = 0 ] || fail "c may offer although it is in quarantine"
+cp lies.out liar.out
 train a
 a=$pid
 train b
 b=$pid
 ends 0 "$a" "site a"
 ends 0 "$b" "site b"
-ends 0 "$liar_pid" "the liar"
 serve_ends
 for what in values weight bits; do
     [ "$(lines "lie=$what" liar.out)" -gt 0 ] || fail "no lie about $what"
@@ -38,6 +51,33 @@ grep -q 'ev=abort' serve.out && fail "a round was aborted"
 grep -q "ev=eval .*loss=[0-9][0-9.]* .*of=outer" a.out || fail "site a ends without a finite loss"
 fa=$(final a) fb=$(final b)
 [ "${fa% *}" = "${fb% *}" ] || fail "sites differ: $fa / $fb"
+
+# Too loud, but not refused: the aggregator scales it down, three times, and then it is in quarantine. A person readmits it.
+rm -rf a b aggregator ./*.out
+settings="--outer.clip 2"
+configure a,b,c
+serve
+listening
+lie --loud
+train a
+a=$pid
+train b
+b=$pid
+until_lines 3 "ev=clipped" serve.out
+until_lines 1 "ev=quarantine site=c" serve.out
+[ "$(lines "ev=clipped" serve.out)" = 3 ] || fail "quarantine after another number of clipped rounds than three"
+grep "ev=clipped" serve.out | grep -qv "site=c" && fail "an honest site is clipped"
+ends 0 "$a" "site a"
+ends 0 "$b" "site b"
+ends 0 "$liar_pid" "the liar"
+serve_ends
+grep -q "hello answer=excluded" liar.out || fail "the loud site is not answered excluded"
+fa=$(final a) fb=$(final b)
+[ "${fa% *}" = "${fb% *}" ] || fail "sites differ after clipping: $fa / $fb"
+serve --readmit c
+until_lines 1 "ev=readmit site=c" serve.out
+kill -9 "$serve_pid"
+settings=""
 
 # In strict mode the round cannot close without c: everybody waits, the aggregator says for whom, nobody halts.
 rm -rf a b aggregator ./*.out
@@ -52,7 +92,9 @@ train b
 b=$pid
 until_lines 1 "ev=waiting" serve.out
 grep -q "ev=waiting.*missing=c" serve.out || fail "the aggregator does not say that it waits for c"
+until_lines 1 "ev=quarantine site=c" serve.out
 grep -qE 'ev=refused.*peer=(atoll://e2e/site/)?c answer=invalid' serve.out || fail "the aggregator does not say whom it refused"
-for p in "$a" "$b" "$serve_pid" "$liar_pid"; do
+ends 0 "$liar_pid" "the liar" # excluded
+for p in "$a" "$b" "$serve_pid"; do
     kill -0 "$p" 2>/dev/null || fail "process $p halted"
 done

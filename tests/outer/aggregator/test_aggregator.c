@@ -39,6 +39,8 @@ static struct {
     uint64_t straggler_ms, history_rounds;
     double share_max;
     float clip;
+    unsigned strikes_max;
+    const char *readmit;
     const char *canonical;
 } t;
 
@@ -74,6 +76,8 @@ static enum err try_open(void)
                                    .straggler_ms = t.straggler_ms,
                                    .norm_limit = 1000,
                                    .clip = t.clip,
+                                   .strikes_max = t.strikes_max,
+                                   .readmit = t.readmit,
                                    .share_max = t.share_max,
                                    .revoked_path = t.revoked};
     enum err e = aggregator_open(&t.a, t.env, &t.replica, &o, &t.perm);
@@ -105,6 +109,8 @@ static void begin(bool strict)
     t.history_rounds = 3;
     t.share_max = 100;
     t.clip = 0;
+    t.strikes_max = 0;
+    t.readmit = NULL;
     t.canonical = canonical;
     for (unsigned i = 0; i < N; i++)
         site[i] = (struct fake){i, 1, 100 + i, 0, 0};
@@ -655,6 +661,137 @@ static void a_loud_contribution_is_clipped(void **state)
     free(mean);
     free(z);
     free(before);
+    shut();
+}
+
+/* ---- quarantine ---- */
+
+static enum round_outcome lied(struct fake *f)
+{
+    enum round_outcome o = contribute_value(f, 0, 3.3e38f, 0).outcome;
+    f->incarnation++;
+    (void)hello(f, true);
+    return o;
+}
+
+static void contribute_two(void)
+{
+    uint64_t round = t.replica.state[0].round;
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(t.replica.state[0].round, round);
+    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+}
+
+/* Three refusals in a row and no call of the site is served, also after a restart, also when the
+ * journal is lost; the others' rounds do not wait for it, and say why it is not there. */
+static void three_refusals_are_a_quarantine(void **state)
+{
+    (void)state;
+    begin(false);
+    t.straggler_ms = 3600000;
+    t.strikes_max = 3;
+    crash();
+    hello_all();
+    for (unsigned i = 0; i < 2; i++) /* two, and one that counts: not in a row */
+        assert_int_equal(lied(&site[2]), ROUND_INVALID);
+    round_all(0);
+    assert_int_equal(t.replica.state[0].round, 1);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(lied(&site[2]), ROUND_INVALID);
+    struct wire_hello_answer a = hello(&site[2], true);
+    assert_int_equal(a.outcome, ROUND_EXCLUDED);
+    assert_non_null(strstr(a.text, "--readmit c"));
+    assert_int_equal(contribute(&site[2], 0), ROUND_EXCLUDED);
+    assert_int_equal(report(&site[2], 0), ROUND_EXCLUDED);
+    assert_int_equal(poll_round(&site[2], 0, 0).answer.outcome, ROUND_EXCLUDED);
+    contribute_two();
+    assert_int_equal(t.replica.state[0].round, 2);
+    struct wire_poll_answer p = poll_round(&site[0], 0, 1);
+    assert_false(p.manifest.sites[2].included);
+    assert_int_equal(p.manifest.sites[2].reason, ROUND_EXCLUDED);
+    crash();
+    assert_int_equal(hello(&site[2], true).outcome, ROUND_EXCLUDED);
+    t.env->ops->remove(t.env, "journal");
+    crash();
+    assert_int_equal(hello(&site[2], true).outcome, ROUND_EXCLUDED);
+    t.readmit = "c";
+    crash();
+    t.readmit = NULL;
+    hello_all();
+    contribute_two();
+    assert_int_equal(t.replica.state[0].round, 2); /* it is waited for again */
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    assert_int_equal(t.replica.state[0].round, 3);
+    crash();
+    hello_all();
+    shut();
+}
+
+/* A stream that was open when its site's quarantine began stores nothing more. */
+static void a_quarantine_cuts_open_streams(void **state)
+{
+    (void)state;
+    void *upload;
+    size_t n;
+    begin(false);
+    t.straggler_ms = 3600000;
+    t.strikes_max = 1;
+    crash();
+    hello_all();
+    uint8_t *payload = payload_of(2, 1, &n);
+    struct wire_contribution m = header(&site[2], 1, payload, n);
+    assert_int_equal(offer(&site[2], &m, &upload).outcome, ROUND_RESUME);
+    assert_int_equal(chunk(upload, payload, 0, n / 2).outcome, ROUND_NONE);
+    assert_int_equal(lied(&site[2]), ROUND_INVALID);
+    assert_int_equal(chunk(upload, payload, n / 2, n).outcome, ROUND_EXCLUDED);
+    finish(upload, false);
+    free(payload);
+    shut();
+}
+
+/* In strict mode the round waits, and what is to be done is in the log. */
+static void strict_mode_waits_for_a_quarantined_site(void **state)
+{
+    (void)state;
+    begin(true);
+    t.strikes_max = 3;
+    crash();
+    hello_all();
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(lied(&site[2]), ROUND_INVALID);
+    contribute_two();
+    assert_int_equal(t.replica.state[0].round, 0);
+    assert_int_equal(aggregator_failed(t.a), ERR_OK);
+    t.readmit = "c";
+    crash();
+    hello_all();
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    assert_int_equal(t.replica.state[0].round, 1);
+    t.readmit = "x";
+    shut();
+    assert_int_equal(try_open(), ERR_CONFIG);
+    shut();
+}
+
+/* Accepted, but so loud that a quarter of it and less counts. */
+static void three_clipped_rounds_are_a_quarantine(void **state)
+{
+    (void)state;
+    begin(false);
+    t.straggler_ms = 3600000;
+    t.strikes_max = 3;
+    t.clip = 2;
+    t.schedule.full_precision_rounds = 4;
+    crash();
+    hello_all();
+    for (uint64_t round = 0; round < 3; round++) {
+        assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+        assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+        assert_int_equal(contribute_value(&site[2], 0, 24, 0).outcome, ROUND_RECEIPT);
+        assert_int_equal(t.replica.state[0].round, round + 1);
+    }
+    assert_int_equal(hello(&site[2], true).outcome, ROUND_EXCLUDED);
+    t.schedule.full_precision_rounds = 1;
     shut();
 }
 
@@ -1421,6 +1558,10 @@ int main(void)
         cmocka_unit_test_setup(bad_payloads_are_never_accepted, fresh),
         cmocka_unit_test_setup(a_loud_contribution_is_clipped, fresh),
         cmocka_unit_test_setup(norms_out_of_bounds_are_refused, fresh),
+        cmocka_unit_test_setup(three_refusals_are_a_quarantine, fresh),
+        cmocka_unit_test_setup(a_quarantine_cuts_open_streams, fresh),
+        cmocka_unit_test_setup(strict_mode_waits_for_a_quarantined_site, fresh),
+        cmocka_unit_test_setup(three_clipped_rounds_are_a_quarantine, fresh),
         cmocka_unit_test_setup(a_round_that_cannot_be_applied_is_aborted, fresh),
         cmocka_unit_test_setup(the_log_says_who_is_waited_for, fresh),
         cmocka_unit_test_setup(only_the_named_site_is_served, fresh),

@@ -1,0 +1,91 @@
+/* Sites that are answered `excluded` for what they sent, until a person readmits them
+ * (docs/protocol.md 3.12). */
+#include <inttypes.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator/aggregator_state.h"
+
+/* An accepted contribution of which less than this share counts is as bad as a refused one. */
+static const float STRIKE_FACTOR = 0.25f;
+
+bool aggregator_quarantined(const struct aggregator *a, unsigned site)
+{
+    return set_has(&a->core.excluded, site);
+}
+
+/* In the core alone: the record is there, or is being read. */
+static void quarantine_set(struct aggregator *a, unsigned site, bool in)
+{
+    struct round_event e = {.kind = in ? ROUND_EXCLUDE : ROUND_READMIT, .site = site};
+    struct round_update u;
+    a->site[site].strikes = 0;
+    set_put(&a->touched, site, true);
+    aggregator_step(a, &e, &u);
+}
+
+void aggregator_quarantine_restore(struct aggregator *a, const struct journal_record *r)
+{
+    quarantine_set(a, r->site, r->round != 0);
+}
+
+enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, const char *why)
+{
+    char quoted[512];
+    struct journal_record r = {.kind = JOURNAL_QUARANTINE, .site = site, .round = in};
+    if (aggregator_quarantined(a, site) == in)
+        return ERR_OK;
+    TRY(journal_append(&a->journal, &r));
+    quarantine_set(a, site, in);
+    log_event(in ? LOG_ERROR : LOG_WARN, in ? "quarantine" : "readmit", "site=%s why=%s",
+              a->o.sites[site], log_quote(quoted, sizeof quoted, why));
+    return ERR_OK;
+}
+
+void aggregator_strike(struct aggregator *a, unsigned site, const char *why)
+{
+    if (!a->o.strikes_max || aggregator_quarantined(a, site) ||
+        ++a->site[site].strikes < a->o.strikes_max)
+        return;
+    enum err e = aggregator_quarantine(a, site, true, why);
+    if (e == ERR_FULL) /* with the next one, when there is space for the record */
+        log_event(LOG_ERROR, "disk_full", "file=%s", AGGREGATOR_JOURNAL);
+    else if (e != ERR_OK)
+        aggregator_halt(a, e);
+}
+
+void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m)
+{
+    for (uint32_t i = 0; i < m->site_count; i++) {
+        const struct manifest_entry *e = &m->sites[i];
+        if (e->included && m->scaled && e->factor <= STRIKE_FACTOR)
+            aggregator_strike(a, i, "its contributions are clipped to a quarter and less");
+        else if (e->included)
+            a->site[i].strikes = 0;
+    }
+}
+
+enum err aggregator_quarantine_again(struct aggregator *a)
+{
+    struct manifest m;
+    for (unsigned f = 0; f < a->core.fragments; f++) {
+        uint64_t round = a->core.f[f].round;
+        if (!round || outer_state_manifest(a->replica, f, round - 1, &m) != ERR_OK)
+            continue;
+        for (uint32_t i = 0; i < m.site_count && i < a->o.site_count; i++)
+            if (m.sites[i].reason == ROUND_EXCLUDED)
+                TRY(aggregator_quarantine(a, i, true,
+                                          "the journal is lost, the last manifest "
+                                          "leaves the site out as quarantined"));
+    }
+    return ERR_OK;
+}
+
+enum err aggregator_readmit_named(struct aggregator *a, const char *name)
+{
+    int site = aggregator_site(a, name);
+    if (site < 0)
+        return err_set(ERR_CONFIG, "--readmit %s: not one of outer.sites", name);
+    if (!aggregator_quarantined(a, (unsigned)site))
+        log_event(LOG_WARN, "readmit", "site=%s why=\"it is not in quarantine\"", name);
+    return aggregator_quarantine(a, (unsigned)site, false, "asked for at the start (--readmit)");
+}
