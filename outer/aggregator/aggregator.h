@@ -36,6 +36,7 @@ struct aggregator_options {
     /* What a contribution may be (outer/protocol/bounds.h); 0: no bound. */
     float norm_limit;                /* outer.norm_limit */
     float clip;                      /* outer.clip; 0: nothing is scaled down */
+    uint32_t edit_warmup;            /* outer.edit_warmup */
     unsigned strikes_max;            /* contributions in a row that are refused, or of which a
                                         quarter or less counts, until the site is in quarantine; 0:
                                         it never is */

@@ -5,6 +5,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/protocol/mutant.h"
+#include "outer/protocol/shares.h"
 #include "outer/store/downlink.h"
 
 enum {
@@ -139,17 +140,54 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
 }
 
 /* Moments are averaged as they are: their norms say nothing of a step. */
-static void manifest_clip(const struct aggregator *a, unsigned fragment, struct manifest *m)
+static enum merge_kind merge_of(const struct aggregator *a, unsigned fragment)
+{
+    bool moments = a->replica->fragments->f[fragment].state != FRAGMENT_PARAMETERS;
+    return moments ? MERGE_MEAN : a->replica->o.outer.merge;
+}
+
+/* Of the round before the one in flight; NULL: there is none, or it is damaged. */
+static const struct manifest *manifest_before(const struct aggregator *a, unsigned fragment,
+                                              struct manifest *m)
+{
+    uint64_t round = a->core.f[fragment].round;
+    bool there = round && outer_state_manifest(a->replica, fragment, round - 1, m) == ERR_OK;
+    return there ? m : NULL;
+}
+
+static void shares_log(const struct aggregator *a, unsigned fragment, const struct manifest *m,
+                       enum log_level level)
 {
     const struct bounds_history *h = &a->fragment[fragment].norms;
-    bool clips = a->replica->fragments->f[fragment].state == FRAGMENT_PARAMETERS;
-    bounds_clip(h, clips ? a->o.clip : 0, m);
     for (uint32_t i = 0; m->scaled && i < m->site_count; i++)
         if (m->sites[i].factor != 1)
-            log_event(LOG_WARN, "clipped",
+            log_event(level, "clipped",
                       "fragment=%u round=%" PRIu64 " site=%s norm=%g median=%g factor=%g", fragment,
                       m->round, a->o.sites[i], (double)m->sites[i].norm, (double)bounds_median(h),
                       (double)m->sites[i].factor);
+}
+
+/* How much of each contribution counts. ERR_DIVERGED: nothing of any (outer.merge edit), and the
+ * manifest includes nobody. */
+static enum err manifest_shares(const struct aggregator *a, unsigned fragment, struct manifest *m)
+{
+    const struct fragment *f = &a->replica->fragments->f[fragment];
+    enum merge_kind merge = merge_of(a, fragment);
+    struct shares_edit edit = {f->elements, a->o.edit_warmup};
+    struct manifest before;
+    bool some = true;
+    if (merge == MERGE_CLIPPED)
+        shares_median(m);
+    else if (merge == MERGE_EDIT)
+        some = shares_edit(m, manifest_before(a, fragment, &before), &edit);
+    else if (f->state == FRAGMENT_PARAMETERS)
+        bounds_clip(&a->fragment[fragment].norms, a->o.clip, m);
+    shares_log(a, fragment, m,
+               merge == MERGE_CLIPPED || merge == MERGE_EDIT ? LOG_DETAIL : LOG_WARN);
+    return some ? ERR_OK
+                : err_set(ERR_DIVERGED,
+                          "the norms of all contributions are anomalous: outer.merge = edit rolls "
+                          "the round back");
 }
 
 struct aggregate { /* of the round that is being closed */
@@ -258,7 +296,7 @@ static enum err commit_step(struct aggregator *a, unsigned fragment, struct mani
     const struct set *set = &a->fragment[fragment].seal_set;
     TRY(commit_sum(a, fragment, set, g));
     manifest_fill(a, fragment, set, m);
-    manifest_clip(a, fragment, m);
+    TRY(manifest_shares(a, fragment, m));
     TRY(outer_state_apply(a->replica, fragment, m, true, g->data, g->size_bytes));
     return downlink_residual_ratio(a->replica, fragment, m, &m->residual_ratio);
 }
@@ -271,7 +309,12 @@ static enum err commit_abort(struct aggregator *a, unsigned fragment, struct man
     char quoted[512];
     log_event(LOG_ERROR, "abort", "fragment=%u round=%" PRIu64 " why=%s", fragment,
               a->core.f[fragment].round, log_quote(quoted, sizeof quoted, err_message()));
-    manifest_fill(a, fragment, &none, m);
+    if (!m->site_count || !manifest_aborted(m)) { /* else it is made, and gives nothing back */
+        struct manifest before;
+        manifest_fill(a, fragment, &none, m);
+        if (merge_of(a, fragment) == MERGE_EDIT)
+            shares_keep(m, manifest_before(a, fragment, &before));
+    }
     TRY(outer_state_abort(a->replica, fragment, m, true));
     downlink_keep(a->replica, fragment);
     return outer_state_commit(a->replica, fragment, m, NULL, 0);
@@ -281,6 +324,7 @@ static enum err commit_abort(struct aggregator *a, unsigned fragment, struct man
 static enum err commit_state(struct aggregator *a, unsigned fragment, struct manifest *m)
 {
     struct aggregate g = {.arena = arena_make(0)};
+    manifest_clear(m);
     enum err e = commit_step(a, fragment, m, &g);
     if (e == ERR_DIVERGED)
         e = commit_abort(a, fragment, m);

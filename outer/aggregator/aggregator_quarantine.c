@@ -7,6 +7,7 @@
 
 /* An accepted contribution of which less than this share counts is as bad as a refused one. */
 static const float STRIKE_FACTOR = 0.25f;
+enum { STRIKE_AGAIN_MS = 10000 }; /* later than a message can arrive a second time */
 
 bool aggregator_quarantined(const struct aggregator *a, unsigned site)
 {
@@ -41,7 +42,7 @@ enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, con
     return ERR_OK;
 }
 
-void aggregator_strike(struct aggregator *a, unsigned site, const char *why)
+static void strike_add(struct aggregator *a, unsigned site, const char *why)
 {
     if (!a->o.strikes_max || aggregator_quarantined(a, site) ||
         ++a->site[site].strikes < a->o.strikes_max)
@@ -53,12 +54,27 @@ void aggregator_strike(struct aggregator *a, unsigned site, const char *why)
         aggregator_halt(a, e);
 }
 
+void aggregator_strike(struct aggregator *a, unsigned site, const struct wire_contribution *m,
+                       const char *why)
+{
+    struct aggregator_site *s = &a->site[site];
+    uint64_t now_ms = aggregator_now(a);
+    bool again = digest_equal(&s->struck, &m->payload) && s->struck_by == m->head.incarnation &&
+                 s->struck_ms && now_ms - s->struck_ms < STRIKE_AGAIN_MS;
+    if (again)
+        return;
+    s->struck = m->payload;
+    s->struck_by = m->head.incarnation;
+    s->struck_ms = now_ms;
+    strike_add(a, site, why);
+}
+
 void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m)
 {
     for (uint32_t i = 0; i < m->site_count; i++) {
         const struct manifest_entry *e = &m->sites[i];
-        if (e->included && m->scaled && e->factor <= STRIKE_FACTOR)
-            aggregator_strike(a, i, "its contributions are clipped to a quarter and less");
+        if (e->included && m->scaled && a->o.clip > 0 && e->factor <= STRIKE_FACTOR)
+            strike_add(a, i, "its contributions are clipped to a quarter and less");
         else if (e->included)
             a->site[i].strikes = 0;
     }

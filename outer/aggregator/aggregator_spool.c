@@ -333,7 +333,7 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     if (answer->outcome != ROUND_RESUME) {
         aggregator_refused(a, site, peer, "contribute", answer->outcome, answer->text);
         if (site >= 0 && answer->outcome == ROUND_INVALID)
-            aggregator_strike(a, (unsigned)site, answer->text);
+            aggregator_strike(a, (unsigned)site, m, answer->text);
         return;
     }
     if (a->site[site].streams >= STREAMS_PER_FRAGMENT * a->core.fragments) {
@@ -524,7 +524,7 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, struct 
     say(answer, up->verdict == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, up->why);
     aggregator_refused(a, (int)up->site, a->o.sites[up->site], "payload", answer->outcome, up->why);
     if (up->verdict == ERR_PROTO)
-        aggregator_strike(a, up->site, up->why);
+        aggregator_strike(a, up->site, &up->header, up->why);
 }
 
 static void contribution_finish(struct aggregator *a, struct upload *up, struct wire_answer *answer)

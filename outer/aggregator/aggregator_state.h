@@ -51,9 +51,11 @@ struct source { /* bytes that at least one site is fetching */
 };
 struct aggregator_site {
     struct aggregator_site_status status;
-    bool finished;    /* has the last state of every fragment; durable */
-    unsigned streams; /* uploads that have not ended */
-    unsigned strikes; /* contributions in a row that were refused, or hardly counted */
+    bool finished;        /* has the last state of every fragment; durable */
+    unsigned streams;     /* uploads that have not ended */
+    unsigned strikes;     /* contributions in a row that were refused, or hardly counted */
+    struct digest struck; /* the last one refused, by which process, and when: a message that */
+    uint64_t struck_by, struck_ms; /* arrives twice is one contribution */
     enum round_outcome
         refused;         /* last refusal that was logged, and when: a site that repeats itself */
     uint64_t refused_ms; /* must not fill the disk with log */
@@ -186,9 +188,10 @@ enum err aggregator_spool_sweep(struct aggregator *a) MUST;
 bool aggregator_quarantined(const struct aggregator *a, unsigned site);
 /* Begins or ends it; journalled before it takes effect. Nothing happens where it is so already. */
 enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, const char *why) MUST;
-/* A contribution of the site was refused, or hardly counted: strikes_max of them in a row are a
- * quarantine. */
-void aggregator_strike(struct aggregator *a, unsigned site, const char *why);
+/* This contribution of the site was refused: strikes_max in a row are a quarantine. */
+void aggregator_strike(struct aggregator *a, unsigned site, const struct wire_contribution *m,
+                       const char *why);
+/* The same for committed ones that hardly counted; any other one begins the count anew. */
 void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m);
 void aggregator_quarantine_restore(struct aggregator *a, const struct journal_record *r);
 /* The journal is lost: whom the newest manifests leave out as quarantined. */

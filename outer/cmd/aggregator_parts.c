@@ -37,6 +37,7 @@ struct aggregator_options aggregator_parts_options(const struct run *run)
         .strict = true,
         .norm_limit = (float)k->outer_norm_limit,
         .clip = (float)k->outer_clip,
+        .edit_warmup = (uint32_t)k->outer_edit_warmup,
         .strikes_max = AGGREGATOR_STRIKES,
         .share_max = KEYS_SHARE_MAX,
         .weights = k->outer_weights,

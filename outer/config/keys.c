@@ -379,7 +379,6 @@ static enum codec_kind forwarded(enum codec_kind kind)
     return kind == CODEC_INT4 ? CODEC_E3M0 : CODEC_TOPK;
 }
 
-/* A merge that reads each contribution. */
 /* Between two sums of train.compress = zeroone the ranks of a site have different parameters. */
 static void check_local_steps(struct config_rules *r, const struct outer_settings *o,
                               const struct settings *s)
@@ -400,6 +399,7 @@ static void check_local_steps(struct config_rules *r, const struct outer_setting
                           not [i].key, not [i].use);
 }
 
+/* A merge that reads each contribution. */
 static void check_merge(struct config_rules *r, const struct outer_settings *o)
 {
     const char *merge = config_choice_name(merge_kind_choices, o->outer_merge);
@@ -419,7 +419,7 @@ static void check_merge(struct config_rules *r, const struct outer_settings *o)
                       "aggregator forwards one compressed sum; use "
                       "outer.downlink_compression_from = 0, or outer.merge = mean",
                       merge, (long long)o->outer_downlink_compression_from);
-    if (o->outer_partition == FRAGMENT_RANDOM)
+    if (o->outer_merge == MERGE_RADIAL && o->outer_partition == FRAGMENT_RANDOM)
         config_broken(r,
                       "outer.merge = %s works on whole tensors, and outer.partition = random cuts "
                       "them; the nearest is outer.partition = balanced, or outer.merge = mean",
@@ -444,6 +444,11 @@ static void check_clip(struct config_rules *r, const struct outer_settings *o)
             "outer.clip = 0",
             o->outer_clip, codec_get(o->outer_codec)->name,
             codec_get(forwarded(o->outer_codec))->name);
+    if (o->outer_merge == MERGE_CLIPPED || o->outer_merge == MERGE_EDIT)
+        config_broken(r,
+                      "outer.clip = %g with outer.merge = %s, which weighs by norms itself; use "
+                      "outer.merge = mean, or outer.clip = 0",
+                      o->outer_clip, config_choice_name(merge_kind_choices, o->outer_merge));
     if (o->outer_downlink_compression_from > 0 &&
         (size_t)o->outer_downlink_compression_from <= o->outer_sites.count)
         config_broken(r,

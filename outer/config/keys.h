@@ -167,8 +167,16 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(outer, merge, CHOICE(merge_kind), .fallback = "mean", .pinned = true,                        \
       .help = "How the deltas of a round become one. mean: weighted mean. radial: of each tensor " \
               "the lengths and the directions are averaged apart (Decoupled DiLoCo); needs a "     \
-              "codec whose contributions are forwarded. Its deltas are longer: with a momentum "   \
-              "the default of outer.lr is 0.3 of the one for the mean.")                           \
+              "codec whose contributions are forwarded, as clipped and edit do. Its deltas are "   \
+              "longer: with a momentum the default of outer.lr is 0.3 of the one for the mean. "   \
+              "clipped: norms are at most their median (Covenant). edit: anomalous sites left "    \
+              "out, weights softmax(-norm), bounded mean (EDiT).")                                 \
+    X(outer, edit_norm, REAL, .fallback = "10", .min = 0, .max = 1e9, .pinned = true,              \
+      .later = true,                                                                               \
+      .help = "outer.merge edit: L2 norm of a fragment's mean delta, at most. 0: no bound.")       \
+    X(outer, edit_warmup, INT, .fallback = "120", .min = 1, .max = 1e9, .unit = "rounds",          \
+      .pinned = true, .later = true,                                                               \
+      .help = "outer.merge edit: rounds of a site before a norm of it can be anomalous.")          \
     X(outer, weights, CHOICE(weights_kind), .fallback = "tokens", .pinned = true,                  \
       .help = "Weight of a site in a round. tokens: its tokens. equal: 1. tokens2_per_step: "      \
               "tokens^2 / steps (Decoupled DiLoCo).")                                              \

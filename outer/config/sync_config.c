@@ -65,6 +65,8 @@ enum err sync_config_optimizer(struct outer_opt *o, const struct outer_settings 
     if (o->kind == OUTER_OPT_DELAYED)
         o->delay = (unsigned)s->outer_delay;
     o->merge = s->outer_merge;
+    if (o->merge == MERGE_EDIT)
+        o->length_max = (float)s->outer_edit_norm;
     o->anneal =
         (struct anneal){s->outer_lr_schedule, s->outer_lr_end, (uint64_t)s->outer_momentum_restart};
     return ERR_OK;

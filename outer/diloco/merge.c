@@ -7,7 +7,7 @@ static const double LENGTH_MIN = 0x1p-60;
 
 bool merge_reads_each(enum merge_kind kind)
 {
-    return kind == MERGE_RADIAL;
+    return kind != MERGE_MEAN;
 }
 
 /* A tensor with the gap behind it, whose values are 0. */
@@ -107,6 +107,17 @@ static enum err scaled(const struct codec *c, const struct codec_call *call, flo
     return dev_sync(d);
 }
 
+/* EDiT's clip of the averaged delta. */
+static enum err length_bound(const struct codec_call *call, float *mean, float most)
+{
+    struct dev *d = codec_device(call->work);
+    double squares;
+    TRY(codec_squares(call->work, &squares, mean, NULL, call->count));
+    if (sqrt(squares) > (double)most)
+        d->ops->div_scalar(d, mean, (float)(sqrt(squares) / (double)most), call->count);
+    return dev_sync(d);
+}
+
 enum err merge_apply(enum merge_kind kind, const struct codec *c, const struct codec_call *call,
                      float *mean, uint8_t *next_grid, const struct merge_input *in)
 {
@@ -116,7 +127,9 @@ enum err merge_apply(enum merge_kind kind, const struct codec *c, const struct c
         return err_set(ERR_PROTO, "factors for contributions of which only the sum is there");
     if (in->factors)
         TRY(scaled(c, call, mean, in));
-    if (kind == MERGE_MEAN)
+    if (kind == MERGE_EDIT && in->length_max > 0)
+        return length_bound(call, mean, in->length_max);
+    if (kind != MERGE_RADIAL)
         return ERR_OK;
     ASSERT(!c->summable && call->view && in->values);
     enum err e = radial(c, call, mean, in, &scratch);

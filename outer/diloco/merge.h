@@ -8,12 +8,18 @@
  *   length and the direction are averaged apart, so that deltas that point apart do not shorten
  *   the step: r = sum(w |D|) / sum(w), d = sum(w D / |D|), delta = r d / |d|. Embeddings, and what
  *   is no tensor, have the mean.
- * What is sent is z = w D + residual, so |z| stands for w |D|, and z / |z| for D / |D|.
+ * - clipped: the mean of deltas whose norms are at most the median (Templar, Covenant).
+ * - edit: EDiT's pseudo gradient penalty (2412.07210): anomalous sites left out, weights
+ *   softmax(-|D|), the length of their mean at most outer.edit_norm.
+ * What is sent is z = w D + residual, so |z| stands for w |D|, and z / |z| for D / |D|. Of clipped
+ * and edit the aggregator makes factors (shares.h), which the manifest has; here they are applied,
+ * and the mean's length is bounded.
  */
 #include "outer/codec/codec.h"
 
 /* X(ENUMERATOR, name): outer.merge = name. */
-#define MERGE_LIST(X) X(MERGE_MEAN, mean) X(MERGE_RADIAL, radial)
+#define MERGE_LIST(X)                                                                              \
+    X(MERGE_MEAN, mean) X(MERGE_RADIAL, radial) X(MERGE_CLIPPED, clipped) X(MERGE_EDIT, edit)
 enum merge_kind {
 #define X(value, name) value,
     MERGE_LIST(X)
@@ -26,8 +32,9 @@ bool merge_reads_each(enum merge_kind kind);
 struct merge_input {
     struct codec_aggregate aggregate;
     const float *weights; /* [aggregate.n] of the sites included, in site order */
-    const float *factors; /* the same, by which each contribution is multiplied (outer.clip), one
-                             rounding; NULL: by 1 */
+    const float *factors; /* the same, by which each contribution is multiplied, one rounding;
+                             NULL: by 1 */
+    float length_max;     /* edit: L2 norm of the mean, at most; 0: no bound */
     float *values;        /* scratch (device, call->count); NULL where no contribution is read */
 };
 /* As codec.mean, of which the mean has mean and next_grid; the other merges and factors change the

@@ -29,6 +29,7 @@ struct outer_opt {
     float lr, mu;          /* as used: average has 1 and 0, sgd has mu 0; lr before annealing */
     unsigned delay;        /* N of delayed_nesterov, else 1 */
     enum merge_kind merge; /* how contributions become the mean that it takes */
+    float length_max;      /* of the mean, merge edit; 0: no bound */
     struct anneal anneal;
 };
 struct outer_opt_state { /* of one run of parameters, in place; NULL where the optimizer keeps none

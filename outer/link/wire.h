@@ -124,7 +124,7 @@ struct wire_chunk { /* of a contribution or a download; the data follows the hea
     X(HELLO, wire_hello, 131072)                                                                   \
     X(HELLO_ANSWER, wire_hello_answer, 16384)                                                      \
     X(POLL, wire_poll, 1024)                                                                       \
-    X(POLL_ANSWER, wire_poll_answer, 81920)                                                        \
+    X(POLL_ANSWER, wire_poll_answer, 90112)                                                        \
     X(REPORT, wire_report, 1024)                                                                   \
     X(LEAVE, wire_leave, 1024)                                                                     \
     X(UPLOAD, wire_contribution, 1024)                                                             \
@@ -132,7 +132,7 @@ struct wire_chunk { /* of a contribution or a download; the data follows the hea
     X(DOWNLOAD, wire_answer, 4096)                                                                 \
     X(ANSWER, wire_answer, 8192)
 
-_Static_assert(MANIFEST_BYTES_MAX + WIRE_TEXT_MAX + 1024 <= 81920,
+_Static_assert(MANIFEST_BYTES_MAX + WIRE_TEXT_MAX + 1024 <= 90112,
                "a poll's answer holds a manifest of ROUND_SITES_MAX sites");
 
 enum wire_kind {

@@ -23,8 +23,7 @@ static float lower_median(float *x, size_t n)
     return n ? x[(n - 1) / 2] : 0;
 }
 
-/* Of the sites included whose norm is above 0; 0: there is none. */
-static float round_median(const struct manifest *m)
+float bounds_round_median(const struct manifest *m)
 {
     float norm[ROUND_SITES_MAX];
     size_t n = 0;
@@ -36,7 +35,7 @@ static float round_median(const struct manifest *m)
 
 void bounds_add(struct bounds_history *h, const struct manifest *m)
 {
-    h->median[h->next] = round_median(m);
+    h->median[h->next] = bounds_round_median(m);
     h->next = (h->next + 1) % (h->rounds ? h->rounds : BOUNDS_ROUNDS);
 }
 
@@ -72,7 +71,7 @@ static float clip_factor(double most, double norm)
 
 void bounds_clip(const struct bounds_history *h, float clip, struct manifest *m)
 {
-    double running = (double)bounds_median(h), now = (double)round_median(m);
+    double running = (double)bounds_median(h), now = (double)bounds_round_median(m);
     double most = (double)clip * (now > running ? now : running);
     m->scaled = false;
     for (uint32_t i = 0; i < m->site_count; i++) {

@@ -22,6 +22,8 @@ struct bounds_history {
 
 /* sqrt(squares / elements) / weight as f32; infinite where it does not fit. */
 float bounds_norm(double squares, size_t elements, float weight);
+/* The lower median of the norms above 0 of the sites included; 0: there is none. */
+float bounds_round_median(const struct manifest *m);
 /* Adds a committed round. It has no median where it was aborted or all its norms are 0. */
 void bounds_add(struct bounds_history *h, const struct manifest *m);
 /* The running median; 0: no history. */

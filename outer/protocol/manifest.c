@@ -12,7 +12,7 @@
 /* "5" where there is a byte that says which parts follow the entries: those of enum manifest_part.
  * "4" without any, as before there were parts. */
 static const char magic[8] = "atollM4", magic_parts[8] = "atollM5";
-enum manifest_part { PART_FACTORS = 1 };
+enum manifest_part { PART_FACTORS = 1, PART_TRACKS = 2 };
 
 static void put_name(struct bytes_writer *w, const char *name)
 {
@@ -58,12 +58,13 @@ static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
     e->data_cursor = bytes_get_u64(r);
     e->residual_ratio = bytes_get_u8(r);
     e->factor = 1;
+    e->track = (struct manifest_track){.rounds = 0};
     r->bad |= included > 1;
 }
 
 static uint8_t parts_of(const struct manifest *m)
 {
-    return (uint8_t)(m->scaled ? PART_FACTORS : 0);
+    return (uint8_t)((m->scaled ? PART_FACTORS : 0) | (m->tracks ? PART_TRACKS : 0));
 }
 
 static void put_parts(struct bytes_writer *w, const struct manifest *m)
@@ -71,6 +72,11 @@ static void put_parts(struct bytes_writer *w, const struct manifest *m)
     bytes_put_u8(w, parts_of(m));
     for (uint32_t i = 0; m->scaled && i < m->site_count; i++)
         bytes_put_f32(w, m->sites[i].factor);
+    for (uint32_t i = 0; m->tracks && i < m->site_count; i++) {
+        bytes_put_f32(w, m->sites[i].track.mean);
+        bytes_put_f32(w, m->sites[i].track.variance);
+        bytes_put_u32(w, m->sites[i].track.rounds);
+    }
 }
 
 static void get_parts(struct bytes_reader *r, struct manifest *m)
@@ -79,6 +85,12 @@ static void get_parts(struct bytes_reader *r, struct manifest *m)
     m->scaled = parts & PART_FACTORS;
     for (uint32_t i = 0; m->scaled && i < m->site_count; i++)
         m->sites[i].factor = bytes_get_f32(r);
+    m->tracks = parts & PART_TRACKS;
+    for (uint32_t i = 0; m->tracks && i < m->site_count; i++) {
+        m->sites[i].track.mean = bytes_get_f32(r);
+        m->sites[i].track.variance = bytes_get_f32(r);
+        m->sites[i].track.rounds = bytes_get_u32(r);
+    }
     r->bad |= !parts || parts != parts_of(m);
 }
 
@@ -176,13 +188,16 @@ static bool entry_sane(const struct manifest_entry *e)
            (!absent || (e->weight == 0 && e->norm == 0 && e->residual_ratio == 0));
 }
 
-/* Finite, not negative, and one line says more than "as sent". */
+/* Finite, not negative, and one line says more than "as sent"; who is not included has 1, or 0 in
+ * an aborted round. */
 static bool factors_sane(const struct manifest *m)
 {
-    bool counts = false, changes = false;
+    bool counts = manifest_aborted(m), changes = false;
     for (uint32_t i = 0; i < m->site_count; i++) {
         const struct manifest_entry *e = &m->sites[i];
-        if (!isfinite(e->factor) || signbit(e->factor) || (!e->included && e->factor != 1))
+        bool dropped = e->reason == ROUND_ABORTED && e->factor == 0;
+        if (!isfinite(e->factor) || signbit(e->factor) ||
+            (!e->included && e->factor != 1 && !dropped))
             return false;
         counts |= e->included && e->factor > 0;
         changes |= e->factor != 1;
@@ -190,12 +205,24 @@ static bool factors_sane(const struct manifest *m)
     return counts && changes;
 }
 
+static bool tracks_sane(const struct manifest *m)
+{
+    for (uint32_t i = 0; i < m->site_count; i++) {
+        const struct manifest_track *t = &m->sites[i].track;
+        if (!isfinite(t->mean) || signbit(t->mean) || !isfinite(t->variance) ||
+            signbit(t->variance) || (!t->rounds && (t->mean > 0 || t->variance > 0)))
+            return false;
+    }
+    return true;
+}
+
 static bool manifest_sane(const struct manifest *m)
 {
     if (m->fragment >= ROUND_FRAGMENTS_MAX || m->residual_ratio > CODEC_RATIO_MAX ||
         digest_zero(&m->parent) != (m->round == 0) ||
         manifest_aborted(m) != digest_zero(&m->aggregate) ||
-        manifest_aborted(m) != (m->aggregate_bytes == 0) || (m->scaled && !factors_sane(m)))
+        manifest_aborted(m) != (m->aggregate_bytes == 0) || (m->scaled && !factors_sane(m)) ||
+        (m->tracks && !tracks_sane(m)))
         return false;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (!entry_sane(&m->sites[i]) || (i && m->sites[i].site <= m->sites[i - 1].site) ||

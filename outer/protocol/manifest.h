@@ -13,10 +13,14 @@
 
 enum {
     MANIFEST_NAME_MAX = 64,
-    MANIFEST_ENTRY_BYTES = 67, /* of one site */
+    MANIFEST_ENTRY_BYTES = 79, /* of one site */
     MANIFEST_BYTES_MAX = 2048 + MANIFEST_ENTRY_BYTES * ROUND_SITES_MAX
 };
 
+struct manifest_track {   /* of a site's L2 norms, this round's among them: shares.h */
+    float mean, variance; /* moving */
+    uint32_t rounds;      /* that are in them; 0: none, and the others are 0 */
+};
 struct manifest_entry {
     uint32_t site;
     bool included;
@@ -28,8 +32,10 @@ struct manifest_entry {
     float norm;             /* bounds_norm of its values; 0 when absent */
     uint64_t data_cursor;   /* tokens of this site so far */
     uint8_t residual_ratio; /* codec_residual_ratio of its contribution; 0 when absent */
-    float
-        factor; /* of its values in the sum, where the manifest is `scaled`; 1 when not included */
+    /* Of its values in the sum, where the manifest is `scaled`. Not included: 1; 0 where the round
+     * was aborted and the contribution is not given back (shares_edit). */
+    float factor;
+    struct manifest_track track; /* where the manifest `tracks` */
 };
 struct manifest {
     char run[MANIFEST_NAME_MAX];
@@ -45,8 +51,9 @@ struct manifest {
     uint64_t aggregate_bytes;
     uint8_t residual_ratio; /* codec_residual_ratio of the aggregator's residual (downlink.h) */
     uint32_t site_count;
-    bool scaled; /* factors are in force, and one at least is not 1 (outer.clip); else every
-                    contribution counts as it was sent */
+    bool scaled; /* factors are in force, and one at least is not 1 (outer.clip, outer.merge); else
+                    every contribution counts as it was sent */
+    bool tracks; /* outer.merge edit: it has moving values of the norms */
     /* envelope */
     uint64_t epoch, instance, unix_ms;
     uint8_t signature[64]; /* place of the aggregator's signature; zero until identities sign */

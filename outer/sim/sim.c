@@ -284,7 +284,8 @@ static enum err aggregator_process(struct sim *s, struct arena *arena)
         .strict = s->o.strict,
         .norm_limit = 1000,
         .clip = s->o.clip,
-        .strikes_max = AGGREGATOR_STRIKES,
+        .strikes_max =
+            s->o.lies && !s->o.clip ? AGGREGATOR_STRIKES : 0, /* the toy's sites differ */
         .share_max = 100,
         .straggler_ms = 20000,
         .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};

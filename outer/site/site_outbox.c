@@ -374,8 +374,8 @@ static enum err residual_give_back(struct site_slot *l, unsigned fragment)
     return dev_sync(m->dev);
 }
 
-/* Included with a factor below 1 (outer.clip), a power of two: what is not in the sum is exact, and
- * does not come back. */
+/* What is not in the sum does not come back. It is exact where the factor is a power of two
+ * (outer.clip), and booked where there is a book. */
 static enum err book_clipped(struct site_slot *l, const struct manifest *m, float factor)
 {
     struct outer_state *r = l->site->replica;
@@ -429,10 +429,10 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
         memcpy(next->discarded, b ? l->discarded : state->discarded, n * sizeof *next->discarded);
     if (included && !b)
         book_lost(l, fragment, m->round);
+    else if (b && entry && m->scaled && entry->factor != 1 && !MUTANT(CLIPPED_UNBOOKED))
+        return book_clipped(l, m, entry->factor);
     else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !dropped)
         return residual_give_back(l, fragment);
-    else if (b && included && m->scaled && entry->factor != 1 && !MUTANT(CLIPPED_UNBOOKED))
-        return book_clipped(l, m, entry->factor);
     else
         memcpy(next->residual, b ? l->residual : state->residual, n * sizeof *next->residual);
     return ERR_OK;

@@ -845,7 +845,8 @@ static enum err mean_of(struct outer_state *m, unsigned fragment, const struct m
         .aggregate = {aggregate->data, aggregate->size_bytes,
                       schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
                       manifest_weight(manifest)},
-        .weights = weights};
+        .weights = weights,
+        .length_max = outer_of(&m->o, fragment)->length_max};
     manifest_weights(manifest, weights);
     if (manifest_factors(manifest, factors))
         in.factors = factors;

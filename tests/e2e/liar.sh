@@ -79,6 +79,27 @@ until_lines 1 "ev=readmit site=c" serve.out
 kill -9 "$serve_pid"
 settings=""
 
+# EDiT's penalty: the loud one weighs softmax(-norm), which is nothing; all sites end with the same parameters, and the loss is that
+# of sites without a loud one.
+rm -rf a b aggregator ./*.out
+settings="--outer.merge edit"
+configure a,b,c
+serve
+listening
+lie --loud
+train a
+a=$pid
+train b
+b=$pid
+ends 0 "$a" "site a"
+ends 0 "$b" "site b"
+ends 0 "$liar_pid" "the liar"
+serve_ends
+grep -qE "ev=clipped .*site=c .*factor=(0$|[0-9.]+e-)" aggregator/log.txt || fail "the loud site is not weighed down"
+fa=$(final a) fb=$(final b)
+[ "${fa% *}" = "${fb% *}" ] || fail "sites differ after a merge by norms: $fa / $fb"
+settings=""
+
 # In strict mode the round cannot close without c: everybody waits, the aggregator says for whom, nobody halts.
 rm -rf a b aggregator ./*.out
 mode=strict

@@ -196,6 +196,10 @@ static void each_rule_names_what_to_do(void **state)
             "outer.downlink_compression_from = 0, or outer.clip = 0");
     refused("--outer.clip 4 --outer.codec f32 --outer.overlap_steps 50 --outer.eager true",
             "outer.eager = false, or outer.clip = 0");
+    refused("--outer.clip 4 --outer.codec f32 --outer.merge edit",
+            "outer.merge = mean, or outer.clip = 0");
+    refused("--outer.merge edit", "the nearest is outer.codec = fp8_e4m3, or outer.merge = mean");
+    refused("--outer.merge clipped --outer.codec sign", "the nearest is outer.codec = topk");
     refused("--outer.max_local_steps_offline 5", "needs outer.mode = quorum");
     refused("--outer.draw 0.1 --outer.codec int8", "needs outer.codec = bf16");
     refused("--outer.draw 0.1 --outer.codec f32 --outer.fragments 2", "needs outer.fragments = 1");

@@ -34,6 +34,7 @@ static void values_make(const float *weights)
 }
 
 static const float *scaled_by; /* factors; NULL: none */
+static float length_max;
 
 static enum err merged(enum merge_kind kind, enum codec_kind codec, const float *weights,
                        unsigned sites)
@@ -45,7 +46,8 @@ static enum err merged(enum merge_kind kind, enum codec_kind codec, const float 
     struct merge_input in = {.aggregate = {.data = sum, .n = sites},
                              .weights = weights,
                              .values = spare,
-                             .factors = scaled_by};
+                             .factors = scaled_by,
+                             .length_max = length_max};
     for (unsigned s = 0; s < sites; s++) {
         p[s] = (struct codec_payload){.data = bytes[s]};
         assert_int_equal(c->encode(c, &call, bytes[s], &p[s].size_bytes, spare, z[s]), ERR_OK);
@@ -194,6 +196,36 @@ static void factors_scale_contributions(void **state)
     }
 }
 
+/* The mean of an edit is no longer than it may be, and points where it pointed. */
+static void the_mean_is_bounded(void **state)
+{
+    (void)state;
+    static const float weights[SITES] = {1, 1, 1}, factors[SITES] = {1.5f, 0, 1.5f};
+    double squares = 0, bounded = 0, dot = 0;
+    static float plain[COUNT];
+    values_make(weights);
+    scaled_by = factors;
+    assert_int_equal(merged(MERGE_EDIT, CODEC_F32, weights, SITES), ERR_OK);
+    memcpy(plain, mean, sizeof plain);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_true(plain[i] == (1.5f * z[0][i] + 1.5f * z[2][i]) / 3);
+    length_max = 100;
+    assert_int_equal(merged(MERGE_EDIT, CODEC_F32, weights, SITES), ERR_OK);
+    assert_memory_equal(mean, plain, sizeof mean);
+    length_max = 0.25f;
+    assert_int_equal(merged(MERGE_EDIT, CODEC_F32, weights, SITES), ERR_OK);
+    scaled_by = NULL;
+    length_max = 0;
+    for (size_t i = 0; i < COUNT; i++) {
+        squares += pow((double)plain[i], 2);
+        bounded += pow((double)mean[i], 2);
+        dot += (double)plain[i] * (double)mean[i];
+    }
+    assert_true(sqrt(squares) > 0.5);
+    assert_true(fabs(sqrt(bounded) - 0.25) < 1e-6);
+    assert_true(dot / sqrt(squares * bounded) > 1 - 1e-6);
+}
+
 static void weights_of_unequal_sites(void **state)
 {
     (void)state;
@@ -234,9 +266,9 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(radial_is_the_papers),     cmocka_unit_test(borders),
-        cmocka_unit_test(radial_keeps_the_length),  cmocka_unit_test(factors_scale_contributions),
-        cmocka_unit_test(weights_of_unequal_sites),
+        cmocka_unit_test(radial_is_the_papers),    cmocka_unit_test(borders),
+        cmocka_unit_test(radial_keeps_the_length), cmocka_unit_test(factors_scale_contributions),
+        cmocka_unit_test(the_mean_is_bounded),     cmocka_unit_test(weights_of_unequal_sites),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -13,7 +13,7 @@
 #include "outer/protocol/round.h"
 
 static const char *const stories[] = {"first",    "strict",    "quorum",  "restart", "identity",
-                                      "standing", "fragments", "aborted", "grace", "quarantine"};
+                                      "standing", "fragments", "aborted", "grace",   "quarantine"};
 static struct round core;
 static struct arena memory;
 
