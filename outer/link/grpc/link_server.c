@@ -98,7 +98,7 @@ static grpc_server *server_make(grpc_resource_quota *quota, int keepalive)
         {GRPC_ARG_INTEGER,
          (char *)"grpc.http2.min_ping_interval_without_data_ms",
          {.integer = keepalive / 2}},
-        {GRPC_ARG_INTEGER, (char *)"grpc.http2.max_ping_strikes", {.integer = 0}},
+        {GRPC_ARG_INTEGER, (char *)"grpc.http2.max_ping_strikes", {.integer = 2}},
         {GRPC_ARG_INTEGER,
          (char *)"grpc.max_receive_message_length",
          {.integer = WIRE_MESSAGE_MAX}},

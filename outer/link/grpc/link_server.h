@@ -35,6 +35,7 @@ enum {
 enum server_verdict {
     SERVER_ADMITTED,
     SERVER_NO_IDENTITY, /* the certificate does not name exactly one URI */
+    SERVER_METADATA,    /* its metadata is too large */
     SERVER_BUSY         /* the site has too many running calls */
 };
 

@@ -16,6 +16,7 @@
 enum {
     UNKNOWN_PEER_CALLS_MAX = 32,
     UNKNOWN_LOG_MS = 60000,
+    METADATA_BYTES_MAX = 8192,    /* announced by core, which accepts more all the same */
     CONNECTIONS_PER_SITE_MAX = 64 /* control, bulk, and broken connections not yet detected */
 };
 
@@ -189,6 +190,9 @@ static void *call_main(void *arg)
         link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED,
                         "busy: too many calls of this site at once");
         break;
+    case SERVER_METADATA:
+        link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, "metadata: more than 8192 bytes");
+        break;
     case SERVER_ADMITTED:
         call_answer(call);
     }
@@ -210,12 +214,23 @@ void server_calls_join(struct link_server *s)
     }
 }
 
+static bool metadata_large(const grpc_metadata_array *m)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < m->count; i++)
+        bytes += GRPC_SLICE_LENGTH(m->metadata[i].key) + GRPC_SLICE_LENGTH(m->metadata[i].value);
+    return bytes > METADATA_BYTES_MAX;
+}
+
 /* Under the server's mutex. */
-static enum server_verdict call_verdict(const struct link_server *s, const struct server_call *call)
+static enum server_verdict call_verdict(const struct link_server *s, const struct server_call *call,
+                                        const struct request *r)
 {
     unsigned unknown = 0;
     if (!*call->peer)
         return SERVER_NO_IDENTITY;
+    if (metadata_large(&r->metadata))
+        return SERVER_METADATA;
     for (const struct server_call *c = s->calls; c; c = c->next)
         unknown += !c->known;
     bool busy = calls_of(s, call->peer) >= SERVER_CALLS_PER_SITE_MAX ||
@@ -276,7 +291,7 @@ static void call_about(struct link_server *s, struct server_call *call, const st
         call->peer[0] = 0;
     call->known = !service->known || strcmp(call->peer, s->uri) == 0 ||
                   service->known(service->self, call->peer);
-    call->verdict = call_verdict(s, call);
+    call->verdict = call_verdict(s, call, r);
     if (call->known && call->verdict == SERVER_ADMITTED && r->method != LINK_UNKNOWN)
         expiry_look(s, call, r->call);
     if (r->method != LINK_UNKNOWN)

@@ -1,6 +1,6 @@
-/* Who gets in, and who does not: each handshake that must be refused, and identities that the
- * handshake lets through. What breaks here is an unknown peer in the run, or a site that is kept
- * out without a word.
+/* Who gets in, and what the others are told: refused certificates with their sentences at both
+ * ends, rotation, expiry. What breaks here is a site that is kept out without a word. What is
+ * refused, by name: tests/refusals.
  */
 #include <signal.h>
 #include "tests/outer/link/link_craft.h"
@@ -119,101 +119,6 @@ static void unlisted_and_delisted(void **state)
     assert_int_equal(hello(l), ERR_PROTO);
     fake.listed = NULL;
     l->ops->close(l);
-}
-
-/* ---- unknown peers, by hand ---- */
-
-static int tickets;
-
-static int ticket_came(SSL *ssl, SSL_SESSION *session)
-{
-    (void)ssl;
-    (void)session;
-    tickets++;
-    return 0;
-}
-
-/* True when the server let us in: it answers HTTP/2's preface with its SETTINGS. */
-static bool let_in(int lowest, int highest, const char *name, const char *suites)
-{
-    static const char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
-    SSL_CTX *ctx = craft_context(TLS_client_method(), lowest, highest, name);
-    if (suites)
-        assert_int_equal(SSL_CTX_set_ciphersuites(ctx, suites), 1);
-    SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_CLIENT);
-    SSL_CTX_sess_set_new_cb(ctx, ticket_came);
-    SSL *ssl = SSL_new(ctx);
-    int fd = craft_connect(port);
-    uint8_t frame[9] = {0};
-    SSL_set_fd(ssl, fd);
-    SSL_set_alpn_protos(ssl, (const unsigned char *)"\2h2", 3);
-    bool in = SSL_connect(ssl) == 1 && SSL_write(ssl, PREFACE, sizeof PREFACE - 1) > 0 &&
-              SSL_read(ssl, frame, sizeof frame) == sizeof frame && frame[3] == 4;
-    SSL_free(ssl);
-    close(fd);
-    SSL_CTX_free(ctx);
-    return in;
-}
-
-static void only_tls13_with_certificate(void **state)
-{
-    (void)state;
-    tickets = 0;
-    assert_true(let_in(TLS1_3_VERSION, TLS1_3_VERSION, "a", NULL));
-    assert_int_equal(tickets, 0); /* a resumed connection would show no certificate */
-    assert_false(let_in(TLS1_2_VERSION, TLS1_2_VERSION, "a", NULL));
-    assert_false(let_in(TLS1_VERSION, TLS1_1_VERSION, "a", NULL));
-    assert_false(let_in(TLS1_3_VERSION, TLS1_3_VERSION, NULL, NULL));
-    assert_false(let_in(TLS1_3_VERSION, TLS1_3_VERSION, "a", "TLS_AES_128_GCM_SHA256"));
-}
-
-static void plaintext_client(void **state)
-{
-    (void)state;
-    static const char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
-    char back[9];
-    int fd = craft_connect(port);
-    assert_true(send(fd, PREFACE, sizeof PREFACE - 1, MSG_NOSIGNAL) > 0);
-    assert_true(recv(fd, back, sizeof back, 0) <= 0);
-    close(fd);
-}
-
-struct old_server {
-    int fd;
-    bool accepted;
-};
-
-static void *old_server_main(void *arg)
-{
-    struct old_server *s = arg;
-    SSL_CTX *ctx = craft_context(TLS_server_method(), TLS1_2_VERSION, TLS1_2_VERSION, "old");
-    SSL *ssl = SSL_new(ctx);
-    int fd = accept(s->fd, NULL, NULL);
-    struct timeval patience = {.tv_sec = 3};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    SSL_set_fd(ssl, fd);
-    s->accepted = SSL_accept(ssl) == 1;
-    SSL_free(ssl);
-    close(fd);
-    SSL_CTX_free(ctx);
-    return NULL;
-}
-
-static void tls12_server(void **state)
-{
-    (void)state;
-    craft(&(struct craft){"old", "ca", "DNS:localhost,IP:127.0.0.1", "serverAuth", -60, 3600});
-    struct old_server s = {0};
-    pthread_t thread;
-    int its_port;
-    s.fd = craft_listen(&its_port);
-    assert_int_equal(pthread_create(&thread, NULL, old_server_main, &s), 0);
-    struct link *l = fake_dial(its_port, "ca.pem", "a");
-    assert_int_equal(hello(l), ERR_LINK);
-    pthread_join(thread, NULL);
-    assert_false(s.accepted);
-    l->ops->close(l);
-    close(s.fd);
 }
 
 /* ---- rotation ---- */
@@ -409,11 +314,10 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_certificates),     cmocka_unit_test(refused_at_the_site),
-        cmocka_unit_test(unlisted_and_delisted),    cmocka_unit_test(only_tls13_with_certificate),
-        cmocka_unit_test(plaintext_client),         cmocka_unit_test(tls12_server),
-        cmocka_unit_test(replaced_without_restart), cmocka_unit_test(somebody_else_answers),
-        cmocka_unit_test(own_certificate_expires),  cmocka_unit_test(expiry_is_looked_at),
+        cmocka_unit_test(refused_certificates),  cmocka_unit_test(refused_at_the_site),
+        cmocka_unit_test(unlisted_and_delisted), cmocka_unit_test(replaced_without_restart),
+        cmocka_unit_test(somebody_else_answers), cmocka_unit_test(own_certificate_expires),
+        cmocka_unit_test(expiry_is_looked_at),
     };
     return cmocka_run_group_tests(tests, prepare, finish);
 }

@@ -1,0 +1,153 @@
+#ifndef REFUSALS_H
+#define REFUSALS_H
+/* Everything that must be refused, by name: what comes, and what it gets. One row a name; the
+ * program test_refusals does each row over the real link (TLS, gRPC, the real aggregator) and
+ * compares what came back; docs/refusals.md is this table as a page.
+ *
+ *   X(group, name, answer, what)                  done by `const char *NAME(void)` of this folder,
+ *                                                 which returns the answer
+ *   OTHER(group, name, answer, what, file, test)  done by that test of that file
+ *   SILENT(group, name, what, why)                cannot be said on this wire
+ *   LATER(group, name, what, needs)               not built: what it needs first
+ *
+ * Answers: "connection": no call gets through, the connection is ended or the handshake refused.
+ * "status S": gRPC's status, no service code saw the call. "answer A": an outcome of the protocol
+ * (docs/protocol.md 3.2). "site E": what the site makes of it (enum err). "limited": the others are
+ * served meanwhile.
+ */
+#define REFUSALS(X, OTHER, SILENT, LATER)                                                          \
+    X(HANDSHAKE, tls10, "connection", "a client of TLS 1.0")                                       \
+    X(HANDSHAKE, tls11, "connection", "a client of TLS 1.1")                                       \
+    X(HANDSHAKE, tls12_client, "connection", "a client of TLS 1.2")                                \
+    X(HANDSHAKE, tls12_server_to_site, "site LINK", "an aggregator of TLS 1.2")                    \
+    X(HANDSHAKE, aes128_only, "connection", "a client that has AES-128 only")                      \
+    X(HANDSHAKE, plaintext_h2c, "connection", "HTTP/2 without TLS")                                \
+    X(HANDSHAKE, http1, "connection", "TLS with the protocol http/1.1")                            \
+    X(HANDSHAKE, no_alpn, "connection", "TLS without a protocol name")                             \
+    X(HANDSHAKE, no_client_cert, "connection", "a client without a certificate")                   \
+    X(HANDSHAKE, client_expired, "connection", "a site's certificate of yesterday")                \
+    X(HANDSHAKE, client_not_yet_valid, "connection", "a site's certificate of tomorrow")           \
+    X(HANDSHAKE, server_expired, "site DENIED", "an aggregator's certificate of yesterday")        \
+    X(HANDSHAKE, wrong_ca_client, "connection", "a site's certificate of another authority")       \
+    X(HANDSHAKE, wrong_ca_server, "site DENIED", "an aggregator's one of another authority")       \
+    X(HANDSHAKE, public_root_server, "site DENIED",                                                \
+      "an aggregator's certificate of an authority that the system trusts")                        \
+    X(HANDSHAKE, self_signed, "connection", "a site's certificate signed with its own key")        \
+    X(HANDSHAKE, server_name_wrong, "site DENIED", "an aggregator's certificate of another host")  \
+    X(HANDSHAKE, cn_only, "status PERMISSION_DENIED", "the identity in the subject alone")         \
+    X(HANDSHAKE, two_uri_sans, "status PERMISSION_DENIED", "two identities")                       \
+    X(HANDSHAKE, san_other_run, "answer denied", "the identity of another run")                    \
+    X(HANDSHAKE, san_unknown_role, "answer denied", "a role that does not exist")                  \
+    X(HANDSHAKE, san_unknown_site, "answer excluded", "a site that is not in the roster")          \
+    X(HANDSHAKE, san_embedded_nul, "status PERMISSION_DENIED", "a zero byte in the identity")      \
+    X(HANDSHAKE, san_percent_encoded, "answer denied", "an escaped letter in the identity")        \
+    X(HANDSHAKE, san_case_or_slash, "answer denied",                                               \
+      "another case, a slash more, in any part of the identity")                                   \
+    X(HANDSHAKE, san_too_long, "status PERMISSION_DENIED", "an identity of 4,000 bytes")           \
+    X(HANDSHAKE, eku_wrong, "connection", "a site's certificate for servers only")                 \
+    X(HANDSHAKE, ca_as_leaf, "connection", "the authority's own certificate")                      \
+    X(HANDSHAKE, rsa1024_or_sha1, "connection", "keys of 1,024 bits; a signature with SHA-1")      \
+    X(HANDSHAKE, crl_revoked, "answer excluded", "a revoked identity")                             \
+    X(HANDSHAKE, ticket_resumed, "connection", "an earlier session, resumed without certificate")  \
+    X(HANDSHAKE, early_data, "connection", "a call in the first packet of the handshake")          \
+    X(HANDSHAKE, old_root_after_roll, "connection",                                                \
+      "a certificate of the former authority, once it is replaced in a running aggregator")        \
+    X(AUTHORISATION, contribute_as_other, "answer denied", "a contribution in another's name")     \
+    LATER(AUTHORISATION, site_calls_operator_rpc, "an operator's call by a site",                  \
+          "an operator's calls")                                                                   \
+    X(AUTHORISATION, observer_contributes, "answer denied", "a contribution by an observer")       \
+    X(AUTHORISATION, operator_contributes, "answer denied", "a contribution by an operator")       \
+    X(AUTHORISATION, aggregator_cert_as_site, "answer denied",                                     \
+      "a contribution with the aggregator's certificate")                                          \
+    X(AUTHORISATION, delisted_between_rpcs, "answer excluded",                                     \
+      "the next call on the same connection, once the identity is revoked")                        \
+    LATER(AUTHORISATION, quarantined, "a contribution by a quarantined site", "quarantine")        \
+    X(AUTHORISATION, fetch_of_spool, "status INVALID_ARGUMENT",                                    \
+      "a download of another thing than an aggregate or a snapshot")                               \
+    LATER(AUTHORISATION, metrics_of_other, "another site's metrics", "a call for metrics")         \
+    X(AUTHORISATION, unknown_rpc, "status UNIMPLEMENTED",                                          \
+      "a call of a method that does not exist")                                                    \
+    X(LINEAGE, wrong_run, "answer mismatch", "another run's name in the header")                   \
+    X(LINEAGE, wrong_config, "answer mismatch", "another digest of the settings")                  \
+    X(LINEAGE, wrong_roster, "answer mismatch", "a later version of the roster")                   \
+    X(LINEAGE, wrong_major, "answer mismatch", "another major version of the protocol")            \
+    X(LINEAGE, epoch_lower, "answer rebind", "an earlier epoch")                                   \
+    X(LINEAGE, epoch_higher_no_proof, "answer conflict", "a later epoch, without proof")           \
+    X(LINEAGE, other_instance, "answer conflict", "the same start of a site, another process")     \
+    X(LINEAGE, old_incarnation, "answer superseded", "an earlier process of the site")             \
+    X(LINEAGE, round_replayed, "answer behind", "the bytes of a committed round")                  \
+    X(LINEAGE, round_other_digest, "answer conflict", "other bytes for an accepted round")         \
+    X(LINEAGE, ahead_no_proof, "answer conflict", "a later round, without proof")                  \
+    X(LINEAGE, wrong_parent, "answer conflict", "the present round of another history")            \
+    X(LINEAGE, other_fragment, "answer invalid", "a fragment that the run does not have")          \
+    LATER(LINEAGE, header_signature_bad, "a header whose signature does not hold",                 \
+          "signed headers")                                                                        \
+    LATER(LINEAGE, header_signed_by_other, "a header that another site signed", "signed headers")  \
+    X(FORM, header_oversize, "status INVALID_ARGUMENT", "a header of more than 1 KiB")             \
+    X(FORM, metadata_oversize, "status RESOURCE_EXHAUSTED", "HTTP headers of 64 KiB")              \
+    X(FORM, length_plus_one, "answer invalid", "a payload one byte longer than its content")       \
+    X(FORM, length_minus_one, "answer invalid", "a payload one byte shorter")                      \
+    X(FORM, length_2_64, "answer invalid", "a payload of 2^64 - 1 bytes, in words")                \
+    X(FORM, chunk_oversize, "answer invalid", "a chunk of 1 MiB and a byte")                       \
+    X(FORM, chunk_gap, "answer resume", "a chunk that leaves some bytes out")                      \
+    X(FORM, chunk_overlap, "answer resume", "a chunk that begins before what is stored")           \
+    X(FORM, chunk_crc, "answer resume", "a chunk whose checksum does not hold")                    \
+    X(FORM, digest_wrong, "answer resume", "a payload whose digest does not hold")                 \
+    X(FORM, gzip_message, "status UNIMPLEMENTED", "a compressed message")                          \
+    X(FORM, compressed_flag, "status INVALID_ARGUMENT",                                            \
+      "a message marked as compressed, without a name")                                            \
+    X(FORM, scale_nan, "answer invalid", "a scale that is no number")                              \
+    X(FORM, scale_negative, "answer invalid", "a negative scale")                                  \
+    X(FORM, integer_above_q, "answer invalid", "an integer above Q")                               \
+    X(FORM, index_range, "answer invalid", "an index behind the end")                              \
+    SILENT(FORM, index_unsorted, "indices out of order",                                           \
+           "indices travel as distances, which are never negative")                                \
+    X(FORM, trailing_bytes, "answer invalid", "bytes behind the last block")                       \
+    X(LOAD, ping_flood, "connection", "10,000 pings")                                              \
+    X(LOAD, stream_flood, "status RESOURCE_EXHAUSTED", "100 held calls of one site")               \
+    X(LOAD, rst_flood, "limited", "2,000 calls, each reset at once")                              \
+    OTHER(LOAD, slow_loris, "status CANCELLED", "calls that say nothing",                          \
+          "tests/outer/link/test_link_hostile.c", a_call_has_to_say_something)                     \
+    X(LOAD, hello_storm, "limited", "hellos without a pause, from eight connections")              \
+    LATER(SITE, manifest_signature_bad, "a manifest whose signature does not hold",                \
+          "signed manifests")                                                                      \
+    LATER(SITE, manifest_epoch_lower, "a manifest of an earlier epoch",                            \
+          "a comparison of the manifest's epoch at adoption")                                      \
+    OTHER(SITE, manifest_omits_me_strict, "site DISAGREE", "a manifest without this site",         \
+          "tests/outer/site/test_site.c", test_spoiled_manifests)                                  \
+    OTHER(SITE, manifest_alters_my_digest, "site DISAGREE",                                        \
+          "a manifest with another digest of this site's payload", "tests/outer/site/test_site.c", \
+          test_spoiled_manifests)                                                                  \
+    OTHER(SITE, aggregate_digest_wrong, "site PROTO", "an aggregate whose digest does not hold",   \
+          "tests/outer/site/test_site.c", test_spoiled_aggregate_is_fetched_again)                 \
+    OTHER(SITE, shard_wrong, "site PROTO", "a snapshot whose digest does not hold",                \
+          "tests/outer/store/test_outer_state.c", test_snapshot)                                   \
+    X(SITE, aggregator_role_wrong, "site DENIED",                                                  \
+      "a site's certificate at the aggregator's address")                                          \
+    LATER(SUMS, seal_second, "a second seal of a round", "secure aggregation")                     \
+    LATER(SUMS, seal_set_too_small, "a seal of too few sites", "secure aggregation")               \
+    LATER(SUMS, seal_without_me, "a seal without this site", "secure aggregation")                 \
+    LATER(SUMS, seal_other_u, "a seal of another announced set", "secure aggregation")             \
+    LATER(SUMS, seal_signature_missing, "a seal that a site did not sign", "secure aggregation")   \
+    LATER(SUMS, reveal_twice, "a second request to reveal", "secure aggregation")                  \
+    LATER(SUMS, reveal_after_abort, "a request to reveal an aborted round", "secure aggregation")  \
+    LATER(SUMS, x25519_low_order, "a key of low order", "secure aggregation")                      \
+    LATER(SUMS, pair_key_substituted, "a key that its site does not have", "secure aggregation")
+
+/* The page's sections. */
+#define REFUSAL_GROUPS(X)                                                                          \
+    X(HANDSHAKE, "Handshake and identity")                                                         \
+    X(AUTHORISATION, "Authorisation")                                                              \
+    X(LINEAGE, "Lineage and replay")                                                               \
+    X(FORM, "Size and form")                                                                       \
+    X(LOAD, "Load")                                                                                \
+    X(SITE, "At the site")                                                                         \
+    X(SUMS, "Secure aggregation")
+
+#define REFUSAL_RUN(group, name, answer, what) const char *name(void);
+#define REFUSAL_NONE(...)
+REFUSALS(REFUSAL_RUN, REFUSAL_NONE, REFUSAL_NONE, REFUSAL_NONE)
+#undef REFUSAL_RUN
+#undef REFUSAL_NONE
+
+#endif
