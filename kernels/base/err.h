@@ -38,7 +38,9 @@
       "report it with the ledgers of both ends")                                                   \
     X(19, TAKEN, "this site's former process may still be counted as connected", 1,                \
       "see that it has ended, wait a few seconds, start again")                                    \
-    X(20, COMMAND, "a command failed", 1, "read what it said; a restart runs it again")
+    X(20, COMMAND, "a command failed", 1, "read what it said; a restart runs it again")            \
+    X(21, SHORT, "the run ended without the last work of some sites", 6,                           \
+      "see which sites and why; a restart changes nothing")
 
 enum err {
 #define X(number, name, text, exit, action) ERR_##name = number,

@@ -16,6 +16,9 @@ static enum err report(const struct args *args, const char *out, const char *wan
             REPORT_RUNS_MAX);
     TRY(report_data_read(&runs, &count, (const char *const *)args->operand, count, a));
     TRY(report_write(out, runs, count, wan, a));
+    for (size_t i = 0; i < count; i++)
+        if (runs[i].role == REPORT_AGGREGATOR && *runs[i].ended_short)
+            printf("%s: %s\n", runs[i].name, runs[i].ended_short);
     printf("%s\n", out);
     return ERR_OK;
 }

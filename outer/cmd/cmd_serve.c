@@ -226,10 +226,11 @@ static enum err serve(struct serve *v, const struct args *args)
     enum err e = open_all(v);
     if (e == ERR_OK)
         e = run(v);
-    if (e == ERR_OK)
-        serve_tell_final(&v->tell);
+    bool ended = e == ERR_OK;
+    if (ended)
+        e = serve_tell_final(&v->tell);
     snprintf(said, sizeof said, "%s", err_message());
-    if (e != ERR_OK && v->tell.replica)
+    if (!ended && v->tell.replica)
         serve_tell_stop(&v->tell, said);
     close_all(v);
     return e == ERR_OK ? ERR_OK : err_set(e, "%s", said);

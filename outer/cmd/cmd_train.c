@@ -373,7 +373,7 @@ static void close_all(struct job *j)
 /* All ranks return these errors after the same step. */
 static bool ends_together(enum err e)
 {
-    return e == ERR_OK || e == ERR_STOPPED || e == ERR_DIVERGED;
+    return e == ERR_OK || e == ERR_STOPPED || e == ERR_DIVERGED || e == ERR_SHORT;
 }
 
 static enum err run(struct job *j)
@@ -387,7 +387,8 @@ static enum err run(struct job *j)
             cmd_silence();
         return e;
     }
-    if (e == ERR_OK)
+    bool ended = e == ERR_OK;
+    if (ended)
         e = job_tell_final(j);
     else
         job_tell_stop(j, err_message());
@@ -395,11 +396,11 @@ static enum err run(struct job *j)
         progress_close(&j->progress);
         cmd_close("train", e);
     }
-    if (j->site && (e == ERR_OK || e == ERR_STOPPED)) {
+    if (j->site && (ended || e == ERR_STOPPED)) {
         char quoted[1024],
             said[1024]; /* what ended the run is the message, not how the good-bye went */
         snprintf(said, sizeof said, "%s", err_message());
-        enum err left = site_leave(j->site, e == ERR_OK ? "all steps done" : "stopped on request");
+        enum err left = site_leave(j->site, ended ? "all steps done" : "stopped on request");
         if (left != ERR_OK)
             log_event(LOG_WARN, "leave", "reason=%s",
                       log_quote(quoted, sizeof quoted, err_message()));

@@ -4,6 +4,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
+#include "outer/report/shares.h"
 
 enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
 
@@ -113,14 +114,21 @@ enum err job_tell_final(struct job *j)
     farewell_make(j, hex);
     log_event(LOG_INFO, "final", "step=%lld parameters=%s momentum=%s residual=%s outer=%s",
               (long long)j->train.step, hex[0], hex[1], hex[2], outer);
+    enum err e = ERR_OK;
+    if (j->outer)
+        e = shares_short(&j->replica, (const char *const *)j->run.o.outer_sites.items, 0, 1);
+    if (e != ERR_OK && e != ERR_SHORT)
+        return e;
     jsonl_begin(&j->record, "final");
     jsonl_int(&j->record, "step", j->train.step);
     for (int i = 0; i < (j->outer ? DIGESTS : 1); i++)
         jsonl_text(&j->record, digest_name[i], hex[i]);
-    if (j->outer)
+    if (j->outer) {
         jsonl_text(&j->record, "outer", outer);
+        jsonl_text(&j->record, "short", e == ERR_SHORT ? err_message() : "");
+    }
     jsonl_end(&j->record);
-    return ERR_OK;
+    return e;
 }
 
 void job_tell_farewell(const struct job *j, bool shown)

@@ -10,6 +10,7 @@
 #include "outer/config/run.h"
 #include "outer/report/jsonl.h"
 #include "outer/report/progress.h"
+#include "outer/report/shares.h"
 
 struct serve_site { /* last report, to this process or an earlier one */
     int64_t step;
@@ -26,6 +27,7 @@ struct serve_tell {
     struct progress progress;
     pthread_mutex_t mutex; /* guards all below */
     struct jsonl record;
+    struct shares shares;
     struct serve_site site[ROUND_SITES_MAX];
     struct progress_pace pace[PROGRESS_LINES_MAX];
 };
@@ -45,6 +47,7 @@ void serve_tell_status(struct serve_tell *t, const struct aggregator_status *now
 /* Logs the state of the run at start: rounds done, and what is left. */
 void serve_tell_standing(struct serve_tell *t, const struct aggregator_status *now);
 void serve_tell_stop(struct serve_tell *t, const char *reason);
-void serve_tell_final(struct serve_tell *t);
+/* ERR_SHORT: the last round of a fragment is without some site. */
+enum err serve_tell_final(struct serve_tell *t) MUST;
 
 #endif

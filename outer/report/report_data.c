@@ -178,6 +178,8 @@ static enum err start_take(struct report_run *r, const struct jsonl_row *row, st
         snprintf(r->name, sizeof r->name, "aggregator %.0f", number_or(row, "index", 0));
     else if (r->role == REPORT_AGGREGATOR)
         snprintf(r->name, sizeof r->name, "aggregator");
+    r->sites = (unsigned)fmax(0, fmin(number_or(row, "sites", 0), ROUND_SITES_MAX));
+    TRY(keep(&r->site_names, row, "site_names", a));
     TRY(keep(&r->run, row, "run", a));
     TRY(keep(&r->config, row, "config", a));
     TRY(keep(&r->version, row, "version", a));
@@ -193,6 +195,7 @@ static enum err final_take(struct report_run *r, const struct jsonl_row *row, st
     for (int i = 0; i < 4; i++)
         snprintf(r->digest[i], sizeof r->digest[i], "%.64s", jsonl_string(row, key[i]));
     r->finished = true;
+    TRY(keep(&r->ended_short, row, "short", a));
     return event_add(r, jsonl_number(row, "t"),
                      r->role == REPORT_AGGREGATOR ? "all rounds committed" : "all steps done", a);
 }
@@ -212,7 +215,7 @@ static enum err step_take(struct report_run *r, const struct jsonl_row *row, str
     return point_add(&r->series[REPORT_LOSS], step, jsonl_number(row, "loss"), a);
 }
 
-static enum err record_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+static enum err row_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     char text[160];
     double step = jsonl_number(row, "step"), t = jsonl_number(row, "t");
@@ -224,6 +227,12 @@ static enum err record_take(struct report_run *r, const struct jsonl_row *row, s
         return notice_take(r, row, a);
     if (jsonl_is(row, "round")) {
         life_counts(r, t);
+        if (r->role == REPORT_AGGREGATOR && !r->shares) {
+            TRY_ALLOC(r->shares = arena_alloc(a, sizeof *r->shares));
+            *r->shares = (struct shares){0};
+        }
+        if (r->shares)
+            shares_record(r->shares, row);
         return round_add(r, row, a);
     }
     if (jsonl_is(row, "eval")) {
@@ -273,7 +282,9 @@ static enum err run_new(struct reading *g, const char *dir, struct report_run **
                               .commit = "",
                               .compiler = "",
                               .device = "",
-                              .command = ""};
+                              .command = "",
+                              .site_names = "",
+                              .ended_short = ""};
     return ERR_OK;
 }
 
@@ -370,7 +381,7 @@ static enum err directory_read(struct reading *g, const char *dir)
     while (e == ERR_OK && jsonl_next(&reader, &row)) {
         r = &g->runs[at];
         bool seen = r->role == REPORT_AGGREGATOR && jsonl_is(&row, "site");
-        e = seen ? seen_take(g, r, &row) : record_take(r, &row, g->a);
+        e = seen ? seen_take(g, r, &row) : row_take(r, &row, g->a);
     }
     r = &g->runs[at];
     r->skipped = reader.skipped;

@@ -17,10 +17,10 @@ kill -9 "$c"
 wait "$c" 2>/dev/null || :
 until_rounds a $(($(rounds a) + 3))
 train c
-ends 0 "$a" "site a"
-ends 0 "$b" "site b"
-ends 0 "$pid" "site c"
-serve_ends
+ends_quorum "$a" "site a"
+ends_quorum "$b" "site b"
+ends_quorum "$pid" "site c"
+ends_quorum "$serve_pid" "the aggregator"
 fa=$(final a) fb=$(final b) fc=$(final c)
 [ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] && [ "${fa% *}" = "${fc% *}" ] || fail "sites differ: $fa / $fb / $fc"
 grep -q 'ev=moved' c.out || fail "site c never had to move forward"
@@ -53,9 +53,9 @@ while [ "$(trained_on)" -eq "$before" ]; do
     serve
     [ "$(trained_on)" -gt "$before" ] || until_rounds a $(($(rounds a) + 2))
 done
-ends 0 "$a" "site a"
-ends 0 "$b" "site b"
-ends 0 "$c" "site c"
-serve_ends
+ends_quorum "$a" "site a"
+ends_quorum "$b" "site b"
+ends_quorum "$c" "site c"
+ends_quorum "$serve_pid" "the aggregator"
 fa=$(final a) fb=$(final b) fc=$(final c)
 [ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] && [ "${fa% *}" = "${fc% *}" ] || fail "sites differ: $fa / $fb / $fc"

@@ -37,9 +37,22 @@ train a
 a=$pid
 train b
 b=$pid
-ends 0 "$a" "site a"
-ends 0 "$b" "site b"
-serve_ends
+ends 6 "$a" "site a"
+ends 6 "$b" "site b"
+ends 6 "$serve_pid" "the aggregator"
+# The end is not silent: a sentence, a table of rounds and tokens by site, in the log, on the terminal, in the record, in the report.
+for out in a.out b.out serve.out; do
+    grep -q 'its last one is without 1 of 3 sites (c): what they trained' $out || fail "$out does not say whose work is missing"
+done
+tokens=$(sed -n 's/.*ev=share site=a rounds=4 of=4 tokens=\([0-9]*\) rounds_pct=100.0 tokens_pct=50.0 ends=1.*/\1/p' serve.out)
+[ "$tokens" = 5120 ] || fail "the share of site a: $(grep ev=share serve.out)"
+grep -q 'level=warn .*ev=share site=c rounds=0 of=4 tokens=0 rounds_pct=0.0 tokens_pct=0.0 ends=0' serve.out ||
+    fail "the share of site c: $(grep ev=share serve.out)"
+grep -q '"kind":"final".*"short":"the run has all its rounds, and its last one is without 1 of 3 sites (c)' aggregator/metrics.jsonl ||
+    fail "the aggregator's record does not say it"
+"$atoll" report a b aggregator --out report.html >report.out 2>&1 || fail "atoll report"
+grep -q 'none of its data counted' report.html || fail "the report does not say it"
+grep -q 'without 1 of 3 sites (c)' report.out || fail "atoll report does not say it on the terminal"
 for what in values weight bits; do
     [ "$(lines "lie=$what" liar.out)" -gt 0 ] || fail "no lie about $what"
 done
@@ -67,10 +80,10 @@ until_lines 3 "ev=clipped" serve.out
 until_lines 1 "ev=quarantine site=c" serve.out
 [ "$(lines "ev=clipped" serve.out)" = 3 ] || fail "quarantine after another number of clipped rounds than three"
 grep "ev=clipped" serve.out | grep -qv "site=c" && fail "an honest site is clipped"
-ends 0 "$a" "site a"
-ends 0 "$b" "site b"
+ends 6 "$a" "site a"
+ends 6 "$b" "site b"
 ends 0 "$liar_pid" "the liar"
-serve_ends
+ends 6 "$serve_pid" "the aggregator"
 grep -q "hello answer=excluded" liar.out || fail "the loud site is not answered excluded"
 fa=$(final a) fb=$(final b)
 [ "${fa% *}" = "${fb% *}" ] || fail "sites differ after clipping: $fa / $fb"
@@ -91,10 +104,10 @@ train a
 a=$pid
 train b
 b=$pid
-ends 0 "$a" "site a"
-ends 0 "$b" "site b"
+ends_quorum "$a" "site a"
+ends_quorum "$b" "site b"
 ends 0 "$liar_pid" "the liar"
-serve_ends
+ends_quorum "$serve_pid" "the aggregator"
 grep -qE "ev=clipped .*site=c .*factor=(0$|[0-9.]+e-)" aggregator/log.txt || fail "the loud site is not weighed down"
 fa=$(final a) fb=$(final b)
 [ "${fa% *}" = "${fb% *}" ] || fail "sites differ after a merge by norms: $fa / $fb"

@@ -144,6 +144,13 @@ ends() {
     [ "$code" -eq "$1" ] || fail "$3 ended with exit code $code, wanted $1"
 }
 
+# ends_quorum PROCESS WHO: 0, or 6 where the last round is without some site; which, a quorum's timing decides
+ends_quorum() {
+    code=0
+    wait "$1" || code=$?
+    [ "$code" -eq 0 ] || [ "$code" -eq 6 ] || fail "$2 ended with exit code $code, wanted 0 or 6"
+}
+
 # The aggregator ends by itself when all have reported their last round.
 serve_ends() {
     ends 0 "$serve_pid" "the aggregator"

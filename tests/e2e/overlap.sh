@@ -46,10 +46,10 @@ quorum() {
     kill -9 "$serve_pid" 2>/dev/null && wait "$serve_pid" 2>/dev/null || :
     sleep 1 # sites train on, more rounds fly than tau alone would have
     serve
-    ends 0 "$a" "site a"
-    ends 0 "$b" "site b"
-    ends 0 "$c" "site c"
-    serve_ends
+    ends_quorum "$a" "site a"
+    ends_quorum "$b" "site b"
+    ends_quorum "$c" "site c"
+    ends_quorum "$serve_pid" "the aggregator"
     state=$(final a) other=$(final c)
     [ -n "$state" ] && [ "${state% *}" = "${other% *}" ] || fail "quorum: sites differ: $state / $other"
     echo "quorum: three sites, one away, the aggregator away: same state: ${state%% *}"

@@ -30,7 +30,8 @@ for site in a b c; do
     train $site
     running="$running $pid"
 done
-for p in $running; do ends 0 "$p" "a site of the quorum"; done
+for p in $running; do ends 6 "$p" "a site of the quorum"; done # without the last work of two sites
+grep -q 'without 2 of 5 sites (d, e): what they trained' a.out || fail "site a does not say whose work is missing"
 for site in d e; do
     grep -q "ev=waiting .*missing=$site bound=1 heard=[0-9]*s_ago .*the others wait for site $site" serve.out || fail "the aggregator does not say that it waits for $site"
 done
