@@ -4,7 +4,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
-#include "outer/report/shares.h"
+#include "outer/report/counted.h"
 
 enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
 
@@ -116,7 +116,7 @@ enum err job_tell_final(struct job *j)
               (long long)j->train.step, hex[0], hex[1], hex[2], outer);
     enum err e = ERR_OK;
     if (j->outer)
-        e = shares_short(&j->replica, (const char *const *)j->run.o.outer_sites.items, 0, 1);
+        e = counted_short(&j->replica, (const char *const *)j->run.o.outer_sites.items, 0, 1);
     if (e != ERR_OK && e != ERR_SHORT)
         return e;
     jsonl_begin(&j->record, "final");

@@ -39,7 +39,7 @@ static void record_read(struct serve_tell *t, const char *path)
         return;
     while (jsonl_next(&reader, &row)) {
         unsigned site = 0;
-        shares_record(&t->shares, &row);
+        counted_record(&t->counted, &row);
         while (site < site_count(t) && strcmp(jsonl_string(&row, "site"), site_name(t, site)) != 0)
             site++;
         if (!jsonl_is(&row, "site") || site == site_count(t))
@@ -169,14 +169,14 @@ void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t 
     const struct outer_state_fragment *s = &t->replica->state[m->fragment];
     size_t elements = t->run->sync.fragments.f[m->fragment].elements;
     struct jsonl *r = &t->record;
-    char hex[65], with[TEXT_MAX], without[TEXT_MAX], cursors[SHARES_TEXT_MAX];
+    char hex[65], with[TEXT_MAX], without[TEXT_MAX], cursors[COUNTED_TEXT_MAX];
     uint64_t up = 0;
     digest_hex(&m->state_after, hex);
     names_of(t, m, true, with, sizeof with);
     names_of(t, m, false, without, sizeof without);
-    shares_text(m, cursors);
+    counted_text(m, cursors);
     pthread_mutex_lock(&t->mutex);
-    shares_add(&t->shares, m->fragment, m->round, cursors);
+    counted_add(&t->counted, m->fragment, m->round, cursors);
     for (uint32_t i = 0; i < m->site_count; i++) {
         uint64_t bytes = m->sites[i].included ? m->sites[i].payload_bytes : 0;
         t->site[m->sites[i].site].up += bytes;
@@ -359,25 +359,26 @@ void serve_tell_standing(struct serve_tell *t, const struct aggregator_status *n
 
 /* Whose data is in the outer state, site by site; of many sites those whose last work is missing.
  */
-static void shares_say(struct serve_tell *t)
+static void counted_say(struct serve_tell *t)
 {
     enum { SITES_SHOWN = 64 };
-    double all = (double)shares_tokens(&t->shares);
+    double all = (double)counted_tokens(&t->counted);
     for (unsigned i = 0; i < site_count(t); i++) {
-        struct share s = shares_of(&t->shares, i);
-        double rounds = t->shares.rounds ? 100.0 * (double)s.rounds / (double)t->shares.rounds : 0,
+        struct counted_site s = counted_of(&t->counted, i);
+        double rounds =
+                   t->counted.rounds ? 100.0 * (double)s.rounds / (double)t->counted.rounds : 0,
                tokens = all > 0 ? 100.0 * (double)s.tokens / all : 0;
         char text[256];
         log_event(s.ends ? LOG_INFO : LOG_WARN, "share",
                   "site=%s rounds=%" PRIu64 " of=%" PRIu64 " tokens=%" PRIu64
                   " rounds_pct=%.1f tokens_pct=%.1f ends=%d",
-                  site_name(t, i), s.rounds, t->shares.rounds, s.tokens, rounds, tokens, s.ends);
+                  site_name(t, i), s.rounds, t->counted.rounds, s.tokens, rounds, tokens, s.ends);
         if (s.ends && site_count(t) > SITES_SHOWN)
             continue;
         snprintf(text, sizeof text,
                  "  site %-15s in %" PRIu64 " of %" PRIu64 " rounds (%.0f %%), %" PRIu64
                  " tokens (%.0f %% of all)%s",
-                 site_name(t, i), s.rounds, t->shares.rounds, rounds, s.tokens, tokens,
+                 site_name(t, i), s.rounds, t->counted.rounds, rounds, s.tokens, tokens,
                  s.ends     ? ""
                  : s.rounds ? ": its last work is missing"
                             : ": none of its data counted");
@@ -393,7 +394,7 @@ static void final_say(struct serve_tell *t, const char *hex)
     snprintf(text, sizeof text, "run %s is finished: %s; this process ran %s", t->run->s.run_name,
              committed_text(t, rounds), time);
     progress_say(&t->progress, text);
-    shares_say(t);
+    counted_say(t);
     if (*hex) {
         snprintf(text, sizeof text, "  outer state SHA-256  %s", hex);
         progress_say(&t->progress, text);
@@ -406,9 +407,9 @@ static void final_say(struct serve_tell *t, const char *hex)
 enum err serve_tell_final(struct serve_tell *t)
 {
     char hex[65] = "";
-    enum err e = shares_short(t->replica, (const char *const *)t->run->o.outer_sites.items,
-                              lone(t) ? 0 : (unsigned)t->run->o.serve_index,
-                              lone(t) ? 1 : (unsigned)t->run->o.outer_aggregators);
+    enum err e = counted_short(t->replica, (const char *const *)t->run->o.outer_sites.items,
+                               lone(t) ? 0 : (unsigned)t->run->o.serve_index,
+                               lone(t) ? 1 : (unsigned)t->run->o.outer_aggregators);
     for (unsigned f = 0; !lone(t) && f < t->replica->fragments->count; f++) {
         if (!serves(t, f))
             continue;

@@ -10,7 +10,7 @@
 #include "outer/config/run.h"
 #include "outer/report/jsonl.h"
 #include "outer/report/progress.h"
-#include "outer/report/shares.h"
+#include "outer/report/counted.h"
 
 struct serve_site { /* last report, to this process or an earlier one */
     int64_t step;
@@ -27,7 +27,7 @@ struct serve_tell {
     struct progress progress;
     pthread_mutex_t mutex; /* guards all below */
     struct jsonl record;
-    struct shares shares;
+    struct counted counted;
     struct serve_site site[ROUND_SITES_MAX];
     struct progress_pace pace[PROGRESS_LINES_MAX];
 };

@@ -438,7 +438,7 @@ static enum err page_write(FILE *out, const struct report_runs *r, const char *w
         TRY(report_wan(out, wan));
     report_outer(out, r);
     report_aggregator(out, r);
-    report_shares(out, r);
+    report_counted(out, r);
     summary_write(out, r);
     events_write(out, r);
     digests_write(out, r);

@@ -227,12 +227,12 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
         return notice_take(r, row, a);
     if (jsonl_is(row, "round")) {
         life_counts(r, t);
-        if (r->role == REPORT_AGGREGATOR && !r->shares) {
-            TRY_ALLOC(r->shares = arena_alloc(a, sizeof *r->shares));
-            *r->shares = (struct shares){0};
+        if (r->role == REPORT_AGGREGATOR && !r->counted) {
+            TRY_ALLOC(r->counted = arena_alloc(a, sizeof *r->counted));
+            *r->counted = (struct counted){0};
         }
-        if (r->shares)
-            shares_record(r->shares, row);
+        if (r->counted)
+            counted_record(r->counted, row);
         return round_add(r, row, a);
     }
     if (jsonl_is(row, "eval")) {

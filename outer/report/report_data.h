@@ -6,7 +6,7 @@
  * is not given.
  */
 #include "outer/report/ledger_read.h"
-#include "outer/report/shares.h"
+#include "outer/report/counted.h"
 
 /* Parts of a round's time, in milliseconds; outage: the aggregator was unreachable. */
 enum report_time {
@@ -75,7 +75,7 @@ struct report_run {
     const char *run, *config, *version, *commit, *compiler, *device,
         *command;                /* of the last start; in the arena */
     char digest[4][65];          /* parameters, momentum, residual, outer; "" before the end */
-    struct shares *shares;       /* an aggregator's; NULL: none */
+    struct counted *counted;     /* an aggregator's; NULL: none */
     unsigned sites;              /* of the run, at its last start */
     const char *site_names;      /* an aggregator's, "a,b,c"; a long list is cut */
     const char *ended_short;     /* "": all sites are in the last round, or it has not ended */

@@ -34,8 +34,8 @@ void report_rounds(FILE *out, const struct report_runs *r);
 void report_aggregator(FILE *out, const struct report_runs *r);
 /* report_outer.c: the numbers of the outer step */
 void report_outer(FILE *out, const struct report_runs *r);
-/* report_shares.c */
-void report_shares(FILE *out, const struct report_runs *r);
+/* report_counted.c */
+void report_counted(FILE *out, const struct report_runs *r);
 /* report_ledger.c */
 void report_ledger(FILE *out, const struct report_runs *r);
 /* report_wan.c: of a record that wan_record wrote. ERR_INPUT */

@@ -116,6 +116,27 @@ const char *index_range(void)
     return payload_but(CODEC_TOPK, gaps_to_ones);
 }
 
+/* Three refused ones, each by another process of the site; then a good one. */
+const char *quarantined(void)
+{
+    enum { STRIKES = 3 };
+    size_t n;
+    scene_here();
+    scene_open_strikes(STRIKES);
+    uint8_t *payload = scene_payload(0, &n);
+    integer_to_eight(payload, &n);
+    for (int i = 0; i < STRIKES; i++) {
+        struct wire_contribution m = scene_offer(scene_fresh(0), payload, n);
+        assert_string_equal(scene_contribute("a", &m, payload, n), "answer invalid");
+    }
+    free(payload);
+    payload = scene_payload(0, &n);
+    struct wire_contribution m = scene_offer(&scene.site[0], payload, n);
+    const char *text = scene_contribute("a", &m, payload, n);
+    free(payload);
+    return text;
+}
+
 /* ---- headers ---- */
 
 /* An offer with a field more, which a reader would ignore. */

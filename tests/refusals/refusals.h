@@ -61,7 +61,7 @@
       "a contribution with the aggregator's certificate")                                          \
     X(AUTHORISATION, delisted_between_rpcs, "answer excluded",                                     \
       "the next call on the same connection, once the identity is revoked")                        \
-    LATER(AUTHORISATION, quarantined, "a contribution by a quarantined site", "quarantine")        \
+    X(AUTHORISATION, quarantined, "answer excluded", "a contribution by a site in quarantine")     \
     X(AUTHORISATION, fetch_of_spool, "status INVALID_ARGUMENT",                                    \
       "a download of another thing than an aggregate or a snapshot")                               \
     LATER(AUTHORISATION, metrics_of_other, "another site's metrics", "a call for metrics")         \
@@ -111,8 +111,8 @@
     X(LOAD, hello_storm, "limited", "hellos without a pause, from eight connections")              \
     LATER(SITE, manifest_signature_bad, "a manifest whose signature does not hold",                \
           "signed manifests")                                                                      \
-    LATER(SITE, manifest_epoch_lower, "a manifest of an earlier epoch",                            \
-          "a comparison of the manifest's epoch at adoption")                                      \
+    OTHER(SITE, manifest_epoch_lower, "not adopted", "a manifest of an earlier epoch",             \
+          "tests/outer/site/test_site.c", test_a_commit_of_an_older_epoch_is_not_adopted)          \
     OTHER(SITE, manifest_omits_me_strict, "site DISAGREE", "a manifest without this site",         \
           "tests/outer/site/test_site.c", test_spoiled_manifests)                                  \
     OTHER(SITE, manifest_alters_my_digest, "site DISAGREE",                                        \

@@ -21,7 +21,7 @@ static struct {
     struct link_server *server;
     char revoked[80], directory[80];
     enum codec_kind codec;
-    unsigned opened;
+    unsigned opened, strikes;
 } t;
 
 /* ---- the aggregator ---- */
@@ -90,6 +90,7 @@ static void aggregator_make(void)
                                    .strict = true,
                                    .norm_limit = 1000,
                                    .share_max = 100,
+                                   .strikes_max = t.strikes,
                                    .revoked_path = t.revoked};
     t.perm = arena_make(0);
     snprintf(t.directory, sizeof t.directory, "%s/run.%u", scene.root, t.opened++);
@@ -137,6 +138,15 @@ void scene_open(enum codec_kind codec)
             (struct scene_site){.name = names[i], .index = i, .incarnation = 10, .instance = i};
     commit_first();
     scene.digest = scene.replica.state[0].digest;
+}
+
+void scene_open_strikes(unsigned strikes)
+{
+    scene_close();
+    t.strikes = strikes;
+    scene_open(CODEC_INT4);
+    t.strikes = 0;
+    t.codec = CODEC_COUNT; /* fits no row */
 }
 
 void scene_revoke(const char *text)

@@ -28,6 +28,9 @@ int scene_finish(void **state);
 /* An aggregator whose rounds have this codec, after round 0, which is in bf16. Open: left as it is.
  */
 void scene_open(enum codec_kind codec);
+/* Another one, with quarantine after so many refused contributions in a row; the next scene_open
+ * makes one without. */
+void scene_open_strikes(unsigned strikes);
 /* An honest site still gets its answer, and nothing has changed. */
 void scene_well(void);
 /* Refused from now on: one URI a line. */

@@ -5,7 +5,7 @@
 
 static bool is_counting(const struct report_run *r)
 {
-    return r->shares && r->shares->rounds;
+    return r->counted && r->counted->rounds;
 }
 
 static bool any_counting(const struct report_runs *r)
@@ -30,11 +30,11 @@ static const char *name_next(const char *names, unsigned site, char out[64])
 static void share_row(struct report_table *t, const struct report_run *r, unsigned site,
                       const char *name)
 {
-    struct share s = shares_of(r->shares, site);
-    double all = (double)shares_tokens(r->shares);
+    struct counted_site s = counted_of(r->counted, site);
+    double all = (double)counted_tokens(r->counted);
     char text[64];
     table_name(t, name);
-    snprintf(text, sizeof text, "%.1f %%", 100.0 * (double)s.rounds / (double)r->shares->rounds);
+    snprintf(text, sizeof text, "%.1f %%", 100.0 * (double)s.rounds / (double)r->counted->rounds);
     table_count(t, (double)s.rounds);
     table_number(t, text);
     snprintf(text, sizeof text, "%.1f %%", all > 0 ? 100.0 * (double)s.tokens / all : 0);
@@ -45,7 +45,7 @@ static void share_row(struct report_table *t, const struct report_run *r, unsign
                              : "none of its data counted");
 }
 
-void report_shares(FILE *out, const struct report_runs *r)
+void report_counted(FILE *out, const struct report_runs *r)
 {
     static const char *const head[] = {"",       "rounds",        "of all rounds",
                                        "tokens", "of all tokens", ""};

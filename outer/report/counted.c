@@ -1,20 +1,20 @@
-#include "outer/report/shares.h"
+#include "outer/report/counted.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-void shares_text(const struct manifest *m, char out[SHARES_TEXT_MAX])
+void counted_text(const struct manifest *m, char out[COUNTED_TEXT_MAX])
 {
     size_t n = 0;
     *out = 0;
-    for (uint32_t i = 0; i < m->site_count && n < SHARES_TEXT_MAX; i++)
+    for (uint32_t i = 0; i < m->site_count && n < COUNTED_TEXT_MAX; i++)
         if (m->sites[i].included)
-            n += (size_t)snprintf(out + n, SHARES_TEXT_MAX - n, "%s%" PRIu32 ":%" PRIu64,
+            n += (size_t)snprintf(out + n, COUNTED_TEXT_MAX - n, "%s%" PRIu32 ":%" PRIu64,
                                   n ? "," : "", m->sites[i].site, m->sites[i].data_cursor);
 }
 
-void shares_add(struct shares *s, unsigned fragment, uint64_t round, const char *text)
+void counted_add(struct counted *s, unsigned fragment, uint64_t round, const char *text)
 {
     if (fragment >= ROUND_FRAGMENTS_MAX || round < s->next[fragment])
         return;
@@ -35,25 +35,25 @@ void shares_add(struct shares *s, unsigned fragment, uint64_t round, const char 
     }
 }
 
-void shares_record(struct shares *s, const struct jsonl_row *row)
+void counted_record(struct counted *s, const struct jsonl_row *row)
 {
     double fragment = jsonl_number(row, "fragment"), round = jsonl_number(row, "round");
     const char *text = jsonl_string(row, "cursors");
     if (!*text && jsonl_number(row, "included") > 0)
         return; /* by a version that did not write them */
     if (jsonl_is(row, "round") && fragment >= 0 && fragment < ROUND_FRAGMENTS_MAX && round >= 0)
-        shares_add(s, (unsigned)fragment, (uint64_t)round, text);
+        counted_add(s, (unsigned)fragment, (uint64_t)round, text);
 }
 
-struct share shares_of(const struct shares *s, unsigned site)
+struct counted_site counted_of(const struct counted *s, unsigned site)
 {
-    struct share x = {s->site_rounds[site], s->site_tokens[site], true};
+    struct counted_site x = {s->site_rounds[site], s->site_tokens[site], true};
     for (unsigned f = 0; f < ROUND_FRAGMENTS_MAX; f++)
         x.ends = x.ends && (!s->next[f] || set_has(&s->newest[f], site));
     return x;
 }
 
-uint64_t shares_tokens(const struct shares *s)
+uint64_t counted_tokens(const struct counted *s)
 {
     uint64_t sum = 0;
     for (unsigned i = 0; i < ROUND_SITES_MAX; i++)
@@ -61,8 +61,8 @@ uint64_t shares_tokens(const struct shares *s)
     return sum;
 }
 
-enum err shares_short(struct outer_state *m, const char *const *names, unsigned index,
-                      unsigned count)
+enum err counted_short(struct outer_state *m, const char *const *names, unsigned index,
+                       unsigned count)
 {
     struct set missing = {0};
     char text[512] = "";

@@ -6,55 +6,55 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <string.h>
-#include "outer/report/shares.h"
+#include "outer/report/counted.h"
 
-static struct shares s;
+static struct counted s;
 
 static void manifests_are_told_as_text(void **state)
 {
     (void)state;
-    static char text[SHARES_TEXT_MAX];
+    static char text[COUNTED_TEXT_MAX];
     static struct manifest m;
     m = (struct manifest){.site_count = 3};
     for (uint32_t i = 0; i < 3; i++)
         m.sites[i] =
             (struct manifest_entry){.site = i, .included = i != 1, .data_cursor = UINT64_MAX - i};
-    shares_text(&m, text);
+    counted_text(&m, text);
     assert_string_equal(text, "0:18446744073709551615,2:18446744073709551613");
     m.site_count = ROUND_SITES_MAX; /* the longest there is fits */
     for (uint32_t i = 0; i < ROUND_SITES_MAX; i++)
         m.sites[i] =
             (struct manifest_entry){.site = i, .included = true, .data_cursor = UINT64_MAX};
-    shares_text(&m, text);
-    s = (struct shares){0};
-    shares_add(&s, 0, 0, text);
+    counted_text(&m, text);
+    s = (struct counted){0};
+    counted_add(&s, 0, 0, text);
     for (unsigned i = 0; i < ROUND_SITES_MAX; i++)
-        assert_int_equal(shares_of(&s, i).rounds, 1);
+        assert_int_equal(counted_of(&s, i).rounds, 1);
 }
 
 static void rounds_and_tokens_are_counted(void **state)
 {
     (void)state;
-    s = (struct shares){0};
-    assert_true(shares_of(&s, 0).ends); /* no round yet: nobody is missing */
-    shares_add(&s, 0, 0, "0:100,1:50,2:70");
-    shares_add(&s, 1, 0, "0:120,1:60,2:90");
-    shares_add(&s, 0, 1, "0:200,2:140");
-    shares_add(&s, 0, 1, "0:200,1:100,2:140"); /* told twice */
-    shares_add(&s, 0, 0, "0:999");
+    s = (struct counted){0};
+    assert_true(counted_of(&s, 0).ends); /* no round yet: nobody is missing */
+    counted_add(&s, 0, 0, "0:100,1:50,2:70");
+    counted_add(&s, 1, 0, "0:120,1:60,2:90");
+    counted_add(&s, 0, 1, "0:200,2:140");
+    counted_add(&s, 0, 1, "0:200,1:100,2:140"); /* told twice */
+    counted_add(&s, 0, 0, "0:999");
     assert_int_equal(s.rounds, 3);
-    assert_int_equal(shares_of(&s, 0).rounds, 3);
-    assert_int_equal(shares_of(&s, 1).rounds, 2);
-    assert_int_equal(shares_of(&s, 1).tokens, 60);
-    assert_int_equal(shares_tokens(&s), 200 + 60 + 140);
-    assert_true(shares_of(&s, 0).ends && shares_of(&s, 2).ends);
-    assert_false(shares_of(&s, 1).ends); /* in the newest round of fragment 1, not of 0 */
-    shares_add(&s, 0, 2, "1:150");
-    assert_true(shares_of(&s, 1).ends);
-    assert_false(shares_of(&s, 0).ends);
-    shares_add(&s, 1, 1, ""); /* aborted: nobody */
+    assert_int_equal(counted_of(&s, 0).rounds, 3);
+    assert_int_equal(counted_of(&s, 1).rounds, 2);
+    assert_int_equal(counted_of(&s, 1).tokens, 60);
+    assert_int_equal(counted_tokens(&s), 200 + 60 + 140);
+    assert_true(counted_of(&s, 0).ends && counted_of(&s, 2).ends);
+    assert_false(counted_of(&s, 1).ends); /* in the newest round of fragment 1, not of 0 */
+    counted_add(&s, 0, 2, "1:150");
+    assert_true(counted_of(&s, 1).ends);
+    assert_false(counted_of(&s, 0).ends);
+    counted_add(&s, 1, 1, ""); /* aborted: nobody */
     for (unsigned i = 0; i < 3; i++)
-        assert_false(shares_of(&s, i).ends);
+        assert_false(counted_of(&s, i).ends);
     assert_int_equal(s.rounds, 5);
 }
 
@@ -69,18 +69,18 @@ static void records_are_read_with_care(void **state)
         "{\"v\":1,\"kind\":\"site\",\"fragment\":0,\"round\":9,\"cursors\":\"1:7\"}",
         "{\"v\":1,\"kind\":\"round\",\"fragment\":0,\"round\":1}",
         "{\"v\":1,\"kind\":\"round\",\"fragment\":0,\"round\":2,\"cursors\":\"0:9,x,1:7\"}"};
-    s = (struct shares){0};
+    s = (struct counted){0};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char line[128];
         struct jsonl_row row;
         snprintf(line, sizeof line, "%s", lines[i]);
         assert_true(jsonl_parse(&row, line));
-        shares_record(&s, &row);
+        counted_record(&s, &row);
     }
     assert_int_equal(s.rounds, 3);
-    assert_int_equal(shares_of(&s, 0).rounds, 2);
-    assert_int_equal(shares_of(&s, 0).tokens, 9);
-    assert_int_equal(shares_of(&s, 1).rounds, 0);
+    assert_int_equal(counted_of(&s, 0).rounds, 2);
+    assert_int_equal(counted_of(&s, 0).tokens, 9);
+    assert_int_equal(counted_of(&s, 1).rounds, 0);
 }
 
 int main(void)
