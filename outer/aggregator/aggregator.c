@@ -477,6 +477,20 @@ static void epoch_fields(struct record_cursor *c, void *self)
     record_u64(c, &a->instance);
 }
 
+enum err aggregator_epoch_write(struct env *w, uint64_t epoch)
+{
+    struct arena scratch = arena_make(0);
+    struct aggregator *a = arena_alloc(&scratch, sizeof *a);
+    struct record_form form = {"epoch", epoch_fields, a};
+    enum err e = ERR_MEMORY;
+    if (a) {
+        a->epoch = epoch;
+        e = store_write(w, AGGREGATOR_EPOCH, &form, NULL, 0);
+    }
+    arena_free(&scratch);
+    return e;
+}
+
 /* The highest epoch of the manifests that made the present states. */
 static enum err epoch_of_manifests(const struct aggregator *a, uint64_t *epoch)
 {

@@ -55,6 +55,12 @@ enum { AGGREGATOR_EPOCH_FIRST = 1, AGGREGATOR_TEXT_MAX = 256, AGGREGATOR_STRIKES
  * former values are recorded and go to s->ends (s NULL: recorded only). Ask before the replica is
  * opened: its states are of no use otherwise. ERR_MISMATCH names the differing keys. */
 enum err aggregator_claim(struct env *w, const char *canonical, struct schedule *s) MUST;
+/* A directory that is made again from the sites' (docs/protocol.md 3.5): the settings with the
+ * former values of train.steps in s->ends, before aggregator_claim; and the highest epoch that a
+ * site has answered, before aggregator_open. */
+enum err aggregator_claim_write(struct env *w, const char *canonical,
+                                const struct schedule *s) MUST;
+enum err aggregator_epoch_write(struct env *w, uint64_t epoch) MUST;
 /* The replica is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps
  * verified ACCEPTs. */
 enum err aggregator_open(struct aggregator **a, struct env *w, struct outer_state *m,

@@ -30,7 +30,7 @@ static bool former_read(char *text, struct schedule *s)
     return true;
 }
 
-static enum err claim_write(struct env *w, const char *canonical, const struct schedule *s)
+enum err aggregator_claim_write(struct env *w, const char *canonical, const struct schedule *s)
 {
     char line[sizeof FORMER + 24 * SCHEDULE_ENDS_MAX] = "";
     size_t used = 0;
@@ -61,7 +61,7 @@ static enum err claim_grow(struct env *w, const char *canonical, int64_t before,
                        w->root, SCHEDULE_ENDS_MAX);
     s->ends[s->end_count++] = before;
     TRY(w->ops->remove(w, AGGREGATOR_FINISHED));
-    TRY(claim_write(w, canonical, s));
+    TRY(aggregator_claim_write(w, canonical, s));
     log_event(LOG_INFO, "extended", "steps_before=%" PRId64 " steps=%" PRId64, before, now);
     return ERR_OK;
 }
@@ -94,7 +94,7 @@ enum err aggregator_claim(struct env *w, const char *canonical, struct schedule 
     if (w->ops->exists(w, "id/site"))
         return err_set(ERR_CONFIG, "serve.dir is a site's run.dir; give the aggregator its own");
     if (!w->ops->exists(w, RUN_CFG)) /* a begun directory: aggregator_claim_again */
-        return store_begun(w) ? ERR_OK : claim_write(w, canonical, s);
+        return store_begun(w) ? ERR_OK : aggregator_claim_write(w, canonical, s);
     enum err e = w->ops->read(w, RUN_CFG, WIRE_CONFIG_MAX, &scratch, &text, &n);
     if (e == ERR_OK)
         e = claim_compare(w, canonical, (char *)text, s, &scratch);
@@ -122,5 +122,5 @@ enum err aggregator_claim_again(struct aggregator *a)
     }
     log_event(LOG_WARN, "run_cfg_lost",
               "text=\"written again from the configuration, which the rounds were made with\"");
-    return claim_write(a->env, a->o.canonical, &a->replica->schedule);
+    return aggregator_claim_write(a->env, a->o.canonical, &a->replica->schedule);
 }

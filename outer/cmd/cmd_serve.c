@@ -17,6 +17,7 @@
 #include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
 #include "outer/link/tls.h"
+#include "outer/cmd/serve_rebuild.h"
 #include "outer/cmd/serve_tell.h"
 #include "outer/cmd/version.h"
 
@@ -30,6 +31,7 @@ enum {
 struct serve {
     struct run run;
     const char *config_path, *command, *readmit;
+    const char *rebuild; /* directories of sites, or NULL */
     struct dev *cpu;
     struct env *env;
     struct outer_state replica;
@@ -124,18 +126,37 @@ static void say_what(const struct serve *v)
     tuning_log(&v->run.tuning);
 }
 
+/* The directory is this run's; the replica has what it holds, or what the sites' directories hold.
+ */
+static enum err open_state(struct serve *v, struct serve_rebuild *b)
+{
+    if (v->rebuild)
+        TRY(serve_rebuild_claim(b, v->env, &v->run, v->rebuild));
+    TRY(aggregator_claim(v->env, v->run.identity, &v->run.sync.schedule));
+    TRY(aggregator_parts_state(&v->replica, &v->cpu, v->env, &v->run));
+    return v->rebuild ? serve_rebuild_states(b, &v->replica, &v->run) : ERR_OK;
+}
+
+static enum err open_states(struct serve *v)
+{
+    struct serve_rebuild *b = arena_alloc(&v->run.perm, sizeof *b);
+    TRY_ALLOC(b);
+    enum err e = open_state(v, b);
+    serve_rebuild_close(b);
+    return e;
+}
+
 static enum err open_all(struct serve *v)
 {
     TRY(env_posix_open(&v->env, v->run.o.serve_dir));
     TRY(serve_tell_open(&v->tell, &v->run, v->env, v->command, &v->run.perm));
-    TRY(aggregator_claim(v->env, v->run.identity, &v->run.sync.schedule));
     const struct ledger_book_options ledger = {.directory = v->run.o.serve_dir,
                                                .run = v->run.s.run_name,
                                                .replica = "aggregator",
                                                .index = (unsigned)v->run.o.serve_index,
                                                .aggregators = (unsigned)v->run.o.outer_aggregators};
+    TRY(open_states(v));
     TRY(ledger_book_open(&v->ledger, &ledger, &v->run.perm));
-    TRY(aggregator_parts_state(&v->replica, &v->cpu, v->env, &v->run));
     TRY(serve_tell_start(&v->tell, &v->replica, v->cpu->note, &v->run.perm));
     say_what(v);
     TRY(open_aggregator(v));
@@ -244,6 +265,10 @@ enum err cmd_serve(int argc, char **argv)
          .help = "Configuration (YAML), the same file as the sites'."},
         {"readmit", ARGS_TEXT, &v.readmit, .value = "SITE",
          .help = "Ends the quarantine of this site, at this start."},
+        {"rebuild", ARGS_TEXT, &v.rebuild, .value = "DIR,DIR",
+         .help =
+             "serve.dir was lost: make it again from the run.dir of every site, or of more than "
+             "half of them (copies, or the sites have ended). serve.dir must be empty."},
     };
     struct args args = {
         .command = "serve",

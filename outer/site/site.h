@@ -72,7 +72,18 @@ struct site_completion { /* and what came of it */
     struct outer_metrics metrics;
     bool skipped; /* what was trained is damaged: go on with theta alone, whatever alpha */
 };
-struct site; /* opaque */
+struct site;       /* opaque */
+struct site_seen { /* id/site of a directory that no process uses */
+    char name[WIRE_NAME_MAX + 1];
+    uint64_t epoch; /* the highest that it has answered; 0: none */
+    uint64_t steps; /* train.steps and its former values, as an aggregator said last; 0: none did */
+    unsigned end_count;
+    int64_t ends[SCHEDULE_ENDS_MAX];
+};
+
+/* What the site of this directory has seen of aggregator number `aggregator`. ERR_INPUT: this is no
+ * site's directory; ERR_CORRUPT, ERR_MISMATCH. */
+enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out) MUST;
 
 /* Beside outer_state_memory(). here: the replica's device works in the host's memory. */
 struct outer_memory site_memory(const struct outer_state_options *o, unsigned site_count,

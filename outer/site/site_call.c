@@ -163,6 +163,31 @@ static enum err identity_write(struct site *s)
     return store_write(s->env, identity_path, &form, NULL, 0);
 }
 
+enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
+{
+    struct arena scratch = arena_make(0);
+    struct identity id = {arena_alloc(&scratch, sizeof *id.s), ""};
+    struct record_form form = {"site", identity_fields, &id};
+    struct record r;
+    enum err e = ERR_MEMORY;
+    ASSERT(aggregator < WIRE_AGGREGATORS_MAX);
+    *out = (struct site_seen){.epoch = 0};
+    if (id.s)
+        e = store_read(w, identity_path, &form, 0, &r, &scratch);
+    if (e == ERR_OK) {
+        snprintf(out->name, sizeof out->name, "%s", id.name);
+        out->epoch = id.s->peer[aggregator].epoch;
+        out->steps = id.s->steps.steps;
+        out->end_count = id.s->steps.count;
+        for (unsigned i = 0; i < out->end_count && i < SCHEDULE_ENDS_MAX; i++)
+            out->ends[i] = (int64_t)id.s->steps.former[i];
+        if (out->end_count > SCHEDULE_ENDS_MAX)
+            e = err_set(ERR_CORRUPT, "%s/%s: damaged", w->root, identity_path);
+    }
+    arena_free(&scratch);
+    return e;
+}
+
 /* The schedule gets the former values of train.steps. */
 static void ends_set(struct site *s)
 {

@@ -378,6 +378,18 @@ enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_
     return damaged(m, path);
 }
 
+enum err outer_state_history_put(struct outer_state *m, unsigned fragment,
+                                 const struct manifest *manifest, const uint8_t *aggregate)
+{
+    char path[PATH_BYTES];
+    struct file_part part = {aggregate, manifest->aggregate_bytes};
+    ASSERT(manifest->fragment == fragment && manifest->round < m->state[fragment].round);
+    path_of(path, fragment, manifest->round + 1, "aggregate");
+    if (aggregate)
+        TRY(m->env->ops->write(m->env, path, &part, 1));
+    return manifest_write(m, fragment, manifest);
+}
+
 enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,
                                    const struct file_part *parts, size_t n, struct file_map *map)
 {

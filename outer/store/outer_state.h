@@ -160,6 +160,10 @@ enum err outer_state_manifest(struct outer_state *m, unsigned fragment, uint64_t
 /* The same; not copied, the caller unmaps. */
 enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_t round,
                                struct file_map *map) MUST;
+/* Manifest and aggregate of a round before the present state, from another replica of the run, for
+ * sites that catch up. The caller has verified them. aggregate NULL: the round was aborted. */
+enum err outer_state_history_put(struct outer_state *m, unsigned fragment,
+                                 const struct manifest *manifest, const uint8_t *aggregate) MUST;
 /* An aggregate made of pieces, for the round in flight: durable, and mapped for outer_state_apply;
  * outer_state_commit then takes NULL for it. It may be larger than memory. */
 enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,

@@ -39,7 +39,11 @@ until ls aggregator/spool/*/*/a.* 2>/dev/null | grep -qv "[.]part\|[.]have"; do
     [ $tries -lt 1000 ] || fail "no contribution of site a waits"
 done
 sleep 0.5
-rm -r aggregator/spool/*/*
+until rm -r aggregator/spool/*/* 2>/dev/null; do # the file seen was of a round that was just being committed: the next one waits
+    sleep 0.1
+    tries=$((tries + 1))
+    [ $tries -lt 1000 ] || fail "no contribution of site a waits"
+done
 train b
 b=$pid
 until_lines 1 "ev=payload_lost" serve.out

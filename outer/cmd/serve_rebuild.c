@@ -1,0 +1,229 @@
+#include "outer/cmd/serve_rebuild.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator/aggregator.h"
+#include "outer/config/identity.h"
+#include "outer/store/store.h"
+
+/* ---- the directories ---- */
+
+static int roster_index(const struct run *run, const char *name)
+{
+    for (unsigned i = 0; i < run->o.outer_sites.count; i++)
+        if (strcmp(run->o.outer_sites.items[i], name) == 0)
+            return (int)i;
+    return -1;
+}
+
+static enum err seen_check(const struct serve_rebuild *b, const struct run *run, unsigned i)
+{
+    const struct site_seen *seen = &b->site[i].seen;
+    int64_t steps = identity_steps(run->identity);
+    if (roster_index(run, seen->name) < 0)
+        return err_set(ERR_CONFIG,
+                       "--rebuild: %s is the directory of site %s, which is not in "
+                       "outer.sites",
+                       b->site[i].path, seen->name);
+    for (unsigned k = 0; k < i; k++)
+        if (strcmp(b->site[k].seen.name, seen->name) == 0)
+            return err_set(ERR_CONFIG, "--rebuild: %s and %s are both of site %s; give one of them",
+                           b->site[k].path, b->site[i].path, seen->name);
+    if (seen->steps && seen->steps != (uint64_t)steps)
+        return err_set(ERR_CONFIG,
+                       "--rebuild: train.steps is %" PRId64 " here and %" PRIu64
+                       " at site %s: set %" PRIu64 " for the rebuild; it may grow at a later start",
+                       steps, seen->steps, seen->name, seen->steps);
+    return ERR_OK;
+}
+
+static enum err see(struct serve_rebuild *b, const struct run *run, unsigned i)
+{
+    if (!file_exists(b->site[i].path))
+        return err_set(ERR_INPUT, "--rebuild: there is no directory %s", b->site[i].path);
+    enum err e = env_posix_open(&b->site[i].env, b->site[i].path);
+    if (e == ERR_BUSY)
+        e = err_set(ERR_BUSY, "--rebuild: a process works in %s: stop that site, or give a copy",
+                    b->site[i].path);
+    TRY(e);
+    e = site_seen(b->site[i].env, (unsigned)run->o.serve_index, &b->site[i].seen);
+    if (e == ERR_INPUT)
+        e = err_set(ERR_INPUT, "--rebuild: %s is not the run.dir of a site (it has no id/site)",
+                    b->site[i].path);
+    return e == ERR_OK ? seen_check(b, run, i) : e;
+}
+
+static enum err directories_read(struct serve_rebuild *b, struct run *run, const char *directories)
+{
+    char *rest, *text = arena_printf(&run->perm, "%s", directories);
+    TRY_ALLOC(text);
+    for (char *at = strtok_r(text, ",", &rest); at; at = strtok_r(NULL, ",", &rest)) {
+        if (b->count == ROUND_SITES_MAX)
+            return err_set(ERR_CONFIG, "--rebuild: more than %d directories", ROUND_SITES_MAX);
+        for (unsigned k = 0; k < b->count; k++)
+            if (strcmp(b->site[k].path, at) == 0)
+                return err_set(ERR_CONFIG, "--rebuild: %s is given twice", at);
+        b->site[b->count++].path = at;
+    }
+    return ERR_OK;
+}
+
+/* Two majorities share a site, so the newest state of one is never before a state that more than
+ * half of the sites have. */
+static enum err majority_check(const struct serve_rebuild *b, const struct run *run)
+{
+    unsigned sites = (unsigned)run->o.outer_sites.count;
+    if (2 * b->count <= sites)
+        return err_set(ERR_CONFIG,
+                       "--rebuild: %u directories of %u sites; more than half of the sites are "
+                       "needed, or a committed round could be lost",
+                       b->count, sites);
+    for (unsigned i = 0; i < sites; i++) {
+        bool given = false;
+        for (unsigned k = 0; k < b->count; k++)
+            given = given || strcmp(b->site[k].seen.name, run->o.outer_sites.items[i]) == 0;
+        if (!given)
+            log_event(LOG_WARN, "rebuild_without",
+                      "site=%s text=\"if it is ahead of the others it is answered conflict: then "
+                      "start it with an empty run.dir\"",
+                      run->o.outer_sites.items[i]);
+    }
+    return ERR_OK;
+}
+
+enum err serve_rebuild_claim(struct serve_rebuild *b, struct env *env, struct run *run,
+                             const char *directories)
+{
+    struct schedule *s = &run->sync.schedule;
+    const struct site_seen *newest;
+    *b = (struct serve_rebuild){.count = 0};
+    if (store_begun(env))
+        return err_set(ERR_CONFIG,
+                       "--rebuild: %s has begun; a rebuild needs an empty serve.dir. To go on with "
+                       "this one leave --rebuild out",
+                       env->root);
+    TRY(directories_read(b, run, directories));
+    for (unsigned i = 0; i < b->count; i++)
+        TRY(see(b, run, i));
+    TRY(majority_check(b, run));
+    newest = &b->site[0].seen;
+    for (unsigned i = 1; i < b->count; i++)
+        newest = b->site[i].seen.end_count > newest->end_count ? &b->site[i].seen : newest;
+    s->end_count = newest->end_count;
+    memcpy(s->ends, newest->ends, sizeof s->ends);
+    return aggregator_claim_write(env, run->identity, s);
+}
+
+/* ---- the states ---- */
+
+/* Whether two replicas agree where their histories meet: at the older one's state. */
+static enum err history_check(struct outer_state *newer, const struct outer_state *older,
+                              unsigned fragment, const char *path)
+{
+    const struct outer_state_fragment *s = &older->state[fragment];
+    struct manifest m;
+    if (s->round == 0)
+        return ERR_OK;
+    enum err e = outer_state_manifest(newer, fragment, s->round - 1, &m);
+    if (e == ERR_INPUT) /* no longer kept */
+        return ERR_OK;
+    TRY(e);
+    struct digest d = manifest_digest(&m);
+    return digest_equal(&d, &s->manifest)
+               ? ERR_OK
+               : err_set(ERR_DISAGREE,
+                         "--rebuild: fragment %u: %s holds another round %" PRIu64
+                         " than a directory before it: two aggregators have served this run. Leave "
+                         "out the directory with fewer rounds; its site then starts with an empty "
+                         "run.dir",
+                         fragment, path, s->round - 1);
+}
+
+static enum err history_take(struct outer_state *to, struct outer_state *from, unsigned fragment)
+{
+    uint64_t round = from->state[fragment].round, kept = to->o.keep;
+    for (uint64_t t = round > kept ? round - kept : 0; t < round; t++) {
+        struct manifest m;
+        struct file_map map = {0};
+        enum err e = outer_state_manifest(from, fragment, t, &m);
+        if (e == ERR_OK && !manifest_aborted(&m))
+            e = outer_state_aggregate(from, fragment, t, &map);
+        if (e == ERR_OK)
+            e = outer_state_history_put(to, fragment, &m, map.data);
+        from->env->ops->unmap(from->env, &map);
+        if (e != ERR_OK && e != ERR_INPUT) /* ERR_INPUT: the site had not kept it */
+            return e;
+    }
+    return ERR_OK;
+}
+
+static enum err state_take(struct outer_state *to, struct outer_state *from, unsigned fragment)
+{
+    struct arena scratch = arena_make(0);
+    size_t size = outer_state_snapshot_bytes(from, fragment);
+    uint8_t *bytes = arena_alloc(&scratch, size);
+    struct manifest m;
+    enum err e = bytes ? outer_state_manifest(from, fragment, from->state[fragment].round - 1, &m)
+                       : ERR_MEMORY;
+    if (e == ERR_OK)
+        e = outer_state_snapshot_write(from, fragment, bytes);
+    if (e == ERR_OK)
+        e = outer_state_snapshot_adopt(to, fragment, &m, bytes, size, false);
+    arena_free(&scratch);
+    return e == ERR_OK ? history_take(to, from, fragment) : e;
+}
+
+static enum err site_take(struct outer_state *to, struct outer_state *from, const struct run *run,
+                          const char *path)
+{
+    unsigned count = (unsigned)run->o.outer_aggregators, index = (unsigned)run->o.serve_index;
+    TRY(outer_state_load(from));
+    for (unsigned p = 0; p < from->fragments->count; p++) {
+        uint64_t there = from->state[p].round, here = to->state[p].round;
+        if (count > 1 && p % count != index)
+            continue;
+        TRY(there > here ? history_check(from, to, p, path) : history_check(to, from, p, path));
+        if (there <= here)
+            continue;
+        TRY(state_take(to, from, p));
+        log_event(LOG_INFO, "rebuilt", "fragment=%u round=%" PRIu64 " from=%s", p, there, path);
+    }
+    return ERR_OK;
+}
+
+static enum err directory_take(struct outer_state *to, const struct run *run, struct env *env,
+                               const char *path)
+{
+    struct arena scratch = arena_make(0);
+    struct outer_state from = {0};
+    struct outer_state_options o = run_outer_state(run, true);
+    enum err e = outer_state_open(&from, env, to->dev, &o, &scratch);
+    if (e == ERR_OK && outer_state_begun(&from))
+        e = site_take(to, &from, run, path);
+    outer_state_close(&from);
+    arena_free(&scratch);
+    return e;
+}
+
+enum err serve_rebuild_states(const struct serve_rebuild *b, struct outer_state *replica,
+                              const struct run *run)
+{
+    uint64_t epoch = 0;
+    for (unsigned i = 0; i < b->count; i++) {
+        TRY(directory_take(replica, run, b->site[i].env, b->site[i].path));
+        epoch = b->site[i].seen.epoch > epoch ? b->site[i].seen.epoch : epoch;
+    }
+    if (replica->o.compresses_downlink)
+        log_event(LOG_WARN, "residual_lost",
+                  "text=\"what compression of the downlink had not yet sent is lost with the "
+                  "aggregator's directory\"");
+    return aggregator_epoch_write(replica->env, epoch);
+}
+
+void serve_rebuild_close(struct serve_rebuild *b)
+{
+    for (unsigned i = 0; i < b->count; i++)
+        env_posix_close(b->site[i].env);
+    *b = (struct serve_rebuild){.count = 0};
+}

@@ -1,0 +1,30 @@
+#ifndef SERVE_REBUILD_H
+#define SERVE_REBUILD_H
+/* The directory of a lost aggregator, made again from the directories of the sites (atoll serve
+ * --rebuild; docs/protocol.md 3.5). The sites' processes have ended, or the directories are copies.
+ */
+#include "outer/config/run.h"
+#include "outer/site/site.h"
+
+struct serve_rebuild {
+    struct {
+        const char *path;
+        struct env *env; /* open, so that no site starts in it meanwhile */
+        struct site_seen seen;
+    } site[ROUND_SITES_MAX];
+    unsigned count;
+};
+
+/* directories: separated by commas. Which sites they are of, and what those have seen. Writes the
+ * settings into `env`, the aggregator's, which must not have begun. ERR_CONFIG, ERR_INPUT name what
+ * is wrong: a directory that is missing or no site's, two of one site, fewer than a majority. */
+enum err serve_rebuild_claim(struct serve_rebuild *b, struct env *env, struct run *run,
+                             const char *directories) MUST;
+/* Gives the replica, at round 0, the newest state of each fragment that it serves, with the
+ * manifests and aggregates that are kept; then the epoch. ERR_DISAGREE: the directories hold
+ * different histories. */
+enum err serve_rebuild_states(const struct serve_rebuild *b, struct outer_state *replica,
+                              const struct run *run) MUST;
+void serve_rebuild_close(struct serve_rebuild *b); /* a zeroed one is fine */
+
+#endif
