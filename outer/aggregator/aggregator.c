@@ -105,9 +105,10 @@ static void notice_text(char *out, size_t size, const struct aggregator *a, unsi
     const struct aggregator_site_status *s = &a->site[site].status;
     if (aggregator_quarantined(a, site))
         snprintf(out, size,
-                 a->o.strict ? "the others wait for site %s, which is in quarantine: serve "
-                               "--readmit %s, or begin a run without it"
-                             : "site %s is in quarantine: serve --readmit %s",
+                 a->o.strict
+                     ? "the others wait for site %s, which is in quarantine: atoll operator "
+                       "readmit %s, or begin a run without it"
+                     : "site %s is in quarantine: atoll operator readmit %s",
                  a->o.sites[site], a->o.sites[site]);
     else if (!s->heard_ms)
         snprintf(out, size, "the others wait for site %s, which has not been heard from yet",
@@ -390,6 +391,7 @@ struct link_service aggregator_service(struct aggregator *a)
         .fetched = aggregator_fetched,
         .report = aggregator_report,
         .leave = aggregator_leave,
+        .operate = aggregator_operate,
         .work = aggregator_work,
     };
 }
@@ -447,7 +449,8 @@ static enum err recover_record(void *self, const struct journal_record *r)
         return ERR_OK;
     }
     if (r->fragment >= a->core.fragments ||
-        ((r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_QUARANTINE) &&
+        ((r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_QUARANTINE ||
+          r->kind == JOURNAL_OPERATOR) &&
          r->site >= a->o.site_count))
         return err_set(ERR_CORRUPT,
                        "journal: names fragment %u, site %u, which this run does not have",
@@ -455,6 +458,8 @@ static enum err recover_record(void *self, const struct journal_record *r)
     const struct round_fragment *f = &a->core.f[r->fragment];
     if (r->kind == JOURNAL_QUARANTINE) {
         aggregator_quarantine_restore(a, r);
+    } else if (r->kind == JOURNAL_OPERATOR) {
+        aggregator_order_restore(a, r);
     } else if (r->kind == JOURNAL_COMMIT) {
         if (r->round >= f->round)
             return err_set(ERR_CORRUPT,

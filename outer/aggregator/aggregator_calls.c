@@ -39,7 +39,7 @@ static enum err revoked_read(struct aggregator *a)
 
 /* Read again when the file changed; a file that has become unreadable must not let anybody back in.
  */
-static bool revoked(struct aggregator *a, const char *peer)
+bool aggregator_revoked(struct aggregator *a, const char *peer)
 {
     struct stat now;
     char quoted[512];
@@ -78,29 +78,31 @@ bool aggregator_known(void *self, const char *peer)
 }
 
 /* The refusals that need names; the first that applies. Returns the site or -1. */
-static int caller_check(struct aggregator *a, const char *peer, const struct wire_head *head,
-                        enum round_outcome *outcome, char text[WIRE_TEXT_MAX])
+static int caller_check(struct aggregator *a, const char *peer, enum roles_call call,
+                        const struct wire_head *head, enum round_outcome *outcome,
+                        char text[WIRE_TEXT_MAX])
 {
     char expected[3 * WIRE_NAME_MAX];
     snprintf(expected, sizeof expected, "atoll://%s/site/%s", a->o.run, head->site);
     int site = aggregator_site(a, head->site);
-    if (!peer || strcmp(peer, expected) != 0) {
+    if (!roles_may(roles_of(peer, a->o.run), call) || strcmp(peer, expected) != 0) {
         *outcome = ROUND_DENIED;
         snprintf(text, WIRE_TEXT_MAX, "the certificate says %s, this call needs %s",
                  peer && *peer ? peer : "nothing", expected);
     } else if (site < 0) {
         *outcome = ROUND_EXCLUDED;
         snprintf(text, WIRE_TEXT_MAX, "%s is not one of outer.sites", head->site);
-    } else if (revoked(a, peer)) {
+    } else if (aggregator_revoked(a, peer)) {
         *outcome = ROUND_EXCLUDED;
         snprintf(text, WIRE_TEXT_MAX, "%s is revoked", peer);
     } else if (aggregator_quarantined(a, (unsigned)site)) {
         *outcome = ROUND_EXCLUDED;
-        snprintf(text, WIRE_TEXT_MAX,
-                 "%s is in quarantine: several of its contributions in a row were refused or "
-                 "clipped, or an operator put it there. Look at what it trains; then start the "
-                 "aggregator with --readmit %s",
-                 head->site, head->site);
+        snprintf(
+            text, WIRE_TEXT_MAX,
+            "%s is in quarantine: several of its contributions in a row were refused or "
+            "clipped, or an operator put it there. Look at what it trains; then: atoll operator "
+            "readmit %s",
+            head->site, head->site);
     } else if (strcmp(head->run, a->o.run) != 0) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "run.name: %s here, %s there", a->o.run, head->run);
@@ -117,10 +119,11 @@ static int caller_check(struct aggregator *a, const char *peer, const struct wir
     return -1;
 }
 
-int aggregator_caller(struct aggregator *a, const char *peer, const struct wire_head *head,
-                      enum round_outcome *outcome, char text[WIRE_TEXT_MAX])
+int aggregator_caller(struct aggregator *a, const char *peer, enum roles_call call,
+                      const struct wire_head *head, enum round_outcome *outcome,
+                      char text[WIRE_TEXT_MAX])
 {
-    int site = caller_check(a, peer, head, outcome, text);
+    int site = caller_check(a, peer, call, head, outcome, text);
     if (site >= 0 && !digest_equal(&head->config, &a->config)) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "other settings than this run's: say hello to learn which");
@@ -317,7 +320,7 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
 static int hello_site(struct aggregator *a, const char *peer, const struct wire_hello *m,
                       struct wire_hello_answer *answer)
 {
-    int site = caller_check(a, peer, &m->head, &answer->outcome, answer->text);
+    int site = caller_check(a, peer, ROLES_HELLO, &m->head, &answer->outcome, answer->text);
     if (site < 0 || !hello_config(a, m, answer))
         return site;
     if (m->has_state && m->fragment_count != a->core.fragments) {
@@ -351,13 +354,13 @@ void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
 /* Caller and core for one call about one fragment; what the core says lands in the answer. -1:
  * refused. */
 static int call_step(struct aggregator *a, const char *peer, const struct wire_head *head,
-                     const char *name, struct round_event *e, struct wire_answer *answer)
+                     enum roles_call call, struct round_event *e, struct wire_answer *answer)
 {
     enum round_event_kind kind = e->kind;
     struct round_event given = *e;
     struct round_update u;
     memset(answer, 0, sizeof *answer);
-    int site = aggregator_caller(a, peer, head, &answer->outcome, answer->text);
+    int site = aggregator_caller(a, peer, call, head, &answer->outcome, answer->text);
     if (site >= 0 && (given.fragment >= a->core.fragments ||
                       (given.kind != ROUND_LEAVE && !aggregator_serves(a, given.fragment)))) {
         answer->outcome = ROUND_INVALID;
@@ -365,7 +368,7 @@ static int call_step(struct aggregator *a, const char *peer, const struct wire_h
         site = -1;
     }
     if (site < 0) {
-        aggregator_refused(a, -1, peer, name, answer->outcome, answer->text);
+        aggregator_refused(a, -1, peer, roles_call_name(call), answer->outcome, answer->text);
         return -1;
     }
     *e = aggregator_event(kind, (unsigned)site, head);
@@ -387,7 +390,7 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
     struct aggregator *a = self;
     struct wire_answer *answer = &out->answer;
     struct round_event e = {.kind = ROUND_POLL, .fragment = m->fragment, .round = m->round};
-    if (call_step(a, peer, &m->head, "poll", &e, answer) < 0)
+    if (call_step(a, peer, &m->head, ROLES_POLL, &e, answer) < 0)
         return;
     if (answer->outcome == ROUND_PENDING) {
         aggregator_missing(a, m->fragment, answer->text, sizeof answer->text);
@@ -451,7 +454,7 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
     struct round_event e = {.kind = ROUND_FETCH, .fragment = m->fragment, .round = m->round};
     struct source *s = NULL;
     *out = (struct link_content){0};
-    if (call_step(a, peer, &m->head, "fetch", &e, answer) < 0 || answer->outcome != ROUND_NONE)
+    if (call_step(a, peer, &m->head, ROLES_FETCH, &e, answer) < 0 || answer->outcome != ROUND_NONE)
         return;
     bool there = m->what == WIRE_AGGREGATE
                      ? m->round < answer->round
@@ -501,7 +504,7 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     struct aggregator *a = self;
     struct round_event e = {
         .kind = ROUND_REPORT, .fragment = m->fragment, .round = m->round, .state = m->state};
-    int site = call_step(a, peer, &m->head, "report", &e, answer);
+    int site = call_step(a, peer, &m->head, ROLES_REPORT, &e, answer);
     if (site < 0 || (answer->outcome != ROUND_CURRENT && answer->outcome != ROUND_BEHIND))
         return;
     enum err err = aggregator_finished(a, (unsigned)site);
@@ -532,7 +535,7 @@ void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
     struct aggregator *a = self;
     char quoted[512];
     struct round_event e = {.kind = ROUND_LEAVE};
-    int site = call_step(a, peer, &m->head, "leave", &e, answer);
+    int site = call_step(a, peer, &m->head, ROLES_LEAVE, &e, answer);
     if (site < 0 || answer->outcome != ROUND_CURRENT)
         return;
     a->site[site].status.left = true;

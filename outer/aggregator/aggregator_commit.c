@@ -315,6 +315,7 @@ static enum err commit_abort(struct aggregator *a, unsigned fragment, struct man
         if (merge_of(a, fragment) == MERGE_EDIT)
             shares_keep(m, manifest_before(a, fragment, &before));
     }
+    m->ordered_by = a->fragment[fragment].ordered_by;
     TRY(outer_state_abort(a->replica, fragment, m, true));
     downlink_keep(a->replica, fragment);
     return outer_state_commit(a->replica, fragment, m, NULL, 0);
@@ -324,8 +325,10 @@ static enum err commit_abort(struct aggregator *a, unsigned fragment, struct man
 static enum err commit_state(struct aggregator *a, unsigned fragment, struct manifest *m)
 {
     struct aggregate g = {.arena = arena_make(0)};
+    const struct aggregator_fragment *f = &a->fragment[fragment];
     manifest_clear(m);
-    enum err e = commit_step(a, fragment, m, &g);
+    enum err e =
+        f->ordered ? err_set(ERR_DIVERGED, "an operator's act") : commit_step(a, fragment, m, &g);
     if (e == ERR_DIVERGED)
         e = commit_abort(a, fragment, m);
     else if (e == ERR_OK)
@@ -341,7 +344,7 @@ static enum err commit_state(struct aggregator *a, unsigned fragment, struct man
 static enum err journal_compact(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    size_t n = 0, room = ((size_t)a->core.fragments + 1) * (a->o.site_count + 1);
+    size_t n = 0, room = ((size_t)a->core.fragments + 1) * (a->o.site_count + 2);
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
         keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->epoch};
@@ -367,6 +370,12 @@ static enum err journal_compact(struct aggregator *a)
                                                     .weight = e->weight,
                                                     .residual_ratio = e->residual_ratio};
         }
+        if (a->fragment[i].ordered)
+            keep[n++] = (struct journal_record){.kind = JOURNAL_OPERATOR,
+                                                .fragment = i,
+                                                .round = f->round,
+                                                .digest = a->fragment[i].ordered_by,
+                                                .act = WIRE_ABORT};
     }
     enum err e =
         keep ? journal_rewrite(&a->journal, keep, n) : ERR_OK; /* no memory: the next time */
@@ -430,7 +439,8 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
                             .aborted = manifest_aborted(m)};
     struct round_update u;
     uint64_t first_ms = f->first_ms, now_ms = aggregator_now(a);
-    f->sealed = false;
+    f->sealed = f->ordered = false;
+    f->ordered_by = (struct digest){0};
     f->retry_ms = 0;
     f->first_ms = UINT64_MAX;
     bounds_add(&f->norms, m);

@@ -322,7 +322,8 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     struct upload *up;
     *upload = NULL;
     memset(answer, 0, sizeof *answer);
-    int site = aggregator_caller(a, peer, &m->head, &answer->outcome, answer->text);
+    int site =
+        aggregator_caller(a, peer, ROLES_CONTRIBUTE, &m->head, &answer->outcome, answer->text);
     bool clear = true;
     if (site >= 0 && header_good(a, m, answer)) {
         clear = a->core.f[m->fragment].entries[site].offered ||

@@ -2,12 +2,14 @@
 #define AGGREGATOR_STATE_H
 /* Inside the aggregator: what its files share. aggregator.c opens, recovers, works and tells;
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
- * contributions; aggregator_commit.c closes rounds; aggregator_quarantine.c keeps sites out.
+ * contributions; aggregator_commit.c closes rounds; aggregator_quarantine.c keeps sites out;
+ * aggregator_operate.c answers an operator.
  */
 #include <pthread.h>
 #include <sys/stat.h>
 #include "outer/aggregator/aggregator.h"
 #include "outer/protocol/bounds.h"
+#include "outer/protocol/roles.h"
 #include "outer/store/journal.h"
 
 #define AGGREGATOR_JOURNAL  "journal"
@@ -65,6 +67,8 @@ struct aggregator_site {
 struct aggregator_fragment {
     bool sealed; /* commit pending, of: */
     struct set seal_set;
+    bool ordered; /* an operator wants it with nobody in it: not what seal_set says */
+    struct digest ordered_by;
     struct set lost;   /* of them, by the commit: their contributions are no longer stored */
     uint64_t retry_ms; /* not before: the disk was full */
     uint64_t first_ms; /* when the first contribution counted; UINT64_MAX: none yet */
@@ -128,8 +132,10 @@ enum err aggregator_claim_again(struct aggregator *a) MUST;
 /* ---- aggregator_calls.c ---- */
 /* Certificate, roster, revocation, run, configuration. The site's index, or -1 with the refusal in
  * *outcome and text. */
-int aggregator_caller(struct aggregator *a, const char *peer, const struct wire_head *head,
-                      enum round_outcome *outcome, char text[WIRE_TEXT_MAX]);
+int aggregator_caller(struct aggregator *a, const char *peer, enum roles_call call,
+                      const struct wire_head *head, enum round_outcome *outcome,
+                      char text[WIRE_TEXT_MAX]);
+bool aggregator_revoked(struct aggregator *a, const char *peer);
 int aggregator_site(const struct aggregator *a, const char *name); /* its index; -1: no site */
 struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
                                     const struct wire_head *head);
@@ -197,6 +203,13 @@ void aggregator_quarantine_restore(struct aggregator *a, const struct journal_re
 /* The journal is lost: whom the newest manifests leave out as quarantined. */
 enum err aggregator_quarantine_again(struct aggregator *a) MUST;
 enum err aggregator_readmit_named(struct aggregator *a, const char *name) MUST; /* ERR_CONFIG */
+
+/* ---- aggregator_operate.c ---- */
+void aggregator_operate(void *self, const char *peer, const struct wire_operate *m,
+                        struct wire_answer *answer);
+enum roles_call aggregator_act_call(enum wire_act act);
+/* An OPERATOR record of the round in flight: its act is still to be carried out. */
+void aggregator_order_restore(struct aggregator *a, const struct journal_record *r);
 
 /* ---- aggregator_commit.c ---- */
 enum err aggregator_commit(struct aggregator *a, unsigned fragment) MUST;

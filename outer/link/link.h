@@ -101,10 +101,12 @@ struct link_service {
                    struct wire_answer *answer);
     void (*leave)(void *self, const char *peer, const struct wire_leave *m,
                   struct wire_answer *answer);
+    void (*operate)(void *self, const char *peer, const struct wire_operate *m,
+                    struct wire_answer *answer);
     /* Commits complete rounds and advances the round's clock. Called once at the start, after every
-     * hello, offer, finish, report and leave, and at the time that the last work() returned.
-     * Returns the time of the next call in clock_mono_ms(); UINT64_MAX: only after another call.
-     * *stop: the server stops; work() is not called again. */
+     * hello, offer, finish, report, leave and operate, and at the time that the last work()
+     * returned. Returns the time of the next call in clock_mono_ms(); UINT64_MAX: only after
+     * another call. *stop: the server stops; work() is not called again. */
     uint64_t (*work)(void *self, bool *stop);
 };
 
@@ -182,6 +184,10 @@ bool link_silent(const struct link_server *s);
 /* One connection and one call to gRPC's health service. ERR_OK: an aggregator answers whose
  * certificate is signed by the same authority. Else the error says why not. */
 enum err link_probe(const struct link_dial *d, uint32_t timeout_ms) MUST;
+/* One connection and one call of an operator. ERR_LINK: no answer within timeout_ms; the call may
+ * have taken effect, and may be repeated. */
+enum err link_operate(const struct link_dial *d, const struct wire_operate *m,
+                      struct wire_answer *answer, uint32_t timeout_ms) MUST;
 void link_shutdown(struct link_server *s,
                    uint32_t grace_ms); /* returns when all calls have ended */
 

@@ -178,6 +178,17 @@ static enum err leave_encode(struct packed *to, const void *message)
     return pack(to, &p.base);
 }
 
+static enum err operate_encode(struct packed *to, const void *message)
+{
+    const struct wire_operate *m = message;
+    Atoll__OperateRequest p = ATOLL__OPERATE_REQUEST__INIT;
+    p.act = (uint32_t)m->act;
+    p.site = text_out(m->site, sizeof m->site);
+    p.fragment = m->fragment;
+    p.round = m->round;
+    return pack(to, &p.base);
+}
+
 static enum err upload_encode(struct packed *to, const void *message)
 {
     const struct wire_contribution *m = message;
@@ -443,6 +454,19 @@ static enum err leave_decode(void *message, const void *unpacked, struct arena *
     return head_in(&m->head, p->head);
 }
 
+static enum err operate_decode(void *message, const void *unpacked, struct arena *a)
+{
+    (void)a;
+    struct wire_operate *m = message;
+    const Atoll__OperateRequest *p = unpacked;
+    if (p->act > WIRE_READMIT)
+        return err_set(ERR_PROTO, "an operator's act %u, which there is not", p->act);
+    m->act = (enum wire_act)p->act;
+    m->round = p->round;
+    TRY(text_in(m->site, sizeof m->site, p->site, "site"));
+    return fragment_in(&m->fragment, p->fragment);
+}
+
 static enum err upload_decode(void *message, const void *unpacked, struct arena *a)
 {
     (void)a;
@@ -521,6 +545,7 @@ static const struct form forms[WIRE_KINDS] = {
     [WIRE_POLL_ANSWER] = {&atoll__poll_answer__descriptor, poll_answer_encode, poll_answer_decode},
     [WIRE_REPORT] = {&atoll__report_request__descriptor, report_encode, report_decode},
     [WIRE_LEAVE] = {&atoll__leave_request__descriptor, leave_encode, leave_decode},
+    [WIRE_OPERATE] = {&atoll__operate_request__descriptor, operate_encode, operate_decode},
     [WIRE_UPLOAD] = {&atoll__upload__descriptor, upload_encode, upload_decode},
     [WIRE_FETCH] = {&atoll__fetch_request__descriptor, fetch_encode, fetch_decode},
     [WIRE_DOWNLOAD] = {&atoll__download__descriptor, download_encode, download_decode},

@@ -113,6 +113,13 @@ struct wire_leave {
     struct wire_head head;
     char text[256];
 };
+enum wire_act { WIRE_STATUS = 0, WIRE_ABORT = 1, WIRE_QUARANTINE = 2, WIRE_READMIT = 3 };
+struct wire_operate { /* an operator's */
+    enum wire_act act;
+    char site[WIRE_NAME_MAX]; /* QUARANTINE, READMIT */
+    uint32_t fragment;        /* STATUS, ABORT */
+    uint64_t round;           /* ABORT: the one in flight */
+};
 struct wire_chunk { /* of a contribution or a download; the data follows the header */
     uint64_t offset, total;
     uint32_t crc32c, size_bytes;
@@ -127,6 +134,7 @@ struct wire_chunk { /* of a contribution or a download; the data follows the hea
     X(POLL_ANSWER, wire_poll_answer, 90112)                                                        \
     X(REPORT, wire_report, 1024)                                                                   \
     X(LEAVE, wire_leave, 1024)                                                                     \
+    X(OPERATE, wire_operate, 1024)                                                                 \
     X(UPLOAD, wire_contribution, 1024)                                                             \
     X(FETCH, wire_fetch, 1024)                                                                     \
     X(DOWNLOAD, wire_answer, 4096)                                                                 \

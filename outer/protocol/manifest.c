@@ -12,7 +12,7 @@
 /* "5" where there is a byte that says which parts follow the entries: those of enum manifest_part.
  * "4" without any, as before there were parts. */
 static const char magic[8] = "atollM4", magic_parts[8] = "atollM5";
-enum manifest_part { PART_FACTORS = 1, PART_TRACKS = 2 };
+enum manifest_part { PART_FACTORS = 1, PART_TRACKS = 2, PART_ORDER = 4 };
 
 static void put_name(struct bytes_writer *w, const char *name)
 {
@@ -64,7 +64,8 @@ static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
 
 static uint8_t parts_of(const struct manifest *m)
 {
-    return (uint8_t)((m->scaled ? PART_FACTORS : 0) | (m->tracks ? PART_TRACKS : 0));
+    return (uint8_t)((m->scaled ? PART_FACTORS : 0) | (m->tracks ? PART_TRACKS : 0) |
+                     (digest_zero(&m->ordered_by) ? 0 : PART_ORDER));
 }
 
 static void put_parts(struct bytes_writer *w, const struct manifest *m)
@@ -77,6 +78,8 @@ static void put_parts(struct bytes_writer *w, const struct manifest *m)
         bytes_put_f32(w, m->sites[i].track.variance);
         bytes_put_u32(w, m->sites[i].track.rounds);
     }
+    if (!digest_zero(&m->ordered_by))
+        bytes_put(w, m->ordered_by.bytes, sizeof m->ordered_by.bytes);
 }
 
 static void get_parts(struct bytes_reader *r, struct manifest *m)
@@ -91,6 +94,8 @@ static void get_parts(struct bytes_reader *r, struct manifest *m)
         m->sites[i].track.variance = bytes_get_f32(r);
         m->sites[i].track.rounds = bytes_get_u32(r);
     }
+    if (parts & PART_ORDER)
+        bytes_get(r, m->ordered_by.bytes, sizeof m->ordered_by.bytes);
     r->bad |= !parts || parts != parts_of(m);
 }
 
@@ -222,7 +227,7 @@ static bool manifest_sane(const struct manifest *m)
         digest_zero(&m->parent) != (m->round == 0) ||
         manifest_aborted(m) != digest_zero(&m->aggregate) ||
         manifest_aborted(m) != (m->aggregate_bytes == 0) || (m->scaled && !factors_sane(m)) ||
-        (m->tracks && !tracks_sane(m)))
+        (m->tracks && !tracks_sane(m)) || (!digest_zero(&m->ordered_by) && !manifest_aborted(m)))
         return false;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (!entry_sane(&m->sites[i]) || (i && m->sites[i].site <= m->sites[i - 1].site) ||

@@ -53,7 +53,8 @@ struct manifest {
     uint32_t site_count;
     bool scaled; /* factors are in force, and one at least is not 1 (outer.clip, outer.merge); else
                     every contribution counts as it was sent */
-    bool tracks; /* outer.merge edit: it has moving values of the norms */
+    struct digest ordered_by; /* aborted by an operator's act: SHA-256 of his URI; else zero */
+    bool tracks;              /* outer.merge edit: it has moving values of the norms */
     /* envelope */
     uint64_t epoch, instance, unix_ms;
     uint8_t signature[64]; /* place of the aggregator's signature; zero until identities sign */

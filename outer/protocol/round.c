@@ -333,6 +333,16 @@ static void step_leave(struct round *r, const struct round_event *e, struct roun
     answer(u, ROUND_CURRENT, NULL);
 }
 
+/* Where it is sealed already its commit is pending, and becomes this one. */
+static void step_close(struct round *r, const struct round_event *e, struct round_update *u)
+{
+    struct round_fragment *f = &r->f[e->fragment];
+    ASSERT(e->round == f->round);
+    f->sealed = u->seal = true;
+    u->seal_fragment = e->fragment;
+    u->seal_set = (struct set){0};
+}
+
 /* Is everybody in that can be? */
 static bool all_in(const struct round *r, const struct round_fragment *f)
 {
@@ -413,6 +423,9 @@ void round_step(struct round *r, const struct round_event *e, struct round_updat
     case ROUND_READMIT:
         set_put(&r->excluded, e->site, e->kind == ROUND_EXCLUDE);
         r->s[e->site].bound = false;
+        break;
+    case ROUND_CLOSE:
+        step_close(r, e, u);
         break;
     case ROUND_TICK:
         break;

@@ -63,6 +63,7 @@ enum round_event_kind {
     ROUND_EXCLUDE,   /* quarantine: in quorum mode rounds no longer wait for the site. What of it is
                         accepted stays, and counts */
     ROUND_READMIT,   /* the end of it; the site has to say hello */
+    ROUND_CLOSE,     /* by an operator: the round in flight is sealed with nobody */
     ROUND_TICK       /* time passed */
 };
 

@@ -41,7 +41,7 @@ const char *round_event_name(enum round_event_kind k)
         [ROUND_STORED] = "stored",   [ROUND_RESTORED] = "restored", [ROUND_COMMITTED] = "committed",
         [ROUND_POLL] = "poll",       [ROUND_FETCH] = "fetch",       [ROUND_REPORT] = "report",
         [ROUND_LOST] = "lost",       [ROUND_LEAVE] = "leave",       [ROUND_TICK] = "tick",
-        [ROUND_EXCLUDE] = "exclude", [ROUND_READMIT] = "readmit",
+        [ROUND_EXCLUDE] = "exclude", [ROUND_READMIT] = "readmit",   [ROUND_CLOSE] = "close",
     };
     ASSERT((size_t)k < sizeof names / sizeof *names);
     return names[k];

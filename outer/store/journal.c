@@ -12,14 +12,21 @@ static uint32_t record_crc(const uint8_t *record, size_t n)
     return digest_crc32c(crc, record + CRC_AT + 4, n - CRC_AT - 4);
 }
 
+static bool has_site(enum journal_kind k)
+{
+    return k == JOURNAL_ACCEPT || k == JOURNAL_QUARANTINE || k == JOURNAL_OPERATOR;
+}
+
 /* JOURNAL_HEAD: `fragment` is the version, `round` the bytes that were written at once. */
 static void body_put(struct bytes_writer *w, const struct journal_record *r)
 {
     bytes_put_u32(w, r->fragment);
     bytes_put_u64(w, r->round);
     bytes_put(w, r->digest.bytes, sizeof r->digest.bytes);
-    if (r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_QUARANTINE)
+    if (has_site(r->kind))
         bytes_put_u32(w, r->site);
+    if (r->kind == JOURNAL_OPERATOR)
+        bytes_put_u8(w, r->act);
     if (r->kind != JOURNAL_ACCEPT)
         return;
     bytes_put_u64(w, r->payload_bytes);
@@ -34,8 +41,10 @@ static bool body_get(struct bytes_reader b, struct journal_record *r)
     r->fragment = bytes_get_u32(&b);
     r->round = bytes_get_u64(&b);
     bytes_get(&b, r->digest.bytes, sizeof r->digest.bytes);
-    if (r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_QUARANTINE)
+    if (has_site(r->kind))
         r->site = bytes_get_u32(&b);
+    if (r->kind == JOURNAL_OPERATOR)
+        r->act = bytes_get_u8(&b);
     if (r->kind == JOURNAL_ACCEPT) {
         r->payload_bytes = bytes_get_u64(&b);
         r->incarnation = bytes_get_u64(&b);
@@ -133,7 +142,8 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
     if (sequence != j->sequence || !digest_equal(&before, &j->last))
         return damaged(j, "does not follow the one before it");
     bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_COMMIT ||
-                 r->kind == JOURNAL_EPOCH || r->kind == JOURNAL_QUARANTINE;
+                 r->kind == JOURNAL_EPOCH || r->kind == JOURNAL_QUARANTINE ||
+                 r->kind == JOURNAL_OPERATOR;
     if (first != (r->kind == JOURNAL_HEAD) || (!first && !known))
         return damaged(j, "of a kind this version does not know: written by a newer one?");
     if (!body_get(b, r))

@@ -24,21 +24,22 @@ enum {
 enum journal_kind { /* on disk: never renumber */
                     JOURNAL_ACCEPT =
                         1, /* a site's contribution is durable: a receipt was or will be given */
-                    JOURNAL_SEAL = 2,   /* 2, 4, 5, 7 are reserved: docs/protocol.md 2 */
+                    JOURNAL_SEAL = 2,   /* 2, 4, 5 are reserved: docs/protocol.md 2 */
                     JOURNAL_COMMIT = 3, /* the commit point of a round was passed */
                     JOURNAL_ABORT = 4,
                     JOURNAL_ROSTER = 5,
                     JOURNAL_QUARANTINE = 6, /* `round` 1: of `site`; 0: its end */
-                    JOURNAL_OPERATOR = 7,
-                    JOURNAL_HEAD = 8, /* the journal's own */
+                    JOURNAL_OPERATOR = 7,   /* `act` by `digest`, about `round`, `site` */
+                    JOURNAL_HEAD = 8,       /* the journal's own */
                     JOURNAL_EPOCH = 9 /* an aggregator's process began: `round` is its epoch */
 };
 
 struct journal_record {
     enum journal_kind kind;
-    uint32_t fragment, site; /* site: ACCEPT, QUARANTINE */
+    uint32_t fragment, site; /* site: ACCEPT, QUARANTINE, OPERATOR */
     uint64_t round;
-    struct digest digest; /* ACCEPT: payload; COMMIT: manifest */
+    struct digest digest; /* ACCEPT: payload; COMMIT: manifest; OPERATOR: SHA-256 of his URI */
+    uint8_t act;          /* OPERATOR: enum wire_act */
     /* ACCEPT */
     uint64_t payload_bytes, incarnation, data_cursor;
     float weight;

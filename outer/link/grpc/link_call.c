@@ -13,16 +13,16 @@
 #include "outer/link/tls.h"
 
 const char *const link_paths[LINK_METHODS] = {
-    [LINK_HELLO] = "/atoll.Control/Hello",        [LINK_POLL] = "/atoll.Control/Poll",
-    [LINK_REPORT] = "/atoll.Control/Report",      [LINK_LEAVE] = "/atoll.Control/Leave",
-    [LINK_CONTRIBUTE] = "/atoll.Bulk/Contribute", [LINK_FETCH] = "/atoll.Bulk/Fetch",
+    [LINK_HELLO] = "/atoll.Control/Hello",     [LINK_POLL] = "/atoll.Control/Poll",
+    [LINK_REPORT] = "/atoll.Control/Report",   [LINK_LEAVE] = "/atoll.Control/Leave",
+    [LINK_OPERATE] = "/atoll.Control/Operate", [LINK_CONTRIBUTE] = "/atoll.Bulk/Contribute",
+    [LINK_FETCH] = "/atoll.Bulk/Fetch",
 };
 
-const struct link_kinds link_kinds[LINK_LEAVE + 1] = {
-    [LINK_HELLO] = {WIRE_HELLO, WIRE_HELLO_ANSWER},
-    [LINK_POLL] = {WIRE_POLL, WIRE_POLL_ANSWER},
-    [LINK_REPORT] = {WIRE_REPORT, WIRE_ANSWER},
-    [LINK_LEAVE] = {WIRE_LEAVE, WIRE_ANSWER},
+const struct link_kinds link_kinds[LINK_OPERATE + 1] = {
+    [LINK_HELLO] = {WIRE_HELLO, WIRE_HELLO_ANSWER}, [LINK_POLL] = {WIRE_POLL, WIRE_POLL_ANSWER},
+    [LINK_REPORT] = {WIRE_REPORT, WIRE_ANSWER},     [LINK_LEAVE] = {WIRE_LEAVE, WIRE_ANSWER},
+    [LINK_OPERATE] = {WIRE_OPERATE, WIRE_ANSWER},
 };
 
 void link_tune(void)

@@ -19,6 +19,7 @@ enum link_method {
     LINK_POLL,
     LINK_REPORT,
     LINK_LEAVE,
+    LINK_OPERATE,
     LINK_CONTRIBUTE,
     LINK_FETCH,
     LINK_METHODS
@@ -28,7 +29,7 @@ extern const char *const link_paths[LINK_METHODS];
 struct link_kinds {
     enum wire_kind request, answer;
 };
-extern const struct link_kinds link_kinds[LINK_LEAVE + 1];
+extern const struct link_kinds link_kinds[LINK_OPERATE + 1];
 #define LINK_HEALTH_PATH "/grpc.health.v1.Health/Check" /* answered by server_admission.c */
 /* A RESOURCE_EXHAUSTED text with this prefix means: the site tries again. */
 #define LINK_BUSY      "busy"

@@ -520,3 +520,15 @@ enum err link_probe(const struct link_dial *d, uint32_t timeout_ms)
     base->ops->close(base);
     return e;
 }
+
+enum err link_operate(const struct link_dial *d, const struct wire_operate *m,
+                      struct wire_answer *answer, uint32_t timeout_ms)
+{
+    struct link_dial dial = *d;
+    struct link *l;
+    dial.keepalive_ms = timeout_ms * 2 / 3; /* a call's deadline is one and a half of it */
+    TRY(link_open(&l, &dial));
+    enum err e = unary(l, LINK_OPERATE, m, 0, answer);
+    l->ops->close(l);
+    return e;
+}

@@ -131,6 +131,7 @@ union message {
     struct wire_poll poll;
     struct wire_report report;
     struct wire_leave leave;
+    struct wire_operate operate;
 };
 union answer {
     struct wire_hello_answer hello;
@@ -146,8 +147,10 @@ static void service_call(struct server_call *call, const union message *m, union
         service->hello(service->self, call->peer, &m->hello, &answer->hello);
     else if (call->method == LINK_REPORT)
         service->report(service->self, call->peer, &m->report, &answer->plain);
-    else
+    else if (call->method == LINK_LEAVE)
         service->leave(service->self, call->peer, &m->leave, &answer->plain);
+    else
+        service->operate(service->self, call->peer, &m->operate, &answer->plain);
     pthread_mutex_unlock(&s->service_mutex);
     server_work_soon(s);
 }

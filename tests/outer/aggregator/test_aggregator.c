@@ -700,7 +700,7 @@ static void three_refusals_are_a_quarantine(void **state)
         assert_int_equal(lied(&site[2]), ROUND_INVALID);
     struct wire_hello_answer a = hello(&site[2], true);
     assert_int_equal(a.outcome, ROUND_EXCLUDED);
-    assert_non_null(strstr(a.text, "--readmit c"));
+    assert_non_null(strstr(a.text, "operator readmit c"));
     assert_int_equal(contribute(&site[2], 0), ROUND_EXCLUDED);
     assert_int_equal(report(&site[2], 0), ROUND_EXCLUDED);
     assert_int_equal(poll_round(&site[2], 0, 0).answer.outcome, ROUND_EXCLUDED);
@@ -792,6 +792,133 @@ static void three_clipped_rounds_are_a_quarantine(void **state)
     }
     assert_int_equal(hello(&site[2], true).outcome, ROUND_EXCLUDED);
     t.schedule.full_precision_rounds = 1;
+    shut();
+}
+
+/* ---- an operator ---- */
+
+static struct wire_answer operate(const char *who, enum wire_act act, const char *name,
+                                  uint64_t round)
+{
+    struct wire_operate m = {.act = act, .round = round};
+    struct wire_answer answer;
+    strcpy(m.site, name);
+    t.s.operate(t.s.self, who, &m, &answer);
+    work();
+    return answer;
+}
+static const char boss[] = "atoll://test/operator/boss";
+
+/* Every role at every call, through the service itself. */
+static void each_call_is_authorised(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"atoll://test/aggregator/aggregator",
+                                         "atoll://other/operator/boss", "atoll://test/observer/x",
+                                         ""};
+    begin(true);
+    hello_all();
+    for (int act = WIRE_STATUS; act <= WIRE_READMIT; act++) {
+        for (unsigned i = 0; i < 4; i++)
+            assert_int_equal(operate(others[i], (enum wire_act)act, "a", 0).outcome, ROUND_DENIED);
+        assert_int_equal(operate(uri(0), (enum wire_act)act, "a", 0).outcome, ROUND_DENIED);
+        assert_int_not_equal(operate(boss, (enum wire_act)act, "a", 0).outcome, ROUND_DENIED);
+        assert_int_equal(operate(boss, WIRE_READMIT, "a", 0).outcome, ROUND_CURRENT);
+    }
+    struct wire_hello hm = {.head = head(&site[0])};
+    static struct wire_hello_answer ha;
+    struct wire_poll pm = {.head = head(&site[0])};
+    static struct wire_poll_answer pa;
+    struct wire_report rm = {.head = head(&site[0])};
+    struct wire_leave lm = {.head = head(&site[0])};
+    struct wire_fetch fm = {.head = head(&site[0])};
+    struct wire_contribution cm = {.head = head(&site[0])};
+    struct link_content content;
+    struct wire_answer answer;
+    void *upload;
+    for (unsigned i = 0; i < 5; i++) {
+        const char *who = i < 4 ? others[i] : boss;
+        t.s.hello(t.s.self, who, &hm, &ha);
+        assert_int_equal(ha.outcome, ROUND_DENIED);
+        t.s.poll(t.s.self, who, &pm, &pa);
+        assert_int_equal(pa.answer.outcome, ROUND_DENIED);
+        t.s.report(t.s.self, who, &rm, &answer);
+        assert_int_equal(answer.outcome, ROUND_DENIED);
+        t.s.leave(t.s.self, who, &lm, &answer);
+        assert_int_equal(answer.outcome, ROUND_DENIED);
+        t.s.fetch(t.s.self, who, &fm, &content, &answer);
+        assert_int_equal(answer.outcome, ROUND_DENIED);
+        t.s.offer(t.s.self, who, &cm, &answer, &upload);
+        assert_int_equal(answer.outcome, ROUND_DENIED);
+    }
+    shut();
+}
+
+/* The round in flight is closed with nobody in it, once, also when the aggregator dies between the
+ * record and the commit; the manifest names who wanted it. */
+static void an_operator_aborts_a_round(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    struct digest before = t.replica.state[0].digest, by = digest_of(boss, strlen(boss));
+    assert_int_equal(operate(boss, WIRE_ABORT, "", 0).outcome, ROUND_INVALID); /* nothing is in */
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(operate(boss, WIRE_ABORT, "", 1).outcome, ROUND_INVALID); /* not begun */
+    struct wire_answer answer = operate(boss, WIRE_ABORT, "", 0);
+    assert_int_equal(answer.outcome, ROUND_CURRENT);
+    assert_int_equal(t.replica.state[0].round, 1);
+    assert_true(digest_equal(&before, &t.replica.state[0].digest));
+    assert_int_equal(operate(boss, WIRE_ABORT, "", 0).outcome, ROUND_BEHIND); /* repeated */
+    struct wire_poll_answer p = poll_round(&site[1], 0, 0);
+    assert_true(manifest_aborted(&p.manifest));
+    assert_true(digest_equal(&p.manifest.ordered_by, &by));
+    assert_int_equal(p.manifest.sites[0].reason, ROUND_ABORTED);
+    assert_int_equal(p.manifest.sites[1].reason, ROUND_NONE);
+    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+    struct wire_operate m = {.act = WIRE_ABORT, .round = 1};
+    t.s.operate(t.s.self, boss, &m, &answer); /* and no work() behind it */
+    assert_int_equal(answer.outcome, ROUND_CURRENT);
+    assert_int_equal(t.replica.state[0].round, 1);
+    crash();
+    work();
+    assert_int_equal(t.replica.state[0].round, 2);
+    hello_all();
+    p = poll_round(&site[1], 0, 1);
+    assert_true(digest_equal(&p.manifest.ordered_by, &by));
+    assert_int_equal(p.manifest.sites[1].reason, ROUND_ABORTED);
+    round_all(0);
+    assert_int_equal(t.replica.state[0].round, 3);
+    assert_false(digest_equal(&before, &t.replica.state[0].digest));
+    crash(); /* the records of acts that are carried out are read again */
+    assert_int_equal(t.replica.state[0].round, 3);
+    shut();
+}
+
+static void an_operator_keeps_a_site_out(void **state)
+{
+    (void)state;
+    begin(false);
+    t.straggler_ms = 3600000;
+    crash();
+    hello_all();
+    assert_int_equal(operate(boss, WIRE_QUARANTINE, "x", 0).outcome, ROUND_INVALID);
+    for (unsigned twice = 0; twice < 2; twice++)
+        assert_int_equal(operate(boss, WIRE_QUARANTINE, "c", 0).outcome, ROUND_CURRENT);
+    assert_int_equal(hello(&site[2], true).outcome, ROUND_EXCLUDED);
+    contribute_two();
+    assert_int_equal(t.replica.state[0].round, 1);
+    struct wire_answer answer = operate(boss, WIRE_STATUS, "", 0);
+    assert_int_equal(answer.outcome, ROUND_CURRENT);
+    assert_int_equal(answer.round, 1);
+    assert_non_null(strstr(answer.text, "fragment=0 round=1 of=5"));
+    assert_non_null(strstr(answer.text, "site=c state=quarantine"));
+    assert_non_null(strstr(answer.text, "site=a state=bound"));
+    crash();
+    assert_int_equal(hello(&site[2], true).outcome, ROUND_EXCLUDED);
+    assert_int_equal(operate(boss, WIRE_READMIT, "c", 0).outcome, ROUND_CURRENT);
+    hello_all();
+    round_all(0);
     shut();
 }
 
@@ -1559,6 +1686,9 @@ int main(void)
         cmocka_unit_test_setup(a_loud_contribution_is_clipped, fresh),
         cmocka_unit_test_setup(norms_out_of_bounds_are_refused, fresh),
         cmocka_unit_test_setup(three_refusals_are_a_quarantine, fresh),
+        cmocka_unit_test_setup(each_call_is_authorised, fresh),
+        cmocka_unit_test_setup(an_operator_aborts_a_round, fresh),
+        cmocka_unit_test_setup(an_operator_keeps_a_site_out, fresh),
         cmocka_unit_test_setup(a_quarantine_cuts_open_streams, fresh),
         cmocka_unit_test_setup(strict_mode_waits_for_a_quarantined_site, fresh),
         cmocka_unit_test_setup(three_clipped_rounds_are_a_quarantine, fresh),

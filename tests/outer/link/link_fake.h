@@ -177,6 +177,13 @@ static inline void fake_leave(void *self, const char *peer, const struct wire_le
     answer->outcome = ROUND_CURRENT;
 }
 
+static inline void fake_operate(void *self, const char *peer, const struct wire_operate *m,
+                                struct wire_answer *answer)
+{
+    (void)self, (void)peer, (void)m;
+    answer->outcome = ROUND_DENIED;
+}
+
 static inline uint64_t fake_work(void *self, bool *stop)
 {
     struct fake *f = self;
@@ -203,6 +210,7 @@ static inline struct link_service fake_service(struct fake *f)
                                  .fetched = fake_fetched,
                                  .report = fake_report,
                                  .leave = fake_leave,
+                                 .operate = fake_operate,
                                  .work = fake_work};
 }
 

@@ -83,6 +83,8 @@ static void fill(enum wire_kind kind, union any *m)
         m->REPORT = (struct wire_report){head(), 1, 42, name("s"), -5, 1.751, 1e5, 6, 7, 8};
     } else if (kind == WIRE_LEAVE) {
         m->LEAVE = (struct wire_leave){head(), "Ctrl-C"};
+    } else if (kind == WIRE_OPERATE) {
+        m->OPERATE = (struct wire_operate){WIRE_READMIT, "c", 63, 1ull << 40};
     } else if (kind == WIRE_UPLOAD) {
         m->UPLOAD = (struct wire_contribution){head(), 1,   2,          41,        256u << 20,
                                                5,      6,   name("p"),  name("g"), name("y"),

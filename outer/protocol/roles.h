@@ -1,0 +1,43 @@
+#ifndef ROLES_H
+#define ROLES_H
+/* Who may call what: one table of roles and calls, asked at each call (docs/protocol.md 3.13). The
+ * role stands in the certificate's URI, atoll://run/role/name. That a site calls as itself, is in
+ * the roster and not in quarantine is checked behind it. Pure.
+ */
+#include <stdbool.h>
+
+#define ROLES_LIST(X)                                                                              \
+    X(ROLES_SITE, site) X(ROLES_AGGREGATOR, aggregator) X(ROLES_OPERATOR, operator)
+enum roles_role {
+#define X(value, name) value,
+    ROLES_LIST(X)
+#undef X
+        ROLES_OTHER, /* another run, an unknown role, no certificate */
+    ROLES_COUNT
+};
+
+/* X(value, name, who: the one role that may) */
+#define ROLES_CALLS(X)                                                                             \
+    X(ROLES_HELLO, hello, ROLES_SITE)                                                              \
+    X(ROLES_CONTRIBUTE, contribute, ROLES_SITE)                                                    \
+    X(ROLES_POLL, poll, ROLES_SITE)                                                                \
+    X(ROLES_FETCH, fetch, ROLES_SITE)                                                              \
+    X(ROLES_REPORT, report, ROLES_SITE)                                                            \
+    X(ROLES_LEAVE, leave, ROLES_SITE)                                                              \
+    X(ROLES_STATUS, status, ROLES_OPERATOR)                                                        \
+    X(ROLES_ABORT, abort, ROLES_OPERATOR)                                                          \
+    X(ROLES_QUARANTINE, quarantine, ROLES_OPERATOR)                                                \
+    X(ROLES_READMIT, readmit, ROLES_OPERATOR)
+enum roles_call {
+#define X(value, name, who) value,
+    ROLES_CALLS(X)
+#undef X
+        ROLES_CALLS_COUNT
+};
+
+/* peer: verified URI of the caller, may be NULL. */
+enum roles_role roles_of(const char *peer, const char *run);
+bool roles_may(enum roles_role role, enum roles_call call);
+const char *roles_call_name(enum roles_call call);
+
+#endif

@@ -1,0 +1,51 @@
+#!/bin/sh
+# What breaks if this fails: a person cannot look at a run, close a round that stands, or keep a site out; or somebody without an
+# operator's certificate can (docs/protocol.md 3.13).
+. "$(dirname "$0")/lib.sh"
+
+operator() { # operator ACT ARGUMENTS...
+    "$atoll" operator "$@" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1
+}
+
+every=10
+configure a,b,c
+"$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
+serve
+listening
+for s in a b c; do
+    train $s
+    eval "$s=\$pid"
+done
+until_rounds a 1
+kill -STOP "$b"
+tries=0
+until operator status && grep -q "missing=b$" operator.out; do
+    sleep 0.05
+    tries=$((tries + 1))
+    [ $tries -lt 1000 ] || fail "the status does not say that b is missing"
+done
+grep -q "mode=strict sites=3 quorum=3" operator.out || fail "the status does not say the mode"
+code=0
+operator abort --name a || code=$?
+[ "$code" = 2 ] || fail "a site's certificate aborts a round: exit code $code"
+grep -q "this call needs an operator" operator.out || fail "the refusal does not say what is needed"
+operator abort || fail "operator abort"
+until_lines 1 "ev=operator act=abort" serve.out
+until_lines 1 "ev=round_aborted" a.out
+operator quarantine b || fail "operator quarantine"
+until_lines 1 "ev=quarantine site=b" serve.out
+kill -CONT "$b"
+ends 2 "$b" "site b in quarantine"
+grep -q "operator readmit b" b.out || fail "site b does not say what to do"
+operator status || fail "operator status"
+grep -q "site=b state=quarantine" operator.out || fail "the status does not say that b is in quarantine"
+operator readmit b || fail "operator readmit"
+train b
+b=$pid
+for s in a b c; do
+    eval "ends 0 \$$s 'site $s'"
+done
+serve_ends
+[ "$(lines "ev=round_aborted" a.out)" = 1 ] || fail "another number of aborted rounds than one"
+fa=$(final a) fb=$(final b) fc=$(final c)
+[ "${fa% *}" = "${fb% *}" ] && [ "${fa% *}" = "${fc% *}" ] || fail "sites differ: $fa / $fb / $fc"

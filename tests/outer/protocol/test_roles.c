@@ -1,0 +1,61 @@
+/* What breaks if the table is wrong: somebody calls what he may not. Every pair of a role and a
+ * call, written out once more, and the names that are no role.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "outer/protocol/roles.h"
+
+static void every_pair(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *call, *may; /* of site, aggregator, operator, nobody */
+    } rows[] = {
+        {"hello", "yes no no no"},   {"contribute", "yes no no no"}, {"poll", "yes no no no"},
+        {"fetch", "yes no no no"},   {"report", "yes no no no"},     {"leave", "yes no no no"},
+        {"status", "no no yes no"},  {"abort", "no no yes no"},      {"quarantine", "no no yes no"},
+        {"readmit", "no no yes no"},
+    };
+    assert_int_equal(sizeof rows / sizeof *rows, ROLES_CALLS_COUNT);
+    for (unsigned c = 0; c < ROLES_CALLS_COUNT; c++) {
+        char words[32], *rest = words;
+        strcpy(words, rows[c].may);
+        assert_string_equal(roles_call_name((enum roles_call)c), rows[c].call);
+        for (unsigned r = 0; r < ROLES_COUNT; r++)
+            assert_int_equal(roles_may((enum roles_role)r, (enum roles_call)c),
+                             strcmp(strsep(&rest, " "), "yes") == 0);
+    }
+}
+
+static void roles_are_read_from_uris(void **state)
+{
+    (void)state;
+    assert_int_equal(roles_of("atoll://demo/site/a", "demo"), ROLES_SITE);
+    assert_int_equal(roles_of("atoll://demo/aggregator/aggregator", "demo"), ROLES_AGGREGATOR);
+    assert_int_equal(roles_of("atoll://demo/operator/operator", "demo"), ROLES_OPERATOR);
+    static const char *const none[] = {NULL,
+                                       "",
+                                       "atoll://other/operator/x",
+                                       "atoll://demo/operator/",
+                                       "atoll://demo/operator/x/y",
+                                       "atoll://demo/Operator/x",
+                                       "atoll://demo/operators/x",
+                                       "atoll://demo/observer/x",
+                                       "https://demo/operator/x",
+                                       "atoll://demo//operator/x"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_int_equal(roles_of(none[i], "demo"), ROLES_OTHER);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair),
+        cmocka_unit_test(roles_are_read_from_uris),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
