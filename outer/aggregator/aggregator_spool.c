@@ -543,6 +543,10 @@ static void contribution_finish(struct aggregator *a, struct upload *up, struct 
     if (step_offer(a, up->site, &up->header, answer) != ROUND_RESUME)
         return; /* overtaken: committed meanwhile, or a newer process of the site was bound
                  */
+    if (a->core.f[up->header.fragment].sealed) { /* by this very question: its deadline passed */
+        say(answer, ROUND_LATE, "sealed without this site: the manifest follows");
+        return;
+    }
     if (!wrong) {
         up->verdict = norm_check(a, up);
         wrong = up->verdict == ERR_PROTO;

@@ -1203,6 +1203,8 @@ static void a_quorum_waits_again_for_a_lost_payload(void **state)
     (void)state;
     char path[300];
     begin(false);
+    t.straggler_ms = 3600000; /* no deadline in between, however slow the disk is */
+    crash();
     hello_all();
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(contribute(&site[i], 0), ROUND_RECEIPT);
@@ -1512,6 +1514,46 @@ static void a_commit_while_one_is_verified(void **state)
     shut();
 }
 
+/* The deadline passes while the last contribution is being verified, and nobody has looked at the
+ * clock since: the round is sealed by the question whether it may still come. */
+static void a_deadline_while_one_is_verified(void **state)
+{
+    (void)state;
+    static struct env_ops ops;
+    struct wire_answer answer;
+    size_t n;
+    void *upload;
+    begin(false);
+    t.straggler_ms = 60000;
+    crash();
+    real_ops = t.env->ops;
+    ops = *real_ops;
+    ops.now_ms = now_later;
+    t.env->ops = &ops;
+    later_ms = 0;
+    hello_all();
+    uint8_t *payload = payload_of(1, 0, &n);
+    struct wire_contribution m = header(&site[1], 0, payload, n);
+    assert_int_equal(offer(&site[1], &m, &upload).outcome, ROUND_RESUME);
+    assert_int_equal(chunk(upload, payload, 0, n).outcome, ROUND_NONE);
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    t.s.finish(t.s.self, upload, true, &answer);
+    assert_int_equal(answer.outcome, ROUND_PENDING);
+    t.s.verify(t.s.self, upload);
+    later_ms = 90000;
+    t.s.verified(t.s.self, upload, &answer);
+    assert_int_equal(answer.outcome, ROUND_LATE);
+    work();
+    assert_int_equal(t.replica.state[0].round, 1);
+    struct wire_poll_answer p = poll_round(&site[1], 0, 0);
+    assert_false(p.manifest.sites[1].included);
+    assert_int_equal(aggregator_failed(t.a), ERR_OK);
+    later_ms = 0;
+    free(payload);
+    shut();
+}
+
 static void a_commit_while_one_is_written(void **state)
 {
     (void)state;
@@ -1711,6 +1753,7 @@ int main(void)
         cmocka_unit_test_setup(a_site_that_was_away_catches_up, fresh),
         cmocka_unit_test_setup(a_quorum_goes_on_at_the_deadline, fresh),
         cmocka_unit_test_setup(a_commit_while_one_is_verified, fresh),
+        cmocka_unit_test_setup(a_deadline_while_one_is_verified, fresh),
         cmocka_unit_test_setup(a_commit_while_one_is_written, fresh),
         cmocka_unit_test_setup(a_full_disk_refuses_then_goes_on, fresh),
     };
