@@ -1,21 +1,15 @@
 #ifndef FILE_H
 #define FILE_H
-/* Files that survive a crash. A durable write: temporary file (O_EXCL), write, fsync, rename, fsync
- * of the directory. On any error the old file stays. ENOSPC becomes ERR_FULL; other errors become
- * ERR_IO or ERR_INPUT (missing, unreadable), with path and errno text in the message. Bytes that
- * the disk cannot give back (EIO) are ERR_CORRUPT, as bytes with another digest are.
+/* Files of this machine: what durable.h does, on its disk, with mappings, streams and locks. Errors
+ * are as there.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "kernels/base/arena.h"
+#include "kernels/base/durable.h"
 
 struct file_map { /* a read-only mapping; closed with file_unmap */
     const uint8_t *data;
-    size_t size_bytes;
-};
-struct file_part { /* one piece of a gathered write */
-    const void *data;
     size_t size_bytes;
 };
 
@@ -40,13 +34,13 @@ struct file_stream {
     char *path, *temporary;
     uint8_t *buffer;
     size_t used;
+    uint64_t at; /* of what is behind the buffer */
 };
 enum err file_stream_open(struct file_stream *f, const char *path, struct arena *a) MUST;
 enum err file_stream_append(struct file_stream *f, const void *data, size_t size_bytes) MUST;
 enum err file_stream_commit(struct file_stream *f) MUST; /* closes; on an error nothing is left */
 void file_stream_abandon(struct file_stream *f);         /* a zeroed or closed stream is fine */
 enum err file_mkdirs(const char *path) MUST;             /* like mkdir -p, directories fsynced */
-enum err file_sync_dir(const char *path) MUST;
 bool file_exists(const char *path);
 enum err file_remove(const char *path) MUST;      /* a missing file is no error */
 enum err file_remove_tree(const char *path) MUST; /* a missing tree is no error */

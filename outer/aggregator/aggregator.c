@@ -644,6 +644,8 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     struct recovery v = {.a = a};
     TRY(aggregator_claim(a->env, a->o.canonical, NULL));
     a->begun = store_begun(a->env);
+    a->ended = a->env->ops->exists(a->env, AGGREGATOR_ENDED);
+    TRY(a->env->ops->remove(a->env, AGGREGATOR_ENDED));
     TRY(recover_core(a, perm));
     TRY(aggregator_claim_again(a));
     TRY(recover_journal(a, &v));
@@ -698,6 +700,9 @@ void aggregator_close(struct aggregator *a)
         a->sources->readers = 1;
         aggregator_fetched(a, a->sources);
     }
+    /* Without it the next start only asks for more bytes again. */
+    if (a->failed == ERR_OK && a->env->ops->write(a->env, AGGREGATOR_ENDED, NULL, 0) != ERR_OK)
+        err_clear();
     arena_free(&a->revoked);
     pthread_mutex_destroy(&a->mutex);
 }

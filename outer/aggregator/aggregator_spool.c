@@ -9,6 +9,8 @@
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/protocol/mutant.h"
 
+#define PART_END ".part" /* of a contribution that is arriving */
+#define HAVE_END ".have" /* which of its bytes have */
 enum { STREAMS_PER_FRAGMENT = 2, FULL_RETRY_MS = 5000, BUSY_RETRY_MS = 500 };
 
 void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
@@ -38,6 +40,25 @@ enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_
     return e;
 }
 
+/* In the directory of a round in flight. */
+static enum err parts_discard(struct aggregator *a, const char *directory)
+{
+    struct arena scratch = arena_make(0);
+    char **names = NULL;
+    size_t count = 0;
+    enum err e = a->env->ops->list(a->env, directory, &scratch, &names, &count);
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        char path[2 * AGGREGATOR_PATH_MAX];
+        const char *end = strrchr(names[i], '.');
+        if (!end || (strcmp(end, PART_END) != 0 && strcmp(end, HAVE_END) != 0))
+            continue;
+        snprintf(path, sizeof path, "%s/%.250s", directory, names[i]);
+        e = a->env->ops->remove(a->env, path);
+    }
+    arena_free(&scratch);
+    return e;
+}
+
 enum err aggregator_spool_sweep(struct aggregator *a)
 {
     for (unsigned i = 0; i < a->core.fragments; i++) {
@@ -52,10 +73,12 @@ enum err aggregator_spool_sweep(struct aggregator *a)
         if (a->env->ops->exists(a->env, path))
             e = a->env->ops->list(a->env, path, &scratch, &names, &count);
         for (size_t k = 0; e == ERR_OK && k < count; k++) {
-            if (strcmp(names[k], current) == 0 || strcmp(names[k], last) == 0)
-                continue;
+            bool kept = strcmp(names[k], current) == 0 || strcmp(names[k], last) == 0;
             snprintf(path, sizeof path, "spool/%u/%.32s", i, names[k]);
-            e = a->env->ops->remove(a->env, path);
+            if (!kept)
+                e = a->env->ops->remove(a->env, path);
+            else if (!a->ended)
+                e = parts_discard(a, path);
         }
         arena_free(&scratch);
         TRY(e);
@@ -294,8 +317,8 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     up->header = *m;
     up->chunk_ms = aggregator_now(a);
     aggregator_spool_path(a->o.sites[site], m->fragment, m->round, &m->payload, up->final);
-    snprintf(up->part, sizeof up->part, "%.250s.part", up->final);
-    snprintf(up->have, sizeof up->have, "%.250s.have", up->final);
+    snprintf(up->part, sizeof up->part, "%.250s" PART_END, up->final);
+    snprintf(up->have, sizeof up->have, "%.250s" HAVE_END, up->final);
     up->next = a->uploads;
     a->uploads = up;
     a->site[site].streams++;

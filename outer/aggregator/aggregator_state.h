@@ -16,6 +16,7 @@
 #define AGGREGATOR_EPOCH    "epoch" /* number and instance of the last start */
 #define AGGREGATOR_RESERVE  "reserve"
 #define AGGREGATOR_FINISHED "finished" /* names of sites that have the last state, one per line */
+#define AGGREGATOR_ENDED    "ended"    /* the last process closed it; gone while one runs */
 enum { AGGREGATOR_PATH_MAX = 256, AGGREGATOR_ROSTER_VERSION = 1 };
 
 /* RECEIVING -> VERIFYING or SUPERSEDED; both end with the upload. */
@@ -85,6 +86,7 @@ struct aggregator {
     struct round core;
     struct journal journal;
     bool begun; /* found so at the start: what is missing is damage */
+    bool ended; /* found so at the start: the process before ended in good order */
     uint64_t epoch, instance, opened_ms;
     struct aggregator_site site[ROUND_SITES_MAX],
         unknown_peer;   /* callers that are no site share one refusal */
@@ -187,7 +189,8 @@ enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t
  * error halts this process. */
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
 /* Removes spool directories of rounds that are over, but for the last round's where it may be
- * encoded again. */
+ * encoded again; and, unless the process before ended in good order, what had arrived in part: it
+ * may be in memory alone, and no fsync would say so. */
 enum err aggregator_spool_sweep(struct aggregator *a) MUST;
 
 /* ---- aggregator_quarantine.c ---- */

@@ -33,7 +33,17 @@
     X(UPDATE_FIRST, "a restart before the update sends what was applied there once more")          \
     X(ABORT_DROPPED, "what was sent to an aborted round does not come back into the residual")     \
     X(CLIPPED_UNBOOKED, "what was cut off of a contribution is in no book")                        \
-    X(REENCODED_UNKEPT, "what the aggregator's own encoding of a sum lost is not kept")
+    X(REENCODED_UNKEPT, "what the aggregator's own encoding of a sum lost is not kept")            \
+    X(UNSYNCED_CONTENTS, "a whole file gets its name without an fsync of its bytes")               \
+    X(UNSYNCED_RENAMED, "a file gets its name without an fsync of the directory")                  \
+    X(UNSYNCED_APPENDED, "a record is appended to the journal without fsync")                      \
+    X(UNSYNCED_PART, "a payload gets its name without an fsync of its bytes")                      \
+    X(UNSYNCED_ARRIVED, "a payload gets its name without an fsync of the directory")               \
+    X(UNSYNCED_MADE, "a directory is made without an fsync of the one it lies in")                 \
+    X(UNSYNCED_FOUND, "a directory that is found is taken for durable")                            \
+    X(JOURNAL_BELIEVED, "a restart goes on in the journal that it finds")                          \
+    X(APPEND_BELIEVED, "a journal whose append failed is appended to again")                       \
+    X(CURRENT_FIRST, "CURRENT is written before the state that it names")
 
 enum mutant {
     MUTANT_NONE,

@@ -1,129 +1,32 @@
 #include "outer/sim/env_sim.h"
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/rng.h"
+#include "outer/store/env_files.h"
 
-enum { SECTOR_BYTES = 512 };
-
-struct env_sim_file {
-    struct env_sim_file *next;
-    char *path;
-    size_t length; /* of path */
-    uint8_t *data;
-    size_t size_bytes, room;
-    bool synced;
-    int handle; /* of an open part; 0: none */
+enum {
+    BROKEN_LIVES = 3 /* then a person puts another disk in, with a copy of what is on the old */
 };
+static const char root[] = "sim";
 
 static struct env_sim *sim(struct env *w)
 {
     return (struct env_sim *)w;
 }
 
-static struct env_sim_file *find(const struct env_sim *s, const char *path)
+static void died(void *self)
 {
-    size_t n = strlen(path);
-    for (struct env_sim_file *f = s->files; f; f = f->next)
-        if (f->length == n && !memcmp(f->path, path, n))
-            return f;
-    return NULL;
-}
-
-static struct env_sim_file *find_handle(const struct env_sim *s, int handle)
-{
-    for (struct env_sim_file *f = s->files; f; f = f->next)
-        if (f->handle == handle)
-            return f;
-    return NULL;
-}
-
-static void name(struct env_sim_file *f, const char *path)
-{
-    f->length = strlen(path);
-    f->path = realloc(f->path, f->length + 1);
-    ASSERT(f->path);
-    memcpy(f->path, path, f->length + 1);
-}
-
-static struct env_sim_file *make(struct env_sim *s, const char *path)
-{
-    struct env_sim_file *f = find(s, path);
-    if (f)
-        return f;
-    f = calloc(1, sizeof *f);
-    ASSERT(f);
-    name(f, path);
-    f->next = s->files;
-    f->synced = true;
-    s->files = f;
-    return f;
-}
-
-static void drop(struct env_sim *s, struct env_sim_file *f)
-{
-    struct env_sim_file **at = &s->files;
-    while (*at != f)
-        at = &(*at)->next;
-    *at = f->next;
-    free(f->path);
-    free(f->data);
-    free(f);
-}
-
-/* Room doubles where a file grows: a journal is appended to in every round of a long run. */
-static void resize(struct env_sim_file *f, size_t size)
-{
-    if (!f->data || size > f->room) {
-        f->room = size < 2 * f->size_bytes ? 2 * f->size_bytes : size + !size;
-        f->data = realloc(f->data, f->room);
-        ASSERT(f->data);
-    }
-    if (size > f->size_bytes)
-        memset(f->data + f->size_bytes, 0, size - f->size_bytes);
-    f->size_bytes = size;
-}
-
-/* Are the first n bytes of path that file, or a directory above it? */
-static bool under(const struct env_sim_file *f, const char *path, size_t n)
-{
-    return f->length >= n && (f->path[n] == 0 || f->path[n] == '/') && !memcmp(f->path, path, n);
+    struct env_sim *s = self;
+    s->stop = 1;
 }
 
 void env_sim_crash(struct env_sim *s)
 {
-    s->dead = true;
-    s->stop = 1;
-}
-
-/* What a changing operation meets. do_it: whether its effect takes place; the result is what the
- * caller hears. */
-struct fate {
-    enum err e;
-    bool do_it;
-};
-
-static struct fate meet(struct env_sim *s, bool takes_space)
-{
-    const struct env_sim_faults *f = s->faults;
-    struct fate fate = {ERR_OK, true};
-    if (!s->dead && f && s->gives_way && sim_chance(s->clock, f->slow))
-        sim_sleep(s->clock, s->clock->now_ms + sim_below(s->clock, 500), NULL);
-    if (s->dead)
-        return (struct fate){err_set(ERR_IO, "%s: dead", s->name), false};
-    if (!f)
-        return fate;
-    if (sim_chance(s->clock, f->crash)) {
-        env_sim_crash(s);
-        return (struct fate){err_set(ERR_IO, "%s: crash", s->name), sim_chance(s->clock, 0.5)};
-    }
-    if (sim_chance(s->clock, f->eio))
-        return (struct fate){err_set(ERR_IO, "%s: EIO", s->name), sim_chance(s->clock, 0.5)};
-    uint64_t now = s->clock->now_ms;
-    if (takes_space && now >= f->full_from_ms && now < f->full_until_ms)
-        return (struct fate){err_set(ERR_FULL, "%s: ENOSPC", s->name), false};
-    return fate;
+    s->disk.dead = true;
+    died(s);
 }
 
 static uint64_t sim_now_ms(struct env *w)
@@ -138,7 +41,7 @@ static uint64_t sim_unix_ms(struct env *w)
 
 static void sim_sleep_ms(struct env *w, uint64_t ms)
 {
-    if (!sim(w)->dead)
+    if (!sim(w)->disk.dead)
         sim_sleep(sim(w)->clock, sim(w)->clock->now_ms + ms, w);
 }
 
@@ -149,61 +52,54 @@ static void sim_random(struct env *w, void *out, size_t n)
         to[i] = (uint8_t)rng_u32(sim(w)->random_seed, RNG_SIM, sim(w)->random_drawn++);
 }
 
+static void full_path(char out[PATH_MAX], const char *path)
+{
+    snprintf(out, PATH_MAX, "%s/%s", root, path);
+}
+
 static enum err sim_write(struct env *w, const char *path, const struct file_part *parts, size_t n)
 {
     struct env_sim *s = sim(w);
-    struct fate fate = meet(s, true);
-    if (!fate.do_it)
-        return fate.e;
-    struct env_sim_file *f = make(s, path);
-    size_t size = 0, at = 0;
-    for (size_t i = 0; i < n; i++)
-        size += parts[i].size_bytes;
-    resize(f, size);
-    for (size_t i = 0; i < n; at += parts[i++].size_bytes)
-        if (parts[i].size_bytes)
-            memcpy(f->data + at, parts[i].data, parts[i].size_bytes);
-    f->synced = true;
-    if (s->wrote)
-        s->wrote(s->watch_self, s, path, f->data, f->size_bytes);
-    return fate.e;
+    char full[PATH_MAX];
+    size_t size;
+    full_path(full, path);
+    uint64_t before = disk_sim_inode(&s->disk, full);
+    enum err e = env_files_write(w, path, parts, n);
+    uint64_t after = disk_sim_inode(&s->disk, full);
+    if (s->wrote && after && after != before) {
+        const uint8_t *data = disk_sim_look(&s->disk, full, &size);
+        s->wrote(s->watch_self, s, path, data, size);
+    }
+    return e;
 }
 
-static enum err readable(const struct env_sim *s, const char *path, const struct env_sim_file **f)
+static enum err map_at(struct disk *d, int fd, const char *path, size_t size, struct file_map *m)
 {
-    *f = find(s, path);
-    if (s->dead)
-        return err_set(ERR_IO, "%s: dead", s->name);
-    return *f ? ERR_OK : err_set(ERR_INPUT, "%s: no such file", path);
-}
-
-static enum err sim_read(struct env *w, const char *path, size_t max_bytes, struct arena *a,
-                         uint8_t **data, size_t *size)
-{
-    const struct env_sim_file *f;
-    TRY(readable(sim(w), path, &f));
-    if (f->size_bytes > max_bytes)
-        return err_set(ERR_INPUT, "%s: %zu bytes, at most %zu expected", path, f->size_bytes,
-                       max_bytes);
-    TRY_ALLOC(*data = arena_alloc(a, f->size_bytes + 1));
-    memcpy(*data, f->data, f->size_bytes);
-    *size = f->size_bytes;
-    return ERR_OK;
+    uint8_t *copy = malloc(size ? size : 1);
+    TRY_ALLOC(copy);
+    enum err e = durable_read_at(d, fd, path, copy, size, 0);
+    if (e != ERR_OK)
+        free(copy);
+    else
+        *m = (struct file_map){copy, size};
+    return e;
 }
 
 /* A copy, so that reading past the end or after unmap shows under a sanitizer. */
 static enum err sim_map(struct env *w, const char *path, struct file_map *m)
 {
     struct env_sim *s = sim(w);
-    const struct env_sim_file *f;
+    char full[PATH_MAX];
+    size_t size;
+    int fd;
+    *m = (struct file_map){0};
     if (s->mapping)
         s->mapping(s->watch_self, path);
-    TRY(readable(s, path, &f));
-    uint8_t *copy = malloc(f->size_bytes ? f->size_bytes : 1);
-    TRY_ALLOC(copy);
-    memcpy(copy, f->data, f->size_bytes);
-    *m = (struct file_map){copy, f->size_bytes};
-    return ERR_OK;
+    full_path(full, path);
+    TRY(durable_open(w->disk, full, &fd, &size));
+    enum err e = map_at(w->disk, fd, full, size, m);
+    w->disk->ops->close(w->disk, fd);
+    return e;
 }
 
 static void sim_unmap(struct env *w, struct file_map *m)
@@ -213,149 +109,10 @@ static void sim_unmap(struct env *w, struct file_map *m)
     *m = (struct file_map){NULL, 0};
 }
 
-static bool sim_exists(struct env *w, const char *path)
-{
-    if (sim(w)->dead)
-        return false;
-    size_t n = strlen(path);
-    for (const struct env_sim_file *f = sim(w)->files; f; f = f->next)
-        if (under(f, path, n))
-            return true;
-    return false;
-}
-
-/* A tree goes file by file: a crash leaves some of them. */
-static enum err sim_remove(struct env *w, const char *path)
-{
-    struct env_sim *s = sim(w);
-    struct fate fate = meet(s, false);
-    size_t n = strlen(path);
-    for (struct env_sim_file *f = s->files, *next; fate.do_it && f; f = next) {
-        next = f->next;
-        if (under(f, path, n) && !(s->dead && sim_chance(s->clock, 0.5)))
-            drop(s, f);
-    }
-    return fate.e;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static enum err sim_list(struct env *w, const char *path, struct arena *a, char ***names,
-                         size_t *count)
-{
-    struct env_sim *s = sim(w);
-    size_t most = 0, n = strlen(path);
-    if (s->dead)
-        return err_set(ERR_IO, "%s: dead", s->name);
-    if (!sim_exists(w, path))
-        return err_set(ERR_INPUT, "%s: no such directory", path);
-    for (const struct env_sim_file *f = s->files; f; f = f->next)
-        most++;
-    TRY_ALLOC(*names = arena_array(a, most + 1, sizeof **names));
-    *count = 0;
-    for (const struct env_sim_file *f = s->files; f; f = f->next) {
-        if (!under(f, path, n) || !f->path[n])
-            continue;
-        const char *name = f->path + n + 1;
-        size_t length = strcspn(name, "/"), i = 0;
-        while (i < *count && (strlen((*names)[i]) != length || strncmp((*names)[i], name, length)))
-            i++;
-        if (i == *count)
-            TRY_ALLOC((*names)[(*count)++] = arena_string(a, name, length));
-    }
-    qsort(*names, *count, sizeof **names, by_name);
-    return ERR_OK;
-}
-
-/* Torn: a beginning of it, and behind that perhaps the length without the bytes. */
-static enum err sim_append(struct env *w, const char *path, const void *data, size_t n)
-{
-    struct env_sim *s = sim(w);
-    struct fate fate = meet(s, true);
-    if (!fate.do_it)
-        return fate.e;
-    struct env_sim_file *f = find(s, path);
-    if (!f)
-        return err_set(ERR_IO, "%s: no such file", path);
-    size_t old = f->size_bytes, good = s->dead ? sim_below(s->clock, n + 1) : n;
-    bool longer = s->dead && sim_chance(s->clock, 0.3);
-    resize(f, old + (longer ? n : good));
-    memcpy(f->data + old, data, good);
-    return fate.e;
-}
-
-static enum err sim_truncate(struct env *w, const char *path, uint64_t size_bytes)
-{
-    struct env_sim *s = sim(w);
-    struct fate fate = meet(s, false);
-    struct env_sim_file *f = find(s, path);
-    if (fate.do_it && f)
-        resize(f, size_bytes);
-    return fate.e;
-}
-
-static enum err sim_part_open(struct env *w, const char *path, uint64_t total, int *handle,
-                              uint64_t *have)
-{
-    struct env_sim *s = sim(w);
-    struct fate fate = meet(s, true);
-    if (!fate.do_it || fate.e != ERR_OK)
-        return fate.e;
-    static int handles; /* never used twice */
-    struct env_sim_file *f = find(s, path);
-    if (!f) {
-        f = make(s, path);
-        f->synced = false;
-    }
-    if (f->size_bytes > total)
-        resize(f, 0);
-    *have = f->size_bytes;
-    *handle = f->handle = ++handles;
-    return ERR_OK;
-}
-
-static enum err sim_part_write(struct env *w, int handle, uint64_t offset, const void *data,
-                               size_t n)
-{
-    struct env_sim *s = sim(w);
-    struct fate fate = meet(s, false);
-    struct env_sim_file *f = find_handle(s, handle);
-    if (!fate.do_it || !f)
-        return fate.e;
-    if (f->size_bytes < offset + n)
-        resize(f, offset + n);
-    memcpy(f->data + offset, data, n);
-    f->synced = false;
-    return fate.e;
-}
-
-static enum err sim_part_close(struct env *w, int handle, const char *path, const char *final)
-{
-    struct env_sim *s = sim(w);
-    struct env_sim_file *f = find_handle(s, handle);
-    (void)path;
-    if (f)
-        f->handle = 0;
-    if (!final || !f)
-        return s->dead ? err_set(ERR_IO, "%s: dead", s->name) : ERR_OK;
-    struct fate fate = meet(s, false);
-    if (!fate.do_it)
-        return fate.e;
-    f->synced = true;
-    struct env_sim_file *old = find(s, final);
-    if (old && old != f)
-        drop(s, old);
-    name(f, final);
-    return fate.e;
-}
-
 /* Each directory of the simulation has one process at a time. */
 static enum err sim_owned(struct env *w)
 {
-    return sim(w)->dead ? err_set(ERR_IO, "%s: dead", sim(w)->name) : ERR_OK;
+    return sim(w)->disk.dead ? err_set(ERR_IO, "%s: dead", sim(w)->name) : ERR_OK;
 }
 
 /* ---- threads ---- */
@@ -445,17 +202,16 @@ static const struct env_ops ops = {
     .sleep_ms = sim_sleep_ms,
     .random = sim_random,
     .write = sim_write,
-    .read = sim_read,
+    .read = env_files_read,
     .map = sim_map,
     .unmap = sim_unmap,
-    .exists = sim_exists,
-    .remove = sim_remove,
-    .list = sim_list,
-    .append = sim_append,
-    .truncate = sim_truncate,
-    .part_open = sim_part_open,
-    .part_write = sim_part_write,
-    .part_close = sim_part_close,
+    .exists = env_files_exists,
+    .remove = env_files_remove,
+    .list = env_files_list,
+    .append = env_files_append,
+    .part_open = env_files_part_open,
+    .part_write = env_files_part_write,
+    .part_close = env_files_part_close,
     .owned = sim_owned,
     .thread_start = sim_thread_start,
     .thread_join = sim_thread_join,
@@ -469,45 +225,55 @@ static const struct env_ops ops = {
 
 void env_sim_open(struct env_sim *w, struct clock_sim *c, const char *name, uint64_t seed)
 {
-    *w = (struct env_sim){.env = {&ops, "sim"},
-                          .clock = c,
-                          .name = name,
-                          .random_seed = seed,
-                          .threads = arena_make(0)};
+    *w = (struct env_sim){.clock = c, .name = name, .random_seed = seed, .threads = arena_make(0)};
+    disk_sim_open(&w->disk, c, name, root);
+    w->disk.died = died;
+    w->disk.died_self = w;
+    w->env = (struct env){&ops, root, &w->disk.disk};
 }
 
 void env_sim_close(struct env_sim *w)
 {
-    while (w->files)
-        drop(w, w->files);
+    disk_sim_close(&w->disk);
     arena_free(&w->threads);
 }
 
-/* Unsynced pieces: any length up to what was written, any sector of it perhaps never written. */
-static void lose(struct env_sim *w, struct env_sim_file *f)
+enum err env_sim_begin(struct env_sim *w)
 {
-    if (f->size_bytes && sim_chance(w->clock, 0.7))
-        resize(f, sim_below(w->clock, f->size_bytes + 1));
-    for (size_t at = 0; at < f->size_bytes; at += SECTOR_BYTES)
-        if (sim_chance(w->clock, 0.1))
-            memset(f->data + at, 0,
-                   f->size_bytes - at < SECTOR_BYTES ? f->size_bytes - at : SECTOR_BYTES);
+    return env_files_found(&w->env);
 }
 
-/* The newest state of fragment 0; NULL: the first one. */
-static struct env_sim_file *current_state(const struct env_sim *w)
+/* ---- rot ---- */
+
+enum { VICTIM_MAX = 300 };
+struct victim { /* found on the disk */
+    char path[VICTIM_MAX];
+    uint64_t round;
+};
+
+static bool in_spool(const char *path)
 {
-    struct env_sim_file *newest = NULL;
-    uint64_t round, most = 0;
-    for (struct env_sim_file *f = w->files; f; f = f->next) {
-        int end = 0;
-        if (sscanf(f->path, "frag/0/%20" SCNu64 "/state%n", &round, &end) != 1 || !end ||
-            f->path[end] || round <= most)
-            continue;
-        most = round;
-        newest = f;
-    }
-    return newest;
+    return !strncmp(path, "sim/spool/", 10);
+}
+
+static void see_spool(void *self, const char *path)
+{
+    struct victim *v = self;
+    if (in_spool(path) && strcmp(path, v->path) > 0)
+        snprintf(v->path, sizeof v->path, "%s", path);
+}
+
+/* The newest state of fragment 0, but for the first one. */
+static void see_state(void *self, const char *path)
+{
+    struct victim *v = self;
+    uint64_t round;
+    int end = 0;
+    if (sscanf(path, "sim/frag/0/%20" SCNu64 "/state%n", &round, &end) != 1 || !end || path[end] ||
+        round <= v->round)
+        return;
+    v->round = round;
+    snprintf(v->path, sizeof v->path, "%s", path);
 }
 
 /* Only what the protocol can have again: a contribution in the spool, the newest state of a
@@ -515,41 +281,50 @@ static struct env_sim_file *current_state(const struct env_sim *w)
  * is not damaged before it has caught up. */
 static void rot(struct env_sim *w)
 {
-    static const char *const found_again[] = {"frag/0/CURRENT", "journal"};
-    struct env_sim_file *victim = NULL;
-    uint64_t what = sim_below(w->clock, 4);
+    static const char *const found_again[] = {"sim/frag/0/CURRENT", "sim/journal"};
+    struct victim v = {.round = 0};
+    uint64_t what = sim_below(w->clock, 4), how = sim_below(w->clock, 3);
+    size_t size;
     if (what == 0)
-        victim = current_state(w);
-    else if (what == 1)
-        victim = find(w, "begun") ? find(w, found_again[sim_below(w->clock, 2)]) : NULL;
-    else
-        for (struct env_sim_file *f = w->files; f; f = f->next)
-            victim = under(f, "spool", 5) && f->size_bytes ? f : victim;
-    if (!victim)
+        disk_sim_each(&w->disk, see_state, &v);
+    else if (what > 1)
+        disk_sim_each(&w->disk, see_spool, &v);
+    else if (disk_sim_inode(&w->disk, "sim/begun"))
+        snprintf(v.path, sizeof v.path, "%s", found_again[sim_below(w->clock, 2)]);
+    if (!*v.path || !disk_sim_look(&w->disk, v.path, &size) || !size)
         return;
-    if (what == 1 || what == 3)
-        drop(w, victim);
+    bool whole = what == 1; /* a damaged journal is for a person, a missing one is not */
+    if (whole || what == 3)
+        disk_sim_lose(&w->disk, v.path);
+    else if (how == 0)
+        disk_sim_spoil(&w->disk, v.path);
     else
-        victim->data[sim_below(w->clock, victim->size_bytes)] ^=
-            (uint8_t)(1u << sim_below(w->clock, 8));
+        disk_sim_flip(&w->disk, v.path, sim_below(w->clock, 8 * size));
 }
 
 void env_sim_restart(struct env_sim *w)
 {
-    for (struct env_sim_file *f = w->files; f; f = f->next) {
-        f->handle = 0;
-        if (!f->synced)
-            lose(w, f);
+    bool power = w->disk.power || (w->disk.faults && sim_chance(w->clock, 0.5));
+    if (w->disk.broken && ++w->broken_lives >= BROKEN_LIVES) {
+        w->disk.broken = false;
+        power = true;
     }
-    if (w->faults && sim_chance(w->clock, w->faults->rot))
+    disk_sim_restart(&w->disk, power);
+    if (w->disk.faults && sim_chance(w->clock, w->disk.faults->rot))
         rot(w);
-    w->dead = false;
     w->stop = 0;
 }
 
 const uint8_t *env_sim_look(const struct env_sim *w, const char *path, size_t *size_bytes)
 {
-    const struct env_sim_file *f = find(w, path);
-    *size_bytes = f ? f->size_bytes : 0;
-    return f ? f->data : NULL;
+    char full[PATH_MAX];
+    full_path(full, path);
+    return disk_sim_look(&w->disk, full, size_bytes);
+}
+
+const uint8_t *env_sim_medium(const struct env_sim *w, const char *path, size_t *size_bytes)
+{
+    char full[PATH_MAX];
+    full_path(full, path);
+    return disk_sim_medium(&w->disk, full, size_bytes);
 }

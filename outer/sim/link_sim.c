@@ -25,7 +25,7 @@ void link_sim_down(struct link_sim_server *s)
 
 static bool serving(struct link_sim_server *s, uint64_t generation)
 {
-    return s->up && !s->stopped && !s->env->dead && s->generation == generation;
+    return s->up && !s->stopped && !s->env->disk.dead && s->generation == generation;
 }
 
 /* After every call; then every held call asks again, and the process's own task looks at wake_ms.
@@ -44,7 +44,7 @@ void link_sim_work(struct link_sim_server *s)
 
 static void pause_ms(struct link_sim *l, uint64_t ms)
 {
-    if (!l->env->dead)
+    if (!l->env->disk.dead)
         sim_sleep(l->server->clock, l->server->clock->now_ms + ms, NULL);
 }
 
@@ -64,7 +64,7 @@ static enum err travel(struct link_sim *l, double lost)
 {
     struct clock_sim *c = l->server->clock;
     pause_ms(l, 1 + sim_below(c, l->faults->delay_ms + 1));
-    if (l->env->dead)
+    if (l->env->disk.dead)
         return down();
     if (!partitioned(l) && !sim_chance(c, lost))
         return ERR_OK;
@@ -86,7 +86,7 @@ static enum err back(struct link_sim *l, uint64_t generation)
     if (!serving(l->server, generation))
         return down(); /* it died in this very call */
     TRY(travel(l, l->faults->lost_answer));
-    return l->env->dead ? down() : ERR_OK;
+    return l->env->disk.dead ? down() : ERR_OK;
 }
 
 /* ---- the second delivery ---- */
@@ -262,7 +262,7 @@ static enum err stream(struct link_sim *l, const struct wire_contribution *m,
         pause_ms(l, sim_below(s->clock, l->faults->delay_ms + 1));
         if (!serving(s, generation))
             return down();
-        if (l->env->dead || partitioned(l) || sim_chance(s->clock, l->faults->cut))
+        if (l->env->disk.dead || partitioned(l) || sim_chance(s->clock, l->faults->cut))
             return stream_cut(l, generation, upload);
         const struct upload_part part = {upload, at, payload + at, n};
         if (!stream_chunk(s, generation, &part, answer))
@@ -316,7 +316,7 @@ static enum err sim_poll(struct link *link, const struct wire_poll *m, uint32_t 
         if (answer->answer.outcome != ROUND_PENDING || s->clock->now_ms >= end)
             break;
         sim_sleep(s->clock, end, s);
-        if (!serving(s, generation) || l->env->dead)
+        if (!serving(s, generation) || l->env->disk.dead)
             return down();
     }
     return back(l, generation);
@@ -341,7 +341,7 @@ static enum err download(struct link_sim *l, struct wire_fetch *m, uint8_t *out,
         pause_ms(l, sim_below(s->clock, l->faults->delay_ms + 1));
         if (!serving(s, generation))
             return down(); /* with its memory */
-        cut = l->env->dead || partitioned(l) || sim_chance(s->clock, l->faults->cut);
+        cut = l->env->disk.dead || partitioned(l) || sim_chance(s->clock, l->faults->cut);
         if (!cut) {
             memcpy(out + *have, c.data + *have, n);
             *have += n;
@@ -361,7 +361,7 @@ static enum err sim_fetch(struct link *link, const struct wire_fetch *m, uint8_t
     struct wire_fetch rest = *m;
     size_t have = m->offset;
     enum err e = ERR_LINK;
-    for (int i = 0; i < FETCH_ATTEMPTS && e == ERR_LINK && !l->env->dead; i++) {
+    for (int i = 0; i < FETCH_ATTEMPTS && e == ERR_LINK && !l->env->disk.dead; i++) {
         rest.offset = have;
         e = download(l, &rest, out, size_bytes, &have, answer);
         if (e == ERR_LINK &&
@@ -369,7 +369,7 @@ static enum err sim_fetch(struct link *link, const struct wire_fetch *m, uint8_t
             e = ERR_OK;
     }
     answer->offset = have;
-    return l->env->dead ? down() : e;
+    return l->env->disk.dead ? down() : e;
 }
 
 static enum err sim_report(struct link *link, const struct wire_report *m,

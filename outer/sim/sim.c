@@ -172,7 +172,7 @@ static enum err site_train(struct sim_node *n)
     while (n->step < s->o.steps) {
         sim_sleep(&s->clock, s->clock.now_ms + n->step_ms + sim_below(&s->clock, n->step_ms),
                   &n->env);
-        if (n->env.dead)
+        if (n->env.disk.dead)
             return err_set(ERR_STOPPED, "crash");
         TRY(one_step(n));
     }
@@ -184,6 +184,7 @@ static enum err site_train(struct sim_node *n)
 static enum err site_process(struct sim_node *n, struct arena *arena)
 {
     struct sim *s = n->sim;
+    TRY(env_sim_begin(&n->env));
     struct outer_state_options mo = sim_member_options(s, true);
     struct site_options so = {.run = "sim",
                               .name = n->name,
@@ -214,11 +215,15 @@ static bool asked_to(const struct sim_node *n, enum err e)
     return e == ERR_STOPPED && n->env.stop;
 }
 
-static void node_down(struct sim *s, struct env_sim *w)
+/* n NULL: the aggregator. */
+static void node_down(struct sim *s, struct sim_node *n)
 {
-    s->r->crashes += w->dead;
+    s->r->crashes += n ? n->env.disk.dead : s->disk.disk.dead;
     sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, DOWN_MAX_MS), NULL);
-    env_sim_restart(w);
+    if (n)
+        sim_site_restart(n);
+    else
+        env_sim_restart(&s->disk);
     s->r->restarts++;
 }
 
@@ -235,8 +240,8 @@ static void site_task(void *self)
         struct arena arena = arena_make(0);
         n->lives++;
         enum err e = site_process(n, &arena);
-        n->done = e == ERR_OK && !n->env.dead;
-        if (!n->done && !n->env.dead && !excused(e) && !asked_to(n, e))
+        n->done = e == ERR_OK && !n->env.disk.dead;
+        if (!n->done && !n->env.disk.dead && !excused(e) && !asked_to(n, e))
             sim_violate(s, "site %s ends with %s: %s", n->name, err_name(e), err_message());
         site_close(n->site);
         outer_state_close(&n->replica);
@@ -246,7 +251,7 @@ static void site_task(void *self)
             break;
         if (s->clock.now_ms >= n->away_from_ms && s->clock.now_ms < n->away_until_ms)
             sim_sleep(&s->clock, n->away_until_ms, NULL);
-        node_down(s, &n->env);
+        node_down(s, n);
     }
     if (!s->first_done_ms)
         s->first_done_ms = s->clock.now_ms;
@@ -261,7 +266,7 @@ static void site_task(void *self)
 static enum err aggregator_serve(struct sim *s, struct aggregator *a)
 {
     link_sim_up(&s->server, aggregator_service(a));
-    while (!s->finished && !s->disk.dead && !s->server.stopped) {
+    while (!s->finished && !s->disk.disk.dead && !s->server.stopped) {
         sim_sleep(&s->clock, s->server.wake_ms, &s->disk);
         if (s->server.wake_ms <= s->clock.now_ms)
             link_sim_work(&s->server);
@@ -290,6 +295,7 @@ static enum err aggregator_process(struct sim *s, struct arena *arena)
         .straggler_ms = 20000,
         .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};
     struct aggregator *a;
+    TRY(env_sim_begin(&s->disk));
     TRY(outer_state_open(&s->replica, &s->disk.env, s->cpu, &mo, arena));
     enum err e = outer_state_begun(&s->replica) ? outer_state_load(&s->replica)
                                                 : outer_state_begin(&s->replica, s->initial);
@@ -307,13 +313,13 @@ static void aggregator_task(void *self)
     while (!s->finished) {
         struct arena arena = arena_make(0);
         enum err e = aggregator_process(s, &arena);
-        if (e != ERR_OK && !s->disk.dead && !excused(e) &&
+        if (e != ERR_OK && !s->disk.disk.dead && !excused(e) &&
             !(e == ERR_CORRUPT && s->disk_faults.rot > 0))
             sim_violate(s, "the aggregator ends with %s: %s", err_name(e), err_message());
         outer_state_close(&s->replica);
         arena_free(&arena);
         if (!s->finished)
-            node_down(s, &s->disk);
+            node_down(s, NULL);
     }
 }
 
@@ -367,9 +373,9 @@ static void calm_task(void *self)
 {
     struct sim *s = self;
     sim_sleep(&s->clock, s->calm_ms, NULL);
-    s->disk_faults = (struct env_sim_faults){0};
+    s->disk_faults = (struct disk_faults){0};
     for (unsigned i = 0; i < s->o.sites; i++) {
-        s->node[i].disk = (struct env_sim_faults){0};
+        s->node[i].disk = (struct disk_faults){0};
         s->node[i].net = (struct link_sim_faults){.delay_ms = s->node[i].net.delay_ms};
     }
     s->progress_ms = s->clock.now_ms;
@@ -386,12 +392,12 @@ static double intensity(struct sim *s, double most)
     return sim_chance(&s->clock, 0.4) ? 0 : most * (double)sim_below(&s->clock, 1000) / 1000;
 }
 
-static struct env_sim_faults disk_draw(struct sim *s)
+static struct disk_faults disk_draw(struct sim *s)
 {
-    struct env_sim_faults f = {.crash = intensity(s, 0.03),
-                               .eio = intensity(s, 0.01),
-                               .slow = intensity(s, 0.1),
-                               .rot = intensity(s, 0.3)};
+    struct disk_faults f = {.crash = intensity(s, 0.006),
+                            .eio = intensity(s, 0.002),
+                            .slow = intensity(s, 0.02),
+                            .rot = intensity(s, 0.3)};
     if (sim_chance(&s->clock, 0.3)) {
         f.full_from_ms = sim_below(&s->clock, s->calm_ms);
         f.full_until_ms = f.full_from_ms + sim_below(&s->clock, 20000);
@@ -417,12 +423,12 @@ static void faults_draw(struct sim *s)
 {
     s->calm_ms = 20000 + sim_below(&s->clock, 100000);
     s->disk_faults = disk_draw(s);
-    s->disk.faults = &s->disk_faults;
+    s->disk.disk.faults = &s->disk_faults;
     for (unsigned i = 0; i < s->o.sites; i++) {
         struct sim_node *n = &s->node[i];
         n->disk = disk_draw(s);
         n->net = net_draw(s);
-        n->env.faults = &n->disk;
+        n->env.disk.faults = &n->disk;
     }
     if (s->o.late)
         s->node[s->o.sites - 1].start_ms = sim_below(&s->clock, s->calm_ms);
@@ -458,10 +464,11 @@ static enum err node_make(struct sim *s, unsigned i)
     TRY_ALLOC(n->began = arena_array(&s->arena, elements, sizeof *n->began));
     TRY_ALLOC(n->base = arena_array(&s->arena, elements, sizeof *n->base));
     TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
+    TRY_ALLOC(n->booked = arena_array(&s->arena, elements, sizeof *n->booked));
     TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));
     env_sim_open(&n->env, &s->clock, n->name, s->o.seed * 31 + i);
     n->liar = s->o.lies && i + 1 == s->o.sites;
-    n->env.gives_way = true;
+    n->env.disk.gives_way = true;
     n->env.wrote = sim_wrote;
     n->env.watch_self = n;
     return ERR_OK;

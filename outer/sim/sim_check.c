@@ -102,6 +102,7 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
             sim_violate(s, "site %s round %" PRIu64 " element %zu: trained %g, booked %g", n->name,
                         round, i, delta, ldexp((double)trained, -FIXED_BITS));
         n->trained[s->first[f] + i] += trained;
+        n->booked[s->first[f] + i] = trained;
     }
     arena_free(&a);
 }
@@ -120,6 +121,39 @@ void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *d
     else
         book_trained(node, f, round, data, n);
     node->made[f][round] = true;
+}
+
+/* The round of a fragment's contribution that was made last, while it lies in the outbox. */
+static bool in_outbox(const struct sim_node *n, unsigned f, uint64_t *round)
+{
+    char path[64];
+    size_t size;
+    for (*round = SIM_ROUNDS_MAX; (*round)-- > 0 && !n->made[f][*round];)
+        ;
+    snprintf(path, sizeof path, "outbox/%u/%" PRIu64, f, *round);
+    return *round < SIM_ROUNDS_MAX && env_sim_look(&n->env, path, &size);
+}
+
+/* A contribution that went with the power was never stored, and is not booked: its site makes
+ * another one, or none. */
+void sim_site_restart(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    bool there[SIM_FRAGMENTS_MAX];
+    uint64_t round;
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        there[f] = in_outbox(n, f, &round);
+    env_sim_restart(&n->env);
+    for (unsigned f = 0; f < s->o.fragments; f++) {
+        if (!there[f] || in_outbox(n, f, &round))
+            continue;
+        if (n->payload[f][round].data)
+            sim_violate(s, "site %s has lost what it sent to fragment %u round %" PRIu64, n->name,
+                        f, round);
+        for (size_t i = 0; i < s->fragments.f[f].elements; i++)
+            n->trained[s->first[f] + i] -= n->booked[s->first[f] + i];
+        n->made[f][round] = false;
+    }
 }
 
 /* ---- messages ---- */
@@ -155,7 +189,7 @@ static void saw_offered(void *self, const struct wire_contribution *m, const uin
     snprintf(path, sizeof path, "outbox/%u/%" PRIu64, m->fragment, m->round);
     if (n->liar)
         return;
-    const uint8_t *stored = env_sim_look(&n->env, path, &size);
+    const uint8_t *stored = env_sim_medium(&n->env, path, &size);
     if (!stored || size < head_bytes(stored) + m->payload_bytes ||
         memcmp(stored + head_bytes(stored), payload, m->payload_bytes))
         sim_violate(s, "site %s sends what it has not stored", n->name);
@@ -182,11 +216,11 @@ static void saw_answered(void *self, const struct wire_contribution *m, const st
     digest_hex(&m->payload, hex);
     snprintf(path, sizeof path, "spool/%u/%" PRIu64 "/%s.%s", m->fragment, m->round, m->head.site,
              hex);
-    const uint8_t *spool = env_sim_look(&s->disk, path, &size);
+    const uint8_t *spool = env_sim_medium(&s->disk, path, &size);
     struct digest d = digest_of(spool, size);
     if (!spool || !digest_equal(&d, &m->payload))
         sim_violate(s, "a receipt for %s without a durable payload", path);
-    const uint8_t *journal = env_sim_look(&s->disk, "journal", &size);
+    const uint8_t *journal = env_sim_medium(&s->disk, "journal", &size);
     if (!journal || !memmem(journal, size, m->payload.bytes, sizeof m->payload.bytes))
         sim_violate(s, "a receipt for %s without a durable record", path);
 }
@@ -416,6 +450,22 @@ static void check_commit(struct sim *s, unsigned f, struct sim_commit *c,
         book_included(s, f, m, &at[0], &at[1]);
 }
 
+/* What a commit is made of lies on the medium before anybody is told. */
+static void check_durable(struct sim *s, unsigned f, uint64_t round)
+{
+    static const char *const names[] = {"%u/%" PRIu64 "/state", "%u/%" PRIu64 "/MANIFEST",
+                                        "%u/CURRENT"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[64] = "frag/";
+        size_t size, there;
+        snprintf(path + 5, sizeof path - 5, names[i], f, round);
+        const uint8_t *seen = env_sim_look(&s->disk, path, &size),
+                      *medium = env_sim_medium(&s->disk, path, &there);
+        if (!seen || !medium || size != there || memcmp(seen, medium, size))
+            sim_violate(s, "%s: committed and not durable", path);
+    }
+}
+
 static void commit_seen(struct sim *s, unsigned f)
 {
     uint64_t t = s->committed[f];
@@ -433,6 +483,8 @@ static void commit_seen(struct sim *s, unsigned f)
         sim_violate(s, "fragment %u round %" PRIu64 ": the manifest does not decode", f, t);
         return;
     }
+    if (!s->disk.disk.dead && s->replica.state[f].round == t + 1)
+        check_durable(s, f, t + 1);
     s->committed[f]++;
     s->r->commits++;
     s->r->compressed += schedule_compresses_downlink(
@@ -472,8 +524,8 @@ static bool disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_
                       struct arena *a)
 {
     struct outer_state_options o = sim_member_options(s, site);
-    w->faults = NULL;
-    w->dead = false;
+    w->disk.faults = NULL;
+    disk_sim_restart(&w->disk, true); /* all that a run ends with is durable */
     enum err e = outer_state_open(m, &w->env, s->cpu, &o, a);
     if (e == ERR_OK)
         e = outer_state_load(m);

@@ -123,7 +123,7 @@ void sim_liar_run(struct sim_node *n)
     link_sim_open(&n->link, &s->server, &n->env, &n->net, "sim", n->name);
     while (!s->clock.halted) {
         sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, PAUSE_MAX_MS), &n->env);
-        if (n->env.dead)
+        if (n->env.disk.dead)
             env_sim_restart(&n->env);
         if (!liar_hello(n, &l)) {
             if (l.excluded && others_done(s))

@@ -23,7 +23,7 @@ struct sim_node { /* a site */
     unsigned index, lives;
     char name[12];
     struct env_sim env;
-    struct env_sim_faults disk;
+    struct disk_faults disk;
     struct link_sim_faults net;
     struct link_sim link;
     struct outer_state replica;
@@ -48,7 +48,8 @@ struct sim_node { /* a site */
     bool liar; /* sim_liar.c in place of a site */
     /* books, per element of the slab in fragment order */
     sim_fixed *trained, *included;
-    bool void_books; /* took a snapshot: its residual was given up */
+    sim_fixed *booked; /* of them, for the contribution of each fragment that was made last */
+    bool void_books;   /* took a snapshot: its residual was given up */
     bool made[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];
     struct codec_payload payload[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as first sent */
     uint64_t hello_epoch;
@@ -75,7 +76,7 @@ struct sim {
     const char *names[SIM_SITES_MAX];
     struct sim_node node[SIM_SITES_MAX];
     struct env_sim disk; /* the aggregator's */
-    struct env_sim_faults disk_faults;
+    struct disk_faults disk_faults;
     struct outer_state replica; /* its process's */
     struct link_sim_server server;
     struct link_sim_watch watch;
@@ -115,6 +116,7 @@ void sim_liar_run(struct sim_node *n); /* until all others are done */
 /* sim_check.c */
 void sim_watch(struct sim *s);
 void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *data, size_t n);
+void sim_site_restart(struct sim_node *n); /* env_sim_restart of a site */
 void sim_check_end(struct sim *s);
 
 #endif

@@ -167,7 +167,7 @@ enum err sim_event(struct sim_node *n, enum stepper_phase phase)
     bool after = phase != STEPPER_BEFORE_UPDATE;
     struct stepper_event e = {.phase = phase, .step = n->step + !after};
     enum err ended = carry_out(n, &e);
-    if (ended != ERR_STOPPED || n->env.dead || phase == STEPPER_MOVED)
+    if (ended != ERR_STOPPED || n->env.disk.dead || phase == STEPPER_MOVED)
         return ended;
     e = (struct stepper_event){.phase = STEPPER_STOP, .step = n->step, .before = after};
     n->marked = false;

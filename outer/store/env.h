@@ -27,12 +27,12 @@ struct env_ops {
     enum err (*remove)(struct env *w, const char *path); /* file or tree; missing is no error */
     enum err (*list)(struct env *w, const char *path, struct arena *a, char ***names,
                      size_t *count);
-    /* To a file that is there: durable on return. */
+    /* To a file that is there: durable on return. After an error, ERR_FULL too, the file is not
+     * appended to again: another one is written in its place. */
     enum err (*append)(struct env *w, const char *path, const void *data, size_t n);
-    enum err (*truncate)(struct env *w, const char *path, uint64_t size_bytes); /* durable */
     /* A file that arrives in pieces: part_open reserves `total` bytes (ERR_FULL) and says how many
      * are there from before, part_write is not durable, part_close(final) fsyncs and renames to
-     * `final` (durable); final NULL: just closes. */
+     * `final` (durable; after an error the file is gone); final NULL: just closes. */
     enum err (*part_open)(struct env *w, const char *path, uint64_t total, int *handle,
                           uint64_t *have);
     enum err (*part_write)(struct env *w, int handle, uint64_t offset, const void *data, size_t n);
@@ -56,10 +56,12 @@ struct env_ops {
 };
 struct env { /* implementations embed it first */
     const struct env_ops *ops;
-    const char *root; /* for messages; lives as long */
+    const char *root; /* lives as long */
+    struct disk *disk;
 };
 
-/* root is made and locked until close: ERR_BUSY when another process owns the directory. */
+/* root is made, locked until close, and its directories are durable: ERR_BUSY when another process
+ * owns the directory. */
 enum err env_posix_open(struct env **w, const char *root) MUST;
 void env_posix_close(struct env *w);
 

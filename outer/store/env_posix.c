@@ -1,19 +1,14 @@
 /* Storage and clock of the outer loop on a real machine: files under one locked root, the monotonic
  * clock. */
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/digest.h"
-#include "outer/store/env.h"
+#include "outer/store/env_files.h"
 
 struct real {
     struct env env; /* first */
@@ -47,64 +42,10 @@ static void real_random(struct env *w, void *out, size_t n)
     digest_random(out, n);
 }
 
-/* root/path; out has PATH_MAX bytes. */
-static enum err real_path(const struct env *w, char *out, const char *path)
-{
-    const struct real *r = (const struct real *)w;
-    if (snprintf(out, PATH_MAX, "%s/%s", r->root, path) >= PATH_MAX)
-        return err_set(ERR_IO, "%s: path too long", path);
-    return ERR_OK;
-}
-
-static enum err real_failed(const char *what, const char *path)
-{
-    int e = errno;
-    enum err kind = e == ENOSPC || e == EDQUOT ? ERR_FULL : ERR_IO;
-    return err_set(kind, "%s: cannot %s: %s", path, what, strerror(e));
-}
-
-/* The directory part of a path below the root; there always is one. */
-static void real_parent(char *out, const char *full)
-{
-    size_t n = (size_t)(strrchr(full, '/') - full);
-    memcpy(out, full, n);
-    out[n] = 0;
-}
-
-static enum err real_make_parent(const char *full)
-{
-    char parent[PATH_MAX];
-    real_parent(parent, full);
-    return file_mkdirs(parent);
-}
-
-static enum err real_sync_parent(const char *full)
-{
-    char parent[PATH_MAX];
-    real_parent(parent, full);
-    return file_sync_dir(parent);
-}
-
-static enum err real_write(struct env *w, const char *path, const struct file_part *parts, size_t n)
-{
-    char full[PATH_MAX];
-    TRY(real_path(w, full, path));
-    TRY(real_make_parent(full));
-    return file_write(full, parts, n, 0644);
-}
-
-static enum err real_read(struct env *w, const char *path, size_t max_bytes, struct arena *a,
-                          uint8_t **data, size_t *size)
-{
-    char full[PATH_MAX];
-    TRY(real_path(w, full, path));
-    return file_read(full, max_bytes, a, data, size);
-}
-
 static enum err real_map(struct env *w, const char *path, struct file_map *m)
 {
     char full[PATH_MAX];
-    TRY(real_path(w, full, path));
+    TRY(env_files_path(w, full, path));
     return file_map_checked(m, full);
 }
 
@@ -112,151 +53,6 @@ static void real_unmap(struct env *w, struct file_map *m)
 {
     (void)w;
     file_unmap(m);
-}
-
-static bool real_exists(struct env *w, const char *path)
-{
-    char full[PATH_MAX];
-    return real_path(w, full, path) == ERR_OK && file_exists(full);
-}
-
-static enum err real_remove(struct env *w, const char *path)
-{
-    char full[PATH_MAX];
-    TRY(real_path(w, full, path));
-    return file_remove_tree(full);
-}
-
-static enum err real_list(struct env *w, const char *path, struct arena *a, char ***names,
-                          size_t *count)
-{
-    char full[PATH_MAX];
-    TRY(real_path(w, full, path));
-    return file_list(full, a, names, count);
-}
-
-static enum err put_at(int fd, const char *path, uint64_t offset, const uint8_t *from, size_t n)
-{
-    while (n) {
-        ssize_t put = pwrite(fd, from, n, (off_t)offset);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return real_failed("write", path);
-        from += put;
-        offset += (uint64_t)put;
-        n -= (size_t)put;
-    }
-    return ERR_OK;
-}
-
-/* fdatasync covers the new length too. */
-static enum err append_to(int fd, const char *full, const void *data, size_t n)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return real_failed("stat", full);
-    TRY(put_at(fd, full, (uint64_t)st.st_size, data, n));
-    return fdatasync(fd) == 0 ? ERR_OK : real_failed("sync", full);
-}
-
-static enum err real_append(struct env *w, const char *path, const void *data, size_t n)
-{
-    char full[PATH_MAX];
-    TRY(real_path(w, full, path));
-    int fd = open(full, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return real_failed("open", full);
-    enum err e = append_to(fd, full, data, n);
-    close(fd);
-    return e;
-}
-
-static enum err real_truncate(struct env *w, const char *path, uint64_t size_bytes)
-{
-    char full[PATH_MAX];
-    TRY(real_path(w, full, path));
-    int fd = open(full, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return real_failed("open", full);
-    enum err e = ERR_OK;
-    if (ftruncate(fd, (off_t)size_bytes) != 0 || fsync(fd) != 0)
-        e = real_failed("truncate", full);
-    close(fd);
-    return e;
-}
-
-/* Reserves the blocks without changing the length, so that the length says how much has arrived. A
- * file system without fallocate is asked for its free space instead. */
-static enum err part_reserve(int fd, const char *full, uint64_t total, uint64_t have)
-{
-    if (total == have || fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)total) == 0)
-        return ERR_OK;
-    if (errno != EOPNOTSUPP)
-        return real_failed("reserve space for", full);
-    char parent[PATH_MAX];
-    uint64_t free_bytes;
-    real_parent(parent, full);
-    TRY(file_free_bytes(parent, &free_bytes));
-    if (free_bytes < total - have)
-        return err_set(ERR_FULL, "%s: %llu bytes wanted, %llu free", full,
-                       (unsigned long long)(total - have), (unsigned long long)free_bytes);
-    return ERR_OK;
-}
-
-static enum err real_part_open(struct env *w, const char *path, uint64_t total, int *handle,
-                               uint64_t *have)
-{
-    char full[PATH_MAX];
-    struct stat st;
-    TRY(real_path(w, full, path));
-    TRY(real_make_parent(full));
-    int fd = open(full, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return real_failed("open", full);
-    enum err e = ERR_OK;
-    if (fstat(fd, &st) != 0)
-        e = real_failed("stat", full);
-    else if ((uint64_t)st.st_size > total &&
-             ftruncate(fd, 0) != 0) /* not a beginning of this payload */
-        e = real_failed("truncate", full);
-    if (e == ERR_OK) {
-        *have = (uint64_t)st.st_size > total ? 0 : (uint64_t)st.st_size;
-        e = part_reserve(fd, full, total, *have);
-    }
-    if (e != ERR_OK) {
-        close(fd);
-        return e;
-    }
-    *handle = fd;
-    return ERR_OK;
-}
-
-static enum err real_part_write(struct env *w, int handle, uint64_t offset, const void *data,
-                                size_t n)
-{
-    (void)w;
-    return put_at(handle, "part file", offset, data, n);
-}
-
-static enum err real_part_close(struct env *w, int handle, const char *path, const char *final)
-{
-    char from[PATH_MAX], to[PATH_MAX];
-    enum err e = ERR_OK;
-    if (final) {
-        e = real_path(w, from, path);
-        if (e == ERR_OK)
-            e = real_path(w, to, final);
-        if (e == ERR_OK && fsync(handle) != 0)
-            e = real_failed("sync", from);
-    }
-    close(handle);
-    if (!final || e != ERR_OK)
-        return e;
-    TRY(real_make_parent(to));
-    if (rename(from, to) != 0)
-        return real_failed("rename", from);
-    return real_sync_parent(to);
 }
 
 static enum err real_owned(struct env *w)
@@ -365,18 +161,17 @@ static const struct env_ops real_ops = {
     .unix_ms = real_unix_ms,
     .sleep_ms = real_sleep_ms,
     .random = real_random,
-    .write = real_write,
-    .read = real_read,
+    .write = env_files_write,
+    .read = env_files_read,
     .map = real_map,
     .unmap = real_unmap,
-    .exists = real_exists,
-    .remove = real_remove,
-    .list = real_list,
-    .append = real_append,
-    .truncate = real_truncate,
-    .part_open = real_part_open,
-    .part_write = real_part_write,
-    .part_close = real_part_close,
+    .exists = env_files_exists,
+    .remove = env_files_remove,
+    .list = env_files_list,
+    .append = env_files_append,
+    .part_open = env_files_part_open,
+    .part_write = env_files_part_write,
+    .part_close = env_files_part_close,
     .owned = real_owned,
     .thread_start = real_thread_start,
     .thread_join = real_thread_join,
@@ -395,17 +190,21 @@ enum err env_posix_open(struct env **w, const char *root)
     struct real *r = calloc(1, sizeof *r);
     if (!r)
         return err_set(ERR_MEMORY, "%zu bytes wanted, the machine has no more", sizeof *r);
+    r->lock = (struct file_lock){-1, -1, false};
     enum err e = ERR_OK;
     if (!realpath(root,
                   r->root)) /* absolute: a later change of directory must not move the world */
-        e = real_failed("resolve", root);
+        e = durable_failed("resolve", root, ERR_IO);
     else
         e = file_lock(&r->lock, r->root);
+    r->env = (struct env){&real_ops, r->root, disk_posix()};
+    if (e == ERR_OK)
+        e = env_files_found(&r->env);
     if (e != ERR_OK) {
+        file_unlock(&r->lock);
         free(r);
         return e;
     }
-    r->env = (struct env){&real_ops, r->root};
     *w = &r->env;
     return ERR_OK;
 }

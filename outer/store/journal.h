@@ -54,17 +54,19 @@ struct journal {
     uint64_t whole_bytes;          /* that were written at once: none of them can be torn */
     uint64_t cut_bytes;            /* torn tail that open removed */
     bool found;                    /* by open; else it made an empty one */
+    bool spoiled;                  /* an append failed: what follows goes into a copy */
 };
 
 typedef enum err journal_visit(void *self, const struct journal_record *r);
 
-/* Reads every record in order; makes an empty journal where there is none: whether that is damage,
- * the caller knows. ERR_CORRUPT: damaged, or of a kind this program does not know; ERR_MISMATCH: of
+/* Reads every record in order, and copies them to a new file: the one that was found may hold what
+ * no disk has. Makes an empty journal where there is none: whether that is damage, the caller
+ * knows. ERR_CORRUPT: damaged, or of a kind this program does not know; ERR_MISMATCH: of
  * another version. */
 enum err journal_open(struct journal *j, struct env *w, const char *path, journal_visit *visit,
                       void *self) MUST;
-/* Durable on return. ERR_FULL: nothing was written and the journal is as before; any other error is
- * final. */
+/* Durable on return. ERR_FULL: the record does not count, and the next append first copies the
+ * journal to a new file; any other error is final. */
 enum err journal_append(struct journal *j, const struct journal_record *r) MUST;
 bool journal_long(const struct journal *j);
 /* Replaces the file, atomically, by these records. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "outer/protocol/mutant.h"
 
 enum { SHARED_MAX = 4, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
 enum { PATH_BYTES = 96 };
@@ -1024,6 +1025,8 @@ static enum err next_commit(struct outer_state *m, unsigned fragment,
     else if (manifest_aborted(manifest)) /* a gathered one was written before the outer step */
         TRY(m->env->ops->remove(m->env, path));
     TRY(manifest_write(m, fragment, manifest));
+    if (MUTANT(CURRENT_FIRST))
+        TRY(current_write(m, fragment, &m->next));
     TRY(state_write(m, fragment, &m->next));
     TRY(m->env->ops->owned(m->env));
     TRY(current_write(m, fragment, &m->next)); /* == COMMIT POINT == */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
@@ -53,6 +54,38 @@ struct fake {
 static struct fake site[N];
 
 static void no_log(void *self, enum log_level level, const char *line);
+
+/* The next fsync of a file whose name ends so fails, once, as on a full disk. */
+static const char *fail_sync;
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+
+static bool sync_fails(int fd)
+{
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = fail_sync ? readlink(link, path, sizeof path - 1) : -1;
+    if (n < 0 || (size_t)n < strlen(fail_sync))
+        return false;
+    path[n] = 0;
+    if (strcmp(path + n - strlen(fail_sync), fail_sync) != 0)
+        return false;
+    fail_sync = NULL;
+    errno = ENOSPC;
+    return true;
+}
+
+int __wrap_fsync(int fd)
+{
+    return sync_fails(fd) ? -1 : __real_fsync(fd);
+}
+
+int __wrap_fdatasync(int fd)
+{
+    return sync_fails(fd) ? -1 : __real_fdatasync(fd);
+}
 
 /* ---- opening ---- */
 
@@ -1479,6 +1512,97 @@ static void a_quorum_goes_on_at_the_deadline(void **state)
 
 /* The quorum's commit comes while a contribution is being verified, or written: its files stay
  * until it is out of there, it counts nowhere, and the round's directory goes all the same. */
+static int part_inode(const char *name, ino_t *inode)
+{
+    char path[400];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", t.root, name);
+    int found = stat(path, &st);
+    *inode = found == 0 ? st.st_ino : 0;
+    return found;
+}
+
+/* Half of a contribution has arrived. -> where the site would go on after a restart */
+static uint64_t half_arrived(bool killed)
+{
+    size_t n;
+    void *upload;
+    char ended[100];
+    begin(true);
+    hello_all();
+    uint8_t *payload = payload_of(0, 0, &n);
+    struct wire_contribution m = header(&site[0], 0, payload, n);
+    assert_int_equal(offer(&site[0], &m, &upload).outcome, ROUND_RESUME);
+    assert_int_equal(chunk(upload, payload, 0, n / 2).outcome, ROUND_NONE);
+    finish(upload, false);
+    shut();
+    snprintf(ended, sizeof ended, "%s/ended", t.root);
+    if (killed)
+        assert_int_equal(unlink(ended), 0);
+    assert_int_equal(try_open(), ERR_OK);
+    assert_false(file_exists(ended));
+    hello_all();
+    m = header(&site[0], 0, payload, n);
+    struct wire_answer answer = offer(&site[0], &m, &upload);
+    assert_int_equal(answer.outcome, ROUND_RESUME);
+    assert_int_equal(chunk(upload, payload, answer.offset, n).outcome, ROUND_NONE);
+    assert_int_equal(finish(upload, true).outcome, ROUND_RECEIPT);
+    free(payload);
+    shut();
+    assert_int_equal(file_remove_tree(t.root), ERR_OK);
+    return answer.offset;
+}
+
+/* What arrived in part before a kill may be in memory alone, marked clean by an fsync that failed:
+ * it is asked for again. After an orderly end the site goes on where it was. */
+static void parts_are_believed_after_an_orderly_end_only(void **state)
+{
+    (void)state;
+    assert_true(half_arrived(false) > 0);
+    assert_int_equal(half_arrived(true), 0);
+}
+
+/* For the same reason every start goes on in a new file of the journal, with the same records. */
+static void the_journal_is_copied_at_each_start(void **state)
+{
+    (void)state;
+    ino_t before, after;
+    begin(true);
+    hello_all();
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(part_inode("journal", &before), 0);
+    crash();
+    assert_int_equal(part_inode("journal", &after), 0);
+    assert_int_not_equal(before, after);
+    hello_all();
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT); /* known: nothing is sent */
+    shut();
+}
+
+/* No space at the fsync: the file that it left is never used again. */
+static void a_full_disk_at_the_fsync(void **state)
+{
+    (void)state;
+    ino_t before, after;
+    begin(true);
+    hello_all();
+    fail_sync = ".part";
+    assert_int_equal(contribute(&site[0], 0), ROUND_FULL);
+    assert_null(fail_sync);
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(part_inode("journal", &before), 0);
+    fail_sync = "journal";
+    assert_int_equal(contribute(&site[1], 0), ROUND_FULL);
+    assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+    assert_int_equal(part_inode("journal", &after), 0);
+    assert_int_not_equal(before, after);
+    assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+    assert_int_equal(t.replica.state[0].round, 1);
+    crash();
+    assert_int_equal(t.replica.state[0].round, 1);
+    shut();
+}
+
 static void a_commit_while_one_is_verified(void **state)
 {
     (void)state;
@@ -1752,6 +1876,9 @@ int main(void)
         cmocka_unit_test_setup(commits_are_told_and_fetched, fresh),
         cmocka_unit_test_setup(a_site_that_was_away_catches_up, fresh),
         cmocka_unit_test_setup(a_quorum_goes_on_at_the_deadline, fresh),
+        cmocka_unit_test_setup(a_full_disk_at_the_fsync, fresh),
+        cmocka_unit_test_setup(the_journal_is_copied_at_each_start, fresh),
+        cmocka_unit_test_setup(parts_are_believed_after_an_orderly_end_only, fresh),
         cmocka_unit_test_setup(a_commit_while_one_is_verified, fresh),
         cmocka_unit_test_setup(a_deadline_while_one_is_verified, fresh),
         cmocka_unit_test_setup(a_commit_while_one_is_written, fresh),
