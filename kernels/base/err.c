@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "kernels/base/plain.h"
 
 enum { ERR_SENTENCE_MAX = 8192 }; /* a configuration reports all its errors at once */
 static _Thread_local char sentence[ERR_SENTENCE_MAX];
@@ -31,6 +32,7 @@ enum err err_set(enum err e, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(next, sizeof next, format, arguments);
     va_end(arguments);
+    plain_make(next, true); /* it may quote a file or a peer */
     memcpy(sentence, next, sizeof sentence);
     return e;
 }
@@ -42,6 +44,7 @@ enum err err_add(enum err e, const char *format, ...)
     va_start(arguments, format);
     int used = vsnprintf(next, sizeof next, format, arguments);
     va_end(arguments);
+    plain_make(next, true);
     if (used >= 0 && used < ERR_SENTENCE_MAX)
         snprintf(next + used, sizeof next - (size_t)used, "%s", sentence);
     memcpy(sentence, next, sizeof sentence);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/clock.h"
+#include "kernels/base/err.h"
+#include "kernels/base/plain.h"
 
 enum { LOG_LINE_MAX = 4096, LOG_PREFIX_MAX = 256 };
 
@@ -65,6 +67,7 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(values, sizeof values, format, arguments);
     va_end(arguments);
+    plain_make(values, false); /* what no caller quoted */
     pthread_mutex_lock(&lock);
     if (level >= level_min) {
         const char *mark = level == LOG_ERROR  ? "level=error "
@@ -80,21 +83,123 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
+static bool quotes_needed(const char *s)
+{
+    if (!*s || strpbrk(s, " \"\\="))
+        return true;
+    for (; *s; s++)
+        if (plain_control(s))
+            return true;
+    return false;
+}
+
+/* The control character of n bytes as \n, \r, \t or \xNN (8 characters at most). */
+static size_t control_quote(char *out, const char *s, size_t n)
+{
+    const char *at = strchr("\nn\rr\tt", *s);
+    if (at)
+        return (size_t)snprintf(out, 9, "\\%c", at[1]);
+    return (size_t)snprintf(out, 9, n == 2 ? "\\x%02x\\x%02x" : "\\x%02x", (unsigned char)s[0],
+                            (unsigned char)s[n - 1]);
+}
+
 const char *log_quote(char *buf, size_t size, const char *s)
 {
-    if (*s && !strpbrk(s, " \t\r\n\"\\="))
+    enum { LONGEST = 8 }; /* of one character, escaped */
+    if (!quotes_needed(s))
         return s;
     size_t used = 0;
     if (size < 3)
         return "\"\"";
     buf[used++] = '"';
-    for (; *s && used + 3 < size; s++) { /* room for an escape, the closing quote, the end */
-        char c = *s == '\n' ? 'n' : *s == '\r' ? 'r' : *s == '\t' ? 't' : *s;
-        if (c != *s || c == '"' || c == '\\')
-            buf[used++] = '\\';
-        buf[used++] = c;
+    while (*s) {
+        char piece[LONGEST + 1] = {*s, 0};
+        size_t control = plain_control(s), n = 1;
+        if (control)
+            n = control_quote(piece, s, control);
+        else if (*s == '"' || *s == '\\')
+            n = (size_t)snprintf(piece, sizeof piece, "\\%c", *s);
+        if (used + n + 2 >= size) /* the closing quote and the end */
+            break;
+        memcpy(buf + used, piece, n);
+        used += n;
+        s += control ? control : 1;
     }
     buf[used++] = '"';
     buf[used] = 0;
     return buf;
+}
+
+/* ---- lines that peers cause ---- */
+
+static uint64_t key_hash(const char *what, const char *who) /* FNV-1a */
+{
+    uint64_t h = 0xcbf29ce484222325;
+    for (const char *p = what; *p; p++)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3;
+    h *= 0x100000001b3;
+    for (const char *p = who; *p; p++)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3;
+    return h;
+}
+
+static bool window_over(const struct log_limit_key *k, uint64_t now_ms)
+{
+    return now_ms < k->since_ms || now_ms - k->since_ms >= LOG_LIMIT_MS;
+}
+
+/* The key's entry, near its hash; a new one takes the place of one whose window is over. When there
+ * is none, the key shares the last entry. */
+static struct log_limit_key *key_of(const struct log_limit *l, const char *what, const char *who,
+                                    uint64_t now_ms)
+{
+    enum { NEAR = 16 };
+    uint64_t hash = key_hash(what, who);
+    size_t room = l->count - 1;
+    struct log_limit_key *unused = NULL;
+    for (size_t i = 0; i < NEAR && i < room; i++) {
+        struct log_limit_key *k = &l->keys[(hash + i) % room];
+        if (k->lines && k->hash == hash && strncmp(k->who, who, sizeof k->who - 1) == 0)
+            return k;
+        if (!unused && (!k->lines || (window_over(k, now_ms) && !k->suppressed)))
+            unused = k;
+    }
+    if (!unused)
+        return &l->keys[room];
+    *unused = (struct log_limit_key){.hash = hash, .since_ms = now_ms};
+    snprintf(unused->what, sizeof unused->what, "%s", what);
+    snprintf(unused->who, sizeof unused->who, "%s", who);
+    return unused;
+}
+
+bool log_limit_pass(struct log_limit *l, const char *what, const char *who, unsigned lines,
+                    uint64_t now_ms, unsigned *suppressed)
+{
+    ASSERT(l->count >= 2);
+    struct log_limit_key *k = key_of(l, what, who, now_ms);
+    if (k->lines && window_over(k, now_ms))
+        k->lines = 0;
+    if (!k->lines)
+        k->since_ms = now_ms;
+    if (k->lines >= lines) {
+        k->suppressed++;
+        return false;
+    }
+    k->lines++;
+    *suppressed = k->suppressed;
+    k->suppressed = 0;
+    return true;
+}
+
+void log_limit_flush(struct log_limit *l, uint64_t now_ms)
+{
+    char quoted[2 * sizeof l->keys->who];
+    for (size_t i = 0; i < l->count; i++) {
+        struct log_limit_key *k = &l->keys[i];
+        if (!k->suppressed || !window_over(k, now_ms))
+            continue;
+        log_event(LOG_WARN, "suppressed", "of=%s peer=%s lines=%u", *k->what ? k->what : "others",
+                  log_quote(quoted, sizeof quoted, k->who), k->suppressed);
+        k->suppressed = 0;
+    }
 }

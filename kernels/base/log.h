@@ -8,6 +8,7 @@
  */
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* DETAIL: written to a log file at log.level info; not written to stderr. */
 enum log_level { LOG_DEBUG, LOG_DETAIL, LOG_INFO, LOG_WARN, LOG_ERROR };
@@ -23,7 +24,27 @@ bool log_wanted(enum log_level level); /* true: `level` is at least log_min; for
                                           is expensive */
 void log_event(enum log_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Quotes s for a logfmt value into buf when it needs it; returns buf or s. */
+/* Quotes s for a logfmt value into buf when it needs it; returns buf or s. Control characters
+ * become \n, \r, \t, \xNN. log_event replaces those of values that were not quoted. */
 const char *log_quote(char *buf, size_t size, const char *s);
+
+/* The limiter of lines that a peer can cause as often as it likes. A key is what happens and who
+ * causes it; in each window of LOG_LIMIT_MS it has a few lines, and the others are counted. The
+ * owner gives zeroed memory for the keys, and its lock guards them. */
+enum { LOG_LIMIT_MS = 30000, LOG_LIMIT_KEYS_MIN = 64 };
+struct log_limit {
+    struct log_limit_key {
+        uint64_t hash, since_ms;
+        unsigned lines, suppressed; /* logged in the window; not logged since the last line */
+        char what[40], who[200];
+    } * keys;     /* the last one: all for which there is no room */
+    size_t count; /* at least 2; a few for each peer */
+};
+/* May this line be logged? lines: of this key in a window. *suppressed, when true: lines of the key
+ * that were not logged since the last one. */
+bool log_limit_pass(struct log_limit *l, const char *what, const char *who, unsigned lines,
+                    uint64_t now_ms, unsigned *suppressed);
+/* ev=suppressed for each key whose window is over and that has uncounted lines. */
+void log_limit_flush(struct log_limit *l, uint64_t now_ms);
 
 #endif

@@ -366,6 +366,7 @@ static uint64_t aggregator_work(void *self, bool *stop)
         now_ms = aggregator_now(a);
     } while (a->failed == ERR_OK && (any_sealed(a, now_ms) || a->wake_ms <= now_ms));
     uint64_t notice_ms = notice_missing(a, now_ms);
+    log_limit_flush(&a->limit, now_ms);
     wake_ms = a->wake_ms < wake_ms ? a->wake_ms : wake_ms;
     wake_ms = notice_ms < wake_ms ? notice_ms : wake_ms;
     show(a);
@@ -378,6 +379,7 @@ struct link_service aggregator_service(struct aggregator *a)
     return (struct link_service){
         .self = a,
         .known = aggregator_known,
+        .revoked = aggregator_revoked,
         .hello = aggregator_hello,
         .offer = aggregator_offer,
         .chunk = aggregator_chunk,
@@ -672,7 +674,8 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     a->o = *o;
     a->opened_ms = aggregator_now(a);
     a->config = identity_digest(o->canonical);
-    a->revoked = arena_make(1 << 20);
+    a->limit.count = LOG_LIMIT_KEYS_MIN + 8 * o->site_count;
+    TRY_ALLOC(a->limit.keys = arena_array(perm, a->limit.count, sizeof *a->limit.keys));
     for (unsigned i = 0; i < o->site_count; i++) {
         a->site[i].status.loss = a->site[i].status.tokens_per_second = NAN;
         set_put(&a->touched, i, true);
@@ -680,6 +683,8 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     TRY(recover(a, perm));
     if (a->failed != ERR_OK)
         return a->failed;
+    if (o->revoked_path)
+        TRY(revocation_open(&a->revocation, o->revoked_path, o->revoked_copy));
     pthread_mutex_init(&a->mutex, NULL);
     show(a);
     log_event(LOG_INFO, "aggregator",
@@ -703,6 +708,6 @@ void aggregator_close(struct aggregator *a)
     /* Without it the next start only asks for more bytes again. */
     if (a->failed == ERR_OK && a->env->ops->write(a->env, AGGREGATOR_ENDED, NULL, 0) != ERR_OK)
         err_clear();
-    arena_free(&a->revoked);
+    revocation_close(a->revocation);
     pthread_mutex_destroy(&a->mutex);
 }

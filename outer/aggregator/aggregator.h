@@ -44,8 +44,9 @@ struct aggregator_options {
     double share_max;                /* most that site.share may be */
     enum weights_kind weights;       /* outer.weights */
     int64_t max_local_steps_offline; /* outer.max_local_steps_offline */
-    const char *revoked_path; /* list of refused identities, one URI per line, read again when it
-                                 changes; NULL: none */
+    const char *revoked_path;        /* list of refused identities and certificates
+                                        (outer/link/revocation.h); NULL: none */
+    const char *revoked_copy;        /* file that keeps the last list that was read; NULL: none */
 };
 struct aggregator; /* opaque */
 

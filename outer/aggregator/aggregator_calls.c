@@ -7,59 +7,12 @@
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/config/identity.h"
 
-enum { REFUSED_LOG_MS = 30000, REVOKED_BYTES_MAX = 1 << 20 };
+enum {                /* lines of one site in LOG_LIMIT_MS */
+       SAID_MAX = 20, /* it is bound, it has left */
+       ADOPTED_MAX = 3000
+};
 
 /* ---- who calls ---- */
-
-static bool stat_same(const struct stat *a, const struct stat *b)
-{
-    return a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-static enum err revoked_read(struct aggregator *a)
-{
-    uint8_t *text;
-    size_t n, room = 1;
-    arena_reset(&a->revoked);
-    a->revoked_count = 0;
-    TRY(file_read(a->o.revoked_path, REVOKED_BYTES_MAX / 4, &a->revoked, &text, &n));
-    for (size_t i = 0; i < n; i++)
-        room += text[i] == '\n';
-    TRY_ALLOC(a->revoked_uris = arena_array(&a->revoked, room, sizeof *a->revoked_uris));
-    char *rest, *line = strtok_r((char *)text, "\r\n", &rest);
-    for (; line && a->revoked_count < room; line = strtok_r(NULL, "\r\n", &rest)) {
-        line += strspn(line, " \t");
-        line[strcspn(line, " \t#")] = 0; /* a reason may stand behind it */
-        if (*line)
-            a->revoked_uris[a->revoked_count++] = line;
-    }
-    return ERR_OK;
-}
-
-/* Read again when the file changed; a file that has become unreadable must not let anybody back in.
- */
-bool aggregator_revoked(struct aggregator *a, const char *peer)
-{
-    struct stat now;
-    char quoted[512];
-    if (!a->o.revoked_path)
-        return false;
-    bool there = stat(a->o.revoked_path, &now) == 0;
-    if (there && !stat_same(&now, &a->revoked_stat)) {
-        if (revoked_read(a) != ERR_OK) {
-            log_event(LOG_ERROR, "revoked_unreadable", "why=%s",
-                      log_quote(quoted, sizeof quoted, err_message()));
-            return true;
-        }
-        a->revoked_stat = now;
-        log_event(LOG_INFO, "revoked_read", "count=%zu", a->revoked_count);
-    }
-    for (size_t i = 0; i < a->revoked_count; i++)
-        if (strcmp(a->revoked_uris[i], peer) == 0)
-            return true;
-    return false;
-}
 
 int aggregator_site(const struct aggregator *a, const char *name)
 {
@@ -67,6 +20,12 @@ int aggregator_site(const struct aggregator *a, const char *name)
         if (strcmp(a->o.sites[i], name) == 0)
             return (int)i;
     return -1;
+}
+
+const char *aggregator_revoked(void *self, const char *peer, const struct wire_certificate *c)
+{
+    const struct aggregator *a = self;
+    return a->revocation ? revocation_why(a->revocation, peer, c) : NULL;
 }
 
 bool aggregator_known(void *self, const char *peer)
@@ -83,6 +42,7 @@ static int caller_check(struct aggregator *a, const char *peer, enum roles_call 
                         char text[WIRE_TEXT_MAX])
 {
     char expected[3 * WIRE_NAME_MAX];
+    const char *revoked;
     snprintf(expected, sizeof expected, "atoll://%s/site/%s", a->o.run, head->site);
     int site = aggregator_site(a, head->site);
     if (!roles_may(roles_of(peer, a->o.run), call) || strcmp(peer, expected) != 0) {
@@ -92,9 +52,9 @@ static int caller_check(struct aggregator *a, const char *peer, enum roles_call 
     } else if (site < 0) {
         *outcome = ROUND_EXCLUDED;
         snprintf(text, WIRE_TEXT_MAX, "%s is not one of outer.sites", head->site);
-    } else if (aggregator_revoked(a, peer)) {
+    } else if ((revoked = aggregator_revoked(a, peer, &head->certificate))) {
         *outcome = ROUND_EXCLUDED;
-        snprintf(text, WIRE_TEXT_MAX, "%s is revoked", peer);
+        snprintf(text, WIRE_TEXT_MAX, "%s: %s", peer, revoked);
     } else if (aggregator_quarantined(a, (unsigned)site)) {
         *outcome = ROUND_EXCLUDED;
         snprintf(
@@ -153,24 +113,18 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
                         enum round_outcome outcome, const char *text)
 {
     char quoted[1024], from[256];
-    uint64_t now_ms = aggregator_now(a);
-    struct aggregator_site *s = site >= 0 ? &a->site[site] : &a->unknown_peer;
-    if (s->refused == outcome && now_ms - s->refused_ms < REFUSED_LOG_MS) {
-        s->repeats++;
+    unsigned repeats;
+    const char *name = round_outcome_name(outcome), *who = peer ? peer : "";
+    if (!log_limit_pass(&a->limit, name, who, 1, aggregator_now(a), &repeats))
         return;
-    }
-    unsigned repeats = s->repeats;
-    s->repeats = 0;
-    s->refused = outcome;
-    s->refused_ms = now_ms;
-    const char *caller = log_quote(from, sizeof from, peer ? peer : "");
+    const char *caller = log_quote(from, sizeof from, who);
     const char *why = log_quote(quoted, sizeof quoted, text);
     if (outcome == ROUND_REBIND) /* a call from before this process: it says hello next */
         log_event(LOG_INFO, "reconnect", "peer=%s after_s=%.1f cause=%s call=%s repeats=%u", caller,
-                  (double)s->silent_ms / 1e3, why, call, repeats);
+                  (double)(site >= 0 ? a->site[site].silent_ms : 0) / 1e3, why, call, repeats);
     else
         log_event(LOG_WARN, "refused", "call=%s peer=%s answer=%s repeats=%u why=%s", call, caller,
-                  round_outcome_name(outcome), repeats, why);
+                  name, repeats, why);
 }
 
 static void put_text(char out[WIRE_TEXT_MAX], const char *text)
@@ -288,6 +242,7 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
 {
     struct round_event e = aggregator_event(ROUND_BIND, site, &m->head);
     struct round_update u;
+    unsigned repeats;
     bool again = a->core.s[site].bound && a->core.s[site].incarnation == m->head.incarnation;
     aggregator_step(a, &e, &u);
     a->site[site].status.left = false;
@@ -305,9 +260,11 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
         if (f->entries[site].accepted)
             to->accepted = f->entries[site].payload;
     }
-    log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound",
-              "site=%s incarnation=%" PRIu64 " answer=%s", a->o.sites[site], m->head.incarnation,
-              round_outcome_name(answer->outcome));
+    if (log_limit_pass(&a->limit, "site_bound", a->o.sites[site], SAID_MAX, aggregator_now(a),
+                       &repeats))
+        log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound",
+                  "site=%s incarnation=%" PRIu64 " answer=%s", a->o.sites[site],
+                  m->head.incarnation, round_outcome_name(answer->outcome));
     enum err err = aggregator_finished(a, site);
     if (err != ERR_OK) {
         struct wire_answer failed = {0};
@@ -502,6 +459,7 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
                        struct wire_answer *answer)
 {
     struct aggregator *a = self;
+    unsigned repeats;
     struct round_event e = {
         .kind = ROUND_REPORT, .fragment = m->fragment, .round = m->round, .state = m->state};
     int site = call_step(a, peer, &m->head, ROLES_REPORT, &e, answer);
@@ -519,6 +477,9 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     s->tokens = m->tokens;
     s->bytes_up = m->bytes_up;
     s->bytes_down = m->bytes_down;
+    if (!log_limit_pass(&a->limit, "adopted", a->o.sites[site], ADOPTED_MAX, aggregator_now(a),
+                        &repeats))
+        return;
     if (a->o.adopted)
         a->o.adopted(a->o.self, (unsigned)site, m);
     /* m->round: the state; the round before it led there, as in ev=accept and ev=commit */
@@ -534,11 +495,14 @@ void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
 {
     struct aggregator *a = self;
     char quoted[512];
+    unsigned repeats;
     struct round_event e = {.kind = ROUND_LEAVE};
     int site = call_step(a, peer, &m->head, ROLES_LEAVE, &e, answer);
     if (site < 0 || answer->outcome != ROUND_CURRENT)
         return;
     a->site[site].status.left = true;
-    log_event(LOG_INFO, "site_left", "site=%s why=%s", a->o.sites[site],
-              log_quote(quoted, sizeof quoted, m->text));
+    if (log_limit_pass(&a->limit, "site_left", a->o.sites[site], SAID_MAX, aggregator_now(a),
+                       &repeats))
+        log_event(LOG_INFO, "site_left", "site=%s why=%s", a->o.sites[site],
+                  log_quote(quoted, sizeof quoted, m->text));
 }

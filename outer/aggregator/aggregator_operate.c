@@ -187,14 +187,15 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
 {
     struct aggregator *a = self;
     enum roles_call call = aggregator_act_call(m->act);
+    const char *revoked;
     enum err e = ERR_OK;
     memset(answer, 0, sizeof *answer);
     if (!roles_may(roles_of(peer, a->o.run), call))
         say(answer, ROUND_DENIED,
             "the certificate says %s, this call needs an operator's of run %s",
             peer && *peer ? peer : "nothing", a->o.run);
-    else if (aggregator_revoked(a, peer))
-        say(answer, ROUND_EXCLUDED, "%s is revoked", peer);
+    else if ((revoked = aggregator_revoked(a, peer, &m->certificate)))
+        say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
     else if (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment))
         say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
     else

@@ -142,6 +142,8 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
         say(answer, ROUND_INVALID, "no fragment of this aggregator");
     else if (m->round >= aggregator_rounds(a, m->fragment))
         say(answer, ROUND_INVALID, "beyond the last scheduled round");
+    else if (digest_zero(&m->payload))
+        say(answer, ROUND_INVALID, "no payload digest");
     else if (!isfinite(m->weight) || m->weight <= 0)
         say(answer, ROUND_INVALID, "weight is not a positive number");
     else if (m->weight > weight_max(a, m))
@@ -382,6 +384,21 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
 
 /* ---- chunks ---- */
 
+/* A stream outlives the check of its offer: its identity may have been revoked since. */
+static bool upload_revoked(struct aggregator *a, const struct upload *up,
+                           struct wire_answer *answer)
+{
+    char uri[3 * WIRE_NAME_MAX], text[WIRE_TEXT_MAX];
+    snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o.run, a->o.sites[up->site]);
+    const char *why = aggregator_revoked(a, uri, &up->header.head.certificate);
+    if (!why)
+        return false;
+    snprintf(text, sizeof text, "%s: %s", uri, why);
+    say(answer, ROUND_EXCLUDED, text);
+    aggregator_refused(a, (int)up->site, uri, "payload", ROUND_EXCLUDED, text);
+    return true;
+}
+
 /* May this chunk be stored? Asked again after the chunk is stored, because the round may have been
  * committed meanwhile. BLOCKS_NEW: it may. */
 static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up, uint64_t offset,
@@ -398,6 +415,8 @@ static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up,
         say(answer, ROUND_EXCLUDED, "in quarantine");
         return BLOCKS_GAP;
     }
+    if (upload_revoked(a, up, answer))
+        return BLOCKS_GAP;
     if (answer->round !=
         up->header.round) { /* the quorum went on: the rest of the bytes is not needed */
         say(answer, ROUND_BEHIND, "that round is committed");
@@ -563,6 +582,8 @@ static void contribution_finish(struct aggregator *a, struct upload *up, struct 
         say(answer, ROUND_EXCLUDED, "in quarantine");
         return;
     }
+    if (upload_revoked(a, up, answer)) /* nothing is journalled; the file goes with its round */
+        return;
     if (step_offer(a, up->site, &up->header, answer) != ROUND_RESUME)
         return; /* overtaken: committed meanwhile, or a newer process of the site was bound
                  */
@@ -604,7 +625,8 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
         say(answer, ROUND_EXCLUDED, "in quarantine");
     else if (!complete || blocks_first(&up->blocks) != up->header.payload_bytes)
         say(answer, ROUND_RESUME, "not all bytes came");
-    else if (step_offer(a, up->site, &up->header, answer) == ROUND_RESUME) {
+    else if (!upload_revoked(a, up, answer) &&
+             step_offer(a, up->site, &up->header, answer) == ROUND_RESUME) {
         up->codec = codec_get(outer_state_codec(a->replica, up->header.fragment));
         up->grid = grid_copy(a, up->header.fragment);
         if (up->grid) {

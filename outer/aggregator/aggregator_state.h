@@ -6,8 +6,9 @@
  * aggregator_operate.c answers an operator.
  */
 #include <pthread.h>
-#include <sys/stat.h>
+#include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
+#include "outer/link/revocation.h"
 #include "outer/protocol/bounds.h"
 #include "outer/protocol/roles.h"
 #include "outer/store/journal.h"
@@ -59,11 +60,7 @@ struct aggregator_site {
     unsigned strikes;     /* contributions in a row that were refused, or hardly counted */
     struct digest struck; /* the last one refused, by which process, and when: a message that */
     uint64_t struck_by, struck_ms; /* arrives twice is one contribution */
-    enum round_outcome
-        refused;         /* last refusal that was logged, and when: a site that repeats itself */
-    uint64_t refused_ms; /* must not fill the disk with log */
-    unsigned repeats;    /* refusals since then that were not logged */
-    uint64_t silent_ms;  /* before its last call: since the one before, or since this start */
+    uint64_t silent_ms; /* before its last call: since the one before, or since this start */
 };
 struct aggregator_fragment {
     bool sealed; /* commit pending, of: */
@@ -88,16 +85,13 @@ struct aggregator {
     bool begun; /* found so at the start: what is missing is damage */
     bool ended; /* found so at the start: the process before ended in good order */
     uint64_t epoch, instance, opened_ms;
-    struct aggregator_site site[ROUND_SITES_MAX],
-        unknown_peer;   /* callers that are no site share one refusal */
-    struct set touched; /* sites whose status may have changed since it was shown */
+    struct aggregator_site site[ROUND_SITES_MAX];
+    struct log_limit limit; /* of what peers make it log */
+    struct set touched;     /* sites whose status may have changed since it was shown */
     struct aggregator_fragment fragment[ROUND_FRAGMENTS_MAX];
     struct upload *uploads;
     struct source *sources;
-    struct arena revoked;
-    char **revoked_uris;
-    size_t revoked_count;
-    struct stat revoked_stat;
+    struct revocation *revocation; /* NULL: nobody is revoked */
     uint64_t payload_up, payload_down, wake_ms;
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
@@ -137,15 +131,16 @@ enum err aggregator_claim_again(struct aggregator *a) MUST;
 int aggregator_caller(struct aggregator *a, const char *peer, enum roles_call call,
                       const struct wire_head *head, enum round_outcome *outcome,
                       char text[WIRE_TEXT_MAX]);
-bool aggregator_revoked(struct aggregator *a, const char *peer);
 int aggregator_site(const struct aggregator *a, const char *name); /* its index; -1: no site */
 struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
                                     const struct wire_head *head);
-/* A refusal is logged once, then at most every half minute for the same site and outcome, with the
- * number of refusals that were not logged since. */
+/* A refusal is logged once in LOG_LIMIT_MS for the same caller and outcome, with the number of
+ * those that were not logged since. site: -1 when the caller is none. */
 void aggregator_refused(struct aggregator *a, int site, const char *peer, const char *call,
                         enum round_outcome outcome, const char *text);
 bool aggregator_known(void *self, const char *peer); /* without the lock: the roster is fixed */
+/* Why the caller is refused; NULL: it is not. Without the lock. */
+const char *aggregator_revoked(void *self, const char *peer, const struct wire_certificate *c);
 void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
                       struct wire_hello_answer *answer);
 void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,

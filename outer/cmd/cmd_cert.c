@@ -3,33 +3,14 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
+#include "outer/cmd/cert_revoke.h"
 #include "outer/cmd/cmd.h"
 #include "kernels/base/file.h"
 #include "outer/link/tls.h"
 
-enum {
-    DAY_S = 86400,
-    HOSTS_MAX = 16,
-    SKEW_S = 300 /* tolerated clock difference of other machines, seconds */
-};
-
-static struct tls_validity validity(int64_t days)
-{
-    int64_t now = clock_wall_s();
-    return (struct tls_validity){now - SKEW_S, now + days * DAY_S};
-}
-
-static const char *date(char out[32], int64_t unix_s)
-{
-    time_t t = (time_t)unix_s;
-    struct tm tm;
-    if (!gmtime_r(&t, &tm) || strftime(out, 32, "%Y-%m-%d %H:%M UTC", &tm) == 0)
-        snprintf(out, 32, "?");
-    return out;
-}
+enum { HOSTS_MAX = 16 };
 
 static enum err parse(struct args *a, const struct args_option *options, size_t count, int argc,
                       char **argv, struct arena *arena)
@@ -61,13 +42,13 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
     TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
     if (a.help)
         return ERR_OK;
-    struct tls_validity v = validity(days);
+    struct tls_validity v = cert_validity(days);
     char until[32];
     TRY(tls_authority(dir, run, ed25519, v));
     printf("%s/ca.pem  authority of run %s, until %s\n%s/ca.key  its key: everyone who has it can "
            "join "
            "the run; never copy it to a site\n",
-           dir, run, date(until, v.until_unix), dir);
+           dir, run, cert_date(until, v.until_unix), dir);
     return ERR_OK;
 }
 
@@ -117,7 +98,7 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
                             .out = out ? out : dir,
                             .hosts = list,
                             .ed25519 = ed25519,
-                            .validity = validity(days)};
+                            .validity = cert_validity(days)};
     if (!tls_role_parse(&r.role, role))
         return err_set(ERR_CONFIG, "--role %s: site, aggregator or operator", role);
     if (!name && r.role == TLS_SITE)
@@ -133,16 +114,16 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
     struct tls_facts f;
     snprintf(path, sizeof path, "%s/%s.pem", r.out, r.name);
     TRY(tls_facts(&f, path));
+    TRY(cert_issued_add(dir, &f));
     printf("%s  %s, until %s\n%s/%s.key  its key\nThis process needs these two files and "
            "ca.pem only.\n",
-           path, f.uri, date(until, f.until_unix), r.out, r.name);
+           path, f.uri, cert_date(until, f.until_unix), r.out, r.name);
     return ERR_OK;
 }
 
 static const char *state_of(const struct tls_facts *f, const char *dir, int64_t now)
 {
-    bool revoked = false;
-    if (dir && tls_revoked(dir, f->uri, &revoked) == ERR_OK && revoked)
+    if (dir && cert_is_revoked(dir, f))
         return "revoked";
     return now < f->from_unix ? "not yet valid" : now >= f->until_unix ? "expired" : "valid";
 }
@@ -160,65 +141,22 @@ static enum err cert_show(int argc, char **argv, struct arena *arena)
         return err_set(ERR_CONFIG, "which file? atoll cert show tls/a.pem");
     for (int i = 0; i < a.operand_count; i++) {
         struct tls_facts f;
-        char from[32], until[32];
+        char from[32], until[32], hex[65];
         int64_t now = clock_wall_s();
         TRY(tls_facts(&f, a.operand[i]));
+        digest_hex(&f.sha256, hex);
         printf("%s\n  identity  %s%s\n  hosts     %s\n  may be    %s%s%s\n  valid     %s to %s: "
                "%s, %lld days left\n"
-               "  key       %s\n  subject   %s\n  issuer    %s\n  serial    %s\n",
+               "  key       %s\n  subject   %s\n  issuer    %s\n  serial    %s\n"
+               "  sha256    %s\n",
                a.operand[i], f.uri, f.uri_count == 1 ? "" : "  (not exactly one URI: refused)",
                *f.hosts ? f.hosts : "-", f.authority ? "authority" : "",
                !f.authority && f.client ? "client" : "",
                !f.authority && f.server ? (f.client ? ", server" : "server") : "",
-               date(from, f.from_unix), date(until, f.until_unix), state_of(&f, NULL, now),
-               (long long)((f.until_unix - now) / DAY_S), f.key, f.subject, f.issuer, f.serial);
+               cert_date(from, f.from_unix), cert_date(until, f.until_unix),
+               state_of(&f, NULL, now), (long long)((f.until_unix - now) / CERT_DAY_S), f.key,
+               f.subject, f.issuer, f.serial, hex);
     }
-    return ERR_OK;
-}
-
-/* Whether one of the certificates in the directory has this identity. */
-static enum err issued_here(const char *dir, const char *uri, struct arena *arena, bool *found)
-{
-    char **names, path[4096];
-    size_t count;
-    *found = false;
-    TRY(file_list(dir, arena, &names, &count));
-    for (size_t i = 0; i < count && !*found; i++) {
-        struct tls_facts f;
-        size_t n = strlen(names[i]);
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        *found = n > 4 && strcmp(names[i] + n - 4, ".pem") == 0 && tls_facts(&f, path) == ERR_OK &&
-                 strcmp(f.uri, uri) == 0;
-    }
-    return ERR_OK;
-}
-
-static enum err cert_revoke(int argc, char **argv, struct arena *arena)
-{
-    const char *dir = "tls";
-    const struct args_option options[] = {
-        {"dir", ARGS_TEXT, &dir, .value = "DIR",
-         .help = "Directory of revoked.txt: the aggregator's tls.dir; the aggregator rereads it "
-                 "after a change."},
-    };
-    struct args a = {.command = "cert revoke",
-                     .summary = "Revokes an identity: the aggregator refuses its next call.",
-                     .example = "atoll cert revoke atoll://demo/site/b --dir tls",
-                     .operands = "URI"};
-    TRY(parse(&a, options, 1, argc, argv, arena));
-    if (a.help)
-        return ERR_OK;
-    if (a.operand_count != 1)
-        return err_set(ERR_CONFIG, "which identity? atoll cert revoke atoll://RUN/ROLE/NAME");
-    bool was_there, issued;
-    TRY(issued_here(dir, a.operand[0], arena, &issued));
-    TRY(tls_revoke(dir, a.operand[0], &was_there));
-    printf("%s  %s in %s/revoked.txt\n", a.operand[0], was_there ? "was already" : "is now", dir);
-    if (!issued)
-        fprintf(stderr,
-                "atoll: no certificate in %s has this identity, so check the spelling; "
-                "atoll cert list prints the identities\n",
-                dir);
     return ERR_OK;
 }
 
@@ -242,7 +180,7 @@ static enum err cert_list(int argc, char **argv, struct arena *arena)
         size_t n = strlen(names[i]);
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
         if (n > 4 && strcmp(names[i] + n - 4, ".pem") == 0 && tls_facts(&f, path) == ERR_OK)
-            printf("%-24s %-48s until %s  %s\n", names[i], f.uri, date(until, f.until_unix),
+            printf("%-24s %-48s until %s  %s\n", names[i], f.uri, cert_date(until, f.until_unix),
                    state_of(&f, dir, clock_wall_s()));
     }
     return ERR_OK;
@@ -256,7 +194,8 @@ static const struct {
     {"issue", "make or replace the certificate of a site, an aggregator or an operator",
      cert_issue},
     {"show", "print a certificate's identity, purpose and validity", cert_show},
-    {"revoke", "refuse an identity from now on", cert_revoke},
+    {"renew", "make a new key and certificate for the identity of an old one", cert_renew},
+    {"revoke", "refuse a name or one certificate from now on", cert_revoke},
     {"list", "all certificates of a directory", cert_list},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -274,7 +213,7 @@ enum err cmd_cert(int argc, char **argv)
     if (!help)
         return err_set(
             ERR_CONFIG,
-            "cert: authority, issue, show, revoke or list; `atoll cert --help` says more");
+            "cert: authority, issue, renew, show, revoke or list; `atoll cert --help` says more");
     puts("atoll cert COMMAND: the certificates of a run. Both sides of every connection show "
          "one.\n");
     for (int i = 0; i < COMMAND_COUNT; i++)

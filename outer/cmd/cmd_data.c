@@ -259,6 +259,7 @@ enum err cmd_data(int argc, char **argv)
         .count = sizeof options / sizeof *options,
     };
     struct arena a = arena_make(0);
+    cmd_files_private();
     enum err e = args_parse(&args, argc, argv, &a);
     o.learn = (uint64_t)learn;
     o.sites = (uint32_t)sites;

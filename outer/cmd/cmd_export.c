@@ -191,6 +191,7 @@ enum err cmd_import(int argc, char **argv)
                         .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
+    cmd_files_private();
     enum err e = args_parse(&args, argc, argv, &i.run.perm);
     if (!e && !args.help)
         e = i.write_config ? import_config(&i, &i.run.perm) : import_model(&i, &args);

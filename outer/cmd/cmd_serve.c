@@ -75,6 +75,7 @@ static enum err open_aggregator(struct serve *v)
     o.adopted = adopted;
     o.self = v;
     TRY_ALLOC(o.revoked_path = arena_printf(&v->run.perm, "%s/revoked.txt", v->run.o.tls_dir));
+    TRY_ALLOC(o.revoked_copy = arena_printf(&v->run.perm, "%s/revoked", v->run.o.serve_dir));
     if (!o.strict && o.site_count < 3)
         log_event(LOG_WARN, "quorum",
                   "sites=%u why=\"a majority of %u is all of them: quorum waits like strict\"",
@@ -159,6 +160,7 @@ static enum err open_all(struct serve *v)
     TRY(ledger_book_open(&v->ledger, &ledger, &v->run.perm));
     TRY(serve_tell_start(&v->tell, &v->replica, v->cpu->note, &v->run.perm));
     say_what(v);
+    cmd_directory_look(v->run.o.serve_dir);
     TRY(open_aggregator(v));
     return open_link(v);
 }
@@ -241,6 +243,8 @@ static enum err serve(struct serve *v, const struct args *args)
     TRY(run_open(&v->run,
                  &(struct run_source){RUN_AGGREGATOR, .config = v->config_path, .args = args}));
     log_min(v->run.o.log_level);
+    cmd_files_private();
+    cmd_memory_private();
     link_tune();
     block_signals(v);
     log_prefix("site=aggregator ");

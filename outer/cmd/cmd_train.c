@@ -204,8 +204,10 @@ static enum err own_directory(struct job *j)
                                                            .replica = j->run.o.site_name},
                              &j->run.perm));
     TRY(path_in(j, &log, "log.txt"));
-    return progress_open(&j->progress,
-                         config_choice_name(log_progress_choices, j->run.o.log_progress), 1, log);
+    TRY(progress_open(&j->progress, config_choice_name(log_progress_choices, j->run.o.log_progress),
+                      1, log));
+    cmd_directory_look(j->s.run_dir);
+    return ERR_OK;
 }
 
 #ifdef ATOLL_NET
@@ -221,6 +223,8 @@ static enum err dial(struct job *j)
                           .book = ledger_book_add,
                           .book_self = &j->ledger};
     link_tune();
+    if (j->coll->size == 1) /* MPI's ranks read one another's memory */
+        cmd_memory_private();
     if (*j->run.o.site_aggregator_name)
         d.server_name = j->run.o.site_aggregator_name;
     TRY(run_tls(&j->run, j->run.o.site_name, &d.tls));
@@ -504,6 +508,7 @@ enum err cmd_train(int argc, char **argv)
         .options = options,
         .count = sizeof options / sizeof *options};
     j.command = args_line(&j.run.perm, argc, argv);
+    cmd_files_private();
     enum err e = args_parse(&args, argc, argv, &j.run.perm);
     if (e == ERR_OK && keys)
         e = print_keys(&j);

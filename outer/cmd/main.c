@@ -3,7 +3,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include "kernels/base/args.h"
+#include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/version.h"
 
@@ -58,6 +61,27 @@ void cmd_close(const char *command, enum err e)
             command, *sentence ? sentence : err_text(e), err_text(e), err_name(e), err_action(e),
             err_exit_code(e));
     silent = true;
+}
+
+void cmd_files_private(void)
+{
+    umask(0077);
+}
+
+void cmd_directory_look(const char *dir)
+{
+    char quoted[1024];
+    struct stat st;
+    if (stat(dir, &st) == 0 && (st.st_mode & 0077))
+        log_event(LOG_WARN, "directory_open",
+                  "dir=%s mode=%03o why=\"other users can read it\" do=\"chmod 700\"",
+                  log_quote(quoted, sizeof quoted, dir), (unsigned)st.st_mode & 0777);
+}
+
+void cmd_memory_private(void)
+{
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+        log_event(LOG_WARN, "memory_private", "ok=0 why=\"%s\"", strerror(errno));
 }
 
 static int finish(const char *command, enum err e)

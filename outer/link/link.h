@@ -50,7 +50,7 @@ struct link_content {    /* what a fetch delivers */
     void *source;
 };
 /* What the aggregator implements. The link calls these functions under one lock, one at a time.
- * Exceptions are known, store and verify: store and verify may take long (slow disk, large
+ * Exceptions are known, revoked, store and verify: store and verify may take long (slow disk, large
  * payload), and other calls are answered meanwhile. `peer`: verified URI SAN of the caller
  * (atoll://run/role/name); the service checks it at each call. Only storage may block. */
 struct link_service {
@@ -59,6 +59,10 @@ struct link_service {
      * block. The link limits the open calls of all unknown peers together. NULL: every peer is
      * known. */
     bool (*known)(void *self, const char *peer);
+    /* Why calls with this certificate are refused; NULL: they are not. Called as known, at each
+     * call and about once a second during it: a call that is refused is ended. The service checks
+     * offers, chunks and verified payloads again. NULL: no certificate is revoked. */
+    const char *(*revoked)(void *self, const char *peer, const struct wire_certificate *c);
     void (*hello)(void *self, const char *peer, const struct wire_hello *m,
                   struct wire_hello_answer *answer);
     /* RESUME with *upload set: the site sends the chunks that answer->blocks lacks. Any other

@@ -13,6 +13,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
+#include "outer/link/revocation.h"
 
 enum { DAY_S = 86400 };
 
@@ -60,6 +62,42 @@ enum err tls_force13(void)
     return ERR_OK;
 }
 
+/* ---- keys in memory ---- */
+
+/* For the keys that are loaded, and what OpenSSL keeps of each handshake and thread while it lasts
+ * (some 2 KiB). */
+enum { SECURE_BYTES = 4 << 20, SECURE_PIECE = 32 };
+
+static void secure_heap_open(void)
+{
+    if (CRYPTO_secure_malloc_init(SECURE_BYTES, SECURE_PIECE) != 1)
+        log_event(LOG_INFO, "keys_not_locked",
+                  "why=\"%d KiB of memory cannot be locked: keys may be written to swap\" "
+                  "do=\"raise the limit: ulimit -l, LimitMEMLOCK\"",
+                  SECURE_BYTES >> 10);
+}
+
+static pthread_once_t secure_heap = PTHREAD_ONCE_INIT;
+
+static char *text_alloc(size_t size, bool secret)
+{
+    if (!secret)
+        return calloc(1, size);
+    pthread_once(&secure_heap, secure_heap_open);
+    return OPENSSL_secure_zalloc(size);
+}
+
+static void wipe(char **text)
+{
+    if (*text && CRYPTO_secure_allocated(*text))
+        OPENSSL_secure_clear_free(*text, strlen(*text));
+    else if (*text) {
+        explicit_bzero(*text, strlen(*text));
+        free(*text);
+    }
+    *text = NULL;
+}
+
 /* ---- files ---- */
 
 /* Its mode excludes other users, and its owner is this user. */
@@ -86,13 +124,12 @@ static enum err pem_read_open(int fd, const char *path, bool secret, char **text
     if (st.st_size == 0 || st.st_size >= TLS_PEM_MAX)
         return err_set(ERR_INPUT, "%s: %lld bytes are not a PEM file", path, (long long)st.st_size);
     size_t size = (size_t)st.st_size;
-    char *p = calloc(1, size + 1);
+    char *p = text_alloc(size + 1, secret);
     if (!p)
         return err_set(ERR_MEMORY, "%zu bytes for %s", size, path);
     ssize_t got = read(fd, p, size);
     if (got != st.st_size || memchr(p, 0, size)) {
-        explicit_bzero(p, size);
-        free(p);
+        wipe(&p);
         return err_set(ERR_INPUT, "%s: cannot be read as PEM text", path);
     }
     *text = p;
@@ -118,14 +155,6 @@ static enum err pem_read(const char *path, bool secret, char **text)
     enum err e = pem_read_open(fd, path, secret, text);
     close(fd);
     return e;
-}
-
-static void wipe(char **text)
-{
-    if (*text)
-        explicit_bzero(*text, strlen(*text));
-    free(*text);
-    *text = NULL;
 }
 
 enum err tls_load(struct tls_pem *p, const struct link_tls *files)
@@ -211,13 +240,13 @@ static void uri_make(char out[TLS_URI_MAX], const char *run, enum tls_role role,
     ASSERT(n > 0 && n < TLS_URI_MAX);
 }
 
-static bool uri_ok(const char *uri)
+bool tls_uri_parse(struct tls_identity *id, const char *uri)
 {
-    char run[TLS_NAME_MAX], role[TLS_NAME_MAX], name[TLS_NAME_MAX];
+    char role[TLS_NAME_MAX];
     int end = 0;
-    enum tls_role r;
-    return sscanf(uri, "atoll://%63[^/]/%63[^/]/%63[^/]%n", run, role, name, &end) == 3 &&
-           uri[end] == 0 && name_ok(run) && name_ok(name) && tls_role_parse(&r, role);
+    return sscanf(uri, "atoll://%63[^/]/%63[^/]/%63[^/]%n", id->run, role, id->name, &end) == 3 &&
+           uri[end] == 0 && name_ok(id->run) && name_ok(id->name) &&
+           tls_role_parse(&id->role, role);
 }
 
 /* ---- certificates: reading ---- */
@@ -327,6 +356,7 @@ static void facts_out(struct tls_facts *f, X509 *x)
     snprintf(f->serial, sizeof f->serial, "%s", hex ? hex : "?");
     OPENSSL_free(hex);
     BN_free(serial);
+    X509_digest(x, EVP_sha256(), f->sha256.bytes, NULL);
     names_out(f, x);
     f->from_unix = time_out(X509_get0_notBefore(x));
     f->until_unix = time_out(X509_get0_notAfter(x));
@@ -636,6 +666,7 @@ enum err tls_peer(const struct tls_question *q, struct tls_facts *f)
 /* P-256: clients built on BoringSSL, gRPC's Python package among them, offer no Ed25519. */
 static EVP_PKEY *key_make(bool ed25519)
 {
+    pthread_once(&secure_heap, secure_heap_open);
     return ed25519 ? EVP_PKEY_Q_keygen(NULL, NULL, "ED25519") : EVP_EC_gen("P-256");
 }
 
@@ -844,7 +875,7 @@ enum err tls_issue(const struct tls_request *r)
     enum err e = authority_read(&m, r->directory, run);
     if (e == ERR_OK) {
         uri_make(uri, run, r->role, r->name);
-        e = tls_revoked(r->directory, uri, &revoked);
+        e = revocation_listed(r->directory, uri, &revoked);
     }
     if (e == ERR_OK && revoked)
         e = err_set(
@@ -858,60 +889,5 @@ enum err tls_issue(const struct tls_request *r)
     if (e == ERR_OK && strcmp(r->out, r->directory) != 0)
         e = authority_copy(r);
     making_free(&m);
-    return e;
-}
-
-/* ---- revoked identities ---- */
-
-static enum err revoked_read(const char *path, struct arena *a, char **text)
-{
-    uint8_t *data = (uint8_t *)"";
-    size_t size;
-    if (file_exists(path))
-        TRY(file_read(path, 1 << 20, a, &data, &size));
-    *text = (char *)data;
-    return ERR_OK;
-}
-
-static bool line_find(const char *text, const char *uri)
-{
-    size_t n = strlen(uri);
-    for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
-        p += strspn(p, " \t");
-        if (strncmp(p, uri, n) == 0 && strspn(p + n, " \t\r\n#") + (p[n] == 0) > 0)
-            return true;
-    }
-    return false;
-}
-
-enum err tls_revoked(const char *directory, const char *uri, bool *revoked)
-{
-    char path[4096], *text;
-    struct arena a = arena_make(0);
-    snprintf(path, sizeof path, "%s/revoked.txt", directory);
-    enum err e = revoked_read(path, &a, &text);
-    *revoked = e == ERR_OK && line_find(text, uri);
-    arena_free(&a);
-    return e;
-}
-
-enum err tls_revoke(const char *directory, const char *uri, bool *was_there)
-{
-    char path[4096], *text;
-    if (!uri_ok(uri))
-        return err_set(ERR_CONFIG,
-                       "'%s' is no identity: atoll://RUN/ROLE/NAME, as atoll cert show prints it",
-                       uri);
-    struct arena a = arena_make(0);
-    snprintf(path, sizeof path, "%s/revoked.txt", directory);
-    enum err e = revoked_read(path, &a, &text);
-    *was_there = e == ERR_OK && line_find(text, uri);
-    if (e == ERR_OK && !*was_there) {
-        size_t n = strlen(text);
-        struct file_part parts[] = {
-            {text, n}, {"\n", n && text[n - 1] != '\n'}, {uri, strlen(uri)}, {"\n", 1}};
-        e = file_write(path, parts, sizeof parts / sizeof *parts, 0644);
-    }
-    arena_free(&a);
     return e;
 }

@@ -21,7 +21,9 @@ enum tls_role { TLS_SITE, TLS_AGGREGATOR, TLS_OPERATOR };
 enum err tls_force13(void) MUST;
 
 /* PEM texts of the authority's certificate, the process's certificate and its key. The key's file:
- * regular, no symbolic link, owned by this user or root, no access for others. */
+ * regular, no symbolic link, owned by this user or root, no access for others. The key's text, and
+ * what OpenSSL makes of it, lie in locked memory that no core dump contains, if the limit of locked
+ * memory allows it (ev=keys_not_locked). gRPC keeps a copy of the text in ordinary memory. */
 struct tls_pem {
     char *ca, *certificate, *key;
 };
@@ -42,6 +44,11 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
 enum err tls_current(const char *path, int64_t now_unix) MUST;
 
 bool tls_role_parse(enum tls_role *role, const char *name);
+struct tls_identity { /* atoll://run/role/name */
+    char run[TLS_NAME_MAX], name[TLS_NAME_MAX];
+    enum tls_role role;
+};
+bool tls_uri_parse(struct tls_identity *id, const char *uri); /* false: it is none */
 
 struct tls_validity {
     int64_t from_unix, until_unix;
@@ -61,11 +68,13 @@ struct tls_request {
     bool ed25519; /* else P-256 */
     struct tls_validity validity;
 };
-/* Replaces both files by rename, the certificate last. */
+/* Replaces both files by rename, the certificate last. The name may have had certificates before.
+ * ERR_CONFIG: the name is revoked. */
 enum err tls_issue(const struct tls_request *r) MUST;
 
 struct tls_facts { /* contents of one certificate; times in seconds since 1970 */
     char subject[256], issuer[256], serial[64];
+    struct digest sha256;  /* of the DER bytes */
     char key[32];          /* "P-256", "ED25519" */
     char uri[TLS_URI_MAX]; /* the first URI */
     char hosts[1024];      /* DNS names and addresses, separated by blanks */
@@ -89,10 +98,5 @@ struct tls_question {
  * ERR_OK: it verifies by gRPC's rules. ERR_DENIED: the text says what does not verify and names the
  * certificate. ERR_LINK: no TLS 1.3 answer. */
 enum err tls_peer(const struct tls_question *q, struct tls_facts *f) MUST;
-
-/* directory/revoked.txt: one URI per line, # starts a comment. The aggregator reads it when it
- * changes. */
-enum err tls_revoke(const char *directory, const char *uri, bool *was_there) MUST;
-enum err tls_revoked(const char *directory, const char *uri, bool *revoked) MUST;
 
 #endif

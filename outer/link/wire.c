@@ -325,6 +325,7 @@ static enum err head_in(struct wire_head *out, const Atoll__Head *p)
     out->incarnation = p->incarnation;
     out->instance = p->instance;
     out->aggregator = p->aggregator;
+    out->certificate = (struct wire_certificate){0};
     return ERR_OK;
 }
 
@@ -461,6 +462,7 @@ static enum err operate_decode(void *message, const void *unpacked, struct arena
     const Atoll__OperateRequest *p = unpacked;
     if (p->act > WIRE_READMIT)
         return err_set(ERR_PROTO, "an operator's act %u, which there is not", p->act);
+    m->certificate = (struct wire_certificate){0};
     m->act = (enum wire_act)p->act;
     m->round = p->round;
     TRY(text_in(m->site, sizeof m->site, p->site, "site"));

@@ -25,6 +25,10 @@ enum {
         1 << 20 /* limit of a decoder's arena: the memory that one message may allocate */
 };
 
+struct wire_certificate { /* what a caller showed; zeros: nothing */
+    struct digest sha256; /* of its DER bytes */
+    char serial[48];      /* hexadecimal */
+};
 struct wire_head { /* in every request of a site */
     char run[WIRE_NAME_MAX];
     char site[WIRE_NAME_MAX];
@@ -33,6 +37,8 @@ struct wire_head { /* in every request of a site */
     uint64_t epoch, incarnation, instance;
     uint32_t aggregator; /* index of the addressed aggregator; fragments are dealt to aggregators in
                             turn */
+    struct wire_certificate
+        certificate; /* not sent: the receiving link sets it from the connection */
 };
 struct wire_fragment_state { /* hello and its answer */
     uint64_t round;
@@ -116,9 +122,10 @@ struct wire_leave {
 enum wire_act { WIRE_STATUS = 0, WIRE_ABORT = 1, WIRE_QUARANTINE = 2, WIRE_READMIT = 3 };
 struct wire_operate { /* an operator's */
     enum wire_act act;
-    char site[WIRE_NAME_MAX]; /* QUARANTINE, READMIT */
-    uint32_t fragment;        /* STATUS, ABORT */
-    uint64_t round;           /* ABORT: the one in flight */
+    char site[WIRE_NAME_MAX];            /* QUARANTINE, READMIT */
+    uint32_t fragment;                   /* STATUS, ABORT */
+    uint64_t round;                      /* ABORT: the one in flight */
+    struct wire_certificate certificate; /* as in wire_head */
 };
 struct wire_chunk { /* of a contribution or a download; the data follows the header */
     uint64_t offset, total;

@@ -7,12 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 
-enum { TICK_MS = 500, FRAMES_PER_SECOND = 8, COLUMNS_UNKNOWN = 120, COLUMNS_MIN = 20 };
+enum {
+    LOG_LOOK_MS = 1000,
+    TICK_MS = 500,
+    FRAMES_PER_SECOND = 8,
+    COLUMNS_UNKNOWN = 120,
+    COLUMNS_MIN = 20
+};
 
 /* Guards the screen and all of a struct progress: log lines come from any thread, and the ticker
  * draws. */
@@ -162,6 +170,63 @@ static void ticker_stop(struct progress *p)
     p->ticking = false;
 }
 
+/* ---- the log file ---- */
+
+/* A file that cannot be renamed goes on growing. */
+static void log_rotate(struct progress *p)
+{
+    char from[4096], to[4096];
+    struct stat st;
+    fclose(p->log);
+    for (int i = PROGRESS_LOG_KEPT; i > 0; i--) {
+        snprintf(to, sizeof to, "%s.%d", p->log_path, i);
+        snprintf(from, sizeof from, i > 1 ? "%s.%d" : "%s", p->log_path, i - 1);
+        if (rename(from, to) != 0 && errno != ENOENT)
+            break;
+    }
+    p->log = fopen(p->log_path, "ae");
+    p->log_bytes = p->log && fstat(fileno(p->log), &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+static void log_line(struct progress *p, uint64_t now, const char *line)
+{
+    int n = fprintf(p->log, "t=%" PRIu64 ".%03" PRIu64 " %s\n", now / 1000, now % 1000, line);
+    fflush(p->log);
+    p->log_bytes += n > 0 ? (uint64_t)n : 0;
+    if (p->log_bytes >= p->log_most)
+        log_rotate(p);
+}
+
+/* Looks at the free space once a second. */
+static bool log_is_short(struct progress *p)
+{
+    uint64_t now = clock_mono_ms();
+    struct statvfs st; /* file_free_bytes would replace the thread's error message */
+    if (p->log_looked_ms && now - p->log_looked_ms < LOG_LOOK_MS)
+        return p->log_short;
+    p->log_looked_ms = now;
+    p->log_short =
+        statvfs(p->log_path, &st) == 0 && (uint64_t)st.f_bavail * st.f_frsize < p->log_spare;
+    return p->log_short;
+}
+
+static void log_file_write(struct progress *p, uint64_t now, const char *line)
+{
+    char text[96];
+    if (log_is_short(p)) {
+        if (p->log_skipped++ == 0)
+            log_line(p, now, "level=warn ev=log_skips why=\"the disk is nearly full\"");
+        return;
+    }
+    if (p->log_skipped) {
+        snprintf(text, sizeof text, "level=warn ev=log_skipped lines=%" PRIu64, p->log_skipped);
+        p->log_skipped = 0;
+        log_line(p, now, text);
+    }
+    if (p->log)
+        log_line(p, now, line);
+}
+
 /* The log's sink: t= in front in the file and where it is not live, as the log's own sink does. */
 static void log_sink_write(void *self, enum log_level level, const char *line)
 {
@@ -169,10 +234,8 @@ static void log_sink_write(void *self, enum log_level level, const char *line)
     uint64_t now = clock_wall_ms();
     time_t seconds = (time_t)(now / 1000);
     pthread_mutex_lock(&lock);
-    if (p->log) {
-        fprintf(p->log, "t=%" PRIu64 ".%03" PRIu64 " %s\n", now / 1000, now % 1000, line);
-        fflush(p->log);
-    }
+    if (p->log)
+        log_file_write(p, now, line);
     if (p->live && level >= (p->log ? LOG_WARN : LOG_INFO)) {
         char text[1024], clock[16] = "";
         struct tm parts;
@@ -186,6 +249,26 @@ static void log_sink_write(void *self, enum log_level level, const char *line)
     pthread_mutex_unlock(&lock);
 }
 
+static enum err log_open(struct progress *p, const char *path)
+{
+    struct stat st;
+    if (!path)
+        return ERR_OK;
+    p->log_most = PROGRESS_LOG_BYTES;
+    p->log_spare = PROGRESS_LOG_SPARE;
+    p->log = fopen(path, "ae");
+    if (!p->log)
+        return err_set(ERR_IO, "%s: cannot open the log file: %s", path, strerror(errno));
+    if (fstat(fileno(p->log), &st) == 0)
+        p->log_bytes = (uint64_t)st.st_size;
+    p->log_path = strdup(path);
+    if (p->log_path)
+        return ERR_OK;
+    fclose(p->log);
+    p->log = NULL;
+    return err_set(ERR_MEMORY, "no memory for the log");
+}
+
 enum err progress_open(struct progress *p, const char *mode, unsigned count, const char *log_path)
 {
     *p = (struct progress){.count = count < PROGRESS_LINES_MAX ? count : PROGRESS_LINES_MAX};
@@ -194,8 +277,7 @@ enum err progress_open(struct progress *p, const char *mode, unsigned count, con
     p->live = strcmp(mode, "live") == 0 || (strcmp(mode, "auto") == 0 && terminal);
     p->quiet = strcmp(mode, "none") == 0;
     p->color = p->live && !(no_color && *no_color);
-    if (log_path && !(p->log = fopen(log_path, "ae")))
-        return err_set(ERR_IO, "%s: cannot open the log file: %s", log_path, strerror(errno));
+    TRY(log_open(p, log_path));
     for (unsigned i = 0; i < p->count; i++)
         p->lines[i] = (struct progress_line){
             .loss = NAN, .tokens_per_second = NAN, .sync_seconds = -1, .eta_seconds = -1};
@@ -258,6 +340,9 @@ void progress_close(struct progress *p)
         screen_redraw(p);
     if (p->log)
         fclose(p->log);
+    free(p->log_path);
+    p->log = NULL;
+    p->log_path = NULL;
     p->open = false;
     pthread_mutex_unlock(&lock);
 }

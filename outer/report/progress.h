@@ -21,7 +21,12 @@ enum {
     PROGRESS_LINES_MAX = 64,
     PROGRESS_TEXT_MAX = 768,
     PROGRESS_SPARSE_S = 5,
-    PROGRESS_PACES = 9 /* intervals whose median is the pace */
+    PROGRESS_LOG_BYTES =
+        64 << 20, /* then log.txt becomes log.txt.1, which becomes log.txt.2, ... */
+    PROGRESS_LOG_KEPT = 3,
+    PROGRESS_LOG_SPARE = 16 << 20, /* with less free space no line is written to the file: the
+                                      journal needs it more */
+    PROGRESS_PACES = 9             /* intervals whose median is the pace */
 };
 
 struct progress_line {
@@ -50,6 +55,10 @@ struct progress {
     int widths[PROGRESS_LINES_MAX];                   /* columns of the rows on the screen */
     double drawn_at;
     FILE *log; /* every log line; NULL: none */
+    char *log_path;
+    uint64_t log_bytes, log_most, log_spare; /* in the file; PROGRESS_LOG_BYTES, _SPARE */
+    uint64_t log_looked_ms, log_skipped; /* last look at the free space; lines not written since */
+    bool log_short;                      /* of space */
     bool ticking, stop;
     pthread_t ticker;
 };

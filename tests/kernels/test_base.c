@@ -390,6 +390,97 @@ static void log_writes_logfmt(void **state)
     log_to(NULL, NULL);
 }
 
+/* What a peer or a file says cannot move the cursor, hide a line or make one up. */
+static void control_characters_are_escaped(void **state)
+{
+    (void)state;
+    char line[256] = "", quoted[64];
+    static const struct {
+        const char *text, *quoted;
+    } cases[] = {
+        {"a\nb", "\"a\\nb\""},
+        {"a\r\tb", "\"a\\r\\tb\""},
+        {"\033[2J", "\"\\x1b[2J\""},
+        {"\x7f", "\"\\x7f\""},
+        {"\xc2\x9b"
+         "2J",
+         "\"\\xc2\\x9b2J\""},
+        {"\xc3\xa9", "\xc3\xa9"},
+        {"", "\"\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(log_quote(quoted, sizeof quoted, cases[i].text), cases[i].quoted);
+    log_to(keep_line, line);
+    log_event(LOG_INFO, "raw", "name=%s", "a\nev=forged\033[2J\xc2\x9b");
+    assert_string_equal(line, "ev=raw name=a?ev=forged?[2J?"
+                              "?");
+    log_to(NULL, NULL);
+    err_set(ERR_INPUT, "epoch: \"%s\" is no counter", "\033[2J\n\x7f");
+    assert_string_equal(err_message(), "epoch: \"?[2J\n?\" is no counter");
+    err_add(ERR_INPUT, "%s: ", "\r");
+    assert_string_equal(err_message(), "?: epoch: \"?[2J\n?\" is no counter");
+    err_clear();
+}
+
+static void keep_all(void *self, enum log_level level, const char *line)
+{
+    char *text = self;
+    size_t n = strlen(text);
+    (void)level;
+    snprintf(text + n, 4096 - n, "%s\n", line);
+}
+
+static void the_limiter_counts_what_it_suppresses(void **state)
+{
+    (void)state;
+    enum { KEYS = 64 };
+    static struct log_limit_key keys[KEYS];
+    static char text[4096];
+    struct log_limit l = {keys, KEYS};
+    unsigned suppressed = 99;
+    assert_true(log_limit_pass(&l, "refused", "a", 2, 1000, &suppressed));
+    assert_int_equal(suppressed, 0);
+    assert_true(log_limit_pass(&l, "refused", "b", 2, 1000, &suppressed)); /* each peer its own */
+    assert_true(log_limit_pass(&l, "denied", "a", 2, 1000, &suppressed));
+    assert_true(log_limit_pass(&l, "refused", "a", 2, 2000, &suppressed));
+    for (unsigned i = 0; i < 1300; i++)
+        assert_false(log_limit_pass(&l, "refused", "a", 2, 3000 + i, &suppressed));
+    assert_false(log_limit_pass(&l, "refused", "a", 2, 1000 + LOG_LIMIT_MS - 1, &suppressed));
+    assert_true(log_limit_pass(&l, "refused", "a", 2, 1000 + LOG_LIMIT_MS, &suppressed));
+    assert_int_equal(suppressed, 1301);
+    assert_true(
+        log_limit_pass(&l, "refused", "a", 2, 10, &suppressed)); /* a clock that went back */
+    assert_int_equal(suppressed, 0);
+
+    /* What nobody asks about again is said when its window is over. */
+    log_to(keep_all, text);
+    for (unsigned i = 0; i < 5; i++)
+        log_limit_pass(&l, "refused", "c d", 2, 100000, &suppressed);
+    log_limit_flush(&l, 100000);
+    assert_string_equal(text, "");
+    log_limit_flush(&l, 100000 + LOG_LIMIT_MS);
+    assert_string_equal(text, "level=warn ev=suppressed of=refused peer=\"c d\" lines=3\n");
+    log_limit_flush(&l, 100000 + LOG_LIMIT_MS);
+    assert_null(strchr(strchr(text, '\n') + 1, '\n'));
+
+    /* More peers than keys: the lines in all stay few, and nothing is lost without a count. */
+    unsigned passed = 0;
+    for (unsigned i = 0; i < 10000; i++) {
+        char who[16];
+        snprintf(who, sizeof who, "%u", i);
+        passed += log_limit_pass(&l, "refused", who, 2, 200000, &suppressed);
+    }
+    assert_in_range(passed, KEYS / 2, KEYS + 1);
+    *text = 0;
+    log_limit_flush(&l, 200000 + LOG_LIMIT_MS);
+    unsigned counted = 0;
+    const char *others = strstr(text, "of=others peer=\"\" lines=");
+    assert_non_null(others);
+    assert_int_equal(sscanf(others, "of=others peer=\"\" lines=%u", &counted), 1);
+    assert_int_equal(counted, 10000 - passed);
+    log_to(NULL, NULL);
+}
+
 static void clock_waits_in_monotonic_time(void **state)
 {
     (void)state;
@@ -427,6 +518,8 @@ int main(void)
         cmocka_unit_test(file_directories),
         cmocka_unit_test(a_lock_outlives_its_file),
         cmocka_unit_test(log_writes_logfmt),
+        cmocka_unit_test(control_characters_are_escaped),
+        cmocka_unit_test(the_limiter_counts_what_it_suppresses),
         cmocka_unit_test(clock_waits_in_monotonic_time),
     };
     snprintf(root, sizeof root, "/tmp/atoll_base_XXXXXX");

@@ -6,6 +6,7 @@
 #include <grpc/support/time.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/clock.h"
@@ -42,6 +43,13 @@ static struct {
     pthread_t poller;
 } core = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
+/* Peers without any certificate make core log. */
+static struct log_limit_key core_limit_keys[LOG_LIMIT_KEYS_MIN];
+static struct {
+    pthread_mutex_t mutex; /* guards the limit */
+    struct log_limit limit;
+} core_limit = {.mutex = PTHREAD_MUTEX_INITIALIZER, .limit = {core_limit_keys, LOG_LIMIT_KEYS_MIN}};
+
 static void *poller_main(void *cq)
 {
     for (;;) {
@@ -62,9 +70,28 @@ static void *poller_main(void *cq)
  */
 static void core_log(gpr_log_func_args *a)
 {
-    char quoted[1024];
-    if (a->severity == GPR_LOG_SEVERITY_ERROR)
+    enum { LINES = 20 }; /* of one place of core's sources, in LOG_LIMIT_MS */
+    char quoted[1024], place[64];
+    unsigned repeats;
+    if (a->severity != GPR_LOG_SEVERITY_ERROR)
+        return;
+    const char *slash = strrchr(a->file, '/');
+    snprintf(place, sizeof place, "%.50s:%d", slash ? slash + 1 : a->file, a->line);
+    pthread_mutex_lock(&core_limit.mutex);
+    bool pass = log_limit_pass(&core_limit.limit, "grpc", place, LINES, clock_mono_ms(), &repeats);
+    pthread_mutex_unlock(&core_limit.mutex);
+    if (pass && repeats)
+        log_event(LOG_WARN, "grpc", "repeats=%u text=%s", repeats,
+                  log_quote(quoted, sizeof quoted, a->message));
+    else if (pass)
         log_event(LOG_WARN, "grpc", "text=%s", log_quote(quoted, sizeof quoted, a->message));
+}
+
+void link_core_log_flush(void)
+{
+    pthread_mutex_lock(&core_limit.mutex);
+    log_limit_flush(&core_limit.limit, clock_mono_ms());
+    pthread_mutex_unlock(&core_limit.mutex);
 }
 
 static enum err core_start(bool wide)
@@ -359,6 +386,12 @@ bool link_call_reply(struct link_call *c, grpc_status_code code, const char *tex
     link_call_wait(c, &c->status);
     grpc_slice_unref(details);
     return ok && !c->cancelled;
+}
+
+void link_call_cancel(struct link_call *c, const char *why)
+{
+    grpc_call_cancel_with_status(c->call, GRPC_STATUS_PERMISSION_DENIED, why, NULL);
+    link_call_wake(c);
 }
 
 void link_call_close(struct link_call *c)

@@ -68,6 +68,8 @@ struct link_call {
  * GRPC_EXPERIMENTS is kept. */
 enum err link_core_open(grpc_completion_queue **cq, bool wide) MUST;
 void link_core_close(void);
+/* Logs how many of core's messages were not logged. */
+void link_core_log_flush(void);
 
 /* NULL: no memory; the server's grpc_call remains the caller's. */
 struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq,
@@ -96,6 +98,8 @@ bool link_call_wait_until(struct link_call *c, struct link_tag *tag, uint64_t un
 /* Waits until the call is woken (true), the call ends, or until_ms. */
 bool link_call_wait_again(struct link_call *c, uint64_t until_ms);
 void link_call_wake(struct link_call *c);
+/* Ends a call of the server with PERMISSION_DENIED, from any thread, while the call is open. */
+void link_call_cancel(struct link_call *c, const char *why);
 void link_call_close(struct link_call *c); /* waits for every operation and every pinned slice */
 
 grpc_byte_buffer *link_buffer(const uint8_t *data, size_t size_bytes); /* copies: small messages */

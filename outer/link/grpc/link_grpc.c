@@ -295,6 +295,19 @@ static enum err unavailable(struct link_grpc *l, const char *text)
     return err_set(ERR_LINK, "%s: no connection (%s)", l->target, text);
 }
 
+/* The aggregator refused the certificate of this connection, for example because it was revoked.
+ * When the files hold another one by now, the next call shows that one. */
+static enum err refused(struct link_grpc *l, const char *text)
+{
+    pthread_mutex_lock(&l->mutex);
+    uint64_t used = l->stamp, now = tls_stamp(&l->files);
+    pthread_mutex_unlock(&l->mutex);
+    if (now && now != used)
+        return err_set(ERR_LINK, "%s refused the certificate that was in use: %s; %s has changed",
+                       l->target, text, l->certificate);
+    return err_set(ERR_DENIED, "%s refused: %s", l->target, text);
+}
+
 enum err link_result(struct link_grpc *l, struct link_call *c)
 {
     link_call_wait(c, &c->status);
@@ -305,7 +318,7 @@ enum err link_result(struct link_grpc *l, struct link_call *c)
         break;
     case GRPC_STATUS_UNAUTHENTICATED:
     case GRPC_STATUS_PERMISSION_DENIED:
-        e = err_set(ERR_DENIED, "%s refused: %s", l->target, text);
+        e = refused(l, text);
         break;
     case GRPC_STATUS_UNIMPLEMENTED:
     case GRPC_STATUS_FAILED_PRECONDITION:

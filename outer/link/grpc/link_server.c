@@ -32,6 +32,18 @@ enum {
 
 /* ---- credentials: read again for each handshake when the files have changed ---- */
 
+/* At each handshake, so peers set the rate. */
+static void reload_failed_log(struct link_server *s)
+{
+    unsigned repeats;
+    pthread_mutex_lock(&s->mutex);
+    bool pass = log_limit_pass(&s->limit, "certificate_reload", "", 1, clock_mono_ms(), &repeats);
+    pthread_mutex_unlock(&s->mutex);
+    if (pass)
+        log_event(LOG_WARN, "certificate_reload", "ok=0 file=%s repeats=%u", s->files.certificate,
+                  repeats);
+}
+
 static grpc_ssl_certificate_config_reload_status
 config_fetch(void *server, grpc_ssl_server_certificate_config **config)
 {
@@ -41,7 +53,7 @@ config_fetch(void *server, grpc_ssl_server_certificate_config **config)
         return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     struct tls_pem pem;
     if (stamp == 0 || tls_load(&pem, &s->files) != ERR_OK) {
-        log_event(LOG_WARN, "certificate_reload", "ok=0 file=%s", s->files.certificate);
+        reload_failed_log(s);
         return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL; /* core keeps the present credentials */
     }
     grpc_ssl_pem_key_cert_pair pair = {.private_key = pem.key, .cert_chain = pem.certificate};
@@ -160,6 +172,7 @@ static void server_free(struct link_server *s)
     free(s->key);
     free(s->address);
     free(s->looks);
+    free(s->limit.keys);
     free(s);
 }
 
@@ -257,7 +270,9 @@ static enum err settings_copy(struct link_server *s, const struct link_listen *l
     s->look_ms = l->look_ms ? l->look_ms : LINK_LOOK_MS;
     s->look_count = l->sites ? l->sites : LOOKS_LEAST;
     s->looks = calloc(s->look_count, sizeof *s->looks);
-    bool copied = s->ca && s->certificate && s->key && s->address && s->looks;
+    s->limit.count = LOG_LIMIT_KEYS_MIN + 4 * s->look_count;
+    s->limit.keys = calloc(s->limit.count, sizeof *s->limit.keys);
+    bool copied = s->ca && s->certificate && s->key && s->address && s->looks && s->limit.keys;
     return copied ? ERR_OK : err_set(ERR_MEMORY, "no memory for the aggregator's link");
 }
 

@@ -14,6 +14,7 @@
  */
 #include <grpc/grpc_security.h>
 #include <stdatomic.h>
+#include "kernels/base/log.h"
 #include "outer/link/grpc/link_call.h"
 #include "outer/link/grpc/link_socket.h"
 #include "outer/link/tls.h"
@@ -35,6 +36,7 @@ enum {
 enum server_verdict {
     SERVER_ADMITTED,
     SERVER_NO_IDENTITY, /* the certificate does not name exactly one URI */
+    SERVER_REVOKED,     /* the service refuses this certificate */
     SERVER_METADATA,    /* its metadata is too large */
     SERVER_BUSY         /* the site has too many running calls */
 };
@@ -66,9 +68,11 @@ struct server_call {
     pthread_t thread;
     void *source; /* of a download; released when no slice points into it */
     char peer[TLS_URI_MAX];
-    bool known;      /* its peer is in the roster */
-    bool health;     /* a call of gRPC's health check */
-    uint64_t socket; /* socket cookie of its connection; 0: not found */
+    struct wire_certificate certificate;
+    const char *revoked; /* why the service refuses it; NULL: it does not */
+    bool known;          /* its peer is in the roster, and its certificate is not revoked */
+    bool health;         /* a call of gRPC's health check */
+    uint64_t socket;     /* socket cookie of its connection; 0: not found */
     struct server_slot slot;
 };
 struct request { /* one pending request for each method, and one for unknown methods */
@@ -118,8 +122,7 @@ struct link_server {
     unsigned call_count;
     struct server_look *looks; /* [look_count], the first look_used are set */
     unsigned look_count, look_used;
-    uint64_t unknown_methods,
-        unknown_logged_ms; /* number of their calls so far; time of the last log line */
+    struct log_limit limit; /* of what peers make it log */
     bool work_due, stopping;
     struct link_sockets sockets;
     ledger_sink *book;
@@ -133,6 +136,8 @@ void server_calls_join(struct link_server *s); /* the threads of calls that have
 /* Reads the counters of the call's connection. When a connection breaks, bytes after the last
  * reading are lost to the ledger. */
 void server_socket_read(const struct server_call *call);
+/* Ends the open calls of revoked certificates. */
+void server_revoked_end(struct link_server *s);
 const char *server_site_of(const char *peer);    /* atoll://run/site/NAME -> NAME; "-" */
 void server_book_sockets(struct link_server *s); /* under its mutex */
 
@@ -145,8 +150,9 @@ bool server_stopping(struct link_server *s);
 bool server_answer(struct link_call *c, enum wire_kind kind, const void *answer, struct arena *a);
 /* NULL: the message did not arrive in time, and the call was cancelled; or the stream ended. */
 grpc_byte_buffer *server_first_message(struct link_call *c);
-/* Reads and decodes the first message. ERR_MEMORY, ERR_PROTO. */
-enum err server_request(struct link_call *c, enum wire_kind kind, void *message,
+/* Reads and decodes the first message, and adds the caller's certificate.
+ * ERR_MEMORY, ERR_PROTO. */
+enum err server_request(struct server_call *call, enum wire_kind kind, void *message,
                         struct arena *a) MUST;
 void server_refuse(struct link_call *c,
                    enum err e); /* ends the call with the status of an unreadable request */

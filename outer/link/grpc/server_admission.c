@@ -15,8 +15,8 @@
 
 enum {
     UNKNOWN_PEER_CALLS_MAX = 32,
-    UNKNOWN_LOG_MS = 60000,
     METADATA_BYTES_MAX = 8192,    /* announced by core, which accepts more all the same */
+    CALLS_ENDED_LOGGED = 5,       /* lines of one peer in LOG_LIMIT_MS */
     CONNECTIONS_PER_SITE_MAX = 64 /* control, bulk, and broken connections not yet detected */
 };
 
@@ -178,24 +178,27 @@ static void call_answer(struct server_call *call)
     }
 }
 
+/* What the peer of a refused call is told. */
+static const char *verdict_text(const struct server_call *call)
+{
+    return call->verdict == SERVER_NO_IDENTITY
+               ? "the certificate must name exactly one URI, atoll://run/role/name"
+           : call->verdict == SERVER_REVOKED  ? call->revoked
+           : call->verdict == SERVER_METADATA ? "metadata: more than 8192 bytes"
+                                              : "busy: too many calls of this site at once";
+}
+
 static void *call_main(void *arg)
 {
     struct server_call *call = arg;
-    switch (call->verdict) {
-    case SERVER_NO_IDENTITY:
-        link_call_reply(call->c, GRPC_STATUS_PERMISSION_DENIED,
-                        "the certificate must name exactly one URI, atoll://run/role/name");
-        break;
-    case SERVER_BUSY:
-        link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED,
-                        "busy: too many calls of this site at once");
-        break;
-    case SERVER_METADATA:
-        link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, "metadata: more than 8192 bytes");
-        break;
-    case SERVER_ADMITTED:
+    if (call->verdict == SERVER_ADMITTED)
         call_answer(call);
-    }
+    else
+        link_call_reply(call->c,
+                        call->verdict == SERVER_BUSY || call->verdict == SERVER_METADATA
+                            ? GRPC_STATUS_RESOURCE_EXHAUSTED
+                            : GRPC_STATUS_PERMISSION_DENIED,
+                        verdict_text(call));
     call_close(call);
     return NULL;
 }
@@ -229,6 +232,8 @@ static enum server_verdict call_verdict(const struct link_server *s, const struc
     unsigned unknown = 0;
     if (!*call->peer)
         return SERVER_NO_IDENTITY;
+    if (call->revoked)
+        return SERVER_REVOKED;
     if (metadata_large(&r->metadata))
         return SERVER_METADATA;
     for (const struct server_call *c = s->calls; c; c = c->next)
@@ -238,21 +243,52 @@ static enum server_verdict call_verdict(const struct link_server *s, const struc
     return busy ? SERVER_BUSY : SERVER_ADMITTED;
 }
 
-/* Logs at most one line per minute, because the peer controls the rate of calls. Under the server's
+/* Who calls, for the log: the certificate's URI, or the address without the port. */
+static void caller_name(const struct server_call *call, grpc_call *core, char out[TLS_URI_MAX])
+{
+    if (*call->peer) {
+        memcpy(out, call->peer, TLS_URI_MAX);
+        return;
+    }
+    char *from = grpc_call_get_peer(core), *colon = strrchr(from, ':');
+    snprintf(out, TLS_URI_MAX, "%.*s", colon ? (int)(colon - from) : (int)strlen(from), from);
+    gpr_free(from);
+}
+
+/* A call that the link itself refuses; the service logs those that it refuses. Under the server's
  * mutex. */
+static void refusal_log(struct link_server *s, const struct server_call *call, grpc_call *core)
+{
+    static const char *const answers[] = {[SERVER_NO_IDENTITY] = "denied",
+                                          [SERVER_REVOKED] = "excluded",
+                                          [SERVER_METADATA] = "invalid",
+                                          [SERVER_BUSY] = "busy"};
+    char who[TLS_URI_MAX], quoted[2 * TLS_URI_MAX], why[256];
+    unsigned repeats;
+    if (call->verdict == SERVER_ADMITTED)
+        return;
+    const char *answer = answers[call->verdict];
+    caller_name(call, core, who);
+    if (log_limit_pass(&s->limit, answer, who, 1, clock_mono_ms(), &repeats))
+        log_event(LOG_WARN, "refused", "call=%s peer=%s answer=%s repeats=%u why=%s",
+                  call->method == LINK_UNKNOWN ? "-" : strrchr(link_paths[call->method], '/') + 1,
+                  log_quote(quoted, sizeof quoted, who), answer, repeats,
+                  log_quote(why, sizeof why, verdict_text(call)));
+}
+
+/* Under the server's mutex. */
 static void unknown_method_log(struct link_server *s, const struct server_call *call,
                                const grpc_call_details *details)
 {
-    uint64_t now = clock_mono_ms();
-    char quoted[256], *path;
-    s->unknown_methods++;
-    if (s->unknown_logged_ms && now - s->unknown_logged_ms < UNKNOWN_LOG_MS)
+    char quoted[256], from[2 * TLS_URI_MAX], *path;
+    unsigned repeats;
+    if (!log_limit_pass(&s->limit, "unknown_method", call->peer, 1, clock_mono_ms(), &repeats))
         return;
     path = grpc_slice_to_c_string(details->method);
-    log_event(LOG_WARN, "unknown_method", "peer=%s method=%s calls=%llu", call->peer,
-              log_quote(quoted, sizeof quoted, path), (unsigned long long)s->unknown_methods);
+    log_event(LOG_WARN, "unknown_method", "peer=%s method=%s repeats=%u",
+              log_quote(from, sizeof from, call->peer), log_quote(quoted, sizeof quoted, path),
+              repeats);
     gpr_free(path);
-    s->unknown_logged_ms = now;
 }
 
 /* The site's entry; when the table is full, the first entry. Under the server's mutex. */
@@ -284,13 +320,50 @@ static void expiry_look(struct link_server *s, const struct server_call *call, g
         err_clear();
 }
 
+void server_revoked_end(struct link_server *s)
+{
+    const struct link_service *service = &s->service;
+    char quoted[2 * TLS_URI_MAX];
+    unsigned repeats;
+    if (!service->revoked)
+        return;
+    pthread_mutex_lock(&s->mutex);
+    for (struct server_call *call = s->calls; call; call = call->next) {
+        if (call->verdict != SERVER_ADMITTED || call->revoked)
+            continue;
+        call->revoked = service->revoked(service->self, call->peer, &call->certificate);
+        if (!call->revoked)
+            continue;
+        if (log_limit_pass(&s->limit, "call_ended", call->peer, CALLS_ENDED_LOGGED, clock_mono_ms(),
+                           &repeats))
+            log_event(LOG_WARN, "call_ended", "peer=%s repeats=%u why=\"%s\"",
+                      log_quote(quoted, sizeof quoted, call->peer), repeats, call->revoked);
+        link_call_cancel(call->c, call->revoked);
+    }
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void certificate_of(struct server_call *call, grpc_call *core)
+{
+    struct tls_facts f;
+    if (link_peer_facts(core, &f) != ERR_OK) {
+        err_clear();
+        return;
+    }
+    call->certificate.sha256 = f.sha256;
+    snprintf(call->certificate.serial, sizeof call->certificate.serial, "%.*s",
+             (int)sizeof call->certificate.serial - 1, f.serial);
+}
+
 static void call_about(struct link_server *s, struct server_call *call, const struct request *r)
 {
     const struct link_service *service = &s->service;
     if (!peer_uri(r->call, call->peer))
         call->peer[0] = 0;
-    call->known = !service->known || strcmp(call->peer, s->uri) == 0 ||
-                  service->known(service->self, call->peer);
+    if (service->revoked)
+        call->revoked = service->revoked(service->self, call->peer, &call->certificate);
+    call->known = !call->revoked && (!service->known || strcmp(call->peer, s->uri) == 0 ||
+                                     service->known(service->self, call->peer));
     call->verdict = call_verdict(s, call, r);
     if (call->known && call->verdict == SERVER_ADMITTED && r->method != LINK_UNKNOWN)
         expiry_look(s, call, r->call);
@@ -318,12 +391,14 @@ static void connections_limit(struct link_server *s, struct server_call *call)
 /* False: no thread could be started, or a limit is reached. */
 static bool call_start(struct link_server *s, struct server_call *call, const struct request *r)
 {
+    certificate_of(call, r->call);
     pthread_mutex_lock(&s->mutex);
     bool room = s->call_count < SERVER_CALLS_MAX && !s->stopping;
     if (room) {
         call_about(s, call, r);
         socket_begin(call, r->call);
         connections_limit(s, call);
+        refusal_log(s, call, r->call);
         room = pthread_create(&call->thread, NULL, call_main, call) == 0;
     }
     if (room) {

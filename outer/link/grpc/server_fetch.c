@@ -35,7 +35,7 @@ void server_serve_fetch(struct server_call *call)
     struct wire_fetch m;
     struct wire_answer answer = {0};
     struct link_content content = {0};
-    enum err e = server_request(call->c, WIRE_FETCH, &m, &a);
+    enum err e = server_request(call, WIRE_FETCH, &m, &a);
     if (e != ERR_OK) {
         server_refuse(call->c, e);
     } else {

@@ -1,5 +1,6 @@
-/* The aggregator's guard thread: ends pending connections without a call, checks the expiry of the
- * own certificate, and periodically calls the own port over a new connection, as a site does.
+/* The aggregator's guard thread: ends pending connections without a call and calls of revoked
+ * certificates, checks the expiry of the own certificate, and periodically calls the own port over
+ * a new connection, as a site does.
  */
 #include <stdio.h>
 #include <string.h>
@@ -82,7 +83,7 @@ static void self_look(struct link_server *s)
         s->self_failures = 0;
         return;
     }
-    bool own_fault = tls_current(s->certificate, clock_wall_s()) != ERR_OK;
+    bool own_fault = e == ERR_DENIED || tls_current(s->certificate, clock_wall_s()) != ERR_OK;
     if (!s->self_armed || own_fault) {
         if (s->self_failures++ == 0)
             log_event(LOG_WARN, "self_call", "ok=0 counted=0 why=%s",
@@ -99,6 +100,14 @@ static void self_look(struct link_server *s)
         atomic_store(&s->silent, true);
 }
 
+static void limit_flush(struct link_server *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    log_limit_flush(&s->limit, clock_mono_ms());
+    pthread_mutex_unlock(&s->mutex);
+    link_core_log_flush();
+}
+
 void *server_guard_main(void *server)
 {
     struct link_server *s = server;
@@ -106,6 +115,8 @@ void *server_guard_main(void *server)
     s->self_next_ms = clock_mono_ms() + TICK_MS;
     while (guard_sleep(s)) {
         accept_sweep();
+        server_revoked_end(s);
+        limit_flush(s);
         own_certificate_look(s);
         if (s->self_ms && clock_mono_ms() >= s->self_next_ms)
             self_look(s);

@@ -245,6 +245,10 @@ static void stream_end(struct stream *u)
                         "busy: this site sent too little while other sites wait");
         return;
     }
+    if (u->answer.outcome == ROUND_EXCLUDED) { /* revoked meanwhile: as at admission */
+        link_call_reply(u->call->c, GRPC_STATUS_PERMISSION_DENIED, u->answer.text);
+        return;
+    }
     if (incomplete && u->state == STREAM_NO_MEMORY) {
         link_call_reply(u->call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, LINK_NO_MEMORY);
         return;
@@ -371,7 +375,7 @@ void server_serve_contribution(struct server_call *call)
 {
     struct wire_contribution m;
     struct stream u = {.call = call, .arena = arena_make(WIRE_DECODE_BYTES_MAX)};
-    enum err e = server_request(call->c, WIRE_UPLOAD, &m, &u.arena);
+    enum err e = server_request(call, WIRE_UPLOAD, &m, &u.arena);
     if (e == ERR_OK) {
         link_call_about(call->c, LINK_CONTRIBUTE, &m);
         contribution_receive(&u, &m);

@@ -1,5 +1,6 @@
 /* The aggregator's work thread, and the small calls: hello, report, leave, and polls that are held
  * until work() has an answer. */
+#include <stddef.h>
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "outer/link/grpc/link_server.h"
@@ -93,10 +94,26 @@ grpc_byte_buffer *server_first_message(struct link_call *c)
     return link_call_received(c);
 }
 
-enum err server_request(struct link_call *c, enum wire_kind kind, void *message, struct arena *a)
+#define BEGINS_WITH_HEAD(type) _Static_assert(offsetof(struct type, head) == 0, #type)
+BEGINS_WITH_HEAD(wire_hello);
+BEGINS_WITH_HEAD(wire_poll);
+BEGINS_WITH_HEAD(wire_report);
+BEGINS_WITH_HEAD(wire_leave);
+BEGINS_WITH_HEAD(wire_contribution);
+BEGINS_WITH_HEAD(wire_fetch);
+
+enum err server_request(struct server_call *call, enum wire_kind kind, void *message,
+                        struct arena *a)
 {
-    grpc_byte_buffer *bb = server_first_message(c);
-    return bb ? link_decode(bb, kind, message, a) : err_set(ERR_PROTO, "no request");
+    struct wire_certificate *certificate = kind == WIRE_OPERATE
+                                               ? &((struct wire_operate *)message)->certificate
+                                               : &((struct wire_head *)message)->certificate;
+    grpc_byte_buffer *bb = server_first_message(call->c);
+    if (!bb)
+        return err_set(ERR_PROTO, "no request");
+    TRY(link_decode(bb, kind, message, a));
+    *certificate = call->certificate;
+    return ERR_OK;
 }
 
 void server_refuse(struct link_call *c, enum err e)
@@ -160,7 +177,7 @@ void server_serve_small(struct server_call *call)
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
     union message m;
     union answer answer = {0};
-    enum err e = server_request(call->c, link_kinds[call->method].request, &m, &a);
+    enum err e = server_request(call, link_kinds[call->method].request, &m, &a);
     if (e != ERR_OK) {
         server_refuse(call->c, e);
     } else {

@@ -5,6 +5,8 @@
  * link's service lock; a test reads after the call came back.
  */
 #include <pthread.h>
+#include <stdatomic.h>
+#include <strings.h>
 #include <unistd.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
@@ -29,6 +31,8 @@ struct fake {
     uint64_t pause_at;
     bool committed, commit_next; /* work() makes the second into the first */
     const char *listed;          /* the only peer that is let in; NULL: all */
+    _Atomic(const char *)
+        serial; /* of the certificate that is revoked, in lower case; NULL: none */
     bool stop;
     uint64_t work_every_ms;
     unsigned offer_ms; /* offer() takes so long */
@@ -43,6 +47,15 @@ static inline bool fake_lets(struct fake *f, const char *peer, enum round_outcom
     if (!in)
         *outcome = ROUND_EXCLUDED;
     return in;
+}
+
+static inline const char *fake_revoked(void *self, const char *peer,
+                                       const struct wire_certificate *c)
+{
+    const struct fake *f = self;
+    const char *serial = atomic_load(&f->serial);
+    (void)peer;
+    return serial && strcasecmp(serial, c->serial) == 0 ? "this certificate is revoked" : NULL;
 }
 
 static inline void fake_hello(void *self, const char *peer, const struct wire_hello *m,
@@ -197,6 +210,7 @@ static inline uint64_t fake_work(void *self, bool *stop)
 static inline struct link_service fake_service(struct fake *f)
 {
     return (struct link_service){.self = f,
+                                 .revoked = fake_revoked,
                                  .hello = fake_hello,
                                  .offer = fake_offer,
                                  .chunk = fake_chunk,

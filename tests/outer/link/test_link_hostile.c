@@ -11,6 +11,15 @@ enum { FEW_DESCRIPTORS = 128, UPLOADS_MAX = 256 };
 
 static struct fake fake;
 
+/* Receives and drops one message. False: no more. */
+static bool hand_message(struct link_call *c)
+{
+    grpc_byte_buffer *bb = link_call_recv(c);
+    if (bb)
+        grpc_byte_buffer_destroy(bb);
+    return bb;
+}
+
 static void descriptors_limit(rlim_t most, struct rlimit *before)
 {
     struct rlimit l;
@@ -18,6 +27,79 @@ static void descriptors_limit(rlim_t most, struct rlimit *before)
     l = *before;
     l.rlim_cur = most;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &l), 0);
+}
+
+/* ---- a revoked certificate ---- */
+
+static void serial_take(char out[64], const char *name)
+{
+    char file[96];
+    struct tls_facts f;
+    snprintf(file, sizeof file, "%s.pem", name);
+    assert_int_equal(tls_facts(&f, scratch(file)), ERR_OK);
+    snprintf(out, 64, "%s", f.serial);
+}
+
+/* Calls that are open when their certificate is revoked end within seconds, whatever they wait for,
+ * and the next ones are refused; another certificate of the same name is served. */
+static void open_calls_of_a_revoked_certificate_end(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    int port = 0;
+    char serial[64];
+    struct hand h;
+    struct link_server *s = fake_serve(&fake, &port);
+    hand_open(&h, port, "b");
+    serial_take(serial, "b");
+    struct link_call *calls[3];
+    for (unsigned i = 0; i < 3; i++) { /* a stream, a download, a held poll */
+        struct wire_contribution offer = {
+            .head = fake_head("b"), .payload_bytes = FAKE_BYTES_MAX, .weight = 1};
+        struct wire_fetch fetch = {.head = fake_head("b"), .what = WIRE_SNAPSHOT};
+        struct wire_poll poll = {.head = fake_head("b"), .hold_ms = 60000};
+        const struct {
+            const char *path;
+            enum wire_kind kind;
+            const void *m;
+        } all[] = {{link_paths[LINK_CONTRIBUTE], WIRE_UPLOAD, &offer},
+                   {link_paths[LINK_FETCH], WIRE_FETCH, &fetch},
+                   {link_paths[LINK_POLL], WIRE_POLL, &poll}};
+        struct arena a = arena_make(0);
+        uint8_t *data;
+        size_t n;
+        fake.have = FAKE_BYTES_MAX; /* of the download */
+        assert_int_equal(wire_encode(all[i].kind, all[i].m, &a, &data, &n), ERR_OK);
+        calls[i] = hand_call(&h, all[i].path, 60000);
+        assert_true(link_call_send(calls[i], link_buffer(data, n)));
+        arena_free(&a);
+    }
+    sleep(2); /* the server looks at them, and nothing is revoked */
+    for (unsigned i = 0; i < 3; i++)
+        assert_false(link_call_done(calls[i], &calls[i]->status));
+    uint64_t start = clock_mono_ms();
+    atomic_store(&fake.serial, serial);
+    for (unsigned i = 0; i < 3; i++) {
+        while (hand_message(calls[i]))
+            ;
+        link_call_wait(calls[i], &calls[i]->status);
+        if (calls[i]->code != GRPC_STATUS_PERMISSION_DENIED)
+            fail_msg("call %u: status %d", i, (int)calls[i]->code);
+        link_call_close(calls[i]);
+    }
+    assert_in_range(clock_mono_ms() - start, 0, 5000);
+    assert_int_equal(hand_end(hand_call(&h, link_paths[LINK_POLL], 5000), NULL),
+                     GRPC_STATUS_PERMISSION_DENIED);
+    hand_close(&h);
+    struct link *l = fake_dial(port, "ca.pem", "b");
+    struct wire_hello_answer hello;
+    assert_int_equal(fake_say_hello(l, "b", &hello), ERR_DENIED);
+    assert_says("this certificate is revoked");
+    fake_issue(TLS_SITE, "b"); /* the same name, another key */
+    assert_int_equal(fake_say_hello(l, "b", &hello), ERR_OK);
+    l->ops->close(l);
+    atomic_store(&fake.serial, NULL);
+    link_shutdown(s, 1000);
 }
 
 /* ---- methods ---- */
@@ -463,6 +545,7 @@ static int prepare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(open_calls_of_a_revoked_certificate_end),
         cmocka_unit_test(unknown_methods_are_answered),
         cmocka_unit_test(health_is_served),
         cmocka_unit_test(the_server_looks_after_itself),

@@ -4,6 +4,7 @@
  */
 #include <sys/stat.h>
 #include <unistd.h>
+#include "outer/link/revocation.h"
 #include "outer/link/tls.h"
 #include "tests/inner/scratch.h"
 
@@ -193,37 +194,34 @@ static void authority_is_never_replaced(void **state)
     }
 }
 
-static void revoked_names(void **state)
+static void a_revoked_name_gets_no_certificate(void **state)
 {
     (void)state;
-    bool there = true;
-    assert_int_equal(tls_revoked(scratch_root, "atoll://test/site/z", &there), ERR_OK);
-    assert_false(there);
-    static const char by_hand[] = "# by hand\n  atoll://test/site/y # left";
-    scratch_write("revoked.txt", by_hand, sizeof by_hand - 1);
-    assert_int_equal(tls_revoke(scratch_root, "atoll://test/site/z", &there), ERR_OK);
-    assert_false(there);
-    assert_int_equal(tls_revoke(scratch_root, "atoll://test/site/z", &there), ERR_OK);
-    assert_true(there);
-    static const struct {
-        const char *uri;
-        bool revoked;
-    } cases[] = {{"atoll://test/site/z", true},
-                 {"atoll://test/site/y", true},
-                 {"atoll://test/site/zz", false},
-                 {"atoll://test/site/", false},
-                 {"by hand", false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(tls_revoked(scratch_root, cases[i].uri, &there), ERR_OK);
-        if (there != cases[i].revoked)
-            fail_msg("%s", cases[i].uri);
-    }
-    assert_int_equal(tls_revoke(scratch_root, "z", &there), ERR_CONFIG);
-    assert_int_equal(tls_revoke(scratch_root, "atoll://test/king/z", &there), ERR_CONFIG);
+    bool there;
     struct tls_request r = site_a();
     r.name = "z";
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    assert_int_equal(tls_issue(&r), ERR_OK); /* a name may get another one */
+    assert_int_equal(revocation_add(scratch_root, "atoll://test/site/z", NULL, &there), ERR_OK);
     assert_int_equal(tls_issue(&r), ERR_CONFIG);
     assert_says("revoked.txt");
+}
+
+static void identities(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *uri;
+        bool good;
+    } cases[] = {{"atoll://test/site/z", true},  {"atoll://test/operator/z", true},
+                 {"atoll://test/king/z", false}, {"atoll://test/site/z/", false},
+                 {"atoll://test/site/", false},  {"atoll://test//z", false},
+                 {"Atoll://test/site/z", false}, {"atoll://te st/site/z", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tls_identity id;
+        if (tls_uri_parse(&id, cases[i].uri) != cases[i].good)
+            fail_msg("%s", cases[i].uri);
+    }
 }
 
 static int prepare(void **state)
@@ -238,10 +236,14 @@ static int prepare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(issued_and_checked), cmocka_unit_test(aggregator_needs_hosts),
-        cmocka_unit_test(refused_at_start),   cmocka_unit_test(keys_are_guarded),
-        cmocka_unit_test(unusable_files),     cmocka_unit_test(authority_is_never_replaced),
-        cmocka_unit_test(revoked_names),
+        cmocka_unit_test(issued_and_checked),
+        cmocka_unit_test(aggregator_needs_hosts),
+        cmocka_unit_test(refused_at_start),
+        cmocka_unit_test(keys_are_guarded),
+        cmocka_unit_test(unusable_files),
+        cmocka_unit_test(authority_is_never_replaced),
+        cmocka_unit_test(a_revoked_name_gets_no_certificate),
+        cmocka_unit_test(identities),
     };
     return cmocka_run_group_tests(tests, prepare, scratch_close);
 }

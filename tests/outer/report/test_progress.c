@@ -10,7 +10,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <stdint.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -362,6 +364,65 @@ static void durations_are_read_at_a_glance(void **state)
     }
 }
 
+/* The log file is cut into pieces, none of which loses a line; with little free space it stops, and
+ * then says how much is missing. */
+static unsigned lines_of(const char *path, const char *words)
+{
+    char line[512];
+    unsigned n = 0;
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f))
+        n += strstr(line, words) != NULL && line[strlen(line) - 1] == '\n';
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static void the_log_file_is_bounded(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/atoll-progress-XXXXXX", path[64], piece[80];
+    struct progress p;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/log.txt", dir);
+    assert_int_equal(progress_open(&p, "none", 1, path), ERR_OK);
+    p.log_most = 1000;
+    p.log_spare = 0;
+    for (int i = 0; i < 150; i++)
+        log_event(LOG_DETAIL, "piece", "number=%d", i);
+    unsigned found = lines_of(path, "ev=piece");
+    for (int i = 1; i <= PROGRESS_LOG_KEPT; i++) {
+        struct stat st;
+        snprintf(piece, sizeof piece, "%s.%d", path, i);
+        assert_int_equal(stat(piece, &st), 0);
+        assert_in_range(st.st_size, 1000, 1100);
+        found += lines_of(piece, "ev=piece");
+    }
+    assert_in_range(found, 75, 149); /* pieces beyond the last one are gone */
+    snprintf(piece, sizeof piece, "%s.1", path);
+    assert_int_equal(lines_of(path, "number=149") + lines_of(piece, "number=149"), 1);
+    snprintf(piece, sizeof piece, "%s.%d", path, PROGRESS_LOG_KEPT + 1);
+    assert_int_equal(access(piece, F_OK), -1);
+    p.log_most = 1 << 20;
+    p.log_spare = UINT64_MAX;
+    p.log_looked_ms = 0;
+    for (int i = 0; i < 7; i++)
+        log_event(LOG_DETAIL, "short", "number=%d", i);
+    p.log_spare = 0;
+    p.log_looked_ms = 0;
+    log_event(LOG_DETAIL, "again", "%s", "");
+    progress_close(&p);
+    assert_int_equal(lines_of(path, "ev=short"), 0);
+    assert_int_equal(lines_of(path, "ev=log_skips"), 1);
+    assert_int_equal(lines_of(path, "ev=log_skipped lines=7"), 1);
+    assert_int_equal(lines_of(path, "ev=again"), 1);
+    for (int i = 0; i <= PROGRESS_LOG_KEPT; i++) {
+        snprintf(piece, sizeof piece, i ? "%s.%d" : "%s", path, i);
+        unlink(piece);
+    }
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +433,7 @@ int main(void)
         cmocka_unit_test(times_count_on),
         cmocka_unit_test(pace_leaves_outages_out),
         cmocka_unit_test(log_lines_are_sentences),
+        cmocka_unit_test(the_log_file_is_bounded),
         cmocka_unit_test_setup_teardown(screen_follows_the_window, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,20 @@
+#ifndef CERT_REVOKE_H
+#define CERT_REVOKE_H
+/* `atoll cert revoke` and `atoll cert renew`: a name, or one certificate of it, is withdrawn, and
+ * the name gets another key. issued.txt beside ca.key records what the authority has issued, so
+ * that certificates can be revoked whose files are elsewhere.
+ */
+#include "outer/link/tls.h"
+
+enum { CERT_DAY_S = 86400, CERT_SKEW_S = 300 /* tolerated clock difference of other machines */ };
+
+/* From now on, less CERT_SKEW_S. */
+struct tls_validity cert_validity(int64_t days);
+const char *cert_date(char out[32], int64_t unix_s);
+enum err cert_issued_add(const char *dir, const struct tls_facts *f) MUST;
+/* The name or this certificate is on the list of the directory. */
+bool cert_is_revoked(const char *dir, const struct tls_facts *f);
+enum err cert_revoke(int argc, char **argv, struct arena *arena) MUST;
+enum err cert_renew(int argc, char **argv, struct arena *arena) MUST;
+
+#endif
