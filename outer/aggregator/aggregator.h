@@ -9,7 +9,8 @@
  * the core's tables (about 100 bytes for each site and fragment); while a round commits one
  * aggregate of one fragment, the contributions being mapped from the spool, not copied (a gathered
  * aggregate is made in its file); while sites fetch, one copy of each different snapshot that is
- * being sent, however many sites read it: aggregates are mapped. Nothing grows with sites x model.
+ * being sent, however many sites read it, and at most twice the largest in all: aggregates are
+ * mapped. Nothing grows with sites x model.
  * Disk: the spool holds at most one contribution per site and fragment; two where rounds are
  * encoded again (outer.downlink_compression_from).
  */

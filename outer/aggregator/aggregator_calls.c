@@ -11,6 +11,7 @@ enum {                /* lines of one site in LOG_LIMIT_MS */
        SAID_MAX = 20, /* it is bound, it has left */
        ADOPTED_MAX = 3000
 };
+enum { SNAPSHOTS_HELD = 2 /* of the largest fragment's size, all together */ };
 
 /* ---- who calls ---- */
 
@@ -382,6 +383,21 @@ static enum err source_fill(struct aggregator *a, struct source *s)
     return outer_state_snapshot_write(a->replica, s->fragment, snapshot);
 }
 
+/* Snapshots that are held for slow readers while rounds go on are others each time. */
+static enum err snapshots_limit(const struct aggregator *a, uint32_t fragment)
+{
+    size_t held = 0, largest = 0;
+    for (unsigned f = 0; f < a->core.fragments; f++) {
+        size_t bytes = outer_state_snapshot_bytes(a->replica, f);
+        largest = bytes > largest ? bytes : largest;
+    }
+    for (const struct source *s = a->sources; s; s = s->next)
+        held += s->what == WIRE_SNAPSHOT ? s->size_bytes : 0;
+    return held + outer_state_snapshot_bytes(a->replica, fragment) <= SNAPSHOTS_HELD * largest
+               ? ERR_OK
+               : err_set(ERR_MEMORY, "%zu bytes of snapshots are held for other sites", held);
+}
+
 static enum err source_open(struct aggregator *a, const struct wire_fetch *m, struct source **out)
 {
     struct source *s = source_find(a, m->what, m->fragment, m->round);
@@ -390,7 +406,9 @@ static enum err source_open(struct aggregator *a, const struct wire_fetch *m, st
         if (!s)
             return err_set(ERR_MEMORY, "no memory for a fetch");
         *s = (struct source){.what = m->what, .fragment = m->fragment, .round = m->round};
-        enum err e = source_fill(a, s);
+        enum err e = m->what == WIRE_SNAPSHOT ? snapshots_limit(a, m->fragment) : ERR_OK;
+        if (e == ERR_OK)
+            e = source_fill(a, s);
         if (e != ERR_OK) {
             arena_free(&s->arena);
             free(s);

@@ -175,5 +175,9 @@ enum slot_state server_slot_state(struct server_call *call);
 /* Returns the slot's state; revokes the slot when the stream sends nothing while others wait. */
 enum slot_state server_slot_look(struct server_call *call);
 void server_slot_end(struct server_call *call); /* releases the slot; may be called again */
+/* How long a stream may stand still, from the rates of earlier contributions, and the bytes that
+ * count as progress within `ms`. Under the server's mutex. */
+uint64_t server_silent_ms(const struct link_server *s);
+double server_silent_bytes(const struct link_server *s, uint64_t ms);
 
 #endif

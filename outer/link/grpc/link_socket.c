@@ -177,6 +177,14 @@ uint64_t link_sockets_received(const struct link_sockets *s, uint64_t cookie)
     return 0;
 }
 
+uint64_t link_sockets_sent(const struct link_sockets *s, uint64_t cookie)
+{
+    for (unsigned i = 0; cookie && i < s->count; i++)
+        if (s->list[i].cookie == cookie)
+            return s->list[i].sent;
+    return 0;
+}
+
 void link_sockets_refresh(struct link_sockets *s, uint64_t cookie)
 {
     enum {

@@ -50,6 +50,7 @@ void link_sockets_refresh(struct link_sockets *s, uint64_t cookie);
 void link_sockets_read(struct link_sockets *s, uint64_t cookie);
 /* Bytes received on this connection at its last reading; 0: not found. */
 uint64_t link_sockets_received(const struct link_sockets *s, uint64_t cookie);
+uint64_t link_sockets_sent(const struct link_sockets *s, uint64_t cookie); /* the same, sent */
 /* Assigns the connections with this peer to a site (at a site's end: itself, any name). Returns the
  * cookie; 0: not found. */
 uint64_t link_sockets_own(struct link_sockets *s, const char *peer, const char *site);

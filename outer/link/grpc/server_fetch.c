@@ -1,7 +1,63 @@
-/* Downloads: a part of a snapshot or an aggregate, streamed from the service's memory. */
+/* Downloads: a part of a snapshot or an aggregate, streamed from the service's memory. A download
+ * that stands still is ended, because its bytes are held in memory: the site asks for the rest
+ * again. */
+#include "kernels/base/clock.h"
+#include "kernels/base/log.h"
 #include "outer/link/grpc/link_server.h"
 
-enum { CHUNK_LEAST = 4096 };
+enum {
+    CHUNK_LEAST = 4096,
+    LOOK_MS = 1000,
+    STILL_LEAST_MS = 15000 /* a line with losses may be silent for some seconds */
+};
+
+struct progress { /* of the download's connection */
+    uint64_t mark_ms, mark_bytes;
+};
+
+static struct progress progress_begin(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    struct progress p = {clock_mono_ms(), link_sockets_sent(&s->sockets, call->socket)};
+    pthread_mutex_unlock(&s->mutex);
+    return p;
+}
+
+/* Has the other end taken anything lately? False: cut. */
+static bool progress_look(struct server_call *call, struct progress *p)
+{
+    struct link_server *s = call->server;
+    pthread_mutex_lock(&s->mutex);
+    link_sockets_read(&s->sockets, call->socket);
+    uint64_t now = clock_mono_ms(), ms = now - p->mark_ms, most = server_silent_ms(s),
+             sent = link_sockets_sent(&s->sockets, call->socket);
+    most = most > STILL_LEAST_MS ? most : STILL_LEAST_MS;
+    bool moves = (double)(sent - p->mark_bytes) >= server_silent_bytes(s, ms);
+    pthread_mutex_unlock(&s->mutex);
+    if (ms < most)
+        return true;
+    *p = (struct progress){now, sent};
+    if (!moves)
+        log_event(LOG_WARN, "download_cut",
+                  "site=%s still_s=%llu why=\"it asked for bytes and does not take them; the site "
+                  "may ask for the rest\"",
+                  server_site_of(call->peer), (unsigned long long)ms / 1000);
+    return moves;
+}
+
+static bool chunk_send(struct server_call *call, grpc_byte_buffer *bb, struct progress *p)
+{
+    if (!link_call_send_start(call->c, bb))
+        return false;
+    while (!link_call_wait_until(call->c, &call->c->send, clock_mono_ms() + LOOK_MS))
+        if (!progress_look(call, p)) {
+            grpc_call_cancel_with_status(call->c->call, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                                         LINK_BUSY ": the download stood still", NULL);
+            break;
+        }
+    return link_call_wait(call->c, &call->c->send);
+}
 
 /* Sends bytes [at, end) without a copy: downloads of the same bytes by several sites share the
  * memory. */
@@ -9,12 +65,13 @@ static bool chunks_send(struct server_call *call, const uint8_t *data, size_t si
                         uint64_t at, uint64_t end, uint32_t chunk_bytes)
 {
     bool alive = true;
+    struct progress p = progress_begin(call);
     while (alive && at < end) {
         uint64_t left = end - at;
         struct wire_chunk chunk = {.offset = at, .total = size_bytes};
         chunk.size_bytes = left < chunk_bytes ? (uint32_t)left : chunk_bytes;
         chunk.crc32c = digest_crc32c(0, data + at, chunk.size_bytes);
-        alive = link_call_send(call->c, link_chunk(call->c, &chunk, data + at));
+        alive = chunk_send(call, link_chunk(call->c, &chunk, data + at), &p);
         at += chunk.size_bytes;
         server_socket_read(call);
     }

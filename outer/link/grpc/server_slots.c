@@ -152,7 +152,7 @@ void server_slot_end(struct server_call *call)
 
 /* ---- progress ---- */
 
-static uint64_t silent_ms(const struct link_server *s)
+uint64_t server_silent_ms(const struct link_server *s)
 {
     if (s->stream_rate <= 0)
         return SILENT_LEAST_MS;
@@ -160,6 +160,12 @@ static uint64_t silent_ms(const struct link_server *s)
     return ms < SILENT_LEAST_MS  ? SILENT_LEAST_MS
            : ms > SILENT_MOST_MS ? SILENT_MOST_MS
                                  : (uint64_t)ms;
+}
+
+double server_silent_bytes(const struct link_server *s, uint64_t ms)
+{
+    double least = s->stream_rate / SLOWER * (double)ms / 1000;
+    return least > SILENT_BYTES ? least : SILENT_BYTES;
 }
 
 /* Number of waiting streams that could use this slot. */
@@ -196,13 +202,11 @@ static bool slot_silent(struct link_server *s, struct server_call *call)
 {
     struct server_slot *slot = &call->slot;
     uint64_t now = clock_mono_ms(), ms = now - slot->mark_ms;
-    if (ms < silent_ms(s))
+    if (ms < server_silent_ms(s))
         return false;
     uint64_t socket = link_sockets_received(&s->sockets, call->socket);
     uint64_t came = slot->bytes - slot->mark_bytes, arrived = socket - slot->mark_socket;
-    double least = s->stream_rate / SLOWER * (double)ms / 1000;
-    if ((double)(came > arrived ? came : arrived) >=
-        (least > SILENT_BYTES ? least : SILENT_BYTES)) {
+    if ((double)(came > arrived ? came : arrived) >= server_silent_bytes(s, ms)) {
         slot->mark_ms = now;
         slot->mark_bytes = slot->bytes;
         slot->mark_socket = socket;

@@ -1485,6 +1485,37 @@ static struct wire_answer fetch(const struct fake *f, enum wire_what what, uint6
     return answer;
 }
 
+/* Readers that hold a snapshot each while rounds go on: a third one waits until one of them lets
+ * go. */
+static void snapshots_that_are_held_are_limited(void **state)
+{
+    (void)state;
+    const uint8_t *data;
+    size_t n;
+    void *source[3];
+    begin(true);
+    hello_all();
+    for (uint64_t round = 1; round <= 2; round++) {
+        round_all(0);
+        assert_int_equal(
+            fetch(&site[0], WIRE_SNAPSHOT, round, 0, &data, &n, &source[round - 1]).outcome,
+            ROUND_NONE);
+    }
+    assert_int_equal(fetch(&site[1], WIRE_SNAPSHOT, 2, 0, &data, &n, &source[2]).outcome,
+                     ROUND_NONE); /* shares the second */
+    t.s.fetched(t.s.self, source[2]);
+    round_all(0);
+    struct wire_answer full = fetch(&site[1], WIRE_SNAPSHOT, 3, 0, &data, &n, &source[2]);
+    assert_int_equal(full.outcome, ROUND_FULL);
+    assert_true(full.retry_ms > 0);
+    t.s.fetched(t.s.self, source[0]);
+    assert_int_equal(fetch(&site[1], WIRE_SNAPSHOT, 3, 0, &data, &n, &source[2]).outcome,
+                     ROUND_NONE);
+    t.s.fetched(t.s.self, source[1]);
+    t.s.fetched(t.s.self, source[2]);
+    shut();
+}
+
 static void commits_are_told_and_fetched(void **state)
 {
     (void)state;
@@ -1964,6 +1995,7 @@ int main(void)
         cmocka_unit_test_setup(a_damaged_epoch_is_counted_on, fresh),
         cmocka_unit_test_setup(epoch_and_journal_lost_is_for_a_person, fresh),
         cmocka_unit_test_setup(a_first_start_that_was_killed_begins_again, fresh),
+        cmocka_unit_test_setup(snapshots_that_are_held_are_limited, fresh),
         cmocka_unit_test_setup(commits_are_told_and_fetched, fresh),
         cmocka_unit_test_setup(a_site_that_was_away_catches_up, fresh),
         cmocka_unit_test_setup(a_quorum_goes_on_at_the_deadline, fresh),

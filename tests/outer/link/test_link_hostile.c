@@ -532,6 +532,58 @@ static void superseded_streams_free_their_slot(void **state)
     link_shutdown(s, 1000);
 }
 
+static uint8_t *large;
+enum { LARGE_BYTES = 256 << 20 }; /* more than all windows and buffers between the two ends */
+
+static void fetch_large(void *self, const char *peer, const struct wire_fetch *m,
+                        struct link_content *out, struct wire_answer *answer)
+{
+    (void)peer, (void)m;
+    *out = (struct link_content){.data = large, .size_bytes = LARGE_BYTES, .source = self};
+    answer->outcome = ROUND_NONE;
+}
+
+/* A download whose reader stops reading is ended, and what it held is given back. */
+static void a_download_that_stands_still_is_cut(void **state)
+{
+    (void)state;
+    struct link_service service = fake_service(&fake);
+    struct link_listen listen = {.address = "127.0.0.1:0",
+                                 .sites = 5,
+                                 .tls = fake_tls("ca.pem", "aggregator"),
+                                 .keepalive_ms = FAKE_KEEPALIVE_MS};
+    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
+    struct wire_fetch m = {.head = fake_head("a")};
+    struct link_server *s;
+    struct hand h;
+    uint8_t *data;
+    size_t n;
+    int port = 0;
+    memset(&fake, 0, sizeof fake);
+    large = calloc(1, LARGE_BYTES);
+    assert_non_null(large);
+    service.fetch = fetch_large;
+    assert_int_equal(link_serve(&s, &listen, &service, &port), ERR_OK);
+    hand_open(&h, port, "a");
+    uint64_t start = clock_mono_ms();
+    struct link_call *c = hand_call(&h, link_paths[LINK_FETCH], 60000);
+    assert_int_equal(wire_encode(WIRE_FETCH, &m, &a, &data, &n), ERR_OK);
+    assert_true(link_call_send(c, link_buffer(data, n)));
+    assert_true(link_call_half_close(c));
+    grpc_byte_buffer *bb = link_call_recv(c); /* the answer, and nothing behind it */
+    assert_non_null(bb);
+    grpc_byte_buffer_destroy(bb);
+    while (!fake.fetched && clock_mono_ms() - start < 50000)
+        usleep(100000);
+    assert_int_equal(fake.fetched, 1);
+    assert_in_range(clock_mono_ms() - start, 14000, 45000);
+    silent_end(c);
+    hand_close(&h);
+    arena_free(&a);
+    link_shutdown(s, 1000);
+    free(large);
+}
+
 static int prepare(void **state)
 {
     if (fake_prepare(state) != 0)
@@ -555,6 +607,7 @@ int main(void)
         cmocka_unit_test(silence_costs_the_slot),
         cmocka_unit_test(silence_alone_costs_nothing),
         cmocka_unit_test(superseded_streams_free_their_slot),
+        cmocka_unit_test(a_download_that_stands_still_is_cut),
     };
     return cmocka_run_group_tests(tests, prepare, scratch_close);
 }
