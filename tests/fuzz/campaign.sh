@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 seconds=${1:-60}
 [ $# -eq 0 ] || shift
 targets=${*:-$(sed -n 's/^ *atoll_fuzz(\([a-z_]*\) .*/\1/p' tests/fuzz/CMakeLists.txt)}
-cmake -B build-fuzz -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DFUZZ=ON -DSAN=address,undefined,fuzzer-no-link >/dev/null
+cmake -B build-fuzz -G Ninja -DCMAKE_C_COMPILER=clang -DFUZZ=ON -DSAN=address,undefined,fuzzer-no-link >/dev/null
 for t in $targets; do
     cmake --build build-fuzz --target "fuzz_$t" >/dev/null
 done
