@@ -174,15 +174,6 @@ static inline enum err memory_append(struct env *w, const char *path, const void
     return memory_write(w, path, parts, 2);
 }
 
-static inline enum err memory_truncate(struct env *w, const char *path, uint64_t size_bytes)
-{
-    struct memory_file *f = memory_find(w, path);
-    ASSERT(f && *path && size_bytes <= f->size_bytes);
-    f->size_bytes = (size_t)size_bytes;
-    f->data[size_bytes] = 0;
-    return ERR_OK;
-}
-
 static inline enum err memory_owned(struct env *w)
 {
     (void)w;
@@ -256,7 +247,6 @@ static const struct env_ops memory_ops = {.now_ms = memory_now_ms,
                                           .remove = memory_remove,
                                           .list = memory_list,
                                           .append = memory_append,
-                                          .truncate = memory_truncate,
                                           .owned = memory_owned,
                                           .part_open = memory_part_open,
                                           .part_write = memory_part_write,
@@ -268,7 +258,7 @@ static const struct env_ops memory_ops = {.now_ms = memory_now_ms,
 
 static inline void memory_open(struct env_memory *m)
 {
-    *m = (struct env_memory){.env = {&memory_ops, "memory"}};
+    *m = (struct env_memory){.env = {.ops = &memory_ops, .root = "memory"}};
 }
 
 static inline void memory_close(struct env_memory *m)

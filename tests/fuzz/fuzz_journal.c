@@ -13,6 +13,7 @@ enum {
     RECORDS_MAX = 256,
     SHORT_BODY = 44,
     SITE_BODY = 48,
+    OPERATOR_BODY = 49,
     ACCEPT_BODY = 77
 };
 static const char PATH[] = "journal";
@@ -49,9 +50,16 @@ static size_t whole(const uint8_t *at, size_t left)
 
 static size_t body_bytes(uint8_t kind)
 {
-    return kind == JOURNAL_ACCEPT       ? ACCEPT_BODY
-           : kind == JOURNAL_QUARANTINE ? SITE_BODY
-                                        : SHORT_BODY;
+    switch (kind) {
+    case JOURNAL_ACCEPT:
+        return ACCEPT_BODY;
+    case JOURNAL_QUARANTINE:
+        return SITE_BODY;
+    case JOURNAL_OPERATOR:
+        return OPERATOR_BODY;
+    default:
+        return SHORT_BODY;
+    }
 }
 
 struct slow {
@@ -76,7 +84,7 @@ static struct slow slow_read(const uint8_t *data, size_t size)
                 s.e = ERR_MISMATCH;
         } else if (number(r + 8, 8) != sequence || memcmp(r + 16, last.bytes, 32) != 0 ||
                    (kind != JOURNAL_ACCEPT && kind != JOURNAL_COMMIT && kind != JOURNAL_EPOCH &&
-                    kind != JOURNAL_QUARANTINE)) {
+                    kind != JOURNAL_QUARANTINE && kind != JOURNAL_OPERATOR)) {
             s.e = ERR_CORRUPT;
         }
         if (s.e == ERR_OK && body != body_bytes(kind))

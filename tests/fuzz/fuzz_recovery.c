@@ -266,7 +266,7 @@ static void edit(struct env_memory *m, const uint8_t *e, struct damage *d)
     if (e[3] < 0x80) {
         f->data[at] ^= e[3] ? e[3] : 1;
     } else if (e[3] < 0xa0) {
-        memory_truncate(&m->env, f->path, at);
+        f->size_bytes = at;
     } else if (e[3] < 0xe0) {
         uint8_t *copy = malloc(at + 1);
         ASSERT(copy);

@@ -23,6 +23,13 @@ const char *contribute_as_other(void)
     return contributes_as("b");
 }
 
+const char *site_calls_operator_rpc(void)
+{
+    scene_here();
+    struct wire_operate m = {.act = WIRE_QUARANTINE, .site = "b"};
+    return scene_call("a", LINK_OPERATE, &m);
+}
+
 const char *observer_contributes(void)
 {
     scene_here();

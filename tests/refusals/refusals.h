@@ -47,19 +47,19 @@
     X(HANDSHAKE, eku_wrong, "connection", "a site's certificate for servers only")                 \
     X(HANDSHAKE, ca_as_leaf, "connection", "the authority's own certificate")                      \
     X(HANDSHAKE, rsa1024_or_sha1, "connection", "keys of 1,024 bits; a signature with SHA-1")      \
-    X(HANDSHAKE, crl_revoked, "answer excluded", "a revoked identity")                             \
+    X(HANDSHAKE, crl_revoked, "status PERMISSION_DENIED", "a revoked identity")                    \
     X(HANDSHAKE, ticket_resumed, "connection", "an earlier session, resumed without certificate")  \
     X(HANDSHAKE, early_data, "connection", "a call in the first packet of the handshake")          \
     X(HANDSHAKE, old_root_after_roll, "connection",                                                \
       "a certificate of the former authority, once it is replaced in a running aggregator")        \
     X(AUTHORISATION, contribute_as_other, "answer denied", "a contribution in another's name")     \
-    LATER(AUTHORISATION, site_calls_operator_rpc, "an operator's call by a site",                  \
-          "an operator's calls")                                                                   \
+    X(AUTHORISATION, site_calls_operator_rpc, "answer denied",                                     \
+      "a quarantine of site b, asked for by site a")                                               \
     X(AUTHORISATION, observer_contributes, "answer denied", "a contribution by an observer")       \
     X(AUTHORISATION, operator_contributes, "answer denied", "a contribution by an operator")       \
     X(AUTHORISATION, aggregator_cert_as_site, "answer denied",                                     \
       "a contribution with the aggregator's certificate")                                          \
-    X(AUTHORISATION, delisted_between_rpcs, "answer excluded",                                     \
+    X(AUTHORISATION, delisted_between_rpcs, "status PERMISSION_DENIED",                            \
       "the next call on the same connection, once the identity is revoked")                        \
     X(AUTHORISATION, quarantined, "answer excluded", "a contribution by a site in quarantine")     \
     X(AUTHORISATION, fetch_of_spool, "status INVALID_ARGUMENT",                                    \
