@@ -342,6 +342,15 @@ static int call_step(struct aggregator *a, const char *peer, const struct wire_h
     return site;
 }
 
+/* A site that is told that a round is gone takes a snapshot and loses its residual: what cannot be
+ * read is read a second time before. */
+static enum err manifest_twice(struct aggregator *a, const struct wire_poll *m,
+                               struct manifest *out)
+{
+    enum err e = outer_state_manifest(a->replica, m->fragment, m->round, out);
+    return e == ERR_CORRUPT ? outer_state_manifest(a->replica, m->fragment, m->round, out) : e;
+}
+
 void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
                      struct wire_poll_answer *out)
 {
@@ -352,8 +361,7 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
         return;
     if (answer->outcome == ROUND_PENDING) {
         aggregator_missing(a, m->fragment, answer->text, sizeof answer->text);
-    } else if (answer->outcome == ROUND_COMMIT &&
-               outer_state_manifest(a->replica, m->fragment, m->round, &out->manifest) != ERR_OK) {
+    } else if (answer->outcome == ROUND_COMMIT && manifest_twice(a, m, &out->manifest) != ERR_OK) {
         answer->outcome = ROUND_GONE;
         put_text(answer->text, "older than what is kept: take the snapshot");
     }
@@ -371,7 +379,10 @@ static struct source *source_find(struct aggregator *a, enum wire_what what, uin
 static enum err source_fill(struct aggregator *a, struct source *s)
 {
     if (s->what == WIRE_AGGREGATE) {
-        TRY(outer_state_aggregate(a->replica, s->fragment, s->round, &s->map));
+        enum err e = outer_state_aggregate(a->replica, s->fragment, s->round, &s->map);
+        if (e == ERR_CORRUPT)
+            e = outer_state_aggregate(a->replica, s->fragment, s->round, &s->map);
+        TRY(e);
         s->data = s->map.data;
         s->size_bytes = s->map.size_bytes;
         return ERR_OK;

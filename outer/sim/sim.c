@@ -9,7 +9,7 @@
 #include "outer/config/sync_config.h"
 #include "outer/sim/sim_own.h"
 
-enum { DOWN_MAX_MS = 20000, DAY_MS = 86400000 };
+enum { DOWN_MAX_MS = 20000, POWER_MAX_MS = 60000, DAY_MS = 86400000 };
 
 void sim_violate(struct sim *s, const char *format, ...)
 {
@@ -204,9 +204,10 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
 }
 
 /* What a process may end with when the disk fails it; anything else is a finding. */
-static bool excused(enum err e)
+static bool excused(const struct sim *s, enum err e)
 {
-    return e == ERR_IO || e == ERR_FULL;
+    bool reads = s->o.point.fault == DISK_FAULT_EIO || s->o.point.fault == DISK_FAULT_BROKEN;
+    return e == ERR_IO || e == ERR_FULL || (reads && e == ERR_CORRUPT);
 }
 
 /* Asked to stop, as by SIGTERM. */
@@ -241,7 +242,7 @@ static void site_task(void *self)
         n->lives++;
         enum err e = site_process(n, &arena);
         n->done = e == ERR_OK && !n->env.disk.dead;
-        if (!n->done && !n->env.disk.dead && !excused(e) && !asked_to(n, e))
+        if (!n->done && !n->env.disk.dead && !excused(s, e) && !asked_to(n, e))
             sim_violate(s, "site %s ends with %s: %s", n->name, err_name(e), err_message());
         site_close(n->site);
         outer_state_close(&n->replica);
@@ -313,7 +314,7 @@ static void aggregator_task(void *self)
     while (!s->finished) {
         struct arena arena = arena_make(0);
         enum err e = aggregator_process(s, &arena);
-        if (e != ERR_OK && !s->disk.disk.dead && !excused(e) &&
+        if (e != ERR_OK && !s->disk.disk.dead && !excused(s, e) &&
             !(e == ERR_CORRUPT && s->disk_faults.rot > 0))
             sim_violate(s, "the aggregator ends with %s: %s", err_name(e), err_message());
         outer_state_close(&s->replica);
@@ -367,6 +368,29 @@ static void absence_task(void *self)
     sim_sleep(&n->sim->clock, n->away_from_ms, NULL);
     env_sim_crash(&n->env);
     sim_kick(&n->sim->clock, &n->env);
+}
+
+/* The one node that the point is about. */
+static struct env_sim *point_env(struct sim *s)
+{
+    unsigned node = s->o.point.node;
+    return node < s->o.sites ? &s->node[node].env : &s->disk;
+}
+
+/* A minute in which the node goes on with what the fault has left in its page cache. */
+static void point_task(void *self)
+{
+    struct sim *s = self;
+    struct env_sim *w = point_env(s);
+    while (!w->disk.plan.applied && !s->finished)
+        sim_sleep(&s->clock, s->clock.now_ms + 500, NULL);
+    sim_sleep(&s->clock, s->clock.now_ms + sim_below(&s->clock, POWER_MAX_MS), NULL);
+    w->disk.broken = false; /* a person has put another one in */
+    if (s->finished || w->disk.dead)
+        return;
+    env_sim_crash(w);
+    w->disk.power = true;
+    sim_kick(&s->clock, w);
 }
 
 static void calm_task(void *self)
@@ -543,6 +567,9 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
     } else {
         if (o->faults)
             faults_draw(s);
+        point_env(s)->disk.plan = (struct disk_plan){.at = o->point.at, .fault = o->point.fault};
+        if (o->point.power || o->point.fault == DISK_FAULT_BROKEN)
+            sim_start(&s->clock, point_task, s);
         sim_start(&s->clock, aggregator_task, s);
         for (unsigned i = 0; i < o->sites; i++)
             sim_start(&s->clock, site_task, &s->node[i]);
@@ -551,6 +578,9 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
         else
             sim_check_end(s);
     }
+    for (unsigned i = 0; i <= o->sites; i++)
+        r->operations[i] = (i < o->sites ? &s->node[i].env : &s->disk)->disk.operations;
+    r->struck = point_env(s)->disk.plan.applied;
     r->virtual_ms = s->clock.now_ms;
     r->calls = s->server.calls;
     r->ok = !*r->why;

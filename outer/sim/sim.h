@@ -20,8 +20,17 @@
 #include "outer/codec/codec.h"
 #include "outer/diloco/period.h"
 #include "outer/diloco/outer_opt.h"
+#include "outer/sim/disk_sim.h"
 
 enum { SIM_SITES_MAX = 5, SIM_WHY_MAX = 512 };
+
+/* One fault of one disk, in a run without others. */
+struct sim_point {
+    unsigned node; /* a site, or behind them the aggregator */
+    uint64_t at;   /* which operation of the node's disk, from 1 on; 0: none */
+    enum disk_fault fault;
+    bool power; /* and within a minute after it the node loses its power */
+};
 
 struct sim_options {
     uint64_t seed;
@@ -51,6 +60,7 @@ struct sim_options {
     bool aborts; /* the outer step of some rounds gives values that are not finite; a run without
                     faults has it too */
     bool lies;   /* quorum, three sites or more: the last one sends what must be refused */
+    struct sim_point point;
 };
 struct sim_result {
     bool ok;
@@ -68,6 +78,9 @@ struct sim_result {
         residuals_lost;   /* the aggregator's, with a damaged state: such a run differs from a calm
                              one */
     unsigned books_checked; /* sites whose I3 was checked to the end */
+    uint64_t
+        operations[SIM_SITES_MAX + 1]; /* of the disks of the sites, then of the aggregator's */
+    bool struck;                       /* the fault of the point */
 };
 
 struct sim_options sim_draw(uint64_t seed); /* the configuration of a seed */

@@ -14,6 +14,7 @@
 enum {
     HOLD_MS =
         2000, /* how long the aggregator may hold a poll: also how soon a stop request is seen */
+    SNAPSHOT_RETRY_MS = 1000,
     PENDING_MS = 50, /* least time between two polls that both say pending */
     FETCHES_MAX = 3, /* of an aggregate whose digest is wrong, before giving up */
     LAST_REPORT_MS =
@@ -299,6 +300,8 @@ static enum err jump_to_snapshot(struct site_slot *l, unsigned fragment)
         if (s->round_there[fragment] == 0)
             return err_set(ERR_PROTO, "the aggregator has neither round 0 nor anything after it");
         TRY(snapshot_fetch(l, fragment, s->round_there[fragment], false, &done));
+        if (!done) /* it has gone on, or cannot read its own files: no hammering */
+            TRY(site_sleep(l, SNAPSHOT_RETRY_MS));
     }
     return site_outbox_prune(l, fragment);
 }
