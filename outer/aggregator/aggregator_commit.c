@@ -305,6 +305,7 @@ static enum err commit_step(struct aggregator *a, unsigned fragment, struct mani
  * stays, and every contribution goes back into its site's residual. */
 static enum err commit_abort(struct aggregator *a, unsigned fragment, struct manifest *m)
 {
+    const struct aggregator_fragment *f = &a->fragment[fragment];
     const struct set none = {0};
     char quoted[512];
     log_event(LOG_ERROR, "abort", "fragment=%u round=%" PRIu64 " why=%s", fragment,
@@ -315,7 +316,14 @@ static enum err commit_abort(struct aggregator *a, unsigned fragment, struct man
         if (merge_of(a, fragment) == MERGE_EDIT)
             shares_keep(m, manifest_before(a, fragment, &before));
     }
-    m->ordered_by = a->fragment[fragment].ordered_by;
+    m->ordered_by = f->ordered_by;
+    if (f->rolls_back) { /* a state that turns out damaged: the round is aborted, no more */
+        enum err e = outer_state_roll_back(a->replica, fragment, m, f->rolls_to);
+        if (e != ERR_CORRUPT && e != ERR_INPUT)
+            return e == ERR_OK ? outer_state_commit(a->replica, fragment, m, NULL, 0) : e;
+        log_event(LOG_ERROR, "rollback", "fragment=%u to=%" PRIu64 " why=%s", fragment, f->rolls_to,
+                  log_quote(quoted, sizeof quoted, err_message()));
+    }
     TRY(outer_state_abort(a->replica, fragment, m, true));
     downlink_keep(a->replica, fragment);
     return outer_state_commit(a->replica, fragment, m, NULL, 0);
@@ -375,7 +383,9 @@ static enum err journal_compact(struct aggregator *a)
                                                 .fragment = i,
                                                 .round = f->round,
                                                 .digest = a->fragment[i].ordered_by,
-                                                .act = WIRE_ABORT};
+                                                .act = a->fragment[i].rolls_back ? WIRE_ROLLBACK
+                                                                                 : WIRE_ABORT,
+                                                .to = a->fragment[i].rolls_to};
     }
     enum err e =
         keep ? journal_rewrite(&a->journal, keep, n) : ERR_OK; /* no memory: the next time */
@@ -436,10 +446,10 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
                             .round = s->round,
                             .parent = s->manifest,
                             .state = s->digest,
-                            .aborted = manifest_aborted(m)};
+                            .aborted = manifest_aborted(m) && !m->rolled_back};
     struct round_update u;
     uint64_t first_ms = f->first_ms, now_ms = aggregator_now(a);
-    f->sealed = f->ordered = false;
+    f->sealed = f->ordered = f->rolls_back = false;
     f->ordered_by = (struct digest){0};
     f->retry_ms = 0;
     f->first_ms = UINT64_MAX;

@@ -1,5 +1,5 @@
-/* An operator's calls: status, abort, quarantine, readmit. Authorised at each call, journalled
- * before they take effect (docs/protocol.md 3.13). */
+/* An operator's calls: status, abort, quarantine, readmit, rollback. Authorised at each call,
+ * journalled before they take effect (docs/protocol.md 3.13). */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -78,35 +78,40 @@ static void operate_status(const struct aggregator *a, const struct wire_operate
 /* ---- acts ---- */
 
 static enum err act_journal(struct aggregator *a, const char *peer, const struct wire_operate *m,
-                            unsigned site)
+                            unsigned site, struct journal_record *r)
 {
-    struct journal_record r = {.kind = JOURNAL_OPERATOR,
-                               .fragment = m->fragment,
-                               .round = m->round,
-                               .digest = digest_of(peer, strlen(peer)),
-                               .site = site,
-                               .act = (uint8_t)m->act};
-    TRY(journal_append(&a->journal, &r));
+    *r = (struct journal_record){.kind = JOURNAL_OPERATOR,
+                                 .fragment = m->fragment,
+                                 .round = m->round,
+                                 .digest = digest_of(peer, strlen(peer)),
+                                 .site = site,
+                                 .act = (uint8_t)m->act,
+                                 .to = m->to};
+    TRY(journal_append(&a->journal, r));
     log_event(LOG_WARN, "operator", "act=%s by=%s fragment=%u round=%" PRIu64 " site=%s",
               roles_call_name(aggregator_act_call(m->act)), peer, m->fragment, m->round, m->site);
     return ERR_OK;
 }
 
 /* The round in flight is closed with an empty set: at the next work(). */
-static void order(struct aggregator *a, unsigned fragment, const struct digest *by)
+static void order(struct aggregator *a, const struct journal_record *r)
 {
+    struct aggregator_fragment *f = &a->fragment[r->fragment];
     struct round_event e = {
-        .kind = ROUND_CLOSE, .fragment = fragment, .round = a->core.f[fragment].round};
+        .kind = ROUND_CLOSE, .fragment = r->fragment, .round = a->core.f[r->fragment].round};
     struct round_update u;
-    a->fragment[fragment].ordered = true;
-    a->fragment[fragment].ordered_by = *by;
+    f->ordered = true;
+    f->ordered_by = r->digest;
+    f->rolls_back = r->act == WIRE_ROLLBACK;
+    f->rolls_to = r->to;
     aggregator_step(a, &e, &u);
 }
 
 void aggregator_order_restore(struct aggregator *a, const struct journal_record *r)
 {
-    if (r->act == WIRE_ABORT && r->round == a->core.f[r->fragment].round)
-        order(a, r->fragment, &r->digest);
+    if ((r->act == WIRE_ABORT || r->act == WIRE_ROLLBACK) &&
+        r->round == a->core.f[r->fragment].round)
+        order(a, r);
 }
 
 static bool any_accepted(const struct aggregator *a, unsigned fragment)
@@ -117,11 +122,37 @@ static bool any_accepted(const struct aggregator *a, unsigned fragment)
     return any;
 }
 
-static enum err operate_abort(struct aggregator *a, const char *peer, const struct wire_operate *m,
+/* Why not to this state; true: it may. */
+static bool rollback_may(struct aggregator *a, const struct wire_operate *m,
+                         struct wire_answer *answer)
+{
+    const struct schedule *s = &a->replica->schedule;
+    unsigned delay = a->replica->o.outer.delay;
+    if (m->to >= m->round)
+        say(answer, ROUND_INVALID, "state %" PRIu64 " is not an earlier one than %" PRIu64, m->to,
+            m->round);
+    else if (s->overlap > 0 || s->stage_count)
+        say(answer, ROUND_INVALID, "a run with %s cannot be rolled back: %s",
+            s->overlap > 0 ? "outer.overlap_steps above 0" : "train.stages",
+            s->overlap > 0 ? "the sites have trained on" : "the model has grown since");
+    else if (delay > 1 && (m->round + 1 - m->to) % delay)
+        say(answer, ROUND_INVALID,
+            "outer.delay = %u: only to a state that is a multiple of %u rounds before %" PRIu64,
+            delay, delay, m->round + 1);
+    else if (!outer_state_kept(a->replica, m->fragment, m->to))
+        say(answer, ROUND_GONE,
+            "state %" PRIu64 " is not kept: serve.keep_states says how many are", m->to);
+    else
+        return true;
+    return false;
+}
+
+static enum err operate_close(struct aggregator *a, const char *peer, const struct wire_operate *m,
                               struct wire_answer *answer)
 {
     char hex[65];
     const struct round_fragment *f = &a->core.f[m->fragment];
+    struct journal_record r;
     digest_hex(&f->parent, hex);
     if (m->round < f->round)
         say(answer, ROUND_BEHIND, "round %" PRIu64 " is over; the last manifest is %.16s", m->round,
@@ -129,16 +160,21 @@ static enum err operate_abort(struct aggregator *a, const char *peer, const stru
     else if (m->round > f->round || m->round >= aggregator_rounds(a, m->fragment))
         say(answer, ROUND_INVALID, "round %" PRIu64 " has not begun", m->round);
     else if (a->fragment[m->fragment].ordered)
-        say(answer, ROUND_CURRENT, "round %" PRIu64 " is being aborted", m->round);
+        say(answer, ROUND_CURRENT, "round %" PRIu64 " is being closed", m->round);
     else if (!any_accepted(a, m->fragment))
         say(answer, ROUND_INVALID,
-            "no contribution to round %" PRIu64 " is here: there is nothing to abort", m->round);
-    else {
-        struct digest by = digest_of(peer, strlen(peer));
-        TRY(act_journal(a, peer, m, 0));
-        order(a, m->fragment, &by);
-        say(answer, ROUND_CURRENT, "round %" PRIu64 " of fragment %u is aborted", m->round,
-            m->fragment);
+            "no contribution to round %" PRIu64 " is here: wait for one, then call again",
+            m->round);
+    else if (m->act == WIRE_ABORT || rollback_may(a, m, answer)) {
+        TRY(act_journal(a, peer, m, 0, &r));
+        order(a, &r);
+        if (m->act == WIRE_ABORT)
+            say(answer, ROUND_CURRENT, "round %" PRIu64 " of fragment %u is aborted", m->round,
+                m->fragment);
+        else
+            say(answer, ROUND_CURRENT,
+                "round %" PRIu64 " of fragment %u brings back state %" PRIu64, m->round,
+                m->fragment, m->to);
     }
     return ERR_OK;
 }
@@ -153,7 +189,8 @@ static enum err operate_quarantine(struct aggregator *a, const char *peer,
         return ERR_OK;
     }
     if (aggregator_quarantined(a, (unsigned)site) != in) {
-        TRY(act_journal(a, peer, m, (unsigned)site));
+        struct journal_record r;
+        TRY(act_journal(a, peer, m, (unsigned)site, &r));
         TRY(aggregator_quarantine(a, (unsigned)site, in, "an operator's act"));
     }
     say(answer, ROUND_CURRENT, "site %s is %s", m->site,
@@ -164,8 +201,8 @@ static enum err operate_quarantine(struct aggregator *a, const char *peer,
 static enum err operate(struct aggregator *a, const char *peer, const struct wire_operate *m,
                         struct wire_answer *answer)
 {
-    if (m->act == WIRE_ABORT)
-        return operate_abort(a, peer, m, answer);
+    if (m->act == WIRE_ABORT || m->act == WIRE_ROLLBACK)
+        return operate_close(a, peer, m, answer);
     if (m->act != WIRE_STATUS)
         return operate_quarantine(a, peer, m, answer);
     operate_status(a, m, answer);
@@ -177,7 +214,8 @@ enum roles_call aggregator_act_call(enum wire_act act)
     static const enum roles_call call[] = {[WIRE_STATUS] = ROLES_STATUS,
                                            [WIRE_ABORT] = ROLES_ABORT,
                                            [WIRE_QUARANTINE] = ROLES_QUARANTINE,
-                                           [WIRE_READMIT] = ROLES_READMIT};
+                                           [WIRE_READMIT] = ROLES_READMIT,
+                                           [WIRE_ROLLBACK] = ROLES_ROLLBACK};
     ASSERT((size_t)act < sizeof call / sizeof *call);
     return call[act];
 }

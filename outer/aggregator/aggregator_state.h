@@ -67,6 +67,8 @@ struct aggregator_fragment {
     struct set seal_set;
     bool ordered; /* an operator wants it with nobody in it: not what seal_set says */
     struct digest ordered_by;
+    bool rolls_back; /* and state `rolls_to` behind it */
+    uint64_t rolls_to;
     struct set lost;   /* of them, by the commit: their contributions are no longer stored */
     uint64_t retry_ms; /* not before: the disk was full */
     uint64_t first_ms; /* when the first contribution counted; UINT64_MAX: none yet */

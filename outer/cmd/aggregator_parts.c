@@ -21,6 +21,7 @@ enum err aggregator_parts_state(struct outer_state *replica, struct dev **cpu, s
     const struct dev_options device = {
         .kind = "cpu", .model_type = "f32", .threads = (int)run->s.device_threads};
     o.remake = aggregator_remake;
+    o.states = (uint64_t)run->o.serve_keep_states;
     TRY(dev_open(cpu, &device));
     TRY(outer_state_open(replica, env, *cpu, &o, &run->perm));
     return outer_state_begun(replica) ? outer_state_load(replica) : begin(replica, run);

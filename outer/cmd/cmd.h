@@ -15,7 +15,7 @@
       "the certificate authority of a run, and the certificates of its sites and aggregator")      \
     X(serve, NET,                                                                                  \
       "the aggregator of a run: collects contributions, commits rounds, keeps the outer state")    \
-    X(operator, NET, "an operator's calls: status, abort a round, quarantine or readmit a site")   \
+    X(operator, NET, "an operator's calls: status, abort or roll back, quarantine or readmit")     \
     X(data, ANY, "plain text into token shards: a held-out part, and one part for each site")      \
     X(eval, ANY, "held-out loss and perplexity of a trained model")                                \
     X(sample, ANY, "text that a trained model writes")                                             \

@@ -12,7 +12,7 @@ enum { TIMEOUT_MS = 30000 };
 
 struct operator_call {
     const char *target, *tls, *name, *server_name, *site;
-    int64_t fragment;
+    int64_t fragment, to;
     struct link_dial dial;
 };
 
@@ -25,6 +25,8 @@ static const struct act {
     {"abort", "close the round in flight with nobody in it; the work stays in the residuals",
      WIRE_ABORT, false},
     {"quarantine", "keep a site out of the run until it is readmitted", WIRE_QUARANTINE, true},
+    {"rollback", "close the round in flight, and go on from an earlier state: --to", WIRE_ROLLBACK,
+     false},
     {"readmit", "end a site's quarantine", WIRE_READMIT, true},
 };
 enum { ACT_COUNT = sizeof acts / sizeof *acts };
@@ -60,6 +62,7 @@ static enum err act_run(const struct operator_call *o, const struct act *act)
     if (act->act != WIRE_STATUS) {
         m.act = act->act;
         m.round = answer.round;
+        m.to = (uint64_t)o->to;
         snprintf(m.site, sizeof m.site, "%s", o->site ? o->site : "");
         TRY(link_operate(&o->dial, &m, &answer, TIMEOUT_MS));
         TRY(answered(&answer));
@@ -71,7 +74,7 @@ static enum err act_run(const struct operator_call *o, const struct act *act)
 
 static enum err act_parse(const struct act *act, int argc, char **argv, struct arena *arena)
 {
-    struct operator_call o = {.tls = "tls", .name = "operator"};
+    struct operator_call o = {.tls = "tls", .name = "operator", .to = -1};
     char command[64];
     const struct args_option options[] = {
         {"aggregator", ARGS_TEXT, &o.target, .value = "HOST:PORT", .required = true,
@@ -82,7 +85,9 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
         {"aggregator-name", ARGS_TEXT, &o.server_name, .value = "NAME",
          .help = "DNS name in the aggregator's certificate, when it is not HOST."},
         {"fragment", ARGS_INT, &o.fragment, .max = ROUND_FRAGMENTS_MAX - 1, .value = "N",
-         .help = "status, abort: the fragment."},
+         .help = "status, abort, rollback: the fragment."},
+        {"to", ARGS_INT, &o.to, .value = "N",
+         .help = "rollback: the state that the run had after N rounds of the fragment."},
     };
     snprintf(command, sizeof command, "operator %s", act->name);
     struct args args = {.command = command,
@@ -98,6 +103,8 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
+    if (act->act == WIRE_ROLLBACK && o.to < 0)
+        return err_set(ERR_CONFIG, "operator rollback: --to is missing: the number of the state");
     if (act->site && !o.site)
         return err_set(ERR_CONFIG, "operator %s: the site is missing: operator %s SITE", act->name,
                        act->name);
@@ -119,7 +126,7 @@ enum err cmd_operator(int argc, char **argv)
         }
     if (!help)
         return err_set(ERR_CONFIG,
-                       "operator: status, abort, quarantine or readmit; `atoll operator "
+                       "operator: status, abort, rollback, quarantine or readmit; `atoll operator "
                        "--help` says more");
     puts("atoll operator ACT: a person's calls to the aggregator of a run, with an operator's "
          "certificate.\n");

@@ -147,7 +147,7 @@ static enum err history_take(struct outer_state *to, struct outer_state *from, u
         struct manifest m;
         struct file_map map = {0};
         enum err e = outer_state_manifest(from, fragment, t, &m);
-        if (e == ERR_OK && !manifest_aborted(&m))
+        if (e == ERR_OK && m.aggregate_bytes)
             e = outer_state_aggregate(from, fragment, t, &map);
         if (e == ERR_OK)
             e = outer_state_history_put(to, fragment, &m, map.data);

@@ -237,6 +237,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "64 MiB, and 6 MiB for each stream that is received at a time; further streams "     \
               "wait. 0: 160 (16 streams); with at most 4 sites 64 + 256 for each, so that one "    \
               "connection fills a long link. At least 76.")                                        \
+    X(serve, keep_states, INT, .fallback = "2", .min = 2, .max = 1e6, .unit = "states",            \
+      .help = "Outer states of each fragment that the aggregator keeps on disk, the present one "  \
+              "included: atoll operator rollback goes back to one of them.")                       \
     X(serve, dir, TEXT, .fallback = "aggregator",                                                  \
       .help = "Directory of the aggregator's journal, spool and state.")                           \
     X(log, level, CHOICE(log_level), .fallback = "info",                                           \

@@ -186,6 +186,7 @@ static enum err operate_encode(struct packed *to, const void *message)
     p.site = text_out(m->site, sizeof m->site);
     p.fragment = m->fragment;
     p.round = m->round;
+    p.to = m->to;
     return pack(to, &p.base);
 }
 
@@ -460,11 +461,12 @@ static enum err operate_decode(void *message, const void *unpacked, struct arena
     (void)a;
     struct wire_operate *m = message;
     const Atoll__OperateRequest *p = unpacked;
-    if (p->act > WIRE_READMIT)
+    if (p->act > WIRE_ROLLBACK)
         return err_set(ERR_PROTO, "an operator's act %u, which there is not", p->act);
     m->certificate = (struct wire_certificate){0};
     m->act = (enum wire_act)p->act;
     m->round = p->round;
+    m->to = p->to;
     TRY(text_in(m->site, sizeof m->site, p->site, "site"));
     return fragment_in(&m->fragment, p->fragment);
 }

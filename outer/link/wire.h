@@ -119,12 +119,19 @@ struct wire_leave {
     struct wire_head head;
     char text[256];
 };
-enum wire_act { WIRE_STATUS = 0, WIRE_ABORT = 1, WIRE_QUARANTINE = 2, WIRE_READMIT = 3 };
+enum wire_act {
+    WIRE_STATUS = 0,
+    WIRE_ABORT = 1,
+    WIRE_QUARANTINE = 2,
+    WIRE_READMIT = 3,
+    WIRE_ROLLBACK = 4
+};
 struct wire_operate { /* an operator's */
     enum wire_act act;
     char site[WIRE_NAME_MAX];            /* QUARANTINE, READMIT */
-    uint32_t fragment;                   /* STATUS, ABORT */
-    uint64_t round;                      /* ABORT: the one in flight */
+    uint32_t fragment;                   /* STATUS, ABORT, ROLLBACK */
+    uint64_t round;                      /* ABORT, ROLLBACK: the one in flight */
+    uint64_t to;                         /* ROLLBACK: number of the state */
     struct wire_certificate certificate; /* as in wire_head */
 };
 struct wire_chunk { /* of a contribution or a download; the data follows the header */

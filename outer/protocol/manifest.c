@@ -12,7 +12,7 @@
 /* "5" where there is a byte that says which parts follow the entries: those of enum manifest_part.
  * "4" without any, as before there were parts. */
 static const char magic[8] = "atollM4", magic_parts[8] = "atollM5";
-enum manifest_part { PART_FACTORS = 1, PART_TRACKS = 2, PART_ORDER = 4 };
+enum manifest_part { PART_FACTORS = 1, PART_TRACKS = 2, PART_ORDER = 4, PART_ROLLBACK = 8 };
 
 static void put_name(struct bytes_writer *w, const char *name)
 {
@@ -65,7 +65,8 @@ static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
 static uint8_t parts_of(const struct manifest *m)
 {
     return (uint8_t)((m->scaled ? PART_FACTORS : 0) | (m->tracks ? PART_TRACKS : 0) |
-                     (digest_zero(&m->ordered_by) ? 0 : PART_ORDER));
+                     (digest_zero(&m->ordered_by) ? 0 : PART_ORDER) |
+                     (m->rolled_back ? PART_ROLLBACK : 0));
 }
 
 static void put_parts(struct bytes_writer *w, const struct manifest *m)
@@ -80,6 +81,8 @@ static void put_parts(struct bytes_writer *w, const struct manifest *m)
     }
     if (!digest_zero(&m->ordered_by))
         bytes_put(w, m->ordered_by.bytes, sizeof m->ordered_by.bytes);
+    if (m->rolled_back)
+        bytes_put_u64(w, m->rolled_to);
 }
 
 static void get_parts(struct bytes_reader *r, struct manifest *m)
@@ -96,6 +99,9 @@ static void get_parts(struct bytes_reader *r, struct manifest *m)
     }
     if (parts & PART_ORDER)
         bytes_get(r, m->ordered_by.bytes, sizeof m->ordered_by.bytes);
+    m->rolled_back = parts & PART_ROLLBACK;
+    if (m->rolled_back)
+        m->rolled_to = bytes_get_u64(r);
     r->bad |= !parts || parts != parts_of(m);
 }
 
@@ -221,13 +227,21 @@ static bool tracks_sane(const struct manifest *m)
     return true;
 }
 
+/* Ordered by somebody, to a state before, whose bytes are the aggregate. */
+static bool rollback_sane(const struct manifest *m)
+{
+    return manifest_aborted(m) && !digest_zero(&m->ordered_by) && m->rolled_to < m->round &&
+           digest_equal(&m->aggregate, &m->state_after);
+}
+
 static bool manifest_sane(const struct manifest *m)
 {
+    bool empty = manifest_aborted(m) && !m->rolled_back;
     if (m->fragment >= ROUND_FRAGMENTS_MAX || m->residual_ratio > CODEC_RATIO_MAX ||
-        digest_zero(&m->parent) != (m->round == 0) ||
-        manifest_aborted(m) != digest_zero(&m->aggregate) ||
-        manifest_aborted(m) != (m->aggregate_bytes == 0) || (m->scaled && !factors_sane(m)) ||
-        (m->tracks && !tracks_sane(m)) || (!digest_zero(&m->ordered_by) && !manifest_aborted(m)))
+        digest_zero(&m->parent) != (m->round == 0) || empty != digest_zero(&m->aggregate) ||
+        empty != (m->aggregate_bytes == 0) || (m->rolled_back && !rollback_sane(m)) ||
+        (m->scaled && !factors_sane(m)) || (m->tracks && !tracks_sane(m)) ||
+        (!digest_zero(&m->ordered_by) && !manifest_aborted(m)))
         return false;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (!entry_sane(&m->sites[i]) || (i && m->sites[i].site <= m->sites[i - 1].site) ||

@@ -54,7 +54,10 @@ struct manifest {
     bool scaled; /* factors are in force, and one at least is not 1 (outer.clip, outer.merge); else
                     every contribution counts as it was sent */
     struct digest ordered_by; /* aborted by an operator's act: SHA-256 of his URI; else zero */
-    bool tracks;              /* outer.merge edit: it has moving values of the norms */
+    bool rolled_back; /* and state_after is that of state rolled_to. The aggregate is that state:
+                         the bytes of a snapshot */
+    uint64_t rolled_to;
+    bool tracks; /* outer.merge edit: it has moving values of the norms */
     /* envelope */
     uint64_t epoch, instance, unix_ms;
     uint8_t signature[64]; /* place of the aggregator's signature; zero until identities sign */

@@ -161,7 +161,9 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
                        "fragment %u round %" PRIu64 ": the manifest has another parent than ours",
                        fragment, m->round);
     unsigned payloads = schedule_payloads(&s->replica->schedule, kind, manifest_included(m));
-    if (m->codec != kind || m->aggregate_bytes > c->aggregate_max(c, n, payloads))
+    size_t most = m->rolled_back ? outer_state_snapshot_bytes(s->replica, fragment)
+                                 : c->aggregate_max(c, n, payloads);
+    if (m->codec != kind || m->aggregate_bytes > most)
         return err_set(ERR_PROTO,
                        "fragment %u round %" PRIu64 ": codec %u, aggregate of %" PRIu64
                        " bytes: not what this "
@@ -364,13 +366,24 @@ static enum err commit_aborted(struct site_slot *l, unsigned fragment, struct ma
     return outer_state_abort(l->site->replica, fragment, m, false);
 }
 
+/* An operator's act: the state is that of an earlier round, and the work since is given up. */
+static enum err commit_rolled_back(struct site_slot *l, unsigned fragment, const struct manifest *m)
+{
+    log_event(LOG_WARN, "rolled_back", "fragment=%u round=%" PRIu64 " to=%" PRIu64, fragment,
+              m->round, m->rolled_to);
+    site_notice(l, "fragment %u is back at its state %" PRIu64 ", by an operator", fragment,
+                m->rolled_to);
+    return outer_state_rolled_back(l->site->replica, fragment, m, l->download, m->aggregate_bytes);
+}
+
 static enum err commit_round(struct site_slot *l, unsigned fragment, struct manifest *m)
 {
     struct site *s = l->site;
     enum err e = ERR_PROTO;
     uint64_t start = s->env->ops->now_ms(s->env);
     TRY(manifest_next(s, fragment, m)); /* S6 */
-    if (manifest_aborted(m))
+    bool fetches = !manifest_aborted(m) || m->rolled_back;
+    if (!fetches)
         e = commit_aborted(l, fragment, m);
     for (int i = 0; i < FETCHES_MAX && e == ERR_PROTO; i++) {
         bool gone;
@@ -378,7 +391,8 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
         if (gone)
             return jump_to_snapshot(l, fragment);
         start = s->env->ops->now_ms(s->env);
-        e = outer_step(l, fragment, m); /* line 14; S7 */
+        e = m->rolled_back ? commit_rolled_back(l, fragment, m)
+                           : outer_step(l, fragment, m); /* line 14; S7 */
     }
     if (manifest_outlived(l, fragment, m->round))
         return ERR_OK; /* the state is as before: the round is polled for once more */
@@ -394,7 +408,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     if (e == ERR_DISAGREE)
         TRY(resync(l, fragment, m->round + 1, &s->replica->next));
     else
-        TRY(outer_state_commit(s->replica, fragment, m, manifest_aborted(m) ? NULL : l->download,
+        TRY(outer_state_commit(s->replica, fragment, m, fetches ? l->download : NULL,
                                m->aggregate_bytes)); /* S9, commit point */
     l->times.apply_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return site_outbox_prune(l, fragment);

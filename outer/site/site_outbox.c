@@ -395,6 +395,21 @@ static enum err book_clipped(struct site_slot *l, const struct manifest *m, floa
     return ERR_OK;
 }
 
+/* What was carried over and what was sent: of a state that is no more. */
+static enum err book_rolled_back(struct site_slot *l, unsigned fragment, bool sent)
+{
+    const struct outer_state *m = l->site->replica;
+    const struct outer_state_fragment *next = &m->next;
+    size_t n = fragment_of(l->site, fragment)->elements;
+    memcpy(next->residual, m->state[fragment].residual, n * sizeof *next->residual);
+    if (sent)
+        TRY(residual_give_back(l, fragment));
+    for (size_t i = 0; next->discarded && i < n; i++)
+        next->discarded[i] += (double)next->residual[i];
+    memset(next->residual, 0, n * sizeof *next->residual);
+    return ERR_OK;
+}
+
 /* Included without a stored contribution: this site's disk was lost after it had sent. */
 static void book_lost(struct site_slot *l, unsigned fragment, uint64_t round)
 {
@@ -429,6 +444,8 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
         memcpy(next->discarded, b ? l->discarded : state->discarded, n * sizeof *next->discarded);
     if (included && !b)
         book_lost(l, fragment, m->round);
+    else if (m->rolled_back)
+        return book_rolled_back(l, fragment, b != NULL);
     else if (b && entry && m->scaled && entry->factor != 1 && !MUTANT(CLIPPED_UNBOOKED))
         return book_clipped(l, m, entry->factor);
     else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !dropped)

@@ -26,8 +26,10 @@ static void body_put(struct bytes_writer *w, const struct journal_record *r)
     bytes_put(w, r->digest.bytes, sizeof r->digest.bytes);
     if (has_site(r->kind))
         bytes_put_u32(w, r->site);
-    if (r->kind == JOURNAL_OPERATOR)
+    if (r->kind == JOURNAL_OPERATOR) {
         bytes_put_u8(w, r->act);
+        bytes_put_u64(w, r->to);
+    }
     if (r->kind != JOURNAL_ACCEPT)
         return;
     bytes_put_u64(w, r->payload_bytes);
@@ -44,8 +46,10 @@ static bool body_get(struct bytes_reader b, struct journal_record *r)
     bytes_get(&b, r->digest.bytes, sizeof r->digest.bytes);
     if (has_site(r->kind))
         r->site = bytes_get_u32(&b);
-    if (r->kind == JOURNAL_OPERATOR)
+    if (r->kind == JOURNAL_OPERATOR) {
         r->act = bytes_get_u8(&b);
+        r->to = bytes_get_u64(&b);
+    }
     if (r->kind == JOURNAL_ACCEPT) {
         r->payload_bytes = bytes_get_u64(&b);
         r->incarnation = bytes_get_u64(&b);

@@ -40,6 +40,7 @@ struct journal_record {
     uint64_t round;
     struct digest digest; /* ACCEPT: payload; COMMIT: manifest; OPERATOR: SHA-256 of his URI */
     uint8_t act;          /* OPERATOR: enum wire_act */
+    uint64_t to;          /* OPERATOR: state to roll back to */
     /* ACCEPT */
     uint64_t payload_bytes, incarnation, data_cursor;
     float weight;

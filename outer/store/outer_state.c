@@ -538,6 +538,18 @@ static enum err drop(struct outer_state *m, unsigned fragment, uint64_t round, c
     return m->env->ops->remove(m->env, path);
 }
 
+/* Of the current state into `next`: a replica's own residual is discarded, and booked where there
+ * is a book. */
+static void own_give_up(struct outer_state *m, unsigned fragment)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    size_t n = fragment_of(m, fragment)->elements;
+    for (size_t i = 0; m->next.discarded && i < n; i++)
+        m->next.discarded[i] = s->discarded[i] + (double)s->residual[i];
+    if (m->next.residual)
+        memset(m->next.residual, 0, n * sizeof *m->next.residual);
+}
+
 /* The aggregator's residual of a state that is made again. What its own encoding of that round lost
  * is a function of the contributions, not of the aggregate: without them given up, said, and the
  * manifest's residual ratio says how much. */
@@ -564,12 +576,28 @@ static void remade_own(struct outer_state *m, unsigned fragment, const struct ma
               log_quote(quoted, sizeof quoted, err_message()));
 }
 
+static enum err remake_rolled_back(struct outer_state *m, unsigned fragment,
+                                   struct manifest *manifest)
+{
+    struct file_map aggregate;
+    TRY(outer_state_aggregate(m, fragment, manifest->round, &aggregate));
+    enum err e =
+        outer_state_rolled_back(m, fragment, manifest, aggregate.data, aggregate.size_bytes);
+    own_give_up(m, fragment);
+    if (e == ERR_OK)
+        e = outer_state_commit(m, fragment, manifest, NULL, 0);
+    m->env->ops->unmap(m->env, &aggregate);
+    return e;
+}
+
 /* The aggregator's: from the state of the round before, and the aggregate. */
 static enum err remake(struct outer_state *m, unsigned fragment, uint64_t round)
 {
     struct manifest manifest;
     struct file_map aggregate;
     TRY(outer_state_manifest(m, fragment, round, &manifest));
+    if (manifest.rolled_back)
+        return remake_rolled_back(m, fragment, &manifest);
     if (manifest_aborted(&manifest)) {
         remade_own(m, fragment, &manifest);
         TRY(outer_state_abort(m, fragment, &manifest, false));
@@ -979,6 +1007,60 @@ enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct mani
     return ERR_OK;
 }
 
+bool outer_state_kept(struct outer_state *m, unsigned fragment, uint64_t round)
+{
+    char path[PATH_BYTES];
+    path_of(path, fragment, round, "state");
+    return m->env->ops->exists(m->env, path);
+}
+
+enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct manifest *manifest,
+                               uint64_t to)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct outer_state_fragment *next = next_of(m, fragment), kept = *next;
+    struct file_part parts[SHARED_MAX];
+    struct file_map map;
+    size_t elements = fragment_of(m, fragment)->elements;
+    ASSERT(to < s->round && manifest->round == s->round && manifest_aborted(manifest));
+    TRY(state_read(m, fragment, to, &kept));
+    next->round = s->round + 1;
+    next->digest = shared_digest(next, elements);
+    size_t n = shared_parts(next, elements, parts);
+    TRY(outer_state_aggregate_put(m, fragment, parts, n, &map));
+    m->env->ops->unmap(m->env, &map);
+    own_give_up(m, fragment);
+    manifest->rolled_back = true;
+    manifest->rolled_to = to;
+    manifest->state_before = s->digest;
+    manifest->grid = outer_state_grid(m, fragment);
+    manifest->state_after = manifest->aggregate = next->digest;
+    manifest->aggregate_bytes = parts_bytes(parts, n);
+    return ERR_OK;
+}
+
+enum err outer_state_rolled_back(struct outer_state *m, unsigned fragment,
+                                 const struct manifest *manifest, const uint8_t *aggregate,
+                                 size_t aggregate_bytes)
+{
+    struct outer_state_fragment *next = next_of(m, fragment);
+    struct file_part parts[SHARED_MAX];
+    struct digest d = digest_of(aggregate, aggregate_bytes);
+    size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);
+    ASSERT(manifest->round == m->state[fragment].round && manifest->rolled_back);
+    if (aggregate_bytes != parts_bytes(parts, n) || !digest_equal(&d, &manifest->state_after))
+        return err_set(ERR_PROTO,
+                       "fragment %u round %" PRIu64
+                       ": these bytes are not the state rolled back to",
+                       fragment, manifest->round);
+    for (size_t i = 0; i < n; aggregate += parts[i++].size_bytes)
+        memcpy((void *)(uintptr_t)parts[i].data, aggregate, parts[i].size_bytes);
+    next->round = manifest->round + 1;
+    next->digest = d;
+    staging_forget(&m->staging, next->theta);
+    return ERR_OK;
+}
+
 enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms)
 {
     size_t n = fragment_of(m, fragment)->elements;
@@ -1022,7 +1104,8 @@ static enum err next_commit(struct outer_state *m, unsigned fragment,
     path_of(path, fragment, m->next.round, "aggregate");
     if (aggregate)
         TRY(m->env->ops->write(m->env, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
-    else if (manifest_aborted(manifest)) /* a gathered one was written before the outer step */
+    else if (manifest_aborted(manifest) &&
+             !manifest->rolled_back) /* a gathered one was written before the outer step */
         TRY(m->env->ops->remove(m->env, path));
     TRY(manifest_write(m, fragment, manifest));
     if (MUTANT(CURRENT_FIRST))
@@ -1031,7 +1114,9 @@ static enum err next_commit(struct outer_state *m, unsigned fragment,
     TRY(m->env->ops->owned(m->env));
     TRY(current_write(m, fragment, &m->next)); /* == COMMIT POINT == */
     become(m, fragment);
-    return prune(m, fragment, m->o.residuals ? m->pruned[fragment] : m->next.round);
+    uint64_t more = m->o.states > OUTER_STATES_MIN ? m->o.states - 1 : 0;
+    uint64_t oldest = m->next.round > more ? m->next.round - more : 0;
+    return prune(m, fragment, m->o.residuals ? m->pruned[fragment] : oldest);
 }
 
 enum err outer_state_commit(struct outer_state *m, unsigned fragment,

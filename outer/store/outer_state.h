@@ -62,6 +62,8 @@ struct outer_state_options {
                        const struct manifest *manifest);
     void *remake_self;
     struct stages_options stages; /* train.stages; zeroed: none */
+    uint64_t states; /* states that the aggregator keeps for a rollback (serve.keep_states); at
+                        least OUTER_STATES_MIN are kept */
     uint64_t keep; /* manifests and aggregates kept per fragment, in rounds (outer.history_rounds);
                       at least OUTER_STATES_MIN */
 };
@@ -128,6 +130,17 @@ enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct mani
  * aggregate. */
 enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct manifest *manifest,
                            bool made) MUST;
+bool outer_state_kept(struct outer_state *m, unsigned fragment, uint64_t round);
+/* In place of outer_state_apply for a round that is rolled back: `next` has the arrays of state
+ * `to`, which is kept, and its own residual is given up (discarded). Fills the manifest; the
+ * aggregate, the bytes of that state, is written. ERR_INPUT, ERR_CORRUPT: the state cannot be read.
+ */
+enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct manifest *manifest,
+                               uint64_t to) MUST;
+/* The same at a replica, from the aggregate. ERR_PROTO: not the manifest's bytes. */
+enum err outer_state_rolled_back(struct outer_state *m, unsigned fragment,
+                                 const struct manifest *manifest, const uint8_t *aggregate,
+                                 size_t aggregate_bytes) MUST;
 /* Root mean square of the fragment's outer parameters. */
 enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms) MUST;
 /* The mean of a kept round, decoded once more, to m->mean; next.codes is its grid, *manifest its

@@ -49,3 +49,36 @@ serve_ends
 [ "$(lines "ev=round_aborted" a.out)" = 1 ] || fail "another number of aborted rounds than one"
 fa=$(final a) fb=$(final b) fc=$(final c)
 [ "${fa% *}" = "${fb% *}" ] && [ "${fa% *}" = "${fc% *}" ] || fail "sites differ: $fa / $fb / $fc"
+
+# A new round whose state is an earlier one; all sites go on from there.
+rm -rf a b c aggregator ./*.out
+settings="--serve.keep_states 9"
+configure a,b
+"$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
+serve
+listening
+for s in a b; do
+    train $s
+    eval "$s=\$pid"
+done
+until_rounds a 2
+kill -STOP "$b"
+tries=0
+until operator status && grep -q "in=1 missing=b$" operator.out; do
+    sleep 0.05
+    tries=$((tries + 1))
+    [ $tries -lt 1000 ] || fail "the status does not say that b is missing"
+done
+operator rollback --to 77 && fail "a state that there never was"
+operator rollback --to 1 || fail "operator rollback"
+kill -CONT "$b"
+until_lines 1 "ev=rolled_back" a.out
+until_lines 1 "ev=rolled_back" b.out
+ends 0 "$a" "site a"
+ends 0 "$b" "site b"
+serve_ends
+first=$(sed -n 's/.*ev=commit fragment=0 round=0 .*state=\([0-9a-f]*\).*/\1/p' serve.out)
+again=$(sed -n 's/.*ev=commit fragment=0 round=.* sites=0\/2 .*state=\([0-9a-f]*\).*/\1/p' serve.out)
+[ -n "$first" ] && [ "$first" = "$again" ] || fail "state after the rollback: $again, wanted $first"
+fa=$(final a) fb=$(final b)
+[ "${fa% *}" = "${fb% *}" ] || fail "sites differ after a rollback: $fa / $fb"

@@ -37,7 +37,7 @@ static struct {
     struct aggregator *a;
     struct link_service s;
     bool strict;
-    uint64_t straggler_ms, history_rounds;
+    uint64_t straggler_ms, history_rounds, states;
     double share_max;
     float clip;
     unsigned strikes_max;
@@ -93,8 +93,10 @@ static enum err try_open(void)
 {
     t.perm = arena_make(0);
     assert_int_equal(env_posix_open(&t.env, t.root), ERR_OK);
-    struct outer_state_options mo = {
-        .fragments = &t.fragments, .schedule = t.schedule, .keep = t.history_rounds};
+    struct outer_state_options mo = {.fragments = &t.fragments,
+                                     .schedule = t.schedule,
+                                     .keep = t.history_rounds,
+                                     .states = t.states};
     assert_int_equal(outer_opt_make(&mo.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     assert_int_equal(outer_state_open(&t.replica, t.env, t.cpu, &mo, &t.perm), ERR_OK);
     if (outer_state_begun(&t.replica))
@@ -140,6 +142,7 @@ static void begin(bool strict)
     t.strict = strict;
     t.straggler_ms = strict ? 0 : 300; /* fsyncs of a busy disk must fit */
     t.history_rounds = 3;
+    t.states = 0;
     t.share_max = 100;
     t.clip = 0;
     t.strikes_max = 0;
@@ -852,7 +855,7 @@ static void each_call_is_authorised(void **state)
                                          ""};
     begin(true);
     hello_all();
-    for (int act = WIRE_STATUS; act <= WIRE_READMIT; act++) {
+    for (int act = WIRE_STATUS; act <= WIRE_ROLLBACK; act++) {
         for (unsigned i = 0; i < 4; i++)
             assert_int_equal(operate(others[i], (enum wire_act)act, "a", 0).outcome, ROUND_DENIED);
         assert_int_equal(operate(uri(0), (enum wire_act)act, "a", 0).outcome, ROUND_DENIED);
@@ -926,6 +929,63 @@ static void an_operator_aborts_a_round(void **state)
     assert_false(digest_equal(&before, &t.replica.state[0].digest));
     crash(); /* the records of acts that are carried out are read again */
     assert_int_equal(t.replica.state[0].round, 3);
+    shut();
+}
+
+static enum round_outcome roll_back(uint64_t round, uint64_t to)
+{
+    struct wire_operate m = {.act = WIRE_ROLLBACK, .round = round, .to = to};
+    struct wire_answer answer;
+    t.s.operate(t.s.self, boss, &m, &answer);
+    return answer.outcome;
+}
+
+/* A new round whose state is an earlier one: its number goes up, its bytes can be fetched, also
+ * after a restart between record and commit, and after its state file was damaged. */
+static void an_operator_rolls_back(void **state)
+{
+    (void)state;
+    struct digest kept[5];
+    begin(true);
+    t.states = 3;
+    crash();
+    hello_all();
+    for (unsigned round = 0; round < 4; round++) {
+        kept[round] = t.replica.state[0].digest;
+        if (round < 3)
+            round_all(0);
+    }
+    assert_int_equal(roll_back(3, 2), ROUND_INVALID); /* nothing is in */
+    assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+    assert_int_equal(roll_back(3, 3), ROUND_INVALID);
+    assert_int_equal(roll_back(3, 0), ROUND_GONE); /* three states are kept: 1, 2, 3 */
+    assert_int_equal(roll_back(2, 1), ROUND_BEHIND);
+    assert_int_equal(roll_back(3, 1), ROUND_CURRENT);
+    assert_int_equal(roll_back(3, 1), ROUND_CURRENT); /* once more, before it is carried out */
+    crash();
+    work();
+    assert_int_equal(t.replica.state[0].round, 4);
+    assert_true(digest_equal(&t.replica.state[0].digest, &kept[1]));
+    hello_all();
+    assert_int_equal(roll_back(3, 1), ROUND_BEHIND);
+    struct wire_poll_answer p = poll_round(&site[1], 0, 3);
+    assert_int_equal(p.answer.outcome, ROUND_COMMIT);
+    assert_true(p.manifest.rolled_back && p.manifest.rolled_to == 1);
+    assert_int_equal(p.manifest.sites[0].reason, ROUND_ABORTED);
+    struct link_content content;
+    struct wire_answer answer;
+    struct wire_fetch m = {.head = head(&site[1]), .what = WIRE_AGGREGATE, .round = 3};
+    t.s.fetch(t.s.self, uri(1), &m, &content, &answer);
+    assert_int_equal(answer.outcome, ROUND_NONE);
+    struct digest d = digest_of(content.data, content.size_bytes);
+    assert_true(digest_equal(&d, &kept[1]));
+    t.s.fetched(t.s.self, content.source);
+    truncate_file("frag/0/4/state");
+    crash();
+    assert_true(digest_equal(&t.replica.state[0].digest, &kept[1]));
+    hello_all();
+    round_all(0);
+    assert_int_equal(t.replica.state[0].round, 5);
     shut();
 }
 
@@ -1974,6 +2034,7 @@ int main(void)
         cmocka_unit_test_setup(three_refusals_are_a_quarantine, fresh),
         cmocka_unit_test_setup(each_call_is_authorised, fresh),
         cmocka_unit_test_setup(an_operator_aborts_a_round, fresh),
+        cmocka_unit_test_setup(an_operator_rolls_back, fresh),
         cmocka_unit_test_setup(an_operator_keeps_a_site_out, fresh),
         cmocka_unit_test_setup(a_quarantine_cuts_open_streams, fresh),
         cmocka_unit_test_setup(strict_mode_waits_for_a_quarantined_site, fresh),

@@ -84,8 +84,11 @@ static void fill(enum wire_kind kind, union any *m)
     } else if (kind == WIRE_LEAVE) {
         m->LEAVE = (struct wire_leave){head(), "Ctrl-C"};
     } else if (kind == WIRE_OPERATE) {
-        m->OPERATE = (struct wire_operate){
-            .act = WIRE_READMIT, .site = "c", .fragment = 63, .round = 1ull << 40};
+        m->OPERATE = (struct wire_operate){.act = WIRE_ROLLBACK,
+                                           .site = "c",
+                                           .fragment = 63,
+                                           .round = 1ull << 40,
+                                           .to = 1ull << 39};
     } else if (kind == WIRE_UPLOAD) {
         m->UPLOAD = (struct wire_contribution){head(), 1,   2,          41,        256u << 20,
                                                5,      6,   name("p"),  name("g"), name("y"),

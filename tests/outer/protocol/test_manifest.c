@@ -135,6 +135,40 @@ static void refuse(const struct manifest *m)
     assert_int_equal(out.site_count, 0);
 }
 
+/* A rollback: of an aborted round that somebody ordered, to a state before it, which is the
+ * aggregate. */
+static void test_a_rollback(void **state)
+{
+    (void)state;
+    struct manifest good = aborted(3), m, back;
+    uint8_t bytes[MANIFEST_BYTES_MAX];
+    good.ordered_by = digest_made(40);
+    good.rolled_back = true;
+    good.rolled_to = 5;
+    good.state_after = good.aggregate = digest_made(50);
+    good.aggregate_bytes = 99;
+    size_t n = manifest_encode(&good, bytes);
+    assert_true(manifest_decode(&back, bytes, n));
+    assert_true(back.rolled_back && manifest_aborted(&back));
+    assert_int_equal(back.rolled_to, 5);
+    assert_true(digest_equal(&back.ordered_by, &good.ordered_by));
+    m = good;
+    m.ordered_by = (struct digest){0};
+    refuse(&m);
+    m = good;
+    m.rolled_to = m.round;
+    refuse(&m);
+    m = good;
+    m.aggregate = digest_made(51);
+    refuse(&m);
+    m = good;
+    m.rolled_back = false; /* an aggregate of an aborted round */
+    refuse(&m);
+    m = example(3);
+    m.ordered_by = digest_made(40); /* of a round that was applied */
+    refuse(&m);
+}
+
 /* Factors travel only where one of them is not 1: without, the bytes are as before there were any.
  */
 static void test_factors(void **state)
@@ -256,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_weight_and_count),
         cmocka_unit_test(test_an_aborted_round),
         cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_a_rollback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
