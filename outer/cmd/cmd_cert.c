@@ -52,6 +52,37 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
     return ERR_OK;
 }
 
+static enum err cert_roll(int argc, char **argv, struct arena *arena)
+{
+    const char *dir = "tls";
+    int64_t days = 3650;
+    bool finish = false;
+    const struct args_option options[] = {
+        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Directory of ca.pem and ca.key."},
+        {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 36500,
+         .help = "How long the new authority is valid."},
+        {"finish", ARGS_FLAG, &finish,
+         .help = "Take the former authorities out of ca.pem: their certificates no longer verify."},
+    };
+    struct args a = {.command = "cert roll",
+                     .summary = "Gives the run a new authority beside the present one. Copy ca.pem "
+                                "to every process, renew every certificate (atoll cert renew), "
+                                "copy those, then run it with --finish and copy ca.pem again. No "
+                                "process is restarted.",
+                     .example = "atoll cert roll --dir tls"};
+    TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
+    if (a.help)
+        return ERR_OK;
+    TRY(finish ? tls_authority_retire(dir) : tls_authority_roll(dir, cert_validity(days)));
+    if (finish)
+        printf("%s/ca.pem  only the present authority: copy it to every process\n", dir);
+    else
+        printf("%s/ca.pem  the new authority and the former ones: copy it to every process\n"
+               "%s/ca.key  the new key; the former one is gone\n",
+               dir, dir);
+    return ERR_OK;
+}
+
 /* Splits "a,b,c" in place into list[count]. */
 static enum err hosts_split(char *text, const char **list, size_t *count)
 {
@@ -191,6 +222,7 @@ static const struct {
     enum err (*run)(int argc, char **argv, struct arena *arena);
 } commands[] = {
     {"authority", "make the authority of a run: ca.pem and ca.key", cert_authority},
+    {"roll", "give the run a new authority while it runs", cert_roll},
     {"issue", "make or replace the certificate of a site, an aggregator or an operator",
      cert_issue},
     {"show", "print a certificate's identity, purpose and validity", cert_show},
@@ -211,9 +243,8 @@ enum err cmd_cert(int argc, char **argv)
             return e;
         }
     if (!help)
-        return err_set(
-            ERR_CONFIG,
-            "cert: authority, issue, renew, show, revoke or list; `atoll cert --help` says more");
+        return err_set(ERR_CONFIG, "cert: authority, roll, issue, renew, show, revoke or list; "
+                                   "`atoll cert --help` says more");
     puts("atoll cert COMMAND: the certificates of a run. Both sides of every connection show "
          "one.\n");
     for (int i = 0; i < COMMAND_COUNT; i++)

@@ -177,13 +177,16 @@ void tls_forget(struct tls_pem *p)
     wipe(&p->key);
 }
 
-/* Base64 between the two lines of dashes: four characters for three bytes, a line break after 64.
- */
+/* Base64 between two lines of dashes: four characters for three bytes, a line break after 64. */
 size_t tls_certificate_bytes(const struct tls_pem *p)
 {
-    const char *begin = strchr(p->certificate, '\n'),
-               *end = begin ? strstr(begin, "-----END") : NULL;
-    return end ? (size_t)(end - begin) * 48 / 65 : 0;
+    size_t bytes = 0;
+    for (const char *at = p->certificate; (at = strstr(at, "-----BEGIN"));) {
+        const char *begin = strchr(at, '\n'), *end = begin ? strstr(begin, "-----END") : NULL;
+        bytes += end ? (size_t)(end - begin) * 48 / 65 : 0;
+        at = end ? end : at + 1;
+    }
+    return bytes;
 }
 
 /* FNV-1a over the fields of stat() that a rename changes. */
@@ -268,6 +271,28 @@ static enum err certificate_parse(const char *text, const char *path, X509 **x)
     BIO_free(bio);
     ERR_clear_error();
     return *x ? ERR_OK : err_set(ERR_INPUT, "%s: holds no certificate in PEM form", path);
+}
+
+/* All certificates of the text, in its order; at least one. */
+static enum err certificates_parse(const char *text, const char *path, STACK_OF(X509) * *out)
+{
+    STACK_OF(X509) *list = *out = sk_X509_new_null();
+    BIO *bio = BIO_new_mem_buf(text, -1);
+    bool ok = list && bio;
+    for (X509 *x; ok && (x = PEM_read_bio_X509(bio, NULL, NULL, NULL));)
+        if (sk_X509_push(list, x) <= 0) {
+            X509_free(x);
+            ok = false;
+        }
+    /* What is no certificate ends the list: only the end of the text may. */
+    ok = ok && ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE && sk_X509_num(list);
+    BIO_free(bio);
+    ERR_clear_error();
+    if (ok)
+        return ERR_OK;
+    sk_X509_pop_free(list, X509_free);
+    *out = NULL;
+    return err_set(ERR_INPUT, "%s: holds no certificate in PEM form, or a damaged one", path);
 }
 
 static enum err certificate_read(const char *path, X509 **x)
@@ -453,12 +478,16 @@ static enum err facts_check(const struct tls_facts *f, const char *path, const c
     return ERR_OK;
 }
 
-static enum err chain_check(X509 *leaf, X509 *ca, const struct link_tls *files, int64_t now_unix)
+/* The leaf's file may hold intermediate authorities behind it; ca.pem may hold several roots. */
+static enum err chain_check(STACK_OF(X509) * chain, STACK_OF(X509) * roots,
+                            const struct link_tls *files, int64_t now_unix)
 {
     X509_STORE *store = X509_STORE_new();
     X509_STORE_CTX *ctx = X509_STORE_CTX_new();
-    bool ready = store && ctx && X509_STORE_add_cert(store, ca) == 1 &&
-                 X509_STORE_CTX_init(ctx, store, leaf, NULL) == 1;
+    bool ready = store && ctx;
+    for (int i = 0; ready && i < sk_X509_num(roots); i++)
+        ready = X509_STORE_add_cert(store, sk_X509_value(roots, i)) == 1;
+    ready = ready && X509_STORE_CTX_init(ctx, store, sk_X509_value(chain, 0), chain) == 1;
     if (ready)
         X509_VERIFY_PARAM_set_time(X509_STORE_CTX_get0_param(ctx), (time_t)now_unix);
     bool good = ready && X509_verify_cert(ctx) == 1;
@@ -496,26 +525,26 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
 {
     struct tls_pem pem;
     TRY(tls_load(&pem, files));
-    X509 *leaf = NULL, *ca = NULL;
+    STACK_OF(X509) *chain = NULL, *roots = NULL;
     struct tls_facts f;
-    enum err e = certificate_parse(pem.certificate, files->certificate, &leaf);
+    enum err e = certificates_parse(pem.certificate, files->certificate, &chain);
     if (e == ERR_OK)
-        e = certificate_parse(pem.ca, files->ca, &ca);
+        e = certificates_parse(pem.ca, files->ca, &roots);
     if (e == ERR_OK) {
         char uri[TLS_URI_MAX];
         uri_make(uri, run, role, name);
-        facts_out(&f, leaf);
+        facts_out(&f, sk_X509_value(chain, 0));
         *days_left = (f.until_unix - now_unix) / DAY_S;
         e = facts_check(&f, files->certificate, uri, role, now_unix);
     }
     if (e == ERR_OK)
-        e = chain_check(leaf, ca, files, now_unix);
+        e = chain_check(chain, roots, files, now_unix);
     if (e == ERR_OK)
-        e = pair_check(leaf, pem.key, files);
+        e = pair_check(sk_X509_value(chain, 0), pem.key, files);
     if (e == ERR_OK)
         tls_log_expiry(files->certificate, &f, now_unix);
-    X509_free(leaf);
-    X509_free(ca);
+    sk_X509_pop_free(chain, X509_free);
+    sk_X509_pop_free(roots, X509_free);
     tls_forget(&pem);
     return e;
 }
@@ -573,19 +602,28 @@ static enum err target_connect(const struct tls_question *q, int *out)
     return *out >= 0 ? ERR_OK : err_set(ERR_LINK, "%s: %s", q->target, strerror(why));
 }
 
+static bool context_chain(SSL_CTX *ctx, STACK_OF(X509) * chain, STACK_OF(X509) * roots)
+{
+    bool ok = SSL_CTX_use_certificate(ctx, sk_X509_value(chain, 0)) == 1;
+    for (int i = 1; ok && i < sk_X509_num(chain); i++)
+        ok = SSL_CTX_add1_chain_cert(ctx, sk_X509_value(chain, i)) == 1;
+    for (int i = 0; ok && i < sk_X509_num(roots); i++)
+        ok = X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), sk_X509_value(roots, i)) == 1;
+    return ok;
+}
+
 static bool context_fill(SSL_CTX *ctx, const struct tls_pem *pem)
 {
     static const unsigned char H2[] = "\2h2";
-    X509 *leaf = NULL, *ca = NULL;
+    STACK_OF(X509) *chain = NULL, *roots = NULL;
     EVP_PKEY *key = NULL;
-    bool ok = certificate_parse(pem->certificate, "certificate", &leaf) == ERR_OK &&
-              certificate_parse(pem->ca, "ca.pem", &ca) == ERR_OK &&
-              key_parse(pem->key, "key", &key) == ERR_OK &&
-              SSL_CTX_use_certificate(ctx, leaf) == 1 && SSL_CTX_use_PrivateKey(ctx, key) == 1 &&
-              X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), ca) == 1 &&
+    bool ok = certificates_parse(pem->certificate, "certificate", &chain) == ERR_OK &&
+              certificates_parse(pem->ca, "ca.pem", &roots) == ERR_OK &&
+              key_parse(pem->key, "key", &key) == ERR_OK && context_chain(ctx, chain, roots) &&
+              SSL_CTX_use_PrivateKey(ctx, key) == 1 &&
               SSL_CTX_set_alpn_protos(ctx, H2, sizeof H2 - 1) == 0;
-    X509_free(leaf);
-    X509_free(ca);
+    sk_X509_pop_free(chain, X509_free);
+    sk_X509_pop_free(roots, X509_free);
     EVP_PKEY_free(key);
     return ok;
 }
@@ -753,9 +791,29 @@ static enum err pair_write(const struct making *m, const char *directory, const 
     return e;
 }
 
+static bool authority_sign(struct making *m, const char *common_name, const char *run,
+                           struct tls_validity v)
+{
+    char uri[TLS_URI_MAX];
+    snprintf(uri, sizeof uri, "URI:atoll://%s/authority", run);
+    return m->key && m->x && certificate_begin(m, common_name, v) &&
+           extension_add(m->x, m->x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
+           extension_add(m->x, m->x, NID_key_usage, "critical,keyCertSign,cRLSign") &&
+           extension_add(m->x, m->x, NID_subject_key_identifier, "hash") &&
+           extension_add(m->x, m->x, NID_subject_alt_name, uri) && certificate_sign(m);
+}
+
+static struct making authority_begin(bool ed25519)
+{
+    struct making m = {.key = key_make(ed25519), .x = X509_new()};
+    m.ca = m.x;
+    m.ca_key = m.key;
+    return m;
+}
+
 enum err tls_authority(const char *directory, const char *run, bool ed25519, struct tls_validity v)
 {
-    char path[4096], common_name[2 * TLS_NAME_MAX], uri[TLS_URI_MAX];
+    char path[4096], common_name[2 * TLS_NAME_MAX];
     if (!name_ok(run))
         return err_set(ERR_CONFIG, "run name '%s': 1 to 63 letters, digits, '-', '_' or '.'", run);
     snprintf(path, sizeof path, "%s/ca.key", directory);
@@ -765,41 +823,123 @@ enum err tls_authority(const char *directory, const char *run, bool ed25519, str
                        "use another directory, "
                        "or remove the file first",
                        path);
-    struct making m = {.key = key_make(ed25519), .x = X509_new()};
-    m.ca = m.x;
-    m.ca_key = m.key;
-    snprintf(common_name, sizeof common_name, "atoll %.60s",
+    struct making m = authority_begin(ed25519);
+    snprintf(common_name, sizeof common_name, "atoll %.58s",
              run); /* X.520: a common name has at most 64 characters */
-    snprintf(uri, sizeof uri, "URI:atoll://%s/authority", run);
-    bool ok = m.key && m.x && certificate_begin(&m, common_name, v) &&
-              extension_add(m.x, m.x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
-              extension_add(m.x, m.x, NID_key_usage, "critical,keyCertSign,cRLSign") &&
-              extension_add(m.x, m.x, NID_subject_key_identifier, "hash") &&
-              extension_add(m.x, m.x, NID_subject_alt_name, uri) && certificate_sign(&m);
-    enum err e =
-        ok ? pair_write(&m, directory, "ca") : library_failed("make the authority's certificate");
+    enum err e = authority_sign(&m, common_name, run, v)
+                     ? pair_write(&m, directory, "ca")
+                     : library_failed("make the authority's certificate");
     making_free(&m);
     return e;
 }
 
-static enum err authority_read(struct making *m, const char *directory, char run[TLS_NAME_MAX])
+/* The certificate in ca.pem that ca.key belongs to; during a roll there are several. */
+static enum err authority_match(struct making *m, const char *text, const char *path)
+{
+    STACK_OF(X509) *roots = NULL;
+    TRY(certificates_parse(text, path, &roots));
+    for (int i = 0; i < sk_X509_num(roots) && !m->ca; i++) {
+        X509 *x = sk_X509_value(roots, i);
+        if (X509_check_private_key(x, m->ca_key) == 1 && X509_up_ref(x) == 1)
+            m->ca = x;
+    }
+    sk_X509_pop_free(roots, X509_free);
+    ERR_clear_error();
+    return m->ca ? ERR_OK
+                 : err_set(ERR_INPUT, "%s: the key beside it belongs to none of its certificates",
+                           path);
+}
+
+static enum err authority_key_read(struct making *m, const char *directory)
 {
     char path[4096], *text = NULL;
-    snprintf(path, sizeof path, "%s/ca.pem", directory);
-    TRY(certificate_read(path, &m->ca));
-    struct tls_facts f;
-    facts_out(&f, m->ca);
-    int end = 0;
-    if (sscanf(f.uri, "atoll://%63[^/]/authority%n", run, &end) != 1 || end == 0 ||
-        f.uri[end] != 0 || !name_ok(run))
-        return err_set(ERR_INPUT, "%s: not made by atoll cert authority: it names no run", path);
     snprintf(path, sizeof path, "%s/ca.key", directory);
     TRY(pem_read(path, true, &text));
     enum err e = key_parse(text, path, &m->ca_key);
     wipe(&text);
-    if (e == ERR_OK && X509_check_private_key(m->ca, m->ca_key) != 1)
-        e = err_set(ERR_INPUT, "%s: this key does not belong to ca.pem beside it", path);
-    ERR_clear_error();
+    return e;
+}
+
+/* *bundle: the text of ca.pem, for wipe(); NULL: not wanted. */
+static enum err authority_read(struct making *m, const char *directory, char run[TLS_NAME_MAX],
+                               char **bundle)
+{
+    char path[4096], *text = NULL;
+    struct tls_facts f;
+    int end = 0;
+    snprintf(path, sizeof path, "%s/ca.pem", directory);
+    TRY(pem_read(path, false, &text));
+    enum err e = authority_key_read(m, directory);
+    if (e == ERR_OK)
+        e = authority_match(m, text, path);
+    if (e == ERR_OK) {
+        facts_out(&f, m->ca);
+        if (sscanf(f.uri, "atoll://%63[^/]/authority%n", run, &end) != 1 || end == 0 ||
+            f.uri[end] != 0 || !name_ok(run))
+            e = err_set(ERR_INPUT, "%s: not made by atoll cert authority: it names no run", path);
+    }
+    if (e == ERR_OK && bundle)
+        *bundle = text;
+    else
+        wipe(&text);
+    return e;
+}
+
+/* ca.pem first: in between, ca.key still belongs to one of its certificates. */
+static enum err roll_write(const struct making *m, const char *directory, const char *bundle)
+{
+    char path[4096];
+    BIO *key = BIO_new(BIO_s_secmem()), *certificate = BIO_new(BIO_s_mem());
+    bool ok = key && certificate &&
+              PEM_write_bio_PKCS8PrivateKey(key, m->key, NULL, NULL, 0, NULL, NULL) == 1 &&
+              PEM_write_bio_X509(certificate, m->x) == 1 && BIO_puts(certificate, bundle) > 0;
+    enum err e = ok ? ERR_OK : library_failed("write key and certificate");
+    snprintf(path, sizeof path, "%s/ca.pem", directory);
+    if (e == ERR_OK)
+        e = bio_write(certificate, path, 0644);
+    snprintf(path, sizeof path, "%s/ca.key", directory);
+    if (e == ERR_OK)
+        e = bio_write(key, path, 0600);
+    BIO_free(key);
+    BIO_free(certificate);
+    return e;
+}
+
+enum err tls_authority_roll(const char *directory, struct tls_validity v)
+{
+    char run[TLS_NAME_MAX], common_name[2 * TLS_NAME_MAX], day[16] = "", *bundle = NULL;
+    struct making old = {0};
+    struct tm tm;
+    time_t from = (time_t)v.from_unix;
+    enum err e = authority_read(&old, directory, run, &bundle);
+    if (e == ERR_OK) {
+        struct making m = authority_begin(EVP_PKEY_is_a(old.ca_key, "ED25519"));
+        if (gmtime_r(&from, &tm))
+            strftime(day, sizeof day, " %Y%m%d", &tm);
+        snprintf(common_name, sizeof common_name, "atoll %.48s%s", run, day);
+        e = authority_sign(&m, common_name, run, v)
+                ? roll_write(&m, directory, bundle)
+                : library_failed("make the authority's certificate");
+        making_free(&m);
+    }
+    wipe(&bundle);
+    making_free(&old);
+    return e;
+}
+
+enum err tls_authority_retire(const char *directory)
+{
+    char run[TLS_NAME_MAX], path[4096];
+    struct making m = {0};
+    enum err e = authority_read(&m, directory, run, NULL);
+    BIO *certificate = e == ERR_OK ? BIO_new(BIO_s_mem()) : NULL;
+    if (e == ERR_OK && !(certificate && PEM_write_bio_X509(certificate, m.ca) == 1))
+        e = library_failed("write a certificate");
+    snprintf(path, sizeof path, "%s/ca.pem", directory);
+    if (e == ERR_OK)
+        e = bio_write(certificate, path, 0644);
+    BIO_free(certificate);
+    making_free(&m);
     return e;
 }
 
@@ -872,7 +1012,7 @@ enum err tls_issue(const struct tls_request *r)
                        "an aggregator needs --host: the DNS names and addresses that sites dial");
     struct making m = {0};
     bool revoked = false;
-    enum err e = authority_read(&m, r->directory, run);
+    enum err e = authority_read(&m, r->directory, run, NULL);
     if (e == ERR_OK) {
         uri_make(uri, run, r->role, r->name);
         e = revocation_listed(r->directory, uri, &revoked);

@@ -30,11 +30,12 @@ struct tls_pem {
 enum err tls_load(struct tls_pem *p, const struct link_tls *files) MUST;
 void tls_forget(struct tls_pem *p); /* wipes the key; accepts a zeroed struct */
 size_t
-tls_certificate_bytes(const struct tls_pem *p); /* approximate DER size of the first certificate */
+tls_certificate_bytes(const struct tls_pem *p); /* approximate DER size of its certificates */
 /* A number that changes when one of the files is replaced. 0: a file is missing. */
 uint64_t tls_stamp(const struct link_tls *files);
 
-/* Checks a process's own files before it connects: the authority signed the certificate, it is
+/* Checks a process's own files before it connects: an authority of ca.pem signed the certificate
+ * (intermediate ones may stand behind it in its file), it is
  * valid at now_unix, it names this run, role and name, and the key fits. ERR_DENIED: the text names
  * the file, the defect and the remedy. Logs a near expiry with tls_log_expiry. */
 enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role,
@@ -57,6 +58,11 @@ struct tls_validity {
  * replaced. */
 enum err tls_authority(const char *directory, const char *run, bool ed25519,
                        struct tls_validity v) MUST;
+/* A new key and certificate for the authority of the directory. ca.pem then holds the new one and
+ * all former ones, so that certificates of both verify; the former key is lost. */
+enum err tls_authority_roll(const char *directory, struct tls_validity v) MUST;
+/* ca.pem keeps only the certificate that ca.key belongs to. */
+enum err tls_authority_retire(const char *directory) MUST;
 struct tls_request {
     const char *directory; /* directory of ca.pem, ca.key and revoked.txt */
     const char *out; /* directory for NAME.pem and NAME.key; also gets a copy of ca.pem when it

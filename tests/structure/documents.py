@@ -159,7 +159,7 @@ def main():
         return 0
     root = sys.argv[1] if len(sys.argv) > 1 else "."
     missed = []
-    documents = files(root, "README.md", "CONTRIBUTING.md", "docs/*.md")
+    documents = files(root, "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md")
     if not documents:
         print("SKIPPED: this is no git checkout, so there is no list of documents")
         return 77

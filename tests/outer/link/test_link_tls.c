@@ -163,6 +163,99 @@ static void replaced_without_restart(void **state)
     l->ops->close(l);
 }
 
+/* ---- other authorities ---- */
+
+/* NAME.pem and NAME.key of an authority that `issuer` certified; NULL: itself. */
+static void craft_authority(const char *name, const char *issuer)
+{
+    EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519"), *ca_key = key;
+    X509 *x = X509_new(), *ca = issuer ? craft_ca(issuer, &ca_key) : x;
+    X509_set_version(x, X509_VERSION_3);
+    ASN1_INTEGER_set(X509_get_serialNumber(x), 7);
+    X509_gmtime_adj(X509_getm_notBefore(x), -60);
+    X509_gmtime_adj(X509_getm_notAfter(x), 3600);
+    X509_set_pubkey(x, key);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC,
+                               (const unsigned char *)name, -1, -1, 0);
+    X509_set_issuer_name(x, X509_get_subject_name(ca));
+    craft_add(x, NID_basic_constraints, "critical,CA:TRUE");
+    craft_add(x, NID_key_usage, "critical,keyCertSign");
+    assert_true(X509_sign(x, ca_key, NULL) > 0);
+    char file[96];
+    snprintf(file, sizeof file, "%s.pem", name);
+    FILE *f = fopen(scratch(file), "w");
+    assert_true(f && PEM_write_X509(f, x) == 1 && fclose(f) == 0);
+    snprintf(file, sizeof file, "%s.key", name);
+    f = fopen(scratch(file), "w");
+    assert_true(f && PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) == 1 &&
+                fclose(f) == 0);
+    if (issuer) {
+        X509_free(ca);
+        EVP_PKEY_free(ca_key);
+    }
+    X509_free(x);
+    EVP_PKEY_free(key);
+}
+
+static void append(const char *to, const char *from)
+{
+    struct arena a = arena_make(0);
+    uint8_t *text;
+    size_t n;
+    assert_int_equal(file_read(scratch(from), 1 << 16, &a, &text, &n), ERR_OK);
+    FILE *f = fopen(scratch(to), "a");
+    assert_true(f && fwrite(text, 1, n, f) == n && fclose(f) == 0);
+    arena_free(&a);
+}
+
+/* A bundle whose second root both ends hang on, through an intermediate authority behind the leaf.
+ */
+static void bundles_and_intermediates(void **state)
+{
+    (void)state;
+    int its_port = 0;
+    int64_t days;
+    craft_authority("root", NULL);
+    craft_authority("middle", "root");
+    craft(&(struct craft){"far", "middle",
+                          "URI:atoll://test/aggregator/aggregator,DNS:localhost,IP:127.0.0.1",
+                          "serverAuth", -60, 3600});
+    craft(&(struct craft){"near", "middle", "URI:atoll://test/site/a", "clientAuth", -60, 3600});
+    struct link_tls mine = fake_tls("ca.pem", "near");
+    assert_int_equal(tls_check(&mine, "test", TLS_SITE, "a", clock_wall_s(), &days), ERR_DENIED);
+    append("far.pem", "middle.pem");
+    append("near.pem", "middle.pem");
+    append("bundle.pem", "ca.pem");
+    append("bundle.pem", "root.pem");
+    mine = fake_tls("bundle.pem", "near");
+    if (tls_check(&mine, "test", TLS_SITE, "a", clock_wall_s(), &days) != ERR_OK)
+        fail_msg("%s", err_message());
+    struct link_service service = fake_service(&fake);
+    struct link_server *s = NULL;
+    struct link_listen listen = {.address = "127.0.0.1:0",
+                                 .sites = 2,
+                                 .tls = fake_tls("bundle.pem", "far"),
+                                 .keepalive_ms = FAKE_KEEPALIVE_MS};
+    assert_int_equal(link_serve(&s, &listen, &service, &its_port), ERR_OK);
+    static const struct {
+        const char *ca, *name;
+    } sites[] = {{"bundle.pem", "near"}, {"bundle.pem", "a"}, {"root.pem", "near"}};
+    for (size_t i = 0; i < 3; i++) { /* of the second root, of the first, and with one root */
+        struct link *l = fake_dial(its_port, sites[i].ca, sites[i].name);
+        if (hello(l) != ERR_OK)
+            fail_msg("case %zu: %s", i, err_message());
+        l->ops->close(l);
+    }
+    char target[32];
+    struct tls_facts f;
+    snprintf(target, sizeof target, "127.0.0.1:%d", its_port);
+    mine = fake_tls("bundle.pem", "near");
+    struct tls_question q = {.files = &mine, .target = target, .timeout_ms = 5000};
+    if (tls_peer(&q, &f) != ERR_OK)
+        fail_msg("%s", err_message());
+    link_shutdown(s, 1000);
+}
+
 /* ---- after the first success ---- */
 
 static struct link_server *serve_as(const char *name, int *its_port)
@@ -314,10 +407,10 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_certificates),  cmocka_unit_test(refused_at_the_site),
-        cmocka_unit_test(unlisted_and_delisted), cmocka_unit_test(replaced_without_restart),
-        cmocka_unit_test(somebody_else_answers), cmocka_unit_test(own_certificate_expires),
-        cmocka_unit_test(expiry_is_looked_at),
+        cmocka_unit_test(bundles_and_intermediates), cmocka_unit_test(refused_certificates),
+        cmocka_unit_test(refused_at_the_site),       cmocka_unit_test(unlisted_and_delisted),
+        cmocka_unit_test(replaced_without_restart),  cmocka_unit_test(somebody_else_answers),
+        cmocka_unit_test(own_certificate_expires),   cmocka_unit_test(expiry_is_looked_at),
     };
     return cmocka_run_group_tests(tests, prepare, finish);
 }

@@ -207,6 +207,48 @@ static void a_revoked_name_gets_no_certificate(void **state)
     assert_says("revoked.txt");
 }
 
+/* Leaves of both authorities verify while ca.pem holds both, whichever comes first; afterwards only
+ * those of the present one. */
+static void an_authority_is_rolled(void **state)
+{
+    (void)state;
+    struct tls_validity v = {NOW - 300, NOW + 1000 * DAY};
+    struct tls_request r = site_a();
+    int64_t days;
+    char *dir = strdup(scratch("rolled")), old[300], bundle[300];
+    assert_int_equal(tls_authority(dir, "test", false, v), ERR_OK);
+    r.directory = r.out = dir;
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    snprintf(old, sizeof old, "%s/old", dir);
+    snprintf(bundle, sizeof bundle, "%s/old/ca.pem", dir);
+    r.out = old;
+    assert_int_equal(tls_issue(&r), ERR_OK); /* stays of the old one */
+    assert_int_equal(tls_authority_roll(dir, v), ERR_OK);
+    r.out = dir;
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    char ca[320], certificate[320], key[320], old_certificate[320], old_key[320];
+    snprintf(ca, sizeof ca, "%s/ca.pem", dir);
+    snprintf(certificate, sizeof certificate, "%s/a.pem", dir);
+    snprintf(key, sizeof key, "%s/a.key", dir);
+    snprintf(old_certificate, sizeof old_certificate, "%s/a.pem", old);
+    snprintf(old_key, sizeof old_key, "%s/a.key", old);
+    struct link_tls of_new = {ca, certificate, key}, of_old = {ca, old_certificate, old_key};
+    if (check_at(&of_new, NOW, &days) != ERR_OK || check_at(&of_old, NOW, &days) != ERR_OK)
+        fail_msg("%s", err_message());
+    of_new.ca = bundle; /* the old root alone */
+    assert_int_equal(check_at(&of_new, NOW, &days), ERR_DENIED);
+    assert_int_equal(tls_authority_roll(dir, v), ERR_OK); /* three of them */
+    of_new.ca = ca;
+    assert_int_equal(check_at(&of_new, NOW, &days), ERR_OK);
+    assert_int_equal(check_at(&of_old, NOW, &days), ERR_OK);
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    assert_int_equal(tls_authority_retire(dir), ERR_OK);
+    assert_int_equal(check_at(&of_new, NOW, &days), ERR_OK);
+    assert_int_equal(check_at(&of_old, NOW, &days), ERR_DENIED);
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    free(dir);
+}
+
 static void identities(void **state)
 {
     (void)state;
@@ -243,6 +285,7 @@ int main(void)
         cmocka_unit_test(unusable_files),
         cmocka_unit_test(authority_is_never_replaced),
         cmocka_unit_test(a_revoked_name_gets_no_certificate),
+        cmocka_unit_test(an_authority_is_rolled),
         cmocka_unit_test(identities),
     };
     return cmocka_run_group_tests(tests, prepare, scratch_close);
