@@ -272,10 +272,14 @@ static enum err bind(struct site *s, struct site_peer *p, const struct wire_hell
                        a->epoch, a->instance, p->epoch, p->instance);
     if (a->epoch == p->epoch)
         return ERR_OK;
-    p->epoch = a->epoch;
-    p->instance = a->instance;
-    log_event(LOG_INFO, "bound", "epoch=%" PRIu64, p->epoch);
-    return identity_write(s);
+    struct site_peer before = *p;
+    *p = (struct site_peer){a->epoch, a->instance};
+    enum err e = identity_write(s);
+    if (e != ERR_OK) /* a full disk: the next hello begins where this one did */
+        *p = before;
+    else
+        log_event(LOG_INFO, "bound", "epoch=%" PRIu64, p->epoch);
+    return e;
 }
 
 static void heard_of(struct site_box *b, unsigned fragment, const struct wire_fragment_state *there)

@@ -309,7 +309,10 @@ enum err site_outbox_send(struct site_slot *l)
         enum err e = s->link->ops->contribute(s->link, &m, l->payload, &a);
         site_lock(s);
         TRY(site_called(l, e, &again));
-        if (again)
+        /* A receipt of an aggregator that has ended since: the hello to the next one, by another
+         * slot, has said whether that one holds the contribution. */
+        bool former = a.outcome == ROUND_RECEIPT && m.head.epoch != s->peer[l->peer].epoch;
+        if (again || former)
             continue;
         /* Overtaken (BEHIND, LATE): nothing more to send, the manifest says what became of it. */
         b->received =
