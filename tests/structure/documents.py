@@ -8,6 +8,7 @@ every page and every "docs/PAGE.md NUMBER" that a comment cites. Lines have at m
 import glob
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -150,6 +151,9 @@ def wrapped(text):
 
 
 def main():
+    if not shutil.which("git"):
+        print("SKIPPED: git is not installed, and lists the files")
+        return 77
     if sys.argv[1:] == ["--wrap"]:
         for d in files(".", "README.md", "CONTRIBUTING.md", "docs/*.md"):
             if d not in GENERATED:

@@ -8,6 +8,7 @@ of a folder, never include each other. A unit is the files of a folder with one 
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -84,6 +85,9 @@ def circles(edges):
 
 
 def main():
+    if not shutil.which("git"):
+        print("SKIPPED: git is not installed, and lists the files")
+        return 77
     sys.setrecursionlimit(10000)
     root = sys.argv[1] if len(sys.argv) > 1 else "."
     wrong, folders, units = [], {}, {}
