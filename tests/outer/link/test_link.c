@@ -210,7 +210,9 @@ static void *relay_main(void *arg)
             if (n <= 0)
                 fds[i].events = 0;
             r->passed += n > 0 ? (size_t)n : 0;
-            if (r->most && r->passed > r->most) { /* what was passed arrives, then the end */
+            if (r->most && r->passed > r->most) {
+                /* What was passed arrives and is read, then the end: gRPC forgets the rest. */
+                usleep(500000);
                 shutdown(fds[other].fd, SHUT_WR);
                 close(r->listener);
                 usleep(300000);
