@@ -198,7 +198,7 @@ enum err durable_append(struct disk *d, const char *path, const void *data, size
 /* ---- directories ---- */
 
 /* Creates one directory unless it exists, and makes its entry durable. One whose entry is not goes
- * again: whoever finds it takes it for durable. */
+ * again: a later start would take it for durable. */
 static enum err make_one(struct disk *d, const char *path)
 {
     char parent[PATH_MAX];

@@ -477,25 +477,26 @@ static enum err recover_record(void *self, const struct journal_record *r)
 
 /* ---- epoch ---- */
 
+struct epoch { /* the file */
+    uint64_t number, instance;
+};
+
 static void epoch_fields(struct record_cursor *c, void *self)
 {
-    struct aggregator *a = self;
-    record_u64(c, &a->epoch);
-    record_u64(c, &a->instance);
+    struct epoch *e = self;
+    record_u64(c, &e->number);
+    record_u64(c, &e->instance);
+}
+
+static enum err epoch_write(struct env *w, struct epoch e)
+{
+    struct record_form form = {"epoch", epoch_fields, &e};
+    return store_write(w, AGGREGATOR_EPOCH, &form, NULL, 0);
 }
 
 enum err aggregator_epoch_write(struct env *w, uint64_t epoch)
 {
-    struct arena scratch = arena_make(0);
-    struct aggregator *a = arena_alloc(&scratch, sizeof *a);
-    struct record_form form = {"epoch", epoch_fields, a};
-    enum err e = ERR_MEMORY;
-    if (a) {
-        a->epoch = epoch;
-        e = store_write(w, AGGREGATOR_EPOCH, &form, NULL, 0);
-    }
-    arena_free(&scratch);
-    return e;
+    return epoch_write(w, (struct epoch){.number = epoch});
 }
 
 /* The highest epoch of the manifests that made the present states. */
@@ -519,14 +520,15 @@ static enum err epoch_of_manifests(const struct aggregator *a, uint64_t *epoch)
 static enum err epoch_find(struct aggregator *a, uint64_t journalled, uint64_t *epoch)
 {
     struct arena scratch = arena_make(0);
-    struct record_form form = {"epoch", epoch_fields, a};
+    struct epoch found = {0};
+    struct record_form form = {"epoch", epoch_fields, &found};
     struct record r;
     char quoted[512];
     enum err e = store_read(a->env, AGGREGATOR_EPOCH, &form, 0, &r, &scratch);
     arena_free(&scratch);
     *epoch = journalled;
     if (e == ERR_OK)
-        *epoch = a->epoch > journalled ? a->epoch : journalled;
+        *epoch = found.number > journalled ? found.number : journalled;
     else if (e != ERR_INPUT && e != ERR_CORRUPT)
         return e;
     if (e == ERR_OK || (e == ERR_INPUT && !a->begun))
@@ -545,7 +547,6 @@ static enum err epoch_find(struct aggregator *a, uint64_t journalled, uint64_t *
  * before the first answer. */
 static enum err recover_epoch(struct aggregator *a, uint64_t journalled)
 {
-    struct record_form form = {"epoch", epoch_fields, a};
     uint64_t before;
     TRY(epoch_find(a, journalled, &before));
     a->epoch = before + (before == 0 || !MUTANT(EPOCH_KEPT));
@@ -553,7 +554,7 @@ static enum err recover_epoch(struct aggregator *a, uint64_t journalled)
     a->env->ops->random(a->env, &a->instance, sizeof a->instance);
     struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->epoch};
     TRY(journal_append(&a->journal, &r));
-    return store_write(a->env, AGGREGATOR_EPOCH, &form, NULL, 0);
+    return epoch_write(a->env, (struct epoch){a->epoch, a->instance});
 }
 
 /* A crash between the commit point and its record. */

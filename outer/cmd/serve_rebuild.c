@@ -9,19 +9,11 @@
 
 /* ---- the directories ---- */
 
-static int roster_index(const struct run *run, const char *name)
-{
-    for (unsigned i = 0; i < run->o.outer_sites.count; i++)
-        if (strcmp(run->o.outer_sites.items[i], name) == 0)
-            return (int)i;
-    return -1;
-}
-
 static enum err seen_check(const struct serve_rebuild *b, const struct run *run, unsigned i)
 {
     const struct site_seen *seen = &b->site[i].seen;
     int64_t steps = identity_steps(run->identity);
-    if (roster_index(run, seen->name) < 0)
+    if (identity_site(&run->o, seen->name) < 0)
         return err_set(ERR_CONFIG,
                        "--rebuild: %s is the directory of site %s, which is not in "
                        "outer.sites",
