@@ -19,6 +19,7 @@
 #include "kernels/base/log.h"
 #include "outer/protocol/mutant.h"
 #include "outer/sim/sim.h"
+#include "tests/sim/sinks.h"
 
 #ifdef __has_feature
 #define FEATURE(name) __has_feature(name)
@@ -51,20 +52,6 @@ static struct sim_options run_of(unsigned run)
                             .keep = 3};
     o.anneal.end = 1;
     return o;
-}
-
-static void quiet(void *self, enum log_level level, const char *line)
-{
-    (void)self;
-    (void)level;
-    (void)line;
-}
-
-static void loud(void *self, enum log_level level, const char *line)
-{
-    (void)self;
-    (void)level;
-    printf("%s\n", line);
 }
 
 struct totals {

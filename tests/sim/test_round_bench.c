@@ -18,11 +18,7 @@
 #include "kernels/base/log.h"
 #include "outer/sim/round_bench.h"
 #include "tests/outer/toy.h"
-
-static void quiet(void *self, enum log_level level, const char *line)
-{
-    (void)self, (void)level, (void)line;
-}
+#include "tests/sim/sinks.h"
 
 static bool disk_full;
 

@@ -15,6 +15,7 @@
 #include "kernels/base/log.h"
 #include "outer/protocol/mutant.h"
 #include "outer/sim/sim.h"
+#include "tests/sim/sinks.h"
 
 #ifdef __has_feature
 #define FEATURE(name) __has_feature(name)
@@ -33,20 +34,6 @@ enum { FAILURES_MAX = 20, SKIPPED = 77 };
 static const uint64_t found[] = {595,  715,  2063, 841,  1026,  2183,  2842,  2858, 3210,
                                  3690, 3988, 3992, 4210, 4262,  4643,  4901,  5063, 6128,
                                  6204, 7537, 7865, 9819, 10930, 14269, 18560, 12869};
-
-static void quiet(void *self, enum log_level level, const char *line)
-{
-    (void)self;
-    (void)level;
-    (void)line;
-}
-
-static void loud(void *self, enum log_level level, const char *line)
-{
-    (void)self;
-    (void)level;
-    printf("%s\n", line);
-}
 
 static bool differs(struct sim_result *r, const char *what)
 {
