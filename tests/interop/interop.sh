@@ -1,0 +1,95 @@
+#!/bin/sh
+# A foreign site takes part in a run and computes the same states bit for bit (docs/formats.md): a Python program that was written from
+# the documents (client.py) beside a real site and a real aggregator, in strict mode. It is killed before it sends, while it sends and
+# before it adopts, and the aggregator once; what it sends after that must be its stored bytes. Needs packages from PyPI; without: skipped.
+#   interop.sh ATOLL SCRATCH [--all]      --all: every codec
+. "$(dirname "$0")/python.sh"
+
+foreign() { # foreign OPTIONS...: the site b, in the background; the process number is in $pid
+    "$python" "$repository/tests/interop/client.py" --aggregator "127.0.0.1:$port" --server-name localhost --tls tls \
+        --settings aggregator/run.cfg --site b --dir b --share 0.75 "$@" >>b.out 2>&1 &
+    pid=$!
+    processes="$processes $pid"
+}
+
+value() { # value NAME WORDS: of the last line of b.out with these words
+    grep -F "$2" b.out | tail -n 1 | sed -n "s/.*$1=\([^ ]*\).*/\1/p"
+}
+
+begin() { # an aggregator and site a, from nothing
+    rm -rf a b aggregator ./*.out
+    serve
+    listening
+    train a
+    a=$pid
+}
+
+agree() { # everybody ended well, and all three hold the same outer state
+    ends 0 "$a" "site a"
+    ends 0 "$1" "the foreign site"
+    serve_ends
+    outer=$(sed -n 's/.*"outer":"\([0-9a-f]*\)".*/\1/p' a/metrics.jsonl | tail -n 1)
+    [ -n "$outer" ] || fail "site a said no final digest"
+    grep -q "ev=final.*outer=$outer" b.out || fail "the foreign site ended with another outer state than $outer"
+    grep -q "ev=final.*$outer" serve.out || fail "the aggregator ended with another outer state than $outer"
+}
+
+killed() { # killed PROCESS: by itself, SIGKILL
+    code=0
+    wait "$1" || code=$?
+    [ "$code" -eq 137 ] || fail "the foreign site ended with exit code $code, wanted 137"
+}
+
+# Round 0 in bf16, then int8 on the shared grid, the default. Another --noise at each start: what is made a second time has other bytes.
+fragments=2
+configure a,b
+"$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
+begin
+foreign --check 0:0 --die 0:1:stored
+killed "$pid"
+stored=$(value payload "ev=stored fragment=0 round=1")
+foreign --noise 2 --check 1:1 --chunk 2048 --pause 0.02 --die 1:2:sending
+killed "$pid"
+[ "$(value payload "ev=adopted fragment=0 round=1")" = "$stored" ] || fail "the stored bytes of round 1 were not what was sent"
+stored=$(value payload "ev=stored fragment=1 round=2")
+foreign --noise 3 --die 0:3:adopting
+killed "$pid"
+[ "$(value payload "ev=adopted fragment=1 round=2")" = "$stored" ] || fail "the stored bytes of round 2 were not what was sent"
+[ "$(value offset "ev=resume fragment=1 round=2")" -gt 0 ] || fail "bytes that were stored were sent again"
+kill -9 "$serve_pid" && wait "$serve_pid" 2>/dev/null || :
+serve
+foreign --noise 4 --die 1:3:stored
+killed "$pid"
+grep -q "ev=hello answer=behind epoch=2" b.out || fail "the foreign site did not catch up with the round that it died in"
+tries=0 # the round of which only site a's part is there is closed with nobody in it
+until "$atoll" operator abort --fragment 1 --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1; do
+    sleep 0.1
+    tries=$((tries + 1))
+    [ $tries -lt 300 ] || fail "atoll operator abort"
+done
+foreign --noise 5
+agree "$pid"
+grep -q "ev=adopted fragment=1 round=3 codec=int8 included=0" b.out || fail "the foreign site did not adopt the aborted round"
+[ "$(grep -c "ev=adopted.*codec=int8" b.out)" -ge 6 ] || fail "fewer int8 rounds than there are"
+[ "$(grep -c "ev=exact" b.out)" -eq 2 ] || fail "the slow reference was not asked twice"
+
+# Every form of payload and aggregate: a round in full precision, then at least two of the codec's own.
+codecs="int4 sign csc e3m0 fp8_e4m3 topk"
+[ "${3:-}" != --all ] || codecs="$codecs int2 f32 fp8_e5m2 fp8_sr"
+steps=16 every=4 fragments=1
+configure a,b
+for codec in $codecs; do
+    settings="--outer.codec $codec"
+    begin
+    foreign --check 0:1
+    agree "$pid"
+    [ "$(grep -c "ev=adopted.*codec=$codec" b.out)" -ge 2 ] || fail "fewer than two rounds in $codec"
+done
+
+# Factors (outer.clip): the foreign site is the louder one.
+settings="--outer.codec fp8_e4m3 --outer.clip 1"
+begin
+foreign --check 0:1 --step 0.1
+agree "$pid"
+grep -q "ev=adopted .*factor=0.5" b.out || fail "no contribution was clipped"
+echo "bf16 int8 $codecs: all replicas equal; 4 kills of the foreign site, 1 of the aggregator, 1 aborted round, factors"
