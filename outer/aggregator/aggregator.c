@@ -84,9 +84,9 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
     const struct round_fragment *f = &a->core.f[fragment];
     size_t used = 0;
     *out = 0;
-    unsigned named = 0, count = a->o.site_count - f->count;
+    unsigned named = 0, count = f->n - f->count;
     for (unsigned i = 0; i < a->o.site_count && used + 1 < size_bytes; i++) {
-        if (set_has(&f->counted, i))
+        if (set_has(&f->counted, i) || !set_has(&f->members, i))
             continue;
         if (named++ == NAMED_MAX) {
             snprintf(out + used, size_bytes - used, ",+%u", count - NAMED_MAX);
@@ -159,7 +159,7 @@ static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct aggregator_site_status *s = &a->site[i].status;
         char heard[32] = "never", text[160], quoted[192], sent[96];
-        if (set_has(&a->core.f[fragment].counted, i))
+        if (set_has(&a->core.f[fragment].counted, i) || !set_has(&a->core.f[fragment].members, i))
             continue;
         if (s->heard_ms)
             snprintf(heard, sizeof heard, "%" PRIu64 "s_ago", (now_ms - s->heard_ms) / 1000);
@@ -208,7 +208,8 @@ static bool all_done(const struct aggregator *a)
     if (!last_committed(a))
         return false;
     for (unsigned i = 0; i < a->o.site_count; i++)
-        if (!a->site[i].finished && !a->site[i].status.left && !aggregator_quarantined(a, i))
+        if (set_has(&a->roster.members, i) && !a->site[i].finished && !a->site[i].status.left &&
+            !aggregator_quarantined(a, i))
             return false;
     return true;
 }
@@ -267,6 +268,8 @@ static void show_sites(struct aggregator *a)
             bool before = to->bound;
             a->site[i].status.bound = a->core.s[i].bound;
             a->site[i].status.quarantined = aggregator_quarantined(a, i);
+            a->site[i].status.removed = !aggregator_roster_serves(a, i);
+            a->site[i].status.name = a->names[i];
             *to = a->site[i].status;
             a->shown.bound += (unsigned)to->bound - (unsigned)before;
         }
@@ -282,6 +285,8 @@ static void show(struct aggregator *a)
     for (unsigned i = 0; i < a->core.fragments; i++) {
         a->waiting[i].first_ms = a->fragment[i].first_ms;
         a->waiting[i].counted = a->core.f[i].counted;
+        for (unsigned w = 0; w < SET_WORDS; w++)
+            a->waiting[i].counted.word[w] |= ~a->core.f[i].members.word[w];
         s->round[i] = a->core.f[i].round;
         s->rounds[i] = aggregator_rounds(a, i);
     }
@@ -446,6 +451,8 @@ static enum err recover_record(void *self, const struct journal_record *r)
 {
     struct recovery *v = self;
     struct aggregator *a = v->a;
+    if (r->kind == JOURNAL_ROSTER)
+        return aggregator_roster_restore(a, r);
     if (r->kind == JOURNAL_EPOCH) {
         v->epoch = r->round > v->epoch ? r->round : v->epoch;
         return ERR_OK;
@@ -606,6 +613,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
 {
     const struct outer_state *m = a->replica;
     const struct round_options o = {.sites = a->o.site_count,
+                                    .room = a->o.room,
                                     .fragments = m->fragments->count,
                                     .strict = a->o.strict,
                                     .straggler_ms = a->o.straggler_ms,
@@ -639,6 +647,7 @@ static enum err recover_journal(struct aggregator *a, struct recovery *v)
         return ERR_OK;
     log_event(LOG_WARN, "journal_lost",
               "action=\"sites are asked again for the rounds in flight\"");
+    TRY(aggregator_roster_again(a));
     return aggregator_quarantine_again(a);
 }
 
@@ -652,6 +661,7 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(recover_core(a, perm));
     TRY(aggregator_claim_again(a));
     TRY(recover_journal(a, &v));
+    TRY(aggregator_roster_check(a));
     TRY(recover_epoch(a, v.epoch));
     TRY(recover_commits(a));
     TRY(recover_finished(a));
@@ -675,6 +685,7 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     a->o = *o;
     a->opened_ms = aggregator_now(a);
     a->config = identity_digest(o->canonical);
+    aggregator_roster_open(a);
     a->limit.count = LOG_LIMIT_KEYS_MIN + 8 * o->site_count;
     TRY_ALLOC(a->limit.keys = arena_array(perm, a->limit.count, sizeof *a->limit.keys));
     for (unsigned i = 0; i < o->site_count; i++) {
@@ -690,7 +701,11 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     show(a);
     log_event(LOG_INFO, "aggregator",
               "run=%s epoch=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run, a->epoch,
-              o->strict ? "strict" : "quorum", o->site_count, a->core.fragments, a->core.quorum);
+              o->strict ? "strict" : "quorum", set_count(&a->roster.members), a->core.fragments,
+              a->core.quorum);
+    if (a->roster.version > 1)
+        log_event(LOG_INFO, "roster", "version=%u sites=%u", a->roster.version,
+                  set_count(&a->roster.members));
     *out = a;
     return ERR_OK;
 }

@@ -6,11 +6,11 @@
  * on (docs/protocol.md 3.5).
  *
  * Memory, beside the replica's (theta, momentum, codes of every fragment and of one next state):
- * the core's tables (about 100 bytes for each site and fragment); while a round commits one
- * aggregate of one fragment, the contributions being mapped from the spool, not copied (a gathered
- * aggregate is made in its file); while sites fetch, one copy of each different snapshot that is
- * being sent, however many sites read it, and at most twice the largest in all: aggregates are
- * mapped. Nothing grows with sites x model.
+ * the core's tables (about 100 bytes for each fragment and index of a site); while a round
+ * commits one aggregate of one fragment, the contributions being mapped from the spool, not copied
+ * (a gathered aggregate is made in its file); while sites fetch, one copy of each different
+ * snapshot that is being sent, however many sites read it, and at most twice the largest in all:
+ * aggregates are mapped. Nothing grows with sites x model.
  * Disk: the spool holds at most one contribution per site and fragment; two where rounds are
  * encoded again (outer.downlink_compression_from).
  */
@@ -22,6 +22,7 @@ struct aggregator_options {
     const char *run;
     const char *const *sites; /* roster, in configuration order: site index = position */
     unsigned site_count;
+    unsigned room; /* for sites that an operator adds: indices in all; 0: none can be added */
     const char *canonical; /* pinned keys; identity_digest of it is the configuration digest */
     bool strict;
     uint64_t straggler_ms;
@@ -77,7 +78,9 @@ void aggregator_close(struct aggregator *a);
 /* What a person wants to see; any thread. As it was after the last work(). Times are the
  * environment's now_ms. */
 struct aggregator_site_status {
+    const char *name;
     bool bound, left, quarantined;
+    bool removed;        /* from the roster */
     uint64_t heard_ms;   /* env's now_ms of its last call; 0: never in this epoch */
     uint64_t missing_ms; /* since when a round waits for it; 0: none does */
     int64_t step;
@@ -85,7 +88,7 @@ struct aggregator_site_status {
     uint64_t tokens, bytes_up, bytes_down;
 };
 struct aggregator_status {
-    unsigned sites, bound, fragments;
+    unsigned sites, bound, fragments; /* sites: of all indices given, removed sites too */
     uint64_t round[ROUND_FRAGMENTS_MAX], rounds[ROUND_FRAGMENTS_MAX]; /* committed, scheduled */
     uint64_t epoch, payload_up, payload_down;                         /* bytes, since open */
     bool done;       /* every fragment had its last round; every site reported it or left */

@@ -34,7 +34,12 @@ bool aggregator_known(void *self, const char *peer)
     const struct aggregator *a = self;
     char prefix[3 * WIRE_NAME_MAX];
     int n = snprintf(prefix, sizeof prefix, "atoll://%s/site/", a->o.run);
-    return strncmp(peer, prefix, (size_t)n) == 0 && aggregator_site(a, peer + n) >= 0;
+    if (strncmp(peer, prefix, (size_t)n) != 0)
+        return false;
+    bool found = false;
+    for (unsigned i = 0, count = a->known; i < count && !found; i++)
+        found = strcmp(a->names[i], peer + n) == 0;
+    return found;
 }
 
 /* The refusals that need names; the first that applies. Returns the site or -1. */
@@ -52,7 +57,10 @@ static int caller_check(struct aggregator *a, const char *peer, enum roles_call 
                  peer && *peer ? peer : "nothing", expected);
     } else if (site < 0) {
         *outcome = ROUND_EXCLUDED;
-        snprintf(text, WIRE_TEXT_MAX, "%s is not one of outer.sites", head->site);
+        snprintf(text, WIRE_TEXT_MAX,
+                 "%s is not one of outer.sites, and no operator has added it: atoll operator "
+                 "roster add %s",
+                 head->site, head->site);
     } else if ((revoked = aggregator_revoked(a, peer, &head->certificate))) {
         *outcome = ROUND_EXCLUDED;
         snprintf(text, WIRE_TEXT_MAX, "%s: %s", peer, revoked);
@@ -64,6 +72,13 @@ static int caller_check(struct aggregator *a, const char *peer, enum roles_call 
             "clipped, or an operator put it there. Look at what it trains; then: atoll operator "
             "readmit %s",
             head->site, head->site);
+    } else if (!aggregator_roster_serves(a, (unsigned)site)) {
+        *outcome = ROUND_EXCLUDED;
+        snprintf(text, WIRE_TEXT_MAX,
+                 "%s was removed from the roster by an operator, and the rounds that it was in are "
+                 "over: its part in the run has ended. To bring it back: atoll operator roster "
+                 "add %s",
+                 head->site, head->site);
     } else if (strcmp(head->run, a->o.run) != 0) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "run.name: %s here, %s there", a->o.run, head->run);
@@ -89,10 +104,15 @@ int aggregator_caller(struct aggregator *a, const char *peer, enum roles_call ca
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "other settings than this run's: say hello to learn which");
         site = -1;
-    } else if (site >= 0 && head->roster_version > AGGREGATOR_ROSTER_VERSION) {
+    } else if (site >= 0 && head->roster_version > a->roster.version && head->epoch >= a->epoch) {
         *outcome = ROUND_MISMATCH;
-        snprintf(text, WIRE_TEXT_MAX, "roster: version %d here, %" PRIu32 " there",
-                 AGGREGATOR_ROSTER_VERSION, head->roster_version);
+        snprintf(text, WIRE_TEXT_MAX, "roster: version %" PRIu32 " here, %" PRIu32 " there",
+                 a->roster.version, head->roster_version);
+        site = -1;
+    } else if (site >= 0 && a->roster.version > 1 && head->roster_version < a->roster.version &&
+               head->epoch == a->epoch) {
+        *outcome = ROUND_REBIND;
+        snprintf(text, WIRE_TEXT_MAX, "the roster has changed: say hello");
         site = -1;
     }
     if (site >= 0)
@@ -261,6 +281,7 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
         if (f->entries[site].accepted)
             to->accepted = f->entries[site].payload;
     }
+    aggregator_roster_hello(a, site, answer);
     if (log_limit_pass(&a->limit, "site_bound", a->o.sites[site], SAID_MAX, aggregator_now(a),
                        &repeats))
         log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound",
@@ -301,7 +322,7 @@ void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
     struct aggregator *a = self;
     memset(answer, 0, sizeof *answer);
     answer->minor = WIRE_MINOR;
-    answer->roster_version = AGGREGATOR_ROSTER_VERSION;
+    answer->roster_version = a->roster.version;
     int site = hello_site(a, peer, m, answer);
     if (hello_weight(answer->outcome) == 4)
         aggregator_refused(a, site, peer, "hello", answer->outcome, answer->text);

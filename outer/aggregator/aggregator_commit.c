@@ -110,15 +110,17 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     manifest_clear(m);
     snprintf(m->run, sizeof m->run, "%s", a->o.run);
     m->config = a->config;
-    m->roster_version = AGGREGATOR_ROSTER_VERSION;
+    aggregator_roster_manifest(a, fragment, m);
     m->fragment = fragment;
     m->round = f->round;
     m->parent = f->parent;
     m->codec = (uint32_t)outer_state_codec(a->replica, fragment);
-    m->site_count = a->o.site_count;
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct round_entry *e = &f->entries[i];
-        struct manifest_entry *to = &m->sites[i];
+        struct manifest_entry *to = &m->sites[m->site_count];
+        if (!set_has(&f->members, i))
+            continue;
+        m->site_count++;
         *to = (struct manifest_entry){0};
         to->site = i;
         to->included = set_has(set, i);
@@ -163,8 +165,8 @@ static void shares_log(const struct aggregator *a, unsigned fragment, const stru
         if (m->sites[i].factor != 1)
             log_event(level, "clipped",
                       "fragment=%u round=%" PRIu64 " site=%s norm=%g median=%g factor=%g", fragment,
-                      m->round, a->o.sites[i], (double)m->sites[i].norm, (double)bounds_median(h),
-                      (double)m->sites[i].factor);
+                      m->round, a->o.sites[m->sites[i].site], (double)m->sites[i].norm,
+                      (double)bounds_median(h), (double)m->sites[i].factor);
 }
 
 /* How much of each contribution counts. ERR_DIVERGED: nothing of any (outer.merge edit), and the
@@ -262,7 +264,8 @@ static enum err remake(const char *const *sites, struct outer_state *m, unsigned
         const struct manifest_entry *e = &manifest->sites[i];
         if (!e->included)
             continue;
-        aggregator_spool_path(sites[i], fragment, manifest->round, &e->payload, path);
+        aggregator_spool_path(manifest_name(manifest, sites, e->site), fragment, manifest->round,
+                              &e->payload, path);
         if (!m->env->ops->exists(m->env, path))
             return err_set(ERR_INPUT, "%s: not kept", path);
         TRY(maps_add(m->env, maps, path, &e->payload));
@@ -352,10 +355,12 @@ static enum err commit_state(struct aggregator *a, unsigned fragment, struct man
 static enum err journal_compact(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    size_t n = 0, room = ((size_t)a->core.fragments + 1) * (a->o.site_count + 2);
+    size_t n = 0, room = ((size_t)a->core.fragments + 2) * (a->o.site_count + 3);
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
         keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->epoch};
+    if (keep)
+        n += aggregator_roster_records(a, keep + n);
     for (unsigned s = 0; keep && s < a->o.site_count; s++)
         if (aggregator_quarantined(a, s))
             keep[n++] = (struct journal_record){.kind = JOURNAL_QUARANTINE, .site = s, .round = 1};
@@ -418,7 +423,7 @@ static void commit_log(const struct aggregator *a, unsigned fragment, const stru
     for (unsigned i = 0; i < m->site_count && used < sizeof missing; i++)
         if (!m->sites[i].included)
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%s", used ? "," : "",
-                                     a->o.sites[i]);
+                                     a->o.sites[m->sites[i].site]);
     log_event(LOG_INFO, "commit",
               "fragment=%u round=%" PRIu64 " of=%" PRIu64 " sites=%u/%u bytes=%" PRIu64
               " waited_s=%.3f state=%.16s%s%s",

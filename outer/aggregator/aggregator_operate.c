@@ -1,5 +1,5 @@
-/* An operator's calls: status, abort, quarantine, readmit, rollback. Authorised at each call,
- * journalled before they take effect (docs/protocol.md 3.13). */
+/* An operator's calls: status, abort, quarantine, readmit, rollback, roster. Authorised at each
+ * call, journalled before they take effect (docs/protocol.md 3.13). */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,11 +42,12 @@ static void status_site(const struct aggregator *a, unsigned site, struct text *
     const struct aggregator_site *s = &a->site[site];
     uint64_t now_ms = aggregator_now(a);
     text_add(t, "site=%s state=%s", a->o.sites[site],
-             aggregator_quarantined(a, site) ? "quarantine"
-             : s->finished                   ? "finished"
-             : s->status.left                ? "left"
-             : a->core.s[site].bound         ? "bound"
-                                             : "away");
+             !aggregator_roster_serves(a, site) ? "removed"
+             : aggregator_quarantined(a, site)  ? "quarantine"
+             : s->finished                      ? "finished"
+             : s->status.left                   ? "left"
+             : a->core.s[site].bound            ? "bound"
+                                                : "away");
     if (s->status.heard_ms)
         text_add(t, " heard_s=%" PRIu64, (now_ms - s->status.heard_ms) / 1000);
     if (s->strikes)
@@ -66,7 +67,7 @@ static void operate_status(const struct aggregator *a, const struct wire_operate
              f->round, aggregator_rounds(a, m->fragment), f->count, missing);
     if (!m->fragment)
         text_add(&t, "epoch=%" PRIu64 " mode=%s sites=%u quorum=%u fragments=%u\n", a->epoch,
-                 a->o.strict ? "strict" : "quorum", a->o.site_count, a->core.quorum,
+                 a->o.strict ? "strict" : "quorum", set_count(&a->roster.members), a->core.quorum,
                  a->core.fragments);
     for (int in = 1; !m->fragment && in >= 0; in--)
         for (unsigned i = 0; i < a->o.site_count; i++)
@@ -198,11 +199,18 @@ static enum err operate_quarantine(struct aggregator *a, const char *peer,
     return ERR_OK;
 }
 
+static bool roster_act(enum wire_act act)
+{
+    return act == WIRE_ROSTER_LIST || act == WIRE_ROSTER_ADD || act == WIRE_ROSTER_REMOVE;
+}
+
 static enum err operate(struct aggregator *a, const char *peer, const struct wire_operate *m,
                         struct wire_answer *answer)
 {
     if (m->act == WIRE_ABORT || m->act == WIRE_ROLLBACK)
         return operate_close(a, peer, m, answer);
+    if (roster_act(m->act))
+        return aggregator_roster_operate(a, peer, m, answer);
     if (m->act != WIRE_STATUS)
         return operate_quarantine(a, peer, m, answer);
     operate_status(a, m, answer);
@@ -211,11 +219,11 @@ static enum err operate(struct aggregator *a, const char *peer, const struct wir
 
 enum roles_call aggregator_act_call(enum wire_act act)
 {
-    static const enum roles_call call[] = {[WIRE_STATUS] = ROLES_STATUS,
-                                           [WIRE_ABORT] = ROLES_ABORT,
-                                           [WIRE_QUARANTINE] = ROLES_QUARANTINE,
-                                           [WIRE_READMIT] = ROLES_READMIT,
-                                           [WIRE_ROLLBACK] = ROLES_ROLLBACK};
+    static const enum roles_call call[] = {
+        [WIRE_STATUS] = ROLES_STATUS,         [WIRE_ABORT] = ROLES_ABORT,
+        [WIRE_QUARANTINE] = ROLES_QUARANTINE, [WIRE_READMIT] = ROLES_READMIT,
+        [WIRE_ROLLBACK] = ROLES_ROLLBACK,     [WIRE_ROSTER_LIST] = ROLES_ROSTER,
+        [WIRE_ROSTER_ADD] = ROLES_ROSTER,     [WIRE_ROSTER_REMOVE] = ROLES_ROSTER};
     ASSERT((size_t)act < sizeof call / sizeof *call);
     return call[act];
 }
@@ -234,13 +242,16 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
             peer && *peer ? peer : "nothing", a->o.run);
     else if ((revoked = aggregator_revoked(a, peer, &m->certificate)))
         say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
-    else if (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment))
+    else if (!roster_act(m->act) &&
+             (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment)))
         say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
     else
         e = operate(a, peer, m, answer);
     if (e != ERR_OK)
         aggregator_say_failed(a, e, answer);
-    if (m->fragment < a->core.fragments)
+    if (roster_act(m->act))
+        answer->round = a->roster.version;
+    else if (m->fragment < a->core.fragments)
         answer->round = a->core.f[m->fragment].round;
     if (answer->outcome != ROUND_CURRENT)
         aggregator_refused(a, -1, peer, roles_call_name(call), answer->outcome, answer->text);

@@ -74,9 +74,9 @@ void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m)
     for (uint32_t i = 0; i < m->site_count; i++) {
         const struct manifest_entry *e = &m->sites[i];
         if (e->included && m->scaled && a->o.clip > 0 && e->factor <= STRIKE_FACTOR)
-            strike_add(a, i, "its contributions are clipped to a quarter and less");
+            strike_add(a, e->site, "its contributions are clipped to a quarter and less");
         else if (e->included)
-            a->site[i].strikes = 0;
+            a->site[e->site].strikes = 0;
     }
 }
 
@@ -87,9 +87,9 @@ enum err aggregator_quarantine_again(struct aggregator *a)
         uint64_t round = a->core.f[f].round;
         if (!round || outer_state_manifest(a->replica, f, round - 1, &m) != ERR_OK)
             continue;
-        for (uint32_t i = 0; i < m.site_count && i < a->o.site_count; i++)
-            if (m.sites[i].reason == ROUND_EXCLUDED)
-                TRY(aggregator_quarantine(a, i, true,
+        for (uint32_t i = 0; i < m.site_count; i++)
+            if (m.sites[i].reason == ROUND_EXCLUDED && m.sites[i].site < a->o.site_count)
+                TRY(aggregator_quarantine(a, m.sites[i].site, true,
                                           "the journal is lost, the last manifest "
                                           "leaves the site out as quarantined"));
     }

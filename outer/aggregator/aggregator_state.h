@@ -3,14 +3,16 @@
 /* Inside the aggregator: what its files share. aggregator.c opens, recovers, works and tells;
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
  * contributions; aggregator_commit.c closes rounds; aggregator_quarantine.c keeps sites out;
- * aggregator_operate.c answers an operator.
+ * aggregator_operate.c answers an operator; aggregator_roster.c adds and removes sites.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/link/revocation.h"
 #include "outer/protocol/bounds.h"
 #include "outer/protocol/roles.h"
+#include "outer/protocol/roster.h"
 #include "outer/store/journal.h"
 
 #define AGGREGATOR_JOURNAL  "journal"
@@ -18,7 +20,7 @@
 #define AGGREGATOR_RESERVE  "reserve"
 #define AGGREGATOR_FINISHED "finished" /* names of sites that have the last state, one per line */
 #define AGGREGATOR_ENDED    "ended"    /* the last process closed it; gone while one runs */
-enum { AGGREGATOR_PATH_MAX = 256, AGGREGATOR_ROSTER_VERSION = 1 };
+enum { AGGREGATOR_PATH_MAX = 256 };
 
 /* RECEIVING -> VERIFYING or SUPERSEDED; both end with the upload. */
 enum upload_state {
@@ -80,8 +82,15 @@ struct aggregator_fragment {
 struct aggregator {
     struct env *env;
     struct outer_state *replica;
-    struct aggregator_options o;
+    struct aggregator_options o; /* sites, site_count: of all indices given, removed sites too */
     struct digest config;
+    struct roster roster, former; /* newest version, and the one before: still in force for the
+                                     fragments that have not reached the first round of the newest
+                                     (core.f[].first) */
+    uint64_t first_read[ROUND_FRAGMENTS_MAX]; /* recovery: of the next change that is read */
+    const char *names[ROUND_SITES_MAX];
+    char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
+    atomic_uint known; /* of names: read without the lock */
     struct round core;
     struct journal journal;
     bool begun; /* found so at the start: what is missing is damage */
@@ -140,7 +149,7 @@ struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
  * those that were not logged since. site: -1 when the caller is none. */
 void aggregator_refused(struct aggregator *a, int site, const char *peer, const char *call,
                         enum round_outcome outcome, const char *text);
-bool aggregator_known(void *self, const char *peer); /* without the lock: the roster is fixed */
+bool aggregator_known(void *self, const char *peer); /* without the lock: names are never changed */
 /* Why the caller is refused; NULL: it is not. Without the lock. */
 const char *aggregator_revoked(void *self, const char *peer, const struct wire_certificate *c);
 void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
@@ -203,6 +212,24 @@ void aggregator_quarantine_restore(struct aggregator *a, const struct journal_re
 /* The journal is lost: whom the newest manifests leave out as quarantined. */
 enum err aggregator_quarantine_again(struct aggregator *a) MUST;
 enum err aggregator_readmit_named(struct aggregator *a, const char *name) MUST; /* ERR_CONFIG */
+
+/* ---- aggregator_roster.c ---- */
+void aggregator_roster_open(struct aggregator *a); /* version 1 */
+/* Is the site in the newest roster, or in that of a round in flight? */
+bool aggregator_roster_serves(const struct aggregator *a, unsigned site);
+enum err aggregator_roster_restore(struct aggregator *a, const struct journal_record *r) MUST;
+/* The records that tell the roster, at most site_count + fragments + 2; returns how many. */
+size_t aggregator_roster_records(const struct aggregator *a, struct journal_record *keep);
+/* The journal is lost: the roster of the newest manifests. */
+enum err aggregator_roster_again(struct aggregator *a) MUST;
+/* ERR_CORRUPT: a round is committed under a later roster than the journal knows. */
+enum err aggregator_roster_check(struct aggregator *a) MUST;
+/* Version and names of the round in flight; the entries are the caller's. */
+void aggregator_roster_manifest(const struct aggregator *a, unsigned fragment, struct manifest *m);
+void aggregator_roster_hello(const struct aggregator *a, unsigned site,
+                             struct wire_hello_answer *answer);
+enum err aggregator_roster_operate(struct aggregator *a, const char *peer,
+                                   const struct wire_operate *m, struct wire_answer *answer) MUST;
 
 /* ---- aggregator_operate.c ---- */
 void aggregator_operate(void *self, const char *peer, const struct wire_operate *m,

@@ -30,10 +30,13 @@ enum err aggregator_parts_state(struct outer_state *replica, struct dev **cpu, s
 struct aggregator_options aggregator_parts_options(const struct run *run)
 {
     const struct outer_settings *k = &run->o;
+    unsigned sites = (unsigned)k->outer_sites.count;
     return (struct aggregator_options){
         .run = run->s.run_name,
         .sites = k->outer_sites.items,
-        .site_count = (unsigned)k->outer_sites.count,
+        .site_count = sites,
+        .room = sites + MANIFEST_ADDED_MAX < ROUND_SITES_MAX ? sites + MANIFEST_ADDED_MAX
+                                                             : ROUND_SITES_MAX,
         .canonical = run->identity,
         .strict = true,
         .norm_limit = (float)k->outer_norm_limit,

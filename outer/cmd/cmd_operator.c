@@ -11,7 +11,7 @@
 enum { TIMEOUT_MS = 30000 };
 
 struct operator_call {
-    const char *target, *tls, *name, *server_name, *site;
+    const char *targets, *target, *tls, *name, *server_name, *site;
     int64_t fragment, to;
     struct link_dial dial;
 };
@@ -28,8 +28,19 @@ static const struct act {
     {"rollback", "close the round in flight, and go on from an earlier state: --to", WIRE_ROLLBACK,
      false},
     {"readmit", "end a site's quarantine", WIRE_READMIT, true},
+    {"roster list", "the sites of the run, and whether the last change is final", WIRE_ROSTER_LIST,
+     false},
+    {"roster add", "a site joins the run that did not begin with it, or comes back",
+     WIRE_ROSTER_ADD, true},
+    {"roster remove", "a site leaves the run for good; strict rounds no longer wait for it",
+     WIRE_ROSTER_REMOVE, true},
 };
 enum { ACT_COUNT = sizeof acts / sizeof *acts };
+
+static bool of_roster(enum wire_act act)
+{
+    return act == WIRE_ROSTER_LIST || act == WIRE_ROSTER_ADD || act == WIRE_ROSTER_REMOVE;
+}
 
 static enum err dial_make(struct operator_call *o, struct arena *a)
 {
@@ -51,17 +62,19 @@ static enum err answered(const struct wire_answer *answer)
                    answer->text);
 }
 
-/* What is asked for is about the round that is in flight now: a repetition does not meet the next
- * one. */
+/* What is asked for is about the round that is in flight now, or makes the next version of the
+ * roster: a repetition does not meet the one after. */
 static enum err act_run(const struct operator_call *o, const struct act *act)
 {
-    struct wire_operate m = {.act = WIRE_STATUS, .fragment = (uint32_t)o->fragment};
+    enum wire_act look = of_roster(act->act) ? WIRE_ROSTER_LIST : WIRE_STATUS;
+    struct wire_operate m = {.act = look, .fragment = (uint32_t)o->fragment};
     struct wire_answer answer;
     TRY(link_operate(&o->dial, &m, &answer, TIMEOUT_MS));
     TRY(answered(&answer));
-    if (act->act != WIRE_STATUS) {
+    if (act->act != look) {
         m.act = act->act;
         m.round = answer.round;
+        m.version = answer.round + 1;
         m.to = (uint64_t)o->to;
         snprintf(m.site, sizeof m.site, "%s", o->site ? o->site : "");
         TRY(link_operate(&o->dial, &m, &answer, TIMEOUT_MS));
@@ -72,13 +85,42 @@ static enum err act_run(const struct operator_call *o, const struct act *act)
     return ERR_OK;
 }
 
+/* Each aggregator of the run has its own journal: the act goes to all that are named, and what each
+ * of them says is printed. The last error, when all were asked. */
+static enum err act_run_each(struct operator_call *o, const struct act *act, struct arena *a)
+{
+    enum err e = ERR_OK;
+    char *rest, *text = arena_printf(a, "%s", o->targets);
+    TRY_ALLOC(text);
+    bool several = strchr(o->targets, ',') != NULL;
+    if (several && !of_roster(act->act))
+        return err_set(ERR_CONFIG, "operator %s: --aggregator takes one address", act->name);
+    unsigned asked = 0, refused = 0;
+    for (char *at = strtok_r(text, ",", &rest); at; at = strtok_r(NULL, ",", &rest), asked++) {
+        o->target = at;
+        TRY(dial_make(o, a));
+        if (several)
+            printf("%s: ", at);
+        fflush(stdout);
+        enum err one = act_run(o, act);
+        e = one == ERR_OK ? e : one;
+        refused += one != ERR_OK;
+        if (one != ERR_OK && several)
+            printf("%s\n", err_message());
+    }
+    return e != ERR_OK && several ? err_set(e, "operator %s: %u of %u aggregators did not do it",
+                                            act->name, refused, asked)
+                                  : e;
+}
+
 static enum err act_parse(const struct act *act, int argc, char **argv, struct arena *arena)
 {
     struct operator_call o = {.tls = "tls", .name = "operator", .to = -1};
-    char command[64];
+    char command[64], example[96];
     const struct args_option options[] = {
-        {"aggregator", ARGS_TEXT, &o.target, .value = "HOST:PORT", .required = true,
-         .help = "Where the aggregator listens."},
+        {"aggregator", ARGS_TEXT, &o.targets, .value = "HOST:PORT", .required = true,
+         .help = "Where the aggregator listens; roster: of a run with several, all of them, "
+                 "separated by commas."},
         {"tls", ARGS_TEXT, &o.tls, .value = "DIR", .help = "Directory of the certificates."},
         {"name", ARGS_TEXT, &o.name, .value = "NAME",
          .help = "The certificate to show, NAME.pem (atoll cert issue --role operator)."},
@@ -90,9 +132,11 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
          .help = "rollback: the state that the run had after N rounds of the fragment."},
     };
     snprintf(command, sizeof command, "operator %s", act->name);
+    snprintf(example, sizeof example, "atoll operator %s%s --aggregator localhost:7443", act->name,
+             act->site ? " c" : "");
     struct args args = {.command = command,
                         .summary = act->summary,
-                        .example = "atoll operator quarantine c --aggregator localhost:7443",
+                        .example = example,
                         .options = options,
                         .count = sizeof options / sizeof *options};
     if (act->site && argc > 1 && argv[1][0] != '-') {
@@ -108,30 +152,43 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
     if (act->site && !o.site)
         return err_set(ERR_CONFIG, "operator %s: the site is missing: operator %s SITE", act->name,
                        act->name);
-    TRY(dial_make(&o, arena));
     log_min(LOG_ERROR); /* the sentence says it */
     signal(SIGPIPE, SIG_IGN);
-    return act_run(&o, act);
+    return act_run_each(&o, act, arena);
+}
+
+/* How many words of the arguments are this act; 0: another one. */
+static int act_words(const struct act *act, int argc, char **argv)
+{
+    const char *second = strchr(act->name, ' ');
+    size_t n = second ? (size_t)(second - act->name) : strlen(act->name);
+    if (argc < 2 || strlen(argv[1]) != n || strncmp(argv[1], act->name, n) != 0)
+        return 0;
+    if (!second)
+        return 1;
+    return argc > 2 && strcmp(argv[2], second + 1) == 0 ? 2 : 0;
 }
 
 enum err cmd_operator(int argc, char **argv)
 {
     struct arena arena = arena_make(0);
     bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
-    for (int i = 0; i < ACT_COUNT && argc > 1; i++)
-        if (strcmp(argv[1], acts[i].name) == 0) {
-            enum err e = act_parse(&acts[i], argc - 1, argv + 1, &arena);
+    for (int i = 0; i < ACT_COUNT; i++) {
+        int words = act_words(&acts[i], argc, argv);
+        if (words) {
+            enum err e = act_parse(&acts[i], argc - words, argv + words, &arena);
             arena_free(&arena);
             return e;
         }
+    }
     if (!help)
         return err_set(ERR_CONFIG,
-                       "operator: status, abort, rollback, quarantine or readmit; `atoll operator "
-                       "--help` says more");
+                       "operator: status, abort, rollback, quarantine, readmit, roster list, "
+                       "roster add or roster remove; `atoll operator --help` says more");
     puts("atoll operator ACT: a person's calls to the aggregator of a run, with an operator's "
          "certificate.\n");
     for (int i = 0; i < ACT_COUNT; i++)
-        printf("  %-10s %s\n", acts[i].name, acts[i].summary);
+        printf("  %-13s %s\n", acts[i].name, acts[i].summary);
     puts("\nexample:\n  atoll cert issue --role operator --dir tls\n  atoll operator status "
          "--aggregator localhost:7443 --tls tls");
     return ERR_OK;

@@ -53,8 +53,10 @@ static void committed(void *self, const struct manifest *m, uint64_t waited_ms)
     ledger_book_predict(&v->ledger, "", m->fragment, m->round, 0, m->aggregate_bytes);
     for (uint32_t i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
-            ledger_book_predict(&v->ledger, v->run.o.outer_sites.items[m->sites[i].site],
-                                m->fragment, m->round, m->sites[i].payload_bytes, 0);
+            ledger_book_predict(
+                &v->ledger,
+                manifest_name(m, (const char *const *)v->run.o.outer_sites.items, m->sites[i].site),
+                m->fragment, m->round, m->sites[i].payload_bytes, 0);
 }
 
 static void adopted(void *self, unsigned site, const struct wire_report *m)

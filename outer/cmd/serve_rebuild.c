@@ -13,11 +13,6 @@ static enum err seen_check(const struct serve_rebuild *b, const struct run *run,
 {
     const struct site_seen *seen = &b->site[i].seen;
     int64_t steps = identity_steps(run->identity);
-    if (identity_site(&run->o, seen->name) < 0)
-        return err_set(ERR_CONFIG,
-                       "--rebuild: %s is the directory of site %s, which is not in "
-                       "outer.sites",
-                       b->site[i].path, seen->name);
     for (unsigned k = 0; k < i; k++)
         if (strcmp(b->site[k].seen.name, seen->name) == 0)
             return err_set(ERR_CONFIG, "--rebuild: %s and %s are both of site %s; give one of them",
@@ -61,29 +56,6 @@ static enum err directories_read(struct serve_rebuild *b, struct run *run, const
     return ERR_OK;
 }
 
-/* Two majorities share a site, so the newest state of one is never before a state that more than
- * half of the sites have. */
-static enum err majority_check(const struct serve_rebuild *b, const struct run *run)
-{
-    unsigned sites = (unsigned)run->o.outer_sites.count;
-    if (2 * b->count <= sites)
-        return err_set(ERR_CONFIG,
-                       "--rebuild: %u directories of %u sites; more than half of the sites are "
-                       "needed, or a committed round could be lost",
-                       b->count, sites);
-    for (unsigned i = 0; i < sites; i++) {
-        bool given = false;
-        for (unsigned k = 0; k < b->count; k++)
-            given = given || strcmp(b->site[k].seen.name, run->o.outer_sites.items[i]) == 0;
-        if (!given)
-            log_event(LOG_WARN, "rebuild_without",
-                      "site=%s text=\"if it is ahead of the others it is answered conflict: then "
-                      "start it with an empty run.dir\"",
-                      run->o.outer_sites.items[i]);
-    }
-    return ERR_OK;
-}
-
 enum err serve_rebuild_claim(struct serve_rebuild *b, struct env *env, struct run *run,
                              const char *directories)
 {
@@ -98,13 +70,113 @@ enum err serve_rebuild_claim(struct serve_rebuild *b, struct env *env, struct ru
     TRY(directories_read(b, run, directories));
     for (unsigned i = 0; i < b->count; i++)
         TRY(see(b, run, i));
-    TRY(majority_check(b, run));
     newest = &b->site[0].seen;
     for (unsigned i = 1; i < b->count; i++)
         newest = b->site[i].seen.end_count > newest->end_count ? &b->site[i].seen : newest;
     s->end_count = newest->end_count;
     memcpy(s->ends, newest->ends, sizeof s->ends);
     return aggregator_claim_write(env, run->identity, s);
+}
+
+/* ---- the roster ---- */
+
+/* The newest manifest that a directory holds, where it is of a later roster than `newest`. */
+static enum err roster_look(struct outer_state *from, const struct run *run,
+                            struct manifest *newest)
+{
+    unsigned count = (unsigned)run->o.outer_aggregators, index = (unsigned)run->o.serve_index;
+    struct manifest m;
+    for (unsigned p = 0; p < from->fragments->count; p++) {
+        if (count > 1 && p % count != index)
+            continue;
+        enum err e = outer_state_manifest_newest(from, p, &m);
+        if (e == ERR_INPUT)
+            continue;
+        TRY(e);
+        if (m.roster_version > newest->roster_version)
+            *newest = m;
+    }
+    return ERR_OK;
+}
+
+static bool roster_member(const struct manifest *m, const struct run *run, const char *name)
+{
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (strcmp(
+                manifest_name(m, (const char *const *)run->o.outer_sites.items, m->sites[i].site),
+                name) == 0)
+            return true;
+    return false;
+}
+
+static bool roster_former(const struct manifest *m, const struct run *run, const char *name)
+{
+    bool known = identity_site(&run->o, name) >= 0;
+    for (uint32_t i = 0; i < m->added; i++)
+        known = known || strcmp(m->names[i], name) == 0;
+    return known;
+}
+
+/* Two majorities share a site, so the newest state of one is never before a state that more than
+ * half of the sites have. m: of the newest roster. */
+static enum err majority_check(const struct serve_rebuild *b, const struct run *run,
+                               const struct manifest *m)
+{
+    unsigned given = 0;
+    for (unsigned k = 0; k < b->count; k++) {
+        const char *name = b->site[k].seen.name;
+        if (roster_member(m, run, name))
+            given++;
+        else if (!roster_former(m, run, name))
+            return err_set(ERR_CONFIG,
+                           "--rebuild: %s is the directory of site %s, which is not in "
+                           "outer.sites, and no manifest says that it was added",
+                           b->site[k].path, name);
+        else
+            log_event(LOG_WARN, "rebuild_removed",
+                      "site=%s text=\"it is not in the roster any more\"", name);
+    }
+    if (2 * given <= m->site_count)
+        return err_set(ERR_CONFIG,
+                       "--rebuild: %u directories of %u sites; more than half of the sites are "
+                       "needed, or a committed round could be lost",
+                       given, m->site_count);
+    for (uint32_t i = 0; i < m->site_count; i++) {
+        const char *name =
+            manifest_name(m, (const char *const *)run->o.outer_sites.items, m->sites[i].site);
+        bool there = false;
+        for (unsigned k = 0; k < b->count; k++)
+            there = there || strcmp(b->site[k].seen.name, name) == 0;
+        if (!there)
+            log_event(LOG_WARN, "rebuild_without",
+                      "site=%s text=\"if it is ahead of the others it is answered conflict: then "
+                      "start it with an empty run.dir\"",
+                      name);
+    }
+    return ERR_OK;
+}
+
+static enum err roster_check(const struct serve_rebuild *b, struct outer_state *to,
+                             const struct run *run)
+{
+    struct manifest newest;
+    struct outer_state_options o = run_outer_state(run, true);
+    manifest_clear(&newest);
+    newest.roster_version = 1;
+    newest.site_count = (uint32_t)run->o.outer_sites.count;
+    for (uint32_t i = 0; i < newest.site_count; i++)
+        newest.sites[i].site = i;
+    for (unsigned i = 0; i < b->count; i++) {
+        struct arena scratch = arena_make(0);
+        struct outer_state from = {0};
+        enum err e = outer_state_open(&from, b->site[i].env, to->dev, &o, &scratch);
+        if (e == ERR_OK && outer_state_begun(&from))
+            e = roster_look(&from, run, &newest);
+        outer_state_close(&from);
+        arena_free(&scratch);
+        TRY(e);
+    }
+    return majority_check(b, run, &newest);
 }
 
 /* ---- the states ---- */
@@ -202,6 +274,7 @@ enum err serve_rebuild_states(const struct serve_rebuild *b, struct outer_state 
                               const struct run *run)
 {
     uint64_t epoch = 0;
+    TRY(roster_check(b, replica, run));
     for (unsigned i = 0; i < b->count; i++) {
         TRY(directory_take(replica, run, b->site[i].env, b->site[i].path));
         epoch = b->site[i].seen.epoch > epoch ? b->site[i].seen.epoch : epoch;

@@ -17,12 +17,12 @@ struct serve_rebuild {
 
 /* directories: separated by commas. Which sites they are of, and what those have seen. Writes the
  * settings into `env`, the aggregator's, which must not have begun. ERR_CONFIG, ERR_INPUT name what
- * is wrong: a directory that is missing or no site's, two of one site, fewer than a majority. */
+ * is wrong: a directory that is missing or no site's, two of one site. */
 enum err serve_rebuild_claim(struct serve_rebuild *b, struct env *env, struct run *run,
                              const char *directories) MUST;
 /* Gives the replica, at round 0, the newest state of each fragment that it serves, with the
- * manifests and aggregates that are kept; then the epoch. ERR_DISAGREE: the directories hold
- * different histories. */
+ * manifests and aggregates that are kept; then the epoch. ERR_CONFIG: fewer than a majority of the
+ * newest roster in the manifests. ERR_DISAGREE: the directories hold different histories. */
 enum err serve_rebuild_states(const struct serve_rebuild *b, struct outer_state *replica,
                               const struct run *run) MUST;
 void serve_rebuild_close(struct serve_rebuild *b); /* a zeroed one is fine */

@@ -8,14 +8,67 @@
 
 enum { NORM_SAMPLE = 1 << 16, TEXT_MAX = 2048 };
 
-static const char *site_name(const struct serve_tell *t, unsigned site)
-{
-    return t->run->o.outer_sites.items[site];
-}
-
-static unsigned site_count(const struct serve_tell *t)
+static unsigned initial_count(const struct serve_tell *t)
 {
     return (unsigned)t->run->o.outer_sites.count;
+}
+
+static const char *site_name(const struct serve_tell *t, unsigned site)
+{
+    unsigned n = initial_count(t);
+    return site < n ? t->run->o.outer_sites.items[site] : t->added[site - n];
+}
+
+/* Of all indices, removed sites too. */
+static unsigned site_count(const struct serve_tell *t)
+{
+    return initial_count(t) + t->added_count;
+}
+
+/* ---- the roster ---- */
+
+static void tell_name_take(struct serve_tell *t, unsigned site, const char *name)
+{
+    unsigned k = site - initial_count(t);
+    if (site < site_count(t) || k >= MANIFEST_ADDED_MAX)
+        return;
+    snprintf(t->added[k], sizeof t->added[k], "%s", name);
+    t->added_count = k + 1;
+}
+
+/* True: it is a later version than was known. */
+static bool tell_roster_take(struct serve_tell *t, const struct manifest *m)
+{
+    if (m->roster_version <= t->roster.version)
+        return false;
+    for (uint32_t i = 0; i < m->added; i++)
+        tell_name_take(t, m->initial + i, m->names[i]);
+    roster_of(&t->roster, initial_count(t), m);
+    return true;
+}
+
+static void names_text(const struct serve_tell *t, char out[TEXT_MAX])
+{
+    size_t used = 0;
+    *out = 0;
+    for (unsigned i = 0; i < site_count(t) && used < TEXT_MAX; i++)
+        used +=
+            (size_t)snprintf(out + used, TEXT_MAX - used, "%s%s", used ? "," : "", site_name(t, i));
+}
+
+static void roster_say(struct serve_tell *t)
+{
+    char names[TEXT_MAX];
+    struct jsonl *r = &t->record;
+    names_text(t, names);
+    jsonl_begin(r, "roster");
+    jsonl_int(r, "version", t->roster.version);
+    jsonl_text(r, "act", t->roster.change.act == MANIFEST_ADD ? "added" : "removed");
+    jsonl_text(r, "site", site_name(t, t->roster.change.site));
+    jsonl_int(r, "sites", set_count(&t->roster.members));
+    jsonl_int(r, "indices", site_count(t));
+    jsonl_text(r, "site_names", names);
+    jsonl_end(r);
 }
 
 static bool lone(const struct serve_tell *t)
@@ -60,17 +113,16 @@ enum err serve_tell_open(struct serve_tell *t, const struct run *run, struct env
     const char *log, *path;
     *t = (struct serve_tell){.run = run, .env = env, .command = command, .began = clock_mono_s()};
     pthread_mutex_init(&t->mutex, NULL);
-    for (unsigned i = 0; i < site_count(t); i++)
+    for (unsigned i = 0; i < ROUND_SITES_MAX; i++)
         t->site[i].loss = t->site[i].tokens_per_second = NAN;
+    roster_begin(&t->roster, initial_count(t));
     TRY_ALLOC(log = arena_printf(perm, "%s/log.txt", run->o.serve_dir));
     TRY_ALLOC(path = arena_printf(perm, "%s/%s", run->o.serve_dir, RECORD_FILE));
     TRY(progress_open(&t->progress, config_choice_name(log_progress_choices, run->o.log_progress),
                       site_count(t), log));
     if (!t->progress.live && run->o.log_progress == LOG_PROGRESS_AUTO)
         t->progress.quiet = true; /* the log line of each commit holds the same */
-    TRY(jsonl_open(&t->record, path, perm));
-    record_read(t, path);
-    return ERR_OK;
+    return jsonl_open(&t->record, path, perm);
 }
 
 /* "a,b,c": the sites that a manifest includes, or the excluded ones. */
@@ -81,8 +133,23 @@ static void names_of(const struct serve_tell *t, const struct manifest *m, bool 
     *out = 0;
     for (uint32_t i = 0; i < m->site_count && used < size; i++)
         if (m->sites[i].included == included)
-            used += (size_t)snprintf(out + used, size - used, "%s%s", used ? "," : "",
-                                     site_name(t, m->sites[i].site));
+            used +=
+                (size_t)snprintf(out + used, size - used, "%s%s", used ? "," : "",
+                                 manifest_name(m, (const char *const *)t->run->o.outer_sites.items,
+                                               m->sites[i].site));
+}
+
+/* What the directory says of the time before this process. */
+static void before_read(struct serve_tell *t, const char *path)
+{
+    struct manifest m;
+    for (unsigned f = 0; f < t->replica->fragments->count; f++)
+        if (t->replica->state[f].round &&
+            outer_state_manifest(t->replica, f, t->replica->state[f].round - 1, &m) == ERR_OK)
+            (void)tell_roster_take(t, &m);
+    err_clear();
+    progress_grow(&t->progress, site_count(t));
+    record_read(t, path);
 }
 
 static uint64_t rounds_of(const struct serve_tell *t, uint64_t *committed)
@@ -105,13 +172,12 @@ enum err serve_tell_start(struct serve_tell *t, struct outer_state *replica, con
                                           keys_outer((struct outer_settings *)(uintptr_t)&run->o)};
     struct jsonl *r = &t->record;
     uint64_t committed;
-    char *config, names[TEXT_MAX] = "";
-    size_t used = 0;
+    char *config, *path, names[TEXT_MAX];
     t->replica = replica;
+    TRY_ALLOC(path = arena_printf(perm, "%s/%s", run->o.serve_dir, RECORD_FILE));
+    before_read(t, path);
     TRY(config_print(tables, 2, perm, &config));
-    for (unsigned i = 0; i < site_count(t) && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? "," : "",
-                                 site_name(t, i));
+    names_text(t, names);
     jsonl_begin(r, "start");
     jsonl_text(r, "run", run->s.run_name);
     jsonl_text(r, "role", "aggregator");
@@ -176,6 +242,8 @@ void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t 
     names_of(t, m, false, without, sizeof without);
     counted_text(m, cursors);
     pthread_mutex_lock(&t->mutex);
+    if (tell_roster_take(t, m))
+        roster_say(t);
     counted_add(&t->counted, m->fragment, m->round, cursors);
     for (uint32_t i = 0; i < m->site_count; i++) {
         uint64_t bytes = m->sites[i].included ? m->sites[i].payload_bytes : 0;
@@ -219,6 +287,7 @@ void serve_tell_adopt(struct serve_tell *t, unsigned site, const struct wire_rep
     struct jsonl *r = &t->record;
     uint64_t round = m->round ? m->round - 1 : 0, down = aggregate_bytes(t, m->fragment, round);
     pthread_mutex_lock(&t->mutex);
+    tell_name_take(t, site, m->head.site);
     s->step = m->step;
     s->loss = m->loss;
     s->tokens_per_second = m->tokens_per_second;
@@ -253,6 +322,8 @@ static void site_state(const struct aggregator_site_status *s, bool done, uint64
     *out = 0;
     if (done)
         snprintf(out, size, "done");
+    else if (s->removed)
+        snprintf(out, size, "removed");
     else if (s->left)
         snprintf(out, size, "left");
     else if (!s->heard_ms)
@@ -280,13 +351,15 @@ static void row_make(struct serve_tell *t, struct progress_line *line,
         line->round += now->round[f];
         line->rounds += now->rounds[f];
     }
-    snprintf(line->site, sizeof line->site, "%s", site_name(t, i));
+    snprintf(line->site, sizeof line->site, "%s",
+             now->site[i].name ? now->site[i].name : site_name(t, i));
     site_state(&now->site[i], now->done, t->env->ops->now_ms(t->env), line->state,
                sizeof line->state);
 }
 
 void serve_tell_show(struct serve_tell *t, const struct aggregator_status *now)
 {
+    progress_grow(&t->progress, now->sites);
     for (unsigned i = 0; i < now->sites && i < PROGRESS_LINES_MAX; i++) {
         struct progress_line line;
         struct progress_pace *p = &t->pace[i];
@@ -369,6 +442,8 @@ static void counted_say(struct serve_tell *t)
                    t->counted.rounds ? 100.0 * (double)s.rounds / (double)t->counted.rounds : 0,
                tokens = all > 0 ? 100.0 * (double)s.tokens / all : 0;
         char text[256];
+        bool removed = !set_has(&t->roster.members, i);
+        s.ends = s.ends || removed;
         log_event(s.ends ? LOG_INFO : LOG_WARN, "share",
                   "site=%s rounds=%" PRIu64 " of=%" PRIu64 " tokens=%" PRIu64
                   " rounds_pct=%.1f tokens_pct=%.1f ends=%d",
@@ -379,7 +454,8 @@ static void counted_say(struct serve_tell *t)
                  "  site %-15s in %" PRIu64 " of %" PRIu64 " rounds (%.0f %%), %" PRIu64
                  " tokens (%.0f %% of all)%s",
                  site_name(t, i), s.rounds, t->counted.rounds, rounds, s.tokens, tokens,
-                 s.ends     ? ""
+                 removed    ? ": removed from the roster"
+                 : s.ends   ? ""
                  : s.rounds ? ": its last work is missing"
                             : ": none of its data counted");
         progress_say(&t->progress, text);

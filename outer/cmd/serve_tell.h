@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include "outer/aggregator/aggregator.h"
 #include "outer/config/run.h"
+#include "outer/protocol/roster.h"
 #include "outer/report/jsonl.h"
 #include "outer/report/progress.h"
 #include "outer/report/counted.h"
@@ -25,7 +26,10 @@ struct serve_tell {
     int64_t days_left; /* of the aggregator's certificate */
     double began;      /* seconds */
     struct progress progress;
-    pthread_mutex_t mutex; /* guards all below */
+    pthread_mutex_t mutex;                             /* guards all below */
+    struct roster roster;                              /* of the newest manifests */
+    char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX]; /* names of sites that outer.sites lacks */
+    unsigned added_count;
     struct jsonl record;
     struct counted counted;
     struct serve_site site[ROUND_SITES_MAX];

@@ -9,9 +9,9 @@
 #include "inner/config/keys.h"
 #include "outer/link/link.h"
 #include "outer/link/line.h"
+#include "outer/protocol/site_name.h"
 
 enum {
-    SITE_NAME_MAX = 63, /* limit as of run.name: part of a certificate's URI and of file names */
     ROSTER_BYTES_MAX = 32768 /* bytes of all names: every hello holds the roster and has room for
                                 twice this size */
 };
@@ -492,14 +492,6 @@ static void check_outer_optimizer(struct config_rules *r, const struct outer_set
                       (long long)o->outer_momentum_restart, name);
 }
 
-static bool name_good(const char *name)
-{
-    static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
-    size_t n = strlen(name);
-    return n >= 1 && n <= SITE_NAME_MAX && !name[strspn(name, allowed)];
-}
-
 static void check_sites(struct config_rules *r, const struct config_list *sites)
 {
     if (sites->count > ROUND_SITES_MAX) {
@@ -517,7 +509,7 @@ static void check_sites(struct config_rules *r, const struct config_list *sites)
             "of %zu bytes",
             bytes, ROSTER_BYTES_MAX, sites->count, ROSTER_BYTES_MAX / sites->count - 1);
     for (size_t i = 0; i < sites->count; i++) {
-        if (!name_good(sites->items[i]))
+        if (!site_name_good(sites->items[i]))
             config_broken(r, "outer.sites: \"%.80s\": allowed are 1 to %d letters, digits, - and _",
                           sites->items[i], SITE_NAME_MAX);
         for (size_t k = 0; k < i; k++)
@@ -603,6 +595,19 @@ static void check_aggregators(struct config_rules *r, const struct outer_setting
             config_broken(r, "site.aggregator = \"%.80s\" is not host:port", o->site_aggregator);
 }
 
+/* outer.sites is what the run began with: whether an operator has added this site, the aggregator
+ * knows. */
+static void check_name(struct config_rules *r, const struct outer_settings *o)
+{
+    if (!*o->site_name || !o->outer_sites.count || listed(&o->outer_sites, o->site_name))
+        return;
+    if (!*o->site_aggregator || keys_self(o))
+        config_broken(r, "site.name = \"%.80s\" is none of outer.sites", o->site_name);
+    else if (!site_name_good(o->site_name))
+        config_broken(r, "site.name = \"%.80s\": allowed are 1 to %d letters, digits, - and _",
+                      o->site_name, SITE_NAME_MAX);
+}
+
 static void check_site(struct config_rules *r, const struct outer_settings *o,
                        const struct settings *s)
 {
@@ -618,8 +623,7 @@ static void check_site(struct config_rules *r, const struct outer_settings *o,
                       "site.aggregator empty",
                       (long long)s->train_modules, o->site_aggregator);
     check_aggregators(r, o);
-    if (*o->site_name && o->outer_sites.count && !listed(&o->outer_sites, o->site_name))
-        config_broken(r, "site.name = \"%.80s\" is none of outer.sites", o->site_name);
+    check_name(r, o);
     /* the share must give whole sequences: rounding would change the weight of this site */
     double sequences = tokens / (double)s->train_sequence;
     if (sequences < 0.5 || fabs(sequences - nearbyint(sequences)) > 1e-6)

@@ -51,8 +51,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
 /* Rows: config.h */
 #define KEYS_OUTER(X)                                                                              \
     X(outer, sites, LIST, .fallback = "", .pinned = true,                                          \
-      .help =                                                                                      \
-          "Names of the configured sites (the roster); at most 1024, letters, digits, - and _.")   \
+      .help = "Names of the sites that the run begins with (the roster); at most 1024, letters, "  \
+              "digits, - and _. "                                                                  \
+              "Fixed for the run: an operator adds and removes sites (atoll operator roster).")    \
     X(outer, every, INT, .fallback = "50", .min = 1, .max = 1e6, .unit = "steps", .pinned = true,  \
       .help = "H: inner steps between two rounds of a fragment.")                                  \
     X(outer, every_s, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "s", .pinned = true,    \
@@ -207,7 +208,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "Committed rounds that are kept for sites that were away. A site further behind "    \
               "takes a snapshot.")                                                                 \
     X(site, name, TEXT, .fallback = "",                                                            \
-      .help = "Which of outer.sites this process is; not needed with one site and no aggregator.") \
+      .help = "Which site this process is, of outer.sites or added by an operator; not needed "    \
+              "with one site and no aggregator.")                                                  \
     X(site, share, REAL, .fallback = "1", .min = 0.01, .max = KEYS_SHARE_MAX,                      \
       .help = "This site's tokens per step as a multiple of train.batch_tokens; its weight in "    \
               "the round follows from it (outer.weights).")                                        \

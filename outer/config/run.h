@@ -37,7 +37,9 @@ struct run {
     struct tuning tuning;
     bool imported;  /* a site whose run.dir began with atoll import */
     char *identity; /* canonical text of the pinned settings: identity.h */
-    int index;      /* of site.name in outer.sites; 0 without a name or a roster */
+    int index;      /* of site.name in outer.sites; 0 without a name or a roster. From
+                       ROUND_SITES_MAX on: of no site of outer.sites, a number that follows from
+                       the name, for the order of the data */
     struct arena perm;
 };
 

@@ -65,6 +65,7 @@ static void states_out(Atoll__FragmentState *parts, Atoll__FragmentState **list,
         parts[i].manifest = digest_out(&from[i].manifest);
         parts[i].accepted = digest_out(&from[i].accepted);
         parts[i].sealed = from[i].sealed;
+        parts[i].first = from[i].first;
         list[i] = &parts[i];
     }
 }
@@ -123,6 +124,10 @@ static enum err hello_answer_encode(struct packed *to, const void *message)
     p.fragments = list;
     p.n_ends = m->end_count;
     p.ends = ends;
+    Atoll__Roster roster = ATOLL__ROSTER__INIT;
+    roster.site = m->site;
+    roster.sites = m->sites;
+    p.roster = m->roster_version > 1 ? &roster : NULL;
     return pack(to, &p.base);
 }
 
@@ -187,6 +192,7 @@ static enum err operate_encode(struct packed *to, const void *message)
     p.fragment = m->fragment;
     p.round = m->round;
     p.to = m->to;
+    p.version = m->version;
     return pack(to, &p.base);
 }
 
@@ -358,6 +364,7 @@ static enum err states_in(struct wire_fragment_state *out, uint32_t *count,
         TRY(digest_in(&out[i].manifest, list[i]->manifest, "manifest digest"));
         TRY(digest_in(&out[i].accepted, list[i]->accepted, "accepted payload"));
         out[i].sealed = list[i]->sealed;
+        out[i].first = list[i]->first;
     }
     *count = (uint32_t)n;
     return ERR_OK;
@@ -402,6 +409,12 @@ static enum err hello_answer_decode(void *message, const void *unpacked, struct 
     m->epoch = p->epoch;
     m->instance = p->instance;
     m->roster_version = p->roster_version;
+    if (p->roster) {
+        m->site = p->roster->site;
+        m->sites = p->roster->sites;
+    }
+    if (m->site >= ROUND_SITES_MAX || m->sites > ROUND_SITES_MAX || (p->roster && !m->sites))
+        return err_set(ERR_PROTO, "site %u of a roster of %u", m->site, m->sites);
     TRY(ends_in(m, p->ends, p->n_ends));
     return states_in(m->fragments, &m->fragment_count, p->fragments, p->n_fragments);
 }
@@ -461,12 +474,13 @@ static enum err operate_decode(void *message, const void *unpacked, struct arena
     (void)a;
     struct wire_operate *m = message;
     const Atoll__OperateRequest *p = unpacked;
-    if (p->act > WIRE_ROLLBACK)
+    if (p->act > WIRE_ROSTER_REMOVE)
         return err_set(ERR_PROTO, "an operator's act %u, which there is not", p->act);
     m->certificate = (struct wire_certificate){0};
     m->act = (enum wire_act)p->act;
     m->round = p->round;
     m->to = p->to;
+    m->version = p->version;
     TRY(text_in(m->site, sizeof m->site, p->site, "site"));
     return fragment_in(&m->fragment, p->fragment);
 }

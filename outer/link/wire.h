@@ -46,6 +46,7 @@ struct wire_fragment_state { /* hello and its answer */
     struct digest
         accepted; /* answer: the payload accepted from this site for `round`; zero: none */
     bool sealed;
+    uint64_t first; /* answer: first round of this site under the newest roster */
 };
 struct wire_hello {
     struct wire_head head;
@@ -65,6 +66,7 @@ struct wire_hello_answer {
     struct wire_fragment_state fragments[ROUND_FRAGMENTS_MAX];
     uint32_t end_count;
     int64_t ends[WIRE_ENDS_MAX]; /* former values of train.steps, ascending */
+    uint32_t site, sites;        /* roster_version > 1: index of this site, sites in the roster */
 };
 struct wire_contribution { /* header of a contribution; the payload follows in chunks */
     struct wire_head head;
@@ -82,7 +84,7 @@ struct wire_answer {
     char text[WIRE_TEXT_MAX];
     uint64_t offset;      /* RESUME: the first byte that is missing */
     struct blocks blocks; /* RESUME of an offer: the stored bytes; of a fetch: see link.h */
-    uint64_t round;       /* aggregator's current round of the fragment */
+    uint64_t round;       /* aggregator's current round of the fragment; ROSTER_*: the version */
     uint32_t retry_ms;    /* FULL */
 };
 struct wire_poll {
@@ -124,14 +126,18 @@ enum wire_act {
     WIRE_ABORT = 1,
     WIRE_QUARANTINE = 2,
     WIRE_READMIT = 3,
-    WIRE_ROLLBACK = 4
+    WIRE_ROLLBACK = 4,
+    WIRE_ROSTER_LIST = 5,
+    WIRE_ROSTER_ADD = 6,
+    WIRE_ROSTER_REMOVE = 7
 };
 struct wire_operate { /* an operator's */
     enum wire_act act;
-    char site[WIRE_NAME_MAX];            /* QUARANTINE, READMIT */
+    char site[WIRE_NAME_MAX];            /* QUARANTINE, READMIT, ROSTER_ADD, ROSTER_REMOVE */
     uint32_t fragment;                   /* STATUS, ABORT, ROLLBACK */
     uint64_t round;                      /* ABORT, ROLLBACK: the one in flight */
     uint64_t to;                         /* ROLLBACK: number of the state */
+    uint64_t version;                    /* ROSTER_ADD, ROSTER_REMOVE: that the act makes */
     struct wire_certificate certificate; /* as in wire_head */
 };
 struct wire_chunk { /* of a contribution or a download; the data follows the header */
@@ -145,7 +151,7 @@ struct wire_chunk { /* of a contribution or a download; the data follows the hea
     X(HELLO, wire_hello, 131072)                                                                   \
     X(HELLO_ANSWER, wire_hello_answer, 16384)                                                      \
     X(POLL, wire_poll, 1024)                                                                       \
-    X(POLL_ANSWER, wire_poll_answer, 90112)                                                        \
+    X(POLL_ANSWER, wire_poll_answer, 106496)                                                       \
     X(REPORT, wire_report, 1024)                                                                   \
     X(LEAVE, wire_leave, 1024)                                                                     \
     X(OPERATE, wire_operate, 1024)                                                                 \
@@ -154,7 +160,7 @@ struct wire_chunk { /* of a contribution or a download; the data follows the hea
     X(DOWNLOAD, wire_answer, 4096)                                                                 \
     X(ANSWER, wire_answer, 8192)
 
-_Static_assert(MANIFEST_BYTES_MAX + WIRE_TEXT_MAX + 1024 <= 90112,
+_Static_assert(MANIFEST_BYTES_MAX + WIRE_TEXT_MAX + 1024 <= 106496,
                "a poll's answer holds a manifest of ROUND_SITES_MAX sites");
 
 enum wire_kind {

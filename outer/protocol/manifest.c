@@ -8,11 +8,18 @@
 #include <string.h>
 #include "kernels/base/err.h"
 #include "outer/codec/codec.h"
+#include "outer/protocol/site_name.h"
 
 /* "5" where there is a byte that says which parts follow the entries: those of enum manifest_part.
  * "4" without any, as before there were parts. */
 static const char magic[8] = "atollM4", magic_parts[8] = "atollM5";
-enum manifest_part { PART_FACTORS = 1, PART_TRACKS = 2, PART_ORDER = 4, PART_ROLLBACK = 8 };
+enum manifest_part {
+    PART_FACTORS = 1,
+    PART_TRACKS = 2,
+    PART_ORDER = 4,
+    PART_ROLLBACK = 8,
+    PART_ROSTER = 16 /* the roster is not that of the beginning */
+};
 
 static void put_name(struct bytes_writer *w, const char *name)
 {
@@ -66,7 +73,35 @@ static uint8_t parts_of(const struct manifest *m)
 {
     return (uint8_t)((m->scaled ? PART_FACTORS : 0) | (m->tracks ? PART_TRACKS : 0) |
                      (digest_zero(&m->ordered_by) ? 0 : PART_ORDER) |
-                     (m->rolled_back ? PART_ROLLBACK : 0));
+                     (m->rolled_back ? PART_ROLLBACK : 0) |
+                     (m->roster_version > 1 ? PART_ROSTER : 0));
+}
+
+static void put_roster(struct bytes_writer *w, const struct manifest *m)
+{
+    ASSERT(m->added <= MANIFEST_ADDED_MAX);
+    bytes_put_u8(w, m->change.act);
+    bytes_put_u32(w, m->change.site);
+    bytes_put(w, m->change.by.bytes, sizeof m->change.by.bytes);
+    bytes_put_u32(w, m->initial);
+    bytes_put_u32(w, m->added);
+    for (uint32_t i = 0; i < m->added; i++)
+        put_name(w, m->names[i]);
+}
+
+static void get_roster(struct bytes_reader *r, struct manifest *m)
+{
+    m->change.act = bytes_get_u8(r);
+    m->change.site = bytes_get_u32(r);
+    bytes_get(r, m->change.by.bytes, sizeof m->change.by.bytes);
+    m->initial = bytes_get_u32(r);
+    uint32_t added = bytes_get_u32(r);
+    r->bad |= added > MANIFEST_ADDED_MAX;
+    m->added = r->bad ? 0 : added;
+    for (uint32_t i = 0; i < m->added; i++) {
+        memset(m->names[i], 0, sizeof m->names[i]);
+        get_name(r, m->names[i]);
+    }
 }
 
 static void put_parts(struct bytes_writer *w, const struct manifest *m)
@@ -83,6 +118,8 @@ static void put_parts(struct bytes_writer *w, const struct manifest *m)
         bytes_put(w, m->ordered_by.bytes, sizeof m->ordered_by.bytes);
     if (m->rolled_back)
         bytes_put_u64(w, m->rolled_to);
+    if (m->roster_version > 1)
+        put_roster(w, m);
 }
 
 static void get_parts(struct bytes_reader *r, struct manifest *m)
@@ -102,6 +139,8 @@ static void get_parts(struct bytes_reader *r, struct manifest *m)
     m->rolled_back = parts & PART_ROLLBACK;
     if (m->rolled_back)
         m->rolled_to = bytes_get_u64(r);
+    if (parts & PART_ROSTER)
+        get_roster(r, m);
     r->bad |= !parts || parts != parts_of(m);
 }
 
@@ -234,6 +273,28 @@ static bool rollback_sane(const struct manifest *m)
            digest_equal(&m->aggregate, &m->state_after);
 }
 
+/* A version after the first says what made it, and the entries are what the act leaves. */
+static bool roster_sane(const struct manifest *m)
+{
+    const struct manifest_change *c = &m->change;
+    uint32_t indices = m->initial + m->added;
+    if (m->roster_version < 2)
+        return c->act == 0 && m->added == 0;
+    if (m->initial < 1 || m->initial > ROUND_SITES_MAX || indices > ROUND_SITES_MAX ||
+        m->site_count < 1 || m->sites[m->site_count - 1].site >= indices || c->site >= indices ||
+        digest_zero(&c->by) || (c->act != MANIFEST_ADD && c->act != MANIFEST_REMOVE) ||
+        (manifest_site(m, c->site) != NULL) != (c->act == MANIFEST_ADD))
+        return false;
+    for (uint32_t i = 0; i < m->added; i++) {
+        if (!site_name_good(m->names[i]))
+            return false;
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(m->names[i], m->names[k]) == 0)
+                return false;
+    }
+    return true;
+}
+
 static bool manifest_sane(const struct manifest *m)
 {
     bool empty = manifest_aborted(m) && !m->rolled_back;
@@ -247,7 +308,7 @@ static bool manifest_sane(const struct manifest *m)
         if (!entry_sane(&m->sites[i]) || (i && m->sites[i].site <= m->sites[i - 1].site) ||
             m->sites[i].site >= ROUND_SITES_MAX)
             return false;
-    return true;
+    return roster_sane(m);
 }
 
 void manifest_clear(struct manifest *m)
@@ -274,6 +335,28 @@ struct digest manifest_digest(const struct manifest *m)
     put_body(&w, m);
     ASSERT(!w.bad);
     return digest_of(body, bytes_size(&w));
+}
+
+const struct manifest_entry *manifest_site(const struct manifest *m, uint32_t site)
+{
+    uint32_t low = 0, high = m->site_count;
+    while (low < high) {
+        uint32_t i = (low + high) / 2;
+        if (m->sites[i].site == site)
+            return &m->sites[i];
+        if (m->sites[i].site < site)
+            low = i + 1;
+        else
+            high = i;
+    }
+    return NULL;
+}
+
+const char *manifest_name(const struct manifest *m, const char *const *first, uint32_t site)
+{
+    bool later = m->roster_version > 1 && site >= m->initial;
+    ASSERT(!later || site - m->initial < m->added);
+    return later ? m->names[site - m->initial] : first[site];
 }
 
 void manifest_weights(const struct manifest *m, float weights[ROUND_SITES_MAX])

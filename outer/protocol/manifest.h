@@ -3,7 +3,12 @@
 /* The record that commits a round. The body is canonical bytes, digested and chained by `parent`;
  * in strict mode it is a pure function of the contributions, so a round committed again has the
  * same digest. The envelope (epoch, instance, time, later the signature) travels beside it, outside
- * the digest. At most MANIFEST_BYTES_MAX: MANIFEST_ENTRY_BYTES for each site, and less than 2 KiB.
+ * the digest. At most MANIFEST_BYTES_MAX: MANIFEST_ENTRY_BYTES for each site, the names of the
+ * sites that an operator has added, and less than 2 KiB.
+ *
+ * The entries are the sites of the roster of this round, and no others, ascending by index. From
+ * the second version of the roster on each manifest says what made the version and which names
+ * the added sites have (docs/protocol.md 3.6), so that one manifest tells the whole roster.
  *
  * A manifest that includes no site aborts its round (docs/protocol.md 3.10): state t + 1 equals
  * state t, there is no aggregate, and every site adds its contribution to its residual again.
@@ -14,7 +19,16 @@
 enum {
     MANIFEST_NAME_MAX = 64,
     MANIFEST_ENTRY_BYTES = 79, /* of one site */
-    MANIFEST_BYTES_MAX = 2048 + MANIFEST_ENTRY_BYTES * ROUND_SITES_MAX
+    MANIFEST_ADDED_MAX = 256,  /* sites that the run did not begin with */
+    MANIFEST_BYTES_MAX =
+        2048 + MANIFEST_ENTRY_BYTES * ROUND_SITES_MAX + (2 + MANIFEST_NAME_MAX) * MANIFEST_ADDED_MAX
+};
+
+enum manifest_act { MANIFEST_ADD = 1, MANIFEST_REMOVE = 2 }; /* in the body: never renumber */
+struct manifest_change { /* of the roster, by one site: it made the version */
+    uint8_t act;         /* enum manifest_act; 0: none, version 1 */
+    uint32_t site;
+    struct digest by; /* SHA-256 of the operator's URI */
 };
 
 struct manifest_track {   /* of a site's L2 norms, this round's among them: shares.h */
@@ -57,12 +71,16 @@ struct manifest {
     bool rolled_back; /* and state_after is that of state rolled_to. The aggregate is that state:
                          the bytes of a snapshot */
     uint64_t rolled_to;
-    bool tracks; /* outer.merge edit: it has moving values of the norms */
+    bool tracks;                   /* outer.merge edit: it has moving values of the norms */
+    struct manifest_change change; /* roster_version > 1 */
+    uint32_t initial, added; /* the same: sites that the run began with (outer.sites), and sites
+                                that came later, whose index is initial + k */
     /* envelope */
     uint64_t epoch, instance, unix_ms;
     uint8_t signature[64]; /* place of the aggregator's signature; zero until identities sign */
-    /* [site_count]; the last member, so that clearing the others leaves out 1,024 entries. */
+    /* [site_count], [added]; the last members, so that clearing the others leaves them out. */
     struct manifest_entry sites[ROUND_SITES_MAX];
+    char names[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
 };
 
 void manifest_clear(struct manifest *m); /* all but the sites, of which there are none then */
@@ -71,7 +89,11 @@ size_t manifest_encode(const struct manifest *m,
 bool manifest_decode(struct manifest *m, const uint8_t *data,
                      size_t size_bytes);                 /* false: malformed or not canonical */
 struct digest manifest_digest(const struct manifest *m); /* of the body */
-float manifest_weight(const struct manifest *m);         /* sum over included, site order, f32 */
+/* Of a site; NULL: it is not in the roster of the round. */
+const struct manifest_entry *manifest_site(const struct manifest *m, uint32_t site);
+/* Its name; first: outer.sites. Good as long as the manifest. */
+const char *manifest_name(const struct manifest *m, const char *const *first, uint32_t site);
+float manifest_weight(const struct manifest *m); /* sum over included, site order, f32 */
 /* Of the sites included, in site order. */
 void manifest_weights(const struct manifest *m, float weights[ROUND_SITES_MAX]);
 /* The same of their factors; false: all are 1. */

@@ -28,7 +28,8 @@ enum roles_role {
     X(ROLES_ABORT, abort, ROLES_OPERATOR)                                                          \
     X(ROLES_QUARANTINE, quarantine, ROLES_OPERATOR)                                                \
     X(ROLES_READMIT, readmit, ROLES_OPERATOR)                                                      \
-    X(ROLES_ROLLBACK, rollback, ROLES_OPERATOR)
+    X(ROLES_ROLLBACK, rollback, ROLES_OPERATOR)                                                    \
+    X(ROLES_ROSTER, roster, ROLES_OPERATOR)
 enum roles_call {
 #define X(value, name, who) value,
     ROLES_CALLS(X)

@@ -8,6 +8,23 @@
 
 enum { ABORTS_MANY = 3 };
 
+/* The majority is of configured sites, never of those alive: else both halves of a cut would go on.
+ */
+static unsigned quorum_of(const struct round *r, unsigned n)
+{
+    return r->strict ? n : n / 2 + 1;
+}
+
+/* The round in flight is of the newest roster, unless that begins with a later one. */
+static void members_place(const struct round *r, struct round_fragment *f)
+{
+    if (f->round < f->first)
+        return;
+    f->members = r->members;
+    f->n = set_count(&f->members);
+    f->quorum = quorum_of(r, f->n);
+}
+
 enum err round_init(struct round *r, const struct round_options *o, struct arena *perm)
 {
     unsigned sites = o->sites, fragments = o->fragments;
@@ -15,20 +32,23 @@ enum err round_init(struct round *r, const struct round_options *o, struct arena
     ASSERT(fragments >= 1 && fragments <= ROUND_FRAGMENTS_MAX);
     memset(r, 0, sizeof *r);
     r->sites = sites;
+    r->room = o->room > sites ? o->room : sites;
+    ASSERT(r->room <= ROUND_SITES_MAX);
     r->fragments = fragments;
     r->strict = o->strict;
-    /* The majority is of configured sites, never of those alive: else both halves of a cut would go
-     * on. */
-    r->quorum = o->strict ? sites : sites / 2 + 1;
+    r->quorum = quorum_of(r, sites);
+    for (unsigned i = 0; i < sites; i++)
+        set_put(&r->members, i, true);
     r->straggler_ms = o->straggler_ms;
     r->grace = o->grace;
     r->epoch = o->epoch;
-    TRY_ALLOC(r->s = arena_array(perm, sites, sizeof *r->s));
+    TRY_ALLOC(r->s = arena_array(perm, r->room, sizeof *r->s));
     for (unsigned i = 0; i < fragments; i++) {
         struct round_fragment *f = &r->f[i];
         f->deadline_ms = UINT64_MAX;
-        TRY_ALLOC(f->entries = arena_array(perm, sites, sizeof *f->entries));
-        TRY_ALLOC(f->adopted = arena_array(perm, sites, sizeof *f->adopted));
+        TRY_ALLOC(f->entries = arena_array(perm, r->room, sizeof *f->entries));
+        TRY_ALLOC(f->adopted = arena_array(perm, r->room, sizeof *f->adopted));
+        members_place(r, f);
     }
     return ERR_OK;
 }
@@ -47,6 +67,35 @@ void round_place(struct round *r, unsigned fragment, uint64_t round, const struc
     f->count = 0;
     grace_committed(&f->grace);
     memset(f->entries, 0, r->sites * sizeof *f->entries);
+    members_place(r, f);
+}
+
+void round_roster(struct round *r, unsigned site, bool in, const uint64_t *first)
+{
+    ASSERT(site <= r->sites && site < r->room);
+    r->sites += site == r->sites;
+    set_put(&r->members, site, in);
+    r->quorum = quorum_of(r, set_count(&r->members));
+    for (unsigned i = 0; i < r->fragments; i++) {
+        r->f[i].first = first[i];
+        members_place(r, &r->f[i]);
+    }
+}
+
+bool round_roster_final(const struct round *r, unsigned *fragment)
+{
+    unsigned n = set_count(&r->members);
+    for (unsigned i = 0; i < r->fragments; i++) {
+        const struct round_fragment *f = &r->f[i];
+        unsigned have = 0;
+        for (unsigned k = 0; f->first && k < r->sites; k++)
+            have += set_has(&r->members, k) && f->adopted[k] > f->first;
+        if (f->first && (f->round <= f->first || have <= n / 2)) {
+            *fragment = i;
+            return false;
+        }
+    }
+    return true;
 }
 
 /* The count goes along, so that an event costs the same with two sites as with a thousand. */
@@ -101,27 +150,26 @@ static bool step_bound(const struct round *r, const struct round_event *e, struc
 }
 
 /* The site has our state of that round, as it says. */
-static void adopted(const struct round *r, struct round_fragment *f, const struct round_event *e)
+static void adopted(struct round_fragment *f, const struct round_event *e)
 {
     set_put(&f->disagree, e->site, false);
     if (e->round <= f->adopted[e->site])
         return;
     f->adopted[e->site] = e->round;
     if (e->round == f->round)
-        grace_adopted(&f->grace, e->now_ms, r->quorum);
+        grace_adopted(&f->grace, e->now_ms, f->quorum);
 }
 
 /* Our record at the site's round: of the present, or of the past as the caller found it. */
-static void step_standing(const struct round *r, struct round_fragment *f,
-                          const struct round_event *e, const struct digest *parent,
-                          const struct digest *state, enum round_outcome same,
-                          struct round_update *u)
+static void step_standing(struct round_fragment *f, const struct round_event *e,
+                          const struct digest *parent, const struct digest *state,
+                          enum round_outcome same, struct round_update *u)
 {
     if (!digest_equal(&e->parent, parent))
         alarm(u, ROUND_CONFLICT, "same round, other history");
     else if (digest_equal(&e->state, state)) {
         if (!MUTANT(HELLO_UNTOLD))
-            adopted(r, f, e);
+            adopted(f, e);
         answer(u, same, NULL);
     } else if (e->round == 0)
         alarm(u, ROUND_MISMATCH, "other initial parameters: other seed, model or build");
@@ -140,9 +188,9 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
         alarm(u, ROUND_CONFLICT,
               "the site claims a later round than this aggregator has committed");
     else if (e->round == f->round)
-        step_standing(r, f, e, &f->parent, &f->state, ROUND_CURRENT, u);
+        step_standing(f, e, &f->parent, &f->state, ROUND_CURRENT, u);
     else if (e->kept)
-        step_standing(r, f, e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
+        step_standing(f, e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
     else
         answer(u, ROUND_JOIN, "further behind than what is kept");
 }
@@ -182,7 +230,9 @@ static bool step_entry(const struct round_fragment *f, const struct round_event 
                        struct round_update *u)
 {
     const struct round_entry *entry = &f->entries[e->site];
-    if (entry->accepted && digest_equal(&entry->payload, &e->payload))
+    if (!set_has(&f->members, e->site))
+        answer(u, ROUND_EARLY, "the site is not in the roster of this round");
+    else if (entry->accepted && digest_equal(&entry->payload, &e->payload))
         answer(u, ROUND_RECEIPT, NULL);
     else if (entry->accepted)
         alarm(u, ROUND_CONFLICT, "another contribution of this site is accepted for this round");
@@ -240,7 +290,7 @@ static void step_stored(struct round *r, const struct round_event *e, struct rou
 static void step_restored(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_fragment *f = &r->f[e->fragment];
-    if (e->round != f->round || f->entries[e->site].accepted)
+    if (e->round != f->round || f->entries[e->site].accepted || !set_has(&f->members, e->site))
         return;
     entry_accept(&f->entries[e->site], e);
     count(f, e->site, MUTANT(COUNTED_UNHEARD));
@@ -303,7 +353,7 @@ static void step_disagree(struct round *r, const struct round_event *e, struct r
         f->disagree = (struct set){0};
     }
     set_put(&f->disagree, e->site, true);
-    u->halt = set_count(&f->disagree) >= r->sites / 2 + 1;
+    u->halt = set_count(&f->disagree) >= f->n / 2 + 1;
 }
 
 static void step_report(struct round *r, const struct round_event *e, struct round_update *u)
@@ -321,7 +371,7 @@ static void step_report(struct round *r, const struct round_event *e, struct rou
         step_disagree(r, e, u);
         return;
     }
-    adopted(r, f, e);
+    adopted(f, e);
     answer(u, now ? ROUND_CURRENT : ROUND_BEHIND, NULL);
 }
 
@@ -347,9 +397,10 @@ static void step_close(struct round *r, const struct round_event *e, struct roun
 static bool all_in(const struct round *r, const struct round_fragment *f)
 {
     unsigned n = f->count;
-    for (unsigned w = 0; n < r->sites && w < SET_WORDS; w++)
-        n += (unsigned)__builtin_popcountll(r->excluded.word[w] & ~f->counted.word[w]);
-    return n == r->sites;
+    for (unsigned w = 0; n < f->n && w < SET_WORDS; w++)
+        n += (unsigned)__builtin_popcountll(r->excluded.word[w] & f->members.word[w] &
+                                            ~f->counted.word[w]);
+    return n == f->n;
 }
 
 /* Seals at most one fragment, starts deadlines, and says when to look again. */
@@ -363,8 +414,8 @@ static void step_time(struct round *r, uint64_t now_ms, struct round_update *u)
             continue;
         if (!r->strict && f->deadline_ms == UINT64_MAX)
             f->deadline_ms = now_ms + r->straggler_ms;
-        unsigned least = MUTANT(MAJORITY_OF_LIVE) && !r->strict ? n : r->quorum;
-        grace_contribution(&f->grace, now_ms, n >= r->quorum);
+        unsigned least = MUTANT(MAJORITY_OF_LIVE) && !r->strict ? n : f->quorum;
+        grace_contribution(&f->grace, now_ms, n >= f->quorum);
         uint64_t grace = r->strict ? UINT64_MAX : grace_until(&f->grace, &r->grace);
         uint64_t until = grace < f->deadline_ms ? grace : f->deadline_ms;
         bool ready = n >= least && (now_ms >= until || all_in(r, f));

@@ -24,7 +24,7 @@ enum round_outcome { /* on the wire: never renumber */
                      ROUND_RESUME = 2,  /* send from `offset` on */
                      ROUND_BEHIND = 3,  /* the site's round is committed: catch up */
                      ROUND_LATE = 4,    /* sealed without this site; nothing stored */
-                     ROUND_EARLY = 5,   /* the site is not in this round yet */
+                     ROUND_EARLY = 5,   /* the site is not in the roster of this round */
                      ROUND_REBIND = 6,  /* say hello first (new epoch, or none yet) */
                      ROUND_DENIED = 7,  /* certificate and header disagree, or wrong role */
                      ROUND_EXCLUDED = 8, /* not in the roster */
@@ -122,8 +122,12 @@ struct round_fragment {
     unsigned aborts;             /* rounds aborted in a row */
     uint64_t deadline_ms;        /* UINT64_MAX: none */
     struct grace grace;          /* quorum mode */
+    struct set members;          /* the roster of the round in flight, which never changes */
+    unsigned n, quorum;          /* of them; least set */
+    uint64_t first;              /* first round of the newest roster */
     struct round_entry *entries; /* [sites] */
-    struct set counted; /* accepted in this epoch, or before it and the site has said hello since */
+    struct set counted; /* members: accepted in this epoch, or before it and the site has said hello
+                           since */
     unsigned count;     /* of them */
     uint64_t *adopted;  /* [sites] highest state each site has said it has, with our digest */
     struct set disagree; /* sites that reported `other` instead of `state` */
@@ -135,7 +139,10 @@ struct round_site {
     uint64_t incarnation, instance;
 };
 struct round { /* open: tests and drivers read it; only the functions below write it */
-    unsigned sites, fragments, quorum; /* quorum: least set, all sites in strict mode */
+    unsigned sites, fragments; /* indices of sites */
+    unsigned room;             /* for indices */
+    unsigned quorum;           /* least set of the newest roster, all its sites in strict mode */
+    struct set members;        /* the newest roster */
     bool strict;
     uint64_t straggler_ms, epoch;
     struct grace_rule grace;
@@ -149,12 +156,20 @@ struct round_options {
     bool strict; /* a round needs all sites; else a majority of the configured ones */
     uint64_t straggler_ms, epoch;
     struct grace_rule grace;
+    unsigned room; /* indices that there may be when sites are added; 0: sites */
 };
 /* The only allocation: about 100 bytes for each site and fragment. */
 enum err round_init(struct round *r, const struct round_options *o, struct arena *perm) MUST;
 /* Where a fragment stands when the process starts: its round, manifest and state digest. */
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
                  const struct digest *state);
+/* The newest roster has, or has no longer, this site; `site` may be the next index. It is in force
+ * for each fragment from round first[fragment] on: of the round in flight or an earlier one only
+ * where a record is read again. */
+void round_roster(struct round *r, unsigned site, bool in, const uint64_t *first);
+/* Each fragment has committed its first round under the newest roster, and more than half of the
+ * sites have reported that state: the next change may come. Not so: *fragment is one that waits. */
+bool round_roster_final(const struct round *r, unsigned *fragment);
 /* At most one seal per step; when another fragment is ready too, wake_ms is now. */
 void round_step(struct round *r, const struct round_event *e, struct round_update *u);
 const char *round_outcome_name(enum round_outcome o);  /* "receipt" */

@@ -26,8 +26,9 @@ void shares_keep(struct manifest *m, const struct manifest *before)
 {
     m->tracks = true;
     for (uint32_t i = 0; i < m->site_count; i++) {
-        bool known = before && before->tracks && i < before->site_count;
-        m->sites[i].track = known ? before->sites[i].track : (struct manifest_track){.rounds = 0};
+        const struct manifest_entry *e =
+            before && before->tracks ? manifest_site(before, m->sites[i].site) : NULL;
+        m->sites[i].track = e ? e->track : (struct manifest_track){.rounds = 0};
     }
 }
 

@@ -65,26 +65,33 @@ enum err counted_short(struct outer_state *m, const char *const *names, unsigned
                        unsigned count)
 {
     struct set missing = {0};
+    struct manifest last;
     char text[512] = "";
     size_t n = 0;
-    unsigned sites = 0;
+    unsigned newest = index;
+    uint32_t version = 0;
     for (unsigned f = index; f < m->fragments->count; f += count) {
-        struct manifest last;
         if (!m->state[f].round)
             continue;
         TRY(outer_state_manifest(m, f, m->state[f].round - 1, &last));
-        sites = last.site_count;
-        for (uint32_t i = 0; i < sites; i++)
+        if (last.roster_version > version)
+            newest = f;
+        version = last.roster_version > version ? last.roster_version : version;
+        for (uint32_t i = 0; i < last.site_count; i++)
             if (!last.sites[i].included)
                 set_put(&missing, last.sites[i].site, true);
     }
-    for (unsigned i = 0; i < sites && n < sizeof text; i++)
+    if (!set_count(&missing))
+        return ERR_OK;
+    TRY(outer_state_manifest(m, newest, m->state[newest].round - 1, &last));
+    for (unsigned i = 0; i < ROUND_SITES_MAX && n < sizeof text; i++)
         if (set_has(&missing, i))
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "", names[i]);
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "",
+                                  manifest_name(&last, names, i));
     if (!n)
         return ERR_OK;
     return err_set(ERR_SHORT,
                    "the run has all its rounds, and its last one is without %u of %u sites (%s): "
                    "what they trained since they were last included is not in the result",
-                   set_count(&missing), sites, text);
+                   set_count(&missing), last.site_count, text);
 }

@@ -32,7 +32,7 @@ uint64_t counted_tokens(const struct counted *s); /* of all sites */
 
 /* The sites that the last round of a fragment does not include: what they trained since they were
  * last included is in no state. Fragments index, index + count, ... ERR_SHORT names them; `names`:
- * of the roster. A fragment without a round counts as complete. */
+ * outer.sites. A fragment without a round counts as complete. */
 enum err counted_short(struct outer_state *m, const char *const *names, unsigned index,
                        unsigned count) MUST;
 

@@ -278,7 +278,7 @@ enum err progress_open(struct progress *p, const char *mode, unsigned count, con
     p->quiet = strcmp(mode, "none") == 0;
     p->color = p->live && !(no_color && *no_color);
     TRY(log_open(p, log_path));
-    for (unsigned i = 0; i < p->count; i++)
+    for (unsigned i = 0; i < PROGRESS_LINES_MAX; i++)
         p->lines[i] = (struct progress_line){
             .loss = NAN, .tokens_per_second = NAN, .sync_seconds = -1, .eta_seconds = -1};
     p->open = true;
@@ -307,6 +307,14 @@ static void sparse_print(struct progress *p, unsigned index, double now)
         fprintf(stderr, "%s\n", row.text);
     memcpy(p->said[index], row.text, sizeof row.text);
     p->printed[index] = now;
+}
+
+void progress_grow(struct progress *p, unsigned count)
+{
+    pthread_mutex_lock(&lock);
+    if (count > p->count)
+        p->count = count < PROGRESS_LINES_MAX ? count : PROGRESS_LINES_MAX;
+    pthread_mutex_unlock(&lock);
 }
 
 void progress_update(struct progress *p, unsigned index, const struct progress_line *line)

@@ -76,6 +76,7 @@ struct progress_pace {
 enum err progress_open(struct progress *p, const char *mode, unsigned count,
                        const char *log_path) MUST;
 void progress_close(struct progress *p); /* draws the last state, gives the log back to stderr */
+void progress_grow(struct progress *p, unsigned count); /* rows: at least so many from now on */
 void progress_update(struct progress *p, unsigned index, const struct progress_line *line);
 bool progress_shows(const struct progress *p); /* false: mode none, or closed */
 /* A line above the rows; nothing where there are none: a log event says it there. */

@@ -200,6 +200,17 @@ static enum err final_take(struct report_run *r, const struct jsonl_row *row, st
                      r->role == REPORT_AGGREGATOR ? "all rounds committed" : "all steps done", a);
 }
 
+/* The aggregator's sites are more now, or fewer. */
+static enum err roster_row_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+{
+    char text[160];
+    r->sites = (unsigned)fmax(0, fmin(number_or(row, "indices", 0), ROUND_SITES_MAX));
+    snprintf(text, sizeof text, "roster version %.0f: site %.64s %.16s",
+             number_or(row, "version", 0), jsonl_string(row, "site"), jsonl_string(row, "act"));
+    TRY(keep(&r->site_names, row, "site_names", a));
+    return event_add(r, jsonl_number(row, "t"), text, a);
+}
+
 static enum err step_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     double step = jsonl_number(row, "step"), t = jsonl_number(row, "t");
@@ -225,6 +236,8 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
         return step_take(r, row, a);
     if (jsonl_is(row, "notice"))
         return notice_take(r, row, a);
+    if (jsonl_is(row, "roster"))
+        return roster_row_take(r, row, a);
     if (jsonl_is(row, "round")) {
         life_counts(r, t);
         if (r->role == REPORT_AGGREGATOR && !r->counted) {

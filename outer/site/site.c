@@ -80,7 +80,8 @@ enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm)
     *l = (struct site_slot){.site = s};
     TRY_ALLOC(l->payload = arena_alloc(perm, largest_payload(o)));
     TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
-    TRY_ALLOC(l->download = arena_alloc(perm, largest_download(o, s->o.site_count)));
+    l->download_bytes = largest_download(o, s->o.site_count);
+    TRY_ALLOC(l->download = arena_alloc(perm, l->download_bytes));
     if (o->discards)
         TRY_ALLOC(l->discarded = arena_array(perm, elements, sizeof *l->discarded));
     return ERR_OK;
@@ -90,7 +91,8 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
                    const struct site_options *o, struct arena *perm)
 {
     struct site *s;
-    ASSERT(m->o.residuals && o->site_count <= ROUND_SITES_MAX && o->index < o->site_count);
+    ASSERT(m->o.residuals && o->site_count <= ROUND_SITES_MAX);
+    ASSERT(o->index < o->site_count || o->index >= ROUND_SITES_MAX);
     ASSERT(m->o.discards == schedule_discards(&m->schedule, o->error_feedback_decay));
     *out = NULL;
     TRY_ALLOC(s = arena_alloc(perm, sizeof *s));
@@ -99,6 +101,9 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     s->replica = m;
     s->o = *o;
     s->config = identity_digest(o->canonical);
+    s->sites = o->site_count;
+    TRY_ALLOC(s->roster = arena_array(perm, m->fragments->count, sizeof *s->roster));
+    TRY_ALLOC(s->roster_round = arena_array(perm, m->fragments->count, sizeof *s->roster_round));
     TRY(w->ops->mutex_open(w, &s->mutex));
     TRY_ALLOC(s->metrics = arena_array(perm, m->fragments->count, sizeof *s->metrics));
     for (unsigned f = 0; f < m->fragments->count; f++)
@@ -133,8 +138,9 @@ static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t 
                               const struct manifest *m)
 {
     bool ours = !strcmp(m->run, s->o.run) && digest_equal(&m->config, &s->config) &&
-                m->fragment == fragment && m->round == round && m->site_count == s->o.site_count;
-    unsigned least = s->o.strict ? s->o.site_count : s->o.site_count / 2 + 1;
+                m->fragment == fragment && m->round == round &&
+                (m->roster_version < 2 ? m->site_count : m->initial) == s->o.site_count;
+    unsigned least = s->o.strict ? m->site_count : m->site_count / 2 + 1;
     if (!ours)
         return err_set(ERR_PROTO,
                        "fragment %u round %" PRIu64
@@ -144,7 +150,7 @@ static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t 
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64
                        ": %u of %u sites included, at least %u must be",
-                       fragment, round, manifest_included(m), s->o.site_count, least);
+                       fragment, round, manifest_included(m), m->site_count, least);
     return ERR_OK;
 }
 
@@ -160,6 +166,7 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64 ": the manifest has another parent than ours",
                        fragment, m->round);
+    TRY(site_roster_check(s, fragment, m));
     unsigned payloads = schedule_payloads(&s->replica->schedule, kind, manifest_included(m));
     size_t most = m->rolled_back ? outer_state_snapshot_bytes(s->replica, fragment)
                                  : c->aggregate_max(c, n, payloads);
@@ -174,6 +181,19 @@ static enum err manifest_next(const struct site *s, unsigned fragment, const str
 
 /* ---- fetching ---- */
 
+/* The roster may have grown since the start: the aggregate of a gathered codec grows with it. */
+static enum err download_grow(struct site_slot *l, size_t size)
+{
+    if (size <= l->download_bytes)
+        return ERR_OK;
+    arena_free(&l->larger);
+    l->larger = dev_arena(l->site->replica->dev);
+    l->download = arena_alloc(&l->larger, size);
+    l->download_bytes = l->download ? size : 0;
+    return l->download ? ERR_OK
+                       : err_set(ERR_MEMORY, "no memory for an aggregate of %zu bytes", size);
+}
+
 /* Until complete; ROUND_GONE is left to the caller. */
 static enum err fetch_bytes(struct site_slot *l, enum wire_what what, unsigned fragment,
                             uint64_t round, size_t size, bool *gone)
@@ -181,6 +201,7 @@ static enum err fetch_bytes(struct site_slot *l, enum wire_what what, unsigned f
     struct site *s = l->site;
     uint64_t start = s->env->ops->now_ms(s->env);
     struct wire_answer a = {.outcome = ROUND_NONE}; /* after a cut it says what is here already */
+    TRY(download_grow(l, size));
     for (;;) {
         struct wire_fetch m = {.head = site_head(l, fragment),
                                .what = what,
@@ -288,6 +309,8 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     if (e == ERR_PROTO) /* never loaded; asked for again */
         return ERR_OK;
     *done = e == ERR_OK;
+    if (*done)
+        site_roster_take(s, l->peer, &a.manifest);
     return e;
 }
 
@@ -410,6 +433,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     else
         TRY(outer_state_commit(s->replica, fragment, m, fetches ? l->download : NULL,
                                m->aggregate_bytes)); /* S9, commit point */
+    site_roster_take(s, l->peer, m);
     l->times.apply_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return site_outbox_prune(l, fragment);
 }
@@ -462,8 +486,25 @@ static enum err compare_state(struct site_slot *l, unsigned fragment)
 static enum err send_stored(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
-    TRY(site_outbox_load(l, fragment, s->replica->state[fragment].round));
-    return l->box.valid ? site_outbox_send(l) : ERR_OK;
+    uint64_t round = s->replica->state[fragment].round;
+    TRY(site_outbox_load(l, fragment, round));
+    return l->box.valid && !site_roster_early(s, fragment, round) ? site_outbox_send(l) : ERR_OK;
+}
+
+/* A site that an operator has added begins with the state that its first rounds take up. With
+ * several aggregators it does not wait: the other one may have been told later, and its rounds in
+ * flight may need a site that waits for this one. */
+static enum err join_wait(struct site_slot *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    if (s->o.aggregators > 1)
+        return ERR_OK;
+    while (site_roster_early(s, fragment, s->replica->state[fragment].round)) {
+        site_notice(l, "fragment %u: waiting for round %" PRIu64 ", the first one with this site",
+                    fragment, s->first_there[fragment]);
+        TRY(poll_round(l, fragment, HOLD_MS));
+    }
+    return ERR_OK;
 }
 
 /* ---- the round ---- */
@@ -485,6 +526,12 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
     struct site *s = l->site;
     unsigned f = w->fragment;
     uint64_t round = s->replica->state[f].round;
+    if (site_roster_early(s, f, round)) {
+        l->box.valid = false;
+        l->completion.skipped = true;
+        TRY(site_eager_drop(l, f, round));
+        return site_eager_begin(l, w);
+    }
     TRY(site_outbox_load(l, f, round));
     if (l->box.valid)
         return site_eager_begin(l, w);
@@ -492,7 +539,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
         log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%" PRIu64, f, round);
         return site_eager_begin(l, w);
     }
-    bool others_can = !s->o.strict && s->o.site_count / 2 + 1 < s->o.site_count;
+    bool others_can = !s->o.strict && s->sites / 2 + 1 < s->sites;
     if (w->resend && others_can) { /* it was skipped, or its outbox is lost */
         l->completion.skipped = true;
         return ERR_OK;
@@ -688,6 +735,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
         TRY(compare_state(l, f));
         TRY(catch_up(l, f));
+        TRY(join_wait(l, f));
         TRY(send_stored(l, f));
         TRY(report_standing(l, f));
     }

@@ -29,7 +29,8 @@
 
 struct site_options {
     const char *run, *name;
-    unsigned index, site_count; /* position in the roster */
+    unsigned index, site_count; /* position in outer.sites, and how many it has. index from
+                                   ROUND_SITES_MAX on: in none; the aggregator says which */
     unsigned aggregators;  /* that share the fragments in turn; 0: 1. The link takes a call to the
                               one its head names */
     const char *canonical; /* pinned keys (identity_text) */
@@ -65,7 +66,7 @@ struct site_submission { /* a round to exchange */
 struct site_completion { /* and what came of it */
     struct site_times times;
     bool replayed;                 /* its state was on record: nothing went over the link */
-    unsigned included;             /* 0: not known */
+    unsigned included, sites;      /* of how many sites in the round; 0: not known */
     uint64_t up_bytes, down_bytes; /* payload, as the manifest says; 0: not known */
     uint64_t reached; /* state of the fragment now: round + 1, or later after an absence */
     double flight_ms;

@@ -123,7 +123,7 @@ static unsigned peers(const struct site *s)
 static struct wire_head head_to(const struct site *s, unsigned peer)
 {
     struct wire_head h = {.config = s->config,
-                          .roster_version = s->roster_version,
+                          .roster_version = s->roster_version[peer],
                           .epoch = s->peer[peer].epoch,
                           .incarnation = s->incarnation,
                           .instance = s->instance,
@@ -297,7 +297,7 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello_ans
     TRY(steps_heard(s, a)); /* a new epoch stores it: train.steps grows at a start only */
     TRY(bind(s, &s->peer[peer], a));
     s->heard = true;
-    s->roster_version = a->roster_version;
+    TRY(site_roster_heard(s, peer, a));
     for (unsigned f = peer; f < count; f += peers(s)) {
         const struct wire_fragment_state *there = &a->fragments[f];
         s->round_there[f] = there->round;

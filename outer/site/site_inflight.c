@@ -66,6 +66,7 @@ static void slot_describe(struct site_slot *l, bool replayed, uint64_t begun_ms)
                                  .metrics = metrics_read(&s->metrics[w->fragment], w->round)};
     if (outer_state_manifest(s->replica, w->fragment, w->round, &m) == ERR_OK) {
         l->completion.included = manifest_included(&m);
+        l->completion.sites = m.site_count;
         l->completion.up_bytes = site_sent_bytes(s, &m);
         l->completion.down_bytes = m.aggregate_bytes;
     }
@@ -413,6 +414,9 @@ void site_slots_end(struct site *s)
 void site_slots_free(struct site *s)
 {
     struct dev *d = s->replica->dev;
+    arena_free(&s->main.larger);
+    for (unsigned i = 0; s->slot && s->slot != &s->main && i < s->slots; i++)
+        arena_free(&s->slot[i].larger);
     unsigned made = site_slot_count(&s->replica->schedule, s->o.max_local_steps_offline);
     for (unsigned i = 0; i < (made ? made : 1) && s->slot && !d->host_memory; i++) {
         dev_free(d, s->slot[i].local);

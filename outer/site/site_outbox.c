@@ -328,10 +328,7 @@ enum err site_outbox_send(struct site_slot *l)
 
 const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m)
 {
-    for (uint32_t i = 0; i < m->site_count; i++)
-        if (m->sites[i].site == s->o.index)
-            return &m->sites[i];
-    return NULL;
+    return manifest_site(m, s->o.index);
 }
 
 uint64_t site_sent_bytes(const struct site *s, const struct manifest *m)
@@ -438,7 +435,7 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
                        "fragment %u round %" PRIu64
                        ": the manifest includes other bytes than this site sent",
                        fragment, m->round);
-    if (!included && s->o.strict && !manifest_aborted(m))
+    if (entry && !included && s->o.strict && !manifest_aborted(m))
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64
                        ": strict mode, but the manifest leaves this site out",

@@ -3,9 +3,10 @@
 /* What the files of the site share: site.c (the round), site_call.c (one call to the aggregator and
  * what each answer means), site_outbox.c (the contribution that is made once and sent until it is
  * committed), site_inflight.c (the slots that rounds run in), site_eager.c (where a site goes on
- * meanwhile).
+ * meanwhile), site_roster.c (which sites a round has).
  */
 #include <stdatomic.h>
+#include "outer/protocol/roster.h"
 #include "outer/site/site.h"
 
 enum { SITE_TEXT_MAX = 1024 };
@@ -40,10 +41,12 @@ struct site_slot {
     unsigned peer;         /* which aggregator it talks to */
     uint64_t polled_epoch; /* of that aggregator, when it gave the manifest polled for last */
     struct site_box box;
-    uint8_t *payload;     /* of the box */
-    float *residual;      /* of the box: residual' */
-    double *discarded;    /* of the box; NULL without error-feedback decay */
-    uint8_t *download;    /* aggregate or snapshot; before that, the base of the delta */
+    uint8_t *payload;  /* of the box */
+    float *residual;   /* of the box: residual' */
+    double *discarded; /* of the box; NULL without error-feedback decay */
+    uint8_t *download; /* aggregate or snapshot; before that, the base of the delta */
+    size_t download_bytes;
+    struct arena larger;  /* of the download, once the roster has grown */
     float *start;         /* eager start of the round being submitted, before that what the others
                              sent; NULL where the configuration is not eager */
     float others;         /* weight of what the others sent */
@@ -76,8 +79,12 @@ struct site {
     struct digest config;
     uint64_t incarnation, instance; /* of this process */
     struct site_peer peer[WIRE_AGGREGATORS_MAX];
-    uint32_t roster_version;
-    bool heard; /* an aggregator answered a hello of this process */
+    uint32_t roster_version[WIRE_AGGREGATORS_MAX]; /* of each, as last heard */
+    struct roster *roster;  /* [fragments] of the newest state, where roster_round is its number */
+    uint64_t *roster_round; /* [fragments] */
+    unsigned sites;         /* of the newest roster */
+    uint64_t first_there[ROUND_FRAGMENTS_MAX]; /* the first round with this site */
+    bool heard;                                /* an aggregator answered a hello of this process */
     struct site_steps steps;
     bool ends_known; /* the schedule has the former values of train.steps, or there are none */
     bool told_over;  /* that all rounds were on record at the start */
@@ -146,6 +153,14 @@ void site_unlock(struct site *s);
 void site_lock(struct site *s);
 void site_notice(struct site_slot *l, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* site_roster.c */
+/* S6: the sites of the next manifest are those of the state's, or one change that it names. */
+enum err site_roster_check(const struct site *s, unsigned fragment, const struct manifest *m) MUST;
+void site_roster_take(struct site *s, unsigned peer, const struct manifest *m); /* it is adopted */
+enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a) MUST;
+/* Is the round before the first one with this site? Nothing is contributed to it. */
+bool site_roster_early(const struct site *s, unsigned fragment, uint64_t round);
 
 /* site_eager.c: eager starts, of slots with threads */
 /* Before the round's contribution is made: the others' part of the last mean. The slot's box is

@@ -15,7 +15,23 @@ static uint32_t record_crc(const uint8_t *record, size_t n)
 
 static bool has_site(enum journal_kind k)
 {
-    return k == JOURNAL_ACCEPT || k == JOURNAL_QUARANTINE || k == JOURNAL_OPERATOR;
+    return k == JOURNAL_ACCEPT || k == JOURNAL_QUARANTINE || k == JOURNAL_OPERATOR ||
+           k == JOURNAL_ROSTER;
+}
+
+static bool has_act(enum journal_kind k)
+{
+    return k == JOURNAL_OPERATOR || k == JOURNAL_ROSTER;
+}
+
+static void name_get(struct bytes_reader *b, char name[JOURNAL_NAME_MAX])
+{
+    size_t n = bytes_get_u8(b);
+    const uint8_t *from = n < JOURNAL_NAME_MAX ? bytes_view(b, n) : NULL;
+    if (!from || memchr(from, 0, n))
+        b->bad = true;
+    else
+        memcpy(name, from, n);
 }
 
 /* JOURNAL_HEAD: `fragment` is the version, `round` the bytes that were written at once. */
@@ -26,9 +42,15 @@ static void body_put(struct bytes_writer *w, const struct journal_record *r)
     bytes_put(w, r->digest.bytes, sizeof r->digest.bytes);
     if (has_site(r->kind))
         bytes_put_u32(w, r->site);
-    if (r->kind == JOURNAL_OPERATOR) {
+    if (has_act(r->kind)) {
         bytes_put_u8(w, r->act);
         bytes_put_u64(w, r->to);
+    }
+    if (r->kind == JOURNAL_ROSTER) {
+        size_t n = strnlen(r->name, JOURNAL_NAME_MAX);
+        ASSERT(n < JOURNAL_NAME_MAX);
+        bytes_put_u8(w, (uint8_t)n);
+        bytes_put(w, r->name, n);
     }
     if (r->kind != JOURNAL_ACCEPT)
         return;
@@ -46,10 +68,12 @@ static bool body_get(struct bytes_reader b, struct journal_record *r)
     bytes_get(&b, r->digest.bytes, sizeof r->digest.bytes);
     if (has_site(r->kind))
         r->site = bytes_get_u32(&b);
-    if (r->kind == JOURNAL_OPERATOR) {
+    if (has_act(r->kind)) {
         r->act = bytes_get_u8(&b);
         r->to = bytes_get_u64(&b);
     }
+    if (r->kind == JOURNAL_ROSTER)
+        name_get(&b, r->name);
     if (r->kind == JOURNAL_ACCEPT) {
         r->payload_bytes = bytes_get_u64(&b);
         r->incarnation = bytes_get_u64(&b);
@@ -148,7 +172,7 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
         return damaged(j, "does not follow the one before it");
     bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_COMMIT ||
                  r->kind == JOURNAL_EPOCH || r->kind == JOURNAL_QUARANTINE ||
-                 r->kind == JOURNAL_OPERATOR;
+                 r->kind == JOURNAL_OPERATOR || r->kind == JOURNAL_ROSTER;
     if (first != (r->kind == JOURNAL_HEAD) || (!first && !known))
         return damaged(j, "of a kind this version does not know: written by a newer one?");
     if (!body_get(b, r))

@@ -18,16 +18,20 @@
 enum {
     JOURNAL_VERSION = 2,
     JOURNAL_BYTES_MAX = 4 << 20,
-    JOURNAL_BODY_MAX = 80 /* less than two records are long: a torn tail is one */
+    JOURNAL_NAME_MAX = 64, /* with NUL */
+    JOURNAL_BODY_MAX = 128 /* less than two records are long: a torn tail is one */
 };
 
 enum journal_kind { /* on disk: never renumber */
                     JOURNAL_ACCEPT =
                         1, /* a site's contribution is durable: a receipt was or will be given */
-                    JOURNAL_SEAL = 2,   /* 2, 4, 5 are reserved: docs/protocol.md 2 */
+                    JOURNAL_SEAL = 2,   /* 2, 4 are reserved: docs/protocol.md 2 */
                     JOURNAL_COMMIT = 3, /* the commit point of a round was passed */
                     JOURNAL_ABORT = 4,
-                    JOURNAL_ROSTER = 5,
+                    JOURNAL_ROSTER = 5,     /* `act` 0: what follows is in force for `fragment` from
+                                               `round` on. Else a change, by `digest`: of `site`, whose
+                                               name is `name`, made version `to`, `fragment` indices are
+                                               given; `to` 0: before the last two versions */
                     JOURNAL_QUARANTINE = 6, /* `round` 1: of `site`; 0: its end */
                     JOURNAL_OPERATOR = 7,   /* `act` by `digest`, about `round`, `site` */
                     JOURNAL_HEAD = 8,       /* the journal's own */
@@ -36,11 +40,13 @@ enum journal_kind { /* on disk: never renumber */
 
 struct journal_record {
     enum journal_kind kind;
-    uint32_t fragment, site; /* site: ACCEPT, QUARANTINE, OPERATOR */
+    uint32_t fragment, site; /* site: ACCEPT, QUARANTINE, OPERATOR, ROSTER */
     uint64_t round;
-    struct digest digest; /* ACCEPT: payload; COMMIT: manifest; OPERATOR: SHA-256 of his URI */
-    uint8_t act;          /* OPERATOR: enum wire_act */
-    uint64_t to;          /* OPERATOR: state to roll back to */
+    struct digest
+        digest;  /* ACCEPT: payload; COMMIT: manifest; OPERATOR, ROSTER: SHA-256 of his URI */
+    uint8_t act; /* OPERATOR: enum wire_act; ROSTER: enum manifest_act */
+    uint64_t to; /* OPERATOR: state to roll back to; ROSTER: version */
+    char name[JOURNAL_NAME_MAX]; /* ROSTER */
     /* ACCEPT */
     uint64_t payload_bytes, incarnation, data_cursor;
     float weight;

@@ -495,6 +495,13 @@ static enum err current_find(struct outer_state *m, unsigned fragment, struct cu
     return manifest ? chain_check(m, fragment, manifest, &out->manifest) : ERR_OK;
 }
 
+enum err outer_state_manifest_newest(struct outer_state *m, unsigned fragment, struct manifest *out)
+{
+    uint64_t state = 0;
+    TRY(newest_with(m, fragment, "MANIFEST", UINT64_MAX, &state));
+    return outer_state_manifest(m, fragment, state - 1, out);
+}
+
 /* ---- begin, load, keep ---- */
 
 bool outer_state_begun(struct outer_state *m)

@@ -171,6 +171,9 @@ enum err outer_state_prune(struct outer_state *m, unsigned fragment, uint64_t ol
 enum err outer_state_manifest(struct outer_state *m, unsigned fragment, uint64_t round,
                               struct manifest *out) MUST;
 /* The same; not copied, the caller unmaps. */
+/* The newest there is on disk; the state need not be loaded. ERR_INPUT: none. */
+enum err outer_state_manifest_newest(struct outer_state *m, unsigned fragment,
+                                     struct manifest *out) MUST;
 enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_t round,
                                struct file_map *map) MUST;
 /* Manifest and aggregate of a round before the present state, from another replica of the run, for

@@ -153,7 +153,7 @@ expect 2 "certificate" $site_b --tls.dir foreign
 mkdir mixed && cp tls/ca.pem mixed/ca.pem && cp tls/a.pem mixed/b.pem && cp tls/a.key mixed/b.key
 expect 2 "certificate" $site_b --tls.dir mixed # a's certificate under b's name
 "$atoll" cert issue --role site --name c --dir tls >>foreign.out 2>&1
-expect 4 "outer.sites" "$atoll" train --config run.yaml --site.name c --run.dir c $data
+expect 2 "outer.sites|operator roster add c" "$atoll" train --config run.yaml --site.name c --run.dir c $data
 train a # waits for b; the same name again, from another directory
 until_lines 1 "ev=bound" a.out
 expect 4 "superseded|a newer process of this site" $atoll train --config run.yaml --site.name a --run.dir a2 $data --log.progress none

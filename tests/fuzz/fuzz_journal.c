@@ -9,11 +9,11 @@
 
 enum {
     HEAD = 49,
-    BODY_MAX = 80,
+    BODY_MAX = 128,
     RECORDS_MAX = 256,
     SHORT_BODY = 44,
     SITE_BODY = 48,
-    OPERATOR_BODY = 49,
+    OPERATOR_BODY = 57,
     ACCEPT_BODY = 77
 };
 static const char PATH[] = "journal";
@@ -48,9 +48,20 @@ static size_t whole(const uint8_t *at, size_t left)
     return number(at + 4, 4) == crc_slow(crc_slow(0, at, 4), at + 8, n - 8) ? n : 0;
 }
 
-static size_t body_bytes(uint8_t kind)
+/* A name's length and its bytes lie behind the rest; wrong: longer than any body. */
+static size_t roster_bytes(const uint8_t *body, size_t n)
+{
+    size_t name = n > OPERATOR_BODY ? body[OPERATOR_BODY] : JOURNAL_NAME_MAX;
+    bool good = name < JOURNAL_NAME_MAX && n == OPERATOR_BODY + 1 + name &&
+                !memchr(body + OPERATOR_BODY + 1, 0, name);
+    return good ? n : BODY_MAX + 1;
+}
+
+static size_t body_bytes(uint8_t kind, const uint8_t *body, size_t n)
 {
     switch (kind) {
+    case JOURNAL_ROSTER:
+        return roster_bytes(body, n);
     case JOURNAL_ACCEPT:
         return ACCEPT_BODY;
     case JOURNAL_QUARANTINE:
@@ -84,10 +95,11 @@ static struct slow slow_read(const uint8_t *data, size_t size)
                 s.e = ERR_MISMATCH;
         } else if (number(r + 8, 8) != sequence || memcmp(r + 16, last.bytes, 32) != 0 ||
                    (kind != JOURNAL_ACCEPT && kind != JOURNAL_COMMIT && kind != JOURNAL_EPOCH &&
-                    kind != JOURNAL_QUARANTINE && kind != JOURNAL_OPERATOR)) {
+                    kind != JOURNAL_QUARANTINE && kind != JOURNAL_OPERATOR &&
+                    kind != JOURNAL_ROSTER)) {
             s.e = ERR_CORRUPT;
         }
-        if (s.e == ERR_OK && body != body_bytes(kind))
+        if (s.e == ERR_OK && body != body_bytes(kind, r + HEAD, body))
             s.e = ERR_CORRUPT;
         if (s.e == ERR_OK && first && number(r + HEAD, 4) != JOURNAL_VERSION)
             s.e = ERR_MISMATCH;

@@ -16,11 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator.h"
+#include "outer/aggregator/aggregator_state.h"
 #include "tests/outer/toy.h"
 
 enum { N = 3, P = 2 };
-static const char *const names[N] = {"a", "b", "c"};
+static const char *const names[N + 1] = {"a", "b", "c", "d"}; /* d: added by an operator */
 static const char canonical[] = "outer.every=4\nouter.fragments=2\n";
 
 static struct {
@@ -40,7 +40,7 @@ static struct {
     uint64_t straggler_ms, history_rounds, states;
     double share_max;
     float clip;
-    unsigned strikes_max;
+    unsigned strikes_max, room;
     const char *readmit;
     const char *canonical;
 } t;
@@ -50,10 +50,13 @@ struct fake {
     unsigned index;
     uint64_t incarnation, instance, epoch;
     float weight; /* 0: one more than its index */
+    uint32_t roster;
 };
-static struct fake site[N];
+static struct fake site[N + 1];
 
 static void no_log(void *self, enum log_level level, const char *line);
+static int fresh(void **state);
+static void lose(const char *path);
 
 /* The next fsync of a file whose name ends so fails, once, as on a full disk. */
 static const char *fail_sync;
@@ -106,6 +109,7 @@ static enum err try_open(void)
     struct aggregator_options o = {.run = "test",
                                    .sites = names,
                                    .site_count = N,
+                                   .room = t.room,
                                    .canonical = t.canonical,
                                    .strict = t.strict,
                                    .straggler_ms = t.straggler_ms,
@@ -145,11 +149,11 @@ static void begin(bool strict)
     t.states = 0;
     t.share_max = 100;
     t.clip = 0;
-    t.strikes_max = 0;
+    t.strikes_max = t.room = 0;
     t.readmit = NULL;
     t.canonical = canonical;
-    for (unsigned i = 0; i < N; i++)
-        site[i] = (struct fake){i, 1, 100 + i, 0, 0};
+    for (unsigned i = 0; i <= N; i++)
+        site[i] = (struct fake){i, 1, 100 + i, 0, 0, 1};
     assert_int_equal(try_open(), ERR_OK);
 }
 
@@ -174,7 +178,7 @@ static const char *uri(unsigned i)
 
 static struct wire_head head(const struct fake *f)
 {
-    struct wire_head h = {.roster_version = 1,
+    struct wire_head h = {.roster_version = f->roster,
                           .epoch = f->epoch,
                           .incarnation = f->incarnation,
                           .instance = f->instance,
@@ -197,8 +201,10 @@ static struct wire_hello_answer hello(struct fake *f, bool has_state)
                                                       .state = t.replica.state[i].digest,
                                                       .manifest = t.replica.state[i].manifest};
     t.s.hello(t.s.self, uri(f->index), &m, &answer);
-    if (answer.epoch)
+    if (answer.epoch) {
         f->epoch = answer.epoch;
+        f->roster = answer.roster_version;
+    }
     work();
     return answer;
 }
@@ -855,7 +861,7 @@ static void each_call_is_authorised(void **state)
                                          ""};
     begin(true);
     hello_all();
-    for (int act = WIRE_STATUS; act <= WIRE_ROLLBACK; act++) {
+    for (int act = WIRE_STATUS; act <= WIRE_ROSTER_REMOVE; act++) {
         for (unsigned i = 0; i < 4; i++)
             assert_int_equal(operate(others[i], (enum wire_act)act, "a", 0).outcome, ROUND_DENIED);
         assert_int_equal(operate(uri(0), (enum wire_act)act, "a", 0).outcome, ROUND_DENIED);
@@ -1013,6 +1019,207 @@ static void an_operator_keeps_a_site_out(void **state)
     assert_int_equal(operate(boss, WIRE_READMIT, "c", 0).outcome, ROUND_CURRENT);
     hello_all();
     round_all(0);
+    shut();
+}
+
+/* ---- the roster ---- */
+
+static struct wire_answer roster(enum wire_act act, const char *name, uint64_t version)
+{
+    struct wire_operate m = {.act = act, .version = version};
+    struct wire_answer answer;
+    snprintf(m.site, sizeof m.site, "%s", name);
+    t.s.operate(t.s.self, boss, &m, &answer);
+    work();
+    return answer;
+}
+
+static void roster_refused(enum round_outcome outcome, const char *words, enum wire_act act,
+                           const char *name, uint64_t version)
+{
+    struct wire_answer answer = roster(act, name, version);
+    assert_int_equal(answer.outcome, outcome);
+    if (!strstr(answer.text, words))
+        fail_msg("\"%s\" does not say \"%s\"", answer.text, words);
+}
+
+/* One round of a fragment, of these sites, as the roster has them: nobody is missing, nobody else
+ * is waited for. */
+static void round_of(unsigned fragment, const char *who)
+{
+    uint64_t round = t.replica.state[fragment].round;
+    for (const char *c = who; *c; c++)
+        assert_int_equal(hello(&site[*c - 'a'], true).outcome, ROUND_CURRENT);
+    for (const char *c = who; *c; c++) {
+        assert_int_equal(t.replica.state[fragment].round, round);
+        enum round_outcome o = contribute(&site[*c - 'a'], fragment);
+        assert_int_equal(o, ROUND_RECEIPT);
+    }
+    assert_int_equal(t.replica.state[fragment].round, round + 1);
+    for (const char *c = who; *c; c++)
+        (void)hello(&site[*c - 'a'], true); /* as good as a report */
+}
+
+static void same_roster(const struct roster *a, const struct roster *b)
+{
+    assert_int_equal(a->version, b->version);
+    assert_int_equal(a->count, b->count);
+    assert_memory_equal(&a->members, &b->members, sizeof a->members);
+    assert_int_equal(a->change.act, b->change.act);
+    assert_int_equal(a->change.site, b->change.site);
+    assert_true(digest_equal(&a->change.by, &b->change.by));
+}
+
+/* Everything in memory is gone; before that the journal's older records, as after a long run. */
+static void roster_restarts(bool compacts)
+{
+    struct journal_record keep[64];
+    size_t n = 0;
+    keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = t.a->epoch};
+    n += aggregator_roster_records(t.a, keep + n);
+    if (compacts)
+        assert_int_equal(journal_rewrite(&t.a->journal, keep, n), ERR_OK);
+    struct roster before = t.a->roster, former = t.a->former;
+    struct set flying[P] = {t.a->core.f[0].members, t.a->core.f[1].members};
+    crash();
+    same_roster(&t.a->roster, &before);
+    assert_memory_equal(&flying[0], &t.a->core.f[0].members, sizeof flying[0]);
+    assert_memory_equal(&flying[1], &t.a->core.f[1].members, sizeof flying[1]);
+    if (memcmp(&flying[0], &before.members, sizeof flying[0]) != 0) /* else nothing asks for it */
+        same_roster(&t.a->former, &former);
+}
+
+/* A strict run of a, b, c takes in d and loses b, across restarts at every step. */
+static void a_site_joins_and_one_leaves(void **state)
+{
+    for (int compacts = 0; compacts < 2; compacts++) {
+        assert_int_equal(fresh(state), 0);
+        begin(true);
+        t.room = 8;
+        crash();
+        hello_all();
+        assert_int_equal(hello(&site[3], false).outcome, ROUND_EXCLUDED);
+        roster_refused(ROUND_INVALID, "1 to 63 letters", WIRE_ROSTER_ADD, "../d", 2);
+        roster_refused(ROUND_INVALID, "1 to 63 letters", WIRE_ROSTER_ADD, "", 2);
+        roster_refused(ROUND_INVALID, "in the roster already", WIRE_ROSTER_ADD, "a", 2);
+        roster_refused(ROUND_INVALID, "not in the roster", WIRE_ROSTER_REMOVE, "x", 2);
+        roster_refused(ROUND_INVALID, "version 1 now", WIRE_ROSTER_ADD, "d", 3);
+        struct wire_answer answer = roster(WIRE_ROSTER_ADD, "d", 2);
+        assert_int_equal(answer.outcome, ROUND_CURRENT);
+        assert_int_equal(answer.round, 2);
+        assert_non_null(strstr(answer.text, "fragment 1 from round 1 on"));
+        assert_int_equal(roster(WIRE_ROSTER_ADD, "d", 2).outcome, ROUND_CURRENT); /* repeated */
+        roster_refused(ROUND_PENDING, "one change at a time", WIRE_ROSTER_REMOVE, "b", 3);
+        assert_int_equal(contribute(&site[1], 0), ROUND_REBIND); /* it has version 1: hello tells */
+        roster_restarts(compacts);
+        struct wire_hello_answer h = hello(&site[3], false);
+        assert_int_equal(h.outcome, ROUND_JOIN);
+        assert_int_equal(h.site, 3);
+        assert_int_equal(h.sites, 4);
+        assert_int_equal(h.fragments[0].first, 1);
+        assert_int_equal(h.fragments[1].first, 1);
+        assert_int_equal(hello(&site[0], true).fragments[0].first, 0);
+        assert_int_equal(contribute(&site[3], 0), ROUND_EARLY);
+        round_of(0, "abc");
+        round_of(1, "abc");
+        struct wire_poll_answer p = poll_round(&site[0], 0, 0);
+        assert_int_equal(p.manifest.roster_version, 1);
+        assert_int_equal(p.manifest.site_count, 3);
+        roster_restarts(compacts);
+        roster_refused(ROUND_PENDING, "(d added) is not final", WIRE_ROSTER_REMOVE, "b", 3);
+        round_of(0, "abcd");
+        p = poll_round(&site[0], 0, 1);
+        assert_int_equal(p.manifest.roster_version, 2);
+        assert_int_equal(p.manifest.site_count, 4);
+        assert_int_equal(p.manifest.change.act, MANIFEST_ADD);
+        assert_string_equal(p.manifest.names[0], "d");
+        round_of(1, "dcba");
+        answer = roster(WIRE_ROSTER_LIST, "", 0);
+        assert_non_null(strstr(answer.text, "version=2 sites=4 quorum=4 state=final"));
+        assert_non_null(strstr(answer.text, "site=d index=3 in"));
+        assert_int_equal(roster(WIRE_ROSTER_REMOVE, "b", 3).outcome, ROUND_CURRENT);
+        roster_restarts(compacts);
+        round_of(0, "abcd"); /* the round in flight still has it, and fragment 1's */
+        round_of(1, "abcd");
+        h = hello(&site[1], true);
+        assert_int_equal(h.outcome, ROUND_EXCLUDED);
+        assert_non_null(strstr(h.text, "removed from the roster by an operator"));
+        assert_int_equal(contribute(&site[1], 0), ROUND_EXCLUDED);
+        assert_int_equal(poll_round(&site[1], 0, 2).answer.outcome, ROUND_EXCLUDED);
+        roster_restarts(compacts);
+        round_of(0, "acd");
+        p = poll_round(&site[0], 0, 3);
+        assert_int_equal(p.manifest.site_count, 3);
+        assert_int_equal(p.manifest.sites[1].site, 2); /* indices stay */
+        round_of(1, "acd");
+        /* In the last round: a site that is added now would have none. */
+        roster_refused(ROUND_INVALID, "no round left", WIRE_ROSTER_ADD, "b", 4);
+        shut();
+    }
+}
+
+/* The journal is gone: the newest manifests tell the roster. An act that no round was committed
+ * under is lost with it, and one that only one fragment has reached is taken up by the other. */
+static void a_roster_outlives_the_journal(void **state)
+{
+    (void)state;
+    begin(true);
+    t.room = 8;
+    crash();
+    hello_all();
+    assert_int_equal(roster(WIRE_ROSTER_ADD, "d", 2).outcome, ROUND_CURRENT);
+    round_of(0, "abc");
+    lose("journal");
+    crash();
+    assert_int_equal(t.a->roster.version, 1); /* lost: the operator says it again */
+    assert_int_equal(hello(&site[3], false).outcome, ROUND_EXCLUDED);
+    hello_all();
+    assert_int_equal(roster(WIRE_ROSTER_ADD, "d", 2).outcome, ROUND_CURRENT);
+    round_of(0, "abc");
+    round_of(0, "abcd");
+    for (unsigned times = 0; times < 2; times++) {
+        lose("journal");
+        crash();
+        assert_int_equal(t.a->roster.version, 2);
+        assert_int_equal(t.a->core.f[1].n, 4);
+        assert_int_equal(hello(&site[3], true).site, 3);
+    }
+    crash(); /* and it is in the new journal */
+    assert_int_equal(t.a->roster.version, 2);
+    round_of(1, "abcd");
+    assert_int_equal(poll_round(&site[0], 1, 0).manifest.roster_version, 2);
+    /* An older journal than the manifests: somebody copied files back. */
+    struct journal j;
+    struct journal_record r = {.kind = JOURNAL_EPOCH, .round = 40};
+    lose("journal");
+    assert_int_equal(journal_open(&j, t.env, "journal", NULL, NULL), ERR_OK);
+    assert_int_equal(journal_append(&j, &r), ERR_OK);
+    shut();
+    assert_int_equal(try_open(), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "restored from an older copy?"));
+    shut();
+}
+
+/* What no run has room for. */
+static void a_roster_has_bounds(void **state)
+{
+    (void)state;
+    begin(false);
+    t.room = N;
+    t.straggler_ms = 3600000;
+    crash();
+    hello_all();
+    roster_refused(ROUND_INVALID, "the roster is full", WIRE_ROSTER_ADD, "d", 2);
+    assert_int_equal(roster(WIRE_ROSTER_REMOVE, "a", 2).outcome, ROUND_CURRENT);
+    for (unsigned f = 0; f < P; f++)
+        for (unsigned round = 0; round < 2; round++)
+            round_of(f, round ? "bc" : "abc");
+    assert_int_equal(roster(WIRE_ROSTER_REMOVE, "c", 3).outcome, ROUND_CURRENT);
+    for (unsigned f = 0; f < P; f++)
+        for (unsigned round = 0; round < 2; round++)
+            round_of(f, round ? "b" : "bc");
+    roster_refused(ROUND_INVALID, "b is the last site", WIRE_ROSTER_REMOVE, "b", 4);
+    roster_refused(ROUND_INVALID, "a is not in the roster", WIRE_ROSTER_REMOVE, "a", 4);
     shut();
 }
 
@@ -2036,6 +2243,9 @@ int main(void)
         cmocka_unit_test_setup(an_operator_aborts_a_round, fresh),
         cmocka_unit_test_setup(an_operator_rolls_back, fresh),
         cmocka_unit_test_setup(an_operator_keeps_a_site_out, fresh),
+        cmocka_unit_test_setup(a_site_joins_and_one_leaves, fresh),
+        cmocka_unit_test_setup(a_roster_outlives_the_journal, fresh),
+        cmocka_unit_test_setup(a_roster_has_bounds, fresh),
         cmocka_unit_test_setup(a_quarantine_cuts_open_streams, fresh),
         cmocka_unit_test_setup(strict_mode_waits_for_a_quarantined_site, fresh),
         cmocka_unit_test_setup(three_clipped_rounds_are_a_quarantine, fresh),

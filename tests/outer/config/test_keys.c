@@ -118,6 +118,10 @@ static void each_rule_names_what_to_do(void **state)
     assert_int_equal(checked("--outer.sites a,b --site.aggregator h:1"),
                      ERR_OK); /* a site needs site.name: test_run.c */
     refused("--site.name a --site.aggregator h:1", "outer.sites is empty");
+    assert_int_equal(checked("--outer.sites a,b --site.name c --site.aggregator h:1"),
+                     ERR_OK); /* an operator may have added it: the aggregator knows */
+    refused("--outer.sites a,b --site.name c.d --site.aggregator h:1", "1 to 63 letters");
+    refused("--outer.sites a --site.name c --site.aggregator self", "none of outer.sites");
     refused("--outer.sites a --site.aggregator nowhere", "not host:port");
     refused("--outer.sites a --site.aggregator h:0", "not host:port");
     refused("--site.rate_up 0.001", "0.01 is the least");

@@ -74,6 +74,17 @@ static void test_roles_need(void **state)
     assert_int_equal(
         opened_as(RUN_SITE, MODEL "--outer.sites a,b --site.name b --site.aggregator h:1"), ERR_OK);
     assert_int_equal(run.index, 1);
+    /* Sites that an operator adds: the pinned settings are the run's, the number is the name's. */
+    char *identity = strdup(run.identity);
+    assert_int_equal(
+        opened_as(RUN_SITE, MODEL "--outer.sites a,b --site.name c --site.aggregator h:1"), ERR_OK);
+    int number = run.index;
+    assert_string_equal(run.identity, identity);
+    free(identity);
+    assert_in_range(number, ROUND_SITES_MAX, (1 << 24) - 1); /* inner/data/loader.c shifts it */
+    assert_int_equal(
+        opened_as(RUN_SITE, MODEL "--outer.sites a,b --site.name d --site.aggregator h:1"), ERR_OK);
+    assert_int_not_equal(run.index, number);
     assert_int_equal(opened_as(RUN_SITE, MODEL "--outer.sites a --site.aggregator h:1"), ERR_OK);
     assert_string_equal(run.o.site_name, "a"); /* the only one */
     assert_int_equal(opened((struct run_source){.role = RUN_PLAN, .sites = 3}, MODEL), ERR_OK);

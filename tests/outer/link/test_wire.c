@@ -3,6 +3,7 @@
  * failure repeats.
  */
 #include <math.h>
+#include <stdio.h>
 #include "kernels/base/rng.h"
 #include "outer/link/wire.h"
 #include "tests/inner/scratch.h"
@@ -60,18 +61,21 @@ static void fill(enum wire_kind kind, union any *m)
         m->HELLO = (struct wire_hello){head(), 1, 7, config, true, ROUND_FRAGMENTS_MAX, {{0}}};
         for (unsigned i = 0; i < ROUND_FRAGMENTS_MAX; i++)
             m->HELLO.fragments[i] =
-                (struct wire_fragment_state){i, name("s"), name("m"), name("a"), i % 2};
+                (struct wire_fragment_state){i, name("s"), name("m"), name("a"), i % 2, 7 * i};
     } else if (kind == WIRE_HELLO_ANSWER) {
-        m->HELLO_ANSWER = (struct wire_hello_answer){ROUND_MISMATCH,
-                                                     "outer.every: 20 here, 50 there",
-                                                     1,
-                                                     2,
-                                                     3,
-                                                     4,
-                                                     1,
-                                                     {{41, name("s"), name("m"), name("a"), true}},
-                                                     2,
-                                                     {400, 1ll << 40}};
+        m->HELLO_ANSWER =
+            (struct wire_hello_answer){ROUND_MISMATCH,
+                                       "outer.every: 20 here, 50 there",
+                                       1,
+                                       2,
+                                       3,
+                                       4,
+                                       1,
+                                       {{41, name("s"), name("m"), name("a"), true, 42}},
+                                       2,
+                                       {400, 1ll << 40},
+                                       ROUND_SITES_MAX - 1,
+                                       ROUND_SITES_MAX};
     } else if (kind == WIRE_POLL) {
         m->POLL = (struct wire_poll){head(), 63, 41, 30000};
     } else if (kind == WIRE_POLL_ANSWER) {
@@ -88,7 +92,8 @@ static void fill(enum wire_kind kind, union any *m)
                                            .site = "c",
                                            .fragment = 63,
                                            .round = 1ull << 40,
-                                           .to = 1ull << 39};
+                                           .to = 1ull << 39,
+                                           .version = 1ull << 38};
     } else if (kind == WIRE_UPLOAD) {
         m->UPLOAD = (struct wire_contribution){head(), 1,   2,          41,        256u << 20,
                                                5,      6,   name("p"),  name("g"), name("y"),
@@ -115,6 +120,12 @@ static void a_manifest_of_all_sites(void **state)
     full->aggregate = name("aggregate");
     full->aggregate_bytes = UINT64_MAX;
     full->site_count = ROUND_SITES_MAX;
+    full->roster_version = UINT32_MAX;
+    full->change = (struct manifest_change){MANIFEST_ADD, ROUND_SITES_MAX - 1, name("operator")};
+    full->added = MANIFEST_ADDED_MAX;
+    full->initial = ROUND_SITES_MAX - MANIFEST_ADDED_MAX;
+    for (unsigned i = 0; i < MANIFEST_ADDED_MAX; i++)
+        snprintf(full->names[i], sizeof full->names[i], "%063u", i);
     for (uint32_t i = 0; i < ROUND_SITES_MAX; i++)
         full->sites[i] = (struct manifest_entry){.site = i,
                                                  .included = true,

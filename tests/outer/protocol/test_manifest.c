@@ -23,7 +23,7 @@ static struct manifest example(uint32_t sites)
 {
     struct manifest m = {.run = "night",
                          .config = digest_made(1),
-                         .roster_version = 3,
+                         .roster_version = 1,
                          .fragment = 2,
                          .round = 7,
                          .parent = digest_made(2),

@@ -18,7 +18,7 @@ static void every_pair(void **state)
         {"hello", "yes no no no"},   {"contribute", "yes no no no"}, {"poll", "yes no no no"},
         {"fetch", "yes no no no"},   {"report", "yes no no no"},     {"leave", "yes no no no"},
         {"status", "no no yes no"},  {"abort", "no no yes no"},      {"quarantine", "no no yes no"},
-        {"readmit", "no no yes no"}, {"rollback", "no no yes no"},
+        {"readmit", "no no yes no"}, {"rollback", "no no yes no"},   {"roster", "no no yes no"},
     };
     assert_int_equal(sizeof rows / sizeof *rows, ROLES_CALLS_COUNT);
     for (unsigned c = 0; c < ROLES_CALLS_COUNT; c++) {

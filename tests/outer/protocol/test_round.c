@@ -18,13 +18,14 @@ static struct round core;
 static struct arena memory;
 
 static struct grace_rule rule;
+static unsigned room;
 
 static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
                       uint64_t epoch)
 {
     arena_free(&memory);
     memory = arena_make(0);
-    const struct round_options o = {sites, fragments, strict, straggler_ms, epoch, rule};
+    const struct round_options o = {sites, fragments, strict, straggler_ms, epoch, rule, room};
     assert_int_equal(round_init(&core, &o, &memory), ERR_OK);
 }
 
@@ -397,6 +398,159 @@ static void a_thousand_sites(void **state)
     assert_true(u.halt);
 }
 
+/* ---- a roster that changes ---- */
+
+static struct round_update bind(unsigned site)
+{
+    struct round_update u;
+    struct round_event e = {.kind = ROUND_BIND, .site = site, .incarnation = 1, .instance = 5};
+    e.epoch = core.epoch;
+    round_step(&core, &e, &u);
+    return u;
+}
+
+/* A contribution to the round in flight, from offer to receipt. */
+static struct round_update give(unsigned site, unsigned fragment)
+{
+    struct round_update u;
+    const struct round_fragment *f = &core.f[fragment];
+    struct round_event e = {.kind = ROUND_OFFER,
+                            .site = site,
+                            .fragment = fragment,
+                            .incarnation = 1,
+                            .instance = 5,
+                            .epoch = core.epoch,
+                            .round = f->round,
+                            .parent = f->parent,
+                            .payload = payload_of(site, fragment, f->round),
+                            .payload_bytes = 8,
+                            .payload_max = 8,
+                            .weight = 1};
+    round_step(&core, &e, &u);
+    if (u.outcome != ROUND_RESUME)
+        return u;
+    e.kind = ROUND_STORED;
+    round_step(&core, &e, &u);
+    return u;
+}
+
+static void committed(unsigned fragment)
+{
+    struct round_update u;
+    struct round_event e = {.kind = ROUND_COMMITTED, .fragment = fragment};
+    e.round = core.f[fragment].round + 1;
+    e.parent = e.state = digest_of(&e.round, sizeof e.round);
+    round_step(&core, &e, &u);
+}
+
+static void reported(unsigned site, unsigned fragment)
+{
+    struct round_update u;
+    struct round_event e = {.kind = ROUND_REPORT,
+                            .site = site,
+                            .fragment = fragment,
+                            .incarnation = 1,
+                            .instance = 5,
+                            .epoch = core.epoch,
+                            .round = core.f[fragment].round,
+                            .state = core.f[fragment].state};
+    round_step(&core, &e, &u);
+    assert_int_equal(u.outcome, ROUND_CURRENT);
+}
+
+/* The round in flight keeps its sites; from the first round of the change on, sets and majorities
+ * are the new roster's; and the next change has to wait until this one is final. */
+static void a_roster_that_changes(void **state)
+{
+    (void)state;
+    unsigned waits = 9;
+    room = 4;
+    core_init(2, 2, true, 0, 1);
+    room = 0;
+    assert_true(round_roster_final(&core, &waits));
+    for (unsigned i = 0; i < 2; i++)
+        bind(i);
+    assert_true(give(0, 0).accept);
+    round_roster(&core, 2, true, (uint64_t[ROUND_FRAGMENTS_MAX]){1, 2});
+    bind(2);
+    assert_int_equal(core.sites, 3);
+    assert_int_equal(give(2, 0).outcome, ROUND_EARLY);
+    assert_true(give(1, 0).seal); /* of two sites: the third is not in this round */
+    committed(0);
+    assert_int_equal(core.f[0].n, 3);
+    assert_int_equal(core.f[1].n, 2);
+    assert_false(give(0, 0).seal);
+    assert_false(give(1, 0).seal);
+    struct round_update u = give(2, 0);
+    assert_true(u.seal && u.seal_fragment == 0);
+    assert_int_equal(set_count(&u.seal_set), 3);
+    committed(0);
+    assert_false(
+        round_roster_final(&core, &waits)); /* fragment 0: nobody has said that it has it */
+    assert_int_equal(waits, 0);
+    reported(0, 0);
+    assert_false(round_roster_final(&core, &waits)); /* one of three is no majority */
+    reported(2, 0);
+    assert_false(round_roster_final(&core, &waits));
+    assert_int_equal(waits, 1); /* begins with round 2, and is in round 0 */
+    for (unsigned round = 0; round < 3; round++) {
+        assert_false(give(0, 1).seal);
+        assert_int_equal(give(1, 1).seal, round < 2);
+        if (round == 2)
+            assert_true(give(2, 1).seal);
+        committed(1);
+    }
+    reported(0, 1);
+    reported(1, 1);
+    assert_true(round_roster_final(&core, &waits));
+    /* A site leaves: the round in flight still waits for it, the one after does not. */
+    round_roster(&core, 0, false, (uint64_t[ROUND_FRAGMENTS_MAX]){3, 4});
+    assert_int_equal(core.sites, 3);
+    assert_false(give(1, 0).seal);
+    assert_false(give(2, 0).seal);
+    assert_true(give(0, 0).seal);
+    committed(0);
+    assert_int_equal(core.f[0].n, 2);
+    assert_int_equal(give(0, 0).outcome, ROUND_EARLY);
+    assert_false(give(1, 0).seal);
+    u = give(2, 0);
+    assert_true(u.seal);
+    assert_int_equal(set_count(&u.seal_set), 2);
+    assert_false(set_has(&u.seal_set, 0));
+}
+
+/* In quorum mode the majority is that of the round's roster. */
+static void a_majority_of_the_rounds_roster(void **state)
+{
+    (void)state;
+    struct round_update u;
+    struct round_event tick = {.kind = ROUND_TICK, .now_ms = 5000};
+    room = 6;
+    core_init(3, 1, false, 1000, 1);
+    room = 0;
+    for (unsigned i = 0; i < 3; i++)
+        bind(i);
+    for (unsigned i = 3; i < 6; i++) {
+        round_roster(&core, i, true, (uint64_t[ROUND_FRAGMENTS_MAX]){1});
+        bind(i);
+    }
+    assert_true(give(0, 0).accept);
+    assert_true(give(1, 0).accept);
+    round_step(&core, &tick, &u); /* two of three, although there are six by now */
+    assert_true(u.seal);
+    committed(0);
+    assert_int_equal(core.f[0].quorum, 4);
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(give(i, 0).accept);
+    tick.now_ms = 20000;
+    round_step(&core, &tick, &u);
+    assert_false(u.seal); /* half of six is no majority */
+    assert_true(give(5, 0).accept);
+    tick.now_ms = 40000;
+    round_step(&core, &tick, &u);
+    assert_true(core.f[0].sealed);
+}
+
 int main(int argc, char **argv)
 {
     enum { N = sizeof stories / sizeof *stories };
@@ -405,12 +559,14 @@ int main(int argc, char **argv)
             story_write(stories[i]);
         return 0;
     }
-    struct CMUnitTest tests[N + 3];
+    struct CMUnitTest tests[N + 5];
     for (size_t i = 0; i < N; i++)
         tests[i] =
             (struct CMUnitTest){stories[i], story_check, NULL, NULL, (void *)(uintptr_t)stories[i]};
     tests[N] = (struct CMUnitTest)cmocka_unit_test(random_orders_count_once);
     tests[N + 1] = (struct CMUnitTest)cmocka_unit_test(the_set_is_independent_of_order);
     tests[N + 2] = (struct CMUnitTest)cmocka_unit_test(a_thousand_sites);
+    tests[N + 3] = (struct CMUnitTest)cmocka_unit_test(a_roster_that_changes);
+    tests[N + 4] = (struct CMUnitTest)cmocka_unit_test(a_majority_of_the_rounds_roster);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

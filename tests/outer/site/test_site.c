@@ -873,6 +873,37 @@ static void spoil_codec(struct manifest *m)
     m->codec = CODEC_F32;
 }
 
+/* This site's entry is not there at all. */
+static void entry_drop(struct manifest *m)
+{
+    memmove(&m->sites[0], &m->sites[1], (m->site_count - 1) * sizeof m->sites[0]);
+    m->site_count--;
+}
+static void roster_made(struct manifest *m, uint32_t version, enum manifest_act act, uint32_t site)
+{
+    m->initial = m->site_count;
+    m->roster_version = version;
+    m->change = (struct manifest_change){(uint8_t)act, site, digest_of("boss", 4)};
+}
+static void spoil_left_out(struct manifest *m) /* and nobody says that it was removed */
+{
+    entry_drop(m);
+}
+static void spoil_other_removed(struct manifest *m) /* the act is about another site */
+{
+    roster_made(m, 2, MANIFEST_REMOVE, 1);
+    entry_drop(m);
+}
+static void spoil_version_skipped(struct manifest *m)
+{
+    roster_made(m, 3, MANIFEST_REMOVE, 0);
+    entry_drop(m);
+}
+static void spoil_nobody_joined(struct manifest *m) /* a version without its act */
+{
+    roster_made(m, 2, MANIFEST_ADD, m->site_count);
+}
+
 /* A manifest that is not what it must be is never adopted; the true one still is. */
 static void test_spoiled_manifests(void **state)
 {
@@ -880,8 +911,16 @@ static void test_spoiled_manifests(void **state)
     static const struct {
         void (*spoil)(struct manifest *m);
         enum err e;
-    } cases[] = {{spoil_parent, ERR_DISAGREE}, {spoil_run, ERR_PROTO},  {spoil_own, ERR_DISAGREE},
-                 {spoil_omit, ERR_DISAGREE},   {spoil_size, ERR_PROTO}, {spoil_codec, ERR_PROTO}};
+    } cases[] = {{spoil_parent, ERR_DISAGREE},
+                 {spoil_run, ERR_PROTO},
+                 {spoil_own, ERR_DISAGREE},
+                 {spoil_omit, ERR_DISAGREE},
+                 {spoil_size, ERR_PROTO},
+                 {spoil_codec, ERR_PROTO},
+                 {spoil_left_out, ERR_PROTO},
+                 {spoil_other_removed, ERR_DISAGREE},
+                 {spoil_version_skipped, ERR_DISAGREE},
+                 {spoil_nobody_joined, ERR_DISAGREE}};
     struct bench *b = bench_open(true);
     start(b);
     others(b);

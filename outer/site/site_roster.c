@@ -1,0 +1,86 @@
+/* Which sites a round has, as this site knows it: from the manifests that it has adopted, each of
+ * which must follow from the one before (docs/protocol.md 3.6), and from hello, where the site
+ * itself stands. */
+#include <inttypes.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/site/site_own.h"
+
+/* Of the newest state of the fragment. *known false: its manifest cannot be read. */
+static enum err roster_now(const struct site *s, unsigned fragment, struct roster *out, bool *known)
+{
+    struct manifest m;
+    uint64_t round = s->replica->state[fragment].round;
+    *known = true;
+    if (s->roster[fragment].version && s->roster_round[fragment] == round) {
+        *out = s->roster[fragment];
+        return ERR_OK;
+    }
+    if (round == 0) {
+        roster_begin(out, s->o.site_count);
+        return ERR_OK;
+    }
+    enum err e = outer_state_manifest(s->replica, fragment, round - 1, &m);
+    *known = e == ERR_OK;
+    if (e == ERR_OK)
+        roster_of(out, s->o.site_count, &m);
+    return e == ERR_INPUT || e == ERR_CORRUPT ? ERR_OK : e;
+}
+
+enum err site_roster_check(const struct site *s, unsigned fragment, const struct manifest *m)
+{
+    struct roster r;
+    bool known;
+    TRY(roster_now(s, fragment, &r, &known));
+    if (!known || roster_follows(&r, m))
+        return ERR_OK;
+    return err_set(ERR_DISAGREE,
+                   "fragment %u round %" PRIu64
+                   ": the manifest names other sites than the round before, and no operator's "
+                   "change that says so (version %" PRIu32 ", %" PRIu32 " sites; before: version "
+                   "%" PRIu32 ", %u)",
+                   fragment, m->round, m->roster_version, m->site_count, r.version,
+                   set_count(&r.members));
+}
+
+void site_roster_take(struct site *s, unsigned peer, const struct manifest *m)
+{
+    unsigned f = m->fragment;
+    uint32_t before = s->roster[f].version;
+    roster_of(&s->roster[f], s->o.site_count, m);
+    s->roster_round[f] = m->round + 1;
+    if (m->roster_version > s->roster_version[peer])
+        s->roster_version[peer] = m->roster_version;
+    if (m->roster_version < 2 || before >= m->roster_version)
+        return;
+    s->sites = m->site_count;
+    uint32_t site = m->change.site;
+    const char *name = site < m->initial ? "" : m->names[site - m->initial];
+    log_event(LOG_INFO, "roster",
+              "version=%" PRIu32 " fragment=%u round=%" PRIu64 " %s=%" PRIu32 "%s%s sites=%" PRIu32,
+              m->roster_version, f, m->round, m->change.act == MANIFEST_ADD ? "added" : "removed",
+              site, *name ? " name=" : "", name, m->site_count);
+}
+
+enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
+{
+    unsigned peers = s->o.aggregators ? s->o.aggregators : 1;
+    bool changed = a->roster_version > 1;
+    if (changed && s->o.index < ROUND_SITES_MAX && s->o.index != a->site)
+        return err_set(ERR_DISAGREE,
+                       "the aggregator has site %s as number %" PRIu32 " of the roster, this site "
+                       "has number %u: not the same run",
+                       s->o.name, a->site, s->o.index);
+    if (changed)
+        s->o.index = a->site;
+    s->sites = changed ? a->sites : s->o.site_count;
+    s->roster_version[peer] = a->roster_version;
+    for (unsigned f = peer; f < s->replica->fragments->count; f += peers)
+        s->first_there[f] = changed ? a->fragments[f].first : 0;
+    return ERR_OK;
+}
+
+bool site_roster_early(const struct site *s, unsigned fragment, uint64_t round)
+{
+    return round < s->first_there[fragment];
+}
