@@ -16,11 +16,18 @@ grep -q 'ev=status .*waiting for b.*, 0 of 5 rounds committed, 1 in flight; aggr
 until_lines 3 'ev=status text=' aggregator/log.txt
 grep -q 'text="aggregator of run e2e: 0 of 5 rounds committed, 1 of 2 sites connected, certificate' aggregator/log.txt &&
     grep -q 'text="site b: not heard from yet, step 0 of 40"' aggregator/log.txt || fail "the status of the aggregator"
+for name in "operator" "site --name c"; do # c is added, so that there is a record of it
+    "$atoll" cert issue --role $name --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role $name"
+done
+"$atoll" operator roster add c --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1 || fail "operator roster add"
 kill -INT "$serve_pid"
 ends 75 "$serve_pid" "the aggregator after Ctrl-C"
 kill -INT "$a"
 ends 75 "$a" "site a after Ctrl-C"
+train c --data.train "data/train-1-*.bin"
+c=$pid
 undisturbed
+ends 0 "$c" "site c"
 
 # WHO KIND FIELD WHEN, as the page says; "all" for every record
 awk '/^## / { who = $2 == "1." ? "site" : "aggregator" }
