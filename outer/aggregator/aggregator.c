@@ -331,20 +331,18 @@ enum err aggregator_failed(const struct aggregator *a)
 
 /* ---- work ---- */
 
-/* Commits what is sealed and not waiting for space; returns when to try again what is. */
+/* Begins to commit what is sealed and not waiting for space, one at a time; returns when to try
+ * again what is. */
 static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
 {
     uint64_t wake_ms = UINT64_MAX;
     for (unsigned i = 0; i < a->core.fragments && a->failed == ERR_OK; i++) {
-        struct aggregator_fragment *f = &a->fragment[i];
+        const struct aggregator_fragment *f = &a->fragment[i];
         if (!f->sealed)
             continue;
-        if (now_ms >= f->retry_ms) {
-            enum err e = aggregator_commit(a, i);
-            if (e != ERR_OK && e != ERR_FULL && e != ERR_MEMORY)
-                aggregator_halt(a, e);
-        }
-        if (f->sealed && f->retry_ms < wake_ms)
+        if (now_ms >= f->retry_ms && a->commit.stage == COMMIT_IDLE)
+            aggregator_commit_begin(a, i);
+        if (f->retry_ms < wake_ms)
             wake_ms = f->retry_ms;
     }
     return wake_ms;
@@ -361,15 +359,17 @@ static bool any_sealed(const struct aggregator *a, uint64_t now_ms)
 static uint64_t aggregator_work(void *self, bool *stop)
 {
     struct aggregator *a = self;
-    uint64_t wake_ms = UINT64_MAX, now_ms;
-    do { /* one seal a tick; a commit takes time, in which a deadline may pass */
+    uint64_t wake_ms, now_ms;
+    enum err e = aggregator_commit_next(a);
+    if (e != ERR_OK)
+        aggregator_halt(a, e);
+    do { /* one seal a tick */
         struct round_event tick = {.kind = ROUND_TICK};
         struct round_update u;
         now_ms = aggregator_now(a);
         aggregator_step(a, &tick, &u);
-        wake_ms = commit_pending(a, now_ms);
-        now_ms = aggregator_now(a);
-    } while (a->failed == ERR_OK && (any_sealed(a, now_ms) || a->wake_ms <= now_ms));
+    } while (a->failed == ERR_OK && !any_sealed(a, now_ms) && a->wake_ms <= now_ms);
+    wake_ms = commit_pending(a, now_ms);
     uint64_t notice_ms = notice_missing(a, now_ms);
     log_limit_flush(&a->limit, now_ms);
     wake_ms = a->wake_ms < wake_ms ? a->wake_ms : wake_ms;
@@ -400,6 +400,7 @@ struct link_service aggregator_service(struct aggregator *a)
         .leave = aggregator_leave,
         .operate = aggregator_operate,
         .work = aggregator_work,
+        .commit = aggregator_commit_outside,
     };
 }
 
@@ -619,10 +620,12 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
                                     .straggler_ms = a->o.straggler_ms,
                                     .grace = a->o.grace,
                                     .epoch = a->epoch};
+    float theta_rms;
     TRY(round_init(&a->core, &o, perm));
     for (unsigned i = 0; i < a->core.fragments; i++) {
         round_place(&a->core, i, m->state[i].round, &m->state[i].manifest, &m->state[i].digest);
         recover_norms(a, i);
+        TRY(outer_state_rms(a->replica, i, &theta_rms)); /* found here, known from then on */
         a->begun |= m->state[i].round > 0;
         a->fragment[i].first_ms = UINT64_MAX;
         a->fragment[i].found_round = m->state[i].round;
@@ -721,6 +724,7 @@ void aggregator_close(struct aggregator *a)
         a->sources->readers = 1;
         aggregator_fetched(a, a->sources);
     }
+    aggregator_commit_drop(a);
     /* Without it the next start only asks for more bytes again. */
     if (a->failed == ERR_OK && a->env->ops->write(a->env, AGGREGATOR_ENDED, NULL, 0) != ERR_OK)
         err_clear();

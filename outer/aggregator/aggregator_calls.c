@@ -11,6 +11,7 @@ enum {                /* lines of one site in LOG_LIMIT_MS */
        SAID_MAX = 20, /* it is bound, it has left */
        ADOPTED_MAX = 3000
 };
+enum { COMMITTING_RETRY_MS = 1000 };
 enum { SNAPSHOTS_HELD = 2 /* of the largest fragment's size, all together */ };
 
 /* ---- who calls ---- */
@@ -430,6 +431,13 @@ static enum err snapshots_limit(const struct aggregator *a, uint32_t fragment)
                : err_set(ERR_MEMORY, "%zu bytes of snapshots are held for other sites", held);
 }
 
+/* The state's arrays are being copied over. A copy that was made before serves. */
+static bool snapshot_changes(struct aggregator *a, const struct wire_fetch *m)
+{
+    return m->what == WIRE_SNAPSHOT && a->commit.stage == COMMIT_PASSING &&
+           a->commit.fragment == m->fragment && !source_find(a, m->what, m->fragment, m->round);
+}
+
 static enum err source_open(struct aggregator *a, const struct wire_fetch *m, struct source **out)
 {
     struct source *s = source_find(a, m->what, m->fragment, m->round);
@@ -466,8 +474,13 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
     bool there = m->what == WIRE_AGGREGATE
                      ? m->round < answer->round
                      : m->round == answer->round || source_find(a, m->what, m->fragment, m->round);
-    enum err err = there ? source_open(a, m, &s) : ERR_INPUT;
-    if (err == ERR_MEMORY) {
+    bool changing = there && snapshot_changes(a, m);
+    enum err err = changing ? ERR_BUSY : there ? source_open(a, m, &s) : ERR_INPUT;
+    if (err == ERR_BUSY) {
+        answer->outcome = ROUND_FULL;
+        answer->retry_ms = COMMITTING_RETRY_MS;
+        put_text(answer->text, "the state is being replaced by the next one");
+    } else if (err == ERR_MEMORY) {
         answer->outcome = ROUND_FULL;
         answer->retry_ms = 1000;
         put_text(answer->text, "no memory for it now");

@@ -1,4 +1,8 @@
-/* Closing a round: exact sum in site order, outer step, commit point, record, spool away. */
+/* Closing a round: exact sum in site order, outer step, commit point, record, spool away. All that
+ * takes long is done without the lock of the service, by the thread of work(), while other calls
+ * are answered from the state before (docs/protocol.md 3.14). What it reads of the aggregator does
+ * not change meanwhile: the entries of a sealed round, the current state, what the commit copied
+ * when it began. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -192,19 +196,11 @@ static enum err manifest_shares(const struct aggregator *a, unsigned fragment, s
                           "the round back");
 }
 
-struct aggregate { /* of the round that is being closed */
-    struct arena arena;
-    uint8_t *made;       /* in memory: as long as the model, however many the sites are */
-    struct file_map map; /* or in its file already: a gathered one is as long as all
-                            contributions together */
-    const uint8_t *data;
-    size_t size_bytes;
-};
-
 static void aggregate_close(struct aggregator *a, struct aggregate *g)
 {
     a->env->ops->unmap(a->env, &g->map);
     arena_free(&g->arena);
+    *g = (struct aggregate){.arena = arena_make(0)};
 }
 
 static enum err aggregate_gathered(struct aggregator *a, unsigned fragment, const struct maps *maps,
@@ -296,9 +292,7 @@ enum err aggregator_remake(void *sites, struct outer_state *m, unsigned fragment
 static enum err commit_step(struct aggregator *a, unsigned fragment, struct manifest *m,
                             struct aggregate *g)
 {
-    const struct set *set = &a->fragment[fragment].seal_set;
-    TRY(commit_sum(a, fragment, set, g));
-    manifest_fill(a, fragment, set, m);
+    TRY(commit_sum(a, fragment, &a->commit.set, g));
     TRY(manifest_shares(a, fragment, m));
     TRY(outer_state_apply(a->replica, fragment, m, true, g->data, g->size_bytes));
     return downlink_residual_ratio(a->replica, fragment, m, &m->residual_ratio);
@@ -308,44 +302,40 @@ static enum err commit_step(struct aggregator *a, unsigned fragment, struct mani
  * stays, and every contribution goes back into its site's residual. */
 static enum err commit_abort(struct aggregator *a, unsigned fragment, struct manifest *m)
 {
-    const struct aggregator_fragment *f = &a->fragment[fragment];
-    const struct set none = {0};
+    const struct aggregator_commit *c = &a->commit;
     char quoted[512];
     log_event(LOG_ERROR, "abort", "fragment=%u round=%" PRIu64 " why=%s", fragment,
               a->core.f[fragment].round, log_quote(quoted, sizeof quoted, err_message()));
-    if (!m->site_count || !manifest_aborted(m)) { /* else it is made, and gives nothing back */
+    if (c->ordered || !manifest_aborted(m)) { /* else it is made, and gives nothing back */
         struct manifest before;
-        manifest_fill(a, fragment, &none, m);
+        *m = c->none;
         if (merge_of(a, fragment) == MERGE_EDIT)
             shares_keep(m, manifest_before(a, fragment, &before));
     }
-    m->ordered_by = f->ordered_by;
-    if (f->rolls_back) { /* a state that turns out damaged: the round is aborted, no more */
-        enum err e = outer_state_roll_back(a->replica, fragment, m, f->rolls_to);
+    m->ordered_by = c->ordered_by;
+    if (c->rolls_back) { /* a state that turns out damaged: the round is aborted, no more */
+        enum err e = outer_state_roll_back(a->replica, fragment, m, c->rolls_to);
         if (e != ERR_CORRUPT && e != ERR_INPUT)
-            return e == ERR_OK ? outer_state_commit(a->replica, fragment, m, NULL, 0) : e;
-        log_event(LOG_ERROR, "rollback", "fragment=%u to=%" PRIu64 " why=%s", fragment, f->rolls_to,
+            return e == ERR_OK ? outer_state_store(a->replica, fragment, m, NULL, 0) : e;
+        log_event(LOG_ERROR, "rollback", "fragment=%u to=%" PRIu64 " why=%s", fragment, c->rolls_to,
                   log_quote(quoted, sizeof quoted, err_message()));
     }
     TRY(outer_state_abort(a->replica, fragment, m, true));
     downlink_keep(a->replica, fragment);
-    return outer_state_commit(a->replica, fragment, m, NULL, 0);
+    return outer_state_store(a->replica, fragment, m, NULL, 0);
 }
 
-/* Up to and with the commit point. ERR_FULL leaves the old state in force. */
-static enum err commit_state(struct aggregator *a, unsigned fragment, struct manifest *m)
+/* The next state and its files. The old one stays in force. */
+static enum err commit_files(struct aggregator *a)
 {
-    struct aggregate g = {.arena = arena_make(0)};
-    const struct aggregator_fragment *f = &a->fragment[fragment];
-    manifest_clear(m);
+    struct aggregator_commit *c = &a->commit;
+    struct aggregate *g = &c->aggregate;
+    struct manifest *m = &c->manifest;
     enum err e =
-        f->ordered ? err_set(ERR_DIVERGED, "an operator's act") : commit_step(a, fragment, m, &g);
+        c->ordered ? err_set(ERR_DIVERGED, "an operator's act") : commit_step(a, c->fragment, m, g);
     if (e == ERR_DIVERGED)
-        e = commit_abort(a, fragment, m);
-    else if (e == ERR_OK)
-        e = outer_state_commit(a->replica, fragment, m, g.made, g.size_bytes);
-    aggregate_close(a, &g);
-    return e;
+        return commit_abort(a, c->fragment, m);
+    return e == ERR_OK ? outer_state_store(a->replica, c->fragment, m, g->made, g->size_bytes) : e;
 }
 
 /* ---- after the commit point ---- */
@@ -433,13 +423,15 @@ static void commit_log(const struct aggregator *a, unsigned fragment, const stru
 }
 
 /* What was encoded again stays for one round more: aggregator_remake. */
-static enum err spool_over(struct aggregator *a, unsigned fragment, const struct manifest *m)
+static void commit_drops(struct aggregator *a)
 {
+    struct aggregator_commit *c = &a->commit;
     const struct schedule *s = &a->replica->schedule;
+    const struct manifest *m = &c->manifest;
     bool again = schedule_compresses_downlink(s, (enum codec_kind)m->codec, manifest_included(m));
-    if (a->replica->o.compresses_downlink && m->round)
-        TRY(aggregator_spool_drop(a, fragment, m->round - 1));
-    return again ? ERR_OK : aggregator_spool_drop(a, fragment, m->round);
+    c->drops[0] = !again && !aggregator_spool_verifying(a, c->fragment, m->round);
+    c->drops[1] = a->replica->o.compresses_downlink && m->round &&
+                  !aggregator_spool_verifying(a, c->fragment, m->round - 1);
 }
 
 static enum err commit_done(struct aggregator *a, unsigned fragment, const struct manifest *m)
@@ -465,8 +457,7 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     commit_log(a, fragment, m, waited_ms);
     if (a->o.committed)
         a->o.committed(a->o.self, m, waited_ms);
-    TRY(commit_record(a, fragment));
-    return spool_over(a, fragment, m);
+    return commit_record(a, fragment);
 }
 
 /* The sites keep them until the commit; what is left of the files goes. */
@@ -490,25 +481,157 @@ static enum err payloads_again(struct aggregator *a, unsigned fragment)
     return ERR_OK;
 }
 
-enum err aggregator_commit(struct aggregator *a, unsigned fragment)
+/* ---- the stages ---- */
+
+static void stage_begin(struct aggregator_commit *c, enum commit_stage stage)
 {
-    struct manifest m;
-    enum err e = commit_state(a, fragment, &m);
-    if (set_count(&a->fragment[fragment].lost))
-        return payloads_again(a, fragment);
-    bool reserve = e == ERR_FULL && a->env->ops->exists(a->env, AGGREGATOR_RESERVE);
-    if (reserve) { /* this is what it was kept for */
-        log_event(LOG_ERROR, "disk_full", "freed=%s", AGGREGATOR_RESERVE);
-        TRY(a->env->ops->remove(a->env, AGGREGATOR_RESERVE));
-        e = commit_state(a, fragment, &m);
+    c->stage = stage;
+    c->done = false;
+}
+
+void aggregator_commit_begin(struct aggregator *a, unsigned fragment)
+{
+    struct aggregator_commit *c = &a->commit;
+    const struct aggregator_fragment *f = &a->fragment[fragment];
+    const struct set nobody = {0};
+    ASSERT(c->stage == COMMIT_IDLE && f->sealed);
+    stage_begin(c, COMMIT_MAKING);
+    c->fragment = fragment;
+    c->set = f->seal_set;
+    c->ordered = f->ordered;
+    c->ordered_by = f->ordered_by;
+    c->rolls_back = f->rolls_back;
+    c->rolls_to = f->rolls_to;
+    c->spent = false;
+    c->aggregate = (struct aggregate){.arena = arena_make(0)};
+    manifest_fill(a, fragment, &c->set, &c->manifest);
+    manifest_fill(a, fragment, &nobody, &c->none);
+}
+
+/* This is what it was kept for. */
+static bool reserve_spend(struct aggregator *a, enum err *e)
+{
+    if (*e != ERR_FULL || !a->env->ops->exists(a->env, AGGREGATOR_RESERVE))
+        return false;
+    log_event(LOG_ERROR, "disk_full", "freed=%s", AGGREGATOR_RESERVE);
+    *e = a->env->ops->remove(a->env, AGGREGATOR_RESERVE);
+    a->commit.spent = true;
+    return *e == ERR_OK;
+}
+
+static enum err commit_make(struct aggregator *a)
+{
+    struct aggregator_commit *c = &a->commit;
+    const struct manifest before = c->manifest;
+    enum err e = commit_files(a);
+    if (set_count(&a->fragment[c->fragment].lost) || !reserve_spend(a, &e))
+        return e;
+    aggregate_close(a, &c->aggregate);
+    c->manifest = before;
+    return commit_files(a);
+}
+
+static enum err commit_pass(struct aggregator *a)
+{
+    unsigned fragment = a->commit.fragment;
+    enum err e = outer_state_pass(a->replica, fragment);
+    return reserve_spend(a, &e) ? outer_state_pass(a->replica, fragment) : e;
+}
+
+static enum err commit_clear(struct aggregator *a)
+{
+    const struct aggregator_commit *c = &a->commit;
+    uint64_t round = c->manifest.round;
+    if (c->drops[1])
+        TRY(aggregator_spool_remove(a, c->fragment, round - 1));
+    if (c->drops[0])
+        TRY(aggregator_spool_remove(a, c->fragment, round));
+    return c->spent ? aggregator_reserve(a) : ERR_OK;
+}
+
+bool aggregator_commit_outside(void *self)
+{
+    struct aggregator *a = self;
+    struct aggregator_commit *c = &a->commit;
+    if (c->stage == COMMIT_IDLE)
+        return false;
+    c->done = true;
+    c->e = c->stage == COMMIT_MAKING    ? commit_make(a)
+           : c->stage == COMMIT_PASSING ? commit_pass(a)
+                                        : commit_clear(a);
+    if (c->e != ERR_OK)
+        snprintf(c->why, sizeof c->why, "%s", err_message());
+    return true;
+}
+
+void aggregator_commit_drop(struct aggregator *a)
+{
+    if (a->commit.stage != COMMIT_IDLE)
+        aggregate_close(a, &a->commit.aggregate);
+    a->commit.stage = COMMIT_IDLE;
+}
+
+/* The round stays sealed, where it is not committed yet. */
+static enum err commit_failed(struct aggregator *a)
+{
+    const struct aggregator_commit *c = &a->commit;
+    bool clearing = c->stage == COMMIT_CLEARING;
+    aggregator_commit_drop(a);
+    if (c->e != ERR_FULL && c->e != ERR_MEMORY)
+        return err_set(c->e, "%s", c->why);
+    if (!clearing) /* else the files go at the next start */
+        a->fragment[c->fragment].retry_ms = aggregator_now(a) + COMMIT_RETRY_MS;
+    log_event(LOG_ERROR, c->e == ERR_FULL ? "disk_full" : "no_memory", "fragment=%u retry_ms=%d",
+              c->fragment, COMMIT_RETRY_MS);
+    return ERR_OK;
+}
+
+static enum err commit_made(struct aggregator *a)
+{
+    struct aggregator_commit *c = &a->commit;
+    struct aggregator_fragment *f = &a->fragment[c->fragment];
+    bool lost = set_count(&f->lost) > 0, order_came = f->ordered && !c->ordered;
+    if (a->failed != ERR_OK || (order_came && (lost || c->e == ERR_OK))) {
+        f->lost = (struct set){0}; /* and its files are written over by what is made now */
+        aggregator_commit_drop(a);
+    } else if (lost) {
+        aggregator_commit_drop(a);
+        return payloads_again(a, c->fragment);
+    } else if (c->e != ERR_OK) {
+        return commit_failed(a);
+    } else {
+        stage_begin(c, COMMIT_PASSING);
     }
-    if (e == ERR_FULL || e == ERR_MEMORY) {
-        a->fragment[fragment].retry_ms = aggregator_now(a) + COMMIT_RETRY_MS;
-        log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "no_memory", "fragment=%u retry_ms=%d",
-                  fragment, COMMIT_RETRY_MS);
+    return ERR_OK;
+}
+
+static enum err commit_passed(struct aggregator *a)
+{
+    struct aggregator_commit *c = &a->commit;
+    if (c->e != ERR_OK)
+        return commit_failed(a);
+    outer_state_switch(a->replica, c->fragment);
+    enum err e = commit_done(a, c->fragment, &c->manifest);
+    if (e != ERR_OK) {
+        aggregator_commit_drop(a);
         return e;
     }
-    TRY(e);
-    TRY(commit_done(a, fragment, &m));
-    return reserve ? aggregator_reserve(a) : ERR_OK;
+    commit_drops(a);
+    stage_begin(c, COMMIT_CLEARING);
+    return ERR_OK;
+}
+
+enum err aggregator_commit_next(struct aggregator *a)
+{
+    struct aggregator_commit *c = &a->commit;
+    if (c->stage == COMMIT_IDLE || !c->done)
+        return ERR_OK;
+    if (c->stage == COMMIT_MAKING)
+        return commit_made(a);
+    if (c->stage == COMMIT_PASSING)
+        return commit_passed(a);
+    if (c->e != ERR_OK)
+        return commit_failed(a);
+    aggregator_commit_drop(a);
+    return ERR_OK;
 }

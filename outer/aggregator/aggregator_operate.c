@@ -160,6 +160,8 @@ static enum err operate_close(struct aggregator *a, const char *peer, const stru
             hex);
     else if (m->round > f->round || m->round >= aggregator_rounds(a, m->fragment))
         say(answer, ROUND_INVALID, "round %" PRIu64 " has not begun", m->round);
+    else if (a->commit.stage == COMMIT_PASSING && a->commit.fragment == m->fragment)
+        say(answer, ROUND_FULL, "round %" PRIu64 " is being committed: call again", m->round);
     else if (a->fragment[m->fragment].ordered)
         say(answer, ROUND_CURRENT, "round %" PRIu64 " is being closed", m->round);
     else if (!any_accepted(a, m->fragment))

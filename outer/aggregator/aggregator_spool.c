@@ -86,15 +86,27 @@ enum err aggregator_spool_sweep(struct aggregator *a)
     return ERR_OK;
 }
 
-enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t round)
+bool aggregator_spool_verifying(const struct aggregator *a, unsigned fragment, uint64_t round)
 {
-    char path[AGGREGATOR_PATH_MAX];
     for (const struct upload *up = a->uploads; up; up = up->next)
         if (up->state == UPLOAD_VERIFYING && up->header.fragment == fragment &&
             up->header.round == round)
-            return ERR_OK; /* it renames a file there */
+            return true;
+    return false;
+}
+
+enum err aggregator_spool_remove(struct aggregator *a, unsigned fragment, uint64_t round)
+{
+    char path[AGGREGATOR_PATH_MAX];
     snprintf(path, sizeof path, "spool/%u/%" PRIu64, fragment, round);
     return a->env->ops->remove(a->env, path);
+}
+
+enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t round)
+{
+    if (aggregator_spool_verifying(a, fragment, round))
+        return ERR_OK; /* it renames a file there */
+    return aggregator_spool_remove(a, fragment, round);
 }
 
 /* ---- answers ---- */

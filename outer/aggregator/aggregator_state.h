@@ -2,8 +2,8 @@
 #define AGGREGATOR_STATE_H
 /* Inside the aggregator: what its files share. aggregator.c opens, recovers, works and tells;
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
- * contributions; aggregator_commit.c closes rounds; aggregator_quarantine.c keeps sites out;
- * aggregator_operate.c answers an operator; aggregator_roster.c adds and removes sites.
+ * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
+ * sites out; aggregator_operate.c answers an operator; aggregator_roster.c adds and removes sites.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -79,6 +79,39 @@ struct aggregator_fragment {
     uint64_t committed;   /* highest round + 1 with a COMMIT record; 0: none */
     struct bounds_history norms; /* of the rounds before the one in flight */
 };
+/* Of the one commit in flight. The work of all but IDLE is done by aggregator_commit_outside
+ * without the lock; the stage changes under it. */
+enum commit_stage {
+    COMMIT_IDLE,
+    COMMIT_MAKING,  /* sum, outer step, files of the next state. An operator's act still changes
+                       what is committed: then it is made anew */
+    COMMIT_PASSING, /* CURRENT; the state's arrays are copied. Acts are answered `full`, and so are
+                       snapshots of the fragment */
+    COMMIT_CLEARING /* committed: the spool of the round goes */
+};
+struct aggregate { /* of the round that is being closed */
+    struct arena arena;
+    uint8_t *made;       /* in memory: as long as the model, however many the sites are */
+    struct file_map map; /* or in its file already: a gathered one is as long as all
+                            contributions together */
+    const uint8_t *data;
+    size_t size_bytes;
+};
+struct aggregator_commit {
+    enum commit_stage stage;
+    unsigned fragment;
+    struct set set; /* as it was sealed, and what an operator wanted, when the commit began */
+    bool ordered, rolls_back;
+    struct digest ordered_by;
+    uint64_t rolls_to;
+    struct manifest manifest, none; /* none: with nobody in it */
+    struct aggregate aggregate;
+    bool done;     /* the work of the stage is */
+    bool spent;    /* the reserve is */
+    bool drops[2]; /* the spool of the round, of the one before: it is over */
+    enum err e;    /* of the stage, and its sentence */
+    char why[AGGREGATOR_TEXT_MAX];
+};
 struct aggregator {
     struct env *env;
     struct outer_state *replica;
@@ -102,6 +135,7 @@ struct aggregator {
     struct aggregator_fragment fragment[ROUND_FRAGMENTS_MAX];
     struct upload *uploads;
     struct source *sources;
+    struct aggregator_commit commit;
     struct revocation *revocation; /* NULL: nobody is revoked */
     uint64_t payload_up, payload_down, wake_ms;
     enum err failed;
@@ -191,6 +225,9 @@ enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_
 /* Removes the spool directory of a round that is over; while a contribution in it is being
  * verified, the end of that verification removes it. */
 enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t round) MUST;
+bool aggregator_spool_verifying(const struct aggregator *a, unsigned fragment, uint64_t round);
+/* The same without a look at uploads; without the lock. */
+enum err aggregator_spool_remove(struct aggregator *a, unsigned fragment, uint64_t round) MUST;
 /* A disk that is full and a lack of memory are answered `full`: the site tries again. Any other
  * error halts this process. */
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
@@ -239,7 +276,13 @@ enum roles_call aggregator_act_call(enum wire_act act);
 void aggregator_order_restore(struct aggregator *a, const struct journal_record *r);
 
 /* ---- aggregator_commit.c ---- */
-enum err aggregator_commit(struct aggregator *a, unsigned fragment) MUST;
+/* A sealed fragment, none being in flight. Under the lock, as aggregator_commit_next. */
+void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
+/* After aggregator_commit_outside: the next stage. Nothing happens in COMMIT_IDLE. An error other
+ * than a full disk or a lack of memory, which are tried again, is final. */
+enum err aggregator_commit_next(struct aggregator *a) MUST;
+bool aggregator_commit_outside(void *self); /* link_service.commit */
+void aggregator_commit_drop(struct aggregator *a);
 /* Space for one more state, given back when a commit finds the disk full. */
 enum err aggregator_reserve(struct aggregator *a) MUST;
 

@@ -150,7 +150,8 @@ static enum err listen_until_stopped(struct probe *c)
                                          .fetched = listener_fetched,
                                          .report = listener_report,
                                          .leave = listener_leave,
-                                         .work = listener_work};
+                                         .work = listener_work,
+                                         .commit = link_service_no_commit};
     struct link_server *server;
     sigset_t signals;
     int port, got;

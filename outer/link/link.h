@@ -50,9 +50,10 @@ struct link_content {    /* what a fetch delivers */
     void *source;
 };
 /* What the aggregator implements. The link calls these functions under one lock, one at a time.
- * Exceptions are known, revoked, store and verify: store and verify may take long (slow disk, large
- * payload), and other calls are answered meanwhile. `peer`: verified URI SAN of the caller
- * (atoll://run/role/name); the service checks it at each call. Only storage may block. */
+ * Exceptions are known, revoked, store, verify and commit: the last three may take long (slow disk,
+ * large payload, large state), and other calls are answered meanwhile. `peer`: verified URI SAN of
+ * the caller (atoll://run/role/name); the service checks it at each call. Only storage may block.
+ */
 struct link_service {
     void *self;
     /* True: the peer is in the run's roster. Called without the lock, from any thread; must not
@@ -110,8 +111,11 @@ struct link_service {
     /* Commits complete rounds and advances the round's clock. Called once at the start, after every
      * hello, offer, finish, report, leave and operate, and at the time that the last work()
      * returned. Returns the time of the next call in clock_mono_ms(); UINT64_MAX: only after
-     * another call. *stop: the server stops; work() is not called again. */
+     * another call. *stop: the server stops once commit() has nothing left to do. */
     uint64_t (*work)(void *self, bool *stop);
+    /* The part of a commit that takes long. Called without the lock after each work(), in the
+     * thread of work(); other calls may run meanwhile. True: work() is called again, at once. */
+    bool (*commit)(void *self);
 };
 
 /* chunk, store and stored in one call; finish, verify and verified in one call. For callers without
@@ -121,6 +125,10 @@ void link_service_chunk(const struct link_service *s, void *upload, uint64_t off
                         const uint8_t *data, size_t n, struct wire_answer *answer);
 void link_service_finish(const struct link_service *s, void *upload, bool complete,
                          struct wire_answer *answer);
+/* work() and all of commit() in one call, for callers without concurrent calls. */
+uint64_t link_service_work(const struct link_service *s, bool *stop);
+/* commit of a service whose work() leaves nothing to it. */
+bool link_service_no_commit(void *self);
 /* store, stored, verify and verified of a service that never answers PENDING: a call is a bug
  * (assertion). */
 enum err link_service_no_store(void *self, void *upload, uint64_t offset, const uint8_t *data,

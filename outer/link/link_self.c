@@ -23,7 +23,7 @@ static struct self *lock(struct link *l)
 static void work(struct self *s)
 {
     bool stop;
-    (void)s->service.work(s->service.self, &stop);
+    (void)link_service_work(&s->service, &stop);
     s->env->ops->signal(s->env, s->mutex);
 }
 

@@ -21,6 +21,20 @@ void link_service_finish(const struct link_service *s, void *upload, bool comple
     s->verified(s->self, upload, answer);
 }
 
+uint64_t link_service_work(const struct link_service *s, bool *stop)
+{
+    uint64_t wake_ms = s->work(s->self, stop);
+    while (s->commit(s->self))
+        wake_ms = s->work(s->self, stop);
+    return wake_ms;
+}
+
+bool link_service_no_commit(void *self)
+{
+    (void)self;
+    return false;
+}
+
 enum err link_service_no_store(void *self, void *upload, uint64_t offset, const uint8_t *data,
                                size_t n)
 {

@@ -34,7 +34,7 @@ void link_sim_work(struct link_sim_server *s)
 {
     s->calls++;
     if (serving(s, s->generation))
-        s->wake_ms = s->service.work(s->service.self, &s->stopped);
+        s->wake_ms = link_service_work(&s->service, &s->stopped);
     s->watch->worked(s->watch->self);
     sim_kick(s->clock, s);
     sim_kick(s->clock, s->env);

@@ -30,7 +30,7 @@ struct bench {
 static void work(struct bench *p)
 {
     bool stop;
-    (void)p->service.work(p->service.self, &stop);
+    (void)link_service_work(&p->service, &stop);
 }
 
 /* ---- the link: every call is the aggregator's own function ---- */

@@ -11,6 +11,7 @@
 
 enum { SHARED_MAX = 4, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
 enum { PATH_BYTES = 96 };
+static const double SQUARES_UNKNOWN = -1;
 
 static const struct fragment *fragment_of(const struct outer_state *m, unsigned fragment)
 {
@@ -108,8 +109,10 @@ enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
     m->o.keep = o->keep < OUTER_STATES_MIN ? OUTER_STATES_MIN : o->keep;
     size_t most = largest(o->fragments);
     TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
-    for (unsigned p = 0; p < o->fragments->count; p++)
+    for (unsigned p = 0; p < o->fragments->count; p++) {
         TRY(state_alloc(&m->state[p], o, outer_of(o, p), o->fragments->f[p].elements, perm));
+        m->state[p].squares = SQUARES_UNKNOWN;
+    }
     TRY(codec_states_alloc(m, perm));
     TRY(state_alloc(&m->buffers, o, &o->outer, most, perm));
     m->next = m->buffers;
@@ -133,6 +136,7 @@ static struct outer_state_fragment *next_of(struct outer_state *m, unsigned frag
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     staging_forget(&m->staging, m->buffers.theta); /* the caller changes it */
+    m->next.squares = SQUARES_UNKNOWN;
     m->next.momentum = s->momentum ? m->buffers.momentum : NULL;
     m->next.gathered = s->gathered ? m->buffers.gathered : NULL;
     return &m->next;
@@ -302,6 +306,7 @@ static enum err state_take(struct outer_state *m, const char *path, const struct
         !record_take(r, 1, own, own_parts(s, head->elements, own)))
         return damaged(m, path);
     s->round = head->round;
+    s->squares = SQUARES_UNKNOWN;
     s->residual_ratio = head->residual_ratio;
     s->manifest = head->manifest;
     s->digest = r->sections[0].digest;
@@ -529,6 +534,7 @@ enum err outer_state_begin(struct outer_state *m, const float *initial_slab)
         staging_forget(&m->staging, s->theta);
         TRY(dev_sync(m->dev));
         s->manifest = (struct digest){0};
+        s->squares = SQUARES_UNKNOWN;
         s->digest = shared_digest(s, f->elements);
         TRY(state_write(m, p, s));
         TRY(current_write(m, p, s));
@@ -704,9 +710,9 @@ enum err outer_state_load_theta(struct outer_state *m, unsigned fragment, uint64
 
 /* Directories of rounds older than all that is kept go whole; in younger ones only the big state
  * may go. Two states stay whatever happens: the present one, and the one it came from. */
-static enum err prune(struct outer_state *m, unsigned fragment, uint64_t oldest_state)
+static enum err prune(struct outer_state *m, unsigned fragment, uint64_t now, uint64_t oldest_state)
 {
-    uint64_t now = m->state[fragment].round, before = now;
+    uint64_t before = now;
     struct arena scratch = arena_make(0);
     char path[PATH_BYTES], **names;
     size_t count;
@@ -738,7 +744,7 @@ enum err outer_state_prune(struct outer_state *m, unsigned fragment, uint64_t ol
     ASSERT(m->o.residuals);
     if (oldest_round > m->pruned[fragment])
         m->pruned[fragment] = oldest_round;
-    return prune(m, fragment, m->pruned[fragment]);
+    return prune(m, fragment, m->state[fragment].round, m->pruned[fragment]);
 }
 
 /* ---- the outer step ---- */
@@ -773,7 +779,7 @@ static enum err inputs_check(const struct outer_state *m, unsigned fragment,
     return ERR_OK;
 }
 
-/* Sums of squares in f64 do not overflow: they are finite where every value is. */
+/* Sums of squares in f64 do not overflow: they are finite where every value is. Theta's is kept. */
 static enum err finite_check(struct outer_state *m, unsigned fragment,
                              const struct outer_opt_state *next)
 {
@@ -787,6 +793,8 @@ static enum err finite_check(struct outer_state *m, unsigned fragment,
                            "fragment %u round %" PRIu64
                            ": the outer step gives values that are not finite",
                            fragment, m->state[fragment].round);
+        if (i == 0)
+            m->next.squares = sum;
     }
     return ERR_OK;
 }
@@ -1068,23 +1076,32 @@ enum err outer_state_rolled_back(struct outer_state *m, unsigned fragment,
     return ERR_OK;
 }
 
-enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms)
+static enum err squares_find(struct outer_state *m, unsigned fragment,
+                             struct outer_state_fragment *s)
 {
     size_t n = fragment_of(m, fragment)->elements;
-    double sum;
-    const float *theta = staging_in(&m->staging, STAGING_THETA, m->state[fragment].theta, n);
-    staging_keep(&m->staging, STAGING_THETA, m->state[fragment].theta);
-    TRY(codec_squares(m->work, &sum, theta, NULL, n));
-    *rms = (float)sqrt(sum / (double)n);
+    if (s->squares >= 0)
+        return ERR_OK;
+    const float *theta = staging_in(&m->staging, STAGING_THETA, s->theta, n);
+    staging_keep(&m->staging, STAGING_THETA, s->theta);
+    return codec_squares(m->work, &s->squares, theta, NULL, n);
+}
+
+enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms)
+{
+    struct outer_state_fragment *s = &m->state[fragment];
+    TRY(squares_find(m, fragment, s));
+    *rms = (float)sqrt(s->squares / (double)fragment_of(m, fragment)->elements);
     return ERR_OK;
 }
 
-static void become(struct outer_state *m, unsigned fragment)
+/* All arrays of `next` but the codes, which are the last of the shared parts. */
+static void arrays_copy(struct outer_state *m, unsigned fragment)
 {
     struct outer_state_fragment *s = &m->state[fragment];
     struct file_part to[PARTS_MAX], from[PARTS_MAX];
     size_t n = fragment_of(m, fragment)->elements;
-    size_t k = shared_parts(s, n, to);
+    size_t k = shared_parts(s, n, to) - 1;
     shared_parts(&m->next, n, from);
     own_parts(&m->next, n, from + k);
     k += own_parts(s, n, to + k);
@@ -1093,17 +1110,13 @@ static void become(struct outer_state *m, unsigned fragment)
     staging_forget(&m->staging, s->theta);
     if (staging_kept(&m->staging, STAGING_THETA, m->next.theta))
         staging_keep(&m->staging, STAGING_THETA, s->theta);
-    s->round = m->next.round;
-    s->manifest = m->next.manifest;
-    s->residual_ratio = m->next.residual_ratio;
-    s->digest = m->next.digest;
 }
 
-/* `next`, complete, becomes durable and current. aggregate NULL: from a snapshot, there is none;
- * or it lies there already. */
-static enum err next_commit(struct outer_state *m, unsigned fragment,
-                            const struct manifest *manifest, const uint8_t *aggregate,
-                            size_t aggregate_bytes)
+/* `next`, complete, becomes durable. aggregate NULL: from a snapshot, there is none; or it lies
+ * there already. */
+static enum err next_store(struct outer_state *m, unsigned fragment,
+                           const struct manifest *manifest, const uint8_t *aggregate,
+                           size_t aggregate_bytes)
 {
     char path[PATH_BYTES];
     m->next.manifest = manifest_digest(manifest);
@@ -1117,22 +1130,67 @@ static enum err next_commit(struct outer_state *m, unsigned fragment,
     TRY(manifest_write(m, fragment, manifest));
     if (MUTANT(CURRENT_FIRST))
         TRY(current_write(m, fragment, &m->next));
-    TRY(state_write(m, fragment, &m->next));
+    return state_write(m, fragment, &m->next);
+}
+
+enum err outer_state_store(struct outer_state *m, unsigned fragment,
+                           const struct manifest *manifest, const uint8_t *aggregate,
+                           size_t aggregate_bytes)
+{
+    ASSERT(m->next.round == m->state[fragment].round + 1 && manifest->round + 1 == m->next.round);
+    ASSERT(digest_equal(&manifest->state_after, &m->next.digest));
+    if (!m->o.residuals) /* a site has no use for it */
+        TRY(squares_find(m, fragment, &m->next));
+    return next_store(m, fragment, manifest, aggregate, aggregate_bytes);
+}
+
+static enum err next_pass(struct outer_state *m, unsigned fragment)
+{
     TRY(m->env->ops->owned(m->env));
     TRY(current_write(m, fragment, &m->next)); /* == COMMIT POINT == */
-    become(m, fragment);
+    arrays_copy(m, fragment);
+    return ERR_OK;
+}
+
+/* After the commit point: what a full disk leaves goes with the next commit. */
+static enum err next_prune(struct outer_state *m, unsigned fragment)
+{
     uint64_t more = m->o.states > OUTER_STATES_MIN ? m->o.states - 1 : 0;
     uint64_t oldest = m->next.round > more ? m->next.round - more : 0;
-    return prune(m, fragment, m->o.residuals ? m->pruned[fragment] : oldest);
+    enum err e = prune(m, fragment, m->next.round, m->o.residuals ? m->pruned[fragment] : oldest);
+    return e == ERR_FULL ? ERR_OK : e;
+}
+
+enum err outer_state_pass(struct outer_state *m, unsigned fragment)
+{
+    TRY(next_pass(m, fragment));
+    return next_prune(m, fragment);
+}
+
+void outer_state_switch(struct outer_state *m, unsigned fragment)
+{
+    struct outer_state_fragment *s = &m->state[fragment];
+    memcpy(s->codes, m->next.codes, fragment_of(m, fragment)->elements / DEV_BLOCK);
+    s->round = m->next.round;
+    s->manifest = m->next.manifest;
+    s->residual_ratio = m->next.residual_ratio;
+    s->digest = m->next.digest;
+    s->squares = m->next.squares;
+}
+
+static enum err next_commit(struct outer_state *m, unsigned fragment)
+{
+    TRY(next_pass(m, fragment));
+    outer_state_switch(m, fragment);
+    return next_prune(m, fragment);
 }
 
 enum err outer_state_commit(struct outer_state *m, unsigned fragment,
                             const struct manifest *manifest, const uint8_t *aggregate,
                             size_t aggregate_bytes)
 {
-    ASSERT(m->next.round == m->state[fragment].round + 1 && manifest->round + 1 == m->next.round);
-    ASSERT(digest_equal(&manifest->state_after, &m->next.digest));
-    return next_commit(m, fragment, manifest, aggregate, aggregate_bytes);
+    TRY(outer_state_store(m, fragment, manifest, aggregate, aggregate_bytes));
+    return next_commit(m, fragment);
 }
 
 /* ---- snapshot, final digest ---- */
@@ -1190,7 +1248,8 @@ enum err outer_state_snapshot_adopt(struct outer_state *m, unsigned fragment,
     next->digest = d;
     log_event(LOG_INFO, "snapshot_adopted", "fragment=%u round=%" PRIu64 " residual=%s", fragment,
               next->round, own ? "kept" : "zero");
-    return next_commit(m, fragment, manifest, NULL, 0);
+    TRY(next_store(m, fragment, manifest, NULL, 0));
+    return next_commit(m, fragment);
 }
 
 struct digest outer_state_digest(const struct outer_state *m, bool residual)

@@ -36,6 +36,7 @@ struct outer_state_fragment { /* arrays: host memory of the arena given to outer
     struct digest manifest; /* of round `round` - 1; zero at round 0 */
     uint8_t residual_ratio; /* the manifest's, protocol 3.8: log2 of a ratio of squares, + 128 */
     struct digest digest;   /* SHA-256 of theta, momentum, gathered, codes: the state digest */
+    double squares;         /* sum of the squares of theta; below 0: not known (outer_state_rms) */
     float *theta;           /* [elements] outer parameters */
     float *momentum;        /* [elements]; NULL: the optimizer has none */
     float *gathered;        /* [elements] of delayed_nesterov; NULL: the optimizer has none */
@@ -141,7 +142,9 @@ enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct 
 enum err outer_state_rolled_back(struct outer_state *m, unsigned fragment,
                                  const struct manifest *manifest, const uint8_t *aggregate,
                                  size_t aggregate_bytes) MUST;
-/* Root mean square of the fragment's outer parameters. */
+/* Root mean square of the fragment's outer parameters. Computed once for each state; where a commit
+ * may be under way in another thread, the caller has asked before: a state that is committed by
+ * parts knows its own. */
 enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms) MUST;
 /* The mean of a kept round, decoded once more, to m->mean; next.codes is its grid, *manifest its
  * manifest. ERR_INPUT: not kept, or the round was aborted; ERR_CORRUPT. */
@@ -163,6 +166,19 @@ enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *thet
 enum err outer_state_commit(struct outer_state *m, unsigned fragment,
                             const struct manifest *manifest, const uint8_t *aggregate,
                             size_t aggregate_bytes) MUST;
+/* outer_state_commit in three parts, for a commit beside other calls (aggregator_commit.c). One
+ * thread calls them, and no other thread uses `next`, `mean`, `work` or `staging` from
+ * outer_state_apply to outer_state_switch. Others may read the current state under a lock:
+ *   store   without the lock: the files of `next`. The current state is in force, and whole.
+ *   pass    without the lock: CURRENT, the commit point; then theta, momentum, gathered, residual
+ *           and discarded residual are copied: nobody reads these. ERR_FULL: nothing is committed,
+ *           and it may be called again.
+ *   switch  under the lock: round, digests, codes. The next state is the current one. */
+enum err outer_state_store(struct outer_state *m, unsigned fragment,
+                           const struct manifest *manifest, const uint8_t *aggregate,
+                           size_t aggregate_bytes) MUST;
+enum err outer_state_pass(struct outer_state *m, unsigned fragment) MUST;
+void outer_state_switch(struct outer_state *m, unsigned fragment);
 /* A site: no inner checkpoint needs states before `oldest_round` any more; all but the last
  * OUTER_STATES_MIN of them go. Until it is called a site keeps all states; the aggregator keeps
  * OUTER_STATES_MIN by itself. */

@@ -122,7 +122,8 @@ static enum err link_aggregator(struct bench *b, const char *address)
                                    .finish = take_finish,
                                    .fetch = give,
                                    .fetched = given,
-                                   .work = no_work};
+                                   .work = no_work,
+                                   .commit = link_service_no_commit};
     struct link_listen at = {.address = arena_printf(&b->arena, "%s:%d", address, LINK_PORT),
                              .sites = 1,
                              .tls = files(b, "aggregator")};

@@ -223,8 +223,11 @@ static void write_framing(const char *csv, const struct ledger_row *sum)
 
 static enum err run(const char *csv)
 {
-    struct link_service service = {
-        .offer = take_offer, .chunk = take_chunk, .finish = take_finish, .work = no_work};
+    struct link_service service = {.offer = take_offer,
+                                   .chunk = take_chunk,
+                                   .finish = take_finish,
+                                   .work = no_work,
+                                   .commit = link_service_no_commit};
     struct link_listen listen_at = {
         .address = "127.0.0.1:0", .sites = 1, .tls = files("aggregator")};
     struct link_server *s;

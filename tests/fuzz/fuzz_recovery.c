@@ -158,7 +158,7 @@ static void contribute(struct replica *r, unsigned site)
     link_service_finish(&s, upload, true, &answer);
     ASSERT(answer.outcome == ROUND_RECEIPT);
     t.payload[0] = m.payload;
-    s.work(s.self, &stop);
+    link_service_work(&s, &stop);
 }
 
 static void aggregator_base(void)

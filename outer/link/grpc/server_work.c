@@ -62,10 +62,12 @@ void *server_work_main(void *server)
     uint64_t wake_ms = 0;
     bool stop = false;
     while (!stop && work_wait(s, wake_ms)) {
-        pthread_mutex_lock(&s->service_mutex);
-        wake_ms = s->service.work(s->service.self, &stop);
-        pthread_mutex_unlock(&s->service_mutex);
-        server_wake_held(s);
+        do { /* a commit that has begun is ended, whatever is stopping */
+            pthread_mutex_lock(&s->service_mutex);
+            wake_ms = s->service.work(s->service.self, &stop);
+            pthread_mutex_unlock(&s->service_mutex);
+            server_wake_held(s);
+        } while (s->service.commit(s->service.self));
     }
     atomic_store(&s->stopped, stop);
     return NULL;

@@ -36,7 +36,7 @@ static struct {
     struct outer_state replica;
     struct aggregator *a;
     struct link_service s;
-    bool strict;
+    bool strict, held; /* held: nobody calls work(), until stages() does */
     uint64_t straggler_ms, history_rounds, states;
     double share_max;
     float clip;
@@ -147,6 +147,7 @@ static void begin(bool strict)
     t.straggler_ms = strict ? 0 : 300; /* fsyncs of a busy disk must fit */
     t.history_rounds = 3;
     t.states = 0;
+    t.held = false;
     t.share_max = 100;
     t.clip = 0;
     t.strikes_max = t.room = 0;
@@ -160,7 +161,9 @@ static void begin(bool strict)
 static uint64_t work(void)
 {
     bool stop = false;
-    uint64_t wake = t.s.work(t.s.self, &stop);
+    if (t.held)
+        return 0;
+    uint64_t wake = link_service_work(&t.s, &stop);
     assert_int_equal(stop, aggregator_failed(t.a) != ERR_OK);
     return wake;
 }
@@ -2025,6 +2028,225 @@ static void a_commit_while_one_is_verified(void **state)
     shut();
 }
 
+/* ---- while a round is committed ---- */
+
+/* work() and commit() in turns, as the link calls them: from the place `from` to the place `to`. */
+enum { SEALED, BEGUN, MADE, PASSING, PASSED, SWITCHED, CLEARED, ENDED };
+
+static void stages(unsigned from, unsigned to)
+{
+    bool stop;
+    for (; from < to; from++)
+        if (from % 2)
+            assert_true(t.s.commit(t.s.self));
+        else
+            t.s.work(t.s.self, &stop);
+    if (to == ENDED)
+        assert_false(t.s.commit(t.s.self));
+}
+
+/* Round `round` of fragment 0 has all contributions, and its commit came as far as `place`. */
+static void begin_commit(unsigned place)
+{
+    t.held = true;
+    for (unsigned i = 0; i < N; i++)
+        assert_int_equal(contribute(&site[i], 0), ROUND_RECEIPT);
+    stages(SEALED, place);
+}
+
+static void end_commit(unsigned place)
+{
+    stages(place, ENDED);
+    t.held = false;
+}
+
+static struct digest snapshot_of(struct fake *f, uint64_t round)
+{
+    const uint8_t *data;
+    size_t n;
+    void *source;
+    assert_int_equal(fetch(f, WIRE_SNAPSHOT, round, 0, &data, &n, &source).outcome, ROUND_NONE);
+    struct digest d = digest_of(data, n);
+    t.s.fetched(t.s.self, source);
+    return d;
+}
+
+static void a_kill_anywhere_in_a_commit(void **state)
+{
+    struct digest want = {0};
+    for (unsigned place = SEALED; place <= ENDED; place++) {
+        fresh(state);
+        begin(true);
+        hello_all();
+        begin_commit(place);
+        t.held = false;
+        crash();
+        hello_all();
+        work();
+        assert_int_equal(t.replica.state[0].round, 1);
+        assert_false(t.env->ops->exists(t.env, "spool/0/0"));
+        struct digest d = t.replica.state[0].digest;
+        want = place ? want : d;
+        assert_memory_equal(&d, &want, sizeof d);
+        round_all(0);
+        shut();
+    }
+}
+
+/* Sites see the state before until the next one is in force, and never half of it. */
+static void calls_while_a_round_is_committed(void **state)
+{
+    const uint8_t *data;
+    size_t n;
+    void *source;
+    for (unsigned place = BEGUN; place <= PASSED; place++) {
+        fresh(state);
+        begin(true);
+        hello_all();
+        struct digest before = t.replica.state[0].digest;
+        begin_commit(place);
+        assert_int_equal(hello(&site[1], true).outcome, ROUND_CURRENT);
+        assert_int_equal(poll_round(&site[0], 0, 0).answer.outcome, ROUND_PENDING);
+        assert_int_equal(report(&site[2], 0), ROUND_CURRENT);
+        assert_int_equal(contribute(&site[2], 1), ROUND_RECEIPT); /* to the other fragment */
+        if (place < PASSING) {
+            struct digest d = snapshot_of(&site[1], 0);
+            assert_memory_equal(&d, &before, sizeof d);
+        } else {
+            struct wire_answer full = fetch(&site[1], WIRE_SNAPSHOT, 0, 0, &data, &n, &source);
+            assert_int_equal(full.outcome, ROUND_FULL);
+            assert_true(full.retry_ms > 0);
+        }
+        end_commit(place);
+        struct digest after = t.replica.state[0].digest, d = snapshot_of(&site[1], 1);
+        assert_memory_equal(&d, &after, sizeof d);
+        assert_int_equal(poll_round(&site[0], 0, 0).answer.outcome, ROUND_COMMIT);
+        assert_int_equal(contribute(&site[0], 1), ROUND_RECEIPT);
+        assert_int_equal(contribute(&site[1], 1), ROUND_RECEIPT);
+        assert_int_equal(t.replica.state[1].round, 1);
+        round_all(0);
+        shut();
+    }
+}
+
+/* Taken until the commit point, answered `full` from there on; what is answered is what happens. */
+static void an_act_while_a_round_is_committed(void **state)
+{
+    const struct digest by = digest_of(boss, strlen(boss));
+    for (unsigned place = BEGUN; place <= PASSED; place++) {
+        fresh(state);
+        begin(true);
+        hello_all();
+        struct digest before = t.replica.state[0].digest;
+        begin_commit(place);
+        struct wire_answer answer = operate(boss, WIRE_ABORT, "", 0);
+        assert_int_equal(answer.outcome, place < PASSING ? ROUND_CURRENT : ROUND_FULL);
+        t.held = false;
+        work();
+        assert_int_equal(t.replica.state[0].round, 1);
+        struct wire_poll_answer p = poll_round(&site[0], 0, 0);
+        assert_int_equal(p.answer.outcome, ROUND_COMMIT);
+        assert_int_equal(manifest_aborted(&p.manifest), place < PASSING);
+        assert_int_equal(digest_equal(&p.manifest.ordered_by, &by), place < PASSING);
+        assert_int_equal(digest_equal(&before, &t.replica.state[0].digest), place < PASSING);
+        assert_int_equal(operate(boss, WIRE_ABORT, "", 0).outcome, ROUND_BEHIND);
+        round_all(0);
+        crash();
+        assert_int_equal(t.replica.state[0].round, 2);
+        shut();
+    }
+}
+
+/* What is no longer stored is not needed either. */
+static void an_act_while_a_payload_turns_out_lost(void **state)
+{
+    (void)state;
+    size_t n;
+    char path[256];
+    begin(true);
+    hello_all();
+    uint8_t *payload = payload_of(1, 0, &n);
+    struct digest d = digest_of(payload, n);
+    char hex[65];
+    digest_hex(&d, hex);
+    snprintf(path, sizeof path, "spool/0/0/b.%s", hex);
+    begin_commit(BEGUN);
+    assert_true(t.env->ops->exists(t.env, path));
+    assert_int_equal(t.env->ops->remove(t.env, path), ERR_OK);
+    stages(BEGUN, MADE);
+    assert_int_equal(operate(boss, WIRE_ABORT, "", 0).outcome, ROUND_CURRENT);
+    t.held = false;
+    work();
+    assert_int_equal(t.replica.state[0].round, 1);
+    struct wire_poll_answer p = poll_round(&site[0], 0, 0);
+    assert_true(manifest_aborted(&p.manifest));
+    round_all(0);
+    free(payload);
+    shut();
+}
+
+static void a_rollback_while_a_round_is_committed(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    round_all(0);
+    struct digest kept = t.replica.state[0].digest;
+    round_all(0);
+    begin_commit(MADE);
+    assert_int_equal(roll_back(2, 1), ROUND_CURRENT);
+    t.held = false;
+    work();
+    assert_int_equal(t.replica.state[0].round, 3);
+    assert_memory_equal(&t.replica.state[0].digest, &kept, sizeof kept);
+    assert_true(poll_round(&site[0], 0, 2).manifest.rolled_back);
+    shut();
+}
+
+/* What was accepted of a site before it was kept out stays in its round. */
+static void a_quarantine_while_a_round_is_committed(void **state)
+{
+    for (unsigned place = BEGUN; place <= PASSED; place++) {
+        fresh(state);
+        begin(true);
+        hello_all();
+        begin_commit(place);
+        assert_int_equal(operate(boss, WIRE_QUARANTINE, "b", 0).outcome, ROUND_CURRENT);
+        end_commit(place);
+        struct wire_poll_answer p = poll_round(&site[0], 0, 0);
+        assert_int_equal(manifest_included(&p.manifest), N);
+        assert_int_equal(hello(&site[1], true).outcome, ROUND_EXCLUDED);
+        shut();
+    }
+}
+
+/* The disk is full while the next state is written, and where CURRENT is: the old one stays, and
+ * the commit is tried again. */
+static void a_full_disk_in_a_commit(void **state)
+{
+    static const char *const files[] = {"state.tmp", "CURRENT.tmp"};
+    for (unsigned i = 0; i < 2; i++) {
+        fresh(state);
+        begin(true);
+        hello_all();
+        assert_int_equal(t.env->ops->remove(t.env, "reserve"), ERR_OK);
+        begin_commit(i ? PASSING : BEGUN);
+        fail_sync = files[i];
+        stages(i ? PASSING : BEGUN, (i ? PASSED : MADE) + 1);
+        assert_null(fail_sync);
+        assert_int_equal(aggregator_failed(t.a), ERR_OK);
+        assert_int_equal(t.replica.state[0].round, 0);
+        t.held = false;
+        assert_int_equal(hello(&site[1], true).outcome, ROUND_CURRENT);
+        wait_until(work());
+        work();
+        assert_int_equal(t.replica.state[0].round, 1);
+        assert_int_equal(poll_round(&site[0], 0, 0).answer.outcome, ROUND_COMMIT);
+        round_all(0);
+        shut();
+    }
+}
+
 /* The deadline passes while the last contribution is being verified, and nobody has looked at the
  * clock since: the round is sealed by the question whether it may still come. */
 static void a_deadline_while_one_is_verified(void **state)
@@ -2273,6 +2495,13 @@ int main(void)
         cmocka_unit_test_setup(a_full_disk_at_the_fsync, fresh),
         cmocka_unit_test_setup(the_journal_is_copied_at_each_start, fresh),
         cmocka_unit_test_setup(parts_are_believed_after_an_orderly_end_only, fresh),
+        cmocka_unit_test_setup(a_kill_anywhere_in_a_commit, fresh),
+        cmocka_unit_test_setup(calls_while_a_round_is_committed, fresh),
+        cmocka_unit_test_setup(an_act_while_a_round_is_committed, fresh),
+        cmocka_unit_test_setup(an_act_while_a_payload_turns_out_lost, fresh),
+        cmocka_unit_test_setup(a_rollback_while_a_round_is_committed, fresh),
+        cmocka_unit_test_setup(a_quarantine_while_a_round_is_committed, fresh),
+        cmocka_unit_test_setup(a_full_disk_in_a_commit, fresh),
         cmocka_unit_test_setup(a_commit_while_one_is_verified, fresh),
         cmocka_unit_test_setup(a_deadline_while_one_is_verified, fresh),
         cmocka_unit_test_setup(a_commit_while_one_is_written, fresh),

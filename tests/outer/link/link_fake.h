@@ -225,7 +225,8 @@ static inline struct link_service fake_service(struct fake *f)
                                  .report = fake_report,
                                  .leave = fake_leave,
                                  .operate = fake_operate,
-                                 .work = fake_work};
+                                 .work = fake_work,
+                                 .commit = link_service_no_commit};
 }
 
 /* ---- the run's files: ca, aggregator, sites a and b ---- */

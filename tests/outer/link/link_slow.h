@@ -39,7 +39,7 @@ static struct slow *slow_begin(struct link *link)
 static enum err slow_end(struct slow *l, enum err e)
 {
     bool stop;
-    l->service.work(l->service.self, &stop);
+    link_service_work(&l->service, &stop);
     pthread_mutex_unlock(l->mutex);
     return e;
 }

@@ -81,7 +81,7 @@ static bool once(unsigned *n)
 static enum err work(struct direct *l)
 {
     bool stop;
-    l->service->work(l->service->self, &stop);
+    link_service_work(l->service, &stop);
     return ERR_OK;
 }
 
