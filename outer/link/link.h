@@ -146,6 +146,11 @@ enum {
     LINK_RECEIVE_MIB = 160,
     LINK_RECEIVE_MIB_MIN = 76, /* 64 MiB, and 6 MiB for each of two streams received at a time;
                                   LINK_RECEIVE_MIB holds 16 streams */
+    LINK_CALLS_PER_S = 1000,   /* a round of a fragment is four calls of a site (contribute, poll,
+                                  fetch, report), and a connection more for each 256th of a large
+                                  payload; a round is at least a dozen fsyncs of the aggregator, so
+                                  at 10 ms a round a site makes 400 calls a second */
+    LINK_CALLS_BURST = 10,     /* times calls_per_s */
     LINK_FEW_SITES = 4,
     LINK_LINE_MIB = 256 /* memory for each site when there are at most LINK_FEW_SITES: the receive
                            window then covers the link's bandwidth-delay product */
@@ -168,6 +173,8 @@ struct link_listen {
     uint32_t keepalive_ms;
     uint32_t look_ms;       /* as in link_dial */
     unsigned sites;         /* number of expected sites; 0: unknown, many */
+    uint32_t calls_per_s;   /* of each identity; LINK_CALLS_BURST times as many at once. 0:
+                               LINK_CALLS_PER_S */
     uint32_t self_call_ms;  /* interval between calls to its own port over a new connection, ms; 0:
                                never */
     uint64_t receive_bytes; /* memory for received bytes that are not yet stored, all sites

@@ -290,6 +290,55 @@ const char *stream_flood(void)
     return scene_status(GRPC_STATUS_RESOURCE_EXHAUSTED);
 }
 
+/* Polls one after the other, at most `most`: how many were answered before the first refusal. */
+static unsigned answered(struct hand *h, const uint8_t *data, size_t n, unsigned most)
+{
+    for (unsigned i = 0; i < most; i++) {
+        struct link_call *c = hand_call(h, link_paths[LINK_POLL], 20000);
+        link_call_send(c, link_buffer(data, n));
+        link_call_half_close(c);
+        grpc_status_code code = hand_end(c, NULL);
+        if (code == GRPC_STATUS_RESOURCE_EXHAUSTED)
+            return i;
+        assert_int_equal(code, GRPC_STATUS_OK);
+    }
+    return most;
+}
+
+/* At the default rate a site whose calls follow one another is never refused. */
+const char *call_flood(void)
+{
+    enum { PER_S = 10, BURST = LINK_CALLS_BURST * PER_S, HONEST = 200, FLOOD = 5000 };
+    struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
+    struct hand h;
+    uint8_t *data;
+    size_t n;
+    scene_here();
+    for (int limited = 0; limited < 2; limited++) {
+        if (limited)
+            scene_open_rate(PER_S);
+        struct wire_poll poll = {.head = scene_head(&scene.site[0])};
+        struct wire_hello other = scene_hello(scene_fresh(1));
+        assert_int_equal(wire_encode(WIRE_POLL, &poll, &a, &data, &n), ERR_OK);
+        hand_open(&h, scene.port, "a");
+        uint64_t begin = clock_mono_ms();
+        unsigned got = answered(&h, data, n, limited ? FLOOD : HONEST);
+        unsigned long long ms = clock_mono_ms() - begin;
+        printf("call_flood: %u calls answered in %llu ms\n", got, ms);
+        if (!limited) {
+            assert_int_equal(got, HONEST);
+        } else { /* the scene's own calls are counted too */
+            assert_in_range(got, BURST / 2, BURST + ms * PER_S / 1000 + 1);
+            assert_string_equal(scene_call("b", LINK_HELLO, &other), "answer current");
+            usleep(3 * 1000000 / PER_S);
+            assert_in_range(answered(&h, data, n, 1), 1, 1); /* and at its rate, again */
+        }
+        hand_close(&h);
+    }
+    arena_free(&a);
+    return scene_status(GRPC_STATUS_RESOURCE_EXHAUSTED);
+}
+
 struct storm {
     struct hand h;
     pthread_t thread;

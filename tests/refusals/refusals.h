@@ -105,6 +105,8 @@
     X(FORM, trailing_bytes, "answer invalid", "bytes behind the last block")                       \
     X(LOAD, ping_flood, "connection", "10,000 pings")                                              \
     X(LOAD, stream_flood, "status RESOURCE_EXHAUSTED", "100 held calls of one site")               \
+    X(LOAD, call_flood, "status RESOURCE_EXHAUSTED",                                               \
+      "calls of one site without a pause, beyond its rate")                                        \
     X(LOAD, rst_flood, "limited", "2,000 calls, each reset at once")                               \
     OTHER(LOAD, slow_loris, "status CANCELLED", "calls that say nothing",                          \
           "tests/outer/link/test_link_hostile.c", a_call_has_to_say_something)                     \

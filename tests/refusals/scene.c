@@ -21,6 +21,7 @@ static struct {
     struct link_server *server;
     char revoked[80], directory[80];
     enum codec_kind codec;
+    uint32_t calls_per_s;
     unsigned opened, strikes;
 } t;
 
@@ -130,6 +131,7 @@ void scene_open(enum codec_kind codec)
     struct link_service service = aggregator_service(t.a);
     struct link_listen listen = {.address = "127.0.0.1:0",
                                  .sites = SCENE_SITES,
+                                 .calls_per_s = t.calls_per_s,
                                  .tls = fake_tls("ca.pem", "aggregator"),
                                  .keepalive_ms = FAKE_KEEPALIVE_MS};
     assert_int_equal(link_serve(&t.server, &listen, &service, &scene.port), ERR_OK);
@@ -146,6 +148,15 @@ void scene_open_strikes(unsigned strikes)
     t.strikes = strikes;
     scene_open(CODEC_INT4);
     t.strikes = 0;
+    t.codec = CODEC_COUNT; /* fits no row */
+}
+
+void scene_open_rate(uint32_t calls_per_s)
+{
+    scene_close();
+    t.calls_per_s = calls_per_s;
+    scene_open(CODEC_INT4);
+    t.calls_per_s = 0;
     t.codec = CODEC_COUNT; /* fits no row */
 }
 

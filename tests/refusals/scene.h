@@ -31,6 +31,8 @@ void scene_open(enum codec_kind codec);
 /* Another one, with quarantine after so many refused contributions in a row; the next scene_open
  * makes one without. */
 void scene_open_strikes(unsigned strikes);
+/* Another one, whose callers may make so many calls a second each; the same. */
+void scene_open_rate(uint32_t calls_per_s);
 /* An honest site still gets its answer, and nothing has changed. */
 void scene_well(void);
 /* Refused from now on: one URI a line. */

@@ -268,6 +268,7 @@ static enum err settings_copy(struct link_server *s, const struct link_listen *l
     s->self_ms = l->self_call_ms;
     s->keepalive_ms = l->keepalive_ms ? l->keepalive_ms : LINK_KEEPALIVE_MS;
     s->look_ms = l->look_ms ? l->look_ms : LINK_LOOK_MS;
+    s->calls_per_s = l->calls_per_s ? l->calls_per_s : LINK_CALLS_PER_S;
     s->look_count = l->sites ? l->sites : LOOKS_LEAST;
     s->looks = calloc(s->look_count, sizeof *s->looks);
     s->limit.count = LOG_LIMIT_KEYS_MIN + 4 * s->look_count;

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_call.h"
+#include "outer/link/bucket.h"
 #include "outer/link/grpc/link_socket.h"
 #include "outer/link/tls.h"
 
@@ -25,7 +26,8 @@ enum {
                                        up to twice LINK_STREAMS_MAX for bulk */
     SERVER_BUFFERS = 8,             /* of one chunk each, shared by all streams */
     SERVER_FIRST_MESSAGE_MS = 5000, /* from the start of a call to its first message */
-    SERVER_SILENT_LOGGED = 16
+    SERVER_SILENT_LOGGED = 16,
+    SERVER_STRANGERS = 64
 };
 enum {
     LINK_UNKNOWN = LINK_METHODS,
@@ -38,7 +40,8 @@ enum server_verdict {
     SERVER_NO_IDENTITY, /* the certificate does not name exactly one URI */
     SERVER_REVOKED,     /* the service refuses this certificate */
     SERVER_METADATA,    /* its metadata is too large */
-    SERVER_BUSY         /* the site has too many running calls */
+    SERVER_BUSY,        /* the site has too many running calls */
+    SERVER_RATE         /* it makes too many calls a second */
 };
 
 /* State of a contribution's stream: only streams with a slot are received. */
@@ -82,9 +85,10 @@ struct request { /* one pending request for each method, and one for unknown met
     grpc_call_details details; /* of an unknown method */
     unsigned method;
 };
-struct server_look { /* time of the last expiry check of a site's certificate */
+struct server_look { /* of a site */
     char peer[TLS_URI_MAX];
-    uint64_t ms;
+    uint64_t ms;         /* time of the last expiry check of its certificate */
+    struct bucket calls; /* how many it may make */
 };
 struct link_server {
     struct link_service service;
@@ -122,6 +126,9 @@ struct link_server {
     unsigned call_count;
     struct server_look *looks; /* [look_count], the first look_used are set */
     unsigned look_count, look_used;
+    struct bucket strangers[SERVER_STRANGERS]; /* the same of peers that are not in the roster, by
+                                                  the hash of their names; operators are such */
+    uint32_t calls_per_s;
     struct log_limit limit; /* of what peers make it log */
     bool work_due, stopping;
     struct link_sockets sockets;

@@ -185,6 +185,7 @@ static const char *verdict_text(const struct server_call *call)
                ? "the certificate must name exactly one URI, atoll://run/role/name"
            : call->verdict == SERVER_REVOKED  ? call->revoked
            : call->verdict == SERVER_METADATA ? "metadata: more than 8192 bytes"
+           : call->verdict == SERVER_RATE     ? LINK_BUSY ": too many calls a second"
                                               : "busy: too many calls of this site at once";
 }
 
@@ -262,7 +263,8 @@ static void refusal_log(struct link_server *s, const struct server_call *call, g
     static const char *const answers[] = {[SERVER_NO_IDENTITY] = "denied",
                                           [SERVER_REVOKED] = "excluded",
                                           [SERVER_METADATA] = "invalid",
-                                          [SERVER_BUSY] = "busy"};
+                                          [SERVER_BUSY] = "busy",
+                                          [SERVER_RATE] = "busy"};
     char who[TLS_URI_MAX], quoted[2 * TLS_URI_MAX], why[256];
     unsigned repeats;
     if (call->verdict == SERVER_ADMITTED)
@@ -355,6 +357,20 @@ static void certificate_of(struct server_call *call, grpc_call *core)
              (int)sizeof call->certificate.serial - 1, f.serial);
 }
 
+/* Each identity has its own bucket, so one that calls without a pause takes nothing from the
+ * others. Under the server's mutex. */
+static bool rate_exceeded(struct link_server *s, const struct server_call *call)
+{
+    if (!*call->peer || strcmp(call->peer, s->uri) == 0)
+        return false;
+    struct bucket *b =
+        call->known
+            ? &look_of(s, call->peer)->calls
+            : &s->strangers[digest_crc32c(0, call->peer, strlen(call->peer)) % SERVER_STRANGERS];
+    return !bucket_take(b, clock_mono_ms() * 1000000, s->calls_per_s,
+                        LINK_CALLS_BURST * s->calls_per_s);
+}
+
 static void call_about(struct link_server *s, struct server_call *call, const struct request *r)
 {
     const struct link_service *service = &s->service;
@@ -365,6 +381,8 @@ static void call_about(struct link_server *s, struct server_call *call, const st
     call->known = !call->revoked && (!service->known || strcmp(call->peer, s->uri) == 0 ||
                                      service->known(service->self, call->peer));
     call->verdict = call_verdict(s, call, r);
+    if (rate_exceeded(s, call))
+        call->verdict = SERVER_RATE;
     if (call->known && call->verdict == SERVER_ADMITTED && r->method != LINK_UNKNOWN)
         expiry_look(s, call, r->call);
     if (r->method != LINK_UNKNOWN)
@@ -376,7 +394,7 @@ static void call_about(struct link_server *s, struct server_call *call, const st
 
 /* Limits the connections of one site, because a site that keeps opening connections would exhaust
  * the descriptors. Under the server's mutex. */
-static void connections_limit(struct link_server *s, struct server_call *call)
+static void connections_limit(struct link_server *s, struct server_call *call, grpc_call *core)
 {
     const char *site = server_site_of(call->peer);
     if (link_sockets_of(&s->sockets, site) <= CONNECTIONS_PER_SITE_MAX)
@@ -385,10 +403,12 @@ static void connections_limit(struct link_server *s, struct server_call *call)
     if (link_sockets_of(&s->sockets, site) <= CONNECTIONS_PER_SITE_MAX)
         return;
     call->verdict = SERVER_BUSY;
+    refusal_log(s, call, core);
     link_sockets_end(&s->sockets, call->socket);
 }
 
-/* False: no thread could be started, or a limit is reached. */
+/* False: no thread could be started, or a limit is reached; the call is ended with
+ * RESOURCE_EXHAUSTED and the text "busy". */
 static bool call_start(struct link_server *s, struct server_call *call, const struct request *r)
 {
     certificate_of(call, r->call);
@@ -396,9 +416,12 @@ static bool call_start(struct link_server *s, struct server_call *call, const st
     bool room = s->call_count < SERVER_CALLS_MAX && !s->stopping;
     if (room) {
         call_about(s, call, r);
-        socket_begin(call, r->call);
-        connections_limit(s, call);
+        room = call->verdict != SERVER_RATE; /* as cheap as it can be */
         refusal_log(s, call, r->call);
+    }
+    if (room) {
+        socket_begin(call, r->call);
+        connections_limit(s, call, r->call);
         room = pthread_create(&call->thread, NULL, call_main, call) == 0;
     }
     if (room) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 #include "outer/link/blocks.h"
+#include "outer/link/bucket.h"
 #include "outer/link/pace.h"
 
 static const uint64_t totals[] = {1,
@@ -144,6 +145,31 @@ static void pace_keeps_to_its_rate(void **state)
     assert_int_equal(pace_chunk_bytes(&p, 1 << 20), 1 << 20);
 }
 
+/* A caller at the rate is never refused, one without a pause gets burst and rate, and after a pause
+ * a burst again, no more however long the pause was. */
+static void a_bucket_gives_its_rate_and_its_burst(void **state)
+{
+    (void)state;
+    enum { PER_S = 100, BURST = 250 };
+    const uint64_t s = 1000000000, each = s / PER_S;
+    struct bucket b = {0};
+    uint64_t now = 12345;
+    unsigned n = 0;
+    for (unsigned i = 0; i < 10000; i++, now += each)
+        assert_true(bucket_take(&b, now, PER_S, BURST));
+    for (unsigned pauses = 0; pauses < 2; pauses++) {
+        now += 1000 * s;
+        n = 0;
+        for (unsigned i = 0; i < 1000; i++)
+            n += bucket_take(&b, now, PER_S, BURST);
+        assert_int_equal(n, BURST);
+    }
+    n = 0;
+    for (unsigned ms = 0; ms < 10000; ms++)
+        n += bucket_take(&b, now + ms * (s / 1000), PER_S, BURST);
+    assert_in_range(n, 10 * PER_S - 1, 10 * PER_S);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -151,6 +177,7 @@ int main(void)
         cmocka_unit_test(against_a_map),
         cmocka_unit_test(past_the_end),
         cmocka_unit_test(pace_keeps_to_its_rate),
+        cmocka_unit_test(a_bucket_gives_its_rate_and_its_burst),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
