@@ -20,7 +20,8 @@ enum disk_why {
     DISK_PART,     /* a file that arrived in pieces, before it is renamed */
     DISK_ARRIVED,  /* the directory, after that */
     DISK_MADE,     /* the directory that a new directory was made in */
-    DISK_FOUND     /* a directory that was found at the start */
+    DISK_FOUND,    /* a directory that was found at the start */
+    DISK_FORGOTTEN /* the directory that a file or a tree was removed from, for good */
 };
 enum disk_kind { DISK_MISSING, DISK_FILE, DISK_DIRECTORY, DISK_OTHER };
 

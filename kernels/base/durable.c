@@ -346,6 +346,14 @@ enum err durable_remove_tree(struct disk *d, const char *path)
                                                           : durable_failed("remove", path, ERR_IO);
 }
 
+enum err durable_forget_tree(struct disk *d, const char *path)
+{
+    if (d->ops->kind(d, path) == DISK_MISSING) /* the directories were synced at the start */
+        return ERR_OK;
+    TRY(durable_remove_tree(d, path));
+    return durable_sync_parent(d, path, DISK_FORGOTTEN);
+}
+
 /* ---- files that arrive in pieces ---- */
 
 /* Reserves the blocks without changing the length, so that the length says how much has arrived. A

@@ -49,6 +49,8 @@ enum err durable_found(struct disk *d, const char *path) MUST;
 /* Not durable: what is removed is needed no more. A missing tree is no error; a link is removed,
  * not followed. */
 enum err durable_remove_tree(struct disk *d, const char *path) MUST;
+/* The same, durable: it does not come back with a power loss. */
+enum err durable_forget_tree(struct disk *d, const char *path) MUST;
 /* Names in a directory, sorted, without temporaries. */
 enum err durable_list(struct disk *d, const char *path, struct arena *a, char ***names,
                       size_t *count) MUST;

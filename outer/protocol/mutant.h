@@ -41,6 +41,7 @@
     X(UNSYNCED_ARRIVED, "a payload gets its name without an fsync of the directory")               \
     X(UNSYNCED_MADE, "a directory is made without an fsync of the one it lies in")                 \
     X(UNSYNCED_FOUND, "a directory that is found is taken for durable")                            \
+    X(UNSYNCED_FORGOTTEN, "an eager start that is not valid any more is removed without fsync")    \
     X(JOURNAL_BELIEVED, "a restart goes on in the journal that it finds")                          \
     X(APPEND_BELIEVED, "a journal whose append failed is appended to again")                       \
     X(CURRENT_FIRST, "CURRENT is written before the state that it names")

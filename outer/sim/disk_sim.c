@@ -568,7 +568,8 @@ static bool left_out(enum disk_why why)
            (MUTANT(UNSYNCED_PART) && why == DISK_PART) ||
            (MUTANT(UNSYNCED_ARRIVED) && why == DISK_ARRIVED) ||
            (MUTANT(UNSYNCED_MADE) && why == DISK_MADE) ||
-           (MUTANT(UNSYNCED_FOUND) && why == DISK_FOUND);
+           (MUTANT(UNSYNCED_FOUND) && why == DISK_FOUND) ||
+           (MUTANT(UNSYNCED_FORGOTTEN) && why == DISK_FORGOTTEN);
 }
 
 static int sim_sync(struct disk *disk, int fd, enum disk_why why)

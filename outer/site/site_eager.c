@@ -87,7 +87,7 @@ enum err site_eager_drop(struct site_slot *l, unsigned fragment, uint64_t round)
 {
     char path[PATH_BYTES];
     path_of(path, fragment, round);
-    return l->start ? l->site->env->ops->remove(l->site->env, path) : ERR_OK;
+    return l->start ? l->site->env->ops->forget(l->site->env, path) : ERR_OK;
 }
 
 enum err site_moved(struct site *s, unsigned fragment)
@@ -97,7 +97,7 @@ enum err site_moved(struct site *s, unsigned fragment)
         return ERR_OK;
     snprintf(path, sizeof path, "eager/%u", fragment);
     s->env->ops->lock(s->env, s->mutex);
-    enum err e = s->env->ops->remove(s->env, path);
+    enum err e = s->env->ops->forget(s->env, path);
     s->env->ops->unlock(s->env, s->mutex);
     return e;
 }

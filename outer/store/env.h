@@ -24,7 +24,10 @@ struct env_ops {
     enum err (*map)(struct env *w, const char *path, struct file_map *m);
     void (*unmap)(struct env *w, struct file_map *m);
     bool (*exists)(struct env *w, const char *path);
-    enum err (*remove)(struct env *w, const char *path); /* file or tree; missing is no error */
+    /* File or tree; missing is no error. What is removed may come back with a power loss; what is
+     * forgotten does not. */
+    enum err (*remove)(struct env *w, const char *path);
+    enum err (*forget)(struct env *w, const char *path);
     enum err (*list)(struct env *w, const char *path, struct arena *a, char ***names,
                      size_t *count);
     /* To a file that is there: durable on return. After an error, ERR_FULL too, the file is not

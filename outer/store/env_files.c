@@ -46,6 +46,13 @@ enum err env_files_remove(struct env *w, const char *path)
     return durable_remove_tree(w->disk, full);
 }
 
+enum err env_files_forget(struct env *w, const char *path)
+{
+    char full[PATH_MAX];
+    TRY(env_files_path(w, full, path));
+    return durable_forget_tree(w->disk, full);
+}
+
 enum err env_files_list(struct env *w, const char *path, struct arena *a, char ***names,
                         size_t *count)
 {

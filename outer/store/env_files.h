@@ -14,6 +14,7 @@ enum err env_files_read(struct env *w, const char *path, size_t max_bytes, struc
                         uint8_t **data, size_t *size) MUST;
 bool env_files_exists(struct env *w, const char *path);
 enum err env_files_remove(struct env *w, const char *path) MUST;
+enum err env_files_forget(struct env *w, const char *path) MUST;
 enum err env_files_list(struct env *w, const char *path, struct arena *a, char ***names,
                         size_t *count) MUST;
 enum err env_files_append(struct env *w, const char *path, const void *data, size_t n) MUST;

@@ -167,6 +167,7 @@ static const struct env_ops real_ops = {
     .unmap = real_unmap,
     .exists = env_files_exists,
     .remove = env_files_remove,
+    .forget = env_files_forget,
     .list = env_files_list,
     .append = env_files_append,
     .part_open = env_files_part_open,
