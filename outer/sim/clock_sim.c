@@ -137,6 +137,18 @@ bool sim_chance(struct clock_sim *c, double p)
     return p > 0 && rng_unit(c->seed, RNG_SIM, c->drawn++) < p;
 }
 
+bool sim_strikes(struct clock_sim *c, double p, const char *what, const char *who)
+{
+    if (p < 1 && !sim_chance(c, p))
+        return false;
+    uint64_t number = c->struck++;
+    if (c->without && number < SIM_STRIKES_MAX && c->without[number])
+        return false;
+    if (c->told)
+        c->told(c->told_self, c->now_ms, number, what, who);
+    return true;
+}
+
 /* swapcontext has the kernel change the signal mask, which costs more than all else here, and
  * nobody has another one. Sanitizers know only it. */
 static void change(struct sim_place *from, struct sim_place *to)
@@ -185,12 +197,14 @@ void sim_start(struct clock_sim *c, void (*run)(void *self), void *self)
 void sim_sleep(struct clock_sim *c, uint64_t until_ms, const void *on)
 {
     struct sim_task *t = c->running;
+    unsigned process = c->process;
     ASSERT(t);
     t->wake_ms = until_ms > c->now_ms ? until_ms : c->now_ms;
     t->order = sim_below(c, UINT64_MAX);
     sift(c, t);
     wait_begin(c, t, on);
     change(&t->at, &c->home);
+    c->process = process;
     wait_end(c, t);
 }
 
@@ -216,6 +230,7 @@ bool sim_run(struct clock_sim *c, uint64_t limit_ms)
         if (t->wake_ms > c->now_ms)
             c->now_ms = t->wake_ms;
         c->running = t;
+        c->process = 0;
         change(&c->home, &t->at);
         c->running = NULL;
         if (!t->ended)

@@ -375,9 +375,9 @@ static enum disk_fault fault_drawn(struct disk_sim *d, enum kind kind)
     const struct disk_faults *f = d->faults;
     if (!f || kind == KIND_READ)
         return DISK_NO_FAULT;
-    if (sim_chance(d->clock, f->crash))
+    if (sim_strikes(d->clock, f->crash, "the process ends at a storage operation", d->name))
         return sim_chance(d->clock, 0.5) ? DISK_FAULT_CRASH : DISK_FAULT_POWER;
-    if (sim_chance(d->clock, f->eio))
+    if (sim_strikes(d->clock, f->eio, "EIO", d->name))
         return DISK_FAULT_EIO;
     uint64_t now = d->clock->now_ms;
     if (now >= f->full_from_ms && now < f->full_until_ms &&
@@ -396,7 +396,7 @@ struct fate {
 static struct fate meet(struct disk_sim *d, enum kind kind)
 {
     if (!d->dead && d->gives_way && d->faults && kind != KIND_READ &&
-        sim_chance(d->clock, d->faults->slow))
+        sim_strikes(d->clock, d->faults->slow, "a slow storage operation", d->name))
         sim_sleep(d->clock, d->clock->now_ms + sim_below(d->clock, SLOW_MS), NULL);
     if (d->dead)
         return (struct fate){.failed = ESHUTDOWN};
@@ -710,6 +710,32 @@ static const struct disk_ops ops = {
     .list = sim_list,
     .room = sim_room,
 };
+
+/* ---- copies ---- */
+
+/* As `cp -a` finds it, while nobody writes: what processes see, all of it on the new medium. */
+static struct disk_inode *inode_copy(const struct disk_inode *from)
+{
+    struct disk_inode *i = inode_make(from->directory);
+    for (size_t k = 0; k < from->now.count; k++) {
+        struct disk_inode *child = inode_copy(from->now.e[k].inode);
+        entry_put(&i->now, from->now.e[k].name, child);
+        entry_put(&i->durable, from->now.e[k].name, child);
+    }
+    if (from->directory)
+        return i;
+    file_put(i, from->cache, from->size, 0);
+    file_sync(i);
+    i->unreadable = from->unreadable;
+    return i;
+}
+
+void disk_sim_copy(struct disk_sim *to, const struct disk_sim *from)
+{
+    ASSERT(!to->opened);
+    inode_unref(to->root);
+    to->root = inode_ref(inode_copy(from->root));
+}
 
 /* ---- from outside ---- */
 

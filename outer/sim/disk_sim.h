@@ -67,6 +67,8 @@ struct disk_sim {
 /* Empty, but for the directory `root`. */
 void disk_sim_open(struct disk_sim *d, struct clock_sim *c, const char *name, const char *root);
 void disk_sim_close(struct disk_sim *d); /* the disk goes */
+void disk_sim_copy(struct disk_sim *to,
+                   const struct disk_sim *from); /* all files; no process has `to` */
 /* The process has ended. power: what was not synced is lost in part. */
 void disk_sim_restart(struct disk_sim *d, bool power);
 /* Paths as in the operations. A file's bytes as processes see them, or as the medium has them;

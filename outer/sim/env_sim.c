@@ -68,7 +68,10 @@ static enum err sim_write(struct env *w, const char *path, const struct file_par
     uint64_t after = disk_sim_inode(&s->disk, full);
     if (s->wrote && after && after != before) {
         const uint8_t *data = disk_sim_look(&s->disk, full, &size);
+        unsigned process = s->clock->process;
+        s->clock->process = 0;
         s->wrote(s->watch_self, s, path, data, size);
+        s->clock->process = process;
     }
     return e;
 }
@@ -121,6 +124,7 @@ struct env_thread {
     void (*run)(void *self);
     void *self;
     struct clock_sim *clock;
+    unsigned process;
     bool ended;
 };
 struct env_mutex {
@@ -131,6 +135,7 @@ struct env_mutex {
 static void thread_main(void *self)
 {
     struct env_thread *t = self;
+    t->clock->process = t->process;
     t->run(t->self);
     t->ended = true;
     sim_kick(t->clock, t);
@@ -141,7 +146,8 @@ static enum err sim_thread_start(struct env *w, struct env_thread **out, void (*
 {
     struct env_thread *t = arena_alloc(&sim(w)->threads, sizeof *t);
     TRY_ALLOC(t);
-    *t = (struct env_thread){.run = run, .self = self, .clock = sim(w)->clock};
+    *t = (struct env_thread){
+        .run = run, .self = self, .clock = sim(w)->clock, .process = sim(w)->clock->process};
     sim_start(sim(w)->clock, thread_main, t);
     *out = t;
     return ERR_OK;
@@ -305,13 +311,15 @@ static void rot(struct env_sim *w)
 
 void env_sim_restart(struct env_sim *w)
 {
-    bool power = w->disk.power || (w->disk.faults && sim_chance(w->clock, 0.5));
+    bool power =
+        w->disk.power || (w->disk.faults && sim_strikes(w->clock, 0.5, "power is lost", w->name));
     if (w->disk.broken && ++w->broken_lives >= BROKEN_LIVES) {
         w->disk.broken = false;
         power = true;
     }
     disk_sim_restart(&w->disk, power);
-    if (w->disk.faults && sim_chance(w->clock, w->disk.faults->rot))
+    if (w->disk.faults &&
+        sim_strikes(w->clock, w->disk.faults->rot, "a file rots, if there is one", w->name))
         rot(w);
     w->stop = 0;
 }

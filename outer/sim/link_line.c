@@ -44,25 +44,27 @@ static void hold(struct link_line_hub *h, struct link_line_held *p, unsigned fra
         p->next->from = p->from;
 }
 
-static void nothing_hello(void *self, const struct wire_hello *m, const struct wire_hello_answer *a)
+static void nothing_hello(void *self, void *site, const struct wire_hello *m,
+                          const struct wire_hello_answer *a)
 {
-    (void)self, (void)m, (void)a;
+    (void)self, (void)site, (void)m, (void)a;
 }
 
-static void nothing_offered(void *self, const struct wire_contribution *m, const uint8_t *payload)
+static void nothing_offered(void *self, void *site, const struct wire_contribution *m,
+                            const uint8_t *payload)
 {
-    (void)self, (void)m, (void)payload;
+    (void)self, (void)site, (void)m, (void)payload;
 }
 
-static void nothing_answered(void *self, const struct wire_contribution *m,
+static void nothing_answered(void *self, void *site, const struct wire_contribution *m,
                              const struct wire_answer *a)
 {
-    (void)self, (void)m, (void)a;
+    (void)self, (void)site, (void)m, (void)a;
 }
 
-static void nothing_fetching(void *self, const struct wire_fetch *m)
+static void nothing_fetching(void *self, void *site, const struct wire_fetch *m)
 {
-    (void)self, (void)m;
+    (void)self, (void)site, (void)m;
 }
 
 void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, const size_t *elements,

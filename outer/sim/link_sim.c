@@ -3,7 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HALF_OPEN_MS = 20000, FETCH_ATTEMPTS = 4, STORE_MS = 4, VERIFY_MS = 200 };
+enum {
+    MESSAGE_MAX = 1 << 24,
+    HALF_OPEN_MS = 20000,
+    FETCH_ATTEMPTS = 4,
+    STORE_MS = 4,
+    VERIFY_MS = 200
+};
 
 /* ---- the aggregator's side ---- */
 
@@ -66,7 +72,7 @@ static enum err travel(struct link_sim *l, double lost)
     pause_ms(l, 1 + sim_below(c, l->faults->delay_ms + 1));
     if (l->env->disk.dead)
         return down();
-    if (!partitioned(l) && !sim_chance(c, lost))
+    if (!partitioned(l) && !sim_strikes(c, lost, "a message is lost", l->env->name))
         return ERR_OK;
     pause_ms(l, LINK_SIM_TIMEOUT_MS);
     return down();
@@ -96,6 +102,7 @@ struct again { /* a copy of a message that arrives once more, if its process sti
     enum again_kind kind;
     struct link_sim_server *server;
     uint64_t generation, after_ms;
+    void *site;
     char peer[192];
     union {
         struct wire_hello hello;
@@ -173,7 +180,7 @@ static void again_run(void *self)
     if (serving(s, a->generation)) {
         if (a->kind == AGAIN_HELLO) {
             s->service.hello(s->service.self, a->peer, &a->m.hello, &hello);
-            s->watch->hello(s->watch->self, &a->m.hello, &hello);
+            s->watch->hello(s->watch->self, a->site, &a->m.hello, &hello);
         } else if (a->kind == AGAIN_REPORT) {
             s->service.report(s->service.self, a->peer, &a->m.report, &answer);
         } else {
@@ -189,7 +196,7 @@ static void again_run(void *self)
 static struct again *again(struct link_sim *l, enum again_kind kind, uint64_t generation)
 {
     struct clock_sim *c = l->server->clock;
-    if (!sim_chance(c, l->faults->twice))
+    if (!sim_strikes(c, l->faults->twice, "a message arrives twice", l->env->name))
         return NULL;
     struct again *a = calloc(1, sizeof *a);
     ASSERT(a);
@@ -197,16 +204,32 @@ static struct again *again(struct link_sim *l, enum again_kind kind, uint64_t ge
     a->server = l->server;
     a->generation = generation;
     a->after_ms = sim_below(c, sim_chance(c, 0.5) ? 500 : LINK_SIM_TWICE_MS);
+    a->site = l->env->watch_self;
     memcpy(a->peer, l->peer, sizeof a->peer);
     return a;
 }
 
 /* ---- the calls ---- */
 
-static enum err sim_hello(struct link *link, const struct wire_hello *m,
-                          struct wire_hello_answer *answer)
+/* A site's threads call at the same time: each call has its own copy. */
+static struct link_sim call_begin(struct link *link)
 {
-    struct link_sim *l = (struct link_sim *)link;
+    struct link_sim l = *(struct link_sim *)link;
+    l.server = *l.route;
+    l.process = l.server->clock->process;
+    l.server->clock->process = 0;
+    return l;
+}
+
+static enum err call_end(struct link_sim *l, enum err e)
+{
+    l->server->clock->process = l->process;
+    return e;
+}
+
+static enum err call_hello(struct link_sim *l, const struct wire_hello *m,
+                           struct wire_hello_answer *answer)
+{
     struct link_sim_server *s = l->server;
     uint64_t generation;
     TRY(there(l, &generation));
@@ -217,7 +240,7 @@ static enum err sim_hello(struct link *link, const struct wire_hello *m,
         sim_start(s->clock, again_run, a);
     }
     s->service.hello(s->service.self, l->peer, m, answer);
-    s->watch->hello(s->watch->self, m, answer);
+    s->watch->hello(s->watch->self, l->env->watch_self, m, answer);
     return back(l, generation);
 }
 
@@ -262,14 +285,15 @@ static enum err stream(struct link_sim *l, const struct wire_contribution *m,
         pause_ms(l, sim_below(s->clock, l->faults->delay_ms + 1));
         if (!serving(s, generation))
             return down();
-        if (l->env->disk.dead || partitioned(l) || sim_chance(s->clock, l->faults->cut))
+        if (l->env->disk.dead || partitioned(l) ||
+            sim_strikes(s->clock, l->faults->cut, "a stream is cut", l->env->name))
             return stream_cut(l, generation, upload);
         const struct upload_part part = {upload, at, payload + at, n};
         if (!stream_chunk(s, generation, &part, answer))
             return down();
         link_sim_work(s);
         at += n;
-        l->counters.payload_up += n;
+        l->counted->payload_up += n;
     }
     if (!serving(s, generation))
         return down();
@@ -279,16 +303,16 @@ static enum err stream(struct link_sim *l, const struct wire_contribution *m,
                                                                                         : down();
 }
 
-static enum err sim_contribute(struct link *link, const struct wire_contribution *m,
-                               const uint8_t *payload, struct wire_answer *answer)
+static enum err call_contribute(struct link_sim *l, const struct wire_contribution *m,
+                                const uint8_t *payload, struct wire_answer *answer)
 {
-    struct link_sim *l = (struct link_sim *)link;
     struct link_sim_server *s = l->server;
     uint64_t generation;
     void *upload;
-    s->watch->offered(s->watch->self, m, payload);
+    s->watch->offered(s->watch->self, l->env->watch_self, m, payload);
     TRY(there(l, &generation));
-    struct again *a = again(l, AGAIN_CONTRIBUTE, generation);
+    bool announced = m->payload_bytes > MESSAGE_MAX; /* a lie: there are no such bytes */
+    struct again *a = announced ? NULL : again(l, AGAIN_CONTRIBUTE, generation);
     if (a) {
         a->m.contribution = *m;
         a->payload = malloc(m->payload_bytes);
@@ -300,14 +324,13 @@ static enum err sim_contribute(struct link *link, const struct wire_contribution
     if (answer->outcome == ROUND_RESUME && upload)
         TRY(stream(l, m, payload, generation, upload, answer));
     if (serving(s, generation))
-        s->watch->answered(s->watch->self, m, answer);
+        s->watch->answered(s->watch->self, l->env->watch_self, m, answer);
     return back(l, generation);
 }
 
-static enum err sim_poll(struct link *link, const struct wire_poll *m, uint32_t hold_ms,
-                         struct wire_poll_answer *answer)
+static enum err call_poll(struct link_sim *l, const struct wire_poll *m, uint32_t hold_ms,
+                          struct wire_poll_answer *answer)
 {
-    struct link_sim *l = (struct link_sim *)link;
     struct link_sim_server *s = l->server;
     uint64_t generation, end = s->clock->now_ms + hold_ms;
     TRY(there(l, &generation));
@@ -330,7 +353,7 @@ static enum err download(struct link_sim *l, struct wire_fetch *m, uint8_t *out,
     struct link_content c;
     uint64_t generation;
     TRY(there(l, &generation));
-    s->watch->fetching(s->watch->self, m);
+    s->watch->fetching(s->watch->self, l->env->watch_self, m);
     s->service.fetch(s->service.self, l->peer, m, &c, answer);
     if (answer->outcome != ROUND_NONE)
         return back(l, generation);
@@ -341,11 +364,12 @@ static enum err download(struct link_sim *l, struct wire_fetch *m, uint8_t *out,
         pause_ms(l, sim_below(s->clock, l->faults->delay_ms + 1));
         if (!serving(s, generation))
             return down(); /* with its memory */
-        cut = l->env->disk.dead || partitioned(l) || sim_chance(s->clock, l->faults->cut);
+        cut = l->env->disk.dead || partitioned(l) ||
+              sim_strikes(s->clock, l->faults->cut, "a stream is cut", l->env->name);
         if (!cut) {
             memcpy(out + *have, c.data + *have, n);
             *have += n;
-            l->counters.payload_down += n;
+            l->counted->payload_down += n;
         }
     }
     s->service.fetched(s->service.self, c.source);
@@ -354,10 +378,9 @@ static enum err download(struct link_sim *l, struct wire_fetch *m, uint8_t *out,
     return cut ? down() : back(l, generation);
 }
 
-static enum err sim_fetch(struct link *link, const struct wire_fetch *m, uint8_t *out,
-                          size_t size_bytes, struct wire_answer *answer)
+static enum err call_fetch(struct link_sim *l, const struct wire_fetch *m, uint8_t *out,
+                           size_t size_bytes, struct wire_answer *answer)
 {
-    struct link_sim *l = (struct link_sim *)link;
     struct wire_fetch rest = *m;
     size_t have = m->offset;
     enum err e = ERR_LINK;
@@ -372,10 +395,9 @@ static enum err sim_fetch(struct link *link, const struct wire_fetch *m, uint8_t
     return l->env->disk.dead ? down() : e;
 }
 
-static enum err sim_report(struct link *link, const struct wire_report *m,
-                           struct wire_answer *answer)
+static enum err call_report(struct link_sim *l, const struct wire_report *m,
+                            struct wire_answer *answer)
 {
-    struct link_sim *l = (struct link_sim *)link;
     struct link_sim_server *s = l->server;
     uint64_t generation;
     TRY(there(l, &generation));
@@ -388,13 +410,54 @@ static enum err sim_report(struct link *link, const struct wire_report *m,
     return back(l, generation);
 }
 
-static enum err sim_leave(struct link *link, const struct wire_leave *m, struct wire_answer *answer)
+static enum err call_leave(struct link_sim *l, const struct wire_leave *m,
+                           struct wire_answer *answer)
 {
-    struct link_sim *l = (struct link_sim *)link;
     uint64_t generation;
     TRY(there(l, &generation));
     l->server->service.leave(l->server->service.self, l->peer, m, answer);
     return back(l, generation);
+}
+
+static enum err sim_hello(struct link *link, const struct wire_hello *m,
+                          struct wire_hello_answer *answer)
+{
+    struct link_sim l = call_begin(link);
+    return call_end(&l, call_hello(&l, m, answer));
+}
+
+static enum err sim_contribute(struct link *link, const struct wire_contribution *m,
+                               const uint8_t *payload, struct wire_answer *answer)
+{
+    struct link_sim l = call_begin(link);
+    return call_end(&l, call_contribute(&l, m, payload, answer));
+}
+
+static enum err sim_poll(struct link *link, const struct wire_poll *m, uint32_t hold_ms,
+                         struct wire_poll_answer *answer)
+{
+    struct link_sim l = call_begin(link);
+    return call_end(&l, call_poll(&l, m, hold_ms, answer));
+}
+
+static enum err sim_fetch(struct link *link, const struct wire_fetch *m, uint8_t *out,
+                          size_t size_bytes, struct wire_answer *answer)
+{
+    struct link_sim l = call_begin(link);
+    return call_end(&l, call_fetch(&l, m, out, size_bytes, answer));
+}
+
+static enum err sim_report(struct link *link, const struct wire_report *m,
+                           struct wire_answer *answer)
+{
+    struct link_sim l = call_begin(link);
+    return call_end(&l, call_report(&l, m, answer));
+}
+
+static enum err sim_leave(struct link *link, const struct wire_leave *m, struct wire_answer *answer)
+{
+    struct link_sim l = call_begin(link);
+    return call_end(&l, call_leave(&l, m, answer));
 }
 
 static void sim_counters(struct link *link, struct link_counters *out)
@@ -418,9 +481,10 @@ static const struct link_ops ops = {
     .close = sim_close,
 };
 
-void link_sim_open(struct link_sim *l, struct link_sim_server *s, struct env_sim *site,
+void link_sim_open(struct link_sim *l, struct link_sim_server *const *route, struct env_sim *site,
                    const struct link_sim_faults *f, const char *run, const char *name)
 {
-    *l = (struct link_sim){.link = {&ops}, .server = s, .env = site, .faults = f};
+    *l = (struct link_sim){.link = {&ops}, .route = route, .env = site, .faults = f};
+    l->counted = &l->counters;
     snprintf(l->peer, sizeof l->peer, "atoll://%s/site/%s", run, name);
 }

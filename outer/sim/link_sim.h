@@ -3,7 +3,8 @@
 /* The link in memory and in virtual time: calls are delayed, lost, answered into the void,
  * delivered twice (the second time later), cut in the middle of a stream; a site can be
  * partitioned, the aggregator can be down. What a connection cannot do does not happen here either:
- * nothing reaches another process than the one it was sent to.
+ * nothing reaches another process than the one it was sent to. A site's next call goes to the
+ * aggregator that its route names at that moment.
  */
 #include "outer/link/link.h"
 #include "outer/sim/clock_sim.h"
@@ -20,12 +21,15 @@ struct link_sim_faults {
     uint64_t delay_ms;                    /* up to this, each way and chunk */
     uint64_t part_from_ms, part_until_ms; /* partitioned */
 };
-struct link_sim_watch { /* what the checks want to see; all members set */
+struct link_sim_watch { /* what the checks want to see; all members set. site: its watch_self */
     void *self;
-    void (*hello)(void *self, const struct wire_hello *m, const struct wire_hello_answer *a);
-    void (*offered)(void *self, const struct wire_contribution *m, const uint8_t *payload);
-    void (*answered)(void *self, const struct wire_contribution *m, const struct wire_answer *a);
-    void (*fetching)(void *self, const struct wire_fetch *m);
+    void (*hello)(void *self, void *site, const struct wire_hello *m,
+                  const struct wire_hello_answer *a);
+    void (*offered)(void *self, void *site, const struct wire_contribution *m,
+                    const uint8_t *payload);
+    void (*answered)(void *self, void *site, const struct wire_contribution *m,
+                     const struct wire_answer *a);
+    void (*fetching)(void *self, void *site, const struct wire_fetch *m);
     void (*worked)(void *self); /* after every work() */
 };
 struct link_sim_server {
@@ -40,18 +44,20 @@ struct link_sim_server {
 };
 struct link_sim {
     struct link link; /* first */
-    struct link_sim_server *server;
-    struct env_sim *env; /* the site's */
+    struct link_sim_server *const *route;
+    struct link_sim_server *server; /* of one call */
+    struct env_sim *env;            /* the site's */
     const struct link_sim_faults *faults;
     char peer[192];
-    struct link_counters counters;
+    struct link_counters counters, *counted; /* counted: the link's own, in a call's copy too */
+    unsigned process;                        /* of one call: its caller (clock_sim.h) */
 };
 
 /* A process of the aggregator begins to serve; link_sim_down before its service is closed. */
 void link_sim_up(struct link_sim_server *s, struct link_service service);
 void link_sim_down(struct link_sim_server *s);
 void link_sim_work(struct link_sim_server *s);
-void link_sim_open(struct link_sim *l, struct link_sim_server *s, struct env_sim *site,
+void link_sim_open(struct link_sim *l, struct link_sim_server *const *route, struct env_sim *site,
                    const struct link_sim_faults *f, const char *run, const char *name);
 
 #endif

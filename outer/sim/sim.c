@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
@@ -9,7 +10,7 @@
 #include "outer/config/sync_config.h"
 #include "outer/sim/sim_own.h"
 
-enum { DOWN_MAX_MS = 20000, POWER_MAX_MS = 60000, DAY_MS = 86400000 };
+enum { DOWN_MAX_MS = 20000, POWER_MAX_MS = 60000, DAY_MS = 86400000, REFUSED_MAX = 5 };
 
 void sim_violate(struct sim *s, const char *format, ...)
 {
@@ -21,6 +22,11 @@ void sim_violate(struct sim *s, const char *format, ...)
     vsnprintf(s->r->why, sizeof s->r->why, format, args);
     va_end(args);
     log_event(LOG_ERROR, "violation", "%s", s->r->why);
+}
+
+bool sim_parted(const struct sim *s)
+{
+    return s->o.second != SIM_COPY_NONE || s->o.copied != SIM_COPY_NONE;
 }
 
 struct outer_state_options sim_member_options(const struct sim *s, bool site)
@@ -197,7 +203,7 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
                               .straggler_ms = 20000,
                               .seed = s->o.seed + n->index,
                               .stop = &n->env.stop};
-    link_sim_open(&n->link, &s->server, &n->env, &n->net, "sim", n->name);
+    link_sim_open(&n->link, &n->route, &n->env, &n->net, "sim", n->name);
     TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, arena));
     TRY(site_open(&n->site, &n->env.env, &n->link.link, &n->replica, &so, arena));
     return site_train(n);
@@ -207,7 +213,18 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
 static bool excused(const struct sim *s, enum err e)
 {
     bool reads = s->o.point.fault == DISK_FAULT_EIO || s->o.point.fault == DISK_FAULT_BROKEN;
-    return e == ERR_IO || e == ERR_FULL || (reads && e == ERR_CORRUPT);
+    return e == ERR_IO || e == ERR_FULL || (reads && e == ERR_CORRUPT) ||
+           (s->o.memory.at && e == ERR_MEMORY);
+}
+
+/* With a copied directory: another history, or another process of the same name. Of two aggregators
+ * in the same epoch one may give the manifest and the other the aggregate: other bytes than
+ * announced.
+ */
+static bool for_a_person(const struct sim *s, enum err e)
+{
+    bool two = s->o.second == SIM_COPY_BOTH && e == ERR_PROTO;
+    return sim_parted(s) && (e == ERR_DISAGREE || e == ERR_BUSY || e == ERR_TAKEN || two);
 }
 
 /* Asked to stop, as by SIGTERM. */
@@ -217,18 +234,58 @@ static bool asked_to(const struct sim_node *n, enum err e)
 }
 
 /* n NULL: the aggregator. */
-static void node_down(struct sim *s, struct sim_node *n)
+static void node_down(struct sim *s, struct sim_node *n, struct sim_aggregator *a)
 {
-    s->r->crashes += n ? n->env.disk.dead : s->disk.disk.dead;
+    s->r->crashes += n ? n->env.disk.dead : a->env.disk.dead;
     sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, DOWN_MAX_MS), NULL);
     if (n)
         sim_site_restart(n);
     else
-        env_sim_restart(&s->disk);
+        env_sim_restart(&a->env);
     s->r->restarts++;
 }
 
-static void site_task(void *self)
+void sim_node_end(struct sim_node *n)
+{
+    n->over = true;
+    env_sim_crash(&n->env);
+    sim_kick(&n->sim->clock, &n->env);
+}
+
+/* How a process of a site has ended. */
+static void site_ended_with(struct sim_node *n, enum err e)
+{
+    struct sim *s = n->sim;
+    bool dead = n->env.disk.dead;
+    n->done = (e == ERR_OK && !dead) || n->over;
+    if (n->done || dead || excused(s, e) || asked_to(n, e))
+        return;
+    if (e == ERR_DENIED && s->o.operates) /* in quarantine: a person starts it again */
+        return;
+    if (!for_a_person(s, e)) {
+        sim_violate(s, "site %s ends with %s: %s", n->name, err_name(e), err_message());
+        return;
+    }
+    n->gave_up = n->done = ++n->refused == REFUSED_MAX;
+    s->r->given_up += n->gave_up;
+}
+
+static void site_live(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    struct arena arena = arena_make(0);
+    n->lives++;
+    s->clock.process = 1 + n->index;
+    enum err e = site_process(n, &arena);
+    s->clock.process = 0;
+    site_ended_with(n, e);
+    site_close(n->site);
+    outer_state_close(&n->replica);
+    n->site = NULL;
+    arena_free(&arena);
+}
+
+void sim_site_task(void *self)
 {
     struct sim_node *n = self;
     struct sim *s = n->sim;
@@ -237,50 +294,48 @@ static void site_task(void *self)
         sim_liar_run(n);
         n->done = true;
     }
+    n->done = n->done || n->over;
     while (!n->done) {
-        struct arena arena = arena_make(0);
-        n->lives++;
-        enum err e = site_process(n, &arena);
-        n->done = e == ERR_OK && !n->env.disk.dead;
-        if (!n->done && !n->env.disk.dead && !excused(s, e) && !asked_to(n, e))
-            sim_violate(s, "site %s ends with %s: %s", n->name, err_name(e), err_message());
-        site_close(n->site);
-        outer_state_close(&n->replica);
-        n->site = NULL;
-        arena_free(&arena);
+        site_live(n);
         if (n->done)
             break;
         if (s->clock.now_ms >= n->away_from_ms && s->clock.now_ms < n->away_until_ms)
             sim_sleep(&s->clock, n->away_until_ms, NULL);
-        node_down(s, n);
+        node_down(s, n, NULL);
+        n->done = n->over;
     }
     if (!s->first_done_ms)
         s->first_done_ms = s->clock.now_ms;
     s->finished = true;
-    for (unsigned i = 0; i < s->o.sites; i++)
+    for (unsigned i = 0; i < s->nodes; i++)
         s->finished &= s->node[i].done;
-    sim_kick(&s->clock, &s->disk);
+    for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++)
+        sim_kick(&s->clock, &s->aggregator[i].env);
 }
 
 /* ---- the aggregator's process ---- */
 
-static enum err aggregator_serve(struct sim *s, struct aggregator *a)
+static enum err aggregator_serve(struct sim_aggregator *at, struct aggregator *a)
 {
-    link_sim_up(&s->server, aggregator_service(a));
-    while (!s->finished && !s->disk.disk.dead && !s->server.stopped) {
-        sim_sleep(&s->clock, s->server.wake_ms, &s->disk);
-        if (s->server.wake_ms <= s->clock.now_ms)
-            link_sim_work(&s->server);
+    struct sim *s = at->sim;
+    struct link_service service = aggregator_service(a);
+    s->clock.process = 0;
+    link_sim_up(&at->server, sim_memory_guard(at, &service));
+    while (!s->finished && !at->env.disk.dead && !at->server.stopped) {
+        sim_sleep(&s->clock, at->server.wake_ms, &at->env);
+        if (at->server.wake_ms <= s->clock.now_ms)
+            link_sim_work(&at->server);
     }
     enum err e = aggregator_failed(a);
-    if (s->finished && !aggregator_done(a))
+    if (s->finished && !aggregator_done(a) && !sim_parted(s))
         sim_violate(s, "all sites are done and the aggregator is not");
-    link_sim_down(&s->server);
+    link_sim_down(&at->server);
     return e;
 }
 
-static enum err aggregator_process(struct sim *s, struct arena *arena)
+static enum err aggregator_process(struct sim_aggregator *at, struct arena *arena)
 {
+    struct sim *s = at->sim;
     struct outer_state_options mo = sim_member_options(s, false);
     struct aggregator_options ao = {
         .run = "sim",
@@ -290,37 +345,42 @@ static enum err aggregator_process(struct sim *s, struct arena *arena)
         .strict = s->o.strict,
         .norm_limit = 1000,
         .clip = s->o.clip,
+        .edit_warmup = s->o.edit_warmup,
         .strikes_max =
             s->o.lies && !s->o.clip ? AGGREGATOR_STRIKES : 0, /* the toy's sites differ */
         .share_max = 100,
         .straggler_ms = 20000,
         .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};
     struct aggregator *a;
-    TRY(env_sim_begin(&s->disk));
-    TRY(outer_state_open(&s->replica, &s->disk.env, s->cpu, &mo, arena));
-    enum err e = outer_state_begun(&s->replica) ? outer_state_load(&s->replica)
-                                                : outer_state_begin(&s->replica, s->initial);
-    s->r->residuals_lost += s->replica.residuals_lost; /* also when the load fails afterwards */
+    TRY(env_sim_begin(&at->env));
+    TRY(outer_state_open(&at->replica, &at->env.env, s->cpu, &mo, arena));
+    enum err e = outer_state_begun(&at->replica) ? outer_state_load(&at->replica)
+                                                 : outer_state_begin(&at->replica, s->initial);
+    at->residuals_lost += at->replica.residuals_lost; /* also when the load fails afterwards */
+    s->r->residuals_lost += at->replica.residuals_lost;
     TRY(e);
-    TRY(aggregator_open(&a, &s->disk.env, &s->replica, &ao, arena));
-    e = aggregator_serve(s, a);
+    TRY(aggregator_open(&a, &at->env.env, &at->replica, &ao, arena));
+    e = aggregator_serve(at, a);
     aggregator_close(a);
     return e;
 }
 
-static void aggregator_task(void *self)
+void sim_aggregator_task(void *self)
 {
-    struct sim *s = self;
-    while (!s->finished) {
+    struct sim_aggregator *a = self;
+    struct sim *s = a->sim;
+    while (!s->finished && !a->over) {
         struct arena arena = arena_make(0);
-        enum err e = aggregator_process(s, &arena);
-        if (e != ERR_OK && !s->disk.disk.dead && !excused(s, e) &&
-            !(e == ERR_CORRUPT && s->disk_faults.rot > 0))
+        s->clock.process = 1 + s->o.sites;
+        enum err e = aggregator_process(a, &arena);
+        s->clock.process = 0;
+        if (e != ERR_OK && !a->env.disk.dead && !excused(s, e) && !for_a_person(s, e) &&
+            !(e == ERR_CORRUPT && a->disk.rot > 0))
             sim_violate(s, "the aggregator ends with %s: %s", err_name(e), err_message());
-        outer_state_close(&s->replica);
+        outer_state_close(&a->replica);
         arena_free(&arena);
-        if (!s->finished)
-            node_down(s, NULL);
+        if (!s->finished && !a->over)
+            node_down(s, NULL, a);
     }
 }
 
@@ -335,11 +395,11 @@ bool sim_aborts(const struct sim *s, unsigned f, uint64_t round)
  * is finite. */
 static void before_commit(void *self, const char *path)
 {
-    struct sim *s = self;
+    struct sim_aggregator *a = self;
     unsigned f;
     uint64_t round;
     if (sscanf(path, "spool/%u/%20" SCNu64, &f, &round) == 2)
-        s->replica.o.outer.lr = sim_aborts(s, f, round) ? INFINITY : s->outer.lr;
+        a->replica.o.outer.lr = sim_aborts(a->sim, f, round) ? INFINITY : a->sim->outer.lr;
 }
 
 /* kill -9 or a stop request at any moment, in waits too; the chances per operation do the rest. */
@@ -351,11 +411,13 @@ static void killer_task(void *self)
         if (s->clock.now_ms >= s->calm_ms || s->finished)
             return;
         uint64_t victim = sim_below(&s->clock, s->o.sites + 1);
-        struct env_sim *w = victim < s->o.sites ? &s->node[victim].env : &s->disk;
+        struct env_sim *w = victim < s->o.sites ? &s->node[victim].env : &s->aggregator[0].env;
         if (victim < s->o.sites && sim_chance(&s->clock, 0.4)) {
+            if (!sim_strikes(&s->clock, 1, "asked to stop", w->name))
+                continue;
             w->stop = 1; /* it ends by itself, with a checkpoint */
             s->r->stopped++;
-        } else {
+        } else if (sim_strikes(&s->clock, 1, "kill", w->name)) {
             env_sim_crash(w);
         }
         sim_kick(&s->clock, w);
@@ -374,7 +436,7 @@ static void absence_task(void *self)
 static struct env_sim *point_env(struct sim *s)
 {
     unsigned node = s->o.point.node;
-    return node < s->o.sites ? &s->node[node].env : &s->disk;
+    return node < s->o.sites ? &s->node[node].env : &s->aggregator[0].env;
 }
 
 /* A minute in which the node goes on with what the fault has left in its page cache. */
@@ -393,12 +455,26 @@ static void point_task(void *self)
     sim_kick(&s->clock, w);
 }
 
+/* A run with a copied directory waits for a person. */
+static void run_over(struct sim *s)
+{
+    s->over = s->finished = true;
+    for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++) {
+        s->aggregator[i].over = true;
+        env_sim_crash(&s->aggregator[i].env);
+        sim_kick(&s->clock, &s->aggregator[i].env);
+    }
+    for (unsigned i = 0; i < s->nodes; i++)
+        sim_node_end(&s->node[i]);
+}
+
 static void calm_task(void *self)
 {
     struct sim *s = self;
     sim_sleep(&s->clock, s->calm_ms, NULL);
-    s->disk_faults = (struct disk_faults){0};
-    for (unsigned i = 0; i < s->o.sites; i++) {
+    for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++)
+        s->aggregator[i].disk = (struct disk_faults){0};
+    for (unsigned i = 0; i < SIM_NODES_MAX && i < s->nodes; i++) {
         s->node[i].disk = (struct disk_faults){0};
         s->node[i].net = (struct link_sim_faults){.delay_ms = s->node[i].net.delay_ms};
     }
@@ -406,6 +482,10 @@ static void calm_task(void *self)
     while (!s->finished) { /* I9 */
         sim_sleep(&s->clock, s->clock.now_ms + 5000, NULL);
         uint64_t gap = s->clock.now_ms - s->progress_ms;
+        if (gap > SIM_GAP_MAX_MS && sim_parted(s)) {
+            run_over(s);
+            return;
+        }
         if (gap > SIM_GAP_MAX_MS)
             sim_violate(s, "no commit for %" PRIu64 " s after the last fault", gap / 1000);
     }
@@ -416,7 +496,7 @@ static double intensity(struct sim *s, double most)
     return sim_chance(&s->clock, 0.4) ? 0 : most * (double)sim_below(&s->clock, 1000) / 1000;
 }
 
-static struct disk_faults disk_draw(struct sim *s)
+static struct disk_faults disk_draw(struct sim *s, const char *who)
 {
     struct disk_faults f = {.crash = intensity(s, 0.006),
                             .eio = intensity(s, 0.002),
@@ -425,11 +505,13 @@ static struct disk_faults disk_draw(struct sim *s)
     if (sim_chance(&s->clock, 0.3)) {
         f.full_from_ms = sim_below(&s->clock, s->calm_ms);
         f.full_until_ms = f.full_from_ms + sim_below(&s->clock, 20000);
+        if (!sim_strikes(&s->clock, 1, "its disk will be full for a time", who))
+            f.full_until_ms = 0;
     }
     return f;
 }
 
-static struct link_sim_faults net_draw(struct sim *s)
+static struct link_sim_faults net_draw(struct sim *s, const char *who)
 {
     struct link_sim_faults f = {.lost = intensity(s, 0.2),
                                 .lost_answer = intensity(s, 0.2),
@@ -439,19 +521,23 @@ static struct link_sim_faults net_draw(struct sim *s)
     if (sim_chance(&s->clock, 0.4)) {
         f.part_from_ms = sim_below(&s->clock, s->calm_ms);
         f.part_until_ms = f.part_from_ms + sim_below(&s->clock, 60000);
+        if (!sim_strikes(&s->clock, 1, "will be partitioned for a time", who))
+            f.part_until_ms = 0;
     }
     return f;
 }
 
 static void faults_draw(struct sim *s)
 {
-    s->calm_ms = 20000 + sim_below(&s->clock, 100000);
-    s->disk_faults = disk_draw(s);
-    s->disk.disk.faults = &s->disk_faults;
+    struct sim_aggregator *a = &s->aggregator[0];
+    uint64_t longer = 1 + schedule_rounds(&s->schedule, 0) / 16; /* chaos as long as the rounds */
+    s->calm_ms = (20000 + sim_below(&s->clock, 100000)) * longer;
+    a->disk = disk_draw(s, a->env.name);
+    a->env.disk.faults = &a->disk;
     for (unsigned i = 0; i < s->o.sites; i++) {
         struct sim_node *n = &s->node[i];
-        n->disk = disk_draw(s);
-        n->net = net_draw(s);
+        n->disk = disk_draw(s, n->name);
+        n->net = net_draw(s, n->name);
         n->env.disk.faults = &n->disk;
     }
     if (s->o.late)
@@ -466,17 +552,23 @@ static void faults_draw(struct sim *s)
     if (sim_chance(&s->clock, 0.7))
         sim_start(&s->clock, killer_task, s);
     sim_start(&s->clock, calm_task, s);
+    sim_copies_start(s);
 }
 
 /* ---- a run ---- */
 
-static enum err node_make(struct sim *s, unsigned i)
+enum err sim_node_make(struct sim *s, unsigned place, unsigned i)
 {
-    struct sim_node *n = &s->node[i];
+    struct sim_node *n = &s->node[place];
     size_t elements = s->table.elements;
-    *n = (struct sim_node){.sim = s, .index = i, .weight = i % 3 == 2 ? 0.5f : 1};
+    memset(n, 0, sizeof *n);
+    n->sim = s;
+    n->index = i;
+    n->weight = i % 3 == 2 ? 0.5f : 1;
+    n->copy = place != i;
+    n->route = &s->aggregator[0].server;
     snprintf(n->name, sizeof n->name, "s%u", i);
-    s->names[i] = n->name;
+    s->names[i] = s->names[i] ? s->names[i] : n->name;
     n->checkpoint_every =
         1 + (int64_t)rng_below(s->o.seed, RNG_TEST, 10 + i, (uint64_t)s->o.every * 4);
     n->step_ms = 50 + rng_below(s->o.seed, RNG_TEST, 20 + i, 500);
@@ -490,12 +582,25 @@ static enum err node_make(struct sim *s, unsigned i)
     TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
     TRY_ALLOC(n->booked = arena_array(&s->arena, elements, sizeof *n->booked));
     TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));
-    env_sim_open(&n->env, &s->clock, n->name, s->o.seed * 31 + i);
+    env_sim_open(&n->env, &s->clock, n->name, s->o.seed * 31 + place + (place >= 30));
     n->liar = s->o.lies && i + 1 == s->o.sites;
     n->env.disk.gives_way = true;
     n->env.wrote = sim_wrote;
     n->env.watch_self = n;
     return ERR_OK;
+}
+
+void sim_aggregator_make(struct sim *s, unsigned index)
+{
+    static const char *const names[SIM_AGGREGATORS_MAX] = {"aggregator", "aggregator-copy"};
+    struct sim_aggregator *a = &s->aggregator[index];
+    *a = (struct sim_aggregator){.sim = s, .index = index, .there = true};
+    env_sim_open(&a->env, &s->clock, names[index], s->o.seed * 31 + 30 + 1000 * index);
+    a->env.mapping = before_commit;
+    a->env.watch_self = a;
+    a->server = (struct link_sim_server){
+        .clock = &s->clock, .env = &a->env, .watch = &a->watch, .wake_ms = UINT64_MAX};
+    sim_watch(a);
 }
 
 static enum err sim_make(struct sim *s)
@@ -509,6 +614,7 @@ static enum err sim_make(struct sim *s)
     s->outer.delay = s->o.delay;
     s->outer.merge = s->o.merge;
     s->outer.anneal = s->o.anneal;
+    s->outer.length_max = s->o.merge == MERGE_EDIT ? s->o.edit_norm : 0;
     s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
     for (unsigned f = 0; f < s->o.fragments; f++)
         s->schedule.period[f].p.growth = s->o.growth;
@@ -527,22 +633,20 @@ static enum err sim_make(struct sim *s)
     for (unsigned f = 0; f < s->o.fragments; f++)
         ASSERT(schedule_rounds(&s->schedule, f) <= SIM_ROUNDS_MAX);
     snprintf(s->canonical, sizeof s->canonical, "run.name=sim\nrun.seed=%" PRIu64 "\n", s->o.seed);
-    env_sim_open(&s->disk, &s->clock, "aggregator", s->o.seed * 31 + 30);
-    s->disk.mapping = before_commit;
-    s->disk.watch_self = s;
+    sim_aggregator_make(s, 0);
     for (unsigned i = 0; i < s->o.sites; i++)
-        TRY(node_make(s, i));
-    s->server = (struct link_sim_server){
-        .clock = &s->clock, .env = &s->disk, .watch = &s->watch, .wake_ms = UINT64_MAX};
-    sim_watch(s);
+        TRY(sim_node_make(s, i, i));
     return ERR_OK;
 }
 
 static void sim_unmake(struct sim *s)
 {
     clock_sim_close(&s->clock);
-    env_sim_close(&s->disk);
-    for (unsigned i = 0; i < s->o.sites; i++)
+    sim_memory_end();
+    for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++)
+        if (s->aggregator[i].there)
+            env_sim_close(&s->aggregator[i].env);
+    for (unsigned i = 0; i < s->nodes; i++)
         env_sim_close(&s->node[i].env);
     codec_close(s->work);
     dev_close(s->cpu);
@@ -551,16 +655,21 @@ static void sim_unmake(struct sim *s)
 
 void sim_run_options(const struct sim_options *o, struct sim_result *r)
 {
-    static struct sim storage; /* half a megabyte of tables: not for a stack */
+    static struct sim storage; /* a megabyte of tables: not for a stack */
     struct sim *s = &storage;
     ASSERT(o->sites >= 1 && o->sites <= SIM_SITES_MAX && o->fragments >= 1 &&
            o->fragments <= SIM_FRAGMENTS_MAX);
     *r = (struct sim_result){.ok = false};
-    memset(s, 0, sizeof *s);
+    memset(s, 0, offsetof(struct sim, node));
+    s->nodes = o->sites;
     s->o = *o;
     s->r = r;
     s->arena = arena_make(0);
     clock_sim_open(&s->clock, o->seed);
+    s->clock.without = o->without;
+    s->clock.told = o->told;
+    s->clock.told_self = o->told_self;
+    sim_memory_begin(s);
     enum err e = sim_make(s);
     if (e != ERR_OK) {
         sim_violate(s, "the simulator cannot start: %s", err_message());
@@ -570,103 +679,27 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
         point_env(s)->disk.plan = (struct disk_plan){.at = o->point.at, .fault = o->point.fault};
         if (o->point.power || o->point.fault == DISK_FAULT_BROKEN)
             sim_start(&s->clock, point_task, s);
-        sim_start(&s->clock, aggregator_task, s);
+        sim_start(&s->clock, sim_aggregator_task, &s->aggregator[0]);
         for (unsigned i = 0; i < o->sites; i++)
-            sim_start(&s->clock, site_task, &s->node[i]);
-        if (!sim_run(&s->clock, DAY_MS))
+            sim_start(&s->clock, sim_site_task, &s->node[i]);
+        sim_operator_start(s);
+        bool ended = sim_run(&s->clock, DAY_MS);
+        r->struck = r->struck || point_env(s)->disk.plan.applied; /* the checks clear it */
+        if (!ended)
             sim_violate(s, "the run did not end within a day");
+        else if (sim_parted(s))
+            sim_copies_check_end(s);
         else
             sim_check_end(s);
     }
     for (unsigned i = 0; i <= o->sites; i++)
-        r->operations[i] = (i < o->sites ? &s->node[i].env : &s->disk)->disk.operations;
-    r->struck = point_env(s)->disk.plan.applied;
+        r->operations[i] =
+            (i < o->sites ? &s->node[i].env : &s->aggregator[0].env)->disk.operations;
     r->virtual_ms = s->clock.now_ms;
-    r->calls = s->server.calls;
+    r->calls = s->aggregator[0].server.calls + s->aggregator[1].server.calls;
+    r->faults = s->clock.struck;
+    r->parted = s->over;
+    r->repeats = !s->ordered_late;
     r->ok = !*r->why;
     sim_unmake(s);
-}
-
-struct sim_options sim_draw(uint64_t seed)
-{
-    enum {
-        SITES,
-        FRAGMENTS,
-        EVERY,
-        ROUNDS,
-        TAIL,
-        CODEC,
-        FEEDBACK,
-        STRICT,
-        KEEP,
-        LATE,
-        ABSENT,
-        RESIDUAL_RESET,
-        OPTIMIZER,
-        DAMAGED,
-        OVERLAP,
-        MIX,
-        DOWNLINK,
-        EAGER,
-        BEFORE_UPDATE,
-        OFFLINE,
-        LIES,
-        OFFLINE_STEPS,
-        ABORTS,
-        MERGE,
-        ANNEAL,
-        RESTART,
-        GROW,
-        GROW_ROUNDS,
-        TIMED,
-        GRACE,
-        CLIP
-    };
-#define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
-    static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
-                       mixes[] = {0.5f, 0.5f, 0};
-    static const float clips[] = {0, 0.5f, 1, 1.25f};
-    static const unsigned downlink[] = {0, 2, 3};
-    static const enum outer_opt_kind optimizers[] = {OUTER_OPT_MOMENTUM, OUTER_OPT_MOMENTUM,
-                                                     OUTER_OPT_SGD, OUTER_OPT_DELAYED};
-    struct sim_options o = {.seed = seed, .faults = true};
-    o.sites = 1 + (unsigned)DRAW(SITES, SIM_SITES_MAX);
-    o.fragments = DRAW(FRAGMENTS, 2) ? 1 : 4;
-    o.every = o.fragments == 4 ? 4 : 2 + (int64_t)DRAW(EVERY, 4);
-    o.steps = o.every * (2 + (int64_t)DRAW(ROUNDS, 7)) + (int64_t)DRAW(TAIL, 3);
-    o.codec = (enum codec_kind)DRAW(CODEC, CODEC_COUNT);
-    o.error_feedback_decay = feedbacks[DRAW(FEEDBACK, 3)];
-    o.residual_reset = residual_resets[DRAW(RESIDUAL_RESET, 4)];
-    o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
-    o.delay = o.optimizer == OUTER_OPT_DELAYED ? 1 + o.sites : 1;
-    o.strict = DRAW(STRICT, 2);
-    o.overlap =
-        (int64_t)DRAW(OVERLAP, 2 * (uint64_t)o.every + 1); /* half of them: none, or the delay */
-    o.overlap = o.overlap <= o.every ? o.overlap : o.overlap % 3 ? 0 : o.every;
-    o.mix = o.overlap == o.every ? 0 : mixes[DRAW(MIX, 3)];
-    o.eager = o.overlap == o.every && DRAW(EAGER, 2);
-    o.keep = 2 + DRAW(KEEP, 3);
-    o.downlink_compression_from = downlink[DRAW(DOWNLINK, 3)];
-    o.before_update = o.overlap > 0 && o.overlap < o.every && DRAW(BEFORE_UPDATE, 2);
-    if (!o.strict && DRAW(OFFLINE, 4))
-        o.max_local_steps_offline = 1 + (int64_t)DRAW(OFFLINE_STEPS, 2 * (uint64_t)o.every);
-    o.late = !o.strict && DRAW(LATE, 2);
-    o.absent = !o.strict && DRAW(ABSENT, 2);
-    o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;
-    o.lies = !o.strict && o.sites > 2 && !o.damaged && DRAW(LIES, 3) == 0;
-    o.aborts = DRAW(ABORTS, 4) == 0;
-    bool forwards = !codec_get(o.codec)->summable && !o.downlink_compression_from && !o.eager;
-    if (forwards && DRAW(MERGE, 2))
-        o.merge = MERGE_RADIAL;
-    else if (forwards && DRAW(CLIP, 4)) /* below 1: in every round somebody is scaled */
-        o.clip = clips[DRAW(CLIP, 4)];
-    o.anneal = (struct anneal){
-        .kind = (enum anneal_kind)DRAW(ANNEAL, 3), .end = 0.25, .restart = DRAW(RESTART, 3)};
-    if (o.overlap < o.every && DRAW(GROW, 3) == 0)
-        o.growth = (struct period_growth){1 + (int64_t)DRAW(GROW_ROUNDS, 3), 2, o.every * 3};
-    bool timed = o.strict && !o.overlap && o.fragments == 1 && !o.growth.rounds;
-    o.every_ms = timed && DRAW(TIMED, 2) ? 100 + DRAW(TIMED, 1500) : 0;
-    o.grace = !o.strict && o.overlap && DRAW(GRACE, 2) ? 0.5 : 0;
-#undef DRAW
-    return o;
 }

@@ -11,6 +11,10 @@
  * replay of the manifests, the residual books close, commits came within the bound. What a run
  * returns lets the caller compare with the run without faults (I1).
  *
+ * Schedules with a copied directory (`second`, `copied`) break what docs/protocol.md 7 asks of the
+ * operator: never start a copy. There a run may stop and wait for a person. What must hold all the
+ * same is in sim_copies.c.
+ *
  * The trainer repeats bit for bit in strict mode; in quorum mode it does not, on purpose, as on a
  * GPU.
  */
@@ -20,9 +24,17 @@
 #include "outer/codec/codec.h"
 #include "outer/diloco/period.h"
 #include "outer/diloco/outer_opt.h"
+#include "outer/protocol/manifest.h"
 #include "outer/sim/disk_sim.h"
 
-enum { SIM_SITES_MAX = 5, SIM_WHY_MAX = 512 };
+enum { SIM_SITES_MAX = 64, SIM_FEW_SITES = 5, SIM_WHY_MAX = 512 };
+
+/* A copy of a directory, made at some moment, is started later. */
+enum sim_copy {
+    SIM_COPY_NONE,
+    SIM_COPY_RESTORED, /* in place of the original, whose disk is lost */
+    SIM_COPY_BOTH      /* beside the original, for a time; then one of the two is ended for good */
+};
 
 /* One fault of one disk, in a run without others. */
 struct sim_point {
@@ -30,6 +42,24 @@ struct sim_point {
     uint64_t at;   /* which operation of the node's disk, from 1 on; 0: none */
     enum disk_fault fault;
     bool power; /* and within a minute after it the node loses its power */
+};
+
+/* One allocation of one process fails. kernels/base/arena.c has to be compiled into the test with
+ * calloc replaced by a function that asks sim_memory_fails. */
+struct sim_memory {
+    unsigned node; /* a site, or behind them the aggregator */
+    uint64_t at;   /* which allocation of the node's processes, from 1 on; 0: none */
+};
+
+/* One applied round, decoded. Arrays have `count` values. */
+struct sim_judged {
+    const struct sim_options *o;
+    unsigned fragment;
+    uint64_t round, rounds;                   /* rounds: of the fragment in the run */
+    const struct manifest *before, *manifest; /* before: NULL in round 0 */
+    size_t count;
+    const float *const *sent; /* [manifest->site_count] by site; NULL: not included */
+    const float *const *theta, *const *momentum, *const *gathered; /* [2]: before, after; NULL */
 };
 
 struct sim_options {
@@ -60,7 +90,21 @@ struct sim_options {
     bool aborts; /* the outer step of some rounds gives values that are not finite; a run without
                     faults has it too */
     bool lies;   /* quorum, three sites or more: the last one sends what must be refused */
+    uint32_t edit_warmup; /* of merge edit */
+    float edit_norm;
+    bool operates;        /* an operator aborts and rolls back rounds, quarantines and readmits */
+    enum sim_copy second; /* of the aggregator's directory */
+    enum sim_copy copied; /* of a site's */
     struct sim_point point;
+    struct sim_memory memory;
+    /* What sees the faults, and which of them are left out (clock_sim.h). */
+    sim_told *told;
+    void *told_self;
+    const uint8_t *without;
+    /* Every commit, as an independent implementation wants to see it; NULL: none does. Returns
+     * NULL, or what is wrong. */
+    const char *(*judge)(void *self, const struct sim_judged *c);
+    void *judge_self;
 };
 struct sim_result {
     bool ok;
@@ -72,6 +116,15 @@ struct sim_result {
         residual_resets,  /* full-precision rounds of residual resets */
         damaged,          /* deltas that were not finite */
         aborted,          /* rounds committed with an empty set */
+        ordered,          /* of them, by an operator */
+        rolled_back,      /* of them, to an earlier state */
+        quarantined,      /* by an operator */
+        judged,           /* commits that `judge` saw */
+        faults,           /* that struck: clock_sim.h */
+        copies,           /* directories that were copied and started */
+        given_up,         /* processes that only a person can bring back, with a copy about */
+        parted,           /* runs that ended before their last round, with a copy about */
+        lies_accepted,    /* honest contributions of a lying site */
         clipped,          /* contributions that were scaled down */
         lies_refused,     /* contributions of a lying site that were answered `invalid` */
         compressed,       /* rounds with downlink compression */
@@ -80,10 +133,16 @@ struct sim_result {
     unsigned books_checked; /* sites whose I3 was checked to the end */
     uint64_t
         operations[SIM_SITES_MAX + 1]; /* of the disks of the sites, then of the aggregator's */
-    bool struck;                       /* the fault of the point */
+    uint64_t allocations[SIM_SITES_MAX + 1]; /* of their processes, where they are counted */
+    bool struck;                             /* the fault of the point, or of the memory */
+    bool compared;                           /* with the run without faults, by the caller */
+    bool repeats; /* the acts of an operator met every site's contribution: I1 is defined */
 };
 
-struct sim_options sim_draw(uint64_t seed); /* the configuration of a seed */
+struct sim_options sim_draw(uint64_t seed);       /* the configuration of a seed */
+struct sim_options sim_draw_large(uint64_t seed); /* up to 64 sites, up to 200 rounds */
+/* Of the code that runs now: does this allocation fail? Counts it. */
+bool sim_memory_fails(void);
 void sim_run_options(const struct sim_options *o, struct sim_result *r);
 
 #endif

@@ -10,14 +10,17 @@
 
 enum { FIXED_BITS = 100 };
 
-/* Exact, or a violation: the toy's values lie between 2^-70 and 2^20. */
-static sim_fixed fixed(struct sim *s, double x)
+/* Exact, or a violation: the toy's values lie between 2^-70 and 2^20. From the bits: frexp and
+ * ldexp took a tenth of a run. */
+sim_fixed sim_fixed_of(struct sim *s, double x)
 {
-    int e;
-    int64_t mantissa = (int64_t)ldexp(frexp(x, &e), 53);
-    int shift = e - 53 + FIXED_BITS;
-    if (mantissa == 0)
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int e = (int)(bits >> 52 & 0x7ff), shift = e - 1075 + FIXED_BITS;
+    int64_t mantissa = (int64_t)((bits & ((1ull << 52) - 1)) | 1ull << 52);
+    if (!(bits << 1))
         return 0;
+    mantissa = bits >> 63 ? -mantissa : mantissa;
     if (shift >= 0 && shift < 70)
         return (sim_fixed)mantissa * ((sim_fixed)1 << shift);
     if (shift < 0 && shift > -53 && !(mantissa & (((int64_t)1 << -shift) - 1)))
@@ -26,11 +29,11 @@ static sim_fixed fixed(struct sim *s, double x)
     return 0;
 }
 
-static const struct codec *codec_at(const struct sim *s, unsigned f, uint64_t round)
+static const struct codec *codec_at(const struct sim_aggregator *history, unsigned f,
+                                    uint64_t round)
 {
-    const struct manifest *parent = &s->commits[f][round - (round > 0)].manifest;
-    return codec_get(
-        schedule_codec(&s->schedule, f, round, round ? manifest_residual_ratio(parent) : 0));
+    uint8_t ratio = round ? manifest_residual_ratio(&history->commits[f][round - 1]->manifest) : 0;
+    return codec_get(schedule_codec(&history->sim->schedule, f, round, ratio));
 }
 
 /* A record's bytes before its sections (kernels/base/record.h). */
@@ -40,11 +43,9 @@ static size_t head_bytes(const uint8_t *record)
     return bytes_get_u64(&r);
 }
 
-/* Values of a payload on a grid, in the simulator's own memory. */
-static float *decoded(struct sim *s, unsigned f, uint64_t round, struct codec_payload payload,
-                      const uint8_t *grid, struct arena *a)
+static float *decoded(struct sim *s, const struct codec *c, unsigned f, uint64_t round,
+                      struct codec_payload payload, const uint8_t *grid, struct arena *a)
 {
-    const struct codec *c = codec_at(s, f, round);
     size_t n = s->fragments.f[f].elements;
     float *values = arena_array(a, n, sizeof *values);
     ASSERT(values);
@@ -54,6 +55,12 @@ static float *decoded(struct sim *s, unsigned f, uint64_t round, struct codec_pa
                   payload.data, payload.size_bytes) != ERR_OK)
         sim_violate(s, "a payload of round %" PRIu64 " does not decode", round);
     return values;
+}
+
+float *sim_decoded(struct sim *s, const struct sim_aggregator *history, unsigned f, uint64_t round,
+                   struct codec_payload payload, const uint8_t *grid, struct arena *a)
+{
+    return decoded(s, codec_at(history, f, round), f, round, payload, grid, a);
 }
 
 /* ---- the outbox: what a site trained ---- */
@@ -88,14 +95,17 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     data += head_bytes(data);
     const float *residual = (const float *)(const void *)(data + payload);
     const double *discarded = (const double *)(const void *)(residual + count);
-    float *sent = decoded(s, f, round, (struct codec_payload){data, payload}, state->codes, &a);
+    const struct codec *c =
+        codec_get(schedule_codec(&s->schedule, f, round, state->residual_ratio));
+    float *sent = decoded(s, c, f, round, (struct codec_payload){data, payload}, state->codes, &a);
     const float *base = base_of(n, f, round), *local = n->sent + s->first[f];
     for (size_t i = 0; i < count && !s->clock.halted; i++) {
         memcpy(&kept, &residual[i], sizeof kept);
-        sim_fixed trained = fixed(s, sent[i]) + fixed(s, kept) - fixed(s, state->residual[i]);
+        sim_fixed trained =
+            sim_fixed_of(s, sent[i]) + sim_fixed_of(s, kept) - sim_fixed_of(s, state->residual[i]);
         if (discards) {
             memcpy(&lost, &discarded[i], sizeof lost);
-            trained += fixed(s, lost) - fixed(s, state->discarded[i]);
+            trained += sim_fixed_of(s, lost) - sim_fixed_of(s, state->discarded[i]);
         }
         double delta = (double)n->weight * ((double)base[i] - (double)local[i]);
         if (fabs(ldexp((double)trained, -FIXED_BITS) - delta) > 1e-6)
@@ -158,37 +168,49 @@ void sim_site_restart(struct sim_node *n)
 
 /* ---- messages ---- */
 
-static struct sim_node *node_of(struct sim *s, const struct wire_head *h)
+static void saw_hello(void *self, void *site, const struct wire_hello *m,
+                      const struct wire_hello_answer *a)
 {
-    unsigned i = 0;
-    while (i < s->o.sites && strcmp(s->names[i], h->site))
-        i++;
-    ASSERT(i < s->o.sites);
-    return &s->node[i];
-}
-
-static void saw_hello(void *self, const struct wire_hello *m, const struct wire_hello_answer *a)
-{
-    struct sim *s = self;
-    struct sim_node *n = node_of(s, &m->head);
+    struct sim_aggregator *at = self;
+    struct sim *s = at->sim;
+    struct sim_node *n = site;
+    (void)m;
     if (a->outcome == ROUND_DIVERGED)
         sim_violate(s, "site %s has another state than the aggregator", n->name);
     if ((a->outcome == ROUND_CURRENT || a->outcome == ROUND_BEHIND || a->outcome == ROUND_JOIN) &&
-        a->epoch > n->hello_epoch)
-        n->hello_epoch = a->epoch;
+        a->epoch > n->hello_epoch[at->index])
+        n->hello_epoch[at->index] = a->epoch;
+}
+
+/* A lying site offers what it likes; what of it may be accepted is found again by its digest. */
+static void liar_offered(struct sim_node *n, const struct wire_contribution *m,
+                         const uint8_t *payload)
+{
+    enum { LARGEST = 1 << 20 };
+    if (m->payload_bytes > LARGEST)
+        return;
+    struct sim_offer *o = arena_alloc(&n->sim->arena, sizeof *o);
+    uint8_t *copy = arena_alloc(&n->sim->arena, m->payload_bytes);
+    ASSERT(o && copy);
+    memcpy(copy, payload, m->payload_bytes);
+    *o = (struct sim_offer){n->offers, digest_of(copy, m->payload_bytes), {copy, m->payload_bytes}};
+    n->offers = o;
 }
 
 /* I7, and bytes before words. */
-static void saw_offered(void *self, const struct wire_contribution *m, const uint8_t *payload)
+static void saw_offered(void *self, void *site, const struct wire_contribution *m,
+                        const uint8_t *payload)
 {
-    struct sim *s = self;
-    struct sim_node *n = node_of(s, &m->head);
+    struct sim *s = ((struct sim_aggregator *)self)->sim;
+    struct sim_node *n = site;
     struct codec_payload *first = &n->payload[m->fragment][m->round];
     char path[64];
     size_t size;
     snprintf(path, sizeof path, "outbox/%u/%" PRIu64, m->fragment, m->round);
-    if (n->liar)
+    if (n->liar) {
+        liar_offered(n, m, payload);
         return;
+    }
     const uint8_t *stored = env_sim_medium(&n->env, path, &size);
     if (!stored || size < head_bytes(stored) + m->payload_bytes ||
         memcmp(stored + head_bytes(stored), payload, m->payload_bytes))
@@ -206,9 +228,12 @@ static void saw_offered(void *self, const struct wire_contribution *m, const uin
 }
 
 /* I6: a receipt promises the payload and its record. */
-static void saw_answered(void *self, const struct wire_contribution *m, const struct wire_answer *a)
+static void saw_answered(void *self, void *site, const struct wire_contribution *m,
+                         const struct wire_answer *a)
 {
-    struct sim *s = self;
+    struct sim_aggregator *at = self;
+    struct sim *s = at->sim;
+    (void)site;
     char path[256], hex[65];
     size_t size;
     if (a->outcome != ROUND_RECEIPT)
@@ -216,39 +241,68 @@ static void saw_answered(void *self, const struct wire_contribution *m, const st
     digest_hex(&m->payload, hex);
     snprintf(path, sizeof path, "spool/%u/%" PRIu64 "/%s.%s", m->fragment, m->round, m->head.site,
              hex);
-    const uint8_t *spool = env_sim_medium(&s->disk, path, &size);
+    const uint8_t *spool = env_sim_medium(&at->env, path, &size);
     struct digest d = digest_of(spool, size);
     if (!spool || !digest_equal(&d, &m->payload))
         sim_violate(s, "a receipt for %s without a durable payload", path);
-    const uint8_t *journal = env_sim_medium(&s->disk, "journal", &size);
+    const uint8_t *journal = env_sim_medium(&at->env, "journal", &size);
     if (!journal || !memmem(journal, size, m->payload.bytes, sizeof m->payload.bytes))
         sim_violate(s, "a receipt for %s without a durable record", path);
 }
 
-static void saw_fetching(void *self, const struct wire_fetch *m)
+static void saw_fetching(void *self, void *site, const struct wire_fetch *m)
 {
-    struct sim *s = self;
+    struct sim *s = ((struct sim_aggregator *)self)->sim;
+    struct sim_node *n = site;
     if (m->what != WIRE_SNAPSHOT)
         return;
     s->r->snapshots++;
-    node_of(s, &m->head)->void_books = true;
+    n->void_books = true;
 }
 
 /* ---- commits ---- */
 
+struct codec_payload sim_sent(const struct sim *s, unsigned site, unsigned f, uint64_t round,
+                              const struct digest *payload)
+{
+    for (const struct sim_offer *o = s->node[site].offers; o; o = o->next)
+        if (digest_equal(&o->digest, payload))
+            return o->payload;
+    for (unsigned i = 0; i < s->nodes; i++) {
+        const struct codec_payload *sent = &s->node[i].payload[f][round];
+        if (s->node[i].index != site || !sent->data)
+            continue;
+        struct digest d = digest_of(sent->data, sent->size_bytes);
+        if (digest_equal(&d, payload))
+            return *sent;
+    }
+    return (struct codec_payload){NULL, 0};
+}
+
+static uint64_t hello_epoch(const struct sim_aggregator *at, unsigned site)
+{
+    const struct sim *s = at->sim;
+    uint64_t most = 0;
+    for (unsigned i = 0; i < s->nodes; i++)
+        if (s->node[i].index == site && s->node[i].hello_epoch[at->index] > most)
+            most = s->node[i].hello_epoch[at->index];
+    return most;
+}
+
 /* I4: the aggregate is the sum of what the sites first sent, each once, by the codec's own sum and
  * by integers. */
-static void check_sum(struct sim *s, unsigned f, struct sim_commit *c)
+static void check_sum(struct sim_aggregator *at, unsigned f, struct sim_commit *c)
 {
+    struct sim *s = at->sim;
     const struct manifest *m = &c->manifest;
-    const struct codec *codec = codec_at(s, f, m->round);
+    const struct codec *codec = codec_at(at, f, m->round);
     size_t n = s->fragments.f[f].elements;
     struct codec_payload payloads[SIM_SITES_MAX];
     struct arena a = arena_make(0);
     unsigned k = 0;
     for (unsigned i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
-            payloads[k++] = s->node[i].payload[f][m->round];
+            payloads[k++] = sim_sent(s, i, f, m->round, &m->sites[i].payload);
     if (schedule_compresses_downlink(&s->schedule, codec->kind, k))
         return; /* one payload: book_included holds it against the sum */
     uint8_t *sum = arena_alloc(&a, codec->aggregate_max(codec, n, k));
@@ -291,40 +345,82 @@ static sim_fixed held(struct sim *s, const struct sim_state *at, size_t i)
         memcpy(&residual, &at->residual[i], sizeof residual);
     if (at->discarded)
         memcpy(&lost, &at->discarded[i], sizeof lost);
-    return fixed(s, residual) + fixed(s, lost);
+    return sim_fixed_of(s, residual) + sim_fixed_of(s, lost);
+}
+
+/* Theta, and what the optimizer keeps: the arrays of a state, one behind the other, before its
+ * grid.
+ */
+static void arrays_of(const struct sim *s, unsigned f, const struct sim_state *at,
+                      const float *arrays[3])
+{
+    size_t n = s->fragments.f[f].elements;
+    unsigned count = 1u + outer_opt_momentum(&s->outer) + outer_opt_gathers(&s->outer);
+    for (unsigned k = 0; k < count; k++)
+        arrays[k] = (const float *)(const void *)(at->grid - (count - k) * n * sizeof(float));
+}
+
+/* The independent implementation looks at the same round. */
+static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state *before,
+                  const struct sim_state *after, const float *const *sent)
+{
+    struct sim *s = at->sim;
+    uint64_t round = at->committed[f] - 1;
+    const float *was[3] = {NULL}, *is[3] = {NULL};
+    arrays_of(s, f, before, was);
+    arrays_of(s, f, after, is);
+    const struct sim_judged c = {.o = &s->o,
+                                 .fragment = f,
+                                 .round = round,
+                                 .rounds = schedule_rounds(&s->schedule, f),
+                                 .before = round ? &at->commits[f][round - 1]->manifest : NULL,
+                                 .manifest = &at->commits[f][round]->manifest,
+                                 .count = s->fragments.f[f].elements,
+                                 .sent = sent,
+                                 .theta = (const float *const[]){was[0], is[0]},
+                                 .momentum = (const float *const[]){was[1], is[1]},
+                                 .gathered = (const float *const[]){was[2], is[2]}};
+    const char *why = s->o.judge(s->o.judge_self, &c);
+    s->r->judged++;
+    if (why)
+        sim_violate(s, "fragment %u round %" PRIu64 ": the reference says: %s", f, round, why);
 }
 
 /* What was included + what the aggregator held before = what it passes on + what it holds now: both
  * from its disk, before and after. A state that was damaged before anybody looked holds less: what
  * its round's encoding had lost (docs/protocol.md 3.9), in whatever round that was. */
-static void book_included(struct sim *s, unsigned f, const struct manifest *m,
+static void book_included(struct sim_aggregator *at, unsigned f, const struct manifest *m,
                           const struct sim_state *before, const struct sim_state *after)
 {
+    struct sim *s = at->sim;
     const uint8_t *grid = before->grid;
     unsigned payloads =
         schedule_payloads(&s->schedule, (enum codec_kind)m->codec, manifest_included(m));
     struct arena a = arena_make(0);
     size_t n = s->fragments.f[f].elements;
-    const struct codec *c = codec_at(s, f, m->round);
+    const struct codec *c = codec_at(at, f, m->round);
     sim_fixed *sum = arena_array(&a, n, sizeof *sum);
     float *mean = arena_array(&a, n, sizeof *mean);
+    const float *sent[SIM_SITES_MAX] = {NULL};
     uint8_t *next = arena_alloc(&a, n / DEV_BLOCK);
     ASSERT(sum && mean && next);
     for (unsigned k = 0; k < m->site_count; k++) {
         struct sim_node *node = &s->node[k];
         if (!m->sites[k].included)
             continue;
-        float *values = decoded(s, f, m->round, node->payload[f][m->round], grid, &a);
+        float *values =
+            decoded(s, c, f, m->round, sim_sent(s, k, f, m->round, &m->sites[k].payload), grid, &a);
         float factor = m->scaled ? m->sites[k].factor : 1;
         s->r->clipped += factor != 1;
+        sent[k] = values;
         for (size_t i = 0; i < n; i++) {
-            sim_fixed v = fixed(s, factor * values[i]);
+            sim_fixed v = sim_fixed_of(s, factor * values[i]);
             node->included[s->first[f] + i] += v;
             sum[i] += v;
         }
     }
     float weights[ROUND_SITES_MAX], factors[ROUND_SITES_MAX];
-    struct merge_input in = {.aggregate = {s->commits[f][m->round].aggregate, m->aggregate_bytes,
+    struct merge_input in = {.aggregate = {at->commits[f][m->round]->aggregate, m->aggregate_bytes,
                                            payloads, manifest_weight(m)},
                              .weights = weights,
                              .factors = manifest_factors(m, factors) ? factors : NULL,
@@ -334,7 +430,7 @@ static void book_included(struct sim *s, unsigned f, const struct manifest *m,
     if (merge_apply(MERGE_MEAN, c, &(struct codec_call){.work = s->work, .grid = grid, .count = n},
                     mean, next, &in) != ERR_OK)
         sim_violate(s, "fragment %u round %" PRIu64 ": the aggregate does not decode", f, m->round);
-    bool whole = s->r->residuals_lost == s->lost_seen;
+    bool whole = at->residuals_lost == at->lost_seen;
     for (size_t i = 0; whole && i < n && !s->clock.halted; i++) {
         sum[i] += held(s, before, i) - held(s, after, i);
         double exact = ldexp((double)sum[i], -FIXED_BITS), got = (double)mean[i];
@@ -344,61 +440,66 @@ static void book_included(struct sim *s, unsigned f, const struct manifest *m,
             sim_violate(s, "fragment %u round %" PRIu64 " element %zu: mean %g, exactly %g", f,
                         m->round, i, got, (double)once);
     }
+    if (whole && s->o.judge && !s->clock.halted)
+        judge(at, f, before, after, sent);
     arena_free(&a);
 }
 
-static void check_manifest(struct sim *s, unsigned f, const struct manifest *m)
+static void check_manifest(struct sim_aggregator *at, unsigned f, const struct manifest *m)
 {
+    struct sim *s = at->sim;
     uint64_t t = m->round;
-    struct digest parent = t ? manifest_digest(&s->commits[f][t - 1].manifest) : (struct digest){0};
+    struct digest parent =
+        t ? manifest_digest(&at->commits[f][t - 1]->manifest) : (struct digest){0};
     if (!digest_equal(&parent, &m->parent)) /* I5 */
         sim_violate(s, "fragment %u round %" PRIu64 ": other parent", f, t);
     bool aborted = manifest_aborted(m);
     unsigned took_part = aborted ? 0 : manifest_included(m);
     for (unsigned i = 0; aborted && i < m->site_count; i++)
         took_part += m->sites[i].reason == ROUND_ABORTED;
-    if (took_part < (s->o.strict ? s->o.sites : s->o.sites / 2 + 1))
+    bool ordered = !digest_zero(&m->ordered_by);
+    if (!ordered && took_part < (s->o.strict ? s->o.sites : s->o.sites / 2 + 1))
         sim_violate(s, "fragment %u round %" PRIu64 ": %u of %u sites", f, t, took_part,
                     s->o.sites);
     for (unsigned i = 0; i < m->site_count; i++) {
-        const struct sim_node *n = &s->node[i];
         bool included = m->sites[i].included;
+        if (m->sites[i].site != i)
+            sim_violate(s, "fragment %u round %" PRIu64 ": entry %u is of site %u", f, t, i,
+                        m->sites[i].site);
         s->r->excluded += !included && !aborted;
         if (!included && m->sites[i].reason != ROUND_ABORTED)
             continue;
-        const struct codec_payload *sent = &n->payload[f][t];
-        struct digest d = sent->data ? digest_of(sent->data, sent->size_bytes) : (struct digest){0};
-        if (!digest_equal(&d, &m->sites[i].payload))
+        if (!sim_sent(s, i, f, t, &m->sites[i].payload).data)
             sim_violate(s,
                         "fragment %u round %" PRIu64 ": site %s took part with bytes it never sent",
-                        f, t, n->name);
-        if (included && n->hello_epoch < m->epoch) /* docs/protocol.md 3.3 */
+                        f, t, s->names[i]);
+        if (included && hello_epoch(at, i) < m->epoch) /* docs/protocol.md 3.3 */
             sim_violate(
                 s, "fragment %u round %" PRIu64 ": site %s counted without hello in epoch %" PRIu64,
-                f, t, n->name, m->epoch);
+                f, t, s->names[i], m->epoch);
     }
 }
 
 /* Bytes of a file of frag/f/round/ on the aggregator's disk. */
-static const uint8_t *kept(struct sim *s, unsigned f, uint64_t round, const char *name,
+static const uint8_t *kept(struct sim_aggregator *at, unsigned f, uint64_t round, const char *name,
                            size_t *size)
 {
     char path[64];
     snprintf(path, sizeof path, "frag/%u/%" PRIu64 "/%s", f, round, name);
-    const uint8_t *data = env_sim_look(&s->disk, path, size);
+    const uint8_t *data = env_sim_look(&at->env, path, size);
     if (!data)
-        sim_violate(s, "%s is gone", path);
+        sim_violate(at->sim, "%s is gone", path);
     return data;
 }
 
 /* The aggregate of a round that was applied. */
-static bool aggregate_take(struct sim *s, unsigned f, struct sim_commit *c)
+static bool aggregate_take(struct sim_aggregator *at, unsigned f, struct sim_commit *c)
 {
     size_t size;
-    const uint8_t *aggregate = kept(s, f, c->manifest.round + 1, "aggregate", &size);
+    const uint8_t *aggregate = kept(at, f, c->manifest.round + 1, "aggregate", &size);
     if (!aggregate)
         return false;
-    c->aggregate = arena_alloc(&s->arena, size);
+    c->aggregate = arena_alloc(&at->sim->arena, size);
     ASSERT(c->aggregate);
     memcpy(c->aggregate, aggregate, size);
     return true;
@@ -406,15 +507,16 @@ static bool aggregate_take(struct sim *s, unsigned f, struct sim_commit *c)
 
 /* An aborted round has no aggregate, and changes neither the state nor what the aggregator holds
  * (docs/protocol.md 3.10). */
-static void check_abort(struct sim *s, unsigned f, const struct manifest *m,
+static void check_abort(struct sim_aggregator *a, unsigned f, const struct manifest *m,
                         const uint8_t *const state[2], const struct sim_state at[2])
 {
+    struct sim *s = a->sim;
     size_t n = s->fragments.f[f].elements, size;
     char path[64];
     const uint8_t *shared[2];
-    bool whole = s->r->residuals_lost == s->lost_seen;
+    bool whole = a->residuals_lost == a->lost_seen;
     snprintf(path, sizeof path, "frag/%u/%" PRIu64 "/aggregate", f, m->round + 1);
-    if (env_sim_look(&s->disk, path, &size))
+    if (env_sim_look(&a->env, path, &size))
         sim_violate(s, "%s: of an aborted round", path);
     for (int k = 0; k < 2; k++)
         shared[k] = state[k] + head_bytes(state[k]);
@@ -432,26 +534,94 @@ static void check_abort(struct sim *s, unsigned f, const struct manifest *m,
     s->r->aborted++;
 }
 
-static void check_commit(struct sim *s, unsigned f, struct sim_commit *c,
+/* May this round be aborted, and must it be? */
+static void check_cause(struct sim *s, unsigned f, const struct manifest *m)
+{
+    bool aborted = manifest_aborted(m), ordered = !digest_zero(&m->ordered_by);
+    bool fails = sim_aborts(s, f, m->round), anomalous = s->o.merge == MERGE_EDIT;
+    if (aborted && !ordered && !fails && !anomalous)
+        sim_violate(s, "fragment %u round %" PRIu64 ": aborted without a cause", f, m->round);
+    if (!aborted && fails)
+        sim_violate(s, "fragment %u round %" PRIu64 ": applied, but not finite", f, m->round);
+    if (m->rolled_back && (!ordered || m->rolled_to > m->round))
+        sim_violate(s, "fragment %u round %" PRIu64 ": rolled back to %" PRIu64, f, m->round,
+                    m->rolled_to);
+    if (!ordered || s->clock.halted)
+        return;
+    s->r->ordered++;
+    s->r->rolled_back += m->rolled_back;
+    if (!sim_operator_orders(s, f, m->round))
+        sim_violate(s, "fragment %u round %" PRIu64 ": an operator's act that nobody ordered", f,
+                    m->round);
+}
+
+/* The work of a round that is closed goes back into the residual of each site that has made its
+ * contribution. A site that was far behind may find the round over before it has trained for it,
+ * and an act that met a full disk may have missed its round: then the two runs may differ. */
+static void acts_repeat(struct sim *s, struct sim_aggregator *a)
+{
+    for (unsigned f = 0; s->o.operates && f < s->o.fragments; f++)
+        for (uint64_t t = 0; t < a->committed[f]; t++) {
+            bool ordered = !digest_zero(&a->commits[f][t]->manifest.ordered_by);
+            s->ordered_late |= ordered != sim_operator_orders(s, f, t);
+            for (unsigned i = 0; ordered && i < s->o.sites; i++)
+                s->ordered_late |= !s->node[i].made[f][t];
+        }
+}
+
+/* A round that is rolled back has the state that it names (docs/protocol.md 3.13). What the sites
+ * carried over is given up: without a book of it, theirs end. */
+static void check_rollback(struct sim_aggregator *a, unsigned f, struct sim_commit *c)
+{
+    struct sim *s = a->sim;
+    const struct manifest *m = &c->manifest;
+    const struct digest *then = m->rolled_to
+                                    ? &a->commits[f][m->rolled_to - 1]->manifest.state_after
+                                    : &a->commits[f][0]->manifest.state_before;
+    if (!digest_equal(then, &m->state_after))
+        sim_violate(s, "fragment %u round %" PRIu64 ": rolled back to something else", f, m->round);
+    if (!schedule_discards(&s->schedule, s->o.error_feedback_decay))
+        for (unsigned i = 0; i < s->nodes; i++)
+            s->node[i].void_books = true;
+    (void)aggregate_take(a, f, c);
+}
+
+/* What a merge that weighs by norms leaves out is in no book, unless sites keep one for another
+ * reason. */
+static void books_end(struct sim *s, const struct manifest *m)
+{
+    if (!m->scaled || schedule_discards(&s->schedule, s->o.error_feedback_decay))
+        return;
+    for (unsigned i = 0; i < s->nodes; i++)
+        s->node[i].void_books |= m->sites[s->node[i].index].factor != 1;
+}
+
+static void check_commit(struct sim_aggregator *a, unsigned f, struct sim_commit *c,
                          const uint8_t *const state[2], const struct sim_state at[2])
 {
+    struct sim *s = a->sim;
     const struct manifest *m = &c->manifest;
     bool aborted = manifest_aborted(m);
-    check_manifest(s, f, m);
-    if (aborted != sim_aborts(s, f, m->round))
-        sim_violate(s, "fragment %u round %" PRIu64 ": %s", f, m->round,
-                    aborted ? "aborted without a cause" : "applied, but not finite");
-    if (aborted && !s->clock.halted)
-        check_abort(s, f, m, state, at);
-    if (aborted || s->clock.halted || !aggregate_take(s, f, c))
+    size_t codes = s->fragments.f[f].elements / DEV_BLOCK;
+    c->grid = arena_alloc(&s->arena, codes);
+    ASSERT(c->grid);
+    memcpy(c->grid, at[0].grid, codes);
+    check_manifest(a, f, m);
+    check_cause(s, f, m);
+    books_end(s, m);
+    if (m->rolled_back)
+        check_rollback(a, f, c);
+    else if (aborted && !s->clock.halted)
+        check_abort(a, f, m, state, at);
+    if (aborted || s->clock.halted || !aggregate_take(a, f, c))
         return;
-    check_sum(s, f, c);
+    check_sum(a, f, c);
     if (!s->clock.halted)
-        book_included(s, f, m, &at[0], &at[1]);
+        book_included(a, f, m, &at[0], &at[1]);
 }
 
 /* What a commit is made of lies on the medium before anybody is told. */
-static void check_durable(struct sim *s, unsigned f, uint64_t round)
+static void check_durable(struct sim_aggregator *a, unsigned f, uint64_t round)
 {
     static const char *const names[] = {"%u/%" PRIu64 "/state", "%u/%" PRIu64 "/MANIFEST",
                                         "%u/CURRENT"};
@@ -459,21 +629,23 @@ static void check_durable(struct sim *s, unsigned f, uint64_t round)
         char path[64] = "frag/";
         size_t size, there;
         snprintf(path + 5, sizeof path - 5, names[i], f, round);
-        const uint8_t *seen = env_sim_look(&s->disk, path, &size),
-                      *medium = env_sim_medium(&s->disk, path, &there);
+        const uint8_t *seen = env_sim_look(&a->env, path, &size),
+                      *medium = env_sim_medium(&a->env, path, &there);
         if (!seen || !medium || size != there || memcmp(seen, medium, size))
-            sim_violate(s, "%s: committed and not durable", path);
+            sim_violate(a->sim, "%s: committed and not durable", path);
     }
 }
 
-static void commit_seen(struct sim *s, unsigned f)
+static void commit_seen(struct sim_aggregator *a, unsigned f)
 {
-    uint64_t t = s->committed[f];
-    struct sim_commit *c = &s->commits[f][t];
+    struct sim *s = a->sim;
+    uint64_t t = a->committed[f];
+    struct sim_commit *c = a->commits[f][t] = arena_alloc(&s->arena, sizeof *c);
     size_t size, state_size[2];
-    const uint8_t *manifest = kept(s, f, t + 1, "MANIFEST", &size);
-    const uint8_t *state[2] = {kept(s, f, t, "state", &state_size[0]),
-                               kept(s, f, t + 1, "state", &state_size[1])};
+    ASSERT(c);
+    const uint8_t *manifest = kept(a, f, t + 1, "MANIFEST", &size);
+    const uint8_t *state[2] = {kept(a, f, t, "state", &state_size[0]),
+                               kept(a, f, t + 1, "state", &state_size[1])};
     if (!manifest || !state[0] || !state[1])
         return;
     const struct sim_state at[2] = {state_of(s, f, state[0], state_size[0]),
@@ -483,14 +655,14 @@ static void commit_seen(struct sim *s, unsigned f)
         sim_violate(s, "fragment %u round %" PRIu64 ": the manifest does not decode", f, t);
         return;
     }
-    if (!s->disk.disk.dead && s->replica.state[f].round == t + 1)
-        check_durable(s, f, t + 1);
-    s->committed[f]++;
+    if (!a->env.disk.dead && a->replica.state[f].round == t + 1)
+        check_durable(a, f, t + 1);
+    a->committed[f]++;
     s->r->commits++;
     s->r->compressed += schedule_compresses_downlink(
         &s->schedule, (enum codec_kind)c->manifest.codec, manifest_included(&c->manifest));
     s->r->residual_resets += c->manifest.codec != schedule_codec(&s->schedule, f, t, 0);
-    check_commit(s, f, c, state, at);
+    check_commit(a, f, c, state, at);
     uint64_t since = s->clock.now_ms - s->progress_ms;
     if (s->clock.now_ms > s->calm_ms && since > s->r->gap_ms)
         s->r->gap_ms = since;
@@ -499,17 +671,20 @@ static void commit_seen(struct sim *s, unsigned f)
 
 static void saw_work(void *self)
 {
-    struct sim *s = self;
-    for (unsigned f = 0; s->server.up && f < s->o.fragments; f++)
-        while (s->committed[f] < s->replica.state[f].round && !s->clock.halted)
-            commit_seen(s, f);
-    if (s->server.up)
-        s->lost_seen = s->r->residuals_lost;
+    struct sim_aggregator *a = self;
+    struct sim *s = a->sim;
+    for (unsigned f = 0; a->server.up && f < s->o.fragments; f++)
+        while (a->committed[f] < a->replica.state[f].round && !s->clock.halted)
+            commit_seen(a, f);
+    if (a->server.up)
+        a->lost_seen = a->residuals_lost;
+    if (a->server.up && !s->clock.halted)
+        sim_operator_acts(a);
 }
 
-void sim_watch(struct sim *s)
+void sim_watch(struct sim_aggregator *a)
 {
-    s->watch = (struct link_sim_watch){.self = s,
+    a->watch = (struct link_sim_watch){.self = a,
                                        .hello = saw_hello,
                                        .offered = saw_offered,
                                        .answered = saw_answered,
@@ -519,9 +694,8 @@ void sim_watch(struct sim *s)
 
 /* ---- the end ---- */
 
-/* A replica as its disk holds it. */
-static bool disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_state *m,
-                      struct arena *a)
+bool sim_disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_state *m,
+                   struct arena *a)
 {
     struct outer_state_options o = sim_member_options(s, site);
     w->disk.faults = NULL;
@@ -539,15 +713,18 @@ static bool disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_
 static enum err replay(struct outer_state *m, unsigned f, struct sim_commit *c)
 {
     bool aborted = manifest_aborted(&c->manifest);
-    TRY(aborted ? outer_state_abort(m, f, &c->manifest, false)
-                : outer_state_apply(m, f, &c->manifest, false, c->aggregate,
-                                    c->manifest.aggregate_bytes));
+    if (c->manifest.rolled_back)
+        TRY(outer_state_rolled_back(m, f, &c->manifest, c->aggregate, c->manifest.aggregate_bytes));
+    else
+        TRY(aborted ? outer_state_abort(m, f, &c->manifest, false)
+                    : outer_state_apply(m, f, &c->manifest, false, c->aggregate,
+                                        c->manifest.aggregate_bytes));
     return outer_state_commit(m, f, &c->manifest, c->aggregate, c->manifest.aggregate_bytes);
 }
 
-/* I2: the manifests and aggregates alone lead to the same state. */
-static void check_replay(struct sim *s)
+void sim_check_replay(struct sim_aggregator *at, const struct digest *state)
 {
+    struct sim *s = at->sim;
     struct outer_state_options o = sim_member_options(s, false);
     o.compresses_downlink = o.discards =
         false; /* the manifests know nothing of the aggregator's residual */
@@ -559,10 +736,10 @@ static void check_replay(struct sim *s)
     if (e == ERR_OK)
         e = outer_state_begin(&m, s->initial);
     for (unsigned f = 0; f < s->o.fragments; f++)
-        for (uint64_t t = 0; e == ERR_OK && t < s->committed[f]; t++)
-            e = replay(&m, f, &s->commits[f][t]);
+        for (uint64_t t = 0; e == ERR_OK && t < at->committed[f]; t++)
+            e = replay(&m, f, at->commits[f][t]);
     struct digest d = outer_state_digest(&m, false);
-    if (e != ERR_OK || !digest_equal(&d, &s->r->state))
+    if (e != ERR_OK || !digest_equal(&d, state))
         sim_violate(s, "the replay of the manifests leads elsewhere (%s)",
                     e == ERR_OK ? "digest" : err_message());
     outer_state_close(&m);
@@ -570,19 +747,22 @@ static void check_replay(struct sim *s)
     arena_free(&a);
 }
 
-/* I3: trained = included + residual + discarded, element by element, as integers. */
-static void check_books(struct sim_node *n, const struct outer_state *m)
+/* Element by element, as integers. What a merge that weighs by norms cuts off is rounded where it
+ * is booked (docs/protocol.md 3.10: factors of outer.clip are powers of two). */
+void sim_check_books(struct sim_node *n, const struct outer_state *m, const sim_fixed *included)
 {
     struct sim *s = n->sim;
+    bool rounded = s->o.merge == MERGE_EDIT || s->o.merge == MERGE_CLIPPED;
+    sim_fixed least = rounded ? (sim_fixed)1 << (FIXED_BITS - 30) : 0;
     if (n->void_books)
         return;
     for (unsigned f = 0; f < s->o.fragments; f++)
         for (size_t i = 0; i < s->fragments.f[f].elements && !s->clock.halted; i++) {
-            sim_fixed left = n->trained[s->first[f] + i] - n->included[s->first[f] + i] -
-                             fixed(s, m->state[f].residual[i]);
+            sim_fixed left = n->trained[s->first[f] + i] - included[s->first[f] + i] -
+                             sim_fixed_of(s, m->state[f].residual[i]);
             if (m->state[f].discarded)
-                left -= fixed(s, m->state[f].discarded[i]);
-            if (left)
+                left -= sim_fixed_of(s, m->state[f].discarded[i]);
+            if (left > least || -left > least)
                 sim_violate(s,
                             "site %s fragment %u element %zu: trained - included - residual - "
                             "discarded = %g",
@@ -595,23 +775,25 @@ void sim_check_end(struct sim *s)
 {
     struct arena a = arena_make(0);
     struct outer_state m;
-    if (disk_load(s, &s->disk, false, &m, &a))
+    struct sim_aggregator *at = &s->aggregator[0];
+    if (sim_disk_load(s, &at->env, false, &m, &a))
         s->r->state = outer_state_digest(&m, false);
     outer_state_close(&m);
     for (unsigned f = 0; f < s->o.fragments; f++)
-        if (s->committed[f] != schedule_rounds(&s->schedule, f))
-            sim_violate(s, "fragment %u ended after %" PRIu64 " rounds", f, s->committed[f]);
+        if (at->committed[f] != schedule_rounds(&s->schedule, f))
+            sim_violate(s, "fragment %u ended after %" PRIu64 " rounds", f, at->committed[f]);
     for (unsigned i = 0; i < s->o.sites && !s->clock.halted; i++) {
-        if (s->node[i].liar || !disk_load(s, &s->node[i].env, true, &m, &a))
+        if (s->node[i].liar || !sim_disk_load(s, &s->node[i].env, true, &m, &a))
             continue;
         struct digest d = outer_state_digest(&m, false);
         s->r->residual[i] = outer_state_digest(&m, true);
         if (!digest_equal(&d, &s->r->state))
             sim_violate(s, "site %s ends with another state than the aggregator", s->names[i]);
-        check_books(&s->node[i], &m);
+        sim_check_books(&s->node[i], &m, s->node[i].included);
         outer_state_close(&m);
     }
+    acts_repeat(s, at);
     if (!s->clock.halted)
-        check_replay(s);
+        sim_check_replay(at, &s->r->state);
     arena_free(&a);
 }

@@ -9,8 +9,9 @@
 #include "outer/sim/sim.h"
 #include "outer/site/site.h"
 
-enum { SIM_BATCH = 100 }; /* tokens of a step */
-enum { SIM_TENSORS_MAX = 32, SIM_FRAGMENTS_MAX = 4, SIM_ROUNDS_MAX = 16 };
+enum { SIM_AGGREGATORS_MAX = 2, SIM_NODES_MAX = SIM_SITES_MAX + 1 }; /* with a copied one */
+enum { SIM_BATCH = 100 };                                            /* tokens of a step */
+enum { SIM_TENSORS_MAX = 32, SIM_FRAGMENTS_MAX = 4, SIM_ROUNDS_MAX = 208 };
 /* Commits after the last fault: restarts within 20 s, half-open streams 20 s, back-off 30 s,
  * timeouts, a disk that was full 5 s; then at most this. */
 enum { SIM_GAP_MAX_MS = 180000 };
@@ -18,9 +19,16 @@ enum { SIM_GAP_MAX_MS = 180000 };
 __extension__ typedef __int128 sim_fixed; /* values times 2^100: sums without rounding */
 
 struct sim;
+struct sim_offer {
+    struct sim_offer *next;
+    struct digest digest;
+    struct codec_payload payload;
+};
 struct sim_node { /* a site */
     struct sim *sim;
-    unsigned index, lives;
+    unsigned index; /* of the site; a copied directory is of the site that it was copied from */
+    unsigned lives;
+    bool copy;
     char name[12];
     struct env_sim env;
     struct disk_faults disk;
@@ -45,18 +53,36 @@ struct sim_node { /* a site */
     struct interval interval;
     uint64_t start_ms, step_ms, away_from_ms, away_until_ms;
     bool done;
-    bool liar; /* sim_liar.c in place of a site */
+    unsigned refused;   /* times that it ended as only a person can mend, with a copy about */
+    bool gave_up, over; /* over: the directory is gone, nothing starts in it again */
+    bool liar;          /* sim_liar.c in place of a site */
     /* books, per element of the slab in fragment order */
     sim_fixed *trained, *included;
     sim_fixed *booked; /* of them, for the contribution of each fragment that was made last */
     bool void_books;   /* took a snapshot: its residual was given up */
     bool made[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];
     struct codec_payload payload[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as first sent */
-    uint64_t hello_epoch;
+    struct sim_offer *offers; /* of a lying site: all that it offered */
+    uint64_t hello_epoch[SIM_AGGREGATORS_MAX];
+    struct link_sim_server *route; /* the aggregator that this site's next call goes to */
 };
 struct sim_commit {
     struct manifest manifest;
-    uint8_t *aggregate;
+    uint8_t *aggregate, *grid; /* grid: of its contributions */
+};
+struct sim_aggregator { /* a directory, its processes one after the other, and its history */
+    struct sim *sim;
+    unsigned index;
+    struct env_sim env;
+    struct disk_faults disk;
+    struct outer_state replica; /* its process's */
+    struct link_sim_server server;
+    struct link_sim_watch watch;
+    struct link_service guarded; /* the service, behind sim_memory.c */
+    struct sim_commit *commits[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as far as committed */
+    uint64_t committed[SIM_FRAGMENTS_MAX];
+    uint64_t residuals_lost, lost_seen; /* lost_seen: of them, when commits were looked at last */
+    bool there, over;                   /* it was started; its last process has ended */
 };
 struct sim {
     struct sim_options o;
@@ -74,21 +100,26 @@ struct sim {
     float *initial;
     char canonical[512];
     const char *names[SIM_SITES_MAX];
-    struct sim_node node[SIM_SITES_MAX];
-    struct env_sim disk; /* the aggregator's */
-    struct disk_faults disk_faults;
-    struct outer_state replica; /* its process's */
-    struct link_sim_server server;
-    struct link_sim_watch watch;
+    struct sim_aggregator aggregator[SIM_AGGREGATORS_MAX]; /* the second one: sim_second.c */
     uint64_t calm_ms, progress_ms, first_done_ms;
     bool finished;
-    struct sim_commit commits[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];
-    uint64_t committed[SIM_FRAGMENTS_MAX];
-    uint64_t lost_seen; /* of residuals_lost, when commits were looked at last */
+    bool over;         /* a run with a copy makes no progress any more */
+    unsigned nodes;    /* sites, and the copied one */
+    bool acting;       /* the operator's call is under way */
+    bool ordered_late; /* an operator's act did not meet every site's contribution */
+    struct sim_node node[SIM_NODES_MAX]; /* last: those that a run does not have are not cleared */
 };
 
 struct outer_state_options sim_member_options(const struct sim *s, bool site);
 void sim_violate(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool sim_parted(const struct sim *s); /* is a copied directory among the faults? */
+
+/* sim.c: a site's task, an aggregator's */
+void sim_site_task(void *node);
+void sim_aggregator_task(void *aggregator);
+enum err sim_node_make(struct sim *s, unsigned place, unsigned index) MUST;
+void sim_node_end(struct sim_node *n); /* its process is killed, and none follows */
+void sim_aggregator_make(struct sim *s, unsigned index);
 
 void sim_damage(struct sim_node *n, float *part); /* what the site trained, now and then */
 
@@ -108,15 +139,46 @@ enum err sim_interval(struct sim_node *n, int64_t step) MUST;
 
 /* sim_liar.c */
 struct sim_liar {
-    uint64_t epoch, incarnation;
-    bool excluded; /* the answer to the last hello */
+    uint64_t epoch, incarnation, instance;
+    unsigned in_a_row; /* lies refused since the last receipt */
+    bool excluded;     /* the answer to the last hello */
 };
 void sim_liar_run(struct sim_node *n); /* until all others are done */
 
+/* sim_operator.c */
+void sim_operator_start(struct sim *s);
+/* After each work(): closes the rounds that the seed says, once a contribution is there. */
+void sim_operator_acts(struct sim_aggregator *a);
+/* Is this round to be closed, as the seed says? */
+bool sim_operator_orders(const struct sim *s, unsigned f, uint64_t round);
+
+/* sim_copies.c */
+void sim_copies_start(struct sim *s);
+void sim_copies_check_end(struct sim *s);
+
+/* sim_memory.c */
+void sim_memory_begin(struct sim *s);
+void sim_memory_end(void);
+struct link_service sim_memory_guard(struct sim_aggregator *a, const struct link_service *service);
+
 /* sim_check.c */
-void sim_watch(struct sim *s);
+void sim_watch(struct sim_aggregator *a);
 void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *data, size_t n);
 void sim_site_restart(struct sim_node *n); /* env_sim_restart of a site */
 void sim_check_end(struct sim *s);
+/* A replica as its disk holds it. */
+bool sim_disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_state *m,
+                   struct arena *a);
+/* I2: the manifests and aggregates of a history alone lead to `state`. */
+void sim_check_replay(struct sim_aggregator *a, const struct digest *state);
+/* I3 of a site whose directory holds m: trained = included + residual + discarded. */
+void sim_check_books(struct sim_node *n, const struct outer_state *m, const sim_fixed *included);
+sim_fixed sim_fixed_of(struct sim *s, double x);
+/* Values of a payload on a grid, in the simulator's own memory. */
+float *sim_decoded(struct sim *s, const struct sim_aggregator *history, unsigned f, uint64_t round,
+                   struct codec_payload payload, const uint8_t *grid, struct arena *a);
+/* What a directory of this site sent first, where its digest is this one; else no data. */
+struct codec_payload sim_sent(const struct sim *s, unsigned site, unsigned f, uint64_t round,
+                              const struct digest *payload);
 
 #endif

@@ -323,7 +323,11 @@ static enum err jump_to_snapshot(struct site_slot *l, unsigned fragment)
         (void)site_head(l, fragment);
         TRY(site_hello(l, true));
         if (s->round_there[fragment] == 0)
-            return err_set(ERR_PROTO, "the aggregator has neither round 0 nor anything after it");
+            return err_set(ERR_DISAGREE,
+                           "fragment %u: the aggregator said that round %" PRIu64
+                           " is gone, and says now that it has none: a second aggregator, or one "
+                           "started from an older copy of its directory",
+                           fragment, s->replica->state[fragment].round);
         TRY(snapshot_fetch(l, fragment, s->round_there[fragment], false, &done));
         if (!done) /* it has gone on, or cannot read its own files: no hammering */
             TRY(site_sleep(l, SNAPSHOT_RETRY_MS));

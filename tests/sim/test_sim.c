@@ -3,9 +3,15 @@
  *
  *   test_sim                       the suite: a range, and the seeds that found something
  *   test_sim --seed N [--log]      one seed, with its log
- *   test_sim --from N --count M    a range
- *   test_mutants --mutant NAME     the same over the outer loop with that bug in it
- *   test_mutants --list            names them
+ *   test_sim --from N --seeds M    a campaign: M seeds from N on (--count: the same)
+ *   test_sim --large ...           the same with up to 64 sites and up to 200 rounds
+ *   test_sim --focus WHAT ...      the same with copies of directories (copies), an operator's acts
+ *                                  (operator) or a lying site (liar) in every seed that can have
+ * them test_sim --shrink N [--large]  leaves out fault after fault while seed N still fails, and
+ * prints the faults that remain, with their times test_mutants --mutant NAME     the same over the
+ * outer loop with that bug in it test_mutants --list            names them
+ *
+ * The last line sums up: "1026 seeds, 3120 crashes, 0 violations". Exit 1: a violation.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,6 +21,7 @@
 #include "kernels/base/log.h"
 #include "outer/protocol/mutant.h"
 #include "outer/sim/sim.h"
+#include "tests/sim/reference.h"
 #include "tests/sim/sinks.h"
 
 #ifdef __has_feature
@@ -31,9 +38,10 @@ enum { FAILURES_MAX = 20, SKIPPED = 77 };
 /* Beyond the suite's range, and found something once. Faults are drawn as the run goes on: a seed
  * may meet another story by now. What they found in the protocol, not in the oracle, has a test of
  * its own. */
-static const uint64_t found[] = {595,  715,  2063, 841,  1026,  2183,  2842,  2858,  3210,
-                                 3690, 3988, 3992, 4210, 4262,  4643,  4901,  5063,  6128,
-                                 6204, 7537, 7865, 9819, 10930, 14269, 18560, 12869, 1806};
+static const uint64_t found[] = {595,   715,   2063, 841,  1026, 2183, 2842,  2858,
+                                 3210,  3690,  3988, 3992, 4210, 4262, 4643,  4901,
+                                 5063,  6128,  6204, 7537, 7865, 9819, 10930, 14269,
+                                 18560, 12869, 1806, 1246, 216,  693,  71};
 
 static bool differs(struct sim_result *r, const char *what)
 {
@@ -41,12 +49,18 @@ static bool differs(struct sim_result *r, const char *what)
     return r->ok = false;
 }
 
-/* I1: the same SHA-256 as the run without faults, of every replica's everything. */
+/* I1: the same SHA-256 as the run without faults, of every replica's everything. An operator's acts
+ * are input to both runs. */
 static bool compare(struct sim_options o, struct sim_result *r)
 {
-    struct sim_result calm;
+    static struct sim_result calm;
     o.faults = false;
+    o.second = o.copied = SIM_COPY_NONE;
+    o.told = NULL;
     sim_run_options(&o, &calm);
+    if (calm.ok && (!calm.repeats || !r->repeats))
+        return true;
+    r->compared = true;
     if (!calm.ok) {
         *r = calm;
         return false;
@@ -62,16 +76,68 @@ static bool compare(struct sim_options o, struct sim_result *r)
 struct totals {
     uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
         virtual_ms, residual_resets, damaged, aborted, clipped, compressed, residuals_lost,
-        lies_refused, stopped, moved, postponed;
+        lies_refused, lies_accepted, stopped, moved, postponed, ordered, rolled_back, quarantined,
+        copies, given_up, parted, judged, faults, compared;
 };
+static struct reference reference;
+static bool large;
+static const char *focus = "";
+
+static struct sim_options options_of(uint64_t seed)
+{
+    struct sim_options o = large ? sim_draw_large(seed) : sim_draw(seed);
+    bool copies = !strcmp(focus, "copies"), acts = !strcmp(focus, "operator");
+    if (copies || acts) {
+        o.lies = o.absent = o.late = false;
+        o.every_ms = 0;
+        o.operates = acts;
+        o.second = o.copied = SIM_COPY_NONE;
+    }
+    if (acts && !o.eager) { /* else nothing is rolled back */
+        o.overlap = 0;
+        o.mix = 0;
+        o.grace = 0;
+        o.before_update = false;
+    }
+    if (copies && seed % 2)
+        o.second = seed % 4 < 2 ? SIM_COPY_RESTORED : SIM_COPY_BOTH;
+    else if (copies)
+        o.copied = seed % 4 < 2 ? SIM_COPY_RESTORED : SIM_COPY_BOTH;
+    if (!strcmp(focus, "liar") && !o.strict && o.sites > 2) {
+        o.lies = true;
+        o.damaged = false;
+        o.second = o.copied = SIM_COPY_NONE;
+    }
+    o.judge = reference_judge;
+    o.judge_self = &reference;
+    return o;
+}
+
+/* One seed, and the run without faults beside it where the two must be equal. */
+static void try(const struct sim_options *o, struct sim_result *r)
+{
+    sim_run_options(o, r);
+    bool repeats = o->strict && !o->every_ms && o->copied == SIM_COPY_NONE;
+    if (r->ok && repeats && !r->residuals_lost && !r->given_up && !r->parted &&
+        !(o->second != SIM_COPY_NONE && r->snapshots))
+        compare(*o, r);
+}
 
 static bool run(uint64_t seed, struct totals *t)
 {
-    struct sim_options o = sim_draw(seed);
-    struct sim_result r;
-    sim_run_options(&o, &r);
-    if (r.ok && o.strict && !r.residuals_lost && !o.every_ms)
-        compare(o, &r);
+    struct sim_options o = options_of(seed);
+    static struct sim_result r;
+    try(&o, &r);
+    t->lies_accepted += r.lies_accepted;
+    t->ordered += r.ordered;
+    t->rolled_back += r.rolled_back;
+    t->quarantined += r.quarantined;
+    t->copies += r.copies;
+    t->given_up += r.given_up;
+    t->parted += r.parted;
+    t->judged += r.judged;
+    t->faults += r.faults;
+    t->compared += r.compared;
     t->seeds++;
     t->failed += !r.ok;
     t->calls += r.calls;
@@ -94,9 +160,14 @@ static bool run(uint64_t seed, struct totals *t)
     t->virtual_ms += r.virtual_ms;
     t->gap_ms = r.gap_ms > t->gap_ms ? r.gap_ms : t->gap_ms;
     if (!r.ok)
-        printf("FAILED test_sim --seed %" PRIu64 ": %s (%u sites, %u fragments, %s, %s)\n", seed,
-               r.why, o.sites, o.fragments, codec_get(o.codec)->name,
-               o.strict ? "strict" : "quorum");
+        printf("FAILED test_sim%s%s%s --seed %" PRIu64 " (number %" PRIu64
+               "): %s (%u sites, %u fragments, %s, %s)\n",
+               large ? " --large" : "", *focus ? " --focus " : "", focus, seed, t->seeds, r.why,
+               o.sites, o.fragments, codec_get(o.codec)->name, o.strict ? "strict" : "quorum");
+    if (!r.ok && (o.overlap || o.eager || o.max_local_steps_offline))
+        printf("  every=%d overlap=%d mix=%g eager=%d before_update=%d offline=%d delay=%u\n",
+               (int)o.every, (int)o.overlap, (double)o.mix, o.eager, o.before_update,
+               (int)o.max_local_steps_offline, o.delay);
     return r.ok;
 }
 
@@ -125,6 +196,75 @@ static bool mutant_set(const char *name)
 }
 #endif
 
+/* ---- shrinking ---- */
+
+struct faults {
+    uint8_t without[SIM_STRIKES_MAX];
+    uint64_t count, kept; /* struck in the last run; of them not left out */
+    bool prints;
+};
+
+static void fault_told(void *self, uint64_t now_ms, uint64_t fault, const char *what,
+                       const char *who)
+{
+    struct faults *f = self;
+    f->kept++;
+    if (f->prints)
+        printf("t=%" PRIu64 ".%03u fault=%" PRIu64 " %s: %s\n", now_ms / 1000,
+               (unsigned)(now_ms % 1000), fault, who, what);
+}
+
+static bool still_fails(uint64_t seed, struct faults *f, struct sim_result *r)
+{
+    struct sim_options o = options_of(seed);
+    o.without = f->without;
+    o.told = fault_told;
+    o.told_self = f;
+    f->kept = 0;
+    try(&o, r);
+    f->count = r->faults < SIM_STRIKES_MAX ? r->faults : SIM_STRIKES_MAX;
+    return !r->ok;
+}
+
+/* Without the faults [from, to): up to `from` the run stays as it was, so the last ones go first.
+ */
+static bool leave_out(uint64_t seed, struct faults *f, uint64_t from, uint64_t to,
+                      struct sim_result *r)
+{
+    static uint8_t before[SIM_STRIKES_MAX];
+    memcpy(before, f->without, sizeof before);
+    memset(f->without + from, 1, to - from);
+    if (still_fails(seed, f, r))
+        return true;
+    memcpy(f->without, before, sizeof before);
+    return false;
+}
+
+static int shrink(uint64_t seed)
+{
+    static struct faults f;
+    static struct sim_result r;
+    memset(&f, 0, sizeof f);
+    if (!still_fails(seed, &f, &r)) {
+        printf("seed %" PRIu64 " does not fail\n", seed);
+        return 2;
+    }
+    uint64_t all = f.kept, runs = 1;
+    for (uint64_t n = f.count; n > 0; n /= 2) /* runs of n faults, from the end on */
+        for (uint64_t to = f.count; to > 0; to = to > n ? to - n : 0) {
+            uint64_t from = to > n ? to - n : 0;
+            bool any = memchr(f.without + from, 0, to - from) != NULL;
+            runs += any;
+            if (any)
+                (void)leave_out(seed, &f, from, to, &r);
+        }
+    f.prints = true;
+    (void)still_fails(seed, &f, &r);
+    printf("seed %" PRIu64 ": %" PRIu64 " of %" PRIu64 " faults left after %" PRIu64 " runs: %s\n",
+           seed, f.kept, all, runs, r.why);
+    return 1;
+}
+
 static uint64_t number(const char *s)
 {
     return strtoull(s, NULL, 10);
@@ -133,7 +273,7 @@ static uint64_t number(const char *s)
 int main(int argc, char **argv)
 {
     uint64_t from = 1, count = SUITE_SEEDS, failures_max = FAILURES_MAX;
-    bool suite = true;
+    bool suite = true, shrinks = false;
     struct totals t = {0};
 #if defined(__SANITIZE_THREAD__) || FEATURE(thread_sanitizer)
     printf("SKIPPED: one thread, and stacks that the thread sanitizer cannot follow\n");
@@ -149,8 +289,17 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--from") && value) {
             from = number(argv[++i]);
             suite = false;
-        } else if (!strcmp(argv[i], "--count") && value) {
+        } else if ((!strcmp(argv[i], "--count") || !strcmp(argv[i], "--seeds")) && value) {
             count = number(argv[++i]);
+        } else if (!strcmp(argv[i], "--large")) {
+            large = true;
+            suite = false;
+        } else if (!strcmp(argv[i], "--focus") && value) {
+            focus = argv[++i];
+            suite = false;
+        } else if (!strcmp(argv[i], "--shrink") && value) {
+            shrinks = true;
+            from = number(argv[++i]);
         } else if (!strcmp(argv[i], "--list")) {
             return mutant_set(NULL);
         } else if (!strcmp(argv[i], "--mutant") && value && mutant_set(argv[i + 1])) {
@@ -163,6 +312,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
+    if (shrinks)
+        return shrink(from);
     clock_t begin = clock();
     for (size_t i = 0; suite && t.failed < failures_max && i < sizeof found / sizeof found[0]; i++)
         run(found[i], &t);
@@ -186,6 +337,17 @@ int main(int argc, char **argv)
                   {"aborted", t.aborted},
                   {"clipped", t.clipped},
                   {"lies_refused", t.lies_refused},
+                  {"lies_accepted", t.lies_accepted},
+                  {"ordered", t.ordered},
+                  {"rolled_back", t.rolled_back},
+                  {"quarantined", t.quarantined},
+                  {"copies", t.copies},
+                  {"given_up", t.given_up},
+                  {"parted", t.parted},
+                  {"judged", t.judged},
+                  {"steps_judged", reference.steps},
+                  {"faults", t.faults},
+                  {"compared", t.compared},
                   {"compressed", t.compressed},
                   {"residuals_lost", t.residuals_lost},
                   {"snapshots", t.snapshots},
@@ -195,6 +357,9 @@ int main(int argc, char **argv)
                   {"hours_simulated", t.virtual_ms / 3600000}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         printf("%s=%" PRIu64 " ", counts[i].name, counts[i].value);
-    printf("seconds=%.1f\n", seconds);
+    printf("seconds=%.1f seeds_per_second=%.1f\n", seconds,
+           seconds > 0 ? (double)t.seeds / seconds : 0);
+    printf("%" PRIu64 " seeds, %" PRIu64 " crashes, %" PRIu64 " violations\n", t.seeds, t.crashes,
+           t.failed);
     return t.failed ? 1 : 0;
 }

@@ -1,0 +1,287 @@
+/* Copied directories: a backup of the aggregator's started instead of the original or beside it,
+ * and the same of a site's. docs/protocol.md 3.4 and 7: no such run is promised to go on, since
+ * headers and manifests are not signed; processes of it may end and wait for a person. Until then,
+ * and in every process:
+ *   - no site adopts a state that is not of a committed history, manifest by manifest
+ *   - no history counts a site's work of a round twice, nor bytes that no process of the site made
+ *   - histories that differ in a round do not both go on: the next round of both would need two
+ *     majorities, and no site stands on both
+ *   - in strict mode there is one history: the same contributions make the same manifests
+ *   - every history replays, and the books of the sites that follow it close
+ */
+#include <inttypes.h>
+#include <string.h>
+#include "outer/sim/sim_own.h"
+
+enum { STARTED_MS = 60000, BOTH_MS = 60000, TURN_MS = 8000 };
+
+static uint64_t later(struct sim *s, uint64_t within_ms)
+{
+    uint64_t at = s->clock.now_ms + sim_below(&s->clock, within_ms);
+    sim_sleep(&s->clock, at, NULL);
+    return at;
+}
+
+/* ---- the aggregator's ---- */
+
+static void second_copy(struct sim *s)
+{
+    struct sim_aggregator *from = &s->aggregator[0], *to = &s->aggregator[1];
+    sim_aggregator_make(s, 1);
+    disk_sim_copy(&to->env.disk, &from->env.disk);
+    memcpy(to->commits, from->commits, sizeof to->commits);
+    memcpy(to->committed, from->committed, sizeof to->committed);
+    for (unsigned i = 0; i < s->nodes; i++) /* epochs before the copy are of both */
+        s->node[i].hello_epoch[1] = s->node[i].hello_epoch[0];
+}
+
+static void all_to(struct sim *s, struct sim_aggregator *a)
+{
+    for (unsigned i = 0; i < s->nodes; i++)
+        s->node[i].route = &a->server;
+}
+
+static void aggregator_end(struct sim_aggregator *a)
+{
+    a->over = true;
+    env_sim_crash(&a->env);
+    sim_kick(&a->sim->clock, &a->env);
+}
+
+static void second_task(void *self)
+{
+    struct sim *s = self;
+    later(s, s->calm_ms);
+    if (s->finished || !sim_strikes(&s->clock, 1, "its directory is copied", "aggregator"))
+        return;
+    second_copy(s);
+    later(s, STARTED_MS);
+    if (s->finished)
+        return;
+    bool both = s->o.second == SIM_COPY_BOTH;
+    s->r->copies++;
+    if (!both) {
+        aggregator_end(&s->aggregator[0]);
+        all_to(s, &s->aggregator[1]);
+    }
+    sim_start(&s->clock, sim_aggregator_task, &s->aggregator[1]);
+    if (!both)
+        return;
+    for (uint64_t end = s->clock.now_ms + BOTH_MS; s->clock.now_ms < end && !s->finished;) {
+        later(s, TURN_MS);
+        s->node[sim_below(&s->clock, s->nodes)].route =
+            &s->aggregator[sim_below(&s->clock, SIM_AGGREGATORS_MAX)].server;
+    }
+    unsigned stays = (unsigned)sim_below(&s->clock, SIM_AGGREGATORS_MAX);
+    aggregator_end(&s->aggregator[!stays]);
+    all_to(s, &s->aggregator[stays]);
+}
+
+/* ---- a site's ---- */
+
+static void books_copy(struct sim *s, struct sim_node *to, const struct sim_node *from)
+{
+    size_t bytes = s->table.elements * sizeof(sim_fixed);
+    memcpy(to->trained, from->trained, bytes);
+    memcpy(to->booked, from->booked, bytes);
+    memcpy(to->made, from->made, sizeof to->made);
+    memcpy(to->payload, from->payload, sizeof to->payload);
+    memcpy(to->hello_epoch, from->hello_epoch, sizeof to->hello_epoch);
+    to->void_books = from->void_books;
+    to->step_ms = from->step_ms;
+    to->checkpoint_every = from->checkpoint_every;
+    to->net = from->net;
+    to->lives = 1000; /* where trainers do not repeat, this one does not either */
+}
+
+static void site_copied_task(void *self)
+{
+    struct sim *s = self;
+    later(s, s->calm_ms);
+    struct sim_node *from = &s->node[sim_below(&s->clock, s->o.sites)];
+    if (s->finished || !sim_strikes(&s->clock, 1, "its directory is copied", from->name))
+        return;
+    if (sim_node_make(s, s->o.sites, from->index) != ERR_OK) {
+        sim_violate(s, "no memory for a copied directory");
+        return;
+    }
+    struct sim_node *to = &s->node[s->o.sites];
+    s->nodes = s->o.sites + 1;
+    to->done = true; /* until it is started */
+    disk_sim_copy(&to->env.disk, &from->env.disk);
+    books_copy(s, to, from);
+    later(s, STARTED_MS);
+    if (s->finished)
+        return;
+    s->r->copies++;
+    to->done = false;
+    if (s->o.copied == SIM_COPY_RESTORED)
+        sim_node_end(from);
+    sim_start(&s->clock, sim_site_task, to);
+    if (s->o.copied == SIM_COPY_RESTORED)
+        return;
+    later(s, BOTH_MS);
+    if (!s->finished)
+        sim_node_end(sim_chance(&s->clock, 0.5) ? from : to);
+}
+
+void sim_copies_start(struct sim *s)
+{
+    if (s->o.second != SIM_COPY_NONE)
+        sim_start(&s->clock, second_task, s);
+    if (s->o.copied != SIM_COPY_NONE)
+        sim_start(&s->clock, site_copied_task, s);
+}
+
+/* ---- what must hold at the end ---- */
+
+static bool same(const struct sim_commit *a, const struct sim_commit *b)
+{
+    if (a == b)
+        return true;
+    struct digest da = manifest_digest(&a->manifest), db = manifest_digest(&b->manifest);
+    return digest_equal(&da, &db);
+}
+
+/* Histories that differ end within the round in which they differ. */
+static void check_histories(struct sim *s, unsigned f)
+{
+    struct sim_aggregator *a = &s->aggregator[0], *b = &s->aggregator[1];
+    uint64_t both = a->committed[f] < b->committed[f] ? a->committed[f] : b->committed[f];
+    for (uint64_t t = 0; t < both && !s->clock.halted; t++) {
+        if (same(a->commits[f][t], b->commits[f][t]))
+            continue;
+        if (s->o.strict)
+            sim_violate(s, "strict mode: fragment %u round %" PRIu64 " was committed in two ways",
+                        f, t);
+        if (t + 1 < both)
+            sim_violate(s,
+                        "fragment %u: two histories since round %" PRIu64
+                        ", and both went on to %" PRIu64,
+                        f, t, both);
+        return;
+    }
+}
+
+/* The history whose manifest this directory stands on. */
+static struct sim_aggregator *history_of(struct sim *s, unsigned f, const struct outer_state *m)
+{
+    const struct outer_state_fragment *state = &m->state[f];
+    for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++) {
+        struct sim_aggregator *a = &s->aggregator[i];
+        if (!a->there || a->committed[f] < state->round)
+            continue;
+        struct sim_commit *c = state->round ? a->commits[f][state->round - 1] : NULL;
+        struct digest d = c ? manifest_digest(&c->manifest) : state->manifest;
+        if (digest_equal(&d, &state->manifest) &&
+            (!c || digest_equal(&c->manifest.state_after, &state->digest)))
+            return a;
+    }
+    return NULL;
+}
+
+/* What a history counts of this directory; false: also of another one of the same site. */
+static bool counted(struct sim_node *n, struct sim_aggregator *a, unsigned f, uint64_t rounds,
+                    sim_fixed *included)
+{
+    struct sim *s = n->sim;
+    for (uint64_t t = 0; t < rounds; t++) {
+        const struct manifest *m = &a->commits[f][t]->manifest;
+        const struct manifest_entry *e = &m->sites[n->index];
+        const struct codec_payload *sent = &n->payload[f][t];
+        if (!e->included)
+            continue;
+        struct digest d = sent->data ? digest_of(sent->data, sent->size_bytes) : (struct digest){0};
+        if (!digest_equal(&d, &e->payload))
+            return false;
+        struct arena scratch = arena_make(0);
+        float *values = sim_decoded(s, a, f, t, *sent, a->commits[f][t]->grid, &scratch);
+        for (size_t i = 0; i < s->fragments.f[f].elements; i++)
+            included[s->first[f] + i] += sim_fixed_of(s, (m->scaled ? e->factor : 1) * values[i]);
+        arena_free(&scratch);
+    }
+    return true;
+}
+
+/* A contribution that was made and is not settled yet is in no book of the state. False: more than
+ * one, since the state is an older one; only the last one's share is known. */
+static bool unsettled(struct sim_node *n, unsigned f, uint64_t state)
+{
+    struct sim *s = n->sim;
+    unsigned made = 0;
+    for (uint64_t round = state; round < SIM_ROUNDS_MAX; round++)
+        made += n->made[f][round];
+    for (size_t i = 0; made == 1 && i < s->fragments.f[f].elements; i++)
+        n->trained[s->first[f] + i] -= n->booked[s->first[f] + i];
+    return made < 2;
+}
+
+static void check_directory(struct sim_node *n, struct arena *a)
+{
+    struct sim *s = n->sim;
+    struct outer_state m;
+    sim_fixed *included = arena_array(a, s->table.elements, sizeof *included);
+    bool own = !n->void_books;
+    ASSERT(included);
+    if (!sim_disk_load(s, &n->env, true, &m, a))
+        return;
+    for (unsigned f = 0; f < s->o.fragments && !s->clock.halted; f++) {
+        struct sim_aggregator *history = history_of(s, f, &m);
+        if (!history) {
+            sim_violate(s, "site %s%s fragment %u stands at %" PRIu64 " of no history", n->name,
+                        n->copy ? " (copy)" : "", f, m.state[f].round);
+            break;
+        }
+        own = own && counted(n, history, f, m.state[f].round, included);
+        own = unsettled(n, f, m.state[f].round) && own;
+    }
+    if (own && !s->clock.halted)
+        sim_check_books(n, &m, included);
+    if (!n->over && !n->gave_up) { /* it has taken part to the end: for I1 */
+        s->r->state = outer_state_digest(&m, false);
+        s->r->residual[n->index] = outer_state_digest(&m, true);
+    }
+    outer_state_close(&m);
+}
+
+/* A directory whose first process was ended while it began is no state yet. */
+static bool began(const struct env_sim *w)
+{
+    size_t size;
+    return env_sim_look(w, "begun", &size) != NULL;
+}
+
+/* A process that is ended at its commit point leaves a state that nobody has seen: it would be told
+ * at the next start. */
+static void check_aggregator(struct sim_aggregator *at, struct arena *a)
+{
+    struct sim *s = at->sim;
+    struct outer_state m;
+    bool seen = true;
+    if (!sim_disk_load(s, &at->env, false, &m, a))
+        return;
+    for (unsigned f = 0; f < s->o.fragments; f++) {
+        if (m.state[f].round < at->committed[f])
+            sim_violate(s, "aggregator %u has lost the commit of fragment %u round %" PRIu64,
+                        at->index, f, at->committed[f] - 1);
+        seen = seen && m.state[f].round == at->committed[f];
+    }
+    struct digest d = outer_state_digest(&m, false);
+    if (seen)
+        sim_check_replay(at, &d);
+    outer_state_close(&m);
+}
+
+void sim_copies_check_end(struct sim *s)
+{
+    struct arena a = arena_make(0);
+    for (unsigned i = 0; i < s->nodes && !s->clock.halted; i++)
+        if (!s->node[i].liar && began(&s->node[i].env))
+            check_directory(&s->node[i], &a);
+    for (unsigned i = 0; i < SIM_AGGREGATORS_MAX && !s->clock.halted; i++)
+        if (s->aggregator[i].there && began(&s->aggregator[i].env))
+            check_aggregator(&s->aggregator[i], &a);
+    for (unsigned f = 0; s->aggregator[1].there && f < s->o.fragments; f++)
+        check_histories(s, f);
+    arena_free(&a);
+}

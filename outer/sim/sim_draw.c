@@ -1,0 +1,135 @@
+/* The configuration of a seed. Each choice has a number of its own, so that a new one changes no
+ * other. */
+#include "outer/sim/sim.h"
+#include "kernels/base/rng.h"
+
+/* Merges that weigh the contributions by their norms; bound: some rounds meet it. */
+static void shares_draw(struct sim_options *o, uint64_t which, uint64_t bound)
+{
+    if (which > 1)
+        return;
+    o->merge = which ? MERGE_EDIT : MERGE_CLIPPED;
+    o->clip = 0;
+    o->edit_warmup = 1 + (uint32_t)bound;
+    o->edit_norm = bound % 2 ? 0.25f : 0;
+}
+
+/* Two in 64 seeds have a copy of the aggregator's directory, two one of a site's. */
+static void copies_draw(struct sim_options *o, uint64_t which)
+{
+    static const enum sim_copy kinds[] = {SIM_COPY_RESTORED, SIM_COPY_BOTH};
+    if (which > 3 || o->lies || o->absent || o->late || o->operates || o->every_ms)
+        return;
+    if (which < 2)
+        o->second = kinds[which];
+    else
+        o->copied = kinds[which - 2];
+}
+
+struct sim_options sim_draw(uint64_t seed)
+{
+    enum {
+        SITES,
+        FRAGMENTS,
+        EVERY,
+        ROUNDS,
+        TAIL,
+        CODEC,
+        FEEDBACK,
+        STRICT,
+        KEEP,
+        LATE,
+        ABSENT,
+        RESIDUAL_RESET,
+        OPTIMIZER,
+        DAMAGED,
+        OVERLAP,
+        MIX,
+        DOWNLINK,
+        EAGER,
+        BEFORE_UPDATE,
+        OFFLINE,
+        LIES,
+        OFFLINE_STEPS,
+        ABORTS,
+        MERGE,
+        ANNEAL,
+        RESTART,
+        GROW,
+        GROW_ROUNDS,
+        TIMED,
+        GRACE,
+        CLIP,
+        SHARES,
+        EDIT,
+        OPERATE,
+        COPIES
+    };
+#define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
+    static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
+                       mixes[] = {0.5f, 0.5f, 0};
+    static const float clips[] = {0, 0.5f, 1, 1.25f};
+    static const unsigned downlink[] = {0, 2, 3};
+    static const enum outer_opt_kind optimizers[] = {OUTER_OPT_MOMENTUM, OUTER_OPT_MOMENTUM,
+                                                     OUTER_OPT_SGD, OUTER_OPT_DELAYED};
+    struct sim_options o = {.seed = seed, .faults = true};
+    o.sites = 1 + (unsigned)DRAW(SITES, SIM_FEW_SITES);
+    o.fragments = DRAW(FRAGMENTS, 2) ? 1 : 4;
+    o.every = o.fragments == 4 ? 4 : 2 + (int64_t)DRAW(EVERY, 4);
+    o.steps = o.every * (2 + (int64_t)DRAW(ROUNDS, 7)) + (int64_t)DRAW(TAIL, 3);
+    o.codec = (enum codec_kind)DRAW(CODEC, CODEC_COUNT);
+    o.error_feedback_decay = feedbacks[DRAW(FEEDBACK, 3)];
+    o.residual_reset = residual_resets[DRAW(RESIDUAL_RESET, 4)];
+    o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
+    o.delay = o.optimizer == OUTER_OPT_DELAYED ? 1 + o.sites : 1;
+    o.strict = DRAW(STRICT, 2);
+    o.overlap =
+        (int64_t)DRAW(OVERLAP, 2 * (uint64_t)o.every + 1); /* half of them: none, or the delay */
+    o.overlap = o.overlap <= o.every ? o.overlap : o.overlap % 3 ? 0 : o.every;
+    o.mix = o.overlap == o.every ? 0 : mixes[DRAW(MIX, 3)];
+    o.eager = o.overlap == o.every && DRAW(EAGER, 2);
+    o.keep = 2 + DRAW(KEEP, 3);
+    o.downlink_compression_from = downlink[DRAW(DOWNLINK, 3)];
+    o.before_update = o.overlap > 0 && o.overlap < o.every && DRAW(BEFORE_UPDATE, 2);
+    if (!o.strict && DRAW(OFFLINE, 4))
+        o.max_local_steps_offline = 1 + (int64_t)DRAW(OFFLINE_STEPS, 2 * (uint64_t)o.every);
+    o.late = !o.strict && DRAW(LATE, 2);
+    o.absent = !o.strict && DRAW(ABSENT, 2);
+    o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;
+    o.lies = !o.strict && o.sites > 2 && !o.damaged && DRAW(LIES, 3) == 0;
+    o.aborts = DRAW(ABORTS, 4) == 0;
+    bool forwards = !codec_get(o.codec)->summable && !o.downlink_compression_from && !o.eager;
+    if (forwards && DRAW(MERGE, 2))
+        o.merge = MERGE_RADIAL;
+    else if (forwards && DRAW(CLIP, 4)) /* below 1: in every round somebody is scaled */
+        o.clip = clips[DRAW(CLIP, 4)];
+    shares_draw(&o, forwards ? DRAW(SHARES, 8) : 8, DRAW(EDIT, 4));
+    o.anneal = (struct anneal){
+        .kind = (enum anneal_kind)DRAW(ANNEAL, 3), .end = 0.25, .restart = DRAW(RESTART, 3)};
+    if (o.overlap < o.every && DRAW(GROW, 3) == 0)
+        o.growth = (struct period_growth){1 + (int64_t)DRAW(GROW_ROUNDS, 3), 2, o.every * 3};
+    bool timed = o.strict && !o.overlap && o.fragments == 1 && !o.growth.rounds;
+    o.every_ms = timed && DRAW(TIMED, 2) ? 100 + DRAW(TIMED, 1500) : 0;
+    o.grace = !o.strict && o.overlap && DRAW(GRACE, 2) ? 0.5 : 0;
+    o.operates = DRAW(OPERATE, 8) == 0;
+    copies_draw(&o, DRAW(COPIES, 64));
+#undef DRAW
+    return o;
+}
+
+/* Many sites and few rounds, few sites and many rounds; one in eight has many of both. */
+struct sim_options sim_draw_large(uint64_t seed)
+{
+    struct sim_options o = sim_draw(seed);
+    uint64_t which = rng_below(seed, RNG_TEST, 200, 8);
+    bool many = which < 4, far = which >= 3 && which != 7;
+    if (o.fragments == 4)
+        o.every = 4;
+    if (many || which == 7)
+        o.sites = 6 + (unsigned)rng_below(seed, RNG_TEST, 201, SIM_SITES_MAX - 5);
+    if (far || which == 7)
+        o.steps = o.every * (9 + (int64_t)rng_below(seed, RNG_TEST, 202, 191));
+    o.growth = (struct period_growth){0};
+    o.delay = o.optimizer == OUTER_OPT_DELAYED ? 1 + o.sites % 7 : 1;
+    return o;
+}

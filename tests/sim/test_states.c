@@ -1,0 +1,658 @@
+/* Every order of events: breadth-first search of the protocol core (outer/protocol/round.h) with
+ * three sites and two rounds of one fragment, in strict and in quorum mode. Between any two events
+ * a site's process or the aggregator's may end; messages arrive late, twice, in another order; a
+ * contribution is stored after its round was sealed, committed, or begun anew. States are
+ * remembered by a 128-bit hash.
+ *
+ * In every state: a receipt is of what is in the journal; a set is sealed once, of accepted
+ * contributions, of a majority of the configured sites (strict: all), each of which has said hello
+ * in this epoch; a site adopts only what follows on its own state; nobody is refused, halted or
+ * called a conflict, since nobody lies. And from every state, if nothing fails any more, all sites
+ * come to the last round (I9).
+ *
+ *   test_states                  the suite: at most so many states of each mode
+ *   test_states --states N       at most N of each mode
+ *   test_states --all            all of them
+ *   test_mutants_states --mutant NAME   over the core with that bug in it
+ *
+ * The last line sums up: "120000 states, 0 violations". Exit 1: a violation, with the events that
+ * lead to it.
+ */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/arena.h"
+#include "outer/protocol/mutant.h"
+#include "outer/protocol/round.h"
+
+enum { SITES = 3, ROUNDS = 2, STRAGGLER_MS = 10, SUITE_STATES = 60000, CALM_STEPS = 200 };
+enum { CRASHES_MAX = 2, RESTARTS_MAX = 1 }; /* of the aggregator; of each site */
+
+struct upload { /* a stream that the aggregator's process has accepted the offer of */
+    uint8_t open, round, epoch, incarnation;
+};
+struct site {
+    uint8_t state;       /* states adopted */
+    uint8_t set[ROUNDS]; /* who was in them, as this site's manifests say */
+    uint8_t epoch, incarnation;
+    uint8_t made;        /* rounds with a stored contribution, as bits */
+    uint8_t hello_epoch; /* the last epoch in which a hello was answered well */
+};
+struct model {
+    /* durable at the aggregator */
+    uint8_t epoch, round, set[ROUNDS];
+    uint8_t journal; /* sites whose contribution to the round in flight is recorded */
+    /* its process */
+    uint8_t sealed, seal_set, late; /* late: the deadline has passed */
+    struct upload upload[SITES];
+    uint8_t crashes;
+    struct site site[SITES];
+    struct round_fragment core; /* without its pointers */
+    struct round_entry entries[SITES];
+    uint64_t adopted[SITES];
+    struct round_site bound[SITES];
+};
+
+static struct round live; /* the core of the state under way */
+static struct round_entry entries[SITES];
+static struct round_site bound[SITES];
+static uint64_t adopted[SITES];
+static bool strict;
+static char why[256];
+
+static void violate(const char *what)
+{
+    if (!*why)
+        snprintf(why, sizeof why, "%s", what);
+}
+
+/* ---- digests: of who was in the rounds before ---- */
+
+static struct digest manifest_of(const uint8_t *set, unsigned round)
+{
+    struct digest d = {{0}};
+    for (unsigned t = 0; t < round; t++)
+        d.bytes[t] = (uint8_t)(0x80 | set[t]);
+    return d;
+}
+
+static struct digest state_of(const uint8_t *set, unsigned round)
+{
+    struct digest d = manifest_of(set, round);
+    d.bytes[31] = 1;
+    return d;
+}
+
+static struct digest payload_of(const struct site *s, unsigned site, unsigned round)
+{
+    struct digest d = manifest_of(s->set, round);
+    d.bytes[30] = (uint8_t)(site + 1);
+    return d;
+}
+
+/* ---- the core in and out of a state ---- */
+
+static void core_load(const struct model *m)
+{
+    unsigned quorum = strict ? SITES : SITES / 2 + 1;
+    memset(&live, 0, sizeof live);
+    live = (struct round){.sites = SITES,
+                          .fragments = 1,
+                          .quorum = quorum,
+                          .strict = strict,
+                          .straggler_ms = STRAGGLER_MS,
+                          .epoch = m->epoch,
+                          .s = bound};
+    live.f[0] = m->core;
+    live.f[0].entries = entries;
+    live.f[0].adopted = adopted;
+    memcpy(entries, m->entries, sizeof entries);
+    memcpy(adopted, m->adopted, sizeof adopted);
+    memcpy(bound, m->bound, sizeof bound);
+}
+
+static void core_keep(struct model *m)
+{
+    m->core = live.f[0];
+    m->core.entries = NULL;
+    m->core.adopted = NULL;
+    memcpy(m->entries, entries, sizeof entries);
+    memcpy(m->adopted, adopted, sizeof adopted);
+    memcpy(m->bound, bound, sizeof bound);
+}
+
+static void seal(struct model *m, const struct round_update *u)
+{
+    uint8_t set = 0;
+    unsigned count = 0;
+    if (!u->seal)
+        return;
+    if (m->sealed)
+        violate("sealed twice");
+    for (unsigned i = 0; i < SITES; i++) {
+        if (!set_has(&u->seal_set, i))
+            continue;
+        set |= (uint8_t)(1 << i);
+        count++;
+        if (m->site[i].hello_epoch != m->epoch)
+            violate("a site counts that has not said hello in this epoch");
+    }
+    if (set & ~m->journal)
+        violate("a set with a contribution that is not recorded");
+    if (count < live.quorum)
+        violate("a set without the majority of the configured sites");
+    m->sealed = 1;
+    m->seal_set = set;
+}
+
+static void step(struct model *m, struct round_event *e, struct round_update *u)
+{
+    e->now_ms = m->late ? STRAGGLER_MS : 0;
+    round_step(&live, e, u);
+    if (u->accept) {
+        m->journal |= (uint8_t)(1 << e->site);
+        if (e->round != m->round)
+            violate("a contribution to another round is accepted");
+    }
+    if (u->outcome == ROUND_RECEIPT && e->kind != ROUND_RESTORED && !(m->journal >> e->site & 1))
+        violate("a receipt of what is not recorded");
+    if (u->halt)
+        violate("the aggregator halts, and nobody lies");
+    if (u->outcome == ROUND_CONFLICT || u->outcome == ROUND_DIVERGED ||
+        u->outcome == ROUND_MISMATCH || u->outcome == ROUND_JOIN)
+        violate("a site is refused, and nobody lies");
+    seal(m, u);
+}
+
+static void aggregator_start(struct model *m)
+{
+    struct round_event e;
+    struct round_update u;
+    struct digest manifest = manifest_of(m->set, m->round), state = state_of(m->set, m->round);
+    m->epoch = (uint8_t)(m->epoch + 1);
+    m->sealed = m->seal_set = m->late = 0;
+    memset(m->upload, 0, sizeof m->upload);
+    memset(&m->core, 0, sizeof m->core);
+    memset(m->entries, 0, sizeof m->entries);
+    memset(m->adopted, 0, sizeof m->adopted);
+    memset(m->bound, 0, sizeof m->bound);
+    m->core.deadline_ms = UINT64_MAX;
+    core_load(m);
+    round_place(&live, 0, m->round, &manifest, &state);
+    for (unsigned i = 0; i < SITES; i++)
+        if (m->journal >> i & 1) {
+            e = (struct round_event){.kind = ROUND_RESTORED,
+                                     .site = i,
+                                     .round = m->round,
+                                     .payload = payload_of(&m->site[i], i, m->round),
+                                     .payload_bytes = 1,
+                                     .weight = 1};
+            step(m, &e, &u);
+        }
+    core_keep(m);
+}
+
+/* ---- what can happen ---- */
+
+enum act {
+    ACT_HELLO,
+    ACT_OFFER,     /* of the present round */
+    ACT_OFFER_OLD, /* a copy of the round before, from the process before it too */
+    ACT_STORED,
+    ACT_POLL,
+    ACT_REPORT,
+    ACT_RESTART, /* of a site */
+    ACT_COMMIT,
+    ACT_CRASH,       /* of the aggregator */
+    ACT_CRASH_AFTER, /* right behind the commit point */
+    ACT_LATE,        /* the deadline passes */
+    ACTS
+};
+static const char *const act_names[] = {"hello", "offer",       "offer_old", "stored",
+                                        "poll",  "report",      "restart",   "commit",
+                                        "crash", "crash_after", "late"};
+
+static struct round_event event(const struct model *m, unsigned i, enum round_event_kind kind)
+{
+    const struct site *s = &m->site[i];
+    return (struct round_event){.kind = kind,
+                                .site = i,
+                                .incarnation = s->incarnation,
+                                .instance = 10 * (i + 1) + s->incarnation,
+                                .epoch = s->epoch,
+                                .round = s->state,
+                                .parent = manifest_of(s->set, s->state),
+                                .state = state_of(s->set, s->state),
+                                .has_state = true,
+                                .kept = true,
+                                .our_parent = manifest_of(m->set, s->state),
+                                .our_state = state_of(m->set, s->state),
+                                .payload_bytes = 1,
+                                .payload_max = 1,
+                                .weight = 1};
+}
+
+static bool do_hello(struct model *m, unsigned i)
+{
+    struct site *s = &m->site[i];
+    struct round_event e = event(m, i, ROUND_HELLO);
+    struct round_update u;
+    step(m, &e, &u);
+    if (u.outcome != ROUND_CURRENT && u.outcome != ROUND_BEHIND)
+        return false;
+    e.kind = ROUND_BIND;
+    s->epoch = s->hello_epoch = m->epoch;
+    step(m, &e, &u);
+    return true;
+}
+
+static bool offer(struct model *m, unsigned i, const struct round_event *from)
+{
+    struct round_event e = *from;
+    struct round_update u;
+    e.payload = payload_of(&m->site[i], i, (unsigned)e.round);
+    e.parent = manifest_of(m->site[i].set, (unsigned)e.round);
+    step(m, &e, &u);
+    if (u.outcome == ROUND_RESUME)
+        m->upload[i] =
+            (struct upload){1, (uint8_t)e.round, (uint8_t)e.epoch, (uint8_t)e.incarnation};
+    return true;
+}
+
+static bool do_offer(struct model *m, unsigned i, bool old)
+{
+    struct site *s = &m->site[i];
+    struct round_event e = event(m, i, ROUND_OFFER);
+    if (s->state >= ROUNDS + old || (old && !s->state))
+        return false;
+    e.round -= old;
+    e.incarnation -= old && s->incarnation > 1;
+    e.instance -= old && s->incarnation > 1;
+    if (!old)
+        s->made |= (uint8_t)(1 << s->state);
+    return offer(m, i, &e);
+}
+
+static bool do_stored(struct model *m, unsigned i)
+{
+    struct upload up = m->upload[i];
+    struct round_event e = event(m, i, ROUND_STORED);
+    struct round_update u;
+    if (!up.open)
+        return false;
+    m->upload[i] = (struct upload){0};
+    e.round = up.round;
+    e.epoch = up.epoch;
+    e.instance -= e.incarnation - up.incarnation;
+    e.incarnation = up.incarnation;
+    e.payload = payload_of(&m->site[i], i, up.round);
+    e.parent = manifest_of(m->site[i].set, up.round);
+    step(m, &e, &u);
+    return true;
+}
+
+static bool do_poll(struct model *m, unsigned i)
+{
+    struct site *s = &m->site[i];
+    struct round_event e = event(m, i, ROUND_POLL);
+    struct round_update u;
+    if (s->state >= ROUNDS)
+        return false;
+    step(m, &e, &u);
+    if (u.outcome != ROUND_COMMIT)
+        return u.outcome == ROUND_REBIND ? do_hello(m, i) : false;
+    struct digest own = manifest_of(s->set, s->state), theirs = manifest_of(m->set, s->state);
+    if (s->state >= m->round || !digest_equal(&own, &theirs))
+        violate("a site adopts what does not follow on its state");
+    if (m->set[s->state] >> i & 1 && !(s->made >> s->state & 1))
+        violate("a site is in a round to which it has made nothing");
+    s->set[s->state] = m->set[s->state];
+    s->state++;
+    return true;
+}
+
+static bool do_report(struct model *m, unsigned i)
+{
+    struct round_event e = event(m, i, ROUND_REPORT);
+    struct round_update u;
+    step(m, &e, &u);
+    return true;
+}
+
+static bool do_restart(struct model *m, unsigned i)
+{
+    if (m->site[i].incarnation > RESTARTS_MAX)
+        return false;
+    m->site[i].incarnation++;
+    return true;
+}
+
+static void commit_point(struct model *m)
+{
+    m->set[m->round++] = m->seal_set;
+    m->journal = m->sealed = m->seal_set = m->late = 0;
+}
+
+static bool do_commit(struct model *m)
+{
+    struct round_event e = {.kind = ROUND_COMMITTED};
+    struct round_update u;
+    if (!m->sealed)
+        return false;
+    commit_point(m);
+    e.round = m->round;
+    e.parent = manifest_of(m->set, m->round);
+    e.state = state_of(m->set, m->round);
+    step(m, &e, &u);
+    return true;
+}
+
+static bool do_crash(struct model *m, bool after)
+{
+    if (m->crashes == CRASHES_MAX || (after && !m->sealed))
+        return false;
+    m->crashes++;
+    if (after)
+        commit_point(m);
+    aggregator_start(m);
+    return true;
+}
+
+static bool do_late(struct model *m)
+{
+    struct round_event e = {.kind = ROUND_TICK};
+    struct round_update u;
+    if (strict || m->late || live.f[0].deadline_ms == UINT64_MAX)
+        return false;
+    m->late = 1;
+    step(m, &e, &u);
+    return true;
+}
+
+/* False: it cannot happen, or changes nothing. */
+static bool act(struct model *m, enum act a, unsigned i)
+{
+    bool done = false;
+    core_load(m);
+    switch (a) {
+    case ACT_HELLO:
+        done = do_hello(m, i);
+        break;
+    case ACT_OFFER:
+    case ACT_OFFER_OLD:
+        done = do_offer(m, i, a == ACT_OFFER_OLD);
+        break;
+    case ACT_STORED:
+        done = do_stored(m, i);
+        break;
+    case ACT_POLL:
+        done = do_poll(m, i);
+        break;
+    case ACT_REPORT:
+        done = do_report(m, i);
+        break;
+    case ACT_RESTART:
+        done = do_restart(m, i);
+        break;
+    case ACT_COMMIT:
+        done = do_commit(m);
+        break;
+    case ACT_CRASH:
+    case ACT_CRASH_AFTER:
+        return do_crash(m, a == ACT_CRASH_AFTER);
+    case ACT_LATE:
+        done = do_late(m);
+        break;
+    case ACTS:
+        break;
+    }
+    core_keep(m);
+    return done;
+}
+
+static bool of_a_site(enum act a)
+{
+    return a < ACT_COMMIT;
+}
+
+/* ---- from here on nothing fails ---- */
+
+static bool ended(const struct model *m)
+{
+    bool all = m->round == ROUNDS;
+    for (unsigned i = 0; i < SITES; i++)
+        all = all && m->site[i].state == ROUNDS;
+    return all;
+}
+
+static void check_ends(const struct model *from)
+{
+    struct model m = *from;
+    for (unsigned k = 0; k < CALM_STEPS && !ended(&m) && !*why; k++) {
+        for (unsigned i = 0; i < SITES; i++) {
+            core_load(&m);
+            if (!live.s[i].bound || m.site[i].hello_epoch != m.epoch)
+                (void)act(&m, ACT_HELLO, i);
+            (void)act(&m, ACT_OFFER, i);
+            (void)act(&m, ACT_STORED, i);
+        }
+        (void)act(&m, ACT_LATE, 0);
+        (void)act(&m, ACT_COMMIT, 0);
+        for (unsigned i = 0; i < SITES; i++)
+            (void)act(&m, ACT_POLL, i);
+    }
+    if (!ended(&m))
+        violate("from here on the run does not end");
+}
+
+/* ---- the search ---- */
+
+struct hash {
+    uint64_t a, b;
+};
+struct node { /* how a state came about */
+    uint32_t from;
+    uint8_t act, site;
+};
+static struct node *queue;
+static size_t queued, queue_room;
+static struct model *models; /* of the states from `models_from` on: those that wait */
+static size_t models_from, models_room;
+static struct hash *seen;
+static size_t seen_count, seen_room; /* a power of two */
+
+static uint64_t mixed(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u; /* splitmix64 */
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static struct hash hash_of(const struct model *m)
+{
+    const uint8_t *bytes = (const uint8_t *)m;
+    struct hash h = {1, 2};
+    for (size_t at = 0; at < sizeof *m; at += 8) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + at, sizeof *m - at < 8 ? sizeof *m - at : 8);
+        h.a = mixed(h.a + word + 0x9e3779b97f4a7c15u);
+        h.b = mixed(h.b ^ (word * 0xc2b2ae3d27d4eb4fu + at));
+    }
+    h.a += h.a == 0;
+    return h;
+}
+
+static void *sure(void *p)
+{
+    if (!p) {
+        printf("no memory for so many states\n");
+        exit(2);
+    }
+    return p;
+}
+
+static bool seen_put(struct hash *table, size_t room, struct hash h)
+{
+    size_t at = h.a & (room - 1);
+    while (table[at].a && (table[at].a != h.a || table[at].b != h.b))
+        at = (at + 1) & (room - 1);
+    bool new = !table[at].a;
+    table[at] = h;
+    return new;
+}
+
+static bool seen_add(const struct model *m)
+{
+    if (2 * seen_count >= seen_room) {
+        size_t room = seen_room ? 2 * seen_room : 1 << 16;
+        struct hash *table = sure(calloc(room, sizeof *table));
+        for (size_t i = 0; i < seen_room; i++)
+            if (seen[i].a)
+                (void)seen_put(table, room, seen[i]);
+        free(seen);
+        seen = table;
+        seen_room = room;
+    }
+    bool new = seen_put(seen, seen_room, hash_of(m));
+    seen_count += new;
+    return new;
+}
+
+static void queue_add(const struct model *m, uint32_t from, enum act a, unsigned site)
+{
+    if (queued == queue_room) {
+        queue_room = queue_room ? 2 * queue_room : 4096;
+        queue = sure(realloc(queue, queue_room * sizeof *queue));
+    }
+    queue[queued] = (struct node){from, (uint8_t)a, (uint8_t)site};
+    if (queued - models_from == models_room) {
+        models_room = models_room ? 2 * models_room : 4096;
+        models = sure(realloc(models, models_room * sizeof *models));
+    }
+    models[queued++ - models_from] = *m;
+}
+
+/* The model of a state that waits; those before it are needed no more. */
+static struct model queue_take(size_t at)
+{
+    struct model m = models[at - models_from];
+    if (2 * (at - models_from) > models_room) {
+        memmove(models, models + (at + 1 - models_from), (queued - at - 1) * sizeof *models);
+        models_from = at + 1;
+    }
+    return m;
+}
+
+static void trace(uint32_t at)
+{
+    if (queue[at].from != at)
+        trace(queue[at].from);
+    if (queue[at].from != at && of_a_site(queue[at].act))
+        printf("  %s site %u\n", act_names[queue[at].act], queue[at].site);
+    else if (queue[at].from != at)
+        printf("  %s\n", act_names[queue[at].act]);
+}
+
+/* All that can happen in one state; false: a violation. */
+static bool expand(uint32_t at, const struct model *from)
+{
+    for (enum act a = 0; a < ACTS; a++)
+        for (unsigned i = 0; i < (of_a_site(a) ? SITES : 1); i++) {
+            struct model m = *from;
+            if (!act(&m, a, i) || *why || !seen_add(&m)) {
+                if (*why)
+                    queue_add(&m, at, a, i);
+                if (*why)
+                    return false;
+                continue;
+            }
+            queue_add(&m, at, a, i);
+        }
+    return true;
+}
+
+static bool search(size_t limit, size_t *states)
+{
+    struct model first;
+    memset(&first, 0, sizeof first);
+    for (unsigned i = 0; i < SITES; i++)
+        first.site[i].incarnation = 1;
+    queued = seen_count = models_from = 0;
+    if (seen)
+        memset(seen, 0, seen_room * sizeof *seen);
+    aggregator_start(&first);
+    (void)seen_add(&first);
+    queue_add(&first, 0, ACT_HELLO, 0);
+    for (uint32_t at = 0; at < queued && !*why && (!limit || at < limit); at++) {
+        struct model m = queue_take(at);
+        check_ends(&m);
+        if (*why)
+            queue_add(&m, at, ACT_LATE, 0);
+        else
+            (void)expand(at, &m);
+        *states = at + 1;
+    }
+    if (*why) {
+        printf("FAILED (%s): %s, after\n", strict ? "strict" : "quorum", why);
+        trace((uint32_t)queued - 1);
+    }
+    return !*why;
+}
+
+#ifdef ATOLL_MUTANTS
+enum mutant mutant;
+
+static bool mutant_set(const char *name)
+{
+    static const char *const names[] = {
+#define X(symbol, text) [MUTANT_##symbol] = #symbol,
+        MUTANT_LIST(X)
+#undef X
+    };
+    for (size_t i = 1; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(names[i], name))
+            mutant = (enum mutant)i;
+    return mutant != MUTANT_NONE;
+}
+#else
+static bool mutant_set(const char *name)
+{
+    (void)name;
+    return false;
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    size_t limit = SUITE_STATES, all = 0;
+    bool ok = true;
+    for (int i = 1; i < argc; i++) {
+        bool value = i + 1 < argc;
+        if (!strcmp(argv[i], "--all")) {
+            limit = 0;
+        } else if (!strcmp(argv[i], "--states") && value) {
+            limit = (size_t)strtoull(argv[++i], NULL, 10);
+        } else if (!strcmp(argv[i], "--mutant") && value && mutant_set(argv[i + 1])) {
+            i++;
+        } else {
+            printf("unknown argument %s\n", argv[i]);
+            return 2;
+        }
+    }
+    for (int mode = 0; mode < 2 && ok; mode++) {
+        size_t states = 0;
+        strict = mode;
+        ok = search(limit, &states);
+        all += states;
+        printf("mode=%s states=%zu waiting=%zu crashes_max=%d\n", strict ? "strict" : "quorum",
+               states, queued - states, CRASHES_MAX);
+    }
+    free(queue);
+    free(models);
+    free(seen);
+    printf("%zu states, %d violations\n", all, !ok);
+    return ok ? 0 : 1;
+}
