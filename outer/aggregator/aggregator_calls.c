@@ -11,7 +11,8 @@ enum {                /* lines of one site in LOG_LIMIT_MS */
        SAID_MAX = 20, /* it is bound, it has left */
        ADOPTED_MAX = 3000
 };
-enum { COMMITTING_RETRY_MS = 1000 };
+enum { COMMITTING_RETRY_MS = 1000, NO_MEMORY_RETRY_MS = 1000 };
+static const char no_memory[] = "no memory for it now";
 enum { SNAPSHOTS_HELD = 2 /* of the largest fragment's size, all together */ };
 
 /* ---- who calls ---- */
@@ -198,23 +199,22 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m,
     return equal;
 }
 
-/* What we keep of a round below ours, for the core to compare. */
-static void event_past(struct aggregator *a, struct round_event *e)
+/* What we keep of a round below ours, for the core to compare. False: there is no memory to look; a
+ * site that were told to join would lose its residual. */
+static bool event_past(struct aggregator *a, struct round_event *e)
 {
     struct manifest m;
     if (e->round >= a->core.f[e->fragment].round)
-        return;
-    if (e->round > 0) {
-        e->kept = outer_state_manifest(a->replica, e->fragment, e->round - 1, &m) == ERR_OK;
-        if (e->kept) {
-            e->our_parent = manifest_digest(&m);
-            e->our_state = m.state_after;
-        }
-    } else { /* the initial state: the first manifest says what it was */
-        e->kept = outer_state_manifest(a->replica, e->fragment, 0, &m) == ERR_OK;
-        if (e->kept)
-            e->our_state = m.state_before;
+        return true;
+    enum err err = outer_state_manifest(a->replica, e->fragment, e->round - (e->round > 0), &m);
+    e->kept = err == ERR_OK;
+    if (e->kept && e->round > 0) {
+        e->our_parent = manifest_digest(&m);
+        e->our_state = m.state_after;
+    } else if (e->kept) { /* the initial state: the first manifest says what it was */
+        e->our_state = m.state_before;
     }
+    return err != ERR_MEMORY;
 }
 
 /* The more a site has to do, the higher; refusals above all. */
@@ -245,7 +245,11 @@ static void hello_fragment(struct aggregator *a, unsigned site, const struct wir
         e.round = m->fragments[fragment].round;
         e.parent = m->fragments[fragment].manifest;
         e.state = m->fragments[fragment].state;
-        event_past(a, &e);
+        if (!event_past(a, &e)) {
+            answer->outcome = ROUND_FULL;
+            put_text(answer->text, no_memory);
+            return;
+        }
     }
     aggregator_step(a, &e, &u);
     if (answer->outcome != ROUND_NONE && hello_weight(u.outcome) <= hello_weight(answer->outcome))
@@ -331,6 +335,13 @@ void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
 
 /* ---- the other calls ---- */
 
+static void say_no_memory(struct wire_answer *answer)
+{
+    answer->outcome = ROUND_FULL;
+    answer->retry_ms = NO_MEMORY_RETRY_MS;
+    put_text(answer->text, no_memory);
+}
+
 /* Caller and core for one call about one fragment; what the core says lands in the answer. -1:
  * refused. */
 static int call_step(struct aggregator *a, const char *peer, const struct wire_head *head,
@@ -355,8 +366,10 @@ static int call_step(struct aggregator *a, const char *peer, const struct wire_h
     e->fragment = given.fragment;
     e->round = given.round;
     e->state = given.state;
-    if (kind == ROUND_REPORT)
-        event_past(a, e);
+    if (kind == ROUND_REPORT && !event_past(a, e)) {
+        say_no_memory(answer);
+        return -1;
+    }
     aggregator_step(a, e, &u);
     answer->outcome = u.outcome;
     answer->round = u.round;
@@ -381,9 +394,12 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
     struct round_event e = {.kind = ROUND_POLL, .fragment = m->fragment, .round = m->round};
     if (call_step(a, peer, &m->head, ROLES_POLL, &e, answer) < 0)
         return;
+    enum err err = answer->outcome == ROUND_COMMIT ? manifest_twice(a, m, &out->manifest) : ERR_OK;
     if (answer->outcome == ROUND_PENDING) {
         aggregator_missing(a, m->fragment, answer->text, sizeof answer->text);
-    } else if (answer->outcome == ROUND_COMMIT && manifest_twice(a, m, &out->manifest) != ERR_OK) {
+    } else if (err == ERR_MEMORY) {
+        say_no_memory(answer);
+    } else if (err != ERR_OK) {
         answer->outcome = ROUND_GONE;
         put_text(answer->text, "older than what is kept: take the snapshot");
     }
@@ -481,9 +497,7 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
         answer->retry_ms = COMMITTING_RETRY_MS;
         put_text(answer->text, "the state is being replaced by the next one");
     } else if (err == ERR_MEMORY) {
-        answer->outcome = ROUND_FULL;
-        answer->retry_ms = 1000;
-        put_text(answer->text, "no memory for it now");
+        say_no_memory(answer);
     } else if (err != ERR_OK) { /* a damaged one is as good as gone: a snapshot serves as well */
         answer->outcome = ROUND_GONE;
         put_text(answer->text,

@@ -1158,7 +1158,7 @@ static enum err next_prune(struct outer_state *m, unsigned fragment)
     uint64_t more = m->o.states > OUTER_STATES_MIN ? m->o.states - 1 : 0;
     uint64_t oldest = m->next.round > more ? m->next.round - more : 0;
     enum err e = prune(m, fragment, m->next.round, m->o.residuals ? m->pruned[fragment] : oldest);
-    return e == ERR_FULL ? ERR_OK : e;
+    return e == ERR_FULL || e == ERR_MEMORY ? ERR_OK : e;
 }
 
 enum err outer_state_pass(struct outer_state *m, unsigned fragment)
