@@ -1,4 +1,5 @@
 #include "outer/diloco/merge.h"
+#include "outer/protocol/mutant.h"
 #include <math.h>
 
 /* A shorter delta has no direction. Its inverse, times the largest weight, is far from what f32
@@ -127,7 +128,7 @@ enum err merge_apply(enum merge_kind kind, const struct codec *c, const struct c
         return err_set(ERR_PROTO, "factors for contributions of which only the sum is there");
     if (in->factors)
         TRY(scaled(c, call, mean, in));
-    if (kind == MERGE_EDIT && in->length_max > 0)
+    if (kind == MERGE_EDIT && in->length_max > 0 && !MUTANT(LENGTH_UNBOUND))
         return length_bound(call, mean, in->length_max);
     if (kind != MERGE_RADIAL)
         return ERR_OK;

@@ -1,4 +1,5 @@
 #include "outer/diloco/outer_opt.h"
+#include "outer/protocol/mutant.h"
 #include <math.h>
 
 enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr, float mu)
@@ -53,7 +54,8 @@ void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer
                                   .mu = o->mu,
                                   .fraction = 1.0f / (float)o->delay,
                                   .first = round % o->delay == 0,
-                                  .last = round % o->delay == o->delay - 1,
+                                  .last = MUTANT(CYCLE_SHIFTED) ? round % o->delay == 0
+                                                                : round % o->delay == o->delay - 1,
                                   .count = count};
     d->ops->outer_delayed(d, &delayed);
 }

@@ -224,7 +224,8 @@ unsigned schedule_slots(const struct schedule *s)
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t residual_ratio)
 {
-    bool last = schedule_last(s, fragment, round) && residual_ratio < EMPTIED_MAX;
+    bool last =
+        schedule_last(s, fragment, round) && residual_ratio < EMPTIED_MAX && !MUTANT(LAST_LOSSY);
     bool full =
         round < s->full_precision_rounds || last || schedule_resets_residual(s, residual_ratio);
     enum codec_kind own = s->period[fragment].codec;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "kernels/base/err.h"
 #include "outer/codec/codec.h"
+#include "outer/protocol/mutant.h"
 #include "outer/protocol/site_name.h"
 
 /* "5" where there is a byte that says which parts follow the entries: those of enum manifest_part.
@@ -379,7 +380,7 @@ float manifest_weight(const struct manifest *m)
     float sum = 0;
     for (uint32_t i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
-            sum += m->sites[i].weight;
+            sum += MUTANT(MEAN_UNWEIGHTED) ? 1 : m->sites[i].weight;
     return sum;
 }
 

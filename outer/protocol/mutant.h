@@ -44,7 +44,17 @@
     X(UNSYNCED_FORGOTTEN, "an eager start that is not valid any more is removed without fsync")    \
     X(JOURNAL_BELIEVED, "a restart goes on in the journal that it finds")                          \
     X(APPEND_BELIEVED, "a journal whose append failed is appended to again")                       \
-    X(CURRENT_FIRST, "CURRENT is written before the state that it names")
+    X(CURRENT_FIRST, "CURRENT is written before the state that it names")                          \
+    X(ROLLBACK_CARRIED, "what was carried over goes on after a rollback")                          \
+    X(WEIGHT_UNBOUNDED, "a contribution has any weight that it asks for")                          \
+    X(BYTES_BELIEVED, "what arrived is not compared with its digest")                              \
+    X(PARENT_BELIEVED, "a contribution to another history is accepted")                            \
+    X(TWIN_SERVED, "a second process with the same incarnation is served")                         \
+    X(LAST_LOSSY, "the last round is sent as any other")                                           \
+    X(MEAN_UNWEIGHTED, "the sum is divided by the number of sites, not by their weights")          \
+    X(CYCLE_SHIFTED, "delayed Nesterov takes the momentum's part one round late")                  \
+    X(ENTRIES_KEPT, "a round begins with the contributions of the one before")                     \
+    X(LENGTH_UNBOUND, "the length of the mean is not bounded (merge edit)")
 
 enum mutant {
     MUTANT_NONE,

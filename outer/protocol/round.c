@@ -66,7 +66,8 @@ void round_place(struct round *r, unsigned fragment, uint64_t round, const struc
     f->disagree = f->counted = (struct set){0};
     f->count = 0;
     grace_committed(&f->grace);
-    memset(f->entries, 0, r->sites * sizeof *f->entries);
+    if (!MUTANT(ENTRIES_KEPT))
+        memset(f->entries, 0, r->sites * sizeof *f->entries);
     members_place(r, f);
 }
 
@@ -127,7 +128,8 @@ static bool step_process(const struct round *r, const struct round_event *e, str
               "an older copy of its directory?");
     else if (s->known && e->incarnation < s->incarnation)
         answer(u, ROUND_SUPERSEDED, "a newer process of this site is bound");
-    else if (s->known && e->incarnation == s->incarnation && e->instance != s->instance)
+    else if (s->known && e->incarnation == s->incarnation && e->instance != s->instance &&
+             !MUTANT(TWIN_SERVED))
         alarm(u, ROUND_CONFLICT, "another process with this site's name is bound");
     else
         return true;
@@ -216,7 +218,7 @@ static bool step_round(const struct round_fragment *f, const struct round_event 
         answer(u, ROUND_BEHIND, "that round is committed");
     else if (e->round > f->round)
         alarm(u, ROUND_CONFLICT, "a later round than this aggregator has committed");
-    else if (!digest_equal(&e->parent, &f->parent))
+    else if (!digest_equal(&e->parent, &f->parent) && !MUTANT(PARENT_BELIEVED))
         alarm(u, ROUND_CONFLICT, "same round, other history");
     else if (e->grid_differs)
         alarm(u, ROUND_MISMATCH, "encoded on another grid than the round's");

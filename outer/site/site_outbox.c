@@ -406,7 +406,8 @@ static enum err book_rolled_back(struct site_slot *l, unsigned fragment, bool se
         TRY(residual_give_back(l, fragment));
     for (size_t i = 0; next->discarded && i < n; i++)
         next->discarded[i] += (double)next->residual[i];
-    memset(next->residual, 0, n * sizeof *next->residual);
+    if (!MUTANT(ROLLBACK_CARRIED))
+        memset(next->residual, 0, n * sizeof *next->residual);
     return ERR_OK;
 }
 
