@@ -668,8 +668,6 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(recover_epoch(a, v.epoch));
     TRY(recover_commits(a));
     TRY(recover_finished(a));
-    if (a->o.readmit)
-        TRY(aggregator_readmit_named(a, a->o.readmit));
     TRY(aggregator_spool_sweep(a));
     TRY(aggregator_reserve(a));
     return store_begin(a->env); /* last */

@@ -42,7 +42,6 @@ struct aggregator_options {
     unsigned strikes_max;            /* contributions in a row that are refused, or of which a
                                         quarter or less counts, until the site is in quarantine; 0:
                                         it never is */
-    const char *readmit;             /* ends the quarantine of this site; NULL: of none */
     double share_max;                /* most that site.share may be */
     enum weights_kind weights;       /* outer.weights */
     int64_t max_local_steps_offline; /* outer.max_local_steps_offline */

@@ -95,13 +95,3 @@ enum err aggregator_quarantine_again(struct aggregator *a)
     }
     return ERR_OK;
 }
-
-enum err aggregator_readmit_named(struct aggregator *a, const char *name)
-{
-    int site = aggregator_site(a, name);
-    if (site < 0)
-        return err_set(ERR_CONFIG, "--readmit %s: not one of outer.sites", name);
-    if (!aggregator_quarantined(a, (unsigned)site))
-        log_event(LOG_WARN, "readmit", "site=%s why=\"it is not in quarantine\"", name);
-    return aggregator_quarantine(a, (unsigned)site, false, "asked for at the start (--readmit)");
-}

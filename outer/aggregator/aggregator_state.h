@@ -248,7 +248,6 @@ void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m);
 void aggregator_quarantine_restore(struct aggregator *a, const struct journal_record *r);
 /* The journal is lost: whom the newest manifests leave out as quarantined. */
 enum err aggregator_quarantine_again(struct aggregator *a) MUST;
-enum err aggregator_readmit_named(struct aggregator *a, const char *name) MUST; /* ERR_CONFIG */
 
 /* ---- aggregator_roster.c ---- */
 void aggregator_roster_open(struct aggregator *a); /* version 1 */

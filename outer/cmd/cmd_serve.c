@@ -30,7 +30,7 @@ enum {
 
 struct serve {
     struct run run;
-    const char *config_path, *command, *readmit;
+    const char *config_path, *command;
     const char *rebuild; /* directories of sites, or NULL */
     struct dev *cpu;
     struct env *env;
@@ -72,7 +72,6 @@ static enum err open_aggregator(struct serve *v)
     o.count = (unsigned)v->run.o.outer_aggregators;
     o.strict = v->run.o.outer_mode == OUTER_MODE_STRICT;
     o.max_local_steps_offline = v->run.o.outer_max_local_steps_offline;
-    o.readmit = v->readmit;
     o.committed = committed;
     o.adopted = adopted;
     o.self = v;
@@ -269,8 +268,6 @@ enum err cmd_serve(int argc, char **argv)
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &v.config_path, .value = "FILE",
          .help = "Configuration (YAML), the same file as the sites'."},
-        {"readmit", ARGS_TEXT, &v.readmit, .value = "SITE",
-         .help = "Ends the quarantine of this site, at this start."},
         {"rebuild", ARGS_TEXT, &v.rebuild, .value = "DIR,DIR",
          .help =
              "serve.dir was lost: make it again from the run.dir of every site, or of more than "

@@ -33,12 +33,8 @@ until_lines 1 "hello answer=excluded" liar.out
 ends 0 "$liar_pid" "the liar"
 [ "$(lines "lie=" liar.out)" = 0 ] || fail "c may offer although it is in quarantine"
 cp lies.out liar.out
-train a
-a=$pid
-train b
-b=$pid
-ends 6 "$a" "site a"
-ends 6 "$b" "site b"
+sites_start a b
+sites_end 6 a b
 ends 6 "$serve_pid" "the aggregator"
 # The end is not silent: a sentence, a table of rounds and tokens by site, in the log, on the terminal, in the record, in the report.
 for out in a.out b.out serve.out; do
@@ -62,34 +58,25 @@ grep -q "weight 3.40282e+38 is beyond" liar.out || fail "the refusal does not na
 grep -qE 'ev=refused.*peer=(atoll://e2e/site/)?c answer=invalid' serve.out || fail "the aggregator does not say whom it refused"
 grep -q 'ev=abort' serve.out && fail "a round was aborted"
 grep -q "ev=eval .*loss=[0-9][0-9.]* .*of=outer" a.out || fail "site a ends without a finite loss"
-fa=$(final a) fb=$(final b)
-[ "${fa% *}" = "${fb% *}" ] || fail "sites differ: $fa / $fb"
+same_state a b
 
-# Too loud, but not refused: the aggregator scales it down, three times, and then it is in quarantine. A person readmits it.
+# Too loud, but not refused: the aggregator scales it down, three times, and then it is in quarantine.
 rm -rf a b aggregator ./*.out
 settings="--outer.clip 2"
 configure a,b,c
 serve
 listening
 lie --loud
-train a
-a=$pid
-train b
-b=$pid
+sites_start a b
 until_lines 3 "ev=clipped" serve.out
 until_lines 1 "ev=quarantine site=c" serve.out
 [ "$(lines "ev=clipped" serve.out)" = 3 ] || fail "quarantine after another number of clipped rounds than three"
 grep "ev=clipped" serve.out | grep -qv "site=c" && fail "an honest site is clipped"
-ends 6 "$a" "site a"
-ends 6 "$b" "site b"
+sites_end 6 a b
 ends 0 "$liar_pid" "the liar"
 ends 6 "$serve_pid" "the aggregator"
 grep -q "hello answer=excluded" liar.out || fail "the loud site is not answered excluded"
-fa=$(final a) fb=$(final b)
-[ "${fa% *}" = "${fb% *}" ] || fail "sites differ after clipping: $fa / $fb"
-serve --readmit c
-until_lines 1 "ev=readmit site=c" serve.out
-kill -9 "$serve_pid"
+same_state a b
 settings=""
 
 # EDiT's penalty: the loud one weighs softmax(-norm), which is nothing; all sites end with the same parameters, and the loss is that
@@ -100,17 +87,13 @@ configure a,b,c
 serve
 listening
 lie --loud
-train a
-a=$pid
-train b
-b=$pid
+sites_start a b
 ends_quorum "$a" "site a"
 ends_quorum "$b" "site b"
 ends 0 "$liar_pid" "the liar"
 ends_quorum "$serve_pid" "the aggregator"
 grep -qE "ev=clipped .*site=c .*factor=(0$|[0-9.]+e-)" aggregator/log.txt || fail "the loud site is not weighed down"
-fa=$(final a) fb=$(final b)
-[ "${fa% *}" = "${fb% *}" ] || fail "sites differ after a merge by norms: $fa / $fb"
+same_state a b
 settings=""
 
 # In strict mode the round cannot close without c: everybody waits, the aggregator says for whom, nobody halts.
@@ -120,10 +103,7 @@ configure a,b,c
 serve
 listening
 lie
-train a
-a=$pid
-train b
-b=$pid
+sites_start a b
 until_lines 1 "ev=waiting" serve.out
 grep -q "ev=waiting.*missing=c" serve.out || fail "the aggregator does not say that it waits for c"
 until_lines 1 "ev=quarantine site=c" serve.out

@@ -117,6 +117,14 @@ train() {
     processes="$processes $pid"
 }
 
+# sites_start SITE...: trains them; the process number of site x is in $x
+sites_start() {
+    for started in "$@"; do
+        train "$started"
+        eval "$started=\$pid"
+    done
+}
+
 # lines WORDS FILE: how many lines of it have these words
 lines() {
     if [ -e "$2" ]; then grep -cF -- "$1" "$2" || :; else echo 0; fi
@@ -144,6 +152,13 @@ ends() {
     [ "$code" -eq "$1" ] || fail "$3 ended with exit code $code, wanted $1"
 }
 
+# sites_end CODE SITE...: sites that sites_start() started
+sites_end() {
+    wanted_code=$1
+    shift
+    for ended in "$@"; do eval "ends $wanted_code \"\$$ended\" 'site $ended'"; done
+}
+
 # ends_quorum PROCESS WHO: 0, or 6 where the last round is without some site; which, a quorum's timing decides
 ends_quorum() {
     code=0
@@ -160,6 +175,15 @@ serve_ends() {
 final() {
     sed -n 's/.*"kind":"final".*"parameters":"\([0-9a-f]*\)","momentum":"\([0-9a-f-]*\)","residual":"\([0-9a-f-]*\)".*/\1 \2 \3/p' \
         "$1/metrics.jsonl" | tail -n 1
+}
+
+# same_state SITE...: they ended with the same parameters and momentum
+same_state() {
+    first=$(final "$1")
+    for compared in "$@"; do
+        its=$(final "$compared")
+        [ -n "$first" ] && [ "${its% *}" = "${first% *}" ] || fail "sites differ: $1 $first / $compared $its"
+    done
 }
 
 # rounds SITE: how many rounds are on record
@@ -181,11 +205,8 @@ train_a() { # sets $a, and $a_starts: starts on record before this one
 # Two sites from start to end, and nobody disturbs them.
 undisturbed() {
     serve
-    train a
-    a=$pid
-    train b
-    ends 0 "$a" "site a"
-    ends 0 "$pid" "site b"
+    sites_start a b
+    sites_end 0 a b
     serve_ends
 }
 
@@ -216,7 +237,6 @@ disturbed() {
             ;;
         esac
     done
-    ends 0 "$a" "site a"
-    ends 0 "$b" "site b"
+    sites_end 0 a b
     serve_ends
 }

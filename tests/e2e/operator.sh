@@ -12,10 +12,7 @@ configure a,b,c
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 serve
 listening
-for s in a b c; do
-    train $s
-    eval "$s=\$pid"
-done
+sites_start a b c
 until_rounds a 1
 kill -STOP "$b"
 tries=0
@@ -42,13 +39,10 @@ grep -q "site=b state=quarantine" operator.out || fail "the status does not say 
 operator readmit b || fail "operator readmit"
 train b
 b=$pid
-for s in a b c; do
-    eval "ends 0 \$$s 'site $s'"
-done
+sites_end 0 a b c
 serve_ends
 [ "$(lines "ev=round_aborted" a.out)" = 1 ] || fail "another number of aborted rounds than one"
-fa=$(final a) fb=$(final b) fc=$(final c)
-[ "${fa% *}" = "${fb% *}" ] && [ "${fa% *}" = "${fc% *}" ] || fail "sites differ: $fa / $fb / $fc"
+same_state a b c
 
 # A new round whose state is an earlier one; all sites go on from there.
 rm -rf a b c aggregator ./*.out
@@ -57,10 +51,7 @@ configure a,b
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 serve
 listening
-for s in a b; do
-    train $s
-    eval "$s=\$pid"
-done
+sites_start a b
 until_rounds a 2
 kill -STOP "$b"
 tries=0
@@ -74,11 +65,9 @@ operator rollback --to 1 || fail "operator rollback"
 kill -CONT "$b"
 until_lines 1 "ev=rolled_back" a.out
 until_lines 1 "ev=rolled_back" b.out
-ends 0 "$a" "site a"
-ends 0 "$b" "site b"
+sites_end 0 a b
 serve_ends
 first=$(sed -n 's/.*ev=commit fragment=0 round=0 .*state=\([0-9a-f]*\).*/\1/p' serve.out)
 again=$(sed -n 's/.*ev=commit fragment=0 round=.* sites=0\/2 .*state=\([0-9a-f]*\).*/\1/p' serve.out)
 [ -n "$first" ] && [ "$first" = "$again" ] || fail "state after the rollback: $again, wanted $first"
-fa=$(final a) fb=$(final b)
-[ "${fa% *}" = "${fb% *}" ] || fail "sites differ after a rollback: $fa / $fb"
+same_state a b

@@ -20,10 +20,7 @@ refused() { # refused CODE WORDS DIRECTORIES
 }
 
 serve
-train a
-a=$pid
-train b
-b=$pid
+sites_start a b
 for lost in 1 2 3; do
     until_rounds b $((lost * 9 - 6))
     killed "$serve_pid"
@@ -41,13 +38,9 @@ for lost in 1 2 3; do
     fi
     serve --rebuild a,b
     until_lines $((lost + 1)) "ev=listening" serve.out
-    train a
-    a=$pid
-    train b
-    b=$pid
+    sites_start a b
 done
-ends 0 "$a" "site a"
-ends 0 "$b" "site b"
+sites_end 0 a b
 serve_ends
 [ "$(final a)" = "$wanted_a" ] || fail "site a ended at $(final a), undisturbed $wanted_a"
 [ "$(final b)" = "$wanted_b" ] || fail "site b ended at $(final b), undisturbed $wanted_b"

@@ -13,9 +13,9 @@
 #include "outer/store/journal.h"
 #include "tests/fuzz/env_memory.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/outer/toy.h"
+#include "tests/outer/toy_replica.h"
 
-enum { SITES = 2, ROUNDS = 2, PAYLOAD_MAX = 1 << 16, EDITS_MAX = 64 };
+enum { SITES = 2, ROUNDS = 2, EDITS_MAX = 64 };
 static const char *const names[SITES] = {"a", "b"};
 static const char canonical[] = "outer.every=4\n";
 
@@ -48,10 +48,7 @@ static enum err replica_open(struct replica *r, struct env *w, bool site)
                                     .residuals = site,
                                     .keep = OUTER_STATES_MIN};
     *r = (struct replica){.perm = arena_make(0)};
-    TRY(outer_opt_make(&o.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f));
-    TRY(outer_state_open(&r->state, w, t.cpu, &o, &r->perm));
-    return outer_state_begun(&r->state) ? outer_state_load(&r->state)
-                                        : outer_state_begin(&r->state, t.slab);
+    return toy_replica(&r->state, w, t.cpu, o, t.slab, &r->perm);
 }
 
 static enum err start_aggregator(struct replica *r, struct env *w)
@@ -127,27 +124,20 @@ static uint64_t say_hello(struct replica *r, unsigned site, struct wire_hello_an
 
 static void contribute(struct replica *r, unsigned site)
 {
-    static uint8_t payload[PAYLOAD_MAX];
-    static float z[4096], residual[4096];
     static struct wire_hello_answer hello;
     struct link_service s = aggregator_service(r->aggregator);
     const struct outer_state_fragment *state = &r->state.state[0];
-    size_t count = t.fragments.f[0].elements, n;
-    const struct codec *c = codec_get(outer_state_codec(&r->state, 0));
-    struct codec_call call = {.work = t.work, .grid = state->codes, .count = count};
+    size_t n;
+    uint8_t *payload = toy_payload(&r->state, t.work, 0, site, &n);
     struct wire_answer answer;
     void *upload;
     char uri[64];
     bool stop;
-    ASSERT(count <= 4096 && c->payload_max(c, count) <= PAYLOAD_MAX);
-    for (size_t k = 0; k < count; k++)
-        z[k] = (float)((int)((k * 7 + site * 13 + state->round * 5) % 97) - 48) / 64;
-    ASSERT(c->encode(c, &call, payload, &n, residual, z) == ERR_OK);
     snprintf(uri, sizeof uri, "atoll://fuzz/site/%s", names[site]);
     struct wire_contribution m = {.head = head_of(site, say_hello(r, site, &hello)),
                                   .round = state->round,
                                   .payload_bytes = n,
-                                  .codec = (uint32_t)c->kind,
+                                  .codec = (uint32_t)outer_state_codec(&r->state, 0),
                                   .parent = state->manifest,
                                   .grid = outer_state_grid(&r->state, 0),
                                   .payload = digest_of(payload, n),
@@ -158,6 +148,7 @@ static void contribute(struct replica *r, unsigned site)
     link_service_finish(&s, upload, true, &answer);
     ASSERT(answer.outcome == ROUND_RECEIPT);
     t.payload[0] = m.payload;
+    free(payload);
     link_service_work(&s, &stop);
 }
 
@@ -201,14 +192,11 @@ static void log_drop(void *self, enum log_level level, const char *line)
 static void base_make(void)
 {
     static struct tensor tensors[TOY_TENSORS_MAX];
-    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
     log_to(log_drop, NULL);
     t.forever = arena_make(0);
     t.table = toy_table(tensors, 1);
-    t.slab = arena_array(&t.forever, t.table.elements, sizeof *t.slab);
-    ASSERT(t.slab && dev_open(&t.cpu, &o) == ERR_OK && codec_open(&t.work, t.cpu) == ERR_OK);
-    for (size_t i = 0; i < t.table.elements; i++)
-        t.slab[i] = toy_used(&t.table, i) ? (float)(i % 129) / 64 - 1 : 0;
+    t.slab = toy_slab(&t.table, &t.forever);
+    ASSERT(t.slab && toy_device(&t.cpu, &t.work) == ERR_OK);
     ASSERT(fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = 1}, &t.forever) ==
            ERR_OK);
     t.schedule = schedule_streaming(40, 4, 1, 1, CODEC_INT4);

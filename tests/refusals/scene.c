@@ -1,7 +1,7 @@
 #include "tests/refusals/scene.h"
 #include <signal.h>
 #include "outer/config/identity.h"
-#include "tests/outer/toy.h"
+#include "tests/outer/toy_replica.h"
 
 enum { STEPS = 40, EVERY = 4, CALL_MS = 10000, WELL_MS = 10000 };
 static const char *const names[SCENE_SITES] = {"a", "b", "c"};
@@ -37,7 +37,6 @@ static void log_drop(void *self, enum log_level level, const char *line)
 int scene_prepare(void **state)
 {
     static struct tensor tensors[TOY_TENSORS_MAX];
-    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
     signal(SIGPIPE, SIG_IGN); /* our own clients write to a server that hangs up */
     if (fake_prepare(state) != 0)
         return -1;
@@ -49,10 +48,8 @@ int scene_prepare(void **state)
     fake_issue(TLS_OPERATOR, "operator");
     t.forever = arena_make(0);
     t.table = toy_table(tensors, 4);
-    t.slab = arena_array(&t.forever, t.table.elements, sizeof *t.slab);
-    for (size_t i = 0; i < t.table.elements; i++)
-        t.slab[i] = toy_used(&t.table, i) ? (float)(i % 129) / 64 - 1 : 0;
-    bool made = dev_open(&t.cpu, &o) == ERR_OK && codec_open(&t.work, t.cpu) == ERR_OK &&
+    t.slab = toy_slab(&t.table, &t.forever);
+    bool made = t.slab && toy_device(&t.cpu, &t.work) == ERR_OK &&
                 fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = 1},
                               &t.forever) == ERR_OK;
     return made ? 0 : -1;
@@ -96,9 +93,7 @@ static void aggregator_make(void)
     t.perm = arena_make(0);
     snprintf(t.directory, sizeof t.directory, "%s/run.%u", scene.root, t.opened++);
     assert_int_equal(env_posix_open(&t.env, t.directory), ERR_OK);
-    assert_int_equal(outer_opt_make(&mo.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
-    assert_int_equal(outer_state_open(&scene.replica, t.env, t.cpu, &mo, &t.perm), ERR_OK);
-    assert_int_equal(outer_state_begin(&scene.replica, t.slab), ERR_OK);
+    assert_int_equal(toy_replica(&scene.replica, t.env, t.cpu, mo, t.slab, &t.perm), ERR_OK);
     assert_int_equal(aggregator_open(&t.a, t.env, &scene.replica, &o, &t.perm), ERR_OK);
 }
 
@@ -236,20 +231,7 @@ struct scene_site *scene_fresh(unsigned index)
 
 uint8_t *scene_payload(unsigned index, size_t *n)
 {
-    const struct outer_state_fragment *state = &scene.replica.state[0];
-    size_t count = t.fragments.f[0].elements;
-    const struct codec *c = codec_get(outer_state_codec(&scene.replica, 0));
-    float *z = malloc(count * sizeof *z), *residual = malloc(count * sizeof *z);
-    uint8_t *payload = malloc(c->payload_max(c, count));
-    assert_true(z && residual && payload);
-    for (size_t k = 0; k < count; k++)
-        z[k] = (float)((int)((k * 7 + index * 13) % 97) - 48) / 64;
-    struct codec_call call = {
-        .work = t.work, .grid = state->codes, .count = count, .view = &t.fragments.f[0].view};
-    assert_int_equal(c->encode(c, &call, payload, n, residual, z), ERR_OK);
-    free(z);
-    free(residual);
-    return payload;
+    return toy_payload(&scene.replica, t.work, 0, index, n);
 }
 
 struct wire_contribution scene_offer(const struct scene_site *s, const uint8_t *payload, size_t n)

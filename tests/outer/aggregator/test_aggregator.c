@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
-#include "tests/outer/toy.h"
+#include "tests/outer/toy_replica.h"
 
 enum { N = 3, P = 2 };
 static const char *const names[N + 1] = {"a", "b", "c", "d"}; /* d: added by an operator */
@@ -41,7 +41,6 @@ static struct {
     double share_max;
     float clip;
     unsigned strikes_max, room;
-    const char *readmit;
     const char *canonical;
 } t;
 
@@ -100,12 +99,7 @@ static enum err try_open(void)
                                      .schedule = t.schedule,
                                      .keep = t.history_rounds,
                                      .states = t.states};
-    assert_int_equal(outer_opt_make(&mo.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
-    assert_int_equal(outer_state_open(&t.replica, t.env, t.cpu, &mo, &t.perm), ERR_OK);
-    if (outer_state_begun(&t.replica))
-        assert_int_equal(outer_state_load(&t.replica), ERR_OK);
-    else
-        assert_int_equal(outer_state_begin(&t.replica, t.slab), ERR_OK);
+    assert_int_equal(toy_replica(&t.replica, t.env, t.cpu, mo, t.slab, &t.perm), ERR_OK);
     struct aggregator_options o = {.run = "test",
                                    .sites = names,
                                    .site_count = N,
@@ -116,7 +110,6 @@ static enum err try_open(void)
                                    .norm_limit = 1000,
                                    .clip = t.clip,
                                    .strikes_max = t.strikes_max,
-                                   .readmit = t.readmit,
                                    .share_max = t.share_max,
                                    .revoked_path = t.revoked};
     enum err e = aggregator_open(&t.a, t.env, &t.replica, &o, &t.perm);
@@ -151,7 +144,6 @@ static void begin(bool strict)
     t.share_max = 100;
     t.clip = 0;
     t.strikes_max = t.room = 0;
-    t.readmit = NULL;
     t.canonical = canonical;
     for (unsigned i = 0; i <= N; i++)
         site[i] = (struct fake){i, 1, 100 + i, 0, 0, 1};
@@ -221,22 +213,7 @@ static void hello_all(void)
 /* z of this site, fragment, round: exact numbers k/64 that differ everywhere. */
 static uint8_t *payload_of(unsigned i, unsigned fragment, size_t *n)
 {
-    size_t count = t.fragments.f[fragment].elements;
-    uint64_t round = t.replica.state[fragment].round;
-    const struct codec *c = codec_get(schedule_codec(&t.schedule, fragment, round, 0));
-    float *z = malloc(count * sizeof *z), *residual = malloc(count * sizeof *z);
-    uint8_t *payload = malloc(c->payload_max(c, count));
-    for (size_t k = 0; k < count; k++)
-        z[k] = (float)((int)((k * 7 + i * 13 + fragment * 3 + round * 5) % 97) - 48) / 64;
-    assert_int_equal(c->encode(c,
-                               &(struct codec_call){.work = t.work,
-                                                    .grid = t.replica.state[fragment].codes,
-                                                    .count = count},
-                               payload, n, residual, z),
-                     ERR_OK);
-    free(z);
-    free(residual);
-    return payload;
+    return toy_payload(&t.replica, t.work, fragment, i, n);
 }
 
 static struct wire_contribution header(const struct fake *f, unsigned fragment,
@@ -712,6 +689,18 @@ static void a_loud_contribution_is_clipped(void **state)
 
 /* ---- quarantine ---- */
 
+static struct wire_answer operate(const char *who, enum wire_act act, const char *name,
+                                  uint64_t round)
+{
+    struct wire_operate m = {.act = act, .round = round};
+    struct wire_answer answer;
+    strcpy(m.site, name);
+    t.s.operate(t.s.self, who, &m, &answer);
+    work();
+    return answer;
+}
+static const char boss[] = "atoll://test/operator/boss";
+
 static enum round_outcome lied(struct fake *f)
 {
     enum round_outcome o = contribute_value(f, 0, 3.3e38f, 0).outcome;
@@ -760,9 +749,7 @@ static void three_refusals_are_a_quarantine(void **state)
     t.env->ops->remove(t.env, "journal");
     crash();
     assert_int_equal(hello(&site[2], true).outcome, ROUND_EXCLUDED);
-    t.readmit = "c";
-    crash();
-    t.readmit = NULL;
+    assert_int_equal(operate(boss, WIRE_READMIT, "c", 0).outcome, ROUND_CURRENT);
     hello_all();
     contribute_two();
     assert_int_equal(t.replica.state[0].round, 2); /* it is waited for again */
@@ -808,14 +795,10 @@ static void strict_mode_waits_for_a_quarantined_site(void **state)
     contribute_two();
     assert_int_equal(t.replica.state[0].round, 0);
     assert_int_equal(aggregator_failed(t.a), ERR_OK);
-    t.readmit = "c";
-    crash();
-    hello_all();
+    assert_int_equal(operate(boss, WIRE_READMIT, "c", 0).outcome, ROUND_CURRENT);
+    assert_int_equal(hello(&site[2], true).outcome, ROUND_CURRENT);
     assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
     assert_int_equal(t.replica.state[0].round, 1);
-    t.readmit = "x";
-    shut();
-    assert_int_equal(try_open(), ERR_CONFIG);
     shut();
 }
 
@@ -842,18 +825,6 @@ static void three_clipped_rounds_are_a_quarantine(void **state)
 }
 
 /* ---- an operator ---- */
-
-static struct wire_answer operate(const char *who, enum wire_act act, const char *name,
-                                  uint64_t round)
-{
-    struct wire_operate m = {.act = act, .round = round};
-    struct wire_answer answer;
-    strcpy(m.site, name);
-    t.s.operate(t.s.self, who, &m, &answer);
-    work();
-    return answer;
-}
-static const char boss[] = "atoll://test/operator/boss";
 
 /* Every role at every call, through the service itself. */
 static void each_call_is_authorised(void **state)
@@ -2425,17 +2396,14 @@ static int open_all(void **state)
 {
     (void)state;
     static struct tensor tensors[TOY_TENSORS_MAX];
-    struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
     log_to(no_log, NULL);
     snprintf(t.root, sizeof t.root, "/tmp/test_aggregator.%d", (int)getpid());
     snprintf(t.revoked, sizeof t.revoked, "%s.revoked", t.root);
     t.forever = arena_make(0);
     t.table = toy_table(tensors, 4);
-    t.slab = arena_array(&t.forever, t.table.elements, sizeof *t.slab);
-    for (size_t i = 0; i < t.table.elements; i++)
-        t.slab[i] = toy_used(&t.table, i) ? (float)(i % 129) / 64 - 1 : 0;
+    t.slab = toy_slab(&t.table, &t.forever);
     t.schedule = schedule_streaming(20, 4, P, 1, CODEC_INT4);
-    return dev_open(&t.cpu, &o) != ERR_OK || codec_open(&t.work, t.cpu) != ERR_OK ||
+    return !t.slab || toy_device(&t.cpu, &t.work) != ERR_OK ||
            fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = P}, &t.forever) !=
                ERR_OK;
 }
