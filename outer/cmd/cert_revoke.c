@@ -7,12 +7,12 @@
 #include "kernels/base/file.h"
 #include "outer/link/revocation.h"
 
-enum { ISSUED_BYTES_MAX = 16 << 20, HOSTS_MAX = 64 };
+enum { ISSUED_BYTES_MAX = 16 << 20 };
 
-struct tls_validity cert_validity(int64_t days)
+struct tls_validity cert_validity(double days)
 {
     int64_t now = clock_wall_s();
-    return (struct tls_validity){now - CERT_SKEW_S, now + days * CERT_DAY_S};
+    return (struct tls_validity){now - CERT_SKEW_S, now + (int64_t)(days * CERT_DAY_S)};
 }
 
 const char *cert_date(char out[32], int64_t unix_s)
@@ -220,12 +220,11 @@ enum err cert_revoke(int argc, char **argv, struct arena *arena)
 
 /* ---- renew ---- */
 
-/* Splits the blanks of facts.hosts in place. */
-static size_t hosts_of(char *text, const char **list)
+size_t cert_hosts(char *text, const char **list)
 {
     size_t count = 0;
     char *rest;
-    for (char *host = strtok_r(text, " ", &rest); host && count < HOSTS_MAX;
+    for (char *host = strtok_r(text, " ", &rest); host && count < CERT_HOSTS_MAX;
          host = strtok_r(NULL, " ", &rest))
         list[count++] = host;
     return count;
@@ -234,7 +233,7 @@ static size_t hosts_of(char *text, const char **list)
 static enum err renewal_make(struct tls_request *r, const char *file, struct tls_facts *old)
 {
     static struct tls_identity id; /* the request borrows it */
-    static const char *hosts[HOSTS_MAX];
+    static const char *hosts[CERT_HOSTS_MAX];
     struct tls_facts ca;
     char path[4096], uri[TLS_URI_MAX];
     TRY(tls_facts(old, file));
@@ -249,7 +248,7 @@ static enum err renewal_make(struct tls_request *r, const char *file, struct tls
     r->role = id.role;
     r->name = id.name;
     r->hosts = hosts;
-    r->host_count = hosts_of(old->hosts, hosts);
+    r->host_count = cert_hosts(old->hosts, hosts);
     r->ed25519 = strcmp(old->key, "ED25519") == 0;
     return ERR_OK;
 }
@@ -270,13 +269,13 @@ static enum err renewed(const struct tls_request *r, struct tls_facts *f)
 enum err cert_renew(int argc, char **argv, struct arena *arena)
 {
     const char *dir = "tls", *out = NULL;
-    int64_t days = 90;
+    double days = 90;
     bool revoke = false;
     const struct args_option options[] = {
         {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Directory of ca.pem and ca.key."},
         {"out", ARGS_TEXT, &out, .value = "DIR",
          .help = "Directory for NAME.pem, NAME.key and a copy of ca.pem; default: --dir."},
-        {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 825,
+        {"days", ARGS_REAL, &days, .value = "N", .min = CERT_DAYS_MIN, .max = CERT_DAYS_MAX,
          .help = "Validity of the certificate."},
         {"revoke", ARGS_FLAG, &revoke,
          .help = "Also revoke the old certificate, as atoll cert revoke FILE does: after a theft. "

@@ -6,12 +6,20 @@
  */
 #include "outer/link/tls.h"
 
-enum { CERT_DAY_S = 86400, CERT_SKEW_S = 300 /* tolerated clock difference of other machines */ };
+enum {
+    CERT_DAY_S = 86400,
+    CERT_SKEW_S = 300, /* tolerated clock difference of other machines */
+    CERT_DAYS_MAX = 825,
+    CERT_HOSTS_MAX = 64
+};
+#define CERT_DAYS_MIN 0.0001 /* 9 s: tests of renewal */
 
 /* From now on, less CERT_SKEW_S. */
-struct tls_validity cert_validity(int64_t days);
+struct tls_validity cert_validity(double days);
 const char *cert_date(char out[32], int64_t unix_s);
 enum err cert_issued_add(const char *dir, const struct tls_facts *f) MUST;
+/* Splits tls_facts.hosts at its blanks, in place, into at most CERT_HOSTS_MAX. */
+size_t cert_hosts(char *text, const char **list);
 /* The name or this certificate is on the list of the directory. */
 bool cert_is_revoked(const char *dir, const struct tls_facts *f);
 enum err cert_revoke(int argc, char **argv, struct arena *arena) MUST;

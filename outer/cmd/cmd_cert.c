@@ -5,6 +5,7 @@
 #include <string.h>
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
+#include "outer/cmd/cert_renewal.h"
 #include "outer/cmd/cert_revoke.h"
 #include "outer/cmd/cmd.h"
 #include "kernels/base/file.h"
@@ -42,7 +43,7 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
     TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
     if (a.help)
         return ERR_OK;
-    struct tls_validity v = cert_validity(days);
+    struct tls_validity v = cert_validity((double)days);
     char until[32];
     TRY(tls_authority(dir, run, ed25519, v));
     printf("%s/ca.pem  authority of run %s, until %s\n%s/ca.key  its key: everyone who has it can "
@@ -73,7 +74,7 @@ static enum err cert_roll(int argc, char **argv, struct arena *arena)
     TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
     if (a.help)
         return ERR_OK;
-    TRY(finish ? tls_authority_retire(dir) : tls_authority_roll(dir, cert_validity(days)));
+    TRY(finish ? tls_authority_retire(dir) : tls_authority_roll(dir, cert_validity((double)days)));
     if (finish)
         printf("%s/ca.pem  only the present authority: copy it to every process\n", dir);
     else
@@ -98,7 +99,7 @@ static enum err hosts_split(char *text, const char **list, size_t *count)
 static enum err cert_issue(int argc, char **argv, struct arena *arena)
 {
     const char *role = NULL, *name = NULL, *hosts = NULL, *dir = "tls", *out = NULL;
-    int64_t days = 90;
+    double days = 90;
     bool ed25519 = false;
     const struct args_option options[] = {
         {"role", ARGS_TEXT, &role, .value = "ROLE", .required = true,
@@ -111,7 +112,7 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
         {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Directory of ca.pem and ca.key."},
         {"out", ARGS_TEXT, &out, .value = "DIR",
          .help = "Directory for NAME.pem, NAME.key and a copy of ca.pem; default: --dir."},
-        {"days", ARGS_INT, &days, .value = "N", .min = 1, .max = 825,
+        {"days", ARGS_REAL, &days, .value = "N", .min = CERT_DAYS_MIN, .max = CERT_DAYS_MAX,
          .help = "Validity of the certificate; a process warns in the last 30 days."},
         {"ed25519", ARGS_FLAG, &ed25519,
          .help = "An Ed25519 key instead of P-256; programs built on BoringSSL cannot verify it."},
@@ -227,6 +228,10 @@ static const struct {
      cert_issue},
     {"show", "print a certificate's identity, purpose and validity", cert_show},
     {"renew", "make a new key and certificate for the identity of an old one", cert_renew},
+    {"request", "ask for the next certificate, where the authority's key is elsewhere",
+     cert_request},
+    {"sign", "answer a request, where the authority's key is", cert_sign},
+    {"install", "check the answer to a request and put it in place", cert_install},
     {"revoke", "refuse a name or one certificate from now on", cert_revoke},
     {"list", "all certificates of a directory", cert_list},
 };
@@ -243,8 +248,10 @@ enum err cmd_cert(int argc, char **argv)
             return e;
         }
     if (!help)
-        return err_set(ERR_CONFIG, "cert: authority, roll, issue, renew, show, revoke or list; "
-                                   "`atoll cert --help` says more");
+        return err_set(ERR_CONFIG,
+                       "cert: authority, roll, issue, renew, request, sign, install, show, "
+                       "revoke or list; "
+                       "`atoll cert --help` says more");
     puts("atoll cert COMMAND: the certificates of a run. Both sides of every connection show "
          "one.\n");
     for (int i = 0; i < COMMAND_COUNT; i++)

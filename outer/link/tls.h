@@ -51,6 +51,17 @@ struct tls_identity { /* atoll://run/role/name */
 };
 bool tls_uri_parse(struct tls_identity *id, const char *uri); /* false: it is none */
 
+struct tls_facts { /* contents of one certificate; times in seconds since 1970 */
+    char subject[256], issuer[256], serial[64];
+    struct digest sha256;  /* of the DER bytes */
+    char key[32];          /* "P-256", "ED25519" */
+    char uri[TLS_URI_MAX]; /* the first URI */
+    char hosts[1024];      /* DNS names and addresses, separated by blanks */
+    unsigned uri_count;
+    int64_t from_unix, until_unix;
+    bool authority, client, server;
+};
+
 struct tls_validity {
     int64_t from_unix, until_unix;
 };
@@ -63,6 +74,7 @@ enum err tls_authority(const char *directory, const char *run, bool ed25519,
 enum err tls_authority_roll(const char *directory, struct tls_validity v) MUST;
 /* ca.pem keeps only the certificate that ca.key belongs to. */
 enum err tls_authority_retire(const char *directory) MUST;
+struct tls_renewal;
 struct tls_request {
     const char *directory; /* directory of ca.pem, ca.key and revoked.txt */
     const char *out; /* directory for NAME.pem and NAME.key; also gets a copy of ca.pem when it
@@ -73,25 +85,43 @@ struct tls_request {
     size_t host_count;
     bool ed25519; /* else P-256 */
     struct tls_validity validity;
+    const struct tls_renewal *renewal; /* its key and name; only the certificate is made, as
+                                          answer. NULL: a new key is made, and both are files */
+    char *answer;                      /* TLS_PEM_MAX */
 };
 /* Replaces both files by rename, the certificate last. The name may have had certificates before.
  * ERR_CONFIG: the name is revoked. */
 enum err tls_issue(const struct tls_request *r) MUST;
 
-struct tls_facts { /* contents of one certificate; times in seconds since 1970 */
-    char subject[256], issuer[256], serial[64];
-    struct digest sha256;  /* of the DER bytes */
-    char key[32];          /* "P-256", "ED25519" */
-    char uri[TLS_URI_MAX]; /* the first URI */
-    char hosts[1024];      /* DNS names and addresses, separated by blanks */
-    unsigned uri_count;
-    int64_t from_unix, until_unix;
-    bool authority, client, server;
+/* A renewal on a machine that does not have the authority's key. The process makes its next key
+ * and a request; the authority's machine answers with a certificate. A request is PEM text of three
+ * blocks: the present certificate, a PKCS#10 request of the next key, and the signature of the
+ * present key over time and request. So how it travels need not be secret or authenticated, and a
+ * request gives nobody else a certificate. */
+enum { TLS_REQUEST_AGE_S = 86400 };
+struct tls_renewal {
+    struct tls_facts present; /* verified: of this authority and run, valid now */
+    struct tls_identity id;
+    struct evp_pkey_st *key; /* the next key's public half */
 };
+/* directory/NAME.pem and NAME.key are the present ones. Makes NAME.next.key (0600) and
+ * NAME.request. */
+enum err tls_renewal_request(const char *directory, const char *name, int64_t now_unix) MUST;
+/* On the authority's machine; then tls_issue with `renewal`. Does not look at revoked.txt.
+ * ERR_DENIED: forged, expired, of another authority, or made more than TLS_REQUEST_AGE_S ago. */
+enum err tls_renewal_open(struct tls_renewal *w, const char *text, const char *directory,
+                          int64_t now_unix) MUST;
+void tls_renewal_close(struct tls_renewal *w); /* accepts a zeroed struct */
+/* `answer`: the authority's PEM text. Checks it against ca.pem, the present certificate's name and
+ * NAME.next.key, then replaces NAME.key and NAME.pem by rename, and removes NAME.next.key and the
+ * request. Repeated after a crash in between it finishes. */
+enum err tls_renewal_install(const char *directory, const char *name, const char *answer,
+                             int64_t now_unix) MUST;
+
 enum err tls_facts(struct tls_facts *f, const char *path) MUST;
 enum err tls_facts_of(struct tls_facts *f, const char *pem, const char *whose) MUST;
-/* ev=certificate_expires in the last 30 days: info, from 7 days on a warning, in the last day an
- * error; then ev=certificate_expired. */
+/* ev=certificate_expires in the last 30 days (at most half of its life): info, from 7 days (a
+ * quarter) on a warning, in the last day (a twelfth) an error; then ev=certificate_expired. */
 void tls_log_expiry(const char *whose, const struct tls_facts *f, int64_t now_unix);
 
 struct tls_question {

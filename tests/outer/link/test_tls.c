@@ -4,6 +4,7 @@
  */
 #include <sys/stat.h>
 #include <unistd.h>
+#include "kernels/base/log.h"
 #include "outer/link/revocation.h"
 #include "outer/link/tls.h"
 #include "tests/inner/scratch.h"
@@ -275,6 +276,40 @@ static int prepare(void **state)
                : -1;
 }
 
+static char last_log[512];
+
+static void log_keep(void *self, enum log_level level, const char *line)
+{
+    (void)self;
+    snprintf(last_log, sizeof last_log, "%d %s", (int)level, line);
+}
+
+static enum log_level expiry_level(int64_t life_s, int64_t left_s)
+{
+    struct tls_facts f = {.from_unix = NOW + left_s - life_s, .until_unix = NOW + left_s};
+    last_log[0] = 0;
+    tls_log_expiry("x", &f, NOW);
+    return *last_log ? (enum log_level)atoi(last_log) : LOG_DEBUG;
+}
+
+/* A certificate of a week that is renewed every day is not warned about; one of 90 days is, a month
+ * before. */
+static void warnings_follow_the_life(void **state)
+{
+    (void)state;
+    log_to(log_keep, NULL);
+    assert_int_equal(expiry_level(90 * DAY, 31 * DAY), LOG_DEBUG);
+    assert_int_equal(expiry_level(90 * DAY, 29 * DAY), LOG_INFO);
+    assert_int_equal(expiry_level(90 * DAY, 6 * DAY), LOG_WARN);
+    assert_int_equal(expiry_level(90 * DAY, DAY - 1), LOG_ERROR);
+    assert_int_equal(expiry_level(7 * DAY, 6 * DAY), LOG_DEBUG);
+    assert_int_equal(expiry_level(7 * DAY, 3 * DAY), LOG_INFO);
+    assert_int_equal(expiry_level(7 * DAY, DAY + 1), LOG_WARN);
+    assert_int_equal(expiry_level(7 * DAY, DAY / 3), LOG_ERROR);
+    assert_int_equal(expiry_level(7 * DAY, -1), LOG_ERROR);
+    log_to(NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +322,7 @@ int main(void)
         cmocka_unit_test(a_revoked_name_gets_no_certificate),
         cmocka_unit_test(an_authority_is_rolled),
         cmocka_unit_test(identities),
+        cmocka_unit_test(warnings_follow_the_life),
     };
     return cmocka_run_group_tests(tests, prepare, scratch_close);
 }

@@ -1,0 +1,13 @@
+#ifndef CERT_RENEWAL_H
+#define CERT_RENEWAL_H
+/* `atoll cert request`, `sign` and `install`: short-lived certificates. The process's machine asks
+ * with a request that its present key has signed; the authority's machine answers. No private key
+ * travels, and what carries request and answer need not be trusted (docs/runbook.md 3).
+ */
+#include "kernels/base/arena.h"
+
+enum err cert_request(int argc, char **argv, struct arena *arena) MUST;
+enum err cert_sign(int argc, char **argv, struct arena *arena) MUST;
+enum err cert_install(int argc, char **argv, struct arena *arena) MUST;
+
+#endif
