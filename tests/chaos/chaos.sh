@@ -1,17 +1,25 @@
 #!/bin/sh
-# Real processes: an aggregator and eight sites in strict mode. A process is killed (SIGKILL) or stopped for a while (SIGSTOP) at
-# random, comes back with the same command, and again; in the end every site's parameters, momentum and residual have the SHA-256
-# of the run that nobody disturbed.
+# Real processes: an aggregator and eight sites in strict mode, four of them behind a relay (`atoll wan`). At random a process is
+# killed (SIGKILL) or stopped for a while (SIGSTOP), the relay's links are cut, frozen or slowed, a disk is filled and freed while the
+# run goes on; once the aggregator's directory is lost and made again on another one from the sites' (`serve --rebuild`). What ended
+# is started again with the same command. In the end every site's parameters, momentum and residual have the SHA-256 of the run that
+# nobody disturbed.
 #   tests/chaos/chaos.sh ATOLL SCRATCH [--kills N] [--seed S]     200 kills by night, 10,000 for a release; the suite has few
-# Prints kills, stops, restart-to-commit (from the restart of a killed process to the next committed round) at 50 and 99 %, and the
-# slopes of memory and descriptors of the one site that is never killed.
+#   tests/chaos/chaos.sh ATOLL SCRATCH --soak HOURS               slow links, a fault a minute; fails where memory or descriptors grow
+# Prints kills, stops, the other faults, restart-to-commit (from the restart of a killed process to the next committed round) at 50 and
+# 99 %, and the slopes of memory and descriptors of site h, which is never killed. Disks need root: without it, that is said.
+if [ -z "${CHAOS_MOUNTS:-}" ] && [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
+    exec env CHAOS_MOUNTS=own unshare -m -- "$0" "$@" # what is mounted here goes with this process
+fi
 . "$(dirname "$0")/../e2e/lib.sh"
+. "$here/../chaos/faults.sh"
 shift 2
-kills=6 seed=1
+kills=4 seed=1 hours=""
 while [ $# -gt 0 ]; do
     case $1 in
     --kills) kills=$2 ;;
     --seed) seed=$2 ;;
+    --soak) hours=$2 ;;
     *) fail "chaos.sh: $1 is no option" ;;
     esac
     shift 2
@@ -19,92 +27,130 @@ done
 
 names="a b c d e f g h" # h is stopped, never killed
 part_of() { echo "$1" | tr a-h 0-7; }
-random() { # random BELOW: sets $drawn
-    seed=$(((seed * 1103515245 + 12345) % 2147483648))
-    drawn=$((seed / 65536 % $1))
+every=4 codec=int8 checkpoint_every=13 fragments=2
+
+# prepare ROUNDS: of both fragments
+prepare() {
+    rounds=$1
+    steps=$((every * rounds / 2))
+    configure a,b,c,d,e,f,g,h
+    address=127.77.0.2:$port # as the relay expects it
 }
-ms_now() { date +%s%3N; }
-committed() { lines '"kind":"round"' aggregator/metrics.jsonl; }
-until_committed() { until_lines "$1" '"kind":"round"' aggregator/metrics.jsonl; }
-pid_of() { eval "echo \$pid_$1"; }
-start() { # start WHO
-    if [ "$1" = serve ]; then
-        serve
-        eval "pid_serve=$serve_pid"
-    else
-        train "$1"
-        eval "pid_$1=$pid"
-    fi
+everyone() {
+    start serve
+    for s in $names; do start "$s"; done
 }
 all_end() {
     for s in $names; do ends 0 "$(pid_of "$s")" "site $s"; done
     serve_ends
 }
-sample() { # memory (KiB) and descriptors of site h at this round
-    p=$(pid_of h)
-    rss=$(sed -n 's/^VmRSS:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$p/status" 2>/dev/null || :)
-    fds=$(ls "/proc/$p/fd" 2>/dev/null | wc -l)
-    [ -z "$rss" ] || echo "$(committed) $rss $fds" >>samples
+same_digests() {
+    for s in $names; do
+        [ "$(final "$s")" = "$(cat "wanted.$s")" ] || fail "site $s ended at $(final "$s"), undisturbed $(cat "wanted.$s")"
+    done
+}
+undisturbed_run() {
+    behind_relay=""
+    everyone
+    all_end
+    for s in $names; do final "$s" >"wanted.$s"; done
+    [ -s wanted.a ] || fail "the undisturbed run has no digests"
+    rm -rf a b c d e f g h aggregator ./?.out serve.out
 }
 
-every=4 codec=int8 checkpoint_every=13 fragments=2
-rounds=$((8 * kills + 20)) # of both fragments
-steps=$((every * rounds / 2))
-configure a,b,c,d,e,f,g,h
-start serve
-for s in $names; do start "$s"; done
-all_end
-for s in $names; do final "$s" >"wanted.$s"; done
-[ -s wanted.a ] || fail "the undisturbed run has no digests"
+soak() {
+    line=slow
+    prepare 40 # how fast is it over slow links?
+    behind_relay=$names
+    relay_start
+    everyone
+    began=$(ms_now)
+    all_end
+    relay_end
+    each_ms=$((($(ms_now) - began) / rounds))
+    rm -rf a b c d e f g h aggregator ./?.out serve.out
+    prepare "$(awk -v h="$hours" -v ms="$each_ms" 'BEGIN { n = int(h * 3600000 / ms / 2) * 2; print n < 40 ? 40 : n }')"
+    undisturbed_run
+    behind_relay=$names
+    relay_start
+    everyone
+    until_committed 1
+    began=$(ms_now) last_ms=$(ms_now) last=$(committed) longest_ms=0 next_ms=$((began + 20000)) killed=0
+    while [ "$(committed)" -lt "$rounds" ] && kill -0 "$(pid_of h)" 2>/dev/null; do
+        sleep 1
+        now=$(ms_now) at=$(committed)
+        if [ "$at" -gt "$last" ]; then last=$at last_ms=$now; fi
+        [ $((now - last_ms)) -le "$longest_ms" ] || longest_ms=$((now - last_ms))
+        [ "$longest_ms" -lt 120000 ] || fail "no round for 120 s"
+        sample h serve
+        if [ "$now" -ge "$next_ms" ] && [ "$at" -lt $((rounds - 20)) ]; then
+            next_ms=$((now + 60000))
+            random 3
+            case $drawn in
+            0) stop_one ;;
+            1) link_fault cut ;;
+            2)
+                pick a b c d e f g
+                kill_one "$picked"
+                ;;
+            esac
+        fi
+    done
+    all_end
+    same_digests
+    spent=$(awk -v ms=$(($(ms_now) - began)) 'BEGIN { printf "%.2f", ms / 3600000 }')
+    echo "soak of $spent h: $killed kills, $rounds rounds, longest wait for a round $(awk -v ms="$longest_ms" 'BEGIN { printf "%.1f", ms / 1000 }') s;" \
+        "per hour: site h $(slope h 2 3600) KiB, $(slope h 3 3600) descriptors; aggregator $(slope serve 2 3600) KiB, $(slope serve 3 3600) descriptors"
+    for who in h serve; do
+        flat "$who" "$spent" || fail "memory or descriptors of $who grow: $(slope "$who" 2 3600) KiB, $(slope "$who" 3 3600) an hour"
+    done
+}
 
-rm -rf a b c d e f g h aggregator ./*.out
-start serve
-for s in $names; do start "$s"; done
+if [ -n "$hours" ]; then
+    soak
+    exit 0
+fi
+
+prepare $((10 * kills + 40))
+undisturbed_run
+behind_relay="a b c d"
+disks_mount
+relay_start
+everyone
 until_committed 1
-killed=0 stopped=0
+killed=0 rebuilt=0 event=0
 : >recovered
-while [ $killed -lt "$kills" ]; do
-    random 200
-    sleep "0.$(printf %03d "$drawn")"
-    random 8
-    who=$(echo serve a b c d e f g | cut -d' ' -f$((drawn + 1)))
-    random 4
-    if [ "$drawn" -eq 0 ]; then
-        random 8
-        who=$(echo "$names" | cut -d' ' -f$((drawn + 1)))
-        p=$(pid_of "$who")
-        kill -STOP "$p" 2>/dev/null || :
-        random 9
-        sleep "0.$((drawn + 1))"
-        kill -CONT "$p" 2>/dev/null || :
-        stopped=$((stopped + 1))
-        continue
-    fi
+while [ "$killed" -lt "$kills" ]; do
     before=$(committed)
     [ "$before" -lt "$rounds" ] || break
-    p=$(pid_of "$who")
-    kill -9 "$p" 2>/dev/null || fail "$who is gone after $killed kills"
-    wait "$p" 2>/dev/null || :
-    killed=$((killed + 1))
-    began=$(ms_now)
-    start "$who"
-    until_committed $((before + 1))
-    echo $(($(ms_now) - began)) >>recovered
-    sample
+    random 200
+    sleep "0.$(printf %03d "$drawn")"
+    if [ "$rebuilt" -eq 0 ] && [ "$killed" -ge $((kills / 2)) ]; then
+        aggregator_lost
+        continue
+    fi
+    random 12
+    [ $event -ge 6 ] || drawn=$event # each kind once
+    event=$((event + 1))
+    case $drawn in
+    0 | 1) stop_one ;;
+    2) link_fault cut ;;
+    3) link_fault frozen ;;
+    4) link_fault slow ;;
+    5) disk_fault ;;
+    *)
+        pick serve a b c d e f g
+        kill_one "$picked"
+        sample h
+        ;;
+    esac
 done
 all_end
-for s in $names; do
-    [ "$(final "$s")" = "$(cat "wanted.$s")" ] || fail "site $s ended at $(final "$s"), undisturbed $(cat "wanted.$s")"
-done
+same_digests
 [ "$killed" -eq "$kills" ] || fail "the run ended after $killed of $kills kills"
-percentile() { sort -n recovered | awk -v p="$1" '{ x[NR] = $1 } END { i = int((NR * p + 99) / 100); if (i < 1) i = 1; print x[i] }'; }
-slope() { # slope COLUMN: a round, by least squares, without the first quarter
-    awk -v c="$1" '{ x[NR] = $1; y[NR] = $c }
-        END { for (i = int(NR / 4) + 1; i <= NR; i++) { n++; sx += x[i]; sy += y[i]; xx += x[i] * x[i]; xy += x[i] * y[i] }
-            d = n * xx - sx * sx; printf "%.2f", (d > 0) ? (n * xy - sx * sy) / d : 0 }' samples
-}
 echo "8 sites, $rounds rounds: $killed kills, $stopped stops, same digests; restart to commit p50 $(percentile 50) ms, p99" \
-    "$(percentile 99) ms; site h: $(slope 2) KiB and $(slope 3) descriptors a round"
+    "$(percentile 99) ms; site h: $(slope h 2 1) KiB and $(slope h 3 1) descriptors a round; $cuts links cut, $frozen frozen, $slowed" \
+    "slowed; $disks_filled disks filled; aggregator rebuilt $rebuilt times"
 if [ "$kills" -ge 100 ]; then
-    awk -v fds="$(slope 3)" 'BEGIN { exit !(fds < 0.05) }' || fail "descriptors grow: $(slope 3) a round"
+    awk -v fds="$(slope h 3 1)" 'BEGIN { exit !(fds < 0.05) }' || fail "descriptors grow: $(slope h 3 1) a round"
 fi
