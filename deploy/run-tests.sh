@@ -1,7 +1,15 @@
 #!/bin/sh
 # Everything on a fresh Debian 12: installs what is missing, builds, runs all tests. The last lines are ctest's summary.
-#   deploy/run-tests.sh [arguments for ctest, such as -R kill]
+#   deploy/run-tests.sh [ARGUMENT...]       arguments go to ctest: -R kill runs the tests whose names have "kill" in them
+# The build folder is build/, or $ATOLL_BUILD. Longer campaigns (seeds, kills, fuzzing): deploy/reliability.sh.
 set -eu
+for argument in "$@"; do
+    case $argument in -h | --help)
+        sed -n '2,4s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
+    esac
+done
 cd "$(dirname "$0")/.."
 build=${ATOLL_BUILD:-build}
 deploy/install.sh python3 clang-format

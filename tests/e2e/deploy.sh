@@ -7,6 +7,12 @@ for script in "$deploy"/*.sh "$deploy"/slurm/*; do
     bash -n "$script" 2>parse.out || fail "$script does not parse"
 done
 
+# --- --help says what the script does, and runs nothing ----------------------------------------------------------
+for script in run-tests reproduce reliability renew; do
+    "$deploy/$script.sh" --help >help.out 2>&1 || fail "$script.sh --help"
+    grep -q "deploy/$script.sh" help.out && [ "$(wc -l <help.out)" -lt 12 ] || fail "$script.sh --help says something else"
+done
+
 # --- deploy/build.sh: with or without the GPU module ------------------------------------------------------------
 mkdir -p copy tools
 cp -r "$deploy" copy/deploy

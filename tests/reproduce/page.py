@@ -1,10 +1,11 @@
 """results.csv, and docs/reproductions.md, which is made of the rows and that file alone."""
 import csv
-import errno
-import fcntl
-import io
 import os
+import pathlib
+import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import records
 from expression import Bad, Missing, Sample
 
 COLUMNS = ("session", "machine", "commit", "row", "run", "seed", "measure", "value")
@@ -18,22 +19,9 @@ How a row is written: `tests/reproduce/README.md`.
 
 
 def append(path, session, machine, commit, row, asked, minutes):
-    """All lines of a session or, where there is no room, none."""
-    text = io.StringIO(newline="")
-    w = csv.writer(text, lineterminator="\n")
-    for (run, seed, measure), number in asked.items():
-        w.writerow([session, machine, commit, row, run, "" if seed is None else seed, measure, repr(number)])
-    w.writerow([session, machine, commit, row, "", "", "minutes", f"{minutes:.1f}"])
-    with open(path, "ab", buffering=0) as f:
-        fcntl.flock(f, fcntl.LOCK_EX)  # of another row that ends at the same moment
-        before = f.seek(0, os.SEEK_END)
-        whole = (text.getvalue() if before else ",".join(COLUMNS) + "\n" + text.getvalue()).encode()
-        try:
-            if f.write(whole) != len(whole):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        except OSError:
-            f.truncate(before)
-            raise
+    rows = [[session, machine, commit, row, run, "" if seed is None else seed, measure, repr(number)]
+            for (run, seed, measure), number in asked.items()]
+    records.append(path, COLUMNS, [*rows, [session, machine, commit, row, "", "", "minutes", f"{minutes:.1f}"]])
 
 
 class Recorded:

@@ -13,7 +13,6 @@ import datetime
 import fcntl
 import os
 import pathlib
-import platform
 import shutil
 import signal
 import subprocess
@@ -27,6 +26,7 @@ except ImportError:
     sys.exit(77)
 
 import page
+import records
 from data import REPOSITORY, Data
 from expression import Bad
 from job import Job, Measured, commits
@@ -94,7 +94,8 @@ class Runner:
         self.workloads, self.progress = Workloads(), Progress()
         self.locks = []
         self.again, self.quick = options.again, options.quick
-        self.commit, self.python = commit(), sys.executable
+        self.commit = records.commit("tests/reproduce/results.csv", "docs/reproductions.md")
+        self.python = sys.executable
         self.data = Data(self.atoll, self.root, self.workloads.data, options.quick, self.progress.say)
 
     def job(self, row, name, seed, quick):
@@ -173,10 +174,10 @@ class Runner:
         if self.quick:
             print(f"{row.name}: quick, {len(measures.jobs)} runs, {seconds:.0f} s; no acceptance of quality")
         else:
-            for line in page.tables(row, measures, f"{made_by}, {machine()}, {seconds / 60:.1f} min"):
+            for line in page.tables(row, measures, f"{made_by}, {records.machine()}, {seconds / 60:.1f} min"):
                 print(line)
             session = datetime.datetime.now().isoformat(timespec="seconds")
-            page.append(RESULTS, session, machine(), made_by, row.name, measures.asked, seconds / 60)
+            page.append(RESULTS, session, records.machine(), made_by, row.name, measures.asked, seconds / 60)
         for text, numbers, holds, reason in results:
             if self.quick or not holds:
                 print(f"{'yes ' if holds else 'MISS'}  {row.name}: {text}   ({numbers}){'; ' + reason if reason and not holds else ''}")
@@ -188,24 +189,6 @@ def seeds_of(row, name, seeds):
     if program and not any("$seed" in str(w) for w in program):
         return [None]
     return [s for s in row.runs[name].get("seeds") or seeds if s in seeds] or seeds[:1]
-
-
-def commit():
-    """Of the working tree, results aside."""
-    git = ["git", "-C", str(REPOSITORY)]
-    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!tests/reproduce/results.csv",
-                              ":!docs/reproductions.md"], capture_output=True, text=True, check=False).stdout
-    return (head or "unknown") + ("-dirty" if changed else "")
-
-
-def machine():
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as f:
-            model = next(line.split(":")[1].strip() for line in f if line.startswith("model name"))
-    except (OSError, StopIteration):
-        model = platform.machine()
-    return f"{os.cpu_count()} x {model}".replace(",", " ")
 
 
 def arguments():
