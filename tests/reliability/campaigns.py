@@ -154,8 +154,9 @@ def suite(text):
     return {"tests": float(count), "failed": float(failed), "skipped": skipped, "seconds": float(seconds)}
 
 
-def script(place, name, *words):
-    return [f"tests/{name}", place.atoll(), os.path.relpath(place.scratch / name.split("/")[0], place.repository), *words]
+def script(place, name, folder, *words):
+    """`folder`: its own, which the script removes first."""
+    return [f"tests/{name}", place.atoll(), os.path.relpath(place.scratch / folder, place.repository), *words]
 
 
 def stalls(text):
@@ -206,7 +207,7 @@ CAMPAIGNS = [
               Figure("restart_to_commit_p99_ms", LAST, "restart to next commit, 99 %", "ms"),
               Figure("rss_kib_a_round", LAST, "memory of the site that is never killed", "KiB a round"),
               Figure("descriptors_a_round", LAST, "its descriptors", "a round")],
-             lambda place, amount, done: script(place, "chaos/chaos.sh", "--kills", str(amount), "--seed", str(int(done) + 1)), chaos,
+             lambda place, amount, done: script(place, "chaos/chaos.sh", "chaos", "--kills", str(amount), "--seed", str(int(done) + 1)), chaos,
              builds=["atoll"], session=50, progress="kills"),
     Campaign("soak", "Real processes for hours, kills at a slow rate", "hours", 1, 24,
              [Figure("hours", ADD, "hours"), Figure("kills", ADD, "kills"), Figure("rounds", ADD, "committed rounds"),
@@ -215,7 +216,7 @@ CAMPAIGNS = [
               Figure("site_descriptors_an_hour", LAST, "its descriptors", "an hour"),
               Figure("aggregator_kib_an_hour", LAST, "memory of the aggregator", "KiB an hour"),
               Figure("aggregator_descriptors_an_hour", LAST, "its descriptors", "an hour")],
-             lambda place, amount, done: script(place, "chaos/chaos.sh", "--soak", f"{amount:g}"), soak, builds=["atoll"], session=10 ** 9),
+             lambda place, amount, done: script(place, "chaos/chaos.sh", "soak", "--soak", f"{amount:g}"), soak, builds=["atoll"], session=10 ** 9),
     Campaign("hello", "Small calls while a large state is committed on a slow disk", "MiB of outer state", 256, 2048,
              [Figure("state_mib", LAST, "outer state", "MiB"), Figure("commit_ms", LAST, "the commit took", "ms"),
               Figure("longest_hello_ms", LAST, "longest stall of a hello", "ms"), Figure("longest_poll_ms", LAST, "of a poll", "ms"),

@@ -11,6 +11,7 @@ Exit code 0: nothing was found; 1: something was, and it is named; 4: an argumen
 """
 import argparse
 import datetime
+import fcntl
 import pathlib
 import signal
 import subprocess
@@ -46,6 +47,17 @@ def build(place, targets):
 
 def campaign_run(c, place, amount, results):
     """True: nothing was found."""
+    locked = open(place.scratch / f"{c.name}.lock", "wb")  # until this returns: both would use one folder, and the same seeds
+    try:
+        fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        locked.close()
+        raise campaigns.Unusable(f"{c.name} is being run in {place.build} already; wait for it") from None
+    with locked:
+        return sessions_run(c, place, amount, results)
+
+
+def sessions_run(c, place, amount, results):
     build(place, c.builds)
     commit = records.commit("tests/reliability/results.csv", "docs/reliability.md")
     left = whole(amount)

@@ -2,6 +2,7 @@
 """What breaks if this fails: a figure is misread, a campaign starts again instead of going on, a failure is lost, or the page says that
 a goal is reached which is not."""
 import contextlib
+import fcntl
 import io
 import pathlib
 import tempfile
@@ -90,6 +91,13 @@ class Sessions(unittest.TestCase):
         of = page.Recorded(self.results, self.campaign)
         self.assertEqual((of.value("done"), of.value("failed")), (12, 1))
         self.assertIn("4 sessions, 1 of them failed", "\n".join(page.campaign_part(of, 1)))
+
+    def test_one_at_a_time(self):
+        with open(self.root / "c.lock", "wb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            with self.assertRaises(Unusable):
+                self.go(1)
+        self.assertTrue(self.go(1)[0])
 
     def test_a_crash_is_no_figure(self):
         self.campaign.command = lambda place, amount, done: ["sh", "-c", "echo 0+4; kill -SEGV $$"]
