@@ -112,7 +112,7 @@ def chaos(text):
     figures = numbers(("rounds", "kills", "stops", "restart_to_commit_p50_ms", "restart_to_commit_p99_ms"), found)
     figures["runs"] = 1
     for name, pattern in (("rss_kib_a_round", r"site h: (-?[\d.]+) KiB and"), ("descriptors_a_round", r"and (-?[\d.]+) descriptors a round"),
-                          ("cuts", r"(\d+) links cut"), ("slowed", r"(\d+) slowed"), ("disks_filled", r"(\d+) disks filled"),
+                          ("cuts", r"(\d+) links cut"), ("frozen", r"(\d+) frozen"), ("slowed", r"(\d+) slowed"), ("disks_filled", r"(\d+) disks filled"),
                           ("rebuilt", r"aggregator rebuilt (\d+)")):
         more = re.search(pattern, text)
         if more:
@@ -201,7 +201,7 @@ CAMPAIGNS = [
     Campaign("chaos", "Real processes killed and stopped, links cut and slowed, disks filled", "kills", 50, 10000,
              [Figure("runs", ADD, "runs that ended with the SHA-256 of the undisturbed one"), Figure("kills", ADD, "kills (SIGKILL)"),
               Figure("stops", ADD, "stops (SIGSTOP)"), Figure("rounds", ADD, "committed rounds"), Figure("cuts", ADD, "links cut"),
-              Figure("slowed", ADD, "links slowed"), Figure("disks_filled", ADD, "disks filled"),
+              Figure("frozen", ADD, "links frozen"), Figure("slowed", ADD, "links slowed"), Figure("disks_filled", ADD, "disks filled"),
               Figure("rebuilt", ADD, "aggregators rebuilt from the sites"),
               Figure("restart_to_commit_p50_ms", LAST, "restart to next commit, median", "ms"),
               Figure("restart_to_commit_p99_ms", LAST, "restart to next commit, 99 %", "ms"),

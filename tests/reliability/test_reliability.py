@@ -18,7 +18,7 @@ SIM = ('seeds=20 failed=0 calls=9 crashes=154 stopped=2 restarts=154 commits=268
        'clipped=2 lies_refused=1 compressed=0 residuals_lost=0 snapshots=4 excluded=1 books=99 longest_gap_s=412 hours_simulated=8766 seconds=1.5\n')
 POINTS = 'points=46080 tried=900 struck=800 failed=0 snapshots=3 "kill"=200 "power loss"=100 "EIO once"=7 seconds=15.0\n'
 CHAOS = ("8 sites, 420 rounds: 50 kills, 12 stops, same digests; restart to commit p50 431 ms, p99 2210 ms; site h: 0.25 KiB and -0.00 "
-         "descriptors a round; 3 links cut, 2 slowed; 4 disks filled; aggregator rebuilt 1 times\n")
+         "descriptors a round; 3 links cut, 1 frozen, 2 slowed; 4 disks filled; aggregator rebuilt 1 times\n")
 
 
 class Readings(unittest.TestCase):
