@@ -17,9 +17,9 @@ void heads_step(struct train *t, double sequences)
     for (size_t i = 0; i < h->n; i++) {
         double now = t->stats[STEP_HEAD_LOSSES + i] / sequences;
         if (sequences > 0)
-            h->loss[i] = h->begun ? decay * h->loss[i] + (1 - decay) * now : now;
+            h->loss[i] = h->begun != 0 ? decay * h->loss[i] + (1 - decay) * now : now;
     }
-    h->begun = h->begun || sequences > 0;
+    h->begun = h->begun != 0 || sequences > 0;
 }
 
 double heads_cosine(const struct train *t, double sequences)
@@ -85,7 +85,7 @@ enum err heads_review(struct train *t)
 {
     struct train_heads *h = &t->heads;
     double limit = t->settings->train_heads_drop;
-    if (!h->n || !h->begun || limit <= 0)
+    if (!h->n || h->begun == 0 || limit <= 0)
         return ERR_OK;
     limit *= median_of(t);
     for (size_t i = 0; i < h->n; i++)
