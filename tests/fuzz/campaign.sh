@@ -1,9 +1,8 @@
 #!/bin/sh
 # Every fuzz target with libFuzzer, one after another, under AddressSanitizer and UBSan (clang):
 #   tests/fuzz/campaign.sh [SECONDS [TARGET...]]      60 s a target; findings and what is new lie in build-fuzz/found/TARGET
-# Prints executions and findings of each target; ends with 1 where there is a finding, with 4 where it
-# cannot be built. Inputs that reach something new are worth a
-# place in tests/fuzz/corpus/TARGET.
+# Prints executions and findings of each target; ends with 1 where there is a finding, with 4 where a target cannot be built. Inputs
+# that reach something new are worth a place in tests/fuzz/corpus/TARGET.
 set -eu
 cd "$(dirname "$0")/../.."
 seconds=${1:-60}

@@ -1,14 +1,13 @@
 """The campaigns: which program runs, how long for how much, and which figures its output gives.
 
 A campaign runs in sessions; each session that ends adds its figures to results.csv, so a stopped campaign goes on where its last
-session ended. Figures of the kind ADD are summed over all sessions, those of the kind LAST are of the newest one, MOST is the
-largest of all.
+session ended. Figures of the kind ADD are summed over sessions, those of the kind LAST are of the newest one, MOST is the largest.
 """
 import os
 import re
 import subprocess
 
-ADD, LAST, MOST = "sum of all sessions", "newest session", "largest of all sessions"
+ADD, LAST, MOST = "sum", "newest session", "largest"
 
 
 class Unusable(Exception):

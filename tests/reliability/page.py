@@ -14,8 +14,8 @@ HEAD = """# Reliability
 
 What was tried to break a run, how often, and what came of it: each figure with the command that makes it, and the goal for a
 release beside the figure reached. This page is made by `deploy/reliability.sh --page` from `tests/reliability/results.csv`; a
-test holds it equal to that file. Figures of many sessions are sums over all of them; the commits are named. What was not run
-says so. The suite runs small parts of most campaigns; its figures are not in here.
+test holds it equal to that file. Figures count from the session behind the last one that found something, and the commits are
+named. What was not run says so. The suite runs small parts of most campaigns; its figures are not in here.
 """
 
 
@@ -25,7 +25,8 @@ def append(path, machine, commit, date, campaign, figures, command):
 
 
 class Recorded:
-    """All sessions of a campaign in the CSV, oldest first."""
+    """All sessions of a campaign in the CSV, oldest first. Where one found something, the program changes: figures count from the
+    session behind the last one that failed."""
 
     def __init__(self, path, campaign):
         self.campaign, self.sessions = campaign, []
@@ -39,15 +40,28 @@ class Recorded:
             self.sessions.append({"machine": rows[0]["machine"], "commit": rows[0]["commit"], "date": rows[0]["date"],
                                   "command": rows[0]["command"], "figures": {r["figure"]: float(r["value"]) for r in rows}})
 
+    def failed(self):
+        return [s for s in self.sessions if s["figures"].get("failed")]
+
+    def counted(self):
+        """Sessions behind the last one that failed; that one itself where it is the newest."""
+        at = max((i for i, s in enumerate(self.sessions) if s["figures"].get("failed")), default=-1)
+        return self.sessions[at + 1:] or self.sessions[at:]
+
+    def done(self):
+        """Where the next session goes on. After a failure from the start: what failed must hold now."""
+        newest_failed = self.sessions and self.sessions[-1]["figures"].get("failed")
+        return 0 if newest_failed or not self.campaign.progress else self.value(self.campaign.progress) or 0
+
     def names(self):
         """Names of all its figures, in the order of the campaign's list."""
-        found = dict.fromkeys(name for s in self.sessions for name in s["figures"])
+        found = dict.fromkeys(name for s in self.counted() for name in s["figures"])
         return [name for f in self.campaign.figures for name in found if self.campaign.figure(name) is f]
 
     def value(self, name):
         """None where no session has it."""
         kind = (FAILED if name == "failed" else self.campaign.figure(name)).kind
-        values = [s["figures"][name] for s in self.sessions if name in s["figures"]]
+        values = [s["figures"][name] for s in self.counted() if name in s["figures"]]
         if not values:
             return None
         return sum(values) if kind == ADD else max(values) if kind == MOST else values[-1]
@@ -140,12 +154,16 @@ def campaign_part(of, index):
     for name in of.names():
         figure = c.figure(name)
         text = figure.text + (f": {name[len(figure.name):]}" if figure.name.endswith(".") else "") + (f" ({figure.unit})" if figure.unit else "")
-        lines.append(f"| {text} | {number(of.value(name))} | {figure.kind if len(of.sessions) > 1 else ''} |")
+        lines.append(f"| {text} | {number(of.value(name))} | {figure.kind if len(of.counted()) > 1 else ''} |")
     last = of.sessions[-1]
-    commits = list(dict.fromkeys(s["commit"] for s in of.sessions))
-    failed = of.value("failed") or 0
+    commits = list(dict.fromkeys(s["commit"] for s in of.counted()))
+    failed = of.failed()
+    if failed:
+        before = "" if failed[-1] is last else f"; {len(of.counted())} since then, which are counted here"
+        lines += ["", f"**{len(failed)} of {len(of.sessions)} sessions found something**, the last one at commit {failed[-1]['commit']}{before}:",
+                  f"`{failed[-1]['command']}`"]
     shown = " ".join(commits) if len(commits) < 4 else f"{commits[0]} to {commits[-1]} ({len(commits)})"
-    return [*lines, "", f"{len(of.sessions)} session{'s' if len(of.sessions) > 1 else ''}, {int(failed)} of them failed; commit {shown};",
+    return [*lines, "", f"{len(of.counted())} session{'s' if len(of.counted()) > 1 else ''}; commit {shown};",
             f"{last['machine']}; newest {last['date'][:10]}:", f"`{last['command']}`", ""]
 
 

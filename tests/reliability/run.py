@@ -63,9 +63,9 @@ def sessions_run(c, place, amount, results):
     left = whole(amount)
     while left > 0:
         piece = min(left, c.session)
-        done = page.Recorded(results, c).value(c.progress) if c.progress else 0
-        date = datetime.datetime.now().isoformat(timespec="seconds")
-        figures, command = campaigns.run(c, place, piece, done or 0, place.scratch / f"{c.name}.log")
+        done = page.Recorded(results, c).done()
+        date = datetime.datetime.now().isoformat(timespec="milliseconds")
+        figures, command = campaigns.run(c, place, piece, done, place.scratch / f"{c.name}.log")
         page.append(results, records.machine(), commit, date, c.name, figures, command)
         left -= piece
         print(f"{c.name}: recorded; {left} of {whole(amount)} {c.measure} left", flush=True)

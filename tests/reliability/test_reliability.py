@@ -89,8 +89,12 @@ class Sessions(unittest.TestCase):
         self.assertFalse(clean)
         self.assertIn("c: FAILED: sh -c", out)
         of = page.Recorded(self.results, self.campaign)
-        self.assertEqual((of.value("done"), of.value("failed")), (12, 1))
-        self.assertIn("4 sessions, 1 of them failed", "\n".join(page.campaign_part(of, 1)))
+        self.assertEqual((of.value("done"), of.value("failed"), of.done()), (4, 1, 0))
+        self.assertIn("**1 of 4 sessions found something**, the last one at commit", "\n".join(page.campaign_part(of, 1)))
+        self.assertTrue(self.go(8)[0])  # what failed is repeated
+        of = page.Recorded(self.results, self.campaign)
+        self.assertEqual((of.value("done"), of.value("failed"), of.done(), len(of.counted())), (8, 0, 8, 2))
+        self.assertIn("2 since then, which are counted here", "\n".join(page.campaign_part(of, 1)))
 
     def test_one_at_a_time(self):
         with open(self.root / "c.lock", "wb") as held:
