@@ -55,5 +55,7 @@ enum err subword_encode(const struct subword *w, struct subword_scratch *x, cons
     }
     size_t before = out->count;
     TRY(model_encode(w, x, word, bytes, out));
-    return cache_add(&x->cache, hash, word, bytes, out->ids + before, out->count - before);
+    /* NULL: there are no ids so far, and this word has none. */
+    const int32_t *added = out->ids ? out->ids + before : NULL;
+    return cache_add(&x->cache, hash, word, bytes, added, out->count - before);
 }
