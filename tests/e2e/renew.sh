@@ -20,8 +20,7 @@ END
 chmod +x sign.sh
 renewed() { # renewed WHO
     "$renew" "$1" "tls-$1" ./sign.sh >>renew.out 2>&1 || fail "renew.sh $1"
-    [ "$(ls "tls-$1" | tr '\n' ' ')" = "$(printf 'ca.pem\n%s.key\n%s.pem\n' "$1" "$1" | sort | tr '\n' ' ')" ] ||
-        fail "renew.sh leaves $(ls "tls-$1")"
+    ! ls "tls-$1" | grep -q "request\|answer\|next" || fail "renew.sh leaves $(ls "tls-$1")"
 }
 
 # What gets no certificate.
@@ -46,6 +45,7 @@ mkdir foreign
 "$atoll" cert issue --role site --name a --dir foreign >>cert.out 2>&1
 "$atoll" cert request a --dir foreign >>cert.out 2>&1
 sign 2 "not certified by the authority" foreign/a.request
+issued=$(lines "site/b " tls/issued.txt)
 "$atoll" cert sign - --dir tls <tls-b/b.request >b.answer 2>sign.err || fail "cert sign: $(cat sign.err)"
 refused 2 "is for atoll://e2e/site/b" "$atoll" cert install a --answer b.answer --dir tls-a
 "$atoll" cert sign - --dir foreign <foreign/a.request >foreign.answer 2>sign.err || fail "cert sign"
@@ -55,7 +55,7 @@ refused 2 "does not belong" "$atoll" cert install b --answer b.answer --dir tls-
 cp -r tls revoking
 "$atoll" cert revoke tls-a/a.pem --dir revoking >revoke.out 2>&1 || fail "cert revoke"
 refused 2 "this certificate is revoked" "$atoll" cert sign tls-a/a.request --dir revoking
-[ "$(lines "site/b " tls/issued.txt)" -eq 2 ] || fail "issued.txt does not have the answer"
+[ "$(lines "site/b " tls/issued.txt)" -eq $((issued + 1)) ] || fail "issued.txt does not have the answer"
 rm -f tls-?/*.request tls-?/*.next.key
 
 undisturbed
