@@ -84,20 +84,20 @@ class Goal:
         """(what was reached, verdict)"""
         if self.instead:
             return self.instead, "not run"
-        cells, verdict = [], "yes"
+        cells, verdicts = [], {"yes"}
         for campaign, name, comparison, wanted in self.tests:
             of = recorded[campaign]
             figure, value = self.value(of, name)
             if value is None:
                 cells.append(f"{campaign}: not run")
-                verdict = "not run"
+                verdicts.add("not run")
                 continue
             wanted = of.value(wanted) if isinstance(wanted, str) else wanted
             holds = {"<=": value <= wanted, ">=": value >= wanted, "=": value == wanted}[comparison] if wanted is not None else True
             cells.append(f"{figure.text}: {number(value)} {figure.unit}" if figure.unit else f"{number(value)} {figure.text}")
-            if not holds and verdict == "yes":
-                verdict = "**no**" if comparison != ">=" else "not yet"
-        return "; ".join(dict.fromkeys(cells)), verdict
+            if not holds:
+                verdicts.add("**no**" if comparison != ">=" else "not yet")
+        return "; ".join(dict.fromkeys(cells)), next(v for v in ("**no**", "not run", "not yet", "yes") if v in verdicts)
 
     @staticmethod
     def value(of, name):

@@ -123,6 +123,7 @@ class Page(unittest.TestCase):
         self.assertEqual(self.goal({"x": 5}, ("c", "x", ">=", 5)), ("5 xs", "yes"))
         self.assertEqual(self.goal({"x": 1, "failed": 0}, ("c", "x", "=", 0), ("c", "failed", "=", 0))[1], "**no**")
         self.assertEqual(self.goal({"x": 4, "all": 5}, ("c", "x", ">=", "all"))[1], "not yet")
+        self.assertEqual(self.goal({"x": 1}, ("c", "all", ">=", 5), ("c", "x", "=", 0))[1], "**no**")
         cell, verdict = self.goal({"e.a": 9, "e.b": 3000}, ("c", "e.", ">=", 10))
         self.assertEqual((cell, verdict), ("9 runs of a, the least of 2 targets", "not yet"))
 
