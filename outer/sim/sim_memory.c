@@ -158,6 +158,14 @@ static uint64_t guard_work(void *self, bool *stop)
     return wake_ms;
 }
 
+static bool guard_commit(void *self)
+{
+    struct link_service *s = begin(self);
+    bool again = s->commit(s->self);
+    end(self);
+    return again;
+}
+
 struct link_service sim_memory_guard(struct sim_aggregator *a, const struct link_service *service)
 {
     a->guarded = *service;
@@ -176,5 +184,6 @@ struct link_service sim_memory_guard(struct sim_aggregator *a, const struct link
                                  .report = guard_report,
                                  .leave = guard_leave,
                                  .operate = guard_operate,
-                                 .work = guard_work};
+                                 .work = guard_work,
+                                 .commit = guard_commit};
 }

@@ -95,13 +95,27 @@ static struct digest payload_of(const struct site *s, unsigned site, unsigned ro
 
 /* ---- the core in and out of a state ---- */
 
+static struct set everybody(void)
+{
+    struct set all = {0};
+    for (unsigned i = 0; i < SITES; i++)
+        set_put(&all, i, true);
+    return all;
+}
+
+static unsigned least(void)
+{
+    return strict ? SITES : SITES / 2 + 1;
+}
+
 static void core_load(const struct model *m)
 {
-    unsigned quorum = strict ? SITES : SITES / 2 + 1;
     memset(&live, 0, sizeof live);
     live = (struct round){.sites = SITES,
+                          .room = SITES,
+                          .members = everybody(),
                           .fragments = 1,
-                          .quorum = quorum,
+                          .quorum = least(),
                           .strict = strict,
                           .straggler_ms = STRAGGLER_MS,
                           .epoch = m->epoch,
@@ -180,6 +194,9 @@ static void aggregator_start(struct model *m)
     memset(m->adopted, 0, sizeof m->adopted);
     memset(m->bound, 0, sizeof m->bound);
     m->core.deadline_ms = UINT64_MAX;
+    m->core.members = everybody();
+    m->core.n = SITES;
+    m->core.quorum = least();
     core_load(m);
     round_place(&live, 0, m->round, &manifest, &state);
     for (unsigned i = 0; i < SITES; i++)
