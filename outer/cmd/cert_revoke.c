@@ -62,6 +62,20 @@ enum err cert_issued_add(const char *dir, const struct tls_facts *f)
     return e;
 }
 
+enum err cert_issued(const struct tls_request *r, struct tls_facts *leaf)
+{
+    char path[4096];
+    struct tls_facts f;
+    snprintf(path, sizeof path, "%s/%s.pem", r->out, r->name);
+    TRY(tls_facts(leaf, path));
+    TRY(cert_issued_add(r->directory, leaf));
+    if (r->role == TLS_OPERATOR)
+        return ERR_OK;
+    snprintf(path, sizeof path, "%s/%s.identity.pem", r->out, r->name);
+    TRY(tls_facts(&f, path));
+    return cert_issued_add(r->directory, &f);
+}
+
 bool cert_is_revoked(const char *dir, const struct tls_facts *f)
 {
     char entries[3][REVOCATION_ENTRY_MAX];
@@ -255,15 +269,21 @@ static enum err renewal_make(struct tls_request *r, const char *file, struct tls
 
 static enum err renewed(const struct tls_request *r, struct tls_facts *f)
 {
-    char path[4096], until[32];
+    char until[32];
     TRY(tls_issue(r));
-    snprintf(path, sizeof path, "%s/%s.pem", r->out, r->name);
-    TRY(tls_facts(f, path));
-    TRY(cert_issued_add(r->directory, f));
-    printf("%s  %s, until %s\n%s/%s.key  its new key\nCopy both files to the process; it uses them "
-           "without a restart.\n",
-           path, f->uri, cert_date(until, f->until_unix), r->out, r->name);
+    TRY(cert_issued(r, f));
+    printf("%s/%s.pem  %s, until %s\n%s/%s.key  its new key\n", r->out, r->name, f->uri,
+           cert_date(until, f->until_unix), r->out, r->name);
+    if (r->role != TLS_OPERATOR)
+        printf("%s/%s.identity.pem  its identity key's certificate\n", r->out, r->name);
+    puts("Copy the files to the process; it uses them without a restart.");
     return ERR_OK;
+}
+
+/* The identity certificate before this renewal, where its file is at hand. */
+static enum err identity_revoke(struct revoking *v, const struct tls_facts *identity)
+{
+    return identity->uri_count ? certificate_add(v, identity) : ERR_OK;
 }
 
 enum err cert_renew(int argc, char **argv, struct arena *arena)
@@ -274,16 +294,19 @@ enum err cert_renew(int argc, char **argv, struct arena *arena)
     const struct args_option options[] = {
         {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Directory of ca.pem and ca.key."},
         {"out", ARGS_TEXT, &out, .value = "DIR",
-         .help = "Directory for NAME.pem, NAME.key and a copy of ca.pem; default: --dir."},
+         .help = "Directory for NAME.pem, NAME.key, NAME.identity.pem and a copy of ca.pem; "
+                 "default: --dir."},
         {"days", ARGS_REAL, &days, .value = "N", .min = CERT_DAYS_MIN, .max = CERT_DAYS_MAX,
          .help = "Validity of the certificate."},
         {"revoke", ARGS_FLAG, &revoke,
-         .help = "Also revoke the old certificate, as atoll cert revoke FILE does: after a theft. "
-                 "Until the new files are in place, the process is refused."},
+         .help = "Also revoke the old certificate, as atoll cert revoke FILE does, and make and "
+                 "revoke its identity key's likewise: after a theft. Until the new files are in "
+                 "place, the process is refused."},
     };
     struct args a = {.command = "cert renew",
                      .summary = "Makes a new key and certificate with the name, role and hosts of "
-                                "an old certificate.",
+                                "an old certificate. The identity key beside it stays, with a new "
+                                "certificate.",
                      .example = "atoll cert renew tls/b.pem --dir tls",
                      .operands = "FILE",
                      .options = options,
@@ -297,7 +320,19 @@ enum err cert_renew(int argc, char **argv, struct arena *arena)
         .directory = dir, .out = out ? out : dir, .validity = cert_validity(days)};
     struct tls_facts old, f;
     struct revoking v = {.dir = dir};
+    struct tls_facts identity = {.uri_count = 0};
+    char beside[4096], path[4096 + TLS_NAME_MAX + 32];
+    snprintf(beside, sizeof beside, "%s", a.operand[0]);
+    char *slash = strrchr(beside, '/');
+    snprintf(slash ? slash : beside, slash ? 1 : 2, "%s", slash ? "" : ".");
     TRY(renewal_make(&r, a.operand[0], &old));
+    snprintf(path, sizeof path, "%s/%s.identity.pem", beside, r.name);
+    r.identity = file_exists(path) ? beside : dir;
+    r.identity_new = revoke;
+    snprintf(path, sizeof path, "%s/%s.identity.pem", r.identity, r.name);
+    if (revoke && file_exists(path))
+        TRY(tls_facts(&identity, path));
     TRY(renewed(&r, &f));
+    TRY(identity_revoke(&v, &identity));
     return revoke ? certificate_add(&v, &old) : ERR_OK;
 }

@@ -17,6 +17,10 @@ enum {
 /* From now on, less CERT_SKEW_S. */
 struct tls_validity cert_validity(double days);
 const char *cert_date(char out[32], int64_t unix_s);
+/* After tls_issue: puts what it made on record in issued.txt, and returns the TLS certificate's
+ * facts. */
+enum err cert_issued(const struct tls_request *r, struct tls_facts *leaf) MUST;
+/* One certificate of `dir`. */
 enum err cert_issued_add(const char *dir, const struct tls_facts *f) MUST;
 /* Splits tls_facts.hosts at its blanks, in place, into at most CERT_HOSTS_MAX. */
 size_t cert_hosts(char *text, const char **list);

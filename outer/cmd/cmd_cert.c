@@ -111,7 +111,9 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
          .help = "Aggregator: DNS names and addresses that sites dial, separated by commas."},
         {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Directory of ca.pem and ca.key."},
         {"out", ARGS_TEXT, &out, .value = "DIR",
-         .help = "Directory for NAME.pem, NAME.key and a copy of ca.pem; default: --dir."},
+         .help =
+             "Directory for NAME.pem, NAME.key, NAME.identity.pem, NAME.identity.key and a copy "
+             "of ca.pem; default: --dir."},
         {"days", ARGS_REAL, &days, .value = "N", .min = CERT_DAYS_MIN, .max = CERT_DAYS_MAX,
          .help = "Validity of the certificate; a process warns in the last 30 days."},
         {"ed25519", ARGS_FLAG, &ed25519,
@@ -142,14 +144,15 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
         TRY(hosts_split(text, list, &r.host_count));
     }
     TRY(tls_issue(&r));
-    char until[32], path[4096];
+    char until[32];
     struct tls_facts f;
-    snprintf(path, sizeof path, "%s/%s.pem", r.out, r.name);
-    TRY(tls_facts(&f, path));
-    TRY(cert_issued_add(dir, &f));
-    printf("%s  %s, until %s\n%s/%s.key  its key\nThis process needs these two files and "
-           "ca.pem only.\n",
-           path, f.uri, cert_date(until, f.until_unix), r.out, r.name);
+    TRY(cert_issued(&r, &f));
+    printf("%s/%s.pem  %s, until %s\n%s/%s.key  its key\n", r.out, r.name, f.uri,
+           cert_date(until, f.until_unix), r.out, r.name);
+    if (r.role != TLS_OPERATOR)
+        printf("%s/%s.identity.pem, %s/%s.identity.key  its identity, with which it signs\n", r.out,
+               r.name, r.out, r.name);
+    puts("This process needs these files and ca.pem only.");
     return ERR_OK;
 }
 
@@ -177,12 +180,13 @@ static enum err cert_show(int argc, char **argv, struct arena *arena)
         int64_t now = clock_wall_s();
         TRY(tls_facts(&f, a.operand[i]));
         digest_hex(&f.sha256, hex);
-        printf("%s\n  identity  %s%s\n  hosts     %s\n  may be    %s%s%s\n  valid     %s to %s: "
+        printf("%s\n  identity  %s%s\n  hosts     %s\n  may be    %s%s%s%s\n  valid     %s to %s: "
                "%s, %lld days left\n"
                "  key       %s\n  subject   %s\n  issuer    %s\n  serial    %s\n"
                "  sha256    %s\n",
                a.operand[i], f.uri, f.uri_count == 1 ? "" : "  (not exactly one URI: refused)",
                *f.hosts ? f.hosts : "-", f.authority ? "authority" : "",
+               f.identity ? "identity (signs headers or manifests)" : "",
                !f.authority && f.client ? "client" : "",
                !f.authority && f.server ? (f.client ? ", server" : "server") : "",
                cert_date(from, f.from_unix), cert_date(until, f.until_unix),

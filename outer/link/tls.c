@@ -1,4 +1,4 @@
-#include "outer/link/tls.h"
+#include "outer/link/tls_own.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,6 @@
 #include <unistd.h>
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
-#include "outer/link/revocation.h"
 
 enum { DAY_S = 86400 };
 
@@ -77,17 +76,21 @@ static void secure_heap_open(void)
                   SECURE_BYTES >> 10);
 }
 
-static pthread_once_t secure_heap = PTHREAD_ONCE_INIT;
+void tls_secure_heap(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, secure_heap_open);
+}
 
 static char *text_alloc(size_t size, bool secret)
 {
     if (!secret)
         return calloc(1, size);
-    pthread_once(&secure_heap, secure_heap_open);
+    tls_secure_heap();
     return OPENSSL_secure_zalloc(size);
 }
 
-static void wipe(char **text)
+void tls_wipe(char **text)
 {
     if (*text && CRYPTO_secure_allocated(*text))
         OPENSSL_secure_clear_free(*text, strlen(*text));
@@ -129,7 +132,7 @@ static enum err pem_read_open(int fd, const char *path, bool secret, char **text
         return err_set(ERR_MEMORY, "%zu bytes for %s", size, path);
     ssize_t got = read(fd, p, size);
     if (got != st.st_size || memchr(p, 0, size)) {
-        wipe(&p);
+        tls_wipe(&p);
         return err_set(ERR_INPUT, "%s: cannot be read as PEM text", path);
     }
     *text = p;
@@ -141,10 +144,12 @@ static const char *maker_of(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     bool authority = strcmp(name, "ca.pem") == 0 || strcmp(name, "ca.key") == 0;
-    return authority ? "atoll cert authority" : "atoll cert issue";
+    return authority                    ? "atoll cert authority"
+           : strstr(name, ".identity.") ? "atoll cert renew NAME.pem"
+                                        : "atoll cert issue";
 }
 
-static enum err pem_read(const char *path, bool secret, char **text)
+enum err tls_pem_read(const char *path, bool secret, char **text)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (secret ? O_NOFOLLOW : 0));
     if (fd < 0 && errno == ELOOP)
@@ -160,11 +165,11 @@ static enum err pem_read(const char *path, bool secret, char **text)
 enum err tls_load(struct tls_pem *p, const struct link_tls *files)
 {
     *p = (struct tls_pem){0};
-    enum err e = pem_read(files->ca, false, &p->ca);
+    enum err e = tls_pem_read(files->ca, false, &p->ca);
     if (e == ERR_OK)
-        e = pem_read(files->certificate, false, &p->certificate);
+        e = tls_pem_read(files->certificate, false, &p->certificate);
     if (e == ERR_OK)
-        e = pem_read(files->key, true, &p->key);
+        e = tls_pem_read(files->key, true, &p->key);
     if (e != ERR_OK)
         tls_forget(p);
     return e;
@@ -172,9 +177,9 @@ enum err tls_load(struct tls_pem *p, const struct link_tls *files)
 
 void tls_forget(struct tls_pem *p)
 {
-    wipe(&p->ca);
-    wipe(&p->certificate);
-    wipe(&p->key);
+    tls_wipe(&p->ca);
+    tls_wipe(&p->certificate);
+    tls_wipe(&p->key);
 }
 
 /* Base64 between two lines of dashes: four characters for three bytes, a line break after 64. */
@@ -209,7 +214,7 @@ uint64_t tls_stamp(const struct link_tls *files)
 /* ---- names ---- */
 
 /* A run's or a site's name: 1 to 63 letters, digits, '-', '_', '.'. */
-static bool name_ok(const char *name)
+bool tls_name_ok(const char *name)
 {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -237,7 +242,7 @@ bool tls_role_parse(enum tls_role *role, const char *name)
     return false;
 }
 
-static void uri_make(char out[TLS_URI_MAX], const char *run, enum tls_role role, const char *name)
+void tls_uri_make(char out[TLS_URI_MAX], const char *run, enum tls_role role, const char *name)
 {
     int n = snprintf(out, TLS_URI_MAX, "atoll://%s/%s/%s", run, role_name(role), name);
     ASSERT(n > 0 && n < TLS_URI_MAX);
@@ -248,13 +253,13 @@ bool tls_uri_parse(struct tls_identity *id, const char *uri)
     char role[TLS_NAME_MAX];
     int end = 0;
     return sscanf(uri, "atoll://%63[^/]/%63[^/]/%63[^/]%n", id->run, role, id->name, &end) == 3 &&
-           uri[end] == 0 && name_ok(id->run) && name_ok(id->name) &&
+           uri[end] == 0 && tls_name_ok(id->run) && tls_name_ok(id->name) &&
            tls_role_parse(&id->role, role);
 }
 
 /* ---- certificates: reading ---- */
 
-static enum err library_failed(const char *what)
+enum err tls_library_failed(const char *what)
 {
     char text[256] = "no reason given";
     unsigned long code = ERR_get_error();
@@ -264,7 +269,7 @@ static enum err library_failed(const char *what)
     return err_set(ERR_INTERNAL, "cannot %s: %s", what, text);
 }
 
-static enum err certificate_parse(const char *text, const char *path, X509 **x)
+enum err tls_certificate_parse(const char *text, const char *path, X509 **x)
 {
     BIO *bio = BIO_new_mem_buf(text, -1);
     *x = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
@@ -274,7 +279,7 @@ static enum err certificate_parse(const char *text, const char *path, X509 **x)
 }
 
 /* All certificates of the text, in its order; at least one. */
-static enum err certificates_parse(const char *text, const char *path, STACK_OF(X509) * *out)
+enum err tls_certificates_parse(const char *text, const char *path, STACK_OF(X509) * *out)
 {
     STACK_OF(X509) *list = *out = sk_X509_new_null();
     BIO *bio = BIO_new_mem_buf(text, -1);
@@ -298,13 +303,13 @@ static enum err certificates_parse(const char *text, const char *path, STACK_OF(
 static enum err certificate_read(const char *path, X509 **x)
 {
     char *text = NULL;
-    TRY(pem_read(path, false, &text));
-    enum err e = certificate_parse(text, path, x);
-    wipe(&text);
+    TRY(tls_pem_read(path, false, &text));
+    enum err e = tls_certificate_parse(text, path, x);
+    tls_wipe(&text);
     return e;
 }
 
-static enum err key_parse(const char *text, const char *path, EVP_PKEY **key)
+enum err tls_key_parse(const char *text, const char *path, EVP_PKEY **key)
 {
     BIO *bio = BIO_new_mem_buf(text, -1);
     *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL) : NULL;
@@ -313,7 +318,7 @@ static enum err key_parse(const char *text, const char *path, EVP_PKEY **key)
     return *key ? ERR_OK : err_set(ERR_INPUT, "%s: holds no private key in PEM form", path);
 }
 
-static int64_t time_out(const ASN1_TIME *t)
+int64_t tls_time_out(const ASN1_TIME *t)
 {
     ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);
     int days = 0, seconds = 0;
@@ -362,7 +367,7 @@ static void names_out(struct tls_facts *f, X509 *x)
     GENERAL_NAMES_free(names);
 }
 
-static void key_out(struct tls_facts *f, EVP_PKEY *key)
+void tls_key_out(struct tls_facts *f, EVP_PKEY *key)
 {
     char curve[32] = "";
     if (key && EVP_PKEY_get_group_name(key, curve, sizeof curve, NULL) == 1)
@@ -371,7 +376,19 @@ static void key_out(struct tls_facts *f, EVP_PKEY *key)
         snprintf(f->key, sizeof f->key, "%s", key ? EVP_PKEY_get0_type_name(key) : "?");
 }
 
-static void facts_out(struct tls_facts *f, X509 *x)
+/* Its one extended usage is that of an identity. */
+static bool usage_identity(X509 *x)
+{
+    EXTENDED_KEY_USAGE *list = X509_get_ext_d2i(x, NID_ext_key_usage, NULL, NULL);
+    ASN1_OBJECT *wanted = OBJ_txt2obj(TLS_IDENTITY_USAGE, 1);
+    bool is = list && wanted && sk_ASN1_OBJECT_num(list) == 1 &&
+              OBJ_cmp(sk_ASN1_OBJECT_value(list, 0), wanted) == 0;
+    ASN1_OBJECT_free(wanted);
+    EXTENDED_KEY_USAGE_free(list);
+    return is;
+}
+
+void tls_facts_out(struct tls_facts *f, X509 *x)
 {
     *f = (struct tls_facts){0};
     X509_NAME_oneline(X509_get_subject_name(x), f->subject, sizeof f->subject);
@@ -383,19 +400,20 @@ static void facts_out(struct tls_facts *f, X509 *x)
     BN_free(serial);
     X509_digest(x, EVP_sha256(), f->sha256.bytes, NULL);
     names_out(f, x);
-    f->from_unix = time_out(X509_get0_notBefore(x));
-    f->until_unix = time_out(X509_get0_notAfter(x));
-    key_out(f, X509_get0_pubkey(x));
+    f->from_unix = tls_time_out(X509_get0_notBefore(x));
+    f->until_unix = tls_time_out(X509_get0_notAfter(x));
+    tls_key_out(f, X509_get0_pubkey(x));
     f->authority = X509_check_ca(x) > 0;
     f->client = X509_check_purpose(x, X509_PURPOSE_SSL_CLIENT, 0) > 0;
     f->server = X509_check_purpose(x, X509_PURPOSE_SSL_SERVER, 0) > 0;
+    f->identity = usage_identity(x);
 }
 
 enum err tls_facts_of(struct tls_facts *f, const char *pem, const char *whose)
 {
     X509 *x = NULL;
-    TRY(certificate_parse(pem, whose, &x));
-    facts_out(f, x);
+    TRY(tls_certificate_parse(pem, whose, &x));
+    tls_facts_out(f, x);
     X509_free(x);
     return ERR_OK;
 }
@@ -404,7 +422,7 @@ enum err tls_facts(struct tls_facts *f, const char *path)
 {
     X509 *x = NULL;
     TRY(certificate_read(path, &x));
-    facts_out(f, x);
+    tls_facts_out(f, x);
     X509_free(x);
     return ERR_OK;
 }
@@ -462,8 +480,8 @@ void tls_log_expiry(const char *whose, const struct tls_facts *f, int64_t now_un
               log_quote(quoted, sizeof quoted, whose), when, (long long)(left_s / DAY_S));
 }
 
-static enum err facts_check(const struct tls_facts *f, const char *path, const char *uri,
-                            enum tls_role role, int64_t now_unix)
+enum err tls_facts_check(const struct tls_facts *f, const char *path, const char *uri,
+                         enum tls_role role, int64_t now_unix)
 {
     TRY(validity_check(f, path, now_unix));
     if (f->uri_count != 1)
@@ -485,8 +503,7 @@ static enum err facts_check(const struct tls_facts *f, const char *path, const c
 }
 
 /* The leaf's file may hold intermediate authorities behind it; ca.pem may hold several roots. */
-static enum err chain_check(STACK_OF(X509) * chain, STACK_OF(X509) * roots,
-                            const struct link_tls *files, int64_t now_unix)
+const char *tls_chain_defect(STACK_OF(X509) * chain, STACK_OF(X509) * roots, int64_t now_unix)
 {
     X509_STORE *store = X509_STORE_new();
     X509_STORE_CTX *ctx = X509_STORE_CTX_new();
@@ -497,24 +514,30 @@ static enum err chain_check(STACK_OF(X509) * chain, STACK_OF(X509) * roots,
     if (ready)
         X509_VERIFY_PARAM_set_time(X509_STORE_CTX_get0_param(ctx), (time_t)now_unix);
     bool good = ready && X509_verify_cert(ctx) == 1;
-    const char *why =
-        ready ? X509_verify_cert_error_string(X509_STORE_CTX_get_error(ctx)) : "out of memory";
-    enum err e =
-        good ? ERR_OK
-             : err_set(
-                   ERR_DENIED,
-                   "%s: not certified by the authority in %s (%s): use the ca.pem of the same run",
-                   files->certificate, files->ca, why);
+    const char *why = good    ? NULL
+                      : ready ? X509_verify_cert_error_string(X509_STORE_CTX_get_error(ctx))
+                              : "out of memory";
     X509_STORE_CTX_free(ctx);
     X509_STORE_free(store);
     ERR_clear_error();
-    return e;
+    return why;
 }
 
-static enum err pair_check(X509 *leaf, const char *key_text, const struct link_tls *files)
+enum err tls_chain_check(STACK_OF(X509) * chain, STACK_OF(X509) * roots,
+                         const struct link_tls *files, int64_t now_unix)
+{
+    const char *why = tls_chain_defect(chain, roots, now_unix);
+    return !why ? ERR_OK
+                : err_set(ERR_DENIED,
+                          "%s: not certified by the authority in %s (%s): use the ca.pem of the "
+                          "same run",
+                          files->certificate, files->ca, why);
+}
+
+enum err tls_pair_check(X509 *leaf, const char *key_text, const struct link_tls *files)
 {
     EVP_PKEY *key = NULL;
-    TRY(key_parse(key_text, files->key, &key));
+    TRY(tls_key_parse(key_text, files->key, &key));
     bool match = X509_check_private_key(leaf, key) == 1;
     EVP_PKEY_free(key);
     ERR_clear_error();
@@ -533,20 +556,20 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
     TRY(tls_load(&pem, files));
     STACK_OF(X509) *chain = NULL, *roots = NULL;
     struct tls_facts f;
-    enum err e = certificates_parse(pem.certificate, files->certificate, &chain);
+    enum err e = tls_certificates_parse(pem.certificate, files->certificate, &chain);
     if (e == ERR_OK)
-        e = certificates_parse(pem.ca, files->ca, &roots);
+        e = tls_certificates_parse(pem.ca, files->ca, &roots);
     if (e == ERR_OK) {
         char uri[TLS_URI_MAX];
-        uri_make(uri, run, role, name);
-        facts_out(&f, sk_X509_value(chain, 0));
+        tls_uri_make(uri, run, role, name);
+        tls_facts_out(&f, sk_X509_value(chain, 0));
         *days_left = (f.until_unix - now_unix) / DAY_S;
-        e = facts_check(&f, files->certificate, uri, role, now_unix);
+        e = tls_facts_check(&f, files->certificate, uri, role, now_unix);
     }
     if (e == ERR_OK)
-        e = chain_check(chain, roots, files, now_unix);
+        e = tls_chain_check(chain, roots, files, now_unix);
     if (e == ERR_OK)
-        e = pair_check(sk_X509_value(chain, 0), pem.key, files);
+        e = tls_pair_check(sk_X509_value(chain, 0), pem.key, files);
     if (e == ERR_OK)
         tls_log_expiry(files->certificate, &f, now_unix);
     sk_X509_pop_free(chain, X509_free);
@@ -623,9 +646,9 @@ static bool context_fill(SSL_CTX *ctx, const struct tls_pem *pem)
     static const unsigned char H2[] = "\2h2";
     STACK_OF(X509) *chain = NULL, *roots = NULL;
     EVP_PKEY *key = NULL;
-    bool ok = certificates_parse(pem->certificate, "certificate", &chain) == ERR_OK &&
-              certificates_parse(pem->ca, "ca.pem", &roots) == ERR_OK &&
-              key_parse(pem->key, "key", &key) == ERR_OK && context_chain(ctx, chain, roots) &&
+    bool ok = tls_certificates_parse(pem->certificate, "certificate", &chain) == ERR_OK &&
+              tls_certificates_parse(pem->ca, "ca.pem", &roots) == ERR_OK &&
+              tls_key_parse(pem->key, "key", &key) == ERR_OK && context_chain(ctx, chain, roots) &&
               SSL_CTX_use_PrivateKey(ctx, key) == 1 &&
               SSL_CTX_set_alpn_protos(ctx, H2, sizeof H2 - 1) == 0;
     sk_X509_pop_free(chain, X509_free);
@@ -652,7 +675,7 @@ static enum err peer_judge(const struct tls_question *q, SSL *ssl, struct tls_fa
     char until[32];
     if (!x)
         return err_set(ERR_LINK, "%s: no certificate came", q->target);
-    facts_out(f, x);
+    tls_facts_out(f, x);
     X509_free(x);
     date(until, f->until_unix);
     if (why == X509_V_OK)
@@ -671,7 +694,7 @@ static enum err peer_handshake(const struct tls_question *q, SSL_CTX *ctx, int f
     const char *port;
     SSL *ssl = SSL_new(ctx);
     if (!ssl)
-        return library_failed("prepare a connection");
+        return tls_library_failed("prepare a connection");
     SSL_set_verify(ssl, SSL_VERIFY_NONE,
                    NULL); /* the handshake completes; the result is read afterwards */
     bool whole = target_split(q->target, host, &port);
@@ -693,7 +716,8 @@ enum err tls_peer(const struct tls_question *q, struct tls_facts *f)
     /* TLS_method, as gRPC: OpenSSL 3.5 refuses the setting NumTickets in a context for clients
      * only. */
     SSL_CTX *ctx = SSL_CTX_new(TLS_method());
-    enum err e = ctx && context_fill(ctx, &pem) ? ERR_OK : library_failed("prepare a connection");
+    enum err e =
+        ctx && context_fill(ctx, &pem) ? ERR_OK : tls_library_failed("prepare a connection");
     tls_forget(&pem);
     if (e == ERR_OK)
         e = target_connect(q, &fd);
@@ -703,671 +727,4 @@ enum err tls_peer(const struct tls_question *q, struct tls_facts *f)
         close(fd);
     SSL_CTX_free(ctx);
     return e;
-}
-
-/* ---- certificates: making ---- */
-
-/* P-256: clients built on BoringSSL, gRPC's Python package among them, offer no Ed25519. */
-static EVP_PKEY *key_make(bool ed25519)
-{
-    pthread_once(&secure_heap, secure_heap_open);
-    return ed25519 ? EVP_PKEY_Q_keygen(NULL, NULL, "ED25519") : EVP_EC_gen("P-256");
-}
-
-static bool serial_make(X509 *x)
-{
-    BIGNUM *n = BN_new(); /* 127 random bits, positive: RFC 5280 allows 20 bytes */
-    bool ok = n && BN_rand(n, 127, BN_RAND_TOP_ANY, BN_RAND_BOTTOM_ANY) == 1 &&
-              BN_to_ASN1_INTEGER(n, X509_get_serialNumber(x));
-    BN_free(n);
-    return ok;
-}
-
-static bool extension_add(X509 *x, X509 *issuer, int nid, const char *value)
-{
-    X509V3_CTX ctx;
-    X509V3_set_ctx(&ctx, issuer, x, NULL, NULL, 0);
-    X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, &ctx, nid, value);
-    bool ok = extension && X509_add_ext(x, extension, -1) == 1;
-    X509_EXTENSION_free(extension);
-    return ok;
-}
-
-struct making {
-    EVP_PKEY *key, *ca_key;
-    X509 *x, *ca; /* self-signed authority: ca == x */
-};
-
-static void making_free(struct making *m)
-{
-    if (m->ca != m->x)
-        X509_free(m->ca);
-    if (m->ca_key != m->key)
-        EVP_PKEY_free(m->ca_key);
-    X509_free(m->x);
-    EVP_PKEY_free(m->key);
-}
-
-static bool certificate_begin(struct making *m, const char *common_name, struct tls_validity v)
-{
-    X509_NAME *name = X509_get_subject_name(m->x);
-    return X509_set_version(m->x, X509_VERSION_3) == 1 && serial_make(m->x) &&
-           X509_set_pubkey(m->x, m->key) == 1 &&
-           ASN1_TIME_set(X509_getm_notBefore(m->x), (time_t)v.from_unix) &&
-           ASN1_TIME_set(X509_getm_notAfter(m->x), (time_t)v.until_unix) &&
-           X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8, (const unsigned char *)common_name,
-                                      -1, -1, 0) == 1 &&
-           X509_set_issuer_name(m->x, X509_get_subject_name(m->ca)) == 1;
-}
-
-static bool certificate_sign(struct making *m)
-{
-    const EVP_MD *md = EVP_PKEY_is_a(m->ca_key, "ED25519")
-                           ? NULL
-                           : EVP_sha256(); /* Ed25519 includes its own hash */
-    return X509_sign(m->x, m->ca_key, md) > 0;
-}
-
-static enum err bio_write(BIO *bio, const char *path, unsigned mode)
-{
-    char *data = NULL;
-    long n = BIO_get_mem_data(bio, &data);
-    struct file_part part = {data, (size_t)n};
-    return file_write(path, &part, 1, mode);
-}
-
-/* The certificate's text as the answer to a request. */
-static enum err answer_write(const struct making *m, char *answer)
-{
-    BIO *certificate = BIO_new(BIO_s_mem());
-    char *data = NULL;
-    bool ok = certificate && PEM_write_bio_X509(certificate, m->x) == 1;
-    long n = ok ? BIO_get_mem_data(certificate, &data) : 0;
-    ok = ok && n > 0 && n < TLS_PEM_MAX;
-    if (ok) {
-        memcpy(answer, data, (size_t)n);
-        answer[n] = 0;
-    }
-    BIO_free(certificate);
-    return ok ? ERR_OK : library_failed("write the certificate");
-}
-
-static enum err pair_write(const struct making *m, const char *directory, const char *name)
-{
-    char path[4096];
-    BIO *key = BIO_new(BIO_s_secmem()), *certificate = BIO_new(BIO_s_mem());
-    bool ok = key && certificate &&
-              PEM_write_bio_PKCS8PrivateKey(key, m->key, NULL, NULL, 0, NULL, NULL) == 1 &&
-              PEM_write_bio_X509(certificate, m->x) == 1;
-    enum err e = ok ? file_mkdirs(directory) : library_failed("write key and certificate");
-    if (e == ERR_OK) {
-        snprintf(path, sizeof path, "%s/%s.key", directory, name);
-        e = bio_write(key, path, 0600);
-    }
-    if (e == ERR_OK) {
-        snprintf(path, sizeof path, "%s/%s.pem", directory, name);
-        e = bio_write(certificate, path, 0644);
-    }
-    BIO_free(key);
-    BIO_free(certificate);
-    return e;
-}
-
-static bool authority_sign(struct making *m, const char *common_name, const char *run,
-                           struct tls_validity v)
-{
-    char uri[TLS_URI_MAX];
-    snprintf(uri, sizeof uri, "URI:atoll://%s/authority", run);
-    return m->key && m->x && certificate_begin(m, common_name, v) &&
-           extension_add(m->x, m->x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
-           extension_add(m->x, m->x, NID_key_usage, "critical,keyCertSign,cRLSign") &&
-           extension_add(m->x, m->x, NID_subject_key_identifier, "hash") &&
-           extension_add(m->x, m->x, NID_subject_alt_name, uri) && certificate_sign(m);
-}
-
-static struct making authority_begin(bool ed25519)
-{
-    struct making m = {.key = key_make(ed25519), .x = X509_new()};
-    m.ca = m.x;
-    m.ca_key = m.key;
-    return m;
-}
-
-enum err tls_authority(const char *directory, const char *run, bool ed25519, struct tls_validity v)
-{
-    char path[4096], common_name[2 * TLS_NAME_MAX];
-    if (!name_ok(run))
-        return err_set(ERR_CONFIG, "run name '%s': 1 to 63 letters, digits, '-', '_' or '.'", run);
-    snprintf(path, sizeof path, "%s/ca.key", directory);
-    if (file_exists(path))
-        return err_set(ERR_INPUT,
-                       "%s: there is an authority already; all issued certificates depend on it: "
-                       "use another directory, "
-                       "or remove the file first",
-                       path);
-    struct making m = authority_begin(ed25519);
-    snprintf(common_name, sizeof common_name, "atoll %.58s",
-             run); /* X.520: a common name has at most 64 characters */
-    enum err e = authority_sign(&m, common_name, run, v)
-                     ? pair_write(&m, directory, "ca")
-                     : library_failed("make the authority's certificate");
-    making_free(&m);
-    return e;
-}
-
-/* The certificate in ca.pem that ca.key belongs to; during a roll there are several. */
-static enum err authority_match(struct making *m, const char *text, const char *path)
-{
-    STACK_OF(X509) *roots = NULL;
-    TRY(certificates_parse(text, path, &roots));
-    for (int i = 0; i < sk_X509_num(roots) && !m->ca; i++) {
-        X509 *x = sk_X509_value(roots, i);
-        if (X509_check_private_key(x, m->ca_key) == 1 && X509_up_ref(x) == 1)
-            m->ca = x;
-    }
-    sk_X509_pop_free(roots, X509_free);
-    ERR_clear_error();
-    return m->ca ? ERR_OK
-                 : err_set(ERR_INPUT, "%s: the key beside it belongs to none of its certificates",
-                           path);
-}
-
-static enum err authority_key_read(struct making *m, const char *directory)
-{
-    char path[4096], *text = NULL;
-    snprintf(path, sizeof path, "%s/ca.key", directory);
-    TRY(pem_read(path, true, &text));
-    enum err e = key_parse(text, path, &m->ca_key);
-    wipe(&text);
-    return e;
-}
-
-/* *bundle: the text of ca.pem, for wipe(); NULL: not wanted. */
-static enum err authority_read(struct making *m, const char *directory, char run[TLS_NAME_MAX],
-                               char **bundle)
-{
-    char path[4096], *text = NULL;
-    struct tls_facts f;
-    int end = 0;
-    snprintf(path, sizeof path, "%s/ca.pem", directory);
-    TRY(pem_read(path, false, &text));
-    enum err e = authority_key_read(m, directory);
-    if (e == ERR_OK)
-        e = authority_match(m, text, path);
-    if (e == ERR_OK) {
-        facts_out(&f, m->ca);
-        if (sscanf(f.uri, "atoll://%63[^/]/authority%n", run, &end) != 1 || end == 0 ||
-            f.uri[end] != 0 || !name_ok(run))
-            e = err_set(ERR_INPUT, "%s: not made by atoll cert authority: it names no run", path);
-    }
-    if (e == ERR_OK && bundle)
-        *bundle = text;
-    else
-        wipe(&text);
-    return e;
-}
-
-/* ca.pem first: in between, ca.key still belongs to one of its certificates. */
-static enum err roll_write(const struct making *m, const char *directory, const char *bundle)
-{
-    char path[4096];
-    BIO *key = BIO_new(BIO_s_secmem()), *certificate = BIO_new(BIO_s_mem());
-    bool ok = key && certificate &&
-              PEM_write_bio_PKCS8PrivateKey(key, m->key, NULL, NULL, 0, NULL, NULL) == 1 &&
-              PEM_write_bio_X509(certificate, m->x) == 1 && BIO_puts(certificate, bundle) > 0;
-    enum err e = ok ? ERR_OK : library_failed("write key and certificate");
-    snprintf(path, sizeof path, "%s/ca.pem", directory);
-    if (e == ERR_OK)
-        e = bio_write(certificate, path, 0644);
-    snprintf(path, sizeof path, "%s/ca.key", directory);
-    if (e == ERR_OK)
-        e = bio_write(key, path, 0600);
-    BIO_free(key);
-    BIO_free(certificate);
-    return e;
-}
-
-enum err tls_authority_roll(const char *directory, struct tls_validity v)
-{
-    char run[TLS_NAME_MAX], common_name[2 * TLS_NAME_MAX], day[16] = "", *bundle = NULL;
-    struct making old = {0};
-    struct tm tm;
-    time_t from = (time_t)v.from_unix;
-    enum err e = authority_read(&old, directory, run, &bundle);
-    if (e == ERR_OK) {
-        struct making m = authority_begin(EVP_PKEY_is_a(old.ca_key, "ED25519"));
-        if (gmtime_r(&from, &tm))
-            strftime(day, sizeof day, " %Y%m%d", &tm);
-        snprintf(common_name, sizeof common_name, "atoll %.48s%s", run, day);
-        e = authority_sign(&m, common_name, run, v)
-                ? roll_write(&m, directory, bundle)
-                : library_failed("make the authority's certificate");
-        making_free(&m);
-    }
-    wipe(&bundle);
-    making_free(&old);
-    return e;
-}
-
-enum err tls_authority_retire(const char *directory)
-{
-    char run[TLS_NAME_MAX], path[4096];
-    struct making m = {0};
-    enum err e = authority_read(&m, directory, run, NULL);
-    BIO *certificate = e == ERR_OK ? BIO_new(BIO_s_mem()) : NULL;
-    if (e == ERR_OK && !(certificate && PEM_write_bio_X509(certificate, m.ca) == 1))
-        e = library_failed("write a certificate");
-    snprintf(path, sizeof path, "%s/ca.pem", directory);
-    if (e == ERR_OK)
-        e = bio_write(certificate, path, 0644);
-    BIO_free(certificate);
-    making_free(&m);
-    return e;
-}
-
-/* "URI:atoll://run/role/name,DNS:host,IP:address". Hosts cannot contain a comma, so a host cannot
- * add a second name. */
-static enum err names_text(char *out, size_t size, const struct tls_request *r, const char *uri)
-{
-    size_t n = (size_t)snprintf(out, size, "URI:%s", uri);
-    for (size_t i = 0; i < r->host_count; i++) {
-        const char *host = r->hosts[i];
-        struct in6_addr address;
-        bool ip =
-            inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
-        if (!ip && (!name_ok(host) || strchr(host, '_')))
-            return err_set(ERR_CONFIG, "--host %s: neither an IP address nor a DNS name", host);
-        n += (size_t)snprintf(out + n, size - n, ",%s:%s", ip ? "IP" : "DNS", host);
-        if (n >= size)
-            return err_set(ERR_CONFIG, "too many hosts for one certificate");
-    }
-    return ERR_OK;
-}
-
-/* An aggregator is also a client of its own port, to check that the port answers. Its URI has the
- * aggregator's role, so its own calls never count as a site's. */
-static enum err leaf_make(struct making *m, const struct tls_request *r, const char *run,
-                          const char *uri)
-{
-    char names[2048];
-    TRY(names_text(names, sizeof names, r, uri));
-    if (time_out(X509_get0_notAfter(m->ca)) < r->validity.until_unix)
-        return err_set(ERR_CONFIG,
-                       "the authority of run %s expires before that: use fewer --days, or make a "
-                       "new authority",
-                       run);
-    if (r->renewal && EVP_PKEY_up_ref(r->renewal->key) == 1)
-        m->key = r->renewal->key;
-    else if (!r->renewal)
-        m->key = key_make(r->ed25519);
-    m->x = X509_new();
-    bool ok = m->key && m->x && certificate_begin(m, r->name, r->validity) &&
-              extension_add(m->x, m->ca, NID_basic_constraints, "critical,CA:FALSE") &&
-              extension_add(m->x, m->ca, NID_key_usage, "critical,digitalSignature") &&
-              extension_add(m->x, m->ca, NID_ext_key_usage,
-                            r->role == TLS_AGGREGATOR ? "serverAuth,clientAuth" : "clientAuth") &&
-              extension_add(m->x, m->ca, NID_authority_key_identifier, "keyid:always") &&
-              extension_add(m->x, m->ca, NID_subject_alt_name, names) && certificate_sign(m);
-    return ok ? ERR_OK : library_failed("make the certificate");
-}
-
-/* A separate output directory, to be copied to a site, also gets the authority's certificate, never
- * its key. */
-static enum err authority_copy(const struct tls_request *r)
-{
-    char from[4096], to[4096], *text = NULL;
-    snprintf(from, sizeof from, "%s/ca.pem", r->directory);
-    snprintf(to, sizeof to, "%s/ca.pem", r->out);
-    TRY(pem_read(from, false, &text));
-    struct file_part part = {text, strlen(text)};
-    enum err e = file_write(to, &part, 1, 0644);
-    wipe(&text);
-    return e;
-}
-
-enum err tls_issue(const struct tls_request *r)
-{
-    char run[TLS_NAME_MAX], uri[TLS_URI_MAX];
-    if (!name_ok(r->name) || strcmp(r->name, "ca") == 0)
-        return err_set(ERR_CONFIG,
-                       "name '%s': 1 to 63 letters, digits, '-', '_' or '.', and not 'ca'",
-                       r->name);
-    if (r->role == TLS_AGGREGATOR && r->host_count == 0)
-        return err_set(ERR_CONFIG,
-                       "an aggregator needs --host: the DNS names and addresses that sites dial");
-    struct making m = {0};
-    bool revoked = false;
-    enum err e = authority_read(&m, r->directory, run, NULL);
-    if (e == ERR_OK) {
-        uri_make(uri, run, r->role, r->name);
-        e = revocation_listed(r->directory, uri, &revoked);
-    }
-    if (e == ERR_OK && revoked)
-        e = err_set(
-            ERR_CONFIG,
-            "%s is in %s/revoked.txt and would be refused: use another name, or remove that line",
-            uri, r->directory);
-    if (e == ERR_OK)
-        e = leaf_make(&m, r, run, uri);
-    if (e == ERR_OK && r->renewal)
-        e = answer_write(&m, r->answer);
-    else if (e == ERR_OK)
-        e = pair_write(&m, r->out, r->name);
-    if (e == ERR_OK && !r->renewal && strcmp(r->out, r->directory) != 0)
-        e = authority_copy(r);
-    making_free(&m);
-    return e;
-}
-
-/* ---- renewal without the authority's key ---- */
-
-static const char SIGNATURE[] = "ATOLL RENEWAL SIGNATURE", SIGNED[] = "atoll renewal 1\n";
-enum { SIGNED_BYTES_MAX = 1 << 13, SIGNATURE_BYTES_MAX = 512 };
-
-/* What the present key signs: the version, the time's line, the request. 0: too long. */
-static size_t signed_text(uint8_t *out, const char *header, X509_REQ *request)
-{
-    uint8_t *der = NULL;
-    size_t version = strlen(SIGNED), time = strlen(header);
-    int n = i2d_X509_REQ(request, &der);
-    bool ok = n > 0 && version + time + (size_t)n <= SIGNED_BYTES_MAX;
-    if (ok) {
-        memcpy(out, SIGNED, version);
-        memcpy(out + version, header, time);
-        memcpy(out + version + time, der, (size_t)n);
-    }
-    OPENSSL_free(der);
-    return ok ? version + time + (size_t)n : 0;
-}
-
-static const EVP_MD *digest_for(EVP_PKEY *key)
-{
-    return EVP_PKEY_is_a(key, "ED25519") ? NULL : EVP_sha256();
-}
-
-static bool request_sign(X509_REQ *request, EVP_PKEY *next, const char *name)
-{
-    X509_NAME *subject = X509_REQ_get_subject_name(request);
-    return X509_REQ_set_pubkey(request, next) == 1 &&
-           X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const unsigned char *)name, -1,
-                                      -1, 0) == 1 &&
-           X509_REQ_sign(request, next, digest_for(next)) > 0;
-}
-
-static bool request_text(BIO *out, X509 *present, EVP_PKEY *key, X509_REQ *request,
-                         int64_t now_unix)
-{
-    static uint8_t text[SIGNED_BYTES_MAX];
-    uint8_t signature[SIGNATURE_BYTES_MAX];
-    char header[32];
-    size_t n = sizeof signature;
-    snprintf(header, sizeof header, "Time: %lld\n", (long long)now_unix);
-    size_t size = signed_text(text, header, request);
-    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    bool ok = size && ctx && EVP_DigestSignInit(ctx, NULL, digest_for(key), NULL, key) == 1 &&
-              EVP_DigestSign(ctx, signature, &n, text, size) == 1 &&
-              PEM_write_bio_X509(out, present) == 1 && PEM_write_bio_X509_REQ(out, request) == 1 &&
-              PEM_write_bio(out, SIGNATURE, header, signature, (long)n) > 0;
-    EVP_MD_CTX_free(ctx);
-    return ok;
-}
-
-/* NAME.next.key before the request: an answer without its key would be lost. */
-static enum err request_write(BIO *request, EVP_PKEY *next, const char *directory, const char *name)
-{
-    char path[4096];
-    BIO *key = BIO_new(BIO_s_secmem());
-    bool ok = key && PEM_write_bio_PKCS8PrivateKey(key, next, NULL, NULL, 0, NULL, NULL) == 1;
-    enum err e = ok ? ERR_OK : library_failed("write the next key");
-    snprintf(path, sizeof path, "%s/%s.next.key", directory, name);
-    if (e == ERR_OK)
-        e = bio_write(key, path, 0600);
-    snprintf(path, sizeof path, "%s/%s.request", directory, name);
-    if (e == ERR_OK)
-        e = bio_write(request, path, 0644);
-    BIO_free(key);
-    return e;
-}
-
-struct own_files {
-    char ca[4096], certificate[4096], key[4096], next[4096], request[4096];
-    struct link_tls tls;
-};
-
-static enum err own_files(struct own_files *f, const char *directory, const char *name)
-{
-    if (!name_ok(name) || strlen(directory) > 2048)
-        return err_set(ERR_CONFIG, "name '%s': 1 to 63 letters, digits, '-', '_' or '.'", name);
-    snprintf(f->ca, sizeof f->ca, "%s/ca.pem", directory);
-    snprintf(f->certificate, sizeof f->certificate, "%s/%s.pem", directory, name);
-    snprintf(f->key, sizeof f->key, "%s/%s.key", directory, name);
-    snprintf(f->next, sizeof f->next, "%s/%s.next.key", directory, name);
-    snprintf(f->request, sizeof f->request, "%s/%s.request", directory, name);
-    f->tls = (struct link_tls){f->ca, f->certificate, f->key};
-    return ERR_OK;
-}
-
-static enum err own_check(const struct own_files *f, int64_t now_unix)
-{
-    struct tls_facts facts;
-    struct tls_identity id;
-    int64_t days;
-    TRY(tls_facts(&facts, f->certificate));
-    if (!tls_uri_parse(&id, facts.uri))
-        return err_set(ERR_CONFIG, "%s: names no identity atoll://RUN/ROLE/NAME", f->certificate);
-    return tls_check(&f->tls, id.run, id.role, id.name, now_unix, &days);
-}
-
-enum err tls_renewal_request(const char *directory, const char *name, int64_t now_unix)
-{
-    struct own_files f;
-    struct tls_pem pem;
-    X509 *present = NULL;
-    EVP_PKEY *key = NULL, *next = NULL;
-    TRY(own_files(&f, directory, name));
-    TRY(own_check(&f, now_unix));
-    TRY(tls_load(&pem, &f.tls));
-    X509_REQ *request = X509_REQ_new();
-    BIO *text = BIO_new(BIO_s_mem());
-    enum err e = certificate_parse(pem.certificate, f.certificate, &present);
-    if (e == ERR_OK)
-        e = key_parse(pem.key, f.key, &key);
-    if (e == ERR_OK)
-        next = key_make(EVP_PKEY_is_a(key, "ED25519"));
-    if (e == ERR_OK && !(next && request && text && request_sign(request, next, name) &&
-                         request_text(text, present, key, request, now_unix)))
-        e = library_failed("make the request");
-    if (e == ERR_OK)
-        e = request_write(text, next, directory, name);
-    tls_forget(&pem);
-    BIO_free(text);
-    X509_REQ_free(request);
-    EVP_PKEY_free(next);
-    EVP_PKEY_free(key);
-    X509_free(present);
-    return e;
-}
-
-struct request_parts {
-    X509 *present;
-    X509_REQ *request;
-    char *name, *header; /* of the last block */
-    uint8_t *signature;
-    long signature_bytes;
-};
-
-static void request_free(struct request_parts *p)
-{
-    X509_free(p->present);
-    X509_REQ_free(p->request);
-    OPENSSL_free(p->name);
-    OPENSSL_free(p->header);
-    OPENSSL_free(p->signature);
-}
-
-static enum err request_parse(struct request_parts *p, const char *text)
-{
-    BIO *bio = BIO_new_mem_buf(text, -1);
-    *p = (struct request_parts){0};
-    bool ok = bio && (p->present = PEM_read_bio_X509(bio, NULL, NULL, NULL)) &&
-              (p->request = PEM_read_bio_X509_REQ(bio, NULL, NULL, NULL)) &&
-              PEM_read_bio(bio, &p->name, &p->header, &p->signature, &p->signature_bytes) == 1 &&
-              strcmp(p->name, SIGNATURE) == 0;
-    BIO_free(bio);
-    ERR_clear_error();
-    return ok ? ERR_OK : err_set(ERR_INPUT, "this is no request: atoll cert request makes one");
-}
-
-/* Both keys have signed: the present one says who asks, the next one that its owner has it. */
-static enum err signatures_check(const struct request_parts *p)
-{
-    static uint8_t text[SIGNED_BYTES_MAX];
-    EVP_PKEY *key = X509_get0_pubkey(p->present), *next = X509_REQ_get0_pubkey(p->request);
-    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    size_t n = signed_text(text, p->header, p->request);
-    bool own = n && ctx && key &&
-               EVP_DigestVerifyInit(ctx, NULL, digest_for(key), NULL, key) == 1 &&
-               EVP_DigestVerify(ctx, p->signature, (size_t)p->signature_bytes, text, n) == 1;
-    bool has = next && X509_REQ_verify(p->request, next) == 1;
-    EVP_MD_CTX_free(ctx);
-    ERR_clear_error();
-    if (!own)
-        return err_set(ERR_DENIED, "the request is not signed by the key of its certificate");
-    if (!has)
-        return err_set(ERR_DENIED, "the request is not signed by the key that it asks for");
-    return ERR_OK;
-}
-
-static enum err time_check(const char *header, int64_t now_unix)
-{
-    long long made = 0;
-    if (sscanf(header, "Time: %lld", &made) != 1)
-        return err_set(ERR_INPUT, "the request does not say when it was made");
-    if (made > now_unix + TLS_REQUEST_AGE_S || made < now_unix - TLS_REQUEST_AGE_S)
-        return err_set(ERR_DENIED,
-                       "the request was made %lld s from now, at most %d are allowed: make a new "
-                       "one, or check the clocks",
-                       made - (long long)now_unix, TLS_REQUEST_AGE_S);
-    return ERR_OK;
-}
-
-static enum err present_check(struct tls_renewal *w, X509 *present, const char *directory,
-                              int64_t now_unix)
-{
-    char ca[4096], run[TLS_NAME_MAX], uri[TLS_URI_MAX], *text = NULL;
-    struct making authority = {0};
-    STACK_OF(X509) *chain = sk_X509_new_null(), *roots = NULL;
-    snprintf(ca, sizeof ca, "%s/ca.pem", directory);
-    struct link_tls files = {.ca = ca, .certificate = "the request's certificate"};
-    facts_out(&w->present, present);
-    enum err e = authority_read(&authority, directory, run, &text);
-    if (e == ERR_OK)
-        e = certificates_parse(text, ca, &roots);
-    if (e == ERR_OK && !(chain && X509_up_ref(present) == 1 && sk_X509_push(chain, present) > 0))
-        e = library_failed("read the request");
-    if (e == ERR_OK && !tls_uri_parse(&w->id, w->present.uri))
-        e = err_set(ERR_DENIED, "the request's certificate names no identity");
-    if (e == ERR_OK) {
-        uri_make(uri, run, w->id.role, w->id.name);
-        e = facts_check(&w->present, files.certificate, uri, w->id.role, now_unix);
-    }
-    if (e == ERR_OK)
-        e = chain_check(chain, roots, &files, now_unix);
-    sk_X509_pop_free(chain, X509_free);
-    sk_X509_pop_free(roots, X509_free);
-    wipe(&text);
-    making_free(&authority);
-    return e;
-}
-
-enum err tls_renewal_open(struct tls_renewal *w, const char *text, const char *directory,
-                          int64_t now_unix)
-{
-    struct request_parts p;
-    struct tls_facts next = {0};
-    *w = (struct tls_renewal){0};
-    enum err e = request_parse(&p, text);
-    if (e == ERR_OK)
-        e = present_check(w, p.present, directory, now_unix);
-    if (e == ERR_OK)
-        e = signatures_check(&p);
-    if (e == ERR_OK)
-        e = time_check(p.header, now_unix);
-    if (e == ERR_OK) {
-        key_out(&next, X509_REQ_get0_pubkey(p.request));
-        if (strcmp(next.key, "P-256") != 0 && strcmp(next.key, "ED25519") != 0)
-            e = err_set(ERR_DENIED, "the request is for a key of kind %s: P-256 or ED25519",
-                        next.key);
-    }
-    if (e == ERR_OK)
-        w->key = X509_REQ_get_pubkey(p.request);
-    request_free(&p);
-    return e;
-}
-
-void tls_renewal_close(struct tls_renewal *w)
-{
-    EVP_PKEY_free(w->key);
-    w->key = NULL;
-}
-
-/* The answer beside ca.pem and the next key: whose it is, whether it verifies, whether it fits. */
-static enum err answer_check(const struct own_files *f, const char *answer,
-                             const struct tls_facts *present, int64_t now_unix)
-{
-    struct link_tls files = {f->ca, "the answer", f->next};
-    struct tls_identity id;
-    char *ca = NULL, *key_text = NULL;
-    STACK_OF(X509) *chain = NULL, *roots = NULL;
-    enum err e = certificates_parse(answer, files.certificate, &chain);
-    if (e == ERR_OK)
-        e = pem_read(f->ca, false, &ca);
-    if (e == ERR_OK)
-        e = certificates_parse(ca, f->ca, &roots);
-    if (e == ERR_OK)
-        e = pem_read(f->next, true, &key_text);
-    if (e == ERR_OK && !tls_uri_parse(&id, present->uri))
-        e = err_set(ERR_CONFIG, "%s: names no identity atoll://RUN/ROLE/NAME", f->certificate);
-    if (e == ERR_OK) {
-        struct tls_facts facts;
-        facts_out(&facts, sk_X509_value(chain, 0));
-        e = facts_check(&facts, files.certificate, present->uri, id.role, now_unix);
-    }
-    if (e == ERR_OK)
-        e = chain_check(chain, roots, &files, now_unix);
-    if (e == ERR_OK)
-        e = pair_check(sk_X509_value(chain, 0), key_text, &files);
-    sk_X509_pop_free(chain, X509_free);
-    sk_X509_pop_free(roots, X509_free);
-    wipe(&ca);
-    wipe(&key_text);
-    return e;
-}
-
-static enum err key_replace(const struct own_files *f)
-{
-    char *text = NULL;
-    TRY(pem_read(f->next, true, &text));
-    struct file_part part = {text, strlen(text)};
-    enum err e = file_write(f->key, &part, 1, 0600);
-    wipe(&text);
-    return e;
-}
-
-enum err tls_renewal_install(const char *directory, const char *name, const char *answer,
-                             int64_t now_unix)
-{
-    struct own_files f;
-    struct tls_facts present;
-    TRY(own_files(&f, directory, name));
-    TRY(tls_facts(&present, f.certificate));
-    if (!file_exists(f.next))
-        return err_set(ERR_INPUT, "%s is not there: atoll cert request makes it, and the request",
-                       f.next);
-    TRY(answer_check(&f, answer, &present, now_unix));
-    TRY(key_replace(&f));
-    struct file_part part = {answer, strlen(answer)};
-    TRY(file_write(f.certificate, &part, 1, 0644));
-    TRY(file_remove(f.next)); /* last: until then the whole can be repeated */
-    return file_remove(f.request);
 }

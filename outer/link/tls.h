@@ -1,14 +1,16 @@
 #ifndef TLS_H
 #define TLS_H
 /* TLS: the version forced on the whole process, key and certificate files read with their checks,
- * and the small authority behind `atoll cert`. tls.c is the only file that includes OpenSSL's SSL
- * and X.509. It opens no connection: gRPC does, and verifies with the same library. An identity is
- * exactly one URI in the certificate, atoll://run/role/name. Blocking file operations; any thread.
+ * the small authority behind `atoll cert`, and identity keys. Only the files tls*.c include
+ * OpenSSL's SSL and X.509. They open no connection: gRPC does, and verifies with the same library.
+ * An identity is exactly one URI in the certificate, atoll://run/role/name. Blocking file
+ * operations; any thread.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "outer/link/link.h"
+#include "outer/link/signer.h"
 
 enum { TLS_NAME_MAX = 64, TLS_URI_MAX = 3 * TLS_NAME_MAX, TLS_PEM_MAX = 1 << 16 };
 
@@ -59,7 +61,7 @@ struct tls_facts { /* contents of one certificate; times in seconds since 1970 *
     char hosts[1024];      /* DNS names and addresses, separated by blanks */
     unsigned uri_count;
     int64_t from_unix, until_unix;
-    bool authority, client, server;
+    bool authority, client, server, identity;
 };
 
 struct tls_validity {
@@ -85,13 +87,24 @@ struct tls_request {
     size_t host_count;
     bool ed25519; /* else P-256 */
     struct tls_validity validity;
+    /* Directory of NAME.identity.pem and .key, as they were issued before; NULL: `out`. */
+    const char *identity;
+    bool identity_new; /* make another identity key, even where there is one */
     const struct tls_renewal *renewal; /* its key and name; only the certificate is made, as
                                           answer. NULL: a new key is made, and both are files */
     char *answer;                      /* TLS_PEM_MAX */
 };
 /* Replaces both files by rename, the certificate last. The name may have had certificates before.
- * ERR_CONFIG: the name is revoked. */
+ * Before them, for a site or an aggregator, NAME.identity.pem in `out`, valid as long as the
+ * authority is: for the key of the identity certificate that there is (whose private key is copied
+ * where it lies beside it), or, where there is none or it is revoked, for a new one in
+ * NAME.identity.key. ERR_CONFIG: the name is revoked. */
 enum err tls_issue(const struct tls_request *r) MUST;
+
+/* The identity key of the process whose TLS files these are: NAME.identity.pem and
+ * NAME.identity.key beside NAME.pem, of `uri`, by an authority of files->ca. The signer copies the
+ * paths. ERR_INPUT, ERR_DENIED: the text names file and remedy. Close with ops->close. */
+enum err tls_signer_open(struct signer **s, const struct link_tls *files, const char *uri) MUST;
 
 /* A renewal on a machine that does not have the authority's key. The process makes its next key
  * and a request; the authority's machine answers with a certificate. A request is PEM text of three

@@ -19,7 +19,7 @@ locked "$serve_pid" serve.out
 locked "$a" a.out
 # /proc/PID of a process that is not dumpable belongs to root; seen where the process has another user
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
-    mkdir other && cp tls/ca.pem tls/aggregator.pem tls/aggregator.key other && chown -R 12345 other
+    mkdir other && cp tls/ca.pem tls/aggregator.pem tls/aggregator.key tls/aggregator.identity.* other && chown -R 12345 other
     setpriv --reuid 12345 --clear-groups "$atoll" serve --config run.yaml --tls.dir other --serve.dir other/serve \
         --serve.listen 127.0.0.1:0 >other.out 2>&1 &
     other=$!

@@ -11,7 +11,7 @@ rm -rf a b aggregator ./*.out
 
 for who in a b aggregator; do # each process has its own copies, as on its own machine
     mkdir tls-$who
-    cp tls/ca.pem tls/$who.pem tls/$who.key tls-$who/
+    cp tls/ca.pem tls/$who.pem tls/$who.key tls/$who.identity.* tls-$who/
 done
 mkdir old && cp tls/ca.pem tls/b.pem tls/b.key old/
 give() { # give FILE WHO: as an operator copies, by rename
@@ -31,6 +31,7 @@ for who in a aggregator b; do
     "$atoll" cert renew tls/$who.pem --dir tls >>renew.out 2>&1 || fail "atoll cert renew $who"
     give $who.key $who
     give $who.pem $who
+    give $who.identity.pem $who
     until_rounds b $(($(rounds b) + 2))
 done
 "$atoll" doctor --aggregator "127.0.0.1:$port" --tls tls-a --name a >new.out 2>&1 || fail "the new authority is not accepted"

@@ -4,6 +4,7 @@
  */
 #include <sys/stat.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/revocation.h"
 #include "outer/link/tls.h"
@@ -267,6 +268,129 @@ static void identities(void **state)
     }
 }
 
+static struct tls_request now_site(const char *name, const char *out)
+{
+    int64_t now = clock_wall_s();
+    return (struct tls_request){.directory = out,
+                                .out = out,
+                                .role = TLS_SITE,
+                                .name = name,
+                                .validity = {now - 60, now + 40 * DAY}};
+}
+
+static struct signer_key key_of(const struct link_tls *f, const char *uri)
+{
+    struct signer *s = NULL;
+    struct signer_key key;
+    if (tls_signer_open(&s, f, uri) != ERR_OK)
+        fail_msg("%s", err_message());
+    s->ops->key(s, &key);
+    s->ops->close(s);
+    return key;
+}
+
+/* The key outlives certificates and authorities; a revoked one, or a request, ends it. */
+static void an_identity_key_is_kept(void **state)
+{
+    (void)state;
+    int64_t now = clock_wall_s();
+    struct tls_validity v = {now - 60, now + 1000 * DAY};
+    char *dir = strdup(scratch("identity")), ca[300], certificate[300], key[300], file[300];
+    char entry[REVOCATION_ENTRY_MAX], hex[65];
+    bool there;
+    struct tls_facts f;
+    snprintf(ca, sizeof ca, "%s/ca.pem", dir);
+    snprintf(certificate, sizeof certificate, "%s/a.pem", dir);
+    snprintf(key, sizeof key, "%s/a.key", dir);
+    snprintf(file, sizeof file, "%s/a.identity.pem", dir);
+    struct link_tls files_a = {ca, certificate, key};
+    struct tls_request r = now_site("a", dir);
+    assert_int_equal(tls_authority(dir, "test", false, v), ERR_OK);
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    assert_int_equal(tls_facts(&f, file), ERR_OK);
+    assert_true(f.identity && !f.client && !f.server && !f.authority && f.uri_count == 1);
+    assert_string_equal(f.uri, "atoll://test/site/a");
+    assert_string_equal(f.key, "ED25519");
+    assert_int_equal(f.until_unix, v.until_unix); /* as long as the authority */
+    assert_int_equal(tls_facts(&f, certificate), ERR_OK);
+    assert_false(f.identity);
+    struct signer_key first = key_of(&files_a, "atoll://test/site/a"), next;
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    assert_int_equal(tls_authority_roll(dir, v), ERR_OK);
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    assert_int_equal(tls_authority_retire(dir), ERR_OK);
+    next = key_of(&files_a, "atoll://test/site/a"); /* by the new authority */
+    assert_memory_equal(&next, &first, sizeof first);
+    r.identity_new = true;
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    next = key_of(&files_a, "atoll://test/site/a");
+    assert_memory_not_equal(&next, &first, sizeof first);
+    first = next;
+    r.identity_new = false;
+    assert_int_equal(tls_facts(&f, file), ERR_OK);
+    digest_hex(&f.sha256, hex);
+    snprintf(entry, sizeof entry, "sha256:%s", hex);
+    assert_int_equal(revocation_add(dir, entry, NULL, &there), ERR_OK);
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    next = key_of(&files_a, "atoll://test/site/a");
+    assert_memory_not_equal(&next, &first, sizeof first);
+    struct signer *s = NULL;
+    assert_int_equal(tls_signer_open(&s, &files_a, "atoll://test/site/b"), ERR_DENIED);
+    r.name = "a.identity"; /* would have its files */
+    assert_int_equal(tls_issue(&r), ERR_CONFIG);
+    free(dir);
+}
+
+static void from_hex(uint8_t *out, const char *hex)
+{
+    for (unsigned v; sscanf(hex, "%2x", &v) == 1; hex += 2)
+        *out++ = (uint8_t)v;
+}
+
+/* RFC 8032, 7.1, test 2: another implementation's signatures hold here. */
+static void signatures(void **state)
+{
+    (void)state;
+    struct signer *s = NULL;
+    struct signer_key key;
+    uint8_t signature[SIGNER_BYTES], message[] = {0x72};
+    int64_t now = clock_wall_s();
+    char *dir = strdup(scratch("signatures"));
+    assert_int_equal(
+        tls_authority(dir, "test", false, (struct tls_validity){now - 60, now + 1000 * DAY}),
+        ERR_OK);
+    struct tls_request r = now_site("a", dir);
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    char ca[300], certificate[300], key_path[300];
+    snprintf(ca, sizeof ca, "%s/ca.pem", dir);
+    snprintf(certificate, sizeof certificate, "%s/a.pem", dir);
+    snprintf(key_path, sizeof key_path, "%s/a.key", dir);
+    struct link_tls f = {ca, certificate, key_path};
+    assert_int_equal(tls_signer_open(&s, &f, "atoll://test/site/a"), ERR_OK);
+    from_hex(key.bytes, "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c");
+    from_hex(signature, "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
+                        "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00");
+    assert_true(s->ops->verify(s, &key, message, 1, signature));
+    message[0] ^= 1;
+    assert_false(s->ops->verify(s, &key, message, 1, signature));
+    s->ops->key(s, &key);
+    assert_int_equal(s->ops->sign(s, message, 1, signature), ERR_OK);
+    assert_true(s->ops->verify(s, &key, message, 1, signature));
+    signature[40] ^= 1;
+    assert_false(s->ops->verify(s, &key, message, 1, signature));
+    s->ops->close(s);
+    s = NULL;
+    char command[1200]; /* a TLS certificate with a key of the same kind is no identity */
+    r.ed25519 = true;
+    assert_int_equal(tls_issue(&r), ERR_OK);
+    snprintf(command, sizeof command,
+             "cd %s && cp a.pem a.identity.pem && cp -p a.key a.identity.key", dir);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(tls_signer_open(&s, &f, "atoll://test/site/a"), ERR_DENIED);
+    assert_says("is not for identities");
+    free(dir);
+}
+
 static int prepare(void **state)
 {
     struct tls_validity v = {NOW - 300, NOW + 1000 * DAY};
@@ -322,6 +446,8 @@ int main(void)
         cmocka_unit_test(a_revoked_name_gets_no_certificate),
         cmocka_unit_test(an_authority_is_rolled),
         cmocka_unit_test(identities),
+        cmocka_unit_test(an_identity_key_is_kept),
+        cmocka_unit_test(signatures),
         cmocka_unit_test(warnings_follow_the_life),
     };
     return cmocka_run_group_tests(tests, prepare, scratch_close);
