@@ -21,6 +21,7 @@ static size_t link_text(struct job *j, const struct progress_line *l, char *out,
                                 (unsigned long long)l->round, (unsigned long long)l->rounds,
                                 (unsigned long long)(due > l->round ? due - l->round : 0),
                                 j->unreachable ? "unreachable" : "reachable");
+#ifdef ATOLL_NET
     int64_t days;
     if (!j->tls.ca)
         return n;
@@ -30,6 +31,7 @@ static size_t link_text(struct job *j, const struct progress_line *l, char *out,
                               (long long)days);
     else
         n += (size_t)snprintf(out + n, size - n, "; certificate: %.200s", err_message());
+#endif
     return n;
 }
 
