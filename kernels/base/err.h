@@ -40,7 +40,9 @@
       "see that it has ended, wait a few seconds, start again")                                    \
     X(20, COMMAND, "a command failed", 1, "read what it said; a restart runs it again")            \
     X(21, SHORT, "the run ended without the last work of some sites", 6,                           \
-      "see which sites and why; a restart changes nothing")
+      "see which sites and why; a restart changes nothing")                                        \
+    X(22, STALE, "this directory is older than what the sites have", 4,                            \
+      "do not serve it: use the newest one, or make it again with --rebuild (see runbook)")
 
 enum err {
 #define X(number, name, text, exit, action) ERR_##name = number,

@@ -71,7 +71,9 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
             a->fragment[i].notice_every_ms = NOTICE_FIRST_MS;
             a->fragment[i].notice_ms = e->now_ms + NOTICE_FIRST_MS;
         }
-    if (u->halt)
+    if (u->halt && u->outcome == ROUND_LOST_STATE)
+        aggregator_stale(a, u->text);
+    else if (u->halt)
         aggregator_halt(a, err_set(ERR_DISAGREE,
                                    "more than half of the sites agree on another state than ours"));
 }
@@ -418,6 +420,8 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
                                 a->replica->state[r->fragment].codes, r->digest};
     double squares;
     enum err e = aggregator_spool_verify(a, &check, &squares);
+    if (e == ERR_OK)
+        e = aggregator_header_kept(a, r, path);
     if (e != ERR_OK) {
         log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s",
                   r->fragment, r->round, a->o.sites[r->site],
@@ -562,7 +566,8 @@ static enum err recover_epoch(struct aggregator *a, uint64_t journalled)
     a->env->ops->random(a->env, &a->instance, sizeof a->instance);
     struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->epoch};
     TRY(journal_append(&a->journal, &r));
-    return epoch_write(a->env, (struct epoch){a->epoch, a->instance});
+    TRY(epoch_write(a->env, (struct epoch){a->epoch, a->instance}));
+    return aggregator_announce(a);
 }
 
 /* A crash between the commit point and its record. */
@@ -658,11 +663,13 @@ static enum err recover(struct aggregator *a, struct arena *perm)
 {
     struct recovery v = {.a = a};
     TRY(aggregator_claim(a->env, a->o.canonical, NULL));
+    TRY(aggregator_stale_check(a));
     a->begun = store_begun(a->env);
     a->ended = a->env->ops->exists(a->env, AGGREGATOR_ENDED);
     TRY(a->env->ops->remove(a->env, AGGREGATOR_ENDED));
     TRY(recover_core(a, perm));
     TRY(aggregator_claim_again(a));
+    TRY(aggregator_identity_open(a, perm));
     TRY(recover_journal(a, &v));
     TRY(aggregator_roster_check(a));
     TRY(recover_epoch(a, v.epoch));

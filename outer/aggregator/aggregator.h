@@ -16,6 +16,7 @@
  */
 #include "outer/diloco/weights.h"
 #include "outer/link/link.h"
+#include "outer/link/signer.h"
 #include "outer/store/outer_state.h"
 
 struct aggregator_options {
@@ -48,6 +49,8 @@ struct aggregator_options {
     const char *revoked_path;        /* list of refused identities and certificates
                                         (outer/link/revocation.h); NULL: none */
     const char *revoked_copy;        /* file that keeps the last list that was read; NULL: none */
+    struct signer *signer; /* of this aggregator's identity, open as long as it is; NULL: it signs
+                              nothing and checks no signature */
 };
 struct aggregator; /* opaque */
 

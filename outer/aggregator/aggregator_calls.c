@@ -251,6 +251,7 @@ static void hello_fragment(struct aggregator *a, unsigned site, const struct wir
             return;
         }
     }
+    aggregator_proofs(a, m, &e);
     aggregator_step(a, &e, &u);
     if (answer->outcome != ROUND_NONE && hello_weight(u.outcome) <= hello_weight(answer->outcome))
         return;
@@ -275,6 +276,7 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     answer->epoch = a->epoch;
     answer->instance = a->instance;
     answer->fragment_count = a->core.fragments;
+    aggregator_announcement(a, &answer->announcement);
     answer->end_count = a->replica->schedule.end_count;
     for (uint32_t i = 0; i < answer->end_count; i++)
         answer->ends[i] = a->replica->schedule.ends[i];
@@ -307,13 +309,20 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
     int site = caller_check(a, peer, ROLES_HELLO, &m->head, &answer->outcome, answer->text);
     if (site < 0 || !hello_config(a, m, answer))
         return site;
+    if (a->failed == ERR_STALE) { /* it ends in a moment */
+        answer->outcome = ROUND_LOST_STATE;
+        put_text(answer->text, a->why);
+        return site;
+    }
     if (m->has_state && m->fragment_count != a->core.fragments) {
         answer->outcome = ROUND_INVALID;
         put_text(answer->text, "other number of fragments than the configuration's");
         return site;
     }
     aggregator_heard(a, (unsigned)site);
-    for (unsigned i = 0; i < a->core.fragments; i++)
+    if (!aggregator_identify(a, (unsigned)site, m, answer))
+        return site;
+    for (unsigned i = 0; i < a->core.fragments && a->failed == ERR_OK; i++)
         if (aggregator_serves(a, i))
             hello_fragment(a, (unsigned)site, m, i, answer);
     if (hello_weight(answer->outcome) < 4)
@@ -383,7 +392,9 @@ static enum err manifest_twice(struct aggregator *a, const struct wire_poll *m,
                                struct manifest *out)
 {
     enum err e = outer_state_manifest(a->replica, m->fragment, m->round, out);
-    return e == ERR_CORRUPT ? outer_state_manifest(a->replica, m->fragment, m->round, out) : e;
+    if (e == ERR_CORRUPT)
+        e = outer_state_manifest(a->replica, m->fragment, m->round, out);
+    return e == ERR_OK ? aggregator_sign_again(a, out) : e;
 }
 
 void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,

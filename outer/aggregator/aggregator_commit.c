@@ -298,6 +298,14 @@ static enum err commit_step(struct aggregator *a, unsigned fragment, struct mani
     return downlink_residual_ratio(a->replica, fragment, m, &m->residual_ratio);
 }
 
+/* A9. */
+static enum err store_signed(struct aggregator *a, unsigned fragment, struct manifest *m,
+                             const uint8_t *aggregate, size_t size_bytes)
+{
+    TRY(aggregator_sign(a, m));
+    return outer_state_store(a->replica, fragment, m, aggregate, size_bytes);
+}
+
 /* A round that cannot be applied must not end the run: it is committed with an empty set. The state
  * stays, and every contribution goes back into its site's residual. */
 static enum err commit_abort(struct aggregator *a, unsigned fragment, struct manifest *m)
@@ -315,14 +323,16 @@ static enum err commit_abort(struct aggregator *a, unsigned fragment, struct man
     m->ordered_by = c->ordered_by;
     if (c->rolls_back) { /* a state that turns out damaged: the round is aborted, no more */
         enum err e = outer_state_roll_back(a->replica, fragment, m, c->rolls_to);
+        if (e == ERR_OK)
+            return store_signed(a, fragment, m, NULL, 0);
         if (e != ERR_CORRUPT && e != ERR_INPUT)
-            return e == ERR_OK ? outer_state_store(a->replica, fragment, m, NULL, 0) : e;
+            return e;
         log_event(LOG_ERROR, "rollback", "fragment=%u to=%" PRIu64 " why=%s", fragment, c->rolls_to,
                   log_quote(quoted, sizeof quoted, err_message()));
     }
     TRY(outer_state_abort(a->replica, fragment, m, true));
     downlink_keep(a->replica, fragment);
-    return outer_state_store(a->replica, fragment, m, NULL, 0);
+    return store_signed(a, fragment, m, NULL, 0);
 }
 
 /* The next state and its files. The old one stays in force. */
@@ -335,7 +345,7 @@ static enum err commit_files(struct aggregator *a)
         c->ordered ? err_set(ERR_DIVERGED, "an operator's act") : commit_step(a, c->fragment, m, g);
     if (e == ERR_DIVERGED)
         return commit_abort(a, c->fragment, m);
-    return e == ERR_OK ? outer_state_store(a->replica, c->fragment, m, g->made, g->size_bytes) : e;
+    return e == ERR_OK ? store_signed(a, c->fragment, m, g->made, g->size_bytes) : e;
 }
 
 /* ---- after the commit point ---- */

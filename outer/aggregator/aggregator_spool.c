@@ -362,6 +362,11 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     int site =
         aggregator_caller(a, peer, ROLES_CONTRIBUTE, &m->head, &answer->outcome, answer->text);
     bool clear = true;
+    if (site >= 0 && !aggregator_header_signed(a, (unsigned)site, m)) {
+        say(answer, ROUND_INVALID, "the header's signature is not by this site's identity key");
+        aggregator_refused(a, site, peer, "contribute", answer->outcome, answer->text);
+        return;
+    }
     if (site >= 0 && header_good(a, m, answer)) {
         clear = a->core.f[m->fragment].entries[site].offered ||
                 m->round == a->fragment[m->fragment].found_round;
@@ -662,6 +667,8 @@ void aggregator_verify(void *self, void *upload)
     const char *path = up->handle < 0 ? up->final : up->part;
     struct spool_check check = {path, m->fragment, up->codec, up->grid, m->payload};
     up->verdict = aggregator_spool_verify(a, &check, &up->squares);
+    if (up->verdict == ERR_OK)
+        up->verdict = aggregator_header_keep(a, m, up->final);
     if (up->verdict == ERR_OK && up->handle >= 0) {
         up->verdict = a->env->ops->part_close(a->env, up->handle, up->part,
                                               MUTANT(RECEIPT_UNSYNCED) ? NULL : up->final);

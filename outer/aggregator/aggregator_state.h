@@ -3,7 +3,8 @@
 /* Inside the aggregator: what its files share. aggregator.c opens, recovers, works and tells;
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
  * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
- * sites out; aggregator_operate.c answers an operator; aggregator_roster.c adds and removes sites.
+ * sites out; aggregator_operate.c answers an operator; aggregator_roster.c adds and removes sites;
+ * aggregator_identity.c signs, and checks what is signed.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,12 +15,15 @@
 #include "outer/protocol/roles.h"
 #include "outer/protocol/roster.h"
 #include "outer/store/journal.h"
+#include "outer/store/store.h"
 
-#define AGGREGATOR_JOURNAL  "journal"
-#define AGGREGATOR_EPOCH    "epoch" /* number and instance of the last start */
-#define AGGREGATOR_RESERVE  "reserve"
-#define AGGREGATOR_FINISHED "finished" /* names of sites that have the last state, one per line */
-#define AGGREGATOR_ENDED    "ended"    /* the last process closed it; gone while one runs */
+#define AGGREGATOR_JOURNAL    "journal"
+#define AGGREGATOR_EPOCH      "epoch" /* number and instance of the last start */
+#define AGGREGATOR_RESERVE    "reserve"
+#define AGGREGATOR_FINISHED   "finished" /* names of sites that have the last state, one per line */
+#define AGGREGATOR_ENDED      "ended"    /* the last process closed it; gone while one runs */
+#define AGGREGATOR_IDENTITIES "identities" /* keys that sites sign with, as seen first */
+#define AGGREGATOR_STALE      "stale" /* a site proved that this directory is old: never served */
 enum { AGGREGATOR_PATH_MAX = 256 };
 
 /* RECEIVING -> VERIFYING or SUPERSEDED; both end with the upload. */
@@ -136,7 +140,8 @@ struct aggregator {
     struct upload *uploads;
     struct source *sources;
     struct aggregator_commit commit;
-    struct revocation *revocation; /* NULL: nobody is revoked */
+    struct revocation *revocation;        /* NULL: nobody is revoked */
+    struct aggregator_identity *identity; /* NULL: without signatures */
     uint64_t payload_up, payload_down, wake_ms;
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
@@ -164,6 +169,35 @@ enum err aggregator_finished(struct aggregator *a, unsigned site) MUST;
 /* "b, c": sites that the round in flight still waits for; returns how many. */
 unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
                             size_t size_bytes);
+
+/* ---- aggregator_identity.c ---- */
+/* A halt for good: a start refuses the directory until a person removes the file `stale`. */
+void aggregator_stale(struct aggregator *a, const char *why);
+enum err aggregator_stale_check(const struct aggregator *a) MUST; /* ERR_STALE */
+/* Reads the pinned keys; nothing without a signer. */
+enum err aggregator_identity_open(struct aggregator *a, struct arena *perm) MUST;
+enum err aggregator_announce(struct aggregator *a) MUST; /* signs the epoch */
+/* The manifest is final but for the signature. */
+enum err aggregator_sign(struct aggregator *a, struct manifest *m) MUST;
+/* One of the disk: signed again where its signature is none of this identity's (made before there
+ * were signatures, or with another key). */
+enum err aggregator_sign_again(struct aggregator *a, struct manifest *m) MUST;
+/* The key that this site shows at hello is certified, and is the one that was seen first: else the
+ * refusal is in the answer. The first one is durable on return. */
+bool aggregator_identify(struct aggregator *a, unsigned site, const struct wire_hello *m,
+                         struct wire_hello_answer *answer);
+/* What of a hello about `e->fragment` is proved, into the event. */
+void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct round_event *e);
+void aggregator_announcement(struct aggregator *a, struct wire_announcement *out);
+/* False: it is not signed with the site's pinned key. */
+bool aggregator_header_signed(const struct aggregator *a, unsigned site,
+                              const struct wire_contribution *m);
+/* The signed header lies beside the payload, durable, before the payload's ACCEPT is journalled. */
+enum err aggregator_header_keep(struct aggregator *a, const struct wire_contribution *m,
+                                const char *payload_path) MUST;
+/* ERR_CORRUPT: a journalled contribution whose kept header is missing or does not hold. */
+enum err aggregator_header_kept(struct aggregator *a, const struct journal_record *r,
+                                const char *payload_path) MUST;
 
 /* ---- aggregator_claim.c ---- */
 /* Once the states are loaded: a run.cfg that is missing is compared with the newest manifests and

@@ -40,6 +40,7 @@ struct serve {
     struct serve_tell tell;
     struct ledger_book ledger;
     struct link_tls tls;
+    struct signer *signer;
     sigset_t signals;
 };
 
@@ -75,6 +76,7 @@ static enum err open_aggregator(struct serve *v)
     o.committed = committed;
     o.adopted = adopted;
     o.self = v;
+    o.signer = v->signer;
     TRY_ALLOC(o.revoked_path = arena_printf(&v->run.perm, "%s/revoked.txt", v->run.o.tls_dir));
     TRY_ALLOC(o.revoked_copy = arena_printf(&v->run.perm, "%s/revoked", v->run.o.serve_dir));
     if (!o.strict && o.site_count < 3)
@@ -91,6 +93,16 @@ static enum err certificate_check(struct serve *v)
                      &v->tell.days_left);
 }
 
+/* Before anything is opened: what is wrong here needs a person. */
+static enum err open_certificates(struct serve *v)
+{
+    char uri[TLS_URI_MAX];
+    TRY(run_tls(&v->run, "aggregator", &v->tls));
+    TRY(certificate_check(v));
+    snprintf(uri, sizeof uri, "atoll://%.63s/aggregator/aggregator", v->run.s.run_name);
+    return tls_signer_open(&v->signer, &v->tls, uri);
+}
+
 static enum err open_link(struct serve *v)
 {
     struct link_listen l = {.address = v->run.o.serve_listen,
@@ -101,9 +113,7 @@ static enum err open_link(struct serve *v)
                             .book_self = &v->ledger};
     struct link_service service = aggregator_service(v->aggregator);
     int port;
-    TRY(run_tls(&v->run, "aggregator", &l.tls));
-    v->tls = l.tls;
-    TRY(certificate_check(v));
+    l.tls = v->tls;
     TRY(link_serve(&v->server, &l, &service, &port));
     log_event(LOG_INFO, "listening", "address=%s port=%d", l.address, port);
     return ERR_OK;
@@ -136,7 +146,7 @@ static enum err open_state(struct serve *v, struct serve_rebuild *b)
         TRY(serve_rebuild_claim(b, v->env, &v->run, v->rebuild));
     TRY(aggregator_claim(v->env, v->run.identity, &v->run.sync.schedule));
     TRY(aggregator_parts_state(&v->replica, &v->cpu, v->env, &v->run));
-    return v->rebuild ? serve_rebuild_states(b, &v->replica, &v->run) : ERR_OK;
+    return v->rebuild ? serve_rebuild_states(b, &v->replica, &v->run, v->signer) : ERR_OK;
 }
 
 static enum err open_states(struct serve *v)
@@ -157,6 +167,7 @@ static enum err open_all(struct serve *v)
                                                .replica = "aggregator",
                                                .index = (unsigned)v->run.o.serve_index,
                                                .aggregators = (unsigned)v->run.o.outer_aggregators};
+    TRY(open_certificates(v));
     TRY(open_states(v));
     TRY(ledger_book_open(&v->ledger, &ledger, &v->run.perm));
     TRY(serve_tell_start(&v->tell, &v->replica, v->cpu->note, &v->run.perm));
@@ -172,6 +183,8 @@ static void close_all(struct serve *v)
         link_shutdown(v->server, GRACE_MS);
     ledger_book_close(&v->ledger);
     aggregator_close(v->aggregator);
+    if (v->signer)
+        v->signer->ops->close(v->signer);
     serve_tell_close(&v->tell);
     outer_state_close(&v->replica);
     dev_close(v->cpu);

@@ -252,6 +252,8 @@ static enum err dial(struct job *j)
     j->tls = d.tls;
     int64_t days_left;
     TRY(tls_check(&d.tls, j->s.run_name, TLS_SITE, j->run.o.site_name, clock_wall_s(), &days_left));
+    snprintf(target, sizeof target, "atoll://%.63s/site/%.63s", j->s.run_name, j->run.o.site_name);
+    TRY(tls_signer_open(&j->signer, &d.tls, target));
     for (unsigned i = 0; i < count; i++) {
         bool there = keys_aggregator(j->run.o.site_aggregator, i, target, sizeof target);
         enum err e = there ? link_open(&links[i], &d) : ERR_CONFIG;
@@ -307,6 +309,7 @@ static enum err open_site(struct job *j)
     TRY(outer_state_open(&j->replica, j->env, j->beside ? j->beside : j->dev, &m, &j->host));
     log_event(LOG_INFO, "outer_device", "kind=%s", j->replica.dev->kind);
     TRY(keys_self(&j->run.o) ? job_aggregator_open(j) : dial(j));
+    o.signer = j->signer;
     return site_open(&j->site, j->env, j->link, &j->replica, &o, &j->host);
 }
 
@@ -380,6 +383,8 @@ static void close_all(struct job *j)
         site_close(j->site);
     if (j->link)
         j->link->ops->close(j->link);
+    if (j->signer)
+        j->signer->ops->close(j->signer);
     job_aggregator_close(j);
     ledger_book_close(&j->ledger);
     site_train_close(&j->exchange);

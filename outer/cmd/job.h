@@ -42,6 +42,7 @@ struct job {
     struct outer_state replica;
     struct job_aggregator own;
     struct link *link;
+    struct signer *signer; /* of this site's identity; NULL: site.aggregator is self */
     struct site *site;
     struct site_train exchange;
     struct jsonl record;

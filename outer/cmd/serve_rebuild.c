@@ -5,6 +5,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/config/identity.h"
+#include "outer/link/signed.h"
 #include "outer/store/store.h"
 
 /* ---- the directories ---- */
@@ -204,25 +205,74 @@ static enum err history_check(struct outer_state *newer, const struct outer_stat
                          fragment, path, s->round - 1);
 }
 
-static enum err history_take(struct outer_state *to, struct outer_state *from, unsigned fragment)
+struct trust { /* which keys have signed the manifests of one directory */
+    struct signer *signer;
+    struct signer_key keys[3];
+    unsigned count;
+    const char *path;
+};
+
+/* One or two keys that the site has accepted from its aggregators, and this aggregator's own. */
+static struct trust trust_of(struct signer *signer, struct env *site, const struct run *run,
+                             const char *path)
+{
+    struct trust t = {.signer = signer, .path = path};
+    t.count = site_seen_keys(site, (unsigned)run->o.serve_index, run->s.run_name, signer, t.keys);
+    signer->ops->key(signer, &t.keys[t.count++]);
+    return t;
+}
+
+static enum err signature_check(const struct trust *t, const struct manifest *m)
+{
+    for (unsigned k = 0; k < t->count; k++)
+        if (signed_manifest_holds(t->signer, &t->keys[k], m))
+            return ERR_OK;
+    return err_set(ERR_DENIED,
+                   "--rebuild: %s/frag/%" PRIu32 ": the manifest of round %" PRIu64
+                   " is not signed by an aggregator of this run: leave the directory out",
+                   t->path, m->fragment, m->round);
+}
+
+/* Is it the manifest that the next one, or the state, names? The newest one is signed, and so are
+ * all that it names. */
+static enum err chain_check(const struct trust *t, const struct manifest *m, struct digest *child)
+{
+    struct digest d = manifest_digest(m);
+    if (!digest_equal(&d, child))
+        return err_set(ERR_DISAGREE,
+                       "--rebuild: %s/frag/%" PRIu32 ": the manifest of round %" PRIu64
+                       " is not the parent of the next one: leave the directory out",
+                       t->path, m->fragment, m->round);
+    *child = m->parent;
+    return ERR_OK;
+}
+
+/* Newest first, along the chain. */
+static enum err history_take(struct outer_state *to, struct outer_state *from, unsigned fragment,
+                             const struct trust *trust)
 {
     uint64_t round = from->state[fragment].round, kept = to->o.keep;
-    for (uint64_t t = round > kept ? round - kept : 0; t < round; t++) {
+    struct digest child = from->state[fragment].manifest;
+    for (uint64_t t = round; t-- > (round > kept ? round - kept : 0);) {
         struct manifest m;
         struct file_map map = {0};
         enum err e = outer_state_manifest(from, fragment, t, &m);
+        if (e == ERR_OK)
+            e = chain_check(trust, &m, &child);
         if (e == ERR_OK && m.aggregate_bytes)
             e = outer_state_aggregate(from, fragment, t, &map);
         if (e == ERR_OK)
             e = outer_state_history_put(to, fragment, &m, map.data);
         from->env->ops->unmap(from->env, &map);
-        if (e != ERR_OK && e != ERR_INPUT) /* ERR_INPUT: the site had not kept it */
-            return e;
+        if (e == ERR_INPUT) /* the site had not kept it: what it kept of before is of no use */
+            break;
+        TRY(e);
     }
     return ERR_OK;
 }
 
-static enum err state_take(struct outer_state *to, struct outer_state *from, unsigned fragment)
+static enum err state_take(struct outer_state *to, struct outer_state *from, unsigned fragment,
+                           const struct trust *trust)
 {
     struct arena scratch = arena_make(0);
     size_t size = outer_state_snapshot_bytes(from, fragment);
@@ -231,15 +281,17 @@ static enum err state_take(struct outer_state *to, struct outer_state *from, uns
     enum err e = bytes ? outer_state_manifest(from, fragment, from->state[fragment].round - 1, &m)
                        : ERR_MEMORY;
     if (e == ERR_OK)
+        e = signature_check(trust, &m);
+    if (e == ERR_OK)
         e = outer_state_snapshot_write(from, fragment, bytes);
     if (e == ERR_OK)
         e = outer_state_snapshot_adopt(to, fragment, &m, bytes, size, false);
     arena_free(&scratch);
-    return e == ERR_OK ? history_take(to, from, fragment) : e;
+    return e == ERR_OK ? history_take(to, from, fragment, trust) : e;
 }
 
 static enum err site_take(struct outer_state *to, struct outer_state *from, const struct run *run,
-                          const char *path)
+                          const struct trust *trust)
 {
     unsigned count = (unsigned)run->o.outer_aggregators, index = (unsigned)run->o.serve_index;
     TRY(outer_state_load(from));
@@ -247,36 +299,39 @@ static enum err site_take(struct outer_state *to, struct outer_state *from, cons
         uint64_t there = from->state[p].round, here = to->state[p].round;
         if (count > 1 && p % count != index)
             continue;
-        TRY(there > here ? history_check(from, to, p, path) : history_check(to, from, p, path));
+        TRY(there > here ? history_check(from, to, p, trust->path)
+                         : history_check(to, from, p, trust->path));
         if (there <= here)
             continue;
-        TRY(state_take(to, from, p));
-        log_event(LOG_INFO, "rebuilt", "fragment=%u round=%" PRIu64 " from=%s", p, there, path);
+        TRY(state_take(to, from, p, trust));
+        log_event(LOG_INFO, "rebuilt", "fragment=%u round=%" PRIu64 " from=%s", p, there,
+                  trust->path);
     }
     return ERR_OK;
 }
 
 static enum err directory_take(struct outer_state *to, const struct run *run, struct env *env,
-                               const char *path)
+                               const struct trust *trust)
 {
     struct arena scratch = arena_make(0);
     struct outer_state from = {0};
     struct outer_state_options o = run_outer_state(run, true);
     enum err e = outer_state_open(&from, env, to->dev, &o, &scratch);
     if (e == ERR_OK && outer_state_begun(&from))
-        e = site_take(to, &from, run, path);
+        e = site_take(to, &from, run, trust);
     outer_state_close(&from);
     arena_free(&scratch);
     return e;
 }
 
 enum err serve_rebuild_states(const struct serve_rebuild *b, struct outer_state *replica,
-                              const struct run *run)
+                              const struct run *run, struct signer *signer)
 {
     uint64_t epoch = 0;
     TRY(roster_check(b, replica, run));
     for (unsigned i = 0; i < b->count; i++) {
-        TRY(directory_take(replica, run, b->site[i].env, b->site[i].path));
+        const struct trust trust = trust_of(signer, b->site[i].env, run, b->site[i].path);
+        TRY(directory_take(replica, run, b->site[i].env, &trust));
         epoch = b->site[i].seen.epoch > epoch ? b->site[i].seen.epoch : epoch;
     }
     if (replica->o.compresses_downlink)

@@ -21,10 +21,12 @@ struct serve_rebuild {
 enum err serve_rebuild_claim(struct serve_rebuild *b, struct env *env, struct run *run,
                              const char *directories) MUST;
 /* Gives the replica, at round 0, the newest state of each fragment that it serves, with the
- * manifests and aggregates that are kept; then the epoch. ERR_CONFIG: fewer than a majority of the
- * newest roster in the manifests. ERR_DISAGREE: the directories hold different histories. */
+ * manifests and aggregates that are kept; then the epoch. The newest manifest must be signed by
+ * an aggregator that its site has accepted, or by `signer`, and the others be its chain of parents.
+ * ERR_CONFIG: fewer than a majority of the newest roster in the manifests. ERR_DISAGREE: the
+ * directories hold different histories; ERR_DENIED: a signature does not hold. */
 enum err serve_rebuild_states(const struct serve_rebuild *b, struct outer_state *replica,
-                              const struct run *run) MUST;
+                              const struct run *run, struct signer *signer) MUST;
 void serve_rebuild_close(struct serve_rebuild *b); /* a zeroed one is fine */
 
 #endif

@@ -228,7 +228,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(site, rate_down, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",              \
       .help = "Download rate limit of aggregates and snapshots; 0: none.")                         \
     X(tls, dir, TEXT, .fallback = "tls",                                                           \
-      .help = "Directory with ca.pem, NAME.pem, NAME.key as atoll cert writes them.")              \
+      .help = "Directory with ca.pem, NAME.pem, NAME.key, NAME.identity.pem and .key as atoll "    \
+              "cert writes them.")                                                                 \
     X(serve, index, INT, .fallback = "0", .min = 0, .max = 15,                                     \
       .help =                                                                                      \
           "Number of this process among outer.aggregators, from 0: its place in site.aggregator.") \

@@ -53,9 +53,28 @@ static Atoll__Answer answer_out(const struct wire_answer *m)
     return p;
 }
 
+enum { PROOF_BYTES = 3 * 8 + SIGNER_BYTES };
+
+static blob proof_out(const struct wire_proof *p, uint8_t out[PROOF_BYTES])
+{
+    struct bytes_writer w = bytes_writer(out, PROOF_BYTES);
+    bytes_put_u64(&w, p->epoch);
+    bytes_put_u64(&w, p->instance);
+    bytes_put_u64(&w, p->unix_ms);
+    bytes_put(&w, p->signature, sizeof p->signature);
+    return (blob){p->there ? PROOF_BYTES : 0, out};
+}
+
+static blob announcement_out(const struct wire_announcement *a)
+{
+    ASSERT(a->size_bytes <= sizeof a->bytes);
+    return (blob){a->size_bytes, (uint8_t *)(uintptr_t)a->bytes};
+}
+
 /* protobuf-c's form of a repeated message: list[count] points to parts[count]. */
 static void states_out(Atoll__FragmentState *parts, Atoll__FragmentState **list,
-                       const struct wire_fragment_state *from, size_t count)
+                       uint8_t (*proofs)[PROOF_BYTES], const struct wire_fragment_state *from,
+                       size_t count)
 {
     ASSERT(count <= ROUND_FRAGMENTS_MAX);
     for (size_t i = 0; i < count; i++) {
@@ -66,6 +85,7 @@ static void states_out(Atoll__FragmentState *parts, Atoll__FragmentState **list,
         parts[i].accepted = digest_out(&from[i].accepted);
         parts[i].sealed = from[i].sealed;
         parts[i].first = from[i].first;
+        parts[i].proof = proof_out(&from[i].proof, proofs[i]);
         list[i] = &parts[i];
     }
 }
@@ -91,6 +111,7 @@ static enum err hello_encode(struct packed *to, const void *message)
 {
     const struct wire_hello *m = message;
     Atoll__FragmentState parts[ROUND_FRAGMENTS_MAX], *list[ROUND_FRAGMENTS_MAX];
+    uint8_t proofs[ROUND_FRAGMENTS_MAX][PROOF_BYTES];
     Atoll__HelloRequest p = ATOLL__HELLO_REQUEST__INIT;
     Atoll__Head head = head_out(&m->head);
     p.head = &head;
@@ -98,7 +119,10 @@ static enum err hello_encode(struct packed *to, const void *message)
     p.minor = m->minor;
     p.config_text = text_out(m->config ? m->config : "", WIRE_CONFIG_MAX);
     p.has_state = m->has_state;
-    states_out(parts, list, m->fragments, m->fragment_count);
+    ASSERT(m->identity_bytes <= sizeof m->identity);
+    p.identity = (blob){m->identity_bytes, (uint8_t *)(uintptr_t)m->identity};
+    p.announcement = announcement_out(&m->announcement);
+    states_out(parts, list, proofs, m->fragments, m->fragment_count);
     p.n_fragments = m->fragment_count;
     p.fragments = list;
     return pack(to, &p.base);
@@ -108,6 +132,7 @@ static enum err hello_answer_encode(struct packed *to, const void *message)
 {
     const struct wire_hello_answer *m = message;
     Atoll__FragmentState parts[ROUND_FRAGMENTS_MAX], *list[ROUND_FRAGMENTS_MAX];
+    uint8_t proofs[ROUND_FRAGMENTS_MAX][PROOF_BYTES];
     Atoll__HelloAnswer p = ATOLL__HELLO_ANSWER__INIT;
     uint64_t ends[WIRE_ENDS_MAX];
     ASSERT(m->end_count <= WIRE_ENDS_MAX);
@@ -119,7 +144,7 @@ static enum err hello_answer_encode(struct packed *to, const void *message)
     p.epoch = m->epoch;
     p.instance = m->instance;
     p.roster_version = m->roster_version;
-    states_out(parts, list, m->fragments, m->fragment_count);
+    states_out(parts, list, proofs, m->fragments, m->fragment_count);
     p.n_fragments = m->fragment_count;
     p.fragments = list;
     p.n_ends = m->end_count;
@@ -128,6 +153,7 @@ static enum err hello_answer_encode(struct packed *to, const void *message)
     roster.site = m->site;
     roster.sites = m->sites;
     p.roster = m->roster_version > 1 ? &roster : NULL;
+    p.announcement = announcement_out(&m->announcement);
     return pack(to, &p.base);
 }
 
@@ -353,6 +379,37 @@ static enum err answer_in(struct wire_answer *out, const Atoll__Answer *p)
     return ERR_OK;
 }
 
+static enum err proof_in(struct wire_proof *out, blob in)
+{
+    if (in.len != 0 && in.len != PROOF_BYTES)
+        return err_set(ERR_PROTO, "a proof of %zu bytes, it has %d", in.len, PROOF_BYTES);
+    struct bytes_reader r = bytes_reader(in.data, in.len);
+    out->there = in.len > 0;
+    if (!out->there)
+        return ERR_OK;
+    out->epoch = bytes_get_u64(&r);
+    out->instance = bytes_get_u64(&r);
+    out->unix_ms = bytes_get_u64(&r);
+    bytes_get(&r, out->signature, sizeof out->signature);
+    return ERR_OK;
+}
+
+static enum err bytes_in(uint8_t *out, size_t capacity, size_t *size, blob in, const char *what)
+{
+    if (in.len > capacity)
+        return err_set(ERR_PROTO, "%s of %zu bytes, at most %zu are allowed", what, in.len,
+                       capacity);
+    if (in.len)
+        memcpy(out, in.data, in.len);
+    *size = in.len;
+    return ERR_OK;
+}
+
+static enum err announcement_in(struct wire_announcement *out, blob in)
+{
+    return bytes_in(out->bytes, sizeof out->bytes, &out->size_bytes, in, "announcement");
+}
+
 static enum err states_in(struct wire_fragment_state *out, uint32_t *count,
                           Atoll__FragmentState *const *list, size_t n)
 {
@@ -365,6 +422,7 @@ static enum err states_in(struct wire_fragment_state *out, uint32_t *count,
         TRY(digest_in(&out[i].accepted, list[i]->accepted, "accepted payload"));
         out[i].sealed = list[i]->sealed;
         out[i].first = list[i]->first;
+        TRY(proof_in(&out[i].proof, list[i]->proof));
     }
     *count = (uint32_t)n;
     return ERR_OK;
@@ -380,6 +438,8 @@ static enum err hello_decode(void *message, const void *unpacked, struct arena *
     m->major = p->major;
     m->minor = p->minor;
     m->has_state = p->has_state;
+    TRY(bytes_in(m->identity, sizeof m->identity, &m->identity_bytes, p->identity, "identity"));
+    TRY(announcement_in(&m->announcement, p->announcement));
     return states_in(m->fragments, &m->fragment_count, p->fragments, p->n_fragments);
 }
 
@@ -416,6 +476,7 @@ static enum err hello_answer_decode(void *message, const void *unpacked, struct 
     if (m->site >= ROUND_SITES_MAX || m->sites > ROUND_SITES_MAX || (p->roster && !m->sites))
         return err_set(ERR_PROTO, "site %u of a roster of %u", m->site, m->sites);
     TRY(ends_in(m, p->ends, p->n_ends));
+    TRY(announcement_in(&m->announcement, p->announcement));
     return states_in(m->fragments, &m->fragment_count, p->fragments, p->n_fragments);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "kernels/base/arena.h"
 #include "outer/link/blocks.h"
+#include "outer/link/signer.h"
 #include "outer/protocol/manifest.h"
 #include "outer/protocol/round.h"
 
@@ -40,6 +41,15 @@ struct wire_head { /* in every request of a site */
     struct wire_certificate
         certificate; /* not sent: the receiving link sets it from the connection */
 };
+struct wire_proof { /* that the manifest of a state was signed (outer/link/signed.h) */
+    bool there;
+    uint64_t epoch, instance, unix_ms; /* its envelope */
+    uint8_t signature[SIGNER_BYTES];
+};
+struct wire_announcement { /* of an epoch; signed.h reads it */
+    uint8_t bytes[SIGNER_ANNOUNCEMENT_MAX];
+    size_t size_bytes; /* 0: none */
+};
 struct wire_fragment_state { /* hello and its answer */
     uint64_t round;
     struct digest state, manifest;
@@ -47,6 +57,7 @@ struct wire_fragment_state { /* hello and its answer */
         accepted; /* answer: the payload accepted from this site for `round`; zero: none */
     bool sealed;
     uint64_t first; /* answer: first round of this site under the newest roster */
+    struct wire_proof proof; /* hello: of `manifest` */
 };
 struct wire_hello {
     struct wire_head head;
@@ -55,6 +66,9 @@ struct wire_hello {
     bool has_state;
     uint32_t fragment_count;
     struct wire_fragment_state fragments[ROUND_FRAGMENTS_MAX];
+    uint8_t identity[SIGNER_CERTIFICATE_MAX]; /* the site's certificate, DER */
+    size_t identity_bytes;                    /* 0: none */
+    struct wire_announcement announcement;    /* the highest that the site has seen */
 };
 struct wire_hello_answer {
     enum round_outcome outcome; /* worst over fragments: MISMATCH, ..., JOIN, BEHIND, CURRENT */
@@ -65,8 +79,9 @@ struct wire_hello_answer {
     uint32_t fragment_count;
     struct wire_fragment_state fragments[ROUND_FRAGMENTS_MAX];
     uint32_t end_count;
-    int64_t ends[WIRE_ENDS_MAX]; /* former values of train.steps, ascending */
-    uint32_t site, sites;        /* roster_version > 1: index of this site, sites in the roster */
+    int64_t ends[WIRE_ENDS_MAX];           /* former values of train.steps, ascending */
+    uint32_t site, sites; /* roster_version > 1: index of this site, sites in the roster */
+    struct wire_announcement announcement; /* of `epoch` and `instance` */
 };
 struct wire_contribution { /* header of a contribution; the payload follows in chunks */
     struct wire_head head;
@@ -74,10 +89,10 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
     uint64_t round, payload_bytes, data_cursor, max_local_steps_offline;
     struct digest parent, grid, payload;
     float weight;
-    uint8_t residual_ratio; /* codec_residual_ratio */
-    uint64_t transfer;      /* set by the link: streams that carry one transfer together */
-    uint32_t stream;        /* set by the link: 0: the leading stream; others join it */
-    uint8_t signature[64];  /* place of the site's signature */
+    uint8_t residual_ratio;          /* codec_residual_ratio */
+    uint64_t transfer;               /* set by the link: streams that carry one transfer together */
+    uint32_t stream;                 /* set by the link: 0: the leading stream; others join it */
+    uint8_t signature[SIGNER_BYTES]; /* the site's (outer/link/signed.h); zero: none */
 };
 struct wire_answer {
     enum round_outcome outcome;

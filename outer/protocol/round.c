@@ -118,6 +118,13 @@ static void alarm(struct round_update *u, enum round_outcome outcome, const char
     u->alarm = true;
 }
 
+/* Files that are older than what was committed must not be served (docs/protocol.md 3.4). */
+static void halt(struct round_update *u, const char *text)
+{
+    alarm(u, ROUND_LOST_STATE, text);
+    u->halt = true;
+}
+
 /* Is this the process that speaks for the site? True: go on. */
 static bool step_process(const struct round *r, const struct round_event *e, struct round_update *u)
 {
@@ -142,6 +149,8 @@ static bool step_bound(const struct round *r, const struct round_event *e, struc
     const struct round_site *s = &r->s[e->site];
     if (e->epoch < r->epoch)
         answer(u, ROUND_REBIND, "the aggregator has started anew: say hello");
+    else if (e->epoch > r->epoch) /* a hello has the place for it */
+        alarm(u, ROUND_REBIND, "the site has seen a later epoch: say hello, and show it");
     else if (!step_process(r, e, u))
         return false;
     else if (!s->bound || e->incarnation > s->incarnation)
@@ -182,10 +191,22 @@ static void step_standing(struct round_fragment *f, const struct round_event *e,
 static void step_hello(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_fragment *f = &r->f[e->fragment];
+    if (e->proves_epoch) {
+        halt(u, "another process of this aggregator has begun a later epoch, as a site proves: "
+                "this one works on a copy of its directory, or on an older state of it");
+        return;
+    }
     if (!step_process(r, e, u))
         return;
     if (!e->has_state)
         answer(u, ROUND_JOIN, NULL);
+    else if (e->round > f->round && e->proves_round)
+        halt(u, "a later round than this aggregator has committed, as a site proves: "
+                "serve.dir is an older state than the sites'");
+    else if (e->round == f->round && e->proves_round && e->proves_later &&
+             !digest_equal(&e->parent, &f->parent))
+        halt(u, "another history of the same rounds, of a later epoch, as a site proves: "
+                "serve.dir is a copy, or an older state");
     else if (e->round > f->round)
         alarm(u, ROUND_CONFLICT,
               "the site claims a later round than this aggregator has committed");

@@ -33,8 +33,9 @@ enum round_outcome { /* on the wire: never renumber */
                          10, /* other run, configuration, codec, version: text names the keys */
                      ROUND_CONFLICT = 11,   /* same round, other bytes; or a state we cannot have */
                      ROUND_SUPERSEDED = 12, /* a newer incarnation of the site is bound */
-                     ROUND_LOST_STATE = 13, /* reserved: the site proves a later round than ours.
-                                               Claims are CONFLICT */
+                     ROUND_LOST_STATE = 13, /* hello: the site proves, by a signature of this
+                                               aggregator's identity, that our files are old: we
+                                               halt. A bare claim is CONFLICT */
                      ROUND_FULL = 14,       /* no space: retry later */
                      ROUND_CURRENT = 15,    /* hello, report: the site stands where we stand */
                      ROUND_JOIN =
@@ -85,6 +86,11 @@ struct round_event {
     uint8_t residual_ratio; /* of the contribution, for its manifest */
     bool aborted;           /* COMMITTED: with an empty set, the state is the one before */
     bool has_state;         /* HELLO: false when it joins */
+    /* HELLO: signed by an identity of this aggregator: */
+    bool proves_epoch; /* a later epoch than ours, or another instance of ours */
+    bool proves_round; /* the manifest `parent` of `round`... */
+    bool proves_later; /* ...which is of our epoch, or of a later one than the manifest that made
+                          our state of that round */
     /* What the caller knows and the core does not keep. */
     bool grid_differs;    /* OFFER: encoded on another grid than the round's */
     uint64_t payload_max; /* OFFER: what the configuration allows */

@@ -202,7 +202,8 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
                               .max_local_steps_offline = s->o.max_local_steps_offline,
                               .straggler_ms = 20000,
                               .seed = s->o.seed + n->index,
-                              .stop = &n->env.stop};
+                              .stop = &n->env.stop,
+                              .signer = &n->signer.signer};
     link_sim_open(&n->link, &n->route, &n->env, &n->net, "sim", n->name);
     TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, arena));
     TRY(site_open(&n->site, &n->env.env, &n->link.link, &n->replica, &so, arena));
@@ -350,6 +351,7 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
             s->o.lies && !s->o.clip ? AGGREGATOR_STRIKES : 0, /* the toy's sites differ */
         .share_max = 100,
         .straggler_ms = 20000,
+        .signer = &s->signer.signer,
         .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};
     struct aggregator *a;
     TRY(env_sim_begin(&at->env));
@@ -583,6 +585,7 @@ enum err sim_node_make(struct sim *s, unsigned place, unsigned i)
     TRY_ALLOC(n->booked = arena_array(&s->arena, elements, sizeof *n->booked));
     TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));
     env_sim_open(&n->env, &s->clock, n->name, s->o.seed * 31 + place + (place >= 30));
+    signer_sim_open(&n->signer, "sim", "site", n->name);
     n->liar = s->o.lies && i + 1 == s->o.sites;
     n->env.disk.gives_way = true;
     n->env.wrote = sim_wrote;
@@ -633,6 +636,7 @@ static enum err sim_make(struct sim *s)
     for (unsigned f = 0; f < s->o.fragments; f++)
         ASSERT(schedule_rounds(&s->schedule, f) <= SIM_ROUNDS_MAX);
     snprintf(s->canonical, sizeof s->canonical, "run.name=sim\nrun.seed=%" PRIu64 "\n", s->o.seed);
+    signer_sim_open(&s->signer, "sim", "aggregator", "aggregator");
     sim_aggregator_make(s, 0);
     for (unsigned i = 0; i < s->o.sites; i++)
         TRY(sim_node_make(s, i, i));

@@ -9,6 +9,7 @@
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
+#include "outer/link/signed.h"
 #include "outer/sim/sim_own.h"
 
 enum { PAUSE_MAX_MS = 4000, LIES_MAX = 40 }; /* a restart forgets fewer than three of them */
@@ -61,6 +62,9 @@ static bool liar_hello(struct sim_node *n, struct sim_liar *l)
                             .config = s->canonical,
                             .fragment_count = s->o.fragments};
     a = (struct wire_hello_answer){.outcome = ROUND_NONE};
+    if (n->signer.signer.ops->certificate(&n->signer.signer, m.identity, &m.identity_bytes) !=
+        ERR_OK)
+        return false;
     l->excluded =
         n->link.link.ops->hello(&n->link.link, &m, &a) == ERR_OK && a.outcome == ROUND_EXCLUDED;
     if (!a.epoch)
@@ -181,9 +185,12 @@ static void liar_contribute(struct sim_node *n, struct sim_liar *l, unsigned f, 
     bool over = state->round >= schedule_rounds(&s->schedule, f);
     uint8_t *payload =
         !over && lie_fits(lie, (enum codec_kind)m.codec) ? lie_make(s, f, lie, &m, &a) : NULL;
-    if (payload)
+    bool made = payload != NULL;
+    if (made) {
         lie_head(&m, lie);
-    if (payload && n->link.link.ops->contribute(&n->link.link, &m, payload, &answer) == ERR_OK)
+        made = signed_header_sign(&n->signer.signer, &m) == ERR_OK;
+    }
+    if (made && n->link.link.ops->contribute(&n->link.link, &m, payload, &answer) == ERR_OK)
         liar_answered(n, l, lie, &m, answer.outcome);
     arena_free(&a);
 }

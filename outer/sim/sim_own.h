@@ -6,6 +6,7 @@
 #include "outer/diloco/interval.h"
 #include "outer/diloco/stepper.h"
 #include "outer/sim/link_sim.h"
+#include "outer/sim/signer_sim.h"
 #include "outer/sim/sim.h"
 #include "outer/site/site.h"
 
@@ -34,6 +35,7 @@ struct sim_node { /* a site */
     struct disk_faults disk;
     struct link_sim_faults net;
     struct link_sim link;
+    struct signer_sim signer;
     struct outer_state replica;
     struct site *site;
     float *gradient; /* of the step under way */
@@ -101,6 +103,7 @@ struct sim {
     char canonical[512];
     const char *names[SIM_SITES_MAX];
     struct sim_aggregator aggregator[SIM_AGGREGATORS_MAX]; /* the second one: sim_second.c */
+    struct signer_sim signer;                              /* the aggregator's */
     uint64_t calm_ms, progress_ms, first_done_ms;
     bool finished;
     bool over;         /* a run with a copy makes no progress any more */

@@ -111,6 +111,7 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     *out = s;
     TRY(site_slot_make(&s->main, s, perm));
     TRY(site_identify(s));
+    TRY(site_identity_open(s, perm));
     return site_slots_open(s, perm);
 }
 
@@ -134,7 +135,7 @@ static enum err unlocked(struct site *s, enum err e)
 /* ---- S6: what a manifest must be ---- */
 
 /* Of this run at all: enough for a snapshot, whose chain begins there. */
-static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t round,
+static enum err manifest_ours(struct site *s, unsigned fragment, uint64_t round,
                               const struct manifest *m)
 {
     bool ours = !strcmp(m->run, s->o.run) && digest_equal(&m->config, &s->config) &&
@@ -146,6 +147,7 @@ static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t 
                        "fragment %u round %" PRIu64
                        ": the aggregator sent the manifest of something else",
                        fragment, round);
+    TRY(site_identity_check(s, m));
     if (!manifest_aborted(m) && manifest_included(m) < least)
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64
@@ -155,7 +157,7 @@ static enum err manifest_ours(const struct site *s, unsigned fragment, uint64_t 
 }
 
 /* The next one of our chain, with the codec and the size that configuration and state imply. */
-static enum err manifest_next(const struct site *s, unsigned fragment, const struct manifest *m)
+static enum err manifest_next(struct site *s, unsigned fragment, const struct manifest *m)
 {
     const struct outer_state_fragment *state = &s->replica->state[fragment];
     size_t n = s->replica->fragments->f[fragment].elements;
@@ -229,6 +231,7 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
                               uint32_t hold_ms, struct wire_poll_answer *a)
 {
     struct site *s = l->site;
+    bool asked = false;
     for (;;) {
         struct wire_poll m = {.head = site_head(l, fragment), .fragment = fragment, .round = round};
         bool again;
@@ -242,6 +245,11 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
         if (again)
             continue;
         enum round_outcome o = a->answer.outcome;
+        if (o == ROUND_COMMIT && !asked && !site_identity_signed(s, &a->manifest)) {
+            asked = true; /* with another key: a hello brings its certificate */
+            TRY(site_hello(l, true));
+            continue;
+        }
         if (o == ROUND_COMMIT || o == ROUND_PENDING || o == ROUND_GONE) {
             if (a->answer.round > s->round_there[fragment]) {
                 s->round_there[fragment] = a->answer.round;

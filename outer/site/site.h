@@ -14,6 +14,7 @@
  * Files beside the replica's, relative to the environment's root:
  *   id/site           incarnation (one more at each open), highest epoch of an aggregator seen,
  *                     name: no other site, and no aggregator, takes the directory up
+ *   id/announced.N    what aggregator N announced of its epoch, signed: shown to others of its name
  *   reported/F        digest of the last state, confirmed by the aggregator
  *   outbox/F/<round>  header, payload, residual', forgotten: durable before the first byte is sent
  *   eager/F/<round>   with outer.eager: where this site went on when it had sent the round; durable
@@ -25,6 +26,7 @@
  */
 #include "outer/diloco/metrics.h"
 #include "outer/link/link.h"
+#include "outer/link/signer.h"
 #include "outer/store/outer_state.h"
 
 struct site_options {
@@ -46,6 +48,8 @@ struct site_options {
      * retrying in 3 s". */
     void (*notice)(void *self, const char *text);
     void *notice_self;
+    struct signer *signer; /* of this site's identity, open as long as it is; NULL: it signs nothing
+                              and checks no signature */
 };
 struct site_times { /* ms of the last round, for the step profile */
     double encode_ms, store_ms, send_ms, wait_ms, fetch_ms, apply_ms;
@@ -85,6 +89,11 @@ struct site_seen { /* id/site of a directory that no process uses */
 /* What the site of this directory has seen of aggregator number `aggregator`. ERR_INPUT: this is no
  * site's directory; ERR_CORRUPT, ERR_MISMATCH. */
 enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out) MUST;
+
+/* Identity keys of aggregator number `aggregator` that the site of this directory has accepted: the
+ * present one, and the one before. Their certificates are checked again. Returns how many. */
+unsigned site_seen_keys(struct env *w, unsigned aggregator, const char *run, struct signer *signer,
+                        struct signer_key keys[2]);
 
 /* Beside outer_state_memory(). here: the replica's device works in the host's memory. */
 struct outer_memory site_memory(const struct outer_state_options *o, unsigned site_count,

@@ -115,7 +115,7 @@ enum err site_called(struct site_slot *l, enum err e, bool *again)
     return e;
 }
 
-static unsigned peers(const struct site *s)
+unsigned site_peers(const struct site *s)
 {
     return s->o.aggregators ? s->o.aggregators : 1;
 }
@@ -135,7 +135,7 @@ static struct wire_head head_to(const struct site *s, unsigned peer)
 
 struct wire_head site_head(struct site_slot *l, unsigned fragment)
 {
-    l->peer = fragment % peers(l->site);
+    l->peer = fragment % site_peers(l->site);
     return head_to(l->site, l->peer);
 }
 
@@ -294,11 +294,12 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello_ans
     if (a->fragment_count != count)
         return err_set(ERR_PROTO, "the aggregator has %u fragments, this site %u",
                        a->fragment_count, count);
+    TRY(site_identity_heard(s, peer, a));
     TRY(steps_heard(s, a)); /* a new epoch stores it: train.steps grows at a start only */
     TRY(bind(s, &s->peer[peer], a));
     s->heard = true;
     TRY(site_roster_heard(s, peer, a));
-    for (unsigned f = peer; f < count; f += peers(s)) {
+    for (unsigned f = peer; f < count; f += site_peers(s)) {
         const struct wire_fragment_state *there = &a->fragments[f];
         s->round_there[f] = there->round;
         s->state_there[f] = there->state;
@@ -362,6 +363,7 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
         m.fragments[f] = (struct wire_fragment_state){
             .round = state->round, .state = state->digest, .manifest = state->manifest};
     }
+    TRY(site_identity_show(s, peer, &m));
     site_unlock(s);
     enum err e = s->link->ops->hello(s->link, &m, &a);
     site_lock(s);

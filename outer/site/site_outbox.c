@@ -305,6 +305,7 @@ enum err site_outbox_send(struct site_slot *l)
                                       .weight = b->weight};
         struct wire_answer a = {.outcome = ROUND_NONE};
         bool again;
+        TRY(site_identity_sign(s, &m)); /* anew for each epoch; the payload never changes */
         site_unlock(s);
         enum err e = s->link->ops->contribute(s->link, &m, l->payload, &a);
         site_lock(s);

@@ -79,6 +79,7 @@ struct site {
     struct digest config;
     uint64_t incarnation, instance; /* of this process */
     struct site_peer peer[WIRE_AGGREGATORS_MAX];
+    struct site_announced *announced; /* [aggregators], site_identity.c; NULL: without signatures */
     uint32_t roster_version[WIRE_AGGREGATORS_MAX]; /* of each, as last heard */
     struct roster *roster;  /* [fragments] of the newest state, where roster_round is its number */
     uint64_t *roster_round; /* [fragments] */
@@ -109,6 +110,22 @@ struct site {
     char why[SITE_TEXT_MAX];    /* its message */
     char notice[SITE_TEXT_MAX]; /* of a slot, for the caller's thread; "": none */
 };
+
+/* site_identity.c: what the site signs, and what it checks of what an aggregator has signed. All of
+ * it does nothing without o.signer. */
+enum err site_identity_open(struct site *s, struct arena *perm) MUST;
+/* The site's identity, the highest announcement of this aggregator, and the signatures of the
+ * manifests that the site's states come from. */
+enum err site_identity_show(struct site *s, unsigned peer, struct wire_hello *m) MUST;
+/* The epoch of this answer is signed by an aggregator of the run: kept, durable on return, before
+ * the site binds to it. ERR_DENIED: it is not. */
+enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a) MUST;
+enum err site_identity_sign(struct site *s, struct wire_contribution *m) MUST;
+/* S6. ERR_DENIED: not signed by the aggregator, or of an epoch after the one that the site is bound
+ * to, or of another instance of it. */
+enum err site_identity_check(struct site *s, const struct manifest *m) MUST;
+bool site_identity_signed(const struct site *s, const struct manifest *m); /* by the known key */
+unsigned site_peers(const struct site *s);                                 /* aggregators */
 
 /* site.c: by the thread that carries out the slot's round, with the mutex locked.
  *

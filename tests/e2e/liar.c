@@ -15,6 +15,8 @@
 #include "kernels/base/args.h"
 #include "outer/config/identity.h"
 #include "outer/config/run.h"
+#include "outer/link/signed.h"
+#include "outer/link/tls.h"
 
 enum { PAUSE_MS = 20, TRIES_MAX = 3000 };
 
@@ -28,6 +30,7 @@ static const struct lie {
 struct liar {
     struct run run;
     struct link *link;
+    struct signer *signer;
     uint64_t epoch, incarnation, round, rounds;
     struct digest manifest;
     uint8_t *snapshot, *payload;
@@ -55,6 +58,8 @@ static bool liar_hello(struct liar *l)
     l->incarnation++;
     struct wire_hello m = {
         .head = head_of(l), .major = WIRE_MAJOR, .config = l->run.identity, .fragment_count = 1};
+    if (l->signer->ops->certificate(l->signer, m.identity, &m.identity_bytes) != ERR_OK)
+        return false;
     if (l->link->ops->hello(l->link, &m, &a) != ERR_OK || !a.epoch) {
         if (a.outcome == ROUND_EXCLUDED)
             printf("hello answer=excluded text=\"%s\"\n", a.text);
@@ -105,7 +110,8 @@ static bool lie_refused(struct liar *l, const struct lie *lie)
     payload_make(l, lie->value);
     m.payload_bytes = l->payload_bytes;
     m.payload = digest_of(l->payload, l->payload_bytes);
-    if (l->link->ops->contribute(l->link, &m, l->payload, &a) != ERR_OK)
+    if (signed_header_sign(l->signer, &m) != ERR_OK ||
+        l->link->ops->contribute(l->link, &m, l->payload, &a) != ERR_OK)
         return true;
     printf("lie=%s round=%llu answer=%s text=\"%s\"\n", lie->name, (unsigned long long)l->round,
            round_outcome_name(a.outcome), a.text);
@@ -125,6 +131,9 @@ static enum err liar_open(struct liar *l, const struct args *args, const char *c
     TRY_ALLOC(l->payload = arena_alloc(&l->run.perm, 4 * l->elements));
     TRY(run_tls(&l->run, l->run.o.site_name, &d.tls));
     d.target = l->run.o.site_aggregator;
+    char uri[TLS_URI_MAX];
+    snprintf(uri, sizeof uri, "atoll://%.63s/site/%.63s", l->run.s.run_name, l->run.o.site_name);
+    TRY(tls_signer_open(&l->signer, &d.tls, uri));
     return link_open(&l->link, &d);
 }
 
@@ -167,6 +176,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", err_message());
     if (l.link)
         l.link->ops->close(l.link);
+    if (l.signer)
+        l.signer->ops->close(l.signer);
     run_close(&l.run);
     return refused ? 0 : 1;
 }

@@ -60,4 +60,30 @@ killed "$b"
 rm -rf aggregator
 refused 1 "two aggregators have served this run" a.copy,b
 refused 1 "two aggregators have served this run" b,a.copy
+
+# Directories of a run of the same name under another authority: their manifests are signed, and not by this run's aggregator.
+rm -rf a b aggregator ./*.out
+mv tls tls-first
+"$atoll" cert authority --run e2e --dir tls >cert.out 2>&1
+"$atoll" cert issue --role aggregator --host localhost,127.0.0.1 --dir tls >>cert.out 2>&1
+for s in a b; do "$atoll" cert issue --role site --name $s --dir tls >>cert.out 2>&1; done
+serve
+train a
+a=$pid
+train b
+b=$pid
+until_rounds b 4
+killed "$serve_pid"
+killed "$a"
+killed "$b"
+rm -rf aggregator
+mv tls tls-second && mv tls-first tls
+refused 2 "is not signed by an aggregator of this run" a,b
+rm -rf aggregator tls && mv tls-second tls
+# and the aggregator's key was lost with its disk: the sites have kept its certificate
+"$atoll" cert renew tls/aggregator.pem --dir tls --revoke >>cert.out 2>&1 || fail "atoll cert renew --revoke"
+serve --rebuild a,b
+until_lines 2 "ev=listening" serve.out
+[ "$(lines "ev=rebuilt" serve.out)" -ge 2 ] || fail "nothing was rebuilt with a new identity key of the aggregator"
+killed "$serve_pid"
 echo "aggregator lost 3 times, same digests: $wanted_a"

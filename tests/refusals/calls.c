@@ -121,6 +121,7 @@ static const char *offer_but(void (*change)(struct wire_contribution *))
 }
 
 #define OFFER_BUT(name, change)                                                                    \
+    const char *name(void);                                                                        \
     static void name##_change(struct wire_contribution *m)                                         \
     {                                                                                              \
         change;                                                                                    \
@@ -134,10 +135,10 @@ OFFER_BUT(wrong_run, m->head.run[0] = 'x')
 OFFER_BUT(wrong_config, m->head.config.bytes[7] ^= 1)
 OFFER_BUT(wrong_roster, m->head.roster_version++)
 OFFER_BUT(epoch_lower, m->head.epoch--)
-OFFER_BUT(epoch_higher_no_proof, m->head.epoch++)
 OFFER_BUT(other_instance, m->head.instance++)
 OFFER_BUT(old_incarnation, m->head.incarnation--)
-OFFER_BUT(ahead_no_proof, m->round++)
+OFFER_BUT(offered_ahead, m->round++)
+OFFER_BUT(offered_epoch_higher, m->head.epoch++)
 OFFER_BUT(wrong_parent, m->parent.bytes[31] ^= 1)
 OFFER_BUT(other_fragment, m->fragment = 1)
 OFFER_BUT(length_2_64, m->payload_bytes = UINT64_MAX)

@@ -403,6 +403,23 @@ const char *san_embedded_nul(void)
     return hello_with("x", "a");
 }
 
+/* What signs headers, under the name that a TLS certificate has: x.pem, x.key. */
+const char *identity_as_leaf(void)
+{
+    scene_here();
+    char from[2][128];
+    snprintf(from[0], sizeof from[0], "%s", scratch("a.identity.pem"));
+    snprintf(from[1], sizeof from[1], "%s", scratch("a.identity.key"));
+    remove(scratch("x.pem"));
+    remove(scratch("x.key"));
+    assert_int_equal(link(from[0], scratch("x.pem")), 0);
+    assert_int_equal(link(from[1], scratch("x.key")), 0);
+    const char *text = hello_with("x", "a");
+    remove(scratch("x.pem"));
+    remove(scratch("x.key"));
+    return text;
+}
+
 const char *ca_as_leaf(void)
 {
     scene_here();

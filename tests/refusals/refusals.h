@@ -45,6 +45,7 @@
       "another case, a slash more, in any part of the identity")                                   \
     X(HANDSHAKE, san_too_long, "status PERMISSION_DENIED", "an identity of 4,000 bytes")           \
     X(HANDSHAKE, eku_wrong, "connection", "a site's certificate for servers only")                 \
+    X(HANDSHAKE, identity_as_leaf, "connection", "a site's identity certificate")                  \
     X(HANDSHAKE, ca_as_leaf, "connection", "the authority's own certificate")                      \
     X(HANDSHAKE, rsa1024_or_sha1, "connection", "keys of 1,024 bits; a signature with SHA-1")      \
     X(HANDSHAKE, crl_revoked, "status PERMISSION_DENIED", "a revoked identity")                    \
@@ -72,17 +73,34 @@
     X(LINEAGE, wrong_roster, "answer mismatch", "a later version of the roster")                   \
     X(LINEAGE, wrong_major, "answer mismatch", "another major version of the protocol")            \
     X(LINEAGE, epoch_lower, "answer rebind", "an earlier epoch")                                   \
-    X(LINEAGE, epoch_higher_no_proof, "answer conflict", "a later epoch, without proof")           \
+    X(LINEAGE, epoch_higher_no_proof, "answer conflict",                                           \
+      "a later epoch, without proof, or announced by a site")                                      \
+    X(LINEAGE, epoch_higher_proof, "answer lost_state",                                            \
+      "a later epoch that another process of the aggregator has signed: this one halts")           \
+    X(LINEAGE, epoch_instance_proof, "answer lost_state",                                          \
+      "the same epoch of another process, signed: this one halts")                                 \
     X(LINEAGE, other_instance, "answer conflict", "the same start of a site, another process")     \
     X(LINEAGE, old_incarnation, "answer superseded", "an earlier process of the site")             \
     X(LINEAGE, round_replayed, "answer behind", "the bytes of a committed round")                  \
     X(LINEAGE, round_other_digest, "answer conflict", "other bytes for an accepted round")         \
-    X(LINEAGE, ahead_no_proof, "answer conflict", "a later round, without proof")                  \
+    X(LINEAGE, ahead_no_proof, "answer conflict",                                                  \
+      "a later round, without proof, or signed by a site")                                         \
+    X(LINEAGE, ahead_proof, "answer lost_state",                                                   \
+      "a later round whose manifest the aggregator's identity has signed: this one halts")         \
+    X(LINEAGE, history_proof, "answer lost_state",                                                 \
+      "another manifest of the same round, of a later epoch, signed: this one halts")              \
     X(LINEAGE, wrong_parent, "answer conflict", "the present round of another history")            \
     X(LINEAGE, other_fragment, "answer invalid", "a fragment that the run does not have")          \
-    LATER(LINEAGE, header_signature_bad, "a header whose signature does not hold",                 \
-          "signed headers")                                                                        \
-    LATER(LINEAGE, header_signed_by_other, "a header that another site signed", "signed headers")  \
+    X(LINEAGE, header_signature_bad, "answer invalid",                                             \
+      "a header whose signature does not hold, any byte of it, or none")                           \
+    X(LINEAGE, header_signed_by_other, "answer invalid", "a header that another site signed")      \
+    X(LINEAGE, identity_missing, "answer denied", "a hello without an identity")                   \
+    X(LINEAGE, identity_of_other, "answer denied", "the identity certificate of another site")     \
+    X(LINEAGE, identity_other_authority, "answer denied",                                          \
+      "an identity certificate of another authority")                                              \
+    X(LINEAGE, identity_is_tls, "answer denied", "the site's TLS certificate as its identity")     \
+    X(LINEAGE, identity_second, "answer denied",                                                   \
+      "another certified identity key for a site that has one")                                    \
     X(FORM, header_oversize, "status INVALID_ARGUMENT", "a header of more than 1 KiB")             \
     X(FORM, metadata_oversize, "status RESOURCE_EXHAUSTED", "HTTP headers of 64 KiB")              \
     X(FORM, length_plus_one, "answer invalid", "a payload one byte longer than its content")       \
@@ -111,8 +129,11 @@
     OTHER(LOAD, slow_loris, "status CANCELLED", "calls that say nothing",                          \
           "tests/outer/link/test_link_hostile.c", a_call_has_to_say_something)                     \
     X(LOAD, hello_storm, "limited", "hellos without a pause, from eight connections")              \
-    LATER(SITE, manifest_signature_bad, "a manifest whose signature does not hold",                \
-          "signed manifests")                                                                      \
+    OTHER(SITE, manifest_signature_bad, "site DENIED", "a manifest whose signature does not hold", \
+          "tests/outer/site/test_site.c", test_what_is_not_signed_is_not_adopted)                  \
+    OTHER(SITE, announcement_bad, "site DENIED",                                                   \
+          "an epoch that is not signed, or by a site, or another than the answer says",            \
+          "tests/outer/site/test_site.c", test_an_epoch_that_is_not_signed)                        \
     OTHER(SITE, manifest_epoch_lower, "not adopted", "a manifest of an earlier epoch",             \
           "tests/outer/site/test_site.c", test_a_commit_of_an_older_epoch_is_not_adopted)          \
     OTHER(SITE, manifest_omits_me_strict, "site DISAGREE", "a manifest without this site",         \

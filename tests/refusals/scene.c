@@ -23,6 +23,7 @@ static struct {
     enum codec_kind codec;
     uint32_t calls_per_s;
     unsigned opened, strikes;
+    struct signer *signers[SCENE_SITES];
 } t;
 
 /* ---- the aggregator ---- */
@@ -32,6 +33,24 @@ static void log_drop(void *self, enum log_level level, const char *line)
     (void)self, (void)level;
     if (getenv("VERBOSE"))
         fprintf(stderr, "%s\n", line);
+}
+
+static struct signer *signer_of(const char *role, const char *name)
+{
+    char uri[TLS_URI_MAX];
+    struct signer *s = NULL;
+    struct link_tls files = fake_tls("ca.pem", name);
+    snprintf(uri, sizeof uri, "atoll://test/%s/%s", role, name);
+    if (tls_signer_open(&s, &files, uri) != ERR_OK)
+        fail_msg("%s", err_message());
+    return s;
+}
+
+static void signers_open(void)
+{
+    scene.signer = signer_of("aggregator", "aggregator");
+    for (unsigned i = 0; i < SCENE_SITES; i++)
+        t.signers[i] = signer_of("site", names[i]);
 }
 
 int scene_prepare(void **state)
@@ -46,6 +65,7 @@ int scene_prepare(void **state)
     fake_issue(TLS_SITE, "c");
     fake_issue(TLS_SITE, "z"); /* not in the roster */
     fake_issue(TLS_OPERATOR, "operator");
+    signers_open();
     t.forever = arena_make(0);
     t.table = toy_table(tensors, 4);
     t.slab = toy_slab(&t.table, &t.forever);
@@ -55,29 +75,38 @@ int scene_prepare(void **state)
     return made ? 0 : -1;
 }
 
-static void scene_close(void)
+static void scene_end_as(enum err failed)
 {
     if (!t.server)
         return;
     link_shutdown(t.server, 1000);
     t.server = NULL;
-    assert_int_equal(aggregator_failed(t.a), ERR_OK);
+    assert_int_equal(aggregator_failed(t.a), failed);
     aggregator_close(t.a);
     outer_state_close(&scene.replica);
     env_posix_close(t.env);
     arena_free(&t.perm);
 }
 
+static void scene_close(void)
+{
+    scene_end_as(ERR_OK);
+}
+
 int scene_finish(void **state)
 {
     scene_close();
+    scene.signer->ops->close(scene.signer);
+    for (unsigned i = 0; i < SCENE_SITES; i++)
+        t.signers[i]->ops->close(t.signers[i]);
     codec_close(t.work);
     dev_close(t.cpu);
     arena_free(&t.forever);
     return scratch_close(state);
 }
 
-static void aggregator_make(void)
+/* In t.directory, which may have begun. */
+static enum err aggregator_start(void)
 {
     struct outer_state_options mo = {
         .fragments = &t.fragments, .schedule = t.schedule, .keep = OUTER_STATES_MIN};
@@ -89,12 +118,27 @@ static void aggregator_make(void)
                                    .norm_limit = 1000,
                                    .share_max = 100,
                                    .strikes_max = t.strikes,
-                                   .revoked_path = t.revoked};
+                                   .revoked_path = t.revoked,
+                                   .signer = scene.signer};
     t.perm = arena_make(0);
-    snprintf(t.directory, sizeof t.directory, "%s/run.%u", scene.root, t.opened++);
     assert_int_equal(env_posix_open(&t.env, t.directory), ERR_OK);
     assert_int_equal(toy_replica(&scene.replica, t.env, t.cpu, mo, t.slab, &t.perm), ERR_OK);
-    assert_int_equal(aggregator_open(&t.a, t.env, &scene.replica, &o, &t.perm), ERR_OK);
+    return aggregator_open(&t.a, t.env, &scene.replica, &o, &t.perm);
+}
+
+static void aggregator_make(void)
+{
+    snprintf(t.directory, sizeof t.directory, "%s/run.%u", scene.root, t.opened++);
+    assert_int_equal(aggregator_start(), ERR_OK);
+}
+
+void scene_halted(void)
+{
+    scene_end_as(ERR_STALE);
+    assert_int_equal(aggregator_start(), ERR_STALE);
+    outer_state_close(&scene.replica);
+    env_posix_close(t.env);
+    arena_free(&t.perm);
 }
 
 static void commit_first(void)
@@ -131,8 +175,8 @@ void scene_open(enum codec_kind codec)
                                  .keepalive_ms = FAKE_KEEPALIVE_MS};
     assert_int_equal(link_serve(&t.server, &listen, &service, &scene.port), ERR_OK);
     for (unsigned i = 0; i < SCENE_SITES; i++)
-        scene.site[i] =
-            (struct scene_site){.name = names[i], .index = i, .incarnation = 10, .instance = i};
+        scene.site[i] = (struct scene_site){
+            .name = names[i], .signer = t.signers[i], .index = i, .incarnation = 10, .instance = i};
     commit_first();
     scene.digest = scene.replica.state[0].digest;
 }
@@ -200,6 +244,10 @@ struct wire_hello scene_hello(const struct scene_site *s)
                            .fragment_count = 1};
     m.fragments[0] = (struct wire_fragment_state){
         .round = state->round, .state = state->digest, .manifest = state->manifest};
+    struct manifest made;
+    if (state->round && outer_state_manifest(&scene.replica, 0, state->round - 1, &made) == ERR_OK)
+        m.fragments[0].proof = signed_manifest_proof(&made);
+    assert_int_equal(s->signer->ops->certificate(s->signer, m.identity, &m.identity_bytes), ERR_OK);
     return m;
 }
 
@@ -225,7 +273,8 @@ struct scene_site *scene_fresh(unsigned index)
     hand_end(c, NULL);
     hand_close(&h);
     arena_free(&a);
-    s->epoch = answer.epoch;
+    s->epoch = scene.epoch = answer.epoch;
+    scene.instance = answer.instance;
     return s;
 }
 
@@ -363,7 +412,11 @@ const char *scene_begin(struct scene_stream *s, const char *certificate,
     s->arena = arena_make(WIRE_DECODE_BYTES_MAX);
     hand_open(&s->h, scene.port, certificate);
     s->c = hand_call(&s->h, link_paths[LINK_CONTRIBUTE], CALL_MS);
-    assert_int_equal(wire_encode(WIRE_UPLOAD, m, &s->arena, &data, &n), ERR_OK);
+    struct wire_contribution offer = *m;
+    for (unsigned i = 0; i < SCENE_SITES && !scene.bare; i++)
+        if (strcmp(m->head.site, names[i]) == 0)
+            assert_int_equal(signed_header_sign(t.signers[i], &offer), ERR_OK);
+    assert_int_equal(wire_encode(WIRE_UPLOAD, &offer, &s->arena, &data, &n), ERR_OK);
     link_call_send(s->c, link_buffer(data, n));
     const char *text = stream_answer(s, &outcome);
     if (outcome != ROUND_RESUME)

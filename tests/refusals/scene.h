@@ -4,11 +4,13 @@
  * this process; three sites, strict, one fragment, round 0 committed. Sites are calls by hand. One
  * thread. Each file of cases has its own copy of the scratch directory's name: scene_here(). */
 #include "outer/aggregator/aggregator.h"
+#include "outer/link/signed.h"
 #include "tests/outer/link/link_hand.h"
 
 enum { SCENE_SITES = 3 };
 struct scene_site { /* a process of a site: what it puts into its headers */
     const char *name;
+    struct signer *signer;
     unsigned index;
     uint64_t incarnation, instance, epoch;
 };
@@ -17,7 +19,10 @@ struct scene {
     int port;
     struct outer_state replica; /* read while no call runs */
     struct scene_site site[SCENE_SITES];
-    struct digest digest; /* of the state that no refused call may change */
+    struct digest digest;  /* of the state that no refused call may change */
+    struct signer *signer; /* the aggregator's */
+    uint64_t epoch, instance;
+    bool bare; /* offers go as they are */
 };
 extern struct scene scene;
 
@@ -33,6 +38,9 @@ void scene_open(enum codec_kind codec);
 void scene_open_strikes(unsigned strikes);
 /* Another one, whose callers may make so many calls a second each; the same. */
 void scene_open_rate(uint32_t calls_per_s);
+/* The aggregator has halted for good: its process ends, and its directory is not served again. The
+ * next scene_open makes another one. */
+void scene_halted(void);
 /* An honest site still gets its answer, and nothing has changed. */
 void scene_well(void);
 /* Refused from now on: one URI a line. */
@@ -41,6 +49,7 @@ void scene_revoke(const char *text);
 /* A new process of the site, which may offer other bytes than the one before. */
 struct scene_site *scene_fresh(unsigned index);
 struct wire_head scene_head(const struct scene_site *s);
+/* With the site's identity and the signature of its state's manifest. */
 struct wire_hello scene_hello(const struct scene_site *s);
 /* The site's contribution to the present round; the caller frees it. */
 uint8_t *scene_payload(unsigned index, size_t *n);
@@ -60,7 +69,8 @@ struct scene_stream {
     struct link_call *c;
     struct arena arena;
 };
-/* RESUME: the stream is open for chunks. Else it is closed already. */
+/* An offer is signed as the site that it names, unless scene.bare. RESUME: the stream is
+ * open for chunks. Else it is closed already. */
 const char *scene_begin(struct scene_stream *s, const char *certificate,
                         const struct wire_contribution *m);
 void scene_chunk(struct scene_stream *s, const struct wire_chunk *chunk, const uint8_t *data);

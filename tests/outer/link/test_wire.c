@@ -58,24 +58,44 @@ static void fill(enum wire_kind kind, union any *m)
                                  .round = 41,
                                  .retry_ms = 1500};
     if (kind == WIRE_HELLO) {
-        m->HELLO = (struct wire_hello){head(), 1, 7, config, true, ROUND_FRAGMENTS_MAX, {{0}}};
+        m->HELLO = (struct wire_hello){.head = head(),
+                                       .major = 1,
+                                       .minor = 7,
+                                       .config = config,
+                                       .has_state = true,
+                                       .fragment_count = ROUND_FRAGMENTS_MAX,
+                                       .identity_bytes = SIGNER_CERTIFICATE_MAX,
+                                       .announcement.size_bytes = SIGNER_ANNOUNCEMENT_MAX};
+        memset(m->HELLO.identity, 'i', sizeof m->HELLO.identity);
+        memset(m->HELLO.announcement.bytes, 'e', sizeof m->HELLO.announcement.bytes);
         for (unsigned i = 0; i < ROUND_FRAGMENTS_MAX; i++)
-            m->HELLO.fragments[i] =
-                (struct wire_fragment_state){i, name("s"), name("m"), name("a"), i % 2, 7 * i};
+            m->HELLO.fragments[i] = (struct wire_fragment_state){
+                i,
+                name("s"),
+                name("m"),
+                name("a"),
+                i % 2,
+                7 * i,
+                {i % 3 > 0, i % 3, i % 3, i % 3, {0}}};
     } else if (kind == WIRE_HELLO_ANSWER) {
-        m->HELLO_ANSWER =
-            (struct wire_hello_answer){ROUND_MISMATCH,
-                                       "outer.every: 20 here, 50 there",
-                                       1,
-                                       2,
-                                       3,
-                                       4,
-                                       1,
-                                       {{41, name("s"), name("m"), name("a"), true, 42}},
-                                       2,
-                                       {400, 1ll << 40},
-                                       ROUND_SITES_MAX - 1,
-                                       ROUND_SITES_MAX};
+        m->HELLO_ANSWER = (struct wire_hello_answer){ROUND_MISMATCH,
+                                                     "outer.every: 20 here, 50 there",
+                                                     1,
+                                                     2,
+                                                     3,
+                                                     4,
+                                                     1,
+                                                     {{.round = 41,
+                                                       .state = name("s"),
+                                                       .manifest = name("m"),
+                                                       .accepted = name("a"),
+                                                       .sealed = true,
+                                                       .first = 42}},
+                                                     2,
+                                                     {400, 1ll << 40},
+                                                     ROUND_SITES_MAX - 1,
+                                                     ROUND_SITES_MAX,
+                                                     {{1, 2, 3}, 3}};
     } else if (kind == WIRE_POLL) {
         m->POLL = (struct wire_poll){head(), 63, 41, 30000};
     } else if (kind == WIRE_POLL_ANSWER) {

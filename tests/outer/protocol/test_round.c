@@ -12,8 +12,9 @@
 #include "kernels/base/rng.h"
 #include "outer/protocol/round.h"
 
-static const char *const stories[] = {"first",    "strict",    "quorum",  "restart", "identity",
-                                      "standing", "fragments", "aborted", "grace",   "quarantine"};
+static const char *const stories[] = {"first",    "strict",     "quorum",    "restart",
+                                      "identity", "standing",   "fragments", "aborted",
+                                      "grace",    "quarantine", "proof"};
 static struct round core;
 static struct arena memory;
 
@@ -134,6 +135,9 @@ static struct round_event story_event(uint64_t now_ms, enum round_event_kind kin
     e.payload_max = 100;
     e.has_state = number(&w, "has_state", 1);
     e.grid_differs = number(&w, "grid_differs", 0);
+    e.proves_epoch = number(&w, "proves_epoch", 0);
+    e.proves_round = number(&w, "proves_round", 0);
+    e.proves_later = number(&w, "proves_later", 0);
     e.kept = number(&w, "kept", 0);
     e.our_parent = named(&w, "our_manifest", e.our_parent);
     e.our_state = named(&w, "our_state", e.our_state);

@@ -13,7 +13,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator.h"
+#include "outer/aggregator/aggregator_state.h"
+#include "outer/link/signed.h"
+#include "outer/sim/signer_sim.h"
 #include "outer/site/site_own.h"
 #include "tests/outer/site/exchange.h"
 #include "tests/outer/toy.h"
@@ -51,9 +53,11 @@ struct direct {
     enum round_outcome outcome;           /* of `refuse`: of contribute */
     void (*manifest)(struct manifest *m); /* of `spoil_manifest` */
     void (*pending)(struct bench *b);     /* a poll was answered pending */
-    void (*fetched)(struct bench *b);     /* once, before an aggregate's bytes come back */
-    void (*accepted)(struct bench *b);    /* once, before the answer to a contribution comes back */
-    struct digest sent;                   /* digest of the last bytes that left */
+    void (*announced)(struct bench *b, struct wire_hello_answer *a); /* of each hello's answer */
+    bool unsigned_;                    /* what is spoiled is not signed again */
+    void (*fetched)(struct bench *b);  /* once, before an aggregate's bytes come back */
+    void (*accepted)(struct bench *b); /* once, before the answer to a contribution comes back */
+    struct digest sent;                /* digest of the last bytes that left */
 };
 struct bench {
     char root[64];
@@ -67,6 +71,7 @@ struct bench {
     struct aggregator *aggregator;
     struct link_service service;
     struct site *site;
+    struct signer_sim signer, signers[SITES]; /* the aggregator's, the sites' */
     struct direct link;
     volatile int stop;
     bool strict, huge_weights;
@@ -100,6 +105,8 @@ static enum err direct_hello(struct link *link, const struct wire_hello *m,
     l->hellos++;
     TRY(direct_down(l));
     l->service->hello(l->service->self, peer, m, a);
+    if (l->announced)
+        l->announced(l->bench, a);
     return work(l);
 }
 
@@ -149,8 +156,11 @@ static enum err direct_poll(struct link *link, const struct wire_poll *m, uint32
         if (l->pending)
             l->pending(l->bench);
     }
-    if (a->answer.outcome == ROUND_COMMIT && once(&l->spoil_manifest))
+    if (a->answer.outcome == ROUND_COMMIT && once(&l->spoil_manifest)) {
         l->manifest(&a->manifest);
+        if (!l->unsigned_)
+            TRY(signed_manifest_sign(&l->bench->signer.signer, &a->manifest));
+    }
     return ERR_OK;
 }
 
@@ -248,7 +258,8 @@ static void aggregator_begin(struct bench *b)
                                    .site_count = SITES,
                                    .canonical = canonical,
                                    .strict = b->strict,
-                                   .straggler_ms = 10000};
+                                   .straggler_ms = 10000,
+                                   .signer = &b->signer.signer};
     b->aggregator_env = env_of(b, "aggregator");
     assert_int_equal(outer_state_open(&b->aggregator_state, b->aggregator_env, cpu, &o, &b->arena),
                      ERR_OK);
@@ -281,7 +292,8 @@ static enum err site_open_as(struct bench *b, const char *name, const char *dire
                              .error_feedback_decay = 1,
                              .straggler_ms = 10000,
                              .seed = 1,
-                             .stop = &b->stop};
+                             .stop = &b->stop,
+                             .signer = &b->signers[0].signer};
     b->site_env = env_of(b, directory);
     assert_int_equal(outer_state_open(&b->site_state, b->site_env, cpu, &o, &b->arena), ERR_OK);
     return site_open(&b->site, b->site_env, &b->link.link, &b->site_state, &s, &b->arena);
@@ -322,6 +334,9 @@ static struct bench *bench_open(bool strict)
     for (size_t i = 0; i < b->table.elements; i++)
         b->initial[i] = toy_used(&b->table, i) ? (float)(i % 64) / 64 : 0;
     b->link = (struct direct){.link = {&direct_ops}, .service = &b->service, .bench = b};
+    signer_sim_open(&b->signer, "t", "aggregator", "aggregator");
+    for (unsigned i = 0; i < SITES; i++)
+        signer_sim_open(&b->signers[i], "t", "site", names[i]);
     aggregator_begin(b);
     site_begin(b);
     return b;
@@ -374,6 +389,9 @@ static void other(struct bench *b, unsigned site)
     struct wire_hello_answer *ha = calloc(1, sizeof *ha);
     *hello = (struct wire_hello){
         .head = head_of(b, site), .major = WIRE_MAJOR, .config = canonical, .has_state = false};
+    struct signer *signer = &b->signers[site].signer;
+    assert_int_equal(signer->ops->certificate(signer, hello->identity, &hello->identity_bytes),
+                     ERR_OK);
     b->service.hello(b->service.self, from, hello, ha);
     assert_int_equal(ha->outcome, ROUND_JOIN);
     free(hello);
@@ -387,6 +405,7 @@ static void other(struct bench *b, unsigned site)
                                   .payload = digest_of(payload, bytes),
                                   .weight = b->huge_weights ? FLT_MAX : 1};
     struct wire_answer a;
+    assert_int_equal(signed_header_sign(signer, &m), ERR_OK);
     deliver(&b->service, from, &m, payload, &a);
     assert_int_equal(a.outcome, ROUND_RECEIPT);
     work(&b->link);
@@ -944,6 +963,221 @@ static void test_spoiled_manifests(void **state)
     bench_close(b);
 }
 
+static unsigned long long spoiled_rounds;
+static void spoil_after(struct manifest *m)
+{
+    m->state_after.bytes[9] ^= 1;
+    spoiled_rounds++;
+}
+
+static void copied(const struct bench *b, const char *from, const char *to)
+{
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf %s/%s && cp -a %s/%s %s/%s", b->root, to, b->root,
+             from, b->root, to);
+    assert_int_equal(system(command), 0);
+}
+
+static void spoil_signature(struct manifest *m)
+{
+    m->signature[5] ^= 1;
+}
+
+static void spoil_epoch(struct manifest *m)
+{
+    m->epoch++;
+}
+
+static void spoil_time(struct manifest *m)
+{
+    m->unix_ms++;
+}
+
+/* Each part of body and envelope is signed; and a signed epoch must be one that the site knows. */
+static void test_what_is_not_signed_is_not_adopted(void **state)
+{
+    (void)state;
+    static void (*const cases[])(struct manifest * m) = {spoil_signature, spoil_epoch, spoil_time,
+                                                         spoil_own, spoil_after};
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    others(b);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        b->link.spoil_manifest = 2; /* it asks a second time, after a hello */
+        b->link.manifest = cases[i];
+        b->link.unsigned_ = true;
+        assert_int_equal(round_of(b, 1), ERR_DENIED);
+        assert_int_equal(b->site_state.state[0].round, 1);
+    }
+    b->link.spoil_manifest = 1;
+    b->link.manifest = spoil_epoch;
+    b->link.unsigned_ = false; /* by another process of the aggregator, of which nobody has heard */
+    assert_int_equal(round_of(b, 1), ERR_DISAGREE);
+    assert_int_equal(b->site_state.state[0].round, 1);
+    assert_int_equal(round_of(b, 1), ERR_OK);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
+/* The aggregator signs with another key from now on: a site that meets a signature that it does not
+ * know says hello, and goes on. */
+static void test_another_key_of_the_aggregator(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    unsigned hellos = b->link.hellos;
+    strcat(b->signer.uri, "#2");
+    others(b);
+    assert_int_equal(round_of(b, 1), ERR_OK);
+    assert_int_equal(b->link.hellos, hellos + 1);
+    others(b);
+    assert_int_equal(round_of(b, 2), ERR_OK);
+    assert_int_equal(b->link.hellos, hellos + 1);
+    assert_true(equal_states(b));
+    site_again(b); /* what it adopted before was signed with the former key */
+    start(b);
+    assert_int_equal(aggregator_failed(b->aggregator), ERR_OK);
+    bench_close(b);
+}
+
+static void announce_nothing(struct bench *b, struct wire_hello_answer *a)
+{
+    (void)b;
+    a->announcement.size_bytes = 0;
+}
+
+static void announce_other_epoch(struct bench *b, struct wire_hello_answer *a)
+{
+    (void)b;
+    a->epoch++;
+}
+
+static void announce_damaged(struct bench *b, struct wire_hello_answer *a)
+{
+    (void)b;
+    a->announcement.bytes[a->announcement.size_bytes - 1] ^= 1;
+}
+
+static void announce_by_site(struct bench *b, struct wire_hello_answer *a)
+{
+    struct signed_announcement s = {.run = "t", .epoch = a->epoch, .instance = a->instance};
+    assert_int_equal(signed_announcement_make(&b->signers[1].signer, &s, &a->announcement), ERR_OK);
+}
+
+static void announce_of_other(struct bench *b, struct wire_hello_answer *a)
+{
+    struct signed_announcement s = {
+        .run = "t", .aggregator = 1, .epoch = a->epoch, .instance = a->instance};
+    assert_int_equal(signed_announcement_make(&b->signer.signer, &s, &a->announcement), ERR_OK);
+}
+
+/* The site binds to none of them, and nothing of them is on record. */
+static void test_an_epoch_that_is_not_signed(void **state)
+{
+    (void)state;
+    static void (*const cases[])(struct bench * b, struct wire_hello_answer * a) = {
+        announce_nothing, announce_other_epoch, announce_damaged, announce_by_site,
+        announce_of_other};
+    struct bench *b = bench_open(true);
+    struct site_seen seen;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        b->link.announced = cases[i];
+        assert_int_equal(site_start(b->site, b->initial), ERR_DENIED);
+        assert_int_equal(site_seen(b->site_env, 0, &seen), ERR_OK);
+        assert_int_equal(seen.epoch, 0);
+    }
+    b->link.announced = NULL;
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_int_equal(site_seen(b->site_env, 0, &seen), ERR_OK);
+    assert_int_equal(seen.epoch, 1);
+    bench_close(b);
+}
+
+/* What the header beside an accepted contribution says counts at a restart: intact, damaged (asked
+ * for again), signed by another site, missing. */
+static void test_a_kept_header_is_checked(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {
+        "true", "printf x | dd of=$h bs=1 seek=60 conv=notrunc 2>/dev/null",
+        "tail -c 64 $o | dd of=$h bs=1 seek=$(($(wc -c <$h) - 64)) conv=notrunc 2>/dev/null",
+        "rm $h"};
+    struct bench *b = bench_open(true);
+    start(b);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        char command[512];
+        others(b);
+        snprintf(command, sizeof command,
+                 "cd %s/aggregator/spool/0/0 && h=$(ls s1.*.header) && o=$(ls s2.*.header) && %s",
+                 b->root, ways[i]);
+        assert_int_equal(system(command), 0);
+        aggregator_end(b);
+        aggregator_begin(b);
+        assert_int_equal(b->aggregator->core.f[0].entries[1].accepted, i == 0);
+        assert_true(b->aggregator->core.f[0].entries[2].accepted);
+    }
+    others(b); /* sent again */
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
+/* A backup from before a commit takes the aggregator's place, and its epoch comes out below the one
+ * that the site has seen: the site's signatures show what it is. It halts, and is not served again.
+ */
+static void test_an_older_copy_halts(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    copied(b, "aggregator", "copy"); /* epoch 1 */
+    aggregator_end(b);
+    aggregator_begin(b); /* epoch 2 */
+    site_again(b);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 1), ERR_OK);
+    aggregator_end(b);
+    aggregator_begin(b); /* epoch 3 */
+    site_again(b);
+    start(b);
+    aggregator_end(b);
+    copied(b, "copy", "aggregator");
+    aggregator_begin(b); /* epoch 2, and the site has seen 3 */
+    site_lock(b->site);
+    assert_int_equal(site_hello_once(&b->site->main, true), ERR_LINK); /* it tries again later */
+    site_unlock(b->site);
+    assert_non_null(strstr(err_message(), "lost_state"));
+    assert_int_equal(aggregator_failed(b->aggregator), ERR_STALE);
+    assert_int_equal(b->site_state.state[0].round, 2);
+    aggregator_end(b);
+    struct outer_state_options o = outer_state_of(b, false);
+    struct aggregator_options a = {.run = "t",
+                                   .sites = names,
+                                   .site_count = SITES,
+                                   .canonical = canonical,
+                                   .strict = true,
+                                   .signer = &b->signer.signer};
+    b->aggregator_env = env_of(b, "aggregator");
+    assert_int_equal(outer_state_open(&b->aggregator_state, b->aggregator_env, cpu, &o, &b->arena),
+                     ERR_OK);
+    assert_int_equal(outer_state_load(&b->aggregator_state), ERR_OK);
+    assert_int_equal(
+        aggregator_open(&b->aggregator, b->aggregator_env, &b->aggregator_state, &a, &b->arena),
+        ERR_STALE);
+    b->aggregator = NULL;
+    bench_close(b);
+}
+
 static void test_spoiled_aggregate_is_fetched_again(void **state)
 {
     (void)state;
@@ -980,13 +1214,6 @@ static void test_flipped_bit_is_repaired(void **state)
     assert_int_equal(b->link.fetches, 2);
     assert_true(equal_states(b));
     bench_close(b);
-}
-
-static unsigned long long spoiled_rounds;
-static void spoil_after(struct manifest *m)
-{
-    m->state_after.bytes[9] ^= 1;
-    spoiled_rounds++;
 }
 
 /* The digest differs twice: replaced by a snapshot, and the residual is the site's own still. */
@@ -1034,14 +1261,6 @@ static void test_aggregator_restarts(void **state)
     assert_int_equal(b->link.hellos, 2);
     assert_true(equal_states(b));
     bench_close(b);
-}
-
-static void copied(const struct bench *b, const char *from, const char *to)
-{
-    char command[256];
-    snprintf(command, sizeof command, "rm -rf %s/%s && cp -a %s/%s %s/%s", b->root, to, b->root,
-             from, b->root, to);
-    assert_int_equal(system(command), 0);
 }
 
 static void copy_aggregator(struct bench *b)
@@ -1272,6 +1491,11 @@ int main(void)
         cmocka_unit_test(test_joins_late),
         cmocka_unit_test(test_other_initial_parameters),
         cmocka_unit_test(test_spoiled_manifests),
+        cmocka_unit_test(test_what_is_not_signed_is_not_adopted),
+        cmocka_unit_test(test_another_key_of_the_aggregator),
+        cmocka_unit_test(test_an_epoch_that_is_not_signed),
+        cmocka_unit_test(test_a_kept_header_is_checked),
+        cmocka_unit_test(test_an_older_copy_halts),
         cmocka_unit_test(test_spoiled_aggregate_is_fetched_again),
         cmocka_unit_test(test_flipped_bit_is_repaired),
         cmocka_unit_test(test_heals),

@@ -1,0 +1,331 @@
+/* What the aggregator signs (its epoch, its manifests) and what it checks: the identity of each
+ * site, the headers of their contributions, and proofs that its own files are old
+ * (docs/protocol.md 3.4, 6.1).
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator/aggregator_state.h"
+#include "outer/link/signed.h"
+
+struct pin { /* the key that a site signs with; by the site's index */
+    bool known;
+    struct signer_identity identity; /* the certificate that was seen last */
+};
+struct aggregator_identity {
+    struct wire_announcement announcement;
+    struct pin pins[ROUND_SITES_MAX];
+};
+
+/* ---- pinned keys ---- */
+
+struct pins_file {
+    struct aggregator *a;
+    uint32_t count;
+};
+
+/* By name: a site's index is not its identity. */
+static void pins_fields(struct record_cursor *c, void *self)
+{
+    struct pins_file *f = self;
+    const struct aggregator *a = f->a;
+    record_u32(c, &f->count);
+    for (uint32_t i = 0, site = 0; i < f->count && i < ROUND_SITES_MAX; i++, site++) {
+        const char *name = "";
+        struct pin pin = {false};
+        struct digest key = {{0}};
+        if (!record_reading(c)) {
+            while (!a->identity->pins[site].known)
+                site++;
+            name = a->o.sites[site];
+            pin = a->identity->pins[site];
+            memcpy(key.bytes, pin.identity.key.bytes, sizeof key.bytes);
+        }
+        record_text(c, &name, WIRE_NAME_MAX);
+        record_digest(c, &key);
+        record_digest(c, &pin.identity.certificate);
+        int known = record_reading(c) && name ? aggregator_site(a, name) : -1;
+        if (known < 0)
+            continue;
+        memcpy(pin.identity.key.bytes, key.bytes, sizeof key.bytes);
+        pin.known = true;
+        a->identity->pins[known] = pin;
+    }
+}
+
+static enum err pins_write(struct aggregator *a)
+{
+    struct pins_file f = {a, 0};
+    struct record_form form = {"pins", pins_fields, &f};
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        f.count += a->identity->pins[i].known;
+    return store_write(a->env, AGGREGATOR_IDENTITIES, &form, NULL, 0);
+}
+
+/* Without the file, keys are pinned as they are seen: certificates still say whose they are. */
+static enum err pins_read(struct aggregator *a)
+{
+    struct arena scratch = arena_make(0);
+    struct pins_file f = {a, 0};
+    struct record_form form = {"pins", pins_fields, &f};
+    struct record r;
+    char quoted[512];
+    enum err e = store_read(a->env, AGGREGATOR_IDENTITIES, &form, 0, &r, &scratch);
+    arena_free(&scratch);
+    if (e == ERR_CORRUPT || (e == ERR_INPUT && a->begun))
+        log_event(LOG_WARN, "identities_lost", "action=\"keys are pinned as seen first\" why=%s",
+                  log_quote(quoted, sizeof quoted, err_message()));
+    if (e == ERR_CORRUPT)
+        memset(a->identity->pins, 0, sizeof a->identity->pins);
+    return e == ERR_CORRUPT || e == ERR_INPUT ? ERR_OK : e;
+}
+
+enum err aggregator_identity_open(struct aggregator *a, struct arena *perm)
+{
+    if (!a->o.signer)
+        return ERR_OK;
+    TRY_ALLOC(a->identity = arena_alloc(perm, sizeof *a->identity));
+    return pins_read(a);
+}
+
+/* ---- a site's identity, at hello ---- */
+
+static bool refuse(struct wire_hello_answer *answer, const char *why)
+{
+    answer->outcome = ROUND_DENIED;
+    snprintf(answer->text, sizeof answer->text, "%s", why);
+    return false;
+}
+
+static bool certificate_revoked(struct aggregator *a, const struct digest *sha256)
+{
+    const struct wire_certificate c = {.sha256 = *sha256};
+    return a->revocation && revocation_why(a->revocation, "", &c) != NULL;
+}
+
+/* Durable before it counts. A full disk: the site says hello again. */
+static bool pin_put(struct aggregator *a, unsigned site, const struct signer_identity *seen,
+                    struct wire_hello_answer *answer)
+{
+    struct pin *p = &a->identity->pins[site], before = *p;
+    struct wire_answer failed = {.outcome = ROUND_NONE};
+    *p = (struct pin){true, *seen};
+    enum err e = pins_write(a);
+    if (e == ERR_OK) {
+        log_event(LOG_INFO, "identity_pinned", "site=%s", a->o.sites[site]);
+        return true;
+    }
+    *p = before;
+    aggregator_say_failed(a, e, &failed);
+    answer->outcome = failed.outcome;
+    snprintf(answer->text, sizeof answer->text, "%s", failed.text);
+    return false;
+}
+
+bool aggregator_identify(struct aggregator *a, unsigned site, const struct wire_hello *m,
+                         struct wire_hello_answer *answer)
+{
+    struct signer *s = a->o.signer;
+    struct signer_identity seen;
+    char uri[3 * WIRE_NAME_MAX];
+    if (!s)
+        return true;
+    snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o.run, a->o.sites[site]);
+    if (!m->identity_bytes)
+        return refuse(answer, "the site shows no identity certificate, and headers are signed: "
+                              "atoll cert renew makes one");
+    if (s->ops->certified(s, m->identity, m->identity_bytes, uri, &seen) != ERR_OK)
+        return refuse(answer, err_message());
+    if (certificate_revoked(a, &seen.certificate))
+        return refuse(answer, "the site's identity certificate is revoked: atoll cert renew "
+                              "--revoke makes another key");
+    const struct pin *p = &a->identity->pins[site];
+    bool same = p->known && memcmp(&p->identity.key, &seen.key, sizeof seen.key) == 0;
+    if (p->known && !same && !certificate_revoked(a, &p->identity.certificate))
+        return refuse(answer, "another identity key than this site's first one: use that one, or "
+                              "revoke its certificate (atoll cert revoke NAME.identity.pem)");
+    if (same && digest_equal(&p->identity.certificate, &seen.certificate))
+        return true;
+    return pin_put(a, site, &seen, answer);
+}
+
+/* ---- headers ---- */
+
+bool aggregator_header_signed(const struct aggregator *a, unsigned site,
+                              const struct wire_contribution *m)
+{
+    if (!a->o.signer)
+        return true;
+    const struct pin *p = &a->identity->pins[site];
+    if (!p->known) /* it has not said hello: so it is told */
+        return !a->core.s[site].bound;
+    return signed_header_holds(a->o.signer, &p->identity.key, m);
+}
+
+static void header_path(char out[2 * AGGREGATOR_PATH_MAX], const char *payload_path)
+{
+    snprintf(out, 2 * AGGREGATOR_PATH_MAX, "%.250s.header", payload_path);
+}
+
+enum err aggregator_header_keep(struct aggregator *a, const struct wire_contribution *m,
+                                const char *payload_path)
+{
+    uint8_t bytes[SIGNED_HEADER_MAX];
+    char path[2 * AGGREGATOR_PATH_MAX];
+    if (!a->o.signer)
+        return ERR_OK;
+    struct file_part part = {bytes, signed_header_write(m, bytes)};
+    header_path(path, payload_path);
+    return a->env->ops->write(a->env, path, &part, 1);
+}
+
+/* Is it the header of this record? */
+static bool header_fits(const struct wire_contribution *m, const struct journal_record *r,
+                        const char *site)
+{
+    return strcmp(m->head.site, site) == 0 && m->fragment == r->fragment && m->round == r->round &&
+           digest_equal(&m->payload, &r->digest) && m->payload_bytes == r->payload_bytes &&
+           m->head.incarnation == r->incarnation && m->data_cursor == r->data_cursor &&
+           m->residual_ratio == r->residual_ratio &&
+           memcmp(&m->weight, &r->weight, sizeof m->weight) == 0;
+}
+
+enum err aggregator_header_kept(struct aggregator *a, const struct journal_record *r,
+                                const char *payload_path)
+{
+    struct arena scratch = arena_make(0);
+    struct wire_contribution m;
+    char path[2 * AGGREGATOR_PATH_MAX];
+    uint8_t *data;
+    size_t n;
+    if (!a->o.signer)
+        return ERR_OK;
+    const struct pin *p = &a->identity->pins[r->site];
+    header_path(path, payload_path);
+    enum err e = a->env->ops->exists(a->env, path) ? ERR_OK : ERR_INPUT;
+    if (e == ERR_OK)
+        e = a->env->ops->read(a->env, path, SIGNED_HEADER_MAX, &scratch, &data, &n);
+    if (e == ERR_OK)
+        e = signed_header_read(&m, data, n);
+    bool holds = e == ERR_OK && header_fits(&m, r, a->o.sites[r->site]) &&
+                 (!p->known || signed_header_holds(a->o.signer, &p->identity.key, &m));
+    arena_free(&scratch);
+    return holds ? ERR_OK : err_set(ERR_CORRUPT, "%s: no header that its site has signed", path);
+}
+
+/* ---- manifests and the epoch ---- */
+
+enum err aggregator_sign(struct aggregator *a, struct manifest *m)
+{
+    return a->o.signer ? signed_manifest_sign(a->o.signer, m) : ERR_OK;
+}
+
+enum err aggregator_sign_again(struct aggregator *a, struct manifest *m)
+{
+    struct signer_key own;
+    if (!a->o.signer)
+        return ERR_OK;
+    a->o.signer->ops->key(a->o.signer, &own);
+    return signed_manifest_holds(a->o.signer, &own, m) ? ERR_OK
+                                                       : signed_manifest_sign(a->o.signer, m);
+}
+
+enum err aggregator_announce(struct aggregator *a)
+{
+    struct signed_announcement s = {
+        .aggregator = a->o.index, .epoch = a->epoch, .instance = a->instance};
+    if (!a->o.signer)
+        return ERR_OK;
+    snprintf(s.run, sizeof s.run, "%s", a->o.run);
+    return signed_announcement_make(a->o.signer, &s, &a->identity->announcement);
+}
+
+/* Made again when the certificate was renewed: behind a change of the authority, sites that start
+ * would not take the former one. */
+void aggregator_announcement(struct aggregator *a, struct wire_announcement *out)
+{
+    struct signed_announcement s;
+    uint8_t certificate[SIGNER_CERTIFICATE_MAX];
+    size_t n;
+    if (!a->identity)
+        return;
+    bool same = signed_announcement_read(&s, &a->identity->announcement) == ERR_OK &&
+                a->o.signer->ops->certificate(a->o.signer, certificate, &n) == ERR_OK &&
+                n == s.certificate_bytes && memcmp(certificate, s.certificate, n) == 0;
+    if (!same && aggregator_announce(a) != ERR_OK)
+        aggregator_halt(a, ERR_INTERNAL);
+    *out = a->identity->announcement;
+}
+
+/* ---- proofs ---- */
+
+/* With our own key, or with that of the announcement that the site shows: the aggregator may have
+ * got another one since. */
+static bool round_proved(struct aggregator *a, const struct wire_hello *m, unsigned fragment,
+                         const struct signer_identity *shown)
+{
+    struct signer *s = a->o.signer;
+    const struct wire_fragment_state *state = &m->fragments[fragment];
+    struct signer_key own;
+    s->ops->key(s, &own);
+    return signed_proof_holds(s, &own, a->o.run, fragment, state) ||
+           (shown && signed_proof_holds(s, &shown->key, a->o.run, fragment, state));
+}
+
+/* Of an epoch at or after that of our own manifest of this round. */
+static bool round_later(struct aggregator *a, unsigned fragment,
+                        const struct wire_fragment_state *state)
+{
+    struct manifest ours;
+    return state->round > 0 &&
+           outer_state_manifest(a->replica, fragment, state->round - 1, &ours) == ERR_OK &&
+           state->proof.epoch >= ours.epoch;
+}
+
+void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct round_event *e)
+{
+    struct signed_announcement shown;
+    struct signer_identity by;
+    if (!a->o.signer)
+        return;
+    const struct round_fragment *f = &a->core.f[e->fragment];
+    const struct wire_fragment_state *state = &m->fragments[e->fragment];
+    bool read = m->announcement.size_bytes &&
+                signed_announcement_read(&shown, &m->announcement) == ERR_OK &&
+                shown.aggregator == a->o.index;
+    bool later = read && (shown.epoch > a->epoch ||
+                          (shown.epoch == a->epoch && shown.instance != a->instance));
+    bool claims =
+        m->has_state && state->round >= f->round && !digest_equal(&state->manifest, &f->parent);
+    if (!later && !claims) /* nearly always: no certificate is verified */
+        return;
+    bool holds = read && signed_announcement_check(a->o.signer, &shown, a->o.run, &by) == ERR_OK;
+    e->proves_epoch = later && holds;
+    e->proves_round = claims && round_proved(a, m, e->fragment, holds ? &by : NULL);
+    e->proves_later = e->proves_round && round_later(a, e->fragment, state);
+    err_clear();
+}
+
+/* ---- halted for good ---- */
+
+void aggregator_stale(struct aggregator *a, const char *why)
+{
+    char text[AGGREGATOR_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", why);
+    struct file_part part = {text, strlen(text)};
+    if (a->env->ops->write(a->env, AGGREGATOR_STALE, &part, 1) != ERR_OK)
+        log_event(LOG_WARN, "stale", "text=\"not marked: the disk fails\"");
+    aggregator_halt(a, err_set(ERR_STALE, "%s", text));
+}
+
+enum err aggregator_stale_check(const struct aggregator *a)
+{
+    if (!a->env->ops->exists(a->env, AGGREGATOR_STALE))
+        return ERR_OK;
+    return err_set(ERR_STALE,
+                   "%s/%s: a site has proved that this directory is old, or a copy; serve the "
+                   "newest one, or make it again from the sites' (--rebuild, with an empty "
+                   "serve.dir). Where this one is the right one after all, remove that file",
+                   a->env->root, AGGREGATOR_STALE);
+}
