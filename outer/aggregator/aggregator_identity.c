@@ -9,57 +9,51 @@
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/link/signed.h"
 
-struct pin { /* the key that a site signs with; by the site's index */
-    bool known;
+struct pin { /* the key that the site of this name signs with */
+    char name[WIRE_NAME_MAX];
     struct signer_identity identity; /* the certificate that was seen last */
 };
 struct aggregator_identity {
     struct wire_announcement announcement;
-    struct pin pins[ROUND_SITES_MAX];
+    uint32_t count;
+    struct pin pins[ROUND_SITES_MAX]; /* in the order in which they were seen */
 };
 
 /* ---- pinned keys ---- */
 
-struct pins_file {
-    struct aggregator *a;
-    uint32_t count;
-};
+static struct pin *pin_of(const struct aggregator *a, unsigned site)
+{
+    struct aggregator_identity *identity = a->identity;
+    for (uint32_t i = 0; i < identity->count; i++)
+        if (strcmp(identity->pins[i].name, a->o.sites[site]) == 0)
+            return &identity->pins[i];
+    return NULL;
+}
 
-/* By name: a site's index is not its identity. */
 static void pins_fields(struct record_cursor *c, void *self)
 {
-    struct pins_file *f = self;
-    const struct aggregator *a = f->a;
-    record_u32(c, &f->count);
-    for (uint32_t i = 0, site = 0; i < f->count && i < ROUND_SITES_MAX; i++, site++) {
-        const char *name = "";
-        struct pin pin = {false};
-        struct digest key = {{0}};
-        if (!record_reading(c)) {
-            while (!a->identity->pins[site].known)
-                site++;
-            name = a->o.sites[site];
-            pin = a->identity->pins[site];
-            memcpy(key.bytes, pin.identity.key.bytes, sizeof key.bytes);
-        }
-        record_text(c, &name, WIRE_NAME_MAX);
+    struct aggregator_identity *identity = self;
+    record_u32(c, &identity->count);
+    if (identity->count > ROUND_SITES_MAX)
+        identity->count = 0; /* what follows is then more than the record has fields */
+    for (uint32_t i = 0; i < identity->count; i++) {
+        struct pin *p = &identity->pins[i];
+        const char *name = p->name;
+        struct digest key;
+        memcpy(key.bytes, p->identity.key.bytes, sizeof key.bytes);
+        record_text(c, &name, WIRE_NAME_MAX - 1);
         record_digest(c, &key);
-        record_digest(c, &pin.identity.certificate);
-        int known = record_reading(c) && name ? aggregator_site(a, name) : -1;
-        if (known < 0)
+        record_digest(c, &p->identity.certificate);
+        if (!record_reading(c))
             continue;
-        memcpy(pin.identity.key.bytes, key.bytes, sizeof key.bytes);
-        pin.known = true;
-        a->identity->pins[known] = pin;
+        snprintf(p->name, sizeof p->name, "%s", name ? name : "");
+        memcpy(p->identity.key.bytes, key.bytes, sizeof key.bytes);
     }
 }
 
 static enum err pins_write(struct aggregator *a)
 {
-    struct pins_file f = {a, 0};
-    struct record_form form = {"pins", pins_fields, &f};
-    for (unsigned i = 0; i < a->o.site_count; i++)
-        f.count += a->identity->pins[i].known;
+    struct record_form form = {"pins", pins_fields, a->identity};
     return store_write(a->env, AGGREGATOR_IDENTITIES, &form, NULL, 0);
 }
 
@@ -67,8 +61,7 @@ static enum err pins_write(struct aggregator *a)
 static enum err pins_read(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    struct pins_file f = {a, 0};
-    struct record_form form = {"pins", pins_fields, &f};
+    struct record_form form = {"pins", pins_fields, a->identity};
     struct record r;
     char quoted[512];
     enum err e = store_read(a->env, AGGREGATOR_IDENTITIES, &form, 0, &r, &scratch);
@@ -77,7 +70,7 @@ static enum err pins_read(struct aggregator *a)
         log_event(LOG_WARN, "identities_lost", "action=\"keys are pinned as seen first\" why=%s",
                   log_quote(quoted, sizeof quoted, err_message()));
     if (e == ERR_CORRUPT)
-        memset(a->identity->pins, 0, sizeof a->identity->pins);
+        a->identity->count = 0;
     return e == ERR_CORRUPT || e == ERR_INPUT ? ERR_OK : e;
 }
 
@@ -108,15 +101,24 @@ static bool certificate_revoked(struct aggregator *a, const struct digest *sha25
 static bool pin_put(struct aggregator *a, unsigned site, const struct signer_identity *seen,
                     struct wire_hello_answer *answer)
 {
-    struct pin *p = &a->identity->pins[site], before = *p;
+    struct aggregator_identity *identity = a->identity;
     struct wire_answer failed = {.outcome = ROUND_NONE};
-    *p = (struct pin){true, *seen};
+    struct pin *p = pin_of(a, site), before;
+    uint32_t count = identity->count;
+    if (!p && count == ROUND_SITES_MAX)
+        return refuse(answer, "as many identity keys are pinned as there may be");
+    if (!p)
+        p = &identity->pins[identity->count++];
+    before = *p;
+    snprintf(p->name, sizeof p->name, "%s", a->o.sites[site]);
+    p->identity = *seen;
     enum err e = pins_write(a);
     if (e == ERR_OK) {
         log_event(LOG_INFO, "identity_pinned", "site=%s", a->o.sites[site]);
         return true;
     }
     *p = before;
+    identity->count = count;
     aggregator_say_failed(a, e, &failed);
     answer->outcome = failed.outcome;
     snprintf(answer->text, sizeof answer->text, "%s", failed.text);
@@ -140,9 +142,9 @@ bool aggregator_identify(struct aggregator *a, unsigned site, const struct wire_
     if (certificate_revoked(a, &seen.certificate))
         return refuse(answer, "the site's identity certificate is revoked: atoll cert renew "
                               "--revoke makes another key");
-    const struct pin *p = &a->identity->pins[site];
-    bool same = p->known && memcmp(&p->identity.key, &seen.key, sizeof seen.key) == 0;
-    if (p->known && !same && !certificate_revoked(a, &p->identity.certificate))
+    const struct pin *p = pin_of(a, site);
+    bool same = p && memcmp(&p->identity.key, &seen.key, sizeof seen.key) == 0;
+    if (p && !same && !certificate_revoked(a, &p->identity.certificate))
         return refuse(answer, "another identity key than this site's first one: use that one, or "
                               "revoke its certificate (atoll cert revoke NAME.identity.pem)");
     if (same && digest_equal(&p->identity.certificate, &seen.certificate))
@@ -157,8 +159,8 @@ bool aggregator_header_signed(const struct aggregator *a, unsigned site,
 {
     if (!a->o.signer)
         return true;
-    const struct pin *p = &a->identity->pins[site];
-    if (!p->known) /* it has not said hello: so it is told */
+    const struct pin *p = pin_of(a, site);
+    if (!p) /* it has not said hello: so it is told */
         return !a->core.s[site].bound;
     return signed_header_holds(a->o.signer, &p->identity.key, m);
 }
@@ -201,7 +203,7 @@ enum err aggregator_header_kept(struct aggregator *a, const struct journal_recor
     size_t n;
     if (!a->o.signer)
         return ERR_OK;
-    const struct pin *p = &a->identity->pins[r->site];
+    const struct pin *p = pin_of(a, r->site);
     header_path(path, payload_path);
     enum err e = a->env->ops->exists(a->env, path) ? ERR_OK : ERR_INPUT;
     if (e == ERR_OK)
@@ -209,7 +211,7 @@ enum err aggregator_header_kept(struct aggregator *a, const struct journal_recor
     if (e == ERR_OK)
         e = signed_header_read(&m, data, n);
     bool holds = e == ERR_OK && header_fits(&m, r, a->o.sites[r->site]) &&
-                 (!p->known || signed_header_holds(a->o.signer, &p->identity.key, &m));
+                 (!p || signed_header_holds(a->o.signer, &p->identity.key, &m));
     arena_free(&scratch);
     return holds ? ERR_OK : err_set(ERR_CORRUPT, "%s: no header that its site has signed", path);
 }

@@ -89,7 +89,7 @@ struct tls_request {
     struct tls_validity validity;
     /* Directory of NAME.identity.pem and .key, as they were issued before; NULL: `out`. */
     const char *identity;
-    bool identity_new; /* make another identity key, even where there is one */
+    bool identity_new;                 /* make another identity key, even where there is one */
     const struct tls_renewal *renewal; /* its key and name; only the certificate is made, as
                                           answer. NULL: a new key is made, and both are files */
     char *answer;                      /* TLS_PEM_MAX */

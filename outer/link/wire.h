@@ -56,7 +56,7 @@ struct wire_fragment_state { /* hello and its answer */
     struct digest
         accepted; /* answer: the payload accepted from this site for `round`; zero: none */
     bool sealed;
-    uint64_t first; /* answer: first round of this site under the newest roster */
+    uint64_t first;          /* answer: first round of this site under the newest roster */
     struct wire_proof proof; /* hello: of `manifest` */
 };
 struct wire_hello {
@@ -79,8 +79,8 @@ struct wire_hello_answer {
     uint32_t fragment_count;
     struct wire_fragment_state fragments[ROUND_FRAGMENTS_MAX];
     uint32_t end_count;
-    int64_t ends[WIRE_ENDS_MAX];           /* former values of train.steps, ascending */
-    uint32_t site, sites; /* roster_version > 1: index of this site, sites in the roster */
+    int64_t ends[WIRE_ENDS_MAX]; /* former values of train.steps, ascending */
+    uint32_t site, sites;        /* roster_version > 1: index of this site, sites in the roster */
     struct wire_announcement announcement; /* of `epoch` and `instance` */
 };
 struct wire_contribution { /* header of a contribution; the payload follows in chunks */

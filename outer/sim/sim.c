@@ -218,14 +218,15 @@ static bool excused(const struct sim *s, enum err e)
            (s->o.memory.at && e == ERR_MEMORY);
 }
 
-/* With a copied directory: another history, or another process of the same name. Of two aggregators
- * in the same epoch one may give the manifest and the other the aggregate: other bytes than
- * announced.
+/* With a copied directory: another history, another process of the same name, or the proof that an
+ * aggregator is not the newest. Of two aggregators in the same epoch one may give the manifest and
+ * the other the aggregate: other bytes than announced.
  */
 static bool for_a_person(const struct sim *s, enum err e)
 {
     bool two = s->o.second == SIM_COPY_BOTH && e == ERR_PROTO;
-    return sim_parted(s) && (e == ERR_DISAGREE || e == ERR_BUSY || e == ERR_TAKEN || two);
+    return sim_parted(s) &&
+           (e == ERR_DISAGREE || e == ERR_BUSY || e == ERR_TAKEN || e == ERR_STALE || two);
 }
 
 /* Asked to stop, as by SIGTERM. */
@@ -379,6 +380,7 @@ void sim_aggregator_task(void *self)
         if (e != ERR_OK && !a->env.disk.dead && !excused(s, e) && !for_a_person(s, e) &&
             !(e == ERR_CORRUPT && a->disk.rot > 0))
             sim_violate(s, "the aggregator ends with %s: %s", err_name(e), err_message());
+        a->over |= e == ERR_STALE;
         outer_state_close(&a->replica);
         arena_free(&arena);
         if (!s->finished && !a->over)

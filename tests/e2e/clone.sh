@@ -28,7 +28,9 @@ b=$pid
 until_rounds b 6
 stopped "$a"
 stopped "$b"
+kill -STOP "$serve_pid" # a copy of one moment, as a snapshot of the disk is
 cp -r aggregator copy
+kill -CONT "$serve_pid"
 serve_copy copy
 until_lines 1 "ev=listening" copy.out
 # site b is led to the copy, and back: it has seen the copy's epoch, and shows what the copy has signed

@@ -11,7 +11,7 @@ steps=200 every=4
 configure a,b
 for who in a b aggregator; do # each process has its own copies, as on its own machine; the authority's key is in tls alone
     mkdir tls-$who
-    cp tls/ca.pem tls/$who.pem tls/$who.key tls-$who/
+    cp tls/ca.pem tls/$who.pem tls/$who.key tls/$who.identity.* tls-$who/
 done
 cat >sign.sh <<END
 #!/bin/sh

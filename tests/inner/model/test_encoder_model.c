@@ -139,7 +139,7 @@ static const struct build plain = {"f32", "none", "adamw", "tensor"};
 static void build_with(struct encoder *e, const struct build *b)
 {
     *e = (struct encoder){0};
-    const char *words[64] = {"--model.vocab",
+    const char *words[96] = {"--model.vocab",
                              "48",
                              "--model.width",
                              "16",

@@ -357,8 +357,9 @@ static void expiry_is_looked_at(void **state)
     enum { DAY = 86400 };
     int its_port = 0;
     craft(&(struct craft){"near", "ca", "URI:atoll://test/aggregator/aggregator,IP:127.0.0.1",
-                          "serverAuth", -60, 5 * DAY + 60});
-    craft(&(struct craft){"x", "ca", "URI:atoll://test/site/x", "clientAuth", -60, 3600});
+                          "serverAuth", -60 * DAY,
+                          5 * DAY + 60}); /* what is near follows from a life */
+    craft(&(struct craft){"x", "ca", "URI:atoll://test/site/x", "clientAuth", -20 * DAY, 3600});
     struct link_server *s = serve_as("near", &its_port);
     struct link *l =
         fake_dial_as(its_port, (struct link_dial){.tls = fake_tls("ca.pem", "x"), .look_ms = 100});

@@ -69,14 +69,14 @@ static void fill(enum wire_kind kind, union any *m)
         memset(m->HELLO.identity, 'i', sizeof m->HELLO.identity);
         memset(m->HELLO.announcement.bytes, 'e', sizeof m->HELLO.announcement.bytes);
         for (unsigned i = 0; i < ROUND_FRAGMENTS_MAX; i++)
-            m->HELLO.fragments[i] = (struct wire_fragment_state){
-                i,
-                name("s"),
-                name("m"),
-                name("a"),
-                i % 2,
-                7 * i,
-                {i % 3 > 0, i % 3, i % 3, i % 3, {0}}};
+            m->HELLO.fragments[i] =
+                (struct wire_fragment_state){i,
+                                             name("s"),
+                                             name("m"),
+                                             name("a"),
+                                             i % 2,
+                                             7 * i,
+                                             {i % 3 > 0, i % 3, i % 3, i % 3, {0}}};
     } else if (kind == WIRE_HELLO_ANSWER) {
         m->HELLO_ANSWER = (struct wire_hello_answer){ROUND_MISMATCH,
                                                      "outer.every: 20 here, 50 there",
