@@ -37,12 +37,12 @@ class Fragment:
 
     def __init__(self, fields):
         self.round, self.ratio = int(fields["round"]), int(fields["ratio"])
-        self.manifest = fields["manifest"].tobytes()
+        self.manifest, self.proof = fields["manifest"].tobytes(), fields["proof"].tobytes()
         self.theta, self.momentum, self.codes, self.residual = (fields[k] for k in ("theta", "momentum", "codes", "residual"))
 
     def fields(self):
-        return dict(round=self.round, ratio=self.ratio, manifest=blob(self.manifest), theta=self.theta, momentum=self.momentum,
-                    codes=self.codes, residual=self.residual)
+        return dict(round=self.round, ratio=self.ratio, manifest=blob(self.manifest), proof=blob(self.proof), theta=self.theta,
+                    momentum=self.momentum, codes=self.codes, residual=self.residual)
 
     def parts(self):
         return [x.tobytes() for x in (self.theta, self.momentum, self.codes)]
@@ -51,14 +51,15 @@ class Fragment:
         return formats.sha256(*self.parts())
 
     @staticmethod
-    def of_snapshot(data, momentum, round_, manifest, ratio):
-        """momentum: whether the optimizer keeps one. The size of a snapshot gives the count."""
+    def of_snapshot(data, momentum, round_, made):
+        """momentum: whether the optimizer keeps one. The size of a snapshot gives the count. made: the manifest; None for state 0."""
         each = 4 * (2 if momentum else 1) * 256 + 1
         need(len(data) % each == 0, "a snapshot of another size than a state's")
         blocks = len(data) // each
         values = np.frombuffer(data, F32, blocks * 256 * (2 if momentum else 1))
         theta, rest = values[:blocks * 256], values[blocks * 256:]
-        return Fragment(dict(round=round_, ratio=ratio, manifest=blob(manifest), theta=theta, momentum=rest,
+        return Fragment(dict(round=round_, ratio=made.ratio() if made else 0, manifest=blob(made.digest if made else b""),
+                             proof=blob(made.proof if made else b""), theta=theta, momentum=rest,
                              codes=np.frombuffer(data, np.uint8, blocks, len(data) - blocks), residual=np.zeros(len(theta), F32)))
 
 
@@ -79,10 +80,14 @@ class Site:
         before = self.store.get("incarnation")
         incarnation = int(before["number"]) + 1 if before else 1
         self.store.put("incarnation", number=incarnation)
-        self.link = wire.Aggregator(a.aggregator, a.server_name, a.tls, a.site)
+        self.link = wire.Aggregator(a.aggregator, a.server_name, a.tls, a.site, self.s["run.name"].encode())
         self.link.head.CopyFrom(pb.Head(run=self.s["run.name"].encode(), site=a.site.encode(), config=self.config,
                                         incarnation=incarnation, instance=random.getrandbits(63)))
         self.link.greet = self.hello
+        seen, self.epoch, self.instance = self.store.get("announcement"), 0, 0
+        if seen is not None:
+            self.epoch, self.instance = int(seen["epoch"]), int(seen["instance"])
+            self.link.identity.announcement = seen["data"].tobytes()
         found = [self.store.get(f"fragment-{f}") for f in range(self.count)]
         self.state = [Fragment(x) for x in found] if all(found) else None
         self.ends = []
@@ -91,12 +96,19 @@ class Site:
     # ---- 10, 1: hello ----
 
     def hello(self):
-        request = pb.HelloRequest(major=1, minor=0, config_text=self.text.encode(), has_state=self.state is not None)
+        identity = self.link.identity
+        request = pb.HelloRequest(major=1, minor=0, config_text=self.text.encode(), has_state=self.state is not None,
+                                  identity=identity.certificate, announcement=identity.announcement)
         for s in self.state or []:
-            request.fragments.add(round=s.round, state=s.digest(), manifest=s.manifest)
+            request.fragments.add(round=s.round, state=s.digest(), manifest=s.manifest, proof=s.proof)
         kind, answer = self.link.small("hello", request)
         if kind not in ("current", "behind", "join"):
             raise Refused(f"hello: {kind}: {answer.text.decode()}")
+        identity.heard(answer, 0)
+        need(answer.epoch > self.epoch or (answer.epoch, answer.instance) == (self.epoch, self.instance),
+             "an epoch that this site has left, or another instance of it")
+        self.epoch, self.instance = answer.epoch, answer.instance
+        self.store.put("announcement", data=blob(identity.announcement), epoch=np.uint64(self.epoch), instance=np.uint64(self.instance))
         self.link.head.epoch, self.link.head.roster_version = answer.epoch, answer.roster_version
         need(len(answer.fragments) == self.count, "other fragments than the settings'")
         self.ends, self.there = list(answer.ends), answer.fragments
@@ -108,17 +120,17 @@ class Site:
     def join(self):
         state = []
         for f, there in enumerate(self.there):
-            manifest, wanted, ratio = b"", there.state, 0
+            made, wanted = None, there.state
             if there.round:
-                m = self.manifest(f, there.round - 1)
-                need(m is not None and m.digest == there.manifest, "another manifest than hello's")
-                manifest, wanted, ratio = m.digest, m.state_after, m.ratio()
+                made = self.manifest(f, there.round - 1)
+                need(made is not None and made.digest == there.manifest, "another manifest than hello's")
+                wanted = made.state_after
             kind, data = self.link.fetch(wire.SNAPSHOT, f, there.round, 1 << 16)
             if kind == "gone":  # it has gone on: the hello behind this one says where to
                 return
             need(formats.sha256(data) == wanted, "a snapshot that is not the state of its digest")
             keeps = self.s["outer.optimizer"] == "nesterov"
-            state.append(Fragment.of_snapshot(data, keeps, there.round, manifest, ratio))
+            state.append(Fragment.of_snapshot(data, keeps, there.round, made))
         for f, s in enumerate(state):
             self.store.put(f"fragment-{f}", **s.fields())
         self.state = state
@@ -168,7 +180,10 @@ class Site:
         while True:
             kind, answer = self.link.small("poll", pb.PollRequest(fragment=f, round=round_, hold_ms=2000))
             if kind == "commit":
-                return formats.Manifest(answer.manifest)
+                m = formats.Manifest(answer.manifest)
+                self.link.identity.check(m)
+                need(m.epoch < self.epoch or (m.epoch, m.instance) == (self.epoch, self.instance), "S6: a manifest of another epoch")
+                return m
             if kind == "gone":
                 return None
             if kind != "pending":
@@ -240,7 +255,7 @@ class Site:
         if box is not None:
             left = box["residual"]
             fields["residual"] = left if included else left + formats.decode(codec, box["payload"].tobytes(), len(left), s.codes)
-        fields.update(round=s.round + 1, manifest=blob(m.digest), ratio=m.ratio())
+        fields.update(round=s.round + 1, manifest=blob(m.digest), proof=blob(m.proof), ratio=m.ratio())
         new = Fragment(fields)
         need(new.digest() == m.state_after, f"S7: state {new.round} of fragment {f} is not the manifest's")
         self.point(f, s.round, "adopting")

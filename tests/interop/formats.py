@@ -512,7 +512,7 @@ class Manifest:
         self.factors, self.rolled_to = None, None
         if magic == b"atollM5\0":
             self.read_parts(r, count)
-        self.digest = sha256(data[:r.at])
+        self.digest, self.proof = sha256(data[:r.at]), data[r.at:]  # proof: the envelope, as hello shows it
         self.epoch, self.instance, self.unix_ms, self.signature = r.take(ENVELOPE.format[1:])
         need(r.at == len(data), "bytes behind the manifest")
 

@@ -1,5 +1,6 @@
 """Calls of a site to one aggregator (docs/formats.md 2, 10). An answer that needs more than a value is returned as it came; `rebind` and
 a link that is down are dealt with here."""
+import os
 import random
 import threading
 import time
@@ -8,6 +9,7 @@ import grpc
 
 import atoll_pb2 as pb
 import formats
+import signing
 
 OUTCOMES = ("none receipt resume behind late early rebind denied excluded invalid mismatch conflict superseded lost_state full current "
             "join diverged pending commit gone").split()
@@ -29,7 +31,7 @@ def outcome(answer):
 
 
 class Aggregator:
-    def __init__(self, target, server_name, tls, site):
+    def __init__(self, target, server_name, tls, site, run):
         with open(f"{tls}/ca.pem", "rb") as ca, open(f"{tls}/{site}.key", "rb") as key, open(f"{tls}/{site}.pem", "rb") as own:
             credentials = grpc.ssl_channel_credentials(ca.read(), key.read(), own.read())
         options = [("grpc.ssl_target_name_override", server_name), ("grpc.enable_http_proxy", 0)]
@@ -42,6 +44,7 @@ class Aggregator:
         self.download = bulk.unary_stream("/atoll.Bulk/Fetch", lambda m: m.SerializeToString(), pb.Download.FromString)
         self.head = pb.Head()
         self.greet = None  # says hello: rebind
+        self.identity = signing.Identity(tls, site, run) if os.path.exists(f"{tls}/{site}.identity.key") else None
 
     def again(self, call):
         """call() until it is answered by an aggregator that this process is bound to."""
@@ -86,6 +89,7 @@ class Aggregator:
         wanted = Mailbox()
         offer.head.CopyFrom(self.head)
         offer.transfer = random.getrandbits(63)
+        self.identity.sign(offer)
         stream = self.upload(self.messages(offer, payload, pace, wanted), timeout=60)
         answer = None
         for answer in stream:
