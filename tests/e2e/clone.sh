@@ -56,7 +56,9 @@ a=$pid
 train b --site.aggregator "127.0.0.1:$copy_port"
 b=$pid
 until_rounds b 20
+kill -STOP "$copy_pid"
 cp -r copy backup
+kill -CONT "$copy_pid"
 kill -9 "$copy_pid" && wait "$copy_pid" 2>/dev/null || :
 for start in 1 2 3; do # epochs that the backup does not know
     serve_copy copy

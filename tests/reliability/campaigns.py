@@ -86,7 +86,7 @@ def states(text):
 
 
 def mutants(text):
-    """mutants.sh prints `NAME: FAILED test_sim --seed S: ...`, or `NAME: not found within N seeds`."""
+    """mutants.sh prints `NAME: test_sim: FAILED test_sim --seed S: ...`, or `NAME: not found within N seeds`."""
     found, missed = 0, []
     for line in text.splitlines():
         name = re.match(r"([A-Z0-9_]+): (.*)", line)
@@ -195,8 +195,8 @@ CAMPAIGNS = [
              lambda place, amount, done: [place.test("test_states"), "--all"], states, builds=["test_states"]),
     Campaign("mutants", "Deliberate bugs of the protocol, found by the simulator", "seeds for each", 10000, 10000,
              [Figure("mutants", LAST, "bugs"), Figure("found", LAST, "found"), Figure("missed.", LAST, "not found")],
-             lambda place, amount, done: ["tests/sim/mutants.sh", place.test("test_mutants"), str(amount)], mutants, builds=["test_mutants"],
-             session=10 ** 9),
+             lambda place, amount, done: ["tests/sim/mutants.sh", place.test(""), str(amount)], mutants,
+             builds=["test_mutants", "test_mutants_states", "test_mutants_points"], session=10 ** 9),
     Campaign("chaos", "Real processes killed and stopped, links cut and slowed, disks filled", "kills", 50, 10000,
              [Figure("runs", ADD, "runs that ended with the SHA-256 of the undisturbed one"), Figure("kills", ADD, "kills (SIGKILL)"),
               Figure("stops", ADD, "stops (SIGSTOP)"), Figure("rounds", ADD, "committed rounds"), Figure("cuts", ADD, "links cut"),
