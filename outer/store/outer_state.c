@@ -608,7 +608,11 @@ static enum err remake(struct outer_state *m, unsigned fragment, uint64_t round)
 {
     struct manifest manifest;
     struct file_map aggregate;
+    char path[PATH_BYTES];
     TRY(outer_state_manifest(m, fragment, round, &manifest));
+    path_of(path, fragment, round + 1, "MANIFEST");
+    if (!digest_equal(&manifest.parent, &m->state[fragment].manifest)) /* of another history */
+        return damaged(m, path);
     if (manifest.rolled_back)
         return remake_rolled_back(m, fragment, &manifest);
     if (manifest_aborted(&manifest)) {

@@ -612,6 +612,17 @@ static void test_what_does_not_verify_is_not_current(void **state)
     file_lose(&a, "CURRENT");
     assert_int_equal(outer_state_load(&a.replica), ERR_CORRUPT);
     assert_non_null(strstr(err_message(), "/nv/frag/0/3/MANIFEST: damaged"));
+    static uint8_t bytes[1 << 20], parent[1 << 16];
+    size_t n = file_get(&a, "3/state", bytes, sizeof bytes), k;
+    k = file_get(&a, "2/MANIFEST", parent, sizeof parent);
+    bytes[n / 2] ^= 1; /* the state cannot be made again from that one, either */
+    file_put(&a, "3/state", bytes, n);
+    file_lose(&a, "2/MANIFEST");
+    assert_int_equal(outer_state_load(&a.replica), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "/nv/frag/0/3/MANIFEST: damaged"));
+    bytes[n / 2] ^= 1;
+    file_put(&a, "3/state", bytes, n);
+    file_put(&a, "2/MANIFEST", parent, k);
     file_lose(&a, "3/MANIFEST"); /* round 2 verifies, but a state 3 was made */
     assert_int_equal(outer_state_load(&a.replica), ERR_CORRUPT);
     assert_non_null(strstr(err_message(), "/nv/frag/0/3/MANIFEST: damaged"));
