@@ -81,13 +81,27 @@ static void keep_out(struct sim *s, struct sim_node *n)
         sim_sleep(&s->clock, s->clock.now_ms + AGAIN_MS, NULL);
 }
 
+/* An aggregator that has lost its journal has the quarantines of the newest manifests: those that
+ * have ended since, too. */
+static void readmit_all(struct sim *s)
+{
+    for (unsigned i = 0; i < s->o.sites; i++) {
+        struct wire_operate m = {.act = WIRE_READMIT};
+        snprintf(m.site, sizeof m.site, "%s", s->node[i].name);
+        if (!s->node[i].liar && !s->node[i].done)
+            (void)operate(&s->aggregator[0], &m);
+    }
+}
+
 static void operator_task(void *self)
 {
     struct sim *s = self;
-    for (;;) {
+    while (!s->finished) {
         sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, EVERY_MS), NULL);
-        if (s->clock.now_ms >= s->calm_ms || s->finished)
-            return;
+        if (s->clock.now_ms >= s->calm_ms) {
+            readmit_all(s);
+            continue;
+        }
         struct sim_node *n = &s->node[sim_below(&s->clock, s->o.sites)];
         if (!n->liar && !n->done)
             keep_out(s, n);

@@ -172,9 +172,9 @@ int main(int argc, char **argv)
         point_run(run, &calm[run], &m, &t);
     for (unsigned k = 0; !point && k < RUNS; k++)
         sample(k, &calm[k], limit_s, &t);
-    printf("points=%" PRIu64 " tried=%" PRIu64 " struck=%" PRIu64 " restarts=%" PRIu64
-           " seconds=%.1f\n",
-           all, t.tried, t.struck, t.restarts, seconds() - begin);
+    printf("points=%" PRIu64 " tried=%" PRIu64 " struck=%" PRIu64 " failed=%" PRIu64
+           " restarts=%" PRIu64 " seconds=%.1f\n",
+           all, t.tried, t.struck, t.failed, t.restarts, seconds() - begin);
     printf("%" PRIu64 " of %" PRIu64 " points, %" PRIu64 " violations\n", t.tried, all, t.failed);
     return t.failed ? 1 : 0;
 }
