@@ -34,9 +34,13 @@ for name in $names; do
     COUNTED_UNHEARD | MAJORITY_OF_LIVE) first=states ;; # at once there, after hundreds of seeds here
     *) first=seeds ;;
     esac
+    case $name in
+    UNSYNCED_FORGOTTEN) focus="--focus eager --from 1900" ;; # an eager start, discarded right before a power loss
+    *) focus= ;;
+    esac
     if [ $first = states ] && why=$(ask "$programs/test_mutants_states" --mutant "$name"); then
         by=test_states
-    elif why=$(ask "$programs/test_mutants" --mutant "$name" --count "$seeds"); then
+    elif why=$(ask "$programs/test_mutants" $focus --mutant "$name" --count "$seeds"); then
         by=test_sim
     elif [ "$night" = 1 ] && why=$(ask "$programs/test_mutants_points" --mutant "$name" --seconds 60); then
         by=test_points

@@ -6,10 +6,12 @@
  *   test_sim --from N --seeds M    a campaign: M seeds from N on (--count: the same)
  *   test_sim --large ...           the same with up to 64 sites and up to 200 rounds
  *   test_sim --focus WHAT ...      the same with copies of directories (copies), an operator's acts
- *                                  (operator) or a lying site (liar) in every seed that can have
- * them test_sim --shrink N [--large]  leaves out fault after fault while seed N still fails, and
- * prints the faults that remain, with their times test_mutants --mutant NAME     the same over the
- * outer loop with that bug in it test_mutants --list            names them
+ *                                  (operator), a lying site (liar) or eager starts (eager) in
+ *                                  every seed that can have them
+ *   test_sim --shrink N [--large]  leaves out fault after fault while seed N still fails
+ *                                  and prints the faults that remain, with their times
+ *   test_mutants --mutant NAME     the same over the outer loop with that bug in it
+ *   test_mutants --list            names them
  *
  * The last line sums up: "1026 seeds, 3120 crashes, 0 violations". Exit 1: a violation.
  */
@@ -98,6 +100,17 @@ static struct sim_options options_of(uint64_t seed)
         o.mix = 0;
         o.grace = 0;
         o.before_update = false;
+    }
+    if (!strcmp(focus, "eager")) {
+        o.overlap = o.every;
+        o.mix = 0;
+        o.eager = true;
+        o.before_update = false;
+        o.merge = MERGE_MEAN;
+        o.clip = 0;
+        o.edit_warmup = 0;
+        o.growth = (struct period_growth){0};
+        o.every_ms = 0;
     }
     if (copies && seed % 2)
         o.second = seed % 4 < 2 ? SIM_COPY_RESTORED : SIM_COPY_BOTH;
