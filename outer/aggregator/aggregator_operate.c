@@ -1,7 +1,6 @@
 /* An operator's calls: status, abort, quarantine, readmit, rollback, roster. Authorised at each
  * call, journalled before they take effect (docs/protocol.md 3.13). */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
@@ -9,66 +8,41 @@
 #include "outer/config/identity.h"
 #include "outer/protocol/roles.h"
 
-static void say(struct wire_answer *answer, enum round_outcome outcome, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void say(struct wire_answer *answer, enum round_outcome outcome, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(answer->text, sizeof answer->text, format, list);
-    va_end(list);
-    answer->outcome = outcome;
-}
-
 /* ---- status ---- */
 
-struct text {
-    char *out;
-    size_t used, size;
-};
-
-static void text_add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void text_add(struct text *t, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    int n = t->used < t->size ? vsnprintf(t->out + t->used, t->size - t->used, format, list) : 0;
-    va_end(list);
-    t->used += n > 0 ? (size_t)n : 0;
-}
-
-static void status_site(const struct aggregator *a, unsigned site, struct text *t)
+static void status_site(const struct aggregator *a, unsigned site, struct aggregator_text *t)
 {
     const struct aggregator_site *s = &a->site[site];
     uint64_t now_ms = aggregator_now(a);
-    text_add(t, "site=%s state=%s", a->o.sites[site],
-             !aggregator_roster_serves(a, site) ? "removed"
-             : aggregator_quarantined(a, site)  ? "quarantine"
-             : s->finished                      ? "finished"
-             : s->status.left                   ? "left"
-             : a->core.s[site].bound            ? "bound"
-                                                : "away");
+    aggregator_text_add(t, "site=%s state=%s", a->o.sites[site],
+                        !aggregator_roster_serves(a, site) ? "removed"
+                        : aggregator_quarantined(a, site)  ? "quarantine"
+                        : s->finished                      ? "finished"
+                        : s->status.left                   ? "left"
+                        : a->core.s[site].bound            ? "bound"
+                                                           : "away");
     if (s->status.heard_ms)
-        text_add(t, " heard_s=%" PRIu64, (now_ms - s->status.heard_ms) / 1000);
+        aggregator_text_add(t, " heard_s=%" PRIu64, (now_ms - s->status.heard_ms) / 1000);
     if (s->strikes)
-        text_add(t, " bad=%u/%u", s->strikes, a->o.strikes_max);
-    text_add(t, "\n");
+        aggregator_text_add(t, " bad=%u/%u", s->strikes, a->o.strikes_max);
+    aggregator_text_add(t, "\n");
 }
 
 /* What fits: the sites in quarantine first. */
 static void operate_status(const struct aggregator *a, const struct wire_operate *m,
                            struct wire_answer *answer)
 {
-    struct text t = {answer->text, 0, sizeof answer->text};
+    struct aggregator_text t = {answer->text, 0, sizeof answer->text};
     const struct round_fragment *f = &a->core.f[m->fragment];
     char missing[256];
     (void)aggregator_missing(a, m->fragment, missing, sizeof missing);
-    text_add(&t, "fragment=%u round=%" PRIu64 " of=%" PRIu64 " in=%u missing=%s\n", m->fragment,
-             f->round, aggregator_rounds(a, m->fragment), f->count, missing);
+    aggregator_text_add(&t, "fragment=%u round=%" PRIu64 " of=%" PRIu64 " in=%u missing=%s\n",
+                        m->fragment, f->round, aggregator_rounds(a, m->fragment), f->count,
+                        missing);
     if (!m->fragment)
-        text_add(&t, "epoch=%" PRIu64 " mode=%s sites=%u quorum=%u fragments=%u\n", a->epoch,
-                 a->o.strict ? "strict" : "quorum", set_count(&a->roster.members), a->core.quorum,
-                 a->core.fragments);
+        aggregator_text_add(&t, "epoch=%" PRIu64 " mode=%s sites=%u quorum=%u fragments=%u\n",
+                            a->epoch, a->o.strict ? "strict" : "quorum",
+                            set_count(&a->roster.members), a->core.quorum, a->core.fragments);
     for (int in = 1; !m->fragment && in >= 0; in--)
         for (unsigned i = 0; i < a->o.site_count; i++)
             if (aggregator_quarantined(a, i) == in)
@@ -130,19 +104,20 @@ static bool rollback_may(struct aggregator *a, const struct wire_operate *m,
     const struct schedule *s = &a->replica->schedule;
     unsigned delay = a->replica->o.outer.delay;
     if (m->to >= m->round)
-        say(answer, ROUND_INVALID, "state %" PRIu64 " is not an earlier one than %" PRIu64, m->to,
-            m->round);
+        aggregator_say(answer, ROUND_INVALID,
+                       "state %" PRIu64 " is not an earlier one than %" PRIu64, m->to, m->round);
     else if (s->overlap > 0 || s->stage_count)
-        say(answer, ROUND_INVALID, "a run with %s cannot be rolled back: %s",
-            s->overlap > 0 ? "outer.overlap_steps above 0" : "train.stages",
-            s->overlap > 0 ? "the sites have trained on" : "the model has grown since");
+        aggregator_say(answer, ROUND_INVALID, "a run with %s cannot be rolled back: %s",
+                       s->overlap > 0 ? "outer.overlap_steps above 0" : "train.stages",
+                       s->overlap > 0 ? "the sites have trained on" : "the model has grown since");
     else if (delay > 1 && (m->round + 1 - m->to) % delay)
-        say(answer, ROUND_INVALID,
+        aggregator_say(
+            answer, ROUND_INVALID,
             "outer.delay = %u: only to a state that is a multiple of %u rounds before %" PRIu64,
             delay, delay, m->round + 1);
     else if (!outer_state_kept(a->replica, m->fragment, m->to))
-        say(answer, ROUND_GONE,
-            "state %" PRIu64 " is not kept: serve.keep_states says how many are", m->to);
+        aggregator_say(answer, ROUND_GONE,
+                       "state %" PRIu64 " is not kept: serve.keep_states says how many are", m->to);
     else
         return true;
     return false;
@@ -156,28 +131,30 @@ static enum err operate_close(struct aggregator *a, const char *peer, const stru
     struct journal_record r;
     digest_hex(&f->parent, hex);
     if (m->round < f->round)
-        say(answer, ROUND_BEHIND, "round %" PRIu64 " is over; the last manifest is %.16s", m->round,
-            hex);
+        aggregator_say(answer, ROUND_BEHIND,
+                       "round %" PRIu64 " is over; the last manifest is %.16s", m->round, hex);
     else if (m->round > f->round || m->round >= aggregator_rounds(a, m->fragment))
-        say(answer, ROUND_INVALID, "round %" PRIu64 " has not begun", m->round);
+        aggregator_say(answer, ROUND_INVALID, "round %" PRIu64 " has not begun", m->round);
     else if (a->commit.stage == COMMIT_PASSING && a->commit.fragment == m->fragment)
-        say(answer, ROUND_FULL, "round %" PRIu64 " is being committed: call again", m->round);
+        aggregator_say(answer, ROUND_FULL, "round %" PRIu64 " is being committed: call again",
+                       m->round);
     else if (a->fragment[m->fragment].ordered)
-        say(answer, ROUND_CURRENT, "round %" PRIu64 " is being closed", m->round);
+        aggregator_say(answer, ROUND_CURRENT, "round %" PRIu64 " is being closed", m->round);
     else if (!any_accepted(a, m->fragment))
-        say(answer, ROUND_INVALID,
-            "no contribution to round %" PRIu64 " is here: wait for one, then call again",
-            m->round);
+        aggregator_say(answer, ROUND_INVALID,
+                       "no contribution to round %" PRIu64
+                       " is here: wait for one, then call again",
+                       m->round);
     else if (m->act == WIRE_ABORT || rollback_may(a, m, answer)) {
         TRY(act_journal(a, peer, m, 0, &r));
         order(a, &r);
         if (m->act == WIRE_ABORT)
-            say(answer, ROUND_CURRENT, "round %" PRIu64 " of fragment %u is aborted", m->round,
-                m->fragment);
+            aggregator_say(answer, ROUND_CURRENT, "round %" PRIu64 " of fragment %u is aborted",
+                           m->round, m->fragment);
         else
-            say(answer, ROUND_CURRENT,
-                "round %" PRIu64 " of fragment %u brings back state %" PRIu64, m->round,
-                m->fragment, m->to);
+            aggregator_say(answer, ROUND_CURRENT,
+                           "round %" PRIu64 " of fragment %u brings back state %" PRIu64, m->round,
+                           m->fragment, m->to);
     }
     return ERR_OK;
 }
@@ -188,7 +165,7 @@ static enum err operate_quarantine(struct aggregator *a, const char *peer,
     int site = aggregator_site(a, m->site);
     bool in = m->act == WIRE_QUARANTINE;
     if (site < 0) {
-        say(answer, ROUND_INVALID, "%s is not one of outer.sites", m->site);
+        aggregator_say(answer, ROUND_INVALID, "%s is not one of outer.sites", m->site);
         return ERR_OK;
     }
     if (aggregator_quarantined(a, (unsigned)site) != in) {
@@ -196,8 +173,8 @@ static enum err operate_quarantine(struct aggregator *a, const char *peer,
         TRY(act_journal(a, peer, m, (unsigned)site, &r));
         TRY(aggregator_quarantine(a, (unsigned)site, in, "an operator's act"));
     }
-    say(answer, ROUND_CURRENT, "site %s is %s", m->site,
-        in ? "in quarantine" : "not in quarantine: start it");
+    aggregator_say(answer, ROUND_CURRENT, "site %s is %s", m->site,
+                   in ? "in quarantine" : "not in quarantine: start it");
     return ERR_OK;
 }
 
@@ -239,14 +216,14 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
     enum err e = ERR_OK;
     memset(answer, 0, sizeof *answer);
     if (!roles_may(roles_of(peer, a->o.run), call))
-        say(answer, ROUND_DENIED,
-            "the certificate says %s, this call needs an operator's of run %s",
-            peer && *peer ? peer : "nothing", a->o.run);
+        aggregator_say(answer, ROUND_DENIED,
+                       "the certificate says %s, this call needs an operator's of run %s",
+                       peer && *peer ? peer : "nothing", a->o.run);
     else if ((revoked = aggregator_revoked(a, peer, &m->certificate)))
-        say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
+        aggregator_say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
     else if (!roster_act(m->act) &&
              (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment)))
-        say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
+        aggregator_say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
     else
         e = operate(a, peer, m, answer);
     if (e != ERR_OK)

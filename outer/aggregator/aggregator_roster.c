@@ -3,7 +3,6 @@
  * (docs/protocol.md 3.6). */
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
@@ -263,49 +262,34 @@ void aggregator_roster_hello(const struct aggregator *a, unsigned site,
 
 /* ---- an operator's acts ---- */
 
-static void say(struct wire_answer *answer, enum round_outcome outcome, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void say(struct wire_answer *answer, enum round_outcome outcome, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(answer->text, sizeof answer->text, format, list);
-    va_end(list);
-    answer->outcome = outcome;
-}
-
 /* "fragment 0 from round 5 on, fragment 1 from round 4 on", as far as there is room. */
 static void firsts_text(const struct aggregator *a, const uint64_t *first, char *out, size_t size)
 {
-    size_t used = 0;
+    struct aggregator_text t = {out, 0, size};
     *out = 0;
-    for (unsigned i = 0; i < a->core.fragments && used < size; i++)
+    for (unsigned i = 0; i < a->core.fragments; i++)
         if (aggregator_serves(a, i))
-            used +=
-                (size_t)snprintf(out + used, size - used, "%sfragment %u from round %" PRIu64 " on",
-                                 used ? ", " : "", i, first[i]);
+            aggregator_text_add(&t, "%sfragment %u from round %" PRIu64 " on", t.used ? ", " : "",
+                                i, first[i]);
 }
 
 static void roster_list(const struct aggregator *a, struct wire_answer *answer)
 {
-    char *out = answer->text;
-    size_t size = sizeof answer->text;
+    struct aggregator_text t = {answer->text, 0, sizeof answer->text};
     unsigned waits;
     bool final = round_roster_final(&a->core, &waits);
-    size_t used =
-        (size_t)snprintf(out, size, "version=%u sites=%u quorum=%u state=%s\n", a->roster.version,
-                         members_count(a), a->core.quorum, final ? "final" : "pending");
-    for (unsigned i = 0; !final && i < a->core.fragments && used < size; i++)
+    aggregator_text_add(&t, "version=%u sites=%u quorum=%u state=%s\n", a->roster.version,
+                        members_count(a), a->core.quorum, final ? "final" : "pending");
+    for (unsigned i = 0; !final && i < a->core.fragments; i++)
         if (aggregator_serves(a, i))
-            used += (size_t)snprintf(out + used, size - used,
-                                     "fragment=%u round=%" PRIu64 " first=%" PRIu64 "\n", i,
-                                     a->core.f[i].round, a->core.f[i].first);
-    for (unsigned i = 0; i < a->o.site_count && used < size; i++) {
+            aggregator_text_add(&t, "fragment=%u round=%" PRIu64 " first=%" PRIu64 "\n", i,
+                                a->core.f[i].round, a->core.f[i].first);
+    for (unsigned i = 0; i < a->o.site_count; i++) {
         bool in = set_has(&a->roster.members, i);
-        used += (size_t)snprintf(out + used, size - used, "site=%s index=%u %s\n", a->names[i], i,
-                                 in                               ? "in"
-                                 : aggregator_roster_serves(a, i) ? "leaving"
-                                                                  : "removed");
+        aggregator_text_add(&t, "site=%s index=%u %s\n", a->names[i], i,
+                            in                               ? "in"
+                            : aggregator_roster_serves(a, i) ? "leaving"
+                                                             : "removed");
     }
     answer->outcome = ROUND_CURRENT;
 }
@@ -344,15 +328,18 @@ static bool add_may(const struct aggregator *a, int site, struct wire_answer *an
     unsigned n = members_count(a) + 1;
     bool again = schedule_compresses_downlink(s, CODEC_BF16, n);
     if (site < 0 && a->o.site_count >= a->core.room)
-        say(answer, ROUND_INVALID,
-            "the roster is full: a run has at most %u sites, removed ones too", a->core.room);
+        aggregator_say(answer, ROUND_INVALID,
+                       "the roster is full: a run has at most %u sites, removed ones too",
+                       a->core.room);
     else if (site < 0 && a->o.site_count - a->roster.initial >= MANIFEST_ADDED_MAX)
-        say(answer, ROUND_INVALID,
+        aggregator_say(
+            answer, ROUND_INVALID,
             "%d sites were added to this run, no more are possible: go on as a new run with "
             "run.from",
             MANIFEST_ADDED_MAX);
     else if (again && !a->replica->o.compresses_downlink)
-        say(answer, ROUND_INVALID,
+        aggregator_say(
+            answer, ROUND_INVALID,
             "from %u sites on this run would compress the downlink "
             "(outer.downlink_compression_from), and it began without: go on as a new run with "
             "run.from",
@@ -370,22 +357,24 @@ static bool change_may(const struct aggregator *a, const struct wire_operate *m,
          in = site >= 0 && set_has(&a->roster.members, (unsigned)site);
     unsigned waits;
     if (add && !site_name_good(m->site))
-        say(answer, ROUND_INVALID, "a site's name has 1 to %d letters, digits, - and _",
-            SITE_NAME_MAX);
+        aggregator_say(answer, ROUND_INVALID, "a site's name has 1 to %d letters, digits, - and _",
+                       SITE_NAME_MAX);
     else if (add && in)
-        say(answer, ROUND_INVALID, "site %s is in the roster already", m->site);
+        aggregator_say(answer, ROUND_INVALID, "site %s is in the roster already", m->site);
     else if (!add && !in)
-        say(answer, ROUND_INVALID, "site %s is not in the roster: atoll operator roster list",
-            m->site);
+        aggregator_say(answer, ROUND_INVALID,
+                       "site %s is not in the roster: atoll operator roster list", m->site);
     else if (!add && members_count(a) == 1)
-        say(answer, ROUND_INVALID, "%s is the last site of the run", m->site);
+        aggregator_say(answer, ROUND_INVALID, "%s is the last site of the run", m->site);
     else if (m->version != (uint64_t)a->roster.version + 1)
-        say(answer, ROUND_INVALID,
+        aggregator_say(
+            answer, ROUND_INVALID,
             "the roster is of version %u now: look at it (atoll operator roster list), and call "
             "again",
             a->roster.version);
     else if (!round_roster_final(&a->core, &waits))
-        say(answer, ROUND_PENDING,
+        aggregator_say(
+            answer, ROUND_PENDING,
             "one change at a time: version %u (%s %s) is not final, since fragment %u is in round "
             "%" PRIu64 " and the version begins with round %" PRIu64
             ", which more than half of the sites must have; call again then",
@@ -409,7 +398,8 @@ static void change_say(const struct aggregator *a, const struct wire_operate *m,
         snprintf(others, sizeof others,
                  "; this is aggregator %u of %u: each of them has to be told", a->o.index,
                  a->o.count);
-    say(answer, ROUND_CURRENT, "roster version %u: site %s %s, %s%s%s", a->roster.version, m->site,
+    aggregator_say(
+        answer, ROUND_CURRENT, "roster version %u: site %s %s, %s%s%s", a->roster.version, m->site,
         m->act == WIRE_ROSTER_ADD ? "is added" : "is removed", firsts,
         m->act == WIRE_ROSTER_ADD
             ? "; it needs its certificate (atoll cert issue --role site) and is started as any site"
@@ -456,7 +446,7 @@ enum err aggregator_roster_operate(struct aggregator *a, const char *peer,
     if (!again && !change_may(a, m, site, answer))
         return ERR_OK;
     if (!again && !firsts_find(a, first, &none)) {
-        say(answer, ROUND_INVALID, "fragment %u has no round left to begin with", none);
+        aggregator_say(answer, ROUND_INVALID, "fragment %u has no round left to begin with", none);
         return ERR_OK;
     }
     if (!again)

@@ -4,7 +4,7 @@
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
  * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
  * sites out; aggregator_operate.c answers an operator; aggregator_roster.c adds and removes sites;
- * aggregator_identity.c signs, and checks what is signed.
+ * aggregator_identity.c signs, and checks what is signed; aggregator_answer.c words answers.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -269,6 +269,16 @@ void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer 
  * encoded again; and, unless the process before ended in good order, what had arrived in part: it
  * may be in memory alone, and no fsync would say so. */
 enum err aggregator_spool_sweep(struct aggregator *a) MUST;
+
+/* ---- aggregator_answer.c ---- */
+void aggregator_say(struct wire_answer *answer, enum round_outcome outcome, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+struct aggregator_text { /* of several parts, as far as there is room */
+    char *out;
+    size_t used, size;
+};
+void aggregator_text_add(struct aggregator_text *t, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* ---- aggregator_quarantine.c ---- */
 bool aggregator_quarantined(const struct aggregator *a, unsigned site);

@@ -299,9 +299,9 @@ enum err cert_renew(int argc, char **argv, struct arena *arena)
         {"days", ARGS_REAL, &days, .value = "N", .min = CERT_DAYS_MIN, .max = CERT_DAYS_MAX,
          .help = "Validity of the certificate."},
         {"revoke", ARGS_FLAG, &revoke,
-         .help = "Also revoke the old certificate, as atoll cert revoke FILE does, and make and "
-                 "revoke its identity key's likewise: after a theft. Until the new files are in "
-                 "place, the process is refused."},
+         .help = "Also revoke the old certificate, as atoll cert revoke FILE does, and replace the "
+                 "identity key: its certificate is revoked, too. For use after a theft. Until "
+                 "the new files are in place, the process is refused."},
     };
     struct args a = {.command = "cert renew",
                      .summary = "Makes a new key and certificate with the name, role and hosts of "

@@ -16,9 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "kernels/base/log.h"
-#include "outer/sim/sim.h"
+#include "tests/sim/short_run.h"
 #include "tests/sim/sinks.h"
 
 #ifdef __has_feature
@@ -26,7 +25,7 @@
 #else
 #define FEATURE(name) 0
 #endif
-enum { SUITE_SECONDS = 40, RUNS = 2, SITES = 3, FAILURES_MAX = 20, SKIPPED = 77, STEP = 7919 };
+enum { SUITE_SECONDS = 40, FAILURES_MAX = 20, SKIPPED = 77 };
 
 void *test_memory_calloc(size_t count, size_t size); /* of arena.c, in this program */
 
@@ -35,39 +34,9 @@ void *test_memory_calloc(size_t count, size_t size)
     return sim_memory_fails() ? NULL : calloc(count, size);
 }
 
-/* Blocking rounds of one fragment; four fragments whose rounds overlap training. */
-static struct sim_options run_of(unsigned run)
-{
-    struct sim_options o = {.seed = 1 + run,
-                            .sites = SITES,
-                            .fragments = run ? 4 : 1,
-                            .every = run ? 4 : 2,
-                            .steps = run ? 12 : 6,
-                            .overlap = run ? 2 : 0,
-                            .mix = run ? 0.5f : 0,
-                            .codec = CODEC_INT4,
-                            .error_feedback_decay = 1,
-                            .optimizer = OUTER_OPT_MOMENTUM,
-                            .delay = 1,
-                            .strict = true,
-                            .keep = 3};
-    o.anneal.end = 1;
-    return o;
-}
-
 struct totals {
     uint64_t tried, struck, failed, restarts;
 };
-
-static const char *differs(const struct sim_result *calm, const struct sim_result *r)
-{
-    if (!digest_equal(&calm->state, &r->state))
-        return "the outer state differs from the run without faults";
-    for (unsigned i = 0; i < SITES; i++)
-        if (!digest_equal(&calm->residual[i], &r->residual[i]))
-            return "a residual differs from the run without faults";
-    return r->snapshots ? "a site took a snapshot: its residual is lost" : NULL;
-}
 
 static void point_run(unsigned run, const struct sim_result *calm, const struct sim_memory *m,
                       struct totals *t)
@@ -77,6 +46,8 @@ static void point_run(unsigned run, const struct sim_result *calm, const struct 
     o.memory = *m;
     sim_run_options(&o, &r);
     const char *why = r.ok ? differs(calm, &r) : r.why;
+    if (!why && r.snapshots)
+        why = "a site took a snapshot: its residual is lost";
     t->tried++;
     t->struck += r.struck;
     t->restarts += r.restarts;
@@ -103,11 +74,6 @@ static struct sim_memory point_of(const struct sim_result *calm, uint64_t k)
         k -= calm->allocations[m.node++];
     m.at = k + 1;
     return m;
-}
-
-static double seconds(void)
-{
-    return (double)clock() / CLOCKS_PER_SEC;
 }
 
 static void sample(unsigned run, const struct sim_result *calm, double limit_s, struct totals *t)

@@ -17,10 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "kernels/base/log.h"
-#include "outer/protocol/mutant.h"
-#include "outer/sim/sim.h"
+#include "tests/sim/mutants.h"
+#include "tests/sim/short_run.h"
 #include "tests/sim/sinks.h"
 
 #ifdef __has_feature
@@ -28,47 +27,16 @@
 #else
 #define FEATURE(name) 0
 #endif
-enum { SUITE_SECONDS = 15, RUNS = 2, SITES = 3, FAILURES_MAX = 20, SKIPPED = 77 };
-enum { STEP = 7919 }; /* a prime: neighbours in the sample are far apart in the run */
+enum { SUITE_SECONDS = 15, FAILURES_MAX = 20, SKIPPED = 77 };
 static const char *const fault_names[] = {[DISK_NO_FAULT] = "none",
 #define X(symbol, text) [DISK_FAULT_##symbol] = text,
                                           DISK_FAULTS(X)
 #undef X
 };
 
-/* Blocking rounds of one fragment; four fragments whose rounds overlap training. */
-static struct sim_options run_of(unsigned run)
-{
-    struct sim_options o = {.seed = 1 + run,
-                            .sites = SITES,
-                            .fragments = run ? 4 : 1,
-                            .every = run ? 4 : 2,
-                            .steps = run ? 12 : 6,
-                            .overlap = run ? 2 : 0,
-                            .mix = run ? 0.5f : 0,
-                            .codec = CODEC_INT4,
-                            .error_feedback_decay = 1,
-                            .optimizer = OUTER_OPT_MOMENTUM,
-                            .delay = 1,
-                            .strict = true,
-                            .keep = 3};
-    o.anneal.end = 1;
-    return o;
-}
-
 struct totals {
     uint64_t tried, struck, failed, snapshots, by_fault[DISK_FAULT_COUNT];
 };
-
-static const char *differs(const struct sim_result *calm, const struct sim_result *r)
-{
-    if (!digest_equal(&calm->state, &r->state))
-        return "the outer state differs from the run without faults";
-    for (unsigned i = 0; i < SITES; i++)
-        if (!digest_equal(&calm->residual[i], &r->residual[i]))
-            return "a residual differs from the run without faults";
-    return NULL;
-}
 
 static void point_run(unsigned run, const struct sim_result *calm, const struct sim_point *p,
                       struct totals *t)
@@ -112,34 +80,6 @@ static uint64_t points(const struct sim_result *calm)
         n += calm->operations[i];
     return 2 * n * (DISK_FAULT_COUNT - 1);
 }
-
-static double seconds(void)
-{
-    return (double)clock() / CLOCKS_PER_SEC;
-}
-
-#ifdef ATOLL_MUTANTS
-enum mutant mutant;
-
-static bool mutant_set(const char *name)
-{
-    static const char *const names[] = {
-#define X(symbol, text) [MUTANT_##symbol] = #symbol,
-        MUTANT_LIST(X)
-#undef X
-    };
-    for (size_t i = 1; i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(names[i], name))
-            mutant = (enum mutant)i;
-    return mutant != MUTANT_NONE;
-}
-#else
-static bool mutant_set(const char *name)
-{
-    (void)name;
-    return false;
-}
-#endif
 
 static int one(const char *text, const struct sim_result *calm, struct totals *t)
 {

@@ -21,8 +21,8 @@
 #include <string.h>
 #include <time.h>
 #include "kernels/base/log.h"
-#include "outer/protocol/mutant.h"
 #include "outer/sim/sim.h"
+#include "tests/sim/mutants.h"
 #include "tests/sim/reference.h"
 #include "tests/sim/sinks.h"
 
@@ -183,31 +183,6 @@ static bool run(uint64_t seed, struct totals *t)
                (int)o.max_local_steps_offline, o.delay);
     return r.ok;
 }
-
-#ifdef ATOLL_MUTANTS
-enum mutant mutant;
-
-static bool mutant_set(const char *name)
-{
-    static const char *const names[] = {
-#define X(symbol, text) [MUTANT_##symbol] = #symbol,
-        MUTANT_LIST(X)
-#undef X
-    };
-    for (size_t i = 1; i < sizeof names / sizeof names[0]; i++)
-        if (!name)
-            printf("%s\n", names[i]);
-        else if (!strcmp(names[i], name))
-            mutant = (enum mutant)i;
-    return mutant != MUTANT_NONE;
-}
-#else
-static bool mutant_set(const char *name)
-{
-    (void)name;
-    return false;
-}
-#endif
 
 /* ---- shrinking ---- */
 

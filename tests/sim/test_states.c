@@ -25,8 +25,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/arena.h"
-#include "outer/protocol/mutant.h"
 #include "outer/protocol/round.h"
+#include "tests/sim/mutants.h"
 
 enum { SITES = 3, ROUNDS = 2, STRAGGLER_MS = 10, SUITE_STATES = 60000, CALM_STEPS = 200 };
 enum { CRASHES_MAX = 2, RESTARTS_MAX = 1 }; /* of the aggregator; of each site */
@@ -618,29 +618,6 @@ static bool search(size_t limit, size_t *states)
     }
     return !*why;
 }
-
-#ifdef ATOLL_MUTANTS
-enum mutant mutant;
-
-static bool mutant_set(const char *name)
-{
-    static const char *const names[] = {
-#define X(symbol, text) [MUTANT_##symbol] = #symbol,
-        MUTANT_LIST(X)
-#undef X
-    };
-    for (size_t i = 1; i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(names[i], name))
-            mutant = (enum mutant)i;
-    return mutant != MUTANT_NONE;
-}
-#else
-static bool mutant_set(const char *name)
-{
-    (void)name;
-    return false;
-}
-#endif
 
 int main(int argc, char **argv)
 {

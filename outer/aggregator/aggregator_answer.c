@@ -1,0 +1,22 @@
+/* The texts of answers to an operator. */
+#include <stdarg.h>
+#include <stdio.h>
+#include "outer/aggregator/aggregator_state.h"
+
+void aggregator_say(struct wire_answer *answer, enum round_outcome outcome, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(answer->text, sizeof answer->text, format, list);
+    va_end(list);
+    answer->outcome = outcome;
+}
+
+void aggregator_text_add(struct aggregator_text *t, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    int n = t->used < t->size ? vsnprintf(t->out + t->used, t->size - t->used, format, list) : 0;
+    va_end(list);
+    t->used += n > 0 ? (size_t)n : 0;
+}
