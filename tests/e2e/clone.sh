@@ -56,6 +56,7 @@ a=$pid
 train b --site.aggregator "127.0.0.1:$copy_port"
 b=$pid
 until_rounds b 20
+kill -STOP "$a" # both sites are in every round: no more rounds until it goes on, however fast the machine
 kill -STOP "$copy_pid"
 cp -r copy backup
 kill -CONT "$copy_pid"
@@ -66,7 +67,9 @@ for start in 1 2 3; do # epochs that the backup does not know
     until_lines $((start + 1)) "ev=reconnect" b.out
     [ $start -eq 3 ] || { kill -9 "$copy_pid" && wait "$copy_pid" 2>/dev/null || :; }
 done
-until_rounds b 30
+kill -CONT "$a"
+until_rounds b 24
+kill -STOP "$a"
 # the backup in the place of the newest directory
 kill -9 "$copy_pid" && wait "$copy_pid" 2>/dev/null || :
 mv copy newest && mv backup copy
@@ -75,6 +78,7 @@ ends 4 "$copy_pid" "the backup"
 [ -e copy/stale ] || fail "the backup is not marked"
 # and the newest again: the sites, which have kept asking, go on
 mv copy old && mv newest copy
+kill -CONT "$a"
 serve_copy copy
 ends 0 "$a" "site a"
 ends 0 "$b" "site b"
