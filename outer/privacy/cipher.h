@@ -15,8 +15,9 @@ enum {
     CIPHER_BLOCK_BYTES = 64, /* of ChaCha20: the key stream can be entered at multiples of it */
     CIPHER_INFO_MAX = 256
 };
-#define CIPHER_STREAM_MAX (1ull << 38) /* bytes of one key's stream: the block counter has 32 bit  \
-                                        */
+#define CIPHER_STREAM_MAX                                                                          \
+    (1ull << 38) /* bytes of one key's stream: the block counter has 32 bit                        \
+                  */
 
 struct cipher_key { /* secret */
     uint8_t bytes[CIPHER_KEY_BYTES];
