@@ -1,0 +1,97 @@
+/* Masks of secure aggregation, in GB/s of mask bytes, against ChaCha20 alone: one thread, in
+ * processor time, so that other work on the machine counts little.
+ *
+ * Floor: the key stream. A mask of b bits a value is b/8 bytes of ChaCha20 a value, written once to
+ * the first cache; adding it reads both and writes one, there. With C GB/s of ChaCha20 and A GB/s
+ * of adding, a mask passes at 1 / (1/C + 1/A). Memory sees each word twice for all masks together.
+ * A site of n sites has n masks: its own and one with each other site.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "outer/privacy/mask.h"
+#include "tests/bench/bench.h"
+
+enum { COUNT = 10000000, REPEATS = 5, SITES_MAX = 64, PIECE = 32 << 10 };
+
+static double cipher_seconds(const struct mask_layout *l)
+{
+    static uint8_t piece[PIECE];
+    struct cipher_key key = {{1}};
+    struct cipher_stream s = {0};
+    double start = bench_cpu();
+    if (cipher_stream_open(&s, &key, 0) != ERR_OK)
+        return 0;
+    for (size_t at = 0; at < l->size_bytes; at += PIECE)
+        cipher_stream_read(&s, piece, PIECE);
+    cipher_stream_close(&s);
+    return bench_cpu() - start;
+}
+
+static enum err measure(unsigned sites, uint64_t q, const char *csv)
+{
+    struct mask_part part = {mask_bits(sites, q), COUNT};
+    struct mask_layout l;
+    struct cipher_key seeds[SITES_MAX] = {{{0}}};
+    struct mask_term terms[SITES_MAX];
+    struct bench_times masked = {0}, cipher = {0}, sum = {0};
+    TRY(mask_layout_make(&l, &part, 1));
+    uint8_t *words = aligned_alloc(64, 2 * l.size_bytes);
+    if (!words)
+        return err_set(ERR_MEMORY, "words");
+    memset(words, 0, 2 * l.size_bytes);
+    for (unsigned i = 0; i < sites; i++) {
+        seeds[i].bytes[0] = (uint8_t)(i + 1);
+        terms[i] = (struct mask_term){&seeds[i], i % 2};
+    }
+    enum err e = ERR_OK;
+    for (int r = 0; r < REPEATS && e == ERR_OK; r++) {
+        bench_add(&cipher, cipher_seconds(&l));
+        double start = bench_cpu();
+        e = mask_apply(words, &l, terms, sites, 1);
+        bench_add(&masked, bench_cpu() - start);
+        start = bench_cpu();
+        mask_sum(words, words + l.size_bytes, &l, 1);
+        bench_add(&sum, bench_cpu() - start);
+    }
+    free(words);
+    TRY(e);
+    char what[64], flags[96];
+    double bytes = 1e-9 * (double)l.size_bytes;
+    snprintf(flags, sizeof flags, "threads=1 values=%d %s", COUNT, BENCH_COMPILER);
+    snprintf(what, sizeof what, "mask of %u bits", part.bits);
+    bench_write(csv, &(struct bench_row){.bench = "masks",
+                                         .what = what,
+                                         .unit = "GB/s a mask",
+                                         .flags = flags,
+                                         .value = bytes * sites / bench_median(&masked),
+                                         .baseline = bytes / bench_median(&cipher)});
+    snprintf(what, sizeof what, "all masks of one of %u sites %u bits", sites, part.bits);
+    bench_write(csv, &(struct bench_row){.bench = "masks",
+                                         .what = what,
+                                         .unit = "ms",
+                                         .flags = flags,
+                                         .value = 1e3 * bench_median(&masked),
+                                         .baseline = 1e3 * sites * bench_median(&cipher)});
+    snprintf(what, sizeof what, "sum of words of %u bits", part.bits);
+    bench_write(csv, &(struct bench_row){.bench = "masks",
+                                         .what = what,
+                                         .unit = "GB/s",
+                                         .flags = flags,
+                                         .value = bytes / bench_median(&sum)});
+    return ERR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static const unsigned sites[] = {3, 8, 64};
+    static const uint64_t q[] = {7, 127};
+    const char *csv = bench_arguments(argc, argv);
+    enum err e = ERR_OK;
+    for (unsigned i = 0; csv && i < 6 && e == ERR_OK; i++)
+        e = measure(sites[i / 2], q[i % 2], csv);
+    e = csv && e == ERR_OK ? measure(8, mask_q_max(8, 32), csv) : e; /* wide fixed point */
+    if (e != ERR_OK)
+        fprintf(stderr, "%s\n", err_message());
+    return !csv ? 2 : e != ERR_OK;
+}
