@@ -203,7 +203,6 @@ void mask_sum(uint8_t *sum, const uint8_t *words, const struct mask_layout *l, i
             size_t at = (size_t)i * step, n = size - at < step ? size - at : step;
             words_add(sum + l->start[p] + at, words + l->start[p] + at, n, &t, false);
         }
-        padding_clear(sum, l, p);
     }
 }
 

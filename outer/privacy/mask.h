@@ -56,7 +56,7 @@ struct mask_term { /* a mask, and whether it is subtracted */
  * nothing of use. */
 enum err mask_apply(uint8_t *words, const struct mask_layout *l, const struct mask_term *terms,
                     size_t count, int threads) MUST;
-/* sum += words, both of the layout. */
+/* sum += words, both of the layout: zeros between the parts stay zeros. */
 void mask_sum(uint8_t *sum, const uint8_t *words, const struct mask_layout *l, int threads);
 
 /* Wide fixed point, for full-precision rounds: a value is a number of steps of 2^exponent, at most
