@@ -32,6 +32,9 @@ struct disk_ops {
                 unsigned mode); /* O_CLOEXEC is added */
     int (*close)(struct disk *d, int fd);
     int (*length)(struct disk *d, int fd, uint64_t *bytes);
+    /* Drops what the page cache holds of the file and has written, so that the next read comes from
+     * the medium. Best effort: a page that is mapped, or a file system without this, stays. */
+    void (*uncache)(struct disk *d, int fd);
     ssize_t (*read)(struct disk *d, int fd, void *to, size_t n, uint64_t at);
     ssize_t (*write)(struct disk *d, int fd, const void *from, size_t n, uint64_t at);
     int (*reserve)(struct disk *d, int fd, uint64_t bytes); /* blocks, without the length */

@@ -30,6 +30,12 @@ static int posix_length(struct disk *d, int fd, uint64_t *bytes)
     return 0;
 }
 
+static void posix_uncache(struct disk *d, int fd)
+{
+    (void)d;
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 static ssize_t posix_read(struct disk *d, int fd, void *to, size_t n, uint64_t at)
 {
     (void)d;
@@ -144,6 +150,7 @@ struct disk *disk_posix(void)
         .open = posix_open,
         .close = posix_close,
         .length = posix_length,
+        .uncache = posix_uncache,
         .read = posix_read,
         .write = posix_write,
         .reserve = posix_reserve,

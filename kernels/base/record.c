@@ -297,3 +297,72 @@ bool record_take(const struct record *r, size_t section, const struct file_part 
             memcpy((void *)(uintptr_t)to[i].data, from, to[i].size_bytes);
     return true;
 }
+
+/* ---- in pieces, of any kind ---- */
+
+_Static_assert((int)PREAMBLE_BYTES == (int)RECORD_START, "what comes before the fields");
+
+size_t record_head_bytes(const uint8_t start[RECORD_START], uint64_t size_bytes)
+{
+    struct record_cursor c = {.from = start, .size_bytes = RECORD_START};
+    uint32_t version = 0, sections = 0;
+    uint64_t bytes = 0;
+    char kind[KIND_BYTES] = {0};
+    if (memcmp(start, magic, sizeof magic) != 0)
+        return 0;
+    preamble(&c, &version, &sections, &bytes, kind);
+    bool fits = bytes >= PREAMBLE_BYTES + sizeof(struct digest) && bytes <= RECORD_HEAD_MAX &&
+                bytes % ALIGN == 0 && bytes <= size_bytes;
+    return fits ? bytes : 0;
+}
+
+/* The table ends where the zeros before the head's digest begin. How many these are follows from
+ * the fields, which this reader does not know: at the right place the sizes are those of the file,
+ * and an empty section has the digest of nothing. */
+static bool table_find(struct record_cursor c, size_t end, struct record *r, uint64_t left)
+{
+    const uint8_t *head = c.from;
+    const struct digest empty = digest_of("", 0);
+    for (size_t zeros = 0; zeros < ALIGN; zeros++) {
+        bool fits = true;
+        uint64_t sum = 0;
+        size_t table = r->section_count * SECTION_BYTES + zeros;
+        if (table > end - PREAMBLE_BYTES || (zeros && head[end - zeros]))
+            return false;
+        c.at = end - table;
+        for (size_t i = 0; i < r->section_count; i++) {
+            uint64_t bytes = 0;
+            record_u64(&c, &bytes);
+            record_digest(&c, &r->sections[i].digest);
+            r->sections[i].size_bytes = bytes;
+            fits = fits && bytes <= left - sum &&
+                   (bytes || digest_equal(&r->sections[i].digest, &empty));
+            sum += fits ? bytes : 0;
+        }
+        if (fits && sum == left)
+            return true;
+    }
+    return false;
+}
+
+bool record_head_sections(const uint8_t *head, size_t head_bytes, uint64_t size_bytes,
+                          struct record *r, struct arena *a)
+{
+    struct record_cursor c = {.from = head, .size_bytes = head_bytes};
+    size_t end = head_bytes - sizeof(struct digest);
+    struct digest sum = digest_of(head, end);
+    uint32_t version = 0, sections = 0;
+    uint64_t bytes = 0;
+    char kind[KIND_BYTES] = {0};
+    *r = (struct record){0};
+    preamble(&c, &version, &sections, &bytes, kind);
+    if (bytes != head_bytes || memcmp(sum.bytes, head + end, sizeof sum) != 0)
+        return false;
+    if (version != RECORD_FORMAT)
+        return true;
+    if (sections > RECORD_SECTIONS_MAX)
+        return false;
+    r->sections = arena_array(a, (size_t)sections + 1, sizeof *r->sections);
+    r->section_count = r->sections ? sections : 0;
+    return !r->sections || table_find(c, end, r, size_bytes - head_bytes);
+}

@@ -67,6 +67,14 @@ enum err record_open(struct record *r, const struct record_form *f, const char *
                      const void *data, size_t size_bytes, struct arena *a) MUST;
 /* True: the section exists and matches its digest. */
 bool record_intact(const struct record *r, size_t section) MUST;
+/* For a reader that takes a file in pieces and does not know its kind. Bytes of the head, from the
+ * first RECORD_START bytes of a file of `size_bytes`; 0: damaged. */
+enum { RECORD_START = 32 };
+size_t record_head_bytes(const uint8_t start[RECORD_START], uint64_t size_bytes);
+/* Sizes and digests of the sections behind a whole head; `data` of the views is NULL. False: the
+ * head is damaged. A head of another version, or no memory: no sections. */
+bool record_head_sections(const uint8_t *head, size_t head_bytes, uint64_t size_bytes,
+                          struct record *r, struct arena *a) MUST;
 /* Copies a section into the memory of `parts`. False: not intact or of another size; nothing is
  * copied. */
 bool record_take(const struct record *r, size_t section, const struct file_part *to,

@@ -308,7 +308,9 @@ void aggregator_status(const struct aggregator *a, struct aggregator_status *out
     *out = a->shown;
     for (unsigned i = 0; i < out->sites; i++)
         out->site[i].missing_ms = missing_since(a, i);
+    out->repair_wanted = a->repair.state == REPAIR_WANTED;
     pthread_mutex_unlock(mutex);
+    scrub_counts(a->scrub, &out->scrub);
 }
 
 bool aggregator_done(const struct aggregator *a)
@@ -371,6 +373,7 @@ static uint64_t aggregator_work(void *self, bool *stop)
         now_ms = aggregator_now(a);
         aggregator_step(a, &tick, &u);
     } while (a->failed == ERR_OK && !any_sealed(a, now_ms) && a->wake_ms <= now_ms);
+    aggregator_repair_begin(a);
     wake_ms = commit_pending(a, now_ms);
     uint64_t notice_ms = notice_missing(a, now_ms);
     log_limit_flush(&a->limit, now_ms);
@@ -511,6 +514,11 @@ enum err aggregator_epoch_write(struct env *w, uint64_t epoch)
     return epoch_write(w, (struct epoch){.number = epoch});
 }
 
+enum err aggregator_epoch_again(struct aggregator *a)
+{
+    return epoch_write(a->env, (struct epoch){a->epoch, a->instance});
+}
+
 /* The highest epoch of the manifests that made the present states. */
 static enum err epoch_of_manifests(const struct aggregator *a, uint64_t *epoch)
 {
@@ -566,7 +574,7 @@ static enum err recover_epoch(struct aggregator *a, uint64_t journalled)
     a->env->ops->random(a->env, &a->instance, sizeof a->instance);
     struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->epoch};
     TRY(journal_append(&a->journal, &r));
-    TRY(epoch_write(a->env, (struct epoch){a->epoch, a->instance}));
+    TRY(aggregator_epoch_again(a));
     return aggregator_announce(a);
 }
 
@@ -715,7 +723,7 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
         log_event(LOG_INFO, "roster", "version=%u sites=%u", a->roster.version,
                   set_count(&a->roster.members));
     *out = a;
-    return ERR_OK;
+    return aggregator_scrub_open(a);
 }
 
 void aggregator_close(struct aggregator *a)
@@ -723,6 +731,7 @@ void aggregator_close(struct aggregator *a)
     if (!a)
         return;
     struct wire_answer ignored;
+    aggregator_scrub_close(a);
     while (a->uploads)
         aggregator_finish(a, a->uploads, false, &ignored);
     while (a->sources) {

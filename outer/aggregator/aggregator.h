@@ -18,6 +18,7 @@
 #include "outer/link/link.h"
 #include "outer/link/signer.h"
 #include "outer/store/outer_state.h"
+#include "outer/store/scrub.h"
 
 struct aggregator_options {
     const char *run;
@@ -49,6 +50,7 @@ struct aggregator_options {
     const char *revoked_path;        /* list of refused identities and certificates
                                         (outer/link/revocation.h); NULL: none */
     const char *revoked_copy;        /* file that keeps the last list that was read; NULL: none */
+    uint64_t scrub_every_ms, scrub_bytes_per_s; /* outer/store/scrub.h; every_ms 0: off */
     struct signer *signer; /* of this aggregator's identity, open as long as it is; NULL: it signs
                               nothing and checks no signature */
 };
@@ -96,6 +98,8 @@ struct aggregator_status {
     bool done;       /* every fragment had its last round; every site reported it or left */
     enum err failed; /* why it halted; ERR_OK when it did not */
     char why[AGGREGATOR_TEXT_MAX];
+    struct scrub_counts scrub;
+    bool repair_wanted; /* the scrub waits for the next work() */
     struct aggregator_site_status site[ROUND_SITES_MAX];
 };
 void aggregator_status(const struct aggregator *a, struct aggregator_status *out);

@@ -352,7 +352,7 @@ static enum err commit_files(struct aggregator *a)
 
 /* The records a restart needs: the epoch, who is in quarantine, the last commit of each fragment,
  * the accepts of the rounds in flight. */
-static enum err journal_compact(struct aggregator *a)
+enum err aggregator_journal_again(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
     size_t n = 0, room = ((size_t)a->core.fragments + 2) * (a->o.site_count + 3);
@@ -408,7 +408,7 @@ static enum err commit_record(struct aggregator *a, unsigned fragment)
     if (e == ERR_OK)
         a->fragment[fragment].committed = f->round;
     if (e == ERR_OK && journal_long(&a->journal))
-        e = journal_compact(a);
+        e = aggregator_journal_again(a);
     if (e == ERR_FULL)
         log_event(LOG_ERROR, "disk_full", "file=%s", AGGREGATOR_JOURNAL);
     return e == ERR_FULL ? ERR_OK : e;
@@ -470,23 +470,27 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     return commit_record(a, fragment);
 }
 
+enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsigned site)
+{
+    const struct round_fragment *r = &a->core.f[fragment];
+    struct round_event e = {
+        .kind = ROUND_LOST, .site = site, .fragment = fragment, .round = r->round};
+    struct round_update u;
+    char path[AGGREGATOR_PATH_MAX];
+    aggregator_spool_path(a->o.sites[site], fragment, r->round, &r->entries[site].payload, path);
+    TRY(a->env->ops->remove(a->env, path));
+    aggregator_step(a, &e, &u);
+    return ERR_OK;
+}
+
 /* The sites keep them until the commit; what is left of the files goes. */
 static enum err payloads_again(struct aggregator *a, unsigned fragment)
 {
     struct aggregator_fragment *f = &a->fragment[fragment];
     f->sealed = false;
-    for (unsigned i = 0; i < a->o.site_count; i++) {
-        const struct round_fragment *r = &a->core.f[fragment];
-        struct round_event e = {
-            .kind = ROUND_LOST, .site = i, .fragment = fragment, .round = r->round};
-        struct round_update u;
-        char path[AGGREGATOR_PATH_MAX];
-        if (!set_has(&f->lost, i))
-            continue;
-        aggregator_spool_path(a->o.sites[i], fragment, r->round, &r->entries[i].payload, path);
-        TRY(a->env->ops->remove(a->env, path));
-        aggregator_step(a, &e, &u);
-    }
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        if (set_has(&f->lost, i))
+            TRY(aggregator_payload_again(a, fragment, i));
     f->lost = (struct set){0};
     return ERR_OK;
 }
@@ -566,6 +570,10 @@ bool aggregator_commit_outside(void *self)
     if (c->stage == COMMIT_IDLE)
         return false;
     c->done = true;
+    if (c->stage == COMMIT_REPAIRING) {
+        aggregator_repair_outside(a);
+        return true;
+    }
     c->e = c->stage == COMMIT_MAKING    ? commit_make(a)
            : c->stage == COMMIT_PASSING ? commit_pass(a)
                                         : commit_clear(a);
@@ -640,7 +648,9 @@ enum err aggregator_commit_next(struct aggregator *a)
         return commit_made(a);
     if (c->stage == COMMIT_PASSING)
         return commit_passed(a);
-    if (c->e != ERR_OK)
+    if (c->stage == COMMIT_REPAIRING)
+        aggregator_repair_end(a);
+    else if (c->e != ERR_OK)
         return commit_failed(a);
     aggregator_commit_drop(a);
     return ERR_OK;

@@ -57,6 +57,11 @@ static enum err pins_write(struct aggregator *a)
     return store_write(a->env, AGGREGATOR_IDENTITIES, &form, NULL, 0);
 }
 
+enum err aggregator_identities_again(struct aggregator *a)
+{
+    return a->identity ? pins_write(a) : ERR_OK;
+}
+
 /* Without the file, keys are pinned as they are seen: certificates still say whose they are. */
 static enum err pins_read(struct aggregator *a)
 {

@@ -4,7 +4,8 @@
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
  * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
  * sites out; aggregator_operate.c answers an operator; aggregator_roster.c adds and removes sites;
- * aggregator_identity.c signs, and checks what is signed; aggregator_answer.c words answers.
+ * aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has damaged files made
+ * again; aggregator_answer.c words answers.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,6 +16,7 @@
 #include "outer/protocol/roles.h"
 #include "outer/protocol/roster.h"
 #include "outer/store/journal.h"
+#include "outer/store/scrub.h"
 #include "outer/store/store.h"
 
 #define AGGREGATOR_JOURNAL    "journal"
@@ -87,11 +89,12 @@ struct aggregator_fragment {
  * without the lock; the stage changes under it. */
 enum commit_stage {
     COMMIT_IDLE,
-    COMMIT_MAKING,  /* sum, outer step, files of the next state. An operator's act still changes
-                       what is committed: then it is made anew */
-    COMMIT_PASSING, /* CURRENT; the state's arrays are copied. Acts are answered `full`, and so are
-                       snapshots of the fragment */
-    COMMIT_CLEARING /* committed: the spool of the round goes */
+    COMMIT_MAKING,   /* sum, outer step, files of the next state. An operator's act still changes
+                        what is committed: then it is made anew */
+    COMMIT_PASSING,  /* CURRENT; the state's arrays are copied. Acts are answered `full`, and so are
+                        snapshots of the fragment */
+    COMMIT_CLEARING, /* committed: the spool of the round goes */
+    COMMIT_REPAIRING /* no commit: a file that the scrub found damaged is written again */
 };
 struct aggregate { /* of the round that is being closed */
     struct arena arena;
@@ -114,6 +117,25 @@ struct aggregator_commit {
     bool spent;    /* the reserve is */
     bool drops[2]; /* the spool of the round, of the one before: it is over */
     enum err e;    /* of the stage, and its sentence */
+    char why[AGGREGATOR_TEXT_MAX];
+};
+enum repair_kind {                 /* of a file that the scrub found damaged */
+                   REPAIR_STATE,   /* outside, as a commit: frag/F/R/state */
+                   REPAIR_CURRENT, /* outside: frag/F/CURRENT */
+                   REPAIR_HISTORY, /* frag/F/R/MANIFEST and aggregate: no other copy here */
+                   REPAIR_PAYLOAD, /* the site is asked for it again */
+                   REPAIR_JOURNAL,
+                   REPAIR_EPOCH,
+                   REPAIR_BEGUN,
+                   REPAIR_IDENTITIES
+};
+enum repair_state { REPAIR_NONE, REPAIR_WANTED, REPAIR_TAKEN, REPAIR_DONE };
+struct aggregator_repair {   /* the scrub's thread asks, the thread of work() does it */
+    enum repair_state state; /* guarded by `mutex`; all else is the thread's whose turn it is */
+    enum repair_kind kind;
+    uint64_t fragment, round;
+    char path[SCRUB_PATH_MAX];
+    enum err e;
     char why[AGGREGATOR_TEXT_MAX];
 };
 struct aggregator {
@@ -145,6 +167,8 @@ struct aggregator {
     uint64_t payload_up, payload_down, wake_ms;
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
+    struct scrub *scrub; /* NULL: off */
+    struct aggregator_repair repair;
     pthread_mutex_t mutex; /* guards `shown` and `waiting`, all that other threads may see */
     struct aggregator_status shown;
     struct { /* what a site's missing_ms is made of, when somebody asks */
@@ -160,7 +184,8 @@ void aggregator_heard(struct aggregator *a, unsigned site);
 /* One event through the core: remembers seals and halts, logs the trace. The event's time is set
  * here. */
 void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u);
-void aggregator_halt(struct aggregator *a, enum err e); /* keeps this thread's sentence */
+enum err aggregator_epoch_again(struct aggregator *a) MUST; /* written anew, from memory */
+void aggregator_halt(struct aggregator *a, enum err e);     /* keeps this thread's sentence */
 bool aggregator_serves(const struct aggregator *a, unsigned fragment);
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
 /* After what a site said: has it all of it now? Durable before it is answered, so that a restart
@@ -176,7 +201,8 @@ void aggregator_stale(struct aggregator *a, const char *why);
 enum err aggregator_stale_check(const struct aggregator *a) MUST; /* ERR_STALE */
 /* Reads the pinned keys; nothing without a signer. */
 enum err aggregator_identity_open(struct aggregator *a, struct arena *perm) MUST;
-enum err aggregator_announce(struct aggregator *a) MUST; /* signs the epoch */
+enum err aggregator_announce(struct aggregator *a) MUST;         /* signs the epoch */
+enum err aggregator_identities_again(struct aggregator *a) MUST; /* written anew, from memory */
 /* The manifest is final but for the signature. */
 enum err aggregator_sign(struct aggregator *a, struct manifest *m) MUST;
 /* One of the disk: signed again where its signature is none of this identity's (made before there
@@ -311,6 +337,15 @@ void aggregator_roster_hello(const struct aggregator *a, unsigned site,
 enum err aggregator_roster_operate(struct aggregator *a, const char *peer,
                                    const struct wire_operate *m, struct wire_answer *answer) MUST;
 
+/* ---- aggregator_scrub.c ---- */
+enum err aggregator_scrub_open(struct aggregator *a) MUST; /* nothing where it is off */
+void aggregator_scrub_close(struct aggregator *a);
+/* By work(), under the lock, no commit being in flight: what the scrub has asked for is done, or
+ * begun (COMMIT_REPAIRING). */
+void aggregator_repair_begin(struct aggregator *a);
+void aggregator_repair_outside(struct aggregator *a);
+void aggregator_repair_end(struct aggregator *a);
+
 /* ---- aggregator_operate.c ---- */
 void aggregator_operate(void *self, const char *peer, const struct wire_operate *m,
                         struct wire_answer *answer);
@@ -326,6 +361,10 @@ void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
 enum err aggregator_commit_next(struct aggregator *a) MUST;
 bool aggregator_commit_outside(void *self); /* link_service.commit */
 void aggregator_commit_drop(struct aggregator *a);
+/* This accepted contribution of a round that is not sealed is no longer stored: what is left of its
+ * file goes, and the site sends it again. */
+enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsigned site) MUST;
+enum err aggregator_journal_again(struct aggregator *a) MUST; /* written anew, from memory */
 /* Space for one more state, given back when a commit finds the disk full. */
 enum err aggregator_reserve(struct aggregator *a) MUST;
 

@@ -46,5 +46,7 @@ struct aggregator_options aggregator_parts_options(const struct run *run)
         .share_max = KEYS_SHARE_MAX,
         .weights = k->outer_weights,
         .straggler_ms = (uint64_t)llround(1e3 * k->outer_straggler_timeout_s),
+        .scrub_every_ms = run_scrub_every_ms(run),
+        .scrub_bytes_per_s = run_scrub_bytes_per_s(run),
         .grace = {k->outer_grace, (double)k->outer_overlap_steps / (double)k->outer_every}};
 }

@@ -223,6 +223,8 @@ static enum err run(struct serve *v)
         aggregator_status(v->aggregator, &now);
         uint64_t now_ms = v->env->ops->now_ms(v->env);
         serve_tell_show(&v->tell, &now);
+        if (now.repair_wanted)
+            link_work_soon(v->server);
         if (signal == SIGUSR2)
             status_say(v, &now);
         else if (link_silent(v->server))

@@ -301,6 +301,8 @@ static enum err open_site(struct job *j)
                              .max_local_steps_offline = j->run.o.outer_max_local_steps_offline,
                              .straggler_ms = (uint64_t)(1e3 * j->run.o.outer_straggler_timeout_s),
                              .seed = (uint64_t)j->s.run_seed,
+                             .scrub_every_ms = run_scrub_every_ms(&j->run),
+                             .scrub_bytes_per_s = run_scrub_bytes_per_s(&j->run),
                              .stop = &j->stop,
                              .notice = job_tell_notice,
                              .notice_self = j};

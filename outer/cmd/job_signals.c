@@ -57,6 +57,14 @@ static void status_say(struct job *j)
     status_text(j, text, sizeof text);
     progress_say(&j->progress, text);
     log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text));
+    struct scrub_counts scrub = {0};
+    if (j->site)
+        site_scrub_counts(j->site, &scrub);
+    if (!scrub.files)
+        return;
+    scrub_text(text, sizeof text, &scrub, j->env->ops->now_ms(j->env));
+    progress_say(&j->progress, text);
+    log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text + 2));
 }
 
 /* First: finish the step, store, leave. Second: kill -9 is safe here, so is an end at once. */

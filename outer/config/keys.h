@@ -245,6 +245,13 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "included: atoll operator rollback goes back to one of them.")                       \
     X(serve, dir, TEXT, .fallback = "aggregator",                                                  \
       .help = "Directory of the aggregator's journal, spool and state.")                           \
+    X(scrub, every_h, REAL, .fallback = "12", .min = 0, .max = 8760, .unit = "h",                  \
+      .help = "Time from one scrub to the next: a site and the aggregator read their stored "      \
+              "files again, compare them with their digests, and have damaged ones made again. "   \
+              "The first scrub begins 10 minutes after the start, or after this time where it is " \
+              "shorter. 0: none.")                                                                 \
+    X(scrub, mib_s, REAL, .fallback = "16", .min = 0.01, .max = 65536, .unit = "MiB/s",            \
+      .help = "Most that the scrub reads.")                                                        \
     X(log, level, CHOICE(log_level), .fallback = "info",                                           \
       .help = "Least severe level that is written.")                                               \
     X(log, progress, CHOICE(log_progress), .fallback = "auto",                                     \

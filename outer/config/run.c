@@ -337,6 +337,17 @@ struct outer_state_options run_outer_state(const struct run *r, bool site)
     return o;
 }
 
+uint64_t run_scrub_every_ms(const struct run *r)
+{
+    double ms = 3600e3 * r->o.scrub_every_h;
+    return ms > 0 && ms < 1 ? 1 : (uint64_t)llround(ms);
+}
+
+uint64_t run_scrub_bytes_per_s(const struct run *r)
+{
+    return (uint64_t)llround(r->o.scrub_mib_s * (1 << 20));
+}
+
 enum err run_tls(struct run *r, const char *name, struct link_tls *tls)
 {
     TRY_ALLOC(tls->ca = arena_printf(&r->perm, "%s/ca.pem", r->o.tls_dir));

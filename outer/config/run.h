@@ -53,6 +53,8 @@ struct settings run_site_settings(const struct run *r);
 /* Options of this run's outer state at a site, or at the aggregator and at readers of its
  * directory; these set `remake` themselves. */
 struct outer_state_options run_outer_state(const struct run *r, bool site);
+uint64_t run_scrub_every_ms(const struct run *r); /* scrub.every_h; 0: off */
+uint64_t run_scrub_bytes_per_s(const struct run *r);
 /* The parameters that the run starts from: the imported ones, run.from's, or a function of
  * run.seed. */
 enum err run_initial(const struct run *r, float *slab) MUST;

@@ -198,6 +198,7 @@ enum err link_open(struct link **l, const struct link_dial *d) MUST;
 enum err link_serve(struct link_server **s, const struct link_listen *l,
                     const struct link_service *service, int *port) MUST; /* ERR_BUSY: port in use */
 bool link_stopped(const struct link_server *s);                          /* work() has set *stop */
+void link_work_soon(struct link_server *s); /* work() has something to do; any thread */
 /* True: calls to the own port succeeded earlier and fail now; the process must be restarted. */
 bool link_silent(const struct link_server *s);
 /* One connection and one call to gRPC's health service. ERR_OK: an aggregator answers whose

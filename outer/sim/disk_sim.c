@@ -507,6 +507,16 @@ static int sim_length(struct disk *disk, int fd, uint64_t *bytes)
     return 0;
 }
 
+/* Clean sectors come from the medium again: also those whose fsync failed before they reached it.
+ */
+static void sim_uncache(struct disk *disk, int fd)
+{
+    struct disk_inode *f = opened(sim(disk), fd);
+    for (size_t k = 0; f && f->apart && k < sectors(f->room); k++)
+        if (!f->dirty[k])
+            sector_copy(f->cache, f->medium, k);
+}
+
 static ssize_t sim_read(struct disk *disk, int fd, void *to, size_t n, uint64_t at)
 {
     struct disk_sim *d = sim(disk);
@@ -695,6 +705,7 @@ static const struct disk_ops ops = {
     .open = sim_open,
     .close = sim_close,
     .length = sim_length,
+    .uncache = sim_uncache,
     .read = sim_read,
     .write = sim_write,
     .reserve = sim_reserve,

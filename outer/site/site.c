@@ -119,6 +119,7 @@ void site_close(struct site *s)
 {
     if (!s)
         return;
+    site_scrub_close(s);
     site_slots_end(s);
     site_slots_free(s);
     s->env->ops->mutex_close(s->env, s->post);
@@ -583,6 +584,7 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w)
     const struct outer_state_fragment *state = &s->replica->state[f];
     l->times = (struct site_times){0};
     l->completion = (struct site_completion){0};
+    site_scrub_serve(s);
     if (state->round > w->round) {
         TRY(site_eager_begin(l, w));
         return site_theta_to(s, f, w->round + 1, l->local);
@@ -757,7 +759,8 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
 enum err site_start(struct site *s, const float *initial_slab)
 {
     site_lock(s);
-    return unlocked(s, site_begin(&s->main, initial_slab));
+    TRY(unlocked(s, site_begin(&s->main, initial_slab)));
+    return site_scrub_open(s);
 }
 
 enum err site_leave(struct site *s, const char *why)

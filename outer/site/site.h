@@ -28,6 +28,7 @@
 #include "outer/link/link.h"
 #include "outer/link/signer.h"
 #include "outer/store/outer_state.h"
+#include "outer/store/scrub.h"
 
 struct site_options {
     const char *run, *name;
@@ -48,6 +49,7 @@ struct site_options {
      * retrying in 3 s". */
     void (*notice)(void *self, const char *text);
     void *notice_self;
+    uint64_t scrub_every_ms, scrub_bytes_per_s; /* outer/store/scrub.h; every_ms 0: off */
     struct signer *signer; /* of this site's identity, open as long as it is; NULL: it signs nothing
                               and checks no signature */
 };
@@ -155,6 +157,7 @@ enum err site_moved(struct site *s, unsigned fragment) MUST;
 /* Until the contributions of all rounds submitted are durable: before a checkpoint that has them
  * behind it. */
 enum err site_wait_stored(struct site *s) MUST;
+void site_scrub_counts(struct site *s, struct scrub_counts *out); /* any thread */
 /* Has a round failed, reaped or not? Passes on what slots had to say. Never waits. */
 enum err site_failed(struct site *s) MUST;
 

@@ -163,6 +163,11 @@ static enum err identity_write(struct site *s)
     return store_write(s->env, identity_path, &form, NULL, 0);
 }
 
+enum err site_identify_again(struct site *s)
+{
+    return identity_write(s);
+}
+
 enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
 {
     struct arena scratch = arena_make(0);

@@ -38,6 +38,13 @@ static enum err announced_write(struct env *w, unsigned peer, const struct site_
     return store_write(w, path, &announced_form, sections, 2);
 }
 
+enum err site_identity_again(struct site *s, unsigned peer)
+{
+    return peer < site_peers(s) && s->announced && s->announced[peer].known
+               ? announced_write(s->env, peer, &s->announced[peer])
+               : err_set(ERR_CORRUPT, "the next hello brings another");
+}
+
 static bool announcement_take(const struct record *r, size_t section, struct wire_announcement *to)
 {
     size_t n = r->section_count > section ? r->sections[section].size_bytes : 0;

@@ -107,6 +107,36 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
     return ERR_OK;
 }
 
+enum err site_outbox_repair(struct site_slot *l)
+{
+    enum { MOST = 32 };
+    struct site *s = l->site;
+    char path[PATH_BYTES];
+    struct site_box b = {0};
+    struct record_form form = {"outbox", box_fields, &b};
+    struct record r;
+    struct file_part own[2];
+    size_t elements = fragment_of(s, l->box.fragment)->elements;
+    struct record_section kept = {.parts = own, .part_count = own_parts(l, elements, own)};
+    struct digest_stream d;
+    struct digest sent = digest_of(l->payload, l->box.payload_bytes), held;
+    struct arena scratch = arena_make(0);
+    ASSERT(l->box.valid);
+    digest_open(&d);
+    for (size_t i = 0; i < kept.part_count; i++)
+        digest_add(&d, own[i].data, own[i].size_bytes);
+    held = digest_close(&d);
+    path_of(path, l->box.fragment, l->box.round);
+    enum err e = store_read(s->env, path, &form, elements * MOST, &r, &scratch);
+    bool same = e == ERR_OK && r.section_count == 2 && digest_equal(&sent, &l->box.payload) &&
+                digest_equal(&sent, &r.sections[0].digest) &&
+                digest_equal(&held, &r.sections[1].digest);
+    arena_free(&scratch);
+    if (e == ERR_OK && !same)
+        e = err_set(ERR_CORRUPT, "this process holds other bytes than the file held");
+    return e == ERR_OK ? box_write(l) : e;
+}
+
 /* What the delta is taken against: the eager start of the round before where there is one, else
  * theta: of the state, or, with the one-round delay, of the one before it, which is kept. After a
  * snapshot there is none before it. */

@@ -3,7 +3,7 @@
 /* What the files of the site share: site.c (the round), site_call.c (one call to the aggregator and
  * what each answer means), site_outbox.c (the contribution that is made once and sent until it is
  * committed), site_inflight.c (the slots that rounds run in), site_eager.c (where a site goes on
- * meanwhile), site_roster.c (which sites a round has).
+ * meanwhile), site_roster.c (which sites a round has), site_scrub.c (damaged files are made again).
  */
 #include <stdatomic.h>
 #include "outer/protocol/roster.h"
@@ -71,6 +71,17 @@ struct site_steps { /* as the aggregator said last; in id/site */
     uint32_t count;
     uint64_t former[SCHEDULE_ENDS_MAX];
 };
+enum site_repair { SITE_REPAIR_NONE, SITE_REPAIR_WANTED, SITE_REPAIR_DONE };
+struct site_scrub {
+    struct scrub *scrub;    /* NULL: off */
+    struct site_slot calls; /* of the scrub's thread; without buffers */
+    /* A repair that another thread does; guarded by the site's mutex. */
+    enum site_repair state;
+    unsigned fragment;
+    uint64_t round;
+    enum err e;
+    char why[SCRUB_TEXT_MAX];
+};
 struct site {
     struct env *env;
     struct link *link;
@@ -96,6 +107,7 @@ struct site {
     uint64_t jitter;
     struct outer_metrics_state *metrics; /* [fragments] */
     struct site_slot main;               /* hello, catch-up; blocking rounds too */
+    struct site_scrub scrub;
     /* All above, the replica, the files. Held by the thread that works, and released during a call
      * to the aggregator and in a wait: nothing shared is half changed when another slot runs, and
      * what must outlast a call lies in the slot. */
@@ -120,6 +132,7 @@ enum err site_identity_show(struct site *s, unsigned peer, struct wire_hello *m)
 /* The epoch of this answer is signed by an aggregator of the run: kept, durable on return, before
  * the site binds to it. ERR_DENIED: it is not. */
 enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a) MUST;
+enum err site_identity_again(struct site *s, unsigned peer) MUST; /* id/announced.N, from memory */
 enum err site_identity_sign(struct site *s, struct wire_contribution *m) MUST;
 /* S6. ERR_DENIED: not signed by the aggregator, or of an epoch after the one that the site is bound
  * to, or of another instance of it. */
@@ -155,7 +168,8 @@ void site_slot_notice(struct site_slot *l, const char *text);
 /* site_call.c */
 /* Of a call about a fragment: from here on the slot talks to the aggregator that serves it. */
 struct wire_head site_head(struct site_slot *l, unsigned fragment);
-enum err site_identify(struct site *s) MUST; /* a new incarnation, durable */
+enum err site_identify(struct site *s) MUST;       /* a new incarnation, durable */
+enum err site_identify_again(struct site *s) MUST; /* id/site, written anew from memory */
 enum err site_hello(struct site_slot *l,
                     bool has_state) MUST; /* until answered; fills *_there of its fragments */
 enum err site_hello_once(struct site_slot *l, bool has_state) MUST; /* ERR_LINK: no answer */
@@ -192,7 +206,17 @@ enum err site_eager_load(struct site_slot *l, unsigned fragment, uint64_t round,
                          bool *found) MUST;
 enum err site_eager_drop(struct site_slot *l, unsigned fragment, uint64_t round) MUST; /* skipped */
 
+/* site_scrub.c */
+enum err site_scrub_open(struct site *s) MUST; /* started; nothing where it is off */
+void site_scrub_close(struct site *s);
+/* By the thread that carries out a round, before it begins: what the scrub has asked for that needs
+ * the device and `next` of the replica. */
+void site_scrub_serve(struct site *s);
+
 /* site_outbox.c */
+/* A slot's stored contribution whose file is damaged: written again where the slot still holds all
+ * of it. ERR_CORRUPT: it does not, or the file does not say what it held. */
+enum err site_outbox_repair(struct site_slot *l) MUST;
 const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m);
 enum err site_outbox_load(struct site_slot *l, unsigned fragment,
                           uint64_t round) MUST; /* box.valid: found */

@@ -4,7 +4,12 @@
 #include "kernels/base/bytes.h"
 #include "outer/protocol/mutant.h"
 
-enum { HEAD_BYTES = 4 + 4 + 8 + 32 + 1, RECORD_MAX = HEAD_BYTES + JOURNAL_BODY_MAX, CRC_AT = 4 };
+enum {
+    HEAD_BYTES = 4 + 4 + 8 + 32 + 1,
+    RECORD_MAX = HEAD_BYTES + JOURNAL_BODY_MAX,
+    CRC_AT = 4,
+    CHAIN_AT = 4 + 4 + 8
+};
 
 /* Length and what follows the CRC, so that a flipped bit anywhere shows. */
 static uint32_t record_crc(const uint8_t *record, size_t n)
@@ -284,6 +289,20 @@ enum err journal_append(struct journal *j, const struct journal_record *r)
     j->last = last;
     j->size_bytes += bytes_size(&w);
     return ERR_OK;
+}
+
+bool journal_intact(const uint8_t *data, size_t size_bytes)
+{
+    struct digest last = {0};
+    size_t at = 0, n = 1;
+    for (; at < size_bytes && n; at += n) {
+        n = record_whole(data + at, size_bytes - at);
+        bool follows = n && (at == 0 || !memcmp(data + at + CHAIN_AT, last.bytes, sizeof last));
+        if (!follows)
+            return false;
+        last = digest_of(data + at, n);
+    }
+    return at > 0;
 }
 
 bool journal_long(const struct journal *j)

@@ -75,6 +75,10 @@ enum err journal_open(struct journal *j, struct env *w, const char *path, journa
 /* Durable on return. ERR_FULL: the record does not count, and the next append first copies the
  * journal to a new file; any other error is final. */
 enum err journal_append(struct journal *j, const struct journal_record *r) MUST;
+/* The bytes of a journal's file, read beside the process that appends to it. False: not a chain of
+ * whole records to its end; the last one may be about to be written, then it is one a moment later.
+ */
+bool journal_intact(const uint8_t *data, size_t size_bytes) MUST;
 bool journal_long(const struct journal *j);
 /* Replaces the file, atomically, by these records. */
 enum err journal_rewrite(struct journal *j, const struct journal_record *keep, size_t count) MUST;

@@ -384,16 +384,29 @@ enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_
     return damaged(m, path);
 }
 
-enum err outer_state_history_put(struct outer_state *m, unsigned fragment,
-                                 const struct manifest *manifest, const uint8_t *aggregate)
+enum err outer_state_manifest_put(struct outer_state *m, unsigned fragment,
+                                  const struct manifest *manifest)
+{
+    ASSERT(manifest->fragment == fragment && manifest->round < m->state[fragment].round);
+    return manifest_write(m, fragment, manifest);
+}
+
+enum err outer_state_aggregate_again(struct outer_state *m, unsigned fragment,
+                                     const struct manifest *manifest, const uint8_t *aggregate)
 {
     char path[PATH_BYTES];
     struct file_part part = {aggregate, manifest->aggregate_bytes};
     ASSERT(manifest->fragment == fragment && manifest->round < m->state[fragment].round);
     path_of(path, fragment, manifest->round + 1, "aggregate");
+    return m->env->ops->write(m->env, path, &part, 1);
+}
+
+enum err outer_state_history_put(struct outer_state *m, unsigned fragment,
+                                 const struct manifest *manifest, const uint8_t *aggregate)
+{
     if (aggregate)
-        TRY(m->env->ops->write(m->env, path, &part, 1));
-    return manifest_write(m, fragment, manifest);
+        TRY(outer_state_aggregate_again(m, fragment, manifest, aggregate));
+    return outer_state_manifest_put(m, fragment, manifest);
 }
 
 enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,
@@ -1195,6 +1208,119 @@ enum err outer_state_commit(struct outer_state *m, unsigned fragment,
 {
     TRY(outer_state_store(m, fragment, manifest, aggregate, aggregate_bytes));
     return next_commit(m, fragment);
+}
+
+/* ---- a file that was found damaged ---- */
+
+static enum err repair_present(struct outer_state *m, unsigned fragment)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct digest d = shared_digest(s, fragment_of(m, fragment)->elements);
+    if (!digest_equal(&d, &s->digest))
+        return err_set(ERR_CORRUPT,
+                       "fragment %u: state %" PRIu64
+                       " has changed in memory too, in this process: faulty memory?",
+                       fragment, s->round);
+    return state_write(m, fragment, s);
+}
+
+/* Residual and discarded residual of a file whose shared parts are damaged, into `next`. */
+static enum err repair_own_parts(struct outer_state *m, unsigned fragment, uint64_t round)
+{
+    enum { MOST = 4 * sizeof(float) + sizeof(double) + 1 };
+    char path[PATH_BYTES];
+    struct file_part own[OWN_MAX];
+    struct arena scratch = arena_make(0);
+    struct state_head head = {0};
+    struct record_form form = {"state", state_fields, &head};
+    struct record r;
+    size_t elements = fragment_of(m, fragment)->elements, n = own_parts(&m->next, elements, own);
+    if (!n)
+        return ERR_OK;
+    path_of(path, fragment, round, "state");
+    enum err e = store_read(m->env, path, &form, elements * MOST, &r, &scratch);
+    if (e == ERR_OK && (head.round != round || !record_take(&r, 1, own, n)))
+        e = err_set(ERR_CORRUPT, "its residual is damaged, and is not a function of the rounds");
+    arena_free(&scratch);
+    return e;
+}
+
+/* m: a copy of the replica whose current state is the one of the round before. */
+static enum err repair_step(struct outer_state *m, unsigned fragment, struct manifest *manifest)
+{
+    struct file_map aggregate;
+    if (!digest_equal(&manifest->parent, &m->state[fragment].manifest))
+        return err_set(ERR_CORRUPT, "the manifest kept with it is of another history");
+    if (manifest_aborted(manifest) && !manifest->rolled_back)
+        return outer_state_abort(m, fragment, manifest, false);
+    TRY(outer_state_aggregate(m, fragment, manifest->round, &aggregate));
+    enum err e =
+        manifest->rolled_back
+            ? outer_state_rolled_back(m, fragment, manifest, aggregate.data, aggregate.size_bytes)
+            : outer_state_apply(m, fragment, manifest, false, aggregate.data, aggregate.size_bytes);
+    m->env->ops->unmap(m->env, &aggregate);
+    return e;
+}
+
+static enum err repair_before(struct outer_state *m, unsigned fragment, uint64_t round)
+{
+    struct arena scratch = arena_make(0);
+    struct outer_state copy = *m;
+    struct manifest manifest;
+    struct outer_state_fragment *s = NULL;
+    enum err e = round ? outer_state_manifest(m, fragment, round - 1, &manifest)
+                       : err_set(ERR_INPUT, "nothing comes before the initial state");
+    if (e == ERR_OK && !(copy.state = arena_array(&scratch, m->fragments->count, sizeof *s)))
+        e = ERR_MEMORY;
+    if (e == ERR_OK) {
+        s = &copy.state[fragment];
+        e = state_alloc(s, &m->o, outer_of(&m->o, fragment), fragment_of(m, fragment)->elements,
+                        &scratch);
+        s->codec_state = m->state[fragment].codec_state;
+    }
+    if (e == ERR_OK)
+        e = state_read(&copy, fragment, round - 1, s);
+    if (e == ERR_OK)
+        e = repair_step(&copy, fragment, &manifest);
+    if (e == ERR_OK)
+        e = repair_own_parts(&copy, fragment, round);
+    if (e == ERR_OK) {
+        copy.next.manifest = manifest_digest(&manifest);
+        copy.next.residual_ratio = manifest_residual_ratio(&manifest);
+        e = state_write(m, fragment, &copy.next);
+    }
+    m->staging = copy.staging;
+    m->next.squares = SQUARES_UNKNOWN;
+    staging_forget(&m->staging, m->buffers.theta);
+    if (s)
+        staging_forget(&m->staging, s->theta);
+    arena_free(&scratch);
+    return e;
+}
+
+enum err outer_state_repair(struct outer_state *m, unsigned fragment, uint64_t round)
+{
+    return round == m->state[fragment].round ? repair_present(m, fragment)
+                                             : repair_before(m, fragment, round);
+}
+
+enum err outer_state_repair_current(struct outer_state *m, unsigned fragment)
+{
+    return current_write(m, fragment, &m->state[fragment]);
+}
+
+enum err outer_state_manifest_digest(struct outer_state *m, unsigned fragment, uint64_t round,
+                                     struct digest *out)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct manifest after;
+    if (round + 1 >= s->round) {
+        *out = s->manifest;
+        return round + 1 == s->round ? ERR_OK : err_set(ERR_INPUT, "not committed");
+    }
+    TRY(outer_state_manifest(m, fragment, round + 1, &after));
+    *out = after.parent;
+    return ERR_OK;
 }
 
 /* ---- snapshot, final digest ---- */

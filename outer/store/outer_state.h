@@ -196,11 +196,29 @@ enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_
  * sites that catch up. The caller has verified them. aggregate NULL: the round was aborted. */
 enum err outer_state_history_put(struct outer_state *m, unsigned fragment,
                                  const struct manifest *manifest, const uint8_t *aggregate) MUST;
+/* The same of one of the two files, up to the present state's: what was there is damaged. */
+enum err outer_state_manifest_put(struct outer_state *m, unsigned fragment,
+                                  const struct manifest *manifest) MUST;
+enum err outer_state_aggregate_again(struct outer_state *m, unsigned fragment,
+                                     const struct manifest *manifest,
+                                     const uint8_t *aggregate) MUST;
 /* An aggregate made of pieces, for the round in flight: durable, and mapped for outer_state_apply;
  * outer_state_commit then takes NULL for it. It may be larger than memory. */
 enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,
                                    const struct file_part *parts, size_t n,
                                    struct file_map *map) MUST;
+/* A kept state's file that was found damaged, written again: the current one from memory, once its
+ * digest holds there; an earlier one from the state before, manifest and aggregate, with the
+ * replica's own parts as they are in the damaged file where these are intact. No round is in flight
+ * of which `next` is in use. Memory of one fragment's state for the time of the call. Any error:
+ * the file is as it was, and the message says why. */
+enum err outer_state_repair(struct outer_state *m, unsigned fragment, uint64_t round) MUST;
+/* CURRENT, from memory. */
+enum err outer_state_repair_current(struct outer_state *m, unsigned fragment) MUST;
+/* What the manifest of a kept round before the current state must be, by what follows it: the
+ * current state, or the manifest of the next round. ERR_CORRUPT: neither is intact. */
+enum err outer_state_manifest_digest(struct outer_state *m, unsigned fragment, uint64_t round,
+                                     struct digest *out) MUST;
 /* Bytes of a snapshot for a site that joins: theta, momentum, gathered, codes. The configuration
  * implies the size; the digest of the bytes is the state digest. */
 size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment);

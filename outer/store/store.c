@@ -35,8 +35,13 @@ bool store_begun(struct env *w)
     return w->ops->exists(w, begun_path);
 }
 
-enum err store_begin(struct env *w)
+enum err store_begin_again(struct env *w)
 {
     static const struct record_form form = {.kind = "begun"};
-    return store_begun(w) ? ERR_OK : store_write(w, begun_path, &form, NULL, 0);
+    return store_write(w, begun_path, &form, NULL, 0);
+}
+
+enum err store_begin(struct env *w)
+{
+    return store_begun(w) ? ERR_OK : store_begin_again(w);
 }

@@ -16,6 +16,7 @@ enum err store_write(struct env *w, const char *path, const struct record_form *
 enum err store_read(struct env *w, const char *path, const struct record_form *f,
                     uint64_t sections_max, struct record *r, struct arena *a) MUST;
 bool store_begun(struct env *w);
-enum err store_begin(struct env *w) MUST; /* nothing when it has begun */
+enum err store_begin(struct env *w) MUST;       /* nothing when it has begun */
+enum err store_begin_again(struct env *w) MUST; /* the record is damaged */
 
 #endif

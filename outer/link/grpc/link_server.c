@@ -331,6 +331,11 @@ bool link_silent(const struct link_server *s)
     return atomic_load(&s->silent);
 }
 
+void link_work_soon(struct link_server *s)
+{
+    server_work_soon(s);
+}
+
 bool link_stopped(const struct link_server *s)
 {
     return atomic_load(&s->stopped);

@@ -1,0 +1,193 @@
+/* The scrub of the aggregator's directory (outer/store/scrub.h): which files it reads, and how each
+ * is made again. The scrub's thread finds the damage and waits; the thread of work() repairs, so
+ * that nothing else writes meanwhile: small files under the lock, states outside it, in the place
+ * of a commit.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator/aggregator_state.h"
+
+enum { ASKED_MS = 100 }; /* how often the scrub's thread looks whether it is done */
+
+/* ---- the scrub's thread ---- */
+
+static bool repair_over(struct aggregator *a)
+{
+    pthread_mutex_lock(&a->mutex);
+    bool over = a->repair.state == REPAIR_DONE;
+    if (over)
+        a->repair.state = REPAIR_NONE;
+    pthread_mutex_unlock(&a->mutex);
+    return over;
+}
+
+static enum err repair_ask(struct aggregator *a, enum repair_kind kind, const struct scrub_file *f)
+{
+    struct aggregator_repair *r = &a->repair;
+    pthread_mutex_lock(&a->mutex);
+    ASSERT(r->state == REPAIR_NONE);
+    r->kind = kind;
+    r->fragment = f->number[0];
+    r->round = f->number[1];
+    snprintf(r->path, sizeof r->path, "%s", f->path);
+    r->state = REPAIR_WANTED;
+    pthread_mutex_unlock(&a->mutex);
+    while (!repair_over(a))
+        if (scrub_wait(a->scrub, ASKED_MS))
+            return ERR_STOPPED;
+    return r->e == ERR_OK ? ERR_OK : err_set(r->e, "%s", r->why);
+}
+
+#define REPAIR(name, kind)                                                                         \
+    static enum err name(void *self, const struct scrub_file *f)                                   \
+    {                                                                                              \
+        return repair_ask(self, kind, f);                                                          \
+    }
+REPAIR(state_mend, REPAIR_STATE)
+REPAIR(current_mend, REPAIR_CURRENT)
+REPAIR(history_mend, REPAIR_HISTORY)
+REPAIR(payload_mend, REPAIR_PAYLOAD)
+REPAIR(journal_mend, REPAIR_JOURNAL)
+REPAIR(epoch_mend, REPAIR_EPOCH)
+REPAIR(begun_mend, REPAIR_BEGUN)
+REPAIR(identities_mend, REPAIR_IDENTITIES)
+#undef REPAIR
+
+static const struct scrub_row rows[] = {
+    {AGGREGATOR_JOURNAL, SCRUB_JOURNAL, journal_mend, "keep this process running; see its disk"},
+    {AGGREGATOR_EPOCH, SCRUB_RECORD, epoch_mend, "keep this process running; see its disk"},
+    {AGGREGATOR_IDENTITIES, SCRUB_RECORD, identities_mend,
+     "keep this process running; see its disk"},
+    {"begun", SCRUB_RECORD, begun_mend, "keep this process running; see its disk"},
+    {"frag/#/CURRENT", SCRUB_RECORD, current_mend, "keep this process running; see its disk"},
+    {"frag/#/#/state", SCRUB_RECORD, state_mend,
+     "replace the disk; the next rounds write other states"},
+    {"frag/#/#/MANIFEST", SCRUB_RECORD, history_mend,
+     "copy the file of the same name from a site's run.dir"},
+    {"frag/#/#/aggregate", SCRUB_AGGREGATE, history_mend,
+     "copy the file of the same name from a site's run.dir"},
+    {"spool/#/#/*", SCRUB_NAMED, payload_mend, "replace the disk"},
+};
+
+enum err aggregator_scrub_open(struct aggregator *a)
+{
+    const struct scrub_options o = {.rows = rows,
+                                    .row_count = sizeof rows / sizeof *rows,
+                                    .every_ms = a->o.scrub_every_ms,
+                                    .bytes_per_s = a->o.scrub_bytes_per_s,
+                                    .self = a};
+    return o.every_ms ? scrub_open(&a->scrub, a->env, &o) : ERR_OK;
+}
+
+void aggregator_scrub_close(struct aggregator *a)
+{
+    scrub_close(a->scrub);
+    a->scrub = NULL;
+}
+
+/* ---- the thread of work() ---- */
+
+static void repair_done(struct aggregator *a, enum err e)
+{
+    struct aggregator_repair *r = &a->repair;
+    r->e = e;
+    snprintf(r->why, sizeof r->why, "%s", e == ERR_OK ? "" : err_message());
+    pthread_mutex_lock(&a->mutex);
+    r->state = REPAIR_DONE;
+    pthread_mutex_unlock(&a->mutex);
+}
+
+/* ERR_INPUT: the round is over, the contribution is not journalled yet, or a commit reads it now,
+ * which verifies it too. */
+static enum err repair_payload(struct aggregator *a)
+{
+    const struct aggregator_repair *r = &a->repair;
+    const struct round_fragment *f = &a->core.f[r->fragment];
+    if (r->round + 1 == f->round && a->replica->o.compresses_downlink)
+        return err_set(ERR_CORRUPT, "the round is over and its site keeps it no longer; it is "
+                                    "needed only if a state turns out damaged, too");
+    if (r->round != f->round || a->fragment[r->fragment].sealed)
+        return ERR_INPUT;
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        char path[AGGREGATOR_PATH_MAX];
+        aggregator_spool_path(a->o.sites[i], (unsigned)r->fragment, f->round,
+                              &f->entries[i].payload, path);
+        if (!f->entries[i].accepted || strcmp(path, r->path) != 0)
+            continue;
+        log_event(LOG_WARN, "payload_lost",
+                  "fragment=%" PRIu64 " round=%" PRIu64
+                  " site=%s why=scrub action=\"asked for again\"",
+                  r->fragment, r->round, a->o.sites[i]);
+        return aggregator_payload_again(a, (unsigned)r->fragment, i);
+    }
+    return ERR_INPUT;
+}
+
+static enum err repair_under_lock(struct aggregator *a)
+{
+    switch (a->repair.kind) {
+    case REPAIR_PAYLOAD:
+        return repair_payload(a);
+    case REPAIR_JOURNAL:
+        return aggregator_journal_again(a);
+    case REPAIR_EPOCH:
+        return aggregator_epoch_again(a);
+    case REPAIR_BEGUN:
+        return store_begin_again(a->env);
+    case REPAIR_IDENTITIES:
+        return aggregator_identities_again(a);
+    default:
+        return err_set(ERR_CORRUPT, "there is no other copy here");
+    }
+}
+
+/* Of the fragment's files: not yet in force, or not kept any more. */
+static bool repair_idle(const struct aggregator *a)
+{
+    const struct aggregator_repair *r = &a->repair;
+    bool of_fragment = r->kind == REPAIR_STATE || r->kind == REPAIR_CURRENT ||
+                       r->kind == REPAIR_HISTORY || r->kind == REPAIR_PAYLOAD;
+    if (!of_fragment)
+        return false;
+    return r->fragment >= a->core.fragments || r->round > a->core.f[r->fragment].round ||
+           !a->env->ops->exists(a->env, r->path);
+}
+
+void aggregator_repair_begin(struct aggregator *a)
+{
+    struct aggregator_repair *r = &a->repair;
+    if (a->commit.stage != COMMIT_IDLE || a->failed != ERR_OK)
+        return;
+    pthread_mutex_lock(&a->mutex);
+    bool wanted = r->state == REPAIR_WANTED;
+    r->state = wanted ? REPAIR_TAKEN : r->state;
+    pthread_mutex_unlock(&a->mutex);
+    if (!wanted)
+        return;
+    if (repair_idle(a))
+        repair_done(a, ERR_INPUT);
+    else if (r->kind == REPAIR_STATE || r->kind == REPAIR_CURRENT)
+        a->commit.stage = COMMIT_REPAIRING, a->commit.done = false;
+    else
+        repair_done(a, repair_under_lock(a));
+}
+
+void aggregator_repair_outside(struct aggregator *a)
+{
+    struct aggregator_repair *r = &a->repair;
+    unsigned fragment = (unsigned)r->fragment;
+    r->e = r->kind == REPAIR_CURRENT ? outer_state_repair_current(a->replica, fragment)
+                                     : outer_state_repair(a->replica, fragment, r->round);
+    if (r->e == ERR_INPUT) /* what it is made from is not kept */
+        r->e = err_add(ERR_CORRUPT, "not made again: ");
+    snprintf(r->why, sizeof r->why, "%s", r->e == ERR_OK ? "" : err_message());
+}
+
+void aggregator_repair_end(struct aggregator *a)
+{
+    pthread_mutex_lock(&a->mutex);
+    a->repair.state = REPAIR_DONE;
+    pthread_mutex_unlock(&a->mutex);
+}

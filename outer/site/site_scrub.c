@@ -1,0 +1,254 @@
+/* The scrub of a site's directory (outer/store/scrub.h): which files it reads, and how each is made
+ * again. What the process holds in memory is written again at once; the manifest and the aggregate
+ * of an earlier round come from the aggregator, by the digests that follow them here; an earlier
+ * state is made from the one before by the thread that carries out the next round, because it needs
+ * the device.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/site/site_own.h"
+
+enum { ASKED_MS = 100 }; /* how often the scrub's thread looks whether it is done */
+
+static struct site *site_of(void *self)
+{
+    struct site *s = self;
+    site_lock(s);
+    return s;
+}
+
+static enum err unlocked(struct site *s, enum err e)
+{
+    site_unlock(s);
+    return e;
+}
+
+/* ---- states ---- */
+
+/* With the lock held, which is released while another thread works. */
+static enum err repair_wait(struct site *s, unsigned fragment, uint64_t round)
+{
+    struct site_scrub *r = &s->scrub;
+    r->state = SITE_REPAIR_WANTED;
+    r->fragment = fragment;
+    r->round = round;
+    while (r->state != SITE_REPAIR_DONE) {
+        site_unlock(s);
+        bool closing = scrub_wait(r->scrub, ASKED_MS);
+        site_lock(s);
+        if (closing)
+            return ERR_STOPPED;
+    }
+    r->state = SITE_REPAIR_NONE;
+    return r->e == ERR_OK ? ERR_OK : err_set(r->e, "%s", r->why);
+}
+
+void site_scrub_serve(struct site *s)
+{
+    struct site_scrub *r = &s->scrub;
+    if (r->state != SITE_REPAIR_WANTED)
+        return;
+    r->e = outer_state_kept(s->replica, r->fragment, r->round)
+               ? outer_state_repair(s->replica, r->fragment, r->round)
+               : ERR_OK; /* dropped since: no round needs it */
+    if (r->e == ERR_INPUT)
+        r->e = err_add(ERR_CORRUPT, "not made again: ");
+    snprintf(r->why, sizeof r->why, "%s", r->e == ERR_OK ? "" : err_message());
+    r->state = SITE_REPAIR_DONE;
+    err_clear();
+}
+
+/* Not in force: a round that is about to be committed, or none of this replica. */
+static bool round_ahead(const struct site *s, const struct scrub_file *f)
+{
+    return f->number[0] >= s->replica->fragments->count ||
+           f->number[1] > s->replica->state[f->number[0]].round;
+}
+
+static enum err state_mend(void *self, const struct scrub_file *f)
+{
+    struct site *s = site_of(self);
+    unsigned fragment = (unsigned)f->number[0];
+    if (round_ahead(s, f) || !s->env->ops->exists(s->env, f->path))
+        return unlocked(s, ERR_INPUT);
+    if (f->number[1] == s->replica->state[fragment].round)
+        return unlocked(s, outer_state_repair(s->replica, fragment, f->number[1]));
+    return unlocked(s, repair_wait(s, fragment, f->number[1]));
+}
+
+static enum err current_mend(void *self, const struct scrub_file *f)
+{
+    struct site *s = site_of(self);
+    return unlocked(s, round_ahead(s, f)
+                           ? ERR_INPUT
+                           : outer_state_repair_current(s->replica, (unsigned)f->number[0]));
+}
+
+/* ---- manifests and aggregates of earlier rounds ---- */
+
+/* The aggregator's manifest of this round, which must be the one that follows from what is here. */
+static enum err manifest_ask(struct site *s, unsigned fragment, uint64_t round, struct manifest *m)
+{
+    struct wire_poll ask = {
+        .head = site_head(&s->scrub.calls, fragment), .fragment = fragment, .round = round};
+    struct wire_poll_answer a = {.answer = {.outcome = ROUND_NONE}};
+    struct digest wanted, got;
+    TRY(outer_state_manifest_digest(s->replica, fragment, round, &wanted));
+    manifest_clear(&a.manifest);
+    site_unlock(s);
+    enum err e = s->link->ops->poll(s->link, &ask, 0, &a);
+    site_lock(s);
+    TRY(e);
+    if (a.answer.outcome != ROUND_COMMIT)
+        return err_set(ERR_LINK, "the aggregator answers %s to the question for it",
+                       round_outcome_name(a.answer.outcome));
+    got = manifest_digest(&a.manifest);
+    if (!digest_equal(&got, &wanted))
+        return err_set(ERR_PROTO, "the aggregator's manifest of the round is another one");
+    TRY(site_identity_check(s, &a.manifest));
+    *m = a.manifest;
+    return ERR_OK;
+}
+
+static enum err manifest_mend_locked(struct site *s, const struct scrub_file *f)
+{
+    struct manifest m;
+    unsigned fragment = (unsigned)f->number[0];
+    TRY(manifest_ask(s, fragment, f->number[1] - 1, &m));
+    if (!s->env->ops->exists(s->env, f->path)) /* pruned meanwhile */
+        return ERR_INPUT;
+    return outer_state_manifest_put(s->replica, fragment, &m);
+}
+
+static enum err manifest_mend(void *self, const struct scrub_file *f)
+{
+    struct site *s = site_of(self);
+    bool idle = round_ahead(s, f) || !f->number[1];
+    return unlocked(s, idle ? ERR_INPUT : manifest_mend_locked(s, f));
+}
+
+static enum err aggregate_fetch(struct site *s, const struct manifest *m, uint8_t *to)
+{
+    struct wire_fetch ask = {.head = site_head(&s->scrub.calls, m->fragment),
+                             .what = WIRE_AGGREGATE,
+                             .fragment = m->fragment,
+                             .round = m->round};
+    struct wire_answer a = {.outcome = ROUND_NONE};
+    site_unlock(s);
+    enum err e = s->link->ops->fetch(s->link, &ask, to, m->aggregate_bytes, &a);
+    struct digest got = e == ERR_OK && a.outcome == ROUND_NONE ? digest_of(to, m->aggregate_bytes)
+                                                               : (struct digest){0};
+    site_lock(s);
+    TRY(e);
+    if (a.outcome != ROUND_NONE)
+        return err_set(ERR_LINK, "the aggregator answers %s to the fetch of it",
+                       round_outcome_name(a.outcome));
+    return digest_equal(&got, &m->aggregate)
+               ? ERR_OK
+               : err_set(ERR_PROTO, "the aggregator's bytes are not those of the manifest");
+}
+
+static enum err aggregate_mend_locked(struct site *s, const struct scrub_file *f)
+{
+    struct arena scratch = arena_make(0);
+    struct manifest m;
+    unsigned fragment = (unsigned)f->number[0];
+    TRY(outer_state_manifest(s->replica, fragment, f->number[1] - 1, &m));
+    uint8_t *bytes = arena_alloc(&scratch, m.aggregate_bytes);
+    enum err e = bytes ? aggregate_fetch(s, &m, bytes) : ERR_MEMORY;
+    if (e == ERR_OK && !s->env->ops->exists(s->env, f->path)) /* pruned meanwhile */
+        e = ERR_INPUT;
+    if (e == ERR_OK)
+        e = outer_state_aggregate_again(s->replica, fragment, &m, bytes);
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err aggregate_mend(void *self, const struct scrub_file *f)
+{
+    struct site *s = site_of(self);
+    bool idle = round_ahead(s, f) || !f->number[1];
+    return unlocked(s, idle ? ERR_INPUT : aggregate_mend_locked(s, f));
+}
+
+/* ---- what the site alone has ---- */
+
+static enum err outbox_mend(void *self, const struct scrub_file *f)
+{
+    struct site *s = site_of(self);
+    enum err e = err_set(ERR_CORRUPT, "this process no longer holds the contribution");
+    for (unsigned i = 0; i <= s->slots; i++) {
+        struct site_slot *l = i < s->slots ? &s->slot[i] : &s->main;
+        if (l->box.valid && l->box.fragment == f->number[0] && l->box.round == f->number[1])
+            e = site_outbox_repair(l);
+        if (e == ERR_OK)
+            break;
+    }
+    return unlocked(s, s->env->ops->exists(s->env, f->path) ? e : ERR_INPUT);
+}
+
+static enum err identity_mend(void *self, const struct scrub_file *f)
+{
+    (void)f;
+    struct site *s = site_of(self);
+    return unlocked(s, site_identify_again(s));
+}
+
+static enum err announced_mend(void *self, const struct scrub_file *f)
+{
+    struct site *s = site_of(self);
+    unsigned peer = WIRE_AGGREGATORS_MAX;
+    (void)sscanf(f->path, "id/announced.%u", &peer);
+    return unlocked(s, site_identity_again(s, peer));
+}
+
+static enum err begun_mend(void *self, const struct scrub_file *f)
+{
+    (void)f;
+    struct site *s = site_of(self);
+    return unlocked(s, store_begin_again(s->env));
+}
+
+static const struct scrub_row rows[] = {
+    {"begun", SCRUB_RECORD, begun_mend, "keep this process running; see its disk"},
+    {"id/site", SCRUB_RECORD, identity_mend, "keep this process running; see its disk"},
+    {"id/before", SCRUB_RECORD, NULL, "the next checkpoint replaces it"},
+    {"id/announced.*", SCRUB_RECORD, announced_mend,
+     "the next start of the aggregator replaces it"},
+    {"frag/#/CURRENT", SCRUB_RECORD, current_mend, "keep this process running; see its disk"},
+    {"frag/#/#/state", SCRUB_RECORD, state_mend,
+     "keep this process running until the next rounds and checkpoint are stored"},
+    {"frag/#/#/MANIFEST", SCRUB_RECORD, manifest_mend, "the next pass asks the aggregator again"},
+    {"frag/#/#/aggregate", SCRUB_AGGREGATE, aggregate_mend,
+     "the next pass asks the aggregator again"},
+    {"outbox/#/#", SCRUB_RECORD, outbox_mend,
+     "keep this process running until the round is committed"},
+    {"eager/#/#", SCRUB_RECORD, NULL, "keep this process running until the next checkpoint"},
+    {"inner/CURRENT", SCRUB_RECORD, NULL, "the next checkpoint replaces it"},
+    {"inner/#/state", SCRUB_RECORD, NULL,
+     "a restart takes another checkpoint; the next one replaces it"},
+};
+
+enum err site_scrub_open(struct site *s)
+{
+    const struct scrub_options o = {.rows = rows,
+                                    .row_count = sizeof rows / sizeof *rows,
+                                    .every_ms = s->o.scrub_every_ms,
+                                    .bytes_per_s = s->o.scrub_bytes_per_s,
+                                    .self = s};
+    s->scrub.calls = (struct site_slot){.site = s};
+    return o.every_ms && !s->scrub.scrub ? scrub_open(&s->scrub.scrub, s->env, &o) : ERR_OK;
+}
+
+void site_scrub_close(struct site *s)
+{
+    scrub_close(s->scrub.scrub);
+    s->scrub.scrub = NULL;
+}
+
+void site_scrub_counts(struct site *s, struct scrub_counts *out)
+{
+    scrub_counts(s->scrub.scrub, out);
+}
