@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "kernels/base/log.h"
@@ -501,6 +502,98 @@ static enum err loaded_with(const char *path, enum outer_opt_kind kind, bool res
     return e;
 }
 
+/* The bytes of fragment 0's state `round`, and the file with the byte `at` from its end changed. */
+static uint8_t *state_spoil(struct node *n, uint64_t round, size_t at, size_t *size_bytes)
+{
+    char path[96];
+    struct file_map m;
+    snprintf(path, sizeof path, "frag/0/%d/state", (int)round);
+    assert_int_equal(n->env->ops->map(n->env, path, &m), ERR_OK);
+    *size_bytes = m.size_bytes;
+    uint8_t *good = arena_alloc(&arena, m.size_bytes), *bad = arena_alloc(&arena, m.size_bytes);
+    memcpy(good, m.data, m.size_bytes);
+    memcpy(bad, m.data, m.size_bytes);
+    n->env->ops->unmap(n->env, &m);
+    bad[*size_bytes - at] ^= 16;
+    assert_int_equal(n->env->ops->write(n->env, path, &(struct file_part){bad, *size_bytes}, 1),
+                     ERR_OK);
+    return good;
+}
+
+static bool state_is(struct node *n, uint64_t round, const uint8_t *good, size_t size_bytes)
+{
+    char path[96];
+    struct file_map m;
+    snprintf(path, sizeof path, "frag/0/%d/state", (int)round);
+    assert_int_equal(n->env->ops->map(n->env, path, &m), ERR_OK);
+    bool same = m.size_bytes == size_bytes && !memcmp(m.data, good, size_bytes);
+    n->env->ops->unmap(n->env, &m);
+    return same;
+}
+
+/* What the scrub finds in a running replica: kept states are made again byte for byte, or stay as
+ * they are; the replica goes on as if nothing had been. */
+static void test_running_repairs(void **state)
+{
+    static struct made r;
+    (void)state;
+    for (int site = 0; site < 2; site++) {
+        struct node n, calm;
+        size_t size, elements = fragments.f[0].elements, own = site ? 12 * elements : 0;
+        const char *const names[][2] = {{"ra", "rc"}, {"rs", "rt"}};
+        node_open(&n, names[site][0], site);
+        node_open(&calm, names[site][1], site);
+        n.replica.o.states = calm.replica.o.states = 9;
+        n.replica.o.keep = calm.replica.o.keep = 9;
+        assert_int_equal(outer_state_begin(&n.replica, initial), ERR_OK);
+        assert_int_equal(outer_state_begin(&calm.replica, initial), ERR_OK);
+        for (uint64_t t = 0; t < 5; t++) {
+            round_make(&r, &n.replica, 0, 7 * t);
+            round_commit(&n.replica, 0, &r, true);
+            round_commit(&calm.replica, 0, &r, false);
+            for (uint64_t round = 1; round <= t + 1; round++) {
+                for (size_t at = own + 1; at < own + 8 * elements; at += 5 * elements / 3) {
+                    uint8_t *good = state_spoil(&n, round, at, &size);
+                    assert_false(state_is(&n, round, good, size));
+                    assert_int_equal(outer_state_repair(&n.replica, 0, round), ERR_OK);
+                    assert_true(state_is(&n, round, good, size));
+                }
+                if (!site)
+                    continue;
+                /* the residual of an earlier state is not a function of the rounds */
+                uint8_t *good = state_spoil(&n, round, own / 2, &size);
+                enum err e = outer_state_repair(&n.replica, 0, round);
+                assert_int_equal(e, round == t + 1 ? ERR_OK : ERR_CORRUPT);
+                assert_int_equal(state_is(&n, round, good, size), round == t + 1);
+                char path[96];
+                snprintf(path, sizeof path, "frag/0/%d/state", (int)round);
+                assert_int_equal(n.env->ops->write(n.env, path, &(struct file_part){good, size}, 1),
+                                 ERR_OK);
+            }
+            assert_int_equal(outer_state_repair(&n.replica, 0, 0), ERR_INPUT);
+        }
+        struct digest a = outer_state_digest(&n.replica, true),
+                      b = outer_state_digest(&calm.replica, true);
+        assert_true(digest_equal(&a, &b));
+        for (uint64_t round = 0; round < 5; round++) {
+            struct manifest m;
+            struct digest d, wanted;
+            assert_int_equal(outer_state_manifest(&n.replica, 0, round, &m), ERR_OK);
+            assert_int_equal(outer_state_manifest_digest(&n.replica, 0, round, &wanted), ERR_OK);
+            d = manifest_digest(&m);
+            assert_true(digest_equal(&d, &wanted));
+        }
+        /* memory that has changed is not written */
+        uint8_t *good = state_spoil(&n, 5, own + 1, &size);
+        n.replica.state[0].theta[3] += 1;
+        assert_int_equal(outer_state_repair(&n.replica, 0, 5), ERR_CORRUPT);
+        assert_non_null(strstr(err_message(), "has changed in memory too"));
+        assert_false(state_is(&n, 5, good, size));
+        node_close(&n);
+        node_close(&calm);
+    }
+}
+
 /* Made with other settings is not damaged; damaged names the whole path and what to do. */
 static void test_other_settings(void **state)
 {
@@ -866,6 +959,7 @@ int main(void)
         cmocka_unit_test(test_retention),
         cmocka_unit_test(test_damage_shows),
         cmocka_unit_test(test_aggregator_repairs),
+        cmocka_unit_test(test_running_repairs),
         cmocka_unit_test(test_other_settings),
         cmocka_unit_test(test_current_is_found_again),
         cmocka_unit_test(test_what_does_not_verify_is_not_current),
