@@ -584,7 +584,6 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w)
     const struct outer_state_fragment *state = &s->replica->state[f];
     l->times = (struct site_times){0};
     l->completion = (struct site_completion){0};
-    site_scrub_serve(s);
     if (state->round > w->round) {
         TRY(site_eager_begin(l, w));
         return site_theta_to(s, f, w->round + 1, l->local);
@@ -600,6 +599,7 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w)
             TRY(site_outbox_send(l)); /* S4, S5 */
         else
             TRY(poll_round(l, f, HOLD_MS)); /* S6 to S9 */
+        site_scrub_serve(s);
     }
     TRY(catch_up(l, f));
     return site_theta_to(s, f, state->round, l->local); /* line 15; S10 */

@@ -209,8 +209,8 @@ enum err site_eager_drop(struct site_slot *l, unsigned fragment, uint64_t round)
 /* site_scrub.c */
 enum err site_scrub_open(struct site *s) MUST; /* started; nothing where it is off */
 void site_scrub_close(struct site *s);
-/* By the thread that carries out a round, before it begins: what the scrub has asked for that needs
- * the device and `next` of the replica. */
+/* By the thread that carries out a round, between its calls: what the scrub has asked for that
+ * needs the device and `next` of the replica. */
 void site_scrub_serve(struct site *s);
 
 /* site_outbox.c */

@@ -1,8 +1,8 @@
 /* The scrub of a site's directory (outer/store/scrub.h): which files it reads, and how each is made
  * again. What the process holds in memory is written again at once; the manifest and the aggregate
  * of an earlier round come from the aggregator, by the digests that follow them here; an earlier
- * state is made from the one before by the thread that carries out the next round, because it needs
- * the device.
+ * state is made from the one before by the thread that carries out a round, because it needs the
+ * device.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -85,12 +85,11 @@ flip "$checkpoint"
 until_lines 1 "ev=scrub file=$PWD/$checkpoint damaged=1 repaired=0" a.out
 [ -s "$checkpoint" ] || fail "$checkpoint was removed"
 
-# An earlier state of the site is made from the one before, at the begin of the next round.
+# An earlier state of the site is made from the one before, by the thread that waits for the round.
 before=$(newest a/frag/0 2)
 spoil "a/frag/0/$before/state"
-sleep 2
-kill -CONT "$b"
 repaired a.out "a/frag/0/$before/state"
+kill -CONT "$b"
 kill -USR2 "$serve_pid" "$a"
 until_lines 1 "repaired, 0 alarms" serve.out
 until_lines 1 "scrub: " a.out
