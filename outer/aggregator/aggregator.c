@@ -313,6 +313,11 @@ void aggregator_status(const struct aggregator *a, struct aggregator_status *out
     scrub_counts(a->scrub, &out->scrub);
 }
 
+uint64_t aggregator_final(const struct aggregator *a, unsigned fragment)
+{
+    return a->core.f[fragment].final;
+}
+
 bool aggregator_done(const struct aggregator *a)
 {
     pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;

@@ -103,6 +103,10 @@ struct aggregator_status {
     struct aggregator_site_status site[ROUND_SITES_MAX];
 };
 void aggregator_status(const struct aggregator *a, struct aggregator_status *out);
+/* Rounds of the fragment before this one are final (docs/protocol.md 3.4); where calls are
+ * answered.
+ */
+uint64_t aggregator_final(const struct aggregator *a, unsigned fragment);
 bool aggregator_done(const struct aggregator *a);
 enum err aggregator_failed(const struct aggregator *a); /* with its sentence in err_message() */
 

@@ -217,6 +217,8 @@ static bool event_past(struct aggregator *a, struct round_event *e)
     return err != ERR_MEMORY;
 }
 
+enum { HELLO_REFUSED = 5 };
+
 /* The more a site has to do, the higher; refusals above all. */
 static int hello_weight(enum round_outcome o)
 {
@@ -229,9 +231,17 @@ static int hello_weight(enum round_outcome o)
         return 2;
     case ROUND_DIVERGED:
         return 3;
-    default:
+    case ROUND_STEP_BACK:
         return 4;
+    default:
+        return HELLO_REFUSED;
     }
+}
+
+/* Versions before minor 1 do not know the answer. */
+static enum round_outcome hello_known(enum round_outcome o, uint32_t minor)
+{
+    return o == ROUND_STEP_BACK && minor < 1 ? ROUND_CONFLICT : o;
 }
 
 static void hello_fragment(struct aggregator *a, unsigned site, const struct wire_hello *m,
@@ -253,6 +263,8 @@ static void hello_fragment(struct aggregator *a, unsigned site, const struct wir
     }
     aggregator_proofs(a, m, &e);
     aggregator_step(a, &e, &u);
+    u.outcome = hello_known(u.outcome, m->minor);
+    answer->fragments[fragment].step_back = u.outcome == ROUND_STEP_BACK;
     if (answer->outcome != ROUND_NONE && hello_weight(u.outcome) <= hello_weight(answer->outcome))
         return;
     answer->outcome = u.outcome;
@@ -283,8 +295,12 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     for (unsigned i = 0; i < a->core.fragments; i++) {
         const struct round_fragment *f = &a->core.f[i];
         struct wire_fragment_state *to = &answer->fragments[i];
-        *to = (struct wire_fragment_state){
-            .round = f->round, .state = f->state, .manifest = f->parent, .sealed = f->sealed};
+        *to = (struct wire_fragment_state){.round = f->round,
+                                           .state = f->state,
+                                           .manifest = f->parent,
+                                           .sealed = f->sealed,
+                                           .final = f->final,
+                                           .step_back = to->step_back};
         if (f->entries[site].accepted)
             to->accepted = f->entries[site].payload;
     }
@@ -325,7 +341,7 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
     for (unsigned i = 0; i < a->core.fragments && a->failed == ERR_OK; i++)
         if (aggregator_serves(a, i))
             hello_fragment(a, (unsigned)site, m, i, answer);
-    if (hello_weight(answer->outcome) < 4)
+    if (hello_weight(answer->outcome) < HELLO_REFUSED)
         hello_bind(a, (unsigned)site, m, answer);
     return site;
 }
@@ -338,7 +354,7 @@ void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
     answer->minor = WIRE_MINOR;
     answer->roster_version = a->roster.version;
     int site = hello_site(a, peer, m, answer);
-    if (hello_weight(answer->outcome) == 4)
+    if (hello_weight(answer->outcome) == HELLO_REFUSED)
         aggregator_refused(a, site, peer, "hello", answer->outcome, answer->text);
 }
 
@@ -382,6 +398,7 @@ static int call_step(struct aggregator *a, const char *peer, const struct wire_h
     aggregator_step(a, e, &u);
     answer->outcome = u.outcome;
     answer->round = u.round;
+    answer->final = u.final;
     put_text(answer->text, u.text);
     return site;
 }

@@ -280,14 +280,15 @@ static bool round_proved(struct aggregator *a, const struct wire_hello *m, unsig
            (shown && signed_proof_holds(s, &shown->key, a->o.run, fragment, state));
 }
 
-/* Of an epoch at or after that of our own manifest of this round. */
-static bool round_later(struct aggregator *a, unsigned fragment,
-                        const struct wire_fragment_state *state)
+/* The epoch of our own manifest of this round. False: it is not here. */
+static bool round_epoch(struct aggregator *a, unsigned fragment,
+                        const struct wire_fragment_state *state, uint64_t *epoch)
 {
     struct manifest ours;
-    return state->round > 0 &&
-           outer_state_manifest(a->replica, fragment, state->round - 1, &ours) == ERR_OK &&
-           state->proof.epoch >= ours.epoch;
+    bool there = state->round > 0 &&
+                 outer_state_manifest(a->replica, fragment, state->round - 1, &ours) == ERR_OK;
+    *epoch = there ? ours.epoch : 0;
+    return there;
 }
 
 void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct round_event *e)
@@ -303,14 +304,18 @@ void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct 
                 shown.aggregator == a->o.index;
     bool later = read && (shown.epoch > a->epoch ||
                           (shown.epoch == a->epoch && shown.instance != a->instance));
-    bool claims =
-        m->has_state && state->round >= f->round && !digest_equal(&state->manifest, &f->parent);
+    const struct digest *ours = state->round < f->round && e->kept ? &e->our_parent : &f->parent;
+    bool claims = m->has_state && (state->round >= f->round || e->kept) &&
+                  !digest_equal(&state->manifest, ours);
+    uint64_t epoch;
     if (!later && !claims) /* nearly always: no certificate is verified */
         return;
     bool holds = read && signed_announcement_check(a->o.signer, &shown, a->o.run, &by) == ERR_OK;
     e->proves_epoch = later && holds;
     e->proves_round = claims && round_proved(a, m, e->fragment, holds ? &by : NULL);
-    e->proves_later = e->proves_round && round_later(a, e->fragment, state);
+    bool both = e->proves_round && round_epoch(a, e->fragment, state, &epoch);
+    e->proves_later = both && state->proof.epoch >= epoch;
+    e->proves_older = both && state->proof.epoch < epoch;
     err_clear();
 }
 

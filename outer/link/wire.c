@@ -47,6 +47,7 @@ static Atoll__Answer answer_out(const struct wire_answer *m)
     p.offset = m->offset;
     p.round = m->round;
     p.retry_ms = m->retry_ms;
+    p.final = m->final;
     ASSERT(m->blocks.count <= BLOCKS_MAX);
     p.n_stored = m->outcome == ROUND_RESUME ? m->blocks.count : 0;
     p.stored = (uint64_t *)(uintptr_t)m->blocks.stored;
@@ -85,6 +86,8 @@ static void states_out(Atoll__FragmentState *parts, Atoll__FragmentState **list,
         parts[i].accepted = digest_out(&from[i].accepted);
         parts[i].sealed = from[i].sealed;
         parts[i].first = from[i].first;
+        parts[i].final = from[i].final;
+        parts[i].step_back = from[i].step_back;
         parts[i].proof = proof_out(&from[i].proof, proofs[i]);
         list[i] = &parts[i];
     }
@@ -332,7 +335,7 @@ static enum err digest_in(struct digest *out, blob in, const char *what)
 
 static enum err outcome_in(enum round_outcome *out, uint32_t in)
 {
-    if (in > ROUND_GONE)
+    if (in > ROUND_STEP_BACK || in == ROUND_ABORTED)
         return err_set(ERR_PROTO, "outcome %u is unknown to this version", in);
     *out = (enum round_outcome)in;
     return ERR_OK;
@@ -371,6 +374,7 @@ static enum err answer_in(struct wire_answer *out, const Atoll__Answer *p)
     out->offset = p->offset;
     out->round = p->round;
     out->retry_ms = p->retry_ms;
+    out->final = p->final;
     if (p->n_stored > BLOCKS_MAX)
         return err_set(ERR_PROTO, "%zu blocks, at most %d are possible", p->n_stored, BLOCKS_MAX);
     if (p->n_stored)
@@ -422,6 +426,8 @@ static enum err states_in(struct wire_fragment_state *out, uint32_t *count,
         TRY(digest_in(&out[i].accepted, list[i]->accepted, "accepted payload"));
         out[i].sealed = list[i]->sealed;
         out[i].first = list[i]->first;
+        out[i].final = list[i]->final;
+        out[i].step_back = list[i]->step_back;
         TRY(proof_in(&out[i].proof, list[i]->proof));
     }
     *count = (uint32_t)n;

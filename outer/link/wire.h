@@ -13,7 +13,7 @@
 
 enum {
     WIRE_MAJOR = 1,
-    WIRE_MINOR = 0,
+    WIRE_MINOR = 1,
     WIRE_AGGREGATORS_MAX = 16,
     WIRE_ENDS_MAX = 16,
     WIRE_NAME_MAX = 64,
@@ -58,6 +58,8 @@ struct wire_fragment_state { /* hello and its answer */
     bool sealed;
     uint64_t first;          /* answer: first round of this site under the newest roster */
     struct wire_proof proof; /* hello: of `manifest` */
+    uint64_t final;          /* answer: rounds before this one are final */
+    bool step_back;          /* answer: the round that made this state of the hello is given up */
 };
 struct wire_hello {
     struct wire_head head;
@@ -100,6 +102,7 @@ struct wire_answer {
     uint64_t offset;      /* RESUME: the first byte that is missing */
     struct blocks blocks; /* RESUME of an offer: the stored bytes; of a fetch: see link.h */
     uint64_t round;       /* aggregator's current round of the fragment; ROSTER_*: the version */
+    uint64_t final;       /* of poll and report: rounds of the fragment before this one are final */
     uint32_t retry_ms;    /* FULL */
 };
 struct wire_poll {

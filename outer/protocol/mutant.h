@@ -54,7 +54,10 @@
     X(MEAN_UNWEIGHTED, "the sum is divided by the number of sites, not by their weights")          \
     X(CYCLE_SHIFTED, "delayed Nesterov takes the momentum's part one round late")                  \
     X(ENTRIES_KEPT, "a round begins with the contributions of the one before")                     \
-    X(LENGTH_UNBOUND, "the length of the mean is not bounded (merge edit)")
+    X(LENGTH_UNBOUND, "the length of the mean is not bounded (merge edit)")                        \
+    X(FINAL_EARLY, "a round is final once one site has adopted it")                                \
+    X(FINAL_GIVEN_UP, "a site gives up a round that it knows to be final")                         \
+    X(WITHDRAWN_LOST, "what a site trained behind a round that it gave up is lost")
 
 enum mutant {
     MUTANT_NONE,

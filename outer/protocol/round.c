@@ -160,27 +160,40 @@ static bool step_bound(const struct round *r, const struct round_event *e, struc
     return false;
 }
 
+/* A13. Of the roster of the round in flight; that of the round before differs in one site at most,
+ * and majorities of both share a site. */
+static void final_count(const struct round *r, struct round_fragment *f, uint64_t state)
+{
+    unsigned have = 0;
+    for (unsigned k = 0; k < r->sites; k++)
+        have += set_has(&f->members, k) && f->adopted[k] >= state;
+    if (have > f->n / 2 || MUTANT(FINAL_EARLY))
+        f->final = state;
+}
+
 /* The site has our state of that round, as it says. */
-static void adopted(struct round_fragment *f, const struct round_event *e)
+static void adopted(const struct round *r, struct round_fragment *f, const struct round_event *e)
 {
     set_put(&f->disagree, e->site, false);
     if (e->round <= f->adopted[e->site])
         return;
     f->adopted[e->site] = e->round;
+    if (e->round > f->final)
+        final_count(r, f, e->round);
     if (e->round == f->round)
         grace_adopted(&f->grace, e->now_ms, f->quorum);
 }
 
 /* Our record at the site's round: of the present, or of the past as the caller found it. */
-static void step_standing(struct round_fragment *f, const struct round_event *e,
-                          const struct digest *parent, const struct digest *state,
-                          enum round_outcome same, struct round_update *u)
+static void step_standing(struct round *r, const struct round_event *e, const struct digest *parent,
+                          const struct digest *state, enum round_outcome same,
+                          struct round_update *u)
 {
     if (!digest_equal(&e->parent, parent))
         alarm(u, ROUND_CONFLICT, "same round, other history");
     else if (digest_equal(&e->state, state)) {
         if (!MUTANT(HELLO_UNTOLD))
-            adopted(f, e);
+            adopted(r, &r->f[e->fragment], e);
         answer(u, same, NULL);
     } else if (e->round == 0)
         alarm(u, ROUND_MISMATCH, "other initial parameters: other seed, model or build");
@@ -210,10 +223,14 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
     else if (e->round > f->round)
         alarm(u, ROUND_CONFLICT,
               "the site claims a later round than this aggregator has committed");
+    else if (e->proves_older && !r->strict)
+        alarm(u, ROUND_STEP_BACK,
+              "the site's last round is of an earlier epoch, and was committed otherwise here: the "
+              "site gives it up");
     else if (e->round == f->round)
-        step_standing(f, e, &f->parent, &f->state, ROUND_CURRENT, u);
+        step_standing(r, e, &f->parent, &f->state, ROUND_CURRENT, u);
     else if (e->kept)
-        step_standing(f, e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
+        step_standing(r, e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
     else
         answer(u, ROUND_JOIN, "further behind than what is kept");
 }
@@ -394,7 +411,7 @@ static void step_report(struct round *r, const struct round_event *e, struct rou
         step_disagree(r, e, u);
         return;
     }
-    adopted(f, e);
+    adopted(r, f, e);
     answer(u, now ? ROUND_CURRENT : ROUND_BEHIND, NULL);
 }
 
@@ -505,5 +522,6 @@ void round_step(struct round *r, const struct round_event *e, struct round_updat
         break;
     }
     u->round = r->f[e->fragment].round;
+    u->final = r->f[e->fragment].final;
     step_time(r, e->now_ms, u);
 }

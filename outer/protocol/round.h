@@ -45,7 +45,10 @@ enum round_outcome { /* on the wire: never renumber */
                      ROUND_PENDING = 18,  /* poll: not committed yet */
                      ROUND_COMMIT = 19,   /* poll: manifest follows */
                      ROUND_GONE = 20,     /* fetch: older than what is kept */
-                     ROUND_ABORTED = 21   /* manifest: stored, and the round was aborted */
+                     ROUND_ABORTED = 21,  /* manifest: stored, and the round was aborted */
+                     ROUND_STEP_BACK = 22 /* hello: the site stands on a commit of an earlier epoch
+                                             that our history does not have: it gives that round up
+                                             (docs/protocol.md 3.4) */
 };
 
 enum round_event_kind {
@@ -91,6 +94,8 @@ struct round_event {
     bool proves_round; /* the manifest `parent` of `round`... */
     bool proves_later; /* ...which is of our epoch, or of a later one than the manifest that made
                           our state of that round */
+    bool proves_older; /* the manifest `parent` of `round` is not ours, and is of an earlier epoch
+                          than ours of that round */
     /* What the caller knows and the core does not keep. */
     bool grid_differs;    /* OFFER: encoded on another grid than the round's */
     uint64_t payload_max; /* OFFER: what the configuration allows */
@@ -102,6 +107,7 @@ struct round_update {
     enum round_outcome outcome; /* the answer to the site, when the event came from one */
     const char *text;           /* static: why; NULL: nothing to explain */
     uint64_t round;             /* our current round of that fragment */
+    uint64_t final;             /* of that fragment: rounds before this one are final */
     bool accept;                /* STORED: journal the ACCEPT durably, then answer */
     bool alarm;                 /* an operator should look at it */
     bool seal; /* a fragment's set is fixed: aggregate and commit it, then COMMITTED */
@@ -136,6 +142,8 @@ struct round_fragment {
                            since */
     unsigned count;     /* of them */
     uint64_t *adopted;  /* [sites] highest state each site has said it has, with our digest */
+    uint64_t final;     /* highest state that more than half of the roster's sites have said they
+                           have: no round before it is ever given up (docs/protocol.md 3.4) */
     struct set disagree; /* sites that reported `other` instead of `state` */
     struct digest other;
 };

@@ -29,6 +29,7 @@ const char *round_outcome_name(enum round_outcome o)
         [ROUND_COMMIT] = "commit",
         [ROUND_GONE] = "gone",
         [ROUND_ABORTED] = "aborted",
+        [ROUND_STEP_BACK] = "step_back",
     };
     return (size_t)o < sizeof names / sizeof *names ? names[o]
                                                     : "unknown"; /* a peer's number may come here */

@@ -322,6 +322,7 @@ static enum err aggregator_serve(struct sim_aggregator *at, struct aggregator *a
     struct sim *s = at->sim;
     struct link_service service = aggregator_service(a);
     s->clock.process = 0;
+    at->process = a;
     link_sim_up(&at->server, sim_memory_guard(at, &service));
     while (!s->finished && !at->env.disk.dead && !at->server.stopped) {
         sim_sleep(&s->clock, at->server.wake_ms, &at->env);
@@ -584,7 +585,6 @@ enum err sim_node_make(struct sim *s, unsigned place, unsigned i)
     TRY_ALLOC(n->began = arena_array(&s->arena, elements, sizeof *n->began));
     TRY_ALLOC(n->base = arena_array(&s->arena, elements, sizeof *n->base));
     TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
-    TRY_ALLOC(n->booked = arena_array(&s->arena, elements, sizeof *n->booked));
     TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));
     env_sim_open(&n->env, &s->clock, n->name, s->o.seed * 31 + place + (place >= 30));
     signer_sim_open(&n->signer, "sim", "site", n->name);

@@ -94,6 +94,9 @@ struct sim_options {
     float edit_norm;
     bool operates;        /* an operator aborts and rolls back rounds, quarantines and readmits */
     enum sim_copy second; /* of the aggregator's directory */
+    bool split; /* quorum, three sites or more, `second` is SIM_COPY_BOTH: the copy is made when a
+                   round has a majority; then one of its sites stays with the original for a while,
+                   and all others are at the copy */
     enum sim_copy copied; /* of a site's */
     struct sim_point point;
     struct sim_memory memory;
@@ -123,6 +126,7 @@ struct sim_result {
         faults,           /* that struck: clock_sim.h */
         copies,           /* directories that were copied and started */
         given_up,         /* processes that only a person can bring back, with a copy about */
+        stepped_back,     /* answers `step_back` */
         parted,           /* runs that ended before their last round, with a copy about */
         lies_accepted,    /* honest contributions of a lying site */
         clipped,          /* contributions that were scaled down */

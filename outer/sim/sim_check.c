@@ -85,6 +85,8 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
 {
     struct sim *s = n->sim;
     const struct outer_state_fragment *state = &n->replica.state[f];
+    const struct sim_made *before = sim_made_newest(n, f, round);
+    struct sim_made *made = sim_made_add(n, f, round, &state->manifest, false);
     struct arena a = arena_make(0);
     bool discards = schedule_discards(&s->schedule, s->o.error_feedback_decay);
     float kept;
@@ -108,13 +110,25 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
             trained += sim_fixed_of(s, lost) - sim_fixed_of(s, state->discarded[i]);
         }
         double delta = (double)n->weight * ((double)base[i] - (double)local[i]);
-        if (fabs(ldexp((double)trained, -FIXED_BITS) - delta) > 1e-6)
+        if (!before && !(s->schedule.eager && n->given_up) &&
+            fabs(ldexp((double)trained, -FIXED_BITS) - delta) > 1e-6)
             sim_violate(s, "site %s round %" PRIu64 " element %zu: trained %g, booked %g", n->name,
                         round, i, delta, ldexp((double)trained, -FIXED_BITS));
-        n->trained[s->first[f] + i] += trained;
-        n->booked[s->first[f] + i] = trained;
+        n->trained[s->first[f] + i] += before ? 0 : trained;
+        made->trained[i] = trained;
     }
+    if (before)
+        sim_made_compare(n, before, made);
     arena_free(&a);
+}
+
+/* Only a site that has given up a round makes a second contribution, for another parent. */
+static bool may_make(const struct sim_node *n, unsigned f, uint64_t round)
+{
+    const struct sim *s = n->sim;
+    bool two = s->o.second != SIM_COPY_NONE && !s->o.strict;
+    return !sim_made_newest(n, f, round) ||
+           (two && !sim_made(n, f, round, &n->replica.state[f].manifest));
 }
 
 void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *data, size_t n)
@@ -122,26 +136,35 @@ void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *d
     struct sim_node *node = self;
     unsigned f;
     uint64_t round;
+    char last;
     (void)w;
+    if (sscanf(path, "final/%u", &f) == 1) /* the last file before a round is given up */
+        sim_copies_given_up(node, f);
+    if (sscanf(path, "frag/%u/%20" SCNu64 "/stat%c", &f, &round, &last) == 3 && round)
+        sim_made_carried(node, f, round - 1, data, n);
     if (sscanf(path, "outbox/%u/%20" SCNu64, &f, &round) != 2)
         return;
-    if (node->made[f][round])
+    if (!may_make(node, f, round))
         sim_violate(node->sim, "site %s made a second contribution to fragment %u round %" PRIu64,
                     node->name, f, round);
     else
         book_trained(node, f, round, data, n);
-    node->made[f][round] = true;
 }
 
-/* The round of a fragment's contribution that was made last, while it lies in the outbox. */
-static bool in_outbox(const struct sim_node *n, unsigned f, uint64_t *round)
+/* A fragment's contribution that was made last, while it lies in the outbox; else NULL. */
+static struct sim_made *in_outbox(const struct sim_node *n, unsigned f)
 {
+    struct sim_made *m = n->made;
     char path[64];
     size_t size;
-    for (*round = SIM_ROUNDS_MAX; (*round)-- > 0 && !n->made[f][*round];)
-        ;
-    snprintf(path, sizeof path, "outbox/%u/%" PRIu64, f, *round);
-    return *round < SIM_ROUNDS_MAX && env_sim_look(&n->env, path, &size);
+    while (m && (m->fragment != f || m->carried || m->lost))
+        m = m->next;
+    if (!m)
+        return NULL;
+    snprintf(path, sizeof path, "outbox/%u/%" PRIu64, f, m->round);
+    const uint8_t *file = env_sim_look(&n->env, path, &size);
+    return file && memmem(file, head_bytes(file), m->parent.bytes, sizeof m->parent.bytes) ? m
+                                                                                           : NULL;
 }
 
 /* A contribution that went with the power was never stored, and is not booked: its site makes
@@ -149,20 +172,21 @@ static bool in_outbox(const struct sim_node *n, unsigned f, uint64_t *round)
 void sim_site_restart(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    bool there[SIM_FRAGMENTS_MAX];
-    uint64_t round;
+    struct sim_made *there[SIM_FRAGMENTS_MAX];
     for (unsigned f = 0; f < s->o.fragments; f++)
-        there[f] = in_outbox(n, f, &round);
+        there[f] = in_outbox(n, f);
     env_sim_restart(&n->env);
     for (unsigned f = 0; f < s->o.fragments; f++) {
-        if (!there[f] || in_outbox(n, f, &round))
+        struct sim_made *m = there[f];
+        if (!m || in_outbox(n, f) == m)
             continue;
-        if (n->payload[f][round].data)
+        if (n->payload[f][m->round].data &&
+            digest_equal(&n->payload_parent[f][m->round], &m->parent))
             sim_violate(s, "site %s has lost what it sent to fragment %u round %" PRIu64, n->name,
-                        f, round);
-        for (size_t i = 0; i < s->fragments.f[f].elements; i++)
-            n->trained[s->first[f] + i] -= n->booked[s->first[f] + i];
-        n->made[f][round] = false;
+                        f, m->round);
+        m->lost = true;
+        for (size_t i = 0; !sim_made_newest(n, f, m->round) && i < s->fragments.f[f].elements; i++)
+            n->trained[s->first[f] + i] -= m->trained[i];
     }
 }
 
@@ -177,9 +201,19 @@ static void saw_hello(void *self, void *site, const struct wire_hello *m,
     (void)m;
     if (a->outcome == ROUND_DIVERGED)
         sim_violate(s, "site %s has another state than the aggregator", n->name);
-    if ((a->outcome == ROUND_CURRENT || a->outcome == ROUND_BEHIND || a->outcome == ROUND_JOIN) &&
-        a->epoch > n->hello_epoch[at->index])
+    s->r->stepped_back += a->outcome == ROUND_STEP_BACK;
+    bool bound = a->outcome == ROUND_CURRENT || a->outcome == ROUND_BEHIND ||
+                 a->outcome == ROUND_JOIN || a->outcome == ROUND_STEP_BACK;
+    if (bound && a->epoch > n->hello_epoch[at->index])
         n->hello_epoch[at->index] = a->epoch;
+}
+
+static void offer_keep(struct sim_node *n, struct codec_payload payload)
+{
+    struct sim_offer *o = arena_alloc(&n->sim->arena, sizeof *o);
+    ASSERT(o);
+    *o = (struct sim_offer){n->offers, digest_of(payload.data, payload.size_bytes), payload};
+    n->offers = o;
 }
 
 /* A lying site offers what it likes; what of it may be accepted is found again by its digest. */
@@ -189,12 +223,10 @@ static void liar_offered(struct sim_node *n, const struct wire_contribution *m,
     enum { LARGEST = 1 << 20 };
     if (m->payload_bytes > LARGEST)
         return;
-    struct sim_offer *o = arena_alloc(&n->sim->arena, sizeof *o);
     uint8_t *copy = arena_alloc(&n->sim->arena, m->payload_bytes);
-    ASSERT(o && copy);
+    ASSERT(copy);
     memcpy(copy, payload, m->payload_bytes);
-    *o = (struct sim_offer){n->offers, digest_of(copy, m->payload_bytes), {copy, m->payload_bytes}};
-    n->offers = o;
+    offer_keep(n, (struct codec_payload){copy, m->payload_bytes});
 }
 
 /* I7, and bytes before words. */
@@ -215,6 +247,12 @@ static void saw_offered(void *self, void *site, const struct wire_contribution *
     if (!stored || size < head_bytes(stored) + m->payload_bytes ||
         memcmp(stored + head_bytes(stored), payload, m->payload_bytes))
         sim_violate(s, "site %s sends what it has not stored", n->name);
+    struct digest *parent = &n->payload_parent[m->fragment][m->round];
+    if (first->data && !digest_equal(parent, &m->parent) &&
+        sim_made(n, m->fragment, m->round, &m->parent)) {
+        offer_keep(n, *first);
+        *first = (struct codec_payload){NULL, 0};
+    }
     if (first->data &&
         (first->size_bytes != m->payload_bytes || memcmp(first->data, payload, m->payload_bytes)))
         sim_violate(s, "site %s sends other bytes for fragment %u round %" PRIu64, n->name,
@@ -225,6 +263,7 @@ static void saw_offered(void *self, void *site, const struct wire_contribution *
     ASSERT(copy);
     memcpy(copy, payload, m->payload_bytes);
     *first = (struct codec_payload){copy, m->payload_bytes};
+    *parent = m->parent;
 }
 
 /* I6: a receipt promises the payload and its record. */
@@ -233,7 +272,6 @@ static void saw_answered(void *self, void *site, const struct wire_contribution 
 {
     struct sim_aggregator *at = self;
     struct sim *s = at->sim;
-    (void)site;
     char path[256], hex[65];
     size_t size;
     if (a->outcome != ROUND_RECEIPT)
@@ -248,6 +286,8 @@ static void saw_answered(void *self, void *site, const struct wire_contribution 
     const uint8_t *journal = env_sim_medium(&at->env, "journal", &size);
     if (!journal || !memmem(journal, size, m->payload.bytes, sizeof m->payload.bytes))
         sim_violate(s, "a receipt for %s without a durable record", path);
+    if (s->o.split)
+        sim_copies_receipt(at, site, m->fragment, m->round);
 }
 
 static void saw_fetching(void *self, void *site, const struct wire_fetch *m)
@@ -565,7 +605,7 @@ static void acts_repeat(struct sim *s, struct sim_aggregator *a)
             bool ordered = !digest_zero(&a->commits[f][t]->manifest.ordered_by);
             s->ordered_late |= ordered != sim_operator_orders(s, f, t);
             for (unsigned i = 0; ordered && i < s->o.sites; i++)
-                s->ordered_late |= !s->node[i].made[f][t];
+                s->ordered_late |= !sim_made_newest(&s->node[i], f, t);
         }
 }
 
@@ -676,6 +716,9 @@ static void saw_work(void *self)
     for (unsigned f = 0; a->server.up && f < s->o.fragments; f++)
         while (a->committed[f] < a->replica.state[f].round && !s->clock.halted)
             commit_seen(a, f);
+    for (unsigned f = 0; a->server.up && f < s->o.fragments; f++)
+        if (aggregator_final(a->process, f) > a->final[f])
+            a->final[f] = aggregator_final(a->process, f);
     if (a->server.up)
         a->lost_seen = a->residuals_lost;
     if (a->server.up && !s->clock.halted)

@@ -48,6 +48,42 @@ static void aggregator_end(struct sim_aggregator *a)
     sim_kick(&a->sim->clock, &a->env);
 }
 
+/* A round that has its majority is copied, so that both processes may commit it: the copy without
+ * the site that stays. */
+void sim_copies_receipt(struct sim_aggregator *at, struct sim_node *n, unsigned f, uint64_t round)
+{
+    struct sim *s = at->sim;
+    if (at->index || s->stays || s->finished || round < at->committed[f])
+        return;
+    if (s->receipts[f].round != round)
+        s->receipts[f].sites = (struct set){0};
+    s->receipts[f].round = round;
+    set_put(&s->receipts[f].sites, n->index, true);
+    if (set_count(&s->receipts[f].sites) <= s->o.sites / 2 || !sim_chance(&s->clock, 0.3) ||
+        !sim_strikes(&s->clock, 1, "its directory is copied", "aggregator"))
+        return;
+    s->stays = n;
+    s->r->copies++;
+    second_copy(s);
+    all_to(s, &s->aggregator[1]);
+    n->route = &s->aggregator[0].server;
+    sim_start(&s->clock, sim_aggregator_task, &s->aggregator[1]);
+}
+
+static void split_task(void *self)
+{
+    enum { LOOK_MS = 1000, STAYS_MS = 25000 };
+    struct sim *s = self;
+    while (!s->stays && !s->finished)
+        sim_sleep(&s->clock, s->clock.now_ms + LOOK_MS, NULL);
+    if (s->finished)
+        return;
+    sim_sleep(&s->clock, s->clock.now_ms + STAYS_MS, NULL);
+    later(s, STARTED_MS);
+    aggregator_end(&s->aggregator[0]);
+    all_to(s, &s->aggregator[1]);
+}
+
 static void second_task(void *self)
 {
     struct sim *s = self;
@@ -83,9 +119,10 @@ static void books_copy(struct sim *s, struct sim_node *to, const struct sim_node
 {
     size_t bytes = s->table.elements * sizeof(sim_fixed);
     memcpy(to->trained, from->trained, bytes);
-    memcpy(to->booked, from->booked, bytes);
-    memcpy(to->made, from->made, sizeof to->made);
+    to->made = from->made;
+    to->offers = from->offers;
     memcpy(to->payload, from->payload, sizeof to->payload);
+    memcpy(to->payload_parent, from->payload_parent, sizeof to->payload_parent);
     memcpy(to->hello_epoch, from->hello_epoch, sizeof to->hello_epoch);
     to->void_books = from->void_books;
     to->step_ms = from->step_ms;
@@ -128,7 +165,7 @@ static void site_copied_task(void *self)
 void sim_copies_start(struct sim *s)
 {
     if (s->o.second != SIM_COPY_NONE)
-        sim_start(&s->clock, second_task, s);
+        sim_start(&s->clock, s->o.split ? split_task : second_task, s);
     if (s->o.copied != SIM_COPY_NONE)
         sim_start(&s->clock, site_copied_task, s);
 }
@@ -143,7 +180,24 @@ static bool same(const struct sim_commit *a, const struct sim_commit *b)
     return digest_equal(&da, &db);
 }
 
-/* Histories that differ end within the round in which they differ. */
+/* Of a state whose round is final, in the history that it is of, nothing is taken back. */
+void sim_copies_given_up(struct sim_node *n, unsigned f)
+{
+    struct sim *s = n->sim;
+    const struct outer_state_fragment *state = &n->replica.state[f];
+    n->given_up = true;
+    for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++) {
+        const struct sim_aggregator *a = &s->aggregator[i];
+        if (!a->there || a->committed[f] < state->round || a->final[f] < state->round)
+            continue;
+        struct digest d = manifest_digest(&a->commits[f][state->round - 1]->manifest);
+        if (digest_equal(&d, &state->manifest))
+            sim_violate(s, "site %s gives up fragment %u round %" PRIu64 ", which is final",
+                        n->name, f, state->round - 1);
+    }
+}
+
+/* Histories that differ end within the round in which they differ, and one of them is not final. */
 static void check_histories(struct sim *s, unsigned f)
 {
     struct sim_aggregator *a = &s->aggregator[0], *b = &s->aggregator[1];
@@ -154,6 +208,8 @@ static void check_histories(struct sim *s, unsigned f)
         if (s->o.strict)
             sim_violate(s, "strict mode: fragment %u round %" PRIu64 " was committed in two ways",
                         f, t);
+        if (a->final[f] > t && b->final[f] > t)
+            sim_violate(s, "fragment %u round %" PRIu64 " is final in two ways", f, t);
         if (t + 1 < both)
             sim_violate(s,
                         "fragment %u: two histories since round %" PRIu64
@@ -180,6 +236,20 @@ static struct sim_aggregator *history_of(struct sim *s, unsigned f, const struct
     return NULL;
 }
 
+/* What this directory has sent, of any parent. */
+static struct codec_payload sent_as(const struct sim_node *n, unsigned f, uint64_t round,
+                                    const struct digest *payload)
+{
+    const struct codec_payload *first = &n->payload[f][round];
+    struct digest d = first->data ? digest_of(first->data, first->size_bytes) : (struct digest){0};
+    if (first->data && digest_equal(&d, payload))
+        return *first;
+    for (const struct sim_offer *o = n->offers; o; o = o->next)
+        if (digest_equal(&o->digest, payload))
+            return o->payload;
+    return (struct codec_payload){NULL, 0};
+}
+
 /* What a history counts of this directory; false: also of another one of the same site. */
 static bool counted(struct sim_node *n, struct sim_aggregator *a, unsigned f, uint64_t rounds,
                     sim_fixed *included)
@@ -188,32 +258,18 @@ static bool counted(struct sim_node *n, struct sim_aggregator *a, unsigned f, ui
     for (uint64_t t = 0; t < rounds; t++) {
         const struct manifest *m = &a->commits[f][t]->manifest;
         const struct manifest_entry *e = &m->sites[n->index];
-        const struct codec_payload *sent = &n->payload[f][t];
+        struct codec_payload sent = sent_as(n, f, t, &e->payload);
         if (!e->included)
             continue;
-        struct digest d = sent->data ? digest_of(sent->data, sent->size_bytes) : (struct digest){0};
-        if (!digest_equal(&d, &e->payload))
+        if (!sent.data)
             return false;
         struct arena scratch = arena_make(0);
-        float *values = sim_decoded(s, a, f, t, *sent, a->commits[f][t]->grid, &scratch);
+        float *values = sim_decoded(s, a, f, t, sent, a->commits[f][t]->grid, &scratch);
         for (size_t i = 0; i < s->fragments.f[f].elements; i++)
             included[s->first[f] + i] += sim_fixed_of(s, (m->scaled ? e->factor : 1) * values[i]);
         arena_free(&scratch);
     }
     return true;
-}
-
-/* A contribution that was made and is not settled yet is in no book of the state. False: more than
- * one, since the state is an older one; only the last one's share is known. */
-static bool unsettled(struct sim_node *n, unsigned f, uint64_t state)
-{
-    struct sim *s = n->sim;
-    unsigned made = 0;
-    for (uint64_t round = state; round < SIM_ROUNDS_MAX; round++)
-        made += n->made[f][round];
-    for (size_t i = 0; made == 1 && i < s->fragments.f[f].elements; i++)
-        n->trained[s->first[f] + i] -= n->booked[s->first[f] + i];
-    return made < 2;
 }
 
 static void check_directory(struct sim_node *n, struct arena *a)
@@ -233,7 +289,7 @@ static void check_directory(struct sim_node *n, struct arena *a)
             break;
         }
         own = own && counted(n, history, f, m.state[f].round, included);
-        own = unsettled(n, f, m.state[f].round) && own;
+        sim_made_count(n, history, f, m.state[f].round);
     }
     if (own && !s->clock.halted)
         sim_check_books(n, &m, included);

@@ -25,6 +25,15 @@ struct sim_offer {
     struct digest digest;
     struct codec_payload payload;
 };
+struct sim_made { /* a contribution, of one parent (sim_books.c) */
+    struct sim_made *next;
+    unsigned fragment;
+    uint64_t round;
+    struct digest parent;
+    bool carried; /* none: what was withdrawn went into the residual */
+    bool lost;    /* with the power: it was never stored */
+    sim_fixed *trained;
+};
 struct sim_node { /* a site */
     struct sim *sim;
     unsigned index; /* of the site; a copied directory is of the site that it was copied from */
@@ -60,11 +69,13 @@ struct sim_node { /* a site */
     bool liar;          /* sim_liar.c in place of a site */
     /* books, per element of the slab in fragment order */
     sim_fixed *trained, *included;
-    sim_fixed *booked; /* of them, for the contribution of each fragment that was made last */
-    bool void_books;   /* took a snapshot: its residual was given up */
-    bool made[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];
+    bool void_books; /* took a snapshot: its residual was given up */
+    bool given_up;   /* it gave a round up: with the one-round delay it may have begun steps at a
+                        state of that history, and the delta is taken against the other one's */
+    struct sim_made *made;                                           /* newest first */
     struct codec_payload payload[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as first sent */
-    struct sim_offer *offers; /* of a lying site: all that it offered */
+    struct digest payload_parent[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* of it */
+    struct sim_offer *offers; /* of a lying site: all that it offered; else of former parents */
     uint64_t hello_epoch[SIM_AGGREGATORS_MAX];
     struct link_sim_server *route; /* the aggregator that this site's next call goes to */
 };
@@ -83,6 +94,8 @@ struct sim_aggregator { /* a directory, its processes one after the other, and i
     struct link_service guarded; /* the service, behind sim_memory.c */
     struct sim_commit *commits[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as far as committed */
     uint64_t committed[SIM_FRAGMENTS_MAX];
+    uint64_t final[SIM_FRAGMENTS_MAX];  /* rounds before it are, as its processes have found */
+    const struct aggregator *process;   /* the present one */
     uint64_t residuals_lost, lost_seen; /* lost_seen: of them, when commits were looked at last */
     bool there, over;                   /* it was started; its last process has ended */
 };
@@ -106,10 +119,15 @@ struct sim {
     struct signer_sim signer;                              /* the aggregator's */
     uint64_t calm_ms, progress_ms, first_done_ms;
     bool finished;
-    bool over;         /* a run with a copy makes no progress any more */
-    unsigned nodes;    /* sites, and the copied one */
-    bool acting;       /* the operator's call is under way */
-    bool ordered_late; /* an operator's act did not meet every site's contribution */
+    struct { /* sites with a receipt for the round that the aggregator has in flight */
+        uint64_t round;
+        struct set sites;
+    } receipts[SIM_FRAGMENTS_MAX];
+    struct sim_node *stays; /* with the original aggregator; NULL: not copied yet */
+    bool over;              /* a run with a copy makes no progress any more */
+    unsigned nodes;         /* sites, and the copied one */
+    bool acting;            /* the operator's call is under way */
+    bool ordered_late;      /* an operator's act did not meet every site's contribution */
     struct sim_node node[SIM_NODES_MAX]; /* last: those that a run does not have are not cleared */
 };
 
@@ -157,12 +175,27 @@ bool sim_operator_orders(const struct sim *s, unsigned f, uint64_t round);
 
 /* sim_copies.c */
 void sim_copies_start(struct sim *s);
+void sim_copies_receipt(struct sim_aggregator *at, struct sim_node *n, unsigned f, uint64_t round);
+void sim_copies_given_up(struct sim_node *n, unsigned f); /* the round that made its state */
 void sim_copies_check_end(struct sim *s);
 
 /* sim_memory.c */
 void sim_memory_begin(struct sim *s);
 void sim_memory_end(void);
 struct link_service sim_memory_guard(struct sim_aggregator *a, const struct link_service *service);
+
+/* sim_books.c: contributions that a node has made and not lost; NULL: none */
+struct sim_made *sim_made_newest(const struct sim_node *n, unsigned f, uint64_t round);
+struct sim_made *sim_made(const struct sim_node *n, unsigned f, uint64_t round,
+                          const struct digest *parent);
+struct sim_made *sim_made_add(struct sim_node *n, unsigned f, uint64_t round,
+                              const struct digest *parent, bool carried);
+void sim_made_compare(struct sim_node *n, const struct sim_made *before,
+                      const struct sim_made *after);
+void sim_made_carried(struct sim_node *n, unsigned f, uint64_t round, const uint8_t *state,
+                      size_t size);
+void sim_made_count(struct sim_node *n, const struct sim_aggregator *a, unsigned f,
+                    uint64_t rounds);
 
 /* sim_check.c */
 void sim_watch(struct sim_aggregator *a);

@@ -233,7 +233,8 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
 {
     struct site *s = l->site;
     bool asked = false;
-    for (;;) {
+    a->answer.outcome = ROUND_REBIND;
+    while (!site_step_back_due(s, fragment)) {
         struct wire_poll m = {.head = site_head(l, fragment), .fragment = fragment, .round = round};
         bool again;
         a->answer = (struct wire_answer){.outcome = ROUND_NONE};
@@ -252,6 +253,7 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
             continue;
         }
         if (o == ROUND_COMMIT || o == ROUND_PENDING || o == ROUND_GONE) {
+            site_final(s, fragment, a->answer.final);
             if (a->answer.round > s->round_there[fragment]) {
                 s->round_there[fragment] = a->answer.round;
                 if (!MUTANT(ACCEPTED_STALE)) /* it was of the round before */
@@ -264,6 +266,7 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
         if (rebind) /* its memory of our contribution may have changed: the caller looks */
             return ERR_OK;
     }
+    return ERR_OK;
 }
 
 /* Right before the commit point: was the manifest given by the aggregator that this site is bound
@@ -331,6 +334,8 @@ static enum err jump_to_snapshot(struct site_slot *l, unsigned fragment)
         site_notice(l, "fetching a snapshot of fragment %u", fragment);
         (void)site_head(l, fragment);
         TRY(site_hello(l, true));
+        if (site_step_back_due(s, fragment))
+            return ERR_OK;
         if (s->round_there[fragment] == 0)
             return err_set(ERR_DISAGREE,
                            "fragment %u: the aggregator said that round %" PRIu64
@@ -424,6 +429,8 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     for (int i = 0; i < FETCHES_MAX && e == ERR_PROTO; i++) {
         bool gone;
         TRY(fetch_bytes(l, WIRE_AGGREGATE, fragment, m->round, m->aggregate_bytes, &gone));
+        if (gone && manifest_outlived(l, fragment, m->round))
+            return ERR_OK; /* of an aggregator that has ended: the next one has others */
         if (gone)
             return jump_to_snapshot(l, fragment);
         start = s->env->ops->now_ms(s->env);
@@ -447,6 +454,8 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
         TRY(outer_state_commit(s->replica, fragment, m, fetches ? l->download : NULL,
                                m->aggregate_bytes)); /* S9, commit point */
     site_roster_take(s, l->peer, m);
+    if (!manifest_aborted(m)) /* more than half of the sites contributed to it, from this state */
+        site_final(s, fragment, m->round);
     l->times.apply_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return site_outbox_prune(l, fragment);
 }
@@ -457,6 +466,8 @@ static enum err poll_round(struct site_slot *l, unsigned fragment, uint32_t hold
     struct site *s = l->site;
     struct wire_poll_answer a;
     uint64_t start = s->env->ops->now_ms(s->env);
+    if (site_step_back_due(s, fragment))
+        return site_step_back(l, fragment);
     TRY(poll_manifest(l, fragment, s->replica->state[fragment].round, hold_ms, &a));
     uint64_t now = s->env->ops->now_ms(s->env);
     l->times.wait_ms += (double)(now - start);
@@ -546,9 +557,12 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
         return site_eager_begin(l, w);
     }
     TRY(site_outbox_load(l, f, round));
+    bool taken = s->round_there[f] == round && !digest_zero(&s->accepted_there[f]);
+    if (!l->box.valid && !taken && site_withdrawn(s, f, round))
+        TRY(site_outbox_make_again(l, f));
     if (l->box.valid)
         return site_eager_begin(l, w);
-    if (s->round_there[f] == round && !digest_zero(&s->accepted_there[f])) {
+    if (taken) {
         log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%" PRIu64, f, round);
         return site_eager_begin(l, w);
     }
@@ -577,6 +591,31 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
     return site_eager_begin(l, w);
 }
 
+/* One call further towards the end of the round that the fragment stands before; or a round given
+ * up. */
+static enum err round_advance(struct site_slot *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    uint64_t round = s->replica->state[fragment].round;
+    bool here = l->box.valid && l->box.fragment == fragment && l->box.round == round;
+    if (!site_step_back_due(s, fragment) && here && !l->box.received &&
+        s->round_there[fragment] <= round)
+        return site_outbox_send(l);          /* S4, S5 */
+    return poll_round(l, fragment, HOLD_MS); /* S6 to S9 */
+}
+
+/* The fragment was a round further, or stood on another parent. */
+static enum err contribution_again(struct site_slot *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    uint64_t round = s->replica->state[fragment].round;
+    TRY(site_outbox_load(l, fragment, round));
+    bool taken = s->round_there[fragment] == round && !digest_zero(&s->accepted_there[fragment]);
+    bool makes = !l->box.valid && !taken && s->round_there[fragment] <= round &&
+                 !site_roster_early(s, fragment, round) && site_withdrawn(s, fragment, round);
+    return makes ? site_outbox_make_again(l, fragment) : ERR_OK;
+}
+
 enum err site_round_run(struct site_slot *l, const struct site_submission *w)
 {
     struct site *s = l->site;
@@ -593,12 +632,12 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w)
                        f, w->round, state->round);
     TRY(contribution_make(l, w)); /* lines 11, 12; S1 to S3 */
     site_slot_stored(l);
-    while (state->round == w->round) {
-        bool here = l->box.valid && l->box.fragment == f && l->box.round == w->round;
-        if (here && !l->box.received && s->round_there[f] <= w->round)
-            TRY(site_outbox_send(l)); /* S4, S5 */
-        else
-            TRY(poll_round(l, f, HOLD_MS)); /* S6 to S9 */
+    struct digest parent = state->manifest;
+    while (state->round <= w->round) {
+        if (!digest_equal(&parent, &state->manifest))
+            TRY(contribution_again(l, f));
+        parent = state->manifest;
+        TRY(round_advance(l, f));
         site_scrub_serve(s);
     }
     TRY(catch_up(l, f));
@@ -704,8 +743,12 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w)
         }
         bool again;
         TRY(site_called(l, e, &again));
+        if (site_step_back_due(s, fragment)) /* it is no state of that aggregator's */
+            return ERR_OK;
         if (again)
             continue;
+        if (a.outcome == ROUND_CURRENT || a.outcome == ROUND_BEHIND)
+            site_final(s, fragment, a.final);
         if (a.outcome == ROUND_CURRENT)
             return reported_keep(s, fragment);
         if (a.outcome == ROUND_BEHIND)
@@ -741,12 +784,15 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
     bool found = outer_state_begun(s->replica);
     if (found)
         TRY(outer_state_load(s->replica));
+    TRY(site_final_load(s));
     for (l->peer = 0; l->peer < s->o.aggregators || l->peer == 0; l->peer++)
         TRY(site_hello(l, found));
     if (!found)
         TRY(outer_state_begin(s->replica, initial_slab));
     TRY(store_begin(s->env));
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
+        while (site_step_back_due(s, f))
+            TRY(site_step_back(l, f));
         TRY(compare_state(l, f));
         TRY(catch_up(l, f));
         TRY(join_wait(l, f));
@@ -788,5 +834,7 @@ enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *th
 enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round)
 {
     site_lock(s);
-    return unlocked(s, outer_state_prune(s->replica, fragment, oldest_round));
+    uint64_t kept = site_final_kept(s, fragment);
+    return unlocked(
+        s, outer_state_prune(s->replica, fragment, oldest_round < kept ? oldest_round : kept));
 }

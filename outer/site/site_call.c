@@ -293,7 +293,8 @@ static void heard_of(struct site_box *b, unsigned fragment, const struct wire_fr
         b->received = there->round == b->round && digest_equal(&there->accepted, &b->payload);
 }
 
-static enum err heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
+static enum err heard(struct site *s, unsigned peer, const struct wire_hello *said,
+                      const struct wire_hello_answer *a)
 {
     unsigned count = s->replica->fragments->count;
     if (a->fragment_count != count)
@@ -309,6 +310,10 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello_ans
         s->round_there[f] = there->round;
         s->state_there[f] = there->state;
         s->accepted_there[f] = there->accepted;
+        if (there->step_back)
+            TRY(site_step_back_asked(s, f, &said->fragments[f]));
+        else /* what is final there is of our history too */
+            site_final(s, f, there->final);
         heard_of(&s->main.box, f, there);
         for (unsigned i = 0; i < s->slots; i++)
             heard_of(&s->slot[i].box, f, there);
@@ -381,7 +386,8 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
     case ROUND_BEHIND:
     case ROUND_JOIN:
     case ROUND_DIVERGED:
-        return heard(s, peer, &a);
+    case ROUND_STEP_BACK:
+        return heard(s, peer, &m, &a);
     case ROUND_CONFLICT:
     case ROUND_SUPERSEDED:
         return has_state ? refused(a.outcome, a.text) : taken(s, a.outcome, a.text);

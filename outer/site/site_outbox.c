@@ -80,6 +80,13 @@ static bool box_take(struct site_slot *l, const struct site_box *b, const struct
     return true;
 }
 
+/* A contribution to the present round counts on its parent only. */
+static bool box_stands(const struct site_slot *l)
+{
+    const struct outer_state_fragment *state = &l->site->replica->state[l->box.fragment];
+    return l->box.round != state->round || digest_equal(&l->box.parent, &state->manifest);
+}
+
 enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round)
 {
     enum { MOST = 32 }; /* bytes an element: payload, residual, discarded */
@@ -88,7 +95,7 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
     struct site_box b = {0};
     struct record_form form = {"outbox", box_fields, &b};
     struct record r;
-    if (l->box.valid && l->box.fragment == fragment && l->box.round == round)
+    if (l->box.valid && l->box.fragment == fragment && l->box.round == round && box_stands(l))
         return ERR_OK;
     l->box.valid = false;
     path_of(path, fragment, round);
@@ -102,6 +109,7 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
                     s->env->root, path);
     arena_free(&scratch);
     TRY(e);
+    l->box.valid = l->box.valid && box_stands(l);
     l->box.received = s->round_there[fragment] == round &&
                       digest_equal(&s->accepted_there[fragment], &l->box.payload);
     return ERR_OK;
@@ -159,6 +167,12 @@ static enum err base_of(struct site_slot *l, const struct site_submission *w, co
     return e == ERR_INPUT ? ERR_OK : e;
 }
 
+struct formation { /* what a contribution is made of */
+    const struct site_submission *w;
+    const float *base; /* what the delta is taken against (host) */
+    bool again;        /* of what was withdrawn: base is the weighted delta itself, local is zero,
+                          and the eager start that the steps since began at is stored already */
+};
 struct formed {      /* of a contribution that is being made; device: see staging.h */
     float *z;        /* in the place of what was trained */
     float *residual; /* before encode what was carried over, behind it what is left */
@@ -166,30 +180,29 @@ struct formed {      /* of a contribution that is being made; device: see stagin
 
 /* z = weight * (theta - local) + residual, after error-feedback decay took its share of the
  * residual. */
-static enum err delta_form(struct site_slot *l, const struct site_submission *w, float *local,
+static enum err delta_form(struct site_slot *l, const struct formation *from, float *local,
                            struct formed *out)
 {
     struct site *s = l->site;
-    const struct outer_state_fragment *state = &s->replica->state[w->fragment];
+    const struct outer_state_fragment *state = &s->replica->state[from->w->fragment];
     struct staging *g = &s->replica->staging;
     struct dev *d = s->replica->dev;
-    size_t n = fragment_of(s, w->fragment)->elements;
-    const float *host, *theta;
-    TRY(base_of(l, w, &host));
+    size_t n = fragment_of(s, from->w->fragment)->elements;
+    const float *theta;
     memcpy(l->residual, state->residual, n * sizeof *l->residual);
     if (l->discarded)
         memcpy(l->discarded, state->discarded, n * sizeof *l->discarded);
     bool fresh = schedule_resets_residual(&s->replica->schedule, state->residual_ratio);
     codec_residual_decay(l->residual, l->discarded, fresh ? 0 : s->o.error_feedback_decay, n);
-    theta = staging_in(g, STAGING_THETA, host, n);
-    if (host == state->theta)
-        staging_keep(g, STAGING_THETA, host);
+    theta = staging_in(g, STAGING_THETA, from->base, n);
+    if (from->base == state->theta)
+        staging_keep(g, STAGING_THETA, from->base);
     *out = (struct formed){local, staging_take(g, STAGING_DELTA, l->residual, l->residual, n)};
     d->ops->outer_delta(d, out->z,
                         &(struct dev_delta){.outer = theta,
                                             .local = local,
                                             .residual = out->residual,
-                                            .weight = w->weight,
+                                            .weight = from->again ? 1 : from->w->weight,
                                             .count = n});
     return dev_sync(d);
 }
@@ -263,9 +276,11 @@ static enum err metrics_of_delta(struct site *s, unsigned fragment, const struct
     return codec_squares(w, delta, f->z, f->residual, fragment_of(s, fragment)->elements);
 }
 
-enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, float *local)
+/* S1 to S3. */
+static enum err contribution_form(struct site_slot *l, const struct formation *from, float *local)
 {
     struct site *s = l->site;
+    const struct site_submission *w = from->w;
     unsigned fragment = w->fragment;
     const struct outer_state_fragment *state = &s->replica->state[fragment];
     const struct codec *c = codec_get(outer_state_codec(s->replica, fragment));
@@ -276,7 +291,7 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, 
     double delta, left;
     size_t bytes;
     l->box.valid = false;
-    TRY(delta_form(l, w, local, &f)); /* S1 */
+    TRY(delta_form(l, from, local, &f)); /* S1 */
     delta_hold(l, fragment, &f);
     TRY(metrics_of_delta(s, fragment, &f, &delta, l->residual));
     codec_seed(work, s->o.seed, s->o.index, fragment, state->round);
@@ -304,7 +319,8 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, 
                                .max_local_steps_offline = w->late,
                                .residual_ratio = codec_residual_ratio(left, delta)};
     l->box.payload = digest_of(l->payload, l->box.payload_bytes);
-    TRY(site_eager_make(l, w));
+    if (!from->again)
+        TRY(site_eager_make(l, w));
     uint64_t encoded = s->env->ops->now_ms(s->env);
     if (!MUTANT(SENT_UNSTORED))
         TRY(box_write(l)); /* S3, durable before the first byte is sent */
@@ -314,13 +330,61 @@ enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, 
     return ERR_OK;
 }
 
+enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, float *local)
+{
+    struct formation from = {.w = w};
+    TRY(base_of(l, w, &from.base));
+    return contribution_form(l, &from, local);
+}
+
+/* Where it cannot be sent, S8 takes it over with the round's manifest. */
+enum err site_outbox_make_again(struct site_slot *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    struct dev *d = s->replica->dev;
+    uint64_t round = s->replica->state[fragment].round;
+    float *trained = (float *)(void *)l->download; /* as large as a snapshot */
+    struct site_submission w;
+    bool found;
+    TRY(site_withdrawn_load(s, fragment, round, trained, &w, &found));
+    if (!found)
+        return ERR_OK;
+    d->ops->zero(d, l->local, fragment_of(s, fragment)->elements * sizeof *l->local);
+    const struct formation from = {.w = &w, .base = trained, .again = true};
+    enum err e = contribution_form(l, &from, l->local);
+    if (e != ERR_DIVERGED)
+        return e;
+    log_event(LOG_ERROR, "skipped", "fragment=%u round=%" PRIu64 " why=\"a spike\"", fragment,
+              round);
+    return ERR_OK;
+}
+
+enum err site_outbox_trained(struct site_slot *l, unsigned fragment, float *values)
+{
+    struct outer_state *m = l->site->replica;
+    const struct outer_state_fragment *state = &m->state[fragment];
+    size_t n = fragment_of(l->site, fragment)->elements;
+    ASSERT(l->box.valid && l->box.fragment == fragment && l->box.round == state->round);
+    TRY(outer_state_decode(m, fragment, l->box.codec, m->mean,
+                           &(struct codec_payload){l->payload, l->box.payload_bytes},
+                           state->codes));
+    staging_out(&m->staging, values, m->mean, n);
+    TRY(dev_sync(m->dev));
+    for (size_t i = 0; i < n; i++) {
+        double given_up = l->discarded ? l->discarded[i] - state->discarded[i] : 0;
+        values[i] = (float)((double)values[i] + (double)l->residual[i] -
+                            (double)state->residual[i] + given_up);
+    }
+    return ERR_OK;
+}
+
 enum err site_outbox_send(struct site_slot *l)
 {
     struct site *s = l->site;
     struct site_box *b = &l->box;
     uint64_t start = s->env->ops->now_ms(s->env);
     ASSERT(b->valid);
-    while (!b->received) {
+    while (!b->received && !site_step_back_due(s, b->fragment)) {
         struct wire_contribution m = {.head = site_head(l, b->fragment),
                                       .fragment = b->fragment,
                                       .codec = b->codec,
@@ -348,7 +412,7 @@ enum err site_outbox_send(struct site_slot *l)
         /* Overtaken (BEHIND, LATE): nothing more to send, the manifest says what became of it. */
         b->received =
             a.outcome == ROUND_RECEIPT || a.outcome == ROUND_BEHIND || a.outcome == ROUND_LATE;
-        if (!b->received)
+        if (!b->received && !site_step_back_due(s, b->fragment))
             TRY(site_react(l, &a));
         if (s->round_there[b->fragment] > b->round) /* a hello in between may have said so */
             break;
@@ -426,15 +490,29 @@ static enum err book_clipped(struct site_slot *l, const struct manifest *m, floa
     return ERR_OK;
 }
 
+/* What is carried over without a contribution: with it what was withdrawn of this round. */
+static enum err residual_carry(struct site_slot *l, unsigned fragment)
+{
+    struct outer_state *m = l->site->replica;
+    const struct outer_state_fragment *state = &m->state[fragment];
+    float *trained = (float *)(void *)l->residual; /* no box: free */
+    size_t n = fragment_of(l->site, fragment)->elements;
+    struct site_submission w;
+    bool found;
+    memcpy(m->next.residual, state->residual, n * sizeof *state->residual);
+    TRY(site_withdrawn_load(l->site, fragment, state->round, trained, &w, &found));
+    for (size_t i = 0; found && !MUTANT(WITHDRAWN_LOST) && i < n; i++)
+        m->next.residual[i] += trained[i];
+    return ERR_OK;
+}
+
 /* What was carried over and what was sent: of a state that is no more. */
 static enum err book_rolled_back(struct site_slot *l, unsigned fragment, bool sent)
 {
     const struct outer_state *m = l->site->replica;
     const struct outer_state_fragment *next = &m->next;
     size_t n = fragment_of(l->site, fragment)->elements;
-    memcpy(next->residual, m->state[fragment].residual, n * sizeof *next->residual);
-    if (sent)
-        TRY(residual_give_back(l, fragment));
+    TRY(sent ? residual_give_back(l, fragment) : residual_carry(l, fragment));
     for (size_t i = 0; next->discarded && i < n; i++)
         next->discarded[i] += (double)next->residual[i];
     if (!MUTANT(ROLLBACK_CARRIED))
@@ -482,8 +560,10 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
         return book_clipped(l, m, entry->factor);
     else if (b && (!included || MUTANT(RESIDUAL_DOUBLED)) && !dropped)
         return residual_give_back(l, fragment);
+    else if (b)
+        memcpy(next->residual, l->residual, n * sizeof *next->residual);
     else
-        memcpy(next->residual, b ? l->residual : state->residual, n * sizeof *next->residual);
+        return residual_carry(l, fragment);
     return ERR_OK;
 }
 
@@ -516,7 +596,8 @@ enum err site_outbox_prune(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     uint64_t round = s->replica->state[fragment].round, oldest = round > 1 ? round - 1 : 0;
-    uint64_t repeated = s->replica->pruned[fragment];
-    TRY(rounds_prune(s, "outbox", fragment, oldest));
+    uint64_t repeated = s->replica->pruned[fragment], kept = site_final_kept(s, fragment);
+    TRY(rounds_prune(s, "outbox", fragment, oldest < kept ? oldest : kept));
+    TRY(rounds_prune(s, "withdrawn", fragment, round));
     return rounds_prune(s, "eager", fragment, repeated < oldest ? repeated : oldest);
 }

@@ -3,7 +3,8 @@
 /* What the files of the site share: site.c (the round), site_call.c (one call to the aggregator and
  * what each answer means), site_outbox.c (the contribution that is made once and sent until it is
  * committed), site_inflight.c (the slots that rounds run in), site_eager.c (where a site goes on
- * meanwhile), site_roster.c (which sites a round has), site_scrub.c (damaged files are made again).
+ * meanwhile), site_roster.c (which sites a round has), site_scrub.c (damaged files are made again),
+ * site_step_back.c (a round given up).
  */
 #include <stdatomic.h>
 #include "outer/protocol/roster.h"
@@ -66,6 +67,10 @@ struct site_slot {
 struct site_peer {            /* one aggregator */
     uint64_t epoch, instance; /* highest epoch seen, durable before it is answered */
 };
+struct site_asked { /* to give up the round that made this state; another state: not any more */
+    uint64_t round; /* of the state; 0: not asked */
+    struct digest manifest;
+};
 struct site_steps { /* as the aggregator said last; in id/site */
     uint64_t steps; /* train.steps; 0: not told yet */
     uint32_t count;
@@ -104,6 +109,8 @@ struct site {
     struct digest state_there[ROUND_FRAGMENTS_MAX]; /* its digest, from the last hello */
     struct digest
         accepted_there[ROUND_FRAGMENTS_MAX]; /* ours for round_there, from the last hello */
+    struct site_asked asked[ROUND_FRAGMENTS_MAX];
+    uint64_t final[ROUND_FRAGMENTS_MAX]; /* rounds before this one are final, as far as known */
     uint64_t jitter;
     struct outer_metrics_state *metrics; /* [fragments] */
     struct site_slot main;               /* hello, catch-up; blocking rounds too */
@@ -213,10 +220,32 @@ void site_scrub_close(struct site *s);
  * needs the device and `next` of the replica. */
 void site_scrub_serve(struct site *s);
 
+/* site_step_back.c: a round given up (docs/protocol.md 3.4) */
+/* With the states loaded: what the manifests and a step back before tell of final rounds. */
+enum err site_final_load(struct site *s) MUST;
+/* Rounds before `rounds` are final; those that are recorded here are taken note of. */
+void site_final(struct site *s, unsigned fragment, uint64_t rounds);
+/* The first round whose state and contribution are kept, so that it can be given up. */
+uint64_t site_final_kept(const struct site *s, unsigned fragment);
+/* The aggregator, bound just now, has answered step_back to this state. ERR_DISAGREE: it must not.
+ */
+enum err site_step_back_asked(struct site *s, unsigned fragment,
+                              const struct wire_fragment_state *shown) MUST;
+bool site_step_back_due(const struct site *s, unsigned fragment);
+/* Durable on return: the fragment stands at the state before, and the aggregator was told. */
+enum err site_step_back(struct site_slot *l, unsigned fragment) MUST;
+/* What was trained for a round whose contribution was withdrawn: values (host), and the rest of it
+ * into *w. *found false: nothing was. */
+enum err site_withdrawn_load(struct site *s, unsigned fragment, uint64_t round, float *values,
+                             struct site_submission *w, bool *found) MUST;
+bool site_withdrawn(const struct site *s, unsigned fragment, uint64_t round);
+
 /* site_outbox.c */
 /* A slot's stored contribution whose file is damaged: written again where the slot still holds all
  * of it. ERR_CORRUPT: it does not, or the file does not say what it held. */
 enum err site_outbox_repair(struct site_slot *l) MUST;
+/* S1 to S3 once more for another parent, of what was withdrawn; l->local is lost. */
+enum err site_outbox_make_again(struct site_slot *l, unsigned fragment) MUST;
 const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m);
 enum err site_outbox_load(struct site_slot *l, unsigned fragment,
                           uint64_t round) MUST; /* box.valid: found */
@@ -226,5 +255,8 @@ enum err site_outbox_send(struct site_slot *l) MUST; /* S4, S5: until received o
 /* S8 into `next` of the replica; the box of that round is loaded when there is one. */
 enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct manifest *m) MUST;
 enum err site_outbox_prune(struct site_slot *l, unsigned fragment) MUST;
+/* What the stored contribution of the present round says was trained: decoded + residual' - what
+ * was carried over (docs/protocol.md 4), to `values` (host). The slot's box is the round's. */
+enum err site_outbox_trained(struct site_slot *l, unsigned fragment, float *values) MUST;
 
 #endif

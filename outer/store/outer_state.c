@@ -1323,6 +1323,27 @@ enum err outer_state_manifest_digest(struct outer_state *m, unsigned fragment, u
     return ERR_OK;
 }
 
+/* ---- a round given up ---- */
+
+enum err outer_state_step_back(struct outer_state *m, unsigned fragment)
+{
+    uint64_t round = m->state[fragment].round;
+    struct outer_state_fragment *before = next_of(m, fragment);
+    struct manifest made;
+    char path[PATH_BYTES];
+    ASSERT(m->o.residuals && round > 0);
+    TRY(outer_state_manifest(m, fragment, round - 1, &made));
+    TRY(state_read(m, fragment, round - 1, before));
+    path_of(path, fragment, round - 1, "state");
+    if (!digest_equal(&before->manifest, &made.parent) ||
+        !digest_equal(&before->digest, &made.state_before))
+        return damaged(m, path);
+    TRY(next_pass(m, fragment)); /* == COMMIT POINT == */
+    outer_state_switch(m, fragment);
+    enum err e = drop(m, fragment, round, ""); /* what is left is replaced by the next commit */
+    return e == ERR_FULL || e == ERR_MEMORY ? ERR_OK : e;
+}
+
 /* ---- snapshot, final digest ---- */
 
 size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment)

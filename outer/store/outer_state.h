@@ -166,6 +166,10 @@ enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *thet
 enum err outer_state_commit(struct outer_state *m, unsigned fragment,
                             const struct manifest *manifest, const uint8_t *aggregate,
                             size_t aggregate_bytes) MUST;
+/* A site gives up the round that made its state: the state before it, which is kept, becomes the
+ * current one; CURRENT is the commit point. `next` is lost. ERR_INPUT, ERR_CORRUPT: that state is
+ * not kept, or not the one that this one was made from. */
+enum err outer_state_step_back(struct outer_state *m, unsigned fragment) MUST;
 /* outer_state_commit in three parts, for a commit beside other calls (aggregator_commit.c). One
  * thread calls them, and no other thread uses `next`, `mean`, `work` or `staging` from
  * outer_state_apply to outer_state_switch. Others may read the current state under a lock:

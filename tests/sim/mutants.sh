@@ -36,6 +36,7 @@ for name in $names; do
     esac
     case $name in
     UNSYNCED_FORGOTTEN) focus="--focus eager --from 1900" ;; # an eager start, discarded right before a power loss
+    FINAL_* | WITHDRAWN_LOST) focus="--focus copies" ;;
     *) focus= ;;
     esac
     if [ $first = states ] && why=$(ask "$programs/test_mutants_states" --mutant "$name"); then

@@ -79,7 +79,7 @@ struct totals {
     uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
         virtual_ms, residual_resets, damaged, aborted, clipped, compressed, residuals_lost,
         lies_refused, lies_accepted, stopped, moved, postponed, ordered, rolled_back, quarantined,
-        copies, given_up, parted, judged, faults, compared;
+        copies, given_up, stepped_back, parted, judged, faults, compared;
 };
 static struct reference reference;
 static bool large;
@@ -114,7 +114,12 @@ static struct sim_options options_of(uint64_t seed)
     }
     if (copies && seed % 2)
         o.second = seed % 4 < 2 ? SIM_COPY_RESTORED : SIM_COPY_BOTH;
-    else if (copies)
+    if (copies && seed % 8 == 7) {
+        o.split = true;
+        o.strict = false;
+        o.sites = o.sites < 3 ? 3 : o.sites;
+    }
+    if (copies && seed % 2 == 0)
         o.copied = seed % 4 < 2 ? SIM_COPY_RESTORED : SIM_COPY_BOTH;
     if (!strcmp(focus, "liar") && !o.strict && o.sites > 2) {
         o.lies = true;
@@ -147,6 +152,7 @@ static bool run(uint64_t seed, struct totals *t)
     t->quarantined += r.quarantined;
     t->copies += r.copies;
     t->given_up += r.given_up;
+    t->stepped_back += r.stepped_back;
     t->parted += r.parted;
     t->judged += r.judged;
     t->faults += r.faults;
@@ -331,6 +337,7 @@ int main(int argc, char **argv)
                   {"quarantined", t.quarantined},
                   {"copies", t.copies},
                   {"given_up", t.given_up},
+                  {"stepped_back", t.stepped_back},
                   {"parted", t.parted},
                   {"judged", t.judged},
                   {"steps_judged", reference.steps},

@@ -56,6 +56,7 @@ static void fill(enum wire_kind kind, union any *m)
                                  .offset = 1ull << 50,
                                  .blocks = {.count = BLOCKS_MAX, .stored = {1 << 20, 0, 77}},
                                  .round = 41,
+                                 .final = 40,
                                  .retry_ms = 1500};
     if (kind == WIRE_HELLO) {
         m->HELLO = (struct wire_hello){.head = head(),
@@ -76,7 +77,9 @@ static void fill(enum wire_kind kind, union any *m)
                                              name("a"),
                                              i % 2,
                                              7 * i,
-                                             {i % 3 > 0, i % 3, i % 3, i % 3, {0}}};
+                                             {i % 3 > 0, i % 3, i % 3, i % 3, {0}},
+                                             i * 3,
+                                             i % 2 == 1};
     } else if (kind == WIRE_HELLO_ANSWER) {
         m->HELLO_ANSWER = (struct wire_hello_answer){ROUND_MISMATCH,
                                                      "outer.every: 20 here, 50 there",

@@ -14,7 +14,7 @@
 
 static const char *const stories[] = {"first",    "strict",     "quorum",    "restart",
                                       "identity", "standing",   "fragments", "aborted",
-                                      "grace",    "quarantine", "proof"};
+                                      "grace",    "quarantine", "proof",     "step_back"};
 static struct round core;
 static struct arena memory;
 
@@ -138,6 +138,7 @@ static struct round_event story_event(uint64_t now_ms, enum round_event_kind kin
     e.proves_epoch = number(&w, "proves_epoch", 0);
     e.proves_round = number(&w, "proves_round", 0);
     e.proves_later = number(&w, "proves_later", 0);
+    e.proves_older = number(&w, "proves_older", 0);
     e.kept = number(&w, "kept", 0);
     e.our_parent = named(&w, "our_manifest", e.our_parent);
     e.our_state = named(&w, "our_state", e.our_state);
@@ -209,6 +210,48 @@ static void story_write(const char *name)
     fclose(f);
     fclose(to);
     assert_int_equal(rename(temporary, path), 0);
+}
+
+/* ---- final ---- */
+
+static uint64_t final_after(enum round_event_kind kind, unsigned site, uint64_t round,
+                            const char *state)
+{
+    struct digest d = digest_of(state, strlen(state)), m3 = digest_of("m3", 2);
+    struct round_event e = {.kind = kind, .site = site, .incarnation = 1, .instance = 1};
+    struct round_update u;
+    e.epoch = core.epoch;
+    e.round = round;
+    e.has_state = true;
+    e.parent = m3;
+    e.state = d;
+    round_step(&core, &e, &u);
+    return u.final;
+}
+
+/* More than half of the roster's sites, each with our digest, in hellos or reports; a restart
+ * begins at none and finds it again from hellos. */
+static void final_counts(void **state)
+{
+    (void)state;
+    struct digest m3 = digest_of("m3", 2), s3 = digest_of("s3", 2);
+    for (unsigned start = 0; start < 2; start++) {
+        core_init(4, 1, false, 1000, 5 + start);
+        round_place(&core, 0, 3, &m3, &s3);
+        assert_int_equal(final_after(ROUND_HELLO, 0, 3, "s3"), 0);
+        assert_int_equal(final_after(ROUND_HELLO, 0, 3, "s3"), 0);    /* the same site */
+        assert_int_equal(final_after(ROUND_HELLO, 1, 3, "other"), 0); /* another state */
+        for (unsigned k = 1; k < 4; k++) {
+            struct round_event bind = {.kind = ROUND_BIND, .site = k, .incarnation = 1};
+            struct round_update u;
+            bind.instance = 1;
+            bind.epoch = core.epoch;
+            round_step(&core, &bind, &u);
+        }
+        assert_int_equal(final_after(ROUND_REPORT, 1, 3, "s3"), 0); /* half is not more than half */
+        assert_int_equal(final_after(ROUND_REPORT, 2, 3, "s3"), 3);
+        assert_int_equal(final_after(ROUND_POLL, 3, 3, "s3"), 3); /* told to all */
+    }
 }
 
 /* ---- random orders ---- */
@@ -563,7 +606,7 @@ int main(int argc, char **argv)
             story_write(stories[i]);
         return 0;
     }
-    struct CMUnitTest tests[N + 5];
+    struct CMUnitTest tests[N + 6];
     for (size_t i = 0; i < N; i++)
         tests[i] =
             (struct CMUnitTest){stories[i], story_check, NULL, NULL, (void *)(uintptr_t)stories[i]};
@@ -572,5 +615,6 @@ int main(int argc, char **argv)
     tests[N + 2] = (struct CMUnitTest)cmocka_unit_test(a_thousand_sites);
     tests[N + 3] = (struct CMUnitTest)cmocka_unit_test(a_roster_that_changes);
     tests[N + 4] = (struct CMUnitTest)cmocka_unit_test(a_majority_of_the_rounds_roster);
+    tests[N + 5] = (struct CMUnitTest)cmocka_unit_test(final_counts);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

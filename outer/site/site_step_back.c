@@ -1,0 +1,233 @@
+/* A round given up: an aggregator of a later epoch has committed the last round of this site
+ * otherwise, and the round is not final (docs/protocol.md 3.4).
+ *
+ * The fragment goes back to the state before. Its contribution to the round given up stays in the
+ * outbox and counts there as before, whichever manifest comes for it. The contribution behind it,
+ * if there is one, is withdrawn: it was made on the state given up. What it says was trained is
+ * stored in withdrawn/F/<round>, and becomes the contribution to that round on the new parent, or
+ * goes into the residual where the round is over. CURRENT is the commit point: before it the files
+ * written here count for nothing, since the contribution in the outbox stands.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include "kernels/base/log.h"
+#include "outer/protocol/mutant.h"
+#include "outer/site/site_own.h"
+
+enum { PATH_BYTES = 64 };
+/* Rounds that a site can give up, one after the other. More than one is not final only where rounds
+ * are aborted: each round that includes sites says that more than half of them had the one before.
+ */
+enum { GIVEN_UP_MAX = 4 };
+
+/* ---- final ---- */
+
+static void final_path(char out[PATH_BYTES], unsigned fragment)
+{
+    snprintf(out, PATH_BYTES, "final/%u", fragment);
+}
+
+static void final_fields(struct record_cursor *c, void *self)
+{
+    record_u64(c, self);
+}
+
+void site_final(struct site *s, unsigned fragment, uint64_t rounds)
+{
+    uint64_t here = s->replica->state[fragment].round;
+    rounds = rounds < here ? rounds : here;
+    if (rounds > s->final[fragment])
+        s->final[fragment] = rounds;
+}
+
+uint64_t site_final_kept(const struct site *s, unsigned fragment)
+{
+    uint64_t round = s->replica->state[fragment].round, kept = s->final[fragment];
+    uint64_t least = round > GIVEN_UP_MAX ? round - GIVEN_UP_MAX : 0;
+    kept = kept > least ? kept : least;
+    return kept < round ? kept : round;
+}
+
+enum err site_final_load(struct site *s)
+{
+    for (unsigned f = 0; f < s->replica->fragments->count; f++) {
+        uint64_t rounds = 0, round = s->replica->state[f].round;
+        struct record_form form = {"final", final_fields, &rounds};
+        struct arena scratch = arena_make(0);
+        char path[PATH_BYTES];
+        struct manifest m;
+        struct record r;
+        final_path(path, f);
+        enum err e = store_read(s->env, path, &form, 0, &r, &scratch);
+        arena_free(&scratch);
+        if (e == ERR_OK)
+            site_final(s, f, rounds);
+        else if (e != ERR_INPUT && e != ERR_CORRUPT) /* damaged: the aggregator tells it again */
+            return e;
+        e = round ? outer_state_manifest(s->replica, f, round - 1, &m) : ERR_INPUT;
+        if (e == ERR_OK && !manifest_aborted(&m))
+            site_final(s, f, m.round);
+        else if (e == ERR_MEMORY)
+            return e;
+    }
+    err_clear();
+    return ERR_OK;
+}
+
+/* A later step back, also of another process, begins at an older manifest, which tells less. */
+static enum err final_keep(struct site *s, unsigned fragment)
+{
+    char path[PATH_BYTES];
+    uint64_t rounds = s->final[fragment];
+    struct record_form form = {"final", final_fields, &rounds};
+    final_path(path, fragment);
+    return store_write(s->env, path, &form, NULL, 0);
+}
+
+/* ---- asked to ---- */
+
+bool site_step_back_due(const struct site *s, unsigned fragment)
+{
+    const struct site_asked *a = &s->asked[fragment];
+    const struct outer_state_fragment *state = &s->replica->state[fragment];
+    return a->round && a->round == state->round && digest_equal(&a->manifest, &state->manifest);
+}
+
+static enum err step_back_refuse(unsigned fragment, uint64_t round, const char *why)
+{
+    log_event(LOG_ERROR, "step_back_refused", "fragment=%u round=%" PRIu64 " why=\"%s\"", fragment,
+              round, why);
+    return err_set(ERR_DISAGREE,
+                   "fragment %u: the aggregator wants this site to give up round %" PRIu64
+                   ", and %s: it serves another history of this run",
+                   fragment, round, why);
+}
+
+enum err site_step_back_asked(struct site *s, unsigned fragment,
+                              const struct wire_fragment_state *shown)
+{
+    const struct outer_state_fragment *state = &s->replica->state[fragment];
+    struct manifest m;
+    uint64_t epoch = s->peer[fragment % site_peers(s)].epoch;
+    if (shown->round == 0)
+        return err_set(ERR_PROTO,
+                       "fragment %u: the aggregator wants a round before the first one "
+                       "given up",
+                       fragment);
+    if (shown->round != state->round || !digest_equal(&shown->manifest, &state->manifest))
+        return ERR_OK; /* another slot's hello was answered before */
+    uint64_t round = shown->round - 1;
+    if (s->o.strict)
+        return step_back_refuse(fragment, round, "the run is in strict mode");
+    if (s->final[fragment] > round && !MUTANT(FINAL_GIVEN_UP))
+        return step_back_refuse(fragment, round,
+                                "more than half of the sites have adopted it: it is final");
+    TRY(outer_state_manifest(s->replica, fragment, round, &m));
+    if (m.epoch >= epoch && !MUTANT(FINAL_GIVEN_UP))
+        return step_back_refuse(fragment, round, "it is of no earlier epoch than the aggregator's");
+    s->asked[fragment] = (struct site_asked){shown->round, shown->manifest};
+    return ERR_OK;
+}
+
+/* ---- what was trained for the round behind it ---- */
+
+struct withdrawn {
+    uint32_t fragment;
+    struct site_submission w;
+};
+
+static void withdrawn_fields(struct record_cursor *c, void *self)
+{
+    struct withdrawn *x = self;
+    record_u32(c, &x->fragment);
+    record_u64(c, &x->w.round);
+    record_f32(c, &x->w.weight);
+    record_u64(c, &x->w.data_cursor);
+    record_u64(c, &x->w.late);
+}
+
+static void withdrawn_path(char out[PATH_BYTES], unsigned fragment, uint64_t round)
+{
+    snprintf(out, PATH_BYTES, "withdrawn/%u/%" PRIu64, fragment, round);
+}
+
+bool site_withdrawn(const struct site *s, unsigned fragment, uint64_t round)
+{
+    char path[PATH_BYTES];
+    withdrawn_path(path, fragment, round);
+    return s->env->ops->exists(s->env, path);
+}
+
+enum err site_withdrawn_load(struct site *s, unsigned fragment, uint64_t round, float *values,
+                             struct site_submission *w, bool *found)
+{
+    struct arena scratch = arena_make(0);
+    char path[PATH_BYTES];
+    struct withdrawn x = {0};
+    struct record_form form = {"withdraw", withdrawn_fields, &x};
+    struct record r;
+    struct file_part part = {values, s->replica->fragments->f[fragment].elements * sizeof *values};
+    *found = site_withdrawn(s, fragment, round);
+    if (!*found)
+        return ERR_OK;
+    withdrawn_path(path, fragment, round);
+    enum err e = store_read(s->env, path, &form, part.size_bytes, &r, &scratch);
+    if (e == ERR_CORRUPT || (e == ERR_OK && !(x.fragment == fragment && x.w.round == round &&
+                                              record_take(&r, 0, &part, 1))))
+        e = err_set(ERR_CORRUPT,
+                    "%s/%s: damaged; without it this site's work of the round is lost. Remove it "
+                    "to go on without",
+                    s->env->root, path);
+    arena_free(&scratch);
+    *w = x.w;
+    w->fragment = fragment;
+    return e;
+}
+
+/* The contribution to the round that the fragment stands before, if there is one. */
+static enum err withdraw(struct site_slot *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    uint64_t round = s->replica->state[fragment].round;
+    float *trained = (float *)(void *)l->download; /* as large as a snapshot */
+    char path[PATH_BYTES];
+    TRY(site_outbox_load(l, fragment, round));
+    if (!l->box.valid)
+        return ERR_OK;
+    TRY(site_outbox_trained(l, fragment, trained));
+    struct withdrawn x = {fragment,
+                          {.round = round,
+                           .weight = l->box.weight,
+                           .data_cursor = l->box.data_cursor,
+                           .late = l->box.max_local_steps_offline}};
+    struct record_form form = {"withdraw", withdrawn_fields, &x};
+    struct file_part part = {trained,
+                             s->replica->fragments->f[fragment].elements * sizeof *trained};
+    struct record_section section = {.parts = &part, .part_count = 1};
+    withdrawn_path(path, fragment, round);
+    enum err e = store_write(s->env, path, &form, &section, 1);
+    l->box.valid = false;
+    return e;
+}
+
+enum err site_step_back(struct site_slot *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    uint64_t given_up = s->replica->state[fragment].round - 1;
+    ASSERT(site_step_back_due(s, fragment));
+    TRY(withdraw(l, fragment));
+    TRY(final_keep(s, fragment));
+    enum err e = outer_state_step_back(s->replica, fragment); /* == COMMIT POINT == */
+    if (e == ERR_INPUT || e == ERR_CORRUPT)
+        return err_add(ERR_CORRUPT,
+                       "fragment %u: round %" PRIu64 " is to be given up, and the state before it "
+                       "is not kept; start with an empty directory: ",
+                       fragment, given_up);
+    TRY(e);
+    log_event(LOG_WARN, "step_back", "fragment=%u round=%" PRIu64, fragment, given_up);
+    site_notice(l, "gives up round %" PRIu64 " of fragment %u: the aggregator has another one",
+                given_up, fragment);
+    s->roster[fragment].version = 0; /* of the state given up */
+    (void)site_head(l, fragment);
+    return site_hello(l, true);
+}
