@@ -56,7 +56,7 @@
     X(ENTRIES_KEPT, "a round begins with the contributions of the one before")                     \
     X(LENGTH_UNBOUND, "the length of the mean is not bounded (merge edit)")                        \
     X(FINAL_EARLY, "a round is final once one site has adopted it")                                \
-    X(FINAL_GIVEN_UP, "a site gives up a round that it knows to be final")                         \
+    X(FINAL_GIVEN_UP, "rounds that an aggregator does not have are given up, final or not")        \
     X(WITHDRAWN_LOST, "what a site trained behind a round that it gave up is lost")
 
 enum mutant {

@@ -213,6 +213,8 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
         return;
     if (!e->has_state)
         answer(u, ROUND_JOIN, NULL);
+    else if (MUTANT(FINAL_GIVEN_UP) && e->proves_round)
+        answer(u, ROUND_STEP_BACK, NULL);
     else if (e->round > f->round && e->proves_round)
         halt(u, "a later round than this aggregator has committed, as a site proves: "
                 "serve.dir is an older state than the sites'");

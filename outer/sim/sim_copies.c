@@ -1,11 +1,12 @@
 /* Copied directories: a backup of the aggregator's started instead of the original or beside it,
- * and the same of a site's. docs/protocol.md 3.4 and 7: no such run is promised to go on, since
- * headers and manifests are not signed; processes of it may end and wait for a person. Until then,
- * and in every process:
+ * and the same of a site's. docs/protocol.md 3.4 and 7: processes of such a run may end and wait
+ * for a person; a site that has to give up a round does not. Until then, and in every process:
  *   - no site adopts a state that is not of a committed history, manifest by manifest
  *   - no history counts a site's work of a round twice, nor bytes that no process of the site made
  *   - histories that differ in a round do not both go on: the next round of both would need two
- *     majorities, and no site stands on both
+ *     majorities, and no site stands on both; one of them at most is final, and no final round is
+ *     given up
+ *   - what a site has trained for a round is in the books of the history that it ends with
  *   - in strict mode there is one history: the same contributions make the same manifests
  *   - every history replays, and the books of the sites that follow it close
  */

@@ -16,6 +16,9 @@
  *                     name: no other site, and no aggregator, takes the directory up
  *   id/announced.N    what aggregator N announced of its epoch, signed: shown to others of its name
  *   reported/F        digest of the last state, confirmed by the aggregator
+ *   final/F           rounds that were known to be final when one was given up
+ *   withdrawn/F/<round>  what was trained for a round whose contribution was withdrawn, until that
+ *                     round is committed here (site_step_back.c)
  *   outbox/F/<round>  header, payload, residual', forgotten: durable before the first byte is sent
  *   eager/F/<round>   with outer.eager: where this site went on when it had sent the round; durable
  *                     before the outbox, kept as long as a restart may repeat that step
