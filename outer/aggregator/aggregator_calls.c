@@ -138,6 +138,7 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
     char quoted[1024], from[256];
     unsigned repeats;
     const char *name = round_outcome_name(outcome), *who = peer ? peer : "";
+    aggregator_metrics_refused(a, site, peer, outcome);
     if (!log_limit_pass(&a->limit, name, who, 1, aggregator_now(a), &repeats))
         return;
     const char *caller = log_quote(from, sizeof from, who);
@@ -513,7 +514,8 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
     struct round_event e = {.kind = ROUND_FETCH, .fragment = m->fragment, .round = m->round};
     struct source *s = NULL;
     *out = (struct link_content){0};
-    if (call_step(a, peer, &m->head, ROLES_FETCH, &e, answer) < 0 || answer->outcome != ROUND_NONE)
+    int site = call_step(a, peer, &m->head, ROLES_FETCH, &e, answer);
+    if (site < 0 || answer->outcome != ROUND_NONE)
         return;
     bool there = m->what == WIRE_AGGREGATE
                      ? m->round < answer->round
@@ -538,7 +540,9 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
         out->data = s->data;
         out->size_bytes = s->size_bytes;
         out->source = s;
-        a->payload_down += m->size_bytes ? m->size_bytes : s->size_bytes - m->offset;
+        uint64_t bytes = m->size_bytes ? m->size_bytes : s->size_bytes - m->offset;
+        a->payload_down += bytes;
+        a->site[site].metrics.payload_down += bytes;
     }
 }
 

@@ -463,6 +463,7 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     bounds_add(&f->norms, m);
     aggregator_step(a, &e, &u);
     aggregator_strikes_commit(a, m);
+    aggregator_metrics_commit(a, m);
     uint64_t waited_ms = first_ms == UINT64_MAX ? 0 : now_ms - first_ms;
     commit_log(a, fragment, m, waited_ms);
     if (a->o.committed)

@@ -10,17 +10,22 @@
 
 /* ---- status ---- */
 
+const char *aggregator_site_state(const struct aggregator *a, unsigned site)
+{
+    const struct aggregator_site *s = &a->site[site];
+    return !aggregator_roster_serves(a, site) ? "removed"
+           : aggregator_quarantined(a, site)  ? "quarantine"
+           : s->finished                      ? "finished"
+           : s->status.left                   ? "left"
+           : a->core.s[site].bound            ? "bound"
+                                              : "away";
+}
+
 static void status_site(const struct aggregator *a, unsigned site, struct aggregator_text *t)
 {
     const struct aggregator_site *s = &a->site[site];
     uint64_t now_ms = aggregator_now(a);
-    aggregator_text_add(t, "site=%s state=%s", a->o.sites[site],
-                        !aggregator_roster_serves(a, site) ? "removed"
-                        : aggregator_quarantined(a, site)  ? "quarantine"
-                        : s->finished                      ? "finished"
-                        : s->status.left                   ? "left"
-                        : a->core.s[site].bound            ? "bound"
-                                                           : "away");
+    aggregator_text_add(t, "site=%s state=%s", a->o.sites[site], aggregator_site_state(a, site));
     if (s->status.heard_ms)
         aggregator_text_add(t, " heard_s=%" PRIu64, (now_ms - s->status.heard_ms) / 1000);
     if (s->strikes)
@@ -190,9 +195,12 @@ static enum err operate(struct aggregator *a, const char *peer, const struct wir
         return operate_close(a, peer, m, answer);
     if (roster_act(m->act))
         return aggregator_roster_operate(a, peer, m, answer);
-    if (m->act != WIRE_STATUS)
+    if (m->act == WIRE_QUARANTINE || m->act == WIRE_READMIT)
         return operate_quarantine(a, peer, m, answer);
-    operate_status(a, m, answer);
+    if (m->act == WIRE_METRICS)
+        aggregator_metrics_operate(a, peer, m, answer);
+    else
+        operate_status(a, m, answer);
     return ERR_OK;
 }
 
@@ -202,7 +210,8 @@ enum roles_call aggregator_act_call(enum wire_act act)
         [WIRE_STATUS] = ROLES_STATUS,         [WIRE_ABORT] = ROLES_ABORT,
         [WIRE_QUARANTINE] = ROLES_QUARANTINE, [WIRE_READMIT] = ROLES_READMIT,
         [WIRE_ROLLBACK] = ROLES_ROLLBACK,     [WIRE_ROSTER_LIST] = ROLES_ROSTER,
-        [WIRE_ROSTER_ADD] = ROLES_ROSTER,     [WIRE_ROSTER_REMOVE] = ROLES_ROSTER};
+        [WIRE_ROSTER_ADD] = ROLES_ROSTER,     [WIRE_ROSTER_REMOVE] = ROLES_ROSTER,
+        [WIRE_METRICS] = ROLES_METRICS};
     ASSERT((size_t)act < sizeof call / sizeof *call);
     return call[act];
 }
@@ -217,11 +226,12 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
     memset(answer, 0, sizeof *answer);
     if (!roles_may(roles_of(peer, a->o.run), call))
         aggregator_say(answer, ROUND_DENIED,
-                       "the certificate says %s, this call needs an operator's of run %s",
-                       peer && *peer ? peer : "nothing", a->o.run);
+                       "the certificate says %s, this call needs an operator's%s of run %s",
+                       peer && *peer ? peer : "nothing",
+                       call == ROLES_METRICS ? ", an observer's or a site's" : "", a->o.run);
     else if ((revoked = aggregator_revoked(a, peer, &m->certificate)))
         aggregator_say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
-    else if (!roster_act(m->act) &&
+    else if (!roster_act(m->act) && m->act != WIRE_METRICS &&
              (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment)))
         aggregator_say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
     else

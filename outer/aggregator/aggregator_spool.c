@@ -494,6 +494,7 @@ void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum
         return;
     blocks_add(&up->blocks, offset, n);
     a->payload_up += n;
+    a->site[up->site].metrics.payload_up += n;
     up->chunk_ms = aggregator_now(a);
     aggregator_heard(a, up->site);
 }

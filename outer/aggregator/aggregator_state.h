@@ -3,9 +3,9 @@
 /* Inside the aggregator: what its files share. aggregator.c opens, recovers, works and tells;
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
  * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
- * sites out; aggregator_operate.c answers an operator; aggregator_roster.c adds and removes sites;
- * aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has damaged files made
- * again; aggregator_answer.c words answers.
+ * sites out; aggregator_operate.c answers an operator; aggregator_metrics.c counts by site;
+ * aggregator_roster.c adds and removes sites; aggregator_identity.c signs, and checks what is
+ * signed; aggregator_scrub.c has damaged files made again; aggregator_answer.c words answers.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -61,7 +61,13 @@ struct source { /* bytes that at least one site is fetching */
     const uint8_t *data;
     size_t size_bytes;
 };
+struct aggregator_metrics {              /* of a site, since this process began */
+    uint64_t rounds, included;           /* committed with it in the roster; its work was in */
+    uint64_t payload_up, payload_down;   /* bytes that arrived; bytes that it asked for */
+    uint32_t refused[ROUND_ABORTED + 1]; /* its calls, by their answers */
+};
 struct aggregator_site {
+    struct aggregator_metrics metrics;
     struct aggregator_site_status status;
     bool finished;        /* has the last state of every fragment; durable */
     unsigned streams;     /* uploads that have not ended */
@@ -352,6 +358,19 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
 enum roles_call aggregator_act_call(enum wire_act act);
 /* An OPERATOR record of the round in flight: its act is still to be carried out. */
 void aggregator_order_restore(struct aggregator *a, const struct journal_record *r);
+
+/* What of a status: "bound", "away", ... */
+const char *aggregator_site_state(const struct aggregator *a, unsigned site);
+
+/* ---- aggregator_metrics.c ---- */
+/* The call was answered so. site: -1: the site that the certificate `peer` names, if there is one.
+ */
+void aggregator_metrics_refused(struct aggregator *a, int site, const char *peer,
+                                enum round_outcome outcome);
+void aggregator_metrics_commit(struct aggregator *a, const struct manifest *m);
+/* The role is checked: an operator and an observer see every site, a site itself alone. */
+void aggregator_metrics_operate(struct aggregator *a, const char *peer,
+                                const struct wire_operate *m, struct wire_answer *answer);
 
 /* ---- aggregator_commit.c ---- */
 /* A sealed fragment, none being in flight. Under the lock, as aggregator_commit_next. */

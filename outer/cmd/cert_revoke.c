@@ -69,7 +69,7 @@ enum err cert_issued(const struct tls_request *r, struct tls_facts *leaf)
     snprintf(path, sizeof path, "%s/%s.pem", r->out, r->name);
     TRY(tls_facts(leaf, path));
     TRY(cert_issued_add(r->directory, leaf));
-    if (r->role == TLS_OPERATOR)
+    if (!tls_role_signs(r->role))
         return ERR_OK;
     snprintf(path, sizeof path, "%s/%s.identity.pem", r->out, r->name);
     TRY(tls_facts(&f, path));
@@ -274,7 +274,7 @@ static enum err renewed(const struct tls_request *r, struct tls_facts *f)
     TRY(cert_issued(r, f));
     printf("%s/%s.pem  %s, until %s\n%s/%s.key  its new key\n", r->out, r->name, f->uri,
            cert_date(until, f->until_unix), r->out, r->name);
-    if (r->role != TLS_OPERATOR)
+    if (tls_role_signs(r->role))
         printf("%s/%s.identity.pem  its identity key's certificate\n", r->out, r->name);
     puts("Copy the files to the process; it uses them without a restart.");
     return ERR_OK;

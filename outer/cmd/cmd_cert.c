@@ -103,8 +103,10 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
     bool ed25519 = false;
     const struct args_option options[] = {
         {"role", ARGS_TEXT, &role, .value = "ROLE", .required = true,
-         .help = "site, aggregator or operator. An operator's certificate lets atoll doctor check "
-                 "that an aggregator answers; it takes no part in the run."},
+         .help =
+             "site, aggregator, operator or observer. An operator's certificate lets atoll doctor "
+             "check that an aggregator answers; it takes no part in the run. An observer's only "
+             "reads the metrics."},
         {"name", ARGS_TEXT, &name, .value = "NAME",
          .help = "The site's name, as in outer.sites; default: the role's name."},
         {"host", ARGS_TEXT, &hosts, .value = "LIST",
@@ -134,7 +136,7 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
                             .ed25519 = ed25519,
                             .validity = cert_validity(days)};
     if (!tls_role_parse(&r.role, role))
-        return err_set(ERR_CONFIG, "--role %s: site, aggregator or operator", role);
+        return err_set(ERR_CONFIG, "--role %s: site, aggregator, operator or observer", role);
     if (!name && r.role == TLS_SITE)
         return err_set(ERR_CONFIG, "a site needs --name, as in outer.sites");
     r.name = name ? name : role;
@@ -149,7 +151,7 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
     TRY(cert_issued(&r, &f));
     printf("%s/%s.pem  %s, until %s\n%s/%s.key  its key\n", r.out, r.name, f.uri,
            cert_date(until, f.until_unix), r.out, r.name);
-    if (r.role != TLS_OPERATOR)
+    if (tls_role_signs(r.role))
         printf("%s/%s.identity.pem, %s/%s.identity.key  its identity, with which it signs\n", r.out,
                r.name, r.out, r.name);
     puts("This process needs these files and ca.pem only.");

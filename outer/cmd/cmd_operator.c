@@ -1,4 +1,5 @@
-/* `atoll operator`: a person's calls to an aggregator, with an operator's certificate. */
+/* `atoll operator`: a person's calls to an aggregator, with an operator's certificate; the metrics
+ * also with an observer's or a site's. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,21 +20,25 @@ struct operator_call {
 static const struct act {
     const char *name, *summary;
     enum wire_act act;
-    bool site;
+    enum { NO_SITE, ONE_SITE, SITE_OR_ALL } site;
 } acts[] = {
-    {"status", "where the rounds stand, and the sites", WIRE_STATUS, false},
+    {"status", "where the rounds stand, and the sites", WIRE_STATUS, NO_SITE},
+    {"metrics",
+     "counters of each site since the aggregator's start, or of one site; --name: an operator's or "
+     "an observer's certificate, or that site's",
+     WIRE_METRICS, SITE_OR_ALL},
     {"abort", "close the round in flight with nobody in it; the work stays in the residuals",
-     WIRE_ABORT, false},
-    {"quarantine", "keep a site out of the run until it is readmitted", WIRE_QUARANTINE, true},
+     WIRE_ABORT, NO_SITE},
+    {"quarantine", "keep a site out of the run until it is readmitted", WIRE_QUARANTINE, ONE_SITE},
     {"rollback", "close the round in flight, and go on from an earlier state: --to", WIRE_ROLLBACK,
-     false},
-    {"readmit", "end a site's quarantine", WIRE_READMIT, true},
+     NO_SITE},
+    {"readmit", "end a site's quarantine", WIRE_READMIT, ONE_SITE},
     {"roster list", "the sites of the run, and whether the last change is final", WIRE_ROSTER_LIST,
-     false},
+     NO_SITE},
     {"roster add", "a site joins the run that did not begin with it, or comes back",
-     WIRE_ROSTER_ADD, true},
+     WIRE_ROSTER_ADD, ONE_SITE},
     {"roster remove", "a site leaves the run for good; strict rounds no longer wait for it",
-     WIRE_ROSTER_REMOVE, true},
+     WIRE_ROSTER_REMOVE, ONE_SITE},
 };
 enum { ACT_COUNT = sizeof acts / sizeof *acts };
 
@@ -62,10 +67,30 @@ static enum err answered(const struct wire_answer *answer)
                    answer->text);
 }
 
+/* As many calls as the sites' lines need. */
+static enum err metrics_run(const struct operator_call *o)
+{
+    struct wire_operate m = {.act = WIRE_METRICS};
+    struct wire_answer answer;
+    snprintf(m.site, sizeof m.site, "%s", o->site ? o->site : "");
+    do {
+        TRY(link_operate(&o->dial, &m, &answer, TIMEOUT_MS));
+        TRY(answered(&answer));
+        fputs(answer.text, stdout);
+        if (answer.offset && answer.offset <= m.to)
+            return err_set(ERR_PROTO, "the aggregator answers site %" PRIu64 " after site %" PRIu64,
+                           answer.offset, m.to);
+        m.to = answer.offset;
+    } while (m.to);
+    return ERR_OK;
+}
+
 /* What is asked for is about the round that is in flight now, or makes the next version of the
  * roster: a repetition does not meet the one after. */
 static enum err act_run(const struct operator_call *o, const struct act *act)
 {
+    if (act->act == WIRE_METRICS)
+        return metrics_run(o);
     enum wire_act look = of_roster(act->act) ? WIRE_ROSTER_LIST : WIRE_STATUS;
     struct wire_operate m = {.act = look, .fragment = (uint32_t)o->fragment};
     struct wire_answer answer;
@@ -149,7 +174,7 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
         return ERR_OK;
     if (act->act == WIRE_ROLLBACK && o.to < 0)
         return err_set(ERR_CONFIG, "operator rollback: --to is missing: the number of the state");
-    if (act->site && !o.site)
+    if (act->site == ONE_SITE && !o.site)
         return err_set(ERR_CONFIG, "operator %s: the site is missing: operator %s SITE", act->name,
                        act->name);
     log_min(LOG_ERROR); /* the sentence says it */
@@ -182,9 +207,10 @@ enum err cmd_operator(int argc, char **argv)
         }
     }
     if (!help)
-        return err_set(ERR_CONFIG,
-                       "operator: status, abort, rollback, quarantine, readmit, roster list, "
-                       "roster add or roster remove; `atoll operator --help` says more");
+        return err_set(
+            ERR_CONFIG,
+            "operator: status, metrics, abort, rollback, quarantine, readmit, roster list, "
+            "roster add or roster remove; `atoll operator --help` says more");
     puts("atoll operator ACT: a person's calls to the aggregator of a run, with an operator's "
          "certificate.\n");
     for (int i = 0; i < ACT_COUNT; i++)

@@ -224,12 +224,21 @@ bool tls_name_ok(const char *name)
 }
 
 static const char *const roles[] = {
-    [TLS_SITE] = "site", [TLS_AGGREGATOR] = "aggregator", [TLS_OPERATOR] = "operator"};
+    [TLS_SITE] = "site",
+    [TLS_AGGREGATOR] = "aggregator",
+    [TLS_OPERATOR] = "operator",
+    [TLS_OBSERVER] = "observer",
+};
 
 static const char *role_name(enum tls_role role)
 {
     ASSERT(role < sizeof roles / sizeof *roles);
     return roles[role];
+}
+
+bool tls_role_signs(enum tls_role role)
+{
+    return role == TLS_SITE || role == TLS_AGGREGATOR;
 }
 
 bool tls_role_parse(enum tls_role *role, const char *name)

@@ -14,7 +14,7 @@
 
 enum { TLS_NAME_MAX = 64, TLS_URI_MAX = 3 * TLS_NAME_MAX, TLS_PEM_MAX = 1 << 16 };
 
-enum tls_role { TLS_SITE, TLS_AGGREGATOR, TLS_OPERATOR };
+enum tls_role { TLS_SITE, TLS_AGGREGATOR, TLS_OPERATOR, TLS_OBSERVER };
 
 /* TLS 1.3 with two ciphers and without session tickets, for every connection of this process.
  * Before grpc_init(); loads its configuration from memory and ignores OPENSSL_CONF. OpenSSL reports
@@ -46,6 +46,8 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
 /* ERR_DENIED with tls_check's text when the file's certificate is not valid at now_unix. */
 enum err tls_current(const char *path, int64_t now_unix) MUST;
 
+/* True: processes of this role sign, so their certificates come with an identity key. */
+bool tls_role_signs(enum tls_role role);
 bool tls_role_parse(enum tls_role *role, const char *name);
 struct tls_identity { /* atoll://run/role/name */
     char run[TLS_NAME_MAX], name[TLS_NAME_MAX];

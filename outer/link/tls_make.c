@@ -451,7 +451,7 @@ enum err tls_issue(const struct tls_request *r)
             uri, r->directory);
     if (e == ERR_OK)
         e = leaf_make(&m, r, run, uri);
-    if (e == ERR_OK && !r->renewal && r->role != TLS_OPERATOR)
+    if (e == ERR_OK && !r->renewal && tls_role_signs(r->role))
         e = identity_make(&m, r, uri);
     if (e == ERR_OK && r->renewal)
         e = answer_write(&m, r->answer);

@@ -541,7 +541,7 @@ static enum err operate_decode(void *message, const void *unpacked, struct arena
     (void)a;
     struct wire_operate *m = message;
     const Atoll__OperateRequest *p = unpacked;
-    if (p->act > WIRE_ROSTER_REMOVE)
+    if (p->act > WIRE_ACT_LAST)
         return err_set(ERR_PROTO, "an operator's act %u, which there is not", p->act);
     m->certificate = (struct wire_certificate){0};
     m->act = (enum wire_act)p->act;

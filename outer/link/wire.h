@@ -99,7 +99,8 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
 struct wire_answer {
     enum round_outcome outcome;
     char text[WIRE_TEXT_MAX];
-    uint64_t offset;      /* RESUME: the first byte that is missing */
+    uint64_t offset;      /* RESUME: the first byte that is missing; METRICS: index of the next
+                              site, 0: none is left */
     struct blocks blocks; /* RESUME of an offer: the stored bytes; of a fetch: see link.h */
     uint64_t round;       /* aggregator's current round of the fragment; ROSTER_*: the version */
     uint64_t final;       /* of poll and report: rounds of the fragment before this one are final */
@@ -147,14 +148,18 @@ enum wire_act {
     WIRE_ROLLBACK = 4,
     WIRE_ROSTER_LIST = 5,
     WIRE_ROSTER_ADD = 6,
-    WIRE_ROSTER_REMOVE = 7
+    WIRE_ROSTER_REMOVE = 7,
+    WIRE_METRICS = 8,
+    WIRE_ACT_LAST = WIRE_METRICS
 };
-struct wire_operate { /* an operator's */
+struct wire_operate { /* an operator's; METRICS: an observer's and a site's too */
     enum wire_act act;
-    char site[WIRE_NAME_MAX];            /* QUARANTINE, READMIT, ROSTER_ADD, ROSTER_REMOVE */
+    char site[WIRE_NAME_MAX];            /* QUARANTINE, READMIT, ROSTER_ADD, ROSTER_REMOVE;
+                                            METRICS: this one alone; empty: all */
     uint32_t fragment;                   /* STATUS, ABORT, ROLLBACK */
     uint64_t round;                      /* ABORT, ROLLBACK: the one in flight */
-    uint64_t to;                         /* ROLLBACK: number of the state */
+    uint64_t to;                         /* ROLLBACK: number of the state; METRICS: index of
+                                            the first site */
     uint64_t version;                    /* ROSTER_ADD, ROSTER_REMOVE: that the act makes */
     struct wire_certificate certificate; /* as in wire_head */
 };

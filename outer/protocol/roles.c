@@ -7,7 +7,7 @@ enum { URI_MAX = 256 };
 
 static const struct {
     const char *name;
-    enum roles_role who;
+    unsigned who; /* bits */
 } calls[ROLES_CALLS_COUNT] = {
 #define X(value, name, who) [value] = {#name, who},
     ROLES_CALLS(X)
@@ -34,7 +34,7 @@ enum roles_role roles_of(const char *peer, const char *run)
 bool roles_may(enum roles_role role, enum roles_call call)
 {
     ASSERT(role < ROLES_COUNT && call < ROLES_CALLS_COUNT);
-    return calls[call].who == role;
+    return calls[call].who >> role & 1;
 }
 
 const char *roles_call_name(enum roles_call call)

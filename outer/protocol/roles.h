@@ -7,7 +7,8 @@
 #include <stdbool.h>
 
 #define ROLES_LIST(X)                                                                              \
-    X(ROLES_SITE, site) X(ROLES_AGGREGATOR, aggregator) X(ROLES_OPERATOR, operator)
+    X(ROLES_SITE, site)                                                                            \
+    X(ROLES_AGGREGATOR, aggregator) X(ROLES_OPERATOR, operator) X(ROLES_OBSERVER, observer)
 enum roles_role {
 #define X(value, name) value,
     ROLES_LIST(X)
@@ -16,20 +17,23 @@ enum roles_role {
     ROLES_COUNT
 };
 
-/* X(value, name, who: the one role that may) */
+/* X(value, name, who may: bits, 1 << role) */
+#define ROLES_BIT(role) (1u << (role))
 #define ROLES_CALLS(X)                                                                             \
-    X(ROLES_HELLO, hello, ROLES_SITE)                                                              \
-    X(ROLES_CONTRIBUTE, contribute, ROLES_SITE)                                                    \
-    X(ROLES_POLL, poll, ROLES_SITE)                                                                \
-    X(ROLES_FETCH, fetch, ROLES_SITE)                                                              \
-    X(ROLES_REPORT, report, ROLES_SITE)                                                            \
-    X(ROLES_LEAVE, leave, ROLES_SITE)                                                              \
-    X(ROLES_STATUS, status, ROLES_OPERATOR)                                                        \
-    X(ROLES_ABORT, abort, ROLES_OPERATOR)                                                          \
-    X(ROLES_QUARANTINE, quarantine, ROLES_OPERATOR)                                                \
-    X(ROLES_READMIT, readmit, ROLES_OPERATOR)                                                      \
-    X(ROLES_ROLLBACK, rollback, ROLES_OPERATOR)                                                    \
-    X(ROLES_ROSTER, roster, ROLES_OPERATOR)
+    X(ROLES_HELLO, hello, ROLES_BIT(ROLES_SITE))                                                   \
+    X(ROLES_CONTRIBUTE, contribute, ROLES_BIT(ROLES_SITE))                                         \
+    X(ROLES_POLL, poll, ROLES_BIT(ROLES_SITE))                                                     \
+    X(ROLES_FETCH, fetch, ROLES_BIT(ROLES_SITE))                                                   \
+    X(ROLES_REPORT, report, ROLES_BIT(ROLES_SITE))                                                 \
+    X(ROLES_LEAVE, leave, ROLES_BIT(ROLES_SITE))                                                   \
+    X(ROLES_STATUS, status, ROLES_BIT(ROLES_OPERATOR))                                             \
+    X(ROLES_ABORT, abort, ROLES_BIT(ROLES_OPERATOR))                                               \
+    X(ROLES_QUARANTINE, quarantine, ROLES_BIT(ROLES_OPERATOR))                                     \
+    X(ROLES_READMIT, readmit, ROLES_BIT(ROLES_OPERATOR))                                           \
+    X(ROLES_ROLLBACK, rollback, ROLES_BIT(ROLES_OPERATOR))                                         \
+    X(ROLES_ROSTER, roster, ROLES_BIT(ROLES_OPERATOR))                                             \
+    X(ROLES_METRICS, metrics,                                                                      \
+      ROLES_BIT(ROLES_SITE) | ROLES_BIT(ROLES_OPERATOR) | ROLES_BIT(ROLES_OBSERVER))
 enum roles_call {
 #define X(value, name, who) value,
     ROLES_CALLS(X)

@@ -350,7 +350,7 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
         .clip = s->o.clip,
         .edit_warmup = s->o.edit_warmup,
         .strikes_max =
-            s->o.lies && !s->o.clip ? AGGREGATOR_STRIKES : 0, /* the toy's sites differ */
+            s->o.lies && s->o.clip == 0 ? AGGREGATOR_STRIKES : 0, /* the toy's sites differ */
         .share_max = 100,
         .straggler_ms = 20000,
         .signer = &s->signer.signer,

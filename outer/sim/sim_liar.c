@@ -160,7 +160,7 @@ static void liar_answered(struct sim_node *n, struct sim_liar *l, enum lie lie,
     s->r->lies_refused += outcome == ROUND_INVALID;
     l->in_a_row = outcome == ROUND_RECEIPT ? 0 : l->in_a_row + (outcome == ROUND_INVALID);
     s->r->lies_accepted += outcome == ROUND_RECEIPT;
-    if (l->in_a_row > LIES_MAX && !s->o.clip)
+    if (l->in_a_row > LIES_MAX && s->o.clip == 0)
         sim_violate(s, "site %s still lies, and is not in quarantine", n->name);
     if (outcome == ROUND_RECEIPT && !honest)
         sim_violate(s, "lie %d of site %s has a receipt for fragment %u round %" PRIu64, (int)lie,

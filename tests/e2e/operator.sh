@@ -1,6 +1,6 @@
 #!/bin/sh
 # What breaks if this fails: a person cannot look at a run, close a round that stands, or keep a site out; or somebody without an
-# operator's certificate can (docs/protocol.md 3.13).
+# operator's certificate can; or a site sees another's counters (docs/protocol.md 3.13).
 . "$(dirname "$0")/lib.sh"
 
 operator() { # operator ACT ARGUMENTS...
@@ -26,6 +26,22 @@ code=0
 operator abort --name a || code=$?
 [ "$code" = 2 ] || fail "a site's certificate aborts a round: exit code $code"
 grep -q "this call needs an operator" operator.out || fail "the refusal does not say what is needed"
+"$atoll" cert issue --role observer --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role observer"
+[ ! -e tls/observer.identity.pem ] || fail "an observer has an identity key, and signs nothing"
+operator metrics --name observer || fail "operator metrics"
+for site in a b c; do
+    grep -q "^site=$site state=bound heard_s=[0-9]* rounds=[1-9][0-9]*/[0-9]* included=1.000 payload_up=[1-9]" operator.out ||
+        fail "no counters of site $site for an observer"
+done
+grep -q "^site=a .* refused.denied=1$" operator.out || fail "the refusal of site a's abort is not counted"
+operator metrics --name a || fail "operator metrics --name a"
+[ "$(sed 's/ .*//' operator.out)" = "site=a" ] || fail "site a sees more than itself"
+code=0
+operator metrics b --name a || code=$?
+[ "$code" = 2 ] || fail "site a sees the counters of site b: exit code $code"
+code=0
+operator status --name observer || code=$?
+[ "$code" = 2 ] || fail "an observer's certificate does more than read the metrics: exit code $code"
 operator abort || fail "operator abort"
 until_lines 1 "ev=operator act=abort" serve.out
 until_lines 1 "ev=round_aborted" a.out

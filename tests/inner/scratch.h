@@ -26,11 +26,11 @@ static inline int scratch_close(void **state)
     return file_remove_tree(scratch_root) == ERR_OK ? 0 : -1;
 }
 
-/* A path in the scratch directory; eight of them may be in use at once. */
+/* A path in the scratch directory; each thread may use eight of them at once. */
 static inline const char *scratch(const char *name)
 {
-    static char paths[8][256];
-    static unsigned turn;
+    static _Thread_local char paths[8][256];
+    static _Thread_local unsigned turn;
     char *path = paths[turn++ % 8];
     snprintf(path, sizeof paths[0], "%s/%s", scratch_root, name);
     return path;

@@ -30,6 +30,15 @@ const char *site_calls_operator_rpc(void)
     return scene_call("a", LINK_OPERATE, &m);
 }
 
+const char *metrics_of_other(void)
+{
+    scene_here();
+    struct wire_operate m = {.act = WIRE_METRICS, .site = "a"};
+    assert_string_equal(scene_call("a", LINK_OPERATE, &m), "answer current"); /* its own */
+    strcpy(m.site, "b");
+    return scene_call("a", LINK_OPERATE, &m);
+}
+
 const char *observer_contributes(void)
 {
     scene_here();

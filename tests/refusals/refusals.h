@@ -65,7 +65,7 @@
     X(AUTHORISATION, quarantined, "answer excluded", "a contribution by a site in quarantine")     \
     X(AUTHORISATION, fetch_of_spool, "status INVALID_ARGUMENT",                                    \
       "a download of another thing than an aggregate or a snapshot")                               \
-    LATER(AUTHORISATION, metrics_of_other, "another site's metrics", "a call for metrics")         \
+    X(AUTHORISATION, metrics_of_other, "answer denied", "another site's metrics")                  \
     X(AUTHORISATION, unknown_rpc, "status UNIMPLEMENTED",                                          \
       "a call of a method that does not exist")                                                    \
     X(LINEAGE, wrong_run, "answer mismatch", "another run's name in the header")                   \

@@ -464,6 +464,7 @@ void server_request_next(struct link_server *s, unsigned method)
     grpc_metadata_array_destroy(&r->metadata);
     grpc_metadata_array_init(&r->metadata);
     r->method = method;
+    LINK_TO_CORE(r);
     if (method == LINK_UNKNOWN) {
         grpc_call_details_destroy(&r->details);
         grpc_call_details_init(&r->details);
@@ -488,6 +489,7 @@ void *server_admission_main(void *server)
             continue;
         }
         struct request *r = ev.tag;
+        LINK_FROM_CORE(r);
         if (!ev.success)
             continue;
         call_take(s, r);

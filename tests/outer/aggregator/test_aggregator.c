@@ -1843,6 +1843,55 @@ static void wait_until(uint64_t wake_ms)
         usleep(1000);
 }
 
+/* Who may read which counters, and that they count: three rounds with a and b, one of them with c,
+ * and one call of c that is refused. */
+static void metrics_count_and_are_authorised(void **state)
+{
+    (void)state;
+    static const char watcher[] = "atoll://test/observer/x";
+    begin(false);
+    hello_all();
+    for (uint64_t round = 0; round < 3; round++) {
+        assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
+        if (round == 0)
+            assert_int_equal(contribute(&site[2], 0), ROUND_RECEIPT);
+        assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
+        if (round)
+            wait_until(work()); /* for c, in vain */
+        work();
+        assert_int_equal(t.replica.state[0].round, round + 1);
+    }
+    struct wire_answer all = operate(watcher, WIRE_METRICS, "", 0);
+    assert_int_equal(all.outcome, ROUND_CURRENT);
+    assert_int_equal(all.offset, 0);
+    assert_non_null(strstr(all.text, "site=a state=bound heard_s="));
+    assert_non_null(strstr(all.text, " rounds=3/3 included=1.000 payload_up="));
+    assert_non_null(strstr(all.text, " rounds=1/3 included=0.333 payload_up="));
+    assert_null(strstr(all.text, "refused"));
+    assert_string_equal(operate(boss, WIRE_METRICS, "", 0).text, all.text);
+    assert_int_equal(operate(uri(2), WIRE_METRICS, "a", 0).outcome, ROUND_DENIED);
+    struct wire_answer own = operate(uri(2), WIRE_METRICS, "", 0);
+    assert_int_equal(own.outcome, ROUND_CURRENT);
+    assert_int_equal(strncmp(own.text, "site=c ", 7), 0);
+    assert_non_null(strstr(own.text, " refused.denied=1\n"));
+    assert_null(strstr(own.text, "site=a"));
+    assert_string_equal(operate(boss, WIRE_METRICS, "c", 0).text, own.text);
+    assert_int_equal(operate(watcher, WIRE_METRICS, "nobody", 0).outcome, ROUND_INVALID);
+    assert_int_equal(operate("atoll://test/site/nobody", WIRE_METRICS, "", 0).outcome,
+                     ROUND_DENIED);
+    assert_int_equal(operate("atoll://other/observer/x", WIRE_METRICS, "", 0).outcome,
+                     ROUND_DENIED);
+    struct wire_operate m = {.act = WIRE_METRICS, .to = 1};
+    struct wire_answer rest;
+    t.s.operate(t.s.self, watcher, &m, &rest);
+    assert_null(strstr(rest.text, "site=a"));
+    assert_non_null(strstr(rest.text, "site=b"));
+    m.to = 3;
+    t.s.operate(t.s.self, watcher, &m, &rest);
+    assert_int_equal(rest.outcome, ROUND_INVALID);
+    shut();
+}
+
 static void a_quorum_goes_on_at_the_deadline(void **state)
 {
     (void)state;
@@ -2430,6 +2479,7 @@ int main(void)
         cmocka_unit_test_setup(norms_out_of_bounds_are_refused, fresh),
         cmocka_unit_test_setup(three_refusals_are_a_quarantine, fresh),
         cmocka_unit_test_setup(each_call_is_authorised, fresh),
+        cmocka_unit_test_setup(metrics_count_and_are_authorised, fresh),
         cmocka_unit_test_setup(an_operator_aborts_a_round, fresh),
         cmocka_unit_test_setup(an_operator_rolls_back, fresh),
         cmocka_unit_test_setup(an_operator_keeps_a_site_out, fresh),

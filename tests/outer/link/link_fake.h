@@ -21,7 +21,7 @@ struct fake {
     struct wire_hello hello;
     struct wire_report report;
     struct wire_contribution offered;
-    unsigned hellos, offers, finishes, broken, fetches, fetched, works;
+    atomic_uint hellos, offers, finishes, broken, fetches, fetched, works; /* read at any time */
     uint8_t stored[FAKE_BYTES_MAX];
     struct blocks blocks;
     uint64_t have, resumed_at; /* bytes stored; when the last offer came */
@@ -29,11 +29,11 @@ struct fake {
     pthread_barrier_t
         *pause; /* chunk() waits here twice when it reaches pause_at, with the lock held */
     uint64_t pause_at;
-    bool committed, commit_next; /* work() makes the second into the first */
-    const char *listed;          /* the only peer that is let in; NULL: all */
+    atomic_bool committed, commit_next; /* work() makes the second into the first */
+    const char *listed;                 /* the only peer that is let in; NULL: all */
     _Atomic(const char *)
-        serial; /* of the certificate that is revoked, in lower case; NULL: none */
-    bool stop;
+        serial;       /* of the certificate that is revoked, in lower case; NULL: none */
+    atomic_bool stop; /* set by the test while the server runs */
     uint64_t work_every_ms;
     unsigned offer_ms; /* offer() takes so long */
     ledger_sink *book; /* of the server's end */

@@ -186,7 +186,7 @@ static void cut_and_resumed(void **state)
 struct relay { /* passes bytes both ways until it is told to swallow them: TCP stays up, nothing
                   arrives */
     int listener, port;
-    volatile bool swallow, end;
+    atomic_bool swallow, end;
     size_t most, passed; /* ends when it has passed so much; 0: no limit */
     pthread_t thread;
 };

@@ -129,7 +129,7 @@ static void killed_anywhere(void **state)
 
 struct relay { /* passes bytes both ways */
     int listener, port;
-    volatile bool end;
+    atomic_bool end;
     int cut_after; /* connections from the second bulk one on end after so many bytes to the server;
                       0: never */
     uint64_t bytes_per_s; /* each way, all connections together, one queue; 0: as fast as it goes */
@@ -324,7 +324,7 @@ struct sending {
     unsigned rounds; /* after the first */
     pthread_t thread;
     enum err e;
-    volatile bool done;
+    atomic_bool done;
 };
 
 static void *send_main(void *arg)

@@ -13,12 +13,15 @@ static void every_pair(void **state)
 {
     (void)state;
     static const struct {
-        const char *call, *may; /* of site, aggregator, operator, nobody */
+        const char *call, *may; /* of site, aggregator, operator, observer, nobody */
     } rows[] = {
-        {"hello", "yes no no no"},   {"contribute", "yes no no no"}, {"poll", "yes no no no"},
-        {"fetch", "yes no no no"},   {"report", "yes no no no"},     {"leave", "yes no no no"},
-        {"status", "no no yes no"},  {"abort", "no no yes no"},      {"quarantine", "no no yes no"},
-        {"readmit", "no no yes no"}, {"rollback", "no no yes no"},   {"roster", "no no yes no"},
+        {"hello", "yes no no no no"},      {"contribute", "yes no no no no"},
+        {"poll", "yes no no no no"},       {"fetch", "yes no no no no"},
+        {"report", "yes no no no no"},     {"leave", "yes no no no no"},
+        {"status", "no no yes no no"},     {"abort", "no no yes no no"},
+        {"quarantine", "no no yes no no"}, {"readmit", "no no yes no no"},
+        {"rollback", "no no yes no no"},   {"roster", "no no yes no no"},
+        {"metrics", "yes no yes yes no"},
     };
     assert_int_equal(sizeof rows / sizeof *rows, ROLES_CALLS_COUNT);
     for (unsigned c = 0; c < ROLES_CALLS_COUNT; c++) {
@@ -37,6 +40,7 @@ static void roles_are_read_from_uris(void **state)
     assert_int_equal(roles_of("atoll://demo/site/a", "demo"), ROLES_SITE);
     assert_int_equal(roles_of("atoll://demo/aggregator/aggregator", "demo"), ROLES_AGGREGATOR);
     assert_int_equal(roles_of("atoll://demo/operator/operator", "demo"), ROLES_OPERATOR);
+    assert_int_equal(roles_of("atoll://demo/observer/x", "demo"), ROLES_OBSERVER);
     static const char *const none[] = {NULL,
                                        "",
                                        "atoll://other/operator/x",
@@ -44,7 +48,7 @@ static void roles_are_read_from_uris(void **state)
                                        "atoll://demo/operator/x/y",
                                        "atoll://demo/Operator/x",
                                        "atoll://demo/operators/x",
-                                       "atoll://demo/observer/x",
+                                       "atoll://demo/observers/x",
                                        "https://demo/operator/x",
                                        "atoll://demo//operator/x"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
