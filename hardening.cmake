@@ -1,6 +1,10 @@
 # What the compiler and the linker add against attacks on memory (docs/security.md 1, tests/structure/hardened.sh).
 # None of these flags changes a floating-point result. A flag that this compiler does not know is left out.
 add_library(hardened INTERFACE)
+set(HARDENING_WITHOUT "" CACHE STRING "flags to leave out, or all, to measure what they cost (tests/bench/hardening.py)")
+if(HARDENING_WITHOUT STREQUAL "all")
+    return()
+endif()
 include(CheckCCompilerFlag)
 include(CheckCSourceCompiles)
 
@@ -15,6 +19,7 @@ endif()
 if(NOT SAN) # UBSan looks for the overflows that this one defines
     list(APPEND HARDENING -fno-strict-overflow)
 endif()
+list(REMOVE_ITEM HARDENING ${HARDENING_WITHOUT})
 foreach(flag ${HARDENING})
     string(MAKE_C_IDENTIFIER "HAVE${flag}" known)
     set(CMAKE_REQUIRED_FLAGS "-Werror -Wformat") # format-security is a part of it

@@ -16,6 +16,7 @@
  * step, so a checkpoint of parameters, moments and step resumes bit for bit on the same device,
  * library and thread count.
  */
+#include <stdatomic.h>
 #include "inner/io/checkpoint.h"
 #include "inner/coll/reduce.h"
 #include "inner/data/objective.h"
@@ -127,7 +128,7 @@ struct train { /* open for the hook to read */
     const char *checkpoint_dir;
     uint32_t data_site; /* data stream of this site: part of (seed, site, rank, step) */
     /* Set by a signal handler: finish the step, store, return ERR_STOPPED. NULL: none. */
-    volatile int *stop;
+    atomic_int *stop;
     struct train_memory memory;
     /* private to train */
     struct loader loader, held_out;

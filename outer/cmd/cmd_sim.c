@@ -2,6 +2,7 @@
  */
 #include <malloc.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ struct sim_cmd {
 };
 
 static const double LOSS_MAX = 0.1; /* as plan.loss_percent */
-static volatile int stop;
+static atomic_int stop;
 
 static void on_signal(int number)
 {

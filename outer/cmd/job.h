@@ -69,7 +69,7 @@ struct job {
     atomic_bool
         stoppable; /* true: a stop signal finishes the step first; false: it ends the process */
     atomic_bool status_ready; /* SIGUSR2 prints the status */
-    volatile int stop;        /* a stop was requested */
+    atomic_int stop;          /* a stop was requested */
     char farewell[2048];      /* closing text for the operator, after the live rows; "": none */
 };
 

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "kernels/base/file.h"
+#include "kernels/base/handover.h"
 #include "kernels/base/log.h"
 
 enum { DAY_S = 86400 };
@@ -67,6 +68,8 @@ enum err tls_force13(void)
  * (some 2 KiB). */
 enum { SECURE_BYTES = 4 << 20, SECURE_PIECE = 32 };
 
+static pthread_once_t secure_heap = PTHREAD_ONCE_INIT;
+
 static void secure_heap_open(void)
 {
     if (CRYPTO_secure_malloc_init(SECURE_BYTES, SECURE_PIECE) != 1)
@@ -78,8 +81,7 @@ static void secure_heap_open(void)
 
 void tls_secure_heap(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, secure_heap_open);
+    pthread_once(&secure_heap, secure_heap_open);
 }
 
 static char *text_alloc(size_t size, bool secret)
@@ -87,14 +89,18 @@ static char *text_alloc(size_t size, bool secret)
     if (!secret)
         return calloc(1, size);
     tls_secure_heap();
-    return OPENSSL_secure_zalloc(size);
+    char *text = OPENSSL_secure_zalloc(size);
+    HANDOVER_TAKE(&secure_heap); /* another thread may have had this piece of it */
+    return text;
 }
 
 void tls_wipe(char **text)
 {
-    if (*text && CRYPTO_secure_allocated(*text))
-        OPENSSL_secure_clear_free(*text, strlen(*text));
-    else if (*text) {
+    if (*text && CRYPTO_secure_allocated(*text)) {
+        size_t n = strlen(*text);
+        HANDOVER_GIVE(&secure_heap);
+        OPENSSL_secure_clear_free(*text, n);
+    } else if (*text) {
         explicit_bzero(*text, strlen(*text));
         free(*text);
     }

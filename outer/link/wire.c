@@ -479,7 +479,8 @@ static enum err hello_answer_decode(void *message, const void *unpacked, struct 
         m->site = p->roster->site;
         m->sites = p->roster->sites;
     }
-    if (m->site >= ROUND_SITES_MAX || m->sites > ROUND_SITES_MAX || (p->roster && !m->sites))
+    if (m->site >= ROUND_SITES_MAX || m->sites > ROUND_SITES_MAX ||
+        ((p->roster || m->roster_version > 1) && !m->sites))
         return err_set(ERR_PROTO, "site %u of a roster of %u", m->site, m->sites);
     TRY(ends_in(m, p->ends, p->n_ends));
     TRY(announcement_in(&m->announcement, p->announcement));

@@ -6,6 +6,7 @@
  * every call fails, and it unwinds; then env_sim_restart. A thread is one more task of the clock;
  * mutexes work in a dead process too, so that its threads can end.
  */
+#include <stdatomic.h>
 #include "outer/sim/clock_sim.h"
 #include "outer/sim/disk_sim.h"
 #include "outer/store/env.h"
@@ -15,7 +16,7 @@ struct env_sim {
     struct disk_sim disk; /* gives_way: of a site; never where code holds the link's lock */
     struct clock_sim *clock;
     const char *name;
-    volatile int stop;     /* raised at the crash, so that waits end */
+    atomic_int stop;       /* raised at the crash, so that waits end */
     unsigned broken_lives; /* processes that have met the broken disk */
     struct arena threads;  /* and mutexes, of all its processes */
     uint64_t random_seed, random_drawn;

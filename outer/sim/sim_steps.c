@@ -155,7 +155,7 @@ static enum err carry_out(struct sim_node *n, struct stepper_event *e)
     e->trained = interval_steps(&n->interval, n->tokens, SIM_BATCH);
     for (unsigned f = 0; f < n->sim->o.fragments; f++)
         if (stepper_asks(&n->stepper, e, f))
-            TRY(site_unreachable(n->site, f, n->replica.state[f].round, &e->unreachable[f]));
+            TRY(site_unreachable(n->site, f, &e->unreachable[f]));
     stepper_step(&n->stepper, e, &n->update);
     for (unsigned i = 0; i < n->update.count; i++)
         TRY(act(n, &n->update.action[i]));

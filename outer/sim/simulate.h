@@ -7,6 +7,7 @@
  * arithmetic and storage (plan_outer); what is sent and applied after a step is in the order of
  * site_train. One thread; a site takes about half a megabyte, more with many fragments.
  */
+#include <stdatomic.h>
 #include "outer/config/sync_config.h"
 #include "outer/link/line.h"
 #include "outer/site/site.h"
@@ -39,7 +40,7 @@ struct simulate_options {
     uint64_t seed;
     uint64_t rounds_max; /* of a fragment; 0: all */
     double seconds_max;  /* virtual: the run is looked at until then; 0: to its end */
-    volatile int *stop;  /* asked to: the result is of what was simulated so far; may be NULL */
+    atomic_int *stop;    /* asked to: the result is of what was simulated so far; may be NULL */
     void (*progress)(void *self, int64_t step,
                      int64_t steps); /* some site is there: at each of its rounds; may be NULL */
     void *progress_self;

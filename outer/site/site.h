@@ -27,6 +27,7 @@
  * GPU it never sees the host (outer/diloco/staging.h says what does). Memory: site_memory(), taken
  * at open.
  */
+#include <stdatomic.h>
 #include "outer/diloco/metrics.h"
 #include "outer/link/link.h"
 #include "outer/link/signer.h"
@@ -46,7 +47,7 @@ struct site_options {
     int64_t max_local_steps_offline; /* an apply may be this late: outer.max_local_steps_offline */
     uint64_t straggler_ms;           /* other deadlines derive from it */
     uint64_t seed;                   /* jitter, stochastic codecs */
-    volatile int *stop; /* asked to stop: return ERR_STOPPED from waits, outbox and state are safe;
+    atomic_int *stop; /* asked to stop: return ERR_STOPPED from waits, outbox and state are safe;
                            may be NULL */
     /* Progress while waiting, may be NULL: "waiting for b", "aggregator unreachable for 12 s,
      * retrying in 3 s". */
@@ -147,10 +148,10 @@ enum err site_reap(struct site *s, unsigned fragment, const float **theta,
  * NULL with overlap. */
 float *site_blocking_memory(struct site *s);
 /* Does the aggregator not answer the fragment's round? Overlapped: the calls in flight say so.
- * Blocking: before `round` is submitted, while no contribution of it is stored, one call is made.
+ * Blocking: before the round in flight is submitted, while no contribution of it is stored, one
+ * call is made.
  */
-enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round,
-                          bool *unreachable) MUST;
+enum err site_unreachable(struct site *s, unsigned fragment, bool *unreachable) MUST;
 /* outer.eager, right after site_submit: waits until the contribution is stored, and with it where
  * to go on from. *start is good until site_reap. Not ended by a stop request: no call is made. */
 enum err site_eager(struct site *s, unsigned fragment, const float **start) MUST;

@@ -40,7 +40,7 @@ void site_notice(struct site_slot *l, const char *format, ...)
 
 static bool stopped(const struct site *s)
 {
-    return s->closing || (s->o.stop && __atomic_load_n(s->o.stop, __ATOMIC_RELAXED));
+    return s->closing || (s->o.stop && atomic_load_explicit(s->o.stop, memory_order_relaxed));
 }
 
 void site_unlock(struct site *s)

@@ -279,13 +279,12 @@ static bool in_flight_unreachable(struct site *s, unsigned fragment)
     return yes;
 }
 
-static enum err blocking_unreachable(struct site_slot *l, unsigned fragment, uint64_t round,
-                                     bool *unreachable)
+static enum err blocking_unreachable(struct site_slot *l, unsigned fragment, bool *unreachable)
 {
     struct site *s = l->site;
-    if (s->o.strict || s->replica->state[fragment].round != round)
+    if (s->o.strict)
         return ERR_OK;
-    TRY(site_outbox_load(l, fragment, round));
+    TRY(site_outbox_load(l, fragment, s->replica->state[fragment].round));
     if (l->box.valid)
         return ERR_OK;
     (void)site_head(l, fragment);
@@ -294,7 +293,7 @@ static enum err blocking_unreachable(struct site_slot *l, unsigned fragment, uin
     return e == ERR_LINK ? ERR_OK : e;
 }
 
-enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round, bool *unreachable)
+enum err site_unreachable(struct site *s, unsigned fragment, bool *unreachable)
 {
     *unreachable = false;
     if (s->slot != &s->main) {
@@ -302,7 +301,7 @@ enum err site_unreachable(struct site *s, unsigned fragment, uint64_t round, boo
         return ERR_OK;
     }
     site_lock(s);
-    enum err e = blocking_unreachable(&s->main, fragment, round, unreachable);
+    enum err e = blocking_unreachable(&s->main, fragment, unreachable);
     site_unlock(s);
     return e;
 }

@@ -553,8 +553,7 @@ static enum err look(struct site_train *s, const struct train *t)
         look_at_clock(s, t);
     for (unsigned f = 0; is_lead(s) && found == ERR_OK && f < s->o.schedule.fragments; f++)
         if (stepper_asks(&s->stepper, e, f))
-            found =
-                site_unreachable(s->o.site, f, s->o.replica->state[f].round, &e->unreachable[f]);
+            found = site_unreachable(s->o.site, f, &e->unreachable[f]);
     TRY(agree(s, found));
     return s->o.coll->ops->broadcast_host(s->o.coll, e, sizeof *e);
 }

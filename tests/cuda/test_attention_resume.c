@@ -2,13 +2,14 @@
  * otherwise, has the bits of the run that was not stopped: on the emulated device, whose cuDNN
  * (fake_cudnn.c) rounds elsewhere than our kernels do. */
 #include "tests/inner/setup.h"
+#include <stdatomic.h>
 #include "inner/train/train.h"
 #include "tests/cuda/cuda_test.h"
 #include "tests/cuda/fake_cudnn.h"
 
 enum { FAST = -3, SLOW = 1000 }; /* microseconds of cuDNN, as fake_cudnn.h counts */
 static struct arena arena;
-static volatile int stop;
+static atomic_int stop;
 
 static const char *const words[] = {"--model.vocab",
                                     "23",

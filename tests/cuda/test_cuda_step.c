@@ -5,11 +5,12 @@
  */
 #include "tests/inner/setup.h"
 #include <math.h>
+#include <stdatomic.h>
 #include "inner/train/train_tune.h"
 #include "tests/cuda/cuda_test.h"
 
 static struct arena arena;
-static volatile int stop;
+static atomic_int stop;
 
 static int reset(void **state)
 {

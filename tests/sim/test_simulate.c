@@ -5,6 +5,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -328,7 +329,7 @@ static void repeats(void **state)
             1); /* the second fragment is half a period later: fragment 0 once more, at the end */
 }
 
-static volatile int enough;
+static atomic_int enough;
 
 static void stop_at_half(void *self, int64_t step, int64_t steps)
 {

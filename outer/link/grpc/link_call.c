@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/clock.h"
+#include "kernels/base/handover.h"
 #include "kernels/base/log.h"
 #include "outer/link/tls.h"
 
@@ -57,7 +58,7 @@ static void *poller_main(void *cq)
         if (ev.type == GRPC_QUEUE_SHUTDOWN)
             return NULL;
         struct link_tag *tag = ev.tag;
-        LINK_FROM_CORE(tag);
+        HANDOVER_TAKE(tag); /* from the thread that started the operation */
         struct link_call *c = tag->call;
         pthread_mutex_lock(&c->mutex);
         tag->ok = ev.success != 0;
@@ -147,7 +148,7 @@ static bool op_start(struct link_call *c, const grpc_op *op, struct link_tag *ta
     pthread_mutex_lock(&c->mutex);
     *tag = (struct link_tag){.call = c, .pending = true};
     pthread_mutex_unlock(&c->mutex);
-    LINK_TO_CORE(tag);
+    HANDOVER_GIVE(tag);
     if (grpc_call_start_batch(c->call, op, 1, tag, NULL) == GRPC_CALL_OK)
         return true;
     tag->pending = false; /* refused: the queue never returns this tag */
@@ -449,7 +450,7 @@ grpc_byte_buffer *link_buffer(const uint8_t *data, size_t size_bytes)
 static void unpin(void *call) /* on one of core's threads */
 {
     struct link_call *c = call;
-    LINK_FROM_CORE(c);
+    HANDOVER_TAKE(c);
     pthread_mutex_lock(&c->mutex);
     c->pins--;
     pthread_cond_broadcast(&c->cond);
@@ -464,7 +465,7 @@ grpc_byte_buffer *link_chunk(struct link_call *c, const struct wire_chunk *chunk
     pthread_mutex_unlock(&c->mutex);
     uint8_t head[WIRE_CHUNK_HEADER_MAX];
     size_t head_bytes = wire_chunk_header(head, chunk);
-    LINK_TO_CORE(c);
+    HANDOVER_GIVE(c);
     grpc_slice part[2] = {
         grpc_slice_from_copied_buffer((const char *)head, head_bytes),
         grpc_slice_new_with_user_data((void *)(uintptr_t)data, chunk->size_bytes, unpin, c),

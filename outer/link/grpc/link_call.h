@@ -35,19 +35,6 @@ extern const struct link_kinds link_kinds[LINK_OPERATE + 1];
 #define LINK_BUSY      "busy"
 #define LINK_NO_MEMORY "busy: no memory for this call"
 
-/* Core passes what it is given (a tag, a slice's owner) from one thread to another under locks of
- * its own. ThreadSanitizer does not see them: core is not built for it. The first is called before
- * core gets it, the second when it comes back. */
-#ifdef SANITIZED_THREADS
-void __tsan_release(void *address);
-void __tsan_acquire(void *address);
-#define LINK_TO_CORE(what)   __tsan_release(what)
-#define LINK_FROM_CORE(what) __tsan_acquire(what)
-#else
-#define LINK_TO_CORE(what)   ((void)(what))
-#define LINK_FROM_CORE(what) ((void)(what))
-#endif
-
 struct link_call;
 struct link_tag { /* the tag that the completion queue returns */
     struct link_call *call;

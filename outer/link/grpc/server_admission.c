@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/clock.h"
+#include "kernels/base/handover.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_accept.h"
 #include "outer/link/grpc/link_server.h"
@@ -464,7 +465,7 @@ void server_request_next(struct link_server *s, unsigned method)
     grpc_metadata_array_destroy(&r->metadata);
     grpc_metadata_array_init(&r->metadata);
     r->method = method;
-    LINK_TO_CORE(r);
+    HANDOVER_GIVE(r);
     if (method == LINK_UNKNOWN) {
         grpc_call_details_destroy(&r->details);
         grpc_call_details_init(&r->details);
@@ -489,7 +490,7 @@ void *server_admission_main(void *server)
             continue;
         }
         struct request *r = ev.tag;
-        LINK_FROM_CORE(r);
+        HANDOVER_TAKE(r);
         if (!ev.success)
             continue;
         call_take(s, r);

@@ -14,6 +14,7 @@
  *     ranks same DIR DIR                      parameters and moments: the same bits
  */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
 
-static volatile int stop;
+static atomic_int stop;
 static const char *mishap = "", *folder;
 
 static bool on_gpu(void)

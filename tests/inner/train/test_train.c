@@ -3,6 +3,7 @@
  * sites, memory that was not promised. */
 #include "tests/inner/setup.h"
 #include <math.h>
+#include <stdatomic.h>
 #include "inner/model/depth.h"
 #include "inner/train/train.h"
 #include "kernels/cpu/cpu.h"
@@ -13,7 +14,7 @@ enum { SHADOWED = 1 }; /* the sanitizers' memory is not ours to promise */
 enum { SHADOWED = 0 };
 #endif
 static struct arena arena;
-static volatile int stop;
+static atomic_int stop;
 
 static int reset(void **state)
 {

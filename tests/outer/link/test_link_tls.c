@@ -8,14 +8,34 @@
 static struct fake fake;
 static struct link_server *server;
 static int port;
-static char logged[65536]; /* the aggregator's log says why */
+static char logged[65536]; /* the aggregator's log says why; its threads write */
+static pthread_mutex_t logged_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void log_keep(void *self, enum log_level level, const char *line)
 {
     (void)self;
     (void)level;
+    pthread_mutex_lock(&logged_mutex);
     size_t n = strlen(logged);
     snprintf(logged + n, sizeof logged - n, "%s\n", line);
+    pthread_mutex_unlock(&logged_mutex);
+}
+
+static void log_forget(void)
+{
+    pthread_mutex_lock(&logged_mutex);
+    logged[0] = 0;
+    pthread_mutex_unlock(&logged_mutex);
+}
+
+/* What was logged since, until the next call. */
+static char *log_kept(void)
+{
+    static char kept[sizeof logged];
+    pthread_mutex_lock(&logged_mutex);
+    strcpy(kept, logged);
+    pthread_mutex_unlock(&logged_mutex);
+    return kept;
 }
 
 static enum err hello(struct link *l)
@@ -29,7 +49,7 @@ static enum err hello(struct link *l)
 static enum err hello_as(const char *ca, const char *name)
 {
     struct link *l = fake_dial(port, ca, name);
-    logged[0] = 0;
+    log_forget();
     enum err e = hello(l);
     l->ops->close(l);
     return e;
@@ -78,8 +98,8 @@ static void refused_certificates(void **state)
         craft(&cases[i].c);
         enum err e = hello_as("ca.pem", "x");
         if (e != cases[i].e || !strstr(err_message(), cases[i].says) ||
-            !strstr(logged, cases[i].logs))
-            fail_msg("case %zu: %s: %s\nlog: %s", i, err_name(e), err_message(), logged);
+            !strstr(log_kept(), cases[i].logs))
+            fail_msg("case %zu: %s: %s\nlog: %s", i, err_name(e), err_message(), log_kept());
     }
     assert_int_equal(fake.hellos, before); /* no service code saw any of them */
     assert_int_equal(hello_as("ca.pem", "a"), ERR_OK);
@@ -305,17 +325,17 @@ static void somebody_else_answers(void **state)
         assert_int_equal(hello(l), ERR_OK);
         link_shutdown(s, 0);
         s = serve_as(cases[i].name, &its_port);
-        logged[0] = 0;
-        for (uint64_t until = clock_mono_ms() + 4000; !strstr(logged, "ev=peer_certificate");) {
+        log_forget();
+        for (uint64_t until = clock_mono_ms() + 4000; !strstr(log_kept(), "ev=peer_certificate");) {
             assert_int_equal(hello(l), ERR_LINK); /* never what ends a site */
             if (clock_mono_ms() >= until)
-                fail_msg("case %zu: %s\nlog: %s", i, err_message(), logged);
+                fail_msg("case %zu: %s\nlog: %s", i, err_message(), log_kept());
             usleep(50000);
         }
         assert_int_equal(hello(l), ERR_LINK);
-        if (!strstr(logged, cases[i].says) || !strstr(logged, "level=error") ||
+        if (!strstr(log_kept(), cases[i].says) || !strstr(log_kept(), "level=error") ||
             !strstr(err_message(), cases[i].says))
-            fail_msg("case %zu: %s\nlog: %s", i, err_message(), logged);
+            fail_msg("case %zu: %s\nlog: %s", i, err_message(), log_kept());
         link_shutdown(s, 0);
         s = serve_as("aggregator", &its_port);
         assert_int_equal(hello_until(l, ERR_OK, 8000), ERR_OK);
@@ -365,18 +385,18 @@ static void expiry_is_looked_at(void **state)
         fake_dial_as(its_port, (struct link_dial){.tls = fake_tls("ca.pem", "x"), .look_ms = 100});
     char target[64];
     snprintf(target, sizeof target, "of=127.0.0.1:%d until=", its_port);
-    logged[0] = 0;
+    log_forget();
     assert_int_equal(hello(l), ERR_OK);
     usleep(200000);
     assert_int_equal(hello(l), ERR_OK);
     l->ops->close(l);
     link_shutdown(s, 1000);
-    char *of_site = strstr(logged, "of=atoll://test/site/x"), *of_peer = strstr(logged, target),
-         *own = strstr(logged, "/x.pem until=");
+    char *of_site = strstr(log_kept(), "of=atoll://test/site/x"),
+         *of_peer = strstr(log_kept(), target), *own = strstr(log_kept(), "/x.pem until=");
     if (!of_site || !of_peer || !own || !strstr(of_peer, "days=5 ") || !strstr(own, "days=0 "))
-        fail_msg("log: %s", logged);
-    assert_non_null(strstr(logged, "level=warn ev=certificate_expires"));
-    assert_non_null(strstr(logged, "level=error ev=certificate_expires"));
+        fail_msg("log: %s", log_kept());
+    assert_non_null(strstr(log_kept(), "level=warn ev=certificate_expires"));
+    assert_non_null(strstr(log_kept(), "level=error ev=certificate_expires"));
 }
 
 static int prepare(void **state)

@@ -6,6 +6,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ struct slow_site {
     struct outer_state replica;
     struct slow link;
     struct site *site;
-    int stop;
+    atomic_int stop;
     /* The trainer: carries out the actions of the stepper, without a model. */
     struct dev *front; /* works on slab; dev, or another one of the same kind */
     struct stepper stepper;

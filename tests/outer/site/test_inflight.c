@@ -174,7 +174,7 @@ static void test_stopped_in_flight(void **state)
     must(site_wait_stored(b->at.site));
     while (!unreachable) {
         usleep(1000);
-        must(site_unreachable(b->at.site, 0, 0, &unreachable));
+        must(site_unreachable(b->at.site, 0, &unreachable));
     }
     __atomic_store_n(&b->at.stop, 1, __ATOMIC_RELAXED);
     assert_int_equal(site_complete(b->at.site, 0), ERR_STOPPED);
