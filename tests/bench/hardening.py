@@ -2,15 +2,17 @@
 """What the flags against attacks on memory cost (hardening.cmake): codecs, kernels and training steps of two builds, with all flags
 and without some, in turns.
 
-    tests/bench/hardening.py [--without FLAG] [--repeats N] [--csv FILE]      default: without all of them, 5 turns each
+    tests/bench/hardening.py [--without FLAG] [--repeats N] [--csv FILE]      default: without all of them, 5 turns of each
 
-Builds build-hardened and build-unhardened. A ratio is time with the flags by time without them, so above 1 they cost: of each case the
-median over the turns, of a program the median over its cases. With --csv the ratios become rows of bench "hardening".
+Builds build-hardened and build-unhardened. Measured is processor time of one thread, so that other processes of the machine count
+little: of bench_codec and bench_ops (fixed work: their sum over all cases, matrix products by oneDNN included) and of a training
+step. A ratio is time with the flags by time without: above 1 they cost. The median over the turns counts. With --csv the ratios
+become rows of bench "hardening".
 """
 import argparse
 import csv
 import datetime
-import io
+import os
 import pathlib
 import statistics
 import subprocess
@@ -21,45 +23,40 @@ sys.path.insert(0, str(REPOSITORY / "tests"))
 import records  # noqa: E402
 
 PROGRAMS = ("bench_codec", "bench_ops", "bench_train")
+STEPS = 3
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def build(folder, without):
-    where = REPOSITORY / folder
-    for command in (["cmake", "-B", where, "-G", "Ninja", f"-DHARDENING_WITHOUT={without}"],
-                    ["cmake", "--build", where, "--target", *PROGRAMS]):
+    for command in (["cmake", "-B", folder, "-G", "Ninja", f"-DHARDENING_WITHOUT={without}"],
+                    ["cmake", "--build", folder, "--target", *PROGRAMS]):
         if subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, check=False).returncode:
-            sys.exit(f"hardening: {' '.join(map(str, command))} fails")
-    return where / "tests"
+            sys.exit(f"hardening: {' '.join(command)} fails")
+    return REPOSITORY / folder / "tests"
 
 
-def bench_times(program):
-    """case: seconds, or what is in proportion to them."""
-    text = subprocess.run([program], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
-    times = {}
-    for row in csv.DictReader(io.StringIO(text)):
-        value = float(row["value"])
-        if value > 0:
-            more = "/s" in row["unit"]
-            times[row["case"]] = 1 / value if more else value
-    return times
+def whole_s(program):
+    """Processor time of the whole program, in user mode."""
+    process = subprocess.Popen([program], cwd=REPOSITORY, env=ONE_THREAD, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"hardening: {program}: exit code {process.returncode}")
+    return used.ru_utime
 
 
-def train_times(program, steps=3):
-    """Processor time of a step: other processes of the machine count little."""
-    times = {}
-    for kind in ("f32", "bf16"):
-        answer = subprocess.run([program, "10m", kind, "1"], cwd=REPOSITORY, input=f"cpu 1\ncpu {steps}\nstop\n", stdout=subprocess.PIPE,
-                                text=True, check=True).stdout.splitlines()
-        times[f"step {kind}"] = statistics.median(float(word) for word in answer[-1].split())
-    return times
+def step_s(program, kind):
+    lines = subprocess.run([program, "10m", kind, "1"], cwd=REPOSITORY, env=ONE_THREAD, input=f"cpu 1\ncpu {STEPS}\nstop\n",
+                           stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    return statistics.median(map(float, lines[-1].split()))
 
 
-def measure(programs):
-    times = {}
-    for name in PROGRAMS:
-        for case, seconds in (train_times if name == "bench_train" else bench_times)(programs / name).items():
-            times[name, case] = seconds
-    return times
+CASES = {
+    "codecs": lambda programs: whole_s(programs / "bench_codec"),
+    "kernels": lambda programs: whole_s(programs / "bench_ops"),
+    "step of a GPT of 10 M in f32": lambda programs: step_s(programs / "bench_train", "f32"),
+    "step of a GPT of 10 M in bf16": lambda programs: step_s(programs / "bench_train", "bf16"),
+}
 
 
 def main(words):
@@ -69,22 +66,21 @@ def main(words):
     p.add_argument("--csv")
     o = p.parse_args(words)
     hard, soft = build("build-hardened", ""), build("build-unhardened", o.without)
-    ratios = {}
-    for turn in range(o.repeats):
-        first, second = (hard, soft) if turn % 2 == 0 else (soft, hard)
-        a, b = measure(first), measure(second)
-        with_flags, without = (a, b) if first == hard else (b, a)
-        for key in with_flags.keys() & without.keys():
-            ratios.setdefault(key, []).append(with_flags[key] / without[key])
     rows = []
-    for name in PROGRAMS:
-        cases = {case: statistics.median(r) for (program, case), r in ratios.items() if program == name}
-        worst = max(cases, key=cases.get)
-        middle = statistics.median(cases.values())
-        spread = statistics.median(max(r) - min(r) for (program, _), r in ratios.items() if program == name)
-        print(f"{name}: ratio {middle:.3f} over {len(cases)} cases (turns differ by {spread:.3f}); most {cases[worst]:.3f}: {worst}", flush=True)
-        rows.append([datetime.date.today().isoformat(), records.machine(), records.commit(), "hardening", f"{name} without {o.without}", f"{middle:.4f}",
-                     "time with / time without", "1", f"{middle:.4f}", f"cases={len(cases)} turns={o.repeats} worst={cases[worst]:.4f}"])
+    for case, seconds in CASES.items():
+        with_flags, without, ratios = [], [], []
+        for turn in range(o.repeats):
+            order = (hard, soft) if turn % 2 == 0 else (soft, hard)
+            measured = {programs: seconds(programs) for programs in order}
+            with_flags.append(measured[hard])
+            without.append(measured[soft])
+            ratios.append(measured[hard] / measured[soft])
+        middle = statistics.median(ratios)
+        print(f"{case}: {statistics.median(with_flags):.3f} s with, {statistics.median(without):.3f} s without {o.without}: "
+              f"ratio {middle:.3f} ({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
+        rows.append([datetime.date.today().isoformat(), records.machine(), records.commit(), "hardening", case,
+                     f"{statistics.median(with_flags):.4g}", "s of processor", f"{statistics.median(without):.4g}", f"{middle:.4g}",
+                     f"baseline=without {o.without} threads=1 turns={o.repeats} ratios={min(ratios):.3f}-{max(ratios):.3f}"])
     if o.csv:
         with open(o.csv, "a", encoding="utf-8", newline="") as f:
             csv.writer(f, lineterminator="\n").writerows(rows)
