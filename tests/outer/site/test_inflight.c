@@ -176,7 +176,7 @@ static void test_stopped_in_flight(void **state)
         usleep(1000);
         must(site_unreachable(b->at.site, 0, &unreachable));
     }
-    __atomic_store_n(&b->at.stop, 1, __ATOMIC_RELAXED);
+    atomic_store(&b->at.stop, 1);
     assert_int_equal(site_complete(b->at.site, 0), ERR_STOPPED);
     must(site_failed(b->at.site)); /* no error: it was asked for */
     struct digest sent = b->at.link.sent[0];
