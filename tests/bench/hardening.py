@@ -2,11 +2,11 @@
 """What the flags against attacks on memory cost (hardening.cmake): codecs, kernels and training steps of two builds, with all flags
 and without some, in turns.
 
-    tests/bench/hardening.py [--without FLAG] [--repeats N] [--csv FILE]      default: without all of them, 5 turns of each
+    tests/bench/hardening.py [--without FLAG] [--only WORD] [--repeats N] [--csv FILE]      default: without all, 5 turns of each
 
 Builds build-hardened and build-unhardened. Measured is processor time of one thread, so that other processes of the machine count
 little: of bench_codec and bench_ops (fixed work: their sum over all cases, matrix products by oneDNN included) and of a training
-step. A ratio is time with the flags by time without: above 1 they cost. The median over the turns counts. With --csv the ratios
+step. --only: cases with this word. A ratio is time with the flags by time without: above 1 they cost. The median over the turns counts. With --csv the ratios
 become rows of bench "hardening".
 """
 import argparse
@@ -62,12 +62,15 @@ CASES = {
 def main(words):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--without", default="all")
+    p.add_argument("--only", default="")
     p.add_argument("--repeats", type=int, default=5)
     p.add_argument("--csv")
     o = p.parse_args(words)
     hard, soft = build("build-hardened", ""), build("build-unhardened", o.without)
     rows = []
     for case, seconds in CASES.items():
+        if o.only not in case:
+            continue
         with_flags, without, ratios = [], [], []
         for turn in range(o.repeats):
             order = (hard, soft) if turn % 2 == 0 else (soft, hard)
