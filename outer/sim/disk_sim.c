@@ -350,6 +350,7 @@ static bool fault_fits(enum disk_fault fault, enum kind kind)
     case DISK_FAULT_COUNT:
         return false;
     case DISK_FAULT_ENOSPC:
+    case DISK_FAULT_FULL:
         return space;
     case DISK_FAULT_SHORT:
         return kind == KIND_READ || kind == KIND_WRITE;
@@ -402,6 +403,8 @@ static struct fate meet(struct disk_sim *d, enum kind kind)
         return (struct fate){.failed = ESHUTDOWN};
     d->operations++;
     enum disk_fault fault = d->broken ? DISK_FAULT_BROKEN : fault_planned(d, kind);
+    if (fault == DISK_NO_FAULT && d->full && fault_fits(DISK_FAULT_FULL, kind))
+        fault = DISK_FAULT_FULL;
     if (fault == DISK_NO_FAULT)
         fault = fault_drawn(d, kind);
     switch (fault) {
@@ -416,6 +419,9 @@ static struct fate meet(struct disk_sim *d, enum kind kind)
         return (struct fate){.failed = EIO};
     case DISK_FAULT_EIO:
         return (struct fate){.failed = EIO, .half = kind == KIND_WRITE};
+    case DISK_FAULT_FULL:
+        d->full = true;
+        return (struct fate){.failed = ENOSPC, .half = kind == KIND_WRITE};
     case DISK_FAULT_ENOSPC:
         return (struct fate){.failed = ENOSPC, .half = kind == KIND_WRITE};
     case DISK_FAULT_SHORT:
@@ -785,6 +791,8 @@ void disk_sim_restart(struct disk_sim *d, bool power)
     if (power)
         directory_power(d, d->root);
     d->dead = d->power = false;
+    if (d->plan.applied && d->plan.then_at)
+        d->plan = (struct disk_plan){.at = d->operations + d->plan.then_at, .fault = d->plan.then};
 }
 
 const uint8_t *disk_sim_look(const struct disk_sim *d, const char *path, size_t *size_bytes)

@@ -24,7 +24,8 @@
     X(POWER, "power loss")                                                                         \
     X(EIO, "EIO once")                                                                             \
     X(BROKEN, "EIO for ever")                                                                      \
-    X(ENOSPC, "ENOSPC")                                                                            \
+    X(ENOSPC, "ENOSPC once")                                                                       \
+    X(FULL, "ENOSPC for ever")                                                                     \
     X(SHORT, "short count")
 enum disk_fault {
     DISK_NO_FAULT,
@@ -43,7 +44,9 @@ struct disk_faults { /* chances per changing operation */
 struct disk_plan { /* the fault of one operation, counted from 1 over all processes of the disk */
     uint64_t at;   /* 0: none */
     enum disk_fault fault;
-    bool applied; /* it struck an operation that it can strike */
+    bool applied;     /* it struck an operation that it can strike */
+    uint64_t then_at; /* of the operations after the restart that follows, from 1 on; 0: none */
+    enum disk_fault then;
 };
 struct disk_inode;
 struct disk_sim {
@@ -56,6 +59,7 @@ struct disk_sim {
     bool dead;      /* the process: nothing has an effect any more */
     bool power;     /* it died with the power */
     bool broken;    /* every operation fails */
+    bool full;      /* every operation that takes space fails */
     uint64_t operations;
     void (*died)(void *self); /* right after `dead` is set */
     void *died_self;

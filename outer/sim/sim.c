@@ -210,10 +210,17 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
     return site_train(n);
 }
 
+/* Is this one of the faults of the point? */
+static bool point_has(const struct sim_point *p, enum disk_fault fault)
+{
+    return p->fault == fault || (p->then_at && p->then == fault);
+}
+
 /* What a process may end with when the disk fails it; anything else is a finding. */
 static bool excused(const struct sim *s, enum err e)
 {
-    bool reads = s->o.point.fault == DISK_FAULT_EIO || s->o.point.fault == DISK_FAULT_BROKEN;
+    bool reads =
+        point_has(&s->o.point, DISK_FAULT_EIO) || point_has(&s->o.point, DISK_FAULT_BROKEN);
     return e == ERR_IO || e == ERR_FULL || (reads && e == ERR_CORRUPT) ||
            (s->o.memory.at && e == ERR_MEMORY);
 }
@@ -449,11 +456,12 @@ static void point_task(void *self)
 {
     struct sim *s = self;
     struct env_sim *w = point_env(s);
-    while (!w->disk.plan.applied && !s->finished)
+    while ((!w->disk.plan.applied || w->disk.plan.then_at) && !s->finished)
         sim_sleep(&s->clock, s->clock.now_ms + 500, NULL);
     sim_sleep(&s->clock, s->clock.now_ms + sim_below(&s->clock, POWER_MAX_MS), NULL);
-    w->disk.broken = false; /* a person has put another one in */
-    if (s->finished || w->disk.dead)
+    bool dies = s->o.point.power || point_has(&s->o.point, DISK_FAULT_BROKEN);
+    w->disk.broken = w->disk.full = false; /* a person has put another one in, or made room */
+    if (s->finished || w->disk.dead || !dies)
         return;
     env_sim_crash(w);
     w->disk.power = true;
@@ -682,15 +690,20 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
     } else {
         if (o->faults)
             faults_draw(s);
-        point_env(s)->disk.plan = (struct disk_plan){.at = o->point.at, .fault = o->point.fault};
-        if (o->point.power || o->point.fault == DISK_FAULT_BROKEN)
+        point_env(s)->disk.plan = (struct disk_plan){.at = o->point.at,
+                                                     .fault = o->point.fault,
+                                                     .then_at = o->point.then_at,
+                                                     .then = o->point.then};
+        if (o->point.power || point_has(&o->point, DISK_FAULT_BROKEN) ||
+            point_has(&o->point, DISK_FAULT_FULL))
             sim_start(&s->clock, point_task, s);
         sim_start(&s->clock, sim_aggregator_task, &s->aggregator[0]);
         for (unsigned i = 0; i < o->sites; i++)
             sim_start(&s->clock, sim_site_task, &s->node[i]);
         sim_operator_start(s);
         bool ended = sim_run(&s->clock, DAY_MS);
-        r->struck = r->struck || point_env(s)->disk.plan.applied; /* the checks clear it */
+        r->struck = r->struck || (point_env(s)->disk.plan.applied &&
+                                  !point_env(s)->disk.plan.then_at); /* the checks clear it */
         if (!ended)
             sim_violate(s, "the run did not end within a day");
         else if (sim_parted(s))

@@ -41,14 +41,17 @@ struct sim_point {
     unsigned node; /* a site, or behind them the aggregator */
     uint64_t at;   /* which operation of the node's disk, from 1 on; 0: none */
     enum disk_fault fault;
-    bool power; /* and within a minute after it the node loses its power */
+    bool power;       /* and within a minute after it the node loses its power */
+    uint64_t then_at; /* a second one, at this operation after the restart; 0: none */
+    enum disk_fault then;
 };
 
-/* One allocation of one process fails. kernels/base/arena.c has to be compiled into the test with
- * calloc replaced by a function that asks sim_memory_fails. */
+/* Allocations of one node's processes fail. What allocates has to be compiled into the test with
+ * calloc and malloc replaced by functions that ask sim_memory_fails. */
 struct sim_memory {
     unsigned node; /* a site, or behind them the aggregator */
     uint64_t at;   /* which allocation of the node's processes, from 1 on; 0: none */
+    bool lasting;  /* all of them from this one on, over restarts, for a simulated minute */
 };
 
 /* One applied round, decoded. Arrays have `count` values. */

@@ -743,7 +743,7 @@ bool sim_disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_sta
     struct outer_state_options o = sim_member_options(s, site);
     w->disk.faults = NULL;
     w->disk.plan = (struct disk_plan){0};
-    w->disk.broken = false;
+    w->disk.broken = w->disk.full = false;
     disk_sim_restart(&w->disk, true); /* all that a run ends with is durable */
     enum err e = outer_state_open(m, &w->env, s->cpu, &o, a);
     if (e == ERR_OK)

@@ -3,11 +3,14 @@
  * its service says so. */
 #include "outer/sim/sim_own.h"
 
+enum { LASTING_MS = 60000 };
 static struct sim *running; /* the run that allocates */
+static uint64_t lasts_until_ms;
 
 void sim_memory_begin(struct sim *s)
 {
     running = s;
+    lasts_until_ms = 0;
 }
 
 void sim_memory_end(void)
@@ -22,7 +25,11 @@ bool sim_memory_fails(void)
     if (!process)
         return false;
     uint64_t count = ++s->r->allocations[process - 1];
-    bool fails = s->o.memory.at == count && s->o.memory.node == process - 1;
+    if (s->o.memory.node != process - 1)
+        return false;
+    bool begins = s->o.memory.at == count, fails = begins || s->clock.now_ms < lasts_until_ms;
+    if (begins && s->o.memory.lasting)
+        lasts_until_ms = s->clock.now_ms + LASTING_MS;
     s->r->struck = s->r->struck || fails;
     return fails;
 }

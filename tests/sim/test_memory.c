@@ -1,14 +1,15 @@
-/* Every allocation of the aggregator and of a site fails once. The run is the short strict one of
- * test_points.c: whatever happens, it must end with the same SHA-256 of every replica as the run in
- * which no allocation fails; a process may go on or end with ERR_MEMORY, and is started again.
+/* Every allocation of the aggregator and of each site fails once; or from it on all of them fail,
+ * over restarts, for a minute. The run is the short strict one of test_points.c: whatever happens,
+ * it must end with the same SHA-256 of every replica as the run in which no allocation fails; a
+ * process may go on or end with ERR_MEMORY, and is started again.
  *
- * The allocations are those of kernels/base/arena.c, which this program compiles once more with its
- * own calloc: all that processes of the outer loop allocate but for a handful of places.
+ * The files of the outer loop that allocate in the simulator are compiled once more with this
+ * program's calloc and malloc (CMakeLists.txt).
  *
  *   test_memory                 the suite: all of them, or as many as fit into a time
  *   test_memory --all           all of them
  *   test_memory --seconds N     a sample, for so long
- *   test_memory --point RUN:NODE:AT [--log]
+ *   test_memory --point RUN:NODE:AT:LASTING [--log]
  *
  * The last line sums up: "1200 of 5600 points, 0 violations". Exit 1: a violation.
  */
@@ -25,17 +26,23 @@
 #else
 #define FEATURE(name) 0
 #endif
-enum { SUITE_SECONDS = 40, FAILURES_MAX = 20, SKIPPED = 77 };
+enum { SUITE_SECONDS = 18, FAILURES_MAX = 20, SKIPPED = 77 };
 
-void *test_memory_calloc(size_t count, size_t size); /* of arena.c, in this program */
+void *test_memory_calloc(size_t count, size_t size);
+void *test_memory_malloc(size_t size);
 
 void *test_memory_calloc(size_t count, size_t size)
 {
     return sim_memory_fails() ? NULL : calloc(count, size);
 }
 
+void *test_memory_malloc(size_t size)
+{
+    return sim_memory_fails() ? NULL : malloc(size);
+}
+
 struct totals {
-    uint64_t tried, struck, failed, restarts;
+    uint64_t tried, struck, failed, restarts, once, lasting;
 };
 
 static void point_run(unsigned run, const struct sim_result *calm, const struct sim_memory *m,
@@ -51,12 +58,14 @@ static void point_run(unsigned run, const struct sim_result *calm, const struct 
     t->tried++;
     t->struck += r.struck;
     t->restarts += r.restarts;
+    t->once += !m->lasting;
+    t->lasting += m->lasting;
     t->failed += why != NULL;
     if (why)
-        printf("FAILED test_memory --point %u:%u:%" PRIu64 ": allocation %" PRIu64
-               " of %s %u: %s\n",
-               run, m->node, m->at, m->at, m->node < SITES ? "site" : "aggregator",
-               m->node < SITES ? m->node : 0, why);
+        printf("FAILED test_memory --point %u:%u:%" PRIu64 ":%d: allocation %" PRIu64
+               "%s of %s %u: %s\n",
+               run, m->node, m->at, m->lasting, m->at, m->lasting ? " and all after it" : "",
+               m->node < SITES ? "site" : "aggregator", m->node < SITES ? m->node : 0, why);
 }
 
 static uint64_t points(const struct sim_result *calm)
@@ -64,12 +73,13 @@ static uint64_t points(const struct sim_result *calm)
     uint64_t n = 0;
     for (unsigned i = 0; i <= SITES; i++)
         n += calm->allocations[i];
-    return n;
+    return 2 * n;
 }
 
 static struct sim_memory point_of(const struct sim_result *calm, uint64_t k)
 {
-    struct sim_memory m = {.node = 0};
+    struct sim_memory m = {.lasting = k % 2};
+    k /= 2;
     while (k >= calm->allocations[m.node])
         k -= calm->allocations[m.node++];
     m.at = k + 1;
@@ -128,19 +138,20 @@ int main(int argc, char **argv)
     }
     begin = seconds();
     struct sim_memory m;
-    unsigned run = 0;
-    if (point && (sscanf(point, "%u:%u:%" SCNu64, &run, &m.node, &m.at) != 3 || run >= RUNS ||
-                  m.node > SITES)) {
+    unsigned run = 0, lasting = 0;
+    if (point && (sscanf(point, "%u:%u:%" SCNu64 ":%u", &run, &m.node, &m.at, &lasting) != 4 ||
+                  run >= RUNS || m.node > SITES)) {
         printf("no point: %s\n", point);
         return 2;
     }
+    m.lasting = lasting;
     if (point)
         point_run(run, &calm[run], &m, &t);
     for (unsigned k = 0; !point && k < RUNS; k++)
         sample(k, &calm[k], limit_s, &t);
     printf("points=%" PRIu64 " tried=%" PRIu64 " struck=%" PRIu64 " failed=%" PRIu64
-           " restarts=%" PRIu64 " seconds=%.1f\n",
-           all, t.tried, t.struck, t.failed, t.restarts, seconds() - begin);
+           " restarts=%" PRIu64 " once=%" PRIu64 " lasting=%" PRIu64 " seconds=%.1f\n",
+           all, t.tried, t.struck, t.failed, t.restarts, t.once, t.lasting, seconds() - begin);
     printf("%" PRIu64 " of %" PRIu64 " points, %" PRIu64 " violations\n", t.tried, all, t.failed);
     return t.failed ? 1 : 0;
 }
