@@ -85,6 +85,10 @@ def states(text):
     return numbers(("states", "violations"), found)
 
 
+def traces(text):
+    return numbers(("builds", "seeds", "traces"), one(r"(\d+) builds, (\d+) seeds, (\d+) trace\(s\)", text))
+
+
 def mutants(text):
     """mutants.sh prints `NAME: test_sim: FAILED test_sim --seed S: ...`, or `NAME: not found within N seeds`."""
     found, missed = 0, []
@@ -186,18 +190,26 @@ CAMPAIGNS = [
              [Figure("points", LAST, "points (operation and fault)"), Figure("tried", LAST, "tried"), Figure("violations", LAST, "violations"),
               Figure("seconds", LAST, "time", "s")],
              lambda place, amount, done: [place.test("test_points"), "--all"], points, builds=["test_points"]),
-    Campaign("memory", "Every allocation of aggregator and site fails once", "runs of all points", 1, 1,
-             [Figure("points", LAST, "allocations"), Figure("tried", LAST, "tried"), Figure("violations", LAST, "violations"),
+    Campaign("pairs", "A process ends at a storage operation, and after its restart another one fails", "runs of all points", 1, 1,
+             [Figure("points", LAST, "points (two operations and two faults)"), Figure("tried", LAST, "tried"),
+              Figure("violations", LAST, "violations"), Figure("seconds", LAST, "time", "s")],
+             lambda place, amount, done: [place.test("test_points"), "--pairs"], points, builds=["test_points"]),
+    Campaign("memory", "Allocations of aggregator and site fail, one or all from it on", "runs of all points", 1, 1,
+             [Figure("points", LAST, "allocations, each once and for ever"), Figure("tried", LAST, "tried"), Figure("violations", LAST, "violations"),
               Figure("seconds", LAST, "time", "s")],
              lambda place, amount, done: [place.test("test_memory"), "--all"], points, builds=["test_memory"]),
     Campaign("states", "Every order of events of the protocol core, breadth first", "states of each mode", 1000000, 10000000,
              [Figure("states", LAST, "states visited"), Figure("violations", LAST, "violations")],
              lambda place, amount, done: [place.test("test_states"), "--states", str(amount)], states, builds=["test_states"],
              session=10 ** 9),
-    Campaign("mutants", "Deliberate bugs of the protocol, found by the simulator", "seeds for each", 10000, 10000,
+    Campaign("trace", "The same seeds from each compiler and optimisation level", "seeds", 1000, 10000,
+             [Figure("builds", LAST, "builds"), Figure("seeds", LAST, "seeds, each twice"), Figure("traces", LAST, "different traces of all seeds")],
+             lambda place, amount, done: ["tests/sim/trace.sh", os.path.relpath(place.scratch, place.repository), str(amount)], traces,
+             session=10 ** 9),
+    Campaign("mutants", "Deliberate bugs of the protocol, found by tests", "seeds for each", 10000, 10000,
              [Figure("mutants", LAST, "bugs"), Figure("found", LAST, "found"), Figure("missed.", LAST, "not found")],
              lambda place, amount, done: ["tests/sim/mutants.sh", place.test(""), str(amount)], mutants,
-             builds=["test_mutants", "test_mutants_states", "test_mutants_points"], session=10 ** 9),
+             builds=["test_mutants", "test_mutants_states", "test_mutants_points", "test_mutants_site"], session=10 ** 9),
     Campaign("chaos", "Real processes killed and stopped, links cut and slowed, disks filled", "kills", 50, 10000,
              [Figure("runs", ADD, "runs that ended with the SHA-256 of the undisturbed one"), Figure("kills", ADD, "kills (SIGKILL)"),
               Figure("stops", ADD, "stops (SIGSTOP)"), Figure("rounds", ADD, "committed rounds"), Figure("cuts", ADD, "links cut"),

@@ -20,8 +20,9 @@
 #include "outer/site/site_own.h"
 #include "tests/outer/site/exchange.h"
 #include "tests/outer/toy.h"
+#include "tests/sim/mutants.h"
 
-enum { SITES = 3, ELEMENTS_MAX = 4096 };
+enum { SITES = 3, ELEMENTS_MAX = 4096, HELLOS_MAX = 1000 };
 static const char *const names[SITES] = {"s0", "s1", "s2"};
 static const char canonical[] = "run.name=t\n";
 
@@ -104,6 +105,7 @@ static enum err direct_hello(struct link *link, const struct wire_hello *m,
 {
     struct direct *l = (struct direct *)link;
     l->hellos++;
+    assert_in_range(l->hellos, 0, HELLOS_MAX);
     TRY(direct_down(l));
     l->service->hello(l->service->self, peer, m, a);
     if (l->announced)
@@ -878,6 +880,10 @@ static void spoil_parent(struct manifest *m)
 {
     m->parent.bytes[0] ^= 1;
 }
+static void spoil_instance(struct manifest *m)
+{
+    m->instance ^= 1;
+}
 static void spoil_run(struct manifest *m)
 {
     m->run[0] = 'x';
@@ -938,6 +944,7 @@ static void test_spoiled_manifests(void **state)
         void (*spoil)(struct manifest *m);
         enum err e;
     } cases[] = {{spoil_parent, ERR_DISAGREE},
+                 {spoil_instance, ERR_DISAGREE},
                  {spoil_run, ERR_PROTO},
                  {spoil_own, ERR_DISAGREE},
                  {spoil_omit, ERR_DISAGREE},
@@ -1098,6 +1105,37 @@ static void test_an_epoch_that_is_not_signed(void **state)
     assert_int_equal(round_of(b, 0), ERR_OK);
     assert_int_equal(site_seen(b->site_env, 0, &seen), ERR_OK);
     assert_int_equal(seen.epoch, 1);
+    bench_close(b);
+}
+
+static void announce_other_instance(struct bench *b, struct wire_hello_answer *a)
+{
+    a->instance ^= 1;
+    struct signed_announcement s = {.run = "t", .epoch = a->epoch, .instance = a->instance};
+    assert_int_equal(signed_announcement_make(&b->signer.signer, &s, &a->announcement), ERR_OK);
+}
+
+/* Two aggregators of one epoch, both signed by the aggregator's key: the site refuses the second
+ * one, and shows what it signed to the first one, which halts: which of them is older is not known.
+ */
+static void test_another_instance_of_an_epoch(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    b->link.announced = announce_other_instance;
+    site_lock(b->site);
+    assert_int_equal(site_hello(&b->site->main, true), ERR_DISAGREE);
+    site_unlock(b->site);
+    assert_non_null(strstr(err_message(), "a second aggregator"));
+    b->link.announced = NULL;
+    site_lock(b->site);
+    assert_int_equal(site_hello_once(&b->site->main, true), ERR_LINK);
+    site_unlock(b->site);
+    assert_int_equal(aggregator_failed(b->aggregator), ERR_STALE);
+    assert_int_equal(b->site_state.state[0].round, 1);
     bench_close(b);
 }
 
@@ -1471,7 +1509,8 @@ static void test_what_is_lost_begins_nothing_anew(void **state)
     bench_close(b);
 }
 
-int main(void)
+/* TEST: this one alone. --mutant NAME: over the outer loop with that bug in it (mutants.sh). */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_and_report),
@@ -1495,6 +1534,7 @@ int main(void)
         cmocka_unit_test(test_what_is_not_signed_is_not_adopted),
         cmocka_unit_test(test_another_key_of_the_aggregator),
         cmocka_unit_test(test_an_epoch_that_is_not_signed),
+        cmocka_unit_test(test_another_instance_of_an_epoch),
         cmocka_unit_test(test_a_kept_header_is_checked),
         cmocka_unit_test(test_an_older_copy_halts),
         cmocka_unit_test(test_spoiled_aggregate_is_fetched_again),
@@ -1510,6 +1550,14 @@ int main(void)
         cmocka_unit_test(test_a_lost_disk_joins_at_the_second_start),
         cmocka_unit_test(test_what_is_lost_begins_nothing_anew),
     };
+    for (int i = 1; i < argc; i++) {
+        if (*argv[i] != '-') {
+            cmocka_set_test_filter(argv[i]);
+        } else if (strcmp(argv[i], "--mutant") != 0 || ++i == argc || !mutant_set(argv[i])) {
+            printf("unknown argument %s\n", argv[i - (i == argc)]);
+            return 2;
+        }
+    }
     log_min(LOG_ERROR + 1);
     if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
         ERR_OK)
