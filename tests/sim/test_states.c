@@ -27,6 +27,7 @@
 #include "kernels/base/arena.h"
 #include "outer/protocol/round.h"
 #include "tests/sim/mutants.h"
+#include "tests/sim/search.h"
 
 enum { SITES = 3, ROUNDS = 2, STRAGGLER_MS = 10, SUITE_STATES = 60000, CALM_STEPS = 200 };
 enum { CRASHES_MAX = 2, RESTARTS_MAX = 1 }; /* of the aggregator; of each site */
@@ -467,111 +468,7 @@ static void check_ends(const struct model *from)
 
 /* ---- the search ---- */
 
-struct hash {
-    uint64_t a, b;
-};
-struct node { /* how a state came about */
-    uint32_t from;
-    uint8_t act, site;
-};
-static struct node *queue;
-static size_t queued, queue_room;
-static struct model *models; /* of the states from `models_from` on: those that wait */
-static size_t models_from, models_room;
-static struct hash *seen;
-static size_t seen_count, seen_room; /* a power of two */
-
-static uint64_t mixed(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u; /* splitmix64 */
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-static struct hash hash_of(const struct model *m)
-{
-    const uint8_t *bytes = (const uint8_t *)m;
-    struct hash h = {1, 2};
-    for (size_t at = 0; at < sizeof *m; at += 8) {
-        uint64_t word = 0;
-        memcpy(&word, bytes + at, sizeof *m - at < 8 ? sizeof *m - at : 8);
-        h.a = mixed(h.a + word + 0x9e3779b97f4a7c15u);
-        h.b = mixed(h.b ^ (word * 0xc2b2ae3d27d4eb4fu + at));
-    }
-    h.a += h.a == 0;
-    return h;
-}
-
-static void *sure(void *p)
-{
-    if (!p) {
-        printf("no memory for so many states\n");
-        exit(2);
-    }
-    return p;
-}
-
-static bool seen_put(struct hash *table, size_t room, struct hash h)
-{
-    size_t at = h.a & (room - 1);
-    while (table[at].a && (table[at].a != h.a || table[at].b != h.b))
-        at = (at + 1) & (room - 1);
-    bool new = !table[at].a;
-    table[at] = h;
-    return new;
-}
-
-static bool seen_add(const struct model *m)
-{
-    if (2 * seen_count >= seen_room) {
-        size_t room = seen_room ? 2 * seen_room : 1 << 16;
-        struct hash *table = sure(calloc(room, sizeof *table));
-        for (size_t i = 0; i < seen_room; i++)
-            if (seen[i].a)
-                (void)seen_put(table, room, seen[i]);
-        free(seen);
-        seen = table;
-        seen_room = room;
-    }
-    bool new = seen_put(seen, seen_room, hash_of(m));
-    seen_count += new;
-    return new;
-}
-
-static void queue_add(const struct model *m, uint32_t from, enum act a, unsigned site)
-{
-    if (queued == queue_room) {
-        queue_room = queue_room ? 2 * queue_room : 4096;
-        queue = sure(realloc(queue, queue_room * sizeof *queue));
-    }
-    queue[queued] = (struct node){from, (uint8_t)a, (uint8_t)site};
-    if (queued - models_from == models_room) {
-        models_room = models_room ? 2 * models_room : 4096;
-        models = sure(realloc(models, models_room * sizeof *models));
-    }
-    models[queued++ - models_from] = *m;
-}
-
-/* The model of a state that waits; those before it are needed no more. */
-static struct model queue_take(size_t at)
-{
-    struct model m = models[at - models_from];
-    if (2 * (at - models_from) > models_room) {
-        memmove(models, models + (at + 1 - models_from), (queued - at - 1) * sizeof *models);
-        models_from = at + 1;
-    }
-    return m;
-}
-
-static void trace(uint32_t at)
-{
-    if (queue[at].from != at)
-        trace(queue[at].from);
-    if (queue[at].from != at && of_a_site(queue[at].act))
-        printf("  %s site %u\n", act_names[queue[at].act], queue[at].site);
-    else if (queue[at].from != at)
-        printf("  %s\n", act_names[queue[at].act]);
-}
+static struct search found;
 
 /* All that can happen in one state; false: a violation. */
 static bool expand(uint32_t at, const struct model *from)
@@ -579,14 +476,14 @@ static bool expand(uint32_t at, const struct model *from)
     for (enum act a = 0; a < ACTS; a++)
         for (unsigned i = 0; i < (of_a_site(a) ? SITES : 1); i++) {
             struct model m = *from;
-            if (!act(&m, a, i) || *why || !seen_add(&m)) {
+            if (!act(&m, a, i) || *why || !search_see(&found, &m)) {
                 if (*why)
-                    queue_add(&m, at, a, i);
+                    search_add(&found, &m, at, a, i);
                 if (*why)
                     return false;
                 continue;
             }
-            queue_add(&m, at, a, i);
+            search_add(&found, &m, at, a, i);
         }
     return true;
 }
@@ -597,24 +494,23 @@ static bool search(size_t limit, size_t *states)
     memset(&first, 0, sizeof first);
     for (unsigned i = 0; i < SITES; i++)
         first.site[i].incarnation = 1;
-    queued = seen_count = models_from = 0;
-    if (seen)
-        memset(seen, 0, seen_room * sizeof *seen);
+    search_begin(&found, sizeof first);
     aggregator_start(&first);
-    (void)seen_add(&first);
-    queue_add(&first, 0, ACT_HELLO, 0);
-    for (uint32_t at = 0; at < queued && !*why && (!limit || at < limit); at++) {
-        struct model m = queue_take(at);
+    (void)search_see(&found, &first);
+    search_add(&found, &first, 0, ACT_HELLO, 0);
+    for (uint32_t at = 0; at < found.queued && !*why && (!limit || at < limit); at++) {
+        struct model m;
+        search_take(&found, at, &m);
         check_ends(&m);
         if (*why)
-            queue_add(&m, at, ACT_LATE, 0);
+            search_add(&found, &m, at, ACT_LATE, 0);
         else
             (void)expand(at, &m);
         *states = at + 1;
     }
     if (*why) {
         printf("FAILED (%s): %s, after\n", strict ? "strict" : "quorum", why);
-        trace((uint32_t)queued - 1);
+        search_trace(&found, (uint32_t)found.queued - 1, act_names, ACT_COMMIT);
     }
     return !*why;
 }
@@ -642,11 +538,9 @@ int main(int argc, char **argv)
         ok = search(limit, &states);
         all += states;
         printf("mode=%s states=%zu waiting=%zu crashes_max=%d\n", strict ? "strict" : "quorum",
-               states, queued - states, CRASHES_MAX);
+               states, found.queued - states, CRASHES_MAX);
     }
-    free(queue);
-    free(models);
-    free(seen);
+    search_end(&found);
     printf("%zu states, %d violations\n", all, !ok);
     return ok ? 0 : 1;
 }

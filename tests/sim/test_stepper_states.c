@@ -1,0 +1,852 @@
+/* Every order of events of the protocol core and of the trainers' side together: breadth-first
+ * search of round (outer/protocol/round.h) with three sites, each driven by its stepper
+ * (outer/diloco/stepper.h), over two rounds of one fragment; in strict and in quorum mode,
+ * blocking, overlapped, before the update, with the one-round delay. test_states.c has every order
+ * of the messages alone. A site's process may end between any two of its actions, or be asked to
+ * stop in a wait; it saves a checkpoint after any step or none; the aggregator may end before and
+ * behind its commit point. Parameters are values of a hash: what they were made of, and in which
+ * order.
+ *
+ * A model of the executor (outer/site/site_train.c, site.c) stands around the two: a contribution
+ * is durable before it is sent, a state before it is applied; of a checkpoint every contribution is
+ * stored.
+ *
+ * In every state: what a site sends for a round is what it sent first; no contribution is sent
+ * again that is not stored; what is summed is what its site has stored; a delta is taken against
+ * the state that its steps began at; nobody is refused, halted or called a conflict. In strict mode
+ * the parameters of a site after each step, and of every committed state, are those of the run
+ * without faults. And from every state, if nothing fails any more, the run ends (I9).
+ *
+ *   test_stepper_states                the suite: at most so many states of each configuration
+ *   test_stepper_states --states N     at most N of each
+ *   test_stepper_states --all          all of them
+ *   test_mutants_stepper_states --mutant NAME
+ *
+ * The last line sums up: "120000 states, 0 violations". Exit 1: a violation, with the events that
+ * lead to it.
+ */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "outer/diloco/stepper.h"
+#include "outer/protocol/round.h"
+#include "tests/sim/mutants.h"
+#include "tests/sim/search.h"
+
+enum { SITES = 3, ROUNDS = 2, STEPS_MAX = 4, LIST_MAX = 9, STRAGGLER_MS = 10 };
+enum { SUITE_STATES = 6000, FAULTS_MAX = 2, CALM_STEPS = 400 };
+
+struct configuration {
+    const char *name;
+    int64_t every, overlap;
+    bool strict, before_update;
+    int64_t offline;
+};
+static const struct configuration configurations[] = {
+    {"strict blocking", 1, 0, true, false, 0},
+    {"strict overlap", 2, 1, true, false, 0},
+    {"strict before_update", 2, 1, true, true, 0},
+    {"strict delay", 1, 1, true, false, 0},
+    {"quorum blocking", 1, 0, false, false, 0},
+    {"quorum blocking offline", 2, 0, false, false, 1},
+    {"quorum overlap", 2, 1, false, false, 0},
+    {"quorum overlap offline", 2, 1, false, false, 1},
+};
+enum { CONFIGURATIONS = sizeof configurations / sizeof configurations[0] };
+
+/* What a site does when its list of actions is carried out. */
+enum then { THEN_NONE, THEN_UPDATE, THEN_MOVED, THEN_REST, THEN_DOWN };
+
+struct todo { /* an action, without what the model does not use */
+    uint64_t round, base;
+    uint8_t verb, copied, resend, mixes, step;
+    uint8_t unused[3];
+};
+struct site {
+    /* durable */
+    uint64_t theta[ROUNDS + 1], box[ROUNDS], saved_local;
+    uint8_t state, epoch, incarnation, saved_step, saved_before, saved_base;
+    /* its process */
+    uint8_t up, step, then, at, count, away, marked, waiting; /* waiting: round + 1, unstored */
+    uint8_t slot, rested;    /* slot: round + 1 that is submitted and not reaped */
+    uint8_t base, copy_base; /* the state that the local parameters were last mixed with */
+    uint8_t unused[6];
+    uint8_t hello_epoch; /* the last one in which a hello was answered well, of any process */
+    uint64_t local, copy, gradient, payload; /* payload: of `waiting` */
+    uint64_t in_flight, postponed, applied, asked_ms;
+    int64_t sent_step;
+    struct todo list[LIST_MAX];
+    uint64_t mixed;
+};
+struct model {
+    /* durable at the aggregator */
+    uint64_t theta[ROUNDS + 1], accepted[SITES];
+    uint8_t epoch, round;
+    /* its process */
+    uint8_t sealed, seal_set, late;
+    uint8_t faults; /* of everybody */
+    uint8_t unused[2];
+    struct site site[SITES];
+    struct round_fragment core; /* without its pointers */
+    struct round_entry entries[SITES];
+    uint64_t adopted[SITES];
+    struct round_site bound[SITES];
+};
+
+static const struct configuration *now;
+static struct schedule schedule;
+static struct round live; /* the core of the state under way */
+static struct round_entry entries[SITES];
+static struct round_site bound[SITES];
+static uint64_t adopted[SITES];
+static uint64_t calm_local[SITES][STEPS_MAX + 1], calm_theta[ROUNDS + 1]; /* 0: not known yet */
+static struct search found;
+static char why[256];
+
+static void violate(const char *what)
+{
+    if (!*why)
+        snprintf(why, sizeof why, "%s", what);
+}
+
+/* ---- values ---- */
+
+enum { VALUE_START = 1, VALUE_TRAINED, VALUE_MIXED, VALUE_DELTA, VALUE_THETA };
+
+static uint64_t value(unsigned what, uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t h = search_mixed(what + 0x9e3779b97f4a7c15u);
+    h = search_mixed(h ^ search_mixed(a + 1));
+    h = search_mixed(h + search_mixed(b + 2));
+    h = search_mixed(h ^ search_mixed(c + 3));
+    return h + (h == 0);
+}
+
+static struct digest digest_made(unsigned kind, uint64_t x)
+{
+    struct digest d = {{0}};
+    if (x)
+        memcpy(d.bytes, &x, sizeof x);
+    d.bytes[31] = (uint8_t)(x ? kind : 0);
+    return d;
+}
+
+static struct digest manifest_of(const uint64_t *theta, unsigned round)
+{
+    return digest_made(1, round ? theta[round] : 0);
+}
+
+static struct digest state_of(const uint64_t *theta, unsigned round)
+{
+    return digest_made(2, theta[round]);
+}
+
+/* ---- the core in and out of a state ---- */
+
+static unsigned least(void)
+{
+    return now->strict ? SITES : SITES / 2 + 1;
+}
+
+static struct set everybody(void)
+{
+    struct set all = {0};
+    for (unsigned i = 0; i < SITES; i++)
+        set_put(&all, i, true);
+    return all;
+}
+
+static void core_load(const struct model *m)
+{
+    memset(&live, 0, sizeof live);
+    live.sites = live.room = SITES;
+    live.fragments = 1;
+    live.members = everybody();
+    live.quorum = least();
+    live.strict = now->strict;
+    live.straggler_ms = STRAGGLER_MS;
+    live.epoch = m->epoch;
+    live.s = bound;
+    live.f[0] = m->core;
+    live.f[0].entries = entries;
+    live.f[0].adopted = adopted;
+    memcpy(entries, m->entries, sizeof entries);
+    memcpy(adopted, m->adopted, sizeof adopted);
+    memcpy(bound, m->bound, sizeof bound);
+}
+
+static void core_keep(struct model *m)
+{
+    m->core = live.f[0];
+    m->core.entries = NULL;
+    m->core.adopted = NULL;
+    memcpy(m->entries, entries, sizeof entries);
+    memcpy(m->adopted, adopted, sizeof adopted);
+    memcpy(m->bound, bound, sizeof bound);
+}
+
+static void seal(struct model *m, const struct set *set)
+{
+    unsigned count = 0;
+    if (m->sealed)
+        violate("sealed twice");
+    m->sealed = 1;
+    m->seal_set = 0;
+    for (unsigned i = 0; i < SITES; i++) {
+        if (!set_has(set, i))
+            continue;
+        m->seal_set |= (uint8_t)(1 << i);
+        count++;
+        if (!m->accepted[i])
+            violate("a set with a contribution that is not recorded");
+        else if (m->accepted[i] != m->site[i].box[m->round])
+            violate("what is summed is not what the site has stored");
+        if (m->site[i].hello_epoch != m->epoch)
+            violate("a site counts that has not said hello in this epoch");
+    }
+    if (count < live.quorum)
+        violate("a set without the majority of the configured sites");
+}
+
+static void step_core(struct model *m, struct round_event *e, struct round_update *u)
+{
+    e->now_ms = m->late ? STRAGGLER_MS : 0;
+    round_step(&live, e, u);
+    if (u->accept)
+        memcpy(&m->accepted[e->site], e->payload.bytes, sizeof m->accepted[0]);
+    if (u->outcome == ROUND_RECEIPT && !m->accepted[e->site])
+        violate("a receipt of what is not recorded");
+    if (u->halt)
+        violate("the aggregator halts, and nobody lies");
+    if (u->outcome == ROUND_CONFLICT || u->outcome == ROUND_DIVERGED ||
+        u->outcome == ROUND_MISMATCH || u->outcome == ROUND_JOIN)
+        violate("a site is refused, and nobody lies");
+    if (u->seal)
+        seal(m, &u->seal_set);
+}
+
+static void aggregator_start(struct model *m)
+{
+    struct round_update u;
+    struct digest manifest = manifest_of(m->theta, m->round), state = state_of(m->theta, m->round);
+    m->epoch++;
+    m->sealed = m->seal_set = m->late = 0;
+    memset(&m->core, 0, sizeof m->core);
+    memset(m->entries, 0, sizeof m->entries);
+    memset(m->adopted, 0, sizeof m->adopted);
+    memset(m->bound, 0, sizeof m->bound);
+    m->core.deadline_ms = UINT64_MAX;
+    m->core.members = everybody();
+    m->core.n = SITES;
+    m->core.quorum = least();
+    core_load(m);
+    round_place(&live, 0, m->round, &manifest, &state);
+    for (unsigned i = 0; i < SITES; i++) {
+        struct round_event e = {.kind = ROUND_RESTORED,
+                                .site = i,
+                                .round = m->round,
+                                .payload = digest_made(3, m->accepted[i]),
+                                .payload_bytes = 1,
+                                .weight = 1};
+        if (m->accepted[i])
+            step_core(m, &e, &u);
+    }
+    core_keep(m);
+}
+
+static void commit_point(struct model *m)
+{
+    uint64_t theta = value(VALUE_THETA, m->theta[m->round], m->seal_set, 0);
+    for (unsigned i = 0; i < SITES; i++)
+        if (m->seal_set >> i & 1)
+            theta = value(VALUE_THETA, theta, i, m->accepted[i]);
+    m->theta[++m->round] = theta;
+    memset(m->accepted, 0, sizeof m->accepted);
+    m->sealed = m->seal_set = m->late = 0;
+    if (!calm_theta[m->round])
+        calm_theta[m->round] = theta;
+    if (now->strict && calm_theta[m->round] != theta)
+        violate("a committed state differs from the run without faults");
+}
+
+/* ---- a site's calls ---- */
+
+static struct round_event event(const struct model *m, unsigned i, enum round_event_kind kind)
+{
+    const struct site *s = &m->site[i];
+    return (struct round_event){.kind = kind,
+                                .site = i,
+                                .incarnation = s->incarnation,
+                                .instance = 10 * (i + 1) + s->incarnation,
+                                .epoch = s->epoch,
+                                .round = s->state,
+                                .parent = manifest_of(s->theta, s->state),
+                                .state = state_of(s->theta, s->state),
+                                .has_state = true,
+                                .kept = true,
+                                .our_parent = manifest_of(m->theta, s->state),
+                                .our_state = state_of(m->theta, s->state),
+                                .payload_bytes = 1,
+                                .payload_max = 1,
+                                .weight = 1};
+}
+
+static void hello(struct model *m, unsigned i)
+{
+    struct site *s = &m->site[i];
+    struct round_event e = event(m, i, ROUND_HELLO);
+    struct round_update u;
+    step_core(m, &e, &u);
+    if (u.outcome != ROUND_CURRENT && u.outcome != ROUND_BEHIND)
+        return;
+    e.kind = ROUND_BIND;
+    s->epoch = s->hello_epoch = m->epoch;
+    step_core(m, &e, &u);
+}
+
+/* One committed state, if there is a next one. */
+static bool adopt(struct model *m, unsigned i)
+{
+    struct site *s = &m->site[i];
+    struct round_event e = event(m, i, ROUND_POLL);
+    struct round_update u;
+    step_core(m, &e, &u);
+    if (u.outcome == ROUND_REBIND)
+        hello(m, i);
+    if (u.outcome != ROUND_COMMIT)
+        return u.outcome == ROUND_REBIND;
+    if (s->state >= m->round || s->theta[s->state] != m->theta[s->state])
+        violate("a site adopts what does not follow on its state");
+    s->theta[s->state + 1] = m->theta[s->state + 1];
+    s->state++;
+    return true;
+}
+
+/* The contribution in flight: offered, and its bytes arrive. */
+static bool send(struct model *m, unsigned i)
+{
+    struct site *s = &m->site[i];
+    struct round_event e = event(m, i, ROUND_OFFER);
+    struct round_update u;
+    if (!s->slot || s->slot - 1 != s->state || !s->box[s->state] || m->sealed)
+        return false;
+    e.payload = digest_made(3, s->box[s->state]);
+    step_core(m, &e, &u);
+    if (u.outcome == ROUND_REBIND) {
+        hello(m, i);
+        return true;
+    }
+    if (u.outcome != ROUND_RESUME)
+        return false;
+    e.kind = ROUND_STORED;
+    step_core(m, &e, &u);
+    return true;
+}
+
+/* ---- a site's process ---- */
+
+static struct stepper stepper_load(const struct site *s)
+{
+    struct stepper t;
+    stepper_open(&t, &(struct stepper_options){.schedule = schedule,
+                                               .strict = now->strict,
+                                               .before_update = now->before_update,
+                                               .max_local_steps_offline = now->offline,
+                                               .mix = 0.5f});
+    t.in_flight[0] = s->in_flight;
+    t.postponed[0] = s->postponed;
+    t.state[0] = s->applied;
+    t.sent_step[0] = s->sent_step;
+    t.asked_ms = s->asked_ms;
+    t.mixed = s->mixed != 0;
+    return t;
+}
+
+static void stepper_keep(struct site *s, const struct stepper *t)
+{
+    s->in_flight = t->in_flight[0];
+    s->postponed = t->postponed[0];
+    s->applied = t->state[0];
+    s->sent_step = t->sent_step[0];
+    s->asked_ms = t->asked_ms;
+    s->mixed = t->mixed;
+}
+
+static void ask(struct site *s, const struct stepper_event *e, enum then then)
+{
+    struct stepper t = stepper_load(s);
+    struct stepper_update u;
+    stepper_step(&t, e, &u);
+    stepper_keep(s, &t);
+    ASSERT(u.count <= LIST_MAX);
+    memset(s->list, 0, sizeof s->list);
+    for (unsigned k = 0; k < u.count; k++) {
+        const struct stepper_action *a = &u.action[k];
+        s->list[k] = (struct todo){.round = a->round,
+                                   .base = a->base,
+                                   .verb = (uint8_t)a->verb,
+                                   .copied = a->copied,
+                                   .resend = a->resend,
+                                   .mixes = a->alpha > 0,
+                                   .step = (uint8_t)a->step};
+    }
+    s->at = 0;
+    s->count = (uint8_t)u.count;
+    s->then = (uint8_t)then;
+}
+
+static void ask_step(struct site *s, enum stepper_phase phase, unsigned step, enum then then)
+{
+    struct stepper_event e = {.phase = phase, .step = step, .now_ms = 1000u * (step + 1)};
+    e.unreachable[0] = s->away;
+    ask(s, &e, then);
+}
+
+static void site_down(struct site *s)
+{
+    struct site after = {.state = s->state,
+                         .epoch = s->epoch,
+                         .incarnation = s->incarnation,
+                         .saved_step = s->saved_step,
+                         .saved_before = s->saved_before,
+                         .saved_base = s->saved_base,
+                         .saved_local = s->saved_local,
+                         .hello_epoch = s->hello_epoch};
+    memcpy(after.theta, s->theta, sizeof after.theta);
+    memcpy(after.box, s->box, sizeof after.box);
+    memcpy(s, &after, sizeof after);
+}
+
+static void site_submit(struct site *s, unsigned i, const struct todo *a)
+{
+    s->slot = (uint8_t)(a->round + 1);
+    if (a->base > s->state)
+        violate("a delta is taken against a state that is not there");
+    if (!a->resend && a->base != (a->copied ? s->copy_base : s->base))
+        violate("a delta is taken against another state than its steps began at");
+    if (s->state > a->round)
+        return; /* its state is on record: nothing is sent */
+    if (a->resend) {
+        if (!s->box[a->round])
+            violate("a contribution is to be sent again that is not stored");
+        return;
+    }
+    uint64_t payload = value(VALUE_DELTA, i, a->copied ? s->copy : s->local, s->theta[a->base]);
+    if (!s->box[a->round]) {
+        s->waiting = s->slot;
+        s->payload = payload;
+    } else if (now->strict && s->box[a->round] != payload) {
+        violate("what is trained again differs from what was stored");
+    }
+}
+
+static void site_reap(struct site *s, const struct todo *a)
+{
+    struct stepper t = stepper_load(s);
+    struct stepper_action action = {.alpha = a->mixes ? 0.5f : 0};
+    if (s->slot != a->round + 1)
+        violate("a round is reaped that is not in flight");
+    if (a->verb == STEPPER_APPLY)
+        s->base = (uint8_t)(a->round + 1);
+    if (a->verb == STEPPER_APPLY)
+        s->local = a->mixes ? value(VALUE_MIXED, s->local, s->theta[a->round + 1], 0)
+                            : s->theta[a->round + 1];
+    (void)stepper_reaped(&t, &action, s->state, false);
+    stepper_keep(s, &t);
+    s->slot = 0;
+    s->waiting = 0;
+}
+
+static void site_take(struct site *s, const struct todo *a)
+{
+    s->base = a->round < s->state ? (uint8_t)a->round : s->state;
+    uint64_t theta = s->theta[s->base];
+    s->local = a->mixes ? value(VALUE_MIXED, s->local, theta, 0) : theta;
+}
+
+/* False: the action waits. */
+static bool site_act(struct site *s, unsigned i, const struct todo *a)
+{
+    switch ((enum stepper_verb)a->verb) {
+    case STEPPER_CHECK:
+    case STEPPER_POSTPONE:
+    case STEPPER_EAGER:
+    case STEPPER_SKIP:
+        return true;
+    case STEPPER_WAIT:
+        return s->state > a->round;
+    case STEPPER_STORE:
+        return !s->waiting;
+    case STEPPER_COPY:
+        s->copy = s->local;
+        s->copy_base = s->base;
+        return true;
+    case STEPPER_DROP:
+        if (s->state <= a->round)
+            return false;
+        site_reap(s, a);
+        return true;
+    case STEPPER_APPLY:
+        site_reap(s, a);
+        return true;
+    case STEPPER_TAKE:
+        site_take(s, a);
+        return true;
+    case STEPPER_SUBMIT:
+        site_submit(s, i, a);
+        return true;
+    case STEPPER_MOVE:
+        s->step = a->step;
+        return true;
+    case STEPPER_MARK:
+        s->marked = 1;
+        return true;
+    case STEPPER_SAVE:
+        s->saved_step = s->step;
+        s->saved_before = s->marked;
+        s->saved_local = s->local;
+        s->saved_base = s->base;
+        return true;
+    }
+    return true;
+}
+
+static void site_rest(struct site *s, unsigned i)
+{
+    s->rested = 1;
+    s->away = s->at = s->count = s->then = 0;
+    s->gradient = s->copy = s->copy_base = 0;
+    memset(s->list, 0, sizeof s->list);
+    if (!calm_local[i][s->step])
+        calm_local[i][s->step] = s->local;
+    if (now->strict && calm_local[i][s->step] != s->local)
+        violate("a site's parameters differ from those of the run without faults");
+}
+
+/* Up to where it waits, or the step is done. */
+static void site_work(struct site *s, unsigned i)
+{
+    while (s->up && !s->rested) {
+        if (s->at < s->count) {
+            struct todo a = s->list[s->at];
+            if (!site_act(s, i, &a))
+                return;
+            s->at++;
+            continue;
+        }
+        switch ((enum then)s->then) {
+        case THEN_UPDATE:
+            s->local = value(VALUE_TRAINED, s->local, s->gradient, 0);
+            s->step++;
+            ask_step(s, STEPPER_AFTER_STEP, s->step, THEN_MOVED);
+            break;
+        case THEN_MOVED:
+            ask_step(s, STEPPER_MOVED, s->step, THEN_REST);
+            break;
+        case THEN_DOWN:
+            site_down(s);
+            break;
+        case THEN_NONE:
+        case THEN_REST:
+            site_rest(s, i);
+            break;
+        }
+    }
+}
+
+/* ---- what can happen ---- */
+
+enum act {
+    ACT_START,
+    ACT_TRAIN,      /* a step, and what the stepper says of it */
+    ACT_TRAIN_AWAY, /* the same, and the aggregator does not answer */
+    ACT_SAVE,       /* a checkpoint between two steps */
+    ACT_STORE,      /* the contribution becomes durable */
+    ACT_SEND,
+    ACT_POLL,
+    ACT_STOP, /* asked to stop in a wait */
+    ACT_KILL,
+    ACT_COMMIT,
+    ACT_CRASH,       /* of the aggregator */
+    ACT_CRASH_AFTER, /* right behind the commit point */
+    ACT_LATE,        /* the deadline passes */
+    ACTS
+};
+static const char *const act_names[] = {"start", "train",       "train_away", "save", "store",
+                                        "send",  "poll",        "stop",       "kill", "commit",
+                                        "crash", "crash_after", "late"};
+
+static bool do_start(struct model *m, unsigned i)
+{
+    struct site *s = &m->site[i];
+    if (s->up)
+        return false;
+    s->incarnation++;
+    hello(m, i);
+    while (s->state < m->round && !*why)
+        (void)adopt(m, i);
+    s->up = 1;
+    s->step = s->saved_step;
+    s->local = s->saved_local;
+    s->base = s->saved_base;
+    struct stepper_event e = {
+        .phase = STEPPER_RESUME, .step = s->step, .before = s->saved_before, .state = {s->state}};
+    ask(s, &e, THEN_REST);
+    return true;
+}
+
+static bool do_train(struct model *m, unsigned i, bool away)
+{
+    struct site *s = &m->site[i];
+    if (!s->rested || s->step == schedule.steps || (away && !now->offline))
+        return false;
+    s->rested = 0;
+    s->away = away;
+    s->gradient = value(VALUE_TRAINED, s->local, i, s->step);
+    ask_step(s, STEPPER_BEFORE_UPDATE, s->step + 1u, THEN_UPDATE);
+    return true;
+}
+
+static bool do_save(struct site *s)
+{
+    if (!s->rested || s->waiting || s->saved_step == s->step)
+        return false;
+    s->saved_step = s->step;
+    s->saved_before = 0;
+    s->saved_local = s->local;
+    s->saved_base = s->base;
+    return true;
+}
+
+static bool do_store(struct site *s)
+{
+    if (!s->waiting)
+        return false;
+    s->box[s->waiting - 1] = s->payload;
+    s->waiting = 0;
+    s->payload = 0;
+    return true;
+}
+
+static bool do_stop(struct model *m, struct site *s)
+{
+    bool waits = s->up && s->at < s->count && s->list[s->at].verb == STEPPER_WAIT;
+    if (!waits || m->faults == FAULTS_MAX)
+        return false;
+    m->faults++;
+    struct stepper_event e = {
+        .phase = STEPPER_STOP, .step = s->step, .before = s->then != THEN_UPDATE};
+    s->marked = 0;
+    ask(s, &e, THEN_DOWN);
+    return true;
+}
+
+static bool do_kill(struct model *m, struct site *s)
+{
+    if (!s->up || m->faults == FAULTS_MAX)
+        return false;
+    m->faults++;
+    site_down(s);
+    return true;
+}
+
+static bool do_commit(struct model *m)
+{
+    struct round_event e = {.kind = ROUND_COMMITTED};
+    struct round_update u;
+    if (!m->sealed)
+        return false;
+    commit_point(m);
+    e.round = m->round;
+    e.parent = manifest_of(m->theta, m->round);
+    e.state = state_of(m->theta, m->round);
+    step_core(m, &e, &u);
+    return true;
+}
+
+static bool do_crash(struct model *m, bool after)
+{
+    if (m->faults == FAULTS_MAX || (after && !m->sealed))
+        return false;
+    m->faults++;
+    if (after)
+        commit_point(m);
+    aggregator_start(m);
+    return true;
+}
+
+static bool do_late(struct model *m)
+{
+    struct round_event e = {.kind = ROUND_TICK};
+    struct round_update u;
+    if (now->strict || m->late || live.f[0].deadline_ms == UINT64_MAX)
+        return false;
+    m->late = 1;
+    step_core(m, &e, &u);
+    return true;
+}
+
+static bool do_site(struct model *m, enum act a, unsigned i)
+{
+    struct site *s = &m->site[i];
+    switch (a) {
+    case ACT_START:
+        return do_start(m, i);
+    case ACT_TRAIN:
+    case ACT_TRAIN_AWAY:
+        return do_train(m, i, a == ACT_TRAIN_AWAY);
+    case ACT_SAVE:
+        return do_save(s);
+    case ACT_STORE:
+        return do_store(s);
+    case ACT_SEND:
+        return send(m, i);
+    case ACT_POLL:
+        return s->slot && s->slot - 1 == s->state && adopt(m, i);
+    case ACT_STOP:
+        return do_stop(m, s);
+    default:
+        return do_kill(m, s);
+    }
+}
+
+/* False: it cannot happen, or changes nothing. */
+static bool act(struct model *m, enum act a, unsigned i)
+{
+    bool done;
+    if (a == ACT_CRASH || a == ACT_CRASH_AFTER)
+        return do_crash(m, a == ACT_CRASH_AFTER);
+    core_load(m);
+    if (a < ACT_COMMIT) {
+        done = do_site(m, a, i);
+        if (done)
+            site_work(&m->site[i], i);
+    } else {
+        done = a == ACT_COMMIT ? do_commit(m) : do_late(m);
+    }
+    core_keep(m);
+    return done;
+}
+
+/* ---- from here on nothing fails ---- */
+
+static bool ended(const struct model *m)
+{
+    bool all = m->round == ROUNDS;
+    for (unsigned i = 0; i < SITES; i++) {
+        const struct site *s = &m->site[i];
+        all = all && s->rested && s->step == schedule.steps && s->state == ROUNDS && !s->slot;
+    }
+    return all;
+}
+
+static void check_ends(const struct model *from)
+{
+    struct model m;
+    memcpy(&m, from, sizeof m);
+    for (unsigned k = 0; k < CALM_STEPS && !ended(&m) && !*why; k++) {
+        for (unsigned i = 0; i < SITES; i++)
+            for (enum act a = ACT_START; a <= ACT_POLL; a++)
+                if (a != ACT_TRAIN_AWAY && a != ACT_SAVE)
+                    (void)act(&m, a, i);
+        (void)act(&m, ACT_LATE, 0);
+        (void)act(&m, ACT_COMMIT, 0);
+    }
+    if (!ended(&m))
+        violate("from here on the run does not end");
+}
+
+/* ---- the search ---- */
+
+static bool of_a_site(enum act a)
+{
+    return a < ACT_COMMIT;
+}
+
+/* All that can happen in one state; false: a violation. */
+static bool expand(uint32_t at, const struct model *from)
+{
+    for (enum act a = 0; a < ACTS; a++)
+        for (unsigned i = 0; i < (of_a_site(a) ? SITES : 1); i++) {
+            struct model m;
+            memcpy(&m, from, sizeof m);
+            bool done = act(&m, a, i);
+            if (*why || (done && search_see(&found, &m)))
+                search_add(&found, &m, at, a, i);
+            if (*why)
+                return false;
+        }
+    return true;
+}
+
+static void begin(struct model *first)
+{
+    memset(first, 0, sizeof *first);
+    first->theta[0] = value(VALUE_START, 0, 0, 0);
+    for (unsigned i = 0; i < SITES; i++) {
+        first->site[i].theta[0] = first->theta[0];
+        first->site[i].saved_local = first->theta[0];
+    }
+    schedule = schedule_streaming(now->every * ROUNDS, now->every, 1, 1, CODEC_INT8);
+    schedule.overlap = now->overlap;
+    memset(calm_local, 0, sizeof calm_local);
+    memset(calm_theta, 0, sizeof calm_theta);
+    aggregator_start(first);
+}
+
+static bool search(size_t limit, size_t *states)
+{
+    struct model m;
+    begin(&m);
+    check_ends(&m); /* without faults: what the others are compared with */
+    search_begin(&found, sizeof m);
+    (void)search_see(&found, &m);
+    search_add(&found, &m, 0, ACT_START, 0);
+    for (uint32_t at = 0; at < found.queued && !*why && (!limit || at < limit); at++) {
+        search_take(&found, at, &m);
+        check_ends(&m);
+        if (*why)
+            search_add(&found, &m, at, ACT_LATE, 0);
+        else
+            (void)expand(at, &m);
+        *states = at + 1;
+    }
+    if (*why) {
+        printf("FAILED (%s): %s, after\n", now->name, why);
+        search_trace(&found, (uint32_t)found.queued - 1, act_names, ACT_COMMIT);
+    }
+    return !*why;
+}
+
+int main(int argc, char **argv)
+{
+    size_t limit = SUITE_STATES, all = 0;
+    bool ok = true;
+    for (int i = 1; i < argc; i++) {
+        bool more = i + 1 < argc;
+        if (!strcmp(argv[i], "--all")) {
+            limit = 0;
+        } else if (!strcmp(argv[i], "--states") && more) {
+            limit = (size_t)strtoull(argv[++i], NULL, 10);
+        } else if (!strcmp(argv[i], "--mutant") && more && mutant_set(argv[i + 1])) {
+            i++;
+        } else {
+            printf("unknown argument %s\n", argv[i]);
+            return 2;
+        }
+    }
+    for (unsigned k = 0; k < CONFIGURATIONS && ok; k++) {
+        size_t states = 0;
+        now = &configurations[k];
+        ok = search(limit, &states);
+        all += states;
+        printf("mode=\"%s\" states=%zu waiting=%zu faults_max=%d\n", now->name, states,
+               found.queued - states, FAULTS_MAX);
+    }
+    search_end(&found);
+    printf("%zu states, %d violations\n", all, !ok);
+    return ok ? 0 : 1;
+}
