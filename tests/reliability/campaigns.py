@@ -89,6 +89,11 @@ def traces(text):
     return numbers(("builds", "seeds", "traces"), one(r"(\d+) builds, (\d+) seeds, (\d+) trace\(s\)", text))
 
 
+def coverage(text):
+    found = one(r"(\d+) lines, (\d+) not reached, (\d+) branches, (\d+) not reached, (\d+) excepted", text)
+    return numbers(("lines", "lines_missed", "branches", "branches_missed", "excepted"), found)
+
+
 def mutants(text):
     """mutants.sh prints `NAME: test_sim: FAILED test_sim --seed S: ...`, or `NAME: not found within N seeds`."""
     found, missed = 0, []
@@ -210,6 +215,11 @@ CAMPAIGNS = [
              [Figure("builds", LAST, "builds"), Figure("seeds", LAST, "seeds, each twice"), Figure("traces", LAST, "different traces of all seeds")],
              lambda place, amount, done: ["tests/sim/trace.sh", os.path.relpath(place.scratch, place.repository), str(amount)], traces,
              session=10 ** 9),
+    Campaign("coverage", "Lines and branches of protocol core, journal and codecs that tests reach", "seeds beside the unit tests", 300, 2000,
+             [Figure("lines", LAST, "lines"), Figure("lines_missed", LAST, "lines not reached"), Figure("branches", LAST, "branches"),
+              Figure("branches_missed", LAST, "branches not reached"), Figure("excepted", LAST, "branches excepted, with a reason")],
+             lambda place, amount, done: ["tests/reliability/coverage.py", os.path.relpath(place.scratch / "coverage", place.repository), str(amount)],
+             coverage, session=10 ** 9),
     Campaign("mutants", "Deliberate bugs of the protocol, found by tests", "seeds for each", 10000, 10000,
              [Figure("mutants", LAST, "bugs"), Figure("found", LAST, "found"), Figure("missed.", LAST, "not found")],
              lambda place, amount, done: ["tests/sim/mutants.sh", place.test(""), str(amount)], mutants,

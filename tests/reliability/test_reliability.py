@@ -29,6 +29,9 @@ class Readings(unittest.TestCase):
         found = campaigns.mutants("ACK_EARLY: FAILED test_sim --seed 2: lost\nDIR_SYNC: not found within 9 seeds\nOLD: FAILED x --seed 8: y\n")
         self.assertEqual(found, {"mutants": 3, "found": 2, "missed.DIR_SYNC": 1})
 
+        self.assertEqual(campaigns.traces("x86_64: 4 builds, 300 seeds, 1 trace(s): ab\n"), {"builds": 4, "seeds": 300, "traces": 1})
+        self.assertEqual(campaigns.coverage("a:1: line: x\n9 lines, 1 not reached, 4 branches, 2 not reached, 3 excepted\n"),
+                         {"lines": 9, "lines_missed": 1, "branches": 4, "branches_missed": 2, "excepted": 3})
         self.assertEqual(campaigns.states("mode=strict states=9 waiting=1 crashes_max=2\n120000 states, 0 violations\n"),
                          {"states": 120000, "violations": 0})
 
@@ -51,7 +54,7 @@ class Readings(unittest.TestCase):
 
     def test_nothing_is_guessed(self):
         for read in (campaigns.schedules, campaigns.points, campaigns.mutants, campaigns.chaos, campaigns.fuzz, campaigns.refusals,
-                     campaigns.suite, campaigns.soak, campaigns.stalls, campaigns.states):
+                     campaigns.suite, campaigns.soak, campaigns.stalls, campaigns.states, campaigns.traces, campaigns.coverage):
             with self.assertRaises(Unusable, msg=read.__name__):
                 read("Segmentation fault\n")
 

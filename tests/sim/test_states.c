@@ -519,6 +519,7 @@ int main(int argc, char **argv)
 {
     size_t limit = SUITE_STATES, all = 0;
     bool ok = true;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 1; i < argc; i++) {
         bool value = i + 1 < argc;
         if (!strcmp(argv[i], "--all")) {
