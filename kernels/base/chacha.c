@@ -1,0 +1,92 @@
+#include "kernels/base/chacha.h"
+#include <string.h>
+#include "kernels/base/err.h"
+
+enum { DOUBLE_ROUNDS = 10, BLOCK_BITS = 8 * CHACHA_BLOCK_BYTES };
+
+static uint32_t load_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint32_t rotated(uint32_t x, int bits)
+{
+    return x << bits | x >> (32 - bits);
+}
+
+/* RFC 8439, 2.1. */
+static void quarter_round(uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *d)
+{
+    *a += *b, *d = rotated(*d ^ *a, 16);
+    *c += *d, *b = rotated(*b ^ *c, 12);
+    *a += *b, *d = rotated(*d ^ *a, 8);
+    *c += *d, *b = rotated(*b ^ *c, 7);
+}
+
+void chacha_block(const uint8_t key[CHACHA_KEY_BYTES], uint32_t counter,
+                  const uint8_t nonce[CHACHA_NONCE_BYTES], uint8_t out[CHACHA_BLOCK_BYTES])
+{
+    uint32_t x[16] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574, [12] = counter}, start[16];
+    for (int i = 0; i < 8; i++)
+        x[4 + i] = load_u32(key + 4 * i);
+    for (int i = 0; i < 3; i++)
+        x[13 + i] = load_u32(nonce + 4 * i);
+    memcpy(start, x, sizeof x);
+    for (int round = 0; round < DOUBLE_ROUNDS; round++) {
+        for (int i = 0; i < 4; i++)
+            quarter_round(&x[i], &x[4 + i], &x[8 + i], &x[12 + i]);
+        for (int i = 0; i < 4; i++)
+            quarter_round(&x[i], &x[4 + (i + 1) % 4], &x[8 + (i + 2) % 4], &x[12 + (i + 3) % 4]);
+    }
+    for (int i = 0; i < 16; i++)
+        for (int b = 0; b < 4; b++)
+            out[4 * i + b] = (uint8_t)((x[i] + start[i]) >> 8 * b);
+}
+
+struct chacha chacha_stream(const uint8_t key[CHACHA_KEY_BYTES], uint64_t number)
+{
+    struct chacha c = {.number = number};
+    memcpy(c.key, key, sizeof c.key);
+    return c;
+}
+
+static void refill_block(struct chacha *c)
+{
+    uint8_t nonce[CHACHA_NONCE_BYTES] = {0};
+    for (int i = 0; i < 8; i++)
+        nonce[4 + i] = (uint8_t)(c->number >> 8 * i);
+    ASSERT(c->counter != UINT32_MAX);
+    chacha_block(c->key, c->counter++, nonce, c->block);
+    c->left = BLOCK_BITS;
+}
+
+uint64_t chacha_bits(struct chacha *c, unsigned bits)
+{
+    uint64_t x = 0;
+    unsigned have = 0;
+    ASSERT(bits >= 1 && bits <= 64);
+    while (have < bits) {
+        if (!c->left)
+            refill_block(c);
+        unsigned at = BLOCK_BITS - c->left, in_byte = 8 - at % 8, take = bits - have;
+        take = take < in_byte ? take : in_byte;
+        uint64_t part = (uint64_t)(c->block[at / 8] >> at % 8) & ((UINT64_C(1) << take) - 1);
+        x |= part << have;
+        have += take;
+        c->left -= take;
+    }
+    return x;
+}
+
+uint64_t chacha_below(struct chacha *c, uint64_t n)
+{
+    unsigned bits = 1;
+    uint64_t x;
+    ASSERT(n > 0);
+    while (bits < 64 && n > UINT64_C(1) << bits)
+        bits++;
+    do
+        x = chacha_bits(c, bits);
+    while (x >= n);
+    return x;
+}

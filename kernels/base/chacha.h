@@ -1,0 +1,29 @@
+#ifndef CHACHA_H
+#define CHACHA_H
+/* ChaCha20 (RFC 8439, 2.3) as a source of secret random numbers: a stream is a function of (key,
+ * number), so a stream is repeated by whoever holds the key, and by nobody else. For sampling and
+ * noise of privacy; rng.h, whose key is the run's public seed, is for everything else. Constant
+ * time: no branch and no address depends on the key. One thread per stream.
+ */
+#include <stdint.h>
+
+enum { CHACHA_KEY_BYTES = 32, CHACHA_NONCE_BYTES = 12, CHACHA_BLOCK_BYTES = 64 };
+
+/* RFC 8439, 2.3: one block of key stream. */
+void chacha_block(const uint8_t key[CHACHA_KEY_BYTES], uint32_t counter,
+                  const uint8_t nonce[CHACHA_NONCE_BYTES], uint8_t out[CHACHA_BLOCK_BYTES]);
+
+struct chacha {
+    uint8_t key[CHACHA_KEY_BYTES];
+    uint64_t number;  /* of the stream: the nonce */
+    uint32_t counter; /* next block; a stream has 2^32 blocks, 256 GiB */
+    unsigned left;    /* bits of `block` that have not been used */
+    uint8_t block[CHACHA_BLOCK_BYTES];
+};
+struct chacha chacha_stream(const uint8_t key[CHACHA_KEY_BYTES], uint64_t number);
+/* The next `bits` of the stream, 1 <= bits <= 64. */
+uint64_t chacha_bits(struct chacha *c, unsigned bits);
+/* Uniform in [0, n), exact, n > 0. */
+uint64_t chacha_below(struct chacha *c, uint64_t n);
+
+#endif
