@@ -41,6 +41,20 @@ size_t batch_append(struct batch *b, size_t length)
     return at;
 }
 
+void batch_take(struct batch *b, const struct batch *from, size_t i)
+{
+    size_t first = (size_t)from->cu_seqlens[i], length = (size_t)from->cu_seqlens[i + 1] - first,
+           at = batch_append(b, length), last = b->sequences - 1;
+    memcpy(b->tokens + at, from->tokens + first, length * sizeof *b->tokens);
+    memcpy(b->targets + at, from->targets + first, length * sizeof *b->targets);
+    memcpy(b->types + at, from->types + first, length * sizeof *b->types);
+    b->labels[last] = from->labels[i];
+    b->tasks[last] = from->tasks[i];
+    b->numbers[last] = from->numbers[i];
+    b->step = from->step;
+    b->site = from->site;
+}
+
 void batch_fill_up(struct batch *b, int32_t id)
 {
     size_t rest = b->tokens_count % BATCH_UNIT;

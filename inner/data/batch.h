@@ -39,6 +39,9 @@ void batch_clear(struct batch *b);
 /* One more sequence of `length` tokens, with its positions, types 0 and no label; tokens and
  * targets are the caller's to fill, from the element that is returned on. */
 size_t batch_append(struct batch *b, size_t length);
+/* Appends sequence i of another batch, with all that belongs to it; step and site become those of
+ * that batch. */
+void batch_take(struct batch *b, const struct batch *from, size_t i);
 /* Where sequences vary in length: fills tokens_count up to a multiple of BATCH_UNIT by one last
  * sequence of `id`, without target or label, so that few shapes of GEMM occur. Its positions are
  * all 0: it may be longer than model.context. */

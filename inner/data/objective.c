@@ -63,6 +63,22 @@ void objective_step(struct loader *l, uint64_t step, size_t first, size_t count,
         batch_fill_up(b, loader_filler(l));
 }
 
+void objective_records(struct loader *l, uint64_t step, const uint64_t *windows, size_t count,
+                       struct batch *b)
+{
+    const struct objective *o = l->options.objective;
+    batch_clear(b);
+    b->step = step;
+    b->site = l->options.site;
+    for (size_t i = 0; i < count; i++) {
+        ASSERT(windows[i] < l->windows);
+        o->append(l, windows[i], step * l->windows + windows[i], b); /* of epoch `step` */
+        b->numbers[b->sequences - 1] = (uint32_t)windows[i];
+    }
+    if (o->varies)
+        batch_fill_up(b, loader_filler(l));
+}
+
 void objective_counts(const struct loader *l, uint64_t step, struct target_counts *c)
 {
     uint64_t first = first_place(l, step);

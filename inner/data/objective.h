@@ -24,6 +24,11 @@ enum err objective_batch_open(const struct objective *o, struct batch *b, struct
 /* This rank's sequences first .. first + count - 1 of a step, first + count <= rank_sequences: a
  * micro-batch. By l's objective, as in what follows. */
 void objective_step(struct loader *l, uint64_t step, size_t first, size_t count, struct batch *b);
+/* The examples of these windows, in that order, as a micro-batch of a step. What is drawn of an
+ * example (masks, dropout) depends on its window and the step alone, not on the others in the
+ * batch: with privacy a record's gradient must be a function of that record. */
+void objective_records(struct loader *l, uint64_t step, const uint64_t *windows, size_t count,
+                       struct batch *b);
 /* The targets of the whole step of the site, of all its ranks; the same on each. */
 void objective_counts(const struct loader *l, uint64_t step, struct target_counts *c);
 /* What the loss of a sequence counts in a step, that of a token counting 1: the sum of both is
