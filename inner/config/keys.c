@@ -631,6 +631,53 @@ static void check_stages(struct config_rules *r, const struct settings *s)
             s->train_layer_drop);
 }
 
+/* Whatever makes a record's gradient depend on other records, or lets a number out that is not
+ * charged. */
+static void check_privacy(struct config_rules *r, const struct settings *s)
+{
+    const char *unit = config_choice_name(privacy_unit_choices, s->privacy_unit);
+    const struct {
+        bool given;
+        const char *key, *why, *use;
+    } not [] = {
+        {s->device_kind != DEVICE_CPU, "device.kind = cuda", "no GPU op clips record by record yet",
+         "cpu"},
+        {s->device_dtype == DEVICE_DTYPE_BF16, "device.dtype = bf16",
+         "norms are compared with f32 sums", "f32"},
+        {s->device_products != DEVICE_PRODUCTS_MODEL, "device.products", "its norms are not tested",
+         "model"},
+        {s->device_accumulator > 0, "device.accumulator", "its norms are not tested", "0"},
+        {s->data_pairs == DATA_PAIRS_NSP, "data.pairs = nsp",
+         "an example holds text of two documents, so two records share it", "sop or none"},
+        {s->data_objective == DATA_OBJECTIVE_LABELS, "data.objective = labels",
+         "its sampling by tasks is not Poisson", "causal or mlm"},
+        {s->model_heads_n > 1, "model.heads_n", "its orthogonality loss belongs to no record", "1"},
+        {s->train_standard > 0, "train.standard", "its loss is over the tokens of several records",
+         "0"},
+        {s->train_modules > 1, "train.modules", "modules do not clip record by record", "1"},
+        {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress",
+         "errors that are fed back would let a record act twice", "none"},
+        {s->train_clip_per == TRAIN_CLIP_PER_BUCKET, "train.clip_per = bucket",
+         "the gradient of a private site is clipped record by record", "model"},
+        {s->train_layer_drop > 0, "train.layer_drop", "its norms are not tested", "0"},
+        {s->train_stages.count > 0, "train.stages", "its norms are not tested", "none of them"},
+        {s->train_profile > 0, "train.profile",
+         "it reports the sizes of the batches, which are secret", "0"},
+        {s->data_shards == DATA_SHARDS_OWN, "data.shards = own", "sampling is over all files",
+         "shared"}};
+    if (s->privacy_unit == PRIVACY_UNIT_NONE)
+        return;
+    if (s->privacy_unit != PRIVACY_UNIT_SEQUENCE)
+        config_broken(r,
+                      "privacy.unit = %s is not built yet; use sequence, whose claim covers one "
+                      "training example and no more",
+                      unit);
+    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
+        if (not [i].given)
+            config_broken(r, "privacy.unit = %s with %s: %s; use %s, or privacy.unit = none", unit,
+                          not [i].key, not [i].why, not [i].use);
+}
+
 void keys_check(struct config_rules *r, const struct settings *s)
 {
     check_name(r, s->run_name);
@@ -646,4 +693,5 @@ void keys_check(struct config_rules *r, const struct settings *s)
     check_schedule(r, s);
     check_emulation(r, s);
     check_stages(r, s);
+    check_privacy(r, s);
 }

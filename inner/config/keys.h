@@ -59,6 +59,12 @@
     X(DEVICE_ATTENTION_AUTO, auto) X(DEVICE_ATTENTION_OWN, own) X(DEVICE_ATTENTION_CUDNN, cudnn)
 #define DEVICE_GRAPHS(X)                                                                           \
     X(DEVICE_GRAPHS_OFF, off) X(DEVICE_GRAPHS_ON, on) X(DEVICE_GRAPHS_AUTO, auto)
+#define PRIVACY_UNIT(X)                                                                            \
+    X(PRIVACY_UNIT_NONE, none)                                                                     \
+    X(PRIVACY_UNIT_SEQUENCE, sequence)                                                             \
+    X(PRIVACY_UNIT_DOCUMENT, document) X(PRIVACY_UNIT_OWNER, owner)
+#define PRIVACY_SAMPLING(X) X(PRIVACY_SAMPLING_POISSON, poisson) X(PRIVACY_SAMPLING_FIXED, fixed)
+#define PRIVACY_CLIPPING(X) X(PRIVACY_CLIPPING_GHOST, ghost) X(PRIVACY_CLIPPING_SLOW, slow)
 #define CHOICES_INNER(X)                                                                           \
     X(model_positions, MODEL_POSITIONS)                                                            \
     X(model_norm, MODEL_NORM)                                                                      \
@@ -89,7 +95,10 @@
     X(device_dtype, DEVICE_DTYPE)                                                                  \
     X(device_products, DEVICE_PRODUCTS)                                                            \
     X(device_attention, DEVICE_ATTENTION)                                                          \
-    X(device_graphs, DEVICE_GRAPHS)
+    X(device_graphs, DEVICE_GRAPHS)                                                                \
+    X(privacy_unit, PRIVACY_UNIT)                                                                  \
+    X(privacy_sampling, PRIVACY_SAMPLING)                                                          \
+    X(privacy_clipping, PRIVACY_CLIPPING)
 CHOICES_INNER(CONFIG_ENUM)
 
 /* Methods of compressed sums (inner/optim/compress.h): X(name, COMPRESS, OPTIMIZER): compress_name
@@ -471,7 +480,26 @@ CHOICES_INNER(CONFIG_ENUM)
               "the same bits. auto: times both ways in the first 16 steps and keeps the faster. "  \
               "Not yet run on a GPU.")                                                             \
     X(device, threads, INT, .fallback = "0", .min = 0, .max = 1024,                                \
-      .help = "CPU threads of one rank; 0: all cores this rank may use.")
+      .help = "CPU threads of one rank; 0: all cores this rank may use.")                          \
+    X(privacy, unit, CHOICE(privacy_unit), .fallback = "none",                                     \
+      .help = "Record whose presence the site's gradients hide (differential privacy, "            \
+              "docs/privacy.md). none: nothing is hidden. sequence: one training example of "      \
+              "train.sequence. document, owner: not built yet, refused.")                          \
+    X(privacy, clip, REAL, .fallback = "1", .min = 1e-6, .max = 1e6,                               \
+      .help = "With privacy.unit: largest L2 norm of one record's gradient, which is that of the " \
+              "mean loss of its targets; longer ones are scaled down to it.")                      \
+    X(privacy, noise, REAL, .fallback = "1", .min = 0.01, .max = 1000,                             \
+      .help = "With privacy.unit: noise multiplier. Each step adds a discrete Gaussian with a "    \
+              "standard deviation of this times privacy.clip to the sum of the clipped "           \
+              "gradients.")                                                                        \
+    X(privacy, sampling, CHOICE(privacy_sampling), .fallback = "poisson",                          \
+      .help = "With privacy.unit: which records are in a step. poisson: each with the same "       \
+              "probability, train.batch_tokens / train.sequence of them on average; the batch "    \
+              "varies in size. fixed: the order of a run without privacy; no amplification by "    \
+              "sampling may be claimed for it.")                                                   \
+    X(privacy, clipping, CHOICE(privacy_clipping), .fallback = "ghost",                            \
+      .help = "How gradients are clipped. ghost: one pass for the norms of all records, one that " \
+              "weights them. slow: a pass for each record; the specification, for tests.")
 
 struct settings {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)

@@ -381,6 +381,7 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
     TRY(t->dev->ops->event_wait(t->dev, event_of(t, t->step - 1, EVENT_END)));
     double targets = t->stats[STEP_TARGETS], norm = sqrt(t->stats[STEP_SQUARE]) / targets;
     t->pending = false;
+    bool hidden = t->private; /* its statistics hold no losses */
     if (!isfinite(step_loss(t)))
         return diverged(t, "loss");
     if (!isfinite(norm))
@@ -388,10 +389,11 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
     *r = (struct train_report){.step = t->step,
                                .steps = t->settings->train_steps,
                                .layers = layers_of(t, (uint64_t)t->step - 1),
-                               .loss = step_loss(t),
+                               .loss = hidden ? NAN : step_loss(t),
+                               .hidden = hidden,
                                .pairs = t->loader.token_targets && t->loader.sequence_targets,
-                               .loss_token = token_loss(t),
-                               .loss_sequence = sequence_loss(t),
+                               .loss_token = hidden ? NAN : token_loss(t),
+                               .loss_sequence = hidden ? NAN : sequence_loss(t),
                                .standard = t->settings->train_standard > 0,
                                .loss_standard = t->stats[STEP_STANDARD_LOSS] / targets,
                                .heads = t->heads.n ? t->heads.left : 0,

@@ -25,11 +25,12 @@
 #include "inner/train/evaluate.h"
 #include "inner/train/work.h"
 
-struct train_report {                 /* of the step just finished, for displays and records */
-    int64_t step, steps;              /* step counts finished steps */
-    int layers;                       /* that ran, of a model whose depth varies; else 0 */
-    double loss;                      /* mean nats per token over all ranks of this site */
-    bool pairs;                       /* data.pairs: `loss` is the sum of the two below */
+struct train_report {    /* of the step just finished, for displays and records */
+    int64_t step, steps; /* step counts finished steps */
+    int layers;          /* that ran, of a model whose depth varies; else 0 */
+    double loss;         /* mean nats per token over all ranks of this site */
+    bool hidden;         /* privacy.unit: losses of training are the site's secret, and NaN */
+    bool pairs;          /* data.pairs: `loss` is the sum of the two below */
     double loss_token, loss_sequence; /* means over the masked tokens and over the pairs */
     bool standard;                    /* train.standard is given; not part of `loss`: */
     double loss_standard;             /* the standardization losses times train.standard */
@@ -62,6 +63,7 @@ struct train_memory { /* bytes of one rank */
     size_t moments;     /* with train.zero_stage = 1 one rank's share of them */
     size_t update;      /* what a step of the optimizer works in */
     size_t modules;     /* with train.modules: what passes between them, and earlier parameters */
+    size_t clipping;    /* with privacy.unit */
     size_t grad_reduce; /* reducer, and what train.compress keeps */
     size_t reducer;     /* of the reducer (train.grad_reduce_dtype), with several ranks */
     size_t staging;     /* host memory of the lead while it stores or loads sharded moments; 0 on a
@@ -136,6 +138,7 @@ struct train { /* open for the hook to read */
     struct batch batch;                    /* one micro-batch */
     const struct train_parallel *parallel; /* how the ranks divide a step */
     struct pipeline *pipeline;             /* with train.modules */
+    struct train_private *private;         /* with privacy.unit */
     struct grad_reduce reduce;
     void *reduce_memory; /* device: of the reducer, or NULL */
     double *clip_norms;  /* device: of reduce, with train.clip_per = bucket */
@@ -167,7 +170,7 @@ struct train_memory_row {
     const char *name, *what; /* for the log, for people */
     size_t bytes;
 };
-enum { TRAIN_MEMORY_ROWS = 16 };
+enum { TRAIN_MEMORY_ROWS = 17 };
 void train_memory_rows(const struct train_memory *m,
                        struct train_memory_row rows[TRAIN_MEMORY_ROWS]);
 /* Logs the table (ev=memory) and compares it with the available memory: ERR_MEMORY names settings

@@ -5,6 +5,8 @@
 
 const struct train_parallel *parallel_of(const struct settings *s)
 {
+    if (s->privacy_unit != PRIVACY_UNIT_NONE)
+        return &parallel_private;
     return s->train_modules > 1 ? &parallel_modules : &parallel_batch;
 }
 

@@ -2,6 +2,7 @@
 #include "inner/train/train_pipeline.h"
 #include <stdio.h>
 #include <string.h>
+#include "inner/model/clip.h"
 #include "kernels/base/log.h"
 
 /* Two passes of a micro-batch, some 20 nodes in a layer: 2 KiB each in the device's memory. */
@@ -32,6 +33,9 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     m.update = optim_workspace(s, t, model_type);
     if (s->train_modules > 1)
         m.modules = pipeline_plan(s, t, model_type, tokens);
+    if (s->privacy_unit != PRIVACY_UNIT_NONE)
+        m.clipping =
+            clip_plan(s, t, train_micro_batch_tokens(s, ranks) / (size_t)s->train_sequence);
     if (s->device_kind == DEVICE_CPU)
         m.staging = optim_staging(s, t, ranks) + compress_staging(s, t, ranks);
     if (ranks > 1)
@@ -59,6 +63,7 @@ void train_memory_rows(const struct train_memory *m,
         {"moments", "optimizer moments", m->moments},
         {"update", "optimizer workspace", m->update},
         {"activations", "activations", x->activations},
+        {"clipping", "clipping of records", m->clipping},
         {"modules", "boundaries, earlier parameters", m->modules},
         {"logits", "classifier chunk", x->workspace.logits},
         {"gemm", "GEMM workspace", x->workspace.gemm},

@@ -1,7 +1,8 @@
 #ifndef TRAIN_PARALLEL_H
 #define TRAIN_PARALLEL_H
 /* How the ranks of a site divide a step: the batch (train.modules = 1, train_batch.c), or the
- * layers (train_modules.c). Everything else of the loop is the same. All ranks call each of
+ * layers (train_modules.c), or, with privacy.unit, nothing: one rank clips and adds noise
+ * (train_private.c). Everything else of the loop is the same. All ranks call each of
  * these. Private to train.
  */
 #include "inner/train/train.h"
@@ -23,7 +24,7 @@ struct train_parallel {
     /* The parameters are those of t->step, from a checkpoint or from the seed. */
     enum err (*resumed)(struct train *t);
 };
-extern const struct train_parallel parallel_batch, parallel_modules;
+extern const struct train_parallel parallel_batch, parallel_modules, parallel_private;
 const struct train_parallel *parallel_of(const struct settings *s);
 
 #endif

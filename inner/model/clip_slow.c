@@ -1,0 +1,45 @@
+/* The specification of clipping: a forward and a backward pass for each record by itself, the norm
+ * of the whole slab in double, and the scaled slab added to the sum. */
+#include "inner/model/clip_own.h"
+#include <math.h>
+
+enum err clip_slow_open(struct clip *c)
+{
+    return dev_alloc(c->dev, (void **)&c->sum, c->o.table->elements * sizeof *c->sum);
+}
+
+void clip_slow_close(struct clip *c)
+{
+    dev_free(c->dev, c->sum);
+    c->sum = NULL;
+}
+
+/* The gradient of one record in the model's slab. The loss of its label has the weight 1. */
+static enum err slow_gradient(struct clip *c, const struct batch *b, size_t record)
+{
+    float scale = clip_token_weight(c, record);
+    batch_clear(&c->own);
+    batch_take(&c->own, b, record);
+    c->own.sequence_weight = scale > 0 ? 1 / scale : 1;
+    model_grads_zero(c->m);
+    return model_accumulate(c->m, &c->own, scale > 0 ? scale : 1, NULL, c->loss);
+}
+
+enum err clip_slow(struct clip *c, const struct batch *b)
+{
+    const struct dev_ops *ops = c->dev->ops;
+    float *grads = model_grads(c->m);
+    size_t elements = c->o.table->elements;
+    ops->copy(c->dev, c->sum, grads, elements * sizeof *grads);
+    for (size_t i = 0; i < clip_records(b); i++) {
+        double square;
+        TRY(slow_gradient(c, b, i));
+        ops->sumsq(c->dev, &square, grads, elements);
+        c->norms[i] = sqrt(square);
+        double factor = clip_factor(c, c->norms[i]);
+        if (factor > 0)
+            ops->axpy(c->dev, c->sum, grads, (float)factor, elements);
+    }
+    ops->copy(c->dev, grads, c->sum, elements * sizeof *grads);
+    return dev_sync(c->dev);
+}

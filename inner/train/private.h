@@ -1,0 +1,47 @@
+#ifndef PRIVATE_H
+#define PRIVATE_H
+/* What a private site keeps in its directory of checkpoints, and the keys of its steps.
+ *
+ *   privacy.key      32 random bytes, mode 0600, made once. Whoever has it can subtract the noise:
+ *                    it never leaves the site, and is not the run's seed, which everybody knows
+ *   privacy.charges  one line for each step that was charged, appended and synced before the step
+ *
+ * The key of a step is SHA-256 of (site key, step, digest of the parameters, the device with its
+ * library and its threads, from which sums repeat bit for bit). The same step, repeated after a
+ * crash, draws the same records and the same noise, releases the same sum and is charged once. From
+ * other parameters or on another device it draws others, and is charged again.
+ */
+#include "inner/config/keys.h"
+#include "kernels/base/chacha.h"
+#include "kernels/base/digest.h"
+
+struct private_site {
+    uint8_t key[CHACHA_KEY_BYTES];
+    const char *charges; /* path */
+    struct digest *tags; /* (found) of the charges that private_open found */
+    size_t found;
+    int64_t charged; /* lines of the file */
+};
+/* Reads key and charges, or makes a key. `begun`: the run has steps behind it. ERR_INPUT: it has,
+ * or has charges, and the key is missing: noise of another key would be charged to the same run.
+ * ERR_CORRUPT: a charge that is not the last is damaged. A last line that a crash has cut is
+ * removed: its step did not run. */
+enum err private_open(struct private_site *p, const char *dir, bool begun, struct arena *perm) MUST;
+
+struct private_keys { /* of a step; secret */
+    uint8_t sample[CHACHA_KEY_BYTES], noise[CHACHA_KEY_BYTES];
+    struct digest tag; /* names the step and its parameters in the charge; says nothing else */
+};
+struct private_keys private_step_keys(const struct private_site *p, int64_t step,
+                                      const struct digest *parameters, const char *device);
+struct private_charge {
+    int64_t step; /* steps in front of it */
+    struct digest tag;
+    uint64_t records, expected; /* of the site; of a step on average: q = expected / records */
+    double noise, clip;
+    const char *unit, *sampling;
+};
+/* Durable on return. Nothing is written if private_open has found a charge of this tag. */
+enum err private_charge(struct private_site *p, const struct private_charge *c) MUST;
+
+#endif

@@ -1,0 +1,319 @@
+/* What breaks if this is wrong: a record that moves the sum further than privacy.clip, so that the
+ * noise is too small for it and every claim is false. Ghost norms are compared with a pass for each
+ * record, for every kind of parameter of every family. */
+#include "tests/inner/setup.h"
+#include <math.h>
+#include "inner/model/clip.h"
+
+static struct arena arena;
+
+static int reset(void **state)
+{
+    (void)state;
+    arena_reset(&arena);
+    err_clear();
+    return 0;
+}
+
+enum { SEQUENCE = 48, RECORDS = 6 };
+#define COMMON                                                                                     \
+    "--model.vocab", "70", "--model.layers", "3", "--model.heads", "2", "--model.width", "32",     \
+        "--model.context", "48", "--train.sequence", "48", "--train.batch_tokens", "384",          \
+        "--data.tokenizer", "external", "--device.dtype", "f32"
+static const char *const gpt[] = {COMMON, NULL}, *const untied[] = {COMMON,  "--model.tied",
+                                                                    "false", "--train.dropout",
+                                                                    "0.2",   NULL},
+                         *const llama[] = {COMMON,   "--model.positions",
+                                           "rope",   "--model.norm",
+                                           "rms",    "--model.activation",
+                                           "swiglu", "--model.bias",
+                                           "false",  "--model.tied",
+                                           "false",  "--model.kv_heads",
+                                           "1",      "--train.activation_checkpointing",
+                                           "block",  NULL};
+#define ENCODER                                                                                    \
+    COMMON, "--model.causal", "false", "--data.objective", "mlm", "--data.pairs", "sop",           \
+        "--model.norm_place", "post", "--model.embed_norm", "true", "--model.types", "2",          \
+        "--model.head", "mlm", "--model.pooler", "true", "--model.activation", "gelu_erf"
+static const char *const bert[] = {ENCODER, NULL},
+                         *const dropped[] = {ENCODER, "--train.dropout", "0.1", NULL},
+                         *const albert[] = {ENCODER, "--model.shared",
+                                            "true",  "--model.embed",
+                                            "24",    NULL},
+                         *const albert_recomputed[] = {ENCODER, "--model.shared",
+                                                       "true",  "--model.embed",
+                                                       "24",    "--train.activation_checkpointing",
+                                                       "block", NULL},
+                         *const modern[] = {COMMON,  "--model.causal",
+                                            "false", "--data.objective",
+                                            "mlm",   "--model.embed_norm",
+                                            "true",  "--model.positions",
+                                            "rope",  "--model.window",
+                                            "8",     "--model.global_every",
+                                            "2",     "--model.activation",
+                                            "geglu", "--model.bias",
+                                            "false", "--model.head",
+                                            "mlm",   "--model.pooler",
+                                            "true",  "--model.pooler_norm",
+                                            "true",  "--model.pooling",
+                                            "mean",  NULL};
+static const struct family {
+    const char *name;
+    const char *const *words;
+} families[] = {{"gpt", gpt},
+                {"gpt, untied, dropout", untied},
+                {"llama, recomputed", llama},
+                {"bert", bert},
+                {"bert, dropout", dropped},
+                {"albert", albert},
+                {"albert, recomputed", albert_recomputed},
+                {"modernbert", modern}};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+struct fixture {
+    struct settings *s;
+    struct table table;
+    struct dev *d;
+    struct model *m;
+    struct batch b;
+};
+
+/* Records of different lengths, with ids that repeat; encoders hide few of them, and one record
+ * none; a last sequence fills up. */
+static void make_batch(struct fixture *f)
+{
+    static const int lengths[] = {48, 17, 40, 2, 33, 9, 0};
+    static const int filled[] = {48, 17, 40, 2, 33, 9, 43, 0};
+    bool mlm = !f->s->model_causal;
+    setup_batch(&f->b, &arena, mlm ? filled : lengths, 13, 3);
+    for (size_t i = 0; i < f->b.sequences; i++) {
+        f->b.labels[i] = mlm && i % 2 == 0 ? (int32_t)(i / 2 % 2) : -1;
+        f->b.numbers[i] = (uint32_t)(7 * i + 1);
+        for (int32_t t = f->b.cu_seqlens[i]; t < f->b.cu_seqlens[i + 1]; t++) {
+            f->b.types[t] = f->s->model_types && t % 3 == 0;
+            if (mlm && (t % 5 || i == 4))
+                f->b.targets[t] = -1;
+        }
+    }
+    if (!mlm)
+        return;
+    f->b.filled = 43;
+    f->b.labels[RECORDS] = -1;
+    for (int32_t t = f->b.cu_seqlens[RECORDS]; t < f->b.cu_seqlens[RECORDS + 1]; t++) {
+        f->b.targets[t] = -1;
+        f->b.positions[t] = 0;
+    }
+}
+
+static void open_fixture(struct fixture *f, const char *const *words, int threads)
+{
+    f->s = setup_settings(&arena, words);
+    struct config_rules r = {.length = 0};
+    keys_check(&r, f->s);
+    if (config_rules_report(&r))
+        fail_msg("%s", err_message());
+    assert_int_equal(table_make(&f->table, f->s, &arena), ERR_OK);
+    f->d = setup_device("f32", threads);
+    const struct model_options o = {f->s, &f->table, 256, true};
+    assert_int_equal(model_open(&f->m, f->d, &o, &arena), ERR_OK);
+    setup_random(&f->table, model_params(f->m), 0.15);
+    make_batch(f);
+}
+
+static void close_fixture(struct fixture *f)
+{
+    model_close(f->m);
+    dev_close(f->d);
+}
+
+static struct clip *open_clip(struct fixture *f, enum privacy_clipping how, double norm)
+{
+    struct clip *c;
+    const struct clip_options o = {how, f->m, &f->table, RECORDS, SEQUENCE, norm};
+    assert_int_equal(clip_open(&c, &o, &arena), ERR_OK);
+    return c;
+}
+
+/* The clipped sum of one way, and the norms. */
+static float *clipped(struct fixture *f, enum privacy_clipping how, double norm, double *norms)
+{
+    struct clip *c = open_clip(f, how, norm);
+    size_t bytes = f->table.elements * sizeof(float);
+    float *sum = arena_alloc(&arena, bytes);
+    model_grads_zero(f->m);
+    if (clip_accumulate(c, &f->b, norms))
+        fail_msg("%s", err_message());
+    memcpy(sum, model_grads(f->m), bytes);
+    clip_close(c);
+    return sum;
+}
+
+static double norm_of(const float *a, const float *b, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += pow((double)a[i] - (b ? (double)b[i] : 0), 2);
+    return sqrt(sum);
+}
+
+static double middle_of(const double *norms)
+{
+    double sum = 0;
+    for (int i = 0; i < RECORDS; i++)
+        sum += norms[i] / RECORDS;
+    return sum;
+}
+
+static void ghost_norms_are_the_slow_ones(void **state)
+{
+    (void)state;
+    for (int k = 0; k < FAMILIES; k++) {
+        struct fixture f;
+        double slow[RECORDS], ghost[RECORDS], first[RECORDS];
+        reset(NULL);
+        open_fixture(&f, families[k].words, 2);
+        clipped(&f, PRIVACY_CLIPPING_SLOW, 1, first);
+        double norm = middle_of(first); /* some are clipped, some are not */
+        float *a = clipped(&f, PRIVACY_CLIPPING_SLOW, norm, slow),
+              *b = clipped(&f, PRIVACY_CLIPPING_GHOST, norm, ghost);
+        int longer = 0;
+        double worst = 0;
+        for (int i = 0; i < RECORDS; i++) {
+            worst = fmax(worst, fabs(ghost[i] / slow[i] - 1));
+            longer += slow[i] > norm;
+        }
+        double apart = norm_of(a, b, f.table.elements) / norm_of(a, NULL, f.table.elements);
+        print_message("%-22s norms within %.1e, sums within %.1e\n", families[k].name, worst,
+                      apart);
+        assert_true(longer > 0 && longer < RECORDS);
+        assert_true(worst < 1e-5);
+        assert_true(apart < 1e-5);
+        close_fixture(&f);
+    }
+}
+
+/* Without a bound in reach the clipped sum is the gradient of the sum of the records' losses. */
+static void a_large_clip_is_the_gradient(void **state)
+{
+    struct fixture f;
+    struct model_loss loss;
+    double norms[RECORDS];
+    (void)state;
+    open_fixture(&f, gpt, 2);
+    static const int lengths[] = {48, 48, 48, 0};
+    setup_batch(&f.b, &arena, lengths, 70, 9); /* one number of targets for all */
+    for (size_t i = 0; i < f.b.tokens_count; i++)
+        f.b.targets[i] = (int32_t)(i % 70);
+    for (int how = 0; how < 2; how++) {
+        float *sum = clipped(&f, (enum privacy_clipping)how, 1e6, norms);
+        model_grads_zero(f.m);
+        assert_int_equal(model_step(f.m, &f.b, 1.0f / 48, NULL, &loss), ERR_OK);
+        double size = norm_of(sum, NULL, f.table.elements);
+        assert_true(norm_of(sum, model_grads(f.m), f.table.elements) < 1e-5 * size);
+    }
+    close_fixture(&f);
+}
+
+/* One record alone ends with the norm of the bound, to 1e-5, and in its own direction. */
+static void a_record_is_no_longer_than_the_clip(void **state)
+{
+    (void)state;
+    for (int k = 0; k < FAMILIES; k++) {
+        struct fixture f;
+        double norms[RECORDS];
+        reset(NULL);
+        open_fixture(&f, families[k].words, 1);
+        clipped(&f, PRIVACY_CLIPPING_GHOST, 1e6, norms);
+        struct batch all = f.b;
+        for (size_t i = 0; i < RECORDS; i++) {
+            assert_int_equal(batch_open(&f.b, &arena, SEQUENCE, 1), ERR_OK);
+            batch_clear(&f.b);
+            batch_take(&f.b, &all, i);
+            double bound = norms[i] / 1.01, own[1];
+            float *sum = clipped(&f, PRIVACY_CLIPPING_GHOST, bound, own);
+            double size = norm_of(sum, NULL, f.table.elements);
+            if (fabs(size / bound - 1) > 1e-5)
+                fail_msg("%s, record %zu: %g, not %g", families[k].name, i, size, bound);
+            assert_true(fabs(own[0] / norms[i] - 1) < 1e-5); /* whatever else is in the batch */
+        }
+        close_fixture(&f);
+    }
+}
+
+/* A record whose gradient is not finite counts as 0, and the others as ever. */
+static void a_record_that_is_not_finite_is_left_out(void **state)
+{
+    struct fixture f;
+    double norms[RECORDS];
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        reset(NULL);
+        open_fixture(&f, gpt, 2);
+        const struct tensor *wte = table_find(&f.table, "wte.weight");
+        for (int32_t t = f.b.cu_seqlens[2]; t < f.b.cu_seqlens[3]; t++)
+            f.b.tokens[t] = 69; /* nobody else has it, nor is it a target */
+        model_params(f.m)[wte->offset + 69 * 32] = INFINITY;
+        float *sum = clipped(&f, (enum privacy_clipping)how, 0.5, norms);
+        /* the logit of that id is not finite for anybody: all are left out */
+        for (int i = 0; i < RECORDS; i++)
+            assert_true(!isfinite(norms[i]));
+        assert_true(norm_of(sum, NULL, f.table.elements) == 0);
+        close_fixture(&f);
+    }
+    for (int how = 0; how < 2; how++) {
+        reset(NULL);
+        open_fixture(&f, untied, 2);
+        const struct tensor *wte = table_find(&f.table, "wte.weight");
+        for (int32_t t = f.b.cu_seqlens[2]; t < f.b.cu_seqlens[3]; t++)
+            f.b.tokens[t] = 69;
+        model_params(f.m)[wte->offset + 69 * 32] = INFINITY;
+        float *sum = clipped(&f, (enum privacy_clipping)how, 0.5, norms);
+        for (int i = 0; i < RECORDS; i++)
+            assert_int_equal(isfinite(norms[i]) != 0, i != 2);
+        double size = norm_of(sum, NULL, f.table.elements);
+        assert_true(isfinite(size) && size > 0 && size <= 0.5 * (RECORDS - 1) * (1 + 1e-5));
+        close_fixture(&f);
+    }
+}
+
+/* The sum is added to what is in the slab: micro-batches. */
+static void micro_batches_add_up(void **state)
+{
+    struct fixture f;
+    double norms[RECORDS];
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        reset(NULL);
+        open_fixture(&f, albert, 2);
+        float *whole = clipped(&f, (enum privacy_clipping)how, 0.7, norms);
+        struct clip *c = open_clip(&f, (enum privacy_clipping)how, 0.7);
+        struct batch part;
+        assert_int_equal(batch_open(&part, &arena, 256, RECORDS), ERR_OK);
+        model_grads_zero(f.m);
+        for (size_t i = 0; i < RECORDS; i += 2) {
+            batch_clear(&part);
+            batch_take(&part, &f.b, i);
+            batch_take(&part, &f.b, i + 1);
+            assert_int_equal(clip_accumulate(c, &part, NULL), ERR_OK);
+        }
+        double size = norm_of(whole, NULL, f.table.elements);
+        assert_true(norm_of(whole, model_grads(f.m), f.table.elements) < 1e-5 * size);
+        clip_close(c);
+        close_fixture(&f);
+    }
+}
+
+int main(void)
+{
+    arena = arena_make(0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(ghost_norms_are_the_slow_ones, reset),
+        cmocka_unit_test_setup(a_large_clip_is_the_gradient, reset),
+        cmocka_unit_test_setup(a_record_is_no_longer_than_the_clip, reset),
+        cmocka_unit_test_setup(a_record_that_is_not_finite_is_left_out, reset),
+        cmocka_unit_test_setup(micro_batches_add_up, reset),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    arena_free(&arena);
+    return failed;
+}

@@ -1,0 +1,419 @@
+/* What breaks if this is wrong: a step that draws, clips or adds other noise than what is charged;
+ * a charge that a crash loses; a training loss that leaves the site. */
+#include "tests/inner/setup.h"
+#include <math.h>
+#include <sys/stat.h>
+#include "inner/data/poisson.h"
+#include "inner/model/clip.h"
+#include "inner/train/noise.h"
+#include "inner/train/private.h"
+#include "inner/train/train.h"
+#include "kernels/base/log.h"
+
+static struct arena arena;
+
+static int reset(void **state)
+{
+    (void)state;
+    arena_reset(&arena);
+    err_clear();
+    return 0;
+}
+
+#define TINY                                                                                       \
+    "--model.vocab", "23", "--data.tokenizer", "external", "--model.layers", "1", "--model.heads", \
+        "2", "--model.width", "16", "--model.context", "16", "--train.sequence", "16",             \
+        "--train.batch_tokens", "160", "--train.micro_batch_tokens", "32", "--train.warmup", "2",  \
+        "--train.checkpoint_every", "0", "--device.dtype", "f32", "--privacy.unit", "sequence",    \
+        "--train.optimizer", "adamw"
+
+struct run { /* one process's worth */
+    struct settings *s;
+    struct dev *d;
+    struct coll *c;
+    struct train t;
+};
+
+static enum err open_run(struct run *r, const char *dir, const char *const *words)
+{
+    r->s = setup_settings(&arena, words);
+    struct config_rules rules = {.length = 0};
+    keys_check(&rules, r->s);
+    if (config_rules_report(&rules))
+        fail_msg("%s", err_message());
+    const char **items = arena_array(&arena, 1, sizeof *items);
+    items[0] = arena_printf(&arena, "%s/text.bin", scratch_root);
+    r->s->data_train = (struct config_list){items, 1};
+    r->s->data_eval = r->s->data_train;
+    r->d = setup_device("f32", 2);
+    assert_int_equal(coll_open(&r->c, "cpu"), ERR_OK);
+    return train_open(&r->t,
+                      &(struct train_options){r->s, r->d, r->c, 0,
+                                              arena_printf(&arena, "%s/%s", scratch_root, dir)},
+                      &arena);
+}
+
+static void begin(struct run *r, const char *dir, const char *const *words)
+{
+    if (open_run(r, dir, words))
+        fail_msg("%s", err_message());
+}
+
+static void end(struct run *r)
+{
+    train_close(&r->t);
+    coll_close(r->c);
+    dev_close(r->d);
+}
+
+/* ---- a hook that records ---- */
+struct seen {
+    int steps, updates, refuse_at;
+    double eval_first, eval_last;
+    struct digest gradients[64];
+    void (*check)(struct train *t); /* before each update */
+};
+
+static enum err seen_start(void *self, struct train *t)
+{
+    (void)self;
+    (void)t;
+    return ERR_OK;
+}
+
+static enum err seen_update(void *self, struct train *t)
+{
+    struct seen *s = self;
+    s->gradients[t->step] = digest_of(model_grads(t->model), t->table.elements * sizeof(float));
+    s->updates++;
+    if (s->check)
+        s->check(t);
+    return s->refuse_at && t->step == s->refuse_at ? err_set(ERR_STOPPED, "refused") : ERR_OK;
+}
+
+static bool seen_due(void *self, const struct train *t, int64_t step)
+{
+    (void)self;
+    (void)t;
+    (void)step;
+    return false;
+}
+
+static enum err seen_step(void *self, struct train *t, const struct train_report *r)
+{
+    struct seen *s = self;
+    s->steps++;
+    assert_true(r->hidden && isnan(r->loss) && isnan(r->loss_token) && isnan(r->loss_sequence));
+    for (int i = STEP_LOSS; i <= STEP_LAST_LOSS; i++)
+        assert_true(t->stats[i] == 0);
+    assert_true(t->stats[STEP_TARGETS] == 10 && t->stats[STEP_SEQUENCES] == 0);
+    assert_true(t->stats[STEP_TOKENS] == 160); /* the expected ones, not those drawn */
+    return ERR_OK;
+}
+
+static enum err seen_eval(void *self, struct train *t, const struct train_eval *e)
+{
+    struct seen *s = self;
+    s->eval_last = e->loss;
+    if (t->step == 0)
+        s->eval_first = e->loss;
+    return ERR_OK;
+}
+
+static enum err seen_nothing(void *self, struct train *t)
+{
+    (void)self;
+    (void)t;
+    return ERR_OK;
+}
+
+static struct train_hook hook_of(struct seen *s)
+{
+    return (struct train_hook){s,         seen_start, seen_update,  seen_due,
+                               seen_step, seen_eval,  seen_nothing, seen_nothing};
+}
+
+static size_t file_lines(const char *path, char **text)
+{
+    uint8_t *data;
+    size_t size, lines = 0;
+    assert_int_equal(file_read(path, 1 << 20, &arena, &data, &size), ERR_OK);
+    for (size_t i = 0; i < size; i++)
+        lines += data[i] == '\n';
+    *text = (char *)data;
+    return lines;
+}
+
+/* ---- noise ---- */
+static void noise_has_the_scale_that_is_charged(void **state)
+{
+    const char *const words[] = {TINY, "--model.width", "64", "--model.layers", "2", NULL};
+    static const uint8_t key[CHACHA_KEY_BYTES] = {9};
+    struct table t;
+    (void)state;
+    assert_int_equal(table_make(&t, setup_settings(&arena, words), &arena), ERR_OK);
+    float *a = arena_array(&arena, t.elements, sizeof *a),
+          *b = arena_array(&arena, t.elements, sizeof *b);
+    struct noise_scale n = noise_scale_of(1.3, 0.7, t.parameters);
+    assert_true(n.sensitivity > 0.7 && n.sensitivity < 0.7 * 1.001);
+    assert_true((double)n.sigma * n.grid >= 1.3 * n.sensitivity);
+    assert_true((double)n.sigma * n.grid < 1.3 * n.sensitivity * (1 + 1e-6));
+    assert_true(n.grid <= 1.3 * 0.7 * 0x1p-24);
+    noise_add(a, &t, &n, key);
+    double one = 0, two = 0, count = (double)t.parameters, sigma = 1.3 * 0.7, inside = 0;
+    for (size_t i = 0; i < t.elements; i++) {
+        double z = (double)a[i] / sigma;
+        one += z, two += z * z;
+        inside += a[i] != 0;
+    }
+    assert_true(fabs(one / count) < 4 / sqrt(count));
+    assert_true(fabs(two / count - 1) < 4 * sqrt(2 / count) + 3e-4);
+    assert_true(inside > 0.999 * count && inside <= count); /* gaps and padding stay 0 */
+    /* Another sum has other noise, down to one step of the grid in one value. */
+    b[t.tensors[0].offset] = (float)n.grid;
+    noise_add(b, &t, &n, key);
+    size_t same = 0;
+    for (size_t i = 0; i < t.elements; i++)
+        same += a[i] == b[i] && a[i] != 0;
+    assert_true((double)same < 0.001 * count);
+}
+
+/* ---- a step is what is charged ---- */
+/* The sum of the step's records, found again from the key file, is what the gradient is, but for
+ * noise of the charged size: one record more or less, or another weight, would show. */
+static void check_step(struct train *t)
+{
+    const struct settings *s = t->settings;
+    size_t elements = t->table.elements;
+    struct private_site site;
+    struct clip *clip;
+    float *got = arena_array(&arena, elements, sizeof *got), *grads = model_grads(t->model);
+    struct digest parameters = digest_of(model_params(t->model), elements * sizeof(float));
+    memcpy(got, grads, elements * sizeof *got);
+    assert_int_equal(private_open(&site, t->checkpoint_dir, true, &arena), ERR_OK);
+    struct private_keys k = private_step_keys(&site, t->step, &parameters, t->dev->note);
+    assert_int_equal(site.found, t->step + 1); /* charged before it was drawn */
+    assert_true(digest_equal(&site.tags[t->step], &k.tag));
+    const struct clip_options o = {PRIVACY_CLIPPING_SLOW, t->model, &t->table, 1, 16,
+                                   s->privacy_clip};
+    assert_int_equal(clip_open(&clip, &o, &arena), ERR_OK);
+    struct poisson p = poisson_begin(k.sample, t->loader.windows, 10);
+    model_grads_zero(t->model);
+    for (uint64_t record; poisson_next(&p, &record);) {
+        objective_records(&t->loader, (uint64_t)t->step, &record, 1, &t->batch);
+        assert_int_equal(clip_accumulate(clip, &t->batch, NULL), ERR_OK);
+    }
+    double rest = 0, signal = 0, count = (double)t->table.parameters,
+           sigma = s->privacy_noise * s->privacy_clip;
+    for (size_t i = 0; i < elements; i++) {
+        rest += pow((double)got[i] - (double)grads[i], 2);
+        signal += pow((double)grads[i], 2);
+    }
+    memcpy(grads, got, elements * sizeof *got);
+    clip_close(clip);
+    assert_true(signal > 0);
+    if (fabs(rest / (sigma * sigma * count) - 1) > 4 * sqrt(2 / count) + 0.01)
+        fail_msg("step %lld: what is not signal has %.3f of the noise's square", (long long)t->step,
+                 rest / (sigma * sigma * count));
+}
+
+static void a_step_is_what_is_charged(void **state)
+{
+    struct run r;
+    struct seen s = {.check = check_step};
+    struct train_hook h = hook_of(&s);
+    (void)state;
+    begin(&r, "charged",
+          (const char *[]){TINY, "--train.steps", "12", "--privacy.noise", "0.01", "--privacy.clip",
+                           "0.5", NULL});
+    if (train_run(&r.t, &h))
+        fail_msg("%s", err_message());
+    assert_int_equal(s.updates, 12);
+    end(&r);
+}
+
+/* ---- crashes ---- */
+static void a_repeated_step_is_the_same_release(void **state)
+{
+    struct run r;
+    struct seen whole = {.steps = 0}, cut = {.refuse_at = 3}, rest = {.steps = 0};
+    struct train_hook h[3] = {hook_of(&whole), hook_of(&cut), hook_of(&rest)};
+    const char *const words[] = {TINY, "--train.steps", "6", "--train.checkpoint_every", "1", NULL};
+    struct stat st;
+    char *text, *again;
+    (void)state;
+    begin(&r, "crash", words);
+    assert_int_equal(train_run(&r.t, &h[1]), ERR_STOPPED);
+    assert_int_equal(r.t.step, 3);
+    end(&r);
+    const char *charges = arena_printf(&arena, "%s/crash/privacy.charges", scratch_root),
+               *key = arena_printf(&arena, "%s/crash/privacy.key", scratch_root);
+    assert_int_equal(file_lines(charges, &text), 4); /* the fourth step was charged, then lost */
+    assert_int_equal(stat(key, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_non_null(strstr(text, "step=3 unit=sequence sampling=poisson records="));
+    assert_non_null(strstr(text, " expected=10 noise=1 clip=1 tag="));
+    /* A crash in the middle of an append: that charge was not made, and its step did not run. */
+    scratch_write("crash/privacy.charges", (const uint8_t *)text, strlen(text) - 9);
+    begin(&r, "crash", words);
+    if (train_run(&r.t, &h[2]))
+        fail_msg("%s", err_message());
+    end(&r);
+    assert_int_equal(file_lines(charges, &again), 6);
+    assert_memory_equal(again, text, strlen(text)); /* the repeated step has the same tag */
+    assert_true(digest_equal(&rest.gradients[3], &cut.gradients[3]));
+    /* The run without a crash, under the same key. */
+    uint8_t *bytes;
+    size_t size;
+    assert_int_equal(file_read(key, 32, &arena, &bytes, &size), ERR_OK);
+    assert_int_equal(file_mkdirs(arena_printf(&arena, "%s/whole", scratch_root)), ERR_OK);
+    scratch_write("whole/privacy.key", bytes, size);
+    begin(&r, "whole", words);
+    assert_int_equal(train_run(&r.t, &h[0]), ERR_OK);
+    end(&r);
+    for (int i = 0; i < 6; i++)
+        assert_true(
+            digest_equal(&whole.gradients[i], i < 3 ? &cut.gradients[i] : &rest.gradients[i]));
+}
+
+/* From other parameters a step of the same number draws and adds something else. */
+static void other_parameters_have_other_keys(void **state)
+{
+    struct private_site p;
+    struct digest one = {{1}}, two = {{2}};
+    (void)state;
+    assert_int_equal(private_open(&p, arena_printf(&arena, "%s/keys", scratch_root), false, &arena),
+                     ERR_OK);
+    struct private_keys a = private_step_keys(&p, 5, &one, "cpu threads=1"),
+                        b = private_step_keys(&p, 5, &two, "cpu threads=1"),
+                        c = private_step_keys(&p, 6, &one, "cpu threads=1"),
+                        d = private_step_keys(&p, 5, &one, "cpu threads=1"),
+                        e = private_step_keys(&p, 5, &one, "cpu threads=2");
+    assert_memory_equal(&a, &d, sizeof a);
+    assert_true(memcmp(a.sample, b.sample, 32) && memcmp(a.noise, b.noise, 32));
+    assert_true(memcmp(a.sample, c.sample, 32) && memcmp(a.noise, c.noise, 32));
+    assert_true(memcmp(a.sample, e.sample, 32) && memcmp(a.noise, e.noise, 32));
+    assert_true(memcmp(a.sample, a.noise, 32) && memcmp(a.noise, a.tag.bytes, 32));
+}
+
+static void what_is_missing_is_damage(void **state)
+{
+    struct private_site p;
+    struct private_charge c = {.step = 1,
+                               .tag = {{7}},
+                               .records = 100,
+                               .expected = 10,
+                               .noise = 1,
+                               .clip = 1,
+                               .unit = "sequence",
+                               .sampling = "poisson"};
+    const char *dir = arena_printf(&arena, "%s/missing", scratch_root);
+    char *text;
+    (void)state;
+    assert_int_equal(private_open(&p, dir, false, &arena), ERR_OK);
+    for (int i = 0; i < 3; i++) { /* a tag that is there at the start is not charged again */
+        c.tag.bytes[0] = (uint8_t)(i % 2);
+        assert_int_equal(private_open(&p, dir, i > 0, &arena), ERR_OK);
+        assert_int_equal(private_charge(&p, &c), ERR_OK);
+    }
+    assert_int_equal(p.charged, 2);
+    assert_int_equal(private_open(&p, dir, true, &arena), ERR_OK);
+    assert_int_equal(p.charged, 2);
+    assert_true(digest_equal(&p.tags[1], &(struct digest){{1}}));
+    assert_int_equal(file_lines(p.charges, &text), 2);
+    text[5] = '7'; /* of the first line */
+    scratch_write("missing/privacy.charges", (const uint8_t *)text, strlen(text));
+    assert_int_equal(private_open(&p, dir, true, &arena), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "line 1"));
+    assert_int_equal(file_remove(scratch("missing/privacy.key")), ERR_OK);
+    assert_int_equal(private_open(&p, dir, false, &arena), ERR_INPUT);
+    assert_non_null(strstr(err_message(), "privacy.key is missing"));
+    const char *begun = arena_printf(&arena, "%s/begun", scratch_root);
+    assert_int_equal(private_open(&p, begun, true, &arena), ERR_INPUT);
+}
+
+/* ---- learning, and what leaves ---- */
+static char lines[1 << 16];
+
+static void keep_line(void *self, enum log_level level, const char *line)
+{
+    (void)self;
+    (void)level;
+    size_t used = strlen(lines);
+    snprintf(lines + used, sizeof lines - used, "%s\n", line);
+}
+
+static void a_private_run_learns_and_logs_no_loss(void **state)
+{
+    struct run r;
+    struct seen s = {.steps = 0};
+    struct train_hook h = hook_of(&s);
+    (void)state;
+    begin(&r, "learns",
+          (const char *[]){TINY, "--train.steps", "60", "--train.lr", "0.02", "--privacy.noise",
+                           "0.02", "--train.clip", "0", NULL});
+    *lines = 0;
+    log_to(keep_line, NULL);
+    enum err e = train_run(&r.t, &h);
+    log_to(NULL, NULL);
+    if (e)
+        fail_msg("%s", err_message());
+    assert_int_equal(s.steps, 60);
+    print_message("held-out loss from %.3f to %.3f\n", s.eval_first, s.eval_last);
+    assert_true(s.eval_last < s.eval_first - 0.5);
+    assert_non_null(strstr(lines, "ev="));
+    assert_null(strstr(lines, "loss"));
+    assert_null(strstr(lines, "targets"));
+    end(&r);
+}
+
+/* ---- refusals ---- */
+static void refused(const char *word, const char *const *words)
+{
+    struct settings *s = setup_settings(&arena, words);
+    struct config_rules r = {.length = 0};
+    keys_check(&r, s);
+    if (config_rules_report(&r) != ERR_CONFIG || !strstr(err_message(), word))
+        fail_msg("\"%s\" is not in \"%s\"", word, err_message());
+}
+
+static void what_does_not_go_with_it_is_refused(void **state)
+{
+    struct run r;
+    (void)state;
+    refused("privacy.unit = document is not built yet",
+            (const char *[]){TINY, "--privacy.unit", "document", NULL});
+    refused("privacy.unit = owner is not built yet",
+            (const char *[]){TINY, "--privacy.unit", "owner", NULL});
+    refused("device.kind = cuda", (const char *[]){TINY, "--device.kind", "cuda", NULL});
+    refused("train.standard", (const char *[]){TINY, "--train.standard", "1", NULL});
+    refused("train.modules", (const char *[]){TINY, "--train.modules", "2", NULL});
+    refused("train.compress", (const char *[]){TINY, "--train.compress", "sparse", NULL});
+    refused("train.profile", (const char *[]){TINY, "--train.profile", "1", NULL});
+    refused("train.layer_drop", (const char *[]){TINY, "--train.layer_drop", "0.5", NULL});
+    refused("data.pairs = nsp",
+            (const char *[]){TINY, "--data.pairs", "nsp", "--data.objective", "mlm", NULL});
+    assert_int_equal(open_run(&r, "all",
+                              (const char *[]){TINY, "--train.batch_tokens", "3200",
+                                               "--train.micro_batch_tokens", "0", NULL}),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "a step may not hold everybody"));
+    end(&r);
+}
+
+int main(void)
+{
+    arena = arena_make(0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(noise_has_the_scale_that_is_charged, reset),
+        cmocka_unit_test_setup(a_step_is_what_is_charged, reset),
+        cmocka_unit_test_setup(a_repeated_step_is_the_same_release, reset),
+        cmocka_unit_test_setup(other_parameters_have_other_keys, reset),
+        cmocka_unit_test_setup(what_is_missing_is_damage, reset),
+        cmocka_unit_test_setup(a_private_run_learns_and_logs_no_loss, reset),
+        cmocka_unit_test_setup(what_does_not_go_with_it_is_refused, reset),
+    };
+    int failed = cmocka_run_group_tests(tests, setup_squares, scratch_close);
+    arena_free(&arena);
+    return failed;
+}
