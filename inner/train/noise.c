@@ -3,8 +3,8 @@
 #include <string.h>
 #include "kernels/base/gauss.h"
 
-enum { GRID_BITS = 24, SUM_BLOCK = 1024 };
-#define SUM_MAX 0x1p61 /* of a rounded value */
+enum { GRID_BITS = 24, SUM_BLOCK = 1024 }; /* values */
+#define SUM_MAX 0x1p61                     /* of a rounded value */
 
 struct noise_scale noise_scale_of(double z, double clip, size_t elements)
 {
@@ -46,15 +46,27 @@ static struct digest rounded_digest(const float *slab, const struct table *t,
     return digest_close(&s);
 }
 
+/* One block of a tensor, from a stream of its own: the result is that of any number of threads. */
+static void noise_block(float *x, size_t count, const struct noise_scale *n,
+                        const uint8_t key[CHACHA_KEY_BYTES], uint64_t number)
+{
+    struct chacha stream = chacha_stream(key, number);
+    for (size_t k = 0; k < count; k++)
+        x[k] =
+            (float)((double)(on_grid(x[k], n->grid) + gauss_sample(&stream, n->sigma)) * n->grid);
+}
+
 void noise_add(float *slab, const struct table *t, const struct noise_scale *n,
-               const uint8_t key[CHACHA_KEY_BYTES])
+               const uint8_t key[CHACHA_KEY_BYTES], int threads)
 {
     struct digest own = rounded_digest(slab, t, n, key);
     for (size_t i = 0; i < t->count; i++) {
-        float *x = slab + t->tensors[i].offset;
-        struct chacha stream = chacha_stream(own.bytes, i);
-        for (size_t k = 0, count = values_of(&t->tensors[i]); k < count; k++)
-            x[k] = (float)((double)(on_grid(x[k], n->grid) + gauss_sample(&stream, n->sigma)) *
-                           n->grid);
+        const struct tensor *x = &t->tensors[i];
+        size_t count = values_of(x), blocks = (count + SUM_BLOCK - 1) / SUM_BLOCK;
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (size_t b = 0; b < blocks; b++) {
+            size_t at = b * SUM_BLOCK, some = count - at < SUM_BLOCK ? count - at : SUM_BLOCK;
+            noise_block(slab + x->offset + at, some, n, own.bytes, x->offset + at);
+        }
     }
 }

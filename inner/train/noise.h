@@ -18,8 +18,9 @@ struct noise_scale {
  * C (1 + 2^-13) + grid sqrt(elements). sigma grid >= z sensitivity. */
 struct noise_scale noise_scale_of(double z, double clip, size_t elements);
 /* Adds noise to every element of the tensors; gaps and padding stay 0. The stream is a function of
- * the key and of the rounded sum: another sum never meets the same noise. */
+ * the key and of the rounded sum: another sum never meets the same noise. Any number of threads:
+ * the same result. */
 void noise_add(float *slab, const struct table *t, const struct noise_scale *n,
-               const uint8_t key[CHACHA_KEY_BYTES]);
+               const uint8_t key[CHACHA_KEY_BYTES], int threads);
 
 #endif

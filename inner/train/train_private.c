@@ -156,7 +156,7 @@ static enum err backward(struct train *t, struct step_targets *targets)
     TRY(private_charge(&p->site, &charge));
     struct record_source records = records_of(t, &k);
     TRY(clip_all(t, &records));
-    noise_add(model_grads(t->model), &t->table, &p->noise, k.noise);
+    noise_add(model_grads(t->model), &t->table, &p->noise, k.noise, t->dev->threads);
     targets->divisor = (size_t)p->expected;
     targets->tokens = (size_t)t->settings->train_batch_tokens;
     return ERR_OK;

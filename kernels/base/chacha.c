@@ -2,7 +2,7 @@
 #include <string.h>
 #include "kernels/base/err.h"
 
-enum { DOUBLE_ROUNDS = 10, BLOCK_BITS = 8 * CHACHA_BLOCK_BYTES };
+enum { DOUBLE_ROUNDS = 10, BLOCK_WORDS = CHACHA_BLOCK_BYTES / 8 };
 
 static uint32_t load_u32(const uint8_t *p)
 {
@@ -45,7 +45,7 @@ void chacha_block(const uint8_t key[CHACHA_KEY_BYTES], uint32_t counter,
 
 struct chacha chacha_stream(const uint8_t key[CHACHA_KEY_BYTES], uint64_t number)
 {
-    struct chacha c = {.number = number};
+    struct chacha c = {.number = number, .used = BLOCK_WORDS};
     memcpy(c.key, key, sizeof c.key);
     return c;
 }
@@ -57,25 +57,36 @@ static void refill_block(struct chacha *c)
         nonce[4 + i] = (uint8_t)(c->number >> 8 * i);
     ASSERT(c->counter != UINT32_MAX);
     chacha_block(c->key, c->counter++, nonce, c->block);
-    c->left = BLOCK_BITS;
+    c->used = 0;
+}
+
+static void take_word(struct chacha *c)
+{
+    if (c->used == BLOCK_WORDS)
+        refill_block(c);
+    const uint8_t *p = c->block + 8 * c->used++;
+    c->word = load_u32(p) | (uint64_t)load_u32(p + 4) << 32;
+    c->left = 64;
+}
+
+/* The lowest bits of the word, 1 <= bits <= left. */
+static uint64_t take_bits(struct chacha *c, unsigned bits)
+{
+    uint64_t x = bits < 64 ? c->word & ((UINT64_C(1) << bits) - 1) : c->word;
+    c->word = bits < 64 ? c->word >> bits : 0;
+    c->left -= bits;
+    return x;
 }
 
 uint64_t chacha_bits(struct chacha *c, unsigned bits)
 {
-    uint64_t x = 0;
-    unsigned have = 0;
     ASSERT(bits >= 1 && bits <= 64);
-    while (have < bits) {
-        if (!c->left)
-            refill_block(c);
-        unsigned at = BLOCK_BITS - c->left, in_byte = 8 - at % 8, take = bits - have;
-        take = take < in_byte ? take : in_byte;
-        uint64_t part = (uint64_t)(c->block[at / 8] >> at % 8) & ((UINT64_C(1) << take) - 1);
-        x |= part << have;
-        have += take;
-        c->left -= take;
-    }
-    return x;
+    if (bits <= c->left)
+        return take_bits(c, bits);
+    unsigned have = c->left;
+    uint64_t low = c->word;
+    take_word(c);
+    return have ? low | take_bits(c, bits - have) << have : take_bits(c, bits);
 }
 
 uint64_t chacha_below(struct chacha *c, uint64_t n)

@@ -17,7 +17,9 @@ struct chacha {
     uint8_t key[CHACHA_KEY_BYTES];
     uint64_t number;  /* of the stream: the nonce */
     uint32_t counter; /* next block; a stream has 2^32 blocks, 256 GiB */
-    unsigned left;    /* bits of `block` that have not been used */
+    unsigned used;    /* words of `block` that have been taken */
+    unsigned left;    /* bits of `word`, the last one taken, that have not been used */
+    uint64_t word;
     uint8_t block[CHACHA_BLOCK_BYTES];
 };
 struct chacha chacha_stream(const uint8_t key[CHACHA_KEY_BYTES], uint64_t number);

@@ -159,7 +159,10 @@ static void noise_has_the_scale_that_is_charged(void **state)
     assert_true((double)n.sigma * n.grid >= 1.3 * n.sensitivity);
     assert_true((double)n.sigma * n.grid < 1.3 * n.sensitivity * (1 + 1e-6));
     assert_true(n.grid <= 1.3 * 0.7 * 0x1p-24);
-    noise_add(a, &t, &n, key);
+    float *c = arena_array(&arena, t.elements, sizeof *c);
+    noise_add(a, &t, &n, key, 1);
+    noise_add(c, &t, &n, key, 3);
+    assert_memory_equal(a, c, t.elements * sizeof *a);
     double one = 0, two = 0, count = (double)t.parameters, sigma = 1.3 * 0.7, inside = 0;
     for (size_t i = 0; i < t.elements; i++) {
         double z = (double)a[i] / sigma;
@@ -171,7 +174,7 @@ static void noise_has_the_scale_that_is_charged(void **state)
     assert_true(inside > 0.999 * count && inside <= count); /* gaps and padding stay 0 */
     /* Another sum has other noise, down to one step of the grid in one value. */
     b[t.tensors[0].offset] = (float)n.grid;
-    noise_add(b, &t, &n, key);
+    noise_add(b, &t, &n, key, 1);
     size_t same = 0;
     for (size_t i = 0; i < t.elements; i++)
         same += a[i] == b[i] && a[i] != 0;
