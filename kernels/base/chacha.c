@@ -69,24 +69,19 @@ static void take_word(struct chacha *c)
     c->left = 64;
 }
 
-/* The lowest bits of the word, 1 <= bits <= left. */
-static uint64_t take_bits(struct chacha *c, unsigned bits)
+uint64_t chacha_bits_across(struct chacha *c, unsigned bits)
 {
-    uint64_t x = bits < 64 ? c->word & ((UINT64_C(1) << bits) - 1) : c->word;
-    c->word = bits < 64 ? c->word >> bits : 0;
-    c->left -= bits;
-    return x;
-}
-
-uint64_t chacha_bits(struct chacha *c, unsigned bits)
-{
-    ASSERT(bits >= 1 && bits <= 64);
-    if (bits <= c->left)
-        return take_bits(c, bits);
-    unsigned have = c->left;
-    uint64_t low = c->word;
+    ASSERT(bits >= 1 && bits <= 64 && bits >= c->left);
+    unsigned have = c->left, need = bits - have;
+    uint64_t low = have ? c->word : 0;
+    c->left = 0;
+    if (!need)
+        return low;
     take_word(c);
-    return have ? low | take_bits(c, bits - have) << have : take_bits(c, bits);
+    uint64_t high = need < 64 ? c->word & ((UINT64_C(1) << need) - 1) : c->word;
+    c->word = need < 64 ? c->word >> need : 0;
+    c->left -= need;
+    return low | high << have;
 }
 
 uint64_t chacha_below(struct chacha *c, uint64_t n)

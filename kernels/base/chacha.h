@@ -23,8 +23,18 @@ struct chacha {
     uint8_t block[CHACHA_BLOCK_BYTES];
 };
 struct chacha chacha_stream(const uint8_t key[CHACHA_KEY_BYTES], uint64_t number);
+/* Where the word at hand has too few bits. */
+uint64_t chacha_bits_across(struct chacha *c, unsigned bits);
 /* The next `bits` of the stream, 1 <= bits <= 64. */
-uint64_t chacha_bits(struct chacha *c, unsigned bits);
+static inline uint64_t chacha_bits(struct chacha *c, unsigned bits)
+{
+    if (bits >= c->left)
+        return chacha_bits_across(c, bits);
+    uint64_t x = c->word & ((UINT64_C(1) << bits) - 1);
+    c->word >>= bits;
+    c->left -= bits;
+    return x;
+}
 /* Uniform in [0, n), exact, n > 0. */
 uint64_t chacha_below(struct chacha *c, uint64_t n);
 

@@ -240,6 +240,59 @@ static void a_record_is_no_longer_than_the_clip(void **state)
     }
 }
 
+/* The loss of a record by the forward pass alone. */
+static double record_loss(struct fixture *f)
+{
+    struct model_loss loss = {0};
+    double mean = 0;
+    assert_int_equal(model_eval(f->m, &f->b, &loss), ERR_OK);
+    for (int k = MODEL_LOSS_TOKEN; k <= MODEL_LOSS_SEQUENCE; k++)
+        mean += loss.count[k] ? loss.sum[k] / (double)loss.count[k] : 0;
+    return mean;
+}
+
+/* Finite differences: along its clipped gradient the loss of a record changes at the rate of its
+ * norm, and along no other direction as fast. So both are right, whatever the backward pass does.
+ */
+static void a_norm_is_the_slope_of_the_loss(void **state)
+{
+    const double step = 4e-3;
+    (void)state;
+    for (int k = 0; k < FAMILIES; k++) {
+        struct fixture f;
+        double norms[RECORDS], own[1], worst = 0;
+        reset(NULL);
+        open_fixture(&f, families[k].words, 2);
+        if (f.s->train_dropout > 0) { /* the forward pass of an evaluation has none */
+            close_fixture(&f);
+            continue;
+        }
+        clipped(&f, PRIVACY_CLIPPING_GHOST, 1e6, norms);
+        struct batch all = f.b;
+        float *params = model_params(f.m), *start = arena_array(&arena, f.table.elements, 4);
+        memcpy(start, params, f.table.elements * sizeof *start);
+        for (size_t i = 0; i < RECORDS; i++) {
+            double side[2];
+            assert_int_equal(batch_open(&f.b, &arena, SEQUENCE, 1), ERR_OK);
+            batch_clear(&f.b);
+            batch_take(&f.b, &all, i);
+            float *u = clipped(&f, PRIVACY_CLIPPING_GHOST, norms[i] / 2, own);
+            double length = norm_of(u, NULL, f.table.elements);
+            for (int turn = 0; turn < 2; turn++) {
+                for (size_t e = 0; e < f.table.elements; e++)
+                    params[e] = start[e] + (float)((turn ? -step : step) / length * (double)u[e]);
+                model_params_changed(f.m);
+                side[turn] = record_loss(&f);
+            }
+            memcpy(params, start, f.table.elements * sizeof *start);
+            worst = fmax(worst, fabs((side[0] - side[1]) / (2 * step) / norms[i] - 1));
+        }
+        print_message("%-22s slopes within %.1e\n", families[k].name, worst);
+        assert_true(worst < 0.01);
+        close_fixture(&f);
+    }
+}
+
 /* A record whose gradient is not finite counts as 0, and the others as ever. */
 static void a_record_that_is_not_finite_is_left_out(void **state)
 {
@@ -310,6 +363,7 @@ int main(void)
         cmocka_unit_test_setup(ghost_norms_are_the_slow_ones, reset),
         cmocka_unit_test_setup(a_large_clip_is_the_gradient, reset),
         cmocka_unit_test_setup(a_record_is_no_longer_than_the_clip, reset),
+        cmocka_unit_test_setup(a_norm_is_the_slope_of_the_loss, reset),
         cmocka_unit_test_setup(a_record_that_is_not_finite_is_left_out, reset),
         cmocka_unit_test_setup(micro_batches_add_up, reset),
     };
