@@ -1,0 +1,239 @@
+/* `atoll privacy`: differential privacy in numbers, before and after a run. It reads no run: the
+ * settings are options, and what it prints holds for a mechanism that does what the lines say.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/args.h"
+#include "outer/cmd/cmd.h"
+#include "outer/privacy/accountant.h"
+#include "outer/privacy/audit.h"
+#include "outer/privacy/banded.h"
+
+/* Options that are numbers without a default. */
+static const double NOT_GIVEN = 0;
+
+struct budget { /* options that several acts share */
+    double q, delta;
+    int64_t steps;
+};
+#define BUDGET_ROWS(b)                                                                             \
+    {"q",                                                                                          \
+     ARGS_REAL,                                                                                    \
+     &(b)->q,                                                                                      \
+     .value = "Q",                                                                                 \
+     .min = 1e-9,                                                                                  \
+     .max = 1,                                                                                     \
+     .required = true,                                                                             \
+     .help = "Sampling rate: the probability of one unit to be in a step; 1: no sampling."},       \
+        {"steps",          ARGS_INT,                                                               \
+         &(b)->steps,      .value = "N",                                                           \
+         .min = 1,         .max = SAMPLED_STEPS_MAX,                                               \
+         .required = true, .help = "Steps with noise."},                                           \
+    {                                                                                              \
+        "delta", ARGS_REAL, &(b)->delta,                                                           \
+            .value = "DELTA", .min = 1e-100, .max = 0.999, .required = true,                       \
+            .help = "Delta, far below 1 / number of units, such as 1e-6."                          \
+    }
+
+static enum err parse_act(struct args *a, const struct args_option *options, size_t count, int argc,
+                          char **argv, struct arena *arena)
+{
+    a->options = options;
+    a->count = count;
+    return args_parse(a, argc, argv, arena);
+}
+
+static void print_account(const struct accountant *a, const struct budget *b, double noise,
+                          const char *unit)
+{
+    printf("mechanism      Gaussian, noise multiplier %.9g, %" PRId64 " steps; delta %g\n", noise,
+           b->steps, b->delta);
+    printf("unit           %s; neighbours differ by one %s more or less\n", unit, unit);
+    if (b->q < 1)
+        printf(
+            "sampling       Poisson with q = %g, each step anew and independent: the values below "
+            "hold only if training draws so\n",
+            b->q);
+    else
+        printf("sampling       none: every %s in every step\n", unit);
+    for (int i = 0; i < ACCOUNTANT_METHODS; i++) {
+        printf("%-14s ", accountant_name[i]);
+        if (isnan(a->epsilon[i]))
+            printf("no closed form with sampling");
+        else
+            printf("epsilon %.9g", a->epsilon[i]);
+        if (i == ACCOUNTANT_RDP)
+            printf(", order %g", a->order);
+        printf("%s\n", i == (int)a->holds ? "  <- holds: the smallest of the bounds" : "");
+    }
+    if (b->q < 1)
+        printf(
+            "unamplified    epsilon %.9g: a fixed order instead of Poisson, each %s at most once "
+            "in %.0f steps, %" PRId64 " times\n",
+            a->unamplified, unit, floor(1 / b->q), a->participations);
+}
+
+static enum err privacy_account(int argc, char **argv, struct arena *arena)
+{
+    struct budget b = {0};
+    double noise = NOT_GIVEN, epsilon = NOT_GIVEN;
+    const char *unit = "record";
+    const struct args_option options[] = {
+        BUDGET_ROWS(&b),
+        {"noise", ARGS_REAL, &noise, .value = "Z", .min = SAMPLED_NOISE_MIN,
+         .max = SAMPLED_NOISE_MAX,
+         .help = "Noise multiplier: standard deviation of the noise over the clipping norm."},
+        {"epsilon", ARGS_REAL, &epsilon, .value = "EPSILON", .min = 1e-6, .max = 1e6,
+         .help = "Instead of --noise: prints the smallest noise multiplier for this epsilon."},
+        {"unit", ARGS_TEXT, &unit, .value = "NAME",
+         .help = "What is clipped and sampled as one: sequence, document, owner; printed only."},
+    };
+    struct args args = {
+        .command = "privacy account",
+        .summary = "Epsilon of training with DP-SGD, or the noise for an epsilon: exact, by Renyi "
+                   "DP and by the privacy loss distribution.",
+        .example = "atoll privacy account --q 0.01 --noise 1.1 --steps 1000 --delta 1e-5"};
+    TRY(parse_act(&args, options, sizeof options / sizeof *options, argc, argv, arena));
+    if (args.help)
+        return ERR_OK;
+    if ((noise == NOT_GIVEN) == (epsilon == NOT_GIVEN))
+        return err_set(ERR_CONFIG, "privacy account: give either --noise Z, for the epsilon, or "
+                                   "--epsilon EPSILON, for the noise");
+    if (noise == NOT_GIVEN)
+        TRY(accountant_noise(&noise, b.q, b.steps, b.delta, epsilon));
+    const struct sampled_steps s = {b.q, noise, b.steps};
+    struct accountant a;
+    TRY(accountant_epsilon(&a, &s, 1, b.delta));
+    print_account(&a, &b, noise, unit);
+    return ERR_OK;
+}
+
+/* One line of the table: noise for the epsilon, and the error of the model's state. */
+static enum err print_banded(const struct budget *b, double epsilon, int64_t bands,
+                             double independent, double *rms)
+{
+    struct sampled_steps s = banded_cyclic(bands, b->q, 1, b->steps);
+    double noise, error;
+    TRY(accountant_noise(&noise, s.q, s.steps, b->delta, epsilon));
+    TRY(banded_error(&error, bands, b->steps));
+    *rms = noise * banded_column(bands) * error;
+    printf("%6" PRId64 " %10.4g %8" PRId64 " %12.6g %14.6g %8.4g\n", bands, s.q, s.steps, noise,
+           *rms, independent > 0 ? independent / *rms : 1);
+    return ERR_OK;
+}
+
+static enum err privacy_banded(int argc, char **argv, struct arena *arena)
+{
+    struct budget b = {0};
+    double epsilon = NOT_GIVEN, independent = 0, rms;
+    int64_t most = 0;
+    const struct args_option options[] = {
+        BUDGET_ROWS(&b),
+        {"epsilon", ARGS_REAL, &epsilon, .value = "EPSILON", .min = 1e-6, .max = 1e6,
+         .required = true, .help = "The epsilon that every line of the table reaches."},
+        {"bands", ARGS_INT, &most, .value = "N", .max = BANDED_BANDS_MAX,
+         .help = "Most bands; 0: as many as q allows, 1 / q."},
+    };
+    struct args args = {
+        .command = "privacy banded",
+        .summary = "Noise correlated over steps (banded matrix factorisation) beside independent "
+                   "noise, at one epsilon: the error of the summed gradients.",
+        .example = "atoll privacy banded --q 0.01 --steps 2000 --delta 1e-6 --epsilon 8"};
+    TRY(parse_act(&args, options, sizeof options / sizeof *options, argc, argv, arena));
+    if (args.help)
+        return ERR_OK;
+    if (b.steps > BANDED_STEPS_MAX)
+        return err_set(ERR_CONFIG, "privacy banded: --steps is %" PRId64 "; give at most %d",
+                       b.steps, BANDED_STEPS_MAX);
+    double allowed = fmin(fmin(floor(1 / b.q * (1 + 1e-12)), (double)b.steps), BANDED_BANDS_MAX);
+    if ((double)most > allowed)
+        return err_set(ERR_CONFIG,
+                       "privacy banded: --bands is %" PRId64 "; with q = %g and %" PRId64
+                       " steps give at most %.0f: a unit returns after that many steps",
+                       most, b.q, b.steps, allowed);
+    most = most ? most : (int64_t)allowed;
+    printf("%6s %10s %8s %12s %14s %8s\n", "bands", "rate", "releases", "noise", "rms error",
+           "gain");
+    for (int64_t bands = 1;; bands = bands * 2 < most ? bands * 2 : most) {
+        TRY(print_banded(&b, epsilon, bands, independent, &rms));
+        independent = bands == 1 ? rms : independent;
+        if (bands == most)
+            break;
+    }
+    printf("sampling: cyclic Poisson; the data are in `bands` parts, step i draws from part i mod "
+           "bands with the rate.\nnoise is relative to a column's norm; rms error is in clipping "
+           "norms, over all prefix sums; bands 1 is independent noise.\n");
+    return ERR_OK;
+}
+
+static enum err privacy_audit(int argc, char **argv, struct arena *arena)
+{
+    struct audit a = {0};
+    double delta = 0, confidence = 0.95, claim = NOT_GIVEN;
+    const struct args_option options[] = {
+        {"canaries", ARGS_INT, &a.canaries, .value = "M", .min = 1, .max = AUDIT_CANARIES_MAX,
+         .required = true, .help = "Canaries, each included with probability 1/2."},
+        {"guesses", ARGS_INT, &a.guesses, .value = "R", .max = AUDIT_CANARIES_MAX, .required = true,
+         .help = "Canaries for which the auditor guessed: included or not."},
+        {"correct", ARGS_INT, &a.correct, .value = "V", .max = AUDIT_CANARIES_MAX, .required = true,
+         .help = "Guesses that were right."},
+        {"delta", ARGS_REAL, &delta, .value = "DELTA", .max = 0.999, .required = true,
+         .help = "Delta of the claim."},
+        {"confidence", ARGS_REAL, &confidence, .value = "P", .min = 0.5, .max = 0.999999,
+         .help = "Confidence of the lower bound."},
+        {"claim", ARGS_REAL, &claim, .value = "EPSILON", .max = 1e6,
+         .help = "The claimed epsilon: a bound above it ends with an error."},
+    };
+    struct args args = {
+        .command = "privacy audit",
+        .summary = "Lower bound on epsilon from one run with canaries (2305.08846).",
+        .example = "atoll privacy audit --canaries 1000 --guesses 200 --correct 150 --delta 1e-5"};
+    TRY(parse_act(&args, options, sizeof options / sizeof *options, argc, argv, arena));
+    if (args.help)
+        return ERR_OK;
+    if (a.guesses > a.canaries || a.correct > a.guesses)
+        return err_set(ERR_CONFIG,
+                       "privacy audit: %" PRId64 " canaries, %" PRId64 " guesses, %" PRId64
+                       " right; give no more guesses than canaries and no more right ones than "
+                       "guesses",
+                       a.canaries, a.guesses, a.correct);
+    double bound = audit_epsilon(&a, delta, confidence);
+    printf("epsilon is at least %.9g at delta %g, with confidence %g\n", bound, delta, confidence);
+    if (claim != NOT_GIVEN && bound > claim)
+        return err_set(ERR_DIFFERS,
+                       "privacy audit: the lower bound %.6g is above the claimed "
+                       "epsilon %.6g: the mechanism does not do what was accounted",
+                       bound, claim);
+    return ERR_OK;
+}
+
+static const struct act {
+    const char *name, *summary;
+    enum err (*run)(int argc, char **argv, struct arena *arena);
+} acts[] = {
+    {"account", "epsilon of DP-SGD, or the noise for an epsilon", privacy_account},
+    {"banded", "correlated noise beside independent noise, at one epsilon", privacy_banded},
+    {"audit", "a lower bound on epsilon from one run with canaries", privacy_audit},
+};
+enum { ACTS = sizeof acts / sizeof *acts };
+
+enum err cmd_privacy(int argc, char **argv)
+{
+    for (int i = 0; argc > 1 && i < ACTS; i++)
+        if (strcmp(argv[1], acts[i].name) == 0) {
+            struct arena arena = arena_make(0);
+            enum err e = acts[i].run(argc - 1, argv + 1, &arena);
+            arena_free(&arena);
+            return e;
+        }
+    if (argc < 2 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0))
+        return err_set(ERR_CONFIG, "privacy: account, banded or audit; `atoll privacy --help` says "
+                                   "more");
+    puts("atoll privacy ACT: differential privacy in numbers.\n");
+    for (int i = 0; i < ACTS; i++)
+        printf("  %-9s %s\n", acts[i].name, acts[i].summary);
+    puts("\nexample:\n  atoll privacy account --q 0.01 --noise 1.1 --steps 1000 --delta 1e-5");
+    return ERR_OK;
+}
