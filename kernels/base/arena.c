@@ -6,14 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first block is small: most arenas hold one small file for a short time, and zeroing a large
- * block costs more than reading the file. */
+/* The first block is small, and each further one twice as large up to ARENA_BLOCK_BYTES: most
+ * arenas hold one small file for a short time, and zeroing a large block costs more than reading
+ * the file. */
 enum { ARENA_ALIGN = 64, ARENA_BLOCK_BYTES = 64 * 1024, ARENA_FIRST_BYTES = 4096 };
 
 struct arena_block {
     struct arena_block *next;
     char *at; /* aligned; all bytes after it are still zero from calloc */
-    size_t left_bytes;
+    size_t left_bytes, bytes;
 };
 
 struct arena arena_make(size_t cap_bytes)
@@ -38,7 +39,7 @@ static struct arena_block *block_make(const struct arena_source *s, size_t bytes
         return NULL;
     uintptr_t start = (uintptr_t)(b + 1);
     b->at = (char *)(b + 1) + (-start & (ARENA_ALIGN - 1));
-    b->left_bytes = bytes;
+    b->left_bytes = b->bytes = bytes;
     return b;
 }
 
@@ -48,7 +49,9 @@ static struct arena_block *block_with_room(struct arena *a, size_t bytes)
 {
     if (a->blocks && a->blocks->left_bytes >= bytes)
         return a->blocks;
-    size_t usual = a->blocks ? ARENA_BLOCK_BYTES : ARENA_FIRST_BYTES;
+    size_t usual = a->blocks ? 2 * a->blocks->bytes : 0;
+    usual = usual < ARENA_FIRST_BYTES ? ARENA_FIRST_BYTES : usual;
+    usual = usual > ARENA_BLOCK_BYTES ? ARENA_BLOCK_BYTES : usual;
     bool own = bytes > usual / 4;
     struct arena_block *b = block_make(&a->source, own ? bytes : usual);
     if (!b)

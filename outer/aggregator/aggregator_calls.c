@@ -331,6 +331,11 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
         put_text(answer->text, a->why);
         return site;
     }
+    if (a->failed != ERR_OK) { /* after another call failed, before the process ends */
+        answer->outcome = ROUND_FULL;
+        put_text(answer->text, a->why);
+        return site;
+    }
     if (m->has_state && m->fragment_count != a->core.fragments) {
         answer->outcome = ROUND_INVALID;
         put_text(answer->text, "other number of fragments than the configuration's");

@@ -407,7 +407,7 @@ static enum err commit_record(struct aggregator *a, unsigned fragment)
     enum err e = journal_append(&a->journal, &r);
     if (e == ERR_OK)
         a->fragment[fragment].committed = f->round;
-    if (e == ERR_OK && journal_long(&a->journal))
+    if (e == ERR_OK && journal_long(&a->journal, a->o.journal_bytes_max))
         e = aggregator_journal_again(a);
     if (e == ERR_FULL)
         log_event(LOG_ERROR, "disk_full", "file=%s", AGGREGATOR_JOURNAL);

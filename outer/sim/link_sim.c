@@ -8,7 +8,8 @@ enum {
     HALF_OPEN_MS = 20000,
     FETCH_ATTEMPTS = 4,
     STORE_MS = 4,
-    VERIFY_MS = 200
+    VERIFY_MS = 200,
+    STAGE_MS = 300 /* without the lock: docs/protocol.md 3.14 */
 };
 
 /* ---- the aggregator's side ---- */
@@ -20,7 +21,8 @@ void link_sim_up(struct link_sim_server *s, struct link_service service)
     s->up = true;
     s->up_ms = s->clock->now_ms;
     s->stopped = false;
-    link_sim_work(s);
+    s->committing = false;
+    link_sim_run(s);
 }
 
 void link_sim_down(struct link_sim_server *s)
@@ -34,11 +36,41 @@ static bool serving(struct link_sim_server *s, uint64_t generation)
     return s->up && !s->stopped && !s->env->disk.dead && s->generation == generation;
 }
 
-/* After every call; then every held call asks again, and the process's own task looks at wake_ms.
- */
+/* As server_work_main: work() under the lock, commit() without it. Only this task ends the process,
+ * so it needs no generation. */
+static void stages_run(struct link_sim_server *s)
+{
+    struct clock_sim *c = s->clock;
+    s->committing = false;
+    do {
+        s->wake_ms = s->service.work(s->service.self, &s->stopped);
+        s->watch->worked(s->watch->self);
+        sim_kick(c, s);
+        if (s->committing || sim_chance(c, 0.3))
+            sim_sleep(c, c->now_ms + sim_below(c, STAGE_MS), NULL);
+        s->committing = !s->env->disk.dead && s->service.commit(s->service.self);
+        if (s->committing)
+            sim_sleep(c, c->now_ms + sim_below(c, STAGE_MS), NULL);
+    } while (s->committing && !s->env->disk.dead);
+}
+
+void link_sim_run(struct link_sim_server *s)
+{
+    if (!s->beside)
+        link_sim_work(s);
+    else if (serving(s, s->generation))
+        stages_run(s);
+}
+
 void link_sim_work(struct link_sim_server *s)
 {
     s->calls++;
+    if (s->beside && serving(s, s->generation)) {
+        s->amidst += s->committing;
+        s->wake_ms = s->clock->now_ms;
+        sim_kick(s->clock, s->env);
+        return;
+    }
     if (serving(s, s->generation))
         s->wake_ms = link_service_work(&s->service, &s->stopped);
     s->watch->worked(s->watch->self);

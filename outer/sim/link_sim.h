@@ -41,6 +41,9 @@ struct link_sim_server {
     uint64_t up_ms, wake_ms;
     const struct link_sim_watch *watch;
     uint64_t calls;
+    bool beside;     /* the process's own task commits, and calls come meanwhile */
+    uint64_t amidst; /* calls that came while a commit was in flight */
+    bool committing;
 };
 struct link_sim {
     struct link link; /* first */
@@ -56,7 +59,11 @@ struct link_sim {
 /* A process of the aggregator begins to serve; link_sim_down before its service is closed. */
 void link_sim_up(struct link_sim_server *s, struct link_service service);
 void link_sim_down(struct link_sim_server *s);
+/* After every call: work() and all of commit(), or with `beside` the process's task is woken for
+ * them. */
 void link_sim_work(struct link_sim_server *s);
+/* By the process's own task, at wake_ms. */
+void link_sim_run(struct link_sim_server *s);
 void link_sim_open(struct link_sim *l, struct link_sim_server *const *route, struct env_sim *site,
                    const struct link_sim_faults *f, const char *run, const char *name);
 

@@ -10,7 +10,14 @@
 #include "outer/config/sync_config.h"
 #include "outer/sim/sim_own.h"
 
-enum { DOWN_MAX_MS = 20000, POWER_MAX_MS = 60000, DAY_MS = 86400000, REFUSED_MAX = 5 };
+enum { KILL_MAX_MS = 40000, KILL_SMALL_MAX_MS = 8000 };
+enum {
+    DOWN_MAX_MS = 20000,
+    POWER_MAX_MS = 60000,
+    WIND_UP_MS = 60000,
+    DAY_MS = 86400000,
+    REFUSED_MAX = 5
+};
 
 void sim_violate(struct sim *s, const char *format, ...)
 {
@@ -55,6 +62,10 @@ static void table_add(struct table *t, size_t count, int layer)
 static void toy_table(struct sim *s)
 {
     s->table = (struct table){.tensors = s->tensors};
+    for (int l = 0; s->o.small && l < (int)s->o.fragments; l++)
+        table_add(&s->table, 60, l);
+    if (s->o.small)
+        return;
     table_add(&s->table, 300, -1);
     for (int l = 0; l < (int)s->o.fragments; l++) {
         table_add(&s->table, 280, l);
@@ -318,11 +329,19 @@ void sim_site_task(void *self)
     s->finished = true;
     for (unsigned i = 0; i < s->nodes; i++)
         s->finished &= s->node[i].done;
+    s->finished_ms = s->clock.now_ms;
     for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++)
         sim_kick(&s->clock, &s->aggregator[i].env);
 }
 
 /* ---- the aggregator's process ---- */
+
+/* The last report came between the stages of a commit. */
+static bool winds_up(const struct sim_aggregator *at, struct aggregator *a)
+{
+    const struct sim *s = at->sim;
+    return s->o.beside && !aggregator_done(a) && s->clock.now_ms < s->finished_ms + WIND_UP_MS;
+}
 
 static enum err aggregator_serve(struct sim_aggregator *at, struct aggregator *a)
 {
@@ -331,13 +350,15 @@ static enum err aggregator_serve(struct sim_aggregator *at, struct aggregator *a
     s->clock.process = 0;
     at->process = a;
     link_sim_up(&at->server, sim_memory_guard(at, &service));
-    while (!s->finished && !at->env.disk.dead && !at->server.stopped) {
-        sim_sleep(&s->clock, at->server.wake_ms, &at->env);
+    while ((!s->finished || winds_up(at, a)) && !at->env.disk.dead && !at->server.stopped) {
+        uint64_t last_ms = s->finished ? s->finished_ms + WIND_UP_MS : UINT64_MAX;
+        sim_sleep(&s->clock, at->server.wake_ms < last_ms ? at->server.wake_ms : last_ms, &at->env);
         if (at->server.wake_ms <= s->clock.now_ms)
-            link_sim_work(&at->server);
+            link_sim_run(&at->server);
     }
     enum err e = aggregator_failed(a);
-    if (s->finished && !aggregator_done(a) && !sim_parted(s))
+    bool killed = s->o.beside && at->env.disk.dead; /* before it knew of the last report */
+    if (s->finished && !aggregator_done(a) && !sim_parted(s) && !killed)
         sim_violate(s, "all sites are done and the aggregator is not");
     link_sim_down(&at->server);
     return e;
@@ -359,6 +380,7 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
         .strikes_max =
             s->o.lies && s->o.clip == 0 ? AGGREGATOR_STRIKES : 0, /* the toy's sites differ */
         .share_max = 100,
+        .journal_bytes_max = s->o.journal_bytes_max,
         .straggler_ms = 20000,
         .signer = &s->signer.signer,
         .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};
@@ -418,8 +440,9 @@ static void before_commit(void *self, const char *path)
 static void killer_task(void *self)
 {
     struct sim *s = self;
+    uint64_t most_ms = s->o.small ? KILL_SMALL_MAX_MS : KILL_MAX_MS;
     for (;;) {
-        sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, 40000), NULL);
+        sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, most_ms), NULL);
         if (s->clock.now_ms >= s->calm_ms || s->finished)
             return;
         uint64_t victim = sim_below(&s->clock, s->o.sites + 1);
@@ -511,8 +534,8 @@ static double intensity(struct sim *s, double most)
 
 static struct disk_faults disk_draw(struct sim *s, const char *who)
 {
-    struct disk_faults f = {.crash = intensity(s, 0.006),
-                            .eio = intensity(s, 0.002),
+    struct disk_faults f = {.crash = intensity(s, s->o.small ? 0.02 : 0.006),
+                            .eio = intensity(s, s->o.small ? 0.006 : 0.002),
                             .slow = intensity(s, 0.02),
                             .rot = intensity(s, 0.3)};
     if (sim_chance(&s->clock, 0.3)) {
@@ -611,8 +634,11 @@ void sim_aggregator_make(struct sim *s, unsigned index)
     env_sim_open(&a->env, &s->clock, names[index], s->o.seed * 31 + 30 + 1000 * index);
     a->env.mapping = before_commit;
     a->env.watch_self = a;
-    a->server = (struct link_sim_server){
-        .clock = &s->clock, .env = &a->env, .watch = &a->watch, .wake_ms = UINT64_MAX};
+    a->server = (struct link_sim_server){.clock = &s->clock,
+                                         .env = &a->env,
+                                         .watch = &a->watch,
+                                         .beside = s->o.beside,
+                                         .wake_ms = UINT64_MAX};
     sim_watch(a);
 }
 
@@ -620,7 +646,7 @@ static enum err sim_make(struct sim *s)
 {
     toy_table(s);
     TRY(dev_open(&s->cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}));
-    TRY(codec_open(&s->work, s->cpu));
+    TRY(codec_open_for(&s->work, s->cpu, s->table.elements));
     TRY(fragment_make(&s->fragments, &s->table, &(struct fragment_plan){.count = s->o.fragments},
                       &s->arena));
     TRY(outer_opt_make(&s->outer, s->o.optimizer, 0.7f, 0.9f));
@@ -716,6 +742,7 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
             (i < o->sites ? &s->node[i].env : &s->aggregator[0].env)->disk.operations;
     r->virtual_ms = s->clock.now_ms;
     r->calls = s->aggregator[0].server.calls + s->aggregator[1].server.calls;
+    r->amidst = s->aggregator[0].server.amidst + s->aggregator[1].server.amidst;
     r->faults = s->clock.struck;
     r->parted = s->over;
     r->repeats = !s->ordered_late;

@@ -61,13 +61,19 @@ struct sim_judged {
     uint64_t round, rounds;                   /* rounds: of the fragment in the run */
     const struct manifest *before, *manifest; /* before: NULL in round 0 */
     size_t count;
+    double progress; /* the step that ends the round over the last step of the run */
+    const struct tensor_range *tensors; /* [tensor_count] of the fragment */
+    size_t tensor_count;
     const float *const *sent; /* [manifest->site_count] by site; NULL: not included */
+    const float *passed; /* what a compressed aggregate decodes to, over the weight; NULL: it is not
+                            compressed */
     const float *const *theta, *const *momentum, *const *gathered; /* [2]: before, after; NULL */
 };
 
 struct sim_options {
     uint64_t seed;
     unsigned sites, fragments;
+    bool small; /* a fragment is one block; processes end more often */
     int64_t steps, every, overlap;
     uint64_t every_ms;               /* rounds by time: strict, one fragment, no overlap */
     struct period_growth growth;     /* without the one-round delay */
@@ -95,7 +101,10 @@ struct sim_options {
     bool lies;   /* quorum, three sites or more: the last one sends what must be refused */
     uint32_t edit_warmup; /* of merge edit */
     float edit_norm;
-    bool operates;        /* an operator aborts and rolls back rounds, quarantines and readmits */
+    uint64_t journal_bytes_max; /* of the aggregator: a commit rewrites a longer journal; 0: as in
+                                   production */
+    bool beside;   /* other calls come between the stages of a commit (docs/protocol.md 3.14) */
+    bool operates; /* an operator aborts and rolls back rounds, quarantines and readmits */
     enum sim_copy second; /* of the aggregator's directory */
     bool split; /* quorum, three sites or more, `second` is SIM_COPY_BOTH: the copy is made when a
                    round has a majority; then one of its sites stays with the original for a while,
@@ -125,6 +134,7 @@ struct sim_result {
         ordered,          /* of them, by an operator */
         rolled_back,      /* of them, to an earlier state */
         quarantined,      /* by an operator */
+        amidst,           /* calls that came between the stages of a commit */
         judged,           /* commits that `judge` saw */
         faults,           /* that struck: clock_sim.h */
         copies,           /* directories that were copied and started */
@@ -146,7 +156,11 @@ struct sim_result {
     bool repeats; /* the acts of an operator met every site's contribution: I1 is defined */
 };
 
-struct sim_options sim_draw(uint64_t seed);       /* the configuration of a seed */
+/* The configuration of a seed: of up to 5 sites and 8 rounds of several blocks. */
+struct sim_options sim_draw(uint64_t seed);
+/* Up to 3 sites and 5 rounds of one block: most schedules of a campaign, since what a bug needs
+ * happens in few rounds. */
+struct sim_options sim_draw_small(uint64_t seed);
 struct sim_options sim_draw_large(uint64_t seed); /* up to 64 sites, up to 200 rounds */
 /* Of the code that runs now: does this allocation fail? Counts it. */
 bool sim_memory_fails(void);

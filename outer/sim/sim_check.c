@@ -402,7 +402,7 @@ static void arrays_of(const struct sim *s, unsigned f, const struct sim_state *a
 
 /* The independent implementation looks at the same round. */
 static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state *before,
-                  const struct sim_state *after, const float *const *sent)
+                  const struct sim_state *after, const float *const *sent, const float *passed)
 {
     struct sim *s = at->sim;
     uint64_t round = at->committed[f] - 1;
@@ -416,7 +416,12 @@ static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state 
                                  .before = round ? &at->commits[f][round - 1]->manifest : NULL,
                                  .manifest = &at->commits[f][round]->manifest,
                                  .count = s->fragments.f[f].elements,
+                                 .progress = (double)schedule_step(&s->schedule, f, round) /
+                                             (double)s->o.steps,
+                                 .tensors = s->fragments.f[f].view.ranges,
+                                 .tensor_count = s->fragments.f[f].view.count,
                                  .sent = sent,
+                                 .passed = passed,
                                  .theta = (const float *const[]){was[0], is[0]},
                                  .momentum = (const float *const[]){was[1], is[1]},
                                  .gathered = (const float *const[]){was[2], is[2]}};
@@ -434,8 +439,9 @@ static void book_included(struct sim_aggregator *at, unsigned f, const struct ma
 {
     struct sim *s = at->sim;
     const uint8_t *grid = before->grid;
-    unsigned payloads =
-        schedule_payloads(&s->schedule, (enum codec_kind)m->codec, manifest_included(m));
+    enum codec_kind kind = (enum codec_kind)m->codec;
+    unsigned payloads = schedule_payloads(&s->schedule, kind, manifest_included(m));
+    bool compressed = schedule_compresses_downlink(&s->schedule, kind, manifest_included(m));
     struct arena a = arena_make(0);
     size_t n = s->fragments.f[f].elements;
     const struct codec *c = codec_at(at, f, m->round);
@@ -481,7 +487,7 @@ static void book_included(struct sim_aggregator *at, unsigned f, const struct ma
                         m->round, i, got, (double)once);
     }
     if (whole && s->o.judge && !s->clock.halted)
-        judge(at, f, before, after, sent);
+        judge(at, f, before, after, sent, compressed ? mean : NULL);
     arena_free(&a);
 }
 

@@ -26,7 +26,13 @@ static void copies_draw(struct sim_options *o, uint64_t which)
         o->copied = kinds[which - 2];
 }
 
-struct sim_options sim_draw(uint64_t seed)
+struct most { /* that a seed draws */
+    unsigned sites;
+    uint64_t rounds_from, rounds, four_fragments_in;
+    bool more; /* commits beside other calls, short journals */
+};
+
+static struct sim_options draw(uint64_t seed, const struct most *most)
 {
     enum {
         SITES,
@@ -63,20 +69,24 @@ struct sim_options sim_draw(uint64_t seed)
         SHARES,
         EDIT,
         OPERATE,
-        COPIES
+        COPIES,
+        BESIDE,
+        JOURNAL
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
     static const float clips[] = {0, 0.5f, 1, 1.25f};
     static const unsigned downlink[] = {0, 2, 3};
+    static const uint64_t journals[] = {0, 1, 1500}; /* 1: rewritten at each commit */
     static const enum outer_opt_kind optimizers[] = {OUTER_OPT_MOMENTUM, OUTER_OPT_MOMENTUM,
                                                      OUTER_OPT_SGD, OUTER_OPT_DELAYED};
     struct sim_options o = {.seed = seed, .faults = true};
-    o.sites = 1 + (unsigned)DRAW(SITES, SIM_FEW_SITES);
-    o.fragments = DRAW(FRAGMENTS, 2) ? 1 : 4;
+    o.sites = 1 + (unsigned)DRAW(SITES, most->sites);
+    o.fragments = DRAW(FRAGMENTS, most->four_fragments_in) ? 1 : 4;
     o.every = o.fragments == 4 ? 4 : 2 + (int64_t)DRAW(EVERY, 4);
-    o.steps = o.every * (2 + (int64_t)DRAW(ROUNDS, 7)) + (int64_t)DRAW(TAIL, 3);
+    o.steps = o.every * (int64_t)(most->rounds_from + DRAW(ROUNDS, most->rounds)) +
+              (int64_t)DRAW(TAIL, 3);
     o.codec = (enum codec_kind)DRAW(CODEC, CODEC_COUNT);
     o.error_feedback_decay = feedbacks[DRAW(FEEDBACK, 3)];
     o.residual_reset = residual_resets[DRAW(RESIDUAL_RESET, 4)];
@@ -113,7 +123,23 @@ struct sim_options sim_draw(uint64_t seed)
     o.grace = !o.strict && o.overlap && DRAW(GRACE, 2) ? 0.5 : 0;
     o.operates = DRAW(OPERATE, 8) == 0;
     copies_draw(&o, DRAW(COPIES, 64));
+    o.beside = most->more && DRAW(BESIDE, 2);
+    o.journal_bytes_max = most->more ? journals[DRAW(JOURNAL, 3)] : 0;
 #undef DRAW
+    return o;
+}
+
+struct sim_options sim_draw(uint64_t seed)
+{
+    const struct most most = {SIM_FEW_SITES, 2, 7, 2, false};
+    return draw(seed, &most);
+}
+
+struct sim_options sim_draw_small(uint64_t seed)
+{
+    const struct most most = {3, 3, 3, 8, true};
+    struct sim_options o = draw(seed, &most);
+    o.small = true;
     return o;
 }
 
@@ -130,6 +156,7 @@ struct sim_options sim_draw_large(uint64_t seed)
     if (far || which == 7)
         o.steps = o.every * (9 + (int64_t)rng_below(seed, RNG_TEST, 202, 191));
     o.growth = (struct period_growth){0};
+    o.beside = rng_below(seed, RNG_TEST, 203, 2);
     o.delay = o.optimizer == OUTER_OPT_DELAYED ? 1 + o.sites % 7 : 1;
     return o;
 }

@@ -117,7 +117,7 @@ struct sim {
     const char *names[SIM_SITES_MAX];
     struct sim_aggregator aggregator[SIM_AGGREGATORS_MAX]; /* the second one: sim_second.c */
     struct signer_sim signer;                              /* the aggregator's */
-    uint64_t calm_ms, progress_ms, first_done_ms;
+    uint64_t calm_ms, progress_ms, first_done_ms, finished_ms;
     bool finished;
     struct { /* sites with a receipt for the round that the aggregator has in flight */
         uint64_t round;

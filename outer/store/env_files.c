@@ -1,13 +1,17 @@
 #include "outer/store/env_files.h"
 #include <limits.h>
-#include <stdio.h>
+#include <string.h>
 
 enum { MODE = 0644 };
 
 enum err env_files_path(const struct env *w, char *out, const char *path)
 {
-    if (snprintf(out, PATH_MAX, "%s/%s", w->root, path) >= PATH_MAX)
+    size_t root = strlen(w->root), name = strlen(path);
+    if (root + 1 + name >= PATH_MAX)
         return err_set(ERR_IO, "%s: path too long", path);
+    memcpy(out, w->root, root);
+    out[root] = '/';
+    memcpy(out + root + 1, path, name + 1);
     return ERR_OK;
 }
 

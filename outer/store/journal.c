@@ -305,9 +305,9 @@ bool journal_intact(const uint8_t *data, size_t size_bytes)
     return at > 0;
 }
 
-bool journal_long(const struct journal *j)
+bool journal_long(const struct journal *j, uint64_t bytes_max)
 {
-    return j->size_bytes > JOURNAL_BYTES_MAX;
+    return j->size_bytes > (bytes_max ? bytes_max : JOURNAL_BYTES_MAX);
 }
 
 enum err journal_rewrite(struct journal *j, const struct journal_record *keep, size_t count)

@@ -79,7 +79,8 @@ enum err journal_append(struct journal *j, const struct journal_record *r) MUST;
  * whole records to its end; the last one may be about to be written, then it is one a moment later.
  */
 bool journal_intact(const uint8_t *data, size_t size_bytes) MUST;
-bool journal_long(const struct journal *j);
+/* Longer than so many bytes? 0: JOURNAL_BYTES_MAX. */
+bool journal_long(const struct journal *j, uint64_t bytes_max);
 /* Replaces the file, atomically, by these records. */
 enum err journal_rewrite(struct journal *j, const struct journal_record *keep, size_t count) MUST;
 

@@ -9,7 +9,7 @@
 # The last line sums up: "52 mutants, 52 found: test_sim 48, test_states 2, test_points 0, test_site 2". Exit 1: one was not found.
 set -u
 programs=$1
-seeds=${2:-2500}
+seeds=${2:-10000}
 night=${NIGHT:-0}
 [ "$night" = 1 ] && [ $# -lt 2 ] && seeds=10000
 [ $# -gt 2 ] && shift 2 && names=$* || names=$("$programs/test_mutants" --list)
@@ -43,8 +43,8 @@ for name in $names; do
     *) first=seeds ;;
     esac
     case $name in
-    UNSYNCED_FORGOTTEN) focus="--focus eager --from 1900" ;; # an eager start, discarded right before a power loss
-    FINAL_* | WITHDRAWN_LOST) focus="--focus copies" ;;
+    UNSYNCED_FORGOTTEN) focus="--full --focus eager --from 1900" ;; # an eager start, discarded right before a power loss
+    FINAL_* | WITHDRAWN_LOST) focus="--full --focus copies" ;;
     *) focus= ;;
     esac
     if [ $first = states ] && why=$(ask "$programs/test_mutants_states" --mutant "$name"); then

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 enum { RATIO_EMPTY = 0, RATIO_ZERO = 128 }; /* log2 of the squared ratio, + 128 */
+enum { VALUES_MAX = 4096 };                 /* of the simulator's largest fragment */
+static const double CANCELLED = 1e-3;
 static char text[256];
 
 static const char *wrong(const char *what, double got, double expected)
@@ -66,33 +68,115 @@ static enum codec_kind codec_of(const struct sim_judged *c)
 
 /* ---- the mean, and the step ---- */
 
-static double mean_of(const struct sim_judged *c, size_t k)
+static double weight_sum(const struct manifest *m)
+{
+    double weight = 0;
+    for (unsigned i = 0; i < m->site_count; i++)
+        weight += m->sites[i].included ? (double)m->sites[i].weight : 0;
+    return weight;
+}
+
+static double factor_of(const struct sim_judged *c, unsigned site)
+{
+    return c->manifest->scaled ? (double)c->manifest->sites[site].factor : 1;
+}
+
+static double average_of(const struct sim_judged *c, size_t k)
 {
     const struct manifest *m = c->manifest;
-    double sum = 0, weight = 0;
-    for (unsigned i = 0; i < m->site_count; i++) {
-        if (!m->sites[i].included)
-            continue;
-        sum += (m->scaled ? (double)m->sites[i].factor : 1) * (double)c->sent[i][k];
-        weight += (double)m->sites[i].weight;
+    double sum = 0;
+    for (unsigned i = 0; i < m->site_count; i++)
+        if (m->sites[i].included)
+            sum += factor_of(c, i) * (double)c->sent[i][k];
+    return sum / weight_sum(m);
+}
+
+struct span { /* a tensor, and the gap behind it: a lying site has values there */
+    size_t first, end;
+};
+
+static double length_of(const struct span *r, const float *f32, const double *f64)
+{
+    double squares = 0;
+    for (size_t k = r->first; k < r->end; k++) {
+        double x = f64 ? f64[k] : (double)f32[k];
+        squares += x * x;
     }
-    return sum / weight;
+    return sqrt(squares);
+}
+
+/* Decoupled DiLoCo (2604.21428): of one tensor the mean of the lengths, in the direction of the
+ * weighted mean of the directions. False: the directions cancel, and rounding decides. */
+static bool radial_of(const struct sim_judged *c, const struct span *r, double *mean)
+{
+    const struct manifest *m = c->manifest;
+    double lengths = 0, weight = weight_sum(m);
+    for (size_t k = r->first; k < r->end; k++)
+        mean[k] = 0;
+    for (unsigned i = 0; i < m->site_count; i++) {
+        double length = m->sites[i].included ? length_of(r, c->sent[i], NULL) : 0;
+        lengths += length;
+        for (size_t k = r->first; length > 0 && k < r->end; k++)
+            mean[k] += (double)m->sites[i].weight * (double)c->sent[i][k] / length;
+    }
+    double direction = length_of(r, NULL, mean);
+    if (lengths > 0 && direction < CANCELLED * weight)
+        return false;
+    for (size_t k = r->first; lengths > 0 && k < r->end; k++)
+        mean[k] *= lengths / weight / direction;
+    return true;
+}
+
+/* The mean of a round; false: this file has none to compare with. */
+static bool means_of(const struct sim_judged *c, double *mean)
+{
+    bool known = true;
+    for (size_t k = 0; k < c->count; k++)
+        mean[k] = c->passed ? (double)c->passed[k] : average_of(c, k);
+    for (size_t i = 0; c->o->merge == MERGE_RADIAL && i < c->tensor_count; i++) {
+        bool last = i + 1 == c->tensor_count;
+        const struct span r = {c->tensors[i].first, last ? c->count : c->tensors[i + 1].first};
+        known = (c->tensors[i].embedding || radial_of(c, &r, mean)) && known;
+    }
+    return known;
 }
 
 /* EDiT, algorithm 1: the mean is no longer than the bound. */
-static double shortened(const struct sim_judged *c)
+static double shortened(const struct sim_judged *c, const double *mean)
 {
     double squares = 0, most = (double)c->o->edit_norm;
     if (c->o->merge != MERGE_EDIT || !(most > 0))
         return 1;
     for (size_t k = 0; k < c->count; k++)
-        squares += mean_of(c, k) * mean_of(c, k);
+        squares += mean[k] * mean[k];
     return sqrt(squares) > most ? most / sqrt(squares) : 1;
 }
 
 static bool same(double got, double expected, double scale)
 {
     return fabs(got - expected) <= 2e-6 * (1 + scale);
+}
+
+/* outer.lr_schedule: the share of the rate at this round. */
+static double share_of(const struct sim_judged *c)
+{
+    double end = c->o->anneal.end, pi = acos(-1);
+    switch (c->o->anneal.kind) {
+    case ANNEAL_CONSTANT:
+        break;
+    case ANNEAL_LINEAR:
+        return 1 - (1 - end) * c->progress;
+    case ANNEAL_COSINE:
+        return end + (1 - end) * (1 + cos(pi * c->progress)) / 2;
+    }
+    return 1;
+}
+
+/* outer.momentum_restart */
+static bool restarts(const struct sim_judged *c)
+{
+    uint64_t every = c->o->anneal.restart;
+    return c->round > 0 && every && c->round % every == 0;
 }
 
 struct step { /* settings of one outer step */
@@ -103,20 +187,22 @@ struct step { /* settings of one outer step */
 static const char *step_check(const struct sim_judged *c, const struct step *o, size_t k,
                               double mean)
 {
-    double theta = (double)c->theta[0][k], momentum = 0, gathered = 0, n = c->o->delay;
+    double theta = (double)c->theta[0][k], before = 0, momentum = 0, gathered = 0, n = c->o->delay;
     bool first = c->round % c->o->delay == 0, last = c->round % c->o->delay == c->o->delay - 1;
+    if (c->momentum[0] && !restarts(c))
+        before = (double)c->momentum[0][k];
     switch (c->o->optimizer) {
     case OUTER_OPT_SGD:
     case OUTER_OPT_AVERAGE:
         theta -= o->lr * mean;
         break;
     case OUTER_OPT_MOMENTUM:
-        momentum = o->mu * (double)c->momentum[0][k] + mean;
+        momentum = o->mu * before + mean;
         theta -= o->lr * (mean + o->mu * momentum);
         break;
     case OUTER_OPT_DELAYED:
         gathered = (first ? 0 : (double)c->gathered[0][k]) + mean / n;
-        momentum = (double)c->momentum[0][k];
+        momentum = before;
         theta -= o->lr * mean / n;
         if (last) {
             momentum = o->mu * momentum + gathered;
@@ -132,27 +218,11 @@ static const char *step_check(const struct sim_judged *c, const struct step *o, 
     return NULL;
 }
 
-static bool reads_mean(const struct sim_judged *c)
-{
-    unsigned included = 0;
-    for (unsigned i = 0; i < c->manifest->site_count; i++)
-        included += c->manifest->sites[i].included;
-    bool compressed =
-        c->o->downlink_compression_from > 0 && included >= c->o->downlink_compression_from;
-    return c->o->merge != MERGE_RADIAL && !compressed;
-}
-
-/* Rates that change from round to round, and restarts of the momentum, are schedule.c's and
- * anneal.c's, which have tests of their own. */
-static bool reads_step(const struct sim_judged *c)
-{
-    return reads_mean(c) && c->o->anneal.kind == ANNEAL_CONSTANT && !c->o->anneal.restart;
-}
-
 const char *reference_judge(void *self, const struct sim_judged *c)
 {
     struct reference *r = self;
-    const struct step o = {(double)0.7f, (double)0.9f};
+    const struct step o = {(double)0.7f * share_of(c), (double)0.9f};
+    double mean[VALUES_MAX];
     const char *why = check_weights(c);
     enum codec_kind codec = codec_of(c);
     r->rounds++;
@@ -160,12 +230,11 @@ const char *reference_judge(void *self, const struct sim_judged *c)
         return why;
     if (c->manifest->codec != (uint32_t)codec)
         return wrong("the codec", c->manifest->codec, codec);
-    if (!reads_step(c))
+    if (c->count > VALUES_MAX || !means_of(c, mean))
         return NULL;
-    double shorter = shortened(c);
-    r->means++;
+    double shorter = shortened(c, mean);
     for (size_t k = 0; k < c->count && !why; k++)
-        why = step_check(c, &o, k, shorter * mean_of(c, k));
+        why = step_check(c, &o, k, shorter * mean[k]);
     r->steps++;
     return why;
 }

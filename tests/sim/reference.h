@@ -5,13 +5,14 @@
  * and without a line of the program's code; enumerators of the settings are all that it shares.
  * It looks at every applied round of a simulated run (sim_options.judge).
  *
- * Not here: the codecs themselves (tests/outer/codec has golden bytes), the radial merge, rounds of
- * a downlink that is compressed (what they pass on is not the mean).
+ * Not here: the codecs themselves (tests/outer/codec has golden bytes), and with them a compressed
+ * downlink, whose decoded aggregate is taken for the mean; which step ends a round (schedule.c has
+ * a test); radial merges whose directions cancel.
  */
 #include "outer/sim/sim.h"
 
 struct reference {
-    uint64_t rounds, means, steps; /* seen; with the mean compared; with the outer step compared */
+    uint64_t rounds, steps; /* seen; with the mean and the outer step compared */
 };
 
 /* For sim_options.judge; self: struct reference. */

@@ -4,11 +4,12 @@
  *   test_sim                       the suite: a range, and the seeds that found something
  *   test_sim --seed N [--log]      one seed, with its log
  *   test_sim --from N --seeds M    a campaign: M seeds from N on (--count: the same)
+ *   test_sim --full ...            the same without small schedules
  *   test_sim --large ...           the same with up to 64 sites and up to 200 rounds
  *   test_sim --focus WHAT ...      the same with copies of directories (copies), an operator's acts
  *                                  (operator), a lying site (liar) or eager starts (eager) in
  *                                  every seed that can have them
- *   test_sim --shrink N [--large]  leaves out fault after fault while seed N still fails
+ *   test_sim --shrink N [--full, --large]  leaves out fault after fault while seed N still fails
  *                                  and prints the faults that remain, with their times
  *   test_mutants --mutant NAME     the same over the outer loop with that bug in it
  *   test_mutants --list            names them
@@ -34,9 +35,10 @@
 #ifdef SANITIZED
 enum { SUITE_SEEDS = 100 }; /* ten times slower, most of it in switching stacks */
 #else
-enum { SUITE_SEEDS = 1000 };
+enum { SUITE_SEEDS = 10000 };
 #endif
 enum { FAILURES_MAX = 20, SKIPPED = 77 };
+enum { FULL_IN = 16 }; /* one of so many seeds is drawn by sim_draw, the others by sim_draw_small */
 /* First: beyond the suite's range, and found something once; or the seed that finds a mutant which
  * few do. Faults are drawn as the run goes on: a seed may meet another story by now. What they
  * found in the protocol, not in the oracle, has a test of its own. */
@@ -79,15 +81,19 @@ struct totals {
     uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
         virtual_ms, residual_resets, damaged, aborted, clipped, compressed, residuals_lost,
         lies_refused, lies_accepted, stopped, moved, postponed, ordered, rolled_back, quarantined,
-        copies, given_up, stepped_back, parted, judged, faults, compared;
+        copies, given_up, stepped_back, parted, amidst, judged, faults, compared;
 };
 static struct reference reference;
-static bool large;
+static enum { SIZE_MIXED, SIZE_FULL, SIZE_LARGE } size; /* of the schedules */
+static const char *const size_names[] = {"", " --full", " --large"};
 static const char *focus = "";
 
 static struct sim_options options_of(uint64_t seed)
 {
-    struct sim_options o = large ? sim_draw_large(seed) : sim_draw(seed);
+    bool small = size == SIZE_MIXED && seed % FULL_IN != 0;
+    struct sim_options o = size == SIZE_LARGE ? sim_draw_large(seed)
+                           : small            ? sim_draw_small(seed)
+                                              : sim_draw(seed);
     bool copies = !strcmp(focus, "copies"), acts = !strcmp(focus, "operator");
     if (copies || acts) {
         o.lies = o.absent = o.late = false;
@@ -154,6 +160,7 @@ static bool run(uint64_t seed, struct totals *t)
     t->given_up += r.given_up;
     t->stepped_back += r.stepped_back;
     t->parted += r.parted;
+    t->amidst += r.amidst;
     t->judged += r.judged;
     t->faults += r.faults;
     t->compared += r.compared;
@@ -181,8 +188,8 @@ static bool run(uint64_t seed, struct totals *t)
     if (!r.ok)
         printf("FAILED test_sim%s%s%s --seed %" PRIu64 " (number %" PRIu64
                "): %s (%u sites, %u fragments, %s, %s)\n",
-               large ? " --large" : "", *focus ? " --focus " : "", focus, seed, t->seeds, r.why,
-               o.sites, o.fragments, codec_get(o.codec)->name, o.strict ? "strict" : "quorum");
+               size_names[size], *focus ? " --focus " : "", focus, seed, t->seeds, r.why, o.sites,
+               o.fragments, codec_get(o.codec)->name, o.strict ? "strict" : "quorum");
     if (!r.ok && (o.overlap || o.eager || o.max_local_steps_offline))
         printf("  every=%d overlap=%d mix=%g eager=%d before_update=%d offline=%d delay=%u\n",
                (int)o.every, (int)o.overlap, (double)o.mix, o.eager, o.before_update,
@@ -286,7 +293,10 @@ int main(int argc, char **argv)
         } else if ((!strcmp(argv[i], "--count") || !strcmp(argv[i], "--seeds")) && value) {
             count = number(argv[++i]);
         } else if (!strcmp(argv[i], "--large")) {
-            large = true;
+            size = SIZE_LARGE;
+            suite = false;
+        } else if (!strcmp(argv[i], "--full")) {
+            size = SIZE_FULL;
             suite = false;
         } else if (!strcmp(argv[i], "--focus") && value) {
             focus = argv[++i];
@@ -309,8 +319,10 @@ int main(int argc, char **argv)
     if (shrinks)
         return shrink(from);
     clock_t begin = clock();
+    size = suite ? SIZE_FULL : size; /* those found came before there were small ones */
     for (size_t i = 0; suite && t.failed < failures_max && i < sizeof found / sizeof found[0]; i++)
         run(found[i], &t);
+    size = suite ? SIZE_MIXED : size;
     for (uint64_t seed = from; seed < from + count && t.failed < failures_max; seed++)
         run(seed, &t);
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
@@ -339,6 +351,7 @@ int main(int argc, char **argv)
                   {"given_up", t.given_up},
                   {"stepped_back", t.stepped_back},
                   {"parted", t.parted},
+                  {"amidst", t.amidst},
                   {"judged", t.judged},
                   {"steps_judged", reference.steps},
                   {"faults", t.faults},

@@ -717,6 +717,20 @@ static void contribute_two(void)
     assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
 }
 
+/* Another call failed at the disk, and the process has not ended yet: a site that calls now comes
+ * again. Answered `none` it would end. */
+static void a_failed_aggregator_answers_full(void **state)
+{
+    (void)state;
+    begin(true);
+    (void)!err_set(ERR_IO, "the disk is broken");
+    aggregator_halt(t.a, ERR_IO);
+    struct wire_hello_answer a = hello(&site[0], true);
+    assert_int_equal(a.outcome, ROUND_FULL);
+    assert_string_equal(a.text, "the disk is broken");
+    shut();
+}
+
 /* Three refusals in a row and no call of the site is served, also after a restart, also when the
  * journal is lost; the others' rounds do not wait for it, and say why it is not there. */
 static void three_refusals_are_a_quarantine(void **state)
@@ -2473,6 +2487,7 @@ int main(void)
         cmocka_unit_test_setup(finished_across_restarts, fresh),
         cmocka_unit_test_setup(the_outer_step_is_the_weighted_mean, fresh),
         cmocka_unit_test_setup(a_newer_stream_supersedes_the_older, fresh),
+        cmocka_unit_test_setup(a_failed_aggregator_answers_full, fresh),
         cmocka_unit_test_setup(bad_headers_store_nothing, fresh),
         cmocka_unit_test_setup(bad_payloads_are_never_accepted, fresh),
         cmocka_unit_test_setup(a_loud_contribution_is_clipped, fresh),
