@@ -51,7 +51,7 @@ struct aggregator_options {
                                         (outer/link/revocation.h); NULL: none */
     const char *revoked_copy;        /* file that keeps the last list that was read; NULL: none */
     uint64_t scrub_every_ms, scrub_bytes_per_s; /* outer/store/scrub.h; every_ms 0: off */
-    uint64_t journal_bytes_max;      /* a commit rewrites a longer journal; 0: JOURNAL_BYTES_MAX */
+    uint64_t journal_bytes_max; /* a commit rewrites a longer journal; 0: JOURNAL_BYTES_MAX */
     struct signer *signer; /* of this aggregator's identity, open as long as it is; NULL: it signs
                               nothing and checks no signature */
 };

@@ -1,5 +1,5 @@
 /* digest_of and digest_stream for programs that run hundreds of schedules a second: xxHash64's loop
- * (Collet; https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md) with its four lanes kept
+ * (Yann Collet, the specification of xxHash) with its four lanes kept
  * apart, 256 bits long. No cryptography: nobody in a simulation looks for collisions, and a byte
  * that changes by accident changes the result. A program that lists this file does not take
  * kernels/base/digest.c, whose SHA-256 took a fifth of a run. test_points, test_memory and the
