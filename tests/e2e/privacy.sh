@@ -17,9 +17,9 @@ refuses() { # refuses CODE "WORDS" ARGUMENTS...
 }
 
 budget="--q 0.01 --steps 1000 --delta 1e-5"
-# The block of docs/privacy.md, line by line.
+# The block of the accountant in docs/privacy.md, line by line.
 "$atoll" privacy account $budget --noise 1.1 >account.out
-awk '/^```/ { open = !open; next } open && !/^\$/' "$repository/docs/privacy.md" | diff -u - account.out ||
+awk '/^## / { here = /Accountant/ } /^```/ { open = !open; next } here && open && !/^\$/' "$repository/docs/privacy.md" | diff -u - account.out ||
     fail "docs/privacy.md does not show what atoll privacy account prints"
 prints "RDP            epsilon 1.72529082, order 9" account $budget --noise 1.1
 prints "noise multiplier 6.00229072, 100 steps" account --q 1 --steps 100 --delta 1e-5 --epsilon 8
