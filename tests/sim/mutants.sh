@@ -44,7 +44,7 @@ for name in $names; do
     esac
     case $name in
     UNSYNCED_FORGOTTEN) focus="--full --focus eager --from 1900" ;; # an eager start, discarded right before a power loss
-    HELLO_UNTOLD) focus="--full --from 1900" ;; # the report of the last round is lost, and its site never asks again
+    HELLO_UNTOLD) focus="--full --from 1900" ;; # a site far behind, of five
     FINAL_* | WITHDRAWN_LOST) focus="--full --focus copies" ;;
     *) focus= ;;
     esac

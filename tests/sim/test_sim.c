@@ -45,7 +45,7 @@ enum { FULL_IN = 16 }; /* one of so many seeds is drawn by sim_draw, the others 
 static const uint64_t found[] = {595,  715,  2063, 841,  1026,  2183,  2842,  2858,  3210,
                                  3690, 3988, 3992, 4210, 4262,  4643,  4901,  5063,  6128,
                                  6204, 7537, 7865, 9819, 10930, 14269, 18560, 12869, 1806,
-                                 216,  693,  71,   5960, 547,   2328,  4308,  8686};
+                                 216,  693,  71,   5960, 547,   2328,  4308,  8686,  45};
 
 static bool differs(struct sim_result *r, const char *what)
 {
