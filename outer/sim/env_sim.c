@@ -289,18 +289,23 @@ static void see_state(void *self, const char *path)
 
 /* Only what the protocol can have again: a contribution in the spool, the newest state of a
  * fragment, and what a directory that has begun finds again. The state that a site has gone back to
- * is not damaged before it has caught up. */
+ * is not damaged before it has caught up: each state that rots is of a later round than the last.
+ */
 static void rot(struct env_sim *w)
 {
     static const char *const found_again[] = {"sim/frag/0/CURRENT", "sim/journal"};
     struct victim v = {.round = 0};
     uint64_t what = sim_below(w->clock, 4), how = sim_below(w->clock, 3);
     size_t size;
-    if (what == 0)
+    if (what == 0) {
         disk_sim_each(&w->disk, see_state, &v);
-    else if (what > 1)
+        if (v.round <= w->rotten)
+            return;
+        w->rotten = v.round;
+    }
+    if (what > 1)
         disk_sim_each(&w->disk, see_spool, &v);
-    else if (disk_sim_inode(&w->disk, "sim/begun"))
+    else if (what == 1 && disk_sim_inode(&w->disk, "sim/begun"))
         snprintf(v.path, sizeof v.path, "%s", found_again[sim_below(w->clock, 2)]);
     if (!*v.path || !disk_sim_look(&w->disk, v.path, &size) || !size)
         return;

@@ -18,6 +18,7 @@ struct env_sim {
     const char *name;
     atomic_int stop;       /* raised at the crash, so that waits end */
     unsigned broken_lives; /* processes that have met the broken disk */
+    uint64_t rotten;       /* the newest round whose state has rotted; 0: none */
     struct arena threads;  /* and mutexes, of all its processes */
     uint64_t random_seed, random_drawn;
     /* After every whole file that has got its name, also in the last moment of a process. */
