@@ -340,6 +340,23 @@ static enum err direction_delta(double *delta, double *infinite, struct composed
     return e;
 }
 
+/* Where sampling is rare, the Chernoff bound may be far above delta, or what it leaves out may hold
+ * all losses above epsilon: again, with what the last attempt says. Each is an upper bound. */
+static enum err direction_delta_near(double *delta, struct composed c, double epsilon,
+                                     double log_scale)
+{
+    *delta = 1;
+    for (int i = 0; i < 4; i++) {
+        double one, infinite;
+        TRY(direction_delta(&one, &infinite, c, epsilon, log_scale));
+        *delta = fmin(*delta, one);
+        if (one < 1 && infinite <= 1e-5 * one)
+            break;
+        log_scale = one < 1 ? log(one) : log_scale - LEFT_OUT;
+    }
+    return ERR_OK;
+}
+
 /* One direction's epsilon of a delta. `near`: the epsilon at whose tilt to look for it; NAN: at the
  * tilt of the Chernoff bound. */
 static enum err direction_epsilon(double *epsilon, bool *coarse, struct composed c, double delta,
@@ -362,15 +379,13 @@ enum err pld_delta(double *delta, const struct sampled_steps *s, size_t settings
     for (enum pld_direction d = 0; d < PLD_DIRECTIONS; d++) {
         struct sampled_steps counted[SAMPLED_SETTINGS_MAX];
         struct composed c = composed_start(s, settings, d, counted);
-        double one, infinite;
+        double one;
         if (c.settings == 0)
             return ERR_OK;
         c.tail = INFINITY;
         c.lambda = lambda_for_epsilon(&c, epsilon);
-        TRY(direction_delta(&one, &infinite, c, epsilon,
-                            moments_of(&c, c.lambda).k - c.lambda * epsilon));
-        if (infinite > 1e-5 * one) /* the Chernoff bound was far above */
-            TRY(direction_delta(&one, &infinite, c, epsilon, log(one)));
+        TRY(direction_delta_near(&one, c, epsilon,
+                                 moments_of(&c, c.lambda).k - c.lambda * epsilon));
         *delta = fmax(*delta, one);
     }
     return ERR_OK;

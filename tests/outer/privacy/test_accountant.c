@@ -191,6 +191,8 @@ static void test_gaussian_oracles(void **state)
         matches(rows[i].id, e, rows[i].exact, 1e-9);
         in_document(rows[i].id, e);
     }
+    for (double mu = 1e-7; mu < 3; mu *= 2) /* nothing cancels where mu is small */
+        assert_true(fabs(gaussian_delta(mu, 0) / erf(mu / sqrt(8)) - 1) < 1e-12);
     e = gaussian_delta(1, 1); /* sqrt(3) / sqrt(3) */
     matches("O11", e, 0.126936, 1e-5 / 5);
     matches("O11", e, 0.126936737507, 0);
@@ -285,6 +287,10 @@ static void test_composition(void **state)
     assert_true(fabs(a.epsilon[ACCOUNTANT_PLD] / b.epsilon[ACCOUNTANT_PLD] - 1) < 1e-9);
     assert_int_equal(a.participations, 10);
     assert_true(fabs(a.unamplified / gaussian_epsilon(sqrt(10) / 1.2, 1e-6) - 1) < 1e-12);
+    const struct sampled_steps begun = {0.3, 2, 10}; /* at most once in 3 steps: 4 times */
+    assert_int_equal(accountant_epsilon(&a, &begun, 1, 1e-6), ERR_OK);
+    assert_int_equal(a.participations, 4);
+    assert_true(a.unamplified == gaussian_epsilon(1, 1e-6));
     /* 9/25 + 64/100 = 1 */
     assert_int_equal(accountant_epsilon(&a, full, 2, 1e-6), ERR_OK);
     assert_int_equal(accountant_epsilon(&b, &same, 1, 1e-6), ERR_OK);
