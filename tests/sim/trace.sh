@@ -2,7 +2,8 @@
 # The traces of seeds (test_trace.c) from builds with each compiler and optimisation level must be equal.
 #   trace.sh SCRATCH [SEEDS]     builds gcc and clang, -O0 and -O3, each in a folder of SCRATCH
 #   TRACE=HEX trace.sh ...       and equal to this one, of another machine (aarch64)
-# -Wno-pass-failed: clang vectorises another set of loops. One line for each build; the last one sums up: "4 builds, 2000 seeds, 1 trace: HEX". Exit 1: they differ; 77: a compiler is missing.
+# One line for each build; the last one sums up: "x86_64: 4 builds, 2000 seeds, 1 trace(s): HEX". Exit 1: they differ; 77: a compiler
+# is missing. -Wno-pass-failed: clang at -O3 says which loops it does not vectorise.
 set -u
 repository=$(cd "$(dirname "$0")/../.." && pwd)
 scratch=$1
