@@ -302,6 +302,17 @@ static bool repeatable(const struct stepper *s, const struct stepper_event *e)
     return !e->lost;
 }
 
+/* What the next delta is taken against: nothing is in flight after a move, so no later step puts it
+ * in. */
+static uint64_t moved_state(const struct stepper *s, unsigned f, int64_t step)
+{
+    const struct schedule *c = &s->o.schedule;
+    uint64_t next = s->state[f];
+    if (blocking(s) || next >= schedule_rounds(c, f))
+        return stepper_outer_state(s, f, step);
+    return schedule_base(c, f, next);
+}
+
 static void move(struct stepper *s, struct stepper_update *u, int64_t step)
 {
     const struct schedule *c = &s->o.schedule;
@@ -313,7 +324,7 @@ static void move(struct stepper *s, struct stepper_update *u, int64_t step)
     }
     emit(u, STEPPER_MOVE, 0, 0)->step = step;
     for (unsigned f = 0; f < c->fragments; f++)
-        emit(u, STEPPER_TAKE, f, stepper_outer_state(s, f, step));
+        emit(u, STEPPER_TAKE, f, moved_state(s, f, step));
 }
 
 /* What was in flight at the checkpoint is sent again, from the outbox. */
