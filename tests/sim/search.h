@@ -2,13 +2,24 @@
 #define SEARCH_H
 /* Breadth-first search over states that are plain bytes: which were seen (by a 128-bit hash, so two
  * of 10^8 states are taken for one with a chance of 10^-23), which wait, and how each came about.
- * One search at a time; no memory for more states ends the program. */
+ * One search at a time; no memory for more states ends the program. One source file of a program
+ * includes this. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/sim/mutants.h"
+
+/* What was violated first; empty: nothing. */
+static char why[256];
+
+static inline void violate(const char *what)
+{
+    if (!*why)
+        snprintf(why, sizeof why, "%s", what);
+}
 
 struct search_hash {
     uint64_t a, b;
@@ -125,6 +136,16 @@ static inline void search_trace(const struct search *s, uint32_t at, const char 
         printf("  %s\n", names[n->act]);
 }
 
+struct search_model {
+    size_t bytes; /* of a state */
+    const char *const *names;
+    unsigned acts, site_acts; /* the first `site_acts` are of a site */
+    unsigned sites;
+    /* False: it cannot happen, or changes nothing. */
+    bool (*act)(void *state, unsigned act, unsigned site);
+    void (*check)(const void *state); /* of every state */
+};
+
 static inline void search_begin(struct search *s, size_t bytes)
 {
     s->bytes = bytes;
@@ -135,12 +156,76 @@ static inline void search_begin(struct search *s, size_t bytes)
         memset(s->seen, 0, s->seen_room * sizeof *s->seen);
 }
 
+/* All that can happen in one state, up to a violation. */
+static inline void search_expand(struct search *s, const struct search_model *m, uint32_t at,
+                                 const void *from, void *to)
+{
+    for (unsigned a = 0; a < m->acts; a++)
+        for (unsigned i = 0; i < (a < m->site_acts ? m->sites : 1); i++) {
+            memcpy(to, from, m->bytes);
+            bool done = m->act(to, a, i);
+            if (*why || (done && search_see(s, to)))
+                search_add(s, to, at, a, i);
+            if (*why)
+                return;
+        }
+}
+
+/* From one state on, at most `limit` states (0: all). False: a violation; the events that lead to
+ * it are printed, under `name`. */
+static inline bool search_run(struct search *s, const struct search_model *m, const char *name,
+                              const void *first, size_t limit, size_t *states)
+{
+    void *from = search_sure(malloc(m->bytes)), *to = search_sure(malloc(m->bytes));
+    uint32_t last = 0;
+    search_begin(s, m->bytes);
+    (void)search_see(s, first);
+    search_add(s, first, 0, 0, 0);
+    for (uint32_t at = 0; at < s->queued && !*why && (!limit || at < limit); at++) {
+        search_take(s, at, from);
+        last = at;
+        m->check(from);
+        if (!*why) {
+            search_expand(s, m, at, from, to);
+            last = (uint32_t)s->queued - 1;
+        }
+        *states = at + 1;
+    }
+    if (*why) {
+        printf("FAILED (%s): %s, after\n", name, why);
+        search_trace(s, last, m->names, m->site_acts);
+    }
+    free(from);
+    free(to);
+    return !*why;
+}
+
 static inline void search_end(struct search *s)
 {
     free(s->queue);
     free(s->waiting);
     free(s->seen);
     *s = (struct search){0};
+}
+
+/* --all: 0, --states N, --mutant NAME; without them `suite`. */
+static inline size_t search_limit(int argc, char **argv, size_t suite)
+{
+    size_t limit = suite;
+    for (int i = 1; i < argc; i++) {
+        bool value = i + 1 < argc;
+        if (!strcmp(argv[i], "--all")) {
+            limit = 0;
+        } else if (!strcmp(argv[i], "--states") && value) {
+            limit = (size_t)strtoull(argv[++i], NULL, 10);
+        } else if (!strcmp(argv[i], "--mutant") && value && mutant_set(argv[i + 1])) {
+            i++;
+        } else {
+            printf("unknown argument %s\n", argv[i]);
+            exit(2);
+        }
+    }
+    return limit;
 }
 
 #endif

@@ -22,14 +22,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include "kernels/base/arena.h"
-#include "outer/protocol/round.h"
-#include "tests/sim/mutants.h"
-#include "tests/sim/search.h"
+#include "tests/sim/search_core.h"
 
-enum { SITES = 3, ROUNDS = 2, STRAGGLER_MS = 10, SUITE_STATES = 60000, CALM_STEPS = 200 };
+enum { SUITE_STATES = 60000, CALM_STEPS = 200 };
 enum { CRASHES_MAX = 2, RESTARTS_MAX = 1 }; /* of the aggregator; of each site */
 
 struct upload { /* a stream that the aggregator's process has accepted the offer of */
@@ -51,24 +47,10 @@ struct model {
     struct upload upload[SITES];
     uint8_t crashes;
     struct site site[SITES];
-    struct round_fragment core; /* without its pointers */
-    struct round_entry entries[SITES];
-    uint64_t adopted[SITES];
-    struct round_site bound[SITES];
+    struct core core;
 };
 
-static struct round live; /* the core of the state under way */
-static struct round_entry entries[SITES];
-static struct round_site bound[SITES];
-static uint64_t adopted[SITES];
 static bool strict;
-static char why[256];
-
-static void violate(const char *what)
-{
-    if (!*why)
-        snprintf(why, sizeof why, "%s", what);
-}
 
 /* ---- digests: of who was in the rounds before ---- */
 
@@ -94,50 +76,7 @@ static struct digest payload_of(const struct site *s, unsigned site, unsigned ro
     return d;
 }
 
-/* ---- the core in and out of a state ---- */
-
-static struct set everybody(void)
-{
-    struct set all = {0};
-    for (unsigned i = 0; i < SITES; i++)
-        set_put(&all, i, true);
-    return all;
-}
-
-static unsigned least(void)
-{
-    return strict ? SITES : SITES / 2 + 1;
-}
-
-static void core_load(const struct model *m)
-{
-    memset(&live, 0, sizeof live);
-    live = (struct round){.sites = SITES,
-                          .room = SITES,
-                          .members = everybody(),
-                          .fragments = 1,
-                          .quorum = least(),
-                          .strict = strict,
-                          .straggler_ms = STRAGGLER_MS,
-                          .epoch = m->epoch,
-                          .s = bound};
-    live.f[0] = m->core;
-    live.f[0].entries = entries;
-    live.f[0].adopted = adopted;
-    memcpy(entries, m->entries, sizeof entries);
-    memcpy(adopted, m->adopted, sizeof adopted);
-    memcpy(bound, m->bound, sizeof bound);
-}
-
-static void core_keep(struct model *m)
-{
-    m->core = live.f[0];
-    m->core.entries = NULL;
-    m->core.adopted = NULL;
-    memcpy(m->entries, entries, sizeof entries);
-    memcpy(m->adopted, adopted, sizeof adopted);
-    memcpy(m->bound, bound, sizeof bound);
-}
+/* ---- the aggregator ---- */
 
 static void seal(struct model *m, const struct round_update *u)
 {
@@ -165,8 +104,7 @@ static void seal(struct model *m, const struct round_update *u)
 
 static void step(struct model *m, struct round_event *e, struct round_update *u)
 {
-    e->now_ms = m->late ? STRAGGLER_MS : 0;
-    round_step(&live, e, u);
+    core_step(e, m->late, u);
     if (u->accept) {
         m->journal |= (uint8_t)(1 << e->site);
         if (e->round != m->round)
@@ -174,11 +112,6 @@ static void step(struct model *m, struct round_event *e, struct round_update *u)
     }
     if (u->outcome == ROUND_RECEIPT && e->kind != ROUND_RESTORED && !(m->journal >> e->site & 1))
         violate("a receipt of what is not recorded");
-    if (u->halt)
-        violate("the aggregator halts, and nobody lies");
-    if (u->outcome == ROUND_CONFLICT || u->outcome == ROUND_DIVERGED ||
-        u->outcome == ROUND_MISMATCH || u->outcome == ROUND_JOIN)
-        violate("a site is refused, and nobody lies");
     seal(m, u);
 }
 
@@ -190,16 +123,7 @@ static void aggregator_start(struct model *m)
     m->epoch = (uint8_t)(m->epoch + 1);
     m->sealed = m->seal_set = m->late = 0;
     memset(m->upload, 0, sizeof m->upload);
-    memset(&m->core, 0, sizeof m->core);
-    memset(m->entries, 0, sizeof m->entries);
-    memset(m->adopted, 0, sizeof m->adopted);
-    memset(m->bound, 0, sizeof m->bound);
-    m->core.deadline_ms = UINT64_MAX;
-    m->core.members = everybody();
-    m->core.n = SITES;
-    m->core.quorum = least();
-    core_load(m);
-    round_place(&live, 0, m->round, &manifest, &state);
+    core_begin(&m->core, m->epoch, strict, m->round, &manifest, &state);
     for (unsigned i = 0; i < SITES; i++)
         if (m->journal >> i & 1) {
             e = (struct round_event){.kind = ROUND_RESTORED,
@@ -210,7 +134,7 @@ static void aggregator_start(struct model *m)
                                      .weight = 1};
             step(m, &e, &u);
         }
-    core_keep(m);
+    core_keep(&m->core);
 }
 
 /* ---- what can happen ---- */
@@ -383,18 +307,20 @@ static bool do_late(struct model *m)
 {
     struct round_event e = {.kind = ROUND_TICK};
     struct round_update u;
-    if (strict || m->late || live.f[0].deadline_ms == UINT64_MAX)
+    if (m->late || !core_waits())
         return false;
     m->late = 1;
     step(m, &e, &u);
     return true;
 }
 
-/* False: it cannot happen, or changes nothing. */
-static bool act(struct model *m, enum act a, unsigned i)
+/* Of struct search_model. */
+static bool act(void *state, unsigned number, unsigned i)
 {
+    struct model *m = state;
+    enum act a = number;
     bool done = false;
-    core_load(m);
+    core_load(&m->core, m->epoch, strict);
     switch (a) {
     case ACT_HELLO:
         done = do_hello(m, i);
@@ -427,13 +353,8 @@ static bool act(struct model *m, enum act a, unsigned i)
     case ACTS:
         break;
     }
-    core_keep(m);
+    core_keep(&m->core);
     return done;
-}
-
-static bool of_a_site(enum act a)
-{
-    return a < ACT_COMMIT;
 }
 
 /* ---- from here on nothing fails ---- */
@@ -446,12 +367,13 @@ static bool ended(const struct model *m)
     return all;
 }
 
-static void check_ends(const struct model *from)
+static void check_ends(const void *from)
 {
-    struct model m = *from;
+    struct model m;
+    memcpy(&m, from, sizeof m);
     for (unsigned k = 0; k < CALM_STEPS && !ended(&m) && !*why; k++) {
         for (unsigned i = 0; i < SITES; i++) {
-            core_load(&m);
+            core_load(&m.core, m.epoch, strict);
             if (!live.s[i].bound || m.site[i].hello_epoch != m.epoch)
                 (void)act(&m, ACT_HELLO, i);
             (void)act(&m, ACT_OFFER, i);
@@ -468,78 +390,27 @@ static void check_ends(const struct model *from)
 
 /* ---- the search ---- */
 
-static struct search found;
-
-/* All that can happen in one state; false: a violation. */
-static bool expand(uint32_t at, const struct model *from)
-{
-    for (enum act a = 0; a < ACTS; a++)
-        for (unsigned i = 0; i < (of_a_site(a) ? SITES : 1); i++) {
-            struct model m = *from;
-            if (!act(&m, a, i) || *why || !search_see(&found, &m)) {
-                if (*why)
-                    search_add(&found, &m, at, a, i);
-                if (*why)
-                    return false;
-                continue;
-            }
-            search_add(&found, &m, at, a, i);
-        }
-    return true;
-}
-
-static bool search(size_t limit, size_t *states)
-{
-    struct model first;
-    memset(&first, 0, sizeof first);
-    for (unsigned i = 0; i < SITES; i++)
-        first.site[i].incarnation = 1;
-    search_begin(&found, sizeof first);
-    aggregator_start(&first);
-    (void)search_see(&found, &first);
-    search_add(&found, &first, 0, ACT_HELLO, 0);
-    for (uint32_t at = 0; at < found.queued && !*why && (!limit || at < limit); at++) {
-        struct model m;
-        search_take(&found, at, &m);
-        check_ends(&m);
-        if (*why)
-            search_add(&found, &m, at, ACT_LATE, 0);
-        else
-            (void)expand(at, &m);
-        *states = at + 1;
-    }
-    if (*why) {
-        printf("FAILED (%s): %s, after\n", strict ? "strict" : "quorum", why);
-        search_trace(&found, (uint32_t)found.queued - 1, act_names, ACT_COMMIT);
-    }
-    return !*why;
-}
-
 int main(int argc, char **argv)
 {
-    size_t limit = SUITE_STATES, all = 0;
+    static const struct search_model model = {
+        sizeof(struct model), act_names, ACTS, ACT_COMMIT, SITES, act, check_ends};
+    size_t limit = search_limit(argc, argv, SUITE_STATES), all = 0;
+    struct search found = {0};
     bool ok = true;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 1; i < argc; i++) {
-        bool value = i + 1 < argc;
-        if (!strcmp(argv[i], "--all")) {
-            limit = 0;
-        } else if (!strcmp(argv[i], "--states") && value) {
-            limit = (size_t)strtoull(argv[++i], NULL, 10);
-        } else if (!strcmp(argv[i], "--mutant") && value && mutant_set(argv[i + 1])) {
-            i++;
-        } else {
-            printf("unknown argument %s\n", argv[i]);
-            return 2;
-        }
-    }
     for (int mode = 0; mode < 2 && ok; mode++) {
+        struct model first;
         size_t states = 0;
         strict = mode;
-        ok = search(limit, &states);
+        const char *name = strict ? "strict" : "quorum";
+        memset(&first, 0, sizeof first);
+        for (unsigned i = 0; i < SITES; i++)
+            first.site[i].incarnation = 1;
+        aggregator_start(&first);
+        ok = search_run(&found, &model, name, &first, limit, &states);
         all += states;
-        printf("mode=%s states=%zu waiting=%zu crashes_max=%d\n", strict ? "strict" : "quorum",
-               states, found.queued - states, CRASHES_MAX);
+        printf("mode=%s states=%zu waiting=%zu crashes_max=%d\n", name, states,
+               found.queued - states, CRASHES_MAX);
     }
     search_end(&found);
     printf("%zu states, %d violations\n", all, !ok);

@@ -29,14 +29,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "outer/diloco/stepper.h"
-#include "outer/protocol/round.h"
-#include "tests/sim/mutants.h"
-#include "tests/sim/search.h"
+#include "tests/sim/search_core.h"
 
-enum { SITES = 3, ROUNDS = 2, STEPS_MAX = 4, LIST_MAX = 9, STRAGGLER_MS = 10 };
+enum { STEPS_MAX = 4, LIST_MAX = 9 };
 enum { SUITE_STATES = 6000, FAULTS_MAX = 2, CALM_STEPS = 400 };
 
 struct configuration {
@@ -90,27 +87,12 @@ struct model {
     uint8_t faults; /* of everybody */
     uint8_t unused[2];
     struct site site[SITES];
-    struct round_fragment core; /* without its pointers */
-    struct round_entry entries[SITES];
-    uint64_t adopted[SITES];
-    struct round_site bound[SITES];
+    struct core core;
 };
 
 static const struct configuration *now;
 static struct schedule schedule;
-static struct round live; /* the core of the state under way */
-static struct round_entry entries[SITES];
-static struct round_site bound[SITES];
-static uint64_t adopted[SITES];
 static uint64_t calm_local[SITES][STEPS_MAX + 1], calm_theta[ROUNDS + 1]; /* 0: not known yet */
-static struct search found;
-static char why[256];
-
-static void violate(const char *what)
-{
-    if (!*why)
-        snprintf(why, sizeof why, "%s", what);
-}
 
 /* ---- values ---- */
 
@@ -144,49 +126,7 @@ static struct digest state_of(const uint64_t *theta, unsigned round)
     return digest_made(2, theta[round]);
 }
 
-/* ---- the core in and out of a state ---- */
-
-static unsigned least(void)
-{
-    return now->strict ? SITES : SITES / 2 + 1;
-}
-
-static struct set everybody(void)
-{
-    struct set all = {0};
-    for (unsigned i = 0; i < SITES; i++)
-        set_put(&all, i, true);
-    return all;
-}
-
-static void core_load(const struct model *m)
-{
-    memset(&live, 0, sizeof live);
-    live.sites = live.room = SITES;
-    live.fragments = 1;
-    live.members = everybody();
-    live.quorum = least();
-    live.strict = now->strict;
-    live.straggler_ms = STRAGGLER_MS;
-    live.epoch = m->epoch;
-    live.s = bound;
-    live.f[0] = m->core;
-    live.f[0].entries = entries;
-    live.f[0].adopted = adopted;
-    memcpy(entries, m->entries, sizeof entries);
-    memcpy(adopted, m->adopted, sizeof adopted);
-    memcpy(bound, m->bound, sizeof bound);
-}
-
-static void core_keep(struct model *m)
-{
-    m->core = live.f[0];
-    m->core.entries = NULL;
-    m->core.adopted = NULL;
-    memcpy(m->entries, entries, sizeof entries);
-    memcpy(m->adopted, adopted, sizeof adopted);
-    memcpy(m->bound, bound, sizeof bound);
-}
+/* ---- the aggregator ---- */
 
 static void seal(struct model *m, const struct set *set)
 {
@@ -213,17 +153,11 @@ static void seal(struct model *m, const struct set *set)
 
 static void step_core(struct model *m, struct round_event *e, struct round_update *u)
 {
-    e->now_ms = m->late ? STRAGGLER_MS : 0;
-    round_step(&live, e, u);
+    core_step(e, m->late, u);
     if (u->accept)
         memcpy(&m->accepted[e->site], e->payload.bytes, sizeof m->accepted[0]);
     if (u->outcome == ROUND_RECEIPT && !m->accepted[e->site])
         violate("a receipt of what is not recorded");
-    if (u->halt)
-        violate("the aggregator halts, and nobody lies");
-    if (u->outcome == ROUND_CONFLICT || u->outcome == ROUND_DIVERGED ||
-        u->outcome == ROUND_MISMATCH || u->outcome == ROUND_JOIN)
-        violate("a site is refused, and nobody lies");
     if (u->seal)
         seal(m, &u->seal_set);
 }
@@ -234,16 +168,7 @@ static void aggregator_start(struct model *m)
     struct digest manifest = manifest_of(m->theta, m->round), state = state_of(m->theta, m->round);
     m->epoch++;
     m->sealed = m->seal_set = m->late = 0;
-    memset(&m->core, 0, sizeof m->core);
-    memset(m->entries, 0, sizeof m->entries);
-    memset(m->adopted, 0, sizeof m->adopted);
-    memset(m->bound, 0, sizeof m->bound);
-    m->core.deadline_ms = UINT64_MAX;
-    m->core.members = everybody();
-    m->core.n = SITES;
-    m->core.quorum = least();
-    core_load(m);
-    round_place(&live, 0, m->round, &manifest, &state);
+    core_begin(&m->core, m->epoch, now->strict, m->round, &manifest, &state);
     for (unsigned i = 0; i < SITES; i++) {
         struct round_event e = {.kind = ROUND_RESTORED,
                                 .site = i,
@@ -254,7 +179,7 @@ static void aggregator_start(struct model *m)
         if (m->accepted[i])
             step_core(m, &e, &u);
     }
-    core_keep(m);
+    core_keep(&m->core);
 }
 
 static void commit_point(struct model *m)
@@ -685,7 +610,7 @@ static bool do_late(struct model *m)
 {
     struct round_event e = {.kind = ROUND_TICK};
     struct round_update u;
-    if (now->strict || m->late || live.f[0].deadline_ms == UINT64_MAX)
+    if (m->late || !core_waits())
         return false;
     m->late = 1;
     step_core(m, &e, &u);
@@ -716,13 +641,15 @@ static bool do_site(struct model *m, enum act a, unsigned i)
     }
 }
 
-/* False: it cannot happen, or changes nothing. */
-static bool act(struct model *m, enum act a, unsigned i)
+/* Of struct search_model. */
+static bool act(void *state, unsigned number, unsigned i)
 {
+    struct model *m = state;
+    enum act a = number;
     bool done;
     if (a == ACT_CRASH || a == ACT_CRASH_AFTER)
         return do_crash(m, a == ACT_CRASH_AFTER);
-    core_load(m);
+    core_load(&m->core, m->epoch, now->strict);
     if (a < ACT_COMMIT) {
         done = do_site(m, a, i);
         if (done)
@@ -730,7 +657,7 @@ static bool act(struct model *m, enum act a, unsigned i)
     } else {
         done = a == ACT_COMMIT ? do_commit(m) : do_late(m);
     }
-    core_keep(m);
+    core_keep(&m->core);
     return done;
 }
 
@@ -746,7 +673,7 @@ static bool ended(const struct model *m)
     return all;
 }
 
-static void check_ends(const struct model *from)
+static void check_ends(const void *from)
 {
     struct model m;
     memcpy(&m, from, sizeof m);
@@ -764,27 +691,6 @@ static void check_ends(const struct model *from)
 
 /* ---- the search ---- */
 
-static bool of_a_site(enum act a)
-{
-    return a < ACT_COMMIT;
-}
-
-/* All that can happen in one state; false: a violation. */
-static bool expand(uint32_t at, const struct model *from)
-{
-    for (enum act a = 0; a < ACTS; a++)
-        for (unsigned i = 0; i < (of_a_site(a) ? SITES : 1); i++) {
-            struct model m;
-            memcpy(&m, from, sizeof m);
-            bool done = act(&m, a, i);
-            if (*why || (done && search_see(&found, &m)))
-                search_add(&found, &m, at, a, i);
-            if (*why)
-                return false;
-        }
-    return true;
-}
-
 static void begin(struct model *first)
 {
     memset(first, 0, sizeof *first);
@@ -800,52 +706,21 @@ static void begin(struct model *first)
     aggregator_start(first);
 }
 
-static bool search(size_t limit, size_t *states)
-{
-    struct model m;
-    begin(&m);
-    check_ends(&m); /* without faults: what the others are compared with */
-    search_begin(&found, sizeof m);
-    (void)search_see(&found, &m);
-    search_add(&found, &m, 0, ACT_START, 0);
-    for (uint32_t at = 0; at < found.queued && !*why && (!limit || at < limit); at++) {
-        search_take(&found, at, &m);
-        check_ends(&m);
-        if (*why)
-            search_add(&found, &m, at, ACT_LATE, 0);
-        else
-            (void)expand(at, &m);
-        *states = at + 1;
-    }
-    if (*why) {
-        printf("FAILED (%s): %s, after\n", now->name, why);
-        search_trace(&found, (uint32_t)found.queued - 1, act_names, ACT_COMMIT);
-    }
-    return !*why;
-}
-
 int main(int argc, char **argv)
 {
-    size_t limit = SUITE_STATES, all = 0;
+    static const struct search_model model = {
+        sizeof(struct model), act_names, ACTS, ACT_COMMIT, SITES, act, check_ends};
+    size_t limit = search_limit(argc, argv, SUITE_STATES), all = 0;
+    struct search found = {0};
     bool ok = true;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 1; i < argc; i++) {
-        bool more = i + 1 < argc;
-        if (!strcmp(argv[i], "--all")) {
-            limit = 0;
-        } else if (!strcmp(argv[i], "--states") && more) {
-            limit = (size_t)strtoull(argv[++i], NULL, 10);
-        } else if (!strcmp(argv[i], "--mutant") && more && mutant_set(argv[i + 1])) {
-            i++;
-        } else {
-            printf("unknown argument %s\n", argv[i]);
-            return 2;
-        }
-    }
     for (unsigned k = 0; k < CONFIGURATIONS && ok; k++) {
+        struct model first;
         size_t states = 0;
         now = &configurations[k];
-        ok = search(limit, &states);
+        begin(&first);
+        check_ends(&first); /* without faults: what the others are compared with */
+        ok = search_run(&found, &model, now->name, &first, limit, &states);
         all += states;
         printf("mode=\"%s\" states=%zu waiting=%zu faults_max=%d\n", now->name, states,
                found.queued - states, FAULTS_MAX);
