@@ -16,7 +16,7 @@ void aggregator_metrics_refused(struct aggregator *a, int site, const char *peer
                                 enum round_outcome outcome)
 {
     int of = site < 0 ? metrics_site_of(a, peer) : site;
-    ASSERT(outcome <= ROUND_ABORTED);
+    ASSERT((unsigned)outcome < ROUND_OUTCOMES);
     if (of >= 0 && outcome != ROUND_REBIND) /* says hello next: a restart of this process */
         a->site[of].metrics.refused[outcome]++;
 }
@@ -46,7 +46,7 @@ static void metrics_line(const struct aggregator *a, unsigned site, struct aggre
     if (s->status.tokens)
         aggregator_text_add(t, " step=%" PRId64 " tokens=%" PRIu64 " tokens_per_s=%.0f",
                             s->status.step, s->status.tokens, s->status.tokens_per_second);
-    for (unsigned i = 0; i <= ROUND_ABORTED; i++)
+    for (unsigned i = 0; i < ROUND_OUTCOMES; i++)
         if (of->refused[i])
             aggregator_text_add(t, " refused.%s=%" PRIu32,
                                 round_outcome_name((enum round_outcome)i), of->refused[i]);

@@ -61,10 +61,10 @@ struct source { /* bytes that at least one site is fetching */
     const uint8_t *data;
     size_t size_bytes;
 };
-struct aggregator_metrics {              /* of a site, since this process began */
-    uint64_t rounds, included;           /* committed with it in the roster; its work was in */
-    uint64_t payload_up, payload_down;   /* bytes that arrived; bytes that it asked for */
-    uint32_t refused[ROUND_ABORTED + 1]; /* its calls, by their answers */
+struct aggregator_metrics {            /* of a site, since this process began */
+    uint64_t rounds, included;         /* committed with it in the roster; its work was in */
+    uint64_t payload_up, payload_down; /* bytes that arrived; bytes that it asked for */
+    uint32_t refused[ROUND_OUTCOMES];  /* its calls, by their answers */
 };
 struct aggregator_site {
     struct aggregator_metrics metrics;

@@ -335,7 +335,7 @@ static enum err digest_in(struct digest *out, blob in, const char *what)
 
 static enum err outcome_in(enum round_outcome *out, uint32_t in)
 {
-    if (in > ROUND_STEP_BACK || in == ROUND_ABORTED)
+    if (in >= ROUND_OUTCOMES || in == ROUND_ABORTED)
         return err_set(ERR_PROTO, "outcome %u is unknown to this version", in);
     *out = (enum round_outcome)in;
     return ERR_OK;

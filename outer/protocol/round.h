@@ -50,6 +50,7 @@ enum round_outcome { /* on the wire: never renumber */
                                              that our history does not have: it gives that round up
                                              (docs/protocol.md 3.4) */
 };
+enum { ROUND_OUTCOMES = ROUND_STEP_BACK + 1 };
 
 enum round_event_kind {
     ROUND_HELLO,  /* how a site stands in one fragment: as good as a report. One per fragment, then

@@ -6,7 +6,7 @@
 
 const char *round_outcome_name(enum round_outcome o)
 {
-    static const char *const names[] = {
+    static const char *const names[ROUND_OUTCOMES] = {
         [ROUND_NONE] = "none",
         [ROUND_RECEIPT] = "receipt",
         [ROUND_RESUME] = "resume",
@@ -31,8 +31,7 @@ const char *round_outcome_name(enum round_outcome o)
         [ROUND_ABORTED] = "aborted",
         [ROUND_STEP_BACK] = "step_back",
     };
-    return (size_t)o < sizeof names / sizeof *names ? names[o]
-                                                    : "unknown"; /* a peer's number may come here */
+    return (unsigned)o < ROUND_OUTCOMES ? names[o] : "unknown"; /* a peer's number may come here */
 }
 
 const char *round_event_name(enum round_event_kind k)
