@@ -89,13 +89,16 @@ void aggregator_scrub_close(struct aggregator *a)
 
 /* ---- the thread of work() ---- */
 
-static void repair_done(struct aggregator *a, enum err e)
+static void repair_result(struct aggregator *a, enum err e)
 {
-    struct aggregator_repair *r = &a->repair;
-    r->e = e;
-    snprintf(r->why, sizeof r->why, "%s", e == ERR_OK ? "" : err_message());
+    a->repair.e = e;
+    snprintf(a->repair.why, sizeof a->repair.why, "%s", e == ERR_OK ? "" : err_message());
+}
+
+void aggregator_repair_end(struct aggregator *a)
+{
     pthread_mutex_lock(&a->mutex);
-    r->state = REPAIR_DONE;
+    a->repair.state = REPAIR_DONE;
     pthread_mutex_unlock(&a->mutex);
 }
 
@@ -166,28 +169,23 @@ void aggregator_repair_begin(struct aggregator *a)
     pthread_mutex_unlock(&a->mutex);
     if (!wanted)
         return;
-    if (repair_idle(a))
-        repair_done(a, ERR_INPUT);
-    else if (r->kind == REPAIR_STATE || r->kind == REPAIR_CURRENT)
-        a->commit.stage = COMMIT_REPAIRING, a->commit.done = false;
-    else
-        repair_done(a, repair_under_lock(a));
+    bool idle = repair_idle(a);
+    if (!idle && (r->kind == REPAIR_STATE || r->kind == REPAIR_CURRENT)) {
+        a->commit.stage = COMMIT_REPAIRING;
+        a->commit.done = false;
+        return;
+    }
+    repair_result(a, idle ? ERR_INPUT : repair_under_lock(a));
+    aggregator_repair_end(a);
 }
 
 void aggregator_repair_outside(struct aggregator *a)
 {
-    struct aggregator_repair *r = &a->repair;
+    const struct aggregator_repair *r = &a->repair;
     unsigned fragment = (unsigned)r->fragment;
-    r->e = r->kind == REPAIR_CURRENT ? outer_state_repair_current(a->replica, fragment)
-                                     : outer_state_repair(a->replica, fragment, r->round);
-    if (r->e == ERR_INPUT) /* what it is made from is not kept */
-        r->e = err_add(ERR_CORRUPT, "not made again: ");
-    snprintf(r->why, sizeof r->why, "%s", r->e == ERR_OK ? "" : err_message());
-}
-
-void aggregator_repair_end(struct aggregator *a)
-{
-    pthread_mutex_lock(&a->mutex);
-    a->repair.state = REPAIR_DONE;
-    pthread_mutex_unlock(&a->mutex);
+    enum err e = r->kind == REPAIR_CURRENT ? outer_state_repair_current(a->replica, fragment)
+                                           : outer_state_repair(a->replica, fragment, r->round);
+    if (e == ERR_INPUT) /* what it is made from is not kept */
+        e = err_add(ERR_CORRUPT, "not made again: ");
+    repair_result(a, e);
 }

@@ -243,18 +243,15 @@ static void repair_log(const struct scrub *s, const struct scrub_row *row, const
                   s->env->root, path, log_quote(quoted, sizeof quoted, err_message()), row->advice);
 }
 
-/* Whole once more, or an alarm. A repair that says nothing is wrong (ERR_INPUT) is believed when
- * the file is gone or whole, else it is an alarm, too. */
+/* Whole once more, or an alarm; nothing where the repair says that no one needs the file. */
 static enum err file_mend(struct scrub *s, const struct scrub_row *row, const struct scrub_file *f)
 {
     enum err e = row->repair ? row->repair(s->o.self, f)
                              : err_set(ERR_CORRUPT, "nothing here makes this file again");
-    if (e == ERR_STOPPED || e == ERR_INPUT)
-        return e == ERR_INPUT ? ERR_OK : e;
-    if (e == ERR_OK)
-        e = file_check(s, row, f->path);
-    if (e == ERR_INPUT || e == ERR_STOPPED) /* a repair may remove what can be had again */
-        e = e == ERR_INPUT ? ERR_OK : e;
+    if (e == ERR_INPUT)
+        return ERR_OK;
+    if (e == ERR_OK && (e = file_check(s, row, f->path)) == ERR_INPUT)
+        e = ERR_OK; /* a repair may remove what can be had again */
     if (e == ERR_STOPPED)
         return e;
     count_add(s, &s->counts.damaged, 1);
