@@ -3,15 +3,17 @@
 
 /* One row for each way. */
 static const struct {
+    size_t (*plan)(const struct settings *s, const struct table *t, size_t records_max);
+    enum err (*open)(struct clip *c, struct arena *perm);
     enum err (*accumulate)(struct clip *c, const struct batch *b);
     void (*close)(struct clip *c);
-} ways[] = {[PRIVACY_CLIPPING_GHOST] = {clip_ghost, clip_ghost_close},
-            [PRIVACY_CLIPPING_SLOW] = {clip_slow, clip_slow_close}};
+} ways[] = {
+    [PRIVACY_CLIPPING_GHOST] = {clip_ghost_plan, clip_ghost_open, clip_ghost, clip_ghost_close},
+    [PRIVACY_CLIPPING_SLOW] = {clip_slow_plan, clip_slow_open, clip_slow, clip_slow_close}};
 
 size_t clip_plan(const struct settings *s, const struct table *t, size_t records_max)
 {
-    return s->privacy_clipping == PRIVACY_CLIPPING_SLOW ? t->elements * sizeof(float)
-                                                        : clip_ghost_plan(s, t, records_max);
+    return ways[s->privacy_clipping].plan(s, t, records_max);
 }
 
 static enum err clip_open_parts(struct clip *c, struct arena *perm)
@@ -21,7 +23,7 @@ static enum err clip_open_parts(struct clip *c, struct arena *perm)
     TRY_ALLOC(c->targets = arena_array(perm, o->records_max, sizeof *c->targets));
     TRY(batch_open(&c->own, perm, o->records_max * o->sequence, o->records_max));
     TRY(dev_alloc(c->dev, (void **)&c->loss, MODEL_LOSSES * sizeof *c->loss));
-    return o->how == PRIVACY_CLIPPING_SLOW ? clip_slow_open(c) : clip_ghost_open(c, perm);
+    return ways[o->how].open(c, perm);
 }
 
 enum err clip_open(struct clip **out, const struct clip_options *o, struct arena *perm)

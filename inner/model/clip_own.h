@@ -25,7 +25,8 @@ static inline float clip_token_weight(const struct clip *c, size_t record)
 /* min(1, C / norm); 0 for a norm that is not finite. */
 double clip_factor(const struct clip *c, double norm);
 
-enum err clip_slow_open(struct clip *c) MUST;
+size_t clip_slow_plan(const struct settings *s, const struct table *t, size_t records_max);
+enum err clip_slow_open(struct clip *c, struct arena *perm) MUST;
 enum err clip_slow(struct clip *c, const struct batch *b) MUST;
 void clip_slow_close(struct clip *c);
 

@@ -3,8 +3,16 @@
 #include "inner/model/clip_own.h"
 #include <math.h>
 
-enum err clip_slow_open(struct clip *c)
+size_t clip_slow_plan(const struct settings *s, const struct table *t, size_t records_max)
 {
+    (void)s;
+    (void)records_max;
+    return t->elements * sizeof(float);
+}
+
+enum err clip_slow_open(struct clip *c, struct arena *perm)
+{
+    (void)perm;
     return dev_alloc(c->dev, (void **)&c->sum, c->o.table->elements * sizeof *c->sum);
 }
 
