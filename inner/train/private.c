@@ -1,6 +1,5 @@
 #include "inner/train/private.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "kernels/base/file.h"
 
@@ -23,7 +22,7 @@ static enum err private_read_key(struct private_site *p, const char *path, struc
         return err_set(ERR_CORRUPT, "%s holds %zu bytes, not the %zu of a key; restore it", path,
                        size, sizeof p->key);
     memcpy(p->key, data, sizeof p->key);
-    memset(data, 0, size);
+    explicit_bzero(data, size);
     return ERR_OK;
 }
 
@@ -42,13 +41,6 @@ static int charge_print(char line[CHARGE_MAX], const struct private_charge *c)
     return n + snprintf(line + n, (size_t)(CHARGE_MAX - n), " crc=%08x\n", crc);
 }
 
-static bool hex_digit(char c, uint8_t *value)
-{
-    const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c) : NULL;
-    *value = at ? (uint8_t)(at - digits) : 0;
-    return at;
-}
-
 /* A whole line without its end: its checksum and its tag. */
 static bool charge_parse(const char *line, size_t n, struct digest *tag)
 {
@@ -58,15 +50,8 @@ static bool charge_parse(const char *line, size_t n, struct digest *tag)
         return false;
     snprintf(crc, sizeof crc, " crc=%08x", digest_crc32c(0, line, n - CRC));
     const char *hex = line + n - CRC - TAG;
-    if (memcmp(line + n - CRC, crc, CRC) != 0 || memcmp(hex - 5, " tag=", 5) != 0)
-        return false;
-    for (size_t i = 0; i < TAG; i++) {
-        uint8_t digit;
-        if (!hex_digit(hex[i], &digit))
-            return false;
-        tag->bytes[i / 2] = (uint8_t)(tag->bytes[i / 2] << 4 | digit);
-    }
-    return true;
+    return memcmp(line + n - CRC, crc, CRC) == 0 && memcmp(hex - 5, " tag=", 5) == 0 &&
+           digest_hex_read(tag, hex);
 }
 
 static enum err private_read_charges(struct private_site *p, struct arena *perm)

@@ -22,6 +22,7 @@ struct digest digest_close(struct digest_stream *s); /* s may be opened again */
 bool digest_equal(const struct digest *a, const struct digest *b);
 bool digest_zero(const struct digest *d);
 void digest_hex(const struct digest *d, char out[65]);
+bool digest_hex_read(struct digest *out, const char text[64]); /* what digest_hex writes */
 bool digest_is_hex(const char *text);             /* exactly 64 hexadecimal characters */
 void digest_random(void *out, size_t size_bytes); /* operating system's random bytes */
 

@@ -25,6 +25,19 @@ void digest_hex(const struct digest *d, char out[65])
     out[64] = 0;
 }
 
+bool digest_hex_read(struct digest *out, const char text[64])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < sizeof out->bytes; i++) {
+        const char *high = memchr(digits, text[2 * i], 16),
+                   *low = memchr(digits, text[2 * i + 1], 16);
+        if (!high || !low)
+            return false;
+        out->bytes[i] = (uint8_t)((high - digits) << 4 | (low - digits));
+    }
+    return true;
+}
+
 bool digest_is_hex(const char *text)
 {
     return strlen(text) == 64 && strspn(text, "0123456789abcdefABCDEF") == 64;

@@ -189,6 +189,11 @@ static void digests_match_published_vectors(void **state)
     char hex[65];
     struct digest d = digest_of("abc", 3);
     digest_hex(&d, hex);
+    struct digest back;
+    assert_true(digest_hex_read(&back, hex) && digest_equal(&back, &d));
+    hex[63] = 'G';
+    assert_false(digest_hex_read(&back, hex));
+    digest_hex(&d, hex);
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     struct digest_stream s;
     digest_open(&s);
