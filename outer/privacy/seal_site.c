@@ -167,10 +167,10 @@ enum seal_answer seal_site_contribute(struct seal_site *s, const struct seal_con
 
 /* ---- the seal ---- */
 
-/* The seal's form, who signed it, and the round that it is of. */
+/* The seal's form and digest, who signed it, and the round that it is of. */
 static enum seal_answer seal_open(const struct seal_site *s, const struct seal_context *c,
                                   struct signer *signer, const struct seal_signed *in,
-                                  struct seal *seal, struct entry **e)
+                                  struct seal *seal, struct digest *d, struct entry **e)
 {
     enum seal_answer answer = seal_read(c, seal, in->bytes, in->size_bytes);
     if (answer != SEAL_ok)
@@ -181,6 +181,7 @@ static enum seal_answer seal_open(const struct seal_site *s, const struct seal_c
         return SEAL_malformed;
     if (seal->of.round < s->floor[seal->of.fragment])
         return SEAL_round_old;
+    *d = digest_of(in->bytes, in->size_bytes);
     *e = entry_find(s, seal->of.fragment, seal->of.round);
     return *e ? SEAL_ok : SEAL_round_unknown;
 }
@@ -207,12 +208,12 @@ enum seal_answer seal_site_sign(struct seal_site *s, const struct seal_context *
                                 struct seal_signature *out, bool *persist)
 {
     struct seal seal;
+    struct digest d;
     struct entry *e = NULL;
     *persist = false;
-    enum seal_answer answer = seal_open(s, c, signer, in, &seal, &e);
+    enum seal_answer answer = seal_open(s, c, signer, in, &seal, &d, &e);
     if (answer != SEAL_ok)
         return answer;
-    struct digest d = digest_of(in->bytes, in->size_bytes);
     if (e->stage == ABORTED)
         return SEAL_seal_after_abort;
     bool again = e->stage != CONTRIBUTED;
@@ -275,12 +276,12 @@ enum seal_answer seal_site_reveal(struct seal_site *s, const struct seal_context
                                   struct seal_reveal *out, bool *persist)
 {
     struct seal seal;
+    struct digest d;
     struct entry *e = NULL;
     *persist = false;
-    enum seal_answer answer = seal_open(s, c, signer, in, &seal, &e);
+    enum seal_answer answer = seal_open(s, c, signer, in, &seal, &d, &e);
     if (answer != SEAL_ok)
         return answer;
-    struct digest d = digest_of(in->bytes, in->size_bytes);
     if (e->stage == ABORTED)
         return SEAL_reveal_after_abort;
     if (e->stage == CONTRIBUTED)
