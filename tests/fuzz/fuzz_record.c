@@ -6,18 +6,6 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/record_sample.h"
 
-static void digest_right(uint8_t *data, size_t size)
-{
-    uint64_t head;
-    if (size < 64)
-        return;
-    memcpy(&head, data + 16, sizeof head);
-    if (head < 64 || head > size)
-        return;
-    struct digest d = digest_of(data, head - sizeof d);
-    memcpy(data + head - sizeof d, d.bytes, sizeof d);
-}
-
 static void write_again(struct sample *s, const struct record *r, const uint8_t *data, size_t size,
                         struct arena *a)
 {
@@ -54,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
     ASSERT(copy);
     memcpy(copy, data + 1, size);
     if (data[0] & 1)
-        digest_right(copy, size);
+        fuzz_record_head(copy, size);
     if (record_open(&r, &form, "fuzz", copy, size, &a) == ERR_OK)
         write_again(&s, &r, copy, size, &a);
     arena_free(&a);

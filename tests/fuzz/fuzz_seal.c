@@ -56,25 +56,12 @@ static void reveal(const uint8_t *data, size_t size)
     free(again);
 }
 
-/* The head's digest is made right, so that fields are reached. */
-static void head_right(uint8_t *data, size_t size)
-{
-    uint64_t head;
-    if (size < 64)
-        return;
-    memcpy(&head, data + 16, sizeof head);
-    if (head < 64 || head > size)
-        return;
-    struct digest d = digest_of(data, head - sizeof d);
-    memcpy(data + head - sizeof d, d.bytes, sizeof d);
-}
-
 static void files(uint8_t *data, size_t size)
 {
     struct keys *k = NULL;
     struct seal_site *s = NULL;
     struct cipher_key seed;
-    head_right(data, size);
+    fuzz_record_head(data, size);
     ASSERT(keys_open(&k, &(struct keys_options){"golden", 1, SITES, FRAGMENTS, {{0}}}) == ERR_OK);
     if (keys_read(k, "keys", data, size) == ERR_OK)
         (void)!keys_seed(k, &seed, 0, 0, 3, 0);

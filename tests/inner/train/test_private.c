@@ -1,13 +1,12 @@
 /* What breaks if this is wrong: a step that draws, clips or adds other noise than what is charged;
  * a charge that a crash loses; a training loss that leaves the site. */
-#include "tests/inner/setup.h"
+#include "tests/inner/train/run.h"
 #include <math.h>
 #include <sys/stat.h>
 #include "inner/data/poisson.h"
 #include "inner/model/clip.h"
 #include "inner/train/noise.h"
 #include "inner/train/private.h"
-#include "inner/train/train.h"
 #include "kernels/base/log.h"
 
 static struct arena arena;
@@ -27,43 +26,20 @@ static int reset(void **state)
         "--train.checkpoint_every", "0", "--device.dtype", "f32", "--privacy.unit", "sequence",    \
         "--train.optimizer", "adamw"
 
-struct run { /* one process's worth */
-    struct settings *s;
-    struct dev *d;
-    struct coll *c;
-    struct train t;
-};
-
 static enum err open_run(struct run *r, const char *dir, const char *const *words)
 {
-    r->s = setup_settings(&arena, words);
+    struct settings *s = setup_settings(&arena, words);
     struct config_rules rules = {.length = 0};
-    keys_check(&rules, r->s);
+    keys_check(&rules, s);
     if (config_rules_report(&rules))
         fail_msg("%s", err_message());
-    const char **items = arena_array(&arena, 1, sizeof *items);
-    items[0] = arena_printf(&arena, "%s/text.bin", scratch_root);
-    r->s->data_train = (struct config_list){items, 1};
-    r->s->data_eval = r->s->data_train;
-    r->d = setup_device("f32", 2);
-    assert_int_equal(coll_open(&r->c, "cpu"), ERR_OK);
-    return train_open(&r->t,
-                      &(struct train_options){r->s, r->d, r->c, 0,
-                                              arena_printf(&arena, "%s/%s", scratch_root, dir)},
-                      &arena);
+    return run_open(r, s, dir, &arena);
 }
 
 static void begin(struct run *r, const char *dir, const char *const *words)
 {
     if (open_run(r, dir, words))
         fail_msg("%s", err_message());
-}
-
-static void end(struct run *r)
-{
-    train_close(&r->t);
-    coll_close(r->c);
-    dev_close(r->d);
 }
 
 /* ---- a hook that records ---- */
@@ -232,7 +208,7 @@ static void a_step_is_what_is_charged(void **state)
     if (train_run(&r.t, &h))
         fail_msg("%s", err_message());
     assert_int_equal(s.updates, 12);
-    end(&r);
+    run_close(&r);
 }
 
 /* ---- crashes ---- */
@@ -248,7 +224,7 @@ static void a_repeated_step_is_the_same_release(void **state)
     begin(&r, "crash", words);
     assert_int_equal(train_run(&r.t, &h[1]), ERR_STOPPED);
     assert_int_equal(r.t.step, 3);
-    end(&r);
+    run_close(&r);
     const char *charges = arena_printf(&arena, "%s/crash/privacy.charges", scratch_root),
                *key = arena_printf(&arena, "%s/crash/privacy.key", scratch_root);
     assert_int_equal(file_lines(charges, &text), 4); /* the fourth step was charged, then lost */
@@ -261,7 +237,7 @@ static void a_repeated_step_is_the_same_release(void **state)
     begin(&r, "crash", words);
     if (train_run(&r.t, &h[2]))
         fail_msg("%s", err_message());
-    end(&r);
+    run_close(&r);
     assert_int_equal(file_lines(charges, &again), 6);
     assert_memory_equal(again, text, strlen(text)); /* the repeated step has the same tag */
     assert_true(digest_equal(&rest.gradients[3], &cut.gradients[3]));
@@ -273,7 +249,7 @@ static void a_repeated_step_is_the_same_release(void **state)
     scratch_write("whole/privacy.key", bytes, size);
     begin(&r, "whole", words);
     assert_int_equal(train_run(&r.t, &h[0]), ERR_OK);
-    end(&r);
+    run_close(&r);
     for (int i = 0; i < 6; i++)
         assert_true(
             digest_equal(&whole.gradients[i], i < 3 ? &cut.gradients[i] : &rest.gradients[i]));
@@ -367,7 +343,7 @@ static void a_private_run_learns_and_logs_no_loss(void **state)
     assert_non_null(strstr(lines, "ev="));
     assert_null(strstr(lines, "loss"));
     assert_null(strstr(lines, "targets"));
-    end(&r);
+    run_close(&r);
 }
 
 /* ---- refusals ---- */
@@ -401,7 +377,7 @@ static void what_does_not_go_with_it_is_refused(void **state)
                                                "--train.micro_batch_tokens", "0", NULL}),
                      ERR_CONFIG);
     assert_non_null(strstr(err_message(), "a step may not hold everybody"));
-    end(&r);
+    run_close(&r);
 }
 
 int main(void)

@@ -1,11 +1,10 @@
 /* What breaks if this is wrong: a model that does not learn, a resumed run that is another run,
  * accumulation or a second rank that changes the gradient, a diverged step that reaches other
  * sites, memory that was not promised. */
-#include "tests/inner/setup.h"
+#include "tests/inner/train/run.h"
 #include <math.h>
 #include <stdatomic.h>
 #include "inner/model/depth.h"
-#include "inner/train/train.h"
 #include "kernels/cpu/cpu.h"
 
 #ifdef SANITIZED
@@ -49,40 +48,11 @@ static int make_text(void **state)
         "--train.batch_tokens", "256", "--train.warmup", "4", "--train.checkpoint_every", "0",     \
         "--device.dtype", "f32"
 
-struct run { /* one process's worth */
-    struct settings *s;
-    struct dev *d;
-    struct coll *c;
-    struct train t;
-};
-
 static void begin(struct run *r, const char *dir, const char *const *words)
 {
-    r->s = setup_settings(&arena, words);
-    const char **items = arena_array(&arena, 1, sizeof *items);
-    items[0] = arena_printf(&arena, "%s/text.bin", scratch_root);
-    r->s->data_train = (struct config_list){items, 1};
-    r->s->data_eval = r->s->data_train;
-    const struct dev_options o = {.kind = "cpu",
-                                  .model_type =
-                                      config_choice_name(device_dtype_choices, r->s->device_dtype),
-                                  .threads = 2,
-                                  .emulation = model_emulation(r->s)};
-    assert_int_equal(dev_open(&r->d, &o), ERR_OK);
-    assert_int_equal(coll_open(&r->c, "cpu"), ERR_OK);
-    if (train_open(&r->t,
-                   &(struct train_options){r->s, r->d, r->c, 0,
-                                           arena_printf(&arena, "%s/%s", scratch_root, dir)},
-                   &arena))
+    if (run_open(r, setup_settings(&arena, words), dir, &arena))
         fail_msg("%s", err_message());
     r->t.stop = &stop;
-}
-
-static void end(struct run *r)
-{
-    train_close(&r->t);
-    coll_close(r->c);
-    dev_close(r->d);
 }
 
 /* ---- a hook that records ---- */
@@ -189,7 +159,7 @@ static void learns(const char *optimizer, const char *lr)
     if (!(s.eval_last < 1.2))
         fail_msg("%s: held-out loss went from %.3f to %.3f only", optimizer, s.eval_first,
                  s.eval_last);
-    end(&r);
+    run_close(&r);
 }
 
 static void adamw_learns(void **state)
@@ -283,7 +253,7 @@ static void resumes(const char *type, const char *optimizer, const char *roundin
     assert_int_equal(train_run(&r.t, NULL), ERR_OK);
     f[0] = copy_final(&r);
     size_t bytes = r.t.table.elements * sizeof(float);
-    end(&r);
+    run_close(&r);
 
     struct seen s = {.stop_after = 4}; /* noticed when step 5 is done */
     struct train_hook h = hook_of(&s);
@@ -291,7 +261,7 @@ static void resumes(const char *type, const char *optimizer, const char *roundin
     assert_int_equal(train_run(&r.t, &h), ERR_STOPPED);
     assert_int_equal(r.t.step, 5);
     assert_int_equal(s.saves, 1);
-    end(&r);
+    run_close(&r);
     stop = 0;
     begin(&r, dir[1], words);
     assert_int_equal(train_run(&r.t, &h), ERR_OK);
@@ -299,7 +269,7 @@ static void resumes(const char *type, const char *optimizer, const char *roundin
     assert_int_equal(s.steps, 10);
     assert_int_equal(r.t.tokens, 10 * 256);
     f[1] = copy_final(&r);
-    end(&r);
+    run_close(&r);
     assert_memory_equal(f[0].params, f[1].params, bytes);
     assert_memory_equal(f[0].m, f[1].m, bytes);
     assert_memory_equal(f[0].v, f[1].v, bytes);
@@ -336,7 +306,7 @@ static struct final state_after(const char *dir, const char *const *words, struc
         fail_msg("%s", err_message());
     struct final f = copy_final(&r);
     assert_int_equal(table_make(t, r.s, &arena), ERR_OK);
-    end(&r);
+    run_close(&r);
     return f;
 }
 
@@ -446,7 +416,7 @@ static struct final stacked_until(const char *dir, const char *optimizer, int un
     assert_int_equal(r.t.step, until);
     struct final f = copy_final(&r);
     assert_int_equal(table_make(t, r.s, &arena), ERR_OK);
-    end(&r);
+    run_close(&r);
     stop = 0;
     return f;
 }
@@ -506,7 +476,7 @@ static void a_stacked_run_resumes_bit_for_bit(void **state)
         begin(&r, dir, (const char *[]){STACK, "--train.optimizer", "adamw", NULL});
         assert_int_equal(train_run(&r.t, NULL), ERR_OK);
         struct final f = copy_final(&r);
-        end(&r);
+        run_close(&r);
         assert_memory_equal(whole.params, f.params, t.elements * sizeof(float));
         assert_memory_equal(whole.m, f.m, t.elements * sizeof(float));
         assert_memory_equal(whole.v, f.v, t.elements * sizeof(float));
@@ -523,7 +493,7 @@ static void a_stacked_run_keeps_its_steps(void **state)
           (const char *[]){STACK, "--train.optimizer", "adamw", "--train.steps", "24", NULL});
     assert_int_equal(train_run(&r.t, NULL), ERR_MISMATCH);
     assert_says("train.stages divides these");
-    end(&r);
+    run_close(&r);
 }
 
 static void a_compressed_run_keeps_its_steps(void **state)
@@ -535,13 +505,13 @@ static void a_compressed_run_keeps_its_steps(void **state)
                            "--train.compress", "onebit", "--train.freeze", "0.5", NULL});
     assert_int_equal(train_resume(&r.t), ERR_OK);
     assert_int_equal(train_checkpoint(&r.t), ERR_OK);
-    end(&r);
+    run_close(&r);
     begin(&r, "compressed-more",
           (const char *[]){TINY, "--train.steps", "20", "--train.optimizer", "adamw",
                            "--train.compress", "onebit", "--train.freeze", "0.5", NULL});
     assert_int_equal(train_run(&r.t, NULL), ERR_MISMATCH);
     assert_says("train.freeze is a share of these");
-    end(&r);
+    run_close(&r);
 }
 
 static void checkpoint_of_another_run_is_refused(void **state)
@@ -551,11 +521,11 @@ static void checkpoint_of_another_run_is_refused(void **state)
     begin(&r, "other", (const char *[]){TINY, "--train.steps", "10", NULL});
     assert_int_equal(train_resume(&r.t), ERR_OK);
     assert_int_equal(train_checkpoint(&r.t), ERR_OK);
-    end(&r);
+    run_close(&r);
     begin(&r, "other", (const char *[]){TINY, "--train.steps", "10", "--train.lr", "0.5", NULL});
     assert_int_equal(train_run(&r.t, NULL), ERR_MISMATCH);
     assert_says("train.lr");
-    end(&r);
+    run_close(&r);
 }
 
 /* ---- before the update ---- */
@@ -578,7 +548,7 @@ static void a_hook_comes_before_the_update(void **state)
         moved[i] = f[i].params[table_find(&r.t.table, "norm.weight")->offset] - put[i];
         if (i)
             assert_memory_equal(f[0].m, f[1].m, r.t.table.elements * sizeof(float));
-        end(&r);
+        run_close(&r);
     }
     assert_true(fabsf(moved[0]) > 1e-5f);
     assert_true(fabsf(moved[0] - moved[1]) < 1e-6f); /* gains do not decay */
@@ -601,7 +571,7 @@ static void a_step_that_is_given_up_changes_nothing(void **state)
         assert_int_equal(s.steps, 3);
         f[i] = copy_final(&r);
         bytes = r.t.table.elements * sizeof(float);
-        end(&r);
+        run_close(&r);
     }
     assert_memory_equal(f[0].params, f[1].params, bytes);
     assert_memory_equal(f[0].m, f[1].m, bytes);
@@ -626,7 +596,7 @@ static void accumulates(const char *dropout)
         assert_int_equal(train_run(&r.t, NULL), ERR_OK);
         f[i] = copy_final(&r);
         n = r.t.table.elements;
-        end(&r);
+        run_close(&r);
     }
     double off = 0, size = 0;
     for (size_t i = 0; i < n; i++) {
@@ -675,7 +645,7 @@ static void a_step_is_the_mean_over_its_targets(void **state)
             r.t.loader.options.objective = &twice;
         assert_int_equal(train_run(&r.t, &h), ERR_OK);
         f[i] = copy_final(&r);
-        end(&r);
+        run_close(&r);
     }
     for (int i = 0; i < 3; i++) {
         assert_true(fabs(s[1].loss[i] / s[0].loss[i] - 1) < 1e-6);
@@ -727,7 +697,7 @@ static void losses_of_both_kinds_have_one_divisor(void **state)
         assert_true(r.t.batch.sequence_weight == 96.0f / 8);
         assert_true(r.t.stats[STEP_TARGETS] == 96);
         loss[i] = s.loss[0];
-        end(&r);
+        run_close(&r);
     }
     assert_true(fabs(loss[0] - loss[1]) < 1e-5);
     assert_true(fabs(loss[0] - log(23)) < 0.3); /* a mean: the parameters are as they began */
@@ -745,7 +715,7 @@ static void a_diverged_step_reaches_no_hook(void **state)
     assert_says("step 4");
     assert_int_equal(s.steps, 3);
     assert_int_equal(r.t.step, 3);
-    end(&r);
+    run_close(&r);
 }
 
 static void batch_must_divide_among_ranks(void **state)
@@ -832,7 +802,7 @@ static void compression_takes_its_memory_once(void **state)
     assert_true(r.t.memory.grad_reduce >= r.t.table.elements * 4); /* the worker error */
     assert_int_equal(r.t.memory.reducer, 0);
     assert_null(r.t.reduce_memory);
-    end(&r);
+    run_close(&r);
 }
 
 /* Peak resident memory of this process, bytes. */
@@ -864,7 +834,7 @@ static void promised_memory_is_what_is_used(void **state)
         skip(); /* no /proc here */
     if (!SHADOWED && fabs(used - promised) > allowed)
         fail_msg("promised %.1f MiB, used %.1f MiB", promised / (1 << 20), used / (1 << 20));
-    end(&r);
+    run_close(&r);
 }
 
 /* Operands in narrow arithmetic: never more than the table says, and not a fifth less. */
@@ -892,7 +862,7 @@ static void narrow_operands_are_promised(void **state)
             if (used > promised || used < promised / 5 * 4)
                 fail_msg("%s: promised %zu KiB, used %zu KiB", keys[i][1], promised >> 10,
                          used >> 10);
-            end(&r);
+            run_close(&r);
             reset(NULL);
         }
 }

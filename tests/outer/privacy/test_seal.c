@@ -1,6 +1,6 @@
-/* Rounds of secure aggregation: the masked sum is the plain sum, bit for bit, whoever drops out and
- * when; and every refusal by its name. What would break: a sum that is wrong, or one site's values
- * in the open. */
+/* Rounds of secure aggregation: the masked sum is the plain sum, bit for bit, for every set of
+ * sites that drop out and when; and every refusal by its name. What would break: a sum that is
+ * wrong, or one site's values in the open. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
