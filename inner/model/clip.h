@@ -16,7 +16,7 @@ struct clip; /* opaque */
 struct clip_options {
     enum privacy_clipping how;
     struct model *model;       /* borrowed for the clip's life, opened with train */
-    const struct table *table; /* of the model; borrowed likewise */
+    const struct table *table; /* of the model; borrowed for the same time */
     size_t records_max;        /* of a batch */
     size_t sequence;           /* tokens of the longest record */
     double norm;               /* C > 0: the norm that a record's gradient is clipped to */

@@ -13,7 +13,7 @@
  *                             N K / (N + K).
  *   matrix that several       the sum of its uses, of each record, in a slab of its own: layers of
  *   layers share              model.shared
- *   bias, gain                likewise: they are small
+ *   bias, gain                in such a slab too: they are small
  *   embedding tables          the rows of dx of one id are added, then squared
  *   table that is the head    |A + B|^2 = |A|^2 + 2 <A, B> + |B|^2 with A from the head, B from the
  *   as well                   embedding; of A the rows of the record's own ids are kept for <A, B>

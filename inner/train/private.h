@@ -2,7 +2,7 @@
 #define PRIVATE_H
 /* What a private site keeps in its directory of checkpoints, and the keys of its steps.
  *
- *   privacy.key      32 random bytes, mode 0600, made once. Whoever has it can subtract the noise:
+ *   privacy.key      32 random bytes, mode 0600, made once. Who has it can subtract the noise:
  *                    it never leaves the site, and is not the run's seed, which everybody knows
  *   privacy.charges  one line for each step that was charged, appended and synced before the step
  *

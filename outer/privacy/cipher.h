@@ -4,7 +4,7 @@
  * stream (RFC 8439), by OpenSSL. cipher.c is the only file of outer/privacy that includes OpenSSL.
  * Signatures are not here: identity keys sign through the seam outer/link/signer.h.
  *
- * Any thread; nothing blocks. Whoever holds a cipher_key wipes it.
+ * Any thread; nothing blocks. The owner of a cipher_key wipes it.
  */
 #include <stddef.h>
 #include <stdint.h>

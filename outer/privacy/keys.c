@@ -189,7 +189,7 @@ bool keys_has(const struct keys *k, unsigned site)
     return site < k->o.sites && k->pair[site].setup > 0;
 }
 
-/* a_i goes with the last pair: whoever has it later could make every pair key again. */
+/* a_i is wiped with the last pair: with it every pair key could be made again. */
 static void own_wipe(struct keys *k)
 {
     for (unsigned i = 0; i < k->o.sites; i++)
