@@ -602,16 +602,17 @@ static void remade_own(struct outer_state *m, unsigned fragment, const struct ma
               log_quote(quoted, sizeof quoted, err_message()));
 }
 
-static enum err remake_rolled_back(struct outer_state *m, unsigned fragment,
-                                   struct manifest *manifest)
+/* A committed round once more, from its manifest and aggregate: state and digest into `next`. */
+static enum err step_again(struct outer_state *m, unsigned fragment, struct manifest *manifest)
 {
     struct file_map aggregate;
+    if (manifest_aborted(manifest) && !manifest->rolled_back)
+        return outer_state_abort(m, fragment, manifest, false);
     TRY(outer_state_aggregate(m, fragment, manifest->round, &aggregate));
     enum err e =
-        outer_state_rolled_back(m, fragment, manifest, aggregate.data, aggregate.size_bytes);
-    own_give_up(m, fragment);
-    if (e == ERR_OK)
-        e = outer_state_commit(m, fragment, manifest, NULL, 0);
+        manifest->rolled_back
+            ? outer_state_rolled_back(m, fragment, manifest, aggregate.data, aggregate.size_bytes)
+            : outer_state_apply(m, fragment, manifest, false, aggregate.data, aggregate.size_bytes);
     m->env->ops->unmap(m->env, &aggregate);
     return e;
 }
@@ -620,27 +621,17 @@ static enum err remake_rolled_back(struct outer_state *m, unsigned fragment,
 static enum err remake(struct outer_state *m, unsigned fragment, uint64_t round)
 {
     struct manifest manifest;
-    struct file_map aggregate;
     char path[PATH_BYTES];
     TRY(outer_state_manifest(m, fragment, round, &manifest));
     path_of(path, fragment, round + 1, "MANIFEST");
     if (!digest_equal(&manifest.parent, &m->state[fragment].manifest)) /* of another history */
         return damaged(m, path);
-    if (manifest.rolled_back)
-        return remake_rolled_back(m, fragment, &manifest);
-    if (manifest_aborted(&manifest)) {
+    if (!manifest.rolled_back)
         remade_own(m, fragment, &manifest);
-        TRY(outer_state_abort(m, fragment, &manifest, false));
-        return outer_state_commit(m, fragment, &manifest, NULL, 0);
-    }
-    TRY(outer_state_aggregate(m, fragment, round, &aggregate));
-    remade_own(m, fragment, &manifest);
-    enum err e =
-        outer_state_apply(m, fragment, &manifest, false, aggregate.data, aggregate.size_bytes);
-    if (e == ERR_OK)
-        e = outer_state_commit(m, fragment, &manifest, NULL, 0);
-    m->env->ops->unmap(m->env, &aggregate);
-    return e;
+    TRY(step_again(m, fragment, &manifest));
+    if (manifest.rolled_back)
+        own_give_up(m, fragment);
+    return outer_state_commit(m, fragment, &manifest, NULL, 0);
 }
 
 /* The state of this round does not verify. Only the aggregator can make it again in full: a site's
@@ -1245,23 +1236,6 @@ static enum err repair_own_parts(struct outer_state *m, unsigned fragment, uint6
     return e;
 }
 
-/* m: a copy of the replica whose current state is the one of the round before. */
-static enum err repair_step(struct outer_state *m, unsigned fragment, struct manifest *manifest)
-{
-    struct file_map aggregate;
-    if (!digest_equal(&manifest->parent, &m->state[fragment].manifest))
-        return err_set(ERR_CORRUPT, "the manifest kept with it is of another history");
-    if (manifest_aborted(manifest) && !manifest->rolled_back)
-        return outer_state_abort(m, fragment, manifest, false);
-    TRY(outer_state_aggregate(m, fragment, manifest->round, &aggregate));
-    enum err e =
-        manifest->rolled_back
-            ? outer_state_rolled_back(m, fragment, manifest, aggregate.data, aggregate.size_bytes)
-            : outer_state_apply(m, fragment, manifest, false, aggregate.data, aggregate.size_bytes);
-    m->env->ops->unmap(m->env, &aggregate);
-    return e;
-}
-
 static enum err repair_before(struct outer_state *m, unsigned fragment, uint64_t round)
 {
     struct arena scratch = arena_make(0);
@@ -1280,8 +1254,10 @@ static enum err repair_before(struct outer_state *m, unsigned fragment, uint64_t
     }
     if (e == ERR_OK)
         e = state_read(&copy, fragment, round - 1, s);
+    if (e == ERR_OK && !digest_equal(&manifest.parent, &s->manifest))
+        e = err_set(ERR_CORRUPT, "the manifest kept with it is of another history");
     if (e == ERR_OK)
-        e = repair_step(&copy, fragment, &manifest);
+        e = step_again(&copy, fragment, &manifest);
     if (e == ERR_OK)
         e = repair_own_parts(&copy, fragment, round);
     if (e == ERR_OK) {
