@@ -60,11 +60,12 @@ kill -STOP "$a" # both sites are in every round: no more rounds until it goes on
 kill -STOP "$copy_pid"
 cp -r copy backup
 kill -CONT "$copy_pid"
+bound=$(grep -c "ev=bound" b.out)
 kill -9 "$copy_pid" && wait "$copy_pid" 2>/dev/null || :
 for start in 1 2 3; do # epochs that the backup does not know
     serve_copy copy
     until_lines $((start + 1)) "ev=listening" copy.out
-    until_lines $((start + 1)) "ev=reconnect" b.out
+    until_lines $((bound + start)) "ev=bound" b.out
     [ $start -eq 3 ] || { kill -9 "$copy_pid" && wait "$copy_pid" 2>/dev/null || :; }
 done
 kill -CONT "$a"
