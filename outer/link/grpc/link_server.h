@@ -161,6 +161,9 @@ grpc_byte_buffer *server_first_message(struct link_call *c);
  * ERR_MEMORY, ERR_PROTO. */
 enum err server_request(struct server_call *call, enum wire_kind kind, void *message,
                         struct arena *a) MUST;
+/* Before an answer: was the certificate revoked since the call was admitted? Then the call ends
+ * with the status of admission: a site that has other files by now connects again with those. */
+bool server_revoked(struct server_call *call);
 void server_refuse(struct link_call *c,
                    enum err e); /* ends the call with the status of an unreadable request */
 void server_serve_small(struct server_call *call);

@@ -106,11 +106,12 @@ void server_serve_fetch(struct server_call *call)
         uint64_t end = m.size_bytes ? m.offset + m.size_bytes : content.size_bytes;
         link_call_about(call->c, LINK_FETCH, &m);
         call->c->row.total = content.size_bytes;
-        bool all = server_answer(call->c, WIRE_DOWNLOAD, &answer, &a) && sending &&
+        bool revoked = server_revoked(call);
+        bool all = !revoked && server_answer(call->c, WIRE_DOWNLOAD, &answer, &a) && sending &&
                    chunks_send(call, content.data, content.size_bytes, m.offset, end,
                                chunk_size(m.chunk_bytes));
-        call->c->row.done =
-            link_call_reply(call->c, GRPC_STATUS_OK, "") && all && end == content.size_bytes;
+        call->c->row.done = !revoked && link_call_reply(call->c, GRPC_STATUS_OK, "") && all &&
+                            end == content.size_bytes;
     }
     arena_free(&a);
 }

@@ -126,6 +126,16 @@ void server_refuse(struct link_call *c, enum err e)
         link_call_reply(c, GRPC_STATUS_INVALID_ARGUMENT, err_message());
 }
 
+bool server_revoked(struct server_call *call)
+{
+    const struct link_service *service = &call->server->service;
+    const char *why =
+        service->revoked ? service->revoked(service->self, call->peer, &call->certificate) : NULL;
+    if (why)
+        link_call_reply(call->c, GRPC_STATUS_PERMISSION_DENIED, why);
+    return why != NULL;
+}
+
 /* Asks the service now and after each work(), until the answer is not PENDING or the caller's hold
  * time ends. */
 static void poll_held(struct server_call *call, const struct wire_poll *m,
@@ -174,6 +184,14 @@ static void service_call(struct server_call *call, const union message *m, union
     server_work_soon(s);
 }
 
+static void small_answer(struct server_call *call, const union answer *answer, struct arena *a)
+{
+    if (server_answer(call->c, link_kinds[call->method].answer, answer, a))
+        link_call_reply(call->c, GRPC_STATUS_OK, "");
+    else /* also when the site has closed the call; the answer is then dropped */
+        link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, LINK_NO_MEMORY);
+}
+
 void server_serve_small(struct server_call *call)
 {
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
@@ -188,10 +206,8 @@ void server_serve_small(struct server_call *call)
             poll_held(call, &m.poll, &answer.poll);
         else
             service_call(call, &m, &answer);
-        if (server_answer(call->c, link_kinds[call->method].answer, &answer, &a))
-            link_call_reply(call->c, GRPC_STATUS_OK, "");
-        else /* also when the site has closed the call; the answer is then dropped */
-            link_call_reply(call->c, GRPC_STATUS_RESOURCE_EXHAUSTED, LINK_NO_MEMORY);
+        if (!server_revoked(call))
+            small_answer(call, &answer, &a);
     }
     arena_free(&a);
 }

@@ -102,6 +102,51 @@ static void open_calls_of_a_revoked_certificate_end(void **state)
     link_shutdown(s, 1000);
 }
 
+static const char *report_serial;
+
+/* The first call of the old certificate: it is replaced and revoked. */
+static void report_and_revoke(void *self, const char *peer, const struct wire_report *m,
+                              struct wire_answer *answer)
+{
+    struct fake *f = self;
+    bool old = strcasecmp(m->head.certificate.serial, report_serial) == 0;
+    (void)peer;
+    if (old)
+        fake_issue(TLS_SITE, "b"); /* the same name, another key */
+    atomic_store(&f->serial, report_serial);
+    answer->outcome = old ? ROUND_EXCLUDED : ROUND_CURRENT;
+}
+
+/* The certificate is replaced and revoked between the admission of a call and its answer: the site
+ * connects again with the new one. At an answer EXCLUDED it would end. */
+static void a_certificate_revoked_within_a_call_is_replaced(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    int port = 0;
+    char serial[64];
+    struct wire_report m = {.head = fake_head("b")};
+    struct wire_answer answer;
+    struct link_service service = fake_service(&fake);
+    service.report = report_and_revoke;
+    struct link_listen listen = {.address = "127.0.0.1:0",
+                                 .sites = 2,
+                                 .tls = fake_tls("ca.pem", "aggregator"),
+                                 .keepalive_ms = FAKE_KEEPALIVE_MS};
+    struct link_server *s;
+    assert_int_equal(link_serve(&s, &listen, &service, &port), ERR_OK);
+    serial_take(serial, "b");
+    report_serial = serial;
+    struct link *l = fake_dial(port, "ca.pem", "b");
+    assert_int_equal(l->ops->report(l, &m, &answer), ERR_LINK);
+    assert_says("this certificate is revoked");
+    assert_int_equal(l->ops->report(l, &m, &answer), ERR_OK);
+    assert_int_equal(answer.outcome, ROUND_CURRENT);
+    l->ops->close(l);
+    atomic_store(&fake.serial, NULL);
+    link_shutdown(s, 1000);
+}
+
 /* ---- methods ---- */
 
 static void unknown_methods_are_answered(void **state)
@@ -598,6 +643,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(open_calls_of_a_revoked_certificate_end),
+        cmocka_unit_test(a_certificate_revoked_within_a_call_is_replaced),
         cmocka_unit_test(unknown_methods_are_answered),
         cmocka_unit_test(health_is_served),
         cmocka_unit_test(the_server_looks_after_itself),
