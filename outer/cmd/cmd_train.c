@@ -157,8 +157,7 @@ static enum err hook_eval(void *self, struct train *t, const struct train_eval *
 static enum err hook_saving(void *self, struct train *t)
 {
     struct job *j = self;
-    (void)t;
-    return j->outer ? site_train_saving(&j->exchange) : ERR_OK;
+    return j->outer ? site_train_saving(&j->exchange, t) : ERR_OK;
 }
 
 /* Checkpoints are directories named by their step, so the first name is the oldest. */

@@ -1,4 +1,5 @@
 #include "outer/diloco/stepper.h"
+#include <string.h>
 #include "outer/protocol/mutant.h"
 
 enum { ASK_EVERY_MS = 1000 }; /* a call to an aggregator that is away may take long */
@@ -180,9 +181,10 @@ static int64_t local_steps(const struct stepper *s, const struct stepper_event *
 }
 
 /* One-round delay: the round before is applied after the local parameters were copied and before
- * they are mixed with it; when round 0 leaves, or the one after a former last step, there is none,
- * and the parameters begin anew, as after every other round (DiLoCoX, 2506.21263). Eager
- * (2502.12996): from an estimate instead. */
+ * they are mixed with it. When there is none (round 0 leaves, or the one after a former last step,
+ * or the first one after a move), the parameters are mixed with the newest state instead, as after
+ * every other round (DiLoCoX, 2506.21263): the next delta is taken against that one. Eager
+ * (2502.12996): from an estimate. */
 static void exchange_one(struct stepper *s, const struct stepper_event *e, struct stepper_update *u,
                          unsigned f, uint64_t round)
 {
@@ -194,7 +196,7 @@ static void exchange_one(struct stepper *s, const struct stepper_event *e, struc
         emit(u, STEPPER_COPY, f, round);
     if (landing)
         apply(s, u, f, s->o.mix);
-    else if (first && schedule_base(c, f, round) == round && !eager)
+    else if (first && !eager)
         emit(u, STEPPER_TAKE, f, round)->alpha = s->o.mix;
     struct stepper_action *a = submit(s, u, f, round);
     a->steps = steps;
@@ -282,9 +284,31 @@ static int64_t rounds_done(const struct stepper *s, int64_t step, bool before)
     return blocking(s) || before ? step - 1 : step;
 }
 
-uint64_t stepper_needs(const struct stepper *s, unsigned f, int64_t step, bool before)
+uint64_t stepper_needs(const struct stepper *s, const struct stepper_event *e, unsigned f)
 {
-    return schedule_applied(&s->o.schedule, f, rounds_done(s, step, before));
+    uint64_t done = schedule_applied(&s->o.schedule, f, rounds_done(s, e->step, e->before));
+    return e->postponed[f] && e->postponed[f] - 1 < done ? e->postponed[f] - 1 : done;
+}
+
+static uint64_t undone(const struct stepper *s, unsigned f)
+{
+    return s->postponed[f] ? s->postponed[f] : s->in_flight[f];
+}
+
+bool stepper_postponed(const struct stepper *s, const struct stepper_event *e,
+                       uint64_t postponed[ROUND_FRAGMENTS_MAX])
+{
+    bool any = false;
+    memset(postponed, 0, ROUND_FRAGMENTS_MAX * sizeof *postponed);
+    for (unsigned f = 0; f < s->o.schedule.fragments && !MUTANT(POSTPONED_FORGOTTEN); f++) {
+        uint64_t round = e->phase == STEPPER_STOP ? s->undone[f] : undone(s, f);
+        if (!round ||
+            schedule_apply(&s->o.schedule, f, round - 1) > rounds_done(s, e->step, e->before))
+            continue;
+        postponed[f] = round;
+        any = true;
+    }
+    return any;
 }
 
 /* Can the steps from here on be repeated with the recorded states, so that a restart ends with the
@@ -293,7 +317,7 @@ static bool repeatable(const struct stepper *s, const struct stepper_event *e)
 {
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         /* Older than the checkpoint: an adopted snapshot, or files put back. */
-        if (e->state[f] < stepper_needs(s, f, e->step, e->before))
+        if (e->state[f] < stepper_needs(s, e, f))
             return false;
         /* The others went on: nothing that is repeated could still be submitted. */
         if (!s->o.strict && e->state[f] > schedule_sent(&s->o.schedule, f, e->step))
@@ -333,17 +357,23 @@ static void resend(struct stepper *s, const struct stepper_event *e, struct step
     const struct schedule *c = &s->o.schedule;
     uint64_t round;
     for (unsigned f = 0; f < c->fragments; f++) {
-        if (!schedule_flying(c, f, rounds_done(s, e->step, e->before), &round) ||
-            (s->o.before_update && !MUTANT(UPDATE_FIRST) && schedule_apply(c, f, round) <= e->step))
-            continue;
-        submit(s, u, f, round)->resend = true;
+        bool flies = schedule_flying(c, f, rounds_done(s, e->step, e->before), &round);
+        if (flies && s->o.before_update && !MUTANT(UPDATE_FIRST))
+            flies = schedule_apply(c, f, round) > e->step;
+        if (e->postponed[f])
+            round = e->postponed[f] - 1;
+        if (flies || e->postponed[f])
+            submit(s, u, f, round)->resend = true;
     }
 }
 
 static void resume(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
 {
-    for (unsigned f = 0; f < s->o.schedule.fragments; f++)
+    for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         s->state[f] = e->state[f];
+        s->undone[f] = e->postponed[f];
+        s->postponed[f] = blocking(s) ? e->postponed[f] : 0;
+    }
     int64_t reached = schedule_reached(&s->o.schedule, s->state);
     if (!repeatable(s, e) && reached != e->step) {
         move(s, u, reached);
@@ -378,7 +408,9 @@ static void stop(const struct stepper *s, const struct stepper_event *e, struct 
     emit(u, STEPPER_STORE, 0, 0);
     if (s->mixed)
         return;
-    if (!blocking(s) && e->before && !MUTANT(MARK_FORGOTTEN))
+    uint64_t postponed[ROUND_FRAGMENTS_MAX];
+    bool mark = stepper_postponed(s, e, postponed) || (!blocking(s) && e->before);
+    if (mark && !MUTANT(MARK_FORGOTTEN))
         emit(u, STEPPER_MARK, 0, 0);
     emit(u, STEPPER_SAVE, 0, 0);
 }
@@ -387,6 +419,8 @@ void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepp
 {
     u->count = 0;
     s->mixed = s->mixed && e->phase == STEPPER_STOP;
+    for (unsigned f = 0; e->phase != STEPPER_STOP && f < s->o.schedule.fragments; f++)
+        s->undone[f] = undone(s, f);
     switch (e->phase) {
     case STEPPER_RESUME:
         resume(s, e, u);

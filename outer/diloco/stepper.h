@@ -32,6 +32,9 @@ struct stepper_event {
     /* RESUME, STOP: the parameters are from before the rounds of `step`. With overlap a checkpoint
      * is from after them, unless a mark beside it says otherwise. */
     bool before;
+    /* RESUME: rounds + 1 that were postponed beyond `step` when the checkpoint was written
+     * (stepper_postponed); 0: none. */
+    uint64_t postponed[ROUND_FRAGMENTS_MAX];
     /* RESUME: a state that the repeated steps need is not recorded (stepper_needs). */
     bool lost;
     /* With rounds by time (interval.h). AFTER_STEP: the round ends here. AFTER_STEP, RESUME: steps
@@ -54,7 +57,7 @@ enum stepper_verb {
     STEPPER_MOVE,     /* `step` steps are done now; no stored eager start is valid */
     STEPPER_SKIP,     /* `step` steps count as done: those up to there are not made */
     STEPPER_STORE,    /* until every submitted contribution is durable */
-    STEPPER_MARK,     /* beside the checkpoint: it is from before the rounds of its step */
+    STEPPER_MARK,     /* beside the checkpoint: what RESUME has to be told of it */
     STEPPER_SAVE      /* a checkpoint of this step */
 };
 struct stepper_action {
@@ -91,6 +94,8 @@ struct stepper {
     unsigned slots;                          /* rounds in flight at once */
     uint64_t in_flight[ROUND_FRAGMENTS_MAX]; /* round + 1; 0: none */
     uint64_t postponed[ROUND_FRAGMENTS_MAX]; /* blocking: a due round, + 1, not yet submitted */
+    uint64_t undone[ROUND_FRAGMENTS_MAX];    /* round + 1 that was postponed or in flight when this
+                                                list was made */
     uint64_t state[ROUND_FRAGMENTS_MAX];     /* of each fragment when it was applied last */
     int64_t sent_step[ROUND_FRAGMENTS_MAX];  /* of its last SUBMIT or MOVE; 0: as scheduled */
     uint64_t asked_ms; /* blocking: when the aggregator's silence was last looked at */
@@ -109,8 +114,14 @@ bool stepper_asks(const struct stepper *s, const struct stepper_event *e, unsign
  * was skipped because what was trained is damaged. Returns alpha: nothing damaged is kept. */
 float stepper_reaped(struct stepper *s, const struct stepper_action *a, uint64_t state,
                      bool skipped);
-/* RESUME at `step`: the states after this one, up to the newest, must be recorded. */
-uint64_t stepper_needs(const struct stepper *s, unsigned fragment, int64_t step, bool before);
+/* RESUME: the states after this one, up to the newest, must be recorded. */
+uint64_t stepper_needs(const struct stepper *s, const struct stepper_event *e, unsigned fragment);
+/* Quorum: a checkpoint is written after the actions of a list, or in place of them (e: STOP). The
+ * rounds + 1 that the schedule takes for done by e->step and that are not: MARK must record them,
+ * or the steps after a restart would be taken against a state that they do not have. Returns
+ * whether there is one. */
+bool stepper_postponed(const struct stepper *s, const struct stepper_event *e,
+                       uint64_t postponed[ROUND_FRAGMENTS_MAX]);
 /* Does AFTER_STEP or MOVED of this step act, or may it? */
 bool stepper_due(const struct stepper *s, int64_t step);
 /* The next step with an action, where nothing is postponed. */

@@ -28,6 +28,7 @@
     X(DELTA_NEWEST, "one-round delay: a delta is taken against the newest state")                  \
     X(RESENT_NOT, "a restart forgets what was in flight")                                          \
     X(MARK_FORGOTTEN, "a checkpoint from before its step's rounds is taken for one after them")    \
+    X(POSTPONED_FORGOTTEN, "a restart takes a postponed round for one that was applied")           \
     X(OVERTAKEN, "a blocking site waits for a later round while it owes an earlier one")           \
     X(OWED_FORGOTTEN, "a postponed round is never submitted")                                      \
     X(UPDATE_FIRST, "a restart before the update sends what was applied there once more")          \

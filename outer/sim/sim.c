@@ -117,14 +117,14 @@ static void toy_update(struct sim_node *n)
 struct inner_header {
     int64_t step;
     uint64_t tokens;
-    bool before; /* the rounds of the step are not done: STEPPER_MARK */
+    struct sim_mark mark;
 };
 
-enum err sim_save(struct sim_node *n, bool before)
+enum err sim_save(struct sim_node *n)
 {
     struct sim *s = n->sim;
     size_t bytes = s->table.elements * sizeof *n->slab;
-    struct inner_header header = {.step = n->step, .tokens = n->tokens, .before = before};
+    struct inner_header header = {.step = n->step, .tokens = n->tokens, .mark = n->mark};
     struct file_part parts[3] = {{&header, sizeof header}, {n->slab, 2 * bytes}, {n->began, bytes}};
     TRY(site_wait_stored(n->site));
     TRY(n->env.env.ops->write(&n->env.env, "inner", parts, 3));
@@ -133,7 +133,7 @@ enum err sim_save(struct sim_node *n, bool before)
     return ERR_OK;
 }
 
-static void inner_load(struct sim_node *n, bool *before)
+static void inner_load(struct sim_node *n, struct sim_mark *mark)
 {
     struct sim *s = n->sim;
     size_t size, bytes = s->table.elements * sizeof *n->slab;
@@ -151,7 +151,7 @@ static void inner_load(struct sim_node *n, bool *before)
     }
     n->step = header.step;
     n->tokens = header.tokens;
-    *before = header.before;
+    *mark = header.mark;
 }
 
 void sim_damage(struct sim_node *n, float *part)
@@ -174,18 +174,20 @@ static enum err one_step(struct sim_node *n)
     if (schedule_due(&n->sim->schedule, n->step, 0, &round))
         TRY(sim_interval(n, n->step));
     bool stops = n->env.stop && n->step < n->sim->o.steps;
-    if (stops || n->step % n->checkpoint_every == 0)
-        TRY(sim_save(n, false));
+    if (stops || n->step % n->checkpoint_every == 0) {
+        sim_mark(n, &(struct stepper_event){.phase = STEPPER_AFTER_STEP, .step = n->step});
+        TRY(sim_save(n));
+    }
     return stops ? err_set(ERR_STOPPED, "asked to, after a step") : ERR_OK;
 }
 
 static enum err site_train(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    bool before;
-    inner_load(n, &before);
+    struct sim_mark mark;
+    inner_load(n, &mark);
     TRY(site_start(n->site, s->initial));
-    TRY(sim_resume(n, before));
+    TRY(sim_resume(n, &mark));
     while (n->step < s->o.steps) {
         sim_sleep(&s->clock, s->clock.now_ms + n->step_ms + sim_below(&s->clock, n->step_ms),
                   &n->env);

@@ -34,6 +34,10 @@ struct sim_made { /* a contribution, of one parent (sim_books.c) */
     bool lost;    /* with the power: it was never stored */
     sim_fixed *trained;
 };
+struct sim_mark { /* what RESUME is told of a checkpoint */
+    bool before;
+    uint64_t postponed[ROUND_FRAGMENTS_MAX];
+};
 struct sim_node { /* a site */
     struct sim *sim;
     unsigned index; /* of the site; a copied directory is of the site that it was copied from */
@@ -57,7 +61,7 @@ struct sim_node { /* a site */
     float *base;
     struct stepper stepper;
     struct stepper_update update;
-    bool marked; /* the checkpoint about to be written is from before the rounds of its step */
+    struct sim_mark mark; /* of the checkpoint about to be written */
     float weight;
     int64_t step, checkpoint_every;
     uint64_t tokens;
@@ -148,12 +152,14 @@ void sim_damage(struct sim_node *n, float *part); /* what the site trained, now 
  * aborts the same rounds (I1). */
 bool sim_aborts(const struct sim *s, unsigned f, uint64_t round);
 
-enum err sim_save(struct sim_node *n, bool before) MUST; /* a checkpoint */
+enum err sim_save(struct sim_node *n) MUST; /* a checkpoint, with n->mark */
+/* What STEPPER_MARK records of a checkpoint that is written at this event. */
+void sim_mark(struct sim_node *n, const struct stepper_event *e);
 
 /* sim_steps.c: carries out what the stepper says of this event; a stop request too */
 enum err sim_event(struct sim_node *n, enum stepper_phase phase) MUST;
 /* The checkpoint is loaded, the site started. */
-enum err sim_resume(struct sim_node *n, bool before) MUST;
+enum err sim_resume(struct sim_node *n, const struct sim_mark *mark) MUST;
 
 /* Rounds by time: what is trained from here on is for the round after those that end by `step`. */
 enum err sim_interval(struct sim_node *n, int64_t step) MUST;

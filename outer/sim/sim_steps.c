@@ -110,7 +110,14 @@ enum err sim_interval(struct sim_node *n, int64_t step)
     return ERR_OK;
 }
 
-static enum err act(struct sim_node *n, const struct stepper_action *a)
+void sim_mark(struct sim_node *n, const struct stepper_event *e)
+{
+    n->mark.before = e->before;
+    (void)stepper_postponed(&n->stepper, e, n->mark.postponed);
+}
+
+static enum err act(struct sim_node *n, const struct stepper_event *e,
+                    const struct stepper_action *a)
 {
     switch (a->verb) {
     case STEPPER_CHECK:
@@ -140,10 +147,10 @@ static enum err act(struct sim_node *n, const struct stepper_action *a)
     case STEPPER_STORE:
         return site_wait_stored(n->site);
     case STEPPER_MARK:
-        n->marked = true;
+        sim_mark(n, e);
         return ERR_OK;
     case STEPPER_SAVE:
-        return sim_save(n, n->marked);
+        return sim_save(n);
     }
     return ERR_OK;
 }
@@ -158,7 +165,7 @@ static enum err carry_out(struct sim_node *n, struct stepper_event *e)
             TRY(site_unreachable(n->site, f, &e->unreachable[f]));
     stepper_step(&n->stepper, e, &n->update);
     for (unsigned i = 0; i < n->update.count; i++)
-        TRY(act(n, &n->update.action[i]));
+        TRY(act(n, e, &n->update.action[i]));
     return ERR_OK;
 }
 
@@ -170,15 +177,16 @@ enum err sim_event(struct sim_node *n, enum stepper_phase phase)
     if (ended != ERR_STOPPED || n->env.disk.dead || phase == STEPPER_MOVED)
         return ended;
     e = (struct stepper_event){.phase = STEPPER_STOP, .step = n->step, .before = after};
-    n->marked = false;
+    n->mark = (struct sim_mark){.before = false};
     TRY(carry_out(n, &e));
     return err_set(ERR_STOPPED, "asked to, in a wait");
 }
 
-enum err sim_resume(struct sim_node *n, bool before)
+enum err sim_resume(struct sim_node *n, const struct sim_mark *mark)
 {
     struct sim *s = n->sim;
-    struct stepper_event e = {.phase = STEPPER_RESUME, .step = n->step, .before = before};
+    struct stepper_event e = {.phase = STEPPER_RESUME, .step = n->step, .before = mark->before};
+    memcpy(e.postponed, mark->postponed, sizeof e.postponed);
     stepper_open(&n->stepper,
                  &(struct stepper_options){.schedule = s->schedule,
                                            .strict = s->o.strict,
@@ -188,8 +196,7 @@ enum err sim_resume(struct sim_node *n, bool before)
                                            .mix = s->o.mix});
     for (unsigned f = 0; f < s->o.fragments; f++) {
         e.state[f] = n->replica.state[f].round;
-        for (uint64_t r = stepper_needs(&n->stepper, f, n->step, before);
-             !e.lost && r < e.state[f];)
+        for (uint64_t r = stepper_needs(&n->stepper, &e, f); !e.lost && r < e.state[f];)
             e.lost = outer_state_load_theta(&n->replica, f, ++r, n->taken) != ERR_OK;
     }
     TRY(sim_interval(n, n->step - 1));

@@ -214,7 +214,7 @@ static enum err begun_mend(void *self, const struct scrub_file *f)
 static const struct scrub_row rows[] = {
     {"begun", SCRUB_RECORD, begun_mend, "keep this process running; see its disk"},
     {"id/site", SCRUB_RECORD, identity_mend, "keep this process running; see its disk"},
-    {"id/before", SCRUB_RECORD, NULL, "the next checkpoint replaces it"},
+    {"id/marks", SCRUB_RECORD, NULL, "the next checkpoint replaces it"},
     {"id/announced.*", SCRUB_RECORD, announced_mend,
      "the next start of the aggregator replaces it"},
     {"frag/#/CURRENT", SCRUB_RECORD, current_mend, "keep this process running; see its disk"},

@@ -5,8 +5,7 @@
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-
-static const char mark_path[] = "id/before";
+#include "outer/site/site_marks.h"
 
 static bool is_lead(const struct site_train *s)
 {
@@ -209,23 +208,10 @@ static enum err take_recorded(struct site_train *s, struct train *t, unsigned f,
     return take_theta(s, t, f, theta, alpha);
 }
 
-/* ---- the mark ---- */
+/* ---- marks of checkpoints ---- */
 
-struct mark { /* id/before: the last checkpoint that is of before its step's applies */
-    uint64_t step;
-    struct digest parameters;
-};
-
-static void mark_fields(struct record_cursor *c, void *self)
-{
-    struct mark *mark = self;
-    record_u64(c, &mark->step);
-    record_digest(c, &mark->parameters);
-}
-
-/* The step and the parameters themselves: whichever checkpoint a restart loads, it is this one or
- * it is not. */
-static enum err mark_make(struct site_train *s, struct train *t, struct mark *mark)
+/* Digest of the local parameters. */
+static enum err parameters_digest(struct site_train *s, struct train *t, struct digest *out)
 {
     enum { PIECE = 1 << 20 };
     struct arena scratch = arena_make(0);
@@ -243,32 +229,41 @@ static enum err mark_make(struct site_train *s, struct train *t, struct mark *ma
     }
     arena_free(&scratch);
     TRY(dev_sync(t->dev));
-    *mark = (struct mark){(uint64_t)t->step, digest_close(&d)};
+    *out = digest_close(&d);
     return ERR_OK;
 }
 
-static enum err mark_write(struct site_train *s, struct train *t)
+/* Of the checkpoint that is written at this event. Lead. */
+static enum err mark_write(struct site_train *s, struct train *t, const struct stepper_event *e)
 {
-    struct mark mark;
-    struct record_form form = {"before", mark_fields, &mark};
-    TRY(mark_make(s, t, &mark));
-    return store_write(s->o.env, mark_path, &form, NULL, 0);
+    struct site_mark mark = {.step = (uint64_t)t->step, .before = e->before};
+    (void)stepper_postponed(&s->stepper, e, mark.postponed);
+    TRY(parameters_digest(s, t, &mark.parameters));
+    return site_marks_add(s->o.env, &mark);
 }
 
-static enum err mark_read(struct site_train *s, struct train *t, bool *before)
+/* Of the checkpoint that was loaded, into the event. Lead. */
+static enum err mark_read(struct site_train *s, struct train *t, struct stepper_event *e)
 {
-    struct arena scratch = arena_make(0);
-    struct mark stored = {0}, mark;
-    struct record_form form = {"before", mark_fields, &stored};
-    struct record r;
-    *before = false;
-    enum err e = store_read(s->o.env, mark_path, &form, 0, &r, &scratch);
-    arena_free(&scratch);
-    if (e == ERR_INPUT)
+    struct site_marks marks;
+    struct digest parameters;
+    if (!s->o.schedule.overlap && !s->o.max_local_steps_offline)
         return ERR_OK;
-    TRY(e);
-    TRY(mark_make(s, t, &mark));
-    *before = mark.step == stored.step && digest_equal(&mark.parameters, &stored.parameters);
+    enum err read = site_marks_read(&marks, s->o.env);
+    if (read == ERR_CORRUPT)
+        return err_set(read,
+                       "%s/id/marks: damaged; it says which checkpoints have rounds left to do: "
+                       "restore it, or remove it and the newest checkpoint in %s",
+                       s->o.env->root, t->checkpoint_dir);
+    TRY(read);
+    if (!site_marks_step(&marks, (uint64_t)t->step))
+        return ERR_OK;
+    TRY(parameters_digest(s, t, &parameters));
+    const struct site_mark *mark = site_marks_find(&marks, (uint64_t)t->step, &parameters);
+    if (mark) {
+        e->before = mark->before;
+        memcpy(e->postponed, mark->postponed, sizeof e->postponed);
+    }
     return ERR_OK;
 }
 
@@ -493,6 +488,11 @@ static enum err skip(struct site_train *s, struct train *t, int64_t step)
     return ERR_OK;
 }
 
+static enum err stored(struct site_train *s)
+{
+    return agree(s, is_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
+}
+
 static enum err act(struct site_train *s, struct train *t, const struct stepper_action *a)
 {
     bool lead = is_lead(s);
@@ -522,9 +522,9 @@ static enum err act(struct site_train *s, struct train *t, const struct stepper_
     case STEPPER_SKIP:
         return skip(s, t, a->step);
     case STEPPER_STORE:
-        return site_train_saving(s);
+        return stored(s);
     case STEPPER_MARK:
-        return agree(s, lead ? mark_write(s, t) : ERR_OK);
+        return agree(s, lead ? mark_write(s, t, &s->event) : ERR_OK);
     case STEPPER_SAVE:
         return t->saved_step == t->step ? ERR_OK : train_checkpoint(t);
     }
@@ -588,9 +588,19 @@ enum err site_train_saved(struct site_train *s, int64_t oldest_step)
     return ERR_OK;
 }
 
-enum err site_train_saving(struct site_train *s)
+/* A checkpoint between two steps. That of a stop request has its mark (STEPPER_MARK). */
+static enum err mark_postponed(struct site_train *s, struct train *t)
 {
-    return agree(s, is_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
+    struct stepper_event e = {.phase = STEPPER_AFTER_STEP, .step = t->step};
+    uint64_t postponed[ROUND_FRAGMENTS_MAX];
+    bool marked = s->event.phase == STEPPER_STOP;
+    return !marked && stepper_postponed(&s->stepper, &e, postponed) ? mark_write(s, t, &e) : ERR_OK;
+}
+
+enum err site_train_saving(struct site_train *s, struct train *t)
+{
+    TRY(stored(s));
+    return agree(s, is_lead(s) ? mark_postponed(s, t) : ERR_OK);
 }
 
 static enum err start_site(struct site_train *s, struct train *t)
@@ -619,10 +629,10 @@ static enum err start_site(struct site_train *s, struct train *t)
 }
 
 /* Rounds by time: is the end of every round that is repeated on record? */
-static enum err intervals_recorded(struct site_train *s, int64_t step, bool *lost)
+static enum err intervals_recorded(struct site_train *s, bool *lost)
 {
     uint64_t tokens = 1;
-    for (uint64_t r = stepper_needs(&s->stepper, 0, step, false); tokens && r < s->event.state[0];
+    for (uint64_t r = stepper_needs(&s->stepper, &s->event, 0); tokens && r < s->event.state[0];
          r++)
         TRY(site_round_tokens(s->o.site, 0, r, &tokens));
     *lost = !tokens;
@@ -632,24 +642,23 @@ static enum err intervals_recorded(struct site_train *s, int64_t step, bool *los
 static enum err start_lead(struct site_train *s, struct train *t)
 {
     struct stepper_event *e = &s->event;
-    if (s->o.schedule.overlap)
-        TRY(mark_read(s, t, &e->before));
+    TRY(mark_read(s, t, e));
     TRY(start_site(s, t));
     s->stepper.o.schedule = s->o.schedule = s->o.replica->schedule;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         e->state[f] = s->o.replica->state[f].round;
-        uint64_t r = stepper_needs(&s->stepper, f, t->step, e->before);
+        uint64_t r = stepper_needs(&s->stepper, e, f);
         while (!e->lost && r < e->state[f])
             e->lost = outer_state_load_theta(s->o.replica, f, ++r, theta_memory(s)) != ERR_OK;
     }
     if (s->interval.length_ms && !e->lost)
-        TRY(intervals_recorded(s, t->step, &e->lost));
+        TRY(intervals_recorded(s, &e->lost));
     return interval_begin(s, t->step - 1);
 }
 
 enum err site_train_start(struct site_train *s, struct train *t)
 {
-    s->event = (struct stepper_event){.before = false};
+    s->event = (struct stepper_event){.step = t->step};
     s->report = (struct train_report){.step = t->step, .loss = NAN};
     TRY(agree(s, is_lead(s) ? start_lead(s, t) : ERR_OK));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));

@@ -104,8 +104,8 @@ bool site_train_due(const struct site_train *s, int64_t step);
  * checkpointed, ERR_STOPPED. In quorum mode it may move t->step forward, as above. */
 enum err site_train_step(struct site_train *s, struct train *t, const struct train_report *r) MUST;
 /* A checkpoint is about to be written: what it has behind it must be stored, since it cannot be
- * made again. All ranks call. */
-enum err site_train_saving(struct site_train *s) MUST;
+ * made again, and what a restart must be told of it (site_marks.h). All ranks call. */
+enum err site_train_saving(struct site_train *s, struct train *t) MUST;
 /* A checkpoint is durable; the oldest one kept is of this step: outer states from before it may go.
  */
 enum err site_train_saved(struct site_train *s, int64_t oldest_step) MUST;

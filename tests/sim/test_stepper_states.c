@@ -1,6 +1,7 @@
 /* Every order of events of the protocol core and of the trainers' side together: breadth-first
  * search of round (outer/protocol/round.h) with three sites, each driven by its stepper
- * (outer/diloco/stepper.h), over two rounds of one fragment; in strict and in quorum mode,
+ * (outer/diloco/stepper.h), over two rounds of one fragment (three where
+ * a round is applied as the next one leaves, in quorum mode); in strict and in quorum mode,
  * blocking, overlapped, before the update, with the one-round delay. test_states.c has every order
  * of the messages alone. A site's process may end between any two of its actions, or be asked to
  * stop in a wait; it saves a checkpoint after any step or none; the aggregator may end before and
@@ -33,7 +34,7 @@
 #include "outer/diloco/stepper.h"
 #include "tests/sim/search_core.h"
 
-enum { STEPS_MAX = 4, LIST_MAX = 9 };
+enum { STEPS_MAX = 4, LIST_MAX = 9, ROUNDS_MAX = 3 };
 enum { SUITE_STATES = 6000, FAULTS_MAX = 2, CALM_STEPS = 400 };
 
 struct configuration {
@@ -41,16 +42,19 @@ struct configuration {
     int64_t every, overlap;
     bool strict, before_update;
     int64_t offline;
+    unsigned rounds;
 };
 static const struct configuration configurations[] = {
-    {"strict blocking", 1, 0, true, false, 0},
-    {"strict overlap", 2, 1, true, false, 0},
-    {"strict before_update", 2, 1, true, true, 0},
-    {"strict delay", 1, 1, true, false, 0},
-    {"quorum blocking", 1, 0, false, false, 0},
-    {"quorum blocking offline", 2, 0, false, false, 1},
-    {"quorum overlap", 2, 1, false, false, 0},
-    {"quorum overlap offline", 2, 1, false, false, 1},
+    {"strict blocking", 1, 0, true, false, 0, ROUNDS},
+    {"strict overlap", 2, 1, true, false, 0, ROUNDS},
+    {"strict before_update", 2, 1, true, true, 0, ROUNDS},
+    {"strict delay", 1, 1, true, false, 0, ROUNDS},
+    {"quorum blocking", 1, 0, false, false, 0, ROUNDS},
+    {"quorum blocking offline", 2, 0, false, false, 1, ROUNDS},
+    {"quorum overlap", 2, 1, false, false, 0, ROUNDS},
+    {"quorum overlap offline", 2, 1, false, false, 1, ROUNDS},
+    {"quorum delay", 1, 1, false, false, 0, ROUNDS_MAX},
+    {"quorum before_update offline", 2, 1, false, true, 1, ROUNDS},
 };
 enum { CONFIGURATIONS = sizeof configurations / sizeof configurations[0] };
 
@@ -64,13 +68,13 @@ struct todo { /* an action, without what the model does not use */
 };
 struct site {
     /* durable */
-    uint64_t theta[ROUNDS + 1], box[ROUNDS], saved_local;
-    uint8_t state, epoch, incarnation, saved_step, saved_before, saved_base;
+    uint64_t theta[ROUNDS_MAX + 1], box[ROUNDS_MAX], saved_local;
+    uint8_t state, epoch, incarnation, saved_step, saved_before, saved_base, saved_postponed;
     /* its process */
     uint8_t up, step, then, at, count, away, marked, waiting; /* waiting: round + 1, unstored */
     uint8_t slot, rested;    /* slot: round + 1 that is submitted and not reaped */
     uint8_t base, copy_base; /* the state that the local parameters were last mixed with */
-    uint8_t unused[6];
+    uint8_t undone, before, unused[2]; /* before: of STOP */
     uint8_t hello_epoch; /* the last one in which a hello was answered well, of any process */
     uint64_t local, copy, gradient, payload; /* payload: of `waiting` */
     uint64_t in_flight, postponed, applied, asked_ms;
@@ -80,7 +84,7 @@ struct site {
 };
 struct model {
     /* durable at the aggregator */
-    uint64_t theta[ROUNDS + 1], accepted[SITES];
+    uint64_t theta[ROUNDS_MAX + 1], accepted[SITES];
     uint8_t epoch, round;
     /* its process */
     uint8_t sealed, seal_set, late;
@@ -92,7 +96,7 @@ struct model {
 
 static const struct configuration *now;
 static struct schedule schedule;
-static uint64_t calm_local[SITES][STEPS_MAX + 1], calm_theta[ROUNDS + 1]; /* 0: not known yet */
+static uint64_t calm_local[SITES][STEPS_MAX + 1], calm_theta[ROUNDS_MAX + 1]; /* 0: not known yet */
 
 /* ---- values ---- */
 
@@ -283,6 +287,7 @@ static struct stepper stepper_load(const struct site *s)
                                                .mix = 0.5f});
     t.in_flight[0] = s->in_flight;
     t.postponed[0] = s->postponed;
+    t.undone[0] = s->undone;
     t.state[0] = s->applied;
     t.sent_step[0] = s->sent_step;
     t.asked_ms = s->asked_ms;
@@ -294,6 +299,7 @@ static void stepper_keep(struct site *s, const struct stepper *t)
 {
     s->in_flight = t->in_flight[0];
     s->postponed = t->postponed[0];
+    s->undone = (uint8_t)t->undone[0];
     s->applied = t->state[0];
     s->sent_step = t->sent_step[0];
     s->asked_ms = t->asked_ms;
@@ -338,6 +344,7 @@ static void site_down(struct site *s)
                          .saved_step = s->saved_step,
                          .saved_before = s->saved_before,
                          .saved_base = s->saved_base,
+                         .saved_postponed = s->saved_postponed,
                          .saved_local = s->saved_local,
                          .hello_epoch = s->hello_epoch};
     memcpy(after.theta, s->theta, sizeof after.theta);
@@ -357,10 +364,7 @@ static void site_submit(struct site *s, unsigned i, const struct todo *a)
             violate("a contribution is to be sent again that is not stored");
         return;
     }
-    /* Known: a checkpoint does not say that a round was postponed when it was written. Where the
-     * others have committed that round by the restart, the steps go on from before it. */
-    bool asked = !now->offline;
-    if (asked && a->base != (a->copied ? s->copy_base : s->base))
+    if (a->base != (a->copied ? s->copy_base : s->base))
         violate("a delta is taken against another state than its steps began at");
     uint64_t payload = value(VALUE_DELTA, i, a->copied ? s->copy : s->local, s->theta[a->base]);
     if (!s->box[a->round]) {
@@ -393,6 +397,20 @@ static void site_take(struct site *s, const struct todo *a)
     s->base = a->round < s->state ? (uint8_t)a->round : s->state;
     uint64_t theta = s->theta[s->base];
     s->local = a->mixes ? value(VALUE_MIXED, s->local, theta, 0) : theta;
+}
+
+static void save(struct site *s, enum stepper_phase phase)
+{
+    struct stepper t = stepper_load(s);
+    struct stepper_event e = {.phase = phase, .step = s->step, .before = s->before};
+    uint64_t postponed[ROUND_FRAGMENTS_MAX];
+    bool any = stepper_postponed(&t, &e, postponed);
+    bool recorded = phase != STEPPER_STOP || s->marked;
+    s->saved_step = s->step;
+    s->saved_before = s->before && s->marked;
+    s->saved_postponed = any && recorded ? (uint8_t)postponed[0] : 0;
+    s->saved_local = s->local;
+    s->saved_base = s->base;
 }
 
 /* False: the action waits. */
@@ -433,10 +451,7 @@ static bool site_act(struct site *s, unsigned i, const struct todo *a)
         s->marked = 1;
         return true;
     case STEPPER_SAVE:
-        s->saved_step = s->step;
-        s->saved_before = s->marked;
-        s->saved_local = s->local;
-        s->saved_base = s->base;
+        save(s, STEPPER_STOP);
         return true;
     }
     return true;
@@ -520,8 +535,11 @@ static bool do_start(struct model *m, unsigned i)
     s->step = s->saved_step;
     s->local = s->saved_local;
     s->base = s->saved_base;
-    struct stepper_event e = {
-        .phase = STEPPER_RESUME, .step = s->step, .before = s->saved_before, .state = {s->state}};
+    struct stepper_event e = {.phase = STEPPER_RESUME,
+                              .step = s->step,
+                              .before = s->saved_before,
+                              .postponed = {s->saved_postponed},
+                              .state = {s->state}};
     ask(s, &e, THEN_REST);
     return true;
 }
@@ -542,10 +560,8 @@ static bool do_save(struct site *s)
 {
     if (!s->rested || s->waiting || s->saved_step == s->step)
         return false;
-    s->saved_step = s->step;
-    s->saved_before = 0;
-    s->saved_local = s->local;
-    s->saved_base = s->base;
+    s->before = s->marked = 0;
+    save(s, STEPPER_AFTER_STEP);
     return true;
 }
 
@@ -568,6 +584,7 @@ static bool do_stop(struct model *m, struct site *s)
     struct stepper_event e = {
         .phase = STEPPER_STOP, .step = s->step, .before = s->then != THEN_UPDATE};
     s->marked = 0;
+    s->before = e.before;
     ask(s, &e, THEN_DOWN);
     return true;
 }
@@ -665,10 +682,10 @@ static bool act(void *state, unsigned number, unsigned i)
 
 static bool ended(const struct model *m)
 {
-    bool all = m->round == ROUNDS;
+    bool all = m->round == now->rounds;
     for (unsigned i = 0; i < SITES; i++) {
         const struct site *s = &m->site[i];
-        all = all && s->rested && s->step == schedule.steps && s->state == ROUNDS && !s->slot;
+        all = all && s->rested && s->step == schedule.steps && s->state == now->rounds && !s->slot;
     }
     return all;
 }
@@ -699,7 +716,7 @@ static void begin(struct model *first)
         first->site[i].theta[0] = first->theta[0];
         first->site[i].saved_local = first->theta[0];
     }
-    schedule = schedule_streaming(now->every * ROUNDS, now->every, 1, 1, CODEC_INT8);
+    schedule = schedule_streaming(now->every * now->rounds, now->every, 1, 1, CODEC_INT8);
     schedule.overlap = now->overlap;
     memset(calm_local, 0, sizeof calm_local);
     memset(calm_theta, 0, sizeof calm_theta);

@@ -16,10 +16,10 @@
 #include "outer/diloco/stepper.h"
 
 static const char *const runs[] = {
-    "blocking",      "overlapped",        "delay",        "eager",
-    "before_update", "moments",           "slices",       "quorum_blocking",
-    "quorum_order",  "quorum_overlapped", "quorum_moved", "skipped",
-    "resume",        "resume_moved",      "stop",         "timed"};
+    "blocking",     "overlapped",       "delay",           "eager",        "before_update",
+    "moments",      "slices",           "quorum_blocking", "quorum_order", "quorum_overlapped",
+    "quorum_moved", "skipped",          "resume",          "resume_moved", "stop",
+    "timed",        "resume_postponed", "delay_moved"};
 enum { LINE_MAX_BYTES = 256, OUT_BYTES = 1 << 16 };
 
 static struct stepper_options options;
@@ -149,6 +149,7 @@ static void told(const char *line, char *out)
                                    .over = number(line, "over", 0),
                                    .trained = number(line, "trained", 0)};
     list(line, "state", event.state);
+    list(line, "postponed", event.postponed);
     list(line, "reaped", reaped);
     list(line, "unreachable", unreachable);
     skipped = number(line, "skipped", 0);
