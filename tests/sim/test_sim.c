@@ -1,7 +1,8 @@
 /* Seeded faults against the promise (docs/protocol.md 4). A failing seed prints the
  * line that repeats it.
  *
- *   test_sim                       the suite: a range, and the seeds that found something
+ *   test_sim                       the suite's first half: 10,000 seeds, and those that found
+ *                                  something; the second half: --from 10001 --count 10000
  *   test_sim --seed N [--log]      one seed, with its log
  *   test_sim --from N --seeds M    a campaign: M seeds from N on (--count: the same)
  *   test_sim --full ...            the same without small schedules
