@@ -106,12 +106,19 @@ enum err private_open(struct private_site *p, const char *dir, bool begun, struc
     return file_write(p->charges, NULL, 0, 0600);
 }
 
+bool private_charged(const struct private_site *p, const struct private_charge *c)
+{
+    for (size_t i = p->found; i-- > 0;) /* the newest first */
+        if (digest_equal(&p->tags[i], &c->tag))
+            return true;
+    return false;
+}
+
 enum err private_charge(struct private_site *p, const struct private_charge *c)
 {
     char line[CHARGE_MAX];
-    for (size_t i = p->found; i-- > 0;) /* the newest first */
-        if (digest_equal(&p->tags[i], &c->tag))
-            return ERR_OK;
+    if (private_charged(p, c))
+        return ERR_OK;
     TRY(durable_append(disk_posix(), p->charges, line, (size_t)charge_print(line, c)));
     p->charged++;
     return ERR_OK;

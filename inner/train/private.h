@@ -41,7 +41,9 @@ struct private_charge {
     double noise, clip;
     const char *unit, *sampling;
 };
-/* Durable on return. Nothing is written if private_open has found a charge of this tag. */
+/* Has private_open found a charge of this tag? */
+bool private_charged(const struct private_site *p, const struct private_charge *c);
+/* Durable on return. Nothing is written for a step that is charged already. */
 enum err private_charge(struct private_site *p, const struct private_charge *c) MUST;
 
 #endif

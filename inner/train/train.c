@@ -1,6 +1,7 @@
 /* The inner loop. */
 #include "inner/train/train_parallel.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "inner/train/train_pipeline.h"
 #include "inner/train/train_tune.h"
@@ -471,10 +472,25 @@ static enum err finish_step(struct train *t, const struct train_hook *hook)
     return after_step(t, hook, &r, stop && r.summed); /* else the ranks have nothing to store yet */
 }
 
+/* What was trained so far is stored, and the message stays that of the refusal. */
+static enum err refused(struct train *t, const struct train_hook *hook)
+{
+    char why[1024];
+    snprintf(why, sizeof why, "%s", err_message());
+    ASSERT(!t->pending); /* a private site trains on the CPU */
+    TRY(save(t, hook));
+    return err_set(ERR_BUDGET, "%s; %lld of %lld steps are done and saved in %s", why,
+                   (long long)t->step, (long long)t->settings->train_steps, t->checkpoint_dir);
+}
+
 static enum err step(struct train *t, const struct train_hook *hook)
 {
     struct step_targets targets = {0};
     double before = t->coll->up, sent;
+    enum err e = t->parallel->charge(t);
+    if (e == ERR_BUDGET)
+        return refused(t, hook);
+    TRY(e);
     TRY(step_begin(t, &targets));
     sent = t->coll->up - before;
     TRY(finish_step(t, hook));

@@ -23,6 +23,7 @@
 #include "inner/model/depth.h"
 #include "inner/optim/optim.h"
 #include "inner/train/evaluate.h"
+#include "inner/train/private.h"
 #include "inner/train/work.h"
 
 struct train_report {    /* of the step just finished, for displays and records */
@@ -118,6 +119,15 @@ struct train_hook {
     enum err (*saved)(void *self, struct train *t);
 };
 
+/* Asked by the lead before a charge is written, and not for one that the site's file holds already:
+ * a step that is repeated after a crash. ERR_BUDGET refuses the step, such as one beyond the site's
+ * cap: no record is read, a checkpoint of the steps so far is stored, and train_run returns
+ * ERR_BUDGET. Any other error ends the run as any failure does. */
+struct train_budget {
+    void *self;
+    enum err (*may_charge)(void *self, const struct private_charge *c);
+};
+
 struct train { /* open for the hook to read */
     const struct settings *settings;
     struct dev *dev;
@@ -131,6 +141,7 @@ struct train { /* open for the hook to read */
     uint32_t data_site; /* data stream of this site: part of (seed, site, rank, step) */
     /* Set by a signal handler: finish the step, store, return ERR_STOPPED. NULL: none. */
     atomic_int *stop;
+    const struct train_budget *budget; /* with privacy.unit, set by the caller; NULL: no cap */
     struct train_memory memory;
     /* private to train */
     struct loader loader, held_out;
@@ -204,8 +215,9 @@ void train_close(struct train *t); /* a zeroed or partly opened one is fine */
 /* Resumes from the newest checkpoint when there is one, else starts from the seed. ERR_OK: all
  * steps done and stored; ERR_STOPPED: stopped on request and stored; ERR_DIVERGED: loss or gradient
  * not finite, the parameters being those of t->step, the last step that hook->step saw; on all
- * ranks alike. Any other error may be this rank's alone: the caller ends the job with coll_abort.
- * hook may be NULL. */
+ * ranks alike. ERR_BUDGET: the steps in front of the one that was refused are done and stored; on
+ * all ranks alike. Any other error may be this rank's alone: the caller ends the job with
+ * coll_abort. hook may be NULL. */
 enum err train_run(struct train *t, const struct train_hook *hook) MUST;
 /* Held-out loss and scores of the current parameters. All ranks call. */
 enum err train_evaluate(struct train *t, struct train_eval *e) MUST;

@@ -97,15 +97,10 @@ static enum err reduce(struct train *t)
     return compress_reduce(&t->optim, model_grads(t->model), t->step);
 }
 
-static enum err nothing(struct train *t)
-{
-    (void)t;
-    return ERR_OK;
-}
-
 const struct train_parallel parallel_batch = {.open = open_batch,
                                               .close = close_batch,
+                                              .charge = parallel_nothing,
                                               .backward = backward,
                                               .reduce = reduce,
-                                              .gather = nothing,
-                                              .resumed = nothing};
+                                              .gather = parallel_nothing,
+                                              .resumed = parallel_nothing};

@@ -94,6 +94,7 @@ static enum err resumed(struct train *t)
 
 const struct train_parallel parallel_modules = {.open = pipeline_open,
                                                 .close = pipeline_close,
+                                                .charge = parallel_nothing,
                                                 .backward = backward,
                                                 .reduce = reduce,
                                                 .gather = gather,

@@ -13,6 +13,8 @@ struct step_targets { /* of this rank, in one step */
 struct train_parallel {
     enum err (*open)(struct train *t, struct arena *perm);
     void (*close)(struct train *t); /* a partly opened one is fine */
+    /* Charges step t->step + 1, durably; an error: no record of it may be read. */
+    enum err (*charge)(struct train *t);
     /* The backward of step t->step + 1: adds this rank's gradients to the model's slab and its sums
      * of losses to the statistics. */
     enum err (*backward)(struct train *t, struct step_targets *targets);
@@ -24,6 +26,11 @@ struct train_parallel {
     /* The parameters are those of t->step, from a checkpoint or from the seed. */
     enum err (*resumed)(struct train *t);
 };
+static inline enum err parallel_nothing(struct train *t)
+{
+    (void)t;
+    return ERR_OK;
+}
 extern const struct train_parallel parallel_batch, parallel_modules, parallel_private;
 const struct train_parallel *parallel_of(const struct settings *s);
 

@@ -18,6 +18,7 @@ struct train_private {
     struct clip *clip;
     struct private_site site;
     struct noise_scale noise;
+    struct private_keys keys; /* of the step that was charged last */
     struct arena arena;
     uint64_t expected; /* records of a step, on average */
     uint64_t *windows; /* (micro_sequences) of a micro-batch */
@@ -147,30 +148,34 @@ static enum err clip_all(struct train *t, struct record_source *r)
     }
 }
 
-static enum err backward(struct train *t, struct step_targets *targets)
+static enum err charge(struct train *t)
 {
     struct train_private *p = t->private;
     struct digest parameters = digest_of(model_params(t->model), t->table.elements * sizeof(float));
-    struct private_keys k = private_step_keys(&p->site, t->step, &parameters, t->dev->note);
-    const struct private_charge charge = charge_of(t, &k);
-    TRY(private_charge(&p->site, &charge));
-    struct record_source records = records_of(t, &k);
+    p->keys = private_step_keys(&p->site, t->step, &parameters, t->dev->note);
+    const struct private_charge c = charge_of(t, &p->keys);
+    if (private_charged(&p->site, &c))
+        return ERR_OK;
+    if (t->budget)
+        TRY(t->budget->may_charge(t->budget->self, &c));
+    return private_charge(&p->site, &c);
+}
+
+static enum err backward(struct train *t, struct step_targets *targets)
+{
+    struct train_private *p = t->private;
+    struct record_source records = records_of(t, &p->keys);
     TRY(clip_all(t, &records));
-    noise_add(model_grads(t->model), &t->table, &p->noise, k.noise, t->dev->threads);
+    noise_add(model_grads(t->model), &t->table, &p->noise, p->keys.noise, t->dev->threads);
     targets->divisor = (size_t)p->expected;
     targets->tokens = (size_t)t->settings->train_batch_tokens;
     return ERR_OK;
 }
 
-static enum err nothing(struct train *t)
-{
-    (void)t;
-    return ERR_OK;
-}
-
 const struct train_parallel parallel_private = {.open = open_private,
                                                 .close = close_private,
+                                                .charge = charge,
                                                 .backward = backward,
-                                                .reduce = nothing,
-                                                .gather = nothing,
+                                                .reduce = parallel_nothing,
+                                                .gather = parallel_nothing,
                                                 .resumed = resumed};

@@ -404,7 +404,8 @@ static void close_all(struct job *j)
 /* All ranks return these errors after the same step. */
 static bool ends_together(enum err e)
 {
-    return e == ERR_OK || e == ERR_STOPPED || e == ERR_DIVERGED || e == ERR_SHORT;
+    return e == ERR_OK || e == ERR_STOPPED || e == ERR_DIVERGED || e == ERR_SHORT ||
+           e == ERR_BUDGET;
 }
 
 static enum err run(struct job *j)

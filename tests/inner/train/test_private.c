@@ -255,6 +255,68 @@ static void a_repeated_step_is_the_same_release(void **state)
             digest_equal(&whole.gradients[i], i < 3 ? &cut.gradients[i] : &rest.gradients[i]));
 }
 
+/* ---- a cap ---- */
+struct cap {
+    int asked, most;
+    int64_t last;
+};
+
+static enum err cap_asked(void *self, const struct private_charge *c)
+{
+    struct cap *x = self;
+    assert_true(c->expected == 10 && c->noise == 1 && !strcmp(c->unit, "sequence"));
+    x->asked++;
+    x->last = c->step;
+    return x->asked > x->most ? err_set(ERR_BUDGET, "the cap ends at %d", x->most) : ERR_OK;
+}
+
+/* A step that is refused is not charged, reads nothing and leaves a checkpoint of the steps before.
+ */
+static void a_step_beyond_the_cap_does_not_run(void **state)
+{
+    struct run r;
+    struct seen s = {.steps = 0}, more = {.steps = 0};
+    struct train_hook h = hook_of(&s), again = hook_of(&more);
+    struct cap cap = {.most = 4}, none = {.most = 0};
+    const struct train_budget b = {&cap, cap_asked}, c = {&none, cap_asked};
+    const char *const words[] = {TINY, "--train.steps", "6", NULL};
+    char *text;
+    (void)state;
+    begin(&r, "cap", words);
+    r.t.budget = &b;
+    assert_int_equal(train_run(&r.t, &h), ERR_BUDGET);
+    assert_non_null(strstr(err_message(), "the cap ends at 4; 4 of 6 steps are done and saved in"));
+    assert_true(cap.asked == 5 && cap.last == 4 && s.updates == 4 && s.steps == 4);
+    assert_int_equal(r.t.saved_step, 4);
+    run_close(&r);
+    assert_int_equal(file_lines(scratch("cap/privacy.charges"), &text), 4);
+    begin(&r, "cap", words);
+    r.t.budget = &c;
+    assert_int_equal(train_run(&r.t, &again), ERR_BUDGET);
+    assert_true(none.asked == 1 && none.last == 4 && more.updates == 0);
+    run_close(&r);
+}
+
+/* A step that a crash repeats is paid for: the cap is not asked. */
+static void a_repeated_step_is_not_asked_for(void **state)
+{
+    struct run r;
+    struct seen cut = {.refuse_at = 3}, rest = {.steps = 0};
+    struct train_hook h[2] = {hook_of(&cut), hook_of(&rest)};
+    struct cap cap = {.most = 2};
+    const struct train_budget b = {&cap, cap_asked};
+    const char *const words[] = {TINY, "--train.steps", "6", "--train.checkpoint_every", "1", NULL};
+    (void)state;
+    begin(&r, "repeated", words);
+    assert_int_equal(train_run(&r.t, &h[0]), ERR_STOPPED);
+    run_close(&r);
+    begin(&r, "repeated", words);
+    r.t.budget = &b;
+    assert_int_equal(train_run(&r.t, &h[1]), ERR_OK);
+    assert_true(cap.asked == 2 && cap.last == 5 && rest.updates == 3);
+    run_close(&r);
+}
+
 /* From other parameters a step of the same number draws and adds something else. */
 static void other_parameters_have_other_keys(void **state)
 {
@@ -387,6 +449,8 @@ int main(void)
         cmocka_unit_test_setup(noise_has_the_scale_that_is_charged, reset),
         cmocka_unit_test_setup(a_step_is_what_is_charged, reset),
         cmocka_unit_test_setup(a_repeated_step_is_the_same_release, reset),
+        cmocka_unit_test_setup(a_step_beyond_the_cap_does_not_run, reset),
+        cmocka_unit_test_setup(a_repeated_step_is_not_asked_for, reset),
         cmocka_unit_test_setup(other_parameters_have_other_keys, reset),
         cmocka_unit_test_setup(what_is_missing_is_damage, reset),
         cmocka_unit_test_setup(a_private_run_learns_and_logs_no_loss, reset),
