@@ -221,6 +221,8 @@ void train_close(struct train *t); /* a zeroed or partly opened one is fine */
 enum err train_run(struct train *t, const struct train_hook *hook) MUST;
 /* Held-out loss and scores of the current parameters. All ranks call. */
 enum err train_evaluate(struct train *t, struct train_eval *e) MUST;
+/* Steps on the site's list of charges; 0: without privacy.unit. */
+uint64_t train_charged(const struct train *t);
 /* Durable on return; all ranks call. Not between a backward and its update, unless the gradients
  * are discarded: their slab serves as a buffer. */
 enum err train_checkpoint(struct train *t) MUST;

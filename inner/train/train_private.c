@@ -119,6 +119,11 @@ static enum err resumed(struct train *t)
     return private_open(&t->private->site, t->checkpoint_dir, t->step > 0, &t->private->arena);
 }
 
+uint64_t train_charged(const struct train *t)
+{
+    return t->private ? (uint64_t)t->private->site.charged : 0;
+}
+
 /* ---- a step ---- */
 static struct private_charge charge_of(const struct train *t, const struct private_keys *k)
 {

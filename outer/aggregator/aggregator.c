@@ -450,6 +450,7 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
                                 .norm = bounds_norm(squares, elements, r->weight),
                                 .incarnation = r->incarnation,
                                 .data_cursor = r->data_cursor,
+                                .charged = r->charged,
                                 .residual_ratio = MUTANT(RATIO_FORGOTTEN) ? 0 : r->residual_ratio};
     struct round_update u;
     aggregator_step(a, &event, &u);

@@ -105,6 +105,34 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
     return set_count(lost) ? err_set(ERR_CORRUPT, "contributions are no longer stored") : ERR_OK;
 }
 
+/* Of the round before the one in flight; NULL: there is none, or it is damaged. */
+static const struct manifest *manifest_before(const struct aggregator *a, unsigned fragment,
+                                              struct manifest *m)
+{
+    uint64_t round = a->core.f[fragment].round;
+    bool there = round && outer_state_manifest(a->replica, fragment, round - 1, m) == ERR_OK;
+    return there ? m : NULL;
+}
+
+/* The charges of sites that contributed nothing are those of the manifest before: a site that comes
+ * back with an older directory learns of them from any manifest. */
+static void charges_keep(const struct aggregator *a, unsigned fragment, struct manifest *m)
+{
+    struct manifest kept;
+    const struct manifest *before = NULL;
+    bool absent = false;
+    for (uint32_t i = 0; i < m->site_count && !absent; i++)
+        absent = digest_zero(&m->sites[i].payload);
+    if (absent)
+        before = manifest_before(a, fragment, &kept);
+    for (uint32_t i = 0; before && i < m->site_count; i++) {
+        struct manifest_entry *e = &m->sites[i];
+        const struct manifest_entry *b = manifest_site(before, e->site);
+        if (digest_zero(&e->payload) && b)
+            e->charged = b->charged;
+    }
+}
+
 /* set: the included sites; empty: the round is aborted. */
 static void manifest_fill(const struct aggregator *a, unsigned fragment, const struct set *set,
                           struct manifest *m)
@@ -138,8 +166,10 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
         to->weight = e->weight;
         to->norm = e->norm;
         to->data_cursor = e->data_cursor;
+        to->charged = e->charged;
         to->residual_ratio = e->residual_ratio;
     }
+    charges_keep(a, fragment, m);
     m->epoch = a->epoch;
     m->instance = a->instance;
     m->unix_ms = a->env->ops->unix_ms(a->env);
@@ -150,15 +180,6 @@ static enum merge_kind merge_of(const struct aggregator *a, unsigned fragment)
 {
     bool moments = a->replica->fragments->f[fragment].state != FRAGMENT_PARAMETERS;
     return moments ? MERGE_MEAN : a->replica->o.outer.merge;
-}
-
-/* Of the round before the one in flight; NULL: there is none, or it is damaged. */
-static const struct manifest *manifest_before(const struct aggregator *a, unsigned fragment,
-                                              struct manifest *m)
-{
-    uint64_t round = a->core.f[fragment].round;
-    bool there = round && outer_state_manifest(a->replica, fragment, round - 1, m) == ERR_OK;
-    return there ? m : NULL;
 }
 
 static void shares_log(const struct aggregator *a, unsigned fragment, const struct manifest *m,
@@ -380,6 +401,7 @@ enum err aggregator_journal_again(struct aggregator *a)
                                                     .payload_bytes = e->payload_bytes,
                                                     .incarnation = e->incarnation,
                                                     .data_cursor = e->data_cursor,
+                                                    .charged = e->charged,
                                                     .weight = e->weight,
                                                     .residual_ratio = e->residual_ratio};
         }

@@ -194,7 +194,7 @@ static bool header_fits(const struct wire_contribution *m, const struct journal_
     return strcmp(m->head.site, site) == 0 && m->fragment == r->fragment && m->round == r->round &&
            digest_equal(&m->payload, &r->digest) && m->payload_bytes == r->payload_bytes &&
            m->head.incarnation == r->incarnation && m->data_cursor == r->data_cursor &&
-           m->residual_ratio == r->residual_ratio &&
+           m->charged == r->charged && m->residual_ratio == r->residual_ratio &&
            memcmp(&m->weight, &r->weight, sizeof m->weight) == 0;
 }
 

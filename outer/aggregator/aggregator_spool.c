@@ -184,6 +184,7 @@ static struct round_event event_of(const struct aggregator *a, enum round_event_
     e.weight = m->weight;
     e.norm = norm;
     e.data_cursor = m->data_cursor;
+    e.charged = m->charged;
     e.residual_ratio = m->residual_ratio;
     e.grid_differs = !digest_equal(&grid, &m->grid);
     return e;
@@ -540,6 +541,7 @@ static enum err journal_accept(struct aggregator *a, const struct upload *up)
                                .payload_bytes = m->payload_bytes,
                                .incarnation = m->head.incarnation,
                                .data_cursor = m->data_cursor,
+                               .charged = m->charged,
                                .weight = m->weight,
                                .residual_ratio = m->residual_ratio};
     return journal_append(&a->journal, &r);

@@ -19,10 +19,13 @@ static void digest_put(struct bytes_writer *w, const struct digest *d)
 
 /* ---- header of a contribution ---- */
 
+/* "2" with the steps that are charged at its end, "1" of a site without a privacy budget. */
+static const char header_magic[2][MAGIC_BYTES + 1] = {"atollSH1", "atollSH2"};
+
 static size_t header_bytes(const struct wire_contribution *m, uint8_t out[SIGNED_HEADER_MAX])
 {
     struct bytes_writer w = bytes_writer(out, SIGNED_HEADER_MAX);
-    bytes_put(&w, "atollSH1", MAGIC_BYTES);
+    bytes_put(&w, header_magic[m->charged > 0], MAGIC_BYTES);
     text_put(&w, m->head.run);
     text_put(&w, m->head.site);
     digest_put(&w, &m->head.config);
@@ -42,6 +45,8 @@ static size_t header_bytes(const struct wire_contribution *m, uint8_t out[SIGNED
     bytes_put_u64(&w, m->data_cursor);
     bytes_put_u64(&w, m->max_local_steps_offline);
     bytes_put_u8(&w, m->residual_ratio);
+    if (m->charged)
+        bytes_put_u64(&w, m->charged);
     ASSERT(!w.bad);
     return bytes_size(&w);
 }
@@ -89,7 +94,8 @@ enum err signed_header_read(struct wire_contribution *m, const uint8_t *data, si
     struct bytes_reader r = bytes_reader(data, n);
     *m = (struct wire_contribution){.fragment = 0};
     bytes_get(&r, magic, sizeof magic);
-    r.bad |= memcmp(magic, "atollSH1", sizeof magic) != 0;
+    bool charged = memcmp(magic, header_magic[1], sizeof magic) == 0;
+    r.bad |= !charged && memcmp(magic, header_magic[0], sizeof magic) != 0;
     text_get(&r, m->head.run, sizeof m->head.run);
     text_get(&r, m->head.site, sizeof m->head.site);
     digest_get(&r, &m->head.config);
@@ -109,6 +115,8 @@ enum err signed_header_read(struct wire_contribution *m, const uint8_t *data, si
     m->data_cursor = bytes_get_u64(&r);
     m->max_local_steps_offline = bytes_get_u64(&r);
     m->residual_ratio = bytes_get_u8(&r);
+    m->charged = charged ? bytes_get_u64(&r) : 0;
+    r.bad |= charged && !m->charged;
     bytes_get(&r, m->signature, sizeof m->signature);
     return bytes_done(&r) ? ERR_OK : err_set(ERR_PROTO, "a signed header is malformed");
 }

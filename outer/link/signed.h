@@ -6,7 +6,8 @@
  *   header        "atollSH1", run, site, config[32], u32 roster version, u64 epoch,
  *                 u64 incarnation, u64 instance, u32 aggregator, u32 fragment, u64 round,
  *                 u32 codec, u64 payload bytes, payload[32], parent[32], grid[32], f32 weight,
- *                 u64 data cursor, u64 max local steps offline, u8 residual ratio
+ *                 u64 data cursor, u64 max local steps offline, u8 residual ratio;
+ *                 "atollSH2" with u64 charged steps behind it, where that is not 0
  *   manifest      "atollSM1", run, u32 fragment, u64 round, digest of the body[32], u64 epoch,
  *                 u64 instance, u64 unix_ms
  *   announcement  "atollSE1", run, u32 aggregator, u64 epoch, u64 instance; it travels with the

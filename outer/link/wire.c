@@ -243,6 +243,7 @@ static enum err upload_encode(struct packed *to, const void *message)
     offer.data_cursor = m->data_cursor;
     offer.max_local_steps_offline = m->max_local_steps_offline;
     offer.residual_ratio = m->residual_ratio;
+    offer.charged = m->charged;
     offer.transfer = m->transfer;
     offer.stream = m->stream;
     if (memcmp(m->signature, unsigned_, sizeof unsigned_) != 0)
@@ -583,6 +584,7 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
     m->data_cursor = p->data_cursor;
     m->max_local_steps_offline = p->max_local_steps_offline;
     m->residual_ratio = (uint8_t)p->residual_ratio;
+    m->charged = p->charged;
     m->transfer = p->transfer;
     m->stream = p->stream;
     return ERR_OK;

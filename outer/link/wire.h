@@ -92,6 +92,7 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
     struct digest parent, grid, payload;
     float weight;
     uint8_t residual_ratio;          /* codec_residual_ratio */
+    uint64_t charged;                /* steps of its privacy budget so far; 0: it has none */
     uint64_t transfer;               /* set by the link: streams that carry one transfer together */
     uint32_t stream;                 /* set by the link: 0: the leading stream; others join it */
     uint8_t signature[SIGNER_BYTES]; /* the site's (outer/link/signed.h); zero: none */
@@ -174,7 +175,7 @@ struct wire_chunk { /* of a contribution or a download; the data follows the hea
     X(HELLO, wire_hello, 131072)                                                                   \
     X(HELLO_ANSWER, wire_hello_answer, 16384)                                                      \
     X(POLL, wire_poll, 1024)                                                                       \
-    X(POLL_ANSWER, wire_poll_answer, 106496)                                                       \
+    X(POLL_ANSWER, wire_poll_answer, 114688)                                                       \
     X(REPORT, wire_report, 1024)                                                                   \
     X(LEAVE, wire_leave, 1024)                                                                     \
     X(OPERATE, wire_operate, 1024)                                                                 \
@@ -183,7 +184,7 @@ struct wire_chunk { /* of a contribution or a download; the data follows the hea
     X(DOWNLOAD, wire_answer, 4096)                                                                 \
     X(ANSWER, wire_answer, 8192)
 
-_Static_assert(MANIFEST_BYTES_MAX + WIRE_TEXT_MAX + 1024 <= 106496,
+_Static_assert(MANIFEST_BYTES_MAX + WIRE_TEXT_MAX + 1024 <= 114688,
                "a poll's answer holds a manifest of ROUND_SITES_MAX sites");
 
 enum wire_kind {

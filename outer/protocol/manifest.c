@@ -19,7 +19,8 @@ enum manifest_part {
     PART_TRACKS = 2,
     PART_ORDER = 4,
     PART_ROLLBACK = 8,
-    PART_ROSTER = 16 /* the roster is not that of the beginning */
+    PART_ROSTER = 16, /* the roster is not that of the beginning */
+    PART_CHARGES = 32 /* a site has a privacy budget */
 };
 
 static void put_name(struct bytes_writer *w, const char *name)
@@ -65,9 +66,18 @@ static void get_entry(struct bytes_reader *r, struct manifest_entry *e)
     e->norm = bytes_get_f32(r);
     e->data_cursor = bytes_get_u64(r);
     e->residual_ratio = bytes_get_u8(r);
+    e->charged = 0;
     e->factor = 1;
     e->track = (struct manifest_track){.rounds = 0};
     r->bad |= included > 1;
+}
+
+static bool charges_of(const struct manifest *m)
+{
+    for (uint32_t i = 0; i < m->site_count; i++)
+        if (m->sites[i].charged)
+            return true;
+    return false;
 }
 
 static uint8_t parts_of(const struct manifest *m)
@@ -75,7 +85,8 @@ static uint8_t parts_of(const struct manifest *m)
     return (uint8_t)((m->scaled ? PART_FACTORS : 0) | (m->tracks ? PART_TRACKS : 0) |
                      (digest_zero(&m->ordered_by) ? 0 : PART_ORDER) |
                      (m->rolled_back ? PART_ROLLBACK : 0) |
-                     (m->roster_version > 1 ? PART_ROSTER : 0));
+                     (m->roster_version > 1 ? PART_ROSTER : 0) |
+                     (charges_of(m) ? PART_CHARGES : 0));
 }
 
 static void put_roster(struct bytes_writer *w, const struct manifest *m)
@@ -121,6 +132,9 @@ static void put_parts(struct bytes_writer *w, const struct manifest *m)
         bytes_put_u64(w, m->rolled_to);
     if (m->roster_version > 1)
         put_roster(w, m);
+    bool charges = charges_of(m);
+    for (uint32_t i = 0; charges && i < m->site_count; i++)
+        bytes_put_u64(w, m->sites[i].charged);
 }
 
 static void get_parts(struct bytes_reader *r, struct manifest *m)
@@ -142,6 +156,8 @@ static void get_parts(struct bytes_reader *r, struct manifest *m)
         m->rolled_to = bytes_get_u64(r);
     if (parts & PART_ROSTER)
         get_roster(r, m);
+    for (uint32_t i = 0; parts & PART_CHARGES && i < m->site_count; i++)
+        m->sites[i].charged = bytes_get_u64(r);
     r->bad |= !parts || parts != parts_of(m);
 }
 

@@ -18,7 +18,7 @@
 
 enum {
     MANIFEST_NAME_MAX = 64,
-    MANIFEST_ENTRY_BYTES = 79, /* of one site */
+    MANIFEST_ENTRY_BYTES = 87, /* of one site */
     MANIFEST_ADDED_MAX = 256,  /* sites that the run did not begin with */
     MANIFEST_BYTES_MAX =
         2048 + MANIFEST_ENTRY_BYTES * ROUND_SITES_MAX + (2 + MANIFEST_NAME_MAX) * MANIFEST_ADDED_MAX
@@ -46,6 +46,9 @@ struct manifest_entry {
     float norm;             /* bounds_norm of its values; 0 when absent */
     uint64_t data_cursor;   /* tokens of this site so far */
     uint8_t residual_ratio; /* codec_residual_ratio of its contribution; 0 when absent */
+    /* Steps of its privacy budget by its last contribution that a manifest names; 0: it has none.
+     * When it is absent, those of the manifest before. */
+    uint64_t charged;
     /* Of its values in the sum, where the manifest is `scaled`. Not included: 1; 0 where the round
      * was aborted and the contribution is not given back (shares_edit). */
     float factor;

@@ -313,6 +313,7 @@ static void entry_accept(struct round_entry *entry, const struct round_event *e)
     entry->weight = e->weight;
     entry->norm = e->norm;
     entry->data_cursor = e->data_cursor;
+    entry->charged = e->charged;
     entry->residual_ratio = e->residual_ratio;
 }
 

@@ -86,7 +86,7 @@ struct round_event {
     struct digest payload; /* OFFER, STORED, RESTORED */
     uint64_t payload_bytes;
     float weight, norm; /* norm: STORED, RESTORED: bounds_norm, for its manifest */
-    uint64_t data_cursor;
+    uint64_t data_cursor, charged;
     uint8_t residual_ratio; /* of the contribution, for its manifest */
     bool aborted;           /* COMMITTED: with an empty set, the state is the one before */
     bool has_state;         /* HELLO: false when it joins */
@@ -125,6 +125,7 @@ struct round_entry { /* one site in the round in flight of one fragment */
     uint64_t payload_bytes, incarnation;
     float weight, norm;
     uint64_t data_cursor; /* tokens of this site so far */
+    uint64_t charged;     /* steps of its privacy budget so far; 0: it has none */
     uint8_t residual_ratio;
 };
 struct round_fragment {

@@ -43,6 +43,12 @@ static size_t head_bytes(const uint8_t *record)
     return bytes_get_u64(&r);
 }
 
+static uint32_t sections_of(const uint8_t *record)
+{
+    struct bytes_reader r = bytes_reader(record + 12, 4);
+    return bytes_get_u32(&r);
+}
+
 static float *decoded(struct sim *s, const struct codec *c, unsigned f, uint64_t round,
                       struct codec_payload payload, const uint8_t *grid, struct arena *a)
 {
@@ -92,7 +98,8 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     float kept;
     double lost;
     size_t count = s->fragments.f[f].elements;
-    size_t own = count * (sizeof kept + (discards ? sizeof lost : 0)) + head_bytes(data);
+    size_t charged = sections_of(data) > 2 ? 8 : 0; /* of a site with a privacy budget */
+    size_t own = count * (sizeof kept + (discards ? sizeof lost : 0)) + charged + head_bytes(data);
     size_t payload = size > own ? size - own : 0;
     data += head_bytes(data);
     const float *residual = (const float *)(const void *)(data + payload);

@@ -45,6 +45,8 @@ static enum err submit(struct sim_node *n, const struct stepper_action *a)
                                                    .base = a->base,
                                                    .weight = n->weight,
                                                    .data_cursor = n->tokens,
+                                                   /* a privacy budget, in half of the runs */
+                                                   .charged = n->sim->o.seed % 2 ? n->tokens : 0,
                                                    .late = (uint64_t)a->late,
                                                    .from_start = a->from_start,
                                                    .resend = a->resend,

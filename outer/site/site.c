@@ -321,9 +321,11 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     if (e == ERR_PROTO) /* never loaded; asked for again */
         return ERR_OK;
     *done = e == ERR_OK;
-    if (*done)
-        site_roster_take(s, l->peer, &a.manifest);
-    return e;
+    if (!*done)
+        return e;
+    site_roster_take(s, l->peer, &a.manifest);
+    site_charges_take(s, &a.manifest);
+    return ERR_OK;
 }
 
 /* Too far behind for aggregates: the newest state there is. */
@@ -454,6 +456,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
         TRY(outer_state_commit(s->replica, fragment, m, fetches ? l->download : NULL,
                                m->aggregate_bytes)); /* S9, commit point */
     site_roster_take(s, l->peer, m);
+    site_charges_take(s, m);
     if (!manifest_aborted(m)) /* more than half of the sites contributed to it, from this state */
         site_final(s, fragment, m->round);
     l->times.apply_ms += (double)(s->env->ops->now_ms(s->env) - start);

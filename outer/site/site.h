@@ -65,7 +65,8 @@ struct site_submission { /* a round to exchange */
     uint64_t round, base; /* base: state whose theta the delta is taken against (schedule_base) */
     float weight;
     uint64_t data_cursor;
-    uint64_t late;   /* local steps after the one at which the round was due */
+    uint64_t charged; /* steps of the site's privacy budget so far; 0: it has none */
+    uint64_t late;    /* local steps after the one at which the round was due */
     bool resend;     /* submitted before a restart: its contribution is stored, there is no other */
     bool from_start; /* the local steps began at the eager start of the round before, if any */
     /* For the report when it is committed. */
@@ -126,6 +127,9 @@ enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *th
  * 0: neither is here. Blocking only, while no round is in flight. */
 enum err site_round_tokens(struct site *s, unsigned fragment, uint64_t round,
                            uint64_t *tokens) MUST;
+/* Steps of this site's privacy budget, the most that its submissions and the manifests that it has
+ * adopted name; 0: none. More than its own list of charges has: the list is of an older copy. */
+uint64_t site_charged(struct site *s);
 /* Payload bytes of this site's contribution, as its offer said and the manifest says; 0: absent. */
 uint64_t site_sent_bytes(const struct site *s, const struct manifest *m);
 /* outer_state_prune, between the rounds in flight. */

@@ -50,17 +50,40 @@ static void box_fields(struct record_cursor *c, void *self)
     b->payload_bytes = bytes;
 }
 
+/* Third section, of a site with a privacy budget alone: u64, the steps that were charged. */
+enum { BOX_SECTIONS = 2, CHARGED_BYTES = 8 };
+
 static enum err box_write(struct site_slot *l)
 {
     struct site *s = l->site;
     char path[PATH_BYTES];
+    uint8_t charged[CHARGED_BYTES];
+    struct bytes_writer w = bytes_writer(charged, sizeof charged);
     struct record_form form = {"outbox", box_fields, &l->box};
-    struct file_part payload = {l->payload, l->box.payload_bytes}, own[2];
+    struct file_part payload = {l->payload, l->box.payload_bytes}, own[2],
+                     steps = {charged, sizeof charged};
     struct record_section sections[] = {
         {&payload, 1, l->box.payload},
-        {.parts = own, .part_count = own_parts(l, fragment_of(s, l->box.fragment)->elements, own)}};
+        {.parts = own, .part_count = own_parts(l, fragment_of(s, l->box.fragment)->elements, own)},
+        {&steps, 1, {{0}}}};
+    bytes_put_u64(&w, l->box.charged);
     path_of(path, l->box.fragment, l->box.round);
-    return store_write(s->env, path, &form, sections, 2);
+    return store_write(s->env, path, &form, sections, BOX_SECTIONS + (l->box.charged > 0));
+}
+
+/* False: damaged. */
+static bool charged_take(const struct record *r, uint64_t *charged)
+{
+    uint8_t bytes[CHARGED_BYTES];
+    struct file_part steps = {bytes, sizeof bytes};
+    struct bytes_reader b = bytes_reader(bytes, sizeof bytes);
+    *charged = 0;
+    if (r->section_count == BOX_SECTIONS)
+        return true;
+    if (!record_take(r, BOX_SECTIONS, &steps, 1))
+        return false;
+    *charged = bytes_get_u64(&b);
+    return *charged > 0;
 }
 
 /* A stored contribution into the slot. False: another one, or damaged. */
@@ -70,11 +93,13 @@ static bool box_take(struct site_slot *l, const struct site_box *b, const struct
     size_t elements = fragment_of(l->site, fragment)->elements;
     const struct codec *c = codec_get(b->codec);
     struct file_part payload = {l->payload, b->payload_bytes}, own[2];
+    uint64_t charged;
     if (b->fragment != fragment || b->round != round || !c ||
         b->payload_bytes > c->payload_max(c, elements) || !record_take(r, 0, &payload, 1) ||
-        !record_take(r, 1, own, own_parts(l, elements, own)))
+        !record_take(r, 1, own, own_parts(l, elements, own)) || !charged_take(r, &charged))
         return false;
     l->box = *b;
+    l->box.charged = charged;
     l->box.payload = r->sections[0].digest;
     l->box.valid = true;
     return true;
@@ -276,6 +301,14 @@ static enum err metrics_of_delta(struct site *s, unsigned fragment, const struct
     return codec_squares(w, delta, f->z, f->residual, fragment_of(s, fragment)->elements);
 }
 
+/* The larger of what the site's list of charges has and of what manifests name. */
+static uint64_t charges_now(struct site *s, const struct site_submission *w)
+{
+    if (w->charged > s->charged)
+        s->charged = w->charged;
+    return s->charged;
+}
+
 /* S1 to S3. */
 static enum err contribution_form(struct site_slot *l, const struct formation *from, float *local)
 {
@@ -316,6 +349,7 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
                                .grid = outer_state_grid(s->replica, fragment),
                                .weight = w->weight,
                                .data_cursor = w->data_cursor,
+                               .charged = charges_now(s, w),
                                .max_local_steps_offline = w->late,
                                .residual_ratio = codec_residual_ratio(left, delta)};
     l->box.payload = digest_of(l->payload, l->box.payload_bytes);
@@ -391,6 +425,7 @@ enum err site_outbox_send(struct site_slot *l)
                                       .round = b->round,
                                       .payload_bytes = b->payload_bytes,
                                       .data_cursor = b->data_cursor,
+                                      .charged = b->charged,
                                       .max_local_steps_offline = b->max_local_steps_offline,
                                       .residual_ratio = b->residual_ratio,
                                       .parent = b->parent,
@@ -424,6 +459,21 @@ enum err site_outbox_send(struct site_slot *l)
 const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m)
 {
     return manifest_site(m, s->o.index);
+}
+
+void site_charges_take(struct site *s, const struct manifest *m)
+{
+    const struct manifest_entry *e = site_own_entry(s, m);
+    if (e && e->charged > s->charged)
+        s->charged = e->charged;
+}
+
+uint64_t site_charged(struct site *s)
+{
+    site_lock(s);
+    uint64_t charged = s->charged;
+    site_unlock(s);
+    return charged;
 }
 
 uint64_t site_sent_bytes(const struct site *s, const struct manifest *m)
@@ -545,6 +595,11 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
                        "fragment %u round %" PRIu64
                        ": the manifest includes other bytes than this site sent",
                        fragment, m->round);
+    if (entry && b && digest_equal(&entry->payload, &b->payload) && entry->charged != b->charged)
+        return err_set(ERR_DISAGREE,
+                       "fragment %u round %" PRIu64 ": the manifest has %" PRIu64
+                       " charged steps of this site, it has said %" PRIu64,
+                       fragment, m->round, entry->charged, b->charged);
     if (entry && !included && s->o.strict && !manifest_aborted(m))
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64

@@ -21,7 +21,7 @@ struct site_box { /* the one contribution in memory; its file is the truth */
     size_t payload_bytes;
     struct digest payload, parent, grid;
     float weight;
-    uint64_t data_cursor, max_local_steps_offline;
+    uint64_t data_cursor, max_local_steps_offline, charged;
     uint8_t residual_ratio; /* codec_residual_ratio of residual' */
 };
 /* Of an in-flight slot. The caller: acquire, submit, reap. What carries the round out is the slot's
@@ -111,6 +111,7 @@ struct site {
         accepted_there[ROUND_FRAGMENTS_MAX]; /* ours for round_there, from the last hello */
     struct site_asked asked[ROUND_FRAGMENTS_MAX];
     uint64_t final[ROUND_FRAGMENTS_MAX]; /* rounds before this one are final, as far as known */
+    uint64_t charged; /* the most that a submission or an adopted manifest names of this site */
     uint64_t jitter;
     struct outer_metrics_state *metrics; /* [fragments] */
     struct site_slot main;               /* hello, catch-up; blocking rounds too */
@@ -247,6 +248,8 @@ enum err site_outbox_repair(struct site_slot *l) MUST;
 /* S1 to S3 once more for another parent, of what was withdrawn; l->local is lost. */
 enum err site_outbox_make_again(struct site_slot *l, unsigned fragment) MUST;
 const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m);
+/* An adopted manifest: what it says of this site's privacy budget is kept in mind. */
+void site_charges_take(struct site *s, const struct manifest *m);
 enum err site_outbox_load(struct site_slot *l, unsigned fragment,
                           uint64_t round) MUST; /* box.valid: found */
 enum err site_outbox_make(struct site_slot *l, const struct site_submission *w,

@@ -65,6 +65,8 @@ enum err site_final_load(struct site *s)
         else if (e != ERR_INPUT && e != ERR_CORRUPT) /* damaged: the aggregator tells it again */
             return e;
         e = round ? outer_state_manifest(s->replica, f, round - 1, &m) : ERR_INPUT;
+        if (e == ERR_OK)
+            site_charges_take(s, &m);
         if (e == ERR_OK && !manifest_aborted(&m))
             site_final(s, f, m.round);
         else if (e == ERR_MEMORY)

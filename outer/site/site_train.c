@@ -366,6 +366,7 @@ static enum err submit_lead(struct site_train *s, struct train *t, const struct 
                                 .resend = a->resend,
                                 .from_start = a->from_start,
                                 .data_cursor = t->tokens,
+                                .charged = train_charged(t),
                                 .step = t->step,
                                 .loss = s->report.loss,
                                 .tokens_per_second = s->report.tokens_per_second,

@@ -64,6 +64,8 @@ static void body_put(struct bytes_writer *w, const struct journal_record *r)
     bytes_put_u64(w, r->data_cursor);
     bytes_put_f32(w, r->weight);
     bytes_put_u8(w, r->residual_ratio);
+    if (r->charged)
+        bytes_put_u64(w, r->charged);
 }
 
 static bool body_get(struct bytes_reader b, struct journal_record *r)
@@ -85,6 +87,10 @@ static bool body_get(struct bytes_reader b, struct journal_record *r)
         r->data_cursor = bytes_get_u64(&b);
         r->weight = bytes_get_f32(&b);
         r->residual_ratio = bytes_get_u8(&b);
+        if (!b.bad && b.at != b.end) {
+            r->charged = bytes_get_u64(&b);
+            b.bad |= !r->charged;
+        }
     }
     return bytes_done(&b);
 }

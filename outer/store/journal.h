@@ -48,7 +48,7 @@ struct journal_record {
     uint64_t to; /* OPERATOR: state to roll back to; ROSTER: version */
     char name[JOURNAL_NAME_MAX]; /* ROSTER */
     /* ACCEPT */
-    uint64_t payload_bytes, incarnation, data_cursor;
+    uint64_t payload_bytes, incarnation, data_cursor, charged;
     float weight;
     uint8_t residual_ratio;
 };

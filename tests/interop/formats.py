@@ -518,7 +518,7 @@ class Manifest:
 
     def read_parts(self, r, count):
         flags = r.take("B")
-        need(0 < flags < 16, "unknown parts of a manifest")
+        need(0 < flags < 64 and not flags & 16, "unknown parts of a manifest")
         if flags & 1:
             self.factors = [r.take("f") for _ in range(count)]
         if flags & 2:
@@ -527,6 +527,9 @@ class Manifest:
             self.ordered_by = r.take("32s")
         if flags & 8:
             self.rolled_to = r.take("Q")
+        if flags & 32:
+            self.charges = [r.take("Q") for _ in range(count)]
+            need(any(self.charges), "a part that says nothing")
 
     def included(self):
         return [e for e in self.entries if e["included"]]

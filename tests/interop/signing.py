@@ -23,11 +23,12 @@ def header(offer):
     """The bytes of a header that are signed."""
     h = offer.head
     return b"".join([
-        b"atollSH1", text(h.run), text(h.site), digest(h.config),
+        b"atollSH2" if offer.charged else b"atollSH1", text(h.run), text(h.site), digest(h.config),
         struct.pack("<IQQQI", h.roster_version, h.epoch, h.incarnation, h.instance, h.aggregator),
         struct.pack("<IQIQ", offer.fragment, offer.round, offer.codec, offer.payload_bytes),
         digest(offer.payload), digest(offer.parent), digest(offer.grid),
-        struct.pack("<fQQB", offer.weight, offer.data_cursor, offer.max_local_steps_offline, offer.residual_ratio)])
+        struct.pack("<fQQB", offer.weight, offer.data_cursor, offer.max_local_steps_offline, offer.residual_ratio),
+        struct.pack("<Q", offer.charged) if offer.charged else b""])
 
 
 def manifest(m):

@@ -9,9 +9,10 @@
 #include "outer/link/signed.h"
 #include "outer/sim/signer_sim.h"
 
-enum { GOLDEN_BYTES = 222 };
-static const char GOLDEN_HEADER[] =
-    "b0b3002596bbb5f96f8a7ad9df293d1ef5fb026dfa5e4f44fa8f23dc2c2ed863";
+enum { GOLDEN_BYTES = 222, CHARGED_BYTES = 8 };
+static const char GOLDEN_HEADER[2][65] = {
+    "b0b3002596bbb5f96f8a7ad9df293d1ef5fb026dfa5e4f44fa8f23dc2c2ed863",
+    "41fe35c0dfc1c3b065c6581ef95fc0e682d51b0ed34a38670bab87bba6701a19"};
 static struct signer_sim aggregator, site;
 
 static struct wire_contribution offer(void)
@@ -46,27 +47,36 @@ static struct wire_contribution offer(void)
  *   b"atollSH1" + text(b"demo") + text(b"b") + sha("config") + pack("<IQQQI", 3, 2**40, 9, 2**64-1,
  * 1)
  *   + pack("<IQIQ", 2, 41, 4, 123456789) + sha("payload") + sha("parent") + sha("grid")
- *   + pack("<fQQB", 0.75, 77, 5, 130), text(s) = pack("<H", len(s)) + s, sha = SHA-256 of the name
+ *   + pack("<fQQB", 0.75, 77, 5, 130), text(s) = pack("<H", len(s)) + s, sha = SHA-256 of the name;
+ * with a privacy budget b"atollSH2", and pack("<Q", 900) at the end.
  */
-static void test_header_bytes(void **state)
+static void header_bytes(uint64_t charged)
 {
-    (void)state;
     uint8_t bytes[SIGNED_HEADER_MAX];
     char hex[65];
     struct wire_contribution m = offer(), back;
+    m.charged = charged;
     assert_int_equal(signed_header_sign(&site.signer, &m), ERR_OK);
     size_t n = signed_header_write(&m, bytes);
-    assert_int_equal(n, GOLDEN_BYTES + SIGNER_BYTES);
+    assert_int_equal(n, GOLDEN_BYTES + (charged ? CHARGED_BYTES : 0) + SIGNER_BYTES);
     struct digest d = digest_of(bytes, n - SIGNER_BYTES);
     digest_hex(&d, hex);
-    assert_string_equal(hex, GOLDEN_HEADER);
+    assert_string_equal(hex, GOLDEN_HEADER[charged > 0]);
     assert_int_equal(signed_header_read(&back, bytes, n), ERR_OK);
     uint8_t again[SIGNED_HEADER_MAX];
     assert_int_equal(signed_header_write(&back, again), n);
     assert_memory_equal(again, bytes, n);
     assert_int_equal(back.transfer | back.stream, 0); /* of a connection: not signed */
+    assert_int_equal(back.charged, charged);
     for (size_t short_of = 1; short_of <= n; short_of++)
         assert_int_equal(signed_header_read(&back, bytes, n - short_of), ERR_PROTO);
+}
+
+static void test_header_bytes(void **state)
+{
+    (void)state;
+    header_bytes(0);
+    header_bytes(900);
 }
 
 /* Each byte that is signed counts. */
@@ -76,6 +86,7 @@ static void test_header_changed(void **state)
     uint8_t bytes[SIGNED_HEADER_MAX];
     struct wire_contribution m = offer(), back;
     struct signer_key key;
+    m.charged = 900;
     site.signer.ops->key(&site.signer, &key);
     assert_int_equal(signed_header_sign(&site.signer, &m), ERR_OK);
     assert_true(signed_header_holds(&site.signer, &key, &m));

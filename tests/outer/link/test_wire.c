@@ -118,9 +118,9 @@ static void fill(enum wire_kind kind, union any *m)
                                            .to = 1ull << 39,
                                            .version = 1ull << 38};
     } else if (kind == WIRE_UPLOAD) {
-        m->UPLOAD = (struct wire_contribution){head(), 1,   2,          41,        256u << 20,
-                                               5,      6,   name("p"),  name("g"), name("y"),
-                                               0.75f,  130, 1ull << 33, 15,        {1}};
+        m->UPLOAD = (struct wire_contribution){
+            head(),    1,         2,     41,  256u << 20, 5,          6,  name("p"),
+            name("g"), name("y"), 0.75f, 130, 1ull << 35, 1ull << 33, 15, {1}};
     } else if (kind == WIRE_FETCH) {
         m->FETCH =
             (struct wire_fetch){head(), WIRE_SNAPSHOT, 1, 41, 12345678901, 1ull << 35, 16384};
@@ -157,7 +157,8 @@ static void a_manifest_of_all_sites(void **state)
                                                  .weight = 1,
                                                  .norm = 1,
                                                  .data_cursor = UINT64_MAX,
-                                                 .residual_ratio = 254};
+                                                 .residual_ratio = 254,
+                                                 .charged = UINT64_MAX};
     assert_int_equal(wire_encode(WIRE_POLL_ANSWER, &m, &arena, &data, &n), ERR_OK);
     assert_true(n <= wire_largest(WIRE_POLL_ANSWER));
     assert_int_equal(wire_decode(WIRE_POLL_ANSWER, &back, data, n, &arena), ERR_OK);
@@ -200,6 +201,7 @@ static void round_trips(void **state)
     assert_true(back.UPLOAD.head.epoch == 1ull << 40 && back.UPLOAD.head.incarnation == 9 &&
                 back.UPLOAD.weight == 0.75f);
     assert_int_equal(back.UPLOAD.residual_ratio, 130);
+    assert_true(back.UPLOAD.charged == 1ull << 35);
     assert_true(back.UPLOAD.data_cursor == 5 && back.UPLOAD.max_local_steps_offline == 6 &&
                 back.UPLOAD.payload_bytes == 256u << 20);
     assert_true(back.UPLOAD.transfer == 1ull << 33 && back.UPLOAD.stream == 15);

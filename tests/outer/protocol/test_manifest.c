@@ -71,6 +71,29 @@ static void test_round_trip(void **state)
     }
 }
 
+/* Of sites with a privacy budget; without one the bytes are those of a manifest that has never
+ * heard of it. */
+static void test_charges(void **state)
+{
+    (void)state;
+    struct manifest m = example(3), back;
+    uint8_t bytes[MANIFEST_BYTES_MAX], without[MANIFEST_BYTES_MAX];
+    size_t n_without = manifest_encode(&m, without);
+    m.sites[1].charged = 1ull << 40;
+    m.sites[2].charged = 7;
+    size_t n = manifest_encode(&m, bytes);
+    assert_int_equal(n, n_without + 1 + 3 * 8);
+    assert_true(manifest_decode(&back, bytes, n));
+    assert_true(back.sites[0].charged == 0 && back.sites[1].charged == 1ull << 40 &&
+                back.sites[2].charged == 7);
+    assert_true(manifest_decode(&back, without, n_without));
+    assert_true(back.sites[0].charged == 0 && back.sites[1].charged == 0);
+    /* The part alone, and nothing in it: another text of the same record. */
+    size_t part = n - (3 * 8 + 64) - 3 * 8;
+    memset(bytes + part, 0, 3 * 8);
+    assert_false(manifest_decode(&back, bytes, n));
+}
+
 /* Every body byte is under the digest, no envelope byte is: a round committed again keeps its
  * digest. */
 static void test_digest_covers_body_only(void **state)
@@ -284,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_charges),
         cmocka_unit_test(test_digest_covers_body_only),
         cmocka_unit_test(test_refuses_what_makes_no_sense),
         cmocka_unit_test(test_refuses_other_lengths_and_noise),

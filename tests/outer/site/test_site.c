@@ -936,6 +936,11 @@ static void spoil_nobody_joined(struct manifest *m) /* a version without its act
     roster_made(m, 2, MANIFEST_ADD, m->site_count);
 }
 
+static void spoil_charges(struct manifest *m) /* of the bytes that this site has sent */
+{
+    m->sites[0].charged += 7;
+}
+
 /* A manifest that is not what it must be is never adopted; the true one still is. */
 static void test_spoiled_manifests(void **state)
 {
@@ -953,7 +958,8 @@ static void test_spoiled_manifests(void **state)
                  {spoil_left_out, ERR_PROTO},
                  {spoil_other_removed, ERR_DISAGREE},
                  {spoil_version_skipped, ERR_DISAGREE},
-                 {spoil_nobody_joined, ERR_DISAGREE}};
+                 {spoil_nobody_joined, ERR_DISAGREE},
+                 {spoil_charges, ERR_DISAGREE}};
     struct bench *b = bench_open(true);
     start(b);
     others(b);
@@ -1478,6 +1484,51 @@ static void test_a_lost_disk_joins_at_the_second_start(void **state)
     }
 }
 
+/* What a site has spent of its privacy budget is known outside of its directory: from any manifest,
+ * also of rounds without it, and after the aggregator was killed. */
+static void test_charges_outlive_the_directory(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(false);
+    struct manifest m;
+    start(b);
+    assert_int_equal(site_charged(b->site), 0);
+    b->link.pending = restart_aggregator; /* its journal has the charges */
+    train(b);
+    assert_int_equal(
+        exchange(b->site, &b->site_state,
+                 &(struct site_submission){.weight = 1, .data_cursor = 100, .charged = 12},
+                 b->local),
+        ERR_OK);
+    assert_int_equal(outer_state_manifest(&b->site_state, 0, 0, &m), ERR_OK);
+    assert_int_equal(manifest_site(&m, 0)->charged, 12);
+    assert_int_equal(manifest_site(&m, 1)->charged, 0);
+    site_again(b);
+    start(b);
+    assert_int_equal(site_charged(b->site), 12);
+    for (int t = 0; t < 2; t++) { /* rounds without it */
+        others(b);
+        now += 20000;
+        work(&b->link);
+    }
+    site_end(b);
+    for (int starts = 0; starts < 2; starts++) {
+        assert_int_equal(site_open_as(b, "s0", "anew"), ERR_OK);
+        if (starts == 0) { /* the name is bound to the directory that is lost */
+            assert_int_equal(site_start(b->site, b->initial), ERR_BUSY);
+            site_end(b);
+        }
+    }
+    start(b);
+    assert_int_equal(b->site_state.state[0].round, 3);
+    assert_int_equal(site_charged(b->site), 12);
+    others(b);
+    assert_int_equal(round_of(b, 3), ERR_OK); /* a submission that knows of none */
+    assert_int_equal(outer_state_manifest(&b->site_state, 0, 3, &m), ERR_OK);
+    assert_int_equal(manifest_site(&m, 0)->charged, 12);
+    bench_close(b);
+}
+
 /* A strict site whose CURRENT is lost goes on with its residual; without its identity it does not
  * go on at all. */
 static void test_what_is_lost_begins_nothing_anew(void **state)
@@ -1548,6 +1599,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_back_off),
         cmocka_unit_test(test_directory_is_one_owners),
         cmocka_unit_test(test_a_lost_disk_joins_at_the_second_start),
+        cmocka_unit_test(test_charges_outlive_the_directory),
         cmocka_unit_test(test_what_is_lost_begins_nothing_anew),
     };
     for (int i = 1; i < argc; i++) {

@@ -46,6 +46,7 @@ static struct journal_record record(unsigned i)
         r.data_cursor = 5 * (uint64_t)i;
         r.weight = 1.0f / (float)(i + 1);
         r.residual_ratio = (uint8_t)(7 * i);
+        r.charged = i % 2 ? 11 * (uint64_t)i : 0; /* of a site with a privacy budget */
     }
     return r;
 }
@@ -55,8 +56,8 @@ static bool same(const struct journal_record *a, const struct journal_record *b)
     return a->kind == b->kind && a->fragment == b->fragment && a->site == b->site &&
            a->round == b->round && digest_equal(&a->digest, &b->digest) &&
            a->payload_bytes == b->payload_bytes && a->incarnation == b->incarnation &&
-           a->data_cursor == b->data_cursor && a->residual_ratio == b->residual_ratio &&
-           memcmp(&a->weight, &b->weight, 4) == 0;
+           a->data_cursor == b->data_cursor && a->charged == b->charged &&
+           a->residual_ratio == b->residual_ratio && memcmp(&a->weight, &b->weight, 4) == 0;
 }
 
 static void see_all(unsigned from, unsigned count)
