@@ -23,14 +23,16 @@ enum {
 static uint64_t reserve_bytes(const struct aggregator *a)
 {
     uint64_t most = 0;
-    for (unsigned i = 0; i < a->core.fragments; i++) {
-        /* full-precision rounds are the largest there are, f32 apart */
-        const struct codec *c = codec_get(schedule_codec(&a->replica->schedule, i, 0, 0));
-        unsigned payloads = schedule_payloads_max(&a->replica->schedule, c->kind, a->o.site_count);
-        uint64_t n = outer_state_state_bytes(a->replica, i) +
-                     c->aggregate_max(c, a->replica->fragments->f[i].elements, payloads);
-        most = n > most ? n : most;
-    }
+    const struct schedule *s = &a->replica->schedule;
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        for (unsigned full = 0; full < 2; full++) {
+            enum codec_kind kind = full ? schedule_full_precision(s, i) : s->period[i].codec;
+            const struct codec *c = codec_get(kind);
+            unsigned payloads = schedule_payloads_max(s, kind, a->o.site_count);
+            uint64_t n = outer_state_state_bytes(a->replica, i) +
+                         c->aggregate_max(c, a->replica->fragments->f[i].elements, payloads);
+            most = n > most ? n : most;
+        }
     return most + RESERVE_SLACK_BYTES;
 }
 

@@ -326,7 +326,7 @@ static bool add_may(const struct aggregator *a, int site, struct wire_answer *an
 {
     const struct schedule *s = &a->replica->schedule;
     unsigned n = members_count(a) + 1;
-    bool again = schedule_compresses_downlink(s, CODEC_BF16, n);
+    bool again = schedule_compresses_any(s, n);
     if (site < 0 && a->o.site_count >= a->core.room)
         aggregator_say(answer, ROUND_INVALID,
                        "the roster is full: a run has at most %u sites, removed ones too",

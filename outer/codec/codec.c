@@ -16,9 +16,10 @@ const struct codec *codec_get(enum codec_kind kind)
     return (unsigned)kind < CODEC_COUNT ? codecs[kind] : NULL;
 }
 
-enum codec_kind codec_full_precision(enum codec_kind kind)
+enum codec_kind codec_full_precision(enum codec_kind kind, enum codec_kind full)
 {
-    return codec_get(kind)->full_precision ? kind : CODEC_BF16;
+    ASSERT(codec_get(full)->full_precision);
+    return codec_get(kind)->full_precision ? kind : full;
 }
 
 size_t codec_no_state(const struct tensor_view *view, size_t count)

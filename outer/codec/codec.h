@@ -10,8 +10,8 @@
  * dev.h block_code) in the last committed round of this fragment; all 0 before the first. Every
  * dense codec carries block codes, so a full-precision round in bf16 also yields the next grid;
  * topk leaves the grid as it is. Codes of csc are of what a site expects to send next (csc.c).
- * Summable codecs quantise on it: step = 2^exponent, from form_exponent. A site whose block is all
- * zero sends the grid's code back.
+ * Summable codecs quantise on it: step = 2^exponent, from form_exponent; fixed has one step for all
+ * blocks and rounds. A site whose block is all zero sends the grid's code back.
  * - payload, dense: [codes: a byte per block][present: a bit per block, low bits first, filled up
  *   with zeros][the blocks that are present]; an all-zero block is not sent: frozen and unchanged
  *   tensors cost 9/256 bit per value. topk: a bit stream of its own (topk.c).
@@ -44,7 +44,8 @@
     X(CODEC_TOPK, topk)                                                                            \
     X(CODEC_SIGN, sign)                                                                            \
     X(CODEC_CSC, csc)                                                                              \
-    X(CODEC_FP8_SR, fp8_sr)
+    X(CODEC_FP8_SR, fp8_sr)                                                                        \
+    X(CODEC_FIXED, fixed)
 
 enum codec_kind {
 #define X(kind, name) kind,
@@ -92,11 +93,11 @@ struct codec_aggregate { /* of n payloads; weight_sum: of their sites */
 struct codec {
     const char *name;
     enum codec_kind kind;
-    bool summable;       /* integers that sum; else gathered: the aggregate is the payloads */
-    bool full_precision; /* keeps its own form in full-precision rounds; else these are bf16 */
-    bool momentum_in_residual;       /* sends so little that the residual acts as momentum */
-    int q_max;                       /* Q; 0 when gathered */
-    float slack;                     /* |decode + residual' - z| is at most this times |decode| */
+    bool summable;             /* integers that sum; else gathered: the aggregate is the payloads */
+    bool full_precision;       /* keeps its own form in full-precision rounds */
+    bool momentum_in_residual; /* sends so little that the residual acts as momentum */
+    int q_max;                 /* Q; 0 when gathered */
+    float slack;               /* |decode + residual' - z| is at most this times |decode| */
     const struct codec_dense *dense; /* blocks of 256 (codec_work.h); NULL: a form of its own */
     /* What encode keeps from round to round, zero at the start; the caller owns it. 0: nothing. */
     size_t (*state_bytes)(const struct tensor_view *view, size_t count);
@@ -132,8 +133,8 @@ const struct codec *codec_get(enum codec_kind kind); /* NULL: no such number */
  * a codec whose bytes do not depend on them (topk, csc). */
 size_t codec_absent_bytes(const struct codec *c, size_t count);
 size_t codec_absent_sum_bytes(const struct codec *c, size_t count, unsigned sites);
-/* Of a full-precision round of fragments with this codec. */
-enum codec_kind codec_full_precision(enum codec_kind kind);
+/* Of a full-precision round of fragments with this codec; full: of the run's, bf16 or fixed. */
+enum codec_kind codec_full_precision(enum codec_kind kind, enum codec_kind full);
 
 enum err codec_open(struct codec_work **w, struct dev *d) MUST;
 /* For at most this many values at a time: buffers of megabytes are for large fragments only. */

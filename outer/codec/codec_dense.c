@@ -78,10 +78,16 @@ enum err codec_dense_encode(const struct codec *c, const struct codec_call *call
     return codec_finish(w, payload, grid, blocks);
 }
 
+size_t codec_block_bytes(const struct codec *c)
+{
+    return c->dense->form == DEV_FORMS ? DEV_BLOCK / 8 * codec_grid_bits(c, 1)
+                                       : form_bytes(c->dense->form);
+}
+
 size_t codec_dense_max(const struct codec *c, size_t count)
 {
     size_t blocks = codec_blocks(count);
-    return blocks + codec_present_bytes(blocks) + blocks * form_bytes(c->dense->form);
+    return blocks + codec_present_bytes(blocks) + blocks * codec_block_bytes(c);
 }
 
 /* ---- reading ---- */
@@ -95,7 +101,7 @@ struct codec_in codec_in_open(const uint8_t *codes, const uint8_t *present, size
 struct codec_in codec_dense_in(const struct codec *c, const uint8_t *payload, size_t count)
 {
     size_t blocks = codec_blocks(count);
-    return codec_in_open(payload, payload + blocks, form_bytes(c->dense->form), blocks);
+    return codec_in_open(payload, payload + blocks, codec_block_bytes(c), blocks);
 }
 
 struct codec_taken codec_in_take(struct codec_work *w, struct codec_in *in, size_t blocks)
@@ -120,6 +126,18 @@ enum err codec_in_bytes(const uint8_t *present, size_t block_bytes, size_t block
             return err_set(ERR_PROTO, "encoded values: a bit for block %zu of %zu", b, blocks);
     *size_bytes = bits + here * block_bytes;
     return ERR_OK;
+}
+
+size_t codec_present_count(const uint8_t *present, size_t first, size_t end)
+{
+    size_t n = 0, at = first / 8, bytes = codec_present_bytes(end);
+    for (uint64_t eight; at + sizeof eight <= bytes; at += sizeof eight) {
+        memcpy(&eight, present + at, sizeof eight);
+        n += (size_t)__builtin_popcountll(eight);
+    }
+    for (; at < bytes; at++)
+        n += (size_t)__builtin_popcount(present[at]);
+    return n;
 }
 
 static enum err check_codes(const uint8_t *codes, size_t blocks)
@@ -217,7 +235,7 @@ static double block_squares(enum dev_form form, const uint8_t *block, uint8_t ow
 }
 
 /* The least sum of 256 squares that has this block code. */
-static double code_squares(uint8_t code)
+double codec_code_squares(uint8_t code)
 {
     uint64_t bits = (uint64_t)(code + 1023 + 8 - 128) << 52;
     double sum;
@@ -231,7 +249,7 @@ static double dense_squares(enum dev_form form, const uint8_t *payload, const ui
     const uint8_t *present = payload + blocks, *block = present + codec_present_bytes(blocks);
     double sum = 0;
     for (size_t b = 0; b < blocks; b++) {
-        double sent = 0, claimed = code_squares(payload[b]);
+        double sent = 0, claimed = codec_code_squares(payload[b]);
         if (codec_is_present(present, b)) {
             sent = block_squares(form, block, payload[b], grid[b]);
             block += form_bytes(form);
@@ -241,18 +259,24 @@ static double dense_squares(enum dev_form form, const uint8_t *payload, const ui
     return sum;
 }
 
+enum err codec_dense_check_size(const struct codec *c, const uint8_t *payload, size_t size_bytes,
+                                size_t count)
+{
+    size_t blocks = codec_blocks(count), head = blocks + codec_present_bytes(blocks), rest;
+    if (size_bytes < head)
+        return codec_check_size(size_bytes, head);
+    TRY(check_codes(payload, blocks));
+    TRY(codec_in_bytes(payload + blocks, codec_block_bytes(c), blocks, &rest));
+    return codec_check_size(size_bytes, blocks + rest);
+}
+
 enum err codec_dense_check(const struct codec *c, const struct codec_call *call, double *squares,
                            const uint8_t *payload, size_t size_bytes)
 {
     const struct codec_dense *d = c->dense;
-    size_t blocks = codec_blocks(call->count), head = blocks + codec_present_bytes(blocks), rest;
-    size_t n = form_bytes(d->form);
-    if (size_bytes < head)
-        return codec_check_size(size_bytes, head);
-    TRY(check_codes(payload, blocks));
-    TRY(codec_in_bytes(payload + blocks, n, blocks, &rest));
-    TRY(codec_check_size(size_bytes, blocks + rest));
-    const uint8_t *block = payload + head;
+    size_t blocks = codec_blocks(call->count), n = form_bytes(d->form);
+    TRY(codec_dense_check_size(c, payload, size_bytes, call->count));
+    const uint8_t *block = payload + blocks + codec_present_bytes(blocks);
     for (size_t b = 0; b < blocks; b++) {
         if (!codec_is_present(payload + blocks, b))
             continue;

@@ -5,9 +5,10 @@
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-static unsigned sum_bits(const struct codec *c, unsigned n)
+unsigned codec_grid_bits(const struct codec *c, unsigned n)
 {
-    unsigned largest = 2 * n * (unsigned)c->q_max, bits = 0;
+    uint64_t largest = 2 * (uint64_t)n * (unsigned)c->q_max;
+    unsigned bits = 0;
     while (largest >> bits)
         bits++;
     return bits;
@@ -26,7 +27,7 @@ size_t codec_grid_code_bytes(unsigned n)
 size_t codec_grid_max(const struct codec *c, size_t count, unsigned sites)
 {
     size_t blocks = codec_blocks(count);
-    return blocks * (codec_grid_code_bytes(sites) + block_bytes(sum_bits(c, sites))) +
+    return blocks * (codec_grid_code_bytes(sites) + block_bytes(codec_grid_bits(c, sites))) +
            codec_present_bytes(blocks);
 }
 
@@ -84,7 +85,7 @@ enum err codec_grid_aggregate(const struct codec *c, const struct codec_call *ca
     ASSERT(n >= 1 && n <= CODEC_SITES_MAX);
     struct codec_work *w = call->work;
     size_t count = call->count, blocks = codec_blocks(count);
-    unsigned bits = sum_bits(c, n);
+    unsigned bits = codec_grid_bits(c, n);
     struct codec_in in[CODEC_SITES_MAX];
     struct codec_out out =
         codec_out_open(aggregate + codec_grid_code_bytes(n) * blocks, block_bytes(bits), blocks);
@@ -127,7 +128,7 @@ enum err codec_grid_mean(const struct codec *c, const struct codec_call *call, f
     size_t sums = codec_grid_code_bytes(a->n) * blocks;
     bool over;
     TRY(codec_check_mean(a->n, a->weight_sum));
-    size_t block = block_bytes(sum_bits(c, a->n)), head = sums + codec_present_bytes(blocks);
+    size_t block = block_bytes(codec_grid_bits(c, a->n)), head = sums + codec_present_bytes(blocks);
     if (a->size_bytes < head)
         return codec_check_size(a->size_bytes, head);
     TRY(codec_in_bytes(a->data + sums, block, blocks, &rest));

@@ -62,6 +62,9 @@ static inline size_t codec_present_bytes(size_t blocks)
 {
     return (blocks + 7) / 8;
 }
+/* How many blocks from `first` on, a multiple of 8, are present before `end`: a multiple of 8, or
+ * the number of blocks. */
+size_t codec_present_count(const uint8_t *present, size_t first, size_t end);
 static inline bool codec_is_present(const uint8_t *present, size_t block)
 {
     return present[block / 8] >> block % 8 & 1;
@@ -83,16 +86,22 @@ struct codec_taken codec_in_take(struct codec_work *w, struct codec_in *in, size
 enum err codec_in_bytes(const uint8_t *present, size_t block_bytes, size_t blocks,
                         size_t *size_bytes) MUST;
 
-struct codec_dense { /* codec.dense */
-    enum dev_form form;
+struct codec_dense {    /* codec.dense */
+    enum dev_form form; /* DEV_FORMS: whole numbers that the codec itself makes, on the host */
     const char *(*wrong)(const uint8_t *block); /* NULL: what encode could have made */
 };
+size_t codec_block_bytes(const struct codec *c);                     /* of a block in a payload */
 size_t codec_no_state(const struct tensor_view *view, size_t count); /* 0 */
 size_t codec_dense_max(const struct codec *c, size_t count);
 enum err codec_dense_encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
                             size_t *size_bytes, float *residual, const float *z);
 enum err codec_dense_check(const struct codec *c, const struct codec_call *call, double *squares,
                            const uint8_t *payload, size_t size_bytes);
+/* The parts of codec_dense_check: codes, bits and size; and the least sum of squares of a block of
+ * this code. */
+enum err codec_dense_check_size(const struct codec *c, const uint8_t *payload, size_t size_bytes,
+                                size_t count) MUST;
+double codec_code_squares(uint8_t code);
 struct codec_in codec_dense_in(const struct codec *c, const uint8_t *payload, size_t count);
 
 /* ---- gathered codecs (codec_gather.c) ---- */
@@ -119,6 +128,8 @@ enum err codec_gather_decode(const struct codec *c, const struct codec_call *cal
     .aggregate_max = codec_grid_max, .encode = codec_dense_encode, .check = codec_dense_check,     \
     .aggregate = codec_grid_aggregate, .mean = codec_grid_mean, .decode = codec_grid_decode
 
+/* Bits of one sum of n integers. */
+unsigned codec_grid_bits(const struct codec *c, unsigned n);
 /* Bytes of one sum of n codes of at most 254. */
 size_t codec_grid_code_bytes(unsigned n);
 /* The next n integers -> w->values, set or added; of an absent block they are 0. */

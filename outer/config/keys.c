@@ -187,6 +187,20 @@ static void check_time(struct config_rules *r, const struct outer_settings *o,
 
 /* Values are drawn out of the one fragment of all parameters; those of other rounds keep theta, the
  * momentum and the residual, but a shared scale, a sum and a cycle would be of all. */
+/* A codec of which the aggregator forwards the sum alone, in some rounds of the parameters; NULL:
+ * there is none. */
+static const struct codec *sums_codec(const struct outer_settings *o)
+{
+    const struct codec *own = codec_get(o->outer_codec);
+    const struct codec *full = codec_get(codec_full_precision(own->kind, o->outer_full_precision));
+    return own->summable ? own : full->summable ? full : NULL;
+}
+
+static const char *sums_key(const struct outer_settings *o)
+{
+    return codec_get(o->outer_codec)->summable ? "outer.codec" : "outer.full_precision";
+}
+
 static void check_draw(struct config_rules *r, const struct outer_settings *o,
                        const struct settings *s)
 {
@@ -198,8 +212,7 @@ static void check_draw(struct config_rules *r, const struct outer_settings *o,
         {o->outer_overlap_steps == o->outer_every, "outer.overlap_steps",
          "0: a round has to be applied before the next is sent"},
         {o->outer_first_every || o->outer_second_every, "outer.first_every and second_every", "0"},
-        {codec_get(o->outer_codec)->summable, "outer.codec",
-         "bf16: without scales that the sites share"},
+        {sums_codec(o) != NULL, sums_key(o), "bf16: without scales that the sites share"},
         {o->outer_merge != MERGE_MEAN, "outer.merge", "mean: tensors are not whole"},
         {o->outer_delay > 1, "outer.delay", "1"},
         {o->outer_downlink_compression_from > 0 &&
@@ -374,6 +387,8 @@ static void check_stages(struct config_rules *r, const struct outer_settings *o,
 /* The gathered codec of about as many bits. */
 static enum codec_kind forwarded(enum codec_kind kind)
 {
+    if (kind == CODEC_FIXED)
+        return CODEC_BF16;
     if (kind == CODEC_INT8)
         return CODEC_FP8_E4M3;
     return kind == CODEC_INT4 ? CODEC_E3M0 : CODEC_TOPK;
@@ -405,13 +420,13 @@ static void check_merge(struct config_rules *r, const struct outer_settings *o)
     const char *merge = config_choice_name(merge_kind_choices, o->outer_merge);
     if (!merge_reads_each(o->outer_merge))
         return;
-    if (codec_get(o->outer_codec)->summable)
+    if (sums_codec(o))
         config_broken(r,
-                      "outer.merge = %s needs each site's contribution, and with outer.codec = %s "
-                      "the aggregator forwards only the sum; the nearest is outer.codec = %s, or "
-                      "outer.merge = mean",
-                      merge, codec_get(o->outer_codec)->name,
-                      codec_get(forwarded(o->outer_codec))->name);
+                      "outer.merge = %s needs each site's contribution, and with %s = %s the "
+                      "aggregator forwards only the sum; the nearest is %s = %s, or outer.merge = "
+                      "mean",
+                      merge, sums_key(o), sums_codec(o)->name, sums_key(o),
+                      codec_get(forwarded(sums_codec(o)->kind))->name);
     if (o->outer_downlink_compression_from > 0 &&
         (size_t)o->outer_downlink_compression_from <= o->outer_sites.count)
         config_broken(r,
@@ -436,14 +451,12 @@ static void check_clip(struct config_rules *r, const struct outer_settings *o)
 {
     if (!(o->outer_clip > 0))
         return;
-    if (codec_get(o->outer_codec)->summable)
-        config_broken(
-            r,
-            "outer.clip = %g needs each site's contribution, and with outer.codec = %s the "
-            "aggregator forwards only the sum; the nearest is outer.codec = %s, or "
-            "outer.clip = 0",
-            o->outer_clip, codec_get(o->outer_codec)->name,
-            codec_get(forwarded(o->outer_codec))->name);
+    if (sums_codec(o))
+        config_broken(r,
+                      "outer.clip = %g needs each site's contribution, and with %s = %s the "
+                      "aggregator forwards only the sum; the nearest is %s = %s, or outer.clip = 0",
+                      o->outer_clip, sums_key(o), sums_codec(o)->name, sums_key(o),
+                      codec_get(forwarded(sums_codec(o)->kind))->name);
     if (o->outer_merge == MERGE_CLIPPED || o->outer_merge == MERGE_EDIT)
         config_broken(r,
                       "outer.clip = %g with outer.merge = %s, which weighs by norms itself; use "

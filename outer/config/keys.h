@@ -19,10 +19,11 @@ enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
     X(FRAGMENT_SEQUENTIAL, sequential)                                                             \
     X(FRAGMENT_BALANCED, balanced)                                                                 \
     X(FRAGMENT_RANDOM, random) X(FRAGMENT_SLICES, slices)
-#define OUTER_CODEC(X)         CODEC_LIST(X)
-#define OUTER_MOMENTS_CODEC(X) X(CODEC_F32, f32) X(CODEC_BF16, bf16) X(CODEC_INT8, int8)
-#define OUTER_MODE(X)          X(OUTER_MODE_STRICT, strict) X(OUTER_MODE_QUORUM, quorum)
-#define OUTER_DEVICE(X)        X(OUTER_DEVICE_AUTO, auto) X(OUTER_DEVICE_CPU, cpu)
+#define OUTER_CODEC(X)          CODEC_LIST(X)
+#define OUTER_MOMENTS_CODEC(X)  X(CODEC_F32, f32) X(CODEC_BF16, bf16) X(CODEC_INT8, int8)
+#define OUTER_FULL_PRECISION(X) X(CODEC_BF16, bf16) X(CODEC_FIXED, fixed)
+#define OUTER_MODE(X)           X(OUTER_MODE_STRICT, strict) X(OUTER_MODE_QUORUM, quorum)
+#define OUTER_DEVICE(X)         X(OUTER_DEVICE_AUTO, auto) X(OUTER_DEVICE_CPU, cpu)
 /* info includes LOG_DETAIL, which a log file gets and a terminal does not. */
 #define LOG_LEVEL(X) X(LOG_DEBUG, debug) X(LOG_DETAIL, info) X(LOG_WARN, warn) X(LOG_ERROR, error)
 #define LOG_PROGRESS(X)                                                                            \
@@ -42,6 +43,7 @@ enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
     X(outer_partition, OUTER_PARTITION)                                                            \
     X(outer_codec, OUTER_CODEC)                                                                    \
     X(outer_moments_codec, OUTER_MOMENTS_CODEC)                                                    \
+    X(outer_full_precision, OUTER_FULL_PRECISION)                                                  \
     X(outer_opt_kind, OUTER_OPT_LIST)                                                              \
     X(anneal_kind, ANNEAL_LIST)                                                                    \
     X(merge_kind, MERGE_LIST) X(weights_kind, WEIGHTS_LIST) X(log_level, LOG_LEVEL)
@@ -101,7 +103,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(outer, codec, CHOICE_OF(codec_kind, outer_codec), .fallback = "int8", .pinned = true,        \
       .help = "How contributions are encoded; bits and loss of each: docs/methods.md 2. f32, "     \
               "bf16: as they are. int8, int4, int2: integers on shared scales. e3m0, fp8: small "  \
-              "floats. topk: 1/64 of the values. sign: one bit. csc: a tenth of the chunks.")      \
+              "floats. topk: 1/64 of the values. sign: one bit. csc: a tenth of the chunks. "      \
+              "fixed: integers of 28 bits.")                                                       \
     X(outer, first_every, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "steps",             \
       .pinned = true,                                                                              \
       .help = "Period of the rounds that average the optimizer's first moment (DES-LOC: 3 x "      \
@@ -116,9 +119,15 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "second moment.")                                                                    \
     X(outer, full_precision_rounds, INT, .fallback = "1", .min = 1, .max = 1e6, .unit = "rounds",  \
       .pinned = true,                                                                              \
-      .help = "The first N rounds are sent in full precision (bf16; f32 stays f32) to set the "    \
+      .help = "The first N rounds are sent in full precision (outer.full_precision) to set the "   \
               "shared scales and to flush error feedback. So is the last round, unless a "         \
               "residual is more than about twice its delta.")                                      \
+    X(outer, full_precision, CHOICE_OF(codec_kind, outer_full_precision), .fallback = "bf16",      \
+      .pinned = true, .later = true,                                                               \
+      .help = "Form of full-precision rounds, unless outer.codec is f32, bf16 or fixed, which "    \
+              "stay as they are. bf16: 16 bits of floating point; every contribution is "          \
+              "forwarded. fixed: whole numbers of 2^-24 up to 8 in 28 bits; contributions are "    \
+              "summed, exactly.")                                                                  \
     X(outer, error_feedback_decay, REAL, .fallback = "1", .min = 0, .max = 1, .pinned = true,      \
       .help = "Share of the residual that is carried to the next round. 1: classic error "         \
               "feedback; 0: none.")                                                                \

@@ -43,7 +43,8 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
                                    const struct fragment_plan *p)
 {
     struct schedule x = {.steps = s->train_steps,
-                         .full_precision_rounds = (uint64_t)o->outer_full_precision_rounds};
+                         .full_precision_rounds = (uint64_t)o->outer_full_precision_rounds,
+                         .full_precision = o->outer_full_precision};
     for (unsigned state = 0; state < FRAGMENT_STATES; state++)
         for (unsigned i = 0; p->synchronised[state] && i < p->count; i++)
             x.period[x.fragments++] =

@@ -4,8 +4,10 @@
 struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragments,
                                    uint64_t full_precision_rounds, enum codec_kind codec)
 {
-    struct schedule s = {
-        .steps = steps, .fragments = fragments, .full_precision_rounds = full_precision_rounds};
+    struct schedule s = {.steps = steps,
+                         .fragments = fragments,
+                         .full_precision_rounds = full_precision_rounds,
+                         .full_precision = CODEC_BF16};
     ASSERT(fragments >= 1 && fragments <= ROUND_FRAGMENTS_MAX && every % fragments == 0);
     for (unsigned p = 0; p < fragments; p++)
         s.period[p] = (struct schedule_period){
@@ -228,14 +230,18 @@ enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint
         schedule_last(s, fragment, round) && residual_ratio < EMPTIED_MAX && !MUTANT(LAST_LOSSY);
     bool full =
         round < s->full_precision_rounds || last || schedule_resets_residual(s, residual_ratio);
-    enum codec_kind own = s->period[fragment].codec;
-    return full ? codec_full_precision(own) : own;
+    return full ? schedule_full_precision(s, fragment) : s->period[fragment].codec;
+}
+
+enum codec_kind schedule_full_precision(const struct schedule *s, unsigned fragment)
+{
+    return codec_full_precision(s->period[fragment].codec, s->full_precision);
 }
 
 bool schedule_uses(const struct schedule *s, enum codec_kind codec)
 {
     for (unsigned p = 0; p < s->fragments; p++)
-        if (s->period[p].codec == codec || codec_full_precision(s->period[p].codec) == codec)
+        if (s->period[p].codec == codec || schedule_full_precision(s, p) == codec)
             return true;
     return false;
 }
@@ -276,6 +282,15 @@ bool schedule_compresses_downlink(const struct schedule *s, enum codec_kind code
 {
     return s->downlink_compression_from && included >= s->downlink_compression_from &&
            !codec_get(codec)->summable;
+}
+
+bool schedule_compresses_any(const struct schedule *s, unsigned included)
+{
+    bool any = false;
+    for (unsigned p = 0; p < s->fragments; p++)
+        any = any || schedule_compresses_downlink(s, s->period[p].codec, included) ||
+              schedule_compresses_downlink(s, schedule_full_precision(s, p), included);
+    return any;
 }
 
 unsigned schedule_payloads(const struct schedule *s, enum codec_kind codec, unsigned included)

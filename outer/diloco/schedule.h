@@ -37,6 +37,7 @@ struct schedule {
                     sends */
     unsigned fragments;
     uint64_t full_precision_rounds;
+    enum codec_kind full_precision; /* codec of full-precision rounds: bf16, or fixed */
     uint8_t residual_reset; /* residual ratio from which on the next round resets it; 0: never */
     bool clips;             /* outer.clip: a part of a contribution may be discarded */
     unsigned downlink_compression_from; /* sites, 2 or more; 0: never. See
@@ -50,6 +51,8 @@ struct schedule {
 /* All fragments alike, offsets p*every/fragments: every is a multiple of fragments. */
 struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragments,
                                    uint64_t full_precision_rounds, enum codec_kind codec);
+/* of the fragment's full-precision rounds */
+enum codec_kind schedule_full_precision(const struct schedule *s, unsigned fragment);
 bool schedule_uses(const struct schedule *s, enum codec_kind codec); /* in any round */
 /* Is fragment due after `step` finished steps (1..steps)? Sets the round (from 0) it is. */
 bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uint64_t *round);
@@ -103,6 +106,7 @@ int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds);
  * payloads of a gathered codec. */
 bool schedule_compresses_downlink(const struct schedule *s, enum codec_kind codec,
                                   unsigned included);
+bool schedule_compresses_any(const struct schedule *s, unsigned included); /* of any round */
 /* Payloads in the aggregate of a round, the n of codec.h; _max: of any round with this number of
  * configured sites. */
 unsigned schedule_payloads(const struct schedule *s, enum codec_kind codec, unsigned included);

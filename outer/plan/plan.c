@@ -125,7 +125,7 @@ static void predict_time(const struct plan_task *t, const struct schedule *s, st
     r->exchange_s = 0;
     for (unsigned f = 0; f < s->fragments; f++) {
         uint64_t rounds = schedule_rounds(s, f), full = full_precision_rounds(s, f);
-        enum codec_kind kind = s->period[f].codec, large = codec_full_precision(kind);
+        enum codec_kind kind = s->period[f].codec, large = schedule_full_precision(s, f);
         const struct cost *c = cost_of(costs, t, s, kind, f), *l = cost_of(costs, t, s, large, f);
         r->exchange_s = c->exchange_s > r->exchange_s ? c->exchange_s : r->exchange_s;
         add_rounds(&regular, t, s, c, rounds);
@@ -257,6 +257,7 @@ static void look(struct search *s, unsigned fragments, int64_t every, int64_t ov
     struct plan_option o = {.schedule = schedule_streaming(s->like.steps, every, fragments,
                                                            s->like.full_precision_rounds, codec)};
     o.schedule.overlap = overlap;
+    o.schedule.full_precision = s->like.full_precision;
     o.schedule.residual_reset = s->like.residual_reset;
     o.schedule.downlink_compression_from = s->like.downlink_compression_from;
     if (s->any_does)

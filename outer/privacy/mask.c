@@ -1,5 +1,4 @@
 #include "outer/privacy/mask.h"
-#include <math.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are little-endian limbs");
@@ -21,12 +20,6 @@ unsigned mask_bits(unsigned sites, uint64_t q)
     while (bits < LIMB_BITS + 1 && (wide)1 << bits < values)
         bits++;
     return bits <= MASK_BITS_MAX ? bits : 0;
-}
-
-uint64_t mask_q_max(unsigned sites, unsigned bits)
-{
-    ASSERT(sites > 0 && bits >= 1 && bits <= MASK_BITS_MAX);
-    return ((1ull << (bits - 1)) - 1) / sites;
 }
 
 /* ---- layout ---- */
@@ -83,52 +76,6 @@ bool mask_padding_holds(const struct mask_layout *l, const uint8_t *words)
             any = (uint8_t)(any | words[end]);
     }
     return any == 0;
-}
-
-static uint64_t low_bits(unsigned bits)
-{
-    return bits == LIMB_BITS ? UINT64_MAX : (1ull << bits) - 1;
-}
-
-void mask_pack(uint8_t *words, const int64_t *q, size_t count, unsigned bits)
-{
-    uint64_t keep = low_bits(bits);
-    wide held = 0;
-    unsigned have = 0;
-    for (size_t i = 0; i < count; i++) {
-        held |= (wide)((uint64_t)q[i] & keep) << have;
-        have += bits;
-        if (have >= LIMB_BITS) {
-            uint64_t limb = (uint64_t)held;
-            memcpy(words, &limb, sizeof limb);
-            words += sizeof limb;
-            held >>= LIMB_BITS;
-            have -= LIMB_BITS;
-        }
-    }
-    uint64_t limb = (uint64_t)held;
-    if (have)
-        memcpy(words, &limb, sizeof limb);
-}
-
-void mask_unpack(int64_t *q, const uint8_t *words, size_t count, unsigned bits)
-{
-    uint64_t keep = low_bits(bits), sign = 1ull << (bits - 1);
-    wide held = 0;
-    unsigned have = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (have < bits) {
-            uint64_t limb;
-            memcpy(&limb, words, sizeof limb);
-            words += sizeof limb;
-            held |= (wide)limb << have;
-            have += LIMB_BITS;
-        }
-        uint64_t word = (uint64_t)held & keep;
-        q[i] = (int64_t)((word ^ sign) - sign);
-        held >>= bits;
-        have -= bits;
-    }
 }
 
 /* ---- adding words of b bits ---- */
@@ -266,55 +213,4 @@ enum err mask_apply(uint8_t *words, const struct mask_layout *l, const struct ma
             TRY(part_apply(words, l, p, terms + first, n, threads));
         }
     return ERR_OK;
-}
-
-/* ---- wide fixed point ---- */
-
-/* The largest number of at most 24 bits of precision that is not above q: exact in f32. */
-static uint64_t saturated(uint64_t q)
-{
-    unsigned bits = q ? 64 - (unsigned)__builtin_clzll(q) : 0;
-    return bits > 24 ? q >> (bits - 24) << (bits - 24) : q;
-}
-
-/* The integer of x, whose steps are exact in f64: a product with a power of two. */
-static int64_t fixed_of(float x, double steps, uint64_t q, uint64_t most, bool *limited)
-{
-    double near = nearbyint(steps);
-    *limited = false;
-    /* From 2^53 on f64 has no halves, and f32 has had none long before: near is x itself. */
-    if (fabs(near) < 0x1p63 && (uint64_t)fabs(near) <= q)
-        return (int64_t)near;
-    *limited = true;
-    if (fabs(steps) > 2 * (double)most)
-        return 0;
-    return x < 0 ? -(int64_t)most : (int64_t)most;
-}
-
-size_t mask_fixed_encode(int64_t *q, float *residual, const float *x, size_t count,
-                         const struct mask_fixed *f)
-{
-    double step = ldexp(1, f->exponent), per_step = ldexp(1, -f->exponent);
-    uint64_t most = saturated(f->q);
-    size_t limited = 0;
-    ASSERT(f->exponent >= -120 && f->exponent <= 120);
-    ASSERT(f->q > 0 && f->q < 1ull << 63);
-    for (size_t i = 0; i < count; i++) {
-        bool limit;
-        float value = x[i];
-        if (!isfinite(value))
-            return SIZE_MAX;
-        q[i] = fixed_of(value, value * per_step, f->q, most, &limit);
-        limited += limit;
-        residual[i] = (float)(value - (double)q[i] * step);
-    }
-    return limited;
-}
-
-void mask_fixed_decode(float *x, const int64_t *sum, size_t count, const struct mask_fixed *f)
-{
-    float step = ldexpf(1, f->exponent);
-    ASSERT(f->exponent >= -120 && f->exponent <= 120);
-    for (size_t i = 0; i < count; i++)
-        x[i] = (float)sum[i] * step;
 }

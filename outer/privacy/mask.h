@@ -10,7 +10,7 @@
  * from the low bit of each byte on: word i of a part has its bits i * b to (i + 1) * b - 1. Every
  * part begins at a multiple of 64 bytes; what is between two parts is zero. PRG(s) is the ChaCha20
  * key stream of s, cut in the same way: the word of a mask is at the place of the word that it
- * masks.
+ * masks. codec/bits.h packs words.
  *
  * Words of any width are added without unpacking: the top bits of all words are taken out, the rest
  * is one long addition, whose carries cannot leave a word, and the top bits are added by XOR.
@@ -22,8 +22,6 @@ enum { MASK_BITS_MAX = 64, MASK_PARTS_MAX = 8, MASK_ALIGN = CIPHER_BLOCK_BYTES }
 
 /* b for `sites` contributions of integers in [-q, q]; 0: more than 64 bits. sites, q > 0. */
 unsigned mask_bits(unsigned sites, uint64_t q);
-/* The largest Q of a width; 0: none. */
-uint64_t mask_q_max(unsigned sites, unsigned bits);
 
 struct mask_part {
     unsigned bits; /* b */
@@ -41,13 +39,6 @@ enum err mask_layout_make(struct mask_layout *l, const struct mask_part *parts,
 /* What a receiver checks besides the size: nothing but zeros between the parts. */
 bool mask_padding_holds(const struct mask_layout *l, const uint8_t *words);
 
-/* A multiple of 64 words fills whole 8 bytes, so a part can be packed in pieces of such counts:
- * from word `first` (a multiple of 64) on, the bytes are words + first / 8 * bits. unpack reads
- * the words as signed numbers. The last piece may have any count; its last 8 bytes are written
- * whole. */
-void mask_pack(uint8_t *words, const int64_t *q, size_t count, unsigned bits);
-void mask_unpack(int64_t *q, const uint8_t *words, size_t count, unsigned bits);
-
 struct mask_term { /* a mask, and whether it is subtracted */
     const struct cipher_key *seed;
     bool minus;
@@ -58,24 +49,5 @@ enum err mask_apply(uint8_t *words, const struct mask_layout *l, const struct ma
                     size_t count, int threads) MUST;
 /* sum += words, both of the layout: zeros between the parts stay zeros. */
 void mask_sum(uint8_t *sum, const uint8_t *words, const struct mask_layout *l, int threads);
-
-/* Wide fixed point, for full-precision rounds: a value is a number of steps of 2^exponent, at most
- * q of them. The exponent is known to all sites before the round; it depends on no site's data of
- * this round. |exponent| <= 120.
- *   |x| <= q steps:      nearest, ties to even
- *   up to twice that:    saturated at q, with its lowest bits cut so that 24 are left
- *   beyond, or not so:   not sent: 0
- * residual = x - value, without rounding in each case; so value + residual = x (protocol.md 4, I3).
- */
-struct mask_fixed {
-    int exponent;
-    uint64_t q; /* mask_q_max, or less */
-};
-/* Returns how many values were saturated or not sent; SIZE_MAX: one is not finite, and the
- * outputs are not to be used. residual may be x. */
-size_t mask_fixed_encode(int64_t *q, float *residual, const float *x, size_t count,
-                         const struct mask_fixed *f);
-/* One rounding, from the sum to f32. */
-void mask_fixed_decode(float *x, const int64_t *sum, size_t count, const struct mask_fixed *f);
 
 #endif

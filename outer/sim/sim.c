@@ -657,6 +657,7 @@ static enum err sim_make(struct sim *s)
     s->outer.anneal = s->o.anneal;
     s->outer.length_max = s->o.merge == MERGE_EDIT ? s->o.edit_norm : 0;
     s->schedule = schedule_streaming(s->o.steps, s->o.every, s->o.fragments, 1, s->o.codec);
+    s->schedule.full_precision = s->o.full_fixed ? CODEC_FIXED : CODEC_BF16;
     for (unsigned f = 0; f < s->o.fragments; f++)
         s->schedule.period[f].p.growth = s->o.growth;
     s->schedule.overlap = s->o.overlap;

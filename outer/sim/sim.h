@@ -82,6 +82,7 @@ struct sim_options {
     bool before_update;              /* with overlap, but not with the one-round delay */
     int64_t max_local_steps_offline; /* quorum */
     enum codec_kind codec;
+    bool full_fixed; /* full-precision rounds are sent as fixed; else as bf16 */
     float error_feedback_decay, residual_reset;
     unsigned downlink_compression_from;
     enum outer_opt_kind optimizer;

@@ -488,7 +488,9 @@ static void book_included(struct sim_aggregator *at, unsigned f, const struct ma
         sum[i] += held(s, before, i) - held(s, after, i);
         double exact = ldexp((double)sum[i], -FIXED_BITS), got = (double)mean[i];
         double tolerance = c->summable ? 0 : 1e-6; /* gathered: f32 additions in site order */
-        float once = (float)((float)exact / manifest_weight(m)); /* one rounding, of the division */
+        /* One rounding, of the division. f32 has the other codecs' sums. */
+        float once = c->kind == CODEC_FIXED ? (float)(exact / (double)manifest_weight(m))
+                                            : (float)exact / manifest_weight(m);
         if (fabs(got - (double)once) > tolerance)
             sim_violate(s, "fragment %u round %" PRIu64 " element %zu: mean %g, exactly %g", f,
                         m->round, i, got, (double)once);

@@ -71,7 +71,9 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
         OPERATE,
         COPIES,
         BESIDE,
-        JOURNAL
+        JOURNAL,
+        WIDE,
+        FULL_PRECISION
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
@@ -87,7 +89,9 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
     o.every = o.fragments == 4 ? 4 : 2 + (int64_t)DRAW(EVERY, 4);
     o.steps = o.every * (int64_t)(most->rounds_from + DRAW(ROUNDS, most->rounds)) +
               (int64_t)DRAW(TAIL, 3);
-    o.codec = (enum codec_kind)DRAW(CODEC, CODEC_COUNT);
+    /* The draws of fixed came last: the other seeds have the codecs that they had. */
+    o.codec = DRAW(WIDE, CODEC_COUNT) ? (enum codec_kind)DRAW(CODEC, CODEC_FIXED) : CODEC_FIXED;
+    o.full_fixed = DRAW(FULL_PRECISION, 8) == 0;
     o.error_feedback_decay = feedbacks[DRAW(FEEDBACK, 3)];
     o.residual_reset = residual_resets[DRAW(RESIDUAL_RESET, 4)];
     o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
@@ -108,7 +112,10 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
     o.damaged = !o.strict && o.sites > 2 && DRAW(DAMAGED, 3) == 0;
     o.lies = !o.strict && o.sites > 2 && !o.damaged && DRAW(LIES, 3) == 0;
     o.aborts = DRAW(ABORTS, 4) == 0;
-    bool forwards = !codec_get(o.codec)->summable && !o.downlink_compression_from && !o.eager;
+    enum codec_kind full = o.full_fixed ? CODEC_FIXED : CODEC_BF16;
+    bool forwards = !codec_get(o.codec)->summable &&
+                    !codec_get(codec_full_precision(o.codec, full))->summable &&
+                    !o.downlink_compression_from && !o.eager;
     if (forwards && DRAW(MERGE, 2))
         o.merge = MERGE_RADIAL;
     else if (forwards && DRAW(CLIP, 4)) /* below 1: in every round somebody is scaled */

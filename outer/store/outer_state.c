@@ -45,8 +45,7 @@ static size_t state_bytes(const struct outer_state_options *o, const struct oute
 
 void outer_state_aggregates(struct outer_state_options *o, unsigned sites)
 {
-    /* full-precision rounds at least are of a codec that does not add */
-    o->compresses_downlink = schedule_compresses_downlink(&o->schedule, CODEC_BF16, sites);
+    o->compresses_downlink = schedule_compresses_any(&o->schedule, sites);
     o->discards = o->compresses_downlink && o->schedule.residual_reset;
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "outer/codec/codec.h"
 #include "outer/privacy/mask.h"
 #include "tests/bench/bench.h"
 
@@ -90,7 +91,7 @@ int main(int argc, char **argv)
     enum err e = ERR_OK;
     for (unsigned i = 0; csv && i < 6 && e == ERR_OK; i++)
         e = measure(sites[i / 2], q[i % 2], csv);
-    e = csv && e == ERR_OK ? measure(8, mask_q_max(8, 32), csv) : e; /* wide fixed point */
+    e = csv && e == ERR_OK ? measure(8, (uint64_t)codec_get(CODEC_FIXED)->q_max, csv) : e;
     if (e != ERR_OK)
         fprintf(stderr, "%s\n", err_message());
     return !csv ? 2 : e != ERR_OK;

@@ -230,10 +230,10 @@ class Site:
         """A sample of the blocks: fractions are slow."""
         (weights, factors), s, some = shares, self.state[f], slice(None, None, 8)
         sample = lambda x: x.reshape(-1, formats.BLOCK)[some].ravel()
-        if codec in formats.CLIP:
+        if codec in formats.CLIP or codec == "fixed":
             read = formats.signs_of if codec == "sign" else formats.sums_of
             sums = read(codec, data, len(s.theta), len(weights))[1]
-            exact = reference.mean_of_integers(sums[some], s.codes[some], formats.CLIP[codec], weights)
+            exact = reference.mean_of_integers(sums[some], s.codes[some], formats.CLIP.get(codec), weights)
         else:
             values = [formats.decode(codec, p, len(s.theta), s.codes) for p in formats.payloads_of(data, len(weights))]
             exact = reference.mean_of_values([sample(v) for v in values], weights, factors)

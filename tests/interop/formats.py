@@ -7,13 +7,14 @@ import numpy as np
 
 BLOCK = 256
 F32 = np.float32
-CODECS = ["f32", "bf16", "int8", "int4", "int2", "e3m0", "fp8_e4m3", "fp8_e5m2", "topk", "sign", "csc", "fp8_sr"]
+CODECS = ["f32", "bf16", "int8", "int4", "int2", "e3m0", "fp8_e4m3", "fp8_e5m2", "topk", "sign", "csc", "fp8_sr",
+          "fixed"]
 CLIP = {"int8": -4, "int4": -1, "csc": -1, "int2": 1, "sign": 0}  # c of 6.2
-Q_MAX = {"int8": 127, "int4": 7, "csc": 7, "int2": 1}
-BITS = {"int8": 8, "int4": 4, "csc": 4, "int2": 2, "sign": 1}
+Q_MAX = {"int8": 127, "int4": 7, "csc": 7, "int2": 1, "fixed": 2**27 - 1}
+BITS = {"int8": 8, "int4": 4, "csc": 4, "int2": 2, "sign": 1, "fixed": 28}
 FP8 = {"fp8_e4m3": (3, 7, 0x7E, 68), "fp8_e5m2": (2, 15, 0x7B, 75), "fp8_sr": (2, 15, 0x7B, 75)}  # mantissa, bias, largest, scale
 BLOCK_BYTES = {"f32": 1024, "bf16": 512, "int8": 256, "int4": 128, "int2": 64, "sign": 32, "e3m0": 132, "fp8_e4m3": 256,
-               "fp8_e5m2": 256, "fp8_sr": 256, "csc": 128}
+               "fp8_e5m2": 256, "fp8_sr": 256, "csc": 128, "fixed": 896}
 
 
 class Malformed(Exception):
@@ -83,7 +84,8 @@ def codec_of_round(s, round_, last, ratio):
     reset = float(s["outer.residual_reset"])
     full = round_ < int(s["outer.full_precision_rounds"]) or (last and ratio < 130)
     full = full or (reset > 0 and ratio >= ratio_byte(reset * reset, 1.0))
-    return "bf16" if full and s["outer.codec"] != "f32" else s["outer.codec"]
+    own = s["outer.codec"]
+    return s.get("outer.full_precision", "bf16") if full and own not in ("f32", "bf16", "fixed") else own
 
 
 # ---- 6: payloads ----
@@ -179,6 +181,11 @@ def encode(codec, z, grid, residual):
         sent = np.where(plus, step, -step)
     elif codec == "e3m0":
         body, sent, present = encode_e3m0(z)
+    elif codec == "fixed":
+        steps, most = np.rint(z.astype(np.float64) * 2.0**24), 2.0**27 - 8
+        q = np.where(np.abs(steps) > most, np.where(np.abs(steps) > 2 * most, 0, np.copysign(most, steps)), steps).astype(np.int64)
+        body, sent = bits_pack(q.reshape(blocks, -1) + Q_MAX[codec], BITS[codec]), (q * 2.0**-24).astype(F32)
+        present = (q.reshape(blocks, -1) != 0).any(axis=1)
     elif codec in FP8:
         body, sent = encode_fp8(codec, z, codes)
         present = body.any(axis=1)
@@ -362,6 +369,7 @@ def integers(codec, data, count):
     q = np.zeros((count // BLOCK, BLOCK), np.int64)
     q[here] = bits_unpack(body, BITS[codec]) - Q_MAX[codec]
     need((np.abs(q) <= Q_MAX[codec]).all(), "an integer beyond Q")
+    need((q.astype(F32) == q).all(), "an integer of more than 24 bits")
     return q
 
 
@@ -372,7 +380,8 @@ def decode(codec, data, count, grid):
     need(len(data) >= count // BLOCK and 255 not in data[:count // BLOCK], "a block code of 255")
     z = np.zeros((count // BLOCK, BLOCK), F32)
     if codec in Q_MAX:
-        return (integers(codec, data, count).astype(F32) * steps_of(codec, grid)[:, None]).ravel()
+        step = F32(2.0**-24) if codec == "fixed" else steps_of(codec, grid)[:, None]
+        return (integers(codec, data, count).astype(F32) * step).ravel()
     here, body = blocks_read(data, count // BLOCK, count, BLOCK_BYTES[codec])
     if codec == "f32":
         z[here] = np.ascontiguousarray(body).view(F32)
@@ -440,10 +449,13 @@ def weight_sum(weights):
 def mean_of(codec, data, count, grid, weights, factors=None):
     """-> mean, next grid. weights: of the included sites, in site order; factors: theirs, if the manifest has any."""
     n, total = len(weights), weight_sum(weights)
-    if codec in CLIP:
+    if codec in CLIP or codec == "fixed":
         need(not factors, "factors for contributions of which only the sum is there")
         codes, sums = (signs_of if codec == "sign" else sums_of)(codec, data, count, n)
-        mean = (sums.astype(F32) * steps_of(codec, grid)[:, None]).ravel() / total
+        if codec == "fixed":  # f64 has the sum; the quotient is never in the middle of two f32 (formats.md 7)
+            mean = ((sums * 2.0**-24).ravel() / np.float64(total)).astype(F32)
+        else:
+            mean = (sums.astype(F32) * steps_of(codec, grid)[:, None]).ravel() / total
     else:
         payloads = payloads_of(data, n)
         values = [decode(codec, p, count, grid) for p in payloads]

@@ -74,7 +74,7 @@ grep -q "ev=adopted fragment=1 round=3 codec=int8 included=0" b.out || fail "the
 [ "$(grep -c "ev=exact" b.out)" -eq 2 ] || fail "the slow reference was not asked twice"
 
 # Every form of payload and aggregate: a round in full precision, then at least two of the codec's own.
-codecs="int4 sign csc e3m0 fp8_e4m3 topk"
+codecs="int4 sign csc e3m0 fp8_e4m3 topk fixed"
 [ "${3:-}" != --all ] || codecs="$codecs int2 f32 fp8_e5m2 fp8_sr"
 steps=16 every=4 fragments=1
 configure a,b
@@ -85,6 +85,13 @@ for codec in $codecs; do
     agree "$pid"
     [ "$(grep -c "ev=adopted.*codec=$codec" b.out)" -ge 2 ] || fail "fewer than two rounds in $codec"
 done
+
+# Full-precision rounds that are summed.
+settings="--outer.codec int8 --outer.full_precision fixed"
+begin
+foreign --check 0:0
+agree "$pid"
+grep -q "ev=adopted fragment=0 round=0 codec=fixed" b.out || fail "round 0 was not sent as fixed"
 
 # Factors (outer.clip): the foreign site is the louder one.
 settings="--outer.codec fp8_e4m3 --outer.clip 1"

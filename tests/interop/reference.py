@@ -24,13 +24,13 @@ def exact(x):
 
 
 def mean_of_integers(sums, grid, clip, weights):
-    """Summable: exact sums times the step, then one division. sums: (blocks, 256)."""
+    """Summable: exact sums times the step, then one division. sums: (blocks, 256). clip None: steps of 2^-24."""
     total = Fraction(0)
     for w in weights:
         total = rounded(total + exact(w))
     mean = []
     for block, g in zip(sums.tolist(), grid.tolist()):
-        step = Fraction(2) ** ((g + 1) // 2 - 64 + clip) if g else Fraction(0)
+        step = Fraction(2) ** -24 if clip is None else Fraction(2) ** ((g + 1) // 2 - 64 + clip) if g else Fraction(0)
         mean += [rounded(Fraction(q) * step / total) for q in block]
     return mean
 

@@ -55,6 +55,8 @@ static const struct {
     /* One chunk of 7: 16 blocks of 4 bits; of 4 sites the same 16 of 6 bits. */
     {"csc", 4 * 0.16, 6 * 0.16, 0.97, {"\x0f\0\0\0", "\0\0\0\xf0"}},
     {"fp8_sr", 8, 32, 8e-3, {"\x7c\0\0\0", "\0\0\0\x80"}},
+    /* 2^27; 2^26 + 1, of 27 bits. */
+    {"fixed", 28, 30, 1e-12, {"\0\0\0\xff", "\0\0\0\xc0"}},
 };
 enum { CODECS = sizeof table / sizeof *table };
 _Static_assert((int)CODECS == (int)CODEC_COUNT, "a row per codec");
@@ -254,13 +256,16 @@ static const uint8_t *block_of(size_t s, size_t i, size_t block_bytes)
 /* What site s's payload says about value i, without the code under test. */
 static double value_of(const struct codec *c, size_t s, size_t i)
 {
-    static const double block_bytes[] = {1024, 512, 256, 128, 64, 132, 256, 256, 0, 32, 128, 256};
+    static const double block_bytes[] = {1024, 512, 256, 128, 64,  132, 256,
+                                         256,  0,   32,  128, 256, 896};
     if (c->kind == CODEC_TOPK)
         return topk_value(s, i);
     const uint8_t *values = block_of(s, i, (size_t)block_bytes[c->kind]);
     size_t k = i % DEV_BLOCK;
     if (!values)
         return 0;
+    if (c->kind == CODEC_FIXED)
+        return ldexp((double)bits_at(values, k, 28) - ((1 << 27) - 1), -24);
     if (c->summable) {
         int e = form_exponent(grid[i / DEV_BLOCK], c->q_max);
         double step = e == GRID_EMPTY ? 0 : ldexp(1, e);
@@ -392,6 +397,32 @@ static void codes_say_the_scale(void **state)
     }
 }
 
+/* Is x the f32 that is nearest to sum / weight? Products of f32, and how far they are from the
+ * sum, are exact. */
+static void is_nearest(float x, double sum, double weight)
+{
+    double off = fabs((double)x * weight - sum);
+    double up = fabs((double)nextafterf(x, INFINITY) * weight - sum);
+    double down = fabs((double)nextafterf(x, -INFINITY) * weight - sum);
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    assert_true(off < up || (off == up && bits % 2 == 0));
+    assert_true(off < down || (off == down && bits % 2 == 0));
+}
+
+/* The mean of value i. Sums of fixed are whole numbers of up to 38 bits: f32 does not hold them. */
+static void is_mean(const struct codec *c, size_t i, unsigned n, float weight)
+{
+    double sum = value_of(c, 0, i);
+    for (unsigned s = 1; s < n; s++)
+        sum = c->kind == CODEC_FIXED ? sum + value_of(c, s, i)
+                                     : (double)(float)(sum + value_of(c, s, i));
+    if (c->kind == CODEC_FIXED)
+        is_nearest(out[i], sum, (double)weight);
+    else
+        assert_true(out[i] == (float)(sum / (double)weight));
+}
+
 /* I4 and the mean, for 1 to 5 sites. */
 static void aggregate_is_the_exact_sum(void **state)
 {
@@ -411,12 +442,8 @@ static void aggregate_is_the_exact_sum(void **state)
                 c->mean(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT}, out,
                         next, &(struct codec_aggregate){aggregate, size, n, weight}),
                 ERR_OK);
-            for (size_t i = 0; i < COUNT; i++) {
-                double sum = value_of(c, 0, i);
-                for (unsigned s = 1; s < n; s++)
-                    sum = (double)(float)(sum + value_of(c, s, i));
-                assert_true(out[i] == (float)(sum / (double)weight));
-            }
+            for (size_t i = 0; i < COUNT; i++)
+                is_mean(c, i, n, weight);
             if (c->kind == CODEC_TOPK) {
                 assert_memory_equal(next, grid, BLOCKS);
                 continue;
@@ -573,12 +600,8 @@ static void unchanged_blocks_are_not_sent(void **state)
                 c->mean(c, &(struct codec_call){.work = work, .grid = grid, .count = COUNT}, out,
                         next, &(struct codec_aggregate){aggregate, size, 3, 3}),
                 ERR_OK);
-            for (size_t i = 0; i < COUNT; i++) {
-                double sum = value_of(c, 0, i);
-                for (unsigned s = 1; s < 3; s++)
-                    sum = (double)(float)(sum + value_of(c, s, i));
-                assert_true(out[i] == (float)(sum / 3));
-            }
+            for (size_t i = 0; i < COUNT; i++)
+                is_mean(c, i, 3, 3);
         }
         if (c->kind == CODEC_SIGN)
             continue;
@@ -587,13 +610,103 @@ static void unchanged_blocks_are_not_sent(void **state)
         memset(payload[0] + HEAD,
                c->q_max == 127 ? 0x7f
                : c->q_max == 7 ? 0x77
-               : c->q_max      ? 0x55
+               : c->q_max == 1 ? 0x55
                                : 0,
                block);
+        for (size_t i = 0; c->kind == CODEC_FIXED && i < block; i += 7) /* twice 2^27 - 1 */
+            memcpy(payload[0] + HEAD + i, "\xff\xff\xff\xf7\xff\xff\x7f", 7);
         assert_int_equal(
             c->check(c, &(struct codec_call){.count = COUNT}, NULL, payload[0], HEAD + block),
             ERR_PROTO);
         assert_non_null(strstr(err_message(), "an all-zero block is sent, block 2"));
+    }
+}
+
+/* fixed: nearest, ties to even; saturated; not sent. value + residual = z in each case, and a sum
+ * has one rounding, at 1 and at 1024 sites. */
+static void fixed_steps_are_the_nearest(void **state)
+{
+    (void)state;
+    static const struct {
+        float z;
+        int32_t q;
+    } cases[] = {{0x1p-24f, 1},
+                 {0x1.8p-24f, 2}, /* a tie, to even */
+                 {0x1.4p-23f, 2}, /* 2.5 */
+                 {0x1p-25f, 0},
+                 {-0x1p-25f, 0},
+                 {-0x1.000002p-25f, -1},
+                 {0x1p-149f, 0},
+                 {-0.1f, -1677722}, /* -1677721.6 */
+                 {-1.5f, -3 << 23},
+                 {0x1.fffffep2f, (1 << 27) - 8}, /* the largest below 8 */
+                 {8, (1 << 27) - 8},
+                 {-13.75f, -(1 << 27) + 8},
+                 {0x1.fffffep3f, (1 << 27) - 8}, /* twice the largest */
+                 {16, 0},
+                 {-1e30f, 0}};
+    enum { CASES = sizeof cases / sizeof *cases, N = DEV_BLOCK };
+    const struct codec *c = codec_get(CODEC_FIXED);
+    uint8_t codes[1] = {0};
+    struct codec_call call = {.work = work, .grid = codes, .count = N};
+    size_t size;
+    for (uint64_t t = 0; t < 2000; t++) {
+        for (size_t i = 0; i < N; i++) /* from far below a step to far beyond Q */
+            z[0][i] = i < CASES ? cases[i].z
+                                : ldexpf((float)(rng_unit(71, RNG_TEST, t * N + i) * 2 - 1),
+                                         (int)(i % 60) - 45);
+        assert_int_equal(c->encode(c, &call, payload[0], &size, residual[0], z[0]), ERR_OK);
+        assert_int_equal(c->check(c, &call, NULL, payload[0], size), ERR_OK);
+        assert_int_equal(c->decode(c, &call, out, payload[0], size), ERR_OK);
+        for (size_t i = 0; i < N; i++) {
+            double want = nearbyint(ldexp((double)z[0][i], 24)), most = (1 << 27) - 8;
+            want = fabs(want) <= most ? want : fabs(want) <= 2 * most ? copysign(most, want) : 0;
+            assert_true((double)out[i] == ldexp(i < CASES ? cases[i].q : want, -24));
+            assert_true((double)out[i] + (double)residual[0][i] == (double)z[0][i]);
+        }
+    }
+}
+
+static void fixed_sums_are_rounded_once(void **state)
+{
+    (void)state;
+    static uint8_t sum[5 + DEV_BLOCK / 8 * 38];
+    static const unsigned counts[] = {1, 16, 17, 256, 257, CODEC_SITES_MAX};
+    static const unsigned widths[] = {28, 32, 33, 36, 37, 38};
+    const struct codec *c = codec_get(CODEC_FIXED);
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        unsigned n = counts[k], head = n <= 256 ? 3 : 5;
+        size_t size = head + DEV_BLOCK / 8 * widths[k];
+        int64_t most = (int64_t)n * ((1 << 27) - 1);
+        uint8_t code = 9;
+        struct codec_call call = {.work = work, .grid = &code, .count = DEV_BLOCK};
+        assert_int_equal(c->aggregate_max(c, DEV_BLOCK, n), size);
+        for (uint64_t t = 0; t < 400; t++) {
+            int64_t q[DEV_BLOCK];
+            float weight = ldexpf((float)(1 + rng_unit(72, RNG_TEST, t)), (int)(t % 60) - 30);
+            for (size_t i = 0; i < DEV_BLOCK; i++)
+                q[i] = i < 2 ? (i ? most : -most)
+                             : (int64_t)rng_u64(73, RNG_TEST, t * DEV_BLOCK + i) % (most + 1);
+            memset(sum, 0, sizeof sum);
+            sum[head - 1] = 1;
+            for (size_t i = 0; i < DEV_BLOCK; i++)
+                for (unsigned b = 0; b < widths[k]; b++)
+                    sum[head + (i * widths[k] + b) / 8] |=
+                        (uint8_t)(((uint64_t)(q[i] + most) >> b & 1) << (i * widths[k] + b) % 8);
+            assert_int_equal(
+                c->mean(c, &call, out, &code, &(struct codec_aggregate){sum, size, n, weight}),
+                ERR_OK);
+            for (size_t i = 0; i < DEV_BLOCK; i++)
+                is_nearest(out[i], ldexp((double)q[i], -24), (double)weight);
+            sum[size - 1] = 255; /* a sum of all ones bits, or about that */
+            sum[size - 2] = 255;
+            sum[size - 3] = 255;
+            sum[size - 4] = 255;
+            sum[size - 5] = 255;
+            assert_int_equal(
+                c->mean(c, &call, out, &code, &(struct codec_aggregate){sum, size, n, weight}),
+                ERR_PROTO);
+        }
     }
 }
 
@@ -1151,6 +1264,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(largest_sums_fit),
         cmocka_unit_test(malformed_payloads_are_refused),
         cmocka_unit_test(unchanged_blocks_are_not_sent),
+        cmocka_unit_test(fixed_steps_are_the_nearest),
+        cmocka_unit_test(fixed_sums_are_rounded_once),
         cmocka_unit_test(scales_that_no_block_has_are_refused),
         cmocka_unit_test(topk_takes_the_largest),
         cmocka_unit_test(signs_are_of_what_a_step_fits),

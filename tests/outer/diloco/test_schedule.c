@@ -48,7 +48,8 @@ static void test_by_hand(void **state)
 static void test_own_beats(void **state)
 {
     (void)state;
-    struct schedule s = {.steps = 24, .fragments = 4, .full_precision_rounds = 1};
+    struct schedule s = {
+        .steps = 24, .fragments = 4, .full_precision_rounds = 1, .full_precision = CODEC_BF16};
     s.period[0] =
         (struct schedule_period){.p = {.every = 10, .offset = 2 - 10}, .codec = CODEC_INT4};
     s.period[1] =

@@ -36,7 +36,8 @@ static int grid_index(double gbit)
 static double utilisation_of(double steps_s, unsigned fragments, double exchange_s, double hidden_s)
 {
     int64_t every = llround(steps_s / hidden_s);
-    struct schedule s = {.steps = 10 * every, .overlap = 1, .fragments = fragments};
+    struct schedule s = {
+        .steps = 10 * every, .overlap = 1, .fragments = fragments, .full_precision = CODEC_BF16};
     size_t elements[ROUND_FRAGMENTS_MAX];
     struct plan_result r;
     const struct plan_task t = {

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "kernels/base/file.h"
+#include "outer/codec/bits.h"
 #include "tests/outer/privacy/cast.h"
 
 enum { SITES = 4, FRAGMENT = 1, CODES = 3, VALUES = 70 };
@@ -81,8 +82,8 @@ static void words_of(uint8_t *words, const struct mask_layout *l, unsigned i)
     for (unsigned k = 0; k < VALUES; k++)
         q[k] = (int64_t)((i * 7919 + k * 104729) % 255) - 127;
     memset(words, 0, l->size_bytes);
-    mask_pack(words, codes, CODES, l->part[0].bits);
-    mask_pack(words + l->start[1], q, VALUES, l->part[1].bits);
+    bits_pack(words, codes, CODES, l->part[0].bits);
+    bits_pack(words + l->start[1], q, VALUES, l->part[1].bits);
 }
 
 static void test_golden(void **state)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "outer/codec/bits.h"
 #include "tests/outer/privacy/cast.h"
 
 static void test_ring(void **state)
@@ -25,7 +26,7 @@ static void test_ring(void **state)
         assert_int_equal(mask_bits(of[i].sites, of[i].q), of[i].bits);
     for (unsigned bits = 8; bits <= 64; bits++)
         for (unsigned n = 1; n <= 64; n++) {
-            uint64_t q = mask_q_max(n, bits);
+            uint64_t q = ((1ull << (bits - 1)) - 1) / n;
             assert_int_equal(mask_bits(n, q) <= bits, 1); /* the largest that fits */
             assert_true(mask_bits(n, q + 1) > bits || mask_bits(n, q + 1) == 0);
         }
@@ -77,29 +78,6 @@ static uint64_t keep(unsigned bits)
     return bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
 }
 
-/* Every width: packed where the page says, and back, whole and in pieces. */
-static void test_pack(void **state)
-{
-    (void)state;
-    enum { COUNT = 64 * 3 + 17 };
-    for (unsigned bits = 1; bits <= 64; bits++) {
-        int64_t q[COUNT], back[COUNT];
-        uint8_t words[COUNT * 8 + 64] = {0}, pieces[COUNT * 8 + 64] = {0};
-        for (size_t i = 0; i < COUNT; i++)
-            q[i] = random_word(bits, i, bits);
-        mask_pack(words, q, COUNT, bits);
-        for (size_t i = 0; i < COUNT; i++)
-            assert_int_equal(bits_at(words, i * bits, bits), (uint64_t)q[i] & keep(bits));
-        mask_unpack(back, words, COUNT, bits);
-        assert_memory_equal(back, q, sizeof q);
-        mask_pack(pieces, q, 128, bits);
-        mask_pack(pieces + 128 / 8 * bits, q + 128, COUNT - 128, bits);
-        assert_memory_equal(pieces, words, sizeof words);
-        mask_unpack(back, words + 128 / 8 * bits, COUNT - 128, bits);
-        assert_memory_equal(back, q + 128, (COUNT - 128) * sizeof *q);
-    }
-}
-
 /* Word by word, bit by bit: PRG(seed) of the layout. */
 static uint64_t mask_word(const uint8_t *stream, const struct mask_layout *l, unsigned part,
                           size_t i)
@@ -124,7 +102,7 @@ static void test_words_add(void **state)
             int64_t q[5000];
             for (size_t i = 0; i < parts[p].count; i++)
                 q[i] = random_word(bits + 100, i, parts[p].bits);
-            mask_pack(words + l.start[p], q, parts[p].count, parts[p].bits);
+            bits_pack(words + l.start[p], q, parts[p].count, parts[p].bits);
         }
         memcpy(three, words, l.size_bytes);
         memcpy(plain, words, l.size_bytes);
@@ -203,7 +181,7 @@ static void test_uniform(void **state)
         assert_int_equal(mask_layout_make(&l, &part, 1), ERR_OK);
         uint8_t *words = calloc(1, l.size_bytes);
         assert_int_equal(mask_apply(words, &l, &term, 1, 2), ERR_OK);
-        mask_unpack(q, words, COUNT, bits);
+        bits_unpack(q, words, COUNT, bits);
         unsigned half = bits < 6 ? bits : 6;
         for (size_t i = 0; i < COUNT; i++) {
             counts[(uint64_t)q[i] & (bins - 1)]++;
@@ -222,53 +200,12 @@ static void test_uniform(void **state)
     }
 }
 
-/* value + residual = x in each of the three cases, and the decoded sum has one rounding. */
-static void test_fixed(void **state)
-{
-    (void)state;
-    struct mask_fixed f = {.exponent = -20, .q = mask_q_max(8, 32)}; /* 2^28 - 1 */
-    const float x[] = {0,    0x1p-20f, 0x1.8p-20f, 0x1p-21f,      -0x1p-21f,
-                       1.5f, -0.1f,    0x1p8f,     -300.25f,      512.1f,
-                       600,  -1e30f,   0x1p-140f,  0x1.fffffep7f, 255.99998f};
-    enum { COUNT = sizeof x / sizeof *x };
-    int64_t q[COUNT];
-    float r[COUNT], back[COUNT];
-    size_t limited = mask_fixed_encode(q, r, x, COUNT, &f);
-    assert_int_equal(limited, 5); /* 2^8, -300.25 are saturated; 512.1, 600, -1e30 are not sent */
-    assert_int_equal(q[1], 1);
-    assert_int_equal(q[2], 2); /* a tie, to even */
-    assert_int_equal(q[3], 0);
-    assert_int_equal(q[4], 0);
-    assert_int_equal(q[7], (1 << 28) - 16); /* 24 bits */
-    assert_int_equal(q[8], -((1 << 28) - 16));
-    assert_int_equal(q[10], 0);
-    mask_fixed_decode(back, q, COUNT, &f);
-    for (size_t i = 0; i < COUNT; i++) {
-        assert_true((double)back[i] + (double)r[i] == (double)x[i]);
-        assert_true(llabs(q[i]) <= (long long)f.q);
-    }
-    for (uint64_t i = 0; i < 100000; i++) { /* magnitudes from far below a step to far beyond q */
-        float value = ldexpf((float)(rng_unit(3, RNG_TEST, 2 * i) * 2 - 1),
-                             (int)rng_below(3, RNG_TEST, 2 * i + 1, 60) - 40);
-        (void)mask_fixed_encode(q, r, &value, 1, &f);
-        mask_fixed_decode(back, q, 1, &f);
-        assert_true((double)back[0] + (double)r[0] == (double)value);
-    }
-    const float bad[] = {NAN, INFINITY, -INFINITY};
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(mask_fixed_encode(q, r, &bad[i], 1, &f), SIZE_MAX);
-    int64_t sum = (1ll << 40) + (1 << 16) + 1; /* above half a unit of the 24 bits */
-    mask_fixed_decode(back, &sum, 1, &f);
-    assert_true(back[0] == 0x1p20f + 0x1p-3f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring),  cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_pack),  cmocka_unit_test(test_words_add),
-        cmocka_unit_test(test_large), cmocka_unit_test(test_uniform),
-        cmocka_unit_test(test_fixed),
+        cmocka_unit_test(test_ring),      cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_words_add), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_uniform),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "outer/codec/bits.h"
 #include "tests/outer/privacy/cast.h"
 
 enum { WORDS = 70, Q = 127 };
@@ -37,7 +38,7 @@ static void mask_all(struct sent *s, const struct seal_announce *a)
         for (size_t k = 0; k < WORDS; k++)
             q[k] = value_of(i, a->round, k);
         s->b[i] = cast_secret(cast.seed, "b", i + 100 * a->round + 10000 * a->attempt);
-        mask_pack(s->words[i], q, WORDS, layout.part[0].bits);
+        bits_pack(s->words[i], q, WORDS, layout.part[0].bits);
         cast_mask(&cast, i, a, &s->b[i], s->words[i], &layout);
         s->digest[i] = digest_of(s->words[i], layout.size_bytes);
     }
@@ -54,7 +55,7 @@ static void assert_sum(const struct seal_aggregator *r, const struct sent *s)
             mask_sum(sum, s->words[i], &layout, 1);
     seal_aggregator_terms(r, terms);
     assert_int_equal(mask_apply(sum, &layout, terms, n, 1), ERR_OK);
-    mask_unpack(q, sum, WORDS, layout.part[0].bits);
+    bits_unpack(q, sum, WORDS, layout.part[0].bits);
     for (size_t k = 0; k < WORDS; k++) {
         int64_t plain = 0;
         for (unsigned i = 0; i < cast.n; i++)
