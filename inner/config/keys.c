@@ -649,8 +649,6 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
         {s->device_accumulator > 0, "device.accumulator", "its norms are not tested", "0"},
         {s->data_pairs == DATA_PAIRS_NSP, "data.pairs = nsp",
          "an example holds text of two documents, so two records share it", "sop or none"},
-        {s->data_objective == DATA_OBJECTIVE_LABELS, "data.objective = labels",
-         "its sampling by tasks is not Poisson", "causal or mlm"},
         {s->model_heads_n > 1, "model.heads_n", "its orthogonality loss belongs to no record", "1"},
         {s->train_standard > 0, "train.standard", "its loss is over the tokens of several records",
          "0"},

@@ -88,6 +88,15 @@ struct span {
     int32_t record; /* -1: rows that fill up */
 };
 
+/* The head of a task has the rows of that task alone, the pooler those of all tasks. */
+static const int32_t *ghost_sequence_rows(const struct model *m, const float *gradient)
+{
+    for (size_t i = 1; i < m->sequence.tasks; i++)
+        if (gradient == block_grad(m, m->head.classes[i].weight))
+            return m->sequence.rows + m->sequence.first[i];
+    return m->sequence.rows;
+}
+
 static const int32_t *ghost_rows(const struct ghost *g, const float *gradient)
 {
     static const char *const token[] = {"mlm.", "head.", "wte."}, *const sequence[] = {"pooler.",
@@ -99,7 +108,7 @@ static const int32_t *ghost_rows(const struct ghost *g, const float *gradient)
         if (!strncmp(name, token[i], strlen(token[i])))
             return m->mlm ? m->token.rows : NULL;
         if (!strncmp(name, sequence[i], strlen(sequence[i])))
-            return m->sequence.rows;
+            return ghost_sequence_rows(m, gradient);
     }
     return NULL;
 }

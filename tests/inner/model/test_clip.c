@@ -57,6 +57,22 @@ static const char *const bert[] = {ENCODER, NULL},
                                             "true",  "--model.pooler_norm",
                                             "true",  "--model.pooling",
                                             "mean",  NULL};
+/* Labelled texts: no token has a target. */
+#define CLASSES                                                                                    \
+    COMMON, "--model.causal", "false", "--data.objective", "labels", "--model.pooler", "true",     \
+        "--model.embed_norm", "true"
+static const char
+    *const bert_labels[] = {CLASSES,    "--model.norm_place",
+                            "post",     "--model.types",
+                            "2",        "--model.activation",
+                            "gelu_erf", "--model.classes",
+                            "3",        NULL},
+           *const modern_labels[] = {CLASSES, "--model.positions", "rope",  "--model.activation",
+                                     "geglu", "--model.bias",      "false", "--model.pooler_norm",
+                                     "true",  "--model.pooling",   "mean",  "--model.classes",
+                                     "3",     "--train.dropout",   "0.1",   NULL},
+           *const two_tasks[] = {CLASSES, "--model.norm_place", "post", "--model.head",
+                                 "mlm",   "--model.classes",    "3,5",  NULL};
 static const struct family {
     const char *name;
     const char *const *words;
@@ -67,7 +83,10 @@ static const struct family {
                 {"bert, dropout", dropped},
                 {"albert", albert},
                 {"albert, recomputed", albert_recomputed},
-                {"modernbert", modern}};
+                {"modernbert", modern},
+                {"bert, classes", bert_labels},
+                {"modernbert, classes", modern_labels},
+                {"two tasks of classes", two_tasks}};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 struct fixture {
@@ -77,6 +96,18 @@ struct fixture {
     struct model *m;
     struct batch b;
 };
+
+/* One label each, of the tasks in turn, and no other target. */
+static void make_labels(struct fixture *f)
+{
+    size_t tasks = f->s->model_classes.count;
+    for (size_t t = 0; t < f->b.tokens_count; t++)
+        f->b.targets[t] = -1;
+    for (size_t i = 0; i < RECORDS; i++) {
+        f->b.tasks[i] = (int32_t)(i % tasks);
+        f->b.labels[i] = (int32_t)(i * 7 % 3) + (i % tasks ? 2 : 0);
+    }
+}
 
 /* Records of different lengths, with ids that repeat; encoders hide few of them, and one record
  * none; a last sequence fills up. */
@@ -103,6 +134,8 @@ static void make_batch(struct fixture *f)
         f->b.targets[t] = -1;
         f->b.positions[t] = 0;
     }
+    if (f->s->model_classes.count)
+        make_labels(f);
 }
 
 static void open_fixture(struct fixture *f, const char *const *words, int threads)
