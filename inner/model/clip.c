@@ -3,7 +3,7 @@
 
 /* One row for each way. */
 static const struct {
-    size_t (*plan)(const struct settings *s, const struct table *t, size_t records_max);
+    size_t (*plan)(const struct settings *s, const struct table *t, const struct clip_options *o);
     enum err (*open)(struct clip *c, struct arena *perm);
     enum err (*accumulate)(struct clip *c, const struct batch *b);
     void (*close)(struct clip *c);
@@ -11,17 +11,22 @@ static const struct {
     [PRIVACY_CLIPPING_GHOST] = {clip_ghost_plan, clip_ghost_open, clip_ghost, clip_ghost_close},
     [PRIVACY_CLIPPING_SLOW] = {clip_slow_plan, clip_slow_open, clip_slow, clip_slow_close}};
 
-size_t clip_plan(const struct settings *s, const struct table *t, size_t records_max)
+size_t clip_plan(const struct settings *s, const struct table *t, const struct clip_options *o)
 {
-    return ways[s->privacy_clipping].plan(s, t, records_max);
+    return ways[o->how].plan(s, t, o);
 }
 
 static enum err clip_open_parts(struct clip *c, struct arena *perm)
 {
     const struct clip_options *o = &c->o;
-    TRY_ALLOC(c->norms = arena_array(perm, o->records_max, sizeof *c->norms));
-    TRY_ALLOC(c->targets = arena_array(perm, o->records_max, sizeof *c->targets));
-    TRY(batch_open(&c->own, perm, o->records_max * o->sequence, o->records_max));
+    size_t R = o->sequences_max;
+    TRY_ALLOC(c->first = arena_array(perm, R + 1, sizeof *c->first));
+    TRY_ALLOC(c->norms = arena_array(perm, R, sizeof *c->norms));
+    TRY_ALLOC(c->targets = arena_array(perm, R, sizeof *c->targets));
+    TRY_ALLOC(c->labels = arena_array(perm, R, sizeof *c->labels));
+    for (size_t i = 0; i <= R; i++)
+        c->first[i] = i;
+    TRY(batch_open(&c->own, perm, R * o->sequence, R));
     TRY(dev_alloc(c->dev, (void **)&c->loss, MODEL_LOSSES * sizeof *c->loss));
     return ways[o->how].open(c, perm);
 }
@@ -30,7 +35,7 @@ enum err clip_open(struct clip **out, const struct clip_options *o, struct arena
 {
     struct clip *c;
     *out = NULL;
-    ASSERT(o->norm > 0 && o->records_max > 0);
+    ASSERT(o->norm > 0 && o->record_max > 0 && o->record_max <= o->sequences_max);
     TRY_ALLOC(c = arena_alloc(perm, sizeof *c));
     c->o = *o;
     c->m = o->model;
@@ -54,11 +59,6 @@ void clip_close(struct clip *c)
     c->loss = NULL;
 }
 
-size_t clip_records(const struct batch *b)
-{
-    return b->sequences - (b->filled > 0);
-}
-
 double clip_factor(const struct clip *c, double norm)
 {
     if (!isfinite(norm))
@@ -66,22 +66,29 @@ double clip_factor(const struct clip *c, double norm)
     return norm > c->o.norm ? c->o.norm / norm : 1;
 }
 
-static void clip_count_targets(struct clip *c, const struct batch *b)
+static void clip_count(struct clip *c, const struct batch *b)
 {
-    for (size_t i = 0; i < clip_records(b); i++) {
-        c->targets[i] = 0;
-        for (int32_t t = b->cu_seqlens[i]; t < b->cu_seqlens[i + 1]; t++)
-            c->targets[i] += b->targets[t] >= 0;
+    for (size_t r = 0; r < c->cut.records; r++) {
+        size_t first = c->cut.first[r], end = c->cut.first[r + 1];
+        ASSERT(first < end && end - first <= c->o.record_max);
+        c->targets[r] = c->labels[r] = 0;
+        for (int32_t t = b->cu_seqlens[first]; t < b->cu_seqlens[end]; t++)
+            c->targets[r] += b->targets[t] >= 0;
+        for (size_t i = first; i < end; i++)
+            c->labels[r] += b->labels[i] >= 0;
     }
 }
 
-enum err clip_accumulate(struct clip *c, const struct batch *b, double *norms)
+enum err clip_accumulate(struct clip *c, const struct batch *b, const struct clip_cut *cut,
+                         double *norms)
 {
-    size_t records = clip_records(b);
-    ASSERT(records <= c->o.records_max);
-    clip_count_targets(c, b);
+    size_t sequences = b->sequences - (b->filled > 0);
+    ASSERT(sequences <= c->o.sequences_max);
+    c->cut = cut ? *cut : (struct clip_cut){c->first, sequences};
+    ASSERT(c->cut.first[0] == 0 && c->cut.first[c->cut.records] == sequences);
+    clip_count(c, b);
     TRY(ways[c->o.how].accumulate(c, b));
-    for (size_t i = 0; norms && i < records; i++)
+    for (size_t i = 0; norms && i < c->cut.records; i++)
         norms[i] = c->norms[i];
     return ERR_OK;
 }

@@ -5,6 +5,10 @@
  * the square of each record's own to that record's norm. Second pass: the loss of each record has
  * its factor as a weight, and what the ops add is the clipped sum.
  *
+ * A record of several sequences needs no more than that their rows follow each other in each op:
+ * the rows of a record are taken together, and the squares are those of the sum over its sequences,
+ * with all cross terms.
+ *
  * The passes are the model's; the ops that touch parameters are replaced while they run (struct
  * ghost begins with the device's table of ops). Parameters, by how their squares are found:
  *   matrix of a linear layer  |dY^T X|^2 of a record of n tokens. Either the product itself, in one
@@ -29,13 +33,16 @@ struct ghost {
     struct clip *clip;
     const struct batch *batch; /* of the running pass */
     bool weighted;             /* the second pass */
-    double *squares;           /* (records_max) */
-    float *factors;            /* (records_max) */
+    double *squares;           /* (sequences_max) of the records */
+    float *factors;            /* (sequences_max) of the records */
+    struct clip_cut cut;       /* of `batch` */
+    size_t *own_first;         /* (sequences_max + 1): the cut of the second pass */
     int32_t *record_at;        /* (tokens) record of a row of the batch; -1: filling */
-    uint64_t *order;           /* (sequence) scratch of the tables: key << 32 | row */
+    uint64_t *order;           /* (tokens of a record) scratch of the tables: key << 32 | row */
     float *matrix;             /* scratch: the largest matrix */
-    float *pairs[2];           /* (sequence, sequence) products of rows */
-    float *kept;               /* (records_max, kept_count) gradients that are kept by record */
+    size_t pairs_rows;
+    float *pairs[2]; /* (pairs_rows, pairs_rows) products of rows */
+    float *kept;     /* (sequences_max, kept_count) gradients that are kept by record */
     size_t kept_count;
     ptrdiff_t *kept_at; /* (table.count) of a tensor in a record's row; NONE: it is not kept */
     bool tied;
@@ -152,9 +159,9 @@ static float *rows_to(void *x, size_t row, size_t width)
 }
 
 /* ---- linear layers ---- */
-static bool pairs_are_cheaper(const struct dev_linear *a)
+static bool pairs_are_cheaper(size_t T, size_t K, size_t N)
 {
-    return (double)a->T * (double)(a->K + a->N) < (double)a->K * (double)a->N;
+    return (double)T * (double)(K + N) < (double)K * (double)N;
 }
 
 /* (T, T): the products of the rows of x (T, width). */
@@ -167,6 +174,7 @@ static void pair_products(const struct ghost *g, float *to, const void *x, size_
 static double pairs_square(const struct ghost *g, const struct dev_linear *a, const void *dy)
 {
     double sum = 0;
+    ASSERT(a->T <= g->pairs_rows);
     pair_products(g, g->pairs[0], a->x, a->T, a->K);
     pair_products(g, g->pairs[1], dy, a->T, a->N);
     for (size_t i = 0; i < a->T; i++) {
@@ -188,7 +196,7 @@ static void linear_record(struct ghost *g, const struct dev_linear *a,
     own->dbias = ghost_kept(g, all->dbias, record);
     own->pre_dbias = ghost_kept(g, all->pre_dbias, record);
     own->dw = ghost_kept(g, all->dw, record);
-    bool kept = own->dw || record < 0, pairs = !kept && pairs_are_cheaper(a);
+    bool kept = own->dw || record < 0, pairs = !kept && pairs_are_cheaper(a->T, a->K, a->N);
     if (!kept && !pairs) {
         own->dw = g->matrix;
         g->real->zero(d, own->dw, a->N * a->K * sizeof *own->dw);
@@ -276,7 +284,7 @@ static float classifier_weight(const struct ghost *g, const float *dw, int32_t r
     if (record < 0)
         return 0;
     bool of_tokens = dw == block_grad(m, m->head.weight);
-    return (of_tokens ? clip_token_weight(g->clip, (size_t)record) : 1) *
+    return (of_tokens ? clip_token_weight : clip_label_weight)(g->clip, (size_t)record) *
            (g->weighted ? g->factors[record] : 1);
 }
 
@@ -284,7 +292,8 @@ static float classifier_weight(const struct ghost *g, const float *dw, int32_t r
 static void keep_head_rows(struct ghost *g, int32_t record, size_t C)
 {
     const struct batch *b = g->batch;
-    for (int32_t t = b->cu_seqlens[record]; t < b->cu_seqlens[record + 1]; t++)
+    const size_t *first = g->cut.first + record;
+    for (int32_t t = b->cu_seqlens[first[0]]; t < b->cu_seqlens[first[1]]; t++)
         memcpy(g->head_rows + (size_t)t * C, g->matrix + (size_t)b->tokens[t] * C,
                C * sizeof *g->head_rows);
 }
@@ -392,6 +401,16 @@ static void ghost_embed_bwd(struct dev *d, const struct dev_embed *a,
 }
 
 /* ---- the two passes ---- */
+static void number_records(struct ghost *g, const struct batch *b)
+{
+    for (size_t t = 0; t < b->tokens_count; t++)
+        g->record_at[t] = -1;
+    for (size_t r = 0; r < g->cut.records; r++)
+        for (int32_t t = b->cu_seqlens[g->cut.first[r]]; t < b->cu_seqlens[g->cut.first[r + 1]];
+             t++)
+            g->record_at[t] = (int32_t)r;
+}
+
 static enum err ghost_pass(struct ghost *g, const struct batch *b, bool weighted)
 {
     struct clip *c = g->clip;
@@ -407,9 +426,7 @@ static enum err ghost_pass(struct ghost *g, const struct batch *b, bool weighted
     one.sequence_weight = 1;
     g->batch = &one;
     g->weighted = weighted;
-    for (size_t i = 0; i < b->sequences; i++)
-        for (int32_t t = b->cu_seqlens[i]; t < b->cu_seqlens[i + 1]; t++)
-            g->record_at[t] = i < clip_records(b) ? (int32_t)i : -1;
+    number_records(g, b);
     c->dev->ops = &g->ops;
     enum err e = model_accumulate(c->m, &one, 1, NULL, c->loss);
     c->dev->ops = g->real;
@@ -420,7 +437,8 @@ static enum err ghost_pass(struct ghost *g, const struct batch *b, bool weighted
 static enum err ghost_norms(struct ghost *g, const struct batch *b)
 {
     struct clip *c = g->clip;
-    size_t records = clip_records(b);
+    size_t records = c->cut.records;
+    g->cut = c->cut;
     memset(g->squares, 0, records * sizeof *g->squares);
     g->real->zero(c->dev, g->kept, records * g->kept_count * sizeof *g->kept);
     if (g->tied) /* a record without targets has no A */
@@ -442,25 +460,42 @@ enum err clip_ghost(struct clip *c, const struct batch *b)
     size_t count = 0;
     TRY(ghost_norms(g, b));
     batch_clear(&c->own);
-    for (size_t i = 0; i < clip_records(b); i++) {
-        double factor = clip_factor(c, c->norms[i]);
+    for (size_t r = 0; r < c->cut.records; r++) {
+        double factor = clip_factor(c, c->norms[r]);
         if (factor <= 0)
             continue;
-        batch_take(&c->own, b, i);
+        for (size_t i = c->cut.first[r]; i < c->cut.first[r + 1]; i++)
+            batch_take(&c->own, b, i);
         g->factors[count] = (float)factor;
-        c->targets[count++] = c->targets[i];
+        c->targets[count] = c->targets[r];
+        c->labels[count] = c->labels[r];
+        g->own_first[++count] = c->own.sequences;
     }
+    g->cut = (struct clip_cut){g->own_first, count};
     return count ? ghost_pass(g, &c->own, true) : ERR_OK;
 }
 
 /* ---- memory ---- */
 struct ghost_sizes { /* elements */
-    size_t kept, matrix, rows;
+    size_t kept, matrix, rows, pairs_rows;
 };
 
-static struct ghost_sizes sizes_of(const struct settings *s, const struct table *t)
+/* No product of rows is made for more rows than pairs_are_cheaper allows. */
+static size_t most_pairs(const struct table *t, size_t rows)
 {
-    struct ghost_sizes z = {0};
+    size_t most = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        size_t N = (size_t)t->tensors[i].shape[0], K = (size_t)t->tensors[i].shape[1],
+               T = N * K / (N + K) + 1;
+        most = T > most ? T : most;
+    }
+    return most < rows ? most : rows;
+}
+
+static struct ghost_sizes sizes_of(const struct settings *s, const struct table *t,
+                                   const struct clip_options *o)
+{
+    struct ghost_sizes z = {.pairs_rows = most_pairs(t, o->record_max * o->sequence)};
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
         if (ghost_keeps(s, x))
@@ -472,12 +507,13 @@ static struct ghost_sizes sizes_of(const struct settings *s, const struct table 
     return z;
 }
 
-size_t clip_ghost_plan(const struct settings *s, const struct table *t, size_t records_max)
+size_t clip_ghost_plan(const struct settings *s, const struct table *t,
+                       const struct clip_options *o)
 {
-    struct ghost_sizes z = sizes_of(s, t);
-    size_t S = (size_t)s->train_sequence;
-    return sizeof(float) *
-           (records_max * z.kept + z.matrix + (records_max * S + BATCH_UNIT) * z.rows + 2 * S * S);
+    struct ghost_sizes z = sizes_of(s, t, o);
+    return sizeof(float) * (o->sequences_max * z.kept + z.matrix +
+                            (o->sequences_max * o->sequence + BATCH_UNIT) * z.rows +
+                            2 * z.pairs_rows * z.pairs_rows);
 }
 
 static void place_kept(struct ghost *g)
@@ -495,24 +531,27 @@ static void place_kept(struct ghost *g)
 enum err clip_ghost_open(struct clip *c, struct arena *perm)
 {
     const struct settings *s = c->m->settings;
-    struct ghost_sizes z = sizes_of(s, c->o.table);
-    size_t R = c->o.records_max, S = c->o.sequence, T = R * S + BATCH_UNIT;
+    struct ghost_sizes z = sizes_of(s, c->o.table, &c->o);
+    size_t R = c->o.sequences_max, S = c->o.sequence, T = R * S + BATCH_UNIT;
     struct ghost *g;
     TRY_ALLOC(g = c->ghost = arena_alloc(perm, sizeof *g));
     g->clip = c;
     g->real = c->dev->ops;
     g->tied = s->model_tied;
+    g->pairs_rows = z.pairs_rows;
     TRY_ALLOC(g->squares = arena_array(perm, R, sizeof *g->squares));
     TRY_ALLOC(g->factors = arena_array(perm, R, sizeof *g->factors));
     TRY_ALLOC(g->record_at = arena_array(perm, T, sizeof *g->record_at));
-    TRY_ALLOC(g->order = arena_array(perm, S, sizeof *g->order));
+    TRY_ALLOC(g->own_first = arena_array(perm, R + 1, sizeof *g->own_first));
+    TRY_ALLOC(g->order = arena_array(perm, c->o.record_max * S, sizeof *g->order));
     TRY_ALLOC(g->kept_at = arena_array(perm, c->o.table->count, sizeof *g->kept_at));
     place_kept(g);
     TRY(dev_alloc(c->dev, (void **)&g->kept, R * z.kept * sizeof *g->kept));
     TRY(dev_alloc(c->dev, (void **)&g->matrix, z.matrix * sizeof *g->matrix));
     TRY(dev_alloc(c->dev, (void **)&g->head_rows, T * z.rows * sizeof *g->head_rows));
     for (int i = 0; i < 2; i++)
-        TRY(dev_alloc(c->dev, (void **)&g->pairs[i], S * S * sizeof *g->pairs[i]));
+        TRY(dev_alloc(c->dev, (void **)&g->pairs[i],
+                      z.pairs_rows * z.pairs_rows * sizeof *g->pairs[i]));
     return ERR_OK;
 }
 

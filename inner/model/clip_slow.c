@@ -1,12 +1,13 @@
-/* The specification of clipping: a forward and a backward pass for each record by itself, the norm
- * of the whole slab in double, and the scaled slab added to the sum. */
+/* The specification of clipping: a forward and a backward pass for each sequence by itself, added
+ * up for each record, the norm of the whole slab in double, and the scaled slab added to the sum.
+ */
 #include "inner/model/clip_own.h"
 #include <math.h>
 
-size_t clip_slow_plan(const struct settings *s, const struct table *t, size_t records_max)
+size_t clip_slow_plan(const struct settings *s, const struct table *t, const struct clip_options *o)
 {
     (void)s;
-    (void)records_max;
+    (void)o;
     return t->elements * sizeof(float);
 }
 
@@ -22,15 +23,18 @@ void clip_slow_close(struct clip *c)
     c->sum = NULL;
 }
 
-/* The gradient of one record in the model's slab. The loss of its label has the weight 1. */
+/* The gradient of one record in the model's slab, sequence by sequence. */
 static enum err slow_gradient(struct clip *c, const struct batch *b, size_t record)
 {
-    float scale = clip_token_weight(c, record);
-    batch_clear(&c->own);
-    batch_take(&c->own, b, record);
-    c->own.sequence_weight = scale > 0 ? 1 / scale : 1;
+    float token = clip_token_weight(c, record), scale = token > 0 ? token : 1;
     model_grads_zero(c->m);
-    return model_accumulate(c->m, &c->own, scale > 0 ? scale : 1, NULL, c->loss);
+    for (size_t i = c->cut.first[record]; i < c->cut.first[record + 1]; i++) {
+        batch_clear(&c->own);
+        batch_take(&c->own, b, i);
+        c->own.sequence_weight = clip_label_weight(c, record) / scale;
+        TRY(model_accumulate(c->m, &c->own, scale, NULL, c->loss));
+    }
+    return ERR_OK;
 }
 
 enum err clip_slow(struct clip *c, const struct batch *b)
@@ -39,7 +43,7 @@ enum err clip_slow(struct clip *c, const struct batch *b)
     float *grads = model_grads(c->m);
     size_t elements = c->o.table->elements;
     ops->copy(c->dev, c->sum, grads, elements * sizeof *grads);
-    for (size_t i = 0; i < clip_records(b); i++) {
+    for (size_t i = 0; i < c->cut.records; i++) {
         double square;
         TRY(slow_gradient(c, b, i));
         ops->sumsq(c->dev, &square, grads, elements);

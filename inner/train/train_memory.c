@@ -2,7 +2,7 @@
 #include "inner/train/train_pipeline.h"
 #include <stdio.h>
 #include <string.h>
-#include "inner/model/clip.h"
+#include "inner/train/train_parallel.h"
 #include "kernels/base/log.h"
 
 /* Two passes of a micro-batch, some 20 nodes in a layer: 2 KiB each in the device's memory. */
@@ -33,9 +33,10 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     m.update = optim_workspace(s, t, model_type);
     if (s->train_modules > 1)
         m.modules = pipeline_plan(s, t, model_type, tokens);
-    if (s->privacy_unit != PRIVACY_UNIT_NONE)
-        m.clipping =
-            clip_plan(s, t, train_micro_batch_tokens(s, ranks) / (size_t)s->train_sequence);
+    if (s->privacy_unit != PRIVACY_UNIT_NONE) {
+        const struct clip_options o = private_clip_options(s, ranks);
+        m.clipping = clip_plan(s, t, &o);
+    }
     if (s->device_kind == DEVICE_CPU)
         m.staging = optim_staging(s, t, ranks) + compress_staging(s, t, ranks);
     if (ranks > 1)

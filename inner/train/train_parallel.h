@@ -5,6 +5,7 @@
  * (train_private.c). Everything else of the loop is the same. All ranks call each of
  * these. Private to train.
  */
+#include "inner/model/clip.h"
 #include "inner/train/train.h"
 
 struct step_targets { /* of this rank, in one step */
@@ -33,5 +34,7 @@ static inline enum err parallel_nothing(struct train *t)
 }
 extern const struct train_parallel parallel_batch, parallel_modules, parallel_private;
 const struct train_parallel *parallel_of(const struct settings *s);
+/* What train_private.c opens `clip` with, but for the model and the norm. */
+struct clip_options private_clip_options(const struct settings *s, int ranks);
 
 #endif

@@ -8,7 +8,6 @@
  * without noise. */
 #include <stdlib.h>
 #include "inner/data/poisson.h"
-#include "inner/model/clip.h"
 #include "inner/train/noise.h"
 #include "inner/train/private.h"
 #include "inner/train/train_parallel.h"
@@ -55,6 +54,15 @@ static bool next_record(struct record_source *r, uint64_t *window)
 }
 
 /* ---- open ---- */
+struct clip_options private_clip_options(const struct settings *s, int ranks)
+{
+    return (struct clip_options){.how = s->privacy_clipping,
+                                 .sequences_max =
+                                     train_micro_batch_tokens(s, ranks) / (size_t)s->train_sequence,
+                                 .record_max = 1,
+                                 .sequence = (size_t)s->train_sequence};
+}
+
 static enum err check_site(const struct train *t)
 {
     const struct settings *s = t->settings;
@@ -97,12 +105,10 @@ static enum err open_private(struct train *t, struct arena *perm)
     p->expected = (uint64_t)(s->train_batch_tokens / s->train_sequence);
     p->noise = noise_scale_of(s->privacy_noise, s->privacy_clip, t->table.parameters);
     TRY(check_noise(t));
-    const struct clip_options o = {.how = s->privacy_clipping,
-                                   .model = t->model,
-                                   .table = &t->table,
-                                   .records_max = t->micro_sequences,
-                                   .sequence = (size_t)s->train_sequence,
-                                   .norm = s->privacy_clip};
+    struct clip_options o = private_clip_options(s, t->coll->size);
+    o.model = t->model;
+    o.table = &t->table;
+    o.norm = s->privacy_clip;
     return clip_open(&p->clip, &o, perm);
 }
 
@@ -149,7 +155,7 @@ static enum err clip_all(struct train *t, struct record_source *r)
         if (!count)
             return ERR_OK;
         objective_records(&t->loader, (uint64_t)t->step, p->windows, count, &t->batch);
-        TRY(clip_accumulate(p->clip, &t->batch, NULL));
+        TRY(clip_accumulate(p->clip, &t->batch, NULL, NULL));
     }
 }
 

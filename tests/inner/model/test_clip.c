@@ -109,14 +109,18 @@ static void make_labels(struct fixture *f)
     }
 }
 
+/* With short ones the products of rows are cheaper than those of matrices. */
+static const int long_ones[RECORDS] = {48, 17, 40, 2, 33, 9}, short_ones[] = {5, 8, 40, 2, 9, 2};
+
 /* Records of different lengths, with ids that repeat; encoders hide few of them, and one record
  * none; a last sequence fills up. */
-static void make_batch(struct fixture *f)
+static void make_batch(struct fixture *f, const int lengths[RECORDS])
 {
-    static const int lengths[] = {48, 17, 40, 2, 33, 9, 0};
-    static const int filled[] = {48, 17, 40, 2, 33, 9, 43, 0};
+    int all[RECORDS + 2] = {0};
     bool mlm = !f->s->model_causal;
-    setup_batch(&f->b, &arena, mlm ? filled : lengths, 13, 3);
+    memcpy(all, lengths, RECORDS * sizeof *lengths);
+    all[RECORDS] = mlm ? 43 : 0;
+    setup_batch(&f->b, &arena, all, 13, 3);
     for (size_t i = 0; i < f->b.sequences; i++) {
         f->b.labels[i] = mlm && i % 2 == 0 ? (int32_t)(i / 2 % 2) : -1;
         f->b.numbers[i] = (uint32_t)(7 * i + 1);
@@ -150,7 +154,7 @@ static void open_fixture(struct fixture *f, const char *const *words, int thread
     const struct model_options o = {f->s, &f->table, 256, true};
     assert_int_equal(model_open(&f->m, f->d, &o, &arena), ERR_OK);
     setup_random(&f->table, model_params(f->m), 0.15);
-    make_batch(f);
+    make_batch(f, long_ones);
 }
 
 static void close_fixture(struct fixture *f)
@@ -162,23 +166,29 @@ static void close_fixture(struct fixture *f)
 static struct clip *open_clip(struct fixture *f, enum privacy_clipping how, double norm)
 {
     struct clip *c;
-    const struct clip_options o = {how, f->m, &f->table, RECORDS, SEQUENCE, norm};
+    const struct clip_options o = {how, f->m, &f->table, RECORDS, 3, SEQUENCE, norm};
     assert_int_equal(clip_open(&c, &o, &arena), ERR_OK);
     return c;
 }
 
-/* The clipped sum of one way, and the norms. */
-static float *clipped(struct fixture *f, enum privacy_clipping how, double norm, double *norms)
+/* The clipped sum of one way, and the norms. cut NULL: a record is a sequence. */
+static float *clipped_cut(struct fixture *f, enum privacy_clipping how, double norm,
+                          const struct clip_cut *cut, double *norms)
 {
     struct clip *c = open_clip(f, how, norm);
     size_t bytes = f->table.elements * sizeof(float);
     float *sum = arena_alloc(&arena, bytes);
     model_grads_zero(f->m);
-    if (clip_accumulate(c, &f->b, norms))
+    if (clip_accumulate(c, &f->b, cut, norms))
         fail_msg("%s", err_message());
     memcpy(sum, model_grads(f->m), bytes);
     clip_close(c);
     return sum;
+}
+
+static float *clipped(struct fixture *f, enum privacy_clipping how, double norm, double *norms)
+{
+    return clipped_cut(f, how, norm, NULL, norms);
 }
 
 static double norm_of(const float *a, const float *b, size_t count)
@@ -221,6 +231,94 @@ static void ghost_norms_are_the_slow_ones(void **state)
         assert_true(longer > 0 && longer < RECORDS);
         assert_true(worst < 1e-5);
         assert_true(apart < 1e-5);
+        close_fixture(&f);
+    }
+}
+
+/* ---- records of several sequences ---- */
+static const size_t cut_first[] = {0, 2, 3, RECORDS};
+static const struct clip_cut cut = {cut_first, 3};
+
+/* The gradient of a record in double: that of each sequence by itself, in the weights that its
+ * record has. */
+static double *record_gradient(struct fixture *f, size_t record)
+{
+    size_t first = cut.first[record], end = cut.first[record + 1], targets = 0, labels = 0;
+    double *sum = arena_array(&arena, f->table.elements, sizeof *sum), loss[MODEL_LOSSES];
+    for (int32_t t = f->b.cu_seqlens[first]; t < f->b.cu_seqlens[end]; t++)
+        targets += f->b.targets[t] >= 0;
+    for (size_t i = first; i < end; i++)
+        labels += f->b.labels[i] >= 0;
+    for (size_t i = first; i < end; i++) {
+        struct batch one;
+        assert_int_equal(batch_open(&one, &arena, SEQUENCE, 1), ERR_OK);
+        batch_clear(&one);
+        batch_take(&one, &f->b, i);
+        for (int kind = 0; kind < 2; kind++) { /* tokens, then the label */
+            struct batch part = one;
+            part.targets = arena_array(&arena, SEQUENCE, sizeof *part.targets);
+            part.labels = arena_array(&arena, 1, sizeof *part.labels);
+            for (size_t t = 0; t < one.tokens_count; t++)
+                part.targets[t] = kind == 0 ? one.targets[t] : -1;
+            *part.labels = kind == 1 ? *one.labels : -1;
+            part.sequence_weight = 1;
+            if (!batch_targets(&part) && !batch_labels(&part))
+                continue;
+            model_grads_zero(f->m);
+            assert_int_equal(model_accumulate(f->m, &part, 1, NULL, loss), ERR_OK);
+            for (size_t e = 0; e < f->table.elements; e++)
+                sum[e] += (double)model_grads(f->m)[e] / (double)(kind ? labels : targets);
+        }
+    }
+    return sum;
+}
+
+static void check_records(struct fixture *f, const char *name)
+{
+    double norms[3], want[3], worst = 0, apart[2], middle = 0;
+    const double *records[3];
+    double *sum = arena_array(&arena, f->table.elements, sizeof *sum);
+    for (size_t r = 0; r < 3; r++) {
+        double square = 0;
+        records[r] = record_gradient(f, r);
+        for (size_t e = 0; e < f->table.elements; e++)
+            square += records[r][e] * records[r][e];
+        want[r] = sqrt(square);
+        middle += want[r] / 3;
+    }
+    for (size_t r = 0; r < 3; r++)
+        for (size_t e = 0; e < f->table.elements; e++)
+            sum[e] += records[r][e] * fmin(1, middle / want[r]);
+    for (int how = 0; how < 2; how++) {
+        double rest = 0, size = 0;
+        const float *got = clipped_cut(f, (enum privacy_clipping)how, middle, &cut, norms);
+        for (size_t r = 0; r < 3; r++)
+            worst = fmax(worst, fabs(norms[r] / want[r] - 1));
+        for (size_t e = 0; e < f->table.elements; e++) {
+            rest += pow((double)got[e] - sum[e], 2);
+            size += sum[e] * sum[e];
+        }
+        apart[how] = sqrt(rest / size);
+    }
+    print_message("%-22s norms within %.1e, sums within %.1e, %.1e\n", name, worst, apart[0],
+                  apart[1]);
+    assert_true(worst < 1e-5 && apart[0] < 1e-5 && apart[1] < 1e-5);
+}
+
+/* The norm of a record is that of the sum over its sequences, with all cross terms; both ways give
+ * the clipped sum in double. */
+static void records_of_several_sequences(void **state)
+{
+    (void)state;
+    for (int k = 0; k < FAMILIES; k++) {
+        struct fixture f;
+        reset(NULL);
+        open_fixture(&f, families[k].words, 2);
+        if (f.s->model_classes.count < 2) { /* of two tasks the rows do not follow each other */
+            check_records(&f, families[k].name);
+            make_batch(&f, short_ones);
+            check_records(&f, families[k].name);
+        }
         close_fixture(&f);
     }
 }
@@ -380,7 +478,7 @@ static void micro_batches_add_up(void **state)
             batch_clear(&part);
             batch_take(&part, &f.b, i);
             batch_take(&part, &f.b, i + 1);
-            assert_int_equal(clip_accumulate(c, &part, NULL), ERR_OK);
+            assert_int_equal(clip_accumulate(c, &part, NULL, NULL), ERR_OK);
         }
         double size = norm_of(whole, NULL, f.table.elements);
         assert_true(norm_of(whole, model_grads(f.m), f.table.elements) < 1e-5 * size);
@@ -394,6 +492,7 @@ int main(void)
     arena = arena_make(0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(ghost_norms_are_the_slow_ones, reset),
+        cmocka_unit_test_setup(records_of_several_sequences, reset),
         cmocka_unit_test_setup(a_large_clip_is_the_gradient, reset),
         cmocka_unit_test_setup(a_record_is_no_longer_than_the_clip, reset),
         cmocka_unit_test_setup(a_norm_is_the_slope_of_the_loss, reset),

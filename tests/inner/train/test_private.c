@@ -173,14 +173,14 @@ static void check_step(struct train *t)
     struct private_keys k = private_step_keys(&site, t->step, &parameters, t->dev->note);
     assert_int_equal(site.found, t->step + 1); /* charged before it was drawn */
     assert_true(digest_equal(&site.tags[t->step], &k.tag));
-    const struct clip_options o = {PRIVACY_CLIPPING_SLOW, t->model, &t->table, 1, 16,
+    const struct clip_options o = {PRIVACY_CLIPPING_SLOW, t->model, &t->table, 1, 1, 16,
                                    s->privacy_clip};
     assert_int_equal(clip_open(&clip, &o, &arena), ERR_OK);
     struct poisson p = poisson_begin(k.sample, t->loader.windows, 10);
     model_grads_zero(t->model);
     for (uint64_t record; poisson_next(&p, &record);) {
         objective_records(&t->loader, (uint64_t)t->step, &record, 1, &t->batch);
-        assert_int_equal(clip_accumulate(clip, &t->batch, NULL), ERR_OK);
+        assert_int_equal(clip_accumulate(clip, &t->batch, NULL, NULL), ERR_OK);
     }
     double rest = 0, signal = 0, count = (double)t->table.parameters,
            sigma = s->privacy_noise * s->privacy_clip;
