@@ -39,29 +39,30 @@ static size_t piece_of(const struct codec_work *w)
 
 /* ---- writing ---- */
 
-/* The whole number of steps; 0 where x is not finite. */
-static inline float steps_of(float x)
+/* The whole number of steps; 0 where x is not finite. Magnitudes as bits, which order as they do:
+ * selecting integers keeps the loop free of branches. */
+static inline int32_t steps_of(float x)
 {
-    float y = x * PER_STEP, size = y < 0 ? -y : y;
-    float whole = size < NO_HALF ? (size + NO_HALF) - NO_HALF : size;
-    float most = whole <= 2 * MOST ? MOST : 0;
-    whole = whole <= MOST ? whole : most;
-    return y < 0 ? -whole : whole;
+    int32_t bits = (int32_t)float_bits(x * PER_STEP), minus = bits >> 31, size = bits & INT32_MAX;
+    float rounded = (float_of_bits((uint32_t)size) + NO_HALF) - NO_HALF;
+    int32_t whole = size < (int32_t)float_bits(NO_HALF) ? (int32_t)float_bits(rounded) : size;
+    int32_t most = whole <= (int32_t)float_bits(2 * MOST) ? (int32_t)float_bits(MOST) : 0;
+    whole = whole <= (int32_t)float_bits(MOST) ? whole : most;
+    return ((int32_t)float_of_bits((uint32_t)whole) ^ minus) - minus;
 }
 
 /* Is anything sent? residual may be z. */
 static bool block_encode(uint8_t *block, float *residual, const float *z)
 {
     int64_t q[DEV_BLOCK];
-    int32_t whole[DEV_BLOCK], any = 0;
+    int32_t steps[DEV_BLOCK], any = 0;
     for (size_t i = 0; i < DEV_BLOCK; i++) {
-        float steps = steps_of(z[i]);
-        whole[i] = (int32_t)steps;
-        any |= whole[i];
-        residual[i] = z[i] - steps * STEP;
+        steps[i] = steps_of(z[i]);
+        any |= steps[i];
+        residual[i] = z[i] - (float)steps[i] * STEP;
     }
     for (size_t i = 0; i < DEV_BLOCK; i++)
-        q[i] = whole[i] + Q_MAX;
+        q[i] = steps[i] + Q_MAX;
     if (any)
         bits_pack(block, q, DEV_BLOCK, BITS);
     return any;
