@@ -579,7 +579,7 @@ static enum err recover_epoch(struct aggregator *a, uint64_t journalled)
     a->core.epoch = a->epoch;
     a->env->ops->random(a->env, &a->instance, sizeof a->instance);
     struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->epoch};
-    TRY(journal_append(&a->journal, &r));
+    TRY(a->journal_lost ? aggregator_journal_again(a) : journal_append(&a->journal, &r));
     TRY(aggregator_epoch_again(a));
     return aggregator_announce(a);
 }
@@ -659,13 +659,16 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
 }
 
 /* A lost journal costs no round: commits are in the states, and a site keeps what was
- * accepted until its commit, and sends it again. */
+ * accepted until its commit, and sends it again. What the manifests tell is written at once, with
+ * the epoch: a journal without one is of a start that ended before that, and counts as lost. */
 static enum err recover_journal(struct aggregator *a, struct recovery *v)
 {
     TRY(journal_open(&a->journal, a->env, AGGREGATOR_JOURNAL, recover_record, v));
     if (a->journal.cut_bytes)
         log_event(LOG_WARN, "journal_cut", "bytes=%" PRIu64, a->journal.cut_bytes);
-    if (!a->begun || a->journal.found)
+    bool part = a->journal.found && !v->epoch && !MUTANT(JOURNAL_PART);
+    a->journal_lost = a->begun && (part || !a->journal.found);
+    if (!a->journal_lost)
         return ERR_OK;
     log_event(LOG_WARN, "journal_lost",
               "action=\"sites are asked again for the rounds in flight\"");

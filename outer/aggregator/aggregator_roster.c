@@ -7,6 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
+#include "outer/protocol/mutant.h"
 #include "outer/protocol/site_name.h"
 
 void aggregator_roster_open(struct aggregator *a)
@@ -114,7 +115,7 @@ enum err aggregator_roster_restore(struct aggregator *a, const struct journal_re
          (set_has(&a->roster.members, r->site) == in || r->to <= a->roster.version ||
           r->to > UINT32_MAX || r->fragment > a->o.site_count + 1 || r->fragment <= r->site)))
         return record_damaged(r);
-    change_apply(a, r, r->to ? a->first_read : at_once);
+    change_apply(a, r, r->to && !MUTANT(ROSTER_RESTORED) ? a->first_read : at_once);
     if (r->to)
         memset(a->first_read, 0, sizeof a->first_read);
     return ERR_OK;
@@ -174,21 +175,6 @@ static void again_take(struct aggregator *a, const struct manifest *m, const uin
     set_put(&a->former.members, r.change.site, r.change.act == MANIFEST_REMOVE);
 }
 
-static enum err again_journal(struct aggregator *a)
-{
-    struct arena scratch = arena_make(0);
-    size_t n = 0;
-    struct journal_record *keep =
-        arena_array(&scratch, a->o.site_count + ROUND_FRAGMENTS_MAX + 2, sizeof *keep);
-    enum err e = keep ? ERR_OK : ERR_MEMORY;
-    if (keep)
-        n = aggregator_roster_records(a, keep);
-    for (size_t i = 0; e == ERR_OK && i < n; i++)
-        e = journal_append(&a->journal, &keep[i]);
-    arena_free(&scratch);
-    return e;
-}
-
 enum err aggregator_roster_again(struct aggregator *a)
 {
     uint64_t first[ROUND_FRAGMENTS_MAX] = {0};
@@ -221,7 +207,7 @@ enum err aggregator_roster_again(struct aggregator *a)
               "version=%u sites=%u text=\"the journal is lost: the roster is that of the newest "
               "manifests; a change that no round was committed under is lost with it\"",
               version, members_count(a));
-    return again_journal(a);
+    return ERR_OK;
 }
 
 enum err aggregator_roster_check(struct aggregator *a)
@@ -311,8 +297,9 @@ static bool firsts_find(const struct aggregator *a, uint64_t *first, unsigned *n
         first[i] = 0;
         if (!aggregator_serves(a, i))
             continue;
-        first[i] = a->core.f[i].round + 1;
-        while (first[i] < rounds && schedule_step(s, i, first[i]) <= last)
+        first[i] = a->core.f[i].round + !MUTANT(ROSTER_AT_ONCE);
+        while (!MUTANT(ROSTER_AT_ONCE) && first[i] < rounds &&
+               schedule_step(s, i, first[i]) <= last)
             first[i]++;
         *none = i;
         if (first[i] >= rounds)
@@ -422,7 +409,8 @@ static enum err change_make(struct aggregator *a, const char *peer, const struct
             struct journal_record f = first_record(i, first[i]);
             TRY(journal_append(&a->journal, &f));
         }
-    TRY(journal_append(&a->journal, &r)); /* what counts */
+    if (!MUTANT(ROSTER_UNRECORDED))
+        TRY(journal_append(&a->journal, &r)); /* what counts */
     log_event(LOG_WARN, "operator", "act=%s by=%s site=%s version=%" PRIu64,
               m->act == WIRE_ROSTER_ADD ? "roster_add" : "roster_remove", peer, m->site,
               m->version);

@@ -159,6 +159,7 @@ struct aggregator {
     struct round core;
     struct journal journal;
     bool begun; /* found so at the start: what is missing is damage */
+    bool journal_lost;
     bool ended; /* found so at the start: the process before ended in good order */
     uint64_t epoch, instance, opened_ms;
     struct aggregator_site site[ROUND_SITES_MAX];

@@ -375,19 +375,23 @@ static void resume(struct stepper *s, const struct stepper_event *e, struct step
         s->postponed[f] = blocking(s) ? e->postponed[f] : 0;
     }
     int64_t reached = schedule_reached(&s->o.schedule, s->state);
+    struct stepper_event there = *e;
     if (!repeatable(s, e) && reached != e->step) {
         move(s, u, reached);
-        return;
+        if (!s->o.strict || MUTANT(MOVED_UNSAVED))
+            return;
+        emit(u, STEPPER_SAVE, 0, 0); /* what follows is what a restart from here does */
+        there = (struct stepper_event){.phase = STEPPER_RESUME, .step = reached};
     }
     if (!blocking(s)) {
         if (!MUTANT(RESENT_NOT))
-            resend(s, e, u);
-        if (!e->before && !schedule_ends(&s->o.schedule, e->step))
+            resend(s, &there, u);
+        if (!there.before && !schedule_ends(&s->o.schedule, there.step))
             return; /* the checkpoint is from after this step's rounds */
     }
     if (!s->o.before_update)
-        apply_landing(s, e, u);
-    exchange_due(s, e, u);
+        apply_landing(s, &there, u);
+    exchange_due(s, &there, u);
 }
 
 /* Quorum: the others went on without this site, and so does it, from their newest state. */

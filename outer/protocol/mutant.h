@@ -60,7 +60,15 @@
     X(FINAL_GIVEN_UP, "rounds that an aggregator does not have are given up, final or not")        \
     X(WITHDRAWN_LOST, "what a site trained behind a round that it gave up is lost")                \
     X(INSTANCE_BELIEVED, "a site takes any aggregator of a known epoch for the one it knows")      \
-    X(MANIFEST_UNCHAINED, "a site adopts a manifest whose parent is not its own state's")
+    X(MANIFEST_UNCHAINED, "a site adopts a manifest whose parent is not its own state's")          \
+    X(ROSTER_AT_ONCE, "a change of the roster is in force for the round in flight")                \
+    X(ROSTER_UNRECORDED, "a change of the roster is answered before the journal has it")           \
+    X(ROSTER_RESTORED, "a restart puts a change of the roster in force for the round in flight")   \
+    X(ROSTER_REMOVED, "removed sites count for the majority")                                      \
+    X(ROSTER_HEARD, "an eager start counts the sites that hello tells, not those of the state")    \
+    X(JOURNAL_PART, "a new journal that a start has not finished is taken for whole")              \
+    X(JOINED_BEFORE, "an added site adopts rounds before its first one")                           \
+    X(MOVED_UNSAVED, "a site that goes on at another step repeats no step after a restart")
 
 enum mutant {
     MUTANT_NONE,

@@ -22,7 +22,7 @@ static void members_place(const struct round *r, struct round_fragment *f)
         return;
     f->members = r->members;
     f->n = set_count(&f->members);
-    f->quorum = quorum_of(r, f->n);
+    f->quorum = quorum_of(r, MUTANT(ROSTER_REMOVED) ? r->sites : f->n);
 }
 
 enum err round_init(struct round *r, const struct round_options *o, struct arena *perm)

@@ -518,20 +518,39 @@ static enum err send_stored(struct site_slot *l, unsigned fragment)
     return l->box.valid && !site_roster_early(s, fragment, round) ? site_outbox_send(l) : ERR_OK;
 }
 
-/* A site that an operator has added begins with the state that its first rounds take up. With
+/* One look at the round in flight, which is before the first one with this site. adopt: it is
+ * committed here too. */
+static enum err join_poll(struct site_slot *l, unsigned fragment, bool adopt)
+{
+    struct site *s = l->site;
+    struct wire_poll_answer a;
+    uint64_t start = s->env->ops->now_ms(s->env);
+    site_notice(l, "fragment %u: waiting for round %" PRIu64 ", the first one with this site",
+                fragment, s->first_there[fragment]);
+    if (adopt)
+        return poll_round(l, fragment, HOLD_MS);
+    TRY(poll_manifest(l, fragment, s->round_there[fragment], HOLD_MS, &a));
+    bool soon = s->env->ops->now_ms(s->env) - start < PENDING_MS;
+    return soon ? site_sleep(l, PENDING_MS) : ERR_OK;
+}
+
+/* A site that an operator has added begins with the state that its first round takes up, and has
+ * none of the states before it: whether it can repeat the steps before it must not depend on when
+ * it came. A site that is added again has a residual, and adopts one round after the other. With
  * several aggregators it does not wait: the other one may have been told later, and its rounds in
  * flight may need a site that waits for this one. */
 static enum err join_wait(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
-    if (s->o.aggregators > 1)
+    const uint64_t *here = &s->replica->state[fragment].round, *there = &s->round_there[fragment],
+                   *first = &s->first_there[fragment];
+    bool again = *here > 0;
+    if (s->o.aggregators > 1 || *here >= *first)
         return ERR_OK;
-    while (site_roster_early(s, fragment, s->replica->state[fragment].round)) {
-        site_notice(l, "fragment %u: waiting for round %" PRIu64 ", the first one with this site",
-                    fragment, s->first_there[fragment]);
-        TRY(poll_round(l, fragment, HOLD_MS));
-    }
-    return ERR_OK;
+    while ((again ? *here : *there) < *first)
+        TRY(join_poll(l, fragment, again));
+    /* Later rounds may hold its own work: these it adopts too. */
+    return !again && *there == *first ? jump_to_snapshot(l, fragment) : ERR_OK;
 }
 
 /* ---- the round ---- */
@@ -797,8 +816,10 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
         while (site_step_back_due(s, f))
             TRY(site_step_back(l, f));
         TRY(compare_state(l, f));
-        TRY(catch_up(l, f));
+        if (MUTANT(JOINED_BEFORE))
+            TRY(catch_up(l, f));
         TRY(join_wait(l, f));
+        TRY(catch_up(l, f));
         TRY(send_stored(l, f));
         TRY(report_standing(l, f));
     }

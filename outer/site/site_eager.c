@@ -146,8 +146,10 @@ enum err site_eager_others(struct site_slot *l, const struct site_submission *w)
     struct manifest last;
     if (!eager_due(l, w))
         return ERR_OK;
+    unsigned sites;
+    TRY(site_roster_count(s, w->fragment, &sites));
     memset(l->start, 0, elements_of(s, w->fragment) * sizeof *l->start);
-    l->others = (float)(s->sites - 1) * w->weight; /* not heard: as many as there are */
+    l->others = (float)(sites - 1) * w->weight; /* not heard: as many as there are */
     if (w->round == 0)
         return ERR_OK;
     enum err e = outer_state_mean(s->replica, w->fragment, w->round - 1, &last);

@@ -196,6 +196,8 @@ void site_notice(struct site_slot *l, const char *format, ...)
 /* site_roster.c */
 /* S6: the sites of the next manifest are those of the state's, or one change that it names. */
 enum err site_roster_check(const struct site *s, unsigned fragment, const struct manifest *m) MUST;
+/* Sites of the newest state's roster; this one counts, if it was added since. */
+enum err site_roster_count(const struct site *s, unsigned fragment, unsigned *count) MUST;
 void site_roster_take(struct site *s, unsigned peer, const struct manifest *m); /* it is adopted */
 enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a) MUST;
 /* Is the round before the first one with this site? Nothing is contributed to it. */

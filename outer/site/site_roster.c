@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "outer/protocol/mutant.h"
 #include "outer/site/site_own.h"
 
 /* Of the newest state of the fragment. *known false: its manifest cannot be read. */
@@ -25,6 +26,18 @@ static enum err roster_now(const struct site *s, unsigned fragment, struct roste
     if (e == ERR_OK)
         roster_of(out, s->o.site_count, &m);
     return e == ERR_INPUT || e == ERR_CORRUPT ? ERR_OK : e;
+}
+
+/* Not what hello says: when a site hears of a change depends on the link. */
+enum err site_roster_count(const struct site *s, unsigned fragment, unsigned *count)
+{
+    struct roster r;
+    bool known;
+    TRY(roster_now(s, fragment, &r, &known));
+    bool in = s->o.index >= ROUND_SITES_MAX || set_has(&r.members, s->o.index);
+    known = known && !MUTANT(ROSTER_HEARD);
+    *count = known ? set_count(&r.members) + !in : s->sites;
+    return ERR_OK;
 }
 
 enum err site_roster_check(const struct site *s, unsigned fragment, const struct manifest *m)
