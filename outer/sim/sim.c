@@ -39,7 +39,7 @@ bool sim_parted(const struct sim *s)
 struct outer_state_options sim_member_options(const struct sim *s, bool site)
 {
     const struct sync_config_replica r = {.site = site,
-                                          .sites = s->o.sites,
+                                          .sites = s->roster.initial,
                                           .error_feedback_decay = s->o.error_feedback_decay,
                                           .keep = s->o.keep};
     struct outer_state_options o = sync_config_state(&s->fragments, &s->schedule, &s->outer, &r);
@@ -207,8 +207,8 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
     struct outer_state_options mo = sim_member_options(s, true);
     struct site_options so = {.run = "sim",
                               .name = n->name,
-                              .index = n->index,
-                              .site_count = s->o.sites,
+                              .index = sim_roster_index(n),
+                              .site_count = s->roster.initial,
                               .canonical = s->canonical,
                               .strict = s->o.strict,
                               .error_feedback_decay = s->o.error_feedback_decay,
@@ -284,6 +284,10 @@ static void site_ended_with(struct sim_node *n, enum err e)
         return;
     if (e == ERR_DENIED && s->o.operates) /* in quarantine: a person starts it again */
         return;
+    if (e == ERR_DENIED && sim_roster_denies(n)) {
+        n->done = sim_roster_left(n) || sim_roster_never(n);
+        return;
+    }
     if (!for_a_person(s, e)) {
         sim_violate(s, "site %s ends with %s: %s", n->name, err_name(e), err_message());
         return;
@@ -316,7 +320,8 @@ void sim_site_task(void *self)
         sim_liar_run(n);
         n->done = true;
     }
-    n->done = n->done || n->over;
+    sim_roster_wait(n);
+    n->done = n->done || n->over || sim_roster_never(n);
     while (!n->done) {
         site_live(n);
         if (n->done)
@@ -373,7 +378,8 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
     struct aggregator_options ao = {
         .run = "sim",
         .sites = s->names,
-        .site_count = s->o.sites,
+        .site_count = s->roster.initial,
+        .room = s->o.sites,
         .canonical = s->canonical,
         .strict = s->o.strict,
         .norm_limit = 1000,
@@ -387,7 +393,10 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
         .signer = &s->signer.signer,
         .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};
     struct aggregator *a;
+    size_t size;
     TRY(env_sim_begin(&at->env));
+    s->roster.lost |=
+        env_sim_look(&at->env, "begun", &size) && !env_sim_look(&at->env, "journal", &size);
     TRY(outer_state_open(&at->replica, &at->env.env, s->cpu, &mo, arena));
     enum err e = outer_state_begun(&at->replica) ? outer_state_load(&at->replica)
                                                  : outer_state_begin(&at->replica, s->initial);
@@ -674,6 +683,7 @@ static enum err sim_make(struct sim *s)
         s->first[f] = s->first[f - 1] + s->fragments.f[f - 1].elements;
     for (unsigned f = 0; f < s->o.fragments; f++)
         ASSERT(schedule_rounds(&s->schedule, f) <= SIM_ROUNDS_MAX);
+    sim_roster_open(s);
     snprintf(s->canonical, sizeof s->canonical, "run.name=sim\nrun.seed=%" PRIu64 "\n", s->o.seed);
     signer_sim_open(&s->signer, "sim", "aggregator", "aggregator");
     sim_aggregator_make(s, 0);
@@ -749,6 +759,7 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
     r->faults = s->clock.struck;
     r->parted = s->over;
     r->repeats = !s->ordered_late;
+    sim_roster_end(s);
     r->ok = !*r->why;
     sim_unmake(s);
 }

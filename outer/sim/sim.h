@@ -11,6 +11,8 @@
  * replay of the manifests, the residual books close, commits came within the bound. What a run
  * returns lets the caller compare with the run without faults (I1).
  *
+ * Some schedules have changes of the roster: what follows from them is in sim_roster.c.
+ *
  * Schedules with a copied directory (`second`, `copied`) break what docs/protocol.md 7 asks of the
  * operator: never start a copy. There a run may stop and wait for a person. What must hold all the
  * same is in sim_copies.c.
@@ -28,6 +30,7 @@
 #include "outer/sim/disk_sim.h"
 
 enum { SIM_SITES_MAX = 64, SIM_FEW_SITES = 5, SIM_WHY_MAX = 512 };
+enum { SIM_FRAGMENTS_MAX = 4, SIM_CHANGES_MAX = 2 };
 
 /* A copy of a directory, made at some moment, is started later. */
 enum sim_copy {
@@ -64,7 +67,9 @@ struct sim_judged {
     double progress; /* the step that ends the round over the last step of the run */
     const struct tensor_range *tensors; /* [tensor_count] of the fragment */
     size_t tensor_count;
-    const float *const *sent; /* [manifest->site_count] by site; NULL: not included */
+    const unsigned *members; /* the sites that the round must have, in order */
+    unsigned member_count;
+    const float *const *sent; /* [manifest->site_count] by entry; NULL: not included */
     const float *passed; /* what a compressed aggregate decodes to, over the weight; NULL: it is not
                             compressed */
     const float *const *theta, *const *momentum, *const *gathered; /* [2]: before, after; NULL */
@@ -106,6 +111,8 @@ struct sim_options {
                                    production */
     bool beside;   /* other calls come between the stages of a commit (docs/protocol.md 3.14) */
     bool operates; /* an operator aborts and rolls back rounds, quarantines and readmits */
+    bool joins;    /* two sites or more: the last one is not in outer.sites, an operator adds it */
+    bool leaves;   /* the same: an operator removes one of the others for good */
     enum sim_copy second; /* of the aggregator's directory */
     bool split; /* quorum, three sites or more, `second` is SIM_COPY_BOTH: the copy is made when a
                    round has a majority; then one of its sites stays with the original for a while,
@@ -154,7 +161,10 @@ struct sim_result {
     uint64_t allocations[SIM_SITES_MAX + 1]; /* of their processes, where they are counted */
     bool struck;                             /* the fault of the point, or of the memory */
     bool compared;                           /* with the run without faults, by the caller */
-    bool repeats; /* the acts of an operator met every site's contribution: I1 is defined */
+    bool repeats;     /* the acts of an operator met every site's contribution: I1 is defined */
+    unsigned changes; /* of the roster */
+    uint64_t first[SIM_CHANGES_MAX][SIM_FRAGMENTS_MAX]; /* round of each fragment under them; I1 is
+                                                           defined where these are the same */
 };
 
 /* The configuration of a seed: of up to 5 sites and 8 rounds of several blocks. */

@@ -107,3 +107,38 @@ void sim_made_count(struct sim_node *n, const struct sim_aggregator *a, unsigned
             trained[i] += m->trained[i];
     }
 }
+
+/* What this directory has sent, of any parent. */
+static struct codec_payload sent_as(const struct sim_node *n, unsigned f, uint64_t round,
+                                    const struct digest *payload)
+{
+    const struct codec_payload *first = &n->payload[f][round];
+    struct digest d = first->data ? digest_of(first->data, first->size_bytes) : (struct digest){0};
+    if (first->data && digest_equal(&d, payload))
+        return *first;
+    for (const struct sim_offer *o = n->offers; o; o = o->next)
+        if (digest_equal(&o->digest, payload))
+            return o->payload;
+    return (struct codec_payload){NULL, 0};
+}
+
+bool sim_made_included(struct sim_node *n, struct sim_aggregator *a, unsigned f, uint64_t rounds,
+                       sim_fixed *included)
+{
+    struct sim *s = n->sim;
+    for (uint64_t t = 0; t < rounds; t++) {
+        const struct manifest *m = &a->commits[f][t]->manifest;
+        const struct manifest_entry *e = manifest_site(m, n->index);
+        if (!e || !e->included)
+            continue;
+        struct codec_payload sent = sent_as(n, f, t, &e->payload);
+        if (!sent.data)
+            return false;
+        struct arena scratch = arena_make(0);
+        float *values = sim_decoded(s, a, f, t, sent, a->commits[f][t]->grid, &scratch);
+        for (size_t i = 0; i < s->fragments.f[f].elements; i++)
+            included[s->first[f] + i] += sim_fixed_of(s, (m->scaled ? e->factor : 1) * values[i]);
+        arena_free(&scratch);
+    }
+    return true;
+}

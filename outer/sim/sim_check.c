@@ -305,6 +305,9 @@ static void saw_fetching(void *self, void *site, const struct wire_fetch *m)
         return;
     s->r->snapshots++;
     n->void_books = true;
+    if (s->o.strict && m->round > n->env.rotten)
+        n->env.rotten = m->round; /* the state before it is not here: damaged, the site is as one
+                                     whose disk is lost, and I1 does not hold */
 }
 
 /* ---- commits ---- */
@@ -349,7 +352,7 @@ static void check_sum(struct sim_aggregator *at, unsigned f, struct sim_commit *
     unsigned k = 0;
     for (unsigned i = 0; i < m->site_count; i++)
         if (m->sites[i].included)
-            payloads[k++] = sim_sent(s, i, f, m->round, &m->sites[i].payload);
+            payloads[k++] = sim_sent(s, m->sites[i].site, f, m->round, &m->sites[i].payload);
     if (schedule_compresses_downlink(&s->schedule, codec->kind, k))
         return; /* one payload: book_included holds it against the sum */
     uint8_t *sum = arena_alloc(&a, codec->aggregate_max(codec, n, k));
@@ -414,6 +417,7 @@ static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state 
     struct sim *s = at->sim;
     uint64_t round = at->committed[f] - 1;
     const float *was[3] = {NULL}, *is[3] = {NULL};
+    unsigned members[SIM_SITES_MAX];
     arrays_of(s, f, before, was);
     arrays_of(s, f, after, is);
     const struct sim_judged c = {.o = &s->o,
@@ -422,6 +426,8 @@ static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state 
                                  .rounds = schedule_rounds(&s->schedule, f),
                                  .before = round ? &at->commits[f][round - 1]->manifest : NULL,
                                  .manifest = &at->commits[f][round]->manifest,
+                                 .members = members,
+                                 .member_count = sim_roster_members(s, f, round, members),
                                  .count = s->fragments.f[f].elements,
                                  .progress = (double)schedule_step(&s->schedule, f, round) /
                                              (double)s->o.steps,
@@ -458,11 +464,12 @@ static void book_included(struct sim_aggregator *at, unsigned f, const struct ma
     uint8_t *next = arena_alloc(&a, n / DEV_BLOCK);
     ASSERT(sum && mean && next);
     for (unsigned k = 0; k < m->site_count; k++) {
-        struct sim_node *node = &s->node[k];
+        unsigned site = m->sites[k].site;
+        struct sim_node *node = &s->node[site];
         if (!m->sites[k].included)
             continue;
-        float *values =
-            decoded(s, c, f, m->round, sim_sent(s, k, f, m->round, &m->sites[k].payload), grid, &a);
+        float *values = decoded(s, c, f, m->round,
+                                sim_sent(s, site, f, m->round, &m->sites[k].payload), grid, &a);
         float factor = m->scaled ? m->sites[k].factor : 1;
         s->r->clipped += factor != 1;
         sent[k] = values;
@@ -509,29 +516,37 @@ static void check_manifest(struct sim_aggregator *at, unsigned f, const struct m
     if (!digest_equal(&parent, &m->parent)) /* I5 */
         sim_violate(s, "fragment %u round %" PRIu64 ": other parent", f, t);
     bool aborted = manifest_aborted(m);
-    unsigned took_part = aborted ? 0 : manifest_included(m);
+    unsigned took_part = aborted ? 0 : manifest_included(m), members[SIM_SITES_MAX], n;
+    sim_roster_saw(s, m);
+    n = sim_roster_members(s, f, t, members);
+    if (m->site_count != n && !s->clock.halted)
+        sim_violate(s, "fragment %u round %" PRIu64 ": %u entries of %u sites", f, t, m->site_count,
+                    n);
+    if (s->clock.halted)
+        return;
     for (unsigned i = 0; aborted && i < m->site_count; i++)
         took_part += m->sites[i].reason == ROUND_ABORTED;
     bool ordered = !digest_zero(&m->ordered_by);
-    if (!ordered && took_part < (s->o.strict ? s->o.sites : s->o.sites / 2 + 1))
-        sim_violate(s, "fragment %u round %" PRIu64 ": %u of %u sites", f, t, took_part,
-                    s->o.sites);
+    if (!ordered && took_part < (s->o.strict ? n : n / 2 + 1))
+        sim_violate(s, "fragment %u round %" PRIu64 ": %u of %u sites", f, t, took_part, n);
     for (unsigned i = 0; i < m->site_count; i++) {
         bool included = m->sites[i].included;
-        if (m->sites[i].site != i)
-            sim_violate(s, "fragment %u round %" PRIu64 ": entry %u is of site %u", f, t, i,
-                        m->sites[i].site);
+        unsigned site = m->sites[i].site;
+        if (site != members[i]) {
+            sim_violate(s, "fragment %u round %" PRIu64 ": entry %u is of site %u", f, t, i, site);
+            return;
+        }
         s->r->excluded += !included && !aborted;
         if (!included && m->sites[i].reason != ROUND_ABORTED)
             continue;
-        if (!sim_sent(s, i, f, t, &m->sites[i].payload).data)
+        if (!sim_sent(s, site, f, t, &m->sites[i].payload).data)
             sim_violate(s,
                         "fragment %u round %" PRIu64 ": site %s took part with bytes it never sent",
-                        f, t, s->names[i]);
-        if (included && hello_epoch(at, i) < m->epoch) /* docs/protocol.md 3.3 */
+                        f, t, s->names[site]);
+        if (included && hello_epoch(at, site) < m->epoch) /* docs/protocol.md 3.3 */
             sim_violate(
                 s, "fragment %u round %" PRIu64 ": site %s counted without hello in epoch %" PRIu64,
-                f, t, s->names[i], m->epoch);
+                f, t, s->names[site], m->epoch);
     }
 }
 
@@ -647,8 +662,10 @@ static void books_end(struct sim *s, const struct manifest *m)
 {
     if (!m->scaled || schedule_discards(&s->schedule, s->o.error_feedback_decay))
         return;
-    for (unsigned i = 0; i < s->nodes; i++)
-        s->node[i].void_books |= m->sites[s->node[i].index].factor != 1;
+    for (unsigned i = 0; i < s->nodes; i++) {
+        const struct manifest_entry *e = manifest_site(m, s->node[i].index);
+        s->node[i].void_books |= e && e->factor != 1;
+    }
 }
 
 static void check_commit(struct sim_aggregator *a, unsigned f, struct sim_commit *c,
@@ -736,8 +753,14 @@ static void saw_work(void *self)
             a->final[f] = aggregator_final(a->process, f);
     if (a->server.up)
         a->lost_seen = a->residuals_lost;
+    if (a->server.up && s->roster.lost) {
+        sim_roster_lost(a);
+        s->roster.lost = false;
+    }
     if (a->server.up && !s->clock.halted)
         sim_operator_acts(a);
+    if (a->server.up && !s->clock.halted)
+        sim_roster_acts(a);
 }
 
 void sim_watch(struct sim_aggregator *a)
@@ -829,6 +852,26 @@ void sim_check_books(struct sim_node *n, const struct outer_state *m, const sim_
     s->r->books_checked++;
 }
 
+/* A site that was removed may not have heard of the last rounds that it was in: its books are those
+ * of the state that it has. */
+static void check_left(struct sim_node *n, struct arena *a)
+{
+    struct sim *s = n->sim;
+    struct sim_aggregator *at = &s->aggregator[0];
+    sim_fixed *included = arena_array(a, s->table.elements, sizeof *included);
+    struct outer_state m;
+    size_t size;
+    ASSERT(included);
+    if (!env_sim_look(&n->env, "begun", &size) || !sim_disk_load(s, &n->env, true, &m, a))
+        return;
+    for (unsigned f = 0; f < s->o.fragments; f++) {
+        (void)sim_made_included(n, at, f, m.state[f].round, included);
+        sim_made_count(n, at, f, m.state[f].round);
+    }
+    sim_check_books(n, &m, included);
+    outer_state_close(&m);
+}
+
 void sim_check_end(struct sim *s)
 {
     struct arena a = arena_make(0);
@@ -841,13 +884,17 @@ void sim_check_end(struct sim *s)
         if (at->committed[f] != schedule_rounds(&s->schedule, f))
             sim_violate(s, "fragment %u ended after %" PRIu64 " rounds", f, at->committed[f]);
     for (unsigned i = 0; i < s->o.sites && !s->clock.halted; i++) {
-        if (s->node[i].liar || !sim_disk_load(s, &s->node[i].env, true, &m, &a))
+        struct sim_node *n = &s->node[i];
+        if (sim_roster_left(n))
+            check_left(n, &a);
+        if (n->liar || sim_roster_left(n) || sim_roster_never(n) ||
+            !sim_disk_load(s, &n->env, true, &m, &a))
             continue;
         struct digest d = outer_state_digest(&m, false);
         s->r->residual[i] = outer_state_digest(&m, true);
         if (!digest_equal(&d, &s->r->state))
             sim_violate(s, "site %s ends with another state than the aggregator", s->names[i]);
-        sim_check_books(&s->node[i], &m, s->node[i].included);
+        sim_check_books(n, &m, n->included);
         outer_state_close(&m);
     }
     acts_repeat(s, at);

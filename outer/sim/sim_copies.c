@@ -237,42 +237,6 @@ static struct sim_aggregator *history_of(struct sim *s, unsigned f, const struct
     return NULL;
 }
 
-/* What this directory has sent, of any parent. */
-static struct codec_payload sent_as(const struct sim_node *n, unsigned f, uint64_t round,
-                                    const struct digest *payload)
-{
-    const struct codec_payload *first = &n->payload[f][round];
-    struct digest d = first->data ? digest_of(first->data, first->size_bytes) : (struct digest){0};
-    if (first->data && digest_equal(&d, payload))
-        return *first;
-    for (const struct sim_offer *o = n->offers; o; o = o->next)
-        if (digest_equal(&o->digest, payload))
-            return o->payload;
-    return (struct codec_payload){NULL, 0};
-}
-
-/* What a history counts of this directory; false: also of another one of the same site. */
-static bool counted(struct sim_node *n, struct sim_aggregator *a, unsigned f, uint64_t rounds,
-                    sim_fixed *included)
-{
-    struct sim *s = n->sim;
-    for (uint64_t t = 0; t < rounds; t++) {
-        const struct manifest *m = &a->commits[f][t]->manifest;
-        const struct manifest_entry *e = &m->sites[n->index];
-        struct codec_payload sent = sent_as(n, f, t, &e->payload);
-        if (!e->included)
-            continue;
-        if (!sent.data)
-            return false;
-        struct arena scratch = arena_make(0);
-        float *values = sim_decoded(s, a, f, t, sent, a->commits[f][t]->grid, &scratch);
-        for (size_t i = 0; i < s->fragments.f[f].elements; i++)
-            included[s->first[f] + i] += sim_fixed_of(s, (m->scaled ? e->factor : 1) * values[i]);
-        arena_free(&scratch);
-    }
-    return true;
-}
-
 static void check_directory(struct sim_node *n, struct arena *a)
 {
     struct sim *s = n->sim;
@@ -289,7 +253,7 @@ static void check_directory(struct sim_node *n, struct arena *a)
                         n->copy ? " (copy)" : "", f, m.state[f].round);
             break;
         }
-        own = own && counted(n, history, f, m.state[f].round, included);
+        own = own && sim_made_included(n, history, f, m.state[f].round, included);
         sim_made_count(n, history, f, m.state[f].round);
     }
     if (own && !s->clock.halted)

@@ -26,6 +26,17 @@ static void copies_draw(struct sim_options *o, uint64_t which)
         o->copied = kinds[which - 2];
 }
 
+/* Three in 16 seeds have changes of the roster, as far as they have nothing else of its own. */
+static void roster_draw(struct sim_options *o, uint64_t which)
+{
+    bool other = o->lies || o->damaged || o->operates || o->absent || o->late ||
+                 o->second != SIM_COPY_NONE || o->copied != SIM_COPY_NONE;
+    if (which > 2 || other || o->sites < 2)
+        return;
+    o->joins = which != 1;
+    o->leaves = which != 0;
+}
+
 struct most { /* that a seed draws */
     unsigned sites;
     uint64_t rounds_from, rounds, four_fragments_in;
@@ -73,7 +84,8 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
         BESIDE,
         JOURNAL,
         WIDE,
-        FULL_PRECISION
+        FULL_PRECISION,
+        ROSTER
     };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
@@ -132,6 +144,7 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
     copies_draw(&o, DRAW(COPIES, 64));
     o.beside = most->more && DRAW(BESIDE, 2);
     o.journal_bytes_max = most->more ? journals[DRAW(JOURNAL, 3)] : 0;
+    roster_draw(&o, DRAW(ROSTER, 16));
 #undef DRAW
     return o;
 }

@@ -12,7 +12,7 @@
 
 enum { SIM_AGGREGATORS_MAX = 2, SIM_NODES_MAX = SIM_SITES_MAX + 1 }; /* with a copied one */
 enum { SIM_BATCH = 100 };                                            /* tokens of a step */
-enum { SIM_TENSORS_MAX = 32, SIM_FRAGMENTS_MAX = 4, SIM_ROUNDS_MAX = 208 };
+enum { SIM_TENSORS_MAX = 32, SIM_ROUNDS_MAX = 208, SIM_TRIES_MAX = 16 };
 /* Commits after the last fault: restarts within 20 s, half-open streams 20 s, back-off 30 s,
  * timeouts, a disk that was full 5 s; then at most this. */
 enum { SIM_GAP_MAX_MS = 180000 };
@@ -103,6 +103,21 @@ struct sim_aggregator { /* a directory, its processes one after the other, and i
     uint64_t residuals_lost, lost_seen; /* lost_seen: of them, when commits were looked at last */
     bool there, over;                   /* it was started; its last process has ended */
 };
+struct sim_change { /* of the roster, by the operator (sim_roster.c) */
+    uint8_t act;    /* enum manifest_act */
+    unsigned site;
+    uint64_t at;         /* as soon as fragment 0 stands before this round */
+    bool made, given_up; /* answered so; refused, since no round is left */
+    unsigned tries;      /* the first rounds that each may have given the fragments */
+    uint64_t first[SIM_TRIES_MAX][SIM_FRAGMENTS_MAX];
+    bool out[SIM_TRIES_MAX];          /* a manifest contradicts it */
+    uint64_t seen[SIM_FRAGMENTS_MAX]; /* first round of it that was committed; UINT64_MAX: none */
+};
+struct sim_roster {
+    unsigned initial, count; /* sites of outer.sites; changes that the seed has */
+    struct sim_change change[SIM_CHANGES_MAX];
+    bool lost; /* the journal was, before the present process */
+};
 struct sim {
     struct sim_options o;
     struct sim_result *r;
@@ -132,6 +147,7 @@ struct sim {
     unsigned nodes;         /* sites, and the copied one */
     bool acting;            /* the operator's call is under way */
     bool ordered_late;      /* an operator's act did not meet every site's contribution */
+    struct sim_roster roster;
     struct sim_node node[SIM_NODES_MAX]; /* last: those that a run does not have are not cleared */
 };
 
@@ -179,6 +195,24 @@ void sim_operator_acts(struct sim_aggregator *a);
 /* Is this round to be closed, as the seed says? */
 bool sim_operator_orders(const struct sim *s, unsigned f, uint64_t round);
 
+/* sim_roster.c */
+void sim_roster_open(struct sim *s);
+/* After each work(): makes the change that is next, once its moment has come. */
+void sim_roster_acts(struct sim_aggregator *a);
+/* A manifest that was committed: is its roster what the acts make it? */
+void sim_roster_saw(struct sim *s, const struct manifest *m);
+void sim_roster_lost(struct sim_aggregator *a); /* the journal; all commits so far were seen */
+/* Sites of a round whose manifest was seen, in order; returns how many. */
+unsigned sim_roster_members(const struct sim *s, unsigned f, uint64_t round,
+                            unsigned members[SIM_SITES_MAX]);
+/* What a site's process says of itself: its number in outer.sites; else ROUND_SITES_MAX. */
+unsigned sim_roster_index(const struct sim_node *n);
+void sim_roster_wait(const struct sim_node *n); /* before a site's first start: until it is added */
+bool sim_roster_denies(const struct sim_node *n); /* may the aggregator refuse the site? */
+bool sim_roster_left(const struct sim_node *n);   /* removed: all fragments have gone on without */
+bool sim_roster_never(const struct sim_node *n);  /* the run is over before it could be added */
+void sim_roster_end(const struct sim *s);         /* into the result */
+
 /* sim_copies.c */
 void sim_copies_start(struct sim *s);
 void sim_copies_receipt(struct sim_aggregator *at, struct sim_node *n, unsigned f, uint64_t round);
@@ -202,6 +236,10 @@ void sim_made_carried(struct sim_node *n, unsigned f, uint64_t round, const uint
                       size_t size);
 void sim_made_count(struct sim_node *n, const struct sim_aggregator *a, unsigned f,
                     uint64_t rounds);
+/* What these rounds count of this directory, onto `included`; false: also of another one of the
+ * same site. */
+bool sim_made_included(struct sim_node *n, struct sim_aggregator *a, unsigned f, uint64_t rounds,
+                       sim_fixed *included);
 
 /* sim_check.c */
 void sim_watch(struct sim_aggregator *a);

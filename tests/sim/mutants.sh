@@ -6,7 +6,7 @@
 #   mutants.sh DIR SEEDS NAME...     these alone
 #   NIGHT=1 mutants.sh DIR           ten thousand seeds for each, then a minute of points: the nightly command
 #
-# The last line sums up: "56 mutants, 56 found: test_sim 51, test_states 2, test_stepper_states 1, test_points 0, test_site 2". Exit 1: one was not found.
+# The last line sums up: "64 mutants, 64 found: test_sim 59, test_states 2, test_stepper_states 1, test_points 0, test_site 2". Exit 1: one was not found.
 set -u
 programs=$1
 seeds=${2:-10000}
@@ -47,6 +47,7 @@ for name in $names; do
     UNSYNCED_FORGOTTEN) focus="--full --focus eager --from 1900" ;; # an eager start, discarded right before a power loss
     HELLO_UNTOLD) focus="--full --from 1900" ;; # a site far behind, of five
     FINAL_* | WITHDRAWN_LOST) focus="--full --focus copies" ;;
+    ROSTER_* | JOINED_BEFORE | MOVED_UNSAVED | JOURNAL_PART) focus="--focus roster" ;;
     *) focus= ;;
     esac
     if [ $first = states ] && why=$(ask "$programs/test_mutants_states" --mutant "$name"); then

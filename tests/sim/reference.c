@@ -26,16 +26,23 @@ static double weight_of(unsigned site)
 static const char *check_weights(const struct sim_judged *c)
 {
     const struct manifest *m = c->manifest;
-    if (m->site_count != c->o->sites)
-        return wrong("the number of sites", m->site_count, c->o->sites);
+    unsigned took_part = 0, majority = c->member_count / 2 + 1;
+    if (m->site_count != c->member_count)
+        return wrong("the number of sites", m->site_count, c->member_count);
     for (unsigned i = 0; i < m->site_count; i++) {
+        unsigned site = c->members[i];
         bool liar = c->o->lies && i + 1 == m->site_count;
         double weight = m->sites[i].included ? (double)m->sites[i].weight : 0;
-        if (m->sites[i].included && weight != (liar ? 1 : weight_of(i)))
-            return wrong("a site's weight", weight, weight_of(i));
+        took_part += m->sites[i].included;
+        if (m->sites[i].site != site)
+            return wrong("a site of the roster", m->sites[i].site, site);
+        if (m->sites[i].included && weight != (liar ? 1 : weight_of(site)))
+            return wrong("a site's weight", weight, weight_of(site));
         if (m->sites[i].included != (c->sent[i] != NULL))
             return "a site counts without a contribution, or has one that does not";
     }
+    if (took_part < (c->o->strict ? c->member_count : majority))
+        return wrong("the number of sites that took part", took_part, majority);
     return NULL;
 }
 

@@ -8,8 +8,8 @@
  *   test_sim --full ...            the same without small schedules
  *   test_sim --large ...           the same with up to 64 sites and up to 200 rounds
  *   test_sim --focus WHAT ...      the same with copies of directories (copies), an operator's acts
- *                                  (operator), a lying site (liar) or eager starts (eager) in
- *                                  every seed that can have them
+ *                                  (operator), changes of the roster (roster), a lying site (liar)
+ *                                  or eager starts (eager) in every seed that can have them
  *   test_sim --shrink N [--full, --large]  leaves out fault after fault while seed N still fails
  *                                  and prints the faults that remain, with their times
  *   test_mutants --mutant NAME     the same over the outer loop with that bug in it
@@ -63,7 +63,8 @@ static bool compare(struct sim_options o, struct sim_result *r)
     o.second = o.copied = SIM_COPY_NONE;
     o.told = NULL;
     sim_run_options(&o, &calm);
-    if (calm.ok && (!calm.repeats || !r->repeats))
+    bool same_acts = calm.repeats && r->repeats && !memcmp(calm.first, r->first, sizeof r->first);
+    if (calm.ok && !same_acts)
         return true;
     r->compared = true;
     if (!calm.ok) {
@@ -82,7 +83,8 @@ struct totals {
     uint64_t seeds, failed, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, books,
         virtual_ms, residual_resets, damaged, aborted, clipped, compressed, residuals_lost,
         lies_refused, lies_accepted, stopped, moved, postponed, ordered, rolled_back, quarantined,
-        copies, given_up, stepped_back, parted, amidst, judged, faults, compared;
+        copies, given_up, stepped_back, parted, amidst, judged, faults, compared, changes,
+        changes_compared;
 };
 static struct reference reference;
 static enum { SIZE_MIXED, SIZE_FULL, SIZE_LARGE } size; /* of the schedules */
@@ -95,11 +97,20 @@ static struct sim_options options_of(uint64_t seed)
     struct sim_options o = size == SIZE_LARGE ? sim_draw_large(seed)
                            : small            ? sim_draw_small(seed)
                                               : sim_draw(seed);
-    bool copies = !strcmp(focus, "copies"), acts = !strcmp(focus, "operator");
-    if (copies || acts) {
+    bool copies = !strcmp(focus, "copies"), acts = !strcmp(focus, "operator"),
+         roster = !strcmp(focus, "roster");
+    if (roster) {
+        o.sites += o.sites == 1;
+        o.joins = seed % 4 != 1;
+        o.leaves = seed % 4 != 0;
+        o.damaged = false; /* two sites skip no round */
+    }
+    if (copies || acts || roster) {
         o.lies = o.absent = o.late = false;
-        o.every_ms = 0;
+        o.every_ms = roster ? o.every_ms : 0;
         o.operates = acts;
+        o.joins = roster && o.joins;
+        o.leaves = roster && o.leaves;
         o.second = o.copied = SIM_COPY_NONE;
     }
     if (acts && !o.eager) { /* else nothing is rolled back */
@@ -130,7 +141,7 @@ static struct sim_options options_of(uint64_t seed)
         o.copied = seed % 4 < 2 ? SIM_COPY_RESTORED : SIM_COPY_BOTH;
     if (!strcmp(focus, "liar") && !o.strict && o.sites > 2) {
         o.lies = true;
-        o.damaged = false;
+        o.damaged = o.joins = o.leaves = false;
         o.second = o.copied = SIM_COPY_NONE;
     }
     o.judge = reference_judge;
@@ -165,6 +176,8 @@ static bool run(uint64_t seed, struct totals *t)
     t->judged += r.judged;
     t->faults += r.faults;
     t->compared += r.compared;
+    t->changes += r.changes;
+    t->changes_compared += r.compared && r.changes;
     t->seeds++;
     t->failed += !r.ok;
     t->calls += r.calls;
@@ -357,6 +370,8 @@ int main(int argc, char **argv)
                   {"steps_judged", reference.steps},
                   {"faults", t.faults},
                   {"compared", t.compared},
+                  {"changes", t.changes},
+                  {"changes_compared", t.changes_compared},
                   {"compressed", t.compressed},
                   {"residuals_lost", t.residuals_lost},
                   {"snapshots", t.snapshots},
