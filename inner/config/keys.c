@@ -631,6 +631,8 @@ static void check_stages(struct config_rules *r, const struct settings *s)
             s->train_layer_drop);
 }
 
+static const double PRIVACY_NOISE_MIN = 0.01;
+
 /* Whatever makes a record's gradient depend on other records, or lets a number out that is not
  * charged. */
 static void check_privacy(struct config_rules *r, const struct settings *s)
@@ -663,13 +665,33 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
          "it reports the sizes of the batches, which are secret", "0"},
         {s->data_shards == DATA_SHARDS_OWN, "data.shards = own", "sampling is over all files",
          "shared"}};
-    if (s->privacy_unit == PRIVACY_UNIT_NONE)
+    if (s->privacy_unit == PRIVACY_UNIT_NONE) {
+        if (s->privacy_epsilon > 0 || s->privacy_cap > 0)
+            config_broken(r, "privacy.epsilon or privacy.cap with privacy.unit = none: nothing is "
+                             "hidden; give privacy.unit, such as sequence");
         return;
+    }
     if (s->privacy_unit != PRIVACY_UNIT_SEQUENCE)
         config_broken(r,
                       "privacy.unit = %s is not built yet; use sequence, whose claim covers one "
                       "training example and no more",
                       unit);
+    if (s->privacy_noise == 0 && s->privacy_epsilon == 0)
+        config_broken(r,
+                      "privacy.unit = %s without noise: give privacy.epsilon, for which the noise "
+                      "is computed, or privacy.noise",
+                      unit);
+    if (s->privacy_noise > 0 && s->privacy_noise < PRIVACY_NOISE_MIN)
+        config_broken(r, "privacy.noise = %g is below %g: it hides nothing", s->privacy_noise,
+                      PRIVACY_NOISE_MIN);
+    bool fixed = s->privacy_sampling == PRIVACY_SAMPLING_FIXED;
+    if (fixed && (s->privacy_epsilon > 0 || s->privacy_cap > 0))
+        config_broken(r,
+                      "privacy.%s = %g with privacy.sampling = fixed: one record more or less "
+                      "changes the order of all records, so no epsilon can be claimed; use "
+                      "privacy.sampling = poisson, or neither privacy.epsilon nor privacy.cap",
+                      s->privacy_epsilon > 0 ? "epsilon" : "cap",
+                      s->privacy_epsilon > 0 ? s->privacy_epsilon : s->privacy_cap);
     for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
         if (not [i].given)
             config_broken(r, "privacy.unit = %s with %s: %s; use %s, or privacy.unit = none", unit,

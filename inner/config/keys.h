@@ -488,10 +488,20 @@ CHOICES_INNER(CONFIG_ENUM)
     X(privacy, clip, REAL, .fallback = "1", .min = 1e-6, .max = 1e6,                               \
       .help = "With privacy.unit: largest L2 norm of one record's gradient, which is that of the " \
               "mean loss of its targets; longer ones are scaled down to it.")                      \
-    X(privacy, noise, REAL, .fallback = "1", .min = 0.01, .max = 1000,                             \
+    X(privacy, noise, REAL, .fallback = "0", .min = 0, .max = 1000,                                \
       .help = "With privacy.unit: noise multiplier. Each step adds a discrete Gaussian with a "    \
               "standard deviation of this times privacy.clip to the sum of the clipped "           \
-              "gradients.")                                                                        \
+              "gradients. 0: the smallest with which train.steps keep privacy.epsilon.")           \
+    X(privacy, epsilon, REAL, .fallback = "0", .min = 0, .max = 1e6,                               \
+      .help = "With privacy.unit: the claim of this site, an epsilon that all train.steps of the " \
+              "run together keep. Checked at the start, with what is charged already. 0: no "      \
+              "claim, privacy.noise says what it costs.")                                          \
+    X(privacy, delta, REAL, .fallback = "1e-5", .min = 1e-100, .max = 0.999,                       \
+      .help = "With privacy.unit: delta of every epsilon; at most 1 / number of records.")         \
+    X(privacy, cap, REAL, .fallback = "0", .min = 0, .max = 1e6,                                   \
+      .help = "With privacy.unit: this site trains no step with which the epsilon of all charged " \
+              "steps would be above this, whatever the aggregator says. Then a strict run waits, " \
+              "and in a quorum run the site leaves. 0: privacy.epsilon, and without it no cap.")   \
     X(privacy, sampling, CHOICE(privacy_sampling), .fallback = "poisson",                          \
       .help = "With privacy.unit: which records are in a step. poisson: each with the same "       \
               "probability, train.batch_tokens / train.sequence of them on average; the batch "    \

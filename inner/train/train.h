@@ -119,13 +119,19 @@ struct train_hook {
     enum err (*saved)(void *self, struct train *t);
 };
 
-/* Asked by the lead before a charge is written, and not for one that the site's file holds already:
- * a step that is repeated after a crash. ERR_BUDGET refuses the step, such as one beyond the site's
- * cap: no record is read, a checkpoint of the steps so far is stored, and train_run returns
- * ERR_BUDGET. Any other error ends the run as any failure does. */
+/* Who keeps the site's privacy budget; called by the lead. No member is NULL. */
 struct train_budget {
     void *self;
-    enum err (*may_charge)(void *self, const struct private_charge *c);
+    /* After resume, before the first step: a charge as every step of this run will make it, but for
+     * its step and tag. *noise: privacy.noise; 0: the multiplier is to be set. */
+    enum err (*begin)(void *self, const struct private_charge *c, double *noise);
+    /* Steps of this site that the run knows of, outside of its directory; 0: none. */
+    uint64_t (*known)(void *self);
+    /* Before a charge is written, and not for one that the site's file holds already: a step that
+     * is repeated after a crash. charged: steps of the file. ERR_BUDGET refuses the step, such as
+     * one beyond the site's cap: no record is read, a checkpoint of the steps so far is stored, and
+     * train_run returns ERR_BUDGET. Any other error ends the run as any failure does. */
+    enum err (*may_charge)(void *self, const struct private_charge *c, int64_t charged);
 };
 
 struct train { /* open for the hook to read */

@@ -16,6 +16,7 @@
 struct train_private {
     struct clip *clip;
     struct private_site site;
+    double multiplier; /* privacy.noise, or what the budget says */
     struct noise_scale noise;
     struct private_keys keys; /* of the step that was charged last */
     struct arena arena;
@@ -85,15 +86,6 @@ static enum err check_site(const struct train *t)
     return ERR_OK;
 }
 
-static enum err check_noise(const struct train *t)
-{
-    if (t->private->noise.sigma <= GAUSS_SIGMA_MAX)
-        return ERR_OK;
-    return err_set(ERR_CONFIG,
-                   "privacy.noise = %g is too large for %zu parameters; use a smaller one",
-                   t->settings->privacy_noise, t->table.parameters);
-}
-
 static enum err open_private(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
@@ -103,8 +95,6 @@ static enum err open_private(struct train *t, struct arena *perm)
     TRY_ALLOC(p->windows = arena_array(perm, t->micro_sequences, sizeof *p->windows));
     p->arena = arena_make(0);
     p->expected = (uint64_t)(s->train_batch_tokens / s->train_sequence);
-    p->noise = noise_scale_of(s->privacy_noise, s->privacy_clip, t->table.parameters);
-    TRY(check_noise(t));
     struct clip_options o = private_clip_options(s, t->coll->size);
     o.model = t->model;
     o.table = &t->table;
@@ -120,31 +110,50 @@ static void close_private(struct train *t)
     arena_free(&t->private->arena);
 }
 
-static enum err resumed(struct train *t)
-{
-    return private_open(&t->private->site, t->checkpoint_dir, t->step > 0, &t->private->arena);
-}
-
 uint64_t train_charged(const struct train *t)
 {
     return t->private ? (uint64_t)t->private->site.charged : 0;
 }
 
-/* ---- a step ---- */
-static struct private_charge charge_of(const struct train *t, const struct private_keys *k)
+/* ---- charges ---- */
+static struct private_charge charge_of(const struct train *t)
 {
     const struct settings *s = t->settings;
     return (struct private_charge){
         .step = t->step,
-        .tag = k->tag,
         .records = t->loader.windows,
         .expected = t->private->expected,
-        .noise = s->privacy_noise,
+        .noise = t->private->multiplier,
         .clip = s->privacy_clip,
         .unit = config_choice_name(privacy_unit_choices, s->privacy_unit),
         .sampling = config_choice_name(privacy_sampling_choices, s->privacy_sampling)};
 }
 
+static enum err set_noise(struct train *t)
+{
+    struct train_private *p = t->private;
+    p->multiplier = t->settings->privacy_noise;
+    const struct private_charge c = charge_of(t);
+    if (t->budget)
+        TRY(t->budget->begin(t->budget->self, &c, &p->multiplier));
+    if (!(p->multiplier > 0))
+        return err_set(ERR_CONFIG, "privacy.noise is 0: give the noise multiplier");
+    p->noise = noise_scale_of(p->multiplier, t->settings->privacy_clip, t->table.parameters);
+    if (p->noise.sigma <= GAUSS_SIGMA_MAX)
+        return ERR_OK;
+    return err_set(ERR_CONFIG,
+                   "a noise multiplier of %g is too large for %zu parameters; use a smaller "
+                   "privacy.noise, or a larger privacy.epsilon",
+                   p->multiplier, t->table.parameters);
+}
+
+static enum err resumed(struct train *t)
+{
+    TRY(private_open(&t->private->site, t->checkpoint_dir, t->step > 0, &t->private->arena));
+    return set_noise(t);
+}
+
+/* ---- a step ---- */
 static enum err clip_all(struct train *t, struct record_source *r)
 {
     struct train_private *p = t->private;
@@ -162,13 +171,17 @@ static enum err clip_all(struct train *t, struct record_source *r)
 static enum err charge(struct train *t)
 {
     struct train_private *p = t->private;
+    const struct train_budget *b = t->budget;
     struct digest parameters = digest_of(model_params(t->model), t->table.elements * sizeof(float));
-    p->keys = private_step_keys(&p->site, t->step, &parameters, t->dev->note);
-    const struct private_charge c = charge_of(t, &p->keys);
+    struct private_charge c = charge_of(t);
+    p->keys = private_step_keys(&p->site, &c, &parameters, t->dev->note);
+    c.tag = p->keys.tag;
     if (private_charged(&p->site, &c))
         return ERR_OK;
-    if (t->budget)
-        TRY(t->budget->may_charge(t->budget->self, &c));
+    if (b) {
+        TRY(private_count(&p->site, b->known(b->self), &c));
+        TRY(b->may_charge(b->self, &c, p->site.charged));
+    }
     return private_charge(&p->site, &c);
 }
 

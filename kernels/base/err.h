@@ -43,7 +43,7 @@
       "see which sites and why; a restart changes nothing")                                        \
     X(22, STALE, "this directory is older than what the sites have", 4,                            \
       "do not serve it: use the newest one, or make it again with --rebuild (see runbook)")        \
-    X(23, BUDGET, "the privacy budget of this site allows no further step", 4,                     \
+    X(23, BUDGET, "the privacy budget of this site allows no further step", 7,                     \
       "end the run here, or let the people who own the data raise the cap")
 
 enum err {

@@ -102,7 +102,8 @@ static enum err privacy_account(int argc, char **argv, struct arena *arena)
         return err_set(ERR_CONFIG, "privacy account: give either --noise Z, for the epsilon, or "
                                    "--epsilon EPSILON, for the noise");
     if (noise == NOT_GIVEN)
-        TRY(accountant_noise(&noise, b.q, b.steps, b.delta, epsilon));
+        TRY(accountant_noise(
+            &noise, &(struct accountant_goal){b.q, b.steps, b.delta, epsilon, .spent_count = 0}));
     const struct sampled_steps s = {b.q, noise, b.steps};
     struct accountant a;
     TRY(accountant_epsilon(&a, &s, 1, b.delta));
@@ -116,7 +117,8 @@ static enum err print_banded(const struct budget *b, double epsilon, int64_t ban
 {
     struct sampled_steps s = banded_cyclic(bands, b->q, 1, b->steps);
     double noise, error;
-    TRY(accountant_noise(&noise, s.q, s.steps, b->delta, epsilon));
+    TRY(accountant_noise(
+        &noise, &(struct accountant_goal){s.q, s.steps, b->delta, epsilon, .spent_count = 0}));
     TRY(banded_error(&error, bands, b->steps));
     *rms = noise * banded_column(bands) * error;
     printf("%6" PRId64 " %10.4g %8" PRId64 " %12.6g %14.6g %8.4g\n", bands, s.q, s.steps, noise,

@@ -368,6 +368,7 @@ static enum err open_all(struct job *j)
         &j->train,
         &(struct train_options){&j->s, j->dev, j->coll, (uint32_t)j->run.index, checkpoints},
         &j->run.perm));
+    TRY(job_privacy_open(j));
     TRY(check_vocabulary(j));
     if (j->outer && is_lead(j))
         TRY(open_site(j));
@@ -428,11 +429,14 @@ static enum err run(struct job *j)
         progress_close(&j->progress);
         cmd_close("train", e);
     }
-    if (j->site && (ended || e == ERR_STOPPED)) {
+    bool spent = e == ERR_BUDGET && j->run.o.outer_mode == OUTER_MODE_QUORUM;
+    if (j->site && (ended || spent || e == ERR_STOPPED)) {
         char quoted[1024],
             said[1024]; /* what ended the run is the message, not how the good-bye went */
         snprintf(said, sizeof said, "%s", err_message());
-        enum err left = site_leave(j->site, ended ? "all steps done" : "stopped on request");
+        enum err left = site_leave(j->site, ended   ? "all steps done"
+                                            : spent ? "its privacy budget is spent"
+                                                    : "stopped on request");
         if (left != ERR_OK)
             log_event(LOG_WARN, "leave", "reason=%s",
                       log_quote(quoted, sizeof quoted, err_message()));

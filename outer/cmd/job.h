@@ -1,9 +1,9 @@
 #ifndef JOB_H
 #define JOB_H
 /* The state of one `atoll train` process. cmd_train.c opens, runs and closes it; job_memory.c
- * computes its memory; job_tell.c, job_signals.c and job_final.c write the log, metrics.jsonl, the
- * live row and the final messages. Only the lead rank writes: on other ranks record and progress
- * stay closed and ignore rows.
+ * computes its memory; job_privacy.c keeps its privacy budget; job_tell.c, job_signals.c and
+ * job_final.c write the log, metrics.jsonl, the live row and the final messages. Only the lead rank
+ * writes: on other ranks record and progress stay closed and ignore rows.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,6 +12,7 @@
 #include "outer/report/ledger_book.h"
 #include "outer/plan/plan.h"
 #include "outer/report/progress.h"
+#include "outer/privacy/budget.h"
 #include "outer/report/jsonl.h"
 #include "outer/site/site_train.h"
 
@@ -20,6 +21,18 @@ struct job_aggregator { /* of a site that is its own; else all 0 */
     struct dev *cpu;
     struct outer_state replica;
     struct aggregator *aggregator;
+};
+
+struct job_privacy { /* with privacy.unit (job_privacy.c); else train.budget is NULL */
+    struct train_budget hooks;
+    const char *path;             /* of the list of charges */
+    struct budget spent;          /* as listed, and as this process has charged */
+    struct private_charge charge; /* of each step of this run, but for step and tag */
+    double delta, cap;            /* cap 0: none */
+    int64_t left;                 /* further steps that the cap allows, of those planned */
+    bool claimed;                 /* an epsilon can be claimed: */
+    struct accountant claim;      /* of what is charged and all steps ahead, at the start */
+    char sentence[BUDGET_SENTENCE_MAX];
 };
 
 struct job {
@@ -37,6 +50,7 @@ struct job {
     struct file_lock lock; /* of run.dir when it trains alone */
     struct env *env;       /* owns run.dir otherwise */
     struct train train;
+    struct job_privacy privacy;
     double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
     bool warned;                     /* the warning about a too large outer step was logged */
     struct outer_state replica;
@@ -97,6 +111,9 @@ void job_signals_close(struct job *j);
 /* job_aggregator.c: opens j->link, too. Close it after the link. */
 enum err job_aggregator_open(struct job *j) MUST;
 void job_aggregator_close(struct job *j);
+/* job_privacy.c: after train_open, and before train_run. */
+enum err job_privacy_open(struct job *j) MUST;
+void job_privacy_record(struct job *j); /* behind the record of a start */
 /* job_final.c */
 enum err job_tell_final(struct job *j) MUST; /* digests of the trained parameters */
 /* Prints the closing text after the live rows have ended. shown: live rows were enabled. */

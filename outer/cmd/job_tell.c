@@ -82,6 +82,7 @@ enum err job_tell_start(struct job *j, int64_t step)
     jsonl_text(r, "command", j->command);
     jsonl_text(r, "config", config);
     jsonl_end(r);
+    job_privacy_record(j);
     job_line(j);
     j->line.step = step;
     snprintf(j->line.state, sizeof j->line.state, "%s", starting);

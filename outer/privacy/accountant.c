@@ -82,29 +82,34 @@ enum err accountant_epsilon(struct accountant *out, const struct sampled_steps *
 
 /* The search for the noise, in logarithms: epsilon falls with noise. */
 struct noise_search {
-    struct sampled_steps s;
+    struct sampled_steps s[SAMPLED_SETTINGS_MAX]; /* what is spent, and the last one with noise */
+    size_t settings;
     double delta, target;
 };
+
+static struct sampled_steps *noise_asked(struct noise_search *n)
+{
+    return &n->s[n->settings - 1];
+}
 
 /* log(epsilon / target) at a noise, by the method that holds. */
 static enum err noise_try(double *above, struct noise_search *n, double noise)
 {
     struct accountant a;
-    n->s.noise = noise;
-    TRY(accountant_epsilon(&a, &n->s, 1, n->delta));
+    noise_asked(n)->noise = noise;
+    TRY(accountant_epsilon(&a, n->s, n->settings, n->delta));
     *above = log(fmax(a.epsilon[a.holds], 1e-300) / n->target);
     return ERR_OK;
 }
 
 /* Noise that RDP alone asks for, at least: where the search begins. */
-static double noise_by_rdp(const struct noise_search *n)
+static double noise_by_rdp(struct noise_search *n)
 {
     double low = log(SAMPLED_NOISE_MIN), high = log(SAMPLED_NOISE_MAX), order;
     for (int i = 0; i < 30; i++) {
         double middle = (low + high) / 2;
-        struct sampled_steps s = n->s;
-        s.noise = exp(middle);
-        if (account_rdp(&s, 1, n->delta, &order) > n->target)
+        noise_asked(n)->noise = exp(middle);
+        if (account_rdp(n->s, n->settings, n->delta, &order) > n->target)
             low = middle;
         else
             high = middle;
@@ -134,26 +139,38 @@ static enum err noise_narrow(struct noise_search *n, double low, double high, do
     return ERR_OK;
 }
 
-static enum err noise_refuse(const struct noise_search *n)
+static enum err noise_refuse(struct noise_search *n)
 {
-    return err_set(
-        ERR_CONFIG,
-        "privacy: no noise multiplier up to %g reaches epsilon %g at delta %g with %" PRId64
-        " steps; allow a larger epsilon or delta",
-        SAMPLED_NOISE_MAX, n->target, n->delta, n->s.steps);
+    return err_set(ERR_CONFIG,
+                   "privacy: no noise multiplier up to %g reaches epsilon %g at delta %g with "
+                   "%" PRId64 " steps%s; allow a larger epsilon or delta",
+                   SAMPLED_NOISE_MAX, n->target, n->delta, noise_asked(n)->steps,
+                   n->settings > 1 ? " and those that are charged already" : "");
 }
 
-enum err accountant_noise(double *noise, double q, int64_t steps, double delta, double epsilon)
+static enum err noise_begin(struct noise_search *n, const struct accountant_goal *g)
 {
-    struct noise_search n = {{q, 1, steps}, delta, epsilon};
+    *n = (struct noise_search){
+        .settings = g->spent_count + 1, .delta = g->delta, .target = g->epsilon};
+    for (size_t i = 0; i < g->spent_count && i < SAMPLED_SETTINGS_MAX - 1; i++)
+        n->s[i] = g->spent[i];
+    if (n->settings <= SAMPLED_SETTINGS_MAX)
+        *noise_asked(n) = (struct sampled_steps){g->q, 1, g->steps};
+    TRY(settings_check(n->s, n->settings, g->delta));
+    return g->epsilon > 0 && g->epsilon <= 1e6
+               ? ERR_OK
+               : err_set(ERR_CONFIG, "privacy: epsilon is %g; give a number above 0, such as 8",
+                         g->epsilon);
+}
+
+enum err accountant_noise(double *noise, const struct accountant_goal *g)
+{
+    struct noise_search n;
     double low, high, f_low, f_high;
-    TRY(settings_check(&n.s, 1, delta));
-    if (!(epsilon > 0 && epsilon <= 1e6))
-        return err_set(ERR_CONFIG, "privacy: epsilon is %g; give a number above 0, such as 8",
-                       epsilon);
-    if (q == 1) {
+    TRY(noise_begin(&n, g));
+    if (g->q == 1 && g->spent_count == 0) {
         *noise = fmax(SAMPLED_NOISE_MIN,
-                      sqrt((double)steps) / gaussian_mu(epsilon, delta) * (1 + 1e-12));
+                      sqrt((double)g->steps) / gaussian_mu(g->epsilon, g->delta) * (1 + 1e-12));
         return *noise <= SAMPLED_NOISE_MAX ? ERR_OK : noise_refuse(&n);
     }
     high = noise_by_rdp(&n);

@@ -26,9 +26,16 @@ struct accountant {
  * out of range; ERR_MEMORY. */
 enum err accountant_epsilon(struct accountant *out, const struct sampled_steps *s, size_t settings,
                             double delta) MUST;
-/* Smallest noise multiplier, within a relative 1e-6 for q = 1 and 1e-4 otherwise, whose epsilon is
- * at most `epsilon`. ERR_CONFIG: no noise within SAMPLED_NOISE_MIN..SAMPLED_NOISE_MAX does. */
-enum err accountant_noise(double *noise, double q, int64_t steps, double delta,
-                          double epsilon) MUST;
+struct accountant_goal {
+    double q;      /* of the steps whose noise is asked for */
+    int64_t steps; /* 1 or more */
+    double delta, epsilon;
+    const struct sampled_steps *spent; /* (spent_count) that are composed with them; may be none */
+    size_t spent_count;                /* less than SAMPLED_SETTINGS_MAX */
+};
+/* Smallest noise multiplier, within a relative 1e-6 for q = 1 and 1e-4 otherwise, with which all of
+ * it has an epsilon of at most `epsilon`. ERR_CONFIG: no noise within
+ * SAMPLED_NOISE_MIN..SAMPLED_NOISE_MAX does. */
+enum err accountant_noise(double *noise, const struct accountant_goal *g) MUST;
 
 #endif

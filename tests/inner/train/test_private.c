@@ -24,7 +24,7 @@ static int reset(void **state)
         "2", "--model.width", "16", "--model.context", "16", "--train.sequence", "16",             \
         "--train.batch_tokens", "160", "--train.micro_batch_tokens", "32", "--train.warmup", "2",  \
         "--train.checkpoint_every", "0", "--device.dtype", "f32", "--privacy.unit", "sequence",    \
-        "--train.optimizer", "adamw"
+        "--train.optimizer", "adamw", "--privacy.noise", "1"
 
 static enum err open_run(struct run *r, const char *dir, const char *const *words)
 {
@@ -170,7 +170,14 @@ static void check_step(struct train *t)
     struct digest parameters = digest_of(model_params(t->model), elements * sizeof(float));
     memcpy(got, grads, elements * sizeof *got);
     assert_int_equal(private_open(&site, t->checkpoint_dir, true, &arena), ERR_OK);
-    struct private_keys k = private_step_keys(&site, t->step, &parameters, t->dev->note);
+    const struct private_charge step = {.step = t->step,
+                                        .records = t->loader.windows,
+                                        .expected = 10,
+                                        .noise = s->privacy_noise,
+                                        .clip = s->privacy_clip,
+                                        .unit = "sequence",
+                                        .sampling = "poisson"};
+    struct private_keys k = private_step_keys(&site, &step, &parameters, t->dev->note);
     assert_int_equal(site.found, t->step + 1); /* charged before it was drawn */
     assert_true(digest_equal(&site.tags[t->step], &k.tag));
     const struct clip_options o = {PRIVACY_CLIPPING_SLOW, t->model, &t->table, 1, 1, 16,
@@ -258,13 +265,31 @@ static void a_repeated_step_is_the_same_release(void **state)
 /* ---- a cap ---- */
 struct cap {
     int asked, most;
-    int64_t last;
+    int64_t last, charged;
+    uint64_t known;
+    double noise; /* that the budget sets; 0: as configured */
 };
 
-static enum err cap_asked(void *self, const struct private_charge *c)
+static enum err cap_begin(void *self, const struct private_charge *c, double *noise)
 {
     struct cap *x = self;
-    assert_true(c->expected == 10 && c->noise == 1 && !strcmp(c->unit, "sequence"));
+    assert_true(c->expected == 10 && c->records > 10 && c->noise == *noise);
+    *noise = x->noise > 0 ? x->noise : *noise;
+    return ERR_OK;
+}
+
+static uint64_t cap_known(void *self)
+{
+    struct cap *x = self;
+    return x->known;
+}
+
+static enum err cap_asked(void *self, const struct private_charge *c, int64_t charged)
+{
+    struct cap *x = self;
+    x->charged = charged;
+    assert_true(c->expected == 10 && c->noise == (x->noise > 0 ? x->noise : 1) &&
+                !strcmp(c->unit, "sequence"));
     x->asked++;
     x->last = c->step;
     return x->asked > x->most ? err_set(ERR_BUDGET, "the cap ends at %d", x->most) : ERR_OK;
@@ -278,7 +303,8 @@ static void a_step_beyond_the_cap_does_not_run(void **state)
     struct seen s = {.steps = 0}, more = {.steps = 0};
     struct train_hook h = hook_of(&s), again = hook_of(&more);
     struct cap cap = {.most = 4}, none = {.most = 0};
-    const struct train_budget b = {&cap, cap_asked}, c = {&none, cap_asked};
+    const struct train_budget b = {&cap, cap_begin, cap_known, cap_asked},
+                              c = {&none, cap_begin, cap_known, cap_asked};
     const char *const words[] = {TINY, "--train.steps", "6", NULL};
     char *text;
     (void)state;
@@ -304,7 +330,7 @@ static void a_repeated_step_is_not_asked_for(void **state)
     struct seen cut = {.refuse_at = 3}, rest = {.steps = 0};
     struct train_hook h[2] = {hook_of(&cut), hook_of(&rest)};
     struct cap cap = {.most = 2};
-    const struct train_budget b = {&cap, cap_asked};
+    const struct train_budget b = {&cap, cap_begin, cap_known, cap_asked};
     const char *const words[] = {TINY, "--train.steps", "6", "--train.checkpoint_every", "1", NULL};
     (void)state;
     begin(&r, "repeated", words);
@@ -317,24 +343,109 @@ static void a_repeated_step_is_not_asked_for(void **state)
     run_close(&r);
 }
 
-/* From other parameters a step of the same number draws and adds something else. */
-static void other_parameters_have_other_keys(void **state)
+/* The noise that the budget sets is that of every step, and is what is charged. */
+static void the_budget_sets_the_noise(void **state)
+{
+    struct run r;
+    struct seen s = {.steps = 0};
+    struct train_hook h = hook_of(&s);
+    struct cap cap = {.most = 9, .noise = 2.5};
+    const struct train_budget b = {&cap, cap_begin, cap_known, cap_asked};
+    char *text;
+    (void)state;
+    begin(&r, "set",
+          (const char *[]){TINY, "--train.steps", "2", "--privacy.noise", "0", "--privacy.epsilon",
+                           "3", NULL});
+    assert_int_equal(train_run(&r.t, &h), ERR_CONFIG); /* who knows no accountant knows no noise */
+    r.t.budget = &b;
+    assert_int_equal(train_run(&r.t, &h), ERR_OK);
+    run_close(&r);
+    assert_int_equal(file_lines(scratch("set/privacy.charges"), &text), 2);
+    assert_non_null(strstr(text, " noise=2.5 clip=1 tag="));
+}
+
+static enum err add_up(void *self, const struct private_charge *c)
+{
+    int64_t *sums = self;
+    sums[0] += c->counted ? c->counted : 1;
+    sums[1] += c->counted;
+    return ERR_OK;
+}
+
+/* A restored backup: the run knows of more steps than the file. The larger number counts, and the
+ * cap is asked with it. */
+static void steps_that_the_run_knows_of_are_charged(void **state)
+{
+    struct run r;
+    struct seen s = {.steps = 0};
+    struct train_hook h = hook_of(&s);
+    struct cap cap = {.most = 9, .known = 25};
+    const struct train_budget b = {&cap, cap_begin, cap_known, cap_asked};
+    const char *path = arena_printf(&arena, "%s/known/privacy.charges", scratch_root);
+    int64_t sums[2] = {0, 0};
+    char *text;
+    (void)state;
+    begin(&r, "known", (const char *[]){TINY, "--train.steps", "2", NULL});
+    r.t.budget = &b;
+    assert_int_equal(train_run(&r.t, &h), ERR_OK);
+    assert_int_equal(cap.charged, 26);
+    assert_int_equal(train_charged(&r.t), 27);
+    run_close(&r);
+    assert_int_equal(file_lines(path, &text), 3);
+    assert_non_null(strstr(text, " counted=25 tag="));
+    assert_int_equal(private_read(path, add_up, sums), ERR_OK);
+    assert_true(sums[0] == 27 && sums[1] == 25);
+    struct private_site p;
+    assert_int_equal(private_open(&p, arena_printf(&arena, "%s/known", scratch_root), true, &arena),
+                     ERR_OK);
+    assert_int_equal(p.charged, 27);
+    const struct private_charge like = {
+        .records = 9, .expected = 3, .noise = 1, .clip = 1, .unit = "owner", .sampling = "fixed"};
+    assert_int_equal(private_count(&p, 27, &like), ERR_OK); /* nothing to add */
+    assert_int_equal(private_count(&p, 28 + (uint64_t)PRIVATE_COUNTED_MAX, &like), ERR_DISAGREE);
+    assert_non_null(strstr(err_message(), "not credible"));
+    assert_int_equal(p.charged, 27);
+    assert_int_equal(file_lines(path, &text), 3);
+}
+
+/* From other parameters, or with other settings, a step of the same number draws and adds something
+ * else: with another noise multiplier a step that a crash repeats is another release, and charged.
+ */
+static void what_differs_has_other_keys(void **state)
 {
     struct private_site p;
     struct digest one = {{1}}, two = {{2}};
+    static const struct private_charge base = {.step = 5,
+                                               .records = 100,
+                                               .expected = 10,
+                                               .noise = 1,
+                                               .clip = 1,
+                                               .unit = "sequence",
+                                               .sampling = "poisson"};
+    struct private_charge other[] = {base, base, base, base, base, base, base};
+    other[0].step = 6;
+    other[1].records = 101;
+    other[2].expected = 11;
+    other[3].noise = 2;
+    other[4].clip = 0.5;
+    other[5].unit = "owner";
+    other[6].sampling = "fixed";
     (void)state;
     assert_int_equal(private_open(&p, arena_printf(&arena, "%s/keys", scratch_root), false, &arena),
                      ERR_OK);
-    struct private_keys a = private_step_keys(&p, 5, &one, "cpu threads=1"),
-                        b = private_step_keys(&p, 5, &two, "cpu threads=1"),
-                        c = private_step_keys(&p, 6, &one, "cpu threads=1"),
-                        d = private_step_keys(&p, 5, &one, "cpu threads=1"),
-                        e = private_step_keys(&p, 5, &one, "cpu threads=2");
+    struct private_keys a = private_step_keys(&p, &base, &one, "cpu threads=1"),
+                        b = private_step_keys(&p, &base, &two, "cpu threads=1"),
+                        d = private_step_keys(&p, &base, &one, "cpu threads=1"),
+                        e = private_step_keys(&p, &base, &one, "cpu threads=2");
     assert_memory_equal(&a, &d, sizeof a);
     assert_true(memcmp(a.sample, b.sample, 32) && memcmp(a.noise, b.noise, 32));
-    assert_true(memcmp(a.sample, c.sample, 32) && memcmp(a.noise, c.noise, 32));
     assert_true(memcmp(a.sample, e.sample, 32) && memcmp(a.noise, e.noise, 32));
     assert_true(memcmp(a.sample, a.noise, 32) && memcmp(a.noise, a.tag.bytes, 32));
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        struct private_keys c = private_step_keys(&p, &other[i], &one, "cpu threads=1");
+        assert_true(memcmp(a.sample, c.sample, 32) && memcmp(a.noise, c.noise, 32) &&
+                    !digest_equal(&a.tag, &c.tag));
+    }
 }
 
 static void what_is_missing_is_damage(void **state)
@@ -353,14 +464,14 @@ static void what_is_missing_is_damage(void **state)
     (void)state;
     assert_int_equal(private_open(&p, dir, false, &arena), ERR_OK);
     for (int i = 0; i < 3; i++) { /* a tag that is there at the start is not charged again */
-        c.tag.bytes[0] = (uint8_t)(i % 2);
+        c.tag.bytes[0] = (uint8_t)(1 + i % 2);
         assert_int_equal(private_open(&p, dir, i > 0, &arena), ERR_OK);
         assert_int_equal(private_charge(&p, &c), ERR_OK);
     }
     assert_int_equal(p.charged, 2);
     assert_int_equal(private_open(&p, dir, true, &arena), ERR_OK);
     assert_int_equal(p.charged, 2);
-    assert_true(digest_equal(&p.tags[1], &(struct digest){{1}}));
+    assert_true(digest_equal(&p.tags[1], &(struct digest){{2}}));
     assert_int_equal(file_lines(p.charges, &text), 2);
     text[5] = '7'; /* of the first line */
     scratch_write("missing/privacy.charges", (const uint8_t *)text, strlen(text));
@@ -426,6 +537,14 @@ static void what_does_not_go_with_it_is_refused(void **state)
             (const char *[]){TINY, "--privacy.unit", "document", NULL});
     refused("privacy.unit = owner is not built yet",
             (const char *[]){TINY, "--privacy.unit", "owner", NULL});
+    refused("give privacy.epsilon", (const char *[]){TINY, "--privacy.noise", "0", NULL});
+    refused("it hides nothing", (const char *[]){TINY, "--privacy.noise", "0.001", NULL});
+    refused("no epsilon can be claimed",
+            (const char *[]){TINY, "--privacy.sampling", "fixed", "--privacy.epsilon", "3", NULL});
+    refused("no epsilon can be claimed",
+            (const char *[]){TINY, "--privacy.sampling", "fixed", "--privacy.cap", "3", NULL});
+    refused("nothing is hidden",
+            (const char *[]){TINY, "--privacy.unit", "none", "--privacy.cap", "3", NULL});
     refused("device.kind = cuda", (const char *[]){TINY, "--device.kind", "cuda", NULL});
     refused("train.standard", (const char *[]){TINY, "--train.standard", "1", NULL});
     refused("train.modules", (const char *[]){TINY, "--train.modules", "2", NULL});
@@ -451,7 +570,9 @@ int main(void)
         cmocka_unit_test_setup(a_repeated_step_is_the_same_release, reset),
         cmocka_unit_test_setup(a_step_beyond_the_cap_does_not_run, reset),
         cmocka_unit_test_setup(a_repeated_step_is_not_asked_for, reset),
-        cmocka_unit_test_setup(other_parameters_have_other_keys, reset),
+        cmocka_unit_test_setup(the_budget_sets_the_noise, reset),
+        cmocka_unit_test_setup(steps_that_the_run_knows_of_are_charged, reset),
+        cmocka_unit_test_setup(what_differs_has_other_keys, reset),
         cmocka_unit_test_setup(what_is_missing_is_damage, reset),
         cmocka_unit_test_setup(a_private_run_learns_and_logs_no_loss, reset),
         cmocka_unit_test_setup(what_does_not_go_with_it_is_refused, reset),

@@ -230,7 +230,10 @@ static void test_exact_noise(void **state)
         {"O16g", 1000, 1, 117.9729}, {"O16h", 1000, 3, 43.9744}, {"O16i", 1000, 8, 18.9809}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double noise;
-        assert_int_equal(accountant_noise(&noise, 1, rows[i].steps, 1e-5, rows[i].epsilon), ERR_OK);
+        assert_int_equal(
+            accountant_noise(&noise, &(struct accountant_goal){1, rows[i].steps, 1e-5,
+                                                               rows[i].epsilon, .spent_count = 0}),
+            ERR_OK);
         matches(rows[i].id, noise, rows[i].noise, 1e-4);
         in_document(rows[i].id, noise);
         double back = gaussian_epsilon(sqrt((double)rows[i].steps) / noise, 1e-5);
@@ -314,7 +317,9 @@ static void test_noise_for_epsilon(void **state)
         double noise;
         struct accountant at, below;
         assert_int_equal(
-            accountant_noise(&noise, rows[i].q, rows[i].steps, rows[i].delta, rows[i].epsilon),
+            accountant_noise(&noise,
+                             &(struct accountant_goal){rows[i].q, rows[i].steps, rows[i].delta,
+                                                       rows[i].epsilon, .spent_count = 0}),
             ERR_OK);
         struct sampled_steps s = {rows[i].q, noise, rows[i].steps};
         assert_int_equal(accountant_epsilon(&at, &s, 1, rows[i].delta), ERR_OK);
@@ -341,8 +346,12 @@ static void test_refusals(void **state)
     assert_int_equal(accountant_epsilon(&a, &quiet, 1, 1e-5), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "noise multiplier is 0.01"));
     assert_int_equal(accountant_epsilon(&a, &negative, 1, 1e-5), ERR_CONFIG);
-    assert_int_equal(accountant_noise(&noise, 0.1, 1, 1e-5, 0), ERR_CONFIG);
-    assert_int_equal(accountant_noise(&noise, 1, 1000000000, 1e-12, 1e-6), ERR_CONFIG);
+    assert_int_equal(
+        accountant_noise(&noise, &(struct accountant_goal){0.1, 1, 1e-5, 0, .spent_count = 0}),
+        ERR_CONFIG);
+    assert_int_equal(accountant_noise(&noise, &(struct accountant_goal){1, 1000000000, 1e-12, 1e-6,
+                                                                        .spent_count = 0}),
+                     ERR_CONFIG);
     assert_non_null(strstr(err_message(), "allow a larger epsilon"));
 }
 

@@ -36,7 +36,9 @@ static double error_at(int64_t bands)
 {
     double noise, error;
     struct sampled_steps s = banded_cyclic(bands, 0.01, 1, 2000);
-    assert_int_equal(accountant_noise(&noise, s.q, s.steps, 1e-6, 8), ERR_OK);
+    assert_int_equal(accountant_noise(&noise, &(struct accountant_goal){s.q, s.steps, 1e-6, 8,
+                                                                        .spent_count = 0}),
+                     ERR_OK);
     assert_int_equal(banded_error(&error, bands, 2000), ERR_OK);
     return noise * banded_column(bands) * error;
 }

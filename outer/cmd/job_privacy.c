@@ -1,0 +1,233 @@
+/* The privacy budget of a training process: noise for a claim, the claim in words, the cap. What is
+ * charged lies in inner/privacy.charges (inner/train/private.h), and what a step costs is the
+ * accountant's (outer/privacy/budget.h). No message of an aggregator raises a cap: it can say that
+ * more was charged, and nothing else.
+ */
+#include <inttypes.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/cmd/job.h"
+
+static struct budget_plan plan_of(const struct job_privacy *p, int64_t steps)
+{
+    return (struct budget_plan){&p->charge, steps, p->delta};
+}
+
+/* Steps without a charge, of those that the configuration asks for. */
+static int64_t steps_ahead(const struct job *j)
+{
+    int64_t from = j->train.step > j->privacy.spent.next ? j->train.step : j->privacy.spent.next;
+    return j->s.train_steps > from ? j->s.train_steps - from : 0;
+}
+
+static enum err check_delta(const struct job *j)
+{
+    const struct private_charge *c = &j->privacy.charge;
+    if (j->privacy.delta * (double)c->records <= 1)
+        return ERR_OK;
+    return err_set(ERR_CONFIG,
+                   "privacy.delta = %g is above 1 / %" PRIu64 ", the number of records: a program "
+                   "that publishes one record now and then would keep it; use privacy.delta = %.2g "
+                   "or less",
+                   j->privacy.delta, c->records, 0.1 / (double)c->records);
+}
+
+/* ---- the claim ---- */
+
+/* A restart goes on with the noise of the last charge, so that one claim is one setting. */
+static enum err noise_kept(struct job *j, bool *kept)
+{
+    struct job_privacy *p = &j->privacy;
+    struct accountant a;
+    *kept = false;
+    if (!p->spent.count)
+        return ERR_OK;
+    p->charge.noise = p->spent.settings[p->spent.count - 1].charge.noise;
+    const struct budget_plan plan = plan_of(p, steps_ahead(j));
+    TRY(budget_epsilon(&a, &p->spent, &plan));
+    *kept = a.epsilon[a.holds] <= j->s.privacy_epsilon;
+    return ERR_OK;
+}
+
+static enum err noise_for_claim(struct job *j)
+{
+    struct job_privacy *p = &j->privacy;
+    bool kept;
+    TRY(noise_kept(j, &kept));
+    if (kept || steps_ahead(j) == 0)
+        return ERR_OK;
+    const struct budget_plan plan = plan_of(p, steps_ahead(j));
+    if (budget_noise(&p->charge.noise, &p->spent, &plan, j->s.privacy_epsilon) != ERR_OK)
+        return err_add(ERR_CONFIG,
+                       "privacy.epsilon = %g with %" PRId64 " steps, %" PRId64 " of them charged: ",
+                       j->s.privacy_epsilon, p->spent.steps + plan.steps, p->spent.steps);
+    return ERR_OK;
+}
+
+/* privacy.noise and privacy.epsilon contradict each other: what would be possible. */
+static enum err refuse_claim(struct job *j, double costs)
+{
+    struct job_privacy *p = &j->privacy;
+    const struct budget_plan plan = plan_of(p, steps_ahead(j));
+    char noise[64] = "";
+    double needed;
+    int64_t steps;
+    TRY(budget_left(&steps, &p->spent, &plan, j->s.privacy_epsilon));
+    if (plan.steps && budget_noise(&needed, &p->spent, &plan, j->s.privacy_epsilon) == ERR_OK)
+        snprintf(noise, sizeof noise, "privacy.noise = %g, or ", needed);
+    return err_set(ERR_CONFIG,
+                   "privacy.epsilon = %g is not kept: %" PRId64 " charged steps and %" PRId64
+                   " further ones with noise %g cost epsilon %.6g at delta %g; possible: %s"
+                   "%" PRId64 " further steps instead (train.steps), or privacy.epsilon = %.4g",
+                   j->s.privacy_epsilon, p->spent.steps, plan.steps, p->charge.noise, costs,
+                   p->delta, noise, steps, costs * 1.0001);
+}
+
+static enum err claim_make(struct job *j)
+{
+    struct job_privacy *p = &j->privacy;
+    TRY(check_delta(j));
+    if (p->charge.noise == 0)
+        TRY(noise_for_claim(j));
+    const struct budget_plan plan = plan_of(p, steps_ahead(j));
+    TRY(budget_epsilon(&p->claim, &p->spent, &plan));
+    double costs = p->claim.epsilon[p->claim.holds];
+    if (j->s.privacy_epsilon > 0 && costs > j->s.privacy_epsilon)
+        return refuse_claim(j, costs);
+    budget_sentence(p->sentence, &p->claim, &p->spent, &plan);
+    p->claimed = true;
+    p->left = plan.steps;
+    if (p->cap > 0 && costs > p->cap)
+        TRY(budget_left(&p->left, &p->spent, &plan, p->cap));
+    return ERR_OK;
+}
+
+static void claim_log(const struct job *j)
+{
+    const struct job_privacy *p = &j->privacy;
+    char quoted[BUDGET_SENTENCE_MAX + 64];
+    log_event(LOG_INFO, "privacy", "noise=%g clip=%g charged=%" PRId64 " text=%s", p->charge.noise,
+              p->charge.clip, p->spent.steps, log_quote(quoted, sizeof quoted, p->sentence));
+    if (p->cap > 0 && p->left < steps_ahead(j))
+        log_event(LOG_WARN, "privacy_cap",
+                  "cap=%g steps_left=%" PRId64 " of=%" PRId64
+                  " text=\"the cap ends this site before train.steps\"",
+                  p->cap, p->left, steps_ahead(j));
+}
+
+static enum err begin(void *self, const struct private_charge *c, double *noise)
+{
+    struct job *j = self;
+    struct job_privacy *p = &j->privacy;
+    p->charge = *c;
+    p->charge.noise = *noise;
+    p->delta = j->s.privacy_delta;
+    p->cap = j->s.privacy_cap > 0 ? j->s.privacy_cap : j->s.privacy_epsilon;
+    TRY(budget_read(&p->spent, p->path));
+    const struct budget_plan plan = plan_of(p, steps_ahead(j));
+    const char *why = budget_unclaimed(&p->spent, &plan);
+    if (why && p->cap > 0)
+        return err_set(ERR_CONFIG,
+                       "privacy.%s = %g: no epsilon can be claimed for the steps of this site, "
+                       "%s; leave privacy.epsilon and privacy.cap out, or begin a new run",
+                       j->s.privacy_cap > 0 ? "cap" : "epsilon", p->cap, why);
+    if (why)
+        snprintf(p->sentence, sizeof p->sentence, "No epsilon is claimed for this site: %s.", why);
+    else
+        TRY(claim_make(j));
+    claim_log(j);
+    *noise = p->charge.noise;
+    return ERR_OK;
+}
+
+/* ---- the cap ---- */
+static uint64_t known(void *self)
+{
+    struct job *j = self;
+    return j->site ? site_charged(j->site) : 0;
+}
+
+static enum err refuse_step(struct job *j)
+{
+    struct job_privacy *p = &j->privacy;
+    struct accountant spent, more;
+    const struct budget_plan none = plan_of(p, 0), one = plan_of(p, 1);
+    TRY(budget_epsilon(&spent, &p->spent, &none));
+    TRY(budget_epsilon(&more, &p->spent, &one));
+    return err_set(ERR_BUDGET,
+                   "privacy.cap = %g: the %" PRId64 " charged steps cost epsilon %.6g at delta %g, "
+                   "one more would make it %.6g%s",
+                   p->cap, p->spent.steps, spent.epsilon[spent.holds], p->delta,
+                   more.epsilon[more.holds],
+                   j->outer ? "; this site ends its part of the run" : "");
+}
+
+/* The list has other steps than this process has charged, or more steps come than were planned:
+ * some were repeated from other parameters or on another device. */
+static enum err left_again(struct job *j, int64_t charged)
+{
+    struct job_privacy *p = &j->privacy;
+    int64_t before = p->spent.steps;
+    TRY(budget_read(&p->spent, p->path));
+    if (charged != before)
+        log_event(LOG_WARN, "privacy_counted",
+                  "charged=%" PRId64 " before=%" PRId64
+                  " text=\"manifests of this run name more steps than inner/privacy.charges: the "
+                  "difference is charged\"",
+                  charged, before);
+    const struct budget_plan plan = plan_of(p, j->s.train_steps - j->train.step);
+    return p->cap > 0 ? budget_left(&p->left, &p->spent, &plan, p->cap) : ERR_OK;
+}
+
+static enum err may_charge(void *self, const struct private_charge *c, int64_t charged)
+{
+    struct job *j = self;
+    struct job_privacy *p = &j->privacy;
+    bool capped = p->cap > 0;
+    if ((capped && p->left == 0) || charged != p->spent.steps)
+        TRY(left_again(j, charged));
+    if (capped && p->left == 0)
+        return refuse_step(j);
+    p->left -= capped;
+    return budget_add(&p->spent, c);
+}
+
+/* ---- of the job ---- */
+enum err job_privacy_open(struct job *j)
+{
+    struct job_privacy *p = &j->privacy;
+    p->hooks = (struct train_budget){j, begin, known, may_charge};
+    TRY_ALLOC(p->path = arena_printf(&j->run.perm, "%s/privacy.charges", j->train.checkpoint_dir));
+    if (j->s.privacy_unit != PRIVACY_UNIT_NONE)
+        j->train.budget = &p->hooks;
+    return ERR_OK;
+}
+
+void job_privacy_record(struct job *j)
+{
+    const struct job_privacy *p = &j->privacy;
+    struct jsonl *r = &j->record;
+    if (!j->train.budget)
+        return;
+    jsonl_begin(r, "privacy");
+    jsonl_text(r, "text", p->sentence);
+    jsonl_text(r, "unit", p->charge.unit);
+    jsonl_text(r, "sampling", p->charge.sampling);
+    jsonl_int(r, "records", (int64_t)p->charge.records);
+    jsonl_int(r, "expected", (int64_t)p->charge.expected);
+    jsonl_real(r, "noise", p->charge.noise);
+    jsonl_real(r, "clip", p->charge.clip);
+    jsonl_int(r, "charged", p->spent.steps);
+    jsonl_int(r, "steps_ahead", steps_ahead(j));
+    if (p->claimed) {
+        jsonl_real(r, "epsilon", p->claim.epsilon[p->claim.holds]);
+        jsonl_real(r, "delta", p->delta);
+        jsonl_text(r, "accountant", accountant_name[p->claim.holds]);
+        jsonl_real(r, "unamplified", p->claim.unamplified);
+    }
+    if (p->cap > 0) {
+        jsonl_real(r, "cap", p->cap);
+        jsonl_int(r, "steps_left", p->left);
+    }
+    jsonl_end(r);
+}

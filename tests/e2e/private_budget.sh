@@ -1,0 +1,118 @@
+#!/bin/sh
+# What breaks if this fails: a site claims an epsilon that its noise does not keep, trains beyond its cap, or forgets what it has spent
+# when an older copy of its directory comes back.
+. "$(dirname "$0")/lib.sh"
+
+said() { # said WORDS FILE
+    grep -qF -- "$1" "$2" || fail "\"$1\" is not in $2"
+}
+charged() { # steps on a site's list, those that are counted in one line included
+    awk '{ n = 1; for (i = 1; i <= NF; i++) if (sub(/^counted=/, "", $i)) n = $i; all += n } END { print all + 0 }' "$1/inner/privacy.charges"
+}
+alone() { # alone CODE ARGUMENTS...
+    wanted=$1 code=0
+    shift
+    "$atoll" train --config run.yaml --site.aggregator "" --run.dir alone --data.train "data/train-0-*.bin" --log.progress none \
+        --privacy.unit sequence "$@" >alone.out 2>&1 || code=$?
+    [ "$code" -eq "$wanted" ] || fail "wanted exit code $wanted, got $code from: $*"
+}
+
+steps=24 every=4 checkpoint_every=4
+small() { # small SITES: fewer records, so that a step costs more
+    head -c 60000 text.txt >small.txt
+    configure "$1"
+    "$atoll" data --out data --sites 3 --sequence 32 --force small.txt >data.out 2>&1 || fail "atoll data"
+}
+small a,b
+# The noise for a claim, the same sentence in the log and on record, and once more after a restart.
+alone 0 --privacy.epsilon 2 --train.steps 12
+said "(epsilon, delta) = (1.99" alone.out
+said "after 12 steps, unit = sequence, accountant = PLD, sampling = Poisson with q = " alone.out
+said "(implemented, not assumed)" alone.out
+[ "$(sed -n 2p alone/metrics.jsonl | grep -c '"kind":"privacy".*"text":"(epsilon, delta) = (1.99')" = 1 ] || fail "no claim in the second line of the record"
+noise=$(sed -n 's/.*ev=privacy noise=\([0-9.]*\) .*/\1/p' alone.out)
+grep -q " noise=$noise" alone/inner/privacy.charges || fail "noise $noise is not charged"
+alone 0 --privacy.epsilon 2 --train.steps 12
+said "ev=privacy noise=$noise" alone.out
+alone 4 --privacy.epsilon 1 --train.steps 12
+said "is not kept: 12 charged steps and 0 further ones" alone.out
+alone 4 --privacy.epsilon 2 --privacy.noise 0.1 --train.steps 20
+said "possible: privacy.noise = " alone.out
+alone 4 --privacy.epsilon 2 --privacy.sampling fixed
+said "no epsilon can be claimed" alone.out
+alone 4 --privacy.noise 1 --privacy.delta 0.01
+said "the number of records" alone.out
+# A cap: the steps before are stored, and a higher cap goes on from there.
+rm -r alone
+alone 7 --privacy.noise 0.6 --privacy.cap 2
+said "one more would make it" alone.out
+done=$(charged alone)
+[ "$done" -gt 0 ] && [ "$done" -lt $steps ] || fail "the cap allowed $done of $steps steps"
+alone 7 --privacy.noise 0.6 --privacy.cap 2
+[ "$(charged alone)" = "$done" ] || fail "a step beyond the cap was charged"
+alone 0 --privacy.noise 0.6 --privacy.cap 9
+[ "$(charged alone)" = $steps ] || fail "the run with a higher cap did not end"
+
+# Strict mode: the site halts, and with a higher cap the run ends as any other.
+private="--privacy.unit sequence --privacy.noise 0.6"
+serve
+train a $private
+a=$pid
+train b $private --privacy.cap 2
+b=$pid
+ends 7 "$b" "site b, strict"
+said "this site ends its part of the run" b.out
+[ "$(charged b)" -gt 0 ] && [ "$(charged b)" -lt $steps ] || fail "in a run the cap allowed $(charged b) steps"
+kill -0 "$a" || fail "site a did not wait"
+train b $private --privacy.cap 9
+b=$pid
+# A copy of b's directory comes back: what the manifests name is charged, beyond what the copy lists.
+until_rounds b 3
+kill -INT "$b"
+ends 75 "$b" "site b"
+cp -a b copy
+train b $private --privacy.cap 9
+b=$pid
+until_rounds b 5
+kill -INT "$b"
+ends 75 "$b" "site b"
+rounds_before=$(rounds b)
+spent=$(charged b)
+rm -r b
+mv copy b
+[ "$(charged b)" -lt "$spent" ] || fail "the copy is not older"
+tries=0
+while :; do # the aggregator has seen a later start of this site
+    train b $private --privacy.cap 9
+    b=$pid
+    code=0
+    wait "$b" || code=$?
+    [ $code -eq 0 ] && break
+    tries=$((tries + 1))
+    [ $tries -lt 40 ] || fail "the copy was not taken up, exit code $code"
+    [ $code -eq 1 ] || [ $code -eq 4 ] || fail "the copy ended with $code"
+done
+ends 0 "$a" "site a"
+serve_ends
+same_state a b
+said "ev=privacy_counted" b.out
+grep -q " counted=" b/inner/privacy.charges || fail "nothing was counted for the copy"
+[ "$(charged b)" -ge $steps ] || fail "the copy ended with $(charged b) charged steps; $steps were trained"
+[ "$(lines counted= a/inner/privacy.charges)" = 0 ] || fail "a site that lost nothing counted"
+
+# Quorum mode: the site leaves, and the others end the run without it.
+rm -rf a b c aggregator
+mode=quorum
+small a,b,c
+serve
+sites_start a b
+train c $private --privacy.cap 2
+c=$pid
+ends 7 "$c" "site c, quorum"
+for s in a b; do eval "ends_quorum \"\$$s\" 'site $s'"; done
+code=0
+wait "$serve_pid" || code=$?
+[ "$code" -eq 0 ] || [ "$code" -eq 6 ] || fail "the aggregator ended with $code"
+said "its privacy budget is spent" serve.out
+[ "$(charged c)" -gt 0 ] && [ "$(charged c)" -lt $steps ] || fail "in quorum mode the cap allowed $(charged c) steps"
+echo "claims, caps and copies are as stated; the cap allowed $done steps"
