@@ -65,6 +65,11 @@ float bytes_get_f32(struct bytes_reader *r)
     return v;
 }
 
+size_t bytes_left(const struct bytes_reader *r)
+{
+    return (size_t)(r->end - r->at);
+}
+
 bool bytes_done(const struct bytes_reader *r)
 {
     return !r->bad && r->at == r->end;

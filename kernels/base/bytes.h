@@ -27,6 +27,7 @@ float bytes_get_f32(struct bytes_reader *r);
 void bytes_get(struct bytes_reader *r, void *out, size_t n);
 /* A view of the next n bytes, or NULL and bad. Borrowed from the input. */
 const uint8_t *bytes_view(struct bytes_reader *r, size_t n);
+size_t bytes_left(const struct bytes_reader *r);
 bool bytes_done(const struct bytes_reader
                     *r); /* all bytes read without an overrun; trailing bytes are an error */
 

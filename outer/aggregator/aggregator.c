@@ -84,11 +84,13 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
                             size_t size_bytes)
 {
     const struct round_fragment *f = &a->core.f[fragment];
+    struct set missing = set_without(&f->members, &f->counted);
     size_t used = 0;
     *out = 0;
-    unsigned named = 0, count = f->n - f->count;
+    (void)aggregator_masks_missing(a, fragment, &missing);
+    unsigned named = 0, count = set_count(&missing);
     for (unsigned i = 0; i < a->o.site_count && used + 1 < size_bytes; i++) {
-        if (set_has(&f->counted, i) || !set_has(&f->members, i))
+        if (!set_has(&missing, i))
             continue;
         if (named++ == NAMED_MAX) {
             snprintf(out + used, size_bytes - used, ",+%u", count - NAMED_MAX);
@@ -346,12 +348,18 @@ static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
 {
     uint64_t wake_ms = UINT64_MAX;
     for (unsigned i = 0; i < a->core.fragments && a->failed == ERR_OK; i++) {
-        const struct aggregator_fragment *f = &a->fragment[i];
+        struct aggregator_fragment *f = &a->fragment[i];
+        bool ready = true;
         if (!f->sealed)
             continue;
-        if (now_ms >= f->retry_ms && a->commit.stage == COMMIT_IDLE)
-            aggregator_commit_begin(a, i);
-        if (f->retry_ms < wake_ms)
+        if (now_ms >= f->retry_ms && a->commit.stage == COMMIT_IDLE) {
+            enum err e = aggregator_masks_ready(a, i, &ready);
+            if (e != ERR_OK)
+                aggregator_commit_later(a, i, e);
+            else if (ready)
+                aggregator_commit_begin(a, i);
+        }
+        if (ready && f->retry_ms < wake_ms)
             wake_ms = f->retry_ms;
     }
     return wake_ms;
@@ -408,6 +416,7 @@ struct link_service aggregator_service(struct aggregator *a)
         .fetched = aggregator_fetched,
         .report = aggregator_report,
         .leave = aggregator_leave,
+        .mask = aggregator_mask,
         .operate = aggregator_operate,
         .work = aggregator_work,
         .commit = aggregator_commit_outside,
@@ -423,9 +432,12 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
     char path[AGGREGATOR_PATH_MAX], quoted[512];
     size_t elements = a->replica->fragments->f[r->fragment].elements;
     aggregator_spool_path(a->o.sites[r->site], r->fragment, r->round, &r->digest, path);
-    struct spool_check check = {path, r->fragment,
+    struct spool_check check = {path,
+                                r->fragment,
                                 codec_get(outer_state_codec(a->replica, r->fragment)),
-                                a->replica->state[r->fragment].codes, r->digest};
+                                a->replica->state[r->fragment].codes,
+                                a->masks ? aggregator_masks_payload_bytes(a, r->fragment) : 0,
+                                r->digest};
     double squares;
     enum err e = aggregator_spool_verify(a, &check, &squares);
     if (e == ERR_OK)
@@ -490,7 +502,9 @@ static enum err recover_record(void *self, const struct journal_record *r)
                            " was committed: restored from an older copy?",
                            r->fragment, f->round, r->round);
         a->fragment[r->fragment].committed = r->round + 1;
-    } else if (r->round == f->round) {
+    } else if (r->round == f->round && r->kind == JOURNAL_SEAL) {
+        return aggregator_masks_restore(a, r);
+    } else if (r->round == f->round && r->kind == JOURNAL_ACCEPT) {
         recover_accept(a, r);
     }
     return ERR_OK;
@@ -638,6 +652,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
                                     .strict = a->o.strict,
                                     .straggler_ms = a->o.straggler_ms,
                                     .grace = a->o.grace,
+                                    .masks = a->o.masks,
                                     .epoch = a->epoch};
     float theta_rms;
     TRY(round_init(&a->core, &o, perm));
@@ -687,12 +702,14 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(recover_core(a, perm));
     TRY(aggregator_claim_again(a));
     TRY(aggregator_identity_open(a, perm));
+    TRY(aggregator_masks_open(a, perm));
     TRY(recover_journal(a, &v));
     TRY(aggregator_roster_check(a));
     TRY(recover_epoch(a, v.epoch));
     TRY(recover_commits(a));
     TRY(recover_finished(a));
     TRY(aggregator_spool_sweep(a));
+    aggregator_masks_recovered(a);
     TRY(aggregator_reserve(a));
     return store_begin(a->env); /* last */
 }
@@ -748,6 +765,7 @@ void aggregator_close(struct aggregator *a)
         aggregator_fetched(a, a->sources);
     }
     aggregator_commit_drop(a);
+    aggregator_masks_close(a);
     /* Without it the next start only asks for more bytes again. */
     if (a->failed == ERR_OK && a->env->ops->write(a->env, AGGREGATOR_ENDED, NULL, 0) != ERR_OK)
         err_clear();

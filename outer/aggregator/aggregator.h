@@ -52,6 +52,7 @@ struct aggregator_options {
     const char *revoked_copy;        /* file that keeps the last list that was read; NULL: none */
     uint64_t scrub_every_ms, scrub_bytes_per_s; /* outer/store/scrub.h; every_ms 0: off */
     uint64_t journal_bytes_max; /* a commit rewrites a longer journal; 0: JOURNAL_BYTES_MAX */
+    struct round_masks masks;   /* privacy.secure = sum; needs a signer */
     struct signer *signer; /* of this aggregator's identity, open as long as it is; NULL: it signs
                               nothing and checks no signature */
 };

@@ -344,6 +344,7 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
     aggregator_heard(a, (unsigned)site);
     if (!aggregator_identify(a, (unsigned)site, m, answer))
         return site;
+    aggregator_masks_hello(a, (unsigned)site, m);
     for (unsigned i = 0; i < a->core.fragments && a->failed == ERR_OK; i++)
         if (aggregator_serves(a, i))
             hello_fragment(a, (unsigned)site, m, i, answer);
@@ -373,10 +374,8 @@ static void say_no_memory(struct wire_answer *answer)
     put_text(answer->text, no_memory);
 }
 
-/* Caller and core for one call about one fragment; what the core says lands in the answer. -1:
- * refused. */
-static int call_step(struct aggregator *a, const char *peer, const struct wire_head *head,
-                     enum roles_call call, struct round_event *e, struct wire_answer *answer)
+int aggregator_call_step(struct aggregator *a, const char *peer, const struct wire_head *head,
+                         enum roles_call call, struct round_event *e, struct wire_answer *answer)
 {
     enum round_event_kind kind = e->kind;
     struct round_event given = *e;
@@ -426,10 +425,13 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
     struct aggregator *a = self;
     struct wire_answer *answer = &out->answer;
     struct round_event e = {.kind = ROUND_POLL, .fragment = m->fragment, .round = m->round};
-    if (call_step(a, peer, &m->head, ROLES_POLL, &e, answer) < 0)
+    int site = aggregator_call_step(a, peer, &m->head, ROLES_POLL, &e, answer);
+    out->wants = WIRE_MASK_NONE;
+    if (site < 0)
         return;
     enum err err = answer->outcome == ROUND_COMMIT ? manifest_twice(a, m, &out->manifest) : ERR_OK;
     if (answer->outcome == ROUND_PENDING) {
+        out->wants = aggregator_masks_wants(a, m->fragment, (unsigned)site);
         aggregator_missing(a, m->fragment, answer->text, sizeof answer->text);
     } else if (err == ERR_MEMORY) {
         say_no_memory(answer);
@@ -519,7 +521,7 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
     struct round_event e = {.kind = ROUND_FETCH, .fragment = m->fragment, .round = m->round};
     struct source *s = NULL;
     *out = (struct link_content){0};
-    int site = call_step(a, peer, &m->head, ROLES_FETCH, &e, answer);
+    int site = aggregator_call_step(a, peer, &m->head, ROLES_FETCH, &e, answer);
     if (site < 0 || answer->outcome != ROUND_NONE)
         return;
     bool there = m->what == WIRE_AGGREGATE
@@ -576,7 +578,7 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     unsigned repeats;
     struct round_event e = {
         .kind = ROUND_REPORT, .fragment = m->fragment, .round = m->round, .state = m->state};
-    int site = call_step(a, peer, &m->head, ROLES_REPORT, &e, answer);
+    int site = aggregator_call_step(a, peer, &m->head, ROLES_REPORT, &e, answer);
     if (site < 0 || (answer->outcome != ROUND_CURRENT && answer->outcome != ROUND_BEHIND))
         return;
     enum err err = aggregator_finished(a, (unsigned)site);
@@ -611,7 +613,7 @@ void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
     char quoted[512];
     unsigned repeats;
     struct round_event e = {.kind = ROUND_LEAVE};
-    int site = call_step(a, peer, &m->head, ROLES_LEAVE, &e, answer);
+    int site = aggregator_call_step(a, peer, &m->head, ROLES_LEAVE, &e, answer);
     if (site < 0 || answer->outcome != ROUND_CURRENT)
         return;
     a->site[site].status.left = true;

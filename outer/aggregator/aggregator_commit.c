@@ -254,6 +254,20 @@ static enum err aggregate_made(struct aggregator *a, unsigned fragment, const st
     return c->aggregate(c, &call, g->made, &g->size_bytes, maps->payload, maps->count);
 }
 
+/* What the sum of the masked contributions is, without the masks. */
+static enum err aggregate_unmasked(struct aggregator *a, unsigned fragment, const struct codec *c,
+                                   const struct maps *maps, struct aggregate *g)
+{
+    struct masks_sum sum;
+    size_t count = a->replica->fragments->f[fragment].elements;
+    TRY_ALLOC(g->made = arena_alloc(&g->arena, c->aggregate_max(c, count, maps->count)));
+    sum.data = g->made;
+    TRY(aggregator_masks_sum(a, fragment, maps->payload, maps->count, &sum, &g->arena));
+    g->data = g->made;
+    g->size_bytes = sum.size_bytes;
+    return ERR_OK;
+}
+
 static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set,
                            struct aggregate *g)
 {
@@ -263,8 +277,11 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
     if (e == ERR_OK) {
         bool again = schedule_compresses_downlink(&a->replica->schedule, c->kind, maps.count);
         downlink_keep(a->replica, fragment);
-        e = c->summable || again ? aggregate_made(a, fragment, c, &maps, again, g)
-                                 : aggregate_gathered(a, fragment, &maps, g);
+        if (a->masks)
+            e = aggregate_unmasked(a, fragment, c, &maps, g);
+        else
+            e = c->summable || again ? aggregate_made(a, fragment, c, &maps, again, g)
+                                     : aggregate_gathered(a, fragment, &maps, g);
     }
     maps_close(a->env, &maps);
     return e;
@@ -364,8 +381,10 @@ static enum err commit_files(struct aggregator *a)
     struct aggregator_commit *c = &a->commit;
     struct aggregate *g = &c->aggregate;
     struct manifest *m = &c->manifest;
-    enum err e =
-        c->ordered ? err_set(ERR_DIVERGED, "an operator's act") : commit_step(a, c->fragment, m, g);
+    enum err e = c->ordered ? err_set(ERR_DIVERGED, "an operator's act")
+                 : !set_count(&c->set)
+                     ? err_set(ERR_DIVERGED, "the seal of the round is no longer stored")
+                     : commit_step(a, c->fragment, m, g);
     if (e == ERR_DIVERGED)
         return commit_abort(a, c->fragment, m);
     return e == ERR_OK ? store_signed(a, c->fragment, m, g->made, g->size_bytes) : e;
@@ -378,7 +397,7 @@ static enum err commit_files(struct aggregator *a)
 enum err aggregator_journal_again(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    size_t n = 0, room = ((size_t)a->core.fragments + 2) * (a->o.site_count + 3);
+    size_t n = 0, room = ((size_t)a->core.fragments + 2) * (a->o.site_count + 4);
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
         keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->epoch};
@@ -407,6 +426,7 @@ enum err aggregator_journal_again(struct aggregator *a)
                                                     .weight = e->weight,
                                                     .residual_ratio = e->residual_ratio};
         }
+        n += aggregator_masks_record(a, i, keep + n);
         if (a->fragment[i].ordered)
             keep[n++] = (struct journal_record){.kind = JOURNAL_OPERATOR,
                                                 .fragment = i,
@@ -485,6 +505,7 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     f->retry_ms = 0;
     f->first_ms = UINT64_MAX;
     bounds_add(&f->norms, m);
+    aggregator_masks_over(a, fragment);
     aggregator_step(a, &e, &u);
     aggregator_strikes_commit(a, m);
     aggregator_metrics_commit(a, m);
@@ -614,6 +635,22 @@ void aggregator_commit_drop(struct aggregator *a)
     a->commit.stage = COMMIT_IDLE;
 }
 
+static void retry_log(unsigned fragment, enum err e)
+{
+    log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "no_memory", "fragment=%u retry_ms=%d",
+              fragment, COMMIT_RETRY_MS);
+}
+
+void aggregator_commit_later(struct aggregator *a, unsigned fragment, enum err e)
+{
+    if (e != ERR_FULL && e != ERR_MEMORY) {
+        aggregator_halt(a, e);
+        return;
+    }
+    a->fragment[fragment].retry_ms = aggregator_now(a) + COMMIT_RETRY_MS;
+    retry_log(fragment, e);
+}
+
 /* The round stays sealed, where it is not committed yet. */
 static enum err commit_failed(struct aggregator *a)
 {
@@ -624,8 +661,7 @@ static enum err commit_failed(struct aggregator *a)
         return err_set(c->e, "%s", c->why);
     if (!clearing) /* else the files go at the next start */
         a->fragment[c->fragment].retry_ms = aggregator_now(a) + COMMIT_RETRY_MS;
-    log_event(LOG_ERROR, c->e == ERR_FULL ? "disk_full" : "no_memory", "fragment=%u retry_ms=%d",
-              c->fragment, COMMIT_RETRY_MS);
+    retry_log(c->fragment, c->e);
     return ERR_OK;
 }
 

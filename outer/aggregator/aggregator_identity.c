@@ -30,6 +30,13 @@ static struct pin *pin_of(const struct aggregator *a, unsigned site)
     return NULL;
 }
 
+bool aggregator_identity_key(const struct aggregator *a, unsigned site, struct signer_key *out)
+{
+    const struct pin *p = a->identity ? pin_of(a, site) : NULL;
+    *out = p ? p->identity.key : (struct signer_key){0};
+    return p != NULL;
+}
+
 static void pins_fields(struct record_cursor *c, void *self)
 {
     struct aggregator_identity *identity = self;

@@ -34,8 +34,14 @@ enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_
     enum err e = digest_equal(&d, &s->payload) || MUTANT(BYTES_BELIEVED)
                      ? ERR_OK
                      : err_set(ERR_CORRUPT, "%s: not the bytes of its digest", s->path);
-    if (e == ERR_OK)
+    if (e == ERR_OK && s->masked_bytes) {
+        *squares = 0; /* nobody can see them */
+        e = m.size_bytes == s->masked_bytes
+                ? ERR_OK
+                : err_set(ERR_PROTO, "%s: not the size of a masked contribution", s->path);
+    } else if (e == ERR_OK) {
         e = s->codec->check(s->codec, &call, squares, m.data, m.size_bytes);
+    }
     a->env->ops->unmap(a->env, &m);
     return e;
 }
@@ -164,6 +170,8 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
              m->codec != (uint32_t)outer_state_codec(a->replica, m->fragment))
         say(answer, ROUND_MISMATCH,
             "codec: not the one that configuration and parent manifest say for this round");
+    else if (a->masks && aggregator_masks_header(a, m))
+        say(answer, ROUND_INVALID, aggregator_masks_header(a, m));
     else
         return true;
     return false;
@@ -180,7 +188,8 @@ static struct round_event event_of(const struct aggregator *a, enum round_event_
     e.parent = m->parent;
     e.payload = m->payload;
     e.payload_bytes = m->payload_bytes;
-    e.payload_max = c->payload_max(c, a->replica->fragments->f[m->fragment].elements);
+    e.payload_max = a->masks ? aggregator_masks_payload_bytes(a, m->fragment)
+                             : c->payload_max(c, a->replica->fragments->f[m->fragment].elements);
     e.weight = m->weight;
     e.norm = norm;
     e.data_cursor = m->data_cursor;
@@ -611,7 +620,7 @@ static void contribution_finish(struct aggregator *a, struct upload *up, struct 
         say(answer, ROUND_LATE, "sealed without this site: the manifest follows");
         return;
     }
-    if (!wrong) {
+    if (!wrong && !a->masks) {
         up->verdict = norm_check(a, up);
         wrong = up->verdict == ERR_PROTO;
         snprintf(up->why, sizeof up->why, "%s", err_message());
@@ -649,6 +658,7 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
              step_offer(a, up->site, &up->header, answer) == ROUND_RESUME) {
         up->codec = codec_get(outer_state_codec(a->replica, up->header.fragment));
         up->grid = grid_copy(a, up->header.fragment);
+        up->masked_bytes = a->masks ? aggregator_masks_payload_bytes(a, up->header.fragment) : 0;
         if (up->grid) {
             answer->outcome = ROUND_PENDING;
             upload_to(up, UPLOAD_VERIFYING);
@@ -668,7 +678,8 @@ void aggregator_verify(void *self, void *upload)
     struct upload *up = upload;
     const struct wire_contribution *m = &up->header;
     const char *path = up->handle < 0 ? up->final : up->part;
-    struct spool_check check = {path, m->fragment, up->codec, up->grid, m->payload};
+    struct spool_check check = {path,     m->fragment,      up->codec,
+                                up->grid, up->masked_bytes, m->payload};
     up->verdict = aggregator_spool_verify(a, &check, &up->squares);
     if (up->verdict == ERR_OK)
         up->verdict = aggregator_header_keep(a, m, up->final);

@@ -4,8 +4,9 @@
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
  * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
  * sites out; aggregator_operate.c answers an operator; aggregator_metrics.c counts by site;
- * aggregator_roster.c adds and removes sites; aggregator_identity.c signs, and checks what is
- * signed; aggregator_scrub.c has damaged files made again; aggregator_answer.c words answers.
+ * aggregator_roster.c adds and removes sites; aggregator_masks.c sums masked contributions;
+ * aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has damaged files made
+ * again; aggregator_answer.c words answers.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -44,6 +45,7 @@ struct upload { /* one contribution on its way in */
     char why[AGGREGATOR_TEXT_MAX];
     const struct codec *codec; /* of its round */
     uint8_t *grid;             /* of its round: the state's may change while it is verified */
+    uint64_t masked_bytes;     /* of its round; 0: in the clear */
     double squares;            /* of its values: codec.check */
     int handle, marks;    /* part file; what of it is there, 8 bytes for each block. -1: closed */
     struct blocks blocks; /* as in marks */
@@ -171,6 +173,7 @@ struct aggregator {
     struct aggregator_commit commit;
     struct revocation *revocation;        /* NULL: nobody is revoked */
     struct aggregator_identity *identity; /* NULL: without signatures */
+    struct aggregator_masks *masks;       /* NULL: without secure aggregation */
     uint64_t payload_up, payload_down, wake_ms;
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
@@ -232,6 +235,44 @@ enum err aggregator_header_keep(struct aggregator *a, const struct wire_contribu
 enum err aggregator_header_kept(struct aggregator *a, const struct journal_record *r,
                                 const char *payload_path) MUST;
 
+bool aggregator_identity_key(const struct aggregator *a, unsigned site,
+                             struct signer_key *out); /* false: not seen yet; out is zero */
+
+/* ---- aggregator_masks.c: nothing without a->masks ---- */
+struct mask_layout;
+struct masks_sum {
+    uint8_t *data; /* room for aggregate_max */
+    size_t size_bytes;
+};
+enum err aggregator_masks_open(struct aggregator *a, struct arena *perm) MUST;
+void aggregator_masks_close(struct aggregator *a);
+bool aggregator_masks(const struct aggregator *a); /* on */
+enum err aggregator_masks_layout(const struct aggregator *a, unsigned fragment,
+                                 struct mask_layout *l) MUST; /* of the round in flight */
+uint64_t aggregator_masks_payload_bytes(const struct aggregator *a, unsigned fragment);
+/* Why a header is refused; NULL: it is not. */
+const char *aggregator_masks_header(const struct aggregator *a, const struct wire_contribution *m);
+void aggregator_masks_hello(struct aggregator *a, unsigned site, const struct wire_hello *m);
+void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
+                     struct wire_mask_answer *answer);
+/* What a poll of this site is answered with. */
+enum wire_mask_step aggregator_masks_wants(const struct aggregator *a, unsigned fragment,
+                                           unsigned site);
+/* Who the sealed round waits for. False: it is not sealed. */
+bool aggregator_masks_missing(const struct aggregator *a, unsigned fragment, struct set *missing);
+/* Of a sealed fragment: the seal is made, and may the commit begin? */
+enum err aggregator_masks_ready(struct aggregator *a, unsigned fragment, bool *ready) MUST;
+/* Without the lock. ERR_DIVERGED: the sum is none of integers in range. */
+enum err aggregator_masks_sum(struct aggregator *a, unsigned fragment,
+                              const struct codec_payload *payloads, unsigned count,
+                              struct masks_sum *out, struct arena *scratch) MUST;
+void aggregator_masks_over(struct aggregator *a, unsigned fragment); /* committed: wiped */
+/* The SEAL record of the round in flight; returns how many: 0 or 1. */
+size_t aggregator_masks_record(const struct aggregator *a, unsigned fragment,
+                               struct journal_record *keep);
+enum err aggregator_masks_restore(struct aggregator *a, const struct journal_record *r) MUST;
+void aggregator_masks_recovered(struct aggregator *a); /* rounds whose seal is lost are closed */
+
 /* ---- aggregator_claim.c ---- */
 /* Once the states are loaded: a run.cfg that is missing is compared with the newest manifests and
  * written again. ERR_MISMATCH: other settings. */
@@ -253,6 +294,10 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
 bool aggregator_known(void *self, const char *peer); /* without the lock: names are never changed */
 /* Why the caller is refused; NULL: it is not. Without the lock. */
 const char *aggregator_revoked(void *self, const char *peer, const struct wire_certificate *c);
+/* Caller and core for one call about one fragment; what the core says lands in the answer. The
+ * site's index; -1: refused. */
+int aggregator_call_step(struct aggregator *a, const char *peer, const struct wire_head *head,
+                         enum roles_call call, struct round_event *e, struct wire_answer *answer);
 void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
                       struct wire_hello_answer *answer);
 void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
@@ -285,6 +330,8 @@ struct spool_check {
     unsigned fragment;
     const struct codec *codec;
     const uint8_t *grid;
+    uint64_t masked_bytes; /* 0: in the clear. Else so many bytes of a ring: nothing but that can be
+                              checked */
     struct digest payload;
 };
 enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_check *s,
@@ -381,6 +428,9 @@ void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
 enum err aggregator_commit_next(struct aggregator *a) MUST;
 bool aggregator_commit_outside(void *self); /* link_service.commit */
 void aggregator_commit_drop(struct aggregator *a);
+/* A full disk, a lack of memory: the sealed fragment is tried again later. Any other error halts.
+ */
+void aggregator_commit_later(struct aggregator *a, unsigned fragment, enum err e);
 /* This accepted contribution of a round that is not sealed is no longer stored: what is left of its
  * file goes, and the site sends it again. */
 enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsigned site) MUST;

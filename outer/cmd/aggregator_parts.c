@@ -44,6 +44,7 @@ struct aggregator_options aggregator_parts_options(const struct run *run)
         .edit_warmup = (uint32_t)k->outer_edit_warmup,
         .strikes_max = AGGREGATOR_STRIKES,
         .share_max = KEYS_SHARE_MAX,
+        .masks = keys_masks(k),
         .weights = k->outer_weights,
         .straggler_ms = (uint64_t)llround(1e3 * k->outer_straggler_timeout_s),
         .scrub_every_ms = run_scrub_every_ms(run),

@@ -296,6 +296,8 @@ static enum err open_site(struct job *j)
                              .aggregators = (unsigned)j->run.o.outer_aggregators,
                              .canonical = j->run.identity,
                              .strict = strict,
+                             .masks = keys_masks(&j->run.o),
+                             .roster = j->run.o.outer_sites.items,
                              .error_feedback_decay = (float)j->run.o.outer_error_feedback_decay,
                              .max_local_steps_offline = j->run.o.outer_max_local_steps_offline,
                              .straggler_ms = (uint64_t)(1e3 * j->run.o.outer_straggler_timeout_s),

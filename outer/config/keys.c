@@ -477,6 +477,83 @@ static void check_clip(struct config_rules *r, const struct outer_settings *o)
             o->outer_clip);
 }
 
+/* ---- secure aggregation ---- */
+
+enum { MASKED_SITES_MAX = 512 }; /* seal and signatures of a round are one message */
+
+static unsigned threshold_of(const struct outer_settings *o)
+{
+    unsigned n = (unsigned)o->outer_sites.count, most = 2 * n / 3 + 1;
+    if (o->privacy_threshold)
+        return (unsigned)o->privacy_threshold;
+    return o->outer_mode == OUTER_MODE_STRICT || most > n ? n : most;
+}
+
+/* How many sites a threshold of `t` among `n` withstands; negative: it is too small. */
+static int colluding_of(unsigned n, unsigned t)
+{
+    int by_honest = (int)t - 2, by_once = 2 * (int)t - (int)n - 1;
+    return by_honest < by_once ? by_honest : by_once;
+}
+
+struct round_masks keys_masks(const struct outer_settings *o)
+{
+    bool on = o->privacy_secure == PRIVACY_SECURE_SUM;
+    int colluding = on ? colluding_of((unsigned)o->outer_sites.count, threshold_of(o)) : 0;
+    return (struct round_masks){on, o->privacy_two_sites, colluding > 0 ? (unsigned)colluding : 0};
+}
+
+static void check_masked_sites(struct config_rules *r, const struct outer_settings *o)
+{
+    unsigned n = (unsigned)o->outer_sites.count, t = threshold_of(o);
+    if (n == 2 && !o->privacy_two_sites)
+        config_broken(r, "privacy.secure = sum with two sites hides nothing: each takes its own "
+                         "values off the sum. Have a third site, or say so: privacy.two_sites = "
+                         "true");
+    else if (n < 2 || n > MASKED_SITES_MAX)
+        config_broken(r, "privacy.secure = sum needs 3 to %d sites, and outer.sites has %u",
+                      MASKED_SITES_MAX, n);
+    else if (t > n || colluding_of(n, t) < 0)
+        config_broken(r,
+                      "privacy.threshold = %u of %u sites: at least %u, so that two honest sites "
+                      "are in each sum and no round has two, and at most %u",
+                      t, n, round_threshold(n, 0), n);
+    else if (o->outer_mode == OUTER_MODE_STRICT && t != n)
+        config_broken(r,
+                      "privacy.threshold = %u, and in strict mode every sum has all %u sites; use "
+                      "0, or outer.mode = quorum",
+                      t, n);
+}
+
+/* What would tell the aggregator something of one site, or needs one site's contribution. */
+static void check_masked(struct config_rules *r, const struct outer_settings *o)
+{
+    const struct codec *c = codec_get(o->outer_codec);
+    const struct {
+        bool given;
+        const char *key, *use;
+    } not [] = {
+        {!c->summable || c->kind == CODEC_SIGN, "outer.codec",
+         "int8, int4, int2 or fixed: contributions have to add as integers"},
+        {o->outer_first_every > 0 || o->outer_second_every > 0,
+         "outer.first_every and second_every", "0: moments stay in the site"},
+        {o->outer_merge != MERGE_MEAN, "outer.merge", "mean: others read each contribution"},
+        {o->outer_clip > 0, "outer.clip", "0: nobody sees a site's norm"},
+        {o->outer_weights != WEIGHTS_EQUAL, "outer.weights",
+         "equal: other weights tell how much data a site has"},
+        {o->outer_eager, "outer.eager", "false"},
+        {o->outer_draw < 1, "outer.draw", "1"},
+        {o->outer_residual_reset > 0, "outer.residual_reset", "0: residuals are not told"},
+        {o->outer_aggregators > 1, "outer.aggregators", "1"},
+    };
+    if (o->privacy_secure != PRIVACY_SECURE_SUM || !o->outer_sites.count)
+        return;
+    check_masked_sites(r, o);
+    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
+        if (not [i].given)
+            config_broken(r, "privacy.secure = sum needs %s = %s", not [i].key, not [i].use);
+}
+
 static void check_outer_optimizer(struct config_rules *r, const struct outer_settings *o)
 {
     const char *name = config_choice_name(outer_opt_kind_choices, o->outer_optimizer);
@@ -686,6 +763,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_moments(r, o, s);
     check_merge(r, o);
     check_clip(r, o);
+    check_masked(r, o);
     check_outer_optimizer(r, o);
     if (s->train_stages.count && o->outer_sites.count)
         check_stages(r, o, s);

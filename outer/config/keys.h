@@ -10,6 +10,7 @@
 #include "outer/diloco/outer_opt.h"
 #include "outer/diloco/period.h"
 #include "outer/diloco/weights.h"
+#include "outer/protocol/round.h"
 
 enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
 
@@ -23,6 +24,7 @@ enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
 #define OUTER_MOMENTS_CODEC(X)  X(CODEC_F32, f32) X(CODEC_BF16, bf16) X(CODEC_INT8, int8)
 #define OUTER_FULL_PRECISION(X) X(CODEC_BF16, bf16) X(CODEC_FIXED, fixed)
 #define OUTER_MODE(X)           X(OUTER_MODE_STRICT, strict) X(OUTER_MODE_QUORUM, quorum)
+#define PRIVACY_SECURE(X)       X(PRIVACY_SECURE_OFF, off) X(PRIVACY_SECURE_SUM, sum)
 #define OUTER_DEVICE(X)         X(OUTER_DEVICE_AUTO, auto) X(OUTER_DEVICE_CPU, cpu)
 /* info includes LOG_DETAIL, which a log file gets and a terminal does not. */
 #define LOG_LEVEL(X) X(LOG_DEBUG, debug) X(LOG_DETAIL, info) X(LOG_WARN, warn) X(LOG_ERROR, error)
@@ -37,6 +39,7 @@ enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
 #define CHOICES_OUTER(X)                                                                           \
     X(outer_mode, OUTER_MODE)                                                                      \
     X(outer_device, OUTER_DEVICE)                                                                  \
+    X(privacy_secure, PRIVACY_SECURE)                                                              \
     X(log_progress, LOG_PROGRESS)                                                                  \
     X(plan_congestion, PLAN_CONGESTION) X(plan_rank, PLAN_RANK) X(plan_algorithm, PLAN_ALGORITHM)
 #define CHOICES_OUTER_NAMES(X)                                                                     \
@@ -193,6 +196,18 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(outer, mode, CHOICE(outer_mode), .fallback = "strict", .pinned = true,                       \
       .help = "strict: every configured site in every round. quorum: a majority is enough after "  \
               "outer.straggler_timeout_s.")                                                        \
+    X(privacy, secure, CHOICE(privacy_secure), .fallback = "off", .pinned = true, .later = true,   \
+      .help = "Secure aggregation (docs/privacy.md). sum: sites mask what they send, and the "     \
+              "aggregator learns the sum over the sites alone; full-precision rounds are then "    \
+              "fixed point. off: it sees each contribution.")                                      \
+    X(privacy, threshold, INT, .fallback = "0", .min = 0, .max = 512, .unit = "sites",             \
+      .pinned = true, .later = true,                                                               \
+      .help = "With privacy.secure: sites that every sum has at least. N sites and a threshold T " \
+              "withstand a lying aggregator that works together with min(T - 2, 2 T - N - 1) "     \
+              "sites. 0: all sites in strict mode; two thirds of them, rounded down, and one "     \
+              "more in quorum mode.")                                                              \
+    X(privacy, two_sites, BOOL, .fallback = "false", .pinned = true, .later = true,                \
+      .help = "true: privacy.secure with two sites, which hides nothing from the other site.")     \
     X(outer, straggler_timeout_s, REAL, .fallback = "60", .min = 0.05, .max = 1e6, .unit = "s",    \
       .pinned = true,                                                                              \
       .help = "quorum: how long a round waits after its first contribution, at most. The only "    \
@@ -363,6 +378,8 @@ bool keys_self(const struct outer_settings *o);
 /* The item of site.aggregator at this index; false: the list is shorter, or the item is too long.
  */
 bool keys_aggregator(const char *list, unsigned index, char *out, size_t size);
+/* Secure aggregation, of settings that pass all rules. */
+struct round_masks keys_masks(const struct outer_settings *o);
 /* outer.grow; false: it is given and not of its form. Not given: zeroed. */
 bool keys_grow(const struct outer_settings *o, struct period_growth *g);
 /* alpha of the merge: outer.mix, or the published share where it is -1 (0.5 of Streaming DiLoCo; 0

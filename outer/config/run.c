@@ -295,6 +295,8 @@ enum err run_open(struct run *r, const struct run_source *source)
 {
     TRY(read_settings(r, source));
     TRY(check_run(r, source->role));
+    if (keys_masks(&r->o).on)
+        r->o.outer_full_precision = CODEC_FIXED; /* contributions in bf16 do not add */
     r->tuning = tuning_resolve(&r->o); /* before the identity: the value in use is pinned */
     find_site(r);
     TRY(table_make(&r->table, &r->s, &r->perm));

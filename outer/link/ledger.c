@@ -30,6 +30,7 @@ static const char *const names[LEDGER_WHATS] = {
     [LEDGER_POLL] = "poll",
     [LEDGER_REPORT] = "report",
     [LEDGER_LEAVE] = "leave",
+    [LEDGER_MASK] = "mask",
     [LEDGER_CONTRIBUTION] = "contribution",
     [LEDGER_AGGREGATE] = "aggregate",
     [LEDGER_SNAPSHOT] = "snapshot",

@@ -19,7 +19,8 @@ enum ledger_what {
     LEDGER_HELLO,
     LEDGER_POLL,
     LEDGER_REPORT,
-    LEDGER_LEAVE, /* control calls, in the order of the link's methods */
+    LEDGER_LEAVE,
+    LEDGER_MASK, /* control calls, in the order of the link's methods */
     LEDGER_CONTRIBUTION,
     LEDGER_AGGREGATE,
     LEDGER_SNAPSHOT,   /* transfers */

@@ -37,6 +37,7 @@ struct link_ops {
                       struct wire_answer *answer);
     enum err (*report)(struct link *l, const struct wire_report *m, struct wire_answer *answer);
     enum err (*leave)(struct link *l, const struct wire_leave *m, struct wire_answer *answer);
+    enum err (*mask)(struct link *l, const struct wire_mask *m, struct wire_mask_answer *answer);
     void (*counters)(struct link *l, struct link_counters *out);
     void (*close)(struct link *l);
 };
@@ -94,8 +95,8 @@ struct link_service {
     void (*verify)(void *self, void *upload);
     /* Under the lock: RECEIPT or refusal; releases the upload. */
     void (*verified)(void *self, void *upload, struct wire_answer *answer);
-    /* PENDING: the link holds the call and calls poll again after each work(), until the caller's
-     * hold time ends. */
+    /* PENDING without `wants`: the link holds the call and calls poll again after each work(),
+     * until the caller's hold time ends. */
     void (*poll)(void *self, const char *peer, const struct wire_poll *m,
                  struct wire_poll_answer *answer);
     /* NONE: the link streams out->data from m->offset on. */
@@ -106,10 +107,13 @@ struct link_service {
                    struct wire_answer *answer);
     void (*leave)(void *self, const char *peer, const struct wire_leave *m,
                   struct wire_answer *answer);
+    /* NULL: the service has no secure aggregation; every request is answered INVALID. */
+    void (*mask)(void *self, const char *peer, const struct wire_mask *m,
+                 struct wire_mask_answer *answer);
     void (*operate)(void *self, const char *peer, const struct wire_operate *m,
                     struct wire_answer *answer);
     /* Commits complete rounds and advances the round's clock. Called once at the start, after every
-     * hello, offer, finish, report, leave and operate, and at the time that the last work()
+     * hello, offer, finish, report, leave, mask and operate, and at the time that the last work()
      * returned. Returns the time of the next call in clock_mono_ms(); UINT64_MAX: only after
      * another call. *stop: the server stops once commit() has nothing left to do. */
     uint64_t (*work)(void *self, bool *stop);
@@ -125,6 +129,11 @@ void link_service_chunk(const struct link_service *s, void *upload, uint64_t off
                         const uint8_t *data, size_t n, struct wire_answer *answer);
 void link_service_finish(const struct link_service *s, void *upload, bool complete,
                          struct wire_answer *answer);
+/* The answer of a service without secure aggregation is INVALID. */
+void link_service_mask(const struct link_service *s, const char *peer, const struct wire_mask *m,
+                       struct wire_mask_answer *answer);
+/* Does the aggregator hold this poll? */
+bool link_service_holds(const struct wire_poll_answer *answer);
 /* work() and all of commit() in one call, for callers without concurrent calls. */
 uint64_t link_service_work(const struct link_service *s, bool *stop);
 /* commit of a service whose work() leaves nothing to it. */

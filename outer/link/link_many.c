@@ -54,6 +54,13 @@ static enum err many_leave(struct link *l, const struct wire_leave *m, struct wi
     return one->ops->leave(one, m, answer);
 }
 
+static enum err many_mask(struct link *l, const struct wire_mask *m,
+                          struct wire_mask_answer *answer)
+{
+    struct link *one = to(l, &m->head);
+    return one->ops->mask(one, m, answer);
+}
+
 static void many_counters(struct link *l, struct link_counters *out)
 {
     struct many *m = (struct many *)l;
@@ -85,6 +92,7 @@ static const struct link_ops many_ops = {
     .fetch = many_fetch,
     .report = many_report,
     .leave = many_leave,
+    .mask = many_mask,
     .counters = many_counters,
     .close = many_close,
 };

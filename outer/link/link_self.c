@@ -79,7 +79,7 @@ static enum err self_poll(struct link *l, const struct wire_poll *m, uint32_t ho
     uint64_t now = s->env->ops->now_ms(s->env), end = now + hold_ms;
     for (;;) {
         s->service.poll(s->service.self, s->peer, m, answer);
-        if (answer->answer.outcome != ROUND_PENDING || now >= end)
+        if (!link_service_holds(answer) || now >= end)
             break;
         s->env->ops->wait(s->env, s->mutex, end - now);
         work(s);
@@ -121,6 +121,14 @@ static enum err self_leave(struct link *l, const struct wire_leave *m, struct wi
     return unlock(s, true);
 }
 
+static enum err self_mask(struct link *l, const struct wire_mask *m,
+                          struct wire_mask_answer *answer)
+{
+    struct self *s = lock(l);
+    link_service_mask(&s->service, s->peer, m, answer);
+    return unlock(s, true);
+}
+
 static void self_counters(struct link *l, struct link_counters *out)
 {
     struct self *s = lock(l);
@@ -144,6 +152,7 @@ enum err link_self_open(struct link **out, struct env *env, const struct link_se
                                         .fetch = self_fetch,
                                         .report = self_report,
                                         .leave = self_leave,
+                                        .mask = self_mask,
                                         .counters = self_counters,
                                         .close = self_close};
     struct self *s = calloc(1, sizeof *s);

@@ -1,4 +1,6 @@
 #include "outer/link/link.h"
+#include <stdio.h>
+#include <string.h>
 
 void link_service_chunk(const struct link_service *s, void *upload, uint64_t offset,
                         const uint8_t *data, size_t n, struct wire_answer *answer)
@@ -60,4 +62,24 @@ void link_service_no_verified(void *self, void *upload, struct wire_answer *answ
 {
     (void)self, (void)upload, (void)answer;
     ASSERT(false && "this service answers in finish()");
+}
+
+void link_service_mask(const struct link_service *s, const char *peer, const struct wire_mask *m,
+                       struct wire_mask_answer *answer)
+{
+    memset(&answer->answer, 0, sizeof answer->answer);
+    answer->body_bytes = 0;
+    answer->number = 0;
+    if (s->mask) {
+        s->mask(s->self, peer, m, answer);
+        return;
+    }
+    answer->answer.outcome = ROUND_INVALID;
+    snprintf(answer->answer.text, sizeof answer->answer.text,
+             "this aggregator has no secure aggregation");
+}
+
+bool link_service_holds(const struct wire_poll_answer *answer)
+{
+    return answer->answer.outcome == ROUND_PENDING && answer->wants == WIRE_MASK_NONE;
 }

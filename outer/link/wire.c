@@ -181,6 +181,34 @@ static enum err poll_answer_encode(struct packed *to, const void *message)
     p.answer = &answer;
     if (m->answer.outcome == ROUND_COMMIT)
         p.manifest = (blob){manifest_encode(&m->manifest, manifest), manifest};
+    p.wants = (uint32_t)m->wants;
+    return pack(to, &p.base);
+}
+
+static enum err mask_encode(struct packed *to, const void *message)
+{
+    const struct wire_mask *m = message;
+    Atoll__MaskRequest p = ATOLL__MASK_REQUEST__INIT;
+    Atoll__Head head = head_out(&m->head);
+    ASSERT(m->body_bytes <= WIRE_MASK_REQUEST_MAX);
+    p.head = &head;
+    p.step = (uint32_t)m->step;
+    p.fragment = m->fragment;
+    p.round = m->round;
+    p.first = m->first;
+    p.body = (blob){m->body_bytes, (uint8_t *)(uintptr_t)m->body};
+    return pack(to, &p.base);
+}
+
+static enum err mask_answer_encode(struct packed *to, const void *message)
+{
+    const struct wire_mask_answer *m = message;
+    Atoll__MaskAnswer p = ATOLL__MASK_ANSWER__INIT;
+    Atoll__Answer answer = answer_out(&m->answer);
+    ASSERT(m->body_bytes <= WIRE_MASK_ANSWER_MAX);
+    p.answer = &answer;
+    p.number = m->number;
+    p.body = (blob){m->body_bytes, (uint8_t *)(uintptr_t)m->body};
     return pack(to, &p.base);
 }
 
@@ -499,12 +527,48 @@ static enum err poll_decode(void *message, const void *unpacked, struct arena *a
     return head_in(&m->head, p->head);
 }
 
+static enum err mask_step_in(enum wire_mask_step *out, uint32_t in)
+{
+    if (in > WIRE_MASK_LAST)
+        return err_set(ERR_PROTO, "step %u of secure aggregation, which there is not", in);
+    *out = (enum wire_mask_step)in;
+    return ERR_OK;
+}
+
+static enum err mask_decode(void *message, const void *unpacked, struct arena *a)
+{
+    (void)a; /* the body lies in it */
+    struct wire_mask *m = message;
+    const Atoll__MaskRequest *p = unpacked;
+    if (p->body.len > WIRE_MASK_REQUEST_MAX)
+        return err_set(ERR_PROTO, "a body of %zu bytes, at most %d are allowed", p->body.len,
+                       WIRE_MASK_REQUEST_MAX);
+    m->round = p->round;
+    m->first = p->first;
+    m->body = p->body.data;
+    m->body_bytes = p->body.len;
+    TRY(mask_step_in(&m->step, p->step));
+    TRY(fragment_in(&m->fragment, p->fragment));
+    return head_in(&m->head, p->head);
+}
+
+static enum err mask_answer_decode(void *message, const void *unpacked, struct arena *a)
+{
+    (void)a;
+    struct wire_mask_answer *m = message;
+    const Atoll__MaskAnswer *p = unpacked;
+    m->number = p->number;
+    TRY(bytes_in(m->body, sizeof m->body, &m->body_bytes, p->body, "body"));
+    return answer_in(&m->answer, p->answer);
+}
+
 static enum err poll_answer_decode(void *message, const void *unpacked, struct arena *a)
 {
     (void)a;
     struct wire_poll_answer *m = message;
     const Atoll__PollAnswer *p = unpacked;
     TRY(answer_in(&m->answer, p->answer));
+    TRY(mask_step_in(&m->wants, p->wants));
     if (m->answer.outcome != ROUND_COMMIT)
         return ERR_OK;
     if (!manifest_decode(&m->manifest, p->manifest.data, p->manifest.len))
@@ -631,6 +695,8 @@ static const struct form forms[WIRE_KINDS] = {
                            hello_answer_decode},
     [WIRE_POLL] = {&atoll__poll_request__descriptor, poll_encode, poll_decode},
     [WIRE_POLL_ANSWER] = {&atoll__poll_answer__descriptor, poll_answer_encode, poll_answer_decode},
+    [WIRE_MASK] = {&atoll__mask_request__descriptor, mask_encode, mask_decode},
+    [WIRE_MASK_ANSWER] = {&atoll__mask_answer__descriptor, mask_answer_encode, mask_answer_decode},
     [WIRE_REPORT] = {&atoll__report_request__descriptor, report_encode, report_decode},
     [WIRE_LEAVE] = {&atoll__leave_request__descriptor, leave_encode, leave_decode},
     [WIRE_OPERATE] = {&atoll__operate_request__descriptor, operate_encode, operate_decode},

@@ -113,9 +113,34 @@ struct wire_poll {
     uint64_t round;
     uint32_t hold_ms; /* set by the link */
 };
+/* Steps of secure aggregation (docs/privacy.md). On the wire: never renumber. */
+enum wire_mask_step {
+    WIRE_MASK_NONE = 0,
+    WIRE_MASK_SETUP = 1,    /* public keys of the sites */
+    WIRE_MASK_ANNOUNCE = 2, /* which sites the round has */
+    WIRE_MASK_SIGN = 3,
+    WIRE_MASK_REVEAL = 4,
+    WIRE_MASK_LAST = WIRE_MASK_REVEAL
+};
 struct wire_poll_answer {
     struct wire_answer answer; /* COMMIT, PENDING (text: the missing sites), GONE, ... */
     struct manifest manifest;  /* COMMIT */
+    enum wire_mask_step wants; /* PENDING: what the round needs from this site */
+};
+enum { WIRE_MASK_REQUEST_MAX = 30720, WIRE_MASK_ANSWER_MAX = 98304 };
+struct wire_mask {
+    struct wire_head head;
+    enum wire_mask_step step;
+    uint32_t fragment, first; /* first: SETUP: index of the first site asked for */
+    uint64_t round;
+    const uint8_t *body; /* borrowed */
+    size_t body_bytes;
+};
+struct wire_mask_answer {
+    struct wire_answer answer;
+    uint32_t number; /* SETUP: its number; ANNOUNCE: attempt */
+    size_t body_bytes;
+    uint8_t body[WIRE_MASK_ANSWER_MAX];
 };
 enum wire_what { WIRE_AGGREGATE = 0, WIRE_SNAPSHOT = 1 };
 struct wire_fetch {
@@ -176,6 +201,8 @@ struct wire_chunk { /* of a contribution or a download; the data follows the hea
     X(HELLO_ANSWER, wire_hello_answer, 16384)                                                      \
     X(POLL, wire_poll, 1024)                                                                       \
     X(POLL_ANSWER, wire_poll_answer, 114688)                                                       \
+    X(MASK, wire_mask, 32768)                                                                      \
+    X(MASK_ANSWER, wire_mask_answer, 106496)                                                       \
     X(REPORT, wire_report, 1024)                                                                   \
     X(LEAVE, wire_leave, 1024)                                                                     \
     X(OPERATE, wire_operate, 1024)                                                                 \

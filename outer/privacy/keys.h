@@ -1,5 +1,5 @@
-#ifndef KEYS_H
-#define KEYS_H
+#ifndef PRIVACY_KEYS_H
+#define PRIVACY_KEYS_H
 /* The pair keys of a site for secure aggregation (docs/privacy.md): one X25519 key in each setup,
  * a key k_ij with each other site and fragment, and its ratchet. No file access, no clock: the
  * caller draws the random bytes, and stores keys_parts() under id/ with mode 0600.

@@ -22,12 +22,6 @@ const char *seal_answer_text(enum seal_answer a)
     return texts[a];
 }
 
-unsigned seal_threshold(unsigned sites, unsigned colluding)
-{
-    unsigned majority = (sites + colluding) / 2 + 1;
-    return majority > colluding + 2 ? majority : colluding + 2;
-}
-
 enum err seal_context_check(const struct seal_context *c)
 {
     unsigned n = set_count(&c->members);
@@ -45,22 +39,6 @@ enum err seal_context_check(const struct seal_context *c)
     return ERR_OK;
 }
 
-bool seal_subset(const struct set *a, const struct set *of)
-{
-    for (unsigned w = 0; w < SET_WORDS; w++)
-        if (a->word[w] & ~of->word[w])
-            return false;
-    return true;
-}
-
-struct set seal_without(const struct set *a, const struct set *b)
-{
-    struct set out;
-    for (unsigned w = 0; w < SET_WORDS; w++)
-        out.word[w] = a->word[w] & ~b->word[w];
-    return out;
-}
-
 /* ---- the seal ---- */
 
 static size_t set_bytes(unsigned sites)
@@ -68,14 +46,14 @@ static size_t set_bytes(unsigned sites)
     return (sites + 7) / 8;
 }
 
-static void set_write(struct bytes_writer *w, const struct set *s, unsigned sites)
+void seal_set_write(struct bytes_writer *w, const struct set *s, unsigned sites)
 {
     for (unsigned i = 0; i < set_bytes(sites); i++)
         bytes_put_u8(w, (uint8_t)(s->word[i / 8] >> i % 8 * 8));
 }
 
 /* False: a bit behind the last site. */
-static bool set_read(struct bytes_reader *r, struct set *s, unsigned sites)
+bool seal_set_read(struct bytes_reader *r, struct set *s, unsigned sites)
 {
     *s = (struct set){0};
     for (unsigned i = 0; i < set_bytes(sites); i++)
@@ -108,8 +86,8 @@ size_t seal_write(const struct seal_context *c, const struct seal *s, uint8_t ou
     bytes_put_u32(&w, s->of.fragment);
     bytes_put_u64(&w, s->of.round);
     bytes_put_u32(&w, s->of.attempt);
-    set_write(&w, &s->of.u, c->sites);
-    set_write(&w, &s->s, c->sites);
+    seal_set_write(&w, &s->of.u, c->sites);
+    seal_set_write(&w, &s->s, c->sites);
     for (unsigned i = 0; i < c->sites; i++)
         if (set_has(&s->s, i))
             bytes_put(&w, s->payload[i].bytes, sizeof s->payload[i].bytes);
@@ -134,8 +112,8 @@ enum seal_answer seal_read(const struct seal_context *c, struct seal *s, const u
     s->of.fragment = bytes_get_u32(&r);
     s->of.round = bytes_get_u64(&r);
     s->of.attempt = bytes_get_u32(&r);
-    bool sets = set_read(&r, &s->of.u, c->sites);
-    sets = set_read(&r, &s->s, c->sites) && sets;
+    bool sets = seal_set_read(&r, &s->of.u, c->sites);
+    sets = seal_set_read(&r, &s->s, c->sites) && sets;
     if (r.bad || !sets || n != seal_bytes(c, &s->s))
         return SEAL_malformed;
     for (unsigned i = 0; i < c->sites; i++)

@@ -17,6 +17,7 @@
  */
 #include "outer/privacy/keys.h"
 #include "outer/privacy/mask.h"
+#include "outer/protocol/round.h"
 
 /* X(name, text): the names of docs/refusals.md where it has them. ok and again are no refusals. */
 #define SEAL_ANSWERS(X)                                                                            \
@@ -74,9 +75,6 @@ struct seal_context {
     struct signer_key aggregator;      /* of the epoch */
 };
 
-/* The least |S|: tau >= c + 2, so two honest sites are in every sum, and tau > (n + c) / 2, so two
- * seals of a round have an honest site in common, which signs one of them. */
-unsigned seal_threshold(unsigned sites, unsigned colluding);
 /* ERR_CONFIG: n < 2, c > n - 2, or n = 2 without two_sites. */
 enum err seal_context_check(const struct seal_context *c) MUST;
 
@@ -131,8 +129,11 @@ void seal_reveal_write(const struct seal_reveal *r, uint8_t *out); /* seal_revea
 /* The count is checked against the size before a seed is read. */
 enum seal_answer seal_reveal_read(struct seal_reveal *r, const uint8_t *data, size_t n) MUST;
 
-/* Sets */
-bool seal_subset(const struct set *a, const struct set *of);
-struct set seal_without(const struct set *a, const struct set *b); /* a \ b */
+/* Sets: ceil(sites / 8) bytes. Read: false, and the reader is bad, where a site from `sites` on is
+ * in it. */
+struct bytes_writer;
+struct bytes_reader;
+void seal_set_write(struct bytes_writer *w, const struct set *s, unsigned sites);
+bool seal_set_read(struct bytes_reader *r, struct set *s, unsigned sites) MUST;
 
 #endif

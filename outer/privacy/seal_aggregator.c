@@ -7,9 +7,9 @@ enum seal_answer seal_aggregator_announce(struct seal_aggregator *r, const struc
 {
     unsigned n = set_count(&c->members);
     *r = (struct seal_aggregator){.of = *a, .stage = SEAL_ANNOUNCED};
-    if (!seal_subset(&a->u, &c->members))
+    if (!set_within(&a->u, &c->members))
         return SEAL_announce_stranger;
-    if (set_count(&a->u) < seal_threshold(n, c->colluding))
+    if (set_count(&a->u) < round_threshold(n, c->colluding))
         return SEAL_announce_too_small;
     return n <= 2 && !c->two_sites ? SEAL_announce_two_sites : SEAL_ok;
 }
@@ -56,7 +56,7 @@ enum seal_answer seal_aggregator_accept(struct seal_aggregator *r, unsigned site
 /* Room for the answers of S. */
 static enum seal_answer answers_open(struct seal_aggregator *r)
 {
-    struct set absent = seal_without(&r->of.u, &r->seal.s);
+    struct set absent = set_without(&r->of.u, &r->seal.s);
     unsigned n = set_count(&r->seal.s);
     r->seeds_each = 1 + (size_t)set_count(&absent);
     r->signatures = calloc(n, sizeof *r->signatures);
@@ -69,7 +69,7 @@ enum seal_answer seal_aggregator_seal(struct seal_aggregator *r, const struct se
 {
     if (r->stage != SEAL_ANNOUNCED)
         return r->stage == SEAL_ABORTED ? SEAL_seal_after_abort : SEAL_seal_second;
-    if (set_count(&r->accepted) < seal_threshold(set_count(&c->members), c->colluding))
+    if (set_count(&r->accepted) < round_threshold(set_count(&c->members), c->colluding))
         return SEAL_seal_set_too_small;
     r->seal.of = r->of;
     r->seal.epoch = epoch;
@@ -96,9 +96,9 @@ enum seal_answer seal_aggregator_restore(struct seal_aggregator *r, const struct
     enum seal_answer answer = seal_read(c, &r->seal, bytes, n);
     if (answer != SEAL_ok)
         return answer;
-    if (!seal_subset(&r->seal.s, &r->seal.of.u) || !seal_subset(&r->seal.of.u, &c->members))
+    if (!set_within(&r->seal.s, &r->seal.of.u) || !set_within(&r->seal.of.u, &c->members))
         return SEAL_seal_not_subset;
-    if (set_count(&r->seal.s) < seal_threshold(set_count(&c->members), c->colluding))
+    if (set_count(&r->seal.s) < round_threshold(set_count(&c->members), c->colluding))
         return SEAL_seal_set_too_small;
     r->of = r->seal.of;
     r->accepted = r->seal.s;
@@ -166,7 +166,7 @@ enum seal_answer seal_aggregator_reveal(struct seal_aggregator *r, const struct 
         return SEAL_not_ready;
     if (set_has(&r->have_reveal, v->site))
         return SEAL_again;
-    struct set absent = seal_without(&r->of.u, &r->seal.s);
+    struct set absent = set_without(&r->of.u, &r->seal.s);
     bool exact = v->count + 1 == r->seeds_each;
     for (uint32_t i = 0; exact && i < v->count; i++) /* their numbers rise: seal_reveal_read */
         exact =
@@ -195,7 +195,7 @@ size_t seal_aggregator_term_count(const struct seal_aggregator *r)
  * where j < i. All of it is taken off with the other sign. */
 void seal_aggregator_terms(const struct seal_aggregator *r, struct mask_term *terms)
 {
-    struct set absent = seal_without(&r->of.u, &r->seal.s);
+    struct set absent = set_without(&r->of.u, &r->seal.s);
     const struct cipher_key *seed = r->seeds;
     size_t n = 0;
     ASSERT(seal_aggregator_revealed(r));

@@ -111,9 +111,9 @@ enum seal_answer seal_site_announced(const struct seal_site *s, const struct sea
         return SEAL_round_old;
     if (!set_has(&a->u, s->site))
         return SEAL_announce_without_me;
-    if (!seal_subset(&a->u, &c->members))
+    if (!set_within(&a->u, &c->members))
         return SEAL_announce_stranger;
-    if (set_count(&a->u) < seal_threshold(n, c->colluding))
+    if (set_count(&a->u) < round_threshold(n, c->colluding))
         return SEAL_announce_too_small;
     if (n <= 2 && !c->two_sites)
         return SEAL_announce_two_sites;
@@ -196,9 +196,9 @@ static enum seal_answer seal_accept(const struct seal_site *s, const struct seal
         return SEAL_round_old;
     if (!set_equal(&seal->of.u, &e->u))
         return SEAL_seal_other_u;
-    if (!seal_subset(&seal->s, &seal->of.u))
+    if (!set_within(&seal->s, &seal->of.u))
         return SEAL_seal_not_subset;
-    if (set_count(&seal->s) < seal_threshold(set_count(&c->members), c->colluding))
+    if (set_count(&seal->s) < round_threshold(set_count(&c->members), c->colluding))
         return SEAL_seal_set_too_small;
     return digest_equal(&seal->payload[s->site], &e->payload) ? SEAL_ok : SEAL_seal_other_payload;
 }
@@ -255,7 +255,7 @@ static bool signatures_hold(const struct seal_context *c, struct signer *signer,
 static enum seal_answer seeds_reveal(const struct keys *k, const struct seal *seal,
                                      struct seal_reveal *out)
 {
-    struct set absent = seal_without(&seal->of.u, &seal->s);
+    struct set absent = set_without(&seal->of.u, &seal->s);
     out->count = 0;
     for (unsigned j = 0; j < SET_MAX; j++) {
         if (!set_has(&absent, j))

@@ -26,6 +26,7 @@ enum roles_role {
     X(ROLES_FETCH, fetch, ROLES_BIT(ROLES_SITE))                                                   \
     X(ROLES_REPORT, report, ROLES_BIT(ROLES_SITE))                                                 \
     X(ROLES_LEAVE, leave, ROLES_BIT(ROLES_SITE))                                                   \
+    X(ROLES_MASK, mask, ROLES_BIT(ROLES_SITE))                                                     \
     X(ROLES_STATUS, status, ROLES_BIT(ROLES_OPERATOR))                                             \
     X(ROLES_ABORT, abort, ROLES_BIT(ROLES_OPERATOR))                                               \
     X(ROLES_QUARANTINE, quarantine, ROLES_BIT(ROLES_OPERATOR))                                     \

@@ -12,7 +12,15 @@ enum { ABORTS_MANY = 3 };
  */
 static unsigned quorum_of(const struct round *r, unsigned n)
 {
-    return r->strict ? n : n / 2 + 1;
+    unsigned majority = n / 2 + 1,
+             least = r->masks.on ? round_threshold(n, r->masks.colluding) : majority;
+    return r->strict || least > n ? n : least;
+}
+
+unsigned round_threshold(unsigned n, unsigned colluding)
+{
+    unsigned honest = colluding + 2, once = (n + colluding) / 2 + 1;
+    return honest > once ? honest : once;
 }
 
 /* The round in flight is of the newest roster, unless that begins with a later one. */
@@ -36,6 +44,7 @@ enum err round_init(struct round *r, const struct round_options *o, struct arena
     ASSERT(r->room <= ROUND_SITES_MAX);
     r->fragments = fragments;
     r->strict = o->strict;
+    r->masks = o->masks;
     r->quorum = quorum_of(r, sites);
     for (unsigned i = 0; i < sites; i++)
         set_put(&r->members, i, true);
@@ -61,7 +70,7 @@ void round_place(struct round *r, unsigned fragment, uint64_t round, const struc
     f->round = round;
     f->parent = *manifest;
     f->state = *state;
-    f->sealed = false;
+    f->sealed = f->pins = false;
     f->deadline_ms = UINT64_MAX;
     f->disagree = f->counted = (struct set){0};
     f->count = 0;
@@ -69,6 +78,13 @@ void round_place(struct round *r, unsigned fragment, uint64_t round, const struc
     if (!MUTANT(ENTRIES_KEPT))
         memset(f->entries, 0, r->sites * sizeof *f->entries);
     members_place(r, f);
+}
+
+void round_pin(struct round *r, unsigned fragment, const struct set *s)
+{
+    ASSERT(fragment < r->fragments);
+    r->f[fragment].pins = true;
+    r->f[fragment].pinned = *s;
 }
 
 void round_roster(struct round *r, unsigned site, bool in, const uint64_t *first)
@@ -278,7 +294,7 @@ static bool step_entry(const struct round_fragment *f, const struct round_event 
         answer(u, ROUND_RECEIPT, NULL);
     else if (entry->accepted)
         alarm(u, ROUND_CONFLICT, "another contribution of this site is accepted for this round");
-    else if (f->sealed)
+    else if (f->sealed || (f->pins && !set_has(&f->pinned, e->site)))
         answer(u, ROUND_LATE, "sealed without this site: the manifest follows");
     else
         return true;
@@ -461,13 +477,14 @@ static void step_time(struct round *r, uint64_t now_ms, struct round_update *u)
         grace_contribution(&f->grace, now_ms, n >= f->quorum);
         uint64_t grace = r->strict ? UINT64_MAX : grace_until(&f->grace, &r->grace);
         uint64_t until = grace < f->deadline_ms ? grace : f->deadline_ms;
-        bool ready = n >= least && (now_ms >= until || all_in(r, f));
+        bool ready = f->pins ? set_within(&f->pinned, &f->counted)
+                             : n >= least && (now_ms >= until || all_in(r, f));
         uint64_t look = ready ? now_ms : until > now_ms ? until : UINT64_MAX;
         if (ready && !u->seal) {
             grace_sealed(&f->grace, now_ms);
             f->sealed = u->seal = true;
             u->seal_fragment = i;
-            u->seal_set = f->counted;
+            u->seal_set = f->pins ? f->pinned : f->counted;
         } else if (look < u->wake_ms) {
             u->wake_ms = look;
         }

@@ -148,11 +148,18 @@ struct round_fragment {
                            have: no round before it is ever given up (docs/protocol.md 3.4) */
     struct set disagree; /* sites that reported `other` instead of `state` */
     struct digest other;
+    bool pins; /* the round is sealed with exactly this set, and no other, also after a restart: */
+    struct set pinned;
 };
 struct round_site {
     bool known; /* incarnation and instance were seen in this epoch */
     bool bound; /* said hello in this epoch and has not left */
     uint64_t incarnation, instance;
+};
+struct round_masks { /* secure aggregation (docs/privacy.md): sums of masked contributions */
+    bool on;
+    bool two_sites;     /* allowed, though each then knows the other's values */
+    unsigned colluding; /* sites that may work together with the aggregator */
 };
 struct round { /* open: tests and drivers read it; only the functions below write it */
     unsigned sites, fragments; /* indices of sites */
@@ -160,6 +167,7 @@ struct round { /* open: tests and drivers read it; only the functions below writ
     unsigned quorum;           /* least set of the newest roster, all its sites in strict mode */
     struct set members;        /* the newest roster */
     bool strict;
+    struct round_masks masks;
     uint64_t straggler_ms, epoch;
     struct grace_rule grace;
     struct set excluded; /* in quarantine */
@@ -172,8 +180,13 @@ struct round_options {
     bool strict; /* a round needs all sites; else a majority of the configured ones */
     uint64_t straggler_ms, epoch;
     struct grace_rule grace;
-    unsigned room; /* indices that there may be when sites are added; 0: sites */
+    struct round_masks masks; /* on: a set has at least round_threshold sites */
+    unsigned room;            /* indices that there may be when sites are added; 0: sites */
 };
+/* The least sum of secure aggregation among n sites, of which `colluding` may work together with
+ * the aggregator: two honest sites are in every sum, and two seals of a round have an honest site
+ * in common, which signs one of them (docs/privacy.md, Threshold). */
+unsigned round_threshold(unsigned n, unsigned colluding);
 /* The only allocation: about 100 bytes for each site and fragment. */
 enum err round_init(struct round *r, const struct round_options *o, struct arena *perm) MUST;
 /* Where a fragment stands when the process starts: its round, manifest and state digest. */
@@ -186,6 +199,9 @@ void round_roster(struct round *r, unsigned site, bool in, const uint64_t *first
 /* Each fragment has committed its first round under the newest roster, and more than half of the
  * sites have reported that state: the next change may come. Not so: *fragment is one that waits. */
 bool round_roster_final(const struct round *r, unsigned *fragment);
+/* Secure aggregation: the seal of the round in flight was announced to sites. A contribution of
+ * this set that is lost is waited for; no other set is ever sealed. Until the next round_place. */
+void round_pin(struct round *r, unsigned fragment, const struct set *s);
 /* At most one seal per step; when another fragment is ready too, wake_ms is now. */
 void round_step(struct round *r, const struct round_event *e, struct round_update *u);
 const char *round_outcome_name(enum round_outcome o);  /* "receipt" */

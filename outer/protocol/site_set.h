@@ -21,6 +21,22 @@ static inline void set_put(struct set *s, unsigned i, bool in)
     s->word[i / 64] = in ? s->word[i / 64] | bit : s->word[i / 64] & ~bit;
 }
 
+static inline struct set set_without(const struct set *a, const struct set *b) /* a without b */
+{
+    struct set s;
+    for (unsigned w = 0; w < SET_WORDS; w++)
+        s.word[w] = a->word[w] & ~b->word[w];
+    return s;
+}
+
+static inline bool set_within(const struct set *a, const struct set *b)
+{
+    uint64_t beyond = 0;
+    for (unsigned w = 0; w < SET_WORDS; w++)
+        beyond |= a->word[w] & ~b->word[w];
+    return !beyond;
+}
+
 static inline unsigned set_count(const struct set *s)
 {
     unsigned n = 0;

@@ -271,7 +271,7 @@ static enum err line_poll(struct link *link, const struct wire_poll *m, uint32_t
     struct link_line_held held = {.m = m, .peer = l->peer};
     TRY(there(l));
     s->poll(s->self, l->peer, m, answer);
-    if (answer->answer.outcome == ROUND_PENDING &&
+    if (link_service_holds(answer) &&
         hold_ms) { /* without faults asking every two seconds finds out nothing */
         hold(l->hub, &held, m->fragment, l->hub->server->clock->now_ms + HOLD_MS);
         s->poll(s->self, l->peer, m, answer);
@@ -341,6 +341,15 @@ static enum err line_leave(struct link *link, const struct wire_leave *m,
     return work(l);
 }
 
+static enum err line_mask(struct link *link, const struct wire_mask *m,
+                          struct wire_mask_answer *answer)
+{
+    struct link_line *l = (struct link_line *)link;
+    TRY(there(l));
+    link_service_mask(&l->hub->server->service, l->peer, m, answer);
+    return work(l);
+}
+
 static void line_counters(struct link *link, struct link_counters *out)
 {
     *out = ((struct link_line *)link)->counters;
@@ -358,6 +367,7 @@ static const struct link_ops ops = {
     .fetch = line_fetch,
     .report = line_report,
     .leave = line_leave,
+    .mask = line_mask,
     .counters = line_counters,
     .close = line_close,
 };

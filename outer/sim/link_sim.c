@@ -368,7 +368,7 @@ static enum err call_poll(struct link_sim *l, const struct wire_poll *m, uint32_
     TRY(there(l, &generation));
     for (;;) {
         s->service.poll(s->service.self, l->peer, m, answer);
-        if (answer->answer.outcome != ROUND_PENDING || s->clock->now_ms >= end)
+        if (!link_service_holds(answer) || s->clock->now_ms >= end)
             break;
         sim_sleep(s->clock, end, s);
         if (!serving(s, generation) || l->env->disk.dead)
@@ -451,6 +451,16 @@ static enum err call_leave(struct link_sim *l, const struct wire_leave *m,
     return back(l, generation);
 }
 
+static enum err call_mask(struct link_sim *l, const struct wire_mask *m,
+                          struct wire_mask_answer *answer)
+{
+    struct link_sim_server *s = l->server;
+    uint64_t generation;
+    TRY(there(l, &generation));
+    link_service_mask(&s->service, l->peer, m, answer);
+    return back(l, generation);
+}
+
 static enum err sim_hello(struct link *link, const struct wire_hello *m,
                           struct wire_hello_answer *answer)
 {
@@ -492,6 +502,13 @@ static enum err sim_leave(struct link *link, const struct wire_leave *m, struct 
     return call_end(&l, call_leave(&l, m, answer));
 }
 
+static enum err sim_mask(struct link *link, const struct wire_mask *m,
+                         struct wire_mask_answer *answer)
+{
+    struct link_sim l = call_begin(link);
+    return call_end(&l, call_mask(&l, m, answer));
+}
+
 static void sim_counters(struct link *link, struct link_counters *out)
 {
     *out = ((struct link_sim *)link)->counters;
@@ -509,6 +526,7 @@ static const struct link_ops ops = {
     .fetch = sim_fetch,
     .report = sim_report,
     .leave = sim_leave,
+    .mask = sim_mask,
     .counters = sim_counters,
     .close = sim_close,
 };

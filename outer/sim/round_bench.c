@@ -159,6 +159,15 @@ static enum err bench_leave(struct link *l, const struct wire_leave *m, struct w
     return ERR_OK;
 }
 
+static enum err bench_mask(struct link *l, const struct wire_mask *m,
+                           struct wire_mask_answer *answer)
+{
+    struct bench *p = (struct bench *)l;
+    link_service_mask(&p->service, p->peer[0], m, answer);
+    work(p);
+    return ERR_OK;
+}
+
 static void bench_counters(struct link *l, struct link_counters *out)
 {
     (void)l;
@@ -177,6 +186,7 @@ static const struct link_ops ops = {
     .fetch = bench_fetch,
     .report = bench_report,
     .leave = bench_leave,
+    .mask = bench_mask,
     .counters = bench_counters,
     .close = bench_close,
 };

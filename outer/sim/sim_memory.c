@@ -149,6 +149,14 @@ static void guard_leave(void *self, const char *peer, const struct wire_leave *m
     end(self);
 }
 
+static void guard_mask(void *self, const char *peer, const struct wire_mask *m,
+                       struct wire_mask_answer *answer)
+{
+    struct link_service *s = begin(self);
+    link_service_mask(s, peer, m, answer);
+    end(self);
+}
+
 static void guard_operate(void *self, const char *peer, const struct wire_operate *m,
                           struct wire_answer *answer)
 {
@@ -190,6 +198,7 @@ struct link_service sim_memory_guard(struct sim_aggregator *a, const struct link
                                  .fetched = guard_fetched,
                                  .report = guard_report,
                                  .leave = guard_leave,
+                                 .mask = guard_mask,
                                  .operate = guard_operate,
                                  .work = guard_work,
                                  .commit = guard_commit};

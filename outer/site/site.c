@@ -8,7 +8,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/config/identity.h"
-#include "outer/site/site_own.h"
+#include "outer/site/site_masks.h"
 #include "outer/protocol/mutant.h"
 
 enum {
@@ -122,6 +122,7 @@ void site_close(struct site *s)
     site_scrub_close(s);
     site_slots_end(s);
     site_slots_free(s);
+    site_masks_close(s);
     s->env->ops->mutex_close(s->env, s->post);
     s->env->ops->mutex_close(s->env, s->mutex);
     s->post = s->mutex = NULL;
@@ -426,6 +427,8 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     uint64_t start = s->env->ops->now_ms(s->env);
     TRY(manifest_next(s, fragment, m)); /* S6 */
     bool fetches = !manifest_aborted(m) || m->rolled_back;
+    if (manifest_aborted(m))
+        TRY(site_masks_abort(s, fragment, m->round));
     if (!fetches)
         e = commit_aborted(l, fragment, m);
     for (int i = 0; i < FETCHES_MAX && e == ERR_PROTO; i++) {
@@ -478,6 +481,8 @@ static enum err poll_round(struct site_slot *l, unsigned fragment, uint32_t hold
         return commit_round(l, fragment, &a.manifest);
     if (a.answer.outcome == ROUND_GONE)
         return jump_to_snapshot(l, fragment);
+    if (a.answer.outcome == ROUND_PENDING && a.wants != WIRE_MASK_NONE)
+        return site_masks_answer(l, fragment, s->replica->state[fragment].round, a.wants);
     if (a.answer.outcome == ROUND_PENDING && *a.answer.text)
         site_notice(l, "waiting for %s", a.answer.text);
     return now - start < PENDING_MS ? site_sleep(l, PENDING_MS) : ERR_OK;
@@ -600,8 +605,10 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
                        "on; remove the newest checkpoints in run.dir/inner, so that the steps are "
                        "repeated from before it",
                        f, round);
+    struct site_announced_round announced;
+    TRY(site_masks_announced(l, f, round, &announced)); /* may call: before shared memory is used */
     TRY(site_eager_others(l, w));
-    enum err e = site_outbox_make(l, w, l->local);
+    enum err e = site_outbox_make(l, w, &announced, l->local);
     if (e != ERR_DIVERGED || !others_can)
         return e;
     char quoted[512];
@@ -747,7 +754,7 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w)
                                 .round = state->round,
                                 .state = state->digest,
                                 .step = w->step,
-                                .loss = w->loss,
+                                .loss = s->o.masks.on ? NAN : w->loss, /* of one site's data */
                                 .tokens_per_second = w->tokens_per_second,
                                 .tokens = w->tokens,
                                 .bytes_up = bytes.messages_up,

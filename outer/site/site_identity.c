@@ -177,6 +177,11 @@ enum err site_identity_sign(struct site *s, struct wire_contribution *m)
     return s->o.signer ? signed_header_sign(s->o.signer, m) : ERR_OK;
 }
 
+void site_identity_key(const struct site *s, unsigned peer, struct signer_key *out)
+{
+    *out = s->announced ? s->announced[peer].key : (struct signer_key){0};
+}
+
 bool site_identity_signed(const struct site *s, const struct manifest *m)
 {
     if (!s->o.signer)

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/site/site_own.h"
+#include "outer/site/site_masks.h"
 #include "outer/protocol/mutant.h"
 
 enum { PATH_BYTES = 64 };
@@ -20,6 +20,13 @@ static const struct fragment *fragment_of(const struct site *s, unsigned fragmen
 static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
 {
     snprintf(out, PATH_BYTES, "outbox/%u/%" PRIu64, fragment, round);
+}
+
+/* What goes to the aggregator. */
+static const uint8_t *box_sent(const struct site_slot *l, size_t *size)
+{
+    *size = l->box.masked_bytes ? l->box.masked_bytes : l->box.payload_bytes;
+    return l->box.masked_bytes ? l->masked : l->payload;
 }
 
 /* residual' and discarded behind the payload. */
@@ -50,8 +57,16 @@ static void box_fields(struct record_cursor *c, void *self)
     b->payload_bytes = bytes;
 }
 
-/* Third section, of a site with a privacy budget alone: u64, the steps that were charged. */
-enum { BOX_SECTIONS = 2, CHARGED_BYTES = 8 };
+/* Behind the two sections of each contribution: of a site with a privacy budget u64, the steps that
+ * were charged; with secure aggregation the masked bytes, and how they were made. */
+enum { BOX_SECTIONS = 2, BOX_MASKED_SECTIONS = 2, CHARGED_BYTES = 8 };
+
+static void masked_parts(struct site_slot *l, struct file_part out[3])
+{
+    out[0] = (struct file_part){l->masked, l->box.masked_bytes};
+    out[1] = (struct file_part){&l->box.announced, sizeof l->box.announced};
+    out[2] = (struct file_part){&l->box.b, sizeof l->box.b};
+}
 
 static enum err box_write(struct site_slot *l)
 {
@@ -61,14 +76,23 @@ static enum err box_write(struct site_slot *l)
     struct bytes_writer w = bytes_writer(charged, sizeof charged);
     struct record_form form = {"outbox", box_fields, &l->box};
     struct file_part payload = {l->payload, l->box.payload_bytes}, own[2],
-                     steps = {charged, sizeof charged};
-    struct record_section sections[] = {
-        {&payload, 1, l->box.payload},
-        {.parts = own, .part_count = own_parts(l, fragment_of(s, l->box.fragment)->elements, own)},
-        {&steps, 1, {{0}}}};
+                     steps = {charged, sizeof charged}, masked[3];
+    struct record_section sections[BOX_SECTIONS + 1 + BOX_MASKED_SECTIONS] = {
+        {.parts = &payload, .part_count = 1},
+        {.parts = own, .part_count = own_parts(l, fragment_of(s, l->box.fragment)->elements, own)}};
+    size_t count = BOX_SECTIONS;
     bytes_put_u64(&w, l->box.charged);
+    masked_parts(l, masked);
+    if (l->box.charged)
+        sections[count++] = (struct record_section){.parts = &steps, .part_count = 1};
+    if (l->box.masked_bytes) {
+        sections[count++] = (struct record_section){&masked[0], 1, l->box.payload};
+        sections[count++] = (struct record_section){.parts = &masked[1], .part_count = 2};
+    } else {
+        sections[0].digest = l->box.payload;
+    }
     path_of(path, l->box.fragment, l->box.round);
-    return store_write(s->env, path, &form, sections, BOX_SECTIONS + (l->box.charged > 0));
+    return store_write(s->env, path, &form, sections, count);
 }
 
 /* False: damaged. */
@@ -78,12 +102,28 @@ static bool charged_take(const struct record *r, uint64_t *charged)
     struct file_part steps = {bytes, sizeof bytes};
     struct bytes_reader b = bytes_reader(bytes, sizeof bytes);
     *charged = 0;
-    if (r->section_count == BOX_SECTIONS)
+    if ((r->section_count - BOX_SECTIONS) % 2 == 0)
         return true;
     if (!record_take(r, BOX_SECTIONS, &steps, 1))
         return false;
     *charged = bytes_get_u64(&b);
     return *charged > 0;
+}
+
+/* The masked bytes of a stored contribution, if it has them. False: damaged. */
+static bool masked_take(struct site_slot *l, const struct record *r)
+{
+    struct file_part parts[3];
+    bool masked = r->section_count >= BOX_SECTIONS + BOX_MASKED_SECTIONS;
+    size_t at = r->section_count - BOX_MASKED_SECTIONS;
+    if (masked != l->site->o.masks.on || !masked)
+        return masked == l->site->o.masks.on;
+    l->box.masked_bytes = r->sections[at].size_bytes;
+    if (!l->box.masked_bytes || site_masks_room(l, l->box.masked_bytes) != ERR_OK)
+        return false;
+    masked_parts(l, parts);
+    l->box.payload = r->sections[at].digest;
+    return record_take(r, at, &parts[0], 1) && record_take(r, at + 1, &parts[1], 2);
 }
 
 /* A stored contribution into the slot. False: another one, or damaged. */
@@ -101,8 +141,8 @@ static bool box_take(struct site_slot *l, const struct site_box *b, const struct
     l->box = *b;
     l->box.charged = charged;
     l->box.payload = r->sections[0].digest;
-    l->box.valid = true;
-    return true;
+    l->box.valid = masked_take(l, r);
+    return l->box.valid;
 }
 
 /* A contribution to the present round counts on its parent only. */
@@ -114,7 +154,7 @@ static bool box_stands(const struct site_slot *l)
 
 enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round)
 {
-    enum { MOST = 32 }; /* bytes an element: payload, residual, discarded */
+    enum { MOST = 48 }; /* bytes an element: payload, residual, discarded, masked */
     struct site *s = l->site;
     char path[PATH_BYTES];
     struct site_box b = {0};
@@ -142,7 +182,7 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
 
 enum err site_outbox_repair(struct site_slot *l)
 {
-    enum { MOST = 32 };
+    enum { MOST = 48 };
     struct site *s = l->site;
     char path[PATH_BYTES];
     struct site_box b = {0};
@@ -152,7 +192,13 @@ enum err site_outbox_repair(struct site_slot *l)
     size_t elements = fragment_of(s, l->box.fragment)->elements;
     struct record_section kept = {.parts = own, .part_count = own_parts(l, elements, own)};
     struct digest_stream d;
-    struct digest sent = digest_of(l->payload, l->box.payload_bytes), held;
+    struct digest clear = digest_of(l->payload, l->box.payload_bytes), sent, held;
+    size_t size;
+    const uint8_t *bytes = box_sent(l, &size);
+    size_t count = BOX_SECTIONS, at;
+    count += l->box.charged ? 1 : 0;
+    count += l->box.masked_bytes ? BOX_MASKED_SECTIONS : 0;
+    at = l->box.masked_bytes ? count - BOX_MASKED_SECTIONS : 0;
     struct arena scratch = arena_make(0);
     ASSERT(l->box.valid);
     digest_open(&d);
@@ -161,8 +207,10 @@ enum err site_outbox_repair(struct site_slot *l)
     held = digest_close(&d);
     path_of(path, l->box.fragment, l->box.round);
     enum err e = store_read(s->env, path, &form, elements * MOST, &r, &scratch);
-    bool same = e == ERR_OK && r.section_count == 2 && digest_equal(&sent, &l->box.payload) &&
-                digest_equal(&sent, &r.sections[0].digest) &&
+    sent = digest_of(bytes, size);
+    bool same = e == ERR_OK && r.section_count == count && digest_equal(&sent, &l->box.payload) &&
+                digest_equal(&sent, &r.sections[at].digest) &&
+                digest_equal(&clear, &r.sections[0].digest) &&
                 digest_equal(&held, &r.sections[1].digest);
     arena_free(&scratch);
     if (e == ERR_OK && !same)
@@ -194,9 +242,10 @@ static enum err base_of(struct site_slot *l, const struct site_submission *w, co
 
 struct formation { /* what a contribution is made of */
     const struct site_submission *w;
-    const float *base; /* what the delta is taken against (host) */
-    bool again;        /* of what was withdrawn: base is the weighted delta itself, local is zero,
-                          and the eager start that the steps since began at is stored already */
+    const float *base;                            /* what the delta is taken against (host) */
+    const struct site_announced_round *announced; /* with secure aggregation */
+    bool again; /* of what was withdrawn: base is the weighted delta itself, local is zero,
+                   and the eager start that the steps since began at is stored already */
 };
 struct formed {      /* of a contribution that is being made; device: see staging.h */
     float *z;        /* in the place of what was trained */
@@ -322,7 +371,7 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     struct codec_work *work = s->replica->work;
     struct formed f;
     double delta, left;
-    size_t bytes;
+    size_t bytes, size;
     l->box.valid = false;
     TRY(delta_form(l, from, local, &f)); /* S1 */
     delta_hold(l, fragment, &f);
@@ -352,7 +401,12 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
                                .charged = charges_now(s, w),
                                .max_local_steps_offline = w->late,
                                .residual_ratio = codec_residual_ratio(left, delta)};
-    l->box.payload = digest_of(l->payload, l->box.payload_bytes);
+    if (s->o.masks.on) {
+        l->box.residual_ratio = 0; /* it would tell something of this site alone */
+        TRY(site_masks_apply(l, from->announced, c));
+    }
+    const uint8_t *sent = box_sent(l, &size);
+    l->box.payload = digest_of(sent, size);
     if (!from->again)
         TRY(site_eager_make(l, w));
     uint64_t encoded = s->env->ops->now_ms(s->env);
@@ -364,9 +418,10 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     return ERR_OK;
 }
 
-enum err site_outbox_make(struct site_slot *l, const struct site_submission *w, float *local)
+enum err site_outbox_make(struct site_slot *l, const struct site_submission *w,
+                          const struct site_announced_round *announced, float *local)
 {
-    struct formation from = {.w = w};
+    struct formation from = {.w = w, .announced = announced};
     TRY(base_of(l, w, &from.base));
     return contribution_form(l, &from, local);
 }
@@ -384,6 +439,7 @@ enum err site_outbox_make_again(struct site_slot *l, unsigned fragment)
     if (!found)
         return ERR_OK;
     d->ops->zero(d, l->local, fragment_of(s, fragment)->elements * sizeof *l->local);
+    ASSERT(!s->o.masks.on); /* then no round is given up */
     const struct formation from = {.w = &w, .base = trained, .again = true};
     enum err e = contribution_form(l, &from, l->local);
     if (e != ERR_DIVERGED)
@@ -417,13 +473,16 @@ enum err site_outbox_send(struct site_slot *l)
     struct site *s = l->site;
     struct site_box *b = &l->box;
     uint64_t start = s->env->ops->now_ms(s->env);
+    size_t size;
+    const uint8_t *sent = box_sent(l, &size);
     ASSERT(b->valid);
+    TRY(site_masks_sending(l));
     while (!b->received && !site_step_back_due(s, b->fragment)) {
         struct wire_contribution m = {.head = site_head(l, b->fragment),
                                       .fragment = b->fragment,
                                       .codec = b->codec,
                                       .round = b->round,
-                                      .payload_bytes = b->payload_bytes,
+                                      .payload_bytes = size,
                                       .data_cursor = b->data_cursor,
                                       .charged = b->charged,
                                       .max_local_steps_offline = b->max_local_steps_offline,
@@ -436,7 +495,7 @@ enum err site_outbox_send(struct site_slot *l)
         bool again;
         TRY(site_identity_sign(s, &m)); /* anew for each epoch; the payload never changes */
         site_unlock(s);
-        enum err e = s->link->ops->contribute(s->link, &m, l->payload, &a);
+        enum err e = s->link->ops->contribute(s->link, &m, sent, &a);
         site_lock(s);
         TRY(site_called(l, e, &again));
         /* A receipt of an aggregator that has ended since: the hello to the next one, by another

@@ -4,14 +4,19 @@
  * what each answer means), site_outbox.c (the contribution that is made once and sent until it is
  * committed), site_inflight.c (the slots that rounds run in), site_eager.c (where a site goes on
  * meanwhile), site_roster.c (which sites a round has), site_scrub.c (damaged files are made again),
- * site_step_back.c (a round given up).
+ * site_step_back.c (a round given up), site_masks.c (secure aggregation).
  */
 #include <stdatomic.h>
+#include "outer/privacy/seal.h"
 #include "outer/protocol/roster.h"
 #include "outer/site/site.h"
 
 enum { SITE_TEXT_MAX = 1024 };
 
+struct site_announced_round { /* secure aggregation: which sites mask for each other in a round */
+    uint32_t roster_version, sites; /* sites: indices of that version */
+    struct seal_announce of;
+};
 struct site_box { /* the one contribution in memory; its file is the truth */
     bool valid;
     bool received; /* the aggregator said so in the epoch we are bound to */
@@ -23,6 +28,10 @@ struct site_box { /* the one contribution in memory; its file is the truth */
     float weight;
     uint64_t data_cursor, max_local_steps_offline, charged;
     uint8_t residual_ratio; /* codec_residual_ratio of residual' */
+    /* Secure aggregation: `payload` is then the digest of the masked bytes. */
+    size_t masked_bytes; /* of them; 0: the payload is sent as it is */
+    struct site_announced_round announced;
+    struct cipher_key b; /* the site's own mask */
 };
 /* Of an in-flight slot. The caller: acquire, submit, reap. What carries the round out is the slot's
  * thread, or without one the caller itself in site_complete. */
@@ -42,10 +51,13 @@ struct site_slot {
     unsigned peer;         /* which aggregator it talks to */
     uint64_t polled_epoch; /* of that aggregator, when it gave the manifest polled for last */
     struct site_box box;
-    uint8_t *payload;  /* of the box */
-    float *residual;   /* of the box: residual' */
-    double *discarded; /* of the box; NULL without error-feedback decay */
-    uint8_t *download; /* aggregate or snapshot; before that, the base of the delta */
+    uint8_t *payload; /* of the box, in the clear */
+    uint8_t *masked;  /* of the box, with masks: what is sent */
+    size_t masked_room;
+    struct arena masks; /* of masked */
+    float *residual;    /* of the box: residual' */
+    double *discarded;  /* of the box; NULL without error-feedback decay */
+    uint8_t *download;  /* aggregate or snapshot; before that, the base of the delta */
     size_t download_bytes;
     struct arena larger;  /* of the download, once the roster has grown */
     float *start;         /* eager start of the round being submitted, before that what the others
@@ -116,6 +128,7 @@ struct site {
     struct outer_metrics_state *metrics; /* [fragments] */
     struct site_slot main;               /* hello, catch-up; blocking rounds too */
     struct site_scrub scrub;
+    struct site_masks *masks; /* site_masks.c; NULL: off, or not yet needed */
     /* All above, the replica, the files. Held by the thread that works, and released during a call
      * to the aggregator and in a wait: nothing shared is half changed when another slot runs, and
      * what must outlast a call lies in the slot. */
@@ -145,6 +158,8 @@ enum err site_identity_sign(struct site *s, struct wire_contribution *m) MUST;
 /* S6. ERR_DENIED: not signed by the aggregator, or of an epoch after the one that the site is bound
  * to, or of another instance of it. */
 enum err site_identity_check(struct site *s, const struct manifest *m) MUST;
+void site_identity_key(const struct site *s, unsigned peer,
+                       struct signer_key *out);                            /* aggregator's */
 bool site_identity_signed(const struct site *s, const struct manifest *m); /* by the known key */
 unsigned site_peers(const struct site *s);                                 /* aggregators */
 
@@ -255,6 +270,7 @@ void site_charges_take(struct site *s, const struct manifest *m);
 enum err site_outbox_load(struct site_slot *l, unsigned fragment,
                           uint64_t round) MUST; /* box.valid: found */
 enum err site_outbox_make(struct site_slot *l, const struct site_submission *w,
+                          const struct site_announced_round *announced,
                           float *local) MUST; /* S1-S3 of the replica's round; local becomes z */
 enum err site_outbox_send(struct site_slot *l) MUST; /* S4, S5: until received or overtaken */
 /* S8 into `next` of the replica; the box of that round is loaded when there is one. */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/protocol/mutant.h"
-#include "outer/site/site_own.h"
+#include "outer/site/site_masks.h"
 
 /* Of the newest state of the fragment. *known false: its manifest cannot be read. */
 static enum err roster_now(const struct site *s, unsigned fragment, struct roster *out, bool *known)
@@ -68,6 +68,8 @@ void site_roster_take(struct site *s, unsigned peer, const struct manifest *m)
         return;
     s->sites = m->site_count;
     uint32_t site = m->change.site;
+    if (m->change.act == MANIFEST_REMOVE)
+        site_masks_forget(s, site);
     const char *name = site < m->initial ? "" : m->names[site - m->initial];
     log_event(LOG_INFO, "roster",
               "version=%" PRIu32 " fragment=%u round=%" PRIu64 " %s=%" PRIu32 "%s%s sites=%" PRIu32,

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include "kernels/base/log.h"
 #include "outer/protocol/mutant.h"
-#include "outer/site/site_own.h"
+#include "outer/site/site_masks.h"
 
 enum { PATH_BYTES = 64 };
 /* Rounds that a site can give up, one after the other. More than one is not final only where rounds
@@ -38,6 +38,7 @@ void site_final(struct site *s, unsigned fragment, uint64_t rounds)
     rounds = rounds < here ? rounds : here;
     if (rounds > s->final[fragment])
         s->final[fragment] = rounds;
+    site_masks_final(s, fragment, s->final[fragment]);
 }
 
 uint64_t site_final_kept(const struct site *s, unsigned fragment)
@@ -121,6 +122,8 @@ enum err site_step_back_asked(struct site *s, unsigned fragment,
     uint64_t round = shown->round - 1;
     if (s->o.strict)
         return step_back_refuse(fragment, round, "the run is in strict mode");
+    if (s->o.masks.on) /* its seal is signed: the round has no second one */
+        return step_back_refuse(fragment, round, "the run has secure aggregation");
     if (s->final[fragment] > round && !MUTANT(FINAL_GIVEN_UP))
         return step_back_refuse(fragment, round,
                                 "more than half of the sites have adopted it: it is final");

@@ -181,9 +181,10 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
         return of_version(j, 1);
     if (sequence != j->sequence || !digest_equal(&before, &j->last))
         return damaged(j, "does not follow the one before it");
-    bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_COMMIT ||
-                 r->kind == JOURNAL_EPOCH || r->kind == JOURNAL_QUARANTINE ||
-                 r->kind == JOURNAL_OPERATOR || r->kind == JOURNAL_ROSTER;
+    bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_SEAL ||
+                 r->kind == JOURNAL_COMMIT || r->kind == JOURNAL_EPOCH ||
+                 r->kind == JOURNAL_QUARANTINE || r->kind == JOURNAL_OPERATOR ||
+                 r->kind == JOURNAL_ROSTER;
     if (first != (r->kind == JOURNAL_HEAD) || (!first && !known))
         return damaged(j, "of a kind this version does not know: written by a newer one?");
     if (!body_get(b, r))

@@ -25,13 +25,14 @@ enum {
 enum journal_kind { /* on disk: never renumber */
                     JOURNAL_ACCEPT =
                         1, /* a site's contribution is durable: a receipt was or will be given */
-                    JOURNAL_SEAL = 2,   /* 2, 4 are reserved: docs/protocol.md 2 */
+                    JOURNAL_SEAL = 2,   /* secure aggregation: the set of the round is fixed, by the
+                                           seal   with this digest; sites may have seen it */
                     JOURNAL_COMMIT = 3, /* the commit point of a round was passed */
-                    JOURNAL_ABORT = 4,
-                    JOURNAL_ROSTER = 5,     /* `act` 0: what follows is in force for `fragment` from
-                                               `round` on. Else a change, by `digest`: of `site`, whose
-                                               name is `name`, made version `to`, `fragment` indices are
-                                               given; `to` 0: before the last two versions */
+                    JOURNAL_ABORT = 4,  /* reserved */
+                    JOURNAL_ROSTER = 5, /* `act` 0: what follows is in force for `fragment` from
+                                           `round` on. Else a change, by `digest`: of `site`, whose
+                                           name is `name`, made version `to`, `fragment` indices are
+                                           given; `to` 0: before the last two versions */
                     JOURNAL_QUARANTINE = 6, /* `round` 1: of `site`; 0: its end */
                     JOURNAL_OPERATOR = 7,   /* `act` by `digest`, about `round`, `site` */
                     JOURNAL_HEAD = 8,       /* the journal's own */
@@ -42,10 +43,10 @@ struct journal_record {
     enum journal_kind kind;
     uint32_t fragment, site; /* site: ACCEPT, QUARANTINE, OPERATOR, ROSTER */
     uint64_t round;
-    struct digest
-        digest;  /* ACCEPT: payload; COMMIT: manifest; OPERATOR, ROSTER: SHA-256 of his URI */
-    uint8_t act; /* OPERATOR: enum wire_act; ROSTER: enum manifest_act */
-    uint64_t to; /* OPERATOR: state to roll back to; ROSTER: version */
+    struct digest digest;        /* ACCEPT: payload; SEAL: seal; COMMIT: manifest; OPERATOR, ROSTER:
+                                    SHA-256 of his URI */
+    uint8_t act;                 /* OPERATOR: enum wire_act; ROSTER: enum manifest_act */
+    uint64_t to;                 /* OPERATOR: state to roll back to; ROSTER: version */
     char name[JOURNAL_NAME_MAX]; /* ROSTER */
     /* ACCEPT */
     uint64_t payload_bytes, incarnation, data_cursor, charged;

@@ -178,7 +178,7 @@ static void site_base(void)
     for (size_t k = 0; k < t.fragments.f[0].elements; k++)
         local[k] = r.state.state[0].theta[k] + (float)(k % 31) / 1024;
     struct site_submission w = {.weight = 1, .data_cursor = 512};
-    ASSERT(site_outbox_make(&r.site->main, &w, local) == ERR_OK);
+    ASSERT(site_outbox_make(&r.site->main, &w, NULL, local) == ERR_OK);
     t.payload[1] = r.site->main.box.payload;
     ASSERT(store_begin(&t.base[1].env) == ERR_OK);
     replica_close(&r);

@@ -15,16 +15,16 @@
 #include "outer/link/tls.h"
 
 const char *const link_paths[LINK_METHODS] = {
-    [LINK_HELLO] = "/atoll.Control/Hello",     [LINK_POLL] = "/atoll.Control/Poll",
-    [LINK_REPORT] = "/atoll.Control/Report",   [LINK_LEAVE] = "/atoll.Control/Leave",
-    [LINK_OPERATE] = "/atoll.Control/Operate", [LINK_CONTRIBUTE] = "/atoll.Bulk/Contribute",
-    [LINK_FETCH] = "/atoll.Bulk/Fetch",
+    [LINK_HELLO] = "/atoll.Control/Hello",        [LINK_POLL] = "/atoll.Control/Poll",
+    [LINK_REPORT] = "/atoll.Control/Report",      [LINK_LEAVE] = "/atoll.Control/Leave",
+    [LINK_MASK] = "/atoll.Control/Mask",          [LINK_OPERATE] = "/atoll.Control/Operate",
+    [LINK_CONTRIBUTE] = "/atoll.Bulk/Contribute", [LINK_FETCH] = "/atoll.Bulk/Fetch",
 };
 
 const struct link_kinds link_kinds[LINK_OPERATE + 1] = {
     [LINK_HELLO] = {WIRE_HELLO, WIRE_HELLO_ANSWER}, [LINK_POLL] = {WIRE_POLL, WIRE_POLL_ANSWER},
     [LINK_REPORT] = {WIRE_REPORT, WIRE_ANSWER},     [LINK_LEAVE] = {WIRE_LEAVE, WIRE_ANSWER},
-    [LINK_OPERATE] = {WIRE_OPERATE, WIRE_ANSWER},
+    [LINK_MASK] = {WIRE_MASK, WIRE_MASK_ANSWER},    [LINK_OPERATE] = {WIRE_OPERATE, WIRE_ANSWER},
 };
 
 void link_tune(void)
@@ -239,6 +239,7 @@ void link_call_about(struct link_call *c, enum link_method method, const void *m
 {
     const struct wire_poll *poll = m;
     const struct wire_report *report = m;
+    const struct wire_mask *mask = m;
     const struct wire_contribution *offer = m;
     const struct wire_fetch *fetch = m;
     switch (method) {
@@ -247,6 +248,10 @@ void link_call_about(struct link_call *c, enum link_method method, const void *m
         break;
     case LINK_REPORT: /* the round that produced the reported state */
         row_about(c, LEDGER_REPORT, report->fragment, report->round ? report->round - 1 : 0);
+        break;
+    case LINK_MASK:
+        row_about(c, LEDGER_MASK, mask->fragment,
+                  mask->step == WIRE_MASK_SETUP ? LEDGER_NO_ROUND : mask->round);
         break;
     case LINK_CONTRIBUTE:
         row_about(c, LEDGER_CONTRIBUTION, offer->fragment, offer->round);

@@ -19,6 +19,7 @@ enum link_method {
     LINK_POLL,
     LINK_REPORT,
     LINK_LEAVE,
+    LINK_MASK,
     LINK_OPERATE,
     LINK_CONTRIBUTE,
     LINK_FETCH,

@@ -414,6 +414,12 @@ static enum err grpc_leave(struct link *l, const struct wire_leave *m, struct wi
     return unary(l, LINK_LEAVE, m, 0, answer);
 }
 
+static enum err grpc_mask(struct link *l, const struct wire_mask *m,
+                          struct wire_mask_answer *answer)
+{
+    return unary(l, LINK_MASK, m, 0, answer);
+}
+
 /* ---- open and close ---- */
 
 static void grpc_counters(struct link *base, struct link_counters *out)
@@ -458,6 +464,7 @@ static const struct link_ops grpc_ops = {
     .fetch = link_fetch,
     .report = grpc_report,
     .leave = grpc_leave,
+    .mask = grpc_mask,
     .counters = grpc_counters,
     .close = grpc_close,
 };

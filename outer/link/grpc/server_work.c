@@ -101,6 +101,7 @@ BEGINS_WITH_HEAD(wire_hello);
 BEGINS_WITH_HEAD(wire_poll);
 BEGINS_WITH_HEAD(wire_report);
 BEGINS_WITH_HEAD(wire_leave);
+BEGINS_WITH_HEAD(wire_mask);
 BEGINS_WITH_HEAD(wire_contribution);
 BEGINS_WITH_HEAD(wire_fetch);
 
@@ -136,7 +137,7 @@ bool server_revoked(struct server_call *call)
     return why != NULL;
 }
 
-/* Asks the service now and after each work(), until the answer is not PENDING or the caller's hold
+/* Asks the service now and after each work(), until the answer is not held or the caller's hold
  * time ends. */
 static void poll_held(struct server_call *call, const struct wire_poll *m,
                       struct wire_poll_answer *answer)
@@ -146,11 +147,12 @@ static void poll_held(struct server_call *call, const struct wire_poll *m,
     bool again;
     do {
         answer->answer = (struct wire_answer){0};
+        answer->wants = WIRE_MASK_NONE;
         manifest_clear(&answer->manifest);
         pthread_mutex_lock(&s->service_mutex);
         s->service.poll(s->service.self, call->peer, m, answer);
         pthread_mutex_unlock(&s->service_mutex);
-        again = answer->answer.outcome == ROUND_PENDING && !server_stopping(s) &&
+        again = link_service_holds(answer) && !server_stopping(s) &&
                 link_call_wait_again(call->c, until);
     } while (again);
 }
@@ -160,11 +162,13 @@ union message {
     struct wire_poll poll;
     struct wire_report report;
     struct wire_leave leave;
+    struct wire_mask mask;
     struct wire_operate operate;
 };
 union answer {
     struct wire_hello_answer hello;
     struct wire_poll_answer poll;
+    struct wire_mask_answer mask;
     struct wire_answer plain;
 };
 static void service_call(struct server_call *call, const union message *m, union answer *answer)
@@ -178,6 +182,8 @@ static void service_call(struct server_call *call, const union message *m, union
         service->report(service->self, call->peer, &m->report, &answer->plain);
     else if (call->method == LINK_LEAVE)
         service->leave(service->self, call->peer, &m->leave, &answer->plain);
+    else if (call->method == LINK_MASK)
+        link_service_mask(service, call->peer, &m->mask, &answer->mask);
     else
         service->operate(service->self, call->peer, &m->operate, &answer->plain);
     pthread_mutex_unlock(&s->service_mutex);

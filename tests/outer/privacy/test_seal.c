@@ -146,7 +146,7 @@ static void test_sums(void **state)
 {
     (void)state;
     for (unsigned n = 2; n <= CAST_MAX; n++) {
-        unsigned c = n > 2 ? n / 3 : 0, tau = seal_threshold(n, c);
+        unsigned c = n > 2 ? n / 3 : 0, tau = round_threshold(n, c);
         cast_open(&cast, n, c, 1, 100 + n);
         assert_int_equal(seal_context_check(&cast.context), ERR_OK);
         whole_round(n, 0, cast_all(n), cast_all(n));
@@ -235,7 +235,7 @@ static void test_drop_outs(void **state)
                 drop[i] = left % DROPS;
                 in += drop[i] > AFTER_SENDING;
             }
-            wanted += in >= seal_threshold(n, cast.context.colluding);
+            wanted += in >= round_threshold(n, cast.context.colluding);
             cast_sites_close(&cast);
             cast_sites_open(&cast);
             sums += pattern_run(&sent, &a, drop);
@@ -680,13 +680,13 @@ static void test_stored(void **state)
 static void test_thresholds(void **state)
 {
     (void)state;
-    assert_int_equal(seal_threshold(8, 2), 6);
-    assert_int_equal(seal_threshold(9, 3), 7);
-    assert_int_equal(seal_threshold(4, 0), 3);
+    assert_int_equal(round_threshold(8, 2), 6);
+    assert_int_equal(round_threshold(9, 3), 7);
+    assert_int_equal(round_threshold(4, 0), 3);
     for (unsigned n = 3; n <= SET_MAX; n++) {
-        assert_int_equal(seal_threshold(n, n - 2), n);
+        assert_int_equal(round_threshold(n, n - 2), n);
         for (unsigned c = 0; c <= n - 2; c += 1 + n / 9) {
-            unsigned tau = seal_threshold(n, c);
+            unsigned tau = round_threshold(n, c);
             assert_true(tau >= c + 2 && 2 * tau > n + c && tau <= n);
             assert_true(tau == c + 2 || 2 * (tau - 1) <= n + c); /* and no more than that */
         }

@@ -12,13 +12,14 @@
 #include "kernels/base/rng.h"
 #include "outer/protocol/round.h"
 
-static const char *const stories[] = {"first",    "strict",     "quorum",    "restart",
-                                      "identity", "standing",   "fragments", "aborted",
-                                      "grace",    "quarantine", "proof",     "step_back"};
+static const char *const stories[] = {"first",    "strict",    "quorum",  "restart", "identity",
+                                      "standing", "fragments", "aborted", "grace",   "quarantine",
+                                      "proof",    "step_back", "masked"};
 static struct round core;
 static struct arena memory;
 
 static struct grace_rule rule;
+static struct round_masks masks;
 static unsigned room;
 
 static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
@@ -26,7 +27,14 @@ static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t 
 {
     arena_free(&memory);
     memory = arena_make(0);
-    const struct round_options o = {sites, fragments, strict, straggler_ms, epoch, rule, room};
+    const struct round_options o = {.sites = sites,
+                                    .fragments = fragments,
+                                    .strict = strict,
+                                    .straggler_ms = straggler_ms,
+                                    .epoch = epoch,
+                                    .grace = rule,
+                                    .masks = masks,
+                                    .room = room};
     assert_int_equal(round_init(&core, &o, &memory), ERR_OK);
 }
 
@@ -93,6 +101,9 @@ static void story_run(struct words w)
     uint64_t straggler = number(&w, "straggler", 0), epoch = number(&w, "epoch", 0);
     rule = (struct grace_rule){(double)number(&w, "grace", 0) / 100,
                                (double)number(&w, "overlap", 0) / 100};
+    int colluding = (int)number(&w, "masks_against", UINT64_MAX);
+    masks = (struct round_masks){.on = colluding >= 0,
+                                 .colluding = colluding > 0 ? (unsigned)colluding : 0};
     none_left(&w);
     core_init((unsigned)sites, (unsigned)fragments, strict, straggler, epoch);
     struct digest initial = digest_of("initial", 7);
@@ -108,6 +119,15 @@ static void story_place(struct words w)
                   state = named(&w, "state", manifest);
     none_left(&w);
     round_place(&core, fragment, round, &manifest, &state);
+}
+
+/* A seal of the round in flight was announced: "pin set=13" of sites 0, 2 and 3. */
+static void story_pin(struct words w)
+{
+    unsigned fragment = (unsigned)number(&w, "fragment", 0);
+    struct set s = {.word = {number(&w, "set", 0)}};
+    none_left(&w);
+    round_pin(&core, fragment, &s);
 }
 
 /* What an orderly site would say now, changed by the words. */
@@ -167,6 +187,8 @@ static void story_line(char *line, char *out, size_t size)
         story_run(words_of(line + 4));
     else if (strncmp(line, "place ", 6) == 0)
         story_place(words_of(line + 6));
+    else if (strncmp(line, "pin ", 4) == 0)
+        story_pin(words_of(line + 4));
     else if (*line == '>')
         story_step(line, out, size);
     else
@@ -190,6 +212,7 @@ static void story_check(void **state)
         answers++;
     }
     fclose(f);
+    masks = (struct round_masks){.on = false};
     assert_true(answers > 0);
 }
 

@@ -1,0 +1,836 @@
+/* Secure aggregation at a site (docs/privacy.md, "Secure aggregation"): pair keys with the other
+ * sites, the mask of each contribution, the one seal of a round that this site signs, and what it
+ * reveals for it. The decisions are pure (outer/privacy/seal_site.h); here they are stored before
+ * the aggregator hears of them.
+ *
+ *   id/maskkeys   pair keys (keys.h)                          id/maskseals  what was decided of
+ * each round (seal_site.h) id/peers      identity keys of the other sites, as seen first seals/F/t
+ * seal and signatures of a round for which this site revealed its mask: kept for ever, so that a
+ * person can prove later what left the site (atoll privacy verify) All are files of mode 0600. All
+ * of it with the site's mutex locked. */
+#include "outer/site/site_masks.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/bytes.h"
+#include "kernels/base/log.h"
+#include "outer/privacy/masked.h"
+#include "outer/privacy/seal_site.h"
+
+enum {
+    SETUP_FIRST_MS = 100,
+    SETUP_LAST_MS = 2000,
+    REFUSED_MS = 2000, /* until a seal that was refused is looked at again */
+    PATH_BYTES = 64
+};
+static const char keys_path[] = "id/maskkeys", seals_path[] = "id/maskseals",
+                  peers_path[] = "id/peers";
+
+struct peer { /* another site, by its index */
+    bool pinned;
+    char name[WIRE_NAME_MAX];
+    struct signer_key key;
+};
+struct site_masks {
+    struct keys *keys;
+    struct seal_site *seals;
+    unsigned room;               /* indices */
+    struct peer *peer;           /* [room] */
+    struct signer_key *identity; /* [room]: of a context */
+    uint32_t set_up;             /* version of the roster whose pairs are all there; 0: none */
+    uint64_t final[ROUND_FRAGMENTS_MAX];
+};
+
+/* ---- files ---- */
+
+struct peers {
+    struct site_masks *m;
+    uint32_t count;
+};
+
+static void peers_fields(struct record_cursor *c, void *self)
+{
+    struct peers *p = self;
+    record_u32(c, &p->count);
+    if (p->count > p->m->room)
+        p->count = 0; /* what follows is then more than the record has fields */
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct peer *to = &p->m->peer[i];
+        const char *name = to->name;
+        uint8_t pinned = to->pinned;
+        struct digest key;
+        memcpy(key.bytes, to->key.bytes, sizeof key.bytes);
+        record_u8(c, &pinned);
+        record_text(c, &name, WIRE_NAME_MAX - 1);
+        record_digest(c, &key);
+        if (!record_reading(c))
+            continue;
+        to->pinned = pinned;
+        snprintf(to->name, sizeof to->name, "%s", name ? name : "");
+        memcpy(to->key.bytes, key.bytes, sizeof key.bytes);
+    }
+}
+
+static enum err peers_write(struct site *s)
+{
+    struct peers p = {s->masks, s->masks->room};
+    struct record_form form = {"peers", peers_fields, &p};
+    return store_write(s->env, peers_path, &form, NULL, 0);
+}
+
+static enum err peers_read(struct site *s)
+{
+    struct arena scratch = arena_make(0);
+    struct peers p = {.m = s->masks};
+    struct record_form form = {"peers", peers_fields, &p};
+    struct record r;
+    enum err e = store_read(s->env, peers_path, &form, 0, &r, &scratch);
+    arena_free(&scratch);
+    return e == ERR_INPUT ? ERR_OK : e;
+}
+
+typedef enum err parts_of(struct site_masks *m, struct file_part **parts, size_t *count,
+                          struct arena *a);
+
+static enum err keys_of(struct site_masks *m, struct file_part **parts, size_t *count,
+                        struct arena *a)
+{
+    return keys_parts(m->keys, parts, count, a);
+}
+
+static enum err seals_of(struct site_masks *m, struct file_part **parts, size_t *count,
+                         struct arena *a)
+{
+    return seal_site_parts(m->seals, parts, count, a);
+}
+
+static enum err secret_write(struct site *s, const char *path, parts_of *of)
+{
+    struct arena scratch = arena_make(0);
+    struct file_part *parts;
+    size_t count;
+    enum err e = of(s->masks, &parts, &count, &scratch);
+    if (e == ERR_OK)
+        e = s->env->ops->write(s->env, path, parts, count);
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err keys_store(struct site *s)
+{
+    return secret_write(s, keys_path, keys_of);
+}
+
+static enum err seals_store(struct site *s)
+{
+    return secret_write(s, seals_path, seals_of);
+}
+
+/* *found: the file was there. */
+static enum err secret_read(struct site *s, const char *path, bool keys, bool *found)
+{
+    enum { MOST = 64 << 20 };
+    struct site_masks *m = s->masks;
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t n = 0;
+    *found = s->env->ops->exists(s->env, path);
+    enum err e = *found ? s->env->ops->read(s->env, path, MOST, &scratch, &data, &n) : ERR_OK;
+    if (e == ERR_OK && *found) {
+        e = keys ? keys_read(m->keys, path, data, n) : seal_site_read(m->seals, path, data, n);
+        cipher_wipe(data, n);
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+/* Without the record of what was signed, a second seal could be signed. The other way round there
+ * is nothing to give away: a crash came between the two, or the keys are lost, and the site has to
+ * get new ones with a new version of the roster. */
+static enum err files_read(struct site *s)
+{
+    bool keys, seals;
+    TRY(peers_read(s));
+    TRY(secret_read(s, keys_path, true, &keys));
+    TRY(secret_read(s, seals_path, false, &seals));
+    if (keys && !seals)
+        return err_set(ERR_CORRUPT,
+                       "%s/%s: missing: which seals this site has signed is not known any more; "
+                       "start it with an empty directory, and let an operator remove and add it",
+                       s->env->root, seals_path);
+    if (seals)
+        return ERR_OK;
+    TRY(seals_store(s));
+    return keys_store(s);
+}
+
+static enum err masks_open(struct site *s)
+{
+    struct keys_options o = {.run = s->o.run,
+                             .site = s->o.index,
+                             .sites = s->o.site_count + MANIFEST_ADDED_MAX,
+                             .fragments = s->replica->fragments->count,
+                             .config = s->config};
+    struct site_masks *m = s->masks;
+    if (!s->o.masks.on || (m && m->keys))
+        return ERR_OK;
+    if (s->o.index >= ROUND_SITES_MAX)
+        return err_set(ERR_INTERNAL, "masks before the first hello of an added site");
+    if (!m) {
+        TRY_ALLOC(m = s->masks = calloc(1, sizeof *m));
+        m->room = o.sites < ROUND_SITES_MAX ? o.sites : ROUND_SITES_MAX;
+        m->peer = calloc(m->room, sizeof *m->peer);
+        m->identity = calloc(m->room, sizeof *m->identity);
+        TRY_ALLOC(m->peer && m->identity ? m->peer : NULL);
+    }
+    o.sites = m->room;
+    TRY(seal_site_open(&m->seals, s->o.index, o.fragments));
+    TRY(keys_open(&m->keys, &o));
+    enum err e = files_read(s);
+    if (e != ERR_OK) { /* the next call reads them again */
+        seal_site_close(m->seals);
+        keys_close(m->keys);
+        m->seals = NULL;
+        m->keys = NULL;
+    }
+    return e;
+}
+
+void site_masks_close(struct site *s)
+{
+    struct site_masks *m = s->masks;
+    if (!m)
+        return;
+    keys_close(m->keys);
+    seal_site_close(m->seals);
+    free(m->peer);
+    free(m->identity);
+    free(m);
+    s->masks = NULL;
+}
+
+/* ---- calls ---- */
+
+struct step { /* one call */
+    struct wire_mask m;
+    struct wire_mask_answer answer;
+};
+
+/* Until it is answered. *done: with what was asked for; else what came instead was dealt with, and
+ * the caller looks again. */
+static enum err step_call(struct site_slot *l, struct step *x, bool *done)
+{
+    struct site *s = l->site;
+    bool again;
+    *done = false;
+    x->m.head = site_head(l, x->m.fragment);
+    x->answer.answer = (struct wire_answer){.outcome = ROUND_NONE};
+    x->answer.body_bytes = 0;
+    site_unlock(s);
+    enum err e = s->link->ops->mask(s->link, &x->m, &x->answer);
+    site_lock(s);
+    TRY(site_called(l, e, &again));
+    if (again)
+        return ERR_OK;
+    enum round_outcome o = x->answer.answer.outcome;
+    if (o == ROUND_NONE) {
+        *done = true;
+        return ERR_OK;
+    }
+    if (o == ROUND_PENDING || o == ROUND_BEHIND)
+        return ERR_OK;
+    return site_react(l, &x->answer.answer);
+}
+
+static enum err step_open(struct step **x, enum wire_mask_step step, unsigned fragment,
+                          uint64_t round)
+{
+    *x = calloc(1, sizeof **x);
+    TRY_ALLOC(*x);
+    (*x)->m = (struct wire_mask){.step = step, .fragment = fragment, .round = round};
+    return ERR_OK;
+}
+
+/* ---- pair keys ---- */
+
+static bool name_taken(const struct site_masks *m, uint32_t site, const char *name)
+{
+    for (unsigned i = 0; i < m->room; i++)
+        if (i != site && m->peer[i].pinned && strcmp(m->peer[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* The certificate is of the site that the roster has at this index; its key is the first one that
+ * was seen, unless the site was added again. */
+static enum err peer_pin(struct site *s, uint32_t site, const char *name,
+                         const uint8_t *certificate, size_t n, bool renewed)
+{
+    struct site_masks *m = s->masks;
+    struct peer *p = &m->peer[site];
+    struct signer_identity seen;
+    char uri[3 * WIRE_NAME_MAX];
+    bool named =
+        site < s->o.site_count ? strcmp(name, s->o.roster[site]) == 0 : !name_taken(m, site, name);
+    if (!named)
+        return err_set(ERR_DISAGREE, "the aggregator names site %" PRIu32 " of the roster %s", site,
+                       name);
+    snprintf(uri, sizeof uri, "atoll://%s/site/%s", s->o.run, name);
+    TRY(s->o.signer->ops->certified(s->o.signer, certificate, n, uri, &seen));
+    bool same = p->pinned && memcmp(&p->key, &seen.key, sizeof seen.key) == 0;
+    if (same)
+        return ERR_OK;
+    if (p->pinned && !renewed)
+        return err_set(ERR_DENIED,
+                       "site %s shows another identity key than before: an operator has to remove "
+                       "and add it",
+                       name);
+    struct peer before = *p;
+    p->pinned = true;
+    snprintf(p->name, sizeof p->name, "%s", name);
+    p->key = seen.key;
+    enum err e = peers_write(s);
+    if (e != ERR_OK)
+        *p = before;
+    else
+        log_event(before.pinned ? LOG_WARN : LOG_INFO, "peer_key", "site=%s renewed=%d", name,
+                  before.pinned);
+    return e;
+}
+
+struct setup { /* what the aggregator says of the roster's keys */
+    uint32_t version, sites, fragments;
+    struct set members;
+    uint64_t first[ROUND_FRAGMENTS_MAX];
+};
+
+/* False: malformed. */
+static bool setup_head(const struct site *s, struct bytes_reader *r, struct setup *u)
+{
+    u->sites = bytes_get_u32(r);
+    if (r->bad || u->sites > s->masks->room || !seal_set_read(r, &u->members, u->sites))
+        return false;
+    u->fragments = bytes_get_u32(r);
+    if (r->bad || u->fragments != s->replica->fragments->count)
+        return false;
+    for (uint32_t f = 0; f < u->fragments; f++)
+        u->first[f] = bytes_get_u64(r);
+    return !r->bad && set_has(&u->members, s->o.index);
+}
+
+/* Sites of the roster that this one has no pair with. */
+static struct set peers_wanted(const struct site *s, const struct set *members)
+{
+    struct set wanted = {0};
+    for (unsigned i = 0; i < s->masks->room; i++)
+        set_put(&wanted, i, i != s->o.index && set_has(members, i) && !keys_has(s->masks->keys, i));
+    return wanted;
+}
+
+/* One entry: a site, its certificate, what it states. */
+static enum err setup_entry(struct site *s, struct bytes_reader *r, const struct setup *u,
+                            bool *changed)
+{
+    struct site_masks *m = s->masks;
+    struct keys_statement statement;
+    char name[WIRE_NAME_MAX] = "";
+    uint32_t site = bytes_get_u32(r);
+    size_t n = bytes_get_u8(r);
+    const uint8_t *text = bytes_view(r, n);
+    size_t size = bytes_get_u32(r);
+    const uint8_t *certificate = bytes_view(r, size), *said = bytes_view(r, KEYS_STATEMENT_BYTES);
+    if (r->bad || n >= sizeof name || size > SIGNER_CERTIFICATE_MAX || site >= u->sites ||
+        keys_statement_read(&statement, said, KEYS_STATEMENT_BYTES) != ERR_OK)
+        return err_set(ERR_PROTO, "the list of the sites' public keys is malformed");
+    memcpy(name, text, n);
+    if (site == s->o.index || statement.site != site ||
+        statement.setup != keys_setup_number(m->keys))
+        return ERR_OK; /* of a setup that this site is not in, or not any more */
+    TRY(peer_pin(s, site, name, certificate, size, !keys_has(m->keys, site)));
+    bool had = keys_has(m->keys, site);
+    enum keys_answer answer = keys_pair(m->keys, s->o.signer, &m->peer[site].key, &statement);
+    if (answer == KEYS_pair_no_memory)
+        return err_set(ERR_MEMORY, "%s", keys_answer_text(answer));
+    if (answer == KEYS_pair_unknown_site) /* it is in no need of this site's key, nor this of its */
+        return ERR_OK;
+    if (answer != KEYS_ok)
+        return err_set(ERR_DENIED, "%s: the key that site %s shows is refused: %s",
+                       keys_answer_name(answer), name, keys_answer_text(answer));
+    *changed = *changed || !had;
+    return ERR_OK;
+}
+
+/* The statements of one answer. */
+static enum err setup_read(struct site *s, const struct step *x, struct setup *u, bool *changed)
+{
+    struct bytes_reader r = bytes_reader(x->answer.body, x->answer.body_bytes);
+    u->version = x->answer.number;
+    if (!setup_head(s, &r, u))
+        return err_set(ERR_PROTO, "the list of the sites' public keys is malformed, or without "
+                                  "this site");
+    while (!r.bad && bytes_left(&r))
+        TRY(setup_entry(s, &r, u, changed));
+    return ERR_OK;
+}
+
+/* A site that was removed has no pair; one that was added again shows a statement of a later setup.
+ */
+static enum err setup_begin(struct site *s, const struct setup *u)
+{
+    struct site_masks *m = s->masks;
+    struct set wanted = peers_wanted(s, &u->members);
+    for (unsigned i = 0; i < u->sites; i++)
+        if (!set_has(&u->members, i) && keys_has(m->keys, i))
+            keys_forget(m->keys, i);
+    if (!set_count(&wanted) || keys_setup_number(m->keys) >= u->version)
+        return ERR_OK;
+    struct cipher_key own;
+    s->env->ops->random(s->env, &own, sizeof own);
+    enum err e = keys_setup(m->keys, u->version, &wanted, &own, u->first);
+    cipher_wipe(&own, sizeof own);
+    return e == ERR_OK ? keys_store(s) : e;
+}
+
+static enum err setup_state(struct site *s, struct step *x, uint8_t own[KEYS_STATEMENT_BYTES])
+{
+    struct keys_statement statement;
+    x->m.body_bytes = 0;
+    if (!keys_setup_number(s->masks->keys))
+        return ERR_OK;
+    TRY(keys_statement_own(s->masks->keys, s->o.signer, &statement));
+    keys_statement_write(&statement, own);
+    x->m.body = own;
+    x->m.body_bytes = KEYS_STATEMENT_BYTES;
+    return ERR_OK;
+}
+
+/* Own statement to the aggregator, the others' from it, all pages. */
+static enum err setup_exchange(struct site_slot *l, struct step *x, bool *complete)
+{
+    struct site *s = l->site;
+    uint8_t own[KEYS_STATEMENT_BYTES];
+    struct setup u = {.version = 0};
+    bool done, changed = false;
+    *complete = false;
+    x->m.first = 0;
+    do {
+        TRY(setup_state(s, x, own));
+        TRY(step_call(l, x, &done));
+        if (!done)
+            return ERR_OK;
+        TRY(setup_read(s, x, &u, &changed));
+        x->m.first = (uint32_t)x->answer.answer.offset;
+    } while (x->m.first);
+    if (changed)
+        TRY(keys_store(s));
+    uint32_t before = keys_setup_number(s->masks->keys);
+    TRY(setup_begin(s, &u));
+    struct set wanted = peers_wanted(s, &u.members);
+    *complete = !set_count(&wanted);
+    if (*complete)
+        s->masks->set_up = u.version;
+    else if (keys_setup_number(s->masks->keys) == before)
+        site_notice(l, "waiting for the public keys of %u other sites (secure aggregation)",
+                    set_count(&wanted));
+    return ERR_OK;
+}
+
+enum err site_masks_ready(struct site_slot *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    struct step *x;
+    uint64_t pause = SETUP_FIRST_MS;
+    if (!s->o.masks.on)
+        return ERR_OK;
+    TRY(masks_open(s));
+    if (s->masks->set_up && s->masks->set_up == s->roster_version[fragment % site_peers(s)])
+        return ERR_OK;
+    TRY(step_open(&x, WIRE_MASK_SETUP, fragment, 0));
+    enum err e = ERR_OK;
+    bool complete = false;
+    for (unsigned i = 0; e == ERR_OK && !complete; i++) {
+        e = setup_exchange(l, x, &complete);
+        if (e == ERR_OK && !complete && i) /* the first one tells the roster, the second the key */
+            e = site_sleep(l, pause);
+        pause = 2 * pause < SETUP_LAST_MS ? 2 * pause : SETUP_LAST_MS;
+    }
+    free(x);
+    if (e == ERR_OK)
+        log_event(LOG_INFO, "pair_keys", "roster=%" PRIu32, s->masks->set_up);
+    return e;
+}
+
+/* ---- which sites a round has ---- */
+
+static struct seal_context context_of(struct site *s, const struct site_announced_round *r)
+{
+    struct site_masks *m = s->masks;
+    struct seal_context c = {.run = s->o.run,
+                             .config = s->config,
+                             .roster_version = r->roster_version,
+                             .sites = r->sites,
+                             .members = r->of.u,
+                             .colluding = s->o.masks.colluding,
+                             .two_sites = s->o.masks.two_sites,
+                             .identity = m->identity};
+    for (unsigned i = 0; i < m->room; i++)
+        m->identity[i] = m->peer[i].key;
+    s->o.signer->ops->key(s->o.signer, &m->identity[s->o.index]);
+    site_identity_key(s, r->of.fragment % site_peers(s), &c.aggregator);
+    return c;
+}
+
+/* The roster that the run began with needs no question. */
+static void round_first_roster(const struct site *s, struct site_announced_round *r)
+{
+    r->roster_version = 1;
+    r->sites = s->o.site_count;
+    r->of.u = (struct set){0};
+    for (unsigned i = 0; i < s->o.site_count; i++)
+        set_put(&r->of.u, i, true);
+}
+
+static enum err announced_read(const struct site *s, const struct step *x,
+                               struct site_announced_round *r)
+{
+    struct bytes_reader b = bytes_reader(x->answer.body, x->answer.body_bytes);
+    r->roster_version = bytes_get_u32(&b);
+    r->sites = bytes_get_u32(&b);
+    bool fits = !b.bad && r->sites <= s->masks->room && seal_set_read(&b, &r->of.u, r->sites) &&
+                !bytes_left(&b);
+    return fits ? ERR_OK : err_set(ERR_PROTO, "the sites of the round are malformed");
+}
+
+enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t round,
+                              struct site_announced_round *r)
+{
+    struct site *s = l->site;
+    struct step *x;
+    *r = (struct site_announced_round){.of = {.fragment = fragment, .round = round}};
+    if (!s->o.masks.on)
+        return ERR_OK;
+    TRY(site_masks_ready(l, fragment));
+    round_first_roster(s, r);
+    if (s->roster_version[fragment % site_peers(s)] < 2)
+        return ERR_OK;
+    TRY(step_open(&x, WIRE_MASK_ANNOUNCE, fragment, round));
+    bool done = false, behind = false;
+    enum err e = ERR_OK;
+    while (e == ERR_OK && !done && !behind) {
+        e = step_call(l, x, &done);
+        behind = !done && x->answer.answer.outcome == ROUND_BEHIND; /* never to be sent */
+    }
+    if (e == ERR_OK && done)
+        e = announced_read(s, x, r);
+    free(x);
+    return e == ERR_OK ? site_masks_ready(l, fragment) : e;
+}
+
+/* ---- the mask ---- */
+
+static enum err answer_err(const char *what, enum seal_answer a)
+{
+    if (a == SEAL_no_memory)
+        return err_set(ERR_MEMORY, "no memory for %s", what);
+    return err_set(ERR_DISAGREE, "%s: %s: %s", what, seal_answer_name(a), seal_answer_text(a));
+}
+
+static enum err masked_room(struct site_slot *l, size_t size)
+{
+    if (size <= l->masked_room)
+        return ERR_OK;
+    arena_free(&l->masks);
+    l->masks = arena_make(0);
+    l->masked = arena_alloc(&l->masks, size);
+    l->masked_room = l->masked ? size : 0;
+    return l->masked
+               ? ERR_OK
+               : err_set(ERR_MEMORY, "no memory for a masked contribution of %zu bytes", size);
+}
+
+enum err site_masks_room(struct site_slot *l, size_t size)
+{
+    return masked_room(l, size);
+}
+
+static enum err masks_apply(struct site *s, const struct site_announced_round *r,
+                            const struct cipher_key *b, uint8_t *words,
+                            const struct mask_layout *layout)
+{
+    unsigned n = set_count(&r->of.u);
+    struct cipher_key *seeds = cipher_secret_alloc(n * sizeof *seeds);
+    struct mask_term *terms = calloc(n, sizeof *terms);
+    enum err e = seeds && terms ? ERR_OK : err_set(ERR_MEMORY, "no memory for the masks");
+    if (e == ERR_OK) {
+        enum seal_answer a =
+            seal_site_terms(s->masks->seals, s->masks->keys, &r->of, b, seeds, terms);
+        e = a == SEAL_ok ? mask_apply(words, layout, terms, n, s->replica->dev->threads)
+                         : answer_err("the masks of the round", a);
+    }
+    free(terms);
+    if (seeds)
+        cipher_secret_free(seeds, n * sizeof *seeds);
+    return e;
+}
+
+enum err site_masks_apply(struct site_slot *l, const struct site_announced_round *r,
+                          const struct codec *c)
+{
+    struct site *s = l->site;
+    unsigned f = r->of.fragment;
+    struct seal_context context = context_of(s, r);
+    struct mask_layout layout;
+    enum seal_answer a = seal_site_announced(s->masks->seals, &context, &r->of);
+    if (a != SEAL_ok && a != SEAL_again) /* again: made, and lost before it was stored */
+        return answer_err("the sites of the round", a);
+    TRY(masked_layout(&layout, c, s->replica->fragments->f[f].elements, set_count(&r->of.u)));
+    TRY(masked_room(l, layout.size_bytes));
+    masked_pack(l->masked, &layout, c, l->payload, s->replica->dev->threads);
+    s->env->ops->random(s->env, &l->box.b, sizeof l->box.b);
+    TRY(masks_apply(s, r, &l->box.b, l->masked, &layout));
+    l->box.masked_bytes = layout.size_bytes;
+    l->box.announced = *r;
+    return ERR_OK;
+}
+
+enum err site_masks_sending(struct site_slot *l)
+{
+    struct site *s = l->site;
+    const struct site_box *b = &l->box;
+    bool persist;
+    if (!b->masked_bytes)
+        return ERR_OK;
+    TRY(masks_open(s));
+    struct seal_context c = context_of(s, &b->announced);
+    enum seal_answer a =
+        seal_site_contribute(s->masks->seals, &c, &b->announced.of, &b->b, &b->payload, &persist);
+    if (a != SEAL_ok && a != SEAL_again)
+        return answer_err("the masked contribution", a);
+    return persist ? seals_store(s) : ERR_OK;
+}
+
+/* ---- seal and reveal ---- */
+
+/* A seal that this site must not sign, or answer for: it waits, and says so. Nothing is given away.
+ */
+static enum err seal_refused(struct site_slot *l, unsigned fragment, uint64_t round,
+                             const char *what, enum seal_answer a)
+{
+    char quoted[256];
+    if (a == SEAL_no_memory)
+        return answer_err(what, a);
+    log_event(LOG_ERROR, "seal_refused", "fragment=%u round=%" PRIu64 " step=%s answer=%s why=%s",
+              fragment, round, what, seal_answer_name(a),
+              log_quote(quoted, sizeof quoted, seal_answer_text(a)));
+    site_notice(l, "does not %s round %" PRIu64 ": %s", what, round, seal_answer_text(a));
+    return site_sleep(l, REFUSED_MS);
+}
+
+static enum err seal_sign(struct site_slot *l, struct step *x, const struct site_announced_round *r)
+{
+    struct site *s = l->site;
+    struct seal_context c = context_of(s, r);
+    struct seal_signature own;
+    uint8_t bytes[SEAL_SIGNATURE_BYTES];
+    bool persist, done;
+    size_t n = x->answer.body_bytes;
+    if (n <= SIGNER_BYTES)
+        return err_set(ERR_PROTO, "a seal of %zu bytes", n);
+    struct seal_signed seal = {x->answer.body, n - SIGNER_BYTES, x->answer.body + n - SIGNER_BYTES};
+    enum seal_answer a = seal_site_sign(s->masks->seals, &c, s->o.signer, &seal, &own, &persist);
+    if (a != SEAL_ok && a != SEAL_again)
+        return seal_refused(l, r->of.fragment, r->of.round, "sign", a);
+    if (persist)
+        TRY(seals_store(s));
+    seal_signature_write(&own, bytes);
+    x->m.body = bytes;
+    x->m.body_bytes = sizeof bytes;
+    enum err e = step_call(l, x, &done);
+    x->m.body_bytes = 0;
+    return e;
+}
+
+struct answered { /* a REVEAL's answer */
+    struct seal_signed seal;
+    struct seal_signature *signatures;
+    size_t count;
+    const uint8_t *bytes; /* of the signatures */
+};
+
+static bool answered_read(struct answered *to, const struct step *x)
+{
+    struct bytes_reader r = bytes_reader(x->answer.body, x->answer.body_bytes);
+    size_t n = bytes_get_u32(&r);
+    to->seal.bytes = bytes_view(&r, n);
+    to->seal.size_bytes = n;
+    to->seal.signature = bytes_view(&r, SIGNER_BYTES);
+    size_t left = r.bad ? 1 : bytes_left(&r);
+    if (left % SEAL_SIGNATURE_BYTES || left / SEAL_SIGNATURE_BYTES > ROUND_SITES_MAX)
+        return false;
+    to->count = left / SEAL_SIGNATURE_BYTES;
+    to->bytes = bytes_view(&r, left);
+    for (size_t i = 0; i < to->count; i++)
+        if (seal_signature_read(&to->signatures[i], to->bytes + i * SEAL_SIGNATURE_BYTES,
+                                SEAL_SIGNATURE_BYTES) != SEAL_ok)
+            return false;
+    return true;
+}
+
+/* seals/F/t: when, by which aggregator's key, seal, its signature, the sites' signatures. */
+static enum err seal_keep(struct site *s, const struct site_announced_round *r,
+                          const struct answered *got)
+{
+    char path[PATH_BYTES];
+    struct site_seal_record kept = {.fragment = r->of.fragment,
+                                    .round = r->of.round,
+                                    .unix_ms = s->env->ops->unix_ms(s->env),
+                                    .site = s->o.index};
+    struct signer_key key;
+    struct file_part parts[] = {{got->seal.bytes, got->seal.size_bytes},
+                                {got->seal.signature, SIGNER_BYTES},
+                                {got->bytes, got->count * SEAL_SIGNATURE_BYTES}};
+    struct record_section sections[] = {{.parts = &parts[0], .part_count = 1},
+                                        {.parts = &parts[1], .part_count = 1},
+                                        {.parts = &parts[2], .part_count = 1}};
+    site_identity_key(s, r->of.fragment % site_peers(s), &key);
+    memcpy(kept.aggregator.bytes, key.bytes, sizeof key.bytes);
+    snprintf(path, sizeof path, "seals/%u/%" PRIu64, r->of.fragment, r->of.round);
+    if (s->env->ops->exists(s->env, path))
+        return ERR_OK;
+    struct record_form form = {"kept", site_seal_fields, &kept};
+    return store_write(s->env, path, &form, sections, 3);
+}
+
+void site_seal_fields(struct record_cursor *c, void *self)
+{
+    struct site_seal_record *k = self;
+    record_u32(c, &k->fragment);
+    record_u64(c, &k->round);
+    record_u64(c, &k->unix_ms);
+    record_u32(c, &k->site);
+    record_digest(c, &k->aggregator);
+}
+
+static enum err reveal_send(struct site_slot *l, struct step *x, const struct seal_reveal *v)
+{
+    bool done;
+    size_t n = seal_reveal_bytes(v->count);
+    uint8_t *bytes = n <= WIRE_MASK_REQUEST_MAX ? malloc(n) : NULL;
+    if (!bytes)
+        return err_set(ERR_MEMORY, "no memory to answer for %u absent sites", v->count);
+    seal_reveal_write(v, bytes);
+    x->m.body = bytes;
+    x->m.body_bytes = n;
+    enum err e = step_call(l, x, &done);
+    x->m.body_bytes = 0;
+    cipher_wipe(bytes, n);
+    free(bytes);
+    return e;
+}
+
+static enum err seal_reveal(struct site_slot *l, struct step *x,
+                            const struct site_announced_round *r, struct answered *got,
+                            struct seal_seed *seeds)
+{
+    struct site *s = l->site;
+    struct seal_context c = context_of(s, r);
+    struct seal_reveal v = {.seeds = seeds};
+    bool persist;
+    if (!answered_read(got, x))
+        return err_set(ERR_PROTO, "seal and signatures are malformed");
+    enum seal_answer a = seal_site_reveal(s->masks->seals, &c, s->o.signer, s->masks->keys,
+                                          &got->seal, got->signatures, got->count, &v, &persist);
+    if (a != SEAL_ok && a != SEAL_again)
+        return seal_refused(l, r->of.fragment, r->of.round, "reveal", a);
+    enum err e = seal_keep(s, r, got);
+    if (e == ERR_OK && persist)
+        e = seals_store(s);
+    if (e == ERR_OK)
+        e = reveal_send(l, x, &v);
+    cipher_wipe(&v, sizeof v);
+    return e;
+}
+
+static enum err reveal_open(struct site_slot *l, struct step *x,
+                            const struct site_announced_round *r)
+{
+    struct answered got = {.signatures = calloc(ROUND_SITES_MAX, sizeof *got.signatures)};
+    struct seal_seed *seeds = cipher_secret_alloc(SET_MAX * sizeof *seeds);
+    enum err e = got.signatures && seeds ? seal_reveal(l, x, r, &got, seeds)
+                                         : err_set(ERR_MEMORY, "no memory to answer for a seal");
+    if (seeds)
+        cipher_secret_free(seeds, SET_MAX * sizeof *seeds);
+    free(got.signatures);
+    return e;
+}
+
+enum err site_masks_answer(struct site_slot *l, unsigned fragment, uint64_t round,
+                           enum wire_mask_step wants)
+{
+    struct site_announced_round r;
+    struct step *x;
+    bool done;
+    if (!l->site->o.masks.on)
+        return err_set(ERR_PROTO, "the aggregator asks for a step of secure aggregation, and "
+                                  "privacy.secure is off");
+    TRY(site_masks_announced(l, fragment, round, &r));
+    TRY(step_open(&x, wants, fragment, round));
+    enum err e = step_call(l, x, &done);
+    if (e == ERR_OK && done)
+        e = wants == WIRE_MASK_SIGN     ? seal_sign(l, x, &r)
+            : wants == WIRE_MASK_REVEAL ? reveal_open(l, x, &r)
+                                        : err_set(ERR_PROTO,
+                                                  "step %d of secure aggregation is "
+                                                  "not for a round",
+                                                  (int)wants);
+    free(x);
+    return e;
+}
+
+/* ---- the end of a round ---- */
+
+enum err site_masks_abort(struct site *s, unsigned fragment, uint64_t round)
+{
+    if (!s->o.masks.on)
+        return ERR_OK;
+    TRY(masks_open(s));
+    enum seal_answer a = seal_site_abort(s->masks->seals, fragment, round);
+    if (a == SEAL_rounds_full || a == SEAL_round_old || a == SEAL_again)
+        return ERR_OK;
+    return a == SEAL_ok ? seals_store(s) : answer_err("an aborted round", a);
+}
+
+static void keys_wiped(const struct site *s, enum err e)
+{
+    char quoted[512];
+    if (e == ERR_OK)
+        return;
+    log_event(LOG_WARN, "keys_not_wiped", "dir=%s why=%s", s->env->root,
+              log_quote(quoted, sizeof quoted, err_message()));
+    err_clear();
+}
+
+void site_masks_forget(struct site *s, unsigned site)
+{
+    struct site_masks *m = s->masks;
+    if (!m || !m->keys || site >= m->room || !keys_has(m->keys, site))
+        return;
+    keys_forget(m->keys, site);
+    keys_wiped(s, keys_store(s));
+}
+
+/* What is not stored is only wiped later: the next final round stores it too. */
+void site_masks_final(struct site *s, unsigned fragment, uint64_t rounds)
+{
+    struct site_masks *m = s->masks;
+    if (!m || !m->keys || rounds <= m->final[fragment])
+        return;
+    m->final[fragment] = rounds;
+    seal_site_final(m->seals, fragment, rounds - 1);
+    keys_final(m->keys, fragment, rounds - 1);
+    enum err e = seals_store(s);
+    if (e == ERR_OK)
+        e = keys_store(s);
+    keys_wiped(s, e);
+}

@@ -1,0 +1,112 @@
+#!/bin/sh
+# Secure aggregation: three sites mask what they send. The run ends with the SHA-256 of the run without masks, undisturbed and
+# under kill -9 of each process at any moment; nothing on the aggregator's disk is what one site sent in the clear.
+. "$(dirname "$0")/lib.sh"
+
+secure="--privacy.secure sum"
+
+part_of() { # three sites here
+    case $1 in a) echo 0 ;; b) echo 1 ;; *) echo 2 ;; esac
+}
+three() { # three WHO...: three sites from start to end; each of WHO dies once, and comes back
+    serve
+    sites_start a b c
+    n=0
+    for who in "$@"; do
+        n=$((n + 1))
+        until_rounds c $((n * 2))
+        sleep "0.0$((n * 37 % 10))$((n * 53 % 10))"
+        case $who in
+        serve) kill -9 "$serve_pid" 2>/dev/null && wait "$serve_pid" 2>/dev/null || :; serve ;;
+        *)
+            eval "old=\$$who"
+            kill -9 "$old" 2>/dev/null && wait "$old" 2>/dev/null || :
+            sites_start "$who"
+            ;;
+        esac
+    done
+    sites_end 0 a b c
+    serve_ends
+    same_state a b c
+}
+ended() { # ended: "a b c" final digests
+    for s in a b c; do final $s; done
+}
+# seen: how many of site a's values of the round in flight, as they are before masks, lie on the aggregator's disk
+seen() {
+    python3 - <<'END'
+import glob, os
+box = max(glob.glob("a/outbox/0/*"), key=lambda p: int(os.path.basename(p)))
+data = open(box, "rb").read()[1024:8192] # the payload is the first section
+windows = [data[i:i + 40] for i in range(0, len(data) - 40, 256)]
+windows = [w for w in windows if len(set(w)) > 12]
+assert len(windows) > 8, "the contribution has no values to look for"
+files = [open(f, "rb").read() for f in glob.glob("aggregator/**/*", recursive=True) if os.path.isfile(f)]
+print(sum(any(w in f for f in files) for w in windows))
+END
+}
+# in_flight: a and b have contributed to round 3, and c has not
+in_flight() {
+    serve
+    sites_start a b c
+    until_rounds c 3
+    kill -STOP "$c"
+    sleep 1
+    kill -STOP "$a" "$b" "$serve_pid"
+}
+stop_all() {
+    kill -9 "$a" "$b" "$c" "$serve_pid" 2>/dev/null || :
+    wait "$a" "$b" "$c" "$serve_pid" 2>/dev/null || :
+}
+clear_run() {
+    mkdir -p "$1"
+    mv a b c aggregator ./*.out "$1"/
+}
+
+for codec in int4 fixed; do
+    steps=64 every=4 fragments=2
+    configure a,b,c outer
+    settings="--outer.weights equal --outer.full_precision fixed"
+    three
+    wanted=$(ended)
+    clear_run "plain-$codec"
+
+    settings="$settings $secure"
+    three
+    [ "$(ended)" = "$wanted" ] || fail "$codec: masked and plain runs differ: $(ended) / $wanted"
+    [ "$(lines "ev=seal " serve.out)" -gt 0 ] || [ "$(lines "ev=seal " aggregator/log.txt)" -gt 0 ] || fail "no round was sealed"
+    [ "$(lines "ev=seal_refused" a.out)" -eq 0 ] || fail "a seal was refused in an honest run"
+    clear_run "masked-$codec"
+    settings="--outer.weights equal --outer.full_precision fixed"
+done
+
+# Killed at any moment: no mask is used twice, no work is lost.
+settings="$settings $secure"
+three serve a serve b c serve a
+[ "$(ended)" = "$wanted" ] || fail "killed: $(ended) / $wanted"
+clear_run killed
+
+# What lies on the aggregator's disk: without masks the values of a site, with masks none of them.
+masked=$settings
+settings="--outer.weights equal --outer.full_precision fixed"
+in_flight
+[ "$(seen)" -gt 4 ] || fail "the search does not find what is there: $(seen)"
+stop_all
+clear_run search-plain
+settings=$masked
+in_flight
+[ "$(seen)" -eq 0 ] || fail "the aggregator's disk holds values of site a: $(seen)"
+stop_all
+clear_run search-masked
+
+# Two sites: nothing would be hidden.
+code=0
+"$atoll" serve --config run.yaml $settings --outer.sites a,b >two.out 2>&1 || code=$?
+[ "$code" -ne 0 ] && grep -q "hides nothing" two.out || fail "two sites are not refused: $code"
+# What cannot be added is refused by name.
+for refused in "--outer.codec topk" "--outer.merge radial" "--outer.weights tokens" "--outer.clip 2"; do
+    code=0
+    "$atoll" serve --config run.yaml $settings $refused >refused.out 2>&1 || code=$?
+    [ "$code" -ne 0 ] && grep -q "privacy.secure = sum needs" refused.out || fail "$refused is not refused: $code"
+done
+echo "masked runs end as plain ones: $(echo "$wanted" | head -n 1)"
