@@ -633,6 +633,27 @@ static void check_stages(struct config_rules *r, const struct settings *s)
 
 static const double PRIVACY_NOISE_MIN = 0.01;
 
+int64_t keys_unit_sequences(const struct settings *s)
+{
+    return s->privacy_unit == PRIVACY_UNIT_SEQUENCE ? 1 : s->privacy_unit_sequences;
+}
+
+int64_t keys_expected_units(const struct settings *s)
+{
+    return s->train_batch_tokens / (s->train_sequence * keys_unit_sequences(s));
+}
+
+static void check_units(struct config_rules *r, const struct settings *s)
+{
+    long long k = keys_unit_sequences(s), sequence = s->train_sequence,
+              batch = s->train_batch_tokens;
+    if (batch % (sequence * k))
+        config_broken(r,
+                      "train.batch_tokens = %lld is not a multiple of train.sequence x "
+                      "privacy.unit_sequences = %lld x %lld",
+                      batch, sequence, k);
+}
+
 /* Whatever makes a record's gradient depend on other records, or lets a number out that is not
  * charged. */
 static void check_privacy(struct config_rules *r, const struct settings *s)
@@ -665,17 +686,23 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
          "it reports the sizes of the batches, which are secret", "0"},
         {s->data_shards == DATA_SHARDS_OWN, "data.shards = own", "sampling is over all files",
          "shared"}};
+    if (s->privacy_unit_sequences != 4 && s->privacy_unit < PRIVACY_UNIT_DOCUMENT)
+        config_broken(r,
+                      "privacy.unit_sequences belongs to privacy.unit = document; privacy.unit is "
+                      "%s",
+                      unit);
     if (s->privacy_unit == PRIVACY_UNIT_NONE) {
         if (s->privacy_epsilon > 0 || s->privacy_cap > 0)
             config_broken(r, "privacy.epsilon or privacy.cap with privacy.unit = none: nothing is "
                              "hidden; give privacy.unit, such as sequence");
         return;
     }
-    if (s->privacy_unit != PRIVACY_UNIT_SEQUENCE)
+    if (s->privacy_unit == PRIVACY_UNIT_OWNER)
         config_broken(r,
-                      "privacy.unit = %s is not built yet; use sequence, whose claim covers one "
-                      "training example and no more",
+                      "privacy.unit = %s is not built yet; use document, whose claim covers one "
+                      "document and no more",
                       unit);
+    check_units(r, s);
     if (s->privacy_noise == 0 && s->privacy_epsilon == 0)
         config_broken(r,
                       "privacy.unit = %s without noise: give privacy.epsilon, for which the noise "

@@ -484,7 +484,11 @@ CHOICES_INNER(CONFIG_ENUM)
     X(privacy, unit, CHOICE(privacy_unit), .fallback = "none",                                     \
       .help = "Record whose presence the site's gradients hide (differential privacy, "            \
               "docs/privacy.md). none: nothing is hidden. sequence: one training example of "      \
-              "train.sequence. document, owner: not built yet, refused.")                          \
+              "train.sequence. document: a document of an index. owner: not built yet, refused.")  \
+    X(privacy, unit_sequences, INT, .fallback = "4", .min = 1, .max = 4096, .unit = "examples",    \
+      .help = "With privacy.unit = document: most examples of one document in a step, drawn by "   \
+              "the step, which are clipped together. A step has train.batch_tokens / "             \
+              "(train.sequence x this) documents on average.")                                     \
     X(privacy, clip, REAL, .fallback = "1", .min = 1e-6, .max = 1e6,                               \
       .help = "With privacy.unit: largest L2 norm of one record's gradient, which is that of the " \
               "mean loss of its targets; longer ones are scaled down to it.")                      \
@@ -504,8 +508,8 @@ CHOICES_INNER(CONFIG_ENUM)
               "and in a quorum run the site leaves. 0: privacy.epsilon, and without it no cap.")   \
     X(privacy, sampling, CHOICE(privacy_sampling), .fallback = "poisson",                          \
       .help = "With privacy.unit: which records are in a step. poisson: each with the same "       \
-              "probability, train.batch_tokens / train.sequence of them on average; the batch "    \
-              "varies in size. fixed: the order of a run without privacy; no amplification by "    \
+              "probability; the batch varies in size. fixed: the order of a run without privacy; " \
+              "no amplification by "                                                               \
               "sampling may be claimed for it.")                                                   \
     X(privacy, clipping, CHOICE(privacy_clipping), .fallback = "ghost",                            \
       .help = "How gradients are clipped. ghost: one pass for the norms of all records, one that " \
@@ -526,6 +530,9 @@ struct keys_stage {
     double share; /* of train.steps */
 };
 struct keys_stage keys_stage(const struct settings *s, size_t i);
+/* With privacy.unit: most examples of one record in a step, and records of a step on average. */
+int64_t keys_unit_sequences(const struct settings *s);
+int64_t keys_expected_units(const struct settings *s);
 /* The rules over several keys: heads divide width, ... */
 void keys_check(struct config_rules *r, const struct settings *s);
 

@@ -44,12 +44,17 @@ uint64_t loader_epoch(const struct loader *l, uint64_t place)
     return place / l->windows;
 }
 
-uint64_t loader_order(const struct loader *l, uint64_t place)
+uint64_t loader_order_of(const struct loader *l, uint64_t count, uint64_t place)
 {
-    uint64_t epoch = loader_epoch(l, place);
+    uint64_t epoch = place / count;
     ASSERT(epoch < UINT64_C(1) << 40); /* else two sites' keys could meet */
     uint64_t key = rng_u64(l->options.seed, RNG_SHUFFLE, (uint64_t)l->options.site << 40 | epoch);
-    return permute(key, l->windows, place % l->windows);
+    return permute(key, count, place % count);
+}
+
+uint64_t loader_order(const struct loader *l, uint64_t place)
+{
+    return loader_order_of(l, l->windows, place);
 }
 
 /* The last shard whose first window is not behind it. */

@@ -37,6 +37,9 @@ struct objective {
     /* Adds its number of targets. */
     void (*count)(const struct loader *l, uint64_t window, uint64_t example,
                   struct target_counts *c);
+    /* Where its text is, whatever the epoch: the first id, or one in front of it in the same
+     * document where the epoch decides where it begins. */
+    void (*origin)(const struct loader *l, uint64_t window, size_t *shard, uint64_t *token);
 };
 struct loader_options {
     uint64_t seed; /* run.seed */
@@ -78,6 +81,8 @@ void loader_close(struct loader *l);
 
 /* The window at a place of the site's endless order. */
 uint64_t loader_order(const struct loader *l, uint64_t place);
+/* The same order for `count` numbers: each comes once in `count` places. */
+uint64_t loader_order_of(const struct loader *l, uint64_t count, uint64_t place);
 uint64_t loader_epoch(const struct loader *l, uint64_t place);
 /* The shard of a window, by window_first. */
 size_t loader_shard(const struct loader *l, uint64_t window);

@@ -11,6 +11,13 @@ const struct objective *objective_of(const struct settings *s)
     return all[s->data_objective];
 }
 
+const struct objective *objective_trained(const struct settings *s)
+{
+    bool whole = s->privacy_unit == PRIVACY_UNIT_NONE || s->privacy_unit == PRIVACY_UNIT_SEQUENCE;
+    return s->data_objective != DATA_OBJECTIVE_CAUSAL || whole ? objective_of(s)
+                                                               : &objective_documents;
+}
+
 size_t objective_tokens_max(const struct objective *o, size_t tokens)
 {
     return o->varies ? (tokens + BATCH_UNIT - 1) / BATCH_UNIT * BATCH_UNIT : tokens;

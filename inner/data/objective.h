@@ -16,7 +16,12 @@
 OBJECTIVE_LIST(X)
 #undef X
 
+extern const struct objective objective_documents;
+
+/* Of held-out text, and of a step: with privacy.unit = document or owner causal windows keep within
+ * a document. */
 const struct objective *objective_of(const struct settings *s);
+const struct objective *objective_trained(const struct settings *s);
 /* Room for `sequences` sequences of the longest length, and for the one that fills the batch up. */
 size_t objective_tokens_max(const struct objective *o, size_t tokens);
 enum err objective_batch_open(const struct objective *o, struct batch *b, struct arena *perm,

@@ -52,8 +52,15 @@ static void causal_count(const struct loader *l, uint64_t window, uint64_t examp
     c->token += causal_length(l, window, example);
 }
 
+static void causal_origin(const struct loader *l, uint64_t window, size_t *shard, uint64_t *token)
+{
+    *shard = loader_shard(l, window);
+    *token = (window - l->window_first[*shard]) * l->options.sequence;
+}
+
 const struct objective objective_causal = {.name = "causal",
                                            .open = causal_open,
                                            .length = causal_length,
                                            .append = causal_append,
-                                           .count = causal_count};
+                                           .count = causal_count,
+                                           .origin = causal_origin};

@@ -212,9 +212,17 @@ static void labelled_count(const struct loader *l, uint64_t window, uint64_t exa
     c->sequence++;
 }
 
+static void labelled_origin(const struct loader *l, uint64_t window, size_t *shard, uint64_t *token)
+{
+    *shard = loader_shard(l, window);
+    const struct indexed *x = &l->set.shards[*shard].index;
+    *token = indexed_first(x, indexed_document(x, window - l->window_first[*shard]));
+}
+
 const struct objective objective_labels = {.name = "labels",
                                            .varies = true,
                                            .open = labelled_open,
                                            .length = labelled_length,
                                            .append = labelled_append,
-                                           .count = labelled_count};
+                                           .count = labelled_count,
+                                           .origin = labelled_origin};

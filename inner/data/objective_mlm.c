@@ -133,9 +133,17 @@ static void masked_count(const struct loader *l, uint64_t window, uint64_t examp
     c->sequence += batch_labels(&x->scratch);
 }
 
+static void masked_origin(const struct loader *l, uint64_t window, size_t *shard, uint64_t *token)
+{
+    const struct masked *x = l->own;
+    *shard = x->m.chunks[window].shard;
+    *token = x->m.chunks[window].token;
+}
+
 const struct objective objective_mlm = {.name = "mlm",
                                         .varies = true,
                                         .open = masked_open,
                                         .length = masked_length,
                                         .append = masked_append,
-                                        .count = masked_count};
+                                        .count = masked_count,
+                                        .origin = masked_origin};

@@ -88,7 +88,8 @@ static enum err cut_blocks(struct work *w, uint64_t tokens)
 {
     uint64_t aim = tokens / ((uint64_t)BLOCKS_AIM * (w->o->sites + 1));
     aim = aim < BLOCK_BYTES_MIN ? BLOCK_BYTES_MIN : aim > BLOCK_BYTES_MAX ? BLOCK_BYTES_MAX : aim;
-    w->whole_documents = w->document_count >= (uint64_t)DOCUMENTS_FEW * (w->o->sites + 1);
+    w->whole_documents =
+        w->o->documents || w->document_count >= (uint64_t)DOCUMENTS_FEW * (w->o->sites + 1);
     w->block_count = cut(w, aim, NULL);
     TRY_ALLOC(w->blocks = arena_array(w->a, w->block_count, sizeof *w->blocks));
     cut(w, aim, w->blocks);
@@ -164,7 +165,7 @@ static enum err part_write(struct work *w, int64_t part, struct text_part *repor
     for (uint64_t i = 0; i < w->block_count; i++)
         if (part_of(w, i, &turn) == part)
             w->mine[count++] = &w->blocks[i];
-    if (w->o->split_sentences)
+    if (text_is_indexed(w->o))
         return text_indexed_close(w, &out, text_blocks_put(w, &out, w->mine, count));
     if (w->tokenizer) {
         TRY(text_blocks_put(w, &out, w->mine, count));
@@ -212,7 +213,7 @@ static enum err parts_write(struct work *w, struct text_report *report)
         all.documents += p->documents;
     }
     report->tokens = all.tokens;
-    if (w->o->split_sentences)
+    if (text_is_indexed(w->o))
         report->documents = all.documents;
     return w->tokenizer ? parts_check(w, report) : ERR_OK;
 }
@@ -345,7 +346,7 @@ static enum err prepare(struct work *w, char **paths, const bool *listed,
     if (w->o->tokenizer)
         TRY(text_tokenizer_open(w, report));
     TRY_ALLOC(w->mine = arena_array(w->a, w->block_count, sizeof(struct block *)));
-    if (!w->o->split_sentences)
+    if (!text_is_indexed(w->o))
         TRY_ALLOC(w->shard = arena_alloc(w->a, SHARD_HEADER_BYTES +
                                                    tokens_most(w, longest) * w->id_bytes));
     enum err e = parts_write(w, report);
@@ -364,7 +365,7 @@ enum err text_prepare(const char *const *paths, size_t path_count, const struct 
     bool *listed;
     ASSERT(o->sites >= 1 && o->sites <= TEXT_SITES_MAX && o->held_out >= 0 && o->held_out <= 0.5);
     ASSERT(o->shard_tokens > o->sequence && o->shard_tokens <= SHARD_TOKENS_MAX);
-    ASSERT(!o->split_sentences || o->tokenizer);
+    ASSERT(!text_is_indexed(o) || o->tokenizer);
     *report = (struct text_report){0};
     if (!path_count)
         return err_set(ERR_INPUT, "no text is given");

@@ -16,8 +16,9 @@
  *
  * With a tokenizer a document (source.h) begins with the tokenizer's bos, eos or sep token, the
  * first that it has. Documents stay whole unless there are few of them. The shards do not depend on
- * the number of threads. Split into sentences (sentence.h) each .bin has its .idx, a document stays
- * in one file, and no marker stands in front of it: the index has its border.
+ * the number of threads. In an indexed data set each .bin has its .idx, a document stays in one
+ * file, and no marker stands in front of it: the index has its border. Its sequences are sentences
+ * (sentence.h), or it is one sequence.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,14 +42,15 @@ struct text_options {
     /* called now and then; NULL: never */
     void (*progress)(void *self, const char *what, uint64_t done_bytes, uint64_t all_bytes);
     void *progress_self;
-    bool split_sentences;  /* with a tokenizer: documents of sentences, as indexed data sets */
+    bool documents;        /* with a tokenizer: indexed data sets; a document is one sequence */
+    bool split_sentences;  /* with a tokenizer: indexed data sets; documents of sentences */
     int64_t min_sentences; /* a document of fewer is left out; only with split_sentences */
     bool replace; /* remove the shards that are in `out`; false: their presence is an error */
 };
 struct text_part {
     uint64_t tokens;
     uint32_t shards;
-    /* split into sentences; `single`: documents of one sentence; left_out: documents */
+    /* of indexed data sets; `single`: documents of one sentence; left_out: documents */
     uint64_t documents, sentences, single, left_out;
 };
 struct text_report {

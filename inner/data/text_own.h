@@ -35,7 +35,7 @@ struct text_out { /* the shard being filled */
     int64_t part;
     struct text_part *report;
     uint64_t filled;
-    /* Split into sentences: */
+    /* An indexed data set: */
     struct indexed_writer index;
     bool is_open;                   /* `index` */
     struct buffer_ids ids, lengths; /* of the document that is read; of its sentences */
@@ -43,9 +43,14 @@ struct text_out { /* the shard being filled */
 };
 struct text_ids { /* of a block */
     struct buffer_ids ids;
-    struct buffer_ids marks; /* split into sentences: TEXT_DOCUMENT in front of each document, and
+    struct buffer_ids marks; /* of an indexed data set: TEXT_DOCUMENT in front of each document, and
                                 the ids of each sentence */
 };
+
+static inline bool text_is_indexed(const struct text_options *o)
+{
+    return o->documents || o->split_sentences;
+}
 
 /* File of a part, without its suffix. */
 enum err text_stem(const struct work *w, int64_t part, uint32_t number,

@@ -46,6 +46,16 @@ struct group {
     char message[MESSAGE_BYTES]; /* an error's sentence belongs to the thread that found it */
 };
 
+static enum err sentence_encode(const struct work *w, struct tokenizer_scratch *x,
+                                const uint8_t *text, size_t bytes, struct text_ids *out)
+{
+    size_t before = out->ids.count;
+    TRY(tokenizer_encode(w->tokenizer, x, text, bytes, &out->ids));
+    if (out->ids.count - before > INT32_MAX)
+        return err_set(ERR_INPUT, "a sentence of %zu bytes; no index holds it", bytes);
+    return buffer_ids_add(&out->marks, (int32_t)(out->ids.count - before));
+}
+
 static enum err sentences_encode(const struct work *w, struct tokenizer_scratch *x,
                                  const struct span *span, struct text_ids *out)
 {
@@ -53,13 +63,10 @@ static enum err sentences_encode(const struct work *w, struct tokenizer_scratch 
     size_t at = 0;
     if (span->begins)
         TRY(buffer_ids_add(&out->marks, TEXT_DOCUMENT));
-    while (sentence_next(span->text, span->bytes, &at, &s)) {
-        size_t before = out->ids.count;
-        TRY(tokenizer_encode(w->tokenizer, x, s.text, s.bytes, &out->ids));
-        if (out->ids.count - before > INT32_MAX)
-            return err_set(ERR_INPUT, "a sentence of %zu bytes; no index holds it", s.bytes);
-        TRY(buffer_ids_add(&out->marks, (int32_t)(out->ids.count - before)));
-    }
+    if (!w->o->split_sentences)
+        return sentence_encode(w, x, span->text, span->bytes, out);
+    while (sentence_next(span->text, span->bytes, &at, &s))
+        TRY(sentence_encode(w, x, s.text, s.bytes, out));
     return ERR_OK;
 }
 
@@ -71,7 +78,7 @@ static enum err block_encode(const struct work *w, struct tokenizer_scratch *x,
     struct span span;
     ids->count = out->marks.count = 0;
     while (span_next(&c, &span)) {
-        if (w->o->split_sentences) {
+        if (text_is_indexed(w->o)) {
             TRY(sentences_encode(w, x, &span, out));
             continue;
         }
@@ -106,9 +113,9 @@ static enum err group_put(struct work *w, struct text_out *out, const struct gro
 {
     for (int i = 0; i < count; i++) {
         const struct buffer_ids *ids = &g->ids[i].ids;
-        if (w->o->split_sentences)
+        if (text_is_indexed(w->o))
             TRY(text_indexed_put(w, out, blocks[i], &g->ids[i]));
-        for (size_t j = 0; !w->o->split_sentences && j < ids->count; j++)
+        for (size_t j = 0; !text_is_indexed(w->o) && j < ids->count; j++)
             TRY(text_put(w, out, (uint32_t)ids->ids[j]));
         w->done_bytes += blocks[i]->count;
     }

@@ -48,6 +48,9 @@ static int charge_text(char line[CHARGE_MAX], const struct private_charge *c)
                      "step=%lld unit=%s sampling=%s records=%llu expected=%llu noise=%s clip=%s",
                      (long long)c->step, c->unit, c->sampling, (unsigned long long)c->records,
                      (unsigned long long)c->expected, noise, clip);
+    if (c->unit_sequences > 1)
+        n += snprintf(line + n, (size_t)(CHARGE_MAX - n), " unit_sequences=%llu",
+                      (unsigned long long)c->unit_sequences);
     if (c->counted)
         n += snprintf(line + n, (size_t)(CHARGE_MAX - n), " counted=%lld", (long long)c->counted);
     return n;
@@ -96,6 +99,8 @@ static bool charge_field(struct private_charge *c, const char *key, const char *
         c->records = (uint64_t)number;
     else if (strcmp(key, "expected") == 0)
         c->expected = (uint64_t)number;
+    else if (strcmp(key, "unit_sequences") == 0)
+        c->unit_sequences = (uint64_t)number;
     else if (strcmp(key, "counted") == 0)
         c->counted = (int64_t)number;
     else if (strcmp(key, "noise") == 0)
@@ -112,7 +117,7 @@ static bool charge_parse(const char *line, size_t n, struct private_charge *c)
 {
     enum { CRC = 13 };
     char crc[CRC + 1], text[CHARGE_MAX], *rest = text;
-    *c = (struct private_charge){0};
+    *c = (struct private_charge){.unit_sequences = 1};
     if (n + 1 < CHARGE_MIN || n >= CHARGE_MAX)
         return false;
     snprintf(crc, sizeof crc, " crc=%08x", digest_crc32c(0, line, n - CRC));

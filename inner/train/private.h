@@ -30,12 +30,15 @@ struct private_site {
  * removed: its step did not run. */
 enum err private_open(struct private_site *p, const char *dir, bool begun, struct arena *perm) MUST;
 
+/* A line of the file is "step=.. unit=.. sampling=.. records=.. expected=.. noise=.. clip=..", what
+ * else differs from its default, and "tag=.. crc=..". */
 struct private_charge {
     int64_t step; /* steps in front of it */
     struct digest tag;
     uint64_t records, expected; /* of the site; of a step on average: q = expected / records */
     double noise, clip;
     const char *unit, *sampling; /* names of enum privacy_unit, privacy_sampling */
+    uint64_t unit_sequences;     /* most examples of a record in a step; default 1 */
     int64_t counted; /* 0: a step of this file. Else as many steps, not listed one by one: a
                         manifest names them, and these settings are assumed */
 };

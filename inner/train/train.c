@@ -80,13 +80,14 @@ static enum err open_data(struct train *t, struct arena *perm)
         .batch_tokens = (size_t)s->train_batch_tokens,
         .vocab = s->model_vocab,
         .own_shards = s->data_shards == DATA_SHARDS_OWN,
-        .objective = objective_of(s),
+        .objective = objective_trained(s),
         .settings = s,
     };
     TRY(loader_open(&t->loader, perm, &s->data_train, &o));
     TRY(check_dealt(t));
     warn_unknown(t);
     if (s->data_eval.count) {
+        o.objective = objective_of(s);
         o.site = o.rank = 0;
         o.ranks = 1;
         o.batch_tokens = o.sequence;
@@ -96,7 +97,8 @@ static enum err open_data(struct train *t, struct arena *perm)
         TRY(evaluate_open(&t->evaluation, s, r, perm));
     }
     t->micro_sequences = train_micro_batch_tokens(s, t->coll->size) / o.sequence;
-    return objective_batch_open(o.objective, &t->batch, perm, t->micro_sequences, o.sequence);
+    return objective_batch_open(objective_trained(s), &t->batch, perm, t->micro_sequences,
+                                o.sequence);
 }
 
 /* The model has the heads, and the token types, that the text asks for. */

@@ -28,7 +28,7 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks)
 {
     struct train_memory m = {.moments = optim_plan(s, t, ranks)};
-    size_t tokens = objective_tokens_max(objective_of(s), train_micro_batch_tokens(s, ranks));
+    size_t tokens = objective_tokens_max(objective_trained(s), train_micro_batch_tokens(s, ranks));
     m.model = model_plan(&(struct model_options){s, t, tokens, true}, model_type);
     m.update = optim_workspace(s, t, model_type);
     if (s->train_modules > 1)

@@ -6,8 +6,8 @@
  * The sum is divided by the expected number of records, a public number, never by the number drawn.
  * Losses of training, targets and the size of the batch stay here: they are sums over records
  * without noise. */
-#include <stdlib.h>
-#include "inner/data/poisson.h"
+#include <string.h>
+#include "inner/data/draw.h"
 #include "inner/train/noise.h"
 #include "inner/train/private.h"
 #include "inner/train/train_parallel.h"
@@ -20,39 +20,15 @@ struct train_private {
     struct noise_scale noise;
     struct private_keys keys; /* of the step that was charged last */
     struct arena arena;
-    uint64_t expected; /* records of a step, on average */
-    uint64_t *windows; /* (micro_sequences) of a micro-batch */
+    struct units units;
+    uint64_t expected; /* units of a step, on average */
+    size_t most;       /* examples of a unit in a step */
+    /* A micro-batch: its windows (micro_sequences), and where its units begin among them. */
+    uint64_t *windows;
+    size_t *first;    /* (micro_sequences + 1) */
+    uint64_t *chosen; /* (most) of the unit that was drawn last */
+    size_t chosen_count;
 };
-
-/* The records of a step, one after the other. */
-struct record_source {
-    const struct loader *loader;
-    struct poisson poisson;
-    uint64_t next, end; /* fixed: places in the order of a run without privacy */
-    bool fixed;
-};
-
-static struct record_source records_of(const struct train *t, const struct private_keys *k)
-{
-    const struct train_private *p = t->private;
-    struct record_source r = {.loader = &t->loader,
-                              .fixed = t->settings->privacy_sampling == PRIVACY_SAMPLING_FIXED,
-                              .next = (uint64_t)t->step * p->expected,
-                              .end = (uint64_t)(t->step + 1) * p->expected};
-    if (!r.fixed)
-        r.poisson = poisson_begin(k->sample, t->loader.windows, p->expected);
-    return r;
-}
-
-static bool next_record(struct record_source *r, uint64_t *window)
-{
-    if (!r->fixed)
-        return poisson_next(&r->poisson, window);
-    if (r->next == r->end)
-        return false;
-    *window = loader_order(r->loader, r->next++);
-    return true;
-}
 
 /* ---- open ---- */
 struct clip_options private_clip_options(const struct settings *s, int ranks)
@@ -60,30 +36,48 @@ struct clip_options private_clip_options(const struct settings *s, int ranks)
     return (struct clip_options){.how = s->privacy_clipping,
                                  .sequences_max =
                                      train_micro_batch_tokens(s, ranks) / (size_t)s->train_sequence,
-                                 .record_max = 1,
+                                 .record_max = (size_t)keys_unit_sequences(s),
                                  .sequence = (size_t)s->train_sequence};
+}
+
+static const char *unit_name(const struct train *t)
+{
+    return config_choice_name(privacy_unit_choices, t->settings->privacy_unit);
 }
 
 static enum err check_site(const struct train *t)
 {
     const struct settings *s = t->settings;
-    uint64_t expected = (uint64_t)(s->train_batch_tokens / s->train_sequence);
+    long long most = keys_unit_sequences(s);
     if (t->coll->size > 1)
         return err_set(ERR_CONFIG,
                        "privacy.unit = %s with %d ranks: noise is added on one rank; start one "
                        "rank, with all cores, or set privacy.unit = none",
-                       config_choice_name(privacy_unit_choices, s->privacy_unit), t->coll->size);
+                       unit_name(t), t->coll->size);
     if (!t->dev->host_memory || t->dev->model_type != DTYPE_F32)
         return err_set(ERR_CONFIG, "privacy.unit needs f32 on the CPU: set device.kind = cpu and "
                                    "device.dtype = f32");
-    if (expected >= t->loader.windows)
+    if ((size_t)most > t->micro_sequences)
         return err_set(ERR_CONFIG,
-                       "train.batch_tokens = %lld has %llu records of train.sequence = %lld a "
-                       "step, and data.train holds %llu in all: a step may not hold everybody; "
-                       "take a smaller batch or more text",
-                       (long long)s->train_batch_tokens, (unsigned long long)expected,
-                       (long long)s->train_sequence, (unsigned long long)t->loader.windows);
+                       "privacy.unit_sequences = %lld: the examples of a %s are clipped together, "
+                       "and a micro-batch holds %zu; set train.micro_batch_tokens to %lld or more, "
+                       "or privacy.unit_sequences to %zu or less",
+                       most, unit_name(t), t->micro_sequences, most * (long long)s->train_sequence,
+                       t->micro_sequences);
     return ERR_OK;
+}
+
+static enum err check_units(const struct train *t)
+{
+    const struct train_private *p = t->private;
+    if (p->expected < p->units.count)
+        return ERR_OK;
+    return err_set(ERR_CONFIG,
+                   "train.batch_tokens = %lld has %llu records (privacy.unit = %s) a step, and "
+                   "data.train holds %llu in all: a step may not hold everybody; take a smaller "
+                   "batch or more text",
+                   (long long)t->settings->train_batch_tokens, (unsigned long long)p->expected,
+                   unit_name(t), (unsigned long long)p->units.count);
 }
 
 static enum err open_private(struct train *t, struct arena *perm)
@@ -92,9 +86,14 @@ static enum err open_private(struct train *t, struct arena *perm)
     struct train_private *p;
     TRY(check_site(t));
     TRY_ALLOC(p = t->private = arena_alloc(perm, sizeof *p));
-    TRY_ALLOC(p->windows = arena_array(perm, t->micro_sequences, sizeof *p->windows));
     p->arena = arena_make(0);
-    p->expected = (uint64_t)(s->train_batch_tokens / s->train_sequence);
+    p->expected = (uint64_t)keys_expected_units(s);
+    p->most = (size_t)keys_unit_sequences(s);
+    TRY_ALLOC(p->windows = arena_array(perm, t->micro_sequences, sizeof *p->windows));
+    TRY_ALLOC(p->first = arena_array(perm, t->micro_sequences + 1, sizeof *p->first));
+    TRY_ALLOC(p->chosen = arena_array(perm, p->most, sizeof *p->chosen));
+    TRY(units_open(&p->units, &t->loader, s->privacy_unit, perm));
+    TRY(check_units(t));
     struct clip_options o = private_clip_options(s, t->coll->size);
     o.model = t->model;
     o.table = &t->table;
@@ -121,11 +120,12 @@ static struct private_charge charge_of(const struct train *t)
     const struct settings *s = t->settings;
     return (struct private_charge){
         .step = t->step,
-        .records = t->loader.windows,
+        .records = t->private->units.count,
         .expected = t->private->expected,
         .noise = t->private->multiplier,
         .clip = s->privacy_clip,
-        .unit = config_choice_name(privacy_unit_choices, s->privacy_unit),
+        .unit = unit_name(t),
+        .unit_sequences = t->private->most,
         .sampling = config_choice_name(privacy_sampling_choices, s->privacy_sampling)};
 }
 
@@ -154,18 +154,41 @@ static enum err resumed(struct train *t)
 }
 
 /* ---- a step ---- */
-static enum err clip_all(struct train *t, struct record_source *r)
+/* Fills p->windows and p->first with the next units that fit a micro-batch. Returns their number. A
+ * unit that does not fit stays in p->chosen. */
+static size_t next_units(struct train *t, struct draw *d)
 {
     struct train_private *p = t->private;
-    for (;;) {
-        size_t count = 0;
-        while (count < t->micro_sequences && next_record(r, &p->windows[count]))
-            count++;
-        if (!count)
-            return ERR_OK;
-        objective_records(&t->loader, (uint64_t)t->step, p->windows, count, &t->batch);
-        TRY(clip_accumulate(p->clip, &t->batch, NULL, NULL));
+    size_t units = 0, at = 0;
+    for (uint64_t unit; p->chosen_count || draw_next(d, &unit);) {
+        if (!p->chosen_count)
+            p->chosen_count = draw_windows(d, unit, p->most, p->chosen);
+        if (p->chosen_count > t->micro_sequences - at)
+            break;
+        memcpy(p->windows + at, p->chosen, p->chosen_count * sizeof *p->windows);
+        at += p->chosen_count;
+        p->chosen_count = 0;
+        p->first[++units] = at;
     }
+    return units;
+}
+
+static enum err clip_all(struct train *t)
+{
+    struct train_private *p = t->private;
+    struct draw d;
+    draw_begin(&d, &(struct draw_options){.how = t->settings->privacy_sampling,
+                                          .units = &p->units,
+                                          .loader = &t->loader,
+                                          .expected = p->expected,
+                                          .index = (uint64_t)t->step,
+                                          .key = p->keys.sample});
+    for (struct clip_cut cut = {p->first, 0}; (cut.records = next_units(t, &d)) > 0;) {
+        objective_records(&t->loader, (uint64_t)t->step, p->windows, p->first[cut.records],
+                          &t->batch);
+        TRY(clip_accumulate(p->clip, &t->batch, &cut, NULL));
+    }
+    return ERR_OK;
 }
 
 static enum err charge(struct train *t)
@@ -188,8 +211,7 @@ static enum err charge(struct train *t)
 static enum err backward(struct train *t, struct step_targets *targets)
 {
     struct train_private *p = t->private;
-    struct record_source records = records_of(t, &p->keys);
-    TRY(clip_all(t, &records));
+    TRY(clip_all(t));
     noise_add(model_grads(t->model), &t->table, &p->noise, p->keys.noise, t->dev->threads);
     targets->divisor = (size_t)p->expected;
     targets->tokens = (size_t)t->settings->train_batch_tokens;

@@ -146,8 +146,12 @@ static enum err tokenizer_check(const struct text_options *o)
                        "--tokenizer %s: give --learn N for a vocabulary of N tokens, or "
                        "the path of a tokenizer",
                        o->tokenizer);
-    if (o->split_sentences && !o->tokenizer)
-        return err_set(ERR_CONFIG, "--split-sentences needs --tokenizer");
+    if ((o->split_sentences || o->documents) && !o->tokenizer)
+        return err_set(ERR_CONFIG, "%s needs --tokenizer",
+                       o->split_sentences ? "--split-sentences" : "--documents");
+    if (o->split_sentences && o->documents)
+        return err_set(ERR_CONFIG, "--documents has one sequence for a document, and "
+                                   "--split-sentences one for a sentence; give one of them");
     if (!o->split_sentences && o->min_sentences > 1)
         return err_set(ERR_CONFIG, "--min-sentences needs --split-sentences");
     return ERR_OK;
@@ -162,9 +166,10 @@ static enum err label(const struct args *args, const struct text_options *o,
                       const struct labels_wish *w, struct arena *a)
 {
     struct labels_report report;
-    if (!o->tokenizer || o->learn || o->source.ids || o->source.field || o->split_sentences)
+    if (!o->tokenizer || o->learn || o->source.ids || o->source.field || o->split_sentences ||
+        o->documents)
         return err_set(ERR_CONFIG, "--labels needs --tokenizer PATH, and takes none of --learn, "
-                                   "--tokens, --field, --split-sentences");
+                                   "--tokens, --field, --split-sentences, --documents");
     TRY(text_labels_prepare((const char *const *)args->operand, (size_t)args->operand_count, o,
                             w->classes_of, a, &report));
     print_labels(&report, o);
@@ -232,6 +237,9 @@ enum err cmd_data(int argc, char **argv)
          .help =
              "With a tokenizer: a file is one document. Otherwise a blank line ends a document, "
              "except in files of directories."},
+        {"documents", ARGS_FLAG, &o.documents,
+         .help = "Documents, as Megatron's indexed data sets (.bin and .idx): privacy.unit = "
+                 "document needs them, or those of --split-sentences."},
         {"split-sentences", ARGS_FLAG, &o.split_sentences,
          .help = "Documents of sentences, as Megatron's indexed data sets (.bin and .idx): masked "
                  "text with data.pairs needs them. A sentence ends with its line, or with . ! ? "

@@ -645,6 +645,32 @@ static void documents_of_sentences_have_an_index(void **state)
     assert_false(file_exists(arena_printf(&arena, "%s/train-0-0000.idx", out)));
 }
 
+/* A record of privacy: it is never cut, however few there are. */
+static void a_document_may_be_one_sequence(void **state)
+{
+    (void)state;
+    struct text_options o = sentence_options();
+    struct text_report report;
+    const char *path = scratch_write("s.txt", documents_text, sizeof documents_text - 1);
+    static const int32_t all[] = {5, 6, 1, 7, 8, 6, 1, 1, 5, 1, 6, 8, 7, 5};
+    o.split_sentences = false;
+    o.documents = true;
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    index_is("train-0-*.bin", all, (const uint32_t[]){5, 0, 6, 0, 1, 0, 2, 0}, 4);
+    assert_true(report.documents == 4 && report.train[0].sentences == 4);
+    enum { WORDS = 2000 }; /* of three documents, which blocks would cut */
+    char *text = malloc(3 * (4 * WORDS + 1) + 1), *at = text;
+    assert_non_null(text);
+    for (int i = 0; i < 3 * WORDS; i++)
+        at += sprintf(at, "one%s", i % WORDS == WORDS - 1 ? "\n\n" : "\n");
+    path = scratch_write("l.txt", text, (size_t)(at - text));
+    free(text);
+    o.held_out = 0.3;
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    assert_true(report.documents == 3 && report.eval.documents == 1);
+    assert_true(report.eval.tokens == WORDS && report.train[0].tokens == 2 * WORDS);
+}
+
 /* An index that stays behind would cut the next .bin at its places. */
 static void no_index_stays_behind(void **state)
 {
@@ -700,6 +726,7 @@ int main(void)
         T(documents_stay_whole),
         T(sentences_end_where_the_rule_says),
         T(documents_of_sentences_have_an_index),
+        T(a_document_may_be_one_sequence),
         T(no_index_stays_behind),
         T(a_document_of_several_blocks_stays_one),
         T(a_cut_document_begins_once),

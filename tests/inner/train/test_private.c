@@ -3,7 +3,7 @@
 #include "tests/inner/train/run.h"
 #include <math.h>
 #include <sys/stat.h>
-#include "inner/data/poisson.h"
+#include "inner/data/draw.h"
 #include "inner/model/clip.h"
 #include "inner/train/noise.h"
 #include "inner/train/private.h"
@@ -45,6 +45,7 @@ static void begin(struct run *r, const char *dir, const char *const *words)
 /* ---- a hook that records ---- */
 struct seen {
     int steps, updates, refuse_at;
+    int expected; /* units of a step; 0: 10 */
     double eval_first, eval_last;
     struct digest gradients[64];
     void (*check)(struct train *t); /* before each update */
@@ -82,8 +83,10 @@ static enum err seen_step(void *self, struct train *t, const struct train_report
     assert_true(r->hidden && isnan(r->loss) && isnan(r->loss_token) && isnan(r->loss_sequence));
     for (int i = STEP_LOSS; i <= STEP_LAST_LOSS; i++)
         assert_true(t->stats[i] == 0);
-    assert_true(t->stats[STEP_TARGETS] == 10 && t->stats[STEP_SEQUENCES] == 0);
-    assert_true(t->stats[STEP_TOKENS] == 160); /* the expected ones, not those drawn */
+    assert_true(t->stats[STEP_TARGETS] == (s->expected ? s->expected : 10) &&
+                t->stats[STEP_SEQUENCES] == 0);
+    assert_true(t->stats[STEP_TOKENS] ==
+                (double)t->settings->train_batch_tokens); /* not those drawn */
     return ERR_OK;
 }
 
@@ -160,6 +163,8 @@ static void noise_has_the_scale_that_is_charged(void **state)
 /* ---- a step is what is charged ---- */
 /* The sum of the step's records, found again from the key file, is what the gradient is, but for
  * noise of the charged size: one record more or less, or another weight, would show. */
+static int several; /* units of more than one example that were checked */
+
 static void check_step(struct train *t)
 {
     const struct settings *s = t->settings;
@@ -170,24 +175,37 @@ static void check_step(struct train *t)
     struct digest parameters = digest_of(model_params(t->model), elements * sizeof(float));
     memcpy(got, grads, elements * sizeof *got);
     assert_int_equal(private_open(&site, t->checkpoint_dir, true, &arena), ERR_OK);
-    const struct private_charge step = {.step = t->step,
-                                        .records = t->loader.windows,
-                                        .expected = 10,
-                                        .noise = s->privacy_noise,
-                                        .clip = s->privacy_clip,
-                                        .unit = "sequence",
-                                        .sampling = "poisson"};
+    struct units u;
+    struct draw d;
+    assert_int_equal(units_open(&u, &t->loader, s->privacy_unit, &arena), ERR_OK);
+    const struct private_charge step = {
+        .step = t->step,
+        .records = u.count,
+        .expected = (uint64_t)keys_expected_units(s),
+        .noise = s->privacy_noise,
+        .clip = s->privacy_clip,
+        .unit = config_choice_name(privacy_unit_choices, s->privacy_unit),
+        .unit_sequences = (uint64_t)keys_unit_sequences(s),
+        .sampling = "poisson"};
     struct private_keys k = private_step_keys(&site, &step, &parameters, t->dev->note);
     assert_int_equal(site.found, t->step + 1); /* charged before it was drawn */
     assert_true(digest_equal(&site.tags[t->step], &k.tag));
-    const struct clip_options o = {PRIVACY_CLIPPING_SLOW, t->model, &t->table, 1, 1, 16,
+    size_t most = (size_t)keys_unit_sequences(s);
+    uint64_t windows[4], units_seen = 0;
+    const struct clip_options o = {PRIVACY_CLIPPING_SLOW, t->model, &t->table, 4, 4, 16,
                                    s->privacy_clip};
     assert_int_equal(clip_open(&clip, &o, &arena), ERR_OK);
-    struct poisson p = poisson_begin(k.sample, t->loader.windows, 10);
+    draw_begin(&d, &(struct draw_options){.how = PRIVACY_SAMPLING_POISSON,
+                                          .units = &u,
+                                          .expected = (uint64_t)keys_expected_units(s),
+                                          .key = k.sample});
     model_grads_zero(t->model);
-    for (uint64_t record; poisson_next(&p, &record);) {
-        objective_records(&t->loader, (uint64_t)t->step, &record, 1, &t->batch);
-        assert_int_equal(clip_accumulate(clip, &t->batch, NULL, NULL), ERR_OK);
+    for (uint64_t unit; draw_next(&d, &unit); units_seen++) { /* one at a time */
+        size_t first[2] = {0, draw_windows(&d, unit, most, windows)};
+        objective_records(&t->loader, (uint64_t)t->step, windows, first[1], &t->batch);
+        assert_int_equal(clip_accumulate(clip, &t->batch, &(struct clip_cut){first, 1}, NULL),
+                         ERR_OK);
+        several += first[1] > 1;
     }
     double rest = 0, signal = 0, count = (double)t->table.parameters,
            sigma = s->privacy_noise * s->privacy_clip;
@@ -197,7 +215,7 @@ static void check_step(struct train *t)
     }
     memcpy(grads, got, elements * sizeof *got);
     clip_close(clip);
-    assert_true(signal > 0);
+    assert_true(signal > 0 || !units_seen);
     if (fabs(rest / (sigma * sigma * count) - 1) > 4 * sqrt(2 / count) + 0.01)
         fail_msg("step %lld: what is not signal has %.3f of the noise's square", (long long)t->step,
                  rest / (sigma * sigma * count));
@@ -216,6 +234,70 @@ static void a_step_is_what_is_charged(void **state)
         fail_msg("%s", err_message());
     assert_int_equal(s.updates, 12);
     run_close(&r);
+}
+
+/* ---- documents ---- */
+/* Squares, in documents of 2 to 81 ids. */
+static void write_documents(void)
+{
+    struct indexed_writer w = {0};
+    assert_int_equal(indexed_open(&w, scratch("documents"), 23), ERR_OK);
+    for (int d = 0, id = 0; d < 120; d++) {
+        int32_t ids[81];
+        int count = 2 + d * d % 80;
+        for (int i = 0; i < count; i++, id++)
+            ids[i] = id * id % 23;
+        assert_int_equal(indexed_sentence(&w, ids, (size_t)count), ERR_OK);
+        assert_int_equal(indexed_document_end(&w), ERR_OK);
+    }
+    assert_int_equal(indexed_close(&w), ERR_OK);
+}
+
+/* The examples of a document are clipped as one, at most so many of them; both ways of clipping. */
+static void a_document_is_one_record(void **state)
+{
+    (void)state;
+    write_documents();
+    for (int how = 0; how < 2; how++) {
+        static const char *const ways[] = {"ghost", "slow"};
+        struct run r;
+        struct seen s = {.check = check_step, .expected = 8};
+        struct train_hook h = hook_of(&s);
+        char *text;
+        several = 0;
+        begin(&r, how ? "documents-slow" : "documents-ghost",
+              (const char *[]){TINY,
+                               "--train.steps",
+                               "8",
+                               "--privacy.noise",
+                               "0.01",
+                               "--privacy.clip",
+                               "0.5",
+                               "--privacy.unit",
+                               "document",
+                               "--privacy.unit_sequences",
+                               "3",
+                               "--train.batch_tokens",
+                               "384",
+                               "--train.micro_batch_tokens",
+                               "64",
+                               "--privacy.clipping",
+                               ways[how],
+                               "--data.train",
+                               arena_printf(&arena, "%s/documents.bin", scratch_root),
+                               NULL});
+        if (train_run(&r.t, &h))
+            fail_msg("%s", err_message());
+        assert_int_equal(s.updates, 8);
+        assert_true(several > 15);
+        run_close(&r);
+        assert_int_equal(file_lines(arena_printf(&arena, "%s/documents-%s/privacy.charges",
+                                                 scratch_root, ways[how]),
+                                    &text),
+                         8);
+        assert_non_null(strstr(text, "unit=document sampling=poisson records=120 expected=8 "));
+        assert_non_null(strstr(text, " unit_sequences=3 tag="));
+    }
 }
 
 /* ---- crashes ---- */
@@ -533,8 +615,12 @@ static void what_does_not_go_with_it_is_refused(void **state)
 {
     struct run r;
     (void)state;
-    refused("privacy.unit = document is not built yet",
-            (const char *[]){TINY, "--privacy.unit", "document", NULL});
+    refused("train.batch_tokens = 160 is not a multiple of train.sequence x privacy.unit_sequences "
+            "= 16 x 3",
+            (const char *[]){TINY, "--privacy.unit", "document", "--privacy.unit_sequences", "3",
+                             NULL});
+    refused("privacy.unit_sequences belongs to privacy.unit = document",
+            (const char *[]){TINY, "--privacy.unit_sequences", "3", NULL});
     refused("privacy.unit = owner is not built yet",
             (const char *[]){TINY, "--privacy.unit", "owner", NULL});
     refused("give privacy.epsilon", (const char *[]){TINY, "--privacy.noise", "0", NULL});
@@ -559,6 +645,22 @@ static void what_does_not_go_with_it_is_refused(void **state)
                      ERR_CONFIG);
     assert_non_null(strstr(err_message(), "a step may not hold everybody"));
     run_close(&r);
+    assert_int_equal(open_run(&r, "plain",
+                              (const char *[]){TINY, "--privacy.unit", "document",
+                                               "--privacy.unit_sequences", "2", NULL}),
+                     ERR_INPUT);
+    assert_non_null(strstr(err_message(), "text.bin: no index beside this shard (.idx)"));
+    run_close(&r);
+    write_documents();
+    assert_int_equal(
+        open_run(&r, "micro",
+                 (const char *[]){TINY, "--privacy.unit", "document", "--privacy.unit_sequences",
+                                  "5", "--data.train",
+                                  arena_printf(&arena, "%s/documents.bin", scratch_root), NULL}),
+        ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "set train.micro_batch_tokens to 80 or more, or "
+                                          "privacy.unit_sequences to 2 or less"));
+    run_close(&r);
 }
 
 int main(void)
@@ -567,6 +669,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(noise_has_the_scale_that_is_charged, reset),
         cmocka_unit_test_setup(a_step_is_what_is_charged, reset),
+        cmocka_unit_test_setup(a_document_is_one_record, reset),
         cmocka_unit_test_setup(a_repeated_step_is_the_same_release, reset),
         cmocka_unit_test_setup(a_step_beyond_the_cap_does_not_run, reset),
         cmocka_unit_test_setup(a_repeated_step_is_not_asked_for, reset),

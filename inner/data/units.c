@@ -1,0 +1,83 @@
+#include "inner/data/units.h"
+
+uint64_t units_windows(const struct units *u, uint64_t unit)
+{
+    ASSERT(unit < u->count);
+    return u->first ? u->first[unit + 1] - u->first[unit] : 1;
+}
+
+uint64_t units_window(const struct units *u, uint64_t unit, uint64_t i)
+{
+    ASSERT(i < units_windows(u, unit));
+    return u->first ? u->first[unit] + i : unit;
+}
+
+/* ---- documents ---- */
+
+struct document {
+    size_t shard;
+    uint64_t number; /* within the shard */
+};
+
+/* The first token of a document; of documents_count: behind the last. */
+static uint64_t document_token(const struct indexed *x, uint64_t document)
+{
+    uint64_t sentence = indexed_document(x, document);
+    return sentence < x->sentences ? indexed_first(x, sentence) : x->tokens;
+}
+
+/* The last document that does not begin behind the token. */
+static struct document document_of(const struct loader *l, uint64_t window)
+{
+    struct document d;
+    uint64_t token;
+    l->options.objective->origin(l, window, &d.shard, &token);
+    const struct indexed *x = &l->set.shards[d.shard].index;
+    uint64_t low = 0, high = x->documents_count;
+    while (high - low > 1) {
+        uint64_t middle = (low + high) / 2;
+        if (document_token(x, middle) <= token)
+            low = middle;
+        else
+            high = middle;
+    }
+    d.number = low;
+    return d;
+}
+
+static enum err check_documents(const struct loader *l, enum privacy_unit unit)
+{
+    for (size_t i = 0; i < l->set.count; i++)
+        if (!l->set.shards[i].indexed)
+            return err_set(ERR_INPUT,
+                           "%s: privacy.unit = %s, and no index beside this shard (.idx) says "
+                           "where its documents are: atoll data --documents makes such shards",
+                           l->set.shards[i].path, config_choice_name(privacy_unit_choices, unit));
+    return ERR_OK;
+}
+
+/* The windows of a document follow each other. */
+static enum err open_documents(struct units *u, const struct loader *l, struct arena *perm)
+{
+    struct document before = {SIZE_MAX, 0};
+    TRY_ALLOC(u->first = arena_array(perm, l->windows + 1, sizeof *u->first));
+    for (uint64_t w = 0; w < l->windows; w++) {
+        struct document d = document_of(l, w);
+        if (d.shard != before.shard || d.number != before.number)
+            u->first[u->count++] = w;
+        before = d;
+    }
+    u->first[u->count] = l->windows;
+    return ERR_OK;
+}
+
+enum err units_open(struct units *u, const struct loader *l, enum privacy_unit unit,
+                    struct arena *perm)
+{
+    *u = (struct units){.count = l->windows};
+    if (unit == PRIVACY_UNIT_SEQUENCE)
+        return ERR_OK;
+    TRY(check_documents(l, unit));
+    u->count = 0;
+    return open_documents(u, l, perm);
+}

@@ -1,0 +1,252 @@
+/* What breaks if this is wrong: a record of a private site holds text of two documents, or a
+ * document falls apart into several records, and each of the claims is about something else. */
+#include "tests/inner/scratch.h"
+#include <math.h>
+#include "inner/data/draw.h"
+#include "inner/data/objective.h"
+
+static struct arena arena;
+
+static int reset(void **state)
+{
+    (void)state;
+    arena_reset(&arena);
+    err_clear();
+    return 0;
+}
+
+/* ---- two shards whose ids are numbers of tokens, so that an id says its document ---- */
+static const int lengths[2][9] = {{9, 1, 2, 5, 31, 6, 4, 0}, {3, 12, 1, 1, 8, 0}};
+enum { DOCUMENTS = 12, VOCAB = 200, SPECIALS = 100 };
+static int document_of_id[VOCAB], first_id[DOCUMENTS];
+
+static int setup(void **state)
+{
+    if (scratch_open(state))
+        return -1;
+    int32_t id = SPECIALS;
+    for (int s = 0, d = 0; s < 2; s++) {
+        struct indexed_writer w = {0};
+        char name[20];
+        snprintf(name, sizeof name, "set-%d", s);
+        assert_int_equal(indexed_open(&w, scratch(name), VOCAB), ERR_OK);
+        for (int k = 0; lengths[s][k]; k++, d++) {
+            int32_t ids[40];
+            first_id[d] = id;
+            for (int i = 0; i < lengths[s][k]; i++) {
+                document_of_id[id] = d;
+                ids[i] = id++;
+            }
+            int half = lengths[s][k] / 2; /* a document is one sequence or two */
+            assert_int_equal(indexed_sentence(&w, ids, (size_t)half), ERR_OK);
+            assert_int_equal(indexed_sentence(&w, ids + half, (size_t)(lengths[s][k] - half)),
+                             ERR_OK);
+            assert_int_equal(indexed_document_end(&w), ERR_OK);
+        }
+        assert_int_equal(indexed_close(&w), ERR_OK);
+    }
+    struct sidecar s = sidecar_none();
+    s.vocab = VOCAB;
+    for (int i = 0; i < SIDECAR_SPECIALS; i++)
+        s.special[i] = i;
+    assert_int_equal(sidecar_write(&s, scratch_root), ERR_OK);
+    return 0;
+}
+
+static void open_loader(struct loader *l, const struct objective *o, size_t sequence)
+{
+    static struct settings s;
+    const char *items[2];
+    struct config_table t = keys_inner(&s);
+    assert_int_equal(config_load(&t, 1, NULL, 0, NULL, &arena), ERR_OK);
+    s.data_pairs = DATA_PAIRS_NONE;
+    s.data_mask_rate = 0.3;
+    for (int i = 0; i < 2; i++)
+        items[i] = arena_printf(&arena, "%s/set-%d.bin", scratch_root, i);
+    const struct loader_options options = {.seed = 3,
+                                           .ranks = 1,
+                                           .sequence = sequence,
+                                           .batch_tokens = sequence,
+                                           .vocab = VOCAB,
+                                           .objective = o,
+                                           .settings = &s};
+    if (loader_open(l, &arena, &(struct config_list){items, 2}, &options))
+        fail_msg("%s", err_message());
+}
+
+/* ---- windows ---- */
+static void causal_windows_keep_within_a_document(void **state)
+{
+    (void)state;
+    for (size_t S = 1; S < 12; S++) {
+        struct loader l;
+        struct units u;
+        struct batch b;
+        int seen[VOCAB] = {0}, documents = 0;
+        reset(NULL);
+        open_loader(&l, &objective_documents, S);
+        assert_int_equal(units_open(&u, &l, PRIVACY_UNIT_DOCUMENT, &arena), ERR_OK);
+        assert_int_equal(batch_open(&b, &arena, S, 1), ERR_OK);
+        uint64_t next = 0;
+        for (uint64_t unit = 0; unit < u.count; unit++, documents++) {
+            int document = -1;
+            for (uint64_t i = 0; i < units_windows(&u, unit); i++) {
+                uint64_t w = units_window(&u, unit, i);
+                assert_int_equal(w, next++); /* each window belongs to one unit */
+                batch_clear(&b);
+                l.options.objective->append(&l, w, w, &b);
+                assert_int_equal(l.options.objective->length(&l, w, w), b.tokens_count);
+                document = document < 0 ? document_of_id[b.tokens[0]] : document;
+                for (size_t t = 0; t < b.tokens_count; t++) {
+                    assert_int_equal(b.targets[t], b.tokens[t] + 1);
+                    assert_int_equal(document_of_id[b.tokens[t]], document);
+                    assert_int_equal(document_of_id[b.targets[t]], document);
+                    seen[b.targets[t]]++;
+                }
+            }
+        }
+        assert_int_equal(next, l.windows);
+        assert_int_equal(documents, DOCUMENTS - 3); /* three have one id, and no target */
+        for (int d = 0, id = SPECIALS; d < DOCUMENTS; d++)
+            for (int i = 0; id < VOCAB && document_of_id[id] == d && id >= first_id[d]; i++, id++)
+                assert_int_equal(seen[id], i > 0);
+        loader_close(&l);
+    }
+}
+
+/* Of each epoch: masked text draws where an example begins. */
+static void masked_text_keeps_within_a_document(void **state)
+{
+    struct loader l;
+    struct units u;
+    struct batch b;
+    uint64_t next = 0;
+    (void)state;
+    open_loader(&l, &objective_mlm, 8);
+    assert_int_equal(units_open(&u, &l, PRIVACY_UNIT_DOCUMENT, &arena), ERR_OK);
+    assert_int_equal(u.count, DOCUMENTS);
+    assert_int_equal(batch_open(&b, &arena, 8, 1), ERR_OK);
+    for (uint64_t unit = 0; unit < u.count; unit++) {
+        assert_true(units_windows(&u, unit) <= 6);
+        for (uint64_t i = 0; i < units_windows(&u, unit); i++) {
+            uint64_t w = units_window(&u, unit, i);
+            assert_int_equal(w, next++);
+            for (uint64_t epoch = 0; epoch < 20; epoch++) {
+                batch_clear(&b);
+                l.options.objective->append(&l, w, epoch * l.windows + w, &b);
+                for (size_t t = 0; t < b.tokens_count; t++) {
+                    int32_t id = b.targets[t] >= 0 ? b.targets[t] : b.tokens[t];
+                    assert_true(id < SPECIALS || document_of_id[id] == (int)unit);
+                }
+            }
+        }
+    }
+    assert_int_equal(next, l.windows);
+    loader_close(&l);
+}
+
+static void without_an_index_there_are_no_documents(void **state)
+{
+    struct loader l = {.set = {.count = 1}};
+    struct shard s = {.path = "plain.bin"};
+    struct units u;
+    (void)state;
+    l.set.shards = &s;
+    l.windows = 3;
+    assert_int_equal(units_open(&u, &l, PRIVACY_UNIT_DOCUMENT, &arena), ERR_INPUT);
+    assert_non_null(strstr(err_message(), "plain.bin: privacy.unit = document, and no index"));
+    assert_int_equal(units_open(&u, &l, PRIVACY_UNIT_SEQUENCE, &arena), ERR_OK);
+    assert_true(u.count == 3 && units_windows(&u, 2) == 1 && units_window(&u, 2, 0) == 2);
+}
+
+/* ---- draws ---- */
+static void key_of(uint64_t number, uint8_t key[CHACHA_KEY_BYTES])
+{
+    memset(key, 7, CHACHA_KEY_BYTES);
+    memcpy(key, &number, sizeof number);
+}
+
+/* 2 of 5 windows: each of the ten pairs as often, in one unit as in the other, and independently.
+ */
+static void a_unit_has_some_of_its_windows(void **state)
+{
+    enum { STEPS = 20000 };
+    static uint64_t first[] = {0, 5, 10, 12, 15};
+    const struct units u = {.count = 4, .first = first};
+    double pairs[2][25] = {{0}}, together = 0;
+    (void)state;
+    for (uint64_t step = 0; step < STEPS; step++) {
+        uint8_t key[CHACHA_KEY_BYTES];
+        uint64_t w[2][4];
+        struct draw d;
+        key_of(step, key);
+        draw_begin(&d,
+                   &(struct draw_options){
+                       .how = PRIVACY_SAMPLING_POISSON, .units = &u, .expected = 1, .key = key});
+        for (uint64_t unit = 0; unit < 2; unit++) {
+            assert_int_equal(draw_windows(&d, unit, 2, w[unit]), 2);
+            assert_true(w[unit][0] < w[unit][1] && w[unit][0] >= 5 * unit &&
+                        w[unit][1] < 5 * unit + 5);
+            pairs[unit][(w[unit][0] - 5 * unit) * 5 + w[unit][1] - 5 * unit]++;
+        }
+        together += w[0][0] == w[1][0] - 5 && w[0][1] == w[1][1] - 5;
+        assert_int_equal(draw_windows(&d, 2, 2, w[0]), 2);
+        assert_true(w[0][0] == 10 && w[0][1] == 11);
+        assert_int_equal(draw_windows(&d, 3, 4, w[0]), 3);
+    }
+    for (int unit = 0; unit < 2; unit++) {
+        double chi = 0;
+        int choices = 0;
+        for (int i = 0; i < 25; i++) {
+            choices += pairs[unit][i] > 0;
+            chi += i % 5 > i / 5 ? pow(pairs[unit][i] - STEPS / 10, 2) / (STEPS / 10.0) : 0;
+        }
+        assert_int_equal(choices, 10);
+        assert_true(chi < 34); /* 9 degrees of freedom: 1e-4 */
+    }
+    assert_true(fabs(together - STEPS / 10.0) < 4 * sqrt(STEPS * 0.1 * 0.9));
+}
+
+/* Each unit comes with probability expected / units, whatever its number of windows. */
+static void units_are_sampled_as_such(void **state)
+{
+    enum { STEPS = 20000 };
+    static uint64_t first[] = {0, 1, 9, 10, 30, 31};
+    const struct units u = {.count = 5, .first = first};
+    double in[5] = {0}, both = 0;
+    (void)state;
+    for (uint64_t step = 0; step < STEPS; step++) {
+        uint8_t key[CHACHA_KEY_BYTES];
+        bool is[5] = {false};
+        struct draw d;
+        key_of(step, key);
+        draw_begin(&d,
+                   &(struct draw_options){
+                       .how = PRIVACY_SAMPLING_POISSON, .units = &u, .expected = 2, .key = key});
+        for (uint64_t unit; draw_next(&d, &unit);)
+            is[unit] = true;
+        for (int i = 0; i < 5; i++)
+            in[i] += is[i];
+        both += is[1] && is[3];
+    }
+    for (int i = 0; i < 5; i++)
+        assert_true(fabs(in[i] - 0.4 * STEPS) < 4 * sqrt(STEPS * 0.4 * 0.6));
+    assert_true(fabs(both - 0.16 * STEPS) < 4 * sqrt(STEPS * 0.16 * 0.84));
+    assert_true(draw_amplifies(PRIVACY_SAMPLING_POISSON) &&
+                !draw_amplifies(PRIVACY_SAMPLING_FIXED));
+}
+
+int main(void)
+{
+    arena = arena_make(0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(causal_windows_keep_within_a_document, reset),
+        cmocka_unit_test_setup(masked_text_keeps_within_a_document, reset),
+        cmocka_unit_test_setup(without_an_index_there_are_no_documents, reset),
+        cmocka_unit_test_setup(a_unit_has_some_of_its_windows, reset),
+        cmocka_unit_test_setup(units_are_sampled_as_such, reset),
+    };
+    int failed = cmocka_run_group_tests(tests, setup, scratch_close);
+    arena_free(&arena);
+    return failed;
+}
