@@ -29,7 +29,8 @@
     X(probe, NET,                                                                                  \
       "measures the link to another machine, and the step time of this one, for atoll plan")       \
     X(sim, ANY, "a whole run in virtual time: 2 to 1,000 sites, a year in seconds")                \
-    X(privacy, ANY, "differential privacy in numbers: epsilon, noise, correlated noise, an audit") \
+    X(privacy, ANY,                                                                                \
+      "differential privacy in numbers: epsilon, noise, what a site has spent, an audit")          \
     X(doctor, ANY, "what this machine and this build can do: processor, memory, MPI, gRPC, GPUs")
 
 /* The closing message of this process is left out: the lead rank of the job prints it. */

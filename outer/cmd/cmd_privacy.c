@@ -1,5 +1,6 @@
-/* `atoll privacy`: differential privacy in numbers, before and after a run. It reads no run: the
- * settings are options, and what it prints holds for a mechanism that does what the lines say.
+/* `atoll privacy`: differential privacy in numbers, before and after a run. What account and banded
+ * print holds for a mechanism that does what the lines say: their settings are options. ledger
+ * reads what a site has charged.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -10,15 +11,16 @@
 #include "outer/privacy/accountant.h"
 #include "outer/privacy/audit.h"
 #include "outer/privacy/banded.h"
+#include "outer/report/spent.h"
 
 /* Options that are numbers without a default. */
 static const double NOT_GIVEN = 0;
 
-struct budget { /* options that several acts share */
+struct asked { /* options that several acts share */
     double q, delta;
     int64_t steps;
 };
-#define BUDGET_ROWS(b)                                                                             \
+#define ASKED_ROWS(b)                                                                              \
     {"q",                                                                                          \
      ARGS_REAL,                                                                                    \
      &(b)->q,                                                                                      \
@@ -45,7 +47,7 @@ static enum err parse_act(struct args *a, const struct args_option *options, siz
     return args_parse(a, argc, argv, arena);
 }
 
-static void print_account(const struct accountant *a, const struct budget *b, double noise,
+static void print_account(const struct accountant *a, const struct asked *b, double noise,
                           const char *unit)
 {
     printf("mechanism      Gaussian, noise multiplier %.9g, %" PRId64 " steps; delta %g\n", noise,
@@ -58,16 +60,7 @@ static void print_account(const struct accountant *a, const struct budget *b, do
             b->q);
     else
         printf("sampling       none: every %s in every step\n", unit);
-    for (int i = 0; i < ACCOUNTANT_METHODS; i++) {
-        printf("%-14s ", accountant_name[i]);
-        if (isnan(a->epsilon[i]))
-            printf("no closed form with sampling");
-        else
-            printf("epsilon %.9g", a->epsilon[i]);
-        if (i == ACCOUNTANT_RDP)
-            printf(", order %g", a->order);
-        printf("%s\n", i == (int)a->holds ? "  <- holds: the smallest of the bounds" : "");
-    }
+    spent_print_methods(a);
     if (b->q < 1)
         printf(
             "unamplified    epsilon %.9g: a fixed order instead of Poisson, each %s at most once "
@@ -77,11 +70,11 @@ static void print_account(const struct accountant *a, const struct budget *b, do
 
 static enum err privacy_account(int argc, char **argv, struct arena *arena)
 {
-    struct budget b = {0};
+    struct asked b = {0};
     double noise = NOT_GIVEN, epsilon = NOT_GIVEN;
     const char *unit = "record";
     const struct args_option options[] = {
-        BUDGET_ROWS(&b),
+        ASKED_ROWS(&b),
         {"noise", ARGS_REAL, &noise, .value = "Z", .min = SAMPLED_NOISE_MIN,
          .max = SAMPLED_NOISE_MAX,
          .help = "Noise multiplier: standard deviation of the noise over the clipping norm."},
@@ -112,7 +105,7 @@ static enum err privacy_account(int argc, char **argv, struct arena *arena)
 }
 
 /* One line of the table: noise for the epsilon, and the error of the model's state. */
-static enum err print_banded(const struct budget *b, double epsilon, int64_t bands,
+static enum err print_banded(const struct asked *b, double epsilon, int64_t bands,
                              double independent, double *rms)
 {
     struct sampled_steps s = banded_cyclic(bands, b->q, 1, b->steps);
@@ -128,11 +121,11 @@ static enum err print_banded(const struct budget *b, double epsilon, int64_t ban
 
 static enum err privacy_banded(int argc, char **argv, struct arena *arena)
 {
-    struct budget b = {0};
+    struct asked b = {0};
     double epsilon = NOT_GIVEN, independent = 0, rms;
     int64_t most = 0;
     const struct args_option options[] = {
-        BUDGET_ROWS(&b),
+        ASKED_ROWS(&b),
         {"epsilon", ARGS_REAL, &epsilon, .value = "EPSILON", .min = 1e-6, .max = 1e6,
          .required = true, .help = "The epsilon that every line of the table reaches."},
         {"bands", ARGS_INT, &most, .value = "N", .max = BANDED_BANDS_MAX,
@@ -211,12 +204,48 @@ static enum err privacy_audit(int argc, char **argv, struct arena *arena)
     return ERR_OK;
 }
 
+static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
+{
+    struct spent_options o = {.delta = 0, .cap = 0};
+    const char *format = "text";
+    const struct args_option options[] = {
+        {"delta", ARGS_REAL, &o.delta, .value = "DELTA", .max = 0.999,
+         .help = "Delta of the epsilon; 0: as the site's record has it."},
+        {"cap", ARGS_REAL, &o.cap, .value = "EPSILON", .max = 1e6,
+         .help = "Cap to compare with; 0: as the site's record has it."},
+        {"format", ARGS_TEXT, &format, .value = "text|json", .help = "json: one object."},
+    };
+    struct args args = {
+        .command = "privacy ledger",
+        .summary =
+            "What a site has spent of its privacy budget, of its run.dir: every setting that "
+            "was charged, epsilon by each method, the cap and what is left. Reads only, also "
+            "while the site trains.",
+        .example = "atoll privacy ledger run-a",
+        .operands = "DIR"};
+    struct spent s;
+    TRY(parse_act(&args, options, sizeof options / sizeof *options, argc, argv, arena));
+    if (args.help)
+        return ERR_OK;
+    bool json = strcmp(format, "json") == 0;
+    if (args.operand_count != 1 || (!json && strcmp(format, "text") != 0))
+        return err_set(ERR_CONFIG, "privacy ledger: give the run.dir of one site, and --format "
+                                   "text or json");
+    TRY(spent_read(&s, args.operand[0], &o, arena));
+    if (json)
+        spent_print_json(&s);
+    else
+        spent_print(&s);
+    return ERR_OK;
+}
+
 static const struct act {
     const char *name, *summary;
     enum err (*run)(int argc, char **argv, struct arena *arena);
 } acts[] = {
     {"account", "epsilon of DP-SGD, or the noise for an epsilon", privacy_account},
     {"banded", "correlated noise beside independent noise, at one epsilon", privacy_banded},
+    {"ledger", "what a site has spent of its budget, and what is left", privacy_ledger},
     {"audit", "a lower bound on epsilon from one run with canaries", privacy_audit},
 };
 enum { ACTS = sizeof acts / sizeof *acts };
@@ -231,8 +260,8 @@ enum err cmd_privacy(int argc, char **argv)
             return e;
         }
     if (argc < 2 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0))
-        return err_set(ERR_CONFIG, "privacy: account, banded or audit; `atoll privacy --help` says "
-                                   "more");
+        return err_set(ERR_CONFIG, "privacy: account, banded, ledger or audit; `atoll privacy "
+                                   "--help` says more");
     puts("atoll privacy ACT: differential privacy in numbers.\n");
     for (int i = 0; i < ACTS; i++)
         printf("  %-9s %s\n", acts[i].name, acts[i].summary);

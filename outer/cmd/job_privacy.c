@@ -42,7 +42,7 @@ static enum err noise_kept(struct job *j, bool *kept)
     *kept = false;
     if (!p->spent.count)
         return ERR_OK;
-    p->charge.noise = p->spent.settings[p->spent.count - 1].charge.noise;
+    p->charge.noise = p->spent.settings[p->spent.last].charge.noise;
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
     TRY(budget_epsilon(&a, &p->spent, &plan));
     *kept = a.epsilon[a.holds] <= j->s.privacy_epsilon;

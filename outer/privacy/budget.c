@@ -33,6 +33,7 @@ enum err budget_add(struct budget *b, const struct private_charge *c)
         i = ++b->count;
         b->settings[i - 1] = (struct budget_setting){.charge = *c};
     }
+    b->last = i - 1;
     b->settings[i - 1].steps += steps;
     b->settings[i - 1].counted += c->counted;
     b->steps += steps;

@@ -17,9 +17,9 @@ struct budget_setting {
 };
 struct budget {
     struct budget_setting settings[SAMPLED_SETTINGS_MAX];
-    size_t count;
-    int64_t steps; /* of all settings */
-    int64_t next;  /* the step behind the highest that is listed */
+    size_t count, last; /* last: the setting of the newest charge */
+    int64_t steps;      /* of all settings */
+    int64_t next;       /* the step behind the highest that is listed */
 };
 
 /* Charges of the file; no file: none. ERR_CORRUPT names its line; ERR_CONFIG: more than

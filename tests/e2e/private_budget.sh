@@ -53,6 +53,33 @@ alone 7 --privacy.noise 0.6 --privacy.cap 2
 alone 0 --privacy.noise 0.6 --privacy.cap 9
 [ "$(charged alone)" = $steps ] || fail "the run with a higher cap did not end"
 
+# What the list of charges says, and which line is damaged.
+ledger() { # ledger CODE ARGUMENTS...
+    wanted=$1 code=0
+    shift
+    "$atoll" privacy ledger "$@" >ledger.out 2>&1 || code=$?
+    [ "$code" -eq "$wanted" ] || fail "wanted exit code $wanted, got $code from: privacy ledger $*"
+}
+claim=$(sed -n 's/.*"kind":"privacy".*"epsilon":\([0-9.]*\),.*/\1/p' alone/metrics.jsonl | tail -n 1)
+ledger 0 alone
+said "charges        alone/inner/privacy.charges: $steps steps" ledger.out
+said "PLD            epsilon $claim  <- holds" ledger.out
+said "cap            9; left: epsilon " ledger.out
+ledger 0 alone --cap "$claim"
+said "left: epsilon 0, 0 further steps" ledger.out
+ledger 0 alone --format json
+python3 - ledger.out "$claim" $steps <<'END' || fail "the JSON of privacy ledger"
+import json, sys
+said = json.load(open(sys.argv[1]))
+assert said["epsilon"] == float(sys.argv[2]) and said["steps"] == int(sys.argv[3]) and said["site"] == ""
+assert said["settings"][0]["noise"] == 0.6 and said["settings"][0]["unit"] == "sequence" and said["cap"] == 9
+END
+ledger 4 data
+said "data/inner/privacy.charges is not there" ledger.out
+sed -i '7s/step/stap/' alone/inner/privacy.charges
+ledger 1 alone
+said "alone/inner/privacy.charges, line 7, is no charge" ledger.out
+
 # Strict mode: the site halts, and with a higher cap the run ends as any other.
 private="--privacy.unit sequence --privacy.noise 0.6"
 serve

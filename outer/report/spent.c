@@ -1,0 +1,211 @@
+#include "outer/report/spent.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const double DELTA_DEFAULT = 1e-5; /* privacy.delta */
+
+/* ---- reading ---- */
+static void record_take(struct spent *s, const char *dir, struct arena *a)
+{
+    struct jsonl_reader reader;
+    struct jsonl_row row;
+    const char *path = arena_printf(a, "%s/%s", dir, RECORD_FILE);
+    if (!path || !jsonl_reader_open(&reader, path))
+        return;
+    while (jsonl_next(&reader, &row)) {
+        if (jsonl_is(&row, "start")) {
+            snprintf(s->run, sizeof s->run, "%s", jsonl_string(&row, "run"));
+            snprintf(s->site, sizeof s->site, "%s", jsonl_string(&row, "site"));
+        }
+        if (!jsonl_is(&row, "privacy"))
+            continue;
+        double delta = jsonl_number(&row, "delta"), cap = jsonl_number(&row, "cap");
+        s->delta = delta > 0 ? delta : s->delta;
+        s->cap = cap > 0 ? cap : 0;
+    }
+    jsonl_reader_close(&reader);
+}
+
+/* Further steps, in growing numbers: a few that are left are found without an account of millions.
+ */
+static enum err left_find(struct spent *s)
+{
+    struct budget_plan p = {&s->budget.settings[s->budget.last].charge, 64, s->delta};
+    for (;; p.steps *= 4) {
+        TRY(budget_left(&s->left, &s->budget, &p, s->cap));
+        s->left_more = s->left == p.steps;
+        if (!s->left_more || p.steps >= SPENT_LEFT_MAX)
+            return ERR_OK;
+    }
+}
+
+struct budget_plan spent_plan(const struct spent *s)
+{
+    return (struct budget_plan){.more = NULL, .steps = 0, .delta = s->delta};
+}
+
+enum err spent_read(struct spent *s, const char *dir, const struct spent_options *o,
+                    struct arena *a)
+{
+    *s = (struct spent){.delta = DELTA_DEFAULT};
+    TRY_ALLOC(s->charges = arena_printf(a, "%s/inner/privacy.charges", dir));
+    if (!file_exists(s->charges))
+        return err_set(ERR_INPUT,
+                       "%s is not there: %s is no run.dir of a site with privacy.unit, or it has "
+                       "not begun",
+                       s->charges, dir);
+    TRY(budget_read(&s->budget, s->charges));
+    record_take(s, dir, a);
+    s->delta = o->delta > 0 ? o->delta : s->delta;
+    s->cap = o->cap > 0 ? o->cap : s->cap;
+    const struct budget_plan none = spent_plan(s);
+    s->unclaimed = budget_unclaimed(&s->budget, &none);
+    if (s->unclaimed)
+        return ERR_OK;
+    TRY(budget_epsilon(&s->account, &s->budget, &none));
+    return s->cap > 0 && s->budget.count ? left_find(s) : ERR_OK;
+}
+
+/* ---- text ---- */
+void spent_print_methods(const struct accountant *a)
+{
+    for (int i = 0; i < ACCOUNTANT_METHODS; i++) {
+        printf("%-14s ", accountant_name[i]);
+        if (isnan(a->epsilon[i]))
+            printf("no closed form with sampling");
+        else
+            printf("epsilon %.9g", a->epsilon[i]);
+        if (i == ACCOUNTANT_RDP)
+            printf(", order %g", a->order);
+        printf("%s\n", i == (int)a->holds ? "  <- holds: the smallest of the bounds" : "");
+    }
+}
+
+static double rate_of(const struct private_charge *c)
+{
+    return (double)c->expected / (double)c->records;
+}
+
+static void print_settings(const struct budget *b)
+{
+    printf("%10s  %-9s  %-9s %10s %9s %12s %9s %7s %9s\n", "steps", "unit", "sampling", "records",
+           "expected", "q", "noise", "clip", "counted");
+    for (size_t i = 0; i < b->count; i++) {
+        const struct budget_setting *g = &b->settings[i];
+        const struct private_charge *c = &g->charge;
+        printf("%10" PRId64 "  %-9s  %-9s %10" PRIu64 " %9" PRIu64 " %12.6g %9.6g %7.6g %9" PRId64
+               "\n",
+               g->steps, c->unit, c->sampling, c->records, c->expected, rate_of(c), c->noise,
+               c->clip, g->counted);
+    }
+}
+
+static bool any_counted(const struct budget *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (b->settings[i].counted)
+            return true;
+    return false;
+}
+
+static void print_cap(const struct spent *s)
+{
+    double epsilon = s->account.epsilon[s->account.holds];
+    if (!(s->cap > 0)) {
+        puts("cap            none");
+        return;
+    }
+    printf("cap            %g; left: epsilon %.6g, %s%" PRId64 " further steps of the newest "
+           "setting\n",
+           s->cap, fmax(0, s->cap - epsilon), s->left_more ? "more than " : "", s->left);
+}
+
+void spent_print(const struct spent *s)
+{
+    const struct budget_plan none = spent_plan(s);
+    const char *unit = budget_unit(&s->budget, &none);
+    if (*s->run)
+        printf("site           %s, run %s\n", *s->site ? s->site : "alone", s->run);
+    printf("charges        %s: %" PRId64 " steps\n\n", s->charges, s->budget.steps);
+    print_settings(&s->budget);
+    if (any_counted(&s->budget))
+        puts("counted: steps that a manifest of the run names and this list does not have one by "
+             "one, at the settings of then.");
+    puts("");
+    if (s->unclaimed) {
+        printf("epsilon        none can be claimed: %s\n", s->unclaimed);
+        return;
+    }
+    printf("delta          %g\n", s->delta);
+    printf("unit           %s; neighbours differ by one %s more or less\n", unit, unit);
+    if (s->budget.count)
+        spent_print_methods(&s->account);
+    printf("unamplified    epsilon %.9g: without amplification by sampling\n",
+           s->account.unamplified);
+    print_cap(s);
+}
+
+/* ---- JSON ---- */
+static void json_number(const char *key, double value)
+{
+    if (isfinite(value))
+        printf("\"%s\":%.9g,", key, value);
+    else
+        printf("\"%s\":null,", key);
+}
+
+static void json_text(const char *key, const char *text)
+{
+    printf("\"%s\":\"", key);
+    for (; *text; text++)
+        if ((unsigned char)*text < 32)
+            printf("\\u%04x", (unsigned)(unsigned char)*text);
+        else
+            printf(*text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+    printf("\",");
+}
+
+static void json_settings(const struct budget *b)
+{
+    printf("\"settings\":[");
+    for (size_t i = 0; i < b->count; i++) {
+        const struct budget_setting *g = &b->settings[i];
+        printf("%s{\"steps\":%" PRId64 ",\"counted\":%" PRId64 ",\"records\":%" PRIu64
+               ",\"expected\":%" PRIu64 ",",
+               i ? "," : "", g->steps, g->counted, g->charge.records, g->charge.expected);
+        json_text("unit", g->charge.unit);
+        json_text("sampling", g->charge.sampling);
+        json_number("clip", g->charge.clip);
+        printf("\"noise\":%.9g}", g->charge.noise);
+    }
+    printf("],");
+}
+
+void spent_print_json(const struct spent *s)
+{
+    const struct budget_plan none = spent_plan(s);
+    printf("{");
+    json_text("charges", s->charges);
+    json_text("run", s->run);
+    json_text("site", s->site);
+    json_settings(&s->budget);
+    json_text("unit", budget_unit(&s->budget, &none));
+    json_number("delta", s->delta);
+    if (s->unclaimed) {
+        json_text("unclaimed", s->unclaimed);
+    } else {
+        json_number("epsilon", s->account.epsilon[s->account.holds]);
+        json_text("accountant", accountant_name[s->account.holds]);
+        json_number("epsilon_exact", s->account.epsilon[ACCOUNTANT_EXACT]);
+        json_number("epsilon_pld", s->account.epsilon[ACCOUNTANT_PLD]);
+        json_number("epsilon_rdp", s->account.epsilon[ACCOUNTANT_RDP]);
+        json_number("unamplified", s->account.unamplified);
+        if (s->cap > 0) {
+            json_number("cap", s->cap);
+            printf("\"steps_left\":%" PRId64 ",\"steps_left_more\":%s,", s->left,
+                   s->left_more ? "true" : "false");
+        }
+    }
+    printf("\"steps\":%" PRId64 "}\n", s->budget.steps);
+}

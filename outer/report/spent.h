@@ -1,0 +1,35 @@
+#ifndef SPENT_H
+#define SPENT_H
+/* What a site has spent of its privacy budget, of its run directory: inner/privacy.charges, and
+ * delta and cap as its record says them (metrics.jsonl, kind privacy). Reads only, also while the
+ * site trains. It takes some seconds (accountant.h).
+ */
+#include "outer/privacy/budget.h"
+#include "outer/report/jsonl.h"
+
+struct spent_options { /* 0: as recorded */
+    double delta, cap;
+};
+struct spent {
+    const char *charges;    /* path */
+    char run[64], site[64]; /* "": no record */
+    struct budget budget;
+    const char *unclaimed;     /* why no epsilon can be claimed; NULL: it can */
+    struct accountant account; /* of all charges; 0 when unclaimed */
+    double delta, cap;         /* cap 0: none */
+    int64_t left;              /* with a cap: further steps of the newest setting; at most... */
+    bool left_more;            /* ...SPENT_LEFT_MAX: there are more */
+};
+enum { SPENT_LEFT_MAX = 1 << 16 };
+
+/* ERR_INPUT: no list of charges in dir; ERR_CORRUPT names the line. */
+enum err spent_read(struct spent *s, const char *dir, const struct spent_options *o,
+                    struct arena *a) MUST;
+/* Delta of all charges that is meant: the budget's plan without further steps. */
+struct budget_plan spent_plan(const struct spent *s);
+void spent_print(const struct spent *s);
+void spent_print_json(const struct spent *s); /* one object */
+/* One line for each method of the accountant. */
+void spent_print_methods(const struct accountant *a);
+
+#endif
