@@ -554,6 +554,18 @@ static void check_masked(struct config_rules *r, const struct outer_settings *o)
             config_broken(r, "privacy.secure = sum needs %s = %s", not [i].key, not [i].use);
 }
 
+static void check_full_precision(struct config_rules *r, const struct outer_settings *o)
+{
+    bool moments = o->outer_first_every > 0 || o->outer_second_every > 0;
+    if (moments &&
+        codec_full_precision(o->outer_moments_codec, o->outer_full_precision) == CODEC_FIXED)
+        config_broken(r,
+                      "outer.full_precision = fixed with outer.moments_codec = %s: second moments "
+                      "are smaller than its step of 2^-24; the nearest is outer.moments_codec = "
+                      "bf16, or outer.full_precision = bf16",
+                      codec_get(o->outer_moments_codec)->name);
+}
+
 static void check_outer_optimizer(struct config_rules *r, const struct outer_settings *o)
 {
     const char *name = config_choice_name(outer_opt_kind_choices, o->outer_optimizer);
@@ -764,6 +776,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_merge(r, o);
     check_clip(r, o);
     check_masked(r, o);
+    check_full_precision(r, o);
     check_outer_optimizer(r, o);
     if (s->train_stages.count && o->outer_sites.count)
         check_stages(r, o, s);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "outer/codec/codec.h"
-#include "outer/privacy/mask.h"
+#include "outer/privacy/masked.h"
 #include "tests/bench/bench.h"
 
 enum { COUNT = 10000000, REPEATS = 5, SITES_MAX = 64, PIECE = 32 << 10 };
@@ -83,6 +83,50 @@ static enum err measure(unsigned sites, uint64_t q, const char *csv)
     return ERR_OK;
 }
 
+/* A payload as words, and a sum of words as an aggregate: of a codec, for 8 sites. The payload is a
+ * full one, made by hand: every integer is 1. */
+static enum err convert(enum codec_kind kind, const char *csv)
+{
+    enum { VALUES = COUNT / DEV_BLOCK * DEV_BLOCK, BLOCKS = VALUES / DEV_BLOCK, OF = 8 };
+    const struct codec *c = codec_get(kind);
+    struct mask_layout l;
+    struct bench_times times[2] = {0};
+    size_t bytes = c->payload_max(c, VALUES), size;
+    TRY(masked_layout(&l, c, VALUES, OF));
+    uint8_t *payload = malloc(bytes), *words = aligned_alloc(64, l.size_bytes);
+    uint8_t *aggregate = malloc(c->aggregate_max(c, VALUES, OF));
+    if (!payload || !words || !aggregate)
+        return err_set(ERR_MEMORY, "payloads");
+    memset(payload, 0xff, bytes);
+    memset(payload, 128, BLOCKS);
+    memset(payload + BLOCKS + (BLOCKS + 7) / 8, 0x80, bytes - BLOCKS - (BLOCKS + 7) / 8);
+    enum err e = ERR_OK;
+    for (int r = 0; r < REPEATS && e == ERR_OK; r++) {
+        double start = bench_cpu();
+        masked_pack(words, &l, c, payload, 1);
+        bench_add(&times[0], bench_cpu() - start);
+        start = bench_cpu();
+        e = masked_aggregate(aggregate, &size, c, &l, words, OF, 1);
+        bench_add(&times[1], bench_cpu() - start);
+    }
+    free(payload);
+    free(words);
+    free(aggregate);
+    TRY(e);
+    for (int i = 0; i < 2; i++) {
+        char what[64], flags[96];
+        snprintf(flags, sizeof flags, "threads=1 values=%d %s", VALUES, BENCH_COMPILER);
+        snprintf(what, sizeof what, "%s %s of %d sites", c->name,
+                 i ? "sum of words to aggregate" : "payload to words", OF);
+        bench_write(csv, &(struct bench_row){.bench = "masks",
+                                             .what = what,
+                                             .unit = "GB/s f32",
+                                             .flags = flags,
+                                             .value = 4e-9 * VALUES / bench_median(&times[i])});
+    }
+    return ERR_OK;
+}
+
 int main(int argc, char **argv)
 {
     static const unsigned sites[] = {3, 8, 64};
@@ -92,6 +136,10 @@ int main(int argc, char **argv)
     for (unsigned i = 0; csv && i < 6 && e == ERR_OK; i++)
         e = measure(sites[i / 2], q[i % 2], csv);
     e = csv && e == ERR_OK ? measure(8, (uint64_t)codec_get(CODEC_FIXED)->q_max, csv) : e;
+    e = csv && e == ERR_OK ? convert(CODEC_INT8, csv) : e;
+    e = csv && e == ERR_OK ? convert(CODEC_INT4, csv) : e;
+    e = csv && e == ERR_OK ? convert(CODEC_SIGN, csv) : e;
+    e = csv && e == ERR_OK ? convert(CODEC_FIXED, csv) : e;
     if (e != ERR_OK)
         fprintf(stderr, "%s\n", err_message());
     return !csv ? 2 : e != ERR_OK;

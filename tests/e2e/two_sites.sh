@@ -60,4 +60,5 @@ refused 1 "/hurt/frag/0/[0-9]*/MANIFEST: damaged; move .* away" $again --run.dir
 "$atoll" sample --config run.yaml --run.dir a --tokens 20 >sample.out 2>&1 || fail "atoll sample"
 run 4 int4
 run 2 bf16
+run 1 fixed
 run 1 f32

@@ -194,6 +194,19 @@ static void each_rule_names_what_to_do(void **state)
             "outer.downlink_compression_from = 0, or outer.merge = mean");
     refused("--outer.merge radial --outer.codec f32 --outer.overlap_steps 50 --outer.eager true",
             "outer.eager = false, or outer.merge = mean");
+    refused("--outer.merge radial --outer.codec fixed", "the nearest is outer.codec = bf16");
+    refused(
+        "--outer.merge radial --outer.codec e3m0 --outer.full_precision fixed",
+        "with outer.full_precision = fixed the aggregator forwards only the sum; the nearest is "
+        "outer.full_precision = bf16, or outer.merge = mean");
+    refused("--outer.clip 4 --outer.codec e3m0 --outer.full_precision fixed",
+            "the nearest is outer.full_precision = bf16, or outer.clip = 0");
+    refused("--outer.draw 0.1 --outer.codec e3m0 --outer.full_precision fixed",
+            "outer.draw = 0.1 needs outer.full_precision = bf16");
+    refused("--outer.first_every 100 --outer.moments_codec int8 --outer.full_precision fixed",
+            "the nearest is outer.moments_codec = bf16, or outer.full_precision = bf16");
+    assert_int_equal(checked("--outer.clip 4 --outer.codec bf16 --outer.full_precision fixed"),
+                     ERR_OK); /* bf16 stays bf16 */
     refused("--outer.clip 4", "the nearest is outer.codec = fp8_e4m3, or outer.clip = 0");
     refused("--outer.clip 4 --outer.codec f32 --outer.sites a,b "
             "--outer.downlink_compression_from 2",

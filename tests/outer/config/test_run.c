@@ -102,6 +102,18 @@ static void test_identity_holds_the_rate(void **state)
     assert_non_null(strstr(run.identity, "outer.sites=[a, b]\n"));
 }
 
+/* The identity of runs that were begun without the key is what it was. */
+static void test_identity_of_full_precision(void **state)
+{
+    (void)state;
+    assert_int_equal(opened_as(RUN_SITE, MODEL "--outer.sites a,b --site.name a"), ERR_OK);
+    assert_null(strstr(run.identity, "outer.full_precision="));
+    assert_int_equal(opened_as(RUN_SITE, MODEL "--outer.sites a,b --site.name a "
+                                               "--outer.full_precision fixed"),
+                     ERR_OK);
+    assert_non_null(strstr(run.identity, "outer.full_precision=fixed\n"));
+}
+
 /* Sites number tokens and classes alike, or the aggregator refuses one. */
 static void test_identity_holds_the_vocabulary(void **state)
 {
@@ -218,6 +230,7 @@ int main(void)
         cmocka_unit_test(test_every_role_checks_every_rule),
         cmocka_unit_test(test_roles_need),
         cmocka_unit_test(test_identity_holds_the_rate),
+        cmocka_unit_test(test_identity_of_full_precision),
         cmocka_unit_test(test_identity_holds_the_vocabulary),
         cmocka_unit_test(test_site_settings),
         cmocka_unit_test(test_state_options),

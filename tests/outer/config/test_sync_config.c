@@ -43,6 +43,11 @@ static void test_streaming(void **state)
     assert_int_equal(schedule_step(&x.schedule, 1, 0), 150); /* Streaming DiLoCo 2.2 */
     assert_int_equal(schedule_apply(&x.schedule, 1, 0), 155);
     assert_int_equal(schedule_codec(&x.schedule, 1, 3, 0), CODEC_INT4);
+    assert_int_equal(schedule_codec(&x.schedule, 1, 0, 0), CODEC_BF16);
+    char fixed[] = MODEL "--outer.every 100 --outer.codec int4 --outer.full_precision fixed";
+    assert_int_equal(made(&x, fixed), ERR_OK);
+    assert_int_equal(schedule_codec(&x.schedule, 0, 0, 0), CODEC_FIXED);
+    assert_int_equal(schedule_codec(&x.schedule, 0, 1, 0), CODEC_INT4);
 }
 
 /* Periods 3H and 6H for the moments, each part at its parameters' step of the period. */

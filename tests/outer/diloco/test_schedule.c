@@ -252,6 +252,28 @@ static void test_compressed_downlink_bytes(void **state)
     assert_int_equal(schedule_payloads(&s, CODEC_TOPK, 1000), 1000);
 }
 
+/* Full-precision rounds in fixed add up, too: then nothing is left to compress. */
+static void test_full_precision_in_fixed(void **state)
+{
+    (void)state;
+    struct schedule s = plan(1000, 100, 1, 2);
+    s.downlink_compression_from = 4;
+    assert_false(schedule_compresses_any(&s, 3));
+    assert_true(schedule_compresses_any(&s, 4) && !schedule_uses(&s, CODEC_FIXED));
+    s.full_precision = CODEC_FIXED;
+    for (uint64_t r = 0; r < 10; r++)
+        assert_int_equal(schedule_codec(&s, 0, r, 0), r < 2 || r == 9 ? CODEC_FIXED : CODEC_INT8);
+    assert_true(schedule_uses(&s, CODEC_FIXED) && !schedule_uses(&s, CODEC_BF16));
+    assert_false(schedule_compresses_any(&s, 4));
+    s.period[0].codec = CODEC_TOPK;
+    assert_true(schedule_compresses_any(&s, 4));
+    static const enum codec_kind keep[] = {CODEC_F32, CODEC_BF16, CODEC_FIXED};
+    for (int k = 0; k < 3; k++) {
+        s.period[0].codec = keep[k];
+        assert_int_equal(schedule_codec(&s, 0, 0, 0), keep[k]);
+    }
+}
+
 /* A round after one that left too much behind is whole; nothing else changes, and 0 never does. */
 static void test_residual_ratio_makes_full_precision(void **state)
 {
@@ -364,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_compressed_downlink_bytes),
         cmocka_unit_test(test_overlap_by_hand),
         cmocka_unit_test(test_overlap_consistent),
+        cmocka_unit_test(test_full_precision_in_fixed),
         cmocka_unit_test(test_residual_ratio_makes_full_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
