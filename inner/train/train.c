@@ -68,14 +68,14 @@ static enum err check_dealt(const struct train *t)
                    others, t->coll->size);
 }
 
-static enum err open_data(struct train *t, struct arena *perm)
+struct loader_options train_loader_options(const struct settings *s, uint32_t data_site,
+                                           uint32_t rank, uint32_t ranks)
 {
-    const struct settings *s = t->settings;
-    struct loader_options o = {
+    return (struct loader_options){
         .seed = (uint64_t)s->run_seed,
-        .site = t->data_site,
-        .rank = s->train_modules > 1 ? 0 : (uint32_t)t->coll->rank,
-        .ranks = (uint32_t)batch_ranks(s, t->coll->size),
+        .site = data_site,
+        .rank = rank,
+        .ranks = ranks,
         .sequence = (size_t)s->train_sequence,
         .batch_tokens = (size_t)s->train_batch_tokens,
         .vocab = s->model_vocab,
@@ -83,6 +83,14 @@ static enum err open_data(struct train *t, struct arena *perm)
         .objective = objective_trained(s),
         .settings = s,
     };
+}
+
+static enum err open_data(struct train *t, struct arena *perm)
+{
+    const struct settings *s = t->settings;
+    struct loader_options o =
+        train_loader_options(s, t->data_site, s->train_modules > 1 ? 0 : (uint32_t)t->coll->rank,
+                             (uint32_t)batch_ranks(s, t->coll->size));
     TRY(loader_open(&t->loader, perm, &s->data_train, &o));
     TRY(check_dealt(t));
     warn_unknown(t);

@@ -109,6 +109,21 @@ static void close_private(struct train *t)
     arena_free(&t->private->arena);
 }
 
+enum err train_records(uint64_t *records, const struct settings *s, uint32_t data_site)
+{
+    const struct loader_options o = train_loader_options(s, data_site, 0, 1);
+    struct arena a = arena_make(0);
+    struct loader l = {.windows = 0};
+    struct units units = {.count = 0};
+    enum err e = loader_open(&l, &a, &s->data_train, &o);
+    if (e == ERR_OK)
+        e = units_open(&units, &l, s->privacy_unit, &a);
+    *records = units.count;
+    loader_close(&l);
+    arena_free(&a);
+    return e;
+}
+
 uint64_t train_charged(const struct train *t)
 {
     return t->private ? (uint64_t)t->private->site.charged : 0;

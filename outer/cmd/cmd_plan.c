@@ -6,6 +6,7 @@
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/plan_accumulator.h"
 #include "outer/cmd/plan_inside.h"
+#include "outer/cmd/plan_private.h"
 #include "outer/config/run.h"
 #include "outer/plan/accumulator.h"
 #include "outer/plan/plan_layers.h"
@@ -22,7 +23,8 @@ struct plan_cmd {
     struct plan_task task;
     const char *config, *probe, *write;
     double utilisation; /* percent */
-    bool layers, inside, force;
+    bool layers, inside, force, private;
+    struct plan_private_options guard;
     struct plan_inside_options in;
     int64_t sites, accumulator, product;
 };
@@ -299,14 +301,23 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
                        c->in.ranks    ? "--ranks"
                        : c->in.search ? "--search"
                                       : "--json");
+    if (!c->private && (c->guard.records || c->guard.site_level))
+        return err_set(ERR_CONFIG, "%s belongs to --private; add it",
+                       c->guard.records ? "--records" : "--site-level");
     TRY(plan_settings_may_write(c->write, c->force));
-    const struct run_source source = {.role = RUN_PLAN,
+    const struct run_source source = {.role = c->private ? RUN_MODEL : RUN_PLAN,
                                       .config = c->config,
                                       .probe = c->probe,
-                                      .sites =
-                                          (c->inside || c->accumulator) && !c->sites ? 1 : c->sites,
+                                      .sites = c->private ? 0
+                                               : (c->inside || c->accumulator) && !c->sites
+                                                   ? 1
+                                                   : c->sites,
                                       .args = args};
     TRY(run_open(&c->p, &source));
+    c->guard.sites = c->sites;
+    c->guard.force = c->force;
+    if (c->private)
+        return plan_private(&c->p, &c->guard);
     if (c->inside)
         return plan_inside(&c->p, &c->in);
     if (c->accumulator)
@@ -368,9 +379,20 @@ enum err cmd_plan(int argc, char **argv)
                  "model's matrix products, plain and in chunks of 64 terms."},
         {"product", ARGS_INT, &c.product, .min = 1, .max = ACCUMULATOR_BITS_MAX, .value = "BITS",
          .help = "With --accumulator: bits of mantissa of a product."},
+        {"private", ARGS_FLAG, &c.private,
+         .help =
+             "Instead: the privacy budget of a site. Epsilon of the configured noise, the noise "
+             "for an epsilon, with and without amplification, and how much of a step is "
+             "signal."},
+        {"records", ARGS_INT, &c.guard.records, .min = 0, .max = 1e15, .value = "N",
+         .help = "With --private: records of the site, instead of counting them in data.train."},
+        {"site-level", ARGS_FLAG, &c.guard.site_level,
+         .help = "With --private: instead, what protecting a site's whole participation would "
+                 "cost."},
         {"write", ARGS_TEXT, &c.write, .value = "FILE",
          .help = "Write the configuration of the best row there, in a new file."},
-        {"force", ARGS_FLAG, &c.force, .help = "Replace the file of --write."},
+        {"force", ARGS_FLAG, &c.force,
+         .help = "Replace the file of --write; with --site-level: print what is refused."},
     };
     struct args args = {.command = "plan",
                         .summary = "Chooses H, fragments, overlap and codec for a link and a step "

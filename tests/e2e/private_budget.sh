@@ -30,6 +30,7 @@ said "(epsilon, delta) = (1.99" alone.out
 said "after 12 steps, unit = sequence, accountant = PLD, sampling = Poisson with q = " alone.out
 said "(implemented, not assumed)" alone.out
 [ "$(sed -n 2p alone/metrics.jsonl | grep -c '"kind":"privacy".*"text":"(epsilon, delta) = (1.99')" = 1 ] || fail "no claim in the second line of the record"
+cp alone.out first.out
 noise=$(sed -n 's/.*ev=privacy noise=\([0-9.]*\) .*/\1/p' alone.out)
 grep -q " noise=$noise" alone/inner/privacy.charges || fail "noise $noise is not charged"
 alone 0 --privacy.epsilon 2 --train.steps 12
@@ -42,6 +43,31 @@ alone 4 --privacy.epsilon 2 --privacy.sampling fixed
 said "no epsilon can be claimed" alone.out
 alone 4 --privacy.noise 1 --privacy.delta 0.01
 said "the number of records" alone.out
+# The plan says the same before the run, and refuses what a claim cannot be.
+planned() { # planned CODE ARGUMENTS...
+    wanted=$1 code=0
+    shift
+    "$atoll" plan --private --config run.yaml --data.train "data/train-0-*.bin" --train.steps 12 --privacy.unit sequence "$@" \
+        >plan.out 2>&1 || code=$?
+    [ "$code" -eq "$wanted" ] || fail "wanted exit code $wanted, got $code from: plan --private $*"
+}
+planned 0 --privacy.epsilon 2
+said "noise          $noise, computed for privacy.epsilon" plan.out
+said "$(sed -n 's/.*ev=privacy .*text="\(.*\)"$/\1/p' first.out | head -n 1)" plan.out
+records=$(sed -n 's/^.* \(records=[0-9]*\) .*/\1/p' alone/inner/privacy.charges | head -n 1)
+said "sequence: ${records#records=} records, 4 in a step on average" plan.out
+planned 0 --privacy.epsilon 2 --records 400
+said "q = 0.01;" plan.out
+planned 4 --privacy.epsilon 2 --privacy.noise 0.1
+said "possible: privacy.noise = $noise" plan.out
+planned 4 --privacy.epsilon 2 --privacy.unit none
+said "nothing is hidden" plan.out
+planned 4 --privacy.epsilon 2 --privacy.delta 0.01
+said "the number of records" plan.out
+planned 4 --privacy.epsilon 8 --site-level
+said "times the largest possible signal: nothing would be learned" plan.out
+planned 0 --privacy.epsilon 8 --site-level --force
+said "Noise norm is " plan.out
 # A cap: the steps before are stored, and a higher cap goes on from there.
 rm -r alone
 alone 7 --privacy.noise 0.6 --privacy.cap 2

@@ -1,0 +1,206 @@
+#include "outer/cmd/plan_private.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include "inner/train/train.h"
+#include "outer/plan/plan_private.h"
+#include "outer/privacy/budget.h"
+
+struct question {
+    const struct settings *s;
+    struct private_charge charge; /* of a step; noise 0: not given */
+    double q, values;
+    const char *unit;
+};
+
+static const double targets[] = {1, 3, 8};
+enum { TARGETS = sizeof targets / sizeof *targets, BATCHES = 4 };
+
+/* ---- one site's records ---- */
+static enum err question_open(struct question *x, struct run *p, const struct settings *s,
+                              int64_t records)
+{
+    uint64_t counted = (uint64_t)records;
+    if (s->privacy_unit == PRIVACY_UNIT_NONE)
+        return err_set(ERR_CONFIG, "--private: privacy.unit is none; say what is protected: "
+                                   "--privacy.unit sequence");
+    if (!records && !s->data_train.count)
+        return err_set(ERR_CONFIG, "--private: data.train is empty; name it, or say how many "
+                                   "records the site has: --records N");
+    if (!records)
+        TRY(train_records(&counted, s, (uint32_t)p->index));
+    *x = (struct question){
+        .s = s,
+        .charge = {.records = counted,
+                   .expected = (uint64_t)keys_expected_units(s),
+                   .noise = s->privacy_noise,
+                   .clip = s->privacy_clip,
+                   .unit = config_choice_name(privacy_unit_choices, s->privacy_unit),
+                   .sampling = config_choice_name(privacy_sampling_choices, s->privacy_sampling)},
+        .values = (double)p->table.parameters};
+    x->unit = x->charge.unit;
+    x->q = (double)x->charge.expected / (double)counted;
+    if (x->q < 1)
+        return ERR_OK;
+    return err_set(ERR_CONFIG,
+                   "--private: a step has %" PRIu64 " records on average, and the site %" PRIu64
+                   " in all; take a smaller train.batch_tokens or more text",
+                   x->charge.expected, counted);
+}
+
+static void print_question(const struct question *x)
+{
+    printf("unit           %s: %" PRIu64 " records, %" PRIu64 " in a step on average; neighbours "
+           "differ by one %s more or less\n",
+           x->unit, x->charge.records, x->charge.expected, x->unit);
+    printf("sampling       %s, q = %.6g; %lld steps\n", x->charge.sampling, x->q,
+           (long long)x->s->train_steps);
+    printf("delta          %g; 1 / records is %.3g\n", x->s->privacy_delta,
+           1 / (double)x->charge.records);
+    printf("values         %.0f parameters with noise; clip %g\n", x->values, x->charge.clip);
+}
+
+/* ---- as configured ---- */
+static const struct budget none = {.count = 0};
+
+static struct budget_plan plan_of(const struct question *x)
+{
+    return (struct budget_plan){&x->charge, x->s->train_steps, x->s->privacy_delta};
+}
+
+static enum err check_question(const struct question *x)
+{
+    const struct budget_plan p = plan_of(x);
+    const char *why = budget_unclaimed(&none, &p);
+    if (why)
+        return err_set(ERR_CONFIG, "--private: no epsilon can be claimed: %s", why);
+    if (x->s->privacy_delta * (double)x->charge.records <= 1)
+        return ERR_OK;
+    return err_set(ERR_CONFIG,
+                   "--private: privacy.delta = %g is above 1 / %" PRIu64
+                   ", the number of records; use %.2g or less",
+                   x->s->privacy_delta, x->charge.records, 0.1 / (double)x->charge.records);
+}
+
+static enum err print_configured(struct question *x)
+{
+    const struct settings *s = x->s;
+    bool given = x->charge.noise > 0;
+    struct accountant a;
+    struct budget_plan p = plan_of(x);
+    char text[BUDGET_SENTENCE_MAX];
+    if (!given)
+        TRY(budget_noise(&x->charge.noise, &none, &p, s->privacy_epsilon));
+    TRY(budget_epsilon(&a, &none, &p));
+    budget_sentence(text, &a, &none, &p);
+    printf("noise          %g, %s\n", x->charge.noise,
+           given ? "as configured" : "computed for privacy.epsilon");
+    printf("claim          %s\n", text);
+    double costs = a.epsilon[a.holds];
+    if (!given || s->privacy_epsilon == 0 || costs <= s->privacy_epsilon)
+        return ERR_OK;
+    double needed;
+    TRY(budget_noise(&needed, &none, &p, s->privacy_epsilon));
+    return err_set(ERR_CONFIG,
+                   "--private: privacy.noise = %g costs epsilon %.6g, more than "
+                   "privacy.epsilon = %g; possible: privacy.noise = %g, or privacy.epsilon = %.4g",
+                   x->charge.noise, costs, s->privacy_epsilon, needed, costs * 1.0001);
+}
+
+/* ---- tables ---- */
+static double signal_of(const struct question *x, double noise)
+{
+    return plan_private_signal((double)x->charge.expected, noise, x->values);
+}
+
+static enum err print_target(const struct question *x, double epsilon)
+{
+    struct budget_plan p = plan_of(x);
+    double noise, steps = sqrt((double)x->s->train_steps);
+    TRY(budget_noise(&noise, &none, &p, epsilon));
+    double plain = plan_private_unamplified(x->q, x->s->train_steps, epsilon, x->s->privacy_delta);
+    printf("%8g %9.5g %14.5g %13.3g %13.3g\n", epsilon, noise, plain, signal_of(x, noise),
+           steps * signal_of(x, noise));
+    return ERR_OK;
+}
+
+static enum err print_targets(const struct question *x)
+{
+    double own = x->s->privacy_epsilon;
+    printf("\n%8s %9s %14s %13s %13s\n", "epsilon", "noise", "unamplified", "signal/noise",
+           "of all steps");
+    for (int i = 0; i < TARGETS; i++)
+        TRY(print_target(x, targets[i]));
+    if (own > 0 && own != targets[0] && own != targets[1] && own != targets[2])
+        TRY(print_target(x, own));
+    puts(
+        "noise: the multiplier that the epsilon needs; unamplified: if the order were fixed "
+        "instead of sampled.\n"
+        "signal/noise of a step: largest norm of the sum of the clipped gradients over the norm of "
+        "the noise. Real gradients\n"
+        "differ in direction, so theirs is less. of all steps: of their sum, if all were alike.");
+    return ERR_OK;
+}
+
+/* The same epsilon with larger batches, which read more records for as many steps. */
+static enum err print_batches(const struct question *x)
+{
+    double epsilon = x->s->privacy_epsilon > 0 ? x->s->privacy_epsilon : targets[1];
+    printf("\nAt epsilon %g with other batches, in as many steps:\n%14s %9s %9s %13s %13s\n",
+           epsilon, "batch_tokens", "q", "noise", "signal/noise", "epochs");
+    for (int i = 0; i < BATCHES; i++) {
+        struct question y = *x;
+        double noise;
+        y.charge.expected <<= i;
+        y.q = (double)y.charge.expected / (double)y.charge.records;
+        struct budget_plan p = plan_of(&y);
+        if (y.q >= 1)
+            break;
+        TRY(budget_noise(&noise, &none, &p, epsilon));
+        printf("%14lld %9.4g %9.5g %13.3g %13.4g\n", (long long)x->s->train_batch_tokens << i, y.q,
+               noise, signal_of(&y, noise), y.q * (double)x->s->train_steps);
+    }
+    return ERR_OK;
+}
+
+/* ---- whole sites ---- */
+static enum err plan_of_sites(const struct run *p, const struct plan_private_options *o)
+{
+    const struct settings *s = &p->s;
+    double epsilon = s->privacy_epsilon > 0 ? s->privacy_epsilon : targets[TARGETS - 1];
+    size_t sites = o->sites ? (size_t)o->sites : p->o.outer_sites.count;
+    int64_t rounds = (s->train_steps + p->o.outer_every - 1) / p->o.outer_every;
+    if (!sites)
+        return err_set(ERR_CONFIG, "--site-level: outer.sites is empty; say how many sites "
+                                   "there are: --sites N");
+    const struct plan_site_level l = plan_site_level(
+        rounds, (double)sites, (double)p->table.parameters, epsilon, s->privacy_delta);
+    printf("unit           a site: all that it contributes\n"
+           "releases       %" PRId64 " rounds of %zu parameters, all %zu sites in each, so "
+           "sampling amplifies nothing\n"
+           "claim          (epsilon, delta) = (%g, %g), noise multiplier %.6g, exact\n",
+           rounds, p->table.parameters, sites, epsilon, s->privacy_delta, l.noise);
+    printf("Noise norm is %.4g times the largest possible signal.\n", l.ratio);
+    if (l.ratio <= 1 || o->force)
+        return ERR_OK;
+    return err_set(ERR_CONFIG,
+                   "--site-level: noise norm is %.4g times the largest possible signal: "
+                   "nothing would be learned. Possible: %.0f sites, or the privacy of records "
+                   "inside each site (privacy.unit) with secure aggregation; --force prints the "
+                   "plan all the same",
+                   l.ratio, ceil(l.sites));
+}
+
+enum err plan_private(struct run *p, const struct plan_private_options *o)
+{
+    struct settings s = run_site_settings(p);
+    struct question x;
+    if (o->site_level)
+        return plan_of_sites(p, o);
+    TRY(question_open(&x, p, &s, o->records));
+    print_question(&x);
+    TRY(check_question(&x));
+    TRY(print_configured(&x));
+    TRY(print_targets(&x));
+    return print_batches(&x);
+}
