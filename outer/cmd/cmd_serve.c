@@ -15,6 +15,7 @@
 #include "outer/cmd/aggregator_parts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/config/run.h"
+#include "outer/privacy/secure.h"
 #include "outer/report/ledger_book.h"
 #include "outer/link/tls.h"
 #include "outer/cmd/serve_rebuild.h"
@@ -136,6 +137,12 @@ static void say_what(const struct serve *v)
               (unsigned long long)schedule_upload_bytes(&v->run.sync.schedule, elements),
               (unsigned long long)schedule_download_bytes(&v->run.sync.schedule, elements, sites));
     tuning_log(&v->run.tuning);
+    struct round_masks m = keys_masks(&v->run.o);
+    char text[SECURE_SENTENCE_MAX], quoted_text[SECURE_SENTENCE_MAX + 64];
+    if (!m.on)
+        return;
+    secure_sentence(text, &m, sites, v->run.o.outer_mode == OUTER_MODE_STRICT);
+    log_event(LOG_INFO, "secure", "text=%s", log_quote(quoted_text, sizeof quoted_text, text));
 }
 
 /* The directory is this run's; the replica has what it holds, or what the sites' directories hold.

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
+#include "outer/privacy/secure.h"
 
 static struct budget_plan plan_of(const struct job_privacy *p, int64_t steps)
 {
@@ -192,10 +193,42 @@ static enum err may_charge(void *self, const struct private_charge *c, int64_t c
     return budget_add(&p->spent, c);
 }
 
+/* ---- secure aggregation ---- */
+
+static bool secure_text(const struct job *j, char out[SECURE_SENTENCE_MAX])
+{
+    const struct outer_settings *o = &j->run.o;
+    struct round_masks m = keys_masks(o);
+    if (j->outer && m.on)
+        secure_sentence(out, &m, (unsigned)o->outer_sites.count,
+                        o->outer_mode == OUTER_MODE_STRICT);
+    return j->outer && m.on;
+}
+
+static void secure_record(struct job *j)
+{
+    const struct outer_settings *o = &j->run.o;
+    struct round_masks m = keys_masks(o);
+    char text[SECURE_SENTENCE_MAX];
+    struct jsonl *r = &j->record;
+    if (!secure_text(j, text))
+        return;
+    jsonl_begin(r, "secure");
+    jsonl_text(r, "text", text);
+    jsonl_int(r, "sites", (int64_t)o->outer_sites.count);
+    jsonl_int(r, "least",
+              secure_least(&m, (unsigned)o->outer_sites.count, o->outer_mode == OUTER_MODE_STRICT));
+    jsonl_int(r, "colluding", m.colluding);
+    jsonl_end(r);
+}
+
 /* ---- of the job ---- */
 enum err job_privacy_open(struct job *j)
 {
     struct job_privacy *p = &j->privacy;
+    char text[SECURE_SENTENCE_MAX], quoted[SECURE_SENTENCE_MAX + 64];
+    if (secure_text(j, text))
+        log_event(LOG_INFO, "secure", "text=%s", log_quote(quoted, sizeof quoted, text));
     p->hooks = (struct train_budget){j, begin, known, may_charge};
     TRY_ALLOC(p->path = arena_printf(&j->run.perm, "%s/privacy.charges", j->train.checkpoint_dir));
     if (j->s.privacy_unit != PRIVACY_UNIT_NONE)
@@ -207,6 +240,7 @@ void job_privacy_record(struct job *j)
 {
     const struct job_privacy *p = &j->privacy;
     struct jsonl *r = &j->record;
+    secure_record(j);
     if (!j->train.budget)
         return;
     jsonl_begin(r, "privacy");

@@ -10,6 +10,15 @@
 
 enum { BITS_MAX = 64 };
 
+/* Of unsigned numbers up to `largest`. */
+static inline unsigned bits_of(uint64_t largest)
+{
+    unsigned bits = 0;
+    while (bits < BITS_MAX && largest >> bits)
+        bits++;
+    return bits;
+}
+
 /* q modulo 2^bits. The last 8 bytes are written whole. */
 void bits_pack(uint8_t *words, const int64_t *q, size_t count, unsigned bits);
 /* The words as signed numbers. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/rng.h"
+#include "outer/codec/bits.h"
 #include "outer/codec/codec_work.h"
 
 static const struct codec *const codecs[CODEC_COUNT] = {
@@ -338,4 +339,32 @@ const float *codec_sample(struct codec_work *w, const float *x, size_t stride, s
     ASSERT(count <= w->piece);
     w->d->ops->copy_strided(w->d, w->values, x, stride, count);
     return floats_seen(w, w->values, count);
+}
+
+/* ---- words ---- */
+
+unsigned codec_words(const struct codec *c, size_t count, unsigned sites,
+                     struct codec_words parts[CODEC_WORDS_PARTS])
+{
+    unsigned n = 0, each = bits_of(sites);
+    if (!c->summable || !codec_absent_bytes(c, DEV_BLOCK))
+        return 0;
+    bool signs = c->dense->form == DEV_SIGN;
+    parts[n++] = (struct codec_words){bits_of((uint64_t)sites * UINT8_MAX), count / DEV_BLOCK};
+    if (signs)
+        parts[n++] = (struct codec_words){each, count / DEV_BLOCK};
+    parts[n++] = (struct codec_words){
+        signs ? each : bits_of(2 * (uint64_t)sites * (uint64_t)c->q_max), count};
+    return n;
+}
+
+size_t codec_words_bytes(const struct codec *c, size_t count, unsigned sites)
+{
+    struct codec_words parts[CODEC_WORDS_PARTS];
+    size_t bytes = 0;
+    for (unsigned i = 0, n = codec_words(c, count, sites, parts); i < n; i++) {
+        size_t own = (parts[i].bits * parts[i].count + 7) / 8;
+        bytes += (own + CODEC_WORDS_ALIGN - 1) / CODEC_WORDS_ALIGN * CODEC_WORDS_ALIGN;
+    }
+    return bytes;
 }

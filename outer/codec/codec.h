@@ -133,6 +133,20 @@ const struct codec *codec_get(enum codec_kind kind); /* NULL: no such number */
  * a codec whose bytes do not depend on them (topk, csc). */
 size_t codec_absent_bytes(const struct codec *c, size_t count);
 size_t codec_absent_sum_bytes(const struct codec *c, size_t count, unsigned sites);
+/* A payload as words that can be masked and added (secure aggregation): the words of its parts, for
+ * sums of `sites` payloads. Returns how many parts; 0: the codec has no such form.
+ *   block codes   one word a block: unsigned, the bits of 255 n
+ *   sign alone:   one word a block, the bits of n: is the block sent?
+ *   integers      one word a value: signed, the bits of 2 n Q; sign: 1 for plus, unsigned, the bits
+ *                 of n */
+struct codec_words {
+    unsigned bits;
+    size_t count;
+};
+enum { CODEC_WORDS_PARTS = 3, CODEC_WORDS_ALIGN = 64 }; /* bytes, of each part */
+unsigned codec_words(const struct codec *c, size_t count, unsigned sites,
+                     struct codec_words parts[CODEC_WORDS_PARTS]);
+size_t codec_words_bytes(const struct codec *c, size_t count, unsigned sites); /* 0: no such form */
 /* Of a full-precision round of fragments with this codec; full: of the run's, bf16 or fixed. */
 enum codec_kind codec_full_precision(enum codec_kind kind, enum codec_kind full);
 

@@ -44,7 +44,8 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
 {
     struct schedule x = {.steps = s->train_steps,
                          .full_precision_rounds = (uint64_t)o->outer_full_precision_rounds,
-                         .full_precision = o->outer_full_precision};
+                         .full_precision = o->outer_full_precision,
+                         .masked_sites = keys_masks(o).on ? (unsigned)o->outer_sites.count : 0};
     for (unsigned state = 0; state < FRAGMENT_STATES; state++)
         for (unsigned i = 0; p->synchronised[state] && i < p->count; i++)
             x.period[x.fragments++] =

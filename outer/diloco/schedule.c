@@ -308,7 +308,8 @@ struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind c
 {
     const struct codec *c = codec_get(codec);
     unsigned payloads = schedule_payloads(s, codec, sites);
-    return (struct schedule_bytes){c->payload_max(c, elements),
+    return (struct schedule_bytes){s->masked_sites ? codec_words_bytes(c, elements, s->masked_sites)
+                                                   : c->payload_max(c, elements),
                                    c->aggregate_max(c, elements, payloads)};
 }
 
@@ -333,7 +334,8 @@ struct schedule_bytes schedule_round_bytes(const struct schedule *s, unsigned fr
     struct schedule_bytes b = schedule_bytes(s, kind, elements, sites);
     size_t absent = elements - values_of(s, fragment, round, elements);
     unsigned payloads = schedule_payloads(s, kind, sites);
-    return (struct schedule_bytes){b.up - codec_absent_bytes(c, absent),
+    size_t unsent = s->masked_sites ? 0 : codec_absent_bytes(c, absent); /* masks hide it */
+    return (struct schedule_bytes){b.up - unsent,
                                    b.down - codec_absent_sum_bytes(c, absent, payloads)};
 }
 

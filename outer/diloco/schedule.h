@@ -39,7 +39,9 @@ struct schedule {
     uint64_t full_precision_rounds;
     enum codec_kind full_precision; /* codec of full-precision rounds: bf16, or fixed */
     uint8_t residual_reset; /* residual ratio from which on the next round resets it; 0: never */
-    bool clips;             /* outer.clip: a part of a contribution may be discarded */
+    unsigned
+        masked_sites; /* secure aggregation of so many sites; 0: contributions are in the clear */
+    bool clips;       /* outer.clip: a part of a contribution may be discarded */
     unsigned downlink_compression_from; /* sites, 2 or more; 0: never. See
                                            schedule_compresses_downlink */
     struct draw draw;                   /* one fragment; in all rounds but the last */

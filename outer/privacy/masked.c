@@ -4,26 +4,18 @@
 #include "outer/codec/codec_work.h"
 
 /* A group of blocks at a time: its codes are a multiple of 64 words, which fill whole 8 bytes. */
-enum { GROUP = 64, CODE_MAX = 255, PARTS_MAX = 3 };
+enum { GROUP = 64, CODE_MAX = 255 };
 
 static bool signs(const struct codec *c)
 {
     return c->dense->form == DEV_SIGN;
 }
 
-static unsigned bits_of(uint64_t largest)
-{
-    unsigned bits = 0;
-    while (largest >> bits)
-        bits++;
-    return bits;
-}
-
 enum err masked_layout(struct mask_layout *l, const struct codec *c, size_t count, unsigned sites)
 {
-    size_t blocks = codec_blocks(count);
-    struct mask_part parts[PARTS_MAX];
-    unsigned n = 0;
+    struct codec_words words[CODEC_WORDS_PARTS];
+    struct mask_part parts[CODEC_WORDS_PARTS];
+    unsigned n;
     ASSERT(count > 0 && count % DEV_BLOCK == 0 && sites >= 1 && sites <= CODEC_SITES_MAX);
     if (!c->summable)
         return err_set(ERR_CONFIG,
@@ -35,12 +27,12 @@ enum err masked_layout(struct mask_layout *l, const struct codec *c, size_t coun
                        "masked, a contribution in %s has a word for each value that it leaves out; "
                        "use int4, which sends these values",
                        c->name);
-    parts[n++] = (struct mask_part){bits_of((uint64_t)sites * CODE_MAX), blocks};
-    if (signs(c))
-        parts[n++] = (struct mask_part){bits_of(sites), blocks};
-    parts[n++] =
-        (struct mask_part){signs(c) ? bits_of(sites) : mask_bits(sites, (uint64_t)c->q_max), count};
-    return mask_layout_make(l, parts, n);
+    n = codec_words(c, count, sites, words);
+    for (unsigned i = 0; i < n; i++)
+        parts[i] = (struct mask_part){words[i].bits, words[i].count};
+    TRY(mask_layout_make(l, parts, n));
+    ASSERT(l->size_bytes == codec_words_bytes(c, count, sites));
+    return ERR_OK;
 }
 
 /* ---- packing ---- */

@@ -4,11 +4,8 @@
  * aggregate that the codec makes of the plain payloads. Pure, on the host; at most `threads`
  * threads.
  *
- * Parts of the layout, for contributions of n sites:
- *   block codes   one word a block: unsigned, the bits of 255 n
- *   sign alone:   one word a block, the bits of n: is the block sent?
- *   integers      one word a value: signed, mask_bits(n, Q); sign: 1 for plus, unsigned, the bits
- *                 of n
+ * The parts of the layout are those of codec_words (codec.h).
+ *
  * Every block has all its words, whether it is sent or not: which blocks a site sends would tell
  * something of its data. A block that is not sent has integers 0, and the code that the payload
  * says. Codes are those of the payload, so the next grid is the plain one.

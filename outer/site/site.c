@@ -34,6 +34,21 @@ static size_t largest_payload(const struct outer_state_options *o)
     return most;
 }
 
+/* Beside the payload in the clear. */
+static size_t largest_masked(const struct outer_state_options *o)
+{
+    size_t most = 0;
+    for (unsigned f = 0; o->schedule.masked_sites && f < o->fragments->count; f++)
+        for (unsigned k = 0; k < CODEC_COUNT; k++) {
+            const struct codec *c = codec_get((enum codec_kind)k);
+            bool used = schedule_uses(&o->schedule, c->kind);
+            size_t bytes =
+                codec_words_bytes(c, o->fragments->f[f].elements, o->schedule.masked_sites);
+            most = used && bytes > most ? bytes : most;
+        }
+    return most;
+}
+
 size_t site_largest_elements(const struct outer_state_options *o)
 {
     size_t most = 0;
@@ -65,6 +80,7 @@ struct outer_memory site_memory(const struct outer_state_options *o, unsigned si
     size_t locals = (threads ? threads : 1) * values, metrics = 0;
     size_t slot = values + (o->discards ? elements * sizeof(double) : 0) + largest_payload(o) +
                   largest_download(o, site_count);
+    slot += largest_masked(o);
     for (unsigned f = 0; f < o->fragments->count; f++)
         metrics += sizeof(struct outer_metrics_state) + metrics_bytes(o->fragments->f[f].elements);
     return (struct outer_memory){.device = here ? 0 : locals,

@@ -76,6 +76,10 @@ for codec in int4 fixed; do
     [ "$(ended)" = "$wanted" ] || fail "$codec: masked and plain runs differ: $(ended) / $wanted"
     [ "$(lines "ev=seal " serve.out)" -gt 0 ] || [ "$(lines "ev=seal " aggregator/log.txt)" -gt 0 ] || fail "no round was sealed"
     [ "$(lines "ev=seal_refused" a.out)" -eq 0 ] || fail "a seal was refused in an honest run"
+    predicted=$(grep -o '"up_predicted":[0-9]*' a/metrics.jsonl | head -n 1 | cut -d: -f2)
+    counted=$("$atoll" ledger a | awk '$1 == "payload" { print $3 }')
+    [ "$predicted" = "$counted" ] || fail "$codec: $predicted bytes up predicted, $counted counted"
+    grep -q '"kind":"secure".*and no site.s part of them' a/metrics.jsonl || fail "the record does not say what is promised"
     clear_run "masked-$codec"
     settings="--outer.weights equal --outer.full_precision fixed"
 done

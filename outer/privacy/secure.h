@@ -1,0 +1,14 @@
+#ifndef SECURE_H
+#define SECURE_H
+/* What secure aggregation promises, in words: printed at a start, in the report and in the record
+ * of a run (docs/privacy.md). Pure. */
+#include "outer/protocol/round.h"
+
+enum { SECURE_SENTENCE_MAX = 640 };
+/* sites: of the roster; strict: every sum has all of them. */
+void secure_sentence(char out[SECURE_SENTENCE_MAX], const struct round_masks *m, unsigned sites,
+                     bool strict);
+/* Sites that every sum has at least. */
+unsigned secure_least(const struct round_masks *m, unsigned sites, bool strict);
+
+#endif
