@@ -29,6 +29,16 @@ c=$pid
 undisturbed
 ends 0 "$c" "site c"
 
+# A short run with privacy, for its records.
+settings="--train.steps 8 --outer.weights equal --privacy.secure sum --privacy.two_sites true --privacy.unit sequence --privacy.noise 1 --privacy.cap 1000"
+serve --serve.dir private_aggregator
+train a --run.dir private_a
+a=$pid
+train b --run.dir private_b
+ends 0 "$pid" "site b with privacy"
+ends 0 "$a" "site a with privacy"
+serve_ends
+
 # WHO KIND FIELD WHEN, as the page says; "all" for every record
 awk '/^## / { who = $2 == "1." ? "site" : "aggregator" }
     /^### / { kind = $2 }
@@ -39,9 +49,9 @@ awk '/^## / { who = $2 == "1." ? "site" : "aggregator" }
 [ "$(wc -l <documented)" -gt 100 ] || fail "docs/metrics.md: its tables are not as this test reads them"
 
 # One line for each record: WHO KIND fields. A quote within a string has a backslash before it, so no string looks like a field.
-for s in a b aggregator; do
-    who=$s
-    [ $s = aggregator ] || who=site
+for s in a b private_a aggregator private_aggregator; do
+    who=${s#private_}
+    [ "$who" = aggregator ] || who=site
     sed "s/\\\\\"//g" $s/metrics.jsonl | awk -v who=$who '{ match($0, /"kind":"[a-z]*"/); kind = substr($0, RSTART + 8, RLENGTH - 9); out = ""
         while (match($0, /[{,]"[a-z_]*":/)) { out = out " " substr($0, RSTART + 2, RLENGTH - 4); $0 = substr($0, RSTART + RLENGTH - 1) }
         print who, kind out }'
