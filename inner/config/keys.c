@@ -652,6 +652,11 @@ static void check_units(struct config_rules *r, const struct settings *s)
                       "train.batch_tokens = %lld is not a multiple of train.sequence x "
                       "privacy.unit_sequences = %lld x %lld",
                       batch, sequence, k);
+    if (s->privacy_unit == PRIVACY_UNIT_OWNER && s->model_classes.count > 1 &&
+        s->privacy_clipping == PRIVACY_CLIPPING_GHOST)
+        config_broken(r, "privacy.unit = owner with several tasks of model.classes: the examples "
+                         "of an owner are not side by side in the heads; use privacy.clipping = "
+                         "slow");
 }
 
 /* Whatever makes a record's gradient depend on other records, or lets a number out that is not
@@ -688,8 +693,8 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
          "shared"}};
     if (s->privacy_unit_sequences != 4 && s->privacy_unit < PRIVACY_UNIT_DOCUMENT)
         config_broken(r,
-                      "privacy.unit_sequences belongs to privacy.unit = document; privacy.unit is "
-                      "%s",
+                      "privacy.unit_sequences belongs to privacy.unit = document or owner; "
+                      "privacy.unit is %s",
                       unit);
     if (s->privacy_unit == PRIVACY_UNIT_NONE) {
         if (s->privacy_epsilon > 0 || s->privacy_cap > 0)
@@ -697,11 +702,6 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
                              "hidden; give privacy.unit, such as sequence");
         return;
     }
-    if (s->privacy_unit == PRIVACY_UNIT_OWNER)
-        config_broken(r,
-                      "privacy.unit = %s is not built yet; use document, whose claim covers one "
-                      "document and no more",
-                      unit);
     check_units(r, s);
     if (s->privacy_noise == 0 && s->privacy_epsilon == 0)
         config_broken(r,

@@ -486,9 +486,9 @@ CHOICES_INNER(CONFIG_ENUM)
               "docs/privacy.md). none: nothing is hidden. sequence: one training example of "      \
               "train.sequence. document: a document of an index. owner: not built yet, refused.")  \
     X(privacy, unit_sequences, INT, .fallback = "4", .min = 1, .max = 4096, .unit = "examples",    \
-      .help = "With privacy.unit = document: most examples of one document in a step, drawn by "   \
-              "the step, which are clipped together. A step has train.batch_tokens / "             \
-              "(train.sequence x this) documents on average.")                                     \
+      .help = "With privacy.unit = document or owner: most examples of one of them in a step, "    \
+              "drawn by the step, which are clipped together. A step has train.batch_tokens / "    \
+              "(train.sequence x this) documents or owners on average.")                           \
     X(privacy, clip, REAL, .fallback = "1", .min = 1e-6, .max = 1e6,                               \
       .help = "With privacy.unit: largest L2 norm of one record's gradient, which is that of the " \
               "mean loss of its targets; longer ones are scaled down to it.")                      \

@@ -7,7 +7,7 @@
 
 enum { HEADER_BYTES = 16, NAME_BYTES_MAX = 256 };
 static const char MAGIC[] = "ATLABELS";
-static const char *const extensions[] = {"bin", "idx", "labels"};
+static const char *const extensions[] = {"bin", "idx", "labels", "owners"};
 
 /* ---- reading ---- */
 
@@ -46,6 +46,7 @@ struct span {
     size_t bytes;
 };
 struct line {
+    struct owner owner;
     struct span label, text[2];
     size_t texts;
     const char *path;
@@ -107,10 +108,17 @@ static struct span next_field(const char **at, const char *end)
     return s;
 }
 
-static enum err parse_line(struct line *l, const char *line, size_t bytes)
+static enum err parse_line(const struct work *w, struct line *l, const char *line, size_t bytes)
 {
     const char *at = line, *end = line + bytes;
     TRY(check_utf8(l, line, bytes));
+    if (w->o->owners) {
+        struct span owner = next_field(&at, end);
+        if (!owner.bytes || !at)
+            return bad_line(l, "no owner in front of the first tab; owner<TAB>label<TAB>text is "
+                               "expected");
+        l->owner = owners_name(owner.text, owner.bytes);
+    }
     l->label = next_field(&at, end);
     if (!l->label.bytes || l->label.bytes > NAME_BYTES_MAX)
         return bad_line(l, "no label, or one of more than 256 bytes, in front of the first tab");
@@ -142,7 +150,7 @@ static enum err read_lines(const struct work *w, const char *const *paths, struc
                 continue;
             if (lines) {
                 lines[*count] = (struct line){.path = paths[f], .number = number};
-                TRY(parse_line(&lines[*count], text + at, bytes));
+                TRY(parse_line(w, &lines[*count], text + at, bytes));
             }
             ++*count;
         }
@@ -251,12 +259,11 @@ static enum err set_classes(struct work *w)
 /* ---- parts ---- */
 
 /* Evenly spread within each class, which begins at another site than the one before. */
-static enum err set_parts(struct work *w, struct labels_report *report)
+static enum err deal_classes(struct work *w)
 {
     uint64_t *seen, *turn;
     TRY_ALLOC(seen = arena_array(w->a, w->classes_count, sizeof *seen));
     TRY_ALLOC(turn = arena_array(w->a, w->classes_count, sizeof *turn));
-    TRY_ALLOC(report->train = arena_array(w->a, w->o->sites, sizeof *report->train));
     for (uint64_t i = 0; i < w->count; i++) {
         struct line *l = &w->lines[i];
         size_t c = (size_t)l->class;
@@ -264,11 +271,33 @@ static enum err set_parts(struct work *w, struct labels_report *report)
         uint64_t at = seen[c]++;
         bool out = (at + 1) * held / n > at * held / n;
         l->part = out ? -1 : (int64_t)((turn[c]++ + c) % w->o->sites);
-        if (out)
+    }
+    return ERR_OK;
+}
+
+static enum err deal_owners(struct work *w, struct labels_report *report)
+{
+    struct owners_deal deal;
+    struct owner *all;
+    TRY_ALLOC(all = arena_array(w->a, w->count, sizeof *all));
+    for (uint64_t i = 0; i < w->count; i++)
+        all[i] = w->lines[i].owner;
+    TRY(owners_deal(&deal, all, w->count, w->o->held_out, w->o->sites, w->a));
+    for (uint64_t i = 0; i < w->count; i++)
+        w->lines[i].part = owners_part(&deal, &w->lines[i].owner);
+    report->owners = deal.count;
+    return ERR_OK;
+}
+
+static enum err set_parts(struct work *w, struct labels_report *report)
+{
+    TRY_ALLOC(report->train = arena_array(w->a, w->o->sites, sizeof *report->train));
+    TRY(w->o->owners ? deal_owners(w, report) : deal_classes(w));
+    for (uint64_t i = 0; i < w->count; i++)
+        if (w->lines[i].part < 0)
             report->held_out++;
         else
-            report->train[l->part]++;
-    }
+            report->train[w->lines[i].part]++;
     for (uint32_t site = 0; site < w->o->sites; site++)
         if (!report->train[site])
             return err_set(ERR_INPUT,
@@ -323,16 +352,19 @@ static enum err write_labels(const struct work *w, const char *stem, const int32
 static enum err write_part(const struct work *w, int64_t part, uint64_t *tokens)
 {
     struct indexed_writer x = {0};
+    struct owner *owners;
     char *stem;
     int32_t *classes;
     uint64_t count = 0;
     TRY(part_stem(w, part, &stem));
     TRY_ALLOC(classes = arena_array(w->a, w->count, sizeof *classes));
+    TRY_ALLOC(owners = arena_array(w->a, w->count, sizeof *owners));
     TRY(indexed_open(&x, stem, w->o->of.vocab));
     enum err e = ERR_OK;
     for (uint64_t i = 0; !e && i < w->count; i++) {
         if (w->lines[i].part != part)
             continue;
+        owners[count] = w->lines[i].owner;
         classes[count++] = w->lines[i].class;
         e = write_line(w, &x, &w->lines[i]);
     }
@@ -340,7 +372,9 @@ static enum err write_part(const struct work *w, int64_t part, uint64_t *tokens)
     if (!e)
         e = indexed_close(&x);
     indexed_abandon(&x);
-    return e ? e : write_labels(w, stem, classes, count);
+    TRY(e);
+    TRY(write_labels(w, stem, classes, count));
+    return w->o->owners ? owners_write(stem, owners, count) : ERR_OK;
 }
 
 static bool is_part(const char *name)

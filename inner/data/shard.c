@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/data/labels.h"
+#include "inner/data/owners.h"
 #include "kernels/base/bytes.h"
 
 enum { SCAN_TOKENS = 65536 }; /* ids looked at between two comparisons with the vocabulary */
@@ -182,6 +183,17 @@ static enum err open_labels(struct shard *s, const char *path, struct arena *per
                         s->index.documents_count);
 }
 
+static enum err open_owners(struct shard *s, const char *path, struct arena *perm)
+{
+    char *owners;
+    TRY(beside(path, ".owners", perm, &owners));
+    if (!owners)
+        return ERR_OK;
+    TRY(file_map(&s->owners_map, owners));
+    return owners_parse(&s->owners, owners, s->owners_map.data, s->owners_map.size_bytes,
+                        s->index.documents_count);
+}
+
 /* The shard keeps its mappings even if it is unusable, so that closing unmaps them. */
 static enum err open_shard(struct shard *s, struct arena *perm, const char *path)
 {
@@ -195,7 +207,10 @@ static enum err open_shard(struct shard *s, struct arena *perm, const char *path
                        : shard_parse(s, path, map.data, map.size_bytes);
     s->map = map;
     s->index_map = index;
-    return e || !index_path ? e : open_labels(s, path, perm);
+    if (e || !index_path)
+        return e;
+    TRY(open_labels(s, path, perm));
+    return open_owners(s, path, perm);
 }
 
 /* There is room for it. The shard joins the set even if it is unusable, so that closing
@@ -306,6 +321,7 @@ void shard_set_close(struct shard_set *set)
         file_unmap(&set->shards[i].map);
         file_unmap(&set->shards[i].index_map);
         file_unmap(&set->shards[i].labels_map);
+        file_unmap(&set->shards[i].owners_map);
     }
     *set = (struct shard_set){0};
 }

@@ -4,9 +4,10 @@
  * 20240520 version 1 (uint16 ids) and magic 20240801 version 7 (uint32 ids); header: 256
  * little-endian int32: magic, version, token count, 0... Megatron's: ids alone, beside a file .idx
  * (indexed.h) that cuts them into sentences and documents, and perhaps a file .labels (labels.h)
- * with a class for each document. What is wrong with a file (kind, version, cut short, ids beyond
- * the vocabulary) is found here, at open, and named with file, position and value; afterwards every
- * id is known to be valid. Opening reads the whole file once.
+ * with a class for each document, and a file .owners (owners.h) that says whose it is. What is
+ * wrong with a file (kind, version, cut short, ids beyond the vocabulary) is found here, at open,
+ * and named with file, position and value; afterwards every id is known to be valid. Opening reads
+ * the whole file once.
  */
 #include "inner/config/config.h"
 #include "inner/data/indexed.h"
@@ -29,9 +30,10 @@ struct shard {
     unsigned id_bytes;  /* 2 or 4 */
     uint64_t count;     /* tokens, > 0 */
     bool indexed;       /* Megatron's: it has sentences and documents */
-    struct file_map index_map, labels_map;
+    struct file_map index_map, labels_map, owners_map;
     struct indexed index;
     const uint8_t *labels; /* (documents) little-endian int32, at any byte; NULL: none */
+    const uint8_t *owners; /* (documents) owners.h; NULL: none */
 };
 struct shard_set { /* in the order of the list; what one `*` matches is sorted by name */
     struct shard *shards;

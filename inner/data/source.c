@@ -61,22 +61,61 @@ static enum err document_add(struct source *s, uint64_t start, uint64_t end)
 
 /* ---- JSON lines ---- */
 
-static enum err line_text(const char *where, const char *field, const char *line, size_t bytes,
-                          struct arena *a, const struct json **text)
+struct line { /* of JSON */
+    const struct json *text;
+    struct owner owner;
+};
+
+/* A name, or a number as it is written. */
+static enum err line_owner(const char *where, const char *field, const struct json *j,
+                           struct owner *owner)
+{
+    const struct json *x = json_find(j, field);
+    char number[32];
+    if (x && x->kind == JSON_WHOLE) {
+        int n = snprintf(number, sizeof number, "%lld", (long long)x->whole);
+        *owner = owners_name(number, (size_t)n);
+        return ERR_OK;
+    }
+    if (!x || x->kind != JSON_WORDS || !x->text_bytes)
+        return err_set(ERR_INPUT,
+                       "%s: the field \"%s\" names no owner: a text or a whole number "
+                       "is expected in every line",
+                       where, field);
+    *owner = owners_name(x->text, x->text_bytes);
+    return ERR_OK;
+}
+
+static enum err line_read(struct line *l, const char *where, const struct source_options *o,
+                          const char *line, size_t bytes, struct arena *a)
 {
     struct json *j;
     TRY_ALLOC(j = arena_alloc(a, sizeof *j));
     TRY(json_read(j, where, line, bytes, a));
-    *text = json_find(j, field);
-    if (!*text || (*text)->kind != JSON_WORDS)
-        return err_set(ERR_INPUT, "%s: no text in the field \"%s\"", where, field);
+    l->text = json_find(j, o->field);
+    if (!l->text || l->text->kind != JSON_WORDS)
+        return err_set(ERR_INPUT, "%s: no text in the field \"%s\"", where, o->field);
+    return o->owner ? line_owner(where, o->owner, j, &l->owner) : ERR_OK;
+}
+
+static enum err owner_add(struct source *s, const struct owner *owner)
+{
+    void *owners = s->owners;
+    if (s->document_count >= s->owner_room)
+        TRY(buffer_grow(&owners, &s->owner_room, s->document_count + 1, sizeof *s->owners));
+    s->owners = owners;
+    s->owners[s->document_count] = *owner;
     return ERR_OK;
 }
 
-static enum err line_take(struct source *s, const struct json *text, bool document)
+static enum err line_take(struct source *s, const struct line *l, const struct source_options *o)
 {
-    if (document && text->text_bytes)
+    const struct json *text = l->text;
+    if (o->documents && text->text_bytes) {
+        if (o->owner)
+            TRY(owner_add(s, &l->owner));
         TRY(document_add(s, s->lines.count, s->lines.count + text->text_bytes));
+    }
     TRY(buffer_add(&s->lines, text->text, text->text_bytes));
     return buffer_add(&s->lines, "\n\n", 2);
 }
@@ -89,12 +128,12 @@ static enum err lines_read(struct source *s, const struct lines *l, const struct
     for (size_t at = 0, number = 1; !e && at < l->bytes; number++) {
         size_t bytes = line_bytes(l, at);
         const char *line = (const char *)l->data + at;
-        const struct json *text;
+        struct line read = {0};
         if (!is_blank(l, at, bytes)) {
             char where[300];
             snprintf(where, sizeof where, "%.250s:%zu", l->path, number);
-            e = line_text(where, o->field, line, bytes, &scratch, &text);
-            e = e ? e : line_take(s, text, o->documents);
+            e = line_read(&read, where, o, line, bytes, &scratch);
+            e = e ? e : line_take(s, &read, o);
         }
         arena_reset(&scratch);
         at += bytes + 1;
@@ -277,6 +316,7 @@ void source_close(struct source *s)
     buffer_free(&s->unpacked);
     buffer_free(&s->lines);
     free(s->documents);
+    free(s->owners);
     *s = (struct source){0};
 }
 

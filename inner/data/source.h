@@ -5,12 +5,14 @@
  * tokenizer a byte of text is an id. What is wrong with a file is found when it is opened.
  */
 #include <stdbool.h>
+#include "inner/data/owners.h"
 #include "inner/data/tokenizer/buffer.h"
 #include "kernels/base/file.h"
 
 struct source_options {
     const char *field; /* JSON lines: the field that holds the text; NULL: not JSON lines */
     const char *ids;   /* "npy", "uint16", "uint32"; NULL: text */
+    const char *owner; /* JSON lines: the field that says whose the line is; NULL: not asked for */
     bool documents;    /* text: find the documents, and refuse what is not UTF-8 */
     bool whole_files;  /* a plain file is one document; false: a blank line ends one */
 };
@@ -26,6 +28,8 @@ struct source {
     uint32_t largest_id;
     struct source_document *documents; /* in order; NULL: not asked for */
     size_t document_count, document_room;
+    struct owner *owners; /* of the documents; NULL: not asked for */
+    size_t owner_room;
 };
 
 /* ERR_INPUT: missing, empty, damaged, of another kind than the options say, not UTF-8 (with line

@@ -64,7 +64,7 @@ static uint64_t source_cut(const struct work *w, const struct source *s, uint64_
         return at + aim < s->count ? at + aim : s->count;
     if (!w->whole_documents)
         return block_end(s->data, s->count, at, aim);
-    size_t next = text_document(s, at + aim) + 1;
+    size_t next = text_document(s, at + (s->owners ? 1 : aim)) + 1;
     return next < s->document_count ? s->documents[next].start : s->count;
 }
 
@@ -77,19 +77,43 @@ static uint64_t cut(const struct work *w, size_t aim, struct block *blocks)
         for (uint64_t at = 0, end; at < s->count; at = end) {
             end = source_cut(w, s, at, aim);
             if (blocks)
-                blocks[count] = (struct block){s, at, end - at};
+                blocks[count] = (struct block){s, at, end - at, -1};
             count++;
         }
     }
     return count;
 }
 
+/* A block has one document then, and goes where its owner goes. */
+static enum err deal_owners(struct work *w, struct text_report *report)
+{
+    struct owner *all;
+    uint64_t count = 0;
+    TRY_ALLOC(all = arena_array(w->a, w->document_count, sizeof *all));
+    for (size_t t = 0; t < w->source_count; t++)
+        for (size_t i = 0; i < w->sources[t].document_count; i++)
+            all[count++] = w->sources[t].owners[i];
+    TRY(owners_deal(&w->deal, all, count, w->o->held_out, w->o->sites, w->a));
+    report->owners = w->deal.count;
+    for (uint64_t i = 0; i < w->block_count; i++) {
+        struct block *b = &w->blocks[i];
+        b->part = owners_part(&w->deal, text_owner(b));
+    }
+    w->held = w->deal.held;
+    return ERR_OK;
+}
+
+const struct owner *text_owner(const struct block *b)
+{
+    return &b->source->owners[text_document(b->source, b->first + 1)];
+}
+
 static enum err cut_blocks(struct work *w, uint64_t tokens)
 {
     uint64_t aim = tokens / ((uint64_t)BLOCKS_AIM * (w->o->sites + 1));
     aim = aim < BLOCK_BYTES_MIN ? BLOCK_BYTES_MIN : aim > BLOCK_BYTES_MAX ? BLOCK_BYTES_MAX : aim;
-    w->whole_documents =
-        w->o->documents || w->document_count >= (uint64_t)DOCUMENTS_FEW * (w->o->sites + 1);
+    w->whole_documents = w->o->documents || w->o->source.owner ||
+                         w->document_count >= (uint64_t)DOCUMENTS_FEW * (w->o->sites + 1);
     w->block_count = cut(w, aim, NULL);
     TRY_ALLOC(w->blocks = arena_array(w->a, w->block_count, sizeof *w->blocks));
     cut(w, aim, w->blocks);
@@ -102,6 +126,8 @@ static enum err cut_blocks(struct work *w, uint64_t tokens)
 /* Evenly spread: the k-th of `held` blocks is where i * held / count steps from k to k + 1. */
 bool text_is_held(const struct work *w, uint64_t i)
 {
+    if (w->deal.count)
+        return w->blocks[i].part < 0;
     return (i + 1) * w->held / w->block_count > i * w->held / w->block_count;
 }
 
@@ -109,12 +135,14 @@ bool text_is_held(const struct work *w, uint64_t i)
  * *turn. */
 static int64_t part_of(const struct work *w, uint64_t i, uint64_t *turn)
 {
+    if (w->deal.count)
+        return w->blocks[i].part;
     return text_is_held(w, i) ? -1 : (int64_t)((*turn)++ % w->o->sites);
 }
 
 /* ---- shards ---- */
 
-enum { SUFFIX_BYTES = 4 };
+enum { SUFFIX_BYTES = 7 };
 
 enum err text_stem(const struct work *w, int64_t part, uint32_t number, char stem[TEXT_PATH_BYTES])
 {
@@ -130,7 +158,8 @@ static enum err shard_path(const struct work *w, int64_t part, uint32_t number, 
                            char path[TEXT_PATH_BYTES])
 {
     TRY(text_stem(w, part, number, path));
-    memcpy(path + strlen(path), suffix, SUFFIX_BYTES + 1);
+    ASSERT(strlen(suffix) <= SUFFIX_BYTES);
+    memcpy(path + strlen(path), suffix, strlen(suffix) + 1);
     return ERR_OK;
 }
 
@@ -220,10 +249,10 @@ static enum err parts_write(struct work *w, struct text_report *report)
 
 static void part_remove(const struct work *w, int64_t part, const struct text_part *report)
 {
-    static const char *const suffixes[] = {".bin", ".idx"};
+    static const char *const suffixes[] = {".bin", ".idx", ".owners"};
     char path[TEXT_PATH_BYTES];
-    for (uint32_t i = 0; i < 2 * report->shards; i++)
-        if (shard_path(w, part, i / 2, suffixes[i % 2], path) || file_remove(path))
+    for (uint32_t i = 0; i < 3 * report->shards; i++)
+        if (shard_path(w, part, i / 3, suffixes[i % 3], path) || file_remove(path))
             return;
 }
 
@@ -280,7 +309,8 @@ static bool is_shard(const char *name)
 {
     const char *suffix = strrchr(name, '.');
     return suffix &&
-           (!strcmp(suffix, ".bin") || !strcmp(suffix, ".idx") || !strcmp(suffix, ".labels")) &&
+           (!strcmp(suffix, ".bin") || !strcmp(suffix, ".idx") || !strcmp(suffix, ".labels") ||
+            !strcmp(suffix, ".owners")) &&
            (!strncmp(name, "train-", 6) || !strncmp(name, "eval-", 5));
 }
 
@@ -339,6 +369,8 @@ static enum err prepare(struct work *w, char **paths, const bool *listed,
     TRY(sources_open(w, paths, listed, report));
     w->text_bytes = report->tokens;
     TRY(cut_blocks(w, report->tokens));
+    if (w->o->source.owner)
+        TRY(deal_owners(w, report));
     report->blocks = w->block_count;
     TRY(check_lengths(w, &longest));
     uint64_t needed = w->o->tokenizer ? report->tokens / 4 : report->tokens;
@@ -366,6 +398,7 @@ enum err text_prepare(const char *const *paths, size_t path_count, const struct 
     ASSERT(o->sites >= 1 && o->sites <= TEXT_SITES_MAX && o->held_out >= 0 && o->held_out <= 0.5);
     ASSERT(o->shard_tokens > o->sequence && o->shard_tokens <= SHARD_TOKENS_MAX);
     ASSERT(!text_is_indexed(o) || o->tokenizer);
+    ASSERT(!o->source.owner || (text_is_indexed(o) && o->source.field));
     *report = (struct text_report){0};
     if (!path_count)
         return err_set(ERR_INPUT, "no text is given");

@@ -18,7 +18,8 @@
  * first that it has. Documents stay whole unless there are few of them. The shards do not depend on
  * the number of threads. In an indexed data set each .bin has its .idx, a document stays in one
  * file, and no marker stands in front of it: the index has its border. Its sequences are sentences
- * (sentence.h), or it is one sequence.
+ * (sentence.h), or it is one sequence. Where the lines name owners, all documents of an owner go to
+ * one part, a document is never cut, and each .idx has its .owners (owners.h).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,6 +46,7 @@ struct text_options {
     bool documents;        /* with a tokenizer: indexed data sets; a document is one sequence */
     bool split_sentences;  /* with a tokenizer: indexed data sets; documents of sentences */
     int64_t min_sentences; /* a document of fewer is left out; only with split_sentences */
+    bool owners;           /* text_labels_prepare: lines owner<TAB>label<TAB>text[<TAB>text_b] */
     bool replace; /* remove the shards that are in `out`; false: their presence is an error */
 };
 struct text_part {
@@ -58,6 +60,7 @@ struct text_report {
     uint32_t largest_id;
     int32_t vocab;                 /* size of the tokenizer; 0: none */
     char sha256[65];               /* of its file */
+    uint64_t owners;               /* with source.owner */
     bool masks;                    /* it has [CLS], [SEP] and [MASK] */
     struct text_part eval, *train; /* train: one per site */
 };
@@ -67,8 +70,8 @@ struct text_report {
 enum err text_prepare(const char *const *paths, size_t path_count, const struct text_options *o,
                       struct arena *a, struct text_report *report) MUST;
 /* Lines `label<TAB>text[<TAB>text_b]` -> shards with labels (labels.h). Of the options it reads
- * out, sites, held_out, tokenizer, replace; the tokenizer's file is copied to `out`. classes_of: a
- * directory whose data.json has the classes; NULL: the labels that occur. */
+ * out, sites, held_out, tokenizer, owners, replace; the tokenizer's file is copied to `out`.
+ * classes_of: a directory whose data.json has the classes; NULL: the labels that occur. */
 enum err text_labels_prepare(const char *const *paths, size_t path_count,
                              const struct text_options *o, const char *classes_of, struct arena *a,
                              struct labels_report *report) MUST;

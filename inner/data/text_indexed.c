@@ -12,13 +12,20 @@ static enum err open_index(const struct work *w, struct text_out *out)
     return ERR_OK;
 }
 
-static enum err close_index(struct text_out *out)
+/* The shard counts from the first of its files on, so that an error removes all of them. */
+static enum err close_index(const struct work *w, struct text_out *out)
 {
+    char stem[TEXT_PATH_BYTES];
     if (!out->is_open)
         return ERR_OK;
     out->is_open = false;
-    out->report->shards++;
-    return indexed_close(&out->index);
+    TRY(text_stem(w, out->part, out->report->shards++, stem));
+    TRY(indexed_close(&out->index));
+    if (!w->o->source.owner)
+        return ERR_OK;
+    size_t count = out->owners.count / sizeof(struct owner);
+    out->owners.count = 0;
+    return owners_write(stem, (const struct owner *)(const void *)out->owners.data, count);
 }
 
 static enum err document_write(const struct work *w, struct text_out *out)
@@ -31,11 +38,13 @@ static enum err document_write(const struct work *w, struct text_out *out)
         at += count;
     }
     TRY(indexed_document_end(&out->index));
+    if (w->o->source.owner)
+        TRY(buffer_add(&out->owners, &out->owner, sizeof out->owner));
     out->report->tokens += at;
     out->report->documents++;
     out->report->sentences += out->lengths.count;
     out->report->single += out->lengths.count == 1;
-    return out->index.tokens < w->o->shard_tokens ? ERR_OK : close_index(out);
+    return out->index.tokens < w->o->shard_tokens ? ERR_OK : close_index(w, out);
 }
 
 static enum err document_end(const struct work *w, struct text_out *out)
@@ -75,6 +84,8 @@ enum err text_indexed_put(const struct work *w, struct text_out *out, const stru
         int32_t count = x->marks.ids[i];
         if (count == TEXT_DOCUMENT) {
             TRY(document_end(w, out));
+            if (w->o->source.owner)
+                out->owner = *text_owner(b);
             continue;
         }
         TRY(sentence_add(out, x->ids.ids + at, count));
@@ -87,9 +98,10 @@ enum err text_indexed_put(const struct work *w, struct text_out *out, const stru
 enum err text_indexed_close(const struct work *w, struct text_out *out, enum err e)
 {
     e = e ? e : document_end(w, out);
-    e = e ? e : close_index(out);
+    e = e ? e : close_index(w, out);
     indexed_abandon(&out->index);
     buffer_ids_free(&out->ids);
     buffer_ids_free(&out->lengths);
+    buffer_free(&out->owners);
     return e;
 }

@@ -61,6 +61,7 @@ static enum err prepare(struct work *w, const char *const *paths, size_t path_co
                                .held_out = w->o->held_out,
                                .of = sidecar_none(),
                                .encoder = {&x, encode},
+                               .owners = w->o->owners,
                                .replace = w->o->replace};
     TRY_ALLOC(described = arena_alloc(w->a, sizeof *described));
     if (classes_of)

@@ -11,6 +11,7 @@ enum { TEXT_PATH_BYTES = 4096, TEXT_DOCUMENT = -1 };
 struct block {
     const struct source *source;
     uint64_t first, count; /* ids, or bytes of text */
+    int64_t part;          /* with owners: of its one document */
 };
 struct work {
     const struct text_options *o;
@@ -21,6 +22,7 @@ struct work {
     uint32_t largest_id;
     unsigned id_bytes; /* of a shard's ids: 2, or 4 where a source may have ids beyond 65,535 */
     bool whole_documents;
+    struct owners_deal deal; /* with owners */
     struct block *blocks;
     uint64_t block_count, held; /* held: blocks of the held-out part */
     const struct block **mine;  /* blocks of the part being written */
@@ -40,6 +42,8 @@ struct text_out { /* the shard being filled */
     bool is_open;                   /* `index` */
     struct buffer_ids ids, lengths; /* of the document that is read; of its sentences */
     const struct block *before;
+    struct owner owner;   /* with owners: of the document that is read */
+    struct buffer owners; /* of the documents of the shard */
 };
 struct text_ids { /* of a block */
     struct buffer_ids ids;
@@ -64,6 +68,7 @@ enum err text_indexed_close(const struct work *w, struct text_out *out, enum err
 /* The one way of an id into a shard. */
 enum err text_put(const struct work *w, struct text_out *out, uint32_t id) MUST;
 size_t text_document(const struct source *s, uint64_t at);
+const struct owner *text_owner(const struct block *b); /* with owners: of its document */
 bool text_is_held(const struct work *w, uint64_t i);
 
 /* Opens the tokenizer of the options, which is learned first if they say so. */

@@ -69,6 +69,8 @@ static enum err print_report(const struct text_report *r, const struct text_opti
                pairs ? "        pairs: sop   # or nsp, or none\n" : "", r->largest_id + 1,
                r->largest_id, masked ? "        causal: false\n" : "",
                pairs ? "        types: 2\n        pooler: true\n" : "");
+    if (r->owners)
+        printf("\n%llu owners\n", (unsigned long long)r->owners);
     if (o->split_sentences)
         print_notes(r, o);
     return ERR_OK;
@@ -79,6 +81,8 @@ static void print_labels(const struct labels_report *r, const struct text_option
 {
     printf("%-14s %13llu texts, %llu tokens, %zu classes\n", "read",
            (unsigned long long)r->documents, (unsigned long long)r->tokens, r->of.classes_count);
+    if (r->owners)
+        printf("%-14s %13llu owners\n", "", (unsigned long long)r->owners);
     for (uint32_t i = 0; i < o->sites; i++)
         printf("train, site %u  %13llu texts                %s/train-%u-0000.bin\n", i,
                (unsigned long long)r->train[i], o->out, i);
@@ -149,6 +153,9 @@ static enum err tokenizer_check(const struct text_options *o)
     if ((o->split_sentences || o->documents) && !o->tokenizer)
         return err_set(ERR_CONFIG, "%s needs --tokenizer",
                        o->split_sentences ? "--split-sentences" : "--documents");
+    if (o->source.owner && (!o->source.field || !(o->split_sentences || o->documents)))
+        return err_set(ERR_CONFIG, "--owner-field needs --field, and --documents or "
+                                   "--split-sentences");
     if (o->split_sentences && o->documents)
         return err_set(ERR_CONFIG, "--documents has one sequence for a document, and "
                                    "--split-sentences one for a sentence; give one of them");
@@ -189,6 +196,8 @@ static enum err run(struct args *args, struct text_options *o, const struct labe
         return err_set(ERR_CONFIG, "name the text files; see --help");
     if (labels->classes_of && !labels->labels)
         return err_set(ERR_CONFIG, "--classes-of is for --labels");
+    if (o->owners && !labels->labels)
+        return err_set(ERR_CONFIG, "--owners is for --labels; JSON lines have --owner-field");
     TRY(tokenizer_check(o));
     if (labels->labels)
         return label(args, o, labels, a);
@@ -217,6 +226,9 @@ enum err cmd_data(int argc, char **argv)
          .help = "Longest shard."},
         {"field", ARGS_TEXT, &o.source.field, .value = "NAME",
          .help = "The files are JSON lines: a document is the text of this field."},
+        {"owner-field", ARGS_TEXT, &o.source.owner, .value = "NAME",
+         .help = "With --field: this field says whose the document is, such as a patient; for "
+                 "privacy.unit = owner. All documents of an owner go to one part."},
         {"tokenizer", ARGS_TEXT, &o.tokenizer, .value = "PATH",
          .help = "Text becomes the ids of this tokenizer: a tokenizer.json (WordPiece, byte-level "
                  "BPE, Unigram), a vocab.txt, a vocab.json with merges.txt, or a directory with "
@@ -233,13 +245,16 @@ enum err cmd_data(int argc, char **argv)
         {"classes-of", ARGS_TEXT, &labels.classes_of, .value = "DIR",
          .help = "With --labels: the classes of DIR/data.json, in their order. Otherwise the "
                  "labels that occur."},
+        {"owners", ARGS_FLAG, &o.owners,
+         .help = "With --labels: the lines are owner<TAB>label<TAB>text, and all lines of an owner "
+                 "go to one part; for privacy.unit = owner."},
         {"whole-files", ARGS_FLAG, &o.source.whole_files,
          .help =
              "With a tokenizer: a file is one document. Otherwise a blank line ends a document, "
              "except in files of directories."},
         {"documents", ARGS_FLAG, &o.documents,
          .help = "Documents, as Megatron's indexed data sets (.bin and .idx): privacy.unit = "
-                 "document needs them, or those of --split-sentences."},
+                 "document and owner need them, or those of --split-sentences."},
         {"split-sentences", ARGS_FLAG, &o.split_sentences,
          .help = "Documents of sentences, as Megatron's indexed data sets (.bin and .idx): masked "
                  "text with data.pairs needs them. A sentence ends with its line, or with . ! ? "

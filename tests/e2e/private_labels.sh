@@ -1,7 +1,7 @@
 #!/bin/sh
-# Three sites fine-tune an encoder on labels that stay where they are, each with record-level privacy: from the parameters of a
-# masked model that was trained without it, on public text. A site that is killed is charged for each of its steps once. No loss of
-# training is on record.
+# Three sites fine-tune an encoder on labels that stay where they are, each with privacy for an owner, such as a patient, of several
+# texts: from the parameters of a masked model that was trained without it, on public text. A site that is killed is charged for
+# each of its steps once. No loss of training is on record.
 . "$(dirname "$0")/lib.sh"
 free_port
 "$atoll" data --tokenizer wordpiece --learn 512 --out data --sites 1 --sequence 32 text.txt >data.out 2>&1 || fail "a vocabulary"
@@ -15,10 +15,10 @@ awk 'BEGIN {
             n = (i * 7 + k * k * 3 + int(i / 5)) % 5 + 1
             line = line " " (k % 2 ? word[n] : i % 3 == 0 ? own[n] : i % 3 == 1 ? other[n] : word[6 - n])
         }
-        print (i % 3 == 0 ? "data" : i % 3 == 1 ? "link" : "rounds") "\t" substr(line, 2)
+        print "patient " i % 540 "\t" (i % 3 == 0 ? "data" : i % 3 == 1 ? "link" : "rounds") "\t" substr(line, 2)
     }
 }' >rows.tsv
-"$atoll" data --labels --tokenizer data --out labels --sites 3 --held-out 0.1 rows.tsv >labels.out 2>&1 || fail "labels"
+"$atoll" data --labels --owners --tokenizer data --out labels --sites 3 --held-out 0.1 rows.tsv >labels.out 2>&1 || fail "labels"
 sha=$(sed -n 's/.*"sha256": "\([0-9a-f]*\)".*/\1/p' data/data.json)
 "$atoll" cert authority --run e2e --dir tls >cert.out 2>&1 || fail "atoll cert authority"
 "$atoll" cert issue --role aggregator --host localhost,127.0.0.1 --dir tls >>cert.out 2>&1 || fail "atoll cert issue"
@@ -48,7 +48,7 @@ describe "head: mlm" 'objective: mlm, eval: ["data/eval-*.bin"]' \
 mv data text && mv labels data
 
 describe "classes: [3]" 'objective: labels, classes: [data, link, rounds], eval: ["data/eval-*.bin"]' \
-    "steps: 160, batch_tokens: 2048, lr: 0.01, eval_tokens: 8192, checkpoint_every: 8" "unit: sequence, noise: 0.1, clip: 0.5"
+    "steps: 160, batch_tokens: 2048, lr: 0.01, eval_tokens: 8192, checkpoint_every: 8" "unit: owner, unit_sequences: 2, noise: 0.1, clip: 0.5"
 settings="--run.from public"
 serve
 sites_start a b c
@@ -62,7 +62,8 @@ same_state a b c
 for s in a b c; do
     [ "$(cut -d ' ' -f 1 $s/inner/privacy.charges | sort -u | wc -l)" = 160 ] || fail "not every step of site $s is charged"
     [ "$(lines "" $s/inner/privacy.charges)" = 160 ] || fail "site $s: $(lines "" $s/inner/privacy.charges) charges for 160 steps"
-    [ "$(grep -c "records=540 expected=64 " $s/inner/privacy.charges)" = 160 ] || fail "site $s: a record is not a labelled text"
+    [ "$(grep -c "unit=owner .*records=162 expected=32 .* unit_sequences=2 " $s/inner/privacy.charges)" = 160 ] ||
+        fail "site $s: a record is not a patient"
     [ "$(lines '"loss":null' $s/metrics.jsonl)" -ge 160 ] || fail "site $s has a loss of training on record"
 done
 ! cmp -s a/inner/privacy.key b/inner/privacy.key || fail "two sites have one key"

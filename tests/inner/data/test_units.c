@@ -4,6 +4,7 @@
 #include <math.h>
 #include "inner/data/draw.h"
 #include "inner/data/objective.h"
+#include "inner/data/owners.h"
 
 static struct arena arena;
 
@@ -145,6 +146,57 @@ static void masked_text_keeps_within_a_document(void **state)
     loader_close(&l);
 }
 
+/* Document d belongs to owner d % 5, in whichever shard it lies. */
+static void an_owner_has_all_its_documents(void **state)
+{
+    (void)state;
+    for (int s = 0, d = 0; s < 2; s++) {
+        struct owner owners[9];
+        char name[20];
+        int count = 0;
+        for (; lengths[s][count]; count++, d++) {
+            int n = snprintf(name, sizeof name, "%d", d % 5);
+            owners[count] = owners_name(name, (size_t)n);
+        }
+        snprintf(name, sizeof name, "set-%d", s);
+        assert_int_equal(owners_write(scratch(name), owners, (uint64_t)count), ERR_OK);
+    }
+    struct loader l;
+    struct units u;
+    struct batch b;
+    bool seen[100] = {false};
+    int documents = 0;
+    uint64_t all = 0;
+    open_loader(&l, &objective_documents, 4);
+    assert_int_equal(units_open(&u, &l, PRIVACY_UNIT_OWNER, &arena), ERR_OK);
+    assert_int_equal(u.count, 5);
+    assert_int_equal(batch_open(&b, &arena, 4, 1), ERR_OK);
+    for (uint64_t unit = 0; unit < u.count; unit++) {
+        int owner = -1, last = -1;
+        for (uint64_t i = 0; i < units_windows(&u, unit); i++, all++) {
+            uint64_t w = units_window(&u, unit, i);
+            assert_false(seen[w]);
+            seen[w] = true;
+            batch_clear(&b);
+            l.options.objective->append(&l, w, w, &b);
+            int d = document_of_id[b.tokens[0]];
+            assert_true(owner < 0 || d % 5 == owner);
+            owner = d % 5;
+            documents += d != last;
+            last = d;
+        }
+    }
+    assert_int_equal(all, l.windows);
+    assert_int_equal(documents, DOCUMENTS - 3);
+    loader_close(&l);
+    assert_int_equal(file_remove(scratch("set-1.owners")), ERR_OK);
+    open_loader(&l, &objective_documents, 4);
+    assert_int_equal(units_open(&u, &l, PRIVACY_UNIT_OWNER, &arena), ERR_INPUT);
+    assert_non_null(strstr(err_message(), "set-1.bin: privacy.unit = owner, and no list beside"));
+    loader_close(&l);
+    assert_int_equal(file_remove(scratch("set-0.owners")), ERR_OK);
+}
+
 static void without_an_index_there_are_no_documents(void **state)
 {
     struct loader l = {.set = {.count = 1}};
@@ -242,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(causal_windows_keep_within_a_document, reset),
         cmocka_unit_test_setup(masked_text_keeps_within_a_document, reset),
+        cmocka_unit_test_setup(an_owner_has_all_its_documents, reset),
         cmocka_unit_test_setup(without_an_index_there_are_no_documents, reset),
         cmocka_unit_test_setup(a_unit_has_some_of_its_windows, reset),
         cmocka_unit_test_setup(units_are_sampled_as_such, reset),

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <sys/stat.h>
 #include "inner/data/draw.h"
+#include "inner/data/owners.h"
 #include "inner/model/clip.h"
 #include "inner/train/noise.h"
 #include "inner/train/private.h"
@@ -237,67 +238,77 @@ static void a_step_is_what_is_charged(void **state)
 }
 
 /* ---- documents ---- */
-/* Squares, in documents of 2 to 81 ids. */
+/* Squares, in documents of 2 to 81 ids, of 50 owners. */
 static void write_documents(void)
 {
     struct indexed_writer w = {0};
+    struct owner owners[120];
     assert_int_equal(indexed_open(&w, scratch("documents"), 23), ERR_OK);
     for (int d = 0, id = 0; d < 120; d++) {
         int32_t ids[81];
         int count = 2 + d * d % 80;
+        char name[8];
+        int n = snprintf(name, sizeof name, "%d", d * d % 97 % 50);
+        owners[d] = owners_name(name, (size_t)n);
         for (int i = 0; i < count; i++, id++)
             ids[i] = id * id % 23;
         assert_int_equal(indexed_sentence(&w, ids, (size_t)count), ERR_OK);
         assert_int_equal(indexed_document_end(&w), ERR_OK);
     }
     assert_int_equal(indexed_close(&w), ERR_OK);
+    assert_int_equal(owners_write(scratch("documents"), owners, 120), ERR_OK);
 }
 
-/* The examples of a document are clipped as one, at most so many of them; both ways of clipping. */
-static void a_document_is_one_record(void **state)
+/* The examples of a document or of an owner are clipped as one, at most so many of them; both ways
+ * of clipping. */
+static void check_unit(const char *unit, const char *way)
+{
+    const char *dir = arena_printf(&arena, "%s-%s", unit, way);
+    struct run r;
+    struct seen s = {.check = check_step, .expected = 8};
+    struct train_hook h = hook_of(&s);
+    char *text;
+    several = 0;
+    begin(&r, dir,
+          (const char *[]){TINY,
+                           "--train.steps",
+                           "8",
+                           "--privacy.noise",
+                           "0.01",
+                           "--privacy.clip",
+                           "0.5",
+                           "--privacy.unit",
+                           unit,
+                           "--privacy.unit_sequences",
+                           "3",
+                           "--train.batch_tokens",
+                           "384",
+                           "--train.micro_batch_tokens",
+                           "64",
+                           "--privacy.clipping",
+                           way,
+                           "--data.train",
+                           arena_printf(&arena, "%s/documents.bin", scratch_root),
+                           NULL});
+    if (train_run(&r.t, &h))
+        fail_msg("%s", err_message());
+    assert_int_equal(s.updates, 8);
+    assert_true(several > 15);
+    run_close(&r);
+    assert_int_equal(
+        file_lines(arena_printf(&arena, "%s/%s/privacy.charges", scratch_root, dir), &text), 8);
+    assert_non_null(strstr(text, arena_printf(&arena, "unit=%s sampling=poisson records=", unit)));
+    assert_non_null(strstr(text, " unit_sequences=3 tag="));
+}
+
+static void a_document_or_an_owner_is_one_record(void **state)
 {
     (void)state;
     write_documents();
-    for (int how = 0; how < 2; how++) {
-        static const char *const ways[] = {"ghost", "slow"};
-        struct run r;
-        struct seen s = {.check = check_step, .expected = 8};
-        struct train_hook h = hook_of(&s);
-        char *text;
-        several = 0;
-        begin(&r, how ? "documents-slow" : "documents-ghost",
-              (const char *[]){TINY,
-                               "--train.steps",
-                               "8",
-                               "--privacy.noise",
-                               "0.01",
-                               "--privacy.clip",
-                               "0.5",
-                               "--privacy.unit",
-                               "document",
-                               "--privacy.unit_sequences",
-                               "3",
-                               "--train.batch_tokens",
-                               "384",
-                               "--train.micro_batch_tokens",
-                               "64",
-                               "--privacy.clipping",
-                               ways[how],
-                               "--data.train",
-                               arena_printf(&arena, "%s/documents.bin", scratch_root),
-                               NULL});
-        if (train_run(&r.t, &h))
-            fail_msg("%s", err_message());
-        assert_int_equal(s.updates, 8);
-        assert_true(several > 15);
-        run_close(&r);
-        assert_int_equal(file_lines(arena_printf(&arena, "%s/documents-%s/privacy.charges",
-                                                 scratch_root, ways[how]),
-                                    &text),
-                         8);
-        assert_non_null(strstr(text, "unit=document sampling=poisson records=120 expected=8 "));
-        assert_non_null(strstr(text, " unit_sequences=3 tag="));
-    }
+    check_unit("document", "ghost");
+    check_unit("document", "slow");
+    check_unit("owner", "ghost");
+    check_unit("owner", "slow");
 }
 
 /* ---- crashes ---- */
@@ -619,10 +630,10 @@ static void what_does_not_go_with_it_is_refused(void **state)
             "= 16 x 3",
             (const char *[]){TINY, "--privacy.unit", "document", "--privacy.unit_sequences", "3",
                              NULL});
-    refused("privacy.unit_sequences belongs to privacy.unit = document",
+    refused("privacy.unit_sequences belongs to privacy.unit = document or owner",
             (const char *[]){TINY, "--privacy.unit_sequences", "3", NULL});
-    refused("privacy.unit = owner is not built yet",
-            (const char *[]){TINY, "--privacy.unit", "owner", NULL});
+    refused("privacy.unit = owner with several tasks of model.classes",
+            (const char *[]){TINY, "--privacy.unit", "owner", "--model.classes", "2,3", NULL});
     refused("give privacy.epsilon", (const char *[]){TINY, "--privacy.noise", "0", NULL});
     refused("it hides nothing", (const char *[]){TINY, "--privacy.noise", "0.001", NULL});
     refused("no epsilon can be claimed",
@@ -669,7 +680,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(noise_has_the_scale_that_is_charged, reset),
         cmocka_unit_test_setup(a_step_is_what_is_charged, reset),
-        cmocka_unit_test_setup(a_document_is_one_record, reset),
+        cmocka_unit_test_setup(a_document_or_an_owner_is_one_record, reset),
         cmocka_unit_test_setup(a_repeated_step_is_the_same_release, reset),
         cmocka_unit_test_setup(a_step_beyond_the_cap_does_not_run, reset),
         cmocka_unit_test_setup(a_repeated_step_is_not_asked_for, reset),
