@@ -42,7 +42,7 @@ static double mu_squared(const struct sampled_steps *s, double times)
 static void account_exact(struct accountant *out, const struct sampled_steps *s, size_t settings,
                           double delta)
 {
-    double all = 0, fixed = 0;
+    double fixed = 0;
     bool sampled = false;
     for (size_t i = 0; i < settings; i++) {
         if (s[i].q == 0 || s[i].steps == 0)
@@ -50,7 +50,6 @@ static void account_exact(struct accountant *out, const struct sampled_steps *s,
         double times = ceil((double)s[i].steps / floor(1 / s[i].q));
         out->participations += (int64_t)times;
         fixed += mu_squared(&s[i], times);
-        all += mu_squared(&s[i], (double)s[i].steps);
         sampled |= s[i].q < 1;
     }
     out->unamplified = fixed > 0 ? gaussian_epsilon(sqrt(fixed), delta) : 0;
