@@ -638,7 +638,7 @@ static void fixed_steps_are_the_nearest(void **state)
                  {-0x1.000002p-25f, -1},
                  {0x1p-149f, 0},
                  {-0.1f, -1677722}, /* -1677721.6 */
-                 {-1.5f, -3 << 23},
+                 {-1.5f, -3 * (1 << 23)},
                  {0x1.fffffep2f, (1 << 27) - 8}, /* the largest below 8 */
                  {8, (1 << 27) - 8},
                  {-13.75f, -(1 << 27) + 8},
