@@ -305,6 +305,29 @@ static int close_all(void **state)
     return 0;
 }
 
+/* privacy.secure = sum takes nothing that tells of one site, or needs one site's contribution. */
+static void masked_rounds_refuse_what_does_not_add(void **state)
+{
+    (void)state;
+#define MASKED "--privacy.secure sum --outer.sites a,b,c --outer.weights equal "
+    for (int k = 0; k < CODEC_COUNT; k++) {
+        char text[256];
+        const char *name = codec_get((enum codec_kind)k)->name;
+        bool may = k == CODEC_INT8 || k == CODEC_INT4 || k == CODEC_INT2 || k == CODEC_FIXED;
+        snprintf(text, sizeof text, MASKED "--outer.codec %s", name);
+        if (may)
+            assert_int_equal(checked(text), ERR_OK);
+        else
+            refused(text, "privacy.secure = sum needs outer.codec = int8, int4, int2 or fixed");
+    }
+    refused(MASKED "--outer.sites a,b", "with two sites hides nothing");
+    refused(MASKED "--outer.weights tokens", "needs outer.weights = equal");
+    refused(MASKED "--outer.first_every 100", "needs outer.first_every and second_every = 0");
+    refused(MASKED "--outer.residual_reset 2", "needs outer.residual_reset = 0");
+    refused(MASKED "--outer.clip 2", "needs outer.clip = 0");
+#undef MASKED
+}
+
 /* A codec, partition or optimizer that a key names is the one of that name. */
 static void choices_are_what_they_name(void **state)
 {
@@ -339,6 +362,7 @@ int main(void)
         cmocka_unit_test(many_bad_names_fit_the_message),
         cmocka_unit_test(a_thousand_sites_and_no_more),
         cmocka_unit_test(identity_is_the_pinned_settings_and_the_table),
+        cmocka_unit_test(masked_rounds_refuse_what_does_not_add),
         cmocka_unit_test(choices_are_what_they_name),
     };
     return cmocka_run_group_tests(tests, NULL, close_all);
