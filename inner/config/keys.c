@@ -680,6 +680,8 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
         {s->model_heads_n > 1, "model.heads_n", "its orthogonality loss belongs to no record", "1"},
         {s->train_standard > 0, "train.standard", "its loss is over the tokens of several records",
          "0"},
+        {s->train_grad_reduce_dtype != TRAIN_GRAD_REDUCE_F32, "train.grad_reduce_dtype = bf16",
+         "it rounds a clipped sum further than the noise allows for", "f32"},
         {s->train_modules > 1, "train.modules", "modules do not clip record by record", "1"},
         {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress",
          "errors that are fed back would let a record act twice", "none"},

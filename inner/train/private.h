@@ -8,10 +8,10 @@
  *                    or for several, which this file lacks and a manifest of the run names
  *
  * The key of a step is SHA-256 of (site key, step, digest of the parameters, what is charged, the
- * device with its library and its threads, from which sums repeat bit for bit). The same step,
- * repeated after a crash, draws the same records and the same noise, releases the same sum and is
- * charged once. From other parameters, with other settings or on another device it draws others,
- * and is charged again.
+ * device with its library, its threads and ranks, from which sums repeat bit for bit). The same
+ * step, repeated after a crash, draws the same records and the same noise, releases the same sum
+ * and is charged once. From other parameters, with other settings or on another device it draws
+ * others, and is charged again.
  */
 #include "inner/config/keys.h"
 #include "kernels/base/chacha.h"

@@ -1,9 +1,8 @@
 #ifndef TRAIN_PARALLEL_H
 #define TRAIN_PARALLEL_H
-/* How the ranks of a site divide a step: the batch (train.modules = 1, train_batch.c), or the
- * layers (train_modules.c), or, with privacy.unit, nothing: one rank clips and adds noise
- * (train_private.c). Everything else of the loop is the same. All ranks call each of
- * these. Private to train.
+/* How the ranks of a site divide a step: the batch (train.modules = 1, train_batch.c), the layers
+ * (train_modules.c), or, with privacy.unit, the records that are drawn (train_private.c).
+ * Everything else of the loop is the same. All ranks call each of these. Private to train.
  */
 #include "inner/model/clip.h"
 #include "inner/train/train.h"
@@ -37,6 +36,9 @@ static inline enum err parallel_nothing(struct train *t)
 }
 extern const struct train_parallel parallel_batch, parallel_modules, parallel_private;
 const struct train_parallel *parallel_of(const struct settings *s);
+/* All ranks return the lead's error, so that no rank waits in a collective for a rank that has
+ * returned. */
+enum err train_share_error(struct train *t, enum err e) MUST;
 /* What train_private.c opens `clip` with, but for the model and the norm. */
 struct clip_options private_clip_options(const struct settings *s, int ranks);
 

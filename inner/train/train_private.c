@@ -3,9 +3,14 @@
  * 1607.00133, Algorithm 1). All that follows is post-processing. The step is charged, durably,
  * before its records are read.
  *
+ * Several ranks sample as one site: each draws the same units and clips every `ranks`-th of them,
+ * the sums are added, and the lead adds noise once and sends the result to the others. The lead
+ * alone holds the site's key and its charges.
+ *
  * The sum is divided by the expected number of records, a public number, never by the number drawn.
  * Losses of training, targets and the size of the batch stay here: they are sums over records
  * without noise. */
+#include <stdio.h>
 #include <string.h>
 #include "inner/data/draw.h"
 #include "inner/train/noise.h"
@@ -49,11 +54,6 @@ static enum err check_site(const struct train *t)
 {
     const struct settings *s = t->settings;
     long long most = keys_unit_sequences(s);
-    if (t->coll->size > 1)
-        return err_set(ERR_CONFIG,
-                       "privacy.unit = %s with %d ranks: noise is added on one rank; start one "
-                       "rank, with all cores, or set privacy.unit = none",
-                       unit_name(t), t->coll->size);
     if (!t->dev->host_memory || t->dev->model_type != DTYPE_F32)
         return err_set(ERR_CONFIG, "privacy.unit needs f32 on the CPU: set device.kind = cpu and "
                                    "device.dtype = f32");
@@ -94,6 +94,11 @@ static enum err open_private(struct train *t, struct arena *perm)
     TRY_ALLOC(p->chosen = arena_array(perm, p->most, sizeof *p->chosen));
     TRY(units_open(&p->units, &t->loader, s->privacy_unit, perm));
     TRY(check_units(t));
+    t->reduce = (struct grad_reduce){.coll = t->coll,
+                                     .dev = t->dev,
+                                     .reducer = reducer_of(s),
+                                     .grads = model_grads(t->model),
+                                     .elements = t->table.elements};
     struct clip_options o = private_clip_options(s, t->coll->size);
     o.model = t->model;
     o.table = &t->table;
@@ -144,15 +149,22 @@ static struct private_charge charge_of(const struct train *t)
         .sampling = config_choice_name(privacy_sampling_choices, s->privacy_sampling)};
 }
 
-static enum err set_noise(struct train *t)
+static enum err set_multiplier(struct train *t)
 {
     struct train_private *p = t->private;
     p->multiplier = t->settings->privacy_noise;
     const struct private_charge c = charge_of(t);
     if (t->budget)
         TRY(t->budget->begin(t->budget->self, &c, &p->multiplier));
-    if (!(p->multiplier > 0))
-        return err_set(ERR_CONFIG, "privacy.noise is 0: give the noise multiplier");
+    if (p->multiplier > 0)
+        return ERR_OK;
+    return err_set(ERR_CONFIG, "privacy.noise is 0: give the noise multiplier");
+}
+
+static enum err set_noise(struct train *t)
+{
+    struct train_private *p = t->private;
+    TRY(t->coll->ops->broadcast_host(t->coll, &p->multiplier, sizeof p->multiplier));
     p->noise = noise_scale_of(p->multiplier, t->settings->privacy_clip, t->table.parameters);
     if (p->noise.sigma <= GAUSS_SIGMA_MAX)
         return ERR_OK;
@@ -162,20 +174,28 @@ static enum err set_noise(struct train *t)
                    p->multiplier, t->table.parameters);
 }
 
-static enum err resumed(struct train *t)
+static enum err open_lead(struct train *t)
 {
     TRY(private_open(&t->private->site, t->checkpoint_dir, t->step > 0, &t->private->arena));
+    return set_multiplier(t);
+}
+
+static enum err resumed(struct train *t)
+{
+    TRY(train_share_error(t, t->coll->rank == 0 ? open_lead(t) : ERR_OK));
     return set_noise(t);
 }
 
 /* ---- a step ---- */
-/* Fills p->windows and p->first with the next units that fit a micro-batch. Returns their number. A
- * unit that does not fit stays in p->chosen. */
+/* Fills p->windows and p->first with the next units of this rank that fit a micro-batch. Returns
+ * their number. A unit that does not fit stays in p->chosen. */
 static size_t next_units(struct train *t, struct draw *d)
 {
     struct train_private *p = t->private;
     size_t units = 0, at = 0;
     for (uint64_t unit; p->chosen_count || draw_next(d, &unit);) {
+        if (!p->chosen_count && unit % (uint64_t)t->coll->size != (uint64_t)t->coll->rank)
+            continue;
         if (!p->chosen_count)
             p->chosen_count = draw_windows(d, unit, p->most, p->chosen);
         if (p->chosen_count > t->micro_sequences - at)
@@ -206,13 +226,22 @@ static enum err clip_all(struct train *t)
     return ERR_OK;
 }
 
-static enum err charge(struct train *t)
+/* From which sums repeat bit for bit: another number of ranks adds in another order. */
+static void describe_device(const struct train *t, char text[400])
+{
+    int ranks = t->coll->size;
+    snprintf(text, 400, ranks > 1 ? "%s ranks=%d" : "%s", t->dev->note, ranks);
+}
+
+static enum err charge_lead(struct train *t)
 {
     struct train_private *p = t->private;
     const struct train_budget *b = t->budget;
     struct digest parameters = digest_of(model_params(t->model), t->table.elements * sizeof(float));
     struct private_charge c = charge_of(t);
-    p->keys = private_step_keys(&p->site, &c, &parameters, t->dev->note);
+    char device[400];
+    describe_device(t, device);
+    p->keys = private_step_keys(&p->site, &c, &parameters, device);
     c.tag = p->keys.tag;
     if (private_charged(&p->site, &c))
         return ERR_OK;
@@ -223,20 +252,39 @@ static enum err charge(struct train *t)
     return private_charge(&p->site, &c);
 }
 
+static enum err charge(struct train *t)
+{
+    struct private_keys *k = &t->private->keys;
+    TRY(train_share_error(t, t->coll->rank == 0 ? charge_lead(t) : ERR_OK));
+    return t->coll->ops->broadcast_host(t->coll, k, sizeof *k);
+}
+
+/* This rank's clipped sum. */
 static enum err backward(struct train *t, struct step_targets *targets)
 {
-    struct train_private *p = t->private;
+    bool lead = t->coll->rank == 0;
+    grad_reduce_begin(&t->reduce);
     TRY(clip_all(t));
-    noise_add(model_grads(t->model), &t->table, &p->noise, p->keys.noise, t->dev->threads);
-    targets->divisor = (size_t)p->expected;
-    targets->tokens = (size_t)t->settings->train_batch_tokens;
+    targets->divisor = lead ? (size_t)t->private->expected : 0;
+    targets->tokens = lead ? (size_t)t->settings->train_batch_tokens : 0;
     return ERR_OK;
+}
+
+/* The noise depends on the sum to its last bit, so one rank adds it for all. */
+static enum err reduce(struct train *t)
+{
+    struct train_private *p = t->private;
+    float *grads = model_grads(t->model);
+    TRY(grad_reduce_wait(&t->reduce));
+    if (t->coll->rank == 0)
+        noise_add(grads, &t->table, &p->noise, p->keys.noise, t->dev->threads);
+    return t->coll->ops->broadcast(t->coll, grads, t->table.elements * sizeof *grads);
 }
 
 const struct train_parallel parallel_private = {.open = open_private,
                                                 .close = close_private,
                                                 .charge = charge,
                                                 .backward = backward,
-                                                .reduce = parallel_nothing,
+                                                .reduce = reduce,
                                                 .gather = parallel_nothing,
                                                 .resumed = resumed};

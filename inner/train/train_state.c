@@ -173,9 +173,7 @@ static void adopt_attention(struct dev *d, struct checkpoint_meta *was, struct c
         *record = 0;
 }
 
-/* All ranks return the lead's error, so that no rank waits in a collective for a rank that has
- * returned. */
-static enum err share_error(struct train *t, enum err e)
+enum err train_share_error(struct train *t, enum err e)
 {
     int32_t code = (int32_t)e;
     TRY(t->coll->ops->broadcast_host(t->coll, &code, sizeof code));
@@ -190,7 +188,7 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
 {
     bool lead = t->coll->rank == 0;
     enum err e = lead ? staging_open(t, s) : ERR_OK;
-    TRY(share_error(t, e));
+    TRY(train_share_error(t, e));
     if (lead)
         copy_if_needed(t, s->params, model_params(t->model), t->table.elements);
     for (int i = 0; i < OPTIM_STATES; i++)
@@ -211,7 +209,7 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
         e = checkpoint_save(t->checkpoint_dir, &meta, parts, n,
                             (unsigned)t->settings->train_checkpoint_keep);
     }
-    return share_error(t, e);
+    return train_share_error(t, e);
 }
 
 enum err train_checkpoint(struct train *t)
@@ -361,7 +359,7 @@ static enum err resume(struct train *t, struct staging *s)
 {
     bool found = false;
     enum err e = t->coll->rank == 0 ? load_checkpoint(t, s, &found) : ERR_OK;
-    TRY(share_error(t, e));
+    TRY(train_share_error(t, e));
     TRY(t->coll->ops->broadcast_host(t->coll, &found, sizeof found));
     return found ? distribute(t, s) : start_from_seed(t, s);
 }

@@ -4,9 +4,12 @@
  *     ranks train DIR HOW [--KEY VALUE ..]    6 steps; HOW: whole; stop: the last rank asks for it
  *                                             in step 3; nan: it breaks its parameters after it;
  *                                             ahead, late: whole and stop as on a GPU, where a step
- *                                             is read when the next one's gradients are there
+ *                                             is read when the next one's gradients are there;
+ *                                             cap: a private site may charge three steps
  *                                             record: also writes what an independent reference
  *                                             needs (below)
+ *     ranks private DIR [--KEY VALUE ..]      the sum of the clipped records of a step over the
+ *                                             ranks, beside that of one process
  *     ranks sum DTYPE                         JSON: log2 of the root mean square error of the
  *                                             gradients' sum over the ranks, over that of the sum
  *     ranks compare DIR DIR [BOUND]           first moments of two checkpoints: equal within BOUND
@@ -19,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/coll/reduce.h"
-#include "inner/train/train.h"
+#include "inner/train/train_parallel.h"
 #include "kernels/base/bf16.h"
 #include "kernels/base/rng.h"
 #include "kernels/base/bytes.h"
@@ -197,15 +200,79 @@ static enum err on_saved(void *self, struct train *t) /* and saving */
     return ERR_OK;
 }
 
-/* One line of each rank: how it ended, and the digest of its parameters. */
-static enum err train(struct coll *c, const char *dir, int extra, char **extras, struct arena *a)
+/* ---- private ---- */
+/* The clipped sum of a step, in front of its noise. */
+static enum err clipped_sum(struct train *t, float *sum)
+{
+    struct step_targets targets = {0};
+    size_t elements = t->table.elements;
+    model_grads_zero(t->model);
+    TRY(t->parallel->charge(t));
+    TRY(t->parallel->backward(t, &targets));
+    TRY(grad_reduce_wait(&t->reduce));
+    t->dev->ops->copy(t->dev, sum, model_grads(t->model), elements * sizeof *sum);
+    return dev_sync(t->dev);
+}
+
+/* The lead draws the same records by itself: a site of one rank with the keys of the others. */
+static enum err clipped_alone(struct train *t, float *sum)
+{
+    struct coll all = *t->coll, *c = t->coll;
+    struct step_targets targets = {0};
+    c->size = 1;
+    model_grads_zero(t->model);
+    enum err e = t->parallel->backward(t, &targets);
+    *c = all;
+    t->dev->ops->copy(t->dev, sum, model_grads(t->model), t->table.elements * sizeof *sum);
+    return e ? e : dev_sync(t->dev);
+}
+
+static enum err private_sums(struct train *t, struct arena *a)
+{
+    size_t elements = t->table.elements;
+    float *all, *alone;
+    double off = 0, size = 0;
+    TRY_ALLOC(all = arena_array(a, elements, sizeof *all));
+    TRY_ALLOC(alone = arena_array(a, elements, sizeof *alone));
+    TRY(train_resume(t));
+    TRY(clipped_sum(t, all));
+    if (t->coll->rank)
+        return ERR_OK;
+    TRY(clipped_alone(t, alone));
+    for (size_t i = 0; i < elements; i++) {
+        off += pow((double)all[i] - (double)alone[i], 2);
+        size += pow((double)alone[i], 2);
+    }
+    printf("clipped sums differ by %.3g of their norm %.3g\n", sqrt(off / size), sqrt(size));
+    return size > 0 && sqrt(off) <= 1e-6 * sqrt(size) ? ERR_OK
+                                                      : err_set(ERR_DISAGREE, "the sums differ");
+}
+
+/* ---- train ---- */
+/* HOW = cap: the lead may charge three steps. */
+static enum err cap_begin(void *self, const struct private_charge *c, double *noise)
+{
+    (void)self, (void)c, (void)noise;
+    return ERR_OK;
+}
+
+static uint64_t cap_known(void *self)
+{
+    (void)self;
+    return 0;
+}
+
+static enum err cap_asked(void *self, const struct private_charge *c, int64_t charged)
+{
+    (void)self, (void)c;
+    return charged < 3 ? ERR_OK : err_set(ERR_BUDGET, "three steps are charged");
+}
+
+static enum err open_train(struct train *t, struct dev **d, struct coll *c, const char *dir,
+                           int extra, char **extras, struct arena *a)
 {
     static struct settings s;
-    static struct train t;
-    const struct train_hook hook = {NULL,    on_start, on_update, on_due,
-                                    on_step, on_eval,  on_saved,  on_saved};
-    struct dev *d;
-    char *shard, *inner, *gpu, hex[65];
+    char *shard, *inner, *gpu;
     TRY_ALLOC(gpu = arena_printf(a, "cuda:%d", c->local_rank));
     struct dev_options o = {.kind = on_gpu() ? gpu : "cpu", .model_type = "f32", .threads = 1};
     TRY_ALLOC(shard = arena_printf(a, "%s/text.bin", dir));
@@ -216,12 +283,26 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     }
     TRY(c->ops->barrier(c));
     TRY(configure(&s, shard, extra, extras, a));
-    TRY(dev_open(&d, &o));
-    TRY(train_open(&t, &(struct train_options){&s, d, c, 0, inner}, a));
+    TRY(dev_open(d, &o));
+    return train_open(t, &(struct train_options){&s, *d, c, 0, inner}, a);
+}
+
+/* One line of each rank: how it ended, and the digest of its parameters. */
+static enum err train(struct coll *c, const char *dir, int extra, char **extras, struct arena *a)
+{
+    static struct train t;
+    const struct train_hook hook = {NULL,    on_start, on_update, on_due,
+                                    on_step, on_eval,  on_saved,  on_saved};
+    static const struct train_budget cap = {NULL, cap_begin, cap_known, cap_asked};
+    struct dev *d;
+    char hex[65];
+    TRY(open_train(&t, &d, c, dir, extra, extras, a));
     t.stop = &stop;
+    t.budget = !strcmp(mishap, "cap") ? &cap : NULL;
     t.ahead = !strcmp(mishap, "ahead") || !strcmp(mishap, "late");
-    enum err e = train_run(&t, &hook);
-    if (e && e != ERR_STOPPED && e != ERR_DIVERGED) /* of this rank alone: ends the job */
+    enum err e = strcmp(mishap, "private") ? train_run(&t, &hook) : private_sums(&t, a);
+    if (e && e != ERR_STOPPED && e != ERR_DIVERGED &&
+        e != ERR_BUDGET) /* of this rank alone: ends the job */
         return e;
     float *params;
     TRY_ALLOC(params = arena_array(a, t.table.elements, sizeof *params));
@@ -351,6 +432,11 @@ int main(int argc, char **argv)
         e = coll_open(&c, on_gpu() ? "cuda" : "cpu");
         if (!e)
             e = train(c, argv[2], argc - 4, argv + 4, &a);
+    } else if (argc > 2 && !strcmp(argv[1], "private")) {
+        mishap = argv[1];
+        e = coll_open(&c, "cpu");
+        if (!e)
+            e = train(c, argv[2], argc - 3, argv + 3, &a);
     }
     if (e) {
         fprintf(stderr, "ranks: %s\n", err_message());
