@@ -17,6 +17,26 @@ int32_t labels_at(const uint8_t *labels, uint64_t document)
     return (int32_t)bytes_get_u32(&r);
 }
 
+enum err labels_write(const char *stem, const int32_t *classes, uint64_t documents)
+{
+    struct arena a = arena_make(0);
+    size_t size = HEADER_BYTES + 4 * (size_t)documents;
+    char *path = arena_printf(&a, "%s.labels", stem);
+    uint8_t *bytes = path ? arena_alloc(&a, size) : NULL;
+    enum err e = bytes ? ERR_OK : ERR_MEMORY;
+    if (bytes) {
+        struct bytes_writer b = bytes_writer(bytes, size);
+        bytes_put(&b, MAGIC, 8);
+        bytes_put_u64(&b, documents);
+        for (uint64_t i = 0; i < documents; i++)
+            bytes_put_u32(&b, (uint32_t)classes[i]);
+        const struct file_part whole = {bytes, size};
+        e = file_write(path, &whole, 1, 0644);
+    }
+    arena_free(&a);
+    return e;
+}
+
 enum err labels_parse(const uint8_t **labels, const char *path, const uint8_t *data,
                       size_t size_bytes, uint64_t documents)
 {
@@ -333,22 +353,6 @@ static enum err write_line(const struct work *w, struct indexed_writer *x, const
     return e ? e : indexed_document_end(x);
 }
 
-static enum err write_labels(const struct work *w, const char *stem, const int32_t *classes,
-                             uint64_t count)
-{
-    uint8_t *bytes;
-    char *path;
-    TRY_ALLOC(path = arena_printf(w->a, "%s.labels", stem));
-    TRY_ALLOC(bytes = arena_alloc(w->a, HEADER_BYTES + 4 * count));
-    struct bytes_writer b = bytes_writer(bytes, HEADER_BYTES + 4 * count);
-    bytes_put(&b, MAGIC, 8);
-    bytes_put_u64(&b, count);
-    for (uint64_t i = 0; i < count; i++)
-        bytes_put_u32(&b, (uint32_t)classes[i]);
-    struct file_part whole = {bytes, HEADER_BYTES + 4 * count};
-    return file_write(path, &whole, 1, 0644);
-}
-
 static enum err write_part(const struct work *w, int64_t part, uint64_t *tokens)
 {
     struct indexed_writer x = {0};
@@ -373,7 +377,7 @@ static enum err write_part(const struct work *w, int64_t part, uint64_t *tokens)
         e = indexed_close(&x);
     indexed_abandon(&x);
     TRY(e);
-    TRY(write_labels(w, stem, classes, count));
+    TRY(labels_write(stem, classes, count));
     return w->o->owners ? owners_write(stem, owners, count) : ERR_OK;
 }
 

@@ -18,6 +18,8 @@
 enum err labels_parse(const uint8_t **labels, const char *path, const uint8_t *data,
                       size_t size_bytes, uint64_t documents) MUST;
 int32_t labels_at(const uint8_t *labels, uint64_t document);
+/* STEM.labels, durable. */
+enum err labels_write(const char *stem, const int32_t *classes, uint64_t documents) MUST;
 
 /* A text -> ids in memory of `a`, without special ids. */
 struct labels_encoder {

@@ -8,8 +8,8 @@
 #include <string.h>
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/privacy_audit.h"
 #include "outer/privacy/accountant.h"
-#include "outer/privacy/audit.h"
 #include "outer/privacy/banded.h"
 #include "outer/report/spent.h"
 
@@ -163,47 +163,6 @@ static enum err privacy_banded(int argc, char **argv, struct arena *arena)
     return ERR_OK;
 }
 
-static enum err privacy_audit(int argc, char **argv, struct arena *arena)
-{
-    struct audit a = {0};
-    double delta = 0, confidence = 0.95, claim = NOT_GIVEN;
-    const struct args_option options[] = {
-        {"canaries", ARGS_INT, &a.canaries, .value = "M", .min = 1, .max = AUDIT_CANARIES_MAX,
-         .required = true, .help = "Canaries, each included with probability 1/2."},
-        {"guesses", ARGS_INT, &a.guesses, .value = "R", .max = AUDIT_CANARIES_MAX, .required = true,
-         .help = "Canaries for which the auditor guessed: included or not."},
-        {"correct", ARGS_INT, &a.correct, .value = "V", .max = AUDIT_CANARIES_MAX, .required = true,
-         .help = "Guesses that were right."},
-        {"delta", ARGS_REAL, &delta, .value = "DELTA", .max = 0.999, .required = true,
-         .help = "Delta of the claim."},
-        {"confidence", ARGS_REAL, &confidence, .value = "P", .min = 0.5, .max = 0.999999,
-         .help = "Confidence of the lower bound."},
-        {"claim", ARGS_REAL, &claim, .value = "EPSILON", .max = 1e6,
-         .help = "The claimed epsilon: a bound above it ends with an error."},
-    };
-    struct args args = {
-        .command = "privacy audit",
-        .summary = "Lower bound on epsilon from one run with canaries (2305.08846).",
-        .example = "atoll privacy audit --canaries 1000 --guesses 200 --correct 150 --delta 1e-5"};
-    TRY(parse_act(&args, options, sizeof options / sizeof *options, argc, argv, arena));
-    if (args.help)
-        return ERR_OK;
-    if (a.guesses > a.canaries || a.correct > a.guesses)
-        return err_set(ERR_CONFIG,
-                       "privacy audit: %" PRId64 " canaries, %" PRId64 " guesses, %" PRId64
-                       " right; give no more guesses than canaries and no more right ones than "
-                       "guesses",
-                       a.canaries, a.guesses, a.correct);
-    double bound = audit_epsilon(&a, delta, confidence);
-    printf("epsilon is at least %.9g at delta %g, with confidence %g\n", bound, delta, confidence);
-    if (claim != NOT_GIVEN && bound > claim)
-        return err_set(ERR_DIFFERS,
-                       "privacy audit: the lower bound %.6g is above the claimed "
-                       "epsilon %.6g: the mechanism does not do what was accounted",
-                       bound, claim);
-    return ERR_OK;
-}
-
 static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
 {
     struct spent_options o = {.delta = 0, .cap = 0};
@@ -246,6 +205,7 @@ static const struct act {
     {"account", "epsilon of DP-SGD, or the noise for an epsilon", privacy_account},
     {"banded", "correlated noise beside independent noise, at one epsilon", privacy_banded},
     {"ledger", "what a site has spent of its budget, and what is left", privacy_ledger},
+    {"canaries", "random examples for an audit, to put into the training text", privacy_canaries},
     {"audit", "a lower bound on epsilon from one run with canaries", privacy_audit},
 };
 enum { ACTS = sizeof acts / sizeof *acts };
@@ -255,13 +215,15 @@ enum err cmd_privacy(int argc, char **argv)
     for (int i = 0; argc > 1 && i < ACTS; i++)
         if (strcmp(argv[1], acts[i].name) == 0) {
             struct arena arena = arena_make(0);
+            cmd_files_private(); /* canaries are a secret */
             enum err e = acts[i].run(argc - 1, argv + 1, &arena);
             arena_free(&arena);
             return e;
         }
     if (argc < 2 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0))
-        return err_set(ERR_CONFIG, "privacy: account, banded, ledger or audit; `atoll privacy "
-                                   "--help` says more");
+        return err_set(ERR_CONFIG,
+                       "privacy: account, banded, ledger, canaries or audit; `atoll privacy "
+                       "--help` says more");
     puts("atoll privacy ACT: differential privacy in numbers.\n");
     for (int i = 0; i < ACTS; i++)
         printf("  %-9s %s\n", acts[i].name, acts[i].summary);

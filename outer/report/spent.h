@@ -20,6 +20,9 @@ struct spent {
     int64_t left;              /* with a cap: further steps of the newest setting; at most... */
     bool left_more;            /* ...SPENT_LEFT_MAX: there are more */
 };
+#define AUDIT_FILE                                                                                 \
+    "audit.jsonl" /* in run.dir: what atoll privacy audit found (docs/metrics.md)                  \
+                   */
 enum { SPENT_LEFT_MAX = 1 << 16 };
 
 /* ERR_INPUT: no list of charges in dir; ERR_CORRUPT names the line. */
