@@ -9,6 +9,7 @@
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/privacy_audit.h"
+#include "outer/cmd/privacy_verify.h"
 #include "outer/privacy/accountant.h"
 #include "outer/privacy/banded.h"
 #include "outer/report/spent.h"
@@ -206,6 +207,9 @@ static const struct act {
     {"banded", "correlated noise beside independent noise, at one epsilon", privacy_banded},
     {"ledger", "what a site has spent of its budget, and what is left", privacy_ledger},
     {"canaries", "random examples for an audit, to put into the training text", privacy_canaries},
+#ifdef ATOLL_NET
+    {"verify", "proves what left a site under secure aggregation", privacy_verify},
+#endif
     {"audit", "a lower bound on epsilon from one run with canaries", privacy_audit},
 };
 enum { ACTS = sizeof acts / sizeof *acts };
@@ -221,9 +225,10 @@ enum err cmd_privacy(int argc, char **argv)
             return e;
         }
     if (argc < 2 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0))
-        return err_set(ERR_CONFIG,
-                       "privacy: account, banded, ledger, canaries or audit; `atoll privacy "
-                       "--help` says more");
+        return err_set(
+            ERR_CONFIG,
+            "privacy: account, banded, ledger, verify, canaries or audit; `atoll privacy "
+            "--help` says more");
     puts("atoll privacy ACT: differential privacy in numbers.\n");
     for (int i = 0; i < ACTS; i++)
         printf("  %-9s %s\n", acts[i].name, acts[i].summary);

@@ -107,6 +107,9 @@ enum err tls_issue(const struct tls_request *r) MUST;
  * NAME.identity.key beside NAME.pem, of `uri`, by an authority of files->ca. The signer copies the
  * paths. ERR_INPUT, ERR_DENIED: the text names file and remedy. Close with ops->close. */
 enum err tls_signer_open(struct signer **s, const struct link_tls *files, const char *uri) MUST;
+/* signer_ops.verify, for a reader that has no identity of its own. */
+bool tls_signature_holds(const struct signer_key *key, const void *data, size_t n,
+                         const uint8_t signature[SIGNER_BYTES]);
 
 /* A renewal on a machine that does not have the authority's key. The process makes its next key
  * and a request; the authority's machine answers with a certificate. A request is PEM text of three

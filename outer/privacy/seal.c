@@ -124,8 +124,7 @@ enum seal_answer seal_read(const struct seal_context *c, struct seal *s, const u
 
 /* ---- a site's signature ---- */
 
-static void statement_write(uint8_t out[SEAL_STATEMENT_BYTES], uint32_t site,
-                            const struct digest *seal)
+void seal_statement(uint8_t out[SEAL_STATEMENT_BYTES], uint32_t site, const struct digest *seal)
 {
     struct bytes_writer w = bytes_writer(out, SEAL_STATEMENT_BYTES);
     bytes_put(&w, "atollSX1", 8);
@@ -138,7 +137,7 @@ enum err seal_signature_make(struct seal_signature *out, struct signer *signer, 
 {
     uint8_t bytes[SEAL_STATEMENT_BYTES];
     *out = (struct seal_signature){.site = site, .seal = *seal};
-    statement_write(bytes, site, seal);
+    seal_statement(bytes, site, seal);
     return signer->ops->sign(signer, bytes, sizeof bytes, out->signature);
 }
 
@@ -146,7 +145,7 @@ bool seal_signature_holds(const struct seal_signature *s, struct signer *signer,
                           const struct signer_key *identity)
 {
     uint8_t bytes[SEAL_STATEMENT_BYTES];
-    statement_write(bytes, s->site, &s->seal);
+    seal_statement(bytes, s->site, &s->seal);
     return signer->ops->verify(signer, identity, bytes, sizeof bytes, s->signature);
 }
 

@@ -106,6 +106,8 @@ struct seal_signature {
     struct digest seal;
     uint8_t signature[SIGNER_BYTES];
 };
+/* What a site signs: "atollSX1", u32 site, seal digest[32]. */
+void seal_statement(uint8_t out[SEAL_STATEMENT_BYTES], uint32_t site, const struct digest *seal);
 enum err seal_signature_make(struct seal_signature *out, struct signer *signer, uint32_t site,
                              const struct digest *seal) MUST;
 bool seal_signature_holds(const struct seal_signature *s, struct signer *signer,

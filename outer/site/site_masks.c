@@ -16,6 +16,7 @@
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
 #include "outer/privacy/masked.h"
+#include "outer/privacy/seal_kept.h"
 #include "outer/privacy/seal_site.h"
 
 enum {
@@ -677,39 +678,62 @@ static bool answered_read(struct answered *to, const struct step *x)
     return true;
 }
 
-/* seals/F/t: when, by which aggregator's key, seal, its signature, the sites' signatures. */
-static enum err seal_keep(struct site *s, const struct site_announced_round *r,
-                          const struct answered *got)
+/* The identity keys of the sealed sites, in the order of the sites. */
+static size_t sealed_keys(struct site *s, const struct site_announced_round *r,
+                          const struct answered *got, struct signer_key keys[ROUND_SITES_MAX])
 {
-    char path[PATH_BYTES];
-    struct site_seal_record kept = {.fragment = r->of.fragment,
-                                    .round = r->of.round,
-                                    .unix_ms = s->env->ops->unix_ms(s->env),
-                                    .site = s->o.index};
-    struct signer_key key;
-    struct file_part parts[] = {{got->seal.bytes, got->seal.size_bytes},
-                                {got->seal.signature, SIGNER_BYTES},
-                                {got->bytes, got->count * SEAL_SIGNATURE_BYTES}};
-    struct record_section sections[] = {{.parts = &parts[0], .part_count = 1},
-                                        {.parts = &parts[1], .part_count = 1},
-                                        {.parts = &parts[2], .part_count = 1}};
-    site_identity_key(s, r->of.fragment % site_peers(s), &key);
-    memcpy(kept.aggregator.bytes, key.bytes, sizeof key.bytes);
-    snprintf(path, sizeof path, "seals/%u/%" PRIu64, r->of.fragment, r->of.round);
-    if (s->env->ops->exists(s->env, path))
-        return ERR_OK;
-    struct record_form form = {"kept", site_seal_fields, &kept};
-    return store_write(s->env, path, &form, sections, 3);
+    struct seal_context c = context_of(s, r);
+    struct seal seal;
+    size_t n = 0;
+    if (seal_read(&c, &seal, got->seal.bytes, got->seal.size_bytes) != SEAL_ok)
+        return 0; /* it was read before: never */
+    for (unsigned i = 0; i < s->masks->room; i++)
+        if (set_has(&seal.s, i))
+            keys[n++] = c.identity[i];
+    return n;
 }
 
-void site_seal_fields(struct record_cursor *c, void *self)
+/* seals/F/t: evidence of what is about to leave. */
+static enum err seal_keep(struct site_slot *l, const struct site_announced_round *r,
+                          const struct answered *got)
 {
-    struct site_seal_record *k = self;
-    record_u32(c, &k->fragment);
-    record_u64(c, &k->round);
-    record_u64(c, &k->unix_ms);
-    record_u32(c, &k->site);
-    record_digest(c, &k->aggregator);
+    struct site *s = l->site;
+    const struct site_box *b = &l->box;
+    unsigned f = r->of.fragment;
+    bool here = b->valid && b->fragment == f && b->round == r->of.round;
+    uint64_t charged = here ? b->charged : s->charged;
+    char path[PATH_BYTES];
+    const struct codec *c = codec_get(outer_state_codec(s->replica, f));
+    struct seal_kept kept = {.run = s->o.run,
+                             .fragment = f,
+                             .round = r->of.round,
+                             .unix_ms = s->env->ops->unix_ms(s->env),
+                             .roster_version = r->roster_version,
+                             .sites = r->sites,
+                             .colluding = s->o.masks.colluding,
+                             .site = s->o.index,
+                             .payload_bytes = codec_words_bytes(
+                                 c, s->replica->fragments->f[f].elements, set_count(&r->of.u)),
+                             .charged = charged,
+                             .config = s->config};
+    struct signer_key aggregator, own, keys[ROUND_SITES_MAX];
+    struct file_part parts[SEAL_KEPT_COUNT] = {
+        [SEAL_KEPT_SEAL] = {got->seal.bytes, got->seal.size_bytes},
+        [SEAL_KEPT_SIGNATURE] = {got->seal.signature, SIGNER_BYTES},
+        [SEAL_KEPT_SIGNATURES] = {got->bytes, got->count * SEAL_SIGNATURE_BYTES},
+        [SEAL_KEPT_KEYS] = {keys, sealed_keys(s, r, got, keys) * sizeof *keys}};
+    struct record_section sections[SEAL_KEPT_COUNT];
+    for (unsigned i = 0; i < SEAL_KEPT_COUNT; i++)
+        sections[i] = (struct record_section){.parts = &parts[i], .part_count = 1};
+    site_identity_key(s, f % site_peers(s), &aggregator);
+    s->o.signer->ops->key(s->o.signer, &own);
+    memcpy(kept.aggregator.bytes, aggregator.bytes, sizeof aggregator.bytes);
+    memcpy(kept.own.bytes, own.bytes, sizeof own.bytes);
+    snprintf(path, sizeof path, "seals/%u/%" PRIu64, f, r->of.round);
+    if (s->env->ops->exists(s->env, path))
+        return ERR_OK;
+    struct record_form form = {"kept", seal_kept_fields, &kept};
+    return store_write(s->env, path, &form, sections, SEAL_KEPT_COUNT);
 }
 
 static enum err reveal_send(struct site_slot *l, struct step *x, const struct seal_reveal *v)
@@ -743,7 +767,7 @@ static enum err seal_reveal(struct site_slot *l, struct step *x,
                                           &got->seal, got->signatures, got->count, &v, &persist);
     if (a != SEAL_ok && a != SEAL_again)
         return seal_refused(l, r->of.fragment, r->of.round, "reveal", a);
-    enum err e = seal_keep(s, r, got);
+    enum err e = seal_keep(l, r, got);
     if (e == ERR_OK && persist)
         e = seals_store(s);
     if (e == ERR_OK)

@@ -5,15 +5,6 @@
  */
 #include "outer/site/site_own.h"
 
-/* seals/F/t: the record of a round for which this site has revealed its mask. Sections: the seal,
- * the aggregator's signature, the signatures of the sealed sites (outer/privacy/seal.h). */
-struct site_seal_record {
-    uint32_t fragment, site; /* site: index of the one whose record this is */
-    uint64_t round, unix_ms;
-    struct digest aggregator; /* public identity key that signed the seal */
-};
-void site_seal_fields(struct record_cursor *c, void *record); /* record_form "kept" */
-
 void site_masks_close(struct site *s);
 /* There is a pair key with each site of the roster; waits for the others' public keys. */
 enum err site_masks_ready(struct site_slot *l, unsigned fragment) MUST;

@@ -45,13 +45,20 @@ files = [open(f, "rb").read() for f in glob.glob("aggregator/**/*", recursive=Tr
 print(sum(any(w in f for f in files) for w in windows))
 END
 }
-# in_flight: a and b have contributed to round 3, and c has not
+# in_flight: site a has contributed to a round that waits for c
 in_flight() {
     serve
     sites_start a b c
     until_rounds c 3
     kill -STOP "$c"
-    sleep 1
+    tries=0
+    while :; do # c may have ended its part of a round: then the next one waits
+        newest=$(ls a/outbox/0 | sort -n | tail -n 1)
+        ls "aggregator/spool/0/$newest" 2>/dev/null | grep -q '^a\.[0-9a-f]\{64\}$' && break
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 600 ] || fail "site a has contributed to no round that waits"
+    done
     kill -STOP "$a" "$b" "$serve_pid"
 }
 stop_all() {
@@ -90,9 +97,20 @@ three serve a serve b c serve a
 [ "$(ended)" = "$wanted" ] || fail "killed: $(ended) / $wanted"
 clear_run killed
 
+# Each site proves what left it; a record that was altered proves nothing.
+"$atoll" privacy verify killed/a killed/b killed/c >verify.out 2>&1 || fail "atoll privacy verify: $(cat verify.out)"
+[ "$(grep -c 'left the site  32 masked payloads' verify.out)" -eq 3 ] || fail "not every payload is proved: $(cat verify.out)"
+cp -r killed/a altered
+printf 'x' | dd of=altered/seals/0/3 bs=1 seek=400 conv=notrunc 2>/dev/null
+code=0
+"$atoll" privacy verify altered >verify.out 2>&1 || code=$?
+[ "$code" -eq 1 ] && grep -q "NOT PROVED     fragment 0 round 3\|NOT PROVED     seals/0/3" verify.out || fail "an altered record: $code $(cat verify.out)"
+cp killed/b/seals/0/4 altered/seals/0/3
+"$atoll" privacy verify altered >verify.out 2>&1 && fail "another site's record of another round proves something"
+
 # What lies on the aggregator's disk: without masks the values of a site, with masks none of them.
-masked=$settings
-settings="--outer.weights equal --outer.full_precision fixed"
+masked="$settings --outer.fragments 1"
+settings="--outer.weights equal --outer.full_precision fixed --outer.fragments 1"
 in_flight
 [ "$(seen)" -gt 4 ] || fail "the search does not find what is there: $(seen)"
 stop_all

@@ -1,0 +1,119 @@
+/* atoll privacy verify: a site proves what left it, from the records that it made at the time. */
+#include <inttypes.h>
+#include <stdio.h>
+#include "kernels/base/args.h"
+#include "kernels/base/file.h"
+#include "outer/cmd/privacy_verify.h"
+#include "outer/link/tls.h"
+#include "outer/report/released.h"
+#include "outer/report/spent.h"
+
+enum { SITES_MAX = 64, SHOWN_MAX = 20 };
+
+static void print_rounds(const struct released *r)
+{
+    uint64_t first = UINT64_MAX, last = 0;
+    size_t manifests = 0;
+    unsigned least = UINT32_MAX, most = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct released_round *t = &r->round[i];
+        first = t->unix_ms < first ? t->unix_ms : first;
+        last = t->unix_ms > last ? t->unix_ms : last;
+        least = t->summed < least ? t->summed : least;
+        most = t->summed > most ? t->summed : most;
+        manifests += t->manifest;
+    }
+    printf("site %s of run %s (%s)\n", r->site, r->run, r->dir);
+    printf("  left the site  %zu masked payloads, %" PRIu64 " bytes, from %" PRIu64 " to %" PRIu64
+           " (Unix seconds)\n",
+           r->count, r->bytes, r->count ? first / 1000 : 0, last / 1000);
+    printf(
+        "  each one       in a sum over %u to %u sites; the seal is signed by the aggregator and "
+        "by every site of the sum\n",
+        r->count ? least : 0, most);
+    printf(
+        "  manifests      %zu are still here and name these very bytes; %zu rounds were aborted: "
+        "their masks were never used again\n",
+        manifests, r->aborted);
+}
+
+/* Charged before it was sent, and within the cap. */
+static enum err verify_budget(const struct released *r, struct arena *a, size_t *failed)
+{
+    struct spent_options o = {.delta = 0, .cap = 0};
+    struct spent s;
+    char path[1024];
+    uint64_t most = 0;
+    snprintf(path, sizeof path, "%s/inner/privacy.charges", r->dir);
+    if (!file_exists(path)) {
+        puts("  budget         none: no record-level privacy inside this site (privacy.unit = "
+             "none)");
+        return ERR_OK;
+    }
+    TRY(spent_read(&s, r->dir, &o, a));
+    for (size_t i = 0; i < r->count; i++)
+        most = r->round[i].charged > most ? r->round[i].charged : most;
+    bool charged = most <= (uint64_t)s.budget.steps;
+    double epsilon = s.unclaimed ? 0 : s.account.epsilon[s.account.holds];
+    bool within = s.unclaimed || s.cap == 0 || epsilon <= s.cap;
+    *failed += (size_t)(!charged) + (size_t)(!within);
+    printf("  budget         %" PRId64 " steps charged; payloads name at most %" PRIu64 "%s\n",
+           s.budget.steps, most, charged ? "" : ": MORE THAN WERE CHARGED");
+    if (s.unclaimed)
+        printf("                 no epsilon can be claimed: %s\n", s.unclaimed);
+    else
+        printf("                 (epsilon, delta) = (%.6g, %g)%s\n", epsilon, s.delta,
+               s.cap == 0 ? "; no cap"
+               : within   ? ", within its cap"
+                          : ": ABOVE ITS CAP");
+    return ERR_OK;
+}
+
+static void print_why(const struct released *r)
+{
+    for (size_t i = 0; i < r->failed && i < SHOWN_MAX; i++)
+        printf("  NOT PROVED     %s\n", r->why[i]);
+    if (r->failed > SHOWN_MAX)
+        printf("  NOT PROVED     and %zu more\n", r->failed - SHOWN_MAX);
+}
+
+static enum err verify_all(const struct args *args, struct arena *a)
+{
+    struct released r[SITES_MAX];
+    size_t failed = 0;
+    for (size_t i = 0; i < (size_t)args->operand_count; i++) {
+        TRY(released_read(&r[i], args->operand[i], tls_signature_holds, a));
+        for (size_t k = 0; k < i; k++)
+            TRY(released_compare(&r[k], &r[i], a));
+        print_rounds(&r[i]);
+        TRY(verify_budget(&r[i], a, &failed));
+        print_why(&r[i]);
+        failed += r[i].failed;
+    }
+    puts(
+        "proves         which masked bytes left each site, with which others they were summed, and "
+        "that all of these sites agreed to that one sum");
+    puts("does not prove what the values were, or that others masked theirs rightly: the keys are "
+         "wiped round by round, so nobody makes a mask again");
+    if (failed)
+        return err_set(ERR_DIFFERS, "privacy verify: %zu statements are not proved", failed);
+    return ERR_OK;
+}
+
+enum err privacy_verify(int argc, char **argv, struct arena *arena)
+{
+    struct args args = {
+        .command = "privacy verify",
+        .summary = "Proves from a site's records what left it under secure aggregation: each seal "
+                   "with the signatures of the aggregator and of all sites of the sum, the "
+                   "manifests that name the same bytes, charges and cap. Several directories of a "
+                   "run: also that all answered for the same seals. Reads only.",
+        .example = "atoll privacy verify run-a run-b",
+        .operands = "DIR..."};
+    TRY(args_parse(&args, argc, argv, arena));
+    if (args.help)
+        return ERR_OK;
+    if (!args.operand_count || args.operand_count > SITES_MAX)
+        return err_set(ERR_CONFIG, "privacy verify: give the run.dir of 1 to %d sites", SITES_MAX);
+    return verify_all(&args, arena);
+}

@@ -1,0 +1,205 @@
+#include "outer/report/released.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "outer/site/site.h"
+#include "kernels/base/file.h"
+#include "outer/store/env_files.h"
+#include "outer/store/outer_state.h"
+
+enum { PATH_BYTES = 96, ROUNDS_FIRST = 64, WHY_FIRST = 8 };
+
+struct reader { /* of one directory */
+    struct released *r;
+    struct env *env;
+    struct arena *a;
+    seal_verify *verify;
+    size_t room, why_room;
+};
+
+/* Arrays of the arena that double. */
+static enum err grow(void **list, size_t *room, size_t count, size_t each, size_t first,
+                     struct arena *a)
+{
+    if (count < *room)
+        return ERR_OK;
+    size_t more = *room ? 2 * *room : first;
+    void *to = arena_alloc(a, more * each);
+    TRY_ALLOC(to);
+    if (count)
+        memcpy(to, *list, count * each);
+    *list = to;
+    *room = more;
+    return ERR_OK;
+}
+
+static enum err why_add(struct reader *v, const char *text)
+{
+    void *list = v->r->why;
+    TRY(grow(&list, &v->why_room, v->r->failed, sizeof *v->r->why, WHY_FIRST, v->a));
+    v->r->why = list;
+    v->r->why[v->r->failed++] = text;
+    return text ? ERR_OK : err_set(ERR_MEMORY, "no memory");
+}
+
+/* ---- one round ---- */
+
+/* The manifest of the round, where it is still here: it names the same bytes. */
+static enum err manifest_check(struct reader *v, struct released_round *t)
+{
+    struct outer_state m = {.env = v->env};
+    struct manifest made;
+    enum err e = outer_state_manifest(&m, t->fragment, t->round, &made);
+    if (e == ERR_INPUT) {
+        err_clear();
+        return ERR_OK;
+    }
+    if (e != ERR_OK)
+        return why_add(v, arena_printf(v->a, "fragment %u round %" PRIu64 ": %s", t->fragment,
+                                       t->round, err_message()));
+    const struct manifest_entry *own = manifest_site(&made, v->r->index);
+    if (manifest_aborted(&made)) {
+        v->r->aborted++;
+        return ERR_OK;
+    }
+    t->manifest = own && own->included && digest_equal(&own->payload, &t->payload) &&
+                  own->payload_bytes == t->payload_bytes && manifest_included(&made) == t->summed;
+    return t->manifest ? ERR_OK
+                       : why_add(v, arena_printf(v->a,
+                                                 "fragment %u round %" PRIu64
+                                                 ": the manifest names other bytes or other sites "
+                                                 "than the seal",
+                                                 t->fragment, t->round));
+}
+
+static enum err round_take(struct reader *v, const struct seal_kept *k, const struct record *file,
+                           const char *path)
+{
+    struct seal seal;
+    struct digest payload;
+    const char *why;
+    char named[PATH_BYTES];
+    struct released *r = v->r;
+    snprintf(named, sizeof named, "seals/%u/%" PRIu64, k->fragment, k->round);
+    if (strcmp(named, path) != 0 || (r->count && k->site != r->index))
+        return why_add(
+            v, arena_printf(v->a, "%s: the record of another round or of another site", path));
+    if (!r->count) {
+        snprintf(r->run, sizeof r->run, "%s", k->run);
+        r->index = k->site;
+        r->own = k->own;
+    }
+    if (!seal_kept_holds(k, file, v->verify, &seal, &payload, &why))
+        return why_add(
+            v, arena_printf(v->a, "fragment %u round %" PRIu64 ": %s", k->fragment, k->round, why));
+    void *list = r->round;
+    TRY(grow(&list, &v->room, r->count, sizeof *r->round, ROUNDS_FIRST, v->a));
+    r->round = list;
+    struct released_round *t = &r->round[r->count++];
+    *t = (struct released_round){.fragment = k->fragment,
+                                 .round = k->round,
+                                 .unix_ms = k->unix_ms,
+                                 .payload_bytes = k->payload_bytes,
+                                 .charged = k->charged,
+                                 .summed = set_count(&seal.s),
+                                 .announced = set_count(&seal.of.u),
+                                 .seal = digest_of(file->sections[SEAL_KEPT_SEAL].data,
+                                                   file->sections[SEAL_KEPT_SEAL].size_bytes),
+                                 .payload = payload,
+                                 .aggregator = k->aggregator};
+    r->bytes += k->payload_bytes;
+    return manifest_check(v, t);
+}
+
+static enum err round_read(struct reader *v, unsigned fragment, const char *name)
+{
+    enum { MOST = SEAL_BYTES_MAX + SIGNER_BYTES + SET_MAX * (SEAL_SIGNATURE_BYTES + 32) };
+    struct arena scratch = arena_make(0);
+    struct seal_kept k = {.run = ""};
+    struct record_form form = {"kept", seal_kept_fields, &k};
+    struct record file;
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "seals/%u/%.32s", fragment, name);
+    enum err e = store_read(v->env, path, &form, MOST, &file, &scratch);
+    if (e == ERR_OK)
+        e = round_take(v, &k, &file, path);
+    else if (e == ERR_CORRUPT || e == ERR_MISMATCH)
+        e = why_add(v, arena_printf(v->a, "%s: %s", path, err_message()));
+    arena_free(&scratch);
+    return e;
+}
+
+/* ---- a directory ---- */
+
+static int by_place(const void *x, const void *y)
+{
+    const struct released_round *a = x, *b = y;
+    if (a->fragment != b->fragment)
+        return a->fragment < b->fragment ? -1 : 1;
+    return a->round < b->round ? -1 : a->round > b->round;
+}
+
+static enum err fragments_read(struct reader *v)
+{
+    for (unsigned f = 0; f < KEYS_FRAGMENTS_MAX; f++) {
+        char path[PATH_BYTES], **names;
+        size_t count;
+        snprintf(path, sizeof path, "seals/%u", f);
+        if (!v->env->ops->exists(v->env, path))
+            continue;
+        TRY(v->env->ops->list(v->env, path, v->a, &names, &count));
+        for (size_t i = 0; i < count; i++)
+            TRY(round_read(v, f, names[i]));
+    }
+    if (v->r->count)
+        qsort(v->r->round, v->r->count, sizeof *v->r->round, by_place);
+    return ERR_OK;
+}
+
+static enum err directory_read(struct reader *v)
+{
+    struct site_seen seen;
+    if (!v->env->ops->exists(v->env, "seals"))
+        return err_set(ERR_INPUT,
+                       "%s: no seals here: not the run.dir of a site with privacy.secure = sum, or "
+                       "one that has not sent a round yet",
+                       v->r->dir);
+    TRY(site_seen(v->env, 0, &seen));
+    snprintf(v->r->site, sizeof v->r->site, "%.63s", seen.name);
+    return fragments_read(v);
+}
+
+enum err released_read(struct released *r, const char *dir, seal_verify *verify, struct arena *a)
+{
+    struct reader v = {.r = r, .a = a, .verify = verify};
+    *r = (struct released){.dir = dir};
+    if (!file_exists(dir))
+        return err_set(ERR_INPUT, "%s: there is no such directory", dir);
+    TRY(env_posix_open(&v.env, dir));
+    enum err e = directory_read(&v);
+    env_posix_close(v.env);
+    return e;
+}
+
+/* ---- two directories ---- */
+
+enum err released_compare(const struct released *a, struct released *b, struct arena *arena)
+{
+    struct reader v = {.r = b, .a = arena, .why_room = b->failed};
+    if (strcmp(a->run, b->run) != 0)
+        return why_add(&v, arena_printf(arena, "%s is of run %s, %s of run %s", a->dir, a->run,
+                                        b->dir, b->run));
+    for (size_t i = 0, k = 0; i < a->count; i++) {
+        while (k < b->count && by_place(&b->round[k], &a->round[i]) < 0)
+            k++;
+        if (k < b->count && by_place(&b->round[k], &a->round[i]) == 0 &&
+            !digest_equal(&a->round[i].seal, &b->round[k].seal))
+            TRY(why_add(&v,
+                        arena_printf(arena,
+                                     "fragment %u round %" PRIu64
+                                     ": site %s has answered for another seal than site %s",
+                                     a->round[i].fragment, a->round[i].round, a->site, b->site)));
+    }
+    return ERR_OK;
+}
