@@ -372,6 +372,10 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     int site =
         aggregator_caller(a, peer, ROLES_CONTRIBUTE, &m->head, &answer->outcome, answer->text);
     bool clear = true;
+    if (site >= 0 && m->supply) {
+        say(answer, ROUND_REBIND, "this aggregator is rebuilt: say hello");
+        return;
+    }
     if (site >= 0 && !aggregator_header_signed(a, (unsigned)site, m)) {
         say(answer, ROUND_INVALID, "the header's signature is not by this site's identity key");
         aggregator_refused(a, site, peer, "contribute", answer->outcome, answer->text);

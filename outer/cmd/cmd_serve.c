@@ -3,6 +3,7 @@
  * round 0 by itself: the initial parameters are a function of run.seed, so the sites' must have the
  * same digest.
  */
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,6 +34,7 @@ struct serve {
     struct run run;
     const char *config_path, *command;
     const char *rebuild; /* directories of sites, or NULL */
+    bool from_sites;     /* --rebuild-from-sites */
     struct dev *cpu;
     struct env *env;
     struct outer_state replica;
@@ -67,6 +69,13 @@ static void adopted(void *self, unsigned site, const struct wire_report *m)
     serve_tell_adopt(&v->tell, site, m);
 }
 
+static enum err revoked_paths(struct serve *v, const char **list, const char **copy)
+{
+    TRY_ALLOC(*list = arena_printf(&v->run.perm, "%s/revoked.txt", v->run.o.tls_dir));
+    TRY_ALLOC(*copy = arena_printf(&v->run.perm, "%s/revoked", v->run.o.serve_dir));
+    return ERR_OK;
+}
+
 static enum err open_aggregator(struct serve *v)
 {
     struct aggregator_options o = aggregator_parts_options(&v->run);
@@ -78,8 +87,7 @@ static enum err open_aggregator(struct serve *v)
     o.adopted = adopted;
     o.self = v;
     o.signer = v->signer;
-    TRY_ALLOC(o.revoked_path = arena_printf(&v->run.perm, "%s/revoked.txt", v->run.o.tls_dir));
-    TRY_ALLOC(o.revoked_copy = arena_printf(&v->run.perm, "%s/revoked", v->run.o.serve_dir));
+    TRY(revoked_paths(v, &o.revoked_path, &o.revoked_copy));
     if (!o.strict && o.site_count < 3)
         log_event(LOG_WARN, "quorum",
                   "sites=%u why=\"a majority of %u is all of them: quorum waits like strict\"",
@@ -104,20 +112,68 @@ static enum err open_certificates(struct serve *v)
     return tls_signer_open(&v->signer, &v->tls, uri);
 }
 
-static enum err open_link(struct serve *v)
+static enum err listen_with(struct serve *v, const struct link_service *service, bool books)
 {
     struct link_listen l = {.address = v->run.o.serve_listen,
                             .self_call_ms = SELF_CALL_MS,
                             .sites = (unsigned)v->run.o.outer_sites.count,
                             .receive_bytes = (uint64_t)v->run.o.serve_receive_mib << 20,
-                            .book = ledger_book_add,
+                            .book = books ? ledger_book_add : NULL,
                             .book_self = &v->ledger};
-    struct link_service service = aggregator_service(v->aggregator);
     int port;
     l.tls = v->tls;
-    TRY(link_serve(&v->server, &l, &service, &port));
-    log_event(LOG_INFO, "listening", "address=%s port=%d", l.address, port);
+    TRY(link_serve(&v->server, &l, service, &port));
+    log_event(LOG_INFO, books ? "listening" : "rebuilding", "address=%s port=%d", l.address, port);
     return ERR_OK;
+}
+
+static enum err open_link(struct serve *v)
+{
+    struct link_service service = aggregator_service(v->aggregator);
+    return listen_with(v, &service, true);
+}
+
+/* ---- a rebuild from what the sites send ---- */
+
+static enum err supply_wait(struct serve *v)
+{
+    struct timespec look = {LOOK_MS / 1000, (LOOK_MS % 1000) * 1000000L};
+    while (!link_stopped(v->server)) {
+        int signal = sigtimedwait(&v->signals, NULL, &look);
+        if (signal > 0 && signal != SIGUSR2)
+            return err_set(ERR_STOPPED,
+                           "stopped on request, while it waited for the sites' states; "
+                           "the same command begins anew");
+    }
+    return ERR_OK;
+}
+
+static enum err supply_collect(struct serve *v, struct supply **supply)
+{
+    const struct outer_settings *k = &v->run.o;
+    const struct outer_state_options state = run_outer_state(&v->run, false);
+    struct supply_options o = {.run = v->run.s.run_name,
+                               .sites = k->outer_sites.items,
+                               .site_count = (unsigned)k->outer_sites.count,
+                               .canonical = v->run.identity,
+                               .strict = k->outer_mode == OUTER_MODE_STRICT,
+                               .straggler_ms =
+                                   (uint64_t)llround(1e3 * k->outer_straggler_timeout_s),
+                               .index = (unsigned)k->serve_index,
+                               .count = (unsigned)k->outer_aggregators,
+                               .state = &state,
+                               .signer = v->signer};
+    TRY(serve_rebuild_empty(v->env));
+    TRY(revoked_paths(v, &o.revoked_path, &o.revoked_copy));
+    TRY(supply_open(supply, v->env, &o, &v->run.perm));
+    struct link_service service = supply_service(*supply);
+    enum err e = listen_with(v, &service, false);
+    if (e == ERR_OK)
+        e = supply_wait(v);
+    if (v->server)
+        link_shutdown(v->server, GRACE_MS);
+    v->server = NULL;
+    return e;
 }
 
 /* What a person should know before waiting for hours: where it stands, and what it will take. */
@@ -147,22 +203,29 @@ static void say_what(const struct serve *v)
 
 /* The directory is this run's; the replica has what it holds, or what the sites' directories hold.
  */
-static enum err open_state(struct serve *v, struct serve_rebuild *b)
+static enum err open_state(struct serve *v, struct serve_rebuild *b, struct supply **supply)
 {
+    if (v->from_sites) {
+        TRY(supply_collect(v, supply));
+        TRY(serve_rebuild_supplied(b, v->env, &v->run, *supply));
+    }
     if (v->rebuild)
         TRY(serve_rebuild_claim(b, v->env, &v->run, v->rebuild));
     TRY(aggregator_claim(v->env, v->run.identity, &v->run.sync.schedule));
     TRY(aggregator_parts_state(&v->replica, &v->cpu, v->env, &v->run));
-    return v->rebuild ? serve_rebuild_states(b, &v->replica, &v->run, v->signer) : ERR_OK;
+    bool rebuilds = v->rebuild || v->from_sites;
+    return rebuilds ? serve_rebuild_states(b, &v->replica, &v->run, v->signer) : ERR_OK;
 }
 
 static enum err open_states(struct serve *v)
 {
     struct serve_rebuild *b = arena_alloc(&v->run.perm, sizeof *b);
+    struct supply *supply = NULL;
     TRY_ALLOC(b);
-    enum err e = open_state(v, b);
+    enum err e = open_state(v, b, &supply);
     serve_rebuild_close(b);
-    return e;
+    supply_close(supply);
+    return e == ERR_OK && v->from_sites ? v->env->ops->remove(v->env, SUPPLY_DIRECTORY) : e;
 }
 
 static enum err open_all(struct serve *v)
@@ -294,6 +357,9 @@ enum err cmd_serve(int argc, char **argv)
          .help =
              "serve.dir was lost: make it again from the run.dir of every site, or of more than "
              "half of them (copies, or the sites have ended). serve.dir must be empty."},
+        {"rebuild-from-sites", ARGS_FLAG, &v.from_sites,
+         .help = "serve.dir was lost: make it again from what the running sites send, which dial "
+                 "this aggregator as always. serve.dir must be empty."},
     };
     struct args args = {
         .command = "serve",
@@ -310,6 +376,8 @@ enum err cmd_serve(int argc, char **argv)
         .count = sizeof options / sizeof *options};
     v.command = args_line(&v.run.perm, argc, argv);
     enum err e = args_parse(&args, argc, argv, &v.run.perm);
+    if (e == ERR_OK && v.rebuild && v.from_sites)
+        e = err_set(ERR_CONFIG, "--rebuild and --rebuild-from-sites: give one of them");
     if (e == ERR_OK && !args.help)
         e = serve(&v, &args);
     run_close(&v.run);

@@ -18,6 +18,9 @@ static enum err seen_check(const struct serve_rebuild *b, const struct run *run,
         if (strcmp(b->site[k].seen.name, seen->name) == 0)
             return err_set(ERR_CONFIG, "--rebuild: %s and %s are both of site %s; give one of them",
                            b->site[k].path, b->site[i].path, seen->name);
+    if (b->site[i].sent_by && strcmp(b->site[i].sent_by, seen->name) != 0)
+        return err_set(ERR_PROTO, "site %s has sent the file id/site of site %s",
+                       b->site[i].sent_by, seen->name);
     if (seen->steps && seen->steps != (uint64_t)steps)
         return err_set(ERR_CONFIG,
                        "--rebuild: train.steps is %" PRId64 " here and %" PRIu64
@@ -57,18 +60,21 @@ static enum err directories_read(struct serve_rebuild *b, struct run *run, const
     return ERR_OK;
 }
 
-enum err serve_rebuild_claim(struct serve_rebuild *b, struct env *env, struct run *run,
-                             const char *directories)
+enum err serve_rebuild_empty(struct env *env)
+{
+    return store_begun(env)
+               ? err_set(ERR_CONFIG,
+                         "--rebuild: %s has begun; a rebuild needs an empty serve.dir. To go on "
+                         "with this one leave --rebuild out",
+                         env->root)
+               : ERR_OK;
+}
+
+/* The settings, with the former values of train.steps that the sites have heard of. */
+static enum err settings_write(struct serve_rebuild *b, struct env *env, struct run *run)
 {
     struct schedule *s = &run->sync.schedule;
     const struct site_seen *newest;
-    *b = (struct serve_rebuild){.count = 0};
-    if (store_begun(env))
-        return err_set(ERR_CONFIG,
-                       "--rebuild: %s has begun; a rebuild needs an empty serve.dir. To go on with "
-                       "this one leave --rebuild out",
-                       env->root);
-    TRY(directories_read(b, run, directories));
     for (unsigned i = 0; i < b->count; i++)
         TRY(see(b, run, i));
     newest = &b->site[0].seen;
@@ -77,6 +83,29 @@ enum err serve_rebuild_claim(struct serve_rebuild *b, struct env *env, struct ru
     s->end_count = newest->end_count;
     memcpy(s->ends, newest->ends, sizeof s->ends);
     return aggregator_claim_write(env, run->identity, s);
+}
+
+enum err serve_rebuild_claim(struct serve_rebuild *b, struct env *env, struct run *run,
+                             const char *directories)
+{
+    *b = (struct serve_rebuild){.count = 0};
+    TRY(serve_rebuild_empty(env));
+    TRY(directories_read(b, run, directories));
+    return settings_write(b, env, run);
+}
+
+enum err serve_rebuild_supplied(struct serve_rebuild *b, struct env *env, struct run *run,
+                                const struct supply *supply)
+{
+    const char *name;
+    *b = (struct serve_rebuild){.count = 0};
+    while ((name = supply_site(supply, b->count))) {
+        char *path = arena_printf(&run->perm, "%s/%s/%s/run", env->root, SUPPLY_DIRECTORY, name);
+        TRY_ALLOC(path);
+        b->site[b->count].sent_by = name;
+        b->site[b->count++].path = path;
+    }
+    return settings_write(b, env, run);
 }
 
 /* ---- the roster ---- */
@@ -157,11 +186,17 @@ static enum err majority_check(const struct serve_rebuild *b, const struct run *
     return ERR_OK;
 }
 
+/* A directory that is made of parts has no residual. */
+static struct outer_state_options options_of(const struct serve_rebuild *b, const struct run *run,
+                                             unsigned i)
+{
+    return run_outer_state(run, !b->site[i].sent_by);
+}
+
 static enum err roster_check(const struct serve_rebuild *b, struct outer_state *to,
                              const struct run *run)
 {
     struct manifest newest;
-    struct outer_state_options o = run_outer_state(run, true);
     manifest_clear(&newest);
     newest.roster_version = 1;
     newest.site_count = (uint32_t)run->o.outer_sites.count;
@@ -170,6 +205,7 @@ static enum err roster_check(const struct serve_rebuild *b, struct outer_state *
     for (unsigned i = 0; i < b->count; i++) {
         struct arena scratch = arena_make(0);
         struct outer_state from = {0};
+        struct outer_state_options o = options_of(b, run, i);
         enum err e = outer_state_open(&from, b->site[i].env, to->dev, &o, &scratch);
         if (e == ERR_OK && outer_state_begun(&from))
             e = roster_look(&from, run, &newest);
@@ -311,12 +347,11 @@ static enum err site_take(struct outer_state *to, struct outer_state *from, cons
 }
 
 static enum err directory_take(struct outer_state *to, const struct run *run, struct env *env,
-                               const struct trust *trust)
+                               const struct outer_state_options *o, const struct trust *trust)
 {
     struct arena scratch = arena_make(0);
     struct outer_state from = {0};
-    struct outer_state_options o = run_outer_state(run, true);
-    enum err e = outer_state_open(&from, env, to->dev, &o, &scratch);
+    enum err e = outer_state_open(&from, env, to->dev, o, &scratch);
     if (e == ERR_OK && outer_state_begun(&from))
         e = site_take(to, &from, run, trust);
     outer_state_close(&from);
@@ -324,14 +359,131 @@ static enum err directory_take(struct outer_state *to, const struct run *run, st
     return e;
 }
 
+/* ---- what the sites have sent ---- */
+
+struct parts {       /* of one site */
+    struct env *env; /* the aggregator's */
+    const char *site;
+    struct outer_state *to; /* a replica in the directory that is made of them */
+};
+
+static enum err part_map(const struct parts *p, enum wire_supply kind, unsigned fragment,
+                         uint64_t round, struct file_map *map)
+{
+    char path[SUPPLY_PATH_MAX];
+    supply_path(path, p->site, kind, fragment, round);
+    return p->env->ops->exists(p->env, path) ? p->env->ops->map(p->env, path, map)
+                                             : err_set(ERR_INPUT, "%s: not sent", path);
+}
+
+static enum err part_manifest(const struct parts *p, unsigned fragment, uint64_t round,
+                              struct manifest *m)
+{
+    struct file_map map = {0};
+    TRY(part_map(p, WIRE_SUPPLY_MANIFEST, fragment, round, &map));
+    bool good = manifest_decode(m, map.data, map.size_bytes) && m->fragment == fragment &&
+                m->round == round;
+    p->env->ops->unmap(p->env, &map);
+    return good ? ERR_OK
+                : err_set(ERR_PROTO,
+                          "site %s has sent something else as the manifest of fragment %u round "
+                          "%" PRIu64,
+                          p->site, fragment, round);
+}
+
+/* The newest state that was sent: a site that has trained on has sent two. 0: none. */
+static enum err part_newest(const struct parts *p, unsigned fragment, uint64_t *round)
+{
+    struct arena scratch = arena_make(0);
+    char path[SUPPLY_PATH_MAX], **names = NULL;
+    size_t count = 0;
+    *round = 0;
+    snprintf(path, sizeof path, "%s/%s/parts", SUPPLY_DIRECTORY, p->site);
+    enum err e = p->env->ops->exists(p->env, path)
+                     ? p->env->ops->list(p->env, path, &scratch, &names, &count)
+                     : ERR_OK;
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        unsigned f;
+        uint64_t at;
+        int end = 0;
+        if (sscanf(names[i], "%u.%20" SCNu64 ".state%n", &f, &at, &end) == 2 && end &&
+            !names[i][end] && f == fragment && at > *round)
+            *round = at;
+    }
+    arena_free(&scratch);
+    return e;
+}
+
+/* A round before the state. ERR_INPUT: it was not sent, nor were those before it. */
+static enum err part_history(const struct parts *p, unsigned fragment, uint64_t round)
+{
+    struct manifest m;
+    struct file_map map = {0};
+    TRY(part_manifest(p, fragment, round, &m));
+    if (m.aggregate_bytes)
+        TRY(part_map(p, WIRE_SUPPLY_AGGREGATE, fragment, round, &map));
+    struct digest d = digest_of(map.data, map.size_bytes);
+    enum err e = m.aggregate_bytes &&
+                         (map.size_bytes != m.aggregate_bytes || !digest_equal(&d, &m.aggregate))
+                     ? err_set(ERR_PROTO,
+                               "site %s has sent something else as the aggregate of fragment %u "
+                               "round %" PRIu64,
+                               p->site, fragment, round)
+                     : outer_state_history_put(p->to, fragment, &m, map.data);
+    p->env->ops->unmap(p->env, &map);
+    return e;
+}
+
+static enum err part_state(const struct parts *p, unsigned fragment)
+{
+    uint64_t round;
+    struct manifest m;
+    struct file_map map = {0};
+    TRY(part_newest(p, fragment, &round));
+    if (!round)
+        return ERR_OK;
+    TRY(part_manifest(p, fragment, round - 1, &m));
+    TRY(part_map(p, WIRE_SUPPLY_STATE, fragment, round, &map));
+    enum err e = outer_state_snapshot_adopt(p->to, fragment, &m, map.data, map.size_bytes, false);
+    p->env->ops->unmap(p->env, &map);
+    for (uint64_t t = round; e == ERR_OK && t-- > 0;)
+        e = part_history(p, fragment, t);
+    return e == ERR_INPUT ? ERR_OK : e;
+}
+
+/* The directory of one site, of what it has sent, as an aggregator's. */
+static enum err parts_put(const struct serve_rebuild *b, unsigned i, const struct outer_state *like,
+                          struct run *run)
+{
+    struct arena scratch = arena_make(0);
+    struct outer_state to = {0};
+    struct outer_state_options o = options_of(b, run, i);
+    const struct parts p = {like->env, b->site[i].sent_by, &to};
+    float *slab = arena_array(&scratch, run->table.elements, sizeof *slab);
+    enum err e = slab ? run_initial(run, slab) : ERR_MEMORY;
+    if (e == ERR_OK)
+        e = outer_state_open(&to, b->site[i].env, like->dev, &o, &scratch);
+    if (e == ERR_OK)
+        e = outer_state_begin(&to, slab);
+    for (unsigned f = 0; e == ERR_OK && f < to.fragments->count; f++)
+        e = part_state(&p, f);
+    outer_state_close(&to);
+    arena_free(&scratch);
+    return e;
+}
+
 enum err serve_rebuild_states(const struct serve_rebuild *b, struct outer_state *replica,
-                              const struct run *run, struct signer *signer)
+                              struct run *run, struct signer *signer)
 {
     uint64_t epoch = 0;
+    for (unsigned i = 0; i < b->count; i++)
+        if (b->site[i].sent_by)
+            TRY(parts_put(b, i, replica, run));
     TRY(roster_check(b, replica, run));
     for (unsigned i = 0; i < b->count; i++) {
         const struct trust trust = trust_of(signer, b->site[i].env, run, b->site[i].path);
-        TRY(directory_take(replica, run, b->site[i].env, &trust));
+        const struct outer_state_options o = options_of(b, run, i);
+        TRY(directory_take(replica, run, b->site[i].env, &o, &trust));
         epoch = b->site[i].seen.epoch > epoch ? b->site[i].seen.epoch : epoch;
     }
     if (replica->o.compresses_downlink)

@@ -26,15 +26,11 @@ enum {
 };
 
 static const char *const names[LEDGER_WHATS] = {
-    [LEDGER_HELLO] = "hello",
-    [LEDGER_POLL] = "poll",
-    [LEDGER_REPORT] = "report",
-    [LEDGER_LEAVE] = "leave",
-    [LEDGER_MASK] = "mask",
-    [LEDGER_CONTRIBUTION] = "contribution",
-    [LEDGER_AGGREGATE] = "aggregate",
-    [LEDGER_SNAPSHOT] = "snapshot",
-    [LEDGER_CONNECTION] = "connection",
+    [LEDGER_HELLO] = "hello",         [LEDGER_POLL] = "poll",
+    [LEDGER_REPORT] = "report",       [LEDGER_LEAVE] = "leave",
+    [LEDGER_MASK] = "mask",           [LEDGER_CONTRIBUTION] = "contribution",
+    [LEDGER_AGGREGATE] = "aggregate", [LEDGER_SNAPSHOT] = "snapshot",
+    [LEDGER_SUPPLY] = "supply",       [LEDGER_CONNECTION] = "connection",
     [LEDGER_SOCKET] = "socket",
 };
 

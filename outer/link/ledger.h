@@ -24,6 +24,7 @@ enum ledger_what {
     LEDGER_CONTRIBUTION,
     LEDGER_AGGREGATE,
     LEDGER_SNAPSHOT,   /* transfers */
+    LEDGER_SUPPLY,     /* to an aggregator that is rebuilt: nothing predicts it */
     LEDGER_CONNECTION, /* handshakes, settings, pings of idle connections */
     LEDGER_SOCKET,     /* the kernel's counters */
     LEDGER_WHATS

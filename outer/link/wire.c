@@ -272,6 +272,7 @@ static enum err upload_encode(struct packed *to, const void *message)
     offer.max_local_steps_offline = m->max_local_steps_offline;
     offer.residual_ratio = m->residual_ratio;
     offer.charged = m->charged;
+    offer.supply = m->supply;
     offer.transfer = m->transfer;
     offer.stream = m->stream;
     if (memcmp(m->signature, unsigned_, sizeof unsigned_) != 0)
@@ -639,8 +640,11 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
     if (p->residual_ratio > CODEC_RATIO_MAX)
         return err_set(ERR_PROTO, "a residual ratio of code %u, at most %d is possible",
                        p->residual_ratio, CODEC_RATIO_MAX);
+    if (p->supply > WIRE_SUPPLY_LAST)
+        return err_set(ERR_PROTO, "part %u of a supply is unknown to this version", p->supply);
     if (p->signature.len)
         memcpy(m->signature, p->signature.data, sizeof m->signature);
+    m->supply = (enum wire_supply)p->supply;
     m->round = p->round;
     m->codec = p->codec;
     m->payload_bytes = p->payload_bytes;

@@ -13,7 +13,7 @@
 
 enum {
     WIRE_MAJOR = 1,
-    WIRE_MINOR = 1,
+    WIRE_MINOR = 2,
     WIRE_AGGREGATORS_MAX = 16,
     WIRE_ENDS_MAX = 16,
     WIRE_NAME_MAX = 64,
@@ -85,6 +85,15 @@ struct wire_hello_answer {
     uint32_t site, sites;        /* roster_version > 1: index of this site, sites in the roster */
     struct wire_announcement announcement; /* of `epoch` and `instance` */
 };
+enum wire_supply { /* parts of what a site has, for an aggregator that is rebuilt */
+                   WIRE_SUPPLY_NONE = 0,      /* a contribution */
+                   WIRE_SUPPLY_MANIFEST = 1,  /* of the round, with its envelope */
+                   WIRE_SUPPLY_AGGREGATE = 2, /* of the round */
+                   WIRE_SUPPLY_STATE = 3,     /* number `round`: the bytes of a snapshot */
+                   WIRE_SUPPLY_ANNOUNCED = 4, /* the file id/announced.N */
+                   WIRE_SUPPLY_SEEN = 5,      /* the file id/site; the site's last part */
+                   WIRE_SUPPLY_LAST = WIRE_SUPPLY_SEEN
+};
 struct wire_contribution { /* header of a contribution; the payload follows in chunks */
     struct wire_head head;
     uint32_t fragment, codec;
@@ -96,6 +105,7 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
     uint64_t transfer;               /* set by the link: streams that carry one transfer together */
     uint32_t stream;                 /* set by the link: 0: the leading stream; others join it */
     uint8_t signature[SIGNER_BYTES]; /* the site's (outer/link/signed.h); zero: none */
+    enum wire_supply supply;
 };
 struct wire_answer {
     enum round_outcome outcome;

@@ -46,11 +46,14 @@ enum round_outcome { /* on the wire: never renumber */
                      ROUND_COMMIT = 19,   /* poll: manifest follows */
                      ROUND_GONE = 20,     /* fetch: older than what is kept */
                      ROUND_ABORTED = 21,  /* manifest: stored, and the round was aborted */
-                     ROUND_STEP_BACK = 22 /* hello: the site stands on a commit of an earlier epoch
-                                             that our history does not have: it gives that round up
-                                             (docs/protocol.md 3.4) */
+                     ROUND_STEP_BACK =
+                         22, /* hello: the site stands on a commit of an earlier epoch that our
+                                history does not have: it gives that round up (docs/protocol.md 3.4)
+                              */
+                     ROUND_SUPPLY = 23 /* hello: the aggregator has lost its directory, and the site
+                                          sends what it has (docs/protocol.md 3.5) */
 };
-enum { ROUND_OUTCOMES = ROUND_STEP_BACK + 1 };
+enum { ROUND_OUTCOMES = ROUND_SUPPLY + 1 };
 
 enum round_event_kind {
     ROUND_HELLO,  /* how a site stands in one fragment: as good as a report. One per fragment, then

@@ -30,6 +30,7 @@ const char *round_outcome_name(enum round_outcome o)
         [ROUND_GONE] = "gone",
         [ROUND_ABORTED] = "aborted",
         [ROUND_STEP_BACK] = "step_back",
+        [ROUND_SUPPLY] = "supply",
     };
     return (unsigned)o < ROUND_OUTCOMES ? names[o] : "unknown"; /* a peer's number may come here */
 }

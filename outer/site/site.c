@@ -201,8 +201,7 @@ static enum err manifest_next(struct site *s, unsigned fragment, const struct ma
 
 /* ---- fetching ---- */
 
-/* The roster may have grown since the start: the aggregate of a gathered codec grows with it. */
-static enum err download_grow(struct site_slot *l, size_t size)
+enum err site_download_grow(struct site_slot *l, size_t size)
 {
     if (size <= l->download_bytes)
         return ERR_OK;
@@ -221,7 +220,7 @@ static enum err fetch_bytes(struct site_slot *l, enum wire_what what, unsigned f
     struct site *s = l->site;
     uint64_t start = s->env->ops->now_ms(s->env);
     struct wire_answer a = {.outcome = ROUND_NONE}; /* after a cut it says what is here already */
-    TRY(download_grow(l, size));
+    TRY(site_download_grow(l, size));
     for (;;) {
         struct wire_fetch m = {.head = site_head(l, fragment),
                                .what = what,

@@ -392,6 +392,8 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
     case ROUND_CONFLICT:
     case ROUND_SUPERSEDED:
         return has_state ? refused(a.outcome, a.text) : taken(s, a.outcome, a.text);
+    case ROUND_SUPPLY:
+        return has_state ? site_supply(l) : refused(a.outcome, a.text);
     case ROUND_LOST_STATE: /* it has halted; an operator brings it back */
     case ROUND_FULL:
         return err_set(ERR_LINK, "the aggregator answers %s: %s", round_outcome_name(a.outcome),

@@ -4,7 +4,8 @@
  * what each answer means), site_outbox.c (the contribution that is made once and sent until it is
  * committed), site_inflight.c (the slots that rounds run in), site_eager.c (where a site goes on
  * meanwhile), site_roster.c (which sites a round has), site_scrub.c (damaged files are made again),
- * site_step_back.c (a round given up), site_masks.c (secure aggregation).
+ * site_step_back.c (a round given up), site_masks.c (secure aggregation), site_supply.c (the
+ * aggregator has lost its directory).
  */
 #include <stdatomic.h>
 #include "outer/privacy/seal.h"
@@ -114,6 +115,7 @@ struct site {
     unsigned sites;         /* of the newest roster */
     uint64_t first_there[ROUND_FRAGMENTS_MAX]; /* the first round with this site */
     bool heard;                                /* an aggregator answered a hello of this process */
+    bool supplying[WIRE_AGGREGATORS_MAX];      /* a slot sends what the site has of the run */
     struct site_steps steps;
     bool ends_known; /* the schedule has the former values of train.steps, or there are none */
     bool told_over;  /* that all rounds were on record at the start */
@@ -208,6 +210,11 @@ void site_lock(struct site *s);
 void site_notice(struct site_slot *l, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* site.c */
+/* l->download holds `size` bytes. The roster may have grown since the start: the aggregate of a
+ * gathered codec grows with it. */
+enum err site_download_grow(struct site_slot *l, size_t size) MUST;
+
 /* site_roster.c */
 /* S6: the sites of the next manifest are those of the state's, or one change that it names. */
 enum err site_roster_check(const struct site *s, unsigned fragment, const struct manifest *m) MUST;
@@ -257,6 +264,10 @@ enum err site_step_back(struct site_slot *l, unsigned fragment) MUST;
 enum err site_withdrawn_load(struct site *s, unsigned fragment, uint64_t round, float *values,
                              struct site_submission *w, bool *found) MUST;
 bool site_withdrawn(const struct site *s, unsigned fragment, uint64_t round);
+
+/* site_supply.c: after a hello to l->peer that was answered `supply`. Never ERR_OK: the hello
+ * begins anew, until the aggregator is back (ERR_LINK). l->download is lost. */
+enum err site_supply(struct site_slot *l) MUST;
 
 /* site_outbox.c */
 /* A slot's stored contribution whose file is damaged: written again where the slot still holds all

@@ -1328,6 +1328,13 @@ size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment
         parts, shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts));
 }
 
+size_t outer_state_shared_bytes(const struct outer_state_options *o, unsigned fragment)
+{
+    struct outer_state_options shared = *o;
+    shared.residuals = shared.compresses_downlink = shared.discards = false;
+    return state_bytes(&shared, outer_of(o, fragment), o->fragments->f[fragment].elements);
+}
+
 size_t outer_state_state_bytes(const struct outer_state *m, unsigned fragment)
 {
     struct file_part parts[OWN_MAX];

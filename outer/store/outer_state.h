@@ -226,6 +226,8 @@ enum err outer_state_manifest_digest(struct outer_state *m, unsigned fragment, u
 /* Bytes of a snapshot for a site that joins: theta, momentum, gathered, codes. The configuration
  * implies the size; the digest of the bytes is the state digest. */
 size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment);
+/* The same of a replica that is not open. */
+size_t outer_state_shared_bytes(const struct outer_state_options *o, unsigned fragment);
 /* The same with the replica's own residual and discarded residual. */
 size_t outer_state_state_bytes(const struct outer_state *m, unsigned fragment);
 enum err outer_state_snapshot_write(const struct outer_state *m, unsigned fragment,

@@ -254,6 +254,10 @@ void link_call_about(struct link_call *c, enum link_method method, const void *m
                   mask->step == WIRE_MASK_SETUP ? LEDGER_NO_ROUND : mask->round);
         break;
     case LINK_CONTRIBUTE:
+        if (offer->supply) {
+            row_about(c, LEDGER_SUPPLY, 0, LEDGER_NO_ROUND);
+            break;
+        }
         row_about(c, LEDGER_CONTRIBUTION, offer->fragment, offer->round);
         c->row.total = offer->payload_bytes;
         break;

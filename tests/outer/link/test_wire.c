@@ -119,8 +119,8 @@ static void fill(enum wire_kind kind, union any *m)
                                            .version = 1ull << 38};
     } else if (kind == WIRE_UPLOAD) {
         m->UPLOAD = (struct wire_contribution){
-            head(),    1,         2,     41,  256u << 20, 5,          6,  name("p"),
-            name("g"), name("y"), 0.75f, 130, 1ull << 35, 1ull << 33, 15, {1}};
+            head(),    1,     2,   41,         256u << 20, 5,  6,   name("p"),        name("g"),
+            name("y"), 0.75f, 130, 1ull << 35, 1ull << 33, 15, {1}, WIRE_SUPPLY_STATE};
     } else if (kind == WIRE_FETCH) {
         m->FETCH =
             (struct wire_fetch){head(), WIRE_SNAPSHOT, 1, 41, 12345678901, 1ull << 35, 16384};

@@ -1,0 +1,736 @@
+#include "outer/aggregator/supply.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/config/identity.h"
+#include "outer/link/revocation.h"
+#include "outer/protocol/roles.h"
+#include "outer/protocol/site_name.h"
+
+enum {
+    FILE_BYTES_MAX = 1 << 16, /* id/site, id/announced.N */
+    MINOR_SUPPLY = 2,
+    AGAIN_MS = 1000,
+    DISK_FULL_MS = 5000,
+    SAY_MS = 10000
+};
+const char SUPPLY_DIRECTORY[] = "supply";
+
+struct supply_part { /* on its way in; what has arrived stays, if its stream ends early */
+    struct supply_part *next;
+    unsigned site;
+    struct wire_contribution header;
+    struct blocks blocks;
+    int handle;       /* -1: no stream */
+    unsigned storing; /* chunks being written */
+    enum err verdict;
+    char why[WIRE_TEXT_MAX], final[SUPPLY_PATH_MAX], path[SUPPLY_PATH_MAX + 8];
+};
+struct supply_done { /* a part that is here: offered again, it is not sent again */
+    struct supply_done *next;
+    unsigned site;
+    enum wire_supply supply;
+    unsigned fragment;
+    uint64_t round;
+    struct digest payload;
+};
+struct supply_site {
+    char name[WIRE_NAME_MAX];
+    bool has_state, complete;
+    uint64_t round[ROUND_FRAGMENTS_MAX]; /* its states, as its hello says */
+};
+struct supply {
+    struct supply_options o;
+    struct outer_state_options state; /* o.state */
+    struct env *env;
+    struct digest config;
+    struct revocation *revocation;
+    struct supply_site *site; /* [ROUND_SITES_MAX] that have said hello */
+    unsigned site_count;
+    struct supply_part *parts;
+    struct supply_done *done;
+    struct manifest *newest;     /* of the highest roster version */
+    bool known;                  /* newest is */
+    uint64_t enough_ms, said_ms; /* since when more than half are here; 0: they are not */
+    bool stop;
+    struct log_limit limit; /* one refusal of each peer, then now and then */
+};
+
+void supply_path(char out[SUPPLY_PATH_MAX], const char *site, enum wire_supply kind,
+                 unsigned fragment, uint64_t round)
+{
+    static const char *const ends[] = {[WIRE_SUPPLY_MANIFEST] = "manifest",
+                                       [WIRE_SUPPLY_AGGREGATE] = "aggregate",
+                                       [WIRE_SUPPLY_STATE] = "state"};
+    int n = snprintf(out, SUPPLY_PATH_MAX, "%s/%s/", SUPPLY_DIRECTORY, site);
+    char *at = out + n;
+    size_t left = SUPPLY_PATH_MAX - (size_t)n;
+    ASSERT(kind > WIRE_SUPPLY_NONE && kind <= WIRE_SUPPLY_LAST);
+    if (kind == WIRE_SUPPLY_SEEN)
+        snprintf(at, left, "run/id/site");
+    else if (kind == WIRE_SUPPLY_ANNOUNCED)
+        snprintf(at, left, "run/id/announced.%u", fragment);
+    else
+        snprintf(at, left, "parts/%u.%" PRIu64 ".%s", fragment, round, ends[kind]);
+}
+
+/* ---- who may ---- */
+
+static bool supply_known(void *self, const char *peer)
+{
+    const struct supply *s = self;
+    return roles_of(peer, s->o.run) == ROLES_SITE;
+}
+
+static const char *supply_revoked(void *self, const char *peer, const struct wire_certificate *c)
+{
+    const struct supply *s = self;
+    return s->revocation ? revocation_why(s->revocation, peer, c) : NULL;
+}
+
+static __attribute__((format(printf, 4, 5))) void supply_say(enum round_outcome *outcome,
+                                                             char text[WIRE_TEXT_MAX],
+                                                             enum round_outcome value,
+                                                             const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, WIRE_TEXT_MAX, format, list);
+    va_end(list);
+    *outcome = value;
+}
+
+/* The refusals that need names. */
+static bool head_holds(const struct supply *s, const char *peer, const struct wire_head *head,
+                       enum round_outcome *outcome, char text[WIRE_TEXT_MAX])
+{
+    char expected[3 * WIRE_NAME_MAX];
+    const char *revoked = supply_revoked((void *)(uintptr_t)s, peer, &head->certificate);
+    snprintf(expected, sizeof expected, "atoll://%s/site/%s", s->o.run, head->site);
+    if (roles_of(peer, s->o.run) != ROLES_SITE || strcmp(peer, expected) != 0)
+        supply_say(outcome, text, ROUND_DENIED, "the certificate says %s, this call needs %s",
+                   peer && *peer ? peer : "nothing", expected);
+    else if (!site_name_good(head->site))
+        supply_say(outcome, text, ROUND_INVALID, "no name of a site");
+    else if (revoked)
+        supply_say(outcome, text, ROUND_EXCLUDED, "%s: %s", peer, revoked);
+    else if (strcmp(head->run, s->o.run) != 0)
+        supply_say(outcome, text, ROUND_MISMATCH, "run.name: %s here, %s there", s->o.run,
+                   head->run);
+    else if (head->aggregator != s->o.index)
+        supply_say(outcome, text, ROUND_MISMATCH, "this is aggregator %u, the call is for %" PRIu32,
+                   s->o.index, head->aggregator);
+    else
+        return true;
+    return false;
+}
+
+static struct supply_site *site_find(struct supply *s, const char *name)
+{
+    for (unsigned i = 0; i < s->site_count; i++)
+        if (strcmp(s->site[i].name, name) == 0)
+            return &s->site[i];
+    return NULL;
+}
+
+/* ---- enough? ---- */
+
+static unsigned roster_size(const struct supply *s)
+{
+    return s->known ? s->newest->site_count : s->o.site_count;
+}
+
+static const char *roster_name(const struct supply *s, unsigned i)
+{
+    return s->known ? manifest_name(s->newest, s->o.sites, s->newest->sites[i].site)
+                    : s->o.sites[i];
+}
+
+/* missing: names of the sites that have not sent all. Returns how many have. */
+static unsigned sites_here(struct supply *s, bool *all, char *missing, size_t size)
+{
+    unsigned here = 0;
+    size_t used = 0;
+    *all = true;
+    *missing = 0;
+    for (unsigned i = 0; i < roster_size(s); i++) {
+        const struct supply_site *site = site_find(s, roster_name(s, i));
+        here += site && site->complete;
+        if (site && site->complete)
+            continue;
+        *all = *all && site && !site->has_state;
+        if (used < size)
+            used +=
+                (size_t)snprintf(missing + used, size - used, "%s%s%s", used ? "," : "",
+                                 roster_name(s, i), site && !site->has_state ? "(no_state)" : "");
+    }
+    return here;
+}
+
+static uint64_t supply_now(const struct supply *s)
+{
+    return s->env->ops->now_ms(s->env);
+}
+
+static uint64_t supply_work(void *self, bool *stop)
+{
+    struct supply *s = self;
+    char missing[512];
+    bool all;
+    unsigned here = sites_here(s, &all, missing, sizeof missing), n = roster_size(s);
+    uint64_t now = supply_now(s);
+    bool enough = 2 * here > n, over;
+    s->enough_ms = !enough ? 0 : s->enough_ms ? s->enough_ms : now;
+    over = enough && !s->o.strict && now - s->enough_ms >= s->o.straggler_ms;
+    *stop = s->stop = enough && (all || over);
+    if (*stop || now - s->said_ms >= SAY_MS) {
+        log_event(LOG_INFO, "supply", "sites=%u of=%u%s%s", here, n, *missing ? " missing=" : "",
+                  missing);
+        s->said_ms = now;
+    }
+    return now + AGAIN_MS;
+}
+
+bool supply_enough(const struct supply *s)
+{
+    return s->stop;
+}
+
+const char *supply_site(const struct supply *s, unsigned number)
+{
+    for (unsigned i = 0; i < s->site_count; i++)
+        if (s->site[i].complete && number-- == 0)
+            return s->site[i].name;
+    return NULL;
+}
+
+/* ---- hello ---- */
+
+static bool supply_config(const struct supply *s, const struct wire_hello *m,
+                          struct wire_hello_answer *answer)
+{
+    const char *theirs = m->config ? m->config : "";
+    struct digest d = identity_digest(theirs);
+    struct arena scratch = arena_make(4 * WIRE_CONFIG_MAX);
+    char *difference = NULL;
+    bool equal =
+        m->major == WIRE_MAJOR && digest_equal(&d, &s->config) && digest_equal(&d, &m->head.config);
+    if (m->major != WIRE_MAJOR)
+        supply_say(&answer->outcome, answer->text, ROUND_MISMATCH,
+                   "protocol version: %d here, %" PRIu32 " there", WIRE_MAJOR, m->major);
+    else if (!equal && config_difference(theirs, s->o.canonical, &scratch, &difference) == ERR_OK)
+        supply_say(&answer->outcome, answer->text, ROUND_MISMATCH, "%.1900s", difference);
+    else if (!equal)
+        supply_say(&answer->outcome, answer->text, ROUND_MISMATCH, "the configuration differs");
+    arena_free(&scratch);
+    return equal;
+}
+
+static bool supply_identity(const struct supply *s, const char *peer, const struct wire_hello *m,
+                            struct wire_hello_answer *answer)
+{
+    struct signer_identity seen = {.certificate = {{0}}};
+    enum err e = s->o.signer ? s->o.signer->ops->certified(s->o.signer, m->identity,
+                                                           m->identity_bytes, peer, &seen)
+                             : ERR_OK;
+    const struct wire_certificate c = {.sha256 = seen.certificate};
+    const char *revoked =
+        e == ERR_OK && s->o.signer && s->revocation ? revocation_why(s->revocation, "", &c) : NULL;
+    if (e == ERR_OK && !revoked)
+        return true;
+    supply_say(&answer->outcome, answer->text, ROUND_DENIED, "%s",
+               revoked ? revoked : err_message());
+    return false;
+}
+
+/* A site that says other states than before has trained on: what it sends now counts. */
+static struct supply_site *site_take(struct supply *s, const struct wire_hello *m)
+{
+    struct supply_site *site = site_find(s, m->head.site);
+    if (!site && s->site_count == ROUND_SITES_MAX)
+        return NULL;
+    if (!site) {
+        site = &s->site[s->site_count++];
+        snprintf(site->name, sizeof site->name, "%s", m->head.site);
+    }
+    site->complete = site->complete && m->has_state;
+    site->has_state = m->has_state;
+    for (unsigned f = 0; m->has_state && f < m->fragment_count; f++) {
+        site->complete = site->complete && site->round[f] == m->fragments[f].round;
+        site->round[f] = m->fragments[f].round;
+    }
+    return site;
+}
+
+static void supply_refused(struct supply *s, const char *peer,
+                           const struct wire_hello_answer *answer)
+{
+    char quoted[1024], from[256];
+    unsigned repeats;
+    const char *name = round_outcome_name(answer->outcome);
+    peer = peer ? peer : "";
+    if (log_limit_pass(&s->limit, name, peer, 1, supply_now(s), &repeats))
+        log_event(LOG_WARN, "refused", "call=hello peer=%s answer=%s repeats=%u why=%s",
+                  log_quote(from, sizeof from, peer), name, repeats,
+                  log_quote(quoted, sizeof quoted, answer->text));
+}
+
+static void supply_hello(void *self, const char *peer, const struct wire_hello *m,
+                         struct wire_hello_answer *answer)
+{
+    struct supply *s = self;
+    memset(answer, 0, sizeof *answer);
+    answer->minor = WIRE_MINOR;
+    bool held = head_holds(s, peer, &m->head, &answer->outcome, answer->text) &&
+                supply_config(s, m, answer) && supply_identity(s, peer, m, answer);
+    if (held && m->has_state && m->fragment_count != s->o.state->fragments->count) {
+        supply_say(&answer->outcome, answer->text, ROUND_INVALID, "other number of fragments");
+        held = false;
+    }
+    struct supply_site *site = held ? site_take(s, m) : NULL;
+    if (held && (!site || site->complete || !site->has_state))
+        supply_say(&answer->outcome, answer->text, ROUND_FULL,
+                   "the aggregator is rebuilt from the sites, and waits for others");
+    else if (held && m->minor < MINOR_SUPPLY)
+        supply_say(&answer->outcome, answer->text, ROUND_FULL,
+                   "the aggregator is rebuilt from the sites, and this site's program is too old "
+                   "to send its states: give its directory (atoll serve --rebuild)");
+    else if (held)
+        supply_say(&answer->outcome, answer->text, ROUND_SUPPLY,
+                   "the aggregator is rebuilt from the sites: send what you have");
+    if (!held || (answer->outcome == ROUND_FULL && m->minor < MINOR_SUPPLY))
+        supply_refused(s, peer, answer);
+}
+
+/* ---- parts ---- */
+
+/* The largest aggregate of a round: of any codec of the run, of as many sites as there are, or the
+ * state that a rollback brings back. */
+static uint64_t aggregate_bytes_max(const struct supply *s, unsigned fragment)
+{
+    const struct outer_state_options *o = s->o.state;
+    unsigned sites = s->site_count > roster_size(s) ? s->site_count : roster_size(s);
+    uint64_t most = outer_state_shared_bytes(o, fragment);
+    for (unsigned k = 0; k < CODEC_COUNT; k++) {
+        const struct codec *c = codec_get((enum codec_kind)k);
+        unsigned payloads = schedule_payloads_max(&o->schedule, c->kind, sites);
+        if (!schedule_uses(&o->schedule, c->kind))
+            continue;
+        uint64_t bytes = c->aggregate_max(c, o->fragments->f[fragment].elements, payloads);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* May the site send this part, of this size? */
+static bool part_fits(const struct supply *s, const struct supply_site *site,
+                      const struct wire_contribution *m)
+{
+    const struct outer_state_options *o = s->o.state;
+    unsigned f = m->fragment, count = s->o.count ? s->o.count : 1;
+    bool own = f < o->fragments->count && f % count == s->o.index;
+    uint64_t state = own ? site->round[f] : 0;
+    bool history = own && m->round < state && m->round + o->keep >= state;
+    switch (m->supply) {
+    case WIRE_SUPPLY_NONE:
+        break;
+    case WIRE_SUPPLY_MANIFEST:
+        return history && m->payload_bytes <= MANIFEST_BYTES_MAX;
+    case WIRE_SUPPLY_AGGREGATE:
+        return history && m->payload_bytes <= aggregate_bytes_max(s, f);
+    case WIRE_SUPPLY_STATE:
+        return own && state && m->round == state &&
+               m->payload_bytes == outer_state_shared_bytes(o, f);
+    case WIRE_SUPPLY_ANNOUNCED:
+    case WIRE_SUPPLY_SEEN:
+        return f == s->o.index && m->payload_bytes <= FILE_BYTES_MAX;
+    }
+    return false;
+}
+
+static struct supply_part *part_find(struct supply *s, unsigned site,
+                                     const struct wire_contribution *m)
+{
+    struct supply_part *p = s->parts;
+    while (p && (p->site != site || p->header.supply != m->supply ||
+                 p->header.fragment != m->fragment || p->header.round != m->round))
+        p = p->next;
+    return p;
+}
+
+static bool part_done(const struct supply *s, unsigned site, const struct wire_contribution *m)
+{
+    const struct supply_done *d = s->done;
+    while (d && (d->site != site || d->supply != m->supply || d->fragment != m->fragment ||
+                 d->round != m->round))
+        d = d->next; /* the newest first */
+    return d && digest_equal(&d->payload, &m->payload);
+}
+
+/* Without memory for it the part is sent again, should the site begin anew. */
+static void done_put(struct supply *s, const struct supply_part *p)
+{
+    struct supply_done *d = calloc(1, sizeof *d);
+    if (!d)
+        return;
+    *d = (struct supply_done){
+        s->done, p->site, p->header.supply, p->header.fragment, p->header.round, p->header.payload};
+    s->done = d;
+}
+
+static void part_free(struct supply *s, struct supply_part *p)
+{
+    if (p->handle >= 0 && s->env->ops->part_close(s->env, p->handle, p->path, NULL) != ERR_OK)
+        err_clear();
+    for (struct supply_part **at = &s->parts; *at; at = &(*at)->next)
+        if (*at == p) {
+            *at = p->next;
+            break;
+        }
+    free(p);
+}
+
+static enum err part_make(struct supply *s, unsigned site, const struct wire_contribution *m,
+                          struct supply_part **out)
+{
+    struct supply_part *p = *out = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(ERR_MEMORY, "no memory for a part of a supply");
+    *p = (struct supply_part){.next = s->parts, .site = site, .header = *m, .handle = -1};
+    supply_path(p->final, s->site[site].name, m->supply, m->fragment, m->round);
+    snprintf(p->path, sizeof p->path, "%s.part", p->final);
+    blocks_make(&p->blocks, m->payload_bytes);
+    s->parts = p;
+    return s->env->ops->remove(s->env, p->path); /* of other bytes */
+}
+
+static enum err part_reach(struct supply *s, unsigned site, const struct wire_contribution *m,
+                           struct supply_part **out)
+{
+    struct supply_part *p = *out = part_find(s, site, m);
+    uint64_t bytes;
+    if (p && !digest_equal(&p->header.payload, &m->payload)) {
+        part_free(s, p);
+        p = NULL;
+    }
+    if (!p)
+        TRY(part_make(s, site, m, &p));
+    *out = p;
+    p->header = *m;
+    return s->env->ops->part_open(s->env, p->path, m->payload_bytes, &p->handle, &bytes);
+}
+
+static void say_disk(enum err e, struct wire_answer *answer)
+{
+    log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "supply_failed", "why=\"%s\"",
+              err_message());
+    supply_say(&answer->outcome, answer->text, ROUND_FULL, "%s", err_message());
+    answer->retry_ms = DISK_FULL_MS;
+}
+
+/* The last part of a site: it has sent all. */
+static void part_here(struct supply_site *site, enum wire_supply supply)
+{
+    if (supply != WIRE_SUPPLY_SEEN || site->complete)
+        return;
+    site->complete = true;
+    log_event(LOG_INFO, "supplied", "site=%s", site->name);
+}
+
+static void supply_offer(void *self, const char *peer, const struct wire_contribution *m,
+                         struct wire_answer *answer, void **upload)
+{
+    struct supply *s = self;
+    struct supply_part *p;
+    *upload = NULL;
+    memset(answer, 0, sizeof *answer);
+    if (!head_holds(s, peer, &m->head, &answer->outcome, answer->text))
+        return;
+    struct supply_site *site = site_find(s, m->head.site);
+    if (!m->supply || !site || !site->has_state) {
+        supply_say(&answer->outcome, answer->text, ROUND_REBIND,
+                   "the aggregator is rebuilt from the sites: say hello");
+        return;
+    }
+    if (!part_fits(s, site, m)) {
+        supply_say(&answer->outcome, answer->text, ROUND_INVALID,
+                   "part %d of fragment %u, number %" PRIu64 ", of %" PRIu64
+                   " bytes: not what the hello and the configuration say",
+                   (int)m->supply, m->fragment, m->round, m->payload_bytes);
+        return;
+    }
+    unsigned index = (unsigned)(site - s->site);
+    p = part_find(s, index, m);
+    if (part_done(s, index, m)) {
+        part_here(site, m->supply);
+        answer->outcome = ROUND_RECEIPT;
+        return;
+    }
+    if (p && p->handle >= 0) {
+        supply_say(&answer->outcome, answer->text, ROUND_FULL, "these bytes are on their way");
+        answer->retry_ms = AGAIN_MS;
+        return;
+    }
+    enum err e = part_reach(s, index, m, &p);
+    if (e != ERR_OK) {
+        if (p)
+            part_free(s, p);
+        say_disk(e, answer);
+        return;
+    }
+    answer->outcome = ROUND_RESUME;
+    answer->offset = blocks_first(&p->blocks);
+    answer->blocks = p->blocks;
+    *upload = p;
+}
+
+static void supply_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
+                         struct wire_answer *answer)
+{
+    struct supply_part *p = upload;
+    (void)self, (void)data;
+    memset(answer, 0, sizeof *answer);
+    enum blocks_fit fit = blocks_fits(&p->blocks, offset, n);
+    answer->offset = offset + n;
+    if (fit == BLOCKS_GAP) {
+        supply_say(&answer->outcome, answer->text, ROUND_RESUME,
+                   "chunk does not follow what is stored");
+        answer->offset = blocks_first(&p->blocks);
+    } else if (fit == BLOCKS_NEW) {
+        answer->outcome = ROUND_PENDING;
+        p->storing++;
+    }
+}
+
+static enum err supply_store(void *self, void *upload, uint64_t offset, const uint8_t *data,
+                             size_t n)
+{
+    struct supply *s = self;
+    const struct supply_part *p = upload;
+    return s->env->ops->part_write(s->env, p->handle, offset, data, n);
+}
+
+static void supply_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e,
+                          struct wire_answer *answer)
+{
+    struct supply_part *p = upload;
+    (void)self;
+    memset(answer, 0, sizeof *answer);
+    p->storing--;
+    if (e != ERR_OK)
+        say_disk(e, answer);
+    else if (blocks_fits(&p->blocks, offset, n) == BLOCKS_NEW) /* else two streams brought it */
+        blocks_add(&p->blocks, offset, n);
+}
+
+static void supply_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
+{
+    struct supply *s = self;
+    struct supply_part *p = upload;
+    memset(answer, 0, sizeof *answer);
+    if (complete && blocks_first(&p->blocks) == p->header.payload_bytes) {
+        answer->outcome = ROUND_PENDING;
+        return;
+    }
+    enum err e = s->env->ops->part_close(s->env, p->handle, p->path, NULL);
+    p->handle = -1;
+    supply_say(&answer->outcome, answer->text, ROUND_RESUME, "not all bytes came");
+    answer->offset = blocks_first(&p->blocks);
+    if (e != ERR_OK)
+        part_free(s, p);
+}
+
+static void supply_verify(void *self, void *upload)
+{
+    struct supply *s = self;
+    struct supply_part *p = upload;
+    struct file_map map;
+    p->verdict = s->env->ops->map(s->env, p->path, &map);
+    if (p->verdict == ERR_OK) {
+        struct digest d = digest_of(map.data, map.size_bytes);
+        bool same = digest_equal(&d, &p->header.payload);
+        s->env->ops->unmap(s->env, &map);
+        p->verdict = same ? ERR_OK : err_set(ERR_CORRUPT, "not the bytes of their digest");
+    }
+    if (p->verdict == ERR_OK) {
+        p->verdict = s->env->ops->part_close(s->env, p->handle, p->path, p->final);
+        p->handle = -1;
+    }
+    if (p->verdict != ERR_OK)
+        snprintf(p->why, sizeof p->why, "%s", err_message());
+}
+
+/* Which sites there are follows from the newest roster. What the manifest is worth is checked when
+ * the directory is made. */
+static void manifest_look(struct supply *s, const char *path)
+{
+    struct file_map map;
+    struct manifest *m = calloc(1, sizeof *m);
+    if (!m || s->env->ops->map(s->env, path, &map) != ERR_OK) {
+        free(m);
+        err_clear();
+        return;
+    }
+    if (manifest_decode(m, map.data, map.size_bytes) && m->roster_version > 1 &&
+        (!s->known || m->roster_version > s->newest->roster_version) &&
+        m->initial == s->o.site_count) {
+        *s->newest = *m;
+        s->known = true;
+    }
+    s->env->ops->unmap(s->env, &map);
+    free(m);
+}
+
+static void supply_verified(void *self, void *upload, struct wire_answer *answer)
+{
+    struct supply *s = self;
+    struct supply_part *p = upload;
+    struct supply_site *site = &s->site[p->site];
+    memset(answer, 0, sizeof *answer);
+    if (p->verdict == ERR_OK) {
+        answer->outcome = ROUND_RECEIPT;
+        if (p->header.supply == WIRE_SUPPLY_MANIFEST)
+            manifest_look(s, p->final);
+        done_put(s, p);
+        part_here(site, p->header.supply);
+    } else if (p->verdict == ERR_CORRUPT) {
+        supply_say(&answer->outcome, answer->text, ROUND_RESUME, "%s", p->why);
+    } else {
+        err_set(p->verdict, "%s", p->why);
+        say_disk(p->verdict, answer);
+    }
+    part_free(s, p);
+}
+
+/* ---- other calls ---- */
+
+static void supply_poll(void *self, const char *peer, const struct wire_poll *m,
+                        struct wire_poll_answer *answer)
+{
+    struct supply *s = self;
+    struct wire_answer *a = &answer->answer;
+    memset(a, 0, sizeof *a);
+    answer->wants = WIRE_MASK_NONE;
+    manifest_clear(&answer->manifest);
+    if (head_holds(s, peer, &m->head, &a->outcome, a->text))
+        a->outcome = ROUND_REBIND;
+}
+
+static void supply_fetch(void *self, const char *peer, const struct wire_fetch *m,
+                         struct link_content *out, struct wire_answer *answer)
+{
+    memset(answer, 0, sizeof *answer);
+    memset(out, 0, sizeof *out);
+    if (head_holds(self, peer, &m->head, &answer->outcome, answer->text))
+        answer->outcome = ROUND_REBIND;
+}
+
+static void supply_fetched(void *self, void *source)
+{
+    (void)self, (void)source;
+}
+
+static void supply_report(void *self, const char *peer, const struct wire_report *m,
+                          struct wire_answer *answer)
+{
+    memset(answer, 0, sizeof *answer);
+    if (head_holds(self, peer, &m->head, &answer->outcome, answer->text))
+        answer->outcome = ROUND_REBIND;
+}
+
+static void supply_leave(void *self, const char *peer, const struct wire_leave *m,
+                         struct wire_answer *answer)
+{
+    memset(answer, 0, sizeof *answer);
+    if (head_holds(self, peer, &m->head, &answer->outcome, answer->text))
+        answer->outcome = ROUND_REBIND;
+}
+
+static void supply_mask(void *self, const char *peer, const struct wire_mask *m,
+                        struct wire_mask_answer *answer)
+{
+    memset(&answer->answer, 0, sizeof answer->answer);
+    answer->body_bytes = 0;
+    answer->number = 0;
+    if (head_holds(self, peer, &m->head, &answer->answer.outcome, answer->answer.text))
+        answer->answer.outcome = ROUND_REBIND;
+}
+
+static void supply_operate(void *self, const char *peer, const struct wire_operate *m,
+                           struct wire_answer *answer)
+{
+    struct supply *s = self;
+    char missing[512];
+    bool all;
+    memset(answer, 0, sizeof *answer);
+    unsigned here = sites_here(s, &all, missing, sizeof missing);
+    if (roles_of(peer, s->o.run) != ROLES_OPERATOR)
+        supply_say(&answer->outcome, answer->text, ROUND_DENIED, "not an operator's certificate");
+    else
+        supply_say(&answer->outcome, answer->text,
+                   m->act == WIRE_STATUS ? ROUND_CURRENT : ROUND_INVALID,
+                   "the aggregator is rebuilt from the sites: %u of %u have sent their states%s%s",
+                   here, roster_size(s), *missing ? "; missing: " : "", missing);
+}
+
+struct link_service supply_service(struct supply *s)
+{
+    return (struct link_service){
+        .self = s,
+        .known = supply_known,
+        .revoked = supply_revoked,
+        .hello = supply_hello,
+        .offer = supply_offer,
+        .chunk = supply_chunk,
+        .store = supply_store,
+        .stored = supply_stored,
+        .finish = supply_finish,
+        .verify = supply_verify,
+        .verified = supply_verified,
+        .poll = supply_poll,
+        .fetch = supply_fetch,
+        .fetched = supply_fetched,
+        .report = supply_report,
+        .leave = supply_leave,
+        .mask = supply_mask,
+        .operate = supply_operate,
+        .work = supply_work,
+        .commit = link_service_no_commit,
+    };
+}
+
+enum err supply_open(struct supply **out, struct env *env, const struct supply_options *o,
+                     struct arena *perm)
+{
+    struct supply *s;
+    *out = NULL;
+    TRY_ALLOC(s = arena_alloc(perm, sizeof *s));
+    *s = (struct supply){
+        .o = *o, .state = *o->state, .env = env, .config = identity_digest(o->canonical)};
+    s->o.state = &s->state;
+    TRY_ALLOC(s->site = arena_array(perm, ROUND_SITES_MAX, sizeof *s->site));
+    TRY_ALLOC(s->newest = arena_alloc(perm, sizeof *s->newest));
+    s->limit.count = LOG_LIMIT_KEYS_MIN + o->site_count;
+    TRY_ALLOC(s->limit.keys = arena_array(perm, s->limit.count, sizeof *s->limit.keys));
+    TRY(env->ops->remove(env, SUPPLY_DIRECTORY));
+    if (o->revoked_path)
+        TRY(revocation_open(&s->revocation, o->revoked_path, o->revoked_copy));
+    *out = s;
+    return ERR_OK;
+}
+
+void supply_close(struct supply *s)
+{
+    if (!s)
+        return;
+    while (s->parts)
+        part_free(s, s->parts);
+    for (struct supply_done *d = s->done, *next; d; d = next) {
+        next = d->next;
+        free(d);
+    }
+    revocation_close(s->revocation);
+}
