@@ -1,5 +1,6 @@
 /* atoll report: one HTML page about one or more run directories. */
 #include <stdio.h>
+#include <string.h>
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/report/report.h"
@@ -23,14 +24,34 @@ static enum err report(const struct args *args, const char *out, const char *wan
     return ERR_OK;
 }
 
+/* One site's page for those who answer for its data. */
+static enum err privacy(const struct args *args, const char *out, const char *format,
+                        struct arena *a)
+{
+    bool text = strcmp(format, "text") == 0;
+    if (args->operand_count != 1 || (!text && strcmp(format, "html") != 0))
+        return err_set(ERR_CONFIG, "report --privacy: give the run.dir of one site, and --format "
+                                   "html or text");
+    TRY(report_privacy(text ? NULL : out, args->operand[0], a));
+    if (!text)
+        printf("%s\n", out);
+    return ERR_OK;
+}
+
 enum err cmd_report(int argc, char **argv)
 {
-    const char *out = "report.html", *wan = NULL;
+    const char *out = "report.html", *wan = NULL, *format = "html";
+    bool officer = false;
     const struct args_option options[] = {
         {"out", ARGS_TEXT, &out, .value = "FILE", .help = "Where the page goes."},
         {"wan", ARGS_TEXT, &wan, .value = "FILE",
          .help =
              "What an emulated network between them did (atoll wan --record FILE): a table of it."},
+        {"privacy", ARGS_FLAG, &officer,
+         .help = "Instead, of one site: what left it, when, to whom and under which keys, its "
+                 "epsilon, the audit, what that proves; for a data-protection officer."},
+        {"format", ARGS_TEXT, &format, .value = "html|text",
+         .help = "With --privacy: text goes to the terminal."},
     };
     struct args args = {
         .command = "report",
@@ -45,7 +66,7 @@ enum err cmd_report(int argc, char **argv)
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && !args.help)
-        e = report(&args, out, wan, &arena);
+        e = officer ? privacy(&args, out, format, &arena) : report(&args, out, wan, &arena);
     arena_free(&arena);
     return e;
 }

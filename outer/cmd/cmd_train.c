@@ -113,6 +113,8 @@ static enum err hook_start(void *self, struct train *t)
     j->last_round = clock_mono_s();
     if (j->outer)
         TRY(site_train_start(&j->exchange, t));
+    if (j->outer && is_lead(j))
+        TRY(job_keys_record(j));
     arena_seal(&j->run.perm); /* what a step or a round needs was taken at open */
     arena_seal(&j->host);
     j->last_round = clock_mono_s();

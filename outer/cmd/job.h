@@ -114,6 +114,8 @@ void job_aggregator_close(struct job *j);
 /* job_privacy.c: after train_open, and before train_run. */
 enum err job_privacy_open(struct job *j) MUST;
 void job_privacy_record(struct job *j); /* behind the record of a start */
+/* job_keys.c: after the first hello, when the aggregator's key is known. */
+enum err job_keys_record(struct job *j) MUST;
 /* job_final.c */
 enum err job_tell_final(struct job *j) MUST; /* digests of the trained parameters */
 /* Prints the closing text after the live rows have ended. shown: live rows were enabled. */

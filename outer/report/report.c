@@ -66,6 +66,14 @@ static const char page_head[] =
     "</style>\n";
 /* clang-format on */
 
+void report_page_begin(FILE *out, const char *title)
+{
+    fputs(page_head, out);
+    fputs("<title>", out);
+    plot_escape(out, title);
+    fputs("</title></head><body><main>\n<section>", out);
+}
+
 /* ---- what the sections share ---- */
 unsigned report_color(const struct report_runs *r, size_t i)
 {

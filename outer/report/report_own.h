@@ -14,6 +14,8 @@ struct report_runs { /* of one page */
 };
 
 /* report.c */
+/* Head and style of a page; its first section is open. */
+void report_page_begin(FILE *out, const char *title);
 unsigned report_color(const struct report_runs *r, size_t i);
 void report_color_css(char out[24], const struct report_runs *r, size_t i); /* "var(--s0)" */
 bool report_exchanges(const struct report_run *r);                          /* a site with rounds */

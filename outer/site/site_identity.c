@@ -182,6 +182,15 @@ void site_identity_key(const struct site *s, unsigned peer, struct signer_key *o
     *out = s->announced ? s->announced[peer].key : (struct signer_key){0};
 }
 
+bool site_aggregator_key(struct site *s, unsigned aggregator, struct signer_key *out)
+{
+    site_lock(s);
+    bool known = s->announced && s->announced[aggregator].known;
+    site_identity_key(s, aggregator, out);
+    site_unlock(s);
+    return known;
+}
+
 bool site_identity_signed(const struct site *s, const struct manifest *m)
 {
     if (!s->o.signer)

@@ -91,6 +91,33 @@ static enum err peers_read(struct site *s)
     return e == ERR_INPUT ? ERR_OK : e;
 }
 
+enum err site_peer_keys(struct site_peer_key **out, size_t *count, const char *directory,
+                        struct arena *a)
+{
+    struct site_masks m = {.room = ROUND_SITES_MAX};
+    struct peers p = {.m = &m};
+    const struct record_form form = {"peers", peers_fields, &p};
+    struct record r;
+    uint8_t *data;
+    size_t n;
+    char *path;
+    *count = 0;
+    TRY_ALLOC(path = arena_printf(a, "%s/%s", directory, peers_path));
+    TRY_ALLOC(m.peer = arena_array(a, m.room, sizeof *m.peer));
+    TRY_ALLOC(*out = arena_array(a, m.room, sizeof **out));
+    if (!file_exists(path))
+        return ERR_OK;
+    TRY(file_read(path, RECORD_HEAD_MAX, a, &data, &n));
+    TRY(record_open(&r, &form, path, data, n, a));
+    for (uint32_t i = 0; i < p.count; i++)
+        if (m.peer[i].pinned) {
+            struct site_peer_key *to = &(*out)[(*count)++];
+            snprintf(to->name, sizeof to->name, "%s", m.peer[i].name);
+            to->key = m.peer[i].key;
+        }
+    return ERR_OK;
+}
+
 typedef enum err parts_of(struct site_masks *m, struct file_part **parts, size_t *count,
                           struct arena *a);
 

@@ -43,6 +43,9 @@ said "is above the claimed epsilon 2.5: the mechanism does not do what was accou
 [ "$(lines '"kind":"audit"' silent/audit.jsonl)" = 1 ] || fail "the audit is not on record"
 without=$(bound silent)
 awk "BEGIN { exit !($without > 2.5 && $with < 2) }" || fail "bounds: $without without noise, $with with it"
+"$atoll" report --privacy silent --format text >page.out 2>&1 || fail "atoll report --privacy"
+tr '\n' ' ' <page.out | grep -qF "That is above the claimed epsilon 2.5: the claim is refuted" || fail "the page hides the audit"
+tr '\n' ' ' <page.out | grep -qF "Nothing over a link: the site trained alone" || fail "the page invents a link"
 # What is no audit.
 audits 4 honest --set canaries --guesses 1000
 said "1000 guesses for 400 canaries" audit-honest.out

@@ -153,6 +153,40 @@ grep -q " counted=" b/inner/privacy.charges || fail "nothing was counted for the
 [ "$(charged b)" -ge $steps ] || fail "the copy ended with $(charged b) charged steps; $steps were trained"
 [ "$(lines counted= a/inner/privacy.charges)" = 0 ] || fail "a site that lost nothing counted"
 
+# The page for a data-protection officer, of the directory alone.
+officer() { # officer CODE DIR ARGUMENTS...
+    wanted=$1 dir=$2 code=0
+    shift 2
+    "$atoll" report --privacy "$dir" "$@" >officer.out 2>&1 || code=$?
+    [ "$code" -eq "$wanted" ] || fail "wanted exit code $wanted, got $code from: report --privacy $dir $*"
+}
+words() { tr -s ' \n' ' ' <officer.out | grep -qF -- "$1" || fail "\"$1\" is not in the page"; }
+mv tls away
+officer 0 b --format text
+mv away tls
+words "Privacy of site b in run e2e"
+words "to the aggregator at 127.0.0.1:$port"
+words "Charged until now: (epsilon, delta) = ("
+words "after $(charged b) steps, unit = sequence"
+words "Secure aggregation is off"
+words "No audit is on record"
+words "contribution change of the model"
+if command -v openssl >/dev/null; then
+    words "identity certificate, SHA-256 $(openssl x509 -in tls/b.identity.pem -outform der | sha256sum | cut -d ' ' -f 1)"
+    words "TLS certificate, SHA-256 $(openssl x509 -in tls/b.pem -outform der | sha256sum | cut -d ' ' -f 1)"
+    words "aggregator identity key, Ed25519 $(openssl x509 -in tls/aggregator.identity.pem -noout -pubkey |
+        openssl pkey -pubin -outform der | tail -c 32 | od -An -tx1 | tr -d ' \n')"
+fi
+[ "$(grep -c "UTC .* of 2" officer.out)" = "$(grep '"kind":"round"' b/metrics.jsonl | grep -c '"replayed":0')" ] ||
+    fail "the page lists other rounds than the record"
+officer 0 b --out page.html
+grep -q "<title>Privacy of site b" page.html && grep -q "</body></html>" page.html || fail "the page is not whole"
+[ "$(grep -cE "<script|https?://" page.html)" = 0 ] || fail "the page loads something"
+officer 1 alone
+words "line 7, is no charge"
+officer 4 data
+officer 4 a b
+
 # Quorum mode: the site leaves, and the others end the run without it.
 rm -rf a b c aggregator
 mode=quorum
