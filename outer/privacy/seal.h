@@ -42,6 +42,7 @@
     X(seal_after_abort, "the round was aborted")                                                   \
     X(seal_set_too_small, "fewer sites are sealed than a sum needs")                               \
     X(seal_without_me, "this site is not in the sealed set")                                       \
+    X(seal_other_round, "a seal of another round than the one in flight")                          \
     X(seal_other_u, "another announced set than this site masked with")                            \
     X(seal_not_subset, "a sealed site was not announced")                                          \
     X(seal_other_payload, "another digest than this site's contribution has")                      \

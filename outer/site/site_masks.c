@@ -22,7 +22,8 @@
 enum {
     SETUP_FIRST_MS = 100,
     SETUP_LAST_MS = 2000,
-    REFUSED_MS = 2000, /* until a seal that was refused is looked at again */
+    REFUSED_MS = 2000, /* until what was refused is asked for again */
+    PENDING_MS = 50,   /* least time between two calls that both say pending */
     PATH_BYTES = 64
 };
 static const char keys_path[] = "id/maskkeys", seals_path[] = "id/maskseals",
@@ -245,6 +246,21 @@ struct step { /* one call */
     struct wire_mask_answer answer;
 };
 
+/* What the aggregator wants of a round, and must not get: the site gives nothing away, says so and
+ * asks again later. A lying aggregator cannot end a site that way. */
+static enum err step_refused(struct site_slot *l, unsigned fragment, uint64_t round,
+                             const char *step, enum seal_answer a)
+{
+    char quoted[256];
+    const char *why = seal_answer_text(a);
+    if (a == SEAL_no_memory)
+        return err_set(ERR_MEMORY, "no memory to %s round %" PRIu64, step, round);
+    log_event(LOG_ERROR, "seal_refused", "fragment=%u round=%" PRIu64 " step=%s answer=%s why=%s",
+              fragment, round, step, seal_answer_name(a), log_quote(quoted, sizeof quoted, why));
+    site_notice(l, "does not %s round %" PRIu64 ": %s", step, round, why);
+    return site_sleep(l, REFUSED_MS);
+}
+
 /* Until it is answered. *done: with what was asked for; else what came instead was dealt with, and
  * the caller looks again. */
 static enum err step_call(struct site_slot *l, struct step *x, bool *done)
@@ -266,8 +282,10 @@ static enum err step_call(struct site_slot *l, struct step *x, bool *done)
         *done = true;
         return ERR_OK;
     }
-    if (o == ROUND_PENDING || o == ROUND_BEHIND)
+    if (o == ROUND_BEHIND)
         return ERR_OK;
+    if (o == ROUND_PENDING)
+        return site_sleep(l, PENDING_MS);
     return site_react(l, &x->answer.answer);
 }
 
@@ -290,22 +308,35 @@ static bool name_taken(const struct site_masks *m, uint32_t site, const char *na
     return false;
 }
 
+struct setup { /* what the aggregator says of the roster's keys */
+    uint32_t version, sites, fragments;
+    struct set members;
+    uint64_t first[ROUND_FRAGMENTS_MAX];
+    bool malformed, changed; /* changed: there is a pair more */
+};
+struct setup_entry { /* a site, its certificate, what it states */
+    uint32_t site;
+    char name[WIRE_NAME_MAX];
+    const uint8_t *certificate;
+    size_t certificate_bytes;
+    struct keys_statement statement;
+};
+
 /* The certificate is of the site that the roster has at this index; its key is the first one that
- * was seen, unless the site was added again. */
-static enum err peer_pin(struct site *s, uint32_t site, const char *name,
-                         const uint8_t *certificate, size_t n, bool renewed)
+ * was seen, unless the site was added again. ERR_DENIED: it is not. */
+static enum err peer_pin(struct site *s, const struct setup_entry *e, bool renewed)
 {
     struct site_masks *m = s->masks;
-    struct peer *p = &m->peer[site];
+    struct peer *p = &m->peer[e->site];
     struct signer_identity seen;
     char uri[3 * WIRE_NAME_MAX];
-    bool named =
-        site < s->o.site_count ? strcmp(name, s->o.roster[site]) == 0 : !name_taken(m, site, name);
+    bool named = e->site < s->o.site_count ? strcmp(e->name, s->o.roster[e->site]) == 0
+                                           : !name_taken(m, e->site, e->name);
     if (!named)
-        return err_set(ERR_DISAGREE, "the aggregator names site %" PRIu32 " of the roster %s", site,
-                       name);
-    snprintf(uri, sizeof uri, "atoll://%s/site/%s", s->o.run, name);
-    TRY(s->o.signer->ops->certified(s->o.signer, certificate, n, uri, &seen));
+        return err_set(ERR_DENIED, "the aggregator names site %" PRIu32 " of the roster %s",
+                       e->site, e->name);
+    snprintf(uri, sizeof uri, "atoll://%s/site/%s", s->o.run, e->name);
+    TRY(s->o.signer->ops->certified(s->o.signer, e->certificate, e->certificate_bytes, uri, &seen));
     bool same = p->pinned && memcmp(&p->key, &seen.key, sizeof seen.key) == 0;
     if (same)
         return ERR_OK;
@@ -313,25 +344,19 @@ static enum err peer_pin(struct site *s, uint32_t site, const char *name,
         return err_set(ERR_DENIED,
                        "site %s shows another identity key than before: an operator has to remove "
                        "and add it",
-                       name);
+                       e->name);
     struct peer before = *p;
     p->pinned = true;
-    snprintf(p->name, sizeof p->name, "%s", name);
+    snprintf(p->name, sizeof p->name, "%s", e->name);
     p->key = seen.key;
-    enum err e = peers_write(s);
-    if (e != ERR_OK)
+    enum err written = peers_write(s);
+    if (written != ERR_OK)
         *p = before;
     else
-        log_event(before.pinned ? LOG_WARN : LOG_INFO, "peer_key", "site=%s renewed=%d", name,
+        log_event(before.pinned ? LOG_WARN : LOG_INFO, "peer_key", "site=%s renewed=%d", e->name,
                   before.pinned);
-    return e;
+    return written;
 }
-
-struct setup { /* what the aggregator says of the roster's keys */
-    uint32_t version, sites, fragments;
-    struct set members;
-    uint64_t first[ROUND_FRAGMENTS_MAX];
-};
 
 /* False: malformed. */
 static bool setup_head(const struct site *s, struct bytes_reader *r, struct setup *u)
@@ -344,10 +369,27 @@ static bool setup_head(const struct site *s, struct bytes_reader *r, struct setu
         return false;
     for (uint32_t f = 0; f < u->fragments; f++)
         u->first[f] = bytes_get_u64(r);
-    return !r->bad && set_has(&u->members, s->o.index);
+    return !r->bad;
 }
 
-/* Sites of the roster that this one has no pair with. */
+static bool entry_read(struct bytes_reader *r, const struct setup *u, struct setup_entry *e)
+{
+    e->site = bytes_get_u32(r);
+    size_t n = bytes_get_u8(r);
+    const uint8_t *name = bytes_view(r, n);
+    e->certificate_bytes = bytes_get_u32(r);
+    e->certificate = bytes_view(r, e->certificate_bytes);
+    const uint8_t *said = bytes_view(r, KEYS_STATEMENT_BYTES);
+    memset(e->name, 0, sizeof e->name);
+    if (r->bad || n >= sizeof e->name || e->certificate_bytes > SIGNER_CERTIFICATE_MAX ||
+        e->site >= u->sites ||
+        keys_statement_read(&e->statement, said, KEYS_STATEMENT_BYTES) != ERR_OK)
+        return false;
+    memcpy(e->name, name, n);
+    return e->statement.site == e->site;
+}
+
+/* Sites of the set that this one has no pair with. */
 static struct set peers_wanted(const struct site *s, const struct set *members)
 {
     struct set wanted = {0};
@@ -356,62 +398,66 @@ static struct set peers_wanted(const struct site *s, const struct set *members)
     return wanted;
 }
 
-/* One entry: a site, its certificate, what it states. */
-static enum err setup_entry(struct site *s, struct bytes_reader *r, const struct setup *u,
-                            bool *changed)
+/* ERR_DENIED: refused, and *answer says as what. */
+static enum err entry_take(struct site *s, const struct setup_entry *e, struct setup *u,
+                           const char **answer)
 {
     struct site_masks *m = s->masks;
-    struct keys_statement statement;
-    char name[WIRE_NAME_MAX] = "";
-    uint32_t site = bytes_get_u32(r);
-    size_t n = bytes_get_u8(r);
-    const uint8_t *text = bytes_view(r, n);
-    size_t size = bytes_get_u32(r);
-    const uint8_t *certificate = bytes_view(r, size), *said = bytes_view(r, KEYS_STATEMENT_BYTES);
-    if (r->bad || n >= sizeof name || size > SIGNER_CERTIFICATE_MAX || site >= u->sites ||
-        keys_statement_read(&statement, said, KEYS_STATEMENT_BYTES) != ERR_OK)
-        return err_set(ERR_PROTO, "the list of the sites' public keys is malformed");
-    memcpy(name, text, n);
-    if (site == s->o.index || statement.site != site ||
-        statement.setup != keys_setup_number(m->keys))
+    bool had = keys_has(m->keys, e->site);
+    if (e->site == s->o.index || e->statement.setup != keys_setup_number(m->keys))
         return ERR_OK; /* of a setup that this site is not in, or not any more */
-    TRY(peer_pin(s, site, name, certificate, size, !keys_has(m->keys, site)));
-    bool had = keys_has(m->keys, site);
-    enum keys_answer answer = keys_pair(m->keys, s->o.signer, &m->peer[site].key, &statement);
-    if (answer == KEYS_pair_no_memory)
-        return err_set(ERR_MEMORY, "%s", keys_answer_text(answer));
-    if (answer == KEYS_pair_unknown_site) /* it is in no need of this site's key, nor this of its */
+    *answer = "identity";
+    TRY(peer_pin(s, e, !had));
+    enum keys_answer said = keys_pair(m->keys, s->o.signer, &m->peer[e->site].key, &e->statement);
+    *answer = keys_answer_name(said);
+    if (said == KEYS_pair_no_memory)
+        return err_set(ERR_MEMORY, "%s", keys_answer_text(said));
+    if (said == KEYS_pair_unknown_site) /* it is in no need of this site's key, nor this of its */
         return ERR_OK;
-    if (answer != KEYS_ok)
-        return err_set(ERR_DENIED, "%s: the key that site %s shows is refused: %s",
-                       keys_answer_name(answer), name, keys_answer_text(answer));
-    *changed = *changed || !had;
+    if (said != KEYS_ok)
+        return err_set(ERR_DENIED, "%s", keys_answer_text(said));
+    u->changed = u->changed || !had;
     return ERR_OK;
+}
+
+/* Without the pair the site waits, and asks again. */
+static void key_refused(struct site_slot *l, const char *name, const char *answer, const char *why)
+{
+    char who[2 * WIRE_NAME_MAX], quoted[512];
+    log_event(LOG_ERROR, "key_refused", "site=%s answer=%s why=%s",
+              log_quote(who, sizeof who, name), answer, log_quote(quoted, sizeof quoted, why));
+    site_notice(l, "refuses the public key of site %s: %s", name, why);
+    err_clear();
 }
 
 /* The statements of one answer. */
-static enum err setup_read(struct site *s, const struct step *x, struct setup *u, bool *changed)
+static enum err setup_read(struct site_slot *l, const struct step *x, struct setup *u)
 {
     struct bytes_reader r = bytes_reader(x->answer.body, x->answer.body_bytes);
+    struct setup_entry entry;
+    const char *answer;
     u->version = x->answer.number;
-    if (!setup_head(s, &r, u))
-        return err_set(ERR_PROTO, "the list of the sites' public keys is malformed, or without "
-                                  "this site");
-    while (!r.bad && bytes_left(&r))
-        TRY(setup_entry(s, &r, u, changed));
+    u->malformed = !setup_head(l->site, &r, u);
+    while (!u->malformed && bytes_left(&r)) {
+        u->malformed = !entry_read(&r, u, &entry);
+        enum err e = u->malformed ? ERR_OK : entry_take(l->site, &entry, u, &answer);
+        if (e == ERR_DENIED)
+            key_refused(l, entry.name, answer, err_message());
+        else
+            TRY(e);
+    }
+    if (u->malformed)
+        key_refused(l, "?", "malformed", "the list of the sites' public keys is malformed");
     return ERR_OK;
 }
 
-/* A site that was removed has no pair; one that was added again shows a statement of a later setup.
- */
+/* A site that joins, or is added again, brings a setup. */
 static enum err setup_begin(struct site *s, const struct setup *u)
 {
     struct site_masks *m = s->masks;
     struct set wanted = peers_wanted(s, &u->members);
-    for (unsigned i = 0; i < u->sites; i++)
-        if (!set_has(&u->members, i) && keys_has(m->keys, i))
-            keys_forget(m->keys, i);
-    if (!set_count(&wanted) || keys_setup_number(m->keys) >= u->version)
+    bool in = set_has(&u->members, s->o.index);
+    if (!in || !set_count(&wanted) || keys_setup_number(m->keys) >= u->version)
         return ERR_OK;
     struct cipher_key own;
     s->env->ops->random(s->env, &own, sizeof own);
@@ -433,80 +479,83 @@ static enum err setup_state(struct site *s, struct step *x, uint8_t own[KEYS_STA
     return ERR_OK;
 }
 
-/* Own statement to the aggregator, the others' from it, all pages. */
-static enum err setup_exchange(struct site_slot *l, struct step *x, bool *complete)
+/* Own statement to the aggregator, the others' from it, all pages. *read: all of it was. */
+static enum err setup_pages(struct site_slot *l, struct step *x, struct setup *u, bool *read)
 {
-    struct site *s = l->site;
     uint8_t own[KEYS_STATEMENT_BYTES];
-    struct setup u = {.version = 0};
-    bool done, changed = false;
-    *complete = false;
+    bool done, more = true;
+    *u = (struct setup){.version = 0};
+    *read = false;
     x->m.first = 0;
-    do {
-        TRY(setup_state(s, x, own));
+    while (more) {
+        TRY(setup_state(l->site, x, own));
         TRY(step_call(l, x, &done));
         if (!done)
             return ERR_OK;
-        TRY(setup_read(s, x, &u, &changed));
-        x->m.first = (uint32_t)x->answer.answer.offset;
-    } while (x->m.first);
-    if (changed)
-        TRY(keys_store(s));
-    uint32_t before = keys_setup_number(s->masks->keys);
-    TRY(setup_begin(s, &u));
-    struct set wanted = peers_wanted(s, &u.members);
-    *complete = !set_count(&wanted);
-    if (*complete)
-        s->masks->set_up = u.version;
-    else if (keys_setup_number(s->masks->keys) == before)
-        site_notice(l, "waiting for the public keys of %u other sites (secure aggregation)",
-                    set_count(&wanted));
+        TRY(setup_read(l, x, u));
+        uint64_t next = x->answer.answer.offset;
+        more = !u->malformed && next > x->m.first && next < u->sites;
+        x->m.first = (uint32_t)next;
+    }
+    *read = !u->malformed;
     return ERR_OK;
 }
 
-enum err site_masks_ready(struct site_slot *l, unsigned fragment)
+/* One exchange of public keys: the first one tells the roster, the second the own key. */
+static enum err setup_exchange(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
+    struct setup u;
     struct step *x;
-    uint64_t pause = SETUP_FIRST_MS;
-    if (!s->o.masks.on)
-        return ERR_OK;
-    TRY(masks_open(s));
-    if (s->masks->set_up && s->masks->set_up == s->roster_version[fragment % site_peers(s)])
-        return ERR_OK;
+    bool read;
     TRY(step_open(&x, WIRE_MASK_SETUP, fragment, 0));
-    enum err e = ERR_OK;
-    bool complete = false;
-    for (unsigned i = 0; e == ERR_OK && !complete; i++) {
-        e = setup_exchange(l, x, &complete);
-        if (e == ERR_OK && !complete && i) /* the first one tells the roster, the second the key */
-            e = site_sleep(l, pause);
-        pause = 2 * pause < SETUP_LAST_MS ? 2 * pause : SETUP_LAST_MS;
-    }
+    enum err e = setup_pages(l, x, &u, &read);
     free(x);
-    if (e == ERR_OK)
-        log_event(LOG_INFO, "pair_keys", "roster=%" PRIu32, s->masks->set_up);
-    return e;
+    TRY(e);
+    if (u.changed)
+        TRY(keys_store(s));
+    if (!read)
+        return ERR_OK;
+    TRY(setup_begin(s, &u));
+    struct set wanted = peers_wanted(s, &u.members);
+    if (set_count(&wanted) && set_has(&u.members, s->o.index))
+        return ERR_OK;
+    if (s->masks->set_up != u.version)
+        log_event(LOG_INFO, "pair_keys", "roster=%" PRIu32, u.version);
+    s->masks->set_up = u.version;
+    return ERR_OK;
 }
 
 /* ---- which sites a round has ---- */
 
-static struct seal_context context_of(struct site *s, const struct site_announced_round *r)
+/* What this site knows for itself: the sites of its newest state, or, where the round is the first
+ * one of the next version, these with one change. */
+static enum err context_of(struct site *s, const struct site_announced_round *r,
+                           struct seal_context *c)
 {
     struct site_masks *m = s->masks;
-    struct seal_context c = {.run = s->o.run,
-                             .config = s->config,
-                             .roster_version = r->roster_version,
-                             .sites = r->sites,
-                             .members = r->of.u,
-                             .colluding = s->o.masks.colluding,
-                             .two_sites = s->o.masks.two_sites,
-                             .identity = m->identity};
+    struct roster now;
+    bool known;
+    TRY(site_roster_now(s, r->of.fragment, &now, &known));
+    struct set more = set_without(&r->of.u, &now.members),
+               less = set_without(&now.members, &r->of.u);
+    bool next =
+        known && r->roster_version == now.version + 1 && set_count(&more) + set_count(&less) == 1;
+    *c = (struct seal_context){.run = s->o.run,
+                               .config = s->config,
+                               .roster_version = r->roster_version,
+                               .sites = r->sites,
+                               .members = next ? r->of.u : now.members,
+                               .colluding = s->o.masks.colluding,
+                               .two_sites = s->o.masks.two_sites,
+                               .identity = m->identity};
+    if (!known || (!next && r->roster_version != now.version))
+        c->members = (struct set){0}; /* all sites are strangers */
     for (unsigned i = 0; i < m->room; i++)
         m->identity[i] = m->peer[i].key;
     s->o.signer->ops->key(s->o.signer, &m->identity[s->o.index]);
-    site_identity_key(s, r->of.fragment % site_peers(s), &c.aggregator);
-    return c;
+    site_identity_key(s, r->of.fragment % site_peers(s), &c->aggregator);
+    return ERR_OK;
 }
 
 /* The roster that the run began with needs no question. */
@@ -519,40 +568,108 @@ static void round_first_roster(const struct site *s, struct site_announced_round
         set_put(&r->of.u, i, true);
 }
 
-static enum err announced_read(const struct site *s, const struct step *x,
-                               struct site_announced_round *r)
+static bool announced_read(const struct site *s, const struct step *x,
+                           struct site_announced_round *r)
 {
     struct bytes_reader b = bytes_reader(x->answer.body, x->answer.body_bytes);
     r->roster_version = bytes_get_u32(&b);
     r->sites = bytes_get_u32(&b);
-    bool fits = !b.bad && r->sites <= s->masks->room && seal_set_read(&b, &r->of.u, r->sites) &&
-                !bytes_left(&b);
-    return fits ? ERR_OK : err_set(ERR_PROTO, "the sites of the round are malformed");
+    return !b.bad && r->sites <= s->masks->room && seal_set_read(&b, &r->of.u, r->sites) &&
+           !bytes_left(&b);
+}
+
+/* Until the aggregator has said it. *over: the round is, and nothing of it is sent any more. */
+static enum err announced_ask(struct site_slot *l, struct site_announced_round *r, bool *over)
+{
+    struct site *s = l->site;
+    struct step *x;
+    bool done = false;
+    *over = false;
+    round_first_roster(s, r);
+    if (s->roster_version[r->of.fragment % site_peers(s)] < 2)
+        return ERR_OK;
+    TRY(step_open(&x, WIRE_MASK_ANNOUNCE, r->of.fragment, r->of.round));
+    enum err e = ERR_OK;
+    while (e == ERR_OK && !done && !*over) {
+        e = step_call(l, x, &done);
+        *over = e == ERR_OK && !done && x->answer.answer.outcome == ROUND_BEHIND;
+        if (e == ERR_OK && done && !announced_read(s, x, r)) {
+            done = false;
+            e = step_refused(l, r->of.fragment, r->of.round, "mask", SEAL_malformed);
+        }
+    }
+    free(x);
+    return e;
+}
+
+/* ok, again: this site masks for these sites. */
+static enum err announced_check(struct site *s, const struct site_announced_round *r,
+                                enum seal_answer *answer)
+{
+    struct seal_context c;
+    TRY(context_of(s, r, &c));
+    *answer = seal_site_announced(s->masks->seals, &c, &r->of);
+    return ERR_OK;
+}
+
+/* A pair with each site of the round. */
+static enum err pairs_wait(struct site_slot *l, const struct site_announced_round *r)
+{
+    struct site *s = l->site;
+    uint64_t pause = SETUP_FIRST_MS;
+    struct set wanted = peers_wanted(s, &r->of.u);
+    for (unsigned i = 0; set_count(&wanted); i++) {
+        TRY(setup_exchange(l, r->of.fragment));
+        wanted = peers_wanted(s, &r->of.u);
+        if (!i || !set_count(&wanted)) /* the first one told the roster, the second the key */
+            continue;
+        site_notice(l, "waiting for the public keys of %u other sites (secure aggregation)",
+                    set_count(&wanted));
+        TRY(site_sleep(l, pause));
+        pause = 2 * pause < SETUP_LAST_MS ? 2 * pause : SETUP_LAST_MS;
+    }
+    return ERR_OK;
+}
+
+/* Pairs that begin with a later round, or are wiped, mask nothing. */
+static enum seal_answer pairs_reach(const struct site *s, const struct site_announced_round *r)
+{
+    struct cipher_key seed = {{0}};
+    enum keys_answer a = KEYS_ok;
+    for (unsigned i = 0; i < s->masks->room && a == KEYS_ok; i++)
+        if (i != s->o.index && set_has(&r->of.u, i))
+            a = keys_seed(s->masks->keys, &seed, r->of.fragment, i, r->of.round, r->of.attempt);
+    cipher_wipe(&seed, sizeof seed);
+    return a == KEYS_ok ? SEAL_ok : SEAL_reveal_no_key;
 }
 
 enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t round,
                               struct site_announced_round *r)
 {
     struct site *s = l->site;
-    struct step *x;
+    enum seal_answer answer = SEAL_malformed;
+    bool over;
     *r = (struct site_announced_round){.of = {.fragment = fragment, .round = round}};
     if (!s->o.masks.on)
         return ERR_OK;
-    TRY(site_masks_ready(l, fragment));
-    round_first_roster(s, r);
-    if (s->roster_version[fragment % site_peers(s)] < 2)
-        return ERR_OK;
-    TRY(step_open(&x, WIRE_MASK_ANNOUNCE, fragment, round));
-    bool done = false, behind = false;
-    enum err e = ERR_OK;
-    while (e == ERR_OK && !done && !behind) {
-        e = step_call(l, x, &done);
-        behind = !done && x->answer.answer.outcome == ROUND_BEHIND; /* never to be sent */
+    TRY(masks_open(s));
+    if (s->masks->set_up != s->roster_version[fragment % site_peers(s)])
+        TRY(setup_exchange(l, fragment)); /* the others may wait for this site's key */
+    while (answer != SEAL_ok) {
+        TRY(announced_ask(l, r, &over));
+        if (over) {
+            r->of.u = (struct set){0};
+            return ERR_OK;
+        }
+        TRY(announced_check(s, r, &answer));
+        if (answer == SEAL_ok || answer == SEAL_again) {
+            TRY(pairs_wait(l, r));
+            answer = pairs_reach(s, r);
+        }
+        if (answer != SEAL_ok)
+            TRY(step_refused(l, fragment, round, "mask", answer));
     }
-    if (e == ERR_OK && done)
-        e = announced_read(s, x, r);
-    free(x);
-    return e == ERR_OK ? site_masks_ready(l, fragment) : e;
+    return ERR_OK;
 }
 
 /* ---- the mask ---- */
@@ -607,8 +724,11 @@ enum err site_masks_apply(struct site_slot *l, const struct site_announced_round
 {
     struct site *s = l->site;
     unsigned f = r->of.fragment;
-    struct seal_context context = context_of(s, r);
+    struct seal_context context;
     struct mask_layout layout;
+    if (!set_count(&r->of.u))
+        return ERR_OK; /* never to be sent */
+    TRY(context_of(s, r, &context));
     enum seal_answer a = seal_site_announced(s->masks->seals, &context, &r->of);
     if (a != SEAL_ok && a != SEAL_again) /* again: made, and lost before it was stored */
         return answer_err("the sites of the round", a);
@@ -622,53 +742,52 @@ enum err site_masks_apply(struct site_slot *l, const struct site_announced_round
     return ERR_OK;
 }
 
-enum err site_masks_sending(struct site_slot *l)
+enum err site_masks_sending(struct site_slot *l, bool *may)
 {
     struct site *s = l->site;
     const struct site_box *b = &l->box;
+    struct seal_context c;
     bool persist;
+    *may = !s->o.masks.on || b->masked_bytes;
     if (!b->masked_bytes)
         return ERR_OK;
     TRY(masks_open(s));
-    struct seal_context c = context_of(s, &b->announced);
+    TRY(context_of(s, &b->announced, &c));
     enum seal_answer a =
         seal_site_contribute(s->masks->seals, &c, &b->announced.of, &b->b, &b->payload, &persist);
-    if (a != SEAL_ok && a != SEAL_again)
-        return answer_err("the masked contribution", a);
+    *may = a == SEAL_ok || a == SEAL_again;
+    if (!*may)
+        return step_refused(l, b->fragment, b->round, "send", a);
     return persist ? seals_store(s) : ERR_OK;
 }
 
 /* ---- seal and reveal ---- */
 
-/* A seal that this site must not sign, or answer for: it waits, and says so. Nothing is given away.
- */
-static enum err seal_refused(struct site_slot *l, unsigned fragment, uint64_t round,
-                             const char *what, enum seal_answer a)
+/* Is it a seal of the round that was asked about? What is kept of it is filed under that round. */
+static enum seal_answer seal_of_round(const struct seal_context *c, const struct seal_signed *in,
+                                      const struct site_announced_round *r)
 {
-    char quoted[256];
-    if (a == SEAL_no_memory)
-        return answer_err(what, a);
-    log_event(LOG_ERROR, "seal_refused", "fragment=%u round=%" PRIu64 " step=%s answer=%s why=%s",
-              fragment, round, what, seal_answer_name(a),
-              log_quote(quoted, sizeof quoted, seal_answer_text(a)));
-    site_notice(l, "does not %s round %" PRIu64 ": %s", what, round, seal_answer_text(a));
-    return site_sleep(l, REFUSED_MS);
+    struct seal seal;
+    enum seal_answer a = seal_read(c, &seal, in->bytes, in->size_bytes);
+    bool other = seal.of.fragment != r->of.fragment || seal.of.round != r->of.round;
+    return a == SEAL_ok && other ? SEAL_seal_other_round : a;
 }
 
 static enum err seal_sign(struct site_slot *l, struct step *x, const struct site_announced_round *r)
 {
     struct site *s = l->site;
-    struct seal_context c = context_of(s, r);
+    struct seal_context c;
     struct seal_signature own;
     uint8_t bytes[SEAL_SIGNATURE_BYTES];
-    bool persist, done;
+    bool persist = false, done;
     size_t n = x->answer.body_bytes;
-    if (n <= SIGNER_BYTES)
-        return err_set(ERR_PROTO, "a seal of %zu bytes", n);
+    TRY(context_of(s, r, &c));
     struct seal_signed seal = {x->answer.body, n - SIGNER_BYTES, x->answer.body + n - SIGNER_BYTES};
-    enum seal_answer a = seal_site_sign(s->masks->seals, &c, s->o.signer, &seal, &own, &persist);
+    enum seal_answer a = n > SIGNER_BYTES ? seal_of_round(&c, &seal, r) : SEAL_malformed;
+    if (a == SEAL_ok)
+        a = seal_site_sign(s->masks->seals, &c, s->o.signer, &seal, &own, &persist);
     if (a != SEAL_ok && a != SEAL_again)
-        return seal_refused(l, r->of.fragment, r->of.round, "sign", a);
+        return step_refused(l, r->of.fragment, r->of.round, "sign", a);
     if (persist)
         TRY(seals_store(s));
     seal_signature_write(&own, bytes);
@@ -681,7 +800,7 @@ static enum err seal_sign(struct site_slot *l, struct step *x, const struct site
 
 struct answered { /* a REVEAL's answer */
     struct seal_signed seal;
-    struct seal_signature *signatures;
+    struct seal_signature *signatures; /* [ROUND_SITES_MAX] */
     size_t count;
     const uint8_t *bytes; /* of the signatures */
 };
@@ -706,23 +825,22 @@ static bool answered_read(struct answered *to, const struct step *x)
 }
 
 /* The identity keys of the sealed sites, in the order of the sites. */
-static size_t sealed_keys(struct site *s, const struct site_announced_round *r,
-                          const struct answered *got, struct signer_key keys[ROUND_SITES_MAX])
+static size_t sealed_keys(const struct seal_context *c, const struct answered *got,
+                          struct signer_key keys[ROUND_SITES_MAX])
 {
-    struct seal_context c = context_of(s, r);
     struct seal seal;
     size_t n = 0;
-    if (seal_read(&c, &seal, got->seal.bytes, got->seal.size_bytes) != SEAL_ok)
+    if (seal_read(c, &seal, got->seal.bytes, got->seal.size_bytes) != SEAL_ok)
         return 0; /* it was read before: never */
-    for (unsigned i = 0; i < s->masks->room; i++)
+    for (unsigned i = 0; i < c->sites; i++)
         if (set_has(&seal.s, i))
-            keys[n++] = c.identity[i];
+            keys[n++] = c->identity[i];
     return n;
 }
 
 /* seals/F/t: evidence of what is about to leave. */
-static enum err seal_keep(struct site_slot *l, const struct site_announced_round *r,
-                          const struct answered *got)
+static enum err seal_keep(struct site_slot *l, const struct seal_context *context,
+                          const struct site_announced_round *r, const struct answered *got)
 {
     struct site *s = l->site;
     const struct site_box *b = &l->box;
@@ -748,7 +866,7 @@ static enum err seal_keep(struct site_slot *l, const struct site_announced_round
         [SEAL_KEPT_SEAL] = {got->seal.bytes, got->seal.size_bytes},
         [SEAL_KEPT_SIGNATURE] = {got->seal.signature, SIGNER_BYTES},
         [SEAL_KEPT_SIGNATURES] = {got->bytes, got->count * SEAL_SIGNATURE_BYTES},
-        [SEAL_KEPT_KEYS] = {keys, sealed_keys(s, r, got, keys) * sizeof *keys}};
+        [SEAL_KEPT_KEYS] = {keys, sealed_keys(context, got, keys) * sizeof *keys}};
     struct record_section sections[SEAL_KEPT_COUNT];
     for (unsigned i = 0; i < SEAL_KEPT_COUNT; i++)
         sections[i] = (struct record_section){.parts = &parts[i], .part_count = 1};
@@ -785,16 +903,17 @@ static enum err seal_reveal(struct site_slot *l, struct step *x,
                             struct seal_seed *seeds)
 {
     struct site *s = l->site;
-    struct seal_context c = context_of(s, r);
+    struct seal_context c;
     struct seal_reveal v = {.seeds = seeds};
-    bool persist;
-    if (!answered_read(got, x))
-        return err_set(ERR_PROTO, "seal and signatures are malformed");
-    enum seal_answer a = seal_site_reveal(s->masks->seals, &c, s->o.signer, s->masks->keys,
-                                          &got->seal, got->signatures, got->count, &v, &persist);
+    bool persist = false;
+    TRY(context_of(s, r, &c));
+    enum seal_answer a = answered_read(got, x) ? seal_of_round(&c, &got->seal, r) : SEAL_malformed;
+    if (a == SEAL_ok)
+        a = seal_site_reveal(s->masks->seals, &c, s->o.signer, s->masks->keys, &got->seal,
+                             got->signatures, got->count, &v, &persist);
     if (a != SEAL_ok && a != SEAL_again)
-        return seal_refused(l, r->of.fragment, r->of.round, "reveal", a);
-    enum err e = seal_keep(l, r, got);
+        return step_refused(l, r->of.fragment, r->of.round, "reveal", a);
+    enum err e = seal_keep(l, &c, r, got);
     if (e == ERR_OK && persist)
         e = seals_store(s);
     if (e == ERR_OK)
@@ -819,22 +938,20 @@ static enum err reveal_open(struct site_slot *l, struct step *x,
 enum err site_masks_answer(struct site_slot *l, unsigned fragment, uint64_t round,
                            enum wire_mask_step wants)
 {
-    struct site_announced_round r;
+    struct site *s = l->site;
+    struct site_announced_round r = {.of = {.fragment = fragment, .round = round}};
     struct step *x;
-    bool done;
-    if (!l->site->o.masks.on)
-        return err_set(ERR_PROTO, "the aggregator asks for a step of secure aggregation, and "
-                                  "privacy.secure is off");
-    TRY(site_masks_announced(l, fragment, round, &r));
+    bool done, over;
+    if (!s->o.masks.on || (wants != WIRE_MASK_SIGN && wants != WIRE_MASK_REVEAL))
+        return step_refused(l, fragment, round, "answer", SEAL_malformed);
+    TRY(masks_open(s));
+    TRY(announced_ask(l, &r, &over));
+    if (over)
+        return ERR_OK;
     TRY(step_open(&x, wants, fragment, round));
     enum err e = step_call(l, x, &done);
     if (e == ERR_OK && done)
-        e = wants == WIRE_MASK_SIGN     ? seal_sign(l, x, &r)
-            : wants == WIRE_MASK_REVEAL ? reveal_open(l, x, &r)
-                                        : err_set(ERR_PROTO,
-                                                  "step %d of secure aggregation is "
-                                                  "not for a round",
-                                                  (int)wants);
+        e = wants == WIRE_MASK_SIGN ? seal_sign(l, x, &r) : reveal_open(l, x, &r);
     free(x);
     return e;
 }

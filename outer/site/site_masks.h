@@ -6,9 +6,9 @@
 #include "outer/site/site_own.h"
 
 void site_masks_close(struct site *s);
-/* There is a pair key with each site of the roster; waits for the others' public keys. */
-enum err site_masks_ready(struct site_slot *l, unsigned fragment) MUST;
-/* Which sites the round has. Before the contribution is made: it may call the aggregator. */
+/* Which sites the round has; with each of them there is a pair key. Before the contribution is
+ * made: it calls the aggregator, and waits for the others' public keys. No sites: the round is
+ * committed, and nothing of it is ever sent. */
 enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t round,
                               struct site_announced_round *r) MUST;
 /* S2: l->payload -> l->masked, and b, announced and masked_bytes of the box. */
@@ -16,8 +16,8 @@ enum err site_masks_apply(struct site_slot *l, const struct site_announced_round
                           const struct codec *c) MUST;
 enum err site_masks_room(struct site_slot *l, size_t size) MUST; /* l->masked has so many bytes */
 /* Durable on return: this site has masked the round with these bytes, and with no others. Before
- * they are sent. */
-enum err site_masks_sending(struct site_slot *l) MUST;
+ * they are sent. *may false: nothing is sent to this round, and its manifest is waited for. */
+enum err site_masks_sending(struct site_slot *l, bool *may) MUST;
 /* What the poll of a round has asked for. */
 enum err site_masks_answer(struct site_slot *l, unsigned fragment, uint64_t round,
                            enum wire_mask_step wants) MUST;

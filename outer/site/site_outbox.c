@@ -116,8 +116,10 @@ static bool masked_take(struct site_slot *l, const struct record *r)
     struct file_part parts[3];
     bool masked = r->section_count >= BOX_SECTIONS + BOX_MASKED_SECTIONS;
     size_t at = r->section_count - BOX_MASKED_SECTIONS;
-    if (masked != l->site->o.masks.on || !masked)
-        return masked == l->site->o.masks.on;
+    if (!masked) /* with secure aggregation: of a round that was over, and never sent */
+        return true;
+    if (!l->site->o.masks.on)
+        return false;
     l->box.masked_bytes = r->sections[at].size_bytes;
     if (!l->box.masked_bytes || site_masks_room(l, l->box.masked_bytes) != ERR_OK)
         return false;
@@ -475,8 +477,10 @@ enum err site_outbox_send(struct site_slot *l)
     uint64_t start = s->env->ops->now_ms(s->env);
     size_t size;
     const uint8_t *sent = box_sent(l, &size);
+    bool may;
     ASSERT(b->valid);
-    TRY(site_masks_sending(l));
+    TRY(site_masks_sending(l, &may));
+    b->received = b->received || !may;
     while (!b->received && !site_step_back_due(s, b->fragment)) {
         struct wire_contribution m = {.head = site_head(l, b->fragment),
                                       .fragment = b->fragment,

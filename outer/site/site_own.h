@@ -216,6 +216,9 @@ void site_notice(struct site_slot *l, const char *format, ...)
 enum err site_download_grow(struct site_slot *l, size_t size) MUST;
 
 /* site_roster.c */
+/* Of the newest state of the fragment. *known false: its manifest cannot be read. */
+enum err site_roster_now(const struct site *s, unsigned fragment, struct roster *out,
+                         bool *known) MUST;
 /* S6: the sites of the next manifest are those of the state's, or one change that it names. */
 enum err site_roster_check(const struct site *s, unsigned fragment, const struct manifest *m) MUST;
 /* Sites of the newest state's roster; this one counts, if it was added since. */

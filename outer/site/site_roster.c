@@ -7,8 +7,7 @@
 #include "outer/protocol/mutant.h"
 #include "outer/site/site_masks.h"
 
-/* Of the newest state of the fragment. *known false: its manifest cannot be read. */
-static enum err roster_now(const struct site *s, unsigned fragment, struct roster *out, bool *known)
+enum err site_roster_now(const struct site *s, unsigned fragment, struct roster *out, bool *known)
 {
     struct manifest m;
     uint64_t round = s->replica->state[fragment].round;
@@ -33,7 +32,7 @@ enum err site_roster_count(const struct site *s, unsigned fragment, unsigned *co
 {
     struct roster r;
     bool known;
-    TRY(roster_now(s, fragment, &r, &known));
+    TRY(site_roster_now(s, fragment, &r, &known));
     bool in = s->o.index >= ROUND_SITES_MAX || set_has(&r.members, s->o.index);
     known = known && !MUTANT(ROSTER_HEARD);
     *count = known ? set_count(&r.members) + !in : s->sites;
@@ -44,7 +43,7 @@ enum err site_roster_check(const struct site *s, unsigned fragment, const struct
 {
     struct roster r;
     bool known;
-    TRY(roster_now(s, fragment, &r, &known));
+    TRY(site_roster_now(s, fragment, &r, &known));
     if (!known || roster_follows(&r, m))
         return ERR_OK;
     return err_set(ERR_DISAGREE,

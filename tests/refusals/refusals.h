@@ -12,8 +12,9 @@
  *
  * Answers: "connection": no call gets through, the connection is ended or the handshake refused.
  * "status S": gRPC's status, no service code saw the call. "answer A": an outcome of the protocol
- * (docs/protocol.md 3.2). "site E": what the site makes of it (enum err). "limited": the others are
- * served meanwhile.
+ * (docs/protocol.md 3.2). "site E": what the site makes of it (enum err). "waits R": the site
+ * logs the refusal R, signs and reveals nothing, and asks again. "limited": the others are served
+ * meanwhile.
  */
 #define REFUSALS(X, OTHER, SILENT, LATER)                                                          \
     X(HANDSHAKE, tls10, "connection", "a client of TLS 1.0")                                       \
@@ -147,15 +148,59 @@
           "tests/outer/store/test_outer_state.c", test_snapshot)                                   \
     X(SITE, aggregator_role_wrong, "site DENIED",                                                  \
       "a site's certificate at the aggregator's address")                                          \
-    LATER(SUMS, seal_second, "a second seal of a round", "secure aggregation")                     \
-    LATER(SUMS, seal_set_too_small, "a seal of too few sites", "secure aggregation")               \
-    LATER(SUMS, seal_without_me, "a seal without this site", "secure aggregation")                 \
-    LATER(SUMS, seal_other_u, "a seal of another announced set", "secure aggregation")             \
-    LATER(SUMS, seal_signature_missing, "a seal that a site did not sign", "secure aggregation")   \
-    LATER(SUMS, reveal_twice, "a second request to reveal", "secure aggregation")                  \
-    LATER(SUMS, reveal_after_abort, "a request to reveal an aborted round", "secure aggregation")  \
-    LATER(SUMS, x25519_low_order, "a key of low order", "secure aggregation")                      \
-    LATER(SUMS, pair_key_substituted, "a key that its site does not have", "secure aggregation")
+    X(SUMS, seal_second, "waits seal_second",                                                      \
+      "a second seal of a round, to sign or to answer for")                                        \
+    X(SUMS, seal_set_too_small, "waits seal_set_too_small", "a seal of too few sites")             \
+    X(SUMS, seal_without_me, "waits seal_without_me", "a seal without this site")                  \
+    X(SUMS, seal_not_subset, "waits seal_not_subset", "a seal with a site that was not announced") \
+    X(SUMS, seal_other_u, "waits seal_other_u", "a seal of another announced set")                 \
+    X(SUMS, seal_other_payload, "waits seal_other_payload",                                        \
+      "a seal with another digest of this site's bytes")                                           \
+    X(SUMS, seal_other_round, "waits seal_other_round",                                            \
+      "a seal of another round than the one in flight")                                            \
+    X(SUMS, seal_other_attempt, "waits round_old", "a seal of another attempt")                    \
+    X(SUMS, seal_other_run, "waits other_run", "a seal of another run")                            \
+    X(SUMS, seal_malformed, "waits malformed", "a seal, or seal and signatures, cut anywhere")     \
+    X(SUMS, seal_forged, "waits seal_forged", "a seal that a site has signed")                     \
+    X(SUMS, seal_signature_missing, "waits seal_signature_missing",                                \
+      "a seal that a site did not sign, or another one in its place")                              \
+    X(SUMS, seal_after_abort, "waits seal_after_abort", "a request to sign an aborted round")      \
+    X(SUMS, reveal_unsigned, "waits reveal_unsigned",                                              \
+      "a request to reveal for a seal that this site did not sign")                                \
+    X(SUMS, reveal_twice, "waits reveal_twice",                                                    \
+      "a request to reveal for another seal, once it has revealed")                                \
+    X(SUMS, reveal_after_abort, "waits reveal_after_abort",                                        \
+      "a request to reveal an aborted round")                                                      \
+    X(SUMS, announce_too_small, "waits announce_too_small", "a round of too few sites")            \
+    X(SUMS, announce_without_me, "waits announce_without_me", "a round without this site")         \
+    X(SUMS, announce_stranger, "waits announce_stranger",                                          \
+      "a round with a removed site, or of a roster that does not follow")                          \
+    X(SUMS, announce_malformed, "waits malformed", "the sites of a round, cut or too long")        \
+    X(SUMS, x25519_low_order, "waits x25519_low_order",                                            \
+      "public keys of low order, signed by their site")                                            \
+    X(SUMS, pair_key_substituted, "waits pair_key_substituted",                                    \
+      "a public key that its site did not sign; a second one that it did")                         \
+    X(SUMS, pair_identity_wrong, "waits identity",                                                 \
+      "a public key with another site's certificate or name")                                      \
+    X(SUMS, pair_list_malformed, "waits malformed",                                                \
+      "a list of public keys that is cut anywhere, or never ends")                                 \
+    X(SUMS, mask_by_operator, "answer denied", "a step by an operator")                            \
+    X(SUMS, mask_by_observer, "answer denied", "a step by an observer")                            \
+    X(SUMS, mask_as_other, "answer denied", "a step in another site's name")                       \
+    X(SUMS, mask_by_removed, "answer excluded", "a step by a removed site")                        \
+    X(SUMS, mask_without_secure, "answer invalid", "a step in a run without secure aggregation")   \
+    X(SUMS, mask_old_round, "answer behind", "a step of a round that is over")                     \
+    X(SUMS, sign_other_seal, "answer invalid", "a signature under another seal")                   \
+    X(SUMS, sign_by_other, "answer invalid", "another site's signature")                           \
+    X(SUMS, reveal_too_early, "answer pending", "a mask before all sites have signed")             \
+    X(SUMS, reveal_other_seal, "answer invalid", "a mask for another seal")                        \
+    X(SUMS, reveal_by_other, "answer invalid", "another site's mask")                              \
+    X(SUMS, reveal_other_sites, "answer invalid", "seeds of sites that are in the sum")            \
+    X(SUMS, masked_header, "answer invalid",                                                       \
+      "a contribution in the clear; of another size; with a weight or a residual")                 \
+    X(SUMS, mask_body_oversize, "status INVALID_ARGUMENT", "a body of 30,721 bytes")               \
+    X(SUMS, mask_message_oversize, "status INVALID_ARGUMENT", "a message of 60 KiB")               \
+    X(SUMS, mask_step_unknown, "status INVALID_ARGUMENT", "a step that does not exist")
 
 /* The page's sections. */
 #define REFUSAL_GROUPS(X)                                                                          \

@@ -349,12 +349,14 @@ static const char *answer_read(enum wire_kind kind, grpc_byte_buffer *bb, struct
     static union {
         struct wire_hello_answer hello;
         struct wire_poll_answer poll;
+        struct wire_mask_answer mask;
         struct wire_answer plain;
     } answer;
     if (link_decode(bb, kind, &answer, a) != ERR_OK)
         fail_msg("%s", err_message());
     *out = kind == WIRE_HELLO_ANSWER  ? answer.hello.outcome
            : kind == WIRE_POLL_ANSWER ? answer.poll.answer.outcome
+           : kind == WIRE_MASK_ANSWER ? answer.mask.answer.outcome
                                       : answer.plain.outcome;
     return scene_outcome(*out);
 }

@@ -5,6 +5,7 @@
  *   test_refusals docs/refusals.md            all rows, then: is the page what the table says?
  *   test_refusals docs/refusals.md --write    all rows, then writes the page
  */
+#include "tests/refusals/masked_scene.h"
 #include "tests/refusals/refusals.h"
 #include "tests/refusals/scene.h"
 
@@ -24,7 +25,7 @@ struct row {
     {#group, #name, what, NOT_BUILT, needs, NULL, NULL, NULL},
 static const struct row rows[] = {REFUSALS(DONE_ROW, OTHER_ROW, SILENT_ROW, LATER_ROW)};
 enum { ROWS = sizeof rows / sizeof *rows, PAGE_MAX = 1 << 16 };
-_Static_assert(ROWS == 109, "a name more or less than the list of what must be refused");
+_Static_assert(ROWS == 140, "a name more or less than the list of what must be refused");
 
 static const struct {
     const char *name, *title;
@@ -120,13 +121,15 @@ static void page_make(struct page *p)
         "program does %u over the real\nlink (TLS, gRPC, the real aggregator) and compares the "
         "answer; after each, an honest site is served as before and the\nstate is the one before. "
         "%u are done by other tests, which do not all use the real link. %u cannot be said on "
-        "this wire.\n**%u are not built**: nothing refuses them yet.\n\n"
+        "this wire.\n%u are not built.\n\n"
         "| answer | meaning |\n|---|---|\n"
         "| connection | no call gets through: the handshake is refused or the connection ended "
         "|\n"
         "| status S | gRPC's status S; no service code saw the call |\n"
         "| answer A | an outcome of the protocol ([protocol 3.2](protocol.md#32-answers)) |\n"
         "| site E | what the site makes of it |\n"
+        "| waits R | a site logs the refusal R ([privacy](privacy.md#secure-aggregation)), signs "
+        "and reveals nothing, and asks again; with the truth it goes on |\n"
         "| limited | the others are served meanwhile |\n",
         (unsigned)ROWS, count(DONE), count(BY_OTHER), count(CANNOT), count(NOT_BUILT));
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
@@ -157,6 +160,12 @@ static void the_page_is_the_table(void **state)
     arena_free(&a);
 }
 
+static int finish(void **state)
+{
+    masked_close();
+    return scene_finish(state);
+}
+
 int main(int argc, char **argv)
 {
     struct CMUnitTest tests[ROWS + 1];
@@ -168,7 +177,7 @@ int main(int argc, char **argv)
                                        .initial_state = (void *)(uintptr_t)&rows[i]};
     tests[ROWS] = (struct CMUnitTest)cmocka_unit_test(the_page_is_the_table);
     cmocka_set_test_filter(getenv("FILTER")); /* a pattern of names, for work on one row */
-    int failed = cmocka_run_group_tests(tests, scene_prepare, scene_finish);
+    int failed = cmocka_run_group_tests(tests, scene_prepare, finish);
     printf("%u names: %u over the real link, %u by other tests, %u cannot be said, NOT BUILT: %u\n",
            (unsigned)ROWS, count(DONE), count(BY_OTHER), count(CANNOT), count(NOT_BUILT));
     return failed;
