@@ -301,10 +301,21 @@ enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena)
     return m.text ? err_set(ERR_CONFIG, "%s", m.text) : ERR_OK;
 }
 
+/* A word of the command line without the password of an address: scheme://user:password@host. */
+static char *word_shown(struct arena *arena, const char *word)
+{
+    const char *scheme = strstr(word, "://"), *at = scheme ? strrchr(scheme, '@') : NULL;
+    const char *colon = at ? memchr(scheme + 3, ':', (size_t)(at - scheme - 3)) : NULL;
+    return colon ? arena_printf(arena, "%.*s:...%s", (int)(colon - word), word, at)
+                 : arena_printf(arena, "%s", word);
+}
+
 const char *args_line(struct arena *arena, int argc, char **argv)
 {
     char *text = arena_printf(arena, "atoll");
-    for (int i = 0; i < argc && text; i++)
-        text = arena_printf(arena, "%s %s", text, argv[i]);
+    for (int i = 0; i < argc && text; i++) {
+        const char *word = word_shown(arena, argv[i]);
+        text = word ? arena_printf(arena, "%s %s", text, word) : NULL;
+    }
     return text ? text : "";
 }

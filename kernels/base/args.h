@@ -57,7 +57,8 @@ void args_print(const char *text, int column, int indent);
 
 /* argv[0] is the subcommand's name and is skipped. */
 enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena) MUST;
-/* "atoll train --config run.yaml", the command line for records; "" when out of memory. */
+/* "atoll train --config run.yaml", the command line for records, without passwords in addresses; ""
+ * when out of memory. */
 const char *args_line(struct arena *arena, int argc, char **argv);
 
 #endif

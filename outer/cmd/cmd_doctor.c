@@ -157,7 +157,7 @@ static void show_gpu(void)
 
 #ifdef ATOLL_NET
 struct probe {
-    const char *target, *tls, *name, *server_name;
+    const char *target, *tls, *name, *server_name, *proxy_url, *credentials;
 };
 
 /* The aggregator's own certificate says which names it answers to: beside the aggregator, where a
@@ -174,7 +174,7 @@ static enum err probe_name(const struct probe *p, const struct link_tls *files, 
 
 static enum err probe(const struct probe *p, struct arena *arena)
 {
-    enum { TIMEOUT_MS = 5000 };
+    struct dial_proxy proxy;
     struct link_tls files;
     struct tls_facts f;
     char name[256], until[32];
@@ -185,13 +185,20 @@ static enum err probe(const struct probe *p, struct arena *arena)
     TRY(tls_current(files.certificate, clock_wall_s()));
     log_min(LOG_ERROR); /* the sentence says it */
     signal(SIGPIPE, SIG_IGN);
-    struct link_dial d = {.target = p->target, .server_name = name, .tls = files};
-    struct tls_question q = {
-        .files = &files, .target = p->target, .server_name = name, .timeout_ms = TIMEOUT_MS};
+    TRY(dial_proxy_parse(&proxy, p->proxy_url));
+    TRY(dial_proxy_credentials(&proxy, p->credentials));
+    uint32_t timeout_ms = *proxy.shown ? 5000 + DIAL_TIMEOUT_MS : 5000;
+    struct link_dial d = {.target = p->target, .server_name = name, .proxy = &proxy, .tls = files};
+    struct tls_question q = {.files = &files,
+                             .target = p->target,
+                             .server_name = name,
+                             .proxy = &proxy,
+                             .timeout_ms = timeout_ms};
     TRY(tls_force13());
     TRY(tls_peer(&q, &f));
     double begin_s = clock_mono_s();
-    TRY(link_probe(&d, TIMEOUT_MS));
+    TRY(link_probe(&d, timeout_ms));
+    dial_proxy_forget(&proxy);
     double took_s = clock_mono_s() - begin_s;
     time_t until_s = (time_t)f.until_unix;
     struct tm tm;
@@ -230,6 +237,10 @@ enum err cmd_doctor(int argc, char **argv)
          .help = "For it: the certificate to show, NAME.pem; any of the run will do."},
         {"aggregator-name", ARGS_TEXT, &p.server_name, .value = "NAME",
          .help = "For it: DNS name in the aggregator's certificate, when it is not HOST."},
+        {"proxy", ARGS_TEXT, &p.proxy_url, .value = "URL",
+         .help = "For it: proxy to the aggregator, as site.proxy."},
+        {"proxy-credentials", ARGS_TEXT, &p.credentials, .value = "FILE",
+         .help = "For it: the proxy's user and password, as site.proxy_credentials."},
     };
 #endif
     struct args args = {

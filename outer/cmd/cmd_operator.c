@@ -12,8 +12,9 @@
 enum { TIMEOUT_MS = 30000 };
 
 struct operator_call {
-    const char *targets, *target, *tls, *name, *server_name, *site;
+    const char *targets, *target, *tls, *name, *server_name, *site, *proxy_url, *credentials;
     int64_t fragment, to;
+    struct dial_proxy proxy;
     struct link_dial dial;
 };
 
@@ -49,7 +50,8 @@ static bool of_roster(enum wire_act act)
 
 static enum err dial_make(struct operator_call *o, struct arena *a)
 {
-    o->dial = (struct link_dial){.target = o->target, .server_name = o->server_name};
+    o->dial =
+        (struct link_dial){.target = o->target, .server_name = o->server_name, .proxy = &o->proxy};
     TRY_ALLOC(o->dial.tls.ca = arena_printf(a, "%s/ca.pem", o->tls));
     TRY_ALLOC(o->dial.tls.certificate = arena_printf(a, "%s/%s.pem", o->tls, o->name));
     TRY_ALLOC(o->dial.tls.key = arena_printf(a, "%s/%s.key", o->tls, o->name));
@@ -151,6 +153,10 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
          .help = "The certificate to show, NAME.pem (atoll cert issue --role operator)."},
         {"aggregator-name", ARGS_TEXT, &o.server_name, .value = "NAME",
          .help = "DNS name in the aggregator's certificate, when it is not HOST."},
+        {"proxy", ARGS_TEXT, &o.proxy_url, .value = "URL",
+         .help = "Proxy to the aggregator, as site.proxy."},
+        {"proxy-credentials", ARGS_TEXT, &o.credentials, .value = "FILE",
+         .help = "Its user and password, as site.proxy_credentials."},
         {"fragment", ARGS_INT, &o.fragment, .max = ROUND_FRAGMENTS_MAX - 1, .value = "N",
          .help = "status, abort, rollback: the fragment."},
         {"to", ARGS_INT, &o.to, .value = "N",
@@ -177,9 +183,13 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
     if (act->site == ONE_SITE && !o.site)
         return err_set(ERR_CONFIG, "operator %s: the site is missing: operator %s SITE", act->name,
                        act->name);
+    TRY(dial_proxy_parse(&o.proxy, o.proxy_url));
+    TRY(dial_proxy_credentials(&o.proxy, o.credentials));
     log_min(LOG_ERROR); /* the sentence says it */
     signal(SIGPIPE, SIG_IGN);
-    return act_run_each(&o, act, arena);
+    enum err e = act_run_each(&o, act, arena);
+    dial_proxy_forget(&o.proxy);
+    return e;
 }
 
 /* How many words of the arguments are this act; 0: another one. */

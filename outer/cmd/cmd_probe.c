@@ -304,6 +304,8 @@ static enum err measure_link(struct probe *c)
                                    "--site.name NAME, one of outer.sites");
     if (*c->p.o.site_aggregator_name)
         d.server_name = c->p.o.site_aggregator_name;
+    d.proxy = &c->p.proxy;
+    TRY(run_proxy(&c->p));
     TRY(run_tls(&c->p, c->p.o.site_name, &d.tls));
     TRY(tls_check(&d.tls, c->p.s.run_name, TLS_SITE, c->p.o.site_name, clock_wall_s(), &days));
     TRY(link_open(&c->link, &d));

@@ -249,6 +249,8 @@ static enum err dial(struct job *j)
         cmd_memory_private();
     if (*j->run.o.site_aggregator_name)
         d.server_name = j->run.o.site_aggregator_name;
+    d.proxy = &j->run.proxy;
+    TRY(run_proxy(&j->run));
     TRY(run_tls(&j->run, j->run.o.site_name, &d.tls));
     j->tls = d.tls;
     int64_t days_left;

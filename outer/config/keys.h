@@ -244,6 +244,13 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "alone, without an outer loop.")                                                     \
     X(site, aggregator_name, TEXT, .fallback = "",                                                 \
       .help = "DNS name in the aggregator's certificate, when dialling by address.")               \
+    X(site, proxy, TEXT, .fallback = "",                                                           \
+      .help = "Proxy to the aggregator: http://HOST:PORT (CONNECT) or socks5://HOST:PORT, which "  \
+              "looks up the aggregator's name. A user goes in front, user:password@, or into "     \
+              "site.proxy_credentials. TLS stays end to end. Empty: none; http_proxy in the "      \
+              "environment is ignored.")                                                           \
+    X(site, proxy_credentials, TEXT, .fallback = "",                                               \
+      .help = "File with one line, user:password, of the proxy; only its owner may read it.")      \
     X(site, streams, INT, .fallback = "4", .min = 1, .max = 16,                                    \
       .help = "Most connections that share one payload. Several fill a long or lossy link that "   \
               "one TCP stream does not fill.")                                                     \

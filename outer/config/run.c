@@ -294,6 +294,8 @@ static void find_site(struct run *r)
 enum err run_open(struct run *r, const struct run_source *source)
 {
     TRY(read_settings(r, source));
+    TRY(dial_proxy_parse(&r->proxy, r->o.site_proxy));
+    r->o.site_proxy = r->proxy.shown; /* what is printed and recorded */
     TRY(check_run(r, source->role));
     if (keys_masks(&r->o).on)
         r->o.outer_full_precision = CODEC_FIXED; /* contributions in bf16 do not add */
@@ -310,6 +312,7 @@ enum err run_open(struct run *r, const struct run_source *source)
 void run_close(struct run *r)
 {
     arena_free(&r->perm);
+    dial_proxy_forget(&r->proxy);
     *r = (struct run){0};
 }
 
@@ -348,6 +351,11 @@ uint64_t run_scrub_every_ms(const struct run *r)
 uint64_t run_scrub_bytes_per_s(const struct run *r)
 {
     return (uint64_t)llround(r->o.scrub_mib_s * (1 << 20));
+}
+
+enum err run_proxy(struct run *r)
+{
+    return dial_proxy_credentials(&r->proxy, r->o.site_proxy_credentials);
 }
 
 enum err run_tls(struct run *r, const char *name, struct link_tls *tls)

@@ -35,11 +35,12 @@ struct run {
     struct table table;
     struct sync_config sync;
     struct tuning tuning;
-    bool imported;  /* a site whose run.dir began with atoll import */
-    char *identity; /* canonical text of the pinned settings: identity.h */
-    int index;      /* of site.name in outer.sites; 0 without a name or a roster. From
-                       ROUND_SITES_MAX on: of no site of outer.sites, a number that follows from
-                       the name, for the order of the data */
+    struct dial_proxy proxy; /* site.proxy, whose text in `o` then has no password */
+    bool imported;           /* a site whose run.dir began with atoll import */
+    char *identity;          /* canonical text of the pinned settings: identity.h */
+    int index;               /* of site.name in outer.sites; 0 without a name or a roster. From
+                                ROUND_SITES_MAX on: of no site of outer.sites, a number that follows from
+                                the name, for the order of the data */
     struct arena perm;
 };
 
@@ -65,6 +66,8 @@ enum err run_begin_from(const struct run *r) MUST;
 enum err run_import(const struct run *r, const float *slab, const char *dir) MUST;
 /* ca.pem, NAME.pem and NAME.key in tls.dir, in `r`'s memory. */
 enum err run_tls(struct run *r, const char *name, struct link_tls *tls) MUST;
+/* Adds site.proxy_credentials to the proxy; before the first connection. */
+enum err run_proxy(struct run *r) MUST;
 /* plan.* of a file that atoll probe wrote, or of the arguments, key by key: a key that neither
  * gives stays as it is in `to`. The result is checked with the settings `s`. */
 enum err run_read_probe(struct outer_settings *to, const struct settings *s, const char *path,

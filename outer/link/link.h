@@ -5,6 +5,7 @@
  * only answers calls. A site's calls block the calling thread. ERR_LINK means "not delivered, or no
  * answer": the caller waits and repeats the call. Every message may arrive twice.
  */
+#include "outer/link/dial.h"
 #include "outer/link/ledger.h"
 #include "outer/link/wire.h"
 
@@ -165,8 +166,9 @@ enum {
                            window then covers the link's bandwidth-delay product */
 };
 struct link_dial {
-    const char *target;      /* host:port */
-    const char *server_name; /* NULL: from target */
+    const char *target;             /* host:port */
+    const char *server_name;        /* NULL: from target */
+    const struct dial_proxy *proxy; /* NULL or zeroed: none; borrowed by link_open only */
     struct link_tls tls;
     uint32_t keepalive_ms; /* 0: the default 20000; tests use less */
     unsigned streams;      /* largest number of connections for bulk data; 0: 1 */

@@ -2,7 +2,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <openssl/bio.h>
 #include <openssl/bn.h>
 #include <openssl/conf.h>
@@ -12,7 +11,6 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -595,55 +593,15 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
 
 /* ---- the peer's certificate ---- */
 
-static bool target_split(const char *target, char host[256], const char **port)
-{
-    const char *colon = strrchr(target, ':');
-    size_t n = colon ? (size_t)(colon - target) : 0;
-    bool bracket = n >= 2 && target[0] == '[' && target[n - 1] == ']';
-    snprintf(host, 256, "%.*s", (int)(bracket ? n - 2 : n), target + bracket);
-    *port = colon ? colon + 1 : "";
-    return n > 0 && n < 256;
-}
-
-static bool socket_connect(int fd, const struct addrinfo *a, int timeout_ms)
-{
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    struct timeval patience = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
-    int failed = 0;
-    socklen_t n = sizeof failed;
-    if (connect(fd, a->ai_addr, a->ai_addrlen) != 0 && errno != EINPROGRESS)
-        return false;
-    if (poll(&p, 1, timeout_ms) != 1 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &n) != 0)
-        failed = errno = ETIMEDOUT;
-    else
-        errno = failed;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    return failed == 0 && fcntl(fd, F_SETFL, 0) == 0;
-}
-
 static enum err target_connect(const struct tls_question *q, int *out)
 {
-    char host[256];
-    const char *port;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    if (!target_split(q->target, host, &port))
-        return err_set(ERR_CONFIG, "'%s' is no address of an aggregator: host:port", q->target);
-    int e = getaddrinfo(host, port, &hints, &found), why = 0;
-    if (e != 0)
-        return err_set(ERR_LINK, "%s: %s", q->target, gai_strerror(e));
-    *out = -1;
-    for (const struct addrinfo *a = found; a && *out < 0; a = a->ai_next) {
-        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd >= 0 && socket_connect(fd, a, (int)q->timeout_ms))
-            *out = fd;
-        else
-            why = errno;
-        if (fd >= 0 && *out < 0)
-            close(fd);
-    }
-    freeaddrinfo(found);
-    return *out >= 0 ? ERR_OK : err_set(ERR_LINK, "%s: %s", q->target, strerror(why));
+    struct dial_question d = {.target = q->target, .proxy = q->proxy, .timeout_ms = q->timeout_ms};
+    struct timeval patience = {q->timeout_ms / 1000, q->timeout_ms % 1000 * 1000};
+    TRY(dial_connect(out, &d, NULL));
+    setsockopt(*out, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(*out, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    return fcntl(*out, F_SETFL, 0) == 0 ? ERR_OK
+                                        : err_set(ERR_LINK, "%s: %s", q->target, strerror(errno));
 }
 
 static bool context_chain(SSL_CTX *ctx, STACK_OF(X509) * chain, STACK_OF(X509) * roots)
@@ -705,14 +663,13 @@ static enum err peer_judge(const struct tls_question *q, SSL *ssl, struct tls_fa
 static enum err peer_handshake(const struct tls_question *q, SSL_CTX *ctx, int fd,
                                struct tls_facts *f)
 {
-    char host[256];
-    const char *port;
+    char host[DIAL_HOST_MAX] = "", port[8];
     SSL *ssl = SSL_new(ctx);
     if (!ssl)
         return tls_library_failed("prepare a connection");
     SSL_set_verify(ssl, SSL_VERIFY_NONE,
                    NULL); /* the handshake completes; the result is read afterwards */
-    bool whole = target_split(q->target, host, &port);
+    bool whole = dial_split(q->target, host, port) == ERR_OK;
     expected_name(ssl, q->server_name && *q->server_name ? q->server_name : host);
     enum err e = whole && SSL_set_fd(ssl, fd) == 1 && SSL_connect(ssl) == 1
                      ? peer_judge(q, ssl, f)

@@ -144,9 +144,10 @@ void tls_log_expiry(const char *whose, const struct tls_facts *f, int64_t now_un
 
 struct tls_question {
     const struct link_tls *files;
-    const char *target;      /* host:port */
-    const char *server_name; /* NULL or "": the host */
-    uint32_t timeout_ms;     /* limit of the connection, and of each answer */
+    const char *target;             /* host:port */
+    const char *server_name;        /* NULL or "": the host */
+    const struct dial_proxy *proxy; /* NULL or zeroed: none */
+    uint32_t timeout_ms;            /* limit of the connection, and of each answer */
 };
 /* Reads the certificate of the process that answers at the target: one connection, handshake only.
  * ERR_OK: it verifies by gRPC's rules. ERR_DENIED: the text says what does not verify and names the

@@ -7,12 +7,14 @@
  * from place i, place k is reached at 127.77.(i+1).(k+1), on the listed ports only.
  */
 #include "inner/config/config.h"
+#include "outer/link/forward.h"
 #include "outer/wan/flow.h"
 
 struct relay {
     unsigned places;
-    struct flow *flows; /* [from * places + to] */
-    struct relay_listener *listeners;
+    struct flow *flows;     /* [from * places + to] */
+    struct relay_place *at; /* [count] of each listener */
+    struct forward_listener *listeners;
     size_t count;
 };
 
@@ -20,7 +22,7 @@ struct relay {
 enum err relay_open(struct relay *r, unsigned places, const struct config_list *ports,
                     struct arena *a) MUST;
 /* Until SIGTERM, as emulator_run. */
-void relay_run(struct relay *r);
+enum err relay_run(struct relay *r) MUST;
 void relay_close(struct relay *r); /* the listeners; accepts a zeroed one */
 
 #endif

@@ -2,6 +2,7 @@
 #include "outer/wan/wan.h"
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -51,10 +52,10 @@ static void work(const struct wan *w, struct relay *relay)
     for (unsigned i = 0; i < t->places; i++)
         e.tun[i] = w->place[i].tun;
     relay->flows = flows;
-    if (w->relay)
-        relay_run(relay);
-    else
+    if (!w->relay)
         emulator_run(&e);
+    else if (relay_run(relay) != ERR_OK)
+        fprintf(stderr, "wan: %s\n", err_message());
 }
 
 static enum err process_start(struct wan *w, struct relay *relay)

@@ -4,6 +4,7 @@
  * link_up.c contributions, link_down.c downloads. Calls may come from several threads at once.
  */
 #include "outer/link/grpc/link_call.h"
+#include "outer/link/grpc/link_proxy.h"
 #include "outer/link/grpc/link_socket.h"
 #include "outer/link/pace.h"
 
@@ -15,6 +16,8 @@ struct link_grpc {
     grpc_completion_queue *cq;
     char *target, *server_name, *ca, *certificate, *key;
     struct link_tls files;
+    struct link_proxy *proxy; /* NULL: none */
+    struct dial_proxy how;    /* the proxy, for reading the peer's certificate */
     uint32_t keepalive_ms;
     unsigned streams;      /* channels for bulk */
     pthread_mutex_t mutex; /* guards all below */

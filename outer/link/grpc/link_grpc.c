@@ -36,7 +36,7 @@ static grpc_channel *channel_make(const struct link_grpc *l, const struct tls_pe
         {GRPC_ARG_INTEGER, (char *)"grpc.max_reconnect_backoff_ms", {.integer = 2000}},
         {GRPC_ARG_INTEGER,
          (char *)"grpc.min_reconnect_backoff_ms",
-         {.integer = 5000}}, /* connect timeout, ms */
+         {.integer = l->proxy ? 5000 + DIAL_TIMEOUT_MS : 5000}}, /* connect timeout, ms */
         {GRPC_ARG_INTEGER, (char *)"grpc.enable_http_proxy", {.integer = 0}},
         {GRPC_ARG_INTEGER, (char *)"grpc.enable_retries", {.integer = 0}},
         {GRPC_ARG_STRING, (char *)"grpc.ssl_target_name_override", {.string = l->server_name}},
@@ -46,7 +46,8 @@ static grpc_channel *channel_make(const struct link_grpc *l, const struct tls_pe
     grpc_ssl_pem_key_cert_pair pair = {.private_key = pem->key, .cert_chain = pem->certificate};
     grpc_channel_credentials *credentials =
         grpc_ssl_credentials_create_ex(pem->ca, &pair, NULL, NULL);
-    grpc_channel *channel = grpc_channel_create(l->target, credentials, &args);
+    grpc_channel *channel = grpc_channel_create(l->proxy ? link_proxy_address(l->proxy) : l->target,
+                                                credentials, &args);
     grpc_channel_credentials_release(credentials);
     return channel;
 }
@@ -220,6 +221,7 @@ static bool answered_by_other(struct link_grpc *l, const char *text, char who[LI
     struct tls_question q = {.files = &l->files,
                              .target = l->target,
                              .server_name = l->server_name,
+                             .proxy = &l->how,
                              .timeout_ms = ASK_TIMEOUT_MS};
     uint64_t now = clock_mono_ms();
     pthread_mutex_lock(&l->mutex);
@@ -287,6 +289,9 @@ static enum err unavailable(struct link_grpc *l, const char *text)
 {
     char who[LINK_TEXT_MAX];
     bool asked;
+    enum err e;
+    if (l->proxy && link_proxy_failed(l->proxy, who, sizeof who, &e))
+        return err_set(was_reached(l) ? ERR_LINK : e, "%s: no connection: %s", l->target, who);
     if ((says_unverified(text) || strstr(text, "SSL_ERROR_SSL")) &&
         answered_by_other(l, text, who, &asked))
         return peer_unverified(l, who, asked);
@@ -441,6 +446,7 @@ static void link_free(struct link_grpc *l)
     free(l->ca);
     free(l->certificate);
     free(l->key);
+    dial_proxy_forget(&l->how);
     free(l);
 }
 
@@ -453,6 +459,7 @@ static void grpc_close(struct link *base)
     pthread_mutex_unlock(&l->mutex);
     channels_destroy(l);
     link_core_close();
+    link_proxy_close(l->proxy);
     link_sockets_close(&l->sockets);
     link_free(l);
 }
@@ -471,9 +478,15 @@ static const struct link_ops grpc_ops = {
 
 static bool link_texts_copy(struct link_grpc *l, const struct link_dial *d)
 {
-    bool named = d->server_name && *d->server_name;
+    char host[DIAL_HOST_MAX] = "", port[8];
+    bool proxied = d->proxy && d->proxy->kind != DIAL_DIRECT;
+    bool named = proxied || (d->server_name && *d->server_name);
+    if (dial_split(d->target, host, port) != ERR_OK)
+        err_clear(); /* link_open has checked it */
     l->target = strdup(d->target);
-    l->server_name = named ? strdup(d->server_name) : NULL;
+    l->server_name = d->server_name && *d->server_name ? strdup(d->server_name)
+                     : proxied                         ? strdup(host) /* not that of the socket */
+                                                       : NULL;
     l->ca = strdup(d->tls.ca);
     l->certificate = strdup(d->tls.certificate);
     l->key = strdup(d->tls.key);
@@ -483,10 +496,9 @@ static bool link_texts_copy(struct link_grpc *l, const struct link_dial *d)
 
 enum err link_open(struct link **out, const struct link_dial *d)
 {
-    const char *colon = strrchr(d->target, ':');
-    int port = colon ? atoi(colon + 1) : 0;
-    if (port <= 0 || port > 65535)
-        return err_set(ERR_CONFIG, "'%s' is no address of an aggregator: host:port", d->target);
+    char host[DIAL_HOST_MAX], number[8];
+    TRY(dial_split(d->target, host, number));
+    int port = atoi(number);
     ASSERT(d->streams <= LINK_STREAMS_MAX);
     struct link_grpc *l = calloc(1, sizeof *l);
     if (!l)
@@ -498,6 +510,16 @@ enum err link_open(struct link **out, const struct link_dial *d)
         return err_set(ERR_MEMORY, "no memory for a link");
     }
     l->keepalive_ms = d->keepalive_ms ? d->keepalive_ms : LINK_KEEPALIVE_MS;
+    if (d->proxy && d->proxy->kind != DIAL_DIRECT) {
+        enum err opened = link_proxy_open(&l->proxy, d->target, d->proxy);
+        if (opened != ERR_OK) {
+            link_free(l);
+            return opened;
+        }
+        l->how = *d->proxy;
+        l->sockets.owns = link_proxy_owns;
+        l->sockets.owns_self = l->proxy;
+    }
     l->sockets.port = (uint16_t)port;
     l->sockets.keepalive_ms = l->keepalive_ms;
     l->book = d->book;
@@ -509,6 +531,7 @@ enum err link_open(struct link **out, const struct link_dial *d)
     l->pace_down.bytes_per_s = d->rate_down;
     enum err e = link_core_open(&l->cq, true);
     if (e != ERR_OK) {
+        link_proxy_close(l->proxy);
         link_free(l);
         return e;
     }

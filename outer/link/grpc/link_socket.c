@@ -89,7 +89,8 @@ static unsigned *at_of(struct link_sockets *s, int fd)
     return &s->at[fd];
 }
 
-static void add(struct link_sockets *s, int fd, uint64_t cookie, const struct sockaddr_in6 *peer)
+static void add(struct link_sockets *s, int fd, uint64_t cookie, const struct sockaddr_in6 *peer,
+                const struct dial_bytes *dialogue)
 {
     unsigned *at = at_of(s, fd);
     if (!at)
@@ -104,7 +105,10 @@ static void add(struct link_sockets *s, int fd, uint64_t cookie, const struct so
     }
     struct link_socket *k = &s->list[s->count++];
     *k = (struct link_socket){.cookie = cookie, .fd = fd, .there = true};
-    peer_text(k->peer, peer);
+    if (dialogue)
+        k->dialogue = *dialogue;
+    else
+        peer_text(k->peer, peer);
     *at = s->count;
 }
 
@@ -116,11 +120,15 @@ static void look(struct link_sockets *s, int fd)
     unsigned at = (unsigned)fd < s->at_room ? s->at[fd] : 0;
     if (!cookie)
         return;
+    struct dial_bytes dialogue;
     if (at && s->list[at - 1].cookie == cookie)
         s->list[at - 1].there = true;
-    else if (address_of(fd, true, &peer) && address_of(fd, false, &here) &&
-             ntohs(s->listening ? here.sin6_port : peer.sin6_port) == s->port)
-        add(s, fd, cookie, &peer);
+    else if (s->owns) {
+        if (s->owns(s->owns_self, cookie, &dialogue))
+            add(s, fd, cookie, NULL, &dialogue);
+    } else if (address_of(fd, true, &peer) && address_of(fd, false, &here) &&
+               ntohs(s->listening ? here.sin6_port : peer.sin6_port) == s->port)
+        add(s, fd, cookie, &peer, NULL);
 }
 
 /* The descriptor may have been reused: the index is moved only where it still points to the entry.
@@ -220,7 +228,7 @@ static uint64_t own(struct link_sockets *s, const char *peer, const char *site)
     uint64_t cookie = 0;
     for (unsigned i = 0; i < s->count; i++) {
         struct link_socket *k = &s->list[i];
-        if (strcmp(k->peer, peer) != 0)
+        if (!s->owns && strcmp(k->peer, peer) != 0)
             continue;
         cookie = k->there || !cookie ? k->cookie : cookie;
         if (*k->site)
@@ -292,6 +300,8 @@ static bool row_make(const struct link_sockets *s, struct link_socket *k, struct
     if (!k->told) {
         row_begin(s, k, LEDGER_CONNECTION, row);
         ledger_connection(row, s->certificate_bytes);
+        row->up.tls += k->dialogue.sent; /* before the handshake, with the proxy */
+        row->down.tls += k->dialogue.received;
         k->told = true;
         return true;
     }

@@ -5,6 +5,7 @@
  * links of one process are distinguished unless they use the same address and port. Retransmitted
  * bytes count once and are also reported separately. The caller's lock guards the struct.
  */
+#include "outer/link/dial.h"
 #include "outer/link/ledger.h"
 
 enum { LINK_PEER_MAX = 80 };
@@ -17,11 +18,16 @@ struct link_socket {
     char site[LEDGER_SITE_MAX];      /* site of its calls; "": not known yet, not counted */
     uint64_t sent, received, resent; /* when last read */
     uint64_t booked_sent, booked_received, booked_resent;
+    struct dial_bytes dialogue; /* with a proxy: of the connection's row */
     bool own;                   /* connection of this process to itself: no ledger rows */
     uint64_t spoke_ms, idle_ms; /* time of the last call; idle time not yet in a row */
 };
 struct link_sockets {
     uint16_t port;
+    /* With a proxy, in place of the port: is this socket a connection of the link? NULL: no proxy.
+     * Then gRPC does not know these sockets, and all of them are the link's own. */
+    bool (*owns)(void *self, uint64_t cookie, struct dial_bytes *dialogue);
+    void *owns_self;
     bool listening;             /* the aggregator's end: received bytes go up */
     uint64_t certificate_bytes; /* of this process's own certificate: for the model of handshakes */
     uint64_t keepalive_ms;      /* for the model of idle connections */

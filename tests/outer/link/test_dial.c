@@ -1,0 +1,124 @@
+/* site.proxy as it is written: what is accepted, what is refused, and that no message holds the
+ * password. If this fails, a site sends another user than its operator gave, or a password into a
+ * log. */
+#include "outer/link/dial.h"
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static void test_good(void **state)
+{
+    (void)state;
+    struct dial_proxy p;
+    assert_int_equal(dial_proxy_parse(&p, ""), ERR_OK);
+    assert_int_equal(p.kind, DIAL_DIRECT);
+    assert_int_equal(dial_proxy_parse(&p, "http://proxy.example:3128/"), ERR_OK);
+    assert_int_equal(p.kind, DIAL_CONNECT);
+    assert_string_equal(p.host, "proxy.example");
+    assert_string_equal(p.port, "3128");
+    assert_string_equal(p.user, "");
+    assert_string_equal(p.shown, "http://proxy.example:3128");
+    assert_int_equal(dial_proxy_parse(&p, "socks5://an%40na:p:w%25@d@[::1]:1080"), ERR_OK);
+    assert_int_equal(p.kind, DIAL_SOCKS5);
+    assert_string_equal(p.host, "::1");
+    assert_string_equal(p.user, "an@na");
+    assert_string_equal(p.password, "p:w%@d");
+    assert_string_equal(p.shown, "socks5://[::1]:1080");
+    dial_proxy_forget(&p);
+    assert_string_equal(p.password, "");
+}
+
+static void test_bad(void **state)
+{
+    static const char *const urls[] = {
+        "proxy:3128",
+        "https://proxy:3128",
+        "http://proxy",
+        "http://proxy:0",
+        "http://proxy:65536",
+        "http://proxy:3128/path",
+        "http://:3128",
+        "http://u:secret%4@p:1",
+        "http://u:secret%zz@p:1",
+        "http://:secret@p:1",
+        "http://u:secret%00@p:1",
+        "http://u:secret@a b:1",
+        "http://u:secret@p\n:1",
+        "socks4://p:1080",
+        "http://::1:3128",
+        "http://",
+        "http://u:secret@",
+    };
+    char longest[700] = "http://u:secret";
+    struct dial_proxy p;
+    (void)state;
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        assert_int_equal(dial_proxy_parse(&p, urls[i]), ERR_CONFIG);
+        assert_null(strstr(err_message(), "secret"));
+    }
+    memset(longest + strlen(longest), 's', 300);
+    strcat(longest, "@p:1");
+    assert_int_equal(dial_proxy_parse(&p, longest), ERR_CONFIG);
+}
+
+static enum err from_file(struct dial_proxy *p, const char *text, unsigned mode)
+{
+    char path[] = "/tmp/test_dial_XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+    assert_int_equal(dial_proxy_parse(p, "http://p:1"), ERR_OK);
+    enum err e = dial_proxy_credentials(p, path);
+    unlink(path);
+    if (e != ERR_OK)
+        assert_null(strstr(err_message(), "secret"));
+    return e;
+}
+
+static void test_file(void **state)
+{
+    struct dial_proxy p;
+    (void)state;
+    assert_int_equal(from_file(&p, "anna:secret%41:x\r\nmore\n", 0600), ERR_OK);
+    assert_string_equal(p.user, "anna");
+    assert_string_equal(p.password, "secret%41:x"); /* as it stands */
+    assert_int_equal(from_file(&p, "anna:secret", 0640), ERR_DENIED);
+    assert_int_equal(from_file(&p, ":secret", 0600), ERR_INPUT);
+    assert_int_equal(from_file(&p, "", 0600), ERR_INPUT);
+    assert_int_equal(dial_proxy_parse(&p, ""), ERR_OK);
+    assert_int_equal(dial_proxy_credentials(&p, "/tmp/x"), ERR_CONFIG);
+    assert_int_equal(dial_proxy_credentials(&p, ""), ERR_OK);
+}
+
+static void test_target(void **state)
+{
+    char host[DIAL_HOST_MAX], port[8];
+    (void)state;
+    assert_int_equal(dial_split("[fd00::1]:7443", host, port), ERR_OK);
+    assert_string_equal(host, "fd00::1");
+    assert_string_equal(port, "7443");
+    assert_int_equal(dial_split("a.example\r\nX: y:7443", host, port), ERR_CONFIG);
+    assert_int_equal(dial_split("fd00::1:7443", host, port), ERR_CONFIG);
+    assert_int_equal(dial_split("a.example", host, port), ERR_CONFIG);
+    assert_int_equal(dial_split("a.example:", host, port), ERR_CONFIG);
+    assert_int_equal(dial_split(":7443", host, port), ERR_CONFIG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_target),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
