@@ -1,11 +1,21 @@
 /* atoll report: one HTML page about one or more run directories. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/report/report.h"
 
-static enum err report(const struct args *args, const char *out, const char *wan, struct arena *a)
+enum { FOLLOW_S = 5 };
+
+struct report_options {
+    const char *out, *wan;
+    bool follow;
+};
+
+static enum err report(const struct args *args, const struct report_options *o, bool *ended,
+                       struct arena *a)
 {
     struct report_run *runs;
     size_t count = (size_t)args->operand_count;
@@ -16,11 +26,57 @@ static enum err report(const struct args *args, const char *out, const char *wan
             "atoll report run-a run-b aggregator --out report.html",
             REPORT_RUNS_MAX);
     TRY(report_data_read(&runs, &count, (const char *const *)args->operand, count, a));
-    TRY(report_write(out, runs, count, wan, a));
+    TRY(report_write(o->out, runs, count, o->wan, a));
     for (size_t i = 0; i < count; i++)
         if (runs[i].role == REPORT_AGGREGATOR && *runs[i].ended_short)
             printf("%s: %s\n", runs[i].name, runs[i].ended_short);
-    printf("%s\n", out);
+    *ended = true;
+    for (size_t i = 0; i < count; i++)
+        *ended = *ended && (runs[i].finished || runs[i].role == REPORT_SEEN);
+    return ERR_OK;
+}
+
+/* Bytes of all records: the page is written again when there are more. */
+static uint64_t records_bytes(const struct args *args)
+{
+    uint64_t bytes = 0;
+    char path[4096];
+    struct stat st;
+    for (int i = 0; i < args->operand_count; i++) {
+        snprintf(path, sizeof path, "%s/%s", args->operand[i], RECORD_FILE);
+        bytes += stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+    }
+    return bytes;
+}
+
+/* Until every directory's run has ended. */
+static enum err report_follow(const struct args *args, const struct report_options *o)
+{
+    const struct timespec pause = {FOLLOW_S, 0};
+    bool ended = false;
+    uint64_t before = 0;
+    for (;;) {
+        uint64_t bytes = records_bytes(args);
+        struct arena a = arena_make(0);
+        enum err e = bytes == before ? ERR_OK : report(args, o, &ended, &a);
+        arena_free(&a);
+        if (e != ERR_OK || ended)
+            return e;
+        if (!before) {
+            printf("%s\n", o->out);
+            fflush(stdout);
+        }
+        before = bytes;
+        nanosleep(&pause, NULL);
+    }
+}
+
+static enum err report_once(const struct args *args, const struct report_options *o,
+                            struct arena *a)
+{
+    bool ended;
+    TRY(o->follow ? report_follow(args, o) : report(args, o, &ended, a));
+    printf("%s\n", o->out);
     return ERR_OK;
 }
 
@@ -40,11 +96,12 @@ static enum err privacy(const struct args *args, const char *out, const char *fo
 
 enum err cmd_report(int argc, char **argv)
 {
-    const char *out = "report.html", *wan = NULL, *format = "html";
+    struct report_options o = {.out = "report.html"};
+    const char *format = "html";
     bool officer = false;
     const struct args_option options[] = {
-        {"out", ARGS_TEXT, &out, .value = "FILE", .help = "Where the page goes."},
-        {"wan", ARGS_TEXT, &wan, .value = "FILE",
+        {"out", ARGS_TEXT, &o.out, .value = "FILE", .help = "Where the page goes."},
+        {"wan", ARGS_TEXT, &o.wan, .value = "FILE",
          .help =
              "What an emulated network between them did (atoll wan --record FILE): a table of it."},
         {"privacy", ARGS_FLAG, &officer,
@@ -52,6 +109,8 @@ enum err cmd_report(int argc, char **argv)
                  "epsilon, the audit, what that proves; for a data-protection officer."},
         {"format", ARGS_TEXT, &format, .value = "html|text",
          .help = "With --privacy: text goes to the terminal."},
+        {"follow", ARGS_FLAG, &o.follow,
+         .help = "Writes the page again as records come, every 5 s, until the run has ended."},
     };
     struct args args = {
         .command = "report",
@@ -66,7 +125,7 @@ enum err cmd_report(int argc, char **argv)
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && !args.help)
-        e = officer ? privacy(&args, out, format, &arena) : report(&args, out, wan, &arena);
+        e = officer ? privacy(&args, o.out, format, &arena) : report_once(&args, &o, &arena);
     arena_free(&arena);
     return e;
 }

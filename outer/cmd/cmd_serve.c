@@ -271,13 +271,26 @@ static enum err stopped(const struct aggregator_status *now)
                : err_set(now->failed, "%s", now->why);
 }
 
+static void certificate_look(struct serve *v)
+{
+    if (certificate_check(v) == ERR_OK)
+        return;
+    v->tell.days_left = -1;
+    err_clear();
+}
+
 static void status_say(struct serve *v, const struct aggregator_status *now)
 {
-    if (certificate_check(v) != ERR_OK) {
-        v->tell.days_left = -1;
-        err_clear();
-    }
+    certificate_look(v);
     serve_tell_status(&v->tell, now);
+}
+
+static void health_look(struct serve *v, const struct aggregator_status *now)
+{
+    if (!serve_tell_health_due(&v->tell))
+        return;
+    certificate_look(v);
+    serve_tell_health(&v->tell, now);
 }
 
 /* Everything happens in the link's threads; here a person or a service manager is served. */
@@ -293,6 +306,7 @@ static enum err run(struct serve *v)
         aggregator_status(v->aggregator, &now);
         uint64_t now_ms = v->env->ops->now_ms(v->env);
         serve_tell_show(&v->tell, &now);
+        health_look(v, &now);
         if (now.repair_wanted)
             link_work_soon(v->server);
         if (signal == SIGUSR2)

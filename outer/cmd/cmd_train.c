@@ -107,6 +107,8 @@ static enum err hook_start(void *self, struct train *t)
     struct job *j = self;
     if (is_lead(j))
         TRY(job_tell_start(j, t->step));
+    if (is_lead(j))
+        job_health(j);
     log_event(LOG_INFO, "start", "step=%lld of=%lld tokens_per_step=%lld parameters=%zu",
               (long long)t->step, (long long)j->s.train_steps, (long long)j->s.train_batch_tokens,
               t->table.parameters);
@@ -137,8 +139,10 @@ static bool hook_due(void *self, const struct train *t, int64_t step)
 static enum err hook_step(void *self, struct train *t, const struct train_report *r)
 {
     struct job *j = self;
-    if (is_lead(j))
+    if (is_lead(j)) {
         job_tell_step(j, r);
+        job_health(j);
+    }
     return j->outer ? site_train_step(&j->exchange, t, r) : ERR_OK;
 }
 

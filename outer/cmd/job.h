@@ -72,6 +72,7 @@ struct job {
     uint64_t committed[ROUND_FRAGMENTS_MAX]; /* rounds of each fragment */
     struct progress_pace pace;
     double began, last_round; /* seconds */
+    double health_s;          /* of the last record of health, seconds; 0: none yet */
     double eval_loss;         /* the last one; NAN: none */
     int64_t eval_step;
     bool unreachable;    /* the last notice said that the aggregator is unreachable */
@@ -116,6 +117,8 @@ enum err job_privacy_open(struct job *j) MUST;
 void job_privacy_record(struct job *j); /* behind the record of a start */
 /* job_keys.c: after the first hello, when the aggregator's key is known. */
 enum err job_keys_record(struct job *j) MUST;
+/* job_health.c */
+void job_health(struct job *j);
 /* job_final.c */
 enum err job_tell_final(struct job *j) MUST; /* digests of the trained parameters */
 /* Prints the closing text after the live rows have ended. shown: live rows were enabled. */

@@ -113,6 +113,8 @@ static void record_step(struct job *j, const struct train_report *r)
     jsonl_real(&j->record, "tokens_per_second", r->tokens_per_second);
     jsonl_real(&j->record, "step_ms", 1e3 * r->step_seconds);
     jsonl_real(&j->record, "compute_ms", 1e3 * r->compute_seconds);
+    if (j->outer)
+        jsonl_int(&j->record, "next_sync", schedule_next(&j->run.sync.schedule, r->step));
     if (j->coll->size > 1) /* waited for sums of gradients behind the backward */
         jsonl_real(&j->record, "exposed_ms", 1e3 * r->exposed_seconds);
     if (j->coll->size > 1)

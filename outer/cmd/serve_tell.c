@@ -5,8 +5,9 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/version.h"
+#include "outer/report/health.h"
 
-enum { NORM_SAMPLE = 1 << 16, TEXT_MAX = 2048 };
+enum { NORM_SAMPLE = 1 << 16, TEXT_MAX = 2048, WAITED_MIN_MS = 2000 };
 
 static unsigned initial_count(const struct serve_tell *t)
 {
@@ -316,23 +317,29 @@ void serve_tell_stop(struct serve_tell *t, const char *reason)
 }
 
 /* ---- text for the operator ---- */
+static const char waited_text[] = "the others wait for it";
+
+/* "": it is connected, and no round waits for it. */
+static const char *site_words(const struct aggregator_site_status *s, bool done, uint64_t now_ms)
+{
+    return done                                                      ? "done"
+           : s->removed                                              ? "removed"
+           : s->quarantined                                          ? "in quarantine"
+           : s->left                                                 ? "left"
+           : !s->heard_ms                                            ? "not heard from yet"
+           : s->missing_ms && now_ms - s->missing_ms > WAITED_MIN_MS ? waited_text
+           : !s->bound                                               ? "connection lost"
+                                                                     : "";
+}
+
 static void site_state(const struct aggregator_site_status *s, bool done, uint64_t now_ms,
                        char *out, size_t size)
 {
-    *out = 0;
-    if (done)
-        snprintf(out, size, "done");
-    else if (s->removed)
-        snprintf(out, size, "removed");
-    else if (s->left)
-        snprintf(out, size, "left");
-    else if (!s->heard_ms)
-        snprintf(out, size, "not heard from yet");
-    else if (s->missing_ms && now_ms - s->missing_ms > 2000)
-        snprintf(out, size, "the others wait for it for %" PRIu64 " s",
-                 (now_ms - s->missing_ms) / 1000);
-    else if (!s->bound)
-        snprintf(out, size, "connection lost");
+    const char *words = site_words(s, done, now_ms);
+    if (words == waited_text)
+        snprintf(out, size, "%s for %" PRIu64 " s", words, (now_ms - s->missing_ms) / 1000);
+    else
+        snprintf(out, size, "%s", words);
 }
 
 static void row_make(struct serve_tell *t, struct progress_line *line,
@@ -357,8 +364,42 @@ static void row_make(struct serve_tell *t, struct progress_line *line,
                sizeof line->state);
 }
 
+/* Once for each change, so that a page, a report and a person far away see who is waited for. */
+static void states_record(struct serve_tell *t, const struct aggregator_status *now)
+{
+    uint64_t now_ms = t->env->ops->now_ms(t->env);
+    for (unsigned i = 0; i < now->sites; i++) {
+        const struct aggregator_site_status *s = &now->site[i];
+        const char *words = site_words(s, now->done, now_ms);
+        if (t->said[i] && strcmp(words, t->said[i]) == 0)
+            continue;
+        t->said[i] = words;
+        pthread_mutex_lock(&t->mutex);
+        jsonl_begin(&t->record, "state");
+        jsonl_text(&t->record, "site", s->name ? s->name : site_name(t, i));
+        jsonl_text(&t->record, "text", words);
+        jsonl_int(&t->record, "waited", words == waited_text);
+        jsonl_end(&t->record);
+        pthread_mutex_unlock(&t->mutex);
+    }
+}
+
+bool serve_tell_health_due(struct serve_tell *t)
+{
+    return health_due(&t->health_s, clock_mono_s());
+}
+
+void serve_tell_health(struct serve_tell *t, const struct aggregator_status *now)
+{
+    double days = t->days_left < 0 ? NAN : (double)t->days_left;
+    pthread_mutex_lock(&t->mutex);
+    health_record(&t->record, t->run->o.serve_dir, days, now->epoch);
+    pthread_mutex_unlock(&t->mutex);
+}
+
 void serve_tell_show(struct serve_tell *t, const struct aggregator_status *now)
 {
+    states_record(t, now);
     progress_grow(&t->progress, now->sites);
     for (unsigned i = 0; i < now->sites && i < PROGRESS_LINES_MAX; i++) {
         struct progress_line line;

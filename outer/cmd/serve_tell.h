@@ -33,6 +33,8 @@ struct serve_tell {
     struct jsonl record;
     struct counted counted;
     struct serve_site site[ROUND_SITES_MAX];
+    const char *said[ROUND_SITES_MAX]; /* the text of the last record of kind "state" */
+    double health_s;                   /* of the last record of health, seconds; 0: none yet */
     struct progress_pace pace[PROGRESS_LINES_MAX];
 };
 
@@ -46,6 +48,9 @@ void serve_tell_close(struct serve_tell *t); /* accepts a zeroed struct */
 /* Callbacks for aggregator_options; self is the struct serve_tell. */
 void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t waited_ms);
 void serve_tell_adopt(struct serve_tell *t, unsigned site, const struct wire_report *m);
+/* The record of health when it is due; the certificate is looked at for it. */
+bool serve_tell_health_due(struct serve_tell *t);
+void serve_tell_health(struct serve_tell *t, const struct aggregator_status *now);
 void serve_tell_show(struct serve_tell *t, const struct aggregator_status *now);
 void serve_tell_status(struct serve_tell *t, const struct aggregator_status *now);
 /* Logs the state of the run at start: rounds done, and what is left. */

@@ -1,6 +1,7 @@
 #include "outer/report/report_data.h"
 #include <math.h>
 #include <string.h>
+#include "outer/report/report_now.h"
 
 const char *const report_time_name[REPORT_TIMES] = {"compute", "encode", "store", "send",
                                                     "wait",    "fetch",  "apply", "outage"};
@@ -23,10 +24,28 @@ static enum err room(void **items, size_t count, size_t *capacity, size_t size, 
     return ERR_OK;
 }
 
-/* Points ascend in x; a repeated step goes back and overwrites what was after it. */
+static void points_thin(struct report_points *p)
+{
+    for (size_t i = 0; 2 * i < p->count; i++) {
+        p->x[i] = p->x[2 * i];
+        p->y[i] = p->y[2 * i];
+    }
+    p->count = (p->count + 1) / 2;
+    p->stride *= 2;
+    p->since = 1;
+}
+
+/* Points ascend in x; a repeated step goes back and overwrites what was after it. Between two kept
+ * points the last one is the newest. */
 static enum err point_add(struct report_points *p, double x, double y, struct arena *a)
 {
+    p->stride = p->stride ? p->stride : 1;
     while (p->count && p->x[p->count - 1] >= x)
+        p->count--;
+    if (p->count == REPORT_POINTS_MAX)
+        points_thin(p);
+    bool between = p->count && p->since++ % p->stride != 0;
+    if (between && p->count > 1)
         p->count--;
     size_t capacity = p->capacity;
     TRY(room((void **)&p->x, p->count, &capacity, sizeof *p->x, a));
@@ -48,12 +67,6 @@ static enum err event_add(struct report_run *r, double t, const char *text, stru
     e->t = t;
     snprintf(e->text, sizeof e->text, "%s", text);
     return ERR_OK;
-}
-
-static double number_or(const struct jsonl_row *row, const char *key, double fallback)
-{
-    double value = jsonl_number(row, key);
-    return isfinite(value) ? value : fallback;
 }
 
 /* A process that trains or exchanges: its time counts, from its start on. */
@@ -101,22 +114,22 @@ static enum err round_add(struct report_run *r, const struct jsonl_row *row, str
                              .round = jsonl_number(row, "round"),
                              .included = jsonl_number(row, "included"),
                              .sites = jsonl_number(row, "sites"),
-                             .up = number_or(row, "up", 0),
-                             .up_predicted = number_or(row, "up_predicted", 0),
-                             .down = number_or(row, "down", 0),
-                             .down_predicted = number_or(row, "down_predicted", 0),
-                             .wire_up = number_or(row, "wire_up", 0),
-                             .wire_down = number_or(row, "wire_down", 0),
-                             .hidden_ms = number_or(row, "hidden_ms", 0),
-                             .exposed_ms = number_or(row, "exposed_ms", 0),
-                             .waited_ms = number_or(row, "waited_ms", 0),
+                             .up = report_number(row, "up", 0),
+                             .up_predicted = report_number(row, "up_predicted", 0),
+                             .down = report_number(row, "down", 0),
+                             .down_predicted = report_number(row, "down_predicted", 0),
+                             .wire_up = report_number(row, "wire_up", 0),
+                             .wire_down = report_number(row, "wire_down", 0),
+                             .hidden_ms = report_number(row, "hidden_ms", 0),
+                             .exposed_ms = report_number(row, "exposed_ms", 0),
+                             .waited_ms = report_number(row, "waited_ms", 0),
                              .parameter_norm = jsonl_number(row, "parameter_norm"),
                              .momentum_norm = jsonl_number(row, "momentum_norm"),
                              .replayed = jsonl_number(row, "replayed") > 0};
     for (int i = 0; i < REPORT_OUTAGE; i++) {
         char key[32];
         snprintf(key, sizeof key, "%s_ms", report_time_name[i]);
-        n.ms[i] = number_or(row, key, 0);
+        n.ms[i] = report_number(row, key, 0);
     }
     for (int i = 0; i < REPORT_METRICS; i++)
         n.metrics[i] = jsonl_number(row, report_metric_name[i]);
@@ -137,7 +150,10 @@ static enum err notice_take(struct report_run *r, const struct jsonl_row *row, s
     } else if (strcmp(text, "aggregator reached again") == 0 && r->outage_t > 0) {
         r->outage_ms += 1e3 * (t - r->outage_t);
         r->outage_t = 0;
+        report_now_state(&r->now, t, "");
+        return event_add(r, t, text, a);
     }
+    report_now_state(&r->now, t, text);
     return event_add(r, t, text, a);
 }
 
@@ -152,7 +168,7 @@ static enum err keep(const char **to, const struct jsonl_row *row, const char *k
 static enum err start_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     char text[160];
-    double step = number_or(row, "step", 0);
+    double step = report_number(row, "step", 0);
     if (strcmp(jsonl_string(row, "role"), "aggregator") == 0)
         r->role = REPORT_AGGREGATOR;
     else if (!*jsonl_string(row, "aggregator"))
@@ -168,17 +184,18 @@ static enum err start_take(struct report_run *r, const struct jsonl_row *row, st
     r->starts++;
     r->life_t = jsonl_number(row, "t");
     r->outage_t = r->outage_ms = 0;
-    r->parameters = number_or(row, "parameters", 0);
-    r->steps = number_or(row, "steps", 0);
-    r->ranks = number_or(row, "ranks", 1);
-    r->threads = number_or(row, "threads", 0);
+    r->parameters = report_number(row, "parameters", 0);
+    r->steps = report_number(row, "steps", 0);
+    r->ranks = report_number(row, "ranks", 1);
+    r->threads = report_number(row, "threads", 0);
     if (r->role == REPORT_SITE && *jsonl_string(row, "site"))
         snprintf(r->name, sizeof r->name, "site %s", jsonl_string(row, "site"));
-    if (r->role == REPORT_AGGREGATOR && number_or(row, "aggregators", 1) > 1)
-        snprintf(r->name, sizeof r->name, "aggregator %.0f", number_or(row, "index", 0));
+    if (r->role == REPORT_AGGREGATOR && report_number(row, "aggregators", 1) > 1)
+        snprintf(r->name, sizeof r->name, "aggregator %.0f", report_number(row, "index", 0));
     else if (r->role == REPORT_AGGREGATOR)
         snprintf(r->name, sizeof r->name, "aggregator");
-    r->sites = (unsigned)fmax(0, fmin(number_or(row, "sites", 0), ROUND_SITES_MAX));
+    r->sites = (unsigned)fmax(0, fmin(report_number(row, "sites", 0), ROUND_SITES_MAX));
+    report_now_start(r, row, jsonl_number(row, "t"));
     TRY(keep(&r->site_names, row, "site_names", a));
     TRY(keep(&r->run, row, "run", a));
     TRY(keep(&r->config, row, "config", a));
@@ -195,6 +212,7 @@ static enum err final_take(struct report_run *r, const struct jsonl_row *row, st
     for (int i = 0; i < 4; i++)
         snprintf(r->digest[i], sizeof r->digest[i], "%.64s", jsonl_string(row, key[i]));
     r->finished = true;
+    report_now_state(&r->now, jsonl_number(row, "t"), "done");
     TRY(keep(&r->ended_short, row, "short", a));
     return event_add(r, jsonl_number(row, "t"),
                      r->role == REPORT_AGGREGATOR ? "all rounds committed" : "all steps done", a);
@@ -204,9 +222,9 @@ static enum err final_take(struct report_run *r, const struct jsonl_row *row, st
 static enum err roster_row_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     char text[160];
-    r->sites = (unsigned)fmax(0, fmin(number_or(row, "indices", 0), ROUND_SITES_MAX));
+    r->sites = (unsigned)fmax(0, fmin(report_number(row, "indices", 0), ROUND_SITES_MAX));
     snprintf(text, sizeof text, "roster version %.0f: site %.64s %.16s",
-             number_or(row, "version", 0), jsonl_string(row, "site"), jsonl_string(row, "act"));
+             report_number(row, "version", 0), jsonl_string(row, "site"), jsonl_string(row, "act"));
     TRY(keep(&r->site_names, row, "site_names", a));
     return event_add(r, jsonl_number(row, "t"), text, a);
 }
@@ -214,11 +232,11 @@ static enum err roster_row_take(struct report_run *r, const struct jsonl_row *ro
 static enum err step_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     double step = jsonl_number(row, "step"), t = jsonl_number(row, "t");
-    double speed = number_or(row, "tokens_per_second", 0);
+    double speed = report_number(row, "tokens_per_second", 0);
+    report_now_step(r, row, t);
     life_counts(r, t);
-    r->tokens = number_or(row, "tokens", r->tokens);
-    r->tokens_per_second +=
-        (speed - r->tokens_per_second) / (double)(r->series[REPORT_LOSS].count + 1);
+    r->tokens = report_number(row, "tokens", r->tokens);
+    r->tokens_per_second += (speed - r->tokens_per_second) / ++r->step_rows;
     TRY(point_add(&r->series[REPORT_NORM], step, jsonl_number(row, "norm"), a));
     TRY(point_add(&r->series[REPORT_LR], step, jsonl_number(row, "lr"), a));
     TRY(point_add(&r->series[REPORT_RATE], (t - r->first_t) / 60,
@@ -230,6 +248,13 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
 {
     char text[160];
     double step = jsonl_number(row, "step"), t = jsonl_number(row, "t");
+    r->now.t = t;
+    if (jsonl_is(row, "health"))
+        report_now_health(&r->now, row);
+    if (jsonl_is(row, "privacy"))
+        report_now_privacy(&r->now, row);
+    if (jsonl_is(row, "secure"))
+        r->now.secure = true;
     if (jsonl_is(row, "start"))
         return start_take(r, row, a);
     if (jsonl_is(row, "step"))
@@ -239,6 +264,7 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
     if (jsonl_is(row, "roster"))
         return roster_row_take(r, row, a);
     if (jsonl_is(row, "round")) {
+        report_now_round(r, row, t);
         life_counts(r, t);
         if (r->role == REPORT_AGGREGATOR && !r->counted) {
             TRY_ALLOC(r->counted = arena_alloc(a, sizeof *r->counted));
@@ -257,6 +283,7 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
         return final_take(r, row, a);
     if (!jsonl_is(row, "stop"))
         return ERR_OK; /* of a later version: what it means is not ours to guess */
+    report_now_state(&r->now, t, "stopped");
     if (isfinite(step))
         snprintf(text, sizeof text, "stopped at step %.0f: %.100s", step,
                  jsonl_string(row, "reason"));
@@ -278,13 +305,7 @@ static enum err ledger_take(struct report_run *r, const char *dir, struct arena 
 }
 
 /* ---- sites as the aggregator saw them ---- */
-struct reading {
-    struct report_run *runs;
-    size_t count, capacity;
-    struct arena *a;
-};
-
-static enum err run_new(struct reading *g, const char *dir, struct report_run **r)
+static enum err run_new(struct report_follow *g, const char *dir, struct report_run **r)
 {
     TRY(room((void **)&g->runs, g->count, &g->capacity, sizeof *g->runs, g->a));
     *r = &g->runs[g->count++];
@@ -298,10 +319,11 @@ static enum err run_new(struct reading *g, const char *dir, struct report_run **
                               .command = "",
                               .site_names = "",
                               .ended_short = ""};
+    report_now_begin(&(*r)->now);
     return ERR_OK;
 }
 
-static struct report_run *run_named(struct reading *g, const char *name)
+static struct report_run *run_named(struct report_follow *g, const char *name)
 {
     for (size_t i = 0; i < g->count; i++)
         if (strcmp(g->runs[i].name, name) == 0)
@@ -309,28 +331,41 @@ static struct report_run *run_named(struct reading *g, const char *name)
     return NULL;
 }
 
-/* A row of kind "site": the site has adopted a round. */
-static enum err seen_take(struct reading *g, const struct report_run *from,
-                          const struct jsonl_row *row)
+/* The run of a site that has no directory of its own here; NULL: it speaks for itself. */
+static enum err seen_run(struct report_follow *g, const struct report_run *from, const char *site,
+                         struct report_run **out)
 {
     char name[64];
     const struct report_run aggregator = *from; /* the array may move */
-    double t = jsonl_number(row, "t");
-    snprintf(name, sizeof name, "site %.50s", jsonl_string(row, "site"));
+    snprintf(name, sizeof name, "site %.50s", site);
     struct report_run *r = run_named(g, name);
-    if (r && r->role != REPORT_SEEN)
+    *out = r && r->role == REPORT_SEEN ? r : NULL;
+    if (r)
         return ERR_OK;
-    if (!r) {
-        TRY(run_new(g, aggregator.dir, &r));
-        memcpy(r->name, name, sizeof name);
-        r->role = REPORT_SEEN;
-        r->run = aggregator.run;
-        r->parameters = aggregator.parameters;
-        r->steps = aggregator.steps;
-        r->life_t = aggregator.life_t;
-    }
+    TRY(run_new(g, aggregator.dir, &r));
+    memcpy(r->name, name, sizeof name);
+    r->role = REPORT_SEEN;
+    r->run = aggregator.run;
+    r->parameters = aggregator.parameters;
+    r->steps = aggregator.steps;
+    r->life_t = aggregator.life_t;
+    r->now.rounds_all = aggregator.now.rounds_all;
+    *out = r;
+    return ERR_OK;
+}
+
+/* A row of kind "site": the site has adopted a round. */
+static enum err seen_take(struct report_follow *g, const struct report_run *from,
+                          const struct jsonl_row *row)
+{
+    struct report_run *r;
+    double t = jsonl_number(row, "t");
+    TRY(seen_run(g, from, jsonl_string(row, "site"), &r));
+    if (!r)
+        return ERR_OK;
     life_counts(r, t);
-    double up = number_or(row, "up_total", 0), down = number_or(row, "down_total", 0);
+    r->now.t = t;
+    double up = report_number(row, "up_total", 0), down = report_number(row, "down_total", 0);
     struct report_round n = {.step = jsonl_number(row, "step"),
                              .fragment = jsonl_number(row, "fragment"),
                              .round = jsonl_number(row, "round"),
@@ -341,11 +376,33 @@ static enum err seen_take(struct reading *g, const struct report_run *from,
     n.down_predicted = n.down;
     r->seen_up = up;
     r->seen_down = down;
-    r->tokens = number_or(row, "tokens", 0);
-    r->tokens_per_second = number_or(row, "tokens_per_second", 0);
+    report_now_round(r, row, t);
+    r->now.up = r->now.up_predicted = up;
+    r->now.down = r->now.down_predicted = down;
+    r->now.step = n.step;
+    r->now.step_t = t;
+    r->now.loss = jsonl_number(row, "loss");
+    report_now_pace(&r->now, n.step, t);
+    r->tokens = report_number(row, "tokens", 0);
+    r->tokens_per_second = report_number(row, "tokens_per_second", 0);
+    r->now.tokens_per_second = r->tokens_per_second;
     TRY(round_keep(r, &n, g->a));
     TRY(point_add(&r->series[REPORT_RATE], (t - r->first_t) / 60, r->tokens_per_second, g->a));
     return point_add(&r->series[REPORT_LOSS], n.step, jsonl_number(row, "loss"), g->a);
+}
+
+/* A row of kind "state": what the aggregator knows of a site has changed. */
+static enum err seen_state(struct report_follow *g, const struct report_run *from,
+                           const struct jsonl_row *row)
+{
+    struct report_run *r;
+    TRY(seen_run(g, from, jsonl_string(row, "site"), &r));
+    if (!r)
+        return ERR_OK;
+    r->now.t = jsonl_number(row, "t");
+    r->now.waited = jsonl_number(row, "waited") > 0;
+    report_now_state(&r->now, r->now.t, jsonl_string(row, "text"));
+    return event_add(r, r->now.t, *r->now.state ? r->now.state : "trains", g->a);
 }
 
 /* ---- reading ---- */
@@ -375,45 +432,14 @@ static enum err bytes_sum(struct report_run *r, struct arena *a)
     return ERR_OK;
 }
 
-static enum err directory_read(struct reading *g, const char *dir)
-{
-    char *path;
-    struct report_run *r;
-    struct jsonl_reader reader;
-    struct jsonl_row row;
-    TRY_ALLOC(path = arena_printf(g->a, "%s/%s", dir, RECORD_FILE));
-    if (!jsonl_reader_open(&reader, path))
-        return err_set(ERR_INPUT,
-                       "%s: there is no such file: give the run.dir of an `atoll train`, or the "
-                       "serve.dir of an `atoll serve`",
-                       path);
-    size_t at = g->count;
-    enum err e = run_new(g, dir, &r);
-    if (e == ERR_OK)
-        directory_name(r->name, dir);
-    while (e == ERR_OK && jsonl_next(&reader, &row)) {
-        r = &g->runs[at];
-        bool seen = r->role == REPORT_AGGREGATOR && jsonl_is(&row, "site");
-        e = seen ? seen_take(g, r, &row) : row_take(r, &row, g->a);
-    }
-    r = &g->runs[at];
-    r->skipped = reader.skipped;
-    jsonl_reader_close(&reader);
-    TRY(e);
-    if (r->role != REPORT_ALONE)
-        TRY(ledger_take(r, dir, g->a));
-    if (r->starts == 0)
-        return err_set(ERR_INPUT, "%s: it holds no record of a run", path);
-    return ERR_OK;
-}
-
 /* Is it the aggregator's directory? Those are read last: sites speak for themselves. */
-static bool is_aggregator(const char *dir, struct arena *a)
+static bool is_aggregator(const char *dir)
 {
     struct jsonl_reader reader;
     struct jsonl_row row;
-    char *path = arena_printf(a, "%s/%s", dir, RECORD_FILE);
-    bool found = path && jsonl_reader_open(&reader, path);
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, RECORD_FILE);
+    bool found = jsonl_reader_open(&reader, path);
     bool is =
         found && jsonl_next(&reader, &row) && strcmp(jsonl_string(&row, "role"), "aggregator") == 0;
     if (found)
@@ -421,19 +447,123 @@ static bool is_aggregator(const char *dir, struct arena *a)
     return is;
 }
 
+void report_follow_open(struct report_follow *f, const char *const *dirs, size_t dir_count,
+                        struct arena *a)
+{
+    *f = (struct report_follow){.a = a};
+    ASSERT(dir_count <= REPORT_RUNS_MAX);
+    for (; f->source_count < dir_count; f->source_count++)
+        f->source[f->source_count].dir = dirs[f->source_count];
+}
+
+static enum err source_row(struct report_follow *f, struct report_source *s,
+                           const struct jsonl_row *row)
+{
+    struct report_run *r;
+    if (!s->begun) {
+        s->run = f->count;
+        TRY(run_new(f, s->dir, &r));
+        directory_name(r->name, s->dir);
+        s->begun = true;
+    }
+    r = &f->runs[s->run];
+    if (r->role == REPORT_AGGREGATOR && jsonl_is(row, "site"))
+        return seen_take(f, r, row);
+    if (r->role == REPORT_AGGREGATOR && jsonl_is(row, "state"))
+        return seen_state(f, r, row);
+    return row_take(r, row, f->a);
+}
+
+enum err report_follow_row(struct report_follow *f, const struct jsonl_row *row)
+{
+    f->source_count = 1;
+    f->source[0].dir = "";
+    return source_row(f, &f->source[0], row);
+}
+
+static enum err source_read(struct report_follow *f, struct report_source *s)
+{
+    struct jsonl_row row;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", s->dir, RECORD_FILE);
+    if (!s->reader.file && !jsonl_reader_open(&s->reader, path))
+        return ERR_OK;
+    while (jsonl_next(&s->reader, &row))
+        TRY(source_row(f, s, &row));
+    if (s->begun)
+        f->runs[s->run].skipped = s->reader.skipped;
+    return ERR_OK;
+}
+
+/* What the aggregator saw has its rounds; its record says how many it had in all. */
+static void seen_rounds(struct report_follow *f)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (f->runs[i].role != REPORT_AGGREGATOR)
+            f->runs[i].now.rounds = (double)f->runs[i].round_count;
+}
+
+enum err report_follow_read(struct report_follow *f)
+{
+    for (size_t i = 0; i < f->source_count; i++)
+        f->source[i].aggregator = is_aggregator(f->source[i].dir);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < f->source_count; i++)
+            if (f->source[i].aggregator == (pass == 1))
+                TRY(source_read(f, &f->source[i]));
+    seen_rounds(f);
+    return ERR_OK;
+}
+
+void report_follow_close(struct report_follow *f)
+{
+    for (size_t i = 0; i < f->source_count; i++)
+        jsonl_reader_close(&f->source[i].reader);
+    f->source_count = 0;
+}
+
+static enum err sources_check(const struct report_follow *f)
+{
+    for (size_t i = 0; i < f->source_count; i++) {
+        const struct report_source *s = &f->source[i];
+        if (!s->reader.file)
+            return err_set(ERR_INPUT,
+                           "%s/%s: there is no such file: give the run.dir of an `atoll train`, or "
+                           "the serve.dir of an `atoll serve`",
+                           s->dir, RECORD_FILE);
+        if (!s->begun || f->runs[s->run].starts == 0)
+            return err_set(ERR_INPUT, "%s/%s: it holds no record of a run", s->dir, RECORD_FILE);
+    }
+    return ERR_OK;
+}
+
+static enum err ledgers_take(struct report_follow *f)
+{
+    for (size_t i = 0; i < f->source_count; i++) {
+        struct report_run *r = &f->runs[f->source[i].run];
+        if (r->role != REPORT_ALONE)
+            TRY(ledger_take(r, f->source[i].dir, f->a));
+    }
+    return ERR_OK;
+}
+
 enum err report_data_read(struct report_run **runs, size_t *count, const char *const *dirs,
                           size_t dir_count, struct arena *a)
 {
-    struct reading g = {.a = a};
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < dir_count; i++)
-            if (is_aggregator(dirs[i], a) == (pass == 1))
-                TRY(directory_read(&g, dirs[i]));
-    for (size_t i = 0; i < g.count; i++)
-        if (g.runs[i].role != REPORT_AGGREGATOR)
-            TRY(bytes_sum(&g.runs[i], a));
-    *runs = g.runs;
-    *count = g.count;
+    struct report_follow *f;
+    TRY_ALLOC(f = arena_alloc(a, sizeof *f));
+    report_follow_open(f, dirs, dir_count, a);
+    enum err e = report_follow_read(f);
+    e = e == ERR_OK ? sources_check(f) : e;
+    report_follow_close(f);
+    TRY(e);
+    f->source_count = dir_count;
+    TRY(ledgers_take(f));
+    for (size_t i = 0; i < f->count; i++)
+        if (f->runs[i].role != REPORT_AGGREGATOR)
+            TRY(bytes_sum(&f->runs[i], a));
+    *runs = f->runs;
+    *count = f->count;
     return ERR_OK;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "outer/report/ledger_read.h"
 #include "outer/report/counted.h"
+#include "outer/report/progress.h"
 
 /* Parts of a round's time, in milliseconds; outage: the aggregator was unreachable. */
 enum report_time {
@@ -25,9 +26,11 @@ enum report_metric { REPORT_GAIN, REPORT_RHO, REPORT_AGREEMENT, REPORT_RESIDUAL,
 extern const char *const report_metric_name[REPORT_METRICS]; /* the record's keys */
 extern const char *const report_time_name[REPORT_TIMES];
 
+enum { REPORT_POINTS_MAX = 16384 }; /* of a series: then every second one is left out */
 struct report_points {
     double *x, *y;
     size_t count, capacity;
+    size_t stride, since; /* every stride-th point is kept, and the last one; 0: all */
 };
 /* By step, but for the rate: by minutes since the first record. */
 enum report_series {
@@ -48,6 +51,37 @@ struct report_round {
     double metrics[REPORT_METRICS]; /* NaN: not known */
     double waited_ms, parameter_norm, momentum_norm; /* the aggregator's */
     bool replayed;
+};
+/* Where the time of a site went since its first record: goodput is the computing of steps that were
+ * not lost again. */
+#define REPORT_SPENT(X)                                                                            \
+    X(COMPUTE, compute, "steps that count")                                                        \
+    X(EXCHANGE, exchange, "encode, store, send, fetch, apply: training stood still")               \
+    X(WAIT, wait, "for the other sites and the commit")                                            \
+    X(RESTART, restart, "no process, start-up, and steps made again")                              \
+    X(OUTAGE, outage, "the aggregator was unreachable")                                            \
+    X(OTHER, other, "evaluation, checkpoints and the rest")
+enum report_spent {
+#define X(value, name, help) REPORT_SPENT_##value,
+    REPORT_SPENT(X)
+#undef X
+        REPORT_SPENTS
+};
+extern const char *const report_spent_name[REPORT_SPENTS];
+/* How it goes now; a number that is not known is NaN. */
+struct report_now {
+    double t, state_t, step_t; /* of the newest record; of the state's; of the last step's */
+    char state[160];           /* what the site waits for; "": it trains */
+    bool waited;               /* the other sites wait for it */
+    double step, next_sync, step_s;
+    double loss, tokens_per_second, interval_s; /* interval_s: between the last two rounds */
+    double up, down, up_predicted, down_predicted, rounds, rounds_all;
+    double round_t[2]; /* of the last round, and of the one before it */
+    double certificate_days, disk_free_bytes, clock_offset_s, clock_error_s, epoch;
+    double norm, epsilon, cap, steps_left, charged_step;
+    double spent_ms[REPORT_SPENTS]; /* COMPUTE, RESTART; report_spent() has all */
+    bool secure, started;           /* started: this process has made a step */
+    struct progress_pace pace;
 };
 struct report_event {
     double t;
@@ -70,16 +104,18 @@ struct report_run {
     double outage_ms;        /* while reading: of the round under way */
     double seen_up, seen_down;        /* while reading: bytes of a site, as last said */
     double tokens, tokens_per_second; /* the last one is the mean over the steps */
+    double step_rows;                 /* that the mean is over */
     double parameters, steps, ranks, threads;
     bool finished;
     const char *run, *config, *version, *commit, *compiler, *device,
-        *command;                /* of the last start; in the arena */
-    char digest[4][65];          /* parameters, momentum, residual, outer; "" before the end */
-    struct counted *counted;     /* an aggregator's; NULL: none */
-    unsigned sites;              /* of the run, at its last start */
-    const char *site_names;      /* an aggregator's, "a,b,c"; a long list is cut */
-    const char *ended_short;     /* "": all sites are in the last round, or it has not ended */
-    uint64_t skipped;            /* unreadable lines */
+        *command;            /* of the last start; in the arena */
+    char digest[4][65];      /* parameters, momentum, residual, outer; "" before the end */
+    struct counted *counted; /* an aggregator's; NULL: none */
+    unsigned sites;          /* of the run, at its last start */
+    const char *site_names;  /* an aggregator's, "a,b,c"; a long list is cut */
+    const char *ended_short; /* "": all sites are in the last round, or it has not ended */
+    uint64_t skipped;        /* unreadable lines */
+    struct report_now now;
     struct ledger_member ledger; /* lives 0: there is none, or a damaged one: */
     char ledger_why[256];
 };
@@ -100,6 +136,31 @@ struct report_cost {
 };
 struct report_cost report_cost(const struct report_run *r);
 double report_last(const struct report_points *p); /* NaN: there is none */
+/* Seconds by cause; `all`: since the first record. */
+void report_spent(const struct report_run *r, double seconds[REPORT_SPENTS], double *all);
+
+/* The same directories, read on as records come. One thread. */
+struct report_source {
+    const char *dir;
+    struct jsonl_reader reader;
+    size_t run;
+    bool begun, aggregator;
+};
+struct report_follow {
+    struct report_run *runs;
+    size_t count, capacity;
+    struct report_source source[REPORT_RUNS_MAX];
+    size_t source_count;
+    struct arena *a;
+};
+/* dirs: at most REPORT_RUNS_MAX; they must outlive f. A directory without a record yet is no error.
+ */
+void report_follow_open(struct report_follow *f, const char *const *dirs, size_t dir_count,
+                        struct arena *a);
+enum err report_follow_read(struct report_follow *f) MUST; /* what came since the last call */
+/* A record from elsewhere: of source 0, which is no directory. */
+enum err report_follow_row(struct report_follow *f, const struct jsonl_row *row) MUST;
+void report_follow_close(struct report_follow *f);
 
 /* Directories of sites, of the aggregator, or of both, in any order; what they say of one site is
  * one run. ERR_INPUT: a directory has no record. */

@@ -1,0 +1,95 @@
+/* atoll status: where a run stands, from its directories, or from its aggregator with an observer's
+ * certificate. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "kernels/base/args.h"
+#include "kernels/base/clock.h"
+#include "outer/cmd/cmd.h"
+#include "outer/report/live.h"
+
+struct status_options {
+    const char *format;
+    bool watch;
+};
+
+static double status_now(void)
+{
+    return (double)clock_wall_ms() / 1e3;
+}
+
+static void status_show(const struct report_follow *f, const struct status_options *o)
+{
+    if (strcmp(o->format, "json") == 0) {
+        live_json(stdout, f, status_now());
+        return;
+    }
+    if (o->watch)
+        fputs("\x1b[H\x1b[2J", stdout);
+    live_text(stdout, f, status_now());
+}
+
+static enum err status_check(const struct report_follow *f)
+{
+    for (size_t i = 0; i < f->source_count; i++)
+        if (!f->source[i].begun)
+            return err_set(ERR_INPUT,
+                           "%s/%s: there is no record: give the run.dir of an `atoll train`, or "
+                           "the serve.dir of an `atoll serve`",
+                           f->source[i].dir, RECORD_FILE);
+    return ERR_OK;
+}
+
+static enum err status_directories(const struct args *args, const struct status_options *o,
+                                   struct arena *a)
+{
+    const struct timespec pause = {2, 0};
+    struct report_follow f;
+    size_t count = (size_t)args->operand_count;
+    if (!count || count > REPORT_RUNS_MAX)
+        return err_set(ERR_CONFIG,
+                       "status: give one to %d directories of sites, of the aggregator, or of "
+                       "both: atoll status aggregator",
+                       REPORT_RUNS_MAX);
+    report_follow_open(&f, (const char *const *)args->operand, count, a);
+    enum err e;
+    for (;;) {
+        e = report_follow_read(&f);
+        e = e == ERR_OK ? status_check(&f) : e;
+        if (e == ERR_OK)
+            status_show(&f, o);
+        if (e != ERR_OK || !o->watch || fflush(stdout) != 0)
+            break;
+        nanosleep(&pause, NULL);
+    }
+    report_follow_close(&f);
+    return e;
+}
+
+enum err cmd_status(int argc, char **argv)
+{
+    struct status_options o = {.format = "text"};
+    const struct args_option options[] = {
+        {"format", ARGS_TEXT, &o.format, .value = "text|json",
+         .help = "json: one object, the one that the live page reads."},
+        {"watch", ARGS_FLAG, &o.watch, .help = "Again every 2 s, until Ctrl-C."},
+    };
+    struct args args = {
+        .command = "status",
+        .summary = "Where a run stands, from the directories of its sites and of its aggregator "
+                   "(metrics.jsonl): state, step, loss, rounds, time to the next sync, time left, "
+                   "tokens/s, payload, certificate, disk. It disturbs nothing.",
+        .example = "atoll status aggregator",
+        .operands = "DIR...",
+        .options = options,
+        .count = sizeof options / sizeof *options};
+    struct arena arena = arena_make(0);
+    enum err e = args_parse(&args, argc, argv, &arena);
+    if (e == ERR_OK && !args.help && strcmp(o.format, "text") != 0 && strcmp(o.format, "json") != 0)
+        e = err_set(ERR_CONFIG, "status: --format %.40s is neither text nor json", o.format);
+    else if (e == ERR_OK && !args.help)
+        e = status_directories(&args, &o, &arena);
+    arena_free(&arena);
+    return e;
+}

@@ -1,0 +1,13 @@
+#ifndef HEALTH_H
+#define HEALTH_H
+/* The record `health` (docs/metrics.md): what an operator should be warned of before it stops a
+ * run: certificate, disk, clock. A process writes one at its start and one a minute. */
+#include "outer/report/jsonl.h"
+
+enum { HEALTH_EVERY_S = 60 };
+/* Is one due? last_s: of the last one, 0: none yet; set when it is. */
+bool health_due(double *last_s, double now_s);
+/* certificate_days: NaN: there is none. epoch 0: of a site. */
+void health_record(struct jsonl *r, const char *dir, double certificate_days, uint64_t epoch);
+
+#endif

@@ -1,0 +1,23 @@
+#ifndef JSON_WRITE_H
+#define JSON_WRITE_H
+/* Nested JSON into a FILE. key NULL: an item of an array, or the document itself. Numbers that are
+ * not finite become null. Bytes that are no UTF-8 become U+FFFD. Errors: ferror. */
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { JSON_WRITE_DEPTH_MAX = 16 };
+struct json_write {
+    FILE *out;
+    unsigned depth;
+    bool any[JSON_WRITE_DEPTH_MAX];
+    char close[JSON_WRITE_DEPTH_MAX];
+};
+
+void json_object(struct json_write *w, const char *key);
+void json_array(struct json_write *w, const char *key);
+void json_end(struct json_write *w); /* of the innermost object or array */
+void json_real(struct json_write *w, const char *key, double value);
+void json_bool(struct json_write *w, const char *key, bool value);
+void json_text(struct json_write *w, const char *key, const char *value);
+
+#endif
