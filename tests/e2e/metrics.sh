@@ -72,7 +72,7 @@ field() { sed -n "s/.*\"kind\":\"$1\".*\"$2\":\([0-9]*\).*/\1/p" "$3/metrics.jso
 [ "$(field round round aggregator)" = "$(grep '"replayed":0' b/metrics.jsonl | sed -n 's/.*"round":\([0-9]*\).*/\1/p')" ] ||
     fail "the rounds have other numbers at the aggregator"
 up=$(field round up b | awk '{ n += $1 } END { print n }')
-[ "$(grep '"site":"b"' aggregator/metrics.jsonl | tail -n 1 | sed 's/.*"up_total":\([0-9]*\).*/\1/')" = "$up" ] || fail "bytes of b: not $up"
+[ "$(grep '"kind":"site".*"site":"b"' aggregator/metrics.jsonl | tail -n 1 | sed 's/.*"up_total":\([0-9]*\).*/\1/')" = "$up" ] || fail "bytes of b: not $up"
 for n in 0 1 2 3 4; do
     grep -q "ev=commit fragment=0 round=$n " aggregator/log.txt && grep -q "ev=adopted site=b fragment=0 round=$n " aggregator/log.txt ||
         fail "commit and adopt of round $n"
