@@ -1,6 +1,7 @@
 #!/bin/sh
 # The whole way on a fresh Debian 12: installs what is missing, builds, prepares real English text, trains at two sites.
 #   deploy/run-demo.sh [--text FILE] [options of `atoll demo`, such as --dir DIR or --steps N]
+#   deploy/run-demo.sh --private [--dir DIR] [options of deploy/demo-private.sh, such as --epsilon E]: three sites that must not share
 #   deploy/run-demo.sh --model bert [--dir DIR] [options of deploy/demo-bert.sh, such as --steps N]: an encoder, ten minutes
 # Default text: the dictionary of Debian's package dict-gcide. Ends by itself; results in run-demo/ (or --dir).
 set -eu
@@ -19,6 +20,7 @@ while [ "$count" -gt 0 ]; do # the others stay, in order
     --text=*) text=${argument#--text=} ;;
     --dir=*) directory=${argument#--dir=} ;;
     --model=*) model=${argument#--model=} ;;
+    --private) model=private ;;
     --text | --dir | --model)
         if [ "$count" -eq 0 ]; then
             echo "run-demo: $argument needs a value" >&2
@@ -29,14 +31,14 @@ while [ "$count" -gt 0 ]; do # the others stay, in order
         count=$((count - 1))
         ;;
     -h | --help)
-        sed -n '2,5s/^# *//p' "$0"
+        sed -n '2,6s/^# *//p' "$0"
         exit 0
         ;;
     *) set -- "$@" "$argument" ;;
     esac
 done
 case $model in
-gpt | bert) ;;
+gpt | bert | private) ;;
 *)
     echo "run-demo: --model $model: gpt or bert" >&2
     exit 4
@@ -51,14 +53,14 @@ fi
 cd "$repository"
 build=${ATOLL_BUILD:-build}
 mkdir -p "$build/text"
-if [ "$model" = bert ]; then
+if [ "$model" != gpt ]; then
     deploy/install.sh
     tasks=$build/text/tasks
     [ -s "$tasks/glosses.test.tsv" ] || deploy/prepare-tasks.sh --glosses "$tasks"
     deploy/build.sh atoll
     build=$(cd "$build" && pwd)
     cd "$here"
-    exec "$repository/deploy/demo-bert.sh" "$build/bin/atoll" "$build/text/tasks" "${directory:-run-demo-bert}" "$@"
+    exec "$repository/deploy/demo-$model.sh" "$build/bin/atoll" "$build/text/tasks" "${directory:-run-demo-$model}" "$@"
 fi
 if [ -n "$text" ]; then
     deploy/install.sh
