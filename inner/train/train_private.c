@@ -12,7 +12,7 @@
  * without noise. */
 #include <stdio.h>
 #include <string.h>
-#include "inner/data/draw.h"
+#include "inner/data/lot.h"
 #include "inner/train/noise.h"
 #include "inner/train/private.h"
 #include "inner/train/train_parallel.h"
@@ -189,15 +189,15 @@ static enum err resumed(struct train *t)
 /* ---- a step ---- */
 /* Fills p->windows and p->first with the next units of this rank that fit a micro-batch. Returns
  * their number. A unit that does not fit stays in p->chosen. */
-static size_t next_units(struct train *t, struct draw *d)
+static size_t next_units(struct train *t, struct lot *d)
 {
     struct train_private *p = t->private;
     size_t units = 0, at = 0;
-    for (uint64_t unit; p->chosen_count || draw_next(d, &unit);) {
+    for (uint64_t unit; p->chosen_count || lot_next(d, &unit);) {
         if (!p->chosen_count && unit % (uint64_t)t->coll->size != (uint64_t)t->coll->rank)
             continue;
         if (!p->chosen_count)
-            p->chosen_count = draw_windows(d, unit, p->most, p->chosen);
+            p->chosen_count = lot_windows(d, unit, p->most, p->chosen);
         if (p->chosen_count > t->micro_sequences - at)
             break;
         memcpy(p->windows + at, p->chosen, p->chosen_count * sizeof *p->windows);
@@ -211,13 +211,13 @@ static size_t next_units(struct train *t, struct draw *d)
 static enum err clip_all(struct train *t)
 {
     struct train_private *p = t->private;
-    struct draw d;
-    draw_begin(&d, &(struct draw_options){.how = t->settings->privacy_sampling,
-                                          .units = &p->units,
-                                          .loader = &t->loader,
-                                          .expected = p->expected,
-                                          .index = (uint64_t)t->step,
-                                          .key = p->keys.sample});
+    struct lot d;
+    lot_begin(&d, &(struct lot_options){.how = t->settings->privacy_sampling,
+                                        .units = &p->units,
+                                        .loader = &t->loader,
+                                        .expected = p->expected,
+                                        .index = (uint64_t)t->step,
+                                        .key = p->keys.sample});
     for (struct clip_cut cut = {p->first, 0}; (cut.records = next_units(t, &d)) > 0;) {
         objective_records(&t->loader, (uint64_t)t->step, p->windows, p->first[cut.records],
                           &t->batch);

@@ -2,7 +2,7 @@
  * document falls apart into several records, and each of the claims is about something else. */
 #include "tests/inner/scratch.h"
 #include <math.h>
-#include "inner/data/draw.h"
+#include "inner/data/lot.h"
 #include "inner/data/objective.h"
 #include "inner/data/owners.h"
 
@@ -230,21 +230,20 @@ static void a_unit_has_some_of_its_windows(void **state)
     for (uint64_t step = 0; step < STEPS; step++) {
         uint8_t key[CHACHA_KEY_BYTES];
         uint64_t w[2][4];
-        struct draw d;
+        struct lot d;
         key_of(step, key);
-        draw_begin(&d,
-                   &(struct draw_options){
-                       .how = PRIVACY_SAMPLING_POISSON, .units = &u, .expected = 1, .key = key});
+        lot_begin(&d, &(struct lot_options){
+                          .how = PRIVACY_SAMPLING_POISSON, .units = &u, .expected = 1, .key = key});
         for (uint64_t unit = 0; unit < 2; unit++) {
-            assert_int_equal(draw_windows(&d, unit, 2, w[unit]), 2);
+            assert_int_equal(lot_windows(&d, unit, 2, w[unit]), 2);
             assert_true(w[unit][0] < w[unit][1] && w[unit][0] >= 5 * unit &&
                         w[unit][1] < 5 * unit + 5);
             pairs[unit][(w[unit][0] - 5 * unit) * 5 + w[unit][1] - 5 * unit]++;
         }
         together += w[0][0] == w[1][0] - 5 && w[0][1] == w[1][1] - 5;
-        assert_int_equal(draw_windows(&d, 2, 2, w[0]), 2);
+        assert_int_equal(lot_windows(&d, 2, 2, w[0]), 2);
         assert_true(w[0][0] == 10 && w[0][1] == 11);
-        assert_int_equal(draw_windows(&d, 3, 4, w[0]), 3);
+        assert_int_equal(lot_windows(&d, 3, 4, w[0]), 3);
     }
     for (int unit = 0; unit < 2; unit++) {
         double chi = 0;
@@ -270,12 +269,11 @@ static void units_are_sampled_as_such(void **state)
     for (uint64_t step = 0; step < STEPS; step++) {
         uint8_t key[CHACHA_KEY_BYTES];
         bool is[5] = {false};
-        struct draw d;
+        struct lot d;
         key_of(step, key);
-        draw_begin(&d,
-                   &(struct draw_options){
-                       .how = PRIVACY_SAMPLING_POISSON, .units = &u, .expected = 2, .key = key});
-        for (uint64_t unit; draw_next(&d, &unit);)
+        lot_begin(&d, &(struct lot_options){
+                          .how = PRIVACY_SAMPLING_POISSON, .units = &u, .expected = 2, .key = key});
+        for (uint64_t unit; lot_next(&d, &unit);)
             is[unit] = true;
         for (int i = 0; i < 5; i++)
             in[i] += is[i];
@@ -284,8 +282,7 @@ static void units_are_sampled_as_such(void **state)
     for (int i = 0; i < 5; i++)
         assert_true(fabs(in[i] - 0.4 * STEPS) < 4 * sqrt(STEPS * 0.4 * 0.6));
     assert_true(fabs(both - 0.16 * STEPS) < 4 * sqrt(STEPS * 0.16 * 0.84));
-    assert_true(draw_amplifies(PRIVACY_SAMPLING_POISSON) &&
-                !draw_amplifies(PRIVACY_SAMPLING_FIXED));
+    assert_true(lot_amplifies(PRIVACY_SAMPLING_POISSON) && !lot_amplifies(PRIVACY_SAMPLING_FIXED));
 }
 
 int main(void)

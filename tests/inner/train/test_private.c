@@ -3,7 +3,7 @@
 #include "tests/inner/train/run.h"
 #include <math.h>
 #include <sys/stat.h>
-#include "inner/data/draw.h"
+#include "inner/data/lot.h"
 #include "inner/data/owners.h"
 #include "inner/model/clip.h"
 #include "inner/train/noise.h"
@@ -177,7 +177,7 @@ static void check_step(struct train *t)
     memcpy(got, grads, elements * sizeof *got);
     assert_int_equal(private_open(&site, t->checkpoint_dir, true, &arena), ERR_OK);
     struct units u;
-    struct draw d;
+    struct lot d;
     assert_int_equal(units_open(&u, &t->loader, s->privacy_unit, &arena), ERR_OK);
     const struct private_charge step = {
         .step = t->step,
@@ -196,13 +196,13 @@ static void check_step(struct train *t)
     const struct clip_options o = {PRIVACY_CLIPPING_SLOW, t->model, &t->table, 4, 4, 16,
                                    s->privacy_clip};
     assert_int_equal(clip_open(&clip, &o, &arena), ERR_OK);
-    draw_begin(&d, &(struct draw_options){.how = PRIVACY_SAMPLING_POISSON,
-                                          .units = &u,
-                                          .expected = (uint64_t)keys_expected_units(s),
-                                          .key = k.sample});
+    lot_begin(&d, &(struct lot_options){.how = PRIVACY_SAMPLING_POISSON,
+                                        .units = &u,
+                                        .expected = (uint64_t)keys_expected_units(s),
+                                        .key = k.sample});
     model_grads_zero(t->model);
-    for (uint64_t unit; draw_next(&d, &unit); units_seen++) { /* one at a time */
-        size_t first[2] = {0, draw_windows(&d, unit, most, windows)};
+    for (uint64_t unit; lot_next(&d, &unit); units_seen++) { /* one at a time */
+        size_t first[2] = {0, lot_windows(&d, unit, most, windows)};
         objective_records(&t->loader, (uint64_t)t->step, windows, first[1], &t->batch);
         assert_int_equal(clip_accumulate(clip, &t->batch, &(struct clip_cut){first, 1}, NULL),
                          ERR_OK);

@@ -1,24 +1,24 @@
-#include "inner/data/draw.h"
+#include "inner/data/lot.h"
 
 /* ---- Poisson: each unit by a coin of its own ---- */
-static void poisson_first(struct draw *d)
+static void poisson_first(struct lot *d)
 {
     d->poisson = poisson_begin(d->o.key, d->o.units->count, d->o.expected);
 }
 
-static bool poisson_following(struct draw *d, uint64_t *unit)
+static bool poisson_following(struct lot *d, uint64_t *unit)
 {
     return poisson_next(&d->poisson, unit);
 }
 
 /* ---- fixed: the order of a run without privacy ---- */
-static void fixed_first(struct draw *d)
+static void fixed_first(struct lot *d)
 {
     d->next = d->o.index * d->o.expected;
     d->end = d->next + d->o.expected;
 }
 
-static bool fixed_following(struct draw *d, uint64_t *unit)
+static bool fixed_following(struct lot *d, uint64_t *unit)
 {
     if (d->next == d->end)
         return false;
@@ -27,26 +27,26 @@ static bool fixed_following(struct draw *d, uint64_t *unit)
 }
 
 static const struct {
-    void (*first)(struct draw *d);
-    bool (*next)(struct draw *d, uint64_t *unit);
+    void (*first)(struct lot *d);
+    bool (*next)(struct lot *d, uint64_t *unit);
     bool amplifies;
 } ways[] = {[PRIVACY_SAMPLING_POISSON] = {poisson_first, poisson_following, true},
             [PRIVACY_SAMPLING_FIXED] = {fixed_first, fixed_following, false}};
 
-void draw_begin(struct draw *d, const struct draw_options *o)
+void lot_begin(struct lot *d, const struct lot_options *o)
 {
     ASSERT(o->expected > 0 && o->expected < o->units->count);
-    *d = (struct draw){.o = *o};
+    *d = (struct lot){.o = *o};
     ways[o->how].first(d);
 }
 
-bool draw_next(struct draw *d, uint64_t *unit)
+bool lot_next(struct lot *d, uint64_t *unit)
 {
     return ways[d->o.how].next(d, unit);
 }
 
 /* Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S. Stream 0 is that of the units. */
-size_t draw_windows(const struct draw *d, uint64_t unit, size_t most, uint64_t *windows)
+size_t lot_windows(const struct lot *d, uint64_t unit, size_t most, uint64_t *windows)
 {
     uint64_t left = units_windows(d->o.units, unit), i = 0;
     size_t wanted = left < most ? (size_t)left : most, count = 0;
@@ -57,7 +57,7 @@ size_t draw_windows(const struct draw *d, uint64_t unit, size_t most, uint64_t *
     return count;
 }
 
-bool draw_amplifies(enum privacy_sampling how)
+bool lot_amplifies(enum privacy_sampling how)
 {
     return ways[how].amplifies;
 }
