@@ -643,6 +643,30 @@ int64_t keys_expected_units(const struct settings *s)
     return s->train_batch_tokens / (s->train_sequence * keys_unit_sequences(s));
 }
 
+int64_t keys_bands(const struct settings *s)
+{
+    return s->privacy_mechanism == PRIVACY_MECHANISM_BANDED ? s->privacy_bands : 1;
+}
+
+static void check_mechanism(struct config_rules *r, const struct settings *s)
+{
+    bool banded = s->privacy_mechanism == PRIVACY_MECHANISM_BANDED;
+    const char *sampling = config_choice_name(privacy_sampling_choices, s->privacy_sampling);
+    if (s->privacy_bands != 8 && !banded)
+        config_broken(r, "privacy.bands belongs to privacy.mechanism = banded; privacy.mechanism "
+                         "is independent");
+    if (banded && s->privacy_sampling != PRIVACY_SAMPLING_BALLS &&
+        s->privacy_sampling != PRIVACY_SAMPLING_CYCLIC)
+        config_broken(r,
+                      "privacy.mechanism = banded with privacy.sampling = %s: a record could "
+                      "return while its noise is still correlated; use privacy.sampling = balls "
+                      "or cyclic",
+                      sampling);
+    if (!banded && s->privacy_sampling == PRIVACY_SAMPLING_CYCLIC)
+        config_broken(r, "privacy.sampling = cyclic belongs to privacy.mechanism = banded; use "
+                         "privacy.sampling = poisson");
+}
+
 static void check_units(struct config_rules *r, const struct settings *s)
 {
     long long k = keys_unit_sequences(s), sequence = s->train_sequence,
@@ -705,6 +729,7 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
         return;
     }
     check_units(r, s);
+    check_mechanism(r, s);
     if (s->privacy_noise == 0 && s->privacy_epsilon == 0)
         config_broken(r,
                       "privacy.unit = %s without noise: give privacy.epsilon, for which the noise "

@@ -63,7 +63,12 @@
     X(PRIVACY_UNIT_NONE, none)                                                                     \
     X(PRIVACY_UNIT_SEQUENCE, sequence)                                                             \
     X(PRIVACY_UNIT_DOCUMENT, document) X(PRIVACY_UNIT_OWNER, owner)
-#define PRIVACY_SAMPLING(X) X(PRIVACY_SAMPLING_POISSON, poisson) X(PRIVACY_SAMPLING_FIXED, fixed)
+#define PRIVACY_SAMPLING(X)                                                                        \
+    X(PRIVACY_SAMPLING_POISSON, poisson)                                                           \
+    X(PRIVACY_SAMPLING_BALLS, balls)                                                               \
+    X(PRIVACY_SAMPLING_CYCLIC, cyclic) X(PRIVACY_SAMPLING_FIXED, fixed)
+#define PRIVACY_MECHANISM(X)                                                                       \
+    X(PRIVACY_MECHANISM_INDEPENDENT, independent) X(PRIVACY_MECHANISM_BANDED, banded)
 #define PRIVACY_CLIPPING(X) X(PRIVACY_CLIPPING_GHOST, ghost) X(PRIVACY_CLIPPING_SLOW, slow)
 #define CHOICES_INNER(X)                                                                           \
     X(model_positions, MODEL_POSITIONS)                                                            \
@@ -98,6 +103,7 @@
     X(device_graphs, DEVICE_GRAPHS)                                                                \
     X(privacy_unit, PRIVACY_UNIT)                                                                  \
     X(privacy_sampling, PRIVACY_SAMPLING)                                                          \
+    X(privacy_mechanism, PRIVACY_MECHANISM)                                                        \
     X(privacy_clipping, PRIVACY_CLIPPING)
 CHOICES_INNER(CONFIG_ENUM)
 
@@ -495,7 +501,8 @@ CHOICES_INNER(CONFIG_ENUM)
     X(privacy, noise, REAL, .fallback = "0", .min = 0, .max = 1000,                                \
       .help = "With privacy.unit: noise multiplier. Each step adds a discrete Gaussian with a "    \
               "standard deviation of this times privacy.clip to the sum of the clipped "           \
-              "gradients. 0: the smallest with which train.steps keep privacy.epsilon.")           \
+              "gradients; with privacy.mechanism = banded, of this times what one record moves "   \
+              "the correlated sums. 0: the smallest with which train.steps keep privacy.epsilon.") \
     X(privacy, epsilon, REAL, .fallback = "0", .min = 0, .max = 1e6,                               \
       .help = "With privacy.unit: the claim of this site, an epsilon that all train.steps of the " \
               "run together keep. Checked at the start, with what is charged already. 0: no "      \
@@ -508,9 +515,18 @@ CHOICES_INNER(CONFIG_ENUM)
               "and in a quorum run the site leaves. 0: privacy.epsilon, and without it no cap.")   \
     X(privacy, sampling, CHOICE(privacy_sampling), .fallback = "poisson",                          \
       .help = "With privacy.unit: which records are in a step. poisson: each with the same "       \
-              "probability; the batch varies in size. fixed: the order of a run without privacy; " \
-              "no amplification by "                                                               \
-              "sampling may be claimed for it.")                                                   \
+              "probability; the batch varies in size. balls: each record has a bin, drawn once, "  \
+              "and the steps take the bins in turn; no amplification by sampling is claimed. "     \
+              "cyclic: the records are in privacy.bands parts, and each step samples one of them " \
+              "in turn; for privacy.mechanism = banded. fixed: the order of a run without "        \
+              "privacy; nothing may be claimed for it.")                                           \
+    X(privacy, mechanism, CHOICE(privacy_mechanism), .fallback = "independent",                    \
+      .help = "With privacy.unit: the noise of successive steps. independent: drawn anew. "        \
+              "banded: correlated, so that much of it cancels in the sum of the steps (banded "    \
+              "matrix factorisation); needs privacy.sampling = balls or cyclic.")                  \
+    X(privacy, bands, INT, .fallback = "8", .min = 2, .max = 4096, .unit = "steps",                \
+      .help = "With privacy.mechanism = banded: steps over which noise is correlated. A record "   \
+              "returns no sooner. Costs 4 bytes a parameter and band.")                            \
     X(privacy, clipping, CHOICE(privacy_clipping), .fallback = "ghost",                            \
       .help = "How gradients are clipped. ghost: one pass for the norms of all records, one that " \
               "weights them. slow: a pass for each record; the specification, for tests.")
@@ -533,6 +549,7 @@ struct keys_stage keys_stage(const struct settings *s, size_t i);
 /* With privacy.unit: most examples of one record in a step, and records of a step on average. */
 int64_t keys_unit_sequences(const struct settings *s);
 int64_t keys_expected_units(const struct settings *s);
+int64_t keys_bands(const struct settings *s); /* of the noise; 1: independent */
 /* The rules over several keys: heads divide width, ... */
 void keys_check(struct config_rules *r, const struct settings *s);
 

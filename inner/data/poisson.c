@@ -11,11 +11,16 @@ struct poisson poisson_begin(const uint8_t key[CHACHA_KEY_BYTES], uint64_t recor
                             .limit = (uint64_t)(((wide)expected << 64) / records)};
 }
 
+bool poisson_coin(struct poisson *p)
+{
+    return chacha_bits(&p->draws, 64) < p->limit;
+}
+
 bool poisson_next(struct poisson *p, uint64_t *record)
 {
     while (p->next < p->records) {
         *record = p->next++;
-        if (chacha_bits(&p->draws, 64) < p->limit)
+        if (poisson_coin(p))
             return true;
     }
     return false;

@@ -16,6 +16,8 @@ struct poisson {
 /* 0 < expected < records. */
 struct poisson poisson_begin(const uint8_t key[CHACHA_KEY_BYTES], uint64_t records,
                              uint64_t expected);
+/* One coin of that probability. */
+bool poisson_coin(struct poisson *p);
 /* The next record of the batch, in ascending order; false: no more. */
 bool poisson_next(struct poisson *p, uint64_t *record);
 

@@ -28,6 +28,38 @@ static enum err private_read_key(struct private_site *p, const char *path, struc
 }
 
 /* ---- charges ---- */
+enum err private_charge_of(struct private_charge *c, const struct settings *s, uint64_t records)
+{
+    struct lot_sizes sizes = {.records = records,
+                              .expected = (uint64_t)keys_expected_units(s),
+                              .bands = (uint64_t)keys_bands(s)};
+    TRY(lot_check(s->privacy_sampling, &sizes));
+    *c = (struct private_charge){
+        .records = records,
+        .expected = sizes.expected,
+        .noise = s->privacy_noise,
+        .clip = s->privacy_clip,
+        .unit = config_choice_name(privacy_unit_choices, s->privacy_unit),
+        .sampling = config_choice_name(privacy_sampling_choices, s->privacy_sampling),
+        .unit_sequences = (uint64_t)keys_unit_sequences(s),
+        .bands = sizes.bands,
+        .bins = lot_bins(s->privacy_sampling, &sizes)};
+    return ERR_OK;
+}
+
+enum privacy_sampling private_sampling(const struct private_charge *c)
+{
+    int i = 0;
+    while (strcmp(privacy_sampling_choices[i].name, c->sampling) != 0)
+        i++;
+    return (enum privacy_sampling)i;
+}
+
+struct lot_sizes private_sizes(const struct private_charge *c)
+{
+    return (struct lot_sizes){c->records, c->expected, c->bands, c->bins};
+}
+
 /* The shortest text that reads back to the same value. */
 static void charge_real(char text[32], double v)
 {
@@ -51,6 +83,12 @@ static int charge_text(char line[CHARGE_MAX], const struct private_charge *c)
     if (c->unit_sequences > 1)
         n += snprintf(line + n, (size_t)(CHARGE_MAX - n), " unit_sequences=%llu",
                       (unsigned long long)c->unit_sequences);
+    if (c->bands > 1)
+        n += snprintf(line + n, (size_t)(CHARGE_MAX - n), " bands=%llu",
+                      (unsigned long long)c->bands);
+    if (c->bins)
+        n +=
+            snprintf(line + n, (size_t)(CHARGE_MAX - n), " bins=%llu", (unsigned long long)c->bins);
     if (c->counted)
         n += snprintf(line + n, (size_t)(CHARGE_MAX - n), " counted=%lld", (long long)c->counted);
     return n;
@@ -101,6 +139,10 @@ static bool charge_field(struct private_charge *c, const char *key, const char *
         c->expected = (uint64_t)number;
     else if (strcmp(key, "unit_sequences") == 0)
         c->unit_sequences = (uint64_t)number;
+    else if (strcmp(key, "bands") == 0)
+        c->bands = (uint64_t)number;
+    else if (strcmp(key, "bins") == 0)
+        c->bins = (uint64_t)number;
     else if (strcmp(key, "counted") == 0)
         c->counted = (int64_t)number;
     else if (strcmp(key, "noise") == 0)
@@ -117,7 +159,7 @@ static bool charge_parse(const char *line, size_t n, struct private_charge *c)
 {
     enum { CRC = 13 };
     char crc[CRC + 1], text[CHARGE_MAX], *rest = text;
-    *c = (struct private_charge){.unit_sequences = 1};
+    *c = (struct private_charge){.unit_sequences = 1, .bands = 1};
     if (n + 1 < CHARGE_MIN || n >= CHARGE_MAX)
         return false;
     snprintf(crc, sizeof crc, " crc=%08x", digest_crc32c(0, line, n - CRC));
@@ -169,12 +211,49 @@ enum err private_read(const char *path, private_visit *visit, void *self)
     return e;
 }
 
+bool private_same(const struct private_charge *a, const struct private_charge *b)
+{
+    return a->records == b->records && a->expected == b->expected && a->noise == b->noise &&
+           a->clip == b->clip && a->unit_sequences == b->unit_sequences && a->bands == b->bands &&
+           a->bins == b->bins && strcmp(a->unit, b->unit) == 0 &&
+           strcmp(a->sampling, b->sampling) == 0;
+}
+
+static struct digest history_with(const struct digest *before, const struct digest *tag)
+{
+    const struct digest both[2] = {*before, *tag};
+    return digest_of(both, sizeof both);
+}
+
+/* The file has this line now. */
+static enum err private_listed(struct private_site *p, const struct private_charge *c)
+{
+    uint64_t number = (uint64_t)p->charged;
+    if (p->last.unit && !private_same(&p->last, c))
+        p->chain = number;
+    p->last = *c;
+    p->history = history_with(&p->history, &c->tag);
+    p->charged += c->counted ? c->counted : 1;
+    if (c->counted) {
+        p->chain = (uint64_t)p->charged;
+        return ERR_OK;
+    }
+    if (p->count == p->room) {
+        size_t room = 2 * p->room + 64;
+        struct private_line *lines = arena_array(p->perm, room, sizeof *lines);
+        TRY_ALLOC(lines);
+        if (p->count)
+            memcpy(lines, p->lines, p->count * sizeof *lines);
+        p->lines = lines;
+        p->room = room;
+    }
+    p->lines[p->count++] = (struct private_line){c->tag, p->history, number, p->chain};
+    return ERR_OK;
+}
+
 static enum err private_found(void *self, const struct private_charge *c)
 {
-    struct private_site *p = self;
-    p->tags[p->found++] = c->tag;
-    p->charged += c->counted ? c->counted : 1;
-    return ERR_OK;
+    return private_listed(self, c);
 }
 
 static enum err private_read_charges(struct private_site *p, struct arena *perm)
@@ -182,7 +261,6 @@ static enum err private_read_charges(struct private_site *p, struct arena *perm)
     uint8_t *data;
     size_t size, whole;
     TRY(file_read(p->charges, CHARGES_MAX_BYTES, perm, &data, &size));
-    TRY_ALLOC(p->tags = arena_array(perm, size / CHARGE_MIN + 1, sizeof *p->tags));
     TRY(charges_walk(p->charges, data, size, &whole, private_found, p));
     const struct file_part kept = {data, whole};
     return whole < size ? file_write(p->charges, &kept, 1, 0600) : ERR_OK;
@@ -191,7 +269,7 @@ static enum err private_read_charges(struct private_site *p, struct arena *perm)
 enum err private_open(struct private_site *p, const char *dir, bool begun, struct arena *perm)
 {
     char *key;
-    *p = (struct private_site){0};
+    *p = (struct private_site){.perm = perm};
     TRY_ALLOC(key = arena_printf(perm, "%s/privacy.key", dir));
     TRY_ALLOC(p->charges = arena_printf(perm, "%s/privacy.charges", dir));
     bool charges = file_exists(p->charges);
@@ -216,22 +294,38 @@ enum err private_open(struct private_site *p, const char *dir, bool begun, struc
     return file_write(p->charges, NULL, 0, 0600);
 }
 
-bool private_charged(const struct private_site *p, const struct private_charge *c)
+/* The newest first. */
+const struct private_line *private_charged(const struct private_site *p, const struct digest *tag)
 {
-    for (size_t i = p->found; i-- > 0;) /* the newest first */
-        if (digest_equal(&p->tags[i], &c->tag))
-            return true;
-    return false;
+    for (size_t i = p->count; i-- > 0;)
+        if (digest_equal(&p->lines[i].tag, tag))
+            return &p->lines[i];
+    return NULL;
+}
+
+/* Lines are in the order of their numbers. */
+const struct private_line *private_step(const struct private_site *p, uint64_t number)
+{
+    size_t low = 0, high = p->count;
+    ASSERT(p->count);
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (p->lines[middle].number <= number)
+            low = middle;
+        else
+            high = middle;
+    }
+    ASSERT(p->lines[low].number == number);
+    return &p->lines[low];
 }
 
 enum err private_charge(struct private_site *p, const struct private_charge *c)
 {
     char line[CHARGE_MAX];
-    if (private_charged(p, c))
+    if (private_charged(p, &c->tag))
         return ERR_OK;
     TRY(durable_append(disk_posix(), p->charges, line, (size_t)charge_print(line, c)));
-    p->charged++;
-    return ERR_OK;
+    return private_listed(p, c);
 }
 
 enum err private_count(struct private_site *p, uint64_t known, const struct private_charge *like)
@@ -248,8 +342,7 @@ enum err private_count(struct private_site *p, uint64_t known, const struct priv
     c.counted = (int64_t)(known - (uint64_t)p->charged);
     c.tag = digest_of(line, (size_t)charge_text(line, &c)); /* no step has it */
     TRY(durable_append(disk_posix(), p->charges, line, (size_t)charge_print(line, &c)));
-    p->charged += c.counted;
-    return ERR_OK;
+    return private_listed(p, &c);
 }
 
 /* ---- keys of a step ---- */
@@ -282,4 +375,21 @@ struct private_keys private_step_keys(const struct private_site *p,
     memcpy(k.noise, one.bytes, sizeof k.noise);
     k.tag = derived(of_step.bytes, sizeof of_step.bytes, "tag");
     return k;
+}
+
+void private_noise_key(const struct private_site *p, const struct private_line *line,
+                       uint8_t key[CHACHA_KEY_BYTES])
+{
+    struct digest_stream s;
+    digest_open(&s);
+    digest_add(&s, p->key, sizeof p->key);
+    digest_add(&s, line->history.bytes, sizeof line->history.bytes);
+    struct digest both = digest_close(&s), one = derived(both.bytes, sizeof both.bytes, "banded");
+    memcpy(key, one.bytes, sizeof one.bytes);
+}
+
+void private_bin_key(const struct private_site *p, uint8_t key[CHACHA_KEY_BYTES])
+{
+    struct digest one = derived(p->key, sizeof p->key, "bins");
+    memcpy(key, one.bytes, sizeof one.bytes);
 }

@@ -12,23 +12,18 @@
  * step, repeated after a crash, draws the same records and the same noise, releases the same sum
  * and is charged once. From other parameters, with other settings or on another device it draws
  * others, and is charged again.
+ *
+ * Correlated noise (privacy.mechanism = banded) of a step is made of that of the steps before, so
+ * it has to be made again from what is on the disk. Its key is SHA-256 of (site key, history): the
+ * digest of the tags of all lines up to that of the step. A key never serves two sums: a tag names
+ * the parameters and all from which the sum of its step follows, so equal histories have equal sums
+ * and equal noise in front of them, and what is released is the same. That holds in a copy of the
+ * directory that was restored from a backup, too. What is charged with other settings, or what a
+ * manifest alone names, begins a new chain: the noise behind it is not correlated with what is in
+ * front.
  */
-#include "inner/config/keys.h"
-#include "kernels/base/chacha.h"
+#include "inner/data/lot.h"
 #include "kernels/base/digest.h"
-
-struct private_site {
-    uint8_t key[CHACHA_KEY_BYTES];
-    const char *charges; /* path */
-    struct digest *tags; /* (found) of the charges that private_open found */
-    size_t found;
-    int64_t charged; /* steps of the file */
-};
-/* Reads key and charges, or makes a key. `begun`: the run has steps behind it. ERR_INPUT: it has,
- * or has charges, and the key is missing: noise of another key would be charged to the same run.
- * ERR_CORRUPT: a charge that is not the last is damaged. A last line that a crash has cut is
- * removed: its step did not run. */
-enum err private_open(struct private_site *p, const char *dir, bool begun, struct arena *perm) MUST;
 
 /* A line of the file is "step=.. unit=.. sampling=.. records=.. expected=.. noise=.. clip=..", what
  * else differs from its default, and "tag=.. crc=..". */
@@ -39,19 +34,58 @@ struct private_charge {
     double noise, clip;
     const char *unit, *sampling; /* names of enum privacy_unit, privacy_sampling */
     uint64_t unit_sequences;     /* most examples of a record in a step; default 1 */
+    uint64_t bands;              /* of correlated noise; default 1: independent */
+    uint64_t bins;               /* inner/data/lot.h; default 0 */
     int64_t counted; /* 0: a step of this file. Else as many steps, not listed one by one: a
                         manifest names them, and these settings are assumed */
 };
-struct private_keys { /* of a step; secret */
-    uint8_t sample[CHACHA_KEY_BYTES], noise[CHACHA_KEY_BYTES];
+/* As every step of these settings makes it, but for its step and tag, at a site of so many records.
+ * noise: privacy.noise. ERR_CONFIG: its lots cannot be drawn. */
+enum err private_charge_of(struct private_charge *c, const struct settings *s,
+                           uint64_t records) MUST;
+enum privacy_sampling private_sampling(const struct private_charge *c);
+struct lot_sizes private_sizes(const struct private_charge *c);
+struct private_line {           /* a charged step */
+    struct digest tag, history; /* history: of the tags of all lines up to this one */
+    uint64_t number;            /* charged steps in front of it */
+    uint64_t chain; /* number of the first step whose noise its own is correlated with */
+};
+struct private_site {
+    uint8_t key[CHACHA_KEY_BYTES];
+    const char *charges;        /* path */
+    struct private_line *lines; /* of `perm` */
+    size_t count, room;
+    struct arena *perm;
+    int64_t charged;            /* steps of the file */
+    uint64_t chain;             /* of the next step, if its settings are those of `last` */
+    struct digest history;      /* of the newest line */
+    struct private_charge last; /* the newest line */
+};
+/* Reads key and charges, or makes a key. perm: for the life of the site; the lines grow there.
+ * `begun`: the run has steps behind it. ERR_INPUT: it has, or has charges, and the key is missing:
+ * noise of another key would be charged to the same run. ERR_CORRUPT: a charge that is not the last
+ * is damaged. A last line that a crash has cut is removed: its step did not run. */
+enum err private_open(struct private_site *p, const char *dir, bool begun, struct arena *perm) MUST;
+/* But for step, tag and `counted`. */
+bool private_same(const struct private_charge *a, const struct private_charge *b);
+
+struct private_keys {                                          /* of a step; secret */
+    uint8_t sample[CHACHA_KEY_BYTES], noise[CHACHA_KEY_BYTES]; /* noise: independent */
     struct digest tag; /* names the step and its parameters in the charge; says nothing else */
 };
 /* charge: without its tag. */
 struct private_keys private_step_keys(const struct private_site *p,
                                       const struct private_charge *charge,
                                       const struct digest *parameters, const char *device);
-/* Has private_open found a charge of this tag? */
-bool private_charged(const struct private_site *p, const struct private_charge *c);
+/* The charge of this tag; NULL: none. Valid until the next one is made. */
+const struct private_line *private_charged(const struct private_site *p, const struct digest *tag);
+/* The line of step `number`, which is listed. */
+const struct private_line *private_step(const struct private_site *p, uint64_t number);
+/* The key of a line's correlated noise. */
+void private_noise_key(const struct private_site *p, const struct private_line *line,
+                       uint8_t key[CHACHA_KEY_BYTES]);
+/* A key of the site that is the same for all steps: of the bins of its records. */
+void private_bin_key(const struct private_site *p, uint8_t key[CHACHA_KEY_BYTES]);
 /* Durable on return. Nothing is written for a step that is charged already. */
 enum err private_charge(struct private_site *p, const struct private_charge *c) MUST;
 /* The run knows of `known` steps of this site. Those that the file lacks are charged in one line,

@@ -2,6 +2,7 @@
 #include "inner/train/train_pipeline.h"
 #include <stdio.h>
 #include <string.h>
+#include "inner/train/noise.h"
 #include "inner/train/train_parallel.h"
 #include "kernels/base/log.h"
 
@@ -35,7 +36,7 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
         m.modules = pipeline_plan(s, t, model_type, tokens);
     if (s->privacy_unit != PRIVACY_UNIT_NONE) {
         const struct clip_options o = private_clip_options(s, ranks);
-        m.clipping = clip_plan(s, t, &o);
+        m.clipping = clip_plan(s, t, &o) + noise_chain_bytes(t->elements, (uint64_t)keys_bands(s));
     }
     if (s->device_kind == DEVICE_CPU)
         m.staging = optim_staging(s, t, ranks) + compress_staging(s, t, ranks);

@@ -17,17 +17,23 @@
 #include "inner/train/private.h"
 #include "inner/train/train_parallel.h"
 #include "kernels/base/gauss.h"
+#include "kernels/base/log.h"
 
 struct train_private {
     struct clip *clip;
     struct private_site site;
-    double multiplier; /* privacy.noise, or what the budget says */
     struct noise_scale noise;
-    struct private_keys keys; /* of the step that was charged last */
+    struct noise_chain chain; /* banded: of the lead */
+    struct private_drawn {    /* the step that was charged last; secret */
+        struct private_keys keys;
+        uint8_t bin_key[CHACHA_KEY_BYTES];
+        uint64_t number; /* among the steps of the site */
+    } drawn;
     struct arena arena;
     struct units units;
-    uint64_t expected; /* units of a step, on average */
-    size_t most;       /* examples of a unit in a step */
+    struct private_charge charge; /* of each step, but for its step and tag */
+    struct lot_sizes sizes;
+    size_t most; /* examples of a unit in a step */
     /* A micro-batch: its windows (micro_sequences), and where its units begin among them. */
     uint64_t *windows;
     size_t *first;    /* (micro_sequences + 1) */
@@ -67,17 +73,14 @@ static enum err check_site(const struct train *t)
     return ERR_OK;
 }
 
-static enum err check_units(const struct train *t)
+static enum err open_units(struct train *t, struct arena *perm)
 {
-    const struct train_private *p = t->private;
-    if (p->expected < p->units.count)
-        return ERR_OK;
-    return err_set(ERR_CONFIG,
-                   "train.batch_tokens = %lld has %llu records (privacy.unit = %s) a step, and "
-                   "data.train holds %llu in all: a step may not hold everybody; take a smaller "
-                   "batch or more text",
-                   (long long)t->settings->train_batch_tokens, (unsigned long long)p->expected,
-                   unit_name(t), (unsigned long long)p->units.count);
+    const struct settings *s = t->settings;
+    struct train_private *p = t->private;
+    TRY(units_open(&p->units, &t->loader, s->privacy_unit, perm));
+    TRY(private_charge_of(&p->charge, s, p->units.count));
+    p->sizes = private_sizes(&p->charge);
+    return ERR_OK;
 }
 
 static enum err open_private(struct train *t, struct arena *perm)
@@ -87,13 +90,13 @@ static enum err open_private(struct train *t, struct arena *perm)
     TRY(check_site(t));
     TRY_ALLOC(p = t->private = arena_alloc(perm, sizeof *p));
     p->arena = arena_make(0);
-    p->expected = (uint64_t)keys_expected_units(s);
     p->most = (size_t)keys_unit_sequences(s);
     TRY_ALLOC(p->windows = arena_array(perm, t->micro_sequences, sizeof *p->windows));
     TRY_ALLOC(p->first = arena_array(perm, t->micro_sequences + 1, sizeof *p->first));
     TRY_ALLOC(p->chosen = arena_array(perm, p->most, sizeof *p->chosen));
-    TRY(units_open(&p->units, &t->loader, s->privacy_unit, perm));
-    TRY(check_units(t));
+    TRY(open_units(t, perm));
+    if (t->coll->rank == 0 && p->sizes.bands > 1)
+        TRY(noise_chain_open(&p->chain, &t->table, p->sizes.bands, perm));
     t->reduce = (struct grad_reduce){.coll = t->coll,
                                      .dev = t->dev,
                                      .reducer = reducer_of(s),
@@ -135,28 +138,15 @@ uint64_t train_charged(const struct train *t)
 }
 
 /* ---- charges ---- */
-static struct private_charge charge_of(const struct train *t)
-{
-    const struct settings *s = t->settings;
-    return (struct private_charge){
-        .step = t->step,
-        .records = t->private->units.count,
-        .expected = t->private->expected,
-        .noise = t->private->multiplier,
-        .clip = s->privacy_clip,
-        .unit = unit_name(t),
-        .unit_sequences = t->private->most,
-        .sampling = config_choice_name(privacy_sampling_choices, s->privacy_sampling)};
-}
-
 static enum err set_multiplier(struct train *t)
 {
-    struct train_private *p = t->private;
-    p->multiplier = t->settings->privacy_noise;
-    const struct private_charge c = charge_of(t);
+    struct private_charge *c = &t->private->charge;
+    double noise = c->noise;
+    c->step = t->step;
     if (t->budget)
-        TRY(t->budget->begin(t->budget->self, &c, &p->multiplier));
-    if (p->multiplier > 0)
+        TRY(t->budget->begin(t->budget->self, c, &noise));
+    c->noise = noise;
+    if (noise > 0)
         return ERR_OK;
     return err_set(ERR_CONFIG, "privacy.noise is 0: give the noise multiplier");
 }
@@ -164,14 +154,15 @@ static enum err set_multiplier(struct train *t)
 static enum err set_noise(struct train *t)
 {
     struct train_private *p = t->private;
-    TRY(t->coll->ops->broadcast_host(t->coll, &p->multiplier, sizeof p->multiplier));
-    p->noise = noise_scale_of(p->multiplier, t->settings->privacy_clip, t->table.parameters);
+    TRY(t->coll->ops->broadcast_host(t->coll, &p->charge.noise, sizeof p->charge.noise));
+    p->noise = noise_scale_of(p->charge.noise, t->settings->privacy_clip, t->table.parameters,
+                              p->sizes.bands);
     if (p->noise.sigma <= GAUSS_SIGMA_MAX)
         return ERR_OK;
     return err_set(ERR_CONFIG,
                    "a noise multiplier of %g is too large for %zu parameters; use a smaller "
                    "privacy.noise, or a larger privacy.epsilon",
-                   p->multiplier, t->table.parameters);
+                   p->charge.noise, t->table.parameters);
 }
 
 static enum err open_lead(struct train *t)
@@ -213,11 +204,12 @@ static enum err clip_all(struct train *t)
     struct train_private *p = t->private;
     struct lot d;
     lot_begin(&d, &(struct lot_options){.how = t->settings->privacy_sampling,
+                                        .sizes = p->sizes,
                                         .units = &p->units,
                                         .loader = &t->loader,
-                                        .expected = p->expected,
-                                        .index = (uint64_t)t->step,
-                                        .key = p->keys.sample});
+                                        .index = p->drawn.number,
+                                        .key = p->drawn.keys.sample,
+                                        .bin_key = p->drawn.bin_key});
     for (struct clip_cut cut = {p->first, 0}; (cut.records = next_units(t, &d)) > 0;) {
         objective_records(&t->loader, (uint64_t)t->step, p->windows, p->first[cut.records],
                           &t->batch);
@@ -238,25 +230,28 @@ static enum err charge_lead(struct train *t)
     struct train_private *p = t->private;
     const struct train_budget *b = t->budget;
     struct digest parameters = digest_of(model_params(t->model), t->table.elements * sizeof(float));
-    struct private_charge c = charge_of(t);
+    struct private_charge c = p->charge;
     char device[400];
+    c.step = t->step;
     describe_device(t, device);
-    p->keys = private_step_keys(&p->site, &c, &parameters, device);
-    c.tag = p->keys.tag;
-    if (private_charged(&p->site, &c))
-        return ERR_OK;
-    if (b) {
+    struct private_drawn *d = &p->drawn;
+    d->keys = private_step_keys(&p->site, &c, &parameters, device);
+    private_bin_key(&p->site, d->bin_key);
+    c.tag = d->keys.tag;
+    const struct private_line *line = private_charged(&p->site, &c.tag);
+    if (!line && b) {
         TRY(private_count(&p->site, b->known(b->self), &c));
         TRY(b->may_charge(b->self, &c, p->site.charged));
     }
+    d->number = line ? line->number : (uint64_t)p->site.charged;
     return private_charge(&p->site, &c);
 }
 
 static enum err charge(struct train *t)
 {
-    struct private_keys *k = &t->private->keys;
+    struct private_drawn *d = &t->private->drawn;
     TRY(train_share_error(t, t->coll->rank == 0 ? charge_lead(t) : ERR_OK));
-    return t->coll->ops->broadcast_host(t->coll, k, sizeof *k);
+    return t->coll->ops->broadcast_host(t->coll, d, sizeof *d);
 }
 
 /* This rank's clipped sum. */
@@ -265,9 +260,34 @@ static enum err backward(struct train *t, struct step_targets *targets)
     bool lead = t->coll->rank == 0;
     grad_reduce_begin(&t->reduce);
     TRY(clip_all(t));
-    targets->divisor = lead ? (size_t)t->private->expected : 0;
+    targets->divisor = lead ? (size_t)t->private->sizes.expected : 0;
     targets->tokens = lead ? (size_t)t->settings->train_batch_tokens : 0;
     return ERR_OK;
+}
+
+/* ---- noise ---- */
+static void chain_step(struct train *t, float *slab)
+{
+    struct train_private *p = t->private;
+    uint8_t key[CHACHA_KEY_BYTES];
+    private_noise_key(&p->site, private_step(&p->site, p->chain.next), key);
+    noise_chain_step(&p->chain, slab, &p->noise, key, t->dev->threads);
+}
+
+/* After a restart, and where a step is done again, the noise in front of it is made again. */
+static void add_correlated(struct train *t, float *grads)
+{
+    struct train_private *p = t->private;
+    struct noise_chain *x = &p->chain;
+    uint64_t number = p->drawn.number, chain = private_step(&p->site, number)->chain;
+    if (x->begin != chain || x->next > number)
+        noise_chain_begin(x, chain);
+    if (number > x->next + x->bands)
+        log_event(LOG_INFO, "noise", "steps=%llu text=\"made again: later noise follows from it\"",
+                  (unsigned long long)(number - x->next));
+    while (x->next < number)
+        chain_step(t, NULL);
+    chain_step(t, grads);
 }
 
 /* The noise depends on the sum to its last bit, so one rank adds it for all. */
@@ -276,8 +296,10 @@ static enum err reduce(struct train *t)
     struct train_private *p = t->private;
     float *grads = model_grads(t->model);
     TRY(grad_reduce_wait(&t->reduce));
-    if (t->coll->rank == 0)
-        noise_add(grads, &t->table, &p->noise, p->keys.noise, t->dev->threads);
+    if (t->coll->rank == 0 && p->sizes.bands > 1)
+        add_correlated(t, grads);
+    else if (t->coll->rank == 0)
+        noise_add(grads, &t->table, &p->noise, p->drawn.keys.noise, t->dev->threads);
     return t->coll->ops->broadcast(t->coll, grads, t->table.elements * sizeof *grads);
 }
 

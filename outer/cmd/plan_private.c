@@ -29,23 +29,12 @@ static enum err question_open(struct question *x, struct run *p, const struct se
                                    "records the site has: --records N");
     if (!records)
         TRY(train_records(&counted, s, (uint32_t)p->index));
-    *x = (struct question){
-        .s = s,
-        .charge = {.records = counted,
-                   .expected = (uint64_t)keys_expected_units(s),
-                   .noise = s->privacy_noise,
-                   .clip = s->privacy_clip,
-                   .unit = config_choice_name(privacy_unit_choices, s->privacy_unit),
-                   .sampling = config_choice_name(privacy_sampling_choices, s->privacy_sampling)},
-        .values = (double)p->table.parameters};
+    *x = (struct question){.s = s, .values = (double)p->table.parameters};
+    if (private_charge_of(&x->charge, s, counted) != ERR_OK)
+        return err_add(ERR_CONFIG, "--private: ");
     x->unit = x->charge.unit;
     x->q = (double)x->charge.expected / (double)counted;
-    if (x->q < 1)
-        return ERR_OK;
-    return err_set(ERR_CONFIG,
-                   "--private: a step has %" PRIu64 " records on average, and the site %" PRIu64
-                   " in all; take a smaller train.batch_tokens or more text",
-                   x->charge.expected, counted);
+    return ERR_OK;
 }
 
 static void print_question(const struct question *x)

@@ -2,43 +2,14 @@
 #include <math.h>
 #include "kernels/base/arena.h"
 
-/* Next coefficient of (1-x)^(-1/2), after c_(j-1). */
-static double root_next(double before, int64_t j)
-{
-    return before * (2 * (double)j - 1) / (2 * (double)j);
-}
-
-void banded_coefficients(double *c, int64_t bands)
-{
-    c[0] = 1;
-    for (int64_t j = 1; j < bands; j++)
-        c[j] = root_next(c[j - 1], j);
-}
-
-/* Sum of the squares of the first `rows` coefficients. */
-static double column_squared(int64_t rows)
-{
-    double c = 1, sum = 1;
-    for (int64_t j = 1; j < rows; j++) {
-        c = root_next(c, j);
-        sum += c * c;
-    }
-    return sum;
-}
-
-double banded_column(int64_t bands)
-{
-    return sqrt(column_squared(bands));
-}
-
 /* Columns do not overlap, so squares add; a column's norm falls towards the end, so the first
  * columns that the separation allows are the worst. */
 double banded_sensitivity(int64_t bands, int64_t n, int64_t participations, int64_t separation)
 {
     ASSERT(separation >= bands);
-    double whole = column_squared(bands), sum = 0;
+    double whole = banded_squared(bands), sum = 0;
     for (int64_t k = 0, column = 0; k < participations && column < n; k++, column += separation)
-        sum += n - column >= bands ? whole : column_squared(n - column);
+        sum += n - column >= bands ? whole : banded_squared(n - column);
     return sqrt(sum);
 }
 

@@ -16,14 +16,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "kernels/base/err.h"
+#include "kernels/scalar/banded.h"
 #include "outer/privacy/sampled.h"
 
-enum { BANDED_BANDS_MAX = 4096, BANDED_STEPS_MAX = 1 << 20 };
+enum { BANDED_STEPS_MAX = 1 << 20 };
 
-/* c[0..bands). */
-void banded_coefficients(double *c, int64_t bands);
-/* |c|, the norm of a whole column of C. */
-double banded_column(int64_t bands);
 /* Largest norm of the sum of a unit's columns: at most `participations`, `separation` >= bands
  * steps apart, among n steps. */
 double banded_sensitivity(int64_t bands, int64_t n, int64_t participations, int64_t separation);

@@ -6,23 +6,24 @@
 #include "kernels/base/file.h"
 
 /* ---- what is charged ---- */
-static double rate_of(const struct private_charge *c)
+/* Steps of DP-SGD that account for `steps` of a setting. */
+static struct lot_account account_of(const struct private_charge *c, int64_t steps)
 {
-    return (double)c->expected / (double)c->records;
+    const struct lot_sizes sizes = private_sizes(c);
+    return lot_account(private_sampling(c), &sizes, steps);
 }
 
-static bool same_setting(const struct private_charge *a, const struct private_charge *b)
+/* Where steps are counted in rounds, those of one setting have to follow each other. */
+static bool same_setting(const struct budget *b, size_t i, const struct private_charge *c)
 {
-    return a->records == b->records && a->expected == b->expected && a->noise == b->noise &&
-           a->clip == b->clip && strcmp(a->unit, b->unit) == 0 &&
-           strcmp(a->sampling, b->sampling) == 0;
+    return private_same(&b->settings[i].charge, c) && (!c->bins || i + 1 == b->count);
 }
 
 enum err budget_add(struct budget *b, const struct private_charge *c)
 {
     int64_t steps = c->counted ? c->counted : 1;
     size_t i = b->count;
-    while (i > 0 && !same_setting(&b->settings[i - 1].charge, c)) /* the newest first */
+    while (i > 0 && !same_setting(b, i - 1, c)) /* the newest first */
         i--;
     if (i == 0) {
         if (b->count == SAMPLED_SETTINGS_MAX)
@@ -61,7 +62,8 @@ struct budget_steps {
 
 static void steps_put(struct budget_steps *to, const struct private_charge *c, int64_t steps)
 {
-    struct sampled_steps s = {rate_of(c), c->noise, steps};
+    const struct lot_account a = account_of(c, steps);
+    struct sampled_steps s = {fmin(1, a.rate), c->noise, a.steps};
     if (steps == 0)
         return;
     for (size_t i = 0; i < to->count; i++)
@@ -75,16 +77,18 @@ static void steps_put(struct budget_steps *to, const struct private_charge *c, i
 static struct budget_steps steps_of(const struct budget *b, const struct budget_plan *p)
 {
     struct budget_steps to = {.count = 0};
+    bool goes_on = p->more && b->count && same_setting(b, b->count - 1, p->more);
     for (size_t i = 0; i < b->count; i++)
-        steps_put(&to, &b->settings[i].charge, b->settings[i].steps);
-    if (p->more)
+        steps_put(&to, &b->settings[i].charge,
+                  b->settings[i].steps + (goes_on && i + 1 == b->count ? p->steps : 0));
+    if (p->more && !goes_on)
         steps_put(&to, p->more, p->steps);
     return to;
 }
 
 static const char *charge_unclaimed(const struct private_charge *c)
 {
-    if (strcmp(c->sampling, "poisson") != 0)
+    if (!account_of(c, 1).claimed)
         return "sampling = fixed: one record more or less changes the order of all records";
     if (c->noise > 0 && c->noise < SAMPLED_NOISE_MIN)
         return "the noise multiplier is below 0.05";
@@ -155,8 +159,9 @@ enum err budget_noise(double *noise, const struct budget *b, const struct budget
     const struct budget_steps spent =
         steps_of(b, &(struct budget_plan){.more = NULL, .steps = 0, .delta = p->delta});
     char text[32];
-    TRY(accountant_noise(noise, &(struct accountant_goal){.q = rate_of(p->more),
-                                                          .steps = p->steps,
+    const struct lot_account more = account_of(p->more, p->steps);
+    TRY(accountant_noise(noise, &(struct accountant_goal){.q = fmin(1, more.rate),
+                                                          .steps = more.steps,
                                                           .delta = p->delta,
                                                           .epsilon = epsilon,
                                                           .spent = spent.s,
@@ -193,22 +198,59 @@ double budget_rate(const struct budget *b, const struct budget_plan *p)
     for (size_t i = 1; i < s.count; i++)
         if (s.s[i].q != s.s[0].q)
             return 0;
-    return s.count ? s.s[0].q : p->more ? rate_of(p->more) : 0;
+    return s.count ? s.s[0].q : p->more ? fmin(1, account_of(p->more, 1).rate) : 0;
+}
+
+/* The setting that all of it has in sampling, bands and bins; NULL: there are several. */
+static const struct private_charge *one_sampling(const struct budget *b,
+                                                 const struct budget_plan *p)
+{
+    const struct private_charge *c = p->more ? p->more : b->count ? &b->settings[0].charge : NULL;
+    for (size_t i = 0; c && i < b->count; i++) {
+        const struct private_charge *its = &b->settings[i].charge;
+        if (private_sampling(its) != private_sampling(c) || its->bands != c->bands ||
+            its->bins != c->bins)
+            return NULL;
+    }
+    return c;
+}
+
+enum { SAMPLING_WORDS_MAX = 200 };
+
+static void sampling_words(char out[SAMPLING_WORDS_MAX], const struct budget *b,
+                           const struct budget_plan *p)
+{
+    const struct private_charge *c = one_sampling(b, p);
+    double q = budget_rate(b, p);
+    char rate[64] = "several rates", noise[80] = "";
+    if (q > 0)
+        snprintf(rate, sizeof rate, "q = %.6g", q);
+    if (c && c->bands > 1)
+        snprintf(noise, sizeof noise, "; noise correlated over %llu steps",
+                 (unsigned long long)c->bands);
+    if (!c)
+        snprintf(out, SAMPLING_WORDS_MAX, "several kinds");
+    else if (private_sampling(c) == PRIVACY_SAMPLING_BALLS)
+        snprintf(out, SAMPLING_WORDS_MAX,
+                 "balls in bins, each record once in %llu steps (implemented; no amplification is "
+                 "claimed)%s",
+                 (unsigned long long)c->bins, noise);
+    else
+        snprintf(out, SAMPLING_WORDS_MAX, "%s with %s (implemented, not assumed)%s",
+                 private_sampling(c) == PRIVACY_SAMPLING_CYCLIC ? "cyclic Poisson" : "Poisson",
+                 rate, noise);
 }
 
 void budget_sentence(char out[BUDGET_SENTENCE_MAX], const struct accountant *a,
                      const struct budget *b, const struct budget_plan *p)
 {
     const char *unit = budget_unit(b, p);
-    double q = budget_rate(b, p);
-    char rate[64];
-    snprintf(rate, sizeof rate, "q = %.6g", q);
-    snprintf(
-        out, BUDGET_SENTENCE_MAX,
-        "(epsilon, delta) = (%.6g, %g) for this site after %lld steps, unit = %s, accountant = "
-        "%s, sampling = Poisson with %s (implemented, not assumed). Neighbours are data sets "
-        "that differ by one %s more or less. Without amplification by sampling epsilon would "
-        "be %.6g.",
-        a->epsilon[a->holds], p->delta, (long long)(b->steps + (p->more ? p->steps : 0)), unit,
-        accountant_name[a->holds], q > 0 ? rate : "several rates", unit, a->unamplified);
+    char sampling[SAMPLING_WORDS_MAX];
+    sampling_words(sampling, b, p);
+    snprintf(out, BUDGET_SENTENCE_MAX,
+             "(epsilon, delta) = (%.6g, %g) for this site after %lld steps, unit = %s, accountant "
+             "= %s, sampling = %s. Neighbours are data sets that differ by one %s more or less. "
+             "Without amplification by sampling epsilon would be %.6g.",
+             a->epsilon[a->holds], p->delta, (long long)(b->steps + (p->more ? p->steps : 0)), unit,
+             accountant_name[a->holds], sampling, unit, a->unamplified);
 }

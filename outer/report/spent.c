@@ -87,6 +87,18 @@ static double rate_of(const struct private_charge *c)
     return (double)c->expected / (double)c->records;
 }
 
+/* What a row of the table has no column for. */
+static void print_spacing(const struct budget *b)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        const struct private_charge *c = &b->settings[i].charge;
+        if (c->bins)
+            printf("%s: a record returns after %" PRIu64 " steps or more\n", c->sampling, c->bins);
+        if (c->bands > 1)
+            printf("noise correlated over %" PRIu64 " steps\n", c->bands);
+    }
+}
+
 static void print_settings(const struct budget *b)
 {
     printf("%10s  %-9s  %-9s %10s %9s %12s %9s %7s %9s\n", "steps", "unit", "sampling", "records",
@@ -129,6 +141,7 @@ void spent_print(const struct spent *s)
         printf("site           %s, run %s\n", *s->site ? s->site : "alone", s->run);
     printf("charges        %s: %" PRId64 " steps\n\n", s->charges, s->budget.steps);
     print_settings(&s->budget);
+    print_spacing(&s->budget);
     if (any_counted(&s->budget))
         puts("counted: steps that a manifest of the run names and this list does not have one by "
              "one, at the settings of then.");
@@ -177,6 +190,8 @@ static void json_settings(const struct budget *b)
         json_text("unit", g->charge.unit);
         json_text("sampling", g->charge.sampling);
         json_number("clip", g->charge.clip);
+        json_number("bands", (double)g->charge.bands);
+        json_number("bins", (double)g->charge.bins);
         printf("\"noise\":%.9g}", g->charge.noise);
     }
     printf("],");

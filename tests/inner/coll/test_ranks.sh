@@ -154,6 +154,13 @@ mkdir -p "$dir/private_zero/inner"
 cp "$dir/private2/inner/privacy.key" "$dir/private_zero/inner"
 run 2 private_zero whole $private --train.zero_stage 1
 same private_zero private2
+banded="$private --privacy.sampling cyclic --privacy.mechanism banded --privacy.bands 3"
+run 2 banded whole $banded
+mkdir -p "$dir/banded_stop/inner"
+cp "$dir/banded/inner/privacy.key" "$dir/banded_stop/inner"
+run 2 banded_stop stop $banded
+run 2 banded_stop whole $banded # its noise is made of that of the steps before the stop
+same banded_stop banded
 run 2 cap cap $private
 [ "$(grep -c 'BUDGET after step 3' "$dir/cap.2.txt")" = 2 ] || fail "a cap that the lead alone knows is not everybody's"
 # Compressed sums: the same bits again, on all ranks, and after a stop; another number of ranks begins with errors of 0.

@@ -1,10 +1,9 @@
 /* What breaks if this is wrong: a record of a private site holds text of two documents, or a
  * document falls apart into several records, and each of the claims is about something else. */
 #include "tests/inner/scratch.h"
-#include <math.h>
-#include "inner/data/lot.h"
 #include "inner/data/objective.h"
 #include "inner/data/owners.h"
+#include "inner/data/units.h"
 
 static struct arena arena;
 
@@ -211,80 +210,6 @@ static void without_an_index_there_are_no_documents(void **state)
     assert_true(u.count == 3 && units_windows(&u, 2) == 1 && units_window(&u, 2, 0) == 2);
 }
 
-/* ---- draws ---- */
-static void key_of(uint64_t number, uint8_t key[CHACHA_KEY_BYTES])
-{
-    memset(key, 7, CHACHA_KEY_BYTES);
-    memcpy(key, &number, sizeof number);
-}
-
-/* 2 of 5 windows: each of the ten pairs as often, in one unit as in the other, and independently.
- */
-static void a_unit_has_some_of_its_windows(void **state)
-{
-    enum { STEPS = 20000 };
-    static uint64_t first[] = {0, 5, 10, 12, 15};
-    const struct units u = {.count = 4, .first = first};
-    double pairs[2][25] = {{0}}, together = 0;
-    (void)state;
-    for (uint64_t step = 0; step < STEPS; step++) {
-        uint8_t key[CHACHA_KEY_BYTES];
-        uint64_t w[2][4];
-        struct lot d;
-        key_of(step, key);
-        lot_begin(&d, &(struct lot_options){
-                          .how = PRIVACY_SAMPLING_POISSON, .units = &u, .expected = 1, .key = key});
-        for (uint64_t unit = 0; unit < 2; unit++) {
-            assert_int_equal(lot_windows(&d, unit, 2, w[unit]), 2);
-            assert_true(w[unit][0] < w[unit][1] && w[unit][0] >= 5 * unit &&
-                        w[unit][1] < 5 * unit + 5);
-            pairs[unit][(w[unit][0] - 5 * unit) * 5 + w[unit][1] - 5 * unit]++;
-        }
-        together += w[0][0] == w[1][0] - 5 && w[0][1] == w[1][1] - 5;
-        assert_int_equal(lot_windows(&d, 2, 2, w[0]), 2);
-        assert_true(w[0][0] == 10 && w[0][1] == 11);
-        assert_int_equal(lot_windows(&d, 3, 4, w[0]), 3);
-    }
-    for (int unit = 0; unit < 2; unit++) {
-        double chi = 0;
-        int choices = 0;
-        for (int i = 0; i < 25; i++) {
-            choices += pairs[unit][i] > 0;
-            chi += i % 5 > i / 5 ? pow(pairs[unit][i] - STEPS / 10, 2) / (STEPS / 10.0) : 0;
-        }
-        assert_int_equal(choices, 10);
-        assert_true(chi < 34); /* 9 degrees of freedom: 1e-4 */
-    }
-    assert_true(fabs(together - STEPS / 10.0) < 4 * sqrt(STEPS * 0.1 * 0.9));
-}
-
-/* Each unit comes with probability expected / units, whatever its number of windows. */
-static void units_are_sampled_as_such(void **state)
-{
-    enum { STEPS = 20000 };
-    static uint64_t first[] = {0, 1, 9, 10, 30, 31};
-    const struct units u = {.count = 5, .first = first};
-    double in[5] = {0}, both = 0;
-    (void)state;
-    for (uint64_t step = 0; step < STEPS; step++) {
-        uint8_t key[CHACHA_KEY_BYTES];
-        bool is[5] = {false};
-        struct lot d;
-        key_of(step, key);
-        lot_begin(&d, &(struct lot_options){
-                          .how = PRIVACY_SAMPLING_POISSON, .units = &u, .expected = 2, .key = key});
-        for (uint64_t unit; lot_next(&d, &unit);)
-            is[unit] = true;
-        for (int i = 0; i < 5; i++)
-            in[i] += is[i];
-        both += is[1] && is[3];
-    }
-    for (int i = 0; i < 5; i++)
-        assert_true(fabs(in[i] - 0.4 * STEPS) < 4 * sqrt(STEPS * 0.4 * 0.6));
-    assert_true(fabs(both - 0.16 * STEPS) < 4 * sqrt(STEPS * 0.16 * 0.84));
-    assert_true(lot_amplifies(PRIVACY_SAMPLING_POISSON) && !lot_amplifies(PRIVACY_SAMPLING_FIXED));
-}
-
 int main(void)
 {
     arena = arena_make(0);
@@ -293,8 +218,6 @@ int main(void)
         cmocka_unit_test_setup(masked_text_keeps_within_a_document, reset),
         cmocka_unit_test_setup(an_owner_has_all_its_documents, reset),
         cmocka_unit_test_setup(without_an_index_there_are_no_documents, reset),
-        cmocka_unit_test_setup(a_unit_has_some_of_its_windows, reset),
-        cmocka_unit_test_setup(units_are_sampled_as_such, reset),
     };
     int failed = cmocka_run_group_tests(tests, setup, scratch_close);
     arena_free(&arena);

@@ -124,43 +124,6 @@ static size_t file_lines(const char *path, char **text)
     return lines;
 }
 
-/* ---- noise ---- */
-static void noise_has_the_scale_that_is_charged(void **state)
-{
-    const char *const words[] = {TINY, "--model.width", "64", "--model.layers", "2", NULL};
-    static const uint8_t key[CHACHA_KEY_BYTES] = {9};
-    struct table t;
-    (void)state;
-    assert_int_equal(table_make(&t, setup_settings(&arena, words), &arena), ERR_OK);
-    float *a = arena_array(&arena, t.elements, sizeof *a),
-          *b = arena_array(&arena, t.elements, sizeof *b);
-    struct noise_scale n = noise_scale_of(1.3, 0.7, t.parameters);
-    assert_true(n.sensitivity > 0.7 && n.sensitivity < 0.7 * 1.001);
-    assert_true((double)n.sigma * n.grid >= 1.3 * n.sensitivity);
-    assert_true((double)n.sigma * n.grid < 1.3 * n.sensitivity * (1 + 1e-6));
-    assert_true(n.grid <= 1.3 * 0.7 * 0x1p-24);
-    float *c = arena_array(&arena, t.elements, sizeof *c);
-    noise_add(a, &t, &n, key, 1);
-    noise_add(c, &t, &n, key, 3);
-    assert_memory_equal(a, c, t.elements * sizeof *a);
-    double one = 0, two = 0, count = (double)t.parameters, sigma = 1.3 * 0.7, inside = 0;
-    for (size_t i = 0; i < t.elements; i++) {
-        double z = (double)a[i] / sigma;
-        one += z, two += z * z;
-        inside += a[i] != 0;
-    }
-    assert_true(fabs(one / count) < 4 / sqrt(count));
-    assert_true(fabs(two / count - 1) < 4 * sqrt(2 / count) + 3e-4);
-    assert_true(inside > 0.999 * count && inside <= count); /* gaps and padding stay 0 */
-    /* Another sum has other noise, down to one step of the grid in one value. */
-    b[t.tensors[0].offset] = (float)n.grid;
-    noise_add(b, &t, &n, key, 1);
-    size_t same = 0;
-    for (size_t i = 0; i < t.elements; i++)
-        same += a[i] == b[i] && a[i] != 0;
-    assert_true((double)same < 0.001 * count);
-}
-
 /* ---- a step is what is charged ---- */
 /* The sum of the step's records, found again from the key file, is what the gradient is, but for
  * noise of the charged size: one record more or less, or another weight, would show. */
@@ -187,19 +150,22 @@ static void check_step(struct train *t)
         .clip = s->privacy_clip,
         .unit = config_choice_name(privacy_unit_choices, s->privacy_unit),
         .unit_sequences = (uint64_t)keys_unit_sequences(s),
+        .bands = 1,
         .sampling = "poisson"};
+    const struct lot_sizes sizes = {step.records, step.expected, 1, 0};
     struct private_keys k = private_step_keys(&site, &step, &parameters, t->dev->note);
-    assert_int_equal(site.found, t->step + 1); /* charged before it was drawn */
-    assert_true(digest_equal(&site.tags[t->step], &k.tag));
+    assert_int_equal(site.count, t->step + 1); /* charged before it was drawn */
+    assert_true(digest_equal(&site.lines[t->step].tag, &k.tag));
     size_t most = (size_t)keys_unit_sequences(s);
     uint64_t windows[4], units_seen = 0;
     const struct clip_options o = {PRIVACY_CLIPPING_SLOW, t->model, &t->table, 4, 4, 16,
                                    s->privacy_clip};
     assert_int_equal(clip_open(&clip, &o, &arena), ERR_OK);
     lot_begin(&d, &(struct lot_options){.how = PRIVACY_SAMPLING_POISSON,
+                                        .sizes = sizes,
                                         .units = &u,
-                                        .expected = (uint64_t)keys_expected_units(s),
-                                        .key = k.sample});
+                                        .key = k.sample,
+                                        .bin_key = k.sample});
     model_grads_zero(t->model);
     for (uint64_t unit; lot_next(&d, &unit); units_seen++) { /* one at a time */
         size_t first[2] = {0, lot_windows(&d, unit, most, windows)};
@@ -353,6 +319,172 @@ static void a_repeated_step_is_the_same_release(void **state)
     for (int i = 0; i < 6; i++)
         assert_true(
             digest_equal(&whole.gradients[i], i < 3 ? &cut.gradients[i] : &rest.gradients[i]));
+}
+
+/* ---- correlated noise ---- */
+#define BANDED                                                                                     \
+    TINY, "--privacy.mechanism", "banded", "--privacy.bands", "4", "--privacy.sampling", "balls",  \
+        "--train.steps", "8", "--train.checkpoint_every", "2"
+
+static size_t charges_of(const char *dir, char **text)
+{
+    return file_lines(arena_printf(&arena, "%s/%s/privacy.charges", scratch_root, dir), text);
+}
+
+static void take_key(const char *from, const char *to)
+{
+    uint8_t *bytes;
+    size_t size;
+    assert_int_equal(file_read(arena_printf(&arena, "%s/%s/privacy.key", scratch_root, from), 32,
+                               &arena, &bytes, &size),
+                     ERR_OK);
+    assert_int_equal(file_mkdirs(arena_printf(&arena, "%s/%s", scratch_root, to)), ERR_OK);
+    scratch_write(arena_printf(&arena, "%s/privacy.key", to), bytes, size);
+}
+
+/* The noise of a step is made of that of the steps before: after a crash it is the same, and so is
+ * that of the steps behind it. */
+static void correlated_noise_survives_a_crash(void **state)
+{
+    struct run r;
+    struct seen whole = {.steps = 0}, cut = {.refuse_at = 5}, rest = {.steps = 0};
+    struct train_hook h[3] = {hook_of(&whole), hook_of(&cut), hook_of(&rest)};
+    char *text;
+    (void)state;
+    begin(&r, "banded", (const char *[]){BANDED, NULL});
+    assert_int_equal(train_run(&r.t, &h[0]), ERR_OK);
+    run_close(&r);
+    take_key("banded", "banded-cut");
+    begin(&r, "banded-cut", (const char *[]){BANDED, NULL});
+    assert_int_equal(train_run(&r.t, &h[1]), ERR_STOPPED);
+    run_close(&r);
+    assert_int_equal(charges_of("banded-cut", &text), 6);
+    assert_non_null(strstr(text, " bands=4 bins=12 tag="));
+    begin(&r, "banded-cut", (const char *[]){BANDED, NULL});
+    assert_int_equal(r.t.step, 0);
+    assert_int_equal(train_run(&r.t, &h[2]), ERR_OK);
+    run_close(&r);
+    assert_int_equal(charges_of("banded-cut", &text), 8);
+    for (int i = 0; i < 8; i++)
+        assert_true(
+            digest_equal(&whole.gradients[i], i < 4 ? &cut.gradients[i] : &rest.gradients[i]));
+    assert_true(digest_equal(&cut.gradients[4], &rest.gradients[4])); /* repeated */
+}
+
+/* Parameters that a round of several sites has changed: the steps behind it are others than those
+ * that a lost process has charged. They are charged anew, with numbers and noise of their own. */
+static enum err move_at_4(void *self, struct train *t, const struct train_report *r)
+{
+    if (t->step == 4) {
+        model_params(t->model)[0] += 1.0f;
+        model_params_changed(t->model);
+    }
+    return seen_step(self, t, r);
+}
+
+static float *step_5; /* its gradients */
+
+static void keep_step_5(struct train *t)
+{
+    size_t bytes = t->table.elements * sizeof *step_5;
+    if (t->step == 4)
+        memcpy(step_5 = arena_alloc(&arena, bytes), model_grads(t->model), bytes);
+}
+
+static void a_step_from_other_parameters_is_another_charge(void **state)
+{
+    struct run r;
+    float *kept[2];
+    struct seen cut = {.refuse_at = 5, .check = keep_step_5}, rest = {.check = keep_step_5};
+    struct train_hook h[2] = {hook_of(&cut), hook_of(&rest)};
+    char *text;
+    (void)state;
+    begin(&r, "moved", (const char *[]){BANDED, "--train.checkpoint_every", "3", NULL});
+    assert_int_equal(train_run(&r.t, &h[0]), ERR_STOPPED);
+    run_close(&r);
+    kept[0] = step_5;
+    assert_int_equal(charges_of("moved", &text), 6); /* from step 3 on they are lost */
+    h[1].step = move_at_4;
+    begin(&r, "moved", (const char *[]){BANDED, "--train.checkpoint_every", "3", NULL});
+    assert_int_equal(train_run(&r.t, &h[1]), ERR_OK);
+    kept[1] = step_5;
+    size_t elements = r.t.table.elements, parameters = r.t.table.parameters;
+    run_close(&r);
+    assert_int_equal(charges_of("moved", &text), 10); /* step 3 again, and 4 to 7 */
+    struct private_site site;
+    assert_int_equal(private_open(&site, scratch("moved"), true, &arena), ERR_OK);
+    assert_int_equal(site.charged, 10);
+    for (size_t i = 0; i < site.count; i++) {
+        assert_true(site.lines[i].number == i && site.lines[i].chain == 0);
+        for (size_t j = 0; j < i; j++) {
+            uint8_t a[CHACHA_KEY_BYTES], b[CHACHA_KEY_BYTES];
+            private_noise_key(&site, &site.lines[i], a);
+            private_noise_key(&site, &site.lines[j], b);
+            assert_true(memcmp(a, b, sizeof a) != 0);
+            assert_false(digest_equal(&site.lines[i].tag, &site.lines[j].tag));
+        }
+    }
+    /* One noise in both would leave the difference of two sums of ten records. */
+    double apart = 0;
+    for (size_t i = 0; i < elements; i++)
+        apart += pow((double)kept[0][i] - (double)kept[1][i], 2);
+    assert_true(apart > 2 * (double)parameters);
+    for (int i = 3; i < 6; i++) /* other parameters, records and noise */
+        assert_int_equal(digest_equal(&cut.gradients[i], &rest.gradients[i]), i == 3);
+}
+
+/* Equal tags behind different histories: the noise in front of them differs, so must theirs. */
+static void a_key_belongs_to_its_history(void **state)
+{
+    struct private_charge c = {.records = 100,
+                               .expected = 10,
+                               .noise = 1,
+                               .clip = 1,
+                               .unit_sequences = 1,
+                               .bands = 4,
+                               .bins = 10,
+                               .unit = "sequence",
+                               .sampling = "balls"};
+    struct private_site site[2];
+    uint8_t key[2][4][CHACHA_KEY_BYTES];
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        const char *dir = k ? "history-b" : "history-a";
+        if (k)
+            take_key("history-a", dir);
+        assert_int_equal(
+            private_open(&site[k], arena_printf(&arena, "%s/%s", scratch_root, dir), false, &arena),
+            ERR_OK);
+        for (int i = 0; i < 4; i++) {
+            c.step = i;
+            c.tag = (struct digest){{(uint8_t)(10 + i)}};
+            c.tag.bytes[1] = k && i == 1; /* line 1 differs */
+            assert_int_equal(private_charge(&site[k], &c), ERR_OK);
+            private_noise_key(&site[k], private_step(&site[k], (uint64_t)i), key[k][i]);
+        }
+    }
+    assert_memory_equal(key[0][0], key[1][0], CHACHA_KEY_BYTES);
+    for (int i = 1; i < 4; i++)
+        assert_true(memcmp(key[0][i], key[1][i], CHACHA_KEY_BYTES) != 0);
+    /* Steps that a manifest alone names have no tags: a new chain begins behind them. Other
+     * settings begin one, too. */
+    assert_int_equal(private_count(&site[0], 9, &c), ERR_OK);
+    c.tag.bytes[0] = 40;
+    assert_int_equal(private_charge(&site[0], &c), ERR_OK);
+    c.tag.bytes[0] = 41;
+    assert_int_equal(private_charge(&site[0], &c), ERR_OK);
+    assert_true(private_step(&site[0], 3)->chain == 0);
+    assert_true(private_step(&site[0], 9)->chain == 9 && private_step(&site[0], 10)->chain == 9);
+    c.noise = 2;
+    c.tag.bytes[0] = 42;
+    assert_int_equal(private_charge(&site[0], &c), ERR_OK);
+    assert_true(private_step(&site[0], 11)->chain == 11);
+    struct private_site read;
+    assert_int_equal(private_open(&read, scratch("history-a"), true, &arena), ERR_OK);
+    assert_int_equal(read.count, site[0].count);
+    for (size_t i = 0; i < read.count; i++)
+        assert_memory_equal(&read.lines[i], &site[0].lines[i], sizeof read.lines[i]);
+    assert_true(digest_equal(&read.history, &site[0].history) && read.chain == site[0].chain);
 }
 
 /* ---- a cap ---- */
@@ -564,7 +696,7 @@ static void what_is_missing_is_damage(void **state)
     assert_int_equal(p.charged, 2);
     assert_int_equal(private_open(&p, dir, true, &arena), ERR_OK);
     assert_int_equal(p.charged, 2);
-    assert_true(digest_equal(&p.tags[1], &(struct digest){{2}}));
+    assert_true(digest_equal(&p.lines[1].tag, &(struct digest){{2}}));
     assert_int_equal(file_lines(p.charges, &text), 2);
     text[5] = '7'; /* of the first line */
     scratch_write("missing/privacy.charges", (const uint8_t *)text, strlen(text));
@@ -630,6 +762,14 @@ static void what_does_not_go_with_it_is_refused(void **state)
             "= 16 x 3",
             (const char *[]){TINY, "--privacy.unit", "document", "--privacy.unit_sequences", "3",
                              NULL});
+    refused("privacy.bands belongs to privacy.mechanism = banded",
+            (const char *[]){TINY, "--privacy.bands", "4", NULL});
+    refused("privacy.mechanism = banded with privacy.sampling = poisson",
+            (const char *[]){TINY, "--privacy.mechanism", "banded", NULL});
+    refused("privacy.sampling = cyclic belongs to privacy.mechanism = banded",
+            (const char *[]){TINY, "--privacy.sampling", "cyclic", NULL});
+    refused("train.grad_reduce_dtype = bf16",
+            (const char *[]){TINY, "--train.grad_reduce_dtype", "bf16", NULL});
     refused("privacy.unit_sequences belongs to privacy.unit = document or owner",
             (const char *[]){TINY, "--privacy.unit_sequences", "3", NULL});
     refused("privacy.unit = owner with several tasks of model.classes",
@@ -678,10 +818,12 @@ int main(void)
 {
     arena = arena_make(0);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(noise_has_the_scale_that_is_charged, reset),
         cmocka_unit_test_setup(a_step_is_what_is_charged, reset),
         cmocka_unit_test_setup(a_document_or_an_owner_is_one_record, reset),
         cmocka_unit_test_setup(a_repeated_step_is_the_same_release, reset),
+        cmocka_unit_test_setup(correlated_noise_survives_a_crash, reset),
+        cmocka_unit_test_setup(a_step_from_other_parameters_is_another_charge, reset),
+        cmocka_unit_test_setup(a_key_belongs_to_its_history, reset),
         cmocka_unit_test_setup(a_step_beyond_the_cap_does_not_run, reset),
         cmocka_unit_test_setup(a_repeated_step_is_not_asked_for, reset),
         cmocka_unit_test_setup(the_budget_sets_the_noise, reset),

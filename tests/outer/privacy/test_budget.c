@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "kernels/base/file.h"
+#include "outer/privacy/banded.h"
 #include "outer/privacy/budget.h"
 
 static const double DELTA = 1e-5;
@@ -25,6 +26,8 @@ static struct private_charge charge(double noise)
                                    .noise = noise,
                                    .clip = 1,
                                    .unit = "sequence",
+                                   .unit_sequences = 1,
+                                   .bands = 1,
                                    .sampling = "poisson"};
 }
 
@@ -165,6 +168,71 @@ static void what_is_claimed(void **state)
     assert_non_null(strstr(budget_unclaimed(&none, &p), "below 0.05"));
 }
 
+/* ---- other samplings ---- */
+static struct private_charge spaced(const char *sampling, uint64_t bands, uint64_t bins)
+{
+    struct private_charge c = charge(2);
+    c.sampling = sampling;
+    c.bands = bands;
+    c.bins = bins;
+    return c;
+}
+
+/* Balls in bins: exact values of as many Gaussians as a record has participations. */
+static void balls_are_participations(void **state)
+{
+    struct private_charge c = spaced("balls", 4, 100), other = c;
+    (void)state;
+    for (int64_t steps = 99; steps <= 301; steps += 101) {
+        struct budget b = {.count = 0};
+        struct budget_plan p = {&c, steps, DELTA}, none = {NULL, 0, DELTA};
+        struct accountant a;
+        char text[BUDGET_SENTENCE_MAX];
+        const struct sampled_steps want = {1, 2, (steps + 99) / 100};
+        assert_int_equal(accountant_epsilon(&a, &want, 1, DELTA), ERR_OK);
+        assert_true(epsilon_of(&b, &p) == a.epsilon[a.holds]);
+        for (int64_t i = 0; i < steps; i++)
+            assert_int_equal(budget_add(&b, &c), ERR_OK);
+        assert_true(epsilon_of(&b, &none) == a.epsilon[a.holds]);
+        assert_int_equal(budget_epsilon(&a, &b, &none), ERR_OK);
+        budget_sentence(text, &a, &b, &none);
+        assert_non_null(strstr(text, "sampling = balls in bins, each record once in 100 steps "
+                                     "(implemented; no amplification is claimed); noise "
+                                     "correlated over 4 steps. Neighbours"));
+    }
+    /* The steps ahead go on in the round that has begun: 99 and 1 are one participation. */
+    struct budget b = {.count = 0};
+    for (int i = 0; i < 99; i++)
+        assert_int_equal(budget_add(&b, &c), ERR_OK);
+    double one = epsilon_of(&b, &(struct budget_plan){&c, 1, DELTA});
+    assert_true(one == epsilon_of(&b, &(struct budget_plan){NULL, 0, DELTA}));
+    assert_true(epsilon_of(&b, &(struct budget_plan){&c, 2, DELTA}) > one);
+    /* A setting that comes back has rounds of its own. */
+    other.noise = 3;
+    assert_int_equal(budget_add(&b, &other), ERR_OK);
+    assert_int_equal(budget_add(&b, &c), ERR_OK);
+    assert_int_equal(b.count, 3);
+}
+
+/* Cyclic Poisson sampling is as private as banded_cyclic says. */
+static void cyclic_steps_are_fewer_and_larger(void **state)
+{
+    struct private_charge c = spaced("cyclic", 8, 8);
+    struct budget b = {.count = 0};
+    struct accountant a;
+    const struct sampled_steps want = banded_cyclic(8, 0.01, 2, 1001);
+    (void)state;
+    assert_true(want.steps == 126 && want.q == 0.08);
+    assert_int_equal(accountant_epsilon(&a, &want, 1, DELTA), ERR_OK);
+    assert_true(epsilon_of(&b, &(struct budget_plan){&c, 1001, DELTA}) == a.epsilon[a.holds]);
+    assert_true(budget_rate(&b, &(struct budget_plan){&c, 1001, DELTA}) == 0.08);
+    double noise;
+    assert_int_equal(budget_noise(&noise, &b, &(struct budget_plan){&c, 1001, DELTA}, 1), ERR_OK);
+    c.noise = noise;
+    double epsilon = epsilon_of(&b, &(struct budget_plan){&c, 1001, DELTA});
+    assert_true(epsilon <= 1 && epsilon > 0.999);
+}
+
 static void a_file_of_charges(void **state)
 {
     (void)state;
@@ -205,6 +273,8 @@ int main(void)
         cmocka_unit_test(a_cap_allows_the_most_steps),
         cmocka_unit_test(noise_is_for_what_is_left),
         cmocka_unit_test(what_is_claimed),
+        cmocka_unit_test(balls_are_participations),
+        cmocka_unit_test(cyclic_steps_are_fewer_and_larger),
         cmocka_unit_test(a_file_of_charges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
