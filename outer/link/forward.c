@@ -1,6 +1,7 @@
 /* A connection is two streams; a stream is a list of pieces that wait until they are due, and until
  * the socket takes them. */
 #include "outer/link/forward.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -54,7 +55,8 @@ struct connection {
     struct forward_dialled dialled;
     bool gone; /* it ended */
     enum forward_why why;
-    uint64_t moved_ms;
+    uint64_t began_ms, moved_ms;
+    char source[FORWARD_SOURCE_TEXT];
     uint8_t *seen; /* [FIRST_MAX] the first bytes */
     size_t seen_bytes;
 };
@@ -200,19 +202,61 @@ static bool again(void)
     return errno == EAGAIN || errno == EINTR || errno == EINPROGRESS;
 }
 
+/* The address without the port; IPv4 inside IPv6 as IPv4. */
+static void source_of(int fd, char text[FORWARD_SOURCE_TEXT])
+{
+    struct sockaddr_in6 a;
+    socklen_t n = sizeof a;
+    const void *at = &a.sin6_addr;
+    snprintf(text, FORWARD_SOURCE_TEXT, "-");
+    if (getpeername(fd, (struct sockaddr *)&a, &n) != 0 ||
+        (a.sin6_family != AF_INET && a.sin6_family != AF_INET6))
+        return;
+    bool mapped = a.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&a.sin6_addr);
+    if (a.sin6_family == AF_INET)
+        at = &((const struct sockaddr_in *)(const void *)&a)->sin_addr;
+    else if (mapped)
+        at = a.sin6_addr.s6_addr + 12;
+    inet_ntop(mapped ? AF_INET : a.sin6_family, at, text, FORWARD_SOURCE_TEXT);
+}
+
+static bool source_full(const struct forward *f, const char *source)
+{
+    unsigned n = 0;
+    for (const struct connection *c = f->connections; c && f->o.source_max; c = c->next)
+        n += strcmp(c->source, source) == 0;
+    return f->o.source_max && n >= f->o.source_max;
+}
+
+static void ended_tell(const struct forward *f, const struct forward_end *end)
+{
+    if (f->o.ended)
+        f->o.ended(f->o.self, end);
+}
+
+static struct connection *connection_make(const struct forward *f, int fd, struct forward_end *end)
+{
+    bool full = f->o.connections_max && f->count >= f->o.connections_max;
+    bool crowd = source_full(f, end->source);
+    bool wanted = !full && !crowd && (!f->o.accepts || f->o.accepts(f->o.self, fd, end->source));
+    struct connection *c = wanted ? calloc(1, sizeof *c) : NULL;
+    end->why = crowd && !full ? FORWARD_SOURCE : full || wanted ? FORWARD_FULL : FORWARD_UNWANTED;
+    return c;
+}
+
 static void take_connection(struct forward *f, const struct forward_listener *at)
 {
+    char source[FORWARD_SOURCE_TEXT];
     int one = 1, fd = accept4(at->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
         f->deaf_ms = again() ? 0 : clock_mono_ms() + LINGER_MS; /* no descriptor left */
         return;
     }
-    bool full = f->o.connections_max && f->count >= f->o.connections_max;
-    bool wanted = !full && (!f->o.accepts || f->o.accepts(f->o.self, fd));
-    struct connection *c = wanted ? calloc(1, sizeof *c) : NULL;
+    source_of(fd, source);
+    struct forward_end end = {.source = source};
+    struct connection *c = connection_make(f, fd, &end);
     if (!c) {
-        if (f->o.ended)
-            f->o.ended(f->o.self, NULL, wanted || full ? FORWARD_FULL : FORWARD_UNWANTED, 0, 0);
+        ended_tell(f, &end);
         close(fd);
         return;
     }
@@ -223,7 +267,8 @@ static void take_connection(struct forward *f, const struct forward_listener *at
     c->way[FORWARD_UP].from = c->way[FORWARD_DOWN].to = fd;
     c->listener = at->index;
     c->dialled.fd = -1;
-    c->moved_ms = clock_mono_ms();
+    c->began_ms = c->moved_ms = clock_mono_ms();
+    memcpy(c->source, source, sizeof source);
     c->next = f->connections;
     f->connections = c;
     f->count++;
@@ -238,9 +283,12 @@ static void connection_free(struct forward *f, struct connection *c)
             next = p->next;
             free(p);
         }
-    if (f->o.ended)
-        f->o.ended(f->o.self, c->dialled.user, c->why, c->way[FORWARD_UP].way.bytes,
-                   c->way[FORWARD_DOWN].way.bytes);
+    ended_tell(f, &(struct forward_end){.why = c->why,
+                                        .source = c->source,
+                                        .user = c->dialled.user,
+                                        .up = c->way[FORWARD_UP].way.bytes,
+                                        .down = c->way[FORWARD_DOWN].way.bytes,
+                                        .lasted_ms = clock_mono_ms() - c->began_ms});
     close(c->way[FORWARD_UP].from);
     if (c->dialled.fd >= 0)
         close(c->dialled.fd);
@@ -315,7 +363,7 @@ static void first_read(struct forward *f, struct connection *c)
         return;
     }
     c->seen_bytes += (size_t)n;
-    enum forward_first verdict = f->o.first(f->o.self, c->seen, c->seen_bytes);
+    enum forward_first verdict = f->o.first(f->o.self, c->source, c->seen, c->seen_bytes);
     if (verdict == FORWARD_MORE && c->seen_bytes < FIRST_MAX)
         return;
     struct piece *p = verdict == FORWARD_PASS ? malloc(sizeof *p + c->seen_bytes) : NULL;

@@ -18,13 +18,15 @@ enum forward_why {                /* why a connection ended, or was none */
                    FORWARD_ENDED, /* both ends have closed */
                    FORWARD_BROKEN,
                    FORWARD_IDLE,
-                   FORWARD_FULL,     /* connections_max */
+                   FORWARD_FULL,     /* connections_max, or no memory */
+                   FORWARD_SOURCE,   /* source_max */
                    FORWARD_UNWANTED, /* accepts() or first() refused it */
                    FORWARD_SLOW,     /* its first bytes did not come in time */
                    FORWARD_NO_DIAL,  /* dial() failed */
                    FORWARD_STOPPED,
                    FORWARD_WHYS
 };
+enum { FORWARD_SOURCE_TEXT = 48 };
 enum { FORWARD_UP, FORWARD_DOWN }; /* from the accepted end, and to it */
 
 struct forward_way { /* one direction of a connection; shape() may change the defaults */
@@ -36,6 +38,13 @@ struct forward_dialled {
     int fd; /* not blocking; may still be connecting */
     void *user;
 };
+struct forward_end { /* what became of a connection */
+    enum forward_why why;
+    const char *source; /* address of the accepted end; "-": it has none */
+    void *user;         /* of dial; NULL where it was not called */
+    uint64_t up, down;  /* bytes delivered */
+    uint64_t lasted_ms;
+};
 struct forward_listener {
     int fd; /* not blocking, listening; closed by its owner */
     unsigned index;
@@ -45,21 +54,22 @@ struct forward_options {
     const struct forward_listener *listeners; /* borrowed */
     size_t listener_count;
     unsigned connections_max; /* 0: no limit */
+    unsigned source_max;      /* of one source address; 0: no limit */
     unsigned dialers;         /* 0: dial() is called in the loop and must not block */
     uint32_t first_ms;        /* time for the first bytes */
     uint32_t idle_ms;         /* a connection without a byte ends; 0: never */
     uint32_t half_ms;         /* the same when one end has closed; 0: never */
     /* The loop calls the next ones; any of them but dial may be NULL. */
-    bool (*accepts)(void *self, int fd); /* false: closed at once */
-    enum forward_first (*first)(void *self, const uint8_t *data, size_t n);
+    bool (*accepts)(void *self, int fd, const char *source); /* false: closed at once */
+    enum forward_first (*first)(void *self, const char *source, const uint8_t *data, size_t n);
     /* A dialer's thread; stop becomes readable when the loop ends. */
     enum err (*dial)(void *self, unsigned listener, int stop, struct forward_dialled *out);
     void (*shape)(void *self, unsigned listener, struct forward_way *up, struct forward_way *down);
     int64_t (*due)(void *user, int64_t now_ns,
                    size_t n); /* when these bytes are delivered; NULL: now */
     void (*delivered)(void *user, size_t n);
-    /* user: of dial; NULL where it was not called. The socket is closed after the call. */
-    void (*ended)(void *self, void *user, enum forward_why why, uint64_t up, uint64_t down);
+    void (*ended)(void *self,
+                  const struct forward_end *end);   /* its sockets are closed afterwards */
     void (*tick)(void *self, unsigned connections); /* about once a second */
 };
 struct forward;

@@ -35,11 +35,11 @@ struct link_proxy {
     char why[512];
 };
 
-static bool own_process(void *self, int fd)
+static bool own_process(void *self, int fd, const char *source)
 {
     struct ucred c;
     socklen_t n = sizeof c;
-    (void)self;
+    (void)self, (void)source;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n) == 0 && c.pid == getpid())
         return true;
     log_event(LOG_WARN, "proxy_stranger", "pid=%d", (int)c.pid);
@@ -73,11 +73,10 @@ static enum err proxied_dial(void *self, unsigned listener, int stop, struct for
     return e;
 }
 
-static void proxied_ended(void *self, void *user, enum forward_why why, uint64_t up, uint64_t down)
+static void proxied_ended(void *self, const struct forward_end *end)
 {
     struct link_proxy *p = self;
-    struct proxied *entry = user;
-    (void)why, (void)up, (void)down;
+    struct proxied *entry = end->user;
     if (!entry)
         return;
     pthread_mutex_lock(&p->mutex);
