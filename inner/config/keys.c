@@ -741,9 +741,9 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
     bool fixed = s->privacy_sampling == PRIVACY_SAMPLING_FIXED;
     if (fixed && (s->privacy_epsilon > 0 || s->privacy_cap > 0))
         config_broken(r,
-                      "privacy.%s = %g with privacy.sampling = fixed: one record more or less "
-                      "changes the order of all records, so no epsilon can be claimed; use "
-                      "privacy.sampling = poisson, or neither privacy.epsilon nor privacy.cap",
+                      "privacy.%s = %g with privacy.sampling = fixed: the order of the records "
+                      "follows from run.seed, which all sites know, so no epsilon can be claimed; "
+                      "use privacy.sampling = poisson, or neither privacy.epsilon nor privacy.cap",
                       s->privacy_epsilon > 0 ? "epsilon" : "cap",
                       s->privacy_epsilon > 0 ? s->privacy_epsilon : s->privacy_cap);
     for (size_t i = 0; i < sizeof not / sizeof *not ; i++)

@@ -12,6 +12,7 @@
  * without noise. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "inner/data/lot.h"
 #include "inner/train/noise.h"
 #include "inner/train/private.h"
@@ -73,6 +74,24 @@ static enum err check_site(const struct train *t)
     return ERR_OK;
 }
 
+/* The loss of held-out text leaves the site without a charge. */
+static enum err check_eval(const struct train *t)
+{
+    for (size_t i = 0; i < t->held_out.set.count; i++)
+        for (size_t k = 0; k < t->loader.set.count; k++) {
+            struct stat a, b;
+            const char *path = t->held_out.set.shards[i].path;
+            if (stat(path, &a) != 0 || stat(t->loader.set.shards[k].path, &b) != 0 ||
+                a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+                continue;
+            return err_set(ERR_CONFIG,
+                           "data.eval has %s, which data.train has too: the loss of evaluations is "
+                           "not charged; name text outside of the protected data",
+                           path);
+        }
+    return ERR_OK;
+}
+
 static enum err open_units(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
@@ -88,6 +107,7 @@ static enum err open_private(struct train *t, struct arena *perm)
     const struct settings *s = t->settings;
     struct train_private *p;
     TRY(check_site(t));
+    TRY(check_eval(t));
     TRY_ALLOC(p = t->private = arena_alloc(perm, sizeof *p));
     p->arena = arena_make(0);
     p->most = (size_t)keys_unit_sequences(s);

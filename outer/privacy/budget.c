@@ -89,7 +89,9 @@ static struct budget_steps steps_of(const struct budget *b, const struct budget_
 static const char *charge_unclaimed(const struct private_charge *c)
 {
     if (!account_of(c, 1).claimed)
-        return "sampling = fixed: one record more or less changes the order of all records";
+        return "sampling = fixed: the order of the records follows from run.seed, which all sites "
+               "know, so "
+               "nothing is sampled";
     if (c->noise > 0 && c->noise < SAMPLED_NOISE_MIN)
         return "the noise multiplier is below 0.05";
     return NULL;
@@ -249,7 +251,8 @@ void budget_sentence(char out[BUDGET_SENTENCE_MAX], const struct accountant *a,
     sampling_words(sampling, b, p);
     snprintf(out, BUDGET_SENTENCE_MAX,
              "(epsilon, delta) = (%.6g, %g) for this site after %lld steps, unit = %s, accountant "
-             "= %s, sampling = %s. Neighbours are data sets that differ by one %s more or less. "
+             "= %s, sampling = %s. Neighbours are data sets that differ by one %s more or less; "
+             "the number of records counts as public. "
              "Without amplification by sampling epsilon would be %.6g.",
              a->epsilon[a->holds], p->delta, (long long)(b->steps + (p->more ? p->steps : 0)), unit,
              accountant_name[a->holds], sampling, unit, a->unamplified);

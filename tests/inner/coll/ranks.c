@@ -92,7 +92,9 @@ static enum err configure(struct settings *s, const char *shard, int extra, char
     TRY(config_load(&t, 1, NULL, BASE + extra, words, a));
     TRY_ALLOC(items = arena_array(a, 1, sizeof *items));
     items[0] = shard;
-    s->data_train = s->data_eval = (struct config_list){items, 1};
+    s->data_train = (struct config_list){items, 1};
+    if (s->privacy_unit == PRIVACY_UNIT_NONE)
+        s->data_eval = s->data_train;
     return ERR_OK;
 }
 

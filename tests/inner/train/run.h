@@ -12,16 +12,18 @@ struct run {
     struct train t;
 };
 
-/* s: of setup_settings; its texts become the shard, but for a data.train that it names. dir: of
+/* s: of setup_settings; its texts become the shard, but for those that it names. dir: of
  * checkpoints, in the scratch directory.
  */
 static inline enum err run_open(struct run *r, struct settings *s, const char *dir, struct arena *a)
 {
     const char **items = arena_array(a, 1, sizeof *items);
     items[0] = arena_printf(a, "%s/text.bin", scratch_root);
-    s->data_eval = (struct config_list){items, 1};
+    const struct config_list text = {items, 1};
+    if (!s->data_eval.count)
+        s->data_eval = text;
     if (!s->data_train.count)
-        s->data_train = s->data_eval;
+        s->data_train = text;
     r->s = s;
     const struct dev_options o = {.kind = "cpu",
                                   .model_type =

@@ -34,6 +34,11 @@ static enum err open_run(struct run *r, const char *dir, const char *const *word
     keys_check(&rules, s);
     if (config_rules_report(&rules))
         fail_msg("%s", err_message());
+    if (!s->data_eval.count) { /* the same text in another file */
+        const char **items = arena_array(&arena, 1, sizeof *items);
+        items[0] = arena_printf(&arena, "%s/held.bin", scratch_root);
+        s->data_eval = (struct config_list){items, 1};
+    }
     return run_open(r, s, dir, &arena);
 }
 
@@ -275,6 +280,77 @@ static void a_document_or_an_owner_is_one_record(void **state)
     check_unit("document", "slow");
     check_unit("owner", "ghost");
     check_unit("owner", "slow");
+}
+
+/* ---- pitfalls (docs/privacy.md) ---- */
+static int empty_lots, lots;
+
+/* Counts the records of the step, found again from the key file. */
+static void check_lot(struct train *t)
+{
+    struct private_site site;
+    uint8_t bin_key[CHACHA_KEY_BYTES];
+    struct digest parameters = digest_of(model_params(t->model), t->table.elements * sizeof(float));
+    struct private_charge c;
+    struct units u;
+    struct lot l;
+    uint64_t unit;
+    const float *grads = model_grads(t->model);
+    double rest = 0, count = (double)t->table.parameters;
+    assert_int_equal(private_open(&site, t->checkpoint_dir, true, &arena), ERR_OK);
+    assert_int_equal(units_open(&u, &t->loader, PRIVACY_UNIT_SEQUENCE, &arena), ERR_OK);
+    assert_int_equal(private_charge_of(&c, t->settings, u.count), ERR_OK);
+    c.step = t->step;
+    struct private_keys k = private_step_keys(&site, &c, &parameters, t->dev->note);
+    private_bin_key(&site, bin_key);
+    lot_begin(&l, &(struct lot_options){.how = PRIVACY_SAMPLING_POISSON,
+                                        .sizes = private_sizes(&c),
+                                        .units = &u,
+                                        .loader = &t->loader,
+                                        .index = (uint64_t)t->step,
+                                        .key = k.sample,
+                                        .bin_key = bin_key});
+    lots++;
+    if (lot_next(&l, &unit))
+        return;
+    empty_lots++;
+    for (size_t i = 0; i < t->table.elements; i++)
+        rest += pow((double)grads[i], 2);
+    if (fabs(rest / count - 1) > 4 * sqrt(2 / count) + 0.01) /* z C = 1 */
+        fail_msg("step %lld holds no record, and %.3f of the noise", (long long)t->step,
+                 rest / count);
+}
+
+/* A step without a record ends as any other, and releases noise alone: that it were refused, or
+ * took no noise, would tell that nobody was there. */
+static void a_step_without_records_is_noise(void **state)
+{
+    struct run r;
+    struct seen s = {.expected = 1, .check = check_lot};
+    struct train_hook h = hook_of(&s);
+    (void)state;
+    begin(&r, "empty",
+          (const char *[]){TINY, "--train.batch_tokens", "16", "--train.micro_batch_tokens", "16",
+                           "--train.steps", "24", NULL});
+    empty_lots = lots = 0;
+    if (train_run(&r.t, &h))
+        fail_msg("%s", err_message());
+    run_close(&r);
+    assert_int_equal(lots, 24);
+    print_message("%d of 24 steps without a record, expected 9\n", empty_lots);
+    assert_true(empty_lots > 0 && empty_lots < 24);
+}
+
+/* The loss of held-out text leaves without a charge: protected text is no held-out text. */
+static void protected_text_is_not_evaluated(void **state)
+{
+    struct run r;
+    const char *path = arena_printf(&arena, "%s/text.bin", scratch_root);
+    (void)state;
+    assert_int_equal(open_run(&r, "eval", (const char *[]){TINY, "--data.eval", path, NULL}),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "text.bin, which data.train has too"));
+    run_close(&r);
 }
 
 /* ---- crashes ---- */
@@ -814,12 +890,25 @@ static void what_does_not_go_with_it_is_refused(void **state)
     run_close(&r);
 }
 
+static int setup(void **state)
+{
+    uint8_t *data;
+    size_t size;
+    if (setup_squares(state) ||
+        file_read(arena_printf(&arena, "%s/text.bin", scratch_root), 1 << 24, &arena, &data, &size))
+        return -1;
+    scratch_write("held.bin", data, size);
+    return 0;
+}
+
 int main(void)
 {
     arena = arena_make(0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_step_is_what_is_charged, reset),
         cmocka_unit_test_setup(a_document_or_an_owner_is_one_record, reset),
+        cmocka_unit_test_setup(a_step_without_records_is_noise, reset),
+        cmocka_unit_test_setup(protected_text_is_not_evaluated, reset),
         cmocka_unit_test_setup(a_repeated_step_is_the_same_release, reset),
         cmocka_unit_test_setup(correlated_noise_survives_a_crash, reset),
         cmocka_unit_test_setup(a_step_from_other_parameters_is_another_charge, reset),
@@ -833,7 +922,7 @@ int main(void)
         cmocka_unit_test_setup(a_private_run_learns_and_logs_no_loss, reset),
         cmocka_unit_test_setup(what_does_not_go_with_it_is_refused, reset),
     };
-    int failed = cmocka_run_group_tests(tests, setup_squares, scratch_close);
+    int failed = cmocka_run_group_tests(tests, setup, scratch_close);
     arena_free(&arena);
     return failed;
 }
