@@ -65,6 +65,13 @@ static bool ghost_keeps(const struct settings *s, const struct tensor *x)
     return is_vector(x) || (s->model_shared && x->layer == 0);
 }
 
+/* In a record's row. A classifier adds to a bias as many values as it computes columns, of which
+ * those beyond the classes are 0; the slab has a gap for them. */
+static size_t ghost_room(const struct tensor *x)
+{
+    return dev_logit_width(x->count, SIZE_MAX);
+}
+
 static const struct tensor *ghost_tensor(const struct ghost *g, const float *gradient)
 {
     const struct table *t = g->clip->o.table;
@@ -499,7 +506,7 @@ static struct ghost_sizes sizes_of(const struct settings *s, const struct table 
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
         if (ghost_keeps(s, x))
-            z.kept += x->count;
+            z.kept += ghost_room(x);
         else if (x->count > z.matrix)
             z.matrix = x->count;
     }
@@ -524,7 +531,7 @@ static void place_kept(struct ghost *g)
         if (!ghost_keeps(g->clip->m->settings, &t->tensors[i]))
             continue;
         g->kept_at[i] = (ptrdiff_t)g->kept_count;
-        g->kept_count += t->tensors[i].count;
+        g->kept_count += ghost_room(&t->tensors[i]);
     }
 }
 

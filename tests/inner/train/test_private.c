@@ -859,6 +859,7 @@ static void what_does_not_go_with_it_is_refused(void **state)
     refused("nothing is hidden",
             (const char *[]){TINY, "--privacy.unit", "none", "--privacy.cap", "3", NULL});
     refused("device.kind = cuda", (const char *[]){TINY, "--device.kind", "cuda", NULL});
+    refused("device.dtype = bf16", (const char *[]){TINY, "--device.dtype", "bf16", NULL});
     refused("train.standard", (const char *[]){TINY, "--train.standard", "1", NULL});
     refused("train.modules", (const char *[]){TINY, "--train.modules", "2", NULL});
     refused("train.compress", (const char *[]){TINY, "--train.compress", "sparse", NULL});
