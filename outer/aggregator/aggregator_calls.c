@@ -427,11 +427,14 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
     struct round_event e = {.kind = ROUND_POLL, .fragment = m->fragment, .round = m->round};
     int site = aggregator_call_step(a, peer, &m->head, ROLES_POLL, &e, answer);
     out->wants = WIRE_MASK_NONE;
+    out->body_bytes = 0;
     if (site < 0)
         return;
     enum err err = answer->outcome == ROUND_COMMIT ? manifest_twice(a, m, &out->manifest) : ERR_OK;
     if (answer->outcome == ROUND_PENDING) {
         out->wants = aggregator_masks_wants(a, m->fragment, (unsigned)site);
+        out->body_bytes =
+            aggregator_masks_body(a, m->fragment, out->wants, out->body, sizeof out->body);
         aggregator_missing(a, m->fragment, answer->text, sizeof answer->text);
     } else if (err == ERR_MEMORY) {
         say_no_memory(answer);

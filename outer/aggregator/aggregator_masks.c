@@ -396,46 +396,58 @@ static void answer_seal(struct wire_mask_answer *answer, enum seal_answer said)
              seal_answer_text(said));
 }
 
+/* What a site needs for a step: the seal; or seal and signatures, once all are there. Bytes
+ * written; 0: not yet. */
+static size_t step_body(const struct seal_aggregator *s, enum wire_mask_step step, uint8_t *out,
+                        size_t size)
+{
+    struct bytes_writer w = bytes_writer(out, size);
+    uint8_t one[SEAL_SIGNATURE_BYTES];
+    if (step == WIRE_MASK_REVEAL && !seal_aggregator_signed(s))
+        return 0;
+    if (step == WIRE_MASK_REVEAL)
+        bytes_put_u32(&w, (uint32_t)s->size_bytes);
+    bytes_put(&w, s->bytes, s->size_bytes);
+    bytes_put(&w, s->signature, SIGNER_BYTES);
+    for (unsigned i = 0; step == WIRE_MASK_REVEAL && i < set_count(&s->seal.s); i++) {
+        seal_signature_write(&s->signatures[i], one);
+        bytes_put(&w, one, sizeof one);
+    }
+    ASSERT(!w.bad);
+    return bytes_size(&w);
+}
+
+size_t aggregator_masks_body(const struct aggregator *a, unsigned fragment,
+                             enum wire_mask_step step, uint8_t *out, size_t size)
+{
+    return step == WIRE_MASK_NONE ? 0 : step_body(&a->masks->seal[fragment], step, out, size);
+}
+
+static void answer_body(const struct seal_aggregator *s, enum wire_mask_step step,
+                        struct wire_mask_answer *answer)
+{
+    answer->body_bytes = step_body(s, step, answer->body, sizeof answer->body);
+    answer->answer.outcome = ROUND_NONE;
+    if (!answer->body_bytes)
+        aggregator_say(&answer->answer, ROUND_PENDING, "not signed by all sites yet");
+}
+
 static void step_sign(struct aggregator *a, const struct wire_mask *m,
                       struct wire_mask_answer *answer, unsigned site)
 {
     struct seal_aggregator *s = step_seal(a, m, answer);
     struct seal_context c = context_of(a, m->fragment);
-    struct bytes_writer w = bytes_writer(answer->body, sizeof answer->body);
     struct seal_signature x;
     if (!s)
         return;
     if (!m->body_bytes) {
-        bytes_put(&w, s->bytes, s->size_bytes);
-        bytes_put(&w, s->signature, SIGNER_BYTES);
-        answer->answer.outcome = ROUND_NONE;
-        answer->body_bytes = bytes_size(&w);
+        answer_body(s, WIRE_MASK_SIGN, answer);
         return;
     }
     enum seal_answer said = seal_signature_read(&x, m->body, m->body_bytes);
     if (said == SEAL_ok)
         said = x.site == site ? seal_aggregator_signature(s, &c, a->o.signer, &x) : SEAL_malformed;
     answer_seal(answer, said);
-}
-
-static void signatures_list(const struct seal_aggregator *s, struct wire_mask_answer *answer)
-{
-    struct bytes_writer w = bytes_writer(answer->body, sizeof answer->body);
-    uint8_t one[SEAL_SIGNATURE_BYTES];
-    if (!seal_aggregator_signed(s)) {
-        aggregator_say(&answer->answer, ROUND_PENDING, "not signed by all sites yet");
-        return;
-    }
-    bytes_put_u32(&w, (uint32_t)s->size_bytes);
-    bytes_put(&w, s->bytes, s->size_bytes);
-    bytes_put(&w, s->signature, SIGNER_BYTES);
-    for (unsigned i = 0; i < set_count(&s->seal.s); i++) {
-        seal_signature_write(&s->signatures[i], one);
-        bytes_put(&w, one, sizeof one);
-    }
-    ASSERT(!w.bad);
-    answer->answer.outcome = ROUND_NONE;
-    answer->body_bytes = bytes_size(&w);
 }
 
 static void step_reveal(struct aggregator *a, const struct wire_mask *m,
@@ -445,7 +457,7 @@ static void step_reveal(struct aggregator *a, const struct wire_mask *m,
     struct seal_seed seeds[SET_MAX];
     struct seal_reveal v = {.seeds = seeds};
     if (s && !m->body_bytes) {
-        signatures_list(s, answer);
+        answer_body(s, WIRE_MASK_REVEAL, answer);
     } else if (s) {
         enum seal_answer said = seal_reveal_read(&v, m->body, m->body_bytes);
         if (said == SEAL_ok)

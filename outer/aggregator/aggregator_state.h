@@ -258,6 +258,9 @@ void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
 /* What a poll of this site is answered with. */
 enum wire_mask_step aggregator_masks_wants(const struct aggregator *a, unsigned fragment,
                                            unsigned site);
+/* What goes with it: bytes written, 0: nothing yet. */
+size_t aggregator_masks_body(const struct aggregator *a, unsigned fragment,
+                             enum wire_mask_step step, uint8_t *out, size_t size);
 /* Who the sealed round waits for. False: it is not sealed. */
 bool aggregator_masks_missing(const struct aggregator *a, unsigned fragment, struct set *missing);
 /* Of a sealed fragment: the seal is made, and may the commit begin? */

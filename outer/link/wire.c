@@ -182,6 +182,8 @@ static enum err poll_answer_encode(struct packed *to, const void *message)
     if (m->answer.outcome == ROUND_COMMIT)
         p.manifest = (blob){manifest_encode(&m->manifest, manifest), manifest};
     p.wants = (uint32_t)m->wants;
+    ASSERT(m->body_bytes <= WIRE_MASK_ANSWER_MAX);
+    p.body = (blob){m->wants ? m->body_bytes : 0, (uint8_t *)(uintptr_t)m->body};
     return pack(to, &p.base);
 }
 
@@ -570,6 +572,7 @@ static enum err poll_answer_decode(void *message, const void *unpacked, struct a
     const Atoll__PollAnswer *p = unpacked;
     TRY(answer_in(&m->answer, p->answer));
     TRY(mask_step_in(&m->wants, p->wants));
+    TRY(bytes_in(m->body, sizeof m->body, &m->body_bytes, p->body, "body"));
     if (m->answer.outcome != ROUND_COMMIT)
         return ERR_OK;
     if (!manifest_decode(&m->manifest, p->manifest.data, p->manifest.len))

@@ -132,12 +132,14 @@ enum wire_mask_step {
     WIRE_MASK_REVEAL = 4,
     WIRE_MASK_LAST = WIRE_MASK_REVEAL
 };
+enum { WIRE_MASK_REQUEST_MAX = 30720, WIRE_MASK_ANSWER_MAX = 98304 };
 struct wire_poll_answer {
     struct wire_answer answer; /* COMMIT, PENDING (text: the missing sites), GONE, ... */
     struct manifest manifest;  /* COMMIT */
     enum wire_mask_step wants; /* PENDING: what the round needs from this site */
+    size_t body_bytes;         /* with wants: what the step's own call would answer; 0: ask there */
+    uint8_t body[WIRE_MASK_ANSWER_MAX];
 };
-enum { WIRE_MASK_REQUEST_MAX = 30720, WIRE_MASK_ANSWER_MAX = 98304 };
 struct wire_mask {
     struct wire_head head;
     enum wire_mask_step step;

@@ -497,7 +497,7 @@ static enum err poll_round(struct site_slot *l, unsigned fragment, uint32_t hold
     if (a.answer.outcome == ROUND_GONE)
         return jump_to_snapshot(l, fragment);
     if (a.answer.outcome == ROUND_PENDING && a.wants != WIRE_MASK_NONE)
-        return site_masks_answer(l, fragment, s->replica->state[fragment].round, a.wants);
+        return site_masks_answer(l, fragment, s->replica->state[fragment].round, &a);
     if (a.answer.outcome == ROUND_PENDING && *a.answer.text)
         site_notice(l, "waiting for %s", a.answer.text);
     return now - start < PENDING_MS ? site_sleep(l, PENDING_MS) : ERR_OK;

@@ -936,8 +936,9 @@ static enum err reveal_open(struct site_slot *l, struct step *x,
 }
 
 enum err site_masks_answer(struct site_slot *l, unsigned fragment, uint64_t round,
-                           enum wire_mask_step wants)
+                           const struct wire_poll_answer *asked)
 {
+    enum wire_mask_step wants = asked->wants;
     struct site *s = l->site;
     struct site_announced_round r = {.of = {.fragment = fragment, .round = round}};
     struct step *x;
@@ -949,7 +950,10 @@ enum err site_masks_answer(struct site_slot *l, unsigned fragment, uint64_t roun
     if (over)
         return ERR_OK;
     TRY(step_open(&x, wants, fragment, round));
-    enum err e = step_call(l, x, &done);
+    done = asked->body_bytes > 0; /* it came with the poll's answer */
+    x->answer.body_bytes = asked->body_bytes;
+    memcpy(x->answer.body, asked->body, asked->body_bytes);
+    enum err e = done ? ERR_OK : step_call(l, x, &done);
     if (e == ERR_OK && done)
         e = wants == WIRE_MASK_SIGN ? seal_sign(l, x, &r) : reveal_open(l, x, &r);
     free(x);

@@ -20,7 +20,7 @@ enum err site_masks_room(struct site_slot *l, size_t size) MUST; /* l->masked ha
 enum err site_masks_sending(struct site_slot *l, bool *may) MUST;
 /* What the poll of a round has asked for. */
 enum err site_masks_answer(struct site_slot *l, unsigned fragment, uint64_t round,
-                           enum wire_mask_step wants) MUST;
+                           const struct wire_poll_answer *asked) MUST;
 /* Durable: nothing is said of the aborted round any more. */
 enum err site_masks_abort(struct site *s, unsigned fragment, uint64_t round) MUST;
 void site_masks_forget(struct site *s, unsigned site); /* it was removed from the roster */

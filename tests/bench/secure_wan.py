@@ -4,8 +4,8 @@
     tests/bench/secure_wan.py ATOLL SCRATCH [--topology NAME] [--turns N] [--codec NAME] [--width N] [--csv FILE]
 
 A round's time is its flight at site a: from the send to the adopted state. Prints the medians over all rounds of a turn but the
-first, the median over the turns, and the ratio of the turns pair by pair. The floor: with masks a round has four small calls more,
-two of which wait for all sites, so at least two round trips of the line; and the masked bytes (atoll ledger) at the line's rate.
+first, the median over the turns, and the ratio of the turns pair by pair. The floor: with masks a round has two calls and two polls more,
+one after the other: four round trips of the line; and the masked bytes (atoll ledger) at the line's rate.
 The final parameters of both are compared: they must be equal. --csv: appends a row for each figure.
 """
 import argparse

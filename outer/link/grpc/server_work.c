@@ -148,6 +148,7 @@ static void poll_held(struct server_call *call, const struct wire_poll *m,
     do {
         answer->answer = (struct wire_answer){0};
         answer->wants = WIRE_MASK_NONE;
+        answer->body_bytes = 0;
         manifest_clear(&answer->manifest);
         pthread_mutex_lock(&s->service_mutex);
         s->service.poll(s->service.self, call->peer, m, answer);
