@@ -114,11 +114,20 @@ void clock_sim_open(struct clock_sim *c, uint64_t seed)
 /* Stacks of tasks that have ended, for those that begin: the kernel maps and clears the pages of a
  * new one. Sanitizers remember what a stack was used for. */
 #ifdef SANITIZED
-enum { SPARE_MAX = 0 };
+static char *stack_make(void)
+{
+    char *stack = malloc(STACK_BYTES);
+    ASSERT(stack);
+    return stack;
+}
+
+static void stack_free(char *stack)
+{
+    free(stack);
+}
 #else
 enum { SPARE_MAX = 64 };
-#endif
-static char *spare[SPARE_MAX + 1];
+static char *spare[SPARE_MAX];
 static size_t spares;
 
 static char *stack_make(void)
@@ -128,12 +137,18 @@ static char *stack_make(void)
     return stack;
 }
 
-static void task_free(struct sim_task *t)
+static void stack_free(char *stack)
 {
     if (spares < SPARE_MAX)
-        spare[spares++] = t->stack;
+        spare[spares++] = stack;
     else
-        free(t->stack);
+        free(stack);
+}
+#endif
+
+static void task_free(struct sim_task *t)
+{
+    stack_free(t->stack);
     free(t);
 }
 
