@@ -100,12 +100,12 @@ static bool charged_take(const struct record *r, uint64_t *charged)
 {
     uint8_t bytes[CHARGED_BYTES];
     struct file_part steps = {bytes, sizeof bytes};
-    struct bytes_reader b = bytes_reader(bytes, sizeof bytes);
     *charged = 0;
     if ((r->section_count - BOX_SECTIONS) % 2 == 0)
         return true;
     if (!record_take(r, BOX_SECTIONS, &steps, 1))
         return false;
+    struct bytes_reader b = bytes_reader(bytes, sizeof bytes);
     *charged = bytes_get_u64(&b);
     return *charged > 0;
 }
