@@ -55,8 +55,12 @@ static enum err noise_for_claim(struct job *j)
     struct job_privacy *p = &j->privacy;
     bool kept;
     TRY(noise_kept(j, &kept));
-    if (kept || steps_ahead(j) == 0)
+    if (kept)
         return ERR_OK;
+    if (steps_ahead(j) == 0) { /* no step will use it */
+        p->charge.noise = p->charge.noise > 0 ? p->charge.noise : 1;
+        return ERR_OK;
+    }
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
     if (budget_noise(&p->charge.noise, &p->spent, &plan, j->s.privacy_epsilon) != ERR_OK)
         return err_add(ERR_CONFIG,
