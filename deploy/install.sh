@@ -5,7 +5,7 @@
 set -eu
 packages="gcc g++ libc6-dev make cmake ninja-build pkg-config libdnnl-dev libopenmpi-dev openmpi-bin libgrpc-dev
 libprotobuf-c-dev protobuf-c-compiler libssl-dev libyaml-dev libjansson-dev libpcre2-dev libutf8proc-dev
-zlib1g-dev libzstd-dev libcmocka-dev $*"
+zlib1g-dev libzstd-dev libcmocka-dev libcivetweb-dev $*"
 
 missing=""
 if command -v dpkg-query >/dev/null; then

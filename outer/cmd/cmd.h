@@ -24,6 +24,7 @@
     X(import, ANY, "a model with GPT-2 names as the start of a run")                               \
     X(report, ANY, "one HTML page with plots about one or more run directories")                   \
     X(status, ANY, "where a run stands: its sites, what they wait for, its rounds")                \
+    X(watch, ANY, "the live page of a run, at this machine's loopback")                            \
     X(wan, ANY, "commands at the places of an emulated network: rate, delay, loss, outages")       \
     X(ledger, ANY, "bytes on the link by layer, site, round: predicted, counted, the kernel's")    \
     X(plan, ANY,                                                                                   \

@@ -16,7 +16,9 @@
 #include "kernels/base/args.h"
 #include "outer/wan/child.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/page.h"
 #include "outer/config/run.h"
+#include "outer/link/loopback.h"
 #include "outer/report/progress.h"
 #include "outer/report/report.h"
 #include "outer/wan/wan.h"
@@ -47,6 +49,9 @@ struct demo {
     struct watched sites[SITES], alone;
     struct topology topology;
     struct wan wan;
+    const char *http; /* where the live page is served; "": nowhere */
+    struct page page;
+    const char *followed[SITES + 1];
     int port;
     char address[ADDRESS_MAX]; /* of the aggregator, as it binds it */
 };
@@ -294,6 +299,24 @@ static void watch(struct demo *d, struct watched *w, const char *name, const cha
     snprintf(w->path, sizeof w->path, "%s/%s/%s", d->dir, name, RECORD_FILE);
 }
 
+/* The live page of both sites and the aggregator, as long as the demo runs. A build without
+ * civetweb has none. */
+static enum err page_start(struct demo *d)
+{
+    if (!*d->http || !http_there())
+        return ERR_OK;
+    if (!loopback_address(d->http))
+        return err_set(ERR_CONFIG, "demo: --http %.40s is no loopback address with a port",
+                       d->http);
+    for (int i = 0; i < SITES; i++)
+        d->followed[i] = path_of(d, site_name[i]);
+    d->followed[SITES] = path_of(d, "aggregator");
+    TRY(page_open(&d->page, &(struct page_options){
+                                .address = d->http, .dirs = d->followed, .dir_count = SITES + 1}));
+    fprintf(stderr, "watch     %s (as long as the demo runs)\n", d->page.url);
+    return ERR_OK;
+}
+
 /* ---- the two parts ---- */
 static enum err start_train(struct demo *d, const char *name, const char *data, bool alone,
                             struct child **child)
@@ -533,6 +556,7 @@ static enum err demo(struct demo *d)
     TRY(prepare(d));
     fprintf(stderr, "train     two sites and an aggregator at %s, %lld steps each\n", d->address,
             (long long)d->steps);
+    TRY(page_start(d));
     TRY(sites_together(d));
     fprintf(stderr, "compare   site a alone, same text, same seed, same number of steps\n");
     TRY(one_alone(d));
@@ -541,7 +565,8 @@ static enum err demo(struct demo *d)
 
 enum err cmd_demo(int argc, char **argv)
 {
-    struct demo d = {.dir = "atoll-demo", .steps = 1600, .arena = arena_make(0)};
+    struct demo d = {
+        .dir = "atoll-demo", .steps = 1600, .http = "127.0.0.1:0", .arena = arena_make(0)};
     const struct args_option options[] = {
         {"text", ARGS_TEXT, &d.text, .value = "FILE", .required = true,
          .help = "Plain text to train on; a megabyte or more."},
@@ -553,6 +578,9 @@ enum err cmd_demo(int argc, char **argv)
              "shows those. Without it: loopback."},
         {"steps", ARGS_INT, &d.steps, .value = "N", .min = 20, .max = 1e6,
          .help = "Inner steps of each site."},
+        {"http", ARGS_TEXT, &d.http, .value = "ADDRESS",
+         .help = "Loopback address and port of the live page while it runs; port 0 picks one, "
+                 "empty: none."},
     };
     struct args args = {.command = "demo",
                         .summary = "Two sites and an aggregator on this machine, over mutual TLS, "
@@ -575,6 +603,7 @@ enum err cmd_demo(int argc, char **argv)
         e = demo(&d);
         char said[1024];
         snprintf(said, sizeof said, "%s", err_message());
+        page_close(&d.page);
         child_end(d.children, d.child_count);
         wan_close(&d.wan);
         err_set(e, "%s", said);

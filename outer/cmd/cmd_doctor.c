@@ -19,6 +19,7 @@
 #endif
 #include "outer/cmd/version.h"
 #include "outer/wan/namespace.h"
+#include "outer/report/http.h"
 
 static void show_cpu(void)
 {
@@ -57,6 +58,8 @@ static void show_build(void)
 #else
     puts("network no: this build is without gRPC (-DNET=OFF)");
 #endif
+    puts(http_there() ? "page yes: serve.http, site.http, atoll watch"
+                      : "page no: no live page and no /metrics (no civetweb)");
 #ifdef HAVE_MPI
     puts("mpi yes: several CPU ranks per site");
 #else

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@
 #include "kernels/base/args.h"
 #include "outer/cmd/aggregator_parts.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/notify.h"
+#include "outer/cmd/page.h"
 #include "outer/config/run.h"
 #include "outer/privacy/secure.h"
 #include "outer/report/ledger_book.h"
@@ -42,6 +45,8 @@ struct serve {
     struct link_server *server;
     struct serve_tell tell;
     struct ledger_book ledger;
+    struct page page;    /* with serve.http */
+    atomic_bool answers; /* as the main thread saw it last */
     struct link_tls tls;
     struct signer *signer;
     sigset_t signals;
@@ -176,6 +181,32 @@ static enum err supply_collect(struct serve *v, struct supply **supply)
     return e;
 }
 
+/* It listens and answers at its own port. */
+static bool serve_ready(void *self, char *why, size_t size)
+{
+    struct serve *v = self;
+    bool ready = atomic_load(&v->answers);
+    if (!ready)
+        snprintf(why, size, "the aggregator does not answer calls (yet, or any more)");
+    return ready;
+}
+
+static enum err open_page(struct serve *v)
+{
+    const char **dir;
+    if (!*v->run.o.serve_http)
+        return ERR_OK;
+    TRY_ALLOC(dir = arena_array(&v->run.perm, 1, sizeof *dir));
+    dir[0] = v->run.o.serve_dir;
+    TRY(page_open(&v->page, &(struct page_options){.address = v->run.o.serve_http,
+                                                   .dirs = dir,
+                                                   .dir_count = 1,
+                                                   .ready = serve_ready,
+                                                   .self = v}));
+    log_event(LOG_INFO, "page", "url=%s", v->page.url);
+    return ERR_OK;
+}
+
 /* What a person should know before waiting for hours: where it stands, and what it will take. */
 static void say_what(const struct serve *v)
 {
@@ -244,11 +275,14 @@ static enum err open_all(struct serve *v)
     say_what(v);
     cmd_directory_look(v->run.o.serve_dir);
     TRY(open_aggregator(v));
+    TRY(open_page(v));
     return open_link(v);
 }
 
 static void close_all(struct serve *v)
 {
+    notify_stopping();
+    page_close(&v->page);
     if (v->server)
         link_shutdown(v->server, GRACE_MS);
     ledger_book_close(&v->ledger);
@@ -293,6 +327,22 @@ static void health_look(struct serve *v, const struct aggregator_status *now)
     serve_tell_health(&v->tell, now);
 }
 
+/* The service manager: alive as long as the own port answers. */
+static void service_tell(struct serve *v, const struct aggregator_status *now)
+{
+    char text[128];
+    uint64_t committed = 0, rounds = 0;
+    for (unsigned f = 0; f < now->fragments; f++) {
+        committed += now->round[f];
+        rounds += now->rounds[f];
+    }
+    snprintf(text, sizeof text, "%llu of %llu rounds committed, %u of %u sites connected",
+             (unsigned long long)committed, (unsigned long long)rounds, now->bound, now->sites);
+    notify_status(text);
+    if (atomic_load(&v->answers))
+        notify_alive();
+}
+
 /* Everything happens in the link's threads; here a person or a service manager is served. */
 static enum err run(struct serve *v)
 {
@@ -301,12 +351,16 @@ static enum err run(struct serve *v)
     uint64_t done_ms = 0;
     aggregator_status(v->aggregator, &now);
     serve_tell_standing(&v->tell, &now);
+    atomic_store(&v->answers, true);
+    notify_ready();
     for (;;) {
         int signal = sigtimedwait(&v->signals, NULL, &look);
         aggregator_status(v->aggregator, &now);
         uint64_t now_ms = v->env->ops->now_ms(v->env);
         serve_tell_show(&v->tell, &now);
         health_look(v, &now);
+        atomic_store(&v->answers, !link_silent(v->server) && now.failed == ERR_OK);
+        service_tell(v, &now);
         if (now.repair_wanted)
             link_work_soon(v->server);
         if (signal == SIGUSR2)

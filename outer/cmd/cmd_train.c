@@ -12,6 +12,7 @@
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/job.h"
+#include "outer/cmd/notify.h"
 #include "outer/link/link_many.h"
 #include "outer/link/tls.h"
 #include "outer/cmd/version.h"
@@ -107,8 +108,10 @@ static enum err hook_start(void *self, struct train *t)
     struct job *j = self;
     if (is_lead(j))
         TRY(job_tell_start(j, t->step));
-    if (is_lead(j))
+    if (is_lead(j)) {
         job_health(j);
+        notify_ready();
+    }
     log_event(LOG_INFO, "start", "step=%lld of=%lld tokens_per_step=%lld parameters=%zu",
               (long long)t->step, (long long)j->s.train_steps, (long long)j->s.train_batch_tokens,
               t->table.parameters);
@@ -142,6 +145,7 @@ static enum err hook_step(void *self, struct train *t, const struct train_report
     if (is_lead(j)) {
         job_tell_step(j, r);
         job_health(j);
+        job_page_step(j);
     }
     return j->outer ? site_train_step(&j->exchange, t, r) : ERR_OK;
 }
@@ -233,7 +237,7 @@ static enum err own_directory(struct job *j)
     TRY(progress_open(&j->progress, config_choice_name(log_progress_choices, j->run.o.log_progress),
                       1, log));
     cmd_directory_look(j->s.run_dir);
-    return ERR_OK;
+    return job_page_open(j);
 }
 
 #ifdef ATOLL_NET
@@ -391,6 +395,8 @@ static enum err open_all(struct job *j)
 static void close_all(struct job *j)
 {
     job_signals_close(j);
+    if (is_lead(j))
+        job_page_close(j);
     if (j->site)
         site_close(j->site);
     if (j->link)

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include "outer/aggregator/aggregator.h"
+#include "outer/cmd/page.h"
 #include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
 #include "outer/plan/plan.h"
@@ -75,6 +76,8 @@ struct job {
     double health_s;          /* of the last record of health, seconds; 0: none yet */
     double eval_loss;         /* the last one; NAN: none */
     int64_t eval_step;
+    struct page page;    /* with site.http */
+    atomic_bool bound;   /* it trains, and its aggregator was reached last */
     bool unreachable;    /* the last notice said that the aggregator is unreachable */
     struct link_tls tls; /* of this site's certificate */
     pthread_t signals;   /* job_signals.c: waits for signals */
@@ -119,6 +122,10 @@ void job_privacy_record(struct job *j); /* behind the record of a start */
 enum err job_keys_record(struct job *j) MUST;
 /* job_health.c */
 void job_health(struct job *j);
+/* job_page.c: the live page, and what the service manager is told */
+enum err job_page_open(struct job *j) MUST; /* run.dir has its record */
+void job_page_step(struct job *j);          /* after each step */
+void job_page_close(struct job *j);
 /* job_final.c */
 enum err job_tell_final(struct job *j) MUST; /* digests of the trained parameters */
 /* Prints the closing text after the live rows have ended. shown: live rows were enabled. */

@@ -4,6 +4,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
+#include "outer/cmd/notify.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/cmd/version.h"
 
@@ -394,8 +395,13 @@ void job_tell_notice(void *self, const char *text)
     line_name(j);
     j->unreachable =
         strncmp(text, "aggregator unreachable", 22) == 0 || (j->unreachable && !reached);
+    if (j->unreachable)
+        atomic_store(&j->bound, false);
+    else if (reached)
+        atomic_store(&j->bound, true);
     snprintf(j->line.state, sizeof j->line.state, "%s", reached ? "" : text);
     progress_update(&j->progress, 0, &j->line);
+    notify_alive();
     if (!is_news(j, text))
         return;
     log_event(LOG_INFO, "wait", "text=%s", log_quote(quoted, sizeof quoted, text));

@@ -319,17 +319,23 @@ void serve_tell_stop(struct serve_tell *t, const char *reason)
 /* ---- text for the operator ---- */
 static const char waited_text[] = "the others wait for it";
 
+/* A round waits for it, for longer than rounds take. */
+static bool site_waited(const struct aggregator_site_status *s, uint64_t now_ms)
+{
+    return s->missing_ms && now_ms - s->missing_ms > WAITED_MIN_MS;
+}
+
 /* "": it is connected, and no round waits for it. */
 static const char *site_words(const struct aggregator_site_status *s, bool done, uint64_t now_ms)
 {
-    return done                                                      ? "done"
-           : s->removed                                              ? "removed"
-           : s->quarantined                                          ? "in quarantine"
-           : s->left                                                 ? "left"
-           : !s->heard_ms                                            ? "not heard from yet"
-           : s->missing_ms && now_ms - s->missing_ms > WAITED_MIN_MS ? waited_text
-           : !s->bound                                               ? "connection lost"
-                                                                     : "";
+    return done                     ? "done"
+           : s->removed             ? "removed"
+           : s->quarantined         ? "in quarantine"
+           : s->left                ? "left"
+           : !s->heard_ms           ? "not heard from yet"
+           : site_waited(s, now_ms) ? waited_text
+           : !s->bound              ? "connection lost"
+                                    : "";
 }
 
 static void site_state(const struct aggregator_site_status *s, bool done, uint64_t now_ms,
@@ -371,14 +377,16 @@ static void states_record(struct serve_tell *t, const struct aggregator_status *
     for (unsigned i = 0; i < now->sites; i++) {
         const struct aggregator_site_status *s = &now->site[i];
         const char *words = site_words(s, now->done, now_ms);
-        if (t->said[i] && strcmp(words, t->said[i]) == 0)
+        bool waited = !now->done && !s->removed && site_waited(s, now_ms);
+        if (t->said[i] && strcmp(words, t->said[i]) == 0 && waited == t->waited[i])
             continue;
         t->said[i] = words;
+        t->waited[i] = waited;
         pthread_mutex_lock(&t->mutex);
         jsonl_begin(&t->record, "state");
         jsonl_text(&t->record, "site", s->name ? s->name : site_name(t, i));
         jsonl_text(&t->record, "text", words);
-        jsonl_int(&t->record, "waited", words == waited_text);
+        jsonl_int(&t->record, "waited", waited);
         jsonl_end(&t->record);
         pthread_mutex_unlock(&t->mutex);
     }

@@ -33,6 +33,7 @@ struct serve_tell {
     struct jsonl record;
     struct counted counted;
     struct serve_site site[ROUND_SITES_MAX];
+    bool waited[ROUND_SITES_MAX];      /* and whether the others waited for it */
     const char *said[ROUND_SITES_MAX]; /* the text of the last record of kind "state" */
     double health_s;                   /* of the last record of health, seconds; 0: none yet */
     struct progress_pace pace[PROGRESS_LINES_MAX];

@@ -9,6 +9,7 @@
 #include "inner/config/keys.h"
 #include "outer/link/link.h"
 #include "outer/link/line.h"
+#include "outer/link/loopback.h"
 #include "outer/protocol/site_name.h"
 
 enum {
@@ -763,6 +764,17 @@ static void check_times(struct config_rules *r, const char *key, const struct co
     }
 }
 
+/* The page asks nobody who he is: it may be reached from this machine alone. */
+static void check_http(struct config_rules *r, const char *key, const char *address)
+{
+    if (*address && !loopback_address(address))
+        config_broken(r,
+                      "%s = \"%.80s\" is no loopback address with a port: whoever reaches the page "
+                      "sees it, so give 127.0.0.1:PORT; from elsewhere: atoll watch --aggregator "
+                      "HOST:PORT, or ssh -L",
+                      key, address);
+}
+
 void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
                       const struct settings *s)
 {
@@ -812,6 +824,8 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
             (long long)o->outer_max_local_steps_offline);
     if (!address_good(o->serve_listen, 0))
         config_broken(r, "serve.listen = \"%.80s\" is not address:port", o->serve_listen);
+    check_http(r, "serve.http", o->serve_http);
+    check_http(r, "site.http", o->site_http);
     if (o->serve_receive_mib && o->serve_receive_mib < LINK_RECEIVE_MIB_MIN)
         config_broken(r,
                       "serve.receive_mib = %lld is not enough for two streams: at least %d, or 0",

@@ -258,6 +258,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "Upload rate limit of contributions; 0: none.")                                      \
     X(site, rate_down, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",              \
       .help = "Download rate limit of aggregates and snapshots; 0: none.")                         \
+    X(site, http, TEXT, .fallback = "",                                                            \
+      .help = "Address and port, loopback only, where the site serves its live page, /metrics "    \
+              "(Prometheus), /healthz and /readyz; port 0 picks one. Empty: off.")                 \
     X(tls, dir, TEXT, .fallback = "tls",                                                           \
       .help = "Directory with ca.pem, NAME.pem, NAME.key, NAME.identity.pem and .key as atoll "    \
               "cert writes them.")                                                                 \
@@ -266,6 +269,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
           "Number of this process among outer.aggregators, from 0: its place in site.aggregator.") \
     X(serve, listen, TEXT, .fallback = "127.0.0.1:7443",                                           \
       .help = "Address and port the aggregator binds.")                                            \
+    X(serve, http, TEXT, .fallback = "",                                                           \
+      .help = "Address and port, loopback only, where the aggregator serves the run's live page, " \
+              "/metrics (Prometheus), /healthz and /readyz; port 0 picks one. Empty: off.")        \
     X(serve, receive_mib, INT, .fallback = "0", .min = 0, .max = 65536, .unit = "MiB",             \
       .help = "Memory for received bytes that are not on disk yet, of all connections together: "  \
               "64 MiB, and 6 MiB for each stream that is received at a time; further streams "     \

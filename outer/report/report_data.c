@@ -382,7 +382,7 @@ static enum err seen_take(struct report_follow *g, const struct report_run *from
     r->now.step = n.step;
     r->now.step_t = t;
     r->now.loss = jsonl_number(row, "loss");
-    report_now_pace(&r->now, n.step, t);
+    report_now_pace(r, n.step, t);
     r->tokens = report_number(row, "tokens", 0);
     r->tokens_per_second = report_number(row, "tokens_per_second", 0);
     r->now.tokens_per_second = r->tokens_per_second;

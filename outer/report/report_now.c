@@ -42,11 +42,15 @@ void report_now_state(struct report_now *n, double t, const char *text)
     snprintf(n->state, sizeof n->state, "%s", text);
 }
 
-void report_now_pace(struct report_now *n, double step, double t)
+/* A pace counts exchanges, so a site's intervals are as long as its rounds. */
+void report_now_pace(struct report_run *r, double step, double t)
 {
+    struct report_now *n = &r->now;
+    double every = r->role == REPORT_SITE ? r->steps / n->rounds_all : 1;
+    int64_t steps = isfinite(every) && every >= 1 ? (int64_t)every : 1;
     if (!n->started && isfinite(n->step_s)) /* start-up is no pace */
-        progress_pace_step(&n->pace, (int64_t)step - 1, 1, t - n->step_s);
-    progress_pace_step(&n->pace, (int64_t)step, 1, t);
+        progress_pace_step(&n->pace, (int64_t)step - 1, steps, t - n->step_s);
+    progress_pace_step(&n->pace, (int64_t)step, steps, t);
     n->started = true;
 }
 
@@ -60,7 +64,7 @@ void report_now_step(struct report_run *r, const struct jsonl_row *row, double t
         n->spent_ms[REPORT_SPENT_RESTART] += fmax(0, 1e3 * (t - r->last_t) - ms);
     n->spent_ms[again ? REPORT_SPENT_RESTART : REPORT_SPENT_COMPUTE] += ms;
     n->step_s = ms / 1e3;
-    report_now_pace(n, step, t);
+    report_now_pace(r, step, t);
     n->step = step;
     n->step_t = t;
     n->next_sync = jsonl_number(row, "next_sync");

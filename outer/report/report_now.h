@@ -7,7 +7,7 @@
 double report_number(const struct jsonl_row *row, const char *key, double fallback);
 void report_now_begin(struct report_now *n);
 void report_now_state(struct report_now *n, double t, const char *text);
-void report_now_pace(struct report_now *n, double step, double t);
+void report_now_pace(struct report_run *r, double step, double t);
 void report_now_start(struct report_run *r, const struct jsonl_row *row, double t);
 void report_now_step(struct report_run *r, const struct jsonl_row *row, double t);
 void report_now_round(struct report_run *r, const struct jsonl_row *row, double t);

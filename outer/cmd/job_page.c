@@ -1,0 +1,53 @@
+/* The live page of a site, and what its service manager is told. */
+#include <math.h>
+#include "kernels/base/log.h"
+#include "outer/cmd/job.h"
+#include "outer/cmd/notify.h"
+
+/* Without an aggregator a site is ready when it trains. */
+static bool job_ready(void *self, char *why, size_t size)
+{
+    struct job *j = self;
+    bool ready = atomic_load(&j->bound);
+    if (!ready)
+        snprintf(why, size,
+                 j->outer ? "the site has not made a step yet, or its aggregator is "
+                            "unreachable"
+                          : "the site has not made a step yet");
+    return ready;
+}
+
+enum err job_page_open(struct job *j)
+{
+    const char **dir;
+    if (!*j->run.o.site_http)
+        return ERR_OK;
+    TRY_ALLOC(dir = arena_array(&j->run.perm, 1, sizeof *dir));
+    dir[0] = j->s.run_dir;
+    TRY(page_open(&j->page, &(struct page_options){.address = j->run.o.site_http,
+                                                   .dirs = dir,
+                                                   .dir_count = 1,
+                                                   .ready = job_ready,
+                                                   .self = j}));
+    log_event(LOG_INFO, "page", "url=%s", j->page.url);
+    return ERR_OK;
+}
+
+void job_page_step(struct job *j)
+{
+    char text[128];
+    const struct progress_line *l = &j->line;
+    atomic_store(&j->bound, !j->unreachable);
+    int n =
+        snprintf(text, sizeof text, "step %lld of %lld", (long long)l->step, (long long)l->steps);
+    if (l->rounds)
+        snprintf(text + n, sizeof text - (size_t)n, ", %llu of %llu rounds",
+                 (unsigned long long)l->round, (unsigned long long)l->rounds);
+    notify_step(text);
+}
+
+void job_page_close(struct job *j)
+{
+    notify_stopping();
+    page_close(&j->page);
+}

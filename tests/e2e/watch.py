@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""The live page from outside: what watch.sh asks of it. Everything that was served lies in served/ afterwards."""
+import json
+import os
+import pathlib
+import re
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+
+def get(url, headers=None, method="GET"):
+    request = urllib.request.Request(url, headers=headers or {}, method=method)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        body = answer.read()
+    pathlib.Path("served").mkdir(exist_ok=True)
+    with open("served/" + re.sub(r"\W", "_", url), "ab") as f:
+        f.write(body)
+    return answer, body.decode()
+
+
+def refused(url, **how):
+    try:
+        get(url, **how)
+    except urllib.error.HTTPError as e:
+        return e.code
+    return 200
+
+
+def sample(text, name, replica):
+    found = re.search(rf'^{name}\{{run="e2e",replica="{replica}"\}} (\S+)$', text, re.MULTILINE)
+    assert found, f"{name} of {replica} is missing"
+    return float(found.group(1))
+
+
+def waiting(serve, site):
+    status = json.loads(get(serve + "status.json")[1])
+    sites = {s["name"]: s for s in status["sites"]}
+    assert sites["b"]["waited_for"] and not sites["b"]["trains"], sites["b"]
+    assert not sites["a"]["waited_for"], sites["a"]
+    metrics = get(serve + "metrics")[1]
+    assert sample(metrics, "atoll_waited_for", "b") == 1
+    assert 80 * 86400 < sample(metrics, "atoll_certificate_remaining_seconds", "aggregator") <= 90 * 86400
+    (own,) = json.loads(get(site + "status.json")[1])["sites"]
+    assert own["name"] == "a" and own["state"].startswith("waiting for b"), own
+    assert get(serve + "readyz")[1] == "ready\n" and get(serve + "healthz")[1] == "ok\n"
+
+
+def steps(path):
+    return pathlib.Path(path).read_text().count('"kind":"step"')
+
+
+def hostile(url):
+    """Browsers that never read, never ask to the end, and ask too much; all at once."""
+    at = urllib.parse.urlsplit(url)
+    held = []
+    for i in range(40):
+        s = socket.create_connection((at.hostname, at.port), timeout=5)
+        if i % 3 == 0:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            s.sendall(f"GET /status.json HTTP/1.1\r\nHost: {at.netloc}\r\n\r\n".encode())  # and reads nothing
+        elif i % 3 == 1:
+            s.sendall(b"GET /status.json HTTP/1.1\r\nHo")  # and no more
+        else:
+            try:
+                s.sendall(b"GET / HTTP/1.1\r\nHost: " + b"x" * 200000)
+            except OSError:
+                pass
+        held.append(s)
+    return held
+
+
+def running(serve, site, record):
+    answer, page = get(site)
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy, policy
+    for text in (page, get(site + "page.js")[1], get(site + "page.css")[1]):
+        found = set(re.findall(r"https?://[^\s'\"`)]+", text)) - {"http://www.w3.org/2000/svg"}
+        assert not found, f"the page needs {found}"
+    assert "<caption>" in page and 'aria-live="polite"' in page
+    port = urllib.parse.urlsplit(site).port
+    assert refused(site, headers={"Host": f"evil.example:{port}"}) == 403  # another site's name that leads here
+    assert refused(site, method="POST") == 405
+    assert refused(site + "../../etc/passwd") == 404 and refused(site + "nothing") == 404
+    status = json.loads(get(site + "status.json")[1])
+    (own,) = status["sites"]
+    spent = own["spent_s"]
+    assert abs(sum(v for k, v in spent.items() if k != "all") - spent["all"]) < 0.02 * spent["all"] + 0.01, spent
+    metrics = get(site + "metrics")[1]
+    assert sample(metrics, "atoll_step", "a") >= own["step"] and 'cause="compute"' in metrics
+    before, held = steps(record), hostile(site) + hostile(serve)
+    until = time.time() + 60
+    while steps(record) < before + 40 and time.time() < until:
+        time.sleep(0.05)
+    assert steps(record) >= before + 40, "no steps while hostile browsers hold connections"
+    for s in held:
+        s.close()
+    until = time.time() + 60
+    while True:  # and the page is there again
+        try:
+            get(serve + "status.json")
+            break
+        except OSError:
+            assert time.time() < until, "no page after the hostile browsers"
+            time.sleep(0.5)
+
+
+def png_size(path):
+    data = pathlib.Path(path).read_bytes()
+    return struct.unpack(">II", data[16:24])
+
+
+def look(url):
+    for name, size, more in (("desktop", "1280,2400", []), ("phone", "480,4600", []),
+                             ("dark", "1280,2400", ["--blink-settings=preferredColorScheme=0"])):
+        subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}",
+                        "--virtual-time-budget=5000", f"--screenshot=page-{name}.png", *more, url], check=True, timeout=100,
+                       capture_output=True)
+        assert png_size(f"page-{name}.png") == tuple(int(n) for n in size.split(","))
+    made = subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=480,900",
+                           "--virtual-time-budget=5000", "--dump-dom", url], check=True, timeout=100, capture_output=True, text=True).stdout
+    text = re.sub(r"<[^>]+>", " ", made)
+    for words in ("Atoll run", "time left", "goodput", "payload up", "Training loss by site", "Gain"):
+        assert words in text, f"the browser shows no {words!r}"
+    assert made.count("<svg") >= 5 and "NaN" not in text and "undefined" not in text and "null" not in text, text[:2000]
+    assert made.count('role="img"') == made.count("<svg") and "aria-label" in made
+
+
+def rows(directory, name):
+    with open(f"{directory}/{name}", encoding="utf-8") as f:
+        return [json.loads(line) for line in f]
+
+
+def compare(path, *directories):
+    """The page beside ledger.jsonl, the manifests and the record."""
+    status = json.loads(pathlib.Path(path).read_text())
+    sites = {s["name"]: s for s in status["sites"]}
+    for d in directories:
+        if d == "aggregator":
+            committed = max(int(n) for n in os.listdir("aggregator/frag/0") if n.isdigit())
+            assert status["aggregator"]["rounds"] == committed, (status["aggregator"]["rounds"], committed)
+            continue
+        s = sites[d]
+        flows = [r for r in rows(d, "ledger.jsonl") if r["kind"] == "flow" and "round" in r]
+        for way in ("up", "down"):
+            counted = sum(r[way] for r in flows)
+            assert s[way + "_bytes"] == counted, (d, way, s[way + "_bytes"], counted)
+        record = rows(d, "metrics.jsonl")
+        last = [r for r in record if r["kind"] == "step"][-1]
+        assert s["step"] == last["step"] and abs(s["loss"] - last["loss"]) < 1e-12
+        assert s["rounds"] == sum(r["kind"] == "round" and not r["replayed"] for r in record)
+        assert s["rounds"] == status["aggregator"]["rounds"]
+
+
+def notify():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s.bind(os.environ["NOTIFY_SOCKET"])
+    print("listening", flush=True)
+    while True:
+        print(s.recv(4096).decode(), flush=True)
+
+
+def show(url):
+    print(get(url)[1], end="")
+
+
+if __name__ == "__main__":
+    {"waiting": waiting, "running": running, "look": look, "compare": compare, "notify": notify, "get": show}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,90 @@
+#!/bin/sh
+# What breaks if this fails: the live page. It would say other numbers than the ledger and the journal, let a slow or hostile browser
+# stop a step, show words of a site's data, key or paths, answer to another site's script, or be ugly: where chromium is, three
+# screenshots lie in the scratch directory afterwards.
+. "$(dirname "$0")/lib.sh"
+command -v python3 >/dev/null || { echo "SKIPPED: no python3"; exit 77; }
+"$atoll" doctor 2>/dev/null | grep -q "^page yes" || { echo "SKIPPED: this build is without civetweb (libcivetweb-dev)"; exit 77; }
+
+for i in 1 2 3 4 5 6 7 8; do echo "the PLANTEDTEXT of a record number $i"; done >>text.txt
+steps=${ATOLL_WATCH_STEPS:-600} configure a,b
+mkdir PLANTEDPATH
+mv data PLANTEDPATH/data
+ln -s PLANTEDPATH/data data
+
+# An address that others reach is refused, with the reason.
+"$atoll" serve --config run.yaml --serve.http 0.0.0.0:8080 >refused.out 2>&1 && fail "serve.http on every address is taken"
+grep -q 'serve.http = "0.0.0.0:8080" is no loopback address' refused.out || fail "the refusal of serve.http"
+"$atoll" train --config run.yaml --site.name a --site.http 192.0.2.7:80 --dry-run >refused.out 2>&1 && fail "site.http elsewhere is taken"
+
+NOTIFY_SOCKET=$PWD/notify
+export NOTIFY_SOCKET
+python3 "$here/watch.py" notify >notify.out 2>&1 &
+notify=$!
+processes="$processes $notify"
+until_lines 1 "listening" notify.out
+settings="--serve.http 127.0.0.1:0 --site.http 127.0.0.1:0 --train.eval_every 100"
+serve
+listening
+site_a() {
+    train a --data.train "PLANTEDPATH/data/train-0-*.bin" --train.checkpoint_every 1000
+    a=$pid
+}
+site_a
+until_lines 1 '"text":"waiting for b"' a/metrics.jsonl
+until_lines 1 '"waited":1' aggregator/metrics.jsonl
+url() { sed -n 's/.*ev=page url=\([^ ]*\).*/\1/p' "$1" | tail -n 1; }
+python3 "$here/watch.py" waiting "$(url serve.out)" "$(url a.out)" || fail "the page while a waits for b"
+train b
+b=$pid
+until_rounds b 3
+python3 "$here/watch.py" running "$(url serve.out)" "$(url a.out)" a/metrics.jsonl || fail "the page of a run that goes on"
+if command -v promtool >/dev/null; then
+    python3 "$here/watch.py" get "$(url serve.out)metrics" | promtool check metrics >promtool.out 2>&1 || fail "promtool: /metrics"
+else
+    echo "NOT CHECKED: no promtool (apt-get install prometheus)"
+fi
+if command -v chromium >/dev/null; then
+    python3 "$here/watch.py" look "$(url a.out)" || fail "the page in a browser"
+else
+    echo "NOT CHECKED: no chromium, so no browser has seen the page"
+fi
+sites_end 0 a b
+serve_ends
+kill "$notify" 2>/dev/null || :
+for word in READY=1 WATCHDOG=1 "STATUS=step " "STATUS=.* rounds committed, " STOPPING=1; do
+    grep -q "^$word" notify.out || fail "the service manager was not told $word"
+done
+
+# Afterwards: the page's numbers are the ledger's and the journal's.
+"$atoll" status a b aggregator --format json >status.json || fail "atoll status"
+python3 "$here/watch.py" compare status.json a b aggregator || fail "other numbers than the ledger and the journal"
+"$atoll" status aggregator >status.out || fail "atoll status"
+grep -q "^b .*600/600" status.out || [ "${ATOLL_WATCH_STEPS:-}" ] || fail "atoll status of the aggregator's directory: $(cat status.out)"
+"$atoll" report aggregator a b --follow --out report.html >report.out 2>&1 || fail "report --follow of a run that has ended"
+
+# The same page by atoll watch, of the directories.
+"$atoll" watch a b aggregator --http 127.0.0.1:0 >watch.out 2>&1 &
+watch=$!
+processes="$processes $watch"
+until_lines 1 "http://" watch.out
+python3 "$here/watch.py" get "$(head -n 1 watch.out)status.json" >watched.json || fail "atoll watch"
+python3 "$here/watch.py" compare watched.json a b aggregator || fail "atoll watch says other numbers"
+python3 "$here/watch.py" get "$(head -n 1 watch.out)metrics" >watched.prom || fail "atoll watch: /metrics"
+
+# Planted words: of the data nowhere; of a key nowhere; of a site's paths on no page and not at the aggregator.
+for word in PLANTEDTEXT "$(sed -n 2p tls/a.key)" "$(sed -n 2p tls/a.identity.key)"; do
+    [ "${#word}" -gt 8 ] || fail "no word of a key"
+    ! grep -rqaF "$word" served ./*.out ./*.json watched.prom report.html a/*.jsonl a/log.txt aggregator/*.jsonl aggregator/log.txt ||
+        fail "a planted word is shown: $(grep -rlaF "$word" served ./*.out ./*.json watched.prom report.html a/*.jsonl aggregator)"
+done
+! grep -rqaF PLANTEDPATH served status.json watched.json watched.prom aggregator/*.jsonl aggregator/log.txt ||
+    fail "a path of a site is shown: $(grep -rlaF PLANTEDPATH served ./*.json watched.prom aggregator)"
+kill -INT "$watch"
+ends 0 "$watch" "atoll watch after Ctrl-C"
+
+# The table of /metrics is the one in the documentation.
+"$atoll" watch --help-metrics >table.md
+awk '/^\| name \| type/ { on = 1 } on && !/^\|/ { exit } on' "$repository/docs/operations.md" | diff -u - table.md ||
+    fail "docs/operations.md: its table of metrics is not the program's: atoll watch --help-metrics"
+echo "page, metrics, status: the ledger's numbers, and no word of a site"
