@@ -34,6 +34,10 @@ struct aggregator_options {
     void (*committed)(void *self, const struct manifest *m, uint64_t waited_ms);
     /* A site has adopted a state (wire_report.round): after each report. NULL: not called. */
     void (*adopted)(void *self, unsigned site, const struct wire_report *m);
+    /* A piece of the run's records for an observer: text of at most size bytes, *next: where the
+     * next one begins; in the thread of the call, and it must not take long. NULL: there are none.
+     */
+    enum err (*records)(void *self, uint64_t at, char *text, size_t size, uint64_t *next);
     void *self;
     unsigned index, count; /* of several that share the fragments: fragment f is of the one at f %
                               count; 0, 0: alone */

@@ -55,6 +55,19 @@ static void operate_status(const struct aggregator *a, const struct wire_operate
     answer->outcome = ROUND_CURRENT;
 }
 
+static void operate_records(struct aggregator *a, const struct wire_operate *m,
+                            struct wire_answer *answer)
+{
+    enum err e = a->o.records ? a->o.records(a->o.self, m->to, answer->text, sizeof answer->text,
+                                             &answer->offset)
+                              : err_set(ERR_INPUT, "this aggregator keeps no records");
+    if (e == ERR_OK)
+        answer->outcome = ROUND_CURRENT;
+    else
+        aggregator_say(answer, ROUND_INVALID, "%s", err_message());
+    err_clear();
+}
+
 /* ---- acts ---- */
 
 static enum err act_journal(struct aggregator *a, const char *peer, const struct wire_operate *m,
@@ -197,7 +210,9 @@ static enum err operate(struct aggregator *a, const char *peer, const struct wir
         return aggregator_roster_operate(a, peer, m, answer);
     if (m->act == WIRE_QUARANTINE || m->act == WIRE_READMIT)
         return operate_quarantine(a, peer, m, answer);
-    if (m->act == WIRE_METRICS)
+    if (m->act == WIRE_RECORDS)
+        operate_records(a, m, answer);
+    else if (m->act == WIRE_METRICS)
         aggregator_metrics_operate(a, peer, m, answer);
     else
         operate_status(a, m, answer);
@@ -211,7 +226,7 @@ enum roles_call aggregator_act_call(enum wire_act act)
         [WIRE_QUARANTINE] = ROLES_QUARANTINE, [WIRE_READMIT] = ROLES_READMIT,
         [WIRE_ROLLBACK] = ROLES_ROLLBACK,     [WIRE_ROSTER_LIST] = ROLES_ROSTER,
         [WIRE_ROSTER_ADD] = ROLES_ROSTER,     [WIRE_ROSTER_REMOVE] = ROLES_ROSTER,
-        [WIRE_METRICS] = ROLES_METRICS};
+        [WIRE_METRICS] = ROLES_METRICS,       [WIRE_RECORDS] = ROLES_RECORDS};
     ASSERT((size_t)act < sizeof call / sizeof *call);
     return call[act];
 }
@@ -228,10 +243,13 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
         aggregator_say(answer, ROUND_DENIED,
                        "the certificate says %s, this call needs an operator's%s of run %s",
                        peer && *peer ? peer : "nothing",
-                       call == ROLES_METRICS ? ", an observer's or a site's" : "", a->o.run);
+                       call == ROLES_METRICS   ? ", an observer's or a site's"
+                       : call == ROLES_RECORDS ? " or an observer's"
+                                               : "",
+                       a->o.run);
     else if ((revoked = aggregator_revoked(a, peer, &m->certificate)))
         aggregator_say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
-    else if (!roster_act(m->act) && m->act != WIRE_METRICS &&
+    else if (!roster_act(m->act) && m->act != WIRE_METRICS && m->act != WIRE_RECORDS &&
              (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment)))
         aggregator_say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
     else

@@ -18,6 +18,7 @@
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/notify.h"
 #include "outer/cmd/page.h"
+#include "outer/report/feed.h"
 #include "outer/config/run.h"
 #include "outer/privacy/secure.h"
 #include "outer/report/ledger_book.h"
@@ -45,6 +46,8 @@ struct serve {
     struct link_server *server;
     struct serve_tell tell;
     struct ledger_book ledger;
+    struct feed feed;    /* of the records; the link calls it under its lock */
+    const char *records; /* their path */
     struct page page;    /* with serve.http */
     atomic_bool answers; /* as the main thread saw it last */
     struct link_tls tls;
@@ -81,6 +84,12 @@ static enum err revoked_paths(struct serve *v, const char **list, const char **c
     return ERR_OK;
 }
 
+static enum err records_piece(void *self, uint64_t at, char *text, size_t size, uint64_t *next)
+{
+    struct serve *v = self;
+    return feed_piece(&v->feed, v->records, at, text, size, next);
+}
+
 static enum err open_aggregator(struct serve *v)
 {
     struct aggregator_options o = aggregator_parts_options(&v->run);
@@ -90,6 +99,8 @@ static enum err open_aggregator(struct serve *v)
     o.max_local_steps_offline = v->run.o.outer_max_local_steps_offline;
     o.committed = committed;
     o.adopted = adopted;
+    o.records = records_piece;
+    TRY_ALLOC(v->records = arena_printf(&v->run.perm, "%s/%s", v->run.o.serve_dir, RECORD_FILE));
     o.self = v;
     o.signer = v->signer;
     TRY(revoked_paths(v, &o.revoked_path, &o.revoked_copy));
@@ -287,6 +298,7 @@ static void close_all(struct serve *v)
         link_shutdown(v->server, GRACE_MS);
     ledger_book_close(&v->ledger);
     aggregator_close(v->aggregator);
+    feed_close(&v->feed);
     if (v->signer)
         v->signer->ops->close(v->signer);
     serve_tell_close(&v->tell);

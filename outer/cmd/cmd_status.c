@@ -6,12 +6,15 @@
 #include <time.h>
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/observe.h"
 #include "outer/report/live.h"
 
 struct status_options {
     const char *format;
     bool watch;
+    struct observe_options observe;
 };
 
 static double status_now(void)
@@ -41,22 +44,37 @@ static enum err status_check(const struct report_follow *f)
     return ERR_OK;
 }
 
-static enum err status_directories(const struct args *args, const struct status_options *o,
-                                   struct arena *a)
+static enum err status_row(void *self, const struct jsonl_row *row)
+{
+    return report_follow_row(self, row);
+}
+
+/* What is new; from afar when there is a link. */
+static enum err status_read(struct report_follow *f, struct observe *link)
+{
+    if (link)
+        return observe_read(link, status_row, f);
+    TRY(report_follow_read(f));
+    return status_check(f);
+}
+
+static enum err status(const struct args *args, const struct status_options *o, struct arena *a)
 {
     const struct timespec pause = {2, 0};
     struct report_follow f;
+    struct observe *link = NULL;
     size_t count = (size_t)args->operand_count;
-    if (!count || count > REPORT_RUNS_MAX)
+    if (!o->observe.aggregator == !count || count > REPORT_RUNS_MAX)
         return err_set(ERR_CONFIG,
                        "status: give one to %d directories of sites, of the aggregator, or of "
-                       "both: atoll status aggregator",
+                       "both: atoll status aggregator; or --aggregator HOST:PORT",
                        REPORT_RUNS_MAX);
+    if (!count)
+        TRY(observe_open(&link, &o->observe));
     report_follow_open(&f, (const char *const *)args->operand, count, a);
     enum err e;
     for (;;) {
-        e = report_follow_read(&f);
-        e = e == ERR_OK ? status_check(&f) : e;
+        e = status_read(&f, link);
         if (e == ERR_OK)
             status_show(&f, o);
         if (e != ERR_OK || !o->watch || fflush(stdout) != 0)
@@ -64,32 +82,37 @@ static enum err status_directories(const struct args *args, const struct status_
         nanosleep(&pause, NULL);
     }
     report_follow_close(&f);
+    observe_close(link);
     return e;
 }
 
 enum err cmd_status(int argc, char **argv)
 {
-    struct status_options o = {.format = "text"};
+    struct status_options o = {.format = "text", .observe = OBSERVE_DEFAULTS};
     const struct args_option options[] = {
         {"format", ARGS_TEXT, &o.format, .value = "text|json",
          .help = "json: one object, the one that the live page reads."},
         {"watch", ARGS_FLAG, &o.watch, .help = "Again every 2 s, until Ctrl-C."},
+        OBSERVE_ROWS(&o.observe),
     };
     struct args args = {
         .command = "status",
-        .summary = "Where a run stands, from the directories of its sites and of its aggregator "
-                   "(metrics.jsonl): state, step, loss, rounds, time to the next sync, time left, "
-                   "tokens/s, payload, certificate, disk. It disturbs nothing.",
+        .summary =
+            "Where a run stands, from the directories of its sites and of its aggregator "
+            "(metrics.jsonl): state, step, loss, rounds, time to the next sync, time left, "
+            "tokens/s, payload, certificate, disk. It disturbs nothing. With --aggregator: from an "
+            "aggregator elsewhere.",
         .example = "atoll status aggregator",
-        .operands = "DIR...",
+        .operands = "[DIR...]",
         .options = options,
         .count = sizeof options / sizeof *options};
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
+    log_min(LOG_ERROR); /* a sentence says it */
     if (e == ERR_OK && !args.help && strcmp(o.format, "text") != 0 && strcmp(o.format, "json") != 0)
         e = err_set(ERR_CONFIG, "status: --format %.40s is neither text nor json", o.format);
     else if (e == ERR_OK && !args.help)
-        e = status_directories(&args, &o, &arena);
+        e = status(&args, &o, &arena);
     arena_free(&arena);
     return e;
 }

@@ -1,36 +1,97 @@
 /* atoll watch: the live page of a run whose processes are elsewhere or serve none, at the own
  * loopback. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
+#include <time.h>
 #include "kernels/base/args.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/observe.h"
 #include "outer/cmd/page.h"
 #include "outer/link/loopback.h"
 #include "outer/report/live.h"
 
+enum { LOOK_S = 2 };
+
 struct watch_options {
     const char *http;
     bool metrics;
+    struct observe_options observe;
 };
 
-/* Until Ctrl-C or SIGTERM. */
-static enum err watch_wait(const sigset_t *signals)
+struct watcher {
+    struct page page;
+    struct observe *link; /* NULL: directories */
+    sigset_t signals;
+    bool away; /* the aggregator did not answer last */
+    atomic_bool reached;
+};
+
+static enum err watch_row(void *self, const struct jsonl_row *row)
 {
-    while (sigwaitinfo(signals, NULL) < 0)
-        ;
+    return page_row(self, row);
+}
+
+/* On the page, as a site says it of itself. */
+static enum err watch_say(struct watcher *w, const char *text)
+{
+    char line[512];
+    struct jsonl_row row;
+    uint64_t now = clock_wall_ms();
+    snprintf(line, sizeof line, "{\"kind\":\"notice\",\"t\":%llu.%03llu,\"text\":\"%s\"}",
+             (unsigned long long)(now / 1000), (unsigned long long)(now % 1000), text);
+    return jsonl_parse(&row, line) ? page_row(&w->page, &row) : ERR_OK;
+}
+
+/* An aggregator that does not answer is news, not an end; what it refuses is one. */
+static enum err watch_look(struct watcher *w)
+{
+    enum err e = observe_read(w->link, watch_row, &w->page);
+    bool away = e == ERR_LINK;
+    if (e != ERR_OK && !away)
+        return e;
+    atomic_store(&w->reached, !away);
+    if (away && !w->away)
+        fprintf(stderr, "atoll watch: %s; it goes on trying\n", err_message());
+    if (away != w->away)
+        TRY(watch_say(w, away ? "aggregator unreachable from here" : "aggregator reached again"));
+    w->away = away;
     return ERR_OK;
 }
 
-static enum err watch_directories(const struct args *args, const struct watch_options *o)
+/* Until Ctrl-C or SIGTERM. */
+static enum err watch_wait(struct watcher *w)
 {
-    struct page page = {0};
-    sigset_t signals;
+    const struct timespec look = {LOOK_S, 0};
+    for (;;) {
+        if (w->link)
+            TRY(watch_look(w));
+        if (w->link ? sigtimedwait(&w->signals, NULL, &look) > 0
+                    : sigwaitinfo(&w->signals, NULL) > 0)
+            return ERR_OK;
+    }
+}
+
+static bool watch_ready(void *self, char *why, size_t size)
+{
+    struct watcher *w = self;
+    bool ready = !w->link || atomic_load(&w->reached);
+    if (!ready)
+        snprintf(why, size, "the aggregator did not answer last");
+    return ready;
+}
+
+static enum err watch_open(struct watcher *w, const struct args *args,
+                           const struct watch_options *o)
+{
     size_t count = (size_t)args->operand_count;
-    if (!count || count > REPORT_RUNS_MAX)
+    if (!o->observe.aggregator == !count || count > REPORT_RUNS_MAX)
         return err_set(ERR_CONFIG,
                        "watch: give one to %d directories of sites, of the aggregator, or of both: "
-                       "atoll watch aggregator",
+                       "atoll watch aggregator; or --aggregator HOST:PORT",
                        REPORT_RUNS_MAX);
     if (!loopback_address(o->http))
         return err_set(
@@ -38,47 +99,63 @@ static enum err watch_directories(const struct args *args, const struct watch_op
             "watch: --http %.60s is no loopback address with a port: whoever reaches the "
             "page sees it",
             o->http);
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    enum err e = page_open(&page, &(struct page_options){.address = o->http,
-                                                         .dirs = (const char *const *)args->operand,
-                                                         .dir_count = count});
-    if (e == ERR_OK) {
-        printf("%s\n", page.url);
-        fflush(stdout);
-        e = watch_wait(&signals);
-    }
-    page_close(&page);
+    sigemptyset(&w->signals);
+    sigaddset(&w->signals, SIGINT);
+    sigaddset(&w->signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &w->signals, NULL);
+    if (!count)
+        TRY(observe_open(&w->link, &o->observe));
+    TRY(page_open(&w->page, &(struct page_options){.address = o->http,
+                                                   .dirs = (const char *const *)args->operand,
+                                                   .dir_count = count,
+                                                   .ready = watch_ready,
+                                                   .self = w}));
+    printf("%s\n", w->page.url);
+    return fflush(stdout) == 0 ? ERR_OK : err_set(ERR_IO, "standard output: cannot write");
+}
+
+static enum err watch(const struct args *args, const struct watch_options *o)
+{
+    struct watcher *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(ERR_MEMORY, "no memory for the page");
+    enum err e = watch_open(w, args, o);
+    if (e == ERR_OK)
+        e = watch_wait(w);
+    page_close(&w->page);
+    observe_close(w->link);
+    free(w);
     return e;
 }
 
 enum err cmd_watch(int argc, char **argv)
 {
-    struct watch_options o = {.http = "127.0.0.1:8090"};
+    struct watch_options o = {.http = "127.0.0.1:8090", .observe = OBSERVE_DEFAULTS};
     const struct args_option options[] = {
         {"http", ARGS_TEXT, &o.http, .value = "ADDRESS",
          .help = "Loopback address and port of the page; port 0 picks one."},
         {"help-metrics", ARGS_FLAG, &o.metrics,
          .help = "Print the table of what /metrics says, as Markdown, and stop."},
+        OBSERVE_ROWS(&o.observe),
     };
     struct args args = {
         .command = "watch",
         .summary =
             "Serves the live page of a run at this machine's loopback, until Ctrl-C: sites, "
             "what they wait for, loss, bytes, where the time goes, events; and /metrics for "
-            "Prometheus. It reads the records of the given directories and disturbs nothing.",
+            "Prometheus. It reads the records of the given directories and disturbs nothing; with "
+            "--aggregator those of an aggregator elsewhere.",
         .example = "atoll watch aggregator",
-        .operands = "DIR...",
+        .operands = "[DIR...]",
         .options = options,
         .count = sizeof options / sizeof *options};
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
+    log_min(LOG_ERROR); /* a sentence says it */
     if (e == ERR_OK && !args.help && o.metrics)
         live_metrics_table(stdout);
     else if (e == ERR_OK && !args.help)
-        e = watch_directories(&args, &o);
+        e = watch(&args, &o);
     arena_free(&arena);
     return e;
 }

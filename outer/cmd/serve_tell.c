@@ -114,6 +114,7 @@ enum err serve_tell_open(struct serve_tell *t, const struct run *run, struct env
     const char *log, *path;
     *t = (struct serve_tell){.run = run, .env = env, .command = command, .began = clock_mono_s()};
     pthread_mutex_init(&t->mutex, NULL);
+    t->private = keys_masks(&run->o).on || run->s.privacy_unit != PRIVACY_UNIT_NONE;
     for (unsigned i = 0; i < ROUND_SITES_MAX; i++)
         t->site[i].loss = t->site[i].tokens_per_second = NAN;
     roster_begin(&t->roster, initial_count(t));
@@ -290,7 +291,7 @@ void serve_tell_adopt(struct serve_tell *t, unsigned site, const struct wire_rep
     pthread_mutex_lock(&t->mutex);
     tell_name_take(t, site, m->head.site);
     s->step = m->step;
-    s->loss = m->loss;
+    s->loss = t->private ? NAN : m->loss;
     s->tokens_per_second = m->tokens_per_second;
     s->down += down;
     jsonl_begin(r, "site");
@@ -298,7 +299,7 @@ void serve_tell_adopt(struct serve_tell *t, unsigned site, const struct wire_rep
     jsonl_int(r, "fragment", m->fragment);
     jsonl_int(r, "round", (int64_t)round);
     jsonl_int(r, "step", m->step);
-    jsonl_real(r, "loss", m->loss);
+    jsonl_real(r, "loss", s->loss);
     jsonl_real(r, "tokens_per_second", m->tokens_per_second);
     jsonl_int(r, "tokens", (int64_t)m->tokens);
     jsonl_int(r, "up_total", (int64_t)s->up);

@@ -25,6 +25,7 @@ struct serve_tell {
     const char *command;
     int64_t days_left; /* of the aggregator's certificate */
     double began;      /* seconds */
+    bool private;      /* no loss of a site is shown or kept */
     struct progress progress;
     pthread_mutex_t mutex;                             /* guards all below */
     struct roster roster;                              /* of the newest manifests */

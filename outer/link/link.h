@@ -219,6 +219,9 @@ enum err link_probe(const struct link_dial *d, uint32_t timeout_ms) MUST;
  * have taken effect, and may be repeated. */
 enum err link_operate(const struct link_dial *d, const struct wire_operate *m,
                       struct wire_answer *answer, uint32_t timeout_ms) MUST;
+/* The same over a link that is open. */
+enum err link_operate_on(struct link *l, const struct wire_operate *m,
+                         struct wire_answer *answer) MUST;
 void link_shutdown(struct link_server *s,
                    uint32_t grace_ms); /* returns when all calls have ended */
 

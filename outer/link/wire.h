@@ -111,7 +111,8 @@ struct wire_answer {
     enum round_outcome outcome;
     char text[WIRE_TEXT_MAX];
     uint64_t offset;      /* RESUME: the first byte that is missing; METRICS: index of the next
-                              site, 0: none is left */
+                              site, 0: none is left; RECORDS: where the next piece begins, as
+                              asked for: none is there yet */
     struct blocks blocks; /* RESUME of an offer: the stored bytes; of a fetch: see link.h */
     uint64_t round;       /* aggregator's current round of the fragment; ROSTER_*: the version */
     uint64_t final;       /* of poll and report: rounds of the fragment before this one are final */
@@ -188,7 +189,8 @@ enum wire_act {
     WIRE_ROSTER_ADD = 6,
     WIRE_ROSTER_REMOVE = 7,
     WIRE_METRICS = 8,
-    WIRE_ACT_LAST = WIRE_METRICS
+    WIRE_RECORDS = 9,
+    WIRE_ACT_LAST = WIRE_RECORDS
 };
 struct wire_operate { /* an operator's; METRICS: an observer's and a site's too */
     enum wire_act act;
@@ -197,7 +199,8 @@ struct wire_operate { /* an operator's; METRICS: an observer's and a site's too 
     uint32_t fragment;                   /* STATUS, ABORT, ROLLBACK */
     uint64_t round;                      /* ABORT, ROLLBACK: the one in flight */
     uint64_t to;                         /* ROLLBACK: number of the state; METRICS: index of
-                                            the first site */
+                                            the first site; RECORDS: `offset` of the last
+                                            answer, 0 at first */
     uint64_t version;                    /* ROSTER_ADD, ROSTER_REMOVE: that the act makes */
     struct wire_certificate certificate; /* as in wire_head */
 };

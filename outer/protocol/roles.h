@@ -34,7 +34,8 @@ enum roles_role {
     X(ROLES_ROLLBACK, rollback, ROLES_BIT(ROLES_OPERATOR))                                         \
     X(ROLES_ROSTER, roster, ROLES_BIT(ROLES_OPERATOR))                                             \
     X(ROLES_METRICS, metrics,                                                                      \
-      ROLES_BIT(ROLES_SITE) | ROLES_BIT(ROLES_OPERATOR) | ROLES_BIT(ROLES_OBSERVER))
+      ROLES_BIT(ROLES_SITE) | ROLES_BIT(ROLES_OPERATOR) | ROLES_BIT(ROLES_OBSERVER))               \
+    X(ROLES_RECORDS, records, ROLES_BIT(ROLES_OPERATOR) | ROLES_BIT(ROLES_OBSERVER))
 enum roles_call {
 #define X(value, name, who) value,
     ROLES_CALLS(X)

@@ -392,6 +392,8 @@ static void row_line(struct progress_line *l, const struct report_run *r, double
                                 .sync_seconds = isfinite(sync) ? sync : -1,
                                 .eta_seconds = isfinite(eta) ? eta : -1};
     snprintf(l->site, sizeof l->site, "%s", replica_name(r));
+    if (r->finished)
+        l->eta_seconds = -1;
     if (*n->state || r->finished)
         live_state(r, now, l->state, sizeof l->state);
 }

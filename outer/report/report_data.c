@@ -495,14 +495,6 @@ static enum err source_read(struct report_follow *f, struct report_source *s)
     return ERR_OK;
 }
 
-/* What the aggregator saw has its rounds; its record says how many it had in all. */
-static void seen_rounds(struct report_follow *f)
-{
-    for (size_t i = 0; i < f->count; i++)
-        if (f->runs[i].role != REPORT_AGGREGATOR)
-            f->runs[i].now.rounds = (double)f->runs[i].round_count;
-}
-
 enum err report_follow_read(struct report_follow *f)
 {
     for (size_t i = 0; i < f->source_count; i++)
@@ -511,7 +503,6 @@ enum err report_follow_read(struct report_follow *f)
         for (size_t i = 0; i < f->source_count; i++)
             if (f->source[i].aggregator == (pass == 1))
                 TRY(source_read(f, &f->source[i]));
-    seen_rounds(f);
     return ERR_OK;
 }
 

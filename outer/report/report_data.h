@@ -76,7 +76,8 @@ struct report_now {
     double step, next_sync, step_s;
     double loss, tokens_per_second, interval_s; /* interval_s: between the last two rounds */
     double up, down, up_predicted, down_predicted, rounds, rounds_all;
-    double round_t[2]; /* of the last round, and of the one before it */
+    double next[ROUND_FRAGMENTS_MAX]; /* round after the last one, by fragment */
+    double round_t[2];                /* of the last round, and of the one before it */
     double certificate_days, disk_free_bytes, clock_offset_s, clock_error_s, epoch;
     double norm, epsilon, cap, steps_left, charged_step;
     double spent_ms[REPORT_SPENTS]; /* COMPUTE, RESTART; report_spent() has all */

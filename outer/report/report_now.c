@@ -79,8 +79,11 @@ void report_now_step(struct report_run *r, const struct jsonl_row *row, double t
 void report_now_round(struct report_run *r, const struct jsonl_row *row, double t)
 {
     struct report_now *n = &r->now;
-    if (r->role == REPORT_AGGREGATOR)
-        n->rounds++;
+    double fragment = report_number(row, "fragment", 0), next = report_number(row, "round", 0) + 1;
+    if (fragment >= 0 && fragment < ROUND_FRAGMENTS_MAX && next > n->next[(unsigned)fragment]) {
+        n->rounds += r->role == REPORT_AGGREGATOR ? 1 : next - n->next[(unsigned)fragment];
+        n->next[(unsigned)fragment] = next;
+    }
     n->up += report_number(row, "up", 0);
     n->down += report_number(row, "down", 0);
     n->up_predicted += report_number(row, "up_predicted", 0);
@@ -98,7 +101,8 @@ void report_now_start(struct report_run *r, const struct jsonl_row *row, double 
     n->started = false;
     n->secure = false;
     n->rounds_all = jsonl_number(row, "rounds");
-    n->rounds = report_number(row, "committed", n->rounds);
+    if (r->role == REPORT_AGGREGATOR)
+        n->rounds = report_number(row, "committed", n->rounds);
     report_now_state(n, t, r->role == REPORT_AGGREGATOR ? "" : "starting");
 }
 

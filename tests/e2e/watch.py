@@ -157,6 +157,35 @@ def compare(path, *directories):
         assert s["rounds"] == status["aggregator"]["rounds"]
 
 
+def far(url, directory):
+    """Fed over the link: what the aggregator's own records say of the rounds that the page has seen."""
+    until = time.time() + 60
+    while True:
+        status = json.loads(get(url + "status.json")[1])
+        sites = {s["name"]: s for s in status["sites"]}
+        if len(sites) == 2 and all(s["rounds"] >= 3 for s in sites.values()):
+            break
+        assert time.time() < until, status["aggregator"]
+        time.sleep(0.2)
+    record = rows(directory, "metrics.jsonl")
+    for name, s in sites.items():
+        (r,) = [r for r in record if r["kind"] == "site" and r["site"] == name and r["round"] == s["rounds"] - 1]
+        assert (s["step"], s["up_bytes"], s["down_bytes"]) == (r["step"], r["up_total"], r["down_total"]), (s, r)
+        assert abs(s["loss"] - r["loss"]) < 1e-12
+    committed = [r for r in record if r["kind"] == "round"][:int(status["aggregator"]["rounds"])]
+    assert status["aggregator"]["up_bytes"] == sum(r["up"] for r in committed)
+    assert get(url + "readyz")[1] == "ready\n"
+    sample(get(url + "metrics")[1], "atoll_step", "b")
+
+
+def gone(url):
+    until = time.time() + 60
+    while "unreachable" not in get(url + "status.json")[1]:
+        assert time.time() < until
+        time.sleep(0.2)
+    assert refused(url + "readyz") == 503
+
+
 def notify():
     s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     s.bind(os.environ["NOTIFY_SOCKET"])
@@ -170,4 +199,4 @@ def show(url):
 
 
 if __name__ == "__main__":
-    {"waiting": waiting, "running": running, "look": look, "compare": compare, "notify": notify, "get": show}[sys.argv[1]](*sys.argv[2:])
+    {"waiting": waiting, "running": running, "look": look, "compare": compare, "far": far, "gone": gone, "notify": notify, "get": show}[sys.argv[1]](*sys.argv[2:])

@@ -35,10 +35,24 @@ until_lines 1 '"text":"waiting for b"' a/metrics.jsonl
 until_lines 1 '"waited":1' aggregator/metrics.jsonl
 url() { sed -n 's/.*ev=page url=\([^ ]*\).*/\1/p' "$1" | tail -n 1; }
 python3 "$here/watch.py" waiting "$(url serve.out)" "$(url a.out)" || fail "the page while a waits for b"
+
+# From afar, with an observer's certificate: the same; a site may not.
+"$atoll" cert issue --role observer --name observer --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role observer"
+far="--aggregator 127.0.0.1:$port --aggregator-name localhost"
+"$atoll" status $far --format json >far.json || fail "atoll status --aggregator"
+grep -q '"name":"b",[^}]*"waited_for":true' far.json || fail "from afar nobody waits for b"
+code=0
+"$atoll" status $far --name a >refused.out 2>&1 || code=$?
+[ $code -eq 2 ] && grep -q "an operator's or an observer's" refused.out || fail "a site's certificate reads the records"
+"$atoll" watch $far --http 127.0.0.1:0 >far.out 2>&1 &
+far_watch=$!
+processes="$processes $far_watch"
+until_lines 1 "http://" far.out
 train b
 b=$pid
 until_rounds b 3
 python3 "$here/watch.py" running "$(url serve.out)" "$(url a.out)" a/metrics.jsonl || fail "the page of a run that goes on"
+python3 "$here/watch.py" far "$(head -n 1 far.out)" aggregator || fail "the page from afar"
 if command -v promtool >/dev/null; then
     python3 "$here/watch.py" get "$(url serve.out)metrics" | promtool check metrics >promtool.out 2>&1 || fail "promtool: /metrics"
 else
@@ -51,6 +65,9 @@ else
 fi
 sites_end 0 a b
 serve_ends
+python3 "$here/watch.py" gone "$(head -n 1 far.out)" || fail "the page from afar does not say that the aggregator is gone"
+kill -INT "$far_watch"
+ends 0 "$far_watch" "atoll watch --aggregator after Ctrl-C"
 kill "$notify" 2>/dev/null || :
 for word in READY=1 WATCHDOG=1 "STATUS=step " "STATUS=.* rounds committed, " STOPPING=1; do
     grep -q "^$word" notify.out || fail "the service manager was not told $word"
@@ -78,7 +95,7 @@ for word in PLANTEDTEXT "$(sed -n 2p tls/a.key)" "$(sed -n 2p tls/a.identity.key
     ! grep -rqaF "$word" served ./*.out ./*.json watched.prom report.html a/*.jsonl a/log.txt aggregator/*.jsonl aggregator/log.txt ||
         fail "a planted word is shown: $(grep -rlaF "$word" served ./*.out ./*.json watched.prom report.html a/*.jsonl aggregator)"
 done
-! grep -rqaF PLANTEDPATH served status.json watched.json watched.prom aggregator/*.jsonl aggregator/log.txt ||
+! grep -rqaF PLANTEDPATH served far.json status.json watched.json watched.prom aggregator/*.jsonl aggregator/log.txt ||
     fail "a path of a site is shown: $(grep -rlaF PLANTEDPATH served ./*.json watched.prom aggregator)"
 kill -INT "$watch"
 ends 0 "$watch" "atoll watch after Ctrl-C"

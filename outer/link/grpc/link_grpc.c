@@ -575,3 +575,8 @@ enum err link_operate(const struct link_dial *d, const struct wire_operate *m,
     l->ops->close(l);
     return e;
 }
+
+enum err link_operate_on(struct link *l, const struct wire_operate *m, struct wire_answer *answer)
+{
+    return unary(l, LINK_OPERATE, m, 0, answer);
+}

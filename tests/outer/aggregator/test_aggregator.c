@@ -1895,6 +1895,9 @@ static void metrics_count_and_are_authorised(void **state)
                      ROUND_DENIED);
     assert_int_equal(operate("atoll://other/observer/x", WIRE_METRICS, "", 0).outcome,
                      ROUND_DENIED);
+    assert_int_equal(operate(uri(2), WIRE_RECORDS, "", 0).outcome, ROUND_DENIED);
+    assert_int_equal(operate(watcher, WIRE_STATUS, "", 0).outcome, ROUND_DENIED);
+    assert_non_null(strstr(operate(watcher, WIRE_RECORDS, "", 0).text, "keeps no records"));
     struct wire_operate m = {.act = WIRE_METRICS, .to = 1};
     struct wire_answer rest;
     t.s.operate(t.s.self, watcher, &m, &rest);

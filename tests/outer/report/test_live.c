@@ -2,6 +2,7 @@
  * report says afterwards, grow without an end, show the loss of a site with privacy, or count lost
  * time as work.
  */
+#include "outer/report/feed.h"
 #include "outer/report/live.h"
 #include "inner/config/json.h"
 #include "tests/outer/report/place.h"
@@ -196,6 +197,57 @@ static void the_aggregator_names_who_is_waited_for(void **state)
     report_follow_close(&f);
 }
 
+static enum err take(void *self, const struct jsonl_row *row)
+{
+    return report_follow_row(self, row);
+}
+
+/* From afar: pieces of whole lines; old rounds are counted, not sent; and only fields of the table
+ * leave. */
+static void a_feed_is_the_records(void **state)
+{
+    enum { ROUNDS = 6000, PIECE = 2048 };
+    struct place *p = *state;
+    struct report_follow near, far = {.a = &p->arena};
+    struct feed feed = {0};
+    char text[PIECE], *rest;
+    uint64_t at = 0, next = 0, bytes = 0;
+    struct jsonl_row row;
+    assert_int_equal(feed_piece(&feed, p->path, 0, text, sizeof text, &next), ERR_OK);
+    assert_true(next == 0 && !*text); /* nothing is there yet */
+    FILE *out = fopen(p->path, "w");
+    fputs("{\"kind\":\"start\",\"t\":1,\"run\":\"r\",\"role\":\"aggregator\",\"sites\":2,"
+          "\"rounds\":9000,\"committed\":7,\"command\":\"SECRET\",\"config\":\"SECRET\"}\n",
+          out);
+    for (int i = 0; i < ROUNDS; i++)
+        fprintf(out,
+                "{\"kind\":\"round\",\"t\":%d,\"fragment\":0,\"round\":%d,\"up\":5,\"sites\":2,"
+                "\"with\":\"%0*d\"}\n{\"kind\":\"site\",\"t\":%d,\"site\":\"a\",\"fragment\":0,"
+                "\"round\":%d,\"step\":%d,\"loss\":%d,\"up_total\":%d,\"down_total\":3,"
+                "\"unknown\":\"SECRET\"}\n",
+                i + 1, i + 7, i == 5999 ? 3000 : 1, 0, i + 1, i + 7, i, i, 5 * i);
+    fclose(out);
+    for (bool more = true; more; at = next) {
+        assert_int_equal(feed_piece(&feed, p->path, at, text, sizeof text, &next), ERR_OK);
+        more = next > at;
+        bytes += strlen(text);
+        assert_null(strstr(text, "SECRET"));
+        for (char *l = strtok_r(text, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest)) {
+            assert_true(jsonl_parse(&row, l));
+            assert_int_equal(take(&far, &row), ERR_OK);
+        }
+    }
+    assert_true(bytes > 100000 && bytes < FEED_BYTES + 4096);
+    follow(p, &near);
+    assert_true(near.runs[0].now.rounds == 7 + ROUNDS);
+    assert_true(far.runs[0].now.rounds == near.runs[0].now.rounds);
+    assert_true(far.runs[1].now.rounds == near.runs[1].now.rounds);
+    assert_true(far.runs[1].now.step == ROUNDS - 1 && far.runs[1].now.up == 5 * (ROUNDS - 1));
+    assert_int_equal(feed_piece(&feed, p->path, at + 1, text, sizeof text, &next), ERR_INPUT);
+    feed_close(&feed);
+    report_follow_close(&near);
+}
+
 int main(void)
 {
 #define PLACED(test) cmocka_unit_test_setup_teardown(test, place_open, place_close)
@@ -206,6 +258,7 @@ int main(void)
         PLACED(series_are_bounded),
         PLACED(private_losses_are_not_shown),
         PLACED(the_aggregator_names_who_is_waited_for),
+        PLACED(a_feed_is_the_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
