@@ -129,6 +129,9 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Seed of initialisation and data order.")                                            \
     X(run, dir, TEXT, .fallback = "run",                                                           \
       .help = "Directory for checkpoints, outer state, logs. One process owns it.")                \
+    X(run, tensorboard, TEXT, .fallback = "",                                                      \
+      .help = "true: event files for TensorBoard go to run.dir/tensorboard; or a directory. "      \
+              "Empty: none.")                                                                      \
     X(run, from, TEXT, .fallback = "",                                                             \
       .help = "Directory of a finished run (or its inner/) whose parameters, and at a site whose " \
               "moments, this run starts from instead of run.seed. All sites and the aggregator "   \

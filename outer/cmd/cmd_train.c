@@ -237,6 +237,7 @@ static enum err own_directory(struct job *j)
     TRY(progress_open(&j->progress, config_choice_name(log_progress_choices, j->run.o.log_progress),
                       1, log));
     cmd_directory_look(j->s.run_dir);
+    TRY(job_events_open(j));
     return job_page_open(j);
 }
 

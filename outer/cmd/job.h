@@ -13,6 +13,7 @@
 #include "outer/report/ledger_book.h"
 #include "outer/plan/plan.h"
 #include "outer/report/progress.h"
+#include "outer/report/tfevents.h"
 #include "outer/privacy/budget.h"
 #include "outer/report/jsonl.h"
 #include "outer/site/site_train.h"
@@ -61,6 +62,7 @@ struct job {
     struct site *site;
     struct site_train exchange;
     struct jsonl record;
+    struct tfevents events;    /* with run.tensorboard */
     struct ledger_book ledger; /* with an aggregator */
     struct progress progress;
     struct progress_line line;
@@ -124,7 +126,8 @@ enum err job_keys_record(struct job *j) MUST;
 void job_health(struct job *j);
 /* job_page.c: the live page, and what the service manager is told */
 enum err job_page_open(struct job *j) MUST; /* run.dir has its record */
-void job_page_step(struct job *j);          /* after each step */
+enum err job_events_open(struct job *j) MUST;
+void job_page_step(struct job *j); /* after each step */
 void job_page_close(struct job *j);
 /* job_final.c */
 enum err job_tell_final(struct job *j) MUST; /* digests of the trained parameters */

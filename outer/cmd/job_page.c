@@ -1,5 +1,6 @@
-/* The live page of a site, and what its service manager is told. */
-#include <math.h>
+/* The live page of a site, its event files for TensorBoard, and what its service manager is told.
+ */
+#include <string.h>
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 #include "outer/cmd/notify.h"
@@ -33,6 +34,25 @@ enum err job_page_open(struct job *j)
     return ERR_OK;
 }
 
+static void events_record(void *self, const char *line, size_t size)
+{
+    tfevents_record(self, line, size);
+}
+
+/* run.tensorboard: true, or a directory */
+enum err job_events_open(struct job *j)
+{
+    const char *to = j->s.run_tensorboard;
+    if (!*to || strcmp(to, "false") == 0)
+        return ERR_OK;
+    if (strcmp(to, "true") == 0)
+        TRY_ALLOC(to = arena_printf(&j->run.perm, "%s/tensorboard", j->s.run_dir));
+    TRY(tfevents_open(&j->events, to));
+    j->record.told = events_record;
+    j->record.self = &j->events;
+    return ERR_OK;
+}
+
 void job_page_step(struct job *j)
 {
     char text[128];
@@ -50,4 +70,5 @@ void job_page_close(struct job *j)
 {
     notify_stopping();
     page_close(&j->page);
+    tfevents_close(&j->events);
 }

@@ -132,6 +132,8 @@ void jsonl_end(struct jsonl *r)
         r->used = r->begun;
         return;
     }
+    if (r->told)
+        r->told(r->self, r->line + r->begun, r->used - r->begun - 1);
     if (!r->held || r->used > RECORD_LINE_MAX / 2)
         write_out(r);
 }

@@ -22,6 +22,9 @@ struct jsonl { /* the writer; zeroed: closed, everything below does nothing */
     bool open, bad, held; /* bad: the object did not fit; held: lines wait for jsonl_release */
     char *line;
     size_t used, begun; /* begun: where the object being written starts */
+    /* NULL, or told each whole line, without its newline, before it is written. */
+    void (*told)(void *self, const char *line, size_t size);
+    void *self;
 };
 
 /* path's directory exists. */

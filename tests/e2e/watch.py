@@ -186,6 +186,47 @@ def gone(url):
     assert refused(url + "readyz") == 503
 
 
+def events(directory, record):
+    """By TensorBoard's own reader: every step's loss, every round's rho, the eval loss."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    reader = EventAccumulator(directory, size_guidance={"scalars": 0})
+    reader.Reload()
+    made = [json.loads(line) for line in pathlib.Path(record).read_text().splitlines()]
+    for tag, want in (("step/loss", [(r["step"], r["loss"]) for r in made if r["kind"] == "step"]),
+                      ("round/rho", [(r["step"], r["rho"]) for r in made if r["kind"] == "round" and r["rho"] is not None]),
+                      ("eval_outer/loss", [(r["step"], r["loss"]) for r in made if r["kind"] == "eval" and r["of"] == "outer"])):
+        got = [(e.step, e.value) for e in reader.Scalars(tag)]
+        assert len(got) == len(want) > 2, (tag, len(got), len(want))
+        for (gs, gv), (ws, wv) in zip(got, want):
+            assert gs == ws and abs(gv - wv) <= 1e-6 * abs(wv) + 1e-30, (tag, gs, gv, ws, wv)
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def masked(data):
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff
+
+
+def frames(directory):
+    """Every record whole, with the checksums of the format."""
+    for path in pathlib.Path(directory).iterdir():
+        data, at, count = path.read_bytes(), 0, 0
+        while at < len(data) and count < 500:
+            (n,) = struct.unpack_from("<Q", data, at)
+            assert struct.unpack_from("<I", data, at + 8) == (masked(data[at:at + 8]),), (path, at)
+            assert struct.unpack_from("<I", data, at + 12 + n) == (masked(data[at + 12:at + 12 + n]),), (path, at)
+            at, count = at + 16 + n, count + 1
+        assert count > 10
+
+
 def notify():
     s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     s.bind(os.environ["NOTIFY_SOCKET"])
@@ -199,4 +240,4 @@ def show(url):
 
 
 if __name__ == "__main__":
-    {"waiting": waiting, "running": running, "look": look, "compare": compare, "far": far, "gone": gone, "notify": notify, "get": show}[sys.argv[1]](*sys.argv[2:])
+    {"waiting": waiting, "running": running, "look": look, "compare": compare, "far": far, "events": events, "frames": frames, "gone": gone, "notify": notify, "get": show}[sys.argv[1]](*sys.argv[2:])

@@ -23,7 +23,7 @@ python3 "$here/watch.py" notify >notify.out 2>&1 &
 notify=$!
 processes="$processes $notify"
 until_lines 1 "listening" notify.out
-settings="--serve.http 127.0.0.1:0 --site.http 127.0.0.1:0 --train.eval_every 100"
+settings="--serve.http 127.0.0.1:0 --site.http 127.0.0.1:0 --train.eval_every 100 --run.tensorboard true"
 serve
 listening
 site_a() {
@@ -72,6 +72,14 @@ kill "$notify" 2>/dev/null || :
 for word in READY=1 WATCHDOG=1 "STATUS=step " "STATUS=.* rounds committed, " STOPPING=1; do
     grep -q "^$word" notify.out || fail "the service manager was not told $word"
 done
+
+# TensorBoard reads what a site wrote for it.
+if python3 -c "import tensorboard" 2>/dev/null; then
+    python3 "$here/watch.py" events a/tensorboard a/metrics.jsonl 2>events.out || fail "TensorBoard reads other numbers"
+else
+    echo "NOT CHECKED: no tensorboard (pip install tensorboard)"
+fi
+python3 "$here/watch.py" frames a/tensorboard || fail "the event files are not whole"
 
 # Afterwards: the page's numbers are the ledger's and the journal's.
 "$atoll" status a b aggregator --format json >status.json || fail "atoll status"
