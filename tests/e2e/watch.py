@@ -240,4 +240,6 @@ def show(url):
 
 
 if __name__ == "__main__":
-    {"waiting": waiting, "running": running, "look": look, "compare": compare, "far": far, "events": events, "frames": frames, "gone": gone, "notify": notify, "get": show}[sys.argv[1]](*sys.argv[2:])
+    acts = {"waiting": waiting, "running": running, "look": look, "compare": compare, "far": far, "events": events, "frames": frames,
+            "gone": gone, "notify": notify, "get": show}
+    acts[sys.argv[1]](*sys.argv[2:])
