@@ -7,7 +7,7 @@ command -v python3 >/dev/null || { echo "SKIPPED: no python3"; exit 77; }
 "$atoll" doctor 2>/dev/null | grep -q "^page yes" || { echo "SKIPPED: this build is without civetweb (libcivetweb-dev)"; exit 77; }
 
 for i in 1 2 3 4 5 6 7 8; do echo "the PLANTEDTEXT of a record number $i"; done >>text.txt
-steps=${ATOLL_WATCH_STEPS:-600} configure a,b
+steps=1000000 configure a,b # it goes on until it is stopped
 mkdir PLANTEDPATH
 mv data PLANTEDPATH/data
 ln -s PLANTEDPATH/data data
@@ -63,8 +63,10 @@ if command -v chromium >/dev/null; then
 else
     echo "NOT CHECKED: no chromium, so no browser has seen the page"
 fi
-sites_end 0 a b
-serve_ends
+kill -INT "$a" "$b"
+sites_end 75 a b
+kill -INT "$serve_pid"
+ends 75 "$serve_pid" "the aggregator after Ctrl-C"
 python3 "$here/watch.py" gone "$(head -n 1 far.out)" || fail "the page from afar does not say that the aggregator is gone"
 kill -INT "$far_watch"
 ends 0 "$far_watch" "atoll watch --aggregator after Ctrl-C"
@@ -85,8 +87,14 @@ python3 "$here/watch.py" frames a/tensorboard || fail "the event files are not w
 "$atoll" status a b aggregator --format json >status.json || fail "atoll status"
 python3 "$here/watch.py" compare status.json a b aggregator || fail "other numbers than the ledger and the journal"
 "$atoll" status aggregator >status.out || fail "atoll status"
-grep -q "^b .*600/600" status.out || [ "${ATOLL_WATCH_STEPS:-}" ] || fail "atoll status of the aggregator's directory: $(cat status.out)"
-"$atoll" report aggregator a b --follow --out report.html >report.out 2>&1 || fail "report --follow of a run that has ended"
+grep -q "^b .*/1000000 " status.out || fail "atoll status of the aggregator's directory: $(cat status.out)"
+"$atoll" report aggregator a b --follow --out report.html >report.out 2>&1 &
+report=$!
+processes="$processes $report"
+until_lines 1 report.html report.out
+echo '{"v":1,"kind":"notice","t":1,"text":"WRITTEN LATER"}' >>a/metrics.jsonl
+until_lines 1 "WRITTEN LATER" report.html
+kill "$report"
 
 # The same page by atoll watch, of the directories.
 "$atoll" watch a b aggregator --http 127.0.0.1:0 >watch.out 2>&1 &
