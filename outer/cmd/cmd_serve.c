@@ -209,13 +209,11 @@ static enum err open_page(struct serve *v)
         return ERR_OK;
     TRY_ALLOC(dir = arena_array(&v->run.perm, 1, sizeof *dir));
     dir[0] = v->run.o.serve_dir;
-    TRY(page_open(&v->page, &(struct page_options){.address = v->run.o.serve_http,
-                                                   .dirs = dir,
-                                                   .dir_count = 1,
-                                                   .ready = serve_ready,
-                                                   .self = v}));
-    log_event(LOG_INFO, "page", "url=%s", v->page.url);
-    return ERR_OK;
+    return page_try(&v->page, &(struct page_options){.address = v->run.o.serve_http,
+                                                     .dirs = dir,
+                                                     .dir_count = 1,
+                                                     .ready = serve_ready,
+                                                     .self = v});
 }
 
 /* What a person should know before waiting for hours: where it stands, and what it will take. */

@@ -1,7 +1,6 @@
 /* The live page of a site, its event files for TensorBoard, and what its service manager is told.
  */
 #include <string.h>
-#include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 #include "outer/cmd/notify.h"
 
@@ -25,13 +24,11 @@ enum err job_page_open(struct job *j)
         return ERR_OK;
     TRY_ALLOC(dir = arena_array(&j->run.perm, 1, sizeof *dir));
     dir[0] = j->s.run_dir;
-    TRY(page_open(&j->page, &(struct page_options){.address = j->run.o.site_http,
-                                                   .dirs = dir,
-                                                   .dir_count = 1,
-                                                   .ready = job_ready,
-                                                   .self = j}));
-    log_event(LOG_INFO, "page", "url=%s", j->page.url);
-    return ERR_OK;
+    return page_try(&j->page, &(struct page_options){.address = j->run.o.site_http,
+                                                     .dirs = dir,
+                                                     .dir_count = 1,
+                                                     .ready = job_ready,
+                                                     .self = j});
 }
 
 static void events_record(void *self, const char *line, size_t size)

@@ -1,6 +1,7 @@
 #include "outer/cmd/page.h"
 #include <string.h>
 #include "kernels/base/clock.h"
+#include "kernels/base/log.h"
 #include "outer/cmd/page_files.h"
 #include "outer/report/live.h"
 
@@ -79,6 +80,19 @@ enum err page_open(struct page *p, const struct page_options *o)
     p->open = true;
     report_follow_open(&p->follow, o->dirs, o->dir_count, &p->arena);
     return http_open(&p->http, o->address, routes, sizeof routes / sizeof *routes, p, p->url);
+}
+
+enum err page_try(struct page *p, const struct page_options *o)
+{
+    char quoted[512];
+    enum err e = page_open(p, o);
+    if (e == ERR_OK)
+        log_event(LOG_INFO, "page", "url=%s", p->url);
+    if (e != ERR_BUSY)
+        return e;
+    log_event(LOG_WARN, "page", "ok=0 why=%s", log_quote(quoted, sizeof quoted, err_message()));
+    err_clear();
+    return ERR_OK;
 }
 
 enum err page_row(struct page *p, const struct jsonl_row *row)

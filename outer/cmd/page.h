@@ -29,6 +29,9 @@ struct page {
 
 /* p->url: where it is. */
 enum err page_open(struct page *p, const struct page_options *o) MUST;
+/* The same beside a process that has other work: logs the address; a port in use is a warning, for
+ * no run ends for its page. */
+enum err page_try(struct page *p, const struct page_options *o) MUST;
 enum err page_row(struct page *p, const struct jsonl_row *row) MUST;
 void page_close(struct page *p); /* accepts a zeroed struct */
 

@@ -48,8 +48,9 @@ code=0
 far_watch=$!
 processes="$processes $far_watch"
 until_lines 1 "http://" far.out
-train b
+train b --site.http "$(url serve.out | sed 's#http://\(.*\)/#\1#')" # in use: a warning, and it trains
 b=$pid
+until_lines 1 'ev=page ok=0 why="the page cannot be served at' b.out
 until_rounds b 3
 python3 "$here/watch.py" running "$(url serve.out)" "$(url a.out)" a/metrics.jsonl || fail "the page of a run that goes on"
 python3 "$here/watch.py" far "$(head -n 1 far.out)" aggregator || fail "the page from afar"
