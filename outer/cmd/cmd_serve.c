@@ -31,7 +31,8 @@ enum {
     LOOK_MS = 500,
     LEAVE_MS = 10000, /* after the last report: sites say good-bye */
     SELF_CALL_MS = 30000,
-    GRACE_MS = 3000 /* for answers under way at the end */
+    OBSERVER_MS = 6000, /* at the end, for one who has called within this time */
+    GRACE_MS = 3000     /* for answers under way at the end */
 };
 
 struct serve {
@@ -46,10 +47,12 @@ struct serve {
     struct link_server *server;
     struct serve_tell tell;
     struct ledger_book ledger;
-    struct feed feed;    /* of the records; the link calls it under its lock */
-    const char *records; /* their path */
-    struct page page;    /* with serve.http */
-    atomic_bool answers; /* as the main thread saw it last */
+    struct feed feed;                  /* of the records; the link calls it under its lock */
+    const char *records;               /* their path */
+    atomic_uint_least64_t observed_ms; /* the last call of an observer; 0: none */
+    atomic_bool observed_all;          /* it had all records then */
+    struct page page;                  /* with serve.http */
+    atomic_bool answers;               /* as the main thread saw it last */
     struct link_tls tls;
     struct signer *signer;
     sigset_t signals;
@@ -87,7 +90,10 @@ static enum err revoked_paths(struct serve *v, const char **list, const char **c
 static enum err records_piece(void *self, uint64_t at, char *text, size_t size, uint64_t *next)
 {
     struct serve *v = self;
-    return feed_piece(&v->feed, v->records, at, text, size, next);
+    enum err e = feed_piece(&v->feed, v->records, at, text, size, next);
+    atomic_store(&v->observed_ms, clock_mono_ms());
+    atomic_store(&v->observed_all, *next == at);
+    return e;
 }
 
 static enum err open_aggregator(struct serve *v)
@@ -401,6 +407,18 @@ static void block_signals(struct serve *v)
     signal(SIGPIPE, SIG_IGN);
 }
 
+/* Somebody watches from afar: he should see how it ends. */
+static void observer_wait(struct serve *v)
+{
+    const struct timespec look = {0, 100 * 1000000L};
+    uint64_t now = clock_mono_ms(), seen = atomic_load(&v->observed_ms), until = now + OBSERVER_MS;
+    if (!seen || now - seen > OBSERVER_MS)
+        return;
+    atomic_store(&v->observed_all, false);
+    while (!atomic_load(&v->observed_all) && clock_mono_ms() < until)
+        nanosleep(&look, NULL);
+}
+
 static enum err serve(struct serve *v, const struct args *args)
 {
     char said[1024];
@@ -418,6 +436,8 @@ static enum err serve(struct serve *v, const struct args *args)
     bool ended = e == ERR_OK;
     if (ended)
         e = serve_tell_final(&v->tell);
+    if (ended)
+        observer_wait(v);
     snprintf(said, sizeof said, "%s", err_message());
     if (!ended && v->tell.replica)
         serve_tell_stop(&v->tell, said);

@@ -187,6 +187,19 @@ def gone(url):
     assert refused(url + "readyz") == 503
 
 
+def begun(url):
+    until = time.time() + 60
+    while not json.loads(get(url + "status.json")[1]).get("aggregator"):
+        assert time.time() < until
+        time.sleep(0.1)
+
+
+def done(url):
+    status = json.loads(get(url + "status.json")[1])
+    assert status["aggregator"]["state"] == "done" and status["aggregator"]["rounds"] == 8, status["aggregator"]
+    assert [s["state"] for s in status["sites"]] == ["done", "done"] and all(s["rounds"] == 8 for s in status["sites"]), status["sites"]
+
+
 def events(directory, record):
     """By TensorBoard's own reader: every step's loss, every round's rho, the eval loss."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -242,5 +255,5 @@ def show(url):
 
 if __name__ == "__main__":
     acts = {"waiting": waiting, "running": running, "look": look, "compare": compare, "far": far, "events": events, "frames": frames,
-            "gone": gone, "notify": notify, "get": show}
+            "gone": gone, "begun": begun, "done": done, "notify": notify, "get": show}
     acts[sys.argv[1]](*sys.argv[2:])

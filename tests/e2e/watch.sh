@@ -117,6 +117,25 @@ done
 kill -INT "$watch"
 ends 0 "$watch" "atoll watch after Ctrl-C"
 
+# A run that ends is seen to end, from afar too.
+settings="--train.steps 64"
+serve --serve.dir short_aggregator
+until_lines 2 "ev=listening" serve.out
+"$atoll" watch $far --http 127.0.0.1:0 >short.out 2>&1 &
+far_watch=$!
+processes="$processes $far_watch"
+until_lines 1 "http://" short.out
+python3 "$here/watch.py" begun "$(head -n 1 short.out)" || fail "the page of a short run"
+train a --run.dir short_a
+a=$pid
+train b --run.dir short_b
+ends 0 "$pid" "site b of the short run"
+ends 0 "$a" "site a of the short run"
+serve_ends
+python3 "$here/watch.py" done "$(head -n 1 short.out)" || fail "the page from afar does not say that the run is done"
+"$atoll" report short_aggregator short_a short_b --follow --out short.html >report.out 2>&1 || fail "report --follow of a run that has ended"
+"$atoll" status short_aggregator >status.out && grep -q "^aggregator done, 8 of 8 rounds" status.out || fail "atoll status of a run that has ended"
+
 # The table of /metrics is the one in the documentation.
 "$atoll" watch --help-metrics >table.md
 awk '/^\| name \| type/ { on = 1 } on && !/^\|/ { exit } on' "$repository/docs/operations.md" | diff -u - table.md ||
