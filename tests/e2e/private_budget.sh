@@ -92,7 +92,7 @@ said "charges        alone/inner/privacy.charges: $steps steps" ledger.out
 said "PLD            epsilon $claim  <- holds" ledger.out
 said "cap            9; left: epsilon " ledger.out
 ledger 0 alone --cap "$claim"
-said "left: epsilon 0, 0 further steps" ledger.out
+said ", 0 further steps of the newest setting" ledger.out # what is left of epsilon is the rounding of the claim
 ledger 0 alone --format json
 python3 - ledger.out "$claim" $steps <<'END' || fail "the JSON of privacy ledger"
 import json, sys
