@@ -176,6 +176,9 @@ struct train { /* open for the hook to read */
     int64_t saved_step; /* of the newest checkpoint, -1: none */
 };
 
+/* Of the training text, for one of the ranks that divide the batch. */
+struct loader_options train_loader_options(const struct settings *s, uint32_t data_site,
+                                           uint32_t rank, uint32_t ranks);
 /* Tokens of one micro-batch of one of `ranks` ranks. */
 size_t train_micro_batch_tokens(const struct settings *s, int ranks);
 /* Planned memory of one rank; `data` is 0 until shards are open. */

@@ -26,9 +26,6 @@ struct train_parallel {
     /* The parameters are those of t->step, from a checkpoint or from the seed. */
     enum err (*resumed)(struct train *t);
 };
-/* Of the training text, for one of the ranks that divide the batch. */
-struct loader_options train_loader_options(const struct settings *s, uint32_t data_site,
-                                           uint32_t rank, uint32_t ranks);
 static inline enum err parallel_nothing(struct train *t)
 {
     (void)t;

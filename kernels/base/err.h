@@ -44,7 +44,11 @@
     X(22, STALE, "this directory is older than what the sites have", 4,                            \
       "do not serve it: use the newest one, or make it again with --rebuild (see runbook)")        \
     X(23, BUDGET, "the privacy budget of this site allows no further step", 7,                     \
-      "end the run here, or let the people who own the data raise the cap")
+      "end the run here, or let the people who own the data raise the cap")                        \
+    X(24, WARNED, "there are warnings, and nothing failed", 8,                                     \
+      "read the lines that begin with WARN; a run can start")                                      \
+    X(25, UNREADY, "a run would not start here, or would not end well", 4,                         \
+      "do what the lines that begin with FAIL say")
 
 enum err {
 #define X(number, name, text, exit, action) ERR_##name = number,

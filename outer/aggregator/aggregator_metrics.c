@@ -30,7 +30,9 @@ void aggregator_metrics_commit(struct aggregator *a, const struct manifest *m)
     }
 }
 
-static void metrics_line(const struct aggregator *a, unsigned site, struct aggregator_text *t)
+/* clock: with the wall clock, which atoll doctor compares with the site's. */
+static void metrics_line(const struct aggregator *a, unsigned site, bool clock,
+                         struct aggregator_text *t)
 {
     const struct aggregator_site *s = &a->site[site];
     const struct aggregator_metrics *of = &s->metrics;
@@ -50,6 +52,8 @@ static void metrics_line(const struct aggregator *a, unsigned site, struct aggre
         if (of->refused[i])
             aggregator_text_add(t, " refused.%s=%" PRIu32,
                                 round_outcome_name((enum round_outcome)i), of->refused[i]);
+    if (clock)
+        aggregator_text_add(t, " clock_ms=%" PRIu64, a->env->ops->unix_ms(a->env));
     aggregator_text_add(t, "\n");
 }
 
@@ -59,7 +63,7 @@ static unsigned metrics_lines(const struct aggregator *a, unsigned at, struct ag
     for (; at < a->o.site_count; at++) {
         char line[WIRE_TEXT_MAX];
         struct aggregator_text one = {line, 0, sizeof line};
-        metrics_line(a, at, &one);
+        metrics_line(a, at, false, &one);
         if (t->used && t->used + one.used >= t->size)
             return at;
         aggregator_text_add(t, "%s", line);
@@ -87,7 +91,7 @@ void aggregator_metrics_operate(struct aggregator *a, const char *peer,
     else {
         answer->outcome = ROUND_CURRENT;
         if (site >= 0) {
-            metrics_line(a, (unsigned)site, &t);
+            metrics_line(a, (unsigned)site, as_site, &t);
             return;
         }
         if (!m->to)

@@ -17,6 +17,7 @@
 #include "kernels/base/log.h"
 #include "outer/link/tls.h"
 #endif
+#include "outer/cmd/preflight.h"
 #include "outer/cmd/version.h"
 #include "outer/wan/namespace.h"
 #include "outer/report/http.h"
@@ -226,11 +227,41 @@ static void machine(void)
     show_gpu();
 }
 
+/* --site is --site.name, so that it is checked as that is. */
+static enum err preflight_start(struct preflight_options *o, struct args *args, struct arena *a)
+{
+    if (o->site && o->serve)
+        return err_set(ERR_CONFIG, "doctor: --site and --serve are of two machines");
+    if (!o->site)
+        return preflight_run(o, args);
+    char **setting = arena_array(a, (size_t)args->setting_count + 2, sizeof *setting);
+    TRY_ALLOC(setting);
+    for (int i = 0; i < args->setting_count; i++)
+        setting[i] = args->setting[i];
+    setting[args->setting_count] = arena_printf(a, "--site.name");
+    setting[args->setting_count + 1] = arena_printf(a, "%s", o->site);
+    args->setting = setting;
+    args->setting_count += 2;
+    return preflight_run(o, args);
+}
+
 enum err cmd_doctor(int argc, char **argv)
 {
+    struct preflight_options before = {.ranks = 1};
 #ifdef ATOLL_NET
     struct probe p = {.tls = "tls", .name = "aggregator"};
+#endif
     const struct args_option options[] = {
+        {"config", ARGS_TEXT, &before.config, .value = "FILE",
+         .help = "Only this: is all ready for the run of this configuration? Lines OK, WARN, FAIL "
+                 "with what to do; exit code 0, 8 with warnings, 4 when a check failed."},
+        {"site", ARGS_TEXT, &before.site, .value = "NAME",
+         .help = "With --config: the site whose machine this is; site.name without it."},
+        {"serve", ARGS_FLAG, &before.serve,
+         .help = "With --config: this machine is the aggregator's."},
+        {"ranks", ARGS_INT, &before.ranks, .min = 1, .max = 4096, .value = "N",
+         .help = "With --config: ranks of the site on this machine."},
+#ifdef ATOLL_NET
         {"aggregator", ARGS_TEXT, &p.target, .value = "HOST:PORT",
          .help = "Only this: does an aggregator answer there, over TLS, with a certificate of the "
                  "run? A probe for service managers."},
@@ -244,23 +275,25 @@ enum err cmd_doctor(int argc, char **argv)
          .help = "For it: proxy to the aggregator, as site.proxy."},
         {"proxy-credentials", ARGS_TEXT, &p.credentials, .value = "FILE",
          .help = "For it: the proxy's user and password, as site.proxy_credentials."},
-    };
 #endif
+    };
     struct args args = {
         .command = "doctor",
         .summary = "Says what this machine and this build can do, and what is missing for the "
-                   "rest; or whether an aggregator answers.",
-        .example = "atoll doctor --aggregator localhost:7443 --tls tls",
-#ifdef ATOLL_NET
+                   "rest; or whether all is ready for a run; or whether an aggregator answers.",
+        .example = "atoll doctor --config run.yaml --site a",
+        .settings = run_nearest_setting,
         .options = options,
         .count = sizeof options / sizeof *options,
-#endif
     };
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && !args.help) {
+        if (before.config)
+            e = preflight_start(&before, &args, &arena);
+        else
 #ifdef ATOLL_NET
-        if (p.target)
+            if (p.target)
             e = probe(&p, &arena);
         else
 #endif

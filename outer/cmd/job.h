@@ -99,6 +99,8 @@ struct site_train_options job_exchange(struct job *j);
  * settings that would. The training gets the GPU's memory less the outer loop's need. */
 enum err job_reserve(struct job *j) MUST;
 void job_print_memory(struct job *j, const struct table *t);
+/* Of the outer loop at this rank; on a GPU its host memory is pinned. */
+struct outer_memory job_outer_memory(struct job *j, const struct table *t);
 
 /* Number of values of each fragment, for the schedule's predictions. */
 void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX]);

@@ -87,8 +87,7 @@ static struct outer_memory memory_of(struct job *j, const struct run *run, const
     return all;
 }
 
-/* Of the outer loop at this rank; on a GPU its host memory is pinned. */
-static struct outer_memory outer_memory_of(struct job *j, const struct table *t)
+struct outer_memory job_outer_memory(struct job *j, const struct table *t)
 {
     return memory_of(j, &j->run, t);
 }
@@ -132,7 +131,7 @@ enum err job_reserve(struct job *j)
 {
     struct table t;
     TRY(table_make(&t, &j->s, &j->run.perm));
-    struct outer_memory m = outer_memory_of(j, &t);
+    struct outer_memory m = job_outer_memory(j, &t);
     struct train_memory inner = train_plan(&j->s, &t, j->dev->model_type, j->coll->size);
     size_t host = train_memory_left(), here = trains_on_gpu(j) ? 0 : inner.total;
     bool lead = j->coll->rank == 0;
@@ -166,7 +165,7 @@ void job_print_memory(struct job *j, const struct table *t)
             row(rows[i].what, rows[i].bytes);
     if (!j->outer)
         return;
-    struct outer_memory o = outer_memory_of(j, t);
+    struct outer_memory o = job_outer_memory(j, t);
     printf("# Beside it, for the outer loop at the lead:\n");
     if (trains_on_gpu(j)) {
         row(job_outer_on_gpu(j) ? "GPU memory: the fragment in flight" : "GPU memory", o.device);

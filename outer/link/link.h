@@ -215,6 +215,11 @@ bool link_silent(const struct link_server *s);
 /* One connection and one call to gRPC's health service. ERR_OK: an aggregator answers whose
  * certificate is signed by the same authority. Else the error says why not. */
 enum err link_probe(const struct link_dial *d, uint32_t timeout_ms) MUST;
+/* Sends messages of the health service over d->streams connections, twice as long ones each time
+ * until one takes half a second or 32 MiB are sent: bounded. *bytes_per_s: of the last one, without
+ * the round trip. *rtt_s: of the shortest empty call. */
+enum err link_probe_rate(const struct link_dial *d, uint32_t timeout_ms, double *bytes_per_s,
+                         double *rtt_s) MUST;
 /* One connection and one call of an operator. ERR_LINK: no answer within timeout_ms; the call may
  * have taken effect, and may be repeated. */
 enum err link_operate(const struct link_dial *d, const struct wire_operate *m,

@@ -14,6 +14,8 @@
 #include "outer/link/grpc/link_client.h"
 #include "outer/link/tls.h"
 
+enum { PROBE_FIRST = 64 << 10, PROBE_CALLS = 32 };
+
 /* ---- channels ---- */
 
 static grpc_channel *channel_make(const struct link_grpc *l, const struct tls_pem *pem)
@@ -544,23 +546,92 @@ enum err link_open(struct link **out, const struct link_dial *d)
     return ERR_OK;
 }
 
+/* A call of the health service with a message of so many bytes, which the other end ignores. */
+static struct link_call *health_begin(struct link_grpc *l, unsigned channel, const uint8_t *data,
+                                      size_t size, uint32_t timeout_ms)
+{
+    void *method = grpc_channel_register_call(l->channels[channel], LINK_HEALTH_PATH, NULL, NULL);
+    struct link_call *c = link_call_open(l->channels[channel], method, l->cq, timeout_ms);
+    if (!c)
+        err_set(ERR_MEMORY, "no memory for a call to %s", l->target);
+    else if (!link_call_send_start(c, link_buffer(data, size)))
+        (void)0; /* the status says why */
+    return c;
+}
+
+static enum err health_end(struct link_grpc *l, struct link_call *c)
+{
+    if (!c)
+        return ERR_MEMORY;
+    if (link_call_wait(c, &c->send) && link_call_half_close(c) && link_call_recv_start(c))
+        link_call_wait(c, &c->recv);
+    enum err e = link_result(l, c);
+    link_call_close(c);
+    return e;
+}
+
 enum err link_probe(const struct link_dial *d, uint32_t timeout_ms)
 {
     struct link *base;
     TRY(link_open(&base, d));
     struct link_grpc *l = (struct link_grpc *)base;
-    grpc_channel *channel = l->channels[LINK_CONTROL];
-    void *method = grpc_channel_register_call(channel, LINK_HEALTH_PATH, NULL, NULL);
-    struct link_call *c = link_call_open(channel, method, l->cq, timeout_ms);
-    enum err e = c ? ERR_OK : err_set(ERR_MEMORY, "no memory for a call to %s", l->target);
-    if (c) {
-        if (link_call_send(c, link_buffer((const uint8_t *)"", 0)) && link_call_half_close(c) &&
-            link_call_recv_start(c))
-            link_call_wait(c, &c->recv);
-        e = link_result(l, c);
-        link_call_close(c);
-    }
+    enum err e = health_end(l, health_begin(l, LINK_CONTROL, (const uint8_t *)"", 0, timeout_ms));
     base->ops->close(base);
+    return e;
+}
+
+/* `calls` messages of `size` bytes at a time, dealt to the connections. */
+static enum err health_burst(struct link_grpc *l, const uint8_t *data, size_t size, unsigned calls,
+                             uint32_t timeout_ms, double *seconds)
+{
+    struct link_call *call[PROBE_CALLS];
+    double begin = clock_mono_s();
+    enum err e = ERR_OK;
+    for (unsigned i = 0; i < calls; i++)
+        call[i] = health_begin(l, LINK_BULK + i % l->streams, data, size, timeout_ms);
+    for (unsigned i = 0; i < calls; i++) {
+        enum err one = health_end(l, call[i]);
+        e = e == ERR_OK ? one : e;
+    }
+    *seconds = clock_mono_s() - begin;
+    return e;
+}
+
+static enum err probe_rate(struct link_grpc *l, const uint8_t *data, uint32_t timeout_ms,
+                           double *bytes_per_s, double *rtt_s)
+{
+    static const double LONG_S = 0.5;
+    double took = 0;
+    *rtt_s = 1e9;
+    TRY(health_burst(l, data, 0, l->streams, timeout_ms, &took)); /* opens the connections */
+    for (int i = 0; i < 3; i++) {
+        TRY(health_burst(l, data, 0, 1, timeout_ms, &took));
+        *rtt_s = took < *rtt_s ? took : *rtt_s;
+    }
+    for (size_t all = PROBE_FIRST; all <= (size_t)PROBE_CALLS * WIRE_CHUNK_BYTES; all *= 2) {
+        size_t size = all < WIRE_CHUNK_BYTES ? all : WIRE_CHUNK_BYTES;
+        TRY(health_burst(l, data, size, (unsigned)(all / size), timeout_ms, &took));
+        *bytes_per_s = (double)all / (took > 2 * *rtt_s ? took - *rtt_s : took);
+        if (took > LONG_S)
+            break;
+    }
+    return ERR_OK;
+}
+
+enum err link_probe_rate(const struct link_dial *d, uint32_t timeout_ms, double *bytes_per_s,
+                         double *rtt_s)
+{
+    struct link *base;
+    uint8_t *data = malloc(WIRE_CHUNK_BYTES);
+    if (!data)
+        return err_set(ERR_MEMORY, "no memory for a measurement");
+    memset(data, 0x5a, WIRE_CHUNK_BYTES); /* no proxy compresses TLS */
+    enum err e = link_open(&base, d);
+    if (e == ERR_OK) {
+        e = probe_rate((struct link_grpc *)base, data, timeout_ms, bytes_per_s, rtt_s);
+        base->ops->close(base);
+    }
+    free(data);
     return e;
 }
 
