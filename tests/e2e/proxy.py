@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A small proxy for tests: HTTP CONNECT or SOCKS5, and how proxies fail.
 
-    proxy.py [--socks] [--user USER:PASSWORD] [--answer STATUS] [--garbage] [--silent] [--delay S] [--cut BYTES] PORT
+    proxy.py [--socks] [--user USER:PASSWORD] [--answer STATUS] [--garbage] [--delay S] [--cut BYTES] PORT
 
 Prints a line for each tunnel: "tunnel HOST:PORT as USER". --answer: this status (or SOCKS5 reply) for every request; --garbage: an
-answer that is none; --silent: no answer; --delay: before the answer; --cut: the first tunnel is cut after so many bytes upwards.
+answer that is none; --delay: before the answer; --cut: the first tunnel that carries so many bytes upwards is cut.
 """
 import argparse
 import asyncio
@@ -15,12 +15,14 @@ args = None
 cut = None
 
 
-async def pump(reader, writer, limit=None):
+async def pump(reader, writer, up=False):
+    global cut
     moved = 0
     try:
         while data := await reader.read(65536):
             moved += len(data)
-            if limit and moved > limit:
+            if up and cut and moved > cut:
+                cut = None
                 print(f"cut after {moved}", flush=True)
                 writer.transport.abort()
                 break
@@ -86,11 +88,7 @@ async def socks(reader, writer):
 
 
 async def client(reader, writer):
-    global cut
     try:
-        if args.silent:
-            await reader.read()
-            return
         if args.garbage:
             writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
             return
@@ -103,8 +101,7 @@ async def client(reader, writer):
         up_reader, up_writer = await asyncio.open_connection(host.strip("[]"), int(port))
         print(f"tunnel {target} as {user}", flush=True)
         writer.write(answer)
-        limit, cut = cut, None
-        await asyncio.gather(pump(reader, up_writer, limit), pump(up_reader, writer))
+        await asyncio.gather(pump(reader, up_writer, True), pump(up_reader, writer))
     except (OSError, asyncio.IncompleteReadError) as e:
         print(f"failed {e}", flush=True)
     finally:
@@ -122,7 +119,6 @@ async def main():
     p.add_argument("--user")
     p.add_argument("--answer", type=int)
     p.add_argument("--garbage", action="store_true")
-    p.add_argument("--silent", action="store_true")
     p.add_argument("--delay", type=float, default=0)
     p.add_argument("--cut", type=int)
     p.add_argument("port", type=int)

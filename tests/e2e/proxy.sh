@@ -31,7 +31,7 @@ configure a,b
 echo "anna:Opensesame-77" >credentials
 chmod 600 credentials
 
-proxy http --user anna:Opensesame-77
+proxy http --user anna:Opensesame-77 --cut 100000 # a tunnel is cut in a contribution
 http=$at http_pid=$proxy_pid
 proxy socks --socks --user "bert:Seven%Seals"
 socks=$at
@@ -42,6 +42,21 @@ a=$pid
 train b --site.proxy "socks5://bert:Seven%25Seals@127.0.0.1:$socks"
 b=$pid
 until_rounds a 10
+# Another process finds the socket between gRPC and the forwarder, and is refused.
+python3 - <<'END' || fail "another process may use site a's way to the proxy"
+import re, socket
+names = re.findall(r"@(atoll-[0-9a-f]{32})$", open("/proc/net/unix").read(), re.M)
+assert names, "no socket"
+for name in set(names):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(10)
+    s.connect("\0" + name)
+    try:
+        assert s.recv(1) == b"", name
+    except ConnectionResetError:
+        pass
+END
+until_lines 1 "ev=proxy_stranger" a.out
 kill -9 "$http_pid" # with all its tunnels
 until_lines 1 "aggregator unreachable" a.out
 sleep 0.5
@@ -52,6 +67,7 @@ ends 0 "$b" "site b"
 serve_ends
 same_state a b
 [ "$(lines "tunnel 127.0.0.1:$port as anna" http.out)" -ge 2 ] || fail "site a did not come back through the proxy"
+grep -q "^cut after" http.out || fail "no tunnel of site a was cut"
 [ "$(lines "tunnel 127.0.0.1:$port as bert" socks.out)" -ge 2 ] || fail "site b did not use SOCKS5"
 cat a/log.txt* a.out | grep -q "ev=reconnect" || fail "the reconnection is not in the log"
 if grep -rqE "Opensesame|Seven%|YW5uYT" a b aggregator ./*.out; then fail "a password is in a log or a record"; fi

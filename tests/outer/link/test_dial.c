@@ -3,14 +3,18 @@
  * log. */
 #include "outer/link/dial.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "kernels/base/clock.h"
+#include "outer/link/forward.h"
 
 static void test_good(void **state)
 {
@@ -112,13 +116,97 @@ static void test_target(void **state)
     assert_int_equal(dial_split(":7443", host, port), ERR_CONFIG);
 }
 
+struct far { /* a proxy that does one thing with its first connection */
+    int listener, port;
+    const char *answer; /* NULL: none */
+    bool closes;
+};
+
+static void *far_main(void *arg)
+{
+    struct far *f = arg;
+    char text[512];
+    int fd = accept(f->listener, NULL, NULL);
+    ssize_t n = read(fd, text, sizeof text);
+    if (f->answer)
+        n = write(fd, f->answer, strlen(f->answer));
+    while (!f->closes && n > 0)
+        n = read(fd, text, sizeof text); /* until the other end gives up */
+    close(fd);
+    return NULL;
+}
+
+/* What dial_connect says of it; milliseconds that it took. */
+static enum err ask(struct far *f, uint32_t timeout_ms, int stop, uint64_t *took_ms)
+{
+    struct dial_proxy p;
+    char url[64];
+    pthread_t thread;
+    int fd;
+    assert_int_equal(forward_listen(&f->listener, "127.0.0.1:0", &f->port), ERR_OK);
+    fcntl(f->listener, F_SETFL, 0);
+    pthread_create(&thread, NULL, far_main, f);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", f->port);
+    assert_int_equal(dial_proxy_parse(&p, url), ERR_OK);
+    struct dial_question q = {"a.example:7443", &p, timeout_ms, stop};
+    uint64_t begin = clock_mono_ms();
+    enum err e = dial_connect(&fd, &q, NULL);
+    *took_ms = clock_mono_ms() - begin;
+    if (e == ERR_OK)
+        close(fd);
+    pthread_join(thread, NULL);
+    close(f->listener);
+    return e;
+}
+
+/* A proxy that never answers costs the timeout and no more; a loop that ends does not wait for it.
+ */
+static void test_silent(void **state)
+{
+    uint64_t took;
+    int ends[2];
+    (void)state;
+    assert_int_equal(ask(&(struct far){0}, 300, 0, &took), ERR_LINK);
+    assert_non_null(strstr(err_message(), "no answer in time"));
+    assert_true(took >= 300 && took < 5000);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    assert_int_equal(ask(&(struct far){0}, 20000, ends[0], &took), ERR_LINK);
+    assert_true(took < 5000);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* Answers that break off, that never end, and that are longer than any header. */
+static void test_answers(void **state)
+{
+    uint64_t took;
+    char longest[10000];
+    (void)state;
+    assert_int_equal(ask(&(struct far){.answer = "HTTP/1.1 200 OK\r\n\r\n"}, 5000, 0, &took),
+                     ERR_OK);
+    assert_int_equal(
+        ask(&(struct far){.answer = "HTTP/1.1 200 OK\r\n", .closes = true}, 5000, 0, &took),
+        ERR_LINK);
+    assert_non_null(strstr(err_message(), "closed the connection before its answer was complete"));
+    assert_int_equal(ask(&(struct far){.answer = "HTTP/1.1 200 OK\r\nX: y"}, 300, 0, &took),
+                     ERR_LINK);
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    memcpy(longest, "HTTP/1.1 ", 9);
+    assert_int_equal(ask(&(struct far){.answer = longest}, 5000, 0, &took), ERR_LINK);
+    assert_non_null(strstr(err_message(), "bytes of header"));
+    assert_int_equal(ask(&(struct far){.answer = "HTTP/1.1 \r\n\r\n"}, 5000, 0, &took), ERR_LINK);
+    assert_int_equal(ask(&(struct far){.answer = "HTTP/1.1 407\r\n\r\n"}, 5000, 0, &took),
+                     ERR_DENIED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_target),
+        cmocka_unit_test(test_good),   cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_file),   cmocka_unit_test(test_target),
+        cmocka_unit_test(test_silent), cmocka_unit_test(test_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
