@@ -20,6 +20,8 @@ bool loopback_host(const char *host, size_t n)
     snprintf(text, sizeof text, "%.*s", (int)n, host);
     if (strcmp(text, "localhost") == 0 || strcmp(text, "[::1]") == 0)
         return true;
+    if (text[strspn(text, "0123456789.")]) /* sscanf passes over blanks and signs */
+        return false;
     if (sscanf(text, "%3u.%3u.%3u.%3u%n", &part[0], &part[1], &part[2], &part[3], &used) != 4)
         return false;
     return !text[used] && part[0] == 127 && part[1] < 256 && part[2] < 256 && part[3] < 256;
