@@ -688,6 +688,7 @@ static enum err recover_journal(struct aggregator *a, struct recovery *v)
     log_event(LOG_WARN, "journal_lost",
               "action=\"sites are asked again for the rounds in flight\"");
     TRY(aggregator_roster_again(a));
+    TRY(aggregator_masks_again(a));
     return aggregator_quarantine_again(a);
 }
 
@@ -709,7 +710,7 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(recover_commits(a));
     TRY(recover_finished(a));
     TRY(aggregator_spool_sweep(a));
-    aggregator_masks_recovered(a);
+    TRY(aggregator_masks_recovered(a));
     TRY(aggregator_reserve(a));
     return store_begin(a->env); /* last */
 }

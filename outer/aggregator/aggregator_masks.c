@@ -6,7 +6,12 @@
  * A seal is a file of its round's spool, and then a SEAL record of the journal with its digest;
  * only then a site sees it. After a restart the same seal goes on, and the core is told its set
  * (round_pin). What sites sign and reveal is kept in memory alone: they answer again. All of it
- * under the lock of the service, but for aggregator_masks_sum. */
+ * under the lock of the service, but for aggregator_masks_sum.
+ *
+ * A setup is what makes pair keys: the first one of all sites, and one for each site that is added.
+ * It has the number of the roster's version, which is durable (the file `setup`), since sites that
+ * come to it at different times must come to the same one; and the next one begins once all sites
+ * have said that they have the pairs of this one, which is durable, too. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +21,7 @@
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/privacy/masked.h"
 #include "outer/privacy/seal_aggregator.h"
+#include "outer/protocol/mutant.h"
 
 struct masks_site { /* what the aggregator passes on */
     uint8_t certificate[SIGNER_CERTIFICATE_MAX];
@@ -23,12 +29,158 @@ struct masks_site { /* what the aggregator passes on */
     bool stated;
     uint8_t statement[KEYS_STATEMENT_BYTES];
 };
+struct masks_setup {        /* the file */
+    uint32_t number, added; /* added: the site that it is for; of the first one: not used */
+    uint32_t fragments, sites;
+    uint64_t first[ROUND_FRAGMENTS_MAX]; /* rounds that its pairs begin with */
+    uint32_t *paired; /* [room] the newest setup of which each site has all pairs */
+};
 struct aggregator_masks {
+    struct masks_setup setup;
     struct masks_site *site;      /* [sites of the core's room] */
     struct seal_aggregator *seal; /* [fragments] */
     bool *lost;                   /* [fragments]: the seal was announced, and is no longer stored */
+    uint64_t *asked;              /* [fragments]: rounds before it were asked about by a site */
     struct signer_key *identity;  /* [room], of a context */
 };
+
+/* ---- the setup ---- */
+
+static void setup_fields(struct record_cursor *c, void *self)
+{
+    struct masks_setup *m = self;
+    uint32_t room = m->sites, fragments = m->fragments;
+    record_u32(c, &m->number);
+    record_u32(c, &m->added);
+    record_u32(c, &m->fragments);
+    record_u32(c, &m->sites);
+    m->fragments = m->fragments < fragments ? m->fragments : fragments; /* then it is no record */
+    m->sites = m->sites < room ? m->sites : room;
+    for (uint32_t i = 0; i < m->fragments; i++)
+        record_u64(c, &m->first[i]);
+    for (uint32_t i = 0; i < m->sites; i++)
+        record_u32(c, &m->paired[i]);
+}
+
+static void setup_first(struct aggregator *a)
+{
+    struct masks_setup *m = &a->masks->setup;
+    *m = (struct masks_setup){
+        .number = 1, .fragments = a->core.fragments, .sites = a->core.room, .paired = m->paired};
+    memset(m->paired, 0, m->sites * sizeof *m->paired);
+}
+
+/* Lost: the sites say again what they have. */
+static enum err setup_read(struct aggregator *a)
+{
+    struct masks_setup *m = &a->masks->setup;
+    struct arena scratch = arena_make(0);
+    struct record_form form = {"setup", setup_fields, m};
+    struct record r;
+    setup_first(a);
+    enum err e = store_read(a->env, AGGREGATOR_SETUP, &form, 0, &r, &scratch);
+    arena_free(&scratch);
+    m->sites = a->core.room; /* the sites may have become more */
+    if (e == ERR_INPUT || e == ERR_CORRUPT)
+        setup_first(a);
+    if (e == ERR_CORRUPT)
+        log_event(LOG_WARN, "setup_lost", "file=%s", AGGREGATOR_SETUP);
+    return e == ERR_INPUT || e == ERR_CORRUPT ? ERR_OK : e;
+}
+
+static enum err setup_write(struct aggregator *a)
+{
+    struct record_form form = {"setup", setup_fields, &a->masks->setup};
+    return store_write(a->env, AGGREGATOR_SETUP, &form, NULL, 0);
+}
+
+/* The newest change of the roster added a site: its setup, if it is not the present one. What the
+ * journal has is enough to find it again. */
+static enum err setup_follow(struct aggregator *a)
+{
+    struct masks_setup *m = &a->masks->setup;
+    if (a->roster.change.act != MANIFEST_ADD || a->roster.version <= m->number)
+        return ERR_OK;
+    m->number = a->roster.version;
+    m->added = a->roster.change.site;
+    for (unsigned f = 0; f < a->core.fragments; f++)
+        m->first[f] = a->core.f[f].first;
+    return setup_write(a);
+}
+
+/* Is this site's key in the newest setup known? */
+static bool stated_now(const struct aggregator *a, unsigned site)
+{
+    const struct masks_site *s = &a->masks->site[site];
+    struct keys_statement x;
+    return s->stated && s->certificate_bytes &&
+           keys_statement_read(&x, s->statement, sizeof s->statement) == ERR_OK &&
+           x.setup == a->masks->setup.number;
+}
+
+/* Sites of all rounds in flight. */
+static struct set served(const struct aggregator *a)
+{
+    struct set sites = {0};
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        set_put(&sites, i, aggregator_roster_serves(a, i));
+    return sites;
+}
+
+/* Sites that this setup makes a pair of `site` with. */
+static struct set partners(const struct aggregator *a, unsigned site)
+{
+    const struct masks_setup *m = &a->masks->setup;
+    struct set others = served(a);
+    bool all = m->number < 2 || m->added == site;
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        set_put(&others, i, set_has(&others, i) && i != site && (all || i == m->added));
+    return others;
+}
+
+static bool any_unpaired(const struct aggregator *a, const struct set *sites)
+{
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        if (set_has(sites, i) && a->masks->setup.paired[i] < a->masks->setup.number)
+            return true;
+    return false;
+}
+
+/* Has the site to state its key, or can it find all others'? */
+static bool setup_wants(const struct aggregator *a, unsigned site)
+{
+    struct set others = partners(a, site);
+    if (a->masks->setup.paired[site] >= a->masks->setup.number)
+        return !stated_now(a, site) && any_unpaired(a, &others);
+    if (!stated_now(a, site))
+        return set_count(&others);
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        if (set_has(&others, i) && !stated_now(a, i))
+            return false;
+    return true;
+}
+
+const char *aggregator_masks_unpaired(const struct aggregator *a)
+{
+    for (unsigned i = 0; a->masks && i < a->o.site_count && !MUTANT(ADDED_UNPAIRED); i++) {
+        struct set others = partners(a, i);
+        if (set_has(&a->roster.members, i) && set_count(&others) &&
+            a->masks->setup.paired[i] < a->masks->setup.number)
+            return a->names[i];
+    }
+    return NULL;
+}
+
+unsigned aggregator_masks_least(const struct aggregator *a)
+{
+    unsigned two = a->o.masks.two_sites ? 2 : 3, honest = a->o.masks.colluding + 2;
+    return !a->masks ? 0 : honest > two ? honest : two;
+}
+
+enum err aggregator_masks_added(struct aggregator *a)
+{
+    return a->masks ? setup_follow(a) : ERR_OK;
+}
 
 bool aggregator_masks(const struct aggregator *a)
 {
@@ -47,8 +199,10 @@ enum err aggregator_masks_open(struct aggregator *a, struct arena *perm)
     TRY_ALLOC(m->identity = arena_array(perm, room, sizeof *m->identity));
     TRY_ALLOC(m->seal = arena_array(perm, fragments, sizeof *m->seal));
     TRY_ALLOC(m->lost = arena_array(perm, fragments, sizeof *m->lost));
+    TRY_ALLOC(m->asked = arena_array(perm, fragments, sizeof *m->asked));
+    TRY_ALLOC(m->setup.paired = arena_array(perm, room, sizeof *m->setup.paired));
     a->masks = m;
-    return ERR_OK;
+    return setup_read(a);
 }
 
 void aggregator_masks_close(struct aggregator *a)
@@ -165,6 +319,8 @@ static enum err seal_store(struct aggregator *a, unsigned fragment)
                                         {.parts = &parts[1], .part_count = 1}};
     seal_path(a, fragment, path);
     TRY(store_write(a->env, path, &seal_form, sections, 2));
+    if (MUTANT(SEAL_UNRECORDED))
+        return ERR_OK;
     struct journal_record r = seal_record(a, fragment);
     return journal_append(&a->journal, &r);
 }
@@ -198,7 +354,8 @@ enum err aggregator_masks_ready(struct aggregator *a, unsigned fragment, bool *r
             seal_aggregator_close(&a->masks->seal[fragment]);
             return e;
         }
-        round_pin(&a->core, fragment, &f->seal_set);
+        if (!MUTANT(SEAL_OPEN))
+            round_pin(&a->core, fragment, &f->seal_set);
         log_event(LOG_DETAIL, "seal", "fragment=%u round=%" PRIu64 " sites=%u/%u", fragment,
                   a->core.f[fragment].round, set_count(&f->seal_set), a->core.f[fragment].n);
     }
@@ -214,50 +371,74 @@ void aggregator_masks_over(struct aggregator *a, unsigned fragment)
 
 /* ---- recovery ---- */
 
-static enum err seal_load(struct aggregator *a, const struct journal_record *r)
+/* ERR_INPUT: there is none. digest: of the journal; NULL: of any. */
+static enum err seal_load(struct aggregator *a, unsigned fragment, const struct digest *digest)
 {
     struct arena scratch = arena_make(0);
-    struct seal_context c = context_of(a, r->fragment);
+    struct seal_context c = context_of(a, fragment);
+    struct seal_aggregator *to = &a->masks->seal[fragment];
     struct record f;
     char path[AGGREGATOR_PATH_MAX];
     enum seal_answer answer = SEAL_malformed;
-    seal_path(a, r->fragment, path);
+    seal_path(a, fragment, path);
     enum err e = store_read(a->env, path, &seal_form, SEAL_BYTES_MAX + SIGNER_BYTES, &f, &scratch);
     bool whole = e == ERR_OK && f.section_count == 2 && record_intact(&f, 0) &&
                  record_intact(&f, 1) && f.sections[1].size_bytes == SIGNER_BYTES;
     if (whole)
-        answer = seal_aggregator_restore(&a->masks->seal[r->fragment], &c, f.sections[0].data,
-                                         f.sections[0].size_bytes, f.sections[1].data);
+        answer = seal_aggregator_restore(to, &c, f.sections[0].data, f.sections[0].size_bytes,
+                                         f.sections[1].data);
     arena_free(&scratch);
-    if (e != ERR_OK && e != ERR_INPUT && e != ERR_CORRUPT)
+    if (e != ERR_OK && e != ERR_CORRUPT)
         return e;
-    bool same = answer == SEAL_ok && digest_equal(&a->masks->seal[r->fragment].digest, &r->digest);
-    return same ? ERR_OK : err_set(ERR_CORRUPT, "%s: missing or damaged", path);
+    bool same = answer == SEAL_ok && (!digest || digest_equal(&to->digest, digest));
+    return same ? ERR_OK : err_set(ERR_CORRUPT, "%s: damaged", path);
 }
 
 /* Another seal would be refused by each site that has signed the first one: the round is aborted.
  */
+static enum err seal_take(struct aggregator *a, unsigned fragment, enum err e)
+{
+    struct aggregator_masks *m = a->masks;
+    char quoted[512];
+    if (e == ERR_OK && MUTANT(SEAL_ANEW)) {
+        seal_aggregator_close(&m->seal[fragment]);
+    } else if (e == ERR_OK && !MUTANT(SEAL_OPEN)) {
+        round_pin(&a->core, fragment, &m->seal[fragment].seal.s);
+    }
+    if (e == ERR_OK)
+        return ERR_OK;
+    if (e != ERR_CORRUPT && e != ERR_INPUT)
+        return e;
+    log_event(LOG_ERROR, "seal_lost", "fragment=%u round=%" PRIu64 " action=abort why=%s", fragment,
+              a->core.f[fragment].round, log_quote(quoted, sizeof quoted, err_message()));
+    seal_aggregator_close(&m->seal[fragment]);
+    m->lost[fragment] = true;
+    return ERR_OK;
+}
+
 enum err aggregator_masks_restore(struct aggregator *a, const struct journal_record *r)
 {
     if (!a->masks)
         return err_set(ERR_MISMATCH, "the journal has a seal, and privacy.secure is off");
-    enum err e = seal_load(a, r);
-    if (e == ERR_OK) {
-        round_pin(&a->core, r->fragment, &a->masks->seal[r->fragment].seal.s);
-        return ERR_OK;
+    return seal_take(a, r->fragment, seal_load(a, r->fragment, &r->digest));
+}
+
+/* A seal that has no record was not shown, and may be shown as well as another one. */
+enum err aggregator_masks_again(struct aggregator *a)
+{
+    for (unsigned i = 0; a->masks && i < a->core.fragments && !MUTANT(SEAL_FORGOTTEN); i++) {
+        enum err e = aggregator_serves(a, i) ? seal_load(a, i, NULL) : ERR_INPUT;
+        if (e != ERR_INPUT)
+            TRY(seal_take(a, i, e));
     }
-    if (e != ERR_CORRUPT)
-        return e;
-    char quoted[512];
-    log_event(LOG_ERROR, "seal_lost", "fragment=%u round=%" PRIu64 " action=abort why=%s",
-              r->fragment, r->round, log_quote(quoted, sizeof quoted, err_message()));
-    seal_aggregator_close(&a->masks->seal[r->fragment]);
-    a->masks->lost[r->fragment] = true;
+    err_clear();
     return ERR_OK;
 }
 
-void aggregator_masks_recovered(struct aggregator *a)
+enum err aggregator_masks_recovered(struct aggregator *a)
 {
+    if (a->masks)
+        TRY(setup_follow(a));
     for (unsigned i = 0; a->masks && i < a->core.fragments; i++) {
         if (!a->masks->lost[i])
             continue;
@@ -266,6 +447,12 @@ void aggregator_masks_recovered(struct aggregator *a)
         aggregator_step(a, &e, &u);
         a->masks->lost[i] = false;
     }
+    return ERR_OK;
+}
+
+bool aggregator_masks_asked(const struct aggregator *a, unsigned fragment)
+{
+    return a->masks && a->masks->asked[fragment] > a->core.f[fragment].round;
 }
 
 /* ---- what a site is asked for ---- */
@@ -274,6 +461,8 @@ enum wire_mask_step aggregator_masks_wants(const struct aggregator *a, unsigned 
                                            unsigned site)
 {
     const struct seal_aggregator *s = a->masks ? &a->masks->seal[fragment] : NULL;
+    if (s && !MUTANT(PAIR_UNASKED) && setup_wants(a, site))
+        return WIRE_MASK_SETUP;
     if (!s || !sealed_now(a, fragment) || !set_has(&s->seal.s, site))
         return WIRE_MASK_NONE;
     if (!set_has(&s->have_signature, site))
@@ -308,23 +497,26 @@ static void refuse(struct wire_mask_answer *answer, const char *text)
     aggregator_say(&answer->answer, ROUND_INVALID, "%s", text);
 }
 
-/* u32 indices, set of members, u32 fragments, u64 first round of each under this version; then as
- * many sites from `first` on as there is room for. */
+/* u32 indices, set of the sites of all rounds in flight, u32 the added one, u32 fragments, u64
+ * first round of its pairs in each; then as many of these sites from `first` on as there is room
+ * for. */
 static void setup_list(const struct aggregator *a, uint32_t first, struct wire_mask_answer *answer)
 {
     struct bytes_writer w = bytes_writer(answer->body, sizeof answer->body);
     unsigned sites = a->o.site_count;
     bytes_put_u32(&w, sites);
-    seal_set_write(&w, &a->roster.members, sites);
+    const struct set in = served(a);
+    seal_set_write(&w, &in, sites);
+    bytes_put_u32(&w, a->masks->setup.added);
     bytes_put_u32(&w, a->core.fragments);
     for (unsigned f = 0; f < a->core.fragments; f++)
-        bytes_put_u64(&w, a->core.f[f].first);
+        bytes_put_u64(&w, MUTANT(SETUP_FIRST) ? a->core.f[f].first : a->masks->setup.first[f]);
     answer->answer.outcome = ROUND_NONE;
-    answer->number = a->roster.version;
+    answer->number = MUTANT(SETUP_VERSION) ? a->roster.version : a->masks->setup.number;
     for (uint32_t i = first; i < sites; i++) {
         const struct masks_site *s = &a->masks->site[i];
         size_t name = strlen(a->o.sites[i]);
-        if (!set_has(&a->roster.members, i) || !s->stated || !s->certificate_bytes)
+        if (!set_has(&in, i) || !s->stated || !s->certificate_bytes)
             continue;
         if (bytes_size(&w) + 4 + 1 + name + 4 + s->certificate_bytes + KEYS_STATEMENT_BYTES >
             sizeof answer->body) {
@@ -342,6 +534,23 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
     answer->body_bytes = bytes_size(&w);
 }
 
+/* False: answered. */
+static bool paired_take(struct aggregator *a, unsigned site, const struct wire_mask *m,
+                        struct wire_mask_answer *answer)
+{
+    struct masks_setup *u = &a->masks->setup;
+    uint32_t before = u->paired[site];
+    if (m->round <= before || m->round > u->number)
+        return true;
+    u->paired[site] = (uint32_t)m->round;
+    enum err e = setup_write(a);
+    if (e == ERR_OK)
+        return true;
+    u->paired[site] = before;
+    aggregator_say_failed(a, e, &answer->answer);
+    return false;
+}
+
 static void step_setup(struct aggregator *a, unsigned site, const struct wire_mask *m,
                        struct wire_mask_answer *answer)
 {
@@ -355,10 +564,11 @@ static void step_setup(struct aggregator *a, unsigned site, const struct wire_ma
         memcpy(to->statement, m->body, sizeof to->statement);
         to->stated = true;
     }
-    setup_list(a, m->first, answer);
+    if (paired_take(a, site, m, answer))
+        setup_list(a, m->first, answer);
 }
 
-static void step_announce(const struct aggregator *a, const struct wire_mask *m,
+static void step_announce(struct aggregator *a, const struct wire_mask *m,
                           struct wire_mask_answer *answer)
 {
     struct bytes_writer w = bytes_writer(answer->body, sizeof answer->body);
@@ -367,6 +577,7 @@ static void step_announce(const struct aggregator *a, const struct wire_mask *m,
         return;
     }
     const struct roster *roster = round_roster_of(a, m->fragment);
+    a->masks->asked[m->fragment] = m->round + 1;
     bytes_put_u32(&w, roster->version);
     bytes_put_u32(&w, roster->count);
     seal_set_write(&w, &a->core.f[m->fragment].members, roster->count);

@@ -158,7 +158,7 @@ static enum err operate_close(struct aggregator *a, const char *peer, const stru
                        m->round);
     else if (a->fragment[m->fragment].ordered)
         aggregator_say(answer, ROUND_CURRENT, "round %" PRIu64 " is being closed", m->round);
-    else if (!any_accepted(a, m->fragment))
+    else if (!any_accepted(a, m->fragment) && !aggregator_masks_asked(a, m->fragment))
         aggregator_say(answer, ROUND_INVALID,
                        "no contribution to round %" PRIu64
                        " is here: wait for one, then call again",

@@ -353,6 +353,11 @@ static bool change_may(const struct aggregator *a, const struct wire_operate *m,
                        "site %s is not in the roster: atoll operator roster list", m->site);
     else if (!add && members_count(a) == 1)
         aggregator_say(answer, ROUND_INVALID, "%s is the last site of the run", m->site);
+    else if (!add && members_count(a) - 1 < aggregator_masks_least(a))
+        aggregator_say(answer, ROUND_INVALID,
+                       "secure aggregation needs %u sites (privacy.threshold), and the roster has "
+                       "%u: add another one first",
+                       aggregator_masks_least(a), members_count(a));
     else if (m->version != (uint64_t)a->roster.version + 1)
         aggregator_say(
             answer, ROUND_INVALID,
@@ -368,6 +373,11 @@ static bool change_may(const struct aggregator *a, const struct wire_operate *m,
             a->roster.version, a->names[a->roster.change.site],
             a->roster.change.act == MANIFEST_ADD ? "added" : "removed", waits,
             a->core.f[waits].round, a->core.f[waits].first);
+    else if (add && aggregator_masks_unpaired(a))
+        aggregator_say(answer, ROUND_PENDING,
+                       "site %s has not the pair keys of the roster of now: start it, or remove "
+                       "it, and call again",
+                       aggregator_masks_unpaired(a));
     else
         return !add || add_may(a, site, answer);
     return false;
@@ -415,7 +425,7 @@ static enum err change_make(struct aggregator *a, const char *peer, const struct
               m->act == WIRE_ROSTER_ADD ? "roster_add" : "roster_remove", peer, m->site,
               m->version);
     change_apply(a, &r, first);
-    return ERR_OK;
+    return aggregator_masks_added(a);
 }
 
 enum err aggregator_roster_operate(struct aggregator *a, const char *peer,

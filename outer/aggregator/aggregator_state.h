@@ -26,6 +26,7 @@
 #define AGGREGATOR_FINISHED   "finished" /* names of sites that have the last state, one per line */
 #define AGGREGATOR_ENDED      "ended"    /* the last process closed it; gone while one runs */
 #define AGGREGATOR_IDENTITIES "identities" /* keys that sites sign with, as seen first */
+#define AGGREGATOR_SETUP      "setup"      /* secure aggregation: of pair keys, the newest one */
 #define AGGREGATOR_STALE      "stale" /* a site proved that this directory is old: never served */
 enum { AGGREGATOR_PATH_MAX = 256 };
 
@@ -274,7 +275,17 @@ void aggregator_masks_over(struct aggregator *a, unsigned fragment); /* committe
 size_t aggregator_masks_record(const struct aggregator *a, unsigned fragment,
                                struct journal_record *keep);
 enum err aggregator_masks_restore(struct aggregator *a, const struct journal_record *r) MUST;
-void aggregator_masks_recovered(struct aggregator *a); /* rounds whose seal is lost are closed */
+/* With a lost journal: seals that are found are those of the rounds in flight. */
+enum err aggregator_masks_again(struct aggregator *a) MUST;
+/* Rounds whose seal is lost are closed. */
+enum err aggregator_masks_recovered(struct aggregator *a) MUST;
+/* A setup begins for the site that was added. */
+enum err aggregator_masks_added(struct aggregator *a) MUST;
+unsigned aggregator_masks_least(const struct aggregator *a); /* sites that a roster must have */
+/* A site that has not all pairs of the newest setup; NULL: there is none. */
+const char *aggregator_masks_unpaired(const struct aggregator *a);
+/* Has a site asked for the sites of the round in flight? It waits there. */
+bool aggregator_masks_asked(const struct aggregator *a, unsigned fragment);
 
 /* ---- aggregator_claim.c ---- */
 /* Once the states are loaded: a run.cfg that is missing is compared with the newest manifests and

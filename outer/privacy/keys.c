@@ -148,13 +148,29 @@ enum err keys_statement_own(const struct keys *k, struct signer *signer, struct 
 
 /* ---- setup and pairs ---- */
 
-void keys_forget(struct keys *k, unsigned site)
+static void pair_forget(struct keys *k, unsigned site)
 {
     size_t first = at_pair(k, site, 0);
     cipher_wipe(&k->secret->pair[first], k->o.fragments * sizeof k->secret->pair[0]);
     memset(&k->round[first], 0, k->o.fragments * sizeof k->round[0]);
     k->pair[site] = (struct pair){0};
     set_put(&k->peers, site, false);
+}
+
+/* a_i is wiped with the last pair: with it every pair key could be made again. */
+static void own_wipe(struct keys *k)
+{
+    for (unsigned i = 0; i < k->o.sites; i++)
+        if (set_has(&k->peers, i) && k->pair[i].setup != k->setup)
+            return;
+    cipher_wipe(&k->secret->own, sizeof k->secret->own);
+    k->has_own = false;
+}
+
+void keys_forget(struct keys *k, unsigned site)
+{
+    pair_forget(k, site);
+    own_wipe(k);
 }
 
 enum err keys_setup(struct keys *k, uint32_t number, const struct set *peers,
@@ -165,7 +181,7 @@ enum err keys_setup(struct keys *k, uint32_t number, const struct set *peers,
     TRY(cipher_x25519_public(&k->key, own));
     for (unsigned i = 0; i < k->o.sites; i++)
         if (set_has(peers, i))
-            keys_forget(k, i);
+            pair_forget(k, i);
     k->peers = *peers;
     k->setup = number;
     k->secret->own = *own;
@@ -189,14 +205,9 @@ bool keys_has(const struct keys *k, unsigned site)
     return site < k->o.sites && k->pair[site].setup > 0;
 }
 
-/* a_i is wiped with the last pair: with it every pair key could be made again. */
-static void own_wipe(struct keys *k)
+uint32_t keys_setup_of(const struct keys *k, unsigned site)
 {
-    for (unsigned i = 0; i < k->o.sites; i++)
-        if (set_has(&k->peers, i) && k->pair[i].setup != k->setup)
-            return;
-    cipher_wipe(&k->secret->own, sizeof k->secret->own);
-    k->has_own = false;
+    return site < k->o.sites ? k->pair[site].setup : 0;
 }
 
 static void pair_derive(struct keys *k, unsigned site, const struct cipher_key *shared)

@@ -86,7 +86,10 @@ enum keys_answer keys_pair(struct keys *k, struct signer *signer, const struct s
                            const struct keys_statement *s) MUST;
 bool keys_complete(const struct keys *k); /* a setup was made, and its X25519 key is wiped */
 bool keys_has(const struct keys *k, unsigned site);
-void keys_forget(struct keys *k, unsigned site); /* of a site that was removed: wiped */
+uint32_t keys_setup_of(const struct keys *k, unsigned site); /* that made the pair; 0: none */
+/* Of a site that was removed: wiped, and with the last one that a setup waited for the X25519 key.
+ */
+void keys_forget(struct keys *k, unsigned site);
 
 /* s_ij. The rounds before it need not be final: the key of the round is derived on the way. */
 enum keys_answer keys_seed(const struct keys *k, struct cipher_key *seed, unsigned fragment,

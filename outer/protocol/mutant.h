@@ -68,7 +68,30 @@
     X(ROSTER_HEARD, "an eager start counts the sites that hello tells, not those of the state")    \
     X(JOURNAL_PART, "a new journal that a start has not finished is taken for whole")              \
     X(JOINED_BEFORE, "an added site adopts rounds before its first one")                           \
-    X(MOVED_UNSAVED, "a site that goes on at another step repeats no step after a restart")
+    X(MOVED_UNSAVED, "a site that goes on at another step repeats no step after a restart")        \
+    X(SEAL_UNSTORED, "a site signs a seal before it has stored that")                              \
+    X(SEAL_UNRECORDED, "a seal is shown before the journal has it")                                \
+    X(SEAL_ANEW, "a restart makes another seal than the one in the journal")                       \
+    X(SEAL_FORGOTTEN, "a lost journal forgets the seals that sites have seen")                     \
+    X(SEAL_OPEN, "a sealed round that loses a contribution is sealed without it")                  \
+    X(SEAL_UNKEPT, "a site answers for a seal without keeping the evidence")                       \
+    X(THRESHOLD_MAJORITY, "a majority is enough for a seal")                                       \
+    X(MASK_ANEW, "a restart masks a contribution again, with another mask of its own")             \
+    X(MASK_OWN_KEPT, "a site's own mask is the same in each round")                                \
+    X(MASK_PAIRS_LEFT, "the masks of pairs are left out")                                          \
+    X(CLEAR_SENT, "a contribution without masks, to a round that was over, is sent")               \
+    X(KEYS_KEPT, "keys of final rounds are not wiped")                                             \
+    X(KEYS_OWED, "a key that could not be stored is shown all the same")                           \
+    X(KEYS_AHEAD, "the keys of a round are wiped before it is final")                              \
+    X(PAIR_BEGUN, "the key of a new pair that begins before final rounds is kept")                 \
+    X(PAIR_DROPPED, "the pair with a removed site is wiped while a round has both")                \
+    X(PAIR_UNASKED, "a new process of the aggregator asks for no public keys")                     \
+    X(PAIR_WAITED, "a round waits for the keys of sites that come later")                          \
+    X(SETUP_VERSION, "a setup has the number of the newest roster, whoever it is for")             \
+    X(SETUP_FIRST, "the pairs of a setup begin with the first rounds of the newest roster")        \
+    X(ADDED_UNPAIRED, "a site is added before all others have each other's keys")                  \
+    X(STOPPED_UNSTORED, "a stop request saves a checkpoint of what waits for public keys")         \
+    X(SKIPPED_NEEDED, "a site skips a round that needs it")
 
 enum mutant {
     MUTANT_NONE,

@@ -20,6 +20,8 @@ static unsigned quorum_of(const struct round *r, unsigned n)
 unsigned round_threshold(unsigned n, unsigned colluding)
 {
     unsigned honest = colluding + 2, once = (n + colluding) / 2 + 1;
+    if (MUTANT(THRESHOLD_MAJORITY))
+        return n / 2 + 1;
     return honest > once ? honest : once;
 }
 

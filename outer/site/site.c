@@ -339,8 +339,10 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     *done = e == ERR_OK;
     if (!*done)
         return e;
-    site_roster_take(s, l->peer, &a.manifest);
+    TRY(site_roster_take(s, l->peer, &a.manifest));
     site_charges_take(s, &a.manifest);
+    if (!manifest_aborted(&a.manifest))
+        site_masks_final(s, fragment, round - 1);
     return ERR_OK;
 }
 
@@ -473,7 +475,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     else
         TRY(outer_state_commit(s->replica, fragment, m, fetches ? l->download : NULL,
                                m->aggregate_bytes)); /* S9, commit point */
-    site_roster_take(s, l->peer, m);
+    TRY(site_roster_take(s, l->peer, m));
     site_charges_take(s, m);
     if (!manifest_aborted(m)) /* more than half of the sites contributed to it, from this state */
         site_final(s, fragment, m->round);
@@ -585,6 +587,15 @@ enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float 
     return e;
 }
 
+/* Quorum mode: can a round be committed without this site? */
+static bool others_can(const struct site *s)
+{
+    unsigned least = s->o.masks.on && !MUTANT(SKIPPED_NEEDED)
+                         ? round_threshold(s->sites, s->o.masks.colluding)
+                         : s->sites / 2 + 1;
+    return !s->o.strict && least < s->sites;
+}
+
 /* What is stored is sent; what was accepted from this site but is no longer stored is never made a
  * second time. */
 static enum err contribution_make(struct site_slot *l, const struct site_submission *w)
@@ -608,8 +619,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
         log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%" PRIu64, f, round);
         return site_eager_begin(l, w);
     }
-    bool others_can = !s->o.strict && s->sites / 2 + 1 < s->sites;
-    if (w->resend && others_can) { /* it was skipped, or its outbox is lost */
+    if (w->resend && others_can(s)) { /* it was skipped, or its outbox is lost */
         l->completion.skipped = true;
         return ERR_OK;
     }
@@ -624,7 +634,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
     TRY(site_masks_announced(l, f, round, &announced)); /* may call: before shared memory is used */
     TRY(site_eager_others(l, w));
     enum err e = site_outbox_make(l, w, &announced, l->local);
-    if (e != ERR_DIVERGED || !others_can)
+    if (e != ERR_DIVERGED || !others_can(s))
         return e;
     char quoted[512];
     log_event(LOG_ERROR, "skipped", "fragment=%u round=%" PRIu64 " why=%s", f, round,
@@ -834,6 +844,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
     if (!found)
         TRY(outer_state_begin(s->replica, initial_slab));
     TRY(store_begin(s->env));
+    TRY(site_masks_begin(s));
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
         while (site_step_back_due(s, f))
             TRY(site_step_back(l, f));

@@ -246,12 +246,24 @@ static bool all_stored(const struct site *s)
     return true;
 }
 
+/* A contribution that waited, for the public keys of other sites, when the site was asked to stop:
+ * what it is made of has been trained on. */
+static enum err slots_given_up(const struct site *s)
+{
+    for (unsigned i = 0; i < s->slots; i++)
+        if (s->slot[i].state == SLOT_FAILED)
+            return err_set(s->slot[i].e, "%s", s->slot[i].why);
+    return ERR_OK;
+}
+
 enum err site_wait_stored(struct site *s)
 {
     post_lock(s);
     while (!MUTANT(SAVED_UNSTORED) && !all_stored(s))
         slots_wait(s);
     enum err e = slots_failed(s);
+    if (e == ERR_OK && !MUTANT(STOPPED_UNSTORED))
+        e = slots_given_up(s);
     post_unlock(s);
     return e;
 }

@@ -18,6 +18,7 @@
 #include "outer/privacy/masked.h"
 #include "outer/privacy/seal_kept.h"
 #include "outer/privacy/seal_site.h"
+#include "outer/protocol/mutant.h"
 
 enum {
     SETUP_FIRST_MS = 100,
@@ -40,8 +41,13 @@ struct site_masks {
     unsigned room;               /* indices */
     struct peer *peer;           /* [room] */
     struct signer_key *identity; /* [room]: of a context */
-    uint32_t set_up;             /* version of the roster whose pairs are all there; 0: none */
     uint64_t final[ROUND_FRAGMENTS_MAX];
+    /* What is in memory is ahead of the file: nothing of it may leave the process. */
+    bool keys_unstored, seals_unstored;
+    /* Of the last exchange of public keys: */
+    uint32_t looked;     /* version of the roster that this site had heard of; 0: none */
+    struct set unpaired; /* sites that the newest setup makes a pair with */
+    uint32_t paired;     /* the newest setup of which all pairs are stored */
 };
 
 /* ---- files ---- */
@@ -148,12 +154,29 @@ static enum err secret_write(struct site *s, const char *path, parts_of *of)
 
 static enum err keys_store(struct site *s)
 {
-    return secret_write(s, keys_path, keys_of);
+    s->masks->keys_unstored = true;
+    TRY(secret_write(s, keys_path, keys_of));
+    s->masks->keys_unstored = false;
+    return ERR_OK;
 }
 
 static enum err seals_store(struct site *s)
 {
-    return secret_write(s, seals_path, seals_of);
+    s->masks->seals_unstored = true;
+    TRY(secret_write(s, seals_path, seals_of));
+    s->masks->seals_unstored = false;
+    return ERR_OK;
+}
+
+/* What a call has changed, or one before it, which could not store it. */
+static enum err seals_stored(struct site *s, bool changed)
+{
+    return changed || s->masks->seals_unstored ? seals_store(s) : ERR_OK;
+}
+
+static enum err keys_stored(struct site *s)
+{
+    return s->masks->keys_unstored && !MUTANT(KEYS_OWED) ? keys_store(s) : ERR_OK;
 }
 
 /* *found: the file was there. */
@@ -308,9 +331,10 @@ static bool name_taken(const struct site_masks *m, uint32_t site, const char *na
     return false;
 }
 
-struct setup { /* what the aggregator says of the roster's keys */
-    uint32_t version, sites, fragments;
-    struct set members;
+struct setup { /* what the aggregator says of the newest one */
+    uint32_t number, sites, fragments;
+    uint32_t added;     /* the site that it is for; of the first one, which is for all: not used */
+    struct set members; /* sites of all rounds in flight */
     uint64_t first[ROUND_FRAGMENTS_MAX];
     bool malformed, changed; /* changed: there is a pair more */
 };
@@ -364,6 +388,7 @@ static bool setup_head(const struct site *s, struct bytes_reader *r, struct setu
     u->sites = bytes_get_u32(r);
     if (r->bad || u->sites > s->masks->room || !seal_set_read(r, &u->members, u->sites))
         return false;
+    u->added = bytes_get_u32(r);
     u->fragments = bytes_get_u32(r);
     if (r->bad || u->fragments != s->replica->fragments->count)
         return false;
@@ -389,13 +414,28 @@ static bool entry_read(struct bytes_reader *r, const struct setup *u, struct set
     return e->statement.site == e->site;
 }
 
-/* Sites of the set that this one has no pair with. */
-static struct set peers_wanted(const struct site *s, const struct set *members)
+/* Sites that this one needs a pair with by this setup: the added one with all others. */
+static struct set setup_wanted(const struct site *s, const struct setup *u)
 {
     struct set wanted = {0};
-    for (unsigned i = 0; i < s->masks->room; i++)
-        set_put(&wanted, i, i != s->o.index && set_has(members, i) && !keys_has(s->masks->keys, i));
+    bool all = u->number < 2 || u->added == s->o.index;
+    for (unsigned i = 0; set_has(&u->members, s->o.index) && i < s->masks->room; i++)
+        set_put(&wanted, i,
+                i != s->o.index && set_has(&u->members, i) && (all || i == u->added) &&
+                    keys_setup_of(s->masks->keys, i) < u->number);
     return wanted;
+}
+
+/* Those of these sites that this one has no pair with, or an old one. */
+static struct set peers_missing(const struct site *s, const struct set *members)
+{
+    const struct site_masks *m = s->masks;
+    struct set missing = {0};
+    for (unsigned i = 0; i < m->room; i++)
+        set_put(&missing, i,
+                i != s->o.index && (set_has(members, i) || MUTANT(PAIR_WAITED)) &&
+                    (!keys_has(m->keys, i) || set_has(&m->unpaired, i)));
+    return missing;
 }
 
 /* ERR_DENIED: refused, and *answer says as what. */
@@ -436,7 +476,7 @@ static enum err setup_read(struct site_slot *l, const struct step *x, struct set
     struct bytes_reader r = bytes_reader(x->answer.body, x->answer.body_bytes);
     struct setup_entry entry;
     const char *answer;
-    u->version = x->answer.number;
+    u->number = x->answer.number;
     u->malformed = !setup_head(l->site, &r, u);
     while (!u->malformed && bytes_left(&r)) {
         u->malformed = !entry_read(&r, u, &entry);
@@ -451,17 +491,16 @@ static enum err setup_read(struct site_slot *l, const struct step *x, struct set
     return ERR_OK;
 }
 
-/* A site that joins, or is added again, brings a setup. */
+/* It begins once its number is known: each site has one key in each of them. */
 static enum err setup_begin(struct site *s, const struct setup *u)
 {
     struct site_masks *m = s->masks;
-    struct set wanted = peers_wanted(s, &u->members);
-    bool in = set_has(&u->members, s->o.index);
-    if (!in || !set_count(&wanted) || keys_setup_number(m->keys) >= u->version)
-        return ERR_OK;
+    struct set wanted = setup_wanted(s, u);
     struct cipher_key own;
+    if (!set_count(&wanted) || keys_setup_number(m->keys) >= u->number)
+        return ERR_OK;
     s->env->ops->random(s->env, &own, sizeof own);
-    enum err e = keys_setup(m->keys, u->version, &wanted, &own, u->first);
+    enum err e = keys_setup(m->keys, u->number, &wanted, &own, u->first);
     cipher_wipe(&own, sizeof own);
     return e == ERR_OK ? keys_store(s) : e;
 }
@@ -469,7 +508,9 @@ static enum err setup_begin(struct site *s, const struct setup *u)
 static enum err setup_state(struct site *s, struct step *x, uint8_t own[KEYS_STATEMENT_BYTES])
 {
     struct keys_statement statement;
+    x->m.round = s->masks->paired;
     x->m.body_bytes = 0;
+    TRY(keys_stored(s));
     if (!keys_setup_number(s->masks->keys))
         return ERR_OK;
     TRY(keys_statement_own(s->masks->keys, s->o.signer, &statement));
@@ -484,7 +525,7 @@ static enum err setup_pages(struct site_slot *l, struct step *x, struct setup *u
 {
     uint8_t own[KEYS_STATEMENT_BYTES];
     bool done, more = true;
-    *u = (struct setup){.version = 0};
+    *u = (struct setup){.number = 0};
     *read = false;
     x->m.first = 0;
     while (more) {
@@ -501,10 +542,21 @@ static enum err setup_pages(struct site_slot *l, struct step *x, struct setup *u
     return ERR_OK;
 }
 
-/* One exchange of public keys: the first one tells the roster, the second the own key. */
-static enum err setup_exchange(struct site_slot *l, unsigned fragment)
+/* New pairs begin with their setup's first round, which may be final by now. */
+static enum err pairs_store(struct site *s)
+{
+    struct site_masks *m = s->masks;
+    for (unsigned f = 0; f < s->replica->fragments->count; f++)
+        if (m->final[f] && !MUTANT(PAIR_BEGUN))
+            keys_final(m->keys, f, m->final[f] - 1);
+    return keys_store(s);
+}
+
+static enum err setup_once(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
+    struct site_masks *m = s->masks;
+    uint32_t version = s->roster_version[fragment % site_peers(s)];
     struct setup u;
     struct step *x;
     bool read;
@@ -513,16 +565,29 @@ static enum err setup_exchange(struct site_slot *l, unsigned fragment)
     free(x);
     TRY(e);
     if (u.changed)
-        TRY(keys_store(s));
+        TRY(pairs_store(s));
     if (!read)
         return ERR_OK;
     TRY(setup_begin(s, &u));
-    struct set wanted = peers_wanted(s, &u.members);
-    if (set_count(&wanted) && set_has(&u.members, s->o.index))
+    m->looked = version;
+    m->unpaired = setup_wanted(s, &u);
+    if (set_count(&m->unpaired) || u.number <= m->paired)
         return ERR_OK;
-    if (s->masks->set_up != u.version)
-        log_event(LOG_INFO, "pair_keys", "roster=%" PRIu32, u.version);
-    s->masks->set_up = u.version;
+    m->paired = u.number;
+    log_event(LOG_INFO, "pair_keys", "setup=%" PRIu32, u.number);
+    return ERR_OK;
+}
+
+/* What the first one begins, or finds, is said in the next. */
+static enum err setup_exchange(struct site_slot *l, unsigned fragment)
+{
+    const struct site_masks *m = l->site->masks;
+    uint32_t begun, paired;
+    do {
+        begun = keys_setup_number(m->keys);
+        paired = m->paired;
+        TRY(setup_once(l, fragment));
+    } while (keys_setup_number(m->keys) != begun || m->paired != paired);
     return ERR_OK;
 }
 
@@ -579,15 +644,12 @@ static bool announced_read(const struct site *s, const struct step *x,
 }
 
 /* Until the aggregator has said it. *over: the round is, and nothing of it is sent any more. */
-static enum err announced_ask(struct site_slot *l, struct site_announced_round *r, bool *over)
+static enum err announced_asked(struct site_slot *l, struct site_announced_round *r, bool *over)
 {
     struct site *s = l->site;
     struct step *x;
     bool done = false;
     *over = false;
-    round_first_roster(s, r);
-    if (s->roster_version[r->of.fragment % site_peers(s)] < 2)
-        return ERR_OK;
     TRY(step_open(&x, WIRE_MASK_ANNOUNCE, r->of.fragment, r->of.round));
     enum err e = ERR_OK;
     while (e == ERR_OK && !done && !*over) {
@@ -602,31 +664,48 @@ static enum err announced_ask(struct site_slot *l, struct site_announced_round *
     return e;
 }
 
-/* ok, again: this site masks for these sites. */
+static enum err announced_ask(struct site_slot *l, struct site_announced_round *r, bool *over)
+{
+    const struct site *s = l->site;
+    *over = false;
+    round_first_roster(s, r);
+    return s->roster_version[r->of.fragment % site_peers(s)] < 2 ? ERR_OK
+                                                                 : announced_asked(l, r, over);
+}
+
+/* ok, again: this site masks for these sites. *over: it was removed before this round. */
 static enum err announced_check(struct site *s, const struct site_announced_round *r,
-                                enum seal_answer *answer)
+                                enum seal_answer *answer, bool *over)
 {
     struct seal_context c;
     TRY(context_of(s, r, &c));
     *answer = seal_site_announced(s->masks->seals, &c, &r->of);
+    *over = set_count(&c.members) && !set_has(&c.members, s->o.index) &&
+            set_within(&c.members, &r->of.u) && set_within(&r->of.u, &c.members);
     return ERR_OK;
 }
 
-/* A pair with each site of the round. */
-static enum err pairs_wait(struct site_slot *l, const struct site_announced_round *r)
+/* A pair with each site of the round; or the round is over meanwhile. A new version of the roster
+ * may have brought a site that this one had an old pair with. */
+static enum err pairs_wait(struct site_slot *l, const struct site_announced_round *r, bool *over)
 {
     struct site *s = l->site;
+    struct site_announced_round now = *r;
     uint64_t pause = SETUP_FIRST_MS;
-    struct set wanted = peers_wanted(s, &r->of.u);
-    for (unsigned i = 0; set_count(&wanted); i++) {
+    bool looks = r->roster_version > 1 && s->masks->looked < r->roster_version;
+    struct set missing = peers_missing(s, &r->of.u);
+    for (unsigned i = 0; !*over && (looks || set_count(&missing)); i++) {
+        if (i) {
+            site_notice(l, "waiting for the public keys of %u other sites (secure aggregation)",
+                        set_count(&missing));
+            TRY(site_sleep(l, pause));
+            pause = 2 * pause < SETUP_LAST_MS ? 2 * pause : SETUP_LAST_MS;
+        }
         TRY(setup_exchange(l, r->of.fragment));
-        wanted = peers_wanted(s, &r->of.u);
-        if (!i || !set_count(&wanted)) /* the first one told the roster, the second the key */
-            continue;
-        site_notice(l, "waiting for the public keys of %u other sites (secure aggregation)",
-                    set_count(&wanted));
-        TRY(site_sleep(l, pause));
-        pause = 2 * pause < SETUP_LAST_MS ? 2 * pause : SETUP_LAST_MS;
+        looks = false;
+        missing = peers_missing(s, &r->of.u);
+        if (set_count(&missing))
+            TRY(announced_asked(l, &now, over));
     }
     return ERR_OK;
 }
@@ -648,28 +727,25 @@ enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t r
 {
     struct site *s = l->site;
     enum seal_answer answer = SEAL_malformed;
-    bool over;
+    bool over = false;
     *r = (struct site_announced_round){.of = {.fragment = fragment, .round = round}};
     if (!s->o.masks.on)
         return ERR_OK;
     TRY(masks_open(s));
-    if (s->masks->set_up != s->roster_version[fragment % site_peers(s)])
-        TRY(setup_exchange(l, fragment)); /* the others may wait for this site's key */
-    while (answer != SEAL_ok) {
+    while (answer != SEAL_ok && !over) {
         TRY(announced_ask(l, r, &over));
-        if (over) {
-            r->of.u = (struct set){0};
-            return ERR_OK;
+        if (!over)
+            TRY(announced_check(s, r, &answer, &over));
+        if (!over && (answer == SEAL_ok || answer == SEAL_again)) {
+            TRY(pairs_wait(l, r, &over));
+            answer = over ? answer : pairs_reach(s, r);
         }
-        TRY(announced_check(s, r, &answer));
-        if (answer == SEAL_ok || answer == SEAL_again) {
-            TRY(pairs_wait(l, r));
-            answer = pairs_reach(s, r);
-        }
-        if (answer != SEAL_ok)
+        if (!over && answer != SEAL_ok)
             TRY(step_refused(l, fragment, round, "mask", answer));
     }
-    return ERR_OK;
+    if (over)
+        r->of.u = (struct set){0};
+    return keys_stored(s);
 }
 
 /* ---- the mask ---- */
@@ -710,12 +786,13 @@ static enum err masks_apply(struct site *s, const struct site_announced_round *r
     if (e == ERR_OK) {
         enum seal_answer a =
             seal_site_terms(s->masks->seals, s->masks->keys, &r->of, b, seeds, terms);
+        n = MUTANT(MASK_PAIRS_LEFT) ? 1 : n;
         e = a == SEAL_ok ? mask_apply(words, layout, terms, n, s->replica->dev->threads)
                          : answer_err("the masks of the round", a);
     }
     free(terms);
     if (seeds)
-        cipher_secret_free(seeds, n * sizeof *seeds);
+        cipher_secret_free(seeds, set_count(&r->of.u) * sizeof *seeds);
     return e;
 }
 
@@ -736,6 +813,8 @@ enum err site_masks_apply(struct site_slot *l, const struct site_announced_round
     TRY(masked_room(l, layout.size_bytes));
     masked_pack(l->masked, &layout, c, l->payload, s->replica->dev->threads);
     s->env->ops->random(s->env, &l->box.b, sizeof l->box.b);
+    if (MUTANT(MASK_OWN_KEPT))
+        memset(&l->box.b, 1, sizeof l->box.b);
     TRY(masks_apply(s, r, &l->box.b, l->masked, &layout));
     l->box.masked_bytes = layout.size_bytes;
     l->box.announced = *r;
@@ -748,7 +827,7 @@ enum err site_masks_sending(struct site_slot *l, bool *may)
     const struct site_box *b = &l->box;
     struct seal_context c;
     bool persist;
-    *may = !s->o.masks.on || b->masked_bytes;
+    *may = !s->o.masks.on || b->masked_bytes || MUTANT(CLEAR_SENT);
     if (!b->masked_bytes)
         return ERR_OK;
     TRY(masks_open(s));
@@ -758,7 +837,7 @@ enum err site_masks_sending(struct site_slot *l, bool *may)
     *may = a == SEAL_ok || a == SEAL_again;
     if (!*may)
         return step_refused(l, b->fragment, b->round, "send", a);
-    return persist ? seals_store(s) : ERR_OK;
+    return seals_stored(s, persist);
 }
 
 /* ---- seal and reveal ---- */
@@ -788,8 +867,8 @@ static enum err seal_sign(struct site_slot *l, struct step *x, const struct site
         a = seal_site_sign(s->masks->seals, &c, s->o.signer, &seal, &own, &persist);
     if (a != SEAL_ok && a != SEAL_again)
         return step_refused(l, r->of.fragment, r->of.round, "sign", a);
-    if (persist)
-        TRY(seals_store(s));
+    if (!MUTANT(SEAL_UNSTORED))
+        TRY(seals_stored(s, persist));
     seal_signature_write(&own, bytes);
     x->m.body = bytes;
     x->m.body_bytes = sizeof bytes;
@@ -913,9 +992,9 @@ static enum err seal_reveal(struct site_slot *l, struct step *x,
                              got->signatures, got->count, &v, &persist);
     if (a != SEAL_ok && a != SEAL_again)
         return step_refused(l, r->of.fragment, r->of.round, "reveal", a);
-    enum err e = seal_keep(l, &c, r, got);
-    if (e == ERR_OK && persist)
-        e = seals_store(s);
+    enum err e = MUTANT(SEAL_UNKEPT) ? ERR_OK : seal_keep(l, &c, r, got);
+    if (e == ERR_OK)
+        e = seals_stored(s, persist);
     if (e == ERR_OK)
         e = reveal_send(l, x, &v);
     cipher_wipe(&v, sizeof v);
@@ -943,9 +1022,14 @@ enum err site_masks_answer(struct site_slot *l, unsigned fragment, uint64_t roun
     struct site_announced_round r = {.of = {.fragment = fragment, .round = round}};
     struct step *x;
     bool done, over;
-    if (!s->o.masks.on || (wants != WIRE_MASK_SIGN && wants != WIRE_MASK_REVEAL))
+    bool known = wants == WIRE_MASK_SIGN || wants == WIRE_MASK_REVEAL || wants == WIRE_MASK_SETUP;
+    if (!s->o.masks.on || !known)
         return step_refused(l, fragment, round, "answer", SEAL_malformed);
     TRY(masks_open(s));
+    if (wants == WIRE_MASK_SETUP) { /* others may wait for this site's key */
+        TRY(setup_exchange(l, fragment));
+        return site_sleep(l, SETUP_FIRST_MS);
+    }
     TRY(announced_ask(l, &r, &over));
     if (over)
         return ERR_OK;
@@ -969,11 +1053,12 @@ enum err site_masks_abort(struct site *s, unsigned fragment, uint64_t round)
     TRY(masks_open(s));
     enum seal_answer a = seal_site_abort(s->masks->seals, fragment, round);
     if (a == SEAL_rounds_full || a == SEAL_round_old || a == SEAL_again)
-        return ERR_OK;
+        return seals_stored(s, false);
     return a == SEAL_ok ? seals_store(s) : answer_err("an aborted round", a);
 }
 
-static void keys_wiped(const struct site *s, enum err e)
+/* What is not stored is tried again, as often as something is final. */
+static void keys_wiped(struct site *s, enum err e)
 {
     char quoted[512];
     if (e == ERR_OK)
@@ -983,26 +1068,69 @@ static void keys_wiped(const struct site *s, enum err e)
     err_clear();
 }
 
-void site_masks_forget(struct site *s, unsigned site)
+/* Is it in a round that is not over? A pair that is newer than these rosters is for a round to
+ * come. */
+static bool pair_over(const struct site *s, unsigned site, const struct roster *r, unsigned count)
 {
-    struct site_masks *m = s->masks;
-    if (!m || !m->keys || site >= m->room || !keys_has(m->keys, site))
-        return;
-    keys_forget(m->keys, site);
-    keys_wiped(s, keys_store(s));
+    bool in = false, own = false;
+    uint32_t version = 0;
+    for (unsigned f = 0; f < count; f++) {
+        in = (in && !MUTANT(PAIR_DROPPED)) || set_has(&r[f].members, site);
+        own = own || set_has(&r[f].members, s->o.index);
+        version = r[f].version > version ? r[f].version : version;
+    }
+    return keys_has(s->masks->keys, site) && (!in || !own) &&
+           keys_setup_of(s->masks->keys, site) <= version;
 }
 
-/* What is not stored is only wiped later: the next final round stores it too. */
+/* A pair with a site that was removed is wiped once no fragment has a round of both any more. */
+enum err site_masks_roster(struct site *s)
+{
+    struct site_masks *m = s->masks;
+    unsigned count = s->replica->fragments->count;
+    struct roster *r = m && m->keys ? calloc(count, sizeof *r) : NULL;
+    bool known = r != NULL, any = false;
+    enum err e = ERR_OK;
+    for (unsigned f = 0; f < count && known && e == ERR_OK; f++)
+        e = site_roster_now(s, f, &r[f], &known);
+    for (unsigned i = 0; i < (e == ERR_OK && known ? m->room : 0); i++)
+        if (pair_over(s, i, r, count)) {
+            keys_forget(m->keys, i);
+            any = true;
+        }
+    free(r);
+    if (any)
+        keys_wiped(s, keys_store(s));
+    return e;
+}
+
 void site_masks_final(struct site *s, unsigned fragment, uint64_t rounds)
 {
     struct site_masks *m = s->masks;
-    if (!m || !m->keys || rounds <= m->final[fragment])
+    if (!m || !m->keys)
         return;
-    m->final[fragment] = rounds;
-    seal_site_final(m->seals, fragment, rounds - 1);
-    keys_final(m->keys, fragment, rounds - 1);
-    enum err e = seals_store(s);
-    if (e == ERR_OK)
-        e = keys_store(s);
+    bool later = rounds > m->final[fragment];
+    bool owed = (m->keys_unstored || m->seals_unstored);
+    if (later) {
+        m->final[fragment] = rounds;
+        seal_site_final(m->seals, fragment, rounds - 1);
+        if (!MUTANT(KEYS_KEPT))
+            keys_final(m->keys, fragment, rounds - !MUTANT(KEYS_AHEAD));
+    }
+    enum err e = later || owed ? seals_store(s) : ERR_OK;
+    if (later || owed) {
+        m->keys_unstored = true;
+        e = e == ERR_OK ? keys_store(s) : e;
+    }
     keys_wiped(s, e);
+}
+
+enum err site_masks_begin(struct site *s)
+{
+    if (!s->o.masks.on || s->o.index >= ROUND_SITES_MAX)
+        return ERR_OK;
+    TRY(masks_open(s));
+    for (unsigned f = 0; f < s->replica->fragments->count; f++)
+        site_masks_final(s, f, s->final[f]);
+    return site_masks_roster(s);
 }

@@ -6,9 +6,11 @@
 #include "outer/site/site_own.h"
 
 void site_masks_close(struct site *s);
+/* At a start, after hello: the files are there; keys of rounds that are final are wiped. */
+enum err site_masks_begin(struct site *s) MUST;
 /* Which sites the round has; with each of them there is a pair key. Before the contribution is
  * made: it calls the aggregator, and waits for the others' public keys. No sites: the round is
- * committed, and nothing of it is ever sent. */
+ * committed, or has not this site, and nothing of it is ever sent. */
 enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t round,
                               struct site_announced_round *r) MUST;
 /* S2: l->payload -> l->masked, and b, announced and masked_bytes of the box. */
@@ -23,7 +25,7 @@ enum err site_masks_answer(struct site_slot *l, unsigned fragment, uint64_t roun
                            const struct wire_poll_answer *asked) MUST;
 /* Durable: nothing is said of the aborted round any more. */
 enum err site_masks_abort(struct site *s, unsigned fragment, uint64_t round) MUST;
-void site_masks_forget(struct site *s, unsigned site); /* it was removed from the roster */
+enum err site_masks_roster(struct site *s) MUST; /* a manifest of another roster is adopted */
 /* Rounds before `rounds` are final: their keys are wiped. */
 void site_masks_final(struct site *s, unsigned fragment, uint64_t rounds);
 

@@ -176,6 +176,10 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
                     s->env->root, path);
     arena_free(&scratch);
     TRY(e);
+    if (MUTANT(MASK_ANEW) && l->box.valid && l->box.masked_bytes) {
+        TRY(site_masks_apply(l, &l->box.announced, codec_get(l->box.codec)));
+        l->box.payload = digest_of(l->masked, l->box.masked_bytes);
+    }
     l->box.valid = l->box.valid && box_stands(l);
     l->box.received = s->round_there[fragment] == round &&
                       digest_equal(&s->accepted_there[fragment], &l->box.payload);

@@ -223,7 +223,8 @@ enum err site_roster_now(const struct site *s, unsigned fragment, struct roster 
 enum err site_roster_check(const struct site *s, unsigned fragment, const struct manifest *m) MUST;
 /* Sites of the newest state's roster; this one counts, if it was added since. */
 enum err site_roster_count(const struct site *s, unsigned fragment, unsigned *count) MUST;
-void site_roster_take(struct site *s, unsigned peer, const struct manifest *m); /* it is adopted */
+/* The manifest is adopted. */
+enum err site_roster_take(struct site *s, unsigned peer, const struct manifest *m) MUST;
 enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a) MUST;
 /* Is the round before the first one with this site? Nothing is contributed to it. */
 bool site_roster_early(const struct site *s, unsigned fragment, uint64_t round);

@@ -55,7 +55,7 @@ enum err site_roster_check(const struct site *s, unsigned fragment, const struct
                    set_count(&r.members));
 }
 
-void site_roster_take(struct site *s, unsigned peer, const struct manifest *m)
+enum err site_roster_take(struct site *s, unsigned peer, const struct manifest *m)
 {
     unsigned f = m->fragment;
     uint32_t before = s->roster[f].version;
@@ -64,16 +64,15 @@ void site_roster_take(struct site *s, unsigned peer, const struct manifest *m)
     if (m->roster_version > s->roster_version[peer])
         s->roster_version[peer] = m->roster_version;
     if (m->roster_version < 2 || before >= m->roster_version)
-        return;
+        return ERR_OK;
     s->sites = m->site_count;
     uint32_t site = m->change.site;
-    if (m->change.act == MANIFEST_REMOVE)
-        site_masks_forget(s, site);
     const char *name = site < m->initial ? "" : m->names[site - m->initial];
     log_event(LOG_INFO, "roster",
               "version=%" PRIu32 " fragment=%u round=%" PRIu64 " %s=%" PRIu32 "%s%s sites=%" PRIu32,
               m->roster_version, f, m->round, m->change.act == MANIFEST_ADD ? "added" : "removed",
               site, *name ? " name=" : "", name, m->site_count);
+    return site_masks_roster(s);
 }
 
 enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)

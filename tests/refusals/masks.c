@@ -451,6 +451,7 @@ static bool entry_find(struct wire_mask_answer *answer, uint32_t site, struct en
     struct bytes_reader r = bytes_reader(answer->body, answer->body_bytes);
     uint32_t sites = bytes_get_u32(&r);
     (void)bytes_view(&r, (sites + 7) / 8);
+    (void)bytes_get_u32(&r); /* the site that the setup is for */
     uint32_t fragments = bytes_get_u32(&r);
     (void)bytes_view(&r, 8 * (size_t)fragments);
     while (bytes_left(&r)) {
