@@ -257,9 +257,11 @@ enum err env_sim_begin(struct env_sim *w)
 /* ---- rot ---- */
 
 enum { VICTIM_MAX = 300 };
+static const double SEAL_ROTS = 0.5;
 struct victim { /* found on the disk */
     char path[VICTIM_MAX];
     uint64_t round;
+    bool seal; /* wanted: the seal of a round, or a contribution */
 };
 
 static bool in_spool(const char *path)
@@ -267,10 +269,16 @@ static bool in_spool(const char *path)
     return !strncmp(path, "sim/spool/", 10);
 }
 
+static bool is_seal(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    return name && strcmp(name, "/seal") == 0;
+}
+
 static void see_spool(void *self, const char *path)
 {
     struct victim *v = self;
-    if (in_spool(path) && strcmp(path, v->path) > 0)
+    if (in_spool(path) && is_seal(path) == v->seal && strcmp(path, v->path) > 0)
         snprintf(v->path, sizeof v->path, "%s", path);
 }
 
@@ -288,8 +296,9 @@ static void see_state(void *self, const char *path)
 }
 
 /* Only what the protocol can have again: a contribution in the spool, the newest state of a
- * fragment, and what a directory that has begun finds again. The state that a site has gone back to
- * is not damaged before it has caught up: each state that rots is of a later round than the last.
+ * fragment, and what a directory that has begun finds again; or can do without: the seal of a
+ * round, which is aborted then. The state that a site has gone back to is not damaged before it has
+ * caught up: each state that rots is of a later round than the last.
  */
 static void rot(struct env_sim *w)
 {
@@ -303,12 +312,14 @@ static void rot(struct env_sim *w)
             return;
         w->rotten = v.round;
     }
+    v.seal = what > 1 && w->seals && sim_chance(w->clock, SEAL_ROTS);
     if (what > 1)
         disk_sim_each(&w->disk, see_spool, &v);
     else if (what == 1 && disk_sim_inode(&w->disk, "sim/begun"))
-        snprintf(v.path, sizeof v.path, "%s", found_again[sim_below(w->clock, 2)]);
+        snprintf(v.path, sizeof v.path, "%s", found_again[w->seals ? 0 : sim_below(w->clock, 2)]);
     if (!*v.path || !disk_sim_look(&w->disk, v.path, &size) || !size)
         return;
+    w->seals_rotten += v.seal;
     bool whole = what == 1; /* a damaged journal is for a person, a missing one is not */
     if (whole || what == 3)
         disk_sim_lose(&w->disk, v.path);

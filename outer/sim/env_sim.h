@@ -19,6 +19,9 @@ struct env_sim {
     atomic_int stop;       /* raised at the crash, so that waits end */
     unsigned broken_lives; /* processes that have met the broken disk */
     uint64_t rotten;       /* the newest round whose state has rotted; 0: none */
+    bool seals;            /* those of masked rounds may rot, and no journal: nobody knows of a seal
+                              that both have lost */
+    unsigned seals_rotten; /* of them, so far */
     struct arena threads;  /* and mutexes, of all its processes */
     uint64_t random_seed, random_drawn;
     /* After every whole file that has got its name, also in the last moment of a process. */

@@ -67,6 +67,17 @@ static void nothing_fetching(void *self, void *site, const struct wire_fetch *m)
     (void)self, (void)site, (void)m;
 }
 
+static void nothing_masking(void *self, void *site, const struct wire_mask *m)
+{
+    (void)self, (void)site, (void)m;
+}
+
+static void nothing_masked(void *self, void *site, const struct wire_mask *m,
+                           const struct wire_mask_answer *a)
+{
+    (void)self, (void)site, (void)m, (void)a;
+}
+
 void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, const size_t *elements,
                         const struct schedule *schedule, const struct exchange_cost *outer,
                         double bps)
@@ -82,6 +93,8 @@ void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, cons
                                        .offered = nothing_offered,
                                        .answered = nothing_answered,
                                        .fetching = nothing_fetching,
+                                       .masking = nothing_masking,
+                                       .masked = nothing_masked,
                                        .worked = worked};
     s->watch = &h->watch;
 }

@@ -129,7 +129,7 @@ static enum err back(struct link_sim *l, uint64_t generation)
 
 /* ---- the second delivery ---- */
 
-enum again_kind { AGAIN_HELLO, AGAIN_CONTRIBUTE, AGAIN_REPORT };
+enum again_kind { AGAIN_HELLO, AGAIN_CONTRIBUTE, AGAIN_REPORT, AGAIN_MASK };
 struct again { /* a copy of a message that arrives once more, if its process still lives */
     enum again_kind kind;
     struct link_sim_server *server;
@@ -140,8 +140,9 @@ struct again { /* a copy of a message that arrives once more, if its process sti
         struct wire_hello hello;
         struct wire_contribution contribution;
         struct wire_report report;
+        struct wire_mask mask;
     } m;
-    uint8_t *payload;
+    uint8_t *payload; /* of a contribution, or the body of a step */
     char *config;
 };
 
@@ -202,6 +203,15 @@ static void stream_again(struct link_sim_server *s, const struct again *a)
     stream_finish(s, a->generation, upload, answer.outcome == ROUND_NONE, &answer);
 }
 
+static void mask_again(struct link_sim_server *s, const struct again *a)
+{
+    struct wire_mask_answer *answer = malloc(sizeof *answer);
+    ASSERT(answer);
+    link_service_mask(&s->service, a->peer, &a->m.mask, answer);
+    s->watch->masked(s->watch->self, a->site, &a->m.mask, answer);
+    free(answer);
+}
+
 static void again_run(void *self)
 {
     struct again *a = self;
@@ -215,6 +225,8 @@ static void again_run(void *self)
             s->watch->hello(s->watch->self, a->site, &a->m.hello, &hello);
         } else if (a->kind == AGAIN_REPORT) {
             s->service.report(s->service.self, a->peer, &a->m.report, &answer);
+        } else if (a->kind == AGAIN_MASK) {
+            mask_again(s, a);
         } else {
             stream_again(s, a);
         }
@@ -456,8 +468,18 @@ static enum err call_mask(struct link_sim *l, const struct wire_mask *m,
 {
     struct link_sim_server *s = l->server;
     uint64_t generation;
+    s->watch->masking(s->watch->self, l->env->watch_self, m);
     TRY(there(l, &generation));
+    struct again *a = m->body_bytes ? again(l, AGAIN_MASK, generation) : NULL;
+    if (a) {
+        a->m.mask = *m;
+        a->m.mask.body = a->payload = malloc(m->body_bytes);
+        ASSERT(a->payload);
+        memcpy(a->payload, m->body, m->body_bytes);
+        sim_start(s->clock, again_run, a);
+    }
     link_service_mask(&s->service, l->peer, m, answer);
+    s->watch->masked(s->watch->self, l->env->watch_self, m, answer);
     return back(l, generation);
 }
 

@@ -30,6 +30,10 @@ struct link_sim_watch { /* what the checks want to see; all members set. site: i
     void (*answered)(void *self, void *site, const struct wire_contribution *m,
                      const struct wire_answer *a);
     void (*fetching)(void *self, void *site, const struct wire_fetch *m);
+    /* A step of secure aggregation: as the site sends it, and with the aggregator's answer. */
+    void (*masking)(void *self, void *site, const struct wire_mask *m);
+    void (*masked)(void *self, void *site, const struct wire_mask *m,
+                   const struct wire_mask_answer *a);
     void (*worked)(void *self); /* after every work() */
 };
 struct link_sim_server {

@@ -216,6 +216,8 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
                               .straggler_ms = 20000,
                               .seed = s->o.seed + n->index,
                               .stop = &n->env.stop,
+                              .masks = {.on = s->o.masked, .colluding = s->o.colluding},
+                              .roster = s->names,
                               .signer = &n->signer.signer};
     link_sim_open(&n->link, &n->route, &n->env, &n->net, "sim", n->name);
     TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, arena));
@@ -282,6 +284,8 @@ static void site_ended_with(struct sim_node *n, enum err e)
     n->done = (e == ERR_OK && !dead) || n->over;
     if (n->done || dead || excused(s, e) || asked_to(n, e))
         return;
+    if (e == ERR_DIVERGED && s->o.damaged && sim_masks_least(s, s->o.sites) == s->o.sites)
+        return;                           /* it cannot skip the round, and repeats its steps */
     if (e == ERR_DENIED && s->o.operates) /* in quarantine: a person starts it again */
         return;
     if (e == ERR_DENIED && sim_roster_denies(n)) {
@@ -390,6 +394,7 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
         .share_max = 100,
         .journal_bytes_max = s->o.journal_bytes_max,
         .straggler_ms = 20000,
+        .masks = {.on = s->o.masked, .colluding = s->o.colluding},
         .signer = &s->signer.signer,
         .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};
     struct aggregator *a;
@@ -521,6 +526,7 @@ static void calm_task(void *self)
     sim_sleep(&s->clock, s->calm_ms, NULL);
     for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++)
         s->aggregator[i].disk = (struct disk_faults){0};
+    s->mask_kills = 0;
     for (unsigned i = 0; i < SIM_NODES_MAX && i < s->nodes; i++) {
         s->node[i].disk = (struct disk_faults){0};
         s->node[i].net = (struct link_sim_faults){.delay_ms = s->node[i].net.delay_ms};
@@ -596,6 +602,10 @@ static void faults_draw(struct sim *s)
             s->calm_ms = s->node[0].away_until_ms;
         sim_start(&s->clock, absence_task, &s->node[0]);
     }
+    if (s->o.masked) {
+        s->mask_kills = intensity(s, 0.15);
+        a->disk.rot = intensity(s, 1);
+    }
     if (sim_chance(&s->clock, 0.7))
         sim_start(&s->clock, killer_task, s);
     sim_start(&s->clock, calm_task, s);
@@ -611,7 +621,7 @@ enum err sim_node_make(struct sim *s, unsigned place, unsigned i)
     memset(n, 0, sizeof *n);
     n->sim = s;
     n->index = i;
-    n->weight = i % 3 == 2 ? 0.5f : 1;
+    n->weight = i % 3 == 2 && !s->o.equal ? 0.5f : 1;
     n->copy = place != i;
     n->route = &s->aggregator[0].server;
     snprintf(n->name, sizeof n->name, "s%u", i);
@@ -644,6 +654,7 @@ void sim_aggregator_make(struct sim *s, unsigned index)
     *a = (struct sim_aggregator){.sim = s, .index = index, .there = true};
     env_sim_open(&a->env, &s->clock, names[index], s->o.seed * 31 + 30 + 1000 * index);
     a->env.mapping = before_commit;
+    a->env.seals = s->o.masked && rng_below(s->o.seed, RNG_TEST, 303, 2);
     a->env.watch_self = a;
     a->server = (struct link_sim_server){.clock = &s->clock,
                                          .env = &a->env,
@@ -712,6 +723,7 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
     struct sim *s = &storage;
     ASSERT(o->sites >= 1 && o->sites <= SIM_SITES_MAX && o->fragments >= 1 &&
            o->fragments <= SIM_FRAGMENTS_MAX);
+    ASSERT(!o->masked || o->equal); /* else sim_draw_masked is forgotten */
     *r = (struct sim_result){.ok = false};
     memset(s, 0, offsetof(struct sim, node));
     s->nodes = o->sites;

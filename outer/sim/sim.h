@@ -113,6 +113,9 @@ struct sim_options {
     bool operates; /* an operator aborts and rolls back rounds, quarantines and readmits */
     bool joins;    /* two sites or more: the last one is not in outer.sites, an operator adds it */
     bool leaves;   /* the same: an operator removes one of the others for good */
+    bool masked;   /* privacy.secure = sum; what a seed has with it: sim_draw.c. Needs `equal` */
+    unsigned colluding;   /* of them: sites that may work together with the aggregator */
+    bool equal;           /* every site has weight 1; else every third one half of it */
     enum sim_copy second; /* of the aggregator's directory */
     bool split; /* quorum, three sites or more, `second` is SIM_COPY_BOTH: the copy is made when a
                    round has a majority; then one of its sites stays with the original for a while,
@@ -153,14 +156,21 @@ struct sim_result {
         clipped,          /* contributions that were scaled down */
         lies_refused,     /* contributions of a lying site that were answered `invalid` */
         compressed,       /* rounds with downlink compression */
-        residuals_lost;   /* the aggregator's, with a damaged state: such a run differs from a calm
+        residuals_lost,   /* the aggregator's, with a damaged state: such a run differs from a calm
                              one */
+        sealed,           /* seals that sites were shown */
+        unsealed,         /* of them, without a commit that includes somebody */
+        absent,           /* sites whose pair masks were revealed */
+        sought,     /* pieces of sites' values that the aggregator's files were searched for */
+        seals_lost, /* rounds aborted since the seal was damaged: such a run differs, too */
+        codecs;     /* which codec each round had, as one number */
     unsigned books_checked; /* sites whose I3 was checked to the end */
     uint64_t
         operations[SIM_SITES_MAX + 1]; /* of the disks of the sites, then of the aggregator's */
     uint64_t allocations[SIM_SITES_MAX + 1]; /* of their processes, where they are counted */
     bool struck;                             /* the fault of the point, or of the memory */
     bool compared;                           /* with the run without faults, by the caller */
+    bool compared_unmasked;                  /* and with that without masks */
     bool repeats;     /* the acts of an operator met every site's contribution: I1 is defined */
     unsigned changes; /* of the roster */
     uint64_t first[SIM_CHANGES_MAX][SIM_FRAGMENTS_MAX]; /* round of each fragment under them; I1 is
@@ -173,6 +183,8 @@ struct sim_options sim_draw(uint64_t seed);
  * happens in few rounds. */
 struct sim_options sim_draw_small(uint64_t seed);
 struct sim_options sim_draw_large(uint64_t seed); /* up to 64 sites, up to 200 rounds */
+/* Where `masked` is drawn, or set: what masked rounds need, and the rest that they have. */
+void sim_draw_masked(struct sim_options *o);
 /* Of the code that runs now: does this allocation fail? Counts it. */
 bool sim_memory_fails(void);
 void sim_run_options(const struct sim_options *o, struct sim_result *r);

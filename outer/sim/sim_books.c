@@ -115,7 +115,7 @@ static struct codec_payload sent_as(const struct sim_node *n, unsigned f, uint64
     const struct codec_payload *first = &n->payload[f][round];
     struct digest d = first->data ? digest_of(first->data, first->size_bytes) : (struct digest){0};
     if (first->data && digest_equal(&d, payload))
-        return *first;
+        return n->sim->o.masked ? n->plain[f][round] : *first;
     for (const struct sim_offer *o = n->offers; o; o = o->next)
         if (digest_equal(&o->digest, payload))
             return o->payload;

@@ -98,8 +98,12 @@ static void book_trained(struct sim_node *n, unsigned f, uint64_t round, const u
     float kept;
     double lost;
     size_t count = s->fragments.f[f].elements;
-    size_t charged = sections_of(data) > 2 ? 8 : 0; /* of a site with a privacy budget */
-    size_t own = count * (sizeof kept + (discards ? sizeof lost : 0)) + charged + head_bytes(data);
+    struct sim_box box = {.masked = {NULL, 0}};
+    /* Without masks it is of a round that is over, and must never be sent. */
+    unsigned sections = sections_of(data) - (sim_box_read(data, size, &box) ? 2 : 0);
+    size_t charged = sections > 2 ? 8 : 0; /* of a site with a privacy budget */
+    size_t own = count * (sizeof kept + (discards ? sizeof lost : 0)) + charged +
+                 box.masked.size_bytes + box.made.size_bytes + head_bytes(data);
     size_t payload = size > own ? size - own : 0;
     data += head_bytes(data);
     const float *residual = (const float *)(const void *)(data + payload);
@@ -236,6 +240,21 @@ static void liar_offered(struct sim_node *n, const struct wire_contribution *m,
     offer_keep(n, (struct codec_payload){copy, m->payload_bytes});
 }
 
+/* The file of the outbox has these bytes. */
+static bool stored_so(const struct sim *s, const uint8_t *file, size_t size,
+                      const struct wire_contribution *m, const uint8_t *payload,
+                      struct sim_box *box)
+{
+    struct codec_payload sent;
+    if (!file)
+        return false;
+    size_t head = head_bytes(file);
+    if (s->o.masked && !sim_box_read(file, size, box))
+        return false;
+    sent = s->o.masked ? box->masked : (struct codec_payload){file + head, size - head};
+    return sent.size_bytes >= m->payload_bytes && !memcmp(sent.data, payload, m->payload_bytes);
+}
+
 /* I7, and bytes before words. */
 static void saw_offered(void *self, void *site, const struct wire_contribution *m,
                         const uint8_t *payload)
@@ -243,6 +262,7 @@ static void saw_offered(void *self, void *site, const struct wire_contribution *
     struct sim *s = ((struct sim_aggregator *)self)->sim;
     struct sim_node *n = site;
     struct codec_payload *first = &n->payload[m->fragment][m->round];
+    struct sim_box box = {.masked = {NULL, 0}};
     char path[64];
     size_t size;
     snprintf(path, sizeof path, "outbox/%u/%" PRIu64, m->fragment, m->round);
@@ -251,9 +271,10 @@ static void saw_offered(void *self, void *site, const struct wire_contribution *
         return;
     }
     const uint8_t *stored = env_sim_medium(&n->env, path, &size);
-    if (!stored || size < head_bytes(stored) + m->payload_bytes ||
-        memcmp(stored + head_bytes(stored), payload, m->payload_bytes))
+    if (!stored_so(s, stored, size, m, payload, &box)) {
         sim_violate(s, "site %s sends what it has not stored", n->name);
+        return;
+    }
     struct digest *parent = &n->payload_parent[m->fragment][m->round];
     if (first->data && !digest_equal(parent, &m->parent) &&
         sim_made(n, m->fragment, m->round, &m->parent)) {
@@ -271,6 +292,8 @@ static void saw_offered(void *self, void *site, const struct wire_contribution *
     memcpy(copy, payload, m->payload_bytes);
     *first = (struct codec_payload){copy, m->payload_bytes};
     *parent = m->parent;
+    if (s->o.masked)
+        sim_masks_sent(n, m, &box);
 }
 
 /* I6: a receipt promises the payload and its record. */
@@ -295,6 +318,8 @@ static void saw_answered(void *self, void *site, const struct wire_contribution 
         sim_violate(s, "a receipt for %s without a durable record", path);
     if (s->o.split)
         sim_copies_receipt(at, site, m->fragment, m->round);
+    if (s->o.masked)
+        sim_masks_seek(at, site, m->fragment, m->round);
 }
 
 static void saw_fetching(void *self, void *site, const struct wire_fetch *m)
@@ -324,7 +349,7 @@ struct codec_payload sim_sent(const struct sim *s, unsigned site, unsigned f, ui
             continue;
         struct digest d = digest_of(sent->data, sent->size_bytes);
         if (digest_equal(&d, payload))
-            return *sent;
+            return s->o.masked ? s->node[i].plain[f][round] : *sent;
     }
     return (struct codec_payload){NULL, 0};
 }
@@ -337,6 +362,34 @@ static uint64_t hello_epoch(const struct sim_aggregator *at, unsigned site)
         if (s->node[i].index == site && s->node[i].hello_epoch[at->index] > most)
             most = s->node[i].hello_epoch[at->index];
     return most;
+}
+
+/* A block whose masked integers add up to 0 is not in the aggregate; what it decodes to is the
+ * same. */
+static bool sums_same(struct sim *s, const struct codec *codec, size_t n,
+                      const struct sim_commit *c, struct codec_payload sum)
+{
+    const struct manifest *m = &c->manifest;
+    const struct codec_payload both[2] = {sum, {c->aggregate, m->aggregate_bytes}};
+    struct arena a = arena_make(0);
+    float *mean[2];
+    uint8_t *grid[2];
+    bool same = true;
+    for (unsigned i = 0; i < 2; i++) {
+        const struct codec_aggregate in = {both[i].data, both[i].size_bytes, manifest_included(m),
+                                           manifest_weight(m)};
+        mean[i] = arena_array(&a, n, sizeof *mean[i]);
+        grid[i] = arena_alloc(&a, n / DEV_BLOCK);
+        ASSERT(mean[i] && grid[i]);
+        same =
+            same &&
+            codec->mean(codec, &(struct codec_call){.work = s->work, .grid = c->grid, .count = n},
+                        mean[i], grid[i], &in) == ERR_OK;
+    }
+    same = same && !memcmp(mean[0], mean[1], n * sizeof *mean[0]) &&
+           !memcmp(grid[0], grid[1], n / DEV_BLOCK);
+    arena_free(&a);
+    return same;
 }
 
 /* I4: the aggregate is the sum of what the sites first sent, each once, by the codec's own sum and
@@ -360,7 +413,8 @@ static void check_sum(struct sim_aggregator *at, unsigned f, struct sim_commit *
     ASSERT(sum);
     if (codec->aggregate(codec, &(struct codec_call){.work = s->work, .count = n}, sum, &size,
                          payloads, k) != ERR_OK ||
-        size != m->aggregate_bytes || memcmp(sum, c->aggregate, size))
+        ((size != m->aggregate_bytes || memcmp(sum, c->aggregate, size)) &&
+         !(s->o.masked && sums_same(s, codec, n, c, (struct codec_payload){sum, size}))))
         sim_violate(
             s, "fragment %u round %" PRIu64 ": the aggregate is not the sum of the contributions",
             f, m->round);
@@ -527,7 +581,8 @@ static void check_manifest(struct sim_aggregator *at, unsigned f, const struct m
     for (unsigned i = 0; aborted && i < m->site_count; i++)
         took_part += m->sites[i].reason == ROUND_ABORTED;
     bool ordered = !digest_zero(&m->ordered_by);
-    if (!ordered && took_part < (s->o.strict ? n : n / 2 + 1))
+    bool unsealed = s->o.masked && aborted; /* its seal is lost: check_cause */
+    if (!ordered && !unsealed && took_part < (s->o.strict ? n : sim_masks_least(s, n)))
         sim_violate(s, "fragment %u round %" PRIu64 ": %u of %u sites", f, t, took_part, n);
     for (unsigned i = 0; i < m->site_count; i++) {
         bool included = m->sites[i].included;
@@ -605,11 +660,15 @@ static void check_abort(struct sim_aggregator *a, unsigned f, const struct manif
 }
 
 /* May this round be aborted, and must it be? */
-static void check_cause(struct sim *s, unsigned f, const struct manifest *m)
+static void check_cause(const struct sim_aggregator *a, unsigned f, const struct manifest *m)
 {
+    struct sim *s = a->sim;
     bool aborted = manifest_aborted(m), ordered = !digest_zero(&m->ordered_by);
     bool fails = sim_aborts(s, f, m->round), anomalous = s->o.merge == MERGE_EDIT;
-    if (aborted && !ordered && !fails && !anomalous)
+    bool lost = s->o.masked && a->env.seals_rotten > 0;
+    if (aborted && !ordered && !fails && lost)
+        s->r->seals_lost++;
+    else if (aborted && !ordered && !fails && !anomalous)
         sim_violate(s, "fragment %u round %" PRIu64 ": aborted without a cause", f, m->round);
     if (!aborted && fails)
         sim_violate(s, "fragment %u round %" PRIu64 ": applied, but not finite", f, m->round);
@@ -679,8 +738,10 @@ static void check_commit(struct sim_aggregator *a, unsigned f, struct sim_commit
     ASSERT(c->grid);
     memcpy(c->grid, at[0].grid, codes);
     check_manifest(a, f, m);
-    check_cause(s, f, m);
+    check_cause(a, f, m);
     books_end(s, m);
+    if (s->o.masked && !s->clock.halted)
+        sim_masks_committed(a, f, m);
     if (m->rolled_back)
         check_rollback(a, f, c);
     else if (aborted && !s->clock.halted)
@@ -733,6 +794,7 @@ static void commit_seen(struct sim_aggregator *a, unsigned f)
     s->r->commits++;
     s->r->compressed += schedule_compresses_downlink(
         &s->schedule, (enum codec_kind)c->manifest.codec, manifest_included(&c->manifest));
+    s->r->codecs += (c->manifest.codec + 1) * (1 + f + SIM_FRAGMENTS_MAX * t) * 0x9e3779b97f4a7c15u;
     s->r->residual_resets += c->manifest.codec != schedule_codec(&s->schedule, f, t, 0);
     check_commit(a, f, c, state, at);
     uint64_t since = s->clock.now_ms - s->progress_ms;
@@ -770,6 +832,8 @@ void sim_watch(struct sim_aggregator *a)
                                        .offered = saw_offered,
                                        .answered = saw_answered,
                                        .fetching = saw_fetching,
+                                       .masking = sim_masks_masking,
+                                       .masked = sim_masks_masked,
                                        .worked = saw_work};
 }
 
@@ -900,5 +964,7 @@ void sim_check_end(struct sim *s)
     acts_repeat(s, at);
     if (!s->clock.halted)
         sim_check_replay(at, &s->r->state);
+    if (s->o.masked && !s->clock.halted)
+        sim_masks_end(s);
     arena_free(&a);
 }

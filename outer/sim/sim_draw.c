@@ -37,6 +37,35 @@ static void roster_draw(struct sim_options *o, uint64_t which)
     o->leaves = which != 0;
 }
 
+/* Three sites at any time; what adds as integers, and tells nothing of one site; no copy of a site,
+ * which would sign twice, and no liar, who would have to mask. */
+void sim_draw_masked(struct sim_options *o)
+{
+    enum { SUMMABLE, COLLUDING, FEWER, CODECS = 5 };
+#define DRAW(what, n) rng_below(o->seed, RNG_TEST, 300 + what, n)
+    static const enum codec_kind codecs[CODECS] = {CODEC_INT4, CODEC_INT2, CODEC_INT8, CODEC_FIXED,
+                                                   CODEC_SIGN};
+    /* Of three sites none can leave: some of the runs ask for it. */
+    unsigned least = 3u + o->joins + (o->leaves && DRAW(FEWER, 4));
+    enum codec_kind codec = codecs[DRAW(SUMMABLE, CODECS)];
+    bool fits = false;
+    for (unsigned i = 0; i < CODECS; i++)
+        fits = fits || o->codec == codecs[i];
+    o->masked = o->equal = o->full_fixed = true;
+    if (o->sites < least) {
+        o->sites = least;
+        o->delay = o->optimizer == OUTER_OPT_DELAYED ? 1 + o->sites : 1;
+    }
+    o->codec = fits ? o->codec : codec;
+    o->merge = MERGE_MEAN;
+    o->clip = o->edit_norm = o->residual_reset = 0;
+    o->edit_warmup = o->downlink_compression_from = 0;
+    o->eager = o->lies = false;
+    o->copied = SIM_COPY_NONE;
+    o->colluding = (unsigned)DRAW(COLLUDING, o->sites - o->joins - 1);
+#undef DRAW
+}
+
 struct most { /* that a seed draws */
     unsigned sites;
     uint64_t rounds_from, rounds, four_fragments_in;
@@ -85,8 +114,10 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
         JOURNAL,
         WIDE,
         FULL_PRECISION,
-        ROSTER
+        ROSTER,
+        MASKED = 43 /* not in the seeds that found something before: tests/sim/test_sim.c */
     };
+    enum { MASKED_IN = 10, MASKED_IS = 6 };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
@@ -145,6 +176,7 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
     o.beside = most->more && DRAW(BESIDE, 2);
     o.journal_bytes_max = most->more ? journals[DRAW(JOURNAL, 3)] : 0;
     roster_draw(&o, DRAW(ROSTER, 16));
+    o.masked = DRAW(MASKED, MASKED_IN) == MASKED_IS;
 #undef DRAW
     return o;
 }

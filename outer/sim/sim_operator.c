@@ -46,13 +46,25 @@ static bool operate(struct sim_aggregator *a, struct wire_operate *m)
     return answer.outcome == ROUND_CURRENT;
 }
 
+/* Of masked rounds some are closed once they are sealed: sites may have signed and answered. */
+static bool too_early(const struct sim_aggregator *a, unsigned f, uint64_t round)
+{
+    const struct sim *s = a->sim;
+    char path[64];
+    size_t size;
+    snprintf(path, sizeof path, "spool/%u/%" PRIu64 "/seal", f, round);
+    bool late = rng_below(s->o.seed, RNG_TEST, 12000 + f * SIM_ROUNDS_MAX + round, 2);
+    return s->o.masked && late && !env_sim_look(&a->env, path, &size);
+}
+
 void sim_operator_acts(struct sim_aggregator *a)
 {
     struct sim *s = a->sim;
     for (unsigned f = 0; s->o.operates && f < s->o.fragments; f++) {
         uint64_t round = a->replica.state[f].round;
         enum order order = order_of(s, f, round);
-        if (order == ORDER_NONE || round >= schedule_rounds(&s->schedule, f))
+        if (order == ORDER_NONE || round >= schedule_rounds(&s->schedule, f) ||
+            too_early(a, f, round))
             continue;
         struct wire_operate m = {.act = order == ORDER_ABORT ? WIRE_ABORT : WIRE_ROLLBACK,
                                  .fragment = f,

@@ -79,6 +79,7 @@ struct sim_node { /* a site */
     struct sim_made *made;                                           /* newest first */
     struct codec_payload payload[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as first sent */
     struct digest payload_parent[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* of it */
+    struct codec_payload plain[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* masked: what it was before */
     struct sim_offer *offers; /* of a lying site: all that it offered; else of former parents */
     uint64_t hello_epoch[SIM_AGGREGATORS_MAX];
     struct link_sim_server *route; /* the aggregator that this site's next call goes to */
@@ -148,6 +149,9 @@ struct sim {
     bool acting;            /* the operator's call is under way */
     bool ordered_late;      /* an operator's act did not meet every site's contribution */
     struct sim_roster roster;
+    struct sim_masked_round *masked[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* sim_masks.c */
+    struct sim_mask *masks;
+    double mask_kills; /* chance that a process ends as it takes a step of secure aggregation */
     struct sim_node node[SIM_NODES_MAX]; /* last: those that a run does not have are not cleared */
 };
 
@@ -212,6 +216,24 @@ bool sim_roster_denies(const struct sim_node *n); /* may the aggregator refuse t
 bool sim_roster_left(const struct sim_node *n);   /* removed: all fragments have gone on without */
 bool sim_roster_never(const struct sim_node *n);  /* the run is over before it could be added */
 void sim_roster_end(const struct sim *s);         /* into the result */
+
+/* sim_masks.c */
+struct sim_box { /* the sections of a masked contribution's file; made: whom for, and the own mask
+                  */
+    struct codec_payload payload, masked, made;
+};
+bool sim_box_read(const uint8_t *file, size_t size, struct sim_box *b); /* false: it is none */
+/* The first time that a contribution leaves its site. */
+void sim_masks_sent(struct sim_node *n, const struct wire_contribution *m, const struct sim_box *b);
+/* Do files of the aggregator hold values of this site? */
+void sim_masks_seek(struct sim_aggregator *at, const struct sim_node *n, unsigned f,
+                    uint64_t round);
+void sim_masks_masking(void *aggregator, void *site, const struct wire_mask *m);
+void sim_masks_masked(void *aggregator, void *site, const struct wire_mask *m,
+                      const struct wire_mask_answer *a);
+void sim_masks_committed(struct sim_aggregator *at, unsigned f, const struct manifest *m);
+void sim_masks_end(struct sim *s);
+unsigned sim_masks_least(const struct sim *s, unsigned n); /* sites of a round without order */
 
 /* sim_copies.c */
 void sim_copies_start(struct sim *s);

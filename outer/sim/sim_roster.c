@@ -202,8 +202,9 @@ static bool sites_fit(const struct sim *s, const struct sim_change *c)
 {
     const struct outer_state_options o = sim_member_options(s, false);
     bool joined = s->roster.change[0].act == MANIFEST_ADD && s->roster.change[0].made;
+    unsigned least = !s->o.masked ? 1 : s->o.colluding > 1 ? s->o.colluding + 2 : 3;
     if (c->act == MANIFEST_REMOVE)
-        return s->roster.initial + joined > 1;
+        return s->roster.initial + joined > least;
     return o.compresses_downlink || !schedule_compresses_any(&s->schedule, s->roster.initial + 1);
 }
 

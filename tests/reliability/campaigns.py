@@ -75,6 +75,11 @@ def schedules(text):
             "simulated_years": p["hours_simulated"] / 8766, "longest_gap_s": p["longest_gap_s"], "seconds": p["seconds"]}
 
 
+def masked(text):
+    p = pairs(text)
+    return {**schedules(text), "seals": p["sealed"], "unmasked": p["unmasked_compared"]}
+
+
 def points(text):
     p = pairs(text)
     return {"points": p["points"], "tried": p["tried"], "violations": p["failed"], "seconds": p["seconds"]}
@@ -191,6 +196,14 @@ CAMPAIGNS = [
               Figure("seconds", ADD, "processor time", "s")],
              lambda place, amount, done: [place.test("test_sim"), "--large", "--from", str(int(done) + 1), "--count", str(amount)], schedules,
              builds=["test_sim"], session=200, progress="schedules"),
+    Campaign("masks", "Fault schedules of masked rounds", "seeds", 20000, 1000000,
+             [Figure("schedules", ADD, "schedules"), Figure("violations", ADD, "violations of an invariant"),
+              Figure("crashes", ADD, "crashes in them"), Figure("rounds", ADD, "committed rounds"),
+              Figure("seals", ADD, "seals that sites were shown"), Figure("unmasked", ADD, "runs that ended as without masks"),
+              Figure("simulated_years", ADD, "simulated years"), Figure("longest_gap_s", MOST, "longest time between commits", "s, simulated"),
+              Figure("seconds", ADD, "processor time", "s")],
+             lambda place, amount, done: [place.test("test_sim"), "--focus", "masks", "--from", str(int(done) + 1), "--count", str(amount)],
+             masked, builds=["test_sim"], session=10000, progress="schedules"),
     Campaign("points", "Every storage operation fails in every way", "runs of all points", 1, 1,
              [Figure("points", LAST, "points (operation and fault)"), Figure("tried", LAST, "tried"), Figure("violations", LAST, "violations"),
               Figure("seconds", LAST, "time", "s")],

@@ -8,8 +8,9 @@
  *   test_sim --full ...            the same without small schedules
  *   test_sim --large ...           the same with up to 64 sites and up to 200 rounds
  *   test_sim --focus WHAT ...      the same with copies of directories (copies), an operator's acts
- *                                  (operator), changes of the roster (roster), a lying site (liar)
- *                                  or eager starts (eager) in every seed that can have them
+ *                                  (operator), changes of the roster (roster), a lying site (liar),
+ *                                  eager starts (eager) or masked contributions (masks) in every
+ *                                  seed that can have them
  *   test_sim --shrink N [--full, --large]  leaves out fault after fault while seed N still fails
  *                                  and prints the faults that remain, with their times
  *   test_mutants --mutant NAME     the same over the outer loop with that bug in it
@@ -48,10 +49,39 @@ static const uint64_t found[] = {595,  715,  2063, 841,  1026,  2183,  2842,  28
                                  6204, 7537, 7865, 9819, 10930, 14269, 18560, 12869, 1806,
                                  216,  693,  71,   5960, 547,   2328,  4308,  8686,  45};
 
-static bool differs(struct sim_result *r, const char *what)
+static bool differs(struct sim_result *r, const char *what, const char *with)
 {
-    snprintf(r->why, sizeof r->why, "strict mode: %s differs from the run without faults", what);
+    snprintf(r->why, sizeof r->why, "strict mode: %s differs from %s", what, with);
     return r->ok = false;
+}
+
+static bool ends_compare(const struct sim_options *o, const struct sim_result *calm,
+                         struct sim_result *r, const char *with)
+{
+    if (!digest_equal(&calm->state, &r->state))
+        return differs(r, "the outer state", with);
+    for (unsigned i = 0; i < o->sites; i++)
+        if (!digest_equal(&calm->residual[i], &r->residual[i]))
+            return differs(r, "a residual", with);
+    return true;
+}
+
+/* Masks change no bit: the run without them, too, ends so. But its last round may have another
+ * codec, since it tells what the residuals hold (docs/protocol.md 3.8). */
+static bool compare_unmasked(struct sim_options o, struct sim_result *r)
+{
+    static struct sim_result plain;
+    o.masked = false;
+    sim_run_options(&o, &plain);
+    bool same_acts = plain.repeats && r->repeats && !memcmp(plain.first, r->first, sizeof r->first);
+    if (plain.ok && (plain.codecs != r->codecs || !same_acts))
+        return true;
+    r->compared_unmasked = true;
+    if (!plain.ok) {
+        *r = plain;
+        return false;
+    }
+    return ends_compare(&o, &plain, r, "the run without masks");
 }
 
 /* I1: the same SHA-256 as the run without faults, of every replica's everything. An operator's acts
@@ -71,12 +101,9 @@ static bool compare(struct sim_options o, struct sim_result *r)
         *r = calm;
         return false;
     }
-    if (!digest_equal(&calm.state, &r->state))
-        return differs(r, "the outer state");
-    for (unsigned i = 0; i < o.sites; i++)
-        if (!digest_equal(&calm.residual[i], &r->residual[i]))
-            return differs(r, "a residual");
-    return true;
+    if (!ends_compare(&o, &calm, r, "the run without faults"))
+        return false;
+    return !o.masked || compare_unmasked(o, r);
 }
 
 struct totals {
@@ -84,7 +111,7 @@ struct totals {
         virtual_ms, residual_resets, damaged, aborted, clipped, compressed, residuals_lost,
         lies_refused, lies_accepted, stopped, moved, postponed, ordered, rolled_back, quarantined,
         copies, given_up, stepped_back, parted, amidst, judged, faults, compared, changes,
-        changes_compared;
+        changes_compared, masked, unmasked_compared, sealed, unsealed, absent, sought, seals_lost;
 };
 static struct reference reference;
 static enum { SIZE_MIXED, SIZE_FULL, SIZE_LARGE } size; /* of the schedules */
@@ -144,6 +171,10 @@ static struct sim_options options_of(uint64_t seed)
         o.damaged = o.joins = o.leaves = false;
         o.second = o.copied = SIM_COPY_NONE;
     }
+    bool masks = !strcmp(focus, "masks"), may = !*focus || acts || roster || o.second;
+    o.masked = masks || (o.masked && may);
+    if (o.masked)
+        sim_draw_masked(&o);
     o.judge = reference_judge;
     o.judge_self = &reference;
     return o;
@@ -154,15 +185,19 @@ static void try(const struct sim_options *o, struct sim_result *r)
 {
     sim_run_options(o, r);
     bool repeats = o->strict && !o->every_ms && o->copied == SIM_COPY_NONE;
-    if (r->ok && repeats && !r->residuals_lost && !r->given_up && !r->parted &&
+    if (r->ok && repeats && !r->residuals_lost && !r->seals_lost && !r->given_up && !r->parted &&
         !(o->second != SIM_COPY_NONE && r->snapshots))
         compare(*o, r);
 }
+
+static bool tells; /* each seed before it runs: an assertion says only what it is */
 
 static bool run(uint64_t seed, struct totals *t)
 {
     struct sim_options o = options_of(seed);
     static struct sim_result r;
+    if (tells)
+        printf("seed=%" PRIu64 "\n", seed);
     try(&o, &r);
     t->lies_accepted += r.lies_accepted;
     t->ordered += r.ordered;
@@ -178,6 +213,13 @@ static bool run(uint64_t seed, struct totals *t)
     t->compared += r.compared;
     t->changes += r.changes;
     t->changes_compared += r.compared && r.changes;
+    t->masked += o.masked;
+    t->unmasked_compared += r.compared_unmasked;
+    t->sealed += r.sealed;
+    t->unsealed += r.unsealed;
+    t->absent += r.absent;
+    t->sought += r.sought;
+    t->seals_lost += r.seals_lost;
     t->seeds++;
     t->failed += !r.ok;
     t->calls += r.calls;
@@ -201,13 +243,20 @@ static bool run(uint64_t seed, struct totals *t)
     t->gap_ms = r.gap_ms > t->gap_ms ? r.gap_ms : t->gap_ms;
     if (!r.ok)
         printf("FAILED test_sim%s%s%s --seed %" PRIu64 " (number %" PRIu64
-               "): %s (%u sites, %u fragments, %s, %s)\n",
+               "): %s (%u sites, %u fragments, %s, %s%s)\n",
                size_names[size], *focus ? " --focus " : "", focus, seed, t->seeds, r.why, o.sites,
-               o.fragments, codec_get(o.codec)->name, o.strict ? "strict" : "quorum");
+               o.fragments, codec_get(o.codec)->name, o.strict ? "strict" : "quorum",
+               o.masked ? ", masked" : "");
     if (!r.ok && (o.overlap || o.eager || o.max_local_steps_offline))
         printf("  every=%d overlap=%d mix=%g eager=%d before_update=%d offline=%d delay=%u\n",
                (int)o.every, (int)o.overlap, (double)o.mix, o.eager, o.before_update,
                (int)o.max_local_steps_offline, o.delay);
+    if (!r.ok && o.masked)
+        printf(
+            "  colluding=%u joins=%d leaves=%d second=%d operates=%d aborts=%d late=%d absent=%d "
+            "damaged=%d\n",
+            o.colluding, o.joins, o.leaves, (int)o.second, o.operates, o.aborts, o.late, o.absent,
+            o.damaged);
     return r.ok;
 }
 
@@ -295,6 +344,7 @@ int main(int argc, char **argv)
     return SKIPPED;
 #endif
     log_to(quiet, NULL);
+    setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 1; i < argc; i++) {
         bool value = i + 1 < argc;
         if (!strcmp(argv[i], "--seed") && value) {
@@ -322,6 +372,7 @@ int main(int argc, char **argv)
             return mutant_set(NULL);
         } else if (!strcmp(argv[i], "--mutant") && value && mutant_set(argv[i + 1])) {
             failures_max = 1;
+            tells = true;
             i++;
         } else if (!strcmp(argv[i], "--log")) {
             log_to(loud, NULL);
@@ -334,8 +385,11 @@ int main(int argc, char **argv)
         return shrink(from);
     clock_t begin = clock();
     size = suite ? SIZE_FULL : size; /* those found came before there were small ones */
-    for (size_t i = 0; suite && t.failed < failures_max && i < sizeof found / sizeof found[0]; i++)
+    for (size_t i = 0; suite && t.failed < failures_max && i < sizeof found / sizeof found[0];
+         i++) {
+        ASSERT(!options_of(found[i]).masked); /* a seed of then keeps its course */
         run(found[i], &t);
+    }
     size = suite ? SIZE_MIXED : size;
     for (uint64_t seed = from; seed < from + count && t.failed < failures_max; seed++)
         run(seed, &t);
@@ -372,6 +426,13 @@ int main(int argc, char **argv)
                   {"compared", t.compared},
                   {"changes", t.changes},
                   {"changes_compared", t.changes_compared},
+                  {"masked", t.masked},
+                  {"unmasked_compared", t.unmasked_compared},
+                  {"sealed", t.sealed},
+                  {"unsealed", t.unsealed},
+                  {"absent", t.absent},
+                  {"sought", t.sought},
+                  {"seals_lost", t.seals_lost},
                   {"compressed", t.compressed},
                   {"residuals_lost", t.residuals_lost},
                   {"snapshots", t.snapshots},

@@ -64,6 +64,8 @@ static struct digest trace_of(uint64_t seed, struct trace *t)
 {
     static struct sim_result r;
     struct sim_options o = sim_draw(seed);
+    if (o.masked)
+        sim_draw_masked(&o);
     digest_open(&t->stream);
     log_to(line_add, t);
     o.told = fault_add;
