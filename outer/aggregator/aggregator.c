@@ -80,14 +80,23 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
 
 /* ---- who is missing ---- */
 
-unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
-                            size_t size_bytes)
+/* The sites that the round waits for, and what for. */
+static struct set missing_of(const struct aggregator *a, unsigned fragment, const char **owes)
 {
     const struct round_fragment *f = &a->core.f[fragment];
     struct set missing = set_without(&f->members, &f->counted);
+    *owes = aggregator_masks_missing(a, fragment, &missing);
+    *owes = *owes ? *owes : "contribution";
+    return missing;
+}
+
+unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
+                            size_t size_bytes)
+{
+    const char *owes;
+    struct set missing = missing_of(a, fragment, &owes);
     size_t used = 0;
     *out = 0;
-    (void)aggregator_masks_missing(a, fragment, &missing);
     unsigned named = 0, count = set_count(&missing);
     for (unsigned i = 0; i < a->o.site_count && used + 1 < size_bytes; i++) {
         if (!set_has(&missing, i))
@@ -160,10 +169,12 @@ static void notice_streams(const struct aggregator *a)
  * look. */
 static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
 {
+    const char *owes;
+    struct set missing = missing_of(a, fragment, &owes);
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct aggregator_site_status *s = &a->site[i].status;
         char heard[32] = "never", text[160], quoted[192], sent[96];
-        if (set_has(&a->core.f[fragment].counted, i) || !set_has(&a->core.f[fragment].members, i))
+        if (!set_has(&missing, i))
             continue;
         if (s->heard_ms)
             snprintf(heard, sizeof heard, "%" PRIu64 "s_ago", (now_ms - s->heard_ms) / 1000);
@@ -171,10 +182,10 @@ static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t
         notice_upload(sent, sizeof sent, a, fragment, i);
         log_event(LOG_WARN, "waiting",
                   "fragment=%u round=%" PRIu64 " since_s=%" PRIu64
-                  " missing=%s bound=%d heard=%s sent=%s text=%s",
+                  " missing=%s owes=%s bound=%d heard=%s sent=%s text=%s",
                   fragment, a->core.f[fragment].round,
-                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], s->bound, heard,
-                  sent, log_quote(quoted, sizeof quoted, text));
+                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], owes, s->bound,
+                  heard, sent, log_quote(quoted, sizeof quoted, text));
     }
     notice_streams(a);
 }
@@ -256,7 +267,7 @@ static uint64_t missing_since(const struct aggregator *a, unsigned site)
 {
     uint64_t since = UINT64_MAX;
     for (unsigned i = 0; i < a->shown.fragments; i++)
-        if (!set_has(&a->waiting[i].counted, site) && a->waiting[i].first_ms < since)
+        if (set_has(&a->waiting[i].missing, site) && a->waiting[i].first_ms < since)
             since = a->waiting[i].first_ms;
     return since == UINT64_MAX ? 0 : since;
 }
@@ -283,14 +294,13 @@ static void show(struct aggregator *a)
 {
     pthread_mutex_lock(&a->mutex);
     struct aggregator_status *s = &a->shown;
+    const char *owes;
     s->sites = a->o.site_count;
     s->fragments = a->core.fragments;
     show_sites(a);
     for (unsigned i = 0; i < a->core.fragments; i++) {
         a->waiting[i].first_ms = a->fragment[i].first_ms;
-        a->waiting[i].counted = a->core.f[i].counted;
-        for (unsigned w = 0; w < SET_WORDS; w++)
-            a->waiting[i].counted.word[w] |= ~a->core.f[i].members.word[w];
+        a->waiting[i].missing = missing_of(a, i, &owes);
         s->round[i] = a->core.f[i].round;
         s->rounds[i] = aggregator_rounds(a, i);
     }

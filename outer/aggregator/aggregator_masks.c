@@ -471,14 +471,15 @@ enum wire_mask_step aggregator_masks_wants(const struct aggregator *a, unsigned 
                                                                         : WIRE_MASK_NONE;
 }
 
-bool aggregator_masks_missing(const struct aggregator *a, unsigned fragment, struct set *missing)
+const char *aggregator_masks_missing(const struct aggregator *a, unsigned fragment,
+                                     struct set *missing)
 {
     const struct seal_aggregator *s = a->masks ? &a->masks->seal[fragment] : NULL;
     if (!s || !sealed_now(a, fragment))
-        return false;
-    *missing =
-        set_without(&s->seal.s, seal_aggregator_signed(s) ? &s->have_reveal : &s->have_signature);
-    return true;
+        return NULL;
+    bool all = seal_aggregator_signed(s);
+    *missing = set_without(&s->seal.s, all ? &s->have_reveal : &s->have_signature);
+    return all ? "mask" : "signature";
 }
 
 /* ---- the steps ---- */

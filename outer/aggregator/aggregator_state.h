@@ -184,7 +184,7 @@ struct aggregator {
     struct aggregator_status shown;
     struct { /* what a site's missing_ms is made of, when somebody asks */
         uint64_t first_ms;
-        struct set counted;
+        struct set missing;
     } waiting[ROUND_FRAGMENTS_MAX];
 };
 
@@ -262,8 +262,10 @@ enum wire_mask_step aggregator_masks_wants(const struct aggregator *a, unsigned 
 /* What goes with it: bytes written, 0: nothing yet. */
 size_t aggregator_masks_body(const struct aggregator *a, unsigned fragment,
                              enum wire_mask_step step, uint8_t *out, size_t size);
-/* Who the sealed round waits for. False: it is not sealed. */
-bool aggregator_masks_missing(const struct aggregator *a, unsigned fragment, struct set *missing);
+/* A sealed round: the sites that have not signed, or revealed, and what they owe; else NULL, and
+ * *missing is left. */
+const char *aggregator_masks_missing(const struct aggregator *a, unsigned fragment,
+                                     struct set *missing);
 /* Of a sealed fragment: the seal is made, and may the commit begin? */
 enum err aggregator_masks_ready(struct aggregator *a, unsigned fragment, bool *ready) MUST;
 /* Without the lock. ERR_DIVERGED: the sum is none of integers in range. */

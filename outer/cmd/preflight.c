@@ -20,7 +20,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/cmd.h"
 
 enum { INODES_LOW = 1000, INODES_FEW = 10000, PASSES_MAX = 4 };
 /* Of records and logs, measured at runs of 2 sites: bytes of a step, of a round of a fragment. */

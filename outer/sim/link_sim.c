@@ -372,6 +372,23 @@ static enum err call_contribute(struct link_sim *l, const struct wire_contributi
     return back(l, generation);
 }
 
+/* What a poll's answer brings of a step counts as an answer to that step. */
+static void poll_masked(struct link_sim *l, const struct wire_poll *m,
+                        const struct wire_poll_answer *answer)
+{
+    struct link_sim_server *s = l->server;
+    if (answer->answer.outcome != ROUND_PENDING || !answer->wants || !answer->body_bytes)
+        return;
+    struct wire_mask step = {
+        .head = m->head, .step = answer->wants, .fragment = m->fragment, .round = m->round};
+    struct wire_mask_answer *told = calloc(1, sizeof *told);
+    ASSERT(told);
+    told->body_bytes = answer->body_bytes;
+    memcpy(told->body, answer->body, answer->body_bytes);
+    s->watch->masked(s->watch->self, l->env->watch_self, &step, told);
+    free(told);
+}
+
 static enum err call_poll(struct link_sim *l, const struct wire_poll *m, uint32_t hold_ms,
                           struct wire_poll_answer *answer)
 {
@@ -386,6 +403,7 @@ static enum err call_poll(struct link_sim *l, const struct wire_poll *m, uint32_
         if (!serving(s, generation) || l->env->disk.dead)
             return down();
     }
+    poll_masked(l, m, answer);
     return back(l, generation);
 }
 

@@ -33,7 +33,7 @@ done
 for p in $running; do ends 6 "$p" "a site of the quorum"; done # without the last work of two sites
 grep -q 'without 2 of 5 sites (d, e): what they trained' a.out || fail "site a does not say whose work is missing"
 for site in d e; do
-    grep -q "ev=waiting .*missing=$site bound=1 heard=[0-9]*s_ago .*the others wait for site $site" serve.out || fail "the aggregator does not say that it waits for $site"
+    grep -q "ev=waiting .*missing=$site owes=contribution bound=1 heard=[0-9]*s_ago .*the others wait for site $site" serve.out || fail "the aggregator does not say that it waits for $site"
 done
 grep -q "ev=receive_slot site=[de] .*held=1 of=2 waiting=[1-3] .*sends nothing; its slot goes to the next site" serve.out ||
     fail "no silent site loses its slot"

@@ -1,0 +1,145 @@
+#!/bin/sh
+# Secure aggregation where sites come and go. What breaks if this fails: a site that is away stops a quorum run, its masks stay in the
+# sum, a round that was sealed is sealed again otherwise, or work is lost with an aborted round.
+. "$(dirname "$0")/lib.sh"
+
+part_of() { echo "$1" | tr abcd 0123; }
+operator() { # operator ACT ARGUMENTS...
+    "$atoll" operator "$@" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1
+}
+begin() { # begin SITES
+    configure "$1"
+    "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
+}
+# until_status PATTERN: of the round in flight
+until_status() {
+    tries=0
+    until operator status && grep -qE "$1" operator.out; do
+        sleep 0.02
+        tries=$((tries + 1))
+        [ $tries -lt 1500 ] || fail "the status never has $1: $(cat operator.out)"
+    done
+}
+killed() { # killed PROCESS
+    kill -9 "$1" && wait "$1" 2>/dev/null || :
+}
+# sealed_without X Y: X has contributed to the round in flight, which is sealed, and X is stopped before it has signed. Y is stopped
+# for a moment: it has not contributed when X is stopped.
+sealed_without() {
+    eval "owes=\$$1 late=\$$2"
+    while :; do
+        kill -STOP "$late"
+        tries=0
+        until operator status && grep -q "missing=$2$" operator.out; do
+            sleep 0.02
+            tries=$((tries + 1))
+            [ $tries -lt 1500 ] || fail "site $2 is not waited for: $(cat operator.out)"
+        done
+        grep -q " in=$((count - 1)) " operator.out && break
+        kill -CONT "$late" # it had contributed already: another round
+        sleep 0.03
+    done
+    kill -STOP "$owes"
+    kill -CONT "$late"
+    until_status " missing=$1$"
+    sealed_round=$(sed -n 's/^fragment=0 round=\([0-9]*\) .*/\1/p' operator.out)
+}
+no_refusals() {
+    for s in "$@"; do
+        ! grep -hE "ev=(seal|key)_refused" "$s.out" || fail "a refusal in an honest run, at site $s"
+    done
+}
+committed() { # committed ROUND PATTERN: its line in the aggregator's log
+    grep -qE "ev=commit fragment=0 round=$1 .*$2" serve.out aggregator/log.txt
+}
+
+# ---- strict: an aborted round after the seal; the plain run with the same act ends with the same SHA-256s, residuals too ----
+settings="--outer.weights equal --outer.full_precision fixed"
+steps=200 every=20 count=3 codec=int4
+begin a,b,c
+act() { # sites a, b have contributed to round 4, c has not: an operator aborts it
+    serve
+    sites_start a b c
+    until_rounds c 4
+    if [ "$1" = plain ]; then
+        kill -STOP "$c"
+        until_status "round=4 .* in=2 missing=c$"
+    else
+        sealed_without b c
+        [ "$sealed_round" = 4 ] || fail "round $sealed_round is sealed, wanted 4: the machine is too slow"
+        until_lines 1 "ev=waiting" serve.out
+        grep -q "ev=waiting .*missing=b" serve.out || fail "the aggregator does not say that it waits for b"
+    fi
+    operator abort || fail "operator abort: $(cat operator.out)"
+    kill -CONT "$c" "$b" 2>/dev/null || :
+    sites_end 0 a b c
+    serve_ends
+    same_state a b c
+    [ "$(lines "ev=round_aborted" a.out)" = 1 ] || fail "another number of aborted rounds than one"
+}
+act plain
+wanted="$(final a) $(final b) $(final c)"
+rm -rf a b c aggregator ./*.out
+settings="$settings --privacy.secure sum"
+act masked
+[ "$(final a) $(final b) $(final c)" = "$wanted" ] || fail "an aborted round: $(final a) $(final b) $(final c), without masks $wanted"
+no_refusals a b c
+rm -rf a b c aggregator ./*.out
+
+# ---- quorum: three of four sites ----
+steps=1000 every=40 mode=quorum straggler_timeout_s=0.7 count=4 history_rounds=40
+begin a,b,c,d
+serve
+sites_start a b c d
+until_rounds a 2
+
+# Before the seal: the round is summed without d, whose pair masks the others reveal. It comes back.
+killed "$d"
+until_rounds a $(($(rounds a) + 3))
+grep -hE "ev=commit .* sites=3/4" serve.out aggregator/log.txt >/dev/null || fail "no round is committed without d"
+train d
+d=$pid
+until_rounds d $(($(rounds d) + 2))
+
+# After the seal: the round waits for d, whatever the aggregator goes through, and has d's part.
+sealed_without d c
+killed "$d"
+for _ in 1 2 3 4; do
+    killed "$serve_pid"
+    serve
+    sleep 0.2
+done
+until_status "round=$sealed_round .*in=[34] missing=d$"
+train d
+d=$pid
+until_rounds a $((sealed_round + 2))
+committed "$sealed_round" "sites=[34]/4" || fail "the sealed round was not committed with d"
+
+# Never: an operator aborts the round, and the run goes on without d, which comes back later all the same.
+sealed_without d c
+killed "$d"
+until_status "missing=d$"
+operator abort || fail "operator abort: $(cat operator.out)"
+for s in a b c; do until_lines 1 "ev=round_aborted" $s.out; done
+committed "$sealed_round" "sites=0/4" || fail "the sealed round was not aborted"
+until_rounds a $(($(rounds a) + 2))
+train d
+d=$pid
+until_rounds d $(($(rounds d) + 2))
+until_lines 1 "ev=round_aborted" d.out
+
+# The aggregator alone, at any moment of a round.
+for pause in 0.01 0.07 0.13; do
+    until_rounds a $(($(rounds a) + 1))
+    sleep $pause
+    killed "$serve_pid"
+    serve
+done
+
+for s in a b c d; do eval "ends_quorum \$$s 'site $s'"; done
+ends_quorum "$serve_pid" "the aggregator"
+same_state a b c d
+no_refusals a b c d
+[ "$(lines "ev=abort " aggregator/log.txt)" = 1 ] || fail "other rounds were aborted than the operator's"
+! grep -q "ev=seal_lost" aggregator/log.txt || fail "a seal was lost"
+echo "dropped out before and after the seal, aggregator killed in between, aborted: $(final a)"
