@@ -146,7 +146,7 @@ struct wire_mask {
     enum wire_mask_step step;
     uint32_t fragment, first; /* first: SETUP: index of the first site asked for */
     uint64_t round;           /* SETUP: the newest one of which this site has all pair keys */
-    const uint8_t *body; /* borrowed */
+    const uint8_t *body;      /* borrowed */
     size_t body_bytes;
 };
 struct wire_mask_answer {
