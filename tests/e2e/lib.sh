@@ -98,8 +98,11 @@ END
 }
 
 # Position of a site in the roster: which part of the text is its own.
-part_of() {
-    case $1 in a) echo 0 ;; b) echo 1 ;; c) echo 2 ;; esac
+part_of() { echo "$1" | tr a-e 0-4; }
+
+# An act of the operator, unless --name says otherwise; what the aggregator answers is in operator.out.
+operator() { # operator ACT ARGUMENTS...
+    "$atoll" operator "$@" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1
 }
 
 # serve, train: in the background; the process number is in $serve_pid, $pid. Further arguments go to the program.

@@ -3,10 +3,6 @@
 # operator's certificate can; or a site sees another's counters (docs/protocol.md 3.13).
 . "$(dirname "$0")/lib.sh"
 
-operator() { # operator ACT ARGUMENTS...
-    "$atoll" operator "$@" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1
-}
-
 every=10
 configure a,b,c
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"

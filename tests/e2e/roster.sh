@@ -3,10 +3,6 @@
 # operator's change of the roster is lost with the aggregator's process, or makes replicas differ (docs/protocol.md 3.6).
 . "$(dirname "$0")/lib.sh"
 
-operator() { # operator ACT ARGUMENTS...
-    "$atoll" operator "$@" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1
-}
-
 refused() { # refused WORDS ACT...: the aggregator says so, exit code 4
     words=$1
     shift

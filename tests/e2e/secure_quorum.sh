@@ -3,10 +3,6 @@
 # sum, a round that was sealed is sealed again otherwise, or work is lost with an aborted round.
 . "$(dirname "$0")/lib.sh"
 
-part_of() { echo "$1" | tr abcd 0123; }
-operator() { # operator ACT ARGUMENTS...
-    "$atoll" operator "$@" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1
-}
 begin() { # begin SITES
     configure "$1"
     "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"

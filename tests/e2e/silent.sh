@@ -3,7 +3,6 @@
 # the middle of their contributions, on an aggregator that receives two at a time: a slot is given to the next site once its holder has
 # sent nothing for the deadline, the aggregator names both sites, and the other three go on as a quorum.
 . "$(dirname "$0")/lib.sh"
-part_of() { echo "$1" | tr a-e 0-4; }
 steps=16
 mode=quorum
 straggler_timeout_s=12 # the first ev=waiting comes after 10 s
