@@ -4,9 +4,9 @@
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
  * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
  * sites out; aggregator_operate.c answers an operator; aggregator_metrics.c counts by site;
- * aggregator_roster.c adds and removes sites; aggregator_masks.c sums masked contributions;
- * aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has damaged files made
- * again; aggregator_answer.c words answers.
+ * aggregator_roster.c adds and removes sites; aggregator_masks.c and its parts sum masked
+ * contributions; aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has
+ * damaged files made again; aggregator_answer.c words answers.
  */
 #include <pthread.h>
 #include <stdatomic.h>

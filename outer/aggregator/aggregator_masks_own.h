@@ -1,0 +1,47 @@
+#ifndef AGGREGATOR_MASKS_OWN_H
+#define AGGREGATOR_MASKS_OWN_H
+/* What the files of secure aggregation at the aggregator share (aggregator_masks.c). Under the lock
+ * of the service.
+ */
+#include "outer/aggregator/aggregator_state.h"
+#include "outer/privacy/seal_aggregator.h"
+
+struct masks_site { /* what the aggregator passes on */
+    uint8_t certificate[SIGNER_CERTIFICATE_MAX];
+    size_t certificate_bytes; /* 0: no hello since the start */
+    bool stated;
+    uint8_t statement[KEYS_STATEMENT_BYTES];
+};
+struct masks_setup {        /* the file */
+    uint32_t number, added; /* added: the site that it is for; of the first one: not used */
+    uint32_t fragments, sites;
+    uint64_t first[ROUND_FRAGMENTS_MAX]; /* rounds that its pairs begin with */
+    uint32_t *paired; /* [room] the newest setup of which each site has all pairs */
+};
+struct aggregator_masks {
+    struct masks_setup setup;
+    struct masks_site *site;      /* [sites of the core's room] */
+    struct seal_aggregator *seal; /* [fragments] */
+    bool *lost;                   /* [fragments]: the seal was announced, and is no longer stored */
+    uint64_t *asked;              /* [fragments]: rounds before it were asked about by a site */
+    struct signer_key *identity;  /* [room], of a context */
+};
+
+/* ---- aggregator_masks.c ---- */
+/* Of the round in flight. */
+const struct roster *aggregator_masks_roster(const struct aggregator *a, unsigned fragment);
+struct seal_context aggregator_masks_context(const struct aggregator *a, unsigned fragment);
+bool aggregator_masks_sealed(const struct aggregator *a, unsigned fragment);
+
+/* ---- aggregator_masks_setup.c ---- */
+enum err aggregator_masks_setup_read(struct aggregator *a) MUST; /* at a start */
+/* Has the site to state its key, or can it find all others'? */
+bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site);
+/* The call: a site's statement is taken, the others' are the answer. */
+void aggregator_masks_setup(struct aggregator *a, unsigned site, const struct wire_mask *m,
+                            struct wire_mask_answer *answer);
+
+/* ---- aggregator_masks_calls.c ---- */
+void aggregator_masks_refuse(struct wire_mask_answer *answer, const char *text);
+
+#endif

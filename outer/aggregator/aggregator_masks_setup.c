@@ -1,0 +1,217 @@
+/* Pair keys of secure aggregation at the aggregator (docs/privacy.md): it passes the sites' public
+ * keys on.
+ *
+ * A setup is what makes pair keys: the first one of all sites, and one for each site that is added.
+ * It has the number of the roster's version, which is durable (the file `setup`), since sites that
+ * come to it at different times must come to the same one; and the next one begins once all sites
+ * have said that they have the pairs of this one, which is durable, too. */
+#include "outer/aggregator/aggregator_masks_own.h"
+#include <string.h>
+#include "kernels/base/bytes.h"
+#include "kernels/base/log.h"
+#include "outer/protocol/mutant.h"
+
+static void setup_fields(struct record_cursor *c, void *self)
+{
+    struct masks_setup *m = self;
+    uint32_t room = m->sites, fragments = m->fragments;
+    record_u32(c, &m->number);
+    record_u32(c, &m->added);
+    record_u32(c, &m->fragments);
+    record_u32(c, &m->sites);
+    m->fragments = m->fragments < fragments ? m->fragments : fragments; /* then it is no record */
+    m->sites = m->sites < room ? m->sites : room;
+    for (uint32_t i = 0; i < m->fragments; i++)
+        record_u64(c, &m->first[i]);
+    for (uint32_t i = 0; i < m->sites; i++)
+        record_u32(c, &m->paired[i]);
+}
+
+static void setup_first(struct aggregator *a)
+{
+    struct masks_setup *m = &a->masks->setup;
+    *m = (struct masks_setup){
+        .number = 1, .fragments = a->core.fragments, .sites = a->core.room, .paired = m->paired};
+    memset(m->paired, 0, m->sites * sizeof *m->paired);
+}
+
+/* Lost: the sites say again what they have. */
+enum err aggregator_masks_setup_read(struct aggregator *a)
+{
+    struct masks_setup *m = &a->masks->setup;
+    struct arena scratch = arena_make(0);
+    struct record_form form = {"setup", setup_fields, m};
+    struct record r;
+    setup_first(a);
+    enum err e = store_read(a->env, AGGREGATOR_SETUP, &form, 0, &r, &scratch);
+    arena_free(&scratch);
+    m->sites = a->core.room; /* the sites may have become more */
+    if (e == ERR_INPUT || e == ERR_CORRUPT)
+        setup_first(a);
+    if (e == ERR_CORRUPT)
+        log_event(LOG_WARN, "setup_lost", "file=%s", AGGREGATOR_SETUP);
+    return e == ERR_INPUT || e == ERR_CORRUPT ? ERR_OK : e;
+}
+
+static enum err setup_write(struct aggregator *a)
+{
+    struct record_form form = {"setup", setup_fields, &a->masks->setup};
+    return store_write(a->env, AGGREGATOR_SETUP, &form, NULL, 0);
+}
+
+/* The newest change of the roster added a site: its setup, if it is not the present one. What the
+ * journal has is enough to find it again. */
+enum err aggregator_masks_added(struct aggregator *a)
+{
+    struct masks_setup *m = a->masks ? &a->masks->setup : NULL;
+    if (!m || a->roster.change.act != MANIFEST_ADD || a->roster.version <= m->number)
+        return ERR_OK;
+    m->number = a->roster.version;
+    m->added = a->roster.change.site;
+    for (unsigned f = 0; f < a->core.fragments; f++)
+        m->first[f] = a->core.f[f].first;
+    return setup_write(a);
+}
+
+/* Is this site's key in the newest setup known? */
+static bool stated_now(const struct aggregator *a, unsigned site)
+{
+    const struct masks_site *s = &a->masks->site[site];
+    struct keys_statement x;
+    return s->stated && s->certificate_bytes &&
+           keys_statement_read(&x, s->statement, sizeof s->statement) == ERR_OK &&
+           x.setup == a->masks->setup.number;
+}
+
+/* Sites of all rounds in flight. */
+static struct set served(const struct aggregator *a)
+{
+    struct set sites = {0};
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        set_put(&sites, i, aggregator_roster_serves(a, i));
+    return sites;
+}
+
+/* Sites that this setup makes a pair of `site` with. */
+static struct set partners(const struct aggregator *a, unsigned site)
+{
+    const struct masks_setup *m = &a->masks->setup;
+    struct set others = served(a);
+    bool all = m->number < 2 || m->added == site;
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        set_put(&others, i, set_has(&others, i) && i != site && (all || i == m->added));
+    return others;
+}
+
+static bool any_unpaired(const struct aggregator *a, const struct set *sites)
+{
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        if (set_has(sites, i) && a->masks->setup.paired[i] < a->masks->setup.number)
+            return true;
+    return false;
+}
+
+/* Has the site to state its key, or can it find all others'? */
+bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
+{
+    struct set others = partners(a, site);
+    if (a->masks->setup.paired[site] >= a->masks->setup.number)
+        return !stated_now(a, site) && any_unpaired(a, &others);
+    if (!stated_now(a, site))
+        return set_count(&others);
+    for (unsigned i = 0; i < a->o.site_count; i++)
+        if (set_has(&others, i) && !stated_now(a, i))
+            return false;
+    return true;
+}
+
+const char *aggregator_masks_unpaired(const struct aggregator *a)
+{
+    for (unsigned i = 0; a->masks && i < a->o.site_count && !MUTANT(ADDED_UNPAIRED); i++) {
+        struct set others = partners(a, i);
+        if (set_has(&a->roster.members, i) && set_count(&others) &&
+            a->masks->setup.paired[i] < a->masks->setup.number)
+            return a->names[i];
+    }
+    return NULL;
+}
+
+void aggregator_masks_hello(struct aggregator *a, unsigned site, const struct wire_hello *m)
+{
+    if (!a->masks || site >= a->core.room)
+        return;
+    struct masks_site *s = &a->masks->site[site];
+    memcpy(s->certificate, m->identity, m->identity_bytes);
+    s->certificate_bytes = m->identity_bytes;
+}
+
+/* u32 indices, set of the sites of all rounds in flight, u32 the added one, u32 fragments, u64
+ * first round of its pairs in each; then as many of these sites from `first` on as there is room
+ * for. */
+static void setup_list(const struct aggregator *a, uint32_t first, struct wire_mask_answer *answer)
+{
+    struct bytes_writer w = bytes_writer(answer->body, sizeof answer->body);
+    unsigned sites = a->o.site_count;
+    bytes_put_u32(&w, sites);
+    const struct set in = served(a);
+    seal_set_write(&w, &in, sites);
+    bytes_put_u32(&w, a->masks->setup.added);
+    bytes_put_u32(&w, a->core.fragments);
+    for (unsigned f = 0; f < a->core.fragments; f++)
+        bytes_put_u64(&w, MUTANT(SETUP_FIRST) ? a->core.f[f].first : a->masks->setup.first[f]);
+    answer->answer.outcome = ROUND_NONE;
+    answer->number = MUTANT(SETUP_VERSION) ? a->roster.version : a->masks->setup.number;
+    for (uint32_t i = first; i < sites; i++) {
+        const struct masks_site *s = &a->masks->site[i];
+        size_t name = strlen(a->o.sites[i]);
+        if (!set_has(&in, i) || !s->stated || !s->certificate_bytes)
+            continue;
+        if (bytes_size(&w) + 4 + 1 + name + 4 + s->certificate_bytes + KEYS_STATEMENT_BYTES >
+            sizeof answer->body) {
+            answer->answer.offset = i;
+            break;
+        }
+        bytes_put_u32(&w, i);
+        bytes_put_u8(&w, (uint8_t)name);
+        bytes_put(&w, a->o.sites[i], name);
+        bytes_put_u32(&w, (uint32_t)s->certificate_bytes);
+        bytes_put(&w, s->certificate, s->certificate_bytes);
+        bytes_put(&w, s->statement, KEYS_STATEMENT_BYTES);
+    }
+    ASSERT(!w.bad);
+    answer->body_bytes = bytes_size(&w);
+}
+
+/* False: answered. */
+static bool paired_take(struct aggregator *a, unsigned site, const struct wire_mask *m,
+                        struct wire_mask_answer *answer)
+{
+    struct masks_setup *u = &a->masks->setup;
+    uint32_t before = u->paired[site];
+    if (m->round <= before || m->round > u->number)
+        return true;
+    u->paired[site] = (uint32_t)m->round;
+    enum err e = setup_write(a);
+    if (e == ERR_OK)
+        return true;
+    u->paired[site] = before;
+    aggregator_say_failed(a, e, &answer->answer);
+    return false;
+}
+
+void aggregator_masks_setup(struct aggregator *a, unsigned site, const struct wire_mask *m,
+                            struct wire_mask_answer *answer)
+{
+    struct keys_statement s;
+    struct masks_site *to = &a->masks->site[site];
+    if (m->body_bytes) {
+        if (keys_statement_read(&s, m->body, m->body_bytes) != ERR_OK || s.site != site) {
+            aggregator_masks_refuse(answer, "no statement of this site's public key");
+            return;
+        }
+        memcpy(to->statement, m->body, sizeof to->statement);
+        to->stated = true;
+    }
+    if (paired_take(a, site, m, answer))
+        setup_list(a, m->first, answer);
+}

@@ -1,0 +1,248 @@
+/* Which sites a masked round has, a pair key with each of them, and the mask of this site's
+ * contribution (docs/privacy.md, "Secure aggregation"). */
+#include "outer/site/site_masks_own.h"
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/bytes.h"
+#include "outer/privacy/masked.h"
+#include "outer/protocol/mutant.h"
+
+enum { SETUP_FIRST_MS = 100, SETUP_LAST_MS = 2000 }; /* between two looks for others' keys */
+
+enum err site_masks_context(struct site *s, const struct site_announced_round *r,
+                            struct seal_context *c)
+{
+    struct site_masks *m = s->masks;
+    struct roster now;
+    bool known;
+    TRY(site_roster_now(s, r->of.fragment, &now, &known));
+    struct set more = set_without(&r->of.u, &now.members),
+               less = set_without(&now.members, &r->of.u);
+    bool next =
+        known && r->roster_version == now.version + 1 && set_count(&more) + set_count(&less) == 1;
+    *c = (struct seal_context){.run = s->o.run,
+                               .config = s->config,
+                               .roster_version = r->roster_version,
+                               .sites = r->sites,
+                               .members = next ? r->of.u : now.members,
+                               .colluding = s->o.masks.colluding,
+                               .two_sites = s->o.masks.two_sites,
+                               .identity = m->identity};
+    if (!known || (!next && r->roster_version != now.version))
+        c->members = (struct set){0}; /* all sites are strangers */
+    for (unsigned i = 0; i < m->room; i++)
+        m->identity[i] = m->peer[i].key;
+    s->o.signer->ops->key(s->o.signer, &m->identity[s->o.index]);
+    site_identity_key(s, r->of.fragment % site_peers(s), &c->aggregator);
+    return ERR_OK;
+}
+
+/* The roster that the run began with needs no question. */
+static void round_first_roster(const struct site *s, struct site_announced_round *r)
+{
+    r->roster_version = 1;
+    r->sites = s->o.site_count;
+    r->of.u = (struct set){0};
+    for (unsigned i = 0; i < s->o.site_count; i++)
+        set_put(&r->of.u, i, true);
+}
+
+static bool announced_read(const struct site *s, const struct masks_step *x,
+                           struct site_announced_round *r)
+{
+    struct bytes_reader b = bytes_reader(x->answer.body, x->answer.body_bytes);
+    r->roster_version = bytes_get_u32(&b);
+    r->sites = bytes_get_u32(&b);
+    return !b.bad && r->sites <= s->masks->room && seal_set_read(&b, &r->of.u, r->sites) &&
+           !bytes_left(&b);
+}
+
+/* Until the aggregator has said it. *over: the round is, and nothing of it is sent any more. */
+static enum err announced_asked(struct site_slot *l, struct site_announced_round *r, bool *over)
+{
+    struct site *s = l->site;
+    struct masks_step *x;
+    bool done = false;
+    *over = false;
+    TRY(site_masks_step(&x, WIRE_MASK_ANNOUNCE, r->of.fragment, r->of.round));
+    enum err e = ERR_OK;
+    while (e == ERR_OK && !done && !*over) {
+        e = site_masks_call(l, x, &done);
+        *over = e == ERR_OK && !done && x->answer.answer.outcome == ROUND_BEHIND;
+        if (e == ERR_OK && done && !announced_read(s, x, r)) {
+            done = false;
+            e = site_masks_refused(l, r->of.fragment, r->of.round, "mask", SEAL_malformed);
+        }
+    }
+    free(x);
+    return e;
+}
+
+enum err site_masks_ask(struct site_slot *l, struct site_announced_round *r, bool *over)
+{
+    const struct site *s = l->site;
+    *over = false;
+    round_first_roster(s, r);
+    return s->roster_version[r->of.fragment % site_peers(s)] < 2 ? ERR_OK
+                                                                 : announced_asked(l, r, over);
+}
+
+/* ok, again: this site masks for these sites. *over: it was removed before this round. */
+static enum err announced_check(struct site *s, const struct site_announced_round *r,
+                                enum seal_answer *answer, bool *over)
+{
+    struct seal_context c;
+    TRY(site_masks_context(s, r, &c));
+    *answer = seal_site_announced(s->masks->seals, &c, &r->of);
+    *over = set_count(&c.members) && !set_has(&c.members, s->o.index) &&
+            set_within(&c.members, &r->of.u) && set_within(&r->of.u, &c.members);
+    return ERR_OK;
+}
+
+/* A pair with each site of the round; or the round is over meanwhile. A new version of the roster
+ * may have brought a site that this one had an old pair with. */
+static enum err pairs_wait(struct site_slot *l, const struct site_announced_round *r, bool *over)
+{
+    struct site *s = l->site;
+    struct site_announced_round now = *r;
+    uint64_t pause = SETUP_FIRST_MS;
+    bool looks = r->roster_version > 1 && s->masks->looked < r->roster_version;
+    struct set missing = site_masks_missing(s, &r->of.u);
+    for (unsigned i = 0; !*over && (looks || set_count(&missing)); i++) {
+        if (i) {
+            site_notice(l, "waiting for the public keys of %u other sites (secure aggregation)",
+                        set_count(&missing));
+            TRY(site_sleep(l, pause));
+            pause = 2 * pause < SETUP_LAST_MS ? 2 * pause : SETUP_LAST_MS;
+        }
+        TRY(site_masks_setup(l, r->of.fragment));
+        looks = false;
+        missing = site_masks_missing(s, &r->of.u);
+        if (set_count(&missing))
+            TRY(announced_asked(l, &now, over));
+    }
+    return ERR_OK;
+}
+
+/* Pairs that begin with a later round, or are wiped, mask nothing. */
+static enum seal_answer pairs_reach(const struct site *s, const struct site_announced_round *r)
+{
+    struct cipher_key seed = {{0}};
+    enum keys_answer a = KEYS_ok;
+    for (unsigned i = 0; i < s->masks->room && a == KEYS_ok; i++)
+        if (i != s->o.index && set_has(&r->of.u, i))
+            a = keys_seed(s->masks->keys, &seed, r->of.fragment, i, r->of.round, r->of.attempt);
+    cipher_wipe(&seed, sizeof seed);
+    return a == KEYS_ok ? SEAL_ok : SEAL_reveal_no_key;
+}
+
+enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t round,
+                              struct site_announced_round *r)
+{
+    struct site *s = l->site;
+    enum seal_answer answer = SEAL_malformed;
+    bool over = false;
+    *r = (struct site_announced_round){.of = {.fragment = fragment, .round = round}};
+    if (!s->o.masks.on)
+        return ERR_OK;
+    TRY(site_masks_open(s));
+    while (answer != SEAL_ok && !over) {
+        TRY(site_masks_ask(l, r, &over));
+        if (!over)
+            TRY(announced_check(s, r, &answer, &over));
+        if (!over && (answer == SEAL_ok || answer == SEAL_again)) {
+            TRY(pairs_wait(l, r, &over));
+            answer = over ? answer : pairs_reach(s, r);
+        }
+        if (!over && answer != SEAL_ok)
+            TRY(site_masks_refused(l, fragment, round, "mask", answer));
+    }
+    if (over)
+        r->of.u = (struct set){0};
+    return site_masks_keys_stored(s);
+}
+
+/* ---- the mask ---- */
+
+static enum err masked_room(struct site_slot *l, size_t size)
+{
+    if (size <= l->masked_room)
+        return ERR_OK;
+    arena_free(&l->masks);
+    l->masks = arena_make(0);
+    l->masked = arena_alloc(&l->masks, size);
+    l->masked_room = l->masked ? size : 0;
+    return l->masked
+               ? ERR_OK
+               : err_set(ERR_MEMORY, "no memory for a masked contribution of %zu bytes", size);
+}
+
+enum err site_masks_room(struct site_slot *l, size_t size)
+{
+    return masked_room(l, size);
+}
+
+static enum err masks_apply(struct site *s, const struct site_announced_round *r,
+                            const struct cipher_key *b, uint8_t *words,
+                            const struct mask_layout *layout)
+{
+    unsigned n = set_count(&r->of.u);
+    struct cipher_key *seeds = cipher_secret_alloc(n * sizeof *seeds);
+    struct mask_term *terms = calloc(n, sizeof *terms);
+    enum err e = seeds && terms ? ERR_OK : err_set(ERR_MEMORY, "no memory for the masks");
+    if (e == ERR_OK) {
+        enum seal_answer a =
+            seal_site_terms(s->masks->seals, s->masks->keys, &r->of, b, seeds, terms);
+        n = MUTANT(MASK_PAIRS_LEFT) ? 1 : n;
+        e = a == SEAL_ok ? mask_apply(words, layout, terms, n, s->replica->dev->threads)
+                         : site_masks_err("the masks of the round", a);
+    }
+    free(terms);
+    if (seeds)
+        cipher_secret_free(seeds, set_count(&r->of.u) * sizeof *seeds);
+    return e;
+}
+
+enum err site_masks_apply(struct site_slot *l, const struct site_announced_round *r,
+                          const struct codec *c)
+{
+    struct site *s = l->site;
+    unsigned f = r->of.fragment;
+    struct seal_context context;
+    struct mask_layout layout;
+    if (!set_count(&r->of.u))
+        return ERR_OK; /* never to be sent */
+    TRY(site_masks_context(s, r, &context));
+    enum seal_answer a = seal_site_announced(s->masks->seals, &context, &r->of);
+    if (a != SEAL_ok && a != SEAL_again) /* again: made, and lost before it was stored */
+        return site_masks_err("the sites of the round", a);
+    TRY(masked_layout(&layout, c, s->replica->fragments->f[f].elements, set_count(&r->of.u)));
+    TRY(masked_room(l, layout.size_bytes));
+    masked_pack(l->masked, &layout, c, l->payload, s->replica->dev->threads);
+    s->env->ops->random(s->env, &l->box.b, sizeof l->box.b);
+    if (MUTANT(MASK_OWN_KEPT))
+        memset(&l->box.b, 1, sizeof l->box.b);
+    TRY(masks_apply(s, r, &l->box.b, l->masked, &layout));
+    l->box.masked_bytes = layout.size_bytes;
+    l->box.announced = *r;
+    return ERR_OK;
+}
+
+enum err site_masks_sending(struct site_slot *l, bool *may)
+{
+    struct site *s = l->site;
+    const struct site_box *b = &l->box;
+    struct seal_context c;
+    bool persist;
+    *may = !s->o.masks.on || b->masked_bytes || MUTANT(CLEAR_SENT);
+    if (!b->masked_bytes)
+        return ERR_OK;
+    TRY(site_masks_open(s));
+    TRY(site_masks_context(s, &b->announced, &c));
+    enum seal_answer a =
+        seal_site_contribute(s->masks->seals, &c, &b->announced.of, &b->b, &b->payload, &persist);
+    *may = a == SEAL_ok || a == SEAL_again;
+    if (!*may)
+        return site_masks_refused(l, b->fragment, b->round, "send", a);
+    return site_masks_seals_stored(s, persist);
+}
