@@ -82,7 +82,7 @@ def masked(text):
 
 def points(text):
     p = pairs(text)
-    return {"points": p["points"], "tried": p["tried"], "violations": p["failed"], "seconds": p["seconds"]}
+    return {"points": p["points"], "tried": p["tried"], "masked": p["masked"], "violations": p["failed"], "seconds": p["seconds"]}
 
 
 def states(text):
@@ -204,17 +204,17 @@ CAMPAIGNS = [
               Figure("seconds", ADD, "processor time", "s")],
              lambda place, amount, done: [place.test("test_sim"), "--focus", "masks", "--from", str(int(done) + 1), "--count", str(amount)],
              masked, builds=["test_sim"], session=10000, progress="schedules"),
-    Campaign("points", "Every storage operation fails in every way", "runs of all points", 1, 1,
-             [Figure("points", LAST, "points (operation and fault)"), Figure("tried", LAST, "tried"), Figure("violations", LAST, "violations"),
-              Figure("seconds", LAST, "time", "s")],
+    Campaign("points", "Every storage operation fails in every way, with masks and without", "runs of all points", 1, 1,
+             [Figure("points", LAST, "points (operation and fault)"), Figure("tried", LAST, "tried"),
+              Figure("masked", LAST, "of them, in masked runs"), Figure("violations", LAST, "violations"), Figure("seconds", LAST, "time", "s")],
              lambda place, amount, done: [place.test("test_points"), "--all"], points, builds=["test_points"]),
     Campaign("pairs", "A process ends at a storage operation, and after its restart another one fails", "runs of all points", 1, 1,
              [Figure("points", LAST, "points (two operations and two faults)"), Figure("tried", LAST, "tried"),
-              Figure("violations", LAST, "violations"), Figure("seconds", LAST, "time", "s")],
+              Figure("masked", LAST, "of them, in masked runs"), Figure("violations", LAST, "violations"), Figure("seconds", LAST, "time", "s")],
              lambda place, amount, done: [place.test("test_points"), "--pairs"], points, builds=["test_points"]),
     Campaign("memory", "Allocations of aggregator and site fail, one or all from it on", "runs of all points", 1, 1,
-             [Figure("points", LAST, "allocations, each once and for ever"), Figure("tried", LAST, "tried"), Figure("violations", LAST, "violations"),
-              Figure("seconds", LAST, "time", "s")],
+             [Figure("points", LAST, "allocations, each once and for ever"), Figure("tried", LAST, "tried"),
+              Figure("masked", LAST, "of them, in masked runs"), Figure("violations", LAST, "violations"), Figure("seconds", LAST, "time", "s")],
              lambda place, amount, done: [place.test("test_memory"), "--all"], points, builds=["test_memory"]),
     Campaign("states", "Every order of events of the protocol core, breadth first", "states of each mode", 1000000, 10000000,
              [Figure("states", LAST, "states visited"), Figure("violations", LAST, "violations")],

@@ -16,7 +16,7 @@ from campaigns import ADD, LAST, Campaign, Figure, Unusable
 
 SIM = ('seeds=20 failed=0 calls=9 crashes=154 stopped=2 restarts=154 commits=268 postponed=0 moved=3 residual_resets=0 damaged=5 aborted=0 '
        'clipped=2 lies_refused=1 compressed=0 residuals_lost=0 snapshots=4 excluded=1 books=99 longest_gap_s=412 hours_simulated=8766 seconds=1.5\n')
-POINTS = 'points=46080 tried=900 struck=800 failed=0 snapshots=3 "kill"=200 "power loss"=100 "EIO once"=7 seconds=15.0\n'
+POINTS = 'points=46080 tried=900 masked=450 struck=800 failed=0 snapshots=3 "kill"=200 "power loss"=100 "EIO once"=7 seconds=15.0\n'
 CHAOS = ("8 sites, 420 rounds: 50 kills, 12 stops, same digests; restart to commit p50 431 ms, p99 2210 ms; site h: 0.25 KiB and -0.00 "
          "descriptors a round; 3 links cut, 1 frozen, 2 slowed; 4 disks filled; aggregator rebuilt 1 times\n")
 
@@ -25,7 +25,7 @@ class Readings(unittest.TestCase):
     def test_simulator(self):
         figures = campaigns.schedules("FAILED test_sim --seed 3: a=1 b=2\n" + SIM)
         self.assertEqual((figures["schedules"], figures["violations"], figures["simulated_years"], figures["seconds"]), (20, 0, 1, 1.5))
-        self.assertEqual(campaigns.points(POINTS), {"points": 46080, "tried": 900, "violations": 0, "seconds": 15})
+        self.assertEqual(campaigns.points(POINTS), {"points": 46080, "tried": 900, "masked": 450, "violations": 0, "seconds": 15})
         found = campaigns.mutants("ACK_EARLY: FAILED test_sim --seed 2: lost\nDIR_SYNC: not found within 9 seeds\nOLD: FAILED x --seed 8: y\n")
         self.assertEqual(found, {"mutants": 3, "found": 2, "missed.DIR_SYNC": 1})
 

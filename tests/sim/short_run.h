@@ -4,19 +4,21 @@
 #include <time.h>
 #include "outer/sim/sim.h"
 
-enum { RUNS = 2, SITES = 3 };
+enum { RUNS = 4, SITES = 3 };
 enum { STEP = 7919 }; /* a prime: neighbours in the sample are far apart in the run */
 
-/* Blocking rounds of one fragment; four fragments whose rounds overlap training. */
+/* Blocking rounds of one fragment; four fragments whose rounds overlap training; both once more
+ * with masks. */
 static inline struct sim_options run_of(unsigned run)
 {
+    bool four = run % 2;
     struct sim_options o = {.seed = 1 + run,
                             .sites = SITES,
-                            .fragments = run ? 4 : 1,
-                            .every = run ? 4 : 2,
-                            .steps = run ? 12 : 6,
-                            .overlap = run ? 2 : 0,
-                            .mix = run ? 0.5f : 0,
+                            .fragments = four ? 4 : 1,
+                            .every = four ? 4 : 2,
+                            .steps = four ? 12 : 6,
+                            .overlap = four ? 2 : 0,
+                            .mix = four ? 0.5f : 0,
                             .codec = CODEC_INT4,
                             .error_feedback_decay = 1,
                             .optimizer = OUTER_OPT_MOMENTUM,
@@ -24,6 +26,8 @@ static inline struct sim_options run_of(unsigned run)
                             .strict = true,
                             .keep = 3};
     o.anneal.end = 1;
+    o.masked = o.equal = o.full_fixed = run >= RUNS / 2;
+    o.colluding = o.masked;
     return o;
 }
 

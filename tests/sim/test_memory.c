@@ -1,7 +1,7 @@
 /* Every allocation of the aggregator and of each site fails once; or from it on all of them fail,
- * over restarts, for a minute. The run is the short strict one of test_points.c: whatever happens,
- * it must end with the same SHA-256 of every replica as the run in which no allocation fails; a
- * process may go on or end with ERR_MEMORY, and is started again.
+ * over restarts, for a minute. The runs are the short strict ones of test_points.c, with masks
+ * and without: whatever happens, each must end with the same SHA-256 of every replica as the run in
+ * which no allocation fails; a process may go on or end with ERR_MEMORY, and is started again.
  *
  * The files of the outer loop that allocate in the simulator are compiled once more with this
  * program's calloc and malloc (CMakeLists.txt).
@@ -30,6 +30,7 @@ enum { SUITE_SECONDS = 18, FAILURES_MAX = 20, SKIPPED = 77 };
 
 void *test_memory_calloc(size_t count, size_t size);
 void *test_memory_malloc(size_t size);
+void *test_memory_secret(size_t size, const char *file, int line);
 
 void *test_memory_calloc(size_t count, size_t size)
 {
@@ -41,8 +42,16 @@ void *test_memory_malloc(size_t size)
     return sim_memory_fails() ? NULL : malloc(size);
 }
 
+/* Of OpenSSL, for secrets; it is freed by OpenSSL, which takes memory of calloc, too. */
+void *test_memory_secret(size_t size, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    return test_memory_calloc(1, size);
+}
+
 struct totals {
-    uint64_t tried, struck, failed, restarts, once, lasting;
+    uint64_t tried, masked, struck, failed, restarts, once, lasting;
 };
 
 static void point_run(unsigned run, const struct sim_result *calm, const struct sim_memory *m,
@@ -56,6 +65,7 @@ static void point_run(unsigned run, const struct sim_result *calm, const struct 
     if (!why && r.snapshots)
         why = "a site took a snapshot: its residual is lost";
     t->tried++;
+    t->masked += o.masked;
     t->struck += r.struck;
     t->restarts += r.restarts;
     t->once += !m->lasting;
@@ -149,9 +159,11 @@ int main(int argc, char **argv)
         point_run(run, &calm[run], &m, &t);
     for (unsigned k = 0; !point && k < RUNS; k++)
         sample(k, &calm[k], limit_s, &t);
-    printf("points=%" PRIu64 " tried=%" PRIu64 " struck=%" PRIu64 " failed=%" PRIu64
-           " restarts=%" PRIu64 " once=%" PRIu64 " lasting=%" PRIu64 " seconds=%.1f\n",
-           all, t.tried, t.struck, t.failed, t.restarts, t.once, t.lasting, seconds() - begin);
+    printf("points=%" PRIu64 " tried=%" PRIu64 " masked=%" PRIu64 " struck=%" PRIu64
+           " failed=%" PRIu64 " restarts=%" PRIu64 " once=%" PRIu64 " lasting=%" PRIu64
+           " seconds=%.1f\n",
+           all, t.tried, t.masked, t.struck, t.failed, t.restarts, t.once, t.lasting,
+           seconds() - begin);
     printf("%" PRIu64 " of %" PRIu64 " points, %" PRIu64 " violations\n", t.tried, all, t.failed);
     return t.failed ? 1 : 0;
 }

@@ -2,11 +2,13 @@
  * once and for ever, ENOSPC once and for ever, a short count; alone, and with a loss of power
  * within a minute after it. And every pair of a node's first 60 operations: the process ends at the
  * first one, by a kill or with the power, and the second one, after the restart, fails in one of
- * these ways. Three sites, three rounds, all sites in every round: whatever happens, the run
- * must end with the same SHA-256 of every replica as the run without faults, and at the end all of
- * it must lie on the media. While a disk gives nothing back at all, a site may be told that a round
- * is gone and take a snapshot, which costs its residual; in no other case. A failing point prints
- * the line that repeats it.
+ * these ways. Three sites, three rounds, all sites in every round, with masks and without: whatever
+ * happens, the run must end with the same SHA-256 of every replica as the run without faults, and
+ * at the end all of it must lie on the media. In a masked run no mask is used twice, no site signs
+ * a second seal of a round (outer/sim/sim_masks.c), and the run without faults ends as without
+ * masks. While a disk gives nothing back at all, a site may be told that a round is gone and take a
+ * snapshot, which costs its residual; in no other case. A failing point prints the line that
+ * repeats it.
  *
  *   test_points                          the suite: a sample, spread over all points, for a time
  *   test_points --all                    all single faults
@@ -39,7 +41,7 @@ static const char *const fault_names[] = {[DISK_NO_FAULT] = "none",
 };
 
 struct totals {
-    uint64_t tried, struck, failed, snapshots, by_fault[DISK_FAULT_COUNT];
+    uint64_t tried, masked, struck, failed, snapshots, by_fault[DISK_FAULT_COUNT];
 };
 
 static void point_run(unsigned run, const struct sim_result *calm, const struct sim_point *p,
@@ -51,6 +53,7 @@ static void point_run(unsigned run, const struct sim_result *calm, const struct 
     sim_run_options(&o, &r);
     const char *why = r.ok && !r.snapshots ? differs(calm, &r) : r.ok ? NULL : r.why;
     t->tried++;
+    t->masked += o.masked;
     t->struck += r.struck;
     t->by_fault[p->then_at ? p->then : p->fault] += r.struck;
     t->snapshots += r.snapshots > 0;
@@ -157,6 +160,19 @@ static void sample(const struct points *kind, const struct sim_result *calm, dou
         }
 }
 
+/* NULL: the run without faults ends, and a masked one as the same run without masks. */
+static const char *calm_run(unsigned run, struct sim_result *calm)
+{
+    static struct sim_result plain;
+    struct sim_options o = run_of(run);
+    sim_run_options(&o, calm);
+    if (!calm->ok || !o.masked)
+        return calm->ok ? NULL : calm->why;
+    o.masked = false;
+    sim_run_options(&o, &plain);
+    return plain.ok ? differs(&plain, calm) : plain.why;
+}
+
 int main(int argc, char **argv)
 {
     static struct sim_result calm[RUNS];
@@ -194,12 +210,11 @@ int main(int argc, char **argv)
         }
     }
     for (unsigned run = 0; run < RUNS; run++) {
-        struct sim_options o = run_of(run);
-        sim_run_options(&o, &calm[run]);
+        const char *why = calm_run(run, &calm[run]);
         for (unsigned k = 0; k < KINDS; k++)
             all += kind == k || kind == KINDS ? kinds[k].count(&calm[run]) : 0;
-        if (!calm[run].ok) {
-            printf("FAILED without a fault: %s\n", calm[run].why);
+        if (why) {
+            printf("FAILED without a fault: %s\n", why);
             return 1;
         }
     }
@@ -209,9 +224,9 @@ int main(int argc, char **argv)
     for (unsigned k = 0; k < KINDS; k++)
         if (kind == k || kind == KINDS)
             sample(&kinds[k], calm, kind == k ? limit_s : limit_s / KINDS, failures_max, &t);
-    printf("points=%" PRIu64 " tried=%" PRIu64 " struck=%" PRIu64 " failed=%" PRIu64
-           " snapshots=%" PRIu64,
-           all, t.tried, t.struck, t.failed, t.snapshots);
+    printf("points=%" PRIu64 " tried=%" PRIu64 " masked=%" PRIu64 " struck=%" PRIu64
+           " failed=%" PRIu64 " snapshots=%" PRIu64,
+           all, t.tried, t.masked, t.struck, t.failed, t.snapshots);
     for (int f = 1; f < DISK_FAULT_COUNT; f++)
         printf(" \"%s\"=%" PRIu64, fault_names[f], t.by_fault[f]);
     printf(" seconds=%.1f\n", seconds() - begin);
