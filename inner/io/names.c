@@ -3,32 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/data/shard.h"
-#include "inner/io/family.h"
 #include "inner/io/hf_config.h"
-#include "inner/io/safetensors.h"
+#include "inner/io/names_own.h"
 #include "kernels/base/bf16.h"
-
-struct names_context {
-    const struct settings *settings;
-    const struct table *table;
-    const struct family *family;
-    size_t task; /* whose head is the one on classes */
-};
-
-/* One tensor of theirs, and where it lies in ours. */
-struct pair {
-    char theirs[96]; /* with prefix */
-    size_t prefix;   /* length of it */
-    char ours[TABLE_NAME_MAX];
-    const struct tensor *tensor; /* NULL: one that we lack */
-    size_t first, rows, columns; /* of ours; columns 0: a vector */
-    bool transposed;
-    bool again;   /* the head of a tied model: the embedding once more */
-    bool absent;  /* of a head that we lack: not written, and not read */
-    bool zeros;   /* we lack it, and zeros mean the same: a bias, or token types */
-    bool written; /* in an exported file */
-    bool seeded;  /* of a head that the file lacks: keeps its initial parameters */
-};
 
 static bool begins(const char *name, const char *with)
 {
@@ -54,7 +31,7 @@ static size_t head_name(const struct family *f, const char *ours)
     return 0;
 }
 
-static void take_part(struct pair *p, const struct settings *s, enum family_part part)
+static void take_part(struct names_pair *p, const struct settings *s, enum family_part part)
 {
     size_t C = (size_t)s->model_width, F = table_mlp(s);
     size_t KV = C / (size_t)s->model_heads * table_kv_heads(s);
@@ -76,7 +53,7 @@ static const struct tensor *weight_of(const struct table *t, const char *bias)
 }
 
 /* What stands for a tensor that we lack. */
-static void lack(struct pair *p, const struct names_context *x, const char *ours)
+static void lack(struct names_pair *p, const struct names_context *x, const char *ours)
 {
     const struct tensor *weight = ends_in(ours, ".bias") ? weight_of(x->table, ours) : NULL;
     bool types = x->family->zero_biases && !strcmp(ours, "wtt.weight");
@@ -87,9 +64,10 @@ static void lack(struct pair *p, const struct names_context *x, const char *ours
     p->written = p->zeros && x->family->zero_biases;
 }
 
-static struct pair pair_of(const struct names_context *x, const struct family_name *n, char *ours)
+static struct names_pair pair_of(const struct names_context *x, const struct family_name *n,
+                                 char *ours)
 {
-    struct pair p = {.transposed = n->part == TRANSPOSED};
+    struct names_pair p = {.transposed = n->part == TRANSPOSED};
     p.again = x->settings->model_tied && !strcmp(ours, "head.weight");
     p.tensor = table_find(x->table, p.again ? "wte.weight" : ours);
     if (!p.tensor) {
@@ -106,7 +84,7 @@ static struct pair pair_of(const struct names_context *x, const struct family_na
 
 /* Tensors outside of the layers: with the family's prefix, or (heads) without. */
 static void list_outside(const struct names_context *x, const struct family_names *names,
-                         const char *prefix, struct pair *pairs, size_t *count)
+                         const char *prefix, struct names_pair *pairs, size_t *count)
 {
     for (size_t i = 0; i < names->count; i++) {
         const struct family_name *n = &names->names[i];
@@ -117,7 +95,7 @@ static void list_outside(const struct names_context *x, const struct family_name
                      star + 1);
         else
             snprintf(ours, sizeof ours, "%s", n->ours);
-        struct pair p = pair_of(x, n, ours);
+        struct names_pair p = pair_of(x, n, ours);
         p.prefix = strlen(prefix);
         snprintf(p.theirs, sizeof p.theirs, "%s%s", prefix, n->theirs);
         snprintf(p.ours, sizeof p.ours, "%s", ours);
@@ -125,14 +103,15 @@ static void list_outside(const struct names_context *x, const struct family_name
     }
 }
 
-static void list_layer(const struct names_context *x, int layer, struct pair *pairs, size_t *count)
+static void list_layer(const struct names_context *x, int layer, struct names_pair *pairs,
+                       size_t *count)
 {
     const struct family *f = x->family;
     for (size_t i = 0; i < f->layer.count; i++) {
         const struct family_name *n = &f->layer.names[i];
         char ours[TABLE_NAME_MAX];
         snprintf(ours, sizeof ours, "layers.%d.%s", layer, n->ours);
-        struct pair p = pair_of(x, n, ours);
+        struct names_pair p = pair_of(x, n, ours);
         p.prefix = strlen(f->prefix);
         snprintf(p.theirs, sizeof p.theirs, "%s%s%d%s%s", f->prefix, f->layer_before, layer,
                  f->layer_behind, n->theirs);
@@ -141,8 +120,8 @@ static void list_layer(const struct names_context *x, int layer, struct pair *pa
     }
 }
 
-static enum err list_pairs(struct names_context *x, struct arena *a, struct pair **pairs,
-                           size_t *count)
+enum err names_pairs(struct names_context *x, struct arena *a, struct names_pair **pairs,
+                     size_t *count)
 {
     TRY(family_of(x->settings, &x->family));
     const struct family *f = x->family;
@@ -157,31 +136,18 @@ static enum err list_pairs(struct names_context *x, struct arena *a, struct pair
     return ERR_OK;
 }
 
-/* Element (r, c) of the part in our slab. */
-static size_t ours_at(const struct pair *p, size_t r, size_t c)
-{
-    size_t columns = p->columns ? p->columns : 1;
-    return p->tensor->offset + (p->first + r) * columns + c;
-}
-
-/* Where element (r, c) of ours lies in theirs. */
-static size_t place(const struct pair *p, size_t r, size_t c)
-{
-    return p->transposed ? c * p->rows + r : r * (p->columns ? p->columns : 1) + c;
-}
-
 /* ---- export ---- */
-static enum err convert(const struct pair *p, const float *slab, bool bf16, struct arena *a,
-                        struct safetensors_tensor *out)
+enum err names_convert(const struct names_pair *p, const float *slab, bool bf16, struct arena *a,
+                       struct safetensors_tensor *out)
 {
     size_t columns = p->columns ? p->columns : 1, count = p->rows * columns, size = bf16 ? 2 : 4;
     char *data;
     TRY_ALLOC(data = arena_array(a, count, size));
     for (size_t r = 0; r < p->rows && p->tensor; r++)
         for (size_t c = 0; c < columns; c++) {
-            float x = slab[ours_at(p, r, c)];
+            float x = slab[names_ours_at(p, r, c)];
             uint16_t h = bf16_round(x);
-            memcpy(data + place(p, r, c) * size, bf16 ? (void *)&h : (void *)&x, size);
+            memcpy(data + names_theirs_at(p, r, c) * size, bf16 ? (void *)&h : (void *)&x, size);
         }
     *out = (struct safetensors_tensor){.name = p->theirs,
                                        .dtype = bf16 ? SAFETENSORS_BF16 : SAFETENSORS_F32,
@@ -260,13 +226,13 @@ struct export
     struct names_context names;
     const float *slab;
     const struct names_options *o;
-    const struct pair **pairs; /* those that are written */
+    const struct names_pair **pairs; /* those that are written */
     size_t count;
     struct safetensors_place *places; /* [count] for the index */
     uint64_t total_bytes;
 };
 
-static size_t pair_bytes(const struct pair *p, bool bf16)
+static size_t pair_bytes(const struct names_pair *p, bool bf16)
 {
     return p->rows * (p->columns ? p->columns : 1) * (bf16 ? 2 : 4);
 }
@@ -289,7 +255,7 @@ static enum err write_part(const struct export *x, size_t first, size_t end, con
     struct safetensors_tensor *tensors = arena_array(&a, end - first, sizeof *tensors);
     enum err e = tensors ? ERR_OK : ERR_MEMORY;
     for (size_t i = first; i < end && !e; i++)
-        e = convert(x->pairs[i], x->slab, x->o->bf16, &a, &tensors[i - first]);
+        e = names_convert(x->pairs[i], x->slab, x->o->bf16, &a, &tensors[i - first]);
     if (!e)
         e = safetensors_write(path, tensors, end - first, metadata);
     arena_free(&a);
@@ -336,9 +302,9 @@ static enum err write_files(struct export *x, const char *dir, struct arena *a)
 
 static enum err write_all(struct export *x, const char *dir, struct arena *a)
 {
-    struct pair *pairs;
+    struct names_pair *pairs;
     size_t count;
-    TRY(list_pairs(&x->names, a, &pairs, &count));
+    TRY(names_pairs(&x->names, a, &pairs, &count));
     TRY_ALLOC(x->pairs = arena_array(a, count, sizeof *x->pairs));
     TRY_ALLOC(x->places = arena_array(a, count, sizeof *x->places));
     for (size_t i = 0; i < count; i++) {
@@ -437,7 +403,7 @@ static bool same_data(const struct safetensors_tensor *x, const struct safetenso
 }
 
 /* NULL: the file lacks it. Under two names, it must be the same twice. */
-static enum err opened_find(const struct opened *file, const struct pair *p, const char *path,
+static enum err opened_find(const struct opened *file, const struct names_pair *p, const char *path,
                             const struct safetensors_tensor **out)
 {
     *out = NULL;
@@ -486,7 +452,7 @@ static enum err check_finite(const struct safetensors_tensor *x, size_t count, c
     return ERR_OK;
 }
 
-static bool same_shape(const struct pair *p, const struct safetensors_tensor *x)
+bool names_same_shape(const struct names_pair *p, const struct safetensors_tensor *x)
 {
     size_t columns = p->columns ? p->columns : 1;
     if (!p->columns)
@@ -495,7 +461,8 @@ static bool same_shape(const struct pair *p, const struct safetensors_tensor *x)
            x->shape[1] == (p->transposed ? p->rows : columns);
 }
 
-static enum err check(const struct pair *p, const struct safetensors_tensor *x, const char *path)
+static enum err check(const struct names_pair *p, const struct safetensors_tensor *x,
+                      const char *path)
 {
     if (!x)
         return p->tensor && !p->again
@@ -503,7 +470,7 @@ static enum err check(const struct pair *p, const struct safetensors_tensor *x, 
                    : ERR_OK;
     if (x->dtype != SAFETENSORS_F32 && x->dtype != SAFETENSORS_BF16 && x->dtype != SAFETENSORS_F16)
         return err_set(ERR_UNSUPPORTED, "%s: %s is neither F32, BF16 nor F16", path, x->name);
-    if (!same_shape(p, x))
+    if (!names_same_shape(p, x))
         return err_set(ERR_MISMATCH,
                        "%s: %s has another shape than the model of this configuration", path,
                        x->name);
@@ -516,19 +483,19 @@ static enum err check(const struct pair *p, const struct safetensors_tensor *x, 
 }
 
 /* The slab holds the embedding already. */
-static enum err check_tied(const struct pair *p, const struct safetensors_tensor *x,
+static enum err check_tied(const struct names_pair *p, const struct safetensors_tensor *x,
                            const float *slab, const char *path)
 {
     for (size_t r = 0; r < p->rows; r++)
         for (size_t c = 0; c < p->columns; c++)
-            if (slab[ours_at(p, r, c)] != element(x, place(p, r, c)))
+            if (slab[names_ours_at(p, r, c)] != element(x, names_theirs_at(p, r, c)))
                 return err_set(ERR_MISMATCH,
                                "%s: %s is not the embedding once more; set model.tied = false",
                                path, x->name);
     return ERR_OK;
 }
 
-static enum err fetch(const struct pair *p, const struct opened *file, float *slab,
+static enum err fetch(const struct names_pair *p, const struct opened *file, float *slab,
                       const char *path)
 {
     const struct safetensors_tensor *x;
@@ -541,7 +508,7 @@ static enum err fetch(const struct pair *p, const struct opened *file, float *sl
         return x ? check_tied(p, x, slab, path) : ERR_OK;
     for (size_t r = 0; r < p->rows && p->tensor; r++)
         for (size_t c = 0; c < columns; c++)
-            slab[ours_at(p, r, c)] = element(x, place(p, r, c));
+            slab[names_ours_at(p, r, c)] = element(x, names_theirs_at(p, r, c));
     return ERR_OK;
 }
 
@@ -555,8 +522,8 @@ static bool constant(const struct family *f, const char *name)
 }
 
 /* A tensor without a place in this model (a further layer, for instance) means another model. */
-static enum err check_all_read(const struct pair *pairs, size_t count, const struct opened *file,
-                               const char *path)
+static enum err check_all_read(const struct names_pair *pairs, size_t count,
+                               const struct opened *file, const char *path)
 {
     for (size_t i = 0; i < file->tensors.count; i++) {
         bool known = constant(file->family, file->tensors.tensors[i].name);
@@ -573,13 +540,15 @@ static enum err check_all_read(const struct pair *pairs, size_t count, const str
 }
 
 /* ---- heads that only one side has ---- */
-static bool same_head(const struct family *f, const struct pair *p, const struct pair *q)
+static bool same_head(const struct family *f, const struct names_pair *p,
+                      const struct names_pair *q)
 {
     size_t n = head_name(f, p->ours);
     return n && n == head_name(f, q->ours) && !strncmp(p->ours, q->ours, n);
 }
 
-static enum err add_head(const struct family *f, const struct pair *p, struct arena *a, char **list)
+static enum err add_head(const struct family *f, const struct names_pair *p, struct arena *a,
+                         char **list)
 {
     const char *comma = **list ? ", " : "";
     TRY_ALLOC(*list =
@@ -587,7 +556,7 @@ static enum err add_head(const struct family *f, const struct pair *p, struct ar
     return ERR_OK;
 }
 
-static bool in_file(const struct opened *file, const struct pair *p)
+static bool in_file(const struct opened *file, const struct names_pair *p)
 {
     for (size_t i = 0; i < file->tensors.count; i++)
         if (!strcmp(file->plain[i], p->theirs + p->prefix))
@@ -596,7 +565,7 @@ static bool in_file(const struct opened *file, const struct pair *p)
 }
 
 /* Another pair reads the same tensor. */
-static bool claimed(const struct pair *pairs, size_t count, const struct pair *p)
+static bool claimed(const struct names_pair *pairs, size_t count, const struct names_pair *p)
 {
     for (size_t i = 0; i < count; i++)
         if (!pairs[i].absent && !strcmp(pairs[i].theirs, p->theirs))
@@ -606,7 +575,8 @@ static bool claimed(const struct pair *pairs, size_t count, const struct pair *p
 
 /* The pairs from `first` on that are of its head: is one of them in the file, and read by no other
  * head? Marks them seeded if none is there. */
-static bool head_there(const struct opened *file, struct pair *pairs, size_t count, size_t first)
+static bool head_there(const struct opened *file, struct names_pair *pairs, size_t count,
+                       size_t first)
 {
     bool there = false;
     for (size_t i = first; i < count; i++)
@@ -619,7 +589,7 @@ static bool head_there(const struct opened *file, struct pair *pairs, size_t cou
     return there;
 }
 
-static enum err find_heads(const struct opened *file, struct pair *pairs, size_t count,
+static enum err find_heads(const struct opened *file, struct names_pair *pairs, size_t count,
                            struct names_heads *heads, struct arena *a)
 {
     TRY_ALLOC(heads->seeded = arena_printf(a, "%s", ""));
@@ -665,11 +635,11 @@ static enum err check_config(const struct settings *s, const char *path, struct 
 static enum err read_all(struct names_context *x, const struct names_source *from,
                          struct opened *file, float *slab, struct names_heads *heads)
 {
-    struct pair *pairs;
+    struct names_pair *pairs;
     size_t count;
     struct arena *a = from->arena;
     TRY(check_config(x->settings, from->path, a));
-    TRY(list_pairs(x, a, &pairs, &count));
+    TRY(names_pairs(x, a, &pairs, &count));
     file->family = x->family;
     TRY(opened_plain(file, a));
     TRY(find_heads(file, pairs, count, heads, a));

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "inner/config/json.h"
 #include "kernels/base/bytes.h"
 
 enum { ALIGN = 8, LENGTH_BYTES = 8 };
@@ -133,6 +132,7 @@ struct reading {
     struct arena *a;
     struct range *ranges;
     size_t count;
+    const struct json *metadata;
 };
 
 static bool get_u64(const struct json *j, uint64_t *out)
@@ -197,11 +197,12 @@ static enum err entry_read(struct reading *r, const struct json *j)
     return ERR_OK;
 }
 
-static enum err metadata_check(const struct reading *r, const struct json *j)
+static enum err metadata_read(struct reading *r, const struct json *j)
 {
     bool ok = j->kind == JSON_MAP;
     for (size_t i = 0; ok && i < j->count; i++)
         ok = j->items[i].kind == JSON_WORDS;
+    r->metadata = j;
     return ok ? ERR_OK
               : err_set(ERR_INPUT, "%s: __metadata__ is not a mapping of texts to texts", r->path);
 }
@@ -213,7 +214,7 @@ static enum err entries_read(struct reading *r, const struct json *root)
     TRY_ALLOC(r->ranges = arena_array(r->a, root->count + 1, sizeof *r->ranges));
     for (size_t i = 0; i < root->count; i++) {
         const struct json *j = &root->items[i];
-        TRY(strcmp(j->key, "__metadata__") ? entry_read(r, j) : metadata_check(r, j));
+        TRY(strcmp(j->key, "__metadata__") ? entry_read(r, j) : metadata_read(r, j));
     }
     return ERR_OK;
 }
@@ -282,6 +283,7 @@ enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *p
         s->tensors[i].data = header + n + r.ranges[i].begin;
     }
     s->count = r.count;
+    s->metadata = r.metadata;
     return ERR_OK;
 }
 
@@ -300,6 +302,7 @@ static enum err file_open(struct safetensors *s, struct arena *a, const char *pa
         memcpy(all + s->count, one.tensors, one.count * sizeof *all);
     s->tensors = all;
     s->count += one.count;
+    s->metadata = one.metadata;
     return ERR_OK;
 }
 
@@ -438,4 +441,10 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *s, c
         if (!strcmp(s->tensors[i].name, name))
             return &s->tensors[i];
     return NULL;
+}
+
+const char *safetensors_metadata(const struct safetensors *s, const char *key)
+{
+    const struct json *j = s->metadata ? json_find(s->metadata, key) : NULL;
+    return j ? j->text : NULL;
 }

@@ -7,6 +7,7 @@
  * format forbids: duplicate names, gaps, overlaps, ranges that do not match dtype and shape, bytes
  * behind the last tensor.
  */
+#include "inner/config/json.h"
 #include "kernels/base/file.h"
 
 #define SAFETENSORS_HEADER_MAX  100000000u
@@ -34,6 +35,7 @@ struct safetensors {
     size_t map_count;
     struct safetensors_tensor *tensors; /* in the order of their data */
     size_t count;
+    const struct json *metadata; /* a map of texts; NULL: none. Of several files, the last one's */
 };
 
 /* Durable and atomic. `metadata` is pairs of key, value, NULL at the end ({"format", "pt", NULL});
@@ -50,6 +52,8 @@ enum err safetensors_parse(struct safetensors *s, struct arena *a, const char *p
                            const uint8_t *data, size_t size_bytes) MUST;
 /* NULL when there is none of that name. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);
+/* A text of __metadata__; NULL: there is none of that key. */
+const char *safetensors_metadata(const struct safetensors *s, const char *key);
 
 struct safetensors_place {
     const char *tensor, *file; /* the file's name, without a folder */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "inner/io/hf_config.h"
 #include "inner/io/names.h"
+#include "inner/io/portable.h"
 #include "inner/model/depth.h"
 #include "inner/train/train.h"
 #include "kernels/base/log.h"
@@ -13,7 +14,7 @@
 struct export
 {
     const char *out, *tokenizer;
-    bool bf16;
+    bool bf16, checkpoint;
     double part_gb;
     int64_t task;
 };
@@ -47,9 +48,36 @@ static enum err copy_tokenizer(const struct load *l, const struct export *x, str
     return ERR_OK;
 }
 
+/* Parameters, moments and all else that a run needs to go on with the same bits. */
+static enum err export_checkpoint(struct load *l, const struct export *x)
+{
+    struct arena *a = &l->run.perm;
+    const char *end = l->checkpoints ? strrchr(l->checkpoints, '/') : NULL;
+    char initial[65], *run_dir;
+    struct portable p = {.initial = initial};
+    if (x->bf16 || x->task)
+        return err_set(ERR_CONFIG, "--checkpoint writes every bit: leave --bf16 and --task out");
+    if (!l->checkpoints)
+        return err_set(ERR_CONFIG,
+                       "%s is an outer state, without moments of an inner optimizer; name the run "
+                       "directory of a site with --from",
+                       l->source);
+    TRY_ALLOC(run_dir = arena_printf(a, "%.*s", end ? (int)(end - l->checkpoints) : 1,
+                                     end ? l->checkpoints : "."));
+    TRY(run_imported(run_dir, a, initial));
+    TRY(checkpoint_open(l->checkpoints, a, &p.meta, &p.parts, &p.count));
+    TRY(portable_write(&l->run.s, &l->run.table, &p, (uint64_t)(1e9 * x->part_gb), x->out));
+    printf("%s: model, config.json and optimizer.safetensors, step %llu of %s\nNext: atoll import "
+           "--checkpoint %s --config FILE --run.dir DIR; atoll train goes on from there\n",
+           x->out, (unsigned long long)p.meta.step, l->checkpoints, x->out);
+    return copy_tokenizer(l, x, a);
+}
+
 static enum err export_model(struct load *l, void *self)
 {
     const struct export *x = self;
+    if (x->checkpoint)
+        return export_checkpoint(l, x);
     const struct names_options o = {
         .bf16 = x->bf16, .part_bytes = (uint64_t)(1e9 * x->part_gb), .task = (size_t)x->task};
     int layers = depth_layers_after(&l->run.s, l->finished);
@@ -72,6 +100,9 @@ enum err cmd_export(int argc, char **argv)
         LOAD_ROWS(&from),
         {"out", ARGS_TEXT, &x.out, .value = "DIR", .required = true,
          .help = "Directory for the safetensors files and config.json."},
+        {"checkpoint", ARGS_FLAG, &x.checkpoint,
+         .help = "Also moments, counters and settings (optimizer.safetensors): atoll import "
+                 "--checkpoint makes the same checkpoint of it again, bit for bit."},
         {"bf16", ARGS_FLAG, &x.bf16, .help = "Half the size, parameters rounded to bfloat16."},
         {"part-gb", ARGS_REAL, &x.part_gb, .value = "GB",
          .help = "Largest file in 1e9 bytes (5); more is written as several files and an index."},
@@ -95,7 +126,7 @@ enum err cmd_export(int argc, char **argv)
 
 struct import {
     struct run run;
-    const char *config, *file, *write_config;
+    const char *config, *file, *write_config, *checkpoint;
 };
 
 /* The model section of a configuration, from the model's config.json. */
@@ -129,6 +160,20 @@ static enum err keep_tokenizer(const struct run *r, const char *described, struc
     if (*copied)
         printf("%s: %s from %s\n", r->s.run_dir, copied, from);
     return ERR_OK;
+}
+
+static enum err import_checkpoint(struct import *i, const struct args *args)
+{
+    struct run *r = &i->run;
+    struct portable p;
+    char *dir;
+    TRY(run_open(r, &(struct run_source){RUN_MODEL, .config = i->config, .args = args}));
+    TRY_ALLOC(dir = arena_printf(&r->perm, "%s/inner", r->s.run_dir));
+    TRY(portable_read(&p, &r->s, &r->table, i->checkpoint, &r->perm));
+    TRY(run_import_checkpoint(r, &p, dir));
+    printf("%s: step %llu, from %s\n", dir, (unsigned long long)p.meta.step, i->checkpoint);
+    char *copied;
+    return names_copy_tokenizer(i->checkpoint, r->s.run_dir, &r->perm, &copied);
 }
 
 static enum err import_model(struct import *i, const struct args *args)
@@ -165,13 +210,27 @@ static enum err import_model(struct import *i, const struct args *args)
     return keep_tokenizer(r, described, &r->perm);
 }
 
+static enum err import_any(struct import *i, const struct args *args)
+{
+    if (!i->file == !i->checkpoint)
+        return err_set(ERR_CONFIG, "import takes one of --model PATH and --checkpoint DIR");
+    if (i->checkpoint && i->write_config)
+        return err_set(ERR_CONFIG, "--write-config goes with --model");
+    return i->checkpoint     ? import_checkpoint(i, args)
+           : i->write_config ? import_config(i, &i->run.perm)
+                             : import_model(i, args);
+}
+
 enum err cmd_import(int argc, char **argv)
 {
     struct import i = {0};
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &i.config, .value = "FILE",
          .help = "Configuration of the run that will start from it."},
-        {"model", ARGS_TEXT, &i.file, .value = "PATH", .required = true,
+        {"checkpoint", ARGS_TEXT, &i.checkpoint, .value = "DIR",
+         .help = "Instead of --model: a folder of atoll export --checkpoint, from which the run "
+                 "goes on at its step."},
+        {"model", ARGS_TEXT, &i.file, .value = "PATH",
          .help =
              "A folder, a model.safetensors or a model.safetensors.index.json with the names of "
              "GPT-2, Llama, BERT, ALBERT or ModernBERT."},
@@ -194,7 +253,7 @@ enum err cmd_import(int argc, char **argv)
     cmd_files_private();
     enum err e = args_parse(&args, argc, argv, &i.run.perm);
     if (!e && !args.help)
-        e = i.write_config ? import_config(&i, &i.run.perm) : import_model(&i, &args);
+        e = import_any(&i, &args);
     run_close(&i.run);
     return e;
 }

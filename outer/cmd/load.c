@@ -80,7 +80,9 @@ static enum err load_checkpoint(struct load *l, const char *dir)
     if (!e)
         e = checkpoint_params_copy(l, dir, &meta, parts, count);
     arena_free(&scratch);
-    return e;
+    TRY(e);
+    TRY_ALLOC(l->checkpoints = arena_string(&l->run.perm, dir, strlen(dir)));
+    return ERR_OK;
 }
 
 /* ---- outer state ---- */

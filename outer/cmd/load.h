@@ -27,12 +27,13 @@ struct load_options { /* targets of the options that these commands share */
 
 struct load {
     struct run run;
-    float *params;       /* host slab */
-    char source[320];    /* name of the loaded state, for messages */
-    int64_t step;        /* inner steps done; -1: unknown (outer state) */
-    int64_t finished;    /* steps behind the parameters, for train.stages */
-    struct dev *dev;     /* after load_model */
-    struct model *model; /* evaluation model with these parameters */
+    float *params;           /* host slab */
+    char source[320];        /* name of the loaded state, for messages */
+    const char *checkpoints; /* directory of the inner checkpoint; NULL: outer state was loaded */
+    int64_t step;            /* inner steps done; -1: unknown (outer state) */
+    int64_t finished;        /* steps behind the parameters, for train.stages */
+    struct dev *dev;         /* after load_model */
+    struct model *model;     /* evaluation model with these parameters */
 };
 
 enum err load_model(struct load *l, size_t tokens_max) MUST;

@@ -132,20 +132,19 @@ enum err run_read_probe(struct outer_settings *to, const struct settings *s, con
 
 /* RUN_DIR/imported: the digest of what atoll import made step 0 of this directory. Later
  * checkpoints take the place of that step, the digest stays. */
-static enum err imported_path(const struct run *r, struct arena *a, char **path)
+static enum err imported_path(const char *run_dir, struct arena *a, char **path)
 {
-    TRY_ALLOC(*path = arena_printf(a, "%s/imported", r->s.run_dir));
+    TRY_ALLOC(*path = arena_printf(a, "%s/imported", run_dir));
     return ERR_OK;
 }
 
-/* *hex "": nothing was imported. */
-static enum err imported_read(const struct run *r, struct arena *a, char hex[65])
+enum err run_imported(const char *run_dir, struct arena *a, char hex[65])
 {
     char *path;
     uint8_t *text;
     size_t n;
     *hex = 0;
-    TRY(imported_path(r, a, &path));
+    TRY(imported_path(run_dir, a, &path));
     if (!file_exists(path))
         return ERR_OK;
     TRY(file_read(path, 65, a, &text, &n));
@@ -157,21 +156,77 @@ static enum err imported_read(const struct run *r, struct arena *a, char hex[65]
     return ERR_OK;
 }
 
+static enum err imported_write(const struct run *r, const char *hex, struct arena *a)
+{
+    char *path, *line;
+    TRY(imported_path(r->s.run_dir, a, &path));
+    TRY_ALLOC(line = arena_printf(a, "%.64s\n", hex));
+    TRY(file_mkdirs(r->s.run_dir));
+    return file_write(path, &(struct file_part){line, 65}, 1, 0644);
+}
+
+static enum err no_checkpoints(const char *dir, struct arena *a)
+{
+    char *current;
+    TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
+    return file_exists(current)
+               ? err_set(ERR_CONFIG, "%s holds checkpoints of a run already; use another run.dir",
+                         dir)
+               : ERR_OK;
+}
+
+static enum err import_slab(const struct run *r, const float *slab, const char *dir,
+                            struct arena *a)
+{
+    struct digest d = digest_of(slab, r->table.elements * sizeof *slab);
+    char hex[65];
+    digest_hex(&d, hex);
+    TRY(no_checkpoints(dir, a));
+    TRY(imported_write(r, hex, a));
+    return train_begin_from(&r->s, &r->table, (const float *const[3]){slab}, dir, a);
+}
+
 enum err run_import(const struct run *r, const float *slab, const char *dir)
 {
     struct arena a = arena_make(0);
-    struct digest d = digest_of(slab, r->table.elements * sizeof *slab);
-    char hex[66], *path = NULL, *current;
-    TRY_ALLOC(current = arena_printf(&a, "%s/CURRENT", dir));
-    enum err e = file_exists(current) ? ERR_OK : imported_path(r, &a, &path);
-    digest_hex(&d, hex);
-    hex[64] = '\n';
-    if (e == ERR_OK && !file_exists(current)) {
-        e = file_mkdirs(r->s.run_dir);
-        e = e == ERR_OK ? file_write(path, &(struct file_part){hex, 65}, 1, 0644) : e;
-    }
-    if (e == ERR_OK)
-        e = train_begin_from(&r->s, &r->table, (const float *const[3]){slab}, dir, &a);
+    enum err e = import_slab(r, slab, dir, &a);
+    arena_free(&a);
+    return e;
+}
+
+/* What train would refuse at its start is said here. */
+static enum err check_settings(const struct run *r, const struct portable *p, struct arena *a)
+{
+    struct config_table keys = keys_inner((struct settings *)(uintptr_t)&r->s);
+    char *pinned, *ours, *theirs, *difference;
+    if (p->meta.seed != (uint64_t)r->s.run_seed)
+        return err_set(ERR_MISMATCH,
+                       "the checkpoint is of another run: run.seed: %lld here, %llu "
+                       "there",
+                       (long long)r->s.run_seed, (unsigned long long)p->meta.seed);
+    TRY(config_canonical(&keys, 1, a, &pinned));
+    TRY(config_without(pinned, "train.steps", a, &ours));
+    TRY(config_without(p->meta.settings, "train.steps", a, &theirs));
+    TRY(config_difference(ours, theirs, a, &difference));
+    return *difference ? err_set(ERR_MISMATCH, "the checkpoint is of another run: %s", difference)
+                       : ERR_OK;
+}
+
+static enum err import_checkpoint(const struct run *r, const struct portable *p, const char *dir,
+                                  struct arena *a)
+{
+    TRY(check_settings(r, p, a));
+    TRY(no_checkpoints(dir, a));
+    if (*p->initial)
+        TRY(imported_write(r, p->initial, a));
+    TRY(file_mkdirs(dir));
+    return checkpoint_save(dir, &p->meta, p->parts, p->count, 1);
+}
+
+enum err run_import_checkpoint(const struct run *r, const struct portable *p, const char *dir)
+{
+    struct arena a = arena_make(0);
+    enum err e = import_checkpoint(r, p, dir, &a);
     arena_free(&a);
     return e;
 }
@@ -190,7 +245,7 @@ static enum err make_pin(struct run *r, bool site, struct arena *a)
 {
     char imported[65] = "", from[65] = "";
     if (site)
-        TRY(imported_read(r, a, imported));
+        TRY(run_imported(r->s.run_dir, a, imported));
     if (*r->s.run_from)
         TRY(from_digest(r, a, from));
     if (*imported && *from && strcmp(imported, from) != 0)

@@ -8,7 +8,7 @@
  * Not here: the site's own share of the batch (run_site_settings() derives it) and whatever is
  * opened from the settings.
  */
-#include "inner/model/table.h"
+#include "inner/io/portable.h"
 #include "kernels/base/args.h"
 #include "outer/config/keys.h"
 #include "outer/config/sync_config.h"
@@ -64,6 +64,10 @@ enum err run_initial(const struct run *r, float *slab) MUST;
 enum err run_begin_from(const struct run *r) MUST;
 /* atoll import: these parameters become step 0 of run.dir, whose inner/ is `dir`. */
 enum err run_import(const struct run *r, const float *slab, const char *dir) MUST;
+/* The digest of the parameters that atoll import made step 0 of a run directory; "": none. */
+enum err run_imported(const char *run_dir, struct arena *a, char hex[65]) MUST;
+/* atoll import --checkpoint: this checkpoint becomes that of run.dir, whose inner/ is `dir`. */
+enum err run_import_checkpoint(const struct run *r, const struct portable *p, const char *dir) MUST;
 /* ca.pem, NAME.pem and NAME.key in tls.dir, in `r`'s memory. */
 enum err run_tls(struct run *r, const char *name, struct link_tls *tls) MUST;
 /* Adds site.proxy_credentials to the proxy; before the first connection. */

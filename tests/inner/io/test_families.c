@@ -4,6 +4,7 @@
 #include "tests/inner/setup.h"
 #include "inner/io/hf_config.h"
 #include "inner/io/names.h"
+#include "inner/io/portable.h"
 #include "inner/io/safetensors.h"
 
 static struct arena arena;
@@ -159,6 +160,62 @@ static void a_model_comes_back(void **state)
                 fail_msg("%s: %s", variants[i].name, err_message());
             assert_memory_equal(slab, b.slab, b.t.elements * sizeof *slab);
         }
+}
+
+/* What checkpoints of any family and any optimizer may hold: slabs whose gaps are not 0, counters,
+ * floats of another layout. */
+static void checkpoint_comes_back(const char *const *words, const char *more, const char *name)
+{
+    struct built b = build(words, more);
+    size_t bytes = b.t.elements * sizeof(float);
+    float *m = arena_array(&arena, b.t.elements, sizeof *m),
+          *v = arena_array(&arena, b.t.elements, sizeof *v), loose[100];
+    uint64_t tokens = 4096;
+    for (size_t i = 0; i < b.t.elements; i++) {
+        m[i] = -b.slab[i] / 64;
+        v[i] = (float)i / 4; /* gaps and padding too */
+    }
+    for (size_t i = 0; i < 100; i++)
+        loose[i] = (float)i;
+    struct checkpoint_part parts[] = {{.name = "params", .data = b.slab, .size_bytes = bytes},
+                                      {.name = "m", .data = m, .size_bytes = bytes},
+                                      {.name = "v", .data = v, .size_bytes = bytes},
+                                      {.name = "more", .data = loose, .size_bytes = sizeof loose},
+                                      {.name = "tokens", .data = &tokens, .size_bytes = 8}};
+    enum { PARTS = sizeof parts / sizeof *parts };
+    const struct portable out = {.meta = {.step = 32,
+                                          .seed = UINT64_MAX,
+                                          .model = table_digest(&b.t),
+                                          .settings = "a=\"b\\\"\nc=2\n",
+                                          .device = "cpu",
+                                          .threads = 3,
+                                          .ranks = 2},
+                                 .parts = parts,
+                                 .count = PARTS,
+                                 .initial = ""};
+    struct portable in;
+    if (portable_write(b.s, &b.t, &out, 3000, scratch(name)) ||
+        portable_read(&in, b.s, &b.t, scratch(name), &arena))
+        fail_msg("%s: %s", name, err_message());
+    assert_int_equal(in.count, PARTS);
+    for (size_t i = 0; i < PARTS; i++) {
+        assert_string_equal(in.parts[i].name, parts[i].name);
+        assert_int_equal(in.parts[i].size_bytes, parts[i].size_bytes);
+        assert_memory_equal(in.parts[i].data, parts[i].data, parts[i].size_bytes);
+    }
+    assert_string_equal(in.meta.settings, out.meta.settings);
+    assert_string_equal(in.meta.device, "cpu");
+    assert_true(in.meta.seed == UINT64_MAX && in.meta.step == 32);
+    assert_true(in.meta.threads == 3 && in.meta.ranks == 2);
+}
+
+static void checkpoints_come_back(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < VARIANTS; i++)
+        checkpoint_comes_back(variants[i].words, NULL,
+                              arena_printf(&arena, "checkpoint_%s", variants[i].name));
+    checkpoint_comes_back(variants[2].words, "--model.classes=3,2", "checkpoint_tasks");
 }
 
 static const struct safetensors_tensor *tensor_of(const struct safetensors *f, const char *name)
@@ -518,6 +575,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(exported_tensors_are_those_of_transformers),
         T(a_model_comes_back),
+        T(checkpoints_come_back),
         T(query_key_value_are_apart),
         T(older_names_are_read),
         T(two_names_for_one_tensor_must_agree),

@@ -1,0 +1,68 @@
+#!/bin/sh
+# What breaks if this fails: a checkpoint that went through safetensors (atoll export --checkpoint, atoll import --checkpoint) trains
+# on with other bits, its moments stand beside the wrong parameters, or files of two exports pass for one.
+. "$(dirname "$0")/lib.sh"
+command -v python3 >/dev/null || {
+    echo "SKIPPED: no python3 here"
+    exit 77
+}
+files="python3 $here/checkpoint_files.py"
+head -c 120000 text.txt >some.txt
+"$atoll" data --out data --sequence 32 some.txt >data.out 2>&1 || fail "atoll data"
+small="--model.layers 2 --model.heads 2 --model.width 32 --model.context 32 --train.sequence 32 --train.batch_tokens 128 --train.warmup 0
+    --train.eval_tokens 256 --device.threads 1 --device.dtype f32 --data.train data/train-0-*.bin --data.eval data/eval-*.bin
+    --train.checkpoint_every 2 --run.seed 7"
+run() { # run DIR STEPS: what the training ends with
+    "$atoll" train --run.dir "$1" --train.steps "$2" $small $model >run.out 2>&1 || fail "training in $1: $model" >&2
+    sed -n 's/.*ev=final .*parameters=\([0-9a-f]*\).*/\1/p' run.out
+}
+export_checkpoint() { "$atoll" export --checkpoint --run.dir "$1" --out "$2" $small $model >export.out 2>&1 || fail "export of $1: $model"; }
+import_checkpoint() { "$atoll" import --checkpoint "$1" --run.dir "$2" $small $model >import.out 2>&1; }
+
+round_trip() { # round_trip NAME: through files and back, then on
+    model=$2
+    run "$1" 2 >/dev/null
+    export_checkpoint "$1" "$1.hf"
+    import_checkpoint "$1.hf" "$1.back" || fail "import of $1"
+    cmp "$1/inner/00000002/state" "$1.back/inner/00000002/state" || fail "$1: another checkpoint came back"
+    [ "${3:-}" = no_further ] && return # train.freeze ties it to train.steps
+    on=$(run "$1" 4) back=$(run "$1.back" 4)
+    [ -n "$on" ] && [ "$on" = "$back" ] || fail "$1: parameters $on, and $back behind the files"
+    $files names "$1.hf" || fail "$1: names"
+}
+gpt2="--model.positions learned --model.norm layer --model.activation gelu --model.bias true --model.tied true"
+llama="--model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.kv_heads 1"
+round_trip gpt2 "$gpt2 --train.optimizer adamw --train.lr 0.01 --train.weight_decay 0 --train.decay exponential --train.decay_factor 1 --train.lr_end 0 --train.clip 0"
+round_trip llama "$llama --train.optimizer lamb"
+for optimizer in qhadam lans muon merit came; do round_trip "$optimizer" "$gpt2 --train.optimizer $optimizer --train.clip 0"; done
+round_trip sparse "$gpt2 --train.optimizer adamw --train.compress sparse" no_further
+
+# Values: a step further, by Adam's formula from the files alone.
+model="$gpt2 --train.optimizer adamw --train.lr 0.01 --train.weight_decay 0 --train.decay exponential --train.decay_factor 1 --train.lr_end 0 --train.clip 0"
+run gpt2.back 5 >/dev/null
+export_checkpoint gpt2 before.hf
+export_checkpoint gpt2.back after.hf
+$files adam before.hf after.hf 0.01 || fail "the moments are not those of the parameters"
+
+# What is refused: a changed bit, files of two exports, another model, another seed, a directory in use, half a bit.
+refused() { # refused WORDS COMMAND...: exit code 4 and these words
+    words=$1 code=0
+    shift
+    "$@" >refused.out 2>&1 || code=$?
+    [ "$code" = 4 ] && grep -q "$words" refused.out || fail "exit code $code without \"$words\" from: $*"
+}
+again() { "$atoll" import --checkpoint "$1" --run.dir other $small $model "$2" "$3"; }
+seed="--run.seed 7"
+cp -r before.hf bit.hf && $files flip bit.hf/optimizer.safetensors transformer.wte.weight.exp_avg
+refused '"m" is not as it was written' again bit.hf $seed
+cp -r before.hf mixed.hf && cp after.hf/optimizer.safetensors mixed.hf/
+refused '"params" is not as it was written.*different exports' again mixed.hf $seed
+refused "another model\|other tensors" again before.hf --model.width 64
+refused "run.seed: 8 here, 7 there" again before.hf --run.seed 8
+refused "train.optimizer: lamb here, adamw there" again before.hf --train.optimizer lamb
+again before.hf $seed >import.out 2>&1 || fail "an import that nothing speaks against"
+refused "holds checkpoints of a run already" again before.hf $seed
+refused "optimizer.safetensors: no such file" again data $seed
+refused "leave --bf16" "$atoll" export --checkpoint --bf16 --run.dir gpt2 --out no.hf $small $model
+refused "one of --model PATH and --checkpoint DIR" "$atoll" import --run.dir no $small $model
+echo "checkpoints through safetensors: bit-equal for seven optimizers and for sparse sums, and by Adam's formula"
