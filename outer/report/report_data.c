@@ -255,6 +255,8 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
         report_now_privacy(&r->now, row);
     if (jsonl_is(row, "secure"))
         r->now.secure = true;
+    if (jsonl_is(row, "skipped"))
+        report_now_skipped(&r->now, row);
     if (jsonl_is(row, "start"))
         return start_take(r, row, a);
     if (jsonl_is(row, "step"))

@@ -94,6 +94,14 @@ void report_now_round(struct report_run *r, const struct jsonl_row *row, double 
         n->interval_s = n->round_t[0] - n->round_t[1];
 }
 
+/* Of rounds that an observer is not sent one by one (feed.h). */
+void report_now_skipped(struct report_now *n, const struct jsonl_row *row)
+{
+    n->rounds += report_number(row, "rounds", 0);
+    n->up += report_number(row, "up", 0);
+    n->down += report_number(row, "down", 0);
+}
+
 /* Of a start: what only a running process knows is not known any more. */
 void report_now_start(struct report_run *r, const struct jsonl_row *row, double t)
 {

@@ -202,50 +202,134 @@ static enum err take(void *self, const struct jsonl_row *row)
     return report_follow_row(self, row);
 }
 
-/* From afar: pieces of whole lines; old rounds are counted, not sent; and only fields of the table
- * leave. */
-static void a_feed_is_the_records(void **state)
+struct far {
+    struct report_follow f;
+    uint64_t at, bytes, pieces;
+};
+
+/* As an observer does: pieces until nothing is new. */
+static void far_read(struct place *p, struct feed *feed, struct far *far)
 {
-    enum { ROUNDS = 6000, PIECE = 2048 };
-    struct place *p = *state;
-    struct report_follow near, far = {.a = &p->arena};
-    struct feed feed = {0};
-    char text[PIECE], *rest;
-    uint64_t at = 0, next = 0, bytes = 0;
+    char text[2048], *rest;
+    uint64_t next = 0;
     struct jsonl_row row;
-    assert_int_equal(feed_piece(&feed, p->path, 0, text, sizeof text, &next), ERR_OK);
-    assert_true(next == 0 && !*text); /* nothing is there yet */
-    FILE *out = fopen(p->path, "w");
-    fputs("{\"kind\":\"start\",\"t\":1,\"run\":\"r\",\"role\":\"aggregator\",\"sites\":2,"
-          "\"rounds\":9000,\"committed\":7,\"command\":\"SECRET\",\"config\":\"SECRET\"}\n",
-          out);
-    for (int i = 0; i < ROUNDS; i++)
-        fprintf(out,
-                "{\"kind\":\"round\",\"t\":%d,\"fragment\":0,\"round\":%d,\"up\":5,\"sites\":2,"
-                "\"with\":\"%0*d\"}\n{\"kind\":\"site\",\"t\":%d,\"site\":\"a\",\"fragment\":0,"
-                "\"round\":%d,\"step\":%d,\"loss\":%d,\"up_total\":%d,\"down_total\":3,"
-                "\"unknown\":\"SECRET\"}\n",
-                i + 1, i + 7, i == 5999 ? 3000 : 1, 0, i + 1, i + 7, i, i, 5 * i);
-    fclose(out);
-    for (bool more = true; more; at = next) {
-        assert_int_equal(feed_piece(&feed, p->path, at, text, sizeof text, &next), ERR_OK);
-        more = next > at;
-        bytes += strlen(text);
+    far->f.a = &p->arena;
+    for (bool more = true; more; far->at = next, far->pieces++) {
+        assert_int_equal(feed_piece(feed, p->path, far->at, text, sizeof text, &next), ERR_OK);
+        more = next > far->at;
+        far->bytes += strlen(text);
         assert_null(strstr(text, "SECRET"));
         for (char *l = strtok_r(text, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest)) {
             assert_true(jsonl_parse(&row, l));
-            assert_int_equal(take(&far, &row), ERR_OK);
+            assert_int_equal(take(&far->f, &row), ERR_OK);
         }
     }
-    assert_true(bytes > 100000 && bytes < FEED_BYTES + 4096);
+}
+
+static const struct report_run *run_of(const struct report_follow *f, const char *name)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (strcmp(f->runs[i].name, name) == 0)
+            return &f->runs[i];
+    fail();
+    return NULL;
+}
+
+/* Two starts of an aggregator with two sites; site b is away from the 100th round on. */
+static void long_record(const struct place *p, int rounds)
+{
+    FILE *out = fopen(p->path, "w");
+    for (int i = 0; i < rounds; i++) {
+        if (i == 0 || i == rounds / 3)
+            fprintf(
+                out,
+                "{\"kind\":\"start\",\"t\":%d,\"run\":\"r\",\"role\":\"aggregator\",\"sites\":2,"
+                "\"rounds\":90000,\"committed\":%d,\"command\":\"SECRET\",\"config\":"
+                "\"SECRET\"}\n",
+                i + 1, i + 7);
+        fprintf(out,
+                "{\"kind\":\"round\",\"t\":%d,\"fragment\":0,\"round\":%d,\"up\":5,\"down\":2,"
+                "\"sites\":2,\"with\":\"%0*d\"}\n{\"kind\":\"site\",\"t\":%d,\"site\":\"a\","
+                "\"fragment\":0,\"round\":%d,\"step\":%d,\"loss\":%d,\"up_total\":%d,"
+                "\"down_total\":3,\"unknown\":\"SECRET\"}\n",
+                i + 1, i + 7, i == rounds - 1 ? 3000 : 1, 0, i + 1, i + 7, i, rounds - i, 5 * i);
+        if (i < 100)
+            fprintf(out,
+                    "{\"kind\":\"site\",\"t\":%d,\"site\":\"b\",\"fragment\":0,\"round\":%d,"
+                    "\"step\":%d,\"loss\":%d,\"up_total\":%d,\"down_total\":3}\n",
+                    i + 1, i + 7, i, i, 5 * i);
+        if (i == 100)
+            fprintf(out,
+                    "{\"kind\":\"state\",\"t\":%d,\"site\":\"b\",\"text\":\"away\","
+                    "\"waited\":1}\n",
+                    i + 1);
+    }
+    fclose(out);
+}
+
+/* From afar: pieces of whole lines; only fields of the table leave. What is old is thinned, and
+ * still there: curves from the first step on, counts, who is away since long. Twice as long a run
+ * is not twice as much to send. */
+static void a_feed_is_the_records(void **state)
+{
+    enum { ROUNDS = 12000 };
+    struct place *p = *state;
+    struct report_follow near;
+    struct feed feed = {0};
+    struct far far = {.at = 0}, longer = {.at = 0};
+    char text[2048];
+    uint64_t next = 0;
+    assert_int_equal(feed_piece(&feed, p->path, 0, text, sizeof text, &next), ERR_OK);
+    assert_true(next == 0 && !*text); /* nothing is there yet */
+    long_record(p, ROUNDS);
+    far_read(p, &feed, &far);
     follow(p, &near);
-    assert_true(near.runs[0].now.rounds == 7 + ROUNDS);
-    assert_true(far.runs[0].now.rounds == near.runs[0].now.rounds);
-    assert_true(far.runs[1].now.rounds == near.runs[1].now.rounds);
-    assert_true(far.runs[1].now.step == ROUNDS - 1 && far.runs[1].now.up == 5 * (ROUNDS - 1));
-    assert_int_equal(feed_piece(&feed, p->path, at + 1, text, sizeof text, &next), ERR_INPUT);
+    const struct report_run *a = &near.runs[0], *seen = far.f.runs;
+    assert_int_equal(far.f.count, 3);
+    assert_true(a->now.rounds == 7 + ROUNDS && seen[0].now.rounds == 7 + ROUNDS);
+    assert_true(seen[0].now.up == a->now.up && seen[0].now.down == a->now.down);
+    assert_true(seen[0].starts == 2);
+    for (int i = 1; i < 3; i++) {
+        const struct report_now *n = &near.runs[i].now,
+                                *o = &run_of(&far.f, near.runs[i].name)->now;
+        assert_true(o->rounds == n->rounds && o->step == n->step && o->up == n->up);
+        assert_true(o->waited == n->waited);
+        assert_string_equal(o->state, n->state);
+    }
+    assert_string_equal(run_of(&far.f, "site b")->now.state, "away");
+    const struct report_points *loss = &run_of(&far.f, "site a")->series[REPORT_LOSS];
+    assert_true(loss->count > 120 && loss->x[0] < ROUNDS / 20);
+    assert_true(loss->x[loss->count - 1] == ROUNDS - 1);
+    for (size_t i = 1; i < loss->count; i++)
+        assert_true(loss->x[i] - loss->x[i - 1] < 1.5 * ROUNDS / FEED_CHUNKS);
+    for (size_t i = 0; i < loss->count; i++)
+        assert_true(loss->y[i] == ROUNDS - loss->x[i]);
+    assert_int_equal(feed_piece(&feed, p->path, far.at + 1, text, sizeof text, &next), ERR_INPUT);
     feed_close(&feed);
     report_follow_close(&near);
+    long_record(p, 2 * ROUNDS);
+    far_read(p, &feed, &longer);
+    assert_true(longer.f.runs[0].now.rounds == 7 + 2 * ROUNDS);
+    assert_true(longer.bytes > 100000 && longer.bytes < far.bytes + far.bytes / 5);
+    feed_close(&feed);
+}
+
+/* A line without an end, longer than the tail: the feed waits for its end, and does not turn. */
+static void a_feed_waits_for_a_line(void **state)
+{
+    struct place *p = *state;
+    struct feed feed = {0};
+    struct far far = {.at = 0};
+    FILE *out = fopen(p->path, "w");
+    fputs("{\"kind\":\"start\",\"t\":1,\"run\":\"r\",\"role\":\"aggregator\",\"sites\":2}\n", out);
+    fprintf(out, "{\"kind\":\"stop\",\"t\":2,\"command\":\"%0*d", FEED_BYTES + 100, 0);
+    fclose(out);
+    far_read(p, &feed, &far);
+    assert_true(far.f.count == 1 && far.at > 0 && far.at < 200);
+    place_append(p, "\",\"reason\":\"x\"}\n");
+    far_read(p, &feed, &far);
+    assert_true(far.at > FEED_BYTES && strcmp(far.f.runs[0].now.state, "stopped") == 0);
+    feed_close(&feed);
 }
 
 int main(void)
@@ -259,6 +343,7 @@ int main(void)
         PLACED(private_losses_are_not_shown),
         PLACED(the_aggregator_names_who_is_waited_for),
         PLACED(a_feed_is_the_records),
+        PLACED(a_feed_waits_for_a_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
