@@ -308,17 +308,18 @@ static void write_calls(struct sheet *s, const struct ledger_member *m)
 
 static void write_rounds(struct sheet *s, const struct told *t)
 {
-    static const char *const head[] = {"round of fragment", "when", "sites in the sum",
+    static const char *const head[] = {"round", "fragment", "when", "sites in the sum",
                                        "payload bytes"};
     size_t skipped = t->count > SHOWN_ROUNDS ? t->count - SHOWN_ROUNDS : 0;
     if (skipped)
         sheet_line(s, "The last %d of %zu rounds; metrics.jsonl has all of them.", SHOWN_ROUNDS,
                    t->count);
-    sheet_table(s, head, 4, 2);
+    sheet_table(s, head, 5, 3);
     for (size_t i = skipped; i < t->count; i++) {
         const struct sent_round *r = &t->rounds[i];
         char at[40], up[32];
-        sheet_cell(s, "%.0f of %.0f", r->round, r->fragment);
+        sheet_cell(s, "%.0f", r->round);
+        sheet_cell(s, "%.0f", r->fragment);
         sheet_cell(s, "%s", time_text(at, r->t));
         sheet_cell(s, "%.0f of %.0f", r->included, r->sites);
         sheet_cell(s, "%s", table_digits(up, r->up));
