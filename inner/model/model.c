@@ -621,6 +621,18 @@ enum err model_eval(struct model *m, const struct batch *b, struct model_loss *l
     return read_loss(m, b, loss);
 }
 
+enum err model_eval_losses(struct model *m, const struct batch *b, float *losses)
+{
+    struct dev *d = m->dev;
+    ASSERT(!m->mlm);
+    d->ops->zero(d, m->loss, MODEL_LOSSES * sizeof *m->loss);
+    TRY(batch_to_device(m, b, 0));
+    forward(m, b);
+    head_fwd(m, &(struct head_pass){b, 0, m->loss, false});
+    d->ops->copy(d, losses, m->losses, b->tokens_count * sizeof *losses);
+    return dev_sync(d);
+}
+
 enum err model_attention_begin(struct model *m)
 {
     const float none = -INFINITY;

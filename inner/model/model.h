@@ -83,6 +83,9 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
 enum err model_step(struct model *m, const struct batch *b, float grad_scale,
                     const struct model_grad_hook *hook, struct model_loss *loss) MUST;
 enum err model_eval(struct model *m, const struct batch *b, struct model_loss *loss) MUST;
+/* The loss of each position of the batch, nats; 0 where it has no target. model.head = plain. Host
+ * (tokens_count). Never a graph: batches of an evaluation by sequences hardly repeat. */
+enum err model_eval_losses(struct model *m, const struct batch *b, float *losses) MUST;
 /* Of the batch that model_eval has just read: the logits of `count` positions, at most
  * MODEL_LOGIT_ROWS, of a sequence by the head of a task. Host (count, vocab), (classes). */
 enum { MODEL_LOGIT_ROWS = 64 };

@@ -19,13 +19,14 @@ size_t sample_tokens(const struct settings *s)
 enum err sample_open(struct sample *x, struct model *m, const struct settings *s,
                      const struct sample_options *o, struct arena *perm)
 {
-    *x = (struct sample){
-        .model = m, .o = *o, .context = (size_t)s->model_context, .vocab = (size_t)s->model_vocab};
-    ASSERT(model_tokens_max(m) >= sample_tokens(s));
+    *x = (struct sample){.model = m,
+                         .o = *o,
+                         .context = o->context ? o->context : (size_t)s->model_context,
+                         .vocab = (size_t)s->model_vocab};
+    ASSERT(model_tokens_max(m) >= filled(x->context));
     TRY_ALLOC(x->logits = arena_array(perm, x->vocab, sizeof *x->logits));
     TRY_ALLOC(x->order = arena_array(perm, x->vocab, sizeof *x->order));
-    return batch_open(&x->batch, perm, sample_tokens(s),
-                      sample_tokens(s) / (size_t)s->model_context + 2);
+    return batch_open(&x->batch, perm, filled(x->context), filled(x->context) / x->context + 2);
 }
 
 /* The filling is cut so that none of its sequences is longer than the context. */

@@ -10,7 +10,10 @@ struct sample_options {
     double temperature; /* 0: always the most likely id; 1: the model's own distribution */
     int64_t top_k;      /* only the k most likely; 0: all */
     uint64_t seed;
+    size_t context; /* ids that are read at once, at most; 0: model.context */
 };
+/* What atoll sample draws with unless it is told otherwise, and what a run draws with. */
+static const struct sample_options sample_usual = {.temperature = 0.8, .top_k = 40, .seed = 1};
 struct sample {
     struct model *model;
     struct sample_options o;
@@ -21,7 +24,8 @@ struct sample {
     int64_t *order; /* (vocab) scratch */
 };
 
-/* The model must hold at least sample_tokens(s) tokens; evaluation models will do. */
+/* The model must hold at least sample_tokens(s) tokens, or with a smaller context as many as that
+ * filled up to a multiple of 64; evaluation models will do. */
 size_t sample_tokens(const struct settings *s);
 enum err sample_open(struct sample *x, struct model *m, const struct settings *s,
                      const struct sample_options *o, struct arena *perm) MUST;

@@ -222,6 +222,11 @@ static struct scores mean_scores(const struct evaluate_sums *sums)
     return mean;
 }
 
+enum err train_gather(struct train *t)
+{
+    return t->parallel->gather(t);
+}
+
 /* The first windows of the held-out text, divided among the ranks. */
 enum err train_evaluate(struct train *t, struct train_eval *e)
 {

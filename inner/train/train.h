@@ -230,6 +230,8 @@ void train_close(struct train *t); /* a zeroed or partly opened one is fine */
 enum err train_run(struct train *t, const struct train_hook *hook) MUST;
 /* Held-out loss and scores of the current parameters. All ranks call. */
 enum err train_evaluate(struct train *t, struct train_eval *e) MUST;
+/* The parameters of all modules at every rank (train.modules); else nothing. All ranks call. */
+enum err train_gather(struct train *t) MUST;
 /* With privacy.unit: the records of data.train, as a run of these settings counts them. */
 enum err train_records(uint64_t *records, const struct settings *s, uint32_t data_site) MUST;
 /* Steps on the site's list of charges; 0: without privacy.unit. */

@@ -1,10 +1,13 @@
-/* atoll eval: held-out loss of a trained model, and of an encoder what it predicts. */
+/* atoll eval: held-out loss of a trained model, of an encoder what it predicts, and multiple-choice
+ * tasks. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "inner/train/choose.h"
 #include "inner/train/evaluate.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/load.h"
+#include "outer/cmd/tasks.h"
 
 enum { BATCH_TOKENS = 4096 };
 
@@ -140,6 +143,7 @@ static void print_json(const struct result *r)
 struct wish {
     int64_t tokens;
     const char *format;
+    bool details;
 };
 
 struct evaluation { /* of several sets */
@@ -173,6 +177,75 @@ static enum err evaluate_set(struct evaluation *e, const struct shard_group *g)
     return failed;
 }
 
+static enum err evaluate_sets(struct evaluation *e)
+{
+    struct shard_group *groups;
+    size_t count;
+    TRY(shard_groups(&e->l->run.s.data_eval, &e->l->run.perm, &groups, &count));
+    for (size_t i = 0; i < count; i++)
+        TRY(evaluate_set(e, &groups[i]));
+    return ERR_OK;
+}
+
+/* ---- tasks ---- */
+static void print_question(const struct choices *c, size_t i, const double *scores)
+{
+    const struct choices_question *q = &c->question[i];
+    printf("{\"task\":\"%s\",\"question\":%zu,\"label\":%zu,\"pick\":%zu,\"pick_norm\":%zu,"
+           "\"scores\":[",
+           c->name, i, q->label, choose_pick(c, i, scores, false), choose_pick(c, i, scores, true));
+    for (size_t k = 0; k < q->count; k++)
+        printf("%s%.9g", k ? "," : "", scores[k]);
+    puts("]}");
+}
+
+static enum err print_questions(struct choose *x, const struct choices *c)
+{
+    double scores[CHOICES_MAX];
+    bool ended;
+    for (size_t i = 0; i < c->count; i++) {
+        TRY(choose_scores(x, c, i, i + 1, scores, &ended));
+        print_question(c, i, scores);
+    }
+    return ERR_OK;
+}
+
+static enum err evaluate_task(struct evaluation *e, struct choose *x, const struct choices *c)
+{
+    struct choose_counts n;
+    TRY(choose_check(x, c));
+    if (e->w->details)
+        return print_questions(x, c);
+    TRY(choose_count(x, c, 0, c->count, &n));
+    double accuracy = n.right / n.questions, by_length = n.right_norm / n.questions;
+    if (e->json) {
+        printf("{\"model\":\"");
+        print_quoted(e->l->source);
+        printf("\",\"step\":%lld,\"task\":\"%s\",\"questions\":%.0f,\"accuracy\":%.9g,"
+               "\"accuracy_norm\":%.9g,\"chance\":%.9g}\n",
+               (long long)e->l->step, c->name, n.questions, accuracy, by_length, c->chance);
+        return ERR_OK;
+    }
+    printf("task         %s\nmodel        %s\nquestions    %.0f\naccuracy     %.2f %%\n"
+           "accuracy by length %.2f %%\nchance       %.2f %%\n",
+           c->name, e->l->source, n.questions, 100 * accuracy, 100 * by_length, 100 * c->chance);
+    return ERR_OK;
+}
+
+static enum err evaluate_tasks(struct evaluation *e)
+{
+    struct load *l = e->l;
+    struct tasks tasks;
+    struct choose x;
+    enum err failed = tasks_open(&tasks, &l->run.s, &l->run.o, &l->run.perm);
+    if (!failed && tasks.count)
+        failed = choose_open(&x, l->model, &l->run.s, &l->run.perm);
+    for (size_t i = 0; i < tasks.count && !failed; i++)
+        failed = evaluate_task(e, &x, &tasks.task[i]);
+    tasks_close(&tasks);
+    return failed;
+}
+
 static enum err evaluate(struct load *l, void *self)
 {
     const struct wish *w = self;
@@ -187,19 +260,17 @@ static enum err evaluate(struct load *l, void *self)
                                  .objective = objective_of(&l->run.s),
                                  .settings = &l->run.s},
                            .json = !strcmp(w->format, "json")};
-    struct shard_group *groups;
-    size_t count;
     if (!e.json && strcmp(w->format, "text"))
         return err_set(ERR_CONFIG, "--format = \"%.40s\": allowed are text, json", w->format);
-    if (!l->run.s.data_eval.count)
-        return err_set(ERR_CONFIG, "data.eval is empty: name held-out shards");
-    TRY(shard_groups(&l->run.s.data_eval, &l->run.perm, &groups, &count));
+    if (!l->run.s.data_eval.count && !l->run.o.eval_tasks.count)
+        return err_set(ERR_CONFIG,
+                       "data.eval and eval.tasks are empty: name held-out shards, or tasks");
     TRY(objective_batch_open(e.o.objective, &e.b, &l->run.perm, sequences, S));
     TRY(evaluate_open(&e.sums, &l->run.s, (struct evaluate_rank){0, 1}, &l->run.perm));
     TRY(load_model(l, e.b.tokens_max));
-    for (size_t i = 0; i < count; i++)
-        TRY(evaluate_set(&e, &groups[i]));
-    return ERR_OK;
+    if (l->run.s.data_eval.count && !w->details)
+        TRY(evaluate_sets(&e));
+    return evaluate_tasks(&e);
 }
 
 enum err cmd_eval(int argc, char **argv)
@@ -210,12 +281,15 @@ enum err cmd_eval(int argc, char **argv)
         LOAD_ROWS(&from),
         {"tokens", ARGS_INT, &w.tokens, .value = "N", .max = 1e15,
          .help = "Held-out tokens to look at; 0: all."},
+        {"details", ARGS_FLAG, &w.details,
+         .help = "Of eval.tasks alone, a JSON line for each question: scores and picks."},
         {"format", ARGS_TEXT, &w.format, .value = "text|json", .help = "json: one object."},
     };
     struct args args = {
         .command = "eval",
-        .summary = "Held-out loss and perplexity of a trained model (data.eval); of an encoder "
-                   "also accuracy, F1, MCC.",
+        .summary =
+            "Held-out loss and perplexity of a trained model (data.eval), of an encoder also "
+            "accuracy, F1, MCC; accuracy on multiple-choice tasks (eval.tasks).",
         .example = "atoll eval --config run.yaml --run.dir run/a",
         .settings = run_nearest_setting,
         .options = options,

@@ -268,7 +268,7 @@ static enum err write_with_tokenizer(struct load *l, void *self)
     struct wish *w = self;
     bool ids = w->ids || (l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES && !w->tokenizer);
     if (!ids)
-        TRY(load_tokenizer(l, w->tokenizer, &w->t));
+        TRY(load_tokenizer(&l->run.s, w->tokenizer, &w->t));
     enum err e = write_text(l, w);
     tokenizer_close(w->t);
     buffer_free(&w->text);
@@ -279,7 +279,7 @@ enum err cmd_sample(int argc, char **argv)
 {
     struct load_options from = {0};
     struct wish w = {
-        .prompt = "The ", .tokens = 300, .seed = 1, .how = {.temperature = 0.8, .top_k = 40}};
+        .prompt = "The ", .tokens = 300, .seed = (int64_t)sample_usual.seed, .how = sample_usual};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
         {"prompt", ARGS_TEXT, &w.prompt, .value = "TEXT", .help = "What the text begins with."},

@@ -120,6 +120,7 @@ static enum err hook_start(void *self, struct train *t)
         TRY(site_train_start(&j->exchange, t));
     if (j->outer && is_lead(j))
         TRY(job_keys_record(j));
+    TRY(job_eval_look(j, t));
     arena_seal(&j->run.perm); /* what a step or a round needs was taken at open */
     arena_seal(&j->host);
     j->last_round = clock_mono_s();
@@ -147,7 +148,11 @@ static enum err hook_step(void *self, struct train *t, const struct train_report
         job_health(j);
         job_page_step(j);
     }
-    return j->outer ? site_train_step(&j->exchange, t, r) : ERR_OK;
+    bool due = j->outer && site_train_due(&j->exchange, t->step); /* the device rests */
+    if (!j->outer)
+        return ERR_OK;
+    TRY(site_train_step(&j->exchange, t, r));
+    return due ? job_eval_look(j, t) : ERR_OK;
 }
 
 static enum err hook_eval(void *self, struct train *t, const struct train_eval *e)
@@ -389,6 +394,7 @@ static enum err open_all(struct job *j)
         TRY(open_site(j));
     if (j->outer)
         TRY(open_exchange(j));
+    TRY(job_eval_open(j));
     atomic_store(&j->status_ready, is_lead(j));
     return ERR_OK;
 }
@@ -408,6 +414,7 @@ static void close_all(struct job *j)
     ledger_book_close(&j->ledger);
     site_train_close(&j->exchange);
     outer_state_close(&j->replica);
+    job_eval_close(j);
     train_close(&j->train);
     arena_free(&j->host);
     if (j->env)

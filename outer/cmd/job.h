@@ -16,6 +16,9 @@
 #include "outer/report/tfevents.h"
 #include "outer/privacy/budget.h"
 #include "outer/report/jsonl.h"
+#include "inner/train/choose.h"
+#include "inner/train/sample.h"
+#include "outer/cmd/tasks.h"
 #include "outer/site/site_train.h"
 
 struct job_aggregator { /* of a site that is its own; else all 0 */
@@ -35,6 +38,26 @@ struct job_privacy { /* with privacy.unit (job_privacy.c); else train.budget is 
     bool claimed;                 /* an epsilon can be claimed: */
     struct accountant claim;      /* of what is charged and all steps ahead, at the start */
     char sentence[BUDGET_SENTENCE_MAX];
+};
+
+enum { JOB_PROBE_BYTES = 4096 }; /* of a continuation on record, at most */
+struct job_eval {                /* with eval.every_rounds (job_eval.c); else all 0 */
+    struct tasks tasks;
+    struct choose choose;
+    struct sample sample; /* the lead's */
+    struct job_probe {    /* the lead's, of the prompts */
+        int32_t *ids;     /* with room for eval.probe_tokens more */
+        size_t count;
+        char prompt[512];
+    } * probes;
+    char text[JOB_PROBE_BYTES];
+    /* Rounds of the first fragment behind the newest evaluation on record, by task, then by probe;
+     * 0: none. The same on every rank. */
+    int64_t recorded[2 * KEYS_EVALS_MAX];
+    uint64_t seen; /* rounds behind the last evaluation, or behind the oldest of those on record */
+    double begun;  /* seconds */
+    bool said;     /* that it takes its time */
+    const char *now; /* what is being evaluated */
 };
 
 struct job {
@@ -78,6 +101,7 @@ struct job {
     double health_s;          /* of the last record of health, seconds; 0: none yet */
     double eval_loss;         /* the last one; NAN: none */
     int64_t eval_step;
+    struct job_eval eval;
     struct page page;    /* with site.http */
     atomic_bool bound;   /* it trains, and its aggregator was reached last */
     bool unreachable;    /* the last notice said that the aggregator is unreachable */
@@ -124,6 +148,11 @@ enum err job_privacy_open(struct job *j) MUST;
 void job_privacy_record(struct job *j); /* behind the record of a start */
 /* job_keys.c: after the first hello, when the aggregator's key is known. */
 enum err job_keys_record(struct job *j) MUST;
+/* job_eval.c: after train_open and open_exchange; all ranks call. job_eval_look: after the rounds
+ * of a step that is due. */
+enum err job_eval_open(struct job *j) MUST;
+enum err job_eval_look(struct job *j, struct train *t) MUST;
+void job_eval_close(struct job *j);
 /* job_health.c */
 void job_health(struct job *j);
 /* job_page.c: the live page, and what the service manager is told */

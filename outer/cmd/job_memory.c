@@ -25,6 +25,8 @@ bool job_outer_on_gpu(const struct job *j)
 static bool looks(const struct job *j, const struct sync_config *x)
 {
     int64_t look = j->s.train_eval_every;
+    if (j->run.o.eval_every_rounds)
+        return true;
     return look && (x->fragments.count > 1 || x->schedule.draw.share > 0 ||
                     look % j->run.o.outer_every || j->run.o.outer_overlap_steps);
 }

@@ -287,20 +287,20 @@ static const char *directory_of(const struct config_list *paths, struct arena *a
     return slash ? arena_string(a, paths->items[0], (size_t)(slash - paths->items[0])) : ".";
 }
 
-enum err load_tokenizer(const struct load *l, const char *path, struct tokenizer **t)
+enum err load_tokenizer(const struct settings *s, const char *path, struct tokenizer **t)
 {
     struct arena a = arena_make(0);
-    const char *places[] = {l->run.s.run_dir, directory_of(&l->run.s.data_train, &a),
-                            directory_of(&l->run.s.data_eval, &a)};
+    const char *places[] = {s->run_dir, directory_of(&s->data_train, &a),
+                            directory_of(&s->data_eval, &a)};
     *t = NULL;
     for (size_t i = 0; !path && i < sizeof places / sizeof *places; i++)
         if (places[i] && tokenizer_is_in(places[i]))
             path = places[i];
     enum err e = path ? tokenizer_open(t, path) : ERR_OK;
     arena_free(&a);
-    if (!e && *t && tokenizer_size(*t) > l->run.s.model_vocab)
+    if (!e && *t && tokenizer_size(*t) > s->model_vocab)
         e = err_set(ERR_MISMATCH, "%s has %d tokens, more than model.vocab = %lld",
-                    tokenizer_file(*t), tokenizer_size(*t), (long long)l->run.s.model_vocab);
+                    tokenizer_file(*t), tokenizer_size(*t), (long long)s->model_vocab);
     return e;
 }
 

@@ -42,6 +42,6 @@ enum err load_run(struct args *args, int argc, char **argv, const struct load_op
                   enum err (*work)(struct load *l, void *self), void *self) MUST;
 /* The tokenizer of the run: of `path`, else of the run directory, else of the directory of the
  * first data.train or data.eval. *t NULL: there is none. The caller closes it. */
-enum err load_tokenizer(const struct load *l, const char *path, struct tokenizer **t) MUST;
+enum err load_tokenizer(const struct settings *s, const char *path, struct tokenizer **t) MUST;
 
 #endif

@@ -10,7 +10,6 @@
 #include "outer/link/link.h"
 #include "outer/link/line.h"
 #include "outer/link/loopback.h"
-#include "outer/protocol/site_name.h"
 
 enum {
     ROSTER_BYTES_MAX = 32768 /* bytes of all names: every hello holds the roster and has room for
@@ -764,6 +763,89 @@ static void check_times(struct config_rules *r, const char *key, const struct co
     }
 }
 
+/* ---- evaluation in a run ---- */
+
+bool keys_named_file(const char *item, char name[SITE_NAME_MAX + 1], const char **file)
+{
+    size_t n = strcspn(item, "=");
+    *file = item + n + (item[n] == '=');
+    *name = 0;
+    if (item[n] != '=' || n > SITE_NAME_MAX || !**file)
+        return false;
+    memcpy(name, item, n);
+    name[n] = 0;
+    return site_name_good(name);
+}
+
+static void check_named_files(struct config_rules *r, const char *key,
+                              const struct config_list *list)
+{
+    char name[SITE_NAME_MAX + 1], other[SITE_NAME_MAX + 1];
+    const char *file;
+    if (list->count > KEYS_EVALS_MAX)
+        config_broken(r, "%s has %zu entries, at most %d", key, list->count, KEYS_EVALS_MAX);
+    for (size_t i = 0; i < list->count; i++) {
+        if (!keys_named_file(list->items[i], name, &file)) {
+            config_broken(
+                r,
+                "%s: \"%.80s\" is not NAME=FILE with a name of 1 to %d letters, digits, - "
+                "and _",
+                key, list->items[i], SITE_NAME_MAX);
+            continue;
+        }
+        for (size_t k = 0; k < i; k++)
+            if (keys_named_file(list->items[k], other, &file) && strcmp(name, other) == 0)
+                config_broken(r, "%s: the name %s is given twice", key, name);
+    }
+}
+
+static void check_shots(struct config_rules *r, const struct outer_settings *o)
+{
+    char name[SITE_NAME_MAX + 1], task[SITE_NAME_MAX + 1];
+    const char *file;
+    if (!o->eval_shots != !o->eval_shots_from.count)
+        config_broken(r,
+                      "eval.shots = %lld and eval.shots_from go together; eval.shots_from has "
+                      "%zu files",
+                      (long long)o->eval_shots, o->eval_shots_from.count);
+    for (size_t i = 0; i < o->eval_shots_from.count; i++) {
+        bool found = !keys_named_file(o->eval_shots_from.items[i], name, &file);
+        for (size_t k = 0; k < o->eval_tasks.count; k++)
+            found = found || (keys_named_file(o->eval_tasks.items[k], task, &file) &&
+                              strcmp(name, task) == 0);
+        if (!found)
+            config_broken(r, "eval.shots_from: %s is none of eval.tasks", name);
+    }
+}
+
+static void check_evaluation(struct config_rules *r, const struct outer_settings *o,
+                             const struct settings *s)
+{
+    bool any = o->eval_tasks.count || o->eval_probes.count;
+    check_named_files(r, "eval.tasks", &o->eval_tasks);
+    check_named_files(r, "eval.shots_from", &o->eval_shots_from);
+    check_shots(r, o);
+    if (o->eval_probes.count > KEYS_EVALS_MAX)
+        config_broken(r, "eval.probes has %zu entries, at most %d", o->eval_probes.count,
+                      KEYS_EVALS_MAX);
+    if (any && !s->model_causal)
+        config_broken(r,
+                      "eval.%s with model.causal = false: choices are scored, and prompts are "
+                      "continued, by the likelihood of each next id, and an encoder has none; use "
+                      "data.eval, whose masked tokens, pairs or labels are scored",
+                      o->eval_tasks.count ? "tasks" : "probes");
+    if (o->eval_every_rounds && !any)
+        config_broken(r,
+                      "eval.every_rounds = %lld, and there is nothing to evaluate: give "
+                      "eval.tasks or eval.probes",
+                      (long long)o->eval_every_rounds);
+    if (o->eval_probes.count && o->privacy_secure == PRIVACY_SECURE_SUM &&
+        s->privacy_unit == PRIVACY_UNIT_NONE)
+        config_broken(r, "eval.probes with privacy.secure = sum and privacy.unit = none: the outer "
+                         "parameters have no differential privacy, and a continuation could repeat "
+                         "a site's text; leave eval.probes out, or give privacy.unit");
+}
+
 /* The page asks nobody who he is: it may be reached from this machine alone. */
 static void check_http(struct config_rules *r, const char *key, const char *address)
 {
@@ -796,6 +878,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
         check_local_steps(r, o, s);
     check_sites(r, &o->outer_sites);
     check_site(r, o, s);
+    check_evaluation(r, o, s);
     if (o->outer_downlink_compression_from == 1)
         config_broken(r, "outer.downlink_compression_from = 1 would encode one site's contribution "
                          "twice; 2 is the "

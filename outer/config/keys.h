@@ -11,8 +11,10 @@
 #include "outer/diloco/period.h"
 #include "outer/diloco/weights.h"
 #include "outer/protocol/round.h"
+#include "outer/protocol/site_name.h"
 
 enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
+enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.probes: at most */
 
 /* Choices: X(ENUMERATOR, name), the name as the configuration has it. */
 #define OUTER_PARTITION(X)                                                                         \
@@ -289,6 +291,28 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "shorter. 0: none.")                                                                 \
     X(scrub, mib_s, REAL, .fallback = "16", .min = 0.01, .max = 65536, .unit = "MiB/s",            \
       .help = "Most that the scrub reads.")                                                        \
+    X(eval, tasks, LIST, .fallback = "",                                                           \
+      .help =                                                                                      \
+          "Multiple-choice tasks, NAME=FILE: HellaSwag, ARC or MMLU as JSON lines, or llm.c's "    \
+          ".bin (docs/data.md 4). The files must be public: what is found out with them is "       \
+          "shown and charged to no privacy budget.")                                               \
+    X(eval, shots, INT, .fallback = "0", .min = 0, .max = 64, .unit = "examples",                  \
+      .help = "Worked examples in front of each question of tasks of JSON lines: the first of "    \
+              "eval.shots_from, with MMLU of the question's subject.")                             \
+    X(eval, shots_from, LIST, .fallback = "",                                                      \
+      .help = "NAME=FILE for each of eval.tasks: JSON lines with worked examples.")                \
+    X(eval, questions, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "questions",            \
+      .help = "The first N questions of each task; 0: all.")                                       \
+    X(eval, every_rounds, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "rounds",            \
+      .help = "After every N rounds of the first fragment, and after the last, this site "         \
+              "evaluates eval.tasks and eval.probes on the outer parameters. The training's bits " \
+              "stay the same; the site's next step comes later. 0: never.")                        \
+    X(eval, probes, LIST, .fallback = "",                                                          \
+      .help = "Prompts that the outer parameters continue every eval.every_rounds, with the same " \
+              "draws as atoll sample --seed of run.seed. Not with privacy.secure without "         \
+              "privacy.unit: the text could repeat a site's data.")                                \
+    X(eval, probe_tokens, INT, .fallback = "64", .min = 1, .max = 512, .unit = "tokens",           \
+      .help = "Tokens of a continuation.")                                                         \
     X(log, level, CHOICE(log_level), .fallback = "info",                                           \
       .help = "Least severe level that is written.")                                               \
     X(log, progress, CHOICE(log_progress), .fallback = "auto",                                     \
@@ -393,6 +417,8 @@ bool keys_self(const struct outer_settings *o);
 bool keys_aggregator(const char *list, unsigned index, char *out, size_t size);
 /* Secure aggregation, of settings that pass all rules. */
 struct round_masks keys_masks(const struct outer_settings *o);
+/* An item of eval.tasks or eval.shots_from, NAME=FILE. False: it is not of this form. */
+bool keys_named_file(const char *item, char name[SITE_NAME_MAX + 1], const char **file);
 /* outer.grow; false: it is given and not of its form. Not given: zeroed. */
 bool keys_grow(const struct outer_settings *o, struct period_growth *g);
 /* alpha of the merge: outer.mix, or the published share where it is -1 (0.5 of Streaming DiLoCo; 0

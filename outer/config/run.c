@@ -31,6 +31,12 @@ static void check_role(struct config_rules *rules, const struct run *r, enum run
                       "is --outer.draw 1 --outer.partition random, with outer.fragments about "
                       "1 / outer.draw",
                       r->o.outer_draw);
+    if (role == RUN_SITE && r->o.eval_every_rounds && !*r->o.site_aggregator)
+        config_broken(
+            rules,
+            "eval.every_rounds = %lld without site.aggregator: a site alone has no rounds; "
+            "atoll eval evaluates its checkpoints, or give site.aggregator = self",
+            (long long)r->o.eval_every_rounds);
     bool joined = role == RUN_AGGREGATOR || (role == RUN_SITE && *r->o.site_aggregator);
     if (joined && sites > 1 && r->s.model_heads_n > 1 && r->s.train_heads_drop > 0)
         config_broken(

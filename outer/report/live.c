@@ -1,5 +1,6 @@
 #include "outer/report/live.h"
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 #include "outer/report/json_write.h"
 
@@ -126,6 +127,34 @@ static void health_json(struct json_write *w, const struct report_now *n)
     json_real(w, "clock_error_s", n->clock_error_s);
 }
 
+static void evaluation_json(struct json_write *w, const struct report_run *r)
+{
+    json_array(w, "tasks");
+    for (size_t i = 0; i < r->task_count; i++) {
+        const struct report_task *x = &r->tasks[i];
+        json_object(w, NULL);
+        json_text(w, "name", x->name);
+        json_real(w, "questions", x->questions);
+        json_real(w, "chance", x->chance);
+        json_real(w, "round", x->round);
+        json_real(w, "accuracy", x->accuracy);
+        json_real(w, "accuracy_norm", x->accuracy_norm);
+        points_json(w, "by_round", &x->by_round);
+        points_json(w, "by_round_norm", &x->by_round_norm);
+        json_end(w);
+    }
+    json_end(w);
+    json_array(w, "probes");
+    for (size_t i = 0; i < r->probe_count; i++) {
+        json_object(w, NULL);
+        json_real(w, "round", r->probes[i].round);
+        json_text(w, "prompt", r->probes[i].prompt);
+        json_text(w, "text", r->probes[i].text);
+        json_end(w);
+    }
+    json_end(w);
+}
+
 static void privacy_json(struct json_write *w, const struct report_run *r)
 {
     if (!live_private(r))
@@ -169,6 +198,8 @@ static void run_json(struct json_write *w, const struct report_run *r, double no
     if (!live_private(r))
         points_json(w, "losses", &r->series[REPORT_LOSS]);
     points_json(w, "eval_losses", &r->series[REPORT_EVAL]);
+    if (r->role == REPORT_SITE)
+        evaluation_json(w, r);
     rounds_json(w, r);
     json_end(w);
 }
@@ -317,6 +348,40 @@ static void labels_write(FILE *out, const char *name, const struct report_run *r
     fputs("\"", out);
 }
 
+/* Of each task of a site. */
+static const struct task_row {
+    const char *name, *help;
+    size_t at; /* in struct report_task */
+} task_rows[] = {
+    {"atoll_eval_accuracy",
+     "Share of the questions of a task whose right choice has the largest "
+     "likelihood, of the outer parameters.",
+     offsetof(struct report_task, accuracy)},
+    {"atoll_eval_accuracy_norm", "The same, by the likelihood over the length of the choice.",
+     offsetof(struct report_task, accuracy_norm)},
+    {"atoll_eval_chance", "Accuracy of a pick at random.", offsetof(struct report_task, chance)},
+    {"atoll_eval_round", "Round of the first fragment behind which the task was evaluated.",
+     offsetof(struct report_task, round)},
+};
+
+static void task_metrics(FILE *out, const struct report_follow *f, const struct task_row *row)
+{
+    bool said = false;
+    for (size_t i = 0; i < f->count; i++)
+        for (size_t k = 0; k < f->runs[i].task_count; k++) {
+            const struct report_task *x = &f->runs[i].tasks[k];
+            double value;
+            memcpy(&value, (const char *)x + row->at, sizeof value);
+            if (!said)
+                fprintf(out, "# HELP %s %s\n# TYPE %s gauge\n", row->name, row->help, row->name);
+            said = true;
+            labels_write(out, row->name, &f->runs[i]);
+            fputs(",task=\"", out);
+            label_write(out, x->name);
+            fprintf(out, "\"} %.15g\n", value);
+        }
+}
+
 static void times_metrics(FILE *out, const struct report_follow *f)
 {
     fprintf(out, "# HELP %s %s", time_name, time_help);
@@ -353,6 +418,8 @@ void live_metrics(FILE *out, const struct report_follow *f, double now)
             fprintf(out, "} %.15g\n", value);
         }
     }
+    for (size_t k = 0; k < sizeof task_rows / sizeof *task_rows; k++)
+        task_metrics(out, f, &task_rows[k]);
     times_metrics(out, f);
 }
 
@@ -363,6 +430,9 @@ void live_metrics_table(FILE *out)
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         fprintf(out, "| `%s` | %s | %s | %s |\n", rows[k].name, rows[k].type, of[rows[k].who],
                 rows[k].help);
+    for (size_t k = 0; k < sizeof task_rows / sizeof *task_rows; k++)
+        fprintf(out, "| `%s` | gauge | site | %s Label `task`. |\n", task_rows[k].name,
+                task_rows[k].help);
     fprintf(out, "| `%s` | counter | site | %s", time_name, time_help);
     static const char *const help[] = {
 #define X(value, name, help) #name " (" help ")",
@@ -424,6 +494,12 @@ static void site_text(FILE *out, const struct report_run *r, double now)
         fprintf(out, ", the other sites wait for it");
     health_text(out, &r->now);
     fputs("\n", out);
+    for (size_t i = 0; i < r->task_count; i++) {
+        const struct report_task *x = &r->tasks[i];
+        fprintf(out,
+                "%-10s %s after round %.0f: accuracy %.1f %%, by length %.1f %%, chance %.1f %%\n",
+                "", x->name, x->round, 100 * x->accuracy, 100 * x->accuracy_norm, 100 * x->chance);
+    }
 }
 
 void live_text(FILE *out, const struct report_follow *f, double now)

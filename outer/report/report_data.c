@@ -244,6 +244,62 @@ static enum err step_take(struct report_run *r, const struct jsonl_row *row, str
     return point_add(&r->series[REPORT_LOSS], step, jsonl_number(row, "loss"), a);
 }
 
+/* ---- evaluation in the run ---- */
+/* Time of a process that trains; of one that has yet to make a step it is part of its start. */
+static void evaluation_spent(struct report_run *r, const struct jsonl_row *row)
+{
+    if (r->last_t <= 0 || r->life_t > r->last_t)
+        return;
+    r->last_t = jsonl_number(row, "t");
+    r->now.spent_ms[REPORT_SPENT_EVALUATION] += report_number(row, "ms", 0);
+}
+
+static struct report_task *task_named(struct report_run *r, const char *name)
+{
+    for (size_t i = 0; i < r->task_count; i++)
+        if (strcmp(r->tasks[i].name, name) == 0)
+            return &r->tasks[i];
+    if (r->task_count == REPORT_TASKS_MAX)
+        return NULL;
+    struct report_task *x = &r->tasks[r->task_count++];
+    snprintf(x->name, sizeof x->name, "%s", name);
+    return x;
+}
+
+static enum err task_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+{
+    evaluation_spent(r, row);
+    if (!r->tasks)
+        TRY_ALLOC(r->tasks = arena_array(a, REPORT_TASKS_MAX, sizeof *r->tasks));
+    struct report_task *x = task_named(r, jsonl_string(row, "of"));
+    if (!x)
+        return ERR_OK;
+    x->questions = jsonl_number(row, "questions");
+    x->chance = jsonl_number(row, "chance");
+    x->round = jsonl_number(row, "round");
+    x->accuracy = jsonl_number(row, "accuracy");
+    x->accuracy_norm = jsonl_number(row, "accuracy_norm");
+    TRY(point_add(&x->by_round, x->round, x->accuracy, a));
+    return point_add(&x->by_round_norm, x->round, x->accuracy_norm, a);
+}
+
+static enum err probe_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+{
+    double number = jsonl_number(row, "number");
+    evaluation_spent(r, row);
+    if (!(number >= 0 && number < REPORT_PROBES_MAX))
+        return ERR_OK;
+    if (!r->probes)
+        TRY_ALLOC(r->probes = arena_array(a, REPORT_PROBES_MAX, sizeof *r->probes));
+    for (; r->probe_count <= (size_t)number; r->probe_count++)
+        r->probes[r->probe_count].round = NAN;
+    struct report_probe *x = &r->probes[(size_t)number];
+    x->round = jsonl_number(row, "round");
+    snprintf(x->prompt, sizeof x->prompt, "%s", jsonl_string(row, "prompt"));
+    snprintf(x->text, sizeof x->text, "%s", jsonl_string(row, "text"));
+    return ERR_OK;
+}
+
 static enum err row_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     char text[160];
@@ -281,6 +337,10 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
             r->last_t = r->life_t <= r->last_t ? t : r->last_t;
         return point_add(&r->series[REPORT_EVAL], step, jsonl_number(row, "loss"), a);
     }
+    if (jsonl_is(row, "task"))
+        return task_take(r, row, a);
+    if (jsonl_is(row, "probe"))
+        return probe_take(r, row, a);
     if (jsonl_is(row, "final"))
         return final_take(r, row, a);
     if (!jsonl_is(row, "stop"))

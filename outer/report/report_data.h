@@ -60,7 +60,8 @@ struct report_round {
     X(WAIT, wait, "for the other sites and the commit")                                            \
     X(RESTART, restart, "no process, start-up, and steps made again")                              \
     X(OUTAGE, outage, "the aggregator was unreachable")                                            \
-    X(OTHER, other, "evaluation, checkpoints and the rest")
+    X(EVALUATION, evaluation, "tasks and probes of `eval.every_rounds`")                           \
+    X(OTHER, other, "eval loss, checkpoints and the rest")
 enum report_spent {
 #define X(value, name, help) REPORT_SPENT_##value,
     REPORT_SPENT(X)
@@ -80,13 +81,24 @@ struct report_now {
     double round_t[2];                /* of the last round, and of the one before it */
     double certificate_days, disk_free_bytes, clock_offset_s, clock_error_s, epoch;
     double norm, epsilon, cap, steps_left, charged_step;
-    double spent_ms[REPORT_SPENTS]; /* COMPUTE, RESTART; report_spent() has all */
+    double spent_ms[REPORT_SPENTS]; /* COMPUTE, RESTART, EVALUATION; report_spent() has all */
     bool secure, started;           /* started: this process has made a step */
     struct progress_pace pace;
 };
 struct report_event {
     double t;
     char text[160];
+};
+/* What a site evaluates in the run (eval.every_rounds), the newest of each. */
+enum { REPORT_TASKS_MAX = 16, REPORT_PROBES_MAX = 16, REPORT_PROMPT = 512, REPORT_PROBE = 4096 };
+struct report_task {
+    char name[64];
+    double questions, chance, round, accuracy, accuracy_norm;
+    struct report_points by_round, by_round_norm; /* the accuracies */
+};
+struct report_probe {
+    double round; /* NaN: none yet */
+    char prompt[REPORT_PROMPT], text[REPORT_PROBE];
 };
 enum report_role { REPORT_SITE, REPORT_ALONE, REPORT_AGGREGATOR, REPORT_SEEN };
 struct report_run {
@@ -99,6 +111,10 @@ struct report_run {
     size_t round_count, round_capacity;
     struct report_event *events;
     size_t event_count, event_capacity;
+    struct report_task *tasks; /* at most REPORT_TASKS_MAX */
+    size_t task_count;
+    struct report_probe *probes; /* by number */
+    size_t probe_count;
     unsigned starts;
     double first_t, last_t;  /* of processes that trained: a refused start is none */
     double life_t, outage_t; /* while reading: this process's start; since when no aggregator; 0 */

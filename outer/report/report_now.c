@@ -137,6 +137,7 @@ void report_spent(const struct report_run *r, double seconds[REPORT_SPENTS], dou
     double ms[REPORT_SPENTS] = {0}, sum = 0;
     ms[REPORT_SPENT_COMPUTE] = r->now.spent_ms[REPORT_SPENT_COMPUTE];
     ms[REPORT_SPENT_RESTART] = r->now.spent_ms[REPORT_SPENT_RESTART];
+    ms[REPORT_SPENT_EVALUATION] = r->now.spent_ms[REPORT_SPENT_EVALUATION];
     for (size_t i = 0; i < r->round_count; i++) {
         const struct report_round *n = &r->rounds[i];
         double parts = 0;

@@ -141,7 +141,8 @@ static bool is_scalar(const char *key)
 static void row_scalars(struct tfevents *t, const struct jsonl_row *row)
 {
     double step = jsonl_number(row, "step");
-    bool shown = jsonl_is(row, "step") || jsonl_is(row, "round") || jsonl_is(row, "eval");
+    bool shown = jsonl_is(row, "step") || jsonl_is(row, "round") || jsonl_is(row, "eval") ||
+                 jsonl_is(row, "task");
     if (!shown || !(step >= 0) || jsonl_number(row, "replayed") > 0)
         return;
     for (size_t i = 0; i < row->count; i++) {

@@ -16,8 +16,8 @@ struct tfevents { /* zeroed: closed, everything below does nothing */
 };
 
 enum err tfevents_open(struct tfevents *t, const char *directory) MUST; /* made if it is missing */
-/* The numbers of a record of kind step, round or eval: step/loss, round/rho, eval_outer/loss. line:
- * of metrics.jsonl. */
+/* The numbers of a record of kind step, round, eval or task: step/loss, round/rho, eval_outer/loss,
+ * task_arc/accuracy. line: of metrics.jsonl. */
 void tfevents_record(struct tfevents *t, const char *line, size_t size);
 /* A value that is not finite is left out. */
 void tfevents_scalar(struct tfevents *t, const char *tag, int64_t step, double value);

@@ -717,19 +717,57 @@ static bool merged_here(const struct site_train *s, int64_t at)
     return true;
 }
 
-enum err site_train_eval(struct site_train *s, struct train *t, struct train_eval *e, bool *same)
+typedef uint64_t state_of(const struct site_train *s, unsigned f, int64_t step);
+
+/* Runs `work` on these states of the fragments. */
+static enum err work_on(struct site_train *s, struct train *t, state_of *which,
+                        enum err (*work)(void *self, struct train *t), void *self)
 {
     size_t bytes = t->table.elements * sizeof(float);
-    *same = merged_here(s, t->step) || !s->local;
-    if (*same)
-        return ERR_OK;
+    ASSERT(s->local);
     t->dev->ops->copy(t->dev, s->local, model_params(t->model), bytes);
     TRY(dev_sync(t->dev));
     for (unsigned f = 0; f < s->o.fragments->parts; f++)
-        TRY(take_recorded(s, t, f, stepper_outer_state(&s->stepper, f, t->step), 0));
+        TRY(take_recorded(s, t, f, which(s, f, t->step), 0));
     model_params_changed(t->model);
-    TRY(train_evaluate(t, e));
+    TRY(work(self, t));
     t->dev->ops->copy(t->dev, model_params(t->model), s->local, bytes);
     model_params_changed(t->model);
     return dev_sync(t->dev);
+}
+
+static uint64_t state_now(const struct site_train *s, unsigned f, int64_t step)
+{
+    return stepper_outer_state(&s->stepper, f, step);
+}
+
+static enum err evaluate(void *self, struct train *t)
+{
+    return train_evaluate(t, self);
+}
+
+enum err site_train_eval(struct site_train *s, struct train *t, struct train_eval *e, bool *same)
+{
+    *same = merged_here(s, t->step) || !s->local;
+    return *same ? ERR_OK : work_on(s, t, state_now, evaluate, e);
+}
+
+/* A strict run has at each step the states of its schedule, also when a restart makes the step
+ * again; in quorum mode a round may come later than its step. */
+static uint64_t state_known(const struct site_train *s, unsigned f, int64_t step)
+{
+    return s->o.strict ? schedule_applied(&s->o.schedule, f, step) : s->stepper.state[f];
+}
+
+uint64_t site_train_outer_rounds(const struct site_train *s, const struct train *t)
+{
+    return state_known(s, 0, t->step);
+}
+
+enum err site_train_outer(struct site_train *s, struct train *t,
+                          enum err (*work)(void *self, struct train *t), void *self)
+{
+    if (s->o.strict && merged_here(s, t->step))
+        return work(self, t);
+    return work_on(s, t, state_known, work, self);
 }

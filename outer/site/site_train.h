@@ -113,6 +113,12 @@ enum err site_train_saved(struct site_train *s, int64_t oldest_step) MUST;
  * evaluated. */
 enum err site_train_eval(struct site_train *s, struct train *t, struct train_eval *e,
                          bool *same) MUST;
+/* Runs `work` on every rank with the outer parameters in place of the local ones, which come back.
+ * Needs `evaluate`. Which: those of site_train_outer_rounds() rounds of the first fragment, and of
+ * the other fragments at this step. */
+enum err site_train_outer(struct site_train *s, struct train *t,
+                          enum err (*work)(void *self, struct train *t), void *self) MUST;
+uint64_t site_train_outer_rounds(const struct site_train *s, const struct train *t);
 uint64_t site_train_rounds(const struct schedule *s,
                            int64_t step); /* rounds of all fragments that end by then */
 

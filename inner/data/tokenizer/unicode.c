@@ -85,6 +85,25 @@ static bool is_space(uint32_t c)
            c == 0x205f || c == 0x3000;
 }
 
+void unicode_clean(char *out, size_t size, const uint8_t *s, size_t n)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < n;) {
+        uint32_t point;
+        uint8_t bytes[UNICODE_BYTES_MAX];
+        size_t length = unicode_read(s + at, n - at, &point);
+        bool control =
+            (point < 0x20 && point != '\t' && point != '\n') || (point >= 0x7f && point < 0xa0);
+        size_t written = unicode_write(!length || control ? 0xfffd : point, bytes);
+        if (used + written + 1 > size)
+            break;
+        memcpy(out + used, bytes, written);
+        used += written;
+        at += length ? length : 1;
+    }
+    out[used] = 0;
+}
+
 unsigned unicode_class(uint32_t point)
 {
     static const uint8_t classes[] = {

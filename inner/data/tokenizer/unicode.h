@@ -28,6 +28,10 @@ size_t unicode_read(const uint8_t *s, size_t n, uint32_t *point);
 size_t unicode_write(uint32_t point, uint8_t out[UNICODE_BYTES_MAX]);
 /* true: UTF-8. Otherwise *bad is where the first wrong byte sequence begins. */
 bool unicode_check(const uint8_t *s, size_t n, size_t *bad);
+/* Text that may be shown anywhere, from bytes of any kind: what is no UTF-8, and control characters
+ * but tabs and line breaks, become U+FFFD. Cut to `size` with the zero at its end, between code
+ * points. */
+void unicode_clean(char *out, size_t size, const uint8_t *s, size_t n);
 unsigned unicode_class(uint32_t point); /* enum unicode_class, or-ed */
 bool unicode_chinese(uint32_t point);   /* CJK ideographs, as BERT counts them */
 /* The full lower case form of one code point, without regard to its neighbours. */

@@ -1,0 +1,41 @@
+#!/bin/sh
+# What breaks if this fails: accuracy on a multiple-choice task is another one than lm-evaluation-harness or llm.c find for the same
+# model and file: the prompt, the ids of a choice, what is cut from a long context, the log-likelihood, the pick of equal choices.
+# A reference in Python scores the exported model in float64.
+. "$(dirname "$0")/lib.sh"
+command -v python3 >/dev/null || { echo "SKIPPED: no python3"; exit 77; }
+
+settings="--model.layers 2 --model.width 16 --model.context 64 --train.sequence 64 --train.steps 30 --train.lr 0.02"
+configure a
+"$atoll" train --config run.yaml $settings --site.aggregator "" --site.name "" --outer.sites "" --run.dir alone --data.train "data/train-*.bin" --log.progress none >alone.out 2>&1 ||
+    fail "the training"
+"$atoll" export --config run.yaml $settings --from alone --out hf >export.out 2>&1 || fail "atoll export"
+python3 "$here/choices.py" write
+tasks="--eval.tasks hellaswag=hellaswag.jsonl,arc=arc.jsonl,query=query.jsonl,bin=hellaswag.bin"
+for kind in details "format json"; do
+    "$atoll" eval --config run.yaml $settings $tasks --data.eval "" --from alone --$kind >"${kind%% *}.jsonl" 2>eval.out || fail "atoll eval --$kind"
+    "$atoll" eval --config run.yaml $settings --eval.tasks mmlu=mmlu.jsonl --eval.shots 2 --eval.shots_from mmlu=dev.jsonl --data.eval "" \
+        --from alone --$kind >>"${kind%% *}.jsonl" 2>eval.out || fail "atoll eval --$kind of MMLU"
+done
+python3 "$here/choices.py" compare hf details.jsonl || fail "other scores or picks than the reference"
+python3 "$here/choices.py" totals format.jsonl || fail "other accuracies than the picks"
+
+# Files that are wrong, by file and line; and a model that has no next id.
+refused() { # refused WORDS ARGUMENTS...
+    words=$1
+    shift
+    "$atoll" eval --config run.yaml $settings --from alone "$@" >refused.out 2>&1 && fail "not refused: $*"
+    grep -q -- "$words" refused.out || fail "the refusal of $*"
+}
+head -c 1100 hellaswag.bin >short.bin
+refused "short.bin: question 0: no token ids" --eval.tasks x=short.bin
+printf '\n{"query":"a","choices":["b","c"],"gold":2}\n' >label.jsonl
+refused 'label.jsonl: line 2: "gold" names none of its 2 choices' --eval.tasks x=label.jsonl
+echo '{"question":"a"}' >none.jsonl
+refused 'none.jsonl: line 1: no question of HellaSwag' --eval.tasks x=none.jsonl
+refused "eval.shots = 9 worked examples of abstract_algebra are wanted" --eval.tasks x=mmlu.jsonl --eval.shots 9 --eval.shots_from x=dev.jsonl
+refused "model.causal = false: choices are scored" --eval.tasks x=arc.jsonl --model.causal false --data.objective mlm
+refused 'eval.tasks: "arc.jsonl" is not NAME=FILE' --eval.tasks arc.jsonl
+python3 -c 'print("{\"query\":\"a\",\"choices\":[\"" + "b" * 65 + "\",\"c\"],\"gold\":0}")' >long.jsonl
+refused "long.jsonl: choice 0 of question 0 has 66 tokens, train.sequence = 64" --eval.tasks x=long.jsonl
+echo "choices: ok"
