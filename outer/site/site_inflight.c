@@ -421,13 +421,19 @@ void site_slots_end(struct site *s)
             s->env->ops->thread_join(s->env, s->slot[i].thread);
 }
 
+static void slot_arenas_free(struct site_slot *l)
+{
+    arena_free(&l->larger);
+    arena_free(&l->masks);
+}
+
 /* The one whose making failed is behind the last. */
 void site_slots_free(struct site *s)
 {
     struct dev *d = s->replica->dev;
-    arena_free(&s->main.larger);
+    slot_arenas_free(&s->main);
     for (unsigned i = 0; s->slot && s->slot != &s->main && i < s->slots; i++)
-        arena_free(&s->slot[i].larger);
+        slot_arenas_free(&s->slot[i]);
     unsigned made = site_slot_count(&s->replica->schedule, s->o.max_local_steps_offline);
     for (unsigned i = 0; i < (made ? made : 1) && s->slot && !d->host_memory; i++) {
         dev_free(d, s->slot[i].local);

@@ -192,6 +192,15 @@ static enum err files_read(struct site *s)
     return site_masks_keys_store(s);
 }
 
+static enum err masks_make(struct site_masks *m, const struct keys_options *o)
+{
+    m->room = o->sites;
+    TRY_ALLOC(m->peer = calloc(m->room, sizeof *m->peer));
+    TRY_ALLOC(m->identity = calloc(m->room, sizeof *m->identity));
+    TRY(seal_site_open(&m->seals, o->site, o->fragments));
+    return keys_open(&m->keys, o);
+}
+
 enum err site_masks_open(struct site *s)
 {
     struct keys_options o = {.run = s->o.run,
@@ -199,28 +208,16 @@ enum err site_masks_open(struct site *s)
                              .sites = s->o.site_count + MANIFEST_ADDED_MAX,
                              .fragments = s->replica->fragments->count,
                              .config = s->config};
-    struct site_masks *m = s->masks;
-    if (!s->o.masks.on || (m && m->keys))
+    if (!s->o.masks.on || s->masks)
         return ERR_OK;
     if (s->o.index >= ROUND_SITES_MAX)
         return err_set(ERR_INTERNAL, "masks before the first hello of an added site");
-    if (!m) {
-        TRY_ALLOC(m = s->masks = calloc(1, sizeof *m));
-        m->room = o.sites < ROUND_SITES_MAX ? o.sites : ROUND_SITES_MAX;
-        m->peer = calloc(m->room, sizeof *m->peer);
-        m->identity = calloc(m->room, sizeof *m->identity);
-        TRY_ALLOC(m->peer && m->identity ? m->peer : NULL);
-    }
-    o.sites = m->room;
-    TRY(seal_site_open(&m->seals, s->o.index, o.fragments));
-    TRY(keys_open(&m->keys, &o));
-    enum err e = files_read(s);
-    if (e != ERR_OK) { /* the next call reads them again */
-        seal_site_close(m->seals);
-        keys_close(m->keys);
-        m->seals = NULL;
-        m->keys = NULL;
-    }
+    o.sites = o.sites < ROUND_SITES_MAX ? o.sites : ROUND_SITES_MAX;
+    TRY_ALLOC(s->masks = calloc(1, sizeof *s->masks));
+    enum err e = masks_make(s->masks, &o);
+    e = e == ERR_OK ? files_read(s) : e;
+    if (e != ERR_OK) /* the next call begins anew */
+        site_masks_close(s);
     return e;
 }
 
@@ -338,7 +335,7 @@ enum err site_masks_roster(struct site *s)
 {
     struct site_masks *m = s->masks;
     unsigned count = s->replica->fragments->count;
-    struct roster *r = m && m->keys ? calloc(count, sizeof *r) : NULL;
+    struct roster *r = m ? calloc(count, sizeof *r) : NULL;
     bool known = r != NULL, any = false;
     enum err e = ERR_OK;
     for (unsigned f = 0; f < count && known && e == ERR_OK; f++)
@@ -357,7 +354,7 @@ enum err site_masks_roster(struct site *s)
 void site_masks_final(struct site *s, unsigned fragment, uint64_t rounds)
 {
     struct site_masks *m = s->masks;
-    if (!m || !m->keys)
+    if (!m)
         return;
     bool later = rounds > m->final[fragment];
     bool owed = (m->keys_unstored || m->seals_unstored);
