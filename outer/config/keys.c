@@ -533,8 +533,8 @@ static void check_masked(struct config_rules *r, const struct outer_settings *o)
         bool given;
         const char *key, *use;
     } not [] = {
-        {!codec_words_bytes(c, DEV_BLOCK, 1) || c->kind == CODEC_SIGN, "outer.codec",
-         "int8, int4, int2 or fixed: contributions have to add as integers, of all values"},
+        {!codec_words_bytes(c, DEV_BLOCK, 1), "outer.codec",
+         "int8, int4, int2, sign or fixed: contributions have to add as integers, of all values"},
         {o->outer_first_every > 0 || o->outer_second_every > 0,
          "outer.first_every and second_every", "0: moments stay in the site"},
         {o->outer_merge != MERGE_MEAN, "outer.merge", "mean: others read each contribution"},

@@ -212,7 +212,7 @@ bool schedule_discards(const struct schedule *s, float error_feedback_decay)
  * delta: 2.527, 2.503; top-k, 11 times: 2.765, 3.588; SparseLoCo's settings, 13
  * times: 2.542, 3.735; top-k emptied at 4 times in the middle of a run: 2.78, 7.14. Hence the limit
  * of two: above it the last round is sent as any other round is, and a residual reset discards the
- * residual. */
+ * residual. Masked contributions do not say how much is left: then the limit is the codec's. */
 enum { EMPTIED_MAX = 130 }; /* codec_residual_ratio(4, 1) */
 
 /* A run of one period has rounds at its last step only: they need a slot too. */
@@ -222,12 +222,19 @@ unsigned schedule_slots(const struct schedule *s)
     return s->overlap && !flights ? 1 : flights;
 }
 
+static bool residual_emptied(const struct schedule *s, unsigned fragment, uint8_t residual_ratio)
+{
+    bool untold = s->masked_sites > 0;
+    return untold ? !codec_get(s->period[fragment].codec)->momentum_in_residual
+                  : residual_ratio < EMPTIED_MAX;
+}
+
 /* A full-precision round empties the residual. f32 stays f32: bf16 would only lose bits. */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t residual_ratio)
 {
-    bool last =
-        schedule_last(s, fragment, round) && residual_ratio < EMPTIED_MAX && !MUTANT(LAST_LOSSY);
+    bool last = schedule_last(s, fragment, round) &&
+                residual_emptied(s, fragment, residual_ratio) && !MUTANT(LAST_LOSSY);
     bool full =
         round < s->full_precision_rounds || last || schedule_resets_residual(s, residual_ratio);
     return full ? schedule_full_precision(s, fragment) : s->period[fragment].codec;

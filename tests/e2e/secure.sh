@@ -70,7 +70,7 @@ clear_run() {
     mv a b c aggregator ./*.out "$1"/
 }
 
-for codec in int4 fixed; do
+for codec in int4 sign fixed; do
     steps=64 every=4 fragments=2
     configure a,b,c outer
     settings="--outer.weights equal --outer.full_precision fixed"

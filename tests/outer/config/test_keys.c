@@ -313,12 +313,14 @@ static void masked_rounds_refuse_what_does_not_add(void **state)
     for (int k = 0; k < CODEC_COUNT; k++) {
         char text[256];
         const char *name = codec_get((enum codec_kind)k)->name;
-        bool may = k == CODEC_INT8 || k == CODEC_INT4 || k == CODEC_INT2 || k == CODEC_FIXED;
+        bool may = k == CODEC_INT8 || k == CODEC_INT4 || k == CODEC_INT2 || k == CODEC_SIGN ||
+                   k == CODEC_FIXED;
         snprintf(text, sizeof text, MASKED "--outer.codec %s", name);
         if (may)
             assert_int_equal(checked(text), ERR_OK);
         else
-            refused(text, "privacy.secure = sum needs outer.codec = int8, int4, int2 or fixed");
+            refused(text,
+                    "privacy.secure = sum needs outer.codec = int8, int4, int2, sign or fixed");
     }
     refused(MASKED "--outer.sites a,b", "with two sites hides nothing");
     refused(MASKED "--outer.weights tokens", "needs outer.weights = equal");

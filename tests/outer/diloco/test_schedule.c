@@ -293,7 +293,15 @@ static void test_residual_ratio_makes_full_precision(void **state)
     s.residual_reset = codec_residual_ratio(4 * 4, 1); /* unless it is forgotten */
     assert_int_equal(schedule_codec(&s, 0, last, codec_residual_ratio(3 * 3, 1)), CODEC_INT8);
     assert_int_equal(schedule_codec(&s, 0, last, codec_residual_ratio(4.1 * 4.1, 1)), CODEC_BF16);
+    s.residual_reset = 0; /* Masked contributions tell nothing: sign leaves the most. */
+    s.masked_sites = 3;
+    assert_int_equal(schedule_codec(&s, 0, last, 0), CODEC_BF16);
+    s.period[0].codec = CODEC_SIGN;
+    assert_int_equal(schedule_codec(&s, 0, last, 0), CODEC_SIGN);
+    s.masked_sites = 0;
+    assert_int_equal(schedule_codec(&s, 0, last, 0), CODEC_BF16);
     s.period[0].codec = CODEC_F32;
+    s.residual_reset = codec_residual_ratio(4 * 4, 1);
     assert_int_equal(schedule_codec(&s, 0, 4, CODEC_RATIO_MAX), CODEC_F32);
     s.residual_reset = 0;
     assert_true(!schedule_discards(&s, 1) && schedule_discards(&s, 0.5f));
