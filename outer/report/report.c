@@ -439,6 +439,7 @@ static enum err page_write(FILE *out, const struct report_runs *r, const char *w
     title_write(out, r);
     tiles_write(out, r);
     report_plots(out, r);
+    report_eval(out, r);
     report_series(out, r);
     report_rounds(out, r);
     report_ledger(out, r);

@@ -36,6 +36,8 @@ void report_rounds(FILE *out, const struct report_runs *r);
 void report_aggregator(FILE *out, const struct report_runs *r);
 /* report_outer.c: the numbers of the outer step */
 void report_outer(FILE *out, const struct report_runs *r);
+/* report_eval.c: tasks and probes of eval.every_rounds */
+void report_eval(FILE *out, const struct report_runs *r);
 /* report_counted.c */
 void report_counted(FILE *out, const struct report_runs *r);
 /* report_ledger.c */

@@ -69,6 +69,10 @@ END
 "$atoll" status a >status.txt || fail "atoll status"
 grep -q "arc after round 4: accuracy .* chance 26.7 %" status.txt || fail "atoll status has no task: $(cat status.txt)"
 
+"$atoll" report a b --out report.html >report.out 2>&1 || fail "atoll report"
+grep -q "<h2>Accuracy by round</h2>" report.html && grep -q '&lt;/script&gt;&lt;img src=x' report.html || fail "the report has no evaluation"
+grep -q "<img" report.html && fail "the text of a probe becomes markup in the report"
+
 # Killed again and again: each round is on record once, and the bits are the same.
 rm -rf a b aggregator *.out
 disturbed 2 a a b a

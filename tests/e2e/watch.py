@@ -93,6 +93,12 @@ def running(serve, site, record):
     assert abs(sum(v for k, v in spent.items() if k != "all") - spent["all"]) < 0.02 * spent["all"] + 0.01, spent
     metrics = get(site + "metrics")[1]
     assert sample(metrics, "atoll_step", "a") >= own["step"] and 'cause="compute"' in metrics
+    for name in ("accuracy", "accuracy_norm", "chance"):
+        value = float(re.search(rf'^atoll_eval_{name}\{{run="e2e",replica="a",task="arc"\}} (\S+)$', metrics, re.MULTILINE).group(1))
+        task = [r for r in rows("a", "metrics.jsonl") if r["kind"] == "task" and r["of"] == "arc"]
+        assert any(abs(value - r[name]) < 1e-8 for r in task), (name, value, task)
+    assert own["probes"][1]["prompt"] == "<img src=x onerror=alert(1)>", own["probes"]
+    assert "atoll_eval_accuracy" not in get(serve + "metrics")[1] and not any(s.get("probes") for s in json.loads(get(serve + "status.json")[1])["sites"])
     before, held = steps(record), hostile(site) + hostile(serve)
     until = time.time() + 60
     while steps(record) < before + 40 and time.time() < until:
@@ -125,7 +131,8 @@ def look(url):
     made = subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=480,900",
                            "--virtual-time-budget=5000", "--dump-dom", url], check=True, timeout=100, capture_output=True, text=True).stdout
     text = re.sub(r"<[^>]+>", " ", made)
-    for words in ("Atoll run", "time left", "goodput", "payload up", "Training loss by site", "Gain"):
+    assert "<img" not in made and "&lt;img src=x onerror=alert(1)&gt;" in made, "the text of a probe becomes markup"
+    for words in ("arc: accuracy by round", "chance", "after round", "Atoll run", "time left", "goodput", "payload up", "Training loss by site", "Gain"):
         assert words in text, f"the browser shows no {words!r}"
     assert made.count("<svg") >= 5 and "NaN" not in text and "undefined" not in text and "null" not in text, text[:2000]
     assert made.count('role="img"') == made.count("<svg") and "aria-label" in made
@@ -208,6 +215,7 @@ def events(directory, record):
     made = [json.loads(line) for line in pathlib.Path(record).read_text().splitlines()]
     for tag, want in (("step/loss", [(r["step"], r["loss"]) for r in made if r["kind"] == "step"]),
                       ("round/rho", [(r["step"], r["rho"]) for r in made if r["kind"] == "round" and r["rho"] is not None]),
+                      ("task_arc/accuracy", [(r["step"], r["accuracy"]) for r in made if r["kind"] == "task" and r["of"] == "arc"]),
                       ("eval_outer/loss", [(r["step"], r["loss"]) for r in made if r["kind"] == "eval" and r["of"] == "outer"])):
         got = [(e.step, e.value) for e in reader.Scalars(tag)]
         assert len(got) == len(want) > 2, (tag, len(got), len(want))

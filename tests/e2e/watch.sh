@@ -26,8 +26,9 @@ until_lines 1 "listening" notify.out
 settings="--serve.http 127.0.0.1:0 --site.http 127.0.0.1:0 --train.eval_every 100 --run.tensorboard true"
 serve
 listening
-site_a() {
-    train a --data.train "PLANTEDPATH/data/train-0-*.bin" --train.checkpoint_every 1000
+python3 "$here/choices.py" write
+site_a() { # it evaluates, with a prompt that a careless page would run
+    train a --eval.every_rounds 2 --eval.tasks arc=arc.jsonl,query=query.jsonl --eval.probes "The ,<img src=x onerror=alert(1)>" --data.train "PLANTEDPATH/data/train-0-*.bin" --train.checkpoint_every 1000
     a=$pid
 }
 site_a

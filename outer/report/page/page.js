@@ -5,7 +5,7 @@ const EVERY_MS = 2000;
 const STALE_S = 30;
 const SVG = 'http://www.w3.org/2000/svg';
 const CAUSES = [['compute', 'compute'], ['exchange', 'exchange'], ['wait', 'wait for others'], ['restart', 'restarts'],
-  ['outage', 'aggregator unreachable'], ['other', 'evaluation, checkpoints, rest']];
+  ['outage', 'aggregator unreachable'], ['evaluation', 'evaluation'], ['other', 'eval loss, checkpoints, rest']];
 const $ = (id) => document.getElementById(id);
 
 // ---- numbers as text ----
@@ -172,6 +172,26 @@ function losses(s) {
   lines('eval', 'Eval loss', 'step', s.sites.map((x, i) => ({name: x.name, c: color(i), points: x.eval_losses || []})), 4);
   $('s-loss').hidden = !$('loss').firstChild && !$('eval').firstChild && !s.private;
 }
+// Accuracies by round, and what the model writes behind the prompts.
+function evaluation(s) {
+  const percent = (v) => has(v) ? (100 * v).toFixed(1) + ' %' : '';
+  const list = s.sites.flatMap((x) => (x.tasks || []).map((t) => ({...t, site: x.name})));
+  const texts = s.sites.flatMap((x) => (x.probes || []).filter((p) => has(p.round)).map((p) => ({...p, site: x.name})));
+  $('s-evaluation').hidden = !list.length && !texts.length;
+  $('tasks').hidden = !list.length;
+  const several = new Set([...list, ...texts].map((t) => t.site)).size > 1, named = (t) => several ? `${t.name}, ${t.site}` : t.name;
+  table('tasks', [['task'], ['accuracy', 1], ['by length', 1], ['chance', 1], ['questions', 1], ['after round', 1]],
+    list.map((t) => [named(t), percent(t.accuracy), percent(t.accuracy_norm), percent(t.chance), count(t.questions), String(t.round)]), list.map((t, i) => i));
+  while ($('task-charts').children.length > list.length) $('task-charts').lastChild.remove();
+  while ($('task-charts').children.length < list.length) $('task-charts').append(make('figure', {id: 'task-' + $('task-charts').children.length}));
+  list.forEach((t, i) => {
+    const chance = t.by_round.map(([x]) => [x, t.chance]);
+    lines('task-' + i, `${named(t)}: accuracy by round`, 'round', [{name: 'accuracy', c: color(i), points: t.by_round},
+      {name: 'by length', c: 'pale ' + color(i), points: t.by_round_norm}, {name: 'chance', c: 'chance', points: chance}], 3, true);
+  });
+  $('probes').replaceChildren(...texts.map((p) => make('figure', {class: 'probe'}, make('figcaption', {}, `${several ? p.site + ', ' : ''}after round ${p.round}`),
+    make('p', {}, make('b', {}, p.prompt), p.text))));
+}
 function spent(s) {
   const list = s.sites.filter((x) => x.spent_s && x.spent_s.all > 0);
   $('s-spent').hidden = !list.length;
@@ -242,7 +262,7 @@ function show(s) {
   say('title', s.run ? `Atoll run “${s.run}”` : 'Atoll');
   say('fresh', `as of ${clock(s.t)}` + (s.aggregator && has(s.aggregator.epoch) ? `, epoch ${s.aggregator.epoch}` : ''));
   $('fresh').className = 'soft';
-  for (const part of [tiles, sitesTable, losses, spent, byteBars, outer, health, events, news]) part(s);
+  for (const part of [tiles, sitesTable, losses, evaluation, spent, byteBars, outer, health, events, news]) part(s);
 }
 let shown = 0, before = '';
 async function look() {
