@@ -48,7 +48,11 @@
     X(24, WARNED, "there are warnings, and nothing failed", 8,                                     \
       "read the lines that begin with WARN; a run can start")                                      \
     X(25, UNREADY, "a run would not start here, or would not end well", 4,                         \
-      "do what the lines that begin with FAIL say")
+      "do what the lines that begin with FAIL say")                                                \
+    X(26, UNLIKE, "what was made again is not what is on record", 1,                               \
+      "look at the first line: it names round, site and place; keep the files")                    \
+    X(27, GAPS, "some rounds cannot be made again, and nothing differs", 9,                        \
+      "give the directories of more replicas; a gap of all of them stays")
 
 enum err {
 #define X(number, name, text, exit, action) ERR_##name = number,

@@ -719,6 +719,7 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(recover_epoch(a, v.epoch));
     TRY(recover_commits(a));
     TRY(recover_finished(a));
+    aggregator_archive_begin(a);
     TRY(aggregator_spool_sweep(a));
     TRY(aggregator_masks_recovered(a));
     TRY(aggregator_reserve(a));

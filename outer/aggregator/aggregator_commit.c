@@ -10,7 +10,7 @@
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/shares.h"
-#include "outer/store/downlink.h"
+#include "outer/store/aggregate.h"
 
 enum {
     COMMIT_RETRY_MS = 5000,
@@ -239,19 +239,15 @@ static enum err aggregate_gathered(struct aggregator *a, unsigned fragment, cons
     return ERR_OK;
 }
 
-static enum err aggregate_made(struct aggregator *a, unsigned fragment, const struct codec *c,
-                               const struct maps *maps, bool again, struct aggregate *g)
+static enum err aggregate_made(struct aggregator *a, unsigned fragment, const struct maps *maps,
+                               bool again, struct aggregate *g)
 {
-    size_t count = a->replica->fragments->f[fragment].elements;
-    unsigned payloads = schedule_payloads(&a->replica->schedule, c->kind, maps->count);
-    g->made = arena_alloc(&g->arena, c->aggregate_max(c, count, payloads));
-    TRY_ALLOC(g->made);
-    g->data = g->made;
-    if (again)
-        return downlink_sum(a->replica, fragment, g->made, &g->size_bytes,
-                            &(struct downlink_input){maps->payload, maps->count}, &g->arena);
-    struct codec_call call = outer_state_call(a->replica, fragment, NULL);
-    return c->aggregate(c, &call, g->made, &g->size_bytes, maps->payload, maps->count);
+    struct aggregate_bytes made = {0};
+    TRY(aggregate_sum(a->replica, fragment, &(struct downlink_input){maps->payload, maps->count},
+                      again, &made, &g->arena));
+    g->data = g->made = made.data;
+    g->size_bytes = made.size_bytes;
+    return ERR_OK;
 }
 
 /* What the sum of the masked contributions is, without the masks. */
@@ -280,7 +276,7 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
         if (a->masks)
             e = aggregate_unmasked(a, fragment, c, &maps, g);
         else
-            e = c->summable || again ? aggregate_made(a, fragment, c, &maps, again, g)
+            e = c->summable || again ? aggregate_made(a, fragment, &maps, again, g)
                                      : aggregate_gathered(a, fragment, &maps, g);
     }
     maps_close(a->env, &maps);
@@ -602,6 +598,7 @@ static enum err commit_clear(struct aggregator *a)
 {
     const struct aggregator_commit *c = &a->commit;
     uint64_t round = c->manifest.round;
+    aggregator_archive(a, &c->manifest, c->drops[0]);
     if (c->drops[1])
         TRY(aggregator_spool_remove(a, c->fragment, round - 1));
     if (c->drops[0])

@@ -6,7 +6,8 @@
  * sites out; aggregator_operate.c answers an operator; aggregator_metrics.c counts by site;
  * aggregator_roster.c adds and removes sites; aggregator_masks.c and its parts sum masked
  * contributions; aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has
- * damaged files made again; aggregator_answer.c words answers.
+ * damaged files made again; aggregator_archive.c keeps committed rounds; aggregator_answer.c words
+ * answers.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -415,6 +416,13 @@ void aggregator_scrub_close(struct aggregator *a);
 void aggregator_repair_begin(struct aggregator *a);
 void aggregator_repair_outside(struct aggregator *a);
 void aggregator_repair_end(struct aggregator *a);
+
+/* ---- aggregator_archive.c: nothing without o.archive ---- */
+/* Before the spool is swept: what a kill kept from being archived. */
+void aggregator_archive_begin(struct aggregator *a);
+/* Without the lock, after the commit point, before the round's spool goes. moves: nothing needs the
+ * contributions there any more. */
+void aggregator_archive(struct aggregator *a, const struct manifest *m, bool moves);
 
 /* ---- aggregator_operate.c ---- */
 void aggregator_operate(void *self, const char *peer, const struct wire_operate *m,

@@ -27,6 +27,7 @@
     X(watch, ANY, "the live page of a run, at this machine's loopback")                            \
     X(wan, ANY, "commands at the places of an emulated network: rate, delay, loss, outages")       \
     X(ledger, ANY, "bytes on the link by layer, site, round: predicted, counted, the kernel's")    \
+    X(replay, ANY, "every committed round made again from archives: is it what is on record?")     \
     X(plan, ANY,                                                                                   \
       "what a run's exchange will cost on a given link, and the settings that cost least")         \
     X(probe, NET,                                                                                  \

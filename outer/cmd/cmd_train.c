@@ -331,6 +331,8 @@ static enum err open_site(struct job *j)
     log_event(LOG_INFO, "outer_device", "kind=%s", j->replica.dev->kind);
     TRY(keys_self(&j->run.o) ? job_aggregator_open(j) : dial(j));
     o.signer = j->signer;
+    TRY(archive_parts_open(&j->archive, &j->run, j->env, j->run.o.site_name));
+    o.archive = j->archive.archive;
     return site_open(&j->site, j->env, j->link, &j->replica, &o, &j->host);
 }
 
@@ -406,6 +408,7 @@ static void close_all(struct job *j)
         job_page_close(j);
     if (j->site)
         site_close(j->site);
+    archive_parts_close(&j->archive);
     if (j->link)
         j->link->ops->close(j->link);
     if (j->signer)

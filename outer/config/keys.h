@@ -284,6 +284,14 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "included: atoll operator rollback goes back to one of them.")                       \
     X(serve, dir, TEXT, .fallback = "aggregator",                                                  \
       .help = "Directory of the aggregator's journal, spool and state.")                           \
+    X(run, archive, TEXT, .fallback = "off",                                                       \
+      .help = "on: manifests and contributions of all committed rounds are kept in archive/ of "   \
+              "run.dir (a site: its own contributions) and of serve.dir, for atoll replay; or a "  \
+              "directory, where each replica makes one of its name. atoll plan and atoll doctor "  \
+              "predict the bytes. off: none.")                                                     \
+    X(run, archive_states, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "rounds",           \
+      .help = "With run.archive: also the state of a fragment after every so many of its "         \
+              "rounds, where atoll replay can begin. 0: none.")                                    \
     X(scrub, every_h, REAL, .fallback = "12", .min = 0, .max = 8760, .unit = "h",                  \
       .help = "Time from one scrub to the next: a site and the aggregator read their stored "      \
               "files again, compare them with their digests, and have damaged ones made again. "   \

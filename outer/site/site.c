@@ -470,6 +470,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     if (e == ERR_OK && !manifest_aborted(m))
         metrics_of_round(s, fragment);
     TRY(site_outbox_commit(l, fragment, m)); /* S8 */
+    bool sent = l->box.valid && l->box.fragment == fragment && l->box.round == m->round;
     if (e == ERR_DISAGREE)
         TRY(resync(l, fragment, m->round + 1, &s->replica->next));
     else
@@ -479,6 +480,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     site_charges_take(s, m);
     if (!manifest_aborted(m)) /* more than half of the sites contributed to it, from this state */
         site_final(s, fragment, m->round);
+    site_archive_round(l, m, sent);
     l->times.apply_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return site_outbox_prune(l, fragment);
 }
@@ -845,6 +847,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
         TRY(outer_state_begin(s->replica, initial_slab));
     TRY(store_begin(s->env));
     TRY(site_masks_begin(s));
+    site_archive_begin(l);
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
         while (site_step_back_due(s, f))
             TRY(site_step_back(l, f));

@@ -263,18 +263,32 @@ static enum err damaged(const struct outer_state *m, const char *path)
                        : "stop, keep files, see which site is ahead before restoring; see runbook");
 }
 
-static enum err state_write(struct outer_state *m, unsigned fragment,
-                            const struct outer_state_fragment *s)
+static enum err state_write_to(struct env *w, const char *path,
+                               const struct outer_state_fragment *s, unsigned fragment,
+                               size_t elements)
 {
-    char path[PATH_BYTES];
     struct file_part shared[SHARED_MAX], own[OWN_MAX];
-    size_t elements = fragment_of(m, fragment)->elements;
     struct state_head head = head_of(s, fragment, elements);
     struct record_form form = {"state", state_fields, &head};
     struct record_section sections[] = {{shared, shared_parts(s, elements, shared), s->digest},
                                         {.parts = own, .part_count = own_parts(s, elements, own)}};
+    return store_write(w, path, &form, sections, 2);
+}
+
+static enum err state_write(struct outer_state *m, unsigned fragment,
+                            const struct outer_state_fragment *s)
+{
+    char path[PATH_BYTES];
     path_of(path, fragment, s->round, "state");
-    return store_write(m->env, path, &form, sections, 2);
+    return state_write_to(m->env, path, s, fragment, fragment_of(m, fragment)->elements);
+}
+
+enum err outer_state_keep(struct outer_state *m, unsigned fragment, struct env *w, const char *path)
+{
+    struct outer_state_fragment shared = m->state[fragment];
+    if (m->o.residuals) /* a site's own residual is of no use to a replay */
+        shared.residual = NULL, shared.discarded = NULL;
+    return state_write_to(w, path, &shared, fragment, fragment_of(m, fragment)->elements);
 }
 
 /* What was set otherwise when an intact state file was made; NULL: nothing. */
@@ -535,7 +549,7 @@ bool outer_state_begun(struct outer_state *m)
     return there == m->fragments->count || store_begun(m->env);
 }
 
-enum err outer_state_begin(struct outer_state *m, const float *initial_slab)
+enum err outer_state_place(struct outer_state *m, const float *initial_slab)
 {
     for (unsigned p = 0; p < m->fragments->count; p++) {
         struct outer_state_fragment *s = &m->state[p];
@@ -548,8 +562,16 @@ enum err outer_state_begin(struct outer_state *m, const float *initial_slab)
         s->manifest = (struct digest){0};
         s->squares = SQUARES_UNKNOWN;
         s->digest = shared_digest(s, f->elements);
-        TRY(state_write(m, p, s));
-        TRY(current_write(m, p, s));
+    }
+    return ERR_OK;
+}
+
+enum err outer_state_begin(struct outer_state *m, const float *initial_slab)
+{
+    TRY(outer_state_place(m, initial_slab));
+    for (unsigned p = 0; p < m->fragments->count; p++) {
+        TRY(state_write(m, p, &m->state[p]));
+        TRY(current_write(m, p, &m->state[p]));
     }
     return ERR_OK;
 }
@@ -563,9 +585,7 @@ static enum err drop(struct outer_state *m, unsigned fragment, uint64_t round, c
     return m->env->ops->remove(m->env, path);
 }
 
-/* Of the current state into `next`: a replica's own residual is discarded, and booked where there
- * is a book. */
-static void own_give_up(struct outer_state *m, unsigned fragment)
+void outer_state_give_up(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     size_t n = fragment_of(m, fragment)->elements;
@@ -629,7 +649,7 @@ static enum err remake(struct outer_state *m, unsigned fragment, uint64_t round)
         remade_own(m, fragment, &manifest);
     TRY(step_again(m, fragment, &manifest));
     if (manifest.rolled_back)
-        own_give_up(m, fragment);
+        outer_state_give_up(m, fragment);
     return outer_state_commit(m, fragment, &manifest, NULL, 0);
 }
 
@@ -1051,7 +1071,7 @@ enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct 
     size_t n = shared_parts(next, elements, parts);
     TRY(outer_state_aggregate_put(m, fragment, parts, n, &map));
     m->env->ops->unmap(m->env, &map);
-    own_give_up(m, fragment);
+    outer_state_give_up(m, fragment);
     manifest->rolled_back = true;
     manifest->rolled_to = to;
     manifest->state_before = s->digest;
@@ -1296,6 +1316,69 @@ enum err outer_state_manifest_digest(struct outer_state *m, unsigned fragment, u
     TRY(outer_state_manifest(m, fragment, round + 1, &after));
     *out = after.parent;
     return ERR_OK;
+}
+
+/* ---- in memory alone ---- */
+
+void outer_state_follow(struct outer_state *m, unsigned fragment, const struct manifest *manifest)
+{
+    ASSERT(m->next.round == m->state[fragment].round + 1 && manifest->round + 1 == m->next.round);
+    m->next.manifest = manifest_digest(manifest);
+    m->next.residual_ratio = manifest_residual_ratio(manifest);
+    arrays_copy(m, fragment);
+    outer_state_switch(m, fragment);
+}
+
+enum err outer_state_file_open(struct outer_state_file *f, const struct outer_state *m,
+                               unsigned fragment, const char *path, const void *data,
+                               size_t size_bytes, struct arena *a)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct file_part parts[PARTS_MAX];
+    struct state_head head = {0}, ours = head_of(s, fragment, fragment_of(m, fragment)->elements);
+    struct record_form form = {"state", state_fields, &head};
+    struct record r;
+    TRY(record_open(&r, &form, path, data, size_bytes, a));
+    size_t shared = parts_bytes(parts, shared_parts(s, ours.elements, parts));
+    if (head.fragment != fragment || head.elements != ours.elements || r.section_count != 2 ||
+        r.sections[0].size_bytes != shared)
+        return err_set(ERR_CORRUPT, "%s: another fragment's, or made with other settings", path);
+    *f = (struct outer_state_file){.round = head.round,
+                                   .manifest = head.manifest,
+                                   .digest = r.sections[0].digest,
+                                   .intact = record_intact(&r, 0),
+                                   .shared = r.sections[0].data,
+                                   .shared_bytes = shared,
+                                   .residual_ratio = head.residual_ratio};
+    size_t own = parts_bytes(parts, own_parts(s, ours.elements, parts));
+    if (own && !m->o.residuals && r.sections[1].size_bytes == own && record_intact(&r, 1))
+        f->own = r.sections[1].data;
+    return ERR_OK;
+}
+
+void outer_state_file_take(struct outer_state *m, unsigned fragment,
+                           const struct outer_state_file *f)
+{
+    struct outer_state_fragment *s = &m->state[fragment];
+    struct file_part parts[PARTS_MAX];
+    size_t elements = fragment_of(m, fragment)->elements, n = shared_parts(s, elements, parts);
+    const uint8_t *from = f->shared;
+    ASSERT(f->intact && f->shared_bytes == parts_bytes(parts, n));
+    for (size_t i = 0; i < n; from += parts[i++].size_bytes)
+        memcpy((void *)(uintptr_t)parts[i].data, from, parts[i].size_bytes);
+    n = own_parts(s, elements, parts);
+    from = f->own;
+    for (size_t i = 0; i < n; from += from ? parts[i].size_bytes : 0, i++)
+        if (from)
+            memcpy((void *)(uintptr_t)parts[i].data, from, parts[i].size_bytes);
+        else
+            memset((void *)(uintptr_t)parts[i].data, 0, parts[i].size_bytes);
+    staging_forget(&m->staging, s->theta);
+    s->round = f->round;
+    s->manifest = f->manifest;
+    s->digest = f->digest;
+    s->residual_ratio = f->residual_ratio;
+    s->squares = SQUARES_UNKNOWN;
 }
 
 /* ---- a round given up ---- */

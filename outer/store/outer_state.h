@@ -99,6 +99,8 @@ void outer_state_close(struct outer_state *m); /* a zeroed or partly opened one 
 bool outer_state_begun(struct outer_state *m);
 /* Round 0 from the initial parameters, durable. */
 enum err outer_state_begin(struct outer_state *m, const float *initial_slab) MUST;
+/* The same in memory alone. No other call that reads or writes files follows (replay.h). */
+enum err outer_state_place(struct outer_state *m, const float *initial_slab) MUST;
 /* The state that CURRENT names, of every fragment, verified.
  * A state that does not verify: the aggregator makes it again from the one before and the
  * aggregate, without what that round's encoding lost where `remake` fails (residuals_lost); a site
@@ -142,6 +144,9 @@ enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct 
 enum err outer_state_rolled_back(struct outer_state *m, unsigned fragment,
                                  const struct manifest *manifest, const uint8_t *aggregate,
                                  size_t aggregate_bytes) MUST;
+/* Of the current state into `next`: a replica's own residual is discarded, and booked where there
+ * is a book. Part of a rollback. */
+void outer_state_give_up(struct outer_state *m, unsigned fragment);
 /* Root mean square of the fragment's outer parameters. Computed once for each state; where a commit
  * may be under way in another thread, the caller has asked before: a state that is committed by
  * parts knows its own. */
@@ -166,6 +171,31 @@ enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *thet
 enum err outer_state_commit(struct outer_state *m, unsigned fragment,
                             const struct manifest *manifest, const uint8_t *aggregate,
                             size_t aggregate_bytes) MUST;
+/* The same in memory alone: `next`, of this manifest, is the current state, and nothing is
+ * written. */
+void outer_state_follow(struct outer_state *m, unsigned fragment, const struct manifest *manifest);
+/* The current state as a file of its own, at `path` of w: the shared parts, and where the
+ * aggregator compresses the downlink its residual. */
+enum err outer_state_keep(struct outer_state *m, unsigned fragment, struct env *w,
+                          const char *path) MUST;
+/* A state file that lies in memory, of any replica of the run. The parts are borrowed from `data`;
+ * nothing is taken over. ERR_CORRUPT: its head is damaged, or it is of another fragment or other
+ * settings; ERR_MISMATCH: of another version. */
+struct outer_state_file {
+    uint64_t round;
+    struct digest manifest, digest; /* digest: what the head says of the shared parts */
+    bool intact;                    /* they match it */
+    const uint8_t *shared;          /* theta, momentum, gathered, codes */
+    size_t shared_bytes;
+    const uint8_t *own; /* residual, discarded; NULL: it has none, or not this replica's */
+    uint8_t residual_ratio;
+};
+enum err outer_state_file_open(struct outer_state_file *f, const struct outer_state *m,
+                               unsigned fragment, const char *path, const void *data,
+                               size_t size_bytes, struct arena *a) MUST;
+/* It becomes the current state, in memory alone. It is intact. */
+void outer_state_file_take(struct outer_state *m, unsigned fragment,
+                           const struct outer_state_file *f);
 /* A site gives up the round that made its state: the state before it, which is kept, becomes the
  * current one; CURRENT is the commit point. `next` is lost. ERR_INPUT, ERR_CORRUPT: that state is
  * not kept, or not the one that this one was made from. */

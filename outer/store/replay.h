@@ -1,0 +1,70 @@
+#ifndef REPLAY_H
+#define REPLAY_H
+/* The committed rounds of a run made again, in memory, from archives (archive.h) of any subset of
+ * its replicas: decoded, merged, outer step, each digest compared with the manifest's. Reads only,
+ * also while the run goes on. What differs, is damaged or is missing is told with its place; then
+ * the fragment goes on from the next state that is kept. No signature is checked here.
+ */
+#include "outer/store/archive.h"
+
+struct replay_source {   /* a directory */
+    const char *path;    /* as the caller has named it */
+    const char *archive; /* the archive; NULL: there is none */
+    const char *frag;    /* states and manifests that the replica itself keeps; NULL: none */
+    struct archive_head head;
+};
+enum replay_kind {
+    REPLAY_DAMAGED, /* a file is not what its own digest, or the manifest, says */
+    REPLAY_DIFFERS, /* two records, or a record and what was made again */
+    REPLAY_MISSING  /* so that rounds cannot be made again */
+};
+struct replay_place { /* in a state or contribution */
+    bool known;
+    enum leaves_array array;
+    char tensor[TABLE_NAME_MAX];
+    size_t first, last; /* values of the tensor; last: one behind */
+};
+struct replay_finding { /* texts are borrowed during the call */
+    enum replay_kind kind;
+    const char *what; /* contribution, manifest, state, aggregate, rounds */
+    unsigned fragment;
+    uint64_t round, last;           /* rounds: first and last one */
+    const char *site, *file, *text; /* "": none */
+    struct replay_place place;
+};
+struct replay_options {
+    const struct replay_source *sources;
+    size_t count;
+    const char *const *sites; /* outer.sites */
+    const struct table *table;
+    bool placed; /* the replica is at the start of the run, made of run.seed; else state 0 is a
+                    file of the archives */
+    uint64_t from, to; /* rounds of each fragment, to: one behind */
+    void (*found)(void *self, const struct replay_finding *f);
+    void *self;
+};
+struct replay_result {
+    uint64_t rounds;       /* on record in from..to, all fragments */
+    uint64_t made;         /* of them: made again from the contributions, same digests */
+    uint64_t by_aggregate; /* by the kept aggregate: masked contributions, or some are missing */
+    uint64_t states;       /* kept states that were compared */
+    uint64_t looks;        /* bisect: manifests read */
+    uint64_t bytes;        /* of contributions and aggregates read */
+    unsigned damaged, differs, missing;
+    bool whole; /* to the newest round of all fragments: `outer` is the run's */
+    struct digest outer;
+};
+
+/* m: opened without an environment, as the aggregator's, at the start of the run
+ * (outer_state_place). */
+enum err replay_run(struct outer_state *m, const struct replay_options *o,
+                    struct replay_result *r) MUST;
+
+/* The first round of each fragment in which two directories differ, by binary search over the state
+ * digests of their manifests; then what differs in it: a site's contribution, with the first value,
+ * or the state alone. One directory: the first kept state that is not the manifest's, and the
+ * rounds since the kept state before it made again; no round where all are. */
+enum err replay_bisect(struct outer_state *m, const struct replay_options *o,
+                       struct replay_result *r) MUST;
+
+#endif

@@ -1,0 +1,155 @@
+#!/bin/sh
+# Runs with run.archive, made again by atoll replay: the outer state is the run's, byte for byte, from the aggregator's archive or
+# from all sites'; one flipped bit in a contribution, a manifest or a state is found and named with round, site and tensor; a lost
+# file is named. A second run is in quorum mode, with a late site, an aborted round and a rollback, and the aggregator and a site are
+# killed while they archive.
+. "$(dirname "$0")/lib.sh"
+
+replay() { # replay CODE ARGUMENTS...: what it says is in replay.out
+    wanted_code=$1
+    shift
+    code=0
+    "$atoll" replay "$@" >replay.out 2>replay.err || code=$?
+    [ "$code" -eq "$wanted_code" ] || fail "atoll replay $*: exit code $code, wanted $wanted_code: $(cat replay.err)"
+}
+says() { # says WORDS...
+    for words in "$@"; do grep -qE -- "$words" replay.out || fail "atoll replay does not say \"$words\": $(cat replay.out)"; done
+}
+flip() { # flip FILE BYTE: its lowest bit; negative: from the end
+    cp "$1" kept
+    python3 -c 'import sys
+name, at = sys.argv[1], int(sys.argv[2])
+b = bytearray(open(name, "rb").read())
+b[at] ^= 1
+open(name, "wb").write(b)' "$1" "$2"
+}
+
+# ---- strict, two fragments, nothing happens ----
+steps=48 every=8 fragments=2
+configure a,b,c
+settings="--run.archive on --run.archive_states 3"
+serve
+sites_start a b c
+sites_end 0 a b c
+serve_ends
+wanted=$(sed -n 's/.*ev=final outer_state=//p' serve.out)
+[ -n "$wanted" ] || fail "the aggregator has no final state"
+predicted=$(sed -n 's/.* ev=archive .*bytes_run=\([0-9]*\).*/\1/p' serve.out)
+written=$(sed -n 's/.* ev=archive_closed bytes=\([0-9]*\).*/\1/p' serve.out)
+[ "$written" -le "$predicted" ] && [ $((written * 100)) -ge $((predicted * 90)) ] ||
+    fail "the archive has $written bytes, predicted were $predicted"
+for directories in "aggregator" "aggregator/archive" "a b c" "a/archive b/archive c/archive" "aggregator a b c"; do
+    replay 0 $directories
+    says "^12 rounds: 12 made again from the contributions, 0 from" "outer state at the end: $wanted" "^no difference"
+done
+replay 0 aggregator --from-round 3 --to-round 4 # state 3 is kept
+says "^4 rounds: 4 made again"
+replay 0 --bisect aggregator a
+replay 0 --bisect aggregator
+
+# One bit: the archive alone has the contribution; a site has it, too; nothing names the site but the manifest.
+f=aggregator/archive/1/2/b.payload
+flip $f 10000
+replay 1 aggregator/archive
+says "^damaged: fragment 1 round 2: contribution of site b at theta of layers[.][0-9.a-z]*weight, values [0-9]* to [0-9]*: .*$f"
+replay 1 aggregator b
+says "^damaged: fragment 1 round 2: contribution of site b at theta of layers[.][0-9.a-z]*weight, value [0-9]*: " "outer state at the end: $wanted"
+replay 1 aggregator/archive --format json
+python3 -c 'import json
+r = json.load(open("replay.out"))
+f = r["findings"][0]
+assert (f["kind"], f["what"], f["fragment"], f["round"], f["site"]) == ("damaged", "contribution", 1, 2, "b"), f
+assert f["leaf"]["array"] == "theta" and f["leaf"]["tensor"].startswith("layers."), f
+assert r["damaged"] == 1 and r["outer_state"] == "", r' || fail "atoll replay --format json: $(cat replay.out)"
+cp kept $f
+f=aggregator/archive/0/1/MANIFEST
+flip $f -300
+replay 1 aggregator/archive
+says "^damaged: fragment 0 round 1: manifest: .*$f"
+cp kept $f
+f=aggregator/archive/0/3/state # 4 bytes a value, behind the head
+flip $f 30000
+replay 1 aggregator
+says "^damaged: fragment 0 round 3: state at theta of [a-z0-9.]*, value [0-9]*: 1 value is not what the rounds give .$f" "outer state at the end: $wanted"
+replay 1 --bisect aggregator
+says "^damaged: fragment 0 round 3: state at theta"
+cp kept $f
+f=a/frag/0/$(ls a/frag/0 | grep -v CURRENT | sort -n | tail -n 1)/state
+flip "$f" 30000
+replay 1 aggregator a
+says "^damaged: fragment 0 round [0-9]*: state at theta of .*$f"
+cp kept "$f"
+
+# Lost: a contribution, which a site's archive has; one site's archive; a round.
+mv aggregator/archive/0/4/c.payload lost
+replay 9 aggregator/archive
+says "^missing: fragment 0 round 4: contribution of site c: in none"
+replay 0 aggregator/archive c
+mv lost aggregator/archive/0/4/c.payload
+replay 9 a/archive c/archive
+says "^missing: fragment 0 round 0: contribution of site b: in none" "0 made again"
+replay 9 a c # their sums are kept for outer.history_rounds
+says "^missing: fragment 1 round 5: contribution of site b: .*made from the kept sum" "outer state at the end: $wanted"
+mv aggregator/archive/1/1 lost
+replay 9 aggregator/archive
+says "^missing: fragment 1 round 1: manifest: in none"
+mv lost aggregator/archive/1/1
+replay 4 data
+grep -q "neither an archive" replay.err || fail "no word of what data is"
+
+# Another run, of other text at site b: the first contribution that differs.
+mkdir first && mv aggregator a b c first
+serve
+train a
+a=$pid
+train b --data.train "data/train-0-*.bin"
+b=$pid
+train c
+c=$pid
+sites_end 0 a b c
+serve_ends
+replay 1 --bisect first/aggregator aggregator
+says "^differs: fragment 0 round 0: contribution of site b at theta of [a-z0-9.]*, value [0-9]*: "
+
+# ---- quorum: late, aborted, rolled back, killed ----
+rm -rf a b c aggregator first ./*.out
+steps=240 every=6 fragments=2 mode=quorum straggler_timeout_s=0.2 codec=topk
+configure a,b,c
+"$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
+settings="--run.archive archives --serve.keep_states 9 --outer.downlink_compression_from 3"
+serve
+listening
+sites_start a b c
+until_rounds a 6
+kill -STOP "$b"
+until_lines 3 "without=b" serve.out
+for act in abort "rollback --to 2"; do
+    tries=0
+    until operator $act || operator $act --fragment 1; do # refused while no contribution of the round is there
+        sleep 0.02
+        tries=$((tries + 1))
+        [ $tries -lt 500 ] || fail "operator $act: $(cat operator.out)"
+    done
+done
+kill -CONT "$b"
+for killed in 1 2 3; do
+    until_rounds a $((10 + 9 * killed))
+    kill -9 "$serve_pid" && wait "$serve_pid" 2>/dev/null || :
+    serve
+    kill -9 "$c" 2>/dev/null && wait "$c" 2>/dev/null || :
+    train c
+    c=$pid
+done
+ends_quorum "$a" "site a"
+ends_quorum "$b" "site b"
+ends_quorum "$c" "site c"
+ends_quorum "$serve_pid" "the aggregator"
+wanted=$(sed -n 's/.*ev=final outer_state=//p' serve.out)
+replay 0 archives/aggregator
+says "outer state at the end: $wanted" " 0 not;"
+replay 0 archives
+says "outer state at the end: $wanted" "^run e2e, archives of .*archives/aggregator"
+for event in "ev=abort" "ev=operator act=rollback" "without=b$"; do
+    grep -q "$event" serve.out || fail "no $event in the run"
+done
+echo "every round made again, $wanted"
