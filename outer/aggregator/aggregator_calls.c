@@ -589,6 +589,7 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
         aggregator_say_failed(a, err, answer);
         return;
     }
+    answer->clock_ms = a->env->ops->unix_ms(a->env);
     struct aggregator_site_status *s = &a->site[site].status;
     s->step = m->step;
     s->loss = m->loss;

@@ -100,9 +100,10 @@ struct job {
     struct schedule_bytes predicted; /* predicted payload of the same rounds */
     uint64_t committed[ROUND_FRAGMENTS_MAX]; /* rounds of each fragment */
     struct progress_pace pace;
-    double began, last_round; /* seconds */
-    double health_s;          /* of the last record of health, seconds; 0: none yet */
-    double eval_loss;         /* the last one; NAN: none */
+    double began, last_round;      /* seconds */
+    double health_s;               /* of the last record of health, seconds; 0: none yet */
+    bool clock_known, clock_wrong; /* against the aggregator's: on record; said to be wrong */
+    double eval_loss;              /* the last one; NAN: none */
     int64_t eval_step;
     struct job_eval eval;
     struct page page;    /* with site.http */

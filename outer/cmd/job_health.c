@@ -1,9 +1,13 @@
-/* The record of a site's health, once a minute: cheap enough for the thread that trains. */
+/* The record of a site's health, once a minute, and when the clocks are compared first: cheap
+ * enough for the thread that trains. */
 #include <math.h>
 #include "kernels/base/clock.h"
+#include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 #include "outer/link/tls.h"
 #include "outer/report/health.h"
+
+static const double CLOCK_WARN_S = 2;
 
 static double certificate_days(struct job *j)
 {
@@ -18,8 +22,28 @@ static double certificate_days(struct job *j)
     return NAN;
 }
 
+/* What the site's clock is off by; said when it becomes too much. */
+static double clock_check(struct job *j)
+{
+    double off_s = j->site ? site_clock_s(j->site) : NAN;
+    bool wrong = fabs(off_s) > CLOCK_WARN_S;
+    if (wrong && !j->clock_wrong)
+        log_event(LOG_WARN, "clock",
+                  "offset_s=%.2f text=\"this clock is %.0f s %s the aggregator's: set both by NTP; "
+                  "certificates are judged by it\"",
+                  off_s, fabs(off_s), off_s < 0 ? "behind" : "ahead of");
+    j->clock_wrong = wrong;
+    return off_s;
+}
+
 void job_health(struct job *j)
 {
-    if (health_due(&j->health_s, clock_mono_s()))
-        health_record(&j->record, j->s.run_dir, certificate_days(j), 0);
+    double off_s = clock_check(j);
+    bool first = isfinite(off_s) && !j->clock_known;
+    if (!health_due(&j->health_s, clock_mono_s()) && !first)
+        return;
+    j->clock_known = isfinite(off_s);
+    health_record(&j->record, &(struct health){.dir = j->s.run_dir,
+                                               .certificate_days = certificate_days(j),
+                                               .clock_s = off_s});
 }

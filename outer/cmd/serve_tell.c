@@ -402,7 +402,9 @@ void serve_tell_health(struct serve_tell *t, const struct aggregator_status *now
 {
     double days = t->days_left < 0 ? NAN : (double)t->days_left;
     pthread_mutex_lock(&t->mutex);
-    health_record(&t->record, t->run->o.serve_dir, days, now->epoch);
+    health_record(&t->record, &(struct health){.dir = t->run->o.serve_dir,
+                                               .certificate_days = days,
+                                               .epoch = now->epoch});
     pthread_mutex_unlock(&t->mutex);
 }
 

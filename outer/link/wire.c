@@ -48,6 +48,7 @@ static Atoll__Answer answer_out(const struct wire_answer *m)
     p.round = m->round;
     p.retry_ms = m->retry_ms;
     p.final = m->final;
+    p.clock_ms = m->clock_ms;
     ASSERT(m->blocks.count <= BLOCKS_MAX);
     p.n_stored = m->outcome == ROUND_RESUME ? m->blocks.count : 0;
     p.stored = (uint64_t *)(uintptr_t)m->blocks.stored;
@@ -407,6 +408,7 @@ static enum err answer_in(struct wire_answer *out, const Atoll__Answer *p)
     out->round = p->round;
     out->retry_ms = p->retry_ms;
     out->final = p->final;
+    out->clock_ms = p->clock_ms;
     if (p->n_stored > BLOCKS_MAX)
         return err_set(ERR_PROTO, "%zu blocks, at most %d are possible", p->n_stored, BLOCKS_MAX);
     if (p->n_stored)

@@ -116,6 +116,7 @@ struct wire_answer {
     struct blocks blocks; /* RESUME of an offer: the stored bytes; of a fetch: see link.h */
     uint64_t round;       /* aggregator's current round of the fragment; ROSTER_*: the version */
     uint64_t final;       /* of poll and report: rounds of the fragment before this one are final */
+    uint64_t clock_ms;    /* of report: the aggregator's wall clock, Unix time; 0: not told */
     uint32_t retry_ms;    /* FULL */
 };
 struct wire_poll {

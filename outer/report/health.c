@@ -21,15 +21,17 @@ static void clock_record(struct jsonl *r)
     jsonl_real(r, "clock_error_s", told ? 1e-6 * (double)x.maxerror : NAN);
 }
 
-void health_record(struct jsonl *r, const char *dir, double certificate_days, uint64_t epoch)
+void health_record(struct jsonl *r, const struct health *h)
 {
     struct statvfs st;
-    bool told = statvfs(dir, &st) == 0;
+    bool told = statvfs(h->dir, &st) == 0;
     jsonl_begin(r, "health");
-    jsonl_real(r, "certificate_days", certificate_days);
+    jsonl_real(r, "certificate_days", h->certificate_days);
     jsonl_real(r, "disk_free_bytes", told ? (double)st.f_bavail * (double)st.f_frsize : NAN);
     clock_record(r);
-    if (epoch)
-        jsonl_int(r, "epoch", (int64_t)epoch);
+    if (h->epoch)
+        jsonl_int(r, "epoch", (int64_t)h->epoch);
+    else
+        jsonl_real(r, "clock_aggregator_s", h->clock_s);
     jsonl_end(r);
 }

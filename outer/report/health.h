@@ -7,7 +7,12 @@
 enum { HEALTH_EVERY_S = 60 };
 /* Is one due? last_s: of the last one, 0: none yet; set when it is. */
 bool health_due(double *last_s, double now_s);
-/* certificate_days: NaN: there is none. epoch 0: of a site. */
-void health_record(struct jsonl *r, const char *dir, double certificate_days, uint64_t epoch);
+struct health {
+    const char *dir;         /* of the run */
+    double certificate_days; /* NaN: there is none */
+    double clock_s;          /* a site's: minus the aggregator's clock; NaN: not known */
+    uint64_t epoch;          /* an aggregator's; 0: of a site */
+};
+void health_record(struct jsonl *r, const struct health *h);
 
 #endif

@@ -125,6 +125,7 @@ static void health_json(struct json_write *w, const struct report_now *n)
     json_real(w, "disk_free_bytes", n->disk_free_bytes);
     json_real(w, "clock_offset_s", n->clock_offset_s);
     json_real(w, "clock_error_s", n->clock_error_s);
+    json_real(w, "clock_aggregator_s", n->clock_aggregator_s);
 }
 
 static void evaluation_json(struct json_write *w, const struct report_run *r)

@@ -63,7 +63,9 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
       "Until the own certificate expires, in whole days.")                                         \
     X(atoll_disk_free_bytes, gauge, LIVE_BOTH, n->disk_free_bytes,                                 \
       "Free space of the file system with the directory of the run.")                              \
-    X(atoll_clock_offset_seconds, gauge, LIVE_BOTH, n->clock_offset_s,                             \
+    X(atoll_clock_offset_seconds, gauge, LIVE_SITE, n->clock_aggregator_s,                         \
+      "Clock of the site minus the aggregator's, measured once a round.")                          \
+    X(atoll_clock_correction_seconds, gauge, LIVE_BOTH, n->clock_offset_s,                         \
       "Offset of the clock that the kernel still corrects (adjtimex).")                            \
     X(atoll_clock_error_seconds, gauge, LIVE_BOTH, n->clock_error_s,                               \
       "Largest error of the clock, as the kernel estimates it; grows without a time server.")      \

@@ -80,6 +80,7 @@ struct report_now {
     double next[ROUND_FRAGMENTS_MAX]; /* round after the last one, by fragment */
     double round_t[2];                /* of the last round, and of the one before it */
     double certificate_days, disk_free_bytes, clock_offset_s, clock_error_s, epoch;
+    double clock_aggregator_s; /* a site's clock minus the aggregator's */
     double norm, epsilon, cap, steps_left, charged_step;
     double spent_ms[REPORT_SPENTS]; /* COMPUTE, RESTART, EVALUATION; report_spent() has all */
     bool secure, started;           /* started: this process has made a step */

@@ -28,6 +28,7 @@ void report_now_begin(struct report_now *n)
                              .disk_free_bytes = NAN,
                              .clock_offset_s = NAN,
                              .clock_error_s = NAN,
+                             .clock_aggregator_s = NAN,
                              .epoch = NAN,
                              .norm = NAN,
                              .epsilon = NAN,
@@ -120,6 +121,7 @@ void report_now_health(struct report_now *n, const struct jsonl_row *row)
     n->disk_free_bytes = jsonl_number(row, "disk_free_bytes");
     n->clock_offset_s = jsonl_number(row, "clock_offset_s");
     n->clock_error_s = jsonl_number(row, "clock_error_s");
+    n->clock_aggregator_s = jsonl_number(row, "clock_aggregator_s");
     n->epoch = jsonl_number(row, "epoch");
 }
 

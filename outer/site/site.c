@@ -15,8 +15,9 @@ enum {
     HOLD_MS =
         2000, /* how long the aggregator may hold a poll: also how soon a stop request is seen */
     SNAPSHOT_RETRY_MS = 1000,
-    PENDING_MS = 50, /* least time between two polls that both say pending */
-    FETCHES_MAX = 3, /* of an aggregate whose digest is wrong, before giving up */
+    PENDING_MS = 50,      /* least time between two polls that both say pending */
+    FETCHES_MAX = 3,      /* of an aggregate whose digest is wrong, before giving up */
+    CLOCK_CALL_MS = 2000, /* a longer report does not compare the clocks */
     LAST_REPORT_MS =
         60000 /* how long a site tries to say that it has all; the aggregator may have ended */
 };
@@ -118,6 +119,7 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     s->o = *o;
     s->config = identity_digest(o->canonical);
     s->sites = o->site_count;
+    s->clock_s = NAN;
     TRY_ALLOC(s->roster = arena_array(perm, m->fragments->count, sizeof *s->roster));
     TRY_ALLOC(s->roster_round = arena_array(perm, m->fragments->count, sizeof *s->roster_round));
     TRY(w->ops->mutex_open(w, &s->mutex));
@@ -765,6 +767,22 @@ static bool run_over(struct site *s, unsigned fragment)
     return confirmed;
 }
 
+/* The answer's time lies between the two others. A call that took long says nothing exact. */
+static void clock_compare(struct site *s, uint64_t before_ms, const struct wire_answer *a)
+{
+    uint64_t after_ms = s->env->ops->unix_ms(s->env);
+    if (a->clock_ms && after_ms >= before_ms && after_ms - before_ms <= CLOCK_CALL_MS)
+        s->clock_s = ((double)before_ms / 2 + (double)after_ms / 2 - (double)a->clock_ms) / 1e3;
+}
+
+double site_clock_s(struct site *s)
+{
+    site_lock(s);
+    double clock_s = s->clock_s;
+    site_unlock(s);
+    return clock_s;
+}
+
 /* S11. */
 enum err site_report_on(struct site_slot *l, const struct site_submission *w)
 {
@@ -786,9 +804,12 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w)
                                 .tokens = w->tokens,
                                 .bytes_up = bytes.messages_up,
                                 .bytes_down = bytes.messages_down};
+        uint64_t before_ms = s->env->ops->unix_ms(s->env);
         site_unlock(s);
         enum err e = s->link->ops->report(s->link, &m, &a);
         site_lock(s);
+        if (e == ERR_OK)
+            clock_compare(s, before_ms, &a);
         if (e == ERR_LINK && !fragment_ended(s, fragment))
             return ERR_OK;
         if (e == ERR_LINK && run_over(s, fragment))

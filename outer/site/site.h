@@ -144,6 +144,9 @@ enum err site_peer_keys(struct site_peer_key **out, size_t *count, const char *d
 /* Steps of this site's privacy budget, the most that its submissions and the manifests that it has
  * adopted name; 0: none. More than its own list of charges has: the list is of an older copy. */
 uint64_t site_charged(struct site *s);
+/* This machine's clock minus the aggregator's, by the answer to the last report, within half of the
+ * call's time; NaN: not known. Any thread. */
+double site_clock_s(struct site *s);
 /* Payload bytes of this site's contribution, as its offer said and the manifest says; 0: absent. */
 uint64_t site_sent_bytes(const struct site *s, const struct manifest *m);
 /* outer_state_prune, between the rounds in flight. */

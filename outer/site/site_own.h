@@ -125,6 +125,7 @@ struct site {
         accepted_there[ROUND_FRAGMENTS_MAX]; /* ours for round_there, from the last hello */
     struct site_asked asked[ROUND_FRAGMENTS_MAX];
     uint64_t final[ROUND_FRAGMENTS_MAX]; /* rounds before this one are final, as far as known */
+    double clock_s;   /* this clock minus an aggregator's, by the last report; NaN: not known */
     uint64_t charged; /* the most that a submission or an adopted manifest names of this site */
     uint64_t jitter;
     struct outer_metrics_state *metrics; /* [fragments] */

@@ -12,7 +12,7 @@ struct env_mutex; /* a lock and its condition variable */
 struct env_thread;
 struct env_ops {
     uint64_t (*now_ms)(struct env *w);  /* monotonic */
-    uint64_t (*unix_ms)(struct env *w); /* wall clock: log text and manifests' envelope only */
+    uint64_t (*unix_ms)(struct env *w); /* wall clock: texts, metrics, the envelope of manifests */
     void (*sleep_ms)(struct env *w, uint64_t ms);
     void (*random)(struct env *w, void *out, size_t n);
     /* Whole files: durable and atomic; parents are made. */

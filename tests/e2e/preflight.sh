@@ -193,8 +193,17 @@ if cc -shared -fPIC -o shift.so shift.c -ldl 2>/dev/null && ! grep -q __asan_ini
     check 4 --site a --data.train 'data/train-0-*.bin' --run.dir new --train.eval_every 20
     says FAIL clock "300.0"
     grep -q "behind the aggregator's.*set both by NTP" check.out || fail "which clock is wrong"
+    check 4 --serve --serve.listen 127.0.0.1:"$port" --serve.dir elsewhere
+    says FAIL port "is an aggregator running already?"
+    # And when nobody has looked before: the record, which /metrics has, and a warning.
+    rm -rf a b
+    train a
+    a=$pid
+    train b
+    ends 0 "$pid" "site b with another clock than the aggregator's"
+    ends 0 "$a" "site a with another clock than the aggregator's"
+    grep -Eq '"kind":"health".*"clock_aggregator_s":-(300|299\.9)' a/metrics.jsonl || fail "no record of the clock"
+    grep -Eq "ev=clock offset_s=-(300\.|299\.9).* text=\"this clock is 300 s behind the aggregator's" a/log.txt || fail "no warning of the clock"
 else
     echo "not tried: no compiler, or a sanitizer: a clock that is wrong"
 fi
-check 4 --serve --serve.listen 127.0.0.1:"$port" --serve.dir elsewhere
-says FAIL port "is an aggregator running already?"

@@ -57,6 +57,7 @@ static void fill(enum wire_kind kind, union any *m)
                                  .blocks = {.count = BLOCKS_MAX, .stored = {1 << 20, 0, 77}},
                                  .round = 41,
                                  .final = 40,
+                                 .clock_ms = 1ull << 41,
                                  .retry_ms = 1500};
     if (kind == WIRE_HELLO) {
         m->HELLO = (struct wire_hello){.head = head(),

@@ -11,7 +11,7 @@ static const char record[] =
     "{\"kind\":\"start\",\"t\":100,\"run\":\"r\",\"site\":\"a\",\"aggregator\":\"h:1\","
     "\"step\":0,\"steps\":40,\"rounds\":4}\n"
     "{\"kind\":\"health\",\"t\":100,\"certificate_days\":12,\"disk_free_bytes\":5e9,"
-    "\"clock_offset_s\":0.25,\"clock_error_s\":1}\n"
+    "\"clock_offset_s\":0.25,\"clock_error_s\":1,\"clock_aggregator_s\":-3}\n"
     "{\"kind\":\"step\",\"t\":101,\"step\":1,\"loss\":5,\"norm\":2,\"tokens\":8,"
     "\"tokens_per_second\":8,\"step_ms\":1000,\"next_sync\":10}\n"
     "{\"kind\":\"step\",\"t\":102,\"step\":2,\"loss\":4,\"norm\":1,\"tokens\":16,"
@@ -107,6 +107,8 @@ static void what_is_shown_is_what_happened(void **state)
     assert_non_null(strstr(prom, "\natoll_training{run=\"r\",replica=\"a\"} 0\n"));
     assert_non_null(strstr(prom, "\natoll_certificate_remaining_seconds{run=\"r\",replica=\"a\"} "
                                  "1036800\n"));
+    assert_non_null(strstr(prom, "\natoll_clock_offset_seconds{run=\"r\",replica=\"a\"} -3\n"));
+    assert_non_null(strstr(prom, "\natoll_clock_correction_seconds{run=\"r\",replica=\"a\"} 0.25"));
     assert_null(strstr(prom, "nan"));
     const char *text = text_of(p, live_text, &f, 110);
     assert_non_null(strstr(text, "waiting for b"));

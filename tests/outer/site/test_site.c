@@ -29,6 +29,14 @@ static const char canonical[] = "run.name=t\n";
 static struct dev *cpu;
 static uint64_t now;
 static struct env_ops clocked; /* the real world's, with a clock that jumps */
+static uint64_t (*real_wall)(struct env *w);
+
+static uint64_t wall_ms; /* stands still but for slow reports; 0: the real one */
+
+static uint64_t clock_wall(struct env *w)
+{
+    return wall_ms ? wall_ms : real_wall(w);
+}
 
 static uint64_t clock_now(struct env *w)
 {
@@ -52,6 +60,8 @@ struct direct {
     unsigned hellos, offers, polls, fetches, reports;
     /* Bends: a count of calls it holds for, then the truth again. */
     unsigned down, refuse, spoil_aggregate, spoil_manifest;
+    uint64_t slow_ms;                     /* of a report, on the wall clock */
+    int64_t ahead_ms;                     /* of the aggregator's clock */
     enum round_outcome outcome;           /* of `refuse`: of contribute */
     void (*manifest)(struct manifest *m); /* of `spoil_manifest` */
     void (*pending)(struct bench *b);     /* a poll was answered pending */
@@ -195,6 +205,9 @@ static enum err direct_report(struct link *link, const struct wire_report *m, st
     l->reports++;
     TRY(direct_down(l));
     l->service->report(l->service->self, peer, m, a);
+    if (a->clock_ms)
+        a->clock_ms += (uint64_t)l->ahead_ms;
+    wall_ms += l->slow_ms;
     return work(l);
 }
 
@@ -247,7 +260,9 @@ static struct env *env_of(struct bench *b, const char *name)
     snprintf(path, sizeof path, "%s/%s", b->root, name);
     assert_int_equal(env_posix_open(&w, path), ERR_OK);
     clocked = *w->ops;
+    real_wall = w->ops->unix_ms;
     clocked.now_ms = clock_now;
+    clocked.unix_ms = clock_wall;
     clocked.sleep_ms = clock_sleep;
     w->ops = &clocked;
     return w;
@@ -466,6 +481,32 @@ static void test_round_and_report(void **state)
                         b->fragments.f[0].elements * sizeof *b->local);
     assert_int_equal(b->link.offers, 1);
     assert_int_equal(site_leave(b->site, "test"), ERR_OK);
+    bench_close(b);
+}
+
+/* The answer to a report tells the aggregator's time. A call that took long tells nothing. */
+static void test_clocks_are_compared(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    wall_ms = 1700000000000;
+    start(b);
+    assert_true(isnan(site_clock_s(b->site)));
+    b->link.ahead_ms = 90000;
+    b->link.slow_ms = 1000;
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_true(site_clock_s(b->site) == -89.5); /* the answer is of the call's begin */
+    b->link.slow_ms = 3000;
+    b->link.ahead_ms = 0;
+    others(b);
+    assert_int_equal(round_of(b, 1), ERR_OK);
+    assert_true(site_clock_s(b->site) == -89.5);
+    b->link.slow_ms = 0;
+    others(b);
+    assert_int_equal(round_of(b, 2), ERR_OK);
+    assert_true(site_clock_s(b->site) == 0);
+    wall_ms = 0;
     bench_close(b);
 }
 
@@ -1566,6 +1607,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_and_report),
         cmocka_unit_test(test_one_round_by_hand),
+        cmocka_unit_test(test_clocks_are_compared),
         cmocka_unit_test(test_same_bytes_until_received),
         cmocka_unit_test(test_hard_refusals),
         cmocka_unit_test(test_not_finite_is_neither_stored_nor_sent),
