@@ -89,7 +89,8 @@ enum err config_rules_report(const struct config_rules *r)
 static bool key_named(const struct config_key *k, const char *full)
 {
     size_t n = strlen(k->section);
-    return !strncmp(full, k->section, n) && full[n] == '.' && !strcmp(full + n + 1, k->name);
+    return !strncmp(full, k->section, n) && full[n] == '.' &&
+           (!strcmp(full + n + 1, k->name) || (k->field && !strcmp(full + n + 1, k->field)));
 }
 
 static struct place find(const struct loading *l, const char *full)
@@ -108,7 +109,8 @@ static unsigned distance(const struct config_key *k, const char *full)
     const char *dot = strchr(full, '.');
     if (dot && !strcmp(dot + 1, k->name))
         return nearest_edits(full, k->section) > 0; /* 1: section differs */
-    snprintf(name, sizeof name, "%s.%s", k->section, k->name);
+    bool map = k->field && dot && strchr(dot + 1, '.');
+    snprintf(name, sizeof name, "%s.%s", k->section, map ? k->field : k->name);
     return 1 + nearest_edits(full, name);
 }
 
@@ -161,8 +163,10 @@ static enum err unknown(struct loading *l, const char *full, int line)
     const struct config_key *k = nearest(l, full);
     if (!k)
         return config_error(&l->errors, line, "unknown key %.100s", full);
+    const char *dot = strchr(full, '.');
+    bool map = k->field && dot && strchr(dot + 1, '.');
     return config_error(&l->errors, line, "unknown key %.100s; the nearest is %s.%s", full,
-                        k->section, k->name);
+                        k->section, map ? k->field : k->name);
 }
 
 /* ---- values ---- */
@@ -419,11 +423,22 @@ static const struct config_entry *first_of(const struct config_entries *entries,
     return NULL;
 }
 
+/* The entry in front of entry i that sets the same key, perhaps as a field of maps. */
+static const struct config_entry *before(const struct loading *l,
+                                         const struct config_entries *entries, size_t i)
+{
+    const struct config_key *key = find(l, entries->items[i].key).key;
+    const struct config_entry *same = first_of(entries, i, entries->items[i].key);
+    for (size_t k = 0; key && key->field && k < i && !same; k++)
+        if (find(l, entries->items[k].key).key == key)
+            same = &entries->items[k];
+    return same;
+}
+
 static enum err apply_file(struct loading *l, const struct config_entries *entries)
 {
     for (size_t i = 0; i < entries->count; i++) {
-        const struct config_entry *entry = &entries->items[i],
-                                  *first = first_of(entries, i, entry->key);
+        const struct config_entry *entry = &entries->items[i], *first = before(l, entries, i);
         struct place p = find(l, entry->key);
         if (first)
             TRY(config_error(&l->errors, entry->line, "%s is here a second time, first on line %d",

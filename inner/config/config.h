@@ -36,10 +36,12 @@ struct config_key {
     double min, max;                     /* INT, REAL: inclusive range */
     const struct config_choice *choices; /* CHOICE */
     const char *unit;                    /* "ms", "tokens", ...; NULL: none */
-    bool pinned;      /* all sites of a run must agree on it: part of the configuration digest */
-    bool later;       /* pinned, and left out of the digest at its default: runs that were begun
-                         before the key existed go on */
-    const char *help; /* a sentence or two */
+    bool pinned;       /* all sites of a run must agree on it: part of the configuration digest */
+    bool later;        /* pinned, and left out of the digest at its default: runs that were begun
+                          before the key existed go on */
+    const char *field; /* of a list of maps: "train.weight", the values of `weight` in the maps of
+                          SECTION.train; NULL: none */
+    const char *help;  /* a sentence or two */
 };
 struct config_renamed { /* of a section of this table: refused, with the new name */
     const char *section, *old, *name;

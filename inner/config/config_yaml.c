@@ -127,6 +127,94 @@ static enum err scalar_take(struct reader *r, struct config_list *list, size_t *
     return item_add(list, capacity, r->a, scalar(r));
 }
 
+/* ---- a list of maps ---- */
+enum { FIELDS_MAX = 16 };
+struct fields { /* one entry each, "KEY.FIELD" */
+    struct config_entry entries[FIELDS_MAX];
+    size_t capacities[FIELDS_MAX], count;
+};
+
+static enum err field_of(struct reader *r, struct fields *f, const char *key, int line, size_t *at)
+{
+    char *full;
+    TRY_ALLOC(full = arena_printf(r->a, "%s.%s", key, scalar(r)));
+    *at = 0;
+    while (*at < f->count && strcmp(f->entries[*at].key, full) != 0)
+        ++*at;
+    if (*at == FIELDS_MAX)
+        return config_error(r->errors, line_of(r), "%s: more than %d fields", key, FIELDS_MAX);
+    if (*at == f->count)
+        f->entries[f->count++] = (struct config_entry){.key = full, .line = line, .list = true};
+    return ERR_OK;
+}
+
+/* Maps in front of it that lack the field have "" there. */
+static enum err fill(struct reader *r, struct fields *f, size_t at, size_t items)
+{
+    while (f->entries[at].values.count < items)
+        TRY(item_add(&f->entries[at].values, &f->capacities[at], r->a, ""));
+    return ERR_OK;
+}
+
+static enum err field_read(struct reader *r, struct fields *f, const char *key, size_t item)
+{
+    size_t at = FIELDS_MAX;
+    int line = line_of(r);
+    TRY(refuse_forbidden(r));
+    TRY(field_of(r, f, key, line, &at));
+    TRY(next(r));
+    if (r->failed)
+        return ERR_OK;
+    if (at == FIELDS_MAX || r->event.type != YAML_SCALAR_EVENT) {
+        TRY(config_error(r->errors, line, "%s: the fields of its maps hold plain values only",
+                         key));
+        return skip(r);
+    }
+    if (f->entries[at].values.count > item)
+        TRY(config_error(r->errors, line, "%s is here a second time in one map",
+                         f->entries[at].key));
+    TRY(fill(r, f, at, item));
+    TRY(scalar_take(r, &f->entries[at].values, &f->capacities[at]));
+    return next(r);
+}
+
+static enum err map_read(struct reader *r, struct fields *f, const char *key, size_t item)
+{
+    TRY(refuse_forbidden(r));
+    TRY(next(r));
+    while (!r->failed && r->event.type != YAML_MAPPING_END_EVENT) {
+        if (r->event.type == YAML_SCALAR_EVENT) {
+            TRY(field_read(r, f, key, item));
+            continue;
+        }
+        TRY(config_error(r->errors, line_of(r), "%s: a key of its maps is not plain text", key));
+        TRY(skip(r));
+        if (!r->failed)
+            TRY(skip(r));
+    }
+    return r->failed ? ERR_OK : next(r);
+}
+
+static enum err maps_read(struct reader *r, const char *key)
+{
+    struct fields f = {.count = 0};
+    size_t items = 0;
+    while (!r->failed && r->event.type != YAML_SEQUENCE_END_EVENT) {
+        if (r->event.type == YAML_MAPPING_START_EVENT)
+            TRY(map_read(r, &f, key, items++));
+        else {
+            TRY(config_error(r->errors, line_of(r), "%s: all items of a list are maps, or none is",
+                             key));
+            TRY(skip(r));
+        }
+    }
+    for (size_t i = 0; i < f.count; i++) {
+        TRY(fill(r, &f, i, items));
+        TRY(config_entry_add(r->entries, r->a, f.entries[i]));
+    }
+    return r->failed ? ERR_OK : next(r);
+}
+
 static enum err list_read(struct reader *r, struct config_entry *entry)
 {
     size_t capacity = 0;
@@ -137,6 +225,8 @@ static enum err list_read(struct reader *r, struct config_entry *entry)
         if (r->event.type == YAML_SCALAR_EVENT) {
             TRY(scalar_take(r, &entry->values, &capacity));
             TRY(next(r));
+        } else if (r->event.type == YAML_MAPPING_START_EVENT && !entry->values.count) {
+            return maps_read(r, entry->key);
         } else {
             TRY(config_error(r->errors, line_of(r), "%s: a list holds plain values only",
                              entry->key));
@@ -155,8 +245,9 @@ static enum err value_read(struct reader *r, struct config_entry *entry)
         return config_entry_add(r->entries, r->a, *entry);
     }
     if (r->event.type == YAML_SEQUENCE_START_EVENT) {
+        size_t entries = r->entries->count;
         TRY(list_read(r, entry));
-        return config_entry_add(r->entries, r->a, *entry);
+        return r->entries->count == entries ? config_entry_add(r->entries, r->a, *entry) : ERR_OK;
     }
     if (r->event.type == YAML_MAPPING_START_EVENT)
         TRY(config_error(r->errors, line_of(r),

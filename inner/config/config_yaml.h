@@ -1,9 +1,10 @@
 #ifndef CONFIG_YAML_H
 #define CONFIG_YAML_H
 /* The shape of a configuration file: a mapping of sections, each a mapping of keys to a scalar or a
- * list of scalars. Values stay text; the key tables give them types. Everything else YAML can say
- * (anchors, tags, several documents, deeper nesting, tabs, a key twice) is refused with its line.
- * The one place that includes libyaml.
+ * list of scalars. A list of maps, KEY: [{a: 1, b: 2}, {a: 3}], is read as the lists KEY.a: [1, 3]
+ * and KEY.b: [2, ""]. Values stay text; the key tables give them types. Everything else YAML can
+ * say (anchors, tags, several documents, deeper nesting, tabs, a key twice) is refused with its
+ * line. The one place that includes libyaml.
  */
 #include "inner/config/config.h"
 

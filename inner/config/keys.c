@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WEIGHT_MAX 1e6      /* of data.weights */
 enum { RUN_NAME_MAX = 63 }; /* it is part of a certificate's URI and of file names */
 
 CHOICES_INNER(CONFIG_CHOICES)
@@ -752,6 +753,67 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
                           not [i].key, not [i].why, not [i].use);
 }
 
+double keys_weight(const struct config_list *list, size_t i)
+{
+    char *end;
+    double w = strtod(list->items[i], &end);
+    return end != list->items[i] && !*end && isfinite(w) ? w : (double)NAN;
+}
+
+/* Weights of one list; 0 only where `zero` allows it, and not for all. */
+static void check_weights(struct config_rules *r, const struct settings *s, const char *key,
+                          const struct config_list *list, bool zero)
+{
+    double sum = 0;
+    if (list->count && list->count != s->data_train.count)
+        config_broken(r, "%s has %zu items and data.train %zu: each item of data.train needs one",
+                      key, list->count, s->data_train.count);
+    for (size_t i = 0; i < list->count; i++) {
+        double w = keys_weight(list, i);
+        if (!(zero ? w >= 0 : w > 0) || w > WEIGHT_MAX)
+            config_broken(r, "%s: item %zu is \"%.40s\"; a weight is a number %s 0, at most %g",
+                          key, i + 1, list->items[i], zero ? "from" : "above", WEIGHT_MAX);
+        sum += w;
+    }
+    if (list->count && sum == 0)
+        config_broken(r, "%s: all are 0; one source at least must have a weight", key);
+}
+
+static void check_mixture(struct config_rules *r, const struct settings *s)
+{
+    const struct {
+        bool broken;
+        const char *sentence;
+    } rules[] = {
+        {s->privacy_unit != PRIVACY_UNIT_NONE,
+         "data.weights with privacy.unit: a record's chance to be in a step must not depend on its "
+         "source; leave data.weights out"},
+        {s->data_shards == DATA_SHARDS_OWN,
+         "data.weights with data.shards = own: a rank may have no file of a source; use "
+         "data.shards = shared"},
+        {s->train_modules > 1,
+         "data.weights with train.modules: a restart reads the steps in front of its checkpoint "
+         "again, "
+         "which may be of other weights; leave data.weights out, or use train.modules = 1"},
+        {s->data_train.count > KEYS_SOURCES_MAX, "data.weights: at most 64 items of data.train"},
+    };
+    if (!s->data_weights.count) {
+        if (s->data_anneal_weights.count)
+            config_broken(r, "data.anneal_weights without data.weights: what holds before "
+                             "data.anneal_from?");
+        return;
+    }
+    check_weights(r, s, "data.weights", &s->data_weights, false);
+    check_weights(r, s, "data.anneal_weights", &s->data_anneal_weights, true);
+    if (!s->data_anneal_weights.count != !s->data_anneal_from)
+        config_broken(r,
+                      "data.anneal_weights and data.anneal_from go together: the weights, and the "
+                      "step from which they hold");
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].broken)
+            config_broken(r, "%s", rules[i].sentence);
+}
+
 void keys_check(struct config_rules *r, const struct settings *s)
 {
     check_name(r, s->run_name);
@@ -768,4 +830,5 @@ void keys_check(struct config_rules *r, const struct settings *s)
     check_emulation(r, s);
     check_stages(r, s);
     check_privacy(r, s);
+    check_mixture(r, s);
 }

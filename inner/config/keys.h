@@ -216,9 +216,21 @@ CHOICES_INNER(CONFIG_ENUM)
     X(model, global_every, INT, .fallback = "0", .min = 0, .max = 512, .pinned = true,             \
       .help = "With a window: layers 0, n, 2n, .. see the whole sequence all the same "            \
               "(ModernBERT has 3). 0: none of them does.")                                         \
-    X(data, train, LIST, .fallback = "",                                                           \
+    X(data, train, LIST, .fallback = "", .field = "train.glob",                                    \
       .help = "Training token shards (.bin); a * is a glob. NAME=PATH: a task of its own, with "   \
               "data.objective = labels.")                                                          \
+    X(data, weights, LIST, .fallback = "", .field = "train.weight",                                \
+      .help =                                                                                      \
+          "Mixture: the share of the tokens that each item of data.train gets, as any "            \
+          "positive numbers; data.train: [{glob: .., weight: ..}, ..] sets both. Each item is "    \
+          "then a source with an order and epochs of its own. Other weights at a restart hold "    \
+          "from its step on. Empty: all files are one text.")                                      \
+    X(data, anneal_weights, LIST, .fallback = "", .field = "train.anneal_weight",                  \
+      .help =                                                                                      \
+          "Mixture: the weights from data.anneal_from on, such as more of the best text at the "   \
+          "end; 0 ends a source.")                                                                 \
+    X(data, anneal_from, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",              \
+      .help = "Mixture: step from which data.anneal_weights hold.")                                \
     X(data, eval, LIST, .fallback = "",                                                            \
       .help =                                                                                      \
           "Held-out token shards. NAME=PATH: a set with a name, which is evaluated by itself.")    \
@@ -541,8 +553,16 @@ struct settings {
 };
 struct config_table keys_inner(struct settings *s); /* a table over *s */
 /* The classes of task i of model.classes, which keys_check has read. */
-enum { KEYS_LAYERS_MAX = 512, KEYS_TASKS_MAX = 16, KEYS_HEADS_MAX = 16, KEYS_STAGES_MAX = 32 };
+enum {
+    KEYS_LAYERS_MAX = 512,
+    KEYS_TASKS_MAX = 16,
+    KEYS_HEADS_MAX = 16,
+    KEYS_STAGES_MAX = 32,
+    KEYS_SOURCES_MAX = 64
+};
 int64_t keys_classes(const struct settings *s, size_t task);
+/* Entry i of data.weights or data.anneal_weights; NAN: it is no number. */
+double keys_weight(const struct config_list *list, size_t i);
 /* Entry i of train.stages, which keys_check has read. */
 struct keys_stage {
     int64_t layers;

@@ -39,9 +39,17 @@ static uint64_t permute(uint64_t key, uint64_t n, uint64_t x)
     return x;
 }
 
+uint64_t loader_place(const struct loader *l, uint64_t step)
+{
+    return step * l->options.ranks * l->rank_sequences;
+}
+
 uint64_t loader_epoch(const struct loader *l, uint64_t place)
 {
-    return place / l->windows;
+    if (!l->mixture)
+        return place / l->windows;
+    struct mixture_draw d = mixture_draw(l->mixture, place);
+    return d.example / l->mixture->sources[d.source].windows;
 }
 
 uint64_t loader_order_of(const struct loader *l, uint64_t count, uint64_t place)
@@ -52,9 +60,20 @@ uint64_t loader_order_of(const struct loader *l, uint64_t count, uint64_t place)
     return permute(key, count, place % count);
 }
 
+static uint64_t mixed_order(const struct loader *l, uint64_t place)
+{
+    struct mixture_draw d = mixture_draw(l->mixture, place);
+    const struct mixture_source *s = &l->mixture->sources[d.source];
+    uint64_t epoch = d.example / s->windows;
+    ASSERT(epoch < UINT64_C(1) << 40);
+    uint64_t key = rng_u64(l->options.seed, RNG_MIXTURE + ((uint64_t)d.source << 8),
+                           (uint64_t)l->options.site << 40 | epoch);
+    return s->first + permute(key, s->windows, d.example % s->windows);
+}
+
 uint64_t loader_order(const struct loader *l, uint64_t place)
 {
-    return loader_order_of(l, l->windows, place);
+    return l->mixture ? mixed_order(l, place) : loader_order_of(l, l->windows, place);
 }
 
 /* The last shard whose first window is not behind it. */
@@ -184,11 +203,120 @@ static enum err open_deal(struct loader *l, struct arena *perm)
     return ERR_OK;
 }
 
+/* ---- mixture ---- */
+enum { LENGTHS_SAMPLED = 4096 };
+
+/* The first window of this shard or of one behind it; windows follow their shards. */
+static uint64_t window_of_shard(const struct loader *l, size_t shard)
+{
+    uint64_t low = 0, high = l->windows;
+    while (low < high) {
+        uint64_t middle = (low + high) / 2, token;
+        size_t at;
+        l->options.objective->origin(l, middle, &at, &token);
+        if (at < shard)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Of the examples of the first epoch, evenly spread. */
+static double mean_length(const struct loader *l, const struct mixture_source *s)
+{
+    const struct objective *o = l->options.objective;
+    uint64_t n = s->windows < LENGTHS_SAMPLED ? s->windows : LENGTHS_SAMPLED, sum = 0;
+    for (uint64_t i = 0; i < n && o->varies; i++) {
+        uint64_t window = s->first + i * (s->windows / n);
+        sum += o->length(l, window, 0);
+    }
+    return o->varies ? (double)sum / (double)n : (double)l->options.sequence;
+}
+
+static enum err open_source(struct loader *l, struct arena *perm, struct mixture *m,
+                            const char *item, size_t *shard)
+{
+    struct mixture_source *s = &m->sources[m->count];
+    const struct config_list one = {.items = &item, .count = 1};
+    struct config_list files;
+    TRY(shard_files(&one, perm, &files));
+    s->name = item;
+    s->first = window_of_shard(l, *shard);
+    *shard += files.count;
+    s->windows = window_of_shard(l, *shard) - s->first;
+    if (!s->windows)
+        return err_set(ERR_INPUT,
+                       "data.train: %s is too small: no example of train.sequence = %zu tokens "
+                       "fits into it; take more text, or leave this source out",
+                       item, l->options.sequence);
+    m->count++;
+    return ERR_OK;
+}
+
+static enum err read_weights(const struct config_list *list, struct arena *perm, double **weights)
+{
+    if (list->count)
+        TRY_ALLOC(*weights = arena_array(perm, list->count, sizeof **weights));
+    for (size_t i = 0; i < list->count; i++)
+        (*weights)[i] = keys_weight(list, i);
+    return ERR_OK;
+}
+
+static enum err weights_of(const struct loader *l, struct arena *a, struct mixture_weights *w)
+{
+    const struct settings *s = l->options.settings;
+    double *weights = NULL, *anneal = NULL;
+    TRY(read_weights(&s->data_weights, a, &weights));
+    TRY(read_weights(&s->data_anneal_weights, a, &anneal));
+    *w = (struct mixture_weights){weights, anneal, loader_place(l, (uint64_t)s->data_anneal_from)};
+    return ERR_OK;
+}
+
+static enum err open_mixture(struct loader *l, struct arena *perm)
+{
+    const struct config_list *items = &l->options.settings->data_train;
+    struct mixture_weights w;
+    struct mixture *m;
+    size_t shard = 0;
+    TRY_ALLOC(m = arena_alloc(perm, sizeof *m));
+    TRY_ALLOC(m->sources = arena_array(perm, items->count, sizeof *m->sources));
+    for (size_t i = 0; i < items->count; i++)
+        TRY(open_source(l, perm, m, items->items[i], &shard));
+    if (shard != l->set.count)
+        return err_set(ERR_INPUT, "data.train: files came or went while they were opened");
+    for (size_t i = 0; i < items->count; i++)
+        m->sources[i].tokens = mean_length(l, &m->sources[i]);
+    TRY(weights_of(l, perm, &w));
+    mixture_begin(m, &w);
+    l->mixture = m;
+    return ERR_OK;
+}
+
+const struct mixture_phase *loader_phase(const struct loader *l, uint64_t step)
+{
+    return l->mixture ? mixture_phase(l->mixture, loader_place(l, step)) : NULL;
+}
+
+enum err loader_resume(struct loader *l, uint64_t step, const struct mixture_phase *stored,
+                       bool *changed)
+{
+    struct arena scratch = arena_make(0);
+    struct mixture_weights w;
+    *changed = false;
+    enum err e = l->mixture ? weights_of(l, &scratch, &w) : ERR_OK;
+    if (e == ERR_OK && l->mixture)
+        e = mixture_resume(l->mixture, &w, loader_place(l, step), stored, changed);
+    arena_free(&scratch);
+    return e;
+}
+
 static enum err open_text(struct loader *l, struct arena *perm)
 {
     TRY(open_sidecars(l, perm));
     TRY(open_deal(l, perm));
-    return l->options.objective->open(l, perm);
+    TRY(l->options.objective->open(l, perm));
+    return l->options.mixed ? open_mixture(l, perm) : ERR_OK;
 }
 
 enum { DEALT_MAX = 65536 }; /* characters, that a record may hold it */

@@ -5,6 +5,8 @@
  * (seed, site, rank, step): there is no position to save, and any step may be asked for at any
  * time.
  *
+ * With data.weights each item of data.train is a source with an order of its own, and mixture.h
+ * says which source a place of the site's order draws from; without weights all files are one.
  * In an epoch each example comes exactly once, in an order drawn by a keyed permutation that is
  * computed, not stored. The order belongs to the site, and the ranks of a step cut it into disjoint
  * parts: the same examples make up a step whatever the number of ranks. With examples of one length
@@ -16,6 +18,7 @@
  */
 #include "inner/config/keys.h"
 #include "inner/data/batch.h"
+#include "inner/data/mixture.h"
 #include "inner/data/shard.h"
 #include "inner/data/sidecar.h"
 
@@ -48,6 +51,7 @@ struct loader_options {
     size_t sequence;     /* S, tokens of one sequence */
     size_t batch_tokens; /* tokens of one step of the whole site: a multiple of sequence x ranks */
     int64_t vocab;
+    bool mixed;      /* by data.weights: of the training text */
     bool own_shards; /* data.shards = own: the ranks share the files out among themselves */
     const struct objective *objective; /* what the text becomes */
     const struct settings *settings;   /* data.*; the causal objective needs none: NULL */
@@ -70,7 +74,8 @@ struct loader {
     size_t rank_sequences;  /* of one rank in one step */
     bool token_targets, sequence_targets; /* may a batch have any? */
     struct loader_deal deal;
-    void *own; /* the objective's */
+    struct mixture *mixture; /* options.mixed; else NULL */
+    void *own;               /* the objective's */
 };
 
 /* ERR_INPUT: a shard or its sidecar is unusable, or the objective cannot use this text.
@@ -79,6 +84,12 @@ enum err loader_open(struct loader *l, struct arena *perm, const struct config_l
                      const struct loader_options *o) MUST;
 void loader_close(struct loader *l);
 
+/* Where the examples of a step begin in the site's endless order. */
+uint64_t loader_place(const struct loader *l, uint64_t step);
+/* With a mixture: the phase of a step, and the way back (mixture_resume). Nothing without one. */
+const struct mixture_phase *loader_phase(const struct loader *l, uint64_t step);
+enum err loader_resume(struct loader *l, uint64_t step, const struct mixture_phase *stored,
+                       bool *changed) MUST;
 /* The window at a place of the site's endless order. */
 uint64_t loader_order(const struct loader *l, uint64_t place);
 /* The same order for `count` numbers: each comes once in `count` places. */

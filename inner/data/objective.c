@@ -32,11 +32,6 @@ enum err objective_batch_open(const struct objective *o, struct batch *b, struct
 
 /* ---- a step ---- */
 
-static uint64_t first_place(const struct loader *l, uint64_t step)
-{
-    return step * l->options.ranks * l->rank_sequences;
-}
-
 /* Once for each step: the micro-batches of a step share its deal. */
 static void deal_step(struct loader *l, uint64_t step)
 {
@@ -44,7 +39,7 @@ static void deal_step(struct loader *l, uint64_t step)
     struct loader_deal *d = &l->deal;
     if (!d->order || d->next == step + 1)
         return;
-    uint64_t first = first_place(l, step);
+    uint64_t first = loader_place(l, step);
     for (size_t i = 0; i < l->options.ranks * l->rank_sequences; i++)
         d->lengths[i] = (uint32_t)o->length(l, loader_order(l, first + i), first + i);
     deal_snake(d->order, d->lengths, l->options.ranks, l->rank_sequences, d->keys);
@@ -62,7 +57,7 @@ void objective_step(struct loader *l, uint64_t step, size_t first, size_t count,
     for (size_t i = 0; i < count; i++) {
         size_t at = l->options.rank * l->rank_sequences + first + i;
         uint32_t number = l->deal.order ? l->deal.order[at] : (uint32_t)at;
-        uint64_t place = first_place(l, step) + number;
+        uint64_t place = loader_place(l, step) + number;
         o->append(l, loader_order(l, place), place, b);
         b->numbers[b->sequences - 1] = l->number_first + number;
     }
@@ -88,7 +83,7 @@ void objective_records(struct loader *l, uint64_t step, const uint64_t *windows,
 
 void objective_counts(const struct loader *l, uint64_t step, struct target_counts *c)
 {
-    uint64_t first = first_place(l, step);
+    uint64_t first = loader_place(l, step);
     *c = (struct target_counts){0};
     for (uint64_t i = 0; i < l->options.ranks * l->rank_sequences; i++)
         l->options.objective->count(l, loader_order(l, first + i), first + i, c);

@@ -91,7 +91,9 @@ static enum err open_data(struct train *t, struct arena *perm)
     struct loader_options o =
         train_loader_options(s, t->data_site, s->train_modules > 1 ? 0 : (uint32_t)t->coll->rank,
                              (uint32_t)batch_ranks(s, t->coll->size));
+    o.mixed = s->data_weights.count > 0;
     TRY(loader_open(&t->loader, perm, &s->data_train, &o));
+    o.mixed = false;
     TRY(check_dealt(t));
     warn_unknown(t);
     if (s->data_eval.count) {

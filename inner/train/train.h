@@ -171,9 +171,10 @@ struct train { /* open for the hook to read */
     double *stats;     /* pinned: (STEP_STATS) of the last step, from the device */
     struct train_tune tune;
     struct train_heads heads;
-    unsigned events;    /* of the step that runs and of the one before, by turns */
-    char *pinned;       /* canonical settings that a resumed run must share */
-    int64_t saved_step; /* of the newest checkpoint, -1: none */
+    struct mixture_phase phase; /* as loaded, or stored last */
+    unsigned events;            /* of the step that runs and of the one before, by turns */
+    char *pinned;               /* canonical settings that a resumed run must share */
+    int64_t saved_step;         /* of the newest checkpoint, -1: none */
 };
 
 /* Of the training text, for one of the ranks that divide the batch. */

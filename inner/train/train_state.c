@@ -12,7 +12,7 @@
 #include "inner/train/train_errors.h"
 #include "kernels/base/log.h"
 
-enum { PARTS_MAX = 6 + OPTIM_STATES };
+enum { PARTS_MAX = 7 + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 struct staging { /* whole slabs in host memory, on the lead */
@@ -66,7 +66,8 @@ static enum err staging_open(const struct train *t, struct staging *s)
 
 struct counters { /* what a checkpoint holds beside slabs */
     uint64_t *tokens;
-    struct train_heads *heads; /* NULL: one head */
+    struct train_heads *heads;     /* NULL: one head */
+    struct mixture_phase *mixture; /* NULL: without data.weights */
 };
 
 /* The slabs under the names of the method. Returns their number. */
@@ -90,6 +91,11 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
                                               .data = &c->heads->begun,
                                               .size_bytes = sizeof *c->heads -
                                                             offsetof(struct train_heads, begun)};
+    if (c->mixture) /* a run without weights may get some */
+        parts[n++] = (struct checkpoint_part){.name = "mixture",
+                                              .data = c->mixture,
+                                              .size_bytes = sizeof *c->mixture,
+                                              .optional = true};
     if (s->kept) /* a run that starts from another (run.from) has none yet */
         parts[n++] = (struct checkpoint_part){
             .name = "compress", .data = s->kept, .size_bytes = s->kept_bytes, .optional = true};
@@ -183,6 +189,12 @@ enum err train_share_error(struct train *t, enum err e)
                 : ERR_OK;
 }
 
+static struct counters counters_of(struct train *t)
+{
+    return (struct counters){&t->tokens, t->heads.n ? &t->heads : NULL,
+                             t->loader.mixture ? &t->phase : NULL};
+}
+
 /* The order matters: on the lead the last slab may stay in the slab of gradients. */
 static enum err store_checkpoint(struct train *t, struct staging *s)
 {
@@ -204,7 +216,9 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     if (lead) {
         struct checkpoint_part parts[PARTS_MAX];
         struct checkpoint_meta meta = describe(t);
-        struct counters c = {&t->tokens, t->heads.n ? &t->heads : NULL};
+        struct counters c = counters_of(t);
+        if (c.mixture)
+            *c.mixture = *loader_phase(&t->loader, (uint64_t)t->step);
         size_t n = list_parts(t->optim.state, s, t->table.elements, &c, parts);
         e = checkpoint_save(t->checkpoint_dir, &meta, parts, n,
                             (unsigned)t->settings->train_checkpoint_keep);
@@ -304,7 +318,7 @@ static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
     struct checkpoint_part parts[PARTS_MAX];
     struct checkpoint_meta want = describe(t), got;
     TRY(staging_open(t, s));
-    struct counters c = {&t->tokens, t->heads.n ? &t->heads : NULL};
+    struct counters c = counters_of(t);
     size_t n = list_parts(t->optim.state, s, t->table.elements, &c, parts);
     TRY(checkpoint_load(t->checkpoint_dir, &want, parts, n, &got, found));
     if (!*found)
@@ -341,6 +355,7 @@ static enum err distribute(struct train *t, const struct staging *s)
     TRY(broadcast_slab(t, model_params(t->model), s->params, t->table.elements));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
     TRY(c->ops->broadcast_host(c, &t->heads, sizeof t->heads));
+    TRY(c->ops->broadcast_host(c, &t->phase, sizeof t->phase));
     TRY(c->ops->broadcast_host(c, &t->step, sizeof t->step));
     return c->ops->broadcast_host(c, &t->saved_step, sizeof t->saved_step);
 }
@@ -372,10 +387,24 @@ static enum err choose_attention(struct train *t)
     struct dev *d = t->dev;
     if (d->autotune && !*d->attention) {
         struct model_loss loss;
-        objective_step(&t->loader, 0, 0, t->micro_sequences, &t->batch);
+        objective_step(&t->loader, (uint64_t)t->step, 0, t->micro_sequences, &t->batch);
         TRY(model_step(t->model, &t->batch, 1, NULL, &loss));
     }
     return t->coll->ops->broadcast_host(t->coll, d->attention, sizeof d->attention);
+}
+
+/* The sources of data.train go on where the checkpoint left them. */
+static enum err resume_mixture(struct train *t)
+{
+    bool changed;
+    TRY(loader_resume(&t->loader, (uint64_t)t->step, &t->phase, &changed));
+    if (changed && t->step)
+        log_event(LOG_INFO, "mixture",
+                  "step=%lld text=\"other weights than in the checkpoint: they hold from this step "
+                  "on%s\"",
+                  (long long)t->step,
+                  t->phase.count ? "" : "; it counts no sources, and each begins from its start");
+    return ERR_OK;
 }
 
 enum err train_resume(struct train *t)
@@ -384,6 +413,7 @@ enum err train_resume(struct train *t)
     enum err e = resume(t, &s);
     arena_free(&s.arena);
     TRY(e);
+    TRY(resume_mixture(t));
     model_set_step(t->model, t->step);
     model_params_changed(t->model);
     TRY(dev_sync(t->dev));
@@ -418,7 +448,7 @@ enum err train_begin_from(const struct settings *s, const struct table *t,
                                    .settings = pinned,
                                    .device = "import"};
     struct train_heads heads = {0};
-    struct counters c = {&tokens, s->model_heads_n > 1 ? &heads : NULL};
+    struct counters c = {.tokens = &tokens, .heads = s->model_heads_n > 1 ? &heads : NULL};
     size_t n = list_parts(state, &whole, t->elements, &c, parts);
     return checkpoint_save(dir, &meta, parts, n, 1);
 }

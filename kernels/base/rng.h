@@ -22,6 +22,7 @@ enum rng_stream {
     RNG_MASK = 13,      /* its masks: + window << 8; index = draw / 4 */
     RNG_MASTER = 15,    /* master weights of few bits: + step << 32; index = element / 4 */
     RNG_DRAW = 16,      /* values of a round (SPARTA): + round << 32; index = block of 256 */
+    RNG_MIXTURE = 17,   /* data order of a source: + source << 8 */
     RNG_DROPOUT = 14    /* + step << 32; index = row << 32 | place << 16 | column / 8 */
 };
 

@@ -194,6 +194,7 @@ static enum err hook_saved(void *self, struct train *t)
     int64_t oldest = 0;
     if (!is_lead(j))
         return ERR_OK;
+    job_tell_sources(j);
     TRY(oldest_checkpoint(t->checkpoint_dir, &oldest));
     return j->outer ? site_train_saved(&j->exchange, oldest) : ERR_OK;
 }

@@ -139,6 +139,7 @@ void job_tell_step(struct job *j, const struct train_report *r);
 void job_tell_round(void *self, const struct site_train_round *r);
 void job_tell_notice(void *self, const char *text);
 void job_tell_eval(struct job *j, const struct train_eval *e, const char *of);
+void job_tell_sources(struct job *j); /* with data.weights: what each source has given so far */
 void job_tell_stop(struct job *j, const char *reason);
 void job_line(struct job *j); /* name, rounds and bytes of j->line */
 /* job_signals.c: called before any other thread starts, so that all others block these signals. */

@@ -416,6 +416,32 @@ void job_tell_step(struct job *j, const struct train_report *r)
     show_step(j, r);
 }
 
+void job_tell_sources(struct job *j)
+{
+    const struct loader *l = &j->train.loader;
+    const struct mixture *m = l->mixture;
+    uint64_t counts[MIXTURE_SOURCES_MAX], place = loader_place(l, (uint64_t)j->train.step);
+    if (m)
+        mixture_counts(m, place, counts);
+    for (size_t i = 0; m && i < m->count; i++) {
+        const struct mixture_source *s = &m->sources[i];
+        char name[512];
+        double tokens = (double)counts[i] * s->tokens,
+               epochs = (double)counts[i] / (double)s->windows;
+        jsonl_begin(&j->record, "source");
+        jsonl_int(&j->record, "step", j->train.step);
+        jsonl_text(&j->record, "source", s->name);
+        jsonl_real(&j->record, "weight", mixture_weight(m, place, i));
+        jsonl_int(&j->record, "examples", (int64_t)counts[i]);
+        jsonl_real(&j->record, "tokens", tokens);
+        jsonl_real(&j->record, "epochs", epochs);
+        jsonl_end(&j->record);
+        log_event(LOG_INFO, "source", "step=%lld source=%s examples=%llu tokens=%.0f epochs=%.3f",
+                  (long long)j->train.step, log_quote(name, sizeof name, s->name),
+                  (unsigned long long)counts[i], tokens, epochs);
+    }
+}
+
 void job_tell_stop(struct job *j, const char *reason)
 {
     jsonl_begin(&j->record, "stop");

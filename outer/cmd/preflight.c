@@ -377,9 +377,10 @@ static void check_device(struct preflight *p)
 static void check_text(struct preflight *p)
 {
     struct job *j = &p->j;
-    const struct loader_options o = train_loader_options(&j->s, (uint32_t)j->run.index, 0, 1);
+    struct loader_options o = train_loader_options(&j->s, (uint32_t)j->run.index, 0, 1);
     struct loader l = {.windows = 0};
     char tokens[32];
+    o.mixed = j->s.data_weights.count > 0;
     if (loader_open(&l, &j->run.perm, &j->s.data_train, &o) != ERR_OK) {
         preflight_failed(p, "data", "");
         loader_close(&l);

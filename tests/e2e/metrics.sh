@@ -30,6 +30,10 @@ c=$pid
 undisturbed
 ends 0 "$c" "site c"
 
+# A mixture of sources, for its records.
+"$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir mixed --data.train "data/train-0-*.bin" --data.weights 1 \
+    --train.steps 2 --train.warmup 0 >mixed.out 2>&1 || fail "a mixture"
+
 # A short run with privacy, for its records.
 settings="--train.steps 8 --outer.weights equal --privacy.secure sum --privacy.two_sites true --privacy.unit sequence --privacy.noise 1 --privacy.cap 1000"
 serve --serve.dir private_aggregator
@@ -50,7 +54,7 @@ awk '/^## / { who = $2 == "1." ? "site" : "aggregator" }
 [ "$(wc -l <documented)" -gt 100 ] || fail "docs/metrics.md: its tables are not as this test reads them"
 
 # One line for each record: WHO KIND fields. A quote within a string has a backslash before it, so no string looks like a field.
-for s in a b private_a aggregator private_aggregator; do
+for s in a b mixed private_a aggregator private_aggregator; do
     who=${s#private_}
     [ "$who" = aggregator ] || who=site
     sed "s/\\\\\"//g" $s/metrics.jsonl | awk -v who=$who '{ match($0, /"kind":"[a-z]*"/); kind = substr($0, RSTART + 8, RLENGTH - 9); out = ""

@@ -128,6 +128,24 @@ static void all_errors_come_at_once(void **state)
     assert_says("c.yaml:14: model.width is here a second time, first on line 13");
 }
 
+/* Each field of the maps is a list of its own; what a map lacks is empty. */
+static void a_list_of_maps_is_several_lists(void **state)
+{
+    (void)state;
+    assert_int_equal(load_text("data:\n  train:\n    - {glob: 'a, *.bin', weight: 3}\n"
+                               "    - glob: b.bin\n      anneal_weight: 0.5\n"),
+                     ERR_OK);
+    assert_int_equal(settings.data_train.count, 2);
+    assert_string_equal(settings.data_train.items[0], "a, *.bin");
+    assert_string_equal(settings.data_train.items[1], "b.bin");
+    assert_int_equal(settings.data_weights.count, 2);
+    assert_string_equal(settings.data_weights.items[0], "3");
+    assert_string_equal(settings.data_weights.items[1], "");
+    assert_int_equal(settings.data_anneal_weights.count, 2);
+    assert_string_equal(settings.data_anneal_weights.items[0], "");
+    assert_string_equal(settings.data_anneal_weights.items[1], "0.5");
+}
+
 /* What YAML can say and a configuration must not, each with its own sentence. */
 static void yaml_beyond_our_shape_is_refused(void **state)
 {
@@ -151,6 +169,17 @@ static void yaml_beyond_our_shape_is_refused(void **state)
         {"train: {steps: 3\n", "not valid YAML"},
         {"run: {name: \"\xff\xfe\"}\n", "not UTF-8"},
         {"data:\n  train: [[a], b]\n", "c.yaml:2: data.train: a list holds plain values only"},
+        {"data:\n  train: [{glob: a}, b]\n",
+         "c.yaml:2: data.train: all items of a list are maps, or none is"},
+        {"data:\n  train: [a, {glob: b}]\n", "a list holds plain values only"},
+        {"data:\n  train: [{glob: [a]}]\n", "the fields of its maps hold plain values only"},
+        {"data:\n  train: [{glob: a, glob: b}]\n",
+         "data.train.glob is here a second time in one map"},
+        {"data:\n  train: [{glob: a, wieght: 2}]\n",
+         "unknown key data.train.wieght; the nearest is data.train.weight"},
+        {"data:\n  train: [{glob: a, weight: 2}]\n  weights: [3]\n",
+         "c.yaml:3: data.weights is here a second time, first on line 2"},
+        {"run:\n  name: [{a: b}]\n", "unknown key run.name.a"},
         {"data:\n  train: [\"a\\nb\"]\n", "control character"},
         {"run: {name: \"a\\0b\"}\n", "zero byte"},
         {"? [a, b]\n: 3\n", "the name of a section is not plain text"},
@@ -511,6 +540,7 @@ int main(void)
         T(command_line_wins_over_file),
         T(all_errors_come_at_once),
         T(yaml_beyond_our_shape_is_refused),
+        T(a_list_of_maps_is_several_lists),
         T(deep_and_large_files_are_capped),
         T(missing_file_is_named),
         T(arguments_are_checked),
