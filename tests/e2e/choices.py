@@ -8,7 +8,7 @@ import re
 import struct
 import sys
 
-SHOTS, LONGEST = 2, 64
+SHOTS, LONGEST, MMLU_LONGEST = 2, 64, 512  # MMLU's worked examples are long
 # A blank at the end of a context, brackets, two equal choices, letters that are no ASCII, a choice that is longest by far.
 HELLASWAG = [
     {"ind": 1, "activity_label": "Roof shingle removal", "ctx_a": "A man is sitting on a roof.", "ctx_b": "he ÄND a Friend",
@@ -33,7 +33,8 @@ DEV = [
     {"question": f"Is {i} even?", "subject": s, "choices": ["no", "yes", "both", "neither"], "answer": (i + 1) % 2}
     for i in range(3) for s in ("world_history", "abstract_algebra")
 ]
-QUERY = [{"query": "The license", "choices": ["is free", "of this program", "xqzj"], "gold": 1}]
+QUERY = [{"query": "The license", "choices": ["is free", "of this program", "xqzj"], "gold": 1},
+         {"query": "Equal ones", "choices": ["e", "e"], "gold": 1}]  # the pick is the first
 SETS = {"hellaswag": HELLASWAG, "arc": ARC, "mmlu": MMLU, "query": QUERY}
 
 
@@ -126,6 +127,7 @@ def dot(a, b):
 class Model:
     def __init__(self, folder):
         self.t, self.c = read_model(folder)
+        self.fronts = {}  # by ids: q, k, v
         for name in [k for k in self.t if re.search(r"(c_attn|c_proj|c_fc)\.weight$", k)]:  # Conv1D: [in, out]
             self.t[name] = list(zip(*self.t[name]))
 
@@ -137,15 +139,16 @@ class Model:
         scale = 1 / math.sqrt(sum((v - mean) ** 2 for v in x) / len(x) + self.c["layer_norm_epsilon"])
         return [(v - mean) * scale * g + b for v, g, b in zip(x, self.t[name + ".weight"], self.t[name + ".bias"])]
 
-    def logits(self, ids, wanted):
-        """Of the positions in `wanted`."""
+    def logits(self, ids, wanted, before):
+        """Of the positions in `wanted`. before: q, k, v by layer of the first positions; those of further ones are added."""
         heads, width = self.c["n_head"], self.c["n_embd"]
-        size = width // heads
-        xs = [[a + b for a, b in zip(self.t["wte.weight"][i], self.t["wpe.weight"][p])] for p, i in enumerate(ids)]
+        size, known = width // heads, len(before[0])
+        xs = {p: [a + b for a, b in zip(self.t["wte.weight"][i], self.t["wpe.weight"][p])] for p, i in enumerate(ids) if p >= known}
         for layer in range(self.c["n_layer"]):
             at = f"h.{layer}."
-            qkv = [self.linear(at + "attn.c_attn", self.norm(at + "ln_1", x)) for x in xs]
-            for p, x in enumerate(xs):
+            qkv = before[layer]
+            qkv += [self.linear(at + "attn.c_attn", self.norm(at + "ln_1", x)) for x in xs.values()]
+            for p, x in xs.items():
                 mixed = []
                 for h in range(0, width, size):
                     q = qkv[p][h:h + size]
@@ -154,16 +157,20 @@ class Model:
                     e = [math.exp(s - top) for s in scores]
                     mixed += [dot(e, [qkv[j][2 * width + h + i] for j in range(p + 1)]) / sum(e) for i in range(size)]
                 xs[p] = [a + b for a, b in zip(x, self.linear(at + "attn.c_proj", mixed))]
-            for p, x in enumerate(xs):
+            for p, x in xs.items():
                 up = [0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v ** 3)))
                       for v in self.linear(at + "mlp.c_fc", self.norm(at + "ln_2", x))]
                 xs[p] = [a + b for a, b in zip(x, self.linear(at + "mlp.c_proj", up))]
         return {p: [dot(row, y) for row in self.t["wte.weight"]] for p in wanted for y in [self.norm("ln_f", xs[p])]}
 
-    def score(self, context, choice):
-        ids = (context + choice)[-(LONGEST + 1):]
+    def score(self, context, choice, longest):
+        ids = (context + choice)[-(longest + 1):]
         inputs, first = ids[:-1], len(ids) - 1 - len(choice)
-        out = self.logits(inputs, range(first, len(inputs)))
+        front = tuple(inputs[:first])
+        if front not in self.fronts:
+            self.fronts[front] = [[] for _ in range(self.c["n_layer"])]
+            self.logits(front, (), self.fronts[front])
+        out = self.logits(inputs, range(first, len(inputs)), [list(layer) for layer in self.fronts[front]])
         total = 0.0
         for p, row in out.items():
             top = max(row)
@@ -185,8 +192,11 @@ def compare(folder, found):
         assert len(own) == len(wanted) > 0, (name, len(own))
         for r, (context, choices, lengths, label) in zip(own, wanted):
             seen = {}
-            scores = [seen.setdefault(tuple(c), None) or seen.__setitem__(tuple(c), model.score(context, c)) or seen[tuple(c)] for c in choices]
-            cut += sum(len(context) + len(c) > LONGEST + 1 for c in choices)
+            longest = MMLU_LONGEST if name == "mmlu" else LONGEST
+            for c in choices:
+                seen[tuple(c)] = seen.get(tuple(c)) or model.score(context, c, longest)
+            scores = [seen[tuple(c)] for c in choices]
+            cut += sum(len(context) + len(c) > longest + 1 for c in choices)
             for a, b in zip(r["scores"], scores):
                 assert abs(a - b) <= 2e-5 * abs(b) + 1e-5, (name, r, scores)
             assert r["label"] == label, (name, r, label)
@@ -194,6 +204,7 @@ def compare(folder, found):
             assert r["pick"] == argmax(scores), (name, r, scores)
             assert r["pick_norm"] == argmax([s / n for s, n in zip(scores, lengths)]), (name, r, scores, lengths)
     assert cut > 3, "no context was longer than the model reads"
+    assert min(len(context) for context, _, _, _ in questions("mmlu")) > 200, "MMLU without worked examples"
     same = rows[2]["scores"]
     assert same[0] == same[1], "equal choices with other scores"
     accuracy = {n: [sum(r[k] == r["label"] for r in rows if r["task"] == n) / sum(r["task"] == n for r in rows) for k in ("pick", "pick_norm")]

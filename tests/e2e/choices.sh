@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || { echo "SKIPPED: no python3"; exit 77; }
 
-settings="--model.layers 2 --model.width 16 --model.context 64 --train.sequence 64 --train.steps 30 --train.lr 0.02"
+settings="--model.layers 2 --model.width 16 --model.context 512 --train.sequence 64 --train.steps 30 --train.lr 0.02"
 configure a
 "$atoll" train --config run.yaml $settings --site.aggregator "" --site.name "" --outer.sites "" --run.dir alone --data.train "data/train-*.bin" --log.progress none >alone.out 2>&1 ||
     fail "the training"
@@ -14,7 +14,7 @@ python3 "$here/choices.py" write
 tasks="--eval.tasks hellaswag=hellaswag.jsonl,arc=arc.jsonl,query=query.jsonl,bin=hellaswag.bin"
 for kind in details "format json"; do
     "$atoll" eval --config run.yaml $settings $tasks --data.eval "" --from alone --$kind >"${kind%% *}.jsonl" 2>eval.out || fail "atoll eval --$kind"
-    "$atoll" eval --config run.yaml $settings --eval.tasks mmlu=mmlu.jsonl --eval.shots 2 --eval.shots_from mmlu=dev.jsonl --data.eval "" \
+    "$atoll" eval --config run.yaml $settings --eval.tasks mmlu=mmlu.jsonl --train.sequence 512 --train.batch_tokens 512 --eval.shots 2 --eval.shots_from mmlu=dev.jsonl --data.eval "" \
         --from alone --$kind >>"${kind%% *}.jsonl" 2>eval.out || fail "atoll eval --$kind of MMLU"
 done
 python3 "$here/choices.py" compare hf details.jsonl || fail "other scores or picks than the reference"

@@ -61,6 +61,12 @@ rows = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
 (a,) = json.load(open(sys.argv[2], encoding="utf-8"))["sites"]
 ms = sum(r["ms"] for r in rows if r["kind"] in ("task", "probe"))
 spent = a["spent_s"]
+last, between = None, 0
+for r in rows:  # no time of a round
+    between += r["ms"] if r["kind"] in ("task", "probe") else 0
+    if r["kind"] == "round":
+        assert last is None or r["compute_ms"] + between <= 1e3 * (r["t"] - last) + 3, (r, between, last)
+        last, between = r["t"], 0
 assert ms > 0 and abs(spent["evaluation"] - ms / 1e3) < 1e-6, (spent, ms)
 assert abs(sum(v for k, v in spent.items() if k != "all") - spent["all"]) < 1e-3 + 0.02 * spent["all"], spent
 assert [t["name"] for t in a["tasks"]] == ["arc", "query"] and a["tasks"][0]["round"] == 4 and len(a["tasks"][0]["by_round"]) == 3, a["tasks"]
@@ -73,11 +79,23 @@ grep -q "arc after round 4: accuracy .* chance 26.7 %" status.txt || fail "atoll
 grep -q "<h2>Accuracy by round</h2>" report.html && grep -q '&lt;/script&gt;&lt;img src=x' report.html || fail "the report has no evaluation"
 grep -q "<img" report.html && fail "the text of a probe becomes markup in the report"
 
+# A run that ended without an evaluation makes up for the last round.
+"$atoll" train --config plain.yaml $settings --site.name a --run.dir without/a --data.train "data/train-0-*.bin" \
+    --eval.tasks arc=arc.jsonl --eval.every_rounds 2 --log.progress none >again.out 2>&1 || fail "site a, started again at its end"
+[ "$(of task without/a .)" = "4 " ] || fail "rounds evaluated at the end: $(of task without/a .)"
+
 # Killed again and again: each round is on record once, and the bits are the same.
+texts() { grep '"kind":"probe"' "$1/metrics.jsonl" | sed 's/.*"round":\([0-9]*\),.*"number"/\1 /' | sort; }
+texts a >texts.once
 rm -rf a b aggregator *.out
 disturbed 2 a a b a
 same_state a b
 [ "$(final a)" = "$without" ] || fail "evaluation and kill -9 change the training"
+# Sites differ between rounds, their outer parameters do not: the same texts, as in the run that nobody killed.
+for s in a b; do
+    texts $s >"$s.texts"
+    cmp texts.once "$s.texts" || fail "site $s: other parameters than the outer ones of the round"
+done
 for s in a b; do
     for what in '"of":"arc"' '"of":"query"' '"number":0' '"number":1'; do
         kind=task
@@ -85,6 +103,26 @@ for s in a b; do
         [ "$(of $kind $s "$what")" = "1 3 4 " ] || fail "rounds of $s with $what after $killed kills: $(of $kind $s "$what")"
     done
 done
+
+# Steps that are made again evaluate the outer parameters of then, while the site holds later ones.
+rm -rf a b aggregator *.out
+serve
+train a --train.checkpoint_every 1000
+a=$pid
+train b
+b=$pid
+until_rounds a 6
+kill -9 "$a" "$b"
+wait "$a" "$b" 2>/dev/null || :
+sed -i '/"kind":"task"/d; /"kind":"probe"/d' a/metrics.jsonl
+train a --train.checkpoint_every 1000
+a=$pid
+train b
+b=$pid
+sites_end 0 a b
+serve_ends
+texts a >a.texts
+cmp texts.once a.texts || fail "steps made again evaluate other parameters than those of their round"
 
 refused() { # refused WORDS ARGUMENTS...
     words=$1

@@ -560,6 +560,20 @@ static void sets_of_words_add_up(void **state)
     tally_close(&all);
 }
 
+static void text_may_be_shown_anywhere(void **state)
+{
+    char out[64];
+    static const uint8_t hostile[] =
+        "a\x1b[2J\0b\t\n\x7f\xc2\x9b\xff\xc3\xa9\xf0\x9f\x98\x80\xf0\x9f";
+    (void)state;
+    unicode_clean(out, sizeof out, hostile, sizeof hostile - 1);
+    assert_string_equal(out, "a\xef\xbf\xbd[2J\xef\xbf\xbd"
+                             "b\t\n\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9\xf0\x9f\x98\x80"
+                             "\xef\xbf\xbd\xef\xbf\xbd");
+    unicode_clean(out, 4, (const uint8_t *)"ab\xc3\xa9", 4); /* cut in front of a code point */
+    assert_string_equal(out, "ab");
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, reset, drop)
@@ -580,6 +594,7 @@ int main(void)
         T(ties_go_to_the_lower_id),
         T(too_small_a_vocabulary_is_refused),
         T(sets_of_words_add_up),
+        T(text_may_be_shown_anywhere),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }
