@@ -569,7 +569,9 @@ static bool reserve_spend(struct aggregator *a, enum err *e)
 {
     if (*e != ERR_FULL || !a->env->ops->exists(a->env, AGGREGATOR_RESERVE))
         return false;
-    log_event(LOG_ERROR, "disk_full", "freed=%s", AGGREGATOR_RESERVE);
+    char quoted[512];
+    log_event(LOG_ERROR, "disk_full", "freed=%s why=%s", AGGREGATOR_RESERVE,
+              log_quote(quoted, sizeof quoted, err_message()));
     *e = a->env->ops->remove(a->env, AGGREGATOR_RESERVE);
     a->commit.spent = true;
     return *e == ERR_OK;
@@ -632,10 +634,12 @@ void aggregator_commit_drop(struct aggregator *a)
     a->commit.stage = COMMIT_IDLE;
 }
 
-static void retry_log(unsigned fragment, enum err e)
+static void retry_log(unsigned fragment, enum err e, const char *why)
 {
-    log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "no_memory", "fragment=%u retry_ms=%d",
-              fragment, COMMIT_RETRY_MS);
+    char quoted[512];
+    log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "no_memory",
+              "fragment=%u retry_ms=%d why=%s", fragment, COMMIT_RETRY_MS,
+              log_quote(quoted, sizeof quoted, why));
 }
 
 void aggregator_commit_later(struct aggregator *a, unsigned fragment, enum err e)
@@ -645,7 +649,7 @@ void aggregator_commit_later(struct aggregator *a, unsigned fragment, enum err e
         return;
     }
     a->fragment[fragment].retry_ms = aggregator_now(a) + COMMIT_RETRY_MS;
-    retry_log(fragment, e);
+    retry_log(fragment, e, err_message());
 }
 
 /* The round stays sealed, where it is not committed yet. */
@@ -658,7 +662,7 @@ static enum err commit_failed(struct aggregator *a)
         return err_set(c->e, "%s", c->why);
     if (!clearing) /* else the files go at the next start */
         a->fragment[c->fragment].retry_ms = aggregator_now(a) + COMMIT_RETRY_MS;
-    retry_log(c->fragment, c->e);
+    retry_log(c->fragment, c->e, c->why);
     return ERR_OK;
 }
 

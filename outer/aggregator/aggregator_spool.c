@@ -125,11 +125,12 @@ static void say(struct wire_answer *answer, enum round_outcome outcome, const ch
 
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer)
 {
+    char quoted[512];
     say(answer, ROUND_FULL, err_message());
     answer->retry_ms = FULL_RETRY_MS;
     if (e == ERR_FULL || e == ERR_MEMORY)
-        log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "no_memory", "retry_ms=%d",
-                  FULL_RETRY_MS);
+        log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "no_memory", "retry_ms=%d why=%s",
+                  FULL_RETRY_MS, log_quote(quoted, sizeof quoted, err_message()));
     else
         aggregator_halt(a, e);
 }
