@@ -52,7 +52,10 @@
     X(26, UNLIKE, "what was made again is not what is on record", 1,                               \
       "look at the first line: it names round, site and place; keep the files")                    \
     X(27, GAPS, "some rounds cannot be made again, and nothing differs", 9,                        \
-      "give the directories of more replicas; a gap of all of them stays")
+      "give the directories of more replicas; a gap of all of them stays")                         \
+    X(28, DEVICE, "the GPU failed or is gone", 1,                                                  \
+      "look at nvidia-smi and the kernel's log (Xid), then start again: nothing acknowledged is "  \
+      "lost")
 
 enum err {
 #define X(number, name, text, exit, action) ERR_##name = number,

@@ -42,12 +42,33 @@ void cuda_fail(struct cuda *c, enum err e)
     snprintf(c->message, sizeof c->message, "%s", err_message());
 }
 
+/* What the runtime says when the hardware failed or left the bus; the rest is a bug of ours. */
+static bool is_gone(cudaError_t e)
+{
+    static const int codes[] = {
+        46,  /* cudaErrorDevicesUnavailable */
+        100, /* cudaErrorNoDevice */
+        214, /* cudaErrorECCUncorrectable */
+        220, /* cudaErrorNvlinkUncorrectable */
+        714, /* cudaErrorHardwareStackError */
+        719, /* cudaErrorLaunchFailure */
+        721, /* cudaErrorContained */
+        999, /* cudaErrorUnknown */
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if ((int)e == codes[i])
+            return true;
+    return false;
+}
+
 /* Records a failed call of the runtime; true: the call succeeded. */
 static bool check(struct cuda *c, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess)
         return true;
-    cuda_fail(c, err_set(e == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_INTERNAL,
+    cuda_fail(c, err_set(e == cudaErrorMemoryAllocation ? ERR_MEMORY
+                         : is_gone(e)                   ? ERR_DEVICE
+                                                        : ERR_INTERNAL,
                          "CUDA: %s: %s (%d)", what, cudaGetErrorString(e), (int)e));
     return false;
 }

@@ -64,6 +64,7 @@ const char *cudaGetErrorString(cudaError_t e)
            : e == cudaErrorInvalidDevice            ? "invalid device ordinal"
            : e == cudaErrorNotReady                 ? "device not ready"
            : e == cudaErrorStreamCaptureUnsupported ? "operation not permitted during capture"
+           : e == cudaErrorUnknown                  ? "unknown error"
            : e == cudaErrorStreamCaptureInvalidated ? "an earlier error ended the capture"
                                                     : "unrecognized error code";
 }
@@ -234,8 +235,18 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int pr
     return cudaSuccess;
 }
 
+/* FAKE_GPU_GONE=N: the GPU leaves the bus before the N-th wait for it, and does not come back. */
+static bool is_gone(void)
+{
+    static _Atomic long waits;
+    const char *said = getenv("FAKE_GPU_GONE");
+    return said && ++waits >= atol(said);
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    if (is_gone())
+        return failed(cudaErrorUnknown);
     pthread_mutex_lock(&fake_lock);
     cudaStream_t s = stream_of(stream);
     bool recording = s->recording;

@@ -50,7 +50,17 @@ echo "$with $(bus alone.out) $(wc -c <"$state")" | awk '{
     into = ($1 - $3) / n / rounds; out = ($2 - $4) / n / rounds
     printf "%d values, bytes for each in a round: %.2f in, %.2f out\n", n, into, out
     exit into < 8.5 || into > 12 || out < 20 || out > 22.5 }' || fail "what crosses is not the budget"
-rm -rf a b aggregator alone ./*.out
+# A GPU that leaves the bus: the site says so and what to look at, and goes on where it was once the GPU is back.
+code=0
+FAKE_GPU_GONE=60 "$atoll" train --config run.yaml --site.name a --run.dir gone --data.train "data/train-0-*.bin" --site.aggregator "" \
+    $settings --train.checkpoint_every 4 --log.progress none >gone.out 2>&1 || code=$?
+[ $code -eq 1 ] && grep -q "CUDA: .*unknown error (999)" gone.out && grep -q "what to do: look at nvidia-smi" gone.out ||
+    fail "a GPU that is gone ended with $code"
+! grep -q '"kind":"final"' gone/metrics.jsonl && grep -q '"kind":"step"' gone/metrics.jsonl || fail "the GPU was not gone in the middle"
+"$atoll" train --config run.yaml --site.name a --run.dir gone --data.train "data/train-0-*.bin" --site.aggregator "" $settings \
+    --log.progress none >gone.out 2>&1 || fail "the GPU is back"
+[ "$(final gone)" = "$(final alone)" ] || fail "a run whose GPU was gone for a while ends elsewhere"
+rm -rf a b aggregator alone gone ./*.out
 disturbed 2 a serve b
 again "killed"
 [ "$starts" -ge 4 ] || fail "only $starts starts are on record: nothing was killed on the way"

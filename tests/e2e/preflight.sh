@@ -87,14 +87,24 @@ says FAIL device "a GPU that was there before needs its driver"
 if unshare -rm true 2>/dev/null; then
     cat >mounts.sh <<'END'
 set -e
-mkdir -p fixed small
+mkdir -p fixed small turned
 mount --bind fixed fixed && mount -o remount,ro,bind fixed
 mount -t tmpfs -o size=1m none small
-"$@" --run.dir fixed/a >fixed.out 2>&1 || echo "rc $?" >>fixed.out
-"$@" --run.dir small/a >small.out 2>&1 || echo "rc $?" >>small.out
+"$@" --site a --run.dir fixed/a >fixed.out 2>&1 || echo "rc $?" >>fixed.out
+"$@" --site a --run.dir small/a >small.out 2>&1 || echo "rc $?" >>small.out
+program=$1
+shift 2
+"$program" train "$@" --site.name a --site.aggregator "" --run.dir turned/a --train.steps 1000000 --train.checkpoint_every 300 \
+    --log.progress none >turned.out 2>&1 &
+until grep -q ev=checkpoint turned.out; do sleep 0.05; done
+mount -t tmpfs -o ro none turned/a/inner
+code=0
+wait $! || code=$?
+echo "rc $code" >>turned.out
 END
-    unshare -rm sh mounts.sh "$atoll" doctor --config run.yaml --site a --data.train 'data/train-0-*.bin' --train.eval_every 20 ||
+    unshare -rm sh mounts.sh "$atoll" doctor --config run.yaml --data.train 'data/train-0-*.bin' --train.eval_every 20 ||
         fail "mounts"
+    grep -q "checkpoint.*turned/a/inner.*Read-only file system" turned.out && grep -q "^rc 1" turned.out || fail "a directory that turns read-only in a run"
     cp fixed.out check.out
     says FAIL writable "Read-only file system: mount it for writing"
     grep -q "^rc 4" fixed.out || fail "a read-only directory is no failure"
@@ -125,6 +135,14 @@ grep -q "its last one is without 1 of 3 sites (c)" a.out || fail "site a does no
 grep -q "ev=commit .*sites=2/3 .*without=c" serve.out || fail "the aggregator does not name the site that is missing"
 kill "$serve_pid" # it would wait for site c
 ends 75 "$serve_pid" "the aggregator of a run that lost site c"
+
+# A site without metrics is named, and the aggregator's records tell of it all the same.
+mkdir empty
+code=0
+"$atoll" status a empty >status.out 2>&1 || code=$?
+[ $code -eq 4 ] && grep -q "empty/metrics.jsonl: there is no record" status.out || fail "status of a site without a record"
+"$atoll" status aggregator >status.out 2>&1 || fail "status of the aggregator"
+grep -q "^c .* [0-9]*/60 " status.out || fail "the aggregator's records have no site c: $(cat status.out)"
 
 # What a killed process leaves is no stale lock.
 check 4 --site c --data.train 'data/train-2-*.bin' --run.dir c --train.eval_every 20

@@ -16,7 +16,8 @@ typedef enum {
     cudaErrorInvalidDevice = 101,
     cudaErrorNotReady = 600,
     cudaErrorStreamCaptureUnsupported = 900,
-    cudaErrorStreamCaptureInvalidated = 901
+    cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorUnknown = 999
 } cudaError_t;
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
