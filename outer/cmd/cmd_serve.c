@@ -51,6 +51,7 @@ struct serve {
     struct ledger_book ledger;
     struct feed feed;                  /* of the records; the link calls it under its lock */
     const char *records;               /* their path */
+    atomic_bool uncertified;           /* the own certificate has expired, or is not valid */
     atomic_uint_least64_t observed_ms; /* the last call of an observer; 0: none */
     atomic_bool observed_all;          /* it had all records then */
     struct page page;                  /* with serve.http */
@@ -206,10 +207,12 @@ static enum err supply_collect(struct serve *v, struct supply **supply)
 static bool serve_ready(void *self, char *why, size_t size)
 {
     struct serve *v = self;
-    bool ready = atomic_load(&v->answers);
-    if (!ready)
-        snprintf(why, size, "the aggregator does not answer calls (yet, or any more)");
-    return ready;
+    bool answers = atomic_load(&v->answers), uncertified = atomic_load(&v->uncertified);
+    if (!answers || uncertified)
+        snprintf(why, size, "%s",
+                 answers ? "the aggregator's certificate has expired, or is not valid"
+                         : "the aggregator does not answer calls (yet, or any more)");
+    return answers && !uncertified;
 }
 
 static enum err open_page(struct serve *v)
@@ -328,10 +331,9 @@ static enum err stopped(const struct aggregator_status *now)
 
 static void certificate_look(struct serve *v)
 {
-    if (certificate_check(v) == ERR_OK)
-        return;
-    v->tell.days_left = -1;
-    err_clear();
+    v->tell.days_left =
+        tls_days(&v->tls, v->run.s.run_name, TLS_AGGREGATOR, "aggregator", clock_wall_s());
+    atomic_store(&v->uncertified, v->tell.days_left < 0);
 }
 
 static void status_say(struct serve *v, const struct aggregator_status *now)

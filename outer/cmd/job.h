@@ -106,11 +106,12 @@ struct job {
     double eval_loss;              /* the last one; NAN: none */
     int64_t eval_step;
     struct job_eval eval;
-    struct page page;    /* with site.http */
-    atomic_bool bound;   /* it trains, and its aggregator was reached last */
-    bool unreachable;    /* the last notice said that the aggregator is unreachable */
-    struct link_tls tls; /* of this site's certificate */
-    pthread_t signals;   /* job_signals.c: waits for signals */
+    struct page page;        /* with site.http */
+    atomic_bool bound;       /* it trains, and its aggregator was reached last */
+    atomic_bool uncertified; /* the own certificate has expired, or is not valid */
+    bool unreachable;        /* the last notice said that the aggregator is unreachable */
+    struct link_tls tls;     /* of this site's certificate */
+    pthread_t signals;       /* job_signals.c: waits for signals */
     bool signals_run;
     sigset_t signals_before;
     atomic_bool signals_end;

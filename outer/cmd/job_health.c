@@ -12,11 +12,12 @@ static const double CLOCK_WARN_S = 2;
 static double certificate_days(struct job *j)
 {
 #ifdef ATOLL_NET
-    int64_t days;
-    if (j->tls.ca && tls_check(&j->tls, j->s.run_name, TLS_SITE, j->run.o.site_name, clock_wall_s(),
-                               &days) == ERR_OK)
+    if (j->tls.ca) {
+        int64_t days =
+            tls_days(&j->tls, j->s.run_name, TLS_SITE, j->run.o.site_name, clock_wall_s());
+        atomic_store(&j->uncertified, days < 0);
         return (double)days;
-    err_clear();
+    }
 #endif
     (void)j;
     return NAN;

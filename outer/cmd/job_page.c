@@ -8,12 +8,13 @@
 static bool job_ready(void *self, char *why, size_t size)
 {
     struct job *j = self;
-    bool ready = atomic_load(&j->bound);
+    bool bound = atomic_load(&j->bound), ready = bound && !atomic_load(&j->uncertified);
     if (!ready)
-        snprintf(why, size,
-                 j->outer ? "the site has not made a step yet, or its aggregator is "
-                            "unreachable"
-                          : "the site has not made a step yet");
+        snprintf(why, size, "%s",
+                 bound      ? "the site's certificate has expired, or is not valid"
+                 : j->outer ? "the site has not made a step yet, or its aggregator is "
+                              "unreachable"
+                            : "the site has not made a step yet");
     return ready;
 }
 

@@ -400,10 +400,9 @@ bool serve_tell_health_due(struct serve_tell *t)
 
 void serve_tell_health(struct serve_tell *t, const struct aggregator_status *now)
 {
-    double days = t->days_left < 0 ? NAN : (double)t->days_left;
     pthread_mutex_lock(&t->mutex);
     health_record(&t->record, &(struct health){.dir = t->run->o.serve_dir,
-                                               .certificate_days = days,
+                                               .certificate_days = (double)t->days_left,
                                                .epoch = now->epoch});
     pthread_mutex_unlock(&t->mutex);
 }
@@ -435,12 +434,12 @@ static const char *committed_text(const struct serve_tell *t, char out[96])
 
 void serve_tell_status(struct serve_tell *t, const struct aggregator_status *now)
 {
-    char rounds[96], quoted[400], text[400];
+    char rounds[96], quoted[400], text[400], valid[64] = "certificate: expired, or not valid";
     uint64_t now_ms = t->env->ops->now_ms(t->env);
-    snprintf(text, sizeof text,
-             "aggregator of run %s: %s, %u of %u sites connected, certificate valid for %lld days",
-             t->run->s.run_name, committed_text(t, rounds), now->bound, now->sites,
-             (long long)t->days_left);
+    if (t->days_left >= 0)
+        snprintf(valid, sizeof valid, "certificate valid for %lld days", (long long)t->days_left);
+    snprintf(text, sizeof text, "aggregator of run %s: %s, %u of %u sites connected, %s",
+             t->run->s.run_name, committed_text(t, rounds), now->bound, now->sites, valid);
     progress_say(&t->progress, text);
     log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text));
     if (now->scrub.passes || now->scrub.files) {

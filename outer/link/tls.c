@@ -591,6 +591,16 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
     return e;
 }
 
+int64_t tls_days(const struct link_tls *files, const char *run, enum tls_role role,
+                 const char *name, int64_t now_unix)
+{
+    int64_t days = 0;
+    if (tls_check(files, run, role, name, now_unix, &days) == ERR_OK)
+        return days;
+    err_clear();
+    return days < 0 ? days : -1;
+}
+
 /* ---- the peer's certificate ---- */
 
 static enum err target_connect(const struct tls_question *q, int *out)

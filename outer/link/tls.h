@@ -42,6 +42,10 @@ uint64_t tls_stamp(const struct link_tls *files);
  * the file, the defect and the remedy. Logs a near expiry with tls_log_expiry. */
 enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role,
                    const char *name, int64_t now_unix, int64_t *days_left) MUST;
+/* The same of a process that runs: whole days that the certificate stays valid; negative: it has
+ * expired, or it is not valid. No error is left. */
+int64_t tls_days(const struct link_tls *files, const char *run, enum tls_role role,
+                 const char *name, int64_t now_unix);
 
 /* ERR_DENIED with tls_check's text when the file's certificate is not valid at now_unix. */
 enum err tls_current(const char *path, int64_t now_unix) MUST;

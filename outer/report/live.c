@@ -472,7 +472,9 @@ static void row_line(struct progress_line *l, const struct report_run *r, double
 static void health_text(FILE *out, const struct report_now *n)
 {
     char free[32];
-    if (isfinite(n->certificate_days))
+    if (n->certificate_days < 0)
+        fprintf(out, ", its certificate has EXPIRED, or is not valid");
+    else if (isfinite(n->certificate_days))
         fprintf(out, ", certificate valid for %.0f days", n->certificate_days);
     if (isfinite(n->disk_free_bytes)) {
         progress_bytes(free, sizeof free, n->disk_free_bytes);

@@ -194,6 +194,19 @@ def gone(url):
     assert refused(url + "readyz") == 503
 
 
+def uncertified(url):
+    """Until /readyz says that the certificate is not valid."""
+    until = time.time() + 60
+    while True:
+        try:
+            get(url + "readyz")
+        except urllib.error.HTTPError as e:
+            assert e.code == 503 and "certificate has expired" in e.read().decode(), e
+            return
+        assert time.time() < until
+        time.sleep(0.2)
+
+
 def begun(url):
     until = time.time() + 60
     while not json.loads(get(url + "status.json")[1]).get("aggregator"):
@@ -263,5 +276,5 @@ def show(url):
 
 if __name__ == "__main__":
     acts = {"waiting": waiting, "running": running, "look": look, "compare": compare, "far": far, "events": events, "frames": frames,
-            "gone": gone, "begun": begun, "done": done, "notify": notify, "get": show}
+            "gone": gone, "uncertified": uncertified, "begun": begun, "done": done, "notify": notify, "get": show}
     acts[sys.argv[1]](*sys.argv[2:])

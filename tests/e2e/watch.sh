@@ -65,6 +65,15 @@ if command -v chromium >/dev/null; then
 else
     echo "NOT CHECKED: no chromium, so no browser has seen the page"
 fi
+# A process whose certificate is not valid (any more) is not ready, and says so, though the connections that there are go on.
+mkdir kept
+cp tls/aggregator.* kept/
+cp tls/observer.pem tls/aggregator.pem
+kill -USR2 "$serve_pid"
+python3 "$here/watch.py" uncertified "$(url serve.out)" || fail "/readyz of an aggregator whose certificate has expired"
+grep -q 'ev=status .*certificate: expired, or not valid' aggregator/log.txt || fail "the status does not tell of the expired certificate"
+cp kept/aggregator.* tls/
+kill -USR2 "$serve_pid"
 kill -INT "$a" "$b"
 sites_end 75 a b
 kill -INT "$serve_pid"

@@ -242,7 +242,7 @@ function outer(s) {
 function health(s) {
   const all = [...(s.aggregator ? [s.aggregator] : []), ...s.sites];
   table('health', [['machine'], ['certificate', 1], ['disk free', 1], ['clock, to the aggregator', 1], ['clock error', 1], ['starts', 1], ['newest record', 1]], all.map((x) => [x.name,
-    [has(x.certificate_days) ? `${x.certificate_days} days` : '', x.certificate_days < 7 ? 'bad' : ''], [bytes(x.disk_free_bytes), x.disk_free_bytes < 1e9 ? 'bad' : ''],
+    [has(x.certificate_days) ? x.certificate_days < 0 ? 'EXPIRED' : `${x.certificate_days} days` : '', x.certificate_days < 7 ? 'bad' : ''], [bytes(x.disk_free_bytes), x.disk_free_bytes < 1e9 ? 'bad' : ''],
     [has(x.clock_aggregator_s) ? fixed(x.clock_aggregator_s, 3) + ' s' : '', Math.abs(x.clock_aggregator_s) > 2 ? 'bad' : ''], has(x.clock_error_s) ? fixed(x.clock_error_s, 3) + ' s' : '', has(x.starts) && x.starts ? String(x.starts) : '', time(x.record_age_s) + ' ago']));
 }
 function events(s) {

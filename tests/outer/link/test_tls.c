@@ -99,6 +99,10 @@ static void refused_at_start(void **state)
     assert_int_equal(check_at(&a, NOW + 90 * DAY, &days), ERR_DENIED);
     assert_says("expired at 2027-04-15");
     assert_int_equal(days, 0);
+    assert_int_equal(tls_days(&a, "test", TLS_SITE, "a", NOW), 90);
+    assert_int_equal(tls_days(&a, "test", TLS_SITE, "a", NOW + 90 * DAY), -1);
+    assert_int_equal(tls_days(&a, "test", TLS_SITE, "a", NOW + 93 * DAY), -3);
+    assert_int_equal(tls_days(&b, "test", TLS_SITE, "a", NOW), -1);
     assert_int_equal(check_at(&a, NOW - 301, &days), ERR_DENIED);
     assert_says("clock");
     assert_int_equal(check_at(&b, NOW, &days), ERR_DENIED);

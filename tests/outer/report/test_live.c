@@ -116,6 +116,22 @@ static void what_is_shown_is_what_happened(void **state)
     report_follow_close(&f);
 }
 
+/* A certificate that has expired is not one of which nothing is known: alerts fire on a number. */
+static void an_expired_certificate_is_shown(void **state)
+{
+    struct place *p = *state;
+    struct report_follow f;
+    place_append(p, record);
+    place_append(p, "{\"kind\":\"health\",\"t\":109,\"certificate_days\":-1}\n");
+    follow(p, &f);
+    assert_non_null(
+        strstr(text_of(p, live_metrics, &f, 110),
+               "\natoll_certificate_remaining_seconds{run=\"r\",replica=\"a\"} -86400\n"));
+    assert_non_null(strstr(text_of(p, live_text, &f, 110), "its certificate has EXPIRED"));
+    assert_true(number_of(p, text_of(p, live_json, &f, 110), "sites", "certificate_days") == -1);
+    report_follow_close(&f);
+}
+
 /* 5 s stood still: 2 s of the 3 s of sending were an outage. A killed process: from its last record
  * to the first new step, and the step that is made again. */
 static void time_is_spent_on(void **state)
@@ -340,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PLACED(following_is_reading),
         PLACED(what_is_shown_is_what_happened),
+        PLACED(an_expired_certificate_is_shown),
         PLACED(time_is_spent_on),
         PLACED(series_are_bounded),
         PLACED(private_losses_are_not_shown),
