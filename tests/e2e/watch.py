@@ -116,6 +116,24 @@ def running(serve, site, record):
             time.sleep(0.5)
 
 
+def listeners(count, pid):
+    """What a process listens at: so many sockets, all of this machine's loopback."""
+    own = set()
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            own.add(os.readlink(fd))
+        except OSError:
+            pass
+    loopback = {"0100007F", "0" * 24 + "01000000", "0" * 16 + "FFFF00000100007F"}
+    at = []
+    for name in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            field = line.split()
+            if field[3] == "0A" and f"socket:[{field[9]}]" in own:
+                at.append(field[1].split(":")[0])
+    assert len(at) == int(count) and set(at) <= loopback, (pid, at)
+
+
 def png_size(path):
     data = pathlib.Path(path).read_bytes()
     return struct.unpack(">II", data[16:24])
@@ -276,5 +294,5 @@ def show(url):
 
 if __name__ == "__main__":
     acts = {"waiting": waiting, "running": running, "look": look, "compare": compare, "far": far, "events": events, "frames": frames,
-            "gone": gone, "uncertified": uncertified, "begun": begun, "done": done, "notify": notify, "get": show}
+            "gone": gone, "listeners": listeners, "uncertified": uncertified, "begun": begun, "done": done, "notify": notify, "get": show}
     acts[sys.argv[1]](*sys.argv[2:])

@@ -55,6 +55,10 @@ until_lines 1 'ev=page ok=0 why="the page cannot be served at' b.out
 until_rounds b 3
 python3 "$here/watch.py" running "$(url serve.out)" "$(url a.out)" a/metrics.jsonl || fail "the page of a run that goes on"
 python3 "$here/watch.py" far "$(head -n 1 far.out)" aggregator || fail "the page from afar"
+python3 "$here/watch.py" listeners 1 "$a" || fail "a site listens at more than its page's loopback address"
+python3 "$here/watch.py" listeners 0 "$b" || fail "a site without a page listens"
+python3 "$here/watch.py" listeners 2 "$serve_pid" || fail "the aggregator listens at more than serve.listen and its page"
+python3 "$here/watch.py" listeners 1 "$far_watch" || fail "atoll watch listens at more than its page's loopback address"
 if command -v promtool >/dev/null; then
     python3 "$here/watch.py" get "$(url serve.out)metrics" | promtool check metrics >promtool.out 2>&1 || fail "promtool: /metrics"
 else
