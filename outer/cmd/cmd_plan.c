@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/train/train.h"
+#include "outer/cmd/archive_parts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/plan_accumulator.h"
 #include "outer/cmd/plan_inside.h"
@@ -143,6 +144,29 @@ static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
             "train.activation_checkpointing: block\n"
             "or a smaller train.micro_batch_tokens. Atoll has no tensor or pipeline parallelism: "
             "each rank holds the whole model.\n");
+    return ERR_OK;
+}
+
+/* run.archive, whether it is on or not: what it would take. */
+static enum err print_archive(struct plan_cmd *c, const struct plan_option *o)
+{
+    const struct run *run = &c->p;
+    const struct sync_config_replica aggregator = {.sites = c->task.sites};
+    struct fragments f;
+    char round[2][32], whole[2][32];
+    uint64_t every = (uint64_t)run->o.run_archive_states;
+    TRY(sync_config_cut(&f, &run->s, &run->o, &run->table, o->schedule.fragments, &c->p.perm));
+    struct outer_state_options m =
+        sync_config_state(&f, &o->schedule, &run->sync.outer, &aggregator);
+    for (unsigned i = 0; i < 2; i++) {
+        struct archive_size size = archive_size(&m, c->task.sites, i == 0, every);
+        progress_bytes(round[i], sizeof round[i], (double)size.round_bytes);
+        progress_bytes(whole[i], sizeof whole[i], (double)size.run_bytes);
+    }
+    printf(
+        "Archive (run.archive, which is %s): at the aggregator %s a round, %s in the run; at each "
+        "site %s, %s.\n",
+        archive_parts_on(&run->o) ? "on" : "off", round[0], whole[0], round[1], whole[1]);
     return ERR_OK;
 }
 
@@ -346,6 +370,7 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     elements_of(&f, elements);
     print_more_sites(c, &options[0], elements);
     TRY(print_memory(c, &options[0]));
+    TRY(print_archive(c, &options[0]));
     return give_configuration(c, &options[0]);
 }
 

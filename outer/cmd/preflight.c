@@ -20,6 +20,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
+#include "outer/cmd/archive_parts.h"
 
 enum { INODES_LOW = 1000, INODES_FEW = 10000, PASSES_MAX = 4 };
 /* Of records and logs, measured at runs of 2 sites: bytes of a step, of a round of a fragment. */
@@ -249,6 +250,40 @@ static void need_of(struct preflight *p, struct disk_need *n)
               fmin(LOG_FILES * LOG_BYTES, STEP_BYTES * (rounds + 1000));
 }
 
+/* Where run.archive puts this replica's rounds; NULL: it is off, or no memory. */
+static const char *archive_of(struct preflight *p)
+{
+    const struct outer_settings *o = &p->j.run.o;
+    if (!archive_parts_on(o) || !(p->o.serve || p->j.outer))
+        return NULL;
+    if (strcmp(o->run_archive, ARCHIVE_ON) == 0)
+        return arena_printf(&p->j.run.perm, "%s/archive", directory_of(p));
+    return arena_printf(&p->j.run.perm, "%s/%s", o->run_archive,
+                        p->o.serve ? "aggregator" : o->site_name);
+}
+
+/* Too little room is a warning: the archive gets a gap, and the run goes on. */
+static void check_archive(struct preflight *p)
+{
+    const char *dir = archive_of(p);
+    struct archive_size size = archive_parts_size(&p->j.run, p->o.serve);
+    char round[32], whole[32], room[32];
+    uint64_t free_bytes;
+    if (!dir)
+        return;
+    double left = fmax((double)size.run_bytes - (double)used_by(dir), 0);
+    const char *at = standing(p, dir);
+    bool told = file_free_bytes(at, &free_bytes) == ERR_OK,
+         small = told && left > (double)free_bytes;
+    size_text(round, (double)size.round_bytes);
+    size_text(whole, (double)size.run_bytes);
+    size_text(room, told ? (double)free_bytes : 0);
+    preflight_say(
+        p, small ? PREFLIGHT_WARN : PREFLIGHT_OK, "archive",
+        "%s takes %s a round and %s in the run, of %s that are free%s", dir, round, whole, room,
+        small ? ": it will have a gap, and the run goes on; give run.archive another disk" : "");
+}
+
 static void check_disk(struct preflight *p, const char *at)
 {
     struct disk_need n = {0};
@@ -256,7 +291,8 @@ static void check_disk(struct preflight *p, const char *at)
     char need[32], room[32], part[5][32];
     need_of(p, &n);
     double all = n.checkpoints + n.states + n.rounds + n.outbox + n.logs;
-    double left = all - (double)used_by(directory_of(p));
+    const char *archive = archive_of(p);
+    double left = all - (double)used_by(directory_of(p)) + (archive ? (double)used_by(archive) : 0);
     if (statvfs(at, &v) != 0) {
         preflight_say(p, PREFLIGHT_FAIL, "disk", "%s: %s", at, strerror(errno));
         return;
@@ -298,6 +334,7 @@ static void check_directory(struct preflight *p)
     check_writable(p, at);
     check_lock(p, directory);
     check_disk(p, at);
+    check_archive(p);
 }
 
 /* ---- this machine ---- */

@@ -1349,9 +1349,10 @@ enum err outer_state_file_open(struct outer_state_file *f, const struct outer_st
                                    .intact = record_intact(&r, 0),
                                    .shared = r.sections[0].data,
                                    .shared_bytes = shared,
+                                   .own_intact = record_intact(&r, 1),
                                    .residual_ratio = head.residual_ratio};
     size_t own = parts_bytes(parts, own_parts(s, ours.elements, parts));
-    if (own && !m->o.residuals && r.sections[1].size_bytes == own && record_intact(&r, 1))
+    if (own && !m->o.residuals && r.sections[1].size_bytes == own && f->own_intact)
         f->own = r.sections[1].data;
     return ERR_OK;
 }

@@ -188,6 +188,7 @@ struct outer_state_file {
     const uint8_t *shared;          /* theta, momentum, gathered, codes */
     size_t shared_bytes;
     const uint8_t *own; /* residual, discarded; NULL: it has none, or not this replica's */
+    bool own_intact;    /* the parts behind the shared ones match their digest */
     uint8_t residual_ratio;
 };
 enum err outer_state_file_open(struct outer_state_file *f, const struct outer_state *m,

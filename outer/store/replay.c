@@ -326,6 +326,13 @@ static void states_compare(struct replay *p)
                                           .round = s->round,
                                           .file = path},
                           "%s", "its values are right, the digest in its head is not");
+                if (!f.own_intact)
+                    found(p,
+                          &(struct where){.kind = REPLAY_DAMAGED,
+                                          .what = "state",
+                                          .round = s->round,
+                                          .file = path},
+                          "%s", "the replica's own residual is not what its digest says");
             }
             file_unmap(&map);
             arena_free(&scratch);

@@ -28,6 +28,11 @@ open(name, "wb").write(b)' "$1" "$2"
 steps=48 every=8 fragments=2
 configure a,b,c
 settings="--run.archive on --run.archive_states 3"
+"$atoll" doctor --config run.yaml --serve $settings >doctor.out 2>&1 || [ $? -eq 8 ] || fail "atoll doctor --config"
+grep -qE "^OK +archive +aggregator/archive takes 22[0-9] kB a round and 2.7 MB in the run, of " doctor.out || fail "doctor on the archive"
+"$atoll" plan --config run.yaml $settings --plan.step_s 1 --plan.up_mbit 100 --plan.down_mbit 100 --plan.rtt_ms 20 >plan.out 2>&1 ||
+    fail "atoll plan"
+grep -q "^Archive (run.archive, which is on): at the aggregator [0-9.]* kB a round, " plan.out || fail "plan on the archive"
 serve
 sites_start a b c
 sites_end 0 a b c
