@@ -38,8 +38,9 @@ enum err config_error(struct config_errors *e, int line, const char *format, ...
     va_end(args);
     if (e->count++ >= CONFIG_ERRORS_MAX)
         return ERR_OK;
-    char *sentence = line ? arena_printf(e->a, "%s:%d: %s", e->path, line, text)
-                          : arena_printf(e->a, "command line: %s", text);
+    char *sentence = e->plain ? arena_printf(e->a, "%s", text)
+                     : line   ? arena_printf(e->a, "%s:%d: %s", e->path, line, text)
+                              : arena_printf(e->a, "command line: %s", text);
     TRY_ALLOC(e->lines[e->count - 1] = sentence);
     return ERR_OK;
 }
@@ -515,6 +516,26 @@ enum err config_load_text(const struct config_table *tables, size_t table_count,
         TRY(apply_argument(&l, argc - i, argv + i, &used));
     TRY(check_given(&l, &entries, argc, argv));
     return config_errors_report(&l.errors);
+}
+
+enum err config_set(const struct config_table *tables, size_t table_count, const char *key,
+                    const char *value, struct arena *a)
+{
+    struct loading l = {.tables = tables,
+                        .table_count = table_count,
+                        .a = a,
+                        .errors = {.a = a, .path = "", .plain = true}};
+    struct config_entry entry = {.key = key, .values = {.items = &value, .count = 1}};
+    struct place p = find(&l, key);
+    TRY(p.key ? store(&l, p, &entry) : unknown(&l, key, 0));
+    return config_errors_report(&l.errors);
+}
+
+const struct config_key *config_key_find(const struct config_table *tables, size_t table_count,
+                                         const char *key)
+{
+    const struct loading l = {.tables = tables, .table_count = table_count};
+    return find(&l, key).key;
 }
 
 enum err config_load(const struct config_table *tables, size_t table_count, const char *path,

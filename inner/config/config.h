@@ -115,6 +115,14 @@ enum err config_load_text(const struct config_table *tables, size_t table_count,
                           const struct config_text *text, int argc, char **argv,
                           struct arena *a) MUST;
 
+/* One key of tables that are filled: "section.key" and its value. ERR_CONFIG: unknown, or a value
+ * that the key does not allow; `values` are as they were. */
+enum err config_set(const struct config_table *tables, size_t table_count, const char *key,
+                    const char *value, struct arena *a) MUST;
+/* Of "section.key"; NULL: there is none. */
+const struct config_key *config_key_find(const struct config_table *tables, size_t table_count,
+                                         const char *key);
+
 /* Rules that need more than one key: a check adds a sentence for each violated rule, so that one
  * message lists them all. */
 struct config_rules {

@@ -27,6 +27,7 @@ struct config_entries {
 struct config_errors { /* sentences, one per error, in `a` */
     struct arena *a;
     const char *path; /* of the file; NULL: command line only */
+    bool plain;       /* sentences do not say where: there is one value */
     const char *lines[CONFIG_ERRORS_MAX];
     size_t count; /* all of them; only the first CONFIG_ERRORS_MAX are kept */
 };

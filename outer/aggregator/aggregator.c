@@ -396,6 +396,9 @@ static uint64_t aggregator_work(void *self, bool *stop)
         now_ms = aggregator_now(a);
         aggregator_step(a, &tick, &u);
     } while (a->failed == ERR_OK && !any_sealed(a, now_ms) && a->wake_ms <= now_ms);
+    e = aggregator_amend_work(a);
+    if (e != ERR_OK)
+        aggregator_halt(a, e);
     aggregator_repair_begin(a);
     wake_ms = commit_pending(a, now_ms);
     uint64_t notice_ms = notice_missing(a, now_ms);
@@ -489,6 +492,8 @@ static enum err recover_record(void *self, const struct journal_record *r)
     struct aggregator *a = v->a;
     if (r->kind == JOURNAL_ROSTER)
         return aggregator_roster_restore(a, r);
+    if (r->kind == JOURNAL_AMENDMENT)
+        return aggregator_amend_restore(a, r);
     if (r->kind == JOURNAL_EPOCH) {
         v->epoch = r->round > v->epoch ? r->round : v->epoch;
         return ERR_OK;
@@ -711,11 +716,13 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     a->ended = a->env->ops->exists(a->env, AGGREGATOR_ENDED);
     TRY(a->env->ops->remove(a->env, AGGREGATOR_ENDED));
     TRY(recover_core(a, perm));
+    aggregator_amend_open(a);
     TRY(aggregator_claim_again(a));
     TRY(aggregator_identity_open(a, perm));
     TRY(aggregator_masks_open(a, perm));
     TRY(recover_journal(a, &v));
     TRY(aggregator_roster_check(a));
+    TRY(aggregator_amend_recovered(a));
     TRY(recover_epoch(a, v.epoch));
     TRY(recover_commits(a));
     TRY(recover_finished(a));

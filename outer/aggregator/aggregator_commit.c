@@ -145,6 +145,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     snprintf(m->run, sizeof m->run, "%s", a->o.run);
     m->config = a->config;
     aggregator_roster_manifest(a, fragment, m);
+    m->amendments = a->amendments;
     m->fragment = fragment;
     m->round = f->round;
     m->parent = f->parent;
@@ -393,12 +394,16 @@ static enum err commit_files(struct aggregator *a)
 enum err aggregator_journal_again(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    size_t n = 0, room = ((size_t)a->core.fragments + 2) * (a->o.site_count + 4);
+    enum { PARTS = AMENDMENT_TEXT_MAX / (JOURNAL_NAME_MAX - 1) + 1 }; /* of an amendment */
+    size_t n = 0, room = ((size_t)a->core.fragments + 2) * (a->o.site_count + 4) +
+                         (size_t)PARTS * a->amendments.count;
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
         keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->epoch};
     if (keep)
         n += aggregator_roster_records(a, keep + n);
+    if (keep)
+        n += aggregator_amend_records(a, keep + n);
     for (unsigned s = 0; keep && s < a->o.site_count; s++)
         if (aggregator_quarantined(a, s))
             keep[n++] = (struct journal_record){.kind = JOURNAL_QUARANTINE, .site = s, .round = 1};

@@ -1,5 +1,5 @@
-/* An operator's calls: status, abort, quarantine, readmit, rollback, roster. Authorised at each
- * call, journalled before they take effect (docs/protocol.md 3.13). */
+/* An operator's calls: status, abort, quarantine, readmit, rollback, roster, set. Authorised at
+ * each call, journalled before they take effect (docs/protocol.md 3.13). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -201,6 +201,11 @@ static bool roster_act(enum wire_act act)
     return act == WIRE_ROSTER_LIST || act == WIRE_ROSTER_ADD || act == WIRE_ROSTER_REMOVE;
 }
 
+static bool set_act(enum wire_act act)
+{
+    return act == WIRE_SET_LIST || act == WIRE_SET;
+}
+
 static enum err operate(struct aggregator *a, const char *peer, const struct wire_operate *m,
                         struct wire_answer *answer)
 {
@@ -208,6 +213,8 @@ static enum err operate(struct aggregator *a, const char *peer, const struct wir
         return operate_close(a, peer, m, answer);
     if (roster_act(m->act))
         return aggregator_roster_operate(a, peer, m, answer);
+    if (set_act(m->act))
+        return aggregator_amend_operate(a, peer, m, answer);
     if (m->act == WIRE_QUARANTINE || m->act == WIRE_READMIT)
         return operate_quarantine(a, peer, m, answer);
     if (m->act == WIRE_RECORDS)
@@ -226,7 +233,8 @@ enum roles_call aggregator_act_call(enum wire_act act)
         [WIRE_QUARANTINE] = ROLES_QUARANTINE, [WIRE_READMIT] = ROLES_READMIT,
         [WIRE_ROLLBACK] = ROLES_ROLLBACK,     [WIRE_ROSTER_LIST] = ROLES_ROSTER,
         [WIRE_ROSTER_ADD] = ROLES_ROSTER,     [WIRE_ROSTER_REMOVE] = ROLES_ROSTER,
-        [WIRE_METRICS] = ROLES_METRICS,       [WIRE_RECORDS] = ROLES_RECORDS};
+        [WIRE_METRICS] = ROLES_METRICS,       [WIRE_RECORDS] = ROLES_RECORDS,
+        [WIRE_SET_LIST] = ROLES_SET,          [WIRE_SET] = ROLES_SET};
     ASSERT((size_t)act < sizeof call / sizeof *call);
     return call[act];
 }
@@ -249,7 +257,8 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
                        a->o.run);
     else if ((revoked = aggregator_revoked(a, peer, &m->certificate)))
         aggregator_say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
-    else if (!roster_act(m->act) && m->act != WIRE_METRICS && m->act != WIRE_RECORDS &&
+    else if (!roster_act(m->act) && !set_act(m->act) && m->act != WIRE_METRICS &&
+             m->act != WIRE_RECORDS &&
              (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment)))
         aggregator_say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
     else
@@ -258,6 +267,8 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
         aggregator_say_failed(a, e, answer);
     if (roster_act(m->act))
         answer->round = a->roster.version;
+    else if (set_act(m->act))
+        answer->round = a->amendments.count;
     else if (m->fragment < a->core.fragments)
         answer->round = a->core.f[m->fragment].round;
     if (answer->outcome != ROUND_CURRENT)

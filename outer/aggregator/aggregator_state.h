@@ -4,6 +4,7 @@
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
  * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
  * sites out; aggregator_operate.c answers an operator; aggregator_metrics.c counts by site;
+ * aggregator_amend.c amends settings;
  * aggregator_roster.c adds and removes sites; aggregator_masks.c and its parts sum masked
  * contributions; aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has
  * damaged files made again; aggregator_archive.c keeps committed rounds; aggregator_answer.c words
@@ -159,7 +160,10 @@ struct aggregator {
     uint64_t first_read[ROUND_FRAGMENTS_MAX]; /* recovery: of the next change that is read */
     const char *names[ROUND_SITES_MAX];
     char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
-    atomic_uint known; /* of names: read without the lock */
+    atomic_uint known;            /* of names: read without the lock */
+    struct amendments amendments; /* all that are journalled; the replica's follow */
+    struct amendment amending;    /* recovery: the parts of the next one so far */
+    uint32_t amended;             /* of the list, in the journal */
     struct round core;
     struct journal journal;
     bool begun; /* found so at the start: what is missing is damage */
@@ -389,6 +393,19 @@ void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m);
 void aggregator_quarantine_restore(struct aggregator *a, const struct journal_record *r);
 /* The journal is lost: whom the newest manifests leave out as quarantined. */
 enum err aggregator_quarantine_again(struct aggregator *a) MUST;
+
+/* ---- aggregator_amend.c ---- */
+void aggregator_amend_open(struct aggregator *a); /* the replica is loaded */
+enum err aggregator_amend_restore(struct aggregator *a, const struct journal_record *r) MUST;
+enum err aggregator_amend_recovered(struct aggregator *a) MUST; /* the journal is read */
+size_t aggregator_amend_records(const struct aggregator *a, struct journal_record *keep);
+/* Before a commit begins: the replica's schedule gets what has been journalled since. */
+enum err aggregator_amend_work(struct aggregator *a) MUST;
+/* One that may be: durable on return. author: for the log. */
+enum err aggregator_amend_make(struct aggregator *a, const char *author,
+                               const struct amendment *one) MUST;
+enum err aggregator_amend_operate(struct aggregator *a, const char *peer,
+                                  const struct wire_operate *m, struct wire_answer *answer) MUST;
 
 /* ---- aggregator_roster.c ---- */
 void aggregator_roster_open(struct aggregator *a); /* version 1 */

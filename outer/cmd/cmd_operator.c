@@ -13,7 +13,9 @@ enum { TIMEOUT_MS = 30000 };
 
 struct operator_call {
     const char *targets, *target, *tls, *name, *server_name, *site, *proxy_url, *credentials;
-    int64_t fragment, to;
+    const char *key, *value; /* set */
+    bool list;
+    int64_t fragment, to, at_round;
     struct dial_proxy proxy;
     struct link_dial dial;
 };
@@ -21,7 +23,7 @@ struct operator_call {
 static const struct act {
     const char *name, *summary;
     enum wire_act act;
-    enum { NO_SITE, ONE_SITE, SITE_OR_ALL } site;
+    enum { NO_SITE, ONE_SITE, SITE_OR_ALL, SETTING } site;
 } acts[] = {
     {"status", "where the rounds stand, and the sites", WIRE_STATUS, NO_SITE},
     {"metrics",
@@ -34,6 +36,10 @@ static const struct act {
     {"rollback", "close the round in flight, and go on from an earlier state: --to", WIRE_ROLLBACK,
      NO_SITE},
     {"readmit", "end a site's quarantine", WIRE_READMIT, ONE_SITE},
+    {"set",
+     "amend a setting of the run from a round on: operator set KEY VALUE [--at-round N], or set "
+     "--list",
+     WIRE_SET, SETTING},
     {"roster list", "the sites of the run, and whether the last change is final", WIRE_ROSTER_LIST,
      NO_SITE},
     {"roster add", "a site joins the run that did not begin with it, or comes back",
@@ -93,14 +99,20 @@ static enum err act_run(const struct operator_call *o, const struct act *act)
 {
     if (act->act == WIRE_METRICS)
         return metrics_run(o);
-    enum wire_act look = of_roster(act->act) ? WIRE_ROSTER_LIST : WIRE_STATUS;
+    enum wire_act look = of_roster(act->act)    ? WIRE_ROSTER_LIST
+                         : act->act == WIRE_SET ? WIRE_SET_LIST
+                                                : WIRE_STATUS;
     struct wire_operate m = {.act = look, .fragment = (uint32_t)o->fragment};
     struct wire_answer answer;
     TRY(link_operate(&o->dial, &m, &answer, TIMEOUT_MS));
     TRY(answered(&answer));
-    if (act->act != look) {
+    if (act->act != look && !o->list) {
         m.act = act->act;
-        m.round = answer.round;
+        m.round = act->act != WIRE_SET ? answer.round
+                  : o->at_round < 0    ? UINT64_MAX
+                                       : (uint64_t)o->at_round;
+        if (act->act == WIRE_SET)
+            snprintf(m.setting, sizeof m.setting, "%s=%s", o->key, o->value);
         m.version = answer.round + 1;
         m.to = (uint64_t)o->to;
         snprintf(m.site, sizeof m.site, "%s", o->site ? o->site : "");
@@ -142,7 +154,7 @@ static enum err act_run_each(struct operator_call *o, const struct act *act, str
 
 static enum err act_parse(const struct act *act, int argc, char **argv, struct arena *arena)
 {
-    struct operator_call o = {.tls = "tls", .name = "operator", .to = -1};
+    struct operator_call o = {.tls = "tls", .name = "operator", .to = -1, .at_round = -1};
     char command[64], example[96];
     const struct args_option options[] = {
         {"aggregator", ARGS_TEXT, &o.targets, .value = "HOST:PORT", .required = true,
@@ -161,16 +173,27 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
          .help = "status, abort, rollback: the fragment."},
         {"to", ARGS_INT, &o.to, .value = "N",
          .help = "rollback: the state that the run had after N rounds of the fragment."},
+        {"at-round", ARGS_INT, &o.at_round, .max = 1e15, .value = "N",
+         .help = "set: in force from round N of fragment 0 on; without it, from the first possible "
+                 "round on."},
+        {"list", ARGS_FLAG, &o.list, .help = "set: what was amended, in force and pending."},
     };
     snprintf(command, sizeof command, "operator %s", act->name);
     snprintf(example, sizeof example, "atoll operator %s%s --aggregator localhost:7443", act->name,
-             act->site ? " c" : "");
+             act->site == SETTING ? " outer.every 200"
+             : act->site          ? " c"
+                                  : "");
     struct args args = {.command = command,
                         .summary = act->summary,
                         .example = example,
                         .options = options,
                         .count = sizeof options / sizeof *options};
-    if (act->site && argc > 1 && argv[1][0] != '-') {
+    if (act->site == SETTING && argc > 2 && argv[1][0] != '-') {
+        o.key = argv[1];
+        o.value = argv[2];
+        argc -= 2;
+        argv += 2;
+    } else if (act->site && argc > 1 && argv[1][0] != '-') {
         o.site = argv[1];
         argc--;
         argv++;
@@ -183,6 +206,11 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
     if (act->site == ONE_SITE && !o.site)
         return err_set(ERR_CONFIG, "operator %s: the site is missing: operator %s SITE", act->name,
                        act->name);
+    if (act->site == SETTING && !o.list == !o.key)
+        return err_set(ERR_CONFIG, "operator set: either KEY VALUE, as outer.every 200, or --list");
+    if (o.key && strlen(o.key) + strlen(o.value) + 2 > AMENDMENT_TEXT_MAX)
+        return err_set(ERR_CONFIG, "operator set: the key and its value have %d bytes at most",
+                       AMENDMENT_TEXT_MAX - 2);
     TRY(dial_proxy_parse(&o.proxy, o.proxy_url));
     TRY(dial_proxy_credentials(&o.proxy, o.credentials));
     log_min(LOG_ERROR); /* the sentence says it */
@@ -219,8 +247,8 @@ enum err cmd_operator(int argc, char **argv)
     if (!help)
         return err_set(
             ERR_CONFIG,
-            "operator: status, metrics, abort, rollback, quarantine, readmit, roster list, "
-            "roster add or roster remove; `atoll operator --help` says more");
+            "operator: status, metrics, abort, rollback, quarantine, readmit, set, roster "
+            "list, roster add or roster remove; `atoll operator --help` says more");
     puts("atoll operator ACT: a person's calls to the aggregator of a run, with an operator's "
          "certificate.\n");
     for (int i = 0; i < ACT_COUNT; i++)

@@ -120,6 +120,7 @@ static enum err hook_start(void *self, struct train *t)
         TRY(site_train_start(&j->exchange, t));
     if (j->outer && is_lead(j))
         TRY(job_keys_record(j));
+    TRY(job_amend_step(j, t->step));
     TRY(job_eval_look(j, t));
     arena_seal(&j->run.perm); /* what a step or a round needs was taken at open */
     arena_seal(&j->host);
@@ -152,6 +153,7 @@ static enum err hook_step(void *self, struct train *t, const struct train_report
     if (!j->outer)
         return ERR_OK;
     TRY(site_train_step(&j->exchange, t, r));
+    TRY(job_amend_step(j, t->step));
     return due ? job_eval_look(j, t) : ERR_OK;
 }
 
@@ -340,7 +342,10 @@ static enum err open_site(struct job *j)
 static enum err open_exchange(struct job *j)
 {
     struct site_train_options o = job_exchange(j);
-    return site_train_open(&j->exchange, &o, j->train.table.elements);
+    TRY(site_train_open(&j->exchange, &o, j->train.table.elements));
+    TRY(site_train_amendments(&j->exchange));
+    j->s.train_steps = j->run.sync.schedule.steps; /* a checkpoint may be of any step of it */
+    return ERR_OK;
 }
 
 static void say_what(const struct job *j)

@@ -77,6 +77,8 @@ struct job {
     struct file_lock lock; /* of run.dir when it trains alone */
     struct env *env;       /* owns run.dir otherwise */
     struct train train;
+    struct schedule base;         /* of the configuration, while amendments are in run.sync */
+    struct amendments amendments; /* that this site knows */
     struct job_privacy privacy;
     double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
     bool warned;                     /* the warning about a too large outer step was logged */
@@ -124,6 +126,9 @@ struct job {
 
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
 struct site_train_options job_exchange(struct job *j);
+/* job_amend.c: site_train_options.amended; and the settings of the inner steps behind `step`. */
+enum err job_amended(void *self, const struct amendments *list, struct schedule *s) MUST;
+enum err job_amend_step(struct job *j, int64_t step) MUST;
 /* Checks the memory before any is allocated. ERR_MEMORY: it does not fit; the message names
  * settings that would. The training gets the GPU's memory less the outer loop's need. */
 enum err job_reserve(struct job *j) MUST;

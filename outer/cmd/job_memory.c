@@ -60,6 +60,7 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
                                        .evaluate = looks(j, x),
                                        .initial = job_initial,
                                        .rounded = job_tell_round,
+                                       .amended = job_amended,
                                        .self = j};
 }
 

@@ -72,6 +72,23 @@ static void roster_say(struct serve_tell *t)
     jsonl_end(r);
 }
 
+/* Those that this manifest is the first one to carry. */
+static void amendments_say(struct serve_tell *t, const struct amendments *list)
+{
+    struct jsonl *r = &t->record;
+    char hex[65];
+    for (; t->amendments < list->count; t->amendments++) {
+        const struct amendment *one = &list->list[t->amendments];
+        digest_hex(&one->by, hex);
+        jsonl_begin(r, "amendment");
+        jsonl_int(r, "number", t->amendments + 1);
+        jsonl_text(r, "setting", one->text);
+        jsonl_int(r, "from_round", (int64_t)one->round);
+        jsonl_text(r, "by", hex);
+        jsonl_end(r);
+    }
+}
+
 static bool lone(const struct serve_tell *t)
 {
     return t->run->o.outer_aggregators <= 1;
@@ -147,8 +164,11 @@ static void before_read(struct serve_tell *t, const char *path)
     struct manifest m;
     for (unsigned f = 0; f < t->replica->fragments->count; f++)
         if (t->replica->state[f].round &&
-            outer_state_manifest(t->replica, f, t->replica->state[f].round - 1, &m) == ERR_OK)
+            outer_state_manifest(t->replica, f, t->replica->state[f].round - 1, &m) == ERR_OK) {
             (void)tell_roster_take(t, &m);
+            if (m.amendments.count > t->amendments)
+                t->amendments = m.amendments.count;
+        }
     err_clear();
     progress_grow(&t->progress, site_count(t));
     record_read(t, path);
@@ -246,6 +266,7 @@ void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t 
     pthread_mutex_lock(&t->mutex);
     if (tell_roster_take(t, m))
         roster_say(t);
+    amendments_say(t, &m->amendments);
     counted_add(&t->counted, m->fragment, m->round, cursors);
     for (uint32_t i = 0; i < m->site_count; i++) {
         uint64_t bytes = m->sites[i].included ? m->sites[i].payload_bytes : 0;
@@ -255,7 +276,7 @@ void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t 
     jsonl_begin(r, "round");
     jsonl_int(r, "fragment", m->fragment);
     jsonl_int(r, "round", (int64_t)m->round);
-    jsonl_int(r, "of", (int64_t)schedule_rounds(&t->run->sync.schedule, m->fragment));
+    jsonl_int(r, "of", (int64_t)schedule_rounds(&t->replica->schedule, m->fragment));
     jsonl_int(r, "included", manifest_included(m));
     jsonl_int(r, "sites", m->site_count);
     jsonl_text(r, "with", with);

@@ -29,6 +29,7 @@ struct serve_tell {
     struct progress progress;
     pthread_mutex_t mutex;                             /* guards all below */
     struct roster roster;                              /* of the newest manifests */
+    uint32_t amendments;                               /* that were told of */
     char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX]; /* names of sites that outer.sites lacks */
     unsigned added_count;
     struct jsonl record;

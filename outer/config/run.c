@@ -358,6 +358,7 @@ enum err run_open(struct run *r, const struct run_source *source)
     TRY(dial_proxy_parse(&r->proxy, r->o.site_proxy));
     r->o.site_proxy = r->proxy.shown; /* what is printed and recorded */
     TRY(check_run(r, source->role));
+    r->base = (struct amend_base){&r->s, &r->o};
     if (keys_masks(&r->o).on)
         r->o.outer_full_precision = CODEC_FIXED; /* contributions in bf16 do not add */
     r->tuning = tuning_resolve(&r->o); /* before the identity: the value in use is pinned */
@@ -400,6 +401,8 @@ struct outer_state_options run_outer_state(const struct run *r, bool site)
     struct outer_state_options o =
         sync_config_state(&r->sync.fragments, &r->sync.schedule, &r->sync.outer, &replica);
     o.remake_self = r->o.outer_sites.items;
+    o.amend = amend_schedule;
+    o.amend_self = &r->base;
     return o;
 }
 

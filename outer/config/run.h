@@ -10,6 +10,7 @@
  */
 #include "inner/io/portable.h"
 #include "kernels/base/args.h"
+#include "outer/config/amend.h"
 #include "outer/config/keys.h"
 #include "outer/config/sync_config.h"
 #include "outer/config/tuning.h"
@@ -32,6 +33,7 @@ struct run_source {
 struct run {
     struct settings s;       /* as all processes of the run share them */
     struct outer_settings o; /* outer_lr is the rate in use, never 0 */
+    struct amend_base base;  /* both, as amendments change them */
     struct table table;
     struct sync_config sync;
     struct tuning tuning;

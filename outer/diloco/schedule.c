@@ -21,6 +21,80 @@ static const struct period *period_of(const struct schedule *s, unsigned fragmen
     return &s->period[fragment].p;
 }
 
+/* ---- stretches of one period ---- */
+
+/* Of a fragment: rounds first.. by `p`, whose steps count from `begin`. An amendment of outer.every
+ * begins the next one at its step: fragment 0 is due a period later, fragment i of P has its place
+ * between. */
+struct stretch {
+    struct period p;
+    uint64_t first;
+    int64_t begin;
+};
+
+static struct stretch stretch_first(const struct schedule *s, unsigned fragment)
+{
+    return (struct stretch){.p = *period_of(s, fragment)};
+}
+
+/* Rounds of the periods up to the stretch's end. */
+static uint64_t stretch_rounds(const struct stretch *x, int64_t step)
+{
+    return x->first + (step > x->begin ? period_rounds(&x->p, step - x->begin) : 0);
+}
+
+static void stretch_next(const struct schedule *s, unsigned fragment, struct stretch *x,
+                         const struct schedule_change *c)
+{
+    int64_t offset = fragment * (c->every / s->fragments);
+    x->first = stretch_rounds(x, c->after);
+    x->begin = c->after;
+    x->p = (struct period){.every = c->every, .offset = fragment ? offset - c->every : 0};
+}
+
+/* That this step is in; a change at a step is for the steps behind it. */
+static struct stretch stretch_at(const struct schedule *s, unsigned fragment, int64_t step)
+{
+    struct stretch x = stretch_first(s, fragment);
+    for (unsigned i = 0; i < s->change_count && s->change[i].after < step; i++)
+        if (s->change[i].every)
+            stretch_next(s, fragment, &x, &s->change[i]);
+    return x;
+}
+
+/* Of a round; rounds at last steps beside the periods do not count. */
+static struct stretch stretch_of(const struct schedule *s, unsigned fragment, uint64_t round)
+{
+    struct stretch x = stretch_first(s, fragment);
+    for (unsigned i = 0; i < s->change_count; i++) {
+        if (!s->change[i].every)
+            continue;
+        if (round < stretch_rounds(&x, s->change[i].after))
+            break;
+        stretch_next(s, fragment, &x, &s->change[i]);
+    }
+    return x;
+}
+
+/* Rounds of the periods by `step`; the step that ends one; does one end at this step? */
+static uint64_t periods_by(const struct schedule *s, unsigned fragment, int64_t step)
+{
+    struct stretch x = stretch_at(s, fragment, step);
+    return stretch_rounds(&x, step);
+}
+
+static int64_t periods_step(const struct schedule *s, unsigned fragment, uint64_t round)
+{
+    struct stretch x = stretch_of(s, fragment, round);
+    return x.begin + period_step(&x.p, round - x.first);
+}
+
+static bool periods_end(const struct schedule *s, unsigned fragment, int64_t step)
+{
+    struct stretch x = stretch_at(s, fragment, step);
+    return step > x.begin && period_ends(&x.p, step - x.begin);
+}
+
 /* Last steps in order: the former ones, then the present one. */
 static int64_t end_at(const struct schedule *s, unsigned i)
 {
@@ -30,10 +104,9 @@ static int64_t end_at(const struct schedule *s, unsigned i)
 /* Rounds that end by `step`, at most s->steps. */
 static uint64_t rounds_by(const struct schedule *s, unsigned fragment, int64_t step)
 {
-    const struct period *period = period_of(s, fragment);
-    uint64_t rounds = period_rounds(period, step);
+    uint64_t rounds = periods_by(s, fragment, step);
     for (unsigned i = 0; i <= s->end_count && end_at(s, i) <= step; i++)
-        rounds += !period_ends(period, end_at(s, i));
+        rounds += !periods_end(s, fragment, end_at(s, i));
     return rounds;
 }
 
@@ -42,20 +115,19 @@ static uint64_t rounds_by(const struct schedule *s, unsigned fragment, int64_t s
 static int64_t step_of(const struct schedule *s, unsigned fragment, uint64_t round,
                        uint64_t *between)
 {
-    const struct period *period = period_of(s, fragment);
     *between = 0;
     ASSERT(round < schedule_rounds(s, fragment));
     for (unsigned i = 0; i <= s->end_count; i++) {
-        uint64_t until = period_rounds(period, end_at(s, i)) + *between;
+        uint64_t until = periods_by(s, fragment, end_at(s, i)) + *between;
         if (round < until)
             break;
-        if (period_ends(period, end_at(s, i)))
+        if (periods_end(s, fragment, end_at(s, i)))
             continue;
         if (round == until)
             return end_at(s, i);
         ++*between;
     }
-    return period_step(period, round - *between);
+    return periods_step(s, fragment, round - *between);
 }
 
 int64_t schedule_step(const struct schedule *s, unsigned fragment, uint64_t round)
@@ -68,7 +140,8 @@ int64_t schedule_length(const struct schedule *s, unsigned fragment, uint64_t ro
 {
     uint64_t between;
     step_of(s, fragment, round, &between);
-    return period_length(period_of(s, fragment), round - between);
+    struct stretch x = stretch_of(s, fragment, round - between);
+    return period_length(&x.p, round - between - x.first);
 }
 
 uint64_t schedule_rounds(const struct schedule *s, unsigned fragment)
@@ -86,10 +159,36 @@ bool schedule_ends(const struct schedule *s, int64_t step)
 
 int64_t schedule_end_of(const struct schedule *s, int64_t step)
 {
-    unsigned i = 0;
+    unsigned i = 0, k = s->change_count;
     while (i < s->end_count && s->ends[i] < step)
         i++;
-    return end_at(s, i);
+    while (k && s->change[k - 1].after >= step)
+        k--;
+    if (i < s->end_count || !s->change_count)
+        return end_at(s, i);
+    return k ? s->change[k - 1].steps : s->first_steps;
+}
+
+/* ---- amendments ---- */
+
+void schedule_amend(struct schedule *s, const struct schedule_change *c)
+{
+    ASSERT(s->change_count < SCHEDULE_CHANGES_MAX);
+    ASSERT(!s->change_count || s->change[s->change_count - 1].after < c->after);
+    if (!s->change_count)
+        s->first_steps = s->steps;
+    s->change[s->change_count++] = *c;
+    s->steps = c->steps;
+}
+
+const struct schedule_change *schedule_changed(const struct schedule *s, unsigned fragment,
+                                               uint64_t round)
+{
+    unsigned k = s->change_count;
+    int64_t step = k ? schedule_step(s, fragment, round) : 0;
+    while (k && s->change[k - 1].after >= step)
+        k--;
+    return k ? &s->change[k - 1] : NULL;
 }
 
 bool schedule_last(const struct schedule *s, unsigned fragment, uint64_t round)
@@ -108,7 +207,7 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 {
     if (step < 1 || step > s->steps)
         return false;
-    if (!period_ends(period_of(s, fragment), step) && !schedule_ends(s, step))
+    if (!periods_end(s, fragment, step) && !schedule_ends(s, step))
         return false;
     *round = rounds_by(s, fragment, step) - 1;
     return true;
@@ -259,8 +358,7 @@ int64_t schedule_next(const struct schedule *s, int64_t step)
     if (step >= s->steps)
         return 0;
     for (unsigned p = 0; p < s->fragments; p++) {
-        const struct period *period = period_of(s, p);
-        int64_t due = period_step(period, period_rounds(period, step));
+        int64_t due = periods_step(s, p, periods_by(s, p, step));
         next = due < next ? due : next;
     }
     for (unsigned i = 0; i < s->end_count; i++)

@@ -21,13 +21,19 @@ struct schedule_period {
     struct period p;
     enum codec_kind codec;
 };
-enum { SCHEDULE_ENDS_MAX = 16, SCHEDULE_STAGES_MAX = 32 };
+enum { SCHEDULE_ENDS_MAX = 16, SCHEDULE_STAGES_MAX = 32, SCHEDULE_CHANGES_MAX = 64 };
+struct schedule_change { /* by an amendment: all of these values, for the steps behind `after` */
+    int64_t after;
+    int64_t every; /* outer.every, of all fragments, where it is another one from here on; else 0 */
+    int64_t steps; /* train.steps */
+    float lr;      /* of outer_opt */
+};
 struct schedule_stage { /* of train.stages */
     int64_t end;        /* step */
     size_t values;      /* that take part in its rounds; the others are not sent */
 };
 struct schedule {
-    int64_t steps;
+    int64_t steps;                   /* the last step, as it is known now */
     unsigned end_count;              /* times that train.steps has grown */
     int64_t ends[SCHEDULE_ENDS_MAX]; /* its former values, ascending, all below `steps` */
     int64_t
@@ -47,9 +53,18 @@ struct schedule {
     struct draw draw;                   /* one fragment; in all rounds but the last */
     unsigned stage_count;               /* 0: all values take part in all rounds */
     struct schedule_stage stage[SCHEDULE_STAGES_MAX];
+    int64_t first_steps; /* with changes: train.steps before them */
+    unsigned change_count;
+    struct schedule_change change[SCHEDULE_CHANGES_MAX]; /* ascending by `after` */
     struct schedule_period period[ROUND_FRAGMENTS_MAX];
 };
 
+/* One more change, behind a later step than the one before. With an `every` the periods are those
+ * of schedule_streaming. */
+void schedule_amend(struct schedule *s, const struct schedule_change *c);
+/* The change in force at the round; NULL: none is. */
+const struct schedule_change *schedule_changed(const struct schedule *s, unsigned fragment,
+                                               uint64_t round);
 /* All fragments alike, offsets p*every/fragments: every is a multiple of fragments. */
 struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragments,
                                    uint64_t full_precision_rounds, enum codec_kind codec);

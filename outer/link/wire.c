@@ -253,6 +253,7 @@ static enum err operate_encode(struct packed *to, const void *message)
     p.round = m->round;
     p.to = m->to;
     p.version = m->version;
+    p.setting = text_out(m->setting, sizeof m->setting);
     return pack(to, &p.base);
 }
 
@@ -620,6 +621,7 @@ static enum err operate_decode(void *message, const void *unpacked, struct arena
     m->round = p->round;
     m->to = p->to;
     m->version = p->version;
+    TRY(text_in(m->setting, sizeof m->setting, p->setting, "setting"));
     TRY(text_in(m->site, sizeof m->site, p->site, "site"));
     return fragment_in(&m->fragment, p->fragment);
 }

@@ -191,18 +191,24 @@ enum wire_act {
     WIRE_ROSTER_REMOVE = 7,
     WIRE_METRICS = 8,
     WIRE_RECORDS = 9,
-    WIRE_ACT_LAST = WIRE_RECORDS
+    WIRE_SET_LIST = 10,
+    WIRE_SET = 11,
+    WIRE_ACT_LAST = WIRE_SET
 };
 struct wire_operate { /* an operator's; METRICS: an observer's and a site's too */
     enum wire_act act;
     char site[WIRE_NAME_MAX];            /* QUARANTINE, READMIT, ROSTER_ADD, ROSTER_REMOVE;
                                             METRICS: this one alone; empty: all */
     uint32_t fragment;                   /* STATUS, ABORT, ROLLBACK */
-    uint64_t round;                      /* ABORT, ROLLBACK: the one in flight */
+    uint64_t round;                      /* ABORT, ROLLBACK: the one in flight; SET: of fragment
+                                            0, the first one under it; UINT64_MAX: the first
+                                            possible one */
     uint64_t to;                         /* ROLLBACK: number of the state; METRICS: index of
                                             the first site; RECORDS: `offset` of the last
                                             answer, 0 at first */
-    uint64_t version;                    /* ROSTER_ADD, ROSTER_REMOVE: that the act makes */
+    uint64_t version;                    /* ROSTER_ADD, ROSTER_REMOVE: that the act makes; SET:
+                                            number of the amendment, from 1 */
+    char setting[AMENDMENT_TEXT_MAX];    /* SET: "outer.every=200" */
     struct wire_certificate certificate; /* as in wire_head */
 };
 struct wire_chunk { /* of a contribution or a download; the data follows the header */
@@ -216,7 +222,7 @@ struct wire_chunk { /* of a contribution or a download; the data follows the hea
     X(HELLO, wire_hello, 131072)                                                                   \
     X(HELLO_ANSWER, wire_hello_answer, 16384)                                                      \
     X(POLL, wire_poll, 1024)                                                                       \
-    X(POLL_ANSWER, wire_poll_answer, 114688)                                                       \
+    X(POLL_ANSWER, wire_poll_answer, 131072)                                                       \
     X(MASK, wire_mask, 32768)                                                                      \
     X(MASK_ANSWER, wire_mask_answer, 106496)                                                       \
     X(REPORT, wire_report, 1024)                                                                   \
@@ -227,7 +233,7 @@ struct wire_chunk { /* of a contribution or a download; the data follows the hea
     X(DOWNLOAD, wire_answer, 4096)                                                                 \
     X(ANSWER, wire_answer, 8192)
 
-_Static_assert(MANIFEST_BYTES_MAX + WIRE_TEXT_MAX + 1024 <= 114688,
+_Static_assert(MANIFEST_BYTES_MAX + WIRE_TEXT_MAX + 1024 <= 131072,
                "a poll's answer holds a manifest of ROUND_SITES_MAX sites");
 
 enum wire_kind {

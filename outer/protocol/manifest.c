@@ -19,8 +19,9 @@ enum manifest_part {
     PART_TRACKS = 2,
     PART_ORDER = 4,
     PART_ROLLBACK = 8,
-    PART_ROSTER = 16, /* the roster is not that of the beginning */
-    PART_CHARGES = 32 /* a site has a privacy budget */
+    PART_ROSTER = 16,  /* the roster is not that of the beginning */
+    PART_CHARGES = 32, /* a site has a privacy budget */
+    PART_AMENDMENTS = 64
 };
 
 static void put_name(struct bytes_writer *w, const char *name)
@@ -82,11 +83,11 @@ static bool charges_of(const struct manifest *m)
 
 static uint8_t parts_of(const struct manifest *m)
 {
-    return (uint8_t)((m->scaled ? PART_FACTORS : 0) | (m->tracks ? PART_TRACKS : 0) |
-                     (digest_zero(&m->ordered_by) ? 0 : PART_ORDER) |
-                     (m->rolled_back ? PART_ROLLBACK : 0) |
-                     (m->roster_version > 1 ? PART_ROSTER : 0) |
-                     (charges_of(m) ? PART_CHARGES : 0));
+    return (
+        uint8_t)((m->scaled ? PART_FACTORS : 0) | (m->tracks ? PART_TRACKS : 0) |
+                 (digest_zero(&m->ordered_by) ? 0 : PART_ORDER) |
+                 (m->rolled_back ? PART_ROLLBACK : 0) | (m->roster_version > 1 ? PART_ROSTER : 0) |
+                 (charges_of(m) ? PART_CHARGES : 0) | (m->amendments.count ? PART_AMENDMENTS : 0));
 }
 
 static void put_roster(struct bytes_writer *w, const struct manifest *m)
@@ -135,6 +136,8 @@ static void put_parts(struct bytes_writer *w, const struct manifest *m)
     bool charges = charges_of(m);
     for (uint32_t i = 0; charges && i < m->site_count; i++)
         bytes_put_u64(w, m->sites[i].charged);
+    if (m->amendments.count)
+        amendments_put(w, &m->amendments);
 }
 
 static void get_parts(struct bytes_reader *r, struct manifest *m)
@@ -158,6 +161,8 @@ static void get_parts(struct bytes_reader *r, struct manifest *m)
         get_roster(r, m);
     for (uint32_t i = 0; parts & PART_CHARGES && i < m->site_count; i++)
         m->sites[i].charged = bytes_get_u64(r);
+    if (parts & PART_AMENDMENTS)
+        amendments_get(r, &m->amendments);
     r->bad |= !parts || parts != parts_of(m);
 }
 
@@ -330,7 +335,8 @@ static bool manifest_sane(const struct manifest *m)
 
 void manifest_clear(struct manifest *m)
 {
-    memset(m, 0, offsetof(struct manifest, sites));
+    memset(m, 0, offsetof(struct manifest, amendments));
+    m->amendments.count = 0;
 }
 
 bool manifest_decode(struct manifest *m, const uint8_t *data, size_t size_bytes)

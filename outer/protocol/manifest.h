@@ -4,7 +4,7 @@
  * in strict mode it is a pure function of the contributions, so a round committed again has the
  * same digest. The envelope (epoch, instance, time, later the signature) travels beside it, outside
  * the digest. At most MANIFEST_BYTES_MAX: MANIFEST_ENTRY_BYTES for each site, the names of the
- * sites that an operator has added, and less than 2 KiB.
+ * sites that an operator has added, the amendments, and less than 2 KiB.
  *
  * The entries are the sites of the roster of this round, and no others, ascending by index. From
  * the second version of the roster on each manifest says what made the version and which names
@@ -14,14 +14,15 @@
  * state t, there is no aggregate, and every site adds its contribution to its residual again.
  */
 #include "kernels/base/bytes.h"
+#include "outer/protocol/amendments.h"
 #include "outer/protocol/round.h"
 
 enum {
     MANIFEST_NAME_MAX = 64,
     MANIFEST_ENTRY_BYTES = 87, /* of one site */
     MANIFEST_ADDED_MAX = 256,  /* sites that the run did not begin with */
-    MANIFEST_BYTES_MAX =
-        2048 + MANIFEST_ENTRY_BYTES * ROUND_SITES_MAX + (2 + MANIFEST_NAME_MAX) * MANIFEST_ADDED_MAX
+    MANIFEST_BYTES_MAX = 2048 + MANIFEST_ENTRY_BYTES * ROUND_SITES_MAX +
+                         (2 + MANIFEST_NAME_MAX) * MANIFEST_ADDED_MAX + AMENDMENTS_BYTES_MAX
 };
 
 enum manifest_act { MANIFEST_ADD = 1, MANIFEST_REMOVE = 2 }; /* in the body: never renumber */
@@ -81,12 +82,15 @@ struct manifest {
     /* envelope */
     uint64_t epoch, instance, unix_ms;
     uint8_t signature[64]; /* place of the aggregator's signature; zero until identities sign */
-    /* [site_count], [added]; the last members, so that clearing the others leaves them out. */
+    /* Made so far, pending ones too. [site_count], [added]; the last members, so that clearing the
+     * others leaves them out. */
+    struct amendments amendments;
     struct manifest_entry sites[ROUND_SITES_MAX];
     char names[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
 };
 
-void manifest_clear(struct manifest *m); /* all but the sites, of which there are none then */
+/* All but the sites and the amendments, of which there are none then. */
+void manifest_clear(struct manifest *m);
 size_t manifest_encode(const struct manifest *m,
                        uint8_t out[MANIFEST_BYTES_MAX]); /* bytes written */
 bool manifest_decode(struct manifest *m, const uint8_t *data,

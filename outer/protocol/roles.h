@@ -33,6 +33,7 @@ enum roles_role {
     X(ROLES_READMIT, readmit, ROLES_BIT(ROLES_OPERATOR))                                           \
     X(ROLES_ROLLBACK, rollback, ROLES_BIT(ROLES_OPERATOR))                                         \
     X(ROLES_ROSTER, roster, ROLES_BIT(ROLES_OPERATOR))                                             \
+    X(ROLES_SET, set, ROLES_BIT(ROLES_OPERATOR))                                                   \
     X(ROLES_METRICS, metrics,                                                                      \
       ROLES_BIT(ROLES_SITE) | ROLES_BIT(ROLES_OPERATOR) | ROLES_BIT(ROLES_OBSERVER))               \
     X(ROLES_RECORDS, records, ROLES_BIT(ROLES_OPERATOR) | ROLES_BIT(ROLES_OBSERVER))

@@ -229,6 +229,16 @@ static enum err roster_row_take(struct report_run *r, const struct jsonl_row *ro
     return event_add(r, jsonl_number(row, "t"), text, a);
 }
 
+static enum err amendment_row_take(struct report_run *r, const struct jsonl_row *row,
+                                   struct arena *a)
+{
+    char text[320];
+    snprintf(text, sizeof text, "amendment %.0f: %.224s from round %.0f on",
+             report_number(row, "number", 0), jsonl_string(row, "setting"),
+             report_number(row, "from_round", 0));
+    return event_add(r, jsonl_number(row, "t"), text, a);
+}
+
 static enum err step_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     double step = jsonl_number(row, "step"), t = jsonl_number(row, "t");
@@ -319,6 +329,8 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
         return step_take(r, row, a);
     if (jsonl_is(row, "notice"))
         return notice_take(r, row, a);
+    if (jsonl_is(row, "amendment"))
+        return amendment_row_take(r, row, a);
     if (jsonl_is(row, "roster"))
         return roster_row_take(r, row, a);
     if (jsonl_is(row, "round")) {

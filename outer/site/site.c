@@ -189,6 +189,7 @@ static enum err manifest_next(struct site *s, unsigned fragment, const struct ma
                        "fragment %u round %" PRIu64 ": the manifest has another parent than ours",
                        fragment, m->round);
     TRY(site_roster_check(s, fragment, m));
+    TRY(site_amend_check(s, m));
     unsigned payloads = schedule_payloads(&s->replica->schedule, kind, manifest_included(m));
     size_t most = m->rolled_back ? outer_state_snapshot_bytes(s->replica, fragment)
                                  : c->aggregate_max(c, n, payloads);
@@ -342,6 +343,7 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     if (!*done)
         return e;
     TRY(site_roster_take(s, l->peer, &a.manifest));
+    TRY(site_amend_take(s, &a.manifest));
     site_charges_take(s, &a.manifest);
     if (!manifest_aborted(&a.manifest))
         site_masks_final(s, fragment, round - 1);
@@ -479,6 +481,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
         TRY(outer_state_commit(s->replica, fragment, m, fetches ? l->download : NULL,
                                m->aggregate_bytes)); /* S9, commit point */
     TRY(site_roster_take(s, l->peer, m));
+    TRY(site_amend_take(s, m));
     site_charges_take(s, m);
     if (!manifest_aborted(m)) /* more than half of the sites contributed to it, from this state */
         site_final(s, fragment, m->round);

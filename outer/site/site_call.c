@@ -194,13 +194,13 @@ enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
 }
 
 /* The schedule gets the former values of train.steps. */
-static void ends_set(struct site *s)
+static enum err ends_set(struct site *s)
 {
-    struct schedule *x = &s->replica->schedule;
-    x->end_count = s->steps.count;
+    int64_t ends[SCHEDULE_ENDS_MAX];
     for (unsigned i = 0; i < s->steps.count; i++)
-        x->ends[i] = (int64_t)s->steps.former[i];
+        ends[i] = (int64_t)s->steps.former[i];
     s->ends_known = true;
+    return outer_state_ends(s->replica, ends, s->steps.count);
 }
 
 /* Residual, stored contribution and incarnation are one site's: another one that took them up would
@@ -227,8 +227,8 @@ enum err site_identify(struct site *s)
                     id.name, s->o.name);
     arena_free(&scratch);
     TRY(e);
-    if (s->steps.steps == (uint64_t)s->replica->schedule.steps)
-        ends_set(s);
+    if (s->steps.steps == (uint64_t)s->replica->o.schedule.steps)
+        TRY(ends_set(s));
     s->incarnation++;
     s->env->ops->random(s->env, &s->instance, sizeof s->instance);
     return identity_write(s);
@@ -250,7 +250,7 @@ static bool steps_follow(const struct site_steps *old, const struct site_steps *
 
 static enum err steps_heard(struct site *s, const struct wire_hello_answer *a)
 {
-    struct site_steps now = {(uint64_t)s->replica->schedule.steps, .count = a->end_count};
+    struct site_steps now = {(uint64_t)s->replica->o.schedule.steps, .count = a->end_count};
     for (unsigned i = 0; i < a->end_count; i++)
         now.former[i] = (uint64_t)a->ends[i];
     if (!steps_follow(&s->steps, &now) || (now.count && now.former[now.count - 1] >= now.steps))
@@ -259,8 +259,7 @@ static enum err steps_heard(struct site *s, const struct wire_hello_answer *a)
                        "record: the aggregator's run.cfg was lost or is of another run; restore "
                        "serve.dir/run.cfg");
     s->steps = now;
-    ends_set(s);
-    return ERR_OK;
+    return ends_set(s);
 }
 
 /* ---- hello ---- */

@@ -434,7 +434,7 @@ void site_slots_free(struct site *s)
     slot_arenas_free(&s->main);
     for (unsigned i = 0; s->slot && s->slot != &s->main && i < s->slots; i++)
         slot_arenas_free(&s->slot[i]);
-    unsigned made = site_slot_count(&s->replica->schedule, s->o.max_local_steps_offline);
+    unsigned made = site_slot_count(&s->replica->o.schedule, s->o.max_local_steps_offline);
     for (unsigned i = 0; i < (made ? made : 1) && s->slot && !d->host_memory; i++) {
         dev_free(d, s->slot[i].local);
         s->slot[i].local = NULL;

@@ -309,6 +309,25 @@ static void tell_round(struct site_train *s, const struct stepper_action *a,
     s->o.rounded(s->o.self, &r);
 }
 
+/* The lead's list, on every rank; no step behind a new border has been begun. */
+static enum err amend(struct site_train *s)
+{
+    if (is_lead(s))
+        site_amendments(s->o.site, &s->amendments);
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->amendments, sizeof s->amendments));
+    if (!s->amendments.count)
+        return ERR_OK;
+    TRY(agree(s, s->o.amended(s->o.self, &s->amendments, &s->o.schedule)));
+    s->stepper.o.schedule = s->o.schedule;
+    return ERR_OK;
+}
+
+enum err site_train_amendments(struct site_train *s)
+{
+    TRY(agree(s, is_lead(s) ? outer_state_amendments_find(s->o.replica) : ERR_OK));
+    return amend(s);
+}
+
 /* Reaps on the lead; every rank learns what the stepper must know. */
 static enum err reap(struct site_train *s, const struct stepper_action *a, const float **theta,
                      struct site_completion *done, float *alpha)
@@ -316,7 +335,11 @@ static enum err reap(struct site_train *s, const struct stepper_action *a, const
     *done = (struct site_completion){0};
     enum err e = is_lead(s) ? site_reap(s->o.site, a->fragment, theta, done) : ERR_OK;
     TRY(agree(s, e));
+    if (is_lead(s))
+        done->amendments = site_amendment_count(s->o.site);
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, done, sizeof *done));
+    if (done->amendments != s->amendments.count)
+        TRY(amend(s));
     *alpha = stepper_reaped(&s->stepper, a, done->reached, done->skipped);
     return ERR_OK;
 }
@@ -665,6 +688,7 @@ enum err site_train_start(struct site_train *s, struct train *t)
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.schedule, sizeof s->o.schedule));
     s->stepper.o.schedule = s->o.schedule; /* with the former values of train.steps */
+    TRY(amend(s));
     TRY(step(s, t, STEPPER_RESUME, t->step));
     return agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK);
 }

@@ -56,6 +56,9 @@ struct site_train_options {
     /* The parameters that the run starts from; NULL: those of run.seed. Lead only. */
     enum err (*initial)(void *self, float *slab);
     void (*rounded)(void *self, const struct site_train_round *r); /* lead only */
+    /* On every rank, when more amendments are known: the schedule under them, from that of the
+     * configuration with the former values of train.steps that *s has. */
+    enum err (*amended)(void *self, const struct amendments *list, struct schedule *s);
     void *self;
 };
 struct site_train {
@@ -70,6 +73,7 @@ struct site_train {
                      without evaluate */
     struct arena arena;
     /* The same on every rank: */
+    struct amendments amendments; /* known */
     struct stepper stepper;
     struct stepper_event event;
     struct stepper_update update;
@@ -90,6 +94,8 @@ struct outer_memory site_train_memory(const struct site_train_options *o, size_t
 enum err site_train_open(struct site_train *s, const struct site_train_options *o,
                          size_t local_elements) MUST;
 void site_train_close(struct site_train *s);
+/* Before a checkpoint is loaded: what the newest manifests here carry. */
+enum err site_train_amendments(struct site_train *s) MUST;
 /* Before the first step, after a checkpoint was loaded: hello, catch-up, and the rounds due at this
  * very step. Moves t->step to where the others are when its steps cannot be repeated (joined by
  * snapshot, or came back in quorum mode). */

@@ -26,7 +26,12 @@ static bool has_site(enum journal_kind k)
 
 static bool has_act(enum journal_kind k)
 {
-    return k == JOURNAL_OPERATOR || k == JOURNAL_ROSTER;
+    return k == JOURNAL_OPERATOR || k == JOURNAL_ROSTER || k == JOURNAL_AMENDMENT;
+}
+
+static bool has_name(enum journal_kind k)
+{
+    return k == JOURNAL_ROSTER || k == JOURNAL_AMENDMENT;
 }
 
 static void name_get(struct bytes_reader *b, char name[JOURNAL_NAME_MAX])
@@ -51,7 +56,7 @@ static void body_put(struct bytes_writer *w, const struct journal_record *r)
         bytes_put_u8(w, r->act);
         bytes_put_u64(w, r->to);
     }
-    if (r->kind == JOURNAL_ROSTER) {
+    if (has_name(r->kind)) {
         size_t n = strnlen(r->name, JOURNAL_NAME_MAX);
         ASSERT(n < JOURNAL_NAME_MAX);
         bytes_put_u8(w, (uint8_t)n);
@@ -79,7 +84,7 @@ static bool body_get(struct bytes_reader b, struct journal_record *r)
         r->act = bytes_get_u8(&b);
         r->to = bytes_get_u64(&b);
     }
-    if (r->kind == JOURNAL_ROSTER)
+    if (has_name(r->kind))
         name_get(&b, r->name);
     if (r->kind == JOURNAL_ACCEPT) {
         r->payload_bytes = bytes_get_u64(&b);
@@ -184,7 +189,7 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
     bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_SEAL ||
                  r->kind == JOURNAL_COMMIT || r->kind == JOURNAL_EPOCH ||
                  r->kind == JOURNAL_QUARANTINE || r->kind == JOURNAL_OPERATOR ||
-                 r->kind == JOURNAL_ROSTER;
+                 r->kind == JOURNAL_ROSTER || r->kind == JOURNAL_AMENDMENT;
     if (first != (r->kind == JOURNAL_HEAD) || (!first && !known))
         return damaged(j, "of a kind this version does not know: written by a newer one?");
     if (!body_get(b, r))

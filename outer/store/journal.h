@@ -36,7 +36,10 @@ enum journal_kind { /* on disk: never renumber */
                     JOURNAL_QUARANTINE = 6, /* `round` 1: of `site`; 0: its end */
                     JOURNAL_OPERATOR = 7,   /* `act` by `digest`, about `round`, `site` */
                     JOURNAL_HEAD = 8,       /* the journal's own */
-                    JOURNAL_EPOCH = 9 /* an aggregator's process began: `round` is its epoch */
+                    JOURNAL_EPOCH = 9,     /* an aggregator's process began: `round` is its epoch */
+                    JOURNAL_AMENDMENT = 10 /* number `to` from 1, by `digest`, from `round` on:
+                                              `name` is the next part of its text, the last one
+                                              where `act` is 1 */
 };
 
 struct journal_record {
@@ -45,9 +48,9 @@ struct journal_record {
     uint64_t round;
     struct digest digest;        /* ACCEPT: payload; SEAL: seal; COMMIT: manifest; OPERATOR, ROSTER:
                                     SHA-256 of his URI */
-    uint8_t act;                 /* OPERATOR: enum wire_act; ROSTER: enum manifest_act */
-    uint64_t to;                 /* OPERATOR: state to roll back to; ROSTER: version */
-    char name[JOURNAL_NAME_MAX]; /* ROSTER */
+    uint8_t act;                 /* OPERATOR: enum wire_act; ROSTER: enum manifest_act; AMENDMENT */
+    uint64_t to;                 /* OPERATOR: state to roll back to; ROSTER: version; AMENDMENT */
+    char name[JOURNAL_NAME_MAX]; /* ROSTER, AMENDMENT */
     /* ACCEPT */
     uint64_t payload_bytes, incarnation, data_cursor, charged;
     float weight;

@@ -533,6 +533,52 @@ enum err outer_state_manifest_newest(struct outer_state *m, unsigned fragment, s
     return outer_state_manifest(m, fragment, state - 1, out);
 }
 
+/* ---- amendments ---- */
+
+enum err outer_state_amend(struct outer_state *m, const struct amendments *list)
+{
+    struct schedule s = m->o.schedule;
+    if (!amendments_agree(list, &m->amendments))
+        return err_set(ERR_DISAGREE,
+                       "the list of amendments does not begin with the one that is known here");
+    if (list->count <= m->amendments.count)
+        return ERR_OK;
+    if (!m->o.amend)
+        return err_set(ERR_UNSUPPORTED, "settings of this run were amended, and this process knows "
+                                        "no settings");
+    TRY(m->o.amend(m->o.amend_self, &s, list));
+    m->schedule = s;
+    m->amendments = *list;
+    return ERR_OK;
+}
+
+enum err outer_state_ends(struct outer_state *m, const int64_t *ends, unsigned count)
+{
+    struct schedule s = m->o.schedule;
+    ASSERT(count <= SCHEDULE_ENDS_MAX);
+    s.end_count = count;
+    memcpy(s.ends, ends, count * sizeof *ends);
+    m->o.schedule = s;
+    if (m->amendments.count)
+        TRY(m->o.amend(m->o.amend_self, &s, &m->amendments));
+    m->schedule = s;
+    return ERR_OK;
+}
+
+enum err outer_state_amendments_find(struct outer_state *m)
+{
+    struct manifest manifest;
+    for (unsigned p = 0; p < m->fragments->count; p++) {
+        enum err e = outer_state_manifest_newest(m, p, &manifest);
+        if (e == ERR_OK)
+            e = outer_state_amend(m, &manifest.amendments);
+        else if (e == ERR_INPUT || e == ERR_CORRUPT) /* none; the load says what it means */
+            e = ERR_OK;
+        TRY(e);
+    }
+    return ERR_OK;
+}
+
 /* ---- begin, load, keep ---- */
 
 bool outer_state_begun(struct outer_state *m)
@@ -715,6 +761,7 @@ enum err outer_state_load_fragment(struct outer_state *m, unsigned fragment)
 
 enum err outer_state_load(struct outer_state *m)
 {
+    TRY(outer_state_amendments_find(m));
     for (unsigned p = 0; p < m->fragments->count; p++)
         TRY(outer_state_load_fragment(m, p));
     return ERR_OK;
@@ -868,6 +915,9 @@ static enum err advance(struct outer_state *m, unsigned fragment)
         .momentum = staging_take(g, STAGING_BESIDE, next->momentum, s->momentum, n),
         .gathered = staging_take(g, STAGING_GATHERED, next->gathered, s->gathered, n)};
     struct outer_opt o = *outer_of(&m->o, fragment);
+    const struct schedule_change *changed = schedule_changed(&m->schedule, fragment, s->round);
+    if (changed && fragment_of(m, fragment)->state == FRAGMENT_PARAMETERS)
+        o.lr = changed->lr;
     o.lr = anneal_rate(&o.anneal, o.lr, &m->schedule, fragment, s->round);
     if (at.momentum && anneal_restarts(&o.anneal, &m->schedule, fragment, s->round))
         m->dev->ops->zero(m->dev, at.momentum, n * sizeof *at.momentum);

@@ -62,6 +62,10 @@ struct outer_state_options {
     enum err (*remake)(void *self, struct outer_state *m, unsigned fragment,
                        const struct manifest *manifest);
     void *remake_self;
+    /* The schedule under a list of amendments, from that of the configuration: amend_schedule.
+     * ERR_PROTO: they are no amendments of this run. NULL: a run without any. */
+    enum err (*amend)(const void *self, struct schedule *s, const struct amendments *list);
+    const void *amend_self;
     struct stages_options stages; /* train.stages; zeroed: none */
     uint64_t states; /* states that the aggregator keeps for a rollback (serve.keep_states); at
                         least OUTER_STATES_MIN are kept */
@@ -73,7 +77,8 @@ struct outer_state {
     struct dev *dev; /* arithmetic of the exact set */
     struct outer_state_options o;
     const struct fragments *fragments;   /* o.fragments */
-    struct schedule schedule;            /* o.schedule */
+    struct schedule schedule;            /* o.schedule, amended */
+    struct amendments amendments;        /* the longest list that is known */
     struct outer_state_fragment *state;  /* [fragments] the current states */
     struct outer_state_fragment buffers; /* arrays of the largest fragment: memory of `next` */
     struct outer_state_fragment next;    /* the next state of one fragment while it is being made */
@@ -94,6 +99,13 @@ struct outer_memory outer_state_memory(const struct outer_state_options *o, bool
 enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
                           const struct outer_state_options *o, struct arena *perm) MUST;
 void outer_state_close(struct outer_state *m); /* a zeroed or partly opened one is fine */
+/* A list that is not shorter than the known one and agrees with it: the schedule follows. Errors:
+ * all is as it was. */
+enum err outer_state_amend(struct outer_state *m, const struct amendments *list) MUST;
+/* The former values of train.steps (schedule.ends), once they are known. */
+enum err outer_state_ends(struct outer_state *m, const int64_t *ends, unsigned count) MUST;
+/* The longest list of the newest manifests that the directory holds, before the state is loaded. */
+enum err outer_state_amendments_find(struct outer_state *m) MUST;
 /* Has this directory begun? Then outer_state_load. Else outer_state_begin, and store_begin once all
  * else that belongs to a first start is written. */
 bool outer_state_begun(struct outer_state *m);

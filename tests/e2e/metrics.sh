@@ -21,6 +21,7 @@ for name in "operator" "site --name c"; do # c is added, so that there is a reco
     "$atoll" cert issue --role $name --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role $name"
 done
 "$atoll" operator roster add c --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1 || fail "operator roster add"
+operator set outer.lr 0.5 || fail "operator set" # and one of an amendment
 kill -INT "$serve_pid"
 ends 75 "$serve_pid" "the aggregator after Ctrl-C"
 kill -INT "$a"

@@ -49,11 +49,10 @@ static size_t whole(const uint8_t *at, size_t left)
 }
 
 /* A name's length and its bytes lie behind the rest; wrong: longer than any body. */
-static size_t roster_bytes(const uint8_t *body, size_t n)
+static size_t named_bytes(const uint8_t *body, size_t n, size_t at)
 {
-    size_t name = n > OPERATOR_BODY ? body[OPERATOR_BODY] : JOURNAL_NAME_MAX;
-    bool good = name < JOURNAL_NAME_MAX && n == OPERATOR_BODY + 1 + name &&
-                !memchr(body + OPERATOR_BODY + 1, 0, name);
+    size_t name = n > at ? body[at] : JOURNAL_NAME_MAX;
+    bool good = name < JOURNAL_NAME_MAX && n == at + 1 + name && !memchr(body + at + 1, 0, name);
     return good ? n : BODY_MAX + 1;
 }
 
@@ -61,7 +60,9 @@ static size_t body_bytes(uint8_t kind, const uint8_t *body, size_t n)
 {
     switch (kind) {
     case JOURNAL_ROSTER:
-        return roster_bytes(body, n);
+        return named_bytes(body, n, OPERATOR_BODY);
+    case JOURNAL_AMENDMENT:
+        return named_bytes(body, n, OPERATOR_BODY - 4); /* no site */
     case JOURNAL_ACCEPT:
         return ACCEPT_BODY;
     case JOURNAL_QUARANTINE:
@@ -96,7 +97,7 @@ static struct slow slow_read(const uint8_t *data, size_t size)
         } else if (number(r + 8, 8) != sequence || memcmp(r + 16, last.bytes, 32) != 0 ||
                    (kind != JOURNAL_ACCEPT && kind != JOURNAL_COMMIT && kind != JOURNAL_EPOCH &&
                     kind != JOURNAL_QUARANTINE && kind != JOURNAL_OPERATOR &&
-                    kind != JOURNAL_ROSTER)) {
+                    kind != JOURNAL_ROSTER && kind != JOURNAL_AMENDMENT)) {
             s.e = ERR_CORRUPT;
         }
         if (s.e == ERR_OK && body != body_bytes(kind, r + HEAD, body))

@@ -15,14 +15,14 @@ static void every_pair(void **state)
     static const struct {
         const char *call, *may; /* of site, aggregator, operator, observer, nobody */
     } rows[] = {
-        {"hello", "yes no no no no"},    {"contribute", "yes no no no no"},
-        {"poll", "yes no no no no"},     {"fetch", "yes no no no no"},
-        {"report", "yes no no no no"},   {"leave", "yes no no no no"},
-        {"mask", "yes no no no no"},     {"status", "no no yes no no"},
-        {"abort", "no no yes no no"},    {"quarantine", "no no yes no no"},
-        {"readmit", "no no yes no no"},  {"rollback", "no no yes no no"},
-        {"roster", "no no yes no no"},   {"metrics", "yes no yes yes no"},
-        {"records", "no no yes yes no"},
+        {"hello", "yes no no no no"},     {"contribute", "yes no no no no"},
+        {"poll", "yes no no no no"},      {"fetch", "yes no no no no"},
+        {"report", "yes no no no no"},    {"leave", "yes no no no no"},
+        {"mask", "yes no no no no"},      {"status", "no no yes no no"},
+        {"abort", "no no yes no no"},     {"quarantine", "no no yes no no"},
+        {"readmit", "no no yes no no"},   {"rollback", "no no yes no no"},
+        {"roster", "no no yes no no"},    {"set", "no no yes no no"},
+        {"metrics", "yes no yes yes no"}, {"records", "no no yes yes no"},
     };
     assert_int_equal(sizeof rows / sizeof *rows, ROLES_CALLS_COUNT);
     for (unsigned c = 0; c < ROLES_CALLS_COUNT; c++) {

@@ -1,0 +1,29 @@
+/* Amendments in the training of a site: each step has the settings that are in force for it. */
+#include "outer/cmd/job.h"
+
+enum err job_amended(void *self, const struct amendments *list, struct schedule *s)
+{
+    struct job *j = self;
+    struct schedule made;
+    if (!j->amendments.count)
+        j->base = j->run.sync.schedule;
+    made = j->base;
+    made.end_count = s->end_count;
+    for (unsigned i = 0; i < s->end_count; i++)
+        made.ends[i] = s->ends[i];
+    TRY(amend_schedule(&j->run.base, &made, list));
+    *s = j->run.sync.schedule = made;
+    j->amendments = *list;
+    return ERR_OK;
+}
+
+enum err job_amend_step(struct job *j, int64_t step)
+{
+    struct arena scratch = arena_make(0);
+    if (!j->amendments.count)
+        return ERR_OK;
+    enum err e =
+        amend_train(&j->s, &j->run.base, &j->run.sync.schedule, &j->amendments, step, &scratch);
+    arena_free(&scratch);
+    return e;
+}

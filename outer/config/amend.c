@@ -1,0 +1,330 @@
+#include "outer/config/amend.h"
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include "inner/config/keys.h"
+#include "outer/config/sync_config.h"
+
+/* ---- the table ---- */
+
+struct amend_key {
+    const char *section, *name;
+    enum amend_effect effect;
+};
+static const struct amend_key amend_keys[] = {
+#define X(section, name, effect) {#section, #name, effect},
+    AMEND_KEYS(X)
+#undef X
+};
+enum { AMEND_KEY_COUNT = sizeof amend_keys / sizeof *amend_keys };
+
+static bool key_is(const char *section, const char *name, const char *key)
+{
+    size_t n = strlen(section);
+    return strncmp(key, section, n) == 0 && key[n] == '.' && strcmp(key + n + 1, name) == 0;
+}
+
+static const struct amend_key *amend_find(const char *key)
+{
+    for (unsigned i = 0; i < AMEND_KEY_COUNT; i++)
+        if (key_is(amend_keys[i].section, amend_keys[i].name, key))
+            return &amend_keys[i];
+    return NULL;
+}
+
+/* Why not the others: the first row whose key, or section ("model."), fits. */
+static const struct {
+    const char *key, *why;
+} amend_reasons[] = {
+    {"outer.sites", "sites join and leave by atoll operator roster add | remove"},
+    {"outer.fragments", "it cuts the outer state, and states and contributions lie on disk so cut"},
+    {"outer.partition", "it cuts the outer state, and states and contributions lie on disk so cut"},
+    {"outer.slices", "it cuts the outer state, and states and contributions lie on disk so cut"},
+    {"outer.aggregators", "it says which aggregator has which fragment's journal and state"},
+    {"outer.optimizer", "it says which arrays the outer state has"},
+    {"outer.delay", "it says which arrays the outer state has, and how its rounds are counted"},
+    {"outer.first_every", "it says which moments the outer state has"},
+    {"outer.second_every", "it says which moments the outer state has"},
+    {"outer.downlink_compression_from", "it says whether the aggregator keeps a residual"},
+    {"outer.mode", "is not amendable in this version: what a site may take for final, and give up, "
+                   "follows from the mode of the whole history"},
+    {"outer.codec", "is not amendable in this version: sites and aggregator take the memory of a "
+                    "payload at their start"},
+    {"outer.overlap_steps", "is not amendable in this version: a site has the in-flight slots and "
+                            "the threads of its start"},
+    {"privacy.", "what was promised about a site's data holds for the whole run"},
+    {"model.", "it changes the shape or the function of the model"},
+    {"data.", "is not amendable in this version"},
+    {"run.", "it says what the run is, and where it lies"},
+    {"train.", "is not amendable in this version: a site reads it at its start only"},
+    {"outer.", "is not amendable in this version: a replica reads it at its start only"},
+};
+static const char own_reason[] =
+    "it is each process's own, not the run's: change its configuration "
+    "and start that process again";
+
+const char *amend_refusal(const char *key, bool *known)
+{
+    struct settings s;
+    struct outer_settings o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    const struct config_key *k = config_key_find(tables, 2, key);
+    *known = k != NULL;
+    if (!k || amend_find(key))
+        return NULL;
+    if (!k->pinned && strcmp(k->section, "privacy") != 0)
+        return own_reason;
+    for (size_t i = 0; i < sizeof amend_reasons / sizeof *amend_reasons; i++) {
+        size_t n = strlen(amend_reasons[i].key);
+        bool section = amend_reasons[i].key[n - 1] == '.';
+        if (strncmp(key, amend_reasons[i].key, n) == 0 && (section || !key[n]))
+            return amend_reasons[i].why;
+    }
+    return "is not amendable in this version";
+}
+
+/* ---- settings of a round ---- */
+
+enum { KEY_MAX = 96 };
+
+/* "outer.every=200" into the tables. */
+static enum err text_set(const struct config_table *tables, const char *text, struct arena *a)
+{
+    char key[KEY_MAX];
+    size_t n = strcspn(text, "=");
+    if (n >= sizeof key || !text[n])
+        return err_set(ERR_PROTO, "\"%.100s\" is no amendment", text);
+    memcpy(key, text, n);
+    key[n] = 0;
+    if (!amend_find(key))
+        return err_set(ERR_PROTO, "%s cannot be amended by this program", key);
+    return config_set(tables, 2, key, text + n + 1, a);
+}
+
+enum err amend_settings(struct settings *s, struct outer_settings *o, const struct amend_base *base,
+                        const struct amendments *list, uint64_t round, struct arena *a)
+{
+    *s = *base->s;
+    *o = *base->o;
+    const struct config_table tables[] = {keys_inner(s), keys_outer(o)};
+    for (uint32_t i = 0; i < list->count && list->list[i].round <= round; i++)
+        TRY(text_set(tables, list->list[i].text, a));
+    return ERR_OK;
+}
+
+enum err amend_border(const struct schedule *s, uint64_t round, int64_t *step)
+{
+    *step = 0;
+    if (round >= schedule_rounds(s, 0))
+        return err_set(ERR_PROTO,
+                       "an amendment from round %" PRIu64 " on: the run has %" PRIu64 " rounds",
+                       round, schedule_rounds(s, 0));
+    if (round)
+        *step = schedule_step(s, 0, round - 1);
+    return ERR_OK;
+}
+
+/* What a list makes of the schedule behind one border. every: of the steps before. */
+static enum err change_of(struct schedule_change *c, const struct settings *s,
+                          const struct outer_settings *o, int64_t every)
+{
+    struct outer_opt opt;
+    TRY(sync_config_optimizer(&opt, o));
+    c->every = o->outer_every == every ? 0 : o->outer_every;
+    c->steps = s->train_steps;
+    c->lr = opt.lr;
+    return ERR_OK;
+}
+
+/* train.steps of the configuration has grown since it was amended: two totals. */
+static enum err ends_check(const struct schedule *x, const struct schedule_change *c)
+{
+    if (x->end_count && x->ends[x->end_count - 1] > c->after)
+        return err_set(ERR_CONFIG, "train.steps has grown in the configuration of a run whose "
+                                   "settings were amended before: set it back, and use atoll "
+                                   "operator set train.steps");
+    return c->steps > c->after ? ERR_OK
+                               : err_set(ERR_PROTO,
+                                         "an amendment ends the run at step %" PRId64
+                                         ", and it is for the steps behind %" PRId64,
+                                         c->steps, c->after);
+}
+
+static enum err schedule_make(const struct amend_base *base, struct schedule *x,
+                              const struct amendments *list, struct arena *a)
+{
+    struct settings s;
+    struct outer_settings o;
+    int64_t every = base->o->outer_every;
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct schedule_change c;
+        uint64_t round = list->list[i].round;
+        if (i + 1 < list->count && list->list[i + 1].round == round)
+            continue; /* all of one border together */
+        TRY(amend_settings(&s, &o, base, list, round, a));
+        TRY(amend_border(x, round, &c.after));
+        TRY(change_of(&c, &s, &o, every));
+        TRY(ends_check(x, &c));
+        every = o.outer_every;
+        schedule_amend(x, &c);
+    }
+    return ERR_OK;
+}
+
+enum err amend_schedule(const void *self, struct schedule *s, const struct amendments *list)
+{
+    struct arena scratch = arena_make(0);
+    enum err e = schedule_make(self, s, list, &scratch);
+    arena_free(&scratch);
+    return e;
+}
+
+enum err amend_train(struct settings *s, const struct amend_base *base, const struct schedule *x,
+                     const struct amendments *list, int64_t step, struct arena *a)
+{
+    struct settings now;
+    struct outer_settings o;
+    uint64_t round = schedule_sent(x, 0, step); /* of which the next step is a part */
+    TRY(amend_settings(&now, &o, base, list, round, a));
+#define X(section, name, effect) AMEND_COPY_##effect(section##_##name)
+#define AMEND_COPY_AMEND_SCHEDULE(field)
+#define AMEND_COPY_AMEND_ROUND(field)
+#define AMEND_COPY_AMEND_TRAIN(field) s->field = now.field;
+    AMEND_KEYS(X)
+#undef X
+    s->train_steps = now.train_steps;
+    return ERR_OK;
+}
+
+/* ---- may it be? ---- */
+
+struct amend_case { /* the settings before and behind the border */
+    const struct schedule *x;
+    int64_t border;
+    struct settings s, s_before;
+    struct outer_settings o, o_before;
+};
+
+static const char *every_refused(const struct amend_case *c)
+{
+    const struct outer_settings *o = &c->o;
+    struct schedule fresh = schedule_streaming(c->s.train_steps, o->outer_every, c->x->fragments,
+                                               c->x->full_precision_rounds, o->outer_codec);
+    fresh.overlap = c->x->overlap;
+    if (o->outer_grow.count)
+        return "with outer.grow the intervals follow from the round's number";
+    if (o->outer_partition == FRAGMENT_SLICES)
+        return "outer.slices names steps of the period";
+    if (o->outer_first_every || o->outer_second_every)
+        return "moments have periods of their own (outer.first_every, outer.second_every)";
+    if (o->outer_every_s > 0)
+        return "rounds end by time here: outer.every_s";
+    if (c->s.train_stages.count)
+        return "train.stages ends at rounds of the configured period";
+    if (o->outer_overlap_steps >= c->o_before.outer_every ||
+        o->outer_overlap_steps >= o->outer_every)
+        return "outer.overlap_steps has to stay below it: the one-round delay is fixed at the "
+               "start";
+    if (schedule_slots(&fresh) > schedule_slots(c->x))
+        return "more rounds would be in flight than the sites have slots for";
+    return NULL;
+}
+
+static const char *steps_refused(const struct amend_case *c)
+{
+    const struct settings *s = &c->s;
+    if (s->train_steps <= c->border)
+        return "that step is before the border: the first step under it is behind";
+    if (s->train_stages.count)
+        return "train.stages divides it";
+    if (s->train_compress != TRAIN_COMPRESS_NONE)
+        return "train.freeze is a share of it";
+    return NULL;
+}
+
+static const char *lr_refused(const struct amend_case *c)
+{
+    return c->o.outer_optimizer == OUTER_OPT_AVERAGE ? "outer.optimizer = average has the rate 1"
+                                                     : NULL;
+}
+
+static const char *warmup_refused(const struct amend_case *c)
+{
+    if (c->s.train_stages.count)
+        return "each stage of train.stages has a warm-up of its own";
+    if (c->s.train_compress != TRAIN_COMPRESS_NONE || c->s.train_modules > 1 ||
+        c->s.train_pipeline == TRAIN_PIPELINE_STALE)
+        return "train.compress and train.modules have fixed what begins behind it";
+    return NULL;
+}
+
+static enum err case_check(const struct amend_case *c, const char *key)
+{
+    static const struct {
+        const char *key;
+        const char *(*refused)(const struct amend_case *c);
+    } rows[] = {{"outer.lr", lr_refused},
+                {"outer.every", every_refused},
+                {"train.steps", steps_refused},
+                {"train.warmup", warmup_refused}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *why = strcmp(rows[i].key, key) == 0 ? rows[i].refused(c) : NULL;
+        if (why)
+            return err_set(ERR_CONFIG, "%s: %s", key, why);
+    }
+    return ERR_OK;
+}
+
+static enum err rules_check(const struct amend_case *c)
+{
+    struct config_rules rules = {0};
+    keys_check(&rules, &c->s);
+    keys_outer_check(&rules, &c->o, &c->s);
+    return config_rules_report(&rules);
+}
+
+static enum err key_check(const char *key, struct arena *a)
+{
+    struct settings s;
+    struct outer_settings o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    bool known;
+    const char *why = amend_refusal(key, &known);
+    if (why)
+        return err_set(ERR_CONFIG, "%s: %s", key, why);
+    return known ? ERR_OK : config_set(tables, 2, key, "", a); /* which names the nearest key */
+}
+
+static enum err check(const struct amend_base *base, const struct schedule *s,
+                      const struct amendments *list, const struct amendment *one, struct arena *a)
+{
+    struct amend_case c = {.x = s};
+    char key[KEY_MAX];
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(one->text, "="), one->text);
+    if (!amendments_text(one->text))
+        return err_set(ERR_CONFIG, "\"%.100s\" is not of the form section.key value", one->text);
+    TRY(key_check(key, a));
+    TRY(amend_border(s, one->round, &c.border));
+    TRY(amend_settings(&c.s_before, &c.o_before, base, list, UINT64_MAX, a));
+    c.s = c.s_before;
+    c.o = c.o_before;
+    const struct config_table tables[] = {keys_inner(&c.s), keys_outer(&c.o)};
+    TRY(text_set(tables, one->text, a));
+    TRY(rules_check(&c));
+    return case_check(&c, key);
+}
+
+enum err amend_check(const struct amend_base *base, const struct schedule *s,
+                     const struct amendments *list, const struct amendment *one)
+{
+    struct arena scratch = arena_make(0);
+    enum err e = check(base, s, list, one, &scratch);
+    if (e == ERR_OK && list->count == AMENDMENTS_MAX)
+        e = err_set(ERR_CONFIG,
+                    "%d amendments were made, no more are possible: go on as a new run "
+                    "with run.from",
+                    AMENDMENTS_MAX);
+    arena_free(&scratch);
+    return e;
+}

@@ -1,0 +1,86 @@
+#!/bin/sh
+# What breaks if this fails: a setting that an operator amends in mid-run is not in force at the same round everywhere, or is
+# forgotten by a process that is killed, or a second run with the same amendments ends with other bits (docs/protocol.md 3.17).
+. "$(dirname "$0")/lib.sh"
+
+set_to() { # set_to KEY VALUE [ARGUMENTS]: must be taken
+    operator set "$@" || fail "operator set $*"
+}
+refused() { # refused WORDS KEY VALUE [ARGUMENTS]: must not be, and the answer has these words
+    words=$1
+    shift
+    operator set "$@" && fail "operator set $* is taken"
+    grep -qF -- "$words" operator.out || fail "operator set $*: the refusal does not say: $words"
+}
+again() { # again SITE...: killed and started again
+    for who in "$@"; do
+        eval "old=\$$who"
+        kill -9 "$old" 2>/dev/null && wait "$old" 2>/dev/null || :
+        sites_start "$who"
+    done
+}
+serve_again() {
+    kill -9 "$serve_pid" && wait "$serve_pid" 2>/dev/null || :
+    serve
+    until_lines "$1" "ev=listening" serve.out
+}
+
+steps=${steps:-96} every=8 checkpoint_every=13
+[ -z "${fragments:-}" ] || settings="--outer.overlap_steps 2"
+configure a,b
+"$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
+serve
+listening
+sites_start a b
+until_rounds a 2
+kill -STOP "$b" # no round is committed meanwhile
+refused "changes the shape" model.layers 6
+refused "roster add" outer.sites a,b,c
+refused "each process's own" log.level debug
+refused "unknown key outer.lrr; the nearest is outer.lr" outer.lrr 0.5
+refused "allowed is a whole number from 1" outer.every 0
+refused "too near" outer.every 12 --at-round 1
+refused "the run has" outer.every 12 --at-round 9999
+refused "before the border" train.steps 10
+set_to outer.every 12
+from=$(sed -n 's/.* from round \([0-9]*\) on.*/\1/p' operator.out)
+set_to outer.every 12
+grep -q "amendment 1: outer.every=12 from round $from on" operator.out || fail "asked twice, it is another amendment"
+serve_again 2
+set_to outer.lr 0.4 --at-round $((from + 1))
+set_to train.lr 0.02 --at-round $((from + 1))
+set_to train.steps 110 --at-round $((from + 2))
+operator set --list || fail "operator set --list"
+for line in "number=1 from_round=$from state=pending .* outer.every=12" "number=2 .* outer.lr=0.4" "number=3 .* train.lr=0.02" \
+    "number=4 .* train.steps=110"; do
+    grep -q "^$line\$" operator.out || fail "the list does not say: $line"
+done
+again a b
+until_rounds a $((from + 1))
+again a
+until_lines $((from + 1)) "ev=commit" serve.out
+serve_again 3
+again b
+sites_end 0 a b
+serve_ends
+same_state a b
+grep -q '"step":110,' a/metrics.jsonl || fail "site a did not train to step 110"
+for s in a b; do
+    grep -q "ev=amendment number=1 setting=.*outer.every=12" $s.out || fail "site $s does not say that a setting was amended"
+done
+wanted_a=$(final a) wanted_b=$(final b)
+
+# The same amendments from the start, and nobody is killed.
+rm -rf a b aggregator ./*.out
+serve
+listening
+set_to outer.every 12 --at-round "$from"
+set_to outer.lr 0.4 --at-round $((from + 1))
+set_to train.lr 0.02 --at-round $((from + 1))
+set_to train.steps 110 --at-round $((from + 2))
+sites_start a b
+sites_end 0 a b
+serve_ends
+[ "$(final a)" = "$wanted_a" ] || fail "the second run of site a ended at $(final a), the first at $wanted_a"
+[ "$(final b)" = "$wanted_b" ] || fail "the second run of site b ended at $(final b), the first at $wanted_b"
+echo "amended from round $from on, same digests: $wanted_a"

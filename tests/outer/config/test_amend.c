@@ -1,0 +1,279 @@
+/* What breaks if this is wrong: a replica has other settings for a round than the others, a step
+ * belongs to two rounds or to none, or a key is amended that must not be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "inner/config/keys.h"
+#include "outer/config/amend.h"
+#include "outer/config/sync_config.h"
+
+struct scene {
+    struct settings s;
+    struct outer_settings o;
+    struct amend_base base;
+    struct schedule x;
+    struct amendments list;
+    struct arena a;
+};
+
+static void scene_open(struct scene *t, int64_t steps, int64_t every, unsigned fragments,
+                       int64_t overlap)
+{
+    *t = (struct scene){.a = arena_make(0)};
+    const struct config_table tables[] = {keys_inner(&t->s), keys_outer(&t->o)};
+    assert_int_equal(config_load(tables, 2, NULL, 0, NULL, &t->a), ERR_OK);
+    t->s.train_steps = steps;
+    t->o.outer_every = every;
+    t->o.outer_fragments = fragments;
+    t->o.outer_overlap_steps = overlap;
+    t->o.outer_lr = 0.7;
+    t->base = (struct amend_base){&t->s, &t->o};
+    t->x = schedule_streaming(steps, every, fragments, 1, CODEC_INT8);
+    t->x.overlap = overlap;
+}
+
+static struct schedule now(const struct scene *t)
+{
+    struct schedule s = t->x;
+    assert_int_equal(amend_schedule(&t->base, &s, &t->list), ERR_OK);
+    return s;
+}
+
+static enum err asked(const struct scene *t, const char *text, uint64_t round)
+{
+    struct schedule s = now(t);
+    struct amendment one = {.round = round, .by = digest_of("op", 2)};
+    snprintf(one.text, sizeof one.text, "%s", text);
+    return amend_check(&t->base, &s, &t->list, &one);
+}
+
+static void amended(struct scene *t, const char *text, uint64_t round)
+{
+    struct amendment one = {.round = round, .by = digest_of("op", 2)};
+    snprintf(one.text, sizeof one.text, "%s", text);
+    if (asked(t, text, round) != ERR_OK)
+        fail_msg("%s from round %u on: %s", text, (unsigned)round, err_message());
+    amendments_add(&t->list, &one);
+}
+
+static void refused(const struct scene *t, const char *text, uint64_t round, const char *words)
+{
+    assert_int_not_equal(asked(t, text, round), ERR_OK);
+    if (!strstr(err_message(), words))
+        fail_msg("%s: \"%s\" does not say: %s", text, err_message(), words);
+    err_clear();
+}
+
+/* Every function of the schedule agrees with a list of sends, made step by step from the meaning of
+ * an amendment: behind the border fragment 0 is due each `every` steps, fragment i of P at i / P of
+ * it; and all of them after the last step. */
+static void check_steps(const struct scene *t)
+{
+    struct schedule s = now(t);
+    int64_t border = 0, every = t->o.outer_every, steps = t->s.train_steps, last_at[8] = {0};
+    uint64_t sent[8] = {0};
+    unsigned P = s.fragments;
+    uint32_t k = 0;
+    for (int64_t step = 1; step <= steps; step++) {
+        uint64_t round;
+        int64_t before = step - 1, at = step - border;
+        for (; k < t->list.count && t->list.list[k].round == sent[0] &&
+               (sent[0] ? last_at[0] == before : !before);
+             k++) {
+            const struct amendment *one = &t->list.list[k];
+            long long value = 0;
+            if (sscanf(one->text, "outer.every=%lld", &value) == 1 && value != every) {
+                every = value;
+                border = before;
+            } else if (sscanf(one->text, "train.steps=%lld", &value) == 1) {
+                steps = value;
+            }
+            at = step - border;
+        }
+        for (unsigned f = 0; f < P; f++) {
+            int64_t place = f * (every / P), first = border && f ? place : every + place;
+            bool due = step == steps || (at >= first && (at - first) % every == 0);
+            assert_int_equal(schedule_due(&s, step, f, &round), due);
+            if (!due)
+                continue;
+            assert_int_equal(round, sent[f]);
+            assert_int_equal(schedule_step(&s, f, sent[f]), step);
+            assert_int_equal(schedule_last(&s, f, sent[f]), step == steps);
+            sent[f]++;
+            last_at[f] = step;
+            assert_int_equal(schedule_sent(&s, f, step), sent[f]);
+        }
+    }
+    assert_int_equal(s.steps, steps);
+    for (unsigned f = 0; f < P; f++)
+        assert_int_equal(schedule_rounds(&s, f), sent[f]);
+    for (int64_t step = 0, next; step < steps; step = next) {
+        next = schedule_next(&s, step);
+        assert_true(next > step);
+    }
+}
+
+static void steps_of_amended_periods(void **state)
+{
+    (void)state;
+    static struct scene t;
+    for (unsigned P = 1; P <= 4; P *= 2) {
+        scene_open(&t, 400, 20, P, 0);
+        check_steps(&t);
+        amended(&t, "outer.lr=0.5", 1); /* the periods stay where they are */
+        check_steps(&t);
+        amended(&t, "outer.every=32", 3);
+        check_steps(&t);
+        amended(&t, "train.steps=500", 4);
+        amended(&t, "outer.lr=0.3", 4);
+        check_steps(&t);
+        amended(&t, "outer.every=8", 5);
+        check_steps(&t);
+        amended(&t, "outer.every=40", 5); /* the later one of a border counts */
+        check_steps(&t);
+        amended(&t, "train.steps=301", 6);
+        check_steps(&t);
+        arena_free(&t.a);
+    }
+}
+
+static void from_the_first_round_on(void **state)
+{
+    (void)state;
+    static struct scene t;
+    scene_open(&t, 100, 20, 1, 0);
+    amended(&t, "outer.every=30", 0);
+    struct schedule s = now(&t);
+    assert_int_equal(schedule_step(&s, 0, 0), 30);
+    assert_int_equal(schedule_step(&s, 0, 3), 100);
+    arena_free(&t.a);
+}
+
+static void rates_of_rounds(void **state)
+{
+    (void)state;
+    static struct scene t;
+    scene_open(&t, 400, 20, 2, 0);
+    amended(&t, "outer.lr=0.5", 3); /* border: step 60 */
+    amended(&t, "outer.lr=0.25", 6);
+    struct schedule s = now(&t);
+    for (unsigned f = 0; f < 2; f++)
+        for (uint64_t round = 0; round < schedule_rounds(&s, f); round++) {
+            const struct schedule_change *c = schedule_changed(&s, f, round);
+            int64_t step = schedule_step(&s, f, round);
+            double lr = c ? (double)c->lr : -1;
+            assert_true(lr == (step > 120 ? 0.25 : step > 60 ? 0.5 : -1));
+        }
+    arena_free(&t.a);
+}
+
+/* The horizon of the outer rate's schedule is the train.steps that was in force. */
+static void ends_of_steps(void **state)
+{
+    (void)state;
+    static struct scene t;
+    scene_open(&t, 200, 20, 1, 0);
+    amended(&t, "train.steps=300", 3);
+    struct schedule s = now(&t);
+    assert_int_equal(schedule_end_of(&s, 60), 200);
+    assert_int_equal(schedule_end_of(&s, 61), 300);
+    assert_int_equal(schedule_end_of(&s, 300), 300);
+    arena_free(&t.a);
+}
+
+static void settings_of_rounds_and_steps(void **state)
+{
+    (void)state;
+    static struct scene t;
+    struct settings s;
+    struct outer_settings o;
+    scene_open(&t, 400, 20, 1, 0);
+    amended(&t, "train.lr=0.01", 2);
+    amended(&t, "train.decay=none", 2);
+    amended(&t, "train.steps=500", 4);
+    assert_int_equal(amend_settings(&s, &o, &t.base, &t.list, 1, &t.a), ERR_OK);
+    assert_memory_equal(&s, &t.s, sizeof s);
+    assert_memory_equal(&o, &t.o, sizeof o);
+    assert_int_equal(amend_settings(&s, &o, &t.base, &t.list, 2, &t.a), ERR_OK);
+    assert_true(s.train_lr == 0.01 && s.train_decay == TRAIN_DECAY_NONE && s.train_steps == 400);
+    struct schedule x = now(&t);
+    for (int64_t step = 0; step < 500; step++) {
+        s = t.s;
+        s.train_batch_tokens = 77; /* the site's own */
+        assert_int_equal(amend_train(&s, &t.base, &x, &t.list, step, &t.a), ERR_OK);
+        assert_true(s.train_lr == (step < 40 ? t.s.train_lr : 0.01));
+        assert_int_equal(s.train_steps, step < 80 ? 400 : 500);
+        assert_int_equal(s.train_batch_tokens, 77);
+    }
+    arena_free(&t.a);
+}
+
+static void refusals_with_their_reasons(void **state)
+{
+    (void)state;
+    static struct scene t;
+    scene_open(&t, 400, 20, 1, 4);
+    refused(&t, "model.layers=3", 2, "changes the shape");
+    refused(&t, "outer.sites=a,b", 2, "roster add");
+    refused(&t, "outer.fragments=2", 2, "cuts the outer state");
+    refused(&t, "outer.optimizer=sgd", 2, "arrays");
+    refused(&t, "serve.listen=x", 2, "each process's own");
+    refused(&t, "privacy.noise=1", 2, "promised");
+    refused(&t, "outer.evry=3", 2, "the nearest is outer.every");
+    refused(&t, "outer.every=0", 2, "allowed is");
+    refused(&t, "outer.every=many", 2, "allowed is");
+    refused(&t, "outer.every=4", 2, "outer.overlap_steps");
+    refused(&t, "outer.every=30", 20, "the run has 20 rounds");
+    refused(&t, "train.steps=40", 2, "before the border");
+    refused(&t, "train.lr=-1", 2, "allowed is");
+    refused(&t, "train.warmup=900", 2, "longer than");
+    scene_open(&t, 400, 20, 4, 0);
+    t.o.outer_every_s = 3;
+    t.o.outer_fragments = 1;
+    refused(&t, "outer.every=32", 2, "rounds end by time");
+    scene_open(&t, 400, 20, 4, 0);
+    refused(&t, "outer.every=30", 2, "fragments");
+    arena_free(&t.a);
+}
+
+/* Every key is amendable, or says why it is not. */
+static void every_key_has_an_answer(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct outer_settings o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    unsigned can = 0;
+    bool known;
+    for (unsigned i = 0; i < 2; i++)
+        for (size_t k = 0; k < tables[i].count; k++) {
+            char key[96];
+            snprintf(key, sizeof key, "%s.%s", tables[i].keys[k].section, tables[i].keys[k].name);
+            const char *why = amend_refusal(key, &known);
+            assert_true(known);
+            can += !why;
+            assert_true(!why || strlen(why) > 20);
+            assert_true(why || tables[i].keys[k].pinned); /* the run's, the same everywhere */
+        }
+    assert_int_equal(can, 12);
+    assert_null(amend_refusal("outer.nothing", &known));
+    assert_false(known);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_of_amended_periods),
+        cmocka_unit_test(from_the_first_round_on),
+        cmocka_unit_test(rates_of_rounds),
+        cmocka_unit_test(ends_of_steps),
+        cmocka_unit_test(settings_of_rounds_and_steps),
+        cmocka_unit_test(refusals_with_their_reasons),
+        cmocka_unit_test(every_key_has_an_answer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
