@@ -763,6 +763,12 @@ static void manifest_look(struct replay *p)
               "%s", "the manifest names other settings than this archive's");
         break;
     }
+    if (outer_state_amend(p->m, &p->now->amendments) != ERR_OK) {
+        found(p,
+              &(struct where){.kind = REPLAY_DIFFERS, .what = "manifest", .round = p->now->round},
+              "its amendments: %s", err_message());
+        err_clear();
+    }
     if (digest_equal(&p->now->parent, &s->manifest))
         return;
     found(p,

@@ -26,7 +26,8 @@ serve_again() {
 }
 
 steps=${steps:-96} every=8 checkpoint_every=13
-[ -z "${fragments:-}" ] || settings="--outer.overlap_steps 2"
+settings="--run.archive on"
+[ -z "${fragments:-}" ] || settings="$settings --outer.overlap_steps 2"
 configure a,b
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 serve
@@ -69,6 +70,13 @@ for s in a b; do
     grep -q "ev=amendment number=1 setting=.*outer.every=12" $s.out || fail "site $s does not say that a setting was amended"
 done
 wanted_a=$(final a) wanted_b=$(final b)
+replayed() { # from the archive: the settings of each round follow from the manifests
+    "$atoll" replay "$@" >replay.out 2>&1 || fail "atoll replay $*: $(cat replay.out)"
+    grep -q "outer state at the end: $(sed -n 's/.*ev=final outer_state=//p' serve.out)" replay.out ||
+        fail "atoll replay $* ends with another state: $(cat replay.out)"
+}
+replayed aggregator
+replayed a b
 
 # The same amendments from the start, and nobody is killed.
 rm -rf a b aggregator ./*.out
@@ -83,4 +91,5 @@ sites_end 0 a b
 serve_ends
 [ "$(final a)" = "$wanted_a" ] || fail "the second run of site a ended at $(final a), the first at $wanted_a"
 [ "$(final b)" = "$wanted_b" ] || fail "the second run of site b ended at $(final b), the first at $wanted_b"
+replayed aggregator
 echo "amended from round $from on, same digests: $wanted_a"
