@@ -30,7 +30,7 @@ MMLU = [
     {"question": "Who wrote it?", "subject": "world_history", "choices": ["he", "she", "they", "we"], "answer": "C"},
 ]
 DEV = [
-    {"question": f"Is {i} even?", "subject": s, "choices": ["no", "yes", "both", "neither"], "answer": (i + 1) % 2}
+    {"question": f"Is {i} even?" + " Long ago." * (s == "world_history"), "subject": s, "choices": ["no", "yes", "both", "neither"], "answer": (i + 1) % 2}
     for i in range(3) for s in ("world_history", "abstract_algebra")
 ]
 QUERY = [{"query": "The license", "choices": ["is free", "of this program", "xqzj"], "gold": 1},
@@ -198,7 +198,7 @@ def compare(folder, found):
             scores = [seen[tuple(c)] for c in choices]
             cut += sum(len(context) + len(c) > longest + 1 for c in choices)
             for a, b in zip(r["scores"], scores):
-                assert abs(a - b) <= 2e-5 * abs(b) + 1e-5, (name, r, scores)
+                assert abs(a - b) <= 1e-6 * abs(b) + 1e-6, (name, r, scores)
             assert r["label"] == label, (name, r, label)
             # Equal picks, and no pick hangs on the last digit.
             assert r["pick"] == argmax(scores), (name, r, scores)

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || { echo "SKIPPED: no python3"; exit 77; }
 
-settings="--model.layers 2 --model.width 16 --model.context 512 --train.sequence 64 --train.steps 30 --train.lr 0.02"
+settings="--model.layers 2 --model.width 16 --model.context 512 --train.sequence 64 --train.steps 60 --train.lr 0.03"
 configure a
 "$atoll" train --config run.yaml $settings --site.aggregator "" --site.name "" --outer.sites "" --run.dir alone --data.train "data/train-*.bin" --log.progress none >alone.out 2>&1 ||
     fail "the training"

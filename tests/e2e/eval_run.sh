@@ -65,7 +65,8 @@ last, between = None, 0
 for r in rows:  # no time of a round
     between += r["ms"] if r["kind"] in ("task", "probe") else 0
     if r["kind"] == "round":
-        assert last is None or r["compute_ms"] + between <= 1e3 * (r["t"] - last) + 3, (r, between, last)
+        still = r["gather_ms"] + r["exposed_ms"] + r["mix_ms"]
+        assert last is None or r["compute_ms"] + still + between <= 1e3 * (r["t"] - last) + 3, (r, between, last)
         last, between = r["t"], 0
 assert ms > 0 and abs(spent["evaluation"] - ms / 1e3) < 1e-6, (spent, ms)
 assert abs(sum(v for k, v in spent.items() if k != "all") - spent["all"]) < 1e-3 + 0.02 * spent["all"], spent

@@ -73,7 +73,10 @@ for how in "--outer.overlap_steps 2" "--outer.overlap_steps 4 --outer.eager true
     settings="$tiny $how"
     first
     rm -rf a b aggregator ./*.out
+    printf '{"query":"a","choices":["b","c d"],"gold":0}\n{"query":"of th","choices":["e","x","y"],"gold":0}\n' >task.jsonl
+    settings="$settings --eval.every_rounds 2 --eval.tasks x=task.jsonl" # as it trains without
     disturbed 3 a int serve
+    [ "$(lines '"kind":"task"' a/metrics.jsonl)" -eq 2 ] || fail "site a did not evaluate rounds 1 and 3"
     again "$how, $killed interruptions"
 done
 echo "on an emulated GPU: same digests killed, stopped, with the arithmetic on the host, and beside training"

@@ -18,7 +18,7 @@ fi
 # them; our own leaks show in the runs of one rank.
 site_a() {
     ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
-        --log.progress none >>a.out 2>&1 &
+        --log.progress none $settings >>a.out 2>&1 &
     a=$!
     processes="$processes $a"
 }
@@ -50,6 +50,8 @@ for signal in $signals; do
 done
 steps=200 every=8
 configure a,b
+awk 'BEGIN { for (i = 0; i < 101; i++) printf "{\"query\":\"Number %d\",\"choices\":[\"of\",\"and so %d\",\"the %d\"],\"gold\":%d}\n", i, i % 7, i % 5, i % 3 }' >task.jsonl
+settings="--eval.every_rounds 5 --eval.tasks numbers=task.jsonl"
 serve
 site_a
 train b
@@ -67,6 +69,9 @@ serve_ends
 fa=$(final a) fb=$(final b)
 [ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] || fail "sites differ: $fa / $fb"
 grep -q '"ranks":2' a/metrics.jsonl || fail "site a did not have two ranks"
+# The two ranks share the questions of a task; one rank of the other site has all, of the same outer parameters.
+tasks() { grep '"kind":"task"' "$1/metrics.jsonl" | sed 's/.*"round":\([0-9]*\),.*"of":/\1 /' | sort -n; }
+[ "$(tasks a)" = "$(tasks b)" ] && [ "$(tasks a | wc -l)" -eq 5 ] && tasks a | grep -q '"questions":101' || fail "tasks of two ranks and of one differ: $(tasks a) / $(tasks b)"
 
 # The ledger inside the site adds up what each step has on record; the other site has one rank.
 "$atoll" ledger --by inside --csv a >inside.csv || fail "ledger --by inside"
