@@ -55,6 +55,7 @@ static struct {
     int port;
     struct member member[MASKED_SITES_MAX];
     _Atomic(const struct masked_lie *) lie;
+    atomic_bool polled;
     atomic_bool commit_fails;
     atomic_uint_fast64_t skew; /* ms by which the sites' clocks are ahead */
     struct env_ops quick;
@@ -124,8 +125,26 @@ static void bent_mask(void *self, const char *peer, const struct wire_mask *m,
         return;
     }
     t.truth.mask(self, peer, m, answer);
-    if (lie && lie->masks && site == 'a')
+    if (lie && lie->masks && site == 'a' && !t.polled)
         lie->masks(m, answer);
+}
+
+/* What Mask would answer, and the lie of it, in the place of a poll's body. */
+static void bent_body(const struct masked_lie *lie, const char *peer, const struct wire_poll *m,
+                      struct wire_poll_answer *answer)
+{
+    static struct wire_mask_answer told; /* under the lock of the service */
+    const struct wire_mask ask = {
+        .head = m->head, .step = answer->wants, .fragment = m->fragment, .round = m->round};
+    if (answer->wants != WIRE_MASK_SIGN && answer->wants != WIRE_MASK_REVEAL)
+        return;
+    told.answer = (struct wire_answer){.outcome = ROUND_NONE};
+    told.body_bytes = 0;
+    t.truth.mask(t.truth.self, peer, &ask, &told);
+    if (lie->masks)
+        lie->masks(&ask, &told);
+    answer->body_bytes = told.answer.outcome == ROUND_NONE ? told.body_bytes : 0;
+    memcpy(answer->body, told.body, answer->body_bytes);
 }
 
 static void bent_poll(void *self, const char *peer, const struct wire_poll *m,
@@ -136,6 +155,8 @@ static void bent_poll(void *self, const char *peer, const struct wire_poll *m,
     answer->body_bytes = 0; /* the site asks with Mask, where the lies are told */
     if (lie && lie->polls && site_of(peer) == 'a')
         lie->polls(m, answer);
+    if (lie && t.polled && site_of(peer) == 'a')
+        bent_body(lie, peer, m, answer);
 }
 
 void masked_ask(char site, const struct wire_mask *m, struct wire_mask_answer *answer)
@@ -380,6 +401,11 @@ void masked_lies(const struct masked_lie *lie)
 {
     atomic_store(&t.lie, lie);
     said_clear();
+}
+
+void masked_polled(bool on)
+{
+    atomic_store(&t.polled, on);
 }
 
 void masked_let(void)

@@ -29,6 +29,9 @@ void masked_open(unsigned sites, const struct masked_lie *lie);
 void masked_close(void);
 /* From now on; NULL: the truth. What site a has said and refused is counted from here. */
 void masked_lies(const struct masked_lie *lie);
+/* Lies about seals and signatures are told in the body of a poll's answer alone, and Mask has the
+ * truth; else polls have no body. */
+void masked_polled(bool on);
 void masked_let(void); /* all sites make one round more */
 /* Until site a has refused something `times` times: "waits NAME" of the last one. "nothing": it
  * has not, in time; "ended": its process would have. */

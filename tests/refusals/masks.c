@@ -438,6 +438,46 @@ const char *seal_after_abort(void)
     return asked_after_abort(WIRE_MASK_SIGN);
 }
 
+/* ---- the same lies in the body of a poll's answer ---- */
+
+static const char *polled(const char *(*row)(void))
+{
+    masked_polled(true);
+    const char *text = row();
+    masked_polled(false);
+    return text;
+}
+#define POLLED(name, row)                                                                          \
+    const char *name(void)                                                                         \
+    {                                                                                              \
+        return polled(row);                                                                        \
+    }
+POLLED(poll_seal_too_small, seal_set_too_small)
+POLLED(poll_seal_other_u, seal_other_u)
+POLLED(poll_seal_other_payload, seal_other_payload)
+POLLED(poll_seal_other_round, seal_other_round)
+POLLED(poll_seal_malformed, seal_malformed)
+POLLED(poll_seal_forged, seal_forged)
+POLLED(poll_seal_second, seal_second)
+POLLED(poll_signature_missing, seal_signature_missing)
+POLLED(poll_reveal_twice, reveal_twice)
+POLLED(poll_seal_after_abort, seal_after_abort)
+POLLED(poll_reveal_after_abort, reveal_after_abort)
+
+/* Announce is for the site to ask. */
+static void announce_wanted(const struct wire_poll *m, struct wire_poll_answer *answer)
+{
+    (void)m;
+    if (answer->answer.outcome == ROUND_PENDING)
+        answer->wants = WIRE_MASK_ANNOUNCE;
+}
+
+const char *poll_step_unasked(void)
+{
+    static const struct masked_lie lie = {.polls = announce_wanted};
+    return round_lies(&lie, 0, 0);
+}
+
 /* ---- public keys ---- */
 
 /* The entry of a site in the list of keys: where it begins, its certificate, its statement. */

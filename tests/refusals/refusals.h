@@ -171,6 +171,30 @@
       "a request to reveal for another seal, once it has revealed")                                \
     X(SUMS, reveal_after_abort, "waits reveal_after_abort",                                        \
       "a request to reveal an aborted round")                                                      \
+    X(SUMS, poll_seal_too_small, "waits seal_set_too_small",                                       \
+      "in a poll's answer: a seal of too few sites")                                               \
+    X(SUMS, poll_seal_other_u, "waits seal_other_u",                                               \
+      "in a poll's answer: a seal of another announced set")                                       \
+    X(SUMS, poll_seal_other_payload, "waits seal_other_payload",                                   \
+      "in a poll's answer: a seal with another digest of this site's bytes")                       \
+    X(SUMS, poll_seal_other_round, "waits seal_other_round",                                       \
+      "in a poll's answer: a seal of another round than the one in flight")                        \
+    X(SUMS, poll_seal_malformed, "waits malformed",                                                \
+      "in a poll's answer: a seal, or seal and signatures, cut anywhere")                          \
+    X(SUMS, poll_seal_forged, "waits seal_forged",                                                 \
+      "in a poll's answer: a seal that a site has signed")                                         \
+    X(SUMS, poll_seal_second, "waits seal_second",                                                 \
+      "in a poll's answer: a second seal of a round, to sign or to answer for")                    \
+    X(SUMS, poll_signature_missing, "waits seal_signature_missing",                                \
+      "in a poll's answer: a seal that a site did not sign, or another one in its place")          \
+    X(SUMS, poll_reveal_twice, "waits reveal_twice",                                               \
+      "in a poll's answer: another seal, once this site has revealed")                             \
+    X(SUMS, poll_seal_after_abort, "waits seal_after_abort",                                       \
+      "in a poll's answer: the seal of an aborted round")                                          \
+    X(SUMS, poll_reveal_after_abort, "waits reveal_after_abort",                                   \
+      "in a poll's answer: seal and signatures of an aborted round")                               \
+    X(SUMS, poll_step_unasked, "waits malformed",                                                  \
+      "a poll's answer that wants a step which no poll asks for")                                  \
     X(SUMS, announce_too_small, "waits announce_too_small", "a round of too few sites")            \
     X(SUMS, announce_without_me, "waits announce_without_me", "a round without this site")         \
     X(SUMS, announce_stranger, "waits announce_stranger",                                          \
