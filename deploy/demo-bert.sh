@@ -5,76 +5,28 @@
 # half of the labels each, from these parameters, and from random ones. 3. Held-out glosses: accuracy of both beside naive Bayes
 # with all labels. 4. The classifier is written for transformers.
 set -eu
-steps=3000 labels=2000 tune=250
-here=$(cd "$(dirname "$0")" && pwd)
-program=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-tasks=$2 out=$3
-shift 3
-while [ $# -gt 0 ]; do
-    case $1 in
-    --steps) steps=$2 ;;
-    --labels) labels=$2 ;;
-    --tune-steps) tune=$2 ;;
-    *)
-        echo "demo-bert: unknown option $1; see the head of $0" >&2
-        exit 4
-        ;;
-    esac
-    shift 2
-done
-tasks=$(cd "$tasks" && pwd)
-rm -rf "$out"
-mkdir -p "$out"
-cd "$out"
-processes=""
-cleanup() {
-    for p in $processes; do kill "$p" 2>/dev/null || :; done
-}
-trap cleanup EXIT
-trap 'exit 1' INT TERM
-fail() {
-    echo "demo-bert: $1" >&2
-    tail -n 5 ./*.log >&2
-    exit 1
-}
-say() { printf '%4d s  %s\n' $(($(date +%s) - start)) "$*"; }
-start=$(date +%s)
-port=$((10000 + $$ % 20000))
+demo=demo-bert steps=3000 epsilon="" labels=2000 tune=250
+. "$(dirname "$0")/demo-lib.sh"
 threads=$((($(nproc) + 1) / 2))
-export OMP_WAIT_POLICY=passive
 
 # ---- data ----
 cut -f 2 "$tasks/glosses.train.tsv" | sed 's/$/\n/' >text.txt
-head -n "$labels" "$tasks/glosses.train.tsv" >labels.tsv
-"$program" data --tokenizer wordpiece --learn 4096 --split-sentences --out text --sites 2 --held-out 0.02 text.txt >text.log 2>&1 ||
-    fail "atoll data"
-"$program" data --labels --tokenizer text --out held --held-out 0 "$tasks/glosses.test.tsv" >held.log 2>&1 || fail "atoll data --labels"
-"$program" data --labels --tokenizer text --out labels --sites 2 --held-out 0 --classes-of held labels.tsv >labels.log 2>&1 ||
-    fail "atoll data --labels"
-sha=$(sed -n 's/.*"sha256": "\([0-9a-f]*\)".*/\1/p' text/data.json)
-classes=$(sed -n 's/^ *classes: \(\[".*\]\)$/\1/p' labels.log)
-count=$(sed -n 's/^ *classes: \[\([0-9]*\)\]$/\1/p' labels.log)
+shards text.txt 2 2
 say "$(sed -n 's/^read *//p' text.log); $(sed -n 's/^read *//p' labels.log)"
 
 # describe NAME HEAD DATA TRAIN OUTER: NAME.yaml and certificates. A gloss has 20 tokens: batch_tokens / sequence of them a step.
 describe() {
     cat >"$1.yaml" <<END
 run: {name: $1, seed: 7}
-model: {vocab: 4096, layers: 2, heads: 4, width: 128, mlp: 320, context: 64, causal: false, positions: rope, activation: geglu,
-        bias: false, embed_norm: true, $2}
+$(model "$2")
 data: {tokenizer: external, tokenizer_sha256: $sha, $3}
 train: {sequence: 64, optimizer: adamw, weight_decay: 0.01, checkpoint_every: 500, $4}
 device: {kind: cpu, dtype: f32, threads: $threads}
 outer: {sites: [a, b], $5, codec: int4}
-site: {aggregator: "127.0.0.1:$port", aggregator_name: localhost}
-tls: {dir: tls-$1}
-serve: {listen: "127.0.0.1:$port", dir: $1/aggregator}
+$(places "$1")
 END
     mkdir "$1"
-    "$program" cert authority --run "$1" --dir "tls-$1" >"cert-$1.log" 2>&1 &&
-        "$program" cert issue --role aggregator --host localhost,127.0.0.1 --dir "tls-$1" >>"cert-$1.log" 2>&1 &&
-        "$program" cert issue --role site --name a --dir "tls-$1" >>"cert-$1.log" 2>&1 &&
-        "$program" cert issue --role site --name b --dir "tls-$1" >>"cert-$1.log" 2>&1 || fail "certificates"
+    certificates "$1" a b
 }
 
 # train NAME DATA [FROM]: an aggregator and two sites over mutual TLS, until the last step
@@ -94,9 +46,7 @@ train() {
     wait $aggregator || fail "the aggregator of $1"
     processes=""
 }
-value() { sed -n "s/.*\"$1\":\(-\{0,1\}[0-9.e-]*\).*/\1/p" "$2"; }
 rounded() { awk "BEGIN {printf \"%.3f\", $(value "$1" "$2")}"; }
-percent() { awk "BEGIN {printf \"%.1f %%\", 100 * $1}"; }
 
 # ---- masked text ----
 describe masked "head: mlm" 'objective: mlm, mask_rate: 0.3, eval: ["text/eval-*.bin"]' \

@@ -6,84 +6,31 @@
 # 3. Beside it: the same without privacy, and one site alone with the same privacy. 4. What each site has spent, what an audit
 # finds, what left the sites, and a page for a data-protection officer.
 set -eu
-epsilon=3 tune=150 labels=60000 steps=1000
-here=$(cd "$(dirname "$0")" && pwd)
-program=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-tasks=$2 out=$3
-shift 3
-while [ $# -gt 0 ]; do
-    case $1 in
-    --epsilon) epsilon=$2 ;;
-    --tune-steps) tune=$2 ;;
-    --labels) labels=$2 ;;
-    --steps) steps=$2 ;;
-    *)
-        echo "demo-private: unknown option $1; see the head of $0" >&2
-        exit 4
-        ;;
-    esac
-    shift 2
-done
-tasks=$(cd "$tasks" && pwd)
-rm -rf "$out"
-mkdir -p "$out"
-cd "$out"
-processes=""
-cleanup() {
-    for p in $processes; do kill "$p" 2>/dev/null || :; done
-}
-trap cleanup EXIT
-trap 'exit 1' INT TERM
-fail() {
-    echo "demo-private: $1" >&2
-    tail -n 5 ./*.log >&2
-    exit 1
-}
-say() { printf '%4d s  %s\n' $(($(date +%s) - start)) "$*"; }
-start=$(date +%s)
-port=$((10000 + $$ % 20000))
-export OMP_WAIT_POLICY=passive
+demo=demo-private epsilon=3 tune=150 labels=60000 steps=1000
+. "$(dirname "$0")/demo-lib.sh"
 
 # ---- data: public text, and labels that are dealt to three sites ----
 cut -f 2 "$tasks/glosses.train.tsv" | tail -n 15000 | sed 's/$/\n/' >public.txt
-head -n "$labels" "$tasks/glosses.train.tsv" >labels.tsv
-"$program" data --tokenizer wordpiece --learn 4096 --split-sentences --out text --sites 1 --held-out 0.02 public.txt >text.log 2>&1 ||
-    fail "atoll data"
-"$program" data --labels --tokenizer text --out held --held-out 0 "$tasks/glosses.test.tsv" >held.log 2>&1 || fail "atoll data --labels"
-"$program" data --labels --tokenizer text --out labels --sites 3 --held-out 0 --classes-of held labels.tsv >labels.log 2>&1 ||
-    fail "atoll data --labels"
-sha=$(sed -n 's/.*"sha256": "\([0-9a-f]*\)".*/\1/p' text/data.json)
-classes=$(sed -n 's/^ *classes: \(\[".*\]\)$/\1/p' labels.log)
-count=$(sed -n 's/^ *classes: \[\([0-9]*\)\]$/\1/p' labels.log)
+shards public.txt 1 3
 say "public text: $(sed -n 's/^read *//p' text.log); labels at three sites: $(sed -n 's/^read *//p' labels.log)"
 
 # describe NAME SITES THREADS HEAD DATA TRAIN PRIVACY: NAME.yaml
 describe() {
     cat >"$1.yaml" <<END
 run: {name: $1, seed: 7}
-model: {vocab: 4096, layers: 2, heads: 4, width: 128, mlp: 320, context: 64, causal: false, positions: rope, activation: geglu,
-        bias: false, embed_norm: true, $4}
+$(model "$4")
 data: {tokenizer: external, tokenizer_sha256: $sha, $5}
 train: {sequence: 64, optimizer: adamw, weight_decay: 0.01, checkpoint_every: 50, $6}
 device: {kind: cpu, dtype: f32, threads: $3}
 outer: {sites: [$2], every: 10, codec: int8, optimizer: average, weights: equal, full_precision: fixed}
-site: {aggregator: "127.0.0.1:$port", aggregator_name: localhost}
-tls: {dir: tls-$1}
-serve: {listen: "127.0.0.1:$port", dir: $1/aggregator}
+$(places "$1")
 privacy: {$7}
 END
     mkdir "$1"
 }
-certificates() { # certificates NAME
-    "$program" cert authority --run "$1" --dir "tls-$1" >"cert-$1.log" 2>&1 &&
-        "$program" cert issue --role aggregator --host localhost,127.0.0.1 --dir "tls-$1" >>"cert-$1.log" 2>&1 || fail "certificates"
-    for s in a b c; do
-        "$program" cert issue --role site --name $s --dir "tls-$1" >>"cert-$1.log" 2>&1 || fail "certificates"
-    done
-}
 # train NAME: an aggregator and three sites over mutual TLS, until the last step
 train() {
-    certificates "$1"
+    certificates "$1" a b c
     "$program" serve --config "$1.yaml" --run.from masked/a >"$1-aggregator.log" 2>&1 &
     aggregator=$!
     processes=$aggregator
@@ -103,8 +50,6 @@ train() {
     wait "$aggregator" || fail "the aggregator of $1"
     processes=""
 }
-value() { sed -n "s/.*\"$1\":\(-\{0,1\}[0-9.e-]*\).*/\1/p" "$2"; }
-percent() { awk "BEGIN {printf \"%.1f %%\", 100 * $1}"; }
 held_out() { # held_out NAME: "loss L, accuracy A"
     "$program" eval --config "$1.yaml" --run.dir "$1/a" --format json >"$1.json" 2>eval.log || fail "atoll eval"
     printf 'held-out loss %.3f, accuracy %s' "$(value loss "$1.json")" "$(percent "$(value accuracy "$1.json")")"

@@ -2,16 +2,22 @@
 """What an open live page costs a step: one training process, and in turns the page open (page and status.json, which it reads every
 2 s, and /metrics every 5 s) and nobody looking.
 
-    tests/bench/watch.py [--atoll FILE] [--pairs N] [--seconds S] [--csv FILE]        default: 30 pairs of 2 x 10 s
+    tests/bench/watch.py [--atoll FILE] [--groups N] [--seconds S] [--csv FILE]        default: 30 groups of 4 x 5 s
 
-Neighbouring windows are a pair, in changing order. A ratio is a step's time with the page by its time without, as the mean over a
-window: wall time, and processor time of the thread that trains, which other processes of the machine hardly change. The median
-over the pairs counts; the interval is the 95 % bootstrap interval of that median (seed 1). With --csv the ratios become rows of
-bench "watch".
+A group is four blocks, with the page (P) or without (-): P - - P or - P P -, drawn for each group, so that what drifts slowly cancels.
+A block is one scrape interval long. The ratio of a group is the geometric mean of its blocks with the page over that of those
+without. Three things are measured in each block, and each says something else:
+- processor time of the thread that trains, for a step (nanoseconds of the scheduler): other processes hardly change it;
+- wall time of a step, the mean over the block: all that there is, other processes included;
+- wall time of a step, the mean without the slowest tenth: what a burst of another process does to single steps is left out.
+The estimate is the median over the groups; the interval is its 95 % bootstrap interval (seed 1). With --csv they become rows of
+bench "watch", with the load of the machine in `flags`. A row shows that the page costs nothing when its interval includes 1 or
+lies below 1.01.
 """
 import argparse
 import datetime
 import json
+import math
 import os
 import pathlib
 import random
@@ -52,8 +58,7 @@ def train(atoll, scratch):
 
 
 def thread_s(pid, tid):
-    fields = pathlib.Path(f"/proc/{pid}/task/{tid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return int(pathlib.Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def all_s(pid):
@@ -61,14 +66,13 @@ def all_s(pid):
 
 
 def steps(scratch, state):
-    """Steps so far; state: where the record was read to, and how many steps that were."""
+    """Wall milliseconds of the steps since the last call; state: where the record was read to."""
     with open(scratch / "run/metrics.jsonl", "rb") as f:
         f.seek(state[0])
         text = f.read()
     whole = text.rfind(b"\n") + 1
     state[0] += whole
-    state[1] += text[:whole].count(b'"kind":"step"')
-    return state[1]
+    return [float(m) for m in re.findall(rb'"kind":"step".*?"step_ms":([0-9.e+-]+)', text[:whole])]
 
 
 def fetch(url):
@@ -76,10 +80,11 @@ def fetch(url):
         return answer.read()
 
 
-def window(process, scratch, url, state, seconds, looks):
-    """Seconds of a step: wall, and of the thread that trains; seconds of the other threads."""
+def block(process, scratch, url, state, seconds, looks):
+    """Seconds of a step: of the thread that trains, wall, wall without the slowest tenth; seconds of the other threads."""
     pid, begun, next_page, next_metrics = process.pid, time.monotonic(), 0.0, 0.0
-    before = steps(scratch, state), thread_s(pid, pid), all_s(pid)
+    steps(scratch, state)
+    before = thread_s(pid, pid), all_s(pid)
     while (now := time.monotonic() - begun) < seconds:
         if looks and now >= next_page:
             if next_page == 0:
@@ -90,8 +95,11 @@ def window(process, scratch, url, state, seconds, looks):
             fetch(url + "metrics")
             next_metrics += 5
         time.sleep(0.05)
-    made, used = steps(scratch, state) - before[0], thread_s(pid, pid) - before[1]
-    return (time.monotonic() - begun) / made, used / made, all_s(pid) - before[2] - used
+    used, everything = thread_s(pid, pid) - before[0], all_s(pid) - before[1]
+    took, ms = time.monotonic() - begun, sorted(steps(scratch, state))
+    if len(ms) < 10:
+        sys.exit(f"watch: {len(ms)} steps in {seconds:g} s: the machine is too busy to measure anything")
+    return used / len(ms), took / len(ms), statistics.fmean(ms[:len(ms) * 9 // 10]) / 1e3, everything - used
 
 
 def interval(ratios):
@@ -100,36 +108,43 @@ def interval(ratios):
     return medians[100], medians[3899]
 
 
+CASES = ("processor time of a step with the page open", "wall time of a step with the page open",
+         "wall time of a step with the page open, without the slowest tenth")
+
+
 def main(words):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--atoll", default=str(REPOSITORY / "build/bin/atoll"))
-    p.add_argument("--pairs", type=int, default=30)
-    p.add_argument("--seconds", type=float, default=10)
+    p.add_argument("--groups", type=int, default=30)
+    p.add_argument("--seconds", type=float, default=5)
     p.add_argument("--csv")
     o = p.parse_args(words)
-    pairs = []
+    groups, order, loads = [], random.Random(2), []
     with tempfile.TemporaryDirectory() as folder:
-        scratch, state = pathlib.Path(folder), [0, 0]
+        scratch, state = pathlib.Path(folder), [0]
         process, url = train(os.path.abspath(o.atoll), scratch)
         try:
-            window(process, scratch, url, state, 3, True)
-            for turn in range(o.pairs):
-                made = {looks: window(process, scratch, url, state, o.seconds, looks) for looks in ((True, False) if turn % 2 else (False, True))}
-                pairs.append((made[True], made[False]))
+            block(process, scratch, url, state, o.seconds, True)
+            for _ in range(o.groups):
+                first = order.random() < 0.5
+                made = [(looks, block(process, scratch, url, state, o.seconds, looks)) for looks in (first, not first, not first, first)]
+                groups.append([[m for looks, m in made if looks is side] for side in (True, False)])
+                loads.append(os.getloadavg()[0])
         finally:
             process.kill()
             process.wait()
-    rows = []
-    for i, case in enumerate(("wall time of a step with the page open", "processor time of a step with the page open")):
-        ratios = [a[i] / b[i] for a, b in pairs]
+    rows, load = [], f"{min(loads):.1f}..{max(loads):.1f}"
+    for i, case in enumerate(CASES):
+        ratios = [math.sqrt(a[0][i] * a[1][i] / (b[0][i] * b[1][i])) for a, b in groups]
         low, high = interval(ratios)
-        value, base = (statistics.median(x[i] for x in side) for side in zip(*pairs))
-        print(f"{case}: {1e3 * value:.3f} ms, without {1e3 * base:.3f} ms: ratio {statistics.median(ratios):.4f} ({low:.4f} to {high:.4f})")
+        value, base = (statistics.median(m[i] for g in groups for m in g[side]) for side in (0, 1))
+        shown = "costs nothing" if low <= 1 <= high or high < 1.01 else "costs something" if low > 1 else "faster?"
+        print(f"{case}: {1e3 * value:.3f} ms, without {1e3 * base:.3f} ms: ratio {statistics.median(ratios):.4f} ({low:.4f} to {high:.4f}): {shown}")
         rows.append([datetime.date.today().isoformat(), records.machine(), records.commit(), "watch", case, f"{1e3 * value:.4g}", "ms",
                      f"{1e3 * base:.4g}", f"{statistics.median(ratios):.4f}",
-                     f"baseline=nobody looks pairs={o.pairs} seconds={o.seconds:g} interval95={low:.4f}-{high:.4f} threads=1"])
-    extra = statistics.median(a[2] - b[2] for a, b in pairs)
-    print(f"the page's own threads: {extra:.3f} s of processor in {o.seconds:g} s")
+                     f"baseline=nobody looks groups={o.groups} blocks=4x{o.seconds:g}s interval95={low:.4f}-{high:.4f} load={load} threads=1"])
+    extra = statistics.median(m[3] for g in groups for m in g[0]) - statistics.median(m[3] for g in groups for m in g[1])
+    print(f"the page's own threads: {extra:.3f} s of processor in {o.seconds:g} s; load of the machine {load}")
     if o.csv:
         records.append(o.csv, COLUMNS, rows)
 
