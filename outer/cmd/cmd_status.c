@@ -62,15 +62,9 @@ static enum err status(const struct args *args, const struct status_options *o, 
 {
     const struct timespec pause = {2, 0};
     struct report_follow f;
-    struct observe *link = NULL;
+    struct observe *link;
     size_t count = (size_t)args->operand_count;
-    if (!o->observe.aggregator == !count || count > REPORT_RUNS_MAX)
-        return err_set(ERR_CONFIG,
-                       "status: give one to %d directories of sites, of the aggregator, or of "
-                       "both: atoll status aggregator; or --aggregator HOST:PORT",
-                       REPORT_RUNS_MAX);
-    if (!count)
-        TRY(observe_open(&link, &o->observe));
+    TRY(observe_choose(&link, &o->observe, count, "status"));
     report_follow_open(&f, (const char *const *)args->operand, count, a);
     enum err e;
     for (;;) {

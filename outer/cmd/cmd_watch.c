@@ -88,11 +88,6 @@ static enum err watch_open(struct watcher *w, const struct args *args,
                            const struct watch_options *o)
 {
     size_t count = (size_t)args->operand_count;
-    if (!o->observe.aggregator == !count || count > REPORT_RUNS_MAX)
-        return err_set(ERR_CONFIG,
-                       "watch: give one to %d directories of sites, of the aggregator, or of both: "
-                       "atoll watch aggregator; or --aggregator HOST:PORT",
-                       REPORT_RUNS_MAX);
     if (!loopback_address(o->http))
         return err_set(
             ERR_CONFIG,
@@ -103,8 +98,7 @@ static enum err watch_open(struct watcher *w, const struct args *args,
     sigaddset(&w->signals, SIGINT);
     sigaddset(&w->signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &w->signals, NULL);
-    if (!count)
-        TRY(observe_open(&w->link, &o->observe));
+    TRY(observe_choose(&w->link, &o->observe, count, "watch"));
     TRY(page_open(&w->page, &(struct page_options){.address = o->http,
                                                    .dirs = (const char *const *)args->operand,
                                                    .dir_count = count,

@@ -2,6 +2,20 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include "outer/report/report_data.h"
+
+enum err observe_choose(struct observe **out, const struct observe_options *o, size_t count,
+                        const char *command)
+{
+    *out = NULL;
+    if (!o->aggregator == !count || count > REPORT_RUNS_MAX)
+        return err_set(ERR_CONFIG,
+                       "%s: give one to %d directories of sites, of the aggregator, or of both: "
+                       "atoll %s aggregator; or --aggregator HOST:PORT",
+                       command, REPORT_RUNS_MAX, command);
+    return count ? ERR_OK : observe_open(out, o);
+}
+
 #ifdef ATOLL_NET
 #include "outer/link/link.h"
 

@@ -30,6 +30,10 @@ struct observe; /* opaque */
 
 /* Connects at the first call. ERR_UNSUPPORTED: a build without the network. */
 enum err observe_open(struct observe **out, const struct observe_options *o) MUST;
+/* For a command that takes directories (`count` of them) or --aggregator: one of both is given; the
+ * aggregator is opened, else *out is NULL. */
+enum err observe_choose(struct observe **out, const struct observe_options *o, size_t count,
+                        const char *command) MUST;
 /* All records that are there since the last call; row: of each. */
 enum err observe_read(struct observe *o, enum err (*row)(void *self, const struct jsonl_row *row),
                       void *self) MUST;

@@ -164,35 +164,42 @@ static void privacy_json(struct json_write *w, const struct report_run *r)
     json_real(w, "epsilon_cap", r->now.cap);
 }
 
-static void run_json(struct json_write *w, const struct report_run *r, double now)
+/* What the aggregator has, too. */
+static void replica_json(struct json_write *w, const struct report_run *r, double now)
 {
     const struct report_now *n = &r->now;
     char state[256];
     live_state(r, now, state, sizeof state);
-    json_object(w, NULL);
     json_text(w, "name", replica_name(r));
-    json_text(w, "seen_by", r->role == REPORT_SEEN ? "aggregator" : "itself");
     json_text(w, "state", state);
+    json_real(w, "record_age_s", now - n->t);
+    json_real(w, "starts", r->starts);
+    json_real(w, "rounds", n->rounds);
+    json_real(w, "rounds_planned", n->rounds_all);
+    json_real(w, "up_bytes", n->up);
+    health_json(w, n);
+    rounds_json(w, r);
+}
+
+static void run_json(struct json_write *w, const struct report_run *r, double now)
+{
+    const struct report_now *n = &r->now;
+    json_object(w, NULL);
+    json_text(w, "seen_by", r->role == REPORT_SEEN ? "aggregator" : "itself");
     json_bool(w, "trains", !*n->state && !r->finished);
     json_bool(w, "waited_for", n->waited);
     json_real(w, "state_s", *n->state ? now - n->state_t : 0);
-    json_real(w, "record_age_s", now - n->t);
     json_real(w, "step", n->step);
     json_real(w, "steps", r->steps);
     json_real(w, "loss", live_private(r) ? NAN : n->loss);
     json_real(w, "gradient_norm", n->norm);
     json_real(w, "tokens", r->tokens);
     json_real(w, "tokens_per_second", n->tokens_per_second);
-    json_real(w, "rounds", n->rounds);
-    json_real(w, "rounds_planned", n->rounds_all);
-    json_real(w, "up_bytes", n->up);
     json_real(w, "down_bytes", n->down);
     json_real(w, "up_bytes_predicted", n->up_predicted);
     json_real(w, "down_bytes_predicted", n->down_predicted);
     json_real(w, "next_sync_s", live_sync_s(r, now));
     json_real(w, "eta_s", live_eta_s(r));
-    json_real(w, "starts", r->starts);
-    health_json(w, n);
     privacy_json(w, r);
     if (r->role != REPORT_SEEN)
         spent_json(w, r);
@@ -201,27 +208,16 @@ static void run_json(struct json_write *w, const struct report_run *r, double no
     points_json(w, "eval_losses", &r->series[REPORT_EVAL]);
     if (r->role == REPORT_SITE)
         evaluation_json(w, r);
-    rounds_json(w, r);
+    replica_json(w, r, now);
     json_end(w);
 }
 
 static void aggregator_json(struct json_write *w, const struct report_run *r, double now)
 {
-    const struct report_now *n = &r->now;
-    char state[256];
-    live_state(r, now, state, sizeof state);
     json_object(w, "aggregator");
-    json_text(w, "name", r->name);
-    json_text(w, "state", state);
-    json_real(w, "rounds", n->rounds);
-    json_real(w, "rounds_planned", n->rounds_all);
-    json_real(w, "up_bytes", n->up);
-    json_real(w, "interval_s", n->interval_s);
-    json_real(w, "epoch", n->epoch);
-    json_real(w, "starts", r->starts);
-    json_real(w, "record_age_s", now - n->t);
-    health_json(w, n);
-    rounds_json(w, r);
+    json_real(w, "interval_s", r->now.interval_s);
+    json_real(w, "epoch", r->now.epoch);
+    replica_json(w, r, now);
     json_end(w);
 }
 

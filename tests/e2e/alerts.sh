@@ -22,6 +22,8 @@ if ! command -v promtool >/dev/null; then
     exit 77
 fi
 promtool check rules "$grafana/alerts.yaml" >rules.out 2>&1 || fail "promtool check rules"
+sed -n '/^    config:/,/^[a-z]/p' "$grafana/otel-collector.yaml" | sed '1d; $d; s/^      //' >scrape.yaml
+grep -q job_name scrape.yaml && promtool check config scrape.yaml >scrape.out 2>&1 || fail "the scrape configuration of otel-collector.yaml"
 promtool test rules "$grafana/alerts_test.yaml" >rules.out 2>&1 || fail "promtool test rules"
 sed 's/for: 10m/for: 60m/' "$grafana/alerts.yaml" >alerts.yaml
 cp "$grafana/alerts_test.yaml" .
