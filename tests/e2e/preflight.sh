@@ -47,12 +47,29 @@ check 8 --site a $a_data --plan.up_mbit 1e6 --plan.step_s 1e-9
 says WARN rate "slower than the plan"
 says WARN rate "longer than the steps between two rounds"
 
+# A run that outlives the authority and the aggregator's certificate; a model that this machine has no memory for.
+check 8 --site a $a_data --train.steps 400 --plan.step_s 1e6
+says WARN authority "the run takes longer: atoll cert roll"
+says WARN aggregator "the run takes longer: tell who runs it"
+check 4 --site a $a_data --model.width 32768 --model.layers 96 --model.heads 32
+says FAIL memory "end other programs"
+# The way there: a proxy that is not there.
+check 4 --site a $a_data --site.proxy http://127.0.0.1:9
+says FAIL aggregator "127.0.0.1:9"
+
 # A name that the run does not know: its certificate is of the authority, and the aggregator says no.
 "$atoll" cert issue --role site --name d --dir tls >>cert.out 2>&1
 check 4 --site d $a_data
 says FAIL roster "atoll operator roster add d"
 check 4 --site a $a_data --run.name another
 says FAIL certificate "issue one"
+
+# A site that an operator has put in quarantine.
+"$atoll" cert issue --role operator --dir tls >>cert.out 2>&1
+operator quarantine b || fail "atoll operator quarantine"
+check 4 --site b $a_data
+says FAIL roster "an operator takes it in again"
+operator readmit b || fail "atoll operator readmit"
 
 # Certificates: one of two days for a run of three, an expired one, the key of another one.
 "$atoll" cert issue --role site --name a --dir tls --days 2 >>cert.out 2>&1
@@ -89,7 +106,9 @@ if unshare -rm true 2>/dev/null; then
 set -e
 mkdir -p fixed small turned
 mount --bind fixed fixed && mount -o remount,ro,bind fixed
-mount -t tmpfs -o size=1m none small
+mount -t tmpfs -o size=1m,nr_inodes=500 none small
+mount -t tmpfs -o size=64m none /dev/shm
+"$@" --site a --run.dir shared/a --ranks 2 >shared.out 2>&1 || echo "rc $?" >>shared.out
 "$@" --site a --run.dir fixed/a >fixed.out 2>&1 || echo "rc $?" >>fixed.out
 "$@" --site a --run.dir small/a >small.out 2>&1 || echo "rc $?" >>small.out
 program=$1
@@ -111,6 +130,9 @@ END
     cp small.out check.out
     says FAIL disk "make room, or give another directory"
     says WARN "file system" "it is memory"
+    says FAIL inodes "remove small files"
+    cp shared.out check.out
+    says FAIL /dev/shm "--shm-size=1g"
 else
     echo "not tried: this user may not mount: a read-only directory, a small disk"
 fi
@@ -192,6 +214,7 @@ cat a/log.txt | grep "ev=reconnect" | grep -q cause= || fail "the log does not s
 cat >shift.c <<'END'
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <time.h>
 int clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -199,17 +222,20 @@ int clock_gettime(clockid_t clock, struct timespec *t)
     if (!real)
         real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
     int e = real(clock, t);
-    t->tv_sec += clock == CLOCK_REALTIME ? 300 : 0;
+    t->tv_sec += clock == CLOCK_REALTIME ? atol(getenv("SHIFT_S")) : 0;
     return e;
 }
 END
 if cc -shared -fPIC -o shift.so shift.c -ldl 2>/dev/null && ! grep -q __asan_init "$atoll" && ! grep -q __tsan_init "$atoll"; then
     rm -rf aggregator
-    LD_PRELOAD=$PWD/shift.so "$atoll" serve --config run.yaml >>serve.out 2>&1 &
+    SHIFT_S=300 LD_PRELOAD=$PWD/shift.so "$atoll" serve --config run.yaml >>serve.out 2>&1 &
     processes="$processes $!"
     until_lines 3 "ev=listening" serve.out
     check 4 --site a --data.train 'data/train-0-*.bin' --run.dir new --train.eval_every 20
     says FAIL clock "300.0"
+    SHIFT_S=400000000 LD_PRELOAD=$PWD/shift.so check 4 --site a --data.train 'data/train-0-*.bin' --run.dir new # 12 years later
+    says FAIL authority "tls/ca.pem expired"
+    check 4 --site a --data.train 'data/train-0-*.bin' --run.dir new --train.eval_every 20
     grep -q "behind the aggregator's.*set both by NTP" check.out || fail "which clock is wrong"
     check 4 --serve --serve.listen 127.0.0.1:"$port" --serve.dir elsewhere
     says FAIL port "is an aggregator running already?"
