@@ -646,17 +646,16 @@ static enum err round_by_inputs(struct replay *p, const struct inputs *in)
     enum err e = aggregate_make(p->m, p->fragment, &(struct downlink_input){in->payload, in->count},
                                 &made, &scratch);
     struct digest d = e == ERR_OK ? digest_of(made.data, made.size_bytes) : (struct digest){0};
-    if (e == ERR_OK && !digest_equal(&d, &p->now->aggregate)) {
-        found(p,
-              &(struct where){.kind = REPLAY_DIFFERS, .what = "aggregate", .round = p->now->round},
-              "%s", "the contributions add up to other bytes than the manifest names");
-        e = ERR_DISAGREE;
-    }
-    if (e == ERR_OK)
+    bool same = e == ERR_OK && digest_equal(&d, &p->now->aggregate);
+    if (same)
         e = apply(p, made.data, made.size_bytes);
-    p->r->made += e == ERR_OK;
+    p->r->made += same && e == ERR_OK;
     arena_free(&scratch);
-    return e;
+    if (same || e != ERR_OK)
+        return e;
+    found(p, &(struct where){.kind = REPLAY_DIFFERS, .what = "aggregate", .round = p->now->round},
+          "%s", "the contributions add up to other bytes than the manifest names");
+    return round_by_aggregate(p);
 }
 
 /* The bytes of the state that an operator has gone back to: a kept state. */
@@ -812,12 +811,24 @@ static void unmade_tell(struct replay *p, uint64_t from, uint64_t to)
               "not made again: %s", "what they begin at is missing");
 }
 
+/* Is the fragment one of any of these replicas? An aggregator of several has its share alone. */
+static bool fragment_served(const struct replay *p)
+{
+    for (size_t i = 0; i < p->o->count; i++) {
+        const struct archive_head *h = &p->o->sources[i].head;
+        if (p->o->sources[i].archive &&
+            (!h->aggregator || h->aggregators <= 1 || p->fragment % h->aggregators == h->index))
+            return true;
+    }
+    return false;
+}
+
 static enum err fragment_run(struct replay *p, struct inputs *in, bool *whole)
 {
     const struct outer_state_fragment *s = &p->m->state[p->fragment];
     uint64_t rounds = rounds_of(p), end = rounds < p->o->to ? rounds : p->o->to;
     p->residual_unknown = false;
-    *whole = end == rounds;
+    *whole = end == rounds && fragment_served(p);
     if (p->o->from >= end && p->o->from)
         return ERR_OK;
     p->r->rounds += end - p->o->from;

@@ -92,9 +92,14 @@ for codec in int4 sign fixed; do
 done
 
 # Killed at any moment: no mask is used twice, no work is lost.
-settings="$settings $secure"
+settings="$settings $secure --run.archive on"
 three serve a serve b c serve a
 [ "$(ended)" = "$wanted" ] || fail "killed: $(ended) / $wanted"
+# The archive has no contribution, the sums alone: the outer steps are made again from them.
+! ls aggregator/archive/*/*/*.payload >/dev/null 2>&1 || fail "a masked contribution is archived"
+"$atoll" replay aggregator/archive >replay.out 2>&1 || fail "atoll replay: $(cat replay.out)"
+grep -q "outer state at the end: $(sed -n 's/.*ev=final outer_state=//p' serve.out)" replay.out || fail "replay: $(cat replay.out)"
+grep -q "Not checked: that a sum is that of its contributions" replay.out || fail "replay does not say what masks hide: $(cat replay.out)"
 clear_run killed
 
 # Each site proves what left it; a record that was altered proves nothing.

@@ -134,6 +134,8 @@ static void spool_path(char out[128], unsigned fragment, uint64_t round, unsigne
     snprintf(out, 128, "spool/%u/%" PRIu64 "/%s", fragment, round, roster[site]);
 }
 
+static bool lies; /* the first contribution is added twice, the second one not at all */
+
 /* The next round of a fragment, committed: contributions in the spool. included: bit k: site k. */
 static void toy_commit(struct toy *t, unsigned f, unsigned included, struct manifest *man)
 {
@@ -168,6 +170,8 @@ static void toy_commit(struct toy *t, unsigned f, unsigned included, struct mani
         if (man->sites[i].included)
             payloads[n++] = (struct codec_payload){kept, size};
     }
+    if (lies && n > 1)
+        payloads[1] = payloads[0];
     if (n) {
         assert_int_equal(
             aggregate_make(&t->m, f, &(struct downlink_input){payloads, n}, &made, &scratch),
@@ -454,6 +458,33 @@ static void test_forged(void **state)
     free(t);
 }
 
+/* An aggregator that commits a false sum: every replica has the same state, and the contributions
+ * say that it is another one. */
+static void test_false_sum(void **state)
+{
+    struct toy *t = calloc(1, sizeof *t);
+    (void)state;
+    toy_open(t, "lies", CODEC_INT8, 0);
+    toy_rounds(t, 1);
+    lies = true;
+    toy_commit(t, 0, 7, &round_manifest);
+    lies = false;
+    toy_archive(t, &round_manifest, true);
+    toy_commit(t, 0, 7, &round_manifest);
+    toy_archive(t, &round_manifest, true);
+    replay_of(t, true, 0, UINT64_MAX);
+    assert_int_equal(t->found_count, 1);
+    assert_int_equal(t->found[0].f.kind, REPLAY_DIFFERS);
+    assert_string_equal(t->found[0].what, "aggregate");
+    assert_int_equal(t->found[0].f.round, 1);
+    assert_int_equal(t->r.by_aggregate, 1); /* and the next round from its contributions again */
+    replay_of(t, false, 0, UINT64_MAX);
+    assert_string_equal(t->found[0].what, "aggregate");
+    assert_false(t->r.whole);
+    toy_close(t);
+    free(t);
+}
+
 static void again(void *self, const struct manifest *man)
 {
     toy_archive(self, man, false);
@@ -564,7 +595,7 @@ int main(void)
         cmocka_unit_test(test_same),    cmocka_unit_test(test_leaves),
         cmocka_unit_test(test_flipped), cmocka_unit_test(test_forged),
         cmocka_unit_test(test_killed),  cmocka_unit_test(test_full),
-        cmocka_unit_test(test_size),
+        cmocka_unit_test(test_size),    cmocka_unit_test(test_false_sum),
     };
     const struct fragment_plan plan = {FRAGMENT_STRIDED, FRAGMENTS, .synchronised = {true}};
     log_min(LOG_ERROR);
