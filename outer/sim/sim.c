@@ -42,7 +42,9 @@ struct outer_state_options sim_member_options(const struct sim *s, bool site)
                                           .sites = s->roster.initial,
                                           .error_feedback_decay = s->o.error_feedback_decay,
                                           .keep = s->o.keep};
-    struct outer_state_options o = sync_config_state(&s->fragments, &s->schedule, &s->outer, &r);
+    struct outer_state_options o = sync_config_state(&s->fragments, &s->amend.first, &s->outer, &r);
+    o.amend = amend_schedule;
+    o.amend_self = &s->amend.base;
     o.remake = aggregator_remake;
     o.remake_self = (void *)(uintptr_t)s->names;
     return o;
@@ -129,7 +131,7 @@ enum err sim_save(struct sim_node *n)
     TRY(site_wait_stored(n->site));
     TRY(n->env.env.ops->write(&n->env.env, "inner", parts, 3));
     for (unsigned f = 0; f < s->o.fragments; f++)
-        TRY(site_prune(n->site, f, schedule_applied(&s->schedule, f, n->step - 1)));
+        TRY(site_prune(n->site, f, schedule_applied(&n->stepper.o.schedule, f, n->step - 1)));
     return ERR_OK;
 }
 
@@ -171,9 +173,9 @@ static enum err one_step(struct sim_node *n)
     TRY(sim_event(n, STEPPER_AFTER_STEP));
     TRY(sim_event(n, STEPPER_MOVED));
     uint64_t round;
-    if (schedule_due(&n->sim->schedule, n->step, 0, &round))
+    if (schedule_due(&n->stepper.o.schedule, n->step, 0, &round))
         TRY(sim_interval(n, n->step));
-    bool stops = n->env.stop && n->step < n->sim->o.steps;
+    bool stops = n->env.stop && n->step < n->stepper.o.schedule.steps;
     if (stops || n->step % n->checkpoint_every == 0) {
         sim_mark(n, &(struct stepper_event){.phase = STEPPER_AFTER_STEP, .step = n->step});
         TRY(sim_save(n));
@@ -188,7 +190,7 @@ static enum err site_train(struct sim_node *n)
     inner_load(n, &mark);
     TRY(site_start(n->site, s->initial));
     TRY(sim_resume(n, &mark));
-    while (n->step < s->o.steps) {
+    while (n->step < n->stepper.o.schedule.steps) {
         sim_sleep(&s->clock, s->clock.now_ms + n->step_ms + sim_below(&s->clock, n->step_ms),
                   &n->env);
         if (n->env.disk.dead)
@@ -385,6 +387,8 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
         .site_count = s->roster.initial,
         .room = s->o.sites,
         .canonical = s->canonical,
+        .settings = &s->amend.base,
+        .max_local_steps_offline = s->o.max_local_steps_offline,
         .strict = s->o.strict,
         .norm_limit = 1000,
         .clip = s->o.clip,
@@ -400,6 +404,8 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
     struct aggregator *a;
     size_t size;
     TRY(env_sim_begin(&at->env));
+    s->amend.lost |=
+        env_sim_look(&at->env, "begun", &size) && !env_sim_look(&at->env, "journal", &size);
     s->roster.lost |=
         env_sim_look(&at->env, "begun", &size) && !env_sim_look(&at->env, "journal", &size);
     TRY(outer_state_open(&at->replica, &at->env.env, s->cpu, &mo, arena));
@@ -694,6 +700,7 @@ static enum err sim_make(struct sim *s)
         s->first[f] = s->first[f - 1] + s->fragments.f[f - 1].elements;
     for (unsigned f = 0; f < s->o.fragments; f++)
         ASSERT(schedule_rounds(&s->schedule, f) <= SIM_ROUNDS_MAX);
+    TRY(sim_amend_open(s));
     sim_roster_open(s);
     snprintf(s->canonical, sizeof s->canonical, "run.name=sim\nrun.seed=%" PRIu64 "\n", s->o.seed);
     signer_sim_open(&s->signer, "sim", "aggregator", "aggregator");
@@ -761,6 +768,8 @@ void sim_run_options(const struct sim_options *o, struct sim_result *r)
             sim_copies_check_end(s);
         else
             sim_check_end(s);
+        if (ended)
+            sim_amend_end(s);
     }
     for (unsigned i = 0; i <= o->sites; i++)
         r->operations[i] =

@@ -11,7 +11,8 @@
  * replay of the manifests, the residual books close, commits came within the bound. What a run
  * returns lets the caller compare with the run without faults (I1).
  *
- * Some schedules have changes of the roster: what follows from them is in sim_roster.c.
+ * Some schedules have changes of the roster: what follows from them is in sim_roster.c. With
+ * amended settings: sim_amend.c.
  *
  * Schedules with a copied directory (`second`, `copied`) break what docs/protocol.md 7 asks of the
  * operator: never start a copy. There a run may stop and wait for a person. What must hold all the
@@ -64,6 +65,7 @@ struct sim_judged {
     uint64_t round, rounds;                   /* rounds: of the fragment in the run */
     const struct manifest *before, *manifest; /* before: NULL in round 0 */
     size_t count;
+    float lr;        /* of the outer step, before annealing */
     double progress; /* the step that ends the round over the last step of the run */
     const struct tensor_range *tensors; /* [tensor_count] of the fragment */
     size_t tensor_count;
@@ -113,6 +115,7 @@ struct sim_options {
     bool operates; /* an operator aborts and rolls back rounds, quarantines and readmits */
     bool joins;    /* two sites or more: the last one is not in outer.sites, an operator adds it */
     bool leaves;   /* the same: an operator removes one of the others for good */
+    bool amends;   /* an operator amends settings (sim_amend.c) */
     bool masked;   /* privacy.secure = sum; what a seed has with it: sim_draw.c. Needs `equal` */
     unsigned colluding;   /* of them: sites that may work together with the aggregator */
     bool equal;           /* every site has weight 1; else every third one half of it */
@@ -161,9 +164,10 @@ struct sim_result {
         sealed,           /* seals that sites were shown */
         unsealed,         /* of them, without a commit that includes somebody */
         absent,           /* sites whose pair masks were revealed */
-        sought,     /* pieces of sites' values that the aggregator's files were searched for */
-        seals_lost, /* rounds aborted since the seal was damaged: such a run differs, too */
-        codecs;     /* which codec each round had, as one number */
+        sought, /* pieces of sites' values that the aggregator's files were searched for */
+        amendments, refused_amendments,
+        seals_lost,         /* rounds aborted since the seal was damaged: such a run differs, too */
+        codecs;             /* which codec each round had, as one number */
     unsigned books_checked; /* sites whose I3 was checked to the end */
     uint64_t
         operations[SIM_SITES_MAX + 1]; /* of the disks of the sites, then of the aggregator's */
@@ -171,6 +175,7 @@ struct sim_result {
     bool struck;                             /* the fault of the point, or of the memory */
     bool compared;                           /* with the run without faults, by the caller */
     bool compared_unmasked;                  /* and with that without masks */
+    struct digest amended; /* the list of amendments: I1 is defined where it is the same */
     bool repeats;     /* the acts of an operator met every site's contribution: I1 is defined */
     unsigned changes; /* of the roster */
     uint64_t first[SIM_CHANGES_MAX][SIM_FRAGMENTS_MAX]; /* round of each fragment under them; I1 is

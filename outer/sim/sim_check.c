@@ -474,6 +474,8 @@ static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state 
     unsigned members[SIM_SITES_MAX];
     arrays_of(s, f, before, was);
     arrays_of(s, f, after, is);
+    int64_t step = schedule_step(&s->schedule, f, round);
+    const struct schedule_change *changed = schedule_changed(&s->schedule, f, round);
     const struct sim_judged c = {.o = &s->o,
                                  .fragment = f,
                                  .round = round,
@@ -483,8 +485,9 @@ static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state 
                                  .members = members,
                                  .member_count = sim_roster_members(s, f, round, members),
                                  .count = s->fragments.f[f].elements,
-                                 .progress = (double)schedule_step(&s->schedule, f, round) /
-                                             (double)s->o.steps,
+                                 .progress =
+                                     (double)step / (double)schedule_end_of(&s->schedule, step),
+                                 .lr = changed ? changed->lr : s->outer.lr,
                                  .tensors = s->fragments.f[f].view.ranges,
                                  .tensor_count = s->fragments.f[f].view.count,
                                  .sent = sent,
@@ -572,6 +575,7 @@ static void check_manifest(struct sim_aggregator *at, unsigned f, const struct m
     bool aborted = manifest_aborted(m);
     unsigned took_part = aborted ? 0 : manifest_included(m), members[SIM_SITES_MAX], n;
     sim_roster_saw(s, m);
+    sim_amend_saw(s, m);
     n = sim_roster_members(s, f, t, members);
     if (m->site_count != n && !s->clock.halted)
         sim_violate(s, "fragment %u round %" PRIu64 ": %u entries of %u sites", f, t, m->site_count,
@@ -823,6 +827,8 @@ static void saw_work(void *self)
         sim_operator_acts(a);
     if (a->server.up && !s->clock.halted)
         sim_roster_acts(a);
+    if (a->server.up && !s->clock.halted)
+        sim_amend_acts(a);
 }
 
 void sim_watch(struct sim_aggregator *a)
@@ -858,6 +864,7 @@ bool sim_disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_sta
 static enum err replay(struct outer_state *m, unsigned f, struct sim_commit *c)
 {
     bool aborted = manifest_aborted(&c->manifest);
+    TRY(outer_state_amend(m, &c->manifest.amendments));
     if (c->manifest.rolled_back)
         TRY(outer_state_rolled_back(m, f, &c->manifest, c->aggregate, c->manifest.aggregate_bytes));
     else

@@ -1,8 +1,10 @@
 #ifndef SIM_OWN_H
 #define SIM_OWN_H
 /* Shared by sim.c (the nodes), sim_steps.c (their steps) and sim_check.c (what must hold). */
+#include "inner/config/keys.h"
 #include "inner/model/table.h"
 #include "outer/aggregator/aggregator.h"
+#include "outer/config/amend.h"
 #include "outer/diloco/interval.h"
 #include "outer/diloco/stepper.h"
 #include "outer/sim/link_sim.h"
@@ -119,6 +121,21 @@ struct sim_roster {
     struct sim_change change[SIM_CHANGES_MAX];
     bool lost; /* the journal was, before the present process */
 };
+enum { SIM_ACTS_MAX = 4 };
+struct sim_amend {
+    struct settings s; /* as a configuration of the run has them */
+    struct outer_settings o;
+    struct amend_base base;
+    struct schedule first;  /* without amendments; sim.schedule: with those that were committed */
+    struct amendments seen; /* in manifests */
+    unsigned count;
+    struct sim_act {
+        char text[32];
+        uint64_t at, round; /* asked for as soon as fragment 0 stands before round `at` */
+        bool made, given_up;
+    } act[SIM_ACTS_MAX];
+    bool lost; /* a journal was: what no manifest carries is asked for again */
+};
 struct sim {
     struct sim_options o;
     struct sim_result *r;
@@ -149,6 +166,7 @@ struct sim {
     bool acting;            /* the operator's call is under way */
     bool ordered_late;      /* an operator's act did not meet every site's contribution */
     struct sim_roster roster;
+    struct sim_amend amend;
     struct sim_masked_round *masked[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* sim_masks.c */
     struct sim_mask *masks;
     double mask_kills; /* chance that a process ends as it takes a step of secure aggregation */
@@ -198,6 +216,13 @@ void sim_operator_start(struct sim *s);
 void sim_operator_acts(struct sim_aggregator *a);
 /* Is this round to be closed, as the seed says? */
 bool sim_operator_orders(const struct sim *s, unsigned f, uint64_t round);
+
+/* sim_amend.c */
+enum err sim_amend_open(struct sim *s) MUST;
+void sim_amend_acts(struct sim_aggregator *a);
+/* A manifest that was committed: its amendments are those asked for; the schedule follows. */
+void sim_amend_saw(struct sim *s, const struct manifest *m);
+void sim_amend_end(struct sim *s); /* of a run that has ended */
 
 /* sim_roster.c */
 void sim_roster_open(struct sim *s);

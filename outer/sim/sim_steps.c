@@ -62,6 +62,10 @@ static enum err reap(struct sim_node *n, const struct stepper_action *a)
     const float *theta;
     struct site_completion done;
     TRY(site_reap(n->site, a->fragment, &theta, &done));
+    struct amendments known;
+    site_amendments(n->site, &known);
+    if (known.count) /* as site_train.c does */
+        n->stepper.o.schedule = n->replica.schedule;
     float alpha = stepper_reaped(&n->stepper, a, done.reached, done.skipped);
     if (a->verb == STEPPER_APPLY)
         take_theta(n, a->fragment, theta, alpha);
@@ -99,7 +103,7 @@ static enum err move(struct sim_node *n, int64_t step)
 
 enum err sim_interval(struct sim_node *n, int64_t step)
 {
-    const struct schedule *s = &n->sim->schedule;
+    const struct schedule *s = &n->stepper.o.schedule;
     uint64_t round = schedule_sent(s, 0, step);
     struct interval i = {n->sim->o.every_ms, n->sim->clock.now_ms, 0, 0};
     if (!i.length_ms)
@@ -190,7 +194,7 @@ enum err sim_resume(struct sim_node *n, const struct sim_mark *mark)
     struct stepper_event e = {.phase = STEPPER_RESUME, .step = n->step, .before = mark->before};
     memcpy(e.postponed, mark->postponed, sizeof e.postponed);
     stepper_open(&n->stepper,
-                 &(struct stepper_options){.schedule = s->schedule,
+                 &(struct stepper_options){.schedule = n->replica.schedule,
                                            .strict = s->o.strict,
                                            .timed = s->o.every_ms > 0,
                                            .before_update = s->o.before_update,

@@ -69,6 +69,7 @@ grep -q '"step":110,' a/metrics.jsonl || fail "site a did not train to step 110"
 for s in a b; do
     grep -q "ev=amendment number=1 setting=.*outer.every=12" $s.out || fail "site $s does not say that a setting was amended"
 done
+cat a.out b.out | grep -q "ev=resync" && fail "a site had another state than the aggregator"
 wanted_a=$(final a) wanted_b=$(final b)
 replayed() { # from the archive: the settings of each round follow from the manifests
     "$atoll" replay "$@" >replay.out 2>&1 || fail "atoll replay $*: $(cat replay.out)"

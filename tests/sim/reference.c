@@ -230,7 +230,7 @@ static const char *step_check(const struct sim_judged *c, const struct step *o, 
 const char *reference_judge(void *self, const struct sim_judged *c)
 {
     struct reference *r = self;
-    const struct step o = {(double)0.7f * share_of(c), (double)0.9f};
+    const struct step o = {(double)c->lr * share_of(c), (double)0.9f};
     double mean[VALUES_MAX];
     const char *why = check_weights(c);
     enum codec_kind codec = codec_of(c);

@@ -8,13 +8,11 @@
  *   test_sim --full ...            the same without small schedules
  *   test_sim --large ...           the same with up to 64 sites and up to 200 rounds
  *   test_sim --focus WHAT ...      the same with copies of directories (copies), an operator's acts
- *                                  (operator), changes of the roster (roster), a lying site (liar),
- *                                  eager starts (eager) or masked contributions (masks) in every
- *                                  seed that can have them
- *   test_sim --shrink N [--full, --large]  leaves out fault after fault while seed N still fails
- *                                  and prints the faults that remain, with their times
- *   test_mutants --mutant NAME     the same over the outer loop with that bug in it
- *   test_mutants --list            names them
+ *                                  (operator), changes of the roster (roster), amendments (amend),
+ * a lying site (liar), eager starts (eager) or masked contributions (masks) in every seed that can
+ * have them test_sim --shrink N [--full, --large]  leaves out fault after fault while seed N still
+ * fails and prints the faults that remain, with their times test_mutants --mutant NAME     the same
+ * over the outer loop with that bug in it test_mutants --list            names them
  *
  * The last line sums up: "1026 seeds, 3120 crashes, 0 violations". Exit 1: a violation.
  */
@@ -73,7 +71,9 @@ static bool compare_unmasked(struct sim_options o, struct sim_result *r)
     static struct sim_result plain;
     o.masked = false;
     sim_run_options(&o, &plain);
-    bool same_acts = plain.repeats && r->repeats && !memcmp(plain.first, r->first, sizeof r->first);
+    bool same_acts = plain.repeats && r->repeats &&
+                     !memcmp(plain.first, r->first, sizeof r->first) &&
+                     digest_equal(&plain.amended, &r->amended);
     if (plain.ok && (plain.codecs != r->codecs || !same_acts))
         return true;
     r->compared_unmasked = true;
@@ -93,7 +93,8 @@ static bool compare(struct sim_options o, struct sim_result *r)
     o.second = o.copied = SIM_COPY_NONE;
     o.told = NULL;
     sim_run_options(&o, &calm);
-    bool same_acts = calm.repeats && r->repeats && !memcmp(calm.first, r->first, sizeof r->first);
+    bool same_acts = calm.repeats && r->repeats && !memcmp(calm.first, r->first, sizeof r->first) &&
+                     digest_equal(&calm.amended, &r->amended);
     if (calm.ok && !same_acts)
         return true;
     r->compared = true;
@@ -111,7 +112,8 @@ struct totals {
         virtual_ms, residual_resets, damaged, aborted, clipped, compressed, residuals_lost,
         lies_refused, lies_accepted, stopped, moved, postponed, ordered, rolled_back, quarantined,
         copies, given_up, stepped_back, parted, amidst, judged, faults, compared, changes,
-        changes_compared, masked, unmasked_compared, sealed, unsealed, absent, sought, seals_lost;
+        changes_compared, amendments, amendments_compared, masked, unmasked_compared, sealed,
+        unsealed, absent, sought, seals_lost;
 };
 static struct reference reference;
 static enum { SIZE_MIXED, SIZE_FULL, SIZE_LARGE } size; /* of the schedules */
@@ -125,7 +127,7 @@ static struct sim_options options_of(uint64_t seed)
                            : small            ? sim_draw_small(seed)
                                               : sim_draw(seed);
     bool copies = !strcmp(focus, "copies"), acts = !strcmp(focus, "operator"),
-         roster = !strcmp(focus, "roster");
+         roster = !strcmp(focus, "roster"), amends = !strcmp(focus, "amend");
     if (roster) {
         o.sites += o.sites == 1;
         o.joins = seed % 4 != 1;
@@ -139,6 +141,14 @@ static struct sim_options options_of(uint64_t seed)
         o.joins = roster && o.joins;
         o.leaves = roster && o.leaves;
         o.second = o.copied = SIM_COPY_NONE;
+    }
+    if (amends) {
+        o.amends = true;
+        o.aborts = false; /* by an infinite rate, which an amendment replaces */
+        o.lies = o.operates = false;
+        o.second = o.copied = SIM_COPY_NONE;
+        o.growth = seed % 4 ? (struct period_growth){0} : o.growth;
+        o.every_ms = 0;
     }
     if (acts && !o.eager) { /* else nothing is rolled back */
         o.overlap = 0;
@@ -171,7 +181,7 @@ static struct sim_options options_of(uint64_t seed)
         o.damaged = o.joins = o.leaves = false;
         o.second = o.copied = SIM_COPY_NONE;
     }
-    bool masks = !strcmp(focus, "masks"), may = !*focus || acts || roster || o.second;
+    bool masks = !strcmp(focus, "masks"), may = !*focus || amends || acts || roster || o.second;
     o.masked = masks || (o.masked && may);
     if (o.masked)
         sim_draw_masked(&o);
@@ -213,6 +223,8 @@ static bool run(uint64_t seed, struct totals *t)
     t->compared += r.compared;
     t->changes += r.changes;
     t->changes_compared += r.compared && r.changes;
+    t->amendments += r.amendments;
+    t->amendments_compared += r.compared && r.amendments;
     t->masked += o.masked;
     t->unmasked_compared += r.compared_unmasked;
     t->sealed += r.sealed;
@@ -426,6 +438,8 @@ int main(int argc, char **argv)
                   {"compared", t.compared},
                   {"changes", t.changes},
                   {"changes_compared", t.changes_compared},
+                  {"amendments", t.amendments},
+                  {"amendments_compared", t.amendments_compared},
                   {"masked", t.masked},
                   {"unmasked_compared", t.unmasked_compared},
                   {"sealed", t.sealed},
