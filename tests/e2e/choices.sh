@@ -20,6 +20,25 @@ done
 python3 "$here/choices.py" compare hf details.jsonl || fail "other scores or picks than the reference"
 python3 "$here/choices.py" totals format.jsonl || fail "other accuracies than the picks"
 
+# The same with byte-level BPE, whose ids a text's neighbours change.
+tokenize=$(dirname "$atoll")/../tests/tokenize
+if [ -x "$tokenize" ]; then
+    head -c 300000 text.txt >little.txt
+    "$atoll" data --tokenizer bpe --learn 300 --out bpe --sites 1 --sequence 64 --force little.txt >bpe.out 2>&1 || fail "atoll data --learn"
+    vocab=$(sed -n 's/.*a vocabulary of \([0-9]*\).*/\1/p' bpe.out)
+    bpe="$settings --model.vocab $vocab --data.tokenizer external --data.train bpe/train-*.bin --data.eval bpe/eval-*.bin --site.aggregator= --site.name= --outer.sites="
+    "$atoll" train --config run.yaml $bpe --train.steps 20 --run.dir bpe-alone --log.progress none >bpe-alone.out 2>&1 || fail "the training with BPE"
+    "$atoll" export --config run.yaml $bpe --from bpe-alone --out bpe-hf >export.out 2>&1 || fail "atoll export with BPE"
+    "$atoll" eval --config run.yaml $bpe --eval.tasks hellaswag=hellaswag.jsonl,arc=arc.jsonl,query=query.jsonl --from bpe-alone --details \
+        >bpe.jsonl 2>eval.out || fail "atoll eval with BPE"
+    python3 "$here/choices.py" compare bpe-hf bpe.jsonl "$tokenize" bpe || fail "other scores or picks than the reference with BPE"
+    rm bpe/tokenizer.json
+    "$atoll" eval --config run.yaml $bpe --eval.tasks arc=arc.jsonl --from bpe-alone >refused.out 2>&1 && fail "texts without a tokenizer"
+    grep -q "arc.jsonl has texts, and there is no tokenizer" refused.out || fail "the refusal of texts without a tokenizer"
+else
+    echo "NOT CHECKED: no $tokenize, so no task with BPE"
+fi
+
 # Files that are wrong, by file and line; and a model that has no next id.
 refused() { # refused WORDS ARGUMENTS...
     words=$1
