@@ -14,7 +14,7 @@ mv a b aggregator without/
 
 # The same run; site a evaluates. A hostile prompt: it goes through JSON, HTML and a terminal.
 python3 "$here/choices.py" write
-printf 'eval:\n  tasks: [arc=arc.jsonl, query=query.jsonl]\n  every_rounds: 2\n  probe_tokens: 24\n  questions: 2\n  probes:\n    - "The "\n    - "\\"</script><img src=x onerror=alert(1)>"\n' >eval.yaml
+printf 'eval:\n  tasks: [arc=arc.jsonl, query=query.jsonl]\n  every_rounds: 2\n  probe_tokens: 100\n  questions: 2\n  probes:\n    - "The "\n    - "\\"</script><img src=x onerror=alert(1)>"\n' >eval.yaml
 cp run.yaml plain.yaml
 cat eval.yaml >>run.yaml
 sed 's/tasks:.*/tasks: []/; s/every_rounds: 2/every_rounds: 0/; s/probes:/probes: []/; /^    - /d' eval.yaml >off.yaml
@@ -44,7 +44,7 @@ for name in arc query; do
     there=$(grep "\"$name\"" eval.jsonl | numbers)
     [ -n "$there" ] && [ "$(last task a "\"of\":\"$name\"" | numbers)" = "$there" ] || fail "$name in the run: $(last task a "\"$name\"") / $there"
 done
-"$atoll" sample --config run.yaml $settings --from aggregator --prompt "The " --tokens 24 --seed 7 >sample.out 2>&1 || fail "atoll sample"
+"$atoll" sample --config run.yaml $settings --from aggregator --prompt "The " --tokens 100 --seed 7 >sample.out 2>&1 || fail "atoll sample"
 python3 - a/metrics.jsonl sample.out <<'END' || fail "a probe is not what atoll sample writes"
 import json, sys
 row = [r for r in map(json.loads, open(sys.argv[1], encoding="utf-8")) if r["kind"] == "probe" and r["number"] == 0][-1]
@@ -61,13 +61,10 @@ rows = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
 (a,) = json.load(open(sys.argv[2], encoding="utf-8"))["sites"]
 ms = sum(r["ms"] for r in rows if r["kind"] in ("task", "probe"))
 spent = a["spent_s"]
-last, between = None, 0
-for r in rows:  # no time of a round
-    between += r["ms"] if r["kind"] in ("task", "probe") else 0
-    if r["kind"] == "round":
-        still = r["gather_ms"] + r["exposed_ms"] + r["mix_ms"]
-        assert last is None or r["compute_ms"] + still + between <= 1e3 * (r["t"] - last) + 3, (r, between, last)
-        last, between = r["t"], 0
+rounds = [r for r in rows if r["kind"] == "round"]  # it is no time of theirs
+known = sum(r["compute_ms"] + r["gather_ms"] + r["exposed_ms"] + r["mix_ms"] for r in rounds[1:])
+between = sum(r["ms"] for r in rows if r["kind"] in ("task", "probe") and rounds[0]["t"] <= r["t"] < rounds[-1]["t"])
+assert known + between / 2 <= 1e3 * (rounds[-1]["t"] - rounds[0]["t"]), (known, between)
 assert ms > 0 and abs(spent["evaluation"] - ms / 1e3) < 1e-6, (spent, ms)
 assert abs(sum(v for k, v in spent.items() if k != "all") - spent["all"]) < 1e-3 + 0.02 * spent["all"], spent
 assert [t["name"] for t in a["tasks"]] == ["arc", "query"] and a["tasks"][0]["round"] == 4 and len(a["tasks"][0]["by_round"]) == 3, a["tasks"]
