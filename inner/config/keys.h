@@ -132,6 +132,13 @@ CHOICES_INNER(CONFIG_ENUM)
     X(run, tensorboard, TEXT, .fallback = "",                                                      \
       .help = "true: event files for TensorBoard go to run.dir/tensorboard; or a directory. "      \
               "Empty: none.")                                                                      \
+    X(run, after_checkpoint, TEXT, .fallback = "",                                                 \
+      .help = "Command of a site (sh -c), run beside the training once a checkpoint is durable, "  \
+              "such as a copy to an object store; docs/operations.md has its environment and "     \
+              "recipes. Empty: none.")                                                             \
+    X(run, after_checkpoint_timeout_s, INT, .fallback = "3600", .min = 1, .max = 1e6, .unit = "s", \
+      .help = "Longest time of run.after_checkpoint, then it is ended and tried again; also how "  \
+              "long the end of the run waits for it.")                                             \
     X(run, from, TEXT, .fallback = "",                                                             \
       .help = "Directory of a finished run (or its inner/) whose parameters, and at a site whose " \
               "moments, this run starts from instead of run.seed. All sites and the aggregator "   \
@@ -234,6 +241,11 @@ CHOICES_INNER(CONFIG_ENUM)
     X(data, eval, LIST, .fallback = "",                                                            \
       .help =                                                                                      \
           "Held-out token shards. NAME=PATH: a set with a name, which is evaluated by itself.")    \
+    X(data, fetch, TEXT, .fallback = "",                                                           \
+      .help = "Command (sh -c) that brings a file that data.train or data.eval names and that is " \
+              "not there, to the path $ATOLL_TARGET; docs/data.md. Empty: none.")                  \
+    X(data, fetch_timeout_s, INT, .fallback = "3600", .min = 1, .max = 1e6, .unit = "s",           \
+      .help = "Longest time of data.fetch for one file, then it is ended and tried again.")        \
     X(data, shards, CHOICE(data_shards), .fallback = "shared", .pinned = true,                     \
       .help = "What a rank opens of data.train. shared: all files; which examples make up a step " \
               "does not depend on the number of ranks. own: of R ranks, rank r opens files r, "    \

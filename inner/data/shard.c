@@ -129,6 +129,12 @@ static const char *path_of(const char *item, size_t *length)
     return named ? item + n + 1 : item;
 }
 
+const char *shard_item_path(const char *item)
+{
+    size_t length;
+    return path_of(item, &length);
+}
+
 static enum err group_add(struct shard_group *g, const char *path, struct arena *a, size_t most)
 {
     if (!g->paths.items)

@@ -58,6 +58,7 @@ struct shard_group {
     const char *name;
     struct config_list paths;
 };
+const char *shard_item_path(const char *item); /* without the name */
 enum err shard_groups(const struct config_list *list, struct arena *a, struct shard_group **groups,
                       size_t *count) MUST;
 

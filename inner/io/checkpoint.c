@@ -1,4 +1,5 @@
 #include "inner/io/checkpoint.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,6 +221,33 @@ static enum err verify(const char *path)
     return e;
 }
 
+enum { HELD_MAX = 2 };
+static struct {
+    pthread_mutex_t mutex;
+    uint64_t steps[HELD_MAX];
+    size_t count;
+} held = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void checkpoint_hold(const uint64_t *steps, size_t count)
+{
+    ASSERT(count <= HELD_MAX);
+    pthread_mutex_lock(&held.mutex);
+    for (size_t i = 0; i < count; i++)
+        held.steps[i] = steps[i];
+    held.count = count;
+    pthread_mutex_unlock(&held.mutex);
+}
+
+static bool is_held(uint64_t step)
+{
+    bool any = false;
+    pthread_mutex_lock(&held.mutex);
+    for (size_t i = 0; i < held.count; i++)
+        any |= held.steps[i] == step;
+    pthread_mutex_unlock(&held.mutex);
+    return any;
+}
+
 /* What does not verify goes, and takes the place of none that does. */
 static enum err prune_one(const char *dir, uint64_t step, bool wanted, unsigned *kept)
 {
@@ -241,7 +269,8 @@ static void prune(const char *dir, uint64_t step, unsigned keep, struct arena *a
     unsigned kept = 0;
     enum err e = steps_list(dir, a, &steps, &count);
     for (size_t i = 0; !e && i < count; i++)
-        e = prune_one(dir, steps[i], steps[i] <= step && kept < keep, &kept);
+        if ((steps[i] <= step && kept < keep) || !is_held(steps[i]))
+            e = prune_one(dir, steps[i], steps[i] <= step && kept < keep, &kept);
     char quoted[1024];
     if (e)
         log_event(LOG_WARN, "checkpoint_prune", "error=%s",

@@ -46,6 +46,10 @@ enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
                          const struct checkpoint_part *parts, size_t part_count,
                          unsigned keep) MUST;
 
+/* The checkpoints of these steps (two at most) stay until the next call: another process reads
+ * them. Any thread; of the directory that this process saves to. */
+void checkpoint_hold(const uint64_t *steps, size_t count);
+
 /* Fills the parts from the newest intact checkpoint. *found false: there is none and never was (a
  * fresh start). `want`: seed, model, settings must be equal but for
  * train.steps, which may change between two starts, as must names and sizes of the parts: else

@@ -147,6 +147,7 @@ static enum err hook_step(void *self, struct train *t, const struct train_report
     if (is_lead(j)) {
         job_tell_step(j, r);
         job_health(j);
+        job_hooks_record(j);
         job_page_step(j);
     }
     bool due = j->outer && site_train_due(&j->exchange, t->step); /* the device rests */
@@ -197,6 +198,7 @@ static enum err hook_saved(void *self, struct train *t)
     if (!is_lead(j))
         return ERR_OK;
     job_tell_sources(j);
+    job_hooks_saved(j);
     TRY(oldest_checkpoint(t->checkpoint_dir, &oldest));
     return j->outer ? site_train_saved(&j->exchange, oldest) : ERR_OK;
 }
@@ -392,6 +394,7 @@ static enum err open_all(struct job *j)
         TRY(job_reserve(j));
     if (is_lead(j))
         TRY(run_begin_from(&j->run));
+    TRY(job_fetch(j));
     TRY(train_open(
         &j->train,
         &(struct train_options){&j->s, j->dev, j->coll, (uint32_t)j->run.index, checkpoints},
@@ -403,12 +406,15 @@ static enum err open_all(struct job *j)
     if (j->outer)
         TRY(open_exchange(j));
     TRY(job_eval_open(j));
+    if (is_lead(j))
+        TRY(job_hooks_open(j));
     atomic_store(&j->status_ready, is_lead(j));
     return ERR_OK;
 }
 
-static void close_all(struct job *j)
+static void close_all(struct job *j, bool finished)
 {
+    job_hooks_close(j, finished);
     job_signals_close(j);
     if (is_lead(j))
         job_page_close(j);
@@ -529,7 +535,7 @@ static enum err train(struct job *j, const struct args *args, bool dry)
         if (e == ERR_OK)
             e = run(j);
         end_job(j, e);
-        close_all(j);
+        close_all(j, e == ERR_OK);
     }
     dev_close(j->beside);
     dev_close(j->dev);

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include "outer/aggregator/aggregator.h"
+#include "outer/cmd/hooks.h"
 #include "outer/cmd/page.h"
 #include "outer/cmd/archive_parts.h"
 #include "outer/config/run.h"
@@ -89,6 +90,7 @@ struct job {
     struct site *site;
     struct archive_parts archive; /* with run.archive */
     struct site_train exchange;
+    struct hooks hooks; /* run.after_checkpoint */
     struct jsonl record;
     struct tfevents events;    /* with run.tensorboard */
     struct ledger_book ledger; /* with an aggregator */
@@ -164,6 +166,12 @@ enum err job_keys_record(struct job *j) MUST;
 enum err job_eval_open(struct job *j) MUST;
 enum err job_eval_look(struct job *j, struct train *t) MUST;
 void job_eval_close(struct job *j);
+/* job_hooks.c: the lead's, behind train_open; all ranks' job_fetch() in front of it */
+enum err job_fetch(struct job *j) MUST;
+enum err job_hooks_open(struct job *j) MUST;
+void job_hooks_saved(struct job *j);
+void job_hooks_record(struct job *j); /* what has ended since the last call */
+void job_hooks_close(struct job *j, bool finished);
 /* job_health.c */
 void job_health(struct job *j);
 /* job_page.c: the live page, and what the service manager is told */

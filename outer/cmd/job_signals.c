@@ -81,8 +81,10 @@ static void stop_ask(struct job *j, int number)
                   "names): finishing this step, then saving and leaving"
                 : "atoll: finishing this step, then saving and leaving; once more ends at once",
             j->stop);
-    if (j->stop)
+    if (j->stop) {
+        hooks_kill(&j->hooks);
         _exit(128 + number);
+    }
     j->stop = 1;
 }
 

@@ -418,6 +418,14 @@ static void check_text(struct preflight *p)
     struct loader l = {.windows = 0};
     char tokens[32];
     o.mixed = j->s.data_weights.count > 0;
+    for (size_t i = 0; i < j->s.data_train.count && *j->s.data_fetch; i++)
+        if (hooks_absent(j->s.data_train.items[i])) {
+            preflight_say(p, PREFLIGHT_WARN, "data",
+                          "%.200s is not there yet: data.fetch brings it at the start, and nothing "
+                          "of the text is checked before that",
+                          j->s.data_train.items[i]);
+            return;
+        }
     if (loader_open(&l, &j->run.perm, &j->s.data_train, &o) != ERR_OK) {
         preflight_failed(p, "data", "");
         loader_close(&l);

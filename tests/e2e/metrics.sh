@@ -31,9 +31,9 @@ c=$pid
 undisturbed
 ends 0 "$c" "site c"
 
-# A mixture of sources, for its records.
+# A mixture of sources and a command behind a checkpoint, for their records.
 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir mixed --data.train "data/train-0-*.bin" --data.weights 1 \
-    --train.steps 2 --train.warmup 0 >mixed.out 2>&1 || fail "a mixture"
+    --train.steps 2 --train.warmup 0 --run.after_checkpoint true >mixed.out 2>&1 || fail "a mixture"
 
 # A short run with privacy, for its records.
 settings="--train.steps 8 --outer.weights equal --privacy.secure sum --privacy.two_sites true --privacy.unit sequence --privacy.noise 1 --privacy.cap 1000"
