@@ -29,6 +29,7 @@ struct aggregator_options {
     unsigned room; /* for sites that an operator adds: indices in all; 0: none can be added */
     const char *canonical; /* pinned keys; identity_digest of it is the configuration digest */
     const struct amend_base *settings; /* for amendments; NULL: there can be none */
+    bool replan;                       /* outer.replan */
     bool strict;
     uint64_t straggler_ms;
     struct grace_rule grace;

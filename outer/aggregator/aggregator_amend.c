@@ -131,7 +131,8 @@ size_t aggregator_amend_records(const struct aggregator *a, struct journal_recor
 static uint64_t first_possible(const struct aggregator *a, const struct schedule *s)
 {
     const struct aggregator_commit *c = &a->commit;
-    bool made = c->fragment == 0 && (c->stage == COMMIT_MAKING || c->stage == COMMIT_PASSING);
+    bool made = c->fragment == 0 && (c->stage == COMMIT_MAKING || c->stage == COMMIT_PASSING) &&
+                c->manifest.round == a->core.f[0].round;
     uint64_t rounds = schedule_rounds(s, 0), carrier = a->core.f[0].round + made,
              first = carrier + 1;
     uint32_t n = a->amendments.count;
@@ -205,6 +206,25 @@ static bool any_charged(const struct aggregator *a)
     return false;
 }
 
+/* As every replica will compute the longer list. */
+static enum err made_check(const struct aggregator *a, const struct schedule *s,
+                           const struct amendment *one)
+{
+    struct amendments longer = a->amendments;
+    struct schedule made = a->replica->o.schedule;
+    TRY(amend_check(base_of(a), s, &a->amendments, one));
+    amendments_add(&longer, one);
+    return amend_schedule(base_of(a), &made, &longer);
+}
+
+enum err aggregator_amend_may(const struct aggregator *a, struct amendment *one)
+{
+    struct schedule s;
+    TRY(schedule_now(a, &s));
+    one->round = first_possible(a, &s);
+    return made_check(a, &s, one);
+}
+
 /* Why not here and now; ERR_OK: it may be. */
 static enum err set_may(const struct aggregator *a, const struct wire_operate *m,
                         const struct schedule *s, const struct amendment *one, uint64_t first)
@@ -232,11 +252,7 @@ static enum err set_may(const struct aggregator *a, const struct wire_operate *m
                        "there are %" PRIu32 " amendments now: look at them (atoll operator set "
                        "--list), and call again",
                        a->amendments.count);
-    struct amendments longer = a->amendments;
-    struct schedule made = a->replica->o.schedule;
-    TRY(amend_check(base_of(a), s, &a->amendments, one));
-    amendments_add(&longer, one);
-    return amend_schedule(base_of(a), &made, &longer); /* as every replica will */
+    return made_check(a, s, one);
 }
 
 enum err aggregator_amend_make(struct aggregator *a, const char *author,

@@ -514,7 +514,8 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     commit_log(a, fragment, m, waited_ms);
     if (a->o.committed)
         a->o.committed(a->o.self, m, waited_ms);
-    return commit_record(a, fragment);
+    TRY(commit_record(a, fragment));
+    return aggregator_replan(a, m);
 }
 
 enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsigned site)

@@ -164,6 +164,8 @@ struct aggregator {
     struct amendments amendments; /* all that are journalled; the replica's follow */
     struct amendment amending;    /* recovery: the parts of the next one so far */
     uint32_t amended;             /* of the list, in the journal */
+    uint64_t replan_ms;   /* outer.replan: the last commit of fragment 0; 0: none in this process */
+    unsigned replan_calm; /* rounds in a row that could have been half as long */
     struct round core;
     struct journal journal;
     bool begun; /* found so at the start: what is missing is damage */
@@ -401,11 +403,17 @@ enum err aggregator_amend_recovered(struct aggregator *a) MUST; /* the journal i
 size_t aggregator_amend_records(const struct aggregator *a, struct journal_record *keep);
 /* Before a commit begins: the replica's schedule gets what has been journalled since. */
 enum err aggregator_amend_work(struct aggregator *a) MUST;
+/* May it follow? `one->round` becomes the first possible one. ERR_CONFIG: why not. */
+enum err aggregator_amend_may(const struct aggregator *a, struct amendment *one) MUST;
 /* One that may be: durable on return. author: for the log. */
 enum err aggregator_amend_make(struct aggregator *a, const char *author,
                                const struct amendment *one) MUST;
 enum err aggregator_amend_operate(struct aggregator *a, const char *peer,
                                   const struct wire_operate *m, struct wire_answer *answer) MUST;
+
+/* ---- aggregator_replan.c ---- */
+/* A round was committed just now. */
+enum err aggregator_replan(struct aggregator *a, const struct manifest *m) MUST;
 
 /* ---- aggregator_roster.c ---- */
 void aggregator_roster_open(struct aggregator *a); /* version 1 */

@@ -39,6 +39,7 @@ struct aggregator_options aggregator_parts_options(const struct run *run)
                                                              : ROUND_SITES_MAX,
         .canonical = run->identity,
         .settings = &run->base,
+        .replan = k->outer_replan,
         .strict = true,
         .norm_limit = (float)k->outer_norm_limit,
         .clip = (float)k->outer_clip,

@@ -526,6 +526,18 @@ static void check_masked_sites(struct config_rules *r, const struct outer_settin
 }
 
 /* What would tell the aggregator something of one site, or needs one site's contribution. */
+static void check_replan(struct config_rules *r, const struct outer_settings *o)
+{
+    if (o->outer_replan && o->outer_aggregators > 1)
+        config_broken(r,
+                      "outer.replan = true needs outer.aggregators = 1, not %lld: each of them "
+                      "would amend by itself",
+                      (long long)o->outer_aggregators);
+    if (o->outer_replan && (o->outer_grow.count || o->outer_slices.count || o->outer_every_s > 0))
+        config_broken(r, "outer.replan = true amends outer.every, which outer.grow, outer.slices "
+                         "and outer.every_s do not allow; leave it at false");
+}
+
 static void check_masked(struct config_rules *r, const struct outer_settings *o)
 {
     const struct codec *c = codec_get(o->outer_codec);
@@ -872,6 +884,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_masked(r, o);
     check_full_precision(r, o);
     check_outer_optimizer(r, o);
+    check_replan(r, o);
     if (s->train_stages.count && o->outer_sites.count)
         check_stages(r, o, s);
     if (o->outer_sites.count)

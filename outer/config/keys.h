@@ -63,6 +63,11 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "Fixed for the run: an operator adds and removes sites (atoll operator roster).")    \
     X(outer, every, INT, .fallback = "50", .min = 1, .max = 1e6, .unit = "steps", .pinned = true,  \
       .help = "H: inner steps between two rounds of a fragment.")                                  \
+    X(outer, replan, BOOL, .fallback = "false", .pinned = true, .later = true,                     \
+      .help =                                                                                      \
+          "The aggregator amends outer.every when training has less than 95 % of the time, as "    \
+          "after a link became slower, and again when half of it would be enough, down to "        \
+          "the configured value. Recorded as an operator's amendment is.")                         \
     X(outer, every_s, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "s", .pinned = true,    \
       .help =                                                                                      \
           "Rounds by time (A-EDiT): a site's round also ends after the first step at which "       \

@@ -78,6 +78,8 @@ static struct outer_state_options outer_state_settings(const struct simulate_run
         sync_config_state(&s->fragments, &s->schedule, &s->o->exchange->outer, &r);
     o.remake = aggregator_remake;
     o.remake_self = (void *)(uintptr_t)s->names;
+    o.amend = amend_schedule;
+    o.amend_self = s->o->settings;
     return o;
 }
 
@@ -141,6 +143,8 @@ static enum err reap(struct node *n, const struct stepper_action *a)
     TRY(site_reap(n->site, a->fragment, &theta, &done));
     n->exposed_s[a->fragment] += now_s(n) - begin;
     applied(n, a, &done);
+    if (site_amendment_count(n->site))
+        n->stepper.o.schedule = n->replica.schedule;
     (void)stepper_reaped(&n->stepper, a, done.reached, done.skipped);
     return site_prune(n->site, a->fragment, done.reached);
 }
@@ -158,7 +162,7 @@ static enum err submit(struct node *n, const struct stepper_action *a)
                                                    .from_start = a->from_start,
                                                    .step = n->step,
                                                    .loss = 1,
-                                                   .tokens_per_second = 1,
+                                                   .tokens_per_second = 1 / n->as->step_s,
                                                    .tokens = (uint64_t)n->step});
     n->sent_step[a->fragment] = n->step;
     return ERR_OK;
@@ -230,7 +234,9 @@ static enum err site_run(struct node *n)
                                                         .before_update = s->o->before_update});
     n->started = true;
     n->rounded_s = now_s(n);
-    while (n->step < s->schedule.steps) {
+    while (n->step < n->stepper.o.schedule.steps) {
+        if (n->as->later_s > 0 && now_s(n) >= n->as->later_s)
+            n->end.plan = n->as->later;
         int64_t next = stepper_next(&n->stepper, n->step);
         double train_s = (double)(next - n->step) * n->as->step_s;
         n->r->train_s += train_s;
@@ -314,6 +320,24 @@ static void site_task(void *self)
 
 /* ---- an aggregator ---- */
 
+/* As an operator before the first step. */
+static enum err amendments_ask(const struct aggregator_node *k, struct aggregator *a)
+{
+    const struct amendments *list = k->run->o->amendments;
+    struct link_service service = aggregator_service(a);
+    char operator_name[64];
+    struct wire_answer answer;
+    snprintf(operator_name, sizeof operator_name, "atoll://%s/operator/op", run_name);
+    for (uint32_t i = 0; list && i < list->count; i++) {
+        struct wire_operate m = {.act = WIRE_SET, .round = list->list[i].round, .version = i + 1};
+        snprintf(m.setting, sizeof m.setting, "%s", list->list[i].text);
+        service.operate(service.self, operator_name, &m, &answer);
+        if (answer.outcome != ROUND_CURRENT)
+            return err_set(ERR_CONFIG, "%s: %s", list->list[i].text, answer.text);
+    }
+    return ERR_OK;
+}
+
 static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
                                struct arena *arena)
 {
@@ -324,6 +348,8 @@ static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
         .sites = s->names,
         .site_count = s->o->site_count,
         .canonical = run_name,
+        .settings = s->o->settings,
+        .replan = s->o->replan,
         .strict = s->o->strict,
         .straggler_ms = (uint64_t)(1e3 * s->o->straggler_timeout_s),
         .grace = {s->o->grace, (double)s->schedule.overlap / (double)s->schedule.period[0].p.every},
@@ -335,6 +361,7 @@ static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
     TRY(outer_state_open(m, &k->disk.env, s->cpu, &mo, arena));
     TRY(outer_state_begin(m, s->initial));
     TRY(aggregator_open(&a, &k->disk.env, m, &ao, arena));
+    TRY(amendments_ask(k, a));
     link_sim_up(&k->server, aggregator_service(a));
     while (s->left && !k->server.stopped) {
         sim_sleep(&s->clock, k->server.wake_ms, &k->disk);
@@ -342,6 +369,8 @@ static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
             link_sim_work(&k->server);
     }
     enum err e = aggregator_failed(a);
+    s->r->amendments = m->amendments;
+    s->r->state = outer_state_digest(m, false);
     link_sim_down(&k->server);
     aggregator_close(a);
     return e;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "inner/config/keys.h"
 #include "kernels/base/log.h"
 #include "outer/plan/plan.h"
 #include "outer/sim/simulate.h"
@@ -364,9 +365,108 @@ static int close_all(void **state)
     return 0;
 }
 
+/* ---- outer.replan ---- */
+
+enum { ROUNDS_SEEN = 256 };
+struct shares { /* of site 0 */
+    unsigned count;
+    double share[ROUNDS_SEEN], t_s[ROUNDS_SEEN];
+    int64_t step[ROUNDS_SEEN];
+};
+
+static void seen_share(void *self, const struct simulate_round *r)
+{
+    struct shares *s = self;
+    if (r->site)
+        return;
+    assert_in_range(s->count, 0, ROUNDS_SEEN - 1);
+    s->share[s->count] = r->compute_s / (r->compute_s + r->exposed_s);
+    s->step[s->count] = r->step;
+    s->t_s[s->count++] = r->t_s;
+}
+
+/* A preset (atoll wan) between two continents, on which training has 95 % of its time. Its rate
+ * halves in mid-run; the aggregator amends outer.every, and training has 95 % again in the third
+ * round with the slower line, with overlap in the fourth. The same run with the amendments that
+ * were recorded, given before the first step and without outer.replan, ends with the same bits. */
+static void a_line_that_halves(void **state)
+{
+    (void)state;
+    static const struct {
+        double mbit, rtt_s, step_s;
+        int64_t every, overlap;
+    } presets[] = {{200, 0.09, 1.0, 200, 0},
+                   {1000, 0.15, 1.0, 300, 0},
+                   {50, 0.03, 1.0, 100, 0},
+                   {50, 0.09, 0.5, 300, 4}};
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        static struct settings s;
+        static struct outer_settings o;
+        static struct simulate_result r, again;
+        const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+        const struct amend_base base = {&s, &o};
+        struct shares seen = {0}, repeated = {0};
+        int64_t every = presets[i].every, steps = every * 30;
+        assert_int_equal(config_load(tables, 2, NULL, 0, NULL, &arena), ERR_OK);
+        s.train_steps = steps;
+        o.outer_every = every;
+        o.outer_lr = 0.7;
+        o.outer_overlap_steps = presets[i].overlap;
+        struct sync_config x = exchange(steps, every, 1, 0, CODEC_INT8);
+        x.schedule.overlap = presets[i].overlap;
+        /* As many values as the planner says that leave training 96 % of the time. */
+        size_t elements = 1 << 30;
+        struct simulate_options t;
+        do {
+            elements = elements * 7 / 8 / DEV_BLOCK * DEV_BLOCK;
+            x.fragments.f[0].elements = x.fragments.f[0].parameters = elements;
+            t = options(&x, 2, presets[i].step_s, presets[i].mbit, presets[i].rtt_s);
+        } while (predicted(&t).steady < 0.96);
+        t.settings = &base;
+        t.replan = true;
+        t.rounded = seen_share;
+        t.rounded_self = &seen;
+        double half_s = 12.5 * (double)every * presets[i].step_s;
+        for (unsigned k = 0; k < 2; k++) {
+            sites[k].later = sites[k].link;
+            sites[k].later.up_bps /= 2;
+            sites[k].later.down_bps /= 2;
+            sites[k].later_s = half_s;
+        }
+        r = run(&t);
+        unsigned at = 1;
+        while (at < seen.count && (seen.t_s[at] < half_s || seen.share[at] >= 0.95))
+            assert_true(seen.share[at++] >= 0.95 || seen.t_s[at - 1] >= half_s);
+        assert_in_range(at, 10, 16); /* the round in which less than 95 % are left */
+        printf("preset %zu: %.3f before, then", i, seen.share[at - 2]);
+        for (unsigned k = at; k < at + 5; k++)
+            printf(" %.3f", seen.share[k]);
+        printf("; every %d, %zu values, amendments:", (int)every, elements);
+        for (uint32_t k = 0; k < r.amendments.count; k++)
+            printf(" %s from round %d", r.amendments.list[k].text, (int)r.amendments.list[k].round);
+        printf("\n");
+        unsigned back = at + 2 + (presets[i].overlap > 0); /* a manifest is known one round later */
+        for (unsigned k = back; k + 1 < seen.count; k++)   /* the last one is in full precision */
+            assert_true(seen.share[k] >= 0.95);
+        assert_in_range(r.amendments.count, 1, 3);
+        t.replan = false;
+        t.amendments = &r.amendments;
+        t.rounded_self = &repeated;
+        again = run(&t);
+        assert_memory_equal(&again.state, &r.state, sizeof r.state);
+        assert_int_equal(seen.count, repeated.count);
+        assert_memory_equal(seen.step, repeated.step, sizeof seen.step);
+        t.amendments = NULL; /* and without any it ends elsewhere */
+        repeated.count = 0;
+        again = run(&t);
+        assert_memory_not_equal(&again.state, &r.state, sizeof r.state);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_that_halves),
         cmocka_unit_test(agrees_with_the_plan),
         cmocka_unit_test(rounds_by_hand),
         cmocka_unit_test(aggregators_share_the_fragments),

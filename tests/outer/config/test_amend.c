@@ -1,5 +1,6 @@
 /* What breaks if this is wrong: a replica has other settings for a round than the others, a step
  * belongs to two rounds or to none, or a key is amended that must not be. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include "inner/config/keys.h"
 #include "outer/config/amend.h"
 #include "outer/config/sync_config.h"
+#include "outer/diloco/replan.h"
 
 struct scene {
     struct settings s;
@@ -264,6 +266,31 @@ static void every_key_has_an_answer(void **state)
     assert_false(known);
 }
 
+/* 40 steps of 0.5 s, and 2 s or what is said of waiting: 20 / 22. */
+static void rounds_are_planned_again(void **state)
+{
+    (void)state;
+    struct replan_round r = {
+        .round_s = 22, .step_s = 0.5, .steps = 40, .every = 40, .least = 40, .fragments = 1};
+    assert_true(fabs(replan_share(&r) - 20.0 / 22) < 1e-12);
+    assert_int_equal(replan_every(&r), 130); /* 2 / 0.5 * 0.97 / 0.03 = 129.3 */
+    r.fragments = 8;
+    assert_int_equal(replan_every(&r), 136);
+    r.round_s = 21; /* 95.2 % */
+    assert_int_equal(replan_every(&r), 40);
+    r.round_s = 15; /* steps were reported slower than they were */
+    assert_int_equal(replan_every(&r), 40);
+    r.round_s = 80;
+    assert_int_equal(replan_every(&r), 1000);
+    r = (struct replan_round){
+        .round_s = 101, .step_s = 0.5, .steps = 200, .every = 200, .least = 40, .fragments = 1};
+    assert_int_equal(replan_every(&r), 65); /* the line is better again */
+    r.least = 90;
+    assert_int_equal(replan_every(&r), 90);
+    r.round_s = 102;
+    assert_int_equal(replan_every(&r), 200); /* not by half */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +301,7 @@ int main(void)
         cmocka_unit_test(settings_of_rounds_and_steps),
         cmocka_unit_test(refusals_with_their_reasons),
         cmocka_unit_test(every_key_has_an_answer),
+        cmocka_unit_test(rounds_are_planned_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
