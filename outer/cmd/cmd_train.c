@@ -167,8 +167,9 @@ static enum err hook_eval(void *self, struct train *t, const struct train_eval *
         TRY(site_train_eval(&j->exchange, t, &outer, &same));
     if (is_lead(j) && !same)
         job_tell_eval(j, e, "local");
+    bool found = !same || (j->outer && site_train_merged(&j->exchange, t->step));
     if (is_lead(j))
-        job_tell_eval(j, &outer, j->outer ? "outer" : "local");
+        job_tell_eval(j, &outer, found ? "outer" : "local");
     return ERR_OK;
 }
 

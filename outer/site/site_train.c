@@ -728,9 +728,7 @@ enum err site_train_step(struct site_train *s, struct train *t, const struct tra
     return began ? agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK) : ERR_OK;
 }
 
-/* Do the local parameters equal the outer ones? They do where every fragment has just been merged.
- */
-static bool merged_here(const struct site_train *s, int64_t at)
+bool site_train_merged(const struct site_train *s, int64_t at)
 {
     uint64_t round;
     if (s->o.schedule.overlap || s->o.schedule.draw.share > 0)
@@ -772,7 +770,7 @@ static enum err evaluate(void *self, struct train *t)
 
 enum err site_train_eval(struct site_train *s, struct train *t, struct train_eval *e, bool *same)
 {
-    *same = merged_here(s, t->step) || !s->local;
+    *same = site_train_merged(s, t->step) || !s->local;
     return *same ? ERR_OK : work_on(s, t, state_now, evaluate, e);
 }
 
@@ -791,7 +789,7 @@ uint64_t site_train_outer_rounds(const struct site_train *s, const struct train 
 enum err site_train_outer(struct site_train *s, struct train *t,
                           enum err (*work)(void *self, struct train *t), void *self)
 {
-    if (s->o.strict && merged_here(s, t->step))
+    if (s->o.strict && site_train_merged(s, t->step))
         return work(self, t);
     return work_on(s, t, state_known, work, self);
 }

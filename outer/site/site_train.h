@@ -115,8 +115,11 @@ enum err site_train_saving(struct site_train *s, struct train *t) MUST;
 /* A checkpoint is durable; the oldest one kept is of this step: outer states from before it may go.
  */
 enum err site_train_saved(struct site_train *s, int64_t oldest_step) MUST;
-/* Held-out loss of the outer parameters. *same: they are the local ones at this step, nothing was
- * evaluated. */
+/* Are the local parameters of this step the outer ones? They are where every fragment has just been
+ * merged. */
+bool site_train_merged(const struct site_train *s, int64_t at);
+/* Held-out loss of the outer parameters. *same: they are the local ones at this step, or
+ * outer.every was amended and there is no memory to look at them; nothing was evaluated. */
 enum err site_train_eval(struct site_train *s, struct train *t, struct train_eval *e,
                          bool *same) MUST;
 /* Runs `work` on every rank with the outer parameters in place of the local ones, which come back.
