@@ -257,14 +257,14 @@ static void line_name(struct job *j)
         .loss = NAN, .tokens_per_second = NAN, .sync_seconds = -1, .eta_seconds = -1};
     snprintf(l->site, sizeof l->site, "%s",
              *j->run.o.site_name ? j->run.o.site_name : j->s.run_name);
-    l->steps = j->s.train_steps;
-    l->rounds = j->outer ? site_train_rounds(&j->run.sync.schedule, j->s.train_steps) : 0;
 }
 
-/* Rounds and bytes of the run so far. */
+/* Rounds and bytes of the run so far, and how long it is, as amended so far. */
 static void line_totals(struct job *j)
 {
     struct progress_line *l = &j->line;
+    l->steps = j->outer ? j->run.sync.schedule.steps : j->s.train_steps;
+    l->rounds = j->outer ? site_train_rounds(&j->run.sync.schedule, l->steps) : 0;
     l->round = 0;
     for (unsigned f = 0; j->outer && f < j->run.sync.fragments.count; f++)
         l->round += j->committed[f];
@@ -348,6 +348,8 @@ void job_tell_round(void *self, const struct site_train_round *r)
     jsonl_int(o, "round", (int64_t)r->round);
     jsonl_int(o, "included", r->included);
     jsonl_int(o, "sites", r->sites);
+    jsonl_int(o, "rounds", (int64_t)j->line.rounds);
+    jsonl_int(o, "steps", j->line.steps);
     jsonl_int(o, "replayed", r->replayed);
     jsonl_int(o, "trained", r->trained);
     jsonl_real(o, "weight", r->weight);

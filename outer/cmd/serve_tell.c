@@ -72,23 +72,6 @@ static void roster_say(struct serve_tell *t)
     jsonl_end(r);
 }
 
-/* Those that this manifest is the first one to carry. */
-static void amendments_say(struct serve_tell *t, const struct amendments *list)
-{
-    struct jsonl *r = &t->record;
-    char hex[65];
-    for (; t->amendments < list->count; t->amendments++) {
-        const struct amendment *one = &list->list[t->amendments];
-        digest_hex(&one->by, hex);
-        jsonl_begin(r, "amendment");
-        jsonl_int(r, "number", t->amendments + 1);
-        jsonl_text(r, "setting", one->text);
-        jsonl_int(r, "from_round", (int64_t)one->round);
-        jsonl_text(r, "by", hex);
-        jsonl_end(r);
-    }
-}
-
 static bool lone(const struct serve_tell *t)
 {
     return t->run->o.outer_aggregators <= 1;
@@ -98,6 +81,39 @@ static bool lone(const struct serve_tell *t)
 static bool serves(const struct serve_tell *t, unsigned fragment)
 {
     return lone(t) || (int64_t)fragment % t->run->o.outer_aggregators == t->run->o.serve_index;
+}
+
+/* As amended so far. */
+static uint64_t rounds_of(const struct serve_tell *t, uint64_t *committed)
+{
+    uint64_t all = 0;
+    *committed = 0;
+    for (unsigned f = 0; f < t->run->sync.fragments.count; f++)
+        if (serves(t, f)) {
+            all += schedule_rounds(&t->replica->schedule, f);
+            *committed += t->replica->state[f].round;
+        }
+    return all;
+}
+
+/* Those that this manifest is the first one to carry. */
+static void amendments_say(struct serve_tell *t, const struct amendments *list)
+{
+    struct jsonl *r = &t->record;
+    uint64_t committed;
+    char hex[65];
+    for (; t->amendments < list->count; t->amendments++) {
+        const struct amendment *one = &list->list[t->amendments];
+        digest_hex(&one->by, hex);
+        jsonl_begin(r, "amendment");
+        jsonl_int(r, "number", t->amendments + 1);
+        jsonl_text(r, "setting", one->text);
+        jsonl_int(r, "from_round", (int64_t)one->round);
+        jsonl_text(r, "by", hex);
+        jsonl_int(r, "rounds", (int64_t)rounds_of(t, &committed));
+        jsonl_int(r, "steps", t->replica->schedule.steps);
+        jsonl_end(r);
+    }
 }
 
 /* ---- metrics.jsonl ---- */
@@ -174,18 +190,6 @@ static void before_read(struct serve_tell *t, const char *path)
     record_read(t, path);
 }
 
-static uint64_t rounds_of(const struct serve_tell *t, uint64_t *committed)
-{
-    uint64_t all = 0;
-    *committed = 0;
-    for (unsigned f = 0; f < t->run->sync.fragments.count; f++)
-        if (serves(t, f)) {
-            all += schedule_rounds(&t->run->sync.schedule, f);
-            *committed += t->replica->state[f].round;
-        }
-    return all;
-}
-
 enum err serve_tell_start(struct serve_tell *t, struct outer_state *replica, const char *note,
                           struct arena *perm)
 {
@@ -213,7 +217,7 @@ enum err serve_tell_start(struct serve_tell *t, struct outer_state *replica, con
     jsonl_text(r, "device", note);
     jsonl_int(r, "threads", run->s.device_threads);
     jsonl_int(r, "parameters", (int64_t)run->table.parameters);
-    jsonl_int(r, "steps", run->s.train_steps);
+    jsonl_int(r, "steps", t->replica->schedule.steps);
     jsonl_int(r, "tokens_per_step", run->s.train_batch_tokens);
     jsonl_int(r, "rounds", (int64_t)rounds_of(t, &committed));
     jsonl_int(r, "committed", (int64_t)committed);
@@ -375,7 +379,7 @@ static void row_make(struct serve_tell *t, struct progress_line *line,
 {
     const struct serve_site *s = &t->site[i];
     *line = (struct progress_line){.step = s->step,
-                                   .steps = t->run->sync.schedule.steps,
+                                   .steps = t->replica->schedule.steps,
                                    .loss = s->loss,
                                    .tokens_per_second = s->tokens_per_second,
                                    .bytes_up = s->up,

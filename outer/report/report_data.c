@@ -233,6 +233,7 @@ static enum err amendment_row_take(struct report_run *r, const struct jsonl_row 
                                    struct arena *a)
 {
     char text[320];
+    report_now_length(r, row);
     snprintf(text, sizeof text, "amendment %.0f: %.224s from round %.0f on",
              report_number(row, "number", 0), jsonl_string(row, "setting"),
              report_number(row, "from_round", 0));
@@ -434,10 +435,13 @@ static enum err seen_take(struct report_follow *g, const struct report_run *from
 {
     struct report_run *r;
     double t = jsonl_number(row, "t");
+    double steps = from->steps, rounds = from->now.rounds_all; /* the array may move */
     TRY(seen_run(g, from, jsonl_string(row, "site"), &r));
     if (!r)
         return ERR_OK;
     life_counts(r, t);
+    r->steps = steps;
+    r->now.rounds_all = rounds;
     r->now.t = t;
     double up = report_number(row, "up_total", 0), down = report_number(row, "down_total", 0);
     struct report_round n = {.step = jsonl_number(row, "step"),

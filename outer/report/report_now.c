@@ -77,6 +77,12 @@ void report_now_step(struct report_run *r, const struct jsonl_row *row, double t
     report_now_state(n, t, "");
 }
 
+void report_now_length(struct report_run *r, const struct jsonl_row *row)
+{
+    r->now.rounds_all = report_number(row, "rounds", r->now.rounds_all);
+    r->steps = report_number(row, "steps", r->steps);
+}
+
 void report_now_round(struct report_run *r, const struct jsonl_row *row, double t)
 {
     struct report_now *n = &r->now;
@@ -85,6 +91,7 @@ void report_now_round(struct report_run *r, const struct jsonl_row *row, double 
         n->rounds += r->role == REPORT_AGGREGATOR ? 1 : next - n->next[(unsigned)fragment];
         n->next[(unsigned)fragment] = next;
     }
+    report_now_length(r, row);
     n->up += report_number(row, "up", 0);
     n->down += report_number(row, "down", 0);
     n->up_predicted += report_number(row, "up_predicted", 0);

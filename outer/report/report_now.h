@@ -11,6 +11,8 @@ void report_now_pace(struct report_run *r, double step, double t);
 void report_now_start(struct report_run *r, const struct jsonl_row *row, double t);
 void report_now_step(struct report_run *r, const struct jsonl_row *row, double t);
 void report_now_round(struct report_run *r, const struct jsonl_row *row, double t);
+/* Of an amendment, or of a site's round: how long the run is now. */
+void report_now_length(struct report_run *r, const struct jsonl_row *row);
 void report_now_skipped(struct report_now *n, const struct jsonl_row *row);
 void report_now_health(struct report_now *n, const struct jsonl_row *row);
 void report_now_privacy(struct report_now *n, const struct jsonl_row *row);

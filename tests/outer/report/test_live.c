@@ -215,6 +215,26 @@ static void the_aggregator_names_who_is_waited_for(void **state)
     report_follow_close(&f);
 }
 
+/* An amended run is as long as the amendment says, for the aggregator and for its sites. */
+static void an_amended_run_has_another_length(void **state)
+{
+    struct place *p = *state;
+    struct report_follow f;
+    place_append(
+        p, "{\"kind\":\"start\",\"t\":1,\"run\":\"r\",\"role\":\"aggregator\",\"sites\":2,"
+           "\"rounds\":80,\"steps\":1600,\"committed\":3}\n"
+           "{\"kind\":\"site\",\"t\":2,\"site\":\"a\",\"fragment\":0,\"round\":2,\"step\":60}\n"
+           "{\"kind\":\"amendment\",\"t\":3,\"number\":1,\"setting\":\"outer.every=40\","
+           "\"from_round\":4,\"rounds\":51,\"steps\":1700}\n"
+           "{\"kind\":\"site\",\"t\":4,\"site\":\"a\",\"fragment\":0,\"round\":3,\"step\":80}\n");
+    follow(p, &f);
+    const char *prom = text_of(p, live_metrics, &f, 12);
+    assert_non_null(strstr(prom, "\natoll_rounds_planned{run=\"r\",replica=\"aggregator\"} 51\n"));
+    assert_non_null(strstr(prom, "\natoll_rounds_planned{run=\"r\",replica=\"a\"} 51\n"));
+    assert_non_null(strstr(prom, "\natoll_steps_planned{run=\"r\",replica=\"a\"} 1700\n"));
+    report_follow_close(&f);
+}
+
 static enum err take(void *self, const struct jsonl_row *row)
 {
     return report_follow_row(self, row);
@@ -361,6 +381,7 @@ int main(void)
         PLACED(series_are_bounded),
         PLACED(private_losses_are_not_shown),
         PLACED(the_aggregator_names_who_is_waited_for),
+        PLACED(an_amended_run_has_another_length),
         PLACED(a_feed_is_the_records),
         PLACED(a_feed_waits_for_a_line),
     };
