@@ -42,6 +42,13 @@ a=$pid
 train b --site.proxy "socks5://bert:Seven%25Seals@127.0.0.1:$socks"
 b=$pid
 until_rounds a 10
+# Before a run: what doctor looks at goes the same way.
+got=0
+"$atoll" doctor --config run.yaml --site b --run.dir other --data.train 'data/train-1-*.bin' --train.eval_every 20 \
+    --site.proxy "socks5://bert:Seven%25Seals@127.0.0.1:$socks" >doctor.out 2>&1 || got=$?
+[ "$got" -eq 8 ] || fail "doctor through a proxy ended with $got, wanted 8 (site b runs already)"
+grep -q "^OK *aggregator .* through socks5://127.0.0.1:$socks answers as atoll://e2e/aggregator" doctor.out || fail "doctor's way"
+grep -q "^OK *rate .*Mbit/s up" doctor.out || fail "no rate through the proxy"
 # Another process finds the socket between gRPC and the forwarder, and is refused.
 python3 - <<'END' || fail "another process may use site a's way to the proxy"
 import re, socket
