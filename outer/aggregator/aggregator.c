@@ -716,7 +716,7 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     a->ended = a->env->ops->exists(a->env, AGGREGATOR_ENDED);
     TRY(a->env->ops->remove(a->env, AGGREGATOR_ENDED));
     TRY(recover_core(a, perm));
-    aggregator_amend_open(a);
+    TRY(aggregator_amend_open(a));
     TRY(aggregator_claim_again(a));
     TRY(aggregator_identity_open(a, perm));
     TRY(aggregator_masks_open(a, perm));

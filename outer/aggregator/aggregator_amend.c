@@ -47,11 +47,14 @@ enum err aggregator_amend_work(struct aggregator *a)
 
 /* ---- recovery ---- */
 
-/* With the replica loaded: what its manifests carry. */
-void aggregator_amend_open(struct aggregator *a)
+/* What the manifests carry: also in a directory that was made of the sites', whose states were not
+ * loaded but adopted. */
+enum err aggregator_amend_open(struct aggregator *a)
 {
+    TRY(outer_state_amendments_find(a->replica));
     a->amendments = a->replica->amendments;
     a->amended = 0;
+    return ERR_OK;
 }
 
 static enum err record_damaged(const struct journal_record *r)

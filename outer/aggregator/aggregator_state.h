@@ -397,7 +397,7 @@ void aggregator_quarantine_restore(struct aggregator *a, const struct journal_re
 enum err aggregator_quarantine_again(struct aggregator *a) MUST;
 
 /* ---- aggregator_amend.c ---- */
-void aggregator_amend_open(struct aggregator *a); /* the replica is loaded */
+enum err aggregator_amend_open(struct aggregator *a) MUST; /* the replica is loaded */
 enum err aggregator_amend_restore(struct aggregator *a, const struct journal_record *r) MUST;
 enum err aggregator_amend_recovered(struct aggregator *a) MUST; /* the journal is read */
 size_t aggregator_amend_records(const struct aggregator *a, struct journal_record *keep);

@@ -93,4 +93,23 @@ serve_ends
 [ "$(final a)" = "$wanted_a" ] || fail "the second run of site a ended at $(final a), the first at $wanted_a"
 [ "$(final b)" = "$wanted_b" ] || fail "the second run of site b ended at $(final b), the first at $wanted_b"
 replayed aggregator
+
+# The aggregator's directory is lost, and made again of the sites': it has the amendments that their manifests carry.
+rm -rf a b aggregator ./*.out
+serve
+listening
+set_to outer.every 12 --at-round "$from"
+set_to outer.lr 0.4 --at-round $((from + 1))
+set_to train.lr 0.02 --at-round $((from + 1))
+set_to train.steps 110 --at-round $((from + 2))
+sites_start a b
+until_rounds b 2
+for p in $serve_pid $a $b; do kill -9 "$p" && wait "$p" 2>/dev/null || :; done
+rm -rf aggregator serve.out
+serve --rebuild a,b
+listening
+sites_start a b
+sites_end 0 a b
+serve_ends
+[ "$(final a)" = "$wanted_a" ] || fail "after the loss of the aggregator site a ended at $(final a), before at $wanted_a"
 echo "amended from round $from on, same digests: $wanted_a"
