@@ -360,6 +360,8 @@ void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
     memset(answer, 0, sizeof *answer);
     answer->minor = WIRE_MINOR;
     answer->roster_version = a->roster.version;
+    if (a->roster.version > 1) /* a refusal has it, too: else it is no message */
+        answer->sites = set_count(&a->roster.members);
     int site = hello_site(a, peer, m, answer);
     if (hello_weight(answer->outcome) == HELLO_REFUSED)
         aggregator_refused(a, site, peer, "hello", answer->outcome, answer->text);

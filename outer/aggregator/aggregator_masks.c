@@ -15,12 +15,16 @@
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
 #include "outer/privacy/masked.h"
+#include "outer/privacy/secure.h"
 #include "outer/protocol/mutant.h"
 
 unsigned aggregator_masks_least(const struct aggregator *a)
 {
-    unsigned two = a->o.masks.two_sites ? 2 : 3, honest = a->o.masks.colluding + 2;
-    return !a->masks ? 0 : honest > two ? honest : two;
+    const struct round_masks *m = &a->o.masks;
+    unsigned two = m->two_sites ? 2 : 3, least = m->colluding + 2 > two ? m->colluding + 2 : two;
+    while (secure_least(m, least, a->o.strict) < m->threshold)
+        least++;
+    return a->masks ? least : 0;
 }
 
 bool aggregator_masks(const struct aggregator *a)
@@ -42,6 +46,8 @@ enum err aggregator_masks_open(struct aggregator *a, struct arena *perm)
     TRY_ALLOC(m->lost = arena_array(perm, fragments, sizeof *m->lost));
     TRY_ALLOC(m->asked = arena_array(perm, fragments, sizeof *m->asked));
     TRY_ALLOC(m->setup.paired = arena_array(perm, room, sizeof *m->setup.paired));
+    TRY_ALLOC(m->setup.stated = arena_array(perm, room, sizeof *m->setup.stated));
+    TRY_ALLOC(m->setup.key = arena_array(perm, room, sizeof *m->setup.key));
     a->masks = m;
     return aggregator_masks_setup_read(a);
 }

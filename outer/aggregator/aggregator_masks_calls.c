@@ -172,7 +172,7 @@ void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
         step_reveal(a, m, answer, (unsigned)site);
     else
         aggregator_masks_refuse(answer, "no step of secure aggregation");
-    if (answer->answer.outcome == ROUND_INVALID)
-        aggregator_refused(a, site, peer, roles_call_name(ROLES_MASK), ROUND_INVALID,
-                           answer->answer.text);
+    enum round_outcome o = answer->answer.outcome;
+    if (o == ROUND_INVALID || o == ROUND_DENIED)
+        aggregator_refused(a, site, peer, roles_call_name(ROLES_MASK), o, answer->answer.text);
 }

@@ -16,7 +16,9 @@ struct masks_setup {        /* the file */
     uint32_t number, added; /* added: the site that it is for; of the first one: not used */
     uint32_t fragments, sites;
     uint64_t first[ROUND_FRAGMENTS_MAX]; /* rounds that its pairs begin with */
-    uint32_t *paired; /* [room] the newest setup of which each site has all pairs */
+    uint32_t *paired;   /* [room] the newest setup of which each site has all pairs */
+    uint32_t *stated;   /* [room] the newest setup that each site has stated a key in; 0: none */
+    struct digest *key; /* [room] SHA-256 of that key */
 };
 struct aggregator_masks {
     struct masks_setup setup;

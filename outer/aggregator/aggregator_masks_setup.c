@@ -23,16 +23,25 @@ static void setup_fields(struct record_cursor *c, void *self)
     m->sites = m->sites < room ? m->sites : room;
     for (uint32_t i = 0; i < m->fragments; i++)
         record_u64(c, &m->first[i]);
-    for (uint32_t i = 0; i < m->sites; i++)
+    for (uint32_t i = 0; i < m->sites; i++) {
         record_u32(c, &m->paired[i]);
+        record_u32(c, &m->stated[i]);
+        record_digest(c, &m->key[i]);
+    }
 }
 
 static void setup_first(struct aggregator *a)
 {
     struct masks_setup *m = &a->masks->setup;
-    *m = (struct masks_setup){
-        .number = 1, .fragments = a->core.fragments, .sites = a->core.room, .paired = m->paired};
+    *m = (struct masks_setup){.number = 1,
+                              .fragments = a->core.fragments,
+                              .sites = a->core.room,
+                              .paired = m->paired,
+                              .stated = m->stated,
+                              .key = m->key};
     memset(m->paired, 0, m->sites * sizeof *m->paired);
+    memset(m->stated, 0, m->sites * sizeof *m->stated);
+    memset(m->key, 0, m->sites * sizeof *m->key);
 }
 
 /* Lost: the sites say again what they have. */
@@ -182,13 +191,14 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
     answer->body_bytes = bytes_size(&w);
 }
 
-/* False: answered. */
+/* Of a later setup than the aggregator's: the file was lost, and the site knows more. False:
+ * answered. */
 static bool paired_take(struct aggregator *a, unsigned site, const struct wire_mask *m,
                         struct wire_mask_answer *answer)
 {
     struct masks_setup *u = &a->masks->setup;
     uint32_t before = u->paired[site];
-    if (m->round <= before || m->round > u->number)
+    if (m->round <= before || m->round > a->roster.version)
         return true;
     u->paired[site] = (uint32_t)m->round;
     enum err e = setup_write(a);
@@ -199,19 +209,78 @@ static bool paired_take(struct aggregator *a, unsigned site, const struct wire_m
     return false;
 }
 
+/* Of a statement that another site has signed, or whose key makes no secret. */
+static const char *statement_wrong(const struct aggregator *a, unsigned site,
+                                   const struct keys_statement *s)
+{
+    struct signer_key identity;
+    enum keys_answer said = KEYS_pair_key_substituted;
+    if (aggregator_identity_key(a, site, &identity))
+        said = keys_statement_check(a->o.run, a->o.signer, &identity, s);
+    return said == KEYS_pair_key_substituted
+               ? "key_signed_by_other: this site's identity has not signed its public key"
+           : said == KEYS_x25519_low_order
+               ? "key_of_low_order: the public key is a point of low order"
+               : NULL;
+}
+
+/* The first key of a site in a setup is durable before another site sees it. A second one is of a
+ * directory that was lost: the others have pairs with the first one, and no sum with this site
+ * would lose its masks. False: answered. */
+static bool statement_keep(struct aggregator *a, const struct keys_statement *s,
+                           struct wire_answer *answer)
+{
+    struct masks_setup *u = &a->masks->setup;
+    const uint32_t before = u->stated[s->site];
+    const struct digest key_before = u->key[s->site],
+                        key = digest_of(s->key.bytes, sizeof s->key.bytes);
+    if (s->setup == before && !digest_equal(&key, &key_before)) {
+        aggregator_say(answer, ROUND_DENIED,
+                       "key_second: this site had another public key for the same roster, and the "
+                       "other sites have pair keys with that one. Its directory is new, or an "
+                       "older copy: an operator has to remove and add it (atoll operator roster)");
+        return false;
+    }
+    if (s->setup <= before)
+        return true;
+    u->stated[s->site] = s->setup;
+    u->key[s->site] = key;
+    enum err e = setup_write(a);
+    if (e == ERR_OK)
+        return true;
+    u->stated[s->site] = before;
+    u->key[s->site] = key_before;
+    aggregator_say_failed(a, e, answer);
+    return false;
+}
+
+/* False: answered. */
+static bool statement_take(struct aggregator *a, unsigned site, const struct wire_mask *m,
+                           struct wire_mask_answer *answer)
+{
+    const struct masks_setup *u = &a->masks->setup;
+    struct masks_site *to = &a->masks->site[site];
+    struct keys_statement s;
+    bool reads = keys_statement_read(&s, m->body, m->body_bytes) == ERR_OK && s.site == site;
+    const char *why =
+        reads ? statement_wrong(a, site, &s) : "no statement of this site's public key";
+    bool renews = !why && u->number > 1 && u->added == site && s.setup < u->number;
+    if (renews) /* it was added again, and is about to begin the setup that makes its pairs anew */
+        return true;
+    if (why)
+        aggregator_masks_refuse(answer, why);
+    if (why || !statement_keep(a, &s, &answer->answer))
+        return false;
+    memcpy(to->statement, m->body, sizeof to->statement);
+    to->stated = true;
+    return true;
+}
+
 void aggregator_masks_setup(struct aggregator *a, unsigned site, const struct wire_mask *m,
                             struct wire_mask_answer *answer)
 {
-    struct keys_statement s;
-    struct masks_site *to = &a->masks->site[site];
-    if (m->body_bytes) {
-        if (keys_statement_read(&s, m->body, m->body_bytes) != ERR_OK || s.site != site) {
-            aggregator_masks_refuse(answer, "no statement of this site's public key");
-            return;
-        }
-        memcpy(to->statement, m->body, sizeof to->statement);
-        to->stated = true;
-    }
+    if (m->body_bytes && !statement_take(a, site, m, answer))
+        return;
     if (paired_take(a, site, m, answer))
         setup_list(a, m->first, answer);
 }

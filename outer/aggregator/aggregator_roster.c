@@ -355,9 +355,10 @@ static bool change_may(const struct aggregator *a, const struct wire_operate *m,
         aggregator_say(answer, ROUND_INVALID, "%s is the last site of the run", m->site);
     else if (!add && members_count(a) - 1 < aggregator_masks_least(a))
         aggregator_say(answer, ROUND_INVALID,
-                       "secure aggregation needs %u sites (privacy.threshold), and the roster has "
-                       "%u: add another one first",
-                       aggregator_masks_least(a), members_count(a));
+                       "without site %s the run has %u sites, and secure aggregation needs %u, so "
+                       "that every sum has as many as is promised (privacy.threshold): add another "
+                       "site first (atoll operator roster add)",
+                       m->site, members_count(a) - 1, aggregator_masks_least(a));
     else if (m->version != (uint64_t)a->roster.version + 1)
         aggregator_say(
             answer, ROUND_INVALID,

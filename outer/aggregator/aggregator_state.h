@@ -290,7 +290,8 @@ enum err aggregator_masks_again(struct aggregator *a) MUST;
 enum err aggregator_masks_recovered(struct aggregator *a) MUST;
 /* A setup begins for the site that was added. */
 enum err aggregator_masks_added(struct aggregator *a) MUST;
-unsigned aggregator_masks_least(const struct aggregator *a); /* sites that a roster must have */
+/* Sites that a roster must have, so that every sum has as many as is promised; 0: without masks. */
+unsigned aggregator_masks_least(const struct aggregator *a);
 /* A site that has not all pairs of the newest setup; NULL: there is none. */
 const char *aggregator_masks_unpaired(const struct aggregator *a);
 /* Has a site asked for the sites of the round in flight? It waits there. */

@@ -500,7 +500,10 @@ struct round_masks keys_masks(const struct outer_settings *o)
 {
     bool on = o->privacy_secure == PRIVACY_SECURE_SUM;
     int colluding = on ? colluding_of((unsigned)o->outer_sites.count, threshold_of(o)) : 0;
-    return (struct round_masks){on, o->privacy_two_sites, colluding > 0 ? (unsigned)colluding : 0};
+    return (struct round_masks){.on = on,
+                                .two_sites = o->privacy_two_sites,
+                                .colluding = colluding > 0 ? (unsigned)colluding : 0,
+                                .threshold = on ? threshold_of(o) : 0};
 }
 
 static void check_masked_sites(struct config_rules *r, const struct outer_settings *o)
@@ -518,11 +521,6 @@ static void check_masked_sites(struct config_rules *r, const struct outer_settin
                       "privacy.threshold = %u of %u sites: at least %u, so that two honest sites "
                       "are in each sum and no round has two, and at most %u",
                       t, n, round_threshold(n, 0), n);
-    else if (o->outer_mode == OUTER_MODE_STRICT && t != n)
-        config_broken(r,
-                      "privacy.threshold = %u, and in strict mode every sum has all %u sites; use "
-                      "0, or outer.mode = quorum",
-                      t, n);
 }
 
 /* What would tell the aggregator something of one site, or needs one site's contribution. */

@@ -211,7 +211,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .pinned = true, .later = true,                                                               \
       .help = "With privacy.secure: sites that every sum has at least. N sites and a threshold T " \
               "withstand a lying aggregator that works together with min(T - 2, 2 T - N - 1) "     \
-              "sites. 0: all sites in strict mode; two thirds of them, rounded down, and one "     \
+              "sites. No site is removed (operator roster remove) that this number needs. 0: all " \
+              "sites of outer.sites in strict mode; two thirds of them, rounded down, and one "    \
               "more in quorum mode.")                                                              \
     X(privacy, two_sites, BOOL, .fallback = "false", .pinned = true, .later = true,                \
       .help = "true: privacy.secure with two sites, which hides nothing from the other site.")     \

@@ -101,13 +101,13 @@ static size_t at_pair(const struct keys *k, unsigned site, unsigned fragment)
 
 enum { SIGNED_MAX = 8 + 2 + KEYS_RUN_MAX + 4 + 4 + CIPHER_KEY_BYTES };
 
-static size_t statement_signed(const struct keys *k, const struct keys_statement *s,
+static size_t statement_signed(const char *run, const struct keys_statement *s,
                                uint8_t out[SIGNED_MAX])
 {
     struct bytes_writer w = bytes_writer(out, SIGNED_MAX);
     bytes_put(&w, "atollSK1", 8);
-    bytes_put_u16(&w, (uint16_t)strlen(k->run));
-    bytes_put(&w, k->run, strlen(k->run));
+    bytes_put_u16(&w, (uint16_t)strlen(run));
+    bytes_put(&w, run, strlen(run));
     bytes_put_u32(&w, s->setup);
     bytes_put_u32(&w, s->site);
     bytes_put(&w, s->key.bytes, sizeof s->key.bytes);
@@ -143,7 +143,27 @@ enum err keys_statement_own(const struct keys *k, struct signer *signer, struct 
     uint8_t bytes[SIGNED_MAX];
     ASSERT(k->setup > 0);
     *out = (struct keys_statement){.setup = k->setup, .site = k->o.site, .key = k->key};
-    return signer->ops->sign(signer, bytes, statement_signed(k, out, bytes), out->signature);
+    return signer->ops->sign(signer, bytes, statement_signed(k->run, out, bytes), out->signature);
+}
+
+static bool statement_holds(const char *run, struct signer *signer,
+                            const struct signer_key *identity, const struct keys_statement *s)
+{
+    uint8_t bytes[SIGNED_MAX];
+    return signer->ops->verify(signer, identity, bytes, statement_signed(run, s, bytes),
+                               s->signature);
+}
+
+enum keys_answer keys_statement_check(const char *run, struct signer *signer,
+                                      const struct signer_key *identity,
+                                      const struct keys_statement *s)
+{
+    const struct cipher_key any = {{1}};
+    struct cipher_key shared;
+    if (!statement_holds(run, signer, identity, s))
+        return KEYS_pair_key_substituted;
+    enum err e = cipher_x25519(&shared, &any, &s->key);
+    return e == ERR_OK ? KEYS_ok : e == ERR_DENIED ? KEYS_x25519_low_order : KEYS_pair_no_memory;
 }
 
 /* ---- setup and pairs ---- */
@@ -232,13 +252,12 @@ static void pair_derive(struct keys *k, unsigned site, const struct cipher_key *
 enum keys_answer keys_pair(struct keys *k, struct signer *signer, const struct signer_key *identity,
                            const struct keys_statement *s)
 {
-    uint8_t bytes[SIGNED_MAX];
     struct cipher_key shared;
     if (s->site >= k->o.sites || !set_has(&k->peers, s->site))
         return KEYS_pair_unknown_site;
     if (s->setup != k->setup)
         return KEYS_pair_other_setup;
-    if (!signer->ops->verify(signer, identity, bytes, statement_signed(k, s, bytes), s->signature))
+    if (!statement_holds(k->run, signer, identity, s))
         return KEYS_pair_key_substituted;
     struct pair *p = &k->pair[s->site];
     if (p->setup) /* paired in this setup: keys_setup has forgotten the former one */

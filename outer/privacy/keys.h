@@ -62,6 +62,11 @@ struct keys_statement {
 void keys_statement_write(const struct keys_statement *s, uint8_t out[KEYS_STATEMENT_BYTES]);
 enum err keys_statement_read(struct keys_statement *s, const uint8_t *data, size_t n) MUST;
 
+/* Is it signed by this identity, and no point of low order? For who makes no pair with it. */
+enum keys_answer keys_statement_check(const char *run, struct signer *signer,
+                                      const struct signer_key *identity,
+                                      const struct keys_statement *s) MUST;
+
 struct keys; /* opaque: secrets */
 struct keys_options {
     const char *run;

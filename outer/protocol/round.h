@@ -163,6 +163,7 @@ struct round_masks { /* secure aggregation (docs/privacy.md): sums of masked con
     bool on;
     bool two_sites;     /* allowed, though each then knows the other's values */
     unsigned colluding; /* sites that may work together with the aggregator */
+    unsigned threshold; /* sites that every sum is promised to have, whatever roster follows */
 };
 struct round { /* open: tests and drivers read it; only the functions below write it */
     unsigned sites, fragments; /* indices of sites */

@@ -105,6 +105,37 @@ operator() { # operator ACT ARGUMENTS...
     "$atoll" operator "$@" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1
 }
 
+# until_status PATTERN: of the round in flight, as the operator sees it
+until_status() {
+    tries=0
+    until operator status && grep -qE "$1" operator.out; do
+        sleep 0.02
+        tries=$((tries + 1))
+        [ $tries -lt 1500 ] || fail "the status never has $1: $(cat operator.out)"
+    done
+}
+
+killed() { # killed PROCESS
+    kill -9 "$1" && wait "$1" 2>/dev/null || :
+}
+
+# sealed_without X Y: of $count sites X has contributed to the round in flight, which is sealed, and X is stopped before it has signed.
+# Y is stopped for a moment: it has not contributed when X is stopped.
+sealed_without() {
+    eval "owes=\$$1 late=\$$2"
+    while :; do
+        kill -STOP "$late"
+        until_status "missing=$2$"
+        grep -q " in=$((count - 1)) " operator.out && break
+        kill -CONT "$late" # it had contributed already: another round
+        sleep 0.03
+    done
+    kill -STOP "$owes"
+    kill -CONT "$late"
+    until_status " missing=$1$"
+    sealed_round=$(sed -n 's/^fragment=0 round=\([0-9]*\) .*/\1/p' operator.out)
+}
+
 # serve, train: in the background; the process number is in $serve_pid, $pid. Further arguments go to the program.
 serve() {
     "$atoll" serve --config run.yaml $settings "$@" >>serve.out 2>&1 &

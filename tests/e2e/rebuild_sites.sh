@@ -10,10 +10,6 @@ undisturbed
 wanted_a=$(final a) wanted_b=$(final b)
 rm -rf a b aggregator ./*.out
 
-killed() { # killed PROCESS
-    kill -9 "$1" && wait "$1" 2>/dev/null || :
-}
-
 serve
 sites_start a b
 for lost in 1 2 3; do

@@ -11,10 +11,6 @@ refused() { # refused WORDS ACT...: the aggregator says so, exit code 4
     [ "$code" -eq 4 ] && grep -qF -- "$words" operator.out || fail "exit code $code without \"$words\" from $*: $(cat operator.out)"
 }
 
-killed() { # killed PROCESS
-    kill -9 "$1" && wait "$1" 2>/dev/null || :
-}
-
 begin() { # a strict run of a and b; c has data and a certificate
     configure a,b,c
     sed -i 's/^  sites: .*/  sites: [a, b]/' run.yaml

@@ -7,39 +7,6 @@ begin() { # begin SITES
     configure "$1"
     "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 }
-# until_status PATTERN: of the round in flight
-until_status() {
-    tries=0
-    until operator status && grep -qE "$1" operator.out; do
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 1500 ] || fail "the status never has $1: $(cat operator.out)"
-    done
-}
-killed() { # killed PROCESS
-    kill -9 "$1" && wait "$1" 2>/dev/null || :
-}
-# sealed_without X Y: X has contributed to the round in flight, which is sealed, and X is stopped before it has signed. Y is stopped
-# for a moment: it has not contributed when X is stopped.
-sealed_without() {
-    eval "owes=\$$1 late=\$$2"
-    while :; do
-        kill -STOP "$late"
-        tries=0
-        until operator status && grep -q "missing=$2$" operator.out; do
-            sleep 0.02
-            tries=$((tries + 1))
-            [ $tries -lt 1500 ] || fail "site $2 is not waited for: $(cat operator.out)"
-        done
-        grep -q " in=$((count - 1)) " operator.out && break
-        kill -CONT "$late" # it had contributed already: another round
-        sleep 0.03
-    done
-    kill -STOP "$owes"
-    kill -CONT "$late"
-    until_status " missing=$1$"
-    sealed_round=$(sed -n 's/^fragment=0 round=\([0-9]*\) .*/\1/p' operator.out)
-}
 no_refusals() {
     for s in "$@"; do
         ! grep -hE "ev=(seal|key)_refused" "$s.out" || fail "a refusal in an honest run, at site $s"
