@@ -606,7 +606,7 @@ static void second_key(const struct wire_mask *m, struct wire_mask_answer *answe
         return;
     if (entry_find(answer, 2, &e))
         entry_drop(answer, &e);
-    if (entry_find(answer, 1, &e) && shown++)
+    if (entry_find(answer, 1, &e) && m->body_bytes && shown++) /* it has begun its setup */
         state_key(&e, other, masked_signer('b'));
 }
 
