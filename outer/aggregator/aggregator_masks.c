@@ -18,6 +18,8 @@
 #include "outer/privacy/secure.h"
 #include "outer/protocol/mutant.h"
 
+enum { MASKED_ABORTS_MAX = 32 };
+
 unsigned aggregator_masks_least(const struct aggregator *a)
 {
     const struct round_masks *m = &a->o.masks;
@@ -214,6 +216,19 @@ void aggregator_masks_over(struct aggregator *a, unsigned fragment)
 {
     if (a->masks)
         seal_aggregator_close(&a->masks->seal[fragment]);
+}
+
+enum err aggregator_masks_aborted(const struct aggregator *a, const struct manifest *m)
+{
+    unsigned aborts = a->core.f[m->fragment].aborts;
+    if (!a->masks || aborts < MASKED_ABORTS_MAX || !digest_zero(&m->ordered_by))
+        return ERR_OK;
+    return err_set(ERR_DISAGREE,
+                   "%u rounds of fragment %u in a row were aborted: with secure aggregation nobody "
+                   "can say which site masks wrongly, or has lost its pair keys. Start the "
+                   "aggregator again, and remove and add one site after the other (atoll operator "
+                   "roster), which gives it new keys, until a round is committed",
+                   aborts, m->fragment);
 }
 
 /* ---- recovery ---- */

@@ -279,6 +279,8 @@ enum err aggregator_masks_ready(struct aggregator *a, unsigned fragment, bool *r
 enum err aggregator_masks_sum(struct aggregator *a, unsigned fragment,
                               const struct codec_payload *payloads, unsigned count,
                               struct masks_sum *out, struct arena *scratch) MUST;
+/* ERR_DISAGREE: with this round so many in a row are aborted that the run has no use. */
+enum err aggregator_masks_aborted(const struct aggregator *a, const struct manifest *m) MUST;
 void aggregator_masks_over(struct aggregator *a, unsigned fragment); /* committed: wiped */
 /* The SEAL record of the round in flight; returns how many: 0 or 1. */
 size_t aggregator_masks_record(const struct aggregator *a, unsigned fragment,

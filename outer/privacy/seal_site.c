@@ -12,7 +12,7 @@ struct entry { /* what was decided for a round */
 };
 struct seal_site {
     unsigned site, fragments;
-    uint64_t floor[KEYS_FRAGMENTS_MAX]; /* rounds below are final */
+    uint64_t floor[KEYS_FRAGMENTS_MAX]; /* rounds below are final, or aborted long ago */
     struct entry *entry;                /* [fragments][SEAL_ROUNDS_MAX] */
     struct cipher_key *b;               /* of each entry */
 };
@@ -71,6 +71,17 @@ static struct entry *entry_free(const struct seal_site *s, uint32_t fragment)
     return NULL;
 }
 
+/* Where none is free, that of the oldest round, if that was aborted. NULL: there is no room. */
+static struct entry *entry_room(const struct seal_site *s, uint32_t fragment)
+{
+    struct entry *e = s->entry + (size_t)fragment * SEAL_ROUNDS_MAX, *oldest = e;
+    if (entry_free(s, fragment))
+        return entry_free(s, fragment);
+    for (unsigned i = 1; i < SEAL_ROUNDS_MAX; i++)
+        oldest = e[i].round < oldest->round ? &e[i] : oldest;
+    return oldest->stage == ABORTED ? oldest : NULL;
+}
+
 static struct cipher_key *entry_b(const struct seal_site *s, const struct entry *e)
 {
     return &s->b[e - s->entry];
@@ -80,6 +91,17 @@ static void entry_clear(struct seal_site *s, struct entry *e)
 {
     cipher_wipe(entry_b(s, e), sizeof *s->b);
     *e = (struct entry){.stage = FREE};
+}
+
+/* A round that is forgotten is refused from then on, with all before it. */
+static struct entry *entry_take(struct seal_site *s, uint32_t fragment)
+{
+    struct entry *e = entry_room(s, fragment);
+    if (e && e->stage != FREE) {
+        s->floor[fragment] = e->round + 1;
+        entry_clear(s, e);
+    }
+    return e;
 }
 
 /* ---- announced and contributed ---- */
@@ -120,7 +142,7 @@ enum seal_answer seal_site_announced(const struct seal_site *s, const struct sea
     const struct entry *e = entry_find(s, a->fragment, a->round);
     if (e)
         return announced_before(e, a);
-    return entry_free(s, a->fragment) ? SEAL_ok : SEAL_rounds_full;
+    return entry_room(s, a->fragment) ? SEAL_ok : SEAL_rounds_full;
 }
 
 enum seal_answer seal_site_terms(const struct seal_site *s, const struct keys *k,
@@ -154,7 +176,7 @@ enum seal_answer seal_site_contribute(struct seal_site *s, const struct seal_con
         return digest_equal(payload, &e->payload) ? SEAL_again : SEAL_contribute_twice;
     if (answer != SEAL_ok)
         return answer;
-    e = e ? e : entry_free(s, a->fragment);
+    e = e ? e : entry_take(s, a->fragment);
     *e = (struct entry){.stage = CONTRIBUTED,
                         .attempt = a->attempt,
                         .round = a->round,
@@ -312,7 +334,7 @@ enum seal_answer seal_site_abort(struct seal_site *s, unsigned fragment, uint64_
     struct entry *e = entry_find(s, fragment, round);
     if (e && e->stage == ABORTED)
         return SEAL_again;
-    e = e ? e : entry_free(s, fragment);
+    e = e ? e : entry_take(s, fragment);
     if (!e)
         return SEAL_rounds_full;
     entry_clear(s, e);

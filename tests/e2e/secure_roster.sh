@@ -121,4 +121,22 @@ for s in a b; do
     grep -q "ev=peer_key site=c renewed=1" $s.out || fail "site $s does not say that site c has another key"
     ! grep -q "ev=key_refused" $s.out || fail "an honest key is refused at site $s"
 done
+
+# A site that masks wrongly: with pair keys of another run of the same name. No round can be summed, and the aggregator halts.
+steps=160 every=4
+configure a,b,c
+settings="--outer.weights equal --outer.full_precision fixed --privacy.secure sum"
+for run in other this; do
+    rm -rf a b c aggregator ./*.out
+    serve
+    sites_start a b c
+    until_rounds c 1
+    killed "$c"
+    [ $run = this ] || { killed "$serve_pid" && killed "$a" && killed "$b" && mv c/id/maskkeys other; }
+done
+cp other c/id/maskkeys
+start c
+ends 1 "$serve_pid" "the aggregator, which can sum no round"
+grep -q "32 rounds of fragment 0 in a row were aborted: .*remove and add one site after the other" serve.out ||
+    fail "the aggregator does not say why it ends"
 echo "a directory, a key, a site and the aggregator's disk lost, with the digests of the plain run: $(echo "$wanted" | cut -c 1-16)"

@@ -522,20 +522,26 @@ static void entry_drop(struct wire_mask_answer *answer, const struct entry *e)
 }
 
 /* What this identity says is the site's key. */
-static void state_key(const struct entry *e, const uint8_t key[CIPHER_KEY_BYTES], struct signer *by)
+static void state_sign(struct keys_statement *s, const uint8_t key[CIPHER_KEY_BYTES],
+                       struct signer *by)
 {
-    struct keys_statement s;
     uint8_t bytes[128];
     struct bytes_writer w = bytes_writer(bytes, sizeof bytes);
-    assert_int_equal(keys_statement_read(&s, e->statement, KEYS_STATEMENT_BYTES), ERR_OK);
-    memcpy(s.key.bytes, key, CIPHER_KEY_BYTES);
+    memcpy(s->key.bytes, key, CIPHER_KEY_BYTES);
     bytes_put(&w, "atollSK1", 8);
     bytes_put_u16(&w, 4);
     bytes_put(&w, "test", 4);
-    bytes_put_u32(&w, s.setup);
-    bytes_put_u32(&w, s.site);
-    bytes_put(&w, s.key.bytes, CIPHER_KEY_BYTES);
-    assert_int_equal(by->ops->sign(by, bytes, bytes_size(&w), s.signature), ERR_OK);
+    bytes_put_u32(&w, s->setup);
+    bytes_put_u32(&w, s->site);
+    bytes_put(&w, s->key.bytes, CIPHER_KEY_BYTES);
+    assert_int_equal(by->ops->sign(by, bytes, bytes_size(&w), s->signature), ERR_OK);
+}
+
+static void state_key(const struct entry *e, const uint8_t key[CIPHER_KEY_BYTES], struct signer *by)
+{
+    struct keys_statement s;
+    assert_int_equal(keys_statement_read(&s, e->statement, KEYS_STATEMENT_BYTES), ERR_OK);
+    state_sign(&s, key, by);
     keys_statement_write(&s, e->statement);
 }
 
@@ -819,6 +825,45 @@ const char *mask_without_secure(void)
     scene_here();
     struct wire_mask m = {.head = scene_head(scene_fresh(0)), .step = WIRE_MASK_SETUP};
     return scene_call("a", LINK_MASK, &m);
+}
+
+/* After a round, so that the aggregator has a's public key of the roster: another one. */
+static const char *key_says(const uint8_t key[CIPHER_KEY_BYTES], char signer)
+{
+    uint8_t bytes[KEYS_STATEMENT_BYTES];
+    struct keys_statement s = {.setup = 1, .site = 0};
+    masked_open(3, NULL);
+    if (!masked_round())
+        masked_let();
+    masked_well();
+    state_sign(&s, key, masked_signer(signer));
+    keys_statement_write(&s, bytes);
+    struct wire_mask m = {.head = masked_head('a'),
+                          .step = WIRE_MASK_SETUP,
+                          .body = bytes,
+                          .body_bytes = sizeof bytes};
+    const char *text = mask_as("a", &m);
+    masked_let();
+    masked_well();
+    return text;
+}
+
+static const uint8_t other_key[CIPHER_KEY_BYTES] = {9, 7};
+
+const char *key_second(void)
+{
+    return key_says(other_key, 'a');
+}
+
+const char *key_signed_by_other(void)
+{
+    return key_says(other_key, 'b');
+}
+
+const char *key_of_low_order(void)
+{
+    static const uint8_t one[CIPHER_KEY_BYTES] = {1};
+    return key_says(one, 'a');
 }
 
 /* Site a is kept from a step of the round; then the test says something in its place. */

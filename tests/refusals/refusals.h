@@ -214,6 +214,9 @@
     X(SUMS, mask_by_removed, "answer excluded", "a step by a removed site")                        \
     X(SUMS, mask_without_secure, "answer invalid", "a step in a run without secure aggregation")   \
     X(SUMS, mask_old_round, "answer behind", "a step of a round that is over")                     \
+    X(SUMS, key_second, "answer denied", "a second public key of a site for the same roster")      \
+    X(SUMS, key_signed_by_other, "answer invalid", "a public key that another site has signed")    \
+    X(SUMS, key_of_low_order, "answer invalid", "a public key of low order")                       \
     X(SUMS, sign_other_seal, "answer invalid", "a signature under another seal")                   \
     X(SUMS, sign_by_other, "answer invalid", "another site's signature")                           \
     X(SUMS, reveal_too_early, "answer pending", "a mask before all sites have signed")             \

@@ -464,6 +464,34 @@ static void test_announced_refused(void **state)
     assert_int_equal(seal_site_announced(s, c, &a), SEAL_ok);
 }
 
+/* However many rounds are aborted: the oldest are forgotten, and refused. */
+static void test_rounds_aborted(void **state)
+{
+    (void)state;
+    struct seal_context *c = &cast.context;
+    struct seal_site *s = cast.site[0];
+    struct digest d = digest_of("a payload", 9);
+    struct cipher_key b = {{1}};
+    struct seal_announce a = {.u = {{31}}};
+    const uint64_t from = 10, end = from + 3 * SEAL_ROUNDS_MAX;
+    bool persist;
+    seal_site_final(s, 0, from - 1);
+    for (a.round = from; a.round < end; a.round++) {
+        assert_int_equal(seal_site_contribute(s, c, &a, &b, &d, &persist), SEAL_ok);
+        assert_true(persist);
+        assert_int_equal(seal_site_abort(s, 0, a.round), SEAL_ok);
+    }
+    for (uint64_t t = from; t < end; t++) {
+        bool kept = t >= end - SEAL_ROUNDS_MAX;
+        a.round = t;
+        assert_int_equal(seal_site_announced(s, c, &a),
+                         kept ? SEAL_contribute_after_abort : SEAL_round_old);
+        assert_int_equal(seal_site_abort(s, 0, t), kept ? SEAL_again : SEAL_round_old);
+    }
+    a.round = end;
+    assert_int_equal(seal_site_announced(s, c, &a), SEAL_ok);
+}
+
 static void test_reveals_refused(void **state)
 {
     (void)state;
@@ -727,6 +755,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_seal_not_subset, open_five, close_five),
         cmocka_unit_test_setup_teardown(test_seal_bytes, open_five, close_five),
         cmocka_unit_test_setup_teardown(test_announced_refused, open_five, close_five),
+        cmocka_unit_test_setup_teardown(test_rounds_aborted, open_five, close_five),
         cmocka_unit_test_setup_teardown(test_reveals_refused, open_five, close_five),
         cmocka_unit_test_setup_teardown(test_reveal_of_absent, open_five, close_five),
         cmocka_unit_test_setup_teardown(test_reveal_bytes, open_five, close_five),
