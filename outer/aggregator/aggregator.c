@@ -66,7 +66,8 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
     }
     a->wake_ms = u->wake_ms;
     for (unsigned i = 0; i < a->core.fragments; i++)
-        if (a->fragment[i].first_ms == UINT64_MAX && a->core.f[i].count) {
+        if (a->fragment[i].first_ms == UINT64_MAX &&
+            (a->core.f[i].count || aggregator_masks_asked(a, i))) {
             a->fragment[i].first_ms = e->now_ms;
             a->fragment[i].notice_every_ms = NOTICE_FIRST_MS;
             a->fragment[i].notice_ms = e->now_ms + NOTICE_FIRST_MS;

@@ -90,7 +90,8 @@ enum err aggregator_masks_layout(const struct aggregator *a, unsigned fragment,
                                  struct mask_layout *l)
 {
     const struct codec *c = codec_get(outer_state_codec(a->replica, fragment));
-    return masked_layout(l, c, a->replica->fragments->f[fragment].elements, a->core.f[fragment].n);
+    struct set u = aggregator_masks_announced(a, fragment);
+    return masked_layout(l, c, a->replica->fragments->f[fragment].elements, set_count(&u));
 }
 
 uint64_t aggregator_masks_payload_bytes(const struct aggregator *a, unsigned fragment)
@@ -103,6 +104,11 @@ const char *aggregator_masks_header(const struct aggregator *a, const struct wir
 {
     if (m->round != a->replica->state[m->fragment].round)
         return NULL; /* answered by its round */
+    int site = aggregator_site(a, m->head.site);
+    struct set u = aggregator_masks_announced(a, m->fragment);
+    if (site >= 0 && !set_has(&u, (unsigned)site) &&
+        set_has(&a->core.f[m->fragment].members, (unsigned)site))
+        return "this round is announced without the site, with which not all sites have pair keys";
     if (m->weight != 1)
         return "with privacy.secure every contribution has weight 1: it would tell how much data a "
                "site has";
@@ -136,7 +142,8 @@ static enum err seal_make(struct aggregator *a, unsigned fragment)
     const struct round_fragment *f = &a->core.f[fragment];
     struct seal_aggregator *s = &a->masks->seal[fragment];
     struct seal_context c = aggregator_masks_context(a, fragment);
-    struct seal_announce of = {.fragment = fragment, .round = f->round, .u = f->members};
+    struct seal_announce of = {.fragment = fragment, .round = f->round};
+    of.u = aggregator_masks_announced(a, fragment);
     seal_aggregator_close(s);
     enum seal_answer answer = seal_aggregator_announce(s, &c, &of);
     for (unsigned i = 0; answer == SEAL_ok && i < a->o.site_count; i++)

@@ -24,8 +24,10 @@ const char *aggregator_masks_missing(const struct aggregator *a, unsigned fragme
                                      struct set *missing)
 {
     const struct seal_aggregator *s = a->masks ? &a->masks->seal[fragment] : NULL;
-    if (!s || !aggregator_masks_sealed(a, fragment))
+    if (!s)
         return NULL;
+    if (!aggregator_masks_sealed(a, fragment))
+        return aggregator_masks_unstated(a, fragment, missing) ? "public key" : NULL;
     bool all = seal_aggregator_signed(s);
     *missing = set_without(&s->seal.s, all ? &s->have_reveal : &s->have_signature);
     return all ? "mask" : "signature";
@@ -50,7 +52,9 @@ static void step_announce(struct aggregator *a, const struct wire_mask *m,
     a->masks->asked[m->fragment] = m->round + 1;
     bytes_put_u32(&w, roster->version);
     bytes_put_u32(&w, roster->count);
+    const struct set u = aggregator_masks_announced(a, m->fragment);
     seal_set_write(&w, &a->core.f[m->fragment].members, roster->count);
+    seal_set_write(&w, &u, roster->count);
     answer->answer.outcome = ROUND_NONE;
     answer->body_bytes = bytes_size(&w);
 }

@@ -16,6 +16,7 @@ struct masks_setup {        /* the file */
     uint32_t number, added; /* added: the site that it is for; of the first one: not used */
     uint32_t fragments, sites;
     uint64_t first[ROUND_FRAGMENTS_MAX]; /* rounds that its pairs begin with */
+    uint64_t joins[ROUND_FRAGMENTS_MAX]; /* rounds before it are announced without the added site */
     uint32_t *paired;   /* [room] the newest setup of which each site has all pairs */
     uint32_t *stated;   /* [room] the newest setup that each site has stated a key in; 0: none */
     struct digest *key; /* [room] SHA-256 of that key */
@@ -24,9 +25,10 @@ struct aggregator_masks {
     struct masks_setup setup;
     struct masks_site *site;      /* [sites of the core's room] */
     struct seal_aggregator *seal; /* [fragments] */
-    bool *lost;                   /* [fragments]: the seal was announced, and is no longer stored */
-    uint64_t *asked;              /* [fragments]: rounds before it were asked about by a site */
-    struct signer_key *identity;  /* [room], of a context */
+    bool setup_lost;
+    bool *lost;      /* [fragments]: what sites were told of the round is no longer stored */
+    uint64_t *asked; /* [fragments]: rounds before it were asked about by a site */
+    struct signer_key *identity; /* [room], of a context */
 };
 
 /* ---- aggregator_masks.c ---- */
@@ -42,6 +44,12 @@ bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site);
 /* The call: a site's statement is taken, the others' are the answer. */
 void aggregator_masks_setup(struct aggregator *a, unsigned site, const struct wire_mask *m,
                             struct wire_mask_answer *answer);
+
+/* Sites of the round in flight that have stated no public key, so that nobody can mask for them.
+ * False: there is none. */
+bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, struct set *missing);
+/* U: which sites mask for each other in the round in flight. */
+struct set aggregator_masks_announced(const struct aggregator *a, unsigned fragment);
 
 /* ---- aggregator_masks_calls.c ---- */
 void aggregator_masks_refuse(struct wire_mask_answer *answer, const char *text);

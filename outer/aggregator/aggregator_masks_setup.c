@@ -6,6 +6,7 @@
  * come to it at different times must come to the same one; and the next one begins once all sites
  * have said that they have the pairs of this one, which is durable, too. */
 #include "outer/aggregator/aggregator_masks_own.h"
+#include <inttypes.h>
 #include <string.h>
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
@@ -21,8 +22,10 @@ static void setup_fields(struct record_cursor *c, void *self)
     record_u32(c, &m->sites);
     m->fragments = m->fragments < fragments ? m->fragments : fragments; /* then it is no record */
     m->sites = m->sites < room ? m->sites : room;
-    for (uint32_t i = 0; i < m->fragments; i++)
+    for (uint32_t i = 0; i < m->fragments; i++) {
         record_u64(c, &m->first[i]);
+        record_u64(c, &m->joins[i]);
+    }
     for (uint32_t i = 0; i < m->sites; i++) {
         record_u32(c, &m->paired[i]);
         record_u32(c, &m->stated[i]);
@@ -57,8 +60,10 @@ enum err aggregator_masks_setup_read(struct aggregator *a)
     m->sites = a->core.room; /* the sites may have become more */
     if (e == ERR_INPUT || e == ERR_CORRUPT)
         setup_first(a);
-    if (e == ERR_CORRUPT)
+    a->masks->setup_lost = e == ERR_CORRUPT || (e == ERR_INPUT && a->begun);
+    if (a->masks->setup_lost)
         log_event(LOG_WARN, "setup_lost", "file=%s", AGGREGATOR_SETUP);
+    round_apart(&a->core, m->added, m->joins);
     return e == ERR_INPUT || e == ERR_CORRUPT ? ERR_OK : e;
 }
 
@@ -77,9 +82,22 @@ enum err aggregator_masks_added(struct aggregator *a)
         return ERR_OK;
     m->number = a->roster.version;
     m->added = a->roster.change.site;
-    for (unsigned f = 0; f < a->core.fragments; f++)
+    for (unsigned f = 0; f < a->core.fragments; f++) {
         m->first[f] = a->core.f[f].first;
+        m->joins[f] = a->o.strict ? m->first[f] : UINT64_MAX;
+        a->masks->lost[f] |= a->masks->setup_lost && !a->o.strict && a->core.f[f].round;
+    }
+    round_apart(&a->core, m->added, m->joins);
     return setup_write(a);
+}
+
+struct set aggregator_masks_announced(const struct aggregator *a, unsigned fragment)
+{
+    const struct masks_setup *m = &a->masks->setup;
+    struct set u = a->core.f[fragment].members;
+    if (m->number > 1 && a->core.f[fragment].round < m->joins[fragment] && !MUTANT(JOINED_UNPAIRED))
+        set_put(&u, m->added, false);
+    return u;
 }
 
 /* Is this site's key in the newest setup known? */
@@ -134,7 +152,7 @@ bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
     return true;
 }
 
-const char *aggregator_masks_unpaired(const struct aggregator *a)
+static const char *unpaired(const struct aggregator *a)
 {
     for (unsigned i = 0; a->masks && i < a->o.site_count && !MUTANT(ADDED_UNPAIRED); i++) {
         struct set others = partners(a, i);
@@ -143,6 +161,81 @@ const char *aggregator_masks_unpaired(const struct aggregator *a)
             return a->names[i];
     }
     return NULL;
+}
+
+bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, struct set *missing)
+{
+    const struct masks_setup *m = &a->masks->setup;
+    const struct set u = aggregator_masks_announced(a, fragment);
+    struct set unstated = {0};
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        struct set others = partners(a, i);
+        set_put(&unstated, i,
+                set_has(&u, i) && set_count(&others) && m->stated[i] < m->number &&
+                    m->paired[i] < m->number);
+    }
+    if (set_count(&unstated))
+        *missing = unstated;
+    return set_count(&unstated);
+}
+
+/* The rounds do not wait for it, so that nothing else says its name. */
+static void apart_log(struct aggregator *a)
+{
+    enum { LINES = 1 };
+    const struct masks_setup *m = &a->masks->setup;
+    const char *name = a->names[m->added];
+    bool stated = m->stated[m->added] >= m->number;
+    unsigned repeats;
+    if (set_has(&a->roster.members, m->added) && a->core.f[0].round >= m->first[0] &&
+        log_limit_pass(&a->limit, "apart", name, LINES, aggregator_now(a), &repeats))
+        log_event(LOG_WARN, "waiting",
+                  "missing=%s owes=\"public key\" setup=%" PRIu32
+                  " text=\"the rounds go on without site %s, which was added, until all sites have "
+                  "pair keys with it; %s\"",
+                  name, m->number, name,
+                  stated ? "some have not come since" : "it has not come yet");
+}
+
+/* Behind the rounds in flight, which are announced without it. */
+enum err aggregator_masks_join(struct aggregator *a)
+{
+    struct masks_setup *m = a->masks ? &a->masks->setup : NULL;
+    uint64_t before[ROUND_FRAGMENTS_MAX];
+    if (!m || m->number < 2 || m->joins[0] != UINT64_MAX)
+        return ERR_OK;
+    if (unpaired(a)) {
+        apart_log(a);
+        return ERR_OK;
+    }
+    memcpy(before, m->joins, sizeof before);
+    for (unsigned f = 0; f < a->core.fragments; f++) {
+        uint64_t next = a->core.f[f].round + !MUTANT(JOINED_AT_ONCE);
+        m->joins[f] = next > m->first[f] ? next : m->first[f];
+    }
+    enum err e = setup_write(a);
+    if (e != ERR_OK)
+        memcpy(m->joins, before, sizeof before);
+    round_apart(&a->core, m->added, m->joins);
+    return e;
+}
+
+int aggregator_masks_apart(const struct aggregator *a)
+{
+    const struct masks_setup *m = a->masks ? &a->masks->setup : NULL;
+    for (unsigned f = 0; m && m->number > 1 && f < a->core.fragments; f++)
+        if (a->core.f[f].round < m->joins[f] && a->core.f[f].round < aggregator_rounds(a, f) &&
+            set_has(&a->roster.members, m->added) && !a->o.strict)
+            return (int)m->added;
+    return -1;
+}
+
+const char *aggregator_masks_unpaired(const struct aggregator *a)
+{
+    int apart = aggregator_masks_apart(a);
+    if (apart >= 0 && !MUTANT(ADDED_UNPAIRED))
+        return a->names[apart];
+    return unpaired(a);
 }
 
 void aggregator_masks_hello(struct aggregator *a, unsigned site, const struct wire_hello *m)
@@ -202,6 +295,8 @@ static bool paired_take(struct aggregator *a, unsigned site, const struct wire_m
         return true;
     u->paired[site] = (uint32_t)m->round;
     enum err e = setup_write(a);
+    if (e == ERR_OK)
+        e = aggregator_masks_join(a);
     if (e == ERR_OK)
         return true;
     u->paired[site] = before;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
+#include "outer/privacy/secure.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/site_name.h"
 
@@ -336,6 +337,16 @@ static bool add_may(const struct aggregator *a, int site, struct wire_answer *an
     return false;
 }
 
+/* With secure aggregation: rounds go on without a site that was added, until all have pair keys
+ * with it. Without another one, too, they would have too few. */
+static bool removal_waits(const struct aggregator *a, int site)
+{
+    int apart = aggregator_masks_apart(a);
+    unsigned left = members_count(a) - 1, least = secure_least(&a->o.masks, left, a->o.strict),
+             most = aggregator_masks_least(a);
+    return apart >= 0 && apart != site && left - 1 < (least > most ? least : most);
+}
+
 /* Is this a change that may be made now? */
 static bool change_may(const struct aggregator *a, const struct wire_operate *m, int site,
                        struct wire_answer *answer)
@@ -374,6 +385,13 @@ static bool change_may(const struct aggregator *a, const struct wire_operate *m,
             a->roster.version, a->names[a->roster.change.site],
             a->roster.change.act == MANIFEST_ADD ? "added" : "removed", waits,
             a->core.f[waits].round, a->core.f[waits].first);
+    else if (!add && removal_waits(a, site))
+        aggregator_say(
+            answer, ROUND_PENDING,
+            "without site %s too few sites mask for each other, since site %s, which was "
+            "added, has not the pair keys of the others: start it, or remove it, and "
+            "call again",
+            m->site, a->names[aggregator_masks_apart(a)]);
     else if (add && aggregator_masks_unpaired(a))
         aggregator_say(answer, ROUND_PENDING,
                        "site %s has not the pair keys of the roster of now: start it, or remove "

@@ -279,6 +279,10 @@ enum err aggregator_masks_ready(struct aggregator *a, unsigned fragment, bool *r
 enum err aggregator_masks_sum(struct aggregator *a, unsigned fragment,
                               const struct codec_payload *payloads, unsigned count,
                               struct masks_sum *out, struct arena *scratch) MUST;
+/* The added site that rounds of the newest roster are announced without; -1: none. */
+int aggregator_masks_apart(const struct aggregator *a);
+/* Once all sites have pair keys with the added one, later rounds are announced with it. */
+enum err aggregator_masks_join(struct aggregator *a) MUST;
 /* ERR_DISAGREE: with this round so many in a row are aborted that the run has no use. */
 enum err aggregator_masks_aborted(const struct aggregator *a, const struct manifest *m) MUST;
 void aggregator_masks_over(struct aggregator *a, unsigned fragment); /* committed: wiped */

@@ -89,6 +89,8 @@
     X(PAIR_WAITED, "a round waits for the keys of sites that come later")                          \
     X(SETUP_VERSION, "a setup has the number of the newest roster, whoever it is for")             \
     X(SETUP_FIRST, "the pairs of a setup begin with the first rounds of the newest roster")        \
+    X(JOINED_UNPAIRED, "a round has an added site before all others have pair keys with it")       \
+    X(JOINED_AT_ONCE, "a round that was announced without an added site has it after all")         \
     X(ADDED_UNPAIRED, "a site is added before all others have each other's keys")                  \
     X(STOPPED_UNSTORED, "a stop request saves a checkpoint of what waits for public keys")         \
     X(SKIPPED_NEEDED, "a site skips a round that needs it")

@@ -101,6 +101,13 @@ void round_roster(struct round *r, unsigned site, bool in, const uint64_t *first
     }
 }
 
+void round_apart(struct round *r, unsigned site, const uint64_t *until)
+{
+    r->apart = site;
+    for (unsigned i = 0; i < r->fragments; i++)
+        r->f[i].apart = until[i];
+}
+
 bool round_roster_final(const struct round *r, unsigned *fragment)
 {
     unsigned n = set_count(&r->members);
@@ -461,7 +468,9 @@ static bool all_in(const struct round *r, const struct round_fragment *f)
     for (unsigned w = 0; n < f->n && w < SET_WORDS; w++)
         n += (unsigned)__builtin_popcountll(r->excluded.word[w] & f->members.word[w] &
                                             ~f->counted.word[w]);
-    return n == f->n;
+    bool apart = f->round < f->apart && set_has(&f->members, r->apart) &&
+                 !set_has(&f->counted, r->apart) && !set_has(&r->excluded, r->apart);
+    return n + apart == f->n;
 }
 
 /* Seals at most one fragment, starts deadlines, and says when to look again. */

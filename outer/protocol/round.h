@@ -151,6 +151,7 @@ struct round_fragment {
                            have: no round before it is ever given up (docs/protocol.md 3.4) */
     struct set disagree; /* sites that reported `other` instead of `state` */
     struct digest other;
+    uint64_t apart; /* rounds before it do not wait for the site `apart` of struct round */
     bool pins; /* the round is sealed with exactly this set, and no other, also after a restart: */
     struct set pinned;
 };
@@ -175,6 +176,7 @@ struct round { /* open: tests and drivers read it; only the functions below writ
     uint64_t straggler_ms, epoch;
     struct grace_rule grace;
     struct set excluded; /* in quarantine */
+    unsigned apart;      /* the newest site: round_apart */
     struct round_fragment f[ROUND_FRAGMENTS_MAX];
     struct round_site *s; /* [sites] */
 };
@@ -196,6 +198,9 @@ enum err round_init(struct round *r, const struct round_options *o, struct arena
 /* Where a fragment stands when the process starts: its round, manifest and state digest. */
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
                  const struct digest *state);
+/* Rounds of each fragment before until[fragment] do not wait for this site, which cannot contribute
+ * to them yet. One site at a time. */
+void round_apart(struct round *r, unsigned site, const uint64_t *until);
 /* The newest roster has, or has no longer, this site; `site` may be the next index. It is in force
  * for each fragment from round first[fragment] on: of the round in flight or an earlier one only
  * where a record is read again. */

@@ -191,11 +191,11 @@ void sim_masks_sent(struct sim_node *n, const struct wire_contribution *m, const
     struct cipher_key own;
     struct words w;
     bool zero = false;
-    ASSERT(mask && copy && b->made.size_bytes == 8 + sizeof of + sizeof own);
+    ASSERT(mask && copy && b->made.size_bytes == 8 + sizeof of + sizeof of.u + sizeof own);
     memcpy(copy, b->payload.data, b->payload.size_bytes);
     n->plain[m->fragment][m->round] = (struct codec_payload){copy, b->payload.size_bytes};
     memcpy(&of, b->made.data + 8, sizeof of); /* behind two numbers of the roster */
-    memcpy(&own, b->made.data + 8 + sizeof of, sizeof own);
+    memcpy(&own, b->made.data + 8 + sizeof of + sizeof of.u, sizeof own); /* the roster between */
     *mask = (struct sim_mask){.own = digest_of(&own, sizeof own),
                               .site = n->index,
                               .fragment = m->fragment,
@@ -337,6 +337,7 @@ static void seal_check(struct sim_aggregator *at, struct sim_seal *x, const stru
     struct sim *s = at->sim;
     struct sim_masked_round *r = round_of(s, m->fragment, m->round);
     struct digest payload[SIM_SITES_MAX];
+    unsigned members[SIM_SITES_MAX], n = sim_roster_members(s, m->fragment, m->round, members);
     if (!seal_bytes_read(s, x, m, payload)) {
         sim_violate(s, "fragment %u round %" PRIu64 ": a seal that is not one", m->fragment,
                     m->round);
@@ -346,7 +347,7 @@ static void seal_check(struct sim_aggregator *at, struct sim_seal *x, const stru
         sim_violate(s, "fragment %u round %" PRIu64 ": a second seal is shown", m->fragment,
                     m->round);
     if (!sets_equal(&x->u, &r->u) || !set_within(&x->s, &x->u) ||
-        set_count(&x->s) < (s->o.strict ? set_count(&x->u) : threshold(s, set_count(&x->u))))
+        set_count(&x->s) < (s->o.strict ? n : threshold(s, n)))
         sim_violate(s, "fragment %u round %" PRIu64 ": a seal of %u of %u sites", m->fragment,
                     m->round, set_count(&x->s), set_count(&x->u));
     for (unsigned i = 0; i < s->o.sites; i++)
@@ -516,7 +517,7 @@ void sim_masks_committed(struct sim_aggregator *at, unsigned f, const struct man
     if (!x || !sets_equal(&x->s, &included) || !set_within(&included, &r->revealed))
         sim_violate(s, "fragment %u round %" PRIu64 ": included are others than have answered", f,
                     m->round);
-    else if (!sets_equal(&members, &x->u))
+    else if (!sets_equal(&members, &x->u) && !sim_roster_waits(s, &members, &x->u))
         sim_violate(s, "fragment %u round %" PRIu64 ": the sealed roster is another", f, m->round);
     s->r->absent += set_count(&r->pairs);
 }

@@ -1,6 +1,7 @@
 /* Which sites a masked round has, a pair key with each of them, and the mask of this site's
  * contribution (docs/privacy.md, "Secure aggregation"). */
 #include "outer/site/site_masks_own.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/bytes.h"
@@ -16,15 +17,15 @@ enum err site_masks_context(struct site *s, const struct site_announced_round *r
     struct roster now;
     bool known;
     TRY(site_roster_now(s, r->of.fragment, &now, &known));
-    struct set more = set_without(&r->of.u, &now.members),
-               less = set_without(&now.members, &r->of.u);
+    struct set more = set_without(&r->members, &now.members),
+               less = set_without(&now.members, &r->members);
     bool next =
         known && r->roster_version == now.version + 1 && set_count(&more) + set_count(&less) == 1;
     *c = (struct seal_context){.run = s->o.run,
                                .config = s->config,
                                .roster_version = r->roster_version,
                                .sites = r->sites,
-                               .members = next ? r->of.u : now.members,
+                               .members = next ? r->members : now.members,
                                .colluding = s->o.masks.colluding,
                                .two_sites = s->o.masks.two_sites,
                                .identity = m->identity};
@@ -45,6 +46,7 @@ static void round_first_roster(const struct site *s, struct site_announced_round
     r->of.u = (struct set){0};
     for (unsigned i = 0; i < s->o.site_count; i++)
         set_put(&r->of.u, i, true);
+    r->members = r->of.u;
 }
 
 static bool announced_read(const struct site *s, const struct masks_step *x,
@@ -53,8 +55,8 @@ static bool announced_read(const struct site *s, const struct masks_step *x,
     struct bytes_reader b = bytes_reader(x->answer.body, x->answer.body_bytes);
     r->roster_version = bytes_get_u32(&b);
     r->sites = bytes_get_u32(&b);
-    return !b.bad && r->sites <= s->masks->room && seal_set_read(&b, &r->of.u, r->sites) &&
-           !bytes_left(&b);
+    return !b.bad && r->sites <= s->masks->room && seal_set_read(&b, &r->members, r->sites) &&
+           seal_set_read(&b, &r->of.u, r->sites) && !bytes_left(&b);
 }
 
 /* Until the aggregator has said it. *over: the round is, and nothing of it is sent any more. */
@@ -87,16 +89,37 @@ enum err site_masks_ask(struct site_slot *l, struct site_announced_round *r, boo
                                                                  : announced_asked(l, r, over);
 }
 
-/* ok, again: this site masks for these sites. *over: it was removed before this round. */
+/* ok, again: this site masks for these sites. *over: it was removed before this round, or it was
+ * added, and in quorum mode the round goes on without it until all sites have pair keys with it. */
 static enum err announced_check(struct site *s, const struct site_announced_round *r,
                                 enum seal_answer *answer, bool *over)
 {
     struct seal_context c;
     TRY(site_masks_context(s, r, &c));
     *answer = seal_site_announced(s->masks->seals, &c, &r->of);
-    *over = set_count(&c.members) && !set_has(&c.members, s->o.index) &&
-            set_within(&c.members, &r->of.u) && set_within(&r->of.u, &c.members);
+    bool all = set_within(&c.members, &r->of.u), in = set_has(&c.members, s->o.index);
+    if (s->o.strict && !all && *answer == SEAL_ok)
+        *answer = SEAL_announce_too_small; /* there every sum has all sites */
+    bool later = !s->o.strict && in && !set_has(&r->of.u, s->o.index); /* it was added, and waits */
+    *over = set_within(&r->of.u, &c.members) && set_count(&c.members) && ((!in && all) || later);
     return ERR_OK;
+}
+
+/* "c, d", as far as there is room; of an added site that has not come the name is not known. */
+static void names_text(const struct site *s, const struct set *sites, char *out, size_t size)
+{
+    size_t used = 0;
+    *out = 0;
+    for (unsigned i = 0; i < s->masks->room && used + 1 < size; i++) {
+        const struct peer *p = &s->masks->peer[i];
+        const char *name = i < s->o.site_count ? s->o.roster[i]
+                           : p->pinned         ? p->name
+                                               : "an added site";
+        if (!set_has(sites, i))
+            continue;
+        int n = snprintf(out + used, size - used, "%s%s", used ? ", " : "", name);
+        used = n < 0 || used + (size_t)n >= size ? size - 1 : used + (size_t)n;
+    }
 }
 
 /* A pair with each site of the round; or the round is over meanwhile. A new version of the roster
@@ -108,10 +131,11 @@ static enum err pairs_wait(struct site_slot *l, const struct site_announced_roun
     uint64_t pause = SETUP_FIRST_MS;
     bool looks = r->roster_version > 1 && s->masks->looked < r->roster_version;
     struct set missing = site_masks_missing(s, &r->of.u);
+    char names[256];
     for (unsigned i = 0; !*over && (looks || set_count(&missing)); i++) {
         if (i) {
-            site_notice(l, "waiting for the public keys of %u other sites (secure aggregation)",
-                        set_count(&missing));
+            names_text(s, &missing, names, sizeof names);
+            site_notice(l, "waiting for the public keys of %s (secure aggregation)", names);
             TRY(site_sleep(l, pause));
             pause = 2 * pause < SETUP_LAST_MS ? 2 * pause : SETUP_LAST_MS;
         }

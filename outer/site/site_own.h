@@ -17,6 +17,7 @@ enum { SITE_TEXT_MAX = 1024 };
 struct site_announced_round { /* secure aggregation: which sites mask for each other in a round */
     uint32_t roster_version, sites; /* sites: indices of that version */
     struct seal_announce of;
+    struct set members; /* as the aggregator says; what counts is what the site knows of them */
 };
 struct site_box { /* the one contribution in memory; its file is the truth */
     bool valid;

@@ -70,6 +70,7 @@ acts() {
     fi
     now=5
     act roster add d
+    until_status "round=6 .* missing=d$" # with masks nobody can contribute before d has stated its public key
     start_empty d
 
     # The identity key of c was stolen: c is removed, and added with another key.
@@ -122,8 +123,31 @@ for s in a b; do
     ! grep -q "ev=key_refused" $s.out || fail "an honest key is refused at site $s"
 done
 
+# In quorum mode the rounds go on without a site that was added and does not come; once it has, they have it.
+rm -rf a b c d aggregator ./*.out
+steps=500 every=10 mode=quorum straggler_timeout_s=100
+configure a,b,c,d
+sed -i 's/^  sites: .*/  sites: [a, b, c]/' run.yaml
+"$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
+settings="--outer.weights equal --outer.full_precision fixed --privacy.secure sum"
+serve
+sites_start a b c
+until_rounds a 2
+operator roster add d || fail "operator roster add: $(cat operator.out)"
+until_rounds a $(($(rounds a) + 5))
+grep -q "ev=waiting missing=d owes=\"public key\"" serve.out || fail "the aggregator does not say that d has not come"
+code=0
+operator roster remove a || code=$?
+[ "$code" -eq 4 ] && grep -q "site d, which was added, has not the pair keys" operator.out || fail "too few would mask: $code, $(cat operator.out)"
+start d
+until_lines 3 "sites=4/4" serve.out
+for s in a b c d; do eval "ends_quorum \"\$$s\" 'site $s'"; done
+ends_quorum "$serve_pid" "the aggregator"
+same_state a b c d
+! grep -hE "ev=(seal|key)_refused|ev=abort" ./*.out || fail "a refusal in an honest run"
+
 # A site that masks wrongly: with pair keys of another run of the same name. No round can be summed, and the aggregator halts.
-steps=160 every=4
+steps=160 every=4 mode=strict
 configure a,b,c
 settings="--outer.weights equal --outer.full_precision fixed --privacy.secure sum"
 for run in other this; do

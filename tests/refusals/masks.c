@@ -709,6 +709,7 @@ static void announce_bent(const struct wire_mask *m, struct wire_mask_answer *an
     struct set u = set_of(as->u);
     bytes_put_u32(&w, as->version);
     bytes_put_u32(&w, 4);
+    seal_set_write(&w, &u, 4); /* the roster, too */
     seal_set_write(&w, &u, 4);
     answer->body_bytes = bytes_size(&w) - as->cut;
 }

@@ -50,7 +50,7 @@ for name in $names; do
     HELLO_UNTOLD) focus="--full --from 1900" ;; # a site far behind, of five
     FINAL_* | WITHDRAWN_LOST) focus="--full --focus copies" ;;
     KEYS_OWED) focus="--focus masks --from 12300" ;; # a disk fails once, and another fragment goes on
-    SEAL_* | KEYS_* | THRESHOLD_* | MASK_* | CLEAR_* | PAIR_* | SETUP_* | ADDED_UNPAIRED | STOPPED_* | SKIPPED_*) focus="--focus masks" ;;
+    SEAL_* | KEYS_* | THRESHOLD_* | MASK_* | CLEAR_* | PAIR_* | SETUP_* | ADDED_UNPAIRED | JOINED_UNPAIRED | JOINED_AT_ONCE | STOPPED_* | SKIPPED_*) focus="--focus masks" ;;
     ROSTER_* | JOINED_BEFORE | MOVED_UNSAVED | JOURNAL_PART) focus="--focus roster" ;;
     *) focus= ;;
     esac
