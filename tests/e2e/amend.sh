@@ -70,6 +70,11 @@ for s in a b; do
     grep -q "ev=amendment number=1 setting=.*outer.every=12" $s.out || fail "site $s does not say that a setting was amended"
 done
 cat a.out b.out | grep -q "ev=resync" && fail "a site had another state than the aggregator"
+"$atoll" status a b aggregator >status.out || fail "atoll status"
+[ "$(grep -c "step 110/110 .* \([0-9]*\)/\1 rounds" status.out)" -eq 2 ] && grep -q "^aggregator done, \([0-9]*\) of \1 rounds" status.out ||
+    fail "the length of the amended run: $(cat status.out)"
+"$atoll" status aggregator >status.out || fail "atoll status"
+[ "$(grep -c "step 110/110 .* \([0-9]*\)/\1 rounds" status.out)" -eq 2 ] || fail "the length of the amended run: $(cat status.out)"
 wanted_a=$(final a) wanted_b=$(final b)
 replayed() { # from the archive: the settings of each round follow from the manifests
     "$atoll" replay "$@" >replay.out 2>&1 || fail "atoll replay $*: $(cat replay.out)"
