@@ -784,6 +784,8 @@ void aggregator_close(struct aggregator *a)
         a->sources->readers = 1;
         aggregator_fetched(a, a->sources);
     }
+    if (a->commit.stage == COMMIT_CLEARING && !a->commit.done) /* the last round of the run */
+        aggregator_archive(a, &a->commit.manifest, a->commit.drops[0]);
     aggregator_commit_drop(a);
     aggregator_masks_close(a);
     /* Without it the next start only asks for more bytes again. */

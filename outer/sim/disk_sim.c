@@ -411,6 +411,8 @@ static struct fate meet(struct disk_sim *d, enum kind kind)
         fault = DISK_FAULT_FULL;
     if (fault == DISK_NO_FAULT)
         fault = fault_drawn(d, kind);
+    d->failed += fault == DISK_FAULT_BROKEN || fault == DISK_FAULT_EIO ||
+                 fault == DISK_FAULT_FULL || fault == DISK_FAULT_ENOSPC;
     switch (fault) {
     case DISK_FAULT_CRASH:
     case DISK_FAULT_POWER:
@@ -637,10 +639,14 @@ static int sim_rename(struct disk *disk, const char *from, const char *to)
         return ends(&fate);
     if (!a.inode || !b.dir)
         return with(ENOENT);
-    ASSERT(a.dir == b.dir); /* a change of one directory */
     char name[PATH_MAX];
     snprintf(name, sizeof name, "%s", a.name);
-    change_make(a.dir, name, b.name, a.inode);
+    if (a.dir == b.dir) {
+        change_make(a.dir, name, b.name, a.inode);
+        return ends(&fate);
+    }
+    change_make(b.dir, NULL, b.name, a.inode); /* each becomes durable with its own directory: a */
+    change_make(a.dir, NULL, name, NULL);      /* power loss may leave both names, or neither */
     return ends(&fate);
 }
 

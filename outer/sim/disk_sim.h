@@ -55,13 +55,13 @@ struct disk_sim {
     const char *name;
     const struct disk_faults *faults; /* NULL: none */
     struct disk_plan plan;
-    bool gives_way; /* operations may take time */
-    bool dead;      /* the process: nothing has an effect any more */
-    bool power;     /* it died with the power */
-    bool broken;    /* every operation fails */
-    bool full;      /* every operation that takes space fails */
-    uint64_t operations;
-    void (*died)(void *self); /* right after `dead` is set */
+    bool gives_way;              /* operations may take time */
+    bool dead;                   /* the process: nothing has an effect any more */
+    bool power;                  /* it died with the power */
+    bool broken;                 /* every operation fails */
+    bool full;                   /* every operation that takes space fails */
+    uint64_t operations, failed; /* failed: with an error, the process living on */
+    void (*died)(void *self);    /* right after `dead` is set */
     void *died_self;
     struct disk_inode *root;
     struct disk_inode **files; /* [opened]; NULL: closed */

@@ -223,6 +223,10 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
                               .signer = &n->signer.signer};
     link_sim_open(&n->link, &n->route, &n->env, &n->net, "sim", n->name);
     TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, arena));
+    const struct archive_options ar = {
+        .head = {.run = "sim", .replica = n->name}, .settings = "x\n", .states_every = 3};
+    if (s->o.archives && n->index % 2)
+        TRY(archive_open(&so.archive, &n->env.env, "archive", &ar, arena));
     TRY(site_open(&n->site, &n->env.env, &n->link.link, &n->replica, &so, arena));
     return site_train(n);
 }
@@ -414,6 +418,13 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
     at->residuals_lost += at->replica.residuals_lost; /* also when the load fails afterwards */
     s->r->residuals_lost += at->replica.residuals_lost;
     TRY(e);
+    const struct archive_options ar = {
+        .head = {.run = "sim", .replica = "aggregator", .aggregator = true, .aggregators = 1},
+        .settings = "x\n",
+        .sites = s->names,
+        .states_every = 3};
+    if (s->o.archives)
+        TRY(archive_open(&ao.archive, &at->env.env, "archive", &ar, arena));
     TRY(aggregator_open(&a, &at->env.env, &at->replica, &ao, arena));
     e = aggregator_serve(at, a);
     aggregator_close(a);

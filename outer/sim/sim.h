@@ -117,6 +117,7 @@ struct sim_options {
     bool leaves;   /* the same: an operator removes one of the others for good */
     bool amends;   /* an operator amends settings (sim_amend.c) */
     bool masked;   /* privacy.secure = sum; what a seed has with it: sim_draw.c. Needs `equal` */
+    bool archives; /* run.archive of the aggregator and of every second site */
     unsigned colluding;   /* of them: sites that may work together with the aggregator */
     bool equal;           /* every site has weight 1; else every third one half of it */
     enum sim_copy second; /* of the aggregator's directory */
@@ -164,6 +165,8 @@ struct sim_result {
         sealed,           /* seals that sites were shown */
         unsealed,         /* of them, without a commit that includes somebody */
         absent,           /* sites whose pair masks were revealed */
+        archived,         /* rounds in the aggregator's archive, each whole */
+        gaps,             /* committed rounds that are not in it: the disk failed */
         sought, /* pieces of sites' values that the aggregator's files were searched for */
         amendments, refused_amendments,
         seals_lost,         /* rounds aborted since the seal was damaged: such a run differs, too */

@@ -943,6 +943,49 @@ static void check_left(struct sim_node *n, struct arena *a)
     outer_state_close(&m);
 }
 
+/* What the archive has of a round is whole, since the manifest is written last: its contributions
+ * are those that the committed manifest names. */
+static void check_archived(struct sim_aggregator *at, unsigned f, uint64_t t)
+{
+    struct sim *s = at->sim;
+    const struct manifest *m = &at->commits[f][t]->manifest;
+    char path[160];
+    size_t size;
+    snprintf(path, sizeof path, "archive/%u/%" PRIu64 "/MANIFEST", f, t);
+    const uint8_t *data = env_sim_look(&at->env, path, &size);
+    s->r->gaps += !data;
+    s->r->archived += data != NULL;
+    if (!data)
+        return;
+    struct digest d = digest_of(data + head_bytes(data), size - head_bytes(data)), want;
+    uint8_t *bytes = arena_alloc(&s->arena, MANIFEST_BYTES_MAX);
+    ASSERT(bytes);
+    want = digest_of(bytes, manifest_encode(m, bytes));
+    if (!digest_equal(&d, &want))
+        sim_violate(s, "%s: another manifest than was committed", path);
+    for (uint32_t i = 0; i < m->site_count && !s->o.masked; i++) {
+        if (!m->sites[i].included)
+            continue;
+        snprintf(path, sizeof path, "archive/%u/%" PRIu64 "/%.64s.payload", f, t,
+                 manifest_name(m, s->names, m->sites[i].site));
+        data = env_sim_look(&at->env, path, &size);
+        d = data ? digest_of(data, size) : (struct digest){0};
+        if (!digest_equal(&d, &m->sites[i].payload))
+            sim_violate(s, "%s: %s", path, data ? "other bytes than were accepted" : "missing");
+    }
+}
+
+static void check_archive(struct sim *s, struct sim_aggregator *at)
+{
+    if (!s->o.archives || sim_parted(s))
+        return;
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        for (uint64_t t = 0; t < at->committed[f] && !s->clock.halted; t++)
+            check_archived(at, f, t);
+    if (s->r->gaps && !at->env.disk.failed && !s->o.memory.at)
+        sim_violate(s, "%" PRIu64 " committed rounds are not archived", s->r->gaps);
+}
+
 void sim_check_end(struct sim *s)
 {
     struct arena a = arena_make(0);
@@ -973,5 +1016,6 @@ void sim_check_end(struct sim *s)
         sim_check_replay(at, &s->r->state);
     if (s->o.masked && !s->clock.halted)
         sim_masks_end(s);
+    check_archive(s, at);
     arena_free(&a);
 }

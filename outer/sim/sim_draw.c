@@ -117,7 +117,7 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
         ROSTER,
         MASKED = 43 /* not in the seeds that found something before: tests/sim/test_sim.c */
     };
-    enum { MASKED_IN = 10, MASKED_IS = 6 };
+    enum { MASKED_IN = 10, MASKED_IS = 6, ARCHIVES = 44, ARCHIVES_IN = 10, ARCHIVES_IS = 3 };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
@@ -177,6 +177,7 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
     o.journal_bytes_max = most->more ? journals[DRAW(JOURNAL, 3)] : 0;
     roster_draw(&o, DRAW(ROSTER, 16));
     o.masked = DRAW(MASKED, MASKED_IN) == MASKED_IS;
+    o.archives = DRAW(ARCHIVES, ARCHIVES_IN) == ARCHIVES_IS;
 #undef DRAW
     return o;
 }

@@ -8,7 +8,7 @@ enum { RUNS = 4, SITES = 3 };
 enum { STEP = 7919 }; /* a prime: neighbours in the sample are far apart in the run */
 
 /* Blocking rounds of one fragment; four fragments whose rounds overlap training; both once more
- * with masks. */
+ * with masks. Two of them keep an archive. */
 static inline struct sim_options run_of(unsigned run)
 {
     bool four = run % 2;
@@ -28,6 +28,7 @@ static inline struct sim_options run_of(unsigned run)
     o.anneal.end = 1;
     o.masked = o.equal = o.full_fixed = run >= RUNS / 2;
     o.colluding = o.masked;
+    o.archives = run == 1 || run == 2;
     return o;
 }
 
