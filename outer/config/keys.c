@@ -856,6 +856,22 @@ static void check_evaluation(struct config_rules *r, const struct outer_settings
                          "a site's text; leave eval.probes out, or give privacy.unit");
 }
 
+/* A word that means on or off elsewhere would be taken for a directory of that name. */
+static void check_archive(struct config_rules *r, const struct outer_settings *o)
+{
+    static const char *const words[] = {"", "true", "false", "yes", "no", "none"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(o->run_archive, words[i]) == 0)
+            config_broken(
+                r,
+                "run.archive = \"%s\": give on, off, or a directory (./%s for one of that "
+                "name)",
+                words[i], words[i]);
+    if (o->run_archive_states && strcmp(o->run_archive, "off") == 0)
+        config_broken(r, "run.archive_states = %lld needs run.archive: on, or a directory",
+                      (long long)o->run_archive_states);
+}
+
 /* The page asks nobody who he is: it may be reached from this machine alone. */
 static void check_http(struct config_rules *r, const char *key, const char *address)
 {
@@ -889,6 +905,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
         check_local_steps(r, o, s);
     check_sites(r, &o->outer_sites);
     check_site(r, o, s);
+    check_archive(r, o);
     check_evaluation(r, o, s);
     if (o->outer_downlink_compression_from == 1)
         config_broken(r, "outer.downlink_compression_from = 1 would encode one site's contribution "

@@ -118,7 +118,7 @@ says "^differs: fragment 0 round 0: contribution of site b at theta of [a-z0-9.]
 
 # ---- quorum: late, aborted, rolled back, killed ----
 rm -rf a b c aggregator first ./*.out
-steps=240 every=6 fragments=2 mode=quorum straggler_timeout_s=0.2 codec=topk
+steps=150 every=6 fragments=2 mode=quorum straggler_timeout_s=0.2 codec=topk
 configure a,b,c
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 settings="--run.archive archives --serve.keep_states 9 --outer.downlink_compression_from 3"
@@ -138,7 +138,7 @@ for act in abort "rollback --to 2"; do
 done
 kill -CONT "$b"
 for killed in 1 2 3; do
-    until_rounds a $((10 + 9 * killed))
+    until_rounds a $((8 + 7 * killed))
     kill -9 "$serve_pid" && wait "$serve_pid" 2>/dev/null || :
     serve
     kill -9 "$c" 2>/dev/null && wait "$c" 2>/dev/null || :

@@ -85,6 +85,8 @@ static void each_rule_names_what_to_do(void **state)
     (void)state;
     refused("--outer.every 50 --outer.fragments 4", "the nearest are 48 and 52");
     refused("--outer.downlink_compression_from 1", "2 is the least");
+    refused("--run.archive true", "give on, off, or a directory");
+    refused("--run.archive_states 5", "needs run.archive: on");
     refused("--outer.slices 0@5", "outer.partition = strided");
     refused("--outer.partition slices", "0 entries");
     refused("--outer.partition slices --outer.slices embed-0@5,1-final@60 --outer.every 50",
