@@ -566,7 +566,7 @@ void aggregator_commit_begin(struct aggregator *a, unsigned fragment)
     c->ordered_by = f->ordered_by;
     c->rolls_back = f->rolls_back;
     c->rolls_to = f->rolls_to;
-    c->spent = false;
+    c->spent = c->left = false;
     c->aggregate = (struct aggregate){.arena = arena_make(0)};
     manifest_fill(a, fragment, &c->set, &c->manifest);
     manifest_fill(a, fragment, &nobody, &c->none);
@@ -709,6 +709,31 @@ static enum err commit_passed(struct aggregator *a)
     return ERR_OK;
 }
 
+enum err aggregator_commit_spool_left(struct aggregator *a, unsigned fragment, uint64_t round)
+{
+    struct aggregator_commit *c = &a->commit;
+    bool archiving = a->o.archive && c->stage == COMMIT_CLEARING && c->fragment == fragment &&
+                     c->manifest.round == round;
+    if (!archiving)
+        return aggregator_spool_drop(a, fragment, round);
+    c->left = true;
+    return ERR_OK;
+}
+
+/* Under the lock again. */
+static enum err commit_cleared(struct aggregator *a)
+{
+    struct aggregator_commit *c = &a->commit;
+    unsigned fragment = c->fragment;
+    uint64_t round = c->manifest.round;
+    bool left = c->left;
+    if (c->e != ERR_OK)
+        TRY(commit_failed(a));
+    else
+        aggregator_commit_drop(a);
+    return left ? aggregator_spool_drop(a, fragment, round) : ERR_OK;
+}
+
 enum err aggregator_commit_next(struct aggregator *a)
 {
     struct aggregator_commit *c = &a->commit;
@@ -718,10 +743,9 @@ enum err aggregator_commit_next(struct aggregator *a)
         return commit_made(a);
     if (c->stage == COMMIT_PASSING)
         return commit_passed(a);
-    if (c->stage == COMMIT_REPAIRING)
-        aggregator_repair_end(a);
-    else if (c->e != ERR_OK)
-        return commit_failed(a);
+    if (c->stage == COMMIT_CLEARING)
+        return commit_cleared(a);
+    aggregator_repair_end(a);
     aggregator_commit_drop(a);
     return ERR_OK;
 }

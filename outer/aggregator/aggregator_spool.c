@@ -711,7 +711,7 @@ void aggregator_verified(void *self, void *upload, struct wire_answer *answer)
     upload_free(a, up);
     if (round + a->replica->o.compresses_downlink <
         a->core.f[fragment].round) { /* over, while it was in there; or else at the next commit */
-        enum err e = aggregator_spool_drop(a, fragment, round);
+        enum err e = aggregator_commit_spool_left(a, fragment, round);
         if (e != ERR_OK)
             aggregator_halt(a, e);
     }

@@ -127,6 +127,7 @@ struct aggregator_commit {
     bool done;     /* the work of the stage is */
     bool spent;    /* the reserve is */
     bool drops[2]; /* the spool of the round, of the one before: it is over */
+    bool left;     /* so it is with that of the round, once the round is archived */
     enum err e;    /* of the stage, and its sentence */
     char why[AGGREGATOR_TEXT_MAX];
 };
@@ -484,6 +485,8 @@ void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
 enum err aggregator_commit_next(struct aggregator *a) MUST;
 bool aggregator_commit_outside(void *self); /* link_service.commit */
 void aggregator_commit_drop(struct aggregator *a);
+/* What is left of the spool of a round that is over goes: at once, or when it is archived. */
+enum err aggregator_commit_spool_left(struct aggregator *a, unsigned fragment, uint64_t round) MUST;
 /* A full disk, a lack of memory: the sealed fragment is tried again later. Any other error halts.
  */
 void aggregator_commit_later(struct aggregator *a, unsigned fragment, enum err e);

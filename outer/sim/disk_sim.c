@@ -645,8 +645,11 @@ static int sim_rename(struct disk *disk, const char *from, const char *to)
         change_make(a.dir, name, b.name, a.inode);
         return ends(&fate);
     }
-    change_make(b.dir, NULL, b.name, a.inode); /* each becomes durable with its own directory: a */
-    change_make(a.dir, NULL, name, NULL);      /* power loss may leave both names, or neither */
+    /* One transaction of a file system with a journal: a power loss may leave both names, and never
+     * neither. So the new name is durable before the old one is gone. */
+    change_make(b.dir, NULL, b.name, a.inode);
+    directory_sync(b.dir);
+    change_make(a.dir, NULL, name, NULL);
     return ends(&fate);
 }
 

@@ -320,6 +320,7 @@ static void rot(struct env_sim *w)
     if (!*v.path || !disk_sim_look(&w->disk, v.path, &size) || !size)
         return;
     w->seals_rotten += v.seal;
+    w->rots++;
     bool whole = what == 1; /* a damaged journal is for a person, a missing one is not */
     if (whole || what == 3)
         disk_sim_lose(&w->disk, v.path);

@@ -18,6 +18,7 @@ struct env_sim {
     const char *name;
     atomic_int stop;       /* raised at the crash, so that waits end */
     unsigned broken_lives; /* processes that have met the broken disk */
+    unsigned rots;         /* files that have rotted */
     uint64_t rotten;       /* the newest round whose state has rotted; 0: none */
     bool seals;            /* those of masked rounds may rot, and no journal: nobody knows of a seal
                               that both have lost */
