@@ -117,7 +117,7 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
         ROSTER,
         MASKED = 43 /* not in the seeds that found something before: tests/sim/test_sim.c */
     };
-    enum { MASKED_IN = 10, MASKED_IS = 6, ARCHIVES = 44, ARCHIVES_IN = 10, ARCHIVES_IS = 3 };
+    enum { MASKED_IN = 10, MASKED_IS = 6, ARCHIVES = 44, ARCHIVES_IN = 14, ARCHIVES_IS = 5 };
 #define DRAW(what, n) rng_below(seed, RNG_TEST, what, n)
     static const float feedbacks[] = {1, 1, 0.5f}, residual_resets[] = {0, 0, 0.25f, 2},
                        mixes[] = {0.5f, 0.5f, 0};
