@@ -31,7 +31,7 @@
 #include "outer/sim/disk_sim.h"
 
 enum { SIM_SITES_MAX = 64, SIM_FEW_SITES = 5, SIM_WHY_MAX = 512 };
-enum { SIM_FRAGMENTS_MAX = 4, SIM_CHANGES_MAX = 2 };
+enum { SIM_FRAGMENTS_MAX = 4, SIM_CHANGES_MAX = 3 };
 
 /* A copy of a directory, made at some moment, is started later. */
 enum sim_copy {
@@ -114,7 +114,8 @@ struct sim_options {
     bool beside;   /* other calls come between the stages of a commit (docs/protocol.md 3.14) */
     bool operates; /* an operator aborts and rolls back rounds, quarantines and readmits */
     bool joins;    /* two sites or more: the last one is not in outer.sites, an operator adds it */
-    bool leaves;   /* the same: an operator removes one of the others for good */
+    bool leaves;   /* the same: an operator removes one of the others */
+    bool returns;  /* quorum: and adds it again later, with its directory */
     bool amends;   /* an operator amends settings (sim_amend.c) */
     bool masked;   /* privacy.secure = sum; what a seed has with it: sim_draw.c. Needs `equal` */
     bool archives; /* run.archive of the aggregator and of every second site */

@@ -27,7 +27,7 @@ static void copies_draw(struct sim_options *o, uint64_t which)
 }
 
 /* Three in 16 seeds have changes of the roster, as far as they have nothing else of its own. */
-static void roster_draw(struct sim_options *o, uint64_t which)
+static void roster_draw(struct sim_options *o, uint64_t which, bool again)
 {
     bool other = o->lies || o->damaged || o->operates || o->absent || o->late ||
                  o->second != SIM_COPY_NONE || o->copied != SIM_COPY_NONE;
@@ -35,6 +35,9 @@ static void roster_draw(struct sim_options *o, uint64_t which)
         return;
     o->joins = which != 1;
     o->leaves = which != 0;
+    /* What a removed site trained at last is in its residual if it had stored it when it was told.
+     */
+    o->returns = o->leaves && again && !o->strict;
 }
 
 /* Three sites at any time; what adds as integers, and tells nothing of one site; no copy of a site,
@@ -115,6 +118,7 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
         WIDE,
         FULL_PRECISION,
         ROSTER,
+        RETURNS = 60,
         MASKED = 43 /* not in the seeds that found something before: tests/sim/test_sim.c */
     };
     enum { MASKED_IN = 10, MASKED_IS = 6, ARCHIVES = 44, ARCHIVES_IN = 14, ARCHIVES_IS = 5 };
@@ -175,7 +179,7 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
     copies_draw(&o, DRAW(COPIES, 64));
     o.beside = most->more && DRAW(BESIDE, 2);
     o.journal_bytes_max = most->more ? journals[DRAW(JOURNAL, 3)] : 0;
-    roster_draw(&o, DRAW(ROSTER, 16));
+    roster_draw(&o, DRAW(ROSTER, 16), DRAW(RETURNS, 2));
     o.masked = DRAW(MASKED, MASKED_IN) == MASKED_IS;
     o.archives = DRAW(ARCHIVES, ARCHIVES_IN) == ARCHIVES_IS;
 #undef DRAW

@@ -24,11 +24,12 @@ void sim_roster_open(struct sim *s)
     r->initial = s->o.sites - s->o.joins;
     for (unsigned k = 0; k < SIM_CHANGES_MAX; k++) {
         struct sim_change *c = &r->change[r->count];
-        if (!(k ? s->o.leaves : s->o.joins))
+        const bool has[SIM_CHANGES_MAX] = {s->o.joins, s->o.leaves, s->o.leaves && s->o.returns};
+        if (!has[k])
             continue;
         r->count++;
         uint64_t later = rng_below(s->o.seed, RNG_TEST, 20000 + k, rounds);
-        c->act = k ? MANIFEST_REMOVE : MANIFEST_ADD;
+        c->act = k == 1 ? MANIFEST_REMOVE : MANIFEST_ADD;
         c->site = k ? (unsigned)rng_below(s->o.seed, RNG_TEST, 20010, r->initial) : r->initial;
         c->at = at = later / 2 > at ? later / 2 : at; /* in the first half: some rounds are left */
         c->tries = 1;                                 /* [0]: it has not taken effect */
@@ -44,6 +45,20 @@ static const struct sim_change *change_of(const struct sim_node *n, uint8_t act)
         if (r->change[k].act == act && r->change[k].site == n->index)
             return &r->change[k];
     return NULL;
+}
+
+/* Of a site that the run did not begin with. */
+static const struct sim_change *joins_of(const struct sim_node *n)
+{
+    return n->index < n->sim->roster.initial ? NULL : change_of(n, MANIFEST_ADD);
+}
+
+/* Of a site that it began with. */
+static bool comes_back(const struct sim_node *n)
+{
+    const struct sim_change *c =
+        n->index < n->sim->roster.initial ? change_of(n, MANIFEST_ADD) : NULL;
+    return c && !c->given_up;
 }
 
 static bool seen_all(const struct sim *s, const struct sim_change *c)
@@ -62,19 +77,18 @@ unsigned sim_roster_index(const struct sim_node *n)
 bool sim_roster_left(const struct sim_node *n)
 {
     const struct sim_change *c = change_of(n, MANIFEST_REMOVE);
-    return c && seen_all(n->sim, c);
+    return c && seen_all(n->sim, c) && !comes_back(n);
 }
 
 bool sim_roster_denies(const struct sim_node *n)
 {
-    const struct sim_change *joins = change_of(n, MANIFEST_ADD),
-                            *leaves = change_of(n, MANIFEST_REMOVE);
+    const struct sim_change *joins = joins_of(n), *leaves = change_of(n, MANIFEST_REMOVE);
     return (joins && !seen_all(n->sim, joins)) || (leaves && leaves->tries > 1);
 }
 
 bool sim_roster_never(const struct sim_node *n)
 {
-    const struct sim_change *c = change_of(n, MANIFEST_ADD);
+    const struct sim_change *c = joins_of(n);
     return c && c->given_up;
 }
 
@@ -82,9 +96,11 @@ bool sim_roster_never(const struct sim_node *n)
 bool sim_roster_waits(const struct sim *s, const struct set *members, const struct set *u)
 {
     struct set more = set_without(members, u);
-    const struct sim_change *c = &s->roster.change[0];
-    return !s->o.strict && s->roster.count && c->act == MANIFEST_ADD && set_within(u, members) &&
-           set_count(&more) == 1 && set_has(&more, c->site);
+    bool added = false;
+    for (unsigned k = 0; k < s->roster.count; k++)
+        added |=
+            s->roster.change[k].act == MANIFEST_ADD && set_has(&more, s->roster.change[k].site);
+    return !s->o.strict && added && set_within(u, members) && set_count(&more) == 1;
 }
 
 /* The site comes once fragment 0 has so many rounds: in half of the quorum runs with masks, where
@@ -99,7 +115,7 @@ static uint64_t rounds_missed(const struct sim *s)
 void sim_roster_wait(const struct sim_node *n)
 {
     const struct sim *s = n->sim;
-    const struct sim_change *c = change_of(n, MANIFEST_ADD);
+    const struct sim_change *c = joins_of(n);
     bool early = rng_below(n->sim->o.seed, RNG_TEST, 20011, 4) == 0;
     while (c && !early && !c->made && !c->given_up)
         sim_sleep(&n->sim->clock, n->sim->clock.now_ms + WAIT_MS, NULL);
@@ -222,11 +238,14 @@ static bool firsts_expect(const struct sim *s, const uint64_t *round, uint64_t *
 static bool sites_fit(const struct sim *s, const struct sim_change *c)
 {
     const struct outer_state_options o = sim_member_options(s, false);
-    bool joined = s->roster.change[0].act == MANIFEST_ADD && s->roster.change[0].made;
+    unsigned sites = s->roster.initial;
+    for (unsigned k = 0; k < s->roster.count; k++)
+        if (s->roster.change[k].made)
+            sites += s->roster.change[k].act == MANIFEST_ADD ? 1 : -1u;
     unsigned least = !s->o.masked ? 1 : s->o.colluding > 1 ? s->o.colluding + 2 : 3;
     if (c->act == MANIFEST_REMOVE)
-        return s->roster.initial + joined > least;
-    return o.compresses_downlink || !schedule_compresses_any(&s->schedule, s->roster.initial + 1);
+        return sites > least;
+    return o.compresses_downlink || !schedule_compresses_any(&s->schedule, sites + 1);
 }
 
 static void operate(struct sim_aggregator *a, const struct wire_operate *m,
@@ -259,6 +278,15 @@ static void firsts_compare(struct sim_aggregator *a, struct sim_change *c)
         sim_violate(a->sim, "the roster changes from other rounds on: %s", answer.text);
 }
 
+/* All rounds are there: what is pending stays so. */
+static bool run_over(const struct sim *s, const struct sim_aggregator *a)
+{
+    bool over = true;
+    for (unsigned f = 0; f < s->o.fragments; f++)
+        over = over && a->committed[f] == schedule_rounds(&s->schedule, f);
+    return over;
+}
+
 static void answered(struct sim_aggregator *a, struct sim_change *c, bool possible,
                      const struct wire_answer *answer)
 {
@@ -270,12 +298,15 @@ static void answered(struct sim_aggregator *a, struct sim_change *c, bool possib
         break;
     case ROUND_PENDING: /* the change before it is not final; this one is not on record */
         c->tries = 1;
+        c->given_up = run_over(s, a);
         break;
     case ROUND_INVALID:
         if (possible)
             sim_violate(s, "the operator's change of the roster is refused: %s", answer->text);
         c->tries = 1;
         c->given_up = true;
+        if (c->act == MANIFEST_REMOVE && c + 1 < s->roster.change + s->roster.count)
+            c[1].given_up = true; /* it is there */
         break;
     default: /* a full disk, or the process has ended: once more, later */
         break;
