@@ -1,0 +1,349 @@
+/* What the archives of a run have: manifests and kept states, read and compared with each other. */
+#include "outer/store/replay_own.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- findings ---- */
+
+void replay_found(struct replay *p, const struct replay_where *w, const char *format, ...)
+{
+    char text[REPLAY_TEXT_MAX];
+    va_list args;
+    if (p->quiet)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    unsigned *const counts[] = {[REPLAY_DAMAGED] = &p->r->damaged,
+                                [REPLAY_DIFFERS] = &p->r->differs,
+                                [REPLAY_MISSING] = &p->r->missing};
+    ++*counts[w->kind];
+    const struct replay_finding f = {.kind = w->kind,
+                                     .what = w->what,
+                                     .fragment = p->fragment,
+                                     .round = w->round,
+                                     .last = w->last > w->round ? w->last : w->round,
+                                     .site = w->site ? w->site : "",
+                                     .file = w->file ? w->file : "",
+                                     .text = text,
+                                     .place = w->place ? *w->place
+                                                       : (struct replay_place){.known = false}};
+    if (p->o->found)
+        p->o->found(p->o->self, &f);
+}
+
+/* ---- places ---- */
+
+/* Of the value in the fragment: its place in the slab. */
+static size_t slab_of(const struct fragment *f, size_t at)
+{
+    for (size_t i = 0; i < f->range_count; at -= f->ranges[i++].count)
+        if (at < f->ranges[i].count)
+            return f->ranges[i].offset + at;
+    return 0;
+}
+
+struct replay_place replay_place_of(const struct replay *p, enum leaves_array array, size_t first,
+                                    size_t count)
+{
+    const struct table *t = p->o->table;
+    const struct fragment *f = &p->m->fragments->f[p->fragment];
+    size_t each = array == LEAVES_CODES ? DEV_BLOCK : 1, slab = slab_of(f, first * each);
+    struct replay_place place = {
+        .known = true, .array = array, .first = first, .last = first + count};
+    for (size_t i = 0; t && i < t->count; i++) {
+        const struct tensor *x = &t->tensors[i];
+        if (slab < x->offset || slab >= x->offset + table_span(t, i))
+            continue;
+        size_t in = slab - x->offset, left = x->count > in ? x->count - in : 1;
+        snprintf(place.tensor, sizeof place.tensor, "%s", x->name);
+        place.first = in;
+        place.last = in + (count * each < left ? count * each : left);
+        break;
+    }
+    return place;
+}
+
+/* The first value in which a state's bytes differ from the replica's arrays. *values: how many do.
+ */
+static bool bytes_differ(const struct replay *p, const struct outer_state_fragment *s,
+                         const uint8_t *bytes, struct replay_place *place, size_t *values)
+{
+    size_t elements = p->m->fragments->f[p->fragment].elements;
+    *values = 0;
+    for (unsigned a = 0; a < LEAVES_ARRAYS; a++) {
+        size_t before, each;
+        const uint8_t *ours = leaves_bytes(s, (enum leaves_array)a, elements, &before, &each);
+        size_t n = a == LEAVES_CODES ? elements / DEV_BLOCK : elements;
+        for (size_t i = 0; ours && i < n; i++) {
+            if (memcmp(ours + i * each, bytes + before + i * each, each) == 0)
+                continue;
+            if (!(*values)++)
+                *place = replay_place_of(p, (enum leaves_array)a, i, 1);
+        }
+    }
+    return *values > 0;
+}
+
+/* ---- files ---- */
+
+static void frag_path(char out[ARCHIVE_PATH_MAX], const char *frag, unsigned fragment,
+                      uint64_t round, const char *file)
+{
+    archive_path(out, frag, fragment, round, file);
+}
+
+bool replay_open(const char *path, struct file_map *map, enum err *e)
+{
+    *e = ERR_OK;
+    *map = (struct file_map){0};
+    if (!file_exists(path))
+        return false;
+    *e = file_map_checked(map, path);
+    return true;
+}
+
+bool replay_path(const struct replay *p, size_t source, unsigned kind, uint64_t round,
+                 uint64_t kept_round, const char *file, char out[ARCHIVE_PATH_MAX])
+{
+    const struct replay_source *s = &p->o->sources[source];
+    if (kind == 0 && s->archive)
+        archive_path(out, s->archive, p->fragment, round, file);
+    else if (kind == 1 && s->frag)
+        frag_path(out, s->frag, p->fragment, kept_round, file);
+    else
+        return false;
+    return true;
+}
+
+/* Rounds on record in DIR/F: one behind the newest with a manifest. */
+static uint64_t rounds_in(const char *dir, unsigned fragment, bool archive)
+{
+    struct arena scratch = arena_make(0);
+    char path[ARCHIVE_PATH_MAX], **names = NULL;
+    size_t count = 0;
+    uint64_t rounds = 0;
+    snprintf(path, sizeof path, "%.400s/%u", dir, fragment);
+    if (!file_exists(path) || file_list(path, &scratch, &names, &count) != ERR_OK)
+        count = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t at;
+        char rest;
+        if (sscanf(names[i], "%20" SCNu64 "%c", &at, &rest) != 1)
+            continue;
+        archive_path(path, dir, fragment, at, "MANIFEST");
+        uint64_t there = archive ? at + 1 : at;
+        if (file_exists(path) && there > rounds)
+            rounds = there;
+    }
+    arena_free(&scratch);
+    err_clear();
+    return rounds;
+}
+
+uint64_t replay_rounds(const struct replay *p)
+{
+    uint64_t rounds = 0;
+    for (size_t i = 0; i < p->o->count; i++) {
+        const struct replay_source *s = &p->o->sources[i];
+        uint64_t archived = s->archive ? rounds_in(s->archive, p->fragment, true) : 0;
+        uint64_t kept = s->frag ? rounds_in(s->frag, p->fragment, false) : 0;
+        rounds = archived > rounds ? archived : rounds;
+        rounds = kept > rounds ? kept : rounds;
+    }
+    return rounds;
+}
+
+/* ---- manifests ---- */
+
+enum err replay_manifest(struct replay *p, const char *path, uint64_t round, struct manifest *out,
+                         bool *there)
+{
+    struct arena scratch = arena_make(0);
+    struct file_map map;
+    enum err e;
+    *there = replay_open(path, &map, &e);
+    if (*there && e == ERR_OK)
+        e = archive_manifest_read(out, path, map.data, map.size_bytes, &scratch);
+    if (*there && e == ERR_OK && (out->fragment != p->fragment || out->round != round))
+        e = err_set(ERR_CORRUPT, "it is of fragment %u, round %" PRIu64, out->fragment, out->round);
+    file_unmap(&map);
+    arena_free(&scratch);
+    if (e != ERR_OK)
+        replay_found(p,
+                     &(struct replay_where){
+                         .kind = REPLAY_DAMAGED, .what = "manifest", .round = round, .file = path},
+                     "%s", err_message());
+    err_clear();
+    return e;
+}
+
+void replay_manifests_compare(const struct replay *p, const struct manifest *x,
+                              const struct manifest *y, char out[REPLAY_TEXT_MAX],
+                              const char **site)
+{
+    *site = "";
+    for (uint32_t i = 0; i < x->site_count && i < y->site_count; i++) {
+        const struct manifest_entry *a = &x->sites[i], *b = &y->sites[i];
+        if (a->site == b->site && a->included == b->included &&
+            digest_equal(&a->payload, &b->payload))
+            continue;
+        *site = manifest_name(x, p->o->sites, a->site);
+        snprintf(out, REPLAY_TEXT_MAX,
+                 a->included != b->included ? "site %s is included in one of them"
+                                            : "they name another contribution of site %s",
+                 *site);
+        return;
+    }
+    bool same_state = digest_equal(&x->state_after, &y->state_after);
+    snprintf(out, REPLAY_TEXT_MAX, "%s",
+             !digest_equal(&x->parent, &y->parent)   ? "they name other parents"
+             : !digest_equal(&x->config, &y->config) ? "other settings"
+             : !same_state                           ? "another state after the same contributions"
+                                                     : "another weight, norm, cursor or act");
+}
+
+bool replay_manifest_take(struct replay *p, uint64_t round)
+{
+    const struct digest chain = p->m->state[p->fragment].manifest;
+    bool any = false;
+    char first[ARCHIVE_PATH_MAX] = "";
+    for (size_t i = 0; i < p->o->count; i++)
+        for (unsigned kind = 0; kind < 2; kind++) {
+            char path[ARCHIVE_PATH_MAX], text[REPLAY_TEXT_MAX];
+            const char *site;
+            bool there;
+            if (!replay_path(p, i, kind, round, round + 1, "MANIFEST", path) ||
+                replay_manifest(p, path, round, p->other, &there) != ERR_OK || !there)
+                continue;
+            struct digest x = manifest_digest(p->now), y = manifest_digest(p->other);
+            if (any && digest_equal(&x, &y))
+                continue;
+            if (any) {
+                replay_manifests_compare(p, p->now, p->other, text, &site);
+                replay_found(p,
+                             &(struct replay_where){.kind = REPLAY_DIFFERS,
+                                                    .what = "manifest",
+                                                    .round = round,
+                                                    .site = site,
+                                                    .file = path},
+                             "not the manifest of %s: %s", first, text);
+            }
+            if (!any || (!digest_equal(&p->now->parent, &chain) &&
+                         digest_equal(&p->other->parent, &chain))) {
+                memcpy(p->now, p->other, sizeof *p->now);
+                snprintf(first, sizeof first, "%s", path);
+            }
+            any = true;
+        }
+    if (!any)
+        replay_found(
+            p, &(struct replay_where){.kind = REPLAY_MISSING, .what = "manifest", .round = round},
+            "%s", "in none of the directories");
+    return any;
+}
+
+/* ---- kept states ---- */
+
+bool replay_state_open(struct replay *p, const char *path, uint64_t round, struct file_map *map,
+                       struct outer_state_file *f, struct arena *a)
+{
+    enum err e;
+    if (!replay_open(path, map, &e))
+        return false;
+    if (e == ERR_OK)
+        e = outer_state_file_open(f, p->m, p->fragment, path, map->data, map->size_bytes, a);
+    if (e == ERR_OK && f->round != round)
+        e = err_set(ERR_CORRUPT, "it is state %" PRIu64, f->round);
+    if (e != ERR_OK)
+        replay_found(p,
+                     &(struct replay_where){
+                         .kind = REPLAY_DAMAGED, .what = "state", .round = round, .file = path},
+                     "%s", err_message());
+    err_clear();
+    return e == ERR_OK;
+}
+
+void replay_states_compare(struct replay *p)
+{
+    const struct outer_state_fragment *s = &p->m->state[p->fragment];
+    for (size_t i = 0; i < p->o->count; i++)
+        for (unsigned kind = 0; kind < 2; kind++) {
+            char path[ARCHIVE_PATH_MAX];
+            struct arena scratch = arena_make(0);
+            struct file_map map = {0};
+            struct outer_state_file f;
+            struct replay_place place = {.known = false};
+            size_t values = 0;
+            if (replay_path(p, i, kind, s->round, s->round, "state", path) &&
+                replay_state_open(p, path, s->round, &map, &f, &scratch)) {
+                p->r->states++;
+                if (bytes_differ(p, s, f.shared, &place, &values))
+                    replay_found(
+                        p,
+                        &(struct replay_where){.kind = f.intact ? REPLAY_DIFFERS : REPLAY_DAMAGED,
+                                               .what = "state",
+                                               .round = s->round,
+                                               .file = path,
+                                               .place = &place},
+                        "%zu value%s not what the rounds give", values,
+                        values == 1 ? " is" : "s are");
+                else if (!f.intact)
+                    replay_found(p,
+                                 &(struct replay_where){.kind = REPLAY_DAMAGED,
+                                                        .what = "state",
+                                                        .round = s->round,
+                                                        .file = path},
+                                 "%s", "its values are right, the digest in its head is not");
+                if (!f.own_intact)
+                    replay_found(p,
+                                 &(struct replay_where){.kind = REPLAY_DAMAGED,
+                                                        .what = "state",
+                                                        .round = s->round,
+                                                        .file = path},
+                                 "%s", "the replica's own residual is not what its digest says");
+            }
+            file_unmap(&map);
+            arena_free(&scratch);
+        }
+}
+
+/* The present state becomes state `round`, of any directory that has it whole. */
+static bool state_take(struct replay *p, uint64_t round)
+{
+    bool taken = false;
+    for (size_t i = 0; i < p->o->count && !taken; i++)
+        for (unsigned kind = 0; kind < 2 && !taken; kind++) {
+            char path[ARCHIVE_PATH_MAX];
+            struct arena scratch = arena_make(0);
+            struct file_map map = {0};
+            struct outer_state_file f;
+            if (replay_path(p, i, kind, round, round, "state", path) &&
+                replay_state_open(p, path, round, &map, &f, &scratch) && f.intact) {
+                outer_state_file_take(p->m, p->fragment, &f);
+                p->residual_unknown = p->m->o.compresses_downlink && !f.own;
+                taken = true;
+            }
+            file_unmap(&map);
+            arena_free(&scratch);
+        }
+    return taken;
+}
+
+bool replay_state_next(struct replay *p, uint64_t round, uint64_t end)
+{
+    for (uint64_t t = round; t <= end; t++)
+        if (state_take(p, t))
+            return true;
+    return false;
+}
+
+bool replay_start(struct replay *p, uint64_t round)
+{
+    for (uint64_t t = round; t > 0; t--)
+        if (state_take(p, t))
+            return true;
+    return p->o->placed || state_take(p, 0);
+}
