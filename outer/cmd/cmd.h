@@ -16,7 +16,7 @@
     X(serve, NET,                                                                                  \
       "the aggregator of a run: collects contributions, commits rounds, keeps the outer state")    \
     X(relay, ANY, "a hub for sites that cannot reach the aggregator: forwards TLS, unopened")      \
-    X(operator, NET, "an operator's calls: status, abort or roll back, quarantine or readmit")     \
+    X(operator, NET, "an operator's calls: status, abort, roll back, quarantine, set, roster")     \
     X(data, ANY, "plain text into token shards: a held-out part, and one part for each site")      \
     X(eval, ANY, "held-out loss and perplexity of a trained model")                                \
     X(sample, ANY, "text that a trained model writes")                                             \

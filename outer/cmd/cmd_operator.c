@@ -188,7 +188,12 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
                         .example = example,
                         .options = options,
                         .count = sizeof options / sizeof *options};
-    if (act->site == SETTING && argc > 2 && argv[1][0] != '-') {
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        args.operands = act->site == SETTING       ? "KEY VALUE"
+                        : act->site == ONE_SITE    ? "SITE"
+                        : act->site == SITE_OR_ALL ? "[SITE]"
+                                                   : NULL;
+    if (act->site == SETTING && argc > 2 && argv[1][0] != '-' && strncmp(argv[2], "--", 2) != 0) {
         o.key = argv[1];
         o.value = argv[2];
         argc -= 2;

@@ -41,8 +41,13 @@ static void tell(struct hooks *h, const struct hook_checkpoint *c, int status, b
     struct hook_outcome o = {c->step, c->tries, status, replaced,
                              (double)(clock_mono_ms() - c->saved_ms) / 1e3};
     char line[300] = "", quoted[400];
-    if (status && !replaced)
+    if (status && !replaced && c->tries)
         command_said(h->o.log, line, sizeof line);
+    if (!c->tries && !replaced)
+        log_event(LOG_WARN, "after_checkpoint",
+                  "step=%lld text=\"the command was not started for this checkpoint: no time was "
+                  "left; run it by hand\"",
+                  (long long)c->step);
     log_event(status || replaced ? LOG_WARN : LOG_INFO, "after_checkpoint",
               "step=%lld %s=%d tries=%u seconds=%.1f%s%s", (long long)c->step,
               replaced ? "replaced" : "exit", replaced ? 1 : status, c->tries, o.seconds,
@@ -140,6 +145,8 @@ static void *hooks_main(void *self)
         h->running = h->next;
         h->next.there = false;
         hold(h);
+        if (h->ending && h->each) /* after an older one, which took the time */
+            h->end_ms = clock_mono_ms() + h->patience_ms;
         if (is_late(h))
             tell(h, &h->running, 128 + SIGTERM, false); /* no time left for it */
         else
@@ -192,7 +199,7 @@ bool hooks_take(struct hooks *h, struct hook_outcome *out)
     return any;
 }
 
-void hooks_close(struct hooks *h, uint64_t patience_ms)
+void hooks_close(struct hooks *h, uint64_t patience_ms, bool each)
 {
     if (!h->open || h->ending)
         return;
@@ -202,6 +209,8 @@ void hooks_close(struct hooks *h, uint64_t patience_ms)
                   "text=\"waiting for the command of the last checkpoint, %llu s at most\"",
                   (unsigned long long)(patience_ms / 1000));
     h->ending = true;
+    h->each = each;
+    h->patience_ms = patience_ms;
     h->end_ms = clock_mono_ms() + patience_ms;
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->mutex);

@@ -42,6 +42,8 @@ struct hooks {
     unsigned outcome_count;
     bool ending;     /* nothing further is started */
     uint64_t end_ms; /* of `ending`: what runs or is next has until then */
+    uint64_t patience_ms;
+    bool each; /* what is next has patience_ms from its own start */
 };
 
 /* Nothing with an empty command. */
@@ -51,8 +53,9 @@ void hooks_saved(struct hooks *h, int64_t step, uint64_t rounds);
 /* The oldest outcome that has not been taken yet; false: there is none. */
 bool hooks_take(struct hooks *h, struct hook_outcome *out);
 /* Waits for the command of the last checkpoint, `patience_ms` at most, then ends it (SIGTERM, after
- * 5 s SIGKILL). Outcomes may still be taken. */
-void hooks_close(struct hooks *h, uint64_t patience_ms);
+ * 5 s SIGKILL). each: where an older one still runs, both have that time, one after the other.
+ * Outcomes may still be taken. */
+void hooks_close(struct hooks *h, uint64_t patience_ms, bool each);
 /* At once, without waiting: this process is about to end. Any thread. */
 void hooks_kill(struct hooks *h);
 

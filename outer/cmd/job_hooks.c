@@ -43,7 +43,7 @@ void job_hooks_saved(struct job *j)
 
 void job_hooks_close(struct job *j, bool finished)
 {
-    hooks_close(&j->hooks, finished ? j->hooks.o.timeout_ms : STOP_PATIENCE_MS);
+    hooks_close(&j->hooks, finished ? j->hooks.o.timeout_ms : STOP_PATIENCE_MS, finished);
     job_hooks_record(j);
 }
 

@@ -63,6 +63,11 @@ hook 30 | grep -q '"exit":0,"tries":2' || fail "the record of a failing command:
 [ "$(run c --run.after_checkpoint '[ $ATOLL_TRY = 2 ] || { sleep 1000 & echo $! >sleep.pid; wait; }' --run.after_checkpoint_timeout_s 2 \
     --train.checkpoint_every 30)" = "$whole" ] || fail "a hanging command"
 if alive "$(cat sleep.pid)"; then fail "what a hanging command started is still there"; fi
+# The last checkpoint's command has its own time, whatever an older one took of it.
+run_dir=e
+[ "$(run e --run.after_checkpoint '[ $ATOLL_STEP = 30 ] || exec sleep 1000' --run.after_checkpoint_timeout_s 2)" = "$whole" ] ||
+    fail "a hanging command of an older checkpoint"
+hook 30 | grep -q '"exit":0,"tries":1' || fail "the record of the last checkpoint: $(hook 30)"
 "$atoll" train --config run.yaml --run.dir d --train.steps 1000000 --run.after_checkpoint 'echo $$ >d.pid; exec sleep 1000' >d.out 2>&1 &
 pid=$!
 processes="$processes $pid"
