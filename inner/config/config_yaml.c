@@ -228,7 +228,10 @@ static enum err list_read(struct reader *r, struct config_entry *entry)
         } else if (r->event.type == YAML_MAPPING_START_EVENT && !entry->values.count) {
             return maps_read(r, entry->key);
         } else {
-            TRY(config_error(r->errors, line_of(r), "%s: a list holds plain values only",
+            TRY(config_error(r->errors, line_of(r),
+                             r->event.type == YAML_MAPPING_START_EVENT
+                                 ? "%s: all items of a list are maps, or none is"
+                                 : "%s: a list holds plain values only",
                              entry->key));
             TRY(skip(r));
         }

@@ -770,7 +770,10 @@ static void check_weights(struct config_rules *r, const struct settings *s, cons
                       key, list->count, s->data_train.count);
     for (size_t i = 0; i < list->count; i++) {
         double w = keys_weight(list, i);
-        if (!(zero ? w >= 0 : w > 0) || w > WEIGHT_MAX)
+        if (!*list->items[i])
+            config_broken(r, "data.train: map %zu has no %s; where one map has it, each needs one",
+                          i + 1, zero ? "anneal_weight" : "weight");
+        else if (!(zero ? w >= 0 : w > 0) || w > WEIGHT_MAX)
             config_broken(r, "%s: item %zu is \"%.40s\"; a weight is a number %s 0, at most %g",
                           key, i + 1, list->items[i], zero ? "from" : "above", WEIGHT_MAX);
         sum += w;
@@ -797,6 +800,9 @@ static void check_mixture(struct config_rules *r, const struct settings *s)
          "which may be of other weights; leave data.weights out, or use train.modules = 1"},
         {s->data_train.count > KEYS_SOURCES_MAX, "data.weights: at most 64 items of data.train"},
     };
+    for (size_t i = 0; i < s->data_train.count; i++)
+        if (!*s->data_train.items[i])
+            config_broken(r, "data.train: item %zu names no file; a map needs a glob", i + 1);
     if (!s->data_weights.count) {
         if (s->data_anneal_weights.count)
             config_broken(r, "data.anneal_weights without data.weights: what holds before "

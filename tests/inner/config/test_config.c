@@ -171,7 +171,7 @@ static void yaml_beyond_our_shape_is_refused(void **state)
         {"data:\n  train: [[a], b]\n", "c.yaml:2: data.train: a list holds plain values only"},
         {"data:\n  train: [{glob: a}, b]\n",
          "c.yaml:2: data.train: all items of a list are maps, or none is"},
-        {"data:\n  train: [a, {glob: b}]\n", "a list holds plain values only"},
+        {"data:\n  train: [a, {glob: b}]\n", "all items of a list are maps, or none is"},
         {"data:\n  train: [{glob: [a]}]\n", "the fields of its maps hold plain values only"},
         {"data:\n  train: [{glob: a, glob: b}]\n",
          "data.train.glob is here a second time in one map"},
