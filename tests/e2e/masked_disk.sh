@@ -54,7 +54,7 @@ until_waits() {
     contributed >/dev/null
 }
 
-steps=96 every=4
+steps=1440 every=60
 configure a,b,c
 settings="--outer.weights equal --outer.full_precision fixed --privacy.secure sum"
 run_start

@@ -5,7 +5,7 @@
 # the run without masks that had the same acts in the same rounds.
 . "$(dirname "$0")/lib.sh"
 
-steps=480 every=30 codec=int4 checkpoint_every=1000
+steps=1600 every=100 codec=int4 checkpoint_every=10000 # a round is long enough to stop a site in it
 configure a,b,c,d
 count=3 # sites of the roster, but for d
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
