@@ -10,16 +10,11 @@
 
 /* ---- what is in force ---- */
 
-static const struct amend_base *base_of(const struct aggregator *a)
-{
-    return a->o.settings;
-}
-
 /* The schedule under the aggregator's list, which the replica may not have yet. */
 static enum err schedule_now(const struct aggregator *a, struct schedule *s)
 {
     *s = a->replica->o.schedule;
-    return a->amendments.count ? amend_schedule(base_of(a), s, &a->amendments) : ERR_OK;
+    return a->amendments.count ? amend_schedule(a->o.settings, s, &a->amendments) : ERR_OK;
 }
 
 /* Of how a round is closed: in force when fragment 0 stands there. */
@@ -28,9 +23,15 @@ static enum err round_settings(struct aggregator *a)
     struct arena scratch = arena_make(0);
     struct settings s;
     struct outer_settings o;
-    enum err e = amend_settings(&s, &o, base_of(a), &a->amendments, a->core.f[0].round, &scratch);
-    if (e == ERR_OK)
+    uint64_t round = a->core.f[0].round;
+    uint32_t count = amendments_in_force(&a->amendments, round);
+    if (count == a->in_force)
+        return ERR_OK;
+    enum err e = amend_settings(&s, &o, a->o.settings, &a->amendments, round, &scratch);
+    if (e == ERR_OK) {
         a->core.straggler_ms = (uint64_t)llround(1e3 * o.outer_straggler_timeout_s);
+        a->in_force = count;
+    }
     arena_free(&scratch);
     return e;
 }
@@ -54,6 +55,7 @@ enum err aggregator_amend_open(struct aggregator *a)
     TRY(outer_state_amendments_find(a->replica));
     a->amendments = a->replica->amendments;
     a->amended = 0;
+    a->in_force = UINT32_MAX;
     return ERR_OK;
 }
 
@@ -96,7 +98,7 @@ enum err aggregator_amend_recovered(struct aggregator *a)
                        "%s/%s: it has %" PRIu32 " amendments, and a manifest carries %" PRIu32
                        ": restored from an older copy?",
                        a->env->root, AGGREGATOR_JOURNAL, a->amended, a->replica->amendments.count);
-    if (a->amendments.count && !base_of(a))
+    if (a->amendments.count && !a->o.settings)
         return err_set(ERR_UNSUPPORTED,
                        "settings of this run were amended, and this process knows no settings");
     a->amended = a->amendments.count;
@@ -215,9 +217,9 @@ static enum err made_check(const struct aggregator *a, const struct schedule *s,
 {
     struct amendments longer = a->amendments;
     struct schedule made = a->replica->o.schedule;
-    TRY(amend_check(base_of(a), s, &a->amendments, one));
+    TRY(amend_check(a->o.settings, s, &a->amendments, one));
     amendments_add(&longer, one);
-    return amend_schedule(base_of(a), &made, &longer);
+    return amend_schedule(a->o.settings, &made, &longer);
 }
 
 enum err aggregator_amend_may(const struct aggregator *a, struct amendment *one)
@@ -232,7 +234,7 @@ enum err aggregator_amend_may(const struct aggregator *a, struct amendment *one)
 static enum err set_may(const struct aggregator *a, const struct wire_operate *m,
                         const struct schedule *s, const struct amendment *one, uint64_t first)
 {
-    if (!base_of(a))
+    if (!a->o.settings)
         return err_set(ERR_CONFIG, "this aggregator knows no settings");
     if (a->o.count > 1)
         return err_set(ERR_CONFIG,

@@ -30,17 +30,6 @@ static enum err paths_make(struct source_paths *p, const struct aggregator *a,
     return ERR_OK;
 }
 
-/* Masked words say nothing without the masks: their sum is kept. */
-static void archive_masked(struct aggregator *a, const struct manifest *m)
-{
-    struct file_map map = {0};
-    bool there = !manifest_aborted(m) &&
-                 outer_state_aggregate(a->replica, m->fragment, m->round, &map) == ERR_OK;
-    const struct file_part sum = {map.data, map.size_bytes};
-    archive_round(a->o.archive, m, NULL, 0, there ? &sum : NULL);
-    a->env->ops->unmap(a->env, &map);
-}
-
 void aggregator_archive(struct aggregator *a, const struct manifest *m, bool moves)
 {
     struct arena scratch = arena_make(0);
@@ -48,7 +37,7 @@ void aggregator_archive(struct aggregator *a, const struct manifest *m, bool mov
     if (!a->o.archive)
         return;
     if (a->masks)
-        archive_masked(a, m);
+        archive_masked(a->o.archive, m);
     else if (paths_make(&p, a, m, moves, &scratch) == ERR_OK)
         archive_round(a->o.archive, m, p.payloads, p.count, NULL);
     arena_free(&scratch);

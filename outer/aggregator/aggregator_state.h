@@ -165,6 +165,7 @@ struct aggregator {
     struct amendments amendments; /* all that are journalled; the replica's follow */
     struct amendment amending;    /* recovery: the parts of the next one so far */
     uint32_t amended;             /* of the list, in the journal */
+    uint32_t in_force;            /* of the list: the core is of these; UINT32_MAX: not known */
     uint64_t replan_ms;   /* outer.replan: the last commit of fragment 0; 0: none in this process */
     unsigned replan_calm; /* rounds in a row that could have been half as long */
     struct round core;

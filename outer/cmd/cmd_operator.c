@@ -155,6 +155,8 @@ static enum err act_run_each(struct operator_call *o, const struct act *act, str
 static enum err act_parse(const struct act *act, int argc, char **argv, struct arena *arena)
 {
     struct operator_call o = {.tls = "tls", .name = "operator", .to = -1, .at_round = -1};
+    static const char *const operands[] = {
+        [NO_SITE] = NULL, [ONE_SITE] = "SITE", [SITE_OR_ALL] = "[SITE]", [SETTING] = "KEY VALUE"};
     char command[64], example[96];
     const struct args_option options[] = {
         {"aggregator", ARGS_TEXT, &o.targets, .value = "HOST:PORT", .required = true,
@@ -187,31 +189,28 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
                         .summary = act->summary,
                         .example = example,
                         .options = options,
-                        .count = sizeof options / sizeof *options};
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        args.operands = act->site == SETTING       ? "KEY VALUE"
-                        : act->site == ONE_SITE    ? "SITE"
-                        : act->site == SITE_OR_ALL ? "[SITE]"
-                                                   : NULL;
-    if (act->site == SETTING && argc > 2 && argv[1][0] != '-' && strncmp(argv[2], "--", 2) != 0) {
-        o.key = argv[1];
-        o.value = argv[2];
-        argc -= 2;
-        argv += 2;
-    } else if (act->site && argc > 1 && argv[1][0] != '-') {
-        o.site = argv[1];
-        argc--;
-        argv++;
-    }
+                        .count = sizeof options / sizeof *options,
+                        .operands = operands[act->site]};
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
+    int most = act->site == SETTING ? 2 : 1; /* where there are operands */
+    bool dash = args.operand_count && args.operand[0][0] == '-';
+    if (dash || args.operand_count > most)
+        return err_set(ERR_CONFIG, "operator %s: unexpected argument \"%.100s\"", act->name,
+                       args.operand[dash ? 0 : most]);
+    if (act->site == SETTING && args.operand_count == 2) {
+        o.key = args.operand[0];
+        o.value = args.operand[1];
+    } else if (act->site && act->site != SETTING && args.operand_count) {
+        o.site = args.operand[0];
+    }
     if (act->act == WIRE_ROLLBACK && o.to < 0)
         return err_set(ERR_CONFIG, "operator rollback: --to is missing: the number of the state");
     if (act->site == ONE_SITE && !o.site)
         return err_set(ERR_CONFIG, "operator %s: the site is missing: operator %s SITE", act->name,
                        act->name);
-    if (act->site == SETTING && !o.list == !o.key)
+    if (act->site == SETTING && (o.list ? args.operand_count != 0 : !o.key))
         return err_set(ERR_CONFIG, "operator set: either KEY VALUE, as outer.every 200, or --list");
     if (o.key && strlen(o.key) + strlen(o.value) + 2 > AMENDMENT_TEXT_MAX)
         return err_set(ERR_CONFIG, "operator set: the key and its value have %d bytes at most",

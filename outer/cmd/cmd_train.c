@@ -407,8 +407,11 @@ static enum err open_all(struct job *j)
     if (j->outer)
         TRY(open_exchange(j));
     TRY(job_eval_open(j));
-    if (is_lead(j))
+    if (is_lead(j)) {
+        TRY(job_tell_resume(j));
         TRY(job_hooks_open(j));
+    }
+    TRY(job_eval_begin(j));
     atomic_store(&j->status_ready, is_lead(j));
     return ERR_OK;
 }

@@ -80,6 +80,7 @@ struct job {
     struct train train;
     struct schedule base;         /* of the configuration, while amendments are in run.sync */
     struct amendments amendments; /* that this site knows */
+    uint32_t in_force;            /* of them: s is of these; UINT32_MAX: not known */
     struct job_privacy privacy;
     double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
     bool warned;                     /* the warning about a too large outer step was logged */
@@ -141,6 +142,8 @@ struct outer_memory job_outer_memory(struct job *j, const struct table *t);
 /* Number of values of each fragment, for the schedule's predictions. */
 void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX]);
 
+/* Reads the records of the processes before this one, once: totals here, and job_eval_record. */
+enum err job_tell_resume(struct job *j) MUST;
 enum err job_tell_start(struct job *j, int64_t step) MUST;
 void job_tell_step(struct job *j, const struct train_report *r);
 /* Callbacks for site_train and site; self is the job. */
@@ -161,9 +164,12 @@ enum err job_privacy_open(struct job *j) MUST;
 void job_privacy_record(struct job *j); /* behind the record of a start */
 /* job_keys.c: after the first hello, when the aggregator's key is known. */
 enum err job_keys_record(struct job *j) MUST;
-/* job_eval.c: after train_open and open_exchange; all ranks call. job_eval_look: after the rounds
- * of a step that is due. */
+/* job_eval.c: after train_open and open_exchange. All ranks call, but for job_eval_record: the
+ * lead, with each earlier record, between open and begin. job_eval_look: after the rounds of a step
+ * that is due. */
 enum err job_eval_open(struct job *j) MUST;
+void job_eval_record(struct job *j, const struct jsonl_row *row);
+enum err job_eval_begin(struct job *j) MUST;
 enum err job_eval_look(struct job *j, struct train *t) MUST;
 void job_eval_close(struct job *j);
 /* job_hooks.c: the lead's, behind train_open; all ranks' job_fetch() in front of it */

@@ -14,16 +14,21 @@ enum err job_amended(void *self, const struct amendments *list, struct schedule 
     TRY(amend_schedule(&j->run.base, &made, list));
     *s = j->run.sync.schedule = made;
     j->amendments = *list;
+    j->in_force = UINT32_MAX;
     return ERR_OK;
 }
 
 enum err job_amend_step(struct job *j, int64_t step)
 {
+    const struct schedule *x = &j->run.sync.schedule;
     struct arena scratch = arena_make(0);
     if (!j->amendments.count)
         return ERR_OK;
-    enum err e =
-        amend_train(&j->s, &j->run.base, &j->run.sync.schedule, &j->amendments, step, &scratch);
+    uint32_t count = amendments_in_force(&j->amendments, schedule_sent(x, 0, step));
+    if (count == j->in_force)
+        return ERR_OK;
+    enum err e = amend_train(&j->s, &j->run.base, x, &j->amendments, step, &scratch);
     arena_free(&scratch);
+    j->in_force = e == ERR_OK ? count : j->in_force;
     return e;
 }

@@ -48,22 +48,12 @@ static int entry_of(const struct job *j, const struct jsonl_row *row)
     return -1;
 }
 
-static enum err records_read(struct job *j)
+void job_eval_record(struct job *j, const struct jsonl_row *row)
 {
-    struct jsonl_reader reader;
-    struct jsonl_row row;
-    char *path;
-    TRY_ALLOC(path = arena_printf(&j->run.perm, "%s/%s", j->s.run_dir, RECORD_FILE));
-    if (!jsonl_reader_open(&reader, path))
-        return ERR_OK;
-    while (jsonl_next(&reader, &row)) {
-        int i = entry_of(j, &row);
-        double rounds = jsonl_number(&row, "round") + 1;
-        if (i >= 0 && rounds > (double)j->eval.recorded[i])
-            j->eval.recorded[i] = (int64_t)rounds;
-    }
-    jsonl_reader_close(&reader);
-    return ERR_OK;
+    int i = entry_of(j, row);
+    double rounds = jsonl_number(row, "round") + 1;
+    if (i >= 0 && rounds > (double)j->eval.recorded[i])
+        j->eval.recorded[i] = (int64_t)rounds;
 }
 
 static void seen_set(struct job *j)
@@ -147,10 +137,14 @@ enum err job_eval_open(struct job *j)
     e->choose.self = j;
     for (size_t i = 0; i < e->tasks.count; i++)
         TRY(choose_check(&e->choose, &e->tasks.task[i]));
-    if (is_lead(j)) {
-        TRY(probes_open(j));
-        TRY(records_read(j));
-    }
+    return is_lead(j) ? probes_open(j) : ERR_OK;
+}
+
+enum err job_eval_begin(struct job *j)
+{
+    struct job_eval *e = &j->eval;
+    if (!j->run.o.eval_every_rounds)
+        return ERR_OK;
     TRY(j->coll->ops->broadcast_host(j->coll, e->recorded, sizeof e->recorded));
     seen_set(j);
     return ERR_OK;

@@ -17,7 +17,22 @@ void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX])
 }
 
 /* Payload and rounds of the processes before this one, which a restarted site goes on from. */
-static enum err totals_read(struct job *j)
+static void totals_add(struct job *j, const struct jsonl_row *row)
+{
+    double fragment = jsonl_number(row, "fragment"), round = jsonl_number(row, "round");
+    if (!jsonl_is(row, "round") || !(fragment >= 0 && fragment < ROUND_FRAGMENTS_MAX))
+        return;
+    uint64_t *committed = &j->committed[(unsigned)fragment];
+    *committed = (uint64_t)fmax((double)*committed, round + 1);
+    if (jsonl_number(row, "replayed") != 0)
+        return;
+    j->moved.up += (uint64_t)jsonl_number(row, "up");
+    j->moved.down += (uint64_t)jsonl_number(row, "down");
+    j->predicted.up += (uint64_t)jsonl_number(row, "up_predicted");
+    j->predicted.down += (uint64_t)jsonl_number(row, "down_predicted");
+}
+
+enum err job_tell_resume(struct job *j)
 {
     struct jsonl_reader reader;
     struct jsonl_row row;
@@ -26,17 +41,9 @@ static enum err totals_read(struct job *j)
     if (!jsonl_reader_open(&reader, path))
         return ERR_OK;
     while (jsonl_next(&reader, &row)) {
-        double fragment = jsonl_number(&row, "fragment"), round = jsonl_number(&row, "round");
-        if (!jsonl_is(&row, "round") || !(fragment >= 0 && fragment < ROUND_FRAGMENTS_MAX))
-            continue;
-        uint64_t *committed = &j->committed[(unsigned)fragment];
-        *committed = (uint64_t)fmax((double)*committed, round + 1);
-        if (jsonl_number(&row, "replayed") != 0)
-            continue;
-        j->moved.up += (uint64_t)jsonl_number(&row, "up");
-        j->moved.down += (uint64_t)jsonl_number(&row, "down");
-        j->predicted.up += (uint64_t)jsonl_number(&row, "up_predicted");
-        j->predicted.down += (uint64_t)jsonl_number(&row, "down_predicted");
+        totals_add(j, &row);
+        if (j->run.o.eval_every_rounds)
+            job_eval_record(j, &row);
     }
     jsonl_reader_close(&reader);
     return ERR_OK;
@@ -48,7 +55,6 @@ enum err job_tell_start(struct job *j, int64_t step)
     struct jsonl *r = &j->record;
     char *config;
     TRY(config_print(tables, 2, &j->run.perm, &config));
-    TRY(totals_read(j));
     j->planned_step = step;
     j->eval_loss = NAN;
     j->began = clock_mono_s();

@@ -108,7 +108,8 @@ enum err amend_settings(struct settings *s, struct outer_settings *o, const stru
     *s = *base->s;
     *o = *base->o;
     const struct config_table tables[] = {keys_inner(s), keys_outer(o)};
-    for (uint32_t i = 0; i < list->count && list->list[i].round <= round; i++)
+    uint32_t count = amendments_in_force(list, round);
+    for (uint32_t i = 0; i < count; i++)
         TRY(text_set(tables, list->list[i].text, a));
     return ERR_OK;
 }

@@ -47,14 +47,12 @@ bool amendments_agree(const struct amendments *a, const struct amendments *b)
     return true;
 }
 
-const char *amendments_value(const struct amendments *a, const char *key, uint64_t round)
+uint32_t amendments_in_force(const struct amendments *a, uint64_t round)
 {
-    size_t n = strlen(key);
-    for (uint32_t i = a->count; i-- > 0;)
-        if (a->list[i].round <= round && strncmp(a->list[i].text, key, n) == 0 &&
-            a->list[i].text[n] == '=')
-            return a->list[i].text + n + 1;
-    return NULL;
+    uint32_t n = 0;
+    while (n < a->count && a->list[n].round <= round)
+        n++;
+    return n;
 }
 
 void amendments_put(struct bytes_writer *w, const struct amendments *a)

@@ -1,7 +1,7 @@
 #ifndef AMENDMENTS_H
 #define AMENDMENTS_H
 /* Settings that an operator, or the aggregator itself, has changed in mid-run (docs/protocol.md
- * 3.14). The list only grows; each entry has the round of fragment 0 from which on it is in force,
+ * 3.17). The list only grows; each entry has the round of fragment 0 from which on it is in force,
  * and no entry is of an earlier round than the one before it. So the settings of a round follow
  * from the configuration and a list, whatever came behind that round: outer/config/amend.h. Each
  * manifest carries the whole list, pending amendments too. Pure.
@@ -29,8 +29,8 @@ bool amendments_text(const char *text);
 void amendments_add(struct amendments *a, const struct amendment *one);
 /* Does the longer list of the two begin with the shorter one? */
 bool amendments_agree(const struct amendments *a, const struct amendments *b);
-/* The value of the newest entry for a key up to and with `round`; NULL: there is none. */
-const char *amendments_value(const struct amendments *a, const char *key, uint64_t round);
+/* How many entries, the first ones, are in force for this round of fragment 0. */
+uint32_t amendments_in_force(const struct amendments *a, uint64_t round);
 /* Canonical bytes. */
 void amendments_put(struct bytes_writer *w, const struct amendments *a);
 void amendments_get(struct bytes_reader *r, struct amendments *a); /* r->bad: not canonical */

@@ -2,18 +2,6 @@
  * contributed. */
 #include "outer/site/site_own.h"
 
-/* With secure aggregation a contribution in the clear leaves the outbox for nobody: the sum is
- * kept. */
-static void archive_masked(struct site *s, const struct manifest *m)
-{
-    struct file_map map = {0};
-    bool there = !manifest_aborted(m) &&
-                 outer_state_aggregate(s->replica, m->fragment, m->round, &map) == ERR_OK;
-    const struct file_part sum = {map.data, map.size_bytes};
-    archive_round(s->o.archive, m, NULL, 0, there ? &sum : NULL);
-    s->env->ops->unmap(s->env, &map);
-}
-
 void site_archive_round(struct site_slot *l, const struct manifest *m, bool sent)
 {
     struct site *s = l->site;
@@ -21,8 +9,7 @@ void site_archive_round(struct site_slot *l, const struct manifest *m, bool sent
     if (!s->o.archive)
         return;
     if (s->o.masks.on) {
-        archive_masked(s, m);
-        err_clear();
+        archive_masked(s->o.archive, m);
         return;
     }
     const struct archive_payload mine = {

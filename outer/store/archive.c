@@ -266,6 +266,18 @@ void archive_round(struct archive *a, const struct manifest *m,
     err_clear();
 }
 
+void archive_masked(struct archive *a, const struct manifest *m)
+{
+    struct file_map map = {0};
+    if (!a)
+        return;
+    bool there =
+        !manifest_aborted(m) && outer_state_aggregate(a->m, m->fragment, m->round, &map) == ERR_OK;
+    const struct file_part sum = {map.data, map.size_bytes};
+    archive_round(a, m, NULL, 0, there ? &sum : NULL);
+    a->owner->ops->unmap(a->owner, &map);
+}
+
 uint64_t archive_bytes(const struct archive *a)
 {
     return a ? a->bytes : 0;

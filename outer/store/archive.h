@@ -68,6 +68,9 @@ void archive_begin(struct archive *a, struct env *owner, struct outer_state *m,
 void archive_round(struct archive *a, const struct manifest *manifest,
                    const struct archive_payload *payloads, size_t count,
                    const struct file_part *aggregate);
+/* The same of a masked round: its contributions say nothing without the masks, and in the clear
+ * none leaves its site; so the sum is kept. */
+void archive_masked(struct archive *a, const struct manifest *manifest);
 /* Bytes that the archive has taken since it was opened. */
 uint64_t archive_bytes(const struct archive *a);
 

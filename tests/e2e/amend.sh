@@ -84,15 +84,19 @@ replayed() { # from the archive: the settings of each round follow from the mani
 replayed aggregator
 replayed a b
 
+amended_from_start() {
+    rm -rf a b aggregator ./*.out
+    serve
+    listening
+    set_to outer.every 12 --at-round "$from"
+    set_to outer.lr 0.4 --at-round $((from + 1))
+    set_to train.lr 0.02 --at-round $((from + 1))
+    set_to train.steps 110 --at-round $((from + 2))
+    sites_start a b
+}
+
 # The same amendments from the start, and nobody is killed.
-rm -rf a b aggregator ./*.out
-serve
-listening
-set_to outer.every 12 --at-round "$from"
-set_to outer.lr 0.4 --at-round $((from + 1))
-set_to train.lr 0.02 --at-round $((from + 1))
-set_to train.steps 110 --at-round $((from + 2))
-sites_start a b
+amended_from_start
 sites_end 0 a b
 serve_ends
 [ "$(final a)" = "$wanted_a" ] || fail "the second run of site a ended at $(final a), the first at $wanted_a"
@@ -100,14 +104,7 @@ serve_ends
 replayed aggregator
 
 # The aggregator's directory is lost, and made again of the sites': it has the amendments that their manifests carry.
-rm -rf a b aggregator ./*.out
-serve
-listening
-set_to outer.every 12 --at-round "$from"
-set_to outer.lr 0.4 --at-round $((from + 1))
-set_to train.lr 0.02 --at-round $((from + 1))
-set_to train.steps 110 --at-round $((from + 2))
-sites_start a b
+amended_from_start
 until_rounds b 2
 for p in $serve_pid $a $b; do kill -9 "$p" && wait "$p" 2>/dev/null || :; done
 rm -rf aggregator serve.out

@@ -11,12 +11,7 @@ listening
 sites_start a b c
 until_rounds a 1
 kill -STOP "$b"
-tries=0
-until operator status && grep -q "missing=b$" operator.out; do
-    sleep 0.05
-    tries=$((tries + 1))
-    [ $tries -lt 1000 ] || fail "the status does not say that b is missing"
-done
+until_status "missing=b$"
 grep -q "mode=strict sites=3 quorum=3" operator.out || fail "the status does not say the mode"
 code=0
 operator abort --name a || code=$?
@@ -67,12 +62,7 @@ listening
 sites_start a b
 until_rounds a 2
 kill -STOP "$b"
-tries=0
-until operator status && grep -q "in=1 missing=b$" operator.out; do
-    sleep 0.05
-    tries=$((tries + 1))
-    [ $tries -lt 1000 ] || fail "the status does not say that b is missing"
-done
+until_status "in=1 missing=b$"
 operator rollback --to 77 && fail "a state that there never was"
 operator rollback --to 1 || fail "operator rollback"
 kill -CONT "$b"

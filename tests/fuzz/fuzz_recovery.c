@@ -184,21 +184,11 @@ static void site_base(void)
     replica_close(&r);
 }
 
-static void log_drop(void *self, enum log_level level, const char *line)
-{
-    (void)self, (void)level, (void)line;
-}
-
 static void base_make(void)
 {
-    static struct tensor tensors[TOY_TENSORS_MAX];
-    log_to(log_drop, NULL);
+    toy_quiet();
     t.forever = arena_make(0);
-    t.table = toy_table(tensors, 1);
-    t.slab = toy_slab(&t.table, &t.forever);
-    ASSERT(t.slab && toy_device(&t.cpu, &t.work) == ERR_OK);
-    ASSERT(fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = 1}, &t.forever) ==
-           ERR_OK);
+    toy_whole(&t.table, &t.fragments, &t.slab, &t.cpu, &t.work, &t.forever);
     t.schedule = schedule_streaming(40, 4, 1, 1, CODEC_INT4);
     aggregator_base();
     site_base();

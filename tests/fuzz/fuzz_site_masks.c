@@ -314,27 +314,18 @@ static void site_contributes(void)
     t.b = l->box.b;
 }
 
-static void log_drop(void *self, enum log_level level, const char *line)
-{
-    (void)self, (void)level, (void)line;
-}
-
 static void base_make(void)
 {
-    static struct tensor tensors[TOY_TENSORS_MAX];
     struct outer_state_options o = {.fragments = &t.fragments,
                                     .schedule = schedule_streaming(40, 4, 1, 1, CODEC_INT4),
                                     .residuals = true,
                                     .keep = OUTER_STATES_MIN};
-    log_to(log_drop, NULL);
+    float *slab;
+    toy_quiet();
     t.perm = arena_make(0);
     o.schedule.full_precision = CODEC_FIXED;
     o.schedule.masked_sites = SITES;
-    t.table = toy_table(tensors, 1);
-    float *slab = toy_slab(&t.table, &t.perm);
-    ASSERT(slab && toy_device(&t.cpu, &t.work) == ERR_OK);
-    ASSERT(fragment_make(&t.fragments, &t.table, &(struct fragment_plan){.count = 1}, &t.perm) ==
-           ERR_OK);
+    toy_whole(&t.table, &t.fragments, &slab, &t.cpu, &t.work, &t.perm);
     memory_open(&t.state);
     ASSERT(toy_replica(&t.replica, &t.state.env, t.cpu, o, slab, &t.perm) == ERR_OK);
     site_make();

@@ -4,6 +4,7 @@
  * of the outer state that begins or is loaded, and a site's payload of exact numbers.
  */
 #include <stdlib.h>
+#include "kernels/base/log.h"
 #include "outer/store/outer_state.h"
 #include "tests/outer/toy.h"
 
@@ -21,6 +22,28 @@ static inline float *toy_slab(const struct table *t, struct arena *a)
     for (size_t i = 0; slab && i < t->elements; i++)
         slab[i] = toy_used(t, i) ? (float)(i % 129) / 64 - 1 : 0;
     return slab;
+}
+
+/* Tests that provoke refusals need not print them. */
+static inline void toy_log_drop(void *self, enum log_level level, const char *line)
+{
+    (void)self, (void)level, (void)line;
+}
+
+static inline void toy_quiet(void)
+{
+    log_to(toy_log_drop, NULL);
+}
+
+/* A table of one layer as one fragment, its slab and its device. */
+static inline void toy_whole(struct table *t, struct fragments *f, float **slab, struct dev **cpu,
+                             struct codec_work **work, struct arena *a)
+{
+    static struct tensor tensors[TOY_TENSORS_MAX];
+    *t = toy_table(tensors, 1);
+    *slab = toy_slab(t, a);
+    ASSERT(*slab && toy_device(cpu, work) == ERR_OK);
+    ASSERT(fragment_make(f, t, &(struct fragment_plan){.count = 1}, a) == ERR_OK);
 }
 
 /* o: all but `outer`, which is momentum with 0.7 and 0.9. */
