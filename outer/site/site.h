@@ -161,7 +161,8 @@ enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MU
 enum err site_acquire(struct site *s, unsigned fragment, float **local) MUST;
 void site_submit(struct site *s, const struct site_submission *w); /* returns at once */
 /* Waits until the round of this fragment is committed here. ERR_STOPPED: asked to stop; the
- * contribution is stored, a restart goes on with it. */
+ * contribution is stored, a restart goes on with it. The error of another fragment's round ends
+ * the wait, too. */
 enum err site_complete(struct site *s, unsigned fragment) MUST;
 /* site_complete, and the slot is free again. *theta, to go on with, is good until the next
  * site_acquire. */

@@ -259,9 +259,11 @@ static enum err slots_given_up(const struct site *s)
 enum err site_wait_stored(struct site *s)
 {
     post_lock(s);
-    while (!MUTANT(SAVED_UNSTORED) && !all_stored(s))
-        slots_wait(s);
     enum err e = slots_failed(s);
+    while (e == ERR_OK && !MUTANT(SAVED_UNSTORED) && !all_stored(s)) {
+        slots_wait(s);
+        e = slots_failed(s);
+    }
     if (e == ERR_OK && !MUTANT(STOPPED_UNSTORED))
         e = slots_given_up(s);
     post_unlock(s);
@@ -333,9 +335,14 @@ enum err site_complete(struct site *s, unsigned fragment)
         slot_run(l);
         post_lock(s);
     }
-    while (!slot_complete(l))
+    enum err e = ERR_OK;
+    while (e == ERR_OK && !slot_complete(l)) {
         slots_wait(s);
-    enum err e = l->e == ERR_OK ? ERR_OK : err_set(l->e, "%s", l->why);
+        /* The other sites may wait for the contribution that failed, and never come to this one. */
+        e = slots_failed(s);
+    }
+    if (slot_complete(l))
+        e = l->e == ERR_OK ? ERR_OK : err_set(l->e, "%s", l->why);
     post_unlock(s);
     return e;
 }
@@ -346,7 +353,8 @@ enum err site_reap(struct site *s, unsigned fragment, const float **theta,
     enum err e = site_complete(s, fragment);
     post_lock(s);
     struct site_slot *l = slot_of(s, fragment);
-    slot_enter(l, l->state == SLOT_REPORTING ? SLOT_REAPED : SLOT_FREE);
+    if (slot_complete(l)) /* else another round has failed */
+        slot_enter(l, l->state == SLOT_REPORTING ? SLOT_REAPED : SLOT_FREE);
     *theta = l->local;
     *done = l->completion;
     post_unlock(s);
