@@ -869,8 +869,8 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
         TRY(site_hello(l, found));
     if (!found)
         TRY(outer_state_begin(s->replica, initial_slab));
+    TRY(site_masks_begin(s)); /* once it has begun, a file that is missing is lost */
     TRY(store_begin(s->env));
-    TRY(site_masks_begin(s));
     site_archive_begin(l);
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
         while (site_step_back_due(s, f))
