@@ -73,7 +73,7 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
 
 /* ---- what others see ---- */
 
-static bool last_committed(const struct aggregator *a)
+bool aggregator_last_committed(const struct aggregator *a)
 {
     for (unsigned i = 0; i < a->core.fragments; i++)
         if (a->core.f[i].round < aggregator_rounds(a, i))
@@ -81,13 +81,18 @@ static bool last_committed(const struct aggregator *a)
     return true;
 }
 
+bool aggregator_owes_report(const struct aggregator *a, unsigned site)
+{
+    return set_has(&a->roster.members, site) && !a->site[site].finished &&
+           !a->site[site].status.left && !aggregator_quarantined(a, site);
+}
+
 static bool all_done(const struct aggregator *a)
 {
-    if (!last_committed(a))
+    if (!aggregator_last_committed(a))
         return false;
     for (unsigned i = 0; i < a->o.site_count; i++)
-        if (set_has(&a->roster.members, i) && !a->site[i].finished && !a->site[i].status.left &&
-            !aggregator_quarantined(a, i))
+        if (aggregator_owes_report(a, i))
             return false;
     return true;
 }
@@ -95,7 +100,7 @@ static bool all_done(const struct aggregator *a)
 /* Has it said so, since this process began, of every fragment? */
 static bool has_last(const struct aggregator *a, unsigned site)
 {
-    bool has = last_committed(a);
+    bool has = aggregator_last_committed(a);
     for (unsigned i = 0; i < a->core.fragments; i++)
         has = has && (!aggregator_serves(a, i) || a->core.f[i].adopted[site] == a->core.f[i].round);
     return has;
@@ -496,7 +501,7 @@ static enum err recover_finished(struct aggregator *a)
     struct arena scratch = arena_make(0);
     uint8_t *text;
     size_t n;
-    if (!last_committed(a) || !a->env->ops->exists(a->env, AGGREGATOR_FINISHED))
+    if (!aggregator_last_committed(a) || !a->env->ops->exists(a->env, AGGREGATOR_FINISHED))
         return ERR_OK;
     enum err e = a->env->ops->read(a->env, AGGREGATOR_FINISHED, ROUND_SITES_MAX * WIRE_NAME_MAX,
                                    &scratch, &text, &n);

@@ -94,6 +94,15 @@ static void notice_streams(const struct aggregator *a)
     log_event(LOG_WARN, "receiving", "streams=%s", used ? names : "none");
 }
 
+static void notice_heard(char *out, size_t size, const struct aggregator *a, unsigned site,
+                         uint64_t now_ms)
+{
+    uint64_t heard_ms = a->site[site].status.heard_ms;
+    snprintf(out, size, "never");
+    if (heard_ms)
+        snprintf(out, size, "%" PRIu64 "s_ago", (now_ms - heard_ms) / 1000);
+}
+
 /* One line for each missing site: whether it is bound and when it was last heard tells where to
  * look. */
 static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
@@ -102,11 +111,10 @@ static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t
     struct set missing = aggregator_missing_of(a, fragment, &owes);
     for (unsigned i = 0; i < a->o.site_count; i++) {
         const struct aggregator_site_status *s = &a->site[i].status;
-        char heard[32] = "never", text[160], quoted[192], sent[96];
+        char heard[32], text[160], quoted[192], sent[96];
         if (!set_has(&missing, i))
             continue;
-        if (s->heard_ms)
-            snprintf(heard, sizeof heard, "%" PRIu64 "s_ago", (now_ms - s->heard_ms) / 1000);
+        notice_heard(heard, sizeof heard, a, i, now_ms);
         notice_text(text, sizeof text, a, i, now_ms);
         notice_upload(sent, sizeof sent, a, fragment, i);
         log_event(LOG_WARN, "waiting",
@@ -127,17 +135,57 @@ void aggregator_notice_begin(struct aggregator *a, unsigned fragment, uint64_t n
     f->notice_ms = now_ms + NOTICE_FIRST_MS;
 }
 
+/* What is missing is a word of sites that may have ended: no round waits for them any more. */
+static void notice_reports(const struct aggregator *a, uint64_t now_ms)
+{
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        char heard[32];
+        if (!aggregator_owes_report(a, i))
+            continue;
+        notice_heard(heard, sizeof heard, a, i, now_ms);
+        log_event(LOG_WARN, "waiting",
+                  "since_s=%" PRIu64 " missing=%s owes=report bound=%d heard=%s "
+                  "text=\"all rounds are committed, and site %s has not confirmed the last one: if "
+                  "it has ended, start it again; if it is gone for good, stop this aggregator: "
+                  "everything is stored\"",
+                  (now_ms - a->end_ms) / 1000, a->o.sites[i], a->site[i].status.bound, heard,
+                  a->o.sites[i]);
+    }
+}
+
+static uint64_t later_ms(uint64_t every_ms)
+{
+    return every_ms * 2 < NOTICE_LAST_MS ? every_ms * 2 : NOTICE_LAST_MS;
+}
+
+/* The run is over but for the reports of some sites. */
+static uint64_t notice_end(struct aggregator *a, uint64_t now_ms)
+{
+    if (!aggregator_last_committed(a))
+        return UINT64_MAX;
+    if (!a->end_notice_every_ms) {
+        a->end_ms = now_ms;
+        a->end_notice_every_ms = NOTICE_FIRST_MS;
+        a->end_notice_ms = now_ms + NOTICE_FIRST_MS;
+    }
+    if (now_ms >= a->end_notice_ms) {
+        notice_reports(a, now_ms);
+        a->end_notice_every_ms = later_ms(a->end_notice_every_ms);
+        a->end_notice_ms = now_ms + a->end_notice_every_ms;
+    }
+    return a->end_notice_ms;
+}
+
 uint64_t aggregator_notice(struct aggregator *a, uint64_t now_ms)
 {
-    uint64_t wake_ms = UINT64_MAX;
+    uint64_t wake_ms = notice_end(a, now_ms);
     for (unsigned i = 0; i < a->core.fragments; i++) {
         struct aggregator_fragment *f = &a->fragment[i];
         if (f->first_ms == UINT64_MAX)
             continue;
         if (now_ms >= f->notice_ms) {
             notice_sites(a, i, now_ms);
-            f->notice_every_ms =
-                f->notice_every_ms * 2 < NOTICE_LAST_MS ? f->notice_every_ms * 2 : NOTICE_LAST_MS;
+            f->notice_every_ms = later_ms(f->notice_every_ms);
             f->notice_ms = now_ms + f->notice_every_ms;
         }
         wake_ms = f->notice_ms < wake_ms ? f->notice_ms : wake_ms;

@@ -185,6 +185,7 @@ struct aggregator {
     struct aggregator_identity *identity; /* NULL: without signatures */
     struct aggregator_masks *masks;       /* NULL: without secure aggregation */
     uint64_t payload_up, payload_down, wake_ms;
+    uint64_t end_ms, end_notice_ms, end_notice_every_ms; /* all committed; "waiting" lines then */
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
     struct scrub *scrub; /* NULL: off */
@@ -208,6 +209,10 @@ enum err aggregator_epoch_again(struct aggregator *a) MUST; /* written anew, fro
 void aggregator_halt(struct aggregator *a, enum err e);     /* keeps this thread's sentence */
 bool aggregator_serves(const struct aggregator *a, unsigned fragment);
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
+/* All rounds of all fragments are. */
+bool aggregator_last_committed(const struct aggregator *a);
+/* Then: the end waits for this site, which has not confirmed the last one. */
+bool aggregator_owes_report(const struct aggregator *a, unsigned site);
 /* After what a site said: has it all of it now? Durable before it is answered, so that a restart
  * after the end does not wait for sites that are gone. */
 enum err aggregator_finished(struct aggregator *a, unsigned site) MUST;
