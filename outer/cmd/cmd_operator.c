@@ -75,10 +75,10 @@ static enum err answered(const struct wire_answer *answer)
                    answer->text);
 }
 
-/* As many calls as the sites' lines need. */
-static enum err metrics_run(const struct operator_call *o)
+/* As many calls as the lines need: METRICS, SET_LIST. */
+static enum err lines_run(const struct operator_call *o, enum wire_act act)
 {
-    struct wire_operate m = {.act = WIRE_METRICS};
+    struct wire_operate m = {.act = act};
     struct wire_answer answer;
     snprintf(m.site, sizeof m.site, "%s", o->site ? o->site : "");
     do {
@@ -86,7 +86,8 @@ static enum err metrics_run(const struct operator_call *o)
         TRY(answered(&answer));
         fputs(answer.text, stdout);
         if (answer.offset && answer.offset <= m.to)
-            return err_set(ERR_PROTO, "the aggregator answers site %" PRIu64 " after site %" PRIu64,
+            return err_set(ERR_PROTO,
+                           "the aggregator goes on at line %" PRIu64 " after line %" PRIu64,
                            answer.offset, m.to);
         m.to = answer.offset;
     } while (m.to);
@@ -97,8 +98,8 @@ static enum err metrics_run(const struct operator_call *o)
  * roster: a repetition does not meet the one after. */
 static enum err act_run(const struct operator_call *o, const struct act *act)
 {
-    if (act->act == WIRE_METRICS)
-        return metrics_run(o);
+    if (act->act == WIRE_METRICS || o->list)
+        return lines_run(o, o->list ? WIRE_SET_LIST : WIRE_METRICS);
     enum wire_act look = of_roster(act->act)    ? WIRE_ROSTER_LIST
                          : act->act == WIRE_SET ? WIRE_SET_LIST
                                                 : WIRE_STATUS;
@@ -106,7 +107,7 @@ static enum err act_run(const struct operator_call *o, const struct act *act)
     struct wire_answer answer;
     TRY(link_operate(&o->dial, &m, &answer, TIMEOUT_MS));
     TRY(answered(&answer));
-    if (act->act != look && !o->list) {
+    if (act->act != look) {
         m.act = act->act;
         m.round = act->act != WIRE_SET ? answer.round
                   : o->at_round < 0    ? UINT64_MAX
