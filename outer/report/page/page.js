@@ -265,18 +265,21 @@ function show(s) {
   for (const part of [tiles, sitesTable, losses, evaluation, spent, byteBars, outer, health, events, news]) part(s);
 }
 let shown = 0, before = '';
-async function look() {
+async function look() {  // a hidden page asks for nothing
   try {
+    if (document.hidden && before) return;
     const answer = await fetch('status.json', {cache: 'no-store', signal: AbortSignal.timeout(15000)});
     if (!answer.ok) throw new Error(await answer.text());
     const s = await answer.json();
     shown = Date.now();
-    if (!document.hidden || !before) { show(s); before = 'shown'; }
+    show(s);
+    before = 'shown';
   } catch (e) {
     const age = (Date.now() - shown) / 1000;
     say('fresh', shown ? `no answer for ${time(age)}: the process has ended, or this page's link to it is cut` : `no answer: ${e.message}`);
     if (!shown || age > STALE_S) $('fresh').className = 'bad';
+  } finally {
+    setTimeout(look, EVERY_MS);
   }
-  setTimeout(look, EVERY_MS);
 }
 look();
