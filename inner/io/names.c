@@ -661,10 +661,7 @@ enum err names_file(const char *path, struct arena *a, char **file)
         if (file_exists(*file))
             return ERR_OK;
     }
-    char *inside;
-    TRY_ALLOC(inside = arena_printf(a, "%s/.", path));
-    if (!file_exists(inside)) /* else a folder without them: *file is what it lacks */
-        TRY_ALLOC(*file = arena_string(a, path, strlen(path)));
+    TRY_ALLOC(*file = arena_string(a, path, strlen(path)));
     return ERR_OK;
 }
 

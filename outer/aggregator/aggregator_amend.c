@@ -131,10 +131,41 @@ size_t aggregator_amend_records(const struct aggregator *a, struct journal_recor
 
 /* ---- the first possible round ---- */
 
+/* The first step at which the schedule differs under the longer list. Up to it a site does the same
+ * whether it knows or not, where an amendment changes no more than when fragments are due. */
+static enum err first_other(const struct aggregator *a, const struct schedule *s,
+                            const struct amendment *one, int64_t *step)
+{
+    struct amendments longer = a->amendments;
+    struct schedule made = a->replica->o.schedule;
+    int64_t border = schedule_step(s, 0, one->round - 1);
+    amendments_add(&longer, one);
+    TRY(amend_schedule(a->o.settings, &made, &longer));
+    int64_t now = schedule_next(s, border), then = schedule_next(&made, border);
+    *step = now < then ? now : then;
+    return ERR_OK;
+}
+
+/* May a site that knows of it from step `known` on be behind this border before? */
+static bool late_known(const struct aggregator *a, const struct schedule *s,
+                       const struct amendment *one, int64_t known)
+{
+    int64_t other;
+    if (schedule_step(s, 0, one->round - 1) >= known)
+        return false;
+    if (strncmp(one->text, "outer.every=", 12) != 0 || a->amendments.count == AMENDMENTS_MAX)
+        return true;
+    bool later = first_other(a, s, one, &other) != ERR_OK || other <= known;
+    err_clear(); /* what is wrong with it is said by amend_check */
+    return later;
+}
+
 /* The next manifest of fragment 0 that is not made yet carries it. A site has applied that round
  * before it trains behind the step of its apply, or so many steps later while it is offline. */
-static uint64_t first_possible(const struct aggregator *a, const struct schedule *s)
+static uint64_t first_possible(const struct aggregator *a, const struct schedule *s,
+                               const struct amendment *of)
 {
+    struct amendment one = *of;
     const struct aggregator_commit *c = &a->commit;
     bool made = c->fragment == 0 && (c->stage == COMMIT_MAKING || c->stage == COMMIT_PASSING) &&
                 c->manifest.round == a->core.f[0].round;
@@ -144,9 +175,11 @@ static uint64_t first_possible(const struct aggregator *a, const struct schedule
     if (carrier >= rounds)
         return rounds;
     int64_t known = schedule_apply(s, 0, carrier) + a->o.max_local_steps_offline;
-    while (first < rounds && schedule_step(s, 0, first - 1) < known)
-        first++;
-    return n && a->amendments.list[n - 1].round > first ? a->amendments.list[n - 1].round : first;
+    if (n && a->amendments.list[n - 1].round > first)
+        first = a->amendments.list[n - 1].round;
+    for (one.round = first; one.round < rounds && late_known(a, s, &one, known); one.round++) {
+    }
+    return one.round;
 }
 
 /* ---- acts ---- */
@@ -156,43 +189,28 @@ static const char *state_of(const struct aggregator *a, const struct amendment *
     return a->core.f[0].round >= one->round ? "in_force" : "pending";
 }
 
-/* The newest first, from the one behind `passed` on; the answer's offset: how many were passed when
- * there is no room for a further line. */
-static void set_list(const struct aggregator *a, uint64_t passed, struct wire_answer *answer)
+/* The newest first, as far as there is room. */
+static void set_list(const struct aggregator *a, struct wire_answer *answer)
 {
-    enum { LINE_MAX_BYTES = AMENDMENT_TEXT_MAX + 100 };
     struct aggregator_text t = {answer->text, 0, sizeof answer->text};
-    uint32_t count = a->amendments.count;
     char hex[65];
-    if (passed > count) {
-        aggregator_say(answer, ROUND_INVALID,
-                       "there is no amendment behind %" PRIu64 " of %" PRIu32, passed, count);
-        return;
-    }
-    if (!passed)
-        aggregator_text_add(&t, "amendments=%" PRIu32 " left=%" PRIu32 " round=%" PRIu64 "\n",
-                            count, AMENDMENTS_MAX - count, a->core.f[0].round);
-    for (; passed < count && t.used + LINE_MAX_BYTES <= t.size; passed++) {
-        const struct amendment *one = &a->amendments.list[count - 1 - passed];
+    aggregator_text_add(&t, "amendments=%" PRIu32 " round=%" PRIu64 "\n", a->amendments.count,
+                        a->core.f[0].round);
+    for (uint32_t i = a->amendments.count; i-- > 0;) {
+        const struct amendment *one = &a->amendments.list[i];
         digest_hex(&one->by, hex);
-        aggregator_text_add(&t, "number=%" PRIu64 " from_round=%" PRIu64 " state=%s by=%.16s %s\n",
-                            count - passed, one->round, state_of(a, one), hex, one->text);
+        aggregator_text_add(&t, "number=%" PRIu32 " from_round=%" PRIu64 " state=%s by=%.16s %s\n",
+                            i + 1, one->round, state_of(a, one), hex, one->text);
     }
-    answer->offset = passed < count ? passed : 0;
     answer->outcome = ROUND_CURRENT;
 }
 
 static void set_say(const struct aggregator *a, uint32_t number, struct wire_answer *answer)
 {
     const struct amendment *one = &a->amendments.list[number - 1];
-    uint32_t left = AMENDMENTS_MAX - a->amendments.count;
-    char few[80] = "";
-    if (left <= AMENDMENTS_FEW_LEFT)
-        snprintf(few, sizeof few, "; a run has %d amendments at most, %" PRIu32 " are left",
-                 AMENDMENTS_MAX, left);
-    aggregator_say(answer, ROUND_CURRENT,
-                   "amendment %" PRIu32 ": %s from round %" PRIu64 " on, %s%s", number, one->text,
-                   one->round, a->core.f[0].round >= one->round ? "in force" : "pending", few);
+    aggregator_say(answer, ROUND_CURRENT, "amendment %" PRIu32 ": %s from round %" PRIu64 " on, %s",
+                   number, one->text, one->round,
+                   a->core.f[0].round >= one->round ? "in force" : "pending");
 }
 
 /* The number of an entry that says the same already; 0: none does. An act that is repeated, by the
@@ -241,7 +259,7 @@ enum err aggregator_amend_may(const struct aggregator *a, struct amendment *one)
 {
     struct schedule s;
     TRY(schedule_now(a, &s));
-    one->round = first_possible(a, &s);
+    one->round = first_possible(a, &s, one);
     return made_check(a, &s, one);
 }
 
@@ -287,10 +305,8 @@ enum err aggregator_amend_make(struct aggregator *a, const char *author,
         TRY(journal_append(&a->journal, &r[i])); /* the last one counts */
     a->amendments = longer;
     a->amended = longer.count;
-    log_event(LOG_WARN, "amendment",
-              "number=%" PRIu32 " setting=%s from_round=%" PRIu64 " by=%s left=%" PRIu32,
-              longer.count, log_quote(quoted, sizeof quoted, one->text), one->round, author,
-              AMENDMENTS_MAX - longer.count);
+    log_event(LOG_WARN, "amendment", "number=%" PRIu32 " setting=%s from_round=%" PRIu64 " by=%s",
+              longer.count, log_quote(quoted, sizeof quoted, one->text), one->round, author);
     return aggregator_amend_work(a);
 }
 
@@ -307,12 +323,12 @@ enum err aggregator_amend_operate(struct aggregator *a, const char *peer,
     struct schedule s;
     uint32_t before;
     if (m->act == WIRE_SET_LIST) {
-        set_list(a, m->to, answer);
+        set_list(a, answer);
         return ERR_OK;
     }
     TRY(schedule_now(a, &s));
-    uint64_t first = first_possible(a, &s);
     snprintf(one.text, sizeof one.text, "%s", m->setting);
+    uint64_t first = first_possible(a, &s, &one);
     one.round = m->round == UINT64_MAX ? first : m->round;
     if ((before = same_before(a, m))) {
         set_say(a, before, answer);

@@ -516,8 +516,7 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
         a->o.committed(a->o.self, m, waited_ms);
     TRY(commit_record(a, fragment));
     TRY(aggregator_masks_join(a));
-    TRY(aggregator_masks_aborted(a, m));
-    return aggregator_replan(a, m);
+    return aggregator_masks_aborted(a, m);
 }
 
 enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsigned site)

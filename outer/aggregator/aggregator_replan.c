@@ -1,56 +1,67 @@
 /* outer.replan: the aggregator amends outer.every by itself when training no longer has its share
- * of the time (outer/diloco/replan.h). It measures what every round took, from commit to commit,
- * and knows the steps' time from the sites' reports. */
+ * of the time (outer/diloco/replan.h). The sites say with their contributions how long they trained
+ * and waited; how long the contribution of fragment 0 took, it measures. It decides when a round is
+ * sealed and its manifest not made yet: that one carries the amendment. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
-#include "outer/diloco/replan.h"
 
-/* Seconds of a step of the slowest site; 0: a site of the round has not reported any. */
-static double slowest_step_s(const struct aggregator *a, const struct manifest *m)
+/* Amendments that are left to operators. */
+enum { REPLAN_LEAVES = AMENDMENTS_MAX / 4 };
+
+/* Of the slowest site, which the others wait for. False: not known. */
+static bool sites_measured(const struct aggregator *a, uint64_t round, struct replan_round *r)
 {
-    double slowest = 0;
-    for (uint32_t i = 0; i < m->site_count; i++) {
-        const struct aggregator_site_status *s = &a->site[m->sites[i].site].status;
-        if (!m->sites[i].included)
+    r->waited_s = r->exchange_s = INFINITY;
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        const struct aggregator_site *s = &a->site[i];
+        if (!set_has(&a->fragment[0].seal_set, i))
             continue;
-        if (!(s->tokens_per_second > 0) || s->step < 1 || !s->tokens)
-            return 0;
-        double step_s = (double)s->tokens / (double)s->step / s->tokens_per_second;
-        slowest = step_s > slowest ? step_s : slowest;
+        if (s->paced != round || !(s->pace.trained_s > 0))
+            return false;
+        r->trained_s = fmax(r->trained_s, s->pace.trained_s);
+        r->waited_s = fmin(r->waited_s, s->pace.waited_s);
+        r->exchange_s = fmin(r->exchange_s, s->pace.exchange_s);
+        r->upload_s = fmax(r->upload_s, (double)s->paced_ms / 1e3);
     }
-    return slowest;
+    return isfinite(r->waited_s);
 }
 
-/* Of the round that was committed just now, which began with the download of the one before; false:
- * it says nothing of the next ones. */
-static bool round_measured(struct aggregator *a, const struct manifest *m, struct replan_round *r)
+/* Of the round that is sealed now and of the one before. False: one of them was in full precision,
+ * or nothing hid it. */
+static bool round_measured(struct aggregator *a, uint64_t round, struct replan_round *r)
 {
+    struct aggregator_replan *p = &a->replan;
     const struct schedule *s = &a->replica->schedule;
     const struct amendments *list = &a->amendments;
-    uint64_t now_ms = aggregator_now(a), before_ms = a->replan_ms;
-    a->replan_ms = now_ms;
-    if (!before_ms || now_ms == before_ms || !m->round || m->round <= s->full_precision_rounds ||
-        manifest_aborted(m) || schedule_last(s, 0, m->round) || schedule_last(s, 0, m->round - 1) ||
-        (list->count && list->list[list->count - 1].round > m->round))
+    bool before = p->round == round && !p->full_precision;
+    p->round = round + 1;
+    p->full_precision = outer_state_codec(a->replica, 0) != s->period[0].codec;
+    if (!before || p->full_precision || schedule_last(s, 0, round) ||
+        schedule_last(s, 0, round - 1) || !sites_measured(a, round, r))
         return false;
-    r->round_s = (double)(now_ms - before_ms) / 1e3;
-    r->step_s = slowest_step_s(a, m);
-    r->steps = schedule_step(s, 0, m->round) - schedule_step(s, 0, m->round - 1);
+    bool pending = list->count && list->list[list->count - 1].round > round;
+    r->steps = pending ? 0 : schedule_step(s, 0, round) - schedule_step(s, 0, round - 1);
     r->fragments = s->fragments;
-    return r->step_s > 0;
+    return true;
 }
 
-static enum err every_amend(struct aggregator *a, const struct replan_round *r, int64_t every)
+static enum err every_amend(struct aggregator *a, const struct replan_round *r,
+                            const struct replan_plan *plan)
 {
     struct amendment one = {.round = 0};
     char author[AGGREGATOR_TEXT_MAX], quoted[2 * AGGREGATOR_TEXT_MAX];
     snprintf(author, sizeof author, "atoll://%s/aggregator", a->o.run);
     one.by = digest_of(author, strlen(author));
-    snprintf(one.text, sizeof one.text, "outer.every=%" PRId64, every);
+    snprintf(one.text, sizeof one.text, "outer.every=%" PRId64, plan->every);
     enum err e = aggregator_amend_may(a, &one);
+    if (one.round >= schedule_rounds(&a->replica->schedule, 0)) { /* the run ends before */
+        err_clear();
+        return ERR_OK;
+    }
     if (e == ERR_CONFIG || e == ERR_PROTO) {
         log_event(LOG_WARN, "replan", "setting=%s why=%s", one.text,
                   log_quote(quoted, sizeof quoted, err_message()));
@@ -60,29 +71,32 @@ static enum err every_amend(struct aggregator *a, const struct replan_round *r, 
     TRY(e);
     log_event(LOG_WARN, "replan",
               "every=%" PRId64 " before=%" PRId64 " from_round=%" PRIu64
-              " share=%.4f round_s=%.3f step_s=%.6f",
-              every, r->every, one.round, replan_share(r), r->round_s, r->step_s);
+              " share=%.4f trained_s=%.3f waited_s=%.3f planned_waited_s=%.3f",
+              plan->every, r->every, one.round, plan->share, r->trained_s, r->waited_s,
+              plan->waited_s);
     return aggregator_amend_make(a, author, &one);
 }
 
-enum err aggregator_replan(struct aggregator *a, const struct manifest *m)
+enum err aggregator_replan(struct aggregator *a, unsigned fragment)
 {
-    struct replan_round r;
+    struct aggregator_replan *p = &a->replan;
+    struct replan_round r = {.upload_s = 0};
     struct settings s;
     struct outer_settings o;
-    struct arena scratch = arena_make(0);
-    if (!a->o.replan || !a->o.settings || a->o.count > 1 || m->fragment != 0 ||
-        !round_measured(a, m, &r))
+    uint64_t round = a->replica->state[0].round;
+    if (!a->o.replan || !a->o.settings || a->o.count > 1 || fragment || p->round == round + 1 ||
+        a->amendments.count + REPLAN_LEAVES >= AMENDMENTS_MAX)
         return ERR_OK;
-    enum err e = amend_settings(&s, &o, a->o.settings, &a->amendments, m->round, &scratch);
+    if (!round_measured(a, round, &r)) {
+        p->plan = (struct replan){0};
+        return ERR_OK;
+    }
+    struct arena scratch = arena_make(0);
+    enum err e = amend_settings(&s, &o, a->o.settings, &a->amendments, round, &scratch);
     arena_free(&scratch);
     TRY(e);
     r.every = o.outer_every;
     r.least = a->o.settings->o->outer_every;
-    int64_t every = replan_every(&r);
-    a->replan_calm = every < r.every ? a->replan_calm + 1 : 0;
-    if (every == r.every || (every < r.every && a->replan_calm < REPLAN_CALM))
-        return ERR_OK;
-    a->replan_calm = 0;
-    return every_amend(a, &r, every);
+    struct replan_plan plan = replan_step(&p->plan, &r);
+    return plan.every == r.every ? ERR_OK : every_amend(a, &r, &plan);
 }

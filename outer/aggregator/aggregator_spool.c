@@ -340,7 +340,7 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     up->site = site;
     up->handle = up->marks = -1;
     up->header = *m;
-    up->chunk_ms = aggregator_now(a);
+    up->offered_ms = up->chunk_ms = aggregator_now(a);
     aggregator_spool_path(a->o.sites[site], m->fragment, m->round, &m->payload, up->final);
     snprintf(up->part, sizeof up->part, "%.250s" PART_END, up->final);
     snprintf(up->have, sizeof up->have, "%.250s" HAVE_END, up->final);
@@ -577,6 +577,12 @@ static void contribution_journal(struct aggregator *a, struct upload *up,
         event_of(a, ROUND_STORED, up->site, &up->header, upload_norm(a, up));
     enum round_outcome o = step_event(a, stored, answer);
     ASSERT(o == ROUND_RECEIPT); /* asked just before, and nothing came between */
+    if (!fragment) {
+        struct aggregator_site *from = &a->site[up->site];
+        from->pace = up->header.pace;
+        from->paced = up->header.round;
+        from->paced_ms = aggregator_now(a) - up->offered_ms;
+    }
     unsigned count = aggregator_missing(a, fragment, missing, sizeof missing);
     log_event(LOG_DETAIL, "accept",
               "fragment=%u round=%" PRIu64 " site=%s bytes=%" PRIu64 " missing=%u%s%s", fragment,

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
+#include "outer/diloco/replan.h"
 #include "outer/link/revocation.h"
 #include "outer/protocol/bounds.h"
 #include "outer/protocol/roles.h"
@@ -42,7 +43,8 @@ struct upload { /* one contribution on its way in */
     struct upload *next;
     unsigned site;
     enum upload_state state;
-    unsigned storing;  /* chunks; a superseded stream may still have some */
+    unsigned storing; /* chunks; a superseded stream may still have some */
+    uint64_t offered_ms;
     uint64_t chunk_ms; /* when its last chunk was stored, or it was opened */
     enum err verdict;  /* result of the verification, and its sentence */
     char why[AGGREGATOR_TEXT_MAX];
@@ -79,6 +81,8 @@ struct aggregator_site {
     unsigned strikes;     /* contributions in a row that were refused, or hardly counted */
     struct digest struck; /* the last one refused, by which process, and when: a message that */
     uint64_t struck_by, struck_ms; /* arrives twice is one contribution */
+    struct wire_pace pace;         /* of its contribution to round `paced` of fragment 0 */
+    uint64_t paced, paced_ms;      /* the payload took this long from the offer on */
     uint64_t silent_ms; /* before its last call: since the one before, or since this start */
 };
 struct aggregator_fragment {
@@ -95,6 +99,11 @@ struct aggregator_fragment {
     uint64_t found_round; /* in flight when this process began: its spool may hold anything */
     uint64_t committed;   /* highest round + 1 with a COMMIT record; 0: none */
     struct bounds_history norms; /* of the rounds before the one in flight */
+};
+struct aggregator_replan { /* outer.replan */
+    uint64_t round;        /* rounds of fragment 0 before this one were looked at */
+    bool full_precision;   /* the last of them was */
+    struct replan plan;    /* what they were */
 };
 /* Of the one commit in flight. The work of all but IDLE is done by aggregator_commit_outside
  * without the lock; the stage changes under it. */
@@ -166,8 +175,7 @@ struct aggregator {
     struct amendment amending;    /* recovery: the parts of the next one so far */
     uint32_t amended;             /* of the list, in the journal */
     uint32_t in_force;            /* of the list: the core is of these; UINT32_MAX: not known */
-    uint64_t replan_ms;   /* outer.replan: the last commit of fragment 0; 0: none in this process */
-    unsigned replan_calm; /* rounds in a row that could have been half as long */
+    struct aggregator_replan replan;
     struct round core;
     struct journal journal;
     bool begun; /* found so at the start: what is missing is damage */
@@ -185,7 +193,6 @@ struct aggregator {
     struct aggregator_identity *identity; /* NULL: without signatures */
     struct aggregator_masks *masks;       /* NULL: without secure aggregation */
     uint64_t payload_up, payload_down, wake_ms;
-    uint64_t end_ms, end_notice_ms, end_notice_every_ms; /* all committed; "waiting" lines then */
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
     struct scrub *scrub; /* NULL: off */
@@ -209,24 +216,12 @@ enum err aggregator_epoch_again(struct aggregator *a) MUST; /* written anew, fro
 void aggregator_halt(struct aggregator *a, enum err e);     /* keeps this thread's sentence */
 bool aggregator_serves(const struct aggregator *a, unsigned fragment);
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
-/* All rounds of all fragments are. */
-bool aggregator_last_committed(const struct aggregator *a);
-/* Then: the end waits for this site, which has not confirmed the last one. */
-bool aggregator_owes_report(const struct aggregator *a, unsigned site);
 /* After what a site said: has it all of it now? Durable before it is answered, so that a restart
  * after the end does not wait for sites that are gone. */
 enum err aggregator_finished(struct aggregator *a, unsigned site) MUST;
-
-/* ---- aggregator_notice.c ---- */
-/* The sites that the round in flight waits for, and what for. */
-struct set aggregator_missing_of(const struct aggregator *a, unsigned fragment, const char **owes);
-/* "b, c": their names; returns how many. */
+/* "b, c": sites that the round in flight still waits for; returns how many. */
 unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
                             size_t size_bytes);
-/* The first contribution of a round counted: the others wait from now on. */
-void aggregator_notice_begin(struct aggregator *a, unsigned fragment, uint64_t now_ms);
-/* Writes the lines that are due; returns when the next one is. */
-uint64_t aggregator_notice(struct aggregator *a, uint64_t now_ms);
 
 /* ---- aggregator_identity.c ---- */
 /* A halt for good: a start refuses the directory until a person removes the file `stale`. */
@@ -434,8 +429,8 @@ enum err aggregator_amend_operate(struct aggregator *a, const char *peer,
                                   const struct wire_operate *m, struct wire_answer *answer) MUST;
 
 /* ---- aggregator_replan.c ---- */
-/* A round was committed just now. */
-enum err aggregator_replan(struct aggregator *a, const struct manifest *m) MUST;
+/* The round of the fragment is sealed, and its manifest is not made yet. Once for each round. */
+enum err aggregator_replan(struct aggregator *a, unsigned fragment) MUST;
 
 /* ---- aggregator_roster.c ---- */
 void aggregator_roster_open(struct aggregator *a); /* version 1 */

@@ -1,21 +1,80 @@
 #include "outer/diloco/replan.h"
 #include <math.h>
 
-double replan_share(const struct replan_round *r)
+/* Steps that leave training its share where a round waits so long. */
+static int64_t every_for(const struct replan_round *r, double waited_s)
 {
-    double share = (double)r->steps * r->step_s / r->round_s;
-    return share < 1 ? share : 1;
+    double step_s = r->trained_s / (double)r->steps;
+    double steps = ceil(waited_s / step_s * REPLAN_AIM / (1 - REPLAN_AIM));
+    int64_t parts = r->fragments, most = REPLAN_EVERY_MAX / parts * parts;
+    if (!(steps < (double)most))
+        return most;
+    return steps > 1 ? ((int64_t)steps + parts - 1) / parts * parts : parts;
 }
 
-int64_t replan_every(const struct replan_round *r)
+static double share_of(const struct replan_round *r, double waited_s)
 {
-    double waits_s = r->round_s - (double)r->steps * r->step_s;
-    double steps = waits_s > 0 ? ceil(waits_s / r->step_s * REPLAN_AIM / (1 - REPLAN_AIM)) : 1;
-    int64_t parts = r->fragments, most = REPLAN_EVERY_MAX / parts * parts;
-    int64_t wanted = steps < (double)most ? ((int64_t)steps + parts - 1) / parts * parts : most;
-    if (replan_share(r) < REPLAN_SHARE)
-        return wanted > r->every ? wanted : r->every;
-    if (r->every <= r->least || 2 * wanted > r->every)
+    return r->trained_s / (r->trained_s + waited_s);
+}
+
+/* What of the waiting is believed: of the exchange no more than what the one before took, on a line
+ * as slow as two uploads say, and what it takes on a line as fast as the last one says. */
+static double confirmed_s(const struct replan *p, const struct replan_round *r)
+{
+    double before_s = p->upload_s[1], upload_s = p->upload_s[0], now_s = r->upload_s;
+    double slower = before_s > 0 ? fmax(1, fmin(upload_s, now_s) / before_s) : 1;
+    double faster = upload_s > 0 ? fmin(1, now_s / upload_s) : 1;
+    double exchange_s = fmin(r->exchange_s * faster, p->exchange_s * slower);
+    return fmax(0, r->waited_s - r->fragments * fmax(0, r->exchange_s - exchange_s));
+}
+
+static int64_t longer(struct replan *p, const struct replan_round *r, double waited_s)
+{
+    p->calm = 0;
+    p->missed++;
+    if (p->missed < REPLAN_ROUNDS && share_of(r, waited_s) >= REPLAN_MISSED)
         return r->every;
-    return wanted > r->least ? wanted : r->least;
+    int64_t wanted = every_for(r, waited_s);
+    wanted = wanted < REPLAN_TIMES * r->every ? wanted : REPLAN_TIMES * r->every;
+    return wanted > r->every ? wanted : r->every;
+}
+
+/* The configured number, where it does; else half as many or fewer. */
+static int64_t shorter(struct replan *p, const struct replan_round *r)
+{
+    double least_s = r->trained_s / (double)r->steps * (double)r->least;
+    p->missed = 0;
+    p->calm_s = p->calm ? fmax(p->calm_s, r->waited_s) : r->waited_s;
+    int64_t wanted = every_for(r, p->calm_s);
+    if (least_s >= REPLAN_CALM * (least_s + p->calm_s) || wanted < r->least)
+        wanted = r->least;
+    if (wanted >= r->every || (wanted > r->least && 2 * wanted > r->every)) {
+        p->calm = 0;
+        return r->every;
+    }
+    p->calm++;
+    return p->calm < REPLAN_ROUNDS ? r->every : wanted;
+}
+
+static void round_keep(struct replan *p, const struct replan_round *r)
+{
+    p->known += p->known < 2;
+    p->exchange_s = r->exchange_s;
+    p->upload_s[1] = p->upload_s[0];
+    p->upload_s[0] = r->upload_s;
+}
+
+struct replan_plan replan_step(struct replan *p, const struct replan_round *r)
+{
+    struct replan_plan plan = {.every = r->every, .share = 1};
+    if (r->steps) {
+        plan.share = share_of(r, r->waited_s);
+        plan.waited_s = p->known == 2 ? confirmed_s(p, r) : 0;
+        plan.every =
+            share_of(r, plan.waited_s) < REPLAN_SHARE ? longer(p, r, plan.waited_s) : shorter(p, r);
+    }
+    if (!r->steps || plan.every != r->every)
+        p->calm = p->missed = 0;
+    round_keep(p, r);
+    return plan;
 }

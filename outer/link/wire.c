@@ -277,6 +277,9 @@ static enum err upload_encode(struct packed *to, const void *message)
     offer.residual_ratio = m->residual_ratio;
     offer.charged = m->charged;
     offer.supply = m->supply;
+    offer.trained_s = m->pace.trained_s;
+    offer.waited_s = m->pace.waited_s;
+    offer.exchange_s = m->pace.exchange_s;
     offer.transfer = m->transfer;
     offer.stream = m->stream;
     if (memcmp(m->signature, unsigned_, sizeof unsigned_) != 0)
@@ -626,6 +629,15 @@ static enum err operate_decode(void *message, const void *unpacked, struct arena
     return fragment_in(&m->fragment, p->fragment);
 }
 
+/* One that nothing follows from is not known. */
+static struct wire_pace pace_in(const Atoll__Offer *p)
+{
+    bool good = isfinite(p->trained_s) && p->trained_s > 0 && isfinite(p->waited_s) &&
+                p->waited_s >= 0 && isfinite(p->exchange_s) && p->exchange_s >= 0;
+    return good ? (struct wire_pace){p->trained_s, p->waited_s, p->exchange_s}
+                : (struct wire_pace){0};
+}
+
 static enum err upload_decode(void *message, const void *unpacked, struct arena *a)
 {
     (void)a;
@@ -660,6 +672,7 @@ static enum err upload_decode(void *message, const void *unpacked, struct arena 
     m->max_local_steps_offline = p->max_local_steps_offline;
     m->residual_ratio = (uint8_t)p->residual_ratio;
     m->charged = p->charged;
+    m->pace = pace_in(p);
     m->transfer = p->transfer;
     m->stream = p->stream;
     return ERR_OK;

@@ -94,6 +94,10 @@ enum wire_supply { /* parts of what a site has, for an aggregator that is rebuil
                    WIRE_SUPPLY_SEEN = 5,      /* the file id/site; the site's last part */
                    WIRE_SUPPLY_LAST = WIRE_SUPPLY_SEEN
 };
+struct wire_pace {              /* of a site, between two contributions to fragment 0 */
+    double trained_s, waited_s; /* in steps; training stood still. 0 in steps: not known */
+    double exchange_s; /* mean of the rounds adopted in it: from their submission until then */
+};
 struct wire_contribution { /* header of a contribution; the payload follows in chunks */
     struct wire_head head;
     uint32_t fragment, codec;
@@ -105,6 +109,7 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
     uint64_t transfer;               /* set by the link: streams that carry one transfer together */
     uint32_t stream;                 /* set by the link: 0: the leading stream; others join it */
     uint8_t signature[SIGNER_BYTES]; /* the site's (outer/link/signed.h); zero: none */
+    struct wire_pace pace;
     enum wire_supply supply;
 };
 struct wire_answer {
@@ -204,8 +209,8 @@ struct wire_operate { /* an operator's; METRICS: an observer's and a site's too 
                                             0, the first one under it; UINT64_MAX: the first
                                             possible one */
     uint64_t to;                         /* ROLLBACK: number of the state; METRICS: index of
-                                            the first site; RECORDS, SET_LIST: `offset`
-                                            of the last answer, 0 at first */
+                                            the first site; RECORDS: `offset` of the last
+                                            answer, 0 at first */
     uint64_t version;                    /* ROSTER_ADD, ROSTER_REMOVE: that the act makes; SET:
                                             number of the amendment, from 1 */
     char setting[AMENDMENT_TEXT_MAX];    /* SET: "outer.every=200" */

@@ -10,7 +10,9 @@
 #include "kernels/base/rng.h"
 #include "outer/sim/sim_own.h"
 
-enum { AHEAD = 2 }; /* rounds between the act and the border, with overlap one more */
+/* Rounds between the act and the border, with overlap one more. Up to two fewer for outer.every:
+ * the aggregator says whether all sites know in time. */
+enum { AHEAD = 2 };
 static const char operator_name[] = "atoll://sim/operator/op";
 
 static uint64_t draw(const struct sim *s, unsigned what, uint64_t n)
@@ -40,6 +42,7 @@ static void acts_draw(struct sim *s)
         at += draw(s, 20 + k, 2 + rounds / 6);
         c->at = at;
         c->round = at + AHEAD + (s->o.overlap > 0) + draw(s, 30 + k, 2);
+        c->round -= kind == 1 && periods ? draw(s, 120 + k, 3) : 0;
         if (kind == 2 && s->o.max_local_steps_offline)
             kind = 0; /* the last steps of a site that is offline are those it knows of */
         if (kind == 1 && periods)

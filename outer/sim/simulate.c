@@ -1,4 +1,5 @@
 #include "outer/sim/simulate.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +30,10 @@ struct node { /* a site */
     int64_t step, sent_step[ROUND_FRAGMENTS_MAX];
     double exposed_s[ROUND_FRAGMENTS_MAX]; /* what training has waited for the fragment's round
                                               under way */
-    double flight_ms, stale, trained_s;    /* virtual time at which the steps under way are done */
-    double rounded_s;                      /* when the last round was merged */
+    double paced_s, paced_flight_ms; /* at the last submission of fragment 0; flights since then */
+    unsigned paced_flights;
+    double flight_ms, stale, trained_s; /* virtual time at which the steps under way are done */
+    double rounded_s;                   /* when the last round was merged */
     bool started;
 };
 struct aggregator_node { /* an aggregator */
@@ -118,6 +121,8 @@ static void applied(struct node *n, const struct stepper_action *a,
     n->r->stale_max = stale > n->r->stale_max ? stale : n->r->stale_max;
     n->stale += (double)stale;
     n->flight_ms += done->flight_ms;
+    n->paced_flight_ms += done->flight_ms;
+    n->paced_flights++;
     struct simulate_round r = {.site = n->index,
                                .fragment = f,
                                .round = a->round,
@@ -149,9 +154,24 @@ static enum err reap(struct node *n, const struct stepper_action *a)
     return site_prune(n->site, a->fragment, done.reached);
 }
 
+static struct wire_pace pace_of(struct node *n, unsigned fragment)
+{
+    struct wire_pace p = {0};
+    if (fragment)
+        return p;
+    if (n->paced_flights)
+        p = (struct wire_pace){.trained_s = (double)(n->step - n->sent_step[0]) * n->as->step_s,
+                               .exchange_s = n->paced_flight_ms / 1e3 / n->paced_flights};
+    p.waited_s = fmax(0, now_s(n) - n->paced_s - p.trained_s);
+    n->paced_s = now_s(n);
+    n->paced_flight_ms = n->paced_flights = 0;
+    return p;
+}
+
 static enum err submit(struct node *n, const struct stepper_action *a)
 {
     float *local;
+    struct wire_pace pace = pace_of(n, a->fragment);
     TRY(site_acquire(n->site, a->fragment, &local));
     block_train(n, a->fragment, local);
     site_submit(n->site, &(struct site_submission){.fragment = a->fragment,
@@ -163,6 +183,7 @@ static enum err submit(struct node *n, const struct stepper_action *a)
                                                    .step = n->step,
                                                    .loss = 1,
                                                    .tokens_per_second = 1 / n->as->step_s,
+                                                   .pace = pace,
                                                    .tokens = (uint64_t)n->step});
     n->sent_step[a->fragment] = n->step;
     return ERR_OK;
@@ -235,8 +256,8 @@ static enum err site_run(struct node *n)
     n->started = true;
     n->rounded_s = now_s(n);
     while (n->step < n->stepper.o.schedule.steps) {
-        if (n->as->later_s > 0 && now_s(n) >= n->as->later_s)
-            n->end.plan = n->as->later;
+        if (s->o->relined)
+            s->o->relined(s->o->relined_self, n->index, now_s(n), &n->end.plan);
         int64_t next = stepper_next(&n->stepper, n->step);
         double train_s = (double)(next - n->step) * n->as->step_s;
         n->r->train_s += train_s;

@@ -18,8 +18,6 @@ struct simulate_site {
     double step_s;
     struct line link;
     double encode_s, apply_s; /* of its struct exchange_cost */
-    double later_s;           /* from this time on the line is `later`; 0: it stays */
-    struct line later;
 };
 struct simulate_round { /* a site has merged it */
     unsigned site, fragment;
@@ -50,6 +48,9 @@ struct simulate_options {
     void (*progress)(void *self, int64_t step,
                      int64_t steps); /* some site is there: at each of its rounds; may be NULL */
     void *progress_self;
+    /* The site's line may be another one from here on: before each wait for steps. May be NULL. */
+    void (*relined)(void *self, unsigned site, double t_s, struct line *line);
+    void *relined_self;
     void (*rounded)(void *self, const struct simulate_round *r); /* may be NULL */
     void *rounded_self;
 };

@@ -70,8 +70,9 @@ struct site_submission { /* a round to exchange */
     uint64_t round, base; /* base: state whose theta the delta is taken against (schedule_base) */
     float weight;
     uint64_t data_cursor;
-    uint64_t charged; /* steps of the site's privacy budget so far; 0: it has none */
-    uint64_t late;    /* local steps after the one at which the round was due */
+    uint64_t charged;      /* steps of the site's privacy budget so far; 0: it has none */
+    struct wire_pace pace; /* of fragment 0 alone */
+    uint64_t late;         /* local steps after the one at which the round was due */
     bool resend;     /* submitted before a restart: its contribution is stored, there is no other */
     bool from_start; /* the local steps began at the eager start of the round before, if any */
     /* For the report when it is committed. */

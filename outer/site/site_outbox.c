@@ -406,6 +406,7 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
                                .data_cursor = w->data_cursor,
                                .charged = charges_now(s, w),
                                .max_local_steps_offline = w->late,
+                               .pace = w->pace,
                                .residual_ratio = codec_residual_ratio(left, delta)};
     if (s->o.masks.on) {
         l->box.residual_ratio = 0; /* it would tell something of this site alone */
@@ -495,6 +496,7 @@ enum err site_outbox_send(struct site_slot *l)
                                       .charged = b->charged,
                                       .max_local_steps_offline = b->max_local_steps_offline,
                                       .residual_ratio = b->residual_ratio,
+                                      .pace = b->pace,
                                       .parent = b->parent,
                                       .grid = b->grid,
                                       .payload = b->payload,

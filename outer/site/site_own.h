@@ -30,6 +30,7 @@ struct site_box { /* the one contribution in memory; its file is the truth */
     float weight;
     uint64_t data_cursor, max_local_steps_offline, charged;
     uint8_t residual_ratio; /* codec_residual_ratio of residual' */
+    struct wire_pace pace;  /* of the submission; not in the file */
     /* Secure aggregation: `payload` is then the digest of the masked bytes. */
     size_t masked_bytes; /* of them; 0: the payload is sent as it is */
     struct site_announced_round announced;

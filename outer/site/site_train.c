@@ -269,6 +269,30 @@ static enum err mark_read(struct site_train *s, struct train *t, struct stepper_
 
 /* ---- actions of the stepper ---- */
 
+/* Training stands still from begin_ms until now; in ms. */
+static double idled(struct site_train *s, uint64_t begin_ms)
+{
+    double ms = ms_since(s, begin_ms);
+    s->pace.idle_ms += ms;
+    return ms;
+}
+
+/* Until now, when the next submission begins. */
+static struct wire_pace pace_of(struct site_train *s, unsigned fragment, uint64_t at_ms)
+{
+    struct wire_pace p = {0};
+    if (fragment)
+        return p;
+    if (s->pace.since_ms && s->pace.flights)
+        p = (struct wire_pace){.trained_s =
+                                   (double)(at_ms - s->pace.since_ms) / 1e3 - s->pace.idle_ms / 1e3,
+                               .waited_s = s->pace.idle_ms / 1e3,
+                               .exchange_s = s->pace.flight_ms / 1e3 / s->pace.flights};
+    memset(&s->pace, 0, sizeof s->pace);
+    s->pace.since_ms = at_ms;
+    return p;
+}
+
 static struct link_counters since(const struct link_counters *now, const struct link_counters *then)
 {
     return (struct link_counters){
@@ -301,6 +325,8 @@ static void tell_round(struct site_train *s, const struct stepper_action *a,
                                  .up_predicted = done->up_bytes,
                                  .down_predicted = done->down_bytes,
                                  .metrics = done->metrics};
+    s->pace.flight_ms += done->flight_ms;
+    s->pace.flights++;
     r.seconds = 1e-3 * (r.gather_ms + r.exposed_ms + r.mix_ms);
     s->o.link->ops->counters(s->o.link, &now);
     r.counted = since(&now, &s->counted);
@@ -356,7 +382,7 @@ static enum err apply(struct site_train *s, struct train *t, const struct steppe
             ? take_drawn(s, t, a->round, theta, alpha)
             : take_theta(s, t, a->fragment, theta, alpha));
     if (is_lead(s))
-        tell_round(s, a, &done, ms_since(s, begin));
+        tell_round(s, a, &done, idled(s, begin));
     return ERR_OK;
 }
 
@@ -393,6 +419,7 @@ static enum err submit_lead(struct site_train *s, struct train *t, const struct 
                                 .step = t->step,
                                 .loss = s->report.loss,
                                 .tokens_per_second = s->report.tokens_per_second,
+                                .pace = pace_of(s, f, begin),
                                 .tokens = t->tokens};
     float *local;
     s->weight[f] = weight_of(s, a);
@@ -410,7 +437,7 @@ static enum err submit_lead(struct site_train *s, struct train *t, const struct 
     else
         TRY(gather(s, t, local, f, a->copied));
     site_submit(s->o.site, &w);
-    s->gather_ms[f] += ms_since(s, begin);
+    s->gather_ms[f] += idled(s, begin);
     return ERR_OK;
 }
 
@@ -418,7 +445,7 @@ static enum err wait_lead(struct site_train *s, const struct stepper_action *a)
 {
     uint64_t begin = now_ms(s);
     enum err e = site_complete(s->o.site, a->fragment);
-    s->exposed_ms[a->fragment] += ms_since(s, begin);
+    s->exposed_ms[a->fragment] += idled(s, begin);
     return e;
 }
 
@@ -427,7 +454,7 @@ static enum err go_eager(struct site_train *s, struct train *t, const struct ste
     uint64_t begin = now_ms(s);
     const float *start = NULL;
     enum err e = is_lead(s) ? site_eager(s->o.site, a->fragment, &start) : ERR_OK;
-    s->exposed_ms[a->fragment] += ms_since(s, begin);
+    s->exposed_ms[a->fragment] += idled(s, begin);
     TRY(agree(s, e));
     return take_theta(s, t, a->fragment, start, 0);
 }

@@ -84,6 +84,12 @@ struct site_train {
     int64_t trained[ROUND_FRAGMENTS_MAX];
     double weight[ROUND_FRAGMENTS_MAX], gather_ms[ROUND_FRAGMENTS_MAX],
         exposed_ms[ROUND_FRAGMENTS_MAX]; /* of the round in flight */
+    struct {                             /* since the last submission of fragment 0 */
+        uint64_t since_ms;               /* 0: there is none in this process */
+        double idle_ms;                  /* in all rounds: gathered, waited, mixed */
+        double flight_ms;                /* of all rounds adopted, and how many these are */
+        unsigned flights;
+    } pace;
 };
 
 /* What each rank takes for it, the lead beside outer_state_memory() and site_memory(). here: the

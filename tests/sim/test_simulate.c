@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include "inner/config/keys.h"
 #include "kernels/base/log.h"
+#include "kernels/base/rng.h"
 #include "outer/plan/plan.h"
 #include "outer/sim/simulate.h"
 
@@ -368,105 +369,182 @@ static int close_all(void **state)
 /* ---- outer.replan ---- */
 
 enum { ROUNDS_SEEN = 256 };
-struct shares { /* of site 0 */
+struct shares { /* of site 0, between two rounds of fragment 0 */
     unsigned count;
-    double share[ROUNDS_SEEN], t_s[ROUNDS_SEEN];
+    double share[ROUNDS_SEEN], t_s[ROUNDS_SEEN], exposed_s;
     int64_t step[ROUNDS_SEEN];
 };
 
 static void seen_share(void *self, const struct simulate_round *r)
 {
     struct shares *s = self;
-    if (r->site)
+    s->exposed_s += r->site ? 0 : r->exposed_s;
+    if (r->site || r->fragment)
         return;
     assert_in_range(s->count, 0, ROUNDS_SEEN - 1);
-    s->share[s->count] = r->compute_s / (r->compute_s + r->exposed_s);
+    double before_s = s->count ? s->t_s[s->count - 1] : 0;
+    s->share[s->count] = 1 - s->exposed_s / (r->t_s - before_s);
+    s->exposed_s = 0;
     s->step[s->count] = r->step;
     s->t_s[s->count++] = r->t_s;
 }
 
-/* A preset (atoll wan) between two continents, on which training has 95 % of its time. Its rate
- * halves in mid-run; the aggregator amends outer.every, and training has 95 % again in the third
- * round with the slower line, with overlap in the fourth. The same run with the amendments that
- * were recorded, given before the first step and without outer.replan, ends with the same bits. */
+/* A preset (atoll wan) between two continents, as long a round as leaves training 96 %. */
+struct replan_case {
+    double mbit, rtt_s, step_s;
+    int64_t every, overlap;
+    unsigned fragments;
+};
+static const struct replan_case presets[] = {{200, 0.09, 1.0, 200, 0, 1},
+                                             {1000, 0.15, 1.0, 300, 0, 1},
+                                             {50, 0.03, 1.0, 100, 0, 1},
+                                             {50, 0.09, 0.5, 300, 4, 1},
+                                             {200, 0.09, 1.0, 200, 2, 4}};
+struct replan_run {
+    struct settings s;
+    struct outer_settings o;
+    struct amend_base base;
+    struct sync_config x;
+    struct simulate_options t;
+    struct shares seen;
+    struct line line;
+    double from_s, until_s, times; /* the line has `times` its rate, between the two times */
+    double jitter;                 /* and this much more or less, drawn anew for each round */
+};
+
+static void relined(void *self, unsigned site, double t_s, struct line *line)
+{
+    struct replan_run *c = self;
+    double times = t_s >= c->from_s && t_s < c->until_s ? c->times : 1;
+    times *= 1 + c->jitter * (2 * rng_unit(site, RNG_TEST, (uint64_t)(1e3 * t_s)) - 1);
+    *line = c->line;
+    line->up_bps *= times;
+    line->down_bps *= times;
+}
+
+static void replan_open(struct replan_run *c, const struct replan_case *p, int64_t rounds)
+{
+    const struct config_table tables[] = {keys_inner(&c->s), keys_outer(&c->o)};
+    assert_int_equal(config_load(tables, 2, NULL, 0, NULL, &arena), ERR_OK);
+    c->base = (struct amend_base){&c->s, &c->o};
+    c->s.train_steps = p->every * rounds;
+    c->o.outer_every = p->every;
+    c->o.outer_lr = 0.7;
+    c->o.outer_overlap_steps = p->overlap;
+    c->x = exchange(c->s.train_steps, p->every, p->fragments, 0, CODEC_INT8);
+    c->x.schedule.overlap = p->overlap;
+    size_t elements = 1 << 30;
+    do { /* as many values as the planner says */
+        elements = elements * 7 / 8 / DEV_BLOCK * DEV_BLOCK;
+        for (unsigned f = 0; f < p->fragments; f++)
+            c->x.fragments.f[f].elements = c->x.fragments.f[f].parameters = elements;
+        c->t = options(&c->x, 2, p->step_s, p->mbit, p->rtt_s);
+    } while (predicted(&c->t).steady < 0.96);
+    c->line = sites[0].link;
+    c->seen = (struct shares){0};
+    c->from_s = c->until_s = INFINITY;
+    c->jitter = 0;
+    c->t.settings = &c->base;
+    c->t.replan = true;
+    c->t.rounded = seen_share;
+    c->t.rounded_self = &c->seen;
+    c->t.relined = relined;
+    c->t.relined_self = c;
+}
+
+static struct simulate_result replan_run(struct replan_run *c, const char *what)
+{
+    struct simulate_result r = run(&c->t);
+    printf("%s:", what);
+    for (unsigned k = 10; k < c->seen.count && k < 22; k++)
+        printf(" %.3f", c->seen.share[k]);
+    for (uint32_t k = 0; k < r.amendments.count; k++)
+        printf(" %s from round %d;", r.amendments.list[k].text, (int)r.amendments.list[k].round);
+    printf("\n");
+    return r;
+}
+
+/* Its rate halves in mid-run, at several places of a round; the aggregator amends outer.every, and
+ * training has 95 % again in the third round with the slower line, with overlap too. The same run
+ * with the amendments that were recorded, given before the first step and without outer.replan,
+ * ends with the same bits. */
 static void a_line_that_halves(void **state)
 {
     (void)state;
-    static const struct {
-        double mbit, rtt_s, step_s;
-        int64_t every, overlap;
-    } presets[] = {{200, 0.09, 1.0, 200, 0},
-                   {1000, 0.15, 1.0, 300, 0},
-                   {50, 0.03, 1.0, 100, 0},
-                   {50, 0.09, 0.5, 300, 4}};
-    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
-        static struct settings s;
-        static struct outer_settings o;
-        static struct simulate_result r, again;
-        const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
-        const struct amend_base base = {&s, &o};
-        struct shares seen = {0}, repeated = {0};
-        int64_t every = presets[i].every, steps = every * 30;
-        assert_int_equal(config_load(tables, 2, NULL, 0, NULL, &arena), ERR_OK);
-        s.train_steps = steps;
-        o.outer_every = every;
-        o.outer_lr = 0.7;
-        o.outer_overlap_steps = presets[i].overlap;
-        struct sync_config x = exchange(steps, every, 1, 0, CODEC_INT8);
-        x.schedule.overlap = presets[i].overlap;
-        /* As many values as the planner says that leave training 96 % of the time. */
-        size_t elements = 1 << 30;
-        struct simulate_options t;
-        do {
-            elements = elements * 7 / 8 / DEV_BLOCK * DEV_BLOCK;
-            x.fragments.f[0].elements = x.fragments.f[0].parameters = elements;
-            t = options(&x, 2, presets[i].step_s, presets[i].mbit, presets[i].rtt_s);
-        } while (predicted(&t).steady < 0.96);
-        t.settings = &base;
-        t.replan = true;
-        t.rounded = seen_share;
-        t.rounded_self = &seen;
-        double half_s = 12.5 * (double)every * presets[i].step_s;
-        for (unsigned k = 0; k < 2; k++) {
-            sites[k].later = sites[k].link;
-            sites[k].later.up_bps /= 2;
-            sites[k].later.down_bps /= 2;
-            sites[k].later_s = half_s;
+    static struct replan_run c;
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        for (unsigned at = 0; at < 3; at++) {
+            char what[64];
+            replan_open(&c, &presets[i], 30);
+            c.from_s = (12 + 0.4 * at) * (double)presets[i].every * presets[i].step_s / 0.96;
+            c.until_s = INFINITY;
+            c.times = 0.5;
+            snprintf(what, sizeof what, "preset %zu, %.1f", i, 0.4 * at);
+            struct simulate_result r = replan_run(&c, what);
+            unsigned changed = 0; /* the round that is under way then */
+            while (c.seen.t_s[changed] < c.from_s)
+                changed++;
+            unsigned first = changed; /* less than 95 % are left */
+            while (first < c.seen.count && c.seen.share[first] >= 0.95)
+                first++;
+            assert_in_range(first, changed, changed + 1);
+            for (unsigned k = first + 2; k + 1 < c.seen.count; k++) /* the last: full precision */
+                assert_true(c.seen.share[k] >= 0.95);
+            assert_int_equal(r.amendments.count, 1);
+            struct shares seen = c.seen;
+            c.t.replan = false;
+            c.t.amendments = &r.amendments;
+            c.seen = (struct shares){0};
+            struct simulate_result again = run(&c.t);
+            assert_memory_equal(&again.state, &r.state, sizeof r.state);
+            assert_int_equal(seen.count, c.seen.count);
+            assert_memory_equal(seen.step, c.seen.step, sizeof seen.step);
+            c.t.amendments = NULL; /* and without any it ends elsewhere */
+            c.seen = (struct shares){0};
+            again = run(&c.t);
+            assert_memory_not_equal(&again.state, &r.state, sizeof r.state);
         }
-        r = run(&t);
-        unsigned at = 1;
-        while (at < seen.count && (seen.t_s[at] < half_s || seen.share[at] >= 0.95))
-            assert_true(seen.share[at++] >= 0.95 || seen.t_s[at - 1] >= half_s);
-        assert_in_range(at, 10, 16); /* the round in which less than 95 % are left */
-        printf("preset %zu: %.3f before, then", i, seen.share[at - 2]);
-        for (unsigned k = at; k < at + 5; k++)
-            printf(" %.3f", seen.share[k]);
-        printf("; every %d, %zu values, amendments:", (int)every, elements);
-        for (uint32_t k = 0; k < r.amendments.count; k++)
-            printf(" %s from round %d", r.amendments.list[k].text, (int)r.amendments.list[k].round);
-        printf("\n");
-        unsigned back = at + 2 + (presets[i].overlap > 0); /* a manifest is known one round later */
-        for (unsigned k = back; k + 1 < seen.count; k++)   /* the last one is in full precision */
-            assert_true(seen.share[k] >= 0.95);
-        assert_in_range(r.amendments.count, 1, 3);
-        t.replan = false;
-        t.amendments = &r.amendments;
-        t.rounded_self = &repeated;
-        again = run(&t);
-        assert_memory_equal(&again.state, &r.state, sizeof r.state);
-        assert_int_equal(seen.count, repeated.count);
-        assert_memory_equal(seen.step, repeated.step, sizeof seen.step);
-        t.amendments = NULL; /* and without any it ends elsewhere */
-        repeated.count = 0;
-        again = run(&t);
-        assert_memory_not_equal(&again.state, &r.state, sizeof r.state);
+}
+
+/* Rates that vary from round to round, around the one that the plan is for, and a round of a
+ * hundredth of it now and then: 50 rounds without an amendment. */
+static void noise_amends_nothing(void **state)
+{
+    (void)state;
+    static struct replan_run c;
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        replan_open(&c, &presets[i], 52);
+        c.jitter = 0.25;
+        assert_int_equal(replan_run(&c, "noise").amendments.count, 0);
+        replan_open(&c, &presets[i], 52);
+        double round_s = (double)presets[i].every * presets[i].step_s / 0.96;
+        c.from_s = 20.5 * round_s;
+        c.until_s = c.from_s + round_s;
+        c.times = 0.1;
+        assert_int_equal(replan_run(&c, "outage").amendments.count, 0);
     }
+}
+
+/* Three rounds with a tenth of the rate: longer ones, and then the configured ones again. */
+static void back_to_the_configured(void **state)
+{
+    (void)state;
+    static struct replan_run c;
+    replan_open(&c, &presets[0], 60);
+    c.from_s = 12.4 * 200 / 0.96;
+    c.until_s = c.from_s + 600;
+    c.times = 0.1;
+    struct simulate_result r = replan_run(&c, "back");
+    assert_in_range(r.amendments.count, 2, 3);
+    assert_string_equal(r.amendments.list[r.amendments.count - 1].text, "outer.every=200");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_that_halves),
+        cmocka_unit_test(noise_amends_nothing),
+        cmocka_unit_test(back_to_the_configured),
         cmocka_unit_test(agrees_with_the_plan),
         cmocka_unit_test(rounds_by_hand),
         cmocka_unit_test(aggregators_share_the_fragments),

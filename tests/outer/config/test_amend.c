@@ -266,29 +266,72 @@ static void every_key_has_an_answer(void **state)
     assert_false(known);
 }
 
-/* 40 steps of 0.5 s, and 2 s or what is said of waiting: 20 / 22. */
+/* Rounds of `every` steps of 0.5 s with these exchanges, half of each the upload, which training
+ * waits for: the answer to the last upload alone. */
+static int64_t replanned(int64_t every, int64_t least, unsigned fragments, const double *exchange_s,
+                         unsigned count)
+{
+    struct replan p = {0};
+    struct replan_plan plan = {0};
+    for (unsigned i = 1; i < count; i++) {
+        struct replan_round r = {.trained_s = 0.5 * (double)every,
+                                 .waited_s = exchange_s[i - 1],
+                                 .exchange_s = exchange_s[i - 1],
+                                 .upload_s = exchange_s[i] / 2,
+                                 .steps = every,
+                                 .every = every,
+                                 .least = least,
+                                 .fragments = fragments};
+        plan = replan_step(&p, &r);
+        assert_true(i + 1 == count || plan.every == every);
+        assert_true(fabs(plan.share - r.trained_s / (r.trained_s + r.waited_s)) < 1e-12);
+    }
+    return plan.every;
+}
+#define REPLANNED(every, least, fragments, ...)                                                    \
+    replanned(every, least, fragments, (const double[]){__VA_ARGS__},                              \
+              sizeof(const double[]){__VA_ARGS__} / sizeof(double))
+
 static void rounds_are_planned_again(void **state)
 {
     (void)state;
-    struct replan_round r = {
-        .round_s = 22, .step_s = 0.5, .steps = 40, .every = 40, .least = 40, .fragments = 1};
-    assert_true(fabs(replan_share(&r) - 20.0 / 22) < 1e-12);
-    assert_int_equal(replan_every(&r), 130); /* 2 / 0.5 * 0.97 / 0.03 = 129.3 */
-    r.fragments = 8;
-    assert_int_equal(replan_every(&r), 136);
-    r.round_s = 21; /* 95.2 % */
-    assert_int_equal(replan_every(&r), 40);
-    r.round_s = 15; /* steps were reported slower than they were */
-    assert_int_equal(replan_every(&r), 40);
-    r.round_s = 80;
-    assert_int_equal(replan_every(&r), 1000);
-    r = (struct replan_round){
-        .round_s = 101, .step_s = 0.5, .steps = 200, .every = 200, .least = 40, .fragments = 1};
-    assert_int_equal(replan_every(&r), 65); /* the line is better again */
-    r.least = 90;
-    assert_int_equal(replan_every(&r), 90);
-    r.round_s = 102;
-    assert_int_equal(replan_every(&r), 200); /* not by half */
+    assert_int_equal(REPLANNED(40, 40, 1, 1, 1, 1, 2, 2), 130); /* 2 / 0.5 * 0.97 / 0.03 = 129.3 */
+    assert_int_equal(REPLANNED(40, 40, 8, 1, 1, 1, 2, 2), 136);
+    assert_int_equal(REPLANNED(40, 40, 1, 2, 2, 2, 2), 130);        /* it never held */
+    assert_int_equal(REPLANNED(40, 40, 1, 1, 1, 1, 9, 1.6), 104);   /* what both uploads confirm */
+    assert_int_equal(REPLANNED(40, 40, 1, 1, 1, 1, 60, 60), 160);   /* four times at once */
+    assert_int_equal(REPLANNED(400, 40, 1, 4, 4, 4, 60, 60), 1000); /* the longest */
+    /* One exchange alone, whenever the next begins; 95.2 %; none that is known before. */
+    assert_int_equal(REPLANNED(40, 40, 1, 1, 1, 1, 60, 1, 1, 1), 40);
+    assert_int_equal(REPLANNED(40, 40, 1, 1, 1, 1, 1, 60), 40);
+    assert_int_equal(REPLANNED(40, 40, 1, 1, 60, 1, 1, 60, 1), 40);
+    assert_int_equal(REPLANNED(40, 40, 1, 1, 1, 1, 1, 1, 1, 1), 40);
+    assert_int_equal(REPLANNED(40, 40, 1, 2, 2, 2), 40);
+    /* 94.8 %: three times. */
+    assert_int_equal(REPLANNED(40, 40, 1, 1.1, 1.1, 1.1, 1.1, 1.1), 40);
+    assert_int_equal(REPLANNED(40, 40, 1, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1), 72);
+    /* The line is better again: the most of what three rounds want, or the configured. */
+    assert_int_equal(REPLANNED(200, 40, 1, 1, 1.2, 1, 1), 78); /* 1.2 / 0.5 * 0.97 / 0.03 = 77.6 */
+    assert_int_equal(REPLANNED(200, 90, 1, 1, 1, 1, 1), 90);
+    assert_int_equal(REPLANNED(100, 90, 1, 1, 1, 1, 1), 90);
+    assert_int_equal(REPLANNED(200, 40, 1, 1, 1, 1), 200);
+    assert_int_equal(REPLANNED(200, 40, 1, 1, 1, 2, 1, 1), 200); /* 2 s: not by half */
+    /* A download that becomes slower is believed with the next one. */
+    struct replan p = {.known = 2, .upload_s = {1, 1}, .exchange_s = 1.5};
+    struct replan_round r = {.trained_s = 20,
+                             .waited_s = 3,
+                             .exchange_s = 3,
+                             .upload_s = 1,
+                             .steps = 40,
+                             .every = 40,
+                             .least = 40,
+                             .fragments = 1};
+    assert_int_equal(replan_step(&p, &r).every, 97); /* 1.5 / 0.5 * 0.97 / 0.03 = 97 */
+    r.steps = 0;                                     /* it is pending */
+    assert_int_equal(replan_step(&p, &r).every, 40);
+    r.steps = 97, r.every = 97;
+    r.trained_s = 48.5;
+    assert_int_equal(replan_step(&p, &r).every, 194);
 }
 
 int main(void)

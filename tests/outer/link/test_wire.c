@@ -119,9 +119,24 @@ static void fill(enum wire_kind kind, union any *m)
                                            .to = 1ull << 39,
                                            .version = 1ull << 38};
     } else if (kind == WIRE_UPLOAD) {
-        m->UPLOAD = (struct wire_contribution){
-            head(),    1,     2,   41,         256u << 20, 5,  6,   name("p"),        name("g"),
-            name("y"), 0.75f, 130, 1ull << 35, 1ull << 33, 15, {1}, WIRE_SUPPLY_STATE};
+        m->UPLOAD = (struct wire_contribution){head(),
+                                               1,
+                                               2,
+                                               41,
+                                               256u << 20,
+                                               5,
+                                               6,
+                                               name("p"),
+                                               name("g"),
+                                               name("y"),
+                                               0.75f,
+                                               130,
+                                               1ull << 35,
+                                               1ull << 33,
+                                               15,
+                                               {1},
+                                               {8.5, 0.25, 0.5},
+                                               WIRE_SUPPLY_STATE};
     } else if (kind == WIRE_FETCH) {
         m->FETCH =
             (struct wire_fetch){head(), WIRE_SNAPSHOT, 1, 41, 12345678901, 1ull << 35, 16384};
@@ -206,6 +221,14 @@ static void round_trips(void **state)
     assert_true(back.UPLOAD.data_cursor == 5 && back.UPLOAD.max_local_steps_offline == 6 &&
                 back.UPLOAD.payload_bytes == 256u << 20);
     assert_true(back.UPLOAD.transfer == 1ull << 33 && back.UPLOAD.stream == 15);
+    assert_memory_equal(&back.UPLOAD.pace, &m.UPLOAD.pace, sizeof m.UPLOAD.pace);
+    const double bad[] = {NAN, INFINITY, -1}; /* nothing follows from it */
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        m.UPLOAD.pace.waited_s = bad[i];
+        assert_int_equal(wire_encode(WIRE_UPLOAD, &m, &arena, &data, &n), ERR_OK);
+        assert_int_equal(wire_decode(WIRE_UPLOAD, &back, data, n, &arena), ERR_OK);
+        assert_memory_equal(&back.UPLOAD.pace, &(struct wire_pace){0}, sizeof m.UPLOAD.pace);
+    }
     fill(WIRE_ANSWER, &m);
     assert_int_equal(wire_encode(WIRE_ANSWER, &m, &arena, &data, &n), ERR_OK);
     assert_int_equal(wire_decode(WIRE_ANSWER, &back, data, n, &arena), ERR_OK);

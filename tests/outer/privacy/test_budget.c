@@ -19,9 +19,8 @@ static const double DELTA = 1e-5;
 static struct private_charge charge(double noise)
 {
     static uint8_t number;
-    number++;
-    return (struct private_charge){.step = number - 1,
-                                   .tag = {{number}},
+    return (struct private_charge){.step = number,
+                                   .tag = {{++number}},
                                    .records = 1000,
                                    .expected = 10,
                                    .noise = noise,
