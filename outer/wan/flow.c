@@ -20,28 +20,44 @@ void flow_open(struct flow *f, const struct flow_settings *set, struct flow_coun
 }
 
 /* ---- transmitter ---- */
+
+static uint64_t rate_at(const struct flow *f, int64_t at_ns)
+{
+    bool later = f->set.later_ns && at_ns >= f->set.later_ns;
+    return later ? f->set.later_bps : f->set.rate_bps;
+}
+
 uint64_t flow_backlog_bytes(const struct flow *f, int64_t now_ns)
 {
-    if (f->free_ns <= now_ns)
+    int64_t later_ns = f->set.later_ns, free_ns = f->free_ns;
+    if (free_ns <= now_ns)
         return 0;
-    wide bits = (wide)(uint64_t)(f->free_ns - now_ns) * f->set.rate_bps;
+    wide bits = (wide)(uint64_t)(free_ns - now_ns) * rate_at(f, now_ns);
+    if (later_ns > now_ns && later_ns < free_ns)
+        bits = (wide)(uint64_t)(later_ns - now_ns) * f->set.rate_bps +
+               (wide)(uint64_t)(free_ns - later_ns) * f->set.later_bps;
     return (uint64_t)((bits + 8 * SECOND_NS - 1) / (8 * SECOND_NS));
 }
 
 /* Takes a packet; returns when its last bit has left. Token bucket as a virtual clock: after a
- * pause the clock stands behind by the time that the burst takes. */
+ * pause the clock stands behind by the time that the burst takes. A packet has the rate of its
+ * first bit. */
 static int64_t transmit(struct flow *f, int64_t now_ns, size_t size_bytes)
 {
-    if (f->set.rate_bps == 0)
+    uint64_t rate_bps = rate_at(f, f->free_ns > now_ns ? f->free_ns : now_ns);
+    if (rate_bps == 0)
         return now_ns;
-    int64_t credit_ns = (int64_t)((wide)f->set.burst_bytes * 8 * SECOND_NS / f->set.rate_bps);
+    int64_t credit_ns = (int64_t)((wide)f->set.burst_bytes * 8 * SECOND_NS / rate_bps);
     if (f->free_ns < now_ns - credit_ns) {
         f->free_ns = now_ns - credit_ns;
         f->free_rest = 0;
     }
+    if (f->rest_bps != rate_bps)
+        f->free_rest = 0;
+    f->rest_bps = rate_bps;
     uint64_t work = (uint64_t)size_bytes * 8 * SECOND_NS + f->free_rest;
-    f->free_ns += (int64_t)(work / f->set.rate_bps);
-    f->free_rest = work % f->set.rate_bps;
+    f->free_ns += (int64_t)(work / rate_bps);
+    f->free_rest = work % rate_bps;
     return f->free_ns > now_ns ? f->free_ns : now_ns;
 }
 
@@ -149,7 +165,7 @@ struct flow_answer flow_offer(struct flow *f, int64_t now_ns, size_t size_bytes)
     f->count->bytes += size_bytes;
     if (backlog > 0 && backlog + size_bytes > f->set.queue_bytes)
         return dropped(f, FLOW_QUEUE);
-    if (f->set.rate_bps)
+    if (rate_at(f, now_ns))
         note_backlog(f, backlog + size_bytes);
     int64_t left = transmit(f, now_ns, size_bytes);
     if (random)
@@ -172,7 +188,7 @@ int64_t flow_carry(struct flow *f, int64_t now_ns, size_t size_bytes)
 {
     f->count->packets++;
     f->count->bytes += size_bytes;
-    if (f->set.rate_bps)
+    if (rate_at(f, now_ns))
         note_backlog(f, flow_backlog_bytes(f, now_ns) + size_bytes);
     int64_t left = transmit(f, now_ns, size_bytes);
     return arrival(f, flow_outage_end(f, left), false);

@@ -20,7 +20,9 @@ struct flow_window { /* [from, until) after the start of the emulation */
     int64_t from_ns, until_ns;
 };
 struct flow_settings {
-    uint64_t rate_bps;    /* IP packets, headers included; 0: no limit and no queue */
+    uint64_t rate_bps;  /* IP packets, headers included; 0: no limit and no queue */
+    uint64_t later_bps; /* the same from later_ns after the start on; later_ns 0: it stays */
+    int64_t later_ns;
     uint64_t burst_bytes; /* that pass at once after a pause; 0: each takes its time on the wire */
     uint64_t queue_bytes; /* that may wait for the transmitter; an idle one takes any packet */
     int64_t delay_ns;     /* one way */
@@ -50,10 +52,11 @@ struct flow {
     struct flow_counters *count; /* where another process can see them; borrowed */
     uint64_t packet;             /* index of the next one */
     int64_t free_ns;             /* when the transmitter has sent all it took... */
-    uint64_t free_rest;          /* ...and the rest of that division, in 1/rate_bps ns */
-    int64_t last_ns;             /* latest arrival so far of a packet that is not overtaken */
-    bool losing;                 /* Gilbert's bad state */
-    int64_t slot;                /* jitter: of which the two values are */
+    uint64_t free_rest;          /* ...and the rest of that division, in 1/rest_bps ns */
+    uint64_t rest_bps;
+    int64_t last_ns; /* latest arrival so far of a packet that is not overtaken */
+    bool losing;     /* Gilbert's bad state */
+    int64_t slot;    /* jitter: of which the two values are */
     double slot_value[2];
 };
 struct flow_answer {

@@ -284,6 +284,10 @@ static enum err rules(struct reading *r, const struct section *s, const struct t
         TRY(config_error(&r->errors, line_of(r, s->name, "rate_mbit"),
                          "%s.rate_mbit = %g: the least is 0.001; 0 is no limit", s->name,
                          l->link_rate_mbit));
+    if (l->link_later_s > 0 && (l->link_later_rate_mbit < 1e-3 || l->link_rate_mbit <= 0))
+        TRY(config_error(&r->errors, line_of(r, s->name, "later_s"),
+                         "%s.later_s = %g needs rate_mbit and later_rate_mbit, both at least 0.001",
+                         s->name, l->link_later_s));
     return ERR_OK;
 }
 
@@ -293,6 +297,8 @@ static enum err flow_of(struct reading *r, const struct section *s, const struct
     TRY(rules(r, s, l));
     *f = (struct flow_settings){
         .rate_bps = (uint64_t)llround(l->link_rate_mbit * 1e6),
+        .later_bps = (uint64_t)llround(l->link_later_rate_mbit * 1e6),
+        .later_ns = ns(l->link_later_s * 1e3),
         .burst_bytes = (uint64_t)l->link_burst_bytes,
         .queue_bytes = (uint64_t)l->link_queue_bytes,
         .delay_ns = ns(l->link_delay_ms),

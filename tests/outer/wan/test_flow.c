@@ -58,6 +58,23 @@ static void a_rate_that_does_not_divide_is_exact(void **state)
     }
 }
 
+/* 1000 bytes a millisecond, then a quarter of it: what is queued before the change and leaves
+ * behind it has the later rate. */
+static void a_rate_that_changes(void **state)
+{
+    (void)state;
+    struct flow_settings set = {
+        .rate_bps = 8000000, .later_bps = 2000000, .later_ns = 10 * MS, .queue_bytes = 1 << 20};
+    struct flow f = open_flow(set);
+    assert_int_equal(flow_offer(&f, 7 * MS, 1000).due_ns, 8 * MS);
+    assert_int_equal(flow_offer(&f, 7 * MS, 2000).due_ns, 10 * MS);
+    assert_int_equal(flow_backlog_bytes(&f, 7 * MS), 3000);
+    assert_int_equal(flow_offer(&f, 7 * MS, 500).due_ns, 12 * MS);
+    assert_int_equal(flow_backlog_bytes(&f, 7 * MS), 3500);
+    assert_int_equal(flow_backlog_bytes(&f, 11 * MS), 250);
+    assert_int_equal(flow_carry(&f, 20 * MS, 1000), 24 * MS);
+}
+
 static void a_bucket_fills_in_pauses(void **state)
 {
     (void)state;
@@ -231,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packets_leave_one_behind_the_other),
         cmocka_unit_test(a_rate_that_does_not_divide_is_exact),
+        cmocka_unit_test(a_rate_that_changes),
         cmocka_unit_test(a_bucket_fills_in_pauses),
         cmocka_unit_test(a_full_queue_drops_the_last),
         cmocka_unit_test(loss_is_a_repeatable_share),

@@ -27,12 +27,12 @@ static const struct flow_settings *flow(const char *from, const char *to)
 static void nearer_sections_win(void **state)
 {
     (void)state;
-    static const char text[] =
-        "wan:\n  sites: [a, b, c]\n  seed: 7\n"
-        "link:\n  rate_mbit: 100\n  delay_ms: 20\n  queue_ms: 10\n"
-        "a<>b:\n  delay_ms: 5\n  queue_bytes: 777\n"
-        "b>a:\n  rate_mbit: 2.5\n  queue_ms: 4\n  loss_percent: 0.1\n  outages: [1-2, 3.5-4]\n"
-        "run:\n  b: echo {site}\n";
+    static const char text[] = "wan:\n  sites: [a, b, c]\n  seed: 7\n"
+                               "link:\n  rate_mbit: 100\n  delay_ms: 20\n  queue_ms: 10\n"
+                               "a<>b:\n  delay_ms: 5\n  queue_bytes: 777\n"
+                               "b>a:\n  rate_mbit: 2.5\n  later_s: 7.5\n  later_rate_mbit: 1.25\n  "
+                               "queue_ms: 4\n  loss_percent: 0.1\n  outages: [1-2, 3.5-4]\n"
+                               "run:\n  b: echo {site}\n";
     assert_int_equal(parse(text, NULL), ERR_OK);
     assert_int_equal(t.places, 3);
     assert_int_equal(flow("a", "c")->delay_ns, 20000000);
@@ -47,6 +47,8 @@ static void nearer_sections_win(void **state)
     assert_true(flow("b", "a")->loss == 0.001 && flow("a", "b")->loss == 0);
     assert_int_equal(flow("b", "a")->outage_count, 2);
     assert_int_equal(flow("b", "a")->outages[1].from_ns, 3500000000);
+    assert_int_equal(flow("b", "a")->later_bps, 1250000);
+    assert_int_equal(flow("b", "a")->later_ns, 7500000000);
     assert_int_equal(flow("b", "a")->seed, 7);
     assert_int_not_equal(flow("b", "a")->direction, flow("a", "b")->direction);
     assert_string_equal(t.command[1], "echo {site}");
@@ -111,6 +113,8 @@ static void mistakes_are_named(void **state)
          "the least run is 9, the most loss 66.67 %"},
         {"wan:\n  sites: [a, b]\na>b:\n  outages: [30-40, 35-45]\n",
          "net.yaml:4: a>b.outages: 35-45 begins before 30-40 is over; it can begin at 40"},
+        {"wan:\n  sites: [a, b]\na>b:\n  rate_mbit: 4\n  later_s: 3\n",
+         "a>b.later_s = 3 needs rate_mbit and later_rate_mbit"},
         {"wan:\n  sites: [a, b]\na>b:\n  outages: [40-30]\n",
          "\"40-30\" is not FROM-TO in seconds"},
         {"wan:\n  sites: [a, b]\na>b:\n  outages: [soon]\n", "\"soon\" is not FROM-TO"},
