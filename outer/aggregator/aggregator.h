@@ -22,6 +22,11 @@
 #include "outer/store/outer_state.h"
 #include "outer/store/scrub.h"
 
+struct aggregator_replanned { /* what outer.replan has amended, and why */
+    uint32_t number;          /* of the amendment */
+    double share;             /* of the time that training had: trained_s of both, in a round */
+    double trained_s, waited_s;
+};
 struct aggregator_options {
     const char *run;
     const char *const *sites; /* roster, in configuration order: site index = position */
@@ -38,6 +43,8 @@ struct aggregator_options {
     void (*committed)(void *self, const struct manifest *m, uint64_t waited_ms);
     /* A site has adopted a state (wire_report.round): after each report. NULL: not called. */
     void (*adopted)(void *self, unsigned site, const struct wire_report *m);
+    /* After each amendment of outer.replan, as `committed`. NULL: not called. */
+    void (*replanned)(void *self, const struct aggregator_replanned *r);
     /* A piece of the run's records for an observer: text of at most size bytes, *next: where the
      * next one begins; in the thread of the call, and it must not take long. NULL: there are none.
      */

@@ -74,7 +74,14 @@ static enum err every_amend(struct aggregator *a, const struct replan_round *r,
               " share=%.4f trained_s=%.3f waited_s=%.3f planned_waited_s=%.3f",
               plan->every, r->every, one.round, plan->share, r->trained_s, r->waited_s,
               plan->waited_s);
-    return aggregator_amend_make(a, author, &one);
+    TRY(aggregator_amend_make(a, author, &one));
+    struct aggregator_replanned told = {.number = a->amendments.count,
+                                        .share = plan->share,
+                                        .trained_s = r->trained_s,
+                                        .waited_s = r->waited_s};
+    if (a->o.replanned)
+        a->o.replanned(a->o.self, &told);
+    return ERR_OK;
 }
 
 enum err aggregator_replan(struct aggregator *a, unsigned fragment)

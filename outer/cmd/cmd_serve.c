@@ -83,6 +83,12 @@ static void adopted(void *self, unsigned site, const struct wire_report *m)
     serve_tell_adopt(&v->tell, site, m);
 }
 
+static void replanned(void *self, const struct aggregator_replanned *r)
+{
+    struct serve *v = self;
+    serve_tell_replan(&v->tell, r);
+}
+
 static enum err revoked_paths(struct serve *v, const char **list, const char **copy)
 {
     TRY_ALLOC(*list = arena_printf(&v->run.perm, "%s/revoked.txt", v->run.o.tls_dir));
@@ -108,6 +114,7 @@ static enum err open_aggregator(struct serve *v)
     o.max_local_steps_offline = v->run.o.outer_max_local_steps_offline;
     o.committed = committed;
     o.adopted = adopted;
+    o.replanned = replanned;
     o.records = records_piece;
     TRY_ALLOC(v->records = arena_printf(&v->run.perm, "%s/%s", v->run.o.serve_dir, RECORD_FILE));
     o.self = v;

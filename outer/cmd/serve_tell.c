@@ -112,8 +112,21 @@ static void amendments_say(struct serve_tell *t, const struct amendments *list)
         jsonl_text(r, "by", hex);
         jsonl_int(r, "rounds", (int64_t)rounds_of(t, &committed));
         jsonl_int(r, "steps", t->replica->schedule.steps);
+        if (t->replanned.number == t->amendments + 1) {
+            jsonl_real(r, "share", t->replanned.share);
+            jsonl_real(r, "trained_s", t->replanned.trained_s);
+            jsonl_real(r, "waited_s", t->replanned.waited_s);
+        }
         jsonl_end(r);
     }
+}
+
+/* The amendment's record is written when a manifest carries it. */
+void serve_tell_replan(struct serve_tell *t, const struct aggregator_replanned *r)
+{
+    pthread_mutex_lock(&t->mutex);
+    t->replanned = *r;
+    pthread_mutex_unlock(&t->mutex);
 }
 
 /* ---- metrics.jsonl ---- */

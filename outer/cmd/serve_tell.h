@@ -2,8 +2,8 @@
 #define SERVE_TELL_H
 /* Output of an aggregator: metrics.jsonl (docs/metrics.md), the live rows of its sites, the status
  * on SIGUSR2, the final summary. After a restart the sites' last reports are read from
- * metrics.jsonl and shown until new reports arrive. The link's thread calls serve_tell_commit and
- * serve_tell_adopt; the main thread calls all other functions.
+ * metrics.jsonl and shown until new reports arrive. The link's thread calls serve_tell_commit,
+ * serve_tell_replan and serve_tell_adopt; the main thread calls all other functions.
  */
 #include <pthread.h>
 #include "outer/aggregator/aggregator.h"
@@ -30,6 +30,7 @@ struct serve_tell {
     pthread_mutex_t mutex;                             /* guards all below */
     struct roster roster;                              /* of the newest manifests */
     uint32_t amendments;                               /* that were told of */
+    struct aggregator_replanned replanned;             /* the last one of outer.replan */
     char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX]; /* names of sites that outer.sites lacks */
     unsigned added_count;
     struct jsonl record;
@@ -50,6 +51,7 @@ enum err serve_tell_start(struct serve_tell *t, struct outer_state *replica, con
 void serve_tell_close(struct serve_tell *t); /* accepts a zeroed struct */
 /* Callbacks for aggregator_options; self is the struct serve_tell. */
 void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t waited_ms);
+void serve_tell_replan(struct serve_tell *t, const struct aggregator_replanned *r);
 void serve_tell_adopt(struct serve_tell *t, unsigned site, const struct wire_report *m);
 /* The record of health when it is due; the certificate is looked at for it. */
 bool serve_tell_health_due(struct serve_tell *t);

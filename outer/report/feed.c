@@ -29,7 +29,7 @@ static const struct feed_kind {
     {"health", FEED_LAST, "t certificate_days disk_free_bytes clock_offset_s clock_error_s epoch",
      ""},
     {"roster", FEED_ALL, "t version sites indices", "act site"},
-    {"amendment", FEED_ALL, "t number from_round rounds steps", "setting"},
+    {"amendment", FEED_ALL, "t number from_round rounds steps share trained_s waited_s", "setting"},
     {"stop", FEED_ALL, "t", "reason"},
     {"final", FEED_ALL, "t", "short"},
 };

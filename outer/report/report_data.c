@@ -232,11 +232,17 @@ static enum err roster_row_take(struct report_run *r, const struct jsonl_row *ro
 static enum err amendment_row_take(struct report_run *r, const struct jsonl_row *row,
                                    struct arena *a)
 {
-    char text[320];
+    char text[400], why[128] = "";
+    double share = jsonl_number(row, "share");
     report_now_length(r, row);
-    snprintf(text, sizeof text, "amendment %.0f: %.224s from round %.0f on",
+    if (isfinite(share))
+        snprintf(why, sizeof why,
+                 " (outer.replan: training had %.1f %% of the time, %.3g s, and waited %.3g s)",
+                 100 * share, report_number(row, "trained_s", 0),
+                 report_number(row, "waited_s", 0));
+    snprintf(text, sizeof text, "amendment %.0f: %.224s from round %.0f on%s",
              report_number(row, "number", 0), jsonl_string(row, "setting"),
-             report_number(row, "from_round", 0));
+             report_number(row, "from_round", 0), why);
     return event_add(r, jsonl_number(row, "t"), text, a);
 }
 
