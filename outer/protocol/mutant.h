@@ -58,6 +58,8 @@
     X(LENGTH_UNBOUND, "the length of the mean is not bounded (merge edit)")                        \
     X(FINAL_EARLY, "a round is final once one site has adopted it")                                \
     X(FINAL_GIVEN_UP, "rounds that an aggregator does not have are given up, final or not")        \
+    X(REMOVED_KEPT, "what a removed site has stored comes back into its residual")                 \
+    X(REMOVED_UNHEARD, "a process that was removed and added again goes on")                       \
     X(WITHDRAWN_LOST, "what a site trained behind a round that it gave up is lost")                \
     X(INSTANCE_BELIEVED, "a site takes any aggregator of a known epoch for the one it knows")      \
     X(MANIFEST_UNCHAINED, "a site adopts a manifest whose parent is not its own state's")          \

@@ -115,7 +115,7 @@ struct sim_options {
     bool operates; /* an operator aborts and rolls back rounds, quarantines and readmits */
     bool joins;    /* two sites or more: the last one is not in outer.sites, an operator adds it */
     bool leaves;   /* the same: an operator removes one of the others */
-    bool returns;  /* quorum: and adds it again later, with its directory */
+    bool returns;  /* and adds it again later, with its directory */
     bool amends;   /* an operator amends settings (sim_amend.c) */
     bool masked;   /* privacy.secure = sum; what a seed has with it: sim_draw.c. Needs `equal` */
     bool archives; /* run.archive of the aggregator and of every second site */

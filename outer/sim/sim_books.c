@@ -100,6 +100,8 @@ void sim_made_count(struct sim_node *n, const struct sim_aggregator *a, unsigned
             t ? manifest_digest(&a->commits[f][t - 1]->manifest) : (struct digest){0};
         const struct sim_made *m = made_find(n, f, t, &parent, false);
         m = m ? m : made_find(n, f, t, &parent, true);
+        if (!manifest_site(&a->commits[f][t]->manifest, n->index)) /* removed: given up */
+            continue;
         if (!m && sim_made_newest(n, f, t) && !n->void_books)
             sim_violate(s, "site %s fragment %u: its work of round %" PRIu64 " is in no book",
                         n->name, f, t);

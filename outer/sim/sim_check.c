@@ -1009,6 +1009,8 @@ void sim_check_end(struct sim *s)
         s->r->residual[i] = outer_state_digest(&m, true);
         if (!digest_equal(&d, &s->r->state))
             sim_violate(s, "site %s ends with another state than the aggregator", s->names[i]);
+        for (unsigned f = 0; f < s->o.fragments && sim_roster_back(n); f++)
+            sim_made_count(n, at, f, m.state[f].round);
         sim_check_books(n, &m, n->included);
         outer_state_close(&m);
     }

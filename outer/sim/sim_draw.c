@@ -29,15 +29,16 @@ static void copies_draw(struct sim_options *o, uint64_t which)
 /* Three in 16 seeds have changes of the roster, as far as they have nothing else of its own. */
 static void roster_draw(struct sim_options *o, uint64_t which, bool again)
 {
+    enum { KEEP_ALL = 1000 };
     bool other = o->lies || o->damaged || o->operates || o->absent || o->late ||
                  o->second != SIM_COPY_NONE || o->copied != SIM_COPY_NONE;
     if (which > 2 || other || o->sites < 2)
         return;
     o->joins = which != 1;
     o->leaves = which != 0;
-    /* What a removed site trained at last is in its residual if it had stored it when it was told.
-     */
-    o->returns = o->leaves && again && !o->strict;
+    o->returns = o->leaves && again;
+    if (o->returns && o->strict) /* without a snapshot, the return follows from the acts alone */
+        o->keep = KEEP_ALL;
 }
 
 /* Three sites at any time; what adds as integers, and tells nothing of one site; no copy of a site,

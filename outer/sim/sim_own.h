@@ -239,6 +239,7 @@ unsigned sim_roster_index(const struct sim_node *n);
 void sim_roster_wait(const struct sim_node *n); /* before a site's first start: until it is added */
 bool sim_roster_denies(const struct sim_node *n); /* may the aggregator refuse the site? */
 bool sim_roster_left(const struct sim_node *n);   /* removed: all fragments have gone on without */
+bool sim_roster_back(const struct sim_node *n);   /* removed, and added again */
 bool sim_roster_waits(const struct sim *s, const struct set *members, const struct set *u);
 bool sim_roster_never(const struct sim_node *n); /* the run is over before it could be added */
 void sim_roster_end(const struct sim *s);        /* into the result */

@@ -54,7 +54,7 @@ static const struct sim_change *joins_of(const struct sim_node *n)
 }
 
 /* Of a site that it began with. */
-static bool comes_back(const struct sim_node *n)
+bool sim_roster_back(const struct sim_node *n)
 {
     const struct sim_change *c =
         n->index < n->sim->roster.initial ? change_of(n, MANIFEST_ADD) : NULL;
@@ -77,7 +77,7 @@ unsigned sim_roster_index(const struct sim_node *n)
 bool sim_roster_left(const struct sim_node *n)
 {
     const struct sim_change *c = change_of(n, MANIFEST_REMOVE);
-    return c && seen_all(n->sim, c) && !comes_back(n);
+    return c && seen_all(n->sim, c) && !sim_roster_back(n);
 }
 
 bool sim_roster_denies(const struct sim_node *n)

@@ -565,15 +565,16 @@ static enum err join_poll(struct site_slot *l, unsigned fragment, bool adopt)
 
 /* A site that an operator has added begins with the state that its first round takes up, and has
  * none of the states before it: whether it can repeat the steps before it must not depend on when
- * it came. A site that is added again has a residual, and adopts one round after the other. With
+ * it came. A site that is added again has a residual, and adopts one round after the other; one of
+ * outer.sites may have been removed before it had adopted any. With
  * several aggregators it does not wait: the other one may have been told later, and its rounds in
  * flight may need a site that waits for this one. */
-static enum err join_wait(struct site_slot *l, unsigned fragment)
+static enum err join_wait(struct site_slot *l, unsigned fragment, bool found)
 {
     struct site *s = l->site;
     const uint64_t *here = &s->replica->state[fragment].round, *there = &s->round_there[fragment],
                    *first = &s->first_there[fragment];
-    bool again = *here > 0;
+    bool again = *here > 0 || (found && s->o.index < s->o.site_count);
     if (s->o.aggregators > 1 || *here >= *first)
         return ERR_OK;
     while ((again ? *here : *there) < *first)
@@ -878,11 +879,12 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
         TRY(compare_state(l, f));
         if (MUTANT(JOINED_BEFORE))
             TRY(catch_up(l, f));
-        TRY(join_wait(l, f));
+        TRY(join_wait(l, f, found));
         TRY(catch_up(l, f));
         TRY(send_stored(l, f));
         TRY(report_standing(l, f));
     }
+    s->started = true;
     return ERR_OK;
 }
 

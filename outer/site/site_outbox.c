@@ -658,7 +658,10 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
     bool dropped = MUTANT(RESIDUAL_LOST) || (MUTANT(ABORT_DROPPED) && manifest_aborted(m));
     size_t n = fragment_of(s, fragment)->elements;
     TRY(site_outbox_load(l, fragment, m->round));
-    const struct site_box *b = l->box.valid && !MUTANT(COMMITTED_BLIND) ? &l->box : NULL;
+    /* No entry: an operator has removed this site. What it has stored meanwhile is given up, so
+     * that its residual follows from the acts, and not from when it was told. */
+    bool own = l->box.valid && (entry || MUTANT(REMOVED_KEPT));
+    const struct site_box *b = own && !MUTANT(COMMITTED_BLIND) ? &l->box : NULL;
     if (included && b && !digest_equal(&entry->payload, &b->payload))
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64

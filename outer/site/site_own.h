@@ -117,6 +117,7 @@ struct site {
     unsigned sites;         /* of the newest roster */
     uint64_t first_there[ROUND_FRAGMENTS_MAX]; /* the first round with this site */
     bool heard;                                /* an aggregator answered a hello of this process */
+    bool started;                              /* site_start has ended */
     bool supplying[WIRE_AGGREGATORS_MAX];      /* a slot sends what the site has of the run */
     struct site_steps steps;
     bool ends_known; /* the schedule has the former values of train.steps, or there are none */

@@ -75,6 +75,8 @@ enum err site_roster_take(struct site *s, unsigned peer, const struct manifest *
     return site_masks_roster(s);
 }
 
+/* A process that has not heard of the removal ends now, as others do: so what it trains in a strict
+ * run does not depend on when it heard. */
 enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
 {
     unsigned peers = s->o.aggregators ? s->o.aggregators : 1;
@@ -84,6 +86,14 @@ enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hell
                        "the aggregator has site %s as number %" PRIu32 " of the roster, this site "
                        "has number %u: not the same run",
                        s->o.name, a->site, s->o.index);
+    for (unsigned f = peer; s->started && s->o.strict && f < s->replica->fragments->count; f++)
+        if (peers == 1 && !MUTANT(REMOVED_UNHEARD) &&
+            s->replica->state[f].round < a->fragments[f].first &&
+            a->fragments[f].first != s->first_there[f])
+            return err_set(ERR_DENIED,
+                           "site %s was removed from the roster by an operator, and added again: "
+                           "start it again, and it goes on with its first rounds",
+                           s->o.name);
     if (changed)
         s->o.index = a->site;
     s->sites = changed ? a->sites : s->o.site_count;

@@ -72,7 +72,7 @@ for _ in 1 2 3 4; do
     serve
     sleep 0.2
 done
-until_status "round=$sealed_round .*in=[34] missing=d$"
+until_status "round=$sealed_round .*in=[234] missing=d$" # without c, where it came too late
 train d
 d=$pid
 until_rounds a $((sealed_round + 2))

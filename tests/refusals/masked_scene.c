@@ -31,6 +31,7 @@ struct member { /* a site */
     struct codec_work *work;
     struct arena arena;
     struct env *env;
+    struct env_ops quick;
     struct outer_state replica;
     struct link *link;
     struct site *site;
@@ -58,7 +59,6 @@ static struct {
     atomic_bool polled;
     atomic_bool commit_fails;
     atomic_uint_fast64_t skew; /* ms by which the sites' clocks are ahead */
-    struct env_ops quick;
 } t;
 
 /* ---- what was said ---- */
@@ -217,11 +217,11 @@ static enum err member_open(struct member *s)
     TRY(outer_opt_make(&mo.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f));
     TRY(toy_device(&s->dev, &s->work));
     TRY(env_posix_open(&s->env, s->directory));
-    t.quick = *s->env->ops;
-    t.quick.now_ms = quick_now;
-    t.quick.sleep_ms = quick_sleep;
-    t.quick.owned = quick_owned;
-    s->env->ops = &t.quick;
+    s->quick = *s->env->ops;
+    s->quick.now_ms = quick_now;
+    s->quick.sleep_ms = quick_sleep;
+    s->quick.owned = quick_owned;
+    s->env->ops = &s->quick;
     TRY(outer_state_open(&s->replica, s->env, s->dev, &mo, &s->arena));
     TRY(link_open(&s->link, &d));
     return site_open(&s->site, s->env, s->link, &s->replica, &o, &s->arena);

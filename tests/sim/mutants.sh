@@ -51,7 +51,8 @@ for name in $names; do
     FINAL_* | WITHDRAWN_LOST) focus="--full --focus copies" ;;
     KEYS_OWED) focus="--focus masks --from 12300" ;; # a disk fails once, and another fragment goes on
     SEAL_* | KEYS_* | THRESHOLD_* | MASK_* | CLEAR_* | PAIR_* | SETUP_* | ADDED_UNPAIRED | JOINED_UNPAIRED | JOINED_AT_ONCE | STOPPED_* | SKIPPED_*) focus="--focus masks" ;;
-    ROSTER_* | JOINED_BEFORE | MOVED_UNSAVED | JOURNAL_PART) focus="--focus roster" ;;
+    REMOVED_UNHEARD) focus="--focus roster --from 3000" ;; # removed and added between two calls of a slow site
+    REMOVED_KEPT | ROSTER_* | JOINED_BEFORE | MOVED_UNSAVED | JOURNAL_PART) focus="--focus roster" ;;
     *) focus= ;;
     esac
     if [ $first = states ] && why=$(ask "$programs/test_mutants_states" --mutant "$name"); then
