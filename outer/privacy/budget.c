@@ -253,7 +253,8 @@ void budget_sentence(char out[BUDGET_SENTENCE_MAX], const struct accountant *a,
              "(epsilon, delta) = (%.6g, %g) for this site after %lld steps, unit = %s, accountant "
              "= %s, sampling = %s. Neighbours are data sets that differ by one %s more or less; "
              "the number of records counts as public. "
-             "Without amplification by sampling epsilon would be %.6g.",
+             "Without amplification by sampling epsilon would be %.6g. "
+             "The epsilons of a person with records at several sites add up.",
              a->epsilon[a->holds], p->delta, (long long)(b->steps + (p->more ? p->steps : 0)), unit,
              accountant_name[a->holds], sampling, unit, a->unamplified);
 }

@@ -181,7 +181,9 @@ enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
         e = store_read(w, identity_path, &form, 0, &r, &scratch);
     if (e == ERR_OK) {
         snprintf(out->name, sizeof out->name, "%s", id.name);
-        out->epoch = id.s->peer[aggregator].epoch;
+        uint64_t bound = id.s->peer[aggregator].epoch,
+                 signed_there = site_announced_epoch(w, aggregator);
+        out->epoch = bound > signed_there ? bound : signed_there; /* killed between the two */
         out->steps = id.s->steps.steps;
         out->end_count = id.s->steps.count;
         for (unsigned i = 0; i < out->end_count && i < SCHEDULE_ENDS_MAX; i++)

@@ -102,6 +102,17 @@ unsigned site_seen_keys(struct env *w, unsigned aggregator, const char *run, str
     return count;
 }
 
+uint64_t site_announced_epoch(struct env *w, unsigned aggregator)
+{
+    struct site_announced a;
+    struct signed_announcement read = {.epoch = 0};
+    if (announced_read(w, aggregator, &a) != ERR_OK ||
+        signed_announcement_read(&read, &a.newest) != ERR_OK)
+        read.epoch = 0;
+    err_clear();
+    return read.epoch;
+}
+
 enum err site_identity_open(struct site *s, struct arena *perm)
 {
     struct signed_announcement read;

@@ -158,6 +158,9 @@ enum err site_identity_open(struct site *s, struct arena *perm) MUST;
 enum err site_identity_show(struct site *s, unsigned peer, struct wire_hello *m) MUST;
 /* The epoch of this answer is signed by an aggregator of the run: kept, durable on return, before
  * the site binds to it. ERR_DENIED: it is not. */
+/* The newest epoch that an aggregator has signed here, whether the site had bound to it or not; 0:
+ * none. */
+uint64_t site_announced_epoch(struct env *w, unsigned aggregator);
 enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a) MUST;
 enum err site_identity_again(struct site *s, unsigned peer) MUST; /* id/announced.N, from memory */
 enum err site_identity_sign(struct site *s, struct wire_contribution *m) MUST;

@@ -79,4 +79,22 @@ for how in "--outer.overlap_steps 2" "--outer.overlap_steps 4 --outer.eager true
     [ "$(lines '"kind":"task"' a/metrics.jsonl)" -eq 2 ] || fail "site a did not evaluate rounds 1 and 3"
     again "$how, $killed interruptions"
 done
+
+# Three sites with masks, beside the same run without.
+tiny="${tiny% --model.layers 2} --outer.weights equal --outer.full_precision fixed"
+steps=16 every=4 fragments=1 codec=int4
+rm -rf a b aggregator ./*.out
+configure a,b,c
+for secure in off sum; do
+    settings="$tiny --privacy.secure $secure"
+    serve
+    sites_start a b c
+    sites_end 0 a b c
+    serve_ends
+    same_state a b c
+    [ $secure = sum ] || wanted_a=$(final a)
+    [ "$(final a)" = "$wanted_a" ] || fail "masked on a GPU: site a ended at $(final a), without masks $wanted_a"
+    [ $secure = off ] || [ -e a/seals/0/3 ] || fail "no round was sealed"
+    rm -rf a b c aggregator ./*.out
+done
 echo "on an emulated GPU: same digests killed, stopped, with the arithmetic on the host, and beside training"

@@ -154,6 +154,7 @@ static void what_is_claimed(void **state)
     budget_sentence(text, &a, &b, &p);
     assert_non_null(strstr(text, "after 102 steps, unit = sequence, accountant = PLD, sampling = "
                                  "Poisson with q = 0.01 (implemented, not assumed)"));
+    assert_non_null(strstr(text, "The epsilons of a person with records at several sites add up."));
     owner.records = 2000;
     assert_int_equal(budget_add(&b, &owner), ERR_OK);
     assert_true(budget_rate(&b, &p) == 0);
