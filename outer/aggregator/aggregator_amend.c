@@ -42,7 +42,10 @@ enum err aggregator_amend_work(struct aggregator *a)
 {
     if (!a->amendments.count || a->commit.stage != COMMIT_IDLE)
         return ERR_OK;
-    TRY(outer_state_amend(a->replica, &a->amendments));
+    if (a->replica->amendments.count < a->amendments.count) {
+        TRY(outer_state_amend(a->replica, &a->amendments));
+        TRY(aggregator_reserve(a)); /* outer.codec: aggregates may be larger */
+    }
     return round_settings(a);
 }
 

@@ -25,9 +25,11 @@ static uint64_t reserve_bytes(const struct aggregator *a)
     uint64_t most = 0;
     const struct schedule *s = &a->replica->schedule;
     for (unsigned i = 0; i < a->core.fragments; i++)
-        for (unsigned full = 0; full < 2; full++) {
-            enum codec_kind kind = full ? schedule_full_precision(s, i) : s->period[i].codec;
+        for (unsigned k = 0; k < CODEC_COUNT; k++) {
+            enum codec_kind kind = (enum codec_kind)k;
             const struct codec *c = codec_get(kind);
+            if (!schedule_uses(s, kind))
+                continue;
             unsigned payloads = schedule_payloads_max(s, kind, a->o.site_count);
             uint64_t n = outer_state_state_bytes(a->replica, i) +
                          c->aggregate_max(c, a->replica->fragments->f[i].elements, payloads);
@@ -39,12 +41,11 @@ static uint64_t reserve_bytes(const struct aggregator *a)
 enum err aggregator_reserve(struct aggregator *a)
 {
     int handle;
-    uint64_t have;
-    enum err e =
-        a->env->ops->part_open(a->env, AGGREGATOR_RESERVE, reserve_bytes(a), &handle, &have);
+    uint64_t have, bytes = reserve_bytes(a);
+    enum err e = a->env->ops->part_open(a->env, AGGREGATOR_RESERVE, bytes, &handle, &have);
     if (e == ERR_FULL) { /* not a reason to refuse to start: the sites may be waiting for this very
                             commit */
-        log_event(LOG_WARN, "no_reserve", "bytes=%" PRIu64, reserve_bytes(a));
+        log_event(LOG_WARN, "no_reserve", "bytes=%" PRIu64, bytes);
         return ERR_OK;
     }
     TRY(e);

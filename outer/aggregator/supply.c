@@ -307,8 +307,8 @@ static void supply_hello(void *self, const char *peer, const struct wire_hello *
 
 /* ---- parts ---- */
 
-/* The largest aggregate of a round: of any codec of the run, of as many sites as there are, or the
- * state that a rollback brings back. */
+/* The largest aggregate of a round: of any codec of the run, where it may have been amended of any
+ * that there is; of as many sites as there are; or the state that a rollback brings back. */
 static uint64_t aggregate_bytes_max(const struct supply *s, unsigned fragment)
 {
     const struct outer_state_options *o = s->o.state;
@@ -317,7 +317,7 @@ static uint64_t aggregate_bytes_max(const struct supply *s, unsigned fragment)
     for (unsigned k = 0; k < CODEC_COUNT; k++) {
         const struct codec *c = codec_get((enum codec_kind)k);
         unsigned payloads = schedule_payloads_max(&o->schedule, c->kind, sites);
-        if (!schedule_uses(&o->schedule, c->kind))
+        if (!o->amend && !schedule_uses(&o->schedule, c->kind))
             continue;
         uint64_t bytes = c->aggregate_max(c, o->fragments->f[fragment].elements, payloads);
         most = bytes > most ? bytes : most;

@@ -49,8 +49,6 @@ static const struct {
     {"outer.downlink_compression_from", "it says whether the aggregator keeps a residual"},
     {"outer.mode", "is not amendable in this version: what a site may take for final, and give up, "
                    "follows from the mode of the whole history"},
-    {"outer.codec", "is not amendable in this version: sites and aggregator take the memory of a "
-                    "payload at their start"},
     {"outer.overlap_steps", "is not amendable in this version: a site has the in-flight slots and "
                             "the threads of its start"},
     {"privacy.", "what was promised about a site's data holds for the whole run"},
@@ -135,6 +133,7 @@ static enum err change_of(struct schedule_change *c, const struct settings *s,
     c->every = o->outer_every == every ? 0 : o->outer_every;
     c->steps = s->train_steps;
     c->lr = opt.lr;
+    c->codec = o->outer_codec;
     return ERR_OK;
 }
 
@@ -232,6 +231,32 @@ static const char *every_refused(const struct amend_case *c)
     return NULL;
 }
 
+/* Does the aggregator pass payloads on, in any round? */
+static bool gathers(const struct outer_settings *o)
+{
+    enum codec_kind full = codec_full_precision(o->outer_codec, o->outer_full_precision);
+    return !codec_get(o->outer_codec)->summable || !codec_get(full)->summable;
+}
+
+/* What the residual of such a codec holds is sent over many rounds, and has become out of date
+ * meanwhile: applied in one round it costs loss (EMPTIED_MAX, schedule.c). And the aggregator's own
+ * residual, which it has from the start or not, is added to the next aggregate that it compresses.
+ */
+static const char *codec_refused(const struct amend_case *c)
+{
+    const struct codec *before = codec_get(c->o_before.outer_codec),
+                       *now = codec_get(c->o.outer_codec);
+    if (before->momentum_in_residual && !now->momentum_in_residual)
+        return "the residual of the present codec acts as momentum, and the first round of this "
+               "one would apply all of it at once, which costs loss; topk, csc and sign can be "
+               "exchanged for each other alone";
+    if (c->o.outer_downlink_compression_from && gathers(&c->o_before) != gathers(&c->o))
+        return "outer.downlink_compression_from says from the start on whether the aggregator has "
+               "a residual: a run all of whose rounds add as integers stays one, and no other "
+               "becomes one";
+    return NULL;
+}
+
 static const char *steps_refused(const struct amend_case *c)
 {
     const struct settings *s = &c->s;
@@ -267,6 +292,7 @@ static enum err case_check(const struct amend_case *c, const char *key)
         const char *(*refused)(const struct amend_case *c);
     } rows[] = {{"outer.lr", lr_refused},
                 {"outer.every", every_refused},
+                {"outer.codec", codec_refused},
                 {"train.steps", steps_refused},
                 {"train.warmup", warmup_refused}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -18,6 +18,7 @@
 #define AMEND_KEYS(X)                                                                              \
     X(outer, lr, AMEND_SCHEDULE)                                                                   \
     X(outer, every, AMEND_SCHEDULE)                                                                \
+    X(outer, codec, AMEND_SCHEDULE)                                                                \
     X(outer, straggler_timeout_s, AMEND_ROUND)                                                     \
     X(train, steps, AMEND_SCHEDULE)                                                                \
     X(train, lr, AMEND_TRAIN)                                                                      \

@@ -50,7 +50,8 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
         for (unsigned i = 0; p->synchronised[state] && i < p->count; i++)
             x.period[x.fragments++] =
                 (struct schedule_period){.p = period_of(o, p, i, (enum fragment_state)state),
-                                         .codec = state ? o->outer_moments_codec : o->outer_codec};
+                                         .codec = state ? o->outer_moments_codec : o->outer_codec,
+                                         .moments = state != FRAGMENT_PARAMETERS};
     x.overlap = o->outer_overlap_steps;
     if (o->outer_draw < 1)
         x.draw = (struct draw){o->outer_draw, (uint64_t)s->run_seed};

@@ -321,35 +321,55 @@ unsigned schedule_slots(const struct schedule *s)
     return s->overlap && !flights ? 1 : flights;
 }
 
-static bool residual_emptied(const struct schedule *s, unsigned fragment, uint8_t residual_ratio)
+/* Of the round, if it is no full-precision round. Behind the last round: the last one's. */
+static enum codec_kind codec_of(const struct schedule *s, unsigned fragment, uint64_t round)
+{
+    const struct schedule_period *p = &s->period[fragment];
+    if (p->moments || !s->change_count)
+        return p->codec;
+    const struct schedule_change *c = round < schedule_rounds(s, fragment)
+                                          ? schedule_changed(s, fragment, round)
+                                          : &s->change[s->change_count - 1];
+    return c ? c->codec : p->codec;
+}
+
+static bool residual_emptied(const struct schedule *s, enum codec_kind codec,
+                             uint8_t residual_ratio)
 {
     bool untold = s->masked_sites > 0;
-    return untold ? !codec_get(s->period[fragment].codec)->momentum_in_residual
-                  : residual_ratio < EMPTIED_MAX;
+    return untold ? !codec_get(codec)->momentum_in_residual : residual_ratio < EMPTIED_MAX;
 }
 
 /* A full-precision round empties the residual. f32 stays f32: bf16 would only lose bits. */
 enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint64_t round,
                                uint8_t residual_ratio)
 {
-    bool last = schedule_last(s, fragment, round) &&
-                residual_emptied(s, fragment, residual_ratio) && !MUTANT(LAST_LOSSY);
+    enum codec_kind codec = codec_of(s, fragment, round);
+    bool last = schedule_last(s, fragment, round) && residual_emptied(s, codec, residual_ratio) &&
+                !MUTANT(LAST_LOSSY);
     bool full =
         round < s->full_precision_rounds || last || schedule_resets_residual(s, residual_ratio);
-    return full ? schedule_full_precision(s, fragment) : s->period[fragment].codec;
+    return full ? codec_full_precision(codec, s->full_precision) : codec;
 }
 
-enum codec_kind schedule_full_precision(const struct schedule *s, unsigned fragment)
+enum codec_kind schedule_full_precision(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    return codec_full_precision(s->period[fragment].codec, s->full_precision);
+    return codec_full_precision(codec_of(s, fragment, round), s->full_precision);
+}
+
+static bool codec_is(const struct schedule *s, enum codec_kind used, enum codec_kind codec)
+{
+    return used == codec || codec_full_precision(used, s->full_precision) == codec;
 }
 
 bool schedule_uses(const struct schedule *s, enum codec_kind codec)
 {
+    bool uses = false;
     for (unsigned p = 0; p < s->fragments; p++)
-        if (s->period[p].codec == codec || schedule_full_precision(s, p) == codec)
-            return true;
-    return false;
+        uses = uses || codec_is(s, s->period[p].codec, codec);
+    for (unsigned k = 0; k < s->change_count; k++)
+        uses = uses || codec_is(s, s->change[k].codec, codec);
+    return uses;
 }
 
 int64_t schedule_next(const struct schedule *s, int64_t step)
@@ -392,9 +412,9 @@ bool schedule_compresses_downlink(const struct schedule *s, enum codec_kind code
 bool schedule_compresses_any(const struct schedule *s, unsigned included)
 {
     bool any = false;
-    for (unsigned p = 0; p < s->fragments; p++)
-        any = any || schedule_compresses_downlink(s, s->period[p].codec, included) ||
-              schedule_compresses_downlink(s, schedule_full_precision(s, p), included);
+    for (unsigned k = 0; k < CODEC_COUNT; k++)
+        any = any || (schedule_uses(s, (enum codec_kind)k) &&
+                      schedule_compresses_downlink(s, (enum codec_kind)k, included));
     return any;
 }
 

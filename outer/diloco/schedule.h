@@ -19,7 +19,8 @@
 
 struct schedule_period {
     struct period p;
-    enum codec_kind codec;
+    enum codec_kind codec; /* before an amendment; schedule_codec is that of a round */
+    bool moments;          /* outer.moments_codec: no amendment changes it */
 };
 enum { SCHEDULE_ENDS_MAX = 16, SCHEDULE_STAGES_MAX = 32, SCHEDULE_CHANGES_MAX = 64 };
 struct schedule_change { /* by an amendment: all of these values, for the steps behind `after` */
@@ -27,6 +28,7 @@ struct schedule_change { /* by an amendment: all of these values, for the steps 
     int64_t every; /* outer.every, of all fragments, where it is another one from here on; else 0 */
     int64_t steps; /* train.steps */
     float lr;      /* of outer_opt */
+    enum codec_kind codec; /* outer.codec */
 };
 struct schedule_stage { /* of train.stages */
     int64_t end;        /* step */
@@ -68,8 +70,9 @@ const struct schedule_change *schedule_changed(const struct schedule *s, unsigne
 /* All fragments alike, offsets p*every/fragments: every is a multiple of fragments. */
 struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragments,
                                    uint64_t full_precision_rounds, enum codec_kind codec);
-/* of the fragment's full-precision rounds */
-enum codec_kind schedule_full_precision(const struct schedule *s, unsigned fragment);
+/* Of the round, if it is a full-precision round. */
+enum codec_kind schedule_full_precision(const struct schedule *s, unsigned fragment,
+                                        uint64_t round);
 bool schedule_uses(const struct schedule *s, enum codec_kind codec); /* in any round */
 /* Is fragment due after `step` finished steps (1..steps)? Sets the round (from 0) it is. */
 bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uint64_t *round);

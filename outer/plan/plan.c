@@ -125,7 +125,7 @@ static void predict_time(const struct plan_task *t, const struct schedule *s, st
     r->exchange_s = 0;
     for (unsigned f = 0; f < s->fragments; f++) {
         uint64_t rounds = schedule_rounds(s, f), full = full_precision_rounds(s, f);
-        enum codec_kind kind = s->period[f].codec, large = schedule_full_precision(s, f);
+        enum codec_kind kind = s->period[f].codec, large = schedule_full_precision(s, f, 0);
         const struct cost *c = cost_of(costs, t, s, kind, f), *l = cost_of(costs, t, s, large, f);
         r->exchange_s = c->exchange_s > r->exchange_s ? c->exchange_s : r->exchange_s;
         add_rounds(&regular, t, s, c, rounds);

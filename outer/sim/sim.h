@@ -65,8 +65,9 @@ struct sim_judged {
     uint64_t round, rounds;                   /* rounds: of the fragment in the run */
     const struct manifest *before, *manifest; /* before: NULL in round 0 */
     size_t count;
-    float lr;        /* of the outer step, before annealing */
-    double progress; /* the step that ends the round over the last step of the run */
+    float lr;              /* of the outer step, before annealing */
+    enum codec_kind codec; /* outer.codec, as amended for this round */
+    double progress;       /* the step that ends the round over the last step of the run */
     const struct tensor_range *tensors; /* [tensor_count] of the fragment */
     size_t tensor_count;
     const unsigned *members; /* the sites that the round must have, in order */

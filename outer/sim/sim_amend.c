@@ -1,8 +1,8 @@
-/* Amended settings (docs/protocol.md 3.17): an operator changes outer.lr, outer.every and
- * train.steps. What and for which round follows from the seed alone, and the act is repeated until
- * a manifest carries it, so that the run without faults has the same amendments (I1), though it may
- * have them sooner. An aggregator that was down for long may have passed the round: it refuses, and
- * the run is not compared.
+/* Amended settings (docs/protocol.md 3.17): an operator changes outer.lr, outer.every, outer.codec
+ * and train.steps. What and for which round follows from the seed alone, and the act is repeated
+ * until a manifest carries it, so that the run without faults has the same amendments (I1), though
+ * it may have them sooner. An aggregator that was down for long may have passed the round: it
+ * refuses, and the run is not compared.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,12 +29,30 @@ static int64_t every_of(const struct sim *s, unsigned k, int64_t now)
     return fits && draw(s, 100 + k, 2) ? shorter : now + parts * (1 + (int64_t)draw(s, 110 + k, 3));
 }
 
+/* One that the rules take; the present one where 16 draws have none. */
+static enum codec_kind codec_next(const struct sim *s, unsigned k, enum codec_kind now)
+{
+    enum { TRIES = 16 };
+    for (unsigned i = 0; i < TRIES; i++) {
+        enum codec_kind kind = (enum codec_kind)draw(s, 200 + k * TRIES + i, CODEC_COUNT);
+        const struct codec *c = codec_get(kind), *before = codec_get(now);
+        bool mean = s->o.merge == MERGE_MEAN && s->o.clip == 0;
+        bool fits = (mean || !c->summable) &&
+                    (!s->o.masked || codec_words_bytes(c, DEV_BLOCK, 1)) &&
+                    (!before->momentum_in_residual || c->momentum_in_residual);
+        if (fits && kind != now)
+            return kind;
+    }
+    return now;
+}
+
 static void acts_draw(struct sim *s)
 {
     struct sim_amend *x = &s->amend;
     bool periods = !s->o.growth.rounds && s->o.overlap < s->o.every && !s->o.every_ms;
     uint64_t at = 0, rounds = schedule_rounds(&s->schedule, 0);
     int64_t every = s->o.every, steps = s->o.steps;
+    enum codec_kind codec = s->o.codec;
     unsigned wanted = 1 + (unsigned)draw(s, 0, SIM_ACTS_MAX);
     for (unsigned k = 0; k < wanted; k++) {
         struct sim_act *c = &x->act[x->count];
@@ -45,7 +63,10 @@ static void acts_draw(struct sim *s)
         c->round -= kind == 1 && periods ? draw(s, 120 + k, 3) : 0;
         if (kind == 2 && s->o.max_local_steps_offline)
             kind = 0; /* the last steps of a site that is offline are those it knows of */
-        if (kind == 1 && periods)
+        if (draw(s, 50 + k, 3) == 0)
+            snprintf(c->text, sizeof c->text, "outer.codec=%s",
+                     codec_get(codec = codec_next(s, k, codec))->name);
+        else if (kind == 1 && periods)
             snprintf(c->text, sizeof c->text, "outer.every=%" PRId64,
                      every = every_of(s, k, every));
         else if (kind == 2)
@@ -72,6 +93,11 @@ enum err sim_amend_open(struct sim *s)
     x->o.outer_optimizer = s->o.optimizer;
     x->o.outer_delay = s->o.delay;
     x->o.outer_lr = (double)s->outer.lr;
+    x->o.outer_codec = s->o.codec;
+    x->o.outer_full_precision = s->schedule.full_precision;
+    x->o.outer_merge = s->o.merge;
+    x->o.outer_clip = (double)s->o.clip;
+    x->o.outer_downlink_compression_from = s->o.downlink_compression_from;
     if (s->o.amends && s->o.optimizer != OUTER_OPT_AVERAGE)
         acts_draw(s);
     return ERR_OK;
@@ -152,6 +178,22 @@ void sim_amend_saw(struct sim *s, const struct manifest *m)
         sim_violate(s, "the amendments of round %" PRIu64 ": %s", m->round, err_message());
     else
         s->schedule = made;
+}
+
+enum codec_kind sim_amend_codec(const struct sim *s, int64_t step)
+{
+    const struct amendments *list = &s->amend.seen;
+    const char *name = codec_get(s->o.codec)->name;
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct amendment *one = &list->list[i];
+        bool behind = !one->round || schedule_step(&s->schedule, 0, one->round - 1) < step;
+        if (behind && strncmp(one->text, "outer.codec=", 12) == 0)
+            name = one->text + 12;
+    }
+    for (unsigned k = 0; k < CODEC_COUNT; k++)
+        if (strcmp(codec_get((enum codec_kind)k)->name, name) == 0)
+            return (enum codec_kind)k;
+    return CODEC_COUNT;
 }
 
 void sim_amend_end(struct sim *s)

@@ -488,6 +488,7 @@ static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state 
                                  .progress =
                                      (double)step / (double)schedule_end_of(&s->schedule, step),
                                  .lr = changed ? changed->lr : s->outer.lr,
+                                 .codec = sim_amend_codec(s, step),
                                  .tensors = s->fragments.f[f].view.ranges,
                                  .tensor_count = s->fragments.f[f].view.count,
                                  .sent = sent,

@@ -223,6 +223,8 @@ void sim_amend_acts(struct sim_aggregator *a);
 /* A manifest that was committed: its amendments are those asked for; the schedule follows. */
 void sim_amend_saw(struct sim *s, const struct manifest *m);
 void sim_amend_end(struct sim *s); /* of a run that has ended */
+/* outer.codec in force at the step that ends a round, by the texts. */
+enum codec_kind sim_amend_codec(const struct sim *s, int64_t step);
 
 /* sim_roster.c */
 void sim_roster_open(struct sim *s);

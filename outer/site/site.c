@@ -95,7 +95,8 @@ enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm)
     const struct outer_state_options *o = &s->replica->o;
     size_t elements = site_largest_elements(o);
     *l = (struct site_slot){.site = s};
-    TRY_ALLOC(l->payload = arena_alloc(perm, largest_payload(o)));
+    l->payload_room = largest_payload(o);
+    TRY_ALLOC(l->payload = arena_alloc(perm, l->payload_room));
     TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
     l->download_bytes = largest_download(o, s->o.site_count);
     TRY_ALLOC(l->download = arena_alloc(perm, l->download_bytes));
@@ -181,8 +182,6 @@ static enum err manifest_next(struct site *s, unsigned fragment, const struct ma
 {
     const struct outer_state_fragment *state = &s->replica->state[fragment];
     size_t n = s->replica->fragments->f[fragment].elements;
-    enum codec_kind kind = outer_state_codec(s->replica, fragment);
-    const struct codec *c = codec_get(kind);
     TRY(manifest_ours(s, fragment, state->round, m));
     if (!digest_equal(&m->parent, &state->manifest) && !MUTANT(MANIFEST_UNCHAINED))
         return err_set(ERR_DISAGREE,
@@ -190,6 +189,10 @@ static enum err manifest_next(struct site *s, unsigned fragment, const struct ma
                        fragment, m->round);
     TRY(site_roster_check(s, fragment, m));
     TRY(site_amend_check(s, m));
+    if (fragment) /* one of its amendments may be in force from this round on */
+        TRY(site_amend_take(s, m));
+    enum codec_kind kind = outer_state_codec(s->replica, fragment);
+    const struct codec *c = codec_get(kind);
     unsigned payloads = schedule_payloads(&s->replica->schedule, kind, manifest_included(m));
     size_t most = m->rolled_back ? outer_state_snapshot_bytes(s->replica, fragment)
                                  : c->aggregate_max(c, n, payloads);
@@ -214,6 +217,17 @@ enum err site_download_grow(struct site_slot *l, size_t size)
     l->download_bytes = l->download ? size : 0;
     return l->download ? ERR_OK
                        : err_set(ERR_MEMORY, "no memory for an aggregate of %zu bytes", size);
+}
+
+enum err site_payload_grow(struct site_slot *l, size_t size)
+{
+    if (size <= l->payload_room)
+        return ERR_OK;
+    arena_free(&l->payloads);
+    l->payloads = dev_arena(l->site->replica->dev);
+    l->payload = arena_alloc(&l->payloads, size);
+    l->payload_room = l->payload ? size : 0;
+    return l->payload ? ERR_OK : err_set(ERR_MEMORY, "no memory for a payload of %zu bytes", size);
 }
 
 /* Until complete; ROUND_GONE is left to the caller. */

@@ -432,6 +432,7 @@ void site_slots_end(struct site *s)
 static void slot_arenas_free(struct site_slot *l)
 {
     arena_free(&l->larger);
+    arena_free(&l->payloads);
     arena_free(&l->masks);
 }
 

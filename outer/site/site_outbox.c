@@ -147,6 +147,14 @@ static bool box_take(struct site_slot *l, const struct site_box *b, const struct
     return l->box.valid;
 }
 
+/* For what the codec may make at most: the record may name more. */
+static enum err box_room(struct site_slot *l, const struct site_box *b, unsigned fragment)
+{
+    const struct codec *c = codec_get(b->codec);
+    size_t most = c ? c->payload_max(c, fragment_of(l->site, fragment)->elements) : 0;
+    return b->payload_bytes <= most ? site_payload_grow(l, b->payload_bytes) : ERR_OK;
+}
+
 /* A contribution to the present round counts on its parent only. */
 static bool box_stands(const struct site_slot *l)
 {
@@ -171,6 +179,8 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
     struct arena scratch = arena_make(0);
     enum err e =
         store_read(s->env, path, &form, fragment_of(s, fragment)->elements * MOST, &r, &scratch);
+    if (e == ERR_OK)
+        e = box_room(l, &b, fragment);
     if (e == ERR_CORRUPT || (e == ERR_OK && !box_take(l, &b, &r, fragment, round)))
         e = err_set(ERR_CORRUPT, "%s/%s: damaged; without it this site's work of the round is lost",
                     s->env->root, path);
@@ -385,7 +395,9 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     codec_seed(work, s->o.seed, s->o.index, fragment, state->round);
     struct codec_call call = outer_state_call(s->replica, fragment, state->codes);
     call.carries = true;
+    TRY(site_payload_grow(l, c->payload_max(c, n)));
     enum err e = c->encode(c, &call, l->payload, &bytes, f.residual, f.z); /* S2 */
+    ASSERT(e != ERR_OK || bytes <= l->payload_room);
     if (e == ERR_OK)
         e = spike_check(l, f.z, fragment_of(s, fragment));
     if (e != ERR_OK)

@@ -55,7 +55,9 @@ struct site_slot {
     uint64_t polled_epoch; /* of that aggregator, when it gave the manifest polled for last */
     struct site_box box;
     uint8_t *payload; /* of the box, in the clear */
-    uint8_t *masked;  /* of the box, with masks: what is sent */
+    size_t payload_room;
+    struct arena payloads; /* of payload, once outer.codec was amended to a larger one */
+    uint8_t *masked;       /* of the box, with masks: what is sent */
     size_t masked_room;
     struct arena masks; /* of masked */
     float *residual;    /* of the box: residual' */
@@ -221,6 +223,8 @@ void site_notice(struct site_slot *l, const char *format, ...)
 /* l->download holds `size` bytes. The roster may have grown since the start: the aggregate of a
  * gathered codec grows with it. */
 enum err site_download_grow(struct site_slot *l, size_t size) MUST;
+/* l->payload holds `size` bytes; what lies in it is lost. */
+enum err site_payload_grow(struct site_slot *l, size_t size) MUST;
 
 /* site_amend.c */
 /* S6: the manifest's amendments begin with the known ones, or the known ones with them, and a new

@@ -51,9 +51,10 @@ serve_again 2
 set_to outer.lr 0.4 --at-round $((from + 1))
 set_to train.lr 0.02 --at-round $((from + 1))
 set_to train.steps 110 --at-round $((from + 2))
+set_to outer.codec f32 --at-round $((from + 2))
 operator set --list || fail "operator set --list"
 for line in "number=1 from_round=$from state=pending .* outer.every=12" "number=2 .* outer.lr=0.4" "number=3 .* train.lr=0.02" \
-    "number=4 .* train.steps=110"; do
+    "number=4 .* train.steps=110" "number=5 .* outer.codec=f32"; do
     grep -q "^$line\$" operator.out || fail "the list does not say: $line"
 done
 again a b
@@ -92,6 +93,7 @@ amended_from_start() {
     set_to outer.lr 0.4 --at-round $((from + 1))
     set_to train.lr 0.02 --at-round $((from + 1))
     set_to train.steps 110 --at-round $((from + 2))
+    set_to outer.codec f32 --at-round $((from + 2))
     sites_start a b
 }
 

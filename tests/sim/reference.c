@@ -70,9 +70,8 @@ static enum codec_kind codec_of(const struct sim_judged *c)
     bool last = c->round + 1 == c->rounds;
     int ratio = c->before ? largest_ratio(c->before) : 0;
     bool whole = first || (last && ratio < RATIO_ZERO + 2) || resets(c, ratio);
-    bool keeps =
-        c->o->codec == CODEC_F32 || c->o->codec == CODEC_BF16 || c->o->codec == CODEC_FIXED;
-    return !whole || keeps ? c->o->codec : c->o->full_fixed ? CODEC_FIXED : CODEC_BF16;
+    bool keeps = c->codec == CODEC_F32 || c->codec == CODEC_BF16 || c->codec == CODEC_FIXED;
+    return !whole || keeps ? c->codec : c->o->full_fixed ? CODEC_FIXED : CODEC_BF16;
 }
 
 /* ---- the mean, and the step ---- */

@@ -173,6 +173,61 @@ static void rates_of_rounds(void **state)
     arena_free(&t.a);
 }
 
+/* Of each fragment behind the border; full-precision rounds keep the forms that they have. */
+static void codecs_of_rounds(void **state)
+{
+    (void)state;
+    static struct scene t;
+    scene_open(&t, 400, 20, 2, 0);
+    t.x.period[1].moments = true;       /* as if it were a fragment of moments */
+    amended(&t, "outer.codec=int4", 3); /* border: step 60 */
+    amended(&t, "outer.lr=0.5", 4);
+    amended(&t, "outer.codec=f32", 10);
+    struct schedule s = now(&t);
+    for (uint64_t round = 0; round < 20; round++) {
+        enum codec_kind codec = round < 3 ? CODEC_INT8 : round < 10 ? CODEC_INT4 : CODEC_F32;
+        bool full = (round == 0 || round == 19) && codec != CODEC_F32;
+        assert_int_equal(schedule_codec(&s, 0, round, 0), full ? CODEC_BF16 : codec);
+        assert_int_equal(schedule_codec(&s, 1, round, 0),
+                         full || round == 19 ? CODEC_BF16 : CODEC_INT8);
+    }
+    assert_int_equal(schedule_codec(&s, 0, 20, 0), CODEC_F32); /* behind the last one */
+    assert_true(schedule_uses(&s, CODEC_F32) && schedule_uses(&s, CODEC_INT4));
+    assert_false(schedule_uses(&s, CODEC_INT2) || schedule_uses(&t.x, CODEC_F32));
+    arena_free(&t.a);
+}
+
+static void codecs_that_are_refused(void **state)
+{
+    (void)state;
+    static struct scene t;
+    scene_open(&t, 400, 20, 1, 0);
+    refused(&t, "outer.codec=int3", 2, "allowed is");
+    amended(&t, "outer.codec=topk", 3);
+    refused(&t, "outer.codec=int8", 5, "acts as momentum");
+    amended(&t, "outer.codec=csc", 5);
+    scene_open(&t, 400, 20, 1, 0);
+    t.o.outer_merge = MERGE_RADIAL;
+    t.o.outer_codec = CODEC_FP8_E4M3;
+    refused(&t, "outer.codec=int8", 2, "outer.merge = radial");
+    scene_open(&t, 400, 20, 1, 0);
+    t.o.outer_downlink_compression_from = 2;
+    t.o.outer_codec = CODEC_FIXED;
+    refused(&t, "outer.codec=e3m0", 2, "outer.downlink_compression_from");
+    t.o.outer_codec = CODEC_INT8; /* its full-precision rounds are passed on */
+    amended(&t, "outer.codec=e3m0", 2);
+    scene_open(&t, 400, 20, 1, 0);
+    const char *sites[] = {"a", "b", "c"};
+    t.o.outer_sites.items = sites;
+    t.o.outer_sites.count = 3;
+    t.o.privacy_secure = PRIVACY_SECURE_SUM;
+    t.o.outer_weights = WEIGHTS_EQUAL;
+    t.o.outer_full_precision = CODEC_FIXED;
+    refused(&t, "outer.codec=e3m0", 2, "privacy.secure = sum needs outer.codec");
+    amended(&t, "outer.codec=int4", 2);
+    arena_free(&t.a);
+}
+
 /* The horizon of the outer rate's schedule is the train.steps that was in force. */
 static void ends_of_steps(void **state)
 {
@@ -261,7 +316,7 @@ static void every_key_has_an_answer(void **state)
             assert_true(!why || strlen(why) > 20);
             assert_true(why || tables[i].keys[k].pinned); /* the run's, the same everywhere */
         }
-    assert_int_equal(can, 12);
+    assert_int_equal(can, 13);
     assert_null(amend_refusal("outer.nothing", &known));
     assert_false(known);
 }
@@ -340,6 +395,8 @@ int main(void)
         cmocka_unit_test(steps_of_amended_periods),
         cmocka_unit_test(from_the_first_round_on),
         cmocka_unit_test(rates_of_rounds),
+        cmocka_unit_test(codecs_of_rounds),
+        cmocka_unit_test(codecs_that_are_refused),
         cmocka_unit_test(ends_of_steps),
         cmocka_unit_test(settings_of_rounds_and_steps),
         cmocka_unit_test(refusals_with_their_reasons),
