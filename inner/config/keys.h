@@ -231,7 +231,9 @@ CHOICES_INNER(CONFIG_ENUM)
           "Mixture: the share of the tokens that each item of data.train gets, as any "            \
           "positive numbers; data.train: [{glob: .., weight: ..}, ..] sets both. Each item is "    \
           "then a source with an order and epochs of its own. Other weights at a restart hold "    \
-          "from its step on. Empty: all files are one text.")                                      \
+          "from its step on; atoll operator set data.weights 0.7,0.3 amends those of all sites "   \
+          "in "                                                                                    \
+          "mid-run. Empty: all files are one text.")                                               \
     X(data, anneal_weights, LIST, .fallback = "", .field = "train.anneal_weight",                  \
       .help =                                                                                      \
           "Mixture: the weights from data.anneal_from on, such as more of the best text at the "   \

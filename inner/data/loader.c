@@ -269,7 +269,15 @@ static enum err weights_of(const struct loader *l, struct arena *a, struct mixtu
     double *weights = NULL, *anneal = NULL;
     TRY(read_weights(&s->data_weights, a, &weights));
     TRY(read_weights(&s->data_anneal_weights, a, &anneal));
-    *w = (struct mixture_weights){weights, anneal, loader_place(l, (uint64_t)s->data_anneal_from)};
+    *w = (struct mixture_weights){.count = 0};
+    mixture_weights_add(w, 0, weights);
+    if (anneal)
+        mixture_weights_add(w, loader_place(l, (uint64_t)s->data_anneal_from), anneal);
+    for (size_t i = 0; l->changes && i < l->changes->count; i++) {
+        const struct loader_change *c = &l->changes->list[i];
+        if (c->count == s->data_weights.count)
+            mixture_weights_add(w, loader_place(l, (uint64_t)c->step), c->weights);
+    }
     return ERR_OK;
 }
 
@@ -309,6 +317,18 @@ enum err loader_resume(struct loader *l, uint64_t step, const struct mixture_pha
         e = mixture_resume(l->mixture, &w, loader_place(l, step), stored, changed);
     arena_free(&scratch);
     return e;
+}
+
+/* As a restart behind this step goes on. */
+enum err loader_change(struct loader *l, uint64_t step, const struct loader_changes *c)
+{
+    struct mixture_phase now;
+    bool changed;
+    l->changes = c;
+    if (!l->mixture)
+        return ERR_OK;
+    now = *loader_phase(l, step);
+    return loader_resume(l, step, &now, &changed);
 }
 
 static enum err open_text(struct loader *l, struct arena *perm)

@@ -56,6 +56,16 @@ struct loader_options {
     const struct objective *objective; /* what the text becomes */
     const struct settings *settings;   /* data.*; the causal objective needs none: NULL */
 };
+/* data.weights in mid-run, for the steps behind `step`; a list by steps. One with another number of
+ * weights than data.train has items is not for this loader. */
+struct loader_changes {
+    size_t count;
+    struct loader_change {
+        int64_t step;
+        size_t count;
+        double weights[MIXTURE_SOURCES_MAX];
+    } list[MIXTURE_CHANGES_MAX];
+};
 struct loader_deal { /* of one step: examples vary in length and there are several ranks */
     uint64_t next;   /* the step behind it; 0: none yet */
     uint32_t *order, *lengths;
@@ -74,8 +84,9 @@ struct loader {
     size_t rank_sequences;  /* of one rank in one step */
     bool token_targets, sequence_targets; /* may a batch have any? */
     struct loader_deal deal;
-    struct mixture *mixture; /* options.mixed; else NULL */
-    void *own;               /* the objective's */
+    struct mixture *mixture;              /* options.mixed; else NULL */
+    const struct loader_changes *changes; /* NULL: none */
+    void *own;                            /* the objective's */
 };
 
 /* ERR_INPUT: a shard or its sidecar is unusable, or the objective cannot use this text.
@@ -90,6 +101,8 @@ uint64_t loader_place(const struct loader *l, uint64_t step);
 const struct mixture_phase *loader_phase(const struct loader *l, uint64_t step);
 enum err loader_resume(struct loader *l, uint64_t step, const struct mixture_phase *stored,
                        bool *changed) MUST;
+/* Other changes behind this step: the list is borrowed. */
+enum err loader_change(struct loader *l, uint64_t step, const struct loader_changes *c) MUST;
 /* The window at a place of the site's endless order. */
 uint64_t loader_order(const struct loader *l, uint64_t place);
 /* The same order for `count` numbers: each comes once in `count` places. */

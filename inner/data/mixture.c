@@ -46,25 +46,47 @@ static void phase_make(struct mixture_phase *p, const struct mixture *m, const d
     }
 }
 
-/* The phase that begins at data.anneal_from, behind the first one. */
-static void anneal(struct mixture *m, const struct mixture_weights *w)
+void mixture_weights_add(struct mixture_weights *w, uint64_t from, const double *weights)
 {
-    m->phases[1] = (struct mixture_phase){0};
-    if (!w->anneal || w->anneal_from <= m->phases[0].from)
-        return;
-    phase_make(&m->phases[1], m, w->anneal, w->anneal_from);
-    phase_counts(&m->phases[0], w->anneal_from, m->phases[1].before);
+    size_t i = w->count++;
+    ASSERT(i < MIXTURE_PHASES_MAX);
+    for (; i && w->list[i - 1].from > from; i--)
+        w->list[i] = w->list[i - 1];
+    w->list[i] = (struct mixture_from){from, weights};
 }
 
 static const double *weights_at(const struct mixture_weights *w, uint64_t place)
 {
-    return w->anneal && place >= w->anneal_from ? w->anneal : w->weights;
+    size_t i = w->count - 1;
+    ASSERT(w->count && !w->list[0].from);
+    while (w->list[i].from > place)
+        i--;
+    return w->list[i].weights;
+}
+
+/* The phases that begin behind this place. Weights that stay the same begin none, so that a
+ * restart, which cannot tell, goes on alike. */
+static void phases_behind(struct mixture *m, const struct mixture_weights *w, uint64_t place)
+{
+    m->phase_count = 1;
+    for (size_t i = 0; i < w->count; i++) {
+        const struct mixture_phase *last = &m->phases[m->phase_count - 1];
+        struct mixture_phase *next = &m->phases[m->phase_count];
+        uint64_t from = w->list[i].from;
+        if (from <= place || from <= last->from)
+            continue;
+        phase_make(next, m, weights_at(w, from), from);
+        if (!memcmp(next->shares, last->shares, sizeof next->shares))
+            continue;
+        phase_counts(last, from, next->before);
+        m->phase_count++;
+    }
 }
 
 void mixture_begin(struct mixture *m, const struct mixture_weights *w)
 {
     phase_make(&m->phases[0], m, weights_at(w, 0), 0);
-    anneal(m, w);
+    phases_behind(m, w, 0);
 }
 
 static enum err check_sources(const struct mixture *m, const struct mixture_phase *stored)
@@ -98,14 +120,16 @@ enum err mixture_resume(struct mixture *m, const struct mixture_weights *w, uint
     if (*changed)
         phase_counts(stored, place, now.before);
     m->phases[0] = *changed ? now : *stored;
-    anneal(m, w);
+    phases_behind(m, w, place);
     return ERR_OK;
 }
 
 const struct mixture_phase *mixture_phase(const struct mixture *m, uint64_t place)
 {
-    const struct mixture_phase *second = &m->phases[1];
-    return second->count && place >= second->from ? second : &m->phases[0];
+    size_t i = m->phase_count - 1;
+    while (i && m->phases[i].from > place)
+        i--;
+    return &m->phases[i];
 }
 
 struct mixture_draw mixture_draw(const struct mixture *m, uint64_t place)

@@ -11,8 +11,8 @@
  * it. They are closed formulas, which any step may ask for.
  *
  * A phase has fixed weights; it begins at a place with the counts so far. data.anneal_from begins
- * one, and so does a restart with other weights. The phase of a step is part of the checkpoint, so
- * that a source goes on where it was.
+ * one, a change of the weights in mid-run does, and so does a restart with other weights. The phase
+ * of a step is part of the checkpoint, so that a source goes on where it was.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,7 +20,11 @@
 #include "inner/config/keys.h"
 #include "kernels/base/arena.h"
 
-enum { MIXTURE_SOURCES_MAX = KEYS_SOURCES_MAX, MIXTURE_PHASES = 2 };
+enum {
+    MIXTURE_SOURCES_MAX = KEYS_SOURCES_MAX,
+    MIXTURE_CHANGES_MAX = 64,
+    MIXTURE_PHASES_MAX = MIXTURE_CHANGES_MAX + 2 /* the first, and the one of data.anneal_from */
+};
 
 struct mixture_phase {                     /* also its form in checkpoints: no pointers, no gaps */
     uint64_t from;                         /* first place */
@@ -40,14 +44,21 @@ struct mixture_source { /* of the shards that are open */
 struct mixture {
     struct mixture_source *sources;
     size_t count;
-    struct mixture_phase phases[MIXTURE_PHASES]; /* by `from`; the second one may be unset */
+    size_t phase_count;
+    struct mixture_phase phases[MIXTURE_PHASES_MAX]; /* by `from`, ascending */
 };
 
-/* By weights of tokens, as two lists; `anneal` NULL: one phase. Weights have been checked. */
+/* Weights of tokens, which have been checked, from a place on until the next ones. By `from`, in
+ * ascending order; the first one is of place 0. Of two of one place the later one counts. */
 struct mixture_weights {
-    const double *weights, *anneal;
-    uint64_t anneal_from; /* place */
+    size_t count;
+    struct mixture_from {
+        uint64_t from;
+        const double *weights; /* [sources] */
+    } list[MIXTURE_PHASES_MAX];
 };
+/* One more, behind those that begin at its place. */
+void mixture_weights_add(struct mixture_weights *w, uint64_t from, const double *weights);
 void mixture_begin(struct mixture *m, const struct mixture_weights *w);
 /* Goes on at `place` behind a stored phase, whose counts stay; count 0: there is none, and every
  * source begins. Other weights than the stored ones begin a phase there: *changed. ERR_MISMATCH: a

@@ -78,9 +78,10 @@ struct job {
     struct file_lock lock; /* of run.dir when it trains alone */
     struct env *env;       /* owns run.dir otherwise */
     struct train train;
-    struct schedule base;         /* of the configuration, while amendments are in run.sync */
-    struct amendments amendments; /* that this site knows */
-    uint32_t in_force;            /* of them: s is of these; UINT32_MAX: not known */
+    struct schedule base;          /* of the configuration, while amendments are in run.sync */
+    struct amendments amendments;  /* that this site knows */
+    struct loader_changes mixture; /* of them */
+    uint32_t in_force;             /* of them: s is of these; UINT32_MAX: not known */
     struct job_privacy privacy;
     double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
     bool warned;                     /* the warning about a too large outer step was logged */

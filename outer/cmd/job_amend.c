@@ -1,5 +1,24 @@
 /* Amendments in the training of a site: each step has the settings that are in force for it. */
+#include <string.h>
+#include "kernels/base/log.h"
 #include "outer/cmd/job.h"
+
+/* Each site has sources of its own: what does not fit them changes nothing here. */
+static void weights_tell(const struct job *j, const struct amendments *list)
+{
+    size_t have = j->train.loader.mixture ? j->train.loader.mixture->count : 0, k = 0;
+    char quoted[2 * AMENDMENT_TEXT_MAX];
+    for (uint32_t i = 0; i < list->count; i++) {
+        bool weights = strncmp(list->list[i].text, "data.weights=", 13) == 0;
+        size_t count = weights ? j->mixture.list[k++].count : have;
+        if (count != have && i >= j->amendments.count)
+            log_event(
+                LOG_WARN, "mixture",
+                "setting=%s text=\"not for this site: its mixture has %zu sources (data.train "
+                "with data.weights), and keeps its weights\"",
+                log_quote(quoted, sizeof quoted, list->list[i].text), have);
+    }
+}
 
 enum err job_amended(void *self, const struct amendments *list, struct schedule *s)
 {
@@ -12,10 +31,12 @@ enum err job_amended(void *self, const struct amendments *list, struct schedule 
     for (unsigned i = 0; i < s->end_count; i++)
         made.ends[i] = s->ends[i];
     TRY(amend_schedule(&j->run.base, &made, list));
+    TRY(amend_data(&j->mixture, &j->run.base, &made, list));
     *s = j->run.sync.schedule = made;
+    weights_tell(j, list);
     j->amendments = *list;
     j->in_force = UINT32_MAX;
-    return ERR_OK;
+    return loader_change(&j->train.loader, (uint64_t)j->train.step, &j->mixture);
 }
 
 enum err job_amend_step(struct job *j, int64_t step)

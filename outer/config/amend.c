@@ -53,7 +53,8 @@ static const struct {
                             "the threads of its start"},
     {"privacy.", "what was promised about a site's data holds for the whole run"},
     {"model.", "it changes the shape or the function of the model"},
-    {"data.", "is not amendable in this version"},
+    {"data.",
+     "is not amendable in this version: the text, and its form, are read at a site's start"},
     {"run.", "it says what the run is, and where it lies"},
     {"train.", "is not amendable in this version: a site reads it at its start only"},
     {"outer.", "is not amendable in this version: a replica reads it at its start only"},
@@ -190,11 +191,49 @@ enum err amend_train(struct settings *s, const struct amend_base *base, const st
 #define X(section, name, effect) AMEND_COPY_##effect(section##_##name)
 #define AMEND_COPY_AMEND_SCHEDULE(field)
 #define AMEND_COPY_AMEND_ROUND(field)
+#define AMEND_COPY_AMEND_DATA(field)
 #define AMEND_COPY_AMEND_TRAIN(field) s->field = now.field;
     AMEND_KEYS(X)
 #undef X
     s->train_steps = now.train_steps;
     return ERR_OK;
+}
+
+static enum err data_change(struct loader_change *c, const struct amend_base *base,
+                            const char *text, struct arena *a)
+{
+    struct settings s = *base->s;
+    struct outer_settings o = *base->o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    TRY(text_set(tables, text, a));
+    if (s.data_weights.count > MIXTURE_SOURCES_MAX)
+        return err_set(ERR_PROTO, "an amendment of data.weights has %zu items",
+                       s.data_weights.count);
+    c->count = s.data_weights.count;
+    for (size_t i = 0; i < c->count; i++)
+        c->weights[i] = keys_weight(&s.data_weights, i);
+    return ERR_OK;
+}
+
+enum err amend_data(struct loader_changes *c, const struct amend_base *base,
+                    const struct schedule *x, const struct amendments *list)
+{
+    struct arena scratch = arena_make(0);
+    enum err e = ERR_OK;
+    _Static_assert((int)AMENDMENTS_MAX <= (int)MIXTURE_CHANGES_MAX, "each of them may be one");
+    c->count = 0;
+    for (uint32_t i = 0; e == ERR_OK && i < list->count; i++) {
+        const struct amendment *one = &list->list[i];
+        struct loader_change *next = &c->list[c->count];
+        if (strncmp(one->text, "data.weights=", 13) != 0)
+            continue;
+        e = amend_border(x, one->round, &next->step);
+        if (e == ERR_OK)
+            e = data_change(next, base, one->text, &scratch);
+        c->count++;
+    }
+    arena_free(&scratch);
+    return e;
 }
 
 /* ---- may it be? ---- */
@@ -303,10 +342,20 @@ static enum err case_check(const struct amend_case *c, const char *key)
     return ERR_OK;
 }
 
-static enum err rules_check(const struct amend_case *c)
+/* data.train is each site's own: a configuration without a mixture says nothing of the number of
+ * sources. */
+static enum err rules_check(const struct amend_case *c, const struct amend_base *base)
 {
+    static const char *any[MIXTURE_SOURCES_MAX + 1];
     struct config_rules rules = {0};
-    keys_check(&rules, &c->s);
+    struct settings s = c->s;
+    if (s.data_weights.count && s.data_weights.count <= MIXTURE_SOURCES_MAX &&
+        !base->s->data_weights.count) {
+        for (size_t i = 0; i < s.data_weights.count; i++)
+            any[i] = "any.bin";
+        s.data_train = (struct config_list){any, s.data_weights.count};
+    }
+    keys_check(&rules, &s);
     keys_outer_check(&rules, &c->o, &c->s);
     return config_rules_report(&rules);
 }
@@ -338,7 +387,7 @@ static enum err check(const struct amend_base *base, const struct schedule *s,
     c.o = c.o_before;
     const struct config_table tables[] = {keys_inner(&c.s), keys_outer(&c.o)};
     TRY(text_set(tables, one->text, a));
-    TRY(rules_check(&c));
+    TRY(rules_check(&c, base));
     return case_check(&c, key);
 }
 

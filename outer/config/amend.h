@@ -10,6 +10,7 @@
  * the border: the step that ends round N - 1. Another fragment's round is under it when its step is
  * behind the border.
  */
+#include "inner/data/loader.h"
 #include "outer/config/keys.h"
 #include "outer/diloco/schedule.h"
 #include "outer/protocol/amendments.h"
@@ -21,6 +22,7 @@
     X(outer, codec, AMEND_SCHEDULE)                                                                \
     X(outer, straggler_timeout_s, AMEND_ROUND)                                                     \
     X(train, steps, AMEND_SCHEDULE)                                                                \
+    X(data, weights, AMEND_DATA)                                                                   \
     X(train, lr, AMEND_TRAIN)                                                                      \
     X(train, lr_end, AMEND_TRAIN)                                                                  \
     X(train, warmup, AMEND_TRAIN)                                                                  \
@@ -32,6 +34,7 @@
 enum amend_effect {
     AMEND_SCHEDULE, /* rounds and the outer step: struct schedule_change */
     AMEND_ROUND,    /* how the aggregator closes a round */
+    AMEND_DATA,     /* the mixture behind the border, of a site that has as many sources */
     AMEND_TRAIN     /* the inner steps behind the border */
 };
 
@@ -59,5 +62,8 @@ enum err amend_check(const struct amend_base *base, const struct schedule *s,
  * `step`, into the site's own. */
 enum err amend_train(struct settings *s, const struct amend_base *base, const struct schedule *x,
                      const struct amendments *list, int64_t step, struct arena *a) MUST;
+/* data.weights behind the borders. */
+enum err amend_data(struct loader_changes *c, const struct amend_base *base,
+                    const struct schedule *x, const struct amendments *list) MUST;
 
 #endif

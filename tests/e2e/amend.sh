@@ -26,7 +26,7 @@ serve_again() {
 }
 
 steps=${steps:-96} every=8 checkpoint_every=13
-settings="--run.archive on"
+settings="--run.archive on --data.train data/train-0-*.bin,data/train-1-*.bin --data.weights 3,1"
 [ -z "${fragments:-}" ] || settings="$settings --outer.overlap_steps 2"
 configure a,b
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
@@ -43,6 +43,7 @@ refused "allowed is a whole number from 1" outer.every 0
 refused "too near" outer.every 12 --at-round 1
 refused "the run has" outer.every 12 --at-round 9999
 refused "before the border" train.steps 10
+refused "has 3 items and data.train 2" data.weights 1,1,1
 set_to outer.every 12
 from=$(sed -n 's/.* from round \([0-9]*\) on.*/\1/p' operator.out)
 set_to outer.every 12
@@ -52,9 +53,10 @@ set_to outer.lr 0.4 --at-round $((from + 1))
 set_to train.lr 0.02 --at-round $((from + 1))
 set_to train.steps 110 --at-round $((from + 2))
 set_to outer.codec f32 --at-round $((from + 2))
+set_to data.weights 1,3 --at-round $((from + 2))
 operator set --list || fail "operator set --list"
 for line in "number=1 from_round=$from state=pending .* outer.every=12" "number=2 .* outer.lr=0.4" "number=3 .* train.lr=0.02" \
-    "number=4 .* train.steps=110" "number=5 .* outer.codec=f32"; do
+    "number=4 .* train.steps=110" "number=5 .* outer.codec=f32" "number=6 .* data.weights=1,3"; do
     grep -q "^$line\$" operator.out || fail "the list does not say: $line"
 done
 again a b
@@ -77,6 +79,12 @@ cat a.out b.out | grep -q "ev=resync" && fail "a site had another state than the
 "$atoll" status aggregator >status.out || fail "atoll status"
 [ "$(grep -c "step 110/110 .* \([0-9]*\)/\1 rounds" status.out)" -eq 2 ] || fail "the length of the amended run: $(cat status.out)"
 wanted_a=$(final a) wanted_b=$(final b)
+# 4 samples a step: 3 to 1 up to the border, 1 to 3 behind it.
+border=$((8 * from + 12 * 2)) # round 0 to from - 1 have 8 steps
+for s in a b; do
+    counts=$(sed -n "s/.*\"kind\":\"source\".*\"step\":110,.*\"examples\":\([0-9]*\).*/\1/p" $s/metrics.jsonl | tail -n 2 | paste -sd ' ')
+    [ "$counts" = "$((3 * border + 110 - border)) $((border + 3 * (110 - border)))" ] || fail "site $s: $counts samples of each source"
+done
 replayed() { # from the archive: the settings of each round follow from the manifests
     "$atoll" replay "$@" >replay.out 2>&1 || fail "atoll replay $*: $(cat replay.out)"
     grep -q "outer state at the end: $(sed -n 's/.*ev=final outer_state=//p' serve.out)" replay.out ||
@@ -94,6 +102,7 @@ amended_from_start() {
     set_to train.lr 0.02 --at-round $((from + 1))
     set_to train.steps 110 --at-round $((from + 2))
     set_to outer.codec f32 --at-round $((from + 2))
+    set_to data.weights 1,3 --at-round $((from + 2))
     sites_start a b
 }
 

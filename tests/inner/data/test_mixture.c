@@ -39,7 +39,7 @@ static void counts_follow_the_weights_at_every_place(void **state)
         double sum = 0;
         for (size_t i = 0; i < counts[k]; i++)
             sum += weights[k][i];
-        mixture_begin(&m, &(struct mixture_weights){weights[k], NULL, 0});
+        mixture_begin(&m, &(struct mixture_weights){1, {{0, weights[k]}}});
         for (uint64_t n = 0; n < 20000; n++) {
             mixture_counts(&m, n, is);
             for (size_t i = 0; i < counts[k]; i++) {
@@ -61,7 +61,7 @@ static void weights_are_of_tokens(void **state)
     static const double tokens[] = {100, 25}, weights[] = {1, 1};
     struct mixture m = made(2, tokens);
     uint64_t n[MIXTURE_SOURCES_MAX];
-    mixture_begin(&m, &(struct mixture_weights){weights, NULL, 0});
+    mixture_begin(&m, &(struct mixture_weights){1, {{0, weights}}});
     mixture_counts(&m, 5000, n);
     assert_true(n[0] == 1000 && n[1] == 4000);
     assert_true(fabs(mixture_weight(&m, 0, 0) - 0.5) < 1e-9);
@@ -73,7 +73,7 @@ static void a_phase_goes_on_from_the_counts(void **state)
     static const double weights[] = {1, 1, 2}, anneal[] = {1, 0, 0};
     struct mixture m = made(3, NULL);
     uint64_t n[MIXTURE_SOURCES_MAX];
-    mixture_begin(&m, &(struct mixture_weights){weights, anneal, 400});
+    mixture_begin(&m, &(struct mixture_weights){2, {{0, weights}, {400, anneal}}});
     mixture_counts(&m, 400, n);
     assert_true(n[0] == 100 && n[1] == 100 && n[2] == 200);
     for (uint64_t place = 400; place < 450; place++) {
@@ -84,13 +84,57 @@ static void a_phase_goes_on_from_the_counts(void **state)
     assert_true(n[0] == 150 && n[1] == 100 && n[2] == 200);
 }
 
+/* Heard of at any step in front of the border, or at its step, or known from the start: the same
+ * places draw the same examples. */
+static void a_change_in_mid_run(void **state)
+{
+    (void)state;
+    static const double weights[] = {5, 3, 2}, then[] = {1, 1, 6}, anneal[] = {1, 0, 0},
+                        late[] = {0.1, 0.1, 0.8};
+    static const uint64_t places[] = {0, 1, 399, 400};
+    const struct mixture_weights before = {2, {{0, weights}, {600, anneal}}};
+    struct mixture_weights after = before;
+    mixture_weights_add(&after, 400, then);
+    mixture_weights_add(&after, 800, then);
+    mixture_weights_add(&after, 800, late); /* the later one of a place counts */
+    struct mixture start = made(3, NULL);
+    uint64_t n[MIXTURE_SOURCES_MAX];
+    bool changed;
+    mixture_begin(&start, &after);
+    assert_int_equal(start.phase_count, 4);
+    mixture_counts(&start, 600, n);
+    assert_true(n[0] == 200 + 25 && n[1] == 120 + 25 && n[2] == 80 + 150);
+    mixture_counts(&start, 800, n);
+    assert_true(n[0] == 425 && n[1] == 145 && n[2] == 230);
+    mixture_counts(&start, 1000, n);
+    assert_true(n[0] == 445 && n[1] == 165 && n[2] == 390);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        struct mixture m = made(3, NULL), again = made(3, NULL);
+        mixture_begin(&m, &before);
+        struct mixture_phase now = *mixture_phase(&m, places[i]);
+        assert_int_equal(mixture_resume(&m, &after, places[i], &now, &changed), ERR_OK);
+        assert_true(changed == (places[i] == 400));
+        for (uint64_t p = places[i]; p < 1000; p++) {
+            struct mixture_draw a = mixture_draw(&start, p), b = mixture_draw(&m, p);
+            assert_true(a.source == b.source && a.example == b.example);
+        }
+        for (uint64_t p = 400; p < 1000; p += 50) { /* a checkpoint behind it */
+            now = *mixture_phase(&m, p);
+            assert_int_equal(mixture_resume(&again, &after, p, &now, &changed), ERR_OK);
+            assert_false(changed);
+            struct mixture_draw a = mixture_draw(&start, 999), b = mixture_draw(&again, 999);
+            assert_true(a.source == b.source && a.example == b.example);
+        }
+    }
+}
+
 static void a_restart_goes_on(void **state)
 {
     (void)state;
     static const double weights[] = {5, 3, 2}, other[] = {1, 3, 2}, anneal[] = {1, 1, 4},
                         more[] = {5, 3, 2, 10};
     static const uint64_t places[] = {0, 1, 333, 499, 500, 501, 800};
-    const struct mixture_weights w = {weights, anneal, 500};
+    const struct mixture_weights w = {2, {{0, weights}, {500, anneal}}};
     struct mixture m = made(3, NULL), again = made(3, NULL);
     bool changed;
     mixture_begin(&m, &w);
@@ -106,14 +150,14 @@ static void a_restart_goes_on(void **state)
     struct mixture_phase stored = *mixture_phase(&m, 300);
     uint64_t n[MIXTURE_SOURCES_MAX];
     assert_int_equal(
-        mixture_resume(&again, &(struct mixture_weights){other, NULL, 0}, 300, &stored, &changed),
+        mixture_resume(&again, &(struct mixture_weights){1, {{0, other}}}, 300, &stored, &changed),
         ERR_OK);
     assert_true(changed);
     mixture_counts(&again, 900, n);
     assert_true(n[0] == 150 + 100 && n[1] == 90 + 300 && n[2] == 60 + 200);
     struct mixture four = made(4, NULL), two = made(2, NULL), longer = made(3, NULL);
     assert_int_equal(
-        mixture_resume(&four, &(struct mixture_weights){more, NULL, 0}, 300, &stored, &changed),
+        mixture_resume(&four, &(struct mixture_weights){1, {{0, more}}}, 300, &stored, &changed),
         ERR_OK);
     mixture_counts(&four, 700, n);
     assert_true(changed && n[0] == 150 + 100 && n[3] == 200);
@@ -252,11 +296,14 @@ static void a_source_without_an_example_is_named(void **state)
 #define T(name) cmocka_unit_test_setup(name, reset)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        T(counts_follow_the_weights_at_every_place), T(weights_are_of_tokens),
-        T(a_phase_goes_on_from_the_counts),          T(a_restart_goes_on),
-        T(each_source_has_its_own_epochs),           T(a_loader_goes_on_where_a_checkpoint_was),
-        T(a_source_without_an_example_is_named)};
+    const struct CMUnitTest tests[] = {T(counts_follow_the_weights_at_every_place),
+                                       T(weights_are_of_tokens),
+                                       T(a_phase_goes_on_from_the_counts),
+                                       T(a_change_in_mid_run),
+                                       T(a_restart_goes_on),
+                                       T(each_source_has_its_own_epochs),
+                                       T(a_loader_goes_on_where_a_checkpoint_was),
+                                       T(a_source_without_an_example_is_named)};
     int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
     arena_free(&arena);
     return failed;

@@ -269,6 +269,38 @@ static void settings_of_rounds_and_steps(void **state)
     arena_free(&t.a);
 }
 
+static void weights_of_sources(void **state)
+{
+    (void)state;
+    static struct scene t;
+    static struct loader_changes c;
+    const char *two[] = {"a", "b"}, *weights[] = {"3", "1"};
+    scene_open(&t, 400, 20, 1, 0);
+    refused(&t, "data.weights=1,0", 2, "a weight is a number above 0");
+    refused(&t, "data.weights=1,x", 2, "a weight is a number above 0");
+    refused(&t, "data.weights=[]", 2, "a weight is a number above 0");
+    amended(&t, "data.weights=0.7,0.2,0.1", 2);
+    t.s.data_train = (struct config_list){two, 2}; /* of this configuration nothing is known */
+    amended(&t, "data.weights=1,3", 2);
+    amended(&t, "outer.every=40", 3);
+    amended(&t, "data.weights=1,7", 5);
+    struct schedule x = now(&t);
+    assert_int_equal(amend_data(&c, &t.base, &x, &t.list), ERR_OK);
+    assert_int_equal(c.count, 3);
+    assert_true(c.list[0].step == 40 && c.list[0].count == 3 && c.list[0].weights[1] == 0.2);
+    assert_true(c.list[1].step == 40 && c.list[1].count == 2 && c.list[1].weights[1] == 3);
+    assert_true(c.list[2].step == 140 && c.list[2].weights[0] == 1 && c.list[2].weights[1] == 7);
+    scene_open(&t, 400, 20, 1, 0);
+    t.s.data_train = (struct config_list){two, 2};
+    t.s.data_weights = (struct config_list){weights, 2};
+    amended(&t, "data.weights=1,3", 2);
+    refused(&t, "data.weights=1,1,1", 3, "has 3 items and data.train 2");
+    scene_open(&t, 400, 20, 1, 0);
+    t.s.privacy_unit = PRIVACY_UNIT_SEQUENCE;
+    refused(&t, "data.weights=1,3", 2, "data.weights with privacy.unit");
+    arena_free(&t.a);
+}
+
 static void refusals_with_their_reasons(void **state)
 {
     (void)state;
@@ -314,9 +346,10 @@ static void every_key_has_an_answer(void **state)
             assert_true(known);
             can += !why;
             assert_true(!why || strlen(why) > 20);
-            assert_true(why || tables[i].keys[k].pinned); /* the run's, the same everywhere */
+            bool own = !strcmp(key, "data.weights");             /* each site has its sources */
+            assert_true(why || own || tables[i].keys[k].pinned); /* the same everywhere */
         }
-    assert_int_equal(can, 13);
+    assert_int_equal(can, 14);
     assert_null(amend_refusal("outer.nothing", &known));
     assert_false(known);
 }
@@ -397,6 +430,7 @@ int main(void)
         cmocka_unit_test(rates_of_rounds),
         cmocka_unit_test(codecs_of_rounds),
         cmocka_unit_test(codecs_that_are_refused),
+        cmocka_unit_test(weights_of_sources),
         cmocka_unit_test(ends_of_steps),
         cmocka_unit_test(settings_of_rounds_and_steps),
         cmocka_unit_test(refusals_with_their_reasons),
