@@ -30,6 +30,7 @@ static enum err round_settings(struct aggregator *a)
     enum err e = amend_settings(&s, &o, a->o.settings, &a->amendments, round, &scratch);
     if (e == ERR_OK) {
         a->core.straggler_ms = (uint64_t)llround(1e3 * o.outer_straggler_timeout_s);
+        a->core.grace.overlap = (double)o.outer_overlap_steps / (double)o.outer_every;
         a->in_force = count;
     }
     arena_free(&scratch);

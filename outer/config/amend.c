@@ -47,10 +47,9 @@ static const struct {
     {"outer.first_every", "it says which moments the outer state has"},
     {"outer.second_every", "it says which moments the outer state has"},
     {"outer.downlink_compression_from", "it says whether the aggregator keeps a residual"},
-    {"outer.mode", "is not amendable in this version: what a site may take for final, and give up, "
-                   "follows from the mode of the whole history"},
-    {"outer.overlap_steps", "is not amendable in this version: a site has the in-flight slots and "
-                            "the threads of its start"},
+    {"outer.mode", "each restart and each aggregator reads it as that of the whole history: a "
+                   "quorum that steps back gives up rounds that a strict run counts as final, and "
+                   "a strict site repeats steps that a quorum site has skipped"},
     {"privacy.", "what was promised about a site's data holds for the whole run"},
     {"model.", "it changes the shape or the function of the model"},
     {"data.",
@@ -135,6 +134,7 @@ static enum err change_of(struct schedule_change *c, const struct settings *s,
     c->steps = s->train_steps;
     c->lr = opt.lr;
     c->codec = o->outer_codec;
+    c->overlap = o->outer_overlap_steps;
     return ERR_OK;
 }
 
@@ -245,12 +245,24 @@ struct amend_case { /* the settings before and behind the border */
     struct outer_settings o, o_before;
 };
 
+/* Would more rounds be in flight than with the sites' settings at their start, which have as many
+ * slots? A site that is offline applies a round later. */
+static bool slots_lacking(const struct amend_case *c)
+{
+    const struct outer_settings *o = &c->o;
+    struct schedule start = *c->x, fresh = start;
+    if (o->outer_every != start.period[0].p.every) /* none of what every_refused names */
+        fresh = schedule_streaming(c->s.train_steps, o->outer_every, start.fragments,
+                                   start.full_precision_rounds, o->outer_codec);
+    start.overlap += start.overlap ? o->outer_max_local_steps_offline : 0;
+    fresh.overlap = o->outer_overlap_steps;
+    fresh.overlap += fresh.overlap ? o->outer_max_local_steps_offline : 0;
+    return schedule_slots(&fresh) > schedule_slots(&start);
+}
+
 static const char *every_refused(const struct amend_case *c)
 {
     const struct outer_settings *o = &c->o;
-    struct schedule fresh = schedule_streaming(c->s.train_steps, o->outer_every, c->x->fragments,
-                                               c->x->full_precision_rounds, o->outer_codec);
-    fresh.overlap = c->x->overlap;
     if (o->outer_grow.count)
         return "with outer.grow the intervals follow from the round's number";
     if (o->outer_partition == FRAGMENT_SLICES)
@@ -265,8 +277,24 @@ static const char *every_refused(const struct amend_case *c)
         o->outer_overlap_steps >= o->outer_every)
         return "outer.overlap_steps has to stay below it: the one-round delay is fixed at the "
                "start";
-    if (schedule_slots(&fresh) > schedule_slots(c->x))
+    if (slots_lacking(c))
         return "more rounds would be in flight than the sites have slots for";
+    return NULL;
+}
+
+static const char *overlap_refused(const struct amend_case *c)
+{
+    const struct outer_settings *o = &c->o;
+    int64_t before = c->o_before.outer_overlap_steps, now = o->outer_overlap_steps;
+    if (!before != !now)
+        return "0 is the blocking exchange, which has no threads and no device beside the "
+               "training: a site is the one or the other from its start on";
+    if (before >= o->outer_every || now >= o->outer_every)
+        return "at outer.every begins the one-round delay, whose deltas are taken against another "
+               "state: it is fixed at the start";
+    if (slots_lacking(c))
+        return "more rounds would be in flight than the sites have slots for, which follow from "
+               "the configuration";
     return NULL;
 }
 
@@ -329,11 +357,9 @@ static enum err case_check(const struct amend_case *c, const char *key)
     static const struct {
         const char *key;
         const char *(*refused)(const struct amend_case *c);
-    } rows[] = {{"outer.lr", lr_refused},
-                {"outer.every", every_refused},
-                {"outer.codec", codec_refused},
-                {"train.steps", steps_refused},
-                {"train.warmup", warmup_refused}};
+    } rows[] = {{"outer.lr", lr_refused},       {"outer.every", every_refused},
+                {"outer.codec", codec_refused}, {"outer.overlap_steps", overlap_refused},
+                {"train.steps", steps_refused}, {"train.warmup", warmup_refused}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *why = strcmp(rows[i].key, key) == 0 ? rows[i].refused(c) : NULL;
         if (why)

@@ -20,6 +20,7 @@
     X(outer, lr, AMEND_SCHEDULE)                                                                   \
     X(outer, every, AMEND_SCHEDULE)                                                                \
     X(outer, codec, AMEND_SCHEDULE)                                                                \
+    X(outer, overlap_steps, AMEND_SCHEDULE)                                                        \
     X(outer, straggler_timeout_s, AMEND_ROUND)                                                     \
     X(train, steps, AMEND_SCHEDULE)                                                                \
     X(data, weights, AMEND_DATA)                                                                   \

@@ -235,7 +235,9 @@ uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t rou
 
 int64_t schedule_apply(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    int64_t sent = schedule_step(s, fragment, round), planned = sent + s->overlap;
+    const struct schedule_change *c = schedule_changed(s, fragment, round);
+    int64_t sent = schedule_step(s, fragment, round),
+            planned = sent + (c ? c->overlap : s->overlap);
     if (schedule_last(s, fragment, round))
         return sent; /* after the last step nothing hides an exchange */
     int64_t next = schedule_step(s, fragment, round + 1);
@@ -277,10 +279,14 @@ bool schedule_flying(const struct schedule *s, unsigned fragment, int64_t step, 
 
 /* Most fly right after a send. The pattern repeats after the longest period (others divide
  * it); until all fragments fly it takes two of these. Where intervals grow, fewer fly later. */
-unsigned schedule_flights(const struct schedule *s)
+unsigned schedule_flights(const struct schedule *changed)
 {
+    struct schedule first = *changed;
+    const struct schedule *s = &first;
     unsigned most = 0;
     int64_t longest = 0;
+    first.steps = first.change_count ? first.first_steps : first.steps;
+    first.change_count = 0;
     for (unsigned f = 0; f < s->fragments; f++)
         longest = s->period[f].p.every > longest ? s->period[f].p.every : longest;
     if (!s->overlap)

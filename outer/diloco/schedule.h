@@ -29,6 +29,7 @@ struct schedule_change { /* by an amendment: all of these values, for the steps 
     int64_t steps; /* train.steps */
     float lr;      /* of outer_opt */
     enum codec_kind codec; /* outer.codec */
+    int64_t overlap;       /* outer.overlap_steps, 0 or the one-round delay as before the change */
 };
 struct schedule_stage { /* of train.stages */
     int64_t end;        /* step */
@@ -110,7 +111,8 @@ bool schedule_eager(const struct schedule *s, unsigned fragment, uint64_t round)
 /* The state whose theta the local parameters were last mixed with when this round is sent: delta is
  * taken against it. */
 uint64_t schedule_base(const struct schedule *s, unsigned fragment, uint64_t round);
-unsigned schedule_flights(const struct schedule *s); /* most rounds in flight after a step */
+/* Most rounds in flight after a step, by the configuration: without changes. */
+unsigned schedule_flights(const struct schedule *s);
 /* In-flight slots: schedule_flights, with overlap at least one. */
 unsigned schedule_slots(const struct schedule *s);
 /* residual_ratio: manifest_residual_ratio of the parent manifest; 0 in round 0. Replicas call

@@ -1,8 +1,8 @@
-/* Amended settings (docs/protocol.md 3.17): an operator changes outer.lr, outer.every, outer.codec
- * and train.steps. What and for which round follows from the seed alone, and the act is repeated
- * until a manifest carries it, so that the run without faults has the same amendments (I1), though
- * it may have them sooner. An aggregator that was down for long may have passed the round: it
- * refuses, and the run is not compared.
+/* Amended settings (docs/protocol.md 3.17): an operator changes outer.lr, outer.every, outer.codec,
+ * outer.overlap_steps and train.steps. What and for which round follows from the seed alone, and
+ * the act is repeated until a manifest carries it, so that the run without faults has the same
+ * amendments (I1), though it may have them sooner. An aggregator that was down for long may have
+ * passed the round: it refuses, and the run is not compared.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,11 +20,17 @@ static uint64_t draw(const struct sim *s, unsigned what, uint64_t n)
     return rng_below(s->o.seed, RNG_TEST, 30000 + what, n);
 }
 
+/* Below the period, so that nothing is blocking or delayed that was not. */
+static int64_t overlap_of(const struct sim *s, unsigned k, int64_t every)
+{
+    return 1 + (int64_t)draw(s, 300 + k, (uint64_t)every - 1);
+}
+
 /* Longer or shorter periods, so that no fragment gets more rounds than the books hold. */
-static int64_t every_of(const struct sim *s, unsigned k, int64_t now)
+static int64_t every_of(const struct sim *s, unsigned k, int64_t now, int64_t overlap)
 {
     int64_t parts = s->o.fragments, shorter = now / 2 / parts * parts;
-    bool fits = shorter > s->o.overlap && shorter >= parts &&
+    bool fits = shorter > overlap && shorter >= parts &&
                 (uint64_t)(s->o.steps / shorter) + 3 < SIM_ROUNDS_MAX;
     return fits && draw(s, 100 + k, 2) ? shorter : now + parts * (1 + (int64_t)draw(s, 110 + k, 3));
 }
@@ -51,7 +57,7 @@ static void acts_draw(struct sim *s)
     struct sim_amend *x = &s->amend;
     bool periods = !s->o.growth.rounds && s->o.overlap < s->o.every && !s->o.every_ms;
     uint64_t at = 0, rounds = schedule_rounds(&s->schedule, 0);
-    int64_t every = s->o.every, steps = s->o.steps;
+    int64_t every = s->o.every, overlap = s->o.overlap, steps = s->o.steps;
     enum codec_kind codec = s->o.codec;
     unsigned wanted = 1 + (unsigned)draw(s, 0, SIM_ACTS_MAX);
     for (unsigned k = 0; k < wanted; k++) {
@@ -66,9 +72,12 @@ static void acts_draw(struct sim *s)
         if (draw(s, 50 + k, 3) == 0)
             snprintf(c->text, sizeof c->text, "outer.codec=%s",
                      codec_get(codec = codec_next(s, k, codec))->name);
+        else if (draw(s, 60 + k, 3) == 0 && periods && overlap)
+            snprintf(c->text, sizeof c->text, "outer.overlap_steps=%" PRId64,
+                     overlap = overlap_of(s, k, every));
         else if (kind == 1 && periods)
             snprintf(c->text, sizeof c->text, "outer.every=%" PRId64,
-                     every = every_of(s, k, every));
+                     every = every_of(s, k, every, overlap));
         else if (kind == 2)
             snprintf(c->text, sizeof c->text, "train.steps=%" PRId64,
                      steps += (int64_t)draw(s, 40 + k, 3) - 1);
@@ -94,6 +103,8 @@ enum err sim_amend_open(struct sim *s)
     x->o.outer_delay = s->o.delay;
     x->o.outer_lr = (double)s->outer.lr;
     x->o.outer_codec = s->o.codec;
+    x->o.outer_mode = s->o.strict ? OUTER_MODE_STRICT : OUTER_MODE_QUORUM;
+    x->o.outer_max_local_steps_offline = s->o.max_local_steps_offline;
     x->o.outer_full_precision = s->schedule.full_precision;
     x->o.outer_merge = s->o.merge;
     x->o.outer_clip = (double)s->o.clip;

@@ -1,6 +1,8 @@
 #!/bin/sh
 # What breaks if this fails: a setting that an operator amends in mid-run is not in force at the same round everywhere, or is
 # forgotten by a process that is killed, or a second run with the same amendments ends with other bits (docs/protocol.md 3.17).
+#   tests/e2e/amend.sh ATOLL SCRATCH               the blocking exchange
+#   tests/e2e/amend.sh ATOLL SCRATCH --overlap     with overlap, of two fragments; no rebuild
 . "$(dirname "$0")/lib.sh"
 
 set_to() { # set_to KEY VALUE [ARGUMENTS]: must be taken
@@ -27,7 +29,9 @@ serve_again() {
 
 steps=${steps:-96} every=8 checkpoint_every=13
 settings="--run.archive on --data.train data/train-0-*.bin,data/train-1-*.bin --data.weights 3,1"
-[ -z "${fragments:-}" ] || settings="$settings --outer.overlap_steps 2"
+overlap=0
+[ "${3:-}" != --overlap ] || overlap=2 fragments=2
+settings="$settings --outer.overlap_steps $overlap"
 configure a,b
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 serve
@@ -54,6 +58,9 @@ set_to train.lr 0.02 --at-round $((from + 1))
 set_to train.steps 110 --at-round $((from + 2))
 set_to outer.codec f32 --at-round $((from + 2))
 set_to data.weights 1,3 --at-round $((from + 2))
+[ $overlap = 0 ] || set_to outer.overlap_steps 5 --at-round $((from + 2))
+[ $overlap != 0 ] || refused "blocking exchange" outer.overlap_steps 5
+refused "each restart and each aggregator reads it" outer.mode quorum
 operator set --list || fail "operator set --list"
 for line in "number=1 from_round=$from state=pending .* outer.every=12" "number=2 .* outer.lr=0.4" "number=3 .* train.lr=0.02" \
     "number=4 .* train.steps=110" "number=5 .* outer.codec=f32" "number=6 .* data.weights=1,3"; do
@@ -103,6 +110,7 @@ amended_from_start() {
     set_to train.steps 110 --at-round $((from + 2))
     set_to outer.codec f32 --at-round $((from + 2))
     set_to data.weights 1,3 --at-round $((from + 2))
+    [ $overlap = 0 ] || set_to outer.overlap_steps 5 --at-round $((from + 2))
     sites_start a b
 }
 
@@ -113,6 +121,11 @@ serve_ends
 [ "$(final a)" = "$wanted_a" ] || fail "the second run of site a ended at $(final a), the first at $wanted_a"
 [ "$(final b)" = "$wanted_b" ] || fail "the second run of site b ended at $(final b), the first at $wanted_b"
 replayed aggregator
+
+if [ $overlap != 0 ]; then
+    echo "amended from round $from on, with overlap, same digests: $wanted_a"
+    exit 0
+fi
 
 # The aggregator's directory is lost, and made again of the sites': it has the amendments that their manifests carry.
 amended_from_start

@@ -197,6 +197,42 @@ static void codecs_of_rounds(void **state)
     arena_free(&t.a);
 }
 
+/* The rounds whose steps are behind the border; none is applied behind its fragment's next send. */
+static void overlaps_of_rounds(void **state)
+{
+    (void)state;
+    static struct scene t;
+    scene_open(&t, 400, 20, 2, 8);
+    amended(&t, "outer.overlap_steps=3", 3); /* border: step 60 */
+    amended(&t, "outer.overlap_steps=9", 6);
+    amended(&t, "outer.every=40", 6);
+    amended(&t, "outer.overlap_steps=19", 7);
+    struct schedule s = now(&t);
+    for (unsigned f = 0; f < 2; f++)
+        for (uint64_t round = 0; round + 1 < schedule_rounds(&s, f); round++) {
+            int64_t step = schedule_step(&s, f, round), tau = step > 160   ? 19
+                                                              : step > 120 ? 9
+                                                              : step > 60  ? 3
+                                                                           : 8;
+            assert_int_equal(schedule_apply(&s, f, round), step + tau);
+            assert_int_equal(schedule_applied(&s, f, step + tau - 1), round);
+            assert_int_equal(schedule_applied(&s, f, step + tau), round + 1);
+        }
+    assert_int_equal(schedule_slots(&s), 1);
+    refused(&t, "outer.overlap_steps=21", 8, "slots");
+    refused(&t, "outer.overlap_steps=0", 8, "blocking exchange");
+    refused(&t, "outer.overlap_steps=40", 8, "one-round delay");
+    t.o.outer_mode = OUTER_MODE_QUORUM;
+    t.o.outer_max_local_steps_offline =
+        1; /* by the configuration 8 + 1 steps in flight: one slot */
+    refused(&t, "outer.overlap_steps=20", 8, "slots");
+    scene_open(&t, 400, 20, 1, 0);
+    refused(&t, "outer.overlap_steps=5", 2, "blocking exchange");
+    scene_open(&t, 400, 20, 1, 20);
+    refused(&t, "outer.overlap_steps=5", 2, "one-round delay");
+    arena_free(&t.a);
+}
+
 static void codecs_that_are_refused(void **state)
 {
     (void)state;
@@ -349,7 +385,7 @@ static void every_key_has_an_answer(void **state)
             bool own = !strcmp(key, "data.weights");             /* each site has its sources */
             assert_true(why || own || tables[i].keys[k].pinned); /* the same everywhere */
         }
-    assert_int_equal(can, 14);
+    assert_int_equal(can, 15);
     assert_null(amend_refusal("outer.nothing", &known));
     assert_false(known);
 }
@@ -430,6 +466,7 @@ int main(void)
         cmocka_unit_test(rates_of_rounds),
         cmocka_unit_test(codecs_of_rounds),
         cmocka_unit_test(codecs_that_are_refused),
+        cmocka_unit_test(overlaps_of_rounds),
         cmocka_unit_test(weights_of_sources),
         cmocka_unit_test(ends_of_steps),
         cmocka_unit_test(settings_of_rounds_and_steps),
