@@ -226,6 +226,11 @@ static void overlaps_of_rounds(void **state)
     t.o.outer_max_local_steps_offline =
         1; /* by the configuration 8 + 1 steps in flight: one slot */
     refused(&t, "outer.overlap_steps=20", 8, "slots");
+    scene_open(&t, 400, 20, 4, 8);
+    amended(&t, "outer.overlap_steps=2", 0);
+    s = now(&t);
+    assert_int_equal(schedule_slots(&s), 2); /* which a later one may need */
+    amended(&t, "outer.overlap_steps=9", 2);
     scene_open(&t, 400, 20, 1, 0);
     refused(&t, "outer.overlap_steps=5", 2, "blocking exchange");
     scene_open(&t, 400, 20, 1, 20);
