@@ -820,6 +820,17 @@ static void check_mixture(struct config_rules *r, const struct settings *s)
             config_broken(r, "%s", rules[i].sentence);
 }
 
+/* Not refused: train.steps may grow, and then the weights change after all. */
+void keys_warning(const struct settings *s, char *out, size_t size_bytes)
+{
+    *out = 0;
+    if (s->data_anneal_from >= s->train_steps && s->data_anneal_from)
+        snprintf(out, size_bytes,
+                 "data.anneal_from = %lld, and the run ends at train.steps = %lld: no step is "
+                 "trained with data.anneal_weights; lower data.anneal_from, or raise train.steps",
+                 (long long)s->data_anneal_from, (long long)s->train_steps);
+}
+
 void keys_check(struct config_rules *r, const struct settings *s)
 {
     check_name(r, s->run_name);

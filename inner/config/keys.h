@@ -589,5 +589,7 @@ int64_t keys_expected_units(const struct settings *s);
 int64_t keys_bands(const struct settings *s); /* of the noise; 1: independent */
 /* The rules over several keys: heads divide width, ... */
 void keys_check(struct config_rules *r, const struct settings *s);
+/* What is allowed and hardly meant, one sentence; "": nothing. */
+void keys_warning(const struct settings *s, char *out, size_t size_bytes);
 
 #endif

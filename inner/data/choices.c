@@ -2,11 +2,15 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/config/json.h"
+#include "inner/data/csv.h"
+#include "inner/data/shard.h"
 #include "inner/data/tokenizer/unicode.h"
 #include "kernels/base/bytes.h"
 #include "kernels/base/file.h"
 
 enum {
+    CSV_CHOICES = 4,
+    CSV_FIELDS = CSV_CHOICES + 2,
     FILE_BYTES_MAX = 1 << 30,
     LINE_BYTES_MAX = 1 << 20,
     BIN_HEADER_BYTES = 1024,
@@ -262,16 +266,12 @@ static enum err read_arc(const struct json *j, struct words *w, struct arena *a)
     return find_key(j, labels, w);
 }
 
-static enum err read_mmlu(const struct json *j, struct words *w, struct buffer *b, struct arena *a)
+static enum err add_lettered(struct words *w, const char *question, struct buffer *b,
+                             struct arena *a)
 {
     static const char letters[CHOICES_MAX][2] = {"A", "B", "C", "D", "E", "F", "G", "H", "I",
                                                  "J", "K", "L", "M", "N", "O", "P", "Q", "R",
                                                  "S", "T", "U", "V", "W", "X", "Y", "Z"};
-    const char *question;
-    TRY(text_of(j, "question", &question));
-    TRY(choices_of(json_find(j, "choices"), w));
-    if (json_find(j, "subject"))
-        TRY(text_of(j, "subject", &w->subject));
     size_t n = strlen(question), before = blanks_before(question, n),
            behind = before < n ? blanks_behind(question, n) : 0;
     b->count = 0;
@@ -284,7 +284,17 @@ static enum err read_mmlu(const struct json *j, struct words *w, struct buffer *
         w->choice[i] = letters[i];
     }
     TRY(add_text(b, "\nAnswer:"));
-    TRY(keep(b, a, &w->prompt));
+    return keep(b, a, &w->prompt);
+}
+
+static enum err read_mmlu(const struct json *j, struct words *w, struct buffer *b, struct arena *a)
+{
+    const char *question;
+    TRY(text_of(j, "question", &question));
+    TRY(choices_of(json_find(j, "choices"), w));
+    if (json_find(j, "subject"))
+        TRY(text_of(j, "subject", &w->subject));
+    TRY(add_lettered(w, question, b, a));
     return label_of(j, "answer", true, w);
 }
 
@@ -312,18 +322,20 @@ static enum err read_words(const struct json *j, struct words *w, struct buffer 
 
 /* ---- worked examples ---- */
 
-struct shots { /* of a file */
+struct shots {
     struct arena arena;
-    struct words *words;
+    struct buffer list; /* struct words */
     size_t count;
 };
 
 struct reading { /* of one task */
     struct choices *c;
     const struct choices_options *o;
+    const char *path; /* of the file that is being read */
     struct tokenizer_scratch *scratch;
     struct buffer_ids pair;
     struct buffer text, context;
+    struct csv csv; /* its text, and the place in it */
     struct shots shots;
 };
 
@@ -333,6 +345,8 @@ static void reading_close(struct reading *r)
     buffer_ids_free(&r->pair);
     buffer_free(&r->text);
     buffer_free(&r->context);
+    buffer_free(&r->csv.scratch);
+    buffer_free(&r->shots.list);
     arena_free(&r->shots.arena);
 }
 
@@ -359,7 +373,7 @@ static enum err make_context(struct reading *r, const struct words *w)
     if (w->subject)
         TRY(add_description(&r->context, w->subject));
     for (size_t i = 0; i < r->shots.count && taken < r->o->shots; i++) {
-        const struct words *shot = &r->shots.words[i];
+        const struct words *shot = (struct words *)(void *)r->shots.list.data + i;
         if (!same_subject(w, shot))
             continue;
         taken++;
@@ -466,110 +480,94 @@ static enum err check_ids(const struct choices *c, size_t from, int64_t vocab)
     return ERR_OK;
 }
 
-/* ---- JSON lines ---- */
+/* ---- texts of a file ---- */
 
-static enum err read_line(struct reading *r, const char *line, size_t n)
+/* One record of r->csv, which moves behind it; w->count is 0 of a blank line. Texts in `a`. */
+typedef enum err words_read(struct reading *r, struct words *w, struct arena *a);
+
+static enum err read_json_line(struct reading *r, struct words *w, struct arena *a)
+{
+    struct csv *c = &r->csv;
+    const char *line = c->text + c->at, *end = memchr(line, '\n', c->size_bytes - c->at);
+    size_t n = end ? (size_t)(end - line) : c->size_bytes - c->at;
+    struct json j;
+    c->at += n + (end != NULL);
+    c->line++;
+    if (blanks_before(line, n) == n)
+        return ERR_OK;
+    if (n > LINE_BYTES_MAX)
+        return err_set(ERR_INPUT, "longer than %d bytes", LINE_BYTES_MAX);
+    TRY(json_read(&j, "line", line, n, a));
+    return read_words(&j, w, &r->text, a);
+}
+
+/* abstract_algebra of .../abstract_algebra_test.csv */
+static enum err read_subject(const char *path, struct words *w, struct arena *a)
+{
+    static const char *const ends[] = {"_test.csv", "_val.csv", "_dev.csv", "_train.csv"};
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t end = strlen(ends[i]);
+        if (n > end && strcmp(name + n - end, ends[i]) == 0) {
+            TRY_ALLOC(w->subject = arena_string(a, name, n - end));
+            return ERR_OK;
+        }
+    }
+    return err_set(ERR_INPUT, "a file of MMLU is named SUBJECT_test.csv, _val.csv or _dev.csv: the "
+                              "prompt has the subject");
+}
+
+/* Hendrycks' files of MMLU: question, A, B, C, D, letter of the right one; no line of names. */
+static enum err read_csv_record(struct reading *r, struct words *w, struct arena *a)
+{
+    const char *field[CSV_FIELDS], *answer;
+    size_t count;
+    TRY(csv_read(&r->csv, a, field, CSV_FIELDS, &count));
+    if (!count)
+        return ERR_OK;
+    if (count != CSV_FIELDS)
+        return err_set(ERR_INPUT,
+                       "%zu fields, and a question, the choices A, B, C and D and the letter of "
+                       "the right one are expected; a text with a comma is in quotes",
+                       count);
+    answer = field[CSV_FIELDS - 1];
+    if (strlen(answer) != 1 || *answer < 'A' || *answer >= 'A' + CSV_CHOICES)
+        return err_set(ERR_INPUT,
+                       "the last field, \"%.20s\", is not A, B, C or D (a test split without "
+                       "answers, or a line of names?)",
+                       answer);
+    w->label = (size_t)(*answer - 'A');
+    for (w->count = 0; w->count < CSV_CHOICES; w->count++)
+        w->choice[w->count] = field[1 + w->count];
+    TRY(read_subject(r->path, w, a));
+    return add_lettered(w, field[0], &r->text, a);
+}
+
+static enum err take_question(struct reading *r, words_read *read, bool *taken)
 {
     struct arena a = arena_make(0);
-    struct json j;
-    struct words w;
+    struct words w = {0};
     size_t from = r->c->ids.count;
-    enum err e = json_read(&j, "line", line, n, &a);
-    if (!e)
-        e = read_words(&j, &w, &r->text, &a);
-    if (!e)
+    enum err e = read(r, &w, &a);
+    *taken = w.count > 0;
+    if (!e && *taken)
         e = add_question(r, &w);
     arena_free(&a);
     return e ? e : check_ids(r->c, from, r->o->vocab);
 }
 
-static enum err read_shot(struct reading *r, const char *line, size_t n)
+static enum err take_shot(struct reading *r, words_read *read, bool *taken)
 {
-    struct json j;
+    struct words w = {0};
     struct shots *s = &r->shots;
     if (s->count == CHOICES_QUESTIONS_MAX)
         return err_set(ERR_INPUT, "more than %d worked examples", CHOICES_QUESTIONS_MAX);
-    TRY(json_read(&j, "line", line, n, &s->arena));
-    return read_words(&j, &s->words[s->count++], &r->text, &s->arena);
+    TRY(read(r, &w, &s->arena));
+    *taken = w.count > 0;
+    s->count += *taken;
+    return *taken ? buffer_add(&s->list, &w, sizeof w) : ERR_OK;
 }
-
-static size_t count_lines(const char *text, size_t size)
-{
-    size_t lines = 1;
-    for (size_t i = 0; i < size; i++)
-        lines += text[i] == '\n';
-    return lines;
-}
-
-static enum err each_line(struct reading *r, const char *path, const char *text, size_t size,
-                          enum err (*take)(struct reading *r, const char *line, size_t n),
-                          size_t most)
-{
-    size_t number = 0, taken = 0;
-    for (size_t at = 0, n; at < size && taken < most; at += n + 1) {
-        const char *end = memchr(text + at, '\n', size - at);
-        n = end ? (size_t)(end - (text + at)) : size - at;
-        number++;
-        if (blanks_before(text + at, n) == n)
-            continue;
-        enum err e = n > LINE_BYTES_MAX ? err_set(ERR_INPUT, "longer than %d bytes", LINE_BYTES_MAX)
-                                        : take(r, text + at, n);
-        if (e)
-            return err_add(e, "%s: line %zu: ", path, number);
-        taken++;
-    }
-    return ERR_OK;
-}
-
-static enum err read_shots(struct reading *r)
-{
-    uint8_t *text;
-    size_t size;
-    struct shots *s = &r->shots;
-    if (!r->o->shots || !r->o->shots_path)
-        return ERR_OK;
-    TRY(file_read(r->o->shots_path, FILE_BYTES_MAX, &s->arena, &text, &size));
-    TRY_ALLOC(s->words = arena_array(&s->arena, count_lines((char *)text, size), sizeof *s->words));
-    return each_line(r, r->o->shots_path, (char *)text, size, read_shot, SIZE_MAX);
-}
-
-static enum err reading_open(struct reading *r, struct choices *c, const struct choices_options *o)
-{
-    *r = (struct reading){.c = c, .o = o, .shots = {.arena = arena_make(0)}};
-    TRY(tokenizer_scratch_open(&r->scratch));
-    return buffer_reserve(&r->text, 1); /* memmove of nothing wants memory */
-}
-
-enum err choices_parse_line(struct choices *c, const struct choices_options *o, const char *line,
-                            size_t size_bytes)
-{
-    struct reading r;
-    enum err e = reading_open(&r, c, o);
-    if (!e)
-        e = read_line(&r, line, size_bytes);
-    reading_close(&r);
-    return e;
-}
-
-static enum err read_lines(struct choices *c, const struct choices_options *o, const char *text,
-                           size_t size)
-{
-    struct reading r;
-    if (o->ids)
-        return err_set(
-            ERR_CONFIG,
-            "eval.tasks: %s has texts, and there is no tokenizer: put the tokenizer.json "
-            "of the shards into the run's directory or theirs, or give llm.c's .bin",
-            o->path);
-    enum err e = reading_open(&r, c, o);
-    if (!e)
-        e = read_shots(&r);
-    if (!e)
-        e = each_line(&r, o->path, text, size, read_line, o->questions ? o->questions : SIZE_MAX);
-    reading_close(&r);
-    return e;
-}
-
 /* ---- .bin ---- */
 
 static enum err bin_ids(struct choices *c, struct bytes_reader *r)
@@ -607,20 +605,21 @@ static enum err bin_question(struct choices *c, struct bytes_reader *r)
     return ERR_OK;
 }
 
-enum err choices_parse_bin(struct choices *c, const struct choices_options *o, const uint8_t *data,
-                           size_t size_bytes)
+static enum err read_bin(struct reading *reading, const uint8_t *data, size_t size_bytes)
 {
+    struct choices *c = reading->c;
+    const struct choices_options *o = reading->o;
     struct bytes_reader r = bytes_reader(data, size_bytes);
     uint32_t magic = bytes_get_u32(&r), version = bytes_get_u32(&r), count = bytes_get_u32(&r);
     if (size_bytes < BIN_HEADER_BYTES || magic != BIN_MAGIC || version != BIN_VERSION)
         return err_set(ERR_INPUT,
                        "%s: no evaluation file of llm.c: magic %u, version %u; %d, %d expected",
-                       o->path, magic, version, BIN_MAGIC, BIN_VERSION);
+                       reading->path, magic, version, BIN_MAGIC, BIN_VERSION);
     if (o->shots)
         return err_set(ERR_CONFIG,
                        "eval.shots = %zu: the prompts of %s are made already; leave it out, or "
                        "give the task as JSON lines",
-                       o->shots, o->path);
+                       o->shots, reading->path);
     r = bytes_reader(data + BIN_HEADER_BYTES, size_bytes - BIN_HEADER_BYTES);
     if (o->questions && o->questions < count)
         count = (uint32_t)o->questions;
@@ -630,29 +629,130 @@ enum err choices_parse_bin(struct choices *c, const struct choices_options *o, c
         if (!e)
             e = check_ids(c, from, o->vocab);
         if (e)
-            return err_add(e, "%s: question %u: ", o->path, i);
+            return err_add(e, "%s: question %u: ", reading->path, i);
     }
     return ERR_OK;
 }
 
-/* ---- open ---- */
+/* ---- files ---- */
 
-static enum err read_file(struct choices *c, const struct choices_options *o, struct arena *a)
+static const struct format {
+    const char *end;  /* of a file's name */
+    words_read *read; /* NULL: it has ids, and no texts */
+} formats[] = {{".bin", NULL}, {".csv", read_csv_record}, {"", read_json_line}};
+
+static const struct format *format_of(const char *path)
 {
-    uint8_t *data;
-    size_t size, n = strlen(o->path);
-    TRY(file_read(o->path, FILE_BYTES_MAX, a, &data, &size));
-    bool bin = n > 4 && strcmp(o->path + n - 4, ".bin") == 0;
-    TRY(bin ? choices_parse_bin(c, o, data, size) : read_lines(c, o, (char *)data, size));
-    return c->count ? ERR_OK : err_set(ERR_INPUT, "%s: it has no questions", o->path);
+    const struct format *f = formats;
+    for (size_t n = strlen(path);; f++) {
+        size_t end = strlen(f->end);
+        if (n >= end && strcmp(path + n - end, f->end) == 0)
+            return f;
+    }
+}
+
+/* The first `most` records of a file; of what Excel writes, without the mark in front. */
+static enum err each_record(struct reading *r, const char *text, size_t size, words_read *read,
+                            enum err (*take)(struct reading *r, words_read *read, bool *taken),
+                            size_t most)
+{
+    struct csv *c = &r->csv;
+    size_t mark = size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    c->text = text;
+    c->size_bytes = size;
+    c->line = 1;
+    c->at = mark;
+    for (size_t taken = 0; c->at < size && taken < most;) {
+        bool is = false;
+        size_t line = c->line;
+        enum err e = take(r, read, &is);
+        if (e)
+            return err_add(e, "%s: line %zu: ", r->path, line);
+        taken += is;
+    }
+    return ERR_OK;
+}
+
+static enum err read_questions(struct reading *r, const char *text, size_t size)
+{
+    const struct choices_options *o = r->o;
+    words_read *read = format_of(r->path)->read;
+    if (!read)
+        return read_bin(r, (const uint8_t *)text, size);
+    if (o->ids)
+        return err_set(
+            ERR_CONFIG,
+            "eval.tasks: %s has texts, and there is no tokenizer: put the tokenizer.json "
+            "of the shards into the run's directory or theirs, or give llm.c's .bin",
+            r->path);
+    return each_record(r, text, size, read, take_question, o->questions ? o->questions : SIZE_MAX);
+}
+
+static enum err read_shots(struct reading *r, const char *text, size_t size)
+{
+    words_read *read = format_of(r->path)->read;
+    if (!read)
+        return err_set(ERR_INPUT, "%s: worked examples are JSON lines or MMLU's CSV", r->path);
+    return each_record(r, text, size, read, take_shot, SIZE_MAX);
+}
+
+/* The file `path`, or those that match it. */
+static enum err each_file(struct reading *r, const char *path,
+                          enum err (*read)(struct reading *r, const char *text, size_t size))
+{
+    struct arena names = arena_make(0), scratch = arena_make(0);
+    struct config_list files;
+    enum err e = shard_files(&(struct config_list){&path, 1}, &names, &files);
+    for (size_t i = 0; !e && i < files.count; i++) {
+        uint8_t *data;
+        size_t size;
+        r->path = files.items[i];
+        e = file_read(r->path, FILE_BYTES_MAX, &scratch, &data, &size);
+        if (!e)
+            e = read(r, (char *)data, size);
+        arena_reset(&scratch);
+    }
+    arena_free(&scratch);
+    arena_free(&names);
+    return e;
+}
+
+static enum err reading_open(struct reading *r, struct choices *c, const struct choices_options *o)
+{
+    *r = (struct reading){.c = c, .o = o, .path = o->path, .shots = {.arena = arena_make(0)}};
+    TRY(tokenizer_scratch_open(&r->scratch));
+    return buffer_reserve(&r->text, 1); /* memmove of nothing wants memory */
+}
+
+enum err choices_parse(struct choices *c, const struct choices_options *o, const uint8_t *data,
+                       size_t size_bytes)
+{
+    struct reading r;
+    enum err e = reading_open(&r, c, o);
+    if (!e)
+        e = read_questions(&r, (const char *)data, size_bytes);
+    reading_close(&r);
+    return e;
+}
+
+static enum err read_task(struct choices *c, const struct choices_options *o)
+{
+    struct reading r;
+    enum err e = reading_open(&r, c, o);
+    if (!e && o->shots && o->shots_path)
+        e = each_file(&r, o->shots_path, read_shots);
+    if (!e)
+        e = each_file(&r, o->path, read_questions);
+    reading_close(&r);
+    if (!e && !c->count)
+        e = err_set(ERR_INPUT, "%s: it has no questions", o->path);
+    return e;
 }
 
 enum err choices_open(struct choices *c, const struct choices_options *o)
 {
-    struct arena scratch = arena_make(0);
     *c = (struct choices){.name = o->name, .path = o->path};
-    enum err e = read_file(c, o, &scratch);
-    arena_free(&scratch);
+    enum err e = read_task(c, o);
     if (e) {
         choices_close(c);
         return e;

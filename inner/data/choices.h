@@ -1,29 +1,29 @@
 #ifndef CHOICES_H
 #define CHOICES_H
 /* A multiple-choice task: questions of a file as token ids, each a context and choices that may
- * follow it. inner/train/choose.h says which choice a model picks. Two kinds of files:
+ * follow it. inner/train/choose.h says which choice a model picks. Three kinds of files:
  *     NAME.bin    evaluation files of llm.c (HellaSwag, MMLU; dev/data/data_common.py,
  *                 write_evalfile): token ids of GPT-2's tokenizer
- *     JSON lines  one question a line, with the prompt that lm-evaluation-harness makes of it; the
- *                 keys tell the task:
- *         ctx_a, ctx_b, activity_label, endings, label    HellaSwag
- *         question, choices, answerKey                    ARC, as Hugging Face or AI2 write it
- *         question, choices, answer, subject              MMLU
- *         query, choices, gold                            any other
- * Text becomes ids as in lm-evaluation-harness (api/model.py, _encode_pair): blanks at the end of
- * the context belong to the choice, and the ids of a choice are what context and choice together
- * have behind the ids of the context alone. All of it is read at open; one owner.
+ *     NAME.csv    MMLU as Hendrycks publishes it: question, A, B, C, D, letter of the right one;
+ * the subject is in the file's name, SUBJECT_test.csv. The prompt is as of JSON lines else JSON
+ * lines, one question a line, with the prompt that lm-evaluation-harness makes of it; the keys tell
+ * the task: ctx_a, ctx_b, activity_label, endings, label    HellaSwag question, choices, answerKey
+ * ARC, as Hugging Face or AI2 write it question, choices, answer, subject              MMLU query,
+ * choices, gold                            any other Text becomes ids as in lm-evaluation-harness
+ * (api/model.py, _encode_pair): blanks at the end of the context belong to the choice, and the ids
+ * of a choice are what context and choice together have behind the ids of the context alone. All of
+ * it is read at open; one owner.
  */
 #include "inner/data/tokenizer/tokenizer.h"
 
 enum { CHOICES_MAX = 26, CHOICES_QUESTIONS_MAX = 1 << 20, CHOICES_SHOTS_MAX = 64 };
 
 struct choices_options {
-    const char *name, *path;
-    const char *shots_path; /* NULL: none */
+    const char *name, *path; /* a pattern: all files that match it, by name */
+    const char *shots_path;  /* the same; NULL: none */
     size_t shots;     /* worked examples in front of each question: the first of shots_path, of
                          the question's subject where it has one */
-    size_t questions; /* the first ones alone; 0: all */
+    size_t questions; /* the first ones of each file alone; 0: all */
     int64_t vocab;    /* ids are below it */
     const struct tokenizer *tokenizer; /* NULL: a byte is an id, or with `ids` only .bin is read */
     bool ids;
@@ -49,11 +49,8 @@ struct choices {
 /* ERR_INPUT names the line or the question that is wrong. */
 enum err choices_open(struct choices *c, const struct choices_options *o) MUST;
 void choices_close(struct choices *c); /* a zeroed or partly opened one is fine */
-/* The parser of .bin alone: the fuzz target. `path` begins messages. */
-enum err choices_parse_bin(struct choices *c, const struct choices_options *o, const uint8_t *data,
-                           size_t size_bytes) MUST;
-/* One line of JSON, the same. */
-enum err choices_parse_line(struct choices *c, const struct choices_options *o, const char *line,
-                            size_t size_bytes) MUST;
+/* What a file named o->path holds, without worked examples: the fuzz target. */
+enum err choices_parse(struct choices *c, const struct choices_options *o, const uint8_t *data,
+                       size_t size_bytes) MUST;
 
 #endif

@@ -661,7 +661,10 @@ enum err names_file(const char *path, struct arena *a, char **file)
         if (file_exists(*file))
             return ERR_OK;
     }
-    TRY_ALLOC(*file = arena_string(a, path, strlen(path)));
+    char *inside;
+    TRY_ALLOC(inside = arena_printf(a, "%s/.", path));
+    if (!file_exists(inside)) /* else a folder without them: *file is what it lacks */
+        TRY_ALLOC(*file = arena_string(a, path, strlen(path)));
     return ERR_OK;
 }
 

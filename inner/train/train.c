@@ -50,6 +50,14 @@ static void warn_unknown(const struct train *t)
                   log_quote(directory, sizeof directory, t->loader.unknown));
 }
 
+static void warn_settings(const struct train *t)
+{
+    char text[300], quoted[320];
+    keys_warning(t->settings, text, sizeof text);
+    if (t->coll->rank == 0 && *text)
+        log_event(LOG_WARN, "settings", "text=%s", log_quote(quoted, sizeof quoted, text));
+}
+
 /* A pattern may match other files on another host: then the ranks would share out other lists. */
 static enum err check_dealt(const struct train *t)
 {
@@ -96,6 +104,7 @@ static enum err open_data(struct train *t, struct arena *perm)
     o.mixed = false;
     TRY(check_dealt(t));
     warn_unknown(t);
+    warn_settings(t);
     if (s->data_eval.count) {
         o.objective = objective_of(s);
         o.site = o.rank = 0;

@@ -37,7 +37,7 @@ static void parent_of(char *out, const char *path)
 enum err durable_open(struct disk *d, const char *path, int *fd, size_t *size_bytes)
 {
     uint64_t bytes;
-    *fd = d->ops->open(d, path, O_RDONLY, 0);
+    *fd = d->ops->open(d, path, O_RDONLY | O_NONBLOCK, 0); /* a pipe without a writer would wait */
     if (*fd < 0)
         return durable_failed("open", path, ERR_INPUT);
     enum err e = ERR_OK;

@@ -10,12 +10,6 @@
 #include "outer/config/identity.h"
 #include "outer/protocol/mutant.h"
 
-enum { NAMED_MAX = 16 }; /* names of missing sites in one sentence */
-enum {
-    NOTICE_FIRST_MS = 10000,
-    NOTICE_LAST_MS = 300000
-}; /* "waiting" lines: 10 s, then twice as rare each time */
-
 uint64_t aggregator_now(const struct aggregator *a)
 {
     return a->env->ops->now_ms(a->env);
@@ -68,9 +62,7 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
     for (unsigned i = 0; i < a->core.fragments; i++)
         if (a->fragment[i].first_ms == UINT64_MAX &&
             (a->core.f[i].count || aggregator_masks_asked(a, i))) {
-            a->fragment[i].first_ms = e->now_ms;
-            a->fragment[i].notice_every_ms = NOTICE_FIRST_MS;
-            a->fragment[i].notice_ms = e->now_ms + NOTICE_FIRST_MS;
+            aggregator_notice_begin(a, i, e->now_ms);
         }
     if (u->halt && u->outcome == ROUND_LOST_STATE)
         aggregator_stale(a, u->text);
@@ -79,139 +71,9 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
                                    "more than half of the sites agree on another state than ours"));
 }
 
-/* ---- who is missing ---- */
-
-/* The sites that the round waits for, and what for. */
-static struct set missing_of(const struct aggregator *a, unsigned fragment, const char **owes)
-{
-    const struct round_fragment *f = &a->core.f[fragment];
-    struct set missing = set_without(&f->members, &f->counted);
-    *owes = aggregator_masks_missing(a, fragment, &missing);
-    *owes = *owes ? *owes : "contribution";
-    return missing;
-}
-
-unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
-                            size_t size_bytes)
-{
-    const char *owes;
-    struct set missing = missing_of(a, fragment, &owes);
-    size_t used = 0;
-    *out = 0;
-    unsigned named = 0, count = set_count(&missing);
-    for (unsigned i = 0; i < a->o.site_count && used + 1 < size_bytes; i++) {
-        if (!set_has(&missing, i))
-            continue;
-        if (named++ == NAMED_MAX) {
-            snprintf(out + used, size_bytes - used, ",+%u", count - NAMED_MAX);
-            break;
-        }
-        int n = snprintf(out + used, size_bytes - used, "%s%s", used ? "," : "", a->o.sites[i]);
-        used = n < 0 || used + (size_t)n >= size_bytes ? size_bytes - 1 : used + (size_t)n;
-    }
-    return count;
-}
-
-/* Of a site whose contribution is missing. */
-static void notice_text(char *out, size_t size, const struct aggregator *a, unsigned site,
-                        uint64_t now_ms)
-{
-    const struct aggregator_site_status *s = &a->site[site].status;
-    if (aggregator_quarantined(a, site))
-        snprintf(out, size,
-                 a->o.strict
-                     ? "the others wait for site %s, which is in quarantine: atoll operator "
-                       "readmit %s, or begin a run without it"
-                     : "site %s is in quarantine: atoll operator readmit %s",
-                 a->o.sites[site], a->o.sites[site]);
-    else if (!s->heard_ms)
-        snprintf(out, size, "the others wait for site %s, which has not been heard from yet",
-                 a->o.sites[site]);
-    else if (s->bound)
-        snprintf(out, size, "the others wait for site %s, last heard from %" PRIu64 " s ago",
-                 a->o.sites[site], (now_ms - s->heard_ms) / 1000);
-    else
-        snprintf(out, size,
-                 "the others wait for site %s, whose connection is lost since %" PRIu64 " s",
-                 a->o.sites[site], (now_ms - s->heard_ms) / 1000);
-}
-
-/* What a missing site has sent of this round so far. */
-static void notice_upload(char *out, size_t size, const struct aggregator *a, unsigned fragment,
-                          unsigned site)
-{
-    const struct upload *up = a->uploads;
-    while (up &&
-           !(up->site == site && up->header.fragment == fragment && up->state != UPLOAD_SUPERSEDED))
-        up = up->next;
-    if (up)
-        snprintf(out, size, "%" PRIu64 "/%" PRIu64 " idle_s=%" PRIu64, blocks_sum(&up->blocks),
-                 up->header.payload_bytes, (aggregator_now(a) - up->chunk_ms) / 1000);
-    else
-        snprintf(out, size, "0");
-}
-
-/* "c:2,d:1": sites with open streams, and how many: they hold what others may wait for. */
-static void notice_streams(const struct aggregator *a)
-{
-    char names[512] = "";
-    size_t used = 0;
-    for (unsigned i = 0; i < a->o.site_count; i++) {
-        if (!a->site[i].streams || used + 1 >= sizeof names)
-            continue;
-        int n = snprintf(names + used, sizeof names - used, "%s%s:%u", used ? "," : "",
-                         a->o.sites[i], a->site[i].streams);
-        used = n < 0 || used + (size_t)n >= sizeof names ? sizeof names - 1 : used + (size_t)n;
-    }
-    log_event(LOG_WARN, "receiving", "streams=%s", used ? names : "none");
-}
-
-/* One line for each missing site: whether it is bound and when it was last heard tells where to
- * look. */
-static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
-{
-    const char *owes;
-    struct set missing = missing_of(a, fragment, &owes);
-    for (unsigned i = 0; i < a->o.site_count; i++) {
-        const struct aggregator_site_status *s = &a->site[i].status;
-        char heard[32] = "never", text[160], quoted[192], sent[96];
-        if (!set_has(&missing, i))
-            continue;
-        if (s->heard_ms)
-            snprintf(heard, sizeof heard, "%" PRIu64 "s_ago", (now_ms - s->heard_ms) / 1000);
-        notice_text(text, sizeof text, a, i, now_ms);
-        notice_upload(sent, sizeof sent, a, fragment, i);
-        log_event(LOG_WARN, "waiting",
-                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64
-                  " missing=%s owes=%s bound=%d heard=%s sent=%s text=%s",
-                  fragment, a->core.f[fragment].round,
-                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], owes, s->bound,
-                  heard, sent, log_quote(quoted, sizeof quoted, text));
-    }
-    notice_streams(a);
-}
-
-static uint64_t notice_missing(struct aggregator *a, uint64_t now_ms)
-{
-    uint64_t wake_ms = UINT64_MAX;
-    for (unsigned i = 0; i < a->core.fragments; i++) {
-        struct aggregator_fragment *f = &a->fragment[i];
-        if (f->first_ms == UINT64_MAX)
-            continue;
-        if (now_ms >= f->notice_ms) {
-            notice_sites(a, i, now_ms);
-            f->notice_every_ms =
-                f->notice_every_ms * 2 < NOTICE_LAST_MS ? f->notice_every_ms * 2 : NOTICE_LAST_MS;
-            f->notice_ms = now_ms + f->notice_every_ms;
-        }
-        wake_ms = f->notice_ms < wake_ms ? f->notice_ms : wake_ms;
-    }
-    return wake_ms;
-}
-
 /* ---- what others see ---- */
 
-static bool last_committed(const struct aggregator *a)
+bool aggregator_last_committed(const struct aggregator *a)
 {
     for (unsigned i = 0; i < a->core.fragments; i++)
         if (a->core.f[i].round < aggregator_rounds(a, i))
@@ -219,13 +81,18 @@ static bool last_committed(const struct aggregator *a)
     return true;
 }
 
+bool aggregator_owes_report(const struct aggregator *a, unsigned site)
+{
+    return set_has(&a->roster.members, site) && !a->site[site].finished &&
+           !a->site[site].status.left && !aggregator_quarantined(a, site);
+}
+
 static bool all_done(const struct aggregator *a)
 {
-    if (!last_committed(a))
+    if (!aggregator_last_committed(a))
         return false;
     for (unsigned i = 0; i < a->o.site_count; i++)
-        if (set_has(&a->roster.members, i) && !a->site[i].finished && !a->site[i].status.left &&
-            !aggregator_quarantined(a, i))
+        if (aggregator_owes_report(a, i))
             return false;
     return true;
 }
@@ -233,7 +100,7 @@ static bool all_done(const struct aggregator *a)
 /* Has it said so, since this process began, of every fragment? */
 static bool has_last(const struct aggregator *a, unsigned site)
 {
-    bool has = last_committed(a);
+    bool has = aggregator_last_committed(a);
     for (unsigned i = 0; i < a->core.fragments; i++)
         has = has && (!aggregator_serves(a, i) || a->core.f[i].adopted[site] == a->core.f[i].round);
     return has;
@@ -301,7 +168,7 @@ static void show(struct aggregator *a)
     show_sites(a);
     for (unsigned i = 0; i < a->core.fragments; i++) {
         a->waiting[i].first_ms = a->fragment[i].first_ms;
-        a->waiting[i].missing = missing_of(a, i, &owes);
+        a->waiting[i].missing = aggregator_missing_of(a, i, &owes);
         s->round[i] = a->core.f[i].round;
         s->rounds[i] = aggregator_rounds(a, i);
     }
@@ -404,7 +271,7 @@ static uint64_t aggregator_work(void *self, bool *stop)
         aggregator_halt(a, e);
     aggregator_repair_begin(a);
     wake_ms = commit_pending(a, now_ms);
-    uint64_t notice_ms = notice_missing(a, now_ms);
+    uint64_t notice_ms = aggregator_notice(a, now_ms);
     log_limit_flush(&a->limit, now_ms);
     wake_ms = a->wake_ms < wake_ms ? a->wake_ms : wake_ms;
     wake_ms = notice_ms < wake_ms ? notice_ms : wake_ms;
@@ -636,7 +503,7 @@ static enum err recover_finished(struct aggregator *a)
     struct arena scratch = arena_make(0);
     uint8_t *text;
     size_t n;
-    if (!last_committed(a) || !a->env->ops->exists(a->env, AGGREGATOR_FINISHED))
+    if (!aggregator_last_committed(a) || !a->env->ops->exists(a->env, AGGREGATOR_FINISHED))
         return ERR_OK;
     enum err e = a->env->ops->read(a->env, AGGREGATOR_FINISHED, ROUND_SITES_MAX * WIRE_NAME_MAX,
                                    &scratch, &text, &n);

@@ -193,28 +193,43 @@ static const char *state_of(const struct aggregator *a, const struct amendment *
     return a->core.f[0].round >= one->round ? "in_force" : "pending";
 }
 
-/* The newest first, as far as there is room. */
-static void set_list(const struct aggregator *a, struct wire_answer *answer)
+/* The newest first, from the one behind `passed` on; the answer's offset: how many were passed when
+ * there is no room for a further line. */
+static void set_list(const struct aggregator *a, uint64_t passed, struct wire_answer *answer)
 {
+    enum { LINE_MAX_BYTES = AMENDMENT_TEXT_MAX + 100 };
     struct aggregator_text t = {answer->text, 0, sizeof answer->text};
+    uint32_t count = a->amendments.count;
     char hex[65];
-    aggregator_text_add(&t, "amendments=%" PRIu32 " round=%" PRIu64 "\n", a->amendments.count,
-                        a->core.f[0].round);
-    for (uint32_t i = a->amendments.count; i-- > 0;) {
-        const struct amendment *one = &a->amendments.list[i];
-        digest_hex(&one->by, hex);
-        aggregator_text_add(&t, "number=%" PRIu32 " from_round=%" PRIu64 " state=%s by=%.16s %s\n",
-                            i + 1, one->round, state_of(a, one), hex, one->text);
+    if (passed > count) {
+        aggregator_say(answer, ROUND_INVALID,
+                       "there is no amendment behind %" PRIu64 " of %" PRIu32, passed, count);
+        return;
     }
+    if (!passed)
+        aggregator_text_add(&t, "amendments=%" PRIu32 " left=%" PRIu32 " round=%" PRIu64 "\n",
+                            count, AMENDMENTS_MAX - count, a->core.f[0].round);
+    for (; passed < count && t.used + LINE_MAX_BYTES <= t.size; passed++) {
+        const struct amendment *one = &a->amendments.list[count - 1 - passed];
+        digest_hex(&one->by, hex);
+        aggregator_text_add(&t, "number=%" PRIu64 " from_round=%" PRIu64 " state=%s by=%.16s %s\n",
+                            count - passed, one->round, state_of(a, one), hex, one->text);
+    }
+    answer->offset = passed < count ? passed : 0;
     answer->outcome = ROUND_CURRENT;
 }
 
 static void set_say(const struct aggregator *a, uint32_t number, struct wire_answer *answer)
 {
     const struct amendment *one = &a->amendments.list[number - 1];
-    aggregator_say(answer, ROUND_CURRENT, "amendment %" PRIu32 ": %s from round %" PRIu64 " on, %s",
-                   number, one->text, one->round,
-                   a->core.f[0].round >= one->round ? "in force" : "pending");
+    uint32_t left = AMENDMENTS_MAX - a->amendments.count;
+    char few[80] = "";
+    if (left <= AMENDMENTS_FEW_LEFT)
+        snprintf(few, sizeof few, "; a run has %d amendments at most, %" PRIu32 " are left",
+                 AMENDMENTS_MAX, left);
+    aggregator_say(answer, ROUND_CURRENT,
+                   "amendment %" PRIu32 ": %s from round %" PRIu64 " on, %s%s", number, one->text,
+                   one->round, a->core.f[0].round >= one->round ? "in force" : "pending", few);
 }
 
 /* The number of an entry that says the same already; 0: none does. An act that is repeated, by the
@@ -309,8 +324,10 @@ enum err aggregator_amend_make(struct aggregator *a, const char *author,
         TRY(journal_append(&a->journal, &r[i])); /* the last one counts */
     a->amendments = longer;
     a->amended = longer.count;
-    log_event(LOG_WARN, "amendment", "number=%" PRIu32 " setting=%s from_round=%" PRIu64 " by=%s",
-              longer.count, log_quote(quoted, sizeof quoted, one->text), one->round, author);
+    log_event(LOG_WARN, "amendment",
+              "number=%" PRIu32 " setting=%s from_round=%" PRIu64 " by=%s left=%" PRIu32,
+              longer.count, log_quote(quoted, sizeof quoted, one->text), one->round, author,
+              AMENDMENTS_MAX - longer.count);
     return aggregator_amend_work(a);
 }
 
@@ -327,7 +344,7 @@ enum err aggregator_amend_operate(struct aggregator *a, const char *peer,
     struct schedule s;
     uint32_t before;
     if (m->act == WIRE_SET_LIST) {
-        set_list(a, answer);
+        set_list(a, m->to, answer);
         return ERR_OK;
     }
     TRY(schedule_now(a, &s));

@@ -193,6 +193,7 @@ struct aggregator {
     struct aggregator_identity *identity; /* NULL: without signatures */
     struct aggregator_masks *masks;       /* NULL: without secure aggregation */
     uint64_t payload_up, payload_down, wake_ms;
+    uint64_t end_ms, end_notice_ms, end_notice_every_ms; /* all committed; "waiting" lines then */
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
     struct scrub *scrub; /* NULL: off */
@@ -216,12 +217,24 @@ enum err aggregator_epoch_again(struct aggregator *a) MUST; /* written anew, fro
 void aggregator_halt(struct aggregator *a, enum err e);     /* keeps this thread's sentence */
 bool aggregator_serves(const struct aggregator *a, unsigned fragment);
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
+/* All rounds of all fragments are. */
+bool aggregator_last_committed(const struct aggregator *a);
+/* Then: the end waits for this site, which has not confirmed the last one. */
+bool aggregator_owes_report(const struct aggregator *a, unsigned site);
 /* After what a site said: has it all of it now? Durable before it is answered, so that a restart
  * after the end does not wait for sites that are gone. */
 enum err aggregator_finished(struct aggregator *a, unsigned site) MUST;
-/* "b, c": sites that the round in flight still waits for; returns how many. */
+
+/* ---- aggregator_notice.c ---- */
+/* The sites that the round in flight waits for, and what for. */
+struct set aggregator_missing_of(const struct aggregator *a, unsigned fragment, const char **owes);
+/* "b, c": their names; returns how many. */
 unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
                             size_t size_bytes);
+/* The first contribution of a round counted: the others wait from now on. */
+void aggregator_notice_begin(struct aggregator *a, unsigned fragment, uint64_t now_ms);
+/* Writes the lines that are due; returns when the next one is. */
+uint64_t aggregator_notice(struct aggregator *a, uint64_t now_ms);
 
 /* ---- aggregator_identity.c ---- */
 /* A halt for good: a start refuses the directory until a person removes the file `stale`. */

@@ -75,10 +75,10 @@ static enum err answered(const struct wire_answer *answer)
                    answer->text);
 }
 
-/* As many calls as the sites' lines need. */
-static enum err metrics_run(const struct operator_call *o)
+/* As many calls as the lines need: METRICS, SET_LIST. */
+static enum err lines_run(const struct operator_call *o, enum wire_act act)
 {
-    struct wire_operate m = {.act = WIRE_METRICS};
+    struct wire_operate m = {.act = act};
     struct wire_answer answer;
     snprintf(m.site, sizeof m.site, "%s", o->site ? o->site : "");
     do {
@@ -86,7 +86,8 @@ static enum err metrics_run(const struct operator_call *o)
         TRY(answered(&answer));
         fputs(answer.text, stdout);
         if (answer.offset && answer.offset <= m.to)
-            return err_set(ERR_PROTO, "the aggregator answers site %" PRIu64 " after site %" PRIu64,
+            return err_set(ERR_PROTO,
+                           "the aggregator goes on at line %" PRIu64 " after line %" PRIu64,
                            answer.offset, m.to);
         m.to = answer.offset;
     } while (m.to);
@@ -97,8 +98,8 @@ static enum err metrics_run(const struct operator_call *o)
  * roster: a repetition does not meet the one after. */
 static enum err act_run(const struct operator_call *o, const struct act *act)
 {
-    if (act->act == WIRE_METRICS)
-        return metrics_run(o);
+    if (act->act == WIRE_METRICS || o->list)
+        return lines_run(o, o->list ? WIRE_SET_LIST : WIRE_METRICS);
     enum wire_act look = of_roster(act->act)    ? WIRE_ROSTER_LIST
                          : act->act == WIRE_SET ? WIRE_SET_LIST
                                                 : WIRE_STATUS;
@@ -106,7 +107,7 @@ static enum err act_run(const struct operator_call *o, const struct act *act)
     struct wire_answer answer;
     TRY(link_operate(&o->dial, &m, &answer, TIMEOUT_MS));
     TRY(answered(&answer));
-    if (act->act != look && !o->list) {
+    if (act->act != look) {
         m.act = act->act;
         m.round = act->act != WIRE_SET ? answer.round
                   : o->at_round < 0    ? UINT64_MAX
@@ -152,44 +153,74 @@ static enum err act_run_each(struct operator_call *o, const struct act *act, str
                                   : e;
 }
 
+enum { OPTIONS_MAX = 10 };
+#define ACT(name) (1u << WIRE_##name)
+
+/* The options of one act; fills `options`, and returns how many there are. */
+static size_t act_options(const struct act *act, struct operator_call *o,
+                          struct args_option options[OPTIONS_MAX])
+{
+    const struct {
+        unsigned acts; /* 0: of every act */
+        struct args_option option;
+    } rows[] = {
+        {0,
+         {"aggregator", ARGS_TEXT, &o->targets, .value = "HOST:PORT", .required = true,
+          .help = of_roster(act->act) ? "Where the aggregator listens; of a run with several, all "
+                                        "of them, separated by commas."
+                                      : "Where the aggregator listens."}},
+        {0, {"tls", ARGS_TEXT, &o->tls, .value = "DIR", .help = "Directory of the certificates."}},
+        {0,
+         {"name", ARGS_TEXT, &o->name, .value = "NAME",
+          .help = "The certificate to show, NAME.pem (atoll cert issue --role operator)."}},
+        {0,
+         {"aggregator-name", ARGS_TEXT, &o->server_name, .value = "NAME",
+          .help = "DNS name in the aggregator's certificate, when it is not HOST."}},
+        {0,
+         {"proxy", ARGS_TEXT, &o->proxy_url, .value = "URL",
+          .help = "Proxy to the aggregator, as site.proxy."}},
+        {0,
+         {"proxy-credentials", ARGS_TEXT, &o->credentials, .value = "FILE",
+          .help = "Its user and password, as site.proxy_credentials."}},
+        {ACT(STATUS) | ACT(ABORT) | ACT(ROLLBACK),
+         {"fragment", ARGS_INT, &o->fragment, .max = ROUND_FRAGMENTS_MAX - 1, .value = "N",
+          .help = "The fragment."}},
+        {ACT(ROLLBACK),
+         {"to", ARGS_INT, &o->to, .max = 1e15, .value = "N",
+          .help = "The state that the run had after N rounds of the fragment."}},
+        {ACT(SET),
+         {"at-round", ARGS_INT, &o->at_round, .max = 1e15, .value = "N",
+          .help = "In force from round N of fragment 0 on; without it, from the first possible "
+                  "round on."}},
+        {ACT(SET),
+         {"list", ARGS_FLAG, &o->list, .help = "What was amended, in force and pending."}},
+    };
+    size_t count = 0;
+    _Static_assert(sizeof rows / sizeof *rows <= OPTIONS_MAX, "room for every option");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!rows[i].acts || rows[i].acts & 1u << act->act)
+            options[count++] = rows[i].option;
+    return count;
+}
+
 static enum err act_parse(const struct act *act, int argc, char **argv, struct arena *arena)
 {
     struct operator_call o = {.tls = "tls", .name = "operator", .to = -1, .at_round = -1};
     static const char *const operands[] = {
         [NO_SITE] = NULL, [ONE_SITE] = "SITE", [SITE_OR_ALL] = "[SITE]", [SETTING] = "KEY VALUE"};
     char command[64], example[96];
-    const struct args_option options[] = {
-        {"aggregator", ARGS_TEXT, &o.targets, .value = "HOST:PORT", .required = true,
-         .help = "Where the aggregator listens; roster: of a run with several, all of them, "
-                 "separated by commas."},
-        {"tls", ARGS_TEXT, &o.tls, .value = "DIR", .help = "Directory of the certificates."},
-        {"name", ARGS_TEXT, &o.name, .value = "NAME",
-         .help = "The certificate to show, NAME.pem (atoll cert issue --role operator)."},
-        {"aggregator-name", ARGS_TEXT, &o.server_name, .value = "NAME",
-         .help = "DNS name in the aggregator's certificate, when it is not HOST."},
-        {"proxy", ARGS_TEXT, &o.proxy_url, .value = "URL",
-         .help = "Proxy to the aggregator, as site.proxy."},
-        {"proxy-credentials", ARGS_TEXT, &o.credentials, .value = "FILE",
-         .help = "Its user and password, as site.proxy_credentials."},
-        {"fragment", ARGS_INT, &o.fragment, .max = ROUND_FRAGMENTS_MAX - 1, .value = "N",
-         .help = "status, abort, rollback: the fragment."},
-        {"to", ARGS_INT, &o.to, .value = "N",
-         .help = "rollback: the state that the run had after N rounds of the fragment."},
-        {"at-round", ARGS_INT, &o.at_round, .max = 1e15, .value = "N",
-         .help = "set: in force from round N of fragment 0 on; without it, from the first possible "
-                 "round on."},
-        {"list", ARGS_FLAG, &o.list, .help = "set: what was amended, in force and pending."},
-    };
+    struct args_option options[OPTIONS_MAX];
     snprintf(command, sizeof command, "operator %s", act->name);
     snprintf(example, sizeof example, "atoll operator %s%s --aggregator localhost:7443", act->name,
-             act->site == SETTING ? " outer.every 200"
-             : act->site          ? " c"
-                                  : "");
+             act->site == SETTING        ? " outer.every 200"
+             : act->act == WIRE_ROLLBACK ? " --to 12"
+             : act->site                 ? " c"
+                                         : "");
     struct args args = {.command = command,
                         .summary = act->summary,
                         .example = example,
                         .options = options,
-                        .count = sizeof options / sizeof *options,
+                        .count = act_options(act, &o, options),
                         .operands = operands[act->site]};
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)

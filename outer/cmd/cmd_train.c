@@ -86,9 +86,12 @@ static void print_tuning(const struct job *j)
 static enum err dry_run(struct job *j)
 {
     const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->run.o)};
-    char *text;
+    char *text, warning[300];
     TRY(config_print(tables, 2, &j->run.perm, &text));
     fputs(text, stdout);
+    keys_warning(&j->s, warning, sizeof warning);
+    if (*warning)
+        printf("# WARNING: %s\n", warning);
     job_print_memory(j, &j->run.table);
     if (j->outer) {
         print_predictions(j);

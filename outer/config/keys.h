@@ -307,16 +307,18 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "Most that the scrub reads.")                                                        \
     X(eval, tasks, LIST, .fallback = "",                                                           \
       .help =                                                                                      \
-          "Multiple-choice tasks, NAME=FILE: HellaSwag, ARC or MMLU as JSON lines, or llm.c's "    \
-          ".bin (docs/data.md 4). The files must be public: what is found out with them is "       \
-          "shown and charged to no privacy budget.")                                               \
+          "Multiple-choice tasks, NAME=FILE: HellaSwag, ARC or MMLU as JSON lines, MMLU's CSV, "   \
+          "or "                                                                                    \
+          "llm.c's .bin (docs/data.md 4); a * is a glob. The files must be public: what is found " \
+          "out with them is shown and charged to no privacy budget.")                              \
     X(eval, shots, INT, .fallback = "0", .min = 0, .max = 64, .unit = "examples",                  \
-      .help = "Worked examples in front of each question of tasks of JSON lines: the first of "    \
-              "eval.shots_from, with MMLU of the question's subject.")                             \
+      .help =                                                                                      \
+          "Worked examples in front of each question of tasks of JSON lines or CSV: the first "    \
+          "of eval.shots_from, with MMLU of the question's subject.")                              \
     X(eval, shots_from, LIST, .fallback = "",                                                      \
-      .help = "NAME=FILE for each of eval.tasks: JSON lines with worked examples.")                \
+      .help = "NAME=FILE for each of eval.tasks: JSON lines or CSV with worked examples.")         \
     X(eval, questions, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "questions",            \
-      .help = "The first N questions of each task; 0: all.")                                       \
+      .help = "The first N questions of each file of a task; 0: all.")                             \
     X(eval, every_rounds, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "rounds",            \
       .help = "After every N rounds of the first fragment, and after the last, this site "         \
               "evaluates eval.tasks and eval.probes on the outer parameters. The training's bits " \

@@ -126,7 +126,7 @@ enum err dial_proxy_credentials(struct dial_proxy *p, const char *path)
         return err_set(ERR_CONFIG,
                        "site.proxy has a user, and site.proxy_credentials is given too: "
                        "use one of them");
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         if (fd >= 0)
             close(fd);

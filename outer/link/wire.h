@@ -209,8 +209,8 @@ struct wire_operate { /* an operator's; METRICS: an observer's and a site's too 
                                             0, the first one under it; UINT64_MAX: the first
                                             possible one */
     uint64_t to;                         /* ROLLBACK: number of the state; METRICS: index of
-                                            the first site; RECORDS: `offset` of the last
-                                            answer, 0 at first */
+                                            the first site; RECORDS, SET_LIST: `offset`
+                                            of the last answer, 0 at first */
     uint64_t version;                    /* ROSTER_ADD, ROSTER_REMOVE: that the act makes; SET:
                                             number of the amendment, from 1 */
     char setting[AMENDMENT_TEXT_MAX];    /* SET: "outer.every=200" */

@@ -9,7 +9,11 @@
 #include "kernels/base/bytes.h"
 #include "kernels/base/digest.h"
 
-enum { AMENDMENTS_MAX = 64, AMENDMENT_TEXT_MAX = 224 /* with NUL */ };
+enum {
+    AMENDMENTS_MAX = 64,
+    AMENDMENTS_FEW_LEFT = 8, /* an operator is warned */
+    AMENDMENT_TEXT_MAX = 224 /* with NUL */
+};
 struct amendment {
     char text[AMENDMENT_TEXT_MAX]; /* "outer.every=200" */
     uint64_t round;                /* of fragment 0: the first one under it */

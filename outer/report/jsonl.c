@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "kernels/base/clock.h"
+#include "kernels/base/disk.h"
 #include "kernels/base/log.h"
 
 /* Cuts a last line that has no newline: its process died while writing it. */
@@ -154,7 +155,12 @@ void jsonl_release(struct jsonl *r)
 bool jsonl_reader_open(struct jsonl_reader *r, const char *path)
 {
     *r = (struct jsonl_reader){0};
-    r->file = fopen(path, "re");
+    struct disk *d = disk_posix();
+    int fd = d->ops->open(d, path, O_RDONLY | O_NONBLOCK, 0); /* a pipe would wait for a writer */
+    if (fd >= 0 && d->ops->regular(d, fd))
+        r->file = fdopen(fd, "r");
+    if (fd >= 0 && !r->file)
+        close(fd);
     return r->file != NULL;
 }
 

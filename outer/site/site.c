@@ -18,8 +18,10 @@ enum {
     PENDING_MS = 50,      /* least time between two polls that both say pending */
     FETCHES_MAX = 3,      /* of an aggregate whose digest is wrong, before giving up */
     CLOCK_CALL_MS = 2000, /* a longer report does not compare the clocks */
-    LAST_REPORT_MS =
-        60000 /* how long a site tries to say that it has all; the aggregator may have ended */
+    /* How long a site tries to say that it has all of the run. An aggregator that is down is back
+     * within that time, or a person knows why not. One that recorded the report and ended before
+     * its answer arrived never answers again: so there is a limit. */
+    LAST_REPORT_MS = 3600000
 };
 
 static size_t largest_payload(const struct outer_state_options *o)
@@ -833,7 +835,11 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w)
         if (e == ERR_LINK && run_over(s, fragment))
             return ERR_OK;
         if (e == ERR_LINK && s->env->ops->now_ms(s->env) - start > LAST_REPORT_MS) {
-            log_event(LOG_WARN, "unreported", "fragment=%u round=%" PRIu64, fragment, state->round);
+            log_event(LOG_WARN, "unreported",
+                      "fragment=%u round=%" PRIu64
+                      " text=\"all rounds are recorded here, and the aggregator has not confirmed "
+                      "that it knows; if it still waits, start this site again: it only reports\"",
+                      fragment, state->round);
             return ERR_OK;
         }
         bool again;
@@ -884,8 +890,8 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
         TRY(site_hello(l, found));
     if (!found)
         TRY(outer_state_begin(s->replica, initial_slab));
+    TRY(site_masks_begin(s)); /* once it has begun, a file that is missing is lost */
     TRY(store_begin(s->env));
-    TRY(site_masks_begin(s));
     site_archive_begin(l);
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
         while (site_step_back_due(s, f))

@@ -154,8 +154,19 @@ enum err site_masks_keys_stored(struct site *s)
     return s->masks->keys_unstored && !MUTANT(KEYS_OWED) ? site_masks_keys_store(s) : ERR_OK;
 }
 
+/* An older copy of the file would not do either: it does not know the newest keys and seals. */
+static enum err secret_lost(const struct site *s, const char *path, const char *how)
+{
+    return err_set(ERR_CORRUPT,
+                   "%s/%s: %s: %s; start the site with an empty directory, and let an operator "
+                   "remove and add it (atoll operator roster)",
+                   s->env->root, path, how,
+                   path == keys_path ? "the other sites refuse a second key of this site"
+                                     : "which seals this site has signed is not known any more");
+}
+
 /* *found: the file was there. */
-static enum err secret_read(struct site *s, const char *path, bool keys, bool *found)
+static enum err secret_read(struct site *s, const char *path, bool *found)
 {
     enum { MOST = 64 << 20 };
     struct site_masks *m = s->masks;
@@ -165,30 +176,30 @@ static enum err secret_read(struct site *s, const char *path, bool keys, bool *f
     *found = s->env->ops->exists(s->env, path);
     enum err e = *found ? s->env->ops->read(s->env, path, MOST, &scratch, &data, &n) : ERR_OK;
     if (e == ERR_OK && *found) {
-        e = keys ? keys_read(m->keys, path, data, n) : seal_site_read(m->seals, path, data, n);
+        e = path == keys_path ? keys_read(m->keys, path, data, n)
+                              : seal_site_read(m->seals, path, data, n);
         cipher_wipe(data, n);
     }
     arena_free(&scratch);
-    return e;
+    return e == ERR_CORRUPT ? secret_lost(s, path, "damaged") : e;
 }
 
-/* Without the record of what was signed, a second seal could be signed. The other way round there
- * is nothing to give away: a crash came between the two, or the keys are lost, and the site has to
- * get new ones with a new version of the roster. */
+/* Without the record of what was signed, a second seal could be signed; without the pair keys no
+ * sum with this site loses its masks. Both files are there before the directory has begun
+ * (store_begin). */
 static enum err files_read(struct site *s)
 {
     bool keys, seals;
     TRY(peers_read(s));
-    TRY(secret_read(s, keys_path, true, &keys));
-    TRY(secret_read(s, seals_path, false, &seals));
-    if (keys && !seals)
-        return err_set(ERR_CORRUPT,
-                       "%s/%s: missing: which seals this site has signed is not known any more; "
-                       "start it with an empty directory, and let an operator remove and add it",
-                       s->env->root, seals_path);
-    if (seals)
+    TRY(secret_read(s, keys_path, &keys));
+    TRY(secret_read(s, seals_path, &seals));
+    if (keys && seals)
         return ERR_OK;
-    TRY(seals_store(s));
+    if (keys || store_begun(s->env))
+        return secret_lost(s, seals ? keys_path : seals_path,
+                           "missing, and this directory has begun");
+    if (!seals)
+        TRY(seals_store(s));
     return site_masks_keys_store(s);
 }
 

@@ -111,11 +111,11 @@ amended_from_start() {
     set_to outer.codec f32 --at-round $((from + 2))
     set_to data.weights 1,3 --at-round $((from + 2))
     [ $overlap = 0 ] || set_to outer.overlap_steps 5 --at-round $((from + 2))
-    sites_start a b
 }
 
 # The same amendments from the start, and nobody is killed.
 amended_from_start
+sites_start a b
 sites_end 0 a b
 serve_ends
 [ "$(final a)" = "$wanted_a" ] || fail "the second run of site a ended at $(final a), the first at $wanted_a"
@@ -127,8 +127,25 @@ if [ $overlap != 0 ]; then
     exit 0
 fi
 
-# The aggregator's directory is lost, and made again of the sites': it has the amendments that their manifests carry.
+# As many amendments as a run can have (the straggler timeout changes no bit of a strict run), and the aggregator's directory is
+# lost, and made again of the sites': it has the amendments that their manifests carry.
 amended_from_start
+number=6
+while [ $number -lt 64 ]; do
+    number=$((number + 1))
+    set_to outer.straggler_timeout_s $number
+    few="; a run has 64 amendments at most, $((64 - number)) are left"
+    case $number in
+    55) ! grep -q "are left" operator.out || fail "a warning of few amendments too early: $(cat operator.out)" ;;
+    56 | 64) grep -q "^amendment $number: .*$few" operator.out || fail "no warning of few amendments: $(cat operator.out)" ;;
+    esac
+done
+refused "64 amendments were made, no more are possible. End the run" outer.straggler_timeout_s 65
+set_to outer.straggler_timeout_s 64 # asked twice, it is no further one
+operator set --list && grep -q "^amendments=64 left=0 " operator.out || fail "operator set --list: $(cat operator.out)"
+[ "$(sed -n 's/^number=\([0-9]*\) .* by=[0-9a-f]* [a-z_.]*=[0-9a-z.,]*$/\1/p' operator.out | paste -sd ' ')" = "$(seq 64 -1 1 | paste -sd ' ')" ] ||
+    fail "the list has not each of 64 amendments: $(cat operator.out)"
+sites_start a b
 until_rounds b 2
 for p in $serve_pid $a $b; do kill -9 "$p" && wait "$p" 2>/dev/null || :; done
 rm -rf aggregator serve.out

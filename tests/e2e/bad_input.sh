@@ -75,6 +75,35 @@ expect 4 "magic.bin" $(alone) --data.train magic.bin
 expect 4 "version.bin" $(alone) --data.train version.bin
 expect 4 "model.vocab|100" $(alone) $data --model.vocab 100 --data.tokenizer external
 
+# --- a pipe that nobody writes to, where a file is expected: no command waits for it; a folder without what it should hold --
+mkdir -p pipes/model pipes/config pipes/empty pipes/run pipes/archive
+for name in pipe model/model.safetensors config/config.json config/model.safetensors run/metrics.jsonl run/ledger.jsonl archive/HEAD; do
+    mkfifo "pipes/$name"
+done
+not="not a regular file"
+expect 4 "pipes/pipe: $not" "$atoll" train --config pipes/pipe
+expect 4 "pipes/pipe: $not" "$atoll" serve --config pipes/pipe
+expect 4 "pipes/pipe: $not" $(alone) --data.train pipes/pi*
+expect 4 "pipes/pipe: $not" "$atoll" data --out x pipes/pipe
+expect 4 "pipes/pipe: $not" "$atoll" data --out x --tokenizer pipes/pipe text.txt
+expect 4 "pipes/model/model.safetensors: $not" "$atoll" import --run.dir pipes/no --model pipes/model
+expect 4 "pipes/config/config.json: $not" "$atoll" import --write-config pipes/no.yaml --model pipes/config
+expect 4 "pipes/empty/model.safetensors: cannot open: No such file" "$atoll" import --run.dir pipes/no --model pipes/empty
+expect 4 "pipes/archive/HEAD: $not" "$atoll" replay pipes/archive
+expect 4 "pipes/run/metrics.jsonl" "$atoll" report pipes/run
+expect 4 "pipes/run/ledger.jsonl" "$atoll" ledger pipes/run
+expect 4 "pipes/pipe: cannot be read (no regular file)" "$atoll" operator status --aggregator localhost:1 --proxy http://localhost:1 \
+    --proxy-credentials pipes/pipe
+
+# --- a person's calls: each act has its own options ---------------------------------------------------------
+expect 0 "operator set [options] KEY VALUE|--at-round N|--list" "$atoll" operator set --help
+! grep -qE -- "--(to|fragment) " said.out || fail "operator set --help lists options of other acts"
+expect 0 "--fragment N|--to N" "$atoll" operator rollback --help
+! grep -qE -- "--(at-round|list) |Default: -1" said.out || fail "operator rollback --help lists options of other acts"
+expect 0 "of a run with several" "$atoll" operator roster add --help
+! grep -qE -- "--(at-round|list|to|fragment) " said.out || fail "operator roster add --help lists options of other acts"
+expect 4 "unknown option --at-round" "$atoll" operator abort --at-round 3 --aggregator localhost:1
+
 # --- a run that goes wrong -------------------------------------------------------------------------------
 expect 1 "not finite|lower the learning rate" $(alone) $data --run.dir nan --train.optimizer adamw --train.lr 100 --train.clip 0 \
     --train.warmup 0 --train.steps 400

@@ -63,6 +63,10 @@ refused "train.optimizer: lamb here, adamw there" again before.hf --train.optimi
 again before.hf $seed >import.out 2>&1 || fail "an import that nothing speaks against"
 refused "holds checkpoints of a run already" again before.hf $seed
 refused "optimizer.safetensors: no such file" again data $seed
+cp -r before.hf pipe.hf && rm pipe.hf/model.safetensors
+refused "pipe.hf/model.safetensors: cannot open: No such file" again pipe.hf $seed
+mkfifo pipe.hf/model.safetensors
+refused "pipe.hf/model.safetensors: not a regular file" timeout 20 "$atoll" import --checkpoint pipe.hf --run.dir pipe $small $model $seed
 refused "leave --bf16" "$atoll" export --checkpoint --bf16 --run.dir gpt2 --out no.hf $small $model
 refused "one of --model PATH and --checkpoint DIR" "$atoll" import --run.dir no $small $model
 echo "checkpoints through safetensors: bit-equal for seven optimizers and for sparse sums, and by Adam's formula"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The reference of choices.sh: prompts as lm-evaluation-harness makes them (its rules, with Python's own strip, capitalize and
 re), token ids, and the log-likelihoods of an exported GPT-2 in float64, plain Python. Nothing of the program is used."""
+import csv
 import json
 import math
 import operator
@@ -34,15 +35,29 @@ DEV = [
     {"question": f"Is {i} even?" + " Long ago." * (s == "world_history"), "subject": s, "choices": ["no", "yes", "both", "neither"], "answer": (i + 1) % 2}
     for i in range(3) for s in ("world_history", "abstract_algebra")
 ]
+# As Hendrycks' files, by subject: commas, quotes, line breaks within a field, a field that begins with a quote, blanks, an empty choice.
+CSV = [
+    {"question": 'Let "f" be a map,\r\nand x = "1, 2"', "subject": "abstract_algebra", "choices": ['"quoted", all', "2,3", " blank ", "naïve"], "answer": "D"},
+    {"question": " One\r two?", "subject": "abstract_algebra", "choices": ["", "b\nc", '5" wide', "d"], "answer": "A"},
+    {"question": "Who wrote it?", "subject": "world_history", "choices": ["he", "she", "they", "we"], "answer": "C"},
+]
 QUERY = [{"query": "The license", "choices": ["is free", "of this program", "xqzj"], "gold": 1},
          {"query": "Equal ones", "choices": ["e", "e"], "gold": 1}]  # the pick is the first
-SETS = {"hellaswag": HELLASWAG, "arc": ARC, "mmlu": MMLU, "query": QUERY}
+SETS = {"hellaswag": HELLASWAG, "arc": ARC, "mmlu": MMLU, "csv": CSV, "query": QUERY}
 
 
 def write():
     for name, rows in {**SETS, "dev": DEV}.items():
         with open(name + ".jsonl", "w", encoding="utf-8") as f:
             f.write("\n".join(json.dumps(r, ensure_ascii=r["ind"] == 1 if "ind" in r else True) for r in rows) + "\n\n")
+    for subject, end, quoting in (("abstract_algebra", "\r\n", csv.QUOTE_MINIMAL), ("world_history", "\n", csv.QUOTE_ALL)):
+        for part, rows in (("test", CSV), ("dev", DEV)):
+            with open(f"{subject}_{part}.csv", "w", encoding="utf-8-sig" if part == "dev" else "utf-8", newline="") as f:
+                out = csv.writer(f, lineterminator=end, quoting=quoting)
+                for r in rows:
+                    if r["subject"] == subject:
+                        f.write(end)  # a blank line
+                        out.writerow([r["question"], *r["choices"], r["answer"] if isinstance(r["answer"], str) else "ABCD"[r["answer"]]])
     examples = []
     for number, (context, choices, label) in enumerate(bin_rows()):
         stream = [65535, 0, number, label, len(choices), len(context), *context]
@@ -90,7 +105,7 @@ def words(name, r):
         choices = q["choices"] if isinstance(q, dict) else [{"text": t, "label": n} for t, n in zip(r["choices"]["text"], r["choices"]["label"])]
         stem = q["stem"] if isinstance(q, dict) else q
         return f"Question: {stem}\nAnswer:", [c["text"] for c in choices], [c["label"] for c in choices].index(r["answerKey"]), "", None
-    if name in ("mmlu", "dev"):
+    if name in ("mmlu", "csv", "dev"):
         a = r["choices"]
         context = f"{r['question'].strip()}\nA. {a[0]}\nB. {a[1]}\nC. {a[2]}\nD. {a[3]}\nAnswer:"
         label = r["answer"] if isinstance(r["answer"], int) else "ABCD".index(r["answer"])
@@ -110,7 +125,7 @@ def questions(name):
         return
     for r in SETS[name]:
         context, choices, label, description, subject = words(name, r)
-        if name == "mmlu":
+        if name in ("mmlu", "csv"):
             shots = [words("dev", d) for d in DEV if d["subject"] == subject][:SHOTS]
             context = description + "".join(f"{c} {x[n]}\n\n" for c, x, n, _, _ in shots) + context
         blanks = len(context) - len(context.rstrip())
@@ -202,13 +217,13 @@ def compare(folder, found, *tokenize):
     TOKENIZE[:] = tokenize
     rows = [json.loads(line) for line in open(found, encoding="utf-8")]
     cut = 0
-    for name in [n for n in ("hellaswag", "arc", "mmlu", "query", "bin") if any(r["task"] == n for r in rows)]:
+    for name in [n for n in ("hellaswag", "arc", "mmlu", "csv", "query", "bin") if any(r["task"] == n for r in rows)]:
         own = [r for r in rows if r["task"] == name]
         wanted = list(questions(name))
         assert len(own) == len(wanted) > 0, (name, len(own))
         for r, (context, choices, lengths, label) in zip(own, wanted):
             seen = {}
-            longest = MMLU_LONGEST if name == "mmlu" else LONGEST
+            longest = MMLU_LONGEST if name in ("mmlu", "csv") else LONGEST
             for c in choices:
                 seen[tuple(c)] = seen.get(tuple(c)) or model.score(context, c, longest)
             scores = [seen[tuple(c)] for c in choices]

@@ -14,7 +14,7 @@ python3 "$here/choices.py" write
 tasks="--eval.tasks hellaswag=hellaswag.jsonl,arc=arc.jsonl,query=query.jsonl,bin=hellaswag.bin"
 for kind in details "format json"; do
     "$atoll" eval --config run.yaml $settings $tasks --data.eval "" --from alone --$kind >"${kind%% *}.jsonl" 2>eval.out || fail "atoll eval --$kind"
-    "$atoll" eval --config run.yaml $settings --eval.tasks mmlu=mmlu.jsonl --train.sequence 512 --train.batch_tokens 512 --eval.shots 2 --eval.shots_from mmlu=dev.jsonl --data.eval "" \
+    "$atoll" eval --config run.yaml $settings --eval.tasks "mmlu=mmlu.jsonl,csv=*_test.csv" --train.sequence 512 --train.batch_tokens 512 --eval.shots 2 --eval.shots_from "mmlu=dev.jsonl,csv=*_dev.csv" --data.eval "" \
         --from alone --$kind >>"${kind%% *}.jsonl" 2>eval.out || fail "atoll eval --$kind of MMLU"
 done
 python3 "$here/choices.py" compare hf details.jsonl || fail "other scores or picks than the reference"
@@ -52,6 +52,20 @@ printf '\n{"query":"a","choices":["b","c"],"gold":2}\n' >label.jsonl
 refused 'label.jsonl: line 2: "gold" names none of its 2 choices' --eval.tasks x=label.jsonl
 echo '{"question":"a"}' >none.jsonl
 refused 'none.jsonl: line 1: no question of HellaSwag' --eval.tasks x=none.jsonl
+for bad in 'a,b,c,d,e;5 fields, and a question' 'a,b,c,d,e,;the last field, "", is not A, B, C or D' 'a,b,c,d,e,f,A;7 fields' \
+    'a,b,c,d,e,E;the last field, "E", is not' 'a,"b"c,d,e,f,A;field 2 has text behind the quote that closes it' \
+    'a,"b,c,d,e,A;the quote that begins field 2 is not closed' 'a\377,b,c,d,e,A;field 1 is no UTF-8'; do
+    printf '"x\r\n""y""",1,2,3,4,B\r\n\r\n'"${bad%%;*}" >bad_test.csv
+    refused "bad_test.csv: line 4: ${bad#*;}" --eval.tasks x=bad_test.csv
+done
+printf 'x,1,2,3,4,B\n' >nameless.csv
+refused "nameless.csv: line 1: a file of MMLU is named SUBJECT_test.csv" --eval.tasks x=nameless.csv
+refused "none_\*.csv: no file matches" --eval.tasks 'x=none_*.csv'
+refused "hellaswag.bin: worked examples are JSON lines or MMLU's CSV" --eval.tasks x=mmlu.jsonl --eval.shots 1 --eval.shots_from x=hellaswag.bin
+rm bad_test.csv
+"$atoll" eval --config run.yaml $settings --from alone --eval.tasks 'x=*_test.csv' --eval.questions 1 --data.eval "" --format json >one.jsonl 2>one.out ||
+    fail "one question of each file"
+grep -q '"questions":2[,}]' one.jsonl || fail "eval.questions is of each file"
 refused "eval.shots = 9 worked examples of abstract_algebra are wanted" --eval.tasks x=mmlu.jsonl --eval.shots 9 --eval.shots_from x=dev.jsonl
 refused "model.causal = false: choices are scored" --eval.tasks x=arc.jsonl --model.causal false --data.objective mlm
 refused 'eval.tasks: "arc.jsonl" is not NAME=FILE' --eval.tasks arc.jsonl

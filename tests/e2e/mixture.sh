@@ -52,6 +52,7 @@ done
 [ "$(run killed)" = "$whole" ] || fail "a killed run ends elsewhere"
 [ "$(counts killed 30)" = "140 100" ] || fail "a killed run counts $(counts killed 30)"
 run half --train.steps 21 >/dev/null
+! grep -q "data.anneal_from =" half.out || fail "a warning of data.anneal_from, which is within the run"
 "$atoll" export --checkpoint --config run.yaml --run.dir half --out half.hf >export.out 2>&1 || fail "atoll export --checkpoint"
 "$atoll" import --checkpoint half.hf --config run.yaml --run.dir back >import.out 2>&1 || fail "atoll import --checkpoint"
 [ "$(run half)" = "$(run back)" ] || fail "a checkpoint through files ends elsewhere"
@@ -59,6 +60,10 @@ run half --train.steps 21 >/dev/null
 
 # Other weights hold from the step of the restart on, and the counts go on: 60 of 80, then 1 to 1.
 run other --train.steps 10 >/dev/null
+beyond="data.anneal_from = 20, and the run ends at train.steps = 10"
+grep -q "ev=settings text=\"$beyond" other.out || fail "no word on weights that the run does not reach"
+"$atoll" train --config run.yaml --train.steps 10 --dry-run | grep -q "^# WARNING: $beyond" || fail "no word in a dry run on these weights"
+"$atoll" train --config run.yaml --train.steps 20 --dry-run | grep -q "^# WARNING: data.anneal_from" || fail "no word at the border"
 other=$(run other --data.weights 1,1)
 grep -q 'ev=mixture step=10 text="other weights' other.out || fail "no word on other weights"
 [ "$(counts other 14)" = "76 36" ] || fail "with other weights: $(counts other 14)"

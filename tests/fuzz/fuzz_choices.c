@@ -1,14 +1,16 @@
 #include "inner/data/choices.h"
 #include "tests/fuzz/fuzz.h"
 
-/* A line of JSON, or a .bin; what passes is whole: places within the ids, a right choice. */
+/* Lines of JSON, MMLU's CSV, or a .bin, by the first byte; what passes is whole: places within the
+ * ids, a right choice. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
 {
     struct choices c = {0};
-    const struct choices_options o = {.name = "x", .path = "fuzz", .vocab = 256};
-    bool line = size_bytes && *data == '{';
-    enum err e = line ? choices_parse_line(&c, &o, (const char *)data, size_bytes)
-                      : choices_parse_bin(&c, &o, data, size_bytes);
+    const char *path = !size_bytes || *data >= 0x80 ? "fuzz.bin"
+                       : *data == '{'               ? "fuzz.jsonl"
+                                                    : "fuzz_test.csv";
+    const struct choices_options o = {.name = "x", .path = path, .vocab = 256};
+    enum err e = choices_parse(&c, &o, data, size_bytes);
     for (size_t i = 0; i < c.count && !e; i++) {
         const struct choices_question *q = &c.question[i];
         ASSERT(q->count >= 2 && q->label < q->count && q->first + q->count <= c.choice_count);

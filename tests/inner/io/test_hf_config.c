@@ -406,7 +406,7 @@ static void an_encoders_data_section_is_written(void **state)
         struct hf_config c;
         struct settings s = {0};
         struct config_table t = keys_inner(&s);
-        char *text;
+        char *text = "";
         if (read(&c, cases[i].fields) || hf_yaml(&c, &arena, &text) ||
             config_load_text(&t, 1, &(struct config_text){"run.yaml", text, strlen(text)}, 0, NULL,
                              &arena) ||

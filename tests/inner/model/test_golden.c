@@ -307,7 +307,16 @@ static void parts_that_do_not_fit_the_index_are_refused(void **state)
     safetensors_close(&s);
 }
 
-/* binary16 against the compiler's own; every value of the model is a different bit pattern. */
+/* A finite half: clang has _Float16 on new processors alone. */
+static float f16(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    float x =
+        ldexpf((float)(exponent ? mantissa + 1024 : mantissa), (exponent ? exponent : 1) - 25);
+    return bits >> 15 ? -x : x;
+}
+
+/* binary16 against its definition; every value of the model is a different bit pattern. */
 static void half_precision_files_are_read(void **state)
 {
     (void)state;
@@ -343,10 +352,8 @@ static void half_precision_files_are_read(void **state)
                 : strstr(half[i].name, "ln_f.weight") || !strcmp(half[i].name, "model.norm.weight")
                     ? norm
                     : NULL;
-            _Float16 wanted;
-            memcpy(&wanted, (const uint16_t *)half[i].data + k, 2);
             if (ours)
-                assert_true(slab[ours->offset + k] == (float)wanted);
+                assert_true(slab[ours->offset + k] == f16(((const uint16_t *)half[i].data)[k]));
         }
     ((uint16_t *)(uintptr_t)half[0].data)[3] = 0x7c00;
     assert_int_equal(safetensors_write(path, half, count, NULL), ERR_OK);

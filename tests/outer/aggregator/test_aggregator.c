@@ -1324,6 +1324,46 @@ static void the_log_says_who_is_waited_for(void **state)
     shut();
 }
 
+/* The end waits for the last reports: the log names the sites that it waits for, and what to do. */
+static void the_log_says_whose_report_is_missing(void **state)
+{
+    (void)state;
+    static struct env_ops ops;
+    begin(true);
+    hello_all();
+    for (unsigned p = 0; p < P; p++)
+        while (t.replica.state[p].round < schedule_rounds(&t.schedule, p))
+            round_all(p);
+    for (unsigned i = 0; i < N - 1; i++)
+        for (unsigned p = 0; p < P; p++)
+            assert_int_equal(report(&site[i], p), ROUND_CURRENT);
+    assert_false(aggregator_done(t.a));
+    real_ops = t.env->ops;
+    ops = *real_ops;
+    ops.now_ms = now_later;
+    t.env->ops = &ops;
+    later_ms = 12000;
+    *heard_log = 0;
+    log_to(log_hear, NULL);
+    work();
+    assert_non_null(strstr(heard_log, "ev=waiting since_s=12 missing=c owes=report"));
+    assert_non_null(strstr(heard_log, "start it again"));
+    assert_null(strstr(heard_log, "missing=a"));
+    *heard_log = 0;
+    work(); /* not again before twice the time */
+    assert_string_equal(heard_log, "");
+    for (unsigned p = 0; p < P; p++)
+        assert_int_equal(report(&site[N - 1], p), ROUND_CURRENT);
+    assert_true(aggregator_done(t.a));
+    later_ms += 60000;
+    *heard_log = 0;
+    work();
+    assert_string_equal(heard_log, "");
+    log_to(no_log, NULL);
+    t.env->ops = real_ops;
+    shut();
+}
+
 /* ---- who may ---- */
 
 static enum round_outcome hello_as(const char *peer, const char *name, const char *config,
@@ -2514,6 +2554,7 @@ int main(void)
         cmocka_unit_test_setup(three_clipped_rounds_are_a_quarantine, fresh),
         cmocka_unit_test_setup(a_round_that_cannot_be_applied_is_aborted, fresh),
         cmocka_unit_test_setup(the_log_says_who_is_waited_for, fresh),
+        cmocka_unit_test_setup(the_log_says_whose_report_is_missing, fresh),
         cmocka_unit_test_setup(only_the_named_site_is_served, fresh),
         cmocka_unit_test_setup(refusals_are_logged_for_each_caller_and_few, fresh),
         cmocka_unit_test_setup(a_revoked_stream_counts_nowhere, fresh),

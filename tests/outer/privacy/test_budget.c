@@ -19,8 +19,9 @@ static const double DELTA = 1e-5;
 static struct private_charge charge(double noise)
 {
     static uint8_t number;
-    return (struct private_charge){.step = number,
-                                   .tag = {{++number}},
+    number++;
+    return (struct private_charge){.step = number - 1,
+                                   .tag = {{number}},
                                    .records = 1000,
                                    .expected = 10,
                                    .noise = noise,

@@ -22,7 +22,7 @@
 #include "tests/outer/toy.h"
 #include "tests/sim/mutants.h"
 
-enum { SITES = 3, ELEMENTS_MAX = 4096, HELLOS_MAX = 1000 };
+enum { SITES = 3, ELEMENTS_MAX = 4096, HELLOS_MAX = 1000, ROUNDS = 100 };
 static const char *const names[SITES] = {"s0", "s1", "s2"};
 static const char canonical[] = "run.name=t\n";
 
@@ -59,7 +59,7 @@ struct direct {
     struct bench *bench;
     unsigned hellos, offers, polls, fetches, reports;
     /* Bends: a count of calls it holds for, then the truth again. */
-    unsigned down, refuse, spoil_aggregate, spoil_manifest;
+    unsigned down, refuse, spoil_aggregate, spoil_manifest, mute; /* mute: reports alone */
     uint64_t slow_ms;                     /* of a report, on the wall clock */
     int64_t ahead_ms;                     /* of the aggregator's clock */
     enum round_outcome outcome;           /* of `refuse`: of contribute */
@@ -203,6 +203,8 @@ static enum err direct_report(struct link *link, const struct wire_report *m, st
 {
     struct direct *l = (struct direct *)link;
     l->reports++;
+    if (once(&l->mute))
+        return err_set(ERR_LINK, "bent");
     TRY(direct_down(l));
     l->service->report(l->service->self, peer, m, a);
     if (a->clock_ms)
@@ -246,7 +248,7 @@ static const struct link_ops direct_ops = {
 static struct outer_state_options outer_state_of(const struct bench *b, bool site)
 {
     struct outer_state_options o = {.fragments = &b->fragments, .residuals = site, .keep = b->keep};
-    o.schedule = schedule_streaming(1000, 10, 1, 1, CODEC_INT8);
+    o.schedule = schedule_streaming(10 * ROUNDS, 10, 1, 1, CODEC_INT8);
     o.schedule.residual_reset = b->residual_reset;
     o.discards = site && schedule_discards(&o.schedule, 1);
     assert_int_equal(outer_opt_make(&o.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
@@ -481,6 +483,48 @@ static void test_round_and_report(void **state)
                         b->fragments.f[0].elements * sizeof *b->local);
     assert_int_equal(b->link.offers, 1);
     assert_int_equal(site_leave(b->site, "test"), ERR_OK);
+    bench_close(b);
+}
+
+static void last_round(struct bench *b)
+{
+    start(b);
+    for (uint64_t r = 0; r + 1 < ROUNDS; r++) {
+        others(b);
+        assert_int_equal(round_of(b, r), ERR_OK);
+    }
+    others(b);
+}
+
+/* Ten minutes without an aggregator right after the last commit are a pause, as at any other time:
+ * the site tells its end, for which the aggregator waits. */
+static void test_the_end_is_told_after_an_outage(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    uint64_t before = now;
+    last_round(b);
+    b->link.mute = 200;
+    assert_int_equal(round_of(b, ROUNDS - 1), ERR_OK);
+    assert_int_equal(b->link.mute, 0);
+    assert_true(now - before > 600000);
+    assert_int_equal(site_leave(b->site, "test"), ERR_OK);
+    assert_true(b->aggregator->site[0].finished);
+    bench_close(b);
+}
+
+/* An aggregator that recorded the end and was gone before the answer came: no site tries for ever.
+ */
+static void test_the_end_is_told_for_an_hour(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    last_round(b);
+    uint64_t before = now;
+    b->link.mute = 1000000;
+    assert_int_equal(round_of(b, ROUNDS - 1), ERR_OK);
+    assert_true(equal_states(b));
+    assert_in_range(now - before, 3600000, 3700000);
     bench_close(b);
 }
 
@@ -1606,6 +1650,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_and_report),
+        cmocka_unit_test(test_the_end_is_told_after_an_outage),
+        cmocka_unit_test(test_the_end_is_told_for_an_hour),
         cmocka_unit_test(test_one_round_by_hand),
         cmocka_unit_test(test_clocks_are_compared),
         cmocka_unit_test(test_same_bytes_until_received),

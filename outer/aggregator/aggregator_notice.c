@@ -1,0 +1,194 @@
+/* Who is missing: the names for an answer's text, and the "waiting" lines of the log. */
+#include <inttypes.h>
+#include <stdio.h>
+#include "kernels/base/log.h"
+#include "outer/aggregator/aggregator_state.h"
+
+enum { NAMED_MAX = 16 }; /* names of missing sites in one sentence */
+enum {
+    NOTICE_FIRST_MS = 10000,
+    NOTICE_LAST_MS = 300000
+}; /* "waiting" lines: 10 s, then twice as rare each time */
+
+struct set aggregator_missing_of(const struct aggregator *a, unsigned fragment, const char **owes)
+{
+    const struct round_fragment *f = &a->core.f[fragment];
+    struct set missing = set_without(&f->members, &f->counted);
+    *owes = aggregator_masks_missing(a, fragment, &missing);
+    *owes = *owes ? *owes : "contribution";
+    return missing;
+}
+
+unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
+                            size_t size_bytes)
+{
+    const char *owes;
+    struct set missing = aggregator_missing_of(a, fragment, &owes);
+    size_t used = 0;
+    *out = 0;
+    unsigned named = 0, count = set_count(&missing);
+    for (unsigned i = 0; i < a->o.site_count && used + 1 < size_bytes; i++) {
+        if (!set_has(&missing, i))
+            continue;
+        if (named++ == NAMED_MAX) {
+            snprintf(out + used, size_bytes - used, ",+%u", count - NAMED_MAX);
+            break;
+        }
+        int n = snprintf(out + used, size_bytes - used, "%s%s", used ? "," : "", a->o.sites[i]);
+        used = n < 0 || used + (size_t)n >= size_bytes ? size_bytes - 1 : used + (size_t)n;
+    }
+    return count;
+}
+
+/* Of a site whose contribution is missing. */
+static void notice_text(char *out, size_t size, const struct aggregator *a, unsigned site,
+                        uint64_t now_ms)
+{
+    const struct aggregator_site_status *s = &a->site[site].status;
+    if (aggregator_quarantined(a, site))
+        snprintf(out, size,
+                 a->o.strict
+                     ? "the others wait for site %s, which is in quarantine: atoll operator "
+                       "readmit %s, or begin a run without it"
+                     : "site %s is in quarantine: atoll operator readmit %s",
+                 a->o.sites[site], a->o.sites[site]);
+    else if (!s->heard_ms)
+        snprintf(out, size, "the others wait for site %s, which has not been heard from yet",
+                 a->o.sites[site]);
+    else if (s->bound)
+        snprintf(out, size, "the others wait for site %s, last heard from %" PRIu64 " s ago",
+                 a->o.sites[site], (now_ms - s->heard_ms) / 1000);
+    else
+        snprintf(out, size,
+                 "the others wait for site %s, whose connection is lost since %" PRIu64 " s",
+                 a->o.sites[site], (now_ms - s->heard_ms) / 1000);
+}
+
+/* What a missing site has sent of this round so far. */
+static void notice_upload(char *out, size_t size, const struct aggregator *a, unsigned fragment,
+                          unsigned site)
+{
+    const struct upload *up = a->uploads;
+    while (up &&
+           !(up->site == site && up->header.fragment == fragment && up->state != UPLOAD_SUPERSEDED))
+        up = up->next;
+    if (up)
+        snprintf(out, size, "%" PRIu64 "/%" PRIu64 " idle_s=%" PRIu64, blocks_sum(&up->blocks),
+                 up->header.payload_bytes, (aggregator_now(a) - up->chunk_ms) / 1000);
+    else
+        snprintf(out, size, "0");
+}
+
+/* "c:2,d:1": sites with open streams, and how many: they hold what others may wait for. */
+static void notice_streams(const struct aggregator *a)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        if (!a->site[i].streams || used + 1 >= sizeof names)
+            continue;
+        int n = snprintf(names + used, sizeof names - used, "%s%s:%u", used ? "," : "",
+                         a->o.sites[i], a->site[i].streams);
+        used = n < 0 || used + (size_t)n >= sizeof names ? sizeof names - 1 : used + (size_t)n;
+    }
+    log_event(LOG_WARN, "receiving", "streams=%s", used ? names : "none");
+}
+
+static void notice_heard(char *out, size_t size, const struct aggregator *a, unsigned site,
+                         uint64_t now_ms)
+{
+    uint64_t heard_ms = a->site[site].status.heard_ms;
+    snprintf(out, size, "never");
+    if (heard_ms)
+        snprintf(out, size, "%" PRIu64 "s_ago", (now_ms - heard_ms) / 1000);
+}
+
+/* One line for each missing site: whether it is bound and when it was last heard tells where to
+ * look. */
+static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t now_ms)
+{
+    const char *owes;
+    struct set missing = aggregator_missing_of(a, fragment, &owes);
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        const struct aggregator_site_status *s = &a->site[i].status;
+        char heard[32], text[160], quoted[192], sent[96];
+        if (!set_has(&missing, i))
+            continue;
+        notice_heard(heard, sizeof heard, a, i, now_ms);
+        notice_text(text, sizeof text, a, i, now_ms);
+        notice_upload(sent, sizeof sent, a, fragment, i);
+        log_event(LOG_WARN, "waiting",
+                  "fragment=%u round=%" PRIu64 " since_s=%" PRIu64
+                  " missing=%s owes=%s bound=%d heard=%s sent=%s text=%s",
+                  fragment, a->core.f[fragment].round,
+                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->o.sites[i], owes, s->bound,
+                  heard, sent, log_quote(quoted, sizeof quoted, text));
+    }
+    notice_streams(a);
+}
+
+void aggregator_notice_begin(struct aggregator *a, unsigned fragment, uint64_t now_ms)
+{
+    struct aggregator_fragment *f = &a->fragment[fragment];
+    f->first_ms = now_ms;
+    f->notice_every_ms = NOTICE_FIRST_MS;
+    f->notice_ms = now_ms + NOTICE_FIRST_MS;
+}
+
+/* What is missing is a word of sites that may have ended: no round waits for them any more. */
+static void notice_reports(const struct aggregator *a, uint64_t now_ms)
+{
+    for (unsigned i = 0; i < a->o.site_count; i++) {
+        char heard[32];
+        if (!aggregator_owes_report(a, i))
+            continue;
+        notice_heard(heard, sizeof heard, a, i, now_ms);
+        log_event(LOG_WARN, "waiting",
+                  "since_s=%" PRIu64 " missing=%s owes=report bound=%d heard=%s "
+                  "text=\"all rounds are committed, and site %s has not confirmed the last one: if "
+                  "it has ended, start it again; if it is gone for good, stop this aggregator: "
+                  "everything is stored\"",
+                  (now_ms - a->end_ms) / 1000, a->o.sites[i], a->site[i].status.bound, heard,
+                  a->o.sites[i]);
+    }
+}
+
+static uint64_t later_ms(uint64_t every_ms)
+{
+    return every_ms * 2 < NOTICE_LAST_MS ? every_ms * 2 : NOTICE_LAST_MS;
+}
+
+/* The run is over but for the reports of some sites. */
+static uint64_t notice_end(struct aggregator *a, uint64_t now_ms)
+{
+    if (!aggregator_last_committed(a))
+        return UINT64_MAX;
+    if (!a->end_notice_every_ms) {
+        a->end_ms = now_ms;
+        a->end_notice_every_ms = NOTICE_FIRST_MS;
+        a->end_notice_ms = now_ms + NOTICE_FIRST_MS;
+    }
+    if (now_ms >= a->end_notice_ms) {
+        notice_reports(a, now_ms);
+        a->end_notice_every_ms = later_ms(a->end_notice_every_ms);
+        a->end_notice_ms = now_ms + a->end_notice_every_ms;
+    }
+    return a->end_notice_ms;
+}
+
+uint64_t aggregator_notice(struct aggregator *a, uint64_t now_ms)
+{
+    uint64_t wake_ms = notice_end(a, now_ms);
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        struct aggregator_fragment *f = &a->fragment[i];
+        if (f->first_ms == UINT64_MAX)
+            continue;
+        if (now_ms >= f->notice_ms) {
+            notice_sites(a, i, now_ms);
+            f->notice_every_ms = later_ms(f->notice_every_ms);
+            f->notice_ms = now_ms + f->notice_every_ms;
+        }
+        wake_ms = f->notice_ms < wake_ms ? f->notice_ms : wake_ms;
+    }
+    return wake_ms;
+}
