@@ -74,9 +74,10 @@ class Site:
         self.config = formats.settings_digest(self.text)
         self.roster = formats.names(self.s["outer.sites"])
         self.index = self.roster.index(a.site)
-        self.every, self.count = int(self.s["outer.every"]), int(self.s["outer.fragments"])
-        self.lr, self.mu = F32(float(self.s["outer.lr"])), F32(float(self.s["outer.momentum"]))
+        self.count, self.mu = int(self.s["outer.fragments"]), F32(float(self.s["outer.momentum"]))
         self.store = Store(a.dir)
+        known = self.store.get("amendments")
+        self.amendments = formats.amendments_of(formats.Reader(known["part"].tobytes())) if known else []
         before = self.store.get("incarnation")
         incarnation = int(before["number"]) + 1 if before else 1
         self.store.put("incarnation", number=incarnation)
@@ -124,6 +125,7 @@ class Site:
             if there.round:
                 made = self.manifest(f, there.round - 1)
                 need(made is not None and made.digest == there.manifest, "another manifest than hello's")
+                self.amend(1, made, 0)  # also those that are in force already
                 wanted = made.state_after
             kind, data = self.link.fetch(wire.SNAPSHOT, f, there.round, 1 << 16)
             if kind == "gone":  # it has gone on: the hello behind this one says where to
@@ -135,6 +137,30 @@ class Site:
             self.store.put(f"fragment-{f}", **s.fields())
         self.state = state
 
+    # ---- amendments (docs/protocol.md 3.17) ----
+
+    def stretches(self):
+        return formats.stretches(self.s, self.amendments, self.ends)
+
+    def in_force(self, f, round_):
+        found = self.stretches()
+        return formats.in_force(found, [step for step, p, r in formats.rounds(found, self.ends) if (p, r) == (f, round_)][0])
+
+    def lr(self, f, round_):
+        return F32(float(self.in_force(f, round_)["outer.lr"]))
+
+    def amend(self, f, m, round_):
+        """S6, then durable. round_: the first one of the fragment behind the manifest's."""
+        known, both = self.amendments, min(len(self.amendments), len(m.amendments))
+        need(m.amendments[:both] == known[:both], "S6: other amendments than the known ones")
+        new = m.amendments[both:]
+        need(f or all(at >= round_ for _, at, _ in new), "S6: an amendment of a round that is over")
+        if new:
+            self.store.put("amendments", part=blob(m.amended))
+            self.amendments = m.amendments
+            for text, at, _ in new:
+                say("amendment", setting=text, from_round=at)
+
     # ---- S1 to S5 ----
 
     def local(self, f, s):
@@ -144,7 +170,7 @@ class Site:
 
     def make(self, f, step, steps, codec):
         s = self.state[f]
-        weight = F32(self.a.share * steps / self.every)
+        weight = F32(self.a.share * steps / int(self.in_force(f, s.round)["outer.every"]))
         decay = F32(float(self.s["outer.error_feedback_decay"]))
         residual = s.residual if decay == 1 else decay * s.residual
         z = weight * (s.theta - self.local(f, s)) + residual
@@ -221,7 +247,7 @@ class Site:
         weights = [e["weight"] for e in m.included()]
         factors = [f for f, e in zip(m.factors, m.entries) if e["included"]] if m.factors else None
         mean, codes = formats.mean_of(codec, data, len(s.theta), s.codes, weights, factors)
-        theta, momentum = formats.outer_step(self.s["outer.optimizer"], s.theta, s.momentum, mean, self.lr, self.mu)
+        theta, momentum = formats.outer_step(self.s["outer.optimizer"], s.theta, s.momentum, mean, self.lr(f, s.round), self.mu)
         if self.a.check and (f, m.round) in self.a.check:
             self.check_slowly(f, codec, data, (weights, factors), mean, theta, momentum)
         return theta, s.momentum if momentum is None else momentum, codes
@@ -239,7 +265,7 @@ class Site:
             exact = reference.mean_of_values([sample(v) for v in values], weights, factors)
         need(reference.same(exact, sample(mean)), "the mean is not the one of exact fractions")
         if self.s["outer.optimizer"] == "nesterov":
-            slow = reference.nesterov(sample(s.theta), sample(s.momentum), exact, self.lr, self.mu)
+            slow = reference.nesterov(sample(s.theta), sample(s.momentum), exact, self.lr(f, s.round), self.mu)
             need(reference.same(slow[0], sample(theta)) and reference.same(slow[1], sample(momentum)),
                  "the outer step is not the one of exact fractions")
         say("exact", fragment=f, round=s.round, codec=codec, values=len(exact))
@@ -258,6 +284,7 @@ class Site:
         fields.update(round=s.round + 1, manifest=blob(m.digest), proof=blob(m.proof), ratio=m.ratio())
         new = Fragment(fields)
         need(new.digest() == m.state_after, f"S7: state {new.round} of fragment {f} is not the manifest's")
+        self.amend(f, m, s.round + 1)
         self.point(f, s.round, "adopting")
         self.store.put(f"fragment-{f}", **fields)  # == commit point ==
         self.state[f] = new
@@ -293,12 +320,17 @@ class Site:
 
     def run(self):
         self.hello()
-        steps = int(self.s["train.steps"])
-        before = [0] * self.count
-        for step, f, r in formats.rounds(self.every, self.count, steps, self.ends):
+        before, at = [0] * self.count, (0, 0)
+        while True:  # an amendment changes what lies ahead
+            found = self.stretches()
+            steps = int(found[-1][1]["train.steps"])
+            ahead = [x for x in formats.rounds(found, self.ends) if x[:2] > at]
+            if not ahead:
+                break
+            step, f, r = ahead[0]
             if self.state[f].round == r:
                 self.round(f, step, step - before[f], step == steps or step in self.ends)
-            before[f] = step
+            before[f], at = step, (step, f)
         for f in range(self.count):
             self.report(f, steps)
         try:

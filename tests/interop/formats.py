@@ -71,13 +71,36 @@ def names(value):
 # ---- 5: rounds ----
 
 
-def rounds(every, fragments, steps, ends):
-    """(step, fragment, round), in the order in which a site that does not overlap has them."""
-    found = []
+def stretches(s, amendments, ends):
+    """[(border, settings behind it)]: the settings s at 0, then one for each border. amendments: of a manifest."""
+    found = [(0, s)]
+    for text, round_, _ in amendments:
+        border = [step for step, p, r in rounds(found, ends) if (p, r) == (0, round_ - 1)]
+        need(len(border) == 1, "an amendment at a round that the run does not have")
+        there = found.pop() if found[-1][0] == border[0] else (border[0], found[-1][1])
+        found.append((border[0], {**there[1], **settings(text)}))
+    return found
+
+
+def rounds(found, ends):
+    """(step, fragment, round), in the order in which a site that does not overlap has them. found: of stretches()."""
+    fragments, steps, due = int(found[0][1]["outer.fragments"]), int(found[-1][1]["train.steps"]), []
     for p in range(fragments):
-        own = set(range(p * every // fragments + every, steps + 1, every)) | {steps} | set(ends)
-        found += [(step, p, r) for r, step in enumerate(sorted(own))]
-    return sorted(found)
+        own, former = {steps} | set(ends), 0
+        for i, (begin, s) in enumerate(found):
+            every = int(s["outer.every"])
+            if every != former:  # else an amendment of something else: the periods go on
+                first = begin + p * every // fragments + (0 if i and p else every)
+            until = found[i + 1][0] if i + 1 < len(found) else steps
+            own |= {step for step in range(first, until + 1, every) if step > begin}
+            former = every
+        due += [(step, p, r) for r, step in enumerate(sorted(own))]
+    return sorted(due)
+
+
+def in_force(found, step):
+    """The settings of a round that ends after this step."""
+    return [s for border, s in found if border < step][-1]
 
 
 def codec_of_round(s, round_, last, ratio):
@@ -505,6 +528,18 @@ class Reader:
         return found[0] if len(found) == 1 else found
 
 
+def amendments_of(r):
+    """[(text, round, author)]"""
+    found = []
+    for _ in range(r.take("I")):
+        text = r.take(f"{r.take('H')}s").decode("ascii")
+        need(len(text) < 224 and text.isprintable() and 0 < text.find("=") < len(text) - 1, "no amendment")
+        found.append((text, *r.take("Q32s")))
+    at = [round_ for _, round_, _ in found]
+    need(0 < len(found) <= 64 and at == sorted(at), "amendments in another order than that of their rounds")
+    return found
+
+
 class Manifest:
     """Fields of the table of 9; `digest` of the body; `entries`: dictionaries."""
 
@@ -521,7 +556,7 @@ class Manifest:
         need(count <= 1024, "more sites than a run may have")
         fields = ("site", "included", "reason", "payload", "payload_bytes", "weight", "norm", "data_cursor", "residual_ratio")
         self.entries = [dict(zip(fields, r.take(ENTRY.format[1:]))) for _ in range(count)]
-        self.factors, self.rolled_to = None, None
+        self.factors, self.rolled_to, self.amendments = None, None, []
         if magic == b"atollM5\0":
             self.read_parts(r, count)
         self.digest, self.proof = sha256(data[:r.at]), data[r.at:]  # proof: the envelope, as hello shows it
@@ -530,7 +565,7 @@ class Manifest:
 
     def read_parts(self, r, count):
         flags = r.take("B")
-        need(0 < flags < 64 and not flags & 16, "unknown parts of a manifest")
+        need(0 < flags < 128 and not flags & 16, "unknown parts of a manifest")
         if flags & 1:
             self.factors = [r.take("f") for _ in range(count)]
         if flags & 2:
@@ -542,6 +577,10 @@ class Manifest:
         if flags & 32:
             self.charges = [r.take("Q") for _ in range(count)]
             need(any(self.charges), "a part that says nothing")
+        if flags & 64:
+            begin = r.at
+            self.amendments = amendments_of(r)
+            self.amended = r.data[begin:r.at]
 
     def included(self):
         return [e for e in self.entries if e["included"]]

@@ -73,6 +73,34 @@ grep -q "ev=adopted fragment=1 round=3 codec=int8 included=0" b.out || fail "the
 [ "$(grep -c "ev=adopted.*codec=int8" b.out)" -ge 6 ] || fail "fewer int8 rounds than there are"
 [ "$(grep -c "ev=exact" b.out)" -eq 2 ] || fail "the slow reference was not asked twice"
 
+# Amendments (docs/protocol.md 3.17): learned from manifests, in force behind their borders, kept over a kill, and known to a site that
+# begins with a snapshot.
+amend() { # amend KEY VALUE ROUND
+    "$atoll" operator set "$1" "$2" --at-round "$3" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1 ||
+        fail "operator set $1 $2"
+}
+steps=32 every=4
+configure a,b
+"$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
+begin
+amend outer.lr 0.35 1
+amend outer.every 6 2
+amend train.steps 41 3
+foreign --die 0:1:adopting
+killed "$pid"
+foreign --noise 2 --check 1:2 --check 0:3 --chunk 2048 --pause 0.02 --die 1:3:sending
+killed "$pid"
+amend outer.every 2 5
+amend outer.every 10 5
+amend outer.lr 0.6 6
+rm b/fragment-* b/outbox-* b/amendments* # its states are lost: a snapshot, and the manifests' list
+foreign --noise 3
+agree "$pid"
+[ "$(grep -c "ev=amendment setting=outer.every=6 from_round=2" b.out)" -eq 2 ] || fail "the foreign site did not learn of an amendment"
+[ "$(grep -c "ev=exact" b.out)" -eq 2 ] || fail "the slow reference was not asked twice"
+grep -q '"kind":"final".*"step":41,\|"step":41,.*"kind":"final"' a/metrics.jsonl || fail "site a did not end at step 41"
+
+fragments=1
 # Every form of payload and aggregate: a round in full precision, then at least two of the codec's own.
 codecs="int4 sign csc e3m0 fp8_e4m3 topk fixed"
 [ "${3:-}" != --all ] || codecs="$codecs int2 f32 fp8_e5m2 fp8_sr"
@@ -99,4 +127,4 @@ begin
 foreign --check 0:1 --step 0.1
 agree "$pid"
 grep -q "ev=adopted .*factor=0.5" b.out || fail "no contribution was clipped"
-echo "bf16 int8 $codecs: all replicas equal; 4 kills of the foreign site, 1 of the aggregator, 1 aborted round, factors"
+echo "bf16 int8 $codecs: all replicas equal; 4 kills of the foreign site, 1 of the aggregator, 1 aborted round, factors, 6 amendments"
