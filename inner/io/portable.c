@@ -5,7 +5,7 @@
 #include "inner/io/names.h"
 #include "inner/io/names_own.h"
 
-enum { PORTABLE_FORMAT = 1, NAME_BYTES = 400 };
+enum { PORTABLE_FORMAT = 1, NAME_BYTES = 400, CONFIG_BYTES_MAX = 1 << 24 };
 #define PORTABLE_FILE "optimizer.safetensors"
 
 /* Slabs of the table's layout. The parameters stand in the model's own file, under plain names. */
@@ -175,6 +175,18 @@ static enum err note_hex(struct writing *w, const char *key, const struct digest
     return ERR_OK;
 }
 
+/* config.json says what function the parameters are of, which no shape shows: one of another model
+ * beside these files is found. */
+static enum err config_digest(const char *dir, struct arena *a, struct digest *d, const char **path)
+{
+    uint8_t *data;
+    size_t size_bytes;
+    TRY_ALLOC(*path = arena_printf(a, "%s/config.json", dir));
+    TRY(file_read(*path, CONFIG_BYTES_MAX, a, &data, &size_bytes));
+    *d = digest_of(data, size_bytes);
+    return ERR_OK;
+}
+
 /* "params:SHA-256 m:SHA-256 ..", in the order of the checkpoint. */
 static enum err note_parts(struct writing *w, const struct portable *p)
 {
@@ -190,8 +202,11 @@ static enum err note_parts(struct writing *w, const struct portable *p)
     return ERR_OK;
 }
 
-static enum err note_all(struct writing *w, const struct portable *p)
+static enum err note_all(struct writing *w, const struct portable *p, const char *dir)
 {
+    struct digest config;
+    const char *path;
+    TRY(config_digest(dir, w->layout.a, &config, &path));
     TRY_ALLOC(w->metadata = arena_array(w->layout.a, METADATA_MAX, sizeof *w->metadata));
     note(w, "format", "pt");
     TRY(note_number(w, "atoll", PORTABLE_FORMAT));
@@ -200,6 +215,7 @@ static enum err note_all(struct writing *w, const struct portable *p)
     TRY(note_number(w, "threads", p->meta.threads));
     TRY(note_number(w, "ranks", p->meta.ranks));
     TRY(note_hex(w, "model", &p->meta.model));
+    TRY(note_hex(w, "config", &config));
     note(w, "settings", p->meta.settings);
     note(w, "device", p->meta.device);
     note(w, "initial", p->initial);
@@ -222,7 +238,7 @@ static enum err write_rest(const struct settings *s, const struct table *t,
     TRY_ALLOC(w.tensors = arena_array(a, w.room, sizeof *w.tensors));
     for (size_t i = 0; i < p->count; i++)
         TRY(add_part(&w, &p->parts[i]));
-    TRY(note_all(&w, p));
+    TRY(note_all(&w, p, dir));
     TRY_ALLOC(path = arena_printf(a, "%s/" PORTABLE_FILE, dir));
     return safetensors_write(path, w.tensors, w.count, w.metadata);
 }
@@ -403,6 +419,25 @@ static enum err meta_read(const struct portable_reading *r, struct portable *p)
                          r->path);
 }
 
+/* Files of an earlier version do not name it. */
+static enum err check_config(const struct portable_reading *r)
+{
+    const char *text = safetensors_metadata(&r->file, "config"), *path;
+    struct digest want, is;
+    if (!text)
+        return ERR_OK;
+    if (!digest_is_hex(text) || !digest_hex_read(&want, text))
+        return err_set(ERR_INPUT, "%s: its metadata are damaged", r->path);
+    TRY(config_digest(r->dir, r->layout.a, &is, &path));
+    return digest_equal(&is, &want)
+               ? ERR_OK
+               : err_set(ERR_INPUT,
+                         "%s is not as it was written with %s: it is of another export, or another "
+                         "program changed it; write the files anew (atoll export --checkpoint), or "
+                         "import the model alone (--model)",
+                         path, r->path);
+}
+
 static enum err next_part(struct portable_reading *r, struct portable *p, const char *item,
                           size_t length)
 {
@@ -435,6 +470,7 @@ static enum err read_all(struct portable_reading *r, struct portable *p)
     const char *parts;
     size_t most = 1;
     TRY(meta_read(r, p));
+    TRY(check_config(r));
     TRY(meta_text(r, "parts", &parts));
     for (const char *c = parts; *c; c++)
         most += *c == ' ';

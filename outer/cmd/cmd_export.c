@@ -70,6 +70,13 @@ static enum err export_checkpoint(struct load *l, const struct export *x)
     printf("%s: model, config.json and optimizer.safetensors, step %llu of %s\nNext: atoll import "
            "--checkpoint %s --config FILE --run.dir DIR; atoll train goes on from there\n",
            x->out, (unsigned long long)p.meta.step, l->checkpoints, x->out);
+    char *frag;
+    TRY_ALLOC(frag = arena_printf(a, "%s/frag", run_dir));
+    if (file_exists(frag))
+        printf("Not in it: the outer state (%s: outer parameters, outer momentum, residual), which "
+               "belongs to the rounds of the run. Import into %s itself while it is there; a run "
+               "that begins from these files (--model) begins with an outer momentum of 0.\n",
+               frag, run_dir);
     return copy_tokenizer(l, x, a);
 }
 

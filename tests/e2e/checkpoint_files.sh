@@ -63,10 +63,39 @@ refused "train.optimizer: lamb here, adamw there" again before.hf --train.optimi
 again before.hf $seed >import.out 2>&1 || fail "an import that nothing speaks against"
 refused "holds checkpoints of a run already" again before.hf $seed
 refused "optimizer.safetensors: no such file" again data $seed
+cp -r before.hf config.hf && sed -i 's/"n_head": 2/"n_head": 4/' config.hf/config.json
+refused "config.hf/config.json is not as it was written with config.hf/optimizer.safetensors" again config.hf $seed
+cp before.hf/config.json config.hf/ && echo >>config.hf/config.json # a byte that says nothing
+refused "config.hf/config.json is not as it was written" again config.hf $seed
+rm config.hf/config.json
+refused "config.hf/config.json: cannot open" again config.hf $seed
 cp -r before.hf pipe.hf && rm pipe.hf/model.safetensors
 refused "pipe.hf/model.safetensors: cannot open: No such file" again pipe.hf $seed
 mkfifo pipe.hf/model.safetensors
 refused "pipe.hf/model.safetensors: not a regular file" timeout 20 "$atoll" import --checkpoint pipe.hf --run.dir pipe $small $model $seed
 refused "leave --bf16" "$atoll" export --checkpoint --bf16 --run.dir gpt2 --out no.hf $small $model
 refused "one of --model PATH and --checkpoint DIR" "$atoll" import --run.dir no $small $model
+
+# A site of a run: inner is lost and comes back from the files; outer momentum and residual are still in frag.
+configure a,b
+undisturbed
+wanted=$(final a)
+rm -rf a b aggregator ./*.out
+serve
+sites_start a b
+until_rounds a 2
+kill -INT "$a"
+ends 75 "$a" "site a after Ctrl-C"
+"$atoll" export --checkpoint --config run.yaml --run.dir a --out site.hf >export.out 2>&1 || fail "export of a site"
+grep -q "Not in it: the outer state (a/frag: .*an outer momentum of 0" export.out || fail "export does not say that the outer state is not in it"
+rm -r a/inner
+"$atoll" import --checkpoint site.hf --config run.yaml --run.dir elsewhere >import.out 2>&1 || fail "import elsewhere"
+"$atoll" import --checkpoint site.hf --config run.yaml --run.dir a >import.out 2>&1 || fail "import of a site"
+train a --run.dir elsewhere
+ends 4 "$pid" "site a in a directory without its rounds"
+grep -q "the rounds would begin anew" a.out || fail "no word on rounds that would begin anew"
+sites_start a
+sites_end 0 a b
+serve_ends
+[ "$(final a)" = "$wanted" ] || fail "site a ended at $(final a), undisturbed at $wanted"
 echo "checkpoints through safetensors: bit-equal for seven optimizers and for sparse sums, and by Adam's formula"
