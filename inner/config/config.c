@@ -15,6 +15,7 @@
 #include "inner/config/config_yaml.h"
 #include "kernels/base/nearest.h"
 #include "kernels/base/file.h"
+#include "kernels/base/plain.h"
 
 struct loading {
     const struct config_table *tables;
@@ -263,8 +264,8 @@ static enum err choices_text(const struct config_choice *choices, struct arena *
 
 static bool printable(const char *s)
 {
-    for (; *s; s++)
-        if ((unsigned char)*s < 32 || *s == 127)
+    for (; *s; s += plain_length(s))
+        if (plain_control(s))
             return false;
     return true;
 }
@@ -317,9 +318,10 @@ static enum err store_text(struct loading *l, const struct config_key *k, const 
                            const char *text, int line)
 {
     if (!printable(text))
-        return config_error(&l->errors, line,
-                            "%s.%s holds a line break or another control character", k->section,
-                            k->name);
+        return config_error(
+            &l->errors, line,
+            "%s.%s holds a line break, another control character or a byte that is no UTF-8",
+            k->section, k->name);
     TRY_ALLOC(*field = arena_string(l->a, text, strlen(text)));
     return ERR_OK;
 }
@@ -329,9 +331,10 @@ static enum err store_list(struct loading *l, const struct config_key *k, struct
 {
     for (size_t i = 0; i < entry->values.count; i++)
         if (!printable(entry->values.items[i]))
-            return config_error(&l->errors, entry->line,
-                                "%s.%s holds a line break or another control character", k->section,
-                                k->name);
+            return config_error(
+                &l->errors, entry->line,
+                "%s.%s holds a line break, another control character or a byte that is no UTF-8",
+                k->section, k->name);
     if (entry->list) {
         *field = entry->values;
         return ERR_OK;

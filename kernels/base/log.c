@@ -87,7 +87,7 @@ static bool quotes_needed(const char *s)
 {
     if (!*s || strpbrk(s, " \"\\="))
         return true;
-    for (; *s; s++)
+    for (; *s; s += plain_length(s))
         if (plain_control(s))
             return true;
     return false;
@@ -113,8 +113,9 @@ const char *log_quote(char *buf, size_t size, const char *s)
         return "\"\"";
     buf[used++] = '"';
     while (*s) {
-        char piece[LONGEST + 1] = {*s, 0};
-        size_t control = plain_control(s), n = 1;
+        char piece[LONGEST + 1];
+        size_t control = plain_control(s), length = control ? control : plain_length(s), n = length;
+        memcpy(piece, s, length);
         if (control)
             n = control_quote(piece, s, control);
         else if (*s == '"' || *s == '\\')
@@ -123,7 +124,7 @@ const char *log_quote(char *buf, size_t size, const char *s)
             break;
         memcpy(buf + used, piece, n);
         used += n;
-        s += control ? control : 1;
+        s += length;
     }
     buf[used++] = '"';
     buf[used] = 0;

@@ -5,8 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes of the control character at the start of text: C0, DEL, or C1 in UTF-8 (2 bytes). 0: none.
- */
+/* Bytes of the character at the start of text, 1 to 4; 1 where it is no UTF-8; 0 at the end. */
+size_t plain_length(const char *text);
+/* Bytes of the control character at the start of text: C0, DEL, C1 (2 bytes), or one byte that is
+ * no UTF-8, which a terminal may take for C1. 0: none. */
 size_t plain_control(const char *text);
 /* Replaces each control character by question marks; lines: newlines and tabs stay. */
 void plain_make(char *text, bool lines);

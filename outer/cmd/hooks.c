@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "inner/data/shard.h"
@@ -230,7 +231,7 @@ void hooks_kill(struct hooks *h)
 /* ---- data.fetch ---- */
 struct fetch {
     const struct fetch_options *o;
-    const char *path, *part;
+    const char *path, *part, *shown; /* shown: the path for the log */
 };
 
 static bool fetch_stopped(const struct fetch *f)
@@ -272,7 +273,7 @@ static enum err fetch_once(const struct fetch *f, unsigned tries, struct command
     TRY(command_set(&x, a, "ATOLL_SHARD=%s", f->path));
     TRY(command_set(&x, a, "ATOLL_TARGET=%s", f->part));
     TRY(command_set(&x, a, "ATOLL_TRY=%u", tries));
-    TRY(file_remove(f->part));
+    TRY(file_remove_tree(f->part)); /* a command may have made a directory of it */
     TRY(command_start(c, &x));
     fetch_wait(f, c);
     return ERR_OK;
@@ -286,10 +287,18 @@ static enum err fetch_place(const struct fetch *f)
     return err_set(ERR_IO, "cannot rename %s to %s: %s", f->part, f->path, strerror(errno));
 }
 
+/* A link to a file is one. A directory or a pipe in the shard's place would end every later start.
+ */
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 /* What a try ended with, for people. */
 static void fetch_tell(const struct fetch *f, const struct command *c, unsigned tries)
 {
-    char line[300], said[400], quoted[600];
+    char line[300], said[400], quoted[1700];
     command_said(f->o->log, line, sizeof line);
     snprintf(said, sizeof said, "%s%.300s", c->status ? "" : "it left no file ATOLL_TARGET; ",
              line);
@@ -297,7 +306,7 @@ static void fetch_tell(const struct fetch *f, const struct command *c, unsigned 
         LOG_WARN, "fetch",
         "shard=%s exit=%d tries=%u output=%s text=\"the run waits for this file; data.fetch is "
         "tried again in %llu s\"",
-        f->path, c->status, tries, log_quote(quoted, sizeof quoted, said),
+        f->shown, c->status, tries, log_quote(quoted, sizeof quoted, said),
         (unsigned long long)(pause_ms(tries) / 1000));
 }
 
@@ -306,12 +315,12 @@ static enum err fetch_file(const struct fetch *f, struct arena *a)
     double began = clock_mono_s();
     for (unsigned tries = 1; !fetch_stopped(f); tries++) {
         struct command c;
-        log_event(LOG_INFO, "fetch", "shard=%s try=%u", f->path, tries);
+        log_event(LOG_INFO, "fetch", "shard=%s try=%u", f->shown, tries);
         TRY(fetch_once(f, tries, &c, a));
-        if (!c.status && file_exists(f->part))
+        if (!c.status && is_file(f->part))
             TRY(fetch_place(f));
         if (file_exists(f->path)) { /* this command's, or another host's on a shared disk */
-            log_event(LOG_INFO, "fetched", "shard=%s tries=%u seconds=%.1f", f->path, tries,
+            log_event(LOG_INFO, "fetched", "shard=%s tries=%u seconds=%.1f", f->shown, tries,
                       clock_mono_s() - began);
             return ERR_OK;
         }
@@ -320,7 +329,7 @@ static enum err fetch_file(const struct fetch *f, struct arena *a)
         fetch_tell(f, &c, tries);
         fetch_pause(f, pause_ms(tries));
     }
-    TRY(file_remove(f->part));
+    TRY(file_remove_tree(f->part));
     return err_set(ERR_STOPPED, "stopped while it waited for %s", f->path);
 }
 
@@ -344,6 +353,10 @@ static enum err fetch_item(const char *item, const struct fetch_options *o, stru
         TRY(file_mkdirs(directory));
     TRY_ALLOC(part = arena_printf(a, "%s.fetch.%s.%ld", f.path, host, (long)getpid()));
     f.part = part;
+    char *quoted;
+    size_t room = 4 * strlen(f.path) + 3;
+    TRY_ALLOC(quoted = arena_alloc(a, room));
+    f.shown = log_quote(quoted, room, f.path);
     return fetch_file(&f, a);
 }
 

@@ -44,6 +44,8 @@ expect 4 "model.heads|outer.every" "$atoll" export --out x --model.heads 3 --out
 expect 4 "outer.slices" "$atoll" import --model x --outer.partition slices
 expect 4 "model.heads|outer.every|outer.sites is empty" "$atoll" serve --model.heads 3 --outer.every 10 --outer.fragments 4
 expect 4 "model.heads|outer.every|outer.sites is empty" "$atoll" plan --model.heads 3 --outer.every 10 --outer.fragments 4
+expect 4 "eval.probes holds a line break, another control character or a byte that is no UTF-8" $(alone) --eval.probes "$(printf 'a\377b')"
+expect 4 "data.fetch holds|no UTF-8" $(alone) $data --data.fetch "$(printf 'get \342\202')"
 expect 4 "train.sequence|model.context" $(alone) $data --train.sequence 64 --model.context 32
 expect 4 "site.name|nobody" "$atoll" train --config run.yaml --site.name nobody
 expect 4 "none.yaml" "$atoll" train --config none.yaml

@@ -100,12 +100,27 @@ cp data/*.bin bucket/
 ends 0 $pid "the run that waited"
 [ "$(sed -n 's/.*ev=final .*parameters=\([0-9a-f]*\).*/\1/p' e.out)" = "$whole" ] || fail "with fetched shards the run ends elsewhere"
 [ "$(ls cold)" = "$(printf 'eval-0000.bin\ntrain-0-0000.bin')" ] || fail "in the folder of the shards: $(ls cold)"
+# A command that leaves a directory, a pipe, or only hostile bytes; then a link, to a path with a blank.
+fetch='case $ATOLL_TRY in 1) mkdir "$ATOLL_TARGET"; touch "$ATOLL_TARGET/x" ;; 2) mkfifo "$ATOLL_TARGET"; printf "\033[2J\377\233 ev=forged\r" ;;
+    *) ln -s "$PWD/bucket/train-0-0000.bin" "$ATOLL_TARGET" ;; esac'
+"$atoll" train --config run.yaml --run.dir h --data.train "cold/a b.bin" --data.fetch "$(printf %s "$fetch" | tr "\n" " ")" >h.out 2>&1 ||
+    fail "a run whose command left a directory first"
+[ "$(sed -n 's/.*ev=final .*parameters=\([0-9a-f]*\).*/\1/p' h.out)" = "$whole" ] || fail "with a link to a shard the run ends elsewhere"
+grep -q 'ev=fetch shard="cold/a b.bin" exit=0 tries=1 output="it left no file ATOLL_TARGET; "' h.out || fail "no word on a directory"
+grep -qF 'exit=0 tries=2 output="it left no file ATOLL_TARGET; \x1b[2J\xff\x9b ev=forged\r"' h.out || fail "the bytes of a command are not escaped"
 "$atoll" train --config run.yaml --run.dir f --data.train none/x.bin --data.fetch "exit 1" >f.out 2>&1 &
 pid=$!
 processes="$processes $pid"
 until_lines 1 'the run waits for this file' f.out
 kill -INT $pid
 ends 75 $pid "a run that waits for a shard, after Ctrl-C"
+"$atoll" train --config run.yaml --run.dir i --data.train none/x.bin --data.fetch_timeout_s 1 --data.fetch "trap '' TERM; sleep 30 & wait; sleep 30" \
+    >i.out 2>&1 & # hangs, and does not end when it is told to
+pid=$!
+processes="$processes $pid"
+until_lines 1 'exit=137 tries=1' i.out
+kill -INT $pid
+ends 75 $pid "a run whose command hangs, after Ctrl-C"
 code=0
 "$atoll" train --config run.yaml --run.dir g --data.train none/x.bin >g.out 2>&1 || code=$?
 [ $code = 4 ] || fail "exit code $code without a shard and without data.fetch"

@@ -411,6 +411,14 @@ static void control_characters_are_escaped(void **state)
          "2J",
          "\"\\xc2\\x9b2J\""},
         {"\xc3\xa9", "\xc3\xa9"},
+        {"\xe2\x82\xac\xf0\x9f\x98\x80", "\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"a\x9b"
+         "2J",
+         "\"a\\x9b2J\""},                                          /* C1 of one byte */
+        {"\xe2\x82", "\"\\xe2\\x82\""},                            /* cut short */
+        {"\xc1\xbf\xe0\x9f\xbf", "\"\\xc1\\xbf\\xe0\\x9f\\xbf\""}, /* too long a form */
+        {"\xed\xa0\x80", "\"\\xed\\xa0\\x80\""},                   /* a surrogate */
+        {"\xf4\x90\x80\x80", "\"\\xf4\\x90\\x80\\x80\""},          /* above U+10FFFF */
         {"", "\"\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -419,6 +427,8 @@ static void control_characters_are_escaped(void **state)
     log_event(LOG_INFO, "raw", "name=%s", "a\nev=forged\033[2J\xc2\x9b");
     assert_string_equal(line, "ev=raw name=a?ev=forged?[2J?"
                               "?");
+    log_event(LOG_INFO, "raw", "name=%s", "\x9b\xc3\xa9\xff");
+    assert_string_equal(line, "ev=raw name=?\xc3\xa9?");
     log_to(NULL, NULL);
     err_set(ERR_INPUT, "epoch: \"%s\" is no counter", "\033[2J\n\x7f");
     assert_string_equal(err_message(), "epoch: \"?[2J\n?\" is no counter");

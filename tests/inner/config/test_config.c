@@ -181,6 +181,7 @@ static void yaml_beyond_our_shape_is_refused(void **state)
          "c.yaml:3: data.weights is here a second time, first on line 2"},
         {"run:\n  name: [{a: b}]\n", "unknown key run.name.a"},
         {"data:\n  train: [\"a\\nb\"]\n", "control character"},
+        {"run: {name: \"a\\x9b\"}\n", "control character"}, /* C1, in UTF-8 */
         {"run: {name: \"a\\0b\"}\n", "zero byte"},
         {"? [a, b]\n: 3\n", "the name of a section is not plain text"},
         {"train:\n  ? [a]\n  : 3\n", "a key of section train is not plain text"},
