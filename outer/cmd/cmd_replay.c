@@ -6,11 +6,19 @@
 #include "kernels/base/clock.h"
 #include "outer/cmd/cmd.h"
 #include "outer/config/run.h"
+#include "outer/link/signed.h"
+#include "outer/link/tls.h"
 #include "outer/report/json_write.h"
+#include "outer/site/site.h"
+#include "outer/store/env_files.h"
 #include "outer/store/replay.h"
 
 enum { SOURCES_MAX = ROUND_SITES_MAX, SETTINGS_MAX = 1 << 20 };
 
+struct replay_keys { /* of one aggregator: what the sites of the directories have accepted */
+    struct signer_key *key;
+    size_t count;
+};
 struct replay_cmd {
     struct run run;
     const char *config, *format;
@@ -20,6 +28,10 @@ struct replay_cmd {
     struct replay_source sources[SOURCES_MAX];
     size_t count;
     bool imported; /* the run did not start from run.seed */
+    const char *ca;
+    struct signer *signer;
+    unsigned aggregators;
+    struct replay_keys *keys; /* [aggregators] */
     struct json_write out;
     struct dev *cpu;
     struct outer_state replica;
@@ -170,6 +182,43 @@ static enum err replica_open(struct replay_cmd *c)
     return e;
 }
 
+/* ---- signatures ---- */
+
+/* Of the announcements that sites keep; a run without identities has none. */
+static enum err keys_read(struct replay_cmd *c)
+{
+    static const struct env_ops reads = {.exists = env_files_exists, .read = env_files_read};
+#ifdef ATOLL_NET
+    TRY(tls_reader_open(&c->signer, c->ca));
+#endif
+    if (!c->signer) /* a build without TLS */
+        return ERR_OK;
+    c->aggregators = (unsigned)c->run.o.outer_aggregators;
+    TRY_ALLOC(c->keys = arena_array(&c->run.perm, c->aggregators, sizeof *c->keys));
+    for (unsigned i = 0; i < c->aggregators; i++) {
+        struct replay_keys *k = &c->keys[i];
+        TRY_ALLOC(k->key = arena_array(&c->run.perm, 2 * c->count, sizeof *k->key));
+        for (size_t s = 0; s < c->count; s++) {
+            struct env site = {&reads, c->sources[s].path, disk_posix()};
+            k->count +=
+                site_seen_keys(&site, i, first_archive(c)->head.run, c->signer, &k->key[k->count]);
+        }
+    }
+    return ERR_OK;
+}
+
+static enum replay_signature signature(void *self, const struct manifest *m)
+{
+    const struct replay_cmd *c = self;
+    if (!c->signer)
+        return REPLAY_UNCHECKED;
+    const struct replay_keys *k = &c->keys[m->fragment % c->aggregators];
+    for (size_t i = 0; i < k->count; i++)
+        if (signed_manifest_holds(c->signer, &k->key[i], m))
+            return REPLAY_SIGNED;
+    return k->count ? REPLAY_UNSIGNED : REPLAY_UNCHECKED;
+}
+
 /* ---- what is found ---- */
 
 static const char *const kind_names[] = {
@@ -250,7 +299,8 @@ static void print_sources(const struct replay_cmd *c)
     if (masked(c))
         puts("secure aggregation: the contributions are masked and not kept. Checked: the chain of "
              "the manifests, the digests\nof the sums that they name, and every outer step from "
-             "these sums. Not checked: that a sum is that of its contributions.");
+             "these sums. Not checked: that a sum is that of its contributions;\nthe sum of every "
+             "round that is made from the kept sum is taken as given.");
 }
 
 static void print_result(const struct replay_cmd *c, const struct replay_result *r, double seconds)
@@ -264,6 +314,15 @@ static void print_result(const struct replay_cmd *c, const struct replay_result 
                " from the kept sum, %" PRIu64 " not; %" PRIu64 " kept states compared; %.2f s\n",
                r->rounds, r->made, r->by_aggregate, r->rounds - r->made - r->by_aggregate,
                r->states, seconds);
+    if (!c->bisect)
+        printf("signatures of the aggregator: %" PRIu64 " manifests checked%s, %" PRIu64
+               " not checked%s\n",
+               r->signatures,
+               c->ca ? ", by its certificate" : ", by a key that a site has accepted",
+               r->rounds - r->signatures,
+               r->signatures == r->rounds ? ""
+                                          : " (keys are in the run directories of sites, not in "
+                                            "archives alone)");
     if (r->whole && !c->bisect) {
         digest_hex(&r->outer, hex);
         printf("outer state at the end: %s\n", hex);
@@ -282,6 +341,7 @@ static void json_result(struct replay_cmd *c, const struct replay_result *r, dou
     json_real(w, "rounds", (double)r->rounds);
     json_real(w, "made", (double)r->made);
     json_real(w, "by_aggregate", (double)r->by_aggregate);
+    json_real(w, "signatures", (double)r->signatures);
     json_real(w, "states", (double)r->states);
     json_real(w, "looks", (double)r->looks);
     json_real(w, "bytes", (double)r->bytes);
@@ -312,6 +372,7 @@ static enum err replay(struct replay_cmd *c, const struct args *args)
     TRY(directories_open(c, args));
     TRY(settings_open(c, args));
     TRY(replica_open(c));
+    TRY(keys_read(c));
     const struct replay_options o = {.sources = c->sources,
                                      .count = c->count,
                                      .sites = (const char *const *)c->run.o.outer_sites.items,
@@ -319,6 +380,7 @@ static enum err replay(struct replay_cmd *c, const struct args *args)
                                      .placed = !c->imported,
                                      .from = (uint64_t)c->from,
                                      .to = c->to < 0 ? UINT64_MAX : (uint64_t)c->to + 1,
+                                     .signature = signature,
                                      .found = found,
                                      .self = c};
     if (c->json) {
@@ -355,6 +417,9 @@ enum err cmd_replay(int argc, char **argv)
                  "first kept state that is not the manifest's, and the rounds before it."},
         {"config", ARGS_TEXT, &c.config, .value = "FILE",
          .help = "Configuration of the run; without it the one in the archive."},
+        {"ca", ARGS_TEXT, &c.ca, .value = "FILE",
+         .help = "ca.pem: the aggregator's certificate, which a site keeps, must be of this "
+                 "authority; without it the key that the site has accepted is believed."},
         {"format", ARGS_TEXT, &c.format, .value = "text|json", .help = "Of the output."},
     };
     struct args args = {
@@ -372,6 +437,8 @@ enum err cmd_replay(int argc, char **argv)
     enum err e = args_parse(&args, argc, argv, &c.run.perm);
     if (e == ERR_OK && !args.help)
         e = replay(&c, &args);
+    if (c.signer)
+        c.signer->ops->close(c.signer);
     outer_state_close(&c.replica);
     dev_close(c.cpu);
     run_close(&c.run);

@@ -111,6 +111,9 @@ enum err tls_issue(const struct tls_request *r) MUST;
  * NAME.identity.key beside NAME.pem, of `uri`, by an authority of files->ca. The signer copies the
  * paths. ERR_INPUT, ERR_DENIED: the text names file and remedy. Close with ops->close. */
 enum err tls_signer_open(struct signer **s, const struct link_tls *files, const char *uri) MUST;
+/* One that checks alone and has no key. ca: file of the authorities; NULL: the key of any identity
+ * certificate of the URI is believed, because the caller has it from a file that is. */
+enum err tls_reader_open(struct signer **s, const char *ca) MUST;
 /* signer_ops.verify, for a reader that has no identity of its own. */
 bool tls_signature_holds(const struct signer_key *key, const void *data, size_t n,
                          const uint8_t signature[SIGNER_BYTES]);

@@ -467,7 +467,7 @@ enum err replay_fragment(struct replay *p, struct replay_inputs *in, bool *whole
         }
         unmade_tell(p, 0, s->round);
     }
-    uint64_t counted[2] = {p->r->made, p->r->by_aggregate}, begun = s->round;
+    uint64_t counted[] = {p->r->made, p->r->by_aggregate, p->r->signatures}, begun = s->round;
     replay_states_compare(p);
     while (s->round < end) {
         uint64_t round = s->round;
@@ -477,6 +477,7 @@ enum err replay_fragment(struct replay *p, struct replay_inputs *in, bool *whole
         if (e == ERR_OK && s->round == p->o->from && begun < p->o->from) {
             p->r->made = counted[0]; /* only to get there */
             p->r->by_aggregate = counted[1];
+            p->r->signatures = counted[2];
         }
         if (e == ERR_OK) {
             replay_states_compare(p);

@@ -3,7 +3,8 @@
 /* The committed rounds of a run made again, in memory, from archives (archive.h) of any subset of
  * its replicas: decoded, merged, outer step, each digest compared with the manifest's. Reads only,
  * also while the run goes on. What differs, is damaged or is missing is told with its place; then
- * the fragment goes on from the next state that is kept. No signature is checked here.
+ * the fragment goes on from the next state that is kept. Whose signature a
+ * manifest has to carry the caller says, who knows keys.
  */
 #include "outer/store/archive.h"
 
@@ -32,6 +33,11 @@ struct replay_finding { /* texts are borrowed during the call */
     const char *site, *file, *text; /* "": none */
     struct replay_place place;
 };
+enum replay_signature {
+    REPLAY_UNCHECKED, /* no key of the aggregator of this fragment is known */
+    REPLAY_SIGNED,
+    REPLAY_UNSIGNED /* by none of the known keys */
+};
 struct replay_options {
     const struct replay_source *sources;
     size_t count;
@@ -40,6 +46,7 @@ struct replay_options {
     bool placed; /* the replica is at the start of the run, made of run.seed; else state 0 is a
                     file of the archives */
     uint64_t from, to; /* rounds of each fragment, to: one behind */
+    enum replay_signature (*signature)(void *self, const struct manifest *m); /* NULL: unchecked */
     void (*found)(void *self, const struct replay_finding *f);
     void *self;
 };
@@ -47,6 +54,7 @@ struct replay_result {
     uint64_t rounds;       /* on record in from..to, all fragments */
     uint64_t made;         /* of them: made again from the contributions, same digests */
     uint64_t by_aggregate; /* by the kept aggregate: masked contributions, or some are missing */
+    uint64_t signatures;   /* of them: the aggregator's signature was checked and holds */
     uint64_t states;       /* kept states that were compared */
     uint64_t looks;        /* bisect: manifests read */
     uint64_t bytes;        /* of contributions and aggregates read */

@@ -46,7 +46,33 @@ written=$(sed -n 's/.* ev=archive_closed bytes=\([0-9]*\).*/\1/p' serve.out)
 for directories in "aggregator" "aggregator/archive" "a b c" "a/archive b/archive c/archive" "aggregator a b c"; do
     replay 0 $directories
     says "^12 rounds: 12 made again from the contributions, 0 from" "outer state at the end: $wanted" "^no difference"
+    case $directories in
+    "a b c" | "aggregator a b c") says "^signatures of the aggregator: 12 manifests checked, by a key that a site has accepted, 0 not checked$" ;;
+    *) says "^signatures of the aggregator: 0 manifests checked, .*, 12 not checked [(]keys are in the run directories of sites" ;;
+    esac
 done
+replay 0 aggregator a --ca tls/ca.pem
+says "^signatures of the aggregator: 12 manifests checked, by its certificate, 0 not checked"
+
+# Another aggregator's manifests: of a run of the same name, from another authority.
+mv tls tls.first && mv a a.first && mv b b.first && mv c c.first && mv aggregator aggregator.first && mv serve.out serve.first
+cp run.yaml run.first
+steps=8
+configure a,b,c
+serve
+sites_start a b c
+sites_end 0 a b c
+serve_ends
+mkdir forged && cp -r a/id forged/ && cp -r aggregator.first/archive forged/
+replay 1 forged
+says "^differs: fragment 0 round 0: manifest: not signed with a key that a site has accepted as the aggregator's" "^0 damaged, 12 different, 0 missing" \
+    "^12 rounds: 12 made again" "^signatures of the aggregator: 0 manifests checked"
+replay 0 a.first forged/archive --ca tls/ca.pem # no key by this authority
+says "^signatures of the aggregator: 0 manifests checked, by its certificate, 12 not checked"
+rm -r a b c aggregator serve.out tls
+steps=48
+mv run.first run.yaml
+mv tls.first tls && mv a.first a && mv b.first b && mv c.first c && mv aggregator.first aggregator && mv serve.first serve.out
 replay 0 aggregator --from-round 3 --to-round 4 # state 3 is kept
 says "^4 rounds: 4 made again"
 replay 0 --bisect aggregator a
