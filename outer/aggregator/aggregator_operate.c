@@ -154,14 +154,11 @@ static enum err operate_close(struct aggregator *a, const char *peer, const stru
     else if (m->round > f->round || m->round >= aggregator_rounds(a, m->fragment))
         aggregator_say(answer, ROUND_INVALID, "round %" PRIu64 " has not begun", m->round);
     else if (a->commit.stage == COMMIT_PASSING && a->commit.fragment == m->fragment)
-        aggregator_say(answer, ROUND_FULL, "round %" PRIu64 " is being committed: call again",
-                       m->round);
+        aggregator_say(answer, ROUND_FULL, "round %" PRIu64 " is being committed", m->round);
     else if (a->fragment[m->fragment].ordered)
         aggregator_say(answer, ROUND_CURRENT, "round %" PRIu64 " is being closed", m->round);
     else if (!any_accepted(a, m->fragment) && !aggregator_masks_asked(a, m->fragment))
-        aggregator_say(answer, ROUND_INVALID,
-                       "no contribution to round %" PRIu64
-                       " is here: wait for one, then call again",
+        aggregator_say(answer, ROUND_FULL, "no contribution to round %" PRIu64 " is here yet",
                        m->round);
     else if (m->act == WIRE_ABORT || rollback_may(a, m, answer)) {
         TRY(act_journal(a, peer, m, 0, &r));

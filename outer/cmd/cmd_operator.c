@@ -4,18 +4,20 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "kernels/base/args.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/link/link.h"
 
-enum { TIMEOUT_MS = 30000 };
+enum { TIMEOUT_MS = 30000, AGAIN_MS = 20 };
 
 struct operator_call {
     const char *targets, *target, *tls, *name, *server_name, *site, *proxy_url, *credentials;
     const char *key, *value; /* set */
     bool list;
-    int64_t fragment, to, at_round;
+    int64_t fragment, to, at_round, wait_s;
     struct dial_proxy proxy;
     struct link_dial dial;
 };
@@ -75,6 +77,16 @@ static enum err answered(const struct wire_answer *answer)
                    answer->text);
 }
 
+/* An abort and a rollback are for a round of which a contribution is here, and whose commit has not
+ * begun: often a short time of a round. The next round is as good for a rollback, which names a
+ * state. */
+static bool act_waits(const struct act *act, const struct wire_answer *answer)
+{
+    bool closes = act->act == WIRE_ABORT || act->act == WIRE_ROLLBACK;
+    return (closes && answer->outcome == ROUND_FULL) ||
+           (act->act == WIRE_ROLLBACK && answer->outcome == ROUND_BEHIND);
+}
+
 /* As many calls as the lines need: METRICS, SET_LIST. */
 static enum err lines_run(const struct operator_call *o, enum wire_act act)
 {
@@ -96,30 +108,47 @@ static enum err lines_run(const struct operator_call *o, enum wire_act act)
 
 /* What is asked for is about the round that is in flight now, or makes the next version of the
  * roster: a repetition does not meet the one after. */
-static enum err act_run(const struct operator_call *o, const struct act *act)
+static enum err act_call(const struct operator_call *o, const struct act *act, uint64_t *round,
+                         struct wire_answer *out)
 {
-    if (act->act == WIRE_METRICS || o->list)
-        return lines_run(o, o->list ? WIRE_SET_LIST : WIRE_METRICS);
     enum wire_act look = of_roster(act->act)    ? WIRE_ROSTER_LIST
                          : act->act == WIRE_SET ? WIRE_SET_LIST
                                                 : WIRE_STATUS;
     struct wire_operate m = {.act = look, .fragment = (uint32_t)o->fragment};
+    TRY(link_operate(&o->dial, &m, out, TIMEOUT_MS));
+    if (act->act == look || out->outcome != ROUND_CURRENT)
+        return ERR_OK;
+    m.act = act->act;
+    *round = act->act == WIRE_ABORT && *round != UINT64_MAX ? *round : out->round;
+    m.round = act->act != WIRE_SET ? *round : o->at_round < 0 ? UINT64_MAX : (uint64_t)o->at_round;
+    if (act->act == WIRE_SET)
+        snprintf(m.setting, sizeof m.setting, "%s=%s", o->key, o->value);
+    m.version = out->round + 1;
+    m.to = (uint64_t)o->to;
+    snprintf(m.site, sizeof m.site, "%s", o->site ? o->site : "");
+    return link_operate(&o->dial, &m, out, TIMEOUT_MS);
+}
+
+static enum err act_run(const struct operator_call *o, const struct act *act)
+{
     struct wire_answer answer;
-    TRY(link_operate(&o->dial, &m, &answer, TIMEOUT_MS));
-    TRY(answered(&answer));
-    if (act->act != look) {
-        m.act = act->act;
-        m.round = act->act != WIRE_SET ? answer.round
-                  : o->at_round < 0    ? UINT64_MAX
-                                       : (uint64_t)o->at_round;
-        if (act->act == WIRE_SET)
-            snprintf(m.setting, sizeof m.setting, "%s=%s", o->key, o->value);
-        m.version = answer.round + 1;
-        m.to = (uint64_t)o->to;
-        snprintf(m.site, sizeof m.site, "%s", o->site ? o->site : "");
-        TRY(link_operate(&o->dial, &m, &answer, TIMEOUT_MS));
-        TRY(answered(&answer));
+    uint64_t begun = clock_mono_ms(), waited = 0, round = UINT64_MAX;
+    const struct timespec again = {.tv_nsec = AGAIN_MS * 1000000};
+    if (act->act == WIRE_METRICS || o->list)
+        return lines_run(o, o->list ? WIRE_SET_LIST : WIRE_METRICS);
+    for (;;) {
+        TRY(act_call(o, act, &round, &answer));
+        waited = (clock_mono_ms() - begun) / 1000;
+        if (!act_waits(act, &answer) || waited >= (uint64_t)o->wait_s)
+            break;
+        nanosleep(&again, NULL);
     }
+    if (act_waits(act, &answer))
+        return err_set(ERR_DEADLINE,
+                       "after %" PRIu64 " s the aggregator answers: %s; --wait S calls again for S "
+                       "seconds",
+                       waited, answer.text);
+    TRY(answered(&answer));
     size_t n = strlen(answer.text);
     printf("%s%s", answer.text, n && answer.text[n - 1] == '\n' ? "" : "\n");
     return ERR_OK;
@@ -153,7 +182,7 @@ static enum err act_run_each(struct operator_call *o, const struct act *act, str
                                   : e;
 }
 
-enum { OPTIONS_MAX = 10 };
+enum { OPTIONS_MAX = 11 };
 #define ACT(name) (1u << WIRE_##name)
 
 /* The options of one act; fills `options`, and returns how many there are. */
@@ -185,6 +214,10 @@ static size_t act_options(const struct act *act, struct operator_call *o,
         {ACT(STATUS) | ACT(ABORT) | ACT(ROLLBACK),
          {"fragment", ARGS_INT, &o->fragment, .max = ROUND_FRAGMENTS_MAX - 1, .value = "N",
           .help = "The fragment."}},
+        {ACT(ABORT) | ACT(ROLLBACK),
+         {"wait", ARGS_INT, &o->wait_s, .max = 1e6, .value = "S",
+          .help = "Call again for S seconds until a contribution of a round is here whose commit "
+                  "has not begun; an abort is of the round that is in flight now."}},
         {ACT(ROLLBACK),
          {"to", ARGS_INT, &o->to, .max = 1e15, .value = "N",
           .help = "The state that the run had after N rounds of the fragment."}},

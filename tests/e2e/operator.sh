@@ -54,17 +54,34 @@ same_state a b c
 # A new round whose state is an earlier one; all sites go on from there.
 rm -rf a b c aggregator ./*.out
 settings="--serve.keep_states 9"
-steps=80 # the round that is brought back is not the last one
+steps=400 # the round that is brought back is not the last one
 configure a,b
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 serve
 listening
 sites_start a b
 until_rounds a 2
-kill -STOP "$b"
+while :; do # no contribution of the round in flight is here
+    kill -STOP "$a" "$b"
+    sleep 0.1
+    operator status && grep -q " in=0 " operator.out && break
+    kill -CONT "$a" "$b"
+    sleep 0.03
+done
+code=0
+operator rollback --to 1 || code=$?
+[ "$code" = 3 ] && grep -q "no contribution to round [0-9]* is here yet; --wait S calls again" operator.out ||
+    fail "a rollback without a contribution: exit code $code"
+"$atoll" operator rollback --to 1 --wait 60 --aggregator "127.0.0.1:$port" --aggregator-name localhost >wait.out 2>&1 &
+waits=$!
+processes="$processes $waits"
+sleep 0.3
+kill -0 "$waits" || fail "the rollback does not wait for a contribution"
+kill -CONT "$a"
+ends 0 "$waits" "operator rollback --wait"
+until_lines 1 "ev=rolled_back" a.out
 until_status "in=1 missing=b$"
-operator rollback --to 77 && fail "a state that there never was"
-operator rollback --to 1 || fail "operator rollback"
+operator rollback --to 7777 && fail "a state that there never was"
 kill -CONT "$b"
 until_lines 1 "ev=rolled_back" a.out
 until_lines 1 "ev=rolled_back" b.out
