@@ -1,7 +1,7 @@
 #!/bin/sh
 # Renews the certificate of a process on a machine that does not have the authority's key: the next key is made here and stays here.
 #   deploy/renew.sh NAME DIR COMMAND...     DIR holds ca.pem, NAME.pem and NAME.key
-# COMMAND reads a request on standard input and prints the answer of `atoll cert sign -`, for example: ssh atoll-sign@authority
+# COMMAND reads a request on standard input and prints the answer of `atoll cert sign -`, for example: ssh -T atoll-sign@authority
 # What carries them need not be trusted: the present key signs the request, and the answer is checked before it is put in place.
 # Exit code 0: a new certificate is in place, and running processes use it. Otherwise the present one stays; run it again.
 set -eu
