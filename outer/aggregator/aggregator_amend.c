@@ -7,6 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
+#include "outer/protocol/mutant.h"
 
 /* ---- what is in force ---- */
 
@@ -80,6 +81,10 @@ enum err aggregator_amend_restore(struct aggregator *a, const struct journal_rec
     one->by = r->digest;
     if (!r->act)
         return ERR_OK;
+    if (MUTANT(AMENDED_FORGOTTEN) && a->amended == a->amendments.count) {
+        *one = (struct amendment){.round = 0};
+        return ERR_OK;
+    }
     struct amendments known = {.count = 0}, *list = &a->amendments;
     if (a->amended == list->count && list->count < AMENDMENTS_MAX)
         list->list[list->count++] = *one; /* no manifest carries it yet */
@@ -320,7 +325,7 @@ enum err aggregator_amend_make(struct aggregator *a, const char *author,
     char quoted[2 * AMENDMENT_TEXT_MAX];
     amendments_add(&longer, one);
     size_t n = one_records(&longer, longer.count - 1, r);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && !MUTANT(AMENDED_UNRECORDED); i++)
         TRY(journal_append(&a->journal, &r[i])); /* the last one counts */
     a->amendments = longer;
     a->amended = longer.count;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "inner/config/keys.h"
 #include "outer/config/sync_config.h"
+#include "outer/protocol/mutant.h"
 
 /* ---- the table ---- */
 
@@ -107,8 +108,11 @@ enum err amend_settings(struct settings *s, struct outer_settings *o, const stru
     *o = *base->o;
     const struct config_table tables[] = {keys_inner(s), keys_outer(o)};
     uint32_t count = amendments_in_force(list, round);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         TRY(text_set(tables, list->list[i].text, a));
+        if (MUTANT(AMENDED_SWAPPED) && i && list->list[i - 1].round == list->list[i].round)
+            TRY(text_set(tables, list->list[i - 1].text, a));
+    }
     return ERR_OK;
 }
 

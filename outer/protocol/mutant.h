@@ -95,7 +95,13 @@
     X(JOINED_AT_ONCE, "a round that was announced without an added site has it after all")         \
     X(ADDED_UNPAIRED, "a site is added before all others have each other's keys")                  \
     X(STOPPED_UNSTORED, "a stop request saves a checkpoint of what waits for public keys")         \
-    X(SKIPPED_NEEDED, "a site skips a round that needs it")
+    X(SKIPPED_NEEDED, "a site skips a round that needs it")                                        \
+    X(AMENDED_EARLY, "at the aggregator an amendment is in force a round early")                   \
+    X(AMENDED_SWAPPED, "of two amendments of one setting for one round the first one holds")       \
+    X(AMENDED_UNRECORDED, "an amendment is answered before the journal has it")                    \
+    X(AMENDED_FORGOTTEN, "a restart forgets an amendment that no manifest carries yet")            \
+    X(AMENDED_MISSED, "a site that joins behind the manifest that brings an amendment has none")   \
+    X(AMENDED_REPLAY, "a replay knows no amendments")
 
 enum mutant {
     MUTANT_NONE,

@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "kernels/base/rng.h"
 #include "outer/sim/sim_own.h"
@@ -164,6 +165,34 @@ void sim_amend_acts(struct sim_aggregator *a)
     }
 }
 
+/* The last value that was asked for of a setting, up to a border; "": none. */
+static const char *last_of(const struct amendments *list, uint64_t round, const char *key)
+{
+    size_t n = strlen(key);
+    const char *value = "";
+    for (uint32_t i = 0; i < list->count && list->list[i].round <= round; i++)
+        if (strncmp(list->list[i].text, key, n) == 0 && list->list[i].text[n] == '=')
+            value = list->list[i].text + n + 1;
+    return value;
+}
+
+/* Each border's change again, from the texts alone. */
+static void changes_check(struct sim *s, const struct schedule *made, const struct amendments *list)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        uint64_t round = list->list[i].round;
+        if (round >= schedule_rounds(made, 0)) /* train.steps has become less since */
+            continue;
+        const struct schedule_change *c = schedule_changed(made, 0, round);
+        const char *lr = last_of(list, round, "outer.lr"),
+                   *steps = last_of(list, round, "train.steps");
+        if (!c || (*lr && c->lr != strtof(lr, NULL)) ||
+            (*steps && c->steps != strtoll(steps, NULL, 10)))
+            sim_violate(s, "round %" PRIu64 ": not the settings of the last amendments before it",
+                        round);
+    }
+}
+
 void sim_amend_saw(struct sim *s, const struct manifest *m)
 {
     struct sim_amend *x = &s->amend;
@@ -189,6 +218,7 @@ void sim_amend_saw(struct sim *s, const struct manifest *m)
         sim_violate(s, "the amendments of round %" PRIu64 ": %s", m->round, err_message());
     else
         s->schedule = made;
+    changes_check(s, &made, list);
 }
 
 enum codec_kind sim_amend_codec(const struct sim *s, int64_t step)

@@ -359,7 +359,8 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     if (!*done)
         return e;
     TRY(site_roster_take(s, l->peer, &a.manifest));
-    TRY(site_amend_take(s, &a.manifest));
+    if (!MUTANT(AMENDED_MISSED))
+        TRY(site_amend_take(s, &a.manifest));
     site_charges_take(s, &a.manifest);
     if (!manifest_aborted(&a.manifest))
         site_masks_final(s, fragment, round - 1);

@@ -915,7 +915,10 @@ static enum err advance(struct outer_state *m, unsigned fragment)
         .momentum = staging_take(g, STAGING_BESIDE, next->momentum, s->momentum, n),
         .gathered = staging_take(g, STAGING_GATHERED, next->gathered, s->gathered, n)};
     struct outer_opt o = *outer_of(&m->o, fragment);
-    const struct schedule_change *changed = schedule_changed(&m->schedule, fragment, s->round);
+    bool early = MUTANT(AMENDED_EARLY) && !m->o.residuals &&
+                 s->round + 1 < schedule_rounds(&m->schedule, fragment);
+    const struct schedule_change *changed =
+        schedule_changed(&m->schedule, fragment, s->round + early);
     if (changed && fragment_of(m, fragment)->state == FRAGMENT_PARAMETERS)
         o.lr = changed->lr;
     o.lr = anneal_rate(&o.anneal, o.lr, &m->schedule, fragment, s->round);

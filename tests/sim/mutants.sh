@@ -2,11 +2,12 @@
 # Every deliberate bug of outer/protocol/mutant.h must be found, by the simulator or by a test of one module, and none where there
 # is none. One line for each: by which program, and by which seed of how many.
 #
-#   mutants.sh DIR [SEEDS]           the suite; DIR has test_mutants, test_mutants_states, _stepper_states, _points, _site
+#   mutants.sh DIR [SEEDS]           the suite; DIR has test_mutants, test_mutants_states, _stepper_states, _points, _site, _replay
 #   mutants.sh DIR SEEDS NAME...     these alone
 #   NIGHT=1 mutants.sh DIR           ten thousand seeds for each, then a minute of points: the nightly command
 #
-# The last line sums up: "87 mutants, 87 found: test_sim 82, test_states 2, test_stepper_states 1, test_points 0, test_site 2". Exit 1: one was not found.
+# The last line sums up: "93 mutants, 93 found: test_sim 87, test_states 2, test_stepper_states 1, test_points 0, test_site 2,
+# test_replay 1". Exit 1: one was not found.
 set -u
 programs=$1
 seeds=${2:-10000}
@@ -42,7 +43,8 @@ for name in $names; do
     # No run of the simulator has two aggregators of one epoch whose hello passes, nor an aggregator that signs another history: the
     # checks of hello come first. What comes behind them is asked by a bent link.
     POSTPONED_FORGOTTEN) first=steppers ;; # a site that is restarted in the steps in which it owes a round: rare in the simulator
-    INSTANCE_BELIEVED | MANIFEST_UNCHAINED) first=test_spoiled_manifests ;;
+    INSTANCE_BELIEVED | MANIFEST_UNCHAINED) first=test_spoiled_manifests module=site ;;
+    AMENDED_REPLAY) first=test_amended module=replay ;; # the simulator's own replay of manifests is its oracle
     *) first=seeds ;;
     esac
     case $name in
@@ -53,14 +55,15 @@ for name in $names; do
     SEAL_* | KEYS_* | THRESHOLD_* | MASK_* | CLEAR_* | PAIR_* | SETUP_* | ADDED_UNPAIRED | JOINED_UNPAIRED | JOINED_AT_ONCE | STOPPED_* | SKIPPED_*) focus="--focus masks" ;;
     REMOVED_UNHEARD) focus="--focus roster --from 3000" ;; # removed and added between two calls of a slow site
     REMOVED_KEPT | ROSTER_* | JOINED_BEFORE | MOVED_UNSAVED | JOURNAL_PART) focus="--focus roster" ;;
+    AMENDED_*) focus="--focus amend" ;;
     *) focus= ;;
     esac
     if [ $first = states ] && why=$(ask "$programs/test_mutants_states" --mutant "$name"); then
         by=test_states
     elif [ $first = steppers ] && why=$(ask "$programs/test_mutants_stepper_states" --mutant "$name" --states 16000); then
         by=test_stepper_states
-    elif [ "${first#test_}" != "$first" ] && why=$(ask "$programs/test_mutants_site" "$first" --mutant "$name"); then
-        by=test_site
+    elif [ "${first#test_}" != "$first" ] && why=$(ask "$programs/test_mutants_$module" "$first" --mutant "$name"); then
+        by=test_$module
     elif why=$(ask "$programs/test_mutants" $focus --mutant "$name" --count "$seeds"); then
         by=test_sim
     elif [ "$night" = 1 ] && why=$(ask "$programs/test_mutants_points" --mutant "$name" --seconds 60); then
@@ -74,5 +77,5 @@ for name in $names; do
     echo "$name: $by: $why"
 done
 echo "$all mutants, $found found: test_sim $(count test_sim), test_states $(count test_states)," \
-    "test_stepper_states $(count test_stepper_states), test_points $(count test_points), test_site $(count test_site)"
+    "test_stepper_states $(count test_stepper_states), test_points $(count test_points), test_site $(count test_site), test_replay $(count test_replay)"
 [ "$all" = "$found" ]

@@ -15,6 +15,7 @@
 #include "outer/store/aggregate.h"
 #include "outer/store/replay.h"
 #include "tests/outer/toy_replica.h"
+#include "tests/sim/mutants.h"
 
 enum { SITES = 3, FRAGMENTS = 2, ROUNDS = 6, FOUND_MAX = 64 };
 static const char *const roster[SITES] = {"a", "b", "c"};
@@ -150,6 +151,7 @@ static void toy_commit(struct toy *t, unsigned f, unsigned included, struct mani
     man->parent = t->m.state[f].manifest;
     man->codec = outer_state_codec(&t->m, f);
     man->roster_version = 1;
+    man->amendments = t->m.amendments;
     man->site_count = SITES;
     for (unsigned i = 0; i < SITES; i++) {
         char path[128];
@@ -207,6 +209,18 @@ static void toy_archive(struct toy *t, const struct manifest *man, bool moves)
 }
 
 static struct manifest round_manifest; /* 130 kB */
+
+/* Replicas of an amended run read the rate from the amendment's text. */
+static enum err rate_amend(const void *self, struct schedule *s, const struct amendments *list)
+{
+    (void)self;
+    for (uint32_t i = 0; i < list->count; i++)
+        schedule_amend(
+            s, &(struct schedule_change){.after = schedule_step(s, 0, list->list[i].round - 1),
+                                         .steps = s->steps,
+                                         .lr = strtof(strchr(list->list[i].text, '=') + 1, NULL)});
+    return ERR_OK;
+}
 
 static void toy_rounds(struct toy *t, uint64_t rounds)
 {
@@ -313,6 +327,30 @@ static void test_same(void **state)
         toy_close(t);
         free(t);
     }
+}
+
+/* An amendment is in force in a replay from its round on, as it was in the run. */
+static void test_amended(void **state)
+{
+    const struct amendments list = {
+        .count = 1, .list = {{.text = "outer.lr=0.25", .round = 4, .by = digest_of("op", 2)}}};
+    struct digest end[2];
+    (void)state;
+    for (unsigned amended = 0; amended < 2; amended++) {
+        struct toy *t = calloc(1, sizeof *t);
+        toy_open(t, amended ? "amended" : "not-amended", CODEC_INT8, 0);
+        t->m.o.amend = t->o.amend = rate_amend;
+        toy_rounds(t, 2);
+        if (amended)
+            assert_int_equal(outer_state_amend(&t->m, &list), ERR_OK);
+        toy_rounds(t, ROUNDS - 2);
+        same_state(t, false);
+        assert_int_equal(t->r.made, FRAGMENTS * ROUNDS);
+        end[amended] = t->r.outer;
+        toy_close(t);
+        free(t);
+    }
+    assert_false(digest_equal(&end[0], &end[1]));
 }
 
 /* A byte of each array changes one leaf: all of them cover a state, and none overlap. */
@@ -589,14 +627,23 @@ static void test_size(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same),    cmocka_unit_test(test_leaves),
         cmocka_unit_test(test_flipped), cmocka_unit_test(test_forged),
         cmocka_unit_test(test_killed),  cmocka_unit_test(test_full),
         cmocka_unit_test(test_size),    cmocka_unit_test(test_false_sum),
+        cmocka_unit_test(test_amended),
     };
+    for (int i = 1; i < argc; i++) {
+        if (*argv[i] != '-') {
+            cmocka_set_test_filter(argv[i]);
+        } else if (strcmp(argv[i], "--mutant") != 0 || ++i == argc || !mutant_set(argv[i])) {
+            printf("unknown argument %s\n", argv[i - (i == argc)]);
+            return 2;
+        }
+    }
     const struct fragment_plan plan = {FRAGMENT_STRIDED, FRAGMENTS, .synchronised = {true}};
     log_min(LOG_ERROR);
     snprintf(root, sizeof root, "/tmp/test_replay.XXXXXX");
