@@ -515,8 +515,22 @@ static enum err recover_finished(struct aggregator *a)
     return e;
 }
 
-/* The norms of the last rounds, from their manifests: as if there had been no restart. */
-static void recover_norms(struct aggregator *a, unsigned fragment)
+/* As far as manifests are kept: outer.history_rounds. */
+static unsigned aborts_in_a_row(const struct aggregator *a, unsigned fragment)
+{
+    unsigned aborts = 0;
+    struct manifest m;
+    for (uint64_t t = a->replica->state[fragment].round; t > 0; t--, aborts++)
+        if (outer_state_manifest(a->replica, fragment, t - 1, &m) != ERR_OK ||
+            !manifest_aborted(&m) || m.rolled_back)
+            break;
+    err_clear();
+    return aborts;
+}
+
+/* The norms of the last rounds, and how many were aborted in a row, from their manifests: as if
+ * there had been no restart. */
+static void recover_history(struct aggregator *a, unsigned fragment)
 {
     uint64_t round = a->replica->state[fragment].round;
     uint64_t most = a->replica->o.keep < BOUNDS_ROUNDS ? a->replica->o.keep : BOUNDS_ROUNDS;
@@ -526,6 +540,7 @@ static void recover_norms(struct aggregator *a, unsigned fragment)
     for (uint64_t t = round - kept; t < round; t++)
         if (outer_state_manifest(a->replica, fragment, t, &m) == ERR_OK)
             bounds_add(&a->fragment[fragment].norms, &m);
+    a->core.f[fragment].aborts = aborts_in_a_row(a, fragment) % MASKED_ABORTS_MAX;
 }
 
 static enum err recover_core(struct aggregator *a, struct arena *perm)
@@ -543,7 +558,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
     TRY(round_init(&a->core, &o, perm));
     for (unsigned i = 0; i < a->core.fragments; i++) {
         round_place(&a->core, i, m->state[i].round, &m->state[i].manifest, &m->state[i].digest);
-        recover_norms(a, i);
+        recover_history(a, i);
         TRY(outer_state_rms(a->replica, i, &theta_rms)); /* found here, known from then on */
         a->begun |= m->state[i].round > 0;
         a->fragment[i].first_ms = UINT64_MAX;

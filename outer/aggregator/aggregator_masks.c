@@ -18,8 +18,6 @@
 #include "outer/privacy/secure.h"
 #include "outer/protocol/mutant.h"
 
-enum { MASKED_ABORTS_MAX = 32 };
-
 unsigned aggregator_masks_least(const struct aggregator *a)
 {
     const struct round_masks *m = &a->o.masks;

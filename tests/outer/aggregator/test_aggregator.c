@@ -914,6 +914,8 @@ static void an_operator_aborts_a_round(void **state)
     crash();
     work();
     assert_int_equal(t.replica.state[0].round, 2);
+    assert_int_equal(t.a->core.f[0].aborts,
+                     2); /* in a row: a restart does not begin to count anew */
     hello_all();
     p = poll_round(&site[1], 0, 1);
     assert_true(digest_equal(&p.manifest.ordered_by, &by));
@@ -923,6 +925,7 @@ static void an_operator_aborts_a_round(void **state)
     assert_false(digest_equal(&before, &t.replica.state[0].digest));
     crash(); /* the records of acts that are carried out are read again */
     assert_int_equal(t.replica.state[0].round, 3);
+    assert_int_equal(t.a->core.f[0].aborts, 0);
     shut();
 }
 
