@@ -318,18 +318,22 @@ size_t record_head_bytes(const uint8_t start[RECORD_START], uint64_t size_bytes)
 
 /* The table ends where the zeros before the head's digest begin. How many these are follows from
  * the fields, which this reader does not know: at the right place the sizes are those of the file,
- * and an empty section has the digest of nothing. */
+ * and an empty section has the digest of nothing. The most zeros first: the last bytes of a digest
+ * with fewer zeros behind them can look like the size of the file, while zeros that belong to the
+ * last digest move each size up by a byte, so that the sizes are too large. */
 static bool table_find(struct record_cursor c, size_t end, struct record *r, uint64_t left)
 {
     const uint8_t *head = c.from;
     const struct digest empty = digest_of("", 0);
-    for (size_t zeros = 0; zeros < ALIGN; zeros++) {
+    size_t room = end - PREAMBLE_BYTES, sections = r->section_count * SECTION_BYTES, most = 0;
+    while (most + 1 < ALIGN && sections + most < room && !head[end - most - 1])
+        most++;
+    if (sections > room)
+        return false;
+    for (size_t n = most + 1; n > 0; n--) {
         bool fits = true;
         uint64_t sum = 0;
-        size_t table = r->section_count * SECTION_BYTES + zeros;
-        if (table > end - PREAMBLE_BYTES || (zeros && head[end - zeros]))
-            return false;
-        c.at = end - table;
+        c.at = end - sections - (n - 1);
         for (size_t i = 0; i < r->section_count; i++) {
             uint64_t bytes = 0;
             record_u64(&c, &bytes);

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <cmocka.h>
 #include <string.h>
 #include "tests/fuzz/record_sample.h"
@@ -178,6 +179,45 @@ static void what_no_writer_writes_is_damaged(void **state)
     assert_int_equal(opened(&r, &s, "current", data, n), ERR_CORRUPT); /* another kind's place */
 }
 
+static void no_fields(struct record_cursor *c, void *self)
+{
+    (void)c;
+    (void)self;
+}
+
+/* A reader in pieces does not know the fields' size, so it looks for the table. The last bytes of
+ * the two digests (0x55 of nothing, 15 of the text) with the zeros behind them look like two sizes
+ * whose sum is that of the file. */
+static void a_digest_is_no_table(void **state)
+{
+    (void)state;
+    enum { TEXT = 100, EMPTY_LAST = 0x55 };
+    char text[TEXT + 1];
+    struct digest d = {.bytes = {0}};
+    for (unsigned i = 0; d.bytes[31] != TEXT - EMPTY_LAST; i++) {
+        snprintf(text, sizeof text, "%0100u", i);
+        d = digest_of(text, TEXT);
+    }
+    const struct record_form form = {"test", no_fields, NULL};
+    const struct file_part parts_of[] = {{text, TEXT}, {"", 0}};
+    struct record_section sections[] = {{.parts = &parts_of[0], .part_count = 1},
+                                        {.parts = &parts_of[1], .part_count = 1}};
+    struct file_part *parts;
+    struct record r;
+    size_t count, size = 0;
+    assert_int_equal(record_make(&form, sections, 2, &parts, &count, &arena), ERR_OK);
+    for (size_t i = 0; i < count; i++)
+        size += parts[i].size_bytes;
+    size_t head = record_head_bytes(parts[0].data, size);
+    assert_int_equal(head, size - TEXT);
+    assert_int_equal(parts[0].size_bytes, head);
+    assert_true(record_head_sections(parts[0].data, head, size, &r, &arena));
+    assert_int_equal(r.section_count, 2);
+    assert_int_equal(r.sections[0].size_bytes, TEXT);
+    assert_int_equal(r.sections[1].size_bytes, 0);
+    assert_true(digest_equal(&r.sections[0].digest, &d));
+}
+
 static void another_version_is_refused_by_name(void **state)
 {
     (void)state;
@@ -218,6 +258,7 @@ int main(void)
         cmocka_unit_test_setup(what_was_written_comes_back, reset),
         cmocka_unit_test_setup(any_flipped_byte_is_found, reset),
         cmocka_unit_test_setup(what_no_writer_writes_is_damaged, reset),
+        cmocka_unit_test_setup(a_digest_is_no_table, reset),
         cmocka_unit_test_setup(another_version_is_refused_by_name, reset),
         cmocka_unit_test_setup(memory_is_the_callers_arena, reset),
     };
