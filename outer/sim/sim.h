@@ -120,6 +120,9 @@ struct sim_options {
     bool amends;   /* an operator amends settings (sim_amend.c) */
     bool masked;   /* privacy.secure = sum; what a seed has with it: sim_draw.c. Needs `equal` */
     bool archives; /* run.archive of the aggregator and of every second site */
+    /* Between two passes of the scrub of every process; 0: none. It reads so many bytes a second.
+     */
+    uint64_t scrub_every_ms, scrub_bytes_per_s;
     unsigned colluding;   /* of them: sites that may work together with the aggregator */
     bool equal;           /* every site has weight 1; else every third one half of it */
     enum sim_copy second; /* of the aggregator's directory */
@@ -169,6 +172,7 @@ struct sim_result {
         absent,           /* sites whose pair masks were revealed */
         archived,         /* rounds in the aggregator's archive, each whole */
         gaps,             /* committed rounds that are not in it: the disk failed */
+        scrubbed, mended, /* files that the scrubs have read; damaged ones that are whole again */
         sought, /* pieces of sites' values that the aggregator's files were searched for */
         amendments, refused_amendments,
         seals_lost,         /* rounds aborted since the seal was damaged: such a run differs, too */

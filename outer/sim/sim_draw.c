@@ -45,7 +45,8 @@ static void roster_draw(struct sim_options *o, uint64_t which, bool again)
  * which would sign twice, and no liar, who would have to mask. */
 void sim_draw_masked(struct sim_options *o)
 {
-    enum { SUMMABLE, COLLUDING, FEWER, CODECS = 5 };
+    enum { SUMMABLE, COLLUDING, FEWER, SEALS, SCRUBS, SCRUB_RATE }; /* SEALS: sim.c */
+    enum { CODECS = 5 };
 #define DRAW(what, n) rng_below(o->seed, RNG_TEST, 300 + what, n)
     static const enum codec_kind codecs[CODECS] = {CODEC_INT4, CODEC_INT2, CODEC_INT8, CODEC_FIXED,
                                                    CODEC_SIGN};
@@ -67,6 +68,9 @@ void sim_draw_masked(struct sim_options *o)
     o->eager = o->lies = false;
     o->copied = SIM_COPY_NONE;
     o->colluding = (unsigned)DRAW(COLLUDING, o->sites - o->joins - 1);
+    uint64_t scrubs = DRAW(SCRUBS, 4);
+    o->scrub_every_ms = scrubs ? 0 : 300 + DRAW(SCRUB_RATE, 9000);
+    o->scrub_bytes_per_s = o->scrub_every_ms % 2 ? 1000 + o->scrub_every_ms : 1 << 20;
 #undef DRAW
 }
 

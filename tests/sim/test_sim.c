@@ -113,7 +113,7 @@ struct totals {
         lies_refused, lies_accepted, stopped, moved, postponed, ordered, rolled_back, quarantined,
         copies, given_up, stepped_back, parted, amidst, judged, faults, compared, changes,
         changes_compared, amendments, amendments_compared, masked, unmasked_compared, sealed,
-        unsealed, absent, sought, seals_lost, archived, gaps;
+        unsealed, absent, sought, seals_lost, archived, gaps, scrubbed, mended;
 };
 static struct reference reference;
 static enum { SIZE_MIXED, SIZE_FULL, SIZE_LARGE } size; /* of the schedules */
@@ -234,6 +234,8 @@ static bool run(uint64_t seed, struct totals *t)
     t->seals_lost += r.seals_lost;
     t->archived += r.archived;
     t->gaps += r.gaps;
+    t->scrubbed += r.scrubbed;
+    t->mended += r.mended;
     t->seeds++;
     t->failed += !r.ok;
     t->calls += r.calls;
@@ -451,6 +453,8 @@ int main(int argc, char **argv)
                   {"seals_lost", t.seals_lost},
                   {"archived", t.archived},
                   {"gaps", t.gaps},
+                  {"scrubbed", t.scrubbed},
+                  {"mended", t.mended},
                   {"compressed", t.compressed},
                   {"residuals_lost", t.residuals_lost},
                   {"snapshots", t.snapshots},
