@@ -17,6 +17,9 @@
 #include "outer/sim/simulate.h"
 #include "outer/wan/topology.h"
 
+struct sim_later { /* a site's line from then on, 0: it stays */
+    double up_s, up_bps, down_s, down_bps;
+};
 struct sim_cmd {
     struct run p;
     struct plan_task task;
@@ -27,6 +30,7 @@ struct sim_cmd {
     double days;
     double began_s, told_s; /* on the wall's clock: the simulation, the last line about it */
     struct simulate_site *site;
+    struct sim_later *later; /* with a topology */
     unsigned count;
 };
 
@@ -169,8 +173,21 @@ static enum err topology_links_set(struct sim_cmd *c)
         l->down_bps = down->rate_bps ? (double)down->rate_bps : LINE_RATE_MAX;
         l->rtt_s = (double)(up->delay_ns + down->delay_ns) / 1e9;
         l->loss = up->loss > down->loss ? up->loss : down->loss;
+        c->later[i] = (struct sim_later){(double)up->later_ns / 1e9, (double)up->later_bps,
+                                         (double)down->later_ns / 1e9, (double)down->later_bps};
     }
     return ERR_OK;
+}
+
+/* The rates of the topology, before and from later_s on. */
+static void relined(void *self, unsigned site, double t_s, struct line *l)
+{
+    const struct sim_cmd *c = self;
+    const struct sim_later *x = &c->later[site];
+    if (x->up_s > 0 && t_s >= x->up_s)
+        l->up_bps = x->up_bps;
+    if (x->down_s > 0 && t_s >= x->down_s)
+        l->down_bps = x->down_bps;
 }
 
 static enum err make_sites(struct sim_cmd *c, const struct args *args)
@@ -184,8 +201,10 @@ static enum err make_sites(struct sim_cmd *c, const struct args *args)
                                             .link = c->task.link,
                                             .encode_s = c->task.outer.encode_s,
                                             .apply_s = c->task.outer.apply_s};
-    if (c->topology)
+    if (c->topology) {
+        TRY_ALLOC(c->later = arena_array(&c->p.perm, c->count, sizeof *c->later));
         TRY(topology_links_set(c));
+    }
     for (int i = 0; i < args->operand_count; i++)
         TRY(set_site(c, args, args->operand[i]));
     for (unsigned i = 0; i < c->count; i++) {
@@ -282,7 +301,10 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
            "commit\n",
            total, r->total_s, 100 * r->utilisation, r->exchange_s);
     print_sites(c, r);
-    if (!r->stopped && c->p.o.outer_mode == OUTER_MODE_STRICT)
+    for (uint32_t i = 0; i < r->amendments.count; i++)
+        printf("%samendment %u of outer.replan: %s from round %llu on\n", i ? "" : "\n", i + 1,
+               r->amendments.list[i].text, (unsigned long long)r->amendments.list[i].round);
+    if (!r->stopped && !r->amendments.count && c->p.o.outer_mode == OUTER_MODE_STRICT)
         print_bytes(c, r);
     printf("Simulated in %s (%.1f s), %.3g times as fast as the run.\n", wall, r->wall_s,
            r->total_s / r->wall_s);
@@ -363,6 +385,10 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
                                  .aggregator_bps = c->task.aggregator_bps,
                                  .error_feedback_decay = c->p.o.outer_error_feedback_decay,
                                  .seed = (uint64_t)c->seed,
+                                 .settings = &c->p.base,
+                                 .replan = c->p.o.outer_replan,
+                                 .relined = c->later ? relined : NULL,
+                                 .relined_self = c,
                                  .rounds_max = (uint64_t)c->rounds,
                                  .seconds_max = c->days * 86400,
                                  .stop = &stop,

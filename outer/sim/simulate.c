@@ -506,7 +506,7 @@ static void run_unmake(struct simulate_run *s)
         dev_close(s->cpu);
 }
 
-static void totals(struct simulate_run *s)
+static enum err totals(struct simulate_run *s)
 {
     struct simulate_result *r = s->r;
     double share = 0, flight_ms = 0;
@@ -514,8 +514,11 @@ static void totals(struct simulate_run *s)
     r->steps = s->schedule.steps;
     for (unsigned k = 0; k < s->aggregators; k++)
         r->calls += s->aggregator[k].hub.calls;
-    for (unsigned f = 0; !r->stopped && f < s->schedule.fragments; f++)
-        r->rounds += schedule_rounds(&s->schedule, f);
+    struct schedule made = s->schedule;
+    if (r->amendments.count)
+        TRY(amend_schedule(s->o->settings, &made, &r->amendments));
+    for (unsigned f = 0; !r->stopped && f < made.fragments; f++)
+        r->rounds += schedule_rounds(&made, f);
     for (unsigned i = 0; i < s->o->site_count; i++) {
         struct simulate_site_result *site = &r->site[i];
         if (site->total_s <= 0) /* stopped before its end */
@@ -531,6 +534,7 @@ static void totals(struct simulate_run *s)
     }
     r->utilisation = share / s->o->site_count;
     r->exchange_s = flights ? flight_ms / 1e3 / (double)flights : 0;
+    return ERR_OK;
 }
 
 enum err simulate(const struct simulate_options *o, struct simulate_result *r, struct arena *a)
@@ -554,7 +558,7 @@ enum err simulate(const struct simulate_options *o, struct simulate_result *r, s
         else if (!ended && !r->stopped)
             e = err_set(ERR_INTERNAL, "the simulated run has not ended after a century");
         else
-            totals(s);
+            e = totals(s);
     }
     run_unmake(s);
     r->wall_s = clock_mono_s() - begin;

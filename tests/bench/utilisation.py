@@ -191,4 +191,5 @@ def main():
             csv.writer(f, lineterminator="\n").writerows(rows)
 
 
-main()
+if __name__ == "__main__":
+    main()

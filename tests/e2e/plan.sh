@@ -147,4 +147,13 @@ grep -q "^The first 1 days of the run" days.out || fail "atoll sim --days does n
 seconds=$(sed -n 's/^time .*(\([0-9]*\)[.0-9]* s).*/\1/p' days.out)
 [ "$seconds" -ge 86400 ] && [ "$seconds" -lt 100000 ] || fail "one day took $seconds s"
 
+# A topology whose rates halve: outer.replan answers in the simulated run too.
+printf 'wan:\n  sites: [a, b, aggregator]\nlink:\n  rate_mbit: 50\n  later_s: 175\n  later_rate_mbit: 25\n  delay_ms: 15\n' >halves.yaml
+for replan in true false; do
+    "$atoll" sim --outer.sites a,b --outer.every 10 --train.steps 300 --plan.step_s 1 --plan.up_mbit 50 --plan.down_mbit 50 \
+        --topology halves.yaml --outer.replan $replan >halves.$replan.out 2>&1 || fail "atoll sim over rates that halve"
+done
+grep -q "^amendment 1 of outer.replan: outer.every=2[0-9] from round 19 on" halves.true.out || fail "outer.replan amends nothing in atoll sim"
+grep -q "^amendment" halves.false.out && fail "an amendment without outer.replan"
+
 echo "probe, plan, sim and train agree"

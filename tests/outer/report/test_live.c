@@ -225,13 +225,18 @@ static void an_amended_run_has_another_length(void **state)
            "\"rounds\":80,\"steps\":1600,\"committed\":3}\n"
            "{\"kind\":\"site\",\"t\":2,\"site\":\"a\",\"fragment\":0,\"round\":2,\"step\":60}\n"
            "{\"kind\":\"amendment\",\"t\":3,\"number\":1,\"setting\":\"outer.every=40\","
-           "\"from_round\":4,\"rounds\":51,\"steps\":1700}\n"
+           "\"from_round\":4,\"rounds\":51,\"steps\":1700,\"share\":0.932,\"trained_s\":200,"
+           "\"waited_s\":14.62}\n"
            "{\"kind\":\"site\",\"t\":4,\"site\":\"a\",\"fragment\":0,\"round\":3,\"step\":80}\n");
     follow(p, &f);
     const char *prom = text_of(p, live_metrics, &f, 12);
     assert_non_null(strstr(prom, "\natoll_rounds_planned{run=\"r\",replica=\"aggregator\"} 51\n"));
     assert_non_null(strstr(prom, "\natoll_rounds_planned{run=\"r\",replica=\"a\"} 51\n"));
     assert_non_null(strstr(prom, "\natoll_steps_planned{run=\"r\",replica=\"a\"} 1700\n"));
+    assert_non_null(
+        strstr(text_of(p, live_json, &f, 12),
+               "amendment 1: outer.every=40 from round 4 on (outer.replan: training had "
+               "93.2 % of the time, 200 s, and waited 14.6 s)"));
     report_follow_close(&f);
 }
 
