@@ -39,7 +39,8 @@ static bool round_measured(struct aggregator *a, uint64_t round, struct replan_r
     const struct amendments *list = &a->amendments;
     bool before = p->round == round && !p->full_precision;
     p->round = round + 1;
-    p->full_precision = outer_state_codec(a->replica, 0) != s->period[0].codec;
+    p->full_precision = round < s->full_precision_rounds ||
+                        outer_state_codec(a->replica, 0) != schedule_codec(s, 0, round, 0);
     if (!before || p->full_precision || schedule_last(s, 0, round) ||
         schedule_last(s, 0, round - 1) || !sites_measured(a, round, r))
         return false;
