@@ -32,7 +32,7 @@ static int64_t longer(struct replan *p, const struct replan_round *r, double wai
 {
     p->calm = 0;
     p->missed++;
-    if (p->missed < REPLAN_ROUNDS && share_of(r, waited_s) >= REPLAN_MISSED)
+    if (p->missed < REPLAN_MISSES && share_of(r, waited_s) >= REPLAN_MISSED)
         return r->every;
     int64_t wanted = every_for(r, waited_s);
     wanted = wanted < REPLAN_TIMES * r->every ? wanted : REPLAN_TIMES * r->every;

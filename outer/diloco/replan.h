@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Share of the time that training must have. Below MISSED a round gets longer at once, else after
- * three in a row. AIM is what another length is planned for, so that one amendment does. Above CALM
+ * two in a row. AIM is what another length is planned for, so that one amendment does. Above CALM
  * the configured length is taken again. The longest round is that of plan_search. */
 #define REPLAN_SHARE  0.95
 #define REPLAN_MISSED 0.943
@@ -22,7 +22,8 @@
 #define REPLAN_AIM    0.97
 enum {
     REPLAN_EVERY_MAX = 1000,
-    REPLAN_TIMES = 4, /* at most so many times as long at once */
+    REPLAN_TIMES = 4,  /* at most so many times as long at once */
+    REPLAN_MISSES = 2, /* rounds in a row, above MISSED; in which a round may be shorter: */
     REPLAN_ROUNDS = 3
 };
 
