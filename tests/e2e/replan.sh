@@ -36,7 +36,7 @@ same_state a b
 wanted_a=$(final a) wanted_b=$(final b)
 
 # Who made them, why, and that both sites have trained by them.
-sed -n 's/.*ev=amendment number=\([0-9]*\) setting="*\([a-z.]*\)=\([0-9]*\)"* from_round=\([0-9]*\) by=atoll:\/\/e2e\/aggregator$/\1 \2 \3 \4/p' \
+sed -n 's/.*ev=amendment number=\([0-9]*\) setting="*\([a-z.]*\)=\([0-9]*\)"* from_round=\([0-9]*\) by=atoll:\/\/e2e\/aggregator left=[0-9]*$/\1 \2 \3 \4/p' \
     serve.out >amendments
 [ -s amendments ] || fail "no amendment was made"
 read -r number key value from <amendments
