@@ -118,7 +118,7 @@ expect 4 "train.lr" $(alone) $data --train.lr 0.02
 rm -rf hurt && cp -r alone hurt
 newest=$(ls hurt/inner | grep '^0' | tail -n 1)
 size=$(wc -c <"hurt/inner/$newest/state")
-printf 'x' | dd of="hurt/inner/$newest/state" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null
+printf 'xyz' | dd of="hurt/inner/$newest/state" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null
 expect 0 "$newest|ev=final" $(alone) $data --run.dir hurt # the one before it serves
 for step in $(ls hurt/inner | grep '^0'); do
     printf 'xyz' | dd of="hurt/inner/$step/state" bs=1 seek=$((size / 3)) conv=notrunc 2>/dev/null

@@ -36,7 +36,7 @@ ends 0 "$c" "site c"
     --train.steps 2 --train.warmup 0 --run.after_checkpoint true >mixed.out 2>&1 || fail "a mixture"
 
 # A short run with privacy, for its records.
-settings="--train.steps 8 --outer.weights equal --privacy.secure sum --privacy.two_sites true --privacy.unit sequence --privacy.noise 1 --privacy.cap 1000"
+settings="--train.steps 8 --outer.weights equal --privacy.secure sum --privacy.two_sites true --privacy.unit sequence --privacy.noise 1 --privacy.cap 1000 --privacy.delta 1e-6"
 serve --serve.dir private_aggregator
 train a --run.dir private_a
 a=$pid
