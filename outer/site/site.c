@@ -209,27 +209,28 @@ static enum err manifest_next(struct site *s, unsigned fragment, const struct ma
 
 /* ---- fetching ---- */
 
+enum err site_memory_grow(struct arena *own, struct arena fresh, uint8_t **bytes, size_t *room,
+                          size_t size, const char *what)
+{
+    if (size <= *room)
+        return ERR_OK;
+    arena_free(own);
+    *own = fresh;
+    *bytes = arena_alloc(own, size);
+    *room = *bytes ? size : 0;
+    return *bytes ? ERR_OK : err_set(ERR_MEMORY, "no memory for %s of %zu bytes", what, size);
+}
+
 enum err site_download_grow(struct site_slot *l, size_t size)
 {
-    if (size <= l->download_bytes)
-        return ERR_OK;
-    arena_free(&l->larger);
-    l->larger = dev_arena(l->site->replica->dev);
-    l->download = arena_alloc(&l->larger, size);
-    l->download_bytes = l->download ? size : 0;
-    return l->download ? ERR_OK
-                       : err_set(ERR_MEMORY, "no memory for an aggregate of %zu bytes", size);
+    return site_memory_grow(&l->larger, dev_arena(l->site->replica->dev), &l->download,
+                            &l->download_bytes, size, "an aggregate");
 }
 
 enum err site_payload_grow(struct site_slot *l, size_t size)
 {
-    if (size <= l->payload_room)
-        return ERR_OK;
-    arena_free(&l->payloads);
-    l->payloads = dev_arena(l->site->replica->dev);
-    l->payload = arena_alloc(&l->payloads, size);
-    l->payload_room = l->payload ? size : 0;
-    return l->payload ? ERR_OK : err_set(ERR_MEMORY, "no memory for a payload of %zu bytes", size);
+    return site_memory_grow(&l->payloads, dev_arena(l->site->replica->dev), &l->payload,
+                            &l->payload_room, size, "a payload");
 }
 
 /* Until complete; ROUND_GONE is left to the caller. */

@@ -188,22 +188,10 @@ enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t r
 
 /* ---- the mask ---- */
 
-static enum err masked_room(struct site_slot *l, size_t size)
-{
-    if (size <= l->masked_room)
-        return ERR_OK;
-    arena_free(&l->masks);
-    l->masks = arena_make(0);
-    l->masked = arena_alloc(&l->masks, size);
-    l->masked_room = l->masked ? size : 0;
-    return l->masked
-               ? ERR_OK
-               : err_set(ERR_MEMORY, "no memory for a masked contribution of %zu bytes", size);
-}
-
 enum err site_masks_room(struct site_slot *l, size_t size)
 {
-    return masked_room(l, size);
+    return site_memory_grow(&l->masks, arena_make(0), &l->masked, &l->masked_room, size,
+                            "a masked contribution");
 }
 
 static enum err masks_apply(struct site *s, const struct site_announced_round *r,
@@ -241,7 +229,7 @@ enum err site_masks_apply(struct site_slot *l, const struct site_announced_round
     if (a != SEAL_ok && a != SEAL_again) /* again: made, and lost before it was stored */
         return site_masks_err("the sites of the round", a);
     TRY(masked_layout(&layout, c, s->replica->fragments->f[f].elements, set_count(&r->of.u)));
-    TRY(masked_room(l, layout.size_bytes));
+    TRY(site_masks_room(l, layout.size_bytes));
     masked_pack(l->masked, &layout, c, l->payload, s->replica->dev->threads);
     s->env->ops->random(s->env, &l->box.b, sizeof l->box.b);
     if (MUTANT(MASK_OWN_KEPT))

@@ -220,6 +220,10 @@ void site_notice(struct site_slot *l, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* site.c */
+/* Room for `size` bytes at *bytes, which has an arena of its own; `fresh`: an empty one. What the
+ * old room held is lost. what: "a payload", for the error. */
+enum err site_memory_grow(struct arena *own, struct arena fresh, uint8_t **bytes, size_t *room,
+                          size_t size, const char *what) MUST;
 /* l->download holds `size` bytes. The roster may have grown since the start: the aggregate of a
  * gathered codec grows with it. */
 enum err site_download_grow(struct site_slot *l, size_t size) MUST;

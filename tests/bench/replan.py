@@ -23,17 +23,7 @@ import subprocess
 import sys
 import time
 
-from utilisation import check
-
-NODES = """
-case {site} in
-aggregator) exec $ATOLL serve --serve.dir $DIR/aggregator --serve.listen 0.0.0.0:7443 $SHARED ;;
-a) n=0 ;;
-*) n=1 ;;
-esac
-exec $ATOLL train --site.name {site} --run.dir $DIR/{site} --site.aggregator {address:aggregator}:7443 \\
-    --site.aggregator_name localhost --data.train "$DATA/train-$n-*.bin" $SHARED
-"""
+from utilisation import NODES, check
 
 
 def arguments():

@@ -8,6 +8,14 @@
 set_to() { # set_to KEY VALUE [ARGUMENTS]: must be taken
     operator set "$@" || fail "operator set $*"
 }
+set_all_later() { # behind the one of outer.every, from round $from on
+    set_to outer.lr 0.4 --at-round $((from + 1))
+    set_to train.lr 0.02 --at-round $((from + 1))
+    set_to train.steps 110 --at-round $((from + 2))
+    set_to outer.codec f32 --at-round $((from + 2))
+    set_to data.weights 1,3 --at-round $((from + 2))
+    [ $overlap = 0 ] || set_to outer.overlap_steps 5 --at-round $((from + 2))
+}
 refused() { # refused WORDS KEY VALUE [ARGUMENTS]: must not be, and the answer has these words
     words=$1
     shift
@@ -53,12 +61,7 @@ from=$(sed -n 's/.* from round \([0-9]*\) on.*/\1/p' operator.out)
 set_to outer.every 12
 grep -q "amendment 1: outer.every=12 from round $from on" operator.out || fail "asked twice, it is another amendment"
 serve_again 2
-set_to outer.lr 0.4 --at-round $((from + 1))
-set_to train.lr 0.02 --at-round $((from + 1))
-set_to train.steps 110 --at-round $((from + 2))
-set_to outer.codec f32 --at-round $((from + 2))
-set_to data.weights 1,3 --at-round $((from + 2))
-[ $overlap = 0 ] || set_to outer.overlap_steps 5 --at-round $((from + 2))
+set_all_later
 [ $overlap != 0 ] || refused "blocking exchange" outer.overlap_steps 5
 refused "each restart and each aggregator reads it" outer.mode quorum
 operator set --list || fail "operator set --list"
@@ -105,12 +108,7 @@ amended_from_start() {
     serve
     listening
     set_to outer.every 12 --at-round "$from"
-    set_to outer.lr 0.4 --at-round $((from + 1))
-    set_to train.lr 0.02 --at-round $((from + 1))
-    set_to train.steps 110 --at-round $((from + 2))
-    set_to outer.codec f32 --at-round $((from + 2))
-    set_to data.weights 1,3 --at-round $((from + 2))
-    [ $overlap = 0 ] || set_to outer.overlap_steps 5 --at-round $((from + 2))
+    set_all_later
 }
 
 # The same amendments from the start, and nobody is killed.

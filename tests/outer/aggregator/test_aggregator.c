@@ -1273,12 +1273,22 @@ static uint64_t now_later(struct env *w)
     return real_ops->now_ms(w) + later_ms;
 }
 
+/* Until t.env->ops is real_ops again. */
+static void clock_put_later(uint64_t ms)
+{
+    static struct env_ops ops;
+    real_ops = t.env->ops;
+    ops = *real_ops;
+    ops.now_ms = now_later;
+    t.env->ops = &ops;
+    later_ms = ms;
+}
+
 /* In strict mode: who is waited for, since when, how much of its bytes came, and who holds streams
  * meanwhile. */
 static void the_log_says_who_is_waited_for(void **state)
 {
     (void)state;
-    static struct env_ops ops;
     size_t n;
     void *upload;
     begin(true);
@@ -1288,11 +1298,7 @@ static void the_log_says_who_is_waited_for(void **state)
     struct wire_contribution m = header(&site[2], 0, payload, n);
     assert_int_equal(offer(&site[2], &m, &upload).outcome, ROUND_RESUME);
     assert_int_equal(chunk(upload, payload, 0, 100).outcome, ROUND_NONE);
-    real_ops = t.env->ops;
-    ops = *real_ops;
-    ops.now_ms = now_later;
-    t.env->ops = &ops;
-    later_ms = 12000;
+    clock_put_later(12000);
     *heard_log = 0;
     log_to(log_hear, NULL);
     work();
@@ -1331,7 +1337,6 @@ static void the_log_says_who_is_waited_for(void **state)
 static void the_log_says_whose_report_is_missing(void **state)
 {
     (void)state;
-    static struct env_ops ops;
     begin(true);
     hello_all();
     for (unsigned p = 0; p < P; p++)
@@ -1341,11 +1346,7 @@ static void the_log_says_whose_report_is_missing(void **state)
         for (unsigned p = 0; p < P; p++)
             assert_int_equal(report(&site[i], p), ROUND_CURRENT);
     assert_false(aggregator_done(t.a));
-    real_ops = t.env->ops;
-    ops = *real_ops;
-    ops.now_ms = now_later;
-    t.env->ops = &ops;
-    later_ms = 12000;
+    clock_put_later(12000);
     *heard_log = 0;
     log_to(log_hear, NULL);
     work();
@@ -2337,18 +2338,13 @@ static void a_full_disk_in_a_commit(void **state)
 static void a_deadline_while_one_is_verified(void **state)
 {
     (void)state;
-    static struct env_ops ops;
     struct wire_answer answer;
     size_t n;
     void *upload;
     begin(false);
     t.straggler_ms = 60000;
     crash();
-    real_ops = t.env->ops;
-    ops = *real_ops;
-    ops.now_ms = now_later;
-    t.env->ops = &ops;
-    later_ms = 0;
+    clock_put_later(0);
     hello_all();
     uint8_t *payload = payload_of(1, 0, &n);
     struct wire_contribution m = header(&site[1], 0, payload, n);
