@@ -106,5 +106,11 @@ enum err aggregator_replan(struct aggregator *a, unsigned fragment)
     r.every = o.outer_every;
     r.least = a->o.settings->o->outer_every;
     struct replan_plan plan = replan_step(&p->plan, &r);
+    if (plan.longest && !p->longest)
+        log_event(LOG_WARN, "replan",
+                  "every=%" PRId64 " share=%.4f waited_s=%.3f why=\"training has less than %.0f %% "
+                  "of the time and rounds may not be longer; atoll plan names a smaller codec\"",
+                  r.every, plan.share, r.waited_s, 100 * REPLAN_SHARE);
+    p->longest = plan.longest;
     return plan.every == r.every ? ERR_OK : every_amend(a, &r, &plan);
 }

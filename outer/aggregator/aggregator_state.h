@@ -104,6 +104,7 @@ struct aggregator_replan { /* outer.replan */
     uint64_t round;        /* rounds of fragment 0 before this one were looked at */
     bool full_precision;   /* the last of them was */
     struct replan plan;    /* what they were */
+    bool longest;          /* it was said that no round may be longer */
 };
 /* Of the one commit in flight. The work of all but IDLE is done by aggregator_commit_outside
  * without the lock; the stage changes under it. */

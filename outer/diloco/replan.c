@@ -1,12 +1,19 @@
 #include "outer/diloco/replan.h"
 #include <math.h>
 
+/* A round may have so many steps. */
+static int64_t longest(const struct replan_round *r)
+{
+    int64_t parts = r->fragments, most = REPLAN_TIMES * r->least;
+    return (most > REPLAN_EVERY_MAX ? most : REPLAN_EVERY_MAX) / parts * parts;
+}
+
 /* Steps that leave training its share where a round waits so long. */
 static int64_t every_for(const struct replan_round *r, double waited_s)
 {
     double step_s = r->trained_s / (double)r->steps;
     double steps = ceil(waited_s / step_s * REPLAN_AIM / (1 - REPLAN_AIM));
-    int64_t parts = r->fragments, most = REPLAN_EVERY_MAX / parts * parts;
+    int64_t parts = r->fragments, most = longest(r);
     if (!(steps < (double)most))
         return most;
     return steps > 1 ? ((int64_t)steps + parts - 1) / parts * parts : parts;
@@ -70,8 +77,9 @@ struct replan_plan replan_step(struct replan *p, const struct replan_round *r)
     if (r->steps) {
         plan.share = share_of(r, r->waited_s);
         plan.waited_s = p->known == 2 ? confirmed_s(p, r) : 0;
-        plan.every =
-            share_of(r, plan.waited_s) < REPLAN_SHARE ? longer(p, r, plan.waited_s) : shorter(p, r);
+        bool missed = share_of(r, plan.waited_s) < REPLAN_SHARE;
+        plan.every = missed ? longer(p, r, plan.waited_s) : shorter(p, r);
+        plan.longest = missed && r->every >= longest(r);
     }
     if (!r->steps || plan.every != r->every)
         p->calm = p->missed = 0;

@@ -11,18 +11,20 @@
  * later, a slower download alone one round later still. A round gets shorter after three rounds in
  * which the configured steps would do, or half as many.
  */
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Share of the time that training must have. Below MISSED a round gets longer at once, else after
  * two in a row. AIM is what another length is planned for, so that one amendment does. Above CALM
- * the configured length is taken again. The longest round is that of plan_search. */
+ * the configured length is taken again. The longest round is that of plan_search, or TIMES the
+ * configured one if that is longer. */
 #define REPLAN_SHARE  0.95
 #define REPLAN_MISSED 0.943
 #define REPLAN_CALM   0.955
 #define REPLAN_AIM    0.97
 enum {
     REPLAN_EVERY_MAX = 1000,
-    REPLAN_TIMES = 4,  /* at most so many times as long at once */
+    REPLAN_TIMES = 4,  /* at most so many times as long at once; also: as configured, see above */
     REPLAN_MISSES = 2, /* rounds in a row, above MISSED; in which a round may be shorter: */
     REPLAN_ROUNDS = 3
 };
@@ -47,6 +49,7 @@ struct replan_plan {
                         configured; that of the round: it stays */
     double share;    /* of the time in steps, as measured */
     double waited_s; /* that it is planned for */
+    bool longest;    /* training has less than its share, and no round may be longer */
 };
 /* When a round is sealed. `r` says nothing where its steps are 0: an amendment is pending. */
 struct replan_plan replan_step(struct replan *p, const struct replan_round *r);

@@ -430,6 +430,8 @@ static void rounds_are_planned_again(void **state)
     assert_int_equal(REPLANNED(40, 40, 1, 1, 1, 1, 9, 1.6), 104);   /* what both uploads confirm */
     assert_int_equal(REPLANNED(40, 40, 1, 1, 1, 1, 60, 60), 160);   /* four times at once */
     assert_int_equal(REPLANNED(400, 40, 1, 4, 4, 4, 60, 60), 1000); /* the longest */
+    assert_int_equal(REPLANNED(1800, 1800, 1, 60, 60, 60, 60), 3880); /* of a long one */
+    assert_int_equal(REPLANNED(1800, 600, 1, 60, 60, 60, 60), 2400);  /* its longest */
     /* One exchange alone, whenever the next begins; 95.2 %; none that is known before. */
     assert_int_equal(REPLANNED(40, 40, 1, 1, 1, 1, 60, 1, 1, 1), 40);
     assert_int_equal(REPLANNED(40, 40, 1, 1, 1, 1, 1, 60), 40);
@@ -461,6 +463,16 @@ static void rounds_are_planned_again(void **state)
     r.steps = 97, r.every = 97;
     r.trained_s = 48.5;
     assert_int_equal(replan_step(&p, &r).every, 194);
+    /* No round may be longer. */
+    p = (struct replan){.known = 2, .upload_s = {30, 30}, .exchange_s = 60};
+    r = (struct replan_round){500, 60, 60, 30, 1000, 1000, 40, 1};
+    struct replan_plan plan = replan_step(&p, &r);
+    assert_int_equal(plan.every, 1000);
+    assert_true(plan.longest);
+    r.least = 300;
+    plan = replan_step(&p, &r);
+    assert_int_equal(plan.every, 1200);
+    assert_false(plan.longest);
 }
 
 int main(void)
