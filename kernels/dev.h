@@ -49,8 +49,7 @@ struct dev_linear_grad {
     float *dw;      /* (N, K) f32, +=; NULL: not computed, the layer is frozen */
     float *dbias;   /* (N) f32, +=; NULL: no bias, or the following layer computed it (pre_dbias) */
     /* The preceding layer ends in an activation, x = act(pre): dx becomes the gradient of pre, and
-     * the column sums of dx are the bias gradient of that layer. One pass after the matrix product,
-     * or fused with it (cuBLASLt's DGELU_BGRAD). */
+     * the column sums of dx are the bias gradient of that layer. */
     enum dev_act act;
     const void *pre;  /* (T, K) model type; NULL with act NONE */
     float *pre_dbias; /* (K) f32, +=; NULL: not computed, or act NONE */

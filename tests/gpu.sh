@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one command: builds with -DMPI=OFF -DCUDA=ON, and with the network where gRPC is there; runs
 # each op against the CPU's, against float64 and finite differences, the exact set, the outer arithmetic, the golden losses,
-# 200 steps beside PyTorch, compute-sanitizer on the kernel tests, kill -9 and resume, a whole run of an aggregator and two sites
-# that share the GPU, and the register report. The last line is "N passed, N failed, N skipped"; every skip says why.
-#   tests/gpu.sh [--debs FOLDER] [--arch LIST] [--shard FILE] [--gpus N] [--bench]
+# kill -9 and resume, a whole run of an aggregator and two sites that share the GPU, 200 steps beside PyTorch, compute-sanitizer
+# on the kernel tests, and the register report. Tests run side by side, measurements alone and last. The last line is "N passed,
+# N failed, N skipped"; every skip says why. What each test printed is in build-gpu/said.
+#   tests/gpu.sh [--debs FOLDER] [--arch LIST] [--shard FILE] [--gpus N] [--parts LIST] [--bench] [--built]
 #     --debs   FOLDER with Debian packages, for a machine without a registry: they are unpacked into a prefix, nothing is
 #              installed. Make it where a registry is reachable:
 #                mkdir debs; cd debs; apt-get download libdnnl-dev libdnnl2 libcmocka-dev libcmocka0 libyaml-dev \
@@ -17,22 +18,27 @@
 #     --arch   CUDA architectures, default 90a-real
 #     --gpus   how many of the machine's GPUs one site uses, default all; with two or more also losses, killed ranks and rejoining
 #              of such a site (gpu_ranks.sh)
+#     --parts  of tests,curves,sanitizer,static: what to run, default all of them
 #     --bench  then measure: bench_cuda, and train_torch_cuda.py if python3 has torch
+#     --built  do not build: build-gpu (or ATOLL_BUILD) holds what this script built on another machine
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-debs='' arch=90a-real bench=no shard='' gpus=''
+debs='' arch=90a-real bench=no shard='' gpus='' parts=tests,curves,sanitizer,static built=no
 while [ $# -gt 0 ]; do
     case $1 in
     --debs) debs=$(cd "$2" && pwd); shift 2 ;;
     --arch) arch=$2; shift 2 ;;
     --shard) shard=$(readlink -f "$2"); shift 2 ;;
     --gpus) gpus=$2; shift 2 ;;
+    --parts) parts=$2; shift 2 ;;
     --bench) bench=yes; shift ;;
-    *) echo "usage: tests/gpu.sh [--debs FOLDER] [--arch LIST] [--shard FILE] [--gpus N] [--bench]" >&2; exit 4 ;;
+    --built) built=yes; shift ;;
+    *) echo "usage: tests/gpu.sh [--debs FOLDER] [--arch LIST] [--shard FILE] [--gpus N] [--parts LIST] [--bench] [--built]" >&2; exit 4 ;;
     esac
 done
 build=${ATOLL_BUILD:-$root/build-gpu}
+said=$build/said
 passed=0 failed=0 skipped=0
 verdict() { # name, exit status, reason of a skip
     case $2 in
@@ -40,6 +46,31 @@ verdict() { # name, exit status, reason of a skip
     77) skipped=$((skipped + 1)); echo "SKIPPED  $1: ${3:-see above}" ;;
     *) failed=$((failed + 1)); echo "FAILED   $1 (exit $2)" ;;
     esac
+}
+# start NAME SKIPPED COMMAND...: COMMAND in the background, for ATOLL_GPU_LIMIT seconds (300) at most; `collect` gives its verdict. SKIPPED: the
+# reason when it ends with 77.
+names=() skips=()
+start() {
+    while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do wait -n; done
+    names+=("$1") skips+=("$2")
+    (
+        timeout "${ATOLL_GPU_LIMIT:-300}" "${@:3}" >"$said/${1// /_}.txt" 2>&1
+        echo $? >"$said/${1// /_}.status"
+    ) &
+}
+collect() {
+    local i file status
+    wait
+    for i in "${!names[@]}"; do
+        file=$said/${names[$i]// /_}
+        status=$(cat "$file.status")
+        tail -n "$([ "$status" = 0 ] && echo 1 || echo 40)" "$file.txt"
+        verdict "${names[$i]}" "$status" "${skips[$i]}"
+    done
+    names=() skips=()
+}
+part() {
+    case ,$parts, in *",$1,"*) ;; *) return 1 ;; esac
 }
 finish() {
     echo "$passed passed, $failed failed, $skipped skipped"
@@ -61,90 +92,97 @@ if [ -n "$debs" ]; then
     export PATH=$PATH:$prefix/usr/bin LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib # protoc-c and its libraries
 fi
 export PATH=$PATH:/usr/local/cuda/bin
-command -v nvcc >/dev/null || { echo "CUDA: no nvcc, not compiled"; verdict build 77 "no nvcc"; finish; }
-
-generator=$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
 on_gpu="test_cuda_ops test_cuda_fp8 test_cuda_exact test_cuda_model test_cuda_step test_cuda_outer test_cuda_golden"
+on_gpu="$on_gpu test_cuda_optim test_cuda_muon test_cuda_encoder"
 references="test_ops test_linear test_attention"
 targets="$on_gpu $references atoll_cuda bench_cuda bench_cuda_train bench_ranks ranks nccl_calls atoll"
 net=OFF
 pkg-config --exists grpc libprotobuf-c libssl 2>/dev/null && command -v protoc-c >/dev/null && net=ON
-mkdir -p "$build"
-if cmake -S . -B "$build" -G "$generator" -DNET=$net -DMPI=OFF -DCUDA=ON "-DCUDA_ARCHITECTURES=$arch" >"$build/build.log" 2>&1 &&
-    cmake --build "$build" -j "$(nproc)" --target $targets >>"$build/build.log" 2>&1; then
-    verdict build 0
-else
-    tail -n 40 "$build/build.log"
-    verdict build 1
-    finish
+if [ $built = no ]; then
+    command -v nvcc >/dev/null || { echo "CUDA: no nvcc, not compiled"; verdict build 77 "no nvcc"; finish; }
+    generator=$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
+    mkdir -p "$build"
+    if cmake -S . -B "$build" -G "$generator" -DNET=$net -DMPI=OFF -DCUDA=ON "-DCUDA_ARCHITECTURES=$arch" >"$build/build.log" 2>&1 &&
+        cmake --build "$build" -j "$(nproc)" --target $targets >>"$build/build.log" 2>&1; then
+        verdict build 0
+    else
+        tail -n 40 "$build/build.log"
+        verdict build 1
+        finish
+    fi
+    for optional in atoll_nccl test_cudnn_plans; do cmake --build "$build" --target $optional >>"$build/build.log" 2>&1; done
 fi
-cmake --build "$build" --target atoll_nccl >>"$build/build.log" 2>&1
 [ -e "$build/bin/libatoll_nccl.so" ]
 verdict "NCCL module" $(($? ? 77 : 0)) "no NCCL here; one GPU per site"
-"$build/bin/atoll" doctor
-
-for t in $on_gpu; do
-    "$build/tests/$t"
-    verdict $t $? "no GPU"
-done
-cmake --build "$build" --target test_cudnn_plans >>"$build/build.log" 2>&1
-if [ -x "$build/tests/test_cudnn_plans" ]; then
-    "$build/tests/test_cudnn_plans" --all
-    verdict "cuDNN's plans for an H200" $? "no libcudnn.so.9"
-else
-    verdict "cuDNN's plans for an H200" 77 "no header cudnn_graph.h"
-fi
+"$build/bin/atoll" doctor | tee "$build/doctor.txt"
+grep -q '^network yes' "$build/doctor.txt" && net=ON || net=OFF
 gpu=no
 nvidia-smi >/dev/null 2>&1 && gpu=yes
-for t in $references; do
-    if [ $gpu = yes ]; then
-        ATOLL_TEST_DEVICE=cuda "$build/tests/$t"
-        verdict "$t on the GPU" $?
+torch=no
+[ $gpu = yes ] && python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && torch=yes
+mkdir -p "$said"
+at_once=${ATOLL_GPU_AT_ONCE:-$((($(nproc) + 1) / 2))}
+
+if part tests; then
+    for t in $on_gpu; do start $t "no GPU" "$build/tests/$t"; done
+    if [ -x "$build/tests/test_cudnn_plans" ]; then
+        start "cuDNN's plans for an H200" "no libcudnn.so.9" "$build/tests/test_cudnn_plans" --all
     else
-        verdict "$t on the GPU" 77 "no GPU"
+        verdict "cuDNN's plans for an H200" 77 "no header cudnn_graph.h"
     fi
-done
-# The whole program: killed and resumed, alone and in a run of two sites, all on this GPU.
-for t in two_sites kill stop_resume overlap; do
-    if [ $gpu = yes ] && [ $net = ON ]; then
-        ATOLL_E2E_DEVICE=cuda tests/e2e/$t.sh "$build/bin/atoll" "$build/tests/$t.dir"
-        verdict "$t on the GPU" $?
-    else
-        verdict "$t on the GPU" 77 "no GPU, or no gRPC and protoc-c"
-    fi
-done
+    for t in $references; do
+        if [ $gpu = yes ]; then
+            start "$t on the GPU" "see above" env ATOLL_TEST_DEVICE=cuda "$build/tests/$t"
+        else
+            verdict "$t on the GPU" 77 "no GPU"
+        fi
+    done
+    # The whole program: killed and resumed, alone and in a run of two sites, all on this GPU.
+    for t in two_sites kill stop_resume overlap; do
+        if [ $gpu = yes ] && [ $net = ON ]; then
+            start "$t on the GPU" "see above" env ATOLL_E2E_DEVICE=cuda tests/e2e/$t.sh "$build/bin/atoll" "$build/tests/$t.dir"
+        else
+            verdict "$t on the GPU" 77 "no GPU, or no gRPC and protoc-c"
+        fi
+    done
+    collect
+fi
 [ -n "$gpus" ] || gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
-. tests/gpu_ranks.sh
-if [ $gpu = yes ] && python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+part tests && . tests/gpu_ranks.sh
+if ! part curves; then
+    :
+elif [ $torch = yes ]; then
     vocab=50257
     if [ -z "$shard" ]; then
         vocab=256 shard=$build/text/train-0-0000.bin
         for i in $(seq 40); do cat LICENSE docs/*.md; done >"$build/text.txt"
         "$build/bin/atoll" data --out "$build/text" --sequence 1024 --force "$build/text.txt"
     fi
-    python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" --size 124m --device cuda --vocab $vocab
-    verdict "200 steps of 124M beside PyTorch" $?
-    python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" --size llama_60m --device cuda --vocab $vocab
-    verdict "200 steps of a Llama of 60M beside PyTorch" $?
+    for curve in "tiny f32" "llama_tiny f32" "124m bf16" "llama_60m bf16"; do
+        start "200 steps beside PyTorch, $curve" "see above" python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" \
+            --size ${curve% *} --device cuda --dtype ${curve#* } --vocab $vocab
+    done
+    collect
 else
     verdict "200 steps of 124M beside PyTorch" 77 "no GPU, or python3 has no torch with a GPU"
 fi
-if command -v compute-sanitizer >/dev/null && [ $gpu = yes ]; then
+if ! part sanitizer; then
+    :
+elif command -v compute-sanitizer >/dev/null && [ $gpu = yes ]; then
     for tool in memcheck racecheck; do
         for t in $on_gpu; do
-            CUDA_TEST_SMALL=1 timeout 240 compute-sanitizer --tool $tool --error-exitcode 9 "$build/tests/$t" | tail -n 5
-            verdict "$tool $t" "${PIPESTATUS[0]}"
+            start "$tool $t" "see above" env CUDA_TEST_SMALL=1 compute-sanitizer --tool $tool --error-exitcode 9 "$build/tests/$t"
         done
     done
+    collect
 else
     verdict "compute-sanitizer" 77 "no compute-sanitizer or no GPU"
 fi
-tests/cuda/fma.sh
-verdict "exact set has no contraction" $?
-tests/bench/cuda_registers.sh "${arch%%-*}" >"$build/registers.txt"
-status=$?
-tail -n 1 "$build/registers.txt"
-verdict "registers: no spills" $status
+if part static; then
+    start "exact set has no contraction" "see above" tests/cuda/fma.sh
+    start "registers: no spills" "see above" tests/bench/cuda_registers.sh "${arch%%-*}"
+    collect
+fi
 if [ $bench = yes ]; then
     "$build/tests/bench_cuda"
     verdict bench_cuda $? "no GPU"
@@ -152,7 +190,7 @@ if [ $bench = yes ]; then
         "$build/tests/bench_cuda_train" $size
         verdict "bench_cuda_train $size" $? "no GPU"
     done
-    if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    if [ $torch = yes ]; then
         python3 tests/bench/train_torch_cuda.py attention
         verdict "PyTorch's attention beside it" $?
         for size in "124m 32,64,128" "1558m 8,16,32" "1b 4,8,16"; do

@@ -74,8 +74,6 @@ enum epilogue {
     EPILOGUE_BIAS,        /* + bias (N) */
     EPILOGUE_BIAS_GELU,   /* pre = a b + bias, c = gelu_tanh(pre) */
     EPILOGUE_COLUMN_SUMS, /* column sums of b (K,N) with b_t, or of a (K,M) with a_t, go to sums */
-    EPILOGUE_DGELU,       /* c = a b gelu_tanh'(pre) */
-    EPILOGUE_DGELU_COLUMN_SUMS, /* and its column sums (N), in the type of c, go to sums */
 };
 struct product {
     const void *a, *b;
@@ -90,9 +88,8 @@ struct product {
     const float *a_scale, *b_scale; /* device: factors of the operands */
     enum epilogue epilogue;
     const void *bias; /* EPILOGUE_BIAS*: (N), type of c */
-    void *pre; /* EPILOGUE_BIAS_GELU, written; EPILOGUE_DGELU*, read: (M,N), type and stride of c */
-    void *sums; /* EPILOGUE_COLUMN_SUMS: (M) f32, overwritten: row sums of op(a);
-                   EPILOGUE_DGELU_COLUMN_SUMS */
+    void *pre;        /* EPILOGUE_BIAS_GELU, written: (M,N), type and stride of c */
+    void *sums;       /* EPILOGUE_COLUMN_SUMS: (M) f32, overwritten: row sums of op(a) */
 };
 
 enum { CUDA_PLANS_MAX = 512 }; /* kept; a GPT-2 has some 40 */

@@ -9,7 +9,9 @@
 #include "kernels/cuda/tile.cuh"
 #include "kernels/scalar/fp8.h"
 
-enum { THREADS = 256, TILE = 32, EACH = 16, HEAD_BYTES = 256 };
+/* HEAD_BYTES: two largest values, then, each at a multiple of SCALE_BYTES, the inverse scales of a
+ * and b. */
+enum { THREADS = 256, TILE = 32, EACH = 16, HEAD_BYTES = 256, SCALE_BYTES = 64 };
 
 struct operand { /* op(x) (rows, K) */
     const void *x;
@@ -124,18 +126,28 @@ static struct room room_of(const struct product *p)
     return r;
 }
 
+static float *scale_at(char *base, int operand)
+{
+    return (float *)(base + (1 + operand) * SCALE_BYTES);
+}
+
 static bool operands_round(struct cuda *c, const struct product *p, const struct room *r,
                            char *base)
 {
     int form = p->gradient ? FP8_E5M2 : FP8_E4M3;
     uint32_t *largest = (uint32_t *)base;
-    float *inverse = (float *)base + 2;
     uint8_t *codes = (uint8_t *)base + HEAD_BYTES;
-    const struct operand a = {p->a, p->M,    p->K,    p->lda, p->a_t,
-                              form, largest, inverse, codes,  r->K},
-                         b = {p->b,        p->N,        p->K,
-                              p->ldb,      !p->b_t,     FP8_E4M3,
-                              largest + 1, inverse + 1, codes + r->a_bytes,
+    const struct operand a = {p->a,  p->M, p->K, p->lda, p->a_t, form, largest, scale_at(base, 0),
+                              codes, r->K},
+                         b = {p->b,
+                              p->N,
+                              p->K,
+                              p->ldb,
+                              !p->b_t,
+                              FP8_E4M3,
+                              largest + 1,
+                              scale_at(base, 1),
+                              codes + r->a_bytes,
                               r->K};
     c->dev.ops->zero(&c->dev, base, HEAD_BYTES);
     if (r->N > p->N) /* rows of zeros, that the result drops */
@@ -167,7 +179,7 @@ extern "C" bool cuda_fp8_run(struct cuda *c, const struct product *p)
     q.a_t = false, q.b_t = true;
     q.K = q.lda = q.ldb = r.K;
     q.a_form = p->gradient ? FP8_E5M2 : FP8_E4M3, q.b_form = FP8_E4M3;
-    q.a_scale = (float *)base + 2, q.b_scale = (float *)base + 3;
+    q.a_scale = scale_at(base, 0), q.b_scale = scale_at(base, 1);
     if (r.c_bytes) {
         q.c = out;
         q.N = q.ldc = r.N;

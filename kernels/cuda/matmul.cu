@@ -147,10 +147,6 @@ static cublasLtEpilogue_t epilogue(enum epilogue f)
         return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case EPILOGUE_COLUMN_SUMS:
         return CUBLASLT_EPILOGUE_BGRADB;
-    case EPILOGUE_DGELU:
-        return CUBLASLT_EPILOGUE_DGELU;
-    case EPILOGUE_DGELU_COLUMN_SUMS:
-        return CUBLASLT_EPILOGUE_DGELU_BGRAD;
     case EPILOGUE_NONE:
         break;
     }
@@ -159,12 +155,12 @@ static cublasLtEpilogue_t epilogue(enum epilogue f)
 
 static bool has_bias(enum epilogue f) /* or its gradient: the same pointer */
 {
-    return f != EPILOGUE_NONE && f != EPILOGUE_DGELU;
+    return f != EPILOGUE_NONE;
 }
 
 static bool has_pre(enum epilogue f)
 {
-    return f == EPILOGUE_BIAS_GELU || f == EPILOGUE_DGELU || f == EPILOGUE_DGELU_COLUMN_SUMS;
+    return f == EPILOGUE_BIAS_GELU;
 }
 
 static enum err set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what, const void *value,

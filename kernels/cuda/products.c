@@ -47,11 +47,14 @@ static const void *bias_model(struct cuda *c, const struct dev_linear *a)
     return bias;
 }
 
-static enum epilogue epilogue_of(const struct dev_linear *a)
+/* f32 does without the library's GELU: with it, logits of a tiny GPT were off by more than 2e-6 on
+ * an H200. */
+static enum epilogue epilogue_of(const struct cuda *c, const struct dev_linear *a)
 {
     if (!a->bias)
         return EPILOGUE_NONE;
-    return a->act == DEV_ACT_GELU_TANH ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS;
+    bool gelu = a->act == DEV_ACT_GELU_TANH && c->dev.model_type == DTYPE_BF16;
+    return gelu ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS;
 }
 
 /* One fused product where the library has it; else the product, then one pass. */
@@ -64,7 +67,7 @@ void cuda_linear_fwd(struct dev *d, void *y, const struct dev_linear *a)
     if (!a->T)
         return;
     struct product p = forward(c, sum, a);
-    p.epilogue = epilogue_of(a);
+    p.epilogue = epilogue_of(c, a);
     if (p.epilogue != EPILOGUE_NONE && !(p.bias = bias_model(c, a)))
         return;
     if (p.epilogue == EPILOGUE_BIAS_GELU) {
@@ -127,37 +130,9 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
         multiply(c, &p); /* the device records a failure */
 }
 
-/* to (N) += sums, which the library wrote in the model type; `wide`: memory for them in f32. */
-static void sums_add(struct cuda *c, float *to, const void *sums, float *wide, size_t N)
-{
-    if (c->dev.model_type == DTYPE_BF16)
-        cuda_bf16_to_f32(&c->dev, wide, sums, N);
-    cuda_add_f32(c, to, c->dev.model_type == DTYPE_BF16 ? wide : sums, N);
-}
-
-/* True: done, with act' and column sums in the product. In bf16 the library rounds the sums to
- * bf16: 2^-9 relative, as for every user of this epilogue. */
-static bool input_gradient_fused(struct cuda *c, struct product p, const struct dev_linear_grad *g)
-{
-    float *wide = NULL;
-    if (g->act != DEV_ACT_GELU_TANH) /* the library's only GELU */
-        return false;
-    p.epilogue = EPILOGUE_DGELU;
-    p.pre = (void *)(uintptr_t)g->pre; /* read */
-    if (g->pre_dbias) {
-        if (!(wide = cuda_scratch(c, CUDA_SLOT_OP, 2 * p.N * sizeof *wide)))
-            return false;
-        p.epilogue = EPILOGUE_DGELU_COLUMN_SUMS;
-        p.sums = wide + p.N;
-    }
-    if (!multiply(c, &p))
-        return false;
-    if (g->pre_dbias)
-        sums_add(c, g->pre_dbias, p.sums, wide, p.N);
-    return true;
-}
-
-/* False: the device failed. */
+/* The activation's slope is a pass behind the product: fused with it (DGELU_BGRAD), an H200 reaches
+ * 288 TFLOP/s in dx and dw together, where other layers reach 600 to 640. False: the device failed.
+ */
 static bool input_gradient(struct cuda *c, const struct dev_linear *a,
                            const struct dev_linear_grad *g)
 {
@@ -173,8 +148,6 @@ static bool input_gradient(struct cuda *c, const struct dev_linear *a,
                         .gradient = true,
                         .in = c->dev.model_type,
                         .out = c->dev.model_type};
-    if (input_gradient_fused(c, p, g))
-        return true;
     if (!multiply(c, &p))
         return false;
     if (g->act != DEV_ACT_NONE)

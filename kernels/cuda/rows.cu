@@ -10,6 +10,9 @@ enum { BLOCK_MAX = 1024 };
 
 /* ---- norms: a block holds ROWS rows in registers, a thread VEC columns of each ---- */
 enum { NORM_ROWS = 4, NORM_BWD_ROWS = 2, NORM_THREADS = 640 }; /* 640: 96 registers each */
+enum {
+    NORM_BWD_RESIDENT = 672
+}; /* threads that a processor holds at once: 65536 registers, 96 each */
 
 struct norm_fwd_args {
     void *y, *sum;
@@ -45,20 +48,22 @@ static __device__ __forceinline__ void norm_sums(float *x, float (*held)[ROWS][W
     }
 }
 
+/* What a row's norm is taken of, out of x and residual; kept in sum. */
 template <typename T, int VEC, bool BRANCH>
-static __device__ __forceinline__ void norm_load(float *v, const struct norm_fwd_args &a,
-                                                 size_t row, size_t column)
+static __device__ __forceinline__ void norm_join(float *v, const struct norm_fwd_args &a,
+                                                 const T *x, const T *residual, size_t row,
+                                                 size_t column)
 {
     size_t at = row * a.C + column;
-    load<T, VEC>(v, (const T *)a.x + at);
+#pragma unroll
+    for (int k = 0; k < VEC; k++)
+        v[k] = widen(x[k]);
     if (BRANCH)
         drop_apply<VEC>(v, drop_of(a.branch, row), (uint32_t)column);
     if (a.residual) {
-        float r[VEC];
-        load<T, VEC>(r, (const T *)a.residual + at);
 #pragma unroll
         for (int k = 0; k < VEC; k++)
-            v[k] = rounded<T>(v[k] + r[k]); /* as backward will read it */
+            v[k] = rounded<T>(v[k] + widen(residual[k])); /* as backward will read it */
     } else if (BRANCH) {
 #pragma unroll
         for (int k = 0; k < VEC; k++)
@@ -79,6 +84,15 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_fwd(const struct nor
     size_t column = threadIdx.x * (size_t)VEC, row = (size_t)blockIdx.x * ROWS;
     bool in = column < a.C;
     float v[ROWS][VEC], mean[ROWS], square[ROWS], C = (float)a.C;
+    T x[ROWS][VEC], residual[ROWS][VEC];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) { /* all rows are on their way before the first is stored */
+        size_t at = (row + r) * a.C + column;
+        if (in && row + r < a.rows)
+            fetch<T, VEC>(x[r], (const T *)a.x + at);
+        if (in && row + r < a.rows && a.residual)
+            fetch<T, VEC>(residual[r], (const T *)a.residual + at);
+    }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         mean[r] = 0;
@@ -86,7 +100,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_fwd(const struct nor
         for (int k = 0; k < VEC; k++)
             v[r][k] = 0;
         if (in && row + r < a.rows)
-            norm_load<T, VEC, BRANCH>(v[r], a, row + r, column);
+            norm_join<T, VEC, BRANCH>(v[r], a, x[r], residual[r], row + r, column);
 #pragma unroll
         for (int k = 0; k < VEC; k++)
             mean[r] += v[r][k];
@@ -135,7 +149,8 @@ static __global__ void norm_fwd_long(const struct norm_fwd_args a)
     const T *kept = BRANCH || a.residual ? (const T *)a.sum : (const T *)a.x;
     float mean = 0, square = 0, C = (float)a.C, v;
     for (size_t i = threadIdx.x; i < a.C; i += THREADS) {
-        norm_load<T, 1, BRANCH>(&v, a, row, i);
+        T x = ((const T *)a.x)[at + i], residual = a.residual ? ((const T *)a.residual)[at + i] : x;
+        norm_join<T, 1, BRANCH>(&v, a, &x, &residual, row, i);
         mean += v;
     }
     mean = a.layer ? block_sum(mean, held[0]) / C : 0.0f;
@@ -229,29 +244,35 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct nor
         dgain[k] = dbias[k] = 0;
     }
     for (size_t row = (size_t)blockIdx.x * ROWS; row < a.rows; row += (size_t)gridDim.x * ROWS) {
-        float h[ROWS][VEC], dy[ROWS][VEC], rstd[ROWS], sums[2 * ROWS];
+        T x[ROWS][VEC], dy[ROWS][VEC], dsum[ROWS][VEC];
+        float mean[ROWS], rstd[ROWS], sums[2 * ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            bool real = in && row + r < a.rows;
+            bool real = row + r < a.rows;
             size_t at = (row + r) * a.C + column;
 #pragma unroll
             for (int k = 0; k < VEC; k++)
-                h[r][k] = dy[r][k] = 0;
-            if (real) {
-                load<T, VEC>(h[r], (const T *)a.sum + at);
-                load<T, VEC>(dy[r], (const T *)a.dy + at);
+                x[r][k] = dy[r][k] = dsum[r][k] = 0;
+            if (real && in) {
+                fetch<T, VEC>(x[r], (const T *)a.sum + at);
+                fetch<T, VEC>(dy[r], (const T *)a.dy + at);
+                if (a.dsum)
+                    fetch<T, VEC>(dsum[r], (const T *)a.dsum + at);
             }
-            rstd[r] = row + r < a.rows ? a.rstd[row + r] : 0.0f;
-            float mean = a.layer && row + r < a.rows ? a.mean[row + r] : 0.0f;
+            rstd[r] = real ? a.rstd[row + r] : 0.0f;
+            mean[r] = a.layer && real ? a.mean[row + r] : 0.0f;
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
             sums[r] = sums[ROWS + r] = 0;
 #pragma unroll
             for (int k = 0; k < VEC; k++) {
-                float e = dy[r][k] * gain[k];
-                h[r][k] = (h[r][k] - mean) * rstd[r];
+                float d = widen(dy[r][k]), e = d * gain[k];
+                float h = (widen(x[r][k]) - mean[r]) * rstd[r];
                 sums[r] += e;
-                sums[ROWS + r] += e * h[r][k];
-                dgain[k] += dy[r][k] * h[r][k];
-                dbias[k] += dy[r][k];
+                sums[ROWS + r] += e * h;
+                dgain[k] += d * h;
+                dbias[k] += d;
             }
         }
         norm_sums<2 * ROWS>(sums, held, &turn);
@@ -262,13 +283,11 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct nor
             size_t at = (row + r) * a.C + column;
             float e_mean = a.layer ? sums[r] / C : 0.0f, eh_mean = sums[ROWS + r] / C, out[VEC];
 #pragma unroll
-            for (int k = 0; k < VEC; k++)
-                out[k] = 0;
-            if (a.dsum)
-                load<T, VEC>(out, (const T *)a.dsum + at);
-#pragma unroll
-            for (int k = 0; k < VEC; k++)
-                out[k] += rstd[r] * (dy[r][k] * gain[k] - e_mean - h[r][k] * eh_mean);
+            for (int k = 0; k < VEC; k++) {
+                float h = (widen(x[r][k]) - mean[r]) * rstd[r];
+                out[k] = widen(dsum[r][k]) +
+                         rstd[r] * (widen(dy[r][k]) * gain[k] - e_mean - h * eh_mean);
+            }
             store<T, VEC>((T *)a.dx + at, out);
             if (BRANCH) {
                 drop_apply<VEC>(out, drop_of(a.branch, row + r), (uint32_t)column);
@@ -389,7 +408,7 @@ extern "C" void cuda_norm_bwd(struct dev *d, const struct dev_norm_args *n,
         return;
     }
     size_t blocks = (n->T + NORM_BWD_ROWS - 1) / NORM_BWD_ROWS;
-    size_t most = (size_t)c->processors * (threads ? 768 / threads : 3);
+    size_t most = (size_t)c->processors * (threads ? NORM_BWD_RESIDENT / threads : 3);
     blocks = blocks < most ? blocks : most;
     float *partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, blocks * 2 * n->C * sizeof *partial);
     if (!partial)

@@ -118,15 +118,21 @@ static __device__ __forceinline__ void narrow(uint16_t *to, float x)
     *to = bf16_round(x);
 }
 
+/* As they lie in memory: half the registers of bf16 that is widened. */
+template <typename T, int VEC> static __device__ __forceinline__ void fetch(T *to, const T *from)
+{
+    if (VEC == 1) {
+        to[0] = *from;
+    } else {
+        uint4 raw = *(const uint4 *)from;
+        memcpy(to, &raw, sizeof raw);
+    }
+}
+
 template <typename T, int VEC> static __device__ __forceinline__ void load(float *to, const T *from)
 {
     T v[VEC];
-    if (VEC == 1) {
-        v[0] = *from;
-    } else {
-        uint4 raw = *(const uint4 *)from;
-        memcpy(v, &raw, sizeof v);
-    }
+    fetch<T, VEC>(v, from);
 #pragma unroll
     for (int k = 0; k < VEC; k++)
         to[k] = widen(v[k]);

@@ -95,3 +95,12 @@ void bench_write(const char *csv, const struct bench_row *row)
     if (*csv)
         fclose(f);
 }
+
+void bench_gpu(char *flags, size_t size, const char *note)
+{
+    char name[64] = "";
+    const char *at = strstr(note, "name=\"");
+    if (at)
+        sscanf(at, "name=\"%63[^\"]", name);
+    snprintf(flags, size, "bf16 %s", name);
+}

@@ -34,6 +34,8 @@ double bench_worst(const struct bench_times *t); /* the longest */
 /* --csv PATH appends rows there, otherwise they go to stdout with the header. NULL: wrong
  * arguments, usage printed. */
 const char *bench_arguments(int argc, char **argv);
+/* "bf16" and the GPU's name, out of dev->note, for the flags of a row. */
+void bench_gpu(char *flags, size_t size, const char *note);
 void bench_write(const char *csv, const struct bench_row *row); /* csv "": stdout */
 
 #endif

@@ -12,6 +12,7 @@
 enum { REPEATS = 11, T = 65536, C = 768, SKIP = 77 };
 static struct dev *d;
 static const char *csv;
+static char flags[80];
 static double copy_rate, product_rate; /* GB/s, TFLOP/s */
 
 static void die(enum err e)
@@ -79,7 +80,7 @@ static double seconds_of(work *run, const void *context)
 
 static void row(const char *what, const char *unit, double value, double baseline)
 {
-    bench_write(csv, &(struct bench_row){"cuda", what, unit, "bf16", value, baseline});
+    bench_write(csv, &(struct bench_row){"cuda", what, unit, flags, value, baseline});
 }
 
 static void gigabytes(const char *what, work *run, const void *context, double bytes)
@@ -130,25 +131,19 @@ static void ceilings(void)
 /* ---- memory-bound ---- */
 struct norm {
     struct dev_norm_args a;
-    void *x, *sum, *y;
-    float *mean, *rstd, *dgain, *dbias;
+    void *x, *y;
+    float *dgain, *dbias;
 };
 
 static void run_norm_fwd(const void *context)
 {
     const struct norm *n = context;
-    n->a.sum = n->sum;
-    n->a.mean = n->mean;
-    n->a.rstd = n->rstd;
-    d->ops->norm_fwd(d, n->y, n->x, n->sum, &n->a);
+    d->ops->norm_fwd(d, n->y, n->x, n->a.sum, &n->a);
 }
 
 static void run_norm_bwd(const void *context)
 {
     const struct norm *n = context;
-    n->a.sum = n->sum;
-    n->a.mean = n->mean;
-    n->a.rstd = n->rstd;
     d->ops->norm_bwd(
         d, &n->a,
         &(struct dev_norm_grad){
@@ -158,14 +153,19 @@ static void run_norm_bwd(const void *context)
 static void norms(void)
 {
     double bytes = 4.0 * 2 * T * C; /* x, residual in; sum, y out; the same number backward */
-    struct norm n = {{DEV_NORM_LAYER, 1e-5f, T, C, random_f32(C, 1), random_f32(C, 1)},
-                     random_bf16((size_t)T * C, 1),
-                     random_bf16((size_t)T * C, 1),
-                     random_bf16((size_t)T * C, 1),
-                     room(T * 4),
-                     room(T * 4),
-                     room(C * 4),
-                     room(C * 4)};
+    struct norm n = {.a = {.kind = DEV_NORM_LAYER,
+                           .eps = 1e-5f,
+                           .T = T,
+                           .C = C,
+                           .gain = random_f32(C, 1),
+                           .bias = random_f32(C, 1),
+                           .sum = random_bf16((size_t)T * C, 1),
+                           .mean = room(T * 4),
+                           .rstd = room(T * 4)},
+                     .x = random_bf16((size_t)T * C, 1),
+                     .y = random_bf16((size_t)T * C, 1),
+                     .dgain = room(C * 4),
+                     .dbias = room(C * 4)};
     gigabytes("norm_fwd + residual 65536x768", run_norm_fwd, &n, bytes);
     gigabytes("norm_bwd + residual 65536x768", run_norm_bwd, &n, bytes);
 }
@@ -279,7 +279,7 @@ static void optimizers(void)
 struct codec {
     size_t n;
     float *z;
-    uint8_t *stream, *code, *present;
+    uint8_t *stream;
     struct dev_chunk *chunks;
     double *norms;
     struct dev_encode encode;
@@ -289,8 +289,6 @@ struct codec {
 static void run_encode(const void *context)
 {
     const struct codec *k = context;
-    k->encode.code = k->code;
-    k->encode.present = k->present;
     d->ops->block_encode(d, k->stream, k->z, k->z, &k->encode);
 }
 
@@ -352,11 +350,9 @@ static void codec(void)
     struct codec k = {n,
                       random_f32(n, 1),
                       room(n * 4),
-                      room(blocks),
-                      room(blocks),
                       room(n / DEV_CHUNK * sizeof *k.chunks),
                       room(n / DEV_CHUNK * sizeof *k.norms),
-                      {.count = n, .grid = grid},
+                      {.count = n, .grid = grid, .code = room(blocks), .present = room(blocks)},
                       {.count = n,
                        .slot = slots,
                        .code = grid,
@@ -430,7 +426,7 @@ static void attention_row(int kind, const struct attention *k, bool backward, si
     if (kind == 2)
         snprintf(d->attention, sizeof d->attention, "%zux%zu/%zux%zu%s:cc;", k->a.HD, k->a.NH,
                  k->a.KVH, L, c);
-    snprintf(what, sizeof what, "attention %s L=%zu HD=%zu%s causal=%d, %s",
+    snprintf(what, sizeof what, "attention %s L=%zu HD=%zu%s causal=%d %s",
              backward ? "bwd" : "fwd", L, k->a.HD, k->a.KVH < k->a.NH ? " grouped" : "",
              k->a.causal, names[kind]);
     teraflops(what, backward ? run_attention_bwd : run_attention_fwd, k, flop);
@@ -446,8 +442,17 @@ static void attention(size_t L, size_t HD, size_t share)
         cu[i] = (int32_t)(i * L);
     int32_t *device_cu = room((S + 1) * 4);
     d->ops->copy(d, device_cu, cu, (S + 1) * 4);
-    struct attention k = {{random_bf16((size_t)TOKENS * 3 * WIDTH, 1), device_cu, cu, S, TOKENS, NH,
-                           HD, NH / share, true, 0.125f, room((size_t)TOKENS * NH * 4)},
+    struct attention k = {{.qkv = random_bf16((size_t)TOKENS * 3 * WIDTH, 1),
+                           .cu_seqlens = device_cu,
+                           .cu_seqlens_host = cu,
+                           .sequences = S,
+                           .T = TOKENS,
+                           .NH = NH,
+                           .HD = HD,
+                           .KVH = NH / share,
+                           .causal = true,
+                           .scale = 0.125f,
+                           .lse = room((size_t)TOKENS * NH * 4)},
                           room((size_t)TOKENS * WIDTH * 2),
                           random_bf16((size_t)TOKENS * WIDTH, 1),
                           room((size_t)TOKENS * 3 * WIDTH * 2)};
@@ -477,17 +482,17 @@ static void classifier(void)
     int32_t *targets = calloc(ROWS, sizeof *targets), *on_device = room(ROWS * 4);
     d->ops->copy(d, on_device, targets, ROWS * sizeof *targets);
     free(targets);
-    struct dev_classifier a = {random_bf16((size_t)ROWS * C, 1),
-                               random_bf16((size_t)VP * C, 0.05),
-                               on_device,
-                               ROWS,
-                               C,
-                               V,
-                               VP,
-                               1e-4f,
-                               room(ROWS * 4),
-                               room((size_t)ROWS * C * 2),
-                               room((size_t)VP * C * 4)};
+    struct dev_classifier a = {.x = random_bf16((size_t)ROWS * C, 1),
+                               .w = random_bf16((size_t)VP * C, 0.05),
+                               .targets = on_device,
+                               .T = ROWS,
+                               .C = C,
+                               .V = V,
+                               .VP = VP,
+                               .grad_scale = 1e-4f,
+                               .losses = room(ROWS * 4),
+                               .dx = room((size_t)ROWS * C * 2),
+                               .dw = room((size_t)VP * C * 4)};
     teraflops("classifier fwd + bwd 16384x50304x768", run_classifier, &a, 3 * 2.0 * ROWS * C * V);
 }
 
@@ -536,6 +541,7 @@ int main(int argc, char **argv)
         return SKIP;
     }
     puts(d->note);
+    bench_gpu(flags, sizeof flags, d->note);
     ceilings();
     norms();
     llama();

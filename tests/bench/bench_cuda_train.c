@@ -207,7 +207,9 @@ static void say(const struct run *r, const char *what, double seconds, unsigned 
                 const char *csv)
 {
     double tokens = (double)r->b.tokens_count;
-    bench_write(csv, &(struct bench_row){"cuda_train", what, "tokens/s", "bf16", tokens / seconds,
+    char flags[80];
+    bench_gpu(flags, sizeof flags, r->d->note);
+    bench_write(csv, &(struct bench_row){"cuda_train", what, "tokens/s", flags, tokens / seconds,
                                          989e12 / flop_per_token(r->size)});
     printf("  %s: %.2f ms, MFU %.3f, the host waited %u times in %d steps\n", what, 1e3 * seconds,
            tokens / seconds * flop_per_token(r->size) / 989e12, waits, STEPS);

@@ -3,6 +3,8 @@
 /* The device under test, by what a test is linked with: a GPU (test_device.c), its kernels emulated
  * on this host (emulate.cc), or the host itself (test_host.c).
  */
+#include <stdio.h>
+#include "kernels/base/err.h"
 #include "kernels/dev.h"
 
 enum { CUDA_TEST_SKIP = 77 }; /* ctest's code for a skipped test */
@@ -13,5 +15,17 @@ enum err cuda_test_open_attention(struct dev **d, const char *model_type,
                                   const char *attention) MUST;
 /* With device.products = fp8_hybrid. */
 enum err cuda_test_open_fp8(struct dev **d, const char *model_type) MUST;
+
+/* True: there is no such device, and the reason was printed. The test ends with CUDA_TEST_SKIP. */
+static inline bool cuda_test_missing(const char *model_type)
+{
+    struct dev *d;
+    enum err e = cuda_test_open(&d, model_type);
+    if (e == ERR_OK)
+        dev_close(d);
+    else
+        printf("SKIPPED: %s\n", err_message());
+    return e == ERR_UNSUPPORTED;
+}
 
 #endif

@@ -30,7 +30,8 @@ static void read_back(struct dev *d, double *to, const void *x, enum dtype type,
 {
     static uint8_t host[MOST * 4];
     d->ops->copy(d, host, x, n * dtype_size(type));
-    assert_int_equal(dev_sync(d), ERR_OK);
+    if (dev_sync(d) != ERR_OK)
+        fail_msg("%s", err_message());
     for (size_t i = 0; i < n; i++)
         to[i] = type == DTYPE_F32 ? (double)((float *)host)[i]
                                   : (double)bf16_float(((uint16_t *)host)[i]);

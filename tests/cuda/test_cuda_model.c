@@ -118,12 +118,8 @@ int main(void)
         cmocka_unit_test(rms_erf_full_in_bf16), cmocka_unit_test(llama_in_f32),
         cmocka_unit_test(llama_in_bf16),
     };
-    struct dev *d;
-    if (cuda_test_open(&d, "bf16") == ERR_UNSUPPORTED) {
-        printf("SKIPPED: %s\n", err_message());
+    if (cuda_test_missing("bf16"))
         return CUDA_TEST_SKIP;
-    }
-    dev_close(d);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     arena_free(&arena);
     return failed;

@@ -204,7 +204,8 @@ static void run_embed(struct dev *d, const void *context)
                                                .dwpe = e->positions ? dwpe : NULL,
                                                .dwtt = e->types ? dwtt : NULL});
     keep(d, "dwtt", dwtt, e->types * C, DTYPE_F32, 4e-6);
-    keep(d, "dwte", dwte, e->V * C, DTYPE_F32, 2e-6);
+    /* The CPU adds the rows of the common token one by one: of 32768 tokens some 11,000. */
+    keep(d, "dwte", dwte, e->V * C, DTYPE_F32, T > 10000 ? 1e-5 : 2e-6);
     keep(d, "dwpe", dwpe, e->P * C, DTYPE_F32, 2e-6);
 }
 
@@ -315,7 +316,7 @@ static void run_classifier(struct dev *d, const void *context)
     keep(d, "losses", a.losses, T, DTYPE_F32, 5e-6);
     if (k->bias)
         keep(d, "dbias", a.dbias, VP, DTYPE_F32, bound(d, 1e-5, 0.01));
-    keep(d, "dx", a.dx, T * C, type, bound(d, 1e-5, 0.01));
+    keep(d, "dx", a.dx, T * C, type, bound(d, VP > 10000 ? 4e-5 : 1e-5, 0.01)); /* VP terms */
     keep(d, "dw", a.dw, VP * C, DTYPE_F32, bound(d, 1e-5, 0.01));
     float *alone = room(d, T * 4), *logits = room(d, T * VP * 4);
     a.losses = alone;
@@ -766,13 +767,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(llama_agree),      cmocka_unit_test(elements_agree),
         cmocka_unit_test(optimizers_agree), cmocka_unit_test(encoder_agree),
     };
-    struct dev *d;
     brief = argc > 1 && !strcmp(argv[1], "brief");
-    if (cuda_test_open(&d, "bf16") == ERR_UNSUPPORTED) {
-        printf("SKIPPED: %s\n", err_message());
+    if (cuda_test_missing("bf16"))
         return CUDA_TEST_SKIP;
-    }
-    dev_close(d);
     if (brief)
         cmocka_set_test_filter("attention_agree");
     if (argc > 2 && !strcmp(argv[1], "only")) /* one test, by name */

@@ -89,6 +89,15 @@ static inline double *download(struct dev *d, const void *p, size_t n, enum dtyp
     return x;
 }
 
+static inline void same_bytes(struct dev *d, const void *got, const void *want, size_t bytes)
+{
+    void *host[2] = {arena_alloc(&check_host, bytes + 1), arena_alloc(&check_host, bytes + 1)};
+    assert_int_equal(dev_sync(d), ERR_OK);
+    d->ops->copy(d, host[0], got, bytes);
+    d->ops->copy(d, host[1], want, bytes);
+    assert_memory_equal(host[0], host[1], bytes);
+}
+
 /* |got - want| <= bound * max(floor, largest |want|) for all n. */
 static inline void near_doubles(const char *what, const double *got, const double *want, size_t n,
                                 double bound, double floor)
@@ -172,8 +181,10 @@ static inline void check_on(const struct dev_options *o, void (*check)(struct de
     snprintf(check_place, sizeof check_place, "%s %s %s threads=%d", o->kind,
              o->isa ? o->isa : "best", o->model_type, o->threads);
     check_index = 0;
+    check_held_count = 0; /* a check that failed has left its own behind */
     check(d);
-    assert_int_equal(dev_sync(d), ERR_OK);
+    if (dev_sync(d) != ERR_OK)
+        fail_msg("%s: %s", check_place, err_message());
     check_done(d);
     dev_close(d);
 }

@@ -336,6 +336,8 @@ static int print_vectors(const char *of, bool muloco)
 
 int main(int argc, char **argv)
 {
+    if (cuda_test_missing("f32"))
+        return CUDA_TEST_SKIP;
     if ((argc == 3 || argc == 4) && !strcmp(argv[1], "vectors"))
         return print_vectors(argv[2], argc == 4);
     const struct CMUnitTest tests[] = {

@@ -473,12 +473,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(masters_round_what_a_step_updates, reset),
         cmocka_unit_test_setup(stochastic_masters_take_small_steps, reset),
     };
-    struct dev *d;
-    if (cuda_test_open(&d, "f32") == ERR_UNSUPPORTED) {
-        printf("SKIPPED: %s\n", err_message());
+    if (cuda_test_missing("f32"))
         return CUDA_TEST_SKIP;
-    }
-    dev_close(d);
     if (argc == 4 && !strcmp(argv[1], "vectors")) {
         print_vectors(argv[2], (uint32_t)strtoul(argv[3], NULL, 10));
         arena_free(&arena);
