@@ -497,7 +497,7 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Operands of the model's matrix products, without those of attention. model: "       \
               "device.dtype. fp8: rounded to E5M2 (Wang et al. 2018), on the CPU alone. "          \
               "fp8_hybrid: weights and activations to E4M3, gradients to E5M2, with a scale for "  \
-              "each operand; a GPU multiplies so (compute capability 8.9; not yet run on a GPU). " \
+              "each operand; a GPU multiplies so (compute capability 8.9; failed on an H200). "    \
               "Sums in f32. Emulated on the CPU, slower than f32.")                                \
     X(device, accumulator, INT, .fallback = "0", .min = 0, .max = 22, .unit = "bits",              \
       .help = "Bits of mantissa of the sums in these products, rounded after every addition; "     \
@@ -508,12 +508,10 @@ CHOICES_INNER(CONFIG_ENUM)
     X(device, attention, CHOICE(device_attention), .fallback = "auto",                             \
       .help = "GPU: attention kernels. auto: ours or cuDNN's, the faster of those that repeat "    \
               "bit for bit, measured before the first step and kept in the checkpoint. own: "      \
-              "ours. cudnn: cuDNN's fastest, whose backward pass does not repeat bit for bit. "    \
-              "Not yet run on a GPU.")                                                             \
+              "ours. cudnn: cuDNN's fastest, whose backward pass does not repeat bit for bit.")    \
     X(device, graphs, CHOICE(device_graphs), .fallback = "off",                                    \
       .help = "GPU: launches forward and backward of repeated batch shapes as CUDA graphs, with "  \
-              "the same bits. auto: times both ways in the first 16 steps and keeps the faster. "  \
-              "Not yet run on a GPU.")                                                             \
+              "the same bits. auto: times both ways in the first 16 steps and keeps the faster.")  \
     X(device, threads, INT, .fallback = "0", .min = 0, .max = 1024,                                \
       .help = "CPU threads of one rank; 0: all cores this rank may use.")                          \
     X(privacy, unit, CHOICE(privacy_unit), .fallback = "none",                                     \
