@@ -298,7 +298,8 @@ static void see_state(void *self, const char *path)
 /* Only what the protocol can have again: a contribution in the spool, the newest state of a
  * fragment, and what a directory that has begun finds again; or can do without: the seal of a
  * round, which is aborted then. The state that a site has gone back to is not damaged before it has
- * caught up: each state that rots is of a later round than the last.
+ * caught up: each state that rots is of a later round than the last. Without CURRENT, one damage is
+ * not mended yet, and the newest state may be all that a later one is made of.
  */
 static void rot(struct env_sim *w)
 {
@@ -308,7 +309,7 @@ static void rot(struct env_sim *w)
     size_t size;
     if (what == 0) {
         disk_sim_each(&w->disk, see_state, &v);
-        if (v.round <= w->rotten)
+        if (v.round <= w->rotten || !disk_sim_inode(&w->disk, "sim/frag/0/CURRENT"))
             return;
         w->rotten = v.round;
     }
