@@ -33,6 +33,7 @@
     X(OWED_FORGOTTEN, "a postponed round is never submitted")                                      \
     X(UPDATE_FIRST, "a restart before the update sends what was applied there once more")          \
     X(ABORT_DROPPED, "what was sent to an aborted round does not come back into the residual")     \
+    X(ABORT_EARLY, "a round that an operator has closed is adopted before it is trained for")      \
     X(CLIPPED_UNBOOKED, "what was cut off of a contribution is in no book")                        \
     X(REENCODED_UNKEPT, "what the aggregator's own encoding of a sum lost is not kept")            \
     X(UNSYNCED_CONTENTS, "a whole file gets its name without an fsync of its bytes")               \

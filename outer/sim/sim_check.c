@@ -689,17 +689,26 @@ static void check_cause(const struct sim_aggregator *a, unsigned f, const struct
                     m->round);
 }
 
-/* The work of a round that is closed goes back into the residual of each site that has made its
- * contribution. A site that was far behind may find the round over before it has trained for it,
- * and an act that met a full disk may have missed its round: then the two runs may differ. */
+/* The work of a round that is closed goes back into the residual of each site. In strict mode each
+ * site has made its contribution, whenever it heard of the act, or its values were damaged. An act
+ * that met a full disk may have missed its round: then the two runs may differ. */
 static void acts_repeat(struct sim *s, struct sim_aggregator *a)
 {
     for (unsigned f = 0; s->o.operates && f < s->o.fragments; f++)
         for (uint64_t t = 0; t < a->committed[f]; t++) {
-            bool ordered = !digest_zero(&a->commits[f][t]->manifest.ordered_by);
+            const struct manifest *m = &a->commits[f][t]->manifest;
+            bool ordered = !digest_zero(&m->ordered_by);
             s->ordered_late |= ordered != sim_operator_orders(s, f, t);
-            for (unsigned i = 0; ordered && i < s->o.sites; i++)
-                s->ordered_late |= !sim_made_newest(&s->node[i], f, t);
+            for (unsigned i = 0; ordered && i < m->site_count; i++) {
+                const struct sim_node *n = &s->node[m->sites[i].site];
+                bool made = sim_made_newest(n, f, t) != NULL;
+                s->ordered_late |= !made;
+                if (!made && s->o.strict && !s->o.damaged && !n->void_books)
+                    sim_violate(s,
+                                "site %s fragment %u round %" PRIu64
+                                ": closed by an operator, and its steps are in no book",
+                                n->name, f, t);
+            }
         }
 }
 

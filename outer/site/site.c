@@ -508,8 +508,25 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     return site_outbox_prune(l, fragment);
 }
 
-/* One question about the round we stand before; at most one state further. */
-static enum err poll_round(struct site_slot *l, unsigned fragment, uint32_t hold_ms)
+/* A strict round that is over without this site is one that an operator has closed. The site adopts
+ * it at its own step of the round, with its contribution: so what it trains for the round goes into
+ * its residual, whenever it hears of the act. */
+static enum err closed_ahead(struct site_slot *l, unsigned fragment, const struct manifest *m,
+                             bool *ahead)
+{
+    const struct manifest_entry *own = site_own_entry(l->site, m);
+    *ahead = false;
+    if (!l->site->o.strict || !manifest_aborted(m) || !own || own->reason == ROUND_ABORTED ||
+        MUTANT(ABORT_EARLY))
+        return ERR_OK;
+    TRY(site_outbox_load(l, fragment, m->round));
+    *ahead = !l->box.valid;
+    return ERR_OK;
+}
+
+/* One question about the round we stand before; at most one state further. ahead: training may not
+ * have come to the round; true: the round waits for it. NULL: it has. */
+static enum err poll_round(struct site_slot *l, unsigned fragment, uint32_t hold_ms, bool *ahead)
 {
     struct site *s = l->site;
     struct wire_poll_answer a;
@@ -519,8 +536,10 @@ static enum err poll_round(struct site_slot *l, unsigned fragment, uint32_t hold
     TRY(poll_manifest(l, fragment, s->replica->state[fragment].round, hold_ms, &a));
     uint64_t now = s->env->ops->now_ms(s->env);
     l->times.wait_ms += (double)(now - start);
+    if (a.answer.outcome == ROUND_COMMIT && ahead)
+        TRY(closed_ahead(l, fragment, &a.manifest, ahead));
     if (a.answer.outcome == ROUND_COMMIT)
-        return commit_round(l, fragment, &a.manifest);
+        return ahead && *ahead ? ERR_OK : commit_round(l, fragment, &a.manifest);
     if (a.answer.outcome == ROUND_GONE)
         return jump_to_snapshot(l, fragment);
     if (a.answer.outcome == ROUND_PENDING && a.wants != WIRE_MASK_NONE)
@@ -533,8 +552,9 @@ static enum err poll_round(struct site_slot *l, unsigned fragment, uint32_t hold
 static enum err catch_up(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
-    while (s->replica->state[fragment].round < s->round_there[fragment])
-        TRY(poll_round(l, fragment, 0));
+    bool ahead = false;
+    while (!ahead && s->replica->state[fragment].round < s->round_there[fragment])
+        TRY(poll_round(l, fragment, 0, &ahead));
     return ERR_OK;
 }
 
@@ -575,7 +595,7 @@ static enum err join_poll(struct site_slot *l, unsigned fragment, bool adopt)
     site_notice(l, "fragment %u: waiting for round %" PRIu64 ", the first one with this site",
                 fragment, s->first_there[fragment]);
     if (adopt)
-        return poll_round(l, fragment, HOLD_MS);
+        return poll_round(l, fragment, HOLD_MS, NULL);
     TRY(poll_manifest(l, fragment, s->round_there[fragment], HOLD_MS, &a));
     bool soon = s->env->ops->now_ms(s->env) - start < PENDING_MS;
     return soon ? site_sleep(l, PENDING_MS) : ERR_OK;
@@ -622,6 +642,12 @@ static bool others_can(const struct site *s)
     return !s->o.strict && least < s->sites;
 }
 
+/* No round needs what this site has trained for it: others have enough, or it is over. */
+static bool round_spares(const struct site *s, unsigned fragment, uint64_t round)
+{
+    return others_can(s) || s->round_there[fragment] > round;
+}
+
 /* What is stored is sent; what was accepted from this site but is no longer stored is never made a
  * second time. */
 static enum err contribution_make(struct site_slot *l, const struct site_submission *w)
@@ -645,7 +671,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
         log_event(LOG_WARN, "outbox_lost", "fragment=%u round=%" PRIu64, f, round);
         return site_eager_begin(l, w);
     }
-    if (w->resend && others_can(s)) { /* it was skipped, or its outbox is lost */
+    if (w->resend && round_spares(s, f, round)) { /* it was skipped, or its outbox is lost */
         l->completion.skipped = true;
         return ERR_OK;
     }
@@ -660,7 +686,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
     TRY(site_masks_announced(l, f, round, &announced)); /* may call: before shared memory is used */
     TRY(site_eager_others(l, w));
     enum err e = site_outbox_make(l, w, &announced, l->local);
-    if (e != ERR_DIVERGED || !others_can(s))
+    if (e != ERR_DIVERGED || !round_spares(s, f, round))
         return e;
     char quoted[512];
     log_event(LOG_ERROR, "skipped", "fragment=%u round=%" PRIu64 " why=%s", f, round,
@@ -680,8 +706,8 @@ static enum err round_advance(struct site_slot *l, unsigned fragment)
     bool here = l->box.valid && l->box.fragment == fragment && l->box.round == round;
     if (!site_step_back_due(s, fragment) && here && !l->box.received &&
         s->round_there[fragment] <= round)
-        return site_outbox_send(l);          /* S4, S5 */
-    return poll_round(l, fragment, HOLD_MS); /* S6 to S9 */
+        return site_outbox_send(l);                /* S4, S5 */
+    return poll_round(l, fragment, HOLD_MS, NULL); /* S6 to S9 */
 }
 
 /* The fragment was a round further, or stood on another parent. */

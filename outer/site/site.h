@@ -119,8 +119,9 @@ void site_close(struct site *s);
 /* Before the first step: loads what the directory holds, hello; a new site begins at round 0 with
  * `initial` (its digest must equal the aggregator's; NULL where the directory has begun), one that
  * was away catches up by aggregates, one that is too far behind takes snapshots. Afterwards every
- * fragment is where the aggregator is; schedule_reached() says from which step a trainer without
- * checkpoint may go on. */
+ * fragment is where the aggregator is, or, in strict mode, in front of a round that an operator has
+ * closed and that has yet to be trained for; schedule_reached() says from which step a trainer
+ * without checkpoint may go on. */
 enum err site_start(struct site *s, const float *initial_slab) MUST;
 /* Are all rounds of the run recorded here? Only where the former values of train.steps are on
  * record: else the aggregator is asked for them first. */

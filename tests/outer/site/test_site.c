@@ -769,6 +769,50 @@ static void test_aborted_round_goes_back(void **state)
     }
 }
 
+/* An operator closes the round in flight before this site has trained for it. */
+static void round_close(struct bench *b)
+{
+    struct wire_operate m = {.act = WIRE_ABORT, .round = b->aggregator_state.state[0].round};
+    struct wire_answer answer = {.outcome = ROUND_NONE};
+    others(b);
+    b->service.operate(b->service.self, "atoll://t/operator/op", &m, &answer);
+    assert_int_equal(answer.outcome, ROUND_CURRENT);
+    work(&b->link);
+    assert_int_equal(b->aggregator_state.state[0].round, m.round + 1);
+}
+
+/* A strict site that hears of it at its start adopts the round at its own step: its steps are in
+ * the residual, as those of a site that had contributed, and nothing is sent. Damaged values are
+ * not. */
+static void test_closed_before_it_was_trained_for(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    size_t n = b->fragments.f[0].elements;
+    start(b);
+    for (uint64_t round = 0; round < 2; round++) {
+        round_close(b);
+        site_again(b);
+        start(b);
+        const struct outer_state_fragment *s = &b->site_state.state[0];
+        assert_int_equal(s->round, round);
+        train(b);
+        if (round == 1)
+            b->local[37] = ldexpf(b->local[37], 30);
+        assert_int_equal(exchange_of(b, round), ERR_OK);
+        assert_int_equal(b->link.offers, 0);
+        assert_true(equal_states(b));
+        assert_memory_equal(b->local, s->theta, n * sizeof *b->local);
+        for (size_t i = 0; i < n; i++)
+            assert_true(s->residual[i] == 1.0f / 32 + (float)(i % 7) / 1024);
+    }
+    others(b);
+    assert_int_equal(round_of(b, 2), ERR_OK);
+    assert_true(equal_states(b));
+    assert_int_equal(b->link.offers, 1);
+    bench_close(b);
+}
+
 /* Killed after the bytes were stored, in every wait: the stored ones go, whatever the trainer would
  * make now. */
 static void test_killed_and_sent_again(void **state)
@@ -1661,6 +1705,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_spike_is_neither_stored_nor_sent),
         cmocka_unit_test(test_damaged_site_is_skipped),
         cmocka_unit_test(test_aborted_round_goes_back),
+        cmocka_unit_test(test_closed_before_it_was_trained_for),
         cmocka_unit_test(test_killed_and_sent_again),
         cmocka_unit_test(test_damaged_outbox),
         cmocka_unit_test(test_stop_while_waiting),
