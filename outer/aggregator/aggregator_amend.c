@@ -336,6 +336,20 @@ enum err aggregator_amend_make(struct aggregator *a, const char *author,
     return aggregator_amend_work(a);
 }
 
+enum { WARNING_MAX = 1024 };
+
+/* To the operator, behind what was answered, and to the log, as at a start. */
+static void warning_say(uint32_t number, const char *warning, struct wire_answer *answer)
+{
+    char quoted[2 * WARNING_MAX];
+    size_t used = strlen(answer->text);
+    if (!*warning)
+        return;
+    snprintf(answer->text + used, sizeof answer->text - used, "\nWARNING: %s", warning);
+    log_event(LOG_WARN, "amendment", "number=%" PRIu32 " why=%s", number,
+              log_quote(quoted, sizeof quoted, warning));
+}
+
 static void invalid(struct wire_answer *answer)
 {
     aggregator_say(answer, ROUND_INVALID, "%s", err_message());
@@ -347,6 +361,7 @@ enum err aggregator_amend_operate(struct aggregator *a, const char *peer,
 {
     struct amendment one = {.by = digest_of(peer, strlen(peer))};
     struct schedule s;
+    char warning[WARNING_MAX];
     uint32_t before;
     if (m->act == WIRE_SET_LIST) {
         set_list(a, m->to, answer);
@@ -366,7 +381,9 @@ enum err aggregator_amend_operate(struct aggregator *a, const char *peer,
         return ERR_OK;
     }
     TRY(e);
+    TRY(amend_warning(warning, sizeof warning, a->o.settings, &a->amendments, &one));
     TRY(aggregator_amend_make(a, peer, &one));
     set_say(a, a->amendments.count, answer);
+    warning_say(a->amendments.count, warning, answer);
     return ERR_OK;
 }

@@ -150,6 +150,8 @@ void job_tell_step(struct job *j, const struct train_report *r);
 /* Callbacks for site_train and site; self is the job. */
 void job_tell_round(void *self, const struct site_train_round *r);
 void job_tell_notice(void *self, const char *text);
+/* What happened once, on the lead: a record of kind notice. */
+void job_tell_event(struct job *j, const char *text);
 void job_tell_eval(struct job *j, const struct train_eval *e, const char *of);
 void job_tell_sources(struct job *j); /* with data.weights: what each source has given so far */
 void job_tell_stop(struct job *j, const char *reason);

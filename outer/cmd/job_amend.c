@@ -1,22 +1,28 @@
 /* Amendments in the training of a site: each step has the settings that are in force for it. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 
 /* Each site has sources of its own: what does not fit them changes nothing here. */
-static void weights_tell(const struct job *j, const struct amendments *list)
+static void weights_tell(struct job *j, const struct amendments *list)
 {
     size_t have = j->train.loader.mixture ? j->train.loader.mixture->count : 0, k = 0;
-    char quoted[2 * AMENDMENT_TEXT_MAX];
+    char text[160], quoted[2 * AMENDMENT_TEXT_MAX];
     for (uint32_t i = 0; i < list->count; i++) {
         bool weights = strncmp(list->list[i].text, "data.weights=", 13) == 0;
         size_t count = weights ? j->mixture.list[k++].count : have;
-        if (count != have && i >= j->amendments.count)
-            log_event(
-                LOG_WARN, "mixture",
-                "setting=%s text=\"not for this site: its mixture has %zu sources (data.train "
-                "with data.weights), and keeps its weights\"",
-                log_quote(quoted, sizeof quoted, list->list[i].text), have);
+        if (count == have || i < j->amendments.count)
+            continue;
+        snprintf(text, sizeof text,
+                 "amendment %" PRIu32 " has %zu weights, and this site's mixture %zu sources "
+                 "(data.train with data.weights): it keeps its weights",
+                 i + 1, count, have);
+        log_event(LOG_WARN, "mixture", "setting=%s text=\"%s\"",
+                  log_quote(quoted, sizeof quoted, list->list[i].text), text);
+        if (j->coll->rank == 0)
+            job_tell_event(j, text);
     }
 }
 

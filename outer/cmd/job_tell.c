@@ -395,6 +395,13 @@ static bool is_news(struct job *j, const char *text)
     return true;
 }
 
+void job_tell_event(struct job *j, const char *text)
+{
+    jsonl_begin(&j->record, "notice");
+    jsonl_text(&j->record, "text", text);
+    jsonl_end(&j->record);
+}
+
 void job_tell_notice(void *self, const char *text)
 {
     struct job *j = self;
@@ -413,9 +420,7 @@ void job_tell_notice(void *self, const char *text)
     if (!is_news(j, text))
         return;
     log_event(LOG_INFO, "wait", "text=%s", log_quote(quoted, sizeof quoted, text));
-    jsonl_begin(&j->record, "notice");
-    jsonl_text(&j->record, "text", text);
-    jsonl_end(&j->record);
+    job_tell_event(j, text);
 }
 
 void job_tell_step(struct job *j, const struct train_report *r)

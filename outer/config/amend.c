@@ -5,6 +5,7 @@
 #include <string.h>
 #include "inner/config/keys.h"
 #include "outer/config/sync_config.h"
+#include "outer/config/tuning.h"
 #include "outer/protocol/mutant.h"
 
 /* ---- the table ---- */
@@ -402,6 +403,18 @@ static enum err key_check(const char *key, struct arena *a)
     return known ? ERR_OK : config_set(tables, 2, key, "", a); /* which names the nearest key */
 }
 
+/* The settings of the last border, without and with the amendment. */
+static enum err case_settings(struct amend_case *c, const struct amend_base *base,
+                              const struct amendments *list, const struct amendment *one,
+                              struct arena *a)
+{
+    TRY(amend_settings(&c->s_before, &c->o_before, base, list, UINT64_MAX, a));
+    c->s = c->s_before;
+    c->o = c->o_before;
+    const struct config_table tables[] = {keys_inner(&c->s), keys_outer(&c->o)};
+    return text_set(tables, one->text, a);
+}
+
 static enum err check(const struct amend_base *base, const struct schedule *s,
                       const struct amendments *list, const struct amendment *one, struct arena *a)
 {
@@ -412,11 +425,7 @@ static enum err check(const struct amend_base *base, const struct schedule *s,
         return err_set(ERR_CONFIG, "\"%.100s\" is not of the form section.key value", one->text);
     TRY(key_check(key, a));
     TRY(amend_border(s, one->round, &c.border));
-    TRY(amend_settings(&c.s_before, &c.o_before, base, list, UINT64_MAX, a));
-    c.s = c.s_before;
-    c.o = c.o_before;
-    const struct config_table tables[] = {keys_inner(&c.s), keys_outer(&c.o)};
-    TRY(text_set(tables, one->text, a));
+    TRY(case_settings(&c, base, list, one, a));
     TRY(rules_check(&c, base));
     return case_check(&c, key);
 }
@@ -432,6 +441,66 @@ enum err amend_check(const struct amend_base *base, const struct schedule *s,
                     "force (atoll operator set --list) into the configuration, and go on as a new "
                     "run with run.from",
                     AMENDMENTS_MAX);
+    arena_free(&scratch);
+    return e;
+}
+
+/* ---- what a person should know ---- */
+
+enum { WARNING_MAX = 512 };
+
+/* Those of a start (outer/config/tuning.h, inner/config/keys.h). */
+static void start_warnings(char out[2][WARNING_MAX], const struct settings *s,
+                           const struct outer_settings *o)
+{
+    struct tuning t = tuning_of(o);
+    tuning_warning(&t, out[0], WARNING_MAX);
+    keys_warning(s, out[1], WARNING_MAX);
+}
+
+/* data.train is each site's own, and no site says how many sources it has. */
+static void sources_warning(char out[WARNING_MAX], const struct amend_base *base,
+                            const struct amendment *one, const struct settings *s)
+{
+    *out = 0;
+    if (strncmp(one->text, "data.weights=", 13) == 0 && !base->s->data_weights.count)
+        snprintf(out, WARNING_MAX,
+                 "the aggregator's configuration has no data.weights, so it does not know the "
+                 "sites' mixtures: a site whose mixture has not %zu sources keeps its weights, and "
+                 "says so in its log (ev=mixture), its report and its page",
+                 s->data_weights.count);
+}
+
+static void warning_add(char *out, size_t size_bytes, const char *text)
+{
+    size_t used = strlen(out);
+    if (*text)
+        snprintf(out + used, size_bytes - used, "%s%s", used ? "; " : "", text);
+}
+
+static enum err warning_make(char *out, size_t size_bytes, const struct amend_base *base,
+                             const struct amendments *list, const struct amendment *one,
+                             struct arena *a)
+{
+    struct amend_case c = {.border = 0};
+    char before[2][WARNING_MAX], now[2][WARNING_MAX], sources[WARNING_MAX];
+    TRY(case_settings(&c, base, list, one, a));
+    start_warnings(before, &c.s_before, &c.o_before);
+    start_warnings(now, &c.s, &c.o);
+    for (size_t i = 0; i < 2; i++)
+        if (strcmp(before[i], now[i]) != 0)
+            warning_add(out, size_bytes, now[i]);
+    sources_warning(sources, base, one, &c.s);
+    warning_add(out, size_bytes, sources);
+    return ERR_OK;
+}
+
+enum err amend_warning(char *out, size_t size_bytes, const struct amend_base *base,
+                       const struct amendments *list, const struct amendment *one)
+{
+    struct arena scratch = arena_make(0);
+    *out = 0;
+    enum err e = warning_make(out, size_bytes, base, list, one, &scratch);
     arena_free(&scratch);
     return e;
 }

@@ -58,6 +58,11 @@ const char *amend_refusal(const char *key, bool *known);
 /* May `one` follow the list? s: the schedule under the list. ERR_CONFIG: the reason. */
 enum err amend_check(const struct amend_base *base, const struct schedule *s,
                      const struct amendments *list, const struct amendment *one) MUST;
+/* What a person should know of one that may follow the list: the warnings that a configuration with
+ * the amended settings gets at a start, where the settings before have not the same one already.
+ * "": nothing. */
+enum err amend_warning(char *out, size_t size_bytes, const struct amend_base *base,
+                       const struct amendments *list, const struct amendment *one) MUST;
 
 /* Settings of the inner steps, for the training loop: those that are in force for the step after
  * `step`, into the site's own. */

@@ -153,4 +153,29 @@ sites_start a b
 sites_end 0 a b
 serve_ends
 [ "$(final a)" = "$wanted_a" ] || fail "after the loss of the aggregator site a ended at $(final a), before at $wanted_a"
+
+# What a configuration is warned of at a start, an amendment is warned of. Site b has no mixture: it keeps its weights, and its report
+# says so.
+rm -rf a b aggregator ./*.out
+settings="" steps=24 every=4
+configure a,b
+"$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
+serve
+listening
+set_to outer.codec topk --at-round 3
+grep -q "^WARNING: outer.momentum = 0.9 with a codec whose residual acts as a momentum" operator.out || fail "no warning: $(cat operator.out)"
+grep -q "ev=amendment number=1 why=.*acts as a momentum" serve.out || fail "the aggregator's log does not warn"
+set_to data.weights 1,3 --at-round 3
+grep -q "^WARNING: .* a site whose mixture has not 2 sources keeps its weights" operator.out || fail "no warning: $(cat operator.out)"
+train a --data.train "data/train-0-*.bin,data/train-1-*.bin" --data.weights 3,1
+a=$pid
+sites_start b
+sites_end 0 a b
+serve_ends
+same_state a b
+words="amendment 2 has 2 weights, and this site's mixture 0 sources"
+grep -q "ev=mixture setting=.*$words" b.out || fail "site b does not say that it keeps its weights"
+! grep -q "$words" a.out || fail "site a says that it keeps its weights"
+"$atoll" report a b --out report.html >report.out 2>&1 || fail "atoll report"
+grep -q "amendment 2 has 2 weights" report.html || fail "the report does not say that site b keeps its weights"
 echo "amended from round $from on, same digests: $wanted_a"

@@ -342,6 +342,45 @@ static void weights_of_sources(void **state)
     arena_free(&t.a);
 }
 
+static void warned(struct scene *t, const char *text, uint64_t round, const char *words)
+{
+    struct amendment one = {.round = round, .by = digest_of("op", 2)};
+    char out[1024];
+    snprintf(one.text, sizeof one.text, "%s", text);
+    assert_int_equal(amend_warning(out, sizeof out, &t->base, &t->list, &one), ERR_OK);
+    if (*words ? !strstr(out, words) : *out)
+        fail_msg("%s: \"%s\", wanted: \"%s\"", text, out, words);
+    amended(t, text, round);
+}
+
+/* What a configuration with the amended settings is warned of at a start; not again what the
+ * settings before are warned of. */
+static void warnings_as_at_a_start(void **state)
+{
+    (void)state;
+    static struct scene t;
+    static const char *weights[] = {"3", "1"}, *files[] = {"a", "b"};
+    scene_open(&t, 400, 20, 1, 0);
+    t.o.outer_lr = 0.4;
+    warned(&t, "train.lr=0.001", 2, "");
+    warned(&t, "outer.lr=1.9", 2, "outer.lr = 1.9 with momentum 0.9 over 20 steps");
+    warned(&t, "train.lr=0.002", 2, "");
+    warned(&t, "outer.lr=0.4", 2, "");
+    warned(&t, "outer.codec=topk", 3, "a codec whose residual acts as a momentum");
+    warned(&t, "outer.codec=csc", 4, "");
+    warned(&t, "data.weights=1,3", 5, "a site whose mixture has not 2 sources keeps its weights");
+    scene_open(&t, 400, 20, 1, 0);
+    t.s.data_train = (struct config_list){files, 2};
+    t.s.data_weights = t.s.data_anneal_weights = (struct config_list){weights, 2};
+    t.s.data_anneal_from = 300;
+    warned(&t, "data.weights=1,3", 5, "");
+    warned(&t, "train.steps=300", 5, "no step is trained with data.anneal_weights");
+    scene_open(&t, 400, 20, 1, 0);
+    t.o.outer_optimizer = OUTER_OPT_SGD; /* no momentum besides */
+    warned(&t, "outer.codec=topk", 3, "");
+    arena_free(&t.a);
+}
+
 static void refusals_with_their_reasons(void **state)
 {
     (void)state;
@@ -487,6 +526,7 @@ int main(void)
         cmocka_unit_test(weights_of_sources),
         cmocka_unit_test(ends_of_steps),
         cmocka_unit_test(settings_of_rounds_and_steps),
+        cmocka_unit_test(warnings_as_at_a_start),
         cmocka_unit_test(refusals_with_their_reasons),
         cmocka_unit_test(every_key_has_an_answer),
         cmocka_unit_test(rounds_are_planned_again),
