@@ -302,13 +302,18 @@ class Site:
 
     # ---- the run ----
 
+    def closed(self, f):
+        """A round that is over without this site's contribution: by an operator's act, and the work goes into the residual."""
+        m = self.manifest(f, self.state[f].round)
+        return m is not None and not m.included()
+
     def round(self, f, step, steps, last):
         s = self.state[f]
-        codec = formats.codec_of_round(self.s, s.round, last, s.ratio)
+        codec = formats.codec_of_round(self.in_force(f, s.round), s.round, last, s.ratio)
         box = self.store.get(f"outbox-{f}")
         if box is not None and int(box["round"]) != s.round:
             box = None
-        if box is None and self.there[f].round <= s.round:
+        if box is None and (self.there[f].round <= s.round or self.closed(f)):
             self.make(f, step, steps, codec)
             box = self.store.get(f"outbox-{f}")
         if box is not None:

@@ -67,8 +67,10 @@ until "$atoll" operator abort --fragment 1 --aggregator "127.0.0.1:$port" --aggr
     tries=$((tries + 1))
     [ $tries -lt 300 ] || fail "atoll operator abort"
 done
+rm b/outbox-1 # as if it had not come to that round: it makes its contribution all the same, for the residual
 foreign --noise 5
 agree "$pid"
+[ "$(grep -c "ev=stored fragment=1 round=3" b.out)" -eq 2 ] || fail "the steps of the aborted round are in no residual"
 grep -q "ev=adopted fragment=1 round=3 codec=int8 included=0" b.out || fail "the foreign site did not adopt the aborted round"
 [ "$(grep -c "ev=adopted.*codec=int8" b.out)" -ge 6 ] || fail "fewer int8 rounds than there are"
 [ "$(grep -c "ev=exact" b.out)" -eq 2 ] || fail "the slow reference was not asked twice"
@@ -86,6 +88,7 @@ begin
 amend outer.lr 0.35 1
 amend outer.every 6 2
 amend train.steps 41 3
+amend outer.codec int4 3
 foreign --die 0:1:adopting
 killed "$pid"
 foreign --noise 2 --check 1:2 --check 0:3 --chunk 2048 --pause 0.02 --die 1:3:sending
@@ -93,11 +96,15 @@ killed "$pid"
 amend outer.every 2 5
 amend outer.every 10 5
 amend outer.lr 0.6 6
+amend outer.codec e3m0 6
 rm b/fragment-* b/outbox-* b/amendments* # its states are lost: a snapshot, and the manifests' list
 foreign --noise 3
 agree "$pid"
 [ "$(grep -c "ev=amendment setting=outer.every=6 from_round=2" b.out)" -eq 2 ] || fail "the foreign site did not learn of an amendment"
 [ "$(grep -c "ev=exact" b.out)" -eq 2 ] || fail "the slow reference was not asked twice"
+for codec in int4 e3m0; do # at both fragments
+    [ "$(grep -c "ev=adopted fragment=[01] .*codec=$codec included=1" b.out)" -ge 2 ] || fail "fewer than two rounds in the amended codec $codec"
+done
 grep -q '"kind":"final".*"step":41,\|"step":41,.*"kind":"final"' a/metrics.jsonl || fail "site a did not end at step 41"
 
 fragments=1
@@ -127,4 +134,4 @@ begin
 foreign --check 0:1 --step 0.1
 agree "$pid"
 grep -q "ev=adopted .*factor=0.5" b.out || fail "no contribution was clipped"
-echo "bf16 int8 $codecs: all replicas equal; 4 kills of the foreign site, 1 of the aggregator, 1 aborted round, factors, 6 amendments"
+echo "bf16 int8 $codecs: all replicas equal; 4 kills of the foreign site, 1 of the aggregator, 1 aborted round, factors, 8 amendments"
