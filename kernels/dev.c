@@ -92,7 +92,8 @@ static size_t attention_bytes(const struct dev_shape *s)
 
 /* Ops of a GPU run one after the other and share one allocation of the largest size: sums of
  * attention for each head and token; sorted tokens for the gradient of the embedding (rows.cu,
- * sort_keys); partial sums of norms (at most six blocks on each of 192 multiprocessors), of biases
+ * sort_keys); partial sums of norms (on each of 192 multiprocessors blocks of 640 threads together,
+ * 32 at least and 8 columns for each, or three blocks of long rows), of biases
  * (8 x 256 columns on each) and of token types (one for each 256 rows). The optimizer table is 40
  * bytes for each DEV_RUN and tensor. */
 static size_t cuda_ops_bytes(const struct dev_shape *s)
@@ -101,7 +102,8 @@ static size_t cuda_ops_bytes(const struct dev_shape *s)
     size_t most = larger(attention_bytes(s), 2 * s->N * sizeof(float));
     if (s->train) {
         most = larger(most, (4 * s->T + 256 * (s->T / SORT_TILE + 1)) * sizeof(int32_t));
-        most = larger(most, PROCESSORS * 6 * 2 * s->C * sizeof(float));
+        size_t columns = s->C < 256 ? 20 * s->C : 640 * 8; /* of all blocks on one */
+        most = larger(most, PROCESSORS * 2 * larger(columns, 3 * s->C) * sizeof(float));
         most = larger(most, (PROCESSORS * 8 * 256 + s->N) * sizeof(float));
         most = larger(most, (s->T / 256 + 1) * DEV_TYPES_MAX * s->C * sizeof(float));
     }

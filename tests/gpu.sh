@@ -21,6 +21,8 @@
 #     --parts  of tests,curves,sanitizer,static: what to run, default all of them
 #     --bench  then measure: bench_cuda, and train_torch_cuda.py if python3 has torch
 #     --built  do not build: build-gpu (or ATOLL_BUILD) holds what this script built on another machine
+# ATOLL_GPU_AT_ONCE tests run side by side, default half the cores; each ends after ATOLL_GPU_LIMIT seconds, default 300, and
+# curves and sanitizers after three times as many.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -39,6 +41,20 @@ while [ $# -gt 0 ]; do
 done
 build=${ATOLL_BUILD:-$root/build-gpu}
 said=$build/said
+for part in $(echo "$parts" | tr , ' '); do
+    case $part in
+    tests | curves | sanitizer | static) ;;
+    *) echo "gpu.sh: --parts $part: it is none of tests, curves, sanitizer, static" >&2; exit 4 ;;
+    esac
+done
+if [ $built = yes ] && [ ! -x "$build/bin/atoll" ]; then
+    echo "gpu.sh: --built: $build/bin/atoll is not there; copy a build folder there, or set ATOLL_BUILD" >&2
+    exit 4
+fi
+limit=${ATOLL_GPU_LIMIT:-300}
+at_once=${ATOLL_GPU_AT_ONCE:-$((($(nproc) + 1) / 2))}
+[ "$at_once" -ge 1 ] || at_once=1
+trap 'kill $(jobs -p) 2>/dev/null' EXIT
 passed=0 failed=0 skipped=0
 verdict() { # name, exit status, reason of a skip
     case $2 in
@@ -47,14 +63,14 @@ verdict() { # name, exit status, reason of a skip
     *) failed=$((failed + 1)); echo "FAILED   $1 (exit $2)" ;;
     esac
 }
-# start NAME SKIPPED COMMAND...: COMMAND in the background, for ATOLL_GPU_LIMIT seconds (300) at most; `collect` gives its verdict. SKIPPED: the
-# reason when it ends with 77.
+# start NAME SKIPPED COMMAND...: COMMAND in the background; `collect` gives its verdict. SKIPPED: the reason when it ends with 77.
 names=() skips=()
 start() {
     while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do wait -n; done
     names+=("$1") skips+=("$2")
+    rm -f "$said/${1// /_}.status"
     (
-        timeout "${ATOLL_GPU_LIMIT:-300}" "${@:3}" >"$said/${1// /_}.txt" 2>&1
+        timeout -k 10 "$limit" "${@:3}" >"$said/${1// /_}.txt" 2>&1
         echo $? >"$said/${1// /_}.status"
     ) &
 }
@@ -63,7 +79,7 @@ collect() {
     wait
     for i in "${!names[@]}"; do
         file=$said/${names[$i]// /_}
-        status=$(cat "$file.status")
+        status=$(cat "$file.status" || echo 1)
         tail -n "$([ "$status" = 0 ] && echo 1 || echo 40)" "$file.txt"
         verdict "${names[$i]}" "$status" "${skips[$i]}"
     done
@@ -73,6 +89,10 @@ part() {
     case ,$parts, in *",$1,"*) ;; *) return 1 ;; esac
 }
 finish() {
+    local p
+    for p in tests curves sanitizer static; do
+        part $p || echo "NOT RUN  $p (--parts $parts)"
+    done
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ]
     exit
@@ -121,7 +141,6 @@ nvidia-smi >/dev/null 2>&1 && gpu=yes
 torch=no
 [ $gpu = yes ] && python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && torch=yes
 mkdir -p "$said"
-at_once=${ATOLL_GPU_AT_ONCE:-$((($(nproc) + 1) / 2))}
 
 if part tests; then
     for t in $on_gpu; do start $t "no GPU" "$build/tests/$t"; done
@@ -148,7 +167,8 @@ if part tests; then
     collect
 fi
 [ -n "$gpus" ] || gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
-part tests && . tests/gpu_ranks.sh
+if part tests || [ $bench = yes ]; then . tests/gpu_ranks.sh; fi
+limit=$((3 * limit))
 if ! part curves; then
     :
 elif [ $torch = yes ]; then
@@ -179,9 +199,13 @@ else
     verdict "compute-sanitizer" 77 "no compute-sanitizer or no GPU"
 fi
 if part static; then
-    start "exact set has no contraction" "see above" tests/cuda/fma.sh
-    start "registers: no spills" "see above" tests/bench/cuda_registers.sh "${arch%%-*}"
-    collect
+    if command -v nvcc >/dev/null; then
+        start "exact set has no contraction" "see above" tests/cuda/fma.sh
+        start "registers: no spills" "see above" tests/bench/cuda_registers.sh "${arch%%-*}"
+        collect
+    else
+        verdict "exact set and registers" 77 "no nvcc"
+    fi
 fi
 if [ $bench = yes ]; then
     "$build/tests/bench_cuda"

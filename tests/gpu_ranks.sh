@@ -3,17 +3,17 @@ calls=$build/tests/nccl_calls # of tests/nccl, away from the stand-ins that lie 
 cp "$build/tests/nccl/calls" "$calls" 2>/dev/null
 port=$((12000 + $$ % 15000))
 
-# on_ranks CASE N: `nccl_calls CASE` in N processes, rank R on GPU R, or all on the only one; what they say is in $said
+# on_ranks CASE N: `nccl_calls CASE` in N processes, rank R on GPU R, or all on the only one; what they say is in $ranks_said
 on_ranks() {
     port=$((port + 1)) processes="" status=0
-    said=$build/ranks.txt
-    : >"$said"
+    ranks_said=$build/ranks.txt
+    : >"$ranks_said"
     for r in $(seq 0 $(($2 - 1))); do
-        timeout 150 "$calls" "$1" "$r" "$2" $port 60 >>"$said" 2>&1 &
+        timeout 150 "$calls" "$1" "$r" "$2" $port 60 >>"$ranks_said" 2>&1 &
         processes="$processes $!"
     done
     for p in $processes; do wait "$p" || status=$?; done
-    cat "$said"
+    cat "$ranks_said"
     return $status
 }
 
@@ -48,7 +48,7 @@ else
         export NCCL_MULTI_RANK_GPU_ENABLE=1
         on_ranks sums 2
         status=$?
-        grep -q "Duplicate GPU\|invalid usage" "$said" && status=77
+        grep -q "Duplicate GPU\|invalid usage" "$ranks_said" && status=77
         verdict "NCCL, two ranks on one GPU" $status "this NCCL takes one rank for each GPU"
         unset NCCL_MULTI_RANK_GPU_ENABLE
         verdict "several GPUs in one site: losses, a killed rank, rejoining, bandwidth, overlap" 77 "ONE GPU HERE: run this on a machine with two or more"

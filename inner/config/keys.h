@@ -497,7 +497,7 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Operands of the model's matrix products, without those of attention. model: "       \
               "device.dtype. fp8: rounded to E5M2 (Wang et al. 2018), on the CPU alone. "          \
               "fp8_hybrid: weights and activations to E4M3, gradients to E5M2, with a scale for "  \
-              "each operand; a GPU multiplies so (compute capability 8.9; failed on an H200). "    \
+              "each operand; a GPU multiplies so (compute capability 8.9; not yet seen to work). " \
               "Sums in f32. Emulated on the CPU, slower than f32.")                                \
     X(device, accumulator, INT, .fallback = "0", .min = 0, .max = 22, .unit = "bits",              \
       .help = "Bits of mantissa of the sums in these products, rounded after every addition; "     \

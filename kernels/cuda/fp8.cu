@@ -10,7 +10,8 @@
 #include "kernels/scalar/fp8.h"
 
 /* HEAD_BYTES: two largest values, then, each at a multiple of SCALE_BYTES, the inverse scales of a
- * and b. */
+ * and b: cuBLASLt refuses scales that are not 16-byte aligned (12.9 and later; at 8 and 12 bytes
+ * the first product failed on an H200). */
 enum { THREADS = 256, TILE = 32, EACH = 16, HEAD_BYTES = 256, SCALE_BYTES = 64 };
 
 struct operand { /* op(x) (rows, K) */

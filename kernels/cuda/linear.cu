@@ -82,22 +82,36 @@ static __global__ void act_bwd(T *dy, float *partial, const struct cuda_act_bwd 
 #pragma unroll
     for (int k = 0; k < VEC; k++)
         sum[k] = 0;
-    if (column < N)
-#pragma unroll 2
-        for (size_t r = begin + warp; r < end; r += ACT_WARPS) {
-            float g[VEC], x[VEC];
-            load<T, VEC>(g, dy + r * stride + column);
+    for (size_t first = begin + warp; column < N && first < end; first += 2 * ACT_WARPS) {
+        T from[2][VEC] = {}, x[2][VEC] = {};
+#pragma unroll
+        for (int i = 0; i < 2; i++) { /* both rows before the first is stored */
+            size_t r = first + i * ACT_WARPS;
+            if (r < end)
+                fetch<T, VEC>(from[i], dy + r * stride + column);
+            if (r < end && act != DEV_ACT_NONE)
+                fetch<T, VEC>(x[i], pre + r * N + column);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            size_t r = first + i * ACT_WARPS;
+            float g[VEC];
+            if (r >= end)
+                break;
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                g[k] = widen(from[i][k]);
             if (act != DEV_ACT_NONE) {
-                load<T, VEC>(x, pre + r * N + column);
 #pragma unroll
                 for (int k = 0; k < VEC; k++)
-                    g[k] *= act_slope(act, x[k]);
+                    g[k] *= act_slope(act, widen(x[i][k]));
                 store<T, VEC>(dy + r * stride + column, g);
             }
 #pragma unroll
             for (int k = 0; k < VEC; k++)
                 sum[k] += g[k];
         }
+    }
     if (!partial)
         return;
 #pragma unroll

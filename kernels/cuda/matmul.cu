@@ -235,9 +235,14 @@ static enum err choose(struct matmul *m, struct plan *plan)
     plan->none =
         status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS;
     plan->algo = found.algo;
-    if (plan->none && plan->key.epilogue == EPILOGUE_NONE)
-        return failed("cublasLtMatmulAlgoGetHeuristic", status);
-    return ERR_OK;
+    const struct key *k = &plan->key;
+    if (!plan->none || k->epilogue != EPILOGUE_NONE)
+        return ERR_OK;
+    return err_set(ERR_INTERNAL,
+                   "cuBLASLt has no algorithm for a product of %zu x %zu x %zu (operands %d, fp8 "
+                   "forms %d and %d, result %d): %s",
+                   k->M, k->N, k->K, k->in, k->a_form, k->b_form, k->out,
+                   cublasLtGetStatusName(status));
 }
 
 /* An unused plan, or the least recently used one, closed. */

@@ -9,10 +9,8 @@
 enum { BLOCK_MAX = 1024 };
 
 /* ---- norms: a block holds ROWS rows in registers, a thread VEC columns of each ---- */
-enum { NORM_ROWS = 4, NORM_BWD_ROWS = 2, NORM_THREADS = 640 }; /* 640: 96 registers each */
-enum {
-    NORM_BWD_RESIDENT = 672
-}; /* threads that a processor holds at once: 65536 registers, 96 each */
+/* NORM_THREADS: with 96 registers each a processor holds so many, five warps in each quarter. */
+enum { NORM_ROWS = 4, NORM_BWD_ROWS = 2, NORM_THREADS = 640 };
 
 struct norm_fwd_args {
     void *y, *sum;
@@ -259,6 +257,10 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct nor
                 if (a.dsum)
                     fetch<T, VEC>(dsum[r], (const T *)a.dsum + at);
             }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) { /* behind the rows, which do not wait for them */
+            bool real = row + r < a.rows;
             rstd[r] = real ? a.rstd[row + r] : 0.0f;
             mean[r] = a.layer && real ? a.mean[row + r] : 0.0f;
         }
@@ -408,7 +410,7 @@ extern "C" void cuda_norm_bwd(struct dev *d, const struct dev_norm_args *n,
         return;
     }
     size_t blocks = (n->T + NORM_BWD_ROWS - 1) / NORM_BWD_ROWS;
-    size_t most = (size_t)c->processors * (threads ? NORM_BWD_RESIDENT / threads : 3);
+    size_t most = (size_t)c->processors * (threads ? NORM_THREADS / threads : 3);
     blocks = blocks < most ? blocks : most;
     float *partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, blocks * 2 * n->C * sizeof *partial);
     if (!partial)

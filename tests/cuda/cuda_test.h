@@ -23,7 +23,7 @@ static inline bool cuda_test_missing(const char *model_type)
     enum err e = cuda_test_open(&d, model_type);
     if (e == ERR_OK)
         dev_close(d);
-    else
+    else if (e == ERR_UNSUPPORTED)
         printf("SKIPPED: %s\n", err_message());
     return e == ERR_UNSUPPORTED;
 }

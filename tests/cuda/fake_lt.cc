@@ -194,6 +194,8 @@ static void check_fp8(const lt_desc *d, const lt_layout *a, const lt_layout *b, 
     must(a->ld % 16 == 0 && b->ld % 16 == 0 && to->ld * each % 16 == 0,
          "cuBLASLt: fp8 with a stride not of 16 bytes");
     must(d->epilogue == CUBLASLT_EPILOGUE_DEFAULT, "cuBLASLt: fp8 with an epilogue");
+    aligned(d->a_scale, 16, "cuBLASLt: the scale of A is not aligned");
+    aligned(d->b_scale, 16, "cuBLASLt: the scale of B is not aligned");
     must(fake_where(d->a_scale) == FAKE_DEVICE && fake_where(d->b_scale) == FAKE_DEVICE,
          "cuBLASLt: fp8 without scales in device memory");
 }

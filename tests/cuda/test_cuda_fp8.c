@@ -78,6 +78,12 @@ static void compare(const char *what, const double *got, const double *want, siz
             fail_msg("%s: element %zu is %.9g, wanted %.9g", what, i, got[i], want[i]);
 }
 
+/* A Hopper GPU's FP8 products keep some 14 bits of a sum (DeepSeek-V3, 2412.19437, 3.3.2). */
+static double sums_bound(double emulated, double hardware)
+{
+    return strcmp(gpu->kind, "cuda") == 0 ? hardware : emulated;
+}
+
 static const struct size sizes[] = {
     {32, 48, 64}, {16, 16, 16}, {7, 33, 20}, {1, 5, 3}, {40, 64, 30}};
 
@@ -91,9 +97,10 @@ static void layers(const char *type, double part)
             const struct size *s = &sizes[i];
             layer(gpu, s, acts[k], &got);
             layer(cpu, s, acts[k], &want);
+            part = fmax(part, sums_bound(0, 0x1p-11));
             compare("y", got.x[0], want.x[0], s->T * s->N, part);
             compare("dx", got.x[1], want.x[1], s->T * s->K, part);
-            compare("dw", got.x[2], want.x[2], s->N * s->K, 1e-6);
+            compare("dw", got.x[2], want.x[2], s->N * s->K, sums_bound(1e-6, 0x1p-11));
             compare("dbias", got.x[3], want.x[3], s->N, 1e-6);
             if (acts[k])
                 compare("pre", got.x[4], want.x[4], s->T * s->N, part);
@@ -152,10 +159,10 @@ static void classifier_is_that_of_the_emulation(void **state)
     assert_int_equal(cuda_test_open_fp8(&gpu, "f32"), ERR_OK);
     classify(gpu, &got);
     classify(cpu, &want);
-    compare("losses", got.x[0], want.x[0], 19, 1e-5);
+    compare("losses", got.x[0], want.x[0], 19, sums_bound(1e-5, 1e-3));
     compare("dx", got.x[1], want.x[1], 19 * 16, 0.02);
     compare("dw", got.x[2], want.x[2], 30 * 16, 0.02);
-    compare("logits", got.x[3], want.x[3], 19 * 30, 1e-6);
+    compare("logits", got.x[3], want.x[3], 19 * 30, sums_bound(1e-6, 0x1p-11));
     dev_close(gpu);
 }
 
