@@ -16,7 +16,7 @@
 enum { SOURCES_MAX = ROUND_SITES_MAX, SETTINGS_MAX = 1 << 20 };
 
 struct replay_keys { /* of one aggregator: what the sites of the directories have accepted */
-    struct signer_key *key;
+    struct site_seen_key *key;
     size_t count;
 };
 struct replay_cmd {
@@ -197,7 +197,7 @@ static enum err keys_read(struct replay_cmd *c)
     TRY_ALLOC(c->keys = arena_array(&c->run.perm, c->aggregators, sizeof *c->keys));
     for (unsigned i = 0; i < c->aggregators; i++) {
         struct replay_keys *k = &c->keys[i];
-        TRY_ALLOC(k->key = arena_array(&c->run.perm, 2 * c->count, sizeof *k->key));
+        TRY_ALLOC(k->key = arena_array(&c->run.perm, SITE_KEYS_MAX * c->count, sizeof *k->key));
         for (size_t s = 0; s < c->count; s++) {
             struct env site = {&reads, c->sources[s].path, disk_posix()};
             k->count +=
@@ -207,6 +207,34 @@ static enum err keys_read(struct replay_cmd *c)
     return ERR_OK;
 }
 
+/* Is one key known that was announced in this epoch, and only one? Several: its files changed under
+ * a process, and there may have been others. */
+static bool key_known(const struct replay_keys *k, uint64_t epoch)
+{
+    const struct signer_key *one = NULL;
+    for (size_t i = 0; i < k->count; i++) {
+        const struct site_seen_key *x = &k->key[i];
+        if (epoch < x->first || epoch > x->last)
+            continue;
+        if (one && memcmp(one, &x->key, sizeof *one) != 0)
+            return false;
+        one = &x->key;
+    }
+    return one;
+}
+
+/* Of every epoch from this one to the newest? A manifest that a site asks for behind a change of
+ * the key is signed anew, and names the epoch of its commit all the same. */
+static bool keys_known(const struct replay_keys *k, uint64_t epoch)
+{
+    uint64_t newest = 0, at = epoch;
+    for (size_t i = 0; i < k->count; i++)
+        newest = k->key[i].last > newest ? k->key[i].last : newest;
+    while (at <= newest && key_known(k, at))
+        at++;
+    return epoch <= newest && at > newest;
+}
+
 static enum replay_signature signature(void *self, const struct manifest *m)
 {
     const struct replay_cmd *c = self;
@@ -214,9 +242,11 @@ static enum replay_signature signature(void *self, const struct manifest *m)
         return REPLAY_UNCHECKED;
     const struct replay_keys *k = &c->keys[m->fragment % c->aggregators];
     for (size_t i = 0; i < k->count; i++)
-        if (signed_manifest_holds(c->signer, &k->key[i], m))
+        if (signed_manifest_holds(c->signer, &k->key[i].key, m))
             return REPLAY_SIGNED;
-    return k->count ? REPLAY_UNSIGNED : REPLAY_UNCHECKED;
+    if (!k->count)
+        return REPLAY_UNCHECKED;
+    return keys_known(k, m->epoch) ? REPLAY_UNSIGNED : REPLAY_KEY_UNKNOWN;
 }
 
 /* ---- what is found ---- */
@@ -320,9 +350,14 @@ static void print_result(const struct replay_cmd *c, const struct replay_result 
                r->signatures,
                c->ca ? ", by its certificate" : ", by a key that a site has accepted",
                r->rounds - r->signatures,
-               r->signatures == r->rounds ? ""
-                                          : " (keys are in the run directories of sites, not in "
-                                            "archives alone)");
+               r->signatures + r->keys_unknown >= r->rounds
+                   ? ""
+                   : " (keys are in the run directories of sites, not in archives alone)");
+    if (!c->bisect && r->keys_unknown)
+        printf("signature not checked: key unknown: %" PRIu64 " manifests; the given sites do not "
+               "have every key since the epochs of these: give the run directories of other sites, "
+               "too\n",
+               r->keys_unknown);
     if (r->whole && !c->bisect) {
         digest_hex(&r->outer, hex);
         printf("outer state at the end: %s\n", hex);
@@ -342,6 +377,7 @@ static void json_result(struct replay_cmd *c, const struct replay_result *r, dou
     json_real(w, "made", (double)r->made);
     json_real(w, "by_aggregate", (double)r->by_aggregate);
     json_real(w, "signatures", (double)r->signatures);
+    json_real(w, "signatures_key_unknown", (double)r->keys_unknown);
     json_real(w, "states", (double)r->states);
     json_real(w, "looks", (double)r->looks);
     json_real(w, "bytes", (double)r->bytes);

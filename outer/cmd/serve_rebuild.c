@@ -243,17 +243,20 @@ static enum err history_check(struct outer_state *newer, const struct outer_stat
 
 struct trust { /* which keys have signed the manifests of one directory */
     struct signer *signer;
-    struct signer_key keys[3];
+    struct signer_key keys[SITE_KEYS_MAX + 1];
     unsigned count;
     const char *path;
 };
 
-/* One or two keys that the site has accepted from its aggregators, and this aggregator's own. */
+/* The keys that the site has accepted from its aggregators, and this aggregator's own. */
 static struct trust trust_of(struct signer *signer, struct env *site, const struct run *run,
                              const char *path)
 {
     struct trust t = {.signer = signer, .path = path};
-    t.count = site_seen_keys(site, (unsigned)run->o.serve_index, run->s.run_name, signer, t.keys);
+    struct site_seen_key seen[SITE_KEYS_MAX];
+    t.count = site_seen_keys(site, (unsigned)run->o.serve_index, run->s.run_name, signer, seen);
+    for (unsigned k = 0; k < t.count; k++)
+        t.keys[k] = seen[k].key;
     signer->ops->key(signer, &t.keys[t.count++]);
     return t;
 }

@@ -4,19 +4,23 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
 #include "outer/link/signed.h"
 #include "outer/protocol/mutant.h"
 #include "outer/site/site_own.h"
 
-enum { PATH_BYTES = 32 };
+enum { PATH_BYTES = 32, SECTIONS = SITE_KEYS_MAX + 1, SINCE_BYTES = 8 * SITE_KEYS_MAX };
 
-/* Of one aggregator. Manifests of before a change of its key were signed with the former one. */
+/* Of one aggregator: for each key that it has had, the last announcement with it, newest first; an
+ * empty one ends the list. Manifests of before a change of its key were signed with a former one,
+ * and atoll replay checks them long afterwards. Behind SITE_KEYS_MAX keys the oldest one goes. */
 struct site_announced {
-    struct wire_announcement newest;
-    struct wire_announcement before; /* the last one with another key; empty: none */
-    struct signer_key key, key_before;
-    bool known, known_before;
+    struct wire_announcement last[SITE_KEYS_MAX];
+    uint64_t since[SITE_KEYS_MAX]; /* the first of the epochs up to that of last[i], without a gap,
+                                      that were announced with this key; 0: not on record */
+    struct signer_key key;         /* of last[0] */
+    bool known;
 };
 
 /* ---- id/announced.N ---- */
@@ -31,12 +35,19 @@ static const struct record_form announced_form = {.kind = "announce"};
 static enum err announced_write(struct env *w, unsigned peer, const struct site_announced *a)
 {
     char path[PATH_BYTES];
-    struct file_part parts[] = {{a->newest.bytes, a->newest.size_bytes},
-                                {a->before.bytes, a->before.size_bytes}};
-    struct record_section sections[] = {{.parts = &parts[0], .part_count = 1},
-                                        {.parts = &parts[1], .part_count = 1}};
+    uint8_t since[SINCE_BYTES];
+    struct bytes_writer out = bytes_writer(since, sizeof since);
+    struct file_part parts[SECTIONS];
+    struct record_section sections[SECTIONS] = {0};
+    for (unsigned i = 0; i < SITE_KEYS_MAX; i++) {
+        parts[i] = (struct file_part){a->last[i].bytes, a->last[i].size_bytes};
+        bytes_put_u64(&out, a->since[i]);
+    }
+    parts[SITE_KEYS_MAX] = (struct file_part){since, sizeof since};
+    for (unsigned i = 0; i < SECTIONS; i++)
+        sections[i] = (struct record_section){.parts = &parts[i], .part_count = 1};
     announced_path(path, peer);
-    return store_write(w, path, &announced_form, sections, 2);
+    return store_write(w, path, &announced_form, sections, SECTIONS);
 }
 
 enum err site_identity_again(struct site *s, unsigned peer)
@@ -56,6 +67,26 @@ static bool announcement_take(const struct record *r, size_t section, struct wir
     return true;
 }
 
+/* Of a file of two announcements, as former versions wrote it, no first epoch is known. */
+static bool announcements_take(const struct record *r, struct site_announced *a)
+{
+    bool spans = r->section_count == SECTIONS;
+    size_t count = spans ? SITE_KEYS_MAX : r->section_count;
+    if (count < 1 || count > SITE_KEYS_MAX ||
+        (spans && (r->sections[SITE_KEYS_MAX].size_bytes != SINCE_BYTES ||
+                   !record_intact(r, SITE_KEYS_MAX))))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!announcement_take(r, i, &a->last[i]))
+            return false;
+    if (spans) {
+        struct bytes_reader in = bytes_reader(r->sections[SITE_KEYS_MAX].data, SINCE_BYTES);
+        for (unsigned i = 0; i < SITE_KEYS_MAX; i++)
+            a->since[i] = bytes_get_u64(&in);
+    }
+    return true;
+}
+
 /* A damaged one proves nothing; the next hello brings another. */
 static enum err announced_read(struct env *w, unsigned peer, struct site_announced *a)
 {
@@ -64,9 +95,9 @@ static enum err announced_read(struct env *w, unsigned peer, struct site_announc
     struct record r;
     announced_path(path, peer);
     *a = (struct site_announced){.known = false};
-    enum err e = store_read(w, path, &announced_form, 2 * SIGNER_ANNOUNCEMENT_MAX, &r, &scratch);
-    bool whole =
-        e == ERR_OK && announcement_take(&r, 0, &a->newest) && announcement_take(&r, 1, &a->before);
+    enum err e = store_read(w, path, &announced_form,
+                            SITE_KEYS_MAX * SIGNER_ANNOUNCEMENT_MAX + SINCE_BYTES, &r, &scratch);
+    bool whole = e == ERR_OK && announcements_take(&r, a);
     if (!whole)
         *a = (struct site_announced){.known = false};
     if (!whole && (e == ERR_OK || e == ERR_CORRUPT))
@@ -89,14 +120,19 @@ static enum err announcement_key(struct signer *s, const char *run,
 }
 
 unsigned site_seen_keys(struct env *w, unsigned aggregator, const char *run, struct signer *signer,
-                        struct signer_key keys[2])
+                        struct site_seen_key keys[SITE_KEYS_MAX])
 {
     struct site_announced a;
     struct signed_announcement read;
     unsigned count = 0;
-    if (announced_read(w, aggregator, &a) == ERR_OK) {
-        count += announcement_key(signer, run, &a.newest, &read, &keys[count]) == ERR_OK;
-        count += announcement_key(signer, run, &a.before, &read, &keys[count]) == ERR_OK;
+    enum err e = announced_read(w, aggregator, &a);
+    for (unsigned i = 0; e == ERR_OK && i < SITE_KEYS_MAX && a.last[i].size_bytes; i++) {
+        struct site_seen_key *k = &keys[count];
+        if (announcement_key(signer, run, &a.last[i], &read, &k->key) != ERR_OK)
+            continue;
+        k->last = read.epoch;
+        k->first = a.since[i] && a.since[i] < read.epoch ? a.since[i] : read.epoch;
+        count++;
     }
     err_clear();
     return count;
@@ -107,7 +143,7 @@ uint64_t site_announced_epoch(struct env *w, unsigned aggregator)
     struct site_announced a;
     struct signed_announcement read = {.epoch = 0};
     if (announced_read(w, aggregator, &a) != ERR_OK ||
-        signed_announcement_read(&read, &a.newest) != ERR_OK)
+        signed_announcement_read(&read, &a.last[0]) != ERR_OK)
         read.epoch = 0;
     err_clear();
     return read.epoch;
@@ -122,9 +158,7 @@ enum err site_identity_open(struct site *s, struct arena *perm)
     for (unsigned p = 0; p < site_peers(s); p++) {
         struct site_announced *a = &s->announced[p];
         TRY(announced_read(s->env, p, a));
-        a->known = announcement_key(s->o.signer, s->o.run, &a->newest, &read, &a->key) == ERR_OK;
-        a->known_before =
-            announcement_key(s->o.signer, s->o.run, &a->before, &read, &a->key_before) == ERR_OK;
+        a->known = announcement_key(s->o.signer, s->o.run, &a->last[0], &read, &a->key) == ERR_OK;
     }
     err_clear();
     return ERR_OK;
@@ -137,7 +171,7 @@ enum err site_identity_show(struct site *s, unsigned peer, struct wire_hello *m)
     if (!s->o.signer)
         return ERR_OK;
     TRY(s->o.signer->ops->certificate(s->o.signer, m->identity, &m->identity_bytes));
-    m->announcement = s->announced[peer].newest;
+    m->announcement = s->announced[peer].last[0];
     for (unsigned f = peer; m->has_state && f < m->fragment_count; f += site_peers(s)) {
         struct manifest made;
         uint64_t round = m->fragments[f].round;
@@ -147,6 +181,25 @@ enum err site_identity_show(struct site *s, unsigned peer, struct wire_hello *m)
     }
     err_clear();
     return ERR_OK;
+}
+
+/* One more announcement: the last one of its key, or the first one of another key. */
+static void announced_add(struct site_announced *a, const struct wire_announcement *newest,
+                          const struct signer_key *key, uint64_t epoch)
+{
+    struct signed_announcement before;
+    bool held = a->known && memcmp(&a->key, key, sizeof *key) == 0;
+    bool spans = held && signed_announcement_read(&before, &a->last[0]) == ERR_OK &&
+                 epoch - before.epoch <= 1;
+    if (!held && a->last[0].size_bytes) {
+        memmove(&a->last[1], &a->last[0], sizeof a->last - sizeof a->last[0]);
+        memmove(&a->since[1], &a->since[0], sizeof a->since - sizeof a->since[0]);
+    }
+    if (!spans || !a->since[0])
+        a->since[0] = epoch;
+    a->last[0] = *newest;
+    a->key = *key;
+    a->known = true;
 }
 
 enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
@@ -164,18 +217,12 @@ enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_he
     if (said.aggregator != peer || said.epoch != a->epoch || said.instance != a->instance)
         return err_set(ERR_DENIED, "the aggregator has signed another epoch than it says");
     struct site_announced *known = &s->announced[peer], next = *known;
-    bool same = a->announcement.size_bytes == known->newest.size_bytes &&
-                memcmp(a->announcement.bytes, known->newest.bytes, known->newest.size_bytes) == 0;
+    const struct wire_announcement *last = &known->last[0];
+    bool same = a->announcement.size_bytes == last->size_bytes &&
+                memcmp(a->announcement.bytes, last->bytes, last->size_bytes) == 0;
     if (same || a->epoch < s->peer[peer].epoch) /* bind refuses a lower one */
         return ERR_OK;
-    if (known->known && memcmp(&known->key, &key, sizeof key) != 0) {
-        next.before = known->newest;
-        next.key_before = known->key;
-        next.known_before = true;
-    }
-    next.newest = a->announcement;
-    next.key = key;
-    next.known = true;
+    announced_add(&next, &a->announcement, &key, a->epoch);
     TRY(announced_write(s->env, peer, &next));
     *known = next;
     return ERR_OK;

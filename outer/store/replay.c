@@ -468,7 +468,8 @@ enum err replay_fragment(struct replay *p, struct replay_inputs *in, bool *whole
         }
         unmade_tell(p, 0, s->round);
     }
-    uint64_t counted[] = {p->r->made, p->r->by_aggregate, p->r->signatures}, begun = s->round;
+    const struct replay_result counted = *p->r;
+    uint64_t begun = s->round;
     replay_states_compare(p);
     while (s->round < end) {
         uint64_t round = s->round;
@@ -476,9 +477,10 @@ enum err replay_fragment(struct replay *p, struct replay_inputs *in, bool *whole
         if (final_error(e))
             return e;
         if (e == ERR_OK && s->round == p->o->from && begun < p->o->from) {
-            p->r->made = counted[0]; /* only to get there */
-            p->r->by_aggregate = counted[1];
-            p->r->signatures = counted[2];
+            p->r->made = counted.made; /* only to get there */
+            p->r->by_aggregate = counted.by_aggregate;
+            p->r->signatures = counted.signatures;
+            p->r->keys_unknown = counted.keys_unknown;
         }
         if (e == ERR_OK) {
             replay_states_compare(p);

@@ -34,9 +34,10 @@ struct replay_finding { /* texts are borrowed during the call */
     struct replay_place place;
 };
 enum replay_signature {
-    REPLAY_UNCHECKED, /* no key of the aggregator of this fragment is known */
+    REPLAY_UNCHECKED,   /* no key of the aggregator of this fragment is known */
+    REPLAY_KEY_UNKNOWN, /* by none of the known keys; which key it had in this epoch is not known */
     REPLAY_SIGNED,
-    REPLAY_UNSIGNED /* by none of the known keys */
+    REPLAY_UNSIGNED /* not by the key that the aggregator had in this epoch */
 };
 struct replay_options {
     const struct replay_source *sources;
@@ -55,6 +56,7 @@ struct replay_result {
     uint64_t made;         /* of them: made again from the contributions, same digests */
     uint64_t by_aggregate; /* by the kept aggregate: masked contributions, or some are missing */
     uint64_t signatures;   /* of them: the aggregator's signature was checked and holds */
+    uint64_t keys_unknown; /* of them: it was not checked, some keys are known, and not this one */
     uint64_t states;       /* kept states that were compared */
     uint64_t looks;        /* bisect: manifests read */
     uint64_t bytes;        /* of contributions and aggregates read */

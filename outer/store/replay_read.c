@@ -205,24 +205,27 @@ void replay_manifests_compare(const struct replay *p, const struct manifest *x,
                                                      : "another weight, norm, cursor or act");
 }
 
-/* The file's, of p->other. True: it was checked and holds. */
-static bool signature_take(struct replay *p, uint64_t round, const char *path)
+/* The file's, of p->other. */
+static enum replay_signature signature_take(struct replay *p, uint64_t round, const char *path)
 {
     if (!p->o->signature)
-        return false;
+        return REPLAY_UNCHECKED;
     enum replay_signature is = p->o->signature(p->o->self, p->other);
     if (is == REPLAY_UNSIGNED)
         replay_found(p,
                      &(struct replay_where){
                          .kind = REPLAY_DIFFERS, .what = "manifest", .round = round, .file = path},
-                     "%s", "not signed with a key that a site has accepted as the aggregator's");
-    return is == REPLAY_SIGNED;
+                     "not signed with a key that a site has accepted as the aggregator's; it is of "
+                     "epoch %" PRIu64,
+                     p->other->epoch);
+    return is;
 }
 
 bool replay_manifest_take(struct replay *p, uint64_t round)
 {
     const struct digest chain = p->m->state[p->fragment].manifest;
-    bool any = false, holds = false;
+    bool any = false;
+    enum replay_signature holds = REPLAY_UNCHECKED;
     char first[ARCHIVE_PATH_MAX] = "";
     for (size_t i = 0; i < p->o->count; i++)
         for (unsigned kind = 0; kind < 2; kind++) {
@@ -232,10 +235,10 @@ bool replay_manifest_take(struct replay *p, uint64_t round)
             if (!replay_path(p, i, kind, round, round + 1, "MANIFEST", path) ||
                 replay_manifest(p, path, round, p->other, &there) != ERR_OK || !there)
                 continue;
-            bool by_key = signature_take(p, round, path);
+            enum replay_signature is = signature_take(p, round, path);
             struct digest x = manifest_digest(p->now), y = manifest_digest(p->other);
             if (any && digest_equal(&x, &y)) {
-                holds |= by_key;
+                holds = is == REPLAY_SIGNED ? is : holds; /* another file's: the same bytes */
                 continue;
             }
             if (any) {
@@ -251,7 +254,7 @@ bool replay_manifest_take(struct replay *p, uint64_t round)
             if (!any || (!digest_equal(&p->now->parent, &chain) &&
                          digest_equal(&p->other->parent, &chain))) {
                 memcpy(p->now, p->other, sizeof *p->now);
-                holds = by_key;
+                holds = is;
                 snprintf(first, sizeof first, "%s", path);
             }
             any = true;
@@ -260,7 +263,8 @@ bool replay_manifest_take(struct replay *p, uint64_t round)
         replay_found(
             p, &(struct replay_where){.kind = REPLAY_MISSING, .what = "manifest", .round = round},
             "%s", "in none of the directories");
-    p->r->signatures += holds;
+    p->r->signatures += holds == REPLAY_SIGNED;
+    p->r->keys_unknown += holds == REPLAY_KEY_UNKNOWN;
     return any;
 }
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs with run.archive, made again by atoll replay: the outer state is the run's, byte for byte, from the aggregator's archive or
 # from all sites'; one flipped bit in a contribution, a manifest or a state is found and named with round, site and tensor; a lost
-# file is named. A second run is in quorum mode, with a late site, an aborted round and a rollback, and the aggregator and a site are
-# killed while they archive.
+# file is named. A second run is in quorum mode, with a late site, an aborted round and a rollback; the aggregator and a site are
+# killed while they archive, and the aggregator's identity key is another one twice.
 . "$(dirname "$0")/lib.sh"
 
 replay() { # replay CODE ARGUMENTS...: what it says is in replay.out
@@ -166,6 +166,10 @@ kill -CONT "$b"
 for killed in 1 2 3; do
     until_rounds a $((8 + 7 * killed))
     kill -9 "$serve_pid" && wait "$serve_pid" 2>/dev/null || :
+    if [ $killed -lt 3 ]; then
+        cp -r a/id "id.$killed"
+        "$atoll" cert renew tls/aggregator.pem --dir tls --revoke >>cert.out 2>&1 || fail "atoll cert renew --revoke"
+    fi
     serve
     kill -9 "$c" 2>/dev/null && wait "$c" 2>/dev/null || :
     train c
@@ -180,6 +184,22 @@ replay 0 archives/aggregator
 says "outer state at the end: $wanted" " 0 not;"
 replay 0 archives
 says "outer state at the end: $wanted" "^run e2e, archives of .*archives/aggregator"
+
+# Manifests by three keys, of which site a has the announcements; as it had them before each change, some keys are unknown.
+all=$(sed -n 's/^\([0-9]*\) rounds: .*/\1/p' replay.out)
+replay 0 archives a
+says "^signatures of the aggregator: $all manifests checked, by a key that a site has accepted, 0 not checked$" "^no difference"
+! grep -q "key unknown" replay.out || fail "a key is unknown: $(cat replay.out)"
+for kept in 1 2; do
+    mkdir "early.$kept" && mv "id.$kept" "early.$kept/id" && cp -r archives/aggregator "early.$kept/archive"
+    replay 0 "early.$kept"
+    says "^signature not checked: key unknown: [1-9][0-9]* manifests" "^no difference"
+    unknown=$(sed -n 's/^signature not checked: key unknown: \([0-9]*\) .*/\1/p' replay.out)
+    says "^signatures of the aggregator: $((all - unknown)) manifests checked, by a key that a site has accepted, $unknown not checked$"
+    [ $kept = 1 ] || [ "$unknown" -lt "$before" ] || fail "two of three keys: $unknown manifests unknown, with one key $before"
+    before=$unknown
+done
+[ "$unknown" -lt "$all" ] || fail "no manifest of $all is signed by two of three keys"
 for event in "ev=abort" "ev=operator act=rollback" "without=b$"; do
     grep -q "$event" serve.out || fail "no $event in the run"
 done

@@ -1188,6 +1188,77 @@ static void test_another_key_of_the_aggregator(void **state)
     bench_close(b);
 }
 
+static void aggregator_again(struct bench *b) /* the next epoch */
+{
+    aggregator_end(b);
+    aggregator_begin(b);
+}
+
+static void seen_one(struct bench *b, uint64_t first, uint64_t last)
+{
+    struct site_seen_key seen[SITE_KEYS_MAX];
+    assert_int_equal(site_seen_keys(b->site_env, 0, "t", &b->signer.signer, seen), 1);
+    assert_int_equal(seen[0].first, first);
+    assert_int_equal(seen[0].last, last);
+}
+
+/* Epochs that the site has heard of one after the other have the key in common. Behind one that it
+ * has not heard of they begin anew: there may have been another key in it. */
+static void test_epochs_of_a_key(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    start(b);
+    seen_one(b, 1, 1);
+    for (uint64_t epoch = 2; epoch <= 3; epoch++) {
+        aggregator_again(b);
+        others(b);
+        assert_int_equal(round_of(b, epoch - 2), ERR_OK);
+        seen_one(b, 1, epoch);
+    }
+    aggregator_again(b);
+    aggregator_again(b);
+    others(b);
+    assert_int_equal(round_of(b, 2), ERR_OK);
+    seen_one(b, 5, 5);
+    bench_close(b);
+}
+
+/* The site's directory keeps each key that the aggregator has had, with the epochs that it had it
+ * in: atoll replay checks the manifests of all of them. The oldest key goes behind SITE_KEYS_MAX.
+ */
+static void test_all_keys_of_the_aggregator(void **state)
+{
+    (void)state;
+    struct site_seen_key seen[SITE_KEYS_MAX];
+    struct manifest first;
+    struct bench *b = bench_open(true);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    assert_int_equal(outer_state_manifest(&b->site_state, 0, 0, &first), ERR_OK);
+    uint64_t epoch = first.epoch;
+    for (unsigned k = 1; k <= SITE_KEYS_MAX; k++) {
+        unsigned keys = site_seen_keys(b->site_env, 0, "t", &b->signer.signer, seen);
+        assert_int_equal(keys, k);
+        assert_true(signed_manifest_holds(&b->signer.signer, &seen[k - 1].key, &first));
+        assert_int_equal(seen[k - 1].first, epoch);
+        assert_int_equal(seen[k - 1].last, epoch);
+        for (unsigned i = 0; i + 1 < k; i++)
+            assert_false(signed_manifest_holds(&b->signer.signer, &seen[i].key, &first));
+        if (k == 1)
+            strcat(b->signer.uri, "#2");
+        else
+            b->signer.uri[strlen(b->signer.uri) - 1]++;
+        others(b);
+        assert_int_equal(round_of(b, k), ERR_OK);
+    }
+    assert_int_equal(site_seen_keys(b->site_env, 0, "t", &b->signer.signer, seen), SITE_KEYS_MAX);
+    for (unsigned i = 0; i < SITE_KEYS_MAX; i++)
+        assert_false(signed_manifest_holds(&b->signer.signer, &seen[i].key, &first));
+    bench_close(b);
+}
+
 static void announce_nothing(struct bench *b, struct wire_hello_answer *a)
 {
     (void)b;
@@ -1717,6 +1788,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_spoiled_manifests),
         cmocka_unit_test(test_what_is_not_signed_is_not_adopted),
         cmocka_unit_test(test_another_key_of_the_aggregator),
+        cmocka_unit_test(test_epochs_of_a_key),
+        cmocka_unit_test(test_all_keys_of_the_aggregator),
         cmocka_unit_test(test_an_epoch_that_is_not_signed),
         cmocka_unit_test(test_another_instance_of_an_epoch),
         cmocka_unit_test(test_a_kept_header_is_checked),
