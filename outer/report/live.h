@@ -19,9 +19,8 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
     X(atoll_waited_for, gauge, LIVE_SITE, n->waited, "1: the other sites wait for this one.")      \
     X(atoll_state_seconds, gauge, LIVE_SITE, *n->state ? now - n->state_t : 0,                     \
       "How long the site has not trained; 0: it trains.")                                          \
-    X(atoll_last_record_timestamp_seconds, gauge, LIVE_BOTH, n->t,                                 \
-      "Unix time of the newest record; of a site that the aggregator tells of: of the last one "   \
-      "about it.")                                                                                 \
+    X(atoll_last_record_timestamp_seconds, gauge, LIVE_BOTH, r->role == REPORT_SEEN ? NAN : n->t,  \
+      "Unix time of the newest record that the replica itself has written.")                       \
     X(atoll_loss, gauge, LIVE_SITE, live_private(r) ? NAN : n->loss,                               \
       "Training loss of the last step, nats per target; not in a run with privacy.")               \
     X(atoll_eval_loss, gauge, LIVE_SITE, report_last(&r->series[REPORT_EVAL]),                     \
@@ -69,7 +68,8 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
     X(atoll_clock_correction_seconds, gauge, LIVE_BOTH, n->clock_offset_s,                         \
       "Offset of the clock that the kernel still corrects (adjtimex).")                            \
     X(atoll_clock_error_seconds, gauge, LIVE_BOTH, n->clock_error_s,                               \
-      "Largest error of the clock, as the kernel estimates it; grows without a time server.")      \
+      "Largest error of the clock, as the kernel estimates it; grows without a time server, to "   \
+      "16 s.")                                                                                     \
     X(atoll_privacy_epsilon, gauge, LIVE_SITE, n->epsilon,                                         \
       "Epsilon of all steps of the run together, those ahead included.")                           \
     X(atoll_privacy_epsilon_cap, gauge, LIVE_SITE, n->cap, "`privacy.cap`.")                       \

@@ -212,6 +212,10 @@ static void the_aggregator_names_who_is_waited_for(void **state)
     assert_non_null(strstr(prom, "\natoll_waited_for{run=\"r\",replica=\"b\"} 1\n"));
     assert_non_null(strstr(prom, "\natoll_state_seconds{run=\"r\",replica=\"b\"} 7\n"));
     assert_non_null(strstr(prom, "\natoll_rounds_total{run=\"r\",replica=\"aggregator\"} 4\n"));
+    /* The aggregator writes of a site once a round: that is not how old the site's record is. */
+    assert_non_null(strstr(prom, "\natoll_last_record_timestamp_seconds{run=\"r\","
+                                 "replica=\"aggregator\"} 3\n"));
+    assert_null(strstr(prom, "atoll_last_record_timestamp_seconds{run=\"r\",replica=\"a\"}"));
     report_follow_close(&f);
 }
 
