@@ -51,10 +51,11 @@ for name in $names; do
     UNSYNCED_FORGOTTEN) focus="--full --focus eager --from 1900" ;; # an eager start, discarded right before a power loss
     HELLO_UNTOLD) focus="--full --from 1900" ;; # a site far behind, of five
     FINAL_* | WITHDRAWN_LOST) focus="--full --focus copies" ;;
-    KEYS_OWED) focus="--focus masks --from 12300" ;; # a disk fails once, and another fragment goes on
+    KEYS_OWED) focus="--focus masks --from 23200" ;; # a disk fails once, and another fragment goes on
     SEAL_* | KEYS_* | THRESHOLD_* | MASK_* | CLEAR_* | PAIR_* | SETUP_* | ADDED_UNPAIRED | JOINED_UNPAIRED | JOINED_AT_ONCE | STOPPED_* | SKIPPED_*) focus="--focus masks" ;;
     REMOVED_UNHEARD) focus="--focus roster --from 3000" ;; # removed and added between two calls of a slow site
-    REMOVED_KEPT | ROSTER_* | JOINED_BEFORE | MOVED_UNSAVED | JOURNAL_PART) focus="--focus roster" ;;
+    JOURNAL_PART) focus="--focus roster --from 49000" ;; # a crash in the start that makes a lost journal again
+    REMOVED_KEPT | ROSTER_* | JOINED_BEFORE | MOVED_UNSAVED) focus="--focus roster" ;;
     AMENDED_*) focus="--focus amend" ;;
     *) focus= ;;
     esac
