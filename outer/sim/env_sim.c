@@ -298,26 +298,35 @@ static void see_state(void *self, const char *path)
 /* Only what the protocol can have again: a contribution in the spool, the newest state of a
  * fragment, and what a directory that has begun finds again; or can do without: the seal of a
  * round, which is aborted then. The state that a site has gone back to is not damaged before it has
- * caught up: each state that rots is of a later round than the last. Without CURRENT, one damage is
- * not mended yet, and the newest state may be all that a later one is made of.
+ * caught up: each state that rots is of a later round than the last. CURRENT and the newest state
+ * are not both damaged: a later round may have been begun, and then nothing tells which of the
+ * states that are left was committed.
  */
 static void rot(struct env_sim *w)
 {
     static const char *const found_again[] = {"sim/frag/0/CURRENT", "sim/journal"};
     struct victim v = {.round = 0};
     uint64_t what = sim_below(w->clock, 4), how = sim_below(w->clock, 3);
+    bool mended = true; /* there is a newer state than the last that has rotted */
     size_t size;
-    if (what == 0) {
+    if (what < 2) {
         disk_sim_each(&w->disk, see_state, &v);
-        if (v.round <= w->rotten || !disk_sim_inode(&w->disk, "sim/frag/0/CURRENT"))
+        mended = v.round > w->rotten;
+    }
+    if (what == 0) {
+        if (!mended || !disk_sim_inode(&w->disk, "sim/frag/0/CURRENT"))
             return;
         w->rotten = v.round;
     }
     v.seal = what > 1 && w->seals && sim_chance(w->clock, SEAL_ROTS);
-    if (what > 1)
+    if (what > 1) {
         disk_sim_each(&w->disk, see_spool, &v);
-    else if (what == 1 && disk_sim_inode(&w->disk, "sim/begun"))
-        snprintf(v.path, sizeof v.path, "%s", found_again[w->seals ? 0 : sim_below(w->clock, 2)]);
+    } else if (what == 1) {
+        bool journal = disk_sim_inode(&w->disk, "sim/begun") && !w->seals && sim_below(w->clock, 2);
+        *v.path = 0;
+        if (disk_sim_inode(&w->disk, "sim/begun") && (journal || mended || !w->rotten))
+            snprintf(v.path, sizeof v.path, "%s", found_again[journal]);
+    }
     if (!*v.path || !disk_sim_look(&w->disk, v.path, &size) || !size)
         return;
     w->seals_rotten += v.seal;
