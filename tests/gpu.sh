@@ -29,7 +29,9 @@ root=$PWD
 debs='' arch=90a-real bench=no shard='' gpus='' parts=tests,curves,sanitizer,static built=no
 while [ $# -gt 0 ]; do
     case $1 in
-    --debs) debs=$(cd "$2" && pwd); shift 2 ;;
+    --debs | --arch | --shard | --gpus | --parts)
+        [ $# -ge 2 ] || { echo "gpu.sh: $1 needs a value" >&2; exit 4; } ;;&
+    --debs) debs=$(cd "${2:-}" && pwd) || exit 4; shift 2 ;;
     --arch) arch=$2; shift 2 ;;
     --shard) shard=$(readlink -f "$2"); shift 2 ;;
     --gpus) gpus=$2; shift 2 ;;

@@ -18,7 +18,9 @@ static void check_role(struct config_rules *rules, const struct run *r, enum run
         config_broken(
             rules, "outer.sites is empty; list the names of all sites, or say how many: --sites N");
     if (role == RUN_SITE && !*r->o.site_name && *r->o.site_aggregator && sites > 1)
-        config_broken(rules, "site.name is missing; say which of outer.sites this process is");
+        config_broken(rules, "site.name is missing; say which of outer.sites this process is: "
+                             "--site.name NAME (atoll doctor: --site NAME, or --serve at the "
+                             "aggregator)");
     if (role == RUN_PLAN && r->o.outer_every_s > 0)
         config_broken(rules,
                       "outer.every_s = %g: predictions are for rounds of a number of steps; give "

@@ -260,13 +260,21 @@ enum err tls_signer_open(struct signer **out, const struct link_tls *files, cons
 
 enum err tls_reader_open(struct signer **out, const char *ca)
 {
-    struct tls_signer *s = *out ? NULL : calloc(1, sizeof *s);
+    STACK_OF(X509) *roots = NULL;
     ASSERT(!*out);
+    if (ca && strlen(ca) >= PATH_BYTES)
+        return err_set(ERR_INPUT, "the path of the certificate authority has %zu bytes; at most %d",
+                       strlen(ca), PATH_BYTES - 1);
+    struct tls_signer *s = calloc(1, sizeof *s);
     TRY_ALLOC(s);
-    ASSERT(!ca || strlen(ca) < PATH_BYTES);
     s->signer.ops = &ops;
     snprintf(s->ca, sizeof s->ca, "%s", ca ? ca : "");
     pthread_mutex_init(&s->mutex, NULL);
-    *out = &s->signer;
-    return ERR_OK;
+    enum err e = ca ? roots_read(s, &roots) : ERR_OK; /* a wrong file is said now */
+    sk_X509_pop_free(roots, X509_free);
+    if (e != ERR_OK)
+        signer_close(&s->signer);
+    else
+        *out = &s->signer;
+    return e;
 }

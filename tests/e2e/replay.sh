@@ -53,6 +53,8 @@ for directories in "aggregator" "aggregator/archive" "a b c" "a/archive b/archiv
 done
 replay 0 aggregator a --ca tls/ca.pem
 says "^signatures of the aggregator: 12 manifests checked, by its certificate, 0 not checked"
+replay 4 aggregator a --ca nothing.pem
+grep -q "nothing.pem" replay.err || fail "a --ca that is not there: $(cat replay.err)"
 
 # Another aggregator's manifests: of a run of the same name, from another authority.
 mv tls tls.first && mv a a.first && mv b b.first && mv c c.first && mv aggregator aggregator.first && mv serve.out serve.first
