@@ -68,12 +68,7 @@ static int caller_check(struct aggregator *a, const char *peer, enum roles_call 
         snprintf(text, WIRE_TEXT_MAX, "%s: %s", peer, revoked);
     } else if (aggregator_quarantined(a, (unsigned)site)) {
         *outcome = ROUND_EXCLUDED;
-        snprintf(
-            text, WIRE_TEXT_MAX,
-            "%s is in quarantine: several of its contributions in a row were refused or "
-            "clipped, or an operator put it there. Look at what it trains; then: atoll operator "
-            "readmit %s",
-            head->site, head->site);
+        aggregator_quarantine_text(a, (unsigned)site, text);
     } else if (!aggregator_roster_serves(a, (unsigned)site)) {
         *outcome = ROUND_EXCLUDED;
         snprintf(text, WIRE_TEXT_MAX,

@@ -1,6 +1,7 @@
 /* Sites that are answered `excluded` for what they sent, until a person readmits them
  * (docs/protocol.md 3.12). */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
@@ -12,6 +13,16 @@ enum { STRIKE_AGAIN_MS = 10000 }; /* later than a message can arrive a second ti
 bool aggregator_quarantined(const struct aggregator *a, unsigned site)
 {
     return set_has(&a->core.excluded, site);
+}
+
+void aggregator_quarantine_text(const struct aggregator *a, unsigned site, char text[WIRE_TEXT_MAX])
+{
+    const char *name = a->o.sites[site];
+    snprintf(
+        text, WIRE_TEXT_MAX,
+        "%s is in quarantine: several of its contributions in a row were refused or clipped, or "
+        "an operator put it there. Look at what it trains; then: atoll operator readmit %s",
+        name, name);
 }
 
 /* In the core alone: the record is there, or is being read. */

@@ -123,6 +123,13 @@ static void say(struct wire_answer *answer, enum round_outcome outcome, const ch
     snprintf(answer->text, sizeof answer->text, "%s", text ? text : "");
 }
 
+static void say_quarantine(const struct aggregator *a, const struct upload *up,
+                           struct wire_answer *answer)
+{
+    answer->outcome = ROUND_EXCLUDED;
+    aggregator_quarantine_text(a, up->site, answer->text);
+}
+
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer)
 {
     char quoted[512];
@@ -444,7 +451,7 @@ static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up,
         return BLOCKS_GAP;
     }
     if (aggregator_quarantined(a, up->site)) {
-        say(answer, ROUND_EXCLUDED, "in quarantine");
+        say_quarantine(a, up, answer);
         return BLOCKS_GAP;
     }
     if (upload_revoked(a, up, answer))
@@ -619,7 +626,7 @@ static void contribution_finish(struct aggregator *a, struct upload *up, struct 
         return;
     }
     if (aggregator_quarantined(a, up->site)) {
-        say(answer, ROUND_EXCLUDED, "in quarantine");
+        say_quarantine(a, up, answer);
         return;
     }
     if (upload_revoked(a, up, answer)) /* nothing is journalled; the file goes with its round */
@@ -662,7 +669,7 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
     if (up->state == UPLOAD_SUPERSEDED)
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
     else if (aggregator_quarantined(a, up->site))
-        say(answer, ROUND_EXCLUDED, "in quarantine");
+        say_quarantine(a, up, answer);
     else if (!complete || blocks_first(&up->blocks) != up->header.payload_bytes)
         say(answer, ROUND_RESUME, "not all bytes came");
     else if (!upload_revoked(a, up, answer) &&

@@ -418,6 +418,9 @@ void aggregator_text_add(struct aggregator_text *t, const char *format, ...)
 
 /* ---- aggregator_quarantine.c ---- */
 bool aggregator_quarantined(const struct aggregator *a, unsigned site);
+/* What such a site is told: why, and what a person does. */
+void aggregator_quarantine_text(const struct aggregator *a, unsigned site,
+                                char text[WIRE_TEXT_MAX]);
 /* Begins or ends it; journalled before it takes effect. Nothing happens where it is so already. */
 enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, const char *why) MUST;
 /* This contribution of the site was refused: strikes_max in a row are a quarantine. */
