@@ -301,13 +301,13 @@ static enum err set_may(const struct aggregator *a, const struct wire_operate *m
     if (first >= schedule_rounds(s, 0))
         return err_set(ERR_CONFIG, "the run has no round left to begin with");
     uint32_t count = a->amendments.count;
-    if (m->round != UINT64_MAX && m->round < first && count &&
-        first == a->amendments.list[count - 1].round)
+    bool early = m->round != UINT64_MAX && m->round < first;
+    if (early && count && first == a->amendments.list[count - 1].round)
         return err_set(ERR_CONFIG,
                        "round %" PRIu64 " is before the border of amendment %" PRIu32
                        ", round %" PRIu64 ": amendments are in the order of their borders",
                        m->round, count, first);
-    if (m->round != UINT64_MAX && m->round < first)
+    if (early)
         return err_set(ERR_CONFIG,
                        "round %" PRIu64 " is too near: sites may be behind its border before a "
                        "manifest tells them. The first possible round is %" PRIu64,

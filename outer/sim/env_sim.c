@@ -305,26 +305,23 @@ static void see_state(void *self, const char *path)
 static void rot(struct env_sim *w)
 {
     static const char *const found_again[] = {"sim/frag/0/CURRENT", "sim/journal"};
-    struct victim v = {.round = 0};
+    struct victim v = {.round = 0}, newest = {.round = 0};
     uint64_t what = sim_below(w->clock, 4), how = sim_below(w->clock, 3);
-    bool mended = true; /* there is a newer state than the last that has rotted */
     size_t size;
-    if (what < 2) {
-        disk_sim_each(&w->disk, see_state, &v);
-        mended = v.round > w->rotten;
-    }
+    disk_sim_each(&w->disk, see_state, &newest);
+    bool mended = newest.round > w->rotten; /* there is a newer one than the last that has rotted */
     if (what == 0) {
         if (!mended || !disk_sim_inode(&w->disk, "sim/frag/0/CURRENT"))
             return;
+        v = newest;
         w->rotten = v.round;
     }
     v.seal = what > 1 && w->seals && sim_chance(w->clock, SEAL_ROTS);
     if (what > 1) {
         disk_sim_each(&w->disk, see_spool, &v);
-    } else if (what == 1) {
-        bool journal = disk_sim_inode(&w->disk, "sim/begun") && !w->seals && sim_below(w->clock, 2);
-        *v.path = 0;
-        if (disk_sim_inode(&w->disk, "sim/begun") && (journal || mended || !w->rotten))
+    } else if (what == 1 && disk_sim_inode(&w->disk, "sim/begun")) {
+        bool journal = !w->seals && sim_below(w->clock, 2);
+        if (journal || mended || !w->rotten)
             snprintf(v.path, sizeof v.path, "%s", found_again[journal]);
     }
     if (!*v.path || !disk_sim_look(&w->disk, v.path, &size) || !size)
