@@ -20,7 +20,9 @@ static const struct kind {
     {MAGIC("\x1f\x8b"), "compressed (gzip)", "unpack it first: gzip -d"},
     {MAGIC("\x28\xb5\x2f\xfd"), "compressed (zstd)", "unpack it first: zstd -d"},
     {MAGIC("BZh"), "compressed (bzip2)", "unpack it first: bzip2 -d"},
-    {MAGIC("\xfd" "7zXZ\0"), "compressed (xz)", "unpack it first: xz -d"},
+    {MAGIC("\xfd"
+           "7zXZ\0"),
+     "compressed (xz)", "unpack it first: xz -d"},
     {MAGIC("PK\3\4"), "a ZIP archive (.xlsx and .docx are such too)",
      "unpack it, or save the table as CSV in UTF-8"},
     {MAGIC("\xd0\xcf\x11\xe0"), "an old Office document", "save it as text or as CSV in UTF-8"},
@@ -29,7 +31,9 @@ static const struct kind {
     {MAGIC("\x93NUMPY"), "a NumPy array", "token ids of another program go with --tokens npy"},
     {MAGIC("\x89HDF"), "an HDF5 file", "convert it to JSON lines first"},
     {MAGIC("MMIDIDX\0\0"), "the index of a Megatron data set", "name its .bin in data.train"},
-    {MAGIC("\x7f" "ELF"), "a program", "give a file with text in it"},
+    {MAGIC("\x7f"
+           "ELF"),
+     "a program", "give a file with text in it"},
     {MAGIC("\x89PNG"), "a picture", "give a file with text in it"},
     {MAGIC("\xff\xd8\xff"), "a picture", "give a file with text in it"},
 };
@@ -56,8 +60,7 @@ static bool is_utf16(const uint8_t *s, size_t n)
     size_t zeros[2] = {0}, pairs = (n < 512 ? n : 512) / 2;
     for (size_t i = 0; i < 2 * pairs; i++)
         zeros[i % 2] += s[i] == 0;
-    size_t most = zeros[0] > zeros[1] ? zeros[0] : zeros[1],
-           least = zeros[0] + zeros[1] - most;
+    size_t most = zeros[0] > zeros[1] ? zeros[0] : zeros[1], least = zeros[0] + zeros[1] - most;
     return pairs > 0 && 2 * most > pairs && 16 * least <= pairs;
 }
 
@@ -91,10 +94,9 @@ enum err textfile_open(struct textfile *t, const char *path, const void *data, s
         return refuse(path, kind->what, kind->action, otherwise);
     if (!zero)
         return ERR_OK;
-    return is_utf16(s, size_bytes)
-               ? refuse(path, "UTF-16 without a mark", "convert it: iconv -f UTF-16LE -t UTF-8",
-                        otherwise)
-               : refuse_zero(path, s, (size_t)(zero - s), otherwise);
+    return is_utf16(s, size_bytes) ? refuse(path, "UTF-16 without a mark",
+                                            "convert it: iconv -f UTF-16LE -t UTF-8", otherwise)
+                                   : refuse_zero(path, s, (size_t)(zero - s), otherwise);
 }
 
 bool textfile_line(const struct textfile *t, size_t *at, struct textfile_line *line)
@@ -104,7 +106,7 @@ bool textfile_line(const struct textfile *t, size_t *at, struct textfile_line *l
     const char *text = t->text + *at, *end = memchr(text, '\n', t->size_bytes - *at);
     size_t bytes = end ? (size_t)(end - text) : t->size_bytes - *at;
     *at += bytes + 1;
-    *line = (struct textfile_line){text, bytes - (bytes && text[bytes - 1] == '\r'),
-                                   line->number + 1};
+    *line =
+        (struct textfile_line){text, bytes - (bytes && text[bytes - 1] == '\r'), line->number + 1};
     return true;
 }
