@@ -15,6 +15,7 @@
 #include "inner/config/config_yaml.h"
 #include "kernels/base/nearest.h"
 #include "kernels/base/file.h"
+#include "kernels/base/number.h"
 #include "kernels/base/plain.h"
 
 struct loading {
@@ -173,63 +174,6 @@ static enum err unknown(struct loading *l, const char *full, int line)
 
 /* ---- values ---- */
 
-static size_t digits(const char **s)
-{
-    size_t n = 0;
-    for (; **s >= '0' && **s <= '9'; (*s)++)
-        n++;
-    return n;
-}
-
-/* [sign] digits [. digits] [e [sign] digits]; narrower than strtod, which takes inf, nan and
- * hexadecimal. */
-static bool is_number(const char *s, bool *plain_integer)
-{
-    s += *s == '+' || *s == '-';
-    size_t n = digits(&s);
-    *plain_integer = n > 0 && !*s;
-    if (*s == '.') {
-        s++;
-        n += digits(&s);
-    }
-    if (!n)
-        return false;
-    if (*s == 'e' || *s == 'E') {
-        s++;
-        s += *s == '+' || *s == '-';
-        if (!digits(&s))
-            return false;
-    }
-    return !*s;
-}
-
-static bool parse_real(const char *text, double *out)
-{
-    bool plain;
-    if (!is_number(text, &plain))
-        return false;
-    *out = strtod(text, NULL) + 0.0; /* -0 becomes 0: one value, one text */
-    return isfinite(*out);
-}
-
-static bool parse_int(const char *text, int64_t *out)
-{
-    bool plain;
-    if (!is_number(text, &plain))
-        return false;
-    if (plain) {
-        char *end;
-        long long v = strtoll(text, &end, 10); /* saturates; every range ends far below */
-        *out = v;
-        return true;
-    }
-    double v = strtod(text, NULL);
-    if (!(fabs(v) <= 9007199254740992.0) || v != floor(v))
-        return false;
-    *out = (int64_t)v;
-    return true;
-}
-
 static bool word_in(const char *word, const char *const *words, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -325,7 +269,13 @@ static enum err store_number(struct loading *l, const struct config_key *k, void
     const char *kind = k->type == CONFIG_INT ? "a whole number" : "a number";
     double value = 0;
     int64_t whole = 0;
-    bool ok = k->type == CONFIG_INT ? parse_int(text, &whole) : parse_real(text, &value);
+    enum number_kind read = number_read(text, &value);
+    bool ok = k->type == CONFIG_INT ? number_read_whole(text, &whole) : read >= NUMBER_REAL;
+    if (read == NUMBER_OUT_OF_RANGE)
+        return config_error(&l->errors, line,
+                            "%s.%s = \"%.100s\" is out of range: the smallest number above 0 is "
+                            "1.2e-38, the largest %.16g",
+                            k->section, k->name, text, k->max);
     if (k->type == CONFIG_INT)
         value = (double)whole;
     if (!ok || !(value >= k->min && value <= k->max))

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/base/number.h"
 
 #define WEIGHT_MAX 1e6      /* of data.weights */
 enum { RUN_NAME_MAX = 63 }; /* it is part of a certificate's URI and of file names */
@@ -755,9 +756,8 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
 
 double keys_weight(const struct config_list *list, size_t i)
 {
-    char *end;
-    double w = strtod(list->items[i], &end);
-    return end != list->items[i] && !*end && isfinite(w) ? w : (double)NAN;
+    double w;
+    return number_good(list->items[i], &w) ? w : (double)NAN;
 }
 
 /* Weights of one list; 0 only where `zero` allows it, and not for all. */

@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include "kernels/base/nearest.h"
+#include "kernels/base/number.h"
 
 /* ---- --help ---- */
 
@@ -148,11 +149,10 @@ static enum err store(const struct args_option *o, struct mistakes *m, const cha
         *(const char **)o->target = text;
         return ERR_OK;
     }
-    char *end = NULL;
-    double real = strtod(text, &end); /* also checks the range of an INT: limits are small */
-    int64_t whole = strtoll(text, o->kind == ARGS_INT ? &end : NULL, 10);
-    bool number = *text && !*end &&
-                  strspn(text, "+-.0123456789eE") == strlen(text); /* no inf, nan, 0x, blanks */
+    double real = 0; /* also checks the range of an INT: limits are small */
+    int64_t whole = 0;
+    bool number =
+        number_good(text, &real) && (o->kind != ARGS_INT || number_read_whole(text, &whole));
     bool limited = o->min != 0 || o->max != 0;
     if (!number || (limited && !(real >= o->min && real <= o->max)))
         return bad_number(o, m, text);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
+#include "kernels/base/number.h"
 #include "outer/cmd/cmd.h"
 #include "outer/link/tcp.h"
 #include "outer/config/run.h"
@@ -128,13 +129,13 @@ static enum err set_site(struct sim_cmd *c, const struct args *args, const char 
     char *copy = arena_string(&c->p.perm, colon + 1, strlen(colon + 1)), *rest, *pair;
     TRY_ALLOC(copy);
     for (pair = strtok_r(copy, ",", &rest); pair; pair = strtok_r(NULL, ",", &rest)) {
-        char *equals = strchr(pair, '='), *end = NULL;
+        char *equals = strchr(pair, '=');
         if (!strncmp(pair, "probe=", 6)) {
             TRY(set_probe(c, args, s, pair + 6));
             continue;
         }
-        double value = equals ? strtod(equals + 1, &end) : -1;
-        if (!equals || end == equals + 1 || *end || !(value >= 0) || value > 1e9)
+        double value = -1;
+        if (!equals || !number_good(equals + 1, &value) || !(value >= 0) || value > 1e9)
             return err_set(ERR_CONFIG, "\"%.100s\": %.40s is not key=number", text, pair);
         *equals = 0;
         TRY(set_value(s, pair, value, text));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/base/number.h"
 
 /* A hop of a machine's and of the network's GPUs, where nothing was measured. Our choice: the order
  * of NCCL's small all-reduces. */
@@ -10,9 +11,7 @@ static const double HOP_S = 3e-6, NET_HOP_S = 10e-6;
 
 static enum err number_of(double *x, const char *key, const char *text)
 {
-    char *end;
-    *x = strtod(text, &end);
-    if (end != text && !*end && *x > 0 && *x < 1e18)
+    if (number_good(text, x) && *x > 0 && *x < 1e18)
         return ERR_OK;
     return err_set(ERR_CONFIG,
                    "%s: \"%.60s\" is no number above 0; measure again: atoll probe "

@@ -1,7 +1,9 @@
 /* What breaks if this is wrong: a mistyped option is ignored, or --help starts the program. */
+#include <math.h>
 #include "tests/inner/scratch.h"
 #include "kernels/base/args.h"
 #include "kernels/base/nearest.h"
+#include "kernels/base/number.h"
 
 static struct arena arena;
 static bool force;
@@ -33,6 +35,58 @@ static const struct args_option options[] = {
      .help = "How much."},
     {.name = "force", .kind = ARGS_FLAG, .target = &force, .help = "Anyway."},
 };
+
+static void numbers_are_read_once(void **state)
+{
+    static const struct {
+        const char *text;
+        enum number_kind kind;
+        double value;
+    } cases[] = {
+        {"0", NUMBER_WHOLE, 0},
+        {"-0", NUMBER_WHOLE, 0},
+        {"+7", NUMBER_WHOLE, 7},
+        {"1e3", NUMBER_REAL, 1000},
+        {".5", NUMBER_REAL, .5},
+        {"5.", NUMBER_REAL, 5},
+        {"0e-400", NUMBER_REAL, 0},
+        {"0.000", NUMBER_REAL, 0},
+        {"1e-37", NUMBER_REAL, 1e-37},
+        {"1e-400", NUMBER_OUT_OF_RANGE},
+        {"-1e-400", NUMBER_OUT_OF_RANGE},
+        {"1e-60", NUMBER_OUT_OF_RANGE},
+        {"1e400", NUMBER_OUT_OF_RANGE},
+        {"-1e400", NUMBER_OUT_OF_RANGE},
+        {"0.0001e-396", NUMBER_OUT_OF_RANGE},
+        {"", NUMBER_NONE},
+        {"e3", NUMBER_NONE},
+        {"1e", NUMBER_NONE},
+        {".", NUMBER_NONE},
+        {"inf", NUMBER_NONE},
+        {"nan", NUMBER_NONE},
+        {"0x1", NUMBER_NONE},
+        {" 1", NUMBER_NONE},
+        {"1 ", NUMBER_NONE},
+        {"1,5", NUMBER_NONE},
+        {"--1", NUMBER_NONE},
+        {"1e3.5", NUMBER_NONE},
+    };
+    int64_t whole;
+    double value;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        value = -1;
+        assert_int_equal(number_read(cases[i].text, &value), cases[i].kind);
+        if (cases[i].kind >= NUMBER_REAL) {
+            assert_true(value == cases[i].value && !signbit(value));
+        }
+        assert_int_equal(number_good(cases[i].text, &value), cases[i].kind >= NUMBER_REAL);
+    }
+    assert_true(number_read_whole("1e3", &whole) && whole == 1000);
+    assert_true(number_read_whole("-9007199254740993", &whole) && whole == -9007199254740993);
+    assert_true(number_read_whole("99999999999999999999", &whole) && whole == INT64_MAX);
+    assert_false(number_read_whole("1.5", &whole) || number_read_whole("1e300", &whole));
+}
 
 /* "steps" is a setting, train.steps. */
 static void nearest_setting(const char *word, char *name, size_t size, unsigned *edits)
@@ -148,6 +202,7 @@ static void help_wins_over_mistakes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_read_once),
         cmocka_unit_test(options_operands_and_settings_come_apart),
         cmocka_unit_test(defaults_stay),
         cmocka_unit_test(mistakes_come_together),

@@ -269,7 +269,9 @@ static void arguments_are_checked(void **state)
         {{"--train.lr=nan", NULL}, "train.lr = \"nan\""},
         {{"--train.lr=inf", NULL}, "train.lr = \"inf\""},
         {{"--train.lr=0x10", NULL}, "train.lr = \"0x10\""},
-        {{"--train.lr=1e999", NULL}, "train.lr = \"1e999\""},
+        {{"--train.lr=1e999", NULL}, "train.lr = \"1e999\" is out of range"},
+        {{"--train.lr=1e-400", NULL}, "train.lr = \"1e-400\" is out of range"},
+        {{"--train.lr=1e-60", NULL}, "train.lr = \"1e-60\" is out of range"}, /* 0 as a float */
         {{"--train.lr=1,5", NULL}, "train.lr = \"1,5\""},
         {{"--train.steps=1e-1", NULL}, "train.steps = \"1e-1\""},
         {{"--train.steps=99999999999999999999999", NULL}, "allowed is a whole number"},

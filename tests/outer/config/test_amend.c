@@ -399,6 +399,9 @@ static void refusals_with_their_reasons(void **state)
     refused(&t, "outer.every=30", 20, "the run has 20 rounds");
     refused(&t, "train.steps=40", 2, "before the border");
     refused(&t, "train.lr=-1", 2, "allowed is");
+    refused(&t, "outer.lr=1e-400", 2, "out of range"); /* not 0, "the published rate" */
+    refused(&t, "outer.lr=1e-60", 2, "out of range");  /* as a float it is 0 */
+    refused(&t, "outer.lr=1e400", 2, "out of range");
     refused(&t, "train.warmup=900", 2, "longer than");
     scene_open(&t, 400, 20, 4, 0);
     t.o.outer_every_s = 3;
