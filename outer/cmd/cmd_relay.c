@@ -245,7 +245,7 @@ static enum err names_default(struct relay_job *j, struct arena *a)
     char host[DIAL_HOST_MAX], port[8];
     uint8_t address[16];
     bool v4;
-    TRY(dial_split(j->to, host, port));
+    TRY(address_split(j->to, 1, host, port));
     if (j->names)
         return ERR_OK;
     if (address_read(address, host, &v4))

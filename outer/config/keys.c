@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/config/keys.h"
+#include "kernels/base/number.h"
+#include "outer/link/address.h"
 #include "outer/link/link.h"
 #include "outer/link/line.h"
 #include "outer/link/loopback.h"
@@ -638,15 +640,12 @@ static bool listed(const struct config_list *sites, const char *name)
     return false;
 }
 
-/* host:port, port 0 only for listening. An IPv6 address needs brackets. */
-static bool address_good(const char *s, long least)
+/* Port 0 only for listening. */
+static void check_address(struct config_rules *r, const char *key, const char *address, long least)
 {
-    const char *colon = strrchr(s, ':');
-    if (!colon || colon == s || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
-        strlen(colon + 1) > 5)
-        return false;
-    long port = strtol(colon + 1, NULL, 10);
-    return port >= least && port <= 65535;
+    char host[ADDRESS_HOST_MAX], port[ADDRESS_PORT_MAX];
+    if (address_split(address, least, host, port) != ERR_OK)
+        config_broken(r, "%s: %s", key, err_message());
 }
 
 bool keys_self(const struct outer_settings *o)
@@ -703,7 +702,9 @@ static void check_aggregators(struct config_rules *r, const struct outer_setting
             r, "site.aggregator names %u, outer.aggregators is %lld; give one address for each",
             count, (long long)o->outer_aggregators);
     for (unsigned i = 0; i < count; i++)
-        if (!keys_aggregator(o->site_aggregator, i, item, sizeof item) || !address_good(item, 1))
+        if (keys_aggregator(o->site_aggregator, i, item, sizeof item))
+            check_address(r, "site.aggregator", item, 1);
+        else
             config_broken(r, "site.aggregator = \"%.80s\" is not host:port", o->site_aggregator);
 }
 
@@ -760,9 +761,8 @@ static void check_times(struct config_rules *r, const char *key, const struct co
     if (times->count > LINE_TIMES_MAX)
         config_broken(r, "%s has %zu entries, at most %d", key, times->count, LINE_TIMES_MAX);
     for (size_t i = 0; i < times->count; i++) {
-        char *end;
-        double seconds = strtod(times->items[i], &end);
-        if (end == times->items[i] || *end || !(seconds > 0) || seconds > 1e6)
+        double seconds;
+        if (!number_good(times->items[i], &seconds) || !(seconds > 0) || seconds > 1e6)
             config_broken(r, "%s: \"%.40s\" is no time in seconds", key, times->items[i]);
         else if (seconds < before)
             config_broken(r,
@@ -933,8 +933,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
             "waits for its "
             "commit",
             (long long)o->outer_max_local_steps_offline);
-    if (!address_good(o->serve_listen, 0))
-        config_broken(r, "serve.listen = \"%.80s\" is not address:port", o->serve_listen);
+    check_address(r, "serve.listen", o->serve_listen, 0);
     check_http(r, "serve.http", o->serve_http);
     check_http(r, "site.http", o->site_http);
     if (o->serve_receive_mib && o->serve_receive_mib < LINK_RECEIVE_MIB_MIN)

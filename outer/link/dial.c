@@ -18,31 +18,6 @@
 
 enum { ANSWER_MAX = 8192, REASON_MAX = 80 };
 
-/* ---- addresses ---- */
-
-static bool port_good(const char *port)
-{
-    size_t n = strlen(port);
-    int value = n >= 1 && n <= 5 && strspn(port, "0123456789") == n ? atoi(port) : 0;
-    return value >= 1 && value <= 65535;
-}
-
-enum err dial_split(const char *target, char host[DIAL_HOST_MAX], char port[8])
-{
-    const char *colon = strrchr(target, ':');
-    size_t n = colon ? (size_t)(colon - target) : 0;
-    bool bracket = n >= 2 && target[0] == '[' && target[n - 1] == ']';
-    bool good =
-        n > 0 && n < DIAL_HOST_MAX && port_good(colon + 1) && (bracket || !memchr(target, ':', n));
-    for (size_t i = 0; i < n; i++) /* a host goes into a request line */
-        good = good && (unsigned char)target[i] > ' ' && target[i] != 0x7f;
-    if (!good)
-        return err_set(ERR_CONFIG, "'%.200s' is no address: host:port", target);
-    snprintf(host, DIAL_HOST_MAX, "%.*s", (int)(bracket ? n - 2 : n), target + bracket);
-    snprintf(port, 8, "%.7s", colon + 1);
-    return ERR_OK;
-}
-
 /* ---- what proxy ---- */
 
 static int hex_value(char c)
@@ -107,7 +82,7 @@ enum err dial_proxy_parse(struct dial_proxy *p, const char *url)
     size_t n = strcspn(host, "/"); /* one slash at the end is usual */
     snprintf(target, sizeof target, "%.*s", (int)n, host);
     if (n >= sizeof target || (host[n] && host[n + 1]) ||
-        dial_split(target, p->host, p->port) != ERR_OK ||
+        address_split(target, 1, p->host, p->port) != ERR_OK ||
         (at && !credentials_read(p, rest, (size_t)(at - rest), true)))
         return url_refused();
     snprintf(p->shown, sizeof p->shown, "%s%.*s", scheme, DIAL_HOST_MAX + 8, target);
@@ -439,7 +414,7 @@ static enum err socks_ask(struct dialogue *d)
     char host[DIAL_HOST_MAX], port[8];
     uint8_t request[4 + DIAL_HOST_MAX + 2], answer[4], rest[DIAL_HOST_MAX + 2];
     TRY(socks_greet(d));
-    TRY(dial_split(d->q->target, host, port));
+    TRY(address_split(d->q->target, 1, host, port));
     if (!send_all(d, request, socks_address(request, host, port)) || !receive_all(d, answer, 4))
         return proxy_broke(d, "before its answer was complete");
     size_t reply = answer[1];
@@ -464,7 +439,7 @@ enum err dial_connect(int *fd, const struct dial_question *q, struct dial_bytes 
     const struct dial_proxy *p = q->proxy;
     struct dialogue d = {.q = q, .fd = -1, .end_ms = clock_mono_ms() + q->timeout_ms};
     char host[DIAL_HOST_MAX], port[8], what[DIAL_HOST_MAX + 64];
-    enum err e = dial_split(q->target, host, port);
+    enum err e = address_split(q->target, 1, host, port);
     bool direct = !p || p->kind == DIAL_DIRECT;
     snprintf(what, sizeof what, "%s%s", direct ? "" : "proxy ", direct ? q->target : p->shown);
     if (e == ERR_OK)

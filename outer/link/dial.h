@@ -8,8 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "kernels/base/err.h"
+#include "outer/link/address.h"
 
-enum { DIAL_HOST_MAX = 256, DIAL_SECRET_MAX = 256, DIAL_TIMEOUT_MS = 15000 };
+enum { DIAL_HOST_MAX = ADDRESS_HOST_MAX, DIAL_SECRET_MAX = 256, DIAL_TIMEOUT_MS = 15000 };
 enum dial_kind { DIAL_DIRECT, DIAL_CONNECT, DIAL_SOCKS5 };
 
 struct dial_proxy { /* zeroed: none */
@@ -25,9 +26,6 @@ enum err dial_proxy_parse(struct dial_proxy *p, const char *url) MUST;
  * NULL: nothing to do. */
 enum err dial_proxy_credentials(struct dial_proxy *p, const char *path) MUST;
 void dial_proxy_forget(struct dial_proxy *p); /* wipes the password */
-
-/* HOST:PORT or [ADDRESS]:PORT. ERR_CONFIG: it is neither. */
-enum err dial_split(const char *target, char host[DIAL_HOST_MAX], char port[8]) MUST;
 
 struct dial_question {
     const char *target;             /* host:port */

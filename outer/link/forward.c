@@ -578,18 +578,17 @@ static enum err listen_failed(int fd, const char *address)
 
 enum err forward_listen(int *out, const char *address, int *port)
 {
-    const char *colon = strrchr(address, ':');
-    char host[DIAL_HOST_MAX];
-    bool bracket = address[0] == '[' && colon && colon > address && colon[-1] == ']';
+    char host[ADDRESS_HOST_MAX] = "", port_text[ADDRESS_PORT_MAX];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
                     *found = NULL;
     struct sockaddr_in6 bound = {0};
     socklen_t n = sizeof bound;
     int one = 1;
-    if (!colon || colon - address >= DIAL_HOST_MAX)
-        return err_set(ERR_CONFIG, "'%.200s' is no address to listen on: host:port", address);
-    snprintf(host, sizeof host, "%.*s", (int)(colon - address) - 2 * bracket, address + bracket);
-    if (getaddrinfo(*host ? host : NULL, colon + 1, &hints, &found) != 0)
+    if (*address == ':') /* of every address of this machine */
+        snprintf(port_text, sizeof port_text, "%.7s", address + 1);
+    else
+        TRY(address_split(address, 0, host, port_text));
+    if (getaddrinfo(*host ? host : NULL, port_text, &hints, &found) != 0)
         return err_set(ERR_CONFIG, "'%.200s' is no address to listen on: host:port", address);
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0)

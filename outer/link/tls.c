@@ -679,7 +679,7 @@ static enum err peer_handshake(const struct tls_question *q, SSL_CTX *ctx, int f
         return tls_library_failed("prepare a connection");
     SSL_set_verify(ssl, SSL_VERIFY_NONE,
                    NULL); /* the handshake completes; the result is read afterwards */
-    bool whole = dial_split(q->target, host, port) == ERR_OK;
+    bool whole = address_split(q->target, 1, host, port) == ERR_OK;
     expected_name(ssl, q->server_name && *q->server_name ? q->server_name : host);
     enum err e = whole && SSL_set_fd(ssl, fd) == 1 && SSL_connect(ssl) == 1
                      ? peer_judge(q, ssl, f)

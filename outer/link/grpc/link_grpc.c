@@ -483,7 +483,7 @@ static bool link_texts_copy(struct link_grpc *l, const struct link_dial *d)
     char host[DIAL_HOST_MAX] = "", port[8];
     bool proxied = d->proxy && d->proxy->kind != DIAL_DIRECT;
     bool named = proxied || (d->server_name && *d->server_name);
-    if (dial_split(d->target, host, port) != ERR_OK)
+    if (address_split(d->target, 1, host, port) != ERR_OK)
         err_clear(); /* link_open has checked it */
     l->target = strdup(d->target);
     l->server_name = d->server_name && *d->server_name ? strdup(d->server_name)
@@ -499,7 +499,7 @@ static bool link_texts_copy(struct link_grpc *l, const struct link_dial *d)
 enum err link_open(struct link **out, const struct link_dial *d)
 {
     char host[DIAL_HOST_MAX], number[8];
-    TRY(dial_split(d->target, host, number));
+    TRY(address_split(d->target, 1, host, number));
     int port = atoi(number);
     ASSERT(d->streams <= LINK_STREAMS_MAX);
     struct link_grpc *l = calloc(1, sizeof *l);

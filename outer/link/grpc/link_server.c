@@ -14,6 +14,7 @@
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_accept.h"
 #include "outer/link/grpc/link_server.h"
+#include "outer/link/address.h"
 
 enum {
     /* Unread bytes that core may hold: UNREAD_BYTES for all connections, and UNREAD_STREAM_BYTES
@@ -75,14 +76,12 @@ static grpc_server_credentials *credentials_make(struct link_server *s)
 /* Core reports only that bind failed; a second bind gives the system's reason. */
 static enum err bind_failed(const char *address)
 {
-    char host[256];
-    const char *colon = strrchr(address, ':');
-    snprintf(host, sizeof host, "%.*s", colon ? (int)(colon - address) : 0, address);
+    char host[ADDRESS_HOST_MAX], port[ADDRESS_PORT_MAX];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
-    int e = colon ? getaddrinfo(host, colon + 1, &hints, &found) : EAI_NONAME;
+    TRY(address_split(address, 0, host, port));
+    int e = getaddrinfo(host, port, &hints, &found);
     if (e != 0)
-        return err_set(ERR_CONFIG, "cannot listen on '%s': %s; it must be address:port", address,
-                       gai_strerror(e));
+        return err_set(ERR_CONFIG, "cannot listen on '%s': %s", address, gai_strerror(e));
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     bool bound = bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0;

@@ -58,6 +58,28 @@ static bool key_exists(const struct config_table *t, const char *section, const 
     return false;
 }
 
+/* A value that becomes 0, which means "the published rate" of many keys, is not taken for 0. */
+static void no_key_takes_a_number_that_becomes_0(void **state)
+{
+    static const char *const texts[] = {"1e-400", "1e-60", "1e400", "-1e400"};
+    static struct settings s;
+    static struct outer_settings o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    (void)state;
+    for (size_t t = 0; t < 2; t++)
+        for (size_t i = 0; i < tables[t].count; i++) {
+            const struct config_key *k = &tables[t].keys[i];
+            char key[96];
+            if (k->type != CONFIG_REAL && k->type != CONFIG_INT)
+                continue;
+            snprintf(key, sizeof key, "%s.%s", k->section, k->name);
+            for (size_t j = 0; j < sizeof texts / sizeof *texts; j++) {
+                assert_int_equal(config_set(tables, 2, key, texts[j], &arena), ERR_CONFIG);
+                assert_non_null(strstr(err_message(), "out of range"));
+            }
+        }
+}
+
 /* A configuration of an earlier version is refused by the new names, all of which exist. */
 static void old_names_are_refused_with_the_new_ones(void **state)
 {
@@ -124,8 +146,8 @@ static void each_rule_names_what_to_do(void **state)
                      ERR_OK); /* an operator may have added it: the aggregator knows */
     refused("--outer.sites a,b --site.name c.d --site.aggregator h:1", "1 to 63 letters");
     refused("--outer.sites a --site.name c --site.aggregator self", "none of outer.sites");
-    refused("--outer.sites a --site.aggregator nowhere", "not host:port");
-    refused("--outer.sites a --site.aggregator h:0", "not host:port");
+    refused("--outer.sites a --site.aggregator nowhere", "no address: host:port");
+    refused("--outer.sites a --site.aggregator h:0", "no address: host:port");
     refused("--site.rate_up 0.001", "0.01 is the least");
     refused("--outer.aggregators 2", "more than outer.fragments");
     refused("--serve.index 1", "indices go from 0 to 0");
@@ -138,8 +160,11 @@ static void each_rule_names_what_to_do(void **state)
     refused(line, "names 1, outer.aggregators is 2");
     snprintf(line, sizeof line, "%sh:1,", two);
     refused(line, "not host:port");
-    refused("--serve.listen 7443", "not address:port");
-    refused("--serve.listen h:70000", "not address:port");
+    refused("--serve.listen 7443", "serve.listen: \"7443\" is no address: host:port");
+    refused("--serve.listen h:70000", "is no address: host:port");
+    refused("--serve.listen ::1:7443", "write [::1]:7443");
+    refused("--site.aggregator fd00::1:7443", "write [fd00::1]:7443");
+    assert_int_equal(checked("--serve.listen [::1]:7443 --site.aggregator [::1]:7443"), ERR_OK);
     refused("--outer.overlap_steps 51", "the most is 50, or take outer.every = 51");
     refused("--outer.every 48 --outer.fragments 4 --outer.overlap_steps 50",
             "or take outer.every = 52");
@@ -360,6 +385,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_and_good_settings_pass),
+        cmocka_unit_test(no_key_takes_a_number_that_becomes_0),
         cmocka_unit_test(old_names_are_refused_with_the_new_ones),
         cmocka_unit_test(each_rule_names_what_to_do),
         cmocka_unit_test(mix_is_half_or_nothing),

@@ -104,16 +104,40 @@ static void test_file(void **state)
 
 static void test_target(void **state)
 {
-    char host[DIAL_HOST_MAX], port[8];
+    static const char *const bad[] = {"a.example\r\nX: y:7443",
+                                      "a.example",
+                                      "a.example:",
+                                      ":7443",
+                                      "",
+                                      "[]:7443",
+                                      "[a.example]:7443",
+                                      "[fd00::1]",
+                                      "[:7443",
+                                      "a:b:1",
+                                      "h:70000",
+                                      "h:-1",
+                                      "h:7443 ",
+                                      "h:+1",
+                                      "h:000007443",
+                                      "h:0",
+                                      "fd00::1:70000"};
+    char host[ADDRESS_HOST_MAX], port[ADDRESS_PORT_MAX];
     (void)state;
-    assert_int_equal(dial_split("[fd00::1]:7443", host, port), ERR_OK);
+    assert_int_equal(address_split("[fd00::1]:7443", 1, host, port), ERR_OK);
     assert_string_equal(host, "fd00::1");
     assert_string_equal(port, "7443");
-    assert_int_equal(dial_split("a.example\r\nX: y:7443", host, port), ERR_CONFIG);
-    assert_int_equal(dial_split("fd00::1:7443", host, port), ERR_CONFIG);
-    assert_int_equal(dial_split("a.example", host, port), ERR_CONFIG);
-    assert_int_equal(dial_split("a.example:", host, port), ERR_CONFIG);
-    assert_int_equal(dial_split(":7443", host, port), ERR_CONFIG);
+    assert_int_equal(address_split("[fe80::1%eth0]:7443", 1, host, port), ERR_OK);
+    assert_string_equal(host, "fe80::1%eth0");
+    assert_int_equal(address_split("h:0", 0, host, port), ERR_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(address_split(bad[i], 1, host, port), ERR_CONFIG);
+        assert_null(strstr(err_message(), "brackets"));
+    }
+    /* Without brackets: refused with the way to write it. */
+    assert_int_equal(address_split("fd00::1:7443", 1, host, port), ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "write [fd00::1]:7443"));
+    assert_int_equal(address_split("::1:0", 0, host, port), ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "write [::1]:0"));
 }
 
 struct far { /* a proxy that does one thing with its first connection */
