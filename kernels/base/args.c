@@ -151,8 +151,9 @@ static enum err store(const struct args_option *o, struct mistakes *m, const cha
     }
     double real = 0; /* also checks the range of an INT: limits are small */
     int64_t whole = 0;
-    bool number =
-        number_good(text, &real) && (o->kind != ARGS_INT || number_read_whole(text, &whole));
+    enum number_kind kind = number_read(text, &real);
+    bool number = o->kind == ARGS_INT ? kind == NUMBER_WHOLE && number_read_whole(text, &whole)
+                                      : kind >= NUMBER_REAL;
     bool limited = o->min != 0 || o->max != 0;
     if (!number || (limited && !(real >= o->min && real <= o->max)))
         return bad_number(o, m, text);

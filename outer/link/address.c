@@ -31,7 +31,8 @@ static bool host_good(const char *host, size_t n, bool bracket)
     bool good = n > 0 && n < ADDRESS_HOST_MAX &&
                 (bracket ? is_ipv6(host + 1, n - 2) : !memchr(host, ':', n));
     for (size_t i = 0; i < n; i++) /* a host goes into a request line */
-        good = good && (unsigned char)host[i] > ' ' && host[i] != 0x7f;
+        good = good && (unsigned char)host[i] > ' ' && host[i] != 0x7f &&
+               (bracket || !strchr("[]/@", host[i]));
     return good;
 }
 

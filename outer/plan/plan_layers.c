@@ -39,10 +39,10 @@ static enum err profile(struct dreamddp_layer *out, const struct run *p, const s
                        ms->count, (long long)p->s.model_layers, layers);
     for (unsigned i = 0; i < layers; i++) { /* in the order of the backward pass */
         const char *text = ms->items[layers - 1 - i];
-        double ms;
-        if (!number_good(text, &ms) || !(ms >= 0) || ms > 1e9)
+        double time;
+        if (!number_good(text, &time) || !(time >= 0) || time > 1e9)
             return err_set(ERR_CONFIG, "plan.layers_ms: \"%.40s\" is no time in ms", text);
-        out[i].backward_s = ms / 1e3;
+        out[i].backward_s = time / 1e3;
         out[i].exchange_s = exchange_s(p, link, (int)(layers - 1 - i) - 1);
         sum += out[i].backward_s;
     }

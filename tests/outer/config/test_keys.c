@@ -164,7 +164,10 @@ static void each_rule_names_what_to_do(void **state)
     refused("--serve.listen h:70000", "is no address: host:port");
     refused("--serve.listen ::1:7443", "write [::1]:7443");
     refused("--site.aggregator fd00::1:7443", "write [fd00::1]:7443");
-    assert_int_equal(checked("--serve.listen [::1]:7443 --site.aggregator [::1]:7443"), ERR_OK);
+    assert_int_equal(
+        checked(
+            "--outer.sites a --site.name a --serve.listen [::1]:7443 --site.aggregator [::1]:7443"),
+        ERR_OK);
     refused("--outer.overlap_steps 51", "the most is 50, or take outer.every = 51");
     refused("--outer.every 48 --outer.fragments 4 --outer.overlap_steps 50",
             "or take outer.every = 52");
