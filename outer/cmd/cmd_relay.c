@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ enum {
     DIALERS = 16,
     DIRECT_MS = 5000, /* as long as gRPC waits for a connection */
     LIMIT_KEYS = 256,
-    LINES = 3 /* of one source and reason, in LOG_LIMIT_MS */
+    LINES = 3 /* of one source and reason, or end, in LOG_LIMIT_MS */
 };
 
 struct net { /* an IPv4 address is one of IPv6, ::ffff:a.b.c.d */
@@ -45,6 +46,7 @@ struct relay_job {
     struct dial_proxy proxy;
     struct net nets[NETS_MAX];
     unsigned net_count;
+    pthread_mutex_t mutex; /* of `limit`: dialers log, too */
     struct log_limit limit;
     struct counts counts;
     uint64_t told_ms;
@@ -58,12 +60,20 @@ static void on_signal(int number)
     forward_stop(running);
 }
 
+static bool line_passes(struct relay_job *j, const char *what, const char *who, unsigned *repeats)
+{
+    pthread_mutex_lock(&j->mutex);
+    bool passes = log_limit_pass(&j->limit, what, who, LINES, clock_mono_ms(), repeats);
+    pthread_mutex_unlock(&j->mutex);
+    return passes;
+}
+
 /* Why and, where its first message was read, which server it asked for. */
 static void refused_log(struct relay_job *j, const char *source, const char *why, const char *name)
 {
     char quoted[600], reason[256];
     unsigned suppressed;
-    if (log_limit_pass(&j->limit, why, source, LINES, clock_mono_ms(), &suppressed))
+    if (line_passes(j, why, source, &suppressed))
         log_event(LOG_WARN, "refused", "source=%s why=%s name=%s repeats=%u", source,
                   log_quote(reason, sizeof reason, why),
                   log_quote(quoted, sizeof quoted, *name ? name : "-"), suppressed);
@@ -167,14 +177,15 @@ static enum err relay_dial(void *self, unsigned listener, int stop, struct forwa
 {
     struct relay_job *j = self;
     char quoted[1024];
+    unsigned repeats;
     struct dial_question q = {.target = j->to,
                               .proxy = &j->proxy,
                               .timeout_ms = *j->proxy.shown ? DIAL_TIMEOUT_MS : DIRECT_MS,
                               .stop = stop};
     (void)listener;
     enum err e = dial_connect(&out->fd, &q, NULL);
-    if (e != ERR_OK)
-        log_event(LOG_WARN, "unreachable", "to=%s why=%s", j->to,
+    if (e != ERR_OK && line_passes(j, "unreachable", j->to, &repeats))
+        log_event(LOG_WARN, "unreachable", "to=%s repeats=%u why=%s", j->to, repeats,
                   log_quote(quoted, sizeof quoted, err_message()));
     return e;
 }
@@ -184,6 +195,7 @@ static enum err relay_dial(void *self, unsigned listener, int stop, struct forwa
 static void relay_ended(void *self, const struct forward_end *end)
 {
     struct relay_job *j = self;
+    unsigned repeats;
     j->counts.by[end->why]++;
     j->counts.up += end->up;
     j->counts.down += end->down;
@@ -193,10 +205,12 @@ static void relay_ended(void *self, const struct forward_end *end)
         refused_log(j, end->source, "there are as many as --source-connections allows", "");
     else if (end->why == FORWARD_SLOW)
         refused_log(j, end->source, "its first bytes did not come in time", "");
-    else if (end->why != FORWARD_NO_DIAL && end->why != FORWARD_UNWANTED)
+    else if (end->why != FORWARD_NO_DIAL && end->why != FORWARD_UNWANTED &&
+             line_passes(j, "forwarded", end->source, &repeats))
         log_event(LOG_INFO, "forwarded",
-                  "source=%s up=%" PRIu64 " down=%" PRIu64 " seconds=%.1f end=%s", end->source,
-                  end->up, end->down, (double)end->lasted_ms / 1e3, forward_why_names[end->why]);
+                  "source=%s up=%" PRIu64 " down=%" PRIu64 " seconds=%.1f end=%s repeats=%u",
+                  end->source, end->up, end->down, (double)end->lasted_ms / 1e3,
+                  forward_why_names[end->why], repeats);
 }
 
 static void counts_log(const struct relay_job *j, unsigned connections)
@@ -215,7 +229,9 @@ static void relay_tick(void *self, unsigned connections)
 {
     struct relay_job *j = self;
     uint64_t now = clock_mono_ms();
+    pthread_mutex_lock(&j->mutex);
     log_limit_flush(&j->limit, now);
+    pthread_mutex_unlock(&j->mutex);
     if (now - j->told_ms < TOLD_MS)
         return;
     j->told_ms = now;
@@ -309,7 +325,8 @@ static enum err relay_start(struct relay_job *j, struct arena *a)
 
 enum err cmd_relay(int argc, char **argv)
 {
-    static struct relay_job j = {.connections = 1024, .of_source = 256, .idle_s = 300};
+    static struct relay_job j = {
+        .connections = 1024, .of_source = 256, .idle_s = 300, .mutex = PTHREAD_MUTEX_INITIALIZER};
     struct arena arena = arena_make(0);
     const struct args_option options[] = {
         {"listen", ARGS_TEXT, &j.listen, .value = "ADDRESS:PORT", .required = true,

@@ -118,6 +118,14 @@ assert hello("localhost", ["h2"], V.TLSv1_2) is None
 assert hello("elsewhere", ["h2"], V.TLSv1_3) is None
 assert hello(None, ["h2"], V.TLSv1_3) is None
 
+# A line of each connection that was forwarded would fill a disk: one address has a few in 30 s.
+begin = time.monotonic()
+for _ in range(40):
+    assert hello("localhost", ["h2"], V.TLSv1_3) == "TLSv1.3"
+time.sleep(0.5)
+lines = open("strict.out").read().count("ev=forwarded")
+assert lines <= 3 * (2 + (time.monotonic() - begin) // 30), f"{lines} lines of 40 connections"
+
 # A hello in single bytes passes; one source has 8 connections, the next one is closed.
 held = [socket.create_connection(("127.0.0.1", relay)) for _ in range(8)]
 for s in held:
@@ -151,6 +159,8 @@ wrong() {
 }
 wrong "--name is missing" --listen 127.0.0.1:0 --to 10.0.0.1:7443
 wrong "no network" --listen 127.0.0.1:0 --to h.example:7443 --allow 10.0.0.0/33
-wrong "no address to listen on" --listen 127.0.0.1 --to h.example:7443
+wrong "no address: host:port" --listen 127.0.0.1 --to h.example:7443
 wrong "no address: host:port" --listen 127.0.0.1:0 --to h.example
+wrong "write [::1]:7443" --listen ::1:7443 --to h.example:7443
+wrong "write [fd00::1]:7443" --listen 127.0.0.1:0 --to fd00::1:7443
 wrong "Address already in use" --listen "127.0.0.1:$port" --to h.example:7443
