@@ -10,6 +10,8 @@
 #include "outer/config/identity.h"
 #include "outer/protocol/mutant.h"
 
+enum { ALARMS_MAX = 2 }; /* lines of one caller, kind and answer in a window of the limiter */
+
 uint64_t aggregator_now(const struct aggregator *a)
 {
     return a->env->ops->now_ms(a->env);
@@ -38,14 +40,29 @@ void aggregator_halt(struct aggregator *a, enum err e)
 
 /* ---- the core ---- */
 
-static void step_log(const struct round_event *e, const struct round_update *u)
+/* An alarm is one of a caller, a kind of event and an answer: a site may repeat it at each call. */
+static bool alarm_passes(struct aggregator *a, const struct round_event *e,
+                         const struct round_update *u, unsigned *repeats)
+{
+    char what[80];
+    snprintf(what, sizeof what, "%s %s", round_event_name(e->kind), round_outcome_name(u->outcome));
+    const char *who = e->site < a->o.site_count ? a->o.sites[e->site] : "";
+    return log_limit_pass(&a->limit, what, who, ALARMS_MAX, e->now_ms, repeats);
+}
+
+static void step_log(struct aggregator *a, const struct round_event *e,
+                     const struct round_update *u)
 {
     char values[1024];
+    unsigned repeats = 0;
     enum log_level level = u->halt ? LOG_ERROR : u->alarm ? LOG_WARN : LOG_DEBUG;
-    if (!log_wanted(level))
+    if (!log_wanted(level) || (level == LOG_WARN && !alarm_passes(a, e, u, &repeats)))
         return;
     round_trace(e, u, values, sizeof values);
-    log_event(level, round_event_name(e->kind), "%s", values);
+    if (repeats)
+        log_event(level, round_event_name(e->kind), "%s repeats=%u", values, repeats);
+    else
+        log_event(level, round_event_name(e->kind), "%s", values);
 }
 
 void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u)
@@ -53,7 +70,7 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
     e->now_ms = aggregator_now(a);
     round_step(&a->core, e, u);
     if (e->kind != ROUND_TICK || u->seal)
-        step_log(e, u);
+        step_log(a, e, u);
     if (u->seal) {
         a->fragment[u->seal_fragment].sealed = true;
         a->fragment[u->seal_fragment].seal_set = u->seal_set;
@@ -632,7 +649,7 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     a->opened_ms = aggregator_now(a);
     a->config = identity_digest(o->canonical);
     aggregator_roster_open(a);
-    a->limit.count = LOG_LIMIT_KEYS_MIN + 8 * o->site_count;
+    a->limit.count = LOG_LIMIT_KEYS_MIN + 16 * o->site_count;
     TRY_ALLOC(a->limit.keys = arena_array(perm, a->limit.count, sizeof *a->limit.keys));
     for (unsigned i = 0; i < o->site_count; i++) {
         a->site[i].status.loss = a->site[i].status.tokens_per_second = NAN;

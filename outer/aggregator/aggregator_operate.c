@@ -8,6 +8,8 @@
 #include "outer/config/identity.h"
 #include "outer/protocol/roles.h"
 
+enum { ACTS_MAX = 16 }; /* lines of one operator and act in a window of the limiter */
+
 /* ---- status ---- */
 
 const char *aggregator_site_state(const struct aggregator *a, unsigned site)
@@ -73,6 +75,7 @@ static void operate_records(struct aggregator *a, const struct wire_operate *m,
 static enum err act_journal(struct aggregator *a, const char *peer, const struct wire_operate *m,
                             unsigned site, struct journal_record *r)
 {
+    unsigned repeats;
     *r = (struct journal_record){.kind = JOURNAL_OPERATOR,
                                  .fragment = m->fragment,
                                  .round = m->round,
@@ -81,8 +84,11 @@ static enum err act_journal(struct aggregator *a, const char *peer, const struct
                                  .act = (uint8_t)m->act,
                                  .to = m->to};
     TRY(journal_append(&a->journal, r));
-    log_event(LOG_WARN, "operator", "act=%s by=%s fragment=%u round=%" PRIu64 " site=%s",
-              roles_call_name(aggregator_act_call(m->act)), peer, m->fragment, m->round, m->site);
+    const char *act = roles_call_name(aggregator_act_call(m->act));
+    if (log_limit_pass(&a->limit, act, peer, ACTS_MAX, aggregator_now(a), &repeats))
+        log_event(LOG_WARN, "operator",
+                  "act=%s by=%s fragment=%u round=%" PRIu64 " site=%s repeats=%u", act, peer,
+                  m->fragment, m->round, m->site, repeats);
     return ERR_OK;
 }
 

@@ -8,7 +8,10 @@
 
 /* An accepted contribution of which less than this share counts is as bad as a refused one. */
 static const float STRIKE_FACTOR = 0.25f;
-enum { STRIKE_AGAIN_MS = 10000 }; /* later than a message can arrive a second time */
+enum {
+    STRIKE_AGAIN_MS = 10000, /* later than a message can arrive a second time */
+    LINES = 4 /* of one site in a window of the limiter: a script may quarantine and readmit */
+};
 
 bool aggregator_quarantined(const struct aggregator *a, unsigned site)
 {
@@ -43,13 +46,17 @@ void aggregator_quarantine_restore(struct aggregator *a, const struct journal_re
 enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, const char *why)
 {
     char quoted[512];
+    unsigned repeats;
     struct journal_record r = {.kind = JOURNAL_QUARANTINE, .site = site, .round = in};
     if (aggregator_quarantined(a, site) == in)
         return ERR_OK;
     TRY(journal_append(&a->journal, &r));
     quarantine_set(a, site, in);
-    log_event(in ? LOG_ERROR : LOG_WARN, in ? "quarantine" : "readmit", "site=%s why=%s",
-              a->o.sites[site], log_quote(quoted, sizeof quoted, why));
+    if (log_limit_pass(&a->limit, in ? "quarantine" : "readmit", a->o.sites[site], LINES,
+                       aggregator_now(a), &repeats))
+        log_event(in ? LOG_ERROR : LOG_WARN, in ? "quarantine" : "readmit",
+                  "site=%s repeats=%u why=%s", a->o.sites[site], repeats,
+                  log_quote(quoted, sizeof quoted, why));
     return ERR_OK;
 }
 
