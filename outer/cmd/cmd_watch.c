@@ -17,8 +17,8 @@
 enum { LOOK_S = 2 };
 
 struct watch_options {
-    const char *http;
-    bool metrics;
+    const char *http, *metrics;
+    bool table;
     struct observe_options observe;
 };
 
@@ -100,11 +100,14 @@ static enum err watch_open(struct watcher *w, const struct args *args,
     pthread_sigmask(SIG_BLOCK, &w->signals, NULL);
     TRY(observe_choose(&w->link, &o->observe, count, "watch"));
     TRY(page_open(&w->page, &(struct page_options){.address = o->http,
+                                                   .metrics = o->metrics,
                                                    .dirs = (const char *const *)args->operand,
                                                    .dir_count = count,
                                                    .ready = watch_ready,
                                                    .self = w}));
     printf("%s\n", w->page.url);
+    if (o->metrics)
+        printf("%smetrics\n", w->page.metrics_url);
     return fflush(stdout) == 0 ? ERR_OK : err_set(ERR_IO, "standard output: cannot write");
 }
 
@@ -128,7 +131,10 @@ enum err cmd_watch(int argc, char **argv)
     const struct args_option options[] = {
         {"http", ARGS_TEXT, &o.http, .value = "ADDRESS",
          .help = "Loopback address and port of the page; port 0 picks one."},
-        {"help-metrics", ARGS_FLAG, &o.metrics,
+        {"metrics", ARGS_TEXT, &o.metrics, .value = "ADDRESS",
+         .help = "Any address and port, for a Prometheus elsewhere: /metrics, /healthz and /readyz "
+                 "alone, to whoever reaches it. The page stays at the loopback."},
+        {"help-metrics", ARGS_FLAG, &o.table,
          .help = "Print the table of what /metrics says, as Markdown, and stop."},
         OBSERVE_ROWS(&o.observe),
     };
@@ -146,7 +152,7 @@ enum err cmd_watch(int argc, char **argv)
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     log_min(LOG_ERROR); /* a sentence says it */
-    if (e == ERR_OK && !args.help && o.metrics)
+    if (e == ERR_OK && !args.help && o.table)
         live_metrics_table(stdout);
     else if (e == ERR_OK && !args.help)
         e = watch(&args, &o);

@@ -5,7 +5,7 @@
 #include "outer/cmd/page_files.h"
 #include "outer/report/live.h"
 
-enum { WHY_MAX = 256 };
+enum { WHY_MAX = 256, PAGE_ROUTES = 4 };
 
 static double page_now(void)
 {
@@ -68,6 +68,7 @@ static const struct http_route routes[] = {
     {"/page.css", "text/css; charset=utf-8", css_write},
     {"/page.js", "text/javascript; charset=utf-8", js_write},
     {"/status.json", "application/json", status_write},
+    /* And at the address for scrapers, numbers alone: */
     {"/metrics", "text/plain; version=0.0.4; charset=utf-8", metrics_write},
     {"/healthz", plain_text, health_write},
     {"/readyz", plain_text, ready_write},
@@ -79,7 +80,17 @@ enum err page_open(struct page *p, const struct page_options *o)
     pthread_mutex_init(&p->mutex, NULL);
     p->open = true;
     report_follow_open(&p->follow, o->dirs, o->dir_count, &p->arena);
-    return http_open(&p->http, o->address, routes, sizeof routes / sizeof *routes, p, p->url);
+    const struct http_options h = {.address = o->address,
+                                   .routes = routes,
+                                   .count = sizeof routes / sizeof *routes,
+                                   .self = p};
+    const struct http_options m = {.address = o->metrics,
+                                   .anywhere = true,
+                                   .routes = &routes[PAGE_ROUTES],
+                                   .count = sizeof routes / sizeof *routes - PAGE_ROUTES,
+                                   .self = p};
+    TRY(http_open(&p->http, &h, p->url));
+    return o->metrics ? http_open(&p->scraped, &m, p->metrics_url) : ERR_OK;
 }
 
 enum err page_try(struct page *p, const struct page_options *o)
@@ -108,6 +119,7 @@ void page_close(struct page *p)
     if (!p->open)
         return;
     http_close(p->http);
+    http_close(p->scraped);
     report_follow_close(&p->follow);
     arena_free(&p->arena);
     pthread_mutex_destroy(&p->mutex);

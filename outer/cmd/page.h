@@ -10,7 +10,8 @@
 #include "outer/report/report_data.h"
 
 struct page_options {
-    const char *address;
+    const char *address;     /* of the page, at the loopback */
+    const char *metrics;     /* any address, for /metrics, /healthz and /readyz alone; NULL: none */
     const char *const *dirs; /* dir_count 0: records come by page_row */
     size_t dir_count;
     /* Can the process do its work? why: a sentence if not. In a thread of the server; NULL: yes. */
@@ -23,8 +24,8 @@ struct page {
     struct report_follow follow;
     struct arena arena;
     bool open;
-    struct http *http;
-    char url[HTTP_URL_MAX];
+    struct http *http, *scraped;
+    char url[HTTP_URL_MAX], metrics_url[HTTP_URL_MAX];
 };
 
 /* p->url: where it is. */

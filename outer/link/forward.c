@@ -584,7 +584,7 @@ enum err forward_listen(int *out, const char *address, int *port)
     struct sockaddr_in6 bound = {0};
     socklen_t n = sizeof bound;
     int one = 1;
-    if (*address == ':') /* of every address of this machine */
+    if (strrchr(address, ':') == address) /* of every address of this machine */
         snprintf(port_text, sizeof port_text, "%.7s", address + 1);
     else
         TRY(address_split(address, 0, host, port_text));

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static bool number_good(const char *text, long most)
 {
@@ -18,7 +19,7 @@ bool loopback_host(const char *host, size_t n)
     if (n >= sizeof text)
         return false;
     snprintf(text, sizeof text, "%.*s", (int)n, host);
-    if (strcmp(text, "localhost") == 0 || strcmp(text, "[::1]") == 0)
+    if (strcasecmp(text, "localhost") == 0 || strcmp(text, "[::1]") == 0)
         return true;
     if (text[strspn(text, "0123456789.")]) /* sscanf passes over blanks and signs */
         return false;

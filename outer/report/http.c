@@ -2,18 +2,20 @@
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "kernels/base/log.h"
+#include "outer/link/address.h"
 #include "outer/link/loopback.h"
 #ifdef HAVE_CIVETWEB
 #include <civetweb.h>
 #endif
 
 #ifdef HAVE_CIVETWEB
+enum { WRITE_BYTES = 64 << 10 };
+
 struct http {
     struct mg_context *context;
-    const struct http_route *routes;
-    size_t count;
-    void *self;
+    struct http_options o;
 };
 
 bool http_there(void)
@@ -37,8 +39,13 @@ static void reply(struct mg_connection *c, int status, const char *type, const c
                                        : "Service Unavailable";
     mg_printf(c, head_format, status, name, type, size,
               status == 405 ? "Allow: GET, HEAD\r\n" : "");
-    if (body && size)
-        mg_write(c, text, size);
+    /* The time limit of civetweb is one of a call: a slow reader has it for each part. */
+    for (size_t at = 0; body && at < size;) {
+        size_t part = size - at < WRITE_BYTES ? size - at : WRITE_BYTES;
+        if (mg_write(c, text + at, part) != (int)part)
+            return;
+        at += part;
+    }
 }
 
 static void refuse(struct mg_connection *c, int status, const char *sentence)
@@ -65,7 +72,7 @@ static void route_serve(const struct http *h, const struct http_route *r, struct
     FILE *out = open_memstream(&text, &size);
     if (out)
         __fsetlocking(out, FSETLOCKING_BYCALLER); /* one thread has it; locks were a quarter */
-    int status = out ? r->write(h->self, out) : 503;
+    int status = out ? r->write(h->o.self, out) : 503;
     bool bad = out && ferror(out);
     bad = !out || fclose(out) != 0 || bad;
     if (bad)
@@ -80,7 +87,7 @@ static int request_serve(struct mg_connection *c, void *self)
     const struct http *h = self;
     const struct mg_request_info *i = mg_get_request_info(c);
     bool head = strcmp(i->request_method, "HEAD") == 0;
-    if (!host_is_loopback(mg_get_header(c, "Host"))) {
+    if (!h->o.anywhere && !host_is_loopback(mg_get_header(c, "Host"))) {
         refuse(c, 403, "The Host of the request is no loopback address.\n");
         return 1;
     }
@@ -88,9 +95,9 @@ static int request_serve(struct mg_connection *c, void *self)
         refuse(c, 405, "GET and HEAD alone.\n");
         return 1;
     }
-    for (size_t k = 0; k < h->count; k++)
-        if (i->local_uri && strcmp(i->local_uri, h->routes[k].path) == 0) {
-            route_serve(h, &h->routes[k], c, !head);
+    for (size_t k = 0; k < h->o.count; k++)
+        if (i->local_uri && strcmp(i->local_uri, h->o.routes[k].path) == 0) {
+            route_serve(h, &h->o.routes[k], c, !head);
             return 1;
         }
     refuse(c, 404, "There is no such page.\n");
@@ -106,17 +113,24 @@ static int message_take(const struct mg_connection *c, const char *message)
     return 1;
 }
 
-enum err http_open(struct http **out, const char *address, const struct http_route *routes,
-                   size_t count, void *self, char url[HTTP_URL_MAX])
+/* civetweb's form of the address: "localhost" is 127.0.0.1 to it. */
+static enum err port_text(const struct http_options *o, char *out, size_t size)
 {
-    char port[64], timeout[16], threads[16], largest[16];
+    char host[ADDRESS_HOST_MAX], port[ADDRESS_PORT_MAX];
+    ASSERT(o->anywhere || loopback_address(o->address));
+    TRY(address_split(o->address, 0, host, port));
+    bool name = strcasecmp(host, "localhost") == 0, six = strchr(host, ':');
+    snprintf(out, size, "%s%s%s:%s", six ? "[" : "", name ? "127.0.0.1" : host, six ? "]" : "",
+             port);
+    return ERR_OK;
+}
+
+enum err http_open(struct http **out, const struct http_options *o, char url[HTTP_URL_MAX])
+{
+    char port[ADDRESS_HOST_MAX + ADDRESS_PORT_MAX + 4], timeout[16], threads[16], largest[16];
     const struct mg_callbacks callbacks = {.log_message = message_take};
     struct mg_server_port there[1];
-    ASSERT(loopback_address(address));
-    const char *colon = strrchr(address, ':');
-    bool name = strncmp(address, "localhost", 9) == 0;
-    snprintf(port, sizeof port, "%.*s%s", name ? 9 : (int)(colon - address),
-             name ? "127.0.0.1" : address, colon);
+    TRY(port_text(o, port, sizeof port));
     snprintf(timeout, sizeof timeout, "%d", HTTP_TIMEOUT_MS);
     snprintf(threads, sizeof threads, "%d", HTTP_THREADS);
     snprintf(largest, sizeof largest, "%d", HTTP_REQUEST_MAX);
@@ -124,6 +138,8 @@ enum err http_open(struct http **out, const char *address, const struct http_rou
                              port,
                              "num_threads",
                              threads,
+                             "listen_backlog",
+                             "1000",
                              "request_timeout_ms",
                              timeout,
                              "max_request_size",
@@ -134,7 +150,7 @@ enum err http_open(struct http **out, const char *address, const struct http_rou
     struct http *h = calloc(1, sizeof *h);
     if (!h)
         return err_set(ERR_MEMORY, "no memory for the page");
-    *h = (struct http){.routes = routes, .count = count, .self = self};
+    h->o = *o;
     mg_init_library(0);
     h->context = mg_start(&callbacks, h, options);
     if (!h->context) {
@@ -143,7 +159,7 @@ enum err http_open(struct http **out, const char *address, const struct http_rou
         return err_set(ERR_BUSY,
                        "the page cannot be served at %s: the port is in use, or needs root; give "
                        "another one, or port 0",
-                       address);
+                       o->address);
     }
     mg_set_request_handler(h->context, "/", request_serve, h);
     there[0].port = 0;
@@ -170,14 +186,13 @@ bool http_there(void)
     return false;
 }
 
-enum err http_open(struct http **out, const char *address, const struct http_route *routes,
-                   size_t count, void *self, char url[HTTP_URL_MAX])
+enum err http_open(struct http **out, const struct http_options *o, char url[HTTP_URL_MAX])
 {
-    (void)out, (void)routes, (void)count, (void)self, (void)url;
+    (void)out, (void)url;
     return err_set(ERR_UNSUPPORTED,
                    "the page cannot be served at %s: this build is without civetweb "
                    "(libcivetweb-dev); leave serve.http and site.http empty, or build with it",
-                   address);
+                   o->address);
 }
 
 void http_close(struct http *h)
