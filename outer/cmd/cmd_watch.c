@@ -1,5 +1,6 @@
 /* atoll watch: the live page of a run whose processes are elsewhere or serve none, at the own
  * loopback. */
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <time.h>
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/file.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/observe.h"
@@ -84,6 +86,22 @@ static bool watch_ready(void *self, char *why, size_t size)
     return ready;
 }
 
+/* A page of a name that was mistyped would wait for its first record for ever. */
+static enum err directories_check(const struct args *args)
+{
+    for (int i = 0; i < args->operand_count; i++) {
+        char path[PATH_MAX];
+        int n = snprintf(path, sizeof path, "%s/%s", args->operand[i], RECORD_FILE);
+        if (n >= (int)sizeof path || !file_exists(path))
+            return err_set(
+                ERR_INPUT,
+                "%s: there is no such file: give the run.dir of an `atoll train`, or the "
+                "serve.dir of an `atoll serve`",
+                path);
+    }
+    return ERR_OK;
+}
+
 static enum err watch_open(struct watcher *w, const struct args *args,
                            const struct watch_options *o)
 {
@@ -99,6 +117,7 @@ static enum err watch_open(struct watcher *w, const struct args *args,
     sigaddset(&w->signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &w->signals, NULL);
     TRY(observe_choose(&w->link, &o->observe, count, "watch"));
+    TRY(directories_check(args));
     TRY(page_open(&w->page, &(struct page_options){.address = o->http,
                                                    .metrics = o->metrics,
                                                    .dirs = (const char *const *)args->operand,

@@ -46,10 +46,10 @@ assert [s["name"] for s in json.load(open("far.json"))["sites"] if s["waited_for
 code=0
 "$atoll" status $far --name a >refused.out 2>&1 || code=$?
 [ $code -eq 2 ] && grep -q "an operator's or an observer's" refused.out || fail "a site's certificate reads the records"
-"$atoll" watch $far --http 127.0.0.1:0 >far.out 2>&1 &
+"$atoll" watch $far --http 127.0.0.1:0 --metrics 127.0.0.1:0 >far.out 2>&1 &
 far_watch=$!
 processes="$processes $far_watch"
-until_lines 1 "http://" far.out
+until_lines 2 "http://" far.out
 train b --site.http "$(url serve.out | sed 's#http://\(.*\)/#\1#')" # in use: a warning, and it trains
 b=$pid
 until_lines 1 'ev=page ok=0 why="the page cannot be served at' b.out
@@ -59,7 +59,9 @@ python3 "$here/watch.py" far "$(head -n 1 far.out)" aggregator || fail "the page
 python3 "$here/watch.py" listeners 1 "$a" || fail "a site listens at more than its page's loopback address"
 python3 "$here/watch.py" listeners 0 "$b" || fail "a site without a page listens"
 python3 "$here/watch.py" listeners 2 "$serve_pid" || fail "the aggregator listens at more than serve.listen and its page"
-python3 "$here/watch.py" listeners 1 "$far_watch" || fail "atoll watch listens at more than its page's loopback address"
+python3 "$here/watch.py" listeners 2 "$far_watch" || fail "atoll watch listens at more than its page's and its metrics' address"
+python3 "$here/watch.py" get "http://127.0.0.1:$(sed -n '2s#.*:\([0-9]*\)/metrics#\1#p' far.out)/metrics" >scraped.out || fail "the metrics from afar"
+grep -q 'atoll_step{.*replica="a"' scraped.out || fail "the metrics from afar know no site"
 if command -v promtool >/dev/null; then
     python3 "$here/watch.py" get "$(url serve.out)metrics" | promtool check metrics >promtool.out 2>&1 || fail "promtool: /metrics"
 else

@@ -32,8 +32,9 @@ RULES = {
     "ports": ((), ("name", "protocol")),
     "matchLabels": ((), ("app",)),
     "labels": ((), ("app",)),
+    "annotations": ((), ("prometheus.io/scrape", "prometheus.io/port")),
 }
-SPECS = {"Job": ("template",), "StatefulSet": ("selector", "serviceName", "template"), "Deployment": ("selector", "template")}
+SPECS = {"Job": ("template",), "StatefulSet": ("selector", "serviceName", "template"), "NetworkPolicy": ("podSelector",)}
 # Errors after which the same start ends the same way: configuration or input, the last round is committed, the budget is spent.
 FINAL = ("CONFIG", "SHORT", "BUDGET")
 STATUS = ("True", "False", "Unknown")
