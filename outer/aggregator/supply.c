@@ -7,6 +7,8 @@
 #include "kernels/base/log.h"
 #include "outer/config/identity.h"
 #include "outer/link/revocation.h"
+#include "outer/protocol/majority.h"
+#include "outer/protocol/mutant.h"
 #include "outer/protocol/roles.h"
 #include "outer/protocol/site_name.h"
 
@@ -182,7 +184,7 @@ static uint64_t supply_work(void *self, bool *stop)
     bool all;
     unsigned here = sites_here(s, &all, missing, sizeof missing), n = roster_size(s);
     uint64_t now = supply_now(s);
-    bool enough = 2 * here > n, over;
+    bool enough = majority_has(here, n) || MUTANT_HALF(HALF_SUPPLIED, here, n), over;
     s->enough_ms = !enough ? 0 : s->enough_ms ? s->enough_ms : now;
     over = enough && !s->o.strict && now - s->enough_ms >= s->o.straggler_ms;
     *stop = s->stop = enough && (all || over);

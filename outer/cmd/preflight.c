@@ -21,6 +21,7 @@
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/archive_parts.h"
+#include "outer/protocol/majority.h"
 
 enum { INODES_LOW = 1000, INODES_FEW = 10000, PASSES_MAX = 4 };
 /* Of records and logs, measured at runs of 2 sites: bytes of a step, of a round of a fragment. */
@@ -475,7 +476,7 @@ static void check_sites(struct preflight *p)
             p, PREFLIGHT_OK, "sites",
             "%zu, mode quorum: %zu of them are enough for a round; a run whose last round "
             "lacks a site ends with exit code 6 and names it",
-            n, n / 2 + 1);
+            n, (size_t)majority_of((unsigned)n));
     else
         preflight_say(p, PREFLIGHT_OK, "sites", "%zu, every round waits for all of them", n);
 }

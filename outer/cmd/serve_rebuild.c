@@ -6,6 +6,7 @@
 #include "outer/aggregator/aggregator.h"
 #include "outer/config/identity.h"
 #include "outer/link/signed.h"
+#include "outer/protocol/majority.h"
 #include "outer/store/store.h"
 
 /* ---- the directories ---- */
@@ -166,7 +167,7 @@ static enum err majority_check(const struct serve_rebuild *b, const struct run *
             log_event(LOG_WARN, "rebuild_removed",
                       "site=%s text=\"it is not in the roster any more\"", name);
     }
-    if (2 * given <= m->site_count)
+    if (!majority_has(given, m->site_count))
         return err_set(ERR_CONFIG,
                        "--rebuild: %u directories of %u sites; more than half of the sites are "
                        "needed, or a committed round could be lost",

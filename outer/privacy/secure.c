@@ -3,8 +3,7 @@
 
 unsigned secure_least(const struct round_masks *m, unsigned sites, bool strict)
 {
-    unsigned least = round_threshold(sites, m->colluding);
-    return strict || least > sites ? sites : least;
+    return round_least(sites, strict, &(struct round_masks){.on = true, .colluding = m->colluding});
 }
 
 void secure_sentence(char out[SECURE_SENTENCE_MAX], const struct round_masks *m, unsigned sites,

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "outer/protocol/mutant.h"
 
 float bounds_norm(double squares, size_t elements, float weight)
 {
@@ -72,7 +73,8 @@ static float clip_factor(double most, double norm)
 void bounds_clip(const struct bounds_history *h, float clip, struct manifest *m)
 {
     double running = (double)bounds_median(h), now = (double)bounds_round_median(m);
-    double most = (double)clip * (now > running ? now : running);
+    bool loud = now > running && !(MUTANT(CLIP_RUNNING) && running > 0);
+    double most = (double)clip * (loud ? now : running);
     m->scaled = false;
     for (uint32_t i = 0; i < m->site_count; i++) {
         struct manifest_entry *e = &m->sites[i];

@@ -102,7 +102,14 @@
     X(AMENDED_UNRECORDED, "an amendment is answered before the journal has it")                    \
     X(AMENDED_FORGOTTEN, "a restart forgets an amendment that no manifest carries yet")            \
     X(AMENDED_MISSED, "a site that joins behind the manifest that brings an amendment has none")   \
-    X(AMENDED_REPLAY, "a replay knows no amendments")
+    X(AMENDED_REPLAY, "a replay knows no amendments")                                              \
+    X(HALF_SEALED, "a round is sealed with exactly half of its sites")                             \
+    X(HALF_FINAL, "a round is final once exactly half of its sites have adopted it")               \
+    X(HALF_ROSTER, "a change of the roster is final once exactly half of the sites have it")       \
+    X(HALF_HALTS, "exactly half of the sites with another state stop the aggregator")              \
+    X(HALF_ADOPTED, "a site adopts a quorum manifest that exactly half of the sites are in")       \
+    X(HALF_SUPPLIED, "an aggregator is rebuilt from exactly half of the sites")                    \
+    X(CLIP_RUNNING, "what is clipped is measured by the running median alone")
 
 enum mutant {
     MUTANT_NONE,
@@ -117,5 +124,7 @@ extern enum mutant mutant;
 #else
 #define MUTANT(name) 0
 #endif
+/* Is exactly half a majority? With an odd n there is no half. */
+#define MUTANT_HALF(name, have, n) (MUTANT(name) && 2 * (have) == (n))
 
 #endif

@@ -2,26 +2,29 @@
  * docs/protocol.md 3.2; the first that applies wins. Identity of the caller (certificate, roster,
  * configuration) was checked before: those rows need names and texts, which the aggregator has. */
 #include "outer/protocol/round.h"
+#include "outer/protocol/majority.h"
 #include "outer/protocol/mutant.h"
 #include <string.h>
 #include "kernels/base/err.h"
 
 enum { ABORTS_MANY = 3 };
 
-/* The majority is of configured sites, never of those alive: else both halves of a cut would go on.
- */
+unsigned round_least(unsigned n, bool strict, const struct round_masks *masks)
+{
+    unsigned least = masks->on ? round_threshold(n, masks->colluding) : majority_of(n);
+    return strict || least > n ? n : least;
+}
+
 static unsigned quorum_of(const struct round *r, unsigned n)
 {
-    unsigned majority = n / 2 + 1,
-             least = r->masks.on ? round_threshold(n, r->masks.colluding) : majority;
-    return r->strict || least > n ? n : least;
+    return round_least(n, r->strict, &r->masks);
 }
 
 unsigned round_threshold(unsigned n, unsigned colluding)
 {
-    unsigned honest = colluding + 2, once = (n + colluding) / 2 + 1;
+    unsigned honest = colluding + 2, once = majority_of(n + colluding);
     if (MUTANT(THRESHOLD_MAJORITY))
-        return n / 2 + 1;
+        return majority_of(n);
     return honest > once ? honest : once;
 }
 
@@ -116,7 +119,8 @@ bool round_roster_final(const struct round *r, unsigned *fragment)
         unsigned have = 0;
         for (unsigned k = 0; f->first && k < r->sites; k++)
             have += set_has(&r->members, k) && f->adopted[k] > f->first;
-        if (f->first && (f->round <= f->first || have <= n / 2)) {
+        bool enough = majority_has(have, n) || MUTANT_HALF(HALF_ROSTER, have, n);
+        if (f->first && (f->round <= f->first || !enough)) {
             *fragment = i;
             return false;
         }
@@ -192,7 +196,7 @@ static void final_count(const struct round *r, struct round_fragment *f, uint64_
     unsigned have = 0;
     for (unsigned k = 0; k < r->sites; k++)
         have += set_has(&f->members, k) && f->adopted[k] >= state;
-    if (have > f->n / 2 || MUTANT(FINAL_EARLY))
+    if (majority_has(have, f->n) || MUTANT(FINAL_EARLY) || MUTANT_HALF(HALF_FINAL, have, f->n))
         f->final = state;
 }
 
@@ -421,7 +425,8 @@ static void step_disagree(struct round *r, const struct round_event *e, struct r
         f->disagree = (struct set){0};
     }
     set_put(&f->disagree, e->site, true);
-    u->halt = set_count(&f->disagree) >= f->n / 2 + 1;
+    unsigned others = set_count(&f->disagree);
+    u->halt = majority_has(others, f->n) || MUTANT_HALF(HALF_HALTS, others, f->n);
 }
 
 static void step_report(struct round *r, const struct round_event *e, struct round_update *u)
@@ -485,6 +490,7 @@ static void step_time(struct round *r, uint64_t now_ms, struct round_update *u)
         if (!r->strict && f->deadline_ms == UINT64_MAX)
             f->deadline_ms = now_ms + r->straggler_ms;
         unsigned least = MUTANT(MAJORITY_OF_LIVE) && !r->strict ? n : f->quorum;
+        least -= MUTANT_HALF(HALF_SEALED, n, f->n);
         grace_contribution(&f->grace, now_ms, n >= f->quorum);
         uint64_t grace = r->strict ? UINT64_MAX : grace_until(&f->grace, &r->grace);
         uint64_t until = grace < f->deadline_ms ? grace : f->deadline_ms;

@@ -193,6 +193,10 @@ struct round_options {
  * the aggregator: two honest sites are in every sum, and two seals of a round have an honest site
  * in common, which signs one of them (docs/privacy.md, Threshold). */
 unsigned round_threshold(unsigned n, unsigned colluding);
+/* Sites that a round of n sites needs: all of them in strict mode, else that many of secure
+ * aggregation, else a majority. The majority is of configured sites, never of those alive: else
+ * both halves of a cut would go on. */
+unsigned round_least(unsigned n, bool strict, const struct round_masks *masks);
 /* The only allocation: about 100 bytes for each site and fragment. */
 enum err round_init(struct round *r, const struct round_options *o, struct arena *perm) MUST;
 /* Where a fragment stands when the process starts: its round, manifest and state digest. */

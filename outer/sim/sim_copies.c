@@ -12,6 +12,7 @@
  */
 #include <inttypes.h>
 #include <string.h>
+#include "outer/protocol/majority.h"
 #include "outer/sim/sim_own.h"
 
 enum { STARTED_MS = 60000, BOTH_MS = 60000, TURN_MS = 8000 };
@@ -61,7 +62,8 @@ void sim_copies_receipt(struct sim_aggregator *at, struct sim_node *n, unsigned 
         s->receipts[f].sites = (struct set){0};
     s->receipts[f].round = round;
     set_put(&s->receipts[f].sites, n->index, true);
-    if (set_count(&s->receipts[f].sites) <= s->o.sites / 2 || !sim_chance(&s->clock, 0.3) ||
+    if (!majority_has(set_count(&s->receipts[f].sites), s->o.sites) ||
+        !sim_chance(&s->clock, 0.3) ||
         !sim_strikes(&s->clock, 1, "its directory is copied", "aggregator"))
         return;
     s->stays = n;

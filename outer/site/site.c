@@ -164,18 +164,20 @@ static enum err manifest_ours(struct site *s, unsigned fragment, uint64_t round,
     bool ours = !strcmp(m->run, s->o.run) && digest_equal(&m->config, &s->config) &&
                 m->fragment == fragment && m->round == round &&
                 (m->roster_version < 2 ? m->site_count : m->initial) == s->o.site_count;
-    unsigned least = s->o.strict ? m->site_count : m->site_count / 2 + 1;
+    unsigned least = round_least(m->site_count, s->o.strict, &s->o.masks),
+             have = manifest_included(m);
+    bool enough = have >= least || MUTANT_HALF(HALF_ADOPTED, have, m->site_count);
     if (!ours)
         return err_set(ERR_PROTO,
                        "fragment %u round %" PRIu64
                        ": the aggregator sent the manifest of something else",
                        fragment, round);
     TRY(site_identity_check(s, m));
-    if (!manifest_aborted(m) && manifest_included(m) < least)
+    if (!manifest_aborted(m) && !enough)
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64
                        ": %u of %u sites included, at least %u must be",
-                       fragment, round, manifest_included(m), m->site_count, least);
+                       fragment, round, have, m->site_count, least);
     return ERR_OK;
 }
 
@@ -636,10 +638,10 @@ enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float 
 /* Quorum mode: can a round be committed without this site? */
 static bool others_can(const struct site *s)
 {
-    unsigned least = s->o.masks.on && !MUTANT(SKIPPED_NEEDED)
-                         ? round_threshold(s->sites, s->o.masks.colluding)
-                         : s->sites / 2 + 1;
-    return !s->o.strict && least < s->sites;
+    struct round_masks masks = s->o.masks;
+    if (MUTANT(SKIPPED_NEEDED))
+        masks.on = false;
+    return round_least(s->sites, s->o.strict, &masks) < s->sites;
 }
 
 /* No round needs what this site has trained for it: others have enough, or it is over. */

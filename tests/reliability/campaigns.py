@@ -99,6 +99,9 @@ def coverage(text):
     return numbers(("lines", "lines_missed", "branches", "branches_missed", "excepted"), found)
 
 
+MUTANT_PROGRAMS = ("states", "stepper_states", "points", "site", "replay", "majorities", "bounds", "supply")
+
+
 def mutants(text):
     """mutants.sh prints `NAME: test_sim: FAILED test_sim --seed S: ...`, or `NAME: not found within N seeds`."""
     found, missed = 0, []
@@ -236,7 +239,7 @@ CAMPAIGNS = [
     Campaign("mutants", "Deliberate bugs of the protocol, found by tests", "seeds for each", 10000, 10000,
              [Figure("mutants", LAST, "bugs"), Figure("found", LAST, "found"), Figure("missed.", LAST, "not found")],
              lambda place, amount, done: ["tests/sim/mutants.sh", place.test(""), str(amount)], mutants,
-             builds=["test_mutants", "test_mutants_states", "test_mutants_points", "test_mutants_site", "test_mutants_replay"], session=10 ** 9),
+             builds=["test_mutants", *(f"test_mutants_{name}" for name in MUTANT_PROGRAMS)], session=10 ** 9),
     Campaign("chaos", "Real processes killed and stopped, links cut and slowed, disks filled", "kills", 50, 10000,
              [Figure("runs", ADD, "runs that ended with the SHA-256 of the undisturbed one"), Figure("kills", ADD, "kills (SIGKILL)"),
               Figure("stops", ADD, "stops (SIGSTOP)"), Figure("rounds", ADD, "committed rounds"), Figure("cuts", ADD, "links cut"),

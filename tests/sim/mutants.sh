@@ -2,12 +2,11 @@
 # Every deliberate bug of outer/protocol/mutant.h must be found, by the simulator or by a test of one module, and none where there
 # is none. One line for each: by which program, and by which seed of how many.
 #
-#   mutants.sh DIR [SEEDS]           the suite; DIR has test_mutants, test_mutants_states, _stepper_states, _points, _site, _replay
+#   mutants.sh DIR [SEEDS]           the suite; DIR has test_mutants and test_mutants_NAME
 #   mutants.sh DIR SEEDS NAME...     these alone
 #   NIGHT=1 mutants.sh DIR           ten thousand seeds for each, then a minute of points: the nightly command
 #
-# The last line sums up: "93 mutants, 93 found: test_sim 87, test_states 2, test_stepper_states 1, test_points 0, test_site 2,
-# test_replay 1". Exit 1: one was not found.
+# The last line sums up: how many, how many found, and by which program. Exit 1: one was not found.
 set -u
 programs=$1
 seeds=${2:-10000}
@@ -17,6 +16,7 @@ night=${NIGHT:-0}
 all=0
 found=0
 finders=
+modules="site replay majorities bounds supply"
 "$programs/test_mutants" --count 20
 case $? in
 0) ;;
@@ -45,6 +45,10 @@ for name in $names; do
     POSTPONED_FORGOTTEN) first=steppers ;; # a site that is restarted in the steps in which it owes a round: rare in the simulator
     INSTANCE_BELIEVED | MANIFEST_UNCHAINED) first=test_spoiled_manifests module=site ;;
     AMENDED_REPLAY) first=test_amended module=replay ;; # the simulator's own replay of manifests is its oracle
+    HALF_ADOPTED) first=test_half_is_no_majority module=site ;; # no aggregator of the simulator signs such a manifest
+    HALF_SUPPLIED) first=test_ module=supply ;;
+    HALF_*) first=test_ module=majorities ;;
+    CLIP_RUNNING) first=test_ module=bounds ;;
     *) first=seeds ;;
     esac
     case $name in
@@ -63,7 +67,9 @@ for name in $names; do
         by=test_states
     elif [ $first = steppers ] && why=$(ask "$programs/test_mutants_stepper_states" --mutant "$name" --states 16000); then
         by=test_stepper_states
-    elif [ "${first#test_}" != "$first" ] && why=$(ask "$programs/test_mutants_$module" "$first" --mutant "$name"); then
+    elif [ "$first" = test_ ] && why=$(ask "$programs/test_mutants_$module" --mutant "$name"); then
+        by=test_$module
+    elif [ "${first#test_?}" != "$first" ] && why=$(ask "$programs/test_mutants_$module" "$first" --mutant "$name"); then
         by=test_$module
     elif why=$(ask "$programs/test_mutants" $focus --mutant "$name" --count "$seeds"); then
         by=test_sim
@@ -77,6 +83,9 @@ for name in $names; do
     finders="$finders $by"
     echo "$name: $by: $why"
 done
-echo "$all mutants, $found found: test_sim $(count test_sim), test_states $(count test_states)," \
-    "test_stepper_states $(count test_stepper_states), test_points $(count test_points), test_site $(count test_site), test_replay $(count test_replay)"
+line="$all mutants, $found found:"
+for by in sim states stepper_states points $modules; do
+    line="$line test_$by $(count "test_$by"),"
+done
+echo "${line%,}"
 [ "$all" = "$found" ]

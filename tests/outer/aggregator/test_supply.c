@@ -14,6 +14,7 @@
 #include "outer/aggregator/supply.h"
 #include "outer/config/identity.h"
 #include "tests/outer/toy.h"
+#include "tests/sim/mutants.h"
 
 enum { N = 3, P = 2, ROUND = 5, KEEP = 3 };
 static const char *const names[N] = {"a", "b", "c"};
@@ -309,6 +310,30 @@ static void more_than_half(void **state)
     end();
 }
 
+/* One to nine sites in quorum mode, the deadline over at once: the server stops with the site that
+ * makes them more than half. */
+static void a_majority_of_n(void **state)
+{
+    (void)state;
+    static const char *const nine[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+    static const unsigned majority[] = {1, 1, 2, 2, 3, 3, 4, 4, 5, 5};
+    for (unsigned n = 1; n <= 9; n++) {
+        begin(false, 0);
+        supply_close(t.supply);
+        t.o.sites = nine;
+        t.o.site_count = n;
+        assert_int_equal(supply_open(&t.supply, t.env, &t.o, &t.perm), ERR_OK);
+        t.s = supply_service(t.supply);
+        for (unsigned i = 0; i < majority[n]; i++) {
+            assert_false(stops());
+            (void)hello(nine[i], true);
+            assert_int_equal(all_sent(nine[i]), ROUND_RECEIPT);
+        }
+        assert_true(stops());
+        end();
+    }
+}
+
 static void other_calls(void **state)
 {
     (void)state;
@@ -351,12 +376,17 @@ static int setup(void **state)
     return outer_opt_make(&t.state.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f) != ERR_OK;
 }
 
-int main(void)
+/* --mutant NAME: over the outer loop with that bug in it (tests/sim/mutants.sh). */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_sites_of_the_run), cmocka_unit_test(sizes_and_rounds),
         cmocka_unit_test(bytes_of_their_digest), cmocka_unit_test(more_than_half),
-        cmocka_unit_test(other_calls),
+        cmocka_unit_test(a_majority_of_n),       cmocka_unit_test(other_calls),
     };
+    if (argc > 1 && (strcmp(argv[1], "--mutant") != 0 || argc < 3 || !mutant_set(argv[2]))) {
+        printf("unknown argument %s\n", argv[1]);
+        return 2;
+    }
     return cmocka_run_group_tests(tests, setup, NULL);
 }

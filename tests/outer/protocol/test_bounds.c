@@ -8,7 +8,10 @@
 #include <float.h>
 #include <math.h>
 #include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
 #include "outer/protocol/bounds.h"
+#include "tests/sim/mutants.h"
 
 static struct manifest round_of(uint64_t round, const float *norms, uint32_t sites)
 {
@@ -104,6 +107,10 @@ static void a_norm_beyond_the_clip_is_scaled(void **state)
     m.sites[1].norm = 1e30f;
     bounds_clip(&h, 2, &m);
     assert_true(!m.scaled && m.sites[1].factor == 1);
+    m = round_of(3, (const float[]){64, 64, 1024},
+                 3); /* this round's own median is the larger one */
+    bounds_clip(&h, 2, &m);
+    assert_true(m.sites[0].factor == 1 && m.sites[1].factor == 1 && m.sites[2].factor == 0.125f);
 }
 
 /* A restart reads the manifests that are kept: it must not remember less than the process before.
@@ -123,7 +130,8 @@ static void the_history_is_no_longer_than_what_is_kept(void **state)
     assert_true(bounds_median(&h) == 5 && bounds_median(&again) == 5);
 }
 
-int main(void)
+/* --mutant NAME: over the outer loop with that bug in it (tests/sim/mutants.sh). */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_norm_is_over_the_weight),
@@ -133,5 +141,9 @@ int main(void)
         cmocka_unit_test(a_norm_beyond_the_clip_is_scaled),
         cmocka_unit_test(the_history_is_no_longer_than_what_is_kept),
     };
+    if (argc > 1 && (strcmp(argv[1], "--mutant") != 0 || argc < 3 || !mutant_set(argv[2]))) {
+        printf("unknown argument %s\n", argv[1]);
+        return 2;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

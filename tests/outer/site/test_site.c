@@ -1106,6 +1106,34 @@ static void test_spoiled_manifests(void **state)
     bench_close(b);
 }
 
+/* Of two sites that are left one is half of them, and no majority. */
+static void spoil_half(struct manifest *m)
+{
+    m->initial = m->site_count;
+    m->roster_version = 2;
+    m->change = (struct manifest_change){MANIFEST_REMOVE, 2, digest_of("boss", 4)};
+    m->site_count = 2;
+    m->sites[1] = (struct manifest_entry){.site = 1, .reason = ROUND_LATE};
+}
+
+static void test_half_is_no_majority(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(false);
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    others(b);
+    b->link.spoil_manifest = 1;
+    b->link.manifest = spoil_half;
+    assert_int_equal(round_of(b, 1), ERR_DISAGREE);
+    assert_non_null(strstr(err_message(), "1 of 2 sites included, at least 2 must be"));
+    assert_int_equal(b->site_state.state[0].round, 1);
+    assert_int_equal(round_of(b, 1), ERR_OK);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
 static unsigned long long spoiled_rounds;
 static void spoil_after(struct manifest *m)
 {
@@ -1786,6 +1814,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_joins_late),
         cmocka_unit_test(test_other_initial_parameters),
         cmocka_unit_test(test_spoiled_manifests),
+        cmocka_unit_test(test_half_is_no_majority),
         cmocka_unit_test(test_what_is_not_signed_is_not_adopted),
         cmocka_unit_test(test_another_key_of_the_aggregator),
         cmocka_unit_test(test_epochs_of_a_key),
