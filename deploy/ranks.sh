@@ -18,7 +18,7 @@ for ((i = 0; i < count; i++)); do
     ranks+=($!)
 done
 tell() { kill -"$1" "${ranks[@]}" 2>/dev/null; }
-trap 'tell USR1' INT TERM USR1 # a rank takes SIGTERM for the loss of another
+trap 'tell USR1' INT TERM HUP USR1 # a rank takes SIGTERM for the loss of another
 
 # Looking, not `wait -n`: of ranks that end at one moment bash 5.2 forgets some.
 code=0

@@ -13,11 +13,29 @@ static const bool has_mpi = true;
 static const bool has_mpi = false;
 #endif
 
+#ifdef HAVE_MPI
+/* Processes that another MPI's mpiexec started are each alone for this one. */
+static enum err same_mpi(struct coll **c, const struct launch *l)
+{
+    long launched = launch_size(l);
+    int size = (*c)->size;
+    if (launched <= 0 || launched == size)
+        return ERR_OK;
+    (*c)->ops->close(*c);
+    *c = NULL;
+    return err_set(ERR_UNSUPPORTED,
+                   "%ld launched, %d in MPI: %s = %ld is of another MPI's launcher than this "
+                   "program's MPI; start the ranks with the mpirun of the MPI that `ldd` shows for "
+                   "this program, or unset %s for one rank",
+                   launched, size, l->size_name, launched, l->size_name);
+}
+#endif
+
 static enum err open_mpi(struct coll **c, const struct launch *l)
 {
 #ifdef HAVE_MPI
-    (void)l;
-    return coll_mpi_open(c);
+    TRY(coll_mpi_open(c));
+    return same_mpi(c, l);
 #else
     if (launch_size(l) == 1)
         return coll_self_open(c);
@@ -113,9 +131,9 @@ static enum err open_cpu(struct coll **c, const struct launch *l)
     if (l->way == LAUNCH_ENVIRONMENT && launch_size(l) != 1)
         return err_set(
             ERR_UNSUPPORTED,
-            "%ld ranks were launched by %s (seen by %s); CPU ranks need MPI: use mpirun, "
-            "or srun --mpi=pmix",
-            launch_size(l), l->name, l->marker);
+            "%s = %ld says that %s starts %ld ranks, and CPU ranks need MPI: use mpirun, or "
+            "srun --mpi=pmix; if it is left over and this process is alone, unset %s",
+            l->marker, launch_size(l), l->name, launch_size(l), l->marker);
     return l->way == LAUNCH_MPI ? open_mpi(c, l) : coll_self_open(c);
 }
 

@@ -9,6 +9,11 @@ enum err durable_failed(const char *what, const char *path, enum err missing_is)
 {
     int e = errno;
     enum err kind = ERR_IO;
+    if (e == EFBIG)
+        return err_set(ERR_FULL,
+                       "%s: cannot %s: the file would be larger than this process may make it "
+                       "(ulimit -f), or than its file system can hold",
+                       path, what);
     if (e == ENOSPC || e == EDQUOT)
         kind = ERR_FULL;
     else if (e == ENOENT || e == EACCES || e == EPERM || e == ENOTDIR || e == EISDIR ||

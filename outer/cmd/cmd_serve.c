@@ -26,6 +26,7 @@
 #include "outer/link/tls.h"
 #include "outer/cmd/serve_rebuild.h"
 #include "outer/cmd/serve_tell.h"
+#include "outer/cmd/stop_signals.h"
 #include "outer/cmd/version.h"
 
 enum {
@@ -412,10 +413,7 @@ static enum err run(struct serve *v)
  * threads. */
 static void block_signals(struct serve *v)
 {
-    sigemptyset(&v->signals);
-    sigaddset(&v->signals, SIGTERM);
-    sigaddset(&v->signals, SIGINT);
-    sigaddset(&v->signals, SIGUSR1); /* stops, as at a site */
+    stop_signals(&v->signals); /* as at a site */
     sigaddset(&v->signals, SIGUSR2);
     pthread_sigmask(SIG_BLOCK, &v->signals, NULL);
     signal(SIGPIPE, SIG_IGN);

@@ -202,6 +202,7 @@ static enum err hook_saved(void *self, struct train *t)
     if (!is_lead(j))
         return ERR_OK;
     job_tell_sources(j);
+    tfevents_flush(&j->events); /* a restart repeats what comes after this step alone */
     job_hooks_saved(j);
     TRY(oldest_checkpoint(t->checkpoint_dir, &oldest));
     return j->outer ? site_train_saved(&j->exchange, oldest) : ERR_OK;

@@ -1,4 +1,4 @@
-/* Signals of a training process: SIGINT, SIGTERM and SIGUSR1 ask it to stop, SIGUSR2 asks where it
+/* Signals of a training process: those of stop_signals() ask it to stop, SIGUSR2 asks where it
  * stands. All threads block them but one, which waits for them: no handler interrupts a
  * computation. oneDNN's generated code keeps data below the stack pointer, where the frame of a
  * handler overwrites it ("free(): invalid pointer" in one of six stops).
@@ -10,6 +10,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
+#include "outer/cmd/stop_signals.h"
 #include "outer/link/tls.h"
 
 static size_t link_text(struct job *j, const struct progress_line *l, char *out, size_t size)
@@ -90,11 +91,9 @@ static void stop_ask(struct job *j, int number)
 
 static sigset_t waited_signals(void)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
     sigset_t s;
-    sigemptyset(&s);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        sigaddset(&s, numbers[i]);
+    stop_signals(&s);
+    sigaddset(&s, SIGUSR2);
     return s;
 }
 

@@ -49,12 +49,31 @@ enum err job_tell_resume(struct job *j)
     return ERR_OK;
 }
 
+/* Steps after `step` are trained again; the rounds that followed them are not. */
+static enum err events_begin(struct job *j, int64_t step)
+{
+    struct jsonl_reader reader;
+    struct jsonl_row row;
+    char *path;
+    if (!j->events.file)
+        return ERR_OK;
+    tfevents_begin(&j->events, step);
+    TRY_ALLOC(path = arena_printf(&j->run.perm, "%s/%s", j->s.run_dir, RECORD_FILE));
+    if (!jsonl_reader_open(&reader, path))
+        return ERR_OK;
+    while (jsonl_next(&reader, &row))
+        tfevents_kept(&j->events, step, &row);
+    jsonl_reader_close(&reader);
+    return ERR_OK;
+}
+
 enum err job_tell_start(struct job *j, int64_t step)
 {
     const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->run.o)};
     struct jsonl *r = &j->record;
     char *config;
     TRY(config_print(tables, 2, &j->run.perm, &config));
+    TRY(events_begin(j, step));
     j->planned_step = step;
     j->eval_loss = NAN;
     j->began = clock_mono_s();

@@ -1,11 +1,15 @@
 /* The program: a table of subcommands. Nothing else exits. */
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include "kernels/base/args.h"
+#include "kernels/base/durable.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/version.h"
@@ -45,6 +49,7 @@ static int help(void)
 }
 
 static bool silent;
+static bool output_failed; /* standard output, not a file of a run: nothing was stored */
 
 void cmd_silence(void)
 {
@@ -58,7 +63,8 @@ void cmd_close(const char *command, enum err e)
         return;
     const char *sentence = err_message();
     fprintf(stderr, "atoll %s: %s\n  what it means: %s (%s)\n  what to do: %s\n  exit code: %d\n",
-            command, *sentence ? sentence : err_text(e), err_text(e), err_name(e), err_action(e),
+            command, *sentence ? sentence : err_text(e), err_text(e), err_name(e),
+            output_failed ? "give the same command again, with room for its output" : err_action(e),
             err_exit_code(e));
     silent = true;
 }
@@ -96,8 +102,8 @@ static enum err flushed(enum err e)
     bool arrived = fflush(stdout) == 0 && !ferror(stdout);
     if (e != ERR_OK || arrived)
         return e;
-    return err_set(errno == ENOSPC ? ERR_FULL : ERR_IO, "standard output: cannot write: %s",
-                   strerror(errno));
+    output_failed = true;
+    return durable_failed("write", "standard output", ERR_IO);
 }
 
 static enum err run_command(int argc, char **argv)
@@ -123,8 +129,32 @@ static enum err help_command(int argc, char **argv)
     return run_command(argc, argv);
 }
 
+/* Frames hold whole manifests (136 KB), several at a time. The limit is raised where it may be;
+ * glibc took it for the stacks of threads already. */
+static enum err stack_check(void)
+{
+    const rlim_t wanted = 8 << 20, least = 2 << 20;
+    struct rlimit limit;
+    pthread_attr_t threads;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= wanted)
+        return ERR_OK;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (limit.rlim_cur < least)
+        return err_set(ERR_CONFIG,
+                       "the stack may take %llu KiB (ulimit -s) and needs %llu: ulimit -s %llu",
+                       (unsigned long long)limit.rlim_cur >> 10, (unsigned long long)least >> 10,
+                       (unsigned long long)wanted >> 10);
+    bool raised = setrlimit(RLIMIT_STACK, &limit) == 0 && pthread_attr_init(&threads) == 0 &&
+                  pthread_attr_setstacksize(&threads, limit.rlim_cur) == 0 &&
+                  pthread_setattr_default_np(&threads) == 0;
+    return raised ? ERR_OK
+                  : err_set(ERR_CONFIG, "the stack of %llu KiB (ulimit -s) cannot be raised",
+                            (unsigned long long)limit.rlim_cur >> 10);
+}
+
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); /* `ulimit -f`: the write fails with EFBIG, and the file is named */
     bool help_word = argc > 1 && strcmp(argv[1], "help") == 0;
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         (help_word && argc == 2))
@@ -133,6 +163,9 @@ int main(int argc, char **argv)
         printf("%s\n", version_line());
         return 0;
     }
+    enum err e = stack_check();
+    if (e != ERR_OK)
+        return finish(argv[1], e);
     if (help_word)
         return finish(argv[2], help_command(argc - 1, argv + 1));
     return finish(argv[1], run_command(argc - 1, argv + 1));

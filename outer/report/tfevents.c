@@ -154,6 +154,27 @@ static void row_scalars(struct tfevents *t, const struct jsonl_row *row)
     }
 }
 
+void tfevents_begin(struct tfevents *t, int64_t step)
+{
+    enum { STATUS = 1, START = 1 };
+    struct message m, begun = {.used = 0};
+    if (!t->file)
+        return;
+    put_field(&begun, STATUS, VARINT);
+    put_varint(&begun, START);
+    event_begin(&m);
+    put_field(&m, 2, VARINT); /* step */
+    put_varint(&m, (uint64_t)step + 1);
+    put_bytes(&m, 7, begun.bytes, begun.used); /* session_log */
+    record_write(t, &m);
+}
+
+void tfevents_kept(struct tfevents *t, int64_t step, const struct jsonl_row *row)
+{
+    if (t->file && jsonl_number(row, "step") > (double)step && jsonl_number(row, "round") >= 0)
+        row_scalars(t, row);
+}
+
 void tfevents_record(struct tfevents *t, const char *line, size_t size)
 {
     struct jsonl_row row;

@@ -254,6 +254,52 @@ def events(directory, record):
             assert gs == ws and abs(gv - wv) <= 1e-6 * abs(wv) + 1e-30, (tag, gs, gv, ws, wv)
 
 
+def varint(data, at):
+    value = shift = 0
+    while True:
+        byte, at = data[at], at + 1
+        value, shift = value | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def fields(data):
+    """Number and value of each field of a protobuf message."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        if key & 7 == 0:
+            value, at = varint(data, at)
+        else:
+            size, at = {1: (8, at), 5: (4, at)}.get(key & 7) or varint(data, at)
+            value, at = data[at:at + size], at + size
+        yield key >> 3, value
+
+
+def restarted(directory, record):
+    """What TensorBoard shows of the files of a killed process and the next one: at a session start it drops what has its step or
+    a later one (event_accumulator.py, _Purge)."""
+    shown, sessions = {}, 0
+    for path in sorted(pathlib.Path(directory).iterdir()):
+        data, at = path.read_bytes(), 0
+        while at + 12 < len(data) and at + 16 + struct.unpack_from("<Q", data, at)[0] <= len(data):
+            (n,) = struct.unpack_from("<Q", data, at)
+            event, at = dict(fields(data[at + 12:at + 12 + n])), at + 16 + n
+            if 7 in event and dict(fields(event[7])) == {1: 1}:
+                shown = {tag: [s for s in steps if s < event[2]] for tag, steps in shown.items()}
+                sessions += 1
+            elif 5 in event:
+                tag = dict(fields(dict(fields(event[5]))[1]))[1].decode()
+                shown.setdefault(tag, []).append(event[2])
+    rows = [json.loads(line) for line in pathlib.Path(record).read_text().splitlines()]
+    steps = sorted({r["step"] for r in rows if r["kind"] == "step"})
+    rounds = sorted({r["step"] for r in rows if r["kind"] == "round"})
+    again = len([r for r in rows if r["kind"] == "step"]) - len(steps)
+    assert sessions == 2 and again > 0, (sessions, again)
+    assert shown["step/loss"] == steps, sorted(set(steps) ^ set(shown["step/loss"]))
+    assert shown["round/included"] == rounds, (shown["round/included"], rounds)
+
+
 def crc32c(data):
     crc = 0xffffffff
     for byte in data:
@@ -293,6 +339,6 @@ def show(url):
 
 
 if __name__ == "__main__":
-    acts = {"waiting": waiting, "running": running, "look": look, "compare": compare, "far": far, "events": events, "frames": frames,
+    acts = {"waiting": waiting, "running": running, "look": look, "compare": compare, "far": far, "events": events, "restarted": restarted, "frames": frames,
             "gone": gone, "listeners": listeners, "uncertified": uncertified, "begun": begun, "done": done, "notify": notify, "get": show}
     acts[sys.argv[1]](*sys.argv[2:])

@@ -142,6 +142,7 @@ static void test_slurm(void **state)
     assert_int_equal(coll_open(&c, "cpu"), ERR_UNSUPPORTED);
     assert_null(c);
     assert_non_null(strstr(err_message(), "srun --mpi=pmix"));
+    assert_non_null(strstr(err_message(), "unset SLURM_NTASKS")); /* of an allocation's shell */
 }
 
 static void test_pmix_beside_slurm(void **state)
