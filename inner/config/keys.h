@@ -517,7 +517,8 @@ CHOICES_INNER(CONFIG_ENUM)
     X(privacy, unit, CHOICE(privacy_unit), .fallback = "none",                                     \
       .help = "Record whose presence the site's gradients hide (differential privacy, "            \
               "docs/privacy.md). none: nothing is hidden. sequence: one training example of "      \
-              "train.sequence. document: a document of an index. owner: not built yet, refused.")  \
+              "train.sequence. document: a document of an index. owner: all documents of a "       \
+              "patient or an account, named in a file beside each shard.")                         \
     X(privacy, unit_sequences, INT, .fallback = "4", .min = 1, .max = 4096, .unit = "examples",    \
       .help = "With privacy.unit = document or owner: most examples of one of them in a step, "    \
               "drawn by the step, which are clipped together. A step has train.batch_tokens / "    \

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "kernels/base/file.h"
 
 enum { CHARGE_MIN = 82, CHARGE_MAX = 400, CHARGES_MAX_BYTES = 1 << 30 };
@@ -16,14 +17,23 @@ static enum err private_make_key(struct private_site *p, const char *path)
 
 static enum err private_read_key(struct private_site *p, const char *path, struct arena *perm)
 {
+    static const uint8_t zero[sizeof p->key];
     uint8_t *data;
     size_t size;
+    struct stat st;
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return err_set(ERR_INPUT, "%s: not a regular file", path);
+    TRY(file_secret(path, &st, "the key of the noise"));
     TRY(file_read(path, sizeof p->key, perm, &data, &size));
     if (size != sizeof p->key)
         return err_set(ERR_CORRUPT, "%s holds %zu bytes, not the %zu of a key; restore it", path,
                        size, sizeof p->key);
     memcpy(p->key, data, sizeof p->key);
     explicit_bzero(data, size);
+    if (memcmp(p->key, zero, sizeof zero) == 0)
+        return err_set(ERR_CORRUPT,
+                       "%s holds zeros, which everybody can guess: restore it, or begin a new run",
+                       path);
     return ERR_OK;
 }
 

@@ -72,6 +72,18 @@ enum err file_write(const char *path, const struct file_part *parts, size_t part
     return durable_write(disk_posix(), path, parts, part_count, mode);
 }
 
+enum err file_secret(const char *path, const struct stat *st, const char *what)
+{
+    if (st->st_uid != geteuid() && st->st_uid != 0)
+        return err_set(ERR_DENIED,
+                       "%s: %s belongs to another user (%u): chown it to the user that runs atoll",
+                       path, what, st->st_uid);
+    if (st->st_mode & 077)
+        return err_set(ERR_DENIED, "%s: others can read %s (mode %03o): chmod 600 it", path, what,
+                       st->st_mode & 0777);
+    return ERR_OK;
+}
+
 /* ---- streams ---- */
 enum { STREAM_BYTES = 1 << 20 };
 

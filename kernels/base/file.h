@@ -22,6 +22,10 @@ void file_unmap(struct file_map *m);
 /* A zero byte follows the data, so text is a C string. ERR_INPUT: longer than max_bytes. */
 enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t **data,
                    size_t *size_bytes) MUST;
+/* May this file hold a secret of this user? It belongs to the user or to root, and its mode
+ * excludes others. ERR_DENIED says what to do. what: "the key". */
+struct stat;
+enum err file_secret(const char *path, const struct stat *st, const char *what) MUST;
 /* Durable, atomic, gathered. mode e.g. 0644, keys 0600. The temporary file is path.tmp: one writer
  * per path. ERR_INPUT: `path` exists and is no regular file (a device, a link); it is left
  * unchanged. */

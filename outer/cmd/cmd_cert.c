@@ -103,10 +103,12 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
     bool ed25519 = false;
     const struct args_option options[] = {
         {"role", ARGS_TEXT, &role, .value = "ROLE", .required = true,
-         .help =
-             "site, aggregator, operator or observer. An operator's certificate lets atoll doctor "
-             "check that an aggregator answers; it takes no part in the run. An observer's only "
-             "reads the metrics."},
+         .help = "site, aggregator, operator or observer. An operator's certificate has power over "
+                 "the run: "
+                 "it aborts rounds, rolls back, puts sites in quarantine, changes the roster and "
+                 "amends "
+                 "settings (atoll operator). It contributes nothing and fetches no parameters. An "
+                 "observer's only reads the metrics."},
         {"name", ARGS_TEXT, &name, .value = "NAME",
          .help = "The site's name, as in outer.sites; default: the role's name."},
         {"host", ARGS_TEXT, &hosts, .value = "LIST",

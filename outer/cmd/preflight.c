@@ -434,13 +434,15 @@ static void check_text(struct preflight *p)
     }
     double all = (double)l.set.tokens;
     double passes = (double)j->s.train_steps * (double)j->s.train_batch_tokens / all;
+    /* Muennighoff et al. measured language models; labels are learned in many passes. */
+    bool many = passes > PASSES_MAX && j->s.data_objective != DATA_OBJECTIVE_LABELS;
     snprintf(tokens, sizeof tokens, "%.4g", all);
-    preflight_say(
-        p, passes > PASSES_MAX ? PREFLIGHT_WARN : PREFLIGHT_OK, "data",
-        "%zu shards, %s tokens, read %.3g times in the run%s", l.set.count, tokens, passes,
-        passes > PASSES_MAX ? ": more than 4 passes add little (Muennighoff et al. 2023); "
-                              "is a part of the text missing?"
-                            : "");
+    preflight_say(p, many ? PREFLIGHT_WARN : PREFLIGHT_OK, "data",
+                  "%zu shards, %s tokens, read %.3g times in the run%s", l.set.count, tokens,
+                  passes,
+                  many ? ": more than 4 passes add little (Muennighoff et al. 2023); "
+                         "is a part of the text missing?"
+                       : "");
     loader_close(&l);
 }
 

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "kernels/base/file.h"
 #include "kernels/base/clock.h"
 
 enum { ANSWER_MAX = 8192, REASON_MAX = 80 };
@@ -110,10 +111,8 @@ enum err dial_proxy_credentials(struct dial_proxy *p, const char *path)
     }
     ssize_t n = read(fd, line, sizeof line - 1);
     close(fd);
-    if (st.st_mode & 0077)
-        return err_set(ERR_DENIED,
-                       "site.proxy_credentials: %s: others than its owner can read it: chmod 600",
-                       path);
+    if (file_secret(path, &st, "the password") != ERR_OK)
+        return err_add(ERR_DENIED, "site.proxy_credentials: ");
     line[n > 0 ? n : 0] = 0;
     bool good = credentials_read(p, line, strcspn(line, "\r\n"), false);
     explicit_bzero(line, sizeof line);

@@ -107,27 +107,13 @@ void tls_wipe(char **text)
 
 /* ---- files ---- */
 
-/* Its mode excludes other users, and its owner is this user. */
-static enum err key_check(const char *path, const struct stat *st)
-{
-    if (st->st_uid != geteuid() && st->st_uid != 0)
-        return err_set(
-            ERR_DENIED,
-            "%s: the key belongs to another user (%u): chown it to the user that runs atoll", path,
-            st->st_uid);
-    if (st->st_mode & 077)
-        return err_set(ERR_DENIED, "%s: others can read the key (mode %03o): chmod 600 it", path,
-                       st->st_mode & 0777);
-    return ERR_OK;
-}
-
 static enum err pem_read_open(int fd, const char *path, bool secret, char **text)
 {
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
         return err_set(ERR_INPUT, "%s: not a regular file", path);
     if (secret)
-        TRY(key_check(path, &st));
+        TRY(file_secret(path, &st, "the key"));
     if (st.st_size == 0 || st.st_size >= TLS_PEM_MAX)
         return err_set(ERR_INPUT, "%s: %lld bytes are not a PEM file", path, (long long)st.st_size);
     size_t size = (size_t)st.st_size;

@@ -107,7 +107,7 @@ refused 2 "answers 407 (Proxy Authentication Required): it wants a user and a pa
 refused 2 "it does not accept this user and password" --proxy "http://anna:Wrong-99@127.0.0.1:$at"
 refused 4 "use one of them" --proxy "http://anna:Wrong-99@127.0.0.1:$at" --proxy-credentials credentials
 chmod 644 credentials
-refused 2 "others than its owner can read it: chmod 600" --proxy "$here_http" --proxy-credentials credentials
+refused 2 "others can read the password (mode 644): chmod 600 it" --proxy "$here_http" --proxy-credentials credentials
 refused 4 "site.proxy is not http://" --proxy "https://127.0.0.1:$at"
 refused 4 "site.proxy is not http://" --proxy "anna:Wrong-99@127.0.0.1:$at"
 refused 2 "the name no.such.name.invalid is not found" --proxy http://no.such.name.invalid:3128

@@ -118,6 +118,20 @@ static struct train_hook hook_of(struct seen *s)
                                seen_step, seen_eval,  seen_nothing, seen_nothing};
 }
 
+static void take_key(const char *from, const char *to)
+{
+    struct file_part part;
+    uint8_t *bytes;
+    assert_int_equal(file_read(arena_printf(&arena, "%s/%s/privacy.key", scratch_root, from), 32,
+                               &arena, &bytes, &part.size_bytes),
+                     ERR_OK);
+    part.data = bytes;
+    assert_int_equal(file_mkdirs(arena_printf(&arena, "%s/%s", scratch_root, to)), ERR_OK);
+    assert_int_equal(
+        file_write(arena_printf(&arena, "%s/%s/privacy.key", scratch_root, to), &part, 1, 0600),
+        ERR_OK);
+}
+
 static size_t file_lines(const char *path, char **text)
 {
     uint8_t *data;
@@ -384,11 +398,7 @@ static void a_repeated_step_is_the_same_release(void **state)
     assert_memory_equal(again, text, strlen(text)); /* the repeated step has the same tag */
     assert_true(digest_equal(&rest.gradients[3], &cut.gradients[3]));
     /* The run without a crash, under the same key. */
-    uint8_t *bytes;
-    size_t size;
-    assert_int_equal(file_read(key, 32, &arena, &bytes, &size), ERR_OK);
-    assert_int_equal(file_mkdirs(arena_printf(&arena, "%s/whole", scratch_root)), ERR_OK);
-    scratch_write("whole/privacy.key", bytes, size);
+    take_key("crash", "whole");
     begin(&r, "whole", words);
     assert_int_equal(train_run(&r.t, &h[0]), ERR_OK);
     run_close(&r);
@@ -405,17 +415,6 @@ static void a_repeated_step_is_the_same_release(void **state)
 static size_t charges_of(const char *dir, char **text)
 {
     return file_lines(arena_printf(&arena, "%s/%s/privacy.charges", scratch_root, dir), text);
-}
-
-static void take_key(const char *from, const char *to)
-{
-    uint8_t *bytes;
-    size_t size;
-    assert_int_equal(file_read(arena_printf(&arena, "%s/%s/privacy.key", scratch_root, from), 32,
-                               &arena, &bytes, &size),
-                     ERR_OK);
-    assert_int_equal(file_mkdirs(arena_printf(&arena, "%s/%s", scratch_root, to)), ERR_OK);
-    scratch_write(arena_printf(&arena, "%s/privacy.key", to), bytes, size);
 }
 
 /* The noise of a step is made of that of the steps before: after a crash it is the same, and so is
@@ -785,6 +784,28 @@ static void what_is_missing_is_damage(void **state)
     assert_int_equal(private_open(&p, begun, true, &arena), ERR_INPUT);
 }
 
+/* A key that others can read, or that everybody can guess, hides nothing. */
+static void a_key_that_is_no_secret_is_refused(void **state)
+{
+    struct private_site p;
+    const char *dir = arena_printf(&arena, "%s/open_key", scratch_root);
+    const char *key = arena_printf(&arena, "%s/privacy.key", dir);
+    static const uint8_t zeros[32];
+    const struct file_part part = {zeros, sizeof zeros};
+    (void)state;
+    assert_int_equal(private_open(&p, dir, false, &arena), ERR_OK);
+    assert_int_equal(chmod(key, 0644), 0);
+    assert_int_equal(private_open(&p, dir, false, &arena), ERR_DENIED);
+    assert_non_null(strstr(err_message(), "(mode 644): chmod 600"));
+    assert_int_equal(chmod(key, 0640), 0);
+    assert_int_equal(private_open(&p, dir, false, &arena), ERR_DENIED);
+    assert_int_equal(chmod(key, 0600), 0);
+    assert_int_equal(private_open(&p, dir, false, &arena), ERR_OK);
+    assert_int_equal(file_write(key, &part, 1, 0600), ERR_OK);
+    assert_int_equal(private_open(&p, dir, false, &arena), ERR_CORRUPT);
+    assert_non_null(strstr(err_message(), "zeros"));
+}
+
 /* ---- learning, and what leaves ---- */
 static char lines[1 << 16];
 
@@ -920,6 +941,7 @@ int main(void)
         cmocka_unit_test_setup(steps_that_the_run_knows_of_are_charged, reset),
         cmocka_unit_test_setup(what_differs_has_other_keys, reset),
         cmocka_unit_test_setup(what_is_missing_is_damage, reset),
+        cmocka_unit_test_setup(a_key_that_is_no_secret_is_refused, reset),
         cmocka_unit_test_setup(a_private_run_learns_and_logs_no_loss, reset),
         cmocka_unit_test_setup(what_does_not_go_with_it_is_refused, reset),
     };
