@@ -3,6 +3,7 @@
 /* The fields of one config.json, flat, and the settings that a family derives from them. */
 #include "inner/config/json.h"
 #include "inner/config/keys.h"
+#include "kernels/base/args.h"
 
 struct hf_setting {
     const char *key;   /* "model.heads" */
@@ -43,6 +44,7 @@ struct hf_field { /* a scalar, or an empty list or map */
 };
 struct hf_reading {
     struct hf_config *c;
+    const struct args_texts *ignored; /* fields that the user takes the blame for; NULL: none */
     struct hf_field *fields;
     size_t count;
     struct arena *a;

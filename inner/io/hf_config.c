@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/io/family.h"
+#include "kernels/base/log.h"
 
 /* Fields of every configuration (transformers' PretrainedConfig). */
 const struct hf_rule hf_common[] = {
@@ -61,6 +62,37 @@ const struct hf_rule hf_common[] = {
     {"remove_invalid_values", HF_IGNORED, NULL, NULL},
     {"attn_implementation", HF_IGNORED, NULL, NULL},
     {"_attn_implementation_autoset", HF_IGNORED, NULL, NULL},
+    {"_attn_implementation", HF_IGNORED, NULL, NULL},
+    {"unk_token_id", HF_IGNORED, NULL, NULL},
+    {"mask_token_id", HF_IGNORED, NULL, NULL},
+    {"suppress_tokens.", HF_IGNORED, NULL, NULL},
+    {"begin_suppress_tokens.", HF_IGNORED, NULL, NULL},
+    {"forced_bos_token_id", HF_IGNORED, NULL, NULL},
+    {"forced_eos_token_id", HF_IGNORED, NULL, NULL},
+    {"gradient_checkpointing", HF_IGNORED, NULL, NULL},
+    {"_gradient_checkpointing", HF_IGNORED, NULL, NULL},
+    /* Recorded by a program that wrote or tuned the model; nothing reads them. */
+    {"_num_labels", HF_IGNORED, NULL, NULL},
+    {"_commit_hash", HF_IGNORED, NULL, NULL},
+    {"output_past", HF_IGNORED, NULL, NULL},
+    {"model_max_length", HF_IGNORED, NULL, NULL},
+    {"is_llama_config", HF_IGNORED, NULL, NULL},
+    {"rope_interleaved", HF_FIXED, "false", NULL},
+    {"unsloth_version", HF_IGNORED, NULL, NULL},
+    {"unsloth_fixed", HF_IGNORED, NULL, NULL},
+    {"max_sequence_length", HF_IGNORED, NULL, NULL},
+    {"use_bfloat16", HF_IGNORED, NULL, NULL},
+    {"transformers.js_config.", HF_IGNORED, NULL, NULL},
+    {"language", HF_IGNORED, NULL, NULL},
+    {"license", HF_IGNORED, NULL, NULL},
+    {"model_name", HF_IGNORED, NULL, NULL},
+    {"_flash_attn_2_enabled", HF_IGNORED, NULL, NULL},
+    {"directionality", HF_IGNORED, NULL, NULL},
+    {"pooler_fc_size", HF_IGNORED, NULL, NULL},
+    {"pooler_num_attention_heads", HF_IGNORED, NULL, NULL},
+    {"pooler_num_fc_layers", HF_IGNORED, NULL, NULL},
+    {"pooler_size_per_head", HF_IGNORED, NULL, NULL},
+    {"pooler_type", HF_IGNORED, NULL, NULL},
 };
 const size_t hf_common_count = FAMILY_COUNT(hf_common);
 
@@ -89,14 +121,65 @@ static bool field_is_empty(const struct hf_field *f)
                                  : v->kind == JSON_LIST || v->kind == JSON_MAP || v->number == 0;
 }
 
+/* Is it the name of the field, or of a map or list around it? */
+static bool names_field(const char *name, const char *field)
+{
+    size_t n = strlen(name);
+    return !strncmp(name, field, n) && (!field[n] || field[n] == '.');
+}
+
+static bool field_ignored(const struct hf_reading *r, const struct hf_field *f)
+{
+    for (size_t i = 0; r->ignored && i < r->ignored->count; i++)
+        if (names_field(r->ignored->items[i], f->name)) {
+            log_event(LOG_WARN, "import", "file=%s field=%.80s why=\"--ignore-field\"", r->c->path,
+                      f->name);
+            return true;
+        }
+    return false;
+}
+
+/* Each name must be of a field, and of none that this program knows. */
+static enum err ignored_check(const struct hf_reading *r, const struct family *family)
+{
+    for (size_t i = 0; r->ignored && i < r->ignored->count; i++) {
+        const char *name = r->ignored->items[i];
+        bool found = false;
+        for (size_t k = 0; k < r->count; k++) {
+            const char *field = r->fields[k].name;
+            if (!names_field(name, field))
+                continue;
+            const struct hf_rule *rule = rule_find(family, field);
+            if (rule && rule->use != HF_IGNORED)
+                return err_set(ERR_CONFIG,
+                               "--ignore-field %.80s: %.80s of %s says what the model computes; "
+                               "only fields that this program does not know can be ignored",
+                               name, field, r->c->path);
+            found = true;
+        }
+        if (!found)
+            return err_set(ERR_CONFIG, "--ignore-field %.80s: %s has no such field", name,
+                           r->c->path);
+    }
+    return ERR_OK;
+}
+
+static enum err unknown_refuse(const struct hf_reading *r, const struct hf_field *f)
+{
+    const char *text = hf_field_text(f, r->a);
+    size_t first = strcspn(f->name, ".");
+    return err_set(ERR_UNSUPPORTED,
+                   "%s: %.80s = %.80s: this program does not know the field, so it may change what "
+                   "the model computes; if it does not, give --ignore-field %.*s",
+                   r->c->path, f->name, text ? text : "?", (int)first, f->name);
+}
+
 static enum err field_check(const struct hf_reading *r, const struct family *family,
                             const struct hf_field *f)
 {
     const struct hf_rule *rule = rule_find(family, f->name);
-    if (!rule && !field_is_empty(f))
-        return hf_refuse(r, f,
-                         "fields that it knows, and does not know this one: the field's default "
-                         "(null, false, 0)");
+    if (!rule && !field_is_empty(f) && !field_ignored(r, f))
+        return unknown_refuse(r, f);
     if (!rule || rule->use != HF_FIXED || f->value->kind == JSON_NOTHING)
         return ERR_OK;
     const char *text = hf_field_text(f, r->a);
@@ -163,6 +246,7 @@ static enum err reading_run(struct hf_reading *r)
     unsigned heads;
     TRY(family_find(r, &family));
     TRY(architecture_find(r, family, &heads));
+    TRY(ignored_check(r, family));
     r->c->type = family->type;
     r->c->objective = !family->encoder ? NULL : heads & FAMILY_CLASSES ? "labels" : "mlm";
     r->c->pairs = heads & FAMILY_PAIR ? family->pairs : NULL;
@@ -206,9 +290,15 @@ static size_t leaves(const struct json *j)
 
 enum err hf_read(struct hf_config *c, const char *path, struct arena *a)
 {
+    return hf_read_ignoring(c, path, NULL, a);
+}
+
+enum err hf_read_ignoring(struct hf_config *c, const char *path, const struct args_texts *ignored,
+                          struct arena *a)
+{
     enum { CONFIG_BYTES_MAX = 1 << 20 };
     struct json root;
-    struct hf_reading r = {.c = c, .a = a};
+    struct hf_reading r = {.c = c, .ignored = ignored, .a = a};
     *c = (struct hf_config){.path = path};
     TRY(json_read_file(&root, path, CONFIG_BYTES_MAX, a));
     TRY_ALLOC(r.fields = arena_array(a, leaves(&root), sizeof *r.fields));

@@ -11,6 +11,10 @@
 /* The config.json at this path. ERR_UNSUPPORTED names the field whose value this program cannot
  * compute with, ERR_INPUT a file that is not what Hugging Face writes. */
 enum err hf_read(struct hf_config *c, const char *path, struct arena *a) MUST;
+/* The same, but unknown fields with these names are passed over, with a warning. ERR_CONFIG: a name
+ * is of no field, or of one that changes what the model computes. NULL: none. */
+enum err hf_read_ignoring(struct hf_config *c, const char *path, const struct args_texts *ignored,
+                          struct arena *a) MUST;
 /* ERR_MISMATCH lists every setting that differs from the file's. */
 enum err hf_check(const struct hf_config *c, const struct settings *s, struct arena *a) MUST;
 extern const struct hf_rule hf_common[]; /* fields of every family */

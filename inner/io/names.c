@@ -621,15 +621,15 @@ static enum err find_further_tasks(const struct names_context *x, struct names_h
 }
 
 /* What the shapes of tensors do not show: a model trained with others would be another function. */
-static enum err check_config(const struct settings *s, const char *path, struct arena *a)
+static enum err check_config(const struct settings *s, const struct names_source *from)
 {
     struct hf_config c;
     char *config;
-    TRY(names_config(path, a, &config));
+    TRY(names_config(from->path, from->arena, &config));
     if (!file_exists(config))
         return ERR_OK;
-    TRY(hf_read(&c, config, a));
-    return hf_check(&c, s, a);
+    TRY(hf_read_ignoring(&c, config, from->ignored, from->arena));
+    return hf_check(&c, s, from->arena);
 }
 
 static enum err read_all(struct names_context *x, const struct names_source *from,
@@ -638,7 +638,7 @@ static enum err read_all(struct names_context *x, const struct names_source *fro
     struct names_pair *pairs;
     size_t count;
     struct arena *a = from->arena;
-    TRY(check_config(x->settings, from->path, a));
+    TRY(check_config(x->settings, from));
     TRY(names_pairs(x, a, &pairs, &count));
     file->family = x->family;
     TRY(opened_plain(file, a));
@@ -698,7 +698,7 @@ enum err names_import(const struct settings *s, const struct table *t, float *sl
 {
     struct arena a = arena_make(0);
     struct names_heads heads;
-    enum err e = names_import_heads(s, t, slab, &(struct names_source){path, &a}, &heads);
+    enum err e = names_import_heads(s, t, slab, &(struct names_source){path, &a, NULL}, &heads);
     arena_free(&a);
     return e;
 }

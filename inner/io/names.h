@@ -8,6 +8,7 @@
  */
 #include <stdint.h>
 #include "inner/model/table.h"
+#include "kernels/base/args.h"
 
 struct names_options {
     bool bf16;           /* half the size, rounded to nearest even */
@@ -44,6 +45,7 @@ enum err names_import(const struct settings *s, const struct table *t, float *sl
 struct names_source {
     const char *path;
     struct arena *arena;
+    const struct args_texts *ignored; /* fields of config.json (hf_read_ignoring); NULL: none */
 };
 struct names_heads {
     char *seeded, *left;

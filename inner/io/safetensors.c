@@ -247,12 +247,16 @@ static enum err ranges_check(const struct reading *r, uint64_t data_bytes)
     return ERR_OK;
 }
 
+/* A tensor of four dimensions has eleven values. What cannot be a header of the permitted number of
+ * tensors is refused before memory is taken for its tree. */
 static enum err header_read(struct reading *r, const char *text, size_t size_bytes)
 {
+    enum { TENSOR_VALUES = 11 };
     struct json root;
     char *what;
     TRY_ALLOC(what = arena_printf(r->a, "%s: header", r->path));
-    TRY(json_read(&root, what, text, size_bytes, r->a));
+    TRY(json_read_most(&root, what, text, size_bytes,
+                       (size_t)SAFETENSORS_TENSORS_MAX * TENSOR_VALUES, r->a));
     return entries_read(r, &root);
 }
 

@@ -143,8 +143,21 @@ static enum err bad_number(const struct args_option *o, struct mistakes *m, cons
     return mistake(m, sentence);
 }
 
+static enum err text_add(struct args_texts *all, const char *text, struct arena *a)
+{
+    const char **items;
+    TRY_ALLOC(items = arena_array(a, all->count + 1, sizeof *items));
+    for (size_t i = 0; i < all->count; i++)
+        items[i] = all->items[i];
+    items[all->count++] = text;
+    all->items = items;
+    return ERR_OK;
+}
+
 static enum err store(const struct args_option *o, struct mistakes *m, const char *text)
 {
+    if (o->kind == ARGS_TEXTS)
+        return text_add(o->target, text, m->arena);
     if (o->kind == ARGS_TEXT) {
         *(const char **)o->target = text;
         return ERR_OK;

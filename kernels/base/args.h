@@ -22,12 +22,17 @@
 #include <stdint.h>
 #include "kernels/base/arena.h"
 
-enum args_kind { ARGS_FLAG, ARGS_TEXT, ARGS_INT, ARGS_REAL };
+enum args_kind { ARGS_FLAG, ARGS_TEXT, ARGS_INT, ARGS_REAL, ARGS_TEXTS };
+struct args_texts { /* of an option that may be given several times */
+    const char **items;
+    size_t count;
+};
 
 struct args_option {
     const char *name; /* without the dashes */
     enum args_kind kind;
-    void *target; /* bool, const char *, int64_t, double: holds the default, which --help prints */
+    void *target; /* bool, const char *, int64_t, double: holds the default, which --help prints;
+                     TEXTS: struct args_texts, zeroed */
     const char *value; /* name of the value in --help: "DIR"; NULL for flags */
     double min, max;   /* INT, REAL: inclusive; both 0: no limit */
     bool required;

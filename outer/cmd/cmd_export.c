@@ -134,6 +134,7 @@ enum err cmd_export(int argc, char **argv)
 struct import {
     struct run run;
     const char *config, *file, *write_config, *checkpoint;
+    struct args_texts ignored;
 };
 
 /* The model section of a configuration, from the model's config.json. */
@@ -142,7 +143,7 @@ static enum err import_config(const struct import *i, struct arena *a)
     struct hf_config c;
     char *path, *text;
     TRY(names_config(i->file, a, &path));
-    TRY(hf_read(&c, path, a));
+    TRY(hf_read_ignoring(&c, path, &i->ignored, a));
     TRY(hf_yaml(&c, a, &text));
     if (file_exists(i->write_config))
         return err_set(ERR_CONFIG, "%s exists; name another file, or remove it first",
@@ -201,8 +202,8 @@ static enum err import_model(struct import *i, const struct args *args)
                   "why=\"there is no %s: heads, activation, epsilon and positions are taken from "
                   "the configuration, unchecked\"",
                   described);
-    TRY(names_import_heads(&r->s, &r->table, slab, &(struct names_source){i->file, &r->perm},
-                           &heads));
+    TRY(names_import_heads(&r->s, &r->table, slab,
+                           &(struct names_source){i->file, &r->perm, &i->ignored}, &heads));
     if (*heads.seeded)
         log_event(LOG_WARN, "import",
                   "heads=\"%s\" why=\"%s lacks them: they start from run.seed = %lld\"",
@@ -244,6 +245,9 @@ enum err cmd_import(int argc, char **argv)
         {"write-config", ARGS_TEXT, &i.write_config, .value = "FILE",
          .help =
              "Only writes the model section that its config.json describes, and imports nothing."},
+        {"ignore-field", ARGS_TEXTS, &i.ignored, .value = "NAME",
+         .help = "A field of config.json that this program does not know and that changes nothing "
+                 "of what the model computes; may be given several times."},
     };
     struct args args = {.command = "import",
                         .summary =

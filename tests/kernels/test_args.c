@@ -10,6 +10,7 @@ static bool force;
 static int64_t sites;
 static double share;
 static const char *out;
+static struct args_texts names;
 static struct args args;
 
 static const struct args_option options[] = {
@@ -34,6 +35,7 @@ static const struct args_option options[] = {
      .max = 0.5,
      .help = "How much."},
     {.name = "force", .kind = ARGS_FLAG, .target = &force, .help = "Anyway."},
+    {.name = "name", .kind = ARGS_TEXTS, .target = &names, .value = "NAME", .help = "Which."},
 };
 
 static void numbers_are_read_once(void **state)
@@ -103,11 +105,12 @@ static enum err parse(int argc, const char **argv, const char *operands, bool se
     sites = 2;
     share = 0.25;
     out = NULL;
+    names = (struct args_texts){NULL, 0};
     args = (struct args){.command = "data",
                          .summary = "Makes.",
                          .example = "atoll data x",
                          .options = options,
-                         .count = 4,
+                         .count = 5,
                          .operands = operands,
                          .settings = settings ? nearest_setting : NULL};
     return args_parse(&args, argc, (char **)(uintptr_t)argv, &arena);
@@ -191,6 +194,19 @@ static void an_unquoted_pattern_is_explained(void **state)
     assert_string_equal(args.operand[0], "65");
 }
 
+static void an_option_may_be_given_several_times(void **state)
+{
+    (void)state;
+    const char *argv[] = {"data", "--name", "a", "--out=x", "--name=b", "--name", "c"};
+    assert_int_equal(parse(7, argv, NULL, false), ERR_OK);
+    assert_int_equal(names.count, 3);
+    assert_string_equal(names.items[0], "a");
+    assert_string_equal(names.items[1], "b");
+    assert_string_equal(names.items[2], "c");
+    assert_int_equal(parse(4, argv, NULL, false), ERR_OK);
+    assert_int_equal(names.count, 1);
+}
+
 static void help_wins_over_mistakes(void **state)
 {
     (void)state;
@@ -208,6 +224,7 @@ int main(void)
         cmocka_unit_test(mistakes_come_together),
         cmocka_unit_test(a_setting_without_its_section),
         cmocka_unit_test(an_unquoted_pattern_is_explained),
+        cmocka_unit_test(an_option_may_be_given_several_times),
         cmocka_unit_test(help_wins_over_mistakes),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

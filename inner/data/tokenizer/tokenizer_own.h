@@ -5,7 +5,11 @@
 #include "inner/data/tokenizer/subword.h"
 #include "inner/data/tokenizer/tokenizer.h"
 
-enum { TOKENIZER_FILE_BYTES_MAX = 256 << 20, TOKENIZER_IDS_MAX = 1 << 24 };
+enum {
+    TOKENIZER_FILE_BYTES_MAX = 256 << 20,
+    TOKENIZER_IDS_MAX = 1 << 24,
+    TOKENIZER_TOKEN_BYTES_MAX = 4096 /* a token of the vocabulary, or an added one */
+};
 
 struct tokenizer_added { /* a token that is found before the text is split into words */
     const uint8_t *text; /* what is looked for: normalised if `normalised` */
@@ -34,6 +38,7 @@ struct tokenizer {
     const char **tokens; /* (size), NULL: no such id */
     bool *special;       /* (size) */
     int32_t size;
+    size_t model_tokens; /* of the vocabulary, without added ones */
     const char *prefix;  /* WORDPIECE: what marks the inside of a word */
     const uint8_t *mark; /* UNIGRAM: what stands for a blank */
     size_t mark_bytes;

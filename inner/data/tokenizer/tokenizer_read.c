@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include "inner/config/json.h"
 #include "inner/data/tokenizer/tokenizer_read.h"
+#include "kernels/base/log.h"
 
 bool tokenizer_json_flag(const struct json *j, const char *key, bool fallback)
 {
@@ -77,6 +78,14 @@ static enum err tokens_grow(struct tokenizer *t, int32_t size)
     return ERR_OK;
 }
 
+static enum err check_length(const struct tokenizer *t, const char *text, size_t bytes)
+{
+    return bytes <= TOKENIZER_TOKEN_BYTES_MAX
+               ? ERR_OK
+               : err_set(ERR_INPUT, "%s: token \"%.40s..\" has %zu bytes; at most %d are read",
+                         t->file, text, bytes, TOKENIZER_TOKEN_BYTES_MAX);
+}
+
 /* Into the names, and into the trie of the model as the bytes that the model sees. */
 enum err tokenizer_token_add(struct tokenizer *t, int32_t id, const char *text, size_t bytes)
 {
@@ -84,6 +93,7 @@ enum err tokenizer_token_add(struct tokenizer *t, int32_t id, const char *text, 
     size_t count = bytes;
     uint8_t *raw;
     ASSERT(id >= 0 && id < t->size);
+    TRY(check_length(t, text, bytes));
     TRY_ALLOC(t->tokens[id] = arena_string(&t->arena, text, bytes));
     TRY(trie_add(&t->names, seen, bytes, id));
     if (t->kind == TOKENIZER_BPE) {
@@ -116,9 +126,17 @@ static enum err map_read(struct tokenizer *t, const char *what, const struct jso
         size = vocab->items[i].whole >= size ? (int32_t)vocab->items[i].whole + 1 : size;
     }
     TRY(tokens_grow(t, size));
-    for (size_t i = 0; i < vocab->count; i++)
-        TRY(tokenizer_token_add(t, (int32_t)vocab->items[i].whole, vocab->items[i].key,
-                                strlen(vocab->items[i].key)));
+    for (size_t i = 0; i < vocab->count; i++) {
+        const struct json *j = &vocab->items[i];
+        const char *other = t->tokens[j->whole];
+        if (other)
+            return err_set(ERR_INPUT,
+                           "%s: \"%.60s\" and \"%.60s\" both have id %lld; two tokens may not "
+                           "share an id",
+                           what, other, j->key, (long long)j->whole);
+        TRY(tokenizer_token_add(t, (int32_t)j->whole, j->key, strlen(j->key)));
+    }
+    t->model_tokens = vocab->count;
     return ERR_OK;
 }
 
@@ -192,6 +210,11 @@ static enum err merge_read(struct tokenizer *t, const char *what, const struct j
     if (ids[0] < 0 || ids[1] < 0 || ids[2] < 0)
         return err_set(ERR_INPUT, "%s: merge %zu (\"%.40s\"): %s not in the vocabulary", what,
                        number, side[0], ids[2] < 0 ? "its result is" : "its tokens are");
+    const struct subword_merge *same = subword_merge_find(&t->model, ids[0], ids[1]);
+    if (same)
+        return err_set(ERR_INPUT,
+                       "%s: merges %u and %zu are the same pair, \"%.40s\" and \"%.40s\"", what,
+                       same->rank, number, t->tokens[ids[0]], t->tokens[ids[1]]);
     subword_merge_add(&t->model, ids[0], ids[1], (uint32_t)number, ids[2]);
     return ERR_OK;
 }
@@ -240,6 +263,7 @@ static enum err scores_read(struct tokenizer *t, const char *what, const struct 
         t->model.score_least = !i || score < t->model.score_least ? score : t->model.score_least;
         TRY(tokenizer_token_add(t, (int32_t)i, j->items[0].text, j->items[0].text_bytes));
     }
+    t->model_tokens = vocab->count;
     return ERR_OK;
 }
 
@@ -264,17 +288,36 @@ static enum err unigram_read(struct tokenizer *t, const char *what, const struct
     return scores_read(t, what, vocab);
 }
 
+/* Files of before tokenizers 0.9.4 do not name the type. What only one model has names it. */
+static const char *model_type(const struct json *model)
+{
+    const char *type = tokenizer_json_text(model, "type");
+    const struct json *vocab = json_find(model, "vocab");
+    if (type || !vocab)
+        return type;
+    return vocab->kind == JSON_LIST     ? "Unigram"
+           : json_find(model, "merges") ? "BPE"
+           : json_find(model, "max_input_chars_per_word") ||
+                   json_find(model, "continuing_subword_prefix")
+               ? "WordPiece"
+               : NULL;
+}
+
 static enum err model_read(struct tokenizer *t, const char *what, const struct json *model)
 {
-    const char *type = model ? tokenizer_json_text(model, "type") : NULL;
+    static const struct {
+        const char *type;
+        enum err (*read)(struct tokenizer *, const char *, const struct json *);
+    } models[] = {{"WordPiece", wordpiece_read}, {"BPE", bpe_read}, {"Unigram", unigram_read}};
+    const char *type = model ? model_type(model) : NULL;
     if (!type)
-        return err_set(ERR_INPUT, "%s: no tokenizer.json: model.type is missing", what);
-    if (!strcmp(type, "WordPiece"))
-        return wordpiece_read(t, what, model);
-    if (!strcmp(type, "BPE"))
-        return bpe_read(t, what, model);
-    if (!strcmp(type, "Unigram"))
-        return unigram_read(t, what, model);
+        return err_set(ERR_INPUT,
+                       "%s: no tokenizer.json: model.type is missing, and model has neither "
+                       "merges, nor max_input_chars_per_word, nor a list as vocab",
+                       what);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (!strcmp(type, models[i].type))
+            return models[i].read(t, what, model);
     return err_set(
         ERR_UNSUPPORTED,
         "%s: a model of type \"%.40s\" is not supported; supported are WordPiece, BPE and "
@@ -288,6 +331,7 @@ enum err tokenizer_added_add(struct tokenizer *t, const char *content, int32_t i
                              struct tokenizer_added a)
 {
     size_t bytes = strlen(content);
+    TRY(check_length(t, content, bytes));
     TRY(tokens_grow(t, id + 1));
     if (!t->tokens[id])
         TRY_ALLOC(t->tokens[id] = arena_string(&t->arena, content, bytes));
@@ -300,9 +344,42 @@ enum err tokenizer_added_add(struct tokenizer *t, const char *content, int32_t i
     return ERR_OK;
 }
 
-/* A token that the model has keeps the model's id. */
+static enum err check_free(const struct tokenizer *t, const char *what, const char *content,
+                           int64_t id)
+{
+    const char *other = id < t->size ? t->tokens[id] : NULL;
+    if (!other || !strcmp(other, content))
+        return ERR_OK;
+    return err_set(ERR_INPUT,
+                   "%s: added token \"%.60s\" has id %lld, which is that of \"%.60s\"; two tokens "
+                   "may not share an id: correct the id in added_tokens",
+                   what, content, (long long)id, other);
+}
+
+/* As tokenizers numbers them: a token that the model has keeps the model's id, and a new one gets
+ * the number of tokens that are there, whatever the file says. */
+static enum err added_id(const struct tokenizer *t, const char *what, const char *content,
+                         size_t fresh, const struct json *j, int32_t *id)
+{
+    const struct json *wanted = json_find(j, "id");
+    TRY(check_id(what, wanted, content));
+    *id = tokenizer_id(t, content);
+    if (*id < 0)
+        *id = (int32_t)(t->model_tokens + fresh);
+    TRY(check_free(t, what, content, wanted->whole));
+    TRY(check_free(t, what, content, *id));
+    if (*id != wanted->whole)
+        log_event(LOG_WARN, "tokenizer",
+                  "file=%s token=\"%.60s\" why=\"its id is %d, as tokenizers numbers it; the file "
+                  "says %lld\"",
+                  what, content, *id, (long long)wanted->whole);
+    return *id < TOKENIZER_IDS_MAX ? ERR_OK : check_id(what, NULL, content);
+}
+
 static enum err added_read(struct tokenizer *t, const char *what, const struct json *list)
 {
+    size_t fresh = 0;
+    int32_t id;
     if (!list || list->kind != JSON_LIST || !list->count)
         return ERR_OK;
     TRY_ALLOC(t->added = arena_array(&t->arena, list->count, sizeof *t->added));
@@ -312,10 +389,10 @@ static enum err added_read(struct tokenizer *t, const char *what, const struct j
         bool special = tokenizer_json_flag(j, "special", false);
         if (!content || !*content)
             return err_set(ERR_INPUT, "%s: added_tokens[%zu] has no content", what, i);
-        TRY(check_id(what, json_find(j, "id"), content));
-        int32_t there = tokenizer_id(t, content);
+        TRY(added_id(t, what, content, fresh, j, &id));
+        fresh += tokenizer_id(t, content) < 0;
         TRY(tokenizer_added_add(
-            t, content, there >= 0 ? there : (int32_t)json_find(j, "id")->whole,
+            t, content, id,
             (struct tokenizer_added){.single_word = tokenizer_json_flag(j, "single_word", false),
                                      .lstrip = tokenizer_json_flag(j, "lstrip", false),
                                      .rstrip = tokenizer_json_flag(j, "rstrip", false),

@@ -16,8 +16,10 @@ static void edge_put(struct trie_edge *edges, uint32_t mask, struct trie_edge e)
 static enum err trie_grow(struct trie *t)
 {
     uint32_t room = t->room ? 2 * t->room : NODES_FIRST, mask = 4 * room - 1;
-    struct trie_edge *edges =
-        room <= TRIE_NODES_MAX ? calloc((size_t)mask + 1, sizeof *edges) : NULL;
+    if (room > TRIE_NODES_MAX)
+        return err_set(ERR_INPUT, "the tokens have more than %u different beginnings",
+                       TRIE_NODES_MAX);
+    struct trie_edge *edges = calloc((size_t)mask + 1, sizeof *edges);
     int32_t *ids = edges ? realloc(t->ids, room * sizeof *ids) : NULL;
     if (!ids) {
         free(edges);

@@ -179,14 +179,14 @@ static void a_vocabulary_file_alone_is_enough(void **state)
 /* ---- byte-level BPE ---- */
 
 #define GPT(pre, model)                                                                            \
-    "{\"added_tokens\":[{\"id\":9,\"content\":\"<|endoftext|>\",\"special\":true},"                \
-    "{\"id\":10,\"content\":\"<M>\",\"special\":true,\"lstrip\":true,\"rstrip\":true}],"           \
+    "{\"added_tokens\":[{\"id\":10,\"content\":\"<|endoftext|>\",\"special\":true},"               \
+    "{\"id\":11,\"content\":\"<M>\",\"special\":true,\"lstrip\":true,\"rstrip\":true}],"           \
     "\"normalizer\":null,\"pre_tokenizer\":" pre ",\"model\":{\"type\":\"BPE\"," model             \
     "\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"\xc4\xa0\":3,\"ab\":4,\"bc\":5,\"abc\":6,\"\xc3\x83\":"  \
     "7,"                                                                                           \
     "\"\xc4\xa0"                                                                                   \
     "abab\":8,\"\xc4\xa0"                                                                          \
-    "ab\":11},"                                                                                    \
+    "ab\":9},"                                                                                     \
     "\"merges\":[\"b c\",[\"a\",\"b\"],\"a bc\",\"\xc4\xa0 ab\"]}}"
 #define BYTES "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}"
 
@@ -200,13 +200,13 @@ static void the_lowest_rank_first(void **state)
     assert_ids("bcbc", "5 5");
     assert_ids("aab abcb", "0 4 3 6 1");
     assert_ids("a\xc3\xa3", "0 7"); /* bytes without a token are left out: 0xa3 */
-    assert_ids("a<|endoftext|>b", "0 9 1");
-    assert_ids("a  <M>  b", "0 10 1"); /* takes the blanks along */
+    assert_ids("a<|endoftext|>b", "0 10 1");
+    assert_ids("a  <M>  b", "0 11 1"); /* takes the blanks along */
     assert_decodes("abc a", false, (const int32_t[]){6, 3, 0}, 3);
-    assert_decodes("a\xc3<|endoftext|>", false, (const int32_t[]){0, 7, 9}, 3);
-    assert_int_equal(tokenizer_special(t, TOKENIZER_EOS), 9);
+    assert_decodes("a\xc3<|endoftext|>", false, (const int32_t[]){0, 7, 10}, 3);
+    assert_int_equal(tokenizer_special(t, TOKENIZER_EOS), 10);
     take(GPT("{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", ""));
-    assert_ids("ab ab", "11 11"); /* a pair that a merge makes is a candidate, in front of it too */
+    assert_ids("ab ab", "9 9"); /* a pair that a merge makes is a candidate, in front of it too */
     take(GPT(BYTES, "\"ignore_merges\":true,"));
     assert_ids("abc abab", "6 8"); /* a whole word that no merges lead to */
 }
@@ -468,6 +468,110 @@ static void other_kinds_are_refused_by_name(void **state)
     refused("not json", ERR_INPUT, "not JSON");
 }
 
+/* As GPT-2, BERT, DistilBERT and T5 were published: the model names no type. */
+static void a_model_without_a_type_is_known_by_its_fields(void **state)
+{
+    (void)state;
+    take("{\"pre_tokenizer\":" BYTES ",\"model\":{\"dropout\":null,\"unk_token\":null,"
+         "\"continuing_subword_prefix\":\"\",\"end_of_word_suffix\":\"\",\"fuse_unk\":false,"
+         "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}");
+    assert_int_equal(tokenizer_kind(t), TOKENIZER_BPE);
+    assert_ids("aba", "2 0");
+    take("{\"normalizer\":{\"type\":\"BertNormalizer\"},\"pre_tokenizer\":{\"type\":"
+         "\"BertPreTokenizer\"},\"model\":{\"unk_token\":\"u\",\"continuing_subword_prefix\":"
+         "\"##\",\"max_input_chars_per_word\":100,\"vocab\":{\"u\":0,\"a\":1,\"##b\":2}}}");
+    assert_int_equal(tokenizer_kind(t), TOKENIZER_WORDPIECE);
+    assert_ids("ab c", "1 2 0");
+    take("{\"pre_tokenizer\":" META ",\"model\":{\"unk_id\":0,\"vocab\":[[\"u\",0],[\"a\",-1],"
+         "[\"\xe2\x96\x81\",-2]]}}");
+    assert_int_equal(tokenizer_kind(t), TOKENIZER_UNIGRAM);
+    assert_ids("a", "2 1");
+    refused("{\"model\":{\"vocab\":{\"a\":0}}}", ERR_INPUT, "model.type is missing");
+}
+
+#define ADDED(vocab, added)                                                                        \
+    "{\"added_tokens\":[" added "],\"pre_tokenizer\":" BYTES                                       \
+    ",\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[]}}"
+#define TOKEN(id, text) "{\"id\":" #id ",\"content\":\"" text "\",\"special\":true}"
+
+/* The ids are those that tokenizers 0.23.3 gives: new tokens are numbered behind the vocabulary. */
+static void added_tokens_are_numbered_as_tokenizers_does(void **state)
+{
+    (void)state;
+    take(ADDED("\"a\":0,\"b\":1", TOKEN(5000, "<far>")));
+    assert_int_equal(tokenizer_id(t, "<far>"), 2);
+    assert_int_equal(tokenizer_size(t), 3);
+    assert_ids("a<far>b", "0 2 1");
+    take(ADDED("\"a\":0,\"b\":1", TOKEN(9, "<n>") "," TOKEN(1, "b") "," TOKEN(11, "<m>")));
+    assert_int_equal(tokenizer_id(t, "<n>"), 2);
+    assert_int_equal(tokenizer_id(t, "<m>"), 3);
+    assert_int_equal(tokenizer_id(t, "b"), 1);
+    take(ADDED("\"a\":0,\"b\":5", TOKEN(5, "b") "," TOKEN(9, "<n>")));
+    assert_int_equal(tokenizer_id(t, "<n>"), 2);
+    take(ADDED("\"a\":0,\"b\":1", TOKEN(3, "<m>") "," TOKEN(4, "<m>") "," TOKEN(5, "<n>")));
+    assert_int_equal(tokenizer_id(t, "<m>"), 2);
+    assert_int_equal(tokenizer_id(t, "<n>"), 3);
+}
+
+static void two_tokens_share_no_id(void **state)
+{
+    (void)state;
+    refused(ADDED("\"a\":0,\"b\":1,\"#\":2", TOKEN(2, "<clash>")), ERR_INPUT,
+            "added token \"<clash>\" has id 2, which is that of \"#\"");
+    refused(ADDED("\"a\":0,\"b\":2", TOKEN(4, "<m>")), ERR_INPUT,
+            "added token \"<m>\" has id 2, which is that of \"b\"");
+    refused(ADDED("\"a\":0,\"b\":1", TOKEN(3, "<m>") "," TOKEN(2, "<n>")), ERR_INPUT,
+            "added token \"<n>\" has id 2, which is that of \"<m>\"");
+    refused(ADDED("\"a\":0,\"b\":1", TOKEN(0, "b")), ERR_INPUT,
+            "added token \"b\" has id 0, which is that of \"a\"");
+    refused(ADDED("\"a\":0,\"b\":0", ""), ERR_INPUT, "\"a\" and \"b\" both have id 0");
+}
+
+static void equal_merges_are_refused(void **state)
+{
+    (void)state;
+    refused("{\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"ba\":3},\"merges\":[\"a b\","
+            "\"b a\",[\"a\",\"b\"]]}}",
+            ERR_INPUT, "merges 0 and 2 are the same pair, \"a\" and \"b\"");
+}
+
+/* In front of the reader's memory: a token of megabytes took sixty times its size. */
+static void long_tokens_are_refused(void **state)
+{
+    (void)state;
+    enum { LONG = 4097 };
+    static char token[LONG + 1], text[2 * LONG];
+    memset(token, 'a', LONG);
+    snprintf(text, sizeof text, "{\"model\":{\"vocab\":{\"%s\":0},\"merges\":[]}}", token);
+    refused(text, ERR_INPUT, "has 4097 bytes; at most 4096 are read");
+    snprintf(text, sizeof text, ADDED("\"a\":0", "{\"id\":1,\"content\":\"%s\"}"), token);
+    refused(text, ERR_INPUT, "has 4097 bytes; at most 4096 are read");
+    token[LONG - 1] = 0;
+    snprintf(text, sizeof text,
+             "{\"pre_tokenizer\":" BYTES ",\"model\":{\"vocab\":{\"%s\":0},"
+             "\"merges\":[]}}",
+             token);
+    take(text);
+}
+
+/* transformers writes "no limit" as 10^30, which 64 bits do not hold. */
+static void a_huge_number_in_a_file_beside_it_is_json(void **state)
+{
+    (void)state;
+    scratch_write("tokenizer.json",
+                  "{\"pre_tokenizer\":" BYTES ",\"model\":{\"vocab\":{\"a\":0},"
+                  "\"merges\":[]}}",
+                  strlen("{\"pre_tokenizer\":" BYTES ",\"model\":{\"vocab\":{\"a\":0},"
+                         "\"merges\":[]}}"));
+    scratch_text("tokenizer_config.json",
+                 "{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": \"a\"}");
+    if (tokenizer_open(&t, scratch("tokenizer.json")))
+        fail_msg("%s", err_message());
+    assert_int_equal(tokenizer_special(t, TOKENIZER_EOS), 0);
+    assert_int_equal(file_remove(scratch("tokenizer_config.json")), ERR_OK);
+    assert_int_equal(file_remove(scratch("tokenizer.json")), ERR_OK);
+}
+
 static void text_must_be_utf8(void **state)
 {
     (void)state;
@@ -590,6 +694,12 @@ int main(void)
         T(the_best_path_wins),
         T(a_charsmap_replaces_the_shortest_key),
         T(other_kinds_are_refused_by_name),
+        T(a_model_without_a_type_is_known_by_its_fields),
+        T(added_tokens_are_numbered_as_tokenizers_does),
+        T(two_tokens_share_no_id),
+        T(equal_merges_are_refused),
+        T(long_tokens_are_refused),
+        T(a_huge_number_in_a_file_beside_it_is_json),
         T(text_must_be_utf8),
         T(ties_go_to_the_lower_id),
         T(too_small_a_vocabulary_is_refused),

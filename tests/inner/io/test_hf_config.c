@@ -316,6 +316,57 @@ static void what_changes_nothing_is_taken(void **state)
         ERR_OK);
 }
 
+/* Fields that a program which wrote or tuned the model has left: Llama 2, SmolLM, ALBERT, unsloth.
+ */
+static void what_others_record_is_taken(void **state)
+{
+    (void)state;
+    static const char *const fields[] = {"\"is_llama_config\": true, \"rope_interleaved\": false",
+                                         "\"unsloth_version\": \"2024.9\", \"unsloth_fixed\": true",
+                                         "\"_num_labels\": 5, \"output_past\": true",
+                                         "\"model_max_length\": 1000000000000000019884624838656",
+                                         "\"transformers.js_config\": {\"dtype\": \"q4\"}"};
+    struct hf_config c;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (read(&c, arena_printf(&arena, LLAMA ", %s", fields[i])))
+            fail_msg("%s", err_message());
+    assert_int_equal(read(&c, LLAMA ", \"rope_interleaved\": true"), ERR_UNSUPPORTED);
+    assert_says("rope_interleaved = true");
+}
+
+static enum err read_ignoring(const char *fields, const char *first, const char *second)
+{
+    const char *items[] = {first, second};
+    const struct args_texts ignored = {items, second ? 2 : 1};
+    struct hf_config c;
+    char *text = arena_printf(&arena, "{%s}", fields);
+    const char *path = scratch_write("config.json", text, strlen(text));
+    return hf_read_ignoring(&c, path, &ignored, &arena);
+}
+
+static void an_unknown_field_has_a_way_on(void **state)
+{
+    (void)state;
+    static const char fields[] =
+        LLAMA ", \"new\": 1, \"other\": {\"a\": {\"b\": true}}, \"rope_theta\": 20000";
+    struct hf_config c;
+    assert_int_equal(read(&c, fields), ERR_UNSUPPORTED);
+    assert_says("config.json: new = 1: this program does not know the field");
+    assert_says("give --ignore-field new");
+    assert_int_equal(read_ignoring(fields, "new", NULL), ERR_UNSUPPORTED);
+    assert_says("other.a.b = true");
+    assert_says("give --ignore-field other");
+    assert_int_equal(read_ignoring(fields, "new", "other"), ERR_OK);
+    assert_int_equal(read_ignoring(fields, "ne", NULL), ERR_CONFIG);
+    assert_says("has no such field");
+    assert_int_equal(read_ignoring(fields, "rope_theta", NULL), ERR_CONFIG);
+    assert_says("--ignore-field rope_theta: rope_theta of");
+    assert_int_equal(
+        read_ignoring(LLAMA ", \"rope_scaling\": {\"factor\": 4}", "rope_scaling", NULL),
+        ERR_CONFIG);
+    assert_says("rope_scaling.factor of");
+}
+
 static void broken_files_are_refused(void **state)
 {
     (void)state;
@@ -429,6 +480,8 @@ int main(void)
         T(modernbert_as_published),
         T(another_function_is_refused_by_name),
         T(what_changes_nothing_is_taken),
+        T(what_others_record_is_taken),
+        T(an_unknown_field_has_a_way_on),
         T(broken_files_are_refused),
         T(every_difference_is_told_at_once),
         T(the_configuration_that_is_written_fits),
