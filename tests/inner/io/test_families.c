@@ -340,8 +340,8 @@ static void two_names_for_one_tensor_must_agree(void **state)
 static enum err import_as(const char *name, const struct built *b, float *slab,
                           struct names_heads *heads)
 {
-    return names_import_heads(b->s, &b->t, slab, &(struct names_source){scratch(name), &arena, NULL},
-                              heads);
+    return names_import_heads(b->s, &b->t, slab,
+                              &(struct names_source){scratch(name), &arena, NULL}, heads);
 }
 
 static void tensor_is(const struct built *b, const float *slab, const char *name,
