@@ -426,12 +426,20 @@ static __device__ __forceinline__ void queries_load(const struct queries &to,
     }
 }
 
+/* Blocks of a backward kernel that a multiprocessor must hold; 0: the compiler chooses. Three
+ * blocks of 128 threads have 168 registers a thread. Without this bound the kernels for D = 64 take
+ * 170 and 171, which leaves room for two. With a window the bound would spill 96 bytes and more. */
+static constexpr int bwd_blocks(int D, bool window)
+{
+    return D == 64 && !window ? 3 : 0;
+}
+
 /* Keys own the block: rows of s are keys, columns queries. s^T = k q^T, dp^T = v dout^T,
  * dv += p^T dout, dk += ds^T q, ds = p (dp - dots). p.head numbers keys and values here; the
  * queries of all heads that share them come one head after another, as if they were one sequence
  * of tiles. */
 template <int D, int WARPS, int QUERIES, bool WINDOW>
-static __global__ void __launch_bounds__(WARPS *WARP)
+static __global__ void __launch_bounds__(WARPS *WARP, bwd_blocks(D, WINDOW))
     attention_bwd_keys(const struct attention_args a)
 {
     enum { ROWS = WARPS * TILE, THREADS = WARPS * WARP, N = QUERIES / 8, OUT = D / 8 };
@@ -509,7 +517,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
 
 /* Queries own the block: dq += ds k. */
 template <int D, int WARPS, int KEYS, bool WINDOW>
-static __global__ void __launch_bounds__(WARPS *WARP)
+static __global__ void __launch_bounds__(WARPS *WARP, bwd_blocks(D, WINDOW))
     attention_bwd_queries(const struct attention_args a)
 {
     enum { ROWS = WARPS * TILE, THREADS = WARPS * WARP, N = KEYS / 8, OUT = D / 8 };
@@ -621,7 +629,7 @@ static void fwd_launch(struct cuda *c, const struct dev_attention *a,
                        const struct attention_args &x)
 {
     size_t bytes = (WARPS * TILE + 4 * KEYS) * D * sizeof(uint16_t);
-    SHARED_ALLOW((attention_fwd<D, WARPS, KEYS, WINDOW>), bytes);
+    SHARED_ALLOW(c, (attention_fwd<D, WARPS, KEYS, WINDOW>), bytes);
     LAUNCH(c, (attention_fwd<D, WARPS, KEYS, WINDOW>), grid_of(a, WARPS * TILE, a->NH),
            WARPS * WARP, bytes, x);
 }
@@ -632,8 +640,8 @@ static void bwd_launch(struct cuda *c, const struct dev_attention *a,
 {
     size_t bytes = (2 * WARPS * TILE + 4 * COLUMNS) * D * sizeof(uint16_t);
     size_t statistics = 4 * COLUMNS * sizeof(float);
-    SHARED_ALLOW((attention_bwd_keys<D, WARPS, COLUMNS, WINDOW>), bytes + statistics);
-    SHARED_ALLOW((attention_bwd_queries<D, WARPS, COLUMNS, WINDOW>), bytes);
+    SHARED_ALLOW(c, (attention_bwd_keys<D, WARPS, COLUMNS, WINDOW>), bytes + statistics);
+    SHARED_ALLOW(c, (attention_bwd_queries<D, WARPS, COLUMNS, WINDOW>), bytes);
     LAUNCH(c, (attention_bwd_keys<D, WARPS, COLUMNS, WINDOW>), grid_of(a, WARPS * TILE, a->KVH),
            WARPS * WARP, bytes + statistics, x);
     LAUNCH(c, (attention_bwd_queries<D, WARPS, COLUMNS, WINDOW>), grid_of(a, WARPS * TILE, a->NH),

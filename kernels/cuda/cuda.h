@@ -38,10 +38,11 @@ struct cuda {
     struct attention *attention;
     void *scratch[CUDA_SLOTS];
     size_t scratch_bytes[CUDA_SLOTS];
-    int index;        /* which GPU */
-    int processors;   /* multiprocessors of this GPU */
-    bool fp8;         /* products of the model have operands in fp8 */
-    void *table_host; /* optimizer: the ranges whose chunk table lies in CUDA_SLOT_TABLE */
+    int index;           /* which GPU */
+    int processors;      /* multiprocessors of this GPU */
+    size_t shared_bytes; /* shared memory of one multiprocessor */
+    bool fp8;            /* products of the model have operands in fp8 */
+    void *table_host;    /* optimizer: the ranges whose chunk table lies in CUDA_SLOT_TABLE */
     size_t table_bytes, table_chunks;
     void *events[DEV_EVENTS_MAX];             /* cudaEvent_t, made when a mark is first set */
     uint64_t event_submitted[DEV_EVENTS_MAX]; /* `submitted` when it was set */

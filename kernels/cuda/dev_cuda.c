@@ -475,6 +475,7 @@ static enum err open_parts(struct cuda *c, const struct dev_options *o)
                        cudaGetErrorString(cudaGetLastError()));
     c->stream = s;
     c->processors = p.multiProcessorCount;
+    c->shared_bytes = p.sharedMemPerMultiprocessor;
     c->dev.memory_bytes = left;
     if (p.major < 8)
         return err_set(ERR_UNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0", p.name,

@@ -5,7 +5,7 @@
 #include "kernels/cuda/tile.cuh"
 #include "kernels/scalar/gelu.h"
 
-enum { THREADS = 256, XENT_THREADS = 512 };
+enum { THREADS = 256, XENT_THREADS = 1024, XENT_LONG = 16384 };
 
 static __device__ __forceinline__ float act_of(enum dev_act act, float x)
 {
@@ -160,6 +160,8 @@ extern "C" void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a)
 }
 
 /* ---- cross-entropy: a block for each row; two passes over it, the second from the L2 cache ----
+ * A multiprocessor holds one block if rows are long: 132 rows of 50257 logits are 27 MB, which stay
+ * in the L2 cache of an H100 (50 MB) until the second pass. With four blocks they would be 106 MB.
  */
 struct softmax { /* running maximum (of log2 units) and sum of 2^(x - top) */
     float top, sum;
@@ -204,8 +206,29 @@ static __device__ __forceinline__ void store_part(T *to, const float *v)
     }
 }
 
+/* VEC logits from column i on, plus bias, in units of log2; -INFINITY beyond column V. */
+template <int VEC>
+static __device__ __forceinline__ void xent_load(float *v, const struct cuda_xent &a,
+                                                 const float *x, size_t i)
+{
+#pragma unroll
+    for (int k = 0; k < VEC; k++)
+        v[k] = -INFINITY;
+    if (VEC > 1 && i + VEC <= a.V)
+        load<float, VEC>(v, x + i);
+    else
+        for (int k = 0; k < VEC && i + k < a.V; k++)
+            v[k] = x[i + k];
+    if (a.bias)
+        for (int k = 0; k < VEC && i + k < a.V; k++)
+            v[k] += a.bias[i + k];
+#pragma unroll
+    for (int k = 0; k < VEC; k++)
+        v[k] *= LOG2E;
+}
+
 template <typename T, int VEC>
-static __global__ void __launch_bounds__(XENT_THREADS, 2)
+static __global__ void __launch_bounds__(XENT_THREADS)
     xent(T *grad, size_t grad_stride, const struct cuda_xent a)
 {
     __shared__ float held[2][WARP];
@@ -216,24 +239,14 @@ static __global__ void __launch_bounds__(XENT_THREADS, 2)
     int32_t target = a.targets[row];
     struct softmax s = {-INFINITY, 0};
     float at_target = target < 0 ? 0.0f : x[target] + (bias ? bias[target] : 0.0f);
-    size_t stride = XENT_THREADS * (size_t)VEC;
-    for (size_t i = threadIdx.x * (size_t)VEC; i < V; i += stride) {
-        float v[VEC];
-#pragma unroll
-        for (int k = 0; k < VEC; k++)
-            v[k] = -INFINITY;
-        if (VEC > 1 && i + VEC <= V)
-            load<float, VEC>(v, x + i);
-        else
-            for (int k = 0; k < VEC && i + k < V; k++)
-                v[k] = x[i + k];
-        if (bias)
-            for (int k = 0; k < VEC && i + k < V; k++)
-                v[k] += bias[i + k];
-#pragma unroll
-        for (int k = 0; k < VEC; k++)
-            v[k] *= LOG2E;
-        softmax_add(&s, v, VEC);
+    size_t stride = blockDim.x * (size_t)VEC;
+    /* Two fetches a turn: one block alone must keep the memory busy. */
+    for (size_t i = threadIdx.x * (size_t)VEC; i < V; i += 2 * stride) {
+        float v[2][VEC];
+        xent_load<VEC>(v[0], a, x, i);
+        xent_load<VEC>(v[1], a, x, i + stride);
+        softmax_add(&s, v[0], VEC);
+        softmax_add(&s, v[1], VEC);
     }
     s = softmax_block(s, held);
     if (threadIdx.x == 0)
@@ -273,16 +286,22 @@ extern "C" void cuda_xent(struct cuda *c, const struct cuda_xent *a)
     bool f32 = c->dev.model_type == DTYPE_F32;
     const struct cuda_xent_grad grad = cuda_xent_grad(c, a->logits, a->width);
     bool wide = a->width % 4 == 0 && aligned16(a->logits);
+    /* More than half of a multiprocessor's shared memory, which the kernel does not use: so only
+     * one block is resident. */
+    bool alone = a->width >= XENT_LONG;
+    size_t shared = alone ? c->shared_bytes / 2 + 1024 : 0;
 #define RUN(T, VEC)                                                                                \
-    LAUNCH(c, (xent<T, VEC>), blocks_for(a->rows, 1), XENT_THREADS, 0,                             \
+    SHARED_ALLOW(c, (xent<T, VEC>), shared);                                                       \
+    LAUNCH(c, (xent<T, VEC>), blocks_for(a->rows, 1), alone ? XENT_THREADS : THREADS, shared,      \
            a->gradient ? (T *)grad.at : NULL, grad.stride, *a)
-    if (f32 && wide)
+    if (f32 && wide) {
         RUN(float, 4);
-    else if (f32)
+    } else if (f32) {
         RUN(float, 1);
-    else if (wide)
+    } else if (wide) {
         RUN(uint16_t, 4);
-    else
+    } else {
         RUN(uint16_t, 1);
+    }
 #undef RUN
 }

@@ -31,10 +31,13 @@ enum { WARP = 32 };
         cuda_check_launch((c), #kernel);                                                           \
     } while (0)
 #define SHARED_BYTES(name) extern __shared__ __align__(128) unsigned char name[]
-/* A kernel with more than 48 KiB of dynamic shared memory must request it once. */
-#define SHARED_ALLOW(kernel, bytes)                                                                \
-    ((void)cudaFuncSetAttribute((const void *)(kernel),                                            \
-                                cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
+/* A kernel with more than 48 KiB of dynamic shared memory must request it once for each GPU. */
+#define SHARED_ALLOW(c, kernel, bytes)                                                             \
+    do {                                                                                           \
+        cuda_set_device(c);                                                                        \
+        (void)cudaFuncSetAttribute((const void *)(kernel),                                         \
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes));     \
+    } while (0)
 #endif
 
 /* 2^x, relative error 2^-22, for -126 < x; smaller results become 0. The hardware's instruction:

@@ -5,11 +5,14 @@
  * time goes, class by class, beside the least time and what log.md predicts. Exit code 77 without
  * the device.
  *
- *     bench_cuda_train [SIZE [SEQUENCES [cuda|cpu|predict]]] [--csv PATH]
+ *     bench_cuda_train [SIZE [SEQUENCES [cuda|cpu|predict [VARIANT]]]] [--csv PATH]
  *
  * predict: the table of log.md for an H200, of any machine: nothing is run.
  * SIZE 124m, 1558m, 1b, or 10m or 10m_llama for a try on a CPU; SEQUENCES of a step, one
- * micro-batch, default 64.
+ * micro-batch, default 64. VARIANT adamw (default), graphs (AdamW in CUDA graphs), lamb, or all.
+ *
+ * Weights repeat a pattern of 2^20 normal values, so that a model of 1.2 billion parameters begins
+ * in seconds; random ids and such weights cost the GPU what trained ones do.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +22,7 @@
 #include "kernels/base/rng.h"
 #include "tests/bench/bench.h"
 
-enum { WARM = 4, STEPS = 10, PROFILED = 3, SKIP = 77 };
+enum { WARM = 4, STEPS = 10, PROFILED = 3, SKIP = 77, PATTERN = 1 << 20 };
 
 static const struct size {
     const char *name;
@@ -89,6 +92,31 @@ static void fill(struct run *r, size_t sequences)
     }
 }
 
+/* The initial parameters: of a matrix the pattern again and again, scaled as table_init scales. */
+static enum err weights_by_pattern(struct run *r)
+{
+    float *normal = arena_array(&r->a, PATTERN, sizeof *normal);
+    float *part = arena_array(&r->a, PATTERN, sizeof *part);
+    TRY_ALLOC(normal);
+    TRY_ALLOC(part);
+    for (size_t i = 0; i < PATTERN; i++)
+        normal[i] = rng_normal(1, RNG_TEST, i);
+    for (size_t i = 0; i < r->t.count; i++) {
+        const struct tensor *x = &r->t.tensors[i];
+        size_t count = (size_t)x->shape[0] * (size_t)x->shape[1];
+        if (x->init == TABLE_ZERO)
+            continue;        /* as model_open left them */
+        TRY(dev_sync(r->d)); /* the last tensor's copies have read `part` */
+        for (size_t j = 0; j < PATTERN; j++)
+            part[j] = x->init == TABLE_ONE ? 1.0f : x->std * normal[j];
+        for (size_t j = 0; j < count; j += PATTERN) {
+            size_t n = count - j < PATTERN ? count - j : PATTERN;
+            r->d->ops->copy(r->d, model_params(r->m) + x->offset + j, part, n * sizeof *part);
+        }
+    }
+    return dev_sync(r->d);
+}
+
 static enum err open_run(struct run *r, const char *kind, const char *optimizer, bool graphs,
                          size_t sequences)
 {
@@ -101,10 +129,7 @@ static enum err open_run(struct run *r, const char *kind, const char *optimizer,
     TRY(coll_self_open(&r->c));
     TRY(optim_open(&r->o, r->d, r->c, &r->s, &r->t, &r->a));
     TRY(batch_open(&r->b, &r->a, T, sequences));
-    float *initial = arena_array(&r->a, r->t.elements, sizeof *initial);
-    TRY_ALLOC(initial);
-    table_init(&r->t, 1, initial);
-    r->d->ops->copy(r->d, model_params(r->m), initial, r->t.elements * sizeof *initial);
+    TRY(weights_by_pattern(r));
     model_params_changed(r->m);
     fill(r, sequences);
     profile_open(&r->profile, r->d);
@@ -260,29 +285,48 @@ static enum err predict(const struct size *z, size_t sequences)
     return e;
 }
 
+static const char *const variants[] = {"adamw", "graphs", "lamb"};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+static const struct size *size_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!strcmp(sizes[i].name, name))
+            return &sizes[i];
+    return NULL;
+}
+
+static bool known_variant(const char *name)
+{
+    for (size_t i = 0; i < VARIANTS; i++)
+        if (!strcmp(variants[i], name))
+            return true;
+    return !strcmp(name, "all");
+}
+
 int main(int argc, char **argv)
 {
-    const char *words[3] = {"124m", "64", "cuda"}, *csv;
+    const char *words[4] = {"124m", "64", "cuda", "adamw"}, *csv;
     int n = 1;
-    for (; n < argc && n <= 3 && strncmp(argv[n], "--", 2); n++)
+    for (; n < argc && n <= 4 && strncmp(argv[n], "--", 2); n++)
         words[n - 1] = argv[n];
     argv[n - 1] = argv[0];
     csv = bench_arguments(argc - n + 1, argv + n - 1);
-    const struct size *z = NULL;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        z = strcmp(sizes[i].name, words[0]) ? z : &sizes[i];
-    if (!csv || !z || atoi(words[1]) < 1) {
+    const struct size *z = size_of(words[0]);
+    if (!csv || !z || atoi(words[1]) < 1 || !known_variant(words[3])) {
         fprintf(stderr, "usage: bench_cuda_train [124m|1558m|1b|10m|10m_llama [SEQUENCES "
-                        "[cuda|cpu|predict]]] [--csv PATH]\n");
+                        "[cuda|cpu|predict [adamw|graphs|lamb|all]]]] [--csv PATH]\n");
         return 4;
     }
+    size_t sequences = (size_t)atoi(words[1]);
     if (!strcmp(words[2], "predict")) {
-        enum err e = predict(z, (size_t)atoi(words[1]));
+        enum err e = predict(z, sequences);
         return e ? err_exit_code(e) : 0;
     }
-    for (int k = 0; k < 3; k++) {
-        enum err e =
-            measure(z, words[2], k == 2 ? "lamb" : "adamw", k == 1, (size_t)atoi(words[1]), csv);
+    for (size_t k = 0; k < VARIANTS; k++) {
+        if (strcmp(words[3], "all") && strcmp(words[3], variants[k]))
+            continue;
+        enum err e = measure(z, words[2], k == 2 ? "lamb" : "adamw", k == 1, sequences, csv);
         if (e == ERR_UNSUPPORTED) {
             printf("SKIPPED: %s\n", err_message());
             return SKIP;

@@ -80,12 +80,12 @@ extern struct uint3 *emulate_thread; /* of the fiber that runs */
 extern struct uint3 emulate_block;
 extern struct dim3 emulate_block_size, emulate_grid_size;
 extern unsigned char *emulate_shared;
-#define threadIdx                   (*emulate_thread)
-#define blockIdx                    emulate_block
-#define blockDim                    emulate_block_size
-#define gridDim                     emulate_grid_size
-#define SHARED_BYTES(name)          unsigned char *name = emulate_shared
-#define SHARED_ALLOW(kernel, bytes) emulate_shared_allow((const void *)(kernel), (bytes))
+#define threadIdx                      (*emulate_thread)
+#define blockIdx                       emulate_block
+#define blockDim                       emulate_block_size
+#define gridDim                        emulate_grid_size
+#define SHARED_BYTES(name)             unsigned char *name = emulate_shared
+#define SHARED_ALLOW(c, kernel, bytes) emulate_shared_allow((const void *)(kernel), (bytes))
 
 typedef void emulate_kernel(void *arguments);
 struct emulate_call {

@@ -104,6 +104,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d)
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "emulated");
     p->totalGlobalMem = (size_t)64 << 30;
+    p->sharedMemPerMultiprocessor = 100 * 1024; /* the least of all GPUs that are supported */
     p->major = 9;
     p->multiProcessorCount = 3; /* few, so that small tests run persistent loops more than once */
     return cudaSuccess;

@@ -339,8 +339,9 @@ static void check_classifier(void)
         {1, 1, 1, 64, true},           {5, 13, 2047, 2049, true},
         {2, 3, 4099, 4160, false},     {1, 3, 2, 2, true},
         {5, 24, 2, 64, true},          {6, 16, 3, 3, true},
+        {3, 3, 16389, 16448, true}, /* a row so long that its block is alone */
         {700, 768, 50257, 50304, true}};
-    for (size_t i = 0; i < (on_gpu() ? 12 : 11); i++)
+    for (size_t i = 0; i < (on_gpu() ? 13 : 12); i++)
         compare(run_classifier, &cases[i]);
 }
 

@@ -49,7 +49,7 @@ struct cudaPointerAttributes {
 };
 struct cudaDeviceProp {
     char name[256];
-    size_t totalGlobalMem;
+    size_t totalGlobalMem, sharedMemPerMultiprocessor;
     int major, minor, multiProcessorCount;
 };
 
