@@ -1,23 +1,25 @@
-# Sites of several GPUs over NCCL; read by gpu.sh, whose $build, $gpu, $net, $bench, $gpus, verdict() it uses. Needs no launcher.
+# shellcheck shell=bash disable=SC2154 # read by gpu.sh, whose $build, $gpu, $gpus, $said and functions it uses
+# Sites of several GPUs over NCCL. Needs no launcher.
 calls=$build/tests/nccl_calls # of tests/nccl, away from the stand-ins that lie beside it there
 cp "$build/tests/nccl/calls" "$calls" 2>/dev/null
 port=$((12000 + $$ % 15000))
 
-# on_ranks CASE N: `nccl_calls CASE` in N processes, rank R on GPU R, or all on the only one; what they say is in $ranks_said
+# on_ranks NAME CASE N: `nccl_calls CASE` in N processes, rank R on GPU R, or all on the only one. They are one command for
+# `run`, so that all of them end with it. NCCL's refusal of a GPU that two ranks share is a skip.
 on_ranks() {
-    port=$((port + 1)) processes="" status=0
-    ranks_said=$build/ranks.txt
-    : >"$ranks_said"
-    for r in $(seq 0 $(($2 - 1))); do
-        timeout 150 "$calls" "$1" "$r" "$2" $port 60 >>"$ranks_said" 2>&1 &
-        processes="$processes $!"
-    done
-    for p in $processes; do wait "$p" || status=$?; done
-    cat "$ranks_said"
-    return $status
+    port=$((port + 1))
+    # shellcheck disable=SC2016 # expanded by the shell that runs it
+    run "$1" 150 3 "this NCCL takes one rank for each GPU" bash -c '
+        pids="" status=0
+        for r in $(seq 0 $(($3 - 1))); do "$1" "$2" "$r" "$3" "$4" 60 >"$5.$r" 2>&1 & pids="$pids $!"; done
+        for p in $pids; do wait "$p" || status=$?; done
+        cat "$5".*
+        [ $status = 0 ] || ! grep -q "Duplicate GPU\|invalid usage" "$5".* || status=77
+        rm -f "$5".*
+        exit $status' on_ranks "$calls" "$2" "$3" $port "$said/rank"
 }
 
-# Each step's share of the sums of gradients that the backward hides: what is waited for with buckets, beside without.
+# Each step's share of the sums of gradients that the backward pass hides: the wait with buckets, compared with the wait without.
 overlap() {
     for mb in 0 25; do
         rm -rf "$build/overlap"
@@ -28,37 +30,33 @@ overlap() {
         sed -n 's/.*"step_ms":\([0-9.]*\).*"exposed_ms":\([0-9.]*\).*/\2 \1/p' "$build/overlap/metrics.jsonl" | tail -n 20 | sort -n |
             awk -v mb=$mb '{e[NR] = $1; s += $2} END {printf "bucket_mb=%s exposed_ms=%.2f step_ms=%.2f\n", mb, e[int((NR + 1) / 2)], s / NR}'
     done | tee "$build/overlap.csv"
-    awk -F'[= ]' '{e[NR] = $4} END {printf "hidden behind the backward: %.0f %%\n", 100 * (1 - e[2] / e[1])}' "$build/overlap.csv"
+    awk -F'[= ]' '{e[NR] = $4} END {printf "hidden by the backward pass: %.0f %%\n", 100 * (1 - e[2] / e[1])}' "$build/overlap.csv"
 }
 
 if [ "$gpu" != yes ] || [ ! -e "$build/bin/libatoll_nccl.so" ]; then
-    verdict "ranks over NCCL" 77 "no GPU, or no NCCL"
+    skip "no GPU, or no NCCL" "ranks over NCCL"
 else
-    on_ranks sums 1
-    verdict "NCCL, one rank" $?
+    on_ranks "NCCL, one rank" sums 1
     if [ "$gpus" -ge 2 ]; then
-        on_ranks sums "$gpus"
-        verdict "NCCL, $gpus ranks" $?
-        ATOLL_TEST_DEVICE=cuda ATOLL_TEST_GPUS=$gpus tests/inner/coll/test_ranks.sh "$build/tests/ranks" "$build/tests/ranks.dir" 0 torchrun
-        verdict "ranks train as one" $?
-        ATOLL_E2E_GPUS=$gpus tests/e2e/gpu_ranks.sh "$build/bin/atoll" "$build/tests/gpu_ranks.dir"
-        verdict "$gpus GPUs in one site: losses, a killed rank, rejoining" $?
+        on_ranks "NCCL, $gpus ranks" sums "$gpus"
+        run "ranks train as one" 240 3 '' env ATOLL_TEST_DEVICE=cuda ATOLL_TEST_GPUS="$gpus" tests/inner/coll/test_ranks.sh \
+            "$build/tests/ranks" "$build/tests/ranks.dir" 0 torchrun
+        run "$gpus GPUs in one site: losses, a killed rank, rejoining" 300 3 '' env ATOLL_E2E_GPUS="$gpus" tests/e2e/gpu_ranks.sh \
+            "$build/bin/atoll" "$build/tests/gpu_ranks.dir"
+        run bench_ranks 120 10 '' deploy/ranks.sh "$gpus" "$build/tests/bench_ranks"
+        for _ in $(seq 40); do cat LICENSE docs/*.md; done >"$build/text.txt"
+        "$build/bin/atoll" data --out "$build/text" --sequence 1024 --force "$build/text.txt" >"$said/text.txt" 2>&1
+        if [ "$(left)" -gt 5 ]; then
+            overlap "$build/text/train-0-*.bin" >"$said/overlap.txt" 2>&1
+            ended "overlap of sums and backward" $? 3 ''
+        else
+            verdict "overlap of sums and backward" 78
+        fi
     else
         # NCCL takes two ranks on one GPU from 2.30.3 on, as an experiment.
         export NCCL_MULTI_RANK_GPU_ENABLE=1
-        on_ranks sums 2
-        status=$?
-        grep -q "Duplicate GPU\|invalid usage" "$ranks_said" && status=77
-        verdict "NCCL, two ranks on one GPU" $status "this NCCL takes one rank for each GPU"
+        on_ranks "NCCL, two ranks on one GPU" sums 2
         unset NCCL_MULTI_RANK_GPU_ENABLE
-        verdict "several GPUs in one site: losses, a killed rank, rejoining, bandwidth, overlap" 77 "ONE GPU HERE: run this on a machine with two or more"
-    fi
-    if [ "$bench" = yes ] && [ "$gpus" -ge 2 ]; then
-        deploy/ranks.sh "$gpus" "$build/tests/bench_ranks"
-        verdict bench_ranks $?
-        for i in $(seq 40); do cat LICENSE docs/*.md; done >"$build/text.txt"
-        "$build/bin/atoll" data --out "$build/text" --sequence 1024 --force "$build/text.txt" >"$build/text.log" 2>&1
-        overlap "$build/text/train-0-*.bin"
-        verdict "overlap of sums and backward" $?
+        skip "one GPU here: run this on a machine with two or more" "several GPUs in one site: losses, a killed rank, rejoining, overlap"
     fi
 fi

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """GPT-2 124M (or 1.5B, or Llama 3.2 1B) in PyTorch on one GPU, as its users run it: torch.compile, SDPA with flash attention, fused
 AdamW, bf16 autocast; tokens/s and MFU beside what `atoll train --device.kind cuda` reports on the same machine.
-  train_torch_cuda.py [124m|1558m|1b] [micro-batches to try, default 32,64,128] [steps]
+  train_torch_cuda.py [124m|1558m|1b] [micro-batches to try, default 32,64,128] [steps] [--attention default|flash|cudnn] [--csv FILE]
   train_torch_cuda.py attention    SDPA alone at the shapes of bench_cuda: its flash kernels, and cuDNN's
+--attention: the only kernel that SDPA may take; default: PyTorch's own choice, which each line names. It depends on PyTorch's and
+cuDNN's versions, so the bar for Atoll is the best of the three. --csv: adds rows as bench_cuda_train does.
 MFU: 6 FLOP per matrix weight plus 12 L C T / 2 of causal attention, over 989 TFLOP/s (H100/H200, dense bf16)."""
-import sys
+import argparse
+import contextlib
+import os
+import subprocess
 import time
 from collections import namedtuple
 
@@ -83,7 +88,42 @@ def flop_per_token(z):
     return 6 * (z.layers * layer + z.vocab * z.width) + 6 * z.layers * z.width * z.sequence
 
 
-def measure(name, micro, steps):
+HEADER = "date,machine,commit,bench,case,value,unit,baseline,ratio,flags\n"
+
+
+def allowed(kernel):
+    """The context in which SDPA may take this kernel alone; default: any."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    backend = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}.get(kernel)
+    return sdpa_kernel(backend) if backend is not None else contextlib.nullcontext()
+
+
+def chosen(z):
+    """Which kernel SDPA takes for this model's attention, by PyTorch's name."""
+    from torch.nn.attention import SDPBackend
+
+    shape = (1, z.heads, z.sequence, z.width // z.heads)
+    q, k, v = (torch.empty(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    try:
+        return SDPBackend(torch._fused_sdp_choice(q, k, v, None, 0.0, True)).name.lower()
+    except (AttributeError, ValueError, RuntimeError) as e:
+        return f"unknown ({str(e).splitlines()[0]})"
+
+
+def write_row(csv, name, micro, rate, attention):
+    """A row as tests/bench/bench.c writes it; ratio: the MFU."""
+    z = SIZES[name]
+    peak = 989e12 / flop_per_token(z)
+    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip() or "unknown"
+    case = f"{name} adamw {micro} x {z.sequence} torch {torch.__version__} compiled attention {attention}"
+    new = not os.path.exists(csv) or os.path.getsize(csv) == 0
+    with open(csv, "a", encoding="utf-8") as f:
+        f.write((HEADER if new else "") + f"{time.strftime('%Y-%m-%d', time.gmtime())},x{os.cpu_count()},{commit},cuda_train,{case},"
+                f"{rate:.4g},tokens/s,{peak:.4g},{rate / peak:.4g},bf16 autocast {torch.cuda.get_device_name()}\n")
+
+
+def measure(name, micro, steps, csv):
     z = SIZES[name]
     torch.manual_seed(1)
     model = GPT(z).cuda()
@@ -110,7 +150,9 @@ def measure(name, micro, steps):
     seconds = sorted(times)[len(times) // 2]
     rate = micro * z.sequence / seconds
     print(f"torch {torch.__version__} {name} micro={micro} tokens/s={rate:.0f} mfu={rate * flop_per_token(z) / 989e12:.3f} "
-          f"loss={loss.item():.4f} memory_gib={torch.cuda.max_memory_allocated() / 2**30:.1f}", flush=True)
+          f"attention={chosen(z)} loss={loss.item():.4f} memory_gib={torch.cuda.max_memory_allocated() / 2**30:.1f}", flush=True)
+    if csv:
+        write_row(csv, name, micro, rate, chosen(z))
 
 
 def median_ms(run, repeats=11):
@@ -153,17 +195,22 @@ def attention():
 
 
 def main():
-    if sys.argv[1:2] == ["attention"]:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("size", nargs="?", default="124m", choices=(*SIZES, "attention"))
+    p.add_argument("micros", nargs="?", default="32,64,128")
+    p.add_argument("steps", nargs="?", type=int, default=20)
+    p.add_argument("--attention", choices=("default", "flash", "cudnn"), default="default")
+    p.add_argument("--csv")
+    a = p.parse_args()
+    if a.size == "attention":
         return attention()
-    name = sys.argv[1] if len(sys.argv) > 1 else "124m"
-    micros = [int(m) for m in (sys.argv[2] if len(sys.argv) > 2 else "32,64,128").split(",")]
-    steps = int(sys.argv[3]) if len(sys.argv) > 3 else 20
     torch.set_float32_matmul_precision("high")
-    for micro in micros:
+    for micro in [int(m) for m in a.micros.split(",")]:
         try:
-            measure(name, micro, steps)
+            with allowed(a.attention):
+                measure(a.size, micro, a.steps, a.csv)
         except torch.cuda.OutOfMemoryError:
-            print(f"torch {name} micro={micro}: out of memory")
+            print(f"torch {a.size} micro={micro}: out of memory")
 
 
 if __name__ == "__main__":
