@@ -50,7 +50,9 @@ def one_run(checkout):
         os.makedirs(folder)
         shutil.copy(os.path.join(checkout, "tests/e2e/lib.sh"), folder)
         shutil.copy(os.path.join(checkout, "LICENSE"), scratch)
-        shutil.copytree(os.path.join(checkout, "docs"), os.path.join(scratch, "docs"))
+        for text in ("tests/golden/text", "docs"):  # older ones train on their documents
+            if os.path.isdir(os.path.join(checkout, text)):
+                shutil.copytree(os.path.join(checkout, text), os.path.join(scratch, text))
         script = os.path.join(folder, "round.sh")
         with open(script, "w") as f:
             f.write(ROUND)

@@ -1,6 +1,6 @@
 """Text and labels for the rows, prepared once below a folder: deploy/prepare-text.sh, deploy/prepare-tasks.sh, then `atoll data`.
 
-With --quick the text is this repository's documents and the labels say which page a sentence comes from: nothing is downloaded.
+With --quick the text is tests/golden/text and the labels say which page of it a sentence comes from: nothing is downloaded.
 """
 import contextlib
 import fcntl
@@ -13,6 +13,7 @@ import subprocess
 from expression import Bad
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+QUICK_TEXT = REPOSITORY / "tests/golden/text"
 QUICK_PAGES = ("configuration", "protocol", "runbook", "results")
 
 
@@ -81,14 +82,13 @@ class Data:
         return out
 
     def paragraphs(self, page):
-        text = re.sub(r"```.*?```", "", (REPOSITORY / "docs" / f"{page}.md").read_text(encoding="utf-8"), flags=re.S)
+        text = re.sub(r"```.*?```", "", (QUICK_TEXT / f"{page}.txt").read_text(encoding="utf-8"), flags=re.S)
         return [" ".join(re.sub(r"[|`*#\[\]]", " ", p).split()) for p in re.split(r"\n\s*\n|\n\|", text)]
 
     def quick_text(self):
-        out = self.text / "documents.txt"
+        out = self.text / "golden.txt"
         if not out.exists():
-            pages = sorted(p.stem for p in (REPOSITORY / "docs").glob("*.md"))
-            out.write_text("".join(re.sub(r"(?<=[.:;]) ", "\n", p) + "\n\n" for page in pages for p in self.paragraphs(page)
+            out.write_text("".join(re.sub(r"(?<=[.:;]) ", "\n", p) + "\n\n" for page in QUICK_PAGES for p in self.paragraphs(page)
                                    if len(p) > 60), encoding="utf-8")
         return out
 

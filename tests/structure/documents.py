@@ -122,6 +122,13 @@ def check_citations(root, name, pages, markdown, missed):
                 missed.append(f"{name}: docs/{page}.md has no {what}")
 
 
+def check_training_text(root, name, missed):
+    """A test that trains on the documents gets another loss with each corrected sentence."""
+    for number, line in enumerate(read(root, name).split("\n"), 1):
+        if re.search(r"""docs/\*\.md|/ ?["']docs["']\)?\.(?:glob|rglob|iterdir)""", line):
+            missed.append(f"{name}:{number}: takes all documents as its text; tests/golden/text is the text of tests")
+
+
 def wrapped(text):
     """Paragraphs and list items with a long line are filled anew; code, tables and headings stay. Links and `code` are not broken."""
     out, paragraph, code = [], [], False
@@ -176,6 +183,9 @@ def main():
     for f in sources:
         if not f.endswith("structure/documents.py"):
             check_citations(root, f, pages, markdown, missed)
+    for f in files(root, "tests/*.sh", "tests/*.py", "tests/*.c", "deploy/*.sh"):
+        if not f.startswith("tests/structure/"):
+            check_training_text(root, f, missed)
     for line in missed:
         print(line)
     print(f"{len(documents)} documents, {len(sources)} sources, {len(missed)} misses")

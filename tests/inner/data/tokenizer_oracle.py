@@ -47,10 +47,9 @@ def locale_texts():
 
 
 def documents(megabytes):
-    """Texts of about a kilobyte: prose of the repository, and words of all scripts with punctuation, numbers and blanks between."""
+    """Texts of about a kilobyte: fixed prose, and words of all scripts with punctuation, numbers and blanks between."""
     rng, out, size = random.Random(1), [], 0
-    root = os.path.join(HERE, "..", "..", "..")
-    for path in sorted(glob.glob(root + "/docs/*.md") + glob.glob(root + "/inner/*/*.c")):
+    for path in sorted(glob.glob(os.path.join(HERE, "../../golden/text/*.txt"))):
         with open(path, encoding="utf-8") as f:
             text = f.read()
         out += [text[i:i + 4000] for i in range(0, len(text), 4000)]
