@@ -44,7 +44,7 @@ else
         run "$gpus GPUs in one site: losses, a killed rank, rejoining" 300 3 '' env ATOLL_E2E_GPUS="$gpus" tests/e2e/gpu_ranks.sh \
             "$build/bin/atoll" "$build/tests/gpu_ranks.dir"
         run bench_ranks 120 10 '' deploy/ranks.sh "$gpus" "$build/tests/bench_ranks"
-        for _ in $(seq 40); do cat LICENSE docs/*.md; done >"$build/text.txt"
+        for _ in $(seq 120); do cat tests/golden/text/*.txt; done >"$build/text.txt"
         "$build/bin/atoll" data --out "$build/text" --sequence 1024 --force "$build/text.txt" >"$said/text.txt" 2>&1
         if [ "$(left)" -gt 5 ]; then
             overlap "$build/text/train-0-*.bin" >"$said/overlap.txt" 2>&1
