@@ -15,12 +15,8 @@ pick() { # pick WORD...: sets $picked to one of them
 ms_now() { date +%s%3N; }
 committed() { cat aggregator*/metrics.jsonl 2>/dev/null | grep -cF '"kind":"round"' || :; }
 until_committed() { # until_committed N
-    tries=0
-    until [ "$(committed)" -ge "$1" ]; do
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 6000 ] || fail "fewer than $1 committed rounds"
-    done
+    rounds_wanted=$1
+    await "fewer than $1 committed rounds" '[ "$(committed)" -ge "$rounds_wanted" ]'
 }
 pid_of() { eval "echo \$pid_$1"; }
 
@@ -77,22 +73,12 @@ relay_start() { # relay_start [fast|slow]
     "$atoll" wan --topology net.yaml --mode relay -- sleep 1000000 >>relay.out 2>&1 &
     relay_pid=$!
     processes="$processes $relay_pid"
-    tries=0
-    until relay_listens; do
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 500 ] || fail "the relay does not listen"
-    done
+    await "the relay does not listen" relay_listens
 }
 relay_end() {
     kill -9 "$relay_pid" 2>/dev/null || :
     wait "$relay_pid" 2>/dev/null || :
-    tries=0
-    while relay_listens; do # its process ends with it
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 500 ] || fail "the relay does not end"
-    done
+    await "the relay does not end" '! relay_listens' # its process ends with it
 }
 link_fault() { # link_fault cut|frozen|slow
     random 9
@@ -160,7 +146,7 @@ disk_fault() {
         fi
         sleep 0.05
         tries=$((tries + 1))
-        [ $tries -lt 1200 ] || fail "no round after the disk of $who was full"
+        [ $tries -lt 6000 ] || fail "no round after the disk of $who was full"
     done
 }
 

@@ -9,7 +9,7 @@ expect() { # expect CODE "WORDS" COMMAND...: ends with that code and says all th
     code=$1 words=$2
     shift 2
     status=0
-    timeout 30 "$@" >said.out 2>&1 || status=$?
+    bounded "$@" >said.out 2>&1 || status=$?
     [ "$status" -eq "$code" ] || fail "wanted exit code $code, got $status from: $*"
     says "$words" said.out
     cases=$((cases + 1))

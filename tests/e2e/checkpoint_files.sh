@@ -72,7 +72,7 @@ refused "config.hf/config.json: cannot open" again config.hf $seed
 cp -r before.hf pipe.hf && rm pipe.hf/model.safetensors
 refused "pipe.hf/model.safetensors: cannot open: No such file" again pipe.hf $seed
 mkfifo pipe.hf/model.safetensors
-refused "pipe.hf/model.safetensors: not a regular file" timeout 20 "$atoll" import --checkpoint pipe.hf --run.dir pipe $small $model $seed
+refused "pipe.hf/model.safetensors: not a regular file" bounded "$atoll" import --checkpoint pipe.hf --run.dir pipe $small $model $seed
 refused "leave --bf16" "$atoll" export --checkpoint --bf16 --run.dir gpt2 --out no.hf $small $model
 refused "one of --model PATH and --checkpoint DIR" "$atoll" import --run.dir no $small $model
 

@@ -60,11 +60,11 @@ chmod +x rank.sh
 NODES=2 NODE=1 MASTER_ADDR=node0 MASTER_PORT=7001 "$deploy/ranks.sh" 2 ./rank.sh || fail "ranks.sh"
 [ "$(sort ranks.txt | tr '\n' ';')" = "2 of 4, 0 here, at node0:7001;3 of 4, 1 here, at node0:7001;" ] || fail "ranks.sh: the ranks' numbers"
 code=0
-TENTHS=300 LOST=1 timeout 25 "$deploy/ranks.sh" 3 ./rank.sh >lost.out 2>&1 || code=$?
+bounded env TENTHS=30000 LOST=1 "$deploy/ranks.sh" 3 ./rank.sh >lost.out 2>&1 || code=$?
 [ "$code" = 9 ] && grep -q "rank 1 ended with exit code 9" lost.out || fail "ranks.sh: a lost rank"
 for signal in USR1 TERM INT; do
     rm ranks.txt
-    TENTHS=300 "$deploy/ranks.sh" 2 ./rank.sh >stop.out 2>&1 &
+    TENTHS=30000 "$deploy/ranks.sh" 2 ./rank.sh >stop.out 2>&1 &
     pid=$!
     until_lines 2 "of 2" ranks.txt
     [ $signal != INT ] || { kill -USR1 "$pid"; signal=USR1; } # what a script starts in the background ignores INT

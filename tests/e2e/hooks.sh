@@ -77,12 +77,7 @@ kill -INT $pid
 until_lines 1 "waiting for the command of the last checkpoint, 30 s" d.out
 kill -INT $pid
 wait $pid 2>/dev/null || :
-tries=0
-while alive "$(cat d.pid)"; do
-    tries=$((tries + 1))
-    [ $tries -lt 100 ] || fail "the command outlives the second Ctrl-C"
-    sleep 0.05
-done
+await "the command outlives the second Ctrl-C" '! alive "$(cat d.pid)"'
 
 # Shards that are not there yet: the run waits, and begins when they are. Half a file is none.
 mkdir bucket

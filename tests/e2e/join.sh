@@ -46,7 +46,7 @@ while [ "$(trained_on)" -eq "$before" ]; do
     kill -9 "$serve_pid"
     wait "$serve_pid" 2>/dev/null || :
     tries=0
-    while [ "$(trained_on)" -eq "$before" ] && [ $tries -lt 50 ]; do
+    while [ "$(trained_on)" -eq "$before" ] && [ $tries -lt 200 ]; do
         sleep 0.04
         tries=$((tries + 1))
     done

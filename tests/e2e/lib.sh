@@ -26,6 +26,21 @@ fail() { # fail WORDS...: says what was wrong, and the ends of all logs
     exit 1
 }
 
+# Waiting is for a condition, never for a time: machines are busy, sanitizers slow. What never comes ends here after minutes of an
+# idle machine, and says what it was.
+await() { # await WORDS CONDITION: until this shell code succeeds; WORDS say what never came
+    polls=0
+    until eval "$2"; do
+        sleep 0.03
+        polls=$((polls + 1))
+        [ $polls -lt 6000 ] || fail "$1"
+    done
+}
+# Has this process its own answer to Ctrl-C? Before, it would simply end.
+catches_int() { sed -n 's/^SigCgt:.*\(.\)$/\1/p' "/proc/$1/status" | grep -q '[2367abef]'; }
+# A command that would hang if something were wrong, and takes seconds otherwise.
+bounded() { timeout 900 "$@"; }
+
 # Eight hundred kilobytes of English, the same in every checkout.
 golden_text=$repository/tests/golden/text
 for i in 1 2 3 4; do cat "$golden_text"/*.txt; done >text.txt
@@ -104,12 +119,21 @@ operator() { # operator ACT ARGUMENTS...
 
 # until_status PATTERN: of the round in flight, as the operator sees it
 until_status() {
-    tries=0
-    until operator status && grep -qE "$1" operator.out; do
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 1500 ] || fail "the status never has $1: $(cat operator.out)"
+    status_wanted=$1
+    await "the status never has $1" 'operator status && grep -qE "$status_wanted" operator.out'
+}
+
+# await_stands X Y: the aggregator has X's contribution to a round in which Y, killed or stopped, has no part: the round stands still.
+stored() { ls "$1".* 2>/dev/null | grep -qv '[.]part$\|[.]have$\|[.]header$'; }
+stands() {
+    for spool in aggregator/spool/*/*; do
+        if stored "$spool/$1" && ! stored "$spool/$2"; then return 0; fi
     done
+    return 1
+}
+await_stands() {
+    standing="stands $1 $2"
+    await "no contribution of site $1 waits for site $2" '$standing && sleep 0.3 && $standing' # a round may just have been committed
 }
 
 killed() { # killed PROCESS
@@ -161,14 +185,10 @@ lines() {
     if [ -e "$2" ]; then grep -cF -- "$1" "$2" || :; else echo 0; fi
 }
 
-# until_lines N WORDS FILE: waits until it has that many of these lines. Patient: machines are busy, sanitizers slow.
+# until_lines N WORDS FILE: waits until it has that many of these lines
 until_lines() {
-    tries=0
-    while [ "$(lines "$2" "$3")" -lt "$1" ]; do
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 3000 ] || fail "fewer than $1 lines with $2 in $3"
-    done
+    count_wanted=$1 line_wanted=$2 file_wanted=$3
+    await "fewer than $1 lines with $2 in $3" '[ "$(lines "$line_wanted" "$file_wanted")" -ge "$count_wanted" ]'
 }
 
 # Waits until the aggregator listens.

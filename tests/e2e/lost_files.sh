@@ -32,18 +32,8 @@ done
 # A contribution that was acknowledged is gone before its round: the aggregator goes on and asks the site for it again.
 until_rounds b $((lost * 5 + 3))
 kill -9 "$b" && wait "$b" 2>/dev/null || :
-tries=0
-until ls aggregator/spool/*/*/a.* 2>/dev/null | grep -qv "[.]part\|[.]have"; do
-    sleep 0.05
-    tries=$((tries + 1))
-    [ $tries -lt 1000 ] || fail "no contribution of site a waits"
-done
-sleep 0.5
-until rm -r aggregator/spool/*/* 2>/dev/null; do # the file seen was of a round that was just being committed: the next one waits
-    sleep 0.1
-    tries=$((tries + 1))
-    [ $tries -lt 1000 ] || fail "no contribution of site a waits"
-done
+await_stands a b
+rm -r aggregator/spool/*/*
 train b
 b=$pid
 until_lines 1 "ev=payload_lost" serve.out

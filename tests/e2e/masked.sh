@@ -30,11 +30,7 @@ below "$last" "0.8 * $first" || fail "the masked loss does not fall"
 "$atoll" train --config masked.yaml --run.dir parts --log.progress none >parts.out 2>&1 &
 p=$!
 processes="$processes $p"
-n=0
-while [ $n -lt 600 ] && ! grep -q '"kind":"step"' parts/metrics.jsonl 2>/dev/null; do
-    sleep 0.05
-    n=$((n + 1))
-done
+until_lines 1 '"kind":"step"' parts/metrics.jsonl
 kill -TERM $p
 ends 75 $p "a site after SIGTERM"
 masked parts || fail "the last part"

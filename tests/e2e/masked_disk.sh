@@ -35,21 +35,23 @@ contributed() {
 }
 # until_waits: sites a and b have contributed to the round $newest, and c has not. It is stopped; too late, where its round waits for
 # what it signs: then once more.
+at_rest() { # the same contributions, all that come without c, for a while
+    here_now=$(contributed)
+    if [ "$here_now" = "$here_before" ]; then seen=$((seen + 1)); else seen=0; fi
+    here_before=$here_now
+    [ $seen -ge 5 ] && { [ "$here_now" = ab ] || [ "$here_now" = abc ]; }
+}
 until_waits() {
     attempt=0
     while :; do
         until_rounds b $(($(rounds b) + 1))
         kill -STOP "$c"
-        tries=0 seen=0
-        while [ $seen -lt 3 ] && [ $tries -lt 40 ]; do
-            if [ "$(contributed)" = ab ]; then seen=$((seen + 1)); else seen=0; fi
-            sleep 0.05
-            tries=$((tries + 1))
-        done
-        [ $seen -lt 3 ] || break
+        seen=0 here_before=""
+        await "the round without c comes to no rest" at_rest
+        [ "$here_now" != ab ] || break
         kill -CONT "$c"
         attempt=$((attempt + 1))
-        [ $attempt -lt 6 ] || fail "sites a and b have contributed to no round that waits for c"
+        [ $attempt -lt 12 ] || fail "sites a and b have contributed to no round that waits for c"
     done
     contributed >/dev/null
 }

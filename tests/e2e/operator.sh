@@ -61,10 +61,11 @@ serve
 listening
 sites_start a b
 until_rounds a 2
+none_here() { operator status && grep -q " in=0 " operator.out; }
 while :; do # no contribution of the round in flight is here
     kill -STOP "$a" "$b"
     sleep 0.1
-    operator status && grep -q " in=0 " operator.out && break
+    none_here && sleep 0.3 && none_here && break # nor on the way
     kill -CONT "$a" "$b"
     sleep 0.03
 done

@@ -29,7 +29,7 @@ train() {
     ranks=$1 dir=$PWD/$2 list=$3
     shift 3
     code=0
-    timeout 60 mpirun -n "$ranks" sh rank.sh "$atoll" train --run.dir "$dir" --data.train "$list" --data.eval "$PWD/data/eval-*.bin" \
+    bounded mpirun -n "$ranks" sh rank.sh "$atoll" train --run.dir "$dir" --data.train "$list" --data.eval "$PWD/data/eval-*.bin" \
         --data.shards own --model.layers 1 --model.heads 2 --model.width 32 --model.context 32 --train.sequence 32 \
         --train.batch_tokens 128 --train.steps 20 --train.warmup 2 --train.checkpoint_every 5 --train.checkpoint_keep 9 \
         --device.dtype f32 --device.threads 1 --log.progress none "$@" >"$dir.out" 2>&1 || code=$?

@@ -82,7 +82,8 @@ none=$(memory) reset=$(memory --outer.residual_reset 4)
 "$atoll" sim --config run.yaml --probe link.yaml --train.steps 1000000000 >stopped.out 2>&1 &
 sim_pid=$!
 processes="$processes $sim_pid"
-sleep 1
+await "atoll sim does not answer Ctrl-C" 'catches_int $sim_pid'
+sleep 1 # it has simulated some steps
 kill -INT $sim_pid
 ends 75 $sim_pid "atoll sim"
 grep -q "^Stopped: of 1000000000 steps" stopped.out && grep -q "^Simulated in" stopped.out || fail "a stopped simulation says nothing"

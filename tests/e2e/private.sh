@@ -24,12 +24,7 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
         --serve.listen 127.0.0.1:0 >other.out 2>&1 &
     other=$!
     processes="$processes $other"
-    tries=0
-    until grep -q "ev=listening" other.out; do
-        sleep 0.05
-        tries=$((tries + 1))
-        [ $tries -lt 400 ] && kill -0 $other 2>/dev/null || break
-    done
+    await "a process of another user neither listens nor ends" 'grep -q "ev=listening" other.out || ! kill -0 $other 2>/dev/null'
     if grep -q "ev=listening" other.out; then
         [ "$(stat -c %u "/proc/$other/environ")" = 0 ] || fail "a process with a key may be attached to"
         kill "$other"

@@ -44,12 +44,8 @@ code=0
 rm -rf a b aggregator ./*.out
 serve
 sites_start a b
-tries=0
-until [ -e a/begun ] && [ -e b/begun ]; do # a site without a state has none to send
-    sleep 0.02
-    tries=$((tries + 1))
-    [ $tries -lt 3000 ] || fail "no site begins"
-done
+# a site without a state has none to send
+await "no site begins" '[ -e a/begun ] && [ -e b/begun ]'
 killed "$serve_pid"
 rm -rf aggregator
 serve --rebuild-from-sites

@@ -26,7 +26,7 @@ link:
   later_rate_mbit: 4
   delay_ms: 2
 END
-timeout 100 "$atoll" wan --topology net.yaml --mode relay -- sh -c 'case {site} in
+bounded "$atoll" wan --topology net.yaml --mode relay -- sh -c 'case {site} in
     aggregator) exec "$0" serve --config run.yaml --serve.listen {address}:7443 --outer.replan true >>serve.out 2>&1 ;;
     *) part=0; [ {site} = a ] || part=1
        exec "$0" train --config run.yaml --site.name {site} --run.dir {site} --log.progress none --outer.replan true \

@@ -157,12 +157,8 @@ until_rounds a 6
 kill -STOP "$b"
 until_lines 3 "without=b" serve.out
 for act in abort "rollback --to 2"; do
-    tries=0
-    until operator $act || operator $act --fragment 1; do # refused while no contribution of the round is there
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 500 ] || fail "operator $act: $(cat operator.out)"
-    done
+    # refused while no contribution of the round is there
+    await "operator $act" 'operator $act || operator $act --fragment 1'
 done
 kill -CONT "$b"
 for killed in 1 2 3; do

@@ -91,12 +91,7 @@ train c
 c=$pid
 until_lines 2 "ev=roster version=2" a.out # both fragments
 kill -STOP "$b"
-tries=0
-until operator roster list && grep -q "state=final" operator.out; do
-    sleep 0.05
-    tries=$((tries + 1))
-    [ $tries -lt 1000 ] || fail "the change is not final: $(cat operator.out)"
-done
+await "the change is not final" 'operator roster list && grep -q "state=final" operator.out'
 
 # b leaves; the rounds in flight are still its own.
 operator roster remove b || fail "operator roster remove: $(cat operator.out)"

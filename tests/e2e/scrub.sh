@@ -39,13 +39,7 @@ serve
 sites_start a b
 until_rounds b 9
 kill -STOP "$b" # the round stands still, with site a's contribution stored
-tries=0
-until ls aggregator/spool/*/*/a.* 2>/dev/null | grep -qv '[.]part$\|[.]have$\|[.]header$'; do
-    sleep 0.05
-    tries=$((tries + 1))
-    [ $tries -lt 1000 ] || fail "no contribution of site a waits"
-done
-sleep 1
+await_stands a b
 
 # The aggregator: the current state, an earlier one, what names it, its records, the journal, a contribution.
 now=$(newest aggregator/frag/0 1) before=$(newest aggregator/frag/0 2)
@@ -60,12 +54,7 @@ repaired serve.out aggregator/journal
 payload=$(ls aggregator/spool/*/*/a.* | grep '[.][0-9a-f]*$' | head -n 1)
 spoil "$payload"
 until_lines 1 "ev=payload_lost" serve.out
-tries=0
-until cmp -s "$payload" "$payload.before"; do
-    sleep 0.05
-    tries=$((tries + 1))
-    [ $tries -lt 1000 ] || fail "site a did not send its contribution again"
-done
+await "site a did not send its contribution again" 'cmp -s "$payload" "$payload.before"'
 rm -f "$payload.before"
 
 # The site: the same, its outbox and its identity; manifest and aggregate of an earlier round come from the aggregator.

@@ -57,7 +57,7 @@ in_flight() {
         ls "aggregator/spool/0/$newest" 2>/dev/null | grep -q '^a\.[0-9a-f]\{64\}$' && break
         sleep 0.05
         tries=$((tries + 1))
-        [ $tries -lt 600 ] || fail "site a has contributed to no round that waits"
+        [ $tries -lt 4000 ] || fail "site a has contributed to no round that waits"
     done
     kill -STOP "$a" "$b" "$serve_pid"
 }

@@ -16,12 +16,7 @@ done
 until_lines 2 "ev=site_bound" serve.out
 # A part of each contribution is there: its stream is open. Then the process is frozen, and its connection stays.
 for site in d e; do
-    tries=0
-    until ls aggregator/spool/0/0/$site.*.part >/dev/null 2>&1; do
-        sleep 0.05
-        tries=$((tries + 1))
-        [ $tries -lt 600 ] || fail "no contribution of site $site is under way"
-    done
+    await "no contribution of site $site is under way" 'ls aggregator/spool/0/0/$site.*.part >/dev/null 2>&1'
 done
 kill -STOP "$d" "$e"
 running=""

@@ -13,12 +13,8 @@ cp -r aggregator copy
 
 # accepted ROUND SITE: waits until the original has stored this contribution
 accepted() {
-    tries=0
-    until ls "aggregator/spool/0/$1/$2".* 2>/dev/null | grep -qv "[.]part\|[.]have"; do
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 3000 ] || fail "no contribution of site $2 to round $1"
-    done
+    waited_for=aggregator/spool/0/$1/$2
+    await "no contribution of site $2 to round $1" 'stored "$waited_for"'
 }
 
 # epoch 2 of the original: round 0 with a and b; b is gone before it is committed

@@ -25,7 +25,7 @@ steps=24 configure a,b
 # over MODE: the run through `atoll wan`; digests must equal those in `wanted`
 over() {
     rm -rf a b aggregator
-    timeout 100 "$atoll" wan --topology net.yaml --mode "$1" --record "$1.jsonl" -- sh -c 'case {site} in
+    bounded "$atoll" wan --topology net.yaml --mode "$1" --record "$1.jsonl" -- sh -c 'case {site} in
         aggregator) exec "$0" serve --config run.yaml --serve.listen {address}:7443 ;;
         *) part=0; [ {site} = a ] || part=1
            exec "$0" train --config run.yaml --site.name {site} --run.dir {site} --log.progress none \
@@ -89,11 +89,11 @@ elif [ "$(id -u)" = 0 ] && $nobody "$atoll" --version >/dev/null 2>&1; then
     fi
 fi
 
-"$atoll" wan --topology satellite --mode relay --logs logs/new --seconds 1 -- sh -c 'echo here; sleep 60' >seconds.out 2>&1 ||
+"$atoll" wan --topology satellite --mode relay --logs logs/new --seconds 1 -- sh -c 'echo here; sleep 6000' >seconds.out 2>&1 ||
     fail "--seconds, --logs"
 [ "$(cat logs/new/a.log)" = here ] || fail "the log of a place"
 grep -q "^a: started, output in logs/new/a.log" seconds.out || fail "--logs says nothing while it runs"
-"$atoll" wan --topology satellite --mode relay --logs logs/new --until a -- sh -c 'case {site} in a) exit 0;; *) sleep 60;; esac' \
+"$atoll" wan --topology satellite --mode relay --logs logs/new --until a -- sh -c 'case {site} in a) exit 0;; *) sleep 6000;; esac' \
     >until.out 2>&1 || fail "--until"
 grep -q "^a: ended after [0-9.]* s" until.out || fail "--logs does not say that a place has ended"
 

@@ -61,12 +61,8 @@ serve
 foreign --noise 4 --die 1:3:stored
 killed "$pid"
 grep -q "ev=hello answer=behind epoch=2" b.out || fail "the foreign site did not catch up with the round that it died in"
-tries=0 # the round of which only site a's part is there is closed with nobody in it
-until "$atoll" operator abort --fragment 1 --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1; do
-    sleep 0.1
-    tries=$((tries + 1))
-    [ $tries -lt 300 ] || fail "atoll operator abort"
-done
+# the round of which only site a's part is there is closed with nobody in it
+await "atoll operator abort" '"$atoll" operator abort --fragment 1 --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1'
 rm b/outbox-1 # as if it had not come to that round: it makes its contribution all the same, for the residual
 foreign --noise 5
 agree "$pid"
