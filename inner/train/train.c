@@ -154,18 +154,9 @@ static size_t mapped_bytes(const struct loader *l)
     return bytes;
 }
 
-static enum err open_parts(struct train *t, struct arena *perm)
+static enum err open_model(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
-    TRY(check_ranks(s, t->coll->size));
-    TRY(table_make(&t->table, s, perm));
-    TRY(open_data(t, perm));
-    TRY(check_head(t));
-    t->heads.n = s->model_heads_n > 1 ? (size_t)s->model_heads_n : 0;
-    t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
-    t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
-    t->free_bytes = t->dev->ops->memory_free(t->dev);
-    TRY(train_memory_check(t));
     TRY(model_open(&t->model, t->dev,
                    &(struct model_options){s, &t->table, t->batch.tokens_max, true}, perm));
     TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
@@ -182,6 +173,34 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(t->parallel->open(t, perm));
     struct config_table pinned = keys_inner((struct settings *)(uintptr_t)s);
     return config_canonical(&pinned, 1, perm, &t->pinned);
+}
+
+/* The plan fits, and the system says no: another process was faster, or counts differently. */
+static enum err smaller(enum err e)
+{
+    char said[512];
+    if (e != ERR_MEMORY)
+        return e;
+    snprintf(said, sizeof said, "%s", err_message());
+    return err_set(e,
+                   "%s; a smaller train.micro_batch_tokens, train.sequence, model.layers or "
+                   "model.width takes less",
+                   said);
+}
+
+static enum err open_parts(struct train *t, struct arena *perm)
+{
+    const struct settings *s = t->settings;
+    TRY(check_ranks(s, t->coll->size));
+    TRY(table_make(&t->table, s, perm));
+    TRY(open_data(t, perm));
+    TRY(check_head(t));
+    t->heads.n = s->model_heads_n > 1 ? (size_t)s->model_heads_n : 0;
+    t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
+    t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
+    t->free_bytes = t->dev->ops->memory_free(t->dev);
+    TRY(train_memory_check(t));
+    return smaller(open_model(t, perm));
 }
 
 enum err train_open(struct train *t, const struct train_options *o, struct arena *perm)

@@ -2,6 +2,7 @@
 #include "inner/train/train_pipeline.h"
 #include <stdio.h>
 #include <string.h>
+#include "inner/train/memory_left.h"
 #include "inner/train/noise.h"
 #include "inner/train/train_parallel.h"
 #include "kernels/base/log.h"
@@ -78,33 +79,11 @@ void train_memory_rows(const struct train_memory *m,
     memcpy(rows, all, sizeof all);
 }
 
-/* The number of kB behind `name` in /proc/meminfo, or the number that a cgroup's file holds (name
- * ""), in bytes; SIZE_MAX: not known, or "max". Plain stdio: these files have no size. */
-static size_t read_bytes(const char *path, const char *name, size_t unit)
-{
-    char line[128];
-    size_t bytes = SIZE_MAX;
-    FILE *f = fopen(path, "r");
-    while (f && bytes == SIZE_MAX && fgets(line, sizeof line, f)) {
-        size_t n = strlen(name);
-        unsigned long long number;
-        if (!strncmp(line, name, n) && sscanf(line + n, "%llu", &number) == 1)
-            bytes = (size_t)number * unit;
-    }
-    if (f)
-        fclose(f);
-    return bytes;
-}
-
 size_t train_memory_left(void)
 {
-    size_t machine = read_bytes("/proc/meminfo", "MemAvailable:", 1024);
-    size_t limit = read_bytes("/sys/fs/cgroup/memory.max", "", 1);
-    size_t used = read_bytes("/sys/fs/cgroup/memory.current", "", 1);
-    size_t left = limit == SIZE_MAX || used == SIZE_MAX ? SIZE_MAX
-                  : limit > used                        ? limit - used
-                                                        : 0;
-    return left < machine ? left : machine;
+    struct memory_left left;
+    memory_left(&left, NULL);
+    return left.bytes;
 }
 
 /* The largest micro-batch with which `s` fits, 0: none does. */
@@ -182,14 +161,21 @@ static void log_rows(const struct train_memory *m)
 enum err train_memory_check(const struct train *t)
 {
     const struct train_memory *m = &t->memory;
-    size_t have = t->dev->memory_bytes ? t->dev->memory_bytes : train_memory_left();
+    struct memory_left left = {.bytes = t->dev->memory_bytes};
     struct advice a = {.length = 0};
+    char where[5000];
+    if (!left.bytes)
+        memory_left(&left, NULL);
+    size_t have = left.bytes;
     log_rows(m);
     if (m->total <= have) /* without m->data: pages of mapped files can be taken back */
         return ERR_OK;
     list_fitting(&a, t, have);
-    return err_set(ERR_MEMORY, "this rank needs %zu MiB, the %s has %zu MiB left: %s%s",
-                   m->total >> 20, t->dev->memory_bytes ? "GPU" : "machine", have >> 20,
+    if (t->dev->memory_bytes)
+        snprintf(where, sizeof where, "GPU has %zu MiB left", have >> 20);
+    else
+        memory_left_text(&left, where, sizeof where);
+    return err_set(ERR_MEMORY, "this rank needs %zu MiB, the %s: %s%s", m->total >> 20, where,
                    a.length ? a.text : "use a smaller model.width, model.layers or train.sequence",
                    a.length ? " would fit" : "");
 }
@@ -198,9 +184,9 @@ void train_memory_used(const struct train *t)
 {
     double planned = mib(t->memory.total);
     if (t->dev->host_memory) {
-        size_t peak = read_bytes("/proc/self/status", "VmHWM:", 1024);
+        size_t peak = memory_peak();
         log_event(LOG_INFO, "memory_used", "planned_mib=%.1f data_mib=%.1f peak_mib=%.1f", planned,
-                  mib(t->memory.data), peak == SIZE_MAX ? 0 : mib(peak));
+                  mib(t->memory.data), mib(peak));
         return;
     }
     size_t left = t->dev->ops->memory_free(t->dev);

@@ -2,6 +2,7 @@
  * and what does not fit is refused, with settings that would. */
 #include <stdio.h>
 #include <string.h>
+#include "inner/train/memory_left.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 #include <math.h>
@@ -118,16 +119,22 @@ static enum err refuse(struct job *j, const struct table *t, bool device, size_t
 {
     const char *what = device ? "GPU memory" : trains_on_gpu(j) ? "pinned host memory" : "memory";
     unsigned fragments = fitting(j, t, device, have);
+    struct memory_left left;
+    char where[5000] = "";
+    memory_left(&left, NULL);
+    if (!device && left.limit)
+        snprintf(where, sizeof where, " (%.4095s)", left.path);
     if (fragments)
         return err_set(ERR_MEMORY,
-                       "the outer loop needs %zu MiB of %s, %zu MiB are left beside the training: "
-                       "outer.fragments = %u would fit",
-                       need >> 20, what, have >> 20, fragments);
+                       "the outer loop needs %zu MiB of %s, %zu MiB are left next to the "
+                       "training%s: outer.fragments = %u would fit",
+                       need >> 20, what, have >> 20, where, fragments);
     return err_set(
-        ERR_MEMORY, "the outer loop needs %zu MiB of %s, %zu MiB are left beside the training: %s",
-        need >> 20, what, have >> 20,
+        ERR_MEMORY,
+        "the outer loop needs %zu MiB of %s, %zu MiB are left next to the training%s: %s",
+        need >> 20, what, have >> 20, where,
         device ? "outer.device = cpu takes less of it, as does a smaller train.micro_batch_tokens"
-               : "use a machine with more, or a smaller model");
+               : "use a machine with more, or a smaller model.width or model.layers");
 }
 
 enum err job_reserve(struct job *j)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include "inner/data/loader.h"
 #include "inner/data/objective.h"
+#include "inner/train/memory_left.h"
 #include "inner/train/train.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/file.h"
@@ -356,7 +357,9 @@ static void check_memory(struct preflight *p)
 {
     struct job *j = &p->j;
     char need[32], left[32];
-    double ranks = (double)p->o.ranks, all = 0, have = (double)train_memory_left();
+    struct memory_left here;
+    memory_left(&here, NULL);
+    double ranks = (double)p->o.ranks, all = 0, have = (double)here.bytes;
     if (p->o.serve) {
         struct outer_state_options o = run_outer_state(&j->run, false);
         all = (double)outer_state_memory(&o, true).host +
@@ -376,7 +379,8 @@ static void check_memory(struct preflight *p)
         all > have         ? PREFLIGHT_FAIL
         : all > 0.9 * have ? PREFLIGHT_WARN
                            : PREFLIGHT_OK,
-        "memory", "%s of the host's %s that are left%s", need, left,
+        "memory", "%s of the host's %s that are left%s%s%s", need, left,
+        here.limit ? " under the limit in " : "", here.limit ? here.path : "",
         all > 0.9 * have ? ": end other programs, or see the table of atoll train --dry-run" : "");
 }
 
