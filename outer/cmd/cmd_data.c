@@ -1,5 +1,6 @@
 /* atoll data: text in, token shards out. What it does to the text is in inner/data/text.h. */
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/directory.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -288,6 +289,8 @@ enum err cmd_data(int argc, char **argv)
     o.sites = (uint32_t)sites;
     if (!e && !args.help)
         e = run(&args, &o, &labels, sequence, shard_tokens, &a);
+    if (!e && !args.help)
+        e = directory_claim(o.out, DIRECTORY_DATA);
     arena_free(&a);
     return e;
 }

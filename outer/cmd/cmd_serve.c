@@ -17,6 +17,7 @@
 #include "outer/cmd/aggregator_parts.h"
 #include "outer/cmd/archive_parts.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/directory.h"
 #include "outer/cmd/notify.h"
 #include "outer/cmd/page.h"
 #include "outer/report/feed.h"
@@ -292,6 +293,7 @@ static enum err open_states(struct serve *v)
 static enum err open_all(struct serve *v)
 {
     TRY(env_posix_open(&v->env, v->run.o.serve_dir));
+    TRY(directory_check(v->run.o.serve_dir, DIRECTORY_SERVE));
     TRY(serve_tell_open(&v->tell, &v->run, v->env, v->command, &v->run.perm));
     const struct ledger_book_options ledger = {.directory = v->run.o.serve_dir,
                                                .run = v->run.s.run_name,
@@ -300,6 +302,7 @@ static enum err open_all(struct serve *v)
                                                .aggregators = (unsigned)v->run.o.outer_aggregators};
     TRY(open_certificates(v));
     TRY(open_states(v));
+    TRY(directory_claim(v->run.o.serve_dir, DIRECTORY_SERVE));
     TRY(ledger_book_open(&v->ledger, &ledger, &v->run.perm));
     TRY(serve_tell_start(&v->tell, &v->replica, v->cpu->note, &v->run.perm));
     say_what(v);

@@ -11,6 +11,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/directory.h"
 #include "outer/cmd/job.h"
 #include "outer/cmd/notify.h"
 #include "outer/link/link_many.h"
@@ -234,6 +235,7 @@ static enum err own_directory(struct job *j)
 {
     const char *path, *log;
     TRY(file_mkdirs(j->s.run_dir));
+    TRY(directory_check(j->s.run_dir, DIRECTORY_RUN));
     if (j->outer)
         TRY(env_posix_open(&j->env, j->s.run_dir));
     else {
@@ -252,6 +254,7 @@ static enum err own_directory(struct job *j)
     TRY(progress_open(&j->progress, config_choice_name(log_progress_choices, j->run.o.log_progress),
                       1, log));
     cmd_directory_look(j->s.run_dir);
+    TRY(directory_claim(j->s.run_dir, DIRECTORY_RUN));
     TRY(job_events_open(j));
     return job_page_open(j);
 }
@@ -404,6 +407,8 @@ static enum err open_all(struct job *j)
         &j->train,
         &(struct train_options){&j->s, j->dev, j->coll, (uint32_t)j->run.index, checkpoints},
         &j->run.perm));
+    if (j->train.loader.directory)
+        TRY(directory_check(j->train.loader.directory, DIRECTORY_DATA));
     TRY(job_privacy_open(j));
     TRY(check_vocabulary(j));
     if (j->outer && is_lead(j))

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "inner/io/checkpoint.h"
 #include "outer/aggregator/aggregator.h"
+#include "outer/cmd/directory.h"
 #include "outer/link/wire.h"
 #include "outer/report/jsonl.h"
 #include "outer/store/outer_state.h"
@@ -178,6 +179,7 @@ static enum err load_outer(struct load *l, const char *dir)
 static enum err load_from(struct load *l, const char *from)
 {
     char *inner, *current, *outer;
+    TRY(directory_check(from, DIRECTORY_ANY));
     TRY_ALLOC(inner = arena_printf(&l->run.perm, "%s/inner", from));
     TRY_ALLOC(current = arena_printf(&l->run.perm, "%s/CURRENT", from));
     TRY_ALLOC(outer = arena_printf(&l->run.perm, "%s/frag", from));
@@ -244,6 +246,8 @@ static enum err load_open(struct load *l, const struct load_options *o, const st
     const char *dir = o->from ? o->from : run_dir_given(args);
     char *path, *text = NULL;
     *l = (struct load){0};
+    if (dir)
+        TRY(directory_check(dir, DIRECTORY_ANY));
     if (!o->config && dir) {
         TRY(recorded_config(dir, &l->run.perm, &path, &text));
         source.text = text;

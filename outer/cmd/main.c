@@ -12,6 +12,7 @@
 #include "kernels/base/durable.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/directory.h"
 #include "outer/cmd/version.h"
 
 #ifdef ATOLL_NET
@@ -160,7 +161,7 @@ int main(int argc, char **argv)
         (help_word && argc == 2))
         return help();
     if (strcmp(argv[1], "--version") == 0) {
-        printf("%s\n", version_line());
+        printf("%s\nformats of directories: %s\n", version_line(), directory_formats());
         return 0;
     }
     enum err e = stack_check();
