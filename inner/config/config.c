@@ -4,7 +4,7 @@
  *
  * Text forms. BOOL: true, yes, on; false, no, off. INT: decimal digits, or an exponent form whose
  * value is whole (1e6). REAL: decimal or exponent. No 1_000, no hexadecimal, no inf or nan. LIST: a
- * YAML list, or one text with commas.
+ * YAML list, or one text with commas, where "a, b" in quotes is one item.
  */
 #include "inner/config/config.h"
 #include <math.h>
@@ -214,25 +214,51 @@ static bool printable(const char *s)
     return true;
 }
 
-static enum err split_commas(const char *text, struct arena *a, struct config_list *list)
+/* The item that begins at *s, with quotes: "a, b.bin" has a comma, and "" in it is one ". *s moves
+ * behind it. False: the quote is not closed, or more follows it than blanks. */
+static bool quoted_item(const char **s, struct arena *a, char **item)
+{
+    const char *from = *s + 1;
+    char *to = *item = arena_string(a, from, strlen(from));
+    for (; to && *from && (*from != '"' || from[1] == '"'); from++) {
+        *to++ = *from;
+        from += *from == '"';
+    }
+    if (!to || *from != '"')
+        return !to;
+    *to = 0;
+    from += 1 + strspn(from + 1, " ");
+    *s = from + (*from == ',');
+    return *from == ',' || !*from;
+}
+
+/* Of a text with commas; blanks around an item and empty items are left out. */
+static enum err split_commas(struct loading *l, const struct config_key *k, const char *text,
+                             int line, struct config_list *list)
 {
     size_t most = 1;
     for (const char *s = text; *s; s++)
         most += *s == ',';
     *list = (struct config_list){0};
-    TRY_ALLOC(list->items = arena_array(a, most, sizeof *list->items));
-    for (const char *s = text; s;) {
-        size_t n = strcspn(s, ","), next = n;
-        const char *item = s;
-        while (n && *item == ' ') {
-            item++;
-            n--;
+    TRY_ALLOC(list->items = arena_array(l->a, most, sizeof *list->items));
+    for (const char *s = text; *(s += strspn(s, " "));) {
+        size_t n = strcspn(s, ","), next = n + (s[n] == ',');
+        char *item = NULL;
+        if (*s == '"') {
+            if (!quoted_item(&s, l->a, &item))
+                return config_error(
+                    &l->errors, line,
+                    "%s.%s: a quote is not closed, or text follows it: %.100s; "
+                    "\"a,b.bin\" is an item with a comma, and \"\" in it is a quote",
+                    k->section, k->name, text);
+            TRY_ALLOC(list->items[list->count++] = item);
+            continue;
         }
-        while (n && item[n - 1] == ' ')
+        while (n && s[n - 1] == ' ')
             n--;
         if (n)
-            TRY_ALLOC(list->items[list->count++] = arena_string(a, item, n));
-        s = s[next] ? s + next + 1 : NULL;
+            TRY_ALLOC(list->items[list->count++] = arena_string(l->a, s, n));
+        s += next;
     }
     return ERR_OK;
 }
@@ -289,7 +315,7 @@ static enum err store_list(struct loading *l, const struct config_key *k, struct
         *field = entry->values;
         return ERR_OK;
     }
-    return split_commas(entry->values.items[0], l->a, field);
+    return split_commas(l, k, entry->values.items[0], entry->line, field);
 }
 
 static enum err store_choice(struct loading *l, const struct config_key *k, void *field,

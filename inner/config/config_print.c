@@ -386,12 +386,14 @@ enum err config_reference(const struct config_table *tables, size_t table_count,
                           char **text)
 {
     struct out o = {.a = a};
-    TRY(puts_to(&o, "# Configuration\n\n"
-                    "One YAML file of sections and keys; `--section.key value` on the command line "
-                    "wins over the "
-                    "file, the file over the default. A pinned key must be equal at every site of "
-                    "a run. Whole numbers "
-                    "may be written `1e6`; lists on the command line are separated by commas.\n"));
+    TRY(puts_to(&o,
+                "# Configuration\n\n"
+                "One YAML file of sections and keys; `--section.key value` on the command line "
+                "wins over the "
+                "file, the file over the default. A pinned key must be equal at every site of "
+                "a run. Whole numbers "
+                "may be written `1e6`; lists on the command line are separated by commas, and an "
+                "item with a comma in it stands in quotes: `'\"a,b.bin\",c.bin'`.\n"));
     TRY(each_key(&o, tables, table_count, reference_section, reference_key));
     TRY(reference_renamed(&o, tables, table_count));
     *text = o.text;

@@ -5,6 +5,7 @@
 #include "inner/config/config_yaml.h"
 #include <string.h>
 #include <yaml.h>
+#include "inner/config/textfile.h"
 
 struct reader {
     yaml_parser_t parser;
@@ -386,6 +387,11 @@ enum err config_yaml(const char *text, size_t size_bytes, struct arena *a,
                      struct config_entries *entries, struct config_errors *errors)
 {
     size_t before = errors->count;
+    struct textfile t;
+    TRY(textfile_open(&t, errors->path ? errors->path : "the configuration", text, size_bytes,
+                      NULL));
+    text = t.text;
+    size_bytes = t.size_bytes;
     TRY(refuse_tabs(text, size_bytes, errors));
     if (errors->count != before)
         return ERR_OK; /* libyaml would report the same tab again, less clearly */

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include "inner/config/textfile.h"
 #include "kernels/base/file.h"
 
 static enum err convert(struct json *out, json_t *j, unsigned depth, struct arena *a);
@@ -150,8 +151,10 @@ enum err json_read_file(struct json *out, const char *path, size_t max_bytes, st
 {
     uint8_t *text;
     size_t size;
+    struct textfile t;
     TRY(file_read(path, max_bytes, a, &text, &size));
-    TRY(json_read(out, path, (const char *)text, size, a));
+    TRY(textfile_open(&t, path, text, size, NULL));
+    TRY(json_read(out, path, t.text, t.size_bytes, a));
     return out->kind == JSON_MAP ? ERR_OK
                                  : err_set(ERR_INPUT, "%s: not a map of names to values", path);
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/config/json.h"
+#include "inner/config/textfile.h"
 #include "inner/data/csv.h"
 #include "inner/data/shard.h"
 #include "inner/data/tokenizer/unicode.h"
@@ -651,18 +652,19 @@ static const struct format *format_of(const char *path)
     }
 }
 
-/* The first `most` records of a file; of what Excel writes, without the mark in front. */
+/* The first `most` records of a file. */
 static enum err each_record(struct reading *r, const char *text, size_t size, words_read *read,
                             enum err (*take)(struct reading *r, words_read *read, bool *taken),
                             size_t most)
 {
     struct csv *c = &r->csv;
-    size_t mark = size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-    c->text = text;
-    c->size_bytes = size;
+    struct textfile t;
+    TRY(textfile_open(&t, r->path, text, size, NULL));
+    c->text = t.text;
+    c->size_bytes = t.size_bytes;
     c->line = 1;
-    c->at = mark;
-    for (size_t taken = 0; c->at < size && taken < most;) {
+    c->at = 0;
+    for (size_t taken = 0; c->at < c->size_bytes && taken < most;) {
         bool is = false;
         size_t line = c->line;
         enum err e = take(r, read, &is);

@@ -6,6 +6,7 @@
 #include "inner/data/loader.h"
 #include <stdio.h>
 #include <string.h>
+#include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 
 enum {
@@ -359,15 +360,34 @@ static enum err write_dealt(struct loader *l, struct arena *perm, const struct c
     return ERR_OK;
 }
 
+/* The files of a list, each once. A mixture keeps the items as they are: a file may be in two of
+ * its sources. */
+static enum err list_files(const struct loader *l, struct arena *perm,
+                           const struct config_list *paths, struct config_list *files)
+{
+    const char *twice;
+    size_t left_out;
+    char quoted[400];
+    *files = *paths;
+    if (!paths->count || l->options.mixed)
+        return ERR_OK;
+    TRY(shard_files(paths, perm, files));
+    TRY(shard_files_once(files, perm, &twice, &left_out));
+    if (left_out && l->options.rank == 0)
+        log_event(LOG_WARN, "data",
+                  "file=%s others=%zu text=\"listed twice (do two patterns overlap?); counts "
+                  "once\"",
+                  log_quote(quoted, sizeof quoted, twice), left_out - 1);
+    return ERR_OK;
+}
+
 /* This rank's files; from here on it is a site of one rank, with a seed of its own. */
-static enum err take_own_files(struct loader *l, struct arena *perm,
-                               const struct config_list *paths, struct config_list *own)
+static enum err take_own_files(struct loader *l, struct arena *perm, struct config_list *own)
 {
     struct loader_options *o = &l->options;
-    struct config_list files;
+    const struct config_list files = *own;
     const char **items;
     uint32_t rank = o->rank, ranks = o->ranks;
-    TRY(shard_files(paths, perm, &files));
     if (files.count < ranks)
         return err_set(
             ERR_CONFIG,
@@ -392,10 +412,11 @@ enum err loader_open(struct loader *l, struct arena *perm, const struct config_l
 {
     *l = (struct loader){.options = *o};
     TRY(check_options(o));
-    struct config_list own = *paths;
+    struct config_list own;
     l->rank_sequences = o->batch_tokens / o->sequence / o->ranks;
+    TRY(list_files(l, perm, paths, &own));
     if (o->own_shards && o->ranks > 1 && paths->count)
-        TRY(take_own_files(l, perm, paths, &own));
+        TRY(take_own_files(l, perm, &own));
     TRY(shard_set_open(&l->set, perm, &own, o->vocab));
     enum err e = open_text(l, perm);
     if (e)

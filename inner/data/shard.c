@@ -1,7 +1,9 @@
 #include "inner/data/shard.h"
 #include <glob.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "inner/data/labels.h"
 #include "inner/data/owners.h"
 #include "kernels/base/bytes.h"
@@ -118,15 +120,47 @@ void shard_read(const struct shard *s, uint64_t first, size_t count, int32_t *id
 
 /* ---- names of sets ---- */
 
-/* The path of an item; *length gets the length of the name in front of it. */
-static const char *path_of(const char *item, size_t *length)
+static bool is_pattern(const char *path)
+{
+    return strpbrk(path, "*?[") != NULL;
+}
+
+/* A file, or a pattern that a file matches. */
+static bool is_there(const char *path)
+{
+    glob_t found = {0};
+    if (file_exists(path))
+        return true;
+    bool matched = is_pattern(path) && glob(path, 0, NULL, &found) == 0;
+    globfree(&found);
+    return matched;
+}
+
+size_t shard_name_length(const char *item)
 {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     size_t n = strspn(item, allowed);
-    bool named = n > 0 && item[n] == '=';
-    *length = named ? n : 0;
-    return named ? item + n + 1 : item;
+    return n > 0 && item[n] == '=' ? n : 0;
+}
+
+/* The path of an item; *length gets the length of the name in front of it. year=2020/a.bin is a
+ * path where such a file is. */
+static const char *path_of(const char *item, size_t *length)
+{
+    size_t n = shard_name_length(item);
+    *length = n && !is_there(item) ? n : 0;
+    return *length ? item + n + 1 : item;
+}
+
+/* Puts in front of the message what an item was taken for. */
+static enum err item_error(enum err e, const char *item, const char *path)
+{
+    return path == item ? e
+                        : err_add(e,
+                                  "%s: \"%.*s\" is taken for the name of a set (if it belongs "
+                                  "to the path: ./%s): ",
+                                  item, (int)(path - item) - 1, item, item);
 }
 
 const char *shard_item_path(const char *item)
@@ -161,6 +195,19 @@ enum err shard_groups(const struct config_list *list, struct arena *a, struct sh
         TRY(group_add(&all[g], path, a, list->count));
     }
     *groups = all;
+    return ERR_OK;
+}
+
+enum err shard_items_plain(struct config_list *list, struct arena *a)
+{
+    const char **items;
+    TRY_ALLOC(items = arena_array(a, list->count + 1, sizeof *items));
+    for (size_t i = 0; i < list->count; i++) {
+        items[i] = list->items[i];
+        if (shard_name_length(items[i]))
+            TRY_ALLOC(items[i] = arena_printf(a, "./%s", items[i]));
+    }
+    list->items = items;
     return ERR_OK;
 }
 
@@ -255,7 +302,7 @@ static enum err files_match(struct config_list *files, struct arena *a, size_t *
     size_t length;
     const char *path = path_of(item, &length);
     glob_t found = {0};
-    if (!strpbrk(path, "*?[") || file_exists(path))
+    if (!is_pattern(path) || file_exists(path))
         return file_add(files, a, room, item);
     int failed = glob(path, 0, NULL, &found);
     enum err e = ERR_OK;
@@ -268,7 +315,7 @@ static enum err files_match(struct config_list *files, struct arena *a, size_t *
         e = name ? file_add(files, a, room, name) : ERR_MEMORY;
     }
     globfree(&found);
-    return e;
+    return e ? item_error(e, item, path) : ERR_OK;
 }
 
 enum err shard_files(const struct config_list *list, struct arena *a, struct config_list *files)
@@ -277,6 +324,94 @@ enum err shard_files(const struct config_list *list, struct arena *a, struct con
     *files = (struct config_list){0};
     for (size_t i = 0; i < list->count; i++)
         TRY(files_match(files, a, &room, list->items[i]));
+    return ERR_OK;
+}
+
+struct entry { /* a file of a list, by what it is and not by its path */
+    dev_t device;
+    ino_t inode;
+    size_t at;
+};
+
+static int entry_compare(const void *x, const void *y)
+{
+    const struct entry *a = x, *b = y;
+    if (a->device != b->device)
+        return a->device < b->device ? -1 : 1;
+    if (a->inode != b->inode)
+        return a->inode < b->inode ? -1 : 1;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+/* The files that exist, sorted so that the same ones are neighbours. */
+static enum err entries_of(const struct config_list *files, struct arena *a, struct entry **entries,
+                           size_t *count)
+{
+    struct stat st;
+    size_t length;
+    *count = 0;
+    TRY_ALLOC(*entries = arena_array(a, files->count + 1, sizeof **entries));
+    for (size_t i = 0; i < files->count; i++)
+        if (stat(path_of(files->items[i], &length), &st) == 0)
+            (*entries)[(*count)++] = (struct entry){st.st_dev, st.st_ino, i};
+    qsort(*entries, *count, sizeof **entries, entry_compare);
+    return ERR_OK;
+}
+
+static bool same_set(const char *a, const char *b)
+{
+    size_t n, m;
+    path_of(a, &n);
+    path_of(b, &m);
+    return n == m && memcmp(a, b, n) == 0;
+}
+
+enum err shard_files_once(struct config_list *files, struct arena *a, const char **twice,
+                          size_t *left_out)
+{
+    struct entry *e;
+    size_t count, kept = 0;
+    bool *out;
+    *left_out = 0;
+    *twice = NULL;
+    TRY(entries_of(files, a, &e, &count));
+    TRY_ALLOC(out = arena_array(a, files->count + 1, sizeof *out));
+    for (size_t i = 0, first = 0; i < count; i++) {
+        if (e[i].device != e[first].device || e[i].inode != e[first].inode)
+            first = i;
+        for (size_t k = first; k < i && !out[e[i].at]; k++)
+            out[e[i].at] = same_set(files->items[e[k].at], files->items[e[i].at]);
+    }
+    for (size_t i = 0; i < files->count; i++) {
+        if (!out[i]) {
+            files->items[kept++] = files->items[i];
+            continue;
+        }
+        *twice = *twice ? *twice : files->items[i];
+        ++*left_out;
+    }
+    files->count = kept;
+    return ERR_OK;
+}
+
+enum err shard_files_common(const struct config_list *a, const struct config_list *b,
+                            struct arena *scratch, const char **common, size_t *count)
+{
+    struct entry *x, *y;
+    size_t n, m;
+    *common = NULL;
+    *count = 0;
+    TRY(entries_of(a, scratch, &x, &n));
+    TRY(entries_of(b, scratch, &y, &m));
+    for (size_t i = 0, k = 0; i < n; i++) {
+        while (k < m && (y[k].device < x[i].device ||
+                         (y[k].device == x[i].device && y[k].inode < x[i].inode)))
+            k++;
+        if (k == m || y[k].device != x[i].device || y[k].inode != x[i].inode)
+            continue;
+        *common = *common ? *common : a->items[x[i].at];
+        ++*count;
+    }
     return ERR_OK;
 }
 
@@ -305,7 +440,9 @@ static enum err set_fill(struct shard_set *set, struct arena *perm, const struct
         const char *path = path_of(files.items[i], &length);
         char *name;
         TRY_ALLOC(name = arena_string(perm, files.items[i], length));
-        TRY(set_add(set, perm, path, vocab));
+        enum err e = set_add(set, perm, path, vocab);
+        if (e)
+            return file_exists(path) ? e : item_error(e, files.items[i], path);
         set->shards[i].set = name;
     }
     return ERR_OK;

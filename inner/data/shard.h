@@ -52,13 +52,18 @@ enum err shard_check_ids(const struct shard *s, int64_t vocab) MUST;
 /* Copies ids [first, first + count) as int32. */
 void shard_read(const struct shard *s, uint64_t first, size_t count, int32_t *ids);
 
-/* An item of a list is a path, or NAME=PATH (letters, digits, - and _) of a set with a name. Items
- * by their names, in the order in which these come first; items without one are one group, "". */
+/* An item of a list is a path, or NAME=PATH (letters, digits, - and _) of a set with a name; where
+ * a file has the whole item as its path, or matches it, it is a path (year=2020/a.bin). Items by
+ * their names, in the order in which these come first; items without one are one group, "". */
 struct shard_group {
     const char *name;
     struct config_list paths;
 };
 const char *shard_item_path(const char *item); /* without the name */
+size_t shard_name_length(const char *item);    /* of what may be a name; 0: none */
+/* For a list whose items have no names: what looks like one is made part of the path, "./year=..".
+ */
+enum err shard_items_plain(struct config_list *list, struct arena *a) MUST;
 enum err shard_groups(const struct config_list *list, struct arena *a, struct shard_group **groups,
                       size_t *count) MUST;
 
@@ -66,6 +71,13 @@ enum err shard_groups(const struct config_list *list, struct arena *a, struct sh
  * Opens none of them. */
 enum err shard_files(const struct config_list *list, struct arena *a,
                      struct config_list *files) MUST;
+/* Leaves out the files of shard_files that a set has already, under whatever path. twice: the first
+ * one; NULL: none. */
+enum err shard_files_once(struct config_list *files, struct arena *a, const char **twice,
+                          size_t *left_out) MUST;
+/* How many files of list `a` are in `b` too, and the first one of them. */
+enum err shard_files_common(const struct config_list *a, const struct config_list *b,
+                            struct arena *scratch, const char **common, size_t *count) MUST;
 /* Of R ranks, rank r has files r, r + R, r + 2 R .. of a list of files. */
 struct config_list shard_dealt(const struct config_list *files, uint32_t rank, uint32_t ranks,
                                const char **items);

@@ -234,6 +234,41 @@ static enum err check_ids(struct source *s, const char *path)
     return ERR_OK;
 }
 
+/* The product of "'shape': (4000,)". False: there is none, or no size_t holds it. */
+static bool npy_shape(const char *header, uint64_t *count)
+{
+    const char *at = strstr(header, "'shape':");
+    *count = 1;
+    if (!at || *(at += strcspn(at, "(,}")) != '(')
+        return false;
+    for (at++; *at && *at != ')';) {
+        char *end;
+        if (*at < '0' || *at > '9')
+            return false;
+        unsigned long long n = strtoull(at, &end, 10);
+        if (__builtin_mul_overflow(*count, (uint64_t)n, count))
+            return false;
+        at = end + strspn(end, ", ");
+    }
+    return *at == ')';
+}
+
+static enum err npy_check(const struct source *s, const char *path, const char *header,
+                          size_t bytes)
+{
+    uint64_t count, needed;
+    if (!npy_shape(header, &count) || __builtin_mul_overflow(count, (uint64_t)s->id_bytes, &needed))
+        return err_set(ERR_INPUT, "%s: its header has no shape: %.100s", path, header);
+    if (needed == bytes)
+        return ERR_OK;
+    return err_set(
+        ERR_INPUT,
+        "%s: %s: the header's shape promises %llu numbers of %u bytes, %zu bytes follow; "
+        "copy or save the file again",
+        path, bytes < needed ? "cut short" : "longer than its header says",
+        (unsigned long long)count, s->id_bytes, bytes);
+}
+
 /* NumPy's format 1 to 3: magic, version, length of a Python dictionary in text, the dictionary, the
  * numbers. */
 static enum err npy_open(struct source *s, const char *path)
@@ -267,8 +302,7 @@ static enum err npy_open(struct source *s, const char *path)
                        path);
     s->data = d + head + length;
     s->count = (size - head - length) / s->id_bytes;
-    return (size - head - length) % s->id_bytes ? err_set(ERR_INPUT, "%s: cut short", path)
-                                                : ERR_OK;
+    return npy_check(s, path, text, size - head - length);
 }
 
 static enum err raw_open(struct source *s, const char *path, unsigned id_bytes)

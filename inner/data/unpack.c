@@ -73,7 +73,7 @@ static enum err decompress_all(const char *path, ZSTD_DStream *z, const uint8_t 
                            ZSTD_getErrorName(left), in.pos, bytes);
         written = to.pos;
         out->count += written;
-    } while (in.pos < bytes || written == PIECE_BYTES);
+    } while (in.pos < bytes || (left && written == PIECE_BYTES)); /* 0: the frame is whole */
     return left ? err_set(ERR_INPUT, "%s: zstd: cut short behind %zu bytes", path, bytes) : ERR_OK;
 }
 

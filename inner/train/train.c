@@ -50,6 +50,32 @@ static void warn_unknown(const struct train *t)
                   log_quote(directory, sizeof directory, t->loader.unknown));
 }
 
+static enum err files_common(const struct settings *s, struct arena *a, const char **common,
+                             size_t *count)
+{
+    struct config_list train, eval;
+    TRY(shard_files(&s->data_train, a, &train));
+    TRY(shard_files(&s->data_eval, a, &eval));
+    return shard_files_common(&eval, &train, a, common, count);
+}
+
+/* A held-out loss on them says how much was learned by heart. */
+static enum err warn_common(const struct train *t)
+{
+    struct arena a = arena_make(0);
+    const char *common = NULL;
+    size_t count = 0;
+    char quoted[400];
+    enum err e = t->coll->rank == 0 ? files_common(t->settings, &a, &common, &count) : ERR_OK;
+    if (!e && count)
+        log_event(LOG_WARN, "data",
+                  "file=%s count=%zu text=\"in data.eval and in data.train: the evaluation "
+                  "measures text that is trained on\"",
+                  log_quote(quoted, sizeof quoted, common), count);
+    arena_free(&a);
+    return e;
+}
+
 static void warn_settings(const struct train *t)
 {
     char text[300], quoted[320];
@@ -112,6 +138,7 @@ static enum err open_data(struct train *t, struct arena *perm)
         o.batch_tokens = o.sequence;
         TRY(loader_open(&t->held_out, perm, &s->data_eval, &o));
         TRY(loader_same_tokenizer(&t->loader, &t->held_out));
+        TRY(warn_common(t));
         const struct evaluate_rank r = {(size_t)t->coll->rank, (size_t)t->coll->size};
         TRY(evaluate_open(&t->evaluation, s, r, perm));
     }

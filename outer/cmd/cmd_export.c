@@ -2,6 +2,7 @@
  * of a run. */
 #include <stdio.h>
 #include <string.h>
+#include "inner/data/shard.h"
 #include "inner/io/hf_config.h"
 #include "inner/io/names.h"
 #include "inner/io/portable.h"
@@ -25,7 +26,7 @@ static enum err tokenizer_dir(const struct settings *s, struct arena *a, const c
     const char *shards = s->data_train.count ? s->data_train.items[0] : NULL;
     if (!shards)
         return ERR_OK;
-    const char *path = strchr(shards, '=') ? strchr(shards, '=') + 1 : shards;
+    const char *path = shard_item_path(shards);
     const char *slash = strrchr(path, '/');
     TRY_ALLOC(*dir = slash ? arena_string(a, path, (size_t)(slash - path)) : ".");
     return ERR_OK;

@@ -1,6 +1,7 @@
 #include "outer/cmd/load.h"
 #include <stdio.h>
 #include <string.h>
+#include "inner/data/shard.h"
 #include "inner/io/checkpoint.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/cmd/directory.h"
@@ -287,8 +288,9 @@ enum err load_model(struct load *l, size_t tokens_max)
 
 static const char *directory_of(const struct config_list *paths, struct arena *a)
 {
-    const char *slash = paths->count ? strrchr(paths->items[0], '/') : NULL;
-    return slash ? arena_string(a, paths->items[0], (size_t)(slash - paths->items[0])) : ".";
+    const char *path = paths->count ? shard_item_path(paths->items[0]) : "";
+    const char *slash = strrchr(path, '/');
+    return slash ? arena_string(a, path, (size_t)(slash - path)) : ".";
 }
 
 enum err load_tokenizer(const struct settings *s, const char *path, struct tokenizer **t)

@@ -1,5 +1,6 @@
 #include "outer/cmd/tasks.h"
 #include <string.h>
+#include "kernels/base/file.h"
 #include "outer/cmd/load.h"
 
 static const char *shots_of(const struct outer_settings *o, const char *task)
@@ -27,9 +28,12 @@ static enum err task_open(struct tasks *x, const struct settings *s, const struc
     if (!options.shots_path)
         options.shots = 0;
     TRY_ALLOC(options.name = arena_string(perm, name, strlen(name)));
-    TRY(choices_open(&x->task[x->count], &options));
-    x->count++;
-    return ERR_OK;
+    enum err e = choices_open(&x->task[x->count], &options);
+    if (e && file_exists(item))
+        return err_add(e, "eval.tasks: %s has no name: NAME=%s; \"%s\" was taken for one: ", item,
+                       item, name);
+    x->count += !e;
+    return e;
 }
 
 enum err tasks_open(struct tasks *x, const struct settings *s, const struct outer_settings *o,

@@ -1,6 +1,7 @@
 #include "outer/config/run.h"
 #include <math.h>
 #include <string.h>
+#include "inner/data/shard.h"
 #include "inner/train/start.h"
 #include "inner/train/train.h"
 #include "kernels/base/file.h"
@@ -337,6 +338,8 @@ static enum err read_settings(struct run *r, const struct run_source *source)
         TRY(config_load(tables, 2, source->config, args->setting_count, args->setting, &r->perm));
     if (source->probe)
         TRY(read_probe(&r->o, source->probe, args, &r->perm));
+    if (r->s.data_objective != DATA_OBJECTIVE_LABELS) /* no tasks: no names */
+        TRY(shard_items_plain(&r->s.data_train, &r->perm));
     return source->sites ? make_roster(r, source->sites) : ERR_OK;
 }
 

@@ -282,15 +282,11 @@ static bool asked_to(const struct sim_node *n, enum err e)
     return e == ERR_STOPPED && n->env.stop;
 }
 
-/* n NULL: the aggregator. */
-static void node_down(struct sim *s, struct sim_node *n, struct sim_aggregator *a)
+/* A process has ended; the time until somebody starts it again. */
+static void process_down(struct sim *s, const struct env_sim *env)
 {
-    s->r->crashes += n ? n->env.disk.dead : a->env.disk.dead;
+    s->r->crashes += env->disk.dead;
     sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, DOWN_MAX_MS), NULL);
-    if (n)
-        sim_site_restart(n);
-    else
-        env_sim_restart(&a->env);
     s->r->restarts++;
 }
 
@@ -359,7 +355,8 @@ void sim_site_task(void *self)
             break;
         if (s->clock.now_ms >= n->away_from_ms && s->clock.now_ms < n->away_until_ms)
             sim_sleep(&s->clock, n->away_until_ms, NULL);
-        node_down(s, n, NULL);
+        process_down(s, &n->env);
+        sim_site_restart(n);
         n->done = n->over;
     }
     if (!s->first_done_ms)
@@ -472,8 +469,10 @@ void sim_aggregator_task(void *self)
         a->over |= e == ERR_STALE;
         outer_state_close(&a->replica);
         arena_free(&arena);
-        if (!s->finished && !a->over)
-            node_down(s, NULL, a);
+        if (s->finished || a->over)
+            continue;
+        process_down(s, &a->env);
+        env_sim_restart(&a->env);
     }
 }
 

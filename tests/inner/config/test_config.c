@@ -99,6 +99,39 @@ static void command_line_wins_over_file(void **state)
     assert_false(settings.model_bias);
 }
 
+/* A path with a comma could otherwise not be given on the command line. */
+static void an_item_in_quotes_may_have_a_comma(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *items[4];
+    } cases[] = {
+        {"\"a,b.bin\",c.bin", {"a,b.bin", "c.bin"}},
+        {"c.bin, \"a,b.bin\" ,d", {"c.bin", "a,b.bin", "d"}},
+        {"\"say \"\"a,b\"\"\"", {"say \"a,b\""}},
+        {"a\"b\",c", {"a\"b\"", "c"}},
+        {" a b , , c ,", {"a b", "c"}},
+        {"\"\",x", {"", "x"}},
+        {"", {NULL}},
+        {",", {NULL}},
+    };
+    struct config_table table = keys_inner(&settings);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *argv[] = {"--data.train", (char *)(uintptr_t)cases[i].text};
+        size_t n = 0;
+        assert_int_equal(config_load(&table, 1, NULL, 2, argv, &arena), ERR_OK);
+        for (; cases[i].items[n]; n++)
+            assert_string_equal(settings.data_train.items[n], cases[i].items[n]);
+        assert_int_equal(settings.data_train.count, n);
+    }
+    static const char *const bad[] = {"\"a,b", "\"a\"b,c", "\"\"\"", "a,\""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char *argv[] = {"--data.train", (char *)(uintptr_t)bad[i]};
+        assert_int_equal(config_load(&table, 1, NULL, 2, argv, &arena), ERR_CONFIG);
+        assert_says("data.train: a quote is not closed, or text follows it");
+    }
+}
+
 static void all_errors_come_at_once(void **state)
 {
     (void)state;
@@ -541,6 +574,7 @@ int main(void)
         T(file_gives_types_to_text),
         T(empty_files_and_sections_mean_defaults),
         T(command_line_wins_over_file),
+        T(an_item_in_quotes_may_have_a_comma),
         T(all_errors_come_at_once),
         T(yaml_beyond_our_shape_is_refused),
         T(a_list_of_maps_is_several_lists),

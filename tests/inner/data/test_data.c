@@ -2,8 +2,10 @@
  * measures trained text, a damaged shard trains on garbage, and a resumed run sees other batches
  * than the undisturbed one. */
 #include "tests/inner/scratch.h"
+#include <unistd.h>
 #include "inner/data/objective.h"
 #include "kernels/base/bytes.h"
+#include "kernels/base/log.h"
 
 static struct arena arena;
 
@@ -148,6 +150,97 @@ static void globs_are_sorted_and_lists_keep_their_order(void **state)
     list.count = 0;
     assert_int_equal(shard_set_open(&set, &arena, &list, 256), ERR_INPUT);
     assert_says("no token shards are listed");
+}
+
+/* Directories of Hive and Spark have a sign of NAME=PATH in them. */
+static void a_path_may_have_an_equals_sign(void **state)
+{
+    (void)state;
+    struct shard_set set;
+    struct shard_group *groups;
+    struct config_list list = {(const char *[]){"year=2020/month=01/train-*.bin",
+                                                "web=year=2020/month=01/train-0.bin",
+                                                "year=2020/month=01/train-0.bin"},
+                               3};
+    size_t count;
+    char before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(file_mkdirs(scratch("year=2020/month=01")), ERR_OK);
+    good_shard("year=2020/month=01/train-0.bin", 10);
+    good_shard("year=2020/month=01/train-1.bin", 20);
+    assert_int_equal(chdir(scratch_root), 0);
+    assert_int_equal(shard_set_open(&set, &arena, &list, 256), ERR_OK);
+    assert_int_equal(set.count, 4);
+    assert_string_equal(set.shards[0].set, "");
+    assert_string_equal(set.shards[2].set, "web");
+    assert_string_equal(set.shards[3].path, "year=2020/month=01/train-0.bin");
+    shard_set_close(&set);
+    assert_int_equal(shard_groups(&list, &arena, &groups, &count), ERR_OK);
+    assert_int_equal(count, 2);
+    assert_int_equal(groups[0].paths.count, 2);
+    assert_string_equal(shard_item_path(list.items[0]), list.items[0]);
+    /* What is not there is named with what it was taken for, file or pattern. */
+    list = (struct config_list){(const char *[]){"year=2021/train-*.bin"}, 1};
+    assert_int_equal(shard_set_open(&set, &arena, &list, 256), ERR_INPUT);
+    assert_says("\"year\" is taken for the name of a set (if it belongs to the path: "
+                "./year=2021/train-*.bin): 2021/train-*.bin: no file matches");
+    list.items[0] = "year=2021/a.bin";
+    assert_int_equal(shard_set_open(&set, &arena, &list, 256), ERR_INPUT);
+    assert_says("\"year\" is taken for the name of a set");
+    assert_int_equal(shard_items_plain(&list, &arena), ERR_OK);
+    assert_string_equal(list.items[0], "./year=2021/a.bin");
+    assert_int_equal(chdir(before), 0);
+}
+
+static char said[2000];
+static void hear(void *self, enum log_level level, const char *line)
+{
+    (void)self;
+    if (level == LOG_WARN)
+        snprintf(said, sizeof said, "%s", line);
+}
+
+/* Two patterns that overlap, or a link: the file would be trained on twice as often. */
+static void a_file_counts_once_in_a_set(void **state)
+{
+    (void)state;
+    struct loader l;
+    struct loader_options o = {
+        .ranks = 1, .sequence = 8, .batch_tokens = 8, .vocab = 256, .objective = &objective_causal};
+    const char *common;
+    size_t count;
+    good_shard("o-1.bin", 17);
+    good_shard("o-2.bin", 33);
+    assert_int_equal(symlink(scratch("o-1.bin"), scratch("p.bin")), 0);
+    struct config_list list = {
+        (const char *[]){scratch("o-*.bin"), scratch("o-2.bin"), scratch("p.bin")}, 3};
+    *said = 0;
+    log_to(hear, NULL);
+    assert_int_equal(loader_open(&l, &arena, &list, &o), ERR_OK);
+    assert_int_equal(l.set.count, 2);
+    assert_int_equal(l.set.tokens, 50);
+    assert_non_null(strstr(said, "o-2.bin others=1 text=\"listed twice"));
+    loader_close(&l);
+    *said = 0;
+    list.count = 1;
+    assert_int_equal(loader_open(&l, &arena, &list, &o), ERR_OK);
+    assert_string_equal(said, "");
+    loader_close(&l);
+    log_to(NULL, NULL);
+    struct config_list one = {(const char *[]){scratch("p.bin")}, 1}, files, named;
+    assert_int_equal(shard_files(&list, &arena, &files), ERR_OK);
+    assert_int_equal(shard_files_common(&one, &files, &arena, &common, &count), ERR_OK);
+    assert_int_equal(count, 1);
+    assert_string_equal(common, one.items[0]);
+    one.items[0] = good_shard("q.bin", 9);
+    assert_int_equal(shard_files_common(&one, &files, &arena, &common, &count), ERR_OK);
+    assert_true(count == 0 && !common);
+    /* Two sets may share a file. */
+    const char *x = arena_printf(&arena, "a=%s", scratch("q.bin")),
+               *y = arena_printf(&arena, "b=%s", scratch("q.bin"));
+    named = (struct config_list){(const char *[]){x, y, y}, 3};
+    assert_int_equal(shard_files_once(&named, &arena, &common, &count), ERR_OK);
+    assert_true(named.count == 2 && count == 1);
 }
 
 /* ---- batches ---- */
@@ -450,6 +543,8 @@ int main(void)
         T(damaged_shards_are_named),
         T(ids_beyond_the_vocabulary_are_named),
         T(globs_are_sorted_and_lists_keep_their_order),
+        T(a_path_may_have_an_equals_sign),
+        T(a_file_counts_once_in_a_set),
         T(a_batch_is_filled_up_to_the_unit_without_targets),
         T(windows_hold_inputs_and_their_successors),
         T(an_epoch_shows_each_window_once),

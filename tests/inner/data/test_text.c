@@ -3,6 +3,8 @@
 #include "tests/inner/scratch.h"
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <zlib.h>
+#include <zstd.h>
 #include "inner/data/sentence.h"
 #include "inner/data/shard.h"
 #include "inner/data/sidecar.h"
@@ -314,6 +316,40 @@ static const char *npy(const char *descr, const void *data, size_t bytes)
     return scratch_write("x.npy", file, 128 + bytes);
 }
 
+/* A copy that broke off, or that something was appended to, is not the array that was saved. */
+static void an_array_has_the_length_of_its_shape(void **state)
+{
+    (void)state;
+    uint16_t ids[IDS + 8] = {0};
+    struct text_options o = options(1);
+    struct text_report report;
+    const struct {
+        size_t bytes;
+        const char *says;
+    } cases[] = {
+        {2 * IDS - 10, "x.npy: cut short: the header's shape promises 1000 numbers"},
+        {2 * IDS - 1, "x.npy: cut short"},
+        {0, "x.npy: cut short"},
+        {2 * IDS + 2, "x.npy: longer than its header says"},
+        {2 * IDS + 1, "x.npy: longer than its header says"},
+    };
+    o.source.ids = "npy";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(prepare(npy("<u2", ids, cases[i].bytes), o, &report), ERR_INPUT);
+        assert_says(cases[i].says);
+    }
+    static const char *const shapes[] = {"'shape': 1000", "'shape': (-1,)", "'shape': (1000",
+                                         "'shape': (99999999999,99999999999)", "'shap': (1000,)"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        uint8_t file[128 + 2 * IDS] = "\x93NUMPY\x01\x00\x76\x00";
+        memset(file + 10, ' ', 118);
+        int n = snprintf((char *)file + 10, 118, "{'descr': '<u2', %s", shapes[i]);
+        file[10 + n] = ' ';
+        assert_int_equal(prepare(scratch_write("s.npy", file, sizeof file), o, &report), ERR_INPUT);
+        assert_says("s.npy: its header has no shape");
+    }
+}
+
 static void ids_of_another_tokenizer_are_taken(void **state)
 {
     (void)state;
@@ -405,6 +441,41 @@ static void several_members_are_one_text(void **state)
         assert_int_equal(unpack_all("x", damaged, files[i].bytes, &text), ERR_INPUT);
     }
     buffer_free(&text);
+}
+
+/* A frame that fills the last piece to its end has no further piece behind it. */
+static void a_frame_may_end_where_a_piece_ends(void **state)
+{
+    (void)state;
+    enum { MIB = 1 << 20 };
+    static char text[2 * MIB + 1];
+    static uint8_t packed[MIB];
+    memset(text, 'a', sizeof text);
+    const size_t sizes[] = {MIB - 1, MIB, MIB + 1, 2 * MIB, 0};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct buffer whole = {0};
+        size_t n = ZSTD_compress(packed, sizeof packed, text, sizes[i], 3);
+        assert_false(ZSTD_isError(n));
+        assert_int_equal(unpack_all("x", packed, n, &whole), ERR_OK);
+        assert_int_equal(whole.count, sizes[i]);
+        assert_int_equal(unpack_all("x", packed, n - 1, &whole), ERR_INPUT);
+        assert_says("cut short");
+        buffer_free(&whole);
+        uLongf zipped = sizeof packed;
+        z_stream z = {.next_in = (Bytef *)text,
+                      .avail_in = (uInt)sizes[i],
+                      .next_out = packed,
+                      .avail_out = (uInt)zipped};
+        assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+        assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+        n = sizeof packed - z.avail_out;
+        deflateEnd(&z);
+        assert_int_equal(unpack_all("x", packed, n, &whole), ERR_OK);
+        assert_int_equal(whole.count, sizes[i]);
+        assert_int_equal(unpack_all("x", packed, n - 1, &whole), ERR_INPUT);
+        assert_says("cut short");
+        buffer_free(&whole);
+    }
 }
 
 /* Words of one token each: ids say which text is where. */
@@ -713,6 +784,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup(name, reset)
     const struct CMUnitTest tests[] = {
         T(braces_are_not_trained_on),
+        T(an_array_has_the_length_of_its_shape),
         T(ids_of_another_tokenizer_are_taken),
         T(every_document_is_in_one_part_only),
         T(no_held_out_part_keeps_the_text_as_it_is),
@@ -722,6 +794,7 @@ int main(void)
         T(shards_that_are_there_are_kept_unless_told),
         T(a_full_disk_leaves_no_partial_set),
         T(several_members_are_one_text),
+        T(a_frame_may_end_where_a_piece_ends),
         T(documents_begin_with_a_marker),
         T(documents_stay_whole),
         T(sentences_end_where_the_rule_says),
