@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/data/indexed.h"
+#include "inner/data/tokenizer/unicode.h"
 #include "kernels/base/bytes.h"
 
 enum { HEADER_BYTES = 16, NAME_BYTES_MAX = 256 };
@@ -79,8 +80,11 @@ struct work {
     struct arena *a;
     struct file_map *maps;
     size_t map_count;
+    struct buffer all; /* of struct line */
     struct line *lines;
     uint64_t count;
+    bool owners;
+    const char *owned, *unowned; /* a file with owners, one without; NULL: none */
     struct sidecar_class *classes;
     size_t classes_count;
 };
@@ -90,34 +94,15 @@ static enum err bad_line(const struct line *l, const char *what)
     return err_set(ERR_INPUT, "%s:%llu: %s", l->path, (unsigned long long)l->number, what);
 }
 
-/* Bytes of the UTF-8 character at s; 0: it is none. Overlong forms and surrogates are none. */
-static size_t character_bytes(const uint8_t *s, size_t n)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t size = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    uint32_t value = s[0] & (0xffu >> (size + 1));
-    if (size < 2 || size > n || s[0] > 0xf4)
-        return size < 2 ? size : 0;
-    for (size_t i = 1; i < size; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        value = value << 6 | (s[i] & 0x3f);
-    }
-    return value < least[size] || value > 0x10ffff || value >> 11 == 0x1b ? 0 : size;
-}
-
 static enum err check_utf8(const struct line *l, const char *line, size_t bytes)
 {
-    const uint8_t *s = (const uint8_t *)line;
-    for (size_t at = 0, size; at < bytes; at += size) {
-        size = character_bytes(s + at, bytes - at);
-        if (!size)
-            return err_set(ERR_INPUT,
-                           "%s:%llu: byte %zu of the line is not UTF-8; convert the file (iconv -t "
-                           "UTF-8)",
-                           l->path, (unsigned long long)l->number, at + 1);
-    }
-    return ERR_OK;
+    size_t bad;
+    return unicode_check((const uint8_t *)line, bytes, &bad)
+               ? ERR_OK
+               : err_set(ERR_INPUT,
+                         "%s:%llu: byte %zu of the line is not UTF-8; convert the file (iconv -t "
+                         "UTF-8)",
+                         l->path, (unsigned long long)l->number, bad + 1);
 }
 
 static struct span next_field(const char **at, const char *end)
@@ -153,29 +138,119 @@ static enum err parse_line(const struct work *w, struct line *l, const char *lin
     return l->texts ? ERR_OK : bad_line(l, "no tab: label<TAB>text is expected");
 }
 
-/* First pass (lines NULL) counts, second one fills. Empty lines are left out. */
-static enum err read_lines(const struct work *w, const char *const *paths, struct line *lines,
-                           uint64_t *count)
+static enum err read_tabs(struct work *w, const char *path, const struct textfile *t)
 {
-    *count = 0;
-    for (size_t f = 0; f < w->map_count; f++) {
-        const char *text = (const char *)w->maps[f].data;
-        size_t size = w->maps[f].size_bytes;
-        uint64_t number = 1;
-        for (size_t at = 0, end; at < size; at = end + 1, number++) {
-            const char *newline = memchr(text + at, '\n', size - at);
-            end = newline ? (size_t)(newline - text) : size;
-            size_t bytes = end > at && text[end - 1] == '\r' ? end - at - 1 : end - at;
-            if (!bytes)
-                continue;
-            if (lines) {
-                lines[*count] = (struct line){.path = paths[f], .number = number};
-                TRY(parse_line(w, &lines[*count], text + at, bytes));
-            }
-            ++*count;
-        }
+    struct textfile_line line = {0};
+    *(w->o->owners ? &w->owned : &w->unowned) = path;
+    for (size_t at = 0; textfile_line(t, &at, &line);) {
+        struct line l = {.path = path, .number = line.number};
+        if (!line.size_bytes)
+            continue;
+        TRY(parse_line(w, &l, line.text, line.size_bytes));
+        TRY(buffer_add(&w->all, &l, sizeof l));
     }
     return ERR_OK;
+}
+
+static enum err copy_span(const struct work *w, const char *text, struct span *s)
+{
+    s->bytes = strlen(text);
+    TRY_ALLOC(s->text = arena_string(w->a, text, s->bytes));
+    return ERR_OK;
+}
+
+static enum err read_record(struct work *w, struct line *l, const char *const *value)
+{
+    const char *text[] = {value[COLUMNS_TEXT], value[COLUMNS_TEXT_B]};
+    if (!*value[COLUMNS_LABEL] || strlen(value[COLUMNS_LABEL]) > NAME_BYTES_MAX)
+        return bad_line(l, "no label, or one of more than 256 bytes");
+    TRY(copy_span(w, value[COLUMNS_LABEL], &l->label));
+    if (value[COLUMNS_OWNER] && !*value[COLUMNS_OWNER])
+        return bad_line(l, "the column of owners is empty");
+    if (value[COLUMNS_OWNER])
+        l->owner = owners_name(value[COLUMNS_OWNER], strlen(value[COLUMNS_OWNER]));
+    for (size_t i = 0; i < 2 && text[i]; i++) {
+        if (!*text[i])
+            return bad_line(l, "an empty text");
+        TRY(copy_span(w, text[i], &l->text[l->texts++]));
+    }
+    return buffer_add(&w->all, l, sizeof *l);
+}
+
+static enum err read_records(struct work *w, struct columns *c)
+{
+    const char *value[COLUMNS_ROLES];
+    bool more = true;
+    TRY(columns_need(c, COLUMNS_LABEL, &w->o->columns));
+    TRY(columns_need(c, COLUMNS_TEXT, &w->o->columns));
+    if (w->o->owners)
+        TRY(columns_need(c, COLUMNS_OWNER, &w->o->columns));
+    *(c->at[COLUMNS_OWNER] < COLUMNS_MAX ? &w->owned : &w->unowned) = c->path;
+    while (more) {
+        struct line l = {.path = c->path};
+        TRY(columns_next(c, value, &more));
+        l.number = c->line;
+        if (more)
+            TRY(read_record(w, &l, value));
+    }
+    return ERR_OK;
+}
+
+static enum err read_csv(struct work *w, const char *path, const struct textfile *t)
+{
+    struct columns c;
+    enum err e = columns_open(&c, path, t, &w->o->columns);
+    e = e ? e : read_records(w, &c);
+    columns_close(&c);
+    return e;
+}
+
+static bool name_ends(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+    return n >= m && strcmp(path + n - m, end) == 0;
+}
+
+/* A tab within a text makes two texts of it. */
+static enum err check_pairs(const struct work *w)
+{
+    const struct line *first[2] = {NULL, NULL};
+    uint64_t count[2] = {0, 0};
+    for (uint64_t i = 0; i < w->count; i++) {
+        const struct line *l = &w->lines[i];
+        first[l->texts - 1] = first[l->texts - 1] ? first[l->texts - 1] : l;
+        count[l->texts - 1]++;
+    }
+    if (!count[0] || !count[1])
+        return ERR_OK;
+    return err_set(ERR_INPUT,
+                   "%llu lines have one text (the first is %s:%llu) and %llu two (%s:%llu): a set "
+                   "has one or two in every line. A tab within a text makes two of it: take it "
+                   "out, or give CSV",
+                   (unsigned long long)count[0], first[0]->path,
+                   (unsigned long long)first[0]->number, (unsigned long long)count[1],
+                   first[1]->path, (unsigned long long)first[1]->number);
+}
+
+/* Empty lines are left out. */
+static enum err read_lines(struct work *w, const char *const *paths)
+{
+    for (size_t f = 0; f < w->map_count; f++) {
+        struct textfile t;
+        bool csv = name_ends(paths[f], ".csv") ||
+                   (w->o->csv && !name_ends(paths[f], ".tsv") && !name_ends(paths[f], ".txt"));
+        TRY(textfile_open(&t, paths[f], w->maps[f].data, w->maps[f].size_bytes, NULL));
+        TRY(csv ? read_csv(w, paths[f], &t) : read_tabs(w, paths[f], &t));
+    }
+    w->lines = (struct line *)(void *)w->all.data;
+    w->count = w->all.count / sizeof *w->lines;
+    w->owners = w->owned != NULL;
+    if (!w->count)
+        return err_set(ERR_INPUT, "%s: no labelled line", paths[0]);
+    if (w->owned && w->unowned)
+        return err_set(ERR_INPUT, "%s says whose each text is, and %s does not", w->owned,
+                       w->unowned);
+    return check_pairs(w);
 }
 
 /* ---- classes ---- */
@@ -312,7 +387,7 @@ static enum err deal_owners(struct work *w, struct labels_report *report)
 static enum err set_parts(struct work *w, struct labels_report *report)
 {
     TRY_ALLOC(report->train = arena_array(w->a, w->o->sites, sizeof *report->train));
-    TRY(w->o->owners ? deal_owners(w, report) : deal_classes(w));
+    TRY(w->owners ? deal_owners(w, report) : deal_classes(w));
     for (uint64_t i = 0; i < w->count; i++)
         if (w->lines[i].part < 0)
             report->held_out++;
@@ -378,7 +453,7 @@ static enum err write_part(const struct work *w, int64_t part, uint64_t *tokens)
     indexed_abandon(&x);
     TRY(e);
     TRY(labels_write(stem, classes, count));
-    return w->o->owners ? owners_write(stem, owners, count) : ERR_OK;
+    return w->owners ? owners_write(stem, owners, count) : ERR_OK;
 }
 
 static bool is_part(const char *name)
@@ -439,11 +514,7 @@ static enum err prepare(struct work *w, const char *const *paths, struct labels_
 {
     for (size_t i = 0; i < w->map_count; i++)
         TRY(file_map(&w->maps[i], paths[i]));
-    TRY(read_lines(w, paths, NULL, &w->count));
-    if (!w->count)
-        return err_set(ERR_INPUT, "%s: no labelled line", paths[0]);
-    TRY_ALLOC(w->lines = arena_array(w->a, w->count, sizeof *w->lines));
-    TRY(read_lines(w, paths, w->lines, &w->count));
+    TRY(read_lines(w, paths));
     TRY(set_classes(w));
     TRY(set_parts(w, report));
     TRY(clear_place(w, w->o->replace));
@@ -465,5 +536,6 @@ enum err labels_prepare(const char *const *paths, size_t path_count, const struc
     enum err e = prepare(&w, paths, report);
     for (size_t i = 0; i < path_count; i++)
         file_unmap(&w.maps[i]);
+    buffer_free(&w.all);
     return e;
 }

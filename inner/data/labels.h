@@ -8,9 +8,10 @@
  *     int32[n]    class, 0 .. classes - 1; the sidecar (sidecar.h) has their names
  *
  * They are made from lines `label<TAB>text` or `label<TAB>text<TAB>text_b`, perhaps with
- * `owner<TAB>` in front (owners.h). The texts become ids
- * here, so that training needs no tokenizer.
+ * `owner<TAB>` in front (owners.h), or from the columns of CSV files (columns.h), .csv. The texts
+ * become ids here, so that training needs no tokenizer.
  */
+#include "inner/data/columns.h"
 #include "inner/data/owners.h"
 #include "inner/data/sidecar.h"
 
@@ -35,20 +36,22 @@ struct labels_options {
     struct labels_encoder encoder;
     const char *const *classes; /* NULL: the labels that occur, sorted by their bytes */
     size_t classes_count;
-    bool owners;  /* the lines begin with whose they are */
+    bool owners; /* the lines begin with whose they are; a column `owner` of CSV says it anyway */
+    bool csv;    /* CSV is what is not .tsv or .txt, and not only .csv */
+    struct columns_names columns;
     bool replace; /* remove shards that are in `out`; false: their presence is an error */
 };
 struct labels_report {
-    uint64_t documents, tokens, held_out, owners;
-    uint64_t *train; /* (sites) documents */
+    uint64_t documents, tokens, held_out, owners; /* owners 0: none were given */
+    uint64_t *train;                              /* (sites) documents */
     struct sidecar of;
 };
 
 /* OUT/eval-0000.{bin,idx,labels}, OUT/train-SITE-0000.*, OUT/data.json. Of each class every k-th
  * line is held out, the others go to the sites in turn; with owners all lines of an owner go where
- * it goes (owners_deal). ERR_INPUT names file and line: no label, no
- * text, more than two texts, texts that are not UTF-8, a label that is not in `classes`; or there
- * is one class only. */
+ * it goes (owners_deal). ERR_INPUT names file and line: no label, no text, more than two texts, one
+ * here and two there, texts that are not UTF-8, a label that is not in `classes`; or there is one
+ * class only. */
 enum err labels_prepare(const char *const *paths, size_t path_count, const struct labels_options *o,
                         struct arena *a, struct labels_report *report) MUST;
 

@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <string.h>
+#include "inner/data/boundary.h"
 #include "inner/data/shard.h"
 #include "inner/data/sidecar.h"
 #include "inner/data/text_own.h"
@@ -25,9 +26,9 @@ static size_t newlines(const uint8_t *s, size_t n, size_t at)
     return end - at;
 }
 
-/* Where the block that begins at `at` ends: behind the first blank line after `aim` bytes, else at
- * a line's end, else anywhere; never beyond 3 x aim, so that a text without line ends is cut too.
- */
+/* Where the block that begins at `at` should end: behind the first blank line after `aim` bytes,
+ * else at a line's end, else anywhere; never beyond 3 x aim, so that a text without line ends is
+ * cut too. */
 static size_t block_end(const uint8_t *s, size_t n, size_t at, size_t aim)
 {
     size_t last = n - at <= 3 * aim ? n : at + 3 * aim, line = 0;
@@ -57,31 +58,70 @@ size_t text_document(const struct source *s, uint64_t at)
     return low;
 }
 
-/* Ids have no lines: their blocks end anywhere. */
-static uint64_t source_cut(const struct work *w, const struct source *s, uint64_t at, size_t aim)
+/* Within a document, in front of white space rather than behind it. */
+static enum err cut_document(const struct work *w, struct tokenizer_scratch *x,
+                             const struct source *s, struct source_document d, uint64_t from,
+                             uint64_t at, uint64_t *cut)
 {
-    if (s->id_bytes > 1)
-        return at + aim < s->count ? at + aim : s->count;
-    if (!w->whole_documents)
-        return block_end(s->data, s->count, at, aim);
-    size_t next = text_document(s, at + (s->owners ? 1 : aim)) + 1;
-    return next < s->document_count ? s->documents[next].start : s->count;
+    uint64_t first = from > d.start ? from : d.start;
+    const uint8_t *text = s->data + first;
+    size_t place;
+    if (w->o->split_sentences) {
+        *cut = first + boundary_sentence(text, d.end - first, at - first);
+        return ERR_OK;
+    }
+    while (at > first + 1 && (s->data[at - 1] == '\n' || s->data[at - 1] == '\r'))
+        at--;
+    enum err e = boundary_words(w->words, x, text, d.end - first, at - first, &place);
+    *cut = first + place;
+    return e ? err_add(e, "%s: byte %llu: ", s->path, (unsigned long long)at + 1) : ERR_OK;
 }
 
-/* First pass (blocks NULL) counts, second one fills. */
-static uint64_t cut(const struct work *w, size_t aim, struct block *blocks)
+enum err text_cut(const struct work *w, struct tokenizer_scratch *x, const struct source *s,
+                  uint64_t from, uint64_t at, uint64_t *cut)
 {
-    uint64_t count = 0;
+    *cut = at;
+    if (at >= s->count)
+        return ERR_OK;
+    if (!w->words) {
+        *cut = boundary_character(s->data, s->count, at);
+        return ERR_OK;
+    }
+    size_t i = text_document(s, at + 1);
+    if (i < s->document_count && s->documents[i].start < at)
+        return cut_document(w, x, s, s->documents[i], from, at, cut);
+    return ERR_OK;
+}
+
+/* Ids have no lines: their blocks end anywhere. */
+static enum err source_cut(const struct work *w, const struct source *s, uint64_t at, size_t aim,
+                           uint64_t *end)
+{
+    if (s->id_bytes > 1) {
+        *end = at + aim < s->count ? at + aim : s->count;
+        return ERR_OK;
+    }
+    if (!w->whole_documents)
+        return text_cut(w, w->scratch ? w->scratch[0] : NULL, s, at,
+                        block_end(s->data, s->count, at, aim), end);
+    size_t next = text_document(s, at + (s->owners ? 1 : aim)) + 1;
+    *end = next < s->document_count ? s->documents[next].start : s->count;
+    return ERR_OK;
+}
+
+static enum err cut(struct work *w, size_t aim)
+{
     for (size_t t = 0; t < w->source_count; t++) {
         const struct source *s = &w->sources[t];
         for (uint64_t at = 0, end; at < s->count; at = end) {
-            end = source_cut(w, s, at, aim);
-            if (blocks)
-                blocks[count] = (struct block){s, at, end - at, -1};
-            count++;
+            TRY(source_cut(w, s, at, aim, &end));
+            const struct block b = {s, at, end - at, -1};
+            TRY(buffer_add(&w->cut, &b, sizeof b));
         }
     }
-    return count;
+    w->blocks = (struct block *)(void *)w->cut.data;
+    w->block_count = w->cut.count / sizeof *w->blocks;
+    return ERR_OK;
 }
 
 /* A block has one document then, and goes where its owner goes. */
@@ -114,9 +154,7 @@ static enum err cut_blocks(struct work *w, uint64_t tokens)
     aim = aim < BLOCK_BYTES_MIN ? BLOCK_BYTES_MIN : aim > BLOCK_BYTES_MAX ? BLOCK_BYTES_MAX : aim;
     w->whole_documents = w->o->documents || w->o->source.owner ||
                          w->document_count >= (uint64_t)DOCUMENTS_FEW * (w->o->sites + 1);
-    w->block_count = cut(w, aim, NULL);
-    TRY_ALLOC(w->blocks = arena_array(w->a, w->block_count, sizeof *w->blocks));
-    cut(w, aim, w->blocks);
+    TRY(cut(w, aim));
     w->held = (uint64_t)(w->o->held_out * (double)w->block_count + 0.5);
     if (w->o->held_out > 0 && w->held == 0)
         w->held = 1;
@@ -275,10 +313,11 @@ static enum err sources_open(struct work *w, char **paths, const bool *listed,
 {
     struct source_options o = w->o->source;
     o.documents = w->o->tokenizer != NULL;
+    o.directory = w->o->out;
     for (size_t i = 0; i < w->source_count; i++) {
         struct source *s = &w->sources[i];
         o.whole_files = w->o->source.whole_files || listed[i];
-        TRY(source_open(s, paths[i], &o, w->a));
+        TRY(source_open(s, paths[i], &o));
         report->tokens += s->count;
         w->document_count += s->document_count;
         report->largest_id =
@@ -368,6 +407,8 @@ static enum err prepare(struct work *w, char **paths, const bool *listed,
     uint64_t longest = 0;
     TRY(sources_open(w, paths, listed, report));
     w->text_bytes = report->tokens;
+    if (w->o->tokenizer)
+        TRY(text_words_open(w));
     TRY(cut_blocks(w, report->tokens));
     if (w->o->source.owner)
         TRY(deal_owners(w, report));
@@ -398,7 +439,7 @@ enum err text_prepare(const char *const *paths, size_t path_count, const struct 
     ASSERT(o->sites >= 1 && o->sites <= TEXT_SITES_MAX && o->held_out >= 0 && o->held_out <= 0.5);
     ASSERT(o->shard_tokens > o->sequence && o->shard_tokens <= SHARD_TOKENS_MAX);
     ASSERT(!text_is_indexed(o) || o->tokenizer);
-    ASSERT(!o->source.owner || (text_is_indexed(o) && o->source.field));
+    ASSERT(!o->source.owner || text_is_indexed(o));
     *report = (struct text_report){0};
     if (!path_count)
         return err_set(ERR_INPUT, "no text is given");
@@ -409,5 +450,6 @@ enum err text_prepare(const char *const *paths, size_t path_count, const struct 
     text_tokenizer_close(&w);
     for (size_t i = 0; i < w.source_count; i++)
         source_close(&w.sources[i]);
+    buffer_free(&w.cut);
     return e;
 }

@@ -47,6 +47,7 @@ struct text_options {
     bool split_sentences;  /* with a tokenizer: indexed data sets; documents of sentences */
     int64_t min_sentences; /* a document of fewer is left out; only with split_sentences */
     bool owners;           /* text_labels_prepare: lines owner<TAB>label<TAB>text[<TAB>text_b] */
+    struct columns_names columns; /* text_labels_prepare: of CSV */
     bool replace; /* remove the shards that are in `out`; false: their presence is an error */
 };
 struct text_part {
@@ -70,8 +71,9 @@ struct text_report {
 enum err text_prepare(const char *const *paths, size_t path_count, const struct text_options *o,
                       struct arena *a, struct text_report *report) MUST;
 /* Lines `label<TAB>text[<TAB>text_b]` -> shards with labels (labels.h). Of the options it reads
- * out, sites, held_out, tokenizer, owners, replace; the tokenizer's file is copied to `out`.
- * classes_of: a directory whose data.json has the classes; NULL: the labels that occur. */
+ * out, sites, held_out, tokenizer, owners, columns, source.csv, replace; the tokenizer's file is
+ * copied to `out`. classes_of: a directory whose data.json has the classes; NULL: the labels that
+ * occur. */
 enum err text_labels_prepare(const char *const *paths, size_t path_count,
                              const struct text_options *o, const char *classes_of, struct arena *a,
                              struct labels_report *report) MUST;

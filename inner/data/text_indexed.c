@@ -70,8 +70,8 @@ static enum err sentence_add(struct text_out *out, const int32_t *ids, int32_t c
 /* A document that two neighbouring blocks of the part share stays one. */
 static bool continues(const struct text_out *out, const struct block *b)
 {
-    const struct block *before = out->before;
-    return before && before->source == b->source && before->first + before->count == b->first;
+    const struct block *before = &out->before;
+    return before->source == b->source && before->first + before->count == b->first;
 }
 
 enum err text_indexed_put(const struct work *w, struct text_out *out, const struct block *b,
@@ -91,7 +91,7 @@ enum err text_indexed_put(const struct work *w, struct text_out *out, const stru
         TRY(sentence_add(out, x->ids.ids + at, count));
         at += (size_t)count;
     }
-    out->before = b;
+    out->before = *b;
     return ERR_OK;
 }
 

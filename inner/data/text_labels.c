@@ -62,10 +62,13 @@ static enum err prepare(struct work *w, const char *const *paths, size_t path_co
                                .of = sidecar_none(),
                                .encoder = {&x, encode},
                                .owners = w->o->owners,
+                               .csv = w->o->source.csv,
+                               .columns = w->o->columns,
                                .replace = w->o->replace};
     TRY_ALLOC(described = arena_alloc(w->a, sizeof *described));
     if (classes_of)
         TRY(read_classes(classes_of, &o, w->a));
+    TRY(text_words_open(w));
     TRY(text_tokenizer_open(w, described));
     TRY(check_specials(w));
     text_tokenizer_describe(w, &o.of, described);

@@ -7,6 +7,9 @@
 #include "inner/data/tokenizer/tokenizer.h"
 
 enum { TEXT_PATH_BYTES = 4096, TEXT_DOCUMENT = -1 };
+/* Of a longer block, one piece after the other becomes ids. What cannot be cut (a document that is
+ * one sequence, a sentence, a text without a word's end) is held in memory, so it has a limit. */
+enum { TEXT_PIECE_BYTES = 1 << 20, TEXT_WHOLE_BYTES_MAX = 1 << 26 };
 
 struct block {
     const struct source *source;
@@ -23,11 +26,14 @@ struct work {
     unsigned id_bytes; /* of a shard's ids: 2, or 4 where a source may have ids beyond 65,535 */
     bool whole_documents;
     struct owners_deal deal; /* with owners */
+    struct buffer cut;       /* of struct block */
     struct block *blocks;
     uint64_t block_count, held; /* held: blocks of the held-out part */
     const struct block **mine;  /* blocks of the part being written */
     uint8_t *shard;             /* header and ids of the shard being filled */
     struct tokenizer *tokenizer;
+    struct tokenizer *base;             /* with `learn`: what finds the words to learn from */
+    const struct tokenizer *words;      /* one of the two; NULL: bytes or ids */
     struct tokenizer_scratch **scratch; /* one for each thread */
     int threads;
     int32_t start_id; /* in front of each document; -1: none */
@@ -41,9 +47,9 @@ struct text_out { /* the shard being filled */
     struct indexed_writer index;
     bool is_open;                   /* `index` */
     struct buffer_ids ids, lengths; /* of the document that is read; of its sentences */
-    const struct block *before;
-    struct owner owner;   /* with owners: of the document that is read */
-    struct buffer owners; /* of the documents of the shard */
+    struct block before;            /* source NULL: none */
+    struct owner owner;             /* with owners: of the document that is read */
+    struct buffer owners;           /* of the documents of the shard */
 };
 struct text_ids { /* of a block */
     struct buffer_ids ids;
@@ -71,8 +77,14 @@ size_t text_document(const struct source *s, uint64_t at);
 const struct owner *text_owner(const struct block *b); /* with owners: of its document */
 bool text_is_held(const struct work *w, uint64_t i);
 
-/* Opens the tokenizer of the options, which is learned first if they say so. */
+/* What finds words, before the text is cut. */
+enum err text_words_open(struct work *w) MUST;
+/* The tokenizer of the options, which is learned first if they say so. */
 enum err text_tokenizer_open(struct work *w, struct text_report *report) MUST;
+/* A place at `at` or behind it that cuts no word, sentence or character; at most the end of the
+ * source. `from`: such a place in front of it. */
+enum err text_cut(const struct work *w, struct tokenizer_scratch *x, const struct source *s,
+                  uint64_t from, uint64_t at, uint64_t *cut) MUST;
 void text_tokenizer_close(struct work *w);
 /* Its file, and what names its special tokens, beside the shards. */
 enum err text_tokenizer_copy(const struct work *w) MUST;

@@ -7,7 +7,7 @@
 #include "inner/data/text_own.h"
 #include "inner/data/tokenizer/learn.h"
 
-enum { GROUP_BLOCKS = 256, MESSAGE_BYTES = 400, FILE_BYTES_MAX = 1 << 28 };
+enum { GROUP_BLOCKS = 256, GROUP_BYTES = 1 << 24, MESSAGE_BYTES = 400, FILE_BYTES_MAX = 1 << 28 };
 
 /* ---- the documents of a block ---- */
 
@@ -38,35 +38,77 @@ static bool span_next(struct cursor *c, struct span *span)
     return true;
 }
 
+/* The next piece of a block, which is the block itself unless that is long. *done: its bytes that
+ * earlier pieces had. */
+static enum err piece_next(const struct work *w, struct tokenizer_scratch *x, const struct block *b,
+                           uint64_t *done, struct block *piece)
+{
+    uint64_t first = b->first + *done, last = b->first + b->count, end = last;
+    if (!w->o->documents && last - first > TEXT_PIECE_BYTES)
+        TRY(text_cut(w, x, b->source, first, first + TEXT_PIECE_BYTES, &end));
+    end = end < last ? end : last;
+    *piece = (struct block){b->source, first, end - first, b->part};
+    *done += end - first;
+    return ERR_OK;
+}
+
+static enum err whole_check(const struct block *b, const uint8_t *text, size_t bytes)
+{
+    return bytes <= TEXT_WHOLE_BYTES_MAX
+               ? ERR_OK
+               : err_set(
+                     ERR_INPUT,
+                     "%s: byte %llu: %zu bytes that must stay together (a document of one "
+                     "sequence, a sentence, or a text without an end of a word); at most %d are "
+                     "taken",
+                     b->source->path, (unsigned long long)(text - b->source->data) + 1, bytes,
+                     TEXT_WHOLE_BYTES_MAX);
+}
+
+/* Places of messages are those of the file, or of the texts that were taken from it. */
+static enum err text_encode(const struct work *w, struct tokenizer_scratch *x,
+                            const struct block *b, const uint8_t *text, size_t bytes,
+                            struct buffer_ids *ids)
+{
+    TRY(whole_check(b, text, bytes));
+    enum err e = tokenizer_encode(w->tokenizer, x, text, bytes, ids);
+    return e ? err_add(e, "%s: from byte %llu on: ", b->source->path,
+                       (unsigned long long)(text - b->source->data) + 1)
+             : ERR_OK;
+}
+
 /* ---- groups of blocks ---- */
 
 struct group {
+    struct block pieces[GROUP_BLOCKS];
+    int count;
     struct text_ids ids[GROUP_BLOCKS];
     enum err error;
     char message[MESSAGE_BYTES]; /* an error's sentence belongs to the thread that found it */
 };
 
+/* One sequence of an index. */
 static enum err sentence_encode(const struct work *w, struct tokenizer_scratch *x,
-                                const uint8_t *text, size_t bytes, struct text_ids *out)
+                                const struct block *b, const uint8_t *text, size_t bytes,
+                                struct text_ids *out)
 {
     size_t before = out->ids.count;
-    TRY(tokenizer_encode(w->tokenizer, x, text, bytes, &out->ids));
-    if (out->ids.count - before > INT32_MAX)
-        return err_set(ERR_INPUT, "a sentence of %zu bytes; no index holds it", bytes);
+    TRY(text_encode(w, x, b, text, bytes, &out->ids));
     return buffer_ids_add(&out->marks, (int32_t)(out->ids.count - before));
 }
 
 static enum err sentences_encode(const struct work *w, struct tokenizer_scratch *x,
-                                 const struct span *span, struct text_ids *out)
+                                 const struct block *b, const struct span *span,
+                                 struct text_ids *out)
 {
     struct sentence s;
     size_t at = 0;
     if (span->begins)
         TRY(buffer_ids_add(&out->marks, TEXT_DOCUMENT));
     if (!w->o->split_sentences)
-        return sentence_encode(w, x, span->text, span->bytes, out);
+        return sentence_encode(w, x, b, span->text, span->bytes, out);
     while (sentence_next(span->text, span->bytes, &at, &s))
-        TRY(sentence_encode(w, x, s.text, s.bytes, out));
+        TRY(sentence_encode(w, x, b, s.text, s.bytes, out));
     return ERR_OK;
 }
 
@@ -79,12 +121,12 @@ static enum err block_encode(const struct work *w, struct tokenizer_scratch *x,
     ids->count = out->marks.count = 0;
     while (span_next(&c, &span)) {
         if (text_is_indexed(w->o)) {
-            TRY(sentences_encode(w, x, &span, out));
+            TRY(sentences_encode(w, x, b, &span, out));
             continue;
         }
         if (span.begins && w->start_id >= 0)
             TRY(buffer_ids_add(ids, w->start_id));
-        TRY(tokenizer_encode(w->tokenizer, x, span.text, span.bytes, ids));
+        TRY(text_encode(w, x, b, span.text, span.bytes, ids));
     }
     return ERR_OK;
 }
@@ -98,29 +140,49 @@ static void error_keep(enum err *error, char message[MESSAGE_BYTES], enum err e)
     }
 }
 
-static enum err group_encode(const struct work *w, struct group *g, const struct block **blocks,
-                             int count)
+static enum err group_encode(const struct work *w, struct group *g)
 {
 #pragma omp parallel for schedule(dynamic) num_threads(w->threads)
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < g->count; i++)
         error_keep(&g->error, g->message,
-                   block_encode(w, w->scratch[omp_get_thread_num()], blocks[i], &g->ids[i]));
+                   block_encode(w, w->scratch[omp_get_thread_num()], &g->pieces[i], &g->ids[i]));
     return g->error ? err_set(g->error, "%s", g->message) : ERR_OK;
 }
 
-static enum err group_put(struct work *w, struct text_out *out, const struct group *g,
-                          const struct block **blocks, int count)
+static enum err group_put(struct work *w, struct text_out *out, const struct group *g)
 {
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < g->count; i++) {
         const struct buffer_ids *ids = &g->ids[i].ids;
         if (text_is_indexed(w->o))
-            TRY(text_indexed_put(w, out, blocks[i], &g->ids[i]));
+            TRY(text_indexed_put(w, out, &g->pieces[i], &g->ids[i]));
         for (size_t j = 0; !text_is_indexed(w->o) && j < ids->count; j++)
             TRY(text_put(w, out, (uint32_t)ids->ids[j]));
-        w->done_bytes += blocks[i]->count;
+        w->done_bytes += g->pieces[i].count;
     }
     if (w->o->progress)
         w->o->progress(w->o->progress_self, "encode", w->done_bytes, w->text_bytes);
+    return ERR_OK;
+}
+
+/* A group ends where it has enough to do, so that the ids of few pieces are in memory. */
+static enum err groups_put(struct work *w, struct text_out *out, struct group *g,
+                           const struct block **blocks, uint64_t count)
+{
+    uint64_t at = 0, done = 0, bytes = 0;
+    while (at < count) {
+        TRY(piece_next(w, w->scratch[0], blocks[at], &done, &g->pieces[g->count]));
+        bytes += g->pieces[g->count++].count;
+        if (done == blocks[at]->count) {
+            at++;
+            done = 0;
+        }
+        if (g->count < GROUP_BLOCKS && bytes < GROUP_BYTES && at < count)
+            continue;
+        TRY(group_encode(w, g));
+        TRY(group_put(w, out, g));
+        g->count = 0;
+        bytes = 0;
+    }
     return ERR_OK;
 }
 
@@ -128,12 +190,8 @@ enum err text_blocks_put(struct work *w, struct text_out *out, const struct bloc
                          uint64_t count)
 {
     struct group *g = calloc(1, sizeof *g);
-    enum err e = g ? ERR_OK : err_set(ERR_MEMORY, "no memory for blocks of text");
-    for (uint64_t at = 0; !e && at < count; at += GROUP_BLOCKS) {
-        int some = count - at < GROUP_BLOCKS ? (int)(count - at) : GROUP_BLOCKS;
-        e = group_encode(w, g, blocks + at, some);
-        e = e ? e : group_put(w, out, g, blocks + at, some);
-    }
+    enum err e = g ? groups_put(w, out, g, blocks, count)
+                   : err_set(ERR_MEMORY, "no memory for blocks of text");
     for (int i = 0; g && i < GROUP_BLOCKS; i++) {
         buffer_ids_free(&g->ids[i].ids);
         buffer_ids_free(&g->ids[i].marks);
@@ -145,7 +203,6 @@ enum err text_blocks_put(struct work *w, struct text_out *out, const struct bloc
 /* ---- learning ---- */
 
 struct lesson {
-    const struct tokenizer *base;
     struct tally *words; /* one set for each thread */
     enum err error;
     char message[MESSAGE_BYTES];
@@ -156,14 +213,27 @@ static enum err word_count(void *self, const uint8_t *word, size_t bytes)
     return tally_add(self, word, bytes, 1);
 }
 
-static enum err block_count_words(const struct lesson *l, struct tokenizer_scratch *x,
+static enum err piece_count_words(const struct work *w, struct tokenizer_scratch *x,
                                   struct tally *words, const struct block *b)
 {
     struct cursor c = cursor_at(b);
     struct split_sink sink = {word_count, words};
     struct span span;
-    while (span_next(&c, &span))
-        TRY(tokenizer_words(l->base, x, span.text, span.bytes, &sink));
+    while (span_next(&c, &span)) {
+        TRY(whole_check(b, span.text, span.bytes));
+        TRY(tokenizer_words(w->base, x, span.text, span.bytes, &sink));
+    }
+    return ERR_OK;
+}
+
+static enum err block_count_words(const struct work *w, struct tokenizer_scratch *x,
+                                  struct tally *words, const struct block *b)
+{
+    struct block piece;
+    for (uint64_t done = 0; done < b->count;) {
+        TRY(piece_next(w, x, b, &done, &piece));
+        TRY(piece_count_words(w, x, words, &piece));
+    }
     return ERR_OK;
 }
 
@@ -177,7 +247,7 @@ static enum err words_count(struct work *w, struct lesson *l)
         for (uint64_t i = at; i < end; i++)
             if (!text_is_held(w, i))
                 error_keep(&l->error, l->message,
-                           block_count_words(l, w->scratch[omp_get_thread_num()],
+                           block_count_words(w, w->scratch[omp_get_thread_num()],
                                              &l->words[omp_get_thread_num()], &w->blocks[i]));
         if (l->error)
             return err_set(l->error, "%s", l->message);
@@ -201,25 +271,28 @@ static enum err learn_from(struct work *w, struct lesson *l, const struct learn_
     return learn_write(&l->words[0], o, w->o->out);
 }
 
-static enum err learn(struct work *w)
+static enum err learn_options(const struct work *w, struct learn_options *o)
 {
-    struct learn_options o = {.kind = TOKENIZER_WORDPIECE,
-                              .size = w->o->learn,
-                              .alphabet_max = 1000,
-                              .lower = !w->o->cased};
-    struct lesson l = {0};
-    struct tokenizer *base;
+    *o = (struct learn_options){.kind = TOKENIZER_WORDPIECE,
+                                .size = w->o->learn,
+                                .alphabet_max = 1000,
+                                .lower = !w->o->cased};
     if (!strcmp(w->o->tokenizer, "bpe"))
-        o.kind = TOKENIZER_BPE;
+        o->kind = TOKENIZER_BPE;
     else if (strcmp(w->o->tokenizer, "wordpiece"))
         return err_set(ERR_CONFIG, "--learn: --tokenizer %.60s: wordpiece or bpe expected",
                        w->o->tokenizer);
-    TRY(learn_words_open(&base, &o));
-    l.base = base;
+    return ERR_OK;
+}
+
+static enum err learn(struct work *w)
+{
+    struct learn_options o;
+    struct lesson l = {0};
+    TRY(learn_options(w, &o));
     enum err e = learn_from(w, &l, &o);
     for (int i = 0; l.words && i < w->threads; i++)
         tally_close(&l.words[i]);
-    tokenizer_close(base);
     return e;
 }
 
@@ -235,13 +308,28 @@ static enum err scratch_open(struct work *w)
     return ERR_OK;
 }
 
+enum err text_words_open(struct work *w)
+{
+    struct learn_options o;
+    TRY(scratch_open(w));
+    if (!w->o->learn) {
+        TRY(tokenizer_open(&w->tokenizer, w->o->tokenizer));
+        w->words = w->tokenizer;
+        return ERR_OK;
+    }
+    TRY(learn_options(w, &o));
+    TRY(learn_words_open(&w->base, &o));
+    w->words = w->base;
+    return ERR_OK;
+}
+
 enum err text_tokenizer_open(struct work *w, struct text_report *report)
 {
     static const enum tokenizer_role starts[] = {TOKENIZER_BOS, TOKENIZER_EOS, TOKENIZER_SEP};
-    TRY(scratch_open(w));
-    if (w->o->learn)
+    if (w->o->learn) {
         TRY(learn(w));
-    TRY(tokenizer_open(&w->tokenizer, w->o->learn ? w->o->out : w->o->tokenizer));
+        TRY(tokenizer_open(&w->tokenizer, w->o->out));
+    }
     for (int i = 2; i >= 0; i--)
         if (tokenizer_special(w->tokenizer, starts[i]) >= 0)
             w->start_id = tokenizer_special(w->tokenizer, starts[i]);
@@ -254,6 +342,7 @@ enum err text_tokenizer_open(struct work *w, struct text_report *report)
 void text_tokenizer_close(struct work *w)
 {
     tokenizer_close(w->tokenizer);
+    tokenizer_close(w->base);
     for (int i = 0; w->scratch && i < w->threads; i++)
         tokenizer_scratch_close(w->scratch[i]);
 }

@@ -154,9 +154,12 @@ static enum err tokenizer_check(const struct text_options *o)
     if ((o->split_sentences || o->documents) && !o->tokenizer)
         return err_set(ERR_CONFIG, "%s needs --tokenizer",
                        o->split_sentences ? "--split-sentences" : "--documents");
-    if (o->source.owner && (!o->source.field || !(o->split_sentences || o->documents)))
-        return err_set(ERR_CONFIG, "--owner-field needs --field, and --documents or "
-                                   "--split-sentences");
+    if (o->source.owner && !(o->split_sentences || o->documents))
+        return err_set(ERR_CONFIG, "%s needs --documents or --split-sentences",
+                       o->columns.name[COLUMNS_OWNER] ? "--csv owner=" : "--owner-field");
+    if (o->source.raw && o->tokenizer)
+        return err_set(ERR_CONFIG, "--bytes takes the bytes of any file, and --tokenizer text; "
+                                   "give one of them");
     if (o->split_sentences && o->documents)
         return err_set(ERR_CONFIG, "--documents has one sequence for a document, and "
                                    "--split-sentences one for a sentence; give one of them");
@@ -167,8 +170,34 @@ static enum err tokenizer_check(const struct text_options *o)
 
 struct labels_wish {
     bool labels;
-    const char *classes_of;
+    const char *classes_of, *csv;
 };
+
+/* Without --labels the columns are fields, as of JSON lines. */
+static enum err csv_check(struct text_options *o, const struct labels_wish *w, struct arena *a)
+{
+    const struct {
+        enum columns_role role;
+        const char **field, *option;
+    } fields[] = {{COLUMNS_TEXT, &o->source.field, "--field"},
+                  {COLUMNS_OWNER, &o->source.owner, "--owner-field"}};
+    if (!w->csv)
+        return ERR_OK;
+    o->source.csv = true;
+    TRY(columns_parse(&o->columns, w->csv, a));
+    if (w->labels)
+        return ERR_OK;
+    if (o->columns.name[COLUMNS_LABEL] || o->columns.name[COLUMNS_TEXT_B])
+        return err_set(ERR_CONFIG, "--csv label= and text_b= are for --labels");
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const char *name = o->columns.name[fields[i].role];
+        if (name && *fields[i].field && strcmp(name, *fields[i].field) != 0)
+            return err_set(ERR_CONFIG, "--csv and %s name two columns: %s, %s", fields[i].option,
+                           name, *fields[i].field);
+        *fields[i].field = name ? name : *fields[i].field;
+    }
+    return ERR_OK;
+}
 
 static enum err label(const struct args *args, const struct text_options *o,
                       const struct labels_wish *w, struct arena *a)
@@ -198,7 +227,9 @@ static enum err run(struct args *args, struct text_options *o, const struct labe
     if (labels->classes_of && !labels->labels)
         return err_set(ERR_CONFIG, "--classes-of is for --labels");
     if (o->owners && !labels->labels)
-        return err_set(ERR_CONFIG, "--owners is for --labels; JSON lines have --owner-field");
+        return err_set(ERR_CONFIG,
+                       "--owners is for --labels; JSON lines and CSV have --owner-field");
+    TRY(csv_check(o, labels, a));
     TRY(tokenizer_check(o));
     if (labels->labels)
         return label(args, o, labels, a);
@@ -226,10 +257,16 @@ enum err cmd_data(int argc, char **argv)
         {"shard-tokens", ARGS_INT, &shard_tokens, .value = "N", .min = 2, .max = SHARD_TOKENS_MAX,
          .help = "Longest shard."},
         {"field", ARGS_TEXT, &o.source.field, .value = "NAME",
-         .help = "The files are JSON lines: a document is the text of this field."},
+         .help = "JSON lines: a document is the text of this field. Of CSV the column (\"text\")."},
         {"owner-field", ARGS_TEXT, &o.source.owner, .value = "NAME",
-         .help = "With --field: this field says whose the document is, such as a patient; for "
+         .help = "JSON lines, CSV: this field says whose the document is, such as a patient; for "
                  "privacy.unit = owner. All documents of an owner go to one part."},
+        {"csv", ARGS_TEXT, &labels.csv, .value = "ROLE=COLUMN,..",
+         .help = "The columns of CSV files, such as label=diagnosis,text=report,owner=patient; "
+                 "also text_b. Otherwise the columns of these names. Takes files as CSV that are "
+                 "not named .csv, but neither .txt nor .tsv."},
+        {"bytes", ARGS_FLAG, &o.source.raw,
+         .help = "The bytes of any file, text or not. Otherwise what is no text is refused."},
         {"tokenizer", ARGS_TEXT, &o.tokenizer, .value = "PATH",
          .help = "Text becomes the ids of this tokenizer: a tokenizer.json (WordPiece, byte-level "
                  "BPE, Unigram), a vocab.txt, a vocab.json with merges.txt, or a directory with "
@@ -241,14 +278,14 @@ enum err cmd_data(int argc, char **argv)
         {"cased", ARGS_FLAG, &o.cased,
          .help = "A learned WordPiece vocabulary keeps capitals and accents."},
         {"labels", ARGS_FLAG, &labels.labels,
-         .help = "The files are lines label<TAB>text, or label<TAB>text<TAB>text: shards for "
-                 "data.objective = labels."},
+         .help = "The files are lines label<TAB>text, or label<TAB>text<TAB>text, or CSV (--csv): "
+                 "shards for data.objective = labels."},
         {"classes-of", ARGS_TEXT, &labels.classes_of, .value = "DIR",
          .help = "With --labels: the classes of DIR/data.json, in their order. Otherwise the "
                  "labels that occur."},
         {"owners", ARGS_FLAG, &o.owners,
          .help = "With --labels: the lines are owner<TAB>label<TAB>text, and all lines of an owner "
-                 "go to one part; for privacy.unit = owner."},
+                 "go to one part; for privacy.unit = owner. A column owner of CSV does it too."},
         {"whole-files", ARGS_FLAG, &o.source.whole_files,
          .help =
              "With a tokenizer: a file is one document. Otherwise a blank line ends a document, "
@@ -271,12 +308,14 @@ enum err cmd_data(int argc, char **argv)
     };
     struct args args = {
         .command = "data",
-        .summary = "Turns text into token shards (of llm.c or Megatron-LM), with a held-out part "
-                   "and one part "
-                   "per site: bytes, or the\n"
-                   "ids of a tokenizer (--tokenizer). Text is plain, or JSON lines (--field), also "
-                   "as .gz and .zst; of a\n"
-                   "directory all files are taken. Or token ids of another program (--tokens).",
+        .summary =
+            "Turns text into token shards (of llm.c or Megatron-LM), with a held-out part "
+            "and one part "
+            "per site: bytes, or the\n"
+            "ids of a tokenizer (--tokenizer). Text is plain, JSON lines (--field) or CSV, in "
+            "one call, also as .gz\n"
+            "and .zst; of a directory all files are taken. Or token ids of another program "
+            "(--tokens).",
         .example = "atoll data --out data --sites 2 book.txt",
         .operands = "FILE|DIR...",
         .options = options,

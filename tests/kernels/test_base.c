@@ -22,6 +22,7 @@
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
+#include "kernels/base/spill.h"
 
 static char root[64]; /* a scratch directory, removed at the end */
 
@@ -496,6 +497,68 @@ static void the_limiter_counts_what_it_suppresses(void **state)
     log_to(NULL, NULL);
 }
 
+/* Few bytes stay in memory; more of them lie in a file that has no name. */
+static void a_spill_gives_back_what_was_appended(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0,       1,       SPILL_MEMORY_BYTES - 1, SPILL_MEMORY_BYTES,
+                                   65537,   1 << 20, (1 << 20) + 65536,      (1 << 20) + 65537,
+                                   3 << 20, 2999999};
+    static uint8_t bytes[3 << 20];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * 2654435761u >> 11);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t step = 1; step < 5000000; step = step * 97 + 1) {
+            struct spill s = spill_make(in_root("spill"));
+            const uint8_t *data;
+            if (step == 1 && sizes[i] > 70000)
+                continue;
+            for (size_t at = 0, n; at < sizes[i]; at += n) {
+                n = sizes[i] - at < step ? sizes[i] - at : step;
+                assert_int_equal(spill_add(&s, bytes + at, n), ERR_OK);
+            }
+            assert_int_equal(s.is_file, sizes[i] > SPILL_MEMORY_BYTES);
+            assert_int_equal(spill_end(&s, &data), ERR_OK);
+            assert_int_equal(s.count, sizes[i]);
+            assert_true(!sizes[i] || memcmp(data, bytes, sizes[i]) == 0);
+            spill_close(&s);
+            if (file_exists(in_root("spill"))) { /* the directory; the file has no name */
+                struct arena a = arena_make(0);
+                char **names;
+                size_t count;
+                assert_int_equal(file_list(in_root("spill"), &a, &names, &count), ERR_OK);
+                assert_int_equal(count, 0);
+                arena_free(&a);
+            }
+        }
+}
+
+static void a_spill_says_where_the_disk_ended(void **state)
+{
+    (void)state;
+    struct rlimit before, small;
+    struct spill s = spill_make(in_root("spill"));
+    static uint8_t bytes[4 << 20];
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 1500000;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    enum err e = spill_add(&s, bytes, sizeof bytes);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(e, ERR_FULL);
+    assert_non_null(strstr(err_message(), "spill: cannot write behind 1"));
+    spill_close(&s);
+    s = spill_make(in_root("spill/none"));
+    FILE *f = fopen(in_root("spill/none"), "w"); /* a file where the directory should be */
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    assert_true(spill_add(&s, bytes, sizeof bytes) != ERR_OK);
+    spill_close(&s);
+    assert_int_equal(file_remove(in_root("spill/none")), ERR_OK);
+}
+
 static void clock_waits_in_monotonic_time(void **state)
 {
     (void)state;
@@ -531,6 +594,8 @@ int main(void)
         cmocka_unit_test(file_errors_name_path_and_reason),
         cmocka_unit_test(file_write_failing_keeps_the_old_file),
         cmocka_unit_test(file_directories),
+        cmocka_unit_test(a_spill_gives_back_what_was_appended),
+        cmocka_unit_test(a_spill_says_where_the_disk_ended),
         cmocka_unit_test(a_lock_outlives_its_file),
         cmocka_unit_test(log_writes_logfmt),
         cmocka_unit_test(control_characters_are_escaped),

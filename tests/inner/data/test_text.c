@@ -9,6 +9,7 @@
 #include "inner/data/shard.h"
 #include "inner/data/sidecar.h"
 #include "inner/data/text.h"
+#include "inner/data/tokenizer/unicode.h"
 #include "inner/data/unpack.h"
 
 static struct arena arena;
@@ -143,6 +144,9 @@ static void any_bytes_survive(void **state)
         bytes[i] = byte == '\n' ? 0 : byte;
     }
     struct text_options o = options(1);
+    assert_int_equal(prepare(scratch_write("raw", bytes, SIZE), o, &report), ERR_INPUT);
+    assert_says("is zero: this is no text; or --bytes takes the bytes of any file");
+    o.source.raw = true;
     assert_int_equal(prepare(scratch_write("raw", bytes, SIZE), o, &report), ERR_OK);
     assert_int_equal(report.eval.tokens + report.train[0].tokens, SIZE);
     assert_true(report.eval.tokens >= 1000);
@@ -410,6 +414,16 @@ static const uint8_t zstd_frames[] = {
     0x7a, 0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x68, 0x81, 0x00, 0x00, 0x41, 0x6e, 0x64, 0x20, 0x74, 0x68,
     0x65, 0x20, 0x73, 0x65, 0x63, 0x6f, 0x6e, 0x64, 0x2e, 0x0a, 0x1b, 0x65, 0x5f, 0xc9};
 
+static enum err collect(void *self, const void *piece, size_t bytes)
+{
+    return buffer_add(self, piece, bytes);
+}
+
+static enum err unpack_all(const char *path, const uint8_t *data, size_t bytes, struct buffer *all)
+{
+    return unpack(path, data, bytes, &(struct unpack_sink){collect, all});
+}
+
 static void several_members_are_one_text(void **state)
 {
     (void)state;
@@ -535,7 +549,7 @@ static void documents_begin_with_a_marker(void **state)
     assert_int_equal(prepare(scratch("p.txt"), o, &report), ERR_OK);
     assert_int_equal(report.documents, 1);
     assert_int_equal(report.train[0].tokens, 8);
-    assert_int_equal(prepare(scratch_write("bad.txt", "one\ntwo \xe9 three\n", 17), o, &report),
+    assert_int_equal(prepare(scratch_write("bad.txt", "one\ntwo \xe9 three\n", 16), o, &report),
                      ERR_INPUT);
     assert_says("bad.txt: line 2, byte 5 is not UTF-8");
     o.sequence = 100;
@@ -756,6 +770,83 @@ static void no_index_stays_behind(void **state)
     assert_false(file_exists(arena_printf(&arena, "%s/train-0-0000.idx", out)));
 }
 
+/* Long lines of characters beyond ASCII: blocks once ended within one, and cut words elsewhere. */
+static void a_long_line_is_cut_between_words(void **state)
+{
+    (void)state;
+    enum { WORDS = 30000 };
+    static const char *const words[] = {"one", "two", "three", "four", "\xc3\xa9t\xc3\xa9"};
+    static const int32_t ids[] = {5, 6, 7, 8, 1};
+    struct text_options o = options(1);
+    struct text_report report;
+    struct shard_set set;
+    int32_t *wanted = malloc((WORDS + 1) * sizeof *wanted),
+            *got = malloc((WORDS + 1) * sizeof *got);
+    char *text = malloc(7 * WORDS), *at = text;
+    assert_true(wanted && got && text);
+    wanted[0] = 3;
+    for (int i = 0; i < WORDS; i++) {
+        unsigned k = (unsigned)i * 2654435761u >> 8;
+        at += sprintf(at, "%s ", words[k % 5]);
+        wanted[i + 1] = ids[k % 5];
+    }
+    const char *path = scratch_write("long", text, (size_t)(at - text));
+    struct config_list list = {(const char *[]){arena_printf(&arena, "%s/train-*.bin", out)}, 1};
+    o.tokenizer = vocabulary();
+    o.held_out = 0;
+    o.replace = true;
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    assert_true(report.blocks > 100);
+    assert_int_equal(shard_set_open(&set, &arena, &list, 9), ERR_OK);
+    assert_int_equal(set.tokens, WORDS + 1);
+    shard_read(&set.shards[0], 0, WORDS + 1, got);
+    assert_memory_equal(got, wanted, (WORDS + 1) * sizeof *got);
+    shard_set_close(&set);
+    /* Bytes: no part begins or ends within a character. */
+    o.tokenizer = NULL;
+    o.sites = 3;
+    assert_int_equal(prepare(path, o, &report), ERR_OK);
+    for (int site = 0; site < 3; site++) {
+        size_t n, bad;
+        char *part = read_back(arena_printf(&arena, "train-%d-*.bin", site), &n);
+        assert_true(unicode_check((const uint8_t *)part, n, &bad));
+        free(part);
+    }
+    free(wanted);
+    free(got);
+    free(text);
+}
+
+/* More than a piece: the ids of one document are encoded in several. */
+static void a_document_longer_than_a_piece_is_whole(void **state)
+{
+    (void)state;
+    enum { DOCUMENTS = 40, WORDS = 700000 };
+    struct text_options o = options(1);
+    struct text_report report;
+    char *text = malloc(4 * WORDS + 100 * DOCUMENTS), *at = text;
+    assert_non_null(text);
+    for (int d = 0; d < DOCUMENTS; d++) {
+        for (int i = 0; i < (d == 3 ? WORDS : 10); i++)
+            at += sprintf(at, "%s", i % 7 ? "two " : "one\n");
+        at += sprintf(at, "\n\n");
+    }
+    const char *path = scratch_write("many", text, (size_t)(at - text));
+    free(text);
+    o.tokenizer = vocabulary();
+    o.held_out = 0;
+    o.shard_tokens = 10 * WORDS;
+    o.min_sentences = 1;
+    o.replace = true;
+    for (int indexed = 0; indexed < 3; indexed++) {
+        o.documents = indexed == 1;
+        o.split_sentences = indexed == 2;
+        assert_int_equal(prepare(path, o, &report), ERR_OK);
+        assert_int_equal(report.documents, DOCUMENTS);
+        assert_int_equal(report.tokens, WORDS + (DOCUMENTS - 1) * 10 + (indexed ? 0 : DOCUMENTS));
+    }
+}
+
 /* Blocks cut a long document where there are few; in one part its pieces are one document. */
 static void a_document_of_several_blocks_stays_one(void **state)
 {
@@ -802,6 +893,8 @@ int main(void)
         T(a_document_may_be_one_sequence),
         T(no_index_stays_behind),
         T(a_document_of_several_blocks_stays_one),
+        T(a_long_line_is_cut_between_words),
+        T(a_document_longer_than_a_piece_is_whole),
         T(a_cut_document_begins_once),
     };
     int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
