@@ -295,7 +295,7 @@ static void file_write_failing_keeps_the_old_file(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
     enum err e = file_write(path, new, 2, 0644);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(e, ERR_IO);
+    assert_int_equal(e, ERR_FULL);
     assert_non_null(strstr(err_message(), "kept"));
     assert_int_equal(file_read(path, 100, &a, &data, &size), ERR_OK);
     assert_memory_equal(data, "old", 4);
