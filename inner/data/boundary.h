@@ -10,8 +10,8 @@
 
 /* The first such place at `from` or behind it; `bytes`: there is none. 0 < from <= bytes. The text
  * begins where the whole text does, or with such a place: a token that takes the blanks around it
- * could else be asked for half of them. Tried are beginnings of white space, BOUNDARY_TRIES of them,
- * then any character. Valid UTF-8. */
+ * could else be asked for half of them. Tried are beginnings of white space, BOUNDARY_TRIES of
+ * them, then any character. Valid UTF-8. */
 enum { BOUNDARY_TRIES = 256, BOUNDARY_WINDOW_BYTES = 512 };
 enum err boundary_words(const struct tokenizer *t, struct tokenizer_scratch *x, const uint8_t *text,
                         size_t bytes, size_t from, size_t *at) MUST;

@@ -32,8 +32,8 @@ static enum err columns_missing(const struct columns *c, const char *name)
     char list[400] = "";
     size_t used = 0;
     for (size_t i = 0; i < c->count && used < sizeof list - 1; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
-                                 c->fields[i]);
+        used +=
+            (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", c->fields[i]);
     bool other = c->count == 1 && strpbrk(list, ";\t");
     return err_set(ERR_INPUT, "%s: no column \"%s\"; its first line names %s%s", c->path, name,
                    list,

@@ -125,8 +125,7 @@ static enum err refuse_lines(const struct source *s, const struct json *j)
     size_t length = 0;
     for (size_t i = 0; i < j->count; i++)
         if (j->items[i].kind == JSON_WORDS && length + strlen(j->items[i].key) + 3 < sizeof names)
-            length +=
-                (size_t)sprintf(names + length, "%s%s", length ? ", " : "", j->items[i].key);
+            length += (size_t)sprintf(names + length, "%s%s", length ? ", " : "", j->items[i].key);
     return err_set(ERR_INPUT, "%s: JSON lines; say with --field which one is the text%s%s", s->path,
                    length ? ". Fields with text: " : "", names);
 }
@@ -173,11 +172,10 @@ static enum err records_read(struct source *s, struct columns *c, const struct s
     }
 }
 
-static enum err csv_open(struct source *s, const struct textfile *t,
-                         const struct source_options *o)
+static enum err csv_open(struct source *s, const struct textfile *t, const struct source_options *o)
 {
-    const struct columns_names names = {.name = {[COLUMNS_TEXT] = o->field,
-                                                 [COLUMNS_OWNER] = o->owner}};
+    const struct columns_names names = {
+        .name = {[COLUMNS_TEXT] = o->field, [COLUMNS_OWNER] = o->owner}};
     struct columns c;
     enum err e = columns_open(&c, s->path, t, &names);
     e = e ? e : records_read(s, &c, o, &names);

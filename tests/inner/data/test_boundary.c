@@ -14,8 +14,9 @@ static struct tokenizer_scratch *x;
     "\"added_tokens\":[{\"id\":1,\"content\":\"<M>\",\"special\":true,\"lstrip\":true,\"rstrip\":" \
     "true},{\"id\":2,\"content\":\"New York\",\"special\":false}]"
 #define SPLIT(regex)                                                                               \
-    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex \
-    "\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":" \
+    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"        \
+    "\"" regex "\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_"    \
+    "prefix_space\":"                                                                              \
     "false,\"use_regex\":false}]}"
 #define LLAMA3                                                                                     \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "         \
@@ -27,7 +28,7 @@ static struct tokenizer_scratch *x;
     "\"vocab\":{\"<unk>\":0,\"<M>\":1,\"New York\":2,\"t\":3,\"h\":4,\"e\":5,\"th\":6,\"the\":7,"  \
     "\"n\":8,\"##e\":9,\"a\":10}"
 #define UNIGRAM                                                                                    \
-    "\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"\xe2\x96\x81\",-2],[\"e\",-3],"  \
+    "\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"\xe2\x96\x81\",-2],[\"e\",-3]," \
     "[\"the\",-4],[\"\xe2\x96\x81the\",-3],[\"n\",-3]]"
 
 static const struct kind {
@@ -48,9 +49,9 @@ static const struct kind {
     {"always", "null", META("always"), UNIGRAM, false, false},
     {"first", "null", META("first"), UNIGRAM, false, false},
     {"never", "null", META("never"), UNIGRAM, false, false},
-    {"t5",
-     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\s{2,}\"},\"content\":\" \"}",
-     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," META("always") "]}",
+    {"t5", "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\s{2,}\"},\"content\":\" \"}",
+     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," META(
+         "always") "]}",
      UNIGRAM, false, false},
 };
 
@@ -76,15 +77,47 @@ static uint32_t draw(uint32_t below)
 
 /* What splits differ on: runs of white space, line ends, marks, digits, letters of many alphabets
  * without blanks, contractions, added tokens. */
-static const char *const mixed[] = {
-    "the",   "then", "New York", "<M>",  " ",    "  ",   "\n",    "\n\n",  " \n ",  "\t",
-    "\r\n",  "'s",   "'ll",      ".",    "...",  "!?",   "12345", "7",     "e\xcc\x81t\xc3\xa9",
-    "\xc3\xa0",      "\xd0\xb4\xd0\xb0", "\xe4\xb8\xad\xe6\x96\x87",       "\xe3\x80\x82",
-    "\xf0\x9f\x98\x80", "\xc2\xa0", "-",  "(",    ")\n",  "The",   "n"};
-static const char *const french[] = {"\xc3\xa9t\xc3\xa9", "d\xc3\xa9j\xc3\xa0", "no\xc3\xabl", "\xc3\xa0",
-                                     "la", "the", "l'\xc3\xa9" "cole"};
-static const char *const chinese[] = {"\xe4\xb8\xad", "\xe6\x96\x87", "\xe5\xad\x97", "\xe4\xb8\xad",
-                                      "\xe6\x96\x87", "\xe5\xad\x97", "\xe3\x80\x82"};
+static const char *const mixed[] = {"the",
+                                    "then",
+                                    "New York",
+                                    "<M>",
+                                    " ",
+                                    "  ",
+                                    "\n",
+                                    "\n\n",
+                                    " \n ",
+                                    "\t",
+                                    "\r\n",
+                                    "'s",
+                                    "'ll",
+                                    ".",
+                                    "...",
+                                    "!?",
+                                    "12345",
+                                    "7",
+                                    "e\xcc\x81t\xc3\xa9",
+                                    "\xc3\xa0",
+                                    "\xd0\xb4\xd0\xb0",
+                                    "\xe4\xb8\xad\xe6\x96\x87",
+                                    "\xe3\x80\x82",
+                                    "\xf0\x9f\x98\x80",
+                                    "\xc2\xa0",
+                                    "-",
+                                    "(",
+                                    ")\n",
+                                    "The",
+                                    "n"};
+static const char *const french[] = {"\xc3\xa9t\xc3\xa9",
+                                     "d\xc3\xa9j\xc3\xa0",
+                                     "no\xc3\xabl",
+                                     "\xc3\xa0",
+                                     "la",
+                                     "the",
+                                     "l'\xc3\xa9"
+                                     "cole"};
+static const char *const chinese[] = {"\xe4\xb8\xad", "\xe6\x96\x87", "\xe5\xad\x97",
+                                      "\xe4\xb8\xad", "\xe6\x96\x87", "\xe5\xad\x97",
+                                      "\xe3\x80\x82"};
 
 static size_t text_make(uint8_t *text, const char *const *words, size_t count, const char *between,
                         uint32_t seed)
@@ -116,8 +149,8 @@ static enum err word_add(void *self, const uint8_t *word, size_t bytes)
     return buffer_add(b, word, bytes);
 }
 
-static void encode(const struct tokenizer *t, const uint8_t *text, size_t bytes, struct buffer *words,
-                   struct buffer_ids *ids)
+static void encode(const struct tokenizer *t, const uint8_t *text, size_t bytes,
+                   struct buffer *words, struct buffer_ids *ids)
 {
     const struct split_sink sink = {word_add, words};
     assert_int_equal(tokenizer_words(t, x, text, bytes, &sink), ERR_OK);

@@ -185,7 +185,8 @@ static const struct kind {
     {"a.csv", read_csv_text, "owner,text\np,\"one, two\"\n\nq,three\n",
      "2 documents 5 1 6 7 owner 148de9 owner 8e35c2 | ", false},
     {"a.tsv", read_tabs, "x\tone\ny\ttwo\tthree\n", NULL, false},
-    {"b.tsv", read_tabs, "x\tone\n\ny\ttwo\nx\tfour\n", "x y 5 6 8 class 0 class 1 class 0 | ", false},
+    {"b.tsv", read_tabs, "x\tone\n\ny\ttwo\nx\tfour\n", "x y 5 6 8 class 0 class 1 class 0 | ",
+     false},
     {"o.tsv", read_owners, "p\tx\tone\nq\ty\ttwo\np\tx\tfour\n",
      "x y 5 6 8 class 0 class 1 class 0 owner 148de9 owner 8e35c2 owner 148de9 | ", false},
     {"o.csv", read_tabs, "owner,label,text\np,x,one\nq,y,\"two\"\np,x,four\n",
@@ -292,7 +293,8 @@ static void what_is_no_text_is_named(void **state)
         size_t bytes;
         const char *says;
     } cases[] = {
-        {BYTES("PAR1\x15\0\x15\x10"), "x.dat: a Parquet file, and text in UTF-8 is expected; docs/"},
+        {BYTES("PAR1\x15\0\x15\x10"),
+         "x.dat: a Parquet file, and text in UTF-8 is expected; docs/"},
         {BYTES("ARROW1\0\0\xff"), "an Arrow file"},
         {BYTES("\xff\xff\xff\xff\x10\0\0\0"), "an Arrow stream"},
         {BYTES("\x1f\x8b\x08\0"), "compressed (gzip)"},
@@ -300,12 +302,16 @@ static void what_is_no_text_is_named(void **state)
         {BYTES("PK\3\4\0"), "a ZIP archive (.xlsx"},
         {BYTES("%PDF-1.7\n"), "a PDF document"},
         {BYTES("SQLite format 3\0"), "an SQLite database"},
-        {BYTES("\x93NUMPY\1\0"), "a NumPy array, and text in UTF-8 is expected; token ids of another "
-                                 "program go with --tokens npy"},
+        {BYTES("\x93NUMPY\1\0"),
+         "a NumPy array, and text in UTF-8 is expected; token ids of another "
+         "program go with --tokens npy"},
         {BYTES("MMIDIDX\0\0\1"), "the index of a Megatron data set"},
-        {BYTES("\x7f" "ELF\2\1"), "a program"},
+        {BYTES("\x7f"
+               "ELF\2\1"),
+         "a program"},
         {BYTES("\xff\xfe\0\0a\0\0\0"), "UTF-32"},
-        {BYTES("line\nwith \0 in it"), "x.dat: line 2: byte 11 of the file is zero: this is no text"},
+        {BYTES("line\nwith \0 in it"),
+         "x.dat: line 2: byte 11 of the file is zero: this is no text"},
         {BYTES("\0"), "line 1: byte 1 of the file is zero"},
     };
     struct textfile t;
@@ -324,7 +330,8 @@ static void what_is_no_text_is_named(void **state)
 static void lines_end_with_lf_or_crlf(void **state)
 {
     (void)state;
-    static const char text[] = "\xef\xbb\xbf" "a\r\n\n\rb\r\r\n\r\nc";
+    static const char text[] = "\xef\xbb\xbf"
+                               "a\r\n\n\rb\r\r\n\r\nc";
     static const char *const lines[] = {"a", "", "\rb\r", "", "c"};
     struct textfile t;
     struct textfile_line l = {0};
@@ -361,8 +368,10 @@ static void a_table_has_labels_texts_and_owners(void **state)
         {"label,text\nx,one\ny,two\n", NULL, "x y 5 6 class 0 class 1 | "},
         {"id,text,label\n1,\"one\ntwo\tthree\",\"x\"\n2,two,y\n", NULL,
          "x y 5 6 7 6 class 0 class 1 | "},
-        {"label,text\nx,\"one, \"\"two\"\"\"\ny,four\n", NULL, "x y 5 1 1 6 1 8 class 0 class 1 | "},
-        {"diagnosis,report,patient\nx,one,p\ny,two,q\n", "label=diagnosis,text=report,owner=patient",
+        {"label,text\nx,\"one, \"\"two\"\"\"\ny,four\n", NULL,
+         "x y 5 1 1 6 1 8 class 0 class 1 | "},
+        {"diagnosis,report,patient\nx,one,p\ny,two,q\n",
+         "label=diagnosis,text=report,owner=patient",
          "x y 5 6 class 0 class 1 owner 148de9 owner 8e35c2 | "},
         {"label,text,text_b\nx,one,two\ny,two,three\n", NULL, "x y 5 6 6 7 class 0 class 1 | "},
         {"a,b,label\nx,one,two\ny,two,three\n", "label=a,text=b,text_b=label",
@@ -378,19 +387,20 @@ static void a_table_has_labels_texts_and_owners(void **state)
         const char *text, *option, *says;
         bool owners;
     } bad[] = {
-        {"label,texts\nx,one\n", NULL, "l.csv: no column \"text\"; its first line names label, texts",
-         false},
+        {"label,texts\nx,one\n", NULL,
+         "l.csv: no column \"text\"; its first line names label, texts", false},
         {"label;text\nx;one\n", NULL, "save it with commas between the fields", false},
         {"label,text\nx,one\n", "label=class", "no column \"class\"", false},
         {"label,text\nx,one\ny,two\n", NULL, "no column \"owner\"", true},
         {"label,text,text\nx,one,two\n", NULL, "two columns are named \"text\"", false},
         {"label,text\nx,one\ny,two,three\n", NULL,
          "l.csv:3: 3 fields, and the first line names 2 columns", false},
-        {"label,text\nx,\"one\n\ny,two\n", NULL, "l.csv:2: the quote that begins field 2 is not closed",
-         false},
+        {"label,text\nx,\"one\n\ny,two\n", NULL,
+         "l.csv:2: the quote that begins field 2 is not closed", false},
         {"label,text\nx,\"a\nb\"\n,two\n", NULL, "l.csv:4: no label", false},
         {"label,text\nx,\ny,two\n", NULL, "l.csv:2: an empty text", false},
-        {"owner,label,text\n,x,one\nq,y,two\n", NULL, "l.csv:2: the column of owners is empty", false},
+        {"owner,label,text\n,x,one\nq,y,two\n", NULL, "l.csv:2: the column of owners is empty",
+         false},
         {"", NULL, "its first line names the columns", false},
         {"label,text\n", NULL, "no labelled line", false},
     };
@@ -409,7 +419,8 @@ static void a_table_has_labels_texts_and_owners(void **state)
 static void pairs_and_single_texts_do_not_mix(void **state)
 {
     (void)state;
-    static const char tabs[] = "x\tone\nx\ttwo\nx\tone\ttwo\ny\tfour\n", csv[] = "label,text\nx,one\n",
+    static const char tabs[] = "x\tone\nx\ttwo\nx\tone\ttwo\ny\tfour\n",
+                      csv[] = "label,text\nx,one\n",
                       owned[] = "owner,label,text\np,x,one\nq,y,two\n";
     struct text_options o = text_options();
     struct labels_report report;
@@ -430,8 +441,8 @@ static void pairs_and_single_texts_do_not_mix(void **state)
 static void one_call_takes_all_kinds_of_text(void **state)
 {
     (void)state;
-    static const char lines[] = "{\"text\": \"one\"}\n{\"text\": \"two\"}\n", plain[] = "three\n\n{four\n",
-                      table[] = "id,text\n1,four four\n";
+    static const char lines[] = "{\"text\": \"one\"}\n{\"text\": \"two\"}\n",
+                      plain[] = "three\n\n{four\n", table[] = "id,text\n1,four four\n";
     struct text_options o = text_options();
     struct text_report report;
     out = o.out = arena_printf(&arena, "%s", scratch("all"));
@@ -446,7 +457,8 @@ static void one_call_takes_all_kinds_of_text(void **state)
     assert_string_equal(said, "3 5 3 6 3 7 3 1 8 3 8 8 | ");
     o.source.field = NULL;
     assert_int_equal(text_prepare(paths, 1, &o, &arena, &report), ERR_INPUT);
-    assert_says("a.jsonl: JSON lines; say with --field which one is the text. Fields with text: text");
+    assert_says(
+        "a.jsonl: JSON lines; say with --field which one is the text. Fields with text: text");
     o.source.owner = "id";
     o.documents = true;
     assert_int_equal(text_prepare(paths + 1, 1, &o, &arena, &report), ERR_INPUT);
@@ -458,12 +470,9 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, reset)
     const struct CMUnitTest tests[] = {
-        T(every_text_file_is_read_as_its_text),
-        T(what_is_no_text_is_named),
-        T(lines_end_with_lf_or_crlf),
-        T(a_table_has_labels_texts_and_owners),
-        T(pairs_and_single_texts_do_not_mix),
-        T(one_call_takes_all_kinds_of_text),
+        T(every_text_file_is_read_as_its_text), T(what_is_no_text_is_named),
+        T(lines_end_with_lf_or_crlf),           T(a_table_has_labels_texts_and_owners),
+        T(pairs_and_single_texts_do_not_mix),   T(one_call_takes_all_kinds_of_text),
     };
     int failed = cmocka_run_group_tests(tests, scratch_open, scratch_close);
     arena_free(&arena);
