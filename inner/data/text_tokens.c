@@ -359,9 +359,6 @@ void text_tokenizer_describe(const struct work *w, struct sidecar *s, struct tex
     static const char *const kinds[] = {[TOKENIZER_WORDPIECE] = "wordpiece",
                                         [TOKENIZER_BPE] = "bpe",
                                         [TOKENIZER_UNIGRAM] = "unigram"};
-    static const char *const starts[] = {[TOKENIZER_WORDPIECE] = "##",
-                                         [TOKENIZER_BPE] = "\xc4\xa0",
-                                         [TOKENIZER_UNIGRAM] = "\xe2\x96\x81"};
     static const enum tokenizer_role roles[] = {[SIDECAR_CLS] = TOKENIZER_CLS,
                                                 [SIDECAR_SEP] = TOKENIZER_SEP,
                                                 [SIDECAR_MASK] = TOKENIZER_MASK,
@@ -373,7 +370,7 @@ void text_tokenizer_describe(const struct work *w, struct sidecar *s, struct tex
     s->kind = kinds[tokenizer_kind(w->tokenizer)];
     s->sha256 = report->sha256;
     s->vocab = tokenizer_size(w->tokenizer);
-    s->word_start = starts[tokenizer_kind(w->tokenizer)];
+    s->word_start = tokenizer_word_start(w->tokenizer);
     s->documents = report->documents;
     for (int i = 0; i < SIDECAR_SPECIALS; i++)
         s->special[i] = tokenizer_special(w->tokenizer, roles[i]);

@@ -14,7 +14,17 @@ static const char *const tokenizers[] = {
     "{\"type\":\"StripAccents\"},{\"type\":\"Lowercase\"}]},\"pre_tokenizer\":{\"type\":"
     "\"Metaspace\","
     "\"replacement\":\"_\"},\"model\":{\"type\":\"Unigram\",\"unk_id\":0,"
-    "\"vocab\":[[\"u\",0],[\"a\",-1],[\"_a\",-2]]}}"};
+    "\"vocab\":[[\"u\",0],[\"a\",-1],[\"_a\",-2]]}}",
+    "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\"},{\"type\":"
+    "\"Prepend\","
+    "\"prepend\":\"_\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"_\"}]},"
+    "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"b\"},\"behavior\":"
+    "\"MergedWithNext\"},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\","
+    "\"pattern\":{\"String\":\"_\"},\"content\":\" "
+    "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Strip\","
+    "\"start\":1}]},\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\",\"byte_fallback\":true,"
+    "\"fuse_unk\":true,\"vocab\":{\"u\":0,\"a\":1,\"b\":2,\"ab\":3,\"<0xC3>\":4,\"<0xA9>\":5,"
+    "\"<0x0A>\":6,\"_\":7,\"_a\":8},\"merges\":[\"a b\",\"_ a\"]}}"};
 
 static void use(struct tokenizer *t, struct tokenizer_scratch *x, const uint8_t *data, size_t bytes)
 {

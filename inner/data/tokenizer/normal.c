@@ -156,6 +156,40 @@ static enum err replace_apply(const struct normal_op *op, struct pattern_match *
     return ERR_OK;
 }
 
+static enum err prepend_apply(const struct normal_op *op, const uint8_t *s, size_t n,
+                              struct buffer *out)
+{
+    if (n)
+        TRY(buffer_add(out, op->to, op->to_bytes));
+    return buffer_add(out, s, n);
+}
+
+/* The start of the character that ends at `end`. */
+static size_t point_before(const uint8_t *s, size_t end)
+{
+    size_t at = end - 1;
+    while (at && (s[at] & 0xc0) == 0x80)
+        at--;
+    return at;
+}
+
+static enum err strip_apply(const struct normal_op *op, const uint8_t *s, size_t n,
+                            struct buffer *out)
+{
+    size_t start = 0, end = n, bytes;
+    uint32_t point;
+    while (op->left && start < end && (bytes = unicode_read(s + start, end - start, &point)) &&
+           unicode_class(point) & UNICODE_SPACE)
+        start += bytes;
+    while (op->right && end > start) {
+        size_t at = point_before(s, end);
+        if (!unicode_read(s + at, end - at, &point) || !(unicode_class(point) & UNICODE_SPACE))
+            break;
+        end = at;
+    }
+    return buffer_add(out, s + start, end - start);
+}
+
 static enum err op_apply(const struct normal_op *op, struct normal_scratch *scratch,
                          const uint8_t *s, size_t n, struct buffer *out)
 {
@@ -170,6 +204,10 @@ static enum err op_apply(const struct normal_op *op, struct normal_scratch *scra
         return lower_apply(s, n, out);
     case NORMAL_REPLACE:
         return replace_apply(op, scratch->match, s, n, out);
+    case NORMAL_PREPEND:
+        return prepend_apply(op, s, n, out);
+    case NORMAL_STRIP:
+        return strip_apply(op, s, n, out);
     case NORMAL_CHARSMAP:
         break;
     }

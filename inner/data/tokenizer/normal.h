@@ -14,6 +14,8 @@ enum normal_kind {
     NORMAL_STRIP_ACCENTS,
     NORMAL_LOWER,
     NORMAL_REPLACE,
+    NORMAL_PREPEND,
+    NORMAL_STRIP,
     NORMAL_CHARSMAP
 };
 struct normal_op {
@@ -21,8 +23,9 @@ struct normal_op {
     enum unicode_form form;            /* FORM */
     bool clean, chinese, strip, lower; /* BERT */
     struct pattern *pattern;           /* REPLACE: by a pattern, else by `from` */
-    const uint8_t *from, *to;          /* REPLACE */
-    size_t from_bytes, to_bytes;       /* REPLACE */
+    const uint8_t *from, *to;          /* REPLACE; PREPEND has `to` alone */
+    size_t from_bytes, to_bytes;       /* REPLACE, PREPEND */
+    bool left, right;                  /* STRIP: white space at this end */
     const uint8_t *units, *texts;      /* CHARSMAP: double array of uint32, strings ended by zero */
     size_t unit_count, text_bytes;     /* CHARSMAP */
     const uint8_t *ascii[128];         /* CHARSMAP: replacement of an ASCII character, or NULL */

@@ -31,7 +31,8 @@ static const uint8_t *replacement(const struct normal_op *op, const uint8_t *s, 
             return NULL;
         if (unit >> 8 & 1) {
             size_t value = unit_at(op, at) & ~(1u << 31);
-            return value < op->text_bytes ? op->texts + value : (const uint8_t *)"";
+            bool inside = value < op->text_bytes && (op->texts[value] & 0xc0) != 0x80;
+            return inside ? op->texts + value : (const uint8_t *)"";
         }
     }
     return NULL;
@@ -47,6 +48,10 @@ enum err normal_charsmap_open(struct normal_op *op, const uint8_t *table, size_t
                        bytes);
     if (bytes > 4 + array && table[bytes - 1])
         return err_set(ERR_INPUT, "precompiled_charsmap: the last string does not end");
+    size_t bad;
+    if (!unicode_check(table + 4 + array, bytes - 4 - array, &bad))
+        return err_set(ERR_INPUT, "precompiled_charsmap: byte %zu of its strings is not UTF-8",
+                       bad + 1);
     *op = (struct normal_op){.kind = NORMAL_CHARSMAP,
                              .units = table + 4,
                              .unit_count = array / 4,

@@ -176,15 +176,63 @@ static size_t llama3_end(const uint8_t *s, size_t n, size_t at)
 
 static size_t known_end(const struct split_op *op, const uint8_t *s, size_t n, size_t at)
 {
-    if (op->known == SPLIT_UNKNOWN)
+    if (op->known == SPLIT_UNKNOWN || op->behaviour != SPLIT_ISOLATED)
         return 0;
     return op->known == SPLIT_GPT2 ? gpt2_end(s, n, at) : llama3_end(s, n, at);
+}
+
+/* The spans of a text, matches and what is between them, on their way to the next split. */
+struct spans {
+    const struct piece *p;
+    const struct split_op *op;
+    const uint8_t *s;
+    size_t start, end; /* of the span that a further one may join; empty: none waits */
+    bool match;        /* the last span was a match */
+};
+
+static enum err spans_flush(struct spans *x)
+{
+    size_t start = x->start;
+    x->start = x->end;
+    return piece_next(x->p, x->s + start, x->end - start);
+}
+
+static bool span_joins(const struct spans *x, bool match)
+{
+    switch (x->op->behaviour) {
+    case SPLIT_PREVIOUS:
+        return match && !x->match;
+    case SPLIT_NEXT:
+        return !match && x->match;
+    case SPLIT_CONTIGUOUS:
+        return match == x->match;
+    case SPLIT_ISOLATED:
+    case SPLIT_REMOVED:
+        break;
+    }
+    return false;
+}
+
+static enum err span_take(struct spans *x, size_t start, size_t end, bool match)
+{
+    if (start == end || (match && x->op->behaviour == SPLIT_REMOVED))
+        return ERR_OK;
+    if (x->op->behaviour <= SPLIT_REMOVED)
+        return piece_next(x->p, x->s + start, end - start);
+    if (x->start == x->end || !span_joins(x, match)) {
+        TRY(spans_flush(x));
+        x->start = start;
+    }
+    x->end = end;
+    x->match = match;
+    return ERR_OK;
 }
 
 /* What is between matches, then the match. An empty match puts the character behind it between. */
 static enum err pattern_split(const struct piece *p, const struct split_op *op, const uint8_t *s,
                               size_t n)
 {
+    struct spans x = {.p = p, .op = op, .s = s};
     for (size_t at = 0, end; at < n; at = end) {
         struct pattern_span span;
         uint32_t point;
@@ -196,13 +244,11 @@ static enum err pattern_split(const struct piece *p, const struct split_op *op, 
         TRY(pattern_next(op->pattern, p->scratch->match, s, n, at, &span));
         if (span.start == span.end)
             span.start = span.end += unicode_read(s + span.start, n - span.start, &point);
-        if (!op->removed || !op->invert)
-            TRY(piece_next(p, s + at, span.start - at));
-        if (!op->removed || op->invert)
-            TRY(piece_next(p, s + span.start, span.end - span.start));
+        TRY(span_take(&x, at, span.start, op->invert));
+        TRY(span_take(&x, span.start, span.end, !op->invert));
         end = span.end;
     }
-    return ERR_OK;
+    return spans_flush(&x);
 }
 
 enum err split_pattern_open(struct split_op *op, const char *pattern, size_t bytes)
@@ -291,7 +337,8 @@ static enum err piece_split(struct piece p, const uint8_t *s, size_t n)
 enum err split_apply(const struct split *l, struct split_scratch *scratch, const uint8_t *s,
                      size_t n, bool first, const struct split_sink *sink)
 {
-    ASSERT(l->count > 0);
+    if (!l->count)
+        return n ? sink->word(sink->self, s, n) : ERR_OK;
     return n ? piece_split((struct piece){l, scratch, sink, 0, first ? s : NULL}, s, n) : ERR_OK;
 }
 

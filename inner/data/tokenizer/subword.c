@@ -4,7 +4,7 @@ enum err subword_open(struct subword *w)
 {
     w->unknown = -1;
     for (size_t i = 0; i < 256; i++)
-        w->byte_ids[i] = -1;
+        w->byte_ids[i] = w->fallback_ids[i] = -1;
     return trie_open(&w->trie);
 }
 
@@ -29,6 +29,17 @@ void subword_scratch_close(struct subword_scratch *x)
     free(x->heap);
     free(x->nodes);
     *x = (struct subword_scratch){0};
+}
+
+enum err subword_fallback(const struct subword *w, const uint8_t *s, size_t n,
+                          struct buffer_ids *out, bool *done)
+{
+    *done = w->byte_fallback;
+    for (size_t i = 0; i < n && *done; i++)
+        *done = w->fallback_ids[s[i]] >= 0;
+    for (size_t i = 0; i < n && *done; i++)
+        TRY(buffer_ids_add(out, w->fallback_ids[s[i]]));
+    return ERR_OK;
 }
 
 static enum err model_encode(const struct subword *w, struct subword_scratch *x,

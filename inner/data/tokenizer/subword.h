@@ -19,7 +19,10 @@ struct subword {
     bool fuse_unknown;      /* BPE, UNIGRAM: neighbours become one */
     uint32_t inner_node;    /* WORDPIECE: where the trie holds what continues a word */
     size_t word_points_max; /* WORDPIECE: a longer word is unknown */
-    int32_t byte_ids[256];  /* BPE, -1: not there */
+    bool points; /* BPE: a word begins as its characters, each a token of the trie; else as bytes */
+    int32_t byte_ids[256];     /* BPE of bytes, -1: not there */
+    bool byte_fallback;        /* BPE, UNIGRAM: what has no token becomes the tokens of its bytes */
+    int32_t fallback_ids[256]; /* of <0x00> to <0xFF>, -1: not there */
     struct subword_merge *merges;
     size_t merge_mask;  /* entries - 1, a power of two */
     bool whole_first;   /* BPE ignore_merges: a word that is a token is not merged from bytes */
@@ -57,6 +60,9 @@ const struct subword_merge *subword_merge_find(const struct subword *w, int32_t 
 /* Appends the ids of a word of valid UTF-8. */
 enum err subword_encode(const struct subword *w, struct subword_scratch *x, const uint8_t *word,
                         size_t bytes, struct buffer_ids *out) MUST;
+/* Appends the tokens of the bytes; *done false: one has none, and nothing is appended. */
+enum err subword_fallback(const struct subword *w, const uint8_t *s, size_t n,
+                          struct buffer_ids *out, bool *done) MUST;
 /* The three models, without the cache. */
 enum err subword_wordpiece(const struct subword *w, const uint8_t *word, size_t bytes,
                            struct buffer_ids *out) MUST;

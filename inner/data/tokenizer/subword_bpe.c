@@ -2,6 +2,7 @@
  * leftmost first; again and again. A heap holds the candidates, so a word of n bytes costs n log n.
  */
 #include "inner/data/tokenizer/subword.h"
+#include "inner/data/tokenizer/unicode.h"
 
 #define NO_RANK UINT32_MAX
 #define NO_ONE  UINT32_MAX
@@ -72,6 +73,49 @@ static uint64_t heap_pop(struct subword_scratch *x)
 
 /* ---- a word ---- */
 
+static void symbol_add(struct subword_scratch *x, int32_t id, size_t *count)
+{
+    uint32_t at = (uint32_t)(*count)++;
+    x->symbols[at] = (struct subword_symbol){id, at - 1, at + 1, NO_RANK};
+}
+
+/* The bytes of a character that has no token; false: one of them has none either. */
+static bool symbols_fall_back(const struct subword *w, struct subword_scratch *x, const uint8_t *s,
+                              size_t n, size_t *count)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!w->byte_fallback || w->fallback_ids[s[i]] < 0)
+            return false;
+    for (size_t i = 0; i < n; i++)
+        symbol_add(x, w->fallback_ids[s[i]], count);
+    return true;
+}
+
+/* An unknown symbol waits for the next one that has a token, as in tokenizers: bytes that stand for
+ * a character do not end the wait. */
+static void symbols_write(const struct subword *w, struct subword_scratch *x, const uint8_t *word,
+                          size_t bytes, size_t *count)
+{
+    bool waits = false;
+    uint32_t point;
+    for (size_t at = 0, step; at < bytes; at += step) {
+        step = w->points ? unicode_read(word + at, bytes - at, &point) : 1;
+        step = step ? step : 1;
+        int32_t id = w->points ? trie_find(&w->trie, word + at, step) : w->byte_ids[word[at]];
+        if (id < 0 && symbols_fall_back(w, x, word + at, step, count))
+            continue;
+        if (id < 0 && w->unknown < 0)
+            continue;
+        if (waits && (id >= 0 || !w->fuse_unknown))
+            symbol_add(x, w->unknown, count);
+        waits = id < 0;
+        if (id >= 0)
+            symbol_add(x, id, count);
+    }
+    if (waits)
+        symbol_add(x, w->unknown, count);
+}
+
 static enum err symbols_open(const struct subword *w, struct subword_scratch *x,
                              const uint8_t *word, size_t bytes, size_t *count)
 {
@@ -84,15 +128,7 @@ static enum err symbols_open(const struct subword *w, struct subword_scratch *x,
         TRY(buffer_grow(&symbols, &x->symbol_room, bytes, sizeof *x->symbols));
         x->symbols = symbols;
     }
-    for (size_t i = 0; i < bytes; i++) {
-        int32_t id = w->byte_ids[word[i]];
-        bool fused = id < 0 && w->fuse_unknown && *count && x->symbols[*count - 1].id == w->unknown;
-        id = id < 0 ? w->unknown : id;
-        if (id < 0 || fused)
-            continue;
-        uint32_t at = (uint32_t)(*count)++;
-        x->symbols[at] = (struct subword_symbol){id, at - 1, at + 1, NO_RANK};
-    }
+    symbols_write(w, x, word, bytes, count);
     if (*count)
         x->symbols[*count - 1].behind = NO_ONE;
     return ERR_OK;

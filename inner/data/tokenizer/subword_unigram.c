@@ -44,6 +44,25 @@ static void tokens_offer(const struct subword *w, struct subword_node *nodes, co
                    w->unknown);
 }
 
+static void ids_reverse(struct buffer_ids *out, size_t first)
+{
+    for (size_t i = first, j = out->count; i + 1 < j; i++) {
+        int32_t id = out->ids[i];
+        out->ids[i] = out->ids[--j];
+        out->ids[j] = id;
+    }
+}
+
+/* Backwards, as path_write goes. */
+static enum err bytes_write(const struct subword *w, const uint8_t *s, size_t n,
+                            struct buffer_ids *out, bool *done)
+{
+    size_t first = out->count;
+    TRY(subword_fallback(w, s, n, out, done));
+    ids_reverse(out, first);
+    return ERR_OK;
+}
+
 /* From the end to the start; unknown neighbours become one. */
 static enum err path_write(const struct subword *w, const struct subword_node *nodes,
                            const uint8_t *word, size_t bytes, struct buffer_ids *out)
@@ -54,18 +73,18 @@ static enum err path_write(const struct subword *w, const struct subword_node *n
         int32_t id = nodes[end].id;
         while (id == w->unknown && w->fuse_unknown && start > 0 && nodes[start].id == w->unknown)
             start = nodes[start].start;
+        bool bytes_taken = false;
         if (id == w->unknown) { /* the text of the unknown token is a token */
             int32_t known = trie_find(&w->trie, word + start, end - start);
             id = known < 0 ? id : known;
+            if (known < 0)
+                TRY(bytes_write(w, word + start, end - start, out, &bytes_taken));
         }
-        TRY(buffer_ids_add(out, id));
+        if (!bytes_taken)
+            TRY(buffer_ids_add(out, id));
         end = start;
     }
-    for (size_t i = first, j = out->count; i + 1 < j; i++) {
-        int32_t id = out->ids[i];
-        out->ids[i] = out->ids[--j];
-        out->ids[j] = id;
-    }
+    ids_reverse(out, first);
     return ERR_OK;
 }
 

@@ -27,6 +27,23 @@ bool tokenizer_is_in(const char *directory)
     return found;
 }
 
+static enum err no_file(const char *path, struct arena *a)
+{
+    static const char *const models[] = {"tokenizer.model", "spiece.model",
+                                         "sentencepiece.bpe.model"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        const char *model = arena_printf(a, "%s/%s", path, models[i]);
+        if (model && file_exists(model))
+            return err_set(
+                ERR_UNSUPPORTED,
+                "%s: a model of SentencePiece alone is not supported; transformers makes "
+                "a tokenizer.json of it: "
+                "AutoTokenizer.from_pretrained(\"%s\").save_pretrained(\"%s\")",
+                model, path, path);
+    }
+    return err_set(ERR_INPUT, "%s: no tokenizer.json, vocab.txt or vocab.json is there", path);
+}
+
 static enum err path_of(struct tokenizer *t, const char *path)
 {
     struct stat s;
@@ -35,9 +52,7 @@ static enum err path_of(struct tokenizer *t, const char *path)
         return ERR_OK;
     }
     t->file = file_in(path, &t->arena);
-    return t->file ? ERR_OK
-                   : err_set(ERR_INPUT, "%s: no tokenizer.json, vocab.txt or vocab.json is there",
-                             path);
+    return t->file ? ERR_OK : no_file(path, &t->arena);
 }
 
 static bool ends(const char *path, const char *end)
@@ -233,63 +248,6 @@ enum err tokenizer_words(const struct tokenizer *t, struct tokenizer_scratch *x,
     return text_encode(&c, text, bytes);
 }
 
-/* ---- ids to text ---- */
-
-static enum err bytes_decode(const char *token, struct buffer *out)
-{
-    size_t bytes = strlen(token), count;
-    TRY(buffer_reserve(out, bytes));
-    if (!tokenizer_bytes(token, bytes, out->data + out->count, &count))
-        return buffer_add(out, token, bytes);
-    out->count += count;
-    return ERR_OK;
-}
-
-/* Words are joined by blanks, but a full stop, comma, question or exclamation mark has none. */
-static enum err piece_decode(const struct tokenizer *t, const char *token, bool first,
-                             struct buffer *out)
-{
-    size_t prefix = strlen(t->prefix);
-    if (!first && prefix && !strncmp(token, t->prefix, prefix))
-        return buffer_add(out, token + prefix, strlen(token) - prefix);
-    if (!first && (!*token || !strchr(".,?!", *token)))
-        TRY(buffer_add(out, " ", 1));
-    return buffer_add(out, token, strlen(token));
-}
-
-static enum err marks_decode(const struct tokenizer *t, const char *token, bool first,
-                             struct buffer *out)
-{
-    for (size_t bytes = strlen(token); bytes;) {
-        bool mark = bytes >= t->mark_bytes && !memcmp(token, t->mark, t->mark_bytes);
-        size_t step = mark ? t->mark_bytes : 1;
-        if (!mark || !first)
-            TRY(buffer_add(out, mark ? " " : token, 1));
-        token += step;
-        bytes -= step;
-    }
-    return ERR_OK;
-}
-
-enum err tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t count,
-                          bool skip_special, struct buffer *out)
-{
-    bool first = true;
-    for (size_t i = 0; i < count; i++) {
-        const char *token = tokenizer_token(t, ids[i]);
-        if (!token || (skip_special && t->special[ids[i]]))
-            continue;
-        if (t->kind == TOKENIZER_BPE)
-            TRY(bytes_decode(token, out));
-        else if (t->kind == TOKENIZER_WORDPIECE)
-            TRY(piece_decode(t, token, first, out));
-        else
-            TRY(marks_decode(t, token, first, out));
-        first = false;
-    }
-    return ERR_OK;
-}
-
 /* ---- what it is ---- */
 
 enum tokenizer_kind tokenizer_kind(const struct tokenizer *t)
@@ -342,9 +300,15 @@ bool tokenizer_continues(const struct tokenizer *t, int32_t id)
         return false;
     if (t->kind == TOKENIZER_WORDPIECE)
         return !strncmp(token, t->prefix, strlen(t->prefix)) && token[strlen(t->prefix)];
-    if (t->kind == TOKENIZER_UNIGRAM)
-        return strncmp(token, (const char *)t->mark, t->mark_bytes) != 0;
-    return strncmp(token, "\xc4\xa0", 2) != 0; /* U+0120: a blank */
+    const char *start = tokenizer_word_start(t);
+    return strncmp(token, start, strlen(start)) != 0;
+}
+
+const char *tokenizer_word_start(const struct tokenizer *t)
+{
+    return t->kind == TOKENIZER_WORDPIECE ? t->prefix
+           : t->byte_level                ? "\xc4\xa0" /* U+0120: a blank */
+                                          : (const char *)t->mark;
 }
 
 struct digest tokenizer_digest(const struct tokenizer *t)

@@ -4,7 +4,8 @@
  *     vocab.txt        WordPiece as BERT has it
  *     vocab.json       with merges.txt beside it: byte-level BPE as GPT-2 was published
  *     tokenizer.json   WordPiece with BertNormalizer and BertPreTokenizer; byte-level BPE with the
- *                      split pattern of the file (GPT-2, Llama 3, ModernBERT); Unigram (ALBERT)
+ *                      split pattern of the file (GPT-2, Llama 3, ModernBERT); BPE of characters,
+ *                      with byte_fallback (Llama 2, Mistral, Gemma); Unigram (ALBERT, T5)
  * Any other kind is refused by name. Templates (post-processors) are not applied: the code that
  * packs sequences adds [CLS] and [SEP], with the ids of tokenizer_special.
  * A tokenizer does not change after it was opened: any number of threads, one scratch each.
@@ -68,6 +69,8 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id); /* flagged so 
 /* true: the token continues a word ("##x"; without a blank or mark in front). For whole-word masks.
  */
 bool tokenizer_continues(const struct tokenizer *t, int32_t id);
+/* With "##" a token that begins so continues a word; with any other text it starts one. */
+const char *tokenizer_word_start(const struct tokenizer *t);
 struct digest tokenizer_digest(const struct tokenizer *t); /* SHA-256 of the file, or of its text */
 const char *tokenizer_file(const struct tokenizer *t);     /* path of the file that was read */
 /* Of vocab.json and merges.txt: the tokenizer.json that means the same. NULL: the file itself. */

@@ -24,6 +24,15 @@ struct tokenizer_place {   /* where the search for added tokens is */
 struct tokenizer_range {
     uint32_t first, count;
 };
+/* Ids to text. BYTES, PIECES: of byte-level BPE and WordPiece. MARKS: marks become blanks, but not
+ * those of the first token. PARTS: the file's list of steps. */
+enum tokenizer_decode { DECODE_BYTES, DECODE_PIECES, DECODE_MARKS, DECODE_PARTS };
+struct tokenizer_decoder {
+    enum tokenizer_decode kind;
+    bool replace;       /* PARTS: marks become blanks */
+    bool byte_fallback; /* PARTS: <0x41> becomes the byte */
+    size_t strip;       /* PARTS: so many blanks at the beginning are left out */
+};
 struct tokenizer {
     struct arena arena;
     const char *file;
@@ -39,9 +48,11 @@ struct tokenizer {
     bool *special;       /* (size) */
     int32_t size;
     size_t model_tokens; /* of the vocabulary, without added ones */
+    bool byte_level;     /* BPE: the characters of its tokens stand for bytes */
     const char *prefix;  /* WORDPIECE: what marks the inside of a word */
-    const uint8_t *mark; /* UNIGRAM: what stands for a blank */
+    const uint8_t *mark; /* UNIGRAM, BPE of characters: what stands for a blank */
     size_t mark_bytes;
+    struct tokenizer_decoder decoder;
     struct tokenizer_added *added; /* sorted by kind and first byte, longest first */
     size_t added_count;
     struct tokenizer_range begins[2][256]; /* [normalised][first byte], into `added` */

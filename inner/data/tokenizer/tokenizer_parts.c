@@ -1,4 +1,4 @@
-/* tokenizer.json: normaliser and pre-tokenizer. */
+/* tokenizer.json: normaliser, pre-tokenizer and decoder. */
 #include "inner/data/tokenizer/tokenizer_read.h"
 
 static const char *type_of(const struct json *j)
@@ -79,6 +79,21 @@ static enum err charsmap_read(struct tokenizer *t, const struct json *j, struct 
     return normal_charsmap_open(op, table, bytes);
 }
 
+static enum err prepend_read(struct tokenizer *t, const struct json *j, struct normal_op *op)
+{
+    op->kind = NORMAL_PREPEND;
+    return text_copy(t, json_find(j, "prepend"), &op->to, &op->to_bytes);
+}
+
+static enum err strip_read(struct tokenizer *t, const struct json *j, struct normal_op *op)
+{
+    (void)t;
+    op->kind = NORMAL_STRIP;
+    op->left = tokenizer_json_flag(j, "strip_left", true);
+    op->right = tokenizer_json_flag(j, "strip_right", true);
+    return ERR_OK;
+}
+
 static enum err form_read(enum unicode_form form, struct normal_op *op)
 {
     op->kind = NORMAL_FORM;
@@ -92,22 +107,27 @@ static enum err normal_op_read(struct tokenizer *t, const struct json *j, struct
                                         [UNICODE_NFKD] = "NFKD",
                                         [UNICODE_NFC] = "NFC",
                                         [UNICODE_NFKC] = "NFKC"};
+    static const struct {
+        const char *type;
+        enum err (*read)(struct tokenizer *, const struct json *, struct normal_op *);
+    } kinds[] = {{"BertNormalizer", bert_read},
+                 {"Replace", replace_read},
+                 {"Precompiled", charsmap_read},
+                 {"Prepend", prepend_read},
+                 {"Strip", strip_read}};
     const char *type = type_of(j);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (!strcmp(type, forms[i]))
             return form_read((enum unicode_form)i, op);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(type, kinds[i].type))
+            return kinds[i].read(t, j, op);
     op->kind = NORMAL_LOWER;
     if (!strcmp(type, "Lowercase"))
         return ERR_OK;
     op->kind = NORMAL_STRIP_ACCENTS;
     if (!strcmp(type, "StripAccents"))
         return ERR_OK;
-    if (!strcmp(type, "BertNormalizer"))
-        return bert_read(t, j, op);
-    if (!strcmp(type, "Replace"))
-        return replace_read(t, j, op);
-    if (!strcmp(type, "Precompiled"))
-        return charsmap_read(t, j, op);
     return err_set(ERR_UNSUPPORTED, "a normalizer of type \"%.40s\" is not supported", type);
 }
 
@@ -180,15 +200,23 @@ static enum err quoted_open(struct split_op *op, const struct json *text)
 
 static enum err pattern_read(struct tokenizer *t, const struct json *j)
 {
+    static const char *const behaviours[] = {[SPLIT_ISOLATED] = "Isolated",
+                                             [SPLIT_REMOVED] = "Removed",
+                                             [SPLIT_PREVIOUS] = "MergedWithPrevious",
+                                             [SPLIT_NEXT] = "MergedWithNext",
+                                             [SPLIT_CONTIGUOUS] = "Contiguous"};
     const struct json *pattern = json_find(j, "pattern"), *text, *regex;
-    const char *behavior = tokenizer_json_text(j, "behavior");
+    const char *behaviour = tokenizer_json_text(j, "behavior");
     struct split_op *op = split_new(t, SPLIT_PATTERN);
+    size_t kind = 0, kinds = sizeof behaviours / sizeof *behaviours;
     if (!op)
         return ERR_UNSUPPORTED;
-    if (!behavior || (strcmp(behavior, "Isolated") && strcmp(behavior, "Removed")))
+    while (kind < kinds && (!behaviour || strcmp(behaviour, behaviours[kind])))
+        kind++;
+    if (kind == kinds)
         return err_set(ERR_UNSUPPORTED, "Split with behavior \"%.40s\" is not supported",
-                       behavior ? behavior : "");
-    op->removed = !strcmp(behavior, "Removed");
+                       behaviour ? behaviour : "");
+    op->behaviour = (enum split_behaviour)kind;
     op->invert = tokenizer_json_flag(j, "invert", false);
     text = pattern ? json_find(pattern, "String") : NULL;
     regex = pattern ? json_find(pattern, "Regex") : NULL;
@@ -197,6 +225,14 @@ static enum err pattern_read(struct tokenizer *t, const struct json *j)
     if (!regex || regex->kind != JSON_WORDS)
         return err_set(ERR_INPUT, "Split without a pattern");
     return split_pattern_open(op, regex->text, regex->text_bytes);
+}
+
+/* Numbers of Unicode, one by one or run by run. */
+static enum err digits_read(struct tokenizer *t, const struct json *j)
+{
+    const char *pattern = tokenizer_json_flag(j, "individual_digits", false) ? "\\p{N}" : "\\p{N}+";
+    struct split_op *op = split_new(t, SPLIT_PATTERN);
+    return op ? split_pattern_open(op, pattern, strlen(pattern)) : ERR_UNSUPPORTED;
 }
 
 static enum err meta_read(struct tokenizer *t, const struct json *j)
@@ -213,8 +249,9 @@ static enum err meta_read(struct tokenizer *t, const struct json *j)
             op->prepend = (enum split_prepend)i;
     op->whole = !tokenizer_json_flag(j, "split", true);
     TRY(text_copy(t, mark, &op->mark, &op->mark_bytes));
-    if (!op->mark_bytes || t->kind != TOKENIZER_UNIGRAM)
-        return err_set(ERR_UNSUPPORTED, "Metaspace is supported with Unigram and a replacement");
+    if (!op->mark_bytes || t->kind == TOKENIZER_WORDPIECE || t->byte_level)
+        return err_set(ERR_UNSUPPORTED, "Metaspace is supported with Unigram, or with BPE without "
+                                        "ByteLevel, and a replacement");
     t->mark = op->mark;
     t->mark_bytes = op->mark_bytes;
     return ERR_OK;
@@ -233,28 +270,87 @@ static enum err split_op_read(struct tokenizer *t, const struct json *j, bool la
         return pattern_read(t, j);
     if (!strcmp(type, "Metaspace"))
         return meta_read(t, j);
+    if (!strcmp(type, "Digits"))
+        return digits_read(t, j);
     return err_set(ERR_UNSUPPORTED, "a pre_tokenizer of type \"%.40s\" is not supported", type);
 }
 
-static enum err check_split(const struct tokenizer *t, const struct json *last)
+/* The items of a Sequence, or the one that is no Sequence. */
+static const struct json *split_items(const struct json *j, size_t *count)
 {
-    if (!t->split.count)
-        return err_set(ERR_UNSUPPORTED, "a tokenizer without pre_tokenizer is not supported");
-    if (t->kind == TOKENIZER_BPE && strcmp(type_of(last), "ByteLevel"))
-        return err_set(ERR_UNSUPPORTED, "BPE without ByteLevel is not supported");
-    return ERR_OK;
+    const struct json *list =
+        j && !strcmp(type_of(j), "Sequence") ? list_of(j, "pretokenizers") : NULL;
+    *count = list ? list->count : j && j->kind != JSON_NOTHING;
+    return list ? list->items : j;
+}
+
+bool tokenizer_split_is_bytes(const struct json *j)
+{
+    size_t count;
+    const struct json *items = split_items(j, &count);
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(type_of(&items[i]), "ByteLevel"))
+            return true;
+    return false;
 }
 
 enum err tokenizer_split_read(struct tokenizer *t, const char *what, const struct json *j)
 {
-    const struct json *list =
-        j && !strcmp(type_of(j), "Sequence") ? list_of(j, "pretokenizers") : NULL;
-    const struct json *items = list ? list->items : j;
-    size_t count = list ? list->count : j && j->kind != JSON_NOTHING;
+    size_t count;
+    const struct json *items = split_items(j, &count);
     enum err e = ERR_OK;
     for (size_t i = 0; !e && i < count; i++)
         e = split_op_read(t, &items[i], i + 1 == count);
-    if (!e)
-        e = check_split(t, count ? &items[count - 1] : NULL);
+    if (!e && !t->split.count && t->kind == TOKENIZER_WORDPIECE)
+        e = err_set(ERR_UNSUPPORTED, "WordPiece without pre_tokenizer is not supported");
     return e ? err_add(e, "%s: ", what) : ERR_OK;
+}
+
+/* ---- decoders ---- */
+
+/* Its mark counts where no pre-tokenizer has one. */
+static enum err decoder_replace_read(struct tokenizer *t, const struct json *j)
+{
+    const struct json *pattern = json_find(j, "pattern");
+    const uint8_t *mark;
+    size_t bytes;
+    TRY(text_copy(t, pattern ? json_find(pattern, "String") : NULL, &mark, &bytes));
+    t->decoder.replace = bytes > 0;
+    if (bytes) {
+        t->mark = mark;
+        t->mark_bytes = bytes;
+    }
+    return ERR_OK;
+}
+
+static enum err decoder_part_read(struct tokenizer *t, const struct json *j)
+{
+    const char *type = type_of(j);
+    const struct json *start = json_find(j, "start");
+    if (!strcmp(type, "Replace"))
+        return decoder_replace_read(t, j);
+    if (!strcmp(type, "ByteFallback"))
+        t->decoder.byte_fallback = true;
+    if (!strcmp(type, "Strip") && start && start->kind == JSON_WHOLE && start->whole > 0)
+        t->decoder.strip = (size_t)start->whole;
+    return ERR_OK;
+}
+
+enum err tokenizer_decoder_read(struct tokenizer *t, const struct json *j)
+{
+    static const uint8_t mark[] = "\xe2\x96\x81";
+    const struct json *list = j && !strcmp(type_of(j), "Sequence") ? list_of(j, "decoders") : NULL;
+    if (!t->mark_bytes) {
+        t->mark = mark;
+        t->mark_bytes = sizeof mark - 1;
+    }
+    t->decoder.kind = t->kind == TOKENIZER_WORDPIECE         ? DECODE_PIECES
+                      : t->byte_level                        ? DECODE_BYTES
+                      : list && t->kind != TOKENIZER_UNIGRAM ? DECODE_PARTS
+                      : list && list->count && strcmp(type_of(list->items), "Metaspace")
+                          ? DECODE_PARTS
+                          : DECODE_MARKS;
+    for (size_t i = 0; list && i < list->count && t->decoder.kind == DECODE_PARTS; i++)
+        TRY(decoder_part_read(t, &list->items[i]));
+    return ERR_OK;
 }

@@ -96,7 +96,7 @@ enum err tokenizer_token_add(struct tokenizer *t, int32_t id, const char *text, 
     TRY(check_length(t, text, bytes));
     TRY_ALLOC(t->tokens[id] = arena_string(&t->arena, text, bytes));
     TRY(trie_add(&t->names, seen, bytes, id));
-    if (t->kind == TOKENIZER_BPE) {
+    if (t->kind == TOKENIZER_BPE && t->byte_level) {
         TRY_ALLOC(raw = arena_alloc(&t->arena, bytes + 1));
         if (!tokenizer_bytes(text, bytes, raw, &count))
             return ERR_OK;
@@ -219,10 +219,33 @@ static enum err merge_read(struct tokenizer *t, const char *what, const struct j
     return ERR_OK;
 }
 
+/* The tokens <0x00> to <0xFF>. */
+static void fallback_read(struct tokenizer *t, const struct json *model)
+{
+    char name[8];
+    t->model.byte_fallback = tokenizer_json_flag(model, "byte_fallback", false);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        snprintf(name, sizeof name, "<0x%02X>", byte);
+        t->model.fallback_ids[byte] = tokenizer_id(t, name);
+    }
+}
+
+/* Of the characters that stand for bytes: one that is missing would fall back to its own bytes. */
+static enum err check_fallback(const struct tokenizer *t, const char *what)
+{
+    for (size_t i = 0; i < 256 && t->byte_level && t->model.byte_fallback; i++)
+        if (t->model.byte_ids[i] < 0)
+            return err_set(ERR_UNSUPPORTED,
+                           "%s: BPE with ByteLevel and \"byte_fallback\" is supported only where "
+                           "every byte has a token",
+                           what);
+    return ERR_OK;
+}
+
 static enum err bpe_read(struct tokenizer *t, const char *what, const struct json *model)
 {
     static const char *const refused[] = {"dropout", "continuing_subword_prefix",
-                                          "end_of_word_suffix", "byte_fallback"};
+                                          "end_of_word_suffix"};
     const struct json *merges = json_find(model, "merges");
     struct buffer joined = {0};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -231,9 +254,12 @@ static enum err bpe_read(struct tokenizer *t, const char *what, const struct jso
                            refused[i]);
     t->kind = TOKENIZER_BPE;
     t->model.kind = SUBWORD_BPE;
+    t->model.points = !t->byte_level;
     t->model.whole_first = tokenizer_json_flag(model, "ignore_merges", false);
     t->model.fuse_unknown = tokenizer_json_flag(model, "fuse_unk", false);
     TRY(map_read(t, what, json_find(model, "vocab")));
+    fallback_read(t, model);
+    TRY(check_fallback(t, what));
     if (has_value(model, "unk_token"))
         TRY(unknown_read(t, what, tokenizer_json_text(model, "unk_token")));
     if (!merges || merges->kind != JSON_LIST)
@@ -270,9 +296,6 @@ static enum err scores_read(struct tokenizer *t, const char *what, const struct 
 static enum err unigram_read(struct tokenizer *t, const char *what, const struct json *model)
 {
     const struct json *vocab = json_find(model, "vocab"), *unknown = json_find(model, "unk_id");
-    if (has_value(model, "byte_fallback"))
-        return err_set(ERR_UNSUPPORTED, "%s: Unigram with \"byte_fallback\" is not supported",
-                       what);
     if (!vocab || vocab->kind != JSON_LIST || !vocab->count || vocab->count > TOKENIZER_IDS_MAX)
         return err_set(ERR_INPUT, "%s: model.vocab is no list of tokens and scores", what);
     t->kind = TOKENIZER_UNIGRAM;
@@ -285,7 +308,9 @@ static enum err unigram_read(struct tokenizer *t, const char *what, const struct
         return err_set(ERR_INPUT, "%s: unk_id %lld is not in the vocabulary", what,
                        (long long)unknown->whole);
     t->model.unknown = (int32_t)unknown->whole;
-    return scores_read(t, what, vocab);
+    TRY(scores_read(t, what, vocab));
+    fallback_read(t, model);
+    return ERR_OK;
 }
 
 /* Files of before tokenizers 0.9.4 do not name the type. What only one model has names it. */
@@ -407,6 +432,7 @@ enum err tokenizer_json_read(struct tokenizer *t, const char *what, const char *
     struct arena scratch = arena_make(0);
     struct json j;
     enum err e = json_read(&j, what, text, bytes, &scratch);
+    t->byte_level = !e && tokenizer_split_is_bytes(json_find(&j, "pre_tokenizer"));
     if (!e)
         e = model_read(t, what, json_find(&j, "model"));
     if (!e)
@@ -415,6 +441,8 @@ enum err tokenizer_json_read(struct tokenizer *t, const char *what, const char *
         e = tokenizer_normal_read(t, what, json_find(&j, "normalizer"));
     if (!e)
         e = tokenizer_split_read(t, what, json_find(&j, "pre_tokenizer"));
+    if (!e)
+        e = tokenizer_decoder_read(t, json_find(&j, "decoder"));
     if (!e)
         e = tokenizer_roles_read(t, &scratch);
     arena_free(&scratch);

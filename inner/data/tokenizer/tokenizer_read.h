@@ -14,6 +14,10 @@ enum err tokenizer_added_add(struct tokenizer *t, const char *content, int32_t i
                              struct tokenizer_added a) MUST;
 enum err tokenizer_normal_read(struct tokenizer *t, const char *what, const struct json *j) MUST;
 enum err tokenizer_split_read(struct tokenizer *t, const char *what, const struct json *j) MUST;
+/* Does a ByteLevel belong to the pre-tokenizer? Then the characters of BPE's tokens are bytes. */
+bool tokenizer_split_is_bytes(const struct json *j);
+/* After the pre-tokenizer, whose mark for a blank counts first. */
+enum err tokenizer_decoder_read(struct tokenizer *t, const struct json *j) MUST;
 /* From special_tokens_map.json or tokenizer_config.json beside the file, else by their usual texts.
  */
 enum err tokenizer_roles_read(struct tokenizer *t, struct arena *scratch) MUST;

@@ -136,6 +136,7 @@ static enum err vocab_take(struct tokenizer *t, const char *text, size_t bytes,
     TRY(tokenizer_wordpiece_open(t, t->file, unknown ? unknown : "[UNK]", "##", POINTS_MAX));
     TRY(bert_open(t, &config, capitals));
     TRY(tokenizer_roles_read(t, scratch));
+    t->decoder.kind = DECODE_PIECES;
     return tokenizer_specials_add(t);
 }
 

@@ -429,8 +429,104 @@ static void a_charsmap_replaces_the_shortest_key(void **state)
     assert_string_equal((char *)out.data, "abz");
     buffer_free(&out);
     assert_int_equal(normal_charsmap_open(&op, table, 7), ERR_INPUT);
+    memcpy(table + 4 + 4 * 256, "a\xff\0", 4); /* bytes that are no text would never be read on */
+    assert_int_equal(normal_charsmap_open(&op, table, sizeof table), ERR_INPUT);
+    assert_says("byte 2 of its strings is not UTF-8");
     table[1] = 16; /* longer than the file */
     assert_int_equal(normal_charsmap_open(&op, table, sizeof table), ERR_INPUT);
+}
+
+/* ---- BPE of characters ---- */
+
+#define LLAMA(normal, pre, model)                                                                  \
+    "{\"normalizer\":" normal ",\"pre_tokenizer\":" pre ",\"decoder\":" PARTS                      \
+    ",\"model\":{\"type\":\"BPE\"," model "\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,"        \
+    "\"<0xC3>\":1,\"<0xA9>\":2,\"<0x0A>\":3,\"\xe2\x96\x81\":4,\"a\":5,\"b\":6,\"ab\":7,"          \
+    "\"\xe2\x96\x81"                                                                               \
+    "ab\":8,\"\xc3\xa8\":9,\"1\":10},\"merges\":[[\"a\",\"b\"],[\"\xe2\x96\x81\",\"ab\"]]}}"
+#define PARTS                                                                                      \
+    "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"          \
+    "\"\xe2\x96\x81\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"        \
+    "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}"
+#define MARKED                                                                                     \
+    "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"\xe2\x96\x81\"}," \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xe2\x96\x81\"}]}"
+
+/* As Llama 2 has it; ids of tokenizers 0.23.3. */
+static void characters_fall_back_to_their_bytes(void **state)
+{
+    (void)state;
+    take(LLAMA(MARKED, "null", "\"byte_fallback\":true,\"fuse_unk\":true,"));
+    assert_int_equal(tokenizer_kind(t), TOKENIZER_BPE);
+    assert_ids("ab ab", "8 8");
+    assert_ids("a\xc3\xa9\xc3\xa8\nb", "4 5 1 2 9 3 6"); /* e acute has no token, e grave has one */
+    assert_ids("a\xc3\xaa", "4 5 0");                    /* not all of its bytes have one */
+    assert_ids("xya", "4 0 5");                          /* unknown neighbours are one */
+    assert_ids("x\xc3\xa9y\xc3\xa9"
+               "a",
+               "4 1 2 1 2 0 5"); /* bytes do not end the wait of an unknown one */
+    assert_decodes("ab ab", false, (const int32_t[]){8, 8}, 2);
+    assert_decodes("a\xc3\xa9\nb", false, (const int32_t[]){4, 5, 1, 2, 3, 6}, 6);
+    assert_decodes("\xef\xbf\xbd"
+                   "a",
+                   false, (const int32_t[]){1, 5}, 2); /* no character */
+    assert_string_equal(tokenizer_word_start(t), "\xe2\x96\x81");
+    assert_true(tokenizer_continues(t, 7) && !tokenizer_continues(t, 8));
+    take(LLAMA(MARKED, "null", "\"byte_fallback\":true,\"fuse_unk\":false,"));
+    assert_ids("xya", "4 0 0 5");
+    take(LLAMA(MARKED, "null", "\"byte_fallback\":false,\"fuse_unk\":false,"));
+    assert_ids("a\xc3\xa9", "4 5 0");
+    take(LLAMA("null",
+               "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":"
+               "\"first\",\"split\":false}",
+               "\"byte_fallback\":true,")); /* as Mistral has it */
+    assert_ids("ab ab\n", "8 8 3");
+}
+
+/* What the behaviours of a Split make of "a1 b11"; pieces of tokenizers 0.23.3. */
+static void a_match_may_join_its_neighbours(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *behaviour, *invert, *pieces;
+    } cases[] = {{"Isolated", "false", "a|1|b|1|1|"},
+                 {"Removed", "false", "a|b|"},
+                 {"Removed", "true", "1|1|1|"},
+                 {"MergedWithPrevious", "false", "a1|b1|1|"},
+                 {"MergedWithNext", "false", "a|1b|1|1|"},
+                 {"Contiguous", "false", "a|1|b|11|"},
+                 {"MergedWithPrevious", "true", "a|1b|1|1|"},
+                 {"MergedWithNext", "true", "a1|b1|1|"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buffer out = {0};
+        char text[2000];
+        snprintf(text, sizeof text,
+                 LLAMA("null",
+                       "{\"type\":\"Split\",\"pattern\":{\"String\":\"1\"},\"behavior\":\"%s\","
+                       "\"invert\":%s}",
+                       ""),
+                 cases[i].behaviour, cases[i].invert);
+        take(text);
+        assert_int_equal(tokenizer_words(t, x, "a1b11", 5, &(struct split_sink){piece_keep, &out}),
+                         ERR_OK);
+        assert_int_equal(buffer_add(&out, "", 1), ERR_OK);
+        assert_string_equal((char *)out.data, cases[i].pieces);
+        buffer_free(&out);
+    }
+}
+
+/* A normaliser may leave nothing: "Strip" of blanks, and a replacement that is no text. */
+static void normalisers_at_the_ends(void **state)
+{
+    (void)state;
+    take(LLAMA("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\",\"strip_left\":true,"
+               "\"strip_right\":true},{\"type\":\"Prepend\",\"prepend\":\"b\"}]}",
+               "null", ""));
+    assert_ids(" \xe3\x80\x80 a1 \n", "6 5 10");
+    assert_ids("  ", "");
+    take(LLAMA("{\"type\":\"Strip\",\"strip_left\":false,\"strip_right\":true}", "null",
+               "\"byte_fallback\":true,"));
+    assert_ids("\na\n", "3 5");
 }
 
 /* ---- what is refused ---- */
@@ -441,18 +537,17 @@ static void other_kinds_are_refused_by_name(void **state)
     refused("{}", ERR_INPUT, "model.type is missing");
     refused("{\"model\":{\"type\":\"WordLevel\"}}", ERR_UNSUPPORTED,
             "\"WordLevel\" is not supported");
-    refused(GPT(BYTES, "\"byte_fallback\":true,"), ERR_UNSUPPORTED, "BPE with \"byte_fallback\"");
+    refused(GPT(BYTES, "\"byte_fallback\":true,"), ERR_UNSUPPORTED,
+            "BPE with ByteLevel and \"byte_fallback\"");
     refused(GPT(BYTES, "\"dropout\":0.1,"), ERR_UNSUPPORTED, "BPE with \"dropout\"");
-    refused(GPT("null", ""), ERR_UNSUPPORTED, "without pre_tokenizer");
+    refused("{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"a\",\"vocab\":{\"a\":0}}}",
+            ERR_UNSUPPORTED, "WordPiece without pre_tokenizer");
     refused(GPT("{\"type\":\"Whitespace\"}", ""), ERR_UNSUPPORTED,
             "pre_tokenizer of type \"Whitespace\"");
-    refused(GPT("{\"type\":\"BertPreTokenizer\"}", ""), ERR_UNSUPPORTED, "BPE without ByteLevel");
     refused(GPT("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}", ""),
             ERR_INPUT, "no regular expression");
-    refused(
-        GPT("{\"type\":\"Split\",\"pattern\":{\"String\":\"x\"},\"behavior\":\"MergedWithNext\"}",
-            ""),
-        ERR_UNSUPPORTED, "behavior \"MergedWithNext\"");
+    refused(GPT("{\"type\":\"Split\",\"pattern\":{\"String\":\"x\"},\"behavior\":\"Merged\"}", ""),
+            ERR_UNSUPPORTED, "behavior \"Merged\"");
     refused(ALBERT("{\"type\":\"Nmt\"}", META), ERR_UNSUPPORTED, "normalizer of type \"Nmt\"");
     refused(ALBERT("{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"}", META), ERR_INPUT,
             "precompiled_charsmap");
@@ -693,6 +788,9 @@ int main(void)
         T(fast_paths_split_like_the_pattern),
         T(the_best_path_wins),
         T(a_charsmap_replaces_the_shortest_key),
+        T(characters_fall_back_to_their_bytes),
+        T(a_match_may_join_its_neighbours),
+        T(normalisers_at_the_ends),
         T(other_kinds_are_refused_by_name),
         T(a_model_without_a_type_is_known_by_its_fields),
         T(added_tokens_are_numbered_as_tokenizers_does),

@@ -139,6 +139,60 @@ def prefix_space(texts):
     return byte_level(texts, pre_tokenizers.ByteLevel(add_prefix_space=True))
 
 
+def smollm(texts):
+    return byte_level(texts, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                                      pre_tokenizers.ByteLevel(add_prefix_space=False)]))
+
+
+def characters(texts, normalizer, split, fallback=True, fuse=True):
+    """BPE of characters, as the converter of transformers makes of SentencePiece's model; rare characters have no token."""
+    t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=fuse, byte_fallback=fallback))
+    t.pre_tokenizer = pre_tokenizers.Metaspace("\u2581", "always", True)
+    specials = ["<unk>", "<s>", "</s>"] + ([f"<0x{i:02X}>" for i in range(256)] if fallback else [])
+    t.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=4000, special_tokens=specials, show_progress=False, limit_alphabet=300))
+    j = json.loads(t.to_str())
+    j["added_tokens"] = [{**a, "normalized": a["content"] == "</s>"} for a in j["added_tokens"] if a["id"] < 3]
+    t = Tokenizer.from_str(json.dumps({**j, "pre_tokenizer": None}))
+    if normalizer:
+        t.normalizer = normalizer
+    if split:
+        t.pre_tokenizer = split
+    t.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    return t
+
+
+def llama2(texts):
+    return characters(texts, normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]), None)
+
+
+def mistral(texts):
+    return characters(texts, None, pre_tokenizers.Metaspace("\u2581", "first", False))
+
+
+def gemma(texts):
+    return characters(texts, normalizers.Replace(" ", "\u2581"), pre_tokenizers.Split(" ", "merged_with_previous"))
+
+
+def unknowns(texts, fuse):
+    """Without byte_fallback, and words that end in white space."""
+    return characters(texts, normalizers.Strip(), pre_tokenizers.Split(Regex("\\s+"), "merged_with_next"), False, fuse)
+
+
+def t5(texts, table):
+    t = Tokenizer(models.Unigram())
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    t.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=4000, show_progress=False, unk_token="<unk>",
+                                                         special_tokens=["<pad>", "</s>", "<unk>"] + [f"<0x{i:02X}>" for i in range(256)]))
+    j = json.loads(t.to_str())
+    j["model"]["byte_fallback"] = True
+    j["added_tokens"] = j["added_tokens"][:3]
+    if table:
+        j["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": table}
+    t = Tokenizer.from_str(json.dumps(j))
+    t.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return t
+
+
 def charsmap():
     """The table of SentencePiece's rule nmt_nfkc, out of a model that it trains; None without the package."""
     try:
@@ -311,12 +365,15 @@ def main():
     table = charsmap()
     if not table:
         print("left out: the precompiled charsmap (pip install sentencepiece)")
-    learn = texts[:600]
+    learn, some = texts[:600], texts[:100] + hard_cases()[:2000]
     rows = [] if a.only_learn else [("wordpiece", wordpiece(learn, True), texts + hard_cases()), ("wordpiece cased", wordpiece(learn, False), texts + hard_cases()),
             ("gpt2", gpt2(learn), texts + hard_cases()), ("gpt2 in two files", gpt2(learn), hard_cases()), ("llama3", llama3(learn), texts + hard_cases()),
             ("modernbert", modernbert(learn), texts + hard_cases()), ("prefix space", prefix_space(learn), hard_cases()),
             ("albert", albert(learn, False, None), texts + hard_cases()), ("albert old", albert(learn, True, table), texts + hard_cases()),
-            ("albert charsmap", albert(learn, False, table), texts + hard_cases())]
+            ("albert charsmap", albert(learn, False, table), texts + hard_cases()), ("smollm", smollm(learn[:200]), some),
+            ("llama2", llama2(learn[:200]), some), ("mistral", mistral(learn[:200]), some),
+            ("gemma", gemma(learn[:200]), some), ("unknowns fused", unknowns(learn[:200], True), some),
+            ("unknowns", unknowns(learn[:200], False), some), ("t5 with bytes", t5(learn[:200], table), some)]
     if a.points and rows:
         rows += [("wordpiece, code points", wordpiece_points(), point_texts(a.points)),
                  ("unigram, code points", unigram_points(table), point_texts(a.points)),
