@@ -181,6 +181,11 @@ static void check_model(struct config_rules *r, const struct settings *s)
 {
     check_heads(r, s);
     check_encoder(r, s);
+    if (s->model_rope_factor > 1 && s->model_positions != MODEL_POSITIONS_ROPE)
+        config_broken(r, "model.rope_factor scales rotary positions; set model.positions = rope");
+    if (s->model_rope_factor > 1 && !(s->model_rope_low < s->model_rope_high))
+        config_broken(r, "model.rope_low = %g is not less than model.rope_high = %g",
+                      s->model_rope_low, s->model_rope_high);
     if (s->data_tokenizer == DATA_TOKENIZER_BYTES && s->model_vocab < 256)
         config_broken(r, "model.vocab = %lld is less than the 256 ids of data.tokenizer = bytes",
                       (long long)s->model_vocab);

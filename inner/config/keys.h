@@ -167,6 +167,18 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Base of the rotary angles; Llama 3 has 500000.")                                    \
     X(model, rope_theta_local, REAL, .fallback = "10000", .min = 1, .max = 1e9, .pinned = true,    \
       .help = "Base of the rotary angles of layers with a window (model.window).")                 \
+    X(model, rope_factor, REAL, .fallback = "1", .min = 1, .max = 1e6, .pinned = true,             \
+      .later = true,                                                                               \
+      .help = "Rotary angles as Llama 3.1 scales them: those that turn less than rope_low times "  \
+              "in rope_original tokens are divided by this, those that turn more than rope_high "  \
+              "times stay, and between them the two are mixed. 1: none are scaled.")               \
+    X(model, rope_low, REAL, .fallback = "1", .min = 1e-3, .max = 1e6, .unit = "turns",            \
+      .pinned = true, .later = true, .help = "See rope_factor (low_freq_factor).")                 \
+    X(model, rope_high, REAL, .fallback = "4", .min = 1e-3, .max = 1e6, .unit = "turns",           \
+      .pinned = true, .later = true, .help = "See rope_factor (high_freq_factor).")                \
+    X(model, rope_original, INT, .fallback = "8192", .min = 1, .max = 1e7, .unit = "tokens",       \
+      .pinned = true, .later = true,                                                               \
+      .help = "See rope_factor (original_max_position_embeddings).")                               \
     X(model, norm, CHOICE(model_norm), .fallback = "layer", .pinned = true,                        \
       .help = "Kind of normalisation.")                                                            \
     X(model, norm_place, CHOICE(model_norm_place), .fallback = "pre", .pinned = true,              \

@@ -188,6 +188,7 @@ static const char *lacks(const struct settings *s)
            : s->model_norm_place != MODEL_NORM_PRE         ? "model.norm_place is not pre"
            : s->model_positions != MODEL_POSITIONS_ROPE    ? "model.positions is not rope"
            : s->model_activation != MODEL_ACTIVATION_GEGLU ? "model.activation is not geglu"
+           : s->model_rope_factor > 1                      ? "model.rope_factor is not 1"
            : s->model_types                                ? "model.types is not 0"
            : s->model_shared                               ? "model.shared = true"
            : table_embed(s) != (size_t)s->model_width      ? "model.embed is not model.width"

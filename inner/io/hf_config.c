@@ -222,8 +222,11 @@ static enum err family_find(const struct hf_reading *r, const struct family **fa
     *family = family_by_type(type);
     if (*family)
         return ERR_OK;
-    return err_set(ERR_UNSUPPORTED, "%s: model_type = %.60s; %s are read", r->c->path, type,
-                   known_types(r->a));
+    return err_set(
+        ERR_UNSUPPORTED,
+        "%s: model_type = %.60s: there is no such model here; weights of %s are read. The "
+        "tokenizer of this folder is another matter: atoll data --tokenizer",
+        r->c->path, type, known_types(r->a));
 }
 
 /* A file without `architectures` is taken for the family's first. */

@@ -299,9 +299,23 @@ static enum err alloc_slabs(struct model *m, const struct model_options *o)
     return ERR_OK;
 }
 
+/* The angle of a step from one position to the next, as Llama 3.1 scales it (transformers'
+ * rope_type "llama3"). */
+static double rope_scaled(const struct settings *s, double step)
+{
+    double turns = step * (double)s->model_rope_original / (2 * 3.14159265358979323846);
+    if (turns >= s->model_rope_high)
+        return step;
+    if (turns <= s->model_rope_low)
+        return step / s->model_rope_factor;
+    double part = (turns - s->model_rope_low) / (s->model_rope_high - s->model_rope_low);
+    return (1 - part) * step / s->model_rope_factor + part * step;
+}
+
 /* Cosines and sines of position * theta^(-2i/HD) for i < HD/2, computed in double and rounded once:
- * the same bits on every device. */
-static enum err make_rope_table(struct model *m, float *to, double theta)
+ * the same bits on every device. scaled NULL: the angles are not scaled. */
+static enum err make_rope_table(struct model *m, float *to, double theta,
+                                const struct settings *scaled)
 {
     struct arena scratch = arena_make(0);
     size_t HD = m->C / m->NH, half = HD / 2;
@@ -310,6 +324,7 @@ static enum err make_rope_table(struct model *m, float *to, double theta)
         return err_set(ERR_MEMORY, "no memory for the %zu values of the rope table", m->rope_count);
     for (size_t k = 0; k < half; k++) {
         double step = pow(theta, -2.0 * (double)k / (double)HD);
+        step = scaled && scaled->model_rope_factor > 1 ? rope_scaled(scaled, step) : step;
         for (size_t p = 0; p < m->rope_count / HD; p++) {
             table[p * HD + k] = (float)cos((double)p * step);
             table[p * HD + half + k] = (float)sin((double)p * step);
@@ -346,9 +361,9 @@ enum err model_open(struct model **out, struct dev *d, const struct model_option
     TRY(alloc_head_mean(m, perm));
     enum err e = alloc_slabs(m, o);
     if (!e && m->rope_table)
-        e = make_rope_table(m, m->rope_table, o->settings->model_rope_theta);
+        e = make_rope_table(m, m->rope_table, o->settings->model_rope_theta, o->settings);
     if (!e && m->rope_local)
-        e = make_rope_table(m, m->rope_local, o->settings->model_rope_theta_local);
+        e = make_rope_table(m, m->rope_local, o->settings->model_rope_theta_local, NULL);
     if (e) {
         model_close(m);
         return e;

@@ -114,6 +114,22 @@ static void llama_as_published(void **state)
                                  {"model.bias", "false"},
                                  {"model.tied", "true"},
                                  {NULL, NULL}});
+    /* Llama 3.2's scaled rotary angles, in both forms. */
+    static const char *const scaled[] = {"\"rope_scaling\": {",
+                                         "\"rope_parameters\": {\"rope_theta\": 5e5, "};
+    for (size_t i = 0; i < 2; i++)
+        settings_are(arena_printf(&arena,
+                                  LLAMA
+                                  ", %s\"factor\": 32.0, \"high_freq_factor\": 4.0, "
+                                  "\"low_freq_factor\": 1.0, "
+                                  "\"original_max_position_embeddings\": 8192, \"rope_type\": "
+                                  "\"llama3\"}",
+                                  scaled[i]),
+                     (const char *const[][2]){{"model.rope_factor", "32"},
+                                              {"model.rope_low", "1"},
+                                              {"model.rope_high", "4"},
+                                              {"model.rope_original", "8192"},
+                                              {NULL, NULL}});
     /* What is missing has transformers' defaults; rope_parameters is transformers 5's form. */
     settings_are(LLAMA
                  ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 20000.0}",
@@ -243,8 +259,9 @@ static void another_function_is_refused_by_name(void **state)
         {GPT2 ", \"final_logit_softcapping\": 30.0", "final_logit_softcapping = 30"},
         {GPT2 ", \"quantization_config\": {\"bits\": 4}", "quantization_config.bits = 4"},
         {LLAMA ", \"hidden_act\": \"gelu\"", "hidden_act = gelu"},
-        {LLAMA ", \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"llama3\"}",
-         "rope_scaling.factor = 8"},
+        {LLAMA ", \"rope_scaling\": {\"factor\": 8.0}", "rope_scaling.factor = 8"},
+        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"default\", \"beta_fast\": 8.0}",
+         "rope_scaling.beta_fast = 8"},
         {LLAMA ", \"rope_scaling\": {\"type\": \"linear\"}", "rope_scaling.type = linear"},
         {LLAMA ", \"rope_scaling\": {\"rope_type\": \"longrope\", \"long_factor\": [1.5]}",
          "rope_scaling.rope_type = longrope"},
@@ -374,6 +391,10 @@ static void broken_files_are_refused(void **state)
     assert_int_equal(read(&c, GPT2 ", "), ERR_INPUT);
     assert_says("not JSON");
     assert_int_equal(read(&c, GPT2 ", \"n_head\": 3"), ERR_INPUT); /* twice */
+    assert_int_equal(
+        read(&c, LLAMA ", \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"llama3\"}"),
+        ERR_INPUT);
+    assert_says("rope_scaling.low_freq_factor is missing");
     assert_int_equal(read(&c, "\"a\":[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]"), ERR_INPUT);
     assert_says("levels");
     assert_int_equal(hf_read(&c, scratch("none.json"), &arena), ERR_INPUT);
