@@ -6,6 +6,7 @@
 #include "inner/io/hf_config.h"
 #include "inner/io/names_own.h"
 #include "kernels/base/bf16.h"
+#include "kernels/base/log.h"
 
 static bool begins(const char *name, const char *with)
 {
@@ -375,6 +376,35 @@ struct opened {
     char **plain; /* [tensors.count] the names without prefix, and not the older ones */
 };
 
+/* What torch.compile and DistributedDataParallel put in front of every name, once or both. */
+static const char *const wrappers[] = {"_orig_mod.", "module."};
+
+static size_t wrapper_at(const char *name)
+{
+    for (size_t w = 0; w < FAMILY_COUNT(wrappers); w++)
+        if (begins(name, wrappers[w]))
+            return strlen(wrappers[w]);
+    return 0;
+}
+
+/* The length that all names have in common. ERR_INPUT: some are wrapped and some are not. */
+static enum err find_wrapper(const struct safetensors *s, const char *path, size_t *length)
+{
+    *length = 0;
+    for (size_t more; s->count && (more = wrapper_at(s->tensors[0].name + *length));)
+        *length += more;
+    for (size_t i = 0; i < s->count; i++) {
+        const char *first = s->tensors[0].name, *name = s->tensors[i].name;
+        if (strncmp(first, name, *length) || wrapper_at(name + *length))
+            return err_set(ERR_INPUT,
+                           "%s: of %s and %s one has a prefix of torch.compile (_orig_mod.) or "
+                           "DistributedDataParallel (module.) that the other lacks: save the inner "
+                           "model's state_dict()",
+                           path, first, name);
+    }
+    return ERR_OK;
+}
+
 static enum err plain_name(const struct family *f, const char *name, struct arena *a, char **out)
 {
     if (begins(name, f->prefix))
@@ -388,11 +418,18 @@ static enum err plain_name(const struct family *f, const char *name, struct aren
     return ERR_OK;
 }
 
-static enum err opened_plain(struct opened *file, struct arena *a)
+static enum err opened_plain(struct opened *file, const char *path, struct arena *a)
 {
+    size_t wrapper;
+    TRY(find_wrapper(&file->tensors, path, &wrapper));
+    if (wrapper)
+        log_event(LOG_INFO, "import",
+                  "file=%s text=\"every name begins with %.*s, which torch.compile or "
+                  "DistributedDataParallel adds: taken without it\"",
+                  path, (int)wrapper, file->tensors.tensors[0].name);
     TRY_ALLOC(file->plain = arena_array(a, file->tensors.count + 1, sizeof *file->plain));
     for (size_t i = 0; i < file->tensors.count; i++)
-        TRY(plain_name(file->family, file->tensors.tensors[i].name, a, &file->plain[i]));
+        TRY(plain_name(file->family, file->tensors.tensors[i].name + wrapper, a, &file->plain[i]));
     return ERR_OK;
 }
 
@@ -641,7 +678,7 @@ static enum err read_all(struct names_context *x, const struct names_source *fro
     TRY(check_config(x->settings, from));
     TRY(names_pairs(x, a, &pairs, &count));
     file->family = x->family;
-    TRY(opened_plain(file, a));
+    TRY(opened_plain(file, from->path, a));
     TRY(find_heads(file, pairs, count, heads, a));
     TRY(find_further_tasks(x, heads, a));
     if (*heads->seeded)
@@ -655,13 +692,14 @@ static enum err read_all(struct names_context *x, const struct names_source *fro
 
 enum err names_file(const char *path, struct arena *a, char **file)
 {
-    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
     for (size_t i = 0; i < FAMILY_COUNT(names); i++) {
         TRY_ALLOC(*file = arena_printf(a, "%s/%s", path, names[i]));
         if (file_exists(*file))
             return ERR_OK;
     }
     char *inside;
+    TRY_ALLOC(*file = arena_printf(a, "%s/%s", path, names[0]));
     TRY_ALLOC(inside = arena_printf(a, "%s/.", path));
     if (!file_exists(inside)) /* else a folder without them: *file is what it lacks */
         TRY_ALLOC(*file = arena_string(a, path, strlen(path)));
@@ -678,6 +716,35 @@ enum err names_config(const char *path, struct arena *a, char **config)
     return ERR_OK;
 }
 
+/* Pickled weights are refused in words; of two sets of weights the one that is taken is named. */
+static enum err check_files(const char *path, const char *file, struct arena *a)
+{
+    static const char *const pickled[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+    char *other;
+    bool pickle = ends_in(file, ".bin") || ends_in(file, ".pt") || ends_in(file, ".pth");
+    for (size_t i = 0; i < FAMILY_COUNT(pickled) && !file_exists(file) && !pickle; i++) {
+        TRY_ALLOC(other = arena_printf(a, "%s/%s", path, pickled[i]));
+        pickle = file_exists(other);
+    }
+    if (pickle)
+        return err_set(
+            ERR_UNSUPPORTED,
+            "%s: weights as torch.save pickles them (pytorch_model.bin) are not read, since a "
+            "pickle "
+            "can run any code. Convert them where you trust the file: python3 -c 'from "
+            "transformers "
+            "import AutoModelForCausalLM as M; M.from_pretrained(\"%s\").save_pretrained(\"NEW\")' "
+            "(encoders: AutoModelForMaskedLM)",
+            path, path);
+    TRY_ALLOC(other = arena_printf(a, "%s/model.safetensors.index.json", path));
+    if (ends_in(file, "/model.safetensors") && file_exists(other))
+        log_event(LOG_WARN, "import",
+                  "file=%s why=\"taken, as transformers does; %s beside it is not read: remove the "
+                  "one that you do not mean\"",
+                  file, other);
+    return ERR_OK;
+}
+
 enum err names_import_heads(const struct settings *s, const struct table *t, float *slab,
                             const struct names_source *from, struct names_heads *heads)
 {
@@ -686,6 +753,7 @@ enum err names_import_heads(const struct settings *s, const struct table *t, flo
     struct opened file = {0};
     char *name;
     TRY(names_file(from->path, from->arena, &name));
+    TRY(check_files(from->path, name, from->arena));
     source.path = name;
     TRY(safetensors_open(&file.tensors, from->arena, name));
     enum err e = read_all(&x, &source, &file, slab, heads);

@@ -26,8 +26,8 @@ enum err names_export(const struct settings *s, const struct table *t, const flo
  * `dir`. `copied`: their names, "vocab.txt, tokenizer.json", in `a`. */
 enum err names_copy_tokenizer(const char *from, const char *dir, struct arena *a,
                               char **copied) MUST;
-/* The file to read where `path` is a folder: its index or model.safetensors, which need not exist;
- * else the path itself. */
+/* The file to read where `path` is a folder: its model.safetensors, which need not exist, or the
+ * index of several files if that one is missing; else the path itself. */
 enum err names_file(const char *path, struct arena *a, char **file) MUST;
 /* Where the config.json of this file or folder is, if there is one. */
 enum err names_config(const char *path, struct arena *a, char **config) MUST;

@@ -243,6 +243,8 @@ enum err train_checkpoint(struct train *t)
 /* Another device, thread count or number of ranks sums in another order: a warning, no error. */
 static void warn_if_different(const struct checkpoint_meta *was, const struct checkpoint_meta *is)
 {
+    if (!was->ranks) /* imported parameters: no steps were taken */
+        return;
     if (!strcmp(was->device, is->device) && was->threads == is->threads && was->ranks == is->ranks)
         return;
     char text[512], quoted[600], device[256] = "", ranks[96] = "", threads[96] = "";
