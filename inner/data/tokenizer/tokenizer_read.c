@@ -86,6 +86,13 @@ static enum err check_length(const struct tokenizer *t, const char *text, size_t
                          t->file, text, bytes, TOKENIZER_TOKEN_BYTES_MAX);
 }
 
+static enum err name_add(struct tokenizer *t, struct trie *to, const void *text, size_t bytes,
+                         int32_t id)
+{
+    enum err e = trie_add(to, text, bytes, id);
+    return e ? err_add(e, "%s: ", t->file) : ERR_OK;
+}
+
 /* Into the names, and into the trie of the model as the bytes that the model sees. */
 enum err tokenizer_token_add(struct tokenizer *t, int32_t id, const char *text, size_t bytes)
 {
@@ -95,7 +102,7 @@ enum err tokenizer_token_add(struct tokenizer *t, int32_t id, const char *text, 
     ASSERT(id >= 0 && id < t->size);
     TRY(check_length(t, text, bytes));
     TRY_ALLOC(t->tokens[id] = arena_string(&t->arena, text, bytes));
-    TRY(trie_add(&t->names, seen, bytes, id));
+    TRY(name_add(t, &t->names, seen, bytes, id));
     if (t->kind == TOKENIZER_BPE && t->byte_level) {
         TRY_ALLOC(raw = arena_alloc(&t->arena, bytes + 1));
         if (!tokenizer_bytes(text, bytes, raw, &count))
@@ -104,7 +111,7 @@ enum err tokenizer_token_add(struct tokenizer *t, int32_t id, const char *text, 
             t->model.byte_ids[raw[0]] = id;
         seen = raw;
     }
-    return count ? trie_add(&t->model.trie, seen, count, id) : ERR_OK;
+    return count ? name_add(t, &t->model.trie, seen, count, id) : ERR_OK;
 }
 
 static enum err check_id(const char *what, const struct json *j, const char *name)
@@ -360,7 +367,7 @@ enum err tokenizer_added_add(struct tokenizer *t, const char *content, int32_t i
     TRY(tokens_grow(t, id + 1));
     if (!t->tokens[id])
         TRY_ALLOC(t->tokens[id] = arena_string(&t->arena, content, bytes));
-    TRY(trie_add(&t->names, (const uint8_t *)content, bytes, id));
+    TRY(name_add(t, &t->names, content, bytes, id));
     t->special[id] = t->special[id] || a.special;
     TRY_ALLOC(a.text = (const uint8_t *)arena_string(&t->arena, content, bytes));
     a.bytes = bytes;

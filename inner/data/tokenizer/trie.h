@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "kernels/base/err.h"
 
-#define TRIE_NODES_MAX (UINT32_C(1) << 23) /* 580 MB; a vocabulary of 256,000 has about 10^6 */
+#define TRIE_NODES_MAX (UINT32_C(1) << 22) /* 290 MB; a vocabulary of 256,000 has about 10^6 */
 
 struct trie_edge {
     uint64_t key; /* (node << 8 | byte) + 1; 0: free */

@@ -483,6 +483,16 @@ static void characters_fall_back_to_their_bytes(void **state)
     assert_ids("ab ab\n", "8 8 3");
 }
 
+static void words_are(const char *text, const char *pieces)
+{
+    struct buffer out = {0};
+    assert_int_equal(
+        tokenizer_words(t, x, text, strlen(text), &(struct split_sink){piece_keep, &out}), ERR_OK);
+    assert_int_equal(buffer_add(&out, "", 1), ERR_OK);
+    assert_string_equal((char *)out.data, pieces);
+    buffer_free(&out);
+}
+
 /* What the behaviours of a Split make of "a1 b11"; pieces of tokenizers 0.23.3. */
 static void a_match_may_join_its_neighbours(void **state)
 {
@@ -498,7 +508,6 @@ static void a_match_may_join_its_neighbours(void **state)
                  {"MergedWithPrevious", "true", "a|1b|1|1|"},
                  {"MergedWithNext", "true", "a1|b1|1|"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct buffer out = {0};
         char text[2000];
         snprintf(text, sizeof text,
                  LLAMA("null",
@@ -507,12 +516,33 @@ static void a_match_may_join_its_neighbours(void **state)
                        ""),
                  cases[i].behaviour, cases[i].invert);
         take(text);
-        assert_int_equal(tokenizer_words(t, x, "a1b11", 5, &(struct split_sink){piece_keep, &out}),
-                         ERR_OK);
-        assert_int_equal(buffer_add(&out, "", 1), ERR_OK);
-        assert_string_equal((char *)out.data, cases[i].pieces);
-        buffer_free(&out);
+        words_are("a1b11", cases[i].pieces);
     }
+}
+
+/* Numbers of any kind, one by one (SmolLM) or in runs; pieces of tokenizers 0.23.3. */
+static void digits_stand_alone(void **state)
+{
+    (void)state;
+    take(LLAMA("null", "{\"type\":\"Digits\",\"individual_digits\":true}", ""));
+    words_are("a12\xd9\xa3\xc2\xbd b", "a|1|2|\xd9\xa3|\xc2\xbd| b|");
+    take(LLAMA("null", "{\"type\":\"Digits\",\"individual_digits\":false}", ""));
+    words_are("a12\xd9\xa3\xc2\xbd b", "a|12\xd9\xa3\xc2\xbd| b|");
+}
+
+/* Unigram's unknown characters, too; ids of tokenizers 0.23.3. */
+static void unknown_pieces_fall_back_to_their_bytes(void **state)
+{
+    (void)state;
+    take(
+        "{\"pre_tokenizer\":" META ",\"decoder\":" PARTS
+        ",\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"u\",0],"
+        "[\"a\",-1],[\"\xe2\x96\x81\",-2],[\"<0xC3>\",-9],[\"<0xA9>\",-9],[\"<0x62>\",-9]]}}");
+    assert_ids("a\xc3\xa9"
+               "ba",
+               "2 1 3 4 5 1"); /* unknown neighbours are one, and all of its bytes have tokens */
+    assert_ids("\xc3\xa9z", "2 0");
+    assert_decodes("a\xc3\xa9", false, (const int32_t[]){2, 1, 3, 4}, 4);
 }
 
 /* A normaliser may leave nothing: "Strip" of blanks, and a replacement that is no text. */
@@ -790,6 +820,8 @@ int main(void)
         T(a_charsmap_replaces_the_shortest_key),
         T(characters_fall_back_to_their_bytes),
         T(a_match_may_join_its_neighbours),
+        T(digits_stand_alone),
+        T(unknown_pieces_fall_back_to_their_bytes),
         T(normalisers_at_the_ends),
         T(other_kinds_are_refused_by_name),
         T(a_model_without_a_type_is_known_by_its_fields),
