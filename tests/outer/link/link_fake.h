@@ -16,12 +16,27 @@
 
 enum { FAKE_BYTES_MAX = 16 << 20, FAKE_KEEPALIVE_MS = 2000 };
 
+/* What must happen in the end, and takes milliseconds on an idle machine, gets so long. What must
+ * not happen is shown by another sign than a short time: by what is counted, by what is logged, or
+ * by a far longer time that it would have taken.
+ */
+enum { PATIENCE_MS = 120000 };
+/* Waits until the expression holds. */
+#define UNTIL(holds)                                                                               \
+    do {                                                                                           \
+        for (uint64_t begin_ms = clock_mono_ms();                                                  \
+             !(holds) && clock_mono_ms() - begin_ms < PATIENCE_MS;)                                \
+            usleep(10000);                                                                         \
+        assert_true(holds);                                                                        \
+    } while (0)
+
 struct fake {
     char peer[TLS_URI_MAX], config[256], left[256];
     struct wire_hello hello;
     struct wire_report report;
     struct wire_contribution offered;
-    atomic_uint hellos, offers, finishes, broken, fetches, fetched, works; /* read at any time */
+    atomic_uint hellos, offers, finishes, broken, fetches, fetched, works,
+        polls; /* read at any time */
     uint8_t stored[FAKE_BYTES_MAX];
     struct blocks blocks;
     uint64_t have, resumed_at; /* bytes stored; when the last offer came */
@@ -133,6 +148,7 @@ static inline void fake_poll(void *self, const char *peer, const struct wire_pol
 {
     struct fake *f = self;
     (void)m;
+    f->polls++; /* a held one comes again */
     if (!fake_lets(f, peer, &answer->answer.outcome))
         return;
     answer->answer.outcome = f->committed ? ROUND_COMMIT : ROUND_PENDING;

