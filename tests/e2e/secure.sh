@@ -45,20 +45,22 @@ files = [open(f, "rb").read() for f in glob.glob("aggregator/**/*", recursive=Tr
 print(sum(any(w in f for f in files) for w in windows))
 END
 }
+# Site a's part of the newest round is there, and for a while nothing else comes: c may have ended its part of the one before.
+at_rest() {
+    newest=$(ls a/outbox/0 | sort -n | tail -n 1)
+    there=$(ls aggregator/spool/0/* 2>/dev/null)
+    if stored "aggregator/spool/0/$newest/a" && [ "$there" = "$there_before" ]; then rested=$((rested + 1)); else rested=0; fi
+    there_before=$there
+    [ $rested -ge 10 ]
+}
 # in_flight: site a has contributed to a round that waits for c
 in_flight() {
     serve
     sites_start a b c
     until_rounds c 3
     kill -STOP "$c"
-    tries=0
-    while :; do # c may have ended its part of a round: then the next one waits
-        newest=$(ls a/outbox/0 | sort -n | tail -n 1)
-        ls "aggregator/spool/0/$newest" 2>/dev/null | grep -q '^a\.[0-9a-f]\{64\}$' && break
-        sleep 0.05
-        tries=$((tries + 1))
-        [ $tries -lt 4000 ] || fail "site a has contributed to no round that waits"
-    done
+    rested=0 there_before=""
+    await "site a has contributed to no round that waits" at_rest
     kill -STOP "$a" "$b" "$serve_pid"
 }
 stop_all() {
