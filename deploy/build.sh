@@ -3,6 +3,7 @@
 #   deploy/build.sh [target...]
 # The GPU module is built, for this machine's GPUs, where there are an NVIDIA driver and nvcc (PATH, $CUDA_HOME, cuda/ of
 # the repository, /usr/local/cuda*). ATOLL_CUDA=ON: also without a GPU, for all generations; ATOLL_CUDA=OFF: never.
+# ATOLL_WERROR=ON or OFF: whether a warning of the compiler ends the build; without it a new folder has OFF, another stays as it was.
 set -eu
 cd "$(dirname "$0")/.."
 build=${ATOLL_BUILD:-build}
@@ -51,7 +52,9 @@ case $options in
     echo "gpu      $nvcc, ${list:-all} architectures" >&2
     ;;
 esac
-echo "build    $build" >&2
+[ -e "$build/CMakeCache.txt" ] || : "${ATOLL_WERROR:=OFF}"
+[ -z "${ATOLL_WERROR:-}" ] || options="$options -DWERROR=$ATOLL_WERROR"
+echo "build    ${*:-everything} in $build: some minutes; what the compiler says is in $build/build.log" >&2
 # shellcheck disable=SC2086 # options holds several words, none with a space in it
 if ! cmake -B "$build" -G Ninja $options </dev/null >"$log" 2>&1 ||
     ! cmake --build "$build" ${1:+--target "$@"} </dev/null >>"$log" 2>&1; then

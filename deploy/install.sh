@@ -29,7 +29,7 @@ if [ "$(id -u)" -ne 0 ]; then
     fi
     root="sudo"
 fi
-echo "install  $(echo $missing | wc -w) packages:$missing" >&2
+echo "install  $(echo $missing | wc -w) packages, a few minutes:$missing" >&2
 log=$(mktemp)
 export DEBIAN_FRONTEND=noninteractive
 if ! { $root apt-get update && $root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } \

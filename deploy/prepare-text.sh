@@ -66,4 +66,4 @@ else
 fi
 [ -s "$out.tmp" ] || fail "no text came out"
 mv "$out.tmp" "$out"
-echo "prepare-text: $(wc -c <"$out") bytes in $out" >&2
+echo "text     $(wc -c <"$out") bytes in $out" >&2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The whole way on a fresh Debian 12: installs what is missing, builds, prepares real English text, trains at two sites.
+# The whole way on a fresh Debian 12 or 13: installs what is missing, builds, prepares real English text, trains at two sites.
 #   deploy/run-demo.sh [--text FILE] [options of `atoll demo`, such as --dir DIR or --steps N]
 #   deploy/run-demo.sh --private [--dir DIR] [options of deploy/demo-private.sh, such as --epsilon E]: three sites that must not share
 #   deploy/run-demo.sh --model bert [--dir DIR] [options of deploy/demo-bert.sh, such as --steps N]: an encoder, ten minutes

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Everything on a fresh Debian 12: installs what is missing, builds, runs all tests. The last lines are ctest's summary.
+# Everything on a fresh Debian 12 or 13: installs what is missing, builds, runs all tests. The last lines are ctest's summary.
 #   deploy/run-tests.sh [ARGUMENT...]       arguments go to ctest: -R kill runs the tests whose names have "kill" in them
-# The build folder is build/, or $ATOLL_BUILD. Longer campaigns (seeds, kills, fuzzing): deploy/reliability.sh.
+# The build folder is build/, or $ATOLL_BUILD. A warning of the compiler ends the build; with ATOLL_WERROR=OFF it does not.
+# Longer campaigns (seeds, kills, fuzzing): deploy/reliability.sh.
 set -eu
 for argument in "$@"; do
     case $argument in -h | --help)
-        sed -n '2,4s/^# \{0,1\}//p' "$0"
+        sed -n '2,5s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     esac
@@ -13,5 +14,5 @@ done
 cd "$(dirname "$0")/.."
 build=${ATOLL_BUILD:-build}
 deploy/install.sh python3 clang-format
-deploy/build.sh
+ATOLL_WERROR=${ATOLL_WERROR:-ON} deploy/build.sh
 ctest --test-dir "$build" -j2 --output-on-failure --no-tests=error "$@" </dev/null

@@ -42,6 +42,17 @@ builds "exit code 0|tools/nvcc|-DCUDA=ON|-DCUDA_ARCHITECTURES=80-real;90a-real;1
 builds "exit code 0|-DCUDA=ON|!ARCHITECTURES" ATOLL_DRIVER=$nothing ATOLL_CUDA=ON
 builds "exit code 0|-DCUDA=OFF" ATOLL_DRIVER="$there" ATOLL_CUDA=OFF
 builds "exit code 4|ON, OFF or auto" ATOLL_CUDA=yes
+builds "exit code 0|-DWERROR=OFF" ATOLL_DRIVER=$nothing
+builds "exit code 0|-DWERROR=ON|-DCUDA=OFF" ATOLL_CUDA=OFF ATOLL_WERROR=ON
+
+# A user's build goes on after a warning, that of the tests does not.
+printf '#!/bin/sh\n' | tee tools/ctest >copy/deploy/install.sh
+chmod +x tools/ctest
+for wanted in ON OFF; do
+    rm -rf copy/build
+    env PATH="$PWD/tools:$PATH" ATOLL_CUDA=OFF ATOLL_WERROR="$(echo $wanted | grep OFF)" copy/deploy/run-tests.sh >build.out 2>&1 || fail "run-tests.sh"
+    grep -q -- "-DWERROR=$wanted" copy/build/build.log || fail "run-tests.sh builds without -DWERROR=$wanted"
+done
 rm tools/nvcc
 if ! command -v nvcc >/dev/null && ! ls /usr/local/cuda*/bin/nvcc >/dev/null 2>&1; then
     builds "exit code 0|install-cuda.sh|!-DCUDA" ATOLL_DRIVER="$PWD/tools/cmake"
