@@ -15,4 +15,5 @@ cd "$(dirname "$0")/.."
 build=${ATOLL_BUILD:-build}
 deploy/install.sh python3 clang-format
 ATOLL_WERROR=${ATOLL_WERROR:-ON} deploy/build.sh
-ctest --test-dir "$build" -j2 --output-on-failure --no-tests=error "$@" </dev/null
+# One test more at a time than there are cores: several wait for timers and for each other's processes, not for a core.
+ctest --test-dir "$build" -j "$(($(nproc) + 1))" --output-on-failure --no-tests=error "$@" </dev/null

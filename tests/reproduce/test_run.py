@@ -199,7 +199,7 @@ class Rows(unittest.TestCase):
         with first.lock():
             other = threading.Thread(target=wait)
             other.start()
-            self.assertIn("waits for another row", said.get(timeout=30))
+            self.assertIn("waits for another row", said.get(timeout=300))
             order.append("first")
         other.join()
         self.assertEqual(order, ["first", "second"])
