@@ -7,6 +7,7 @@
 #include "kernels/base/log.h"
 #include "outer/config/identity.h"
 #include "outer/link/revocation.h"
+#include "outer/link/signed.h"
 #include "outer/protocol/majority.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/roles.h"
@@ -42,6 +43,8 @@ struct supply_done { /* a part that is here: offered again, it is not sent again
 struct supply_site {
     char name[WIRE_NAME_MAX];
     bool has_state, complete;
+    bool announced;                      /* by an aggregator of this run, with this key */
+    struct signer_key key;               /* of the last one that the site has accepted */
     uint64_t round[ROUND_FRAGMENTS_MAX]; /* its states, as its hello says */
 };
 struct supply {
@@ -248,6 +251,19 @@ static bool supply_identity(const struct supply *s, const char *peer, const stru
     return false;
 }
 
+static void announcement_look(const struct supply *s, struct supply_site *site,
+                              const struct wire_hello *m)
+{
+    struct signed_announcement a;
+    struct signer_identity by;
+    site->announced = s->o.signer && m->announcement.size_bytes &&
+                      signed_announcement_read(&a, &m->announcement) == ERR_OK &&
+                      signed_announcement_check(s->o.signer, &a, s->o.run, &by) == ERR_OK;
+    if (site->announced)
+        site->key = by.key;
+    err_clear();
+}
+
 /* A site that says other states than before has trained on: what it sends now counts. */
 static struct supply_site *site_take(struct supply *s, const struct wire_hello *m)
 {
@@ -258,6 +274,7 @@ static struct supply_site *site_take(struct supply *s, const struct wire_hello *
         site = &s->site[s->site_count++];
         snprintf(site->name, sizeof site->name, "%s", m->head.site);
     }
+    announcement_look(s, site, m);
     site->complete = site->complete && m->has_state;
     site->has_state = m->has_state;
     for (unsigned f = 0; m->has_state && f < m->fragment_count; f++) {
@@ -565,9 +582,23 @@ static void supply_verify(void *self, void *upload)
         snprintf(p->why, sizeof p->why, "%s", err_message());
 }
 
-/* Which sites there are follows from the newest roster. What the manifest is worth is checked when
- * the directory is made. */
-static void manifest_look(struct supply *s, const char *path)
+/* By this aggregator, or by the one before it. A manifest that no key is known for yet may be true,
+ * and does not say which sites there are: one site could make all others wait for sites that do not
+ * exist. */
+static bool roster_signed(const struct supply *s, const struct supply_site *site,
+                          const struct manifest *m)
+{
+    struct signer_key own;
+    if (!s->o.signer)
+        return true;
+    s->o.signer->ops->key(s->o.signer, &own);
+    return signed_manifest_holds(s->o.signer, &own, m) ||
+           (site->announced && signed_manifest_holds(s->o.signer, &site->key, m));
+}
+
+/* Which sites there are follows from the newest roster. What else the manifest is worth is checked
+ * when the directory is made. */
+static void manifest_look(struct supply *s, const struct supply_site *site, const char *path)
 {
     struct file_map map;
     struct manifest *m = calloc(1, sizeof *m);
@@ -578,7 +609,7 @@ static void manifest_look(struct supply *s, const char *path)
     }
     if (manifest_decode(m, map.data, map.size_bytes) && m->roster_version > 1 &&
         (!s->known || m->roster_version > s->newest->roster_version) &&
-        m->initial == s->o.site_count) {
+        m->initial == s->o.site_count && roster_signed(s, site, m)) {
         *s->newest = *m;
         s->known = true;
     }
@@ -595,7 +626,7 @@ static void supply_verified(void *self, void *upload, struct wire_answer *answer
     if (p->verdict == ERR_OK) {
         answer->outcome = ROUND_RECEIPT;
         if (p->header.supply == WIRE_SUPPLY_MANIFEST)
-            manifest_look(s, p->final);
+            manifest_look(s, site, p->final);
         done_put(s, p);
         part_here(site, p->header.supply);
     } else if (p->verdict == ERR_CORRUPT) {

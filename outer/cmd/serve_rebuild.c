@@ -7,7 +7,49 @@
 #include "outer/config/identity.h"
 #include "outer/link/signed.h"
 #include "outer/protocol/majority.h"
+#include "outer/protocol/site_name.h"
 #include "outer/store/store.h"
+
+enum {
+    EPOCHS_UNHEARD = 1000 /* starts of which one site alone may have heard, and lost the proof */
+};
+
+/* ---- one directory is left out ---- */
+
+/* What is wrong with the memory or the disk of this machine is no word of a site. */
+static bool of_this_machine(enum err e)
+{
+    return e == ERR_MEMORY || e == ERR_FULL || e == ERR_STOPPED;
+}
+
+/* ERR_OK: the others go on without directory i. */
+static enum err left_out(struct serve_rebuild *b, unsigned i, enum err e)
+{
+    struct rebuild_site *s = &b->site[i];
+    char quoted[1024];
+    size_t used = strlen(b->why);
+    if (e == ERR_OK || of_this_machine(e))
+        return e;
+    s->out = e;
+    log_event(LOG_WARN, "left_out", "directory=%s error=%s why=%s", s->path, err_name(e),
+              log_quote(quoted, sizeof quoted, err_message()));
+    snprintf(b->why + used, sizeof b->why - used, "; left out: %s: %s", s->path, err_message());
+    err_clear();
+    return ERR_OK;
+}
+
+/* Without a majority: the error that all of the left out have, where they have one. */
+static enum err left_out_error(const struct serve_rebuild *b)
+{
+    enum err one = ERR_OK;
+    for (unsigned i = 0; i < b->count; i++)
+        if (b->site[i].out != ERR_OK) {
+            if (one != ERR_OK && one != b->site[i].out)
+                return ERR_DENIED;
+            one = b->site[i].out;
+        }
+    return one == ERR_OK || one == ERR_CONFIG ? ERR_CONFIG : one == ERR_DISAGREE ? one : ERR_DENIED;
+}
 
 /* ---- the directories ---- */
 
@@ -15,13 +57,15 @@ static enum err seen_check(const struct serve_rebuild *b, const struct run *run,
 {
     const struct site_seen *seen = &b->site[i].seen;
     int64_t steps = identity_steps(run->identity);
-    for (unsigned k = 0; k < i; k++)
-        if (strcmp(b->site[k].seen.name, seen->name) == 0)
-            return err_set(ERR_CONFIG, "--rebuild: %s and %s are both of site %s; give one of them",
-                           b->site[k].path, b->site[i].path, seen->name);
+    if (!site_name_good(seen->name))
+        return err_set(ERR_PROTO, "its id/site names no site");
     if (b->site[i].sent_by && strcmp(b->site[i].sent_by, seen->name) != 0)
         return err_set(ERR_PROTO, "site %s has sent the file id/site of site %s",
                        b->site[i].sent_by, seen->name);
+    for (unsigned k = 0; k < i; k++)
+        if (b->site[k].out == ERR_OK && strcmp(b->site[k].seen.name, seen->name) == 0)
+            return err_set(ERR_CONFIG, "--rebuild: %s and %s are both of site %s; give one of them",
+                           b->site[k].path, b->site[i].path, seen->name);
     if (seen->steps && seen->steps != (uint64_t)steps)
         return err_set(ERR_CONFIG,
                        "--rebuild: train.steps is %" PRId64 " here and %" PRIu64
@@ -30,20 +74,39 @@ static enum err seen_check(const struct serve_rebuild *b, const struct run *run,
     return ERR_OK;
 }
 
-static enum err see(struct serve_rebuild *b, const struct run *run, unsigned i)
+/* What is wrong with the option, which a person has just written, ends the command. */
+static enum err option_check(struct rebuild_site *s)
 {
-    if (!file_exists(b->site[i].path))
-        return err_set(ERR_INPUT, "--rebuild: there is no directory %s", b->site[i].path);
-    enum err e = env_posix_open(&b->site[i].env, b->site[i].path);
+    if (!file_exists(s->path))
+        return err_set(ERR_INPUT, "--rebuild: there is no directory %s", s->path);
+    enum err e = env_posix_open(&s->env, s->path);
     if (e == ERR_BUSY)
         e = err_set(ERR_BUSY, "--rebuild: a process works in %s: stop that site, or give a copy",
-                    b->site[i].path);
-    TRY(e);
-    e = site_seen(b->site[i].env, (unsigned)run->o.serve_index, &b->site[i].seen);
-    if (e == ERR_INPUT)
+                    s->path);
+    if (e == ERR_OK && !s->sent_by && !s->env->ops->exists(s->env, "id/site"))
         e = err_set(ERR_INPUT, "--rebuild: %s is not the run.dir of a site (it has no id/site)",
-                    b->site[i].path);
-    return e == ERR_OK ? seen_check(b, run, i) : e;
+                    s->path);
+    return e;
+}
+
+/* The highest epoch that an aggregator of this run has signed. */
+static uint64_t epoch_signed(struct env *site, const struct run *run, struct signer *signer)
+{
+    struct site_seen_key seen[SITE_KEYS_MAX];
+    uint64_t epoch = 0;
+    unsigned n = site_seen_keys(site, (unsigned)run->o.serve_index, run->s.run_name, signer, seen);
+    for (unsigned k = 0; k < n; k++)
+        epoch = seen[k].last > epoch ? seen[k].last : epoch;
+    return epoch;
+}
+
+static enum err see(struct serve_rebuild *b, const struct run *run, unsigned i)
+{
+    TRY(option_check(&b->site[i]));
+    enum err e = site_seen(b->site[i].env, (unsigned)run->o.serve_index, &b->site[i].seen);
+    if (e == ERR_OK)
+        e = seen_check(b, run, i);
+    return left_out(b, i, e);
 }
 
 static enum err directories_read(struct serve_rebuild *b, struct run *run, const char *directories)
@@ -71,19 +134,57 @@ enum err serve_rebuild_empty(struct env *env)
                : ERR_OK;
 }
 
+static bool ends_equal(const struct site_seen *a, const struct site_seen *b)
+{
+    return a->end_count == b->end_count &&
+           memcmp(a->ends, b->ends, a->end_count * sizeof *a->ends) == 0;
+}
+
+static unsigned ends_votes(const struct serve_rebuild *b, unsigned i)
+{
+    unsigned votes = 0;
+    for (unsigned k = 0; k < b->count; k++)
+        votes += b->site[k].out == ERR_OK && b->site[k].seen.steps &&
+                 ends_equal(&b->site[k].seen, &b->site[i].seen);
+    return votes;
+}
+
+/* The former values of train.steps that most of the sites have heard of; no aggregator has signed
+ * them. Sites that have heard of other ones are left out: they would be refused. */
+static enum err ends_choose(struct serve_rebuild *b, struct schedule *s)
+{
+    const struct site_seen *chosen = NULL;
+    unsigned most = 0;
+    for (unsigned i = 0; i < b->count; i++) {
+        const struct site_seen *seen = &b->site[i].seen;
+        unsigned votes = b->site[i].out == ERR_OK && seen->steps ? ends_votes(b, i) : 0;
+        if (votes > most ||
+            (votes && votes == most && chosen && seen->end_count > chosen->end_count)) {
+            chosen = seen;
+            most = votes;
+        }
+    }
+    s->end_count = chosen ? chosen->end_count : 0;
+    if (chosen)
+        memcpy(s->ends, chosen->ends, sizeof s->ends);
+    for (unsigned i = 0; i < b->count; i++)
+        if (b->site[i].out == ERR_OK && b->site[i].seen.steps &&
+            !ends_equal(&b->site[i].seen, chosen))
+            TRY(left_out(b, i,
+                         err_set(ERR_PROTO,
+                                 "site %s knows other former values of train.steps than "
+                                 "most of the sites",
+                                 b->site[i].seen.name)));
+    return ERR_OK;
+}
+
 /* The settings, with the former values of train.steps that the sites have heard of. */
 static enum err settings_write(struct serve_rebuild *b, struct env *env, struct run *run)
 {
-    struct schedule *s = &run->sync.schedule;
-    const struct site_seen *newest;
     for (unsigned i = 0; i < b->count; i++)
         TRY(see(b, run, i));
-    newest = &b->site[0].seen;
-    for (unsigned i = 1; i < b->count; i++)
-        newest = b->site[i].seen.end_count > newest->end_count ? &b->site[i].seen : newest;
-    s->end_count = newest->end_count;
-    memcpy(s->ends, newest->ends, sizeof s->ends);
-    return aggregator_claim_write(env, run->identity, s);
+    TRY(ends_choose(b, &run->sync.schedule));
+    return aggregator_claim_write(env, run->identity, &run->sync.schedule);
 }
 
 enum err serve_rebuild_claim(struct serve_rebuild *b, struct env *env, struct run *run,
@@ -148,42 +249,60 @@ static bool roster_former(const struct manifest *m, const struct run *run, const
     return known;
 }
 
-/* Two majorities share a site, so the newest state of one is never before a state that more than
- * half of the sites have. m: of the newest roster. */
-static enum err majority_check(const struct serve_rebuild *b, const struct run *run,
-                               const struct manifest *m)
+/* Who of the roster is here; those that were never in it are left out. */
+static enum err members_count(struct serve_rebuild *b, const struct run *run,
+                              const struct manifest *m, unsigned *given)
 {
-    unsigned given = 0;
+    *given = 0;
     for (unsigned k = 0; k < b->count; k++) {
         const char *name = b->site[k].seen.name;
+        if (b->site[k].out != ERR_OK)
+            continue;
         if (roster_member(m, run, name))
-            given++;
-        else if (!roster_former(m, run, name))
-            return err_set(ERR_CONFIG,
-                           "--rebuild: %s is the directory of site %s, which is not in "
-                           "outer.sites, and no manifest says that it was added",
-                           b->site[k].path, name);
-        else
+            ++*given;
+        else if (roster_former(m, run, name))
             log_event(LOG_WARN, "rebuild_removed",
                       "site=%s text=\"it is not in the roster any more\"", name);
+        else
+            TRY(left_out(b, k,
+                         err_set(ERR_CONFIG,
+                                 "--rebuild: %s is the directory of site %s, which is not in "
+                                 "outer.sites, and no manifest says that it was added",
+                                 b->site[k].path, name)));
     }
-    if (!majority_has(given, m->site_count))
-        return err_set(ERR_CONFIG,
-                       "--rebuild: %u directories of %u sites; more than half of the sites are "
-                       "needed, or a committed round could be lost",
-                       given, m->site_count);
+    return ERR_OK;
+}
+
+static void absent_log(const struct serve_rebuild *b, const struct run *run,
+                       const struct manifest *m)
+{
     for (uint32_t i = 0; i < m->site_count; i++) {
         const char *name =
             manifest_name(m, (const char *const *)run->o.outer_sites.items, m->sites[i].site);
         bool there = false;
         for (unsigned k = 0; k < b->count; k++)
-            there = there || strcmp(b->site[k].seen.name, name) == 0;
+            there = there || (b->site[k].out == ERR_OK && strcmp(b->site[k].seen.name, name) == 0);
         if (!there)
             log_event(LOG_WARN, "rebuild_without",
                       "site=%s text=\"if it is ahead of the others it is answered conflict: then "
                       "start it with an empty run.dir\"",
                       name);
     }
+}
+
+/* Two majorities share a site, so the newest state of one is never before a state that more than
+ * half of the sites have. m: of the newest roster. */
+static enum err majority_check(struct serve_rebuild *b, const struct run *run,
+                               const struct manifest *m)
+{
+    unsigned given;
+    TRY(members_count(b, run, m, &given));
+    if (!majority_has(given, m->site_count))
+        return err_set(left_out_error(b),
+                       "--rebuild: %u directories of %u sites; more than half of the sites are "
+                       "needed, or a committed round could be lost%s",
+                       given, m->site_count, b->why);
+    absent_log(b, run, m);
     return ERR_OK;
 }
 
@@ -194,8 +313,7 @@ static struct outer_state_options options_of(const struct serve_rebuild *b, cons
     return run_outer_state(run, !b->site[i].sent_by);
 }
 
-static enum err roster_check(const struct serve_rebuild *b, struct outer_state *to,
-                             const struct run *run)
+static enum err roster_check(struct serve_rebuild *b, struct outer_state *to, const struct run *run)
 {
     struct manifest newest;
     manifest_clear(&newest);
@@ -207,6 +325,8 @@ static enum err roster_check(const struct serve_rebuild *b, struct outer_state *
         struct arena scratch = arena_make(0);
         struct outer_state from = {0};
         struct outer_state_options o = options_of(b, run, i);
+        if (b->site[i].out != ERR_OK || !b->site[i].history)
+            continue;
         enum err e = outer_state_open(&from, b->site[i].env, to->dev, &o, &scratch);
         if (e == ERR_OK && outer_state_begun(&from))
             e = roster_look(&from, run, &newest);
@@ -218,29 +338,6 @@ static enum err roster_check(const struct serve_rebuild *b, struct outer_state *
 }
 
 /* ---- the states ---- */
-
-/* Whether two replicas agree where their histories meet: at the older one's state. */
-static enum err history_check(struct outer_state *newer, const struct outer_state *older,
-                              unsigned fragment, const char *path)
-{
-    const struct outer_state_fragment *s = &older->state[fragment];
-    struct manifest m;
-    if (s->round == 0)
-        return ERR_OK;
-    enum err e = outer_state_manifest(newer, fragment, s->round - 1, &m);
-    if (e == ERR_INPUT) /* no longer kept */
-        return ERR_OK;
-    TRY(e);
-    struct digest d = manifest_digest(&m);
-    return digest_equal(&d, &s->manifest)
-               ? ERR_OK
-               : err_set(ERR_DISAGREE,
-                         "--rebuild: fragment %u: %s holds another round %" PRIu64
-                         " than a directory before it: two aggregators have served this run. Leave "
-                         "out the directory with fewer rounds; its site then starts with an empty "
-                         "run.dir",
-                         fragment, path, s->round - 1);
-}
 
 struct trust { /* which keys have signed the manifests of one directory */
     struct signer *signer;
@@ -269,7 +366,7 @@ static enum err signature_check(const struct trust *t, const struct manifest *m)
             return ERR_OK;
     return err_set(ERR_DENIED,
                    "--rebuild: %s/frag/%" PRIu32 ": the manifest of round %" PRIu64
-                   " is not signed by an aggregator of this run: leave the directory out",
+                   " is not signed by an aggregator of this run",
                    t->path, m->fragment, m->round);
 }
 
@@ -281,7 +378,7 @@ static enum err chain_check(const struct trust *t, const struct manifest *m, str
     if (!digest_equal(&d, child))
         return err_set(ERR_DISAGREE,
                        "--rebuild: %s/frag/%" PRIu32 ": the manifest of round %" PRIu64
-                       " is not the parent of the next one: leave the directory out",
+                       " is not the parent of the next one",
                        t->path, m->fragment, m->round);
     *child = m->parent;
     return ERR_OK;
@@ -330,24 +427,175 @@ static enum err state_take(struct outer_state *to, struct outer_state *from, uns
     return e == ERR_OK ? history_take(to, from, fragment, trust) : e;
 }
 
+static bool fragment_own(const struct run *run, unsigned p)
+{
+    unsigned count = (unsigned)run->o.outer_aggregators;
+    return count <= 1 || p % count == (unsigned)run->o.serve_index;
+}
+
 static enum err site_take(struct outer_state *to, struct outer_state *from, const struct run *run,
                           const struct trust *trust)
 {
-    unsigned count = (unsigned)run->o.outer_aggregators, index = (unsigned)run->o.serve_index;
     TRY(outer_state_load(from));
     for (unsigned p = 0; p < from->fragments->count; p++) {
         uint64_t there = from->state[p].round, here = to->state[p].round;
-        if (count > 1 && p % count != index)
-            continue;
-        TRY(there > here ? history_check(from, to, p, trust->path)
-                         : history_check(to, from, p, trust->path));
-        if (there <= here)
+        if (!fragment_own(run, p) || there <= here)
             continue;
         TRY(state_take(to, from, p, trust));
         log_event(LOG_INFO, "rebuilt", "fragment=%u round=%" PRIu64 " from=%s", p, there,
                   trust->path);
     }
     return ERR_OK;
+}
+
+/* ---- each directory by itself ---- */
+
+/* Signature, chain and bytes of what the directory keeps of one fragment. */
+static enum err history_read(struct rebuild_history *h, struct outer_state *from, unsigned fragment,
+                             const struct trust *trust)
+{
+    uint64_t round = from->state[fragment].round;
+    struct digest child = from->state[fragment].manifest;
+    struct manifest m;
+    h->round = h->first = round;
+    h->newest = child;
+    if (round == 0)
+        return ERR_OK;
+    TRY(outer_state_manifest(from, fragment, round - 1, &m));
+    TRY(signature_check(trust, &m));
+    for (uint64_t t = round; t-- > (round > h->room ? round - h->room : 0);) {
+        struct file_map map = {0};
+        enum err e = outer_state_manifest(from, fragment, t, &m);
+        if (e == ERR_INPUT)
+            break;
+        if (e == ERR_OK)
+            e = chain_check(trust, &m, &child);
+        if (e == ERR_OK && m.aggregate_bytes)
+            e = outer_state_aggregate(from, fragment, t, &map);
+        from->env->ops->unmap(from->env, &map);
+        if (e == ERR_INPUT)
+            break;
+        TRY(e);
+        h->kept[t % h->room] = manifest_digest(&m);
+        h->first = t;
+    }
+    return ERR_OK;
+}
+
+static enum err histories_make(struct rebuild_site *s, struct run *run, unsigned fragments,
+                               uint64_t keep)
+{
+    TRY_ALLOC(s->history = arena_array(&run->perm, fragments, sizeof *s->history));
+    for (unsigned p = 0; p < fragments; p++) {
+        s->history[p] = (struct rebuild_history){.room = keep ? keep : 1};
+        TRY_ALLOC(s->history[p].kept =
+                      arena_array(&run->perm, s->history[p].room, sizeof *s->history[p].kept));
+    }
+    return ERR_OK;
+}
+
+static enum err directory_check(struct serve_rebuild *b, unsigned i, const struct outer_state *to,
+                                struct run *run, struct signer *signer)
+{
+    struct arena scratch = arena_make(0);
+    struct outer_state from = {0};
+    struct rebuild_site *s = &b->site[i];
+    const struct outer_state_options o = options_of(b, run, i);
+    const struct trust trust = trust_of(signer, s->env, run, s->path);
+    s->epoch = epoch_signed(s->env, run, signer);
+    enum err e = outer_state_open(&from, s->env, to->dev, &o, &scratch);
+    if (e == ERR_OK && outer_state_begun(&from)) {
+        e = outer_state_load(&from);
+        if (e == ERR_OK)
+            e = histories_make(s, run, from.fragments->count, o.keep);
+        for (unsigned p = 0; e == ERR_OK && p < from.fragments->count; p++)
+            if (fragment_own(run, p))
+                e = history_read(&s->history[p], &from, p, &trust);
+    }
+    outer_state_close(&from);
+    arena_free(&scratch);
+    return e;
+}
+
+/* ---- and with the others ---- */
+
+/* Whether two histories agree where they meet: at the older one's state. */
+static bool histories_agree(const struct rebuild_history *a, const struct rebuild_history *b)
+{
+    const struct rebuild_history *older = a->round < b->round ? a : b, *newer = older == a ? b : a;
+    if (older->round == 0)
+        return true;
+    if (older->round == newer->round)
+        return digest_equal(&a->newest, &b->newest);
+    uint64_t at = older->round - 1;
+    return at < newer->first || digest_equal(&newer->kept[at % newer->room], &older->newest);
+}
+
+static bool directories_agree(const struct rebuild_site *a, const struct rebuild_site *b,
+                              const struct run *run, unsigned fragments)
+{
+    for (unsigned p = 0; a->history && b->history && p < fragments; p++)
+        if (fragment_own(run, p) && !histories_agree(&a->history[p], &b->history[p]))
+            return false;
+    return true;
+}
+
+static uint64_t rounds_of(const struct rebuild_site *s, unsigned fragments)
+{
+    uint64_t sum = 0;
+    for (unsigned p = 0; s->history && p < fragments; p++)
+        sum += s->history[p].round;
+    return sum;
+}
+
+/* The directory that agrees with most of the others; of several the one with most rounds. */
+static unsigned agreed_most(const struct serve_rebuild *b, const struct run *run,
+                            unsigned fragments)
+{
+    unsigned best = b->count, most = 0;
+    for (unsigned i = 0; i < b->count; i++) {
+        unsigned agree = 0;
+        if (b->site[i].out != ERR_OK)
+            continue;
+        for (unsigned k = 0; k < b->count; k++)
+            agree += b->site[k].out == ERR_OK &&
+                     directories_agree(&b->site[i], &b->site[k], run, fragments);
+        if (agree > most || (agree == most && rounds_of(&b->site[i], fragments) >
+                                                  rounds_of(&b->site[best], fragments))) {
+            best = i;
+            most = agree;
+        }
+    }
+    return best;
+}
+
+static enum err histories_check(struct serve_rebuild *b, const struct run *run, unsigned fragments)
+{
+    unsigned best = agreed_most(b, run, fragments);
+    for (unsigned i = 0; i < b->count; i++)
+        if (b->site[i].out == ERR_OK &&
+            !directories_agree(&b->site[i], &b->site[best], run, fragments))
+            TRY(left_out(b, i,
+                         err_set(ERR_DISAGREE,
+                                 "--rebuild: %s holds other rounds than %s: two aggregators have "
+                                 "served this run. Its site then starts with an empty run.dir",
+                                 b->site[i].path, b->site[best].path)));
+    return ERR_OK;
+}
+
+/* An epoch without a signature is a site's word: it counts a little. */
+static uint64_t epoch_newest(const struct serve_rebuild *b)
+{
+    uint64_t proved = 0, epoch;
+    for (unsigned i = 0; i < b->count; i++)
+        if (b->site[i].out == ERR_OK && b->site[i].epoch > proved)
+            proved = b->site[i].epoch;
+    epoch = proved;
+    for (unsigned i = 0; i < b->count; i++)
+        if (b->site[i].out == ERR_OK && b->site[i].seen.epoch > epoch &&
+            b->site[i].seen.epoch - proved <= EPOCHS_UNHEARD)
+            epoch = b->site[i].seen.epoch;
+    return epoch;
 }
 
 static enum err directory_take(struct outer_state *to, const struct run *run, struct env *env,
@@ -476,25 +724,31 @@ static enum err parts_put(const struct serve_rebuild *b, unsigned i, const struc
     return e;
 }
 
-enum err serve_rebuild_states(const struct serve_rebuild *b, struct outer_state *replica,
-                              struct run *run, struct signer *signer)
+enum err serve_rebuild_states(struct serve_rebuild *b, struct outer_state *replica, struct run *run,
+                              struct signer *signer)
 {
-    uint64_t epoch = 0;
-    for (unsigned i = 0; i < b->count; i++)
-        if (b->site[i].sent_by)
-            TRY(parts_put(b, i, replica, run));
+    unsigned fragments = replica->fragments->count;
+    for (unsigned i = 0; i < b->count; i++) {
+        enum err e = ERR_OK;
+        if (b->site[i].out == ERR_OK && b->site[i].sent_by)
+            e = parts_put(b, i, replica, run);
+        if (e == ERR_OK && b->site[i].out == ERR_OK)
+            e = directory_check(b, i, replica, run, signer);
+        TRY(left_out(b, i, e));
+    }
+    TRY(histories_check(b, run, fragments));
     TRY(roster_check(b, replica, run));
     for (unsigned i = 0; i < b->count; i++) {
         const struct trust trust = trust_of(signer, b->site[i].env, run, b->site[i].path);
         const struct outer_state_options o = options_of(b, run, i);
-        TRY(directory_take(replica, run, b->site[i].env, &o, &trust));
-        epoch = b->site[i].seen.epoch > epoch ? b->site[i].seen.epoch : epoch;
+        if (b->site[i].out == ERR_OK)
+            TRY(directory_take(replica, run, b->site[i].env, &o, &trust));
     }
     if (replica->o.compresses_downlink)
         log_event(LOG_WARN, "residual_lost",
                   "text=\"what compression of the downlink had not yet sent is lost with the "
                   "aggregator's directory\"");
-    return aggregator_epoch_write(replica->env, epoch);
+    return aggregator_epoch_write(replica->env, epoch_newest(b));
 }
 
 void serve_rebuild_close(struct serve_rebuild *b)
