@@ -924,6 +924,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
     TRY(store_begin(s->env));
     site_archive_begin(l);
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
+        TRY(site_roster_try(l, f));
         while (site_step_back_due(s, f))
             TRY(site_step_back(l, f));
         TRY(compare_state(l, f));

@@ -57,8 +57,8 @@ struct set site_masks_missing(const struct site *s, const struct set *members);
 
 /* ---- site_masks_round.c: which sites a round has, and the mask of a contribution ---- */
 /* What this site knows for itself: the sites of its newest state, or, where the round is the first
- * one of the next version, these with one change. */
-enum err site_masks_context(struct site *s, const struct site_announced_round *r,
+ * one of the next version, these with one change. Waits while it does not know. */
+enum err site_masks_context(struct site_slot *l, const struct site_announced_round *r,
                             struct seal_context *c) MUST;
 /* Which sites the round has. *over: nothing of it is sent any more. */
 enum err site_masks_ask(struct site_slot *l, struct site_announced_round *r, bool *over) MUST;

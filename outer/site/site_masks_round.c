@@ -10,17 +10,16 @@
 
 enum { SETUP_FIRST_MS = 100, SETUP_LAST_MS = 2000 }; /* between two looks for others' keys */
 
-enum err site_masks_context(struct site *s, const struct site_announced_round *r,
+enum err site_masks_context(struct site_slot *l, const struct site_announced_round *r,
                             struct seal_context *c)
 {
+    struct site *s = l->site;
     struct site_masks *m = s->masks;
     struct roster now;
-    bool known;
-    TRY(site_roster_now(s, r->of.fragment, &now, &known));
+    TRY(site_roster_known(l, r->of.fragment, &now));
     struct set more = set_without(&r->members, &now.members),
                less = set_without(&now.members, &r->members);
-    bool next =
-        known && r->roster_version == now.version + 1 && set_count(&more) + set_count(&less) == 1;
+    bool next = r->roster_version == now.version + 1 && set_count(&more) + set_count(&less) == 1;
     *c = (struct seal_context){.run = s->o.run,
                                .config = s->config,
                                .roster_version = r->roster_version,
@@ -29,7 +28,7 @@ enum err site_masks_context(struct site *s, const struct site_announced_round *r
                                .colluding = s->o.masks.colluding,
                                .two_sites = s->o.masks.two_sites,
                                .identity = m->identity};
-    if (!known || (!next && r->roster_version != now.version))
+    if (!next && r->roster_version != now.version)
         c->members = (struct set){0}; /* all sites are strangers */
     for (unsigned i = 0; i < m->room; i++)
         m->identity[i] = m->peer[i].key;
@@ -91,11 +90,12 @@ enum err site_masks_ask(struct site_slot *l, struct site_announced_round *r, boo
 
 /* ok, again: this site masks for these sites. *over: it was removed before this round, or it was
  * added, and in quorum mode the round goes on without it until all sites have pair keys with it. */
-static enum err announced_check(struct site *s, const struct site_announced_round *r,
+static enum err announced_check(struct site_slot *l, const struct site_announced_round *r,
                                 enum seal_answer *answer, bool *over)
 {
+    const struct site *s = l->site;
     struct seal_context c;
-    TRY(site_masks_context(s, r, &c));
+    TRY(site_masks_context(l, r, &c));
     *answer = seal_site_announced(s->masks->seals, &c, &r->of);
     bool all = set_within(&c.members, &r->of.u), in = set_has(&c.members, s->o.index);
     if (s->o.strict && !all && *answer == SEAL_ok)
@@ -173,7 +173,7 @@ enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t r
     while (answer != SEAL_ok && !over) {
         TRY(site_masks_ask(l, r, &over));
         if (!over)
-            TRY(announced_check(s, r, &answer, &over));
+            TRY(announced_check(l, r, &answer, &over));
         if (!over && (answer == SEAL_ok || answer == SEAL_again)) {
             TRY(pairs_wait(l, r, &over));
             answer = over ? answer : pairs_reach(s, r);
@@ -224,7 +224,7 @@ enum err site_masks_apply(struct site_slot *l, const struct site_announced_round
     struct mask_layout layout;
     if (!set_count(&r->of.u))
         return ERR_OK; /* never to be sent */
-    TRY(site_masks_context(s, r, &context));
+    TRY(site_masks_context(l, r, &context));
     enum seal_answer a = seal_site_announced(s->masks->seals, &context, &r->of);
     if (a != SEAL_ok && a != SEAL_again) /* again: made, and lost before it was stored */
         return site_masks_err("the sites of the round", a);
@@ -250,7 +250,7 @@ enum err site_masks_sending(struct site_slot *l, bool *may)
     if (!b->masked_bytes)
         return ERR_OK;
     TRY(site_masks_open(s));
-    TRY(site_masks_context(s, &b->announced, &c));
+    TRY(site_masks_context(l, &b->announced, &c));
     enum seal_answer a =
         seal_site_contribute(s->masks->seals, &c, &b->announced.of, &b->b, &b->payload, &persist);
     *may = a == SEAL_ok || a == SEAL_again;

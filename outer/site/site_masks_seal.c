@@ -30,7 +30,7 @@ static enum err seal_sign(struct site_slot *l, struct masks_step *x,
     uint8_t bytes[SEAL_SIGNATURE_BYTES];
     bool persist = false, done;
     size_t n = x->answer.body_bytes;
-    TRY(site_masks_context(s, r, &c));
+    TRY(site_masks_context(l, r, &c));
     struct seal_signed seal = {x->answer.body, n - SIGNER_BYTES, x->answer.body + n - SIGNER_BYTES};
     enum seal_answer a = n > SIGNER_BYTES ? seal_of_round(&c, &seal, r) : SEAL_malformed;
     if (a == SEAL_ok)
@@ -155,7 +155,7 @@ static enum err seal_reveal(struct site_slot *l, struct masks_step *x,
     struct seal_context c;
     struct seal_reveal v = {.seeds = seeds};
     bool persist = false;
-    TRY(site_masks_context(s, r, &c));
+    TRY(site_masks_context(l, r, &c));
     enum seal_answer a = answered_read(got, x) ? seal_of_round(&c, &got->seal, r) : SEAL_malformed;
     if (a == SEAL_ok)
         a = seal_site_reveal(s->masks->seals, &c, s->o.signer, s->masks->keys, &got->seal,

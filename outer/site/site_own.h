@@ -240,6 +240,11 @@ enum err site_amend_take(struct site *s, const struct manifest *m) MUST; /* it i
 /* Of the newest state of the fragment. *known false: its manifest cannot be read. */
 enum err site_roster_now(const struct site *s, unsigned fragment, struct roster *out,
                          bool *known) MUST;
+/* Until it is known: where the manifest cannot be read, the log names it, and the aggregator is
+ * asked for it. A check that lacks its own input says nothing about a peer. */
+enum err site_roster_known(struct site_slot *l, unsigned fragment, struct roster *out) MUST;
+/* Tries that once, and goes on without it. */
+enum err site_roster_try(struct site_slot *l, unsigned fragment) MUST;
 /* S6: the sites of the next manifest are those of the state's, or one change that it names. */
 enum err site_roster_check(const struct site *s, unsigned fragment, const struct manifest *m) MUST;
 /* Sites of the newest state's roster; this one counts, if it was added since. */
@@ -274,6 +279,9 @@ void site_scrub_close(struct site *s);
 /* By the thread that carries out a round, between its calls: what the scrub has asked for that
  * needs the device and `next` of the replica. */
 void site_scrub_serve(struct site *s);
+/* The manifest of the newest state, of a round > 0, from the aggregator. With the lock held, which
+ * is released during the call. ERR_LINK: not now. */
+enum err site_manifest_again(struct site_slot *l, unsigned fragment) MUST;
 
 /* site_step_back.c: a round given up (docs/protocol.md 3.4) */
 /* With the states loaded: what the manifests and a step back before tell of final rounds. */

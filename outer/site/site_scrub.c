@@ -89,10 +89,11 @@ static enum err current_mend(void *self, const struct scrub_file *f)
 /* ---- manifests and aggregates of earlier rounds ---- */
 
 /* The aggregator's manifest of this round, which must be the one that follows from what is here. */
-static enum err manifest_ask(struct site *s, unsigned fragment, uint64_t round, struct manifest *m)
+static enum err manifest_ask(struct site_slot *l, unsigned fragment, uint64_t round,
+                             struct manifest *m)
 {
-    struct wire_poll ask = {
-        .head = site_head(&s->scrub.calls, fragment), .fragment = fragment, .round = round};
+    struct site *s = l->site;
+    struct wire_poll ask = {.head = site_head(l, fragment), .fragment = fragment, .round = round};
     struct wire_poll_answer a = {.answer = {.outcome = ROUND_NONE}};
     struct digest wanted, got;
     TRY(outer_state_manifest_digest(s->replica, fragment, round, &wanted));
@@ -116,10 +117,22 @@ static enum err manifest_mend_locked(struct site *s, const struct scrub_file *f)
 {
     struct manifest m;
     unsigned fragment = (unsigned)f->number[0];
-    TRY(manifest_ask(s, fragment, f->number[1] - 1, &m));
+    TRY(manifest_ask(&s->scrub.calls, fragment, f->number[1] - 1, &m));
     if (!s->env->ops->exists(s->env, f->path)) /* pruned meanwhile */
         return ERR_INPUT;
     return outer_state_manifest_put(s->replica, fragment, &m);
+}
+
+enum err site_manifest_again(struct site_slot *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    uint64_t round = s->replica->state[fragment].round;
+    struct manifest m;
+    ASSERT(round > 0);
+    TRY(manifest_ask(l, fragment, round - 1, &m));
+    if (s->replica->state[fragment].round == round)
+        TRY(outer_state_manifest_put(s->replica, fragment, &m));
+    return ERR_OK;
 }
 
 static enum err manifest_mend(void *self, const struct scrub_file *f)
