@@ -241,6 +241,20 @@ enum err file_lock(struct file_lock *l, const char *directory)
     return e;
 }
 
+enum file_held file_held(const char *directory)
+{
+    char path[PATH_MAX];
+    struct flock read = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    if (snprintf(path, sizeof path, "%s/LOCK", directory) >= PATH_MAX)
+        return FILE_HELD_UNKNOWN;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return FILE_HELD_UNKNOWN;
+    bool known = fcntl(fd, F_OFD_GETLK, &read) == 0;
+    close(fd);
+    return !known ? FILE_HELD_UNKNOWN : read.l_type == F_UNLCK ? FILE_HELD_NO : FILE_HELD_YES;
+}
+
 static bool same_inode(int fd, const char *path)
 {
     struct stat held, there;

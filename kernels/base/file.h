@@ -60,6 +60,9 @@ enum err file_lock(struct file_lock *l, const char *directory) MUST; /* ERR_BUSY
 /* Is the directory of this name still the one that is locked? ERR_BUSY: it was moved away and
  * another one put in its place, or the file that is the lock was removed. */
 enum err file_lock_check(const struct file_lock *l, const char *directory) MUST;
+/* Does a process hold the directory? Takes nothing, so it disturbs no start. */
+enum file_held { FILE_HELD_UNKNOWN, FILE_HELD_NO, FILE_HELD_YES };
+enum file_held file_held(const char *directory);
 void file_unlock(struct file_lock *l); /* one that is not locked is fine */
 /* Names in a directory, sorted, without . and .. and without temporaries. */
 enum err file_list(const char *path, struct arena *a, char ***names, size_t *count) MUST;

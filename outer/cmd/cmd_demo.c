@@ -244,9 +244,9 @@ static void row_take(struct watched *w, const struct jsonl_row *row)
     struct progress_line *l = &w->line;
     double step = jsonl_number(row, "step");
     if (jsonl_is(row, "start")) {
-        l->steps = (int64_t)jsonl_number(row, "steps");
+        l->steps = jsonl_whole(jsonl_number(row, "steps"));
         double rounds = jsonl_number(row, "rounds");
-        l->rounds = isfinite(rounds) ? (uint64_t)rounds : 0;
+        l->rounds = (uint64_t)jsonl_whole(fmax(0, rounds));
         w->every = l->rounds ? (double)l->steps / (double)l->rounds : 0;
     } else if (jsonl_is(row, "step")) {
         double step_s = jsonl_number(row, "step_ms") / 1e3, t = jsonl_number(row, "t");

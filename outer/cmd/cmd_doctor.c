@@ -186,7 +186,7 @@ static enum err probe(const struct probe *p, struct arena *arena)
     TRY_ALLOC(files.certificate = arena_printf(arena, "%s/%s.pem", p->tls, p->name));
     TRY_ALLOC(files.key = arena_printf(arena, "%s/%s.key", p->tls, p->name));
     TRY(probe_name(p, &files, name));
-    TRY(tls_current(files.certificate, clock_wall_s()));
+    TRY(tls_usable(&files, clock_wall_s()));
     log_min(LOG_ERROR); /* the sentence says it */
     signal(SIGPIPE, SIG_IGN);
     TRY(dial_proxy_parse(&proxy, p->proxy_url));

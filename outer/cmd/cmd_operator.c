@@ -10,6 +10,7 @@
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/link/link.h"
+#include "outer/link/tls.h"
 
 enum { TIMEOUT_MS = 30000, AGAIN_MS = 20 };
 
@@ -63,7 +64,7 @@ static enum err dial_make(struct operator_call *o, struct arena *a)
     TRY_ALLOC(o->dial.tls.ca = arena_printf(a, "%s/ca.pem", o->tls));
     TRY_ALLOC(o->dial.tls.certificate = arena_printf(a, "%s/%s.pem", o->tls, o->name));
     TRY_ALLOC(o->dial.tls.key = arena_printf(a, "%s/%s.key", o->tls, o->name));
-    return ERR_OK;
+    return tls_usable(&o->dial.tls, clock_wall_s());
 }
 
 static enum err answered(const struct wire_answer *answer)

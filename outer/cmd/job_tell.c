@@ -23,13 +23,13 @@ static void totals_add(struct job *j, const struct jsonl_row *row)
     if (!jsonl_is(row, "round") || !(fragment >= 0 && fragment < ROUND_FRAGMENTS_MAX))
         return;
     uint64_t *committed = &j->committed[(unsigned)fragment];
-    *committed = (uint64_t)fmax((double)*committed, round + 1);
+    *committed = (uint64_t)jsonl_whole(fmax((double)*committed, round + 1));
     if (jsonl_number(row, "replayed") != 0)
         return;
-    j->moved.up += (uint64_t)jsonl_number(row, "up");
-    j->moved.down += (uint64_t)jsonl_number(row, "down");
-    j->predicted.up += (uint64_t)jsonl_number(row, "up_predicted");
-    j->predicted.down += (uint64_t)jsonl_number(row, "down_predicted");
+    j->moved.up += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "up")));
+    j->moved.down += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "down")));
+    j->predicted.up += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "up_predicted")));
+    j->predicted.down += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "down_predicted")));
 }
 
 enum err job_tell_resume(struct job *j)

@@ -37,7 +37,7 @@ static struct size *size_of(struct inside *in, double each, int64_t step)
 static void add(struct inside *in, const struct jsonl_row *row)
 {
     double each = jsonl_number(row, "inner_up"), sums = jsonl_number(row, "inner_rounds");
-    int64_t step = (int64_t)jsonl_number(row, "step");
+    int64_t step = jsonl_whole(jsonl_number(row, "step"));
     if (!(each >= 0))
         return;
     if (step <= in->last) {
@@ -66,7 +66,7 @@ static enum err read_steps(struct inside *in, const char *directory, struct aren
         return err_set(ERR_INPUT, "%s: cannot be read; give a site's run.dir", path);
     while (jsonl_next(&r, row)) {
         if (jsonl_is(row, "start"))
-            in->ranks = (int64_t)jsonl_number(row, "ranks");
+            in->ranks = jsonl_whole(jsonl_number(row, "ranks"));
         if (jsonl_is(row, "step"))
             add(in, row);
     }

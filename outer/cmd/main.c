@@ -156,6 +156,7 @@ static enum err stack_check(void)
 int main(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f`: the write fails with EFBIG, and the file is named */
+    umask(umask(0) | 0002);   /* nothing that atoll makes can everybody write, whatever the umask */
     bool help_word = argc > 1 && strcmp(argv[1], "help") == 0;
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         (help_word && argc == 2))

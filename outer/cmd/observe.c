@@ -17,7 +17,9 @@ enum err observe_choose(struct observe **out, const struct observe_options *o, s
 }
 
 #ifdef ATOLL_NET
+#include "kernels/base/clock.h"
 #include "outer/link/link.h"
+#include "outer/link/tls.h"
 
 enum { CALL_MS = 20000 };
 
@@ -35,6 +37,7 @@ static enum err observe_dial(struct observe *o, const struct observe_options *fr
     TRY_ALLOC(d.tls.ca = arena_printf(&o->arena, "%s/ca.pem", from->tls));
     TRY_ALLOC(d.tls.certificate = arena_printf(&o->arena, "%s/%s.pem", from->tls, from->name));
     TRY_ALLOC(d.tls.key = arena_printf(&o->arena, "%s/%s.key", from->tls, from->name));
+    TRY(tls_usable(&d.tls, clock_wall_s()));
     signal(SIGPIPE, SIG_IGN);
     return link_open(&o->link, &d);
 }

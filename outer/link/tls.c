@@ -107,6 +107,24 @@ void tls_wipe(char **text)
 
 /* ---- files ---- */
 
+/* Who can write there can put another key, or another authority, in its place. */
+static enum err place_check(const char *path, const struct stat *st)
+{
+    char dir[4096];
+    struct stat there;
+    const char *slash = strrchr(path, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
+             slash ? path : ".");
+    if (st->st_mode & S_IWOTH)
+        return err_set(ERR_DENIED, "%s: everybody can write it (mode %03o): chmod 600 it", path,
+                       st->st_mode & 0777);
+    if (stat(dir, &there) == 0 && (there.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH)
+        return err_set(ERR_DENIED,
+                       "%s: everybody can write in the directory of %s (mode %03o): chmod 700 it",
+                       dir, path, there.st_mode & 0777);
+    return ERR_OK;
+}
+
 static enum err pem_read_open(int fd, const char *path, bool secret, char **text)
 {
     struct stat st;
@@ -114,6 +132,7 @@ static enum err pem_read_open(int fd, const char *path, bool secret, char **text
         return err_set(ERR_INPUT, "%s: not a regular file", path);
     if (secret)
         TRY(file_secret(path, &st, "the key"));
+    TRY(place_check(path, &st));
     if (st.st_size == 0 || st.st_size >= TLS_PEM_MAX)
         return err_set(ERR_INPUT, "%s: %lld bytes are not a PEM file", path, (long long)st.st_size);
     size_t size = (size_t)st.st_size;
@@ -271,7 +290,7 @@ enum err tls_library_failed(const char *what)
 enum err tls_certificate_parse(const char *text, const char *path, X509 **x)
 {
     BIO *bio = BIO_new_mem_buf(text, -1);
-    *x = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+    *x = bio ? PEM_read_bio_X509(bio, NULL, tls_no_pass_phrase, NULL) : NULL;
     BIO_free(bio);
     ERR_clear_error();
     return *x ? ERR_OK : err_set(ERR_INPUT, "%s: holds no certificate in PEM form", path);
@@ -283,7 +302,7 @@ enum err tls_certificates_parse(const char *text, const char *path, STACK_OF(X50
     STACK_OF(X509) *list = *out = sk_X509_new_null();
     BIO *bio = BIO_new_mem_buf(text, -1);
     bool ok = list && bio;
-    for (X509 *x; ok && (x = PEM_read_bio_X509(bio, NULL, NULL, NULL));)
+    for (X509 *x; ok && (x = PEM_read_bio_X509(bio, NULL, tls_no_pass_phrase, NULL));)
         if (sk_X509_push(list, x) <= 0) {
             X509_free(x);
             ok = false;
@@ -308,12 +327,23 @@ static enum err certificate_read(const char *path, X509 **x)
     return e;
 }
 
+int tls_no_pass_phrase(char *out, int size, int writes, void *self)
+{
+    (void)out, (void)size, (void)writes, (void)self;
+    return -1;
+}
+
 enum err tls_key_parse(const char *text, const char *path, EVP_PKEY **key)
 {
     BIO *bio = BIO_new_mem_buf(text, -1);
-    *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL) : NULL;
+    *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, tls_no_pass_phrase, NULL) : NULL;
     BIO_free(bio);
     ERR_clear_error();
+    if (!*key && (strstr(text, "BEGIN ENCRYPTED PRIVATE KEY") || strstr(text, "ENCRYPTED\n")))
+        return err_set(ERR_INPUT,
+                       "%s: the key is encrypted with a pass phrase, which atoll does not ask for: "
+                       "write it without one (openssl pkey -in KEY -out NEW; chmod 600 NEW)",
+                       path);
     return *key ? ERR_OK : err_set(ERR_INPUT, "%s: holds no private key in PEM form", path);
 }
 
@@ -488,6 +518,8 @@ enum err tls_facts_check(const struct tls_facts *f, const char *path, const char
                        "%s: the certificate names %u URIs, an identity is exactly one: issue it "
                        "with atoll cert issue",
                        path, f->uri_count);
+    if (!uri)
+        return ERR_OK;
     if (strcmp(f->uri, uri) != 0)
         return err_set(ERR_DENIED,
                        "%s: the certificate is for %s, this process is %s: use the certificate "
@@ -548,6 +580,14 @@ enum err tls_pair_check(X509 *leaf, const char *key_text, const struct link_tls 
                      files->key, files->certificate);
 }
 
+static enum err files_check(STACK_OF(X509) * chain, STACK_OF(X509) * roots,
+                            const struct tls_pem *pem, const struct link_tls *files,
+                            int64_t now_unix)
+{
+    TRY(tls_chain_check(chain, roots, files, now_unix));
+    return tls_pair_check(sk_X509_value(chain, 0), pem->key, files);
+}
+
 enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role,
                    const char *name, int64_t now_unix, int64_t *days_left)
 {
@@ -566,11 +606,30 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
         e = tls_facts_check(&f, files->certificate, uri, role, now_unix);
     }
     if (e == ERR_OK)
-        e = tls_chain_check(chain, roots, files, now_unix);
-    if (e == ERR_OK)
-        e = tls_pair_check(sk_X509_value(chain, 0), pem.key, files);
+        e = files_check(chain, roots, &pem, files, now_unix);
     if (e == ERR_OK)
         tls_log_expiry(files->certificate, &f, now_unix);
+    sk_X509_pop_free(chain, X509_free);
+    sk_X509_pop_free(roots, X509_free);
+    tls_forget(&pem);
+    return e;
+}
+
+enum err tls_usable(const struct link_tls *files, int64_t now_unix)
+{
+    struct tls_pem pem;
+    TRY(tls_load(&pem, files));
+    STACK_OF(X509) *chain = NULL, *roots = NULL;
+    struct tls_facts f;
+    enum err e = tls_certificates_parse(pem.certificate, files->certificate, &chain);
+    if (e == ERR_OK)
+        e = tls_certificates_parse(pem.ca, files->ca, &roots);
+    if (e == ERR_OK) {
+        tls_facts_out(&f, sk_X509_value(chain, 0));
+        e = tls_facts_check(&f, files->certificate, NULL, TLS_OBSERVER, now_unix);
+    }
+    if (e == ERR_OK)
+        e = files_check(chain, roots, &pem, files, now_unix);
     sk_X509_pop_free(chain, X509_free);
     sk_X509_pop_free(roots, X509_free);
     tls_forget(&pem);
@@ -641,12 +700,19 @@ static enum err peer_judge(const struct tls_question *q, SSL *ssl, struct tls_fa
 {
     long why = SSL_get_verify_result(ssl);
     X509 *x = SSL_get1_peer_certificate(ssl);
+    struct tls_identity id;
     char until[32];
     if (!x)
         return err_set(ERR_LINK, "%s: no certificate came", q->target);
     tls_facts_out(f, x);
     X509_free(x);
     date(until, f->until_unix);
+    bool aggregator = f->uri_count == 1 && tls_uri_parse(&id, f->uri) && id.role == TLS_AGGREGATOR;
+    if (why == X509_V_OK && !aggregator)
+        return err_set(ERR_DENIED,
+                       "%s answers with the certificate of %s, which is no aggregator's: another "
+                       "process listens there",
+                       q->target, f->uri_count == 1 ? f->uri : f->subject);
     if (why == X509_V_OK)
         return ERR_OK;
     return err_set(ERR_DENIED,

@@ -47,6 +47,10 @@ enum err tls_check(const struct link_tls *files, const char *run, enum tls_role 
 int64_t tls_days(const struct link_tls *files, const char *run, enum tls_role role,
                  const char *name, int64_t now_unix);
 
+/* The same of a process that has no run and no role, such as a probe: whether the three files are
+ * valid and belong together. */
+enum err tls_usable(const struct link_tls *files, int64_t now_unix) MUST;
+
 /* ERR_DENIED with tls_check's text when the file's certificate is not valid at now_unix. */
 enum err tls_current(const char *path, int64_t now_unix) MUST;
 

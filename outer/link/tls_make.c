@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <sys/stat.h>
 #include "kernels/base/file.h"
 #include "outer/link/revocation.h"
 #include "outer/link/tls_own.h"
@@ -73,6 +74,15 @@ static bool certificate_sign(struct making *m)
     return X509_sign(m->x, m->ca_key, md) > 0;
 }
 
+/* A directory of keys is its owner's alone, whatever the umask. */
+static enum err keys_mkdirs(const char *directory)
+{
+    mode_t before = umask(0077);
+    enum err e = file_mkdirs(directory);
+    umask(before);
+    return e;
+}
+
 enum err tls_bio_write(BIO *bio, const char *path, unsigned mode)
 {
     char *data = NULL;
@@ -115,7 +125,7 @@ static enum err pair_write(const struct making *m, const char *directory, const 
     char path[4096];
     BIO *key = BIO_new(BIO_s_secmem());
     bool ok = key && PEM_write_bio_PKCS8PrivateKey(key, m->key, NULL, NULL, 0, NULL, NULL) == 1;
-    enum err e = ok ? file_mkdirs(directory) : tls_library_failed("write a key");
+    enum err e = ok ? keys_mkdirs(directory) : tls_library_failed("write a key");
     snprintf(path, sizeof path, "%s/%s.key", directory, name);
     if (e == ERR_OK)
         e = tls_bio_write(key, path, 0600);
@@ -377,7 +387,7 @@ static enum err identity_key_copy(const struct tls_request *r)
     snprintf(to, sizeof to, "%s/%s.identity.key", r->out, r->name);
     if (strcmp(from, to) == 0 || !file_exists(from))
         return ERR_OK;
-    TRY(file_mkdirs(r->out));
+    TRY(keys_mkdirs(r->out));
     TRY(tls_pem_read(from, true, &text));
     struct file_part part = {text, strlen(text)};
     enum err e = file_write(to, &part, 1, 0600);
@@ -399,7 +409,7 @@ static enum err identity_make(const struct making *leaf, const struct tls_reques
         e = identity_sign(&m, r, uri);
     if (e == ERR_OK && before) {
         e = identity_key_copy(r);
-        e = e == ERR_OK ? file_mkdirs(r->out) : e;
+        e = e == ERR_OK ? keys_mkdirs(r->out) : e;
         e = e == ERR_OK ? certificate_write(&m, r->out, file) : e;
     } else if (e == ERR_OK) {
         e = pair_write(&m, r->out, file);

@@ -19,6 +19,8 @@ bool tls_name_ok(const char *name);
 void tls_uri_make(char out[TLS_URI_MAX], const char *run, enum tls_role role, const char *name);
 /* All certificates of the text, in its order; at least one. Free with sk_X509_pop_free. */
 enum err tls_certificates_parse(const char *text, const char *path, STACK_OF(X509) * *out) MUST;
+/* In place of OpenSSL's own, which asks at the terminal and waits for ever. */
+int tls_no_pass_phrase(char *out, int size, int writes, void *self);
 enum err tls_key_parse(const char *text, const char *path, EVP_PKEY **key) MUST;
 /* Why the first of the chain does not verify; NULL: it does. The others may stand between. */
 const char *tls_chain_defect(STACK_OF(X509) * chain, STACK_OF(X509) * roots, int64_t now_unix);

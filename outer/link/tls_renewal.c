@@ -155,8 +155,8 @@ static enum err request_parse(struct request_parts *p, const char *text)
 {
     BIO *bio = BIO_new_mem_buf(text, -1);
     *p = (struct request_parts){0};
-    bool ok = bio && (p->present = PEM_read_bio_X509(bio, NULL, NULL, NULL)) &&
-              (p->request = PEM_read_bio_X509_REQ(bio, NULL, NULL, NULL)) &&
+    bool ok = bio && (p->present = PEM_read_bio_X509(bio, NULL, tls_no_pass_phrase, NULL)) &&
+              (p->request = PEM_read_bio_X509_REQ(bio, NULL, tls_no_pass_phrase, NULL)) &&
               PEM_read_bio(bio, &p->name, &p->header, &p->signature, &p->signature_bytes) == 1 &&
               strcmp(p->name, SIGNATURE) == 0;
     BIO_free(bio);

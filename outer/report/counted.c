@@ -42,7 +42,7 @@ void counted_record(struct counted *s, const struct jsonl_row *row)
     if (!*text && jsonl_number(row, "included") > 0)
         return; /* by a version that did not write them */
     if (jsonl_is(row, "round") && fragment >= 0 && fragment < ROUND_FRAGMENTS_MAX && round >= 0)
-        counted_add(s, (unsigned)fragment, (uint64_t)round, text);
+        counted_add(s, (unsigned)fragment, (uint64_t)jsonl_whole(round), text);
 }
 
 struct counted_site counted_of(const struct counted *s, unsigned site)

@@ -1,4 +1,5 @@
 #include "outer/report/jsonl.h"
+#include <time.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -279,6 +280,21 @@ double jsonl_number(const struct jsonl_row *row, const char *key)
     char *end;
     double value = strtod(text, &end);
     return end == text || *end ? NAN : value;
+}
+
+int64_t jsonl_whole(double number)
+{
+    const double most = 9007199254740992.0;
+    return isnan(number) ? 0 : (int64_t)fmax(-most, fmin(number, most));
+}
+
+void jsonl_date(char *out, size_t size, const char *format, double unix_s)
+{
+    time_t t = jsonl_whole(unix_s);
+    struct tm parts;
+    if (!(unix_s > 0 && unix_s < 1e11) || !gmtime_r(&t, &parts) ||
+        !strftime(out, size, format, &parts))
+        *out = 0;
 }
 
 bool jsonl_is(const struct jsonl_row *row, const char *kind)

@@ -62,6 +62,11 @@ bool jsonl_next(struct jsonl_reader *r, struct jsonl_row *row);
 bool jsonl_parse(struct jsonl_row *row, char *line); /* in place; false: not a flat object */
 const char *jsonl_string(const struct jsonl_row *row, const char *key); /* "" when absent */
 double jsonl_number(const struct jsonl_row *row, const char *key); /* NAN when absent or null */
+/* A record's number as a whole one: 0 for what is none, at most 2^53 in size. Records may come from
+ * a peer or a person: a cast alone is undefined for other numbers. */
+int64_t jsonl_whole(double number);
+/* By strftime, in UTC; "" for what is no time. */
+void jsonl_date(char *out, size_t size, const char *format, double unix_s);
 bool jsonl_is(const struct jsonl_row *row, const char *kind);
 
 #endif

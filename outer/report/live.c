@@ -5,7 +5,10 @@
 #include "outer/report/json_write.h"
 
 enum {
-    SILENT_S = 120, /* without a record a site that should train is named */
+    SILENT_S = 120, /* without a record a site that should train is named, at the latest; with the
+                       time of its steps after SILENT_STEPS of them */
+    SILENT_LEAST_S = 10,
+    SILENT_STEPS = 20,
     POINTS_SHOWN = 240,
     ROUNDS_SHOWN = 60,
     EVENTS_SHOWN = 40
@@ -19,7 +22,7 @@ bool live_private(const struct report_run *r)
 
 double live_eta_s(const struct report_run *r)
 {
-    double eta = r->finished ? 0 : progress_pace_eta(&r->now.pace, (int64_t)r->steps);
+    double eta = r->finished ? 0 : progress_pace_eta(&r->now.pace, jsonl_whole(r->steps));
     return eta >= 0 ? eta : NAN;
 }
 
@@ -34,16 +37,26 @@ double live_sync_s(const struct report_run *r, double now)
     return isfinite(at) ? fmax(0, at - now) : NAN;
 }
 
+/* For how long a site that should train has written no record; 0: not for long. */
+static double silent_s(const struct report_run *r, double now)
+{
+    const struct report_now *n = &r->now;
+    double silent = now - n->t, most = SILENT_S;
+    if (isfinite(n->step_s) && n->started)
+        most = fmin(most, fmax(SILENT_LEAST_S, SILENT_STEPS * n->step_s));
+    bool quiet = r->role == REPORT_SITE || r->role == REPORT_ALONE;
+    return quiet && !r->finished && !*n->state && silent > most ? silent : 0;
+}
+
 void live_state(const struct report_run *r, double now, char *out, size_t size)
 {
     const struct report_now *n = &r->now;
-    double silent = now - n->t;
-    bool quiet = r->role == REPORT_SITE || r->role == REPORT_ALONE;
+    double silent = silent_s(r, now);
     if (r->finished)
         snprintf(out, size, "done");
     else if (*n->state)
         snprintf(out, size, "%s", n->state);
-    else if (quiet && silent > SILENT_S)
+    else if (silent > 0)
         snprintf(out, size, "no record for %.0f s", silent);
     else
         snprintf(out, size, r->role == REPORT_AGGREGATOR ? "serves" : "trains");
@@ -446,22 +459,22 @@ static void row_line(struct progress_line *l, const struct report_run *r, double
 {
     const struct report_now *n = &r->now;
     double sync = live_sync_s(r, now), eta = live_eta_s(r);
-    *l = (struct progress_line){.step = isfinite(n->step) ? (int64_t)n->step : 0,
-                                .steps = (int64_t)r->steps,
+    *l = (struct progress_line){.step = jsonl_whole(n->step),
+                                .steps = jsonl_whole(r->steps),
                                 .loss = live_private(r) ? NAN : n->loss,
                                 .tokens_per_second = n->tokens_per_second,
-                                .round = (uint64_t)n->rounds,
-                                .rounds = isfinite(n->rounds_all) ? (uint64_t)n->rounds_all : 0,
-                                .bytes_up = (uint64_t)n->up,
-                                .bytes_down = (uint64_t)n->down,
-                                .predicted_up = (uint64_t)n->up_predicted,
-                                .predicted_down = (uint64_t)n->down_predicted,
+                                .round = (uint64_t)jsonl_whole(fmax(0, n->rounds)),
+                                .rounds = (uint64_t)jsonl_whole(fmax(0, n->rounds_all)),
+                                .bytes_up = (uint64_t)jsonl_whole(fmax(0, n->up)),
+                                .bytes_down = (uint64_t)jsonl_whole(fmax(0, n->down)),
+                                .predicted_up = (uint64_t)jsonl_whole(fmax(0, n->up_predicted)),
+                                .predicted_down = (uint64_t)jsonl_whole(fmax(0, n->down_predicted)),
                                 .sync_seconds = isfinite(sync) ? sync : -1,
                                 .eta_seconds = isfinite(eta) ? eta : -1};
     snprintf(l->site, sizeof l->site, "%s", replica_name(r));
     if (r->finished)
         l->eta_seconds = -1;
-    if (*n->state || r->finished)
+    if (*n->state || r->finished || silent_s(r, now) > 0)
         live_state(r, now, l->state, sizeof l->state);
 }
 

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "outer/report/progress.h"
 #include "outer/report/report_own.h"
 
@@ -419,10 +418,8 @@ static void title_write(FILE *out, const struct report_runs *r)
 {
     char when[64] = "";
     size_t directories = 0;
-    time_t t = (time_t)(r->run[0].first_t > 0 ? r->run[0].first_t : r->run[0].life_t);
-    struct tm parts;
-    if (gmtime_r(&t, &parts))
-        strftime(when, sizeof when, "%Y-%m-%d %H:%M UTC", &parts);
+    jsonl_date(when, sizeof when, "%Y-%m-%d %H:%M UTC",
+               r->run[0].first_t > 0 ? r->run[0].first_t : r->run[0].life_t);
     for (size_t i = 0; i < r->count; i++)
         directories += r->run[i].role != REPORT_SEEN;
     fputs(page_head, out);

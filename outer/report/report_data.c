@@ -579,14 +579,31 @@ static enum err source_read(struct report_follow *f, struct report_source *s)
     return ERR_OK;
 }
 
+/* A killed process writes no last word; its lock is gone with it. */
+static void source_held(struct report_follow *f, const struct report_source *s)
+{
+    struct report_run *r = &f->runs[s->run];
+    if (!s->begun || r->finished || strcmp(r->now.state, "stopped") == 0)
+        return;
+    if (file_held(s->dir) == FILE_HELD_NO)
+        report_now_state(&r->now, r->now.t, "no process");
+}
+
 enum err report_follow_read(struct report_follow *f)
 {
-    for (size_t i = 0; i < f->source_count; i++)
+    for (size_t i = 0; i < f->source_count; i++) {
         f->source[i].aggregator = is_aggregator(f->source[i].dir);
+        if (f->source[i].begun && strcmp(f->runs[f->source[i].run].now.state, "no process") == 0 &&
+            file_held(f->source[i].dir) == FILE_HELD_YES)
+            report_now_state(&f->runs[f->source[i].run].now, f->runs[f->source[i].run].now.t,
+                             "starting");
+    }
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < f->source_count; i++)
             if (f->source[i].aggregator == (pass == 1))
                 TRY(source_read(f, &f->source[i]));
+    for (size_t i = 0; i < f->source_count; i++)
+        source_held(f, &f->source[i]);
     return ERR_OK;
 }
 

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "outer/report/progress.h"
 #include "outer/report/report.h"
 #include "outer/report/report_sheet.h"
@@ -173,11 +172,9 @@ static enum err officer_read(struct officer *o, const char *dir, struct arena *a
 /* ---- writing ---- */
 static const char *time_text(char out[40], double t)
 {
-    time_t at = (time_t)t;
-    struct tm parts;
-    snprintf(out, 40, "-");
-    if (t > 0 && gmtime_r(&at, &parts))
-        strftime(out, 40, "%Y-%m-%d %H:%M:%S UTC", &parts);
+    jsonl_date(out, 40, "%Y-%m-%d %H:%M:%S UTC", t);
+    if (!*out)
+        snprintf(out, 40, "-");
     return out;
 }
 

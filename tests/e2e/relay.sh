@@ -136,6 +136,7 @@ for s in held:
     s.close()
 END
 until_lines 1 "as many as --source-connections allows" strict.out
+until_lines 1 "ev=handshake_failed peer=ipv4:127.0.0.1:" serve.out # whose, and not only that one has failed
 grep -q 'why="it does not begin as TLS"' strict.out || fail "not TLS"
 grep -q 'why="it is no TLS 1.3 with HTTP/2" name=localhost' strict.out || fail "no HTTP/2"
 kill "$relay_pid"

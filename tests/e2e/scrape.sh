@@ -64,4 +64,25 @@ for first in b"", b"GET /metrics HTTP/1.1\r\nHost: local":
     for s in held:
         s.close()
 END
+
+# A killed process looks dead at once, whatever it said last, and alive again as soon as it runs.
+"$atoll" data --out data --sequence 32 text.txt >data.out 2>&1 || fail "atoll data"
+alone() {
+    "$atoll" train --data.train "data/train-0-0000.bin" --train.steps 1000000 --train.warmup 1 --train.batch_tokens 128 --device.kind cpu \
+        --train.sequence 32 --model.context 32 --model.layers 1 --model.width 32 --model.heads 2 --log.progress none --run.dir alone >>alone.out 2>&1 &
+    alone=$!
+    processes="$processes $alone"
+}
+alone
+until_lines 5 '"kind":"step"' alone/metrics.jsonl
+"$atoll" status alone >status.out && ! grep -q "no process" status.out || fail "a site that trains: $(cat status.out)"
+killed "$alone"
+"$atoll" status alone >status.out && grep -q "no process" status.out || fail "a site that was killed looks alive: $(cat status.out)"
+"$atoll" status alone --format json >status.json
+grep -q '"trains": *true' status.json && fail "a killed site trains, says status.json"
+before=$(lines '"kind":"step"' alone/metrics.jsonl)
+alone
+until_lines $((before + 5)) '"kind":"step"' alone/metrics.jsonl
+"$atoll" status alone >status.out && ! grep -q "no process" status.out || fail "a site that runs again: $(cat status.out)"
+killed "$alone"
 echo "the page at the loopback, the numbers anywhere"

@@ -20,6 +20,8 @@ enum {
     PENDING_MOST = 1024,
     DESCRIPTOR_SHARE = 4, /* 1/4 of all descriptors may be pending connections */
     TRIES = 4096,         /* largest number of connections dropped in one call of accept4 */
+    FAILED_MAX = 8,       /* callers named at a time */
+    LINES = 2,            /* of one source in a window of the limiter */
     LOG_MS = 60000
 };
 
@@ -40,6 +42,12 @@ static struct {
     bool used;
     uint64_t dropped, logged_dropped, logged_ms;
     char last_source[LINK_PEER_MAX];
+    /* Closed without a call since the last sweep, and core's count of failed handshakes then. */
+    char failed[FAILED_MAX][LINK_PEER_MAX];
+    unsigned failed_count;
+    uint64_t handshakes_failed;
+    struct log_limit limit;
+    struct log_limit_key keys[LOG_LIMIT_KEYS_MIN];
 } at = {.mutex = PTHREAD_MUTEX_INITIALIZER, .spare = -1};
 
 void accept_raise_descriptors(void)
@@ -110,10 +118,36 @@ static bool pending_there(const struct pending *p)
 static void pending_forget_closed(void)
 {
     for (unsigned i = 0; i < at.count;)
-        if (pending_there(&at.list[i]))
+        if (pending_there(&at.list[i])) {
             i++;
-        else
+        } else {
+            if (!at.list[i].ended && at.failed_count < FAILED_MAX)
+                memcpy(at.failed[at.failed_count++], at.list[i].peer, LINK_PEER_MAX);
             at.list[i] = at.list[--at.count];
+        }
+}
+
+/* Core says that a handshake has failed, and not whose: the callers that were closed meanwhile
+ * without a call. */
+static void failed_log(uint64_t now)
+{
+    uint64_t failed = link_core_handshakes_failed();
+    at.limit = (struct log_limit){at.keys, LOG_LIMIT_KEYS_MIN};
+    for (unsigned i = 0; i < at.failed_count && failed != at.handshakes_failed; i++) {
+        char source[LINK_PEER_MAX];
+        unsigned repeats;
+        snprintf(source, sizeof source, "%s", at.failed[i]);
+        if (strrchr(source, ':'))
+            *strrchr(source, ':') = 0;
+        if (log_limit_pass(&at.limit, "handshake_failed", source, LINES, now, &repeats))
+            log_event(LOG_WARN, "handshake_failed",
+                      "peer=%s repeats=%u why=\"no call came on this connection; the reason is in "
+                      "ev=grpc\"",
+                      at.failed[i], repeats);
+    }
+    log_limit_flush(&at.limit, now);
+    at.handshakes_failed = failed;
+    at.failed_count = 0;
 }
 
 /* Shuts the connection down; core sees the end and closes the descriptor. */
@@ -200,6 +234,7 @@ void accept_sweep(void)
     pthread_mutex_lock(&at.mutex);
     spare_open();
     pending_forget_closed();
+    failed_log(now);
     for (unsigned i = 0; i < at.count; i++)
         if (!at.list[i].ended && now - at.list[i].since_ms >= ACCEPT_PENDING_MS)
             pending_end(&at.list[i]);

@@ -6,6 +6,7 @@
 #include <grpc/support/time.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,13 @@ static void *poller_main(void *cq)
     }
 }
 
+static atomic_uint_least64_t handshakes_failed;
+
+uint64_t link_core_handshakes_failed(void)
+{
+    return atomic_load(&handshakes_failed);
+}
+
 /* Forwards core's log: only core's log gives the reason why the aggregator refused a certificate.
  */
 static void core_log(gpr_log_func_args *a)
@@ -77,6 +85,8 @@ static void core_log(gpr_log_func_args *a)
     unsigned repeats;
     if (a->severity != GPR_LOG_SEVERITY_ERROR)
         return;
+    if (strncmp(a->message, "Handshake failed", 16) == 0)
+        atomic_fetch_add(&handshakes_failed, 1);
     const char *slash = strrchr(a->file, '/');
     snprintf(place, sizeof place, "%.50s:%d", slash ? slash + 1 : a->file, a->line);
     pthread_mutex_lock(&core_limit.mutex);

@@ -70,6 +70,8 @@ struct link_call {
 enum err link_core_open(grpc_completion_queue **cq, bool wide) MUST;
 void link_core_close(void);
 /* Logs how many of core's messages were not logged. */
+/* How many failed handshakes core has logged; its lines hold no address. */
+uint64_t link_core_handshakes_failed(void);
 void link_core_log_flush(void);
 
 /* NULL: no memory; the server's grpc_call remains the caller's. */

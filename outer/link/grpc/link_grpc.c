@@ -294,7 +294,7 @@ static enum err unavailable(struct link_grpc *l, const char *text)
     enum err e;
     if (l->proxy && link_proxy_failed(l->proxy, who, sizeof who, &e))
         return err_set(was_reached(l) ? ERR_LINK : e, "%s: no connection: %s", l->target, who);
-    if ((says_unverified(text) || strstr(text, "SSL_ERROR_SSL")) &&
+    if ((says_unverified(text) || strstr(text, "SSL_ERROR_SSL") || !was_reached(l)) &&
         answered_by_other(l, text, who, &asked))
         return peer_unverified(l, who, asked);
     if (strstr(text, "Socket closed") || strstr(text, "reset by peer") || strstr(text, "andshake"))
@@ -342,9 +342,14 @@ enum err link_result(struct link_grpc *l, struct link_call *c)
         e = err_set(strstr(text, "larger than max") ? ERR_PROTO : ERR_LINK, "%s: %s", l->target,
                     text);
         break;
-    case GRPC_STATUS_DEADLINE_EXCEEDED:
-        e = err_set(ERR_LINK, "%s: no answer in time", l->target);
+    case GRPC_STATUS_DEADLINE_EXCEEDED: {
+        char who[LINK_TEXT_MAX];
+        bool asked;
+        e = !was_reached(l) && answered_by_other(l, "no answer in time", who, &asked)
+                ? peer_unverified(l, who, asked)
+                : err_set(ERR_LINK, "%s: no answer in time", l->target);
         break;
+    }
     default:
         e = unavailable(l, text);
     }

@@ -118,6 +118,24 @@ static void bad_lines_are_refused(void **state)
     }
 }
 
+/* A record may hold any number: no cast of it is undefined. */
+static void numbers_of_records_are_no_casts(void **state)
+{
+    char when[40] = "x";
+    (void)state;
+    assert_int_equal(jsonl_whole(NAN), 0);
+    assert_int_equal(jsonl_whole(INFINITY), 9007199254740992);
+    assert_int_equal(jsonl_whole(-1e300), -9007199254740992);
+    assert_int_equal(jsonl_whole(1.9), 1);
+    const double none[] = {NAN, INFINITY, -INFINITY, 1e300, -1, 0, 1e11};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        jsonl_date(when, sizeof when, "%Y-%m-%d", none[i]);
+        assert_string_equal(when, "");
+    }
+    jsonl_date(when, sizeof when, "%Y-%m-%d", 1800000000);
+    assert_string_equal(when, "2027-01-15");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +143,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(torn_line_is_cut, place_open, place_close),
         cmocka_unit_test_setup_teardown(held_lines_come_together, place_open, place_close),
         cmocka_unit_test_setup_teardown(reader_follows, place_open, place_close),
+        cmocka_unit_test(numbers_of_records_are_no_casts),
         cmocka_unit_test(bad_lines_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
