@@ -148,6 +148,9 @@ struct train { /* open for the hook to read */
     /* Set by a signal handler: finish the step, store, return ERR_STOPPED. NULL: none. */
     atomic_int *stop;
     const struct train_budget *budget; /* with privacy.unit, set by the caller; NULL: no cap */
+    /* Set by the caller before train_run: other files at a restart, by the same list, are refused;
+     * else they are warned of. */
+    bool text_fixed;
     struct train_memory memory;
     /* private to train */
     struct loader loader, held_out;

@@ -8,11 +8,12 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include "inner/data/loader_text.h"
 #include "inner/train/train_pipeline.h"
 #include "inner/train/train_errors.h"
 #include "kernels/base/log.h"
 
-enum { PARTS_MAX = 7 + OPTIM_STATES };
+enum { PARTS_MAX = 8 + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 struct staging { /* whole slabs in host memory, on the lead */
@@ -68,6 +69,7 @@ struct counters { /* what a checkpoint holds beside slabs */
     uint64_t *tokens;
     struct train_heads *heads;     /* NULL: one head */
     struct mixture_phase *mixture; /* NULL: without data.weights */
+    struct loader_text *text;      /* NULL: none yet */
 };
 
 /* The slabs under the names of the method. Returns their number. */
@@ -96,6 +98,9 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
                                               .data = c->mixture,
                                               .size_bytes = sizeof *c->mixture,
                                               .optional = true};
+    if (c->text) /* older checkpoints have none */
+        parts[n++] = (struct checkpoint_part){
+            .name = "text", .data = c->text, .size_bytes = sizeof *c->text, .optional = true};
     if (s->kept) /* a run that starts from another (run.from) has none yet */
         parts[n++] = (struct checkpoint_part){
             .name = "compress", .data = s->kept, .size_bytes = s->kept_bytes, .optional = true};
@@ -189,10 +194,10 @@ enum err train_share_error(struct train *t, enum err e)
                 : ERR_OK;
 }
 
-static struct counters counters_of(struct train *t)
+static struct counters counters_of(struct train *t, struct loader_text *text)
 {
     return (struct counters){&t->tokens, t->heads.n ? &t->heads : NULL,
-                             t->loader.mixture ? &t->phase : NULL};
+                             t->loader.mixture ? &t->phase : NULL, text};
 }
 
 /* The order matters: on the lead the last slab may stay in the slab of gradients. */
@@ -216,7 +221,8 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     if (lead) {
         struct checkpoint_part parts[PARTS_MAX];
         struct checkpoint_meta meta = describe(t);
-        struct counters c = counters_of(t);
+        struct loader_text text = loader_text(&t->loader);
+        struct counters c = counters_of(t, &text);
         if (c.mixture)
             *c.mixture = *loader_phase(&t->loader, (uint64_t)t->step);
         size_t n = list_parts(t->optim.state, s, t->table.elements, &c, parts);
@@ -300,6 +306,34 @@ static enum err check_own_shards(const struct train *t, const struct checkpoint_
                    t->checkpoint_dir, got->ranks, got->ranks == 1 ? "" : "s", got->ranks);
 }
 
+/* Another text is another order of all examples from this step on. A list that an operator has
+ * changed, and files that data.fetch brings, are meant; a mixture counts what its sources gave. */
+static enum err check_text(const struct train *t, const struct loader_text *was, uint64_t step)
+{
+    const struct loader_text is = loader_text(&t->loader);
+    const struct settings *s = t->settings;
+    enum loader_text_change change = loader_text_compare(was, &is);
+    char text[400], quoted[500];
+    if (!step || t->loader.mixture || change == LOADER_TEXT_SAME)
+        return ERR_OK;
+    snprintf(text, sizeof text,
+             "data.train: %llu shards with %llu tokens, at the checkpoint of step %llu they were "
+             "%llu with %llu; %s",
+             (unsigned long long)is.files, (unsigned long long)is.tokens, (unsigned long long)step,
+             (unsigned long long)was->files, (unsigned long long)was->tokens,
+             is.tokens == was->tokens && is.files == was->files ? "names, sizes or first ids differ"
+                                                                : "other files");
+    if (t->text_fixed && change == LOADER_TEXT_FILES && !*s->data_fetch)
+        return err_set(
+            ERR_MISMATCH,
+            "%s. With outer.mode = strict a restart repeats the run: bring the files "
+            "back, or name the new ones in data.train (a list that has changed is meant)",
+            text);
+    log_event(LOG_WARN, "data", "text=%s order=\"another from this step on\"",
+              log_quote(quoted, sizeof quoted, text));
+    return ERR_OK;
+}
+
 /* The learning rate is a function of train.steps: from the loaded step on that of the new total. */
 static void tell_steps(const struct settings *s, const struct checkpoint_meta *got)
 {
@@ -320,7 +354,8 @@ static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
     struct checkpoint_part parts[PARTS_MAX];
     struct checkpoint_meta want = describe(t), got;
     TRY(staging_open(t, s));
-    struct counters c = counters_of(t);
+    struct loader_text text = {0};
+    struct counters c = counters_of(t, &text);
     size_t n = list_parts(t->optim.state, s, t->table.elements, &c, parts);
     TRY(checkpoint_load(t->checkpoint_dir, &want, parts, n, &got, found));
     if (!*found)
@@ -333,6 +368,7 @@ static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
                        (long long)t->settings->train_steps, (unsigned long long)got.step);
     TRY(check_shares(t->settings, &got, t->checkpoint_dir));
     TRY(check_own_shards(t, &got));
+    TRY(check_text(t, &text, got.step));
     tell_errors(t, &got);
     tell_steps(t->settings, &got);
     t->step = t->saved_step = (int64_t)got.step;

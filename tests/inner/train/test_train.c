@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include "inner/model/depth.h"
+#include "kernels/base/log.h"
 #include "kernels/cpu/cpu.h"
 
 #ifdef SANITIZED
@@ -528,6 +529,92 @@ static void checkpoint_of_another_run_is_refused(void **state)
     run_close(&r);
 }
 
+static char said[4000];
+static void hear(void *self, enum log_level level, const char *line)
+{
+    (void)self;
+    if (level == LOG_WARN)
+        snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", line);
+}
+
+/* `first` ids of a text of its own, in more.bin. */
+static void write_more(unsigned first)
+{
+    static uint8_t data[SHARD_HEADER_BYTES + 2 * 900];
+    struct bytes_writer w = bytes_writer(data, sizeof data);
+    bytes_put_u32(&w, SHARD_MAGIC_U16);
+    bytes_put_u32(&w, SHARD_VERSION_U16);
+    bytes_put_u32(&w, 900);
+    w.at = data + SHARD_HEADER_BYTES;
+    for (unsigned i = 0; i < 900; i++)
+        bytes_put_u16(&w, (uint16_t)(i < 3 ? first : i % 23));
+    scratch_write("more.bin", data, sizeof data);
+}
+
+static enum err resume_with(const char *train, bool fixed, const char *fetch)
+{
+    struct run r;
+    *said = 0;
+    log_to(hear, NULL);
+    begin(&r, "text",
+          (const char *[]){TINY, "--train.steps", "10", "--data.train", train, "--data.fetch",
+                           fetch, NULL});
+    r.t.text_fixed = fixed;
+    enum err e = train_resume(&r.t);
+    if (!e)
+        assert_int_equal(r.t.step, 3);
+    run_close(&r);
+    log_to(NULL, NULL);
+    return e;
+}
+
+/* A shard that came, went or was replaced moves every example: said with both totals, and refused
+ * where a restart must repeat the run. What an operator has written differently is meant. */
+static void other_files_at_a_restart_are_noticed(void **state)
+{
+    (void)state;
+    struct seen s = {.stop_after = 2};
+    struct train_hook h = hook_of(&s);
+    struct run r;
+    const char *one = arena_printf(&arena, "%s", scratch("text.bin")),
+               *all = arena_printf(&arena, "%s", scratch("[tm]*e*.bin")),
+               *both = arena_printf(&arena, "%s,%s", one, scratch("more.bin"));
+    assert_int_equal(file_remove(scratch("more.bin")), ERR_OK);
+    begin(&r, "text", (const char *[]){TINY, "--train.steps", "10", "--data.train", all, NULL});
+    assert_int_equal(train_run(&r.t, &h), ERR_STOPPED);
+    run_close(&r);
+    stop = 0;
+    assert_int_equal(resume_with(all, true, ""), ERR_OK);
+    assert_null(strstr(said, "at the checkpoint of step"));
+    assert_int_equal(resume_with(one, true, ""), ERR_OK); /* written differently, the same file */
+    assert_null(strstr(said, "at the checkpoint of step"));
+    write_more(1);
+    assert_int_equal(resume_with(all, false, ""), ERR_OK);
+    assert_non_null(strstr(said,
+                           "2 shards with 6900 tokens, at the checkpoint of step 3 they were 1 "
+                           "with 6000"));
+    assert_int_equal(resume_with(all, true, ""), ERR_MISMATCH);
+    assert_says("2 shards with 6900 tokens");
+    assert_says("bring the files back, or name the new ones in data.train");
+    assert_int_equal(resume_with(both, true, ""), ERR_OK);
+    assert_non_null(strstr(said, "at the checkpoint of step"));
+    assert_int_equal(resume_with(all, true, "true"), ERR_OK);
+    assert_non_null(strstr(said, "at the checkpoint of step"));
+    /* A file of the same size. */
+    begin(&r, "text2", (const char *[]){TINY, "--train.steps", "10", "--data.train", all, NULL});
+    s = (struct seen){.stop_after = 2};
+    assert_int_equal(train_run(&r.t, &h), ERR_STOPPED);
+    run_close(&r);
+    stop = 0;
+    write_more(2);
+    begin(&r, "text2", (const char *[]){TINY, "--train.steps", "10", "--data.train", all, NULL});
+    r.t.text_fixed = true;
+    assert_int_equal(train_resume(&r.t), ERR_MISMATCH);
+    assert_says("names, sizes or first ids differ");
+    run_close(&r);
+    assert_int_equal(file_remove(scratch("more.bin")), ERR_OK);
+}
+
 /* ---- before the update ---- */
 /* What the hook puts in has no part in the gradients, and the step's update is taken from there. */
 static void a_hook_comes_before_the_update(void **state)
@@ -965,6 +1052,7 @@ int main(void)
         cmocka_unit_test_setup(a_hook_comes_before_the_update, reset),
         cmocka_unit_test_setup(a_step_that_is_given_up_changes_nothing, reset),
         cmocka_unit_test_setup(checkpoint_of_another_run_is_refused, reset),
+        cmocka_unit_test_setup(other_files_at_a_restart_are_noticed, reset),
         cmocka_unit_test_setup(accumulation_changes_nothing, reset),
         cmocka_unit_test_setup(a_step_is_the_mean_over_its_targets, reset),
         cmocka_unit_test_setup(losses_of_both_kinds_have_one_divisor, reset),
