@@ -226,6 +226,13 @@ static enum err lock_file(struct file_lock *l, const char *directory)
     if (fcntl(l->file, F_OFD_SETLK, &whole) == 0)
         return ERR_OK;
     bool busy = errno == EAGAIN || errno == EACCES;
+    if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS)
+        return err_set(
+            ERR_UNSUPPORTED,
+            "%s: its file system gives no locks (%s), and two processes in one directory "
+            "would destroy it: mount NFS with its lock service (version 4, or rpc.statd, "
+            "and without nolock), or take a local disk",
+            path, strerror(errno));
     return busy ? err_set(ERR_BUSY, "%s: in use by another process", directory)
                 : durable_failed("lock", path, ERR_IO);
 }

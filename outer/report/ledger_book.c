@@ -3,7 +3,10 @@
 #include <string.h>
 #include "kernels/base/clock.h"
 
-enum { WRITE_S = 5 }; /* how long small calls may wait for their rows */
+enum {
+    WRITE_S = 5, /* how long small calls, and transfers that broke off, may wait for their rows */
+    WAITING_MAX = 256 /* rows that wait, with rounds of their own; further calls are of no round */
+};
 
 /* Numbered, so that a reader sees a row that is there twice, or is not there. */
 static void row_begin(struct ledger_book *b, const char *kind)
@@ -161,12 +164,18 @@ void ledger_book_add(void *book, const struct ledger_row *row)
     pthread_mutex_lock(&b->mutex);
     if (!*named.site)
         memcpy(named.site, b->site, sizeof named.site);
+    if (b->count >= WAITING_MAX && !ledger_transfer(row->what)) { /* a peer may name any round */
+        named.fragment = 0;
+        named.round = LEDGER_NO_ROUND;
+    }
     struct ledger_row *to = row_of(b, &named);
     if (to)
         ledger_add(to, &named);
     if (ledger_transfer(row->what))
         round_add(b, row);
-    if (ledger_transfer(row->what) || clock_mono_s() - b->written > WRITE_S)
+    /* A peer may break off transfers as often as it likes: they are added up. */
+    bool done = ledger_transfer(row->what) && row->done;
+    if (done || b->count >= 2 * WAITING_MAX || clock_mono_s() - b->written > WRITE_S)
         write_rows(b);
     pthread_mutex_unlock(&b->mutex);
 }

@@ -10,9 +10,9 @@
  *   socket     what the kernel's counters moved on since the last one: site, up, down, resent
  *   predicted  payload of one site's transfers of a round: fragment, round, up, down
  *   end        the process ended in order: nothing of it is missing
- * A transfer's row is written as soon as it has ended, small calls at the latest five seconds
- * later; what a killed process had not written is lost with it, which shows as a life without an
- * end. A restart goes on in the same file.
+ * A complete transfer's row is written at once, small calls and transfers that broke off, added up,
+ * with the next one or five seconds later; what a killed process had not written is lost with it,
+ * which shows as a life without an end. A restart goes on in the same file.
  */
 #include <pthread.h>
 #include "outer/link/ledger.h"

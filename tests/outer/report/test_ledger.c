@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/rng.h"
 #include "outer/report/ledger_read.h"
 #include "tests/inner/scratch.h"
@@ -328,9 +329,10 @@ static void rows_are_numbered(void **state)
     (void)state;
     struct ledger_member m;
     begin("numbered"); /* 1 */
-    for (uint64_t round = 0; round < 3; round++)
-        contribute("", round, 1000, 1000, true); /* 2, 3, 4 */
-    contribute("", 3, 1000, 400, false);         /* 5 */
+    for (uint64_t round = 0; round < 2; round++)
+        contribute("", round, 1000, 1000, true); /* 2, 3 */
+    contribute("", 3, 1000, 400, false);         /* 4, written with the next one */
+    contribute("", 2, 1000, 1000, true);         /* 5 */
     contribute("", 3, 1000, 600, true);          /* 6 */
     ledger_book_close(&book);
     begin("numbered"); /* 8: anew from 1 */
@@ -343,7 +345,7 @@ static void rows_are_numbered(void **state)
         assert_int_equal(ledger_read(&m, scratch("twice"), NULL, &arena), ERR_CORRUPT);
         assert_says("rows are there twice");
     }
-    edit("gap", 0, 5);
+    edit("gap", 0, 4);
     m = read_of("gap");
     assert_true(m.missing == 1 && m.unfinished == 0 && m.up.wrong == 0 && m.up.lost == 400);
 }
@@ -490,6 +492,36 @@ static void one_percent(void **state)
                 ledger_ip(1, 2 * 1448) == 1 + 104);
 }
 
+/* A peer breaks transfers off, and asks about rounds that do not exist, as often as it likes: that
+ * is no row each. What is written in five seconds is bounded. */
+static void a_peer_writes_few_rows(void **state)
+{
+    enum { CALLS = 20000 };
+    (void)state;
+    double began = clock_mono_s();
+    begin("often");
+    for (uint64_t i = 0; i < CALLS; i++) {
+        struct ledger_row poll = {.what = LEDGER_POLL, .round = i, .calls = 1};
+        snprintf(poll.site, sizeof poll.site, "often");
+        contribute("often", 3, 1000, 10, false);
+        ledger_book_add(&book, &poll);
+    }
+    ledger_book_close(&book);
+    FILE *f = fopen(scratch_file("often"), "r");
+    size_t lines = 0;
+    for (int c; (c = fgetc(f)) != EOF;)
+        lines += c == '\n';
+    fclose(f);
+    size_t windows = 2 + (size_t)((clock_mono_s() - began) / 5);
+    assert_true(lines <= 300 * windows);
+    struct ledger_member m = read_of("often");
+    assert_int_equal(m.up.incomplete_bytes, 10 * CALLS); /* all of it is counted */
+    uint64_t polls = 0;
+    for (size_t i = 0; i < m.count; i++)
+        polls += m.rows[i].what == LEDGER_POLL ? m.rows[i].calls : 0;
+    assert_int_equal(polls, CALLS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -497,6 +529,7 @@ int main(void)
         cmocka_unit_test(a_prediction_is_the_sum_of_its_chunks),
         cmocka_unit_test(every_kind_has_one_name),
         cmocka_unit_test(what_is_booked_comes_back),
+        cmocka_unit_test(a_peer_writes_few_rows),
         cmocka_unit_test(kills_are_booked),
         cmocka_unit_test(another_size_is_wrong),
         cmocka_unit_test(sites_are_told_apart),
