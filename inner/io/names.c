@@ -354,7 +354,8 @@ enum err names_copy_tokenizer(const char *from, const char *dir, struct arena *a
                                         "merges.txt",
                                         "tokenizer_config.json",
                                         "special_tokens_map.json",
-                                        "spiece.model"};
+                                        "spiece.model",
+                                        "tokenizer.model"};
     char *source, *target;
     TRY_ALLOC(*copied = arena_printf(a, "%s", ""));
     for (size_t i = 0; from && i < FAMILY_COUNT(names); i++) {

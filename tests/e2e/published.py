@@ -4,6 +4,7 @@
     published.py ATOLL GOLDEN [NAME...]        works in the current directory
 """
 import array
+import filecmp
 import json
 import os
 import shutil
@@ -123,6 +124,14 @@ def check_logits(name, settings, golden):
     return worst
 
 
+def check_tokenizer_files(name, exported):
+    """They travel from the folder to the run's directory, and from there into what is exported."""
+    for file in ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"):
+        path = os.path.join(GOLDEN, name, file)
+        if os.path.exists(path) and not filecmp.cmp(path, os.path.join(exported, file), shallow=False):
+            fail(f"{name}: {file} is another one after import and export")
+
+
 def check_model(name, golden):
     source, yaml = os.path.join(GOLDEN, name), name + ".yaml"
     if os.path.exists(yaml):
@@ -134,10 +143,11 @@ def check_model(name, golden):
     if "level=warn" in said and name not in ENCODERS:  # an encoder's heads may be left out, which is said
         fail(f"{name}: import warns: {said}")
     worst = check_logits(name, settings, golden)
-    atoll("export", *settings, "--from", name + ".run", "--out", name + ".hf")
+    atoll("export", *settings, "--run.dir", name + ".run", "--out", name + ".hf")
     count = check_weights(name, name + ".hf")
+    check_tokenizer_files(name, name + ".hf")
     atoll("import", *settings, "--run.dir", name + ".again", "--model", name + ".hf")
-    atoll("export", *settings, "--from", name + ".again", "--out", name + ".hf2")
+    atoll("export", *settings, "--run.dir", name + ".again", "--out", name + ".hf2")
     with open(name + ".hf/model.safetensors", "rb") as a, open(name + ".hf2/model.safetensors", "rb") as b:
         if a.read() != b.read():
             fail(f"{name}: export, import, export gives other bytes")
