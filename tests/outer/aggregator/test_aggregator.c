@@ -1333,6 +1333,43 @@ static void the_log_says_who_is_waited_for(void **state)
     shut();
 }
 
+static void lines_count(void *self, enum log_level level, const char *line)
+{
+    (void)level, (void)line;
+    ++*(unsigned *)self;
+}
+
+/* A member repeats what alarms, an operator quarantines and readmits: a few lines of each caller,
+ * event and answer, not one of each call. */
+static void alarms_and_acts_are_limited(void **state)
+{
+    (void)state;
+    enum { CALLS = 300 };
+    unsigned lines = 0;
+    size_t n;
+    void *upload;
+    begin(true);
+    hello_all();
+    uint8_t *payload = payload_of(0, 0, &n);
+    const struct wire_contribution good = header(&site[0], 0, payload, n);
+    log_to(lines_count, &lines);
+    for (unsigned i = 0; i < CALLS; i++) {
+        struct wire_contribution parent = good, grid = good, process = good;
+        parent.parent.bytes[0] ^= 1;
+        grid.grid.bytes[0] ^= 1;
+        process.head.instance += 1 + i;
+        assert_int_equal(offer(&site[0], &parent, &upload).outcome, ROUND_CONFLICT);
+        assert_int_equal(offer(&site[0], &grid, &upload).outcome, ROUND_MISMATCH);
+        assert_int_equal(offer(&site[0], &process, &upload).outcome, ROUND_CONFLICT);
+        assert_int_equal(operate(boss, WIRE_QUARANTINE, "c", 0).outcome, ROUND_CURRENT);
+        assert_int_equal(operate(boss, WIRE_READMIT, "c", 0).outcome, ROUND_CURRENT);
+    }
+    log_to(no_log, NULL);
+    assert_in_range(lines, 8, 60); /* of 1500 calls */
+    free(payload);
+    shut();
+}
+
 /* The end waits for the last reports: the log names the sites that it waits for, and what to do. */
 static void the_log_says_whose_report_is_missing(void **state)
 {
@@ -2539,6 +2576,7 @@ int main(void)
         cmocka_unit_test_setup(bad_payloads_are_never_accepted, fresh),
         cmocka_unit_test_setup(a_loud_contribution_is_clipped, fresh),
         cmocka_unit_test_setup(norms_out_of_bounds_are_refused, fresh),
+        cmocka_unit_test_setup(alarms_and_acts_are_limited, fresh),
         cmocka_unit_test_setup(three_refusals_are_a_quarantine, fresh),
         cmocka_unit_test_setup(each_call_is_authorised, fresh),
         cmocka_unit_test_setup(metrics_count_and_are_authorised, fresh),
