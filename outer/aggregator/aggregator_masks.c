@@ -15,16 +15,11 @@
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
 #include "outer/privacy/masked.h"
-#include "outer/privacy/secure.h"
 #include "outer/protocol/mutant.h"
 
 unsigned aggregator_masks_least(const struct aggregator *a)
 {
-    const struct round_masks *m = &a->o.masks;
-    unsigned two = m->two_sites ? 2 : 3, least = m->colluding + 2 > two ? m->colluding + 2 : two;
-    while (secure_least(m, least, a->o.strict) < m->threshold)
-        least++;
-    return a->masks ? least : 0;
+    return a->masks ? round_leave(&a->o.masks, a->core.sites, a->o.strict).roster : 0;
 }
 
 bool aggregator_masks(const struct aggregator *a)

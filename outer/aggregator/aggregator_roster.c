@@ -342,7 +342,7 @@ static bool add_may(const struct aggregator *a, int site, struct wire_answer *an
 static bool removal_waits(const struct aggregator *a, int site)
 {
     int apart = aggregator_masks_apart(a);
-    unsigned left = members_count(a) - 1, least = secure_least(&a->o.masks, left, a->o.strict),
+    unsigned left = members_count(a) - 1, least = round_least(left, a->o.strict, &a->o.masks),
              most = aggregator_masks_least(a);
     return apart >= 0 && apart != site && left - 1 < (least > most ? least : most);
 }

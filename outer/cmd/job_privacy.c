@@ -221,7 +221,7 @@ static void secure_record(struct job *j)
     jsonl_text(r, "text", text);
     jsonl_int(r, "sites", (int64_t)o->outer_sites.count);
     jsonl_int(r, "least",
-              secure_least(&m, (unsigned)o->outer_sites.count, o->outer_mode == OUTER_MODE_STRICT));
+              round_least((unsigned)o->outer_sites.count, o->outer_mode == OUTER_MODE_STRICT, &m));
     jsonl_int(r, "colluding", m.colluding);
     jsonl_end(r);
 }

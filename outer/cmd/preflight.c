@@ -22,7 +22,7 @@
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/archive_parts.h"
-#include "outer/protocol/majority.h"
+#include "outer/privacy/secure.h"
 
 enum { INODES_LOW = 1000, INODES_FEW = 10000, PASSES_MAX = 4 };
 /* Of records and logs, measured at runs of 2 sites: bytes of a step, of a round of a fragment. */
@@ -476,15 +476,17 @@ static void check_held_out(struct preflight *p)
 static void check_sites(struct preflight *p)
 {
     const struct outer_settings *o = &p->j.run.o;
-    size_t n = o->outer_sites.count;
-    if (o->outer_mode == OUTER_MODE_QUORUM && n > 2)
-        preflight_say(
-            p, PREFLIGHT_OK, "sites",
-            "%zu, mode quorum: %zu of them are enough for a round; a run whose last round "
-            "lacks a site ends with exit code 6 and names it",
-            n, (size_t)majority_of((unsigned)n));
-    else
-        preflight_say(p, PREFLIGHT_OK, "sites", "%zu, every round waits for all of them", n);
+    unsigned n = (unsigned)o->outer_sites.count;
+    bool strict = o->outer_mode == OUTER_MODE_STRICT;
+    const struct round_masks masks = keys_masks(o);
+    const struct round_leave leave = round_leave(&masks, n, strict);
+    char text[SECURE_LEAVE_MAX];
+    secure_leave(text, &masks, n, strict);
+    preflight_say(p, !strict && !leave.away && n > 2 ? PREFLIGHT_WARN : PREFLIGHT_OK, "sites",
+                  "mode %s: %s%s", strict ? "strict" : "quorum", text,
+                  leave.away ? "; a run whose last round lacks a site ends with exit code 6 and "
+                               "names it"
+                             : "");
 }
 
 /* ---- all ---- */

@@ -508,6 +508,12 @@ struct round_masks keys_masks(const struct outer_settings *o)
                                 .threshold = on ? threshold_of(o) : 0};
 }
 
+static struct round_leave masks_leave(const struct outer_settings *o)
+{
+    const struct round_masks m = keys_masks(o);
+    return round_leave(&m, (unsigned)o->outer_sites.count, o->outer_mode == OUTER_MODE_STRICT);
+}
+
 static void check_masked_sites(struct config_rules *r, const struct outer_settings *o)
 {
     unsigned n = (unsigned)o->outer_sites.count, t = threshold_of(o);
@@ -523,6 +529,13 @@ static void check_masked_sites(struct config_rules *r, const struct outer_settin
                       "privacy.threshold = %u of %u sites: at least %u, so that two honest sites "
                       "are in each sum and no round has two, and at most %u",
                       t, n, round_threshold(n, 0), n);
+    else if (!o->privacy_two_sites && masks_leave(o).pairs)
+        config_broken(
+            r,
+            "privacy.threshold = %u of %u sites opens sums of two sites when one is away, "
+            "and each of the two then takes its own values off the sum. Give %u, or say "
+            "so: privacy.two_sites = true",
+            t, n, t + 1);
 }
 
 /* What would tell the aggregator something of one site, or needs one site's contribution. */

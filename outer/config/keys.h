@@ -215,7 +215,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "sites of outer.sites in strict mode; two thirds of them, rounded down, and one "    \
               "more in quorum mode.")                                                              \
     X(privacy, two_sites, BOOL, .fallback = "false", .pinned = true, .later = true,                \
-      .help = "true: privacy.secure with two sites, which hides nothing from the other site.")     \
+      .help = "true: privacy.secure with two sites, or with sums of two of three, which hide "     \
+              "nothing from the other site.")                                                      \
     X(outer, straggler_timeout_s, REAL, .fallback = "60", .min = 0.05, .max = 1e6, .unit = "s",    \
       .pinned = true,                                                                              \
       .help = "quorum: how long a round waits after its first contribution, at most. The only "    \

@@ -8,7 +8,9 @@ enum { SECURE_SENTENCE_MAX = 640 };
 /* sites: of the roster; strict: every sum has all of them. */
 void secure_sentence(char out[SECURE_SENTENCE_MAX], const struct round_masks *m, unsigned sites,
                      bool strict);
-/* Sites that every sum has at least. */
-unsigned secure_least(const struct round_masks *m, unsigned sites, bool strict);
+/* Who may leave, and what then, in one or two sentences; without masks too. */
+enum { SECURE_LEAVE_MAX = 400 };
+void secure_leave(char out[SECURE_LEAVE_MAX], const struct round_masks *m, unsigned sites,
+                  bool strict);
 
 #endif

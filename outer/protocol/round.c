@@ -28,6 +28,23 @@ unsigned round_threshold(unsigned n, unsigned colluding)
     return honest > once ? honest : once;
 }
 
+static unsigned roster_least(const struct round_masks *m, bool strict)
+{
+    unsigned two = m->two_sites ? 2 : 3, least = m->colluding + 2 > two ? m->colluding + 2 : two;
+    while (round_least(least, strict, m) < m->threshold)
+        least++;
+    return m->on ? least : 1;
+}
+
+struct round_leave round_leave(const struct round_masks *m, unsigned n, bool strict)
+{
+    struct round_leave l = {.least = round_least(n, strict, m), .roster = roster_least(m, strict)};
+    l.away = n - l.least;
+    l.remove = n > l.roster ? n - l.roster : 0;
+    l.pairs = m->on && n > 2 && l.least == 2;
+    return l;
+}
+
 /* The round in flight is of the newest roster, unless that begins with a later one. */
 static void members_place(const struct round *r, struct round_fragment *f)
 {

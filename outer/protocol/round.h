@@ -197,6 +197,16 @@ unsigned round_threshold(unsigned n, unsigned colluding);
  * aggregation, else a majority. The majority is of configured sites, never of those alive: else
  * both halves of a cut would go on. */
 unsigned round_least(unsigned n, bool strict, const struct round_masks *masks);
+/* Who may leave a roster of n sites, for a while or for good: what doctor, plan, the page of a site
+ * and the aggregator say comes from here. */
+struct round_leave {
+    unsigned least;  /* round_least */
+    unsigned away;   /* so many may be away while rounds go on */
+    unsigned roster; /* fewer sites than these the roster never has */
+    unsigned remove; /* so many may be removed, and every sum has as many sites as is promised */
+    bool pairs; /* of more sites, a sum of two is opened: each of them learns the other's part */
+};
+struct round_leave round_leave(const struct round_masks *m, unsigned n, bool strict);
 /* The only allocation: about 100 bytes for each site and fragment. */
 enum err round_init(struct round *r, const struct round_options *o, struct arena *perm) MUST;
 /* Where a fragment stands when the process starts: its round, manifest and state digest. */

@@ -39,7 +39,7 @@ says OK aggregator "answers as atoll://e2e/aggregator/aggregator"
 says OK roster "has site a"
 says OK clock "0.0"
 says OK rate "Mbit/s up"
-says OK sites "3, mode quorum: 2 of them are enough for a round; a run whose last round lacks a site ends with exit code 6"
+says OK sites "mode quorum: 2 of 3 sites are enough for a round; a run whose last round lacks a site ends with exit code 6"
 [ ! -e a ] || fail "the check made a directory"
 
 # The line against the plan, and a contribution that takes longer than the steps between two rounds.

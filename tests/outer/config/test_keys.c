@@ -353,6 +353,12 @@ static void masked_rounds_refuse_what_does_not_add(void **state)
                     "privacy.secure = sum needs outer.codec = int8, int4, int2, sign or fixed");
     }
     refused(MASKED "--outer.sites a,b", "with two sites hides nothing");
+    refused(MASKED "--outer.mode quorum --privacy.threshold 2", "opens sums of two sites");
+    assert_int_equal(checked(MASKED "--outer.mode quorum --privacy.threshold 2 "
+                                    "--privacy.two_sites true"),
+                     ERR_OK);
+    assert_int_equal(checked(MASKED "--outer.mode quorum"), ERR_OK);
+    assert_int_equal(checked(MASKED "--privacy.threshold 2"), ERR_OK); /* strict: all three */
     refused(MASKED "--outer.weights tokens", "needs outer.weights = equal");
     refused(MASKED "--outer.first_every 100", "needs outer.first_every and second_every = 0");
     refused(MASKED "--outer.residual_reset 2", "needs outer.residual_reset = 0");

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "outer/codec/bits.h"
+#include "outer/privacy/secure.h"
 #include "tests/outer/privacy/cast.h"
 
 enum { WORDS = 70, Q = 127 };
@@ -744,12 +745,55 @@ static void test_two_sites(void **state)
     assert_int_equal(seal_context_check(&one), ERR_CONFIG);
 }
 
+/* ---- who may leave ---- */
+/* n, strict, T as privacy.threshold, two_sites; then what a group of hospitals is told. By hand, of
+ * the two rules of docs/privacy.md: sums of at least T, and two honest sites in each. */
+static void test_leavers(void **state)
+{
+    static const struct {
+        unsigned n, colluding, threshold;
+        bool strict, two;
+        struct round_leave wanted;
+    } row[] = {
+        {3, 1, 3, true, false, {3, 0, 3, 0, false}},  /* the default of three */
+        {3, 1, 3, false, false, {3, 0, 3, 0, false}}, /* quorum of three, 2 * 3 / 3 + 1 */
+        {3, 0, 2, false, false, {2, 1, 3, 0, true}},  /* refused: pairs */
+        {3, 0, 2, false, true, {2, 1, 2, 1, true}},   {4, 2, 4, true, false, {4, 0, 4, 0, false}},
+        {4, 1, 3, false, false, {3, 1, 3, 1, false}}, {5, 2, 4, false, false, {4, 1, 4, 1, false}},
+        {8, 3, 6, false, false, {6, 2, 7, 1, false}}, {2, 0, 2, true, true, {2, 0, 2, 0, false}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const struct round_masks m = {true, row[i].two, row[i].colluding, row[i].threshold};
+        struct round_leave l = round_leave(&m, row[i].n, row[i].strict), w = row[i].wanted;
+        if (l.least != w.least || l.away != w.away || l.roster != w.roster ||
+            l.remove != w.remove || l.pairs != w.pairs)
+            fail_msg("row %zu: least %u away %u roster %u remove %u pairs %d", i, l.least, l.away,
+                     l.roster, l.remove, l.pairs);
+    }
+    const struct round_masks off = {.on = false};
+    for (unsigned n = 1; n <= 9; n++) {
+        struct round_leave q = round_leave(&off, n, false), s = round_leave(&off, n, true);
+        assert_true(2 * q.least > n && 2 * (q.least - 1) <= n && q.away == n - q.least);
+        assert_true(s.least == n && s.away == 0 && s.remove == n - 1 && !s.pairs);
+    }
+    char text[SECURE_LEAVE_MAX];
+    const struct round_masks three = {true, false, 1, 3};
+    secure_leave(text, &three, 3, true);
+    assert_non_null(strstr(text, "3 sites, sums of at least 3: none may be away while rounds go "
+                                 "on, and none may leave for good"));
+    secure_leave(text, &(struct round_masks){true, true, 0, 2}, 3, false);
+    assert_non_null(strstr(text, "1 of them may be away"));
+    assert_non_null(strstr(text, "a sum of two sites shows each of them the other's"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_drop_outs),
         cmocka_unit_test(test_thresholds),
+        cmocka_unit_test(test_leavers),
         cmocka_unit_test(test_two_sites),
         cmocka_unit_test_setup_teardown(test_seals_refused, open_five, close_five),
         cmocka_unit_test_setup_teardown(test_seal_not_subset, open_five, close_five),
