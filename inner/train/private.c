@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include "kernels/base/file.h"
 
-enum { CHARGE_MIN = 82, CHARGE_MAX = 400, CHARGES_MAX_BYTES = 1 << 30 };
+enum { CHARGE_MAX = CHAINED_TEXT_MAX };
 
 /* ---- key ---- */
 static enum err private_make_key(struct private_site *p, const char *path)
@@ -104,15 +104,14 @@ static int charge_text(char line[CHARGE_MAX], const struct private_charge *c)
     return n;
 }
 
-static int charge_print(char line[CHARGE_MAX], const struct private_charge *c)
+/* With its tag: an entry of the list. */
+static void charge_print(char line[CHARGE_MAX], const struct private_charge *c)
 {
     char tag[65];
     digest_hex(&c->tag, tag);
     int n = charge_text(line, c);
     n += snprintf(line + n, (size_t)(CHARGE_MAX - n), " tag=%s", tag);
-    ASSERT(n > 0 && n < CHARGE_MAX - 16);
-    uint32_t crc = digest_crc32c(0, line, (size_t)n);
-    return n + snprintf(line + n, (size_t)(CHARGE_MAX - n), " crc=%08x\n", crc);
+    ASSERT(n > 0 && n < CHARGE_MAX);
 }
 
 /* The choice's own name; NULL: there is none of that name. */
@@ -164,18 +163,14 @@ static bool charge_field(struct private_charge *c, const char *key, const char *
     return good;
 }
 
-/* A whole line without its end. */
 static bool charge_parse(const char *line, size_t n, struct private_charge *c)
 {
-    enum { CRC = 13 };
-    char crc[CRC + 1], text[CHARGE_MAX], *rest = text;
+    char text[CHARGE_MAX], *rest = text;
     *c = (struct private_charge){.unit_sequences = 1, .bands = 1};
-    if (n + 1 < CHARGE_MIN || n >= CHARGE_MAX)
+    if (n >= CHARGE_MAX)
         return false;
-    snprintf(crc, sizeof crc, " crc=%08x", digest_crc32c(0, line, n - CRC));
-    if (memcmp(line + n - CRC, crc, CRC) != 0 || memchr(line, 0, n))
-        return false;
-    snprintf(text, sizeof text, "%.*s", (int)(n - CRC), line);
+    memcpy(text, line, n);
+    text[n] = 0;
     for (char *word; (word = strsep(&rest, " "));) {
         char *value = strchr(word, '=');
         if (!value)
@@ -188,37 +183,34 @@ static bool charge_parse(const char *line, size_t n, struct private_charge *c)
            c->noise > 0;
 }
 
-/* *whole: bytes of the lines that have an end. */
-static enum err charges_walk(const char *path, const uint8_t *data, size_t size, size_t *whole,
-                             private_visit *visit, void *self)
+/* ---- the list ---- */
+struct charges_reader {
+    private_visit *visit;
+    void *self;
+};
+
+static enum err charges_visit(void *self, const char *text, size_t n, bool *good)
 {
-    long long line = 1;
-    for (*whole = 0; *whole < size; line++) {
-        const uint8_t *end = memchr(data + *whole, '\n', size - *whole);
-        struct private_charge c;
-        if (!end)
-            break;
-        if (!charge_parse((const char *)data + *whole, (size_t)(end - data) - *whole, &c))
-            return err_set(ERR_CORRUPT,
-                           "%s, line %lld, is no charge of this site: the budget that was spent is "
-                           "not known; restore the file",
-                           path, line);
-        TRY(visit(self, &c));
-        *whole = (size_t)(end - data) + 1;
-    }
-    return ERR_OK;
+    const struct charges_reader *r = self;
+    struct private_charge c;
+    *good = charge_parse(text, n, &c);
+    return *good ? r->visit(r->self, &c) : ERR_OK;
+}
+
+static struct chained_options charges_options(struct charges_reader *r)
+{
+    return (struct chained_options){.what = "charge of this site",
+                                    .lost = "the budget that was spent is not known",
+                                    .visit = charges_visit,
+                                    .self = r};
 }
 
 enum err private_read(const char *path, private_visit *visit, void *self)
 {
-    struct arena a = arena_make(0);
-    uint8_t *data;
-    size_t size, whole;
-    enum err e = file_read(path, CHARGES_MAX_BYTES, &a, &data, &size);
-    if (e == ERR_OK)
-        e = charges_walk(path, data, size, &whole, visit, self);
-    arena_free(&a);
-    return e;
+    struct charges_reader r = {visit, self};
+    const struct chained_options o = charges_options(&r);
+    struct chained_at last;
+    return chained_read(&last, disk_posix(), path, &o);
 }
 
 bool private_same(const struct private_charge *a, const struct private_charge *b)
@@ -266,26 +258,28 @@ static enum err private_found(void *self, const struct private_charge *c)
     return private_listed(self, c);
 }
 
-static enum err private_read_charges(struct private_site *p, struct arena *perm)
+static enum err private_open_list(struct private_site *p, const char *dir,
+                                  const struct private_begun *begun, struct arena *perm)
 {
-    uint8_t *data;
-    size_t size, whole;
-    TRY(file_read(p->charges, CHARGES_MAX_BYTES, perm, &data, &size));
-    TRY(charges_walk(p->charges, data, size, &whole, private_found, p));
-    const struct file_part kept = {data, whole};
-    return whole < size ? file_write(p->charges, &kept, 1, 0600) : ERR_OK;
+    struct charges_reader r = {private_found, p};
+    struct chained_options o = charges_options(&r);
+    const char *path = arena_printf(perm, "%s/privacy.charges", dir);
+    TRY_ALLOC(path);
+    o.known = begun->list;
+    o.known_by = "the checkpoint";
+    return chained_open(&p->list, disk_posix(), path, begun->steps, &o, perm);
 }
 
-enum err private_open(struct private_site *p, const char *dir, bool begun, struct arena *perm)
+enum err private_open(struct private_site *p, const char *dir, const struct private_begun *begun,
+                      struct arena *perm)
 {
-    char *key;
+    char *key, *charges;
     *p = (struct private_site){.perm = perm};
     TRY_ALLOC(key = arena_printf(perm, "%s/privacy.key", dir));
-    TRY_ALLOC(p->charges = arena_printf(perm, "%s/privacy.charges", dir));
-    bool charges = file_exists(p->charges);
+    TRY_ALLOC(charges = arena_printf(perm, "%s/privacy.charges", dir));
     if (file_exists(key)) {
         TRY(private_read_key(p, key, perm));
-    } else if (begun || charges) {
+    } else if (begun->steps || file_exists(charges)) {
         return err_set(ERR_INPUT,
                        "%s is missing, and the run of this directory has begun; restore it, or "
                        "begin a new run: noise of another key is not that of this run",
@@ -294,14 +288,7 @@ enum err private_open(struct private_site *p, const char *dir, bool begun, struc
         TRY(file_mkdirs(dir));
         TRY(private_make_key(p, key));
     }
-    if (charges)
-        return private_read_charges(p, perm);
-    if (begun)
-        return err_set(ERR_INPUT,
-                       "%s is missing, and the run of this directory has begun; restore it: the "
-                       "budget that was spent is not known",
-                       p->charges);
-    return file_write(p->charges, NULL, 0, 0600);
+    return private_open_list(p, dir, begun, perm);
 }
 
 /* The newest first. */
@@ -334,24 +321,35 @@ enum err private_charge(struct private_site *p, const struct private_charge *c)
     char line[CHARGE_MAX];
     if (private_charged(p, &c->tag))
         return ERR_OK;
-    TRY(durable_append(disk_posix(), p->charges, line, (size_t)charge_print(line, c)));
+    charge_print(line, c);
+    TRY(chained_append(&p->list, line));
     return private_listed(p, c);
+}
+
+enum err private_missing(uint64_t *missing, const struct private_site *p, uint64_t known)
+{
+    uint64_t charged = (uint64_t)p->charged;
+    *missing = known > charged ? known - charged : 0;
+    if (*missing <= PRIVATE_COUNTED_MAX)
+        return ERR_OK;
+    return err_set(ERR_DISAGREE,
+                   "a manifest names %llu charged steps of this site, and %s has %lld: not "
+                   "credible; nothing was added to it",
+                   (unsigned long long)known, p->list.path, (long long)p->charged);
 }
 
 enum err private_count(struct private_site *p, uint64_t known, const struct private_charge *like)
 {
     struct private_charge c = *like;
     char line[CHARGE_MAX];
-    if (known <= (uint64_t)p->charged)
+    uint64_t missing;
+    TRY(private_missing(&missing, p, known));
+    if (!missing)
         return ERR_OK;
-    if (known - (uint64_t)p->charged > PRIVATE_COUNTED_MAX)
-        return err_set(ERR_DISAGREE,
-                       "a manifest names %llu charged steps of this site, and %s has %lld: not "
-                       "credible; nothing was added to it",
-                       (unsigned long long)known, p->charges, (long long)p->charged);
-    c.counted = (int64_t)(known - (uint64_t)p->charged);
+    c.counted = (int64_t)missing;
     c.tag = digest_of(line, (size_t)charge_text(line, &c)); /* no step has it */
-    TRY(durable_append(disk_posix(), p->charges, line, (size_t)charge_print(line, &c)));
+    charge_print(line, &c);
+    TRY(chained_append(&p->list, line));
     return private_listed(p, &c);
 }
 
@@ -367,7 +365,7 @@ static struct digest derived(const void *key, size_t key_bytes, const char *use)
 
 struct private_keys private_step_keys(const struct private_site *p,
                                       const struct private_charge *charge,
-                                      const struct digest *parameters, const char *device)
+                                      const struct private_basis *basis)
 {
     struct private_keys k;
     struct digest_stream s;
@@ -376,8 +374,9 @@ struct private_keys private_step_keys(const struct private_site *p,
     digest_open(&s);
     digest_add(&s, p->key, sizeof p->key);
     digest_add(&s, text, (size_t)n + 1);
-    digest_add(&s, parameters->bytes, sizeof parameters->bytes);
-    digest_add(&s, device, strlen(device));
+    digest_add(&s, basis->parameters.bytes, sizeof basis->parameters.bytes);
+    digest_add(&s, basis->records.bytes, sizeof basis->records.bytes);
+    digest_add(&s, basis->device, strlen(basis->device));
     struct digest of_step = digest_close(&s), one;
     one = derived(of_step.bytes, sizeof of_step.bytes, "sample");
     memcpy(k.sample, one.bytes, sizeof k.sample);

@@ -5,10 +5,13 @@
  *   privacy.key      32 random bytes, mode 0600, made once. Who has it can subtract the noise:
  *                    it never leaves the site, and is not the run's seed, which everybody knows
  *   privacy.charges  one line for each step that was charged, appended and synced before the step;
- *                    or for several, which this file lacks and a manifest of the run names
+ *                    or for several, which this file lacks and a manifest of the run names. Lines
+ *                    are numbered and chained (kernels/base/chained.h), and a checkpoint holds the
+ *                    position of its time: a list that lost lines is damage, never a smaller claim
  *
  * The key of a step is SHA-256 of (site key, step, digest of the parameters, what is charged, the
- * device with its library, its threads and ranks, from which sums repeat bit for bit). The same
+ * records of the site, and what computes: the program, the device with its library, its threads and
+ * ranks; from all of which sums repeat bit for bit). The same
  * step, repeated after a crash, draws the same records and the same noise, releases the same sum
  * and is charged once. From other parameters, with other settings or on another device it draws
  * others, and is charged again.
@@ -23,10 +26,10 @@
  * front.
  */
 #include "inner/data/lot.h"
-#include "kernels/base/digest.h"
+#include "kernels/base/chained.h"
 
 /* A line of the file is "step=.. unit=.. sampling=.. records=.. expected=.. noise=.. clip=..", what
- * else differs from its default, and "tag=.. crc=..". */
+ * else differs from its default, "tag=..", and what chained.h adds. */
 struct private_charge {
     int64_t step; /* steps in front of it */
     struct digest tag;
@@ -52,7 +55,7 @@ struct private_line {           /* a charged step */
 };
 struct private_site {
     uint8_t key[CHACHA_KEY_BYTES];
-    const char *charges;        /* path */
+    struct chained list;        /* of charges */
     struct private_line *lines; /* of `perm` */
     size_t count, room;
     struct arena *perm;
@@ -62,10 +65,15 @@ struct private_site {
     struct private_charge last; /* the newest line */
 };
 /* Reads key and charges, or makes a key. perm: for the life of the site; the lines grow there.
- * `begun`: the run has steps behind it. ERR_INPUT: it has, or has charges, and the key is missing:
- * noise of another key would be charged to the same run. ERR_CORRUPT: a charge that is not the last
- * is damaged. A last line that a crash has cut is removed: its step did not run. */
-enum err private_open(struct private_site *p, const char *dir, bool begun, struct arena *perm) MUST;
+ * ERR_INPUT: the run has begun, or has charges, and the key is missing: noise of another key would
+ * be charged to the same run. ERR_CORRUPT: a charge is damaged or missing. ERR_DENIED: others can
+ * read the key. A last line that a crash has cut is removed: its step did not run. */
+struct private_begun {
+    bool steps;             /* the run has steps behind it */
+    struct chained_at list; /* the position that its checkpoint holds; number 0: none */
+};
+enum err private_open(struct private_site *p, const char *dir, const struct private_begun *begun,
+                      struct arena *perm) MUST;
 /* But for step, tag and `counted`. */
 bool private_same(const struct private_charge *a, const struct private_charge *b);
 
@@ -73,10 +81,15 @@ struct private_keys {                                          /* of a step; sec
     uint8_t sample[CHACHA_KEY_BYTES], noise[CHACHA_KEY_BYTES]; /* noise: independent */
     struct digest tag; /* names the step and its parameters in the charge; says nothing else */
 };
+/* From which a step's sum follows. */
+struct private_basis {
+    struct digest parameters, records; /* records: of all text, documents, owners and labels */
+    const char *device;                /* with library, threads, ranks and program */
+};
 /* charge: without its tag. */
 struct private_keys private_step_keys(const struct private_site *p,
                                       const struct private_charge *charge,
-                                      const struct digest *parameters, const char *device);
+                                      const struct private_basis *basis);
 /* The charge of this tag; NULL: none. Valid until the next one is made. */
 const struct private_line *private_charged(const struct private_site *p, const struct digest *tag);
 /* The line of step `number`, which is listed. */
@@ -89,9 +102,10 @@ void private_bin_key(const struct private_site *p, uint8_t key[CHACHA_KEY_BYTES]
 /* Durable on return. Nothing is written for a step that is charged already. */
 enum err private_charge(struct private_site *p, const struct private_charge *c) MUST;
 /* The run knows of `known` steps of this site. Those that the file lacks are charged in one line,
- * with the settings of `like`: the file is of an older copy of the directory. ERR_DISAGREE: more
- * than PRIVATE_COUNTED_MAX. */
+ * with the settings of `like`, which are to be the dearest that the site can have had: the
+ * directory is an older copy. ERR_DISAGREE: more than PRIVATE_COUNTED_MAX. */
 enum { PRIVATE_COUNTED_MAX = 1000000000 };
+enum err private_missing(uint64_t *missing, const struct private_site *p, uint64_t known) MUST;
 enum err private_count(struct private_site *p, uint64_t known,
                        const struct private_charge *like) MUST;
 

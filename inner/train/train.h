@@ -125,8 +125,12 @@ struct train_budget {
     /* After resume, before the first step: a charge as every step of this run will make it, but for
      * its step and tag. *noise: privacy.noise; 0: the multiplier is to be set. */
     enum err (*begin)(void *self, const struct private_charge *c, double *noise);
+    const char *program; /* its version: from another one a sum may differ in its last bits */
     /* Steps of this site that the run knows of, outside of its directory; 0: none. */
     uint64_t (*known)(void *self);
+    /* Steps that are not on the list: c, as the next step is charged, becomes the dearest that the
+     * site can have charged them at. */
+    enum err (*dearest)(void *self, struct private_charge *c, uint64_t missing);
     /* Before a charge is written, and not for one that the site's file holds already: a step that
      * is repeated after a crash. charged: steps of the file. ERR_BUDGET refuses the step, such as
      * one beyond the site's cap: no record is read, a checkpoint of the steps so far is stored, and

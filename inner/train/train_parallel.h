@@ -6,6 +6,7 @@
  */
 #include "inner/model/clip.h"
 #include "inner/train/train.h"
+#include "kernels/base/chained.h"
 
 struct step_targets { /* of this rank, in one step */
     size_t divisor, sequences, tokens;
@@ -36,6 +37,9 @@ const struct train_parallel *parallel_of(const struct settings *s);
 /* All ranks return the lead's error, so that no rank waits in a collective for a rank that has
  * returned. */
 enum err train_share_error(struct train *t, enum err e) MUST;
+/* With privacy.unit: the position of the list of charges that a checkpoint holds, as stored last or
+ * as loaded; else NULL. */
+struct chained_at *train_charges_at(struct train *t);
 /* What train_private.c opens `clip` with, but for the model and the norm. */
 struct clip_options private_clip_options(const struct settings *s, int ranks);
 

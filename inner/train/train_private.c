@@ -32,6 +32,8 @@ struct train_private {
     } drawn;
     struct arena arena;
     struct units units;
+    struct chained_at stored;     /* of the checkpoint */
+    struct digest records;        /* of the text: at the lead */
     struct private_charge charge; /* of each step, but for its step and tag */
     struct lot_sizes sizes;
     size_t most; /* examples of a unit in a step */
@@ -92,6 +94,28 @@ static enum err check_eval(const struct train *t)
     return ERR_OK;
 }
 
+static void map_add(struct digest_stream *s, const struct file_map *m)
+{
+    const uint64_t size = m->size_bytes;
+    digest_add(s, &size, sizeof size);
+    if (size)
+        digest_add(s, m->data, m->size_bytes);
+}
+
+/* All from which the records follow: another text of the same size is another release. */
+static struct digest records_digest(const struct shard_set *set)
+{
+    struct digest_stream s;
+    digest_open(&s);
+    for (size_t i = 0; i < set->count; i++) {
+        map_add(&s, &set->shards[i].map);
+        map_add(&s, &set->shards[i].index_map);
+        map_add(&s, &set->shards[i].labels_map);
+        map_add(&s, &set->shards[i].owners_map);
+    }
+    return digest_close(&s);
+}
+
 static enum err open_units(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
@@ -115,6 +139,8 @@ static enum err open_private(struct train *t, struct arena *perm)
     TRY_ALLOC(p->first = arena_array(perm, t->micro_sequences + 1, sizeof *p->first));
     TRY_ALLOC(p->chosen = arena_array(perm, p->most, sizeof *p->chosen));
     TRY(open_units(t, perm));
+    if (t->coll->rank == 0)
+        p->records = records_digest(&t->loader.set);
     if (t->coll->rank == 0 && p->sizes.bands > 1)
         TRY(noise_chain_open(&p->chain, &t->table, p->sizes.bands, perm));
     t->reduce = (struct grad_reduce){.coll = t->coll,
@@ -152,6 +178,11 @@ enum err train_records(uint64_t *records, const struct settings *s, uint32_t dat
     return e;
 }
 
+struct chained_at *train_charges_at(struct train *t)
+{
+    return t->private ? &t->private->stored : NULL;
+}
+
 uint64_t train_charged(const struct train *t)
 {
     return t->private ? (uint64_t)t->private->site.charged : 0;
@@ -187,7 +218,10 @@ static enum err set_noise(struct train *t)
 
 static enum err open_lead(struct train *t)
 {
-    TRY(private_open(&t->private->site, t->checkpoint_dir, t->step > 0, &t->private->arena));
+    struct train_private *p = t->private;
+    const struct private_begun begun = {t->step > 0, p->stored};
+    TRY(private_open(&p->site, t->checkpoint_dir, &begun, &p->arena));
+    p->stored = p->site.list.last;
     return set_multiplier(t);
 }
 
@@ -239,32 +273,52 @@ static enum err clip_all(struct train *t)
 }
 
 /* From which sums repeat bit for bit: another number of ranks adds in another order. */
-static void describe_device(const struct train *t, char text[400])
+enum { DEVICE_MAX = 600 };
+static void describe_device(const struct train *t, char text[DEVICE_MAX])
 {
-    int ranks = t->coll->size;
-    snprintf(text, 400, ranks > 1 ? "%s ranks=%d" : "%s", t->dev->note, ranks);
+    snprintf(text, DEVICE_MAX, "%s ranks=%d program=%s", t->dev->note, t->coll->size,
+             t->budget ? t->budget->program : "");
+}
+
+/* Steps of which manifests know and the list does not. */
+static enum err count_missing(struct train *t, const struct private_charge *next)
+{
+    const struct train_budget *b = t->budget;
+    struct private_site *site = &t->private->site;
+    struct private_charge like = *next;
+    uint64_t missing, known = b->known(b->self);
+    TRY(private_missing(&missing, site, known));
+    if (!missing)
+        return ERR_OK;
+    TRY(b->dearest(b->self, &like, missing));
+    return private_count(site, known, &like);
 }
 
 static enum err charge_lead(struct train *t)
 {
     struct train_private *p = t->private;
     const struct train_budget *b = t->budget;
-    struct digest parameters = digest_of(model_params(t->model), t->table.elements * sizeof(float));
     struct private_charge c = p->charge;
-    char device[400];
+    char device[DEVICE_MAX];
+    const struct private_basis basis = {
+        .parameters = digest_of(model_params(t->model), t->table.elements * sizeof(float)),
+        .records = p->records,
+        .device = device};
     c.step = t->step;
     describe_device(t, device);
     struct private_drawn *d = &p->drawn;
-    d->keys = private_step_keys(&p->site, &c, &parameters, device);
+    d->keys = private_step_keys(&p->site, &c, &basis);
     private_bin_key(&p->site, d->bin_key);
     c.tag = d->keys.tag;
     const struct private_line *line = private_charged(&p->site, &c.tag);
     if (!line && b) {
-        TRY(private_count(&p->site, b->known(b->self), &c));
+        TRY(count_missing(t, &c));
         TRY(b->may_charge(b->self, &c, p->site.charged));
     }
     d->number = line ? line->number : (uint64_t)p->site.charged;
-    return private_charge(&p->site, &c);
+    TRY(private_charge(&p->site, &c));
+    p->stored = p->site.list.last;
+    return ERR_OK;
 }
 
 static enum err charge(struct train *t)

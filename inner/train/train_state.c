@@ -13,7 +13,7 @@
 #include "inner/train/train_errors.h"
 #include "kernels/base/log.h"
 
-enum { PARTS_MAX = 8 + OPTIM_STATES };
+enum { PARTS_MAX = 9 + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 struct staging { /* whole slabs in host memory, on the lead */
@@ -70,6 +70,7 @@ struct counters { /* what a checkpoint holds beside slabs */
     struct train_heads *heads;     /* NULL: one head */
     struct mixture_phase *mixture; /* NULL: without data.weights */
     struct loader_text *text;      /* NULL: none yet */
+    struct chained_at *charges;    /* NULL: without privacy.unit */
 };
 
 /* The slabs under the names of the method. Returns their number. */
@@ -101,6 +102,11 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
     if (c->text) /* older checkpoints have none */
         parts[n++] = (struct checkpoint_part){
             .name = "text", .data = c->text, .size_bytes = sizeof *c->text, .optional = true};
+    if (c->charges) /* checkpoints of former programs have none */
+        parts[n++] = (struct checkpoint_part){.name = "charges",
+                                              .data = c->charges,
+                                              .size_bytes = sizeof *c->charges,
+                                              .optional = true};
     if (s->kept) /* a run that starts from another (run.from) has none yet */
         parts[n++] = (struct checkpoint_part){
             .name = "compress", .data = s->kept, .size_bytes = s->kept_bytes, .optional = true};
@@ -197,7 +203,7 @@ enum err train_share_error(struct train *t, enum err e)
 static struct counters counters_of(struct train *t, struct loader_text *text)
 {
     return (struct counters){&t->tokens, t->heads.n ? &t->heads : NULL,
-                             t->loader.mixture ? &t->phase : NULL, text};
+                             t->loader.mixture ? &t->phase : NULL, text, train_charges_at(t)};
 }
 
 /* The order matters: on the lead the last slab may stay in the slab of gradients. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
+#include "outer/cmd/version.h"
 #include "outer/privacy/secure.h"
 
 static struct budget_plan plan_of(const struct job_privacy *p, int64_t steps)
@@ -152,6 +153,26 @@ static uint64_t known(void *self)
     return j->site ? site_charged(j->site) : 0;
 }
 
+/* What a list lacks that manifests name was charged at settings that an older copy of the directory
+ * need not have: never at cheaper ones than it has or is given. */
+static enum err dearest(void *self, struct private_charge *c, uint64_t missing)
+{
+    struct job *j = self;
+    struct private_charge of = *c;
+    int64_t steps = missing < SAMPLED_STEPS_MAX ? (int64_t)missing : SAMPLED_STEPS_MAX;
+    TRY(budget_dearest(&of, &j->privacy.spent, &(struct budget_plan){c, steps, j->privacy.delta}));
+    of.step = c->step;
+    *c = of;
+    log_event(
+        LOG_WARN, "privacy_missing",
+        "steps=%" PRIu64 " noise=%g text=\"manifests of this run name steps that "
+        "inner/privacy.charges lacks: this directory is an older copy. They are charged at the "
+        "dearest setting of the list and of now; if another one was in force then, restore the "
+        "newest copy\"",
+        missing, c->noise);
+    return ERR_OK;
+}
+
 static enum err refuse_step(struct job *j)
 {
     struct job_privacy *p = &j->privacy;
@@ -223,6 +244,8 @@ static void secure_record(struct job *j)
     jsonl_int(r, "least",
               round_least((unsigned)o->outer_sites.count, o->outer_mode == OUTER_MODE_STRICT, &m));
     jsonl_int(r, "colluding", m.colluding);
+    secure_leave(text, &m, (unsigned)o->outer_sites.count, o->outer_mode == OUTER_MODE_STRICT);
+    jsonl_text(r, "leave", text);
     jsonl_end(r);
 }
 
@@ -233,7 +256,12 @@ enum err job_privacy_open(struct job *j)
     char text[SECURE_SENTENCE_MAX], quoted[SECURE_SENTENCE_MAX + 64];
     if (secure_text(j, text))
         log_event(LOG_INFO, "secure", "text=%s", log_quote(quoted, sizeof quoted, text));
-    p->hooks = (struct train_budget){j, begin, known, may_charge};
+    p->hooks = (struct train_budget){.self = j,
+                                     .begin = begin,
+                                     .program = version_line(),
+                                     .known = known,
+                                     .dearest = dearest,
+                                     .may_charge = may_charge};
     TRY_ALLOC(p->path = arena_printf(&j->run.perm, "%s/privacy.charges", j->train.checkpoint_dir));
     if (j->s.privacy_unit != PRIVACY_UNIT_NONE)
         j->train.budget = &p->hooks;

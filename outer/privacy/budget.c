@@ -174,6 +174,34 @@ enum err budget_noise(double *noise, const struct budget *b, const struct budget
     return ERR_OK;
 }
 
+static enum err cost_of(double *cost, const struct private_charge *c, int64_t steps, double delta)
+{
+    static const struct budget nothing = {.count = 0};
+    struct accountant a;
+    *cost = INFINITY;
+    if (charge_unclaimed(c))
+        return ERR_OK;
+    TRY(budget_epsilon(&a, &nothing, &(struct budget_plan){c, steps, delta}));
+    *cost = a.epsilon[a.holds];
+    return ERR_OK;
+}
+
+enum err budget_dearest(struct private_charge *out, const struct budget *b,
+                        const struct budget_plan *p)
+{
+    double most, cost;
+    *out = *p->more;
+    TRY(cost_of(&most, out, p->steps, p->delta));
+    for (size_t i = 0; i < b->count; i++) {
+        TRY(cost_of(&cost, &b->settings[i].charge, p->steps, p->delta));
+        if (cost <= most)
+            continue;
+        most = cost;
+        *out = b->settings[i].charge;
+    }
+    return ERR_OK;
+}
+
 /* ---- in words ---- */
 static unsigned unit_rank(const char *unit)
 {

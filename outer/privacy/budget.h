@@ -47,6 +47,11 @@ enum err budget_left(int64_t *left, const struct budget *b, const struct budget_
 enum err budget_noise(double *noise, const struct budget *b, const struct budget_plan *p,
                       double epsilon) MUST;
 
+/* The setting, of those that are charged and p->more, with which p->steps steps cost most, as
+ * epsilon by themselves; one for which none can be claimed is the dearest. */
+enum err budget_dearest(struct private_charge *out, const struct budget *b,
+                        const struct budget_plan *p) MUST;
+
 /* Unit and sampling of all of it: what was charged with several sampling rates has no q (0). */
 const char *budget_unit(const struct budget *b, const struct budget_plan *p);
 double budget_rate(const struct budget *b, const struct budget_plan *p);

@@ -264,6 +264,12 @@ static uint64_t cap_known(void *self)
     return 0;
 }
 
+static enum err cap_dearest(void *self, struct private_charge *c, uint64_t missing)
+{
+    (void)self, (void)c, (void)missing;
+    return ERR_OK;
+}
+
 static enum err cap_asked(void *self, const struct private_charge *c, int64_t charged)
 {
     (void)self, (void)c;
@@ -295,7 +301,7 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     static struct train t;
     const struct train_hook hook = {NULL,    on_start, on_update, on_due,
                                     on_step, on_eval,  on_saved,  on_saved};
-    static const struct train_budget cap = {NULL, cap_begin, cap_known, cap_asked};
+    static const struct train_budget cap = {NULL, cap_begin, "", cap_known, cap_dearest, cap_asked};
     struct dev *d;
     char hex[65];
     TRY(open_train(&t, &d, c, dir, extra, extras, a));

@@ -132,6 +132,8 @@ static void take_key(const char *from, const char *to)
         ERR_OK);
 }
 
+static const struct private_begun fresh_run = {.steps = false}, begun_run = {.steps = true};
+
 static size_t file_lines(const char *path, char **text)
 {
     uint8_t *data;
@@ -139,8 +141,43 @@ static size_t file_lines(const char *path, char **text)
     assert_int_equal(file_read(path, 1 << 20, &arena, &data, &size), ERR_OK);
     for (size_t i = 0; i < size; i++)
         lines += data[i] == '\n';
-    *text = (char *)data;
+    *text = arena_string(&arena, (char *)data, size);
     return lines;
+}
+
+/* The head as it is once line `number` of the list `text` is stored. */
+static void put_head(const char *name, const char *text, int number)
+{
+    char word[32], line[120], both[257];
+    snprintf(word, sizeof word, "number=%d ", number);
+    const char *at = strstr(text, word);
+    assert_non_null(at);
+    int n = snprintf(line, sizeof line, "%.*s", (int)(strstr(at, " crc=") - at), at);
+    snprintf(line + n, sizeof line - (size_t)n, " crc=%08x", digest_crc32c(0, line, (size_t)n));
+    snprintf(both, sizeof both, "%-127.119s\n%-127.119s\n", line, line);
+    scratch_write(name, both, 256);
+}
+
+/* All of a step from which its sum follows, by the rule of private.h. */
+static struct private_basis basis_of(const struct train *t, char device[600])
+{
+    struct digest_stream s;
+    digest_open(&s);
+    for (size_t i = 0; i < t->loader.set.count; i++) {
+        const struct shard *x = &t->loader.set.shards[i];
+        const struct file_map *maps[] = {&x->map, &x->index_map, &x->labels_map, &x->owners_map};
+        for (size_t k = 0; k < sizeof maps / sizeof *maps; k++) {
+            uint64_t size = maps[k]->size_bytes;
+            digest_add(&s, &size, sizeof size);
+            if (size)
+                digest_add(&s, maps[k]->data, size);
+        }
+    }
+    snprintf(device, 600, "%s ranks=%d program=", t->dev->note, t->coll->size);
+    return (struct private_basis){
+        .parameters = digest_of(model_params(t->model), t->table.elements * sizeof(float)),
+        .records = digest_close(&s),
+        .device = device};
 }
 
 /* ---- a step is what is charged ---- */
@@ -155,9 +192,10 @@ static void check_step(struct train *t)
     struct private_site site;
     struct clip *clip;
     float *got = arena_array(&arena, elements, sizeof *got), *grads = model_grads(t->model);
-    struct digest parameters = digest_of(model_params(t->model), elements * sizeof(float));
+    char device[600];
+    const struct private_basis basis = basis_of(t, device);
     memcpy(got, grads, elements * sizeof *got);
-    assert_int_equal(private_open(&site, t->checkpoint_dir, true, &arena), ERR_OK);
+    assert_int_equal(private_open(&site, t->checkpoint_dir, &begun_run, &arena), ERR_OK);
     struct units u;
     struct lot d;
     assert_int_equal(units_open(&u, &t->loader, s->privacy_unit, &arena), ERR_OK);
@@ -172,7 +210,7 @@ static void check_step(struct train *t)
         .bands = 1,
         .sampling = "poisson"};
     const struct lot_sizes sizes = {step.records, step.expected, 1, 0};
-    struct private_keys k = private_step_keys(&site, &step, &parameters, t->dev->note);
+    struct private_keys k = private_step_keys(&site, &step, &basis);
     assert_int_equal(site.count, t->step + 1); /* charged before it was drawn */
     assert_true(digest_equal(&site.lines[t->step].tag, &k.tag));
     size_t most = (size_t)keys_unit_sequences(s);
@@ -304,18 +342,19 @@ static void check_lot(struct train *t)
 {
     struct private_site site;
     uint8_t bin_key[CHACHA_KEY_BYTES];
-    struct digest parameters = digest_of(model_params(t->model), t->table.elements * sizeof(float));
+    char device[600];
+    const struct private_basis basis = basis_of(t, device);
     struct private_charge c;
     struct units u;
     struct lot l;
     uint64_t unit;
     const float *grads = model_grads(t->model);
     double rest = 0, count = (double)t->table.parameters;
-    assert_int_equal(private_open(&site, t->checkpoint_dir, true, &arena), ERR_OK);
+    assert_int_equal(private_open(&site, t->checkpoint_dir, &begun_run, &arena), ERR_OK);
     assert_int_equal(units_open(&u, &t->loader, PRIVACY_UNIT_SEQUENCE, &arena), ERR_OK);
     assert_int_equal(private_charge_of(&c, t->settings, u.count), ERR_OK);
     c.step = t->step;
-    struct private_keys k = private_step_keys(&site, &c, &parameters, t->dev->note);
+    struct private_keys k = private_step_keys(&site, &c, &basis);
     private_bin_key(&site, bin_key);
     lot_begin(&l, &(struct lot_options){.how = PRIVACY_SAMPLING_POISSON,
                                         .sizes = private_sizes(&c),
@@ -390,6 +429,7 @@ static void a_repeated_step_is_the_same_release(void **state)
     assert_non_null(strstr(text, " expected=10 noise=1 clip=1 tag="));
     /* A crash in the middle of an append: that charge was not made, and its step did not run. */
     scratch_write("crash/privacy.charges", (const uint8_t *)text, strlen(text) - 9);
+    put_head("crash/privacy.charges.head", text, 3);
     begin(&r, "crash", words);
     if (train_run(&r.t, &h[2]))
         fail_msg("%s", err_message());
@@ -405,6 +445,80 @@ static void a_repeated_step_is_the_same_release(void **state)
     for (int i = 0; i < 6; i++)
         assert_true(
             digest_equal(&whole.gradients[i], i < 3 ? &cut.gradients[i] : &rest.gradients[i]));
+}
+
+/* ---- a list of charges that lost lines ---- */
+static enum err run_on(const char *dir, const char *const *words, size_t *charges)
+{
+    struct run r;
+    struct seen s = {.steps = 0};
+    struct train_hook h = hook_of(&s);
+    char *text;
+    begin(&r, dir, words);
+    enum err e = train_run(&r.t, &h);
+    run_close(&r);
+    *charges = file_lines(scratch(arena_printf(&arena, "%s/privacy.charges", dir)), &text);
+    return e;
+}
+
+/* Emptied, cut at its end, or put back with its head to an earlier time: the site stops. The claim
+ * that a shorter list would make is false. */
+static void charges_that_are_missing_stop_the_site(void **state)
+{
+    const char *const first[] = {TINY, "--train.steps", "6", "--train.checkpoint_every", "2", NULL};
+    const char *const more[] = {TINY, "--train.steps", "8", "--train.checkpoint_every", "2", NULL};
+    const char *list, *head;
+    size_t count;
+    char *whole, *last, *line;
+    (void)state;
+    assert_int_equal(run_on("lost", first, &count), ERR_OK);
+    assert_int_equal(count, 6);
+    list = "lost/privacy.charges";
+    head = "lost/privacy.charges.head";
+    file_lines(scratch(list), &whole);
+    file_lines(scratch(head), &last);
+    scratch_write(list, "", 0);
+    assert_int_equal(run_on("lost", more, &count), ERR_CORRUPT);
+    assert_says("has 0 lines, and its file .head says that there were 6: the budget");
+    put_head(
+        head,
+        "number=0 chain=0000000000000000000000000000000000000000000000000000000000000000 crc=", 0);
+    assert_int_equal(run_on("lost", more, &count), ERR_CORRUPT);
+    assert_says("the checkpoint says that there were 6");
+    for (line = strstr(whole, " number=4 "); line[-1] != '\n';)
+        line--;
+    scratch_write(list, whole, (size_t)(line - whole)); /* three lines, and the head of then */
+    put_head(head, whole, 3);
+    assert_int_equal(run_on("lost", more, &count), ERR_CORRUPT);
+    assert_says("the checkpoint says that there were 6");
+    scratch_write(list, whole, strlen(whole));
+    scratch_write(head, last, strlen(last));
+    assert_int_equal(run_on("lost", more, &count), ERR_OK);
+    assert_int_equal(count, 8);
+}
+
+/* Of a step that is done again with other records of the same number, another sum is released. */
+static void other_records_are_another_release(void **state)
+{
+    const char *const words[] = {TINY, "--train.steps", "4", "--train.checkpoint_every", "2", NULL};
+    uint8_t *text;
+    size_t size, count;
+    struct run r;
+    struct seen cut = {.refuse_at = 3};
+    struct train_hook h = hook_of(&cut);
+    (void)state;
+    begin(&r, "other", words);
+    assert_int_equal(train_run(&r.t, &h), ERR_STOPPED); /* step 3 was charged */
+    run_close(&r);
+    assert_int_equal(file_remove_tree(scratch("same")), ERR_OK);
+    assert_int_equal(file_read(scratch("text.bin"), 1 << 20, &arena, &text, &size), ERR_OK);
+    text[SHARD_HEADER_BYTES + 200] ^= 1;
+    scratch_write("text.bin", text, size);
+    enum err e = run_on("other", words, &count);
+    text[SHARD_HEADER_BYTES + 200] ^= 1;
+    scratch_write("text.bin", text, size);
+    assert_int_equal(e, ERR_OK);
+    assert_int_equal(count, cut.updates + 2); /* the step from which it went on is charged again */
 }
 
 /* ---- correlated noise ---- */
@@ -487,7 +601,7 @@ static void a_step_from_other_parameters_is_another_charge(void **state)
     run_close(&r);
     assert_int_equal(charges_of("moved", &text), 10); /* step 3 again, and 4 to 7 */
     struct private_site site;
-    assert_int_equal(private_open(&site, scratch("moved"), true, &arena), ERR_OK);
+    assert_int_equal(private_open(&site, scratch("moved"), &begun_run, &arena), ERR_OK);
     assert_int_equal(site.charged, 10);
     for (size_t i = 0; i < site.count; i++) {
         assert_true(site.lines[i].number == i && site.lines[i].chain == 0);
@@ -527,9 +641,7 @@ static void a_key_belongs_to_its_history(void **state)
         const char *dir = k ? "history-b" : "history-a";
         if (k)
             take_key("history-a", dir);
-        assert_int_equal(
-            private_open(&site[k], arena_printf(&arena, "%s/%s", scratch_root, dir), false, &arena),
-            ERR_OK);
+        assert_int_equal(private_open(&site[k], scratch(dir), &fresh_run, &arena), ERR_OK);
         for (int i = 0; i < 4; i++) {
             c.step = i;
             c.tag = (struct digest){{(uint8_t)(10 + i)}};
@@ -555,7 +667,7 @@ static void a_key_belongs_to_its_history(void **state)
     assert_int_equal(private_charge(&site[0], &c), ERR_OK);
     assert_true(private_step(&site[0], 11)->chain == 11);
     struct private_site read;
-    assert_int_equal(private_open(&read, scratch("history-a"), true, &arena), ERR_OK);
+    assert_int_equal(private_open(&read, scratch("history-a"), &begun_run, &arena), ERR_OK);
     assert_int_equal(read.count, site[0].count);
     for (size_t i = 0; i < read.count; i++)
         assert_memory_equal(&read.lines[i], &site[0].lines[i], sizeof read.lines[i]);
@@ -584,6 +696,15 @@ static uint64_t cap_known(void *self)
     return x->known;
 }
 
+/* Half of the noise: what the list lacks is charged as this says, not as the next step is. */
+static enum err cap_dearest(void *self, struct private_charge *c, uint64_t missing)
+{
+    const struct cap *x = self;
+    assert_int_equal(missing, x->known);
+    c->noise /= 2;
+    return ERR_OK;
+}
+
 static enum err cap_asked(void *self, const struct private_charge *c, int64_t charged)
 {
     struct cap *x = self;
@@ -603,8 +724,8 @@ static void a_step_beyond_the_cap_does_not_run(void **state)
     struct seen s = {.steps = 0}, more = {.steps = 0};
     struct train_hook h = hook_of(&s), again = hook_of(&more);
     struct cap cap = {.most = 4}, none = {.most = 0};
-    const struct train_budget b = {&cap, cap_begin, cap_known, cap_asked},
-                              c = {&none, cap_begin, cap_known, cap_asked};
+    const struct train_budget b = {&cap, cap_begin, "", cap_known, cap_dearest, cap_asked},
+                              c = {&none, cap_begin, "", cap_known, cap_dearest, cap_asked};
     const char *const words[] = {TINY, "--train.steps", "6", NULL};
     char *text;
     (void)state;
@@ -630,7 +751,7 @@ static void a_repeated_step_is_not_asked_for(void **state)
     struct seen cut = {.refuse_at = 3}, rest = {.steps = 0};
     struct train_hook h[2] = {hook_of(&cut), hook_of(&rest)};
     struct cap cap = {.most = 2};
-    const struct train_budget b = {&cap, cap_begin, cap_known, cap_asked};
+    const struct train_budget b = {&cap, cap_begin, "", cap_known, cap_dearest, cap_asked};
     const char *const words[] = {TINY, "--train.steps", "6", "--train.checkpoint_every", "1", NULL};
     (void)state;
     begin(&r, "repeated", words);
@@ -650,7 +771,7 @@ static void the_budget_sets_the_noise(void **state)
     struct seen s = {.steps = 0};
     struct train_hook h = hook_of(&s);
     struct cap cap = {.most = 9, .noise = 2.5};
-    const struct train_budget b = {&cap, cap_begin, cap_known, cap_asked};
+    const struct train_budget b = {&cap, cap_begin, "", cap_known, cap_dearest, cap_asked};
     char *text;
     (void)state;
     begin(&r, "set",
@@ -680,7 +801,7 @@ static void steps_that_the_run_knows_of_are_charged(void **state)
     struct seen s = {.steps = 0};
     struct train_hook h = hook_of(&s);
     struct cap cap = {.most = 9, .known = 25};
-    const struct train_budget b = {&cap, cap_begin, cap_known, cap_asked};
+    const struct train_budget b = {&cap, cap_begin, "", cap_known, cap_dearest, cap_asked};
     const char *path = arena_printf(&arena, "%s/known/privacy.charges", scratch_root);
     int64_t sums[2] = {0, 0};
     char *text;
@@ -692,12 +813,13 @@ static void steps_that_the_run_knows_of_are_charged(void **state)
     assert_int_equal(train_charged(&r.t), 27);
     run_close(&r);
     assert_int_equal(file_lines(path, &text), 3);
-    assert_non_null(strstr(text, " counted=25 tag="));
+    assert_non_null(strstr(text, " noise=0.5 clip=1 counted=25 tag="));
     assert_int_equal(private_read(path, add_up, sums), ERR_OK);
     assert_true(sums[0] == 27 && sums[1] == 25);
     struct private_site p;
-    assert_int_equal(private_open(&p, arena_printf(&arena, "%s/known", scratch_root), true, &arena),
-                     ERR_OK);
+    assert_int_equal(
+        private_open(&p, arena_printf(&arena, "%s/known", scratch_root), &begun_run, &arena),
+        ERR_OK);
     assert_int_equal(p.charged, 27);
     const struct private_charge like = {
         .records = 9, .expected = 3, .noise = 1, .clip = 1, .unit = "owner", .sampling = "fixed"};
@@ -731,18 +853,26 @@ static void what_differs_has_other_keys(void **state)
     other[5].unit = "owner";
     other[6].sampling = "fixed";
     (void)state;
-    assert_int_equal(private_open(&p, arena_printf(&arena, "%s/keys", scratch_root), false, &arena),
-                     ERR_OK);
-    struct private_keys a = private_step_keys(&p, &base, &one, "cpu threads=1"),
-                        b = private_step_keys(&p, &base, &two, "cpu threads=1"),
-                        d = private_step_keys(&p, &base, &one, "cpu threads=1"),
-                        e = private_step_keys(&p, &base, &one, "cpu threads=2");
+    assert_int_equal(
+        private_open(&p, arena_printf(&arena, "%s/keys", scratch_root), &fresh_run, &arena),
+        ERR_OK);
+    const struct private_basis here = {one, two, "cpu threads=1"},
+                               parameters = {two, two, "cpu threads=1"},
+                               records = {one, one, "cpu threads=1"},
+                               device = {one, two, "cpu threads=2"};
+    struct private_keys a = private_step_keys(&p, &base, &here),
+                        b = private_step_keys(&p, &base, &parameters),
+                        d = private_step_keys(&p, &base, &here),
+                        e = private_step_keys(&p, &base, &device),
+                        f = private_step_keys(&p, &base, &records);
     assert_memory_equal(&a, &d, sizeof a);
     assert_true(memcmp(a.sample, b.sample, 32) && memcmp(a.noise, b.noise, 32));
     assert_true(memcmp(a.sample, e.sample, 32) && memcmp(a.noise, e.noise, 32));
+    assert_true(memcmp(a.sample, f.sample, 32) && memcmp(a.noise, f.noise, 32) &&
+                !digest_equal(&a.tag, &f.tag));
     assert_true(memcmp(a.sample, a.noise, 32) && memcmp(a.noise, a.tag.bytes, 32));
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
-        struct private_keys c = private_step_keys(&p, &other[i], &one, "cpu threads=1");
+        struct private_keys c = private_step_keys(&p, &other[i], &here);
         assert_true(memcmp(a.sample, c.sample, 32) && memcmp(a.noise, c.noise, 32) &&
                     !digest_equal(&a.tag, &c.tag));
     }
@@ -762,26 +892,26 @@ static void what_is_missing_is_damage(void **state)
     const char *dir = arena_printf(&arena, "%s/missing", scratch_root);
     char *text;
     (void)state;
-    assert_int_equal(private_open(&p, dir, false, &arena), ERR_OK);
+    assert_int_equal(private_open(&p, dir, &fresh_run, &arena), ERR_OK);
     for (int i = 0; i < 3; i++) { /* a tag that is there at the start is not charged again */
         c.tag.bytes[0] = (uint8_t)(1 + i % 2);
-        assert_int_equal(private_open(&p, dir, i > 0, &arena), ERR_OK);
+        assert_int_equal(private_open(&p, dir, i > 0 ? &begun_run : &fresh_run, &arena), ERR_OK);
         assert_int_equal(private_charge(&p, &c), ERR_OK);
     }
     assert_int_equal(p.charged, 2);
-    assert_int_equal(private_open(&p, dir, true, &arena), ERR_OK);
+    assert_int_equal(private_open(&p, dir, &begun_run, &arena), ERR_OK);
     assert_int_equal(p.charged, 2);
     assert_true(digest_equal(&p.lines[1].tag, &(struct digest){{2}}));
-    assert_int_equal(file_lines(p.charges, &text), 2);
+    assert_int_equal(file_lines(p.list.path, &text), 2);
     text[5] = '7'; /* of the first line */
     scratch_write("missing/privacy.charges", (const uint8_t *)text, strlen(text));
-    assert_int_equal(private_open(&p, dir, true, &arena), ERR_CORRUPT);
+    assert_int_equal(private_open(&p, dir, &begun_run, &arena), ERR_CORRUPT);
     assert_non_null(strstr(err_message(), "line 1"));
     assert_int_equal(file_remove(scratch("missing/privacy.key")), ERR_OK);
-    assert_int_equal(private_open(&p, dir, false, &arena), ERR_INPUT);
+    assert_int_equal(private_open(&p, dir, &fresh_run, &arena), ERR_INPUT);
     assert_non_null(strstr(err_message(), "privacy.key is missing"));
     const char *begun = arena_printf(&arena, "%s/begun", scratch_root);
-    assert_int_equal(private_open(&p, begun, true, &arena), ERR_INPUT);
+    assert_int_equal(private_open(&p, begun, &begun_run, &arena), ERR_INPUT);
 }
 
 /* A key that others can read, or that everybody can guess, hides nothing. */
@@ -793,16 +923,16 @@ static void a_key_that_is_no_secret_is_refused(void **state)
     static const uint8_t zeros[32];
     const struct file_part part = {zeros, sizeof zeros};
     (void)state;
-    assert_int_equal(private_open(&p, dir, false, &arena), ERR_OK);
+    assert_int_equal(private_open(&p, dir, &fresh_run, &arena), ERR_OK);
     assert_int_equal(chmod(key, 0644), 0);
-    assert_int_equal(private_open(&p, dir, false, &arena), ERR_DENIED);
+    assert_int_equal(private_open(&p, dir, &fresh_run, &arena), ERR_DENIED);
     assert_non_null(strstr(err_message(), "(mode 644): chmod 600"));
     assert_int_equal(chmod(key, 0640), 0);
-    assert_int_equal(private_open(&p, dir, false, &arena), ERR_DENIED);
+    assert_int_equal(private_open(&p, dir, &fresh_run, &arena), ERR_DENIED);
     assert_int_equal(chmod(key, 0600), 0);
-    assert_int_equal(private_open(&p, dir, false, &arena), ERR_OK);
+    assert_int_equal(private_open(&p, dir, &fresh_run, &arena), ERR_OK);
     assert_int_equal(file_write(key, &part, 1, 0600), ERR_OK);
-    assert_int_equal(private_open(&p, dir, false, &arena), ERR_CORRUPT);
+    assert_int_equal(private_open(&p, dir, &fresh_run, &arena), ERR_CORRUPT);
     assert_non_null(strstr(err_message(), "zeros"));
 }
 
@@ -932,6 +1062,8 @@ int main(void)
         cmocka_unit_test_setup(a_step_without_records_is_noise, reset),
         cmocka_unit_test_setup(protected_text_is_not_evaluated, reset),
         cmocka_unit_test_setup(a_repeated_step_is_the_same_release, reset),
+        cmocka_unit_test_setup(charges_that_are_missing_stop_the_site, reset),
+        cmocka_unit_test_setup(other_records_are_another_release, reset),
         cmocka_unit_test_setup(correlated_noise_survives_a_crash, reset),
         cmocka_unit_test_setup(a_step_from_other_parameters_is_another_charge, reset),
         cmocka_unit_test_setup(a_key_belongs_to_its_history, reset),
