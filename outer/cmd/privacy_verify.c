@@ -15,6 +15,7 @@ static void print_rounds(const struct released *r)
     uint64_t first = UINT64_MAX, last = 0;
     size_t manifests = 0;
     unsigned least = UINT32_MAX, most = 0;
+    char from[SPENT_TIME_MAX], to[SPENT_TIME_MAX];
     for (size_t i = 0; i < r->count; i++) {
         const struct released_round *t = &r->round[i];
         first = t->unix_ms < first ? t->unix_ms : first;
@@ -24,9 +25,10 @@ static void print_rounds(const struct released *r)
         manifests += t->manifest;
     }
     printf("site %s of run %s (%s)\n", r->site, r->run, r->dir);
-    printf("  left the site  %zu masked payloads, %" PRIu64 " bytes, from %" PRIu64 " to %" PRIu64
-           " (Unix seconds)\n",
-           r->count, r->bytes, r->count ? first / 1000 : 0, last / 1000);
+    spent_time(from, r->count ? (double)(first / 1000) : 0);
+    spent_time(to, (double)(last / 1000));
+    printf("  left the site  %zu masked payloads, %" PRIu64 " bytes, from %s to %s\n", r->count,
+           r->bytes, from, to);
     printf(
         "  each one       in a sum over %u to %u sites; the seal is signed by the aggregator and "
         "by every site of the sum\n",
@@ -71,6 +73,10 @@ static enum err verify_budget(const struct released *r, struct arena *a, size_t 
 
 static void print_why(const struct released *r)
 {
+    if (r->unknown)
+        printf("  not known      %zu rounds before this site's first record: nothing here says "
+               "whether it was in them; the directories of the other sites do\n",
+               r->unknown);
     for (size_t i = 0; i < r->failed && i < SHOWN_MAX; i++)
         printf("  NOT PROVED     %s\n", r->why[i]);
     if (r->failed > SHOWN_MAX)
@@ -79,12 +85,16 @@ static void print_why(const struct released *r)
 
 static enum err verify_all(const struct args *args, struct arena *a)
 {
-    struct released r[SITES_MAX];
+    static struct released r[SITES_MAX];
     size_t failed = 0;
-    for (size_t i = 0; i < (size_t)args->operand_count; i++) {
+    size_t count = (size_t)args->operand_count;
+    for (size_t i = 0; i < count; i++) {
         TRY(released_read(&r[i], args->operand[i], tls_signature_holds, a));
         for (size_t k = 0; k < i; k++)
             TRY(released_compare(&r[k], &r[i], a));
+    }
+    for (size_t i = 0; i < count; i++) {
+        TRY(released_finish(&r[i], a));
         print_rounds(&r[i]);
         TRY(verify_budget(&r[i], a, &failed));
         print_why(&r[i]);
@@ -106,8 +116,10 @@ enum err privacy_verify(int argc, char **argv, struct arena *arena)
         .command = "privacy verify",
         .summary = "Proves from a site's records what left it under secure aggregation: each seal "
                    "with the signatures of the aggregator and of all sites of the sum, the "
-                   "manifests that name the same bytes, charges and cap. Several directories of a "
-                   "run: also that all answered for the same seals. Reads only.",
+                   "manifests that name the same bytes, charges and cap; and that no record is "
+                   "missing: a round in which a manifest or another site's seal has the site needs "
+                   "one. Several directories of a run: also that all answered for the same seals. "
+                   "Reads only.",
         .example = "atoll privacy verify run-a run-b",
         .operands = "DIR..."};
     TRY(args_parse(&args, argc, argv, arena));

@@ -107,6 +107,7 @@ static enum err round_take(struct reader *v, const struct seal_kept *k, const st
                                  .seal = digest_of(file->sections[SEAL_KEPT_SEAL].data,
                                                    file->sections[SEAL_KEPT_SEAL].size_bytes),
                                  .payload = payload,
+                                 .sealed = seal.s,
                                  .aggregator = k->aggregator};
     r->bytes += k->payload_bytes;
     return manifest_check(v, t);
@@ -130,7 +131,7 @@ static enum err round_read(struct reader *v, unsigned fragment, const char *name
     return e;
 }
 
-/* ---- a directory ---- */
+/* ---- records ---- */
 
 static int by_place(const void *x, const void *y)
 {
@@ -157,6 +158,103 @@ static enum err fragments_read(struct reader *v)
     return ERR_OK;
 }
 
+/* ---- rounds without a record ---- */
+
+static struct released_round *record_find(struct released *r, unsigned fragment, uint64_t round)
+{
+    const struct released_round key = {.fragment = fragment, .round = round};
+    return r->count ? bsearch(&key, r->round, r->count, sizeof key, by_place) : NULL;
+}
+
+/* What the manifests that are still here say of this site. */
+static enum err span_read(struct reader *v, unsigned fragment)
+{
+    enum { ROUNDS_MOST = 1 << 26 };
+    struct outer_state m = {.env = v->env};
+    struct released_span *span = &v->r->span[fragment];
+    struct manifest made;
+    enum err e = outer_state_manifest_newest(&m, fragment, &made);
+    if (e == ERR_INPUT) { /* no round was committed */
+        err_clear();
+        return ERR_OK;
+    }
+    if (e == ERR_CORRUPT || (e == ERR_OK && made.round >= ROUNDS_MOST))
+        return why_add(v, arena_printf(v->a, "fragment %u: the newest manifest: %s", fragment,
+                                       e ? err_message() : "its round is not credible"));
+    TRY(e);
+    uint64_t rounds = made.round + 1;
+    TRY_ALLOC(span->said = arena_alloc(v->a, rounds));
+    memset(span->said, RELEASED_UNSAID, rounds);
+    span->rounds = rounds;
+    for (uint64_t t = 0; t < rounds; t++) {
+        e = outer_state_manifest(&m, fragment, t, &made);
+        if (e != ERR_OK) { /* not kept; or damaged, and says nothing */
+            err_clear();
+            continue;
+        }
+        const struct manifest_entry *own = manifest_site(&made, v->r->index);
+        span->said[t] = own && own->included ? RELEASED_IN : RELEASED_OUT;
+    }
+    return ERR_OK;
+}
+
+static enum err spans_read(struct reader *v)
+{
+    for (unsigned f = 0; f < ROUND_FRAGMENTS_MAX; f++) {
+        char path[PATH_BYTES];
+        snprintf(path, sizeof path, "frag/%u", f);
+        if (v->env->ops->exists(v->env, path))
+            TRY(span_read(v, f));
+    }
+    return ERR_OK;
+}
+
+/* A run of rounds that nothing here explains. */
+static enum err hole_add(struct reader *v, unsigned fragment, uint64_t first, uint64_t last)
+{
+    return why_add(v, arena_printf(v->a,
+                                   "fragment %u round %" PRIu64 " to %" PRIu64
+                                   ": no record, and no manifest here says that this site was not "
+                                   "in it; give the run.dir of the other sites, too",
+                                   fragment, first, last));
+}
+
+static enum err span_finish(struct reader *v, unsigned fragment)
+{
+    struct released *r = v->r;
+    const struct released_span *span = &r->span[fragment];
+    uint64_t hole = UINT64_MAX;
+    bool begun = false;
+    for (uint64_t t = 0; t < span->rounds; t++) {
+        bool has = record_find(r, fragment, t) != NULL, unsaid = span->said[t] == RELEASED_UNSAID;
+        begun |= has;
+        if (!has && span->said[t] == RELEASED_IN)
+            TRY(why_add(v, arena_printf(v->a,
+                                        "fragment %u round %" PRIu64
+                                        ": the manifest has this site, and seals/%u/%" PRIu64
+                                        " is not here",
+                                        fragment, t, fragment, t)));
+        r->unknown += !has && unsaid && !begun;
+        if (!has && unsaid && begun && hole == UINT64_MAX)
+            hole = t;
+        if (hole != UINT64_MAX && (has || !unsaid)) {
+            TRY(hole_add(v, fragment, hole, t - 1));
+            hole = UINT64_MAX;
+        }
+    }
+    return hole == UINT64_MAX ? ERR_OK : hole_add(v, fragment, hole, span->rounds - 1);
+}
+
+enum err released_finish(struct released *r, struct arena *arena)
+{
+    struct reader v = {.r = r, .a = arena, .why_room = r->failed};
+    for (unsigned f = 0; f < ROUND_FRAGMENTS_MAX; f++)
+        TRY(span_finish(&v, f));
+    return ERR_OK;
+}
+
+/* ---- a directory ---- */
+
 static enum err directory_read(struct reader *v)
 {
     struct site_seen seen;
@@ -167,7 +265,10 @@ static enum err directory_read(struct reader *v)
                        v->r->dir);
     TRY(site_seen(v->env, 0, &seen));
     snprintf(v->r->site, sizeof v->r->site, "%.63s", seen.name);
-    return fragments_read(v);
+    TRY(fragments_read(v));
+    if (!v->r->count)
+        TRY(why_add(v, "no record at all: seals is empty"));
+    return spans_read(v);
 }
 
 enum err released_read(struct released *r, const char *dir, seal_verify *verify, struct arena *a)
@@ -184,22 +285,45 @@ enum err released_read(struct released *r, const char *dir, seal_verify *verify,
 
 /* ---- two directories ---- */
 
-enum err released_compare(const struct released *a, struct released *b, struct arena *arena)
+/* What seals of another site say of rounds of which this one has no record. */
+static enum err others_say(const struct released *other, struct released *r, struct arena *arena)
+{
+    struct reader v = {.r = r, .a = arena, .why_room = r->failed};
+    for (size_t i = 0; r->count && i < other->count; i++) {
+        const struct released_round *t = &other->round[i];
+        struct released_span *span = &r->span[t->fragment];
+        bool in = set_has(&t->sealed, r->index), within = t->round < span->rounds;
+        if (record_find(r, t->fragment, t->round) ||
+            (within && span->said[t->round] >= RELEASED_IN))
+            continue;
+        if (within)
+            span->said[t->round] = in ? RELEASED_TOLD : RELEASED_OUT;
+        if (in)
+            TRY(why_add(&v,
+                        arena_printf(arena,
+                                     "fragment %u round %" PRIu64
+                                     ": the seal that site %s has answered for has this site, "
+                                     "and seals/%u/%" PRIu64 " is not here",
+                                     t->fragment, t->round, other->site, t->fragment, t->round)));
+    }
+    return ERR_OK;
+}
+
+enum err released_compare(struct released *a, struct released *b, struct arena *arena)
 {
     struct reader v = {.r = b, .a = arena, .why_room = b->failed};
-    if (strcmp(a->run, b->run) != 0)
+    if (a->count && b->count && strcmp(a->run, b->run) != 0)
         return why_add(&v, arena_printf(arena, "%s is of run %s, %s of run %s", a->dir, a->run,
                                         b->dir, b->run));
-    for (size_t i = 0, k = 0; i < a->count; i++) {
-        while (k < b->count && by_place(&b->round[k], &a->round[i]) < 0)
-            k++;
-        if (k < b->count && by_place(&b->round[k], &a->round[i]) == 0 &&
-            !digest_equal(&a->round[i].seal, &b->round[k].seal))
+    for (size_t i = 0; i < a->count; i++) {
+        const struct released_round *t = record_find(b, a->round[i].fragment, a->round[i].round);
+        if (t && !digest_equal(&a->round[i].seal, &t->seal))
             TRY(why_add(&v,
                         arena_printf(arena,
                                      "fragment %u round %" PRIu64
                                      ": site %s has answered for another seal than site %s",
                                      a->round[i].fragment, a->round[i].round, a->site, b->site)));
     }
-    return ERR_OK;
+    TRY(others_say(a, b, arena));
+    return others_say(b, a, arena);
 }

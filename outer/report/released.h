@@ -2,8 +2,11 @@
 #define RELEASED_H
 /* What left a site under secure aggregation, and whether it can be proved: of the records that the
  * site made at the time (seals/F/t, outer/privacy/seal_kept.h), the manifests that it still has and
- * its list of charges. Keys are wiped round by round, so no mask is made again: what is proved is
- * which masked bytes were summed with which sites' bytes. Reads only.
+ * its list of charges. A record that is not there proves nothing: each round from 0 to the newest
+ * one is asked for, and one in which a manifest or another site's seal has this site, or which no
+ * manifest says to have been without it, is not proved. Keys are wiped round by round, so no mask
+ * is made again: what is proved is which masked bytes were summed with which sites' bytes. Reads
+ * only.
  */
 #include "outer/privacy/seal_kept.h"
 #include "outer/store/env.h"
@@ -16,6 +19,7 @@ struct released_round {
     struct digest seal, payload;
     bool manifest; /* the manifest is still here, and names these bytes */
     struct digest aggregator;
+    struct set sealed; /* of the sum */
 };
 struct released {
     char run[64], site[64];
@@ -28,12 +32,20 @@ struct released {
     size_t failed;    /* records and manifests that prove nothing, or the contrary */
     size_t aborted;   /* contributions to rounds that were aborted: sent, and never unmasked */
     const char **why; /* [failed] */
+    size_t unknown;   /* rounds before the first record, of which nothing here says more */
+    struct released_span {
+        uint64_t rounds; /* committed ones, by the newest manifest; 0: no state of this fragment */
+        uint8_t *said;   /* [rounds] enum released_said: by manifests and by other sites' seals */
+    } span[ROUND_FRAGMENTS_MAX];
 };
+enum released_said { RELEASED_UNSAID, RELEASED_OUT, RELEASED_IN, RELEASED_TOLD };
 /* ERR_INPUT: the directory has no records of secure aggregation. */
 enum err released_read(struct released *r, const char *dir, seal_verify *verify,
                        struct arena *a) MUST;
-/* Two sites of a run: the same seal for the same round, and the payload that the other one has as
- * its own. Adds what differs to b->why. */
-enum err released_compare(const struct released *a, struct released *b, struct arena *arena) MUST;
+/* Two sites of a run: the same seal for the same round, and what its sealed set says of the other
+ * site. Adds what differs to b->why, and what is missing to that of its site. */
+enum err released_compare(struct released *a, struct released *b, struct arena *arena) MUST;
+/* After all compares: the rounds without a record. */
+enum err released_finish(struct released *r, struct arena *arena) MUST;
 
 #endif

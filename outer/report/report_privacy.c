@@ -17,7 +17,8 @@ struct sent_round {
 };
 struct told { /* metrics.jsonl */
     char run[64], site[64], aggregator[160], version[48], commit[48];
-    char claim[TEXT_MAX], secure[TEXT_MAX];
+    char claim[TEXT_MAX], secure[TEXT_MAX], leave[TEXT_MAX];
+    char earlier[TEXT_MAX]; /* runs over the same owners, of privacy.ledger */
     char uri[200], certificate[65], serial[64], identity[65], identity_certificate[65],
         aggregator_identity[65];
     double until, first_t, last_t, parameters;
@@ -61,7 +62,7 @@ static void start_take(struct told *t, const struct jsonl_row *row)
     text_take(t->commit, sizeof t->commit, row, "commit");
     t->parameters = jsonl_number(row, "parameters");
     t->private = false;
-    t->secure[0] = 0;
+    t->secure[0] = t->leave[0] = t->earlier[0] = 0;
 }
 
 static void keys_take(struct told *t, const struct jsonl_row *row)
@@ -115,14 +116,16 @@ static enum err told_read(struct told *t, const char *dir, struct arena *a)
             keys_take(t, &row);
         else if (jsonl_is(&row, "round"))
             e = round_take(t, &row);
-        else if (jsonl_is(&row, "secure"))
+        else if (jsonl_is(&row, "secure")) {
             text_take(t->secure, sizeof t->secure, &row, "text");
-        else if (jsonl_is(&row, "eval"))
+            text_take(t->leave, sizeof t->leave, &row, "leave");
+        } else if (jsonl_is(&row, "eval"))
             t->evaluations++;
         if (!jsonl_is(&row, "privacy"))
             continue;
         t->private = true;
         text_take(t->claim, sizeof t->claim, &row, "text");
+        text_take(t->earlier, sizeof t->earlier, &row, "earlier");
     }
     jsonl_reader_close(&reader);
     if (e == ERR_OK && !t->starts)
@@ -170,14 +173,6 @@ static enum err officer_read(struct officer *o, const char *dir, struct arena *a
 }
 
 /* ---- writing ---- */
-static const char *time_text(char out[40], double t)
-{
-    jsonl_date(out, 40, "%Y-%m-%d %H:%M:%S UTC", t);
-    if (!*out)
-        snprintf(out, 40, "-");
-    return out;
-}
-
 static const char *site_name(const struct told *t)
 {
     return *t->site ? t->site : "alone";
@@ -186,19 +181,98 @@ static const char *site_name(const struct told *t)
 static void write_period(struct sheet *s, const struct officer *o)
 {
     const struct told *t = &o->told;
-    char first[40], last[40];
+    char first[SPENT_TIME_MAX], last[SPENT_TIME_MAX];
     sheet_line(s,
                "Site %s, run %s. From %s to %s, %u start%s of the program (version %s, commit %s).",
-               site_name(t), t->run, time_text(first, t->first_t), time_text(last, t->last_t),
+               site_name(t), t->run, spent_time(first, t->first_t), spent_time(last, t->last_t),
                t->starts, t->starts == 1 ? "" : "s", t->version, t->commit);
     sheet_line(s, "This page is made of the site's own directory, %s, and of nothing else.",
                o->dir);
 }
 
+/* Whom the unit of the charges stands for. */
+static const struct {
+    const char *unit, *whom, *records;
+} whom[] = {
+    {"owner", "one person in the data", "all records of one person, by the list of owners"},
+    {"document", "one document in the data", "one document; a person may have several"},
+    {"sequence", "one training example", "one training example; a person may have many"},
+};
+
+static size_t whom_of(const struct spent *x)
+{
+    const struct budget_plan none = spent_plan(x);
+    const char *unit = budget_unit(&x->budget, &none);
+    for (size_t i = 0; i < sizeof whom / sizeof *whom; i++)
+        if (strcmp(whom[i].unit, unit) == 0)
+            return i;
+    return sizeof whom / sizeof *whom - 1;
+}
+
+static bool claimed(const struct officer *o)
+{
+    return o->charged && !o->spent.unclaimed;
+}
+
+/* For a lay reader: what the two numbers mean. */
+static void write_bound(struct sheet *s, const struct spent *x)
+{
+    double epsilon = x->account.epsilon[x->account.holds];
+    bool person = strcmp(whom[whom_of(x)].unit, "owner") == 0;
+    sheet_line(s,
+               "%s is bounded by epsilon = %.3g at delta = %g. Whatever somebody concludes from "
+               "all that left this site, with any knowledge of the world, would have been at most "
+               "%.3g times as likely, or as unlikely, without them, but for a probability of "
+               "about %g.",
+               person ? "What the records of one person (one patient's reports) can change"
+                      : "What one record can change",
+               epsilon, x->delta, exp(epsilon), x->delta);
+    if (!person)
+        sheet_line(
+            s,
+            "Nothing is promised for a person as a whole: the unit is %s. For k records of a "
+            "person the bound is up to k times as large.",
+            whom[whom_of(x)].records);
+    if (x->cap > 0)
+        sheet_line(s,
+                   epsilon <= x->cap ? "That is within the cap of this site, %g."
+                                     : "THAT IS ABOVE THE CAP of this site, %g.",
+                   x->cap);
+}
+
+static void write_verdict(struct sheet *s, const struct officer *o)
+{
+    const struct spent *x = &o->spent;
+    sheet_heading(s, "In short");
+    if (!o->charged)
+        sheet_line(s, "Nothing is promised for the people in the data: privacy.unit is none.");
+    else if (x->unclaimed)
+        sheet_line(s, "Nothing can be promised for the people in the data: %s.", x->unclaimed);
+    else
+        write_bound(s, x);
+    if (!*o->told.aggregator)
+        sheet_line(s, "The site trained alone: nothing went over a link.");
+    else
+        sheet_line(s, *o->told.secure
+                          ? "The aggregator and the other sites see sums over several sites, and "
+                            "no contribution of this site by itself."
+                          : "The aggregator sees each contribution of this site by itself: secure "
+                            "aggregation is off.");
+    if (*o->told.earlier)
+        sheet_line(s, "%s", o->told.earlier);
+    else if (o->charged)
+        sheet_line(s, "Whether the same people were in an earlier run is not on record here "
+                      "(privacy.ledger is not set). Epsilons of several runs add up: atoll "
+                      "privacy ledger DIR.. of all of them computes the sum.");
+}
+
 static void write_epsilon(struct sheet *s, const struct officer *o)
 {
     const struct spent *x = &o->spent;
-    sheet_heading(s, "What is promised for one person in the data");
+    char heading[120];
+    snprintf(heading, sizeof heading, "What is promised for %s",
+             o->charged ? whom[whom_of(x)].whom : "one person in the data");
+    sheet_heading(s, heading);
     if (!o->charged) {
         sheet_line(s,
                    "Nothing: privacy.unit is none. What the model tells of single records is not "
@@ -237,12 +311,28 @@ static void write_epsilon(struct sheet *s, const struct officer *o)
                    x->cap, x->left_more ? "more than " : "", x->left);
     else
         sheet_line(s, "This site has no cap: nothing but the end of the run stops it.");
+    sheet_line(s,
+               "Held-out records (data.eval) are outside of this promise: their loss was computed "
+               "%" PRIu64 " times, which is charged nothing.",
+               o->told.evaluations);
+}
+
+static void write_leaver(struct sheet *s, const struct told *t)
+{
+    if (!*t->aggregator || !*t->secure)
+        return;
+    sheet_heading(s, "If a site leaves");
+    sheet_line(s, "%s.",
+               *t->leave ? t->leave
+                         : "Not on record: the program of this run was older than this page");
+    sheet_line(s, "What a site has contributed stays in the model. The bound above holds for it "
+                  "after it has left, too.");
 }
 
 static void write_audit(struct sheet *s, const struct officer *o)
 {
     const struct audited *x = &o->audit;
-    char at[40];
+    char at[SPENT_TIME_MAX];
     sheet_heading(s, "Audit");
     if (!x->there) {
         sheet_line(s, "No audit is on record (atoll privacy audit). The claim rests on the program "
@@ -253,7 +343,7 @@ static void write_audit(struct sheet *s, const struct officer *o)
                "%s: of %.0f random examples, of which each was trained on with probability 1/2, "
                "%.0f of %.0f guesses were right. Epsilon is at least %.4g at delta %g, with "
                "confidence %g (2305.08846).",
-               time_text(at, x->t), x->canaries, x->correct, x->guesses, x->bound, x->delta,
+               spent_time(at, x->t), x->canaries, x->correct, x->guesses, x->bound, x->delta,
                x->confidence);
     if (x->claim > 0)
         sheet_line(s,
@@ -273,7 +363,7 @@ static const struct {
     {LEDGER_CONTRIBUTION, "change of the model since the last round, over all records of the site"},
     {LEDGER_HELLO, "names, settings that all sites share, public keys, digests of states"},
     {LEDGER_POLL, "which round is asked for"},
-    {LEDGER_REPORT, "digest of the state, step, tokens/s; the training loss without privacy.unit"},
+    {LEDGER_REPORT, "digest of the state, step, tokens/s; the training loss: "},
     {LEDGER_MASK, "public keys, signatures, and keys of masks once a sum is sealed"},
     {LEDGER_LEAVE, "that the site ends, and why"},
     {LEDGER_AGGREGATE, "nothing: it fetches the sum"},
@@ -281,7 +371,13 @@ static const struct {
     {LEDGER_CONNECTION, "certificates"},
 };
 
-static void write_calls(struct sheet *s, const struct ledger_member *m)
+/* With either switch a report has no loss: it is a sum over records without noise. */
+static const char *loss_words(const struct told *t)
+{
+    return t->private || *t->secure ? "not sent" : "sent";
+}
+
+static void write_calls(struct sheet *s, const struct ledger_member *m, const struct told *t)
 {
     static const char *const head[] = {"call", "what it says of the site", "calls", "bytes up",
                                        "bytes down"};
@@ -295,7 +391,7 @@ static void write_calls(struct sheet *s, const struct ledger_member *m)
         if (!sum.calls)
             continue;
         sheet_cell(s, "%s", ledger_name(calls[i].what));
-        sheet_cell(s, "%s", calls[i].says);
+        sheet_cell(s, "%s%s", calls[i].says, calls[i].what == LEDGER_REPORT ? loss_words(t) : "");
         sheet_cell(s, "%" PRIu64, sum.calls);
         sheet_cell(s, "%s", table_digits(up, (double)ledger_sum(&sum.up)));
         sheet_cell(s, "%s", table_digits(down, (double)ledger_sum(&sum.down)));
@@ -314,10 +410,10 @@ static void write_rounds(struct sheet *s, const struct told *t)
     sheet_table(s, head, 5, 3);
     for (size_t i = skipped; i < t->count; i++) {
         const struct sent_round *r = &t->rounds[i];
-        char at[40], up[32];
+        char at[SPENT_TIME_MAX], up[32];
         sheet_cell(s, "%.0f", r->round);
         sheet_cell(s, "%.0f", r->fragment);
-        sheet_cell(s, "%s", time_text(at, r->t));
+        sheet_cell(s, "%s", spent_time(at, r->t));
         sheet_cell(s, "%.0f of %.0f", r->included, r->sites);
         sheet_cell(s, "%s", table_digits(up, r->up));
     }
@@ -349,7 +445,7 @@ static void write_left(struct sheet *s, const struct officer *o)
         sheet_line(s, "Secure aggregation is off: the aggregator sees each contribution of this "
                       "site by itself.");
     if (o->booked)
-        write_calls(s, &o->ledger);
+        write_calls(s, &o->ledger, t);
     else
         sheet_line(s, "The ledger of the link cannot be read: %s", o->ledger_why);
     if (t->count)
@@ -368,7 +464,7 @@ static void write_keys(struct sheet *s, const struct officer *o)
 {
     static const char *const head[] = {"whose", "what", "value"};
     const struct told *t = &o->told;
-    char until[40], hex[65];
+    char until[SPENT_TIME_MAX], hex[65];
     if (!*t->aggregator)
         return;
     sheet_heading(s, "Under which keys");
@@ -379,7 +475,7 @@ static void write_keys(struct sheet *s, const struct officer *o)
     key_row(s, site_name(t), "name in its certificates", t->uri);
     key_row(s, site_name(t), "TLS certificate, SHA-256", t->certificate);
     key_row(s, site_name(t), "its serial number", t->serial);
-    key_row(s, site_name(t), "valid until", t->until > 0 ? time_text(until, t->until) : "");
+    key_row(s, site_name(t), "valid until", t->until > 0 ? spent_time(until, t->until) : "");
     key_row(s, site_name(t), "identity key, Ed25519", t->identity);
     key_row(s, site_name(t), "identity certificate, SHA-256", t->identity_certificate);
     key_row(s, "aggregator", "identity key, Ed25519", t->aggregator_identity);
@@ -395,15 +491,14 @@ static void write_keys(struct sheet *s, const struct officer *o)
 /* ---- what it proves ---- */
 static void write_proofs(struct sheet *s, const struct officer *o)
 {
-    bool charged = o->charged && !o->spent.unclaimed;
-    const char *unit = charged ? o->spent.budget.settings[o->spent.budget.last].charge.unit : "";
+    bool charged = claimed(o);
     sheet_heading(s, "What this proves");
     if (charged)
         sheet_item(s,
                    "Every step was on the list of charges, on the disk, before it read a record. "
-                   "A changed line is found by its checksum, and lines that were taken out by the "
-                   "number of steps that the run's manifests name. A run that goes on without its "
-                   "list is refused.");
+                   "Lines are numbered and chained by digests, and checkpoints hold number and "
+                   "digest: a line that is changed, moved or missing is found at the next start "
+                   "and by this page. A run that goes on without its list is refused.");
     if (charged)
         sheet_item(s, "The epsilon is an upper bound that the accountant computes from the list, "
                       "for the sampling and the noise that ran: both are implemented in this "
@@ -416,11 +511,11 @@ static void write_proofs(struct sheet *s, const struct officer *o)
                       "(docs/privacy.md, secure aggregation).");
     sheet_item(s, "Nothing beside this: it is a record of the site's own program.");
     sheet_heading(s, "What it does not prove");
-    sheet_item(s, "That the program is the published one: compare version and commit with the "
-                  "package that is installed, and its signature.");
+    sheet_item(s, "That the program is the published one: compare version and commit, "
+                  "above, with the source that the site's administrators have built.");
     sheet_item(s, "That a whole site is hidden: that this site took part is known to all, and what "
                   "all its records have in common is what the model learns.");
-    if (charged && strcmp(unit, "owner") != 0)
+    if (charged && strcmp(whom[whom_of(&o->spent)].unit, "owner") != 0)
         sheet_item(s, "Anything about a person with several records: the unit is one record, and "
                       "for k records epsilon is up to k times as large, at a larger delta. "
                       "privacy.unit = owner takes all records of a person as one.");
@@ -428,6 +523,9 @@ static void write_proofs(struct sheet *s, const struct officer *o)
                "Anything about a person whose data lie at several sites: their epsilons add up.");
     sheet_item(s, "That settings were chosen without looking at these records, and that data.eval "
                   "holds no protected text: evaluations of it are not charged.");
+    if (charged && !*o->told.earlier)
+        sheet_item(s, "Anything about earlier or later runs over the same people: their epsilons "
+                      "add up.");
     if (charged)
         sheet_item(s, "Anything against a reader of inner/privacy.key, who can subtract the noise, "
                       "or of the time that a step took.");
@@ -440,8 +538,10 @@ static bool page_write(FILE *out, const struct officer *o, bool html)
     char title[200];
     snprintf(title, sizeof title, "Privacy of site %s in run %s", site_name(&o->told), o->told.run);
     sheet_begin(&s, out, html, title);
+    write_verdict(&s, o);
     write_period(&s, o);
     write_epsilon(&s, o);
+    write_leaver(&s, &o->told);
     write_audit(&s, o);
     write_left(&s, o);
     write_keys(&s, o);

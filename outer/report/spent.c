@@ -68,6 +68,14 @@ enum err spent_read(struct spent *s, const char *dir, const struct spent_options
 }
 
 /* ---- text ---- */
+const char *spent_time(char out[SPENT_TIME_MAX], double t)
+{
+    jsonl_date(out, SPENT_TIME_MAX, "%Y-%m-%d %H:%M:%S UTC", t);
+    if (!*out || t <= 0)
+        snprintf(out, SPENT_TIME_MAX, "-");
+    return out;
+}
+
 void spent_print_methods(const struct accountant *a)
 {
     for (int i = 0; i < ACCOUNTANT_METHODS; i++) {

@@ -32,6 +32,9 @@ enum err spent_read(struct spent *s, const char *dir, const struct spent_options
 struct budget_plan spent_plan(const struct spent *s);
 void spent_print(const struct spent *s);
 void spent_print_json(const struct spent *s); /* one object */
+/* "2026-11-28 12:00:00 UTC" of Unix seconds; 0: "-". */
+enum { SPENT_TIME_MAX = 40 };
+const char *spent_time(char out[SPENT_TIME_MAX], double t);
 /* One line for each method of the accountant. */
 void spent_print_methods(const struct accountant *a);
 

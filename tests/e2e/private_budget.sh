@@ -58,6 +58,8 @@ records=$(sed -n 's/^.* \(records=[0-9]*\) .*/\1/p' alone/inner/privacy.charges 
 said "sequence: ${records#records=} records, 4 in a step on average" plan.out
 planned 0 --privacy.epsilon 2 --records 400
 said "q = 0.01;" plan.out
+said "verdict        signal over noise of all 12 steps is" plan.out
+said "leaving        every round waits for all" plan.out
 planned 4 --privacy.epsilon 2 --privacy.noise 0.1
 said "possible: privacy.noise = $noise" plan.out
 planned 4 --privacy.epsilon 2 --privacy.unit none
@@ -102,6 +104,16 @@ assert said["settings"][0]["noise"] == 0.6 and said["settings"][0]["unit"] == "s
 END
 ledger 4 data
 said "data/inner/privacy.charges is not there" ledger.out
+# Lines that are missing: each reader says so, and the site stops.
+cp alone/inner/privacy.charges whole
+for lost in '' '$d' '5d' '1d'; do
+    sed "${lost:-d}" whole >alone/inner/privacy.charges
+    ledger 1 alone
+    said "the budget that was spent is not known" ledger.out
+    alone 1 --privacy.noise 0.6 --train.steps $((steps + 1))
+    said "the budget that was spent is not known" alone.out
+done
+cp whole alone/inner/privacy.charges
 sed -i '7s/step/stap/' alone/inner/privacy.charges
 ledger 1 alone
 said "alone/inner/privacy.charges, line 7, is no charge" ledger.out
@@ -169,6 +181,11 @@ words "to the aggregator at 127.0.0.1:$port"
 words "Charged until now: (epsilon, delta) = ("
 words "after $(charged b) steps, unit = sequence"
 words "Secure aggregation is off"
+words "What one record can change is bounded by epsilon ="
+words "Nothing is promised for a person as a whole: the unit is one training example"
+words "What is promised for one training example"
+words "Held-out records (data.eval) are outside of this promise"
+words "the training loss: not sent"
 words "No audit is on record"
 words "contribution change of the model"
 if command -v openssl >/dev/null; then

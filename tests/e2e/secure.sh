@@ -114,6 +114,30 @@ code=0
 [ "$code" -eq 1 ] && grep -q "NOT PROVED     fragment 0 round 3\|NOT PROVED     seals/0/3" verify.out || fail "an altered record: $code $(cat verify.out)"
 cp killed/b/seals/0/4 altered/seals/0/3
 "$atoll" privacy verify altered >verify.out 2>&1 && fail "another site's record of another round proves something"
+# Evidence that is missing: from the middle and from the end, of a whole fragment, of the first round that another site has sealed.
+missing() { # missing WORDS SEALS...: of site a, beside site b
+    wanted=$1
+    shift
+    rm -rf altered
+    cp -r killed/a altered
+    (cd altered/seals && rm -r "$@")
+    code=0
+    "$atoll" privacy verify altered killed/b >verify.out 2>&1 || code=$?
+    [ "$code" -eq 1 ] && grep -q "NOT PROVED     $wanted" verify.out || fail "missing $*: $code $(cat verify.out)"
+}
+missing "fragment 0 round 3: the seal that site b has answered for has this site" 0/3
+missing "fragment 0 round 0: the seal that site b" 0/0
+last=$(ls killed/a/seals/1 | sort -n | tail -n 1)
+missing "fragment 1 round $last: the \(manifest\|seal that site b\)" "1/$last"
+missing "fragment 1 round $last: the \(manifest\|seal that site b\)" 1
+rm -r altered
+cp -r killed/a altered
+rm "altered/seals/1/$last" altered/seals/0/3
+code=0
+"$atoll" privacy verify altered >verify.out 2>&1 || code=$?
+[ "$code" -eq 1 ] && grep -q "NOT PROVED     fragment 1 round $last: the manifest has this site" verify.out ||
+    fail "the last seal is missing, alone: $code $(cat verify.out)"
+grep -q "NOT PROVED     fragment 0 round 3" verify.out || fail "a seal from the middle is missing, alone: $(cat verify.out)"
 
 # What lies on the aggregator's disk: without masks the values of a site, with masks none of them.
 masked="$settings --outer.fragments 1"
