@@ -105,7 +105,7 @@ static int charge_text(char line[CHARGE_MAX], const struct private_charge *c)
 }
 
 /* With its tag: an entry of the list. */
-static void charge_print(char line[CHARGE_MAX], const struct private_charge *c)
+void private_print(char line[CHAINED_TEXT_MAX], const struct private_charge *c)
 {
     char tag[65];
     digest_hex(&c->tag, tag);
@@ -163,7 +163,7 @@ static bool charge_field(struct private_charge *c, const char *key, const char *
     return good;
 }
 
-static bool charge_parse(const char *line, size_t n, struct private_charge *c)
+bool private_parse(const char *line, size_t n, struct private_charge *c)
 {
     char text[CHARGE_MAX], *rest = text;
     *c = (struct private_charge){.unit_sequences = 1, .bands = 1};
@@ -193,7 +193,7 @@ static enum err charges_visit(void *self, const char *text, size_t n, bool *good
 {
     const struct charges_reader *r = self;
     struct private_charge c;
-    *good = charge_parse(text, n, &c);
+    *good = private_parse(text, n, &c);
     return *good ? r->visit(r->self, &c) : ERR_OK;
 }
 
@@ -321,7 +321,7 @@ enum err private_charge(struct private_site *p, const struct private_charge *c)
     char line[CHARGE_MAX];
     if (private_charged(p, &c->tag))
         return ERR_OK;
-    charge_print(line, c);
+    private_print(line, c);
     TRY(chained_append(&p->list, line));
     return private_listed(p, c);
 }
@@ -348,7 +348,7 @@ enum err private_count(struct private_site *p, uint64_t known, const struct priv
         return ERR_OK;
     c.counted = (int64_t)missing;
     c.tag = digest_of(line, (size_t)charge_text(line, &c)); /* no step has it */
-    charge_print(line, &c);
+    private_print(line, &c);
     TRY(chained_append(&p->list, line));
     return private_listed(p, &c);
 }
@@ -395,6 +395,11 @@ void private_noise_key(const struct private_site *p, const struct private_line *
     digest_add(&s, line->history.bytes, sizeof line->history.bytes);
     struct digest both = digest_close(&s), one = derived(both.bytes, sizeof both.bytes, "banded");
     memcpy(key, one.bytes, sizeof one.bytes);
+}
+
+struct digest private_run_id(const struct private_site *p)
+{
+    return derived(p->key, sizeof p->key, "run");
 }
 
 void private_bin_key(const struct private_site *p, uint8_t key[CHACHA_KEY_BYTES])

@@ -99,6 +99,8 @@ void private_noise_key(const struct private_site *p, const struct private_line *
                        uint8_t key[CHACHA_KEY_BYTES]);
 /* A key of the site that is the same for all steps: of the bins of its records. */
 void private_bin_key(const struct private_site *p, uint8_t key[CHACHA_KEY_BYTES]);
+/* Names the run directory, and says nothing of its key. */
+struct digest private_run_id(const struct private_site *p);
 /* Durable on return. Nothing is written for a step that is charged already. */
 enum err private_charge(struct private_site *p, const struct private_charge *c) MUST;
 /* The run knows of `known` steps of this site. Those that the file lacks are charged in one line,
@@ -109,6 +111,9 @@ enum err private_missing(uint64_t *missing, const struct private_site *p, uint64
 enum err private_count(struct private_site *p, uint64_t known,
                        const struct private_charge *like) MUST;
 
+/* A charge as text, and back; false: it is none. */
+void private_print(char text[CHAINED_TEXT_MAX], const struct private_charge *c);
+bool private_parse(const char *text, size_t n, struct private_charge *c);
 /* Each charge of a file, in order; a last line that a crash has cut is left out. ERR_INPUT: no
  * file; ERR_CORRUPT names the line. */
 typedef enum err private_visit(void *self, const struct private_charge *c);

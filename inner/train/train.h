@@ -244,6 +244,7 @@ enum err train_gather(struct train *t) MUST;
 enum err train_records(uint64_t *records, const struct settings *s, uint32_t data_site) MUST;
 /* Steps on the site's list of charges; 0: without privacy.unit. */
 uint64_t train_charged(const struct train *t);
+struct digest train_private_id(const struct train *t); /* private.h, private_run_id */
 /* Durable on return; all ranks call. Not between a backward and its update, unless the gradients
  * are discarded: their slab serves as a buffer. */
 enum err train_checkpoint(struct train *t) MUST;

@@ -183,6 +183,11 @@ struct chained_at *train_charges_at(struct train *t)
     return t->private ? &t->private->stored : NULL;
 }
 
+struct digest train_private_id(const struct train *t)
+{
+    return private_run_id(&t->private->site);
+}
+
 uint64_t train_charged(const struct train *t)
 {
     return t->private ? (uint64_t)t->private->site.charged : 0;

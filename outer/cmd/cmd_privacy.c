@@ -164,6 +164,41 @@ static enum err privacy_banded(int argc, char **argv, struct arena *arena)
     return ERR_OK;
 }
 
+/* Several directories: what an owner has spent whose records are in all of them. */
+static enum err ledger_sum(const struct args *args, const struct spent_options *o,
+                           struct arena *arena)
+{
+    struct budget all = {.count = 0};
+    struct spent s;
+    struct accountant a;
+    double delta = 0;
+    for (int i = 0; i < args->operand_count; i++) {
+        TRY(spent_read(&s, args->operand[i], o, arena));
+        const struct budget_plan none = spent_plan(&s);
+        printf("%-24s %8" PRId64 " steps, unit %s", args->operand[i], s.budget.steps,
+               budget_unit(&s.budget, &none));
+        if (s.unclaimed)
+            printf(", no epsilon can be claimed: %s\n", s.unclaimed);
+        else
+            printf(", epsilon %.6g at delta %g\n", s.account.epsilon[s.account.holds], s.delta);
+        delta = i == 0 || s.delta < delta ? s.delta : delta;
+        for (size_t k = 0; k < s.budget.count; k++)
+            TRY(budget_join(&all, &s.budget.settings[k].charge, s.budget.settings[k].steps));
+    }
+    const struct budget_plan none = {.more = NULL, .steps = 0, .delta = delta};
+    const char *why = budget_unclaimed(&all, &none);
+    if (!why)
+        TRY(budget_epsilon(&a, &all, &none));
+    if (why)
+        printf("together                 no epsilon can be claimed: %s\n", why);
+    else
+        printf(
+            "together                 (epsilon, delta) = (%.6g, %g), unit %s: of who has records "
+            "in all of them\n",
+            a.epsilon[a.holds], delta, budget_unit(&all, &none));
+    return ERR_OK;
+}
+
 static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
 {
     struct spent_options o = {.delta = 0, .cap = 0};
@@ -179,18 +214,22 @@ static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
         .command = "privacy ledger",
         .summary =
             "What a site has spent of its privacy budget, of its run.dir: every setting that "
-            "was charged, epsilon by each method, the cap and what is left. Reads only, also "
-            "while the site trains.",
+            "was charged, epsilon by each method, the cap and what is left. Several directories, "
+            "of runs over the same people or of sites: also their sum. Reads only, also while the "
+            "site trains.",
         .example = "atoll privacy ledger run-a",
-        .operands = "DIR"};
+        .operands = "DIR..."};
     struct spent s;
     TRY(parse_act(&args, options, sizeof options / sizeof *options, argc, argv, arena));
     if (args.help)
         return ERR_OK;
     bool json = strcmp(format, "json") == 0;
-    if (args.operand_count != 1 || (!json && strcmp(format, "text") != 0))
-        return err_set(ERR_CONFIG, "privacy ledger: give the run.dir of one site, and --format "
-                                   "text or json");
+    if (!args.operand_count || (json && args.operand_count > 1) ||
+        (!json && strcmp(format, "text") != 0))
+        return err_set(ERR_CONFIG, "privacy ledger: give the run.dir of a site, or several, and "
+                                   "--format text, or json for one");
+    if (args.operand_count > 1)
+        return ledger_sum(&args, &o, arena);
     TRY(spent_read(&s, args.operand[0], &o, arena));
     if (json)
         spent_print_json(&s);

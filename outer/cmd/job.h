@@ -16,7 +16,7 @@
 #include "outer/plan/plan.h"
 #include "outer/report/progress.h"
 #include "outer/report/tfevents.h"
-#include "outer/privacy/budget.h"
+#include "outer/privacy/runs.h"
 #include "outer/report/jsonl.h"
 #include "inner/train/choose.h"
 #include "inner/train/sample.h"
@@ -38,6 +38,8 @@ struct job_privacy { /* with privacy.unit (job_privacy.c); else train.budget is 
     struct private_charge charge; /* of each step of this run, but for step and tag */
     double delta, cap;            /* cap 0: none */
     int64_t left;                 /* further steps that the cap allows, of those planned */
+    struct runs_shared shared;    /* by other runs of privacy.ledger */
+    char earlier[560];            /* the same in words; "": no ledger */
     bool claimed;                 /* an epsilon can be claimed: */
     struct accountant claim;      /* of what is charged and all steps ahead, at the start */
     char sentence[BUDGET_SENTENCE_MAX];

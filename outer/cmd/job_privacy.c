@@ -5,6 +5,7 @@
  */
 #include <inttypes.h>
 #include <string.h>
+#include "inner/data/owners.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 #include "outer/cmd/version.h"
@@ -34,19 +35,33 @@ static enum err check_delta(const struct job *j)
                    j->privacy.delta, c->records, 0.1 / (double)c->records);
 }
 
+/* What is charged to the people of this site: by this run, and by those of the ledger before it. */
+static enum err whole_make(struct budget *out, const struct job_privacy *p)
+{
+    *out = p->spent;
+    if (!p->shared.runs)
+        return ERR_OK;
+    *out = p->shared.spent;
+    for (size_t i = 0; i < p->spent.count; i++)
+        TRY(budget_join(out, &p->spent.settings[i].charge, p->spent.settings[i].steps));
+    return ERR_OK;
+}
+
 /* ---- the claim ---- */
 
 /* A restart goes on with the noise of the last charge, so that one claim is one setting. */
 static enum err noise_kept(struct job *j, bool *kept)
 {
     struct job_privacy *p = &j->privacy;
+    struct budget whole;
     struct accountant a;
     *kept = false;
     if (!p->spent.count)
         return ERR_OK;
     p->charge.noise = p->spent.settings[p->spent.last].charge.noise;
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
-    TRY(budget_epsilon(&a, &p->spent, &plan));
+    TRY(whole_make(&whole, p));
+    TRY(budget_epsilon(&a, &whole, &plan));
     *kept = a.epsilon[a.holds] <= j->s.privacy_epsilon;
     return ERR_OK;
 }
@@ -54,6 +69,7 @@ static enum err noise_kept(struct job *j, bool *kept)
 static enum err noise_for_claim(struct job *j)
 {
     struct job_privacy *p = &j->privacy;
+    struct budget whole;
     bool kept;
     TRY(noise_kept(j, &kept));
     if (kept)
@@ -63,7 +79,8 @@ static enum err noise_for_claim(struct job *j)
         return ERR_OK;
     }
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
-    if (budget_noise(&p->charge.noise, &p->spent, &plan, j->s.privacy_epsilon) != ERR_OK)
+    TRY(whole_make(&whole, p));
+    if (budget_noise(&p->charge.noise, &whole, &plan, j->s.privacy_epsilon) != ERR_OK)
         return err_add(ERR_CONFIG,
                        "privacy.epsilon = %g with %" PRId64 " steps, %" PRId64 " of them charged: ",
                        j->s.privacy_epsilon, p->spent.steps + plan.steps, p->spent.steps);
@@ -74,12 +91,14 @@ static enum err noise_for_claim(struct job *j)
 static enum err refuse_claim(struct job *j, double costs)
 {
     struct job_privacy *p = &j->privacy;
+    struct budget whole;
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
     char noise[64] = "";
     double needed;
     int64_t steps;
-    TRY(budget_left(&steps, &p->spent, &plan, j->s.privacy_epsilon));
-    if (plan.steps && budget_noise(&needed, &p->spent, &plan, j->s.privacy_epsilon) == ERR_OK)
+    TRY(whole_make(&whole, p));
+    TRY(budget_left(&steps, &whole, &plan, j->s.privacy_epsilon));
+    if (plan.steps && budget_noise(&needed, &whole, &plan, j->s.privacy_epsilon) == ERR_OK)
         snprintf(noise, sizeof noise, "privacy.noise = %g, or ", needed);
     return err_set(ERR_CONFIG,
                    "privacy.epsilon = %g is not kept: %" PRId64 " charged steps and %" PRId64
@@ -92,19 +111,21 @@ static enum err refuse_claim(struct job *j, double costs)
 static enum err claim_make(struct job *j)
 {
     struct job_privacy *p = &j->privacy;
+    struct budget whole;
     TRY(check_delta(j));
     if (p->charge.noise == 0)
         TRY(noise_for_claim(j));
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
-    TRY(budget_epsilon(&p->claim, &p->spent, &plan));
+    TRY(whole_make(&whole, p));
+    TRY(budget_epsilon(&p->claim, &whole, &plan));
     double costs = p->claim.epsilon[p->claim.holds];
     if (j->s.privacy_epsilon > 0 && costs > j->s.privacy_epsilon)
         return refuse_claim(j, costs);
-    budget_sentence(p->sentence, &p->claim, &p->spent, &plan);
+    budget_sentence(p->sentence, &p->claim, &whole, &plan);
     p->claimed = true;
     p->left = plan.steps;
     if (p->cap > 0 && costs > p->cap)
-        TRY(budget_left(&p->left, &p->spent, &plan, p->cap));
+        TRY(budget_left(&p->left, &whole, &plan, p->cap));
     return ERR_OK;
 }
 
@@ -121,17 +142,13 @@ static void claim_log(const struct job *j)
                   p->cap, p->left, steps_ahead(j));
 }
 
-static enum err begin(void *self, const struct private_charge *c, double *noise)
+static enum err claim_begin(struct job *j)
 {
-    struct job *j = self;
     struct job_privacy *p = &j->privacy;
-    p->charge = *c;
-    p->charge.noise = *noise;
-    p->delta = j->s.privacy_delta;
-    p->cap = j->s.privacy_cap > 0 ? j->s.privacy_cap : j->s.privacy_epsilon;
-    TRY(budget_read(&p->spent, p->path));
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
-    const char *why = budget_unclaimed(&p->spent, &plan);
+    struct budget whole;
+    TRY(whole_make(&whole, p));
+    const char *why = budget_unclaimed(&whole, &plan);
     if (why && p->cap > 0)
         return err_set(ERR_CONFIG,
                        "privacy.%s = %g: no epsilon can be claimed for the steps of this site, "
@@ -142,6 +159,125 @@ static enum err begin(void *self, const struct private_charge *c, double *noise)
     else
         TRY(claim_make(j));
     claim_log(j);
+    return ERR_OK;
+}
+
+/* ---- other runs over the same people (privacy.ledger) ---- */
+/* The owners of all documents, where each shard says whose they are. */
+static enum err owners_gather(struct job *j, struct runs_self *self)
+{
+    const struct shard_set *set = &j->train.loader.set;
+    uint64_t count = 0;
+    for (size_t i = 0; i < set->count; i++) {
+        if (!set->shards[i].owners)
+            return ERR_OK;
+        count += set->shards[i].index.documents_count - 1;
+    }
+    TRY_ALLOC(self->owners = arena_array(&j->run.perm, count + 1, RUNS_OWNER_BYTES));
+    for (size_t i = 0; i < set->count; i++)
+        for (uint64_t d = 0; d + 1 < set->shards[i].index.documents_count; d++) {
+            struct owner o = owners_at(set->shards[i].owners, d);
+            memcpy(self->owners + self->owner_count++ * RUNS_OWNER_BYTES, o.id, sizeof o.id);
+        }
+    return ERR_OK;
+}
+
+static const char *seen_path(struct job *j)
+{
+    return arena_printf(&j->run.perm, "%s/privacy.ledger", j->train.checkpoint_dir);
+}
+
+/* What this run directory has seen of the ledger: a ledger that is shorter now has lost lines. */
+static enum err seen_read(struct job *j, struct chained_at *at)
+{
+    const char *path = seen_path(j);
+    uint8_t *data;
+    size_t size;
+    *at = (struct chained_at){.number = 0};
+    TRY_ALLOC(path);
+    if (!file_exists(path))
+        return ERR_OK;
+    TRY(file_read(path, sizeof *at, &j->run.perm, &data, &size));
+    if (size != sizeof *at)
+        return err_set(ERR_CORRUPT, "%s is damaged; restore it", path);
+    memcpy(at, data, sizeof *at);
+    return ERR_OK;
+}
+
+static enum err seen_write(struct job *j, const struct chained_at *at)
+{
+    const struct file_part part = {at, sizeof *at};
+    const char *path = seen_path(j);
+    TRY_ALLOC(path);
+    return file_write(path, &part, 1, 0600);
+}
+
+static enum err shared_tell(struct job *j)
+{
+    struct job_privacy *p = &j->privacy;
+    const struct runs_shared *x = &p->shared;
+    const struct budget_plan plan = plan_of(p, steps_ahead(j));
+    struct accountant alone;
+    char quoted[sizeof p->earlier + 64];
+    if (!x->runs) {
+        snprintf(p->earlier, sizeof p->earlier,
+                 "The ledger of runs (privacy.ledger) has no other run over these people.");
+        return ERR_OK;
+    }
+    if (!p->claimed) {
+        snprintf(
+            p->earlier, sizeof p->earlier,
+            "The ledger has %u other runs over these people (%s); no epsilon can be claimed for "
+            "all of them together.",
+            x->runs, x->names);
+    } else {
+        TRY(budget_epsilon(&alone, &p->spent, &plan));
+        snprintf(p->earlier, sizeof p->earlier,
+                 "The ledger has %u other runs over these people (%s): with all its steps this run "
+                 "alone costs epsilon %.6g, together they cost %.6g at delta %g.",
+                 x->runs, x->names, alone.epsilon[alone.holds], p->claim.epsilon[p->claim.holds],
+                 p->delta);
+    }
+    log_event(LOG_WARN, "privacy_ledger", "runs=%u text=%s", x->runs,
+              log_quote(quoted, sizeof quoted, p->earlier));
+    return ERR_OK;
+}
+
+static enum err shared_begin(struct job *j, struct runs *r, struct runs_self *self)
+{
+    struct job_privacy *p = &j->privacy;
+    TRY(runs_shared(&p->shared, r, self));
+    TRY(claim_begin(j));
+    TRY(shared_tell(j));
+    TRY(runs_book(r, self, &p->spent, &p->charge, steps_ahead(j)));
+    return seen_write(j, &r->list.last);
+}
+
+static enum err ledger_begin(struct job *j)
+{
+    struct runs_self self = {.id = train_private_id(&j->train),
+                             .run = j->s.run_name,
+                             .site = j->outer ? j->run.o.site_name : "alone"};
+    struct runs r;
+    struct chained_at seen;
+    TRY(seen_read(j, &seen));
+    TRY(owners_gather(j, &self));
+    TRY(runs_open(&r, j->run.o.privacy_ledger, &seen, &j->run.perm));
+    enum err e = shared_begin(j, &r, &self);
+    runs_close(&r);
+    return e;
+}
+
+static enum err begin(void *self, const struct private_charge *c, double *noise)
+{
+    struct job *j = self;
+    struct job_privacy *p = &j->privacy;
+    p->charge = *c;
+    p->charge.noise = *noise;
+    p->delta = j->s.privacy_delta;
+    p->cap = j->s.privacy_cap > 0 ? j->s.privacy_cap : j->s.privacy_epsilon;
+    TRY(budget_read(&p->spent, p->path));
+    TRY(*j->run.o.privacy_ledger ? ledger_begin(j) : claim_begin(j));
     *noise = p->charge.noise;
     return ERR_OK;
 }
@@ -176,10 +312,12 @@ static enum err dearest(void *self, struct private_charge *c, uint64_t missing)
 static enum err refuse_step(struct job *j)
 {
     struct job_privacy *p = &j->privacy;
+    struct budget whole;
     struct accountant spent, more;
     const struct budget_plan none = plan_of(p, 0), one = plan_of(p, 1);
-    TRY(budget_epsilon(&spent, &p->spent, &none));
-    TRY(budget_epsilon(&more, &p->spent, &one));
+    TRY(whole_make(&whole, p));
+    TRY(budget_epsilon(&spent, &whole, &none));
+    TRY(budget_epsilon(&more, &whole, &one));
     return err_set(ERR_BUDGET,
                    "privacy.cap = %g: the %" PRId64 " charged steps cost epsilon %.6g at delta %g, "
                    "one more would make it %.6g%s",
@@ -193,8 +331,10 @@ static enum err refuse_step(struct job *j)
 static enum err left_again(struct job *j, int64_t charged)
 {
     struct job_privacy *p = &j->privacy;
+    struct budget whole;
     int64_t before = p->spent.steps;
     TRY(budget_read(&p->spent, p->path));
+    TRY(whole_make(&whole, p));
     if (charged != before)
         log_event(LOG_WARN, "privacy_counted",
                   "charged=%" PRId64 " before=%" PRId64
@@ -202,7 +342,7 @@ static enum err left_again(struct job *j, int64_t charged)
                   "difference is charged\"",
                   charged, before);
     const struct budget_plan plan = plan_of(p, j->s.train_steps - j->train.step);
-    return p->cap > 0 ? budget_left(&p->left, &p->spent, &plan, p->cap) : ERR_OK;
+    return p->cap > 0 ? budget_left(&p->left, &whole, &plan, p->cap) : ERR_OK;
 }
 
 static enum err may_charge(void *self, const struct private_charge *c, int64_t charged)
@@ -277,6 +417,8 @@ void job_privacy_record(struct job *j)
         return;
     jsonl_begin(r, "privacy");
     jsonl_text(r, "text", p->sentence);
+    if (*p->earlier)
+        jsonl_text(r, "earlier", p->earlier);
     jsonl_text(r, "unit", p->charge.unit);
     jsonl_text(r, "sampling", p->charge.sampling);
     jsonl_int(r, "records", (int64_t)p->charge.records);

@@ -217,6 +217,11 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(privacy, two_sites, BOOL, .fallback = "false", .pinned = true, .later = true,                \
       .help = "true: privacy.secure with two sites, or with sums of two of three, which hide "     \
               "nothing from the other site.")                                                      \
+    X(privacy, ledger, TEXT, .fallback = "",                                                       \
+      .help =                                                                                      \
+          "With privacy.unit: directory of a site's ledger of runs, outside of every run.dir. "    \
+          "Runs that share an owner with this one (without lists of owners: runs of this site) "   \
+          "count in privacy.epsilon and privacy.cap. Empty: none, and each run counts alone.")     \
     X(outer, straggler_timeout_s, REAL, .fallback = "60", .min = 0.05, .max = 1e6, .unit = "s",    \
       .pinned = true,                                                                              \
       .help = "quorum: how long a round waits after its first contribution, at most. The only "    \

@@ -43,6 +43,25 @@ enum err budget_add(struct budget *b, const struct private_charge *c)
     return ERR_OK;
 }
 
+enum err budget_join(struct budget *b, const struct private_charge *c, int64_t steps)
+{
+    bool poisson = private_sampling(c) == PRIVACY_SAMPLING_POISSON;
+    size_t i = 0;
+    while (i < b->count && !(poisson && private_same(&b->settings[i].charge, c)))
+        i++;
+    if (i == SAMPLED_SETTINGS_MAX)
+        return err_set(ERR_CONFIG,
+                       "privacy: the lists together have more than %d different settings; the "
+                       "accountant composes no more",
+                       SAMPLED_SETTINGS_MAX);
+    if (i == b->count)
+        b->settings[b->count++] = (struct budget_setting){.charge = *c};
+    b->settings[i].steps += steps;
+    b->steps += steps;
+    b->last = i;
+    return ERR_OK;
+}
+
 static enum err budget_visit(void *self, const struct private_charge *c)
 {
     return budget_add(self, c);

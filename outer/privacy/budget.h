@@ -26,6 +26,9 @@ struct budget {
  * SAMPLED_SETTINGS_MAX settings. */
 enum err budget_read(struct budget *b, const char *path) MUST;
 enum err budget_add(struct budget *b, const struct private_charge *c) MUST;
+/* Steps of another list: they follow none of these, so only those of Poisson sampling are one
+ * setting with equal ones. */
+enum err budget_join(struct budget *b, const struct private_charge *c, int64_t steps) MUST;
 
 /* The steps of `more` that are to come; NULL: none. Its step and tag do not matter. */
 struct budget_plan {

@@ -231,9 +231,38 @@ static void state_differs(struct replay *p, const char *what)
         placed ? "%s; %zu leaves differ" : "%s; no archive has its leaves", what, leaves);
 }
 
+/* The state is the one that the manifest names: leaves that say otherwise are damaged, and would
+ * mislead whoever looks for a difference by them. A round without leaves was archived after a gap.
+ */
+static void leaves_check(struct replay *p)
+{
+    for (size_t i = 0; i < p->o->count; i++) {
+        char path[ARCHIVE_PATH_MAX];
+        struct arena scratch = arena_make(0);
+        struct replay_place place = {.known = false};
+        size_t count = 0;
+        if (replay_path(p, i, 0, p->now->round, 0, "leaves", path) && file_exists(path)) {
+            bool read = leaves_look(p, &p->m->next, path, &place, &count, &scratch);
+            if (!read || count)
+                replay_found(p,
+                             &(struct replay_where){.kind = REPLAY_DAMAGED,
+                                                    .what = "leaves",
+                                                    .round = p->now->round,
+                                                    .file = path,
+                                                    .place = count ? &place : NULL},
+                             "%s",
+                             read ? "digests of another state than the manifest names"
+                                  : "damaged: no record of this fragment's leaves");
+        }
+        arena_free(&scratch);
+    }
+}
+
 static enum err apply(struct replay *p, const uint8_t *data, size_t size)
 {
     enum err e = outer_state_apply(p->m, p->fragment, p->now, false, data, size);
+    if (e == ERR_OK)
+        leaves_check(p);
     if (e == ERR_DISAGREE && p->m->next.round == p->now->round + 1)
         state_differs(p, err_message());
     else if (e == ERR_DISAGREE || e == ERR_PROTO || e == ERR_DIVERGED)
@@ -318,6 +347,8 @@ static enum err round_aborted(struct replay *p)
     downlink_keep(p->m, p->fragment);
     if (e == ERR_DISAGREE)
         state_differs(p, err_message());
+    if (e == ERR_OK)
+        leaves_check(p);
     p->r->made += e == ERR_OK;
     return e;
 }

@@ -104,6 +104,24 @@ assert said["settings"][0]["noise"] == 0.6 and said["settings"][0]["unit"] == "s
 END
 ledger 4 data
 said "data/inner/privacy.charges is not there" ledger.out
+# A second run over the same people: with a ledger it counts, and both figures are said.
+ledger 0 alone alone
+said "together                 (epsilon, delta) = (" ledger.out
+alone 0 --privacy.noise 0.6 --run.dir people-1 --privacy.ledger people
+grep -q "privacy_ledger" alone.out && fail "the first run of a ledger has none before it"
+alone 0 --privacy.noise 0.6 --run.dir people-2 --privacy.ledger people
+said "The ledger has 1 other runs over these people (e2e of site alone): with all its steps this run alone costs" alone.out
+ledger 0 people-1 people-2
+both=$(sed -n 's/^together .* = (\([0-9.]*\), .*/\1/p' ledger.out)
+said "together they cost $both at delta" alone.out
+alone 4 --privacy.epsilon "$(awk "BEGIN { print $both * 0.99 }")" --privacy.noise 0.6 --run.dir people-2 --privacy.ledger people
+said "is not kept" alone.out
+"$atoll" report --privacy people-2 --format text >officer.out 2>&1 || fail "report --privacy people-2"
+tr -s ' \n' ' ' <officer.out | grep -qF "together they cost $both" || fail "the page hides the other run"
+[ "$(stat -c %a people/list)$(stat -c %a people/key)" = 600600 ] || fail "others can read the ledger"
+sed -i '$d' people/list
+alone 1 --privacy.noise 0.6 --run.dir people-2 --privacy.ledger people
+said "what earlier runs have charged to the same people is not known" alone.out
 # Lines that are missing: each reader says so, and the site stops.
 cp alone/inner/privacy.charges whole
 for lost in '' '$d' '5d' '1d'; do
