@@ -220,9 +220,9 @@ static void write_bound(struct sheet *s, const struct spent *x)
     double epsilon = x->account.epsilon[x->account.holds];
     bool person = strcmp(whom[whom_of(x)].unit, "owner") == 0;
     sheet_line(s,
-               "%s is bounded by epsilon = %.3g at delta = %g. Whatever somebody concludes from "
+               "%s is bounded by epsilon = %.6g at delta = %g. Whatever somebody concludes from "
                "all that left this site, with any knowledge of the world, would have been at most "
-               "%.3g times as likely, or as unlikely, without them, but for a probability of "
+               "%.4g times as likely, or as unlikely, without them, but for a probability of "
                "about %g.",
                person ? "What the records of one person (one patient's reports) can change"
                       : "What one record can change",
