@@ -11,7 +11,7 @@ enum { PATIENCE = 4 };
 #else
 enum { PATIENCE = 1 };
 #endif
-enum { STEPS = 400, EVERY = 4, WAIT_MS = PATIENCE * 20000, SLOWER = 20, ELEMENTS_MAX = 8192 };
+enum { STEPS = 400, EVERY = 4, WAIT_MS = PATIENCE * 120000, SLOWER = 20, ELEMENTS_MAX = 8192 };
 static const char *const names[MASKED_SITES_MAX] = {"a", "b", "c", "d"};
 static const char canonical[] = "outer.every=4\nprivacy.secure=sum\n";
 static const struct round_masks masks = {.on = true, .colluding = 1};

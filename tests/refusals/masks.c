@@ -412,7 +412,7 @@ static const char *asked_after_abort(enum wire_mask_step wants)
     aborted.wants = wants;
     masked_lies(&wait);
     masked_let();
-    for (int i = 0; i < 5000 && set_count(&aborted.have) < 3; i++)
+    for (int i = 0; i < 60000 && set_count(&aborted.have) < 3; i++)
         usleep(2000);
     assert_int_equal(set_count(&aborted.have), 3);
     masked_commit_fails();
@@ -894,7 +894,7 @@ static struct wire_mask held_at(enum wire_mask_step step)
     held_step = step;
     masked_lies(&lie);
     masked_let();
-    for (int i = 0; i < 5000 && !held; i++)
+    for (int i = 0; i < 60000 && !held; i++)
         usleep(2000);
     assert_true(held);
     return (struct wire_mask){.head = masked_head('a'), .step = step, .round = masked_round()};

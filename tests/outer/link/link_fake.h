@@ -20,12 +20,12 @@ enum { FAKE_BYTES_MAX = 16 << 20, FAKE_KEEPALIVE_MS = 2000 };
  * not happen is shown by another sign than a short time: by what is counted, by what is logged, or
  * by a far longer time that it would have taken.
  */
-enum { PATIENCE_MS = 120000 };
+enum { FAKE_PATIENCE_MS = 120000 };
 /* Waits until the expression holds. */
 #define UNTIL(holds)                                                                               \
     do {                                                                                           \
         for (uint64_t begin_ms = clock_mono_ms();                                                  \
-             !(holds) && clock_mono_ms() - begin_ms < PATIENCE_MS;)                                \
+             !(holds) && clock_mono_ms() - begin_ms < FAKE_PATIENCE_MS;)                           \
             usleep(10000);                                                                         \
         assert_true(holds);                                                                        \
     } while (0)

@@ -170,7 +170,7 @@ static void cut_and_resumed(void **state)
     int again = port;
     struct link_server *s = fake_serve(&fake, &again);
     assert_int_equal(again, port);
-    uint64_t until = clock_mono_ms() + PATIENCE_MS;
+    uint64_t until = clock_mono_ms() + FAKE_PATIENCE_MS;
     while ((e = l->ops->contribute(l, &m, payload, &answer)) == ERR_LINK && clock_mono_ms() < until)
         usleep(20000);
     assert_int_equal(e, ERR_OK);
@@ -521,7 +521,7 @@ static void held_polls_end_with_the_server(void **state)
     }
     UNTIL(fake.polls >= 64 && back(p, 66) == 2);
     uint64_t before = clock_mono_ms();
-    link_shutdown(s, PATIENCE_MS);
+    link_shutdown(s, FAKE_PATIENCE_MS);
     assert_true(clock_mono_ms() - before < 25000); /* not the grace, not the 30 s of the polls */
     int held = 0, refused = 0;
     for (int i = 0; i < 66; i++) {
@@ -606,7 +606,7 @@ static void away_and_back(void **state)
     uint64_t again = clock_mono_ms();
     enum err e;
     while ((e = fake_say_hello(l, "a", &hello)) == ERR_LINK &&
-           clock_mono_ms() - again < PATIENCE_MS)
+           clock_mono_ms() - again < FAKE_PATIENCE_MS)
         usleep(50000);
     assert_int_equal(e, ERR_OK);
     assert_true(clock_mono_ms() - again < 20000); /* no back-off of 30 s and more */

@@ -111,7 +111,7 @@ static void killed_anywhere(void **state)
         uint64_t had = fake.have, sent = counters(l).payload_up;
         int again = port;
         struct link_server *s = fake_serve(&fake, &again);
-        uint64_t until = clock_mono_ms() + PATIENCE_MS;
+        uint64_t until = clock_mono_ms() + FAKE_PATIENCE_MS;
         while ((e = l->ops->contribute(l, &m, payload, &answer)) == ERR_LINK &&
                clock_mono_ms() < until)
             usleep(20000);

@@ -524,7 +524,7 @@ static void silence_costs_the_slot(void **state)
     honest_start(&x[1]);
     honest_wait(&x[0]);
     honest_wait(&x[1]);
-    assert_in_range(x[0].ms < x[1].ms ? x[0].ms : x[1].ms, 3000, PATIENCE_MS);
+    assert_in_range(x[0].ms < x[1].ms ? x[0].ms : x[1].ms, 3000, FAKE_PATIENCE_MS);
     usleep(1200000); /* no stream waits any more: a silent one that is left may stay */
     bool cut[2] = {false, false};
     unsigned lost = 0;
@@ -534,7 +534,8 @@ static void silence_costs_the_slot(void **state)
         grpc_byte_buffer_destroy(bb);
     }
     for (unsigned wait = 0;
-         wait < PATIENCE_MS / 100 && (!lost || lost < occurrences("ev=receive_slot")); wait++) {
+         wait < FAKE_PATIENCE_MS / 100 && (!lost || lost < occurrences("ev=receive_slot"));
+         wait++) {
         usleep(100000); /* the status is on its way */
         for (unsigned i = 0; i < 2; i++)
             if (!cut[i] && link_call_done(silent[i], &silent[i]->status)) {
@@ -621,7 +622,7 @@ static void a_download_that_stands_still_is_cut(void **state)
     assert_int_equal(link_serve(&s, &listen, &service, &port), ERR_OK);
     hand_open(&h, port, "a");
     uint64_t start = clock_mono_ms();
-    struct link_call *c = hand_call(&h, link_paths[LINK_FETCH], 2 * PATIENCE_MS);
+    struct link_call *c = hand_call(&h, link_paths[LINK_FETCH], 2 * FAKE_PATIENCE_MS);
     assert_int_equal(wire_encode(WIRE_FETCH, &m, &a, &data, &n), ERR_OK);
     assert_true(link_call_send(c, link_buffer(data, n)));
     assert_true(link_call_half_close(c));

@@ -326,7 +326,7 @@ static void somebody_else_answers(void **state)
         link_shutdown(s, 0);
         s = serve_as(cases[i].name, &its_port);
         log_forget();
-        for (uint64_t until = clock_mono_ms() + PATIENCE_MS;
+        for (uint64_t until = clock_mono_ms() + FAKE_PATIENCE_MS;
              !strstr(log_kept(), "ev=peer_certificate");) {
             assert_int_equal(hello(l), ERR_LINK); /* never what ends a site */
             if (clock_mono_ms() >= until)
@@ -339,7 +339,7 @@ static void somebody_else_answers(void **state)
             fail_msg("case %zu: %s\nlog: %s", i, err_message(), log_kept());
         link_shutdown(s, 0);
         s = serve_as("aggregator", &its_port);
-        assert_int_equal(hello_until(l, ERR_OK, PATIENCE_MS), ERR_OK);
+        assert_int_equal(hello_until(l, ERR_OK, FAKE_PATIENCE_MS), ERR_OK);
         l->ops->close(l);
         link_shutdown(s, 1000);
     }
@@ -363,7 +363,7 @@ static void own_certificate_expires(void **state)
     assert_int_equal(hello(l), ERR_OK); /* of a connection that is up nothing is asked */
     link_shutdown(s, 0);
     s = serve_as("aggregator", &its_port);
-    for (uint64_t until = clock_mono_ms() + PATIENCE_MS;
+    for (uint64_t until = clock_mono_ms() + FAKE_PATIENCE_MS;
          !strstr(err_message(), "the certificate expired");) {
         assert_int_equal(hello(l), ERR_LINK);
         assert_true(clock_mono_ms() < until);
@@ -372,7 +372,7 @@ static void own_certificate_expires(void **state)
     assert_says("x.pem");
     assert_says("atoll cert issue");
     craft(&(struct craft){"x", "ca", "URI:atoll://test/site/a", "clientAuth", -60, 3600});
-    assert_int_equal(hello_until(l, ERR_OK, PATIENCE_MS), ERR_OK);
+    assert_int_equal(hello_until(l, ERR_OK, FAKE_PATIENCE_MS), ERR_OK);
     l->ops->close(l);
     link_shutdown(s, 1000);
 }
