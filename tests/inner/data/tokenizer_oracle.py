@@ -232,17 +232,24 @@ def charsmap():
     return base64.b64encode(table).decode()
 
 
-def albert(texts, old, table):
-    """As the converter of transformers writes it. old: the form of files of before 2022, WhitespaceSplit in front of Metaspace."""
+def albert(texts):
+    """As the converter of transformers writes it."""
     t = Tokenizer(models.Unigram())
     steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(), normalizers.StripAccents(),
              normalizers.Lowercase()]
     t.normalizer = normalizers.Sequence(steps + [normalizers.Replace(Regex(" {2,}"), " ")])
-    meta = pre_tokenizers.Metaspace()
-    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), meta]) if old else meta
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
     t.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=4000, show_progress=False, unk_token="<unk>",
                                                          special_tokens=["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
     t.decoder = decoders.Metaspace()
+    return t
+
+
+def albert_form(learned, old, table):
+    """The same vocabulary, which takes long to learn. old: the form of files of before 2022, WhitespaceSplit before Metaspace."""
+    t = Tokenizer.from_str(learned.to_str())
+    if old:
+        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     if not table:
         return t
     j = json.loads(t.to_str())
@@ -344,9 +351,13 @@ def compare(program, path, name, theirs, texts, known, differing):
     return wrong, count
 
 
-def point_texts(end):
+def point_texts(end, known):
+    """Each code point alone, in a word and before a digit. Where Unicode's versions differ it has a text of its own, others share one."""
     points = [p for p in range(1, end) if not 0xd800 <= p <= 0xdfff]
-    return [f"{chr(p)} a{chr(p)}b {chr(p)}1" for p in points]
+    texts = [[chr(p)] for p in points if p in known]
+    shared = [chr(p) for p in points if p not in known]
+    texts += [shared[i:i + 32] for i in range(0, len(shared), 32)]
+    return ["\n".join(f"{c} a{c}b {c}1" for c in text) for text in texts]
 
 
 def main():
@@ -365,20 +376,21 @@ def main():
     table = charsmap()
     if not table:
         print("left out: the precompiled charsmap (pip install sentencepiece)")
-    learn, some = texts[:600], texts[:100] + hard_cases()[:2000]
+    learn, points, some = texts[:200], point_texts(a.points, known), texts[:100] + hard_cases()[:2000]
+    unigram = albert(learn)
     rows = [] if a.only_learn else [("wordpiece", wordpiece(learn, True), texts + hard_cases()), ("wordpiece cased", wordpiece(learn, False), texts + hard_cases()),
             ("gpt2", gpt2(learn), texts + hard_cases()), ("gpt2 in two files", gpt2(learn), hard_cases()), ("llama3", llama3(learn), texts + hard_cases()),
             ("modernbert", modernbert(learn), texts + hard_cases()), ("prefix space", prefix_space(learn), hard_cases()),
-            ("albert", albert(learn, False, None), texts + hard_cases()), ("albert old", albert(learn, True, table), texts + hard_cases()),
-            ("albert charsmap", albert(learn, False, table), texts + hard_cases()), ("smollm", smollm(learn[:200]), some),
-            ("llama2", llama2(learn[:200]), some), ("mistral", mistral(learn[:200]), some),
-            ("gemma", gemma(learn[:200]), some), ("unknowns fused", unknowns(learn[:200], True), some),
-            ("unknowns", unknowns(learn[:200], False), some), ("t5 with bytes", t5(learn[:200], table), some)]
+            ("albert", unigram, texts + hard_cases()), ("albert old", albert_form(unigram, True, table), texts + hard_cases()),
+            ("albert charsmap", albert_form(unigram, False, table), texts + hard_cases()), ("smollm", smollm(learn), some),
+            ("llama2", llama2(learn), some), ("mistral", mistral(learn), some),
+            ("gemma", gemma(learn), some), ("unknowns fused", unknowns(learn, True), some),
+            ("unknowns", unknowns(learn, False), some), ("t5 with bytes", t5(learn, table), some)]
     if a.points and rows:
-        rows += [("wordpiece, code points", wordpiece_points(), point_texts(a.points)),
-                 ("unigram, code points", unigram_points(table), point_texts(a.points)),
-                 ("gpt2, code points", rows[2][1], point_texts(a.points)), ("llama3, code points", rows[4][1], point_texts(a.points)),
-                 ("modernbert, code points", rows[5][1], point_texts(a.points))]
+        rows += [("wordpiece, code points", wordpiece_points(), points),
+                 ("unigram, code points", unigram_points(table), points),
+                 ("gpt2, code points", rows[2][1], points), ("llama3, code points", rows[4][1], points),
+                 ("modernbert, code points", rows[5][1], points)]
     for name, theirs, what in rows:
         path, differing = os.path.join(scratch, name.replace(" ", "-").replace(",", "") + ".json"), set()
         if name.endswith("two files"):  # vocab.json and merges.txt
