@@ -9,9 +9,11 @@
 
 enum { SECTOR_BYTES = 512, SLOW_MS = 500 };
 
+/* Looking up paths was a tenth of a run: most other names differ in length or tag. */
 struct entry {
     char *name;
-    size_t length; /* of the name: looking up paths is a tenth of a run */
+    size_t length;
+    uint64_t tag; /* of the name */
     struct disk_inode *inode;
 };
 struct entries {
@@ -26,7 +28,8 @@ struct disk_inode {
     uint64_t number;
     unsigned refs; /* entries, changes, open files */
     bool directory;
-    /* file: what processes see; and the medium's, where it is another */
+    /* file: what processes see; and the medium's, where it is another: NULL while it is zeros,
+     * as that of a file which was never synced */
     uint8_t *cache, *medium;
     size_t size, room, medium_size;
     uint8_t *dirty; /* [sectors of room]; not 0: written since the last sync */
@@ -89,10 +92,26 @@ static void inode_unref(struct disk_inode *i)
 
 /* ---- directories ---- */
 
+/* A name's first four bytes and its last four: all of one that is no longer than eight. */
+static uint64_t tag_of(const char *name, size_t n)
+{
+    uint32_t first = 0, last = 0;
+    if (n >= sizeof first) {
+        memcpy(&first, name, sizeof first);
+        memcpy(&last, name + n - sizeof last, sizeof last);
+    } else {
+        for (size_t k = 0; k < n; k++)
+            first = first << 8 | (uint8_t)name[k];
+    }
+    return (uint64_t)first << 32 | last;
+}
+
 static struct entry *entry_find(const struct entries *s, const char *name, size_t n)
 {
+    uint64_t tag = tag_of(name, n);
     for (size_t k = 0; k < s->count; k++)
-        if (s->e[k].length == n && !memcmp(s->e[k].name, name, n))
+        if (s->e[k].tag == tag && s->e[k].length == n &&
+            (n <= sizeof tag || !memcmp(s->e[k].name, name, n)))
             return &s->e[k];
     return NULL;
 }
@@ -127,7 +146,7 @@ static void entry_put(struct entries *s, const char *name, struct disk_inode *i)
         s->room = s->room ? 2 * s->room : 4;
         s->e = sure(realloc(s->e, s->room * sizeof *s->e));
     }
-    s->e[s->count++] = (struct entry){copy_of(name, length), length, i};
+    s->e[s->count++] = (struct entry){copy_of(name, length), length, tag_of(name, length), i};
 }
 
 static void change_apply(struct entries *s, const struct change *c)
@@ -186,10 +205,10 @@ static void file_room(struct disk_inode *f, size_t size)
         return;
     size_t room = size < 2 * f->room ? 2 * f->room : sectors(size) * SECTOR_BYTES;
     f->cache = sure(realloc(f->cache, room));
-    f->medium = f->apart ? sure(realloc(f->medium, room)) : f->medium;
+    f->medium = f->medium ? sure(realloc(f->medium, room)) : NULL;
     f->dirty = sure(realloc(f->dirty, sectors(room)));
     memset(f->cache + f->room, 0, room - f->room);
-    if (f->apart)
+    if (f->medium)
         memset(f->medium + f->room, 0, room - f->room);
     memset(f->dirty + sectors(f->room), 0, sectors(room) - sectors(f->room));
     f->room = room;
@@ -205,6 +224,13 @@ static void file_part(struct disk_inode *f)
     memset(f->dirty, 0, sectors(f->room));
     f->medium_size = f->size;
     f->apart = true;
+}
+
+/* Before the medium is read or written. */
+static void medium_make(struct disk_inode *f)
+{
+    if (f->apart && !f->medium)
+        f->medium = sure(calloc(1, f->room + 1));
 }
 
 static void file_join(struct disk_inode *f)
@@ -244,6 +270,13 @@ static void file_sync(struct disk_inode *f)
 {
     if (!f->apart)
         return;
+    if (!f->medium) { /* what is not dirty is zeros here, too */
+        if (f->room)
+            memset(f->dirty, 0, sectors(f->room));
+        f->medium_size = f->size;
+        file_join(f);
+        return;
+    }
     for (size_t k = 0; k < sectors(f->room); k++)
         if (f->dirty[k]) {
             sector_copy(f->medium, f->cache, k);
@@ -260,6 +293,7 @@ static void file_sync_fails(struct disk_sim *d, struct disk_inode *f)
     bool vanishes = sim_chance(d->clock, 0.5);
     if (!f->apart)
         return;
+    medium_make(f);
     if (sim_chance(d->clock, 0.5))
         f->medium_size = f->size;
     for (size_t k = 0; k < sectors(f->room); k++) {
@@ -277,6 +311,7 @@ static void file_power(struct disk_sim *d, struct disk_inode *f)
 {
     if (!f->apart)
         return;
+    medium_make(f);
     double part = (double)sim_below(d->clock, 3) / 2;
     for (size_t k = 0; k < sectors(f->room); k++)
         if (f->dirty[k] && sim_chance(d->clock, part))
@@ -380,6 +415,10 @@ static enum disk_fault fault_drawn(struct disk_sim *d, enum kind kind)
     const struct disk_faults *f = d->faults;
     if (!f || kind == KIND_READ)
         return DISK_NO_FAULT;
+    if (d->ends_at && d->operations >= d->ends_at) {
+        d->ends_at = 0;
+        return DISK_FAULT_POWER;
+    }
     if (sim_strikes(d->clock, f->crash, "the process ends at a storage operation", d->name))
         return sim_chance(d->clock, 0.5) ? DISK_FAULT_CRASH : DISK_FAULT_POWER;
     if (sim_strikes(d->clock, f->eio, "EIO", d->name))
@@ -524,6 +563,8 @@ static int sim_length(struct disk *disk, int fd, uint64_t *bytes)
 static void sim_uncache(struct disk *disk, int fd)
 {
     struct disk_inode *f = opened(sim(disk), fd);
+    if (f)
+        medium_make(f);
     for (size_t k = 0; f && f->apart && k < sectors(f->room); k++)
         if (!f->dirty[k])
             sector_copy(f->cache, f->medium, k);
@@ -594,9 +635,8 @@ static bool left_out(enum disk_why why)
            (MUTANT(UNSYNCED_FORGOTTEN) && why == DISK_FORGOTTEN);
 }
 
-static int sim_sync(struct disk *disk, int fd, enum disk_why why)
+static int sync_meet(struct disk_sim *d, int fd, enum disk_why why)
 {
-    struct disk_sim *d = sim(disk);
     if (left_out(why))
         return 0;
     struct fate fate = meet(d, KIND_SYNC);
@@ -611,6 +651,19 @@ static int sim_sync(struct disk *disk, int fd, enum disk_why why)
     else if (!i->directory && fate.failed != ESHUTDOWN)
         file_sync_fails(d, i);
     return ends(&fate);
+}
+
+static int sim_sync(struct disk *disk, int fd, enum disk_why why)
+{
+    struct disk_sim *d = sim(disk);
+    int result = sync_meet(d, fd, why);
+    bool leans = why == DISK_FORGOTTEN && d->faults && d->faults->power > 0;
+    if (leans && !d->dead &&
+        sim_strikes(d->clock, d->faults->power, "the power goes with a removal", d->name)) {
+        d->dead = d->power = true;
+        d->died(d->died_self);
+    }
+    return result;
 }
 
 static bool sim_regular(struct disk *disk, int fd)
@@ -639,8 +692,7 @@ static int sim_rename(struct disk *disk, const char *from, const char *to)
         return ends(&fate);
     if (!a.inode || !b.dir)
         return with(ENOENT);
-    char name[PATH_MAX];
-    snprintf(name, sizeof name, "%s", a.name);
+    const char *name = a.name; /* the end of `from`, which change_make copies */
     if (a.dir == b.dir) {
         change_make(a.dir, name, b.name, a.inode);
         return ends(&fate);
@@ -819,7 +871,9 @@ const uint8_t *disk_sim_look(const struct disk_sim *d, const char *path, size_t 
 const uint8_t *disk_sim_medium(const struct disk_sim *d, const char *path, size_t *size_bytes)
 {
     static const uint8_t empty;
-    const struct disk_inode *f = place_of(d, path, true).inode;
+    struct disk_inode *f = place_of(d, path, true).inode;
+    if (f)
+        medium_make(f);
     const uint8_t *data = !f ? NULL : f->apart ? f->medium : f->cache;
     *size_bytes = !f ? 0 : f->apart ? f->medium_size : f->size;
     return !f ? NULL : data ? data : &empty;
@@ -856,6 +910,7 @@ void disk_sim_flip(struct disk_sim *d, const char *path, uint64_t bit)
     struct disk_inode *f = place_of(d, path, false).inode;
     ASSERT(f && bit / 8 < f->size);
     f->cache[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    medium_make(f);
     if (f->apart && bit / 8 < f->medium_size)
         f->medium[bit / 8] ^= (uint8_t)(1u << bit % 8);
 }

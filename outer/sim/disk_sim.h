@@ -40,6 +40,7 @@ struct disk_faults { /* chances per changing operation */
     double rot; /* at a restart: of a file that can be had again a bit flips, or it is gone or
                    cannot be read */
     uint64_t full_from_ms, full_until_ms; /* no space */
+    double keys_full, power;              /* sim_leaning.full, .power */
 };
 struct disk_plan { /* the fault of one operation, counted from 1 over all processes of the disk */
     uint64_t at;   /* 0: none */
@@ -55,11 +56,12 @@ struct disk_sim {
     const char *name;
     const struct disk_faults *faults; /* NULL: none */
     struct disk_plan plan;
-    bool gives_way;              /* operations may take time */
-    bool dead;                   /* the process: nothing has an effect any more */
-    bool power;                  /* it died with the power */
-    bool broken;                 /* every operation fails */
-    bool full;                   /* every operation that takes space fails */
+    bool gives_way;   /* operations may take time */
+    bool dead;        /* the process: nothing has an effect any more */
+    bool power;       /* it died with the power */
+    bool broken;      /* every operation fails */
+    bool full;        /* every operation that takes space fails */
+    uint64_t ends_at; /* at this operation, or the next one that is no read, the power goes; 0 */
     uint64_t operations, failed; /* failed: with an error, the process living on */
     void (*died)(void *self);    /* right after `dead` is set */
     void *died_self;

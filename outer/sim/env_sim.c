@@ -8,9 +8,10 @@
 #include "outer/store/env_files.h"
 
 enum {
+    START_OPERATIONS = 8, /* from a new journal to the epoch in it */
     BROKEN_LIVES = 3 /* then a person puts another disk in, with a copy of what is on the old */
 };
-static const char root[] = "sim";
+static const char root[] = "sim", KEYS_PATH[] = "id/maskkeys";
 
 static struct env_sim *sim(struct env *w)
 {
@@ -67,8 +68,19 @@ static enum err sim_write(struct env *w, const char *path, const struct file_par
     char full[PATH_MAX];
     size_t size;
     full_path(full, path);
+    if (s->disk.faults && s->disk.faults->keys_full > 0 && !strcmp(path, KEYS_PATH) &&
+        !s->disk.dead &&
+        sim_strikes(s->clock, s->disk.faults->keys_full, "no space for the keys", s->name))
+        return err_set(ERR_FULL, "%s: no space", full);
     uint64_t before = disk_sim_inode(&s->disk, full);
     enum err e = env_files_write(w, path, parts, n);
+    bool begins = s->disk.faults && s->disk.faults->power > 0 && !strncmp(path, "eager/", 6);
+    if (begins && sim_strikes(s->clock, 0.4, "it will end after an eager start", s->name))
+        s->disk.ends_at = s->disk.operations + 1 + sim_below(s->clock, START_OPERATIONS);
+    if (s->ends_in_start && !strcmp(path, "journal")) {
+        s->ends_in_start = false;
+        s->disk.ends_at = s->disk.operations + 1 + sim_below(s->clock, START_OPERATIONS);
+    }
     uint64_t after = disk_sim_inode(&s->disk, full);
     if (s->wrote && after && after != before) {
         const uint8_t *data = disk_sim_look(&s->disk, full, &size);
@@ -337,6 +349,17 @@ static void rot(struct env_sim *w)
         disk_sim_flip(&w->disk, v.path, sim_below(w->clock, 8 * size));
 }
 
+static void journal_lose(struct env_sim *w)
+{
+    if (w->seals || !disk_sim_inode(&w->disk, "sim/begun") ||
+        !disk_sim_inode(&w->disk, "sim/journal") ||
+        !sim_strikes(w->clock, w->loses_journal, "the journal is lost", w->name))
+        return;
+    disk_sim_lose(&w->disk, "sim/journal");
+    w->rots++;
+    w->ends_in_start = sim_strikes(w->clock, 0.5, "it will end in its start", w->name);
+}
+
 void env_sim_restart(struct env_sim *w)
 {
     bool power =
@@ -349,6 +372,8 @@ void env_sim_restart(struct env_sim *w)
     if (w->disk.faults &&
         sim_strikes(w->clock, w->disk.faults->rot, "a file rots, if there is one", w->name))
         rot(w);
+    if (w->disk.faults && w->loses_journal > 0)
+        journal_lose(w);
     w->stop = 0;
 }
 

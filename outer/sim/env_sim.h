@@ -23,6 +23,8 @@ struct env_sim {
     bool seals;            /* those of masked rounds may rot, and no journal: nobody knows of a seal
                               that both have lost */
     unsigned seals_rotten; /* of them, so far */
+    double loses_journal;  /* sim_leaning.journal */
+    bool ends_in_start;    /* soon after the next journal is made */
     struct arena threads;  /* and mutexes, of all its processes */
     uint64_t random_seed, random_drawn;
     /* After every whole file that has got its name, also in the last moment of a process. */

@@ -569,8 +569,11 @@ static void calm_task(void *self)
     for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++)
         s->aggregator[i].disk = (struct disk_faults){0};
     s->mask_kills = 0;
+    s->aggregator[0].env.loses_journal = 0;
+    s->aggregator[0].env.disk.ends_at = 0;
     for (unsigned i = 0; i < SIM_NODES_MAX && i < s->nodes; i++) {
         s->node[i].disk = (struct disk_faults){0};
+        s->node[i].env.disk.ends_at = 0;
         s->node[i].net = (struct link_sim_faults){.delay_ms = s->node[i].net.delay_ms};
     }
     s->progress_ms = s->clock.now_ms;
@@ -622,6 +625,29 @@ static struct link_sim_faults net_draw(struct sim *s, const char *who)
     return f;
 }
 
+/* What a focus makes likely, in place of what the seed has drawn. */
+static void lean(struct sim *s)
+{
+    enum { TURN_MS = 32000, AWAY_MS = 23000 };
+    const struct sim_leaning *l = &s->o.leaning;
+    s->aggregator[0].env.loses_journal = l->journal;
+    for (unsigned i = 0; i < s->o.sites; i++) {
+        s->node[i].disk.keys_full = l->full;
+        s->node[i].disk.power = l->power;
+        if (l->crash > 0)
+            s->node[i].disk.crash = l->crash;
+        struct link_sim_faults *net = &s->node[i].net;
+        if (l->away && sim_strikes(&s->clock, 0.9, "will be out of reach", s->node[i].name)) {
+            net->part_from_ms = i * TURN_MS + sim_below(&s->clock, TURN_MS / 2);
+            net->part_until_ms = net->part_from_ms + AWAY_MS + sim_below(&s->clock, TURN_MS / 4);
+        }
+    }
+    if (l->crash > 0)
+        s->aggregator[0].disk.crash = l->crash;
+    if (l->seals > 0)
+        s->mask_kills = l->seals;
+}
+
 static void faults_draw(struct sim *s)
 {
     struct sim_aggregator *a = &s->aggregator[0];
@@ -648,6 +674,7 @@ static void faults_draw(struct sim *s)
         s->mask_kills = intensity(s, 0.15);
         a->disk.rot = intensity(s, 1);
     }
+    lean(s);
     if (sim_chance(&s->clock, 0.7))
         sim_start(&s->clock, killer_task, s);
     sim_start(&s->clock, calm_task, s);
@@ -696,7 +723,8 @@ void sim_aggregator_make(struct sim *s, unsigned index)
     *a = (struct sim_aggregator){.sim = s, .index = index, .there = true};
     env_sim_open(&a->env, &s->clock, names[index], s->o.seed * 31 + 30 + 1000 * index);
     a->env.mapping = before_commit;
-    a->env.seals = s->o.masked && rng_below(s->o.seed, RNG_TEST, 303, 2);
+    a->env.seals =
+        s->o.masked && rng_below(s->o.seed, RNG_TEST, 303, 2) && !(s->o.leaning.journal > 0);
     a->env.watch_self = a;
     a->server = (struct link_sim_server){.clock = &s->clock,
                                          .env = &a->env,

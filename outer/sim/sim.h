@@ -58,6 +58,21 @@ struct sim_memory {
     bool lasting;  /* all of them from this one on, over restarts, for a simulated minute */
 };
 
+/* Faults that few seeds have at the moment that matters, for a test that looks for one kind of bug.
+ * All 0: as the seed draws them. */
+struct sim_leaning {
+    double journal; /* chance that an aggregator that is down loses its journal; half of the starts
+                       that follow end between the new journal and the epoch in it */
+    double full;    /* chance that a site's file of keys finds no space */
+    double power;   /* chance that the power goes with the removal of a file for good; and some
+                       processes end right after they have stored an eager start */
+    double crash;   /* chance that a process ends at a storage operation */
+    double seals;   /* chance that a process ends as it takes a step of secure aggregation */
+    bool away;      /* one site after the other is out of reach for longer than a round waits */
+    bool silent; /* a site that is removed is out of reach, from its last contribution on until it
+                    is added again */
+};
+
 /* One applied round, decoded. Arrays have `count` values. */
 struct sim_judged {
     const struct sim_options *o;
@@ -132,6 +147,7 @@ struct sim_options {
     enum sim_copy copied; /* of a site's */
     struct sim_point point;
     struct sim_memory memory;
+    struct sim_leaning leaning;
     /* What sees the faults, and which of them are left out (clock_sim.h). */
     sim_told *told;
     void *told_self;

@@ -149,11 +149,13 @@ void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *d
     uint64_t round;
     char last;
     (void)w;
-    if (sscanf(path, "final/%u", &f) == 1) /* the last file before a round is given up */
+    /* the last file before a round is given up */
+    if (*path == 'f' && sscanf(path, "final/%u", &f) == 1)
         sim_copies_given_up(node, f);
-    if (sscanf(path, "frag/%u/%20" SCNu64 "/stat%c", &f, &round, &last) == 3 && round)
+    if (*path == 'f' && sscanf(path, "frag/%u/%20" SCNu64 "/stat%c", &f, &round, &last) == 3 &&
+        round)
         sim_made_carried(node, f, round - 1, data, n);
-    if (sscanf(path, "outbox/%u/%20" SCNu64, &f, &round) != 2)
+    if (*path != 'o' || sscanf(path, "outbox/%u/%20" SCNu64, &f, &round) != 2)
         return;
     if (!may_make(node, f, round))
         sim_violate(node->sim, "site %s made a second contribution to fragment %u round %" PRIu64,
@@ -318,6 +320,8 @@ static void saw_answered(void *self, void *site, const struct wire_contribution 
         sim_violate(s, "a receipt for %s without a durable record", path);
     if (s->o.split)
         sim_copies_receipt(at, site, m->fragment, m->round);
+    if (s->o.leaning.silent)
+        sim_roster_receipt(site, m->fragment, m->round);
     if (s->o.masked)
         sim_masks_seek(at, site, m->fragment, m->round);
 }

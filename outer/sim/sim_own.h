@@ -233,6 +233,7 @@ void sim_roster_acts(struct sim_aggregator *a);
 /* A manifest that was committed: is its roster what the acts make it? */
 void sim_roster_saw(struct sim *s, const struct manifest *m);
 void sim_roster_lost(struct sim_aggregator *a); /* the journal; all commits so far were seen */
+void sim_roster_receipt(struct sim_node *n, unsigned f, uint64_t round); /* leaning.silent */
 /* Sites of a round whose manifest was seen, in order; returns how many. */
 unsigned sim_roster_members(const struct sim *s, unsigned f, uint64_t round,
                             unsigned members[SIM_SITES_MAX]);

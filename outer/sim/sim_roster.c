@@ -28,7 +28,8 @@ void sim_roster_open(struct sim *s)
         if (!has[k])
             continue;
         r->count++;
-        uint64_t later = rng_below(s->o.seed, RNG_TEST, 20000 + k, rounds);
+        bool at_once = k == 2 && s->o.leaning.silent;
+        uint64_t later = at_once ? 0 : rng_below(s->o.seed, RNG_TEST, 20000 + k, rounds);
         c->act = k == 1 ? MANIFEST_REMOVE : MANIFEST_ADD;
         c->site = k ? (unsigned)rng_below(s->o.seed, RNG_TEST, 20010, r->initial) : r->initial;
         c->at = at = later / 2 > at ? later / 2 : at; /* in the first half: some rounds are left */
@@ -287,6 +288,28 @@ static bool run_over(const struct sim *s, const struct sim_aggregator *a)
     return over;
 }
 
+/* A site that is removed and has contributed to the last round before that; then it is added again
+ * before it can hear of either. */
+void sim_roster_receipt(struct sim_node *n, unsigned f, uint64_t round)
+{
+    enum { SILENT_MAX_MS = 100000 };
+    struct sim *s = n->sim;
+    const struct sim_change *c = change_of(n, MANIFEST_REMOVE);
+    bool last = c && c->made && c->tries > 1 && round + 1 == c->first[c->tries - 1][f];
+    if (!last || s->clock.now_ms >= s->calm_ms ||
+        !sim_strikes(&s->clock, 0.9, "is out of reach from now on", n->name))
+        return;
+    n->net.part_from_ms = s->clock.now_ms;
+    n->net.part_until_ms = s->clock.now_ms + SILENT_MAX_MS;
+}
+
+static void heard_again(struct sim *s, const struct sim_change *c)
+{
+    struct sim_node *n = &s->node[c->site];
+    if (s->o.leaning.silent && c->act == MANIFEST_ADD && c->site < s->roster.initial)
+        n->net.part_until_ms = s->clock.now_ms;
+}
+
 static void answered(struct sim_aggregator *a, struct sim_change *c, bool possible,
                      const struct wire_answer *answer)
 {
@@ -294,6 +317,7 @@ static void answered(struct sim_aggregator *a, struct sim_change *c, bool possib
     switch (answer->outcome) {
     case ROUND_CURRENT:
         c->made = c->out[0] = true;
+        heard_again(s, c);
         firsts_compare(a, c);
         break;
     case ROUND_PENDING: /* the change before it is not final; this one is not on record */

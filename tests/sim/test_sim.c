@@ -120,14 +120,73 @@ static enum { SIZE_MIXED, SIZE_FULL, SIZE_LARGE } size; /* of the schedules */
 static const char *const size_names[] = {"", " --full", " --large"};
 static const char *focus = "";
 
+/* Is this word in the list? */
+static bool focuses(const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = focus; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (!strncmp(at, word, n) && (!at[n] || at[n] == ','))
+            return true;
+    return false;
+}
+
+/* States that few schedules reach otherwise (tests/sim/mutants.csv says which bug needs which). */
+static void lean(struct sim_options *o, uint64_t seed)
+{
+    if (focuses("quorum")) { /* a round goes on without one of its sites; few other things happen */
+        o->strict = false;
+        o->every_ms = 0;
+        o->sites = o->masked ? 4 + seed % 2 : o->sites < 3 ? 3 : o->sites;
+        o->delay = o->optimizer == OUTER_OPT_DELAYED ? 1 + o->sites : 1;
+        o->colluding = 0;
+        o->absent = o->late = o->damaged = o->lies = o->operates = false;
+        o->joins = o->leaves = o->returns = false;
+        o->second = o->copied = SIM_COPY_NONE;
+    }
+    if (focuses("away"))
+        o->leaning.away = true;
+    if (focuses("journal")) {
+        o->leaning.journal = 0.8;
+        o->leaning.seals = o->masked ? 0.1 : 0;
+    }
+    if (focuses("full"))
+        o->leaning.full = 0.4;
+    if (focuses("crash"))
+        o->leaning.crash = 0.03;
+    if (focuses("power")) {
+        o->leaning.power = 0.7;
+        o->damaged = !o->strict && o->sites > 2;
+    }
+    if (focuses("silent") && o->leaves) {
+        o->leaning.silent = true;
+        o->returns = o->strict = true;
+        o->late = o->absent = o->damaged = false;
+        o->max_local_steps_offline = 0;
+        o->grace = 0;
+        o->keep = 1000; /* without a snapshot, as sim_draw.c has it */
+        o->sites = o->sites < 3 ? 3 : o->sites;
+        o->delay = o->optimizer == OUTER_OPT_DELAYED ? 1 + o->sites : 1;
+        o->steps += 4 * o->every;
+    }
+    if (focuses("fragments")) {
+        o->fragments = 4;
+        o->steps = 4 * (3 + (int64_t)(seed % 4));
+        o->every = o->overlap = 4; /* all of them are in flight */
+        o->mix = 0;
+        o->every_ms = 0;
+        o->before_update = false;
+        o->growth = (struct period_growth){0};
+    }
+}
+
 static struct sim_options options_of(uint64_t seed)
 {
     bool small = size == SIZE_MIXED && seed % FULL_IN != 0;
     struct sim_options o = size == SIZE_LARGE ? sim_draw_large(seed)
                            : small            ? sim_draw_small(seed)
                                               : sim_draw(seed);
-    bool copies = !strcmp(focus, "copies"), acts = !strcmp(focus, "operator"),
-         roster = !strcmp(focus, "roster"), amends = !strcmp(focus, "amend");
+    bool copies = focuses("copies"), acts = focuses("operator"), roster = focuses("roster"),
+         amends = focuses("amend");
     if (roster) {
         o.sites += o.sites == 1;
         o.joins = seed % 4 != 1;
@@ -156,7 +215,7 @@ static struct sim_options options_of(uint64_t seed)
         o.grace = 0;
         o.before_update = false;
     }
-    if (!strcmp(focus, "eager")) {
+    if (focuses("eager")) {
         o.overlap = o.every;
         o.mix = 0;
         o.eager = true;
@@ -176,15 +235,16 @@ static struct sim_options options_of(uint64_t seed)
     }
     if (copies && seed % 2 == 0)
         o.copied = seed % 4 < 2 ? SIM_COPY_RESTORED : SIM_COPY_BOTH;
-    if (!strcmp(focus, "liar") && !o.strict && o.sites > 2) {
+    if (focuses("liar") && !o.strict && o.sites > 2) {
         o.lies = true;
         o.damaged = o.joins = o.leaves = false;
         o.second = o.copied = SIM_COPY_NONE;
     }
-    bool masks = !strcmp(focus, "masks"), may = !*focus || amends || acts || roster || o.second;
+    bool masks = focuses("masks"), may = !*focus || amends || acts || roster || o.second;
     o.masked = masks || (o.masked && may);
     if (o.masked)
         sim_draw_masked(&o);
+    lean(&o, seed);
     o.judge = reference_judge;
     o.judge_self = &reference;
     return o;
@@ -202,6 +262,32 @@ static void try(const struct sim_options *o, struct sim_result *r)
 
 static bool tells; /* each seed before it runs: an assertion says only what it is */
 
+/* What the schedules did, as one number: two programs that draw and judge the same have the same.
+ * FNV-1a, since a program here may have another digest_of (digest_fast.c). */
+static uint64_t course;
+
+static void course_add(const void *data, size_t n)
+{
+    const uint8_t *at = data;
+    for (size_t i = 0; i < n; i++)
+        course = (course ^ at[i]) * 0x100000001b3u;
+}
+
+static void course_follow(const struct sim_options *o, const struct sim_result *r)
+{
+    const uint64_t counts[] = {r->ok,        r->virtual_ms, r->calls,    r->crashes,  r->restarts,
+                               r->commits,   r->snapshots,  r->excluded, r->stopped,  r->moved,
+                               r->postponed, r->aborted,    r->faults,   r->changes,  r->amendments,
+                               r->sealed,    r->scrubbed,   r->mended,   r->archived, r->gaps,
+                               r->compared,  r->judged,     r->absent,   r->clipped,  r->copies,
+                               r->parted,    r->codecs,     r->amidst};
+    course_add(counts, sizeof counts);
+    course_add(r->operations, (o->sites + 1) * sizeof *r->operations);
+    course_add(r->state.bytes, sizeof r->state.bytes);
+    for (unsigned i = 0; i < o->sites; i++)
+        course_add(r->residual[i].bytes, sizeof r->residual[i].bytes);
+}
+
 static bool run(uint64_t seed, struct totals *t)
 {
     struct sim_options o = options_of(seed);
@@ -209,6 +295,7 @@ static bool run(uint64_t seed, struct totals *t)
     if (tells)
         printf("seed=%" PRIu64 "\n", seed);
     try(&o, &r);
+    course_follow(&o, &r);
     t->lies_accepted += r.lies_accepted;
     t->ordered += r.ordered;
     t->rolled_back += r.rolled_back;
@@ -352,7 +439,7 @@ static uint64_t number(const char *s)
 
 int main(int argc, char **argv)
 {
-    uint64_t from = 1, count = SUITE_SEEDS, failures_max = FAILURES_MAX;
+    uint64_t from = 1, count = SUITE_SEEDS, failures = 0;
     bool suite = true, shrinks = false;
     struct totals t = {0};
 #if defined(__SANITIZE_THREAD__) || FEATURE(thread_sanitizer)
@@ -360,6 +447,7 @@ int main(int argc, char **argv)
     return SKIPPED;
 #endif
     log_to(quiet, NULL);
+    log_min(LOG_ERROR + 1); /* else each line is written and thrown away */
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 1; i < argc; i++) {
         bool value = i + 1 < argc;
@@ -378,6 +466,8 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--full")) {
             size = SIZE_FULL;
             suite = false;
+        } else if (!strcmp(argv[i], "--failures") && value) {
+            failures = number(argv[++i]);
         } else if (!strcmp(argv[i], "--focus") && value) {
             focus = argv[++i];
             suite = false;
@@ -387,11 +477,12 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--list")) {
             return mutant_set(NULL);
         } else if (!strcmp(argv[i], "--mutant") && value && mutant_set(argv[i + 1])) {
-            failures_max = 1;
+            failures = failures ? failures : 1;
             tells = true;
             i++;
         } else if (!strcmp(argv[i], "--log")) {
             log_to(loud, NULL);
+            log_min(LOG_DEBUG);
         } else {
             printf("unknown argument %s\n", argv[i]);
             return 2;
@@ -399,6 +490,7 @@ int main(int argc, char **argv)
     }
     if (shrinks)
         return shrink(from);
+    const uint64_t failures_max = failures ? failures : FAILURES_MAX;
     clock_t begin = clock();
     size = suite ? SIZE_FULL : size; /* those found came before there were small ones */
     for (size_t i = 0; suite && t.failed < failures_max && i < sizeof found / sizeof found[0];
@@ -466,6 +558,7 @@ int main(int argc, char **argv)
         printf("%s=%" PRIu64 " ", counts[i].name, counts[i].value);
     printf("seconds=%.1f seeds_per_second=%.1f\n", seconds,
            seconds > 0 ? (double)t.seeds / seconds : 0);
+    printf("course=%016" PRIx64 "\n", course);
     printf("%" PRIu64 " seeds, %" PRIu64 " crashes, %" PRIu64 " violations\n", t.seeds, t.crashes,
            t.failed);
     return t.failed ? 1 : 0;

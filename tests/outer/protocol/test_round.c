@@ -11,6 +11,7 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 #include "outer/protocol/round.h"
+#include "tests/sim/mutants.h"
 
 static const char *const stories[] = {"first",    "strict",    "quorum",  "restart", "identity",
                                       "standing", "fragments", "aborted", "grace",   "quarantine",
@@ -621,6 +622,8 @@ static void a_majority_of_the_rounds_roster(void **state)
     assert_true(core.f[0].sealed);
 }
 
+/* --mutant NAME: the tests without stories, over the outer loop with that bug in it
+ * (tests/sim/mutants.sh). */
 int main(int argc, char **argv)
 {
     enum { N = sizeof stories / sizeof *stories };
@@ -639,5 +642,10 @@ int main(int argc, char **argv)
     tests[N + 3] = (struct CMUnitTest)cmocka_unit_test(a_roster_that_changes);
     tests[N + 4] = (struct CMUnitTest)cmocka_unit_test(a_majority_of_the_rounds_roster);
     tests[N + 5] = (struct CMUnitTest)cmocka_unit_test(final_counts);
+    if (argc > 2 && strcmp(argv[1], "--mutant") == 0) {
+        if (!mutant_set(argv[2]))
+            return 2;
+        cmocka_set_test_filter("*_*"); /* a story is one word, and needs its file */
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
