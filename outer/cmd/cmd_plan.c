@@ -78,7 +78,7 @@ static void print_option(const struct plan_cmd *c, const struct plan_option *o, 
     progress_duration(equal, sizeof equal, r->equal_s);
     snprintf(loss, sizeof loss, "%+.1f..%+.1f %%%s", r->loss_low, r->loss_high,
              r->extrapolated ? "*" : "");
-    printf("%-10s %5lld %3u %4lld %5.2f  %5.1f %%  %7.2f s  %9s  %9s  %9s  %10.2f  %14s  %9s\n",
+    printf("%-10s %5lld %3u %4lld %5.3g  %5.1f %%  %7.2f s  %9s  %9s  %9s  %10.2f  %14s  %9s\n",
            codec_get(o->schedule.period[0].codec)->name, (long long)o->schedule.period[0].p.every,
            parts, (long long)o->schedule.overlap, settings_of(c, o).outer_lr, 100 * r->utilisation,
            r->exchange_s, up, down, run, r->cost, loss, equal);
@@ -89,7 +89,8 @@ static void print_legend(const struct plan_cmd *c)
     static const char *const order[] = {
         [PLAN_RANK_TIME] = "time-to-loss", [PLAN_RANK_COST] = "cost", [PLAN_RANK_LOSS] = "loss"};
     printf(
-        "\nRows are in the order of %s (plan.rank). H: of those within 10 %% of the best, a\n"
+        "\nRows are in the order of %s (plan.rank); those within 10 %% of the best begin, the\n"
+        "fewest bytes first. H: of those within 10 %% of the best, a\n"
         "published one (30, 50, 100, 200, 500) with the fewest bytes.\n"
         "trains: share of the run's time that is training. exchange: one round, send to commit.\n"
         "loss: range over data-parallel training at equal tokens, from published tables\n"
@@ -207,7 +208,7 @@ static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_
     const struct outer_settings *s = &c->p.o, run = settings_of(c, o);
     fprintf(f,
             "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  "
-            "optimizer: %s\n  lr: 0              # published: %.2f\n"
+            "optimizer: %s\n  lr: 0              # published: %.6g\n"
             "  error_feedback_decay: %.4g\n"
             "plan:\n  step_s: %.6g\n  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n  "
             "loss_percent: %.6g\n"

@@ -310,6 +310,19 @@ static enum err search(struct search *s, const struct table *table, struct arena
     return ERR_OK;
 }
 
+/* Options in the order of their scores: those that are as good as the first, in that of bytes. */
+static void fewer_bytes_first(struct plan_option *o, size_t count, enum plan_rank rank)
+{
+    double least = count ? score(&o[0].result, rank) : 0;
+    for (size_t i = 1; i < count && equal(score(&o[i].result, rank), least); i++) {
+        struct plan_option moved = o[i];
+        size_t at = i;
+        for (; at > 0 && moved.result.up_bytes < o[at - 1].result.up_bytes; at--)
+            o[at] = o[at - 1];
+        o[at] = moved;
+    }
+}
+
 enum err plan_search(const struct plan_task *t, const struct plan_goal *goal,
                      struct plan_option out[PLAN_OPTIONS_MAX], size_t *count,
                      struct plan_option *nearest)
@@ -334,6 +347,7 @@ enum err plan_search(const struct plan_task *t, const struct plan_goal *goal,
         out[at] = s.best[c];
         ++*count;
     }
+    fewer_bytes_first(out, *count, t->rank);
     return ERR_OK;
 }
 
