@@ -462,12 +462,15 @@ static void print_bytes(const struct demo *d)
     printf("  %llu rounds\n", (unsigned long long)d->sites[0].line.round);
 }
 
-/* Shares of a site's time between its first round and its last. */
+/* Shares of the time since a site's first record (report_compute_share). */
 static void print_times(const struct report_cost cost[SITES])
 {
-    static const char *const what[REPORT_COSTS] = {"computing", "sending",
+    static const char *const what[REPORT_COSTS] = {"computing",
+                                                   "sending",
                                                    "waiting for the other site and the commit",
-                                                   "receiving", "encode, store, apply"};
+                                                   "receiving",
+                                                   "encode, store, apply",
+                                                   "start, evaluation, checkpoints, rest"};
     printf("\nWhere the time goes                              site a    site b\n");
     for (int k = 0; k < REPORT_COSTS; k++)
         printf("  %-43s %7.1f %% %7.1f %%\n", what[k], 100 * cost[0].share[k],
@@ -477,6 +480,11 @@ static void print_times(const struct report_cost cost[SITES])
                cost[1].hidden_s);
 }
 
+static double standing(const struct report_cost *c)
+{
+    return 1 - c->share[REPORT_COMPUTING] - c->share[REPORT_BESIDES];
+}
+
 /* Where training stands still for its rounds: settings that let it go on meanwhile. */
 static void print_hint(const struct demo *d, const struct report_cost cost[SITES])
 {
@@ -484,13 +492,13 @@ static void print_hint(const struct demo *d, const struct report_cost cost[SITES
     const double much = 0.10;
     double step_s = fmax(cost[0].step_s, cost[1].step_s);
     double round_s = fmax(cost[0].round_s, cost[1].round_s);
-    double waits = fmax(1 - cost[0].share[REPORT_COMPUTING], 1 - cost[1].share[REPORT_COMPUTING]);
+    double waits = fmax(standing(&cost[0]), standing(&cost[1]));
     if (waits < much || cost[0].hidden_s > 0 || !(step_s > 0))
         return;
     double every = d->sites[0].every, steps = fmax(5, ceil(round_s / FRAGMENTS / step_s) + 1);
-    printf("  Training stands still for %.0f %% of the time. fragments %d, overlap %.0f would hide "
+    printf("  Training stands still for %.0f %% of the time. fragments %d, overlap %.0f would hide"
            "%s it:\n  --outer.fragments %d --outer.overlap_steps %.0f\n",
-           100 * waits, FRAGMENTS, fmin(steps, every - 1), steps < every ? "" : "most of",
+           100 * waits, FRAGMENTS, fmin(steps, every - 1), steps < every ? "" : " most of",
            FRAGMENTS, fmin(steps, every - 1));
 }
 
@@ -563,13 +571,32 @@ static enum err demo(struct demo *d)
     return summary(d);
 }
 
+/* Next to the program, in its build directory. */
+static enum err find_text(struct demo *d)
+{
+    static const char *const names[] = {"own.txt", "gcide.txt"};
+    const char *own = program(d), *slash = strrchr(own, '/');
+    for (size_t i = 0; !d->text && slash && i < sizeof names / sizeof *names; i++) {
+        char *path = arena_printf(&d->arena, "%.*s/../text/%s", (int)(slash - own), own, names[i]);
+        TRY_ALLOC(path);
+        d->text = file_exists(path) ? path : NULL;
+    }
+    return d->text ? ERR_OK
+                   : err_set(ERR_CONFIG,
+                             "--text FILE is missing: plain text of a megabyte or more, such as\n"
+                             "  cat docs/*.md >text.txt && %s demo --text text.txt\n"
+                             "deploy/run-demo.sh prepares a dictionary and runs the demo with it",
+                             own);
+}
+
 enum err cmd_demo(int argc, char **argv)
 {
     struct demo d = {
         .dir = "atoll-demo", .steps = 1600, .http = "127.0.0.1:0", .arena = arena_make(0)};
     const struct args_option options[] = {
-        {"text", ARGS_TEXT, &d.text, .value = "FILE", .required = true,
-         .help = "Plain text to train on; a megabyte or more."},
+        {"text", ARGS_TEXT, &d.text, .value = "FILE",
+         .help = "Plain text to train on; a megabyte or more. Without it the text that "
+                 "deploy/run-demo.sh has prepared, where there is one."},
         {"dir", ARGS_TEXT, &d.dir, .value = "DIR",
          .help = "Where everything goes; an earlier demo there is replaced."},
         {"wan", ARGS_TEXT, &d.topology_source, .value = "FILE",
@@ -594,7 +621,9 @@ enum err cmd_demo(int argc, char **argv)
     enum err e = args_parse(&args, argc, argv, &d.arena);
     if (e == ERR_OK && args.setting_count > SETTINGS_MAX)
         e = err_set(ERR_CONFIG, "demo: more than %d arguments for the configuration", SETTINGS_MAX);
-    else if (e == ERR_OK && !args.help) {
+    if (e == ERR_OK && !args.help)
+        e = find_text(&d);
+    if (e == ERR_OK && !args.help) {
         struct sigaction action = {.sa_handler = on_signal};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);

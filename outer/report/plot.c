@@ -54,14 +54,35 @@ static int decimals(double step)
     return d;
 }
 
-static void tick_text(FILE *out, double value, double step)
+enum { TICK_MAX = 32 };
+
+static int tick_format(char text[TICK_MAX], double value, double step)
 {
     if (step >= 1e6)
-        fprintf(out, "%gM", value / 1e6);
-    else if (step >= 1000)
-        fprintf(out, value == 0 ? "0" : "%gk", value / 1000);
-    else
-        fprintf(out, "%.*f", decimals(step), fabs(value) < step * 1e-6 ? 0 : value);
+        return snprintf(text, TICK_MAX, "%gM", value / 1e6);
+    if (step >= 1000)
+        return snprintf(text, TICK_MAX, value == 0 ? "0" : "%gk", value / 1000);
+    return snprintf(text, TICK_MAX, "%.*f", decimals(step), fabs(value) < step * 1e-6 ? 0 : value);
+}
+
+static void tick_text(FILE *out, double value, double step)
+{
+    char text[TICK_MAX];
+    tick_format(text, value, step);
+    fputs(text, out);
+}
+
+/* Room for the longest label of an axis: a digit of 12 px is 7 px wide. */
+static double labels_width(const struct plot_axis *y)
+{
+    enum { GAP = 12, DIGIT = 7 };
+    char text[TICK_MAX];
+    int longest = 0;
+    for (int i = 0; y->lo + i * y->step <= y->hi + y->step * 0.01; i++) {
+        int n = tick_format(text, y->lo + i * y->step, y->step);
+        longest = n > longest ? n : longest;
+    }
+    return fmax(48, GAP + DIGIT * longest);
 }
 
 static void draw_axes(struct plot *p, const struct plot_options *o)
@@ -102,12 +123,12 @@ void plot_begin(struct plot *p, FILE *out, const struct plot_options *o)
     *p = (struct plot){.out = out,
                        .width = 560,
                        .height = 300,
-                       .left = 48,
                        .right = o->tags ? 112 : 10,
                        .top = 26,
                        .bottom = 38,
                        .id = charts++};
     p->y = axis_make(o->y_lo, o->y_hi, 5);
+    p->left = labels_width(&p->y);
     p->x = (struct plot_axis){o->x_lo, o->x_hi > o->x_lo ? o->x_hi : o->x_lo + 1, 0};
     fprintf(out, "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\"><title>", p->width, p->height);
     plot_escape(out, o->title);
@@ -188,7 +209,7 @@ static int tag_order(const void *a, const void *b)
 
 void plot_end(struct plot *p)
 {
-    enum { LINE_HEIGHT = 14 };
+    enum { LINE_HEIGHT = 14, LETTER = 7 };
     qsort(p->tags, p->tag_count, sizeof *p->tags, tag_order);
     for (unsigned i = 1; i < p->tag_count;
          i++) /* names never overlap: push down, then up from the bottom */
@@ -199,8 +220,12 @@ void plot_end(struct plot *p)
         if (p->tags[i].y > limit)
             p->tags[i].y = limit;
     for (unsigned i = 0; i < p->tag_count; i++) {
-        fprintf(p->out, "<text class=\"tag\" style=\"fill:var(--s%u)\" x=\"%.1f\" y=\"%.1f\">",
+        fprintf(p->out, "<text class=\"tag\" style=\"fill:var(--s%u)\" x=\"%.1f\" y=\"%.1f\"",
                 p->tags[i].color % PLOT_COLORS, p->width - p->right + 8, p->tags[i].y + 4);
+        double room = p->right - 10;
+        if (LETTER * (double)strlen(p->tags[i].text) > room) /* narrower, not cut */
+            fprintf(p->out, " textLength=\"%.0f\" lengthAdjust=\"spacingAndGlyphs\"", room);
+        fputs(">", p->out);
         plot_escape(p->out, p->tags[i].text);
         fputs("</text>\n", p->out);
     }

@@ -235,14 +235,14 @@ static const char *const summary_row[] = {"",
                                           "of that, aggregator unreachable"};
 enum { SUMMARY_COLUMNS = sizeof summary_row / sizeof *summary_row, CELL_MAX = 40 };
 
-static void summary_times(const struct totals *t, char cell[SUMMARY_COLUMNS][CELL_MAX])
+static void summary_times(const struct report_run *r, char cell[SUMMARY_COLUMNS][CELL_MAX])
 {
-    double all = 0;
-    for (int k = 0; k < REPORT_TIMES; k++)
-        all += t->ms[k];
-    double exchange = all - t->ms[REPORT_COMPUTE], of = exchange > 0 ? exchange : 1;
-    const double share[] = {t->ms[REPORT_COMPUTE] / all, exchange / all, t->ms[REPORT_WAIT] / of,
-                            t->ms[REPORT_OUTAGE] / of};
+    double s[REPORT_SPENTS], all;
+    report_spent(r, s, &all);
+    double exchange = s[REPORT_SPENT_EXCHANGE] + s[REPORT_SPENT_WAIT] + s[REPORT_SPENT_OUTAGE];
+    double of = exchange > 0 ? exchange : 1;
+    const double share[] = {report_compute_share(r), exchange / all, s[REPORT_SPENT_WAIT] / of,
+                            s[REPORT_SPENT_OUTAGE] / of};
     for (int k = 0; all > 0 && k < 4; k++)
         snprintf(cell[12 + k], CELL_MAX, "%.1f %%", 100 * share[k]);
 }
@@ -267,7 +267,7 @@ static void summary_make(const struct report_run *r, char cell[SUMMARY_COLUMNS][
     for (int k = 0; k < 6; k++)
         if (bytes[k] > 0)
             progress_bytes(cell[6 + k], CELL_MAX, bytes[k]);
-    summary_times(&t, cell);
+    summary_times(r, cell);
 }
 
 /* One row a quantity, one column a run: few runs side by side, on a narrow page one below the

@@ -662,7 +662,7 @@ enum err report_data_read(struct report_run **runs, size_t *count, const char *c
 /* Training stood still for `exposed`; its parts are as those of the whole exchange. */
 struct report_cost report_cost(const struct report_run *r)
 {
-    struct report_cost c = {.share = {NAN, NAN, NAN, NAN, NAN}};
+    struct report_cost c = {.share = {NAN, NAN, NAN, NAN, NAN, NAN}};
     double ms[REPORT_TIMES] = {0}, exchange = 0, exposed = 0;
     for (size_t i = 0; i < r->round_count; i++) {
         for (int k = 0; k < REPORT_TIMES; k++)
@@ -672,15 +672,18 @@ struct report_cost report_cost(const struct report_run *r)
     }
     for (int k = REPORT_ENCODE; k < REPORT_TIMES; k++)
         exchange += ms[k];
-    double all = ms[REPORT_COMPUTE] + exposed;
+    double all = 1e3 * (r->last_t - r->first_t);
     if (!r->round_count || !(all > 0))
         return c;
     double scale = exchange > 0 ? exposed / exchange / all : 0;
-    c.share[REPORT_COMPUTING] = ms[REPORT_COMPUTE] / all;
+    c.share[REPORT_COMPUTING] = report_compute_share(r);
     c.share[REPORT_SENDING] = ms[REPORT_SEND] * scale;
     c.share[REPORT_WAITING] = (ms[REPORT_WAIT] + ms[REPORT_OUTAGE]) * scale;
     c.share[REPORT_RECEIVING] = ms[REPORT_FETCH] * scale;
     c.share[REPORT_REST] = (ms[REPORT_ENCODE] + ms[REPORT_STORE] + ms[REPORT_APPLY]) * scale;
+    c.share[REPORT_BESIDES] = 1;
+    for (int k = 0; k < REPORT_BESIDES; k++)
+        c.share[REPORT_BESIDES] -= c.share[k];
     c.round_s = 1e-3 * exchange / (double)r->round_count;
     c.step_s = 1e-3 * ms[REPORT_COMPUTE] / r->rounds[r->round_count - 1].step;
     return c;

@@ -138,13 +138,14 @@ struct report_run {
     char ledger_why[256];
 };
 
-/* What rounds cost a site: where its time went from the first step to its last round. */
+/* What rounds cost a site: where its time went since its first record. */
 enum report_cost_part {
     REPORT_COMPUTING,
     REPORT_SENDING,
     REPORT_WAITING, /* for the other sites and the commit, or for the aggregator to be back */
     REPORT_RECEIVING,
-    REPORT_REST, /* encode, store, apply */
+    REPORT_REST,    /* encode, store, apply */
+    REPORT_BESIDES, /* start-up, evaluation, checkpoints, what was trained again */
     REPORT_COSTS
 };
 struct report_cost {
@@ -156,6 +157,10 @@ struct report_cost report_cost(const struct report_run *r);
 double report_last(const struct report_points *p); /* NaN: there is none */
 /* Seconds by cause; `all`: since the first record. */
 void report_spent(const struct report_run *r, double seconds[REPORT_SPENTS], double *all);
+/* The compute share, of the demo's summary, the report and the live page: the time of steps that
+ * count, over the time since the site's first record (evaluations, checkpoints, start-up and
+ * restarts are in it). NaN: no time yet. */
+double report_compute_share(const struct report_run *r);
 
 /* The same directories, read on as records come. One thread. */
 struct report_source {

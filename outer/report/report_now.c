@@ -164,3 +164,10 @@ void report_spent(const struct report_run *r, double seconds[REPORT_SPENTS], dou
     }
     seconds[REPORT_SPENT_OTHER] = fmax(0, *all - sum);
 }
+
+double report_compute_share(const struct report_run *r)
+{
+    double seconds[REPORT_SPENTS], all;
+    report_spent(r, seconds, &all);
+    return all > 0 ? seconds[REPORT_SPENT_COMPUTE] / all : NAN;
+}
