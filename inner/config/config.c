@@ -457,8 +457,23 @@ static enum err apply_argument(struct loading *l, int argc, char **argv, int *us
     return store(l, p, &entry);
 }
 
-static enum err check_given(struct loading *l, const struct config_entries *entries, int argc,
-                            char **argv)
+struct config_given {
+    const struct config_entries *entries;
+    int argc;
+    char **argv;
+};
+
+bool config_is_given(const struct config_given *g, const char *key)
+{
+    size_t n = strlen(key);
+    bool given = first_of(g->entries, g->entries->count, key) != NULL;
+    for (int i = 0; i < g->argc && !given; i++)
+        given = !strncmp(g->argv[i], "--", 2) && !strncmp(g->argv[i] + 2, key, n) &&
+                (!g->argv[i][n + 2] || g->argv[i][n + 2] == '=');
+    return given;
+}
+
+static enum err check_given(struct loading *l, const struct config_given *g)
 {
     for (size_t t = 0; t < l->table_count; t++)
         for (size_t i = 0; i < l->tables[t].count; i++) {
@@ -467,12 +482,7 @@ static enum err check_given(struct loading *l, const struct config_entries *entr
             if (k->fallback)
                 continue;
             TRY_ALLOC(key = arena_printf(l->a, "%s.%s", k->section, k->name));
-            bool given = first_of(entries, entries->count, key) != NULL;
-            size_t n = strlen(key);
-            for (int j = 0; j < argc && !given; j++)
-                given = !strncmp(argv[j], "--", 2) && !strncmp(argv[j] + 2, key, n) &&
-                        (!argv[j][n + 2] || argv[j][n + 2] == '=');
-            if (!given)
+            if (!config_is_given(g, key))
                 TRY(config_error(&l->errors, 0, "%s must be given, in the file or as --%s: %s", key,
                                  key, k->help));
         }
@@ -493,7 +503,11 @@ enum err config_load_text(const struct config_table *tables, size_t table_count,
     TRY(apply_file(&l, &entries));
     for (int i = 0, used; i < argc; i += used)
         TRY(apply_argument(&l, argc - i, argv + i, &used));
-    TRY(check_given(&l, &entries, argc, argv));
+    const struct config_given given = {&entries, argc, argv};
+    TRY(check_given(&l, &given));
+    for (size_t t = 0; t < table_count; t++)
+        if (tables[t].fit)
+            tables[t].fit(tables[t].values, &given);
     return config_errors_report(&l.errors);
 }
 

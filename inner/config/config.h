@@ -46,10 +46,14 @@ struct config_key {
 struct config_renamed { /* of a section of this table: refused, with the new name */
     const char *section, *old, *name;
 };
+struct config_given; /* opaque: which keys the file and the arguments name */
+bool config_is_given(const struct config_given *g, const char *key);
 struct config_table {
     const struct config_key *keys;
     size_t count;
     void *values; /* the struct to fill */
+    /* Defaults that depend on other keys, once all is read. NULL: none. */
+    void (*fit)(void *values, const struct config_given *g);
     const struct config_renamed *renamed;
     size_t renamed_count;
 };
@@ -138,6 +142,13 @@ enum err config_rules_report(const struct config_rules *r) MUST; /* ERR_CONFIG, 
 void config_nearest(const struct config_table *tables, size_t table_count, const char *word,
                     char *name, size_t size, unsigned *edits);
 
+/* What one key means: its name, what is allowed, its default, its help. ERR_CONFIG: there is none;
+ * names the nearest one. */
+enum err config_explain(const struct config_table *tables, size_t table_count, const char *key,
+                        struct arena *a, char **text) MUST;
+/* The keys whose values are not the default, as YAML text with comments. */
+enum err config_print_differing(const struct config_table *tables, size_t table_count,
+                                struct arena *a, char **text) MUST;
 /* The resolved configuration as YAML text with comments (which keys differ from the default). */
 enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a,
                       char **text) MUST;

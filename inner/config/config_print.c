@@ -10,6 +10,7 @@ struct out { /* a string that grows in an arena */
     struct arena *a;
     char *text;
     size_t length, capacity;
+    const char *section; /* whose name was printed last; config_print_differing */
 };
 
 static enum err put(struct out *o, const char *s, size_t n)
@@ -177,6 +178,39 @@ enum err config_print(const struct config_table *tables, size_t table_count, str
     struct out o = {.a = a};
     TRY(puts_to(&o, ""));
     TRY(each_key(&o, tables, table_count, print_section, print_key));
+    *text = o.text;
+    return ERR_OK;
+}
+
+/* A section without such a key is left out: its name comes with its first one. */
+static enum err print_differing_key(struct out *o, const struct config_table *t,
+                                    const struct config_key *k)
+{
+    if (is_default(t, k))
+        return ERR_OK;
+    if (o->section != k->section) {
+        TRY(puts_to(o, k->section));
+        TRY(puts_to(o, ":\n"));
+    }
+    o->section = k->section;
+    return print_key(o, t, k);
+}
+
+static enum err print_no_section(struct out *o, const struct config_table *t,
+                                 const struct config_key *k)
+{
+    (void)t;
+    (void)k;
+    o->section = NULL;
+    return ERR_OK;
+}
+
+enum err config_print_differing(const struct config_table *tables, size_t table_count,
+                                struct arena *a, char **text)
+{
+    struct out o = {.a = a};
+    TRY(puts_to(&o, ""));
+    TRY(each_key(&o, tables, table_count, print_no_section, print_differing_key));
     *text = o.text;
     return ERR_OK;
 }
@@ -379,6 +413,43 @@ static enum err reference_renamed(struct out *o, const struct config_table *tabl
                      r->name);
             TRY(puts_to(o, row));
         }
+    return ERR_OK;
+}
+
+static enum err put_plain_allowed(struct out *o, const struct config_key *k)
+{
+    struct out cell = {.a = o->a};
+    TRY(put_allowed(&cell, k)); /* in a table cell | is \| */
+    for (const char *s = cell.text; *s; s++)
+        if (*s != '\\')
+            TRY(put(o, s, 1));
+    return ERR_OK;
+}
+
+enum err config_explain(const struct config_table *tables, size_t table_count, const char *key,
+                        struct arena *a, char **text)
+{
+    struct out o = {.a = a};
+    char nearest[128] = "";
+    unsigned edits;
+    const struct config_key *k = config_key_find(tables, table_count, key);
+    const char *dot = strchr(key, '.');
+    if (!k) {
+        config_nearest(tables, table_count, dot ? dot + 1 : key, nearest, sizeof nearest, &edits);
+        return err_set(ERR_CONFIG, "there is no key %.100s; the nearest is %s", key, nearest);
+    }
+    TRY(puts_to(&o, k->section));
+    TRY(puts_to(&o, "."));
+    TRY(puts_to(&o, k->name));
+    TRY(puts_to(&o, "\nallowed: "));
+    TRY(put_plain_allowed(&o, k));
+    TRY(puts_to(&o, "\ndefault: "));
+    TRY(puts_to(&o, !k->fallback   ? "none, it must be given"
+                    : *k->fallback ? k->fallback
+                                   : "empty"));
+    TRY(puts_to(&o, k->pinned ? "\npinned: equal at every site of a run\n" : "\n"));
+    TRY(puts_to(&o, k->help));
+    *text = o.text;
     return ERR_OK;
 }
 

@@ -26,10 +26,24 @@ static const struct config_renamed renamed[] = {
     {"train", "hold", "stable_steps"},
 };
 
+/* A warm-up that was not given is a tenth of a run that is too short for the default. Longer runs
+ * keep the default: their settings are on record. */
+static void fit_warmup(void *values, const struct config_given *g)
+{
+    struct settings *s = values;
+    if (!config_is_given(g, "train.warmup") &&
+        s->train_warmup + s->train_stable_steps > s->train_steps)
+        s->train_warmup = s->train_steps / 10;
+}
+
 struct config_table keys_inner(struct settings *s)
 {
-    return (struct config_table){keys, sizeof keys / sizeof keys[0], s, renamed,
-                                 sizeof renamed / sizeof renamed[0]};
+    return (struct config_table){.keys = keys,
+                                 .count = sizeof keys / sizeof keys[0],
+                                 .values = s,
+                                 .fit = fit_warmup,
+                                 .renamed = renamed,
+                                 .renamed_count = sizeof renamed / sizeof renamed[0]};
 }
 
 static void check_name(struct config_rules *r, const char *name)

@@ -287,7 +287,8 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "SHA-256 of the tokenizer's file, as data.json has it: shards of another tokenizer " \
               "are refused. Several sites must set it.")                                           \
     X(data, tokenizer, CHOICE(data_tokenizer), .fallback = "bytes", .pinned = true,                \
-      .help = "bytes: ids are bytes; external: shards made elsewhere (GPT-2 ids).")                \
+      .help = "bytes: ids are bytes; external: ids of a tokenizer, by atoll data --tokenizer or "  \
+              "elsewhere.")                                                                        \
     X(train, steps, INT, .fallback = "400", .min = 1, .max = 1e9, .unit = "steps", .pinned = true, \
       .help = "Inner steps in all. May grow between two starts, with the same value at all "       \
               "processes; the learning rate follows the new total.")                               \
@@ -432,7 +433,8 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Final learning rate as a share of the peak; with train.decay = exponential it is "  \
               "added to all others.")                                                              \
     X(train, warmup, INT, .fallback = "40", .min = 0, .max = 1e9, .unit = "steps", .pinned = true, \
-      .help = "Steps of warm-up.")                                                                 \
+      .help = "Steps of warm-up. Where it is not given and the default does not fit into "         \
+              "train.steps: a tenth of them.")                                                     \
     X(train, warmup_shape, CHOICE(train_warmup_shape), .fallback = "linear", .pinned = true,       \
       .help = "Shape of the warm-up: linear, or quadratic as in DeepSpeed's BERT.")                \
     X(train, stable_steps, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",            \

@@ -135,6 +135,8 @@ enum err evaluate_windows(struct model *m, const struct loader *l, struct batch 
         }
         if (sums->logits)
             TRY(count_predictions(m, l, b, sums));
+        if (sums->told)
+            sums->told(sums->self, at + count - first);
     }
     if (sums->layers)
         TRY(model_attention_largest(m, sums->largest));

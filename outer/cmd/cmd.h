@@ -7,35 +7,52 @@
 #include "kernels/base/args.h"
 #include "outer/protocol/round.h"
 
-/* X(name, needs: NET or ANY build, summary) */
+/* The groups of `atoll --help`, in order. */
+#define CMD_GROUPS(X)                                                                              \
+    X(FIRST, "first")                                                                              \
+    X(RUN, "a run of several sites")                                                               \
+    X(BEFORE, "before a run")                                                                      \
+    X(AFTER, "while it runs, and after it")                                                        \
+    X(MODEL, "a trained model")
+/* X(name, needs: NET or ANY build, group, summary) */
 #define CMD_LIST(X)                                                                                \
-    X(demo, NET, "two sites and an aggregator on this machine, on real text, with a report")       \
-    X(train, ANY, "train: alone, or as one site of a run")                                         \
-    X(cert, NET,                                                                                   \
+    X(demo, NET, FIRST,                                                                            \
+      "two sites and an aggregator on this machine, on real text, with a report")                  \
+    X(data, ANY, FIRST,                                                                            \
+      "text (plain, JSON lines, compressed) or token ids into shards: held out, and one part a "   \
+      "site")                                                                                      \
+    X(doctor, ANY, FIRST,                                                                          \
+      "what this machine and this build can do; with --config whether a run would start here")     \
+    X(train, ANY, FIRST, "train: alone, or as one site of a run")                                  \
+    X(cert, NET, RUN,                                                                              \
       "the certificate authority of a run, and the certificates of its sites and aggregator")      \
-    X(serve, NET,                                                                                  \
+    X(serve, NET, RUN,                                                                             \
       "the aggregator of a run: collects contributions, commits rounds, keeps the outer state")    \
-    X(relay, ANY, "a hub for sites that cannot reach the aggregator: forwards TLS, unopened")      \
-    X(operator, NET, "an operator's calls: status, abort, roll back, quarantine, set, roster")     \
-    X(data, ANY, "plain text into token shards: a held-out part, and one part for each site")      \
-    X(eval, ANY, "held-out loss and perplexity of a trained model")                                \
-    X(sample, ANY, "text that a trained model writes")                                             \
-    X(export, ANY, "a trained model as transformers reads it (safetensors, GPT-2 names)")          \
-    X(import, ANY, "a model with GPT-2 names as the start of a run")                               \
-    X(report, ANY, "one HTML page with plots about one or more run directories")                   \
-    X(status, ANY, "where a run stands: its sites, what they wait for, its rounds")                \
-    X(watch, ANY, "the live page of a run, at this machine's loopback")                            \
-    X(wan, ANY, "commands at the places of an emulated network: rate, delay, loss, outages")       \
-    X(ledger, ANY, "bytes on the link by layer, site, round: predicted, counted, the kernel's")    \
-    X(replay, ANY, "every committed round made again from archives: is it what is on record?")     \
-    X(plan, ANY,                                                                                   \
+    X(operator, NET, RUN,                                                                          \
+      "an operator's calls: status, abort, roll back, quarantine, set, roster")                    \
+    X(relay, ANY, RUN, "a hub for sites that cannot reach the aggregator: forwards TLS, unopened") \
+    X(plan, ANY, BEFORE,                                                                           \
       "what a run's exchange will cost on a given link, and the settings that cost least")         \
-    X(probe, NET,                                                                                  \
+    X(probe, NET, BEFORE,                                                                          \
       "measures the link to another machine, and the step time of this one, for atoll plan")       \
-    X(sim, ANY, "a whole run in virtual time: 2 to 1,000 sites, a year in seconds")                \
-    X(privacy, ANY,                                                                                \
+    X(sim, ANY, BEFORE, "a whole run in virtual time: 2 to 1,000 sites, a year in seconds")        \
+    X(wan, ANY, BEFORE,                                                                            \
+      "commands at the places of an emulated network: rate, delay, loss, outages")                 \
+    X(privacy, ANY, BEFORE,                                                                        \
       "differential privacy in numbers: epsilon, noise, what a site has spent, an audit")          \
-    X(doctor, ANY, "what this machine and this build can do: processor, memory, MPI, gRPC, GPUs")
+    X(status, ANY, AFTER, "where a run stands: its sites, what they wait for, its rounds")         \
+    X(watch, ANY, AFTER, "the live page of a run, at this machine's loopback")                     \
+    X(report, ANY, AFTER, "one HTML page with plots about one or more run directories")            \
+    X(ledger, ANY, AFTER,                                                                          \
+      "bytes on the link by layer, site, round: predicted, counted, the kernel's")                 \
+    X(replay, ANY, AFTER,                                                                          \
+      "every committed round computed again from archives: is it what is on record?")              \
+    X(eval, ANY, MODEL,                                                                            \
+      "held-out loss and perplexity of a trained model, scores of an encoder, tasks")              \
+    X(sample, ANY, MODEL, "text that a trained model writes")                                      \
+    X(export, ANY, MODEL,                                                                          \
+      "a trained model as transformers reads it: GPT-2, Llama, BERT, ALBERT, ModernBERT")          \
+    X(import, ANY, MODEL, "a model of transformers, of these families, as the start of a run")
 
 /* The closing message of this process is left out: the lead rank of the job prints it. */
 void cmd_silence(void);
@@ -51,7 +68,7 @@ void cmd_directory_look(const char *dir);
  */
 void cmd_memory_private(void);
 
-#define X(name, needs, summary) enum err cmd_##name(int argc, char **argv) MUST;
+#define X(name, needs, group, summary) enum err cmd_##name(int argc, char **argv) MUST;
 CMD_LIST(X)
 #undef X
 

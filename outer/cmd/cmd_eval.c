@@ -3,11 +3,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "inner/train/choose.h"
 #include "inner/train/evaluate.h"
 #include "outer/cmd/cmd.h"
+#include "kernels/base/clock.h"
 #include "outer/cmd/load.h"
 #include "outer/cmd/tasks.h"
+#include "outer/report/progress.h"
 
 enum { BATCH_TOKENS = 4096 };
 
@@ -153,14 +156,49 @@ struct evaluation { /* of several sets */
     struct evaluate_sums sums;
     struct loader_options o;
     bool json;
+    uint64_t windows; /* of the set that is read */
+    double began, shown;
+    bool terminal;
 };
+
+/* How far it is, on standard error: the numbers themselves go to standard output. */
+static void bar_show(void *self, uint64_t done)
+{
+    enum { WIDTH = 24 };
+    struct evaluation *e = self;
+    char left[32] = "-";
+    double share = (double)done / (double)e->windows, now = clock_mono_s();
+    bool last = done == e->windows;
+    if (!e->terminal || (!last && now - e->shown < 0.2))
+        return;
+    e->shown = now;
+    progress_duration(left, sizeof left, (now - e->began) * (1 - share) / share);
+    fprintf(stderr, "\r[%-*.*s] %3.0f %%  ETA %s  ", WIDTH, (int)(share * WIDTH),
+            "########################", 100 * share, left);
+    if (last)
+        fprintf(stderr, "\r%*s\r", WIDTH + 32, "");
+}
+
+static void reads_say(struct evaluation *e, const struct shard_group *g, const struct loader *text)
+{
+    uint64_t S = text->options.sequence;
+    fprintf(stderr, "atoll eval: reads %llu of %llu held-out tokens%s%s%s\n",
+            (unsigned long long)(e->windows * S), (unsigned long long)(text->windows * S),
+            *g->name ? " of " : "", g->name,
+            e->windows < text->windows ? " (train.eval_tokens, or --tokens; --tokens 0: all)" : "");
+    e->terminal = isatty(2) == 1;
+    e->began = clock_mono_s();
+}
 
 static enum err evaluate_set(struct evaluation *e, const struct shard_group *g)
 {
     struct loader text;
     bool labels = e->l->run.s.data_objective == DATA_OBJECTIVE_LABELS;
+    int64_t tokens = e->w->tokens < 0 ? e->l->run.s.train_eval_tokens : e->w->tokens;
     TRY(loader_open(&text, &e->l->run.perm, &g->paths, &e->o));
-    uint64_t windows = e->w->tokens ? evaluate_count(&text, e->w->tokens) : text.windows;
+    uint64_t windows = tokens ? evaluate_count(&text, tokens) : text.windows;
+    e->windows = windows;
+    reads_say(e, g, &text);
     enum err failed = evaluate_windows(e->l->model, &text, &e->b, 0, windows, &e->sums);
     const struct result r = {.l = e->l,
                              .name = g->name,
@@ -267,6 +305,8 @@ static enum err evaluate(struct load *l, void *self)
                        "data.eval and eval.tasks are empty: name held-out shards, or tasks");
     TRY(objective_batch_open(e.o.objective, &e.b, &l->run.perm, sequences, S));
     TRY(evaluate_open(&e.sums, &l->run.s, (struct evaluate_rank){0, 1}, &l->run.perm));
+    e.sums.told = bar_show;
+    e.sums.self = &e;
     TRY(load_model(l, e.b.tokens_max));
     if (l->run.s.data_eval.count && !w->details)
         TRY(evaluate_sets(&e));
@@ -276,11 +316,11 @@ static enum err evaluate(struct load *l, void *self)
 enum err cmd_eval(int argc, char **argv)
 {
     struct load_options from = {0};
-    struct wish w = {.format = "text"};
+    struct wish w = {.tokens = -1, .format = "text"};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
         {"tokens", ARGS_INT, &w.tokens, .value = "N", .max = 1e15,
-         .help = "Held-out tokens to look at; 0: all."},
+         .help = "Held-out tokens to read; 0: all. Without it: train.eval_tokens, as in the run."},
         {"details", ARGS_FLAG, &w.details,
          .help = "Of eval.tasks alone, a JSON line for each question: scores and picks."},
         {"format", ARGS_TEXT, &w.format, .value = "text|json", .help = "json: one object."},

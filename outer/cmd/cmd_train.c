@@ -84,11 +84,17 @@ static void print_tuning(const struct job *j)
         printf("# WARNING: %s\n", warning);
 }
 
-static enum err dry_run(struct job *j)
+/* What matters comes last. */
+static enum err dry_run(struct job *j, bool all)
 {
     const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->run.o)};
     char *text, warning[300];
-    TRY(config_print(tables, 2, &j->run.perm, &text));
+    if (all)
+        TRY(config_print(tables, 2, &j->run.perm, &text));
+    else
+        TRY(config_print_differing(tables, 2, &j->run.perm, &text));
+    if (!all)
+        printf("# What differs from the defaults; --all prints every key.\n");
     fputs(text, stdout);
     keys_warning(&j->s, warning, sizeof warning);
     if (*warning)
@@ -519,8 +525,13 @@ static enum err open_instead(struct job *j)
     return dev_open(&j->dev, &o);
 }
 
-static enum err train(struct job *j, const struct args *args, bool dry)
+struct train_wish {
+    bool dry, all, keys;
+};
+
+static enum err train(struct job *j, const struct args *args, const struct train_wish *w)
 {
+    bool dry = w->dry;
     TRY(configure(j, args));
     job_signals_open(j);
     TRY(coll_open(&j->coll, config_choice_name(device_kind_choices, j->s.device_kind)));
@@ -541,7 +552,7 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     if (e != ERR_OK)
         end_job(j, e);
     else if (dry)
-        e = is_lead(j) ? dry_run(j) : ERR_OK;
+        e = is_lead(j) ? dry_run(j, w->all) : ERR_OK;
     else {
         atomic_store(&j->stoppable, true);
         e = open_all(j);
@@ -557,25 +568,44 @@ static enum err train(struct job *j, const struct args *args, bool dry)
     return e;
 }
 
-static enum err print_keys(struct job *j)
+static enum err print_keys(struct job *j, const struct args *args)
 {
     char *text;
-    TRY(run_reference(&j->run.perm, &text));
-    fputs(text, stdout);
+    if (!args->operand_count) {
+        TRY(run_reference(&j->run.perm, &text));
+        fputs(text, stdout);
+    }
+    for (int i = 0; i < args->operand_count; i++) {
+        TRY(run_key_reference(&j->run.perm, args->operand[i], &text));
+        args_print(text, 0, 4);
+    }
     return ERR_OK;
+}
+
+static enum err operands_check(const struct args *args, const struct train_wish *w)
+{
+    if (w->keys || !args->operand_count)
+        return ERR_OK;
+    return err_set(ERR_CONFIG,
+                   "unexpected argument \"%.100s\": settings are --section.key value, the file is "
+                   "--config FILE",
+                   args->operand[0]);
 }
 
 enum err cmd_train(int argc, char **argv)
 {
     struct job j = {.lock = {-1, -1, false}};
-    bool dry = false, keys = false;
+    struct train_wish w = {0};
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &j.config_path, .value = "FILE",
          .help = "Configuration (YAML); without it, defaults and --section.key arguments."},
-        {"dry-run", ARGS_FLAG, &dry,
-         .help =
-             "Print the resolved configuration, the memory and the bytes on the link, and stop."},
-        {"help-keys", ARGS_FLAG, &keys, .help = "Print every key, as Markdown, and stop."},
+        {"dry-run", ARGS_FLAG, &w.dry,
+         .help = "Print the settings that differ from the defaults, the memory and the bytes on "
+                 "the link, "
+                 "and stop."},
+        {"all", ARGS_FLAG, &w.all, .help = "With --dry-run: every setting."},
+        {"help-keys", ARGS_FLAG, &w.keys,
+         .help = "Print every key, as Markdown, or what the keys KEY... mean, and stop."},
     };
     struct args args = {
         .command = "train",
@@ -588,16 +618,19 @@ enum err cmd_train(int argc, char **argv)
             "tokens/s, payload up and down of the whole run.",
         .example = "atoll train --config deploy/examples/minute.yaml --site.name a --run.dir run-a "
                    "--data.train data/train-a.bin",
+        .operands = "[KEY...]",
         .settings = run_nearest_setting,
         .options = options,
         .count = sizeof options / sizeof *options};
     j.command = args_line(&j.run.perm, argc, argv);
     cmd_files_private();
     enum err e = args_parse(&args, argc, argv, &j.run.perm);
-    if (e == ERR_OK && keys)
-        e = print_keys(&j);
+    if (e == ERR_OK)
+        e = operands_check(&args, &w);
+    if (e == ERR_OK && w.keys)
+        e = print_keys(&j, &args);
     else if (e == ERR_OK && !args.help)
-        e = train(&j, &args, dry);
+        e = train(&j, &args, &w);
     run_close(&j.run);
     return e;
 }

@@ -11,9 +11,11 @@
 #include "kernels/base/args.h"
 #include "kernels/base/durable.h"
 #include "kernels/base/log.h"
+#include "kernels/base/nearest.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/directory.h"
 #include "outer/cmd/version.h"
+#include "outer/config/run.h"
 
 #ifdef ATOLL_NET
 #define RUN_NET(command) command
@@ -22,11 +24,22 @@
 #endif
 #define RUN_ANY(command) command
 
+enum group {
+#define X(name, title) GROUP_##name,
+    CMD_GROUPS(X)
+#undef X
+};
+static const char *const group_titles[] = {
+#define X(name, title) title,
+    CMD_GROUPS(X)
+#undef X
+};
 static const struct command {
     const char *name, *summary;
+    enum group group;
     enum err (*run)(int argc, char **argv); /* NULL: this build is without the network */
 } commands[] = {
-#define X(name, needs, summary) {#name, summary, RUN_##needs(cmd_##name)},
+#define X(name, needs, group, summary) {#name, summary, GROUP_##group, RUN_##needs(cmd_##name)},
     CMD_LIST(X)
 #undef X
 };
@@ -40,12 +53,14 @@ static int help(void)
     puts("\nusage: atoll COMMAND [options]     atoll COMMAND --help says more\n");
     for (int i = 0; i < COMMAND_COUNT; i++) {
         char text[512];
+        if (!i || commands[i].group != commands[i - 1].group)
+            printf("%s%s:\n", i ? "\n" : "", group_titles[commands[i].group]);
         snprintf(text, sizeof text, "%s%s", commands[i].summary,
                  commands[i].run ? "" : " (not in this build: -DNET=OFF)");
         args_print(text, printf("  %-8s ", commands[i].name), 11);
     }
-    puts("\n  --help, --version\n\nFirst steps: deploy/run-demo.sh, or `atoll demo`; then "
-         "README.md.");
+    puts("\n  --help, --version; help SECTION.KEY explains a key of the configuration\n\n"
+         "First steps: deploy/run-demo.sh, or `atoll demo`; then README.md.");
     return 0;
 }
 
@@ -117,13 +132,32 @@ static enum err run_command(int argc, char **argv)
                                             "(needs libgrpc-dev, libprotobuf-c-dev)");
         return flushed(commands[i].run(argc, argv));
     }
-    return err_set(ERR_CONFIG, "there is no such command; `atoll --help` lists them");
+    const char *nearest = commands[0].name;
+    for (int i = 1; i < COMMAND_COUNT; i++)
+        if (nearest_edits(argv[0], commands[i].name) < nearest_edits(argv[0], nearest))
+            nearest = commands[i].name;
+    bool slip = nearest_edits(argv[0], nearest) <= 2;
+    return err_set(ERR_CONFIG, "there is no such command; %s%s%s`atoll --help` lists them",
+                   slip ? "the nearest is `atoll " : "", slip ? nearest : "", slip ? "`; " : "");
 }
 
-/* `atoll help COMMAND ...` is `atoll COMMAND ... --help`. */
+static enum err help_key(const char *key)
+{
+    struct arena scratch = arena_make(0);
+    char *text;
+    enum err e = run_key_reference(&scratch, key, &text);
+    if (e == ERR_OK)
+        args_print(text, 0, 4);
+    arena_free(&scratch);
+    return flushed(e);
+}
+
+/* `atoll help COMMAND ...` is `atoll COMMAND ... --help`; `atoll help outer.lr` explains a key. */
 static enum err help_command(int argc, char **argv)
 {
     static char option[] = "--help";
+    if (strchr(argv[1], '.'))
+        return help_key(argv[1]);
     for (int i = 0; i + 1 < argc; i++)
         argv[i] = argv[i + 1];
     argv[argc - 1] = option;

@@ -39,8 +39,11 @@ static const struct config_renamed renamed[] = {
 
 struct config_table keys_outer(struct outer_settings *o)
 {
-    return (struct config_table){keys, sizeof keys / sizeof keys[0], o, renamed,
-                                 sizeof renamed / sizeof renamed[0]};
+    return (struct config_table){.keys = keys,
+                                 .count = sizeof keys / sizeof keys[0],
+                                 .values = o,
+                                 .renamed = renamed,
+                                 .renamed_count = sizeof renamed / sizeof renamed[0]};
 }
 
 /* Names the nearest multiples of p on both sides. */

@@ -17,7 +17,9 @@ static void check_role(struct config_rules *rules, const struct run *r, enum run
         config_broken(rules, "outer.sites is empty; list the names of all sites of the run");
     if (role == RUN_PLAN && !sites)
         config_broken(
-            rules, "outer.sites is empty; list the names of all sites, or say how many: --sites N");
+            rules,
+            "outer.sites is empty; list the names of all sites (--outer.sites a,b), or, with "
+            "atoll plan and atoll sim, say how many: --sites N");
     if (role == RUN_SITE && !*r->o.site_name && *r->o.site_aggregator && sites > 1)
         config_broken(rules, "site.name is missing; say which of outer.sites this process is: "
                              "--site.name NAME (atoll doctor: --site NAME, or --serve at the "
@@ -441,6 +443,14 @@ enum err run_reference(struct arena *a, char **text)
     struct outer_settings o;
     const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
     return config_reference(tables, 2, a, text);
+}
+
+enum err run_key_reference(struct arena *a, const char *key, char **text)
+{
+    struct settings s;
+    struct outer_settings o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    return config_explain(tables, 2, key, a, text);
 }
 
 void run_nearest_setting(const char *word, char *name, size_t size, unsigned *edits)

@@ -82,5 +82,6 @@ enum err run_read_probe(struct outer_settings *to, const struct settings *s, con
 void run_nearest_setting(const char *word, char *name, size_t size, unsigned *edits);
 /* The reference page of all keys, Markdown. */
 enum err run_reference(struct arena *a, char **text) MUST;
+enum err run_key_reference(struct arena *a, const char *key, char **text) MUST; /* of one key */
 
 #endif

@@ -52,8 +52,13 @@ expect 4 "none.yaml" "$atoll" train --config none.yaml
 expect 4 "--confg|--config" "$atoll" train --confg run.yaml
 expect 4 "unknown option --stpes; the nearest is --train.steps" $(alone) $data --stpes 3
 expect 4 "unexpected argument|'data/train-0-*.bin'" $(alone) --data.train data/train-0-0000.bin data/train-0-1001.bin
-expect 4 "no such command" "$atoll" tarin
-expect 4 "no such command" "$atoll" help tarin
+expect 4 "no such command; the nearest is \`atoll train\`" "$atoll" tarin
+expect 4 "no such command; the nearest is \`atoll train\`" "$atoll" help tarin
+expect 4 "no such command; \`atoll --help\` lists them" "$atoll" something
+expect 0 "outer.lr|allowed: 0 to 10" "$atoll" help outer.lr
+expect 0 "outer.codec|default: int8" "$atoll" train --help-keys outer.codec
+expect 4 "there is no key outer.rl; the nearest is outer.lr" "$atoll" help outer.rl
+expect 4 "--text FILE is missing|demo --text text.txt" "$atoll" demo --dir demo
 expect 0 "Usage: atoll train|--dry-run" "$atoll" help train
 expect 0 "Usage: atoll cert issue" "$atoll" help cert issue
 for command in train serve eval sample export import plan probe sim ledger report data doctor wan demo; do

@@ -132,6 +132,61 @@ static void an_item_in_quotes_may_have_a_comma(void **state)
     }
 }
 
+/* A first short try starts; what was given, and what old runs recorded, is left alone. */
+static void a_warmup_that_was_not_given_fits(void **state)
+{
+    (void)state;
+    const char *few[] = {"--train.steps=5"}, *some[] = {"--train.steps=39"},
+               *enough[] = {"--train.steps=40"}, *given[] = {"--train.steps=5", "--train.warmup=6"},
+               *stable[] = {"--train.steps=50", "--train.stable_steps=45"},
+               *too_stable[] = {"--train.steps=50", "--train.stable_steps=46"};
+    assert_int_equal(load_args(1, few), ERR_OK);
+    assert_int_equal(settings.train_warmup, 0);
+    assert_int_equal(check_rules(), ERR_OK);
+    assert_int_equal(load_args(1, some), ERR_OK);
+    assert_int_equal(settings.train_warmup, 3);
+    assert_int_equal(load_args(1, enough), ERR_OK);
+    assert_int_equal(settings.train_warmup, 40);
+    assert_int_equal(load_args(2, given), ERR_OK);
+    assert_int_equal(settings.train_warmup, 6);
+    assert_int_equal(check_rules(), ERR_CONFIG);
+    assert_int_equal(load_text("train: {steps: 5, warmup: 6}\n"), ERR_OK);
+    assert_int_equal(settings.train_warmup, 6);
+    assert_int_equal(load_args(2, stable), ERR_OK);
+    assert_int_equal(settings.train_warmup, 5);
+    assert_int_equal(check_rules(), ERR_OK);
+    assert_int_equal(load_args(2, too_stable), ERR_OK);
+    assert_int_equal(check_rules(), ERR_CONFIG);
+}
+
+static void one_key_is_explained(void **state)
+{
+    struct config_table table = keys_inner(&settings);
+    char *text;
+    (void)state;
+    assert_int_equal(config_explain(&table, 1, "train.warmup_shape", &arena, &text), ERR_OK);
+    assert_non_null(strstr(text, "train.warmup_shape\nallowed: linear|quadratic\n"
+                                 "default: linear\npinned: equal at every site of a run\n"));
+    assert_int_equal(config_explain(&table, 1, "train.warmpu", &arena, &text), ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "the nearest is train.warmup"));
+}
+
+static void what_differs_is_printed_alone(void **state)
+{
+    struct config_table table = keys_inner(&settings);
+    const char *argv[] = {"--train.lr=0.1", "--model.width=64"};
+    char *text;
+    (void)state;
+    assert_int_equal(load_args(2, argv), ERR_OK);
+    assert_int_equal(config_print_differing(&table, 1, &arena, &text), ERR_OK);
+    assert_non_null(strstr(text, "model:\n    width: 64  # default: "));
+    assert_non_null(strstr(text, "train:\n    lr: 0.1  # default: 0.003\n"));
+    assert_null(strstr(text, "warmup"));
+    assert_null(strstr(text, "device:"));
+    assert_int_equal(load_text(text), ERR_OK);
+    assert_true(settings.train_lr == 0.1 && settings.model_width == 64);
+}
+
 static void all_errors_come_at_once(void **state)
 {
     (void)state;
@@ -575,6 +630,9 @@ int main(void)
         T(empty_files_and_sections_mean_defaults),
         T(command_line_wins_over_file),
         T(an_item_in_quotes_may_have_a_comma),
+        T(a_warmup_that_was_not_given_fits),
+        T(one_key_is_explained),
+        T(what_differs_is_printed_alone),
         T(all_errors_come_at_once),
         T(yaml_beyond_our_shape_is_refused),
         T(a_list_of_maps_is_several_lists),
