@@ -4,6 +4,7 @@
  */
 #include "outer/report/feed.h"
 #include "outer/report/live.h"
+#include "outer/report/report.h"
 #include "inner/config/json.h"
 #include "tests/outer/report/place.h"
 
@@ -150,6 +151,32 @@ static void time_is_spent_on(void **state)
     assert_true(s[REPORT_SPENT_EXCHANGE] == 2);
     assert_true(s[REPORT_SPENT_RESTART] == 125 - 107); /* 17 s away and in start-up, 1 s again */
     assert_true(s[REPORT_SPENT_OTHER] == 26 - 3 - 2 - 1 - 2 - 18);
+    report_follow_close(&f);
+}
+
+/* Demo, report and page say one compute share of one run. */
+static void one_compute_share(void **state)
+{
+    struct place *p = *state;
+    struct report_follow f;
+    struct json j;
+    uint8_t *html;
+    size_t size;
+    char wanted[32];
+    place_append(p, record);
+    place_append(p, again);
+    follow(p, &f);
+    double share = report_compute_share(&f.runs[0]);
+    assert_true(share == 3.0 / 26);
+    assert_true(report_cost(&f.runs[0]).share[REPORT_COMPUTING] == share); /* the demo's table */
+    const char *text = text_of(p, live_json, &f, 130);
+    assert_int_equal(json_read(&j, "live", text, strlen(text), &p->arena), ERR_OK);
+    const struct json *spent = json_find(&json_find(&j, "sites")->items[0], "spent_s");
+    assert_true(json_find(spent, "compute")->number / json_find(spent, "all")->number == share);
+    assert_int_equal(report_write(p->page, f.runs, 1, NULL, &p->arena), ERR_OK);
+    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &html, &size), ERR_OK);
+    snprintf(wanted, sizeof wanted, "%.1f %%", 100 * share);
+    assert_non_null(strstr((char *)html, wanted));
     report_follow_close(&f);
 }
 
@@ -387,6 +414,7 @@ int main(void)
         PLACED(what_is_shown_is_what_happened),
         PLACED(an_expired_certificate_is_shown),
         PLACED(time_is_spent_on),
+        PLACED(one_compute_share),
         PLACED(series_are_bounded),
         PLACED(private_losses_are_not_shown),
         PLACED(the_aggregator_names_who_is_waited_for),
