@@ -52,7 +52,7 @@ rounded() { awk "BEGIN {printf \"%.3f\", $(value "$1" "$2")}"; }
 describe masked "head: mlm" 'objective: mlm, mask_rate: 0.3, eval: ["text/eval-*.bin"]' \
     "batch_tokens: 4096, steps: $steps, warmup: 100, lr: 0.004, eval_tokens: 16384" "every: 20, optimizer: average"
 train masked text
-"$program" eval --config masked.yaml --run.dir masked/a --format json >masked.json 2>eval.log || fail "atoll eval"
+"$program" eval --tokens 0 --config masked.yaml --run.dir masked/a --format json >masked.json 2>eval.log || fail "atoll eval"
 before=$(grep '"kind":"eval"' masked/a/metrics.jsonl | head -n 1 >first.json && value loss first.json)
 say "masked text, $steps steps at each of two sites: loss $before before, $(value masked_loss masked.json) after;" \
     "$(percent "$(value masked_accuracy masked.json)") of the masked tokens right"
@@ -65,8 +65,8 @@ for name in tuned random; do
         "objective: labels, classes: $classes, eval: [\"held/train-*.bin\"]" \
         "batch_tokens: 1024, steps: $tune, warmup: 50, lr: 0.0015, dropout: 0.1, eval_tokens: 16384" "every: 10, optimizer: average"
     [ $name = tuned ] && train $name labels masked/a || train $name labels
-    "$program" eval --config $name.yaml --run.dir $name/a >$name.txt 2>eval.log || fail "atoll eval"
-    "$program" eval --config $name.yaml --run.dir $name/a --format json >$name.json 2>eval.log || fail "atoll eval"
+    "$program" eval --tokens 0 --config $name.yaml --run.dir $name/a >$name.txt 2>eval.log || fail "atoll eval"
+    "$program" eval --tokens 0 --config $name.yaml --run.dir $name/a --format json >$name.json 2>eval.log || fail "atoll eval"
     say "$labels labels, $tune steps, $([ $name = tuned ] && echo "from the masked model" || echo "from random weights  "):" \
         "accuracy $(percent "$(value accuracy $name.json)"), F1 $(rounded f1_macro $name.json), MCC $(rounded mcc $name.json)"
 done

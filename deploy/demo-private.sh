@@ -51,7 +51,7 @@ train() {
     processes=""
 }
 held_out() { # held_out NAME: "loss L, accuracy A"
-    "$program" eval --config "$1.yaml" --run.dir "$1/a" --format json >"$1.json" 2>eval.log || fail "atoll eval"
+    "$program" eval --tokens 0 --config "$1.yaml" --run.dir "$1/a" --format json >"$1.json" 2>eval.log || fail "atoll eval"
     printf 'held-out loss %.3f, accuracy %s' "$(value loss "$1.json")" "$(percent "$(value accuracy "$1.json")")"
 }
 

@@ -235,7 +235,7 @@ class Job:
     def scores(self, words):
         out = self.folder / "scores.jsonl"
         with open(out, "wb") as f, open(self.folder / "eval.log", "wb") as log:
-            if subprocess.run([str(w) for w in [self.runner.atoll, "eval", *self.only_known(words), "--run.dir", self.site_folder(0),
+            if subprocess.run([str(w) for w in [self.runner.atoll, "eval", "--tokens", 0, *self.only_known(words), "--run.dir", self.site_folder(0),
                                                 "--format", "json"]], stdout=f, stderr=log, stdin=subprocess.DEVNULL, check=False).returncode:
                 self.failed("eval.log", "atoll eval fails")
         found = {}
