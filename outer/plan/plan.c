@@ -310,10 +310,10 @@ static enum err search(struct search *s, const struct table *table, struct arena
     return ERR_OK;
 }
 
-/* Options in the order of their scores: those that are as good as the first, in that of bytes. */
-static void fewer_bytes_first(struct plan_option *o, size_t count, enum plan_rank rank)
+/* Options in the order of their scores: those as good as the least score, in that of bytes. */
+static void fewer_bytes_first(struct plan_option *o, size_t count, enum plan_rank rank,
+                              double least)
 {
-    double least = count ? score(&o[0].result, rank) : 0;
     for (size_t i = 1; i < count && equal(score(&o[i].result, rank), least); i++) {
         struct plan_option moved = o[i];
         size_t at = i;
@@ -335,19 +335,21 @@ enum err plan_search(const struct plan_task *t, const struct plan_goal *goal,
         e = search(&s, goal->table, &scratch);
     arena_free(&scratch);
     TRY(e);
+    double least = INFINITY;
     *count = 0;
     *nearest = s.nearest;
     for (size_t c = 0; c < CODEC_COUNT; c++) {
         size_t at = *count;
         if (!s.found[c])
             continue;
+        least = fmin(least, s.least[c]);
         for (; at > 0 && score(&s.best[c].result, t->rank) < score(&out[at - 1].result, t->rank);
              at--)
             out[at] = out[at - 1];
         out[at] = s.best[c];
         ++*count;
     }
-    fewer_bytes_first(out, *count, t->rank);
+    fewer_bytes_first(out, *count, t->rank, least);
     return ERR_OK;
 }
 
