@@ -568,28 +568,29 @@ static enum err train(struct job *j, const struct args *args, const struct train
     return e;
 }
 
-static enum err print_keys(struct job *j, const struct args *args)
+static enum err print_keys(struct job *j)
 {
     char *text;
-    if (!args->operand_count) {
-        TRY(run_reference(&j->run.perm, &text));
-        fputs(text, stdout);
-    }
-    for (int i = 0; i < args->operand_count; i++) {
-        TRY(run_key_reference(&j->run.perm, args->operand[i], &text));
-        args_print(text, 0, 4);
-    }
+    TRY(run_reference(&j->run.perm, &text));
+    fputs(text, stdout);
     return ERR_OK;
 }
 
-static enum err operands_check(const struct args *args, const struct train_wish *w)
+/* `--help-keys outer.lr`: the word after it. */
+static const char *key_asked(int argc, char **argv)
 {
-    if (w->keys || !args->operand_count)
-        return ERR_OK;
-    return err_set(ERR_CONFIG,
-                   "unexpected argument \"%.100s\": settings are --section.key value, the file is "
-                   "--config FILE",
-                   args->operand[0]);
+    for (int i = 0; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--help-keys") == 0 && *argv[i + 1] != '-')
+            return argv[i + 1];
+    return NULL;
+}
+
+static enum err print_key(struct job *j, const char *key)
+{
+    char *text;
+    TRY(run_key_reference(&j->run.perm, key, &text));
+    args_print(text, 0, 4);
+    return ERR_OK;
 }
 
 enum err cmd_train(int argc, char **argv)
@@ -605,7 +606,7 @@ enum err cmd_train(int argc, char **argv)
                  "and stop."},
         {"all", ARGS_FLAG, &w.all, .help = "With --dry-run: every setting."},
         {"help-keys", ARGS_FLAG, &w.keys,
-         .help = "Print every key, as Markdown, or what the keys KEY... mean, and stop."},
+         .help = "Print every key, as Markdown, or what a KEY after it means, and stop."},
     };
     struct args args = {
         .command = "train",
@@ -618,17 +619,20 @@ enum err cmd_train(int argc, char **argv)
             "tokens/s, payload up and down of the whole run.",
         .example = "atoll train --config deploy/examples/minute.yaml --site.name a --run.dir run-a "
                    "--data.train data/train-a.bin",
-        .operands = "[KEY...]",
         .settings = run_nearest_setting,
         .options = options,
         .count = sizeof options / sizeof *options};
     j.command = args_line(&j.run.perm, argc, argv);
     cmd_files_private();
+    const char *key = key_asked(argc, argv);
+    if (key) {
+        enum err asked = print_key(&j, key);
+        run_close(&j.run);
+        return asked;
+    }
     enum err e = args_parse(&args, argc, argv, &j.run.perm);
-    if (e == ERR_OK)
-        e = operands_check(&args, &w);
     if (e == ERR_OK && w.keys)
-        e = print_keys(&j, &args);
+        e = print_keys(&j);
     else if (e == ERR_OK && !args.help)
         e = train(&j, &args, &w);
     run_close(&j.run);
