@@ -17,7 +17,7 @@ done
 
 for config in "$repository"/deploy/examples/*.yaml; do
     site=$(sed -n 's/^ *sites: \[\([a-z]*\).*/\1/p' "$config")
-    "$atoll" train --config "$config" --site.name "$site" --dry-run >dry.out 2>&1 || fail "$config does not pass --dry-run"
+    "$atoll" train --config "$config" --site.name "$site" --dry-run --all >dry.out 2>&1 || fail "$config does not pass --dry-run"
     grep -q "^model:" dry.out || fail "$config: --dry-run does not print the resolved configuration"
 done
 # Every block of docs/methods.md, over a model of 24 layers.
