@@ -87,6 +87,23 @@ static bool device_address(int s, unsigned long what, uint32_t value)
     return ioctl(s, what, &r) == 0;
 }
 
+/* One request to the kernel's routing; false: errno says why. */
+static bool netlink_ask(void *ask, size_t size)
+{
+    struct {
+        struct nlmsghdr head;
+        struct nlmsgerr result;
+        char rest[256];
+    } answer = {0};
+    int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    bool good =
+        s >= 0 && send(s, ask, size, 0) == (ssize_t)size && recv(s, &answer, sizeof answer, 0) > 0;
+    if (s >= 0)
+        close(s);
+    errno = good ? -answer.result.error : errno;
+    return good && answer.result.error == 0;
+}
+
 /* Over netlink: the ioctl asks for privileges in the first user namespace. */
 static bool lengthen_queue(void)
 {
@@ -103,18 +120,46 @@ static bool lengthen_queue(void)
         .queue = {.rta_len = RTA_LENGTH(sizeof(uint32_t)), .rta_type = IFLA_TXQLEN},
         .packets = QUEUE_PACKETS,
     };
+    return netlink_ask(&ask, sizeof ask);
+}
+
+/* A namespace may set as its default only what tcp_allowed_congestion_control lists; its routes may
+ * name any that the kernel has. In place of the device's own route. */
+static bool route_congestion(const struct namespace_setup *setup)
+{
+    enum { NAME_MAX_BYTES = 16 };
     struct {
         struct nlmsghdr head;
-        struct nlmsgerr result;
-        char rest[128];
-    } answer = {0};
-    int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-    bool good = s >= 0 && send(s, &ask, sizeof ask, 0) == (ssize_t)sizeof ask &&
-                recv(s, &answer, sizeof answer, 0) > 0;
-    if (s >= 0)
-        close(s);
-    errno = good ? -answer.result.error : errno;
-    return good && answer.result.error == 0;
+        struct rtmsg route;
+        struct rtattr to;
+        uint32_t network;
+        struct rtattr from;
+        uint32_t address;
+        struct rtattr device;
+        uint32_t index;
+        struct rtattr metrics, congestion;
+        char name[NAME_MAX_BYTES];
+    } ask = {
+        .head = {.nlmsg_len = sizeof ask,
+                 .nlmsg_type = RTM_NEWROUTE,
+                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE},
+        .route = {.rtm_family = AF_INET,
+                  .rtm_dst_len = 24,
+                  .rtm_table = RT_TABLE_MAIN,
+                  .rtm_protocol = RTPROT_KERNEL,
+                  .rtm_scope = RT_SCOPE_LINK,
+                  .rtm_type = RTN_UNICAST},
+        .to = {.rta_len = RTA_LENGTH(sizeof(uint32_t)), .rta_type = RTA_DST},
+        .network = htonl(setup->address & 0xFFFFFF00u),
+        .from = {.rta_len = RTA_LENGTH(sizeof(uint32_t)), .rta_type = RTA_PREFSRC},
+        .address = htonl(setup->address),
+        .device = {.rta_len = RTA_LENGTH(sizeof(uint32_t)), .rta_type = RTA_OIF},
+        .index = if_nametoindex(DEVICE),
+        .metrics = {.rta_len = RTA_LENGTH(RTA_LENGTH(NAME_MAX_BYTES)), .rta_type = RTA_METRICS},
+        .congestion = {.rta_len = RTA_LENGTH(NAME_MAX_BYTES), .rta_type = RTAX_CC_ALGO},
+    };
+    snprintf(ask.name, sizeof ask.name, "%s", setup->congestion);
+    return netlink_ask(&ask, sizeof ask);
 }
 
 static bool configure(const struct namespace_setup *setup)
@@ -138,12 +183,6 @@ static bool tune(struct word *w, const struct namespace_setup *setup)
     if (most && (!write_text("/proc/sys/net/ipv4/tcp_rmem", text) ||
                  !write_text("/proc/sys/net/ipv4/tcp_wmem", text)))
         return word_say(w, "the kernel refuses the size of TCP buffers: %s", strerror(errno));
-    if (*setup->congestion &&
-        !write_text("/proc/sys/net/ipv4/tcp_congestion_control", setup->congestion))
-        return word_say(w,
-                        "the kernel refuses congestion control \"%.40s\" (%s); see "
-                        "net.ipv4.tcp_allowed_congestion_control",
-                        setup->congestion, strerror(errno));
     if (!setup->slow_start_after_idle &&
         !write_text("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0"))
         return word_say(w, "the kernel refuses tcp_slow_start_after_idle: %s", strerror(errno));
@@ -153,6 +192,18 @@ static bool tune(struct word *w, const struct namespace_setup *setup)
     (void)!write_text("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
     (void)!write_text("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     return true;
+}
+
+/* After the device is up: with it comes its route. */
+static bool congestion_set(struct word *w, const struct namespace_setup *setup)
+{
+    return !*setup->congestion ||
+           write_text("/proc/sys/net/ipv4/tcp_congestion_control", setup->congestion) ||
+           route_congestion(setup) ||
+           word_say(w,
+                    "the kernel refuses congestion control \"%.40s\" (%s); see "
+                    "net.ipv4.tcp_allowed_congestion_control",
+                    setup->congestion, strerror(errno));
 }
 
 static bool build(struct word *w, const struct namespace_setup *setup, int fds[HANDED_MAX],
@@ -170,6 +221,8 @@ static bool build(struct word *w, const struct namespace_setup *setup, int fds[H
         return false;
     if (!configure(setup))
         return word_say(w, "cannot set up the TUN device: %s", strerror(errno));
+    if (!congestion_set(w, setup))
+        return false;
     fds[1] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
     fds[2] = open("/proc/self/net/dev", O_RDONLY | O_CLOEXEC);
     fds[3] = user ? open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC) : -1;
