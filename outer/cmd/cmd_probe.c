@@ -286,15 +286,36 @@ static enum err rate(struct probe *c, const char *what,
     return ERR_OK;
 }
 
+/* The choice of the link, and what of the host's settings it lacks. */
+static void show_settings(struct probe *c, double bps)
+{
+    struct tcp_settings t;
+    struct path up;
+    unsigned down;
+    char text[192];
+    link_choice(c->link, &up, &down);
+    path_text(&up, text, sizeof text);
+    fprintf(stderr, "streams up: %s\n", text);
+    if (down)
+        fprintf(stderr, "streams down: %u connection%s: the other end's choice\n", down,
+                down == 1 ? "" : "s");
+    tcp_read(&t, "/proc/sys/net/ipv4");
+    if (*up.facts.congestion)
+        snprintf(t.congestion, sizeof t.congestion, "%s", up.facts.congestion);
+    tcp_print(&t, stderr);
+    tcp_advise(&t, bps, c->rtt_s, up.now.streams, stderr);
+}
+
 static enum err measure_link(struct probe *c)
 {
     struct link_dial d = {
         .target = c->p.o.site_aggregator,
         .streams = (unsigned)c->p.o.site_streams,
+        .automatic = c->p.o.site_streams == SITE_STREAMS_AUTO,
+        .bbr = c->p.o.site_congestion == SITE_CONGESTION_BBR,
         .rate_up = (uint64_t)(1e6 / 8 * c->p.o.site_rate_up), /* the limit that the run will use */
         .rate_down = (uint64_t)(1e6 / 8 * c->p.o.site_rate_down)};
     struct fit up, down;
-    struct tcp_settings t;
     double best = INFINITY, worst = 0, seconds;
     struct wire_leave leave = {.head = head_of(c)};
     struct wire_answer ignored;
@@ -320,9 +341,7 @@ static enum err measure_link(struct probe *c)
     c->p.o.plan_rtt_ms = 1e3 * best;
     TRY(rate(c, "up", send, &up, &c->p.o.plan_up_s));
     TRY(rate(c, "down", get, &down, &c->p.o.plan_down_s));
-    tcp_read(&t, "/proc/sys/net/ipv4");
-    tcp_print(&t, stderr);
-    tcp_advise(&t, fmax(up.bps, down.bps), best, d.streams, stderr);
+    show_settings(c, fmax(up.bps, down.bps));
     c->p.o.plan_up_mbit = up.bps / 1e6;
     c->p.o.plan_down_mbit = down.bps / 1e6;
     return c->link->ops->leave(c->link, &leave, &ignored);

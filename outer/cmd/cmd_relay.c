@@ -340,7 +340,7 @@ enum err cmd_relay(int argc, char **argv)
         {"allow", ARGS_TEXT, &j.allow, .value = "CIDR,CIDR",
          .help = "Networks that may connect, such as 10.0.0.0/8; without it, all."},
         {"connections", ARGS_INT, &j.connections, .min = 1, .max = 100000, .value = "N",
-         .help = "Most connections at a time. A site has site.streams + 1."},
+         .help = "Most connections at a time. A site has at most 17 (site.streams auto)."},
         {"source-connections", ARGS_INT, &j.of_source, .min = 1, .max = 100000, .value = "N",
          .help = "Most of them from one address."},
         {"idle-s", ARGS_REAL, &j.idle_s, .min = 1, .max = 86400, .value = "S",

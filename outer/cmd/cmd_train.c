@@ -273,6 +273,8 @@ static enum err dial(struct job *j)
     struct link *links[WIRE_AGGREGATORS_MAX];
     struct link_dial d = {.target = target,
                           .streams = (unsigned)j->run.o.site_streams,
+                          .automatic = j->run.o.site_streams == SITE_STREAMS_AUTO,
+                          .bbr = j->run.o.site_congestion == SITE_CONGESTION_BBR,
                           .rate_up = (uint64_t)(1e6 / 8 * j->run.o.site_rate_up),
                           .rate_down = (uint64_t)(1e6 / 8 * j->run.o.site_rate_down),
                           .book = ledger_book_add,

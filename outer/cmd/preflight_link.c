@@ -140,7 +140,9 @@ static void check_rate(struct preflight *p, const struct link_dial *d)
 {
     const struct outer_settings *o = &p->j.run.o;
     double bytes_per_s, rtt_s;
-    if (link_probe_rate(d, TIMEOUT_MS + DIAL_TIMEOUT_MS, &bytes_per_s, &rtt_s) != ERR_OK) {
+    struct path chosen;
+    char text[192];
+    if (link_probe_rate(d, TIMEOUT_MS + DIAL_TIMEOUT_MS, &bytes_per_s, &rtt_s, &chosen) != ERR_OK) {
         preflight_failed(p, "rate", "");
         return;
     }
@@ -160,6 +162,8 @@ static void check_rate(struct preflight *p, const struct link_dial *d)
                "again"
              : "",
         long_round ? ": longer than the steps between two rounds: raise outer.every" : "");
+    path_text(&chosen, text, sizeof text);
+    preflight_say(p, PREFLIGHT_OK, "streams", "up: %s", text);
 }
 
 static void check_target(struct preflight *p, struct link_dial *d)
@@ -194,7 +198,9 @@ void preflight_link(struct preflight *p)
     struct link_dial d = {.target = target,
                           .proxy = &p->j.run.proxy,
                           .tls = p->j.tls,
-                          .streams = (unsigned)o->site_streams};
+                          .streams = (unsigned)o->site_streams,
+                          .automatic = o->site_streams == SITE_STREAMS_AUTO,
+                          .bbr = o->site_congestion == SITE_CONGESTION_BBR};
     if (*o->site_aggregator_name)
         d.server_name = o->site_aggregator_name;
     signal(SIGPIPE, SIG_IGN);

@@ -27,7 +27,23 @@ enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.probes: at most */
 #define OUTER_FULL_PRECISION(X) X(CODEC_BF16, bf16) X(CODEC_FIXED, fixed)
 #define OUTER_MODE(X)           X(OUTER_MODE_STRICT, strict) X(OUTER_MODE_QUORUM, quorum)
 #define PRIVACY_SECURE(X)       X(PRIVACY_SECURE_OFF, off) X(PRIVACY_SECURE_SUM, sum)
-#define OUTER_DEVICE(X)         X(OUTER_DEVICE_AUTO, auto) X(OUTER_DEVICE_CPU, cpu)
+#define SITE_STREAMS(X)                                                                            \
+    X(SITE_STREAMS_AUTO, auto)                                                                     \
+    X(SITE_STREAMS_1, 1)                                                                           \
+    X(SITE_STREAMS_2, 2)                                                                           \
+    X(SITE_STREAMS_3, 3)                                                                           \
+    X(SITE_STREAMS_4, 4)                                                                           \
+    X(SITE_STREAMS_5, 5)                                                                           \
+    X(SITE_STREAMS_6, 6)                                                                           \
+    X(SITE_STREAMS_7, 7)                                                                           \
+    X(SITE_STREAMS_8, 8)                                                                           \
+    X(SITE_STREAMS_9, 9)                                                                           \
+    X(SITE_STREAMS_10, 10)                                                                         \
+    X(SITE_STREAMS_11, 11)                                                                         \
+    X(SITE_STREAMS_12, 12)                                                                         \
+    X(SITE_STREAMS_13, 13) X(SITE_STREAMS_14, 14) X(SITE_STREAMS_15, 15) X(SITE_STREAMS_16, 16)
+#define SITE_CONGESTION(X) X(SITE_CONGESTION_BBR, bbr) X(SITE_CONGESTION_KERNEL, kernel)
+#define OUTER_DEVICE(X)    X(OUTER_DEVICE_AUTO, auto) X(OUTER_DEVICE_CPU, cpu)
 /* info includes LOG_DETAIL, which a log file gets and a terminal does not. */
 #define LOG_LEVEL(X) X(LOG_DEBUG, debug) X(LOG_DETAIL, info) X(LOG_WARN, warn) X(LOG_ERROR, error)
 #define LOG_PROGRESS(X)                                                                            \
@@ -43,6 +59,8 @@ enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.probes: at most */
     X(outer_device, OUTER_DEVICE)                                                                  \
     X(privacy_secure, PRIVACY_SECURE)                                                              \
     X(log_progress, LOG_PROGRESS)                                                                  \
+    X(site_streams, SITE_STREAMS)                                                                  \
+    X(site_congestion, SITE_CONGESTION)                                                            \
     X(plan_congestion, PLAN_CONGESTION) X(plan_rank, PLAN_RANK) X(plan_algorithm, PLAN_ALGORITHM)
 #define CHOICES_OUTER_NAMES(X)                                                                     \
     X(outer_partition, OUTER_PARTITION)                                                            \
@@ -265,9 +283,14 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "environment is ignored.")                                                           \
     X(site, proxy_credentials, TEXT, .fallback = "",                                               \
       .help = "File with one line, user:password, of the proxy; only its owner may read it.")      \
-    X(site, streams, INT, .fallback = "4", .min = 1, .max = 16,                                    \
-      .help = "Most connections that share one payload. Several fill a long or lossy link that "   \
-              "one TCP stream does not fill.")                                                     \
+    X(site, streams, CHOICE(site_streams), .fallback = "auto",                                     \
+      .help = "Connections that share one payload. auto: the link measures the path and takes "    \
+              "one where one fills it, several where socket buffers or lost packets limit each, "  \
+              "paced at the path's rate; it asks for site.congestion. A number: so many, with "    \
+              "the kernel's settings.")                                                            \
+    X(site, congestion, CHOICE(site_congestion), .fallback = "bbr",                                \
+      .help = "With site.streams auto, both directions: bbr: BBR, where the kernel lets the "      \
+              "process have it (net.ipv4.tcp_allowed_congestion_control); kernel: the system's.")  \
     X(site, rate_up, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",                \
       .help = "Upload rate limit of contributions; 0: none.")                                      \
     X(site, rate_down, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",              \

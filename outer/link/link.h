@@ -7,6 +7,7 @@
  */
 #include "outer/link/dial.h"
 #include "outer/link/ledger.h"
+#include "outer/link/path.h"
 #include "outer/link/wire.h"
 
 struct link_counters {                 /* bytes by layer, both directions, since open */
@@ -152,7 +153,7 @@ struct link_tls { /* PEM texts' paths */
     const char *ca, *certificate, *key;
 };
 enum {
-    LINK_STREAMS_MAX = 16,
+    LINK_STREAMS_MAX = PATH_STREAMS_MAX,
     LINK_RECEIVE_MIB = 160,
     LINK_RECEIVE_MIB_MIN = 76, /* 64 MiB, and 6 MiB for each of two streams received at a time;
                                   LINK_RECEIVE_MIB holds 16 streams */
@@ -172,7 +173,10 @@ struct link_dial {
     struct link_tls tls;
     uint32_t keepalive_ms; /* 0: the default 20000; tests use less */
     unsigned streams;      /* largest number of connections for bulk data; 0: 1 */
-    uint32_t look_ms;      /* interval between checks of the certificates' expiry, ms; 0: one day */
+    bool automatic;   /* the link chooses their number and paces them (outer/link/path.h); `streams`
+                         is not read */
+    bool bbr;         /* automatic: it asks the kernel for BBR, at both ends */
+    uint32_t look_ms; /* interval between checks of the certificates' expiry, ms; 0: one day */
     uint64_t rate_up, rate_down; /* limit of bulk data, payload bytes per second; 0: no limit */
     ledger_sink *
         book; /* receives one row for each call at its end, and the kernel's counters; NULL: none */
@@ -217,9 +221,13 @@ bool link_silent(const struct link_server *s);
 enum err link_probe(const struct link_dial *d, uint32_t timeout_ms) MUST;
 /* Sends messages of the health service over d->streams connections, twice as long ones each time
  * until one takes half a second or 32 MiB are sent: bounded. *bytes_per_s: of the last one, without
- * the round trip. *rtt_s: of the shortest empty call. */
+ * the round trip. *rtt_s: of the shortest empty call. *chosen: what the link has chosen after
+ * it. */
 enum err link_probe_rate(const struct link_dial *d, uint32_t timeout_ms, double *bytes_per_s,
-                         double *rtt_s) MUST;
+                         double *rtt_s, struct path *chosen) MUST;
+/* What the link has chosen so far: for what it sends, with the reason; and the number of
+ * connections that the other end asks for downloads, 0: it has not said. For doctor and probe. */
+void link_choice(struct link *l, struct path *up, unsigned *down);
 /* One connection and one call of an operator. ERR_LINK: no answer within timeout_ms; the call may
  * have taken effect, and may be repeated. */
 enum err link_operate(const struct link_dial *d, const struct wire_operate *m,

@@ -82,6 +82,6 @@ void tcp_advise(const struct tcp_settings *t, double bps, double rtt_s, unsigned
               out);
     if (bbr && streams > 1 && buffer >= 2 * way_bytes)
         fputs("tcp one connection with bbr fills this line, several compete for its "
-              "queue: site.streams: 1\n",
+              "queue: site.streams: auto\n",
               out);
 }

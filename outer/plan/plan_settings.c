@@ -4,10 +4,24 @@
 #include <string.h>
 #include "kernels/base/file.h"
 #include "outer/config/tuning.h"
+#include "outer/link/path.h"
 
 bool plan_settings_given(const struct outer_settings *o)
 {
     return o->plan_step_s > 0 && o->plan_up_mbit > 0 && o->plan_down_mbit > 0;
+}
+
+/* Of site.streams: auto, what the link will choose once it has measured this line. */
+static unsigned streams_of(const struct outer_settings *o)
+{
+    bool bbr = o->plan_congestion == PLAN_CONGESTION_BBR;
+    struct path_facts f = {.rtt_s = o->plan_rtt_ms / 1e3,
+                           .loss = o->plan_loss_percent / 100,
+                           .rate = o->plan_up_mbit * 1e6 / 8,
+                           .streams = PATH_STREAMS_MAX};
+    snprintf(f.congestion, sizeof f.congestion, "%s", bbr ? "bbr" : "cubic");
+    return o->site_streams != SITE_STREAMS_AUTO ? (unsigned)o->site_streams
+                                                : path_choose(&f).streams;
 }
 
 static struct line_times times_of(const struct config_list *list)
@@ -30,7 +44,7 @@ void plan_settings_task(struct plan_task *t, const struct outer_settings *o,
                                      .down_bps = o->plan_down_mbit * 1e6,
                                      .rtt_s = o->plan_rtt_ms / 1e3,
                                      .loss = o->plan_loss_percent / 100,
-                                     .streams = (unsigned)o->site_streams,
+                                     .streams = streams_of(o),
                                      .bbr = o->plan_congestion == PLAN_CONGESTION_BBR,
                                      .up = times_of(&o->plan_up_s),
                                      .down = times_of(&o->plan_down_s)},

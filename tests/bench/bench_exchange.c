@@ -42,7 +42,7 @@ enum { CONDITIONS = sizeof conditions / sizeof *conditions };
 struct bench {
     const char *csv, *congestion, *python;
     int64_t buffer_kib, mib, repeats, streams;
-    bool slow_start;
+    bool slow_start, keep;
     size_t bytes;
     uint8_t *payload;
     struct wan wan;
@@ -100,6 +100,13 @@ static void given(void *self, void *source)
     (void)source;
 }
 
+static void take_report(void *self, const char *peer, const struct wire_report *m,
+                        struct wire_answer *answer)
+{
+    (void)self, (void)peer, (void)m;
+    answer->outcome = ROUND_NONE;
+}
+
 static uint64_t no_work(void *self, bool *stop)
 {
     (void)self;
@@ -122,6 +129,7 @@ static enum err link_aggregator(struct bench *b, const char *address)
                                    .finish = take_finish,
                                    .fetch = give,
                                    .fetched = given,
+                                   .report = take_report,
                                    .work = no_work,
                                    .commit = link_service_no_commit};
     struct link_listen at = {.address = arena_printf(&b->arena, "%s:%d", address, LINK_PORT),
@@ -156,11 +164,14 @@ static enum err link_site(struct bench *b, const char *address, int hear, int te
     struct link_dial d = {.target = arena_printf(&b->arena, "%s:%d", address, LINK_PORT),
                           .tls = files(b, "a"),
                           .server_name = "localhost",
-                          .streams = (unsigned)b->streams};
+                          .streams = (unsigned)b->streams,
+                          .automatic = b->streams == 0,
+                          .bbr = !b->keep};
     struct link *l;
     unsigned char which;
     link_tune();
     TRY(link_open(&l, &d));
+    TRY(l->ops->report(l, &(struct wire_report){0}, &(struct wire_answer){0}));
     while (read(hear, &which, 1) == 1) {
         double start = bench_now();
         enum err e = link_exchange(b, l, which);
@@ -433,7 +444,7 @@ int main(int argc, char **argv)
                       .buffer_kib = 65536,
                       .mib = 64,
                       .repeats = 5,
-                      .streams = 4,
+                      .streams = 0,
                       .arena = arena_make(0)};
     int64_t only = -1;
     const struct args_option options[] = {
@@ -470,9 +481,13 @@ int main(int argc, char **argv)
          .kind = ARGS_INT,
          .target = &b.streams,
          .value = "N",
-         .min = 1,
-         .max = 64,
-         .help = "Connections of the link for bulk data."},
+         .min = 0,
+         .max = 16,
+         .help = "Connections of the link for bulk data; 0: auto."},
+        {.name = "keep",
+         .kind = ARGS_FLAG,
+         .target = &b.keep,
+         .help = "auto without asking for BBR."},
         {.name = "mib",
          .kind = ARGS_INT,
          .target = &b.mib,

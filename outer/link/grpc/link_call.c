@@ -13,6 +13,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/handover.h"
 #include "kernels/base/log.h"
+#include "outer/link/grpc/link_path.h"
 #include "outer/link/tls.h"
 
 const char *const link_paths[LINK_METHODS] = {
@@ -300,7 +301,7 @@ struct ledger_row link_call_row(struct link_call *c)
  * completes. Never wait-for-ready: the site has its own back-off and reports it, and the call does
  * not block here. */
 struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq,
-                                 uint64_t timeout_ms)
+                                 uint64_t timeout_ms, const char *path)
 {
     gpr_timespec deadline = gpr_inf_future(GPR_CLOCK_MONOTONIC);
     if (timeout_ms != UINT64_MAX)
@@ -319,6 +320,12 @@ struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_compl
     grpc_op initmd = {.op = GRPC_OP_RECV_INITIAL_METADATA};
     initmd.data.recv_initial_metadata.recv_initial_metadata = &c->md_initial;
     grpc_op start = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+    if (path) {
+        c->path.key = grpc_slice_from_static_string(LINK_PATH_KEY);
+        c->path.value = grpc_slice_from_static_string(path);
+        start.data.send_initial_metadata.count = 1;
+        start.data.send_initial_metadata.metadata = &c->path;
+    }
     op_start(c, &status, &c->status);
     op_start(c, &initmd, &c->initmd);
     op_start(c, &start, &c->start);
@@ -403,11 +410,34 @@ bool link_call_reply(struct link_call *c, grpc_status_code code, const char *tex
     grpc_op op = {.op = GRPC_OP_SEND_STATUS_FROM_SERVER};
     op.data.send_status_from_server.status = code;
     op.data.send_status_from_server.status_details = &details;
+    if (c->streams.count) {
+        char number[16];
+        snprintf(number, sizeof number, "%u %u", c->streams.count, c->streams.first);
+        c->path.key = grpc_slice_from_static_string(LINK_PATH_STREAMS);
+        c->path.value = grpc_slice_from_copied_string(number); /* short: inside the slice */
+        op.data.send_status_from_server.trailing_metadata_count = 1;
+        op.data.send_status_from_server.trailing_metadata = &c->path;
+    }
     link_call_wait(c, &c->start);
     bool ok = op_start(c, &op, &c->fin) && link_call_wait(c, &c->fin);
     link_call_wait(c, &c->status);
     grpc_slice_unref(details);
     return ok && !c->cancelled;
+}
+
+struct link_streams link_call_streams(const struct link_call *c)
+{
+    char text[8] = "";
+    struct link_streams s = {0};
+    for (size_t i = 0; i < c->md_trailing.count; i++) {
+        const grpc_metadata *m = &c->md_trailing.metadata[i];
+        if (grpc_slice_str_cmp(m->key, LINK_PATH_STREAMS) == 0 &&
+            GRPC_SLICE_LENGTH(m->value) < sizeof text)
+            memcpy(text, GRPC_SLICE_START_PTR(m->value), GRPC_SLICE_LENGTH(m->value));
+    }
+    bool good = sscanf(text, "%2u %2u", &s.count, &s.first) == 2 && s.count >= 1 &&
+                s.count <= LINK_STREAMS_MAX && s.first < LINK_STREAMS_MAX;
+    return good ? s : (struct link_streams){0};
 }
 
 void link_call_cancel(struct link_call *c, const char *why)

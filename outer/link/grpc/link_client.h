@@ -4,6 +4,7 @@
  * link_up.c contributions, link_down.c downloads. Calls may come from several threads at once.
  */
 #include "outer/link/grpc/link_call.h"
+#include "outer/link/grpc/link_path.h"
 #include "outer/link/grpc/link_proxy.h"
 #include "outer/link/grpc/link_socket.h"
 #include "outer/link/pace.h"
@@ -19,7 +20,7 @@ struct link_grpc {
     struct link_proxy *proxy; /* NULL: none */
     struct dial_proxy how;    /* the proxy, for reading the peer's certificate */
     uint32_t keepalive_ms;
-    unsigned streams;      /* channels for bulk */
+    unsigned streams;      /* channels for bulk: the most that may be used */
     pthread_mutex_t mutex; /* guards all below */
     grpc_channel *channels[LINK_BULK + LINK_STREAMS_MAX];
     void *methods[LINK_BULK + LINK_STREAMS_MAX][LINK_METHODS];
@@ -27,6 +28,9 @@ struct link_grpc {
     unsigned calls;     /* running */
     uint64_t transfers; /* number so far; names the next transfer */
     struct pace pace_up, pace_down;
+    struct link_path up;                 /* what this end sends */
+    struct link_watch watch;             /* of up; not under the mutex */
+    struct link_streams down;            /* the aggregator's choice; 0: not heard */
     uint64_t fresh[ROUND_FRAGMENTS_MAX]; /* the round after the last one with a receipt: not yet
                                             offered; 0: no receipt yet */
     struct link_counters counters;
@@ -45,6 +49,13 @@ struct link_grpc {
     char who[LINK_TEXT_MAX];
 };
 
+/* Around an upload: measures and sets its connections (link_path.h). */
+void link_up_begin(struct link_grpc *l);
+void link_up_end(struct link_grpc *l);
+/* Connections of the next upload or download. */
+struct link_streams link_streams(struct link_grpc *l, bool up);
+/* The channel of connection i of them. */
+unsigned link_channel(const struct link_grpc *l, const struct link_streams *s, unsigned i);
 struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsigned channel,
                              uint64_t timeout_ms);
 void link_end(struct link_grpc *l, struct link_call *c);

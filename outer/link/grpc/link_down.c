@@ -16,6 +16,7 @@ struct download {
     const struct wire_fetch *m;
     uint8_t *out;
     unsigned workers;
+    struct link_streams streams;
     uint32_t least;        /* fewest blocks of a run */
     pthread_mutex_t mutex; /* guards all below */
     struct blocks blocks;  /* received parts of `out` */
@@ -138,7 +139,7 @@ static enum err worker_request(struct worker *w, const struct wire_fetch *m,
                                struct arena *a)
 {
     struct download *d = w->d;
-    w->c = link_begin(d->l, LINK_FETCH, LINK_BULK + w->index % d->l->streams, UINT64_MAX);
+    w->c = link_begin(d->l, LINK_FETCH, link_channel(d->l, &d->streams, w->index), UINT64_MAX);
     if (!w->c) {
         grpc_byte_buffer_destroy(request);
         return ERR_MEMORY;
@@ -255,7 +256,7 @@ static bool download_begin(struct download *d, const struct wire_answer *answer,
         d->blocks = answer->blocks;
     blocks_fill(&d->blocks, d->m->offset);
     uint32_t left = 0;
-    unsigned most = d->l->streams > 1 ? 2 * d->l->streams : 1;
+    unsigned most = d->streams.count > 1 ? 2 * d->streams.count : 1;
     for (uint32_t k = 0; k < d->blocks.count; k++)
         left += missing(d, k);
     d->workers = left < 2 ? 1 : left < most ? left : most;
@@ -272,6 +273,7 @@ enum err link_fetch(struct link *base, const struct wire_fetch *m, uint8_t *out,
     if (!d)
         return err_set(ERR_MEMORY, "no memory for a download");
     *d = (struct download){.l = (struct link_grpc *)base, .m = m, .out = out};
+    d->streams = link_streams(d->l, false);
     pthread_mutex_init(&d->mutex, NULL);
     enum err e = ERR_INTERNAL;
     if (download_begin(d, answer, size_bytes)) {

@@ -127,8 +127,11 @@ struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsig
     if (stamp && stamp != l->stamp && channels_make(l) != ERR_OK)
         err_clear();
     own_look(l);
+    const char *path = method != LINK_FETCH || l->up.path.fixed ? NULL
+                       : l->up.bbr                              ? LINK_PATH_BBR
+                                                                : LINK_PATH_KERNEL;
     struct link_call *c =
-        link_call_open(l->channels[channel], l->methods[channel][method], l->cq, timeout_ms);
+        link_call_open(l->channels[channel], l->methods[channel][method], l->cq, timeout_ms, path);
     if (c) {
         link_sockets_spoke(&l->sockets, NULL, clock_mono_ms(), l->calls++ == 0);
         l->connected += !l->used[channel];
@@ -160,6 +163,8 @@ void link_end(struct link_grpc *l, struct link_call *c)
         l->reached = true;
         l->asked_ms = 0;
         peer_look(l, c->call);
+        struct link_streams told = link_call_streams(c);
+        l->down = told.count ? told : l->down;
     }
     pthread_mutex_unlock(&l->mutex);
     link_call_close(c);
@@ -183,6 +188,57 @@ void link_count(struct link_grpc *l, const grpc_byte_buffer *up, const grpc_byte
     l->counters.payload_up += payload_up;
     l->counters.payload_down += payload_down;
     link_sockets_look(&l->sockets, l->connected);
+    pthread_mutex_unlock(&l->mutex);
+}
+
+static bool path_look(void *self)
+{
+    struct link_grpc *l = self;
+    pthread_mutex_lock(&l->mutex);
+    link_sockets_look(&l->sockets, l->connected);
+    bool more = link_path_look(&l->up, &l->sockets, NULL);
+    pthread_mutex_unlock(&l->mutex);
+    return more;
+}
+
+struct link_streams link_streams(struct link_grpc *l, bool up)
+{
+    pthread_mutex_lock(&l->mutex);
+    const struct path_choice *own = &l->up.path.now;
+    struct link_streams s = {own->streams, own->first};
+    if (!up && !l->up.path.fixed && l->down.count)
+        s = l->down;
+    pthread_mutex_unlock(&l->mutex);
+    return s;
+}
+
+unsigned link_channel(const struct link_grpc *l, const struct link_streams *s, unsigned i)
+{
+    return LINK_BULK + (s->first + i % s->count) % l->streams;
+}
+
+void link_up_begin(struct link_grpc *l)
+{
+    pthread_mutex_lock(&l->mutex);
+    link_sockets_scan(&l->sockets);
+    link_path_begin(&l->up, &l->sockets, NULL, "up", l->target);
+    pthread_mutex_unlock(&l->mutex);
+    link_watch_wake(&l->watch);
+}
+
+void link_up_end(struct link_grpc *l)
+{
+    pthread_mutex_lock(&l->mutex);
+    link_path_end(&l->up);
+    pthread_mutex_unlock(&l->mutex);
+}
+
+void link_choice(struct link *base, struct path *up, unsigned *down)
+{
+    struct link_grpc *l = (struct link_grpc *)base;
+    pthread_mutex_lock(&l->mutex);
+    *up = l->up.path;
+    *down = l->down.count;
     pthread_mutex_unlock(&l->mutex);
 }
 
@@ -461,6 +517,7 @@ static void grpc_close(struct link *base)
 {
     struct link_grpc *l = (struct link_grpc *)base;
     ASSERT(l->calls == 0);
+    link_watch_close(&l->watch);
     pthread_mutex_lock(&l->mutex);
     book(l, NULL);
     pthread_mutex_unlock(&l->mutex);
@@ -531,7 +588,8 @@ enum err link_open(struct link **out, const struct link_dial *d)
     l->sockets.keepalive_ms = l->keepalive_ms;
     l->book = d->book;
     l->book_self = d->book_self;
-    l->streams = d->streams ? d->streams : 1;
+    l->streams = d->automatic ? LINK_STREAMS_MAX : d->streams ? d->streams : 1;
+    link_path_open(&l->up, d->automatic ? 0 : l->streams, d->bbr);
     l->look_ms = d->look_ms ? d->look_ms : LINK_LOOK_MS;
     l->own_looked_ms = clock_mono_ms(); /* the command checked it before link_open */
     l->pace_up.bytes_per_s = d->rate_up;
@@ -543,6 +601,8 @@ enum err link_open(struct link **out, const struct link_dial *d)
         return e;
     }
     e = channels_make(l);
+    if (e == ERR_OK && d->automatic)
+        e = link_watch_open(&l->watch, path_look, l);
     if (e != ERR_OK) {
         grpc_close(&l->base);
         return e;
@@ -556,7 +616,7 @@ static struct link_call *health_begin(struct link_grpc *l, unsigned channel, con
                                       size_t size, uint32_t timeout_ms)
 {
     void *method = grpc_channel_register_call(l->channels[channel], LINK_HEALTH_PATH, NULL, NULL);
-    struct link_call *c = link_call_open(l->channels[channel], method, l->cq, timeout_ms);
+    struct link_call *c = link_call_open(l->channels[channel], method, l->cq, timeout_ms, NULL);
     if (!c)
         err_set(ERR_MEMORY, "no memory for a call to %s", l->target);
     else if (!link_call_send_start(c, link_buffer(data, size)))
@@ -590,10 +650,11 @@ static enum err health_burst(struct link_grpc *l, const uint8_t *data, size_t si
                              uint32_t timeout_ms, double *seconds)
 {
     struct link_call *call[PROBE_CALLS];
+    struct link_streams streams = link_streams(l, true);
     double begin = clock_mono_s();
     enum err e = ERR_OK;
     for (unsigned i = 0; i < calls; i++)
-        call[i] = health_begin(l, LINK_BULK + i % l->streams, data, size, timeout_ms);
+        call[i] = health_begin(l, link_channel(l, &streams, i), data, size, timeout_ms);
     for (unsigned i = 0; i < calls; i++) {
         enum err one = health_end(l, call[i]);
         e = e == ERR_OK ? one : e;
@@ -608,25 +669,32 @@ static enum err probe_rate(struct link_grpc *l, const uint8_t *data, uint32_t ti
     static const double LONG_S = 0.5;
     double took = 0;
     *rtt_s = 1e9;
-    TRY(health_burst(l, data, 0, l->streams, timeout_ms, &took)); /* opens the connections */
+    TRY(health_burst(l, data, 0, link_streams(l, true).count, timeout_ms,
+                     &took)); /* opens the connections */
     for (int i = 0; i < 3; i++) {
         TRY(health_burst(l, data, 0, 1, timeout_ms, &took));
         *rtt_s = took < *rtt_s ? took : *rtt_s;
     }
     for (size_t all = PROBE_FIRST; all <= (size_t)PROBE_CALLS * WIRE_CHUNK_BYTES; all *= 2) {
         size_t size = all < WIRE_CHUNK_BYTES ? all : WIRE_CHUNK_BYTES;
-        TRY(health_burst(l, data, size, (unsigned)(all / size), timeout_ms, &took));
+        link_up_begin(l);
+        enum err e = health_burst(l, data, size, (unsigned)(all / size), timeout_ms, &took);
+        link_up_end(l);
+        TRY(e);
         *bytes_per_s = (double)all / (took > 2 * *rtt_s ? took - *rtt_s : took);
         if (took > LONG_S)
             break;
     }
+    link_up_begin(l); /* learns from the last one */
+    link_up_end(l);
     return ERR_OK;
 }
 
 enum err link_probe_rate(const struct link_dial *d, uint32_t timeout_ms, double *bytes_per_s,
-                         double *rtt_s)
+                         double *rtt_s, struct path *chosen)
 {
     struct link *base;
+    unsigned down;
     uint8_t *data = malloc(WIRE_CHUNK_BYTES);
     if (!data)
         return err_set(ERR_MEMORY, "no memory for a measurement");
@@ -634,6 +702,7 @@ enum err link_probe_rate(const struct link_dial *d, uint32_t timeout_ms, double 
     enum err e = link_open(&base, d);
     if (e == ERR_OK) {
         e = probe_rate((struct link_grpc *)base, data, timeout_ms, bytes_per_s, rtt_s);
+        link_choice(base, chosen, &down);
         base->ops->close(base);
     }
     free(data);

@@ -152,6 +152,7 @@ static void server_core_free(struct link_server *s)
 
 static void server_free(struct link_server *s)
 {
+    link_watch_close(&s->watch);
     if (s->server)
         server_core_free(s);
     if (s->cq)
@@ -208,6 +209,7 @@ static enum err server_threads(struct link_server *s)
                {&s->acceptor, server_admission_main}};
     unsigned count = sizeof all / sizeof *all, started = 0;
     sigset_t every, before;
+    TRY(link_watch_open(&s->watch, server_path_look, s));
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &before);
     while (started < count && pthread_create(all[started].thread, NULL, all[started].body, s) == 0)

@@ -17,6 +17,7 @@
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_call.h"
 #include "outer/link/bucket.h"
+#include "outer/link/grpc/link_path.h"
 #include "outer/link/grpc/link_socket.h"
 #include "outer/link/tls.h"
 
@@ -75,7 +76,8 @@ struct server_call {
     const char *revoked; /* why the service refuses it; NULL: it does not */
     bool known;          /* its peer is in the roster, and its certificate is not revoked */
     bool health;         /* a call of gRPC's health check */
-    uint64_t socket;     /* socket cookie of its connection; 0: not found */
+    bool paces, bbr; /* a download: the site leaves its sockets to path.h, and lets it use BBR */
+    uint64_t socket; /* socket cookie of its connection; 0: not found */
     struct server_slot slot;
 };
 struct request { /* one pending request for each method, and one for unknown methods */
@@ -87,8 +89,9 @@ struct request { /* one pending request for each method, and one for unknown met
 };
 struct server_look { /* of a site */
     char peer[TLS_URI_MAX];
-    uint64_t ms;         /* time of the last expiry check of its certificate */
-    struct bucket calls; /* how many it may make */
+    uint64_t ms;           /* time of the last expiry check of its certificate */
+    struct bucket calls;   /* how many it may make */
+    struct link_path down; /* what it is sent; path.now.streams 0: nothing yet */
 };
 struct link_server {
     struct link_service service;
@@ -132,6 +135,7 @@ struct link_server {
     struct log_limit limit; /* of what peers make it log */
     bool work_due, stopping;
     struct link_sockets sockets;
+    struct link_watch watch; /* of downloads; not under the mutex */
     ledger_sink *book;
     void *book_self;
 };
@@ -145,7 +149,11 @@ void server_calls_join(struct link_server *s); /* the threads of calls that have
 void server_socket_read(const struct server_call *call);
 /* Ends the open calls of revoked certificates. */
 void server_revoked_end(struct link_server *s);
-const char *server_site_of(const char *peer);    /* atoll://run/site/NAME -> NAME; "-" */
+const char *server_site_of(const char *peer); /* atoll://run/site/NAME -> NAME; "-" */
+/* Around a download: its site's connections. */
+void server_path_begin(struct server_call *call);
+bool server_path_look(void *server); /* of all sites */
+void server_path_end(struct server_call *call);
 void server_book_sockets(struct link_server *s); /* under its mutex */
 
 /* ---- server_work.c ---- */

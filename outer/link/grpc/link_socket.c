@@ -72,6 +72,12 @@ static void read_one(struct link_sockets *s, struct link_socket *k)
     k->sent = sent;
     k->received = received;
     k->resent = info.tcpi_bytes_retrans;
+    k->busy = info.tcpi_unacked > 0;
+    k->rtt_s = 1e-6 * info.tcpi_min_rtt;
+    k->slow_start = info.tcpi_snd_cwnd < info.tcpi_snd_ssthresh;
+    k->cwnd_bytes = (double)info.tcpi_snd_cwnd * info.tcpi_snd_mss;
+    if (!info.tcpi_delivery_rate_app_limited)
+        k->rate = (double)info.tcpi_delivery_rate;
 }
 
 /* The descriptor's entry in s->at; NULL: no memory. */
@@ -280,6 +286,81 @@ void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_m
         if (after_silence && k->spoke_ms && now_ms - k->spoke_ms >= s->keepalive_ms)
             k->idle_ms += now_ms - k->spoke_ms;
         k->spoke_ms = now_ms;
+    }
+}
+
+/* ---- congestion control and pace ---- */
+
+static bool of_site(const struct link_socket *k, const char *site)
+{
+    return k->there && (!site || strcmp(k->site, site) == 0);
+}
+
+void link_sockets_read_all(struct link_sockets *s, const char *site)
+{
+    for (unsigned i = 0; i < s->count; i++)
+        if (of_site(&s->list[i], site))
+            read_one(s, &s->list[i]);
+}
+
+/* The descriptor is still this connection, but for the moment between the check and the call; then
+ * the options of another connection of this process would be set. */
+static void set_one(struct link_socket *k, const char *congestion, double pace)
+{
+    uint64_t bytes_per_s = pace > 0 ? (uint64_t)pace : UINT64_MAX;
+    socklen_t n = sizeof k->congestion - 1;
+    if ((*k->congestion && k->pace == pace) || link_socket_cookie(k->fd) != k->cookie)
+        return;
+    if (!*k->congestion) {
+        if (congestion)
+            setsockopt(k->fd, IPPROTO_TCP, TCP_CONGESTION, congestion,
+                       (socklen_t)strlen(congestion));
+        if (getsockopt(k->fd, IPPROTO_TCP, TCP_CONGESTION, k->congestion, &n) != 0)
+            *k->congestion = 0;
+    }
+    if (k->pace != pace)
+        setsockopt(k->fd, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_s, sizeof bytes_per_s);
+    k->pace = pace;
+}
+
+void link_sockets_set(struct link_sockets *s, const char *site, const char *congestion, double pace)
+{
+    for (unsigned i = 0; i < s->count; i++)
+        if (of_site(&s->list[i], site))
+            set_one(&s->list[i], congestion, pace);
+}
+
+void link_sockets_mark(struct link_sockets *s, const char *site)
+{
+    for (unsigned i = 0; i < s->count; i++)
+        if (of_site(&s->list[i], site)) {
+            s->list[i].marked_sent = s->list[i].sent;
+            s->list[i].marked_resent = s->list[i].resent;
+        }
+}
+
+void link_sockets_rates(const struct link_sockets *s, const char *site, struct link_rates *out)
+{
+    enum { BULK_BYTES = 65536 };
+    *out = (struct link_rates){0};
+    for (unsigned i = 0; i < s->count; i++) {
+        const struct link_socket *k = &s->list[i];
+        uint64_t sent = k->sent - k->marked_sent;
+        if (!of_site(k, site))
+            continue;
+        if (*k->congestion)
+            memcpy(out->congestion, k->congestion, sizeof out->congestion);
+        if (sent < BULK_BYTES)
+            continue;
+        out->streams++;
+        out->sent += sent;
+        out->cwnd_bytes += k->cwnd_bytes;
+        out->resent += k->resent - k->marked_resent;
+        out->rate += k->busy ? k->rate : 0;
+        out->busy = out->busy || k->busy;
+        out->slow_start = out->slow_start || k->slow_start;
+        if (k->rtt_s > 0 && (out->rtt_s <= 0 || k->rtt_s < out->rtt_s))
+            out->rtt_s = k->rtt_s;
     }
 }
 

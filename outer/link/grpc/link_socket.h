@@ -21,6 +21,23 @@ struct link_socket {
     struct dial_bytes dialogue; /* with a proxy: of the connection's row */
     bool own;                   /* connection of this process to itself: no ledger rows */
     uint64_t spoke_ms, idle_ms; /* time of the last call; idle time not yet in a row */
+    char congestion[16];        /* after the last link_sockets_set; "": not set */
+    double pace;                /* of the last link_sockets_set */
+    double rate, rtt_s; /* delivered bytes per second in the last round trip; shortest one */
+    double cwnd_bytes;
+    bool busy;       /* bytes are in flight */
+    bool slow_start; /* its window is below the threshold: it doubles in a round trip */
+    uint64_t marked_sent, marked_resent;
+};
+struct link_rates {        /* of several sockets, at their last readings */
+    double rate;           /* of those with bytes in flight, together, bytes per second */
+    bool busy;             /* one of them has bytes in flight */
+    bool slow_start;       /* the window of one of them grows fast */
+    double rtt_s;          /* shortest round trip; 0: unknown */
+    uint64_t sent, resent; /* since link_sockets_mark */
+    unsigned streams;      /* number of sockets that carried bulk since then */
+    double cwnd_bytes;     /* of those together */
+    char congestion[16];   /* of one of them; "": not set */
 };
 struct link_sockets {
     uint16_t port;
@@ -54,6 +71,7 @@ void link_sockets_look(struct link_sockets *s, unsigned expected);
  * all of them when the last scan took less than a twentieth of the time since then. */
 void link_sockets_refresh(struct link_sockets *s, uint64_t cookie);
 void link_sockets_read(struct link_sockets *s, uint64_t cookie);
+void link_sockets_read_all(struct link_sockets *s, const char *site); /* of this site */
 /* Bytes received on this connection at its last reading; 0: not found. */
 uint64_t link_sockets_received(const struct link_sockets *s, uint64_t cookie);
 uint64_t link_sockets_sent(const struct link_sockets *s, uint64_t cookie); /* the same, sent */
@@ -69,6 +87,12 @@ void link_sockets_end(const struct link_sockets *s, uint64_t cookie); /* this co
  * call was running before. */
 void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,
                         bool after_silence);
+/* Congestion control (NULL: as it is; what the kernel refuses stays) and pace, bytes per second (0:
+ * none), of this site's connections (NULL: all). Cheap where nothing changes. */
+void link_sockets_set(struct link_sockets *s, const char *site, const char *congestion,
+                      double pace);
+void link_sockets_mark(struct link_sockets *s, const char *site);
+void link_sockets_rates(const struct link_sockets *s, const char *site, struct link_rates *out);
 /* Returns the next pending ledger row; rows at a site's end have no name. False: no more. */
 bool link_sockets_next(struct link_sockets *s, struct ledger_row *row);
 

@@ -18,7 +18,7 @@ enum { TRIES = 3 }; /* consecutive offers without progress before the call fails
 struct upload {
     struct link_grpc *l;
     const uint8_t *payload;
-    grpc_byte_buffer *offer;
+    struct link_streams streams;
     struct wire_contribution m;
     struct blocks blocks; /* stored blocks by the aggregator's answer, before this call sent data */
     pthread_mutex_t mutex; /* guards all below */
@@ -185,7 +185,7 @@ static void *join_main(void *arg)
     struct stream *s = arg;
     struct upload *u = s->u;
     bool open = true;
-    s->c = link_begin(u->l, LINK_CONTRIBUTE, LINK_BULK + s->index, UINT64_MAX);
+    s->c = link_begin(u->l, LINK_CONTRIBUTE, link_channel(u->l, &u->streams, s->index), UINT64_MAX);
     if (!s->c) {
         err_clear();
         return NULL;
@@ -227,7 +227,7 @@ static void joins_start(struct upload *u, struct stream *s)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (unsigned i = 1; i < u->l->streams && i < chunks; i++) {
+    for (unsigned i = 1; i < u->streams.count && i < chunks; i++) {
         s[i] = (struct stream){.u = u, .index = i};
         if (pthread_create(&s[i].thread, NULL, join_main, &s[i]) != 0)
             break;
@@ -321,7 +321,7 @@ static void early_next(struct link_grpc *l, const struct wire_contribution *m)
 static enum err contribute_streams(struct upload *u, struct stream *s, struct wire_answer *answer)
 {
     struct link_grpc *l = u->l;
-    s->c = link_begin(l, LINK_CONTRIBUTE, LINK_BULK, UINT64_MAX);
+    s->c = link_begin(l, LINK_CONTRIBUTE, link_channel(l, &u->streams, 0), UINT64_MAX);
     TRY_ALLOC(s->c);
     link_call_about(s->c, LINK_CONTRIBUTE, &u->m);
     enum err e = upload_all(u, s);
@@ -345,9 +345,12 @@ static enum err contribute_once(struct link_grpc *l, const struct wire_contribut
     pthread_mutex_lock(&l->mutex);
     u.m.transfer = ++l->transfers;
     pthread_mutex_unlock(&l->mutex);
+    link_up_begin(l);
+    u.streams = link_streams(l, true);
     s[0] = (struct stream){.u = &u, .state = early_may(l, m) ? STREAM_EARLY : STREAM_OFFERED};
     enum err e = contribute_streams(&u, s, answer);
     *had = blocks_sum(&u.blocks);
+    link_up_end(l);
     pthread_mutex_destroy(&u.mutex);
     free(s);
     return e;

@@ -308,6 +308,58 @@ static struct server_look *look_of(struct link_server *s, const char *peer)
     return look;
 }
 
+/* ---- what a site is sent ---- */
+
+static void path_wanted(struct server_call *call, const grpc_metadata_array *m)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        if (grpc_slice_str_cmp(m->metadata[i].key, LINK_PATH_KEY) != 0)
+            continue;
+        call->paces = true;
+        call->bbr = grpc_slice_str_cmp(m->metadata[i].value, LINK_PATH_BBR) == 0;
+    }
+}
+
+void server_path_begin(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    const char *site = server_site_of(call->peer);
+    if (!call->paces || !call->known)
+        return;
+    pthread_mutex_lock(&s->mutex);
+    struct link_path *p = &look_of(s, call->peer)->down;
+    if (!p->path.now.streams)
+        link_path_open(p, 0, call->bbr);
+    if (!p->running)
+        link_sockets_read_all(&s->sockets, site);
+    link_path_begin(p, &s->sockets, site, "down", site);
+    call->c->streams = (struct link_streams){p->path.now.streams, p->path.now.first};
+    pthread_mutex_unlock(&s->mutex);
+    link_watch_wake(&s->watch);
+}
+
+bool server_path_look(void *server)
+{
+    struct link_server *s = server;
+    bool more = false;
+    pthread_mutex_lock(&s->mutex);
+    for (unsigned i = 0; i < s->look_used; i++)
+        if (link_path_look(&s->looks[i].down, &s->sockets, server_site_of(s->looks[i].peer)))
+            more = true;
+    pthread_mutex_unlock(&s->mutex);
+    return more;
+}
+
+void server_path_end(struct server_call *call)
+{
+    struct link_server *s = call->server;
+    if (!call->c->streams.count)
+        return;
+    pthread_mutex_lock(&s->mutex);
+    link_path_end(&look_of(s, call->peer)->down);
+    pthread_mutex_unlock(&s->mutex);
+}
+
 /* Checks a site certificate's expiry once a day. Under the server's mutex. */
 static void expiry_look(struct link_server *s, const struct server_call *call, grpc_call *core)
 {
@@ -384,6 +436,8 @@ static void call_about(struct link_server *s, struct server_call *call, const st
     call->verdict = call_verdict(s, call, r);
     if (rate_exceeded(s, call))
         call->verdict = SERVER_RATE;
+    if (r->method == LINK_FETCH)
+        path_wanted(call, &r->metadata);
     if (call->known && call->verdict == SERVER_ADMITTED && r->method != LINK_UNKNOWN)
         expiry_look(s, call, r->call);
     if (r->method != LINK_UNKNOWN)

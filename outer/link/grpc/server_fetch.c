@@ -107,11 +107,14 @@ void server_serve_fetch(struct server_call *call)
         link_call_about(call->c, LINK_FETCH, &m);
         call->c->row.total = content.size_bytes;
         bool revoked = server_revoked(call);
+        if (sending && !revoked)
+            server_path_begin(call);
         bool all = !revoked && server_answer(call->c, WIRE_DOWNLOAD, &answer, &a) && sending &&
                    chunks_send(call, content.data, content.size_bytes, m.offset, end,
                                chunk_size(m.chunk_bytes));
         call->c->row.done = !revoked && link_call_reply(call->c, GRPC_STATUS_OK, "") && all &&
                             end == content.size_bytes;
+        server_path_end(call);
     }
     arena_free(&a);
 }

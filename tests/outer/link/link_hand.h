@@ -32,7 +32,7 @@ static inline void hand_open(struct hand *h, int port, const char *name)
 static inline struct link_call *hand_call(struct hand *h, const char *path, uint64_t timeout_ms)
 {
     void *method = grpc_channel_register_call(h->channel, path, NULL, NULL);
-    struct link_call *c = link_call_open(h->channel, method, h->cq, timeout_ms);
+    struct link_call *c = link_call_open(h->channel, method, h->cq, timeout_ms, NULL);
     assert_non_null(c);
     return c;
 }

@@ -317,7 +317,7 @@ static void by_hand_open(struct by_hand *h, int port, uint64_t total)
     tls_forget(&pem);
     h->c = link_call_open(
         h->channel, grpc_channel_register_call(h->channel, link_paths[LINK_CONTRIBUTE], NULL, NULL),
-        h->cq, 5000);
+        h->cq, 5000, NULL);
     if (!total)
         return;
     struct wire_contribution m = {.head = fake_head("a"), .payload_bytes = total};

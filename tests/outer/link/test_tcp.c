@@ -54,7 +54,7 @@ static void a_host_that_is_set_up(void **state)
     (void)state;
     kernel("bbr\n", "67108864", "1\n");
     assert_string_equal(advice(1000, 100, 1), "");
-    assert_non_null(strstr(advice(1000, 100, 4), "site.streams: 1"));
+    assert_non_null(strstr(advice(1000, 100, 4), "site.streams: auto"));
     kernel("cubic\n", "67108864", "0\n"); /* several lose less at once */
     assert_null(strstr(advice(1000, 100, 4), "site.streams"));
     assert_null(strstr(text, "idle"));
