@@ -235,6 +235,22 @@ static void cyclic_steps_are_fewer_and_larger(void **state)
     assert_true(epsilon <= 1 && epsilon > 0.999);
 }
 
+/* What a list lacks is charged at the dearest setting that is known, whichever is in force. */
+static void the_dearest_setting_is_taken(void **state)
+{
+    struct budget b = {.count = 0};
+    struct private_charge c = charge(1), next = charge(5), out;
+    (void)state;
+    assert_int_equal(budget_add(&b, &c), ERR_OK);
+    c = charge(3);
+    assert_int_equal(budget_add(&b, &c), ERR_OK);
+    assert_int_equal(budget_dearest(&out, &b, &(struct budget_plan){&next, 30, 1e-5}), ERR_OK);
+    assert_true(out.noise == 1);
+    next = charge(0.5);
+    assert_int_equal(budget_dearest(&out, &b, &(struct budget_plan){&next, 30, 1e-5}), ERR_OK);
+    assert_true(out.noise == 0.5);
+}
+
 static void a_file_of_charges(void **state)
 {
     (void)state;
@@ -247,7 +263,8 @@ static void a_file_of_charges(void **state)
     snprintf(key, sizeof key, "%s/privacy.key", root);
     assert_int_equal(budget_read(&b, path), ERR_OK); /* of a site that has not begun */
     assert_true(b.count == 0 && b.steps == 0);
-    assert_int_equal(private_open(&site, root, false, &arena), ERR_OK);
+    const struct private_begun fresh = {.steps = false};
+    assert_int_equal(private_open(&site, root, &fresh, &arena), ERR_OK);
     for (int i = 0; i < 70; i++) {
         struct private_charge c = charge(1 + i / 10);
         assert_int_equal(private_charge(&site, &c), ERR_OK);
@@ -278,6 +295,7 @@ int main(void)
         cmocka_unit_test(balls_are_participations),
         cmocka_unit_test(cyclic_steps_are_fewer_and_larger),
         cmocka_unit_test(a_file_of_charges),
+        cmocka_unit_test(the_dearest_setting_is_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
