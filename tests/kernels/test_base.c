@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -377,6 +378,38 @@ static void keep_line(void *self, enum log_level level, const char *line)
     snprintf(self, 256, "%s", line);
 }
 
+/* NFS without a lock service: the message says what is missing, not only "No locks available". */
+static bool no_locks;
+int __real_fcntl64(int fd, int cmd, void *argument);
+int __wrap_fcntl64(int fd, int cmd, void *argument);
+int __wrap_fcntl64(int fd, int cmd, void *argument)
+{
+    if (no_locks && cmd == F_OFD_SETLK) {
+        errno = ENOLCK;
+        return -1;
+    }
+    return __real_fcntl64(fd, cmd, argument);
+}
+int __wrap_fcntl(int fd, int cmd, void *argument);
+int __wrap_fcntl(int fd, int cmd, void *argument)
+{
+    return __wrap_fcntl64(fd, cmd, argument);
+}
+
+static void a_file_system_without_locks_is_named(void **state)
+{
+    (void)state;
+    struct file_lock l;
+    assert_int_equal(file_mkdirs(in_root("nfs")), ERR_OK);
+    no_locks = true;
+    enum err e = file_lock(&l, in_root("nfs"));
+    no_locks = false;
+    assert_int_equal(e, ERR_UNSUPPORTED);
+    assert_non_null(strstr(err_message(), "nfs/LOCK: its file system gives no locks"));
+    assert_int_equal(file_lock(&l, in_root("nfs")), ERR_OK);
+    file_unlock(&l);
+}
+
 static void log_writes_logfmt(void **state)
 {
     (void)state;
@@ -597,6 +630,7 @@ int main(void)
         cmocka_unit_test(a_spill_gives_back_what_was_appended),
         cmocka_unit_test(a_spill_says_where_the_disk_ended),
         cmocka_unit_test(a_lock_outlives_its_file),
+        cmocka_unit_test(a_file_system_without_locks_is_named),
         cmocka_unit_test(log_writes_logfmt),
         cmocka_unit_test(control_characters_are_escaped),
         cmocka_unit_test(the_limiter_counts_what_it_suppresses),

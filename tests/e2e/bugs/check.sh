@@ -7,7 +7,7 @@ rm -rf "$2" && mkdir -p "$2" && cd "$2" || exit 1
 export OMP_NUM_THREADS=2 NO_COLOR=1
 
 # Cases that do not hold yet. The list may only shrink: a case of it that holds is an error here, so that it is taken off.
-known=" encrypted_key "
+known=" "
 wrong=0
 say() { # CASE holds|FAILS|skipped WORDS
     printf '%-20s %-7s %s\n' "$1" "$2" "$3"
