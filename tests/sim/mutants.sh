@@ -41,6 +41,7 @@ esac
 
 # What one program says of a mutant: its first line that names a failure. 1: it found nothing.
 ask() {
+    [ -x "$1" ] || { echo "mutants: $1 is not built" >&2; return 1; }
     said=$("$@" 2>&1) && return 1
     first=$(echo "$said" | grep -vE '^(seed=|seeds=|points=|mode=|course=|==|  |\[ +OK|\[ +RUN|\[===)' | head -n 1)
     case $first in *'this must hold'*) first="$first ($(echo "$said" | grep '^seed=' | tail -n 1))" ;; esac
