@@ -57,7 +57,7 @@ expect 4 "no such command; the nearest is \`atoll train\`" "$atoll" help tarin
 expect 4 "no such command; \`atoll --help\` lists them" "$atoll" something
 expect 0 "outer.lr|allowed: 0 to 10" "$atoll" help outer.lr
 expect 0 "outer.codec|default: int8" "$atoll" train --help-keys outer.codec
-expect 4 "there is no key outer.rl; the nearest is outer.lr" "$atoll" help outer.rl
+expect 4 "there is no key outer.fragmens; the nearest is outer.fragments" "$atoll" help outer.fragmens
 expect 4 "--text FILE is missing|demo --text text.txt" "$atoll" demo --dir demo
 expect 0 "Usage: atoll train|--dry-run" "$atoll" help train
 expect 0 "Usage: atoll cert issue" "$atoll" help cert issue
