@@ -2,12 +2,15 @@
  * of FLT_MAX, NaN, one after the other, to every round it finds, until the last is committed or it
  * is answered `excluded`.
  *
- *   liar --config run.yaml --site.name NAME [--loud]
+ *   liar --config run.yaml --site.name NAME [--loud] [--calls N]
  *
  * --loud: in place of the lies contributions of 0.5 everywhere, which are accepted.
+ * --calls: in place of the lies each call of a site N times, right and wrong; no contribution of
+ * them is accepted.
  * outer.codec must be bf16, with one fragment. Ends with 0 when every lie was refused.
  */
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +38,7 @@ struct liar {
     struct digest manifest;
     uint8_t *snapshot, *payload;
     size_t elements, snapshot_bytes, payload_bytes;
+    int64_t calls, answered;
     bool loud, excluded;
 };
 
@@ -119,6 +123,52 @@ static bool lie_refused(struct liar *l, const struct lie *lie)
     return l->loud || a.outcome != ROUND_RECEIPT;
 }
 
+/* One of each call, about rounds that are in flight, over, or made up (i of them). What is answered
+ * does not matter here; false: hello is not answered at all. */
+static bool calls_make(struct liar *l, uint64_t i)
+{
+    static struct wire_poll_answer poll_answer;
+    static struct wire_mask_answer mask_answer;
+    struct wire_answer a = {.outcome = ROUND_NONE};
+    struct wire_head h = head_of(l);
+    struct wire_poll poll = {.head = h, .fragment = (uint32_t)(i % 3), .round = i};
+    struct wire_report report = {.head = h, .round = i, .step = (int64_t)i, .loss = NAN};
+    struct wire_fetch fetch = {.head = h, .what = WIRE_AGGREGATE, .round = i};
+    uint8_t body[64] = {0};
+    struct wire_mask mask = {.head = h,
+                             .step = (enum wire_mask_step)(1 + i % WIRE_MASK_LAST),
+                             .round = i,
+                             .body = body,
+                             .body_bytes = sizeof body};
+    struct wire_leave leave = {.head = h};
+    snprintf(leave.text, sizeof leave.text, "%llu goes", (unsigned long long)i);
+    memset(&report.state, (int)i, sizeof report.state);
+    if (l->link->ops->poll(l->link, &poll, 0, &poll_answer) == ERR_OK)
+        l->answered++;
+    if (l->link->ops->report(l->link, &report, &a) == ERR_OK)
+        l->answered++;
+    if (l->link->ops->fetch(l->link, &fetch, l->snapshot, l->snapshot_bytes, &a) == ERR_OK)
+        l->answered++;
+    if (l->link->ops->mask(l->link, &mask, &mask_answer) == ERR_OK)
+        l->answered++;
+    if (l->link->ops->leave(l->link, &leave, &a) == ERR_OK)
+        l->answered++;
+    return liar_hello(l) || l->excluded;
+}
+
+static bool calls_run(struct liar *l)
+{
+    bool good = liar_hello(l);
+    for (int64_t i = 0; good && i < l->calls; i++) {
+        good = calls_make(l, (uint64_t)i) &&
+               (i < l->calls / 2 || i % 16 || /* lies bring quarantine: in the second half */
+                lie_refused(l, &lies[(size_t)i / 16 % (sizeof lies / sizeof *lies)]));
+        l->manifest.bytes[0] ^= (uint8_t)(i % 2); /* an offer with another parent */
+    }
+    printf("calls=%lld answered=%lld\n", (long long)l->calls, (long long)l->answered);
+    return good && l->answered > l->calls;
+}
+
 static enum err liar_open(struct liar *l, const struct args *args, const char *config)
 {
     const struct run_source source = {.role = RUN_SITE, .config = config, .args = args};
@@ -162,16 +212,17 @@ int main(int argc, char **argv)
     const char *config = NULL;
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &config, .value = "FILE", .required = true, .help = "Configuration."},
+        {"calls", ARGS_INT, &l.calls, .max = 1e9, .value = "N", .help = "Each call, N times."},
         {"loud", ARGS_FLAG, &l.loud, .help = "Contributions that are only too loud."},
     };
     struct args args = {
-        .command = "liar", .settings = run_nearest_setting, .options = options, .count = 2};
+        .command = "liar", .settings = run_nearest_setting, .options = options, .count = 3};
     link_tune();
     l.run.perm = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &l.run.perm);
     if (e == ERR_OK)
         e = liar_open(&l, &args, config);
-    bool refused = e == ERR_OK && liar_run(&l);
+    bool refused = e == ERR_OK && (l.calls ? calls_run(&l) : liar_run(&l));
     if (e != ERR_OK)
         fprintf(stderr, "%s\n", err_message());
     if (l.link)
