@@ -769,16 +769,18 @@ static void labelled_texts_become_sequences(void **state)
     struct loader l;
     struct batch b;
     struct target_counts c;
-    char items[2][200];
+    char items[3][200];
     struct loader_options o = options(0, 1);
     o.sequence = 10;
     o.batch_tokens = 40;
     o.objective = &objective_labels;
-    make_labelled(scratch("la"), "a\tone\nb\tfourteen letters\nb\tabcdefgh\txyz\na\tab\tcdefgh\n");
+    make_labelled(scratch("la"), "a\tone\nb\tfourteen letters\n");
+    make_labelled(scratch("lp"), "b\tabcdefgh\txyz\na\tab\tcdefgh\n");
     make_labelled(scratch("lb"), "no\tx\nyes\ty\nmaybe\tz\n");
     snprintf(items[0], sizeof items[0], "first=%s/train-*.bin", scratch("la"));
-    snprintf(items[1], sizeof items[1], "second=%s/train-*.bin", scratch("lb"));
-    struct config_list list = {(const char *[]){items[0], items[1]}, 2};
+    snprintf(items[1], sizeof items[1], "pairs=%s/train-*.bin", scratch("lp"));
+    snprintf(items[2], sizeof items[2], "second=%s/train-*.bin", scratch("lb"));
+    struct config_list list = {(const char *[]){items[0], items[1], items[2]}, 3};
     settings.data_objective = DATA_OBJECTIVE_LABELS;
     settings.data_train = list;
     if (loader_open(&l, &arena, &list, &o))
@@ -791,9 +793,9 @@ static void labelled_texts_become_sequences(void **state)
     static const struct {
         const char *text; /* ^ [CLS], | [SEP] */
         int32_t label, task;
-    } expected[] = {{"^one|", 0, 0},      {"^fourteen|", 1, 0}, {"^abcd|xyz|", 1, 0},
-                    {"^ab|cdefg|", 0, 0}, {"^x|", 1, 1},        {"^y|", 2, 1},
-                    {"^z|", 0, 1}};
+    } expected[] = {{"^one|", 0, 0},      {"^fourteen|", 1, 0}, {"^abcd|xyz|", 1, 1},
+                    {"^ab|cdefg|", 0, 1}, {"^x|", 1, 2},        {"^y|", 2, 2},
+                    {"^z|", 0, 2}};
     for (size_t i = 0; i < 7; i++) {
         size_t from = (size_t)b.cu_seqlens[i], n = (size_t)b.cu_seqlens[i + 1] - from, type = 0;
         assert_int_equal(n, strlen(expected[i].text));

@@ -395,7 +395,7 @@ static void a_failed_write_leaves_the_old_one(void **state)
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
         enum err e = save(2, 1);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-        assert_int_equal(e, ERR_IO);
+        assert_int_equal(e, ERR_FULL);
         assert_says("checkpoint of step 2: ");
         assert_false(file_exists(in_dir("00000002")));
         assert_loads(1);
