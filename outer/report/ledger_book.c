@@ -5,7 +5,8 @@
 
 enum {
     WRITE_S = 5, /* how long small calls, and transfers that broke off, may wait for their rows */
-    WAITING_MAX = 256 /* rows that wait, with rounds of their own; further calls are of no round */
+    WAITING_MAX = 256, /* rows that wait, with rounds of their own; further calls are of no round */
+    ROUND_NEAR = 1 /* calls about rounds farther from the newest one with payload are of no round */
 };
 
 /* Numbered, so that a reader sees a row that is there twice, or is not there. */
@@ -135,6 +136,29 @@ static struct ledger_round *round_of(struct ledger_book *b, uint32_t fragment, u
     return NULL;
 }
 
+/* A peer may name any round: only payload that moved says that one is there. */
+static bool round_near(const struct ledger_book *b, uint32_t fragment, uint64_t round)
+{
+    size_t kept = b->round_count < LEDGER_ROUNDS_KEPT ? b->round_count : LEDGER_ROUNDS_KEPT;
+    uint64_t newest = LEDGER_NO_ROUND;
+    for (size_t i = 0; i < kept; i++)
+        if (b->rounds[i].fragment == fragment &&
+            (newest == LEDGER_NO_ROUND || b->rounds[i].round > newest))
+            newest = b->rounds[i].round;
+    if (newest == LEDGER_NO_ROUND || round == LEDGER_NO_ROUND)
+        return false;
+    return (round > newest ? round - newest : newest - round) <= ROUND_NEAR;
+}
+
+/* Has the row a round of its own? A transfer that moved nothing is a call like any other. */
+static bool has_round(const struct ledger_book *b, const struct ledger_row *row)
+{
+    bool moved = row->done || row->total || row->up.payload || row->down.payload;
+    if (ledger_transfer(row->what) && moved)
+        return true;
+    return b->count < WAITING_MAX && round_near(b, row->fragment, row->round);
+}
+
 static void round_add(struct ledger_book *b, const struct ledger_row *row)
 {
     struct ledger_round *r = round_of(b, row->fragment, row->round);
@@ -164,14 +188,14 @@ void ledger_book_add(void *book, const struct ledger_row *row)
     pthread_mutex_lock(&b->mutex);
     if (!*named.site)
         memcpy(named.site, b->site, sizeof named.site);
-    if (b->count >= WAITING_MAX && !ledger_transfer(row->what)) { /* a peer may name any round */
+    if (!has_round(b, row)) {
         named.fragment = 0;
         named.round = LEDGER_NO_ROUND;
     }
     struct ledger_row *to = row_of(b, &named);
     if (to)
         ledger_add(to, &named);
-    if (ledger_transfer(row->what))
+    if (ledger_transfer(row->what) && (row->up.payload || row->down.payload))
         round_add(b, row);
     /* A peer may break off transfers as often as it likes: they are added up. */
     bool done = ledger_transfer(row->what) && row->done;

@@ -7,6 +7,8 @@
  *   flow       calls about one thing, added up since the last row about it: what, site, fragment,
  *              round, calls, broken, total, done; bytes up and down by layer: payload, grpc, http2,
  *              tls
+ *              No fragment and round: of none, or of one far from those whose payload moves, as a
+ *              peer may name any. A transfer without them moved nothing.
  *   socket     what the kernel's counters moved on since the last one: site, up, down, resent
  *   predicted  payload of one site's transfers of a round: fragment, round, up, down
  *   end        the process ended in order: nothing of it is missing

@@ -76,7 +76,7 @@ static bool take_flow(const struct jsonl_row *row, struct ledger_row *to)
                 take_side(row, "up", &to->up) && take_side(row, "down", &to->down);
     if (good && ledger_transfer(to->what))
         good = count_take(row, "total", &to->total) && count_take(row, "done", &done) &&
-               to->round != LEDGER_NO_ROUND;
+               (to->round != LEDGER_NO_ROUND || (!to->total && !done));
     to->done = done != 0;
     return good;
 }
@@ -294,6 +294,8 @@ static void add_transfer(const struct ledger_member *m, const struct ledger_row 
                          struct ledger_transfers *t)
 {
     uint64_t payload = payload_of(row);
+    if (row->round == LEDGER_NO_ROUND) /* calls that moved nothing */
+        return;
     t->wrong += !ledger_good(m, row);
     if (!row->calls) { /* a prediction of this site, and nothing of it booked */
         t->absent++;
