@@ -29,15 +29,14 @@ enum path_reason {
 struct path_facts {      /* of the sending end */
     char congestion[16]; /* of its sockets: "bbr", "cubic"; "": unknown */
     double buffer_bytes; /* largest socket buffer; 0: unknown */
-    bool slow_start_after_idle;
-    double rtt_s;      /* without queues; 0: unknown */
-    double rate;       /* largest measured, all connections together, bytes per second; 0: not
-                          measured */
-    double mean;       /* of the last transfer, bytes per second */
-    double loss;       /* share of the bytes that were sent again */
-    bool slow_start;   /* at the end one of them was still in slow start: it grows by itself */
-    double cwnd_bytes; /* congestion windows of all connections at the end; 0: unknown */
-    unsigned streams;  /* over so many connections was it measured */
+    double rtt_s;        /* without queues; 0: unknown */
+    double rate;         /* largest measured, all connections together, bytes per second; 0: not
+                            measured */
+    double mean;         /* of the last transfer, bytes per second */
+    double loss;         /* share of the bytes that were sent again */
+    bool slow_start;     /* at the end one of them was still in slow start: it grows by itself */
+    double cwnd_bytes;   /* congestion windows of all connections at the end; 0: unknown */
+    unsigned streams;    /* over so many connections was it measured */
 };
 struct path_choice {
     unsigned streams;

@@ -35,7 +35,6 @@ void link_path_open(struct link_path *p, unsigned fixed, bool bbr)
     tcp_read(&host, "/proc/sys/net/ipv4");
     congestion_try(f.congestion, p->bbr);
     f.buffer_bytes = host.send_bytes < host.receive_bytes ? host.send_bytes : host.receive_bytes;
-    f.slow_start_after_idle = host.slow_start_after_idle;
     path_open(&p->path, &f, fixed);
 }
 
