@@ -94,6 +94,11 @@ static enum err look(const char *dir, enum directory_kind kind, struct format *f
     for (size_t i = 0; kind == DIRECTORY_ANY && i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(f->kind, kinds[i].name) == 0)
             kind = (enum directory_kind)i;
+    if (kind != DIRECTORY_ANY && strcmp(f->kind, kinds[kind].name) != 0 &&
+        (kind == DIRECTORY_DATA || strcmp(f->kind, kinds[DIRECTORY_DATA].name) == 0)) {
+        f->number = 0; /* a run may have its shards in its own directory: FORMAT names the run's */
+        return ERR_OK;
+    }
     if (kind == DIRECTORY_ANY || strcmp(f->kind, kinds[kind].name) != 0)
         return err_set(ERR_CONFIG, "%s: it is a directory of kind %s, wanted is one of kind %s",
                        dir, f->kind, kind == DIRECTORY_ANY ? "run or serve" : kinds[kind].name);
@@ -113,6 +118,8 @@ enum err directory_claim(const char *dir, enum directory_kind kind)
     char path[PATH_SIZE], text[TEXT_MAX], program[PROGRAM_MAX];
     struct format f;
     TRY(look(dir, kind, &f));
+    if (kind == DIRECTORY_DATA && f.kind[0] && strcmp(f.kind, kinds[kind].name) != 0)
+        return ERR_OK; /* shards beside a run */
     program_text(program);
     if (f.number == kinds[kind].format && strcmp(f.written, program) == 0)
         return ERR_OK;

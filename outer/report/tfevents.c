@@ -180,10 +180,14 @@ void tfevents_record(struct tfevents *t, const char *line, size_t size)
     struct jsonl_row row;
     uint64_t now = clock_mono_ms();
     char *copy = t->file && size < LINE_MAX_BYTES ? strndup(line, size) : NULL;
-    if (copy && jsonl_parse(&row, copy))
+    bool round = false;
+    if (copy && jsonl_parse(&row, copy)) {
         row_scalars(t, &row);
+        round = jsonl_is(&row, "round");
+    }
     free(copy);
-    if (now - t->flushed_ms >= (uint64_t)FLUSH_MS) {
+    /* A round is written once: a restart after its checkpoint does not repeat it. */
+    if (round || now - t->flushed_ms >= (uint64_t)FLUSH_MS) {
         t->flushed_ms = now;
         tfevents_flush(t);
     }

@@ -56,10 +56,9 @@ if grep -q "objective: mlm" unmasked.out; then fail "an objective is printed, bu
 refused 'unmasked/data.json: the tokenizer has no special id "mask"|make the shards with a tokenizer that has' masked x --data.train "unmasked/train-0-*.bin"
 edit() { python3 -c "import json; j = json.load(open('words/tokenizer.json')); $1; json.dump(j, open('$2', 'w'))"; }
 edit "j['model'] = {'type': 'WordLevel', 'vocab': {'[UNK]': 0}}" level.json
-edit "j['model'] = {'type': 'BPE', 'byte_fallback': True, 'vocab': {'a': 0}, 'merges': []}" fallback.json
 edit "j['normalizer'] = {'type': 'Nmt'}" nmt.json
 edit "j['pre_tokenizer'] = {'type': 'UnicodeScripts'}" scripts.json
-for case in 'level.json: a model of type "WordLevel"|supported are WordPiece, BPE and Unigram' 'fallback.json: BPE with "byte_fallback"' \
+for case in 'level.json: a model of type "WordLevel"|supported are WordPiece, BPE and Unigram' \
     'nmt.json: a normalizer of type "Nmt"' 'scripts.json: a pre_tokenizer of type "UnicodeScripts"'; do
     refused "$case" "$atoll" data --out x --tokenizer "${case%%:*}" ordered.txt
 done
