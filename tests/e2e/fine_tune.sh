@@ -66,7 +66,7 @@ if command -v mpirun >/dev/null && ! mpirun --allow-run-as-root --oversubscribe 
     done
 fi
 undisturbed
-"$atoll" eval --config run.yaml --run.dir a --format json >eval.out 2>&1 || fail "evaluation of masked text"
+"$atoll" eval --tokens 0 --config run.yaml --run.dir a --format json >eval.out 2>&1 || fail "evaluation of masked text"
 before=$(grep '"kind":"eval"' a/metrics.jsonl | head -n 1 >x.json && value loss x.json)
 echo "masked loss: $before at step 0, $(value masked_loss eval.out) at step 160; accuracy $(value masked_accuracy eval.out)"
 holds "$(value masked_loss eval.out) < $before - 0.5" || fail "the masked loss does not fall"
