@@ -292,20 +292,24 @@ static void check_batch(struct config_rules *r, const struct settings *s)
 static void check_optimizer_keys(struct config_rules *r, const struct settings *s)
 {
     const enum optim_kind chosen = s->train_optimizer;
-    const bool lamb = chosen == OPTIM_LAMB, lans = chosen == OPTIM_LANS;
+    const bool lamb = chosen == OPTIM_LAMB, lans = chosen == OPTIM_LANS,
+               ratios = lamb || lans || chosen == OPTIM_MERIT,
+               hidden = s->train_trust_layers == TRAIN_TRUST_LAYERS_HIDDEN;
     const struct {
         const char *key, *owner;
         bool changed, allowed;
     } rules[] = {
         {"train.trust_per", "lamb, lans or merit", s->train_trust_per != TRAIN_TRUST_PER_TENSOR,
-         lamb || lans || chosen == OPTIM_MERIT},
+         ratios},
+        {"train.trust_layers", "lamb, lans or merit", hidden, ratios},
         {"train.trust_all", "lamb or lans", s->train_trust_all, lamb || lans},
         {"train.trust_min", "lamb", s->train_trust_min != 0.01, lamb},
         {"train.trust_max", "lamb", s->train_trust_max != 10, lamb},
         {"train.normalize", "lans", !s->train_normalize, lans},
         {"train.qh_weight", "qhadam", s->train_qh_weight != 0.7, chosen == OPTIM_QHADAM},
         {"train.momentum", "muon", s->train_momentum != 0.95, chosen == OPTIM_MUON},
-        {"train.adamw_lr", "muon", s->train_adamw_lr != 1, chosen == OPTIM_MUON},
+        {"train.adamw_lr", "muon, or lamb, lans or merit with train.trust_layers = hidden",
+         s->train_adamw_lr != 1, chosen == OPTIM_MUON || hidden},
         {"train.muon_scale", "muon", s->train_muon_scale != TRAIN_MUON_SCALE_RMS,
          chosen == OPTIM_MUON},
         {"train.muon_coefficients", "muon",
@@ -331,6 +335,9 @@ static void check_optimizer(struct config_rules *r, const struct settings *s)
                       "train.clip = %g would scale all of them before: two rules; use train.clip = "
                       "0, or train.normalize = false",
                       s->train_clip);
+    if (s->train_trust_all && s->train_trust_layers == TRAIN_TRUST_LAYERS_HIDDEN)
+        config_broken(r, "train.trust_all = true gives biases and norms a trust ratio, and "
+                         "train.trust_layers = hidden takes it from them; use one of the two");
     if (s->train_optimizer == OPTIM_CAME && s->train_beta1 <= 0)
         config_broken(r, "train.optimizer = came divides by the distance between direction and "
                          "moment, and with train.beta1 = 0 there is none; use train.beta1 = 0.9, "

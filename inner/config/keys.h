@@ -40,7 +40,8 @@
 #define TRAIN_OPTIMIZER(X) OPTIM_LIST(X)
 #define TRAIN_TRUST_PER(X)                                                                         \
     X(TRAIN_TRUST_PER_TENSOR, tensor) X(TRAIN_TRUST_PER_PROJECTION, projection)
-#define TRAIN_MUON_SCALE(X) X(TRAIN_MUON_SCALE_RMS, rms) X(TRAIN_MUON_SCALE_SPECTRAL, spectral)
+#define TRAIN_TRUST_LAYERS(X) X(TRAIN_TRUST_LAYERS_ALL, all) X(TRAIN_TRUST_LAYERS_HIDDEN, hidden)
+#define TRAIN_MUON_SCALE(X)   X(TRAIN_MUON_SCALE_RMS, rms) X(TRAIN_MUON_SCALE_SPECTRAL, spectral)
 #define TRAIN_MUON_COEFFICIENTS(X)                                                                 \
     X(TRAIN_MUON_COEFFICIENTS_SAME, same)                                                          \
     X(TRAIN_MUON_COEFFICIENTS_PER_ITERATION, per_iteration)
@@ -92,6 +93,7 @@
     X(train_init, TRAIN_INIT)                                                                      \
     X(optim_kind, TRAIN_OPTIMIZER)                                                                 \
     X(train_trust_per, TRAIN_TRUST_PER)                                                            \
+    X(train_trust_layers, TRAIN_TRUST_LAYERS)                                                      \
     X(train_muon_scale, TRAIN_MUON_SCALE)                                                          \
     X(train_muon_coefficients, TRAIN_MUON_COEFFICIENTS)                                            \
     X(train_decay, TRAIN_DECAY)                                                                    \
@@ -408,6 +410,11 @@ CHOICES_INNER(CONFIG_ENUM)
               "projection: q, k "                                                                  \
               "and v, and gate and up of a gated MLP, one each, as Hugging Face's BERT and Llama " \
               "have them.")                                                                        \
+    X(train, trust_layers, CHOICE(train_trust_layers), .fallback = "all", .pinned = true,          \
+      .later = true,                                                                               \
+      .help = "Which layers LAMB, LANS or MERIT is for. all: as published. hidden: the matrices "  \
+              "of attention and MLP alone; embeddings (also a tied head), heads, biases and "      \
+              "norms take AdamW's step at train.adamw_lr times the rate, as with muon.")           \
     X(train, trust_min, REAL, .fallback = "0.01", .min = 0, .max = 1e6, .pinned = true,            \
       .help = "Lower bound of LAMB's trust ratio.")                                                \
     X(train, trust_max, REAL, .fallback = "10", .min = 0, .max = 1e6, .pinned = true,              \
@@ -465,8 +472,9 @@ CHOICES_INNER(CONFIG_ENUM)
               "the first, others in each of the next, which bring the singular values closer to "  \
               "1 (MuLoCo).")                                                                       \
     X(train, adamw_lr, REAL, .fallback = "1", .min = 0, .max = 1e6, .pinned = true,                \
-      .help = "Muon: AdamW's learning rate, for every tensor that is not a matrix of a layer, "    \
-              "as a multiple of train.lr.")                                                        \
+      .help = "Muon, or LAMB, LANS and MERIT with train.trust_layers = hidden: AdamW's learning "  \
+              "rate, for every tensor that is not a matrix of a layer, as a multiple of "          \
+              "train.lr. LAMB wants about 0.4.")                                                   \
     X(train, beta1, REAL, .fallback = "0.9", .min = 0, .max = 0.999999, .pinned = true,            \
       .help = "First-moment decay.")                                                               \
     X(train, beta2, REAL, .fallback = "0.95", .min = 0, .max = 0.9999999, .pinned = true,          \

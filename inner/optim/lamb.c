@@ -1,6 +1,15 @@
 /* LAMB (You et al. 2020). Formulas: kernels/scalar/opt_lamb.h. A tensor's norms must be known
  * before it may change, so there are two passes. */
-#include "inner/optim/method.h"
+#include "inner/optim/optim.h"
+
+/* AdamW's step is LAMB's with a ratio of 1, bit for bit, so one kind of range does for both: 1-bit
+ * LAMB sends all of them in one buffer. */
+static void group(const struct settings *s, const struct optim_part *x, struct opt_group *group)
+{
+    optim_beside_group(s, x, group);
+    group->trust = group->trust && group->kind != OPTIM_BESIDE;
+    group->kind = 0;
+}
 
 static enum err step(struct optim *o, const struct dev_optim *a)
 {
@@ -9,5 +18,10 @@ static enum err step(struct optim *o, const struct dev_optim *a)
 }
 
 /* Reads p, m, v, g, writes m, v; then reads p, m, v, writes p. */
-const struct optim_method optim_lamb = {
-    .name = "lamb", .first = true, .second = true, .sums = true, .bytes = 40, .step = step};
+const struct optim_method optim_lamb = {.name = "lamb",
+                                        .first = true,
+                                        .second = true,
+                                        .sums = true,
+                                        .bytes = 40,
+                                        .group = group,
+                                        .step = step};

@@ -5,7 +5,8 @@
 static enum err step(struct optim *o, const struct dev_optim *a)
 {
     optim_matrix_reduce(o, OPT_MATRIX_REDUCE_MERIT, a);
-    return optim_matrix_update(o, OPT_MATRIX_UPDATE_MERIT, a);
+    TRY(optim_matrix_update(o, OPT_MATRIX_UPDATE_MERIT, a));
+    return optim_beside_update(o, a);
 }
 
 /* Reads p, m, v, g, writes m, v; then reads p, m, v, writes p. */
@@ -17,4 +18,5 @@ const struct optim_method optim_merit = {.name = "merit",
                                          .matrices = true,
                                          .workspace = optim_matrices_bytes,
                                          .bytes = 40,
+                                         .group = optim_beside_group,
                                          .step = step};

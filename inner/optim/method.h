@@ -17,8 +17,9 @@ struct optim_method {
     bool whole;       /* works on whole tensors only: shards end between tensors */
     bool projections; /* treats the projections of a tensor one by one, whatever train.trust_per */
     bool sums;        /* the step depends on sums over each tensor */
-    bool matrices;    /* needs values of rows and columns: further state, or of the step alone */
-    double bytes;     /* of memory that a step moves for each parameter, without the bf16 copy */
+    bool hidden;   /* is for the layers' matrices alone (beside.c), whatever train.trust_layers */
+    bool matrices; /* needs values of rows and columns: further state, or of the step alone */
+    double bytes;  /* of memory that a step moves for each parameter, without the bf16 copy */
     /* NULL: none. Floating-point operations of a step's matrix products; bytes of device memory
      * that a step works in; what differs from the settings in a step's use of a part. */
     double (*flop)(const struct settings *s, const struct table *t);
@@ -35,6 +36,14 @@ OPTIM_LIST(X)
 /* The passes of a step; the ranks' sums are added up where they share the state out. */
 enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_optim *a) MUST;
 enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_optim *a) MUST;
+/* AdamW beside a method that is for the layers' matrices alone: the step of embeddings, heads,
+ * biases and norms, at train.adamw_lr times the rate (beside.c). */
+enum { OPTIM_BESIDE = 1 }; /* opt_group.kind of these tensors */
+bool optim_beside(const struct settings *s, const struct tensor *x); /* whether x is one */
+/* `group` of a method: sets kind and rate of these tensors. */
+void optim_beside_group(const struct settings *s, const struct optim_part *x,
+                        struct opt_group *group);
+enum err optim_beside_update(struct optim *o, const struct dev_optim *a) MUST;
 /* Of methods with `matrices`; whole tensors, so the ranks add nothing up. */
 void optim_matrix_reduce(struct optim *o, enum opt_matrix_reduce rule, const struct dev_optim *a);
 enum err optim_matrix_update(struct optim *o, enum opt_matrix_update rule,

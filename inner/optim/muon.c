@@ -10,7 +10,6 @@
 #include <math.h>
 #include "inner/optim/optim.h"
 
-enum { OTHER, MATRIX }; /* opt_group.kind */
 enum { ITERATIONS = 5 };
 _Static_assert(ITERATIONS % 2 == 1, "the last product writes to the gradient");
 
@@ -119,12 +118,10 @@ static float scale_of(const struct settings *s, struct matrix x)
 /* The scale multiplies the rate; the decay, which it is not meant for, is divided by it. */
 static void group(const struct settings *s, const struct optim_part *x, struct opt_group *group)
 {
-    if (x->tensor->group != TABLE_HIDDEN) {
-        group->lr *= (float)s->train_adamw_lr;
+    optim_beside_group(s, x, group);
+    if (group->kind == OPTIM_BESIDE)
         return;
-    }
     float scale = scale_of(s, matrix_of(x->tensor, x->count));
-    group->kind = MATRIX;
     group->lr *= scale;
     group->decay /= scale;
 }
@@ -195,17 +192,16 @@ static enum err step(struct optim *o, const struct dev_optim *a)
 {
     struct dev_optim matrices = *a, others = *a;
     matrices.second = others.second = o->more_at;
-    matrices.kind = MATRIX;
     matrices.k.beta1 = (float)o->settings->train_momentum;
     others.v = o->state[OPTIM_MORE].shard;
     o->dev->ops->range_reduce(o->dev, OPT_REDUCE_MUON, &matrices); /* a range is a whole matrix */
     for (size_t r = 0; r < a->n; r++)
-        if (opt_takes_part(&o->groups_host[r], MATRIX) && is_mine(o, r))
+        if (opt_takes_part(&o->groups_host[r], matrices.kind) && is_mine(o, r))
             orthogonalise(o, &matrices, r);
     if (o->work)
         TRY(o->coll->ops->all_gather(o->coll, a->g, sizeof *a->g, o->work));
     TRY(optim_update(o, OPT_UPDATE_MUON, &matrices));
-    return optim_update(o, OPT_UPDATE_ADAMW, &others);
+    return optim_beside_update(o, &others);
 }
 
 /* Reads m, g, writes m; reads m, g, writes x; reads p, g, writes p. Products apart. */
@@ -215,6 +211,7 @@ const struct optim_method optim_muon = {.name = "muon",
                                         .whole = true,
                                         .projections = true,
                                         .sums = true,
+                                        .hidden = true,
                                         .bytes = 36,
                                         .flop = flop,
                                         .workspace = workspace,

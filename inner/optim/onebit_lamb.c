@@ -9,7 +9,8 @@
  *     f   = max over the part of (sqrt(v) + eps) / (sqrt(vf) + eps), moderated (factor_of)
  *     x   = x - lr c_avg f u
  *
- * Biases and norms have ratio 1. The moderation reads a few sums of each part on the host.
+ * Biases and norms have ratio 1. Tensors that AdamW steps (train.trust_layers = hidden) have c_avg
+ * = f = 1: 1-bit Adam. The moderation reads a few sums of each part on the host.
  */
 #include "inner/optim/compress.h"
 #include <math.h>
@@ -99,7 +100,9 @@ static enum err moderate(struct optim *o)
         float *last = &number(o, NUMBER_FACTOR)[i], mean = number(o, NUMBER_RATIO)[i];
         *last = (float)factor_of((double)o->kept.ratios_host[i], o->kept.sums[i],
                                  o->kept.sums[o->part_count + i], decay, (double)*last);
-        o->groups_host[i].lr = o->kept.rates[i] * (mean > 0 ? mean : 1) * *last;
+        bool beside = optim_beside(o->settings, o->parts[i].tensor);
+        o->groups_host[i].lr =
+            beside ? o->kept.rates[i] : o->kept.rates[i] * (mean > 0 ? mean : 1) * *last;
     }
     return compress_put_groups(o);
 }

@@ -85,7 +85,9 @@ run 2 adamw whole --train.optimizer adamw
 run 2 adamw_zero whole --train.optimizer adamw --train.zero_stage 1 --train.bucket_mb 0.1
 same adamw_zero adamw
 # every other optimizer: shared out = whole
-for words in "qhadam" "lans --train.clip 0" "merit --train.lr 1e-3" "merit --train.trust_per projection" came; do
+hidden="--train.trust_layers hidden --train.adamw_lr 0.4"
+for words in "qhadam" "lans --train.clip 0" "merit --train.lr 1e-3" "merit --train.trust_per projection" came \
+    "lamb $hidden" "lans --train.clip 0 $hidden" "merit --train.lr 1e-3 $hidden"; do
     name=$(echo "$words" | tr -c 'a-z0-9\n' _)
     run 2 "$name" whole --train.optimizer $words
     run 2 "${name}_zero" whole --train.optimizer $words --train.zero_stage 1 --train.bucket_mb 0.1
@@ -185,6 +187,11 @@ run 2 lamb_sign whole $lamb
 run 2 lamb_sign_stop stop $lamb
 run 2 lamb_sign_stop whole $lamb
 same lamb_sign_stop lamb_sign
+run 2 hidden_sign whole $lamb $hidden
+run 2 hidden_sign_stop stop $lamb $hidden
+run 2 hidden_sign_stop whole $lamb $hidden
+same hidden_sign_stop hidden_sign
+if "$ranks" same "$dir/hidden_sign" "$dir/lamb_sign" 2> /dev/null; then fail "train.trust_layers changed nothing"; fi
 # 0/1 Adam: sums behind steps 2, 5 and 6. A stop in step 3 waits for that of step 5.
 local="--train.optimizer adamw --train.compress zeroone --train.freeze 0.17 --train.warmup 1"
 local="$local --train.local_grow 1e-6 --train.local_max 4"

@@ -439,6 +439,25 @@ static void canonical_text_follows_values_not_spelling(void **state)
                      ERR_OK); /* a peer's rubbish */
 }
 
+/* A run that was begun before the key was there has no line of it, and is the same run. */
+static void a_key_of_later_has_a_line_where_it_is_set(void **state)
+{
+    (void)state;
+    char *before, *same, *other, *difference;
+    const char *all[] = {"--train.trust_layers=all"}, *hidden[] = {"--train.trust_layers=hidden"};
+    struct config_table table = keys_inner(&settings);
+    assert_int_equal(load_args(0, NULL), ERR_OK);
+    assert_int_equal(config_canonical(&table, 1, &arena, &before), ERR_OK);
+    assert_null(strstr(before, "train.trust_layers"));
+    assert_int_equal(load_args(1, all), ERR_OK);
+    assert_int_equal(config_canonical(&table, 1, &arena, &same), ERR_OK);
+    assert_string_equal(before, same);
+    assert_int_equal(load_args(1, hidden), ERR_OK);
+    assert_int_equal(config_canonical(&table, 1, &arena, &other), ERR_OK);
+    assert_int_equal(config_difference(other, before, &arena, &difference), ERR_OK);
+    assert_string_equal(difference, "train.trust_layers: hidden here, not set there");
+}
+
 static void reference_lists_every_key(void **state)
 {
     (void)state;
@@ -590,7 +609,21 @@ static void rules_across_keys(void **state)
         {{"--train.momentum=0.9", "--train.optimizer=adamw"},
          "train.momentum belongs to train.optimizer = muon; train.optimizer is adamw"},
         {{"--train.adamw_lr=0.5", "--train.optimizer=lamb"},
-         "train.adamw_lr belongs to train.optimizer = muon"},
+         "train.adamw_lr belongs to train.optimizer = muon, or lamb, lans or merit with "
+         "train.trust_layers = hidden; train.optimizer is lamb"},
+        {{"--train.trust_layers=hidden", "--train.optimizer=adamw"},
+         "train.trust_layers belongs to train.optimizer = lamb, lans or merit; train.optimizer is "
+         "adamw"},
+        {{"--train.trust_layers=hidden", "--train.optimizer=muon"},
+         "train.trust_layers belongs to train.optimizer = lamb, lans or merit; train.optimizer is "
+         "muon"},
+        {{"--train.trust_layers=hidden", "--train.optimizer=qhadam"},
+         "train.trust_layers belongs to"},
+        {{"--train.trust_layers=hidden", "--train.optimizer=came"},
+         "train.trust_layers belongs to"},
+        {{"--train.trust_layers=hidden", "--train.trust_all=true"},
+         "train.trust_all = true gives biases and norms a trust ratio, and train.trust_layers = "
+         "hidden takes it from them; use one of the two"},
         {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.master_weights=fp16"},
          "train.compress = onebit with train.master_weights: what it sends are f32 updates; use "
          "f32"},
@@ -643,6 +676,7 @@ int main(void)
         T(a_key_without_default_must_be_given),
         T(printed_settings_read_back_to_the_same),
         T(canonical_text_follows_values_not_spelling),
+        T(a_key_of_later_has_a_line_where_it_is_set),
         T(reference_lists_every_key),
         T(rules_across_keys),
     };

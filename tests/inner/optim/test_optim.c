@@ -16,11 +16,15 @@ enum { STEPS = 10, GOLDEN_SEED = 7 };
 static const struct {
     const char *name;
     int64_t rows, columns;
-} shapes[] = {{"matrix", 24, 40}, {"vector", 40, 1}, {"rows", 6, 10},  {"zero", 5, 8},
-              {"one", 1, 1},      {"still", 3, 4},   {"wide", 2, 300}, {"tall", 130, 3}};
+    enum table_group group;
+} shapes[] = {{"matrix", 24, 40, TABLE_HIDDEN}, {"vector", 40, 1, TABLE_VECTOR},
+              {"rows", 6, 10, TABLE_MATRIX},    {"zero", 5, 8, TABLE_HIDDEN},
+              {"one", 1, 1, TABLE_VECTOR},      {"still", 3, 4, TABLE_HIDDEN},
+              {"wide", 2, 300, TABLE_MATRIX},   {"tall", 130, 3, TABLE_HIDDEN}};
 enum { TENSORS = sizeof shapes / sizeof *shapes, WORDS_MAX = 14 };
 
-#define PLAIN "--train.bias_correction", "false"
+#define PLAIN  "--train.bias_correction", "false"
+#define HIDDEN "--train.trust_layers", "hidden", "--train.adamw_lr", "0.4"
 static const struct optim_case {
     const char *name, *words[WORDS_MAX];
 } cases[] = {
@@ -32,6 +36,8 @@ static const struct optim_case {
     {"lamb_nvlamb",
      {"--train.trust_min", "0", "--train.trust_max", "0", "--train.trust_all", "true"}},
     {"lamb_deepspeed", {PLAIN, "--train.trust_max", "0.3", "--train.trust_all", "true"}},
+    {"lamb_hidden", {HIDDEN}},
+    {"lamb_hidden_plain", {HIDDEN, PLAIN, "--train.trust_max", "0.3"}},
     {"qhadam",
      {"--train.optimizer", "qhadam", "--train.beta1", "0.999", "--train.beta2", "0.9999"}},
     {"qhadam_plain",
@@ -40,7 +46,10 @@ static const struct optim_case {
     {"lans", {"--train.optimizer", "lans", "--train.clip", "0"}},
     {"lans_all", {"--train.optimizer", "lans", "--train.clip", "0", "--train.trust_all", "true"}},
     {"lans_clip", {"--train.optimizer", "lans", "--train.normalize", "false"}},
+    {"lans_hidden", {"--train.optimizer", "lans", "--train.clip", "0", HIDDEN}},
+    {"lans_hidden_clip", {"--train.optimizer", "lans", "--train.normalize", "false", HIDDEN}},
     {"merit", {"--train.optimizer", "merit"}},
+    {"merit_hidden", {"--train.optimizer", "merit", HIDDEN}},
     {"came", {"--train.optimizer", "came"}},
     {"came_published",
      {"--train.optimizer", "came", "--train.beta2", "0.999", "--train.beta3", "0.9999",
@@ -98,7 +107,7 @@ static struct table make_table(void)
         x->shape[1] = shapes[k].columns;
         x->count = (size_t)(x->shape[0] * x->shape[1]);
         x->offset = t.elements;
-        x->group = x->shape[1] > 1 ? TABLE_MATRIX : TABLE_VECTOR;
+        x->group = shapes[k].group;
         x->layer = -1;
         t.parameters += x->count;
         t.elements += (x->count + TABLE_ALIGN - 1) / TABLE_ALIGN * TABLE_ALIGN;
@@ -383,6 +392,78 @@ static void lamb_steps_by_the_norm_of_the_parameters(void **state)
     }
 }
 
+/* ---- the layers' matrices alone ---- */
+static size_t bytes_kept(const struct optim_case *k)
+{
+    const struct settings *s = settings_of(k);
+    struct table t = make_table();
+    return optim_plan(s, &t, 1) + optim_workspace(s, &t, DTYPE_F32);
+}
+
+/* train.trust_layers = hidden: the layers' matrices keep the published step and all others have
+ * AdamW's, bit for bit; state and workspace stay as they are. */
+static void other_tensors_step_as_adamw(void **state)
+{
+#define HALF "--train.trust_layers", "hidden", "--train.adamw_lr", "0.5"
+#define OWN  "--train.clip", "0", "--train.optimizer"
+    static const struct optim_case adamw = {"adamw", {OWN, "adamw", "--train.lr", "0.005"}},
+                                   all[] = {{"lamb", {OWN, "lamb"}},
+                                            {"lans", {OWN, "lans"}},
+                                            {"merit", {OWN, "merit"}}},
+                                   hidden[] = {{"lamb", {OWN, "lamb", HALF}},
+                                               {"lans", {OWN, "lans", HALF}},
+                                               {"merit", {OWN, "merit", HALF}}};
+    struct table t;
+    const float *other = run_case(&adamw, GOLDEN_SEED, &t);
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const float *published = run_case(&all[i], GOLDEN_SEED, &t),
+                    *got = run_case(&hidden[i], GOLDEN_SEED, &t);
+        for (size_t k = 0; k < TENSORS; k++) {
+            const struct tensor *x = &t.tensors[k];
+            const float *want = x->group == TABLE_HIDDEN ? published : other;
+            if (memcmp(got + x->offset, want + x->offset, x->count * sizeof *got) != 0)
+                fail_msg("%s, %s: another step", all[i].name, x->name);
+        }
+        assert_int_equal(bytes_kept(&hidden[i]), bytes_kept(&all[i]));
+    }
+}
+
+/* 1-bit LAMB, before and after the freeze of step 5: of the moments that a step leaves, all other
+ * tensors have AdamW's step. The layers' matrices have 1-bit LAMB's factors, which make another. */
+static void other_tensors_step_as_one_bit_adam(void **state)
+{
+    static const struct optim_case onebit = {
+        "onebit", {HIDDEN, PLAIN, "--train.compress", "onebit", "--train.freeze", "0.5"}};
+    struct bench b;
+    (void)state;
+    begin(&b, &onebit, GOLDEN_SEED);
+    size_t bytes = b.t.elements * sizeof(float);
+    float *m = arena_alloc(&arena, bytes), *v = arena_alloc(&arena, bytes);
+    for (int step = 0; step < STEPS; step++) {
+        const float *before = take_params(&b);
+        fill(b.host, &b.t, GOLDEN_SEED, step);
+        step_by(&b, step);
+        const float *after = take_params(&b);
+        b.d->ops->copy(b.d, m, b.o.state[OPTIM_FIRST].shard, bytes);
+        b.d->ops->copy(b.d, v, b.o.state[OPTIM_SECOND].shard, bytes);
+        assert_int_equal(dev_sync(b.d), ERR_OK);
+        for (size_t k = 0; k < TENSORS; k++) {
+            const struct tensor *x = &b.t.tensors[k];
+            double worst = 0, decay = x->group == TABLE_VECTOR ? 0 : 0.1;
+            for (size_t i = x->offset; i < x->offset + x->count; i++) {
+                double u = (double)m[i] / (sqrt((double)v[i]) + 1e-6) + decay * (double)before[i];
+                worst = fmax(worst, fabs((double)before[i] - 0.4 * 0.01 * u - (double)after[i]));
+            }
+            if (x->group != TABLE_HIDDEN && !(worst <= 2e-7))
+                fail_msg("step %d, %s: off by %.3g", step, x->name, worst);
+            if (is_named(x, "matrix") && !(worst > 1e-4))
+                fail_msg("step %d, %s: AdamW's step, too", step, x->name);
+        }
+    }
+    end(&b);
+}
+
 /* ---- master weights of 16 bits ---- */
 static const struct narrow fp16 = {6, 9};
 
@@ -470,6 +551,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(qhadam_of_weight_one_is_adamw, reset),
         cmocka_unit_test_setup(lans_without_a_moment_follows_the_gradient, reset),
         cmocka_unit_test_setup(lamb_steps_by_the_norm_of_the_parameters, reset),
+        cmocka_unit_test_setup(other_tensors_step_as_adamw, reset),
+        cmocka_unit_test_setup(other_tensors_step_as_one_bit_adam, reset),
         cmocka_unit_test_setup(masters_round_what_a_step_updates, reset),
         cmocka_unit_test_setup(stochastic_masters_take_small_steps, reset),
     };

@@ -21,7 +21,9 @@ class Run:
         subprocess.run([str(w) for w in words], check=True, stdout=sys.stderr, env=os.environ | MPI)
         lines = open(os.path.join(folder, "tensors"), encoding="utf-8").read().split("\n")
         self.elements, self.ranks = (int(x) for x in lines[0].split())
-        self.tensors = [(int(a), int(b), float(c), int(d)) for a, b, c, d, _ in (line.split() for line in lines[1:] if line)]
+        words = [line.split() for line in lines[1:] if line]
+        self.tensors = [(int(a), int(b), float(c), int(d)) for a, b, c, d, _ in words]
+        self.names = [line[4] for line in words]
         self.steps = np.loadtxt(os.path.join(folder, "steps"), ndmin=2)
         self.params = self.slabs(folder, "params")
         self.grads = np.stack([self.slabs(folder, f"grads.{r}") for r in range(ranks)], axis=1)

@@ -3,8 +3,9 @@
 
     onebit_lamb.py RANKS
 
-RANKS: the test program `ranks`. Prints as JSON: difference (largest over 20 steps, of the parameters, relative to their norm), bytes (1
-if the bytes that were counted in each step of stage 2 are those of the formula), equal (largest distance from 1 of
+RANKS: the test program `ranks`. Prints as JSON: difference (largest over 20 steps, of the parameters, relative to their norm; also with
+train.trust_layers = hidden, where 1-bit Adam steps what is no matrix of a layer), bytes (1 if the bytes that were counted in each step
+of stage 2 are those of the formula), equal (largest distance from 1 of
 rms(s_l m_l) over its mean at the freeze), volume (of stage 2 over that of fp16 sums)."""
 import json
 import sys
@@ -16,6 +17,8 @@ from compressed import STEPS, Run, Signs, clipped, difference
 BETA1, BETA2, EPS, DECAY, CLIP, FREEZE, LEAST, MOST = 0.9, 0.95, 1e-6, 0.1, 1.0, 5, 0.01, 0.3
 SETTINGS = ["--train.optimizer", "lamb", "--train.compress", "onebit", "--train.freeze", FREEZE / STEPS, "--train.bias_correction",
             "false", "--train.trust_max", MOST]
+BESIDE = 0.4
+HIDDEN = ["--train.trust_layers", "hidden", "--train.adamw_lr", BESIDE]
 COEFFICIENT, FACTORS, THRESHOLD = 0.9, (0.5, 4.0), 0.1
 STATS = 8  # bytes of a double
 
@@ -25,8 +28,10 @@ def rms(x):
 
 
 class Replay:
-    def __init__(self, run):
+    def __init__(self, run, hidden):
         self.run, n = run, run.elements
+        # Of each tensor: whether Adam steps it, at BESIDE times the rate.
+        self.adam = [hidden and not (name.startswith("layers.") and tensor[3]) for name, tensor in zip(run.names, run.tensors)]
         self.x, self.m, self.v, self.fresh = run.params[0].copy(), np.zeros(n), np.zeros(n), np.zeros(n)
         self.parts, self.decay = run.ranges(), DECAY * run.decay()
         self.average, self.last = np.zeros(len(self.parts)), np.ones(len(self.parts))
@@ -39,6 +44,9 @@ class Replay:
         u = self.m / (np.sqrt(self.v) + EPS) + self.decay * self.x
         for k, (p, tensor) in enumerate(zip(self.parts, self.run.tensors)):
             size, step = np.linalg.norm(self.x[p]), np.linalg.norm(u[p])
+            if self.adam[k]:
+                self.x[p] -= BESIDE * lr * u[p]
+                continue
             c = np.clip(size / step, LEAST, MOST) if tensor[3] and size > 0 and step > 0 else 1.0
             if c != 1:
                 self.average[k] = COEFFICIENT * self.average[k] + (1 - COEFFICIENT) * c
@@ -64,6 +72,9 @@ class Replay:
         u = a + self.decay * self.x
         ratio = (np.sqrt(self.v) + EPS) / (np.sqrt(self.fresh) + EPS)
         for k, p in enumerate(self.parts):
+            if self.adam[k]:
+                self.x[p] -= BESIDE * lr * u[p]
+                continue
             f = ratio[p].max()
             if self.decay[p].any():
                 rho = min(1, np.linalg.norm(a[p]) / np.linalg.norm(u[p]))
@@ -73,15 +84,22 @@ class Replay:
             self.x[p] -= lr * (self.average[k] if self.average[k] > 0 else 1) * f * u[p]
 
 
-def main():
+def replayed(hidden):
+    """The replay of a recorded run, and its largest difference."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(sys.argv[1], 4, SETTINGS, folder)
-    replay, largest = Replay(run), 0.0
+        run = Run(sys.argv[1], 4, SETTINGS + (HIDDEN if hidden else []), folder)
+    replay, largest = Replay(run, hidden), 0.0
     for t in range(STEPS):
         if t == FREEZE:
             replay.freeze()
         (replay.warm if t < FREEZE else replay.compressed)(t, run.steps[t, 1])
         largest = max(largest, difference(run, t, replay.x))
+    return replay, largest
+
+
+def main():
+    replay, largest = replayed(False)
+    largest, run = max(largest, replayed(True)[1]), replay.run
     statistics = run.steps[0, 2] - 2 * 3 / 4 * 4 * run.elements  # of the step: a few doubles
     exact = np.all(np.abs(run.steps[FREEZE:, 2] - replay.codec.up() - statistics) <= 2 * STATS)
     print(json.dumps({"difference": largest, "bytes": int(exact), "equal": replay.equal,

@@ -17,8 +17,9 @@ STEPS, RATE = 10, 0.01
 # Rows, columns (0: a vector). rows: its row 2 has no gradient, its row 3 is zero. still: no gradient at all.
 TENSORS = {"matrix": (24, 40), "vector": (40, 0), "rows": (6, 10), "zero": (5, 8), "one": (1, 0), "still": (3, 4), "wide": (2, 300),
            "tall": (130, 3)}
+HIDDEN = ("matrix", "zero", "still", "tall")  # matrices of the layers; the others stand for embeddings, biases and norms
 DEFAULTS = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-6, "decay": 0.1, "clip": 1.0, "correct": True, "least": 0.01, "most": 10.0,
-            "all": False}
+            "all": False, "adamw": None}
 CASES = {
     "adamw": ("adam", {}),
     "adamw_plain": ("adam", {"correct": False, "beta2": 0.99}),
@@ -27,12 +28,17 @@ CASES = {
     "lamb_apex": ("lamb", {"least": 0.0, "most": math.inf}),
     "lamb_nvlamb": ("lamb", {"least": 0.0, "most": math.inf, "all": True}),
     "lamb_deepspeed": ("lamb", {"correct": False, "most": 0.3, "all": True}),
+    "lamb_hidden": ("lamb", {"adamw": 0.4}),  # AdamW at 0.4 of the rate for what is not of HIDDEN
+    "lamb_hidden_plain": ("lamb", {"adamw": 0.4, "correct": False, "most": 0.3}),
     "qhadam": ("qhadam", {"beta1": 0.999, "beta2": 0.9999}),
     "qhadam_plain": ("qhadam", {"beta1": 0.99, "beta2": 0.99, "w": 0.9, "correct": False}),
     "lans": ("lans", {"clip": 0.0}),
     "lans_all": ("lans", {"clip": 0.0, "all": True}),
     "lans_clip": ("lans", {"normalize": False}),
+    "lans_hidden": ("lans", {"adamw": 0.4, "clip": 0.0}),
+    "lans_hidden_clip": ("lans", {"adamw": 0.4, "normalize": False}),
     "merit": ("merit", {}),
+    "merit_hidden": ("merit", {"adamw": 0.4}),
     "came": ("came", {"beta3": 0.99}),
     "came_published": ("came", {"beta2": 0.999, "beta3": 0.9999, "limit": 0.5, "clip": 0.0}),
 }
@@ -85,7 +91,7 @@ class Tensor:
         self.rows = 1 if self.vector else rows
         self.m, self.v, self.t = [0.0] * len(x), [0.0] * len(x), 0
         self.lines = {name: [0.0] * (self.rows if name in ("r", "rs") else self.columns) for name in ("r", "c", "rs", "cs")}
-        self.decay = 0.0 if self.vector else o["decay"]
+        self.decay, self.rate = 0.0 if self.vector else o["decay"], RATE
 
     def moments(self, g):
         o = self.o
@@ -107,7 +113,7 @@ class Tensor:
     # Loshchilov & Hutter 2019, algorithm 2
     def adam(self, g):
         m, v = self.moments(g)
-        self.move([RATE * (a / (math.sqrt(b) + self.o["eps"]) + self.decay * x) for a, b, x in zip(m, v, self.x)])
+        self.move([self.rate * (a / (math.sqrt(b) + self.o["eps"]) + self.decay * x) for a, b, x in zip(m, v, self.x)])
 
     # You et al. 2020, algorithm 2
     def lamb(self, g):
@@ -202,12 +208,15 @@ def run(case, seed):
     method, changed = CASES[case]
     o = {**DEFAULTS, **changed}
     tensors = [Tensor(x, rows, columns, o) for x, (rows, columns) in zip(start(seed), TENSORS.values())]
+    methods = [method if o["adamw"] is None or name in HIDDEN else "adam" for name in TENSORS]
+    for x, of_x in zip(tensors, methods):
+        x.rate = RATE * o["adamw"] if of_x != method else RATE
     for step in range(STEPS):
         g = gradients(seed, step)
         size = norm([v for x in g for v in x])
         scale = o["clip"] / size if o["clip"] and size > o["clip"] else 1.0
-        for x, d in zip(tensors, g):
-            getattr(x, method)([v * scale for v in d])
+        for x, of_x, d in zip(tensors, methods, g):
+            getattr(x, of_x)([v * scale for v in d])
     return [x.x for x in tensors]
 
 

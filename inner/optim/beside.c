@@ -1,0 +1,31 @@
+/* AdamW (Loshchilov & Hutter 2019) for embeddings, heads, biases and norms, beside a method that is
+ * for the matrices of the layers: beside Muon always, beside LAMB, LANS and MERIT with
+ * train.trust_layers = hidden. Both share decay, clip, moments and bias correction; the rate is
+ * train.adamw_lr times the method's. docs/methods.md 3d has the equation. */
+#include "inner/optim/optim.h"
+
+static bool is_split(const struct settings *s)
+{
+    return optim_method_of(s)->hidden || s->train_trust_layers == TRAIN_TRUST_LAYERS_HIDDEN;
+}
+
+bool optim_beside(const struct settings *s, const struct tensor *x)
+{
+    return is_split(s) && x->group != TABLE_HIDDEN;
+}
+
+void optim_beside_group(const struct settings *s, const struct optim_part *x,
+                        struct opt_group *group)
+{
+    if (!optim_beside(s, x->tensor))
+        return;
+    group->kind = OPTIM_BESIDE;
+    group->lr *= (float)s->train_adamw_lr;
+}
+
+enum err optim_beside_update(struct optim *o, const struct dev_optim *a)
+{
+    struct dev_optim beside = *a;
+    beside.kind = OPTIM_BESIDE;
+    return is_split(o->settings) ? optim_update(o, OPT_UPDATE_ADAMW, &beside) : ERR_OK;
+}
