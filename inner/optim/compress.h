@@ -73,8 +73,10 @@ enum err compress_open(struct optim *o, const struct table *t, struct arena *per
 void compress_close(struct optim *o);
 /* Of methods with numbers: waits for the device, and copies o->sums and the ratios to the host. */
 enum err compress_read_sums(struct optim *o) MUST;
-/* o->groups_host -> the device. */
-enum err compress_put_groups(struct optim *o) MUST;
+/* Of methods that change o->groups_host in a step: waits until the host may write it; copies it to
+ * the device. */
+enum err compress_wait_groups(struct optim *o) MUST;
+void compress_put_groups(struct optim *o);
 /* train.freeze as a number of steps. */
 int64_t compress_freeze_steps(const struct settings *s);
 /* compress_method.second of methods whose first steps all change it: up to the freeze. */

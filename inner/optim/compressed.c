@@ -139,13 +139,16 @@ enum err compress_read_sums(struct optim *o)
     return dev_sync(d);
 }
 
-enum err compress_put_groups(struct optim *o)
+enum err compress_wait_groups(struct optim *o)
+{
+    return o->dev->ops->event_wait(o->dev, o->event);
+}
+
+void compress_put_groups(struct optim *o)
 {
     struct dev *d = o->dev;
-    TRY(d->ops->event_wait(d, o->event));
     d->ops->copy_async(d, o->groups, o->groups_host, o->range_count * sizeof *o->groups);
     d->ops->event_record(d, o->event);
-    return ERR_OK;
 }
 
 enum err compress_open_signs(struct optim *o, const struct table *t, struct arena *perm)

@@ -95,6 +95,7 @@ static double factor_of(double ratio, double a2, double u2, double decay, double
 static enum err moderate(struct optim *o)
 {
     TRY(compress_read_sums(o));
+    TRY(compress_wait_groups(o));
     for (size_t i = 0; i < o->part_count; i++) {
         double decay = (double)(o->groups_host[i].decay * o->kept.scalars.weight_decay);
         float *last = &number(o, NUMBER_FACTOR)[i], mean = number(o, NUMBER_RATIO)[i];
@@ -104,7 +105,8 @@ static enum err moderate(struct optim *o)
         o->groups_host[i].lr =
             beside ? o->kept.rates[i] : o->kept.rates[i] * (mean > 0 ? mean : 1) * *last;
     }
-    return compress_put_groups(o);
+    compress_put_groups(o);
+    return ERR_OK;
 }
 
 static enum err step(struct optim *o, const struct dev_optim *a, int64_t step)
@@ -116,11 +118,12 @@ static enum err step(struct optim *o, const struct dev_optim *a, int64_t step)
         return warm_up(o, a);
     if (step == compress_freeze_steps(o->settings))
         TRY(freeze(o, a));
+    TRY(compress_wait_groups(o));
     for (size_t i = 0; i < o->part_count; i++) {
         o->kept.rates[i] = o->groups_host[i].lr;
         o->groups_host[i].lr = number(o, NUMBER_SCALE)[i];
     }
-    TRY(compress_put_groups(o));
+    compress_put_groups(o);
     own.k.lr = fresh.k.lr = 1;
     own.k.ranks = (float)o->coll->size;
     own.p = a->m;

@@ -119,9 +119,10 @@ static enum err synchronise(struct optim *o, const struct dev_optim *a)
     TRY(optim_reduce(o, OPT_REDUCE_MEAN, &all));
     TRY(squeeze_mean(&o->squeeze,
                      &(struct squeeze_args){.x = a->m, .mask = a->v, .stop = a->gscale}));
+    TRY(compress_wait_groups(o));
     for (size_t i = 0; i < o->range_count && z->lr > (double)a->k.lr; i++)
         o->groups_host[i].inverse1 = (float)(z->moved / z->lr);
-    TRY(compress_put_groups(o));
+    compress_put_groups(o);
     all.g = z->start;
     all.k.lr = (float)z->lr;
     z->lr = z->moved = 0;
