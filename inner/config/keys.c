@@ -26,14 +26,24 @@ static const struct config_renamed renamed[] = {
     {"train", "hold", "stable_steps"},
 };
 
-/* A warm-up that was not given is a tenth of a run that is too short for the default. Longer runs
- * keep the default: their settings are on record. */
+static bool warmup_fits(const struct settings *s)
+{
+    return s->train_warmup + s->train_stable_steps <= s->train_steps;
+}
+
+/* The value stays: it is on record, and train.steps may grow. */
 static void fit_warmup(void *values, const struct config_given *g)
 {
     struct settings *s = values;
-    if (!config_is_given(g, "train.warmup") &&
-        s->train_warmup + s->train_stable_steps > s->train_steps)
-        s->train_warmup = s->train_steps / 10;
+    bool fits = config_is_given(g, "train.warmup") || warmup_fits(s);
+    s->warmup_default = fits ? 0 : s->train_warmup;
+}
+
+/* A warm-up that was not given is a tenth of a run that is too short for the default; one that was
+ * given is refused there (check_schedule). */
+int64_t keys_warmup(const struct settings *s)
+{
+    return warmup_fits(s) ? s->train_warmup : s->train_steps / 10;
 }
 
 struct config_table keys_inner(struct settings *s)
@@ -371,12 +381,11 @@ static enum optim_kind nearest_optimizer(const struct settings *s)
 
 static void check_freeze(struct config_rules *r, const struct settings *s)
 {
-    long long least = s->train_warmup > 1 ? s->train_warmup : 1,
+    long long warms = keys_warmup(s), least = warms > 1 ? warms : 1,
               steps = llround(s->train_freeze * (double)s->train_steps);
     char warmup[80] = "which has to see one gradient";
-    if (s->train_warmup > 1)
-        snprintf(warmup, sizeof warmup, "before the warm-up of train.warmup = %lld ends",
-                 (long long)s->train_warmup);
+    if (warms > 1)
+        snprintf(warmup, sizeof warmup, "before the warm-up of train.warmup = %lld ends", warms);
     if (steps >= least ||
         least > s->train_steps) /* train.warmup > train.steps: has an error of its own */
         return;
@@ -535,11 +544,13 @@ static void check_clip(struct config_rules *r, const struct settings *s)
 
 static void check_schedule(struct config_rules *r, const struct settings *s)
 {
-    if (s->train_warmup + s->train_stable_steps > s->train_steps)
+    bool given = !s->warmup_default || s->train_warmup != s->warmup_default;
+    int64_t warmup = given ? s->train_warmup : keys_warmup(s);
+    if (warmup + s->train_stable_steps > s->train_steps)
         config_broken(r,
                       "train.warmup = %lld and train.stable_steps = %lld together are longer than "
                       "train.steps = %lld",
-                      (long long)s->train_warmup, (long long)s->train_stable_steps,
+                      (long long)warmup, (long long)s->train_stable_steps,
                       (long long)s->train_steps);
     if (s->train_decay != TRAIN_DECAY_EXPONENTIAL &&
         (s->train_decay_factor != 0.9 || s->train_decay_steps != 250))

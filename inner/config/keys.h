@@ -585,6 +585,8 @@ struct settings {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)
     KEYS_INNER(X)
 #undef X
+    /* train.warmup, which was not given and does not fit into train.steps; 0: it was, or it does */
+    int64_t warmup_default;
 };
 struct config_table keys_inner(struct settings *s); /* a table over *s */
 /* The classes of task i of model.classes, which keys_check has read. */
@@ -604,6 +606,9 @@ struct keys_stage {
     double share; /* of train.steps */
 };
 struct keys_stage keys_stage(const struct settings *s, size_t i);
+/* Steps of warm-up. What is pinned (train.warmup) does not depend on train.steps, which may grow.
+ */
+int64_t keys_warmup(const struct settings *s);
 /* With privacy.unit: most examples of one record in a step, and records of a step on average. */
 int64_t keys_unit_sequences(const struct settings *s);
 int64_t keys_expected_units(const struct settings *s);

@@ -10,6 +10,13 @@ static void text_add(struct digest_stream *d, const char *text)
     digest_add(d, text, strlen(text) + 1);
 }
 
+/* Classes and owners come from other files than the text: others may have the same size. */
+static void beside_add(struct digest_stream *d, const struct file_map *m)
+{
+    if (m->size_bytes)
+        digest_add(d, m->data, m->size_bytes);
+}
+
 static void shard_add(struct digest_stream *d, const struct shard *s)
 {
     int32_t ids[FIRST_IDS] = {0};
@@ -28,6 +35,8 @@ static void shard_add(struct digest_stream *d, const struct shard *s)
     text_add(d, s->set);
     text_add(d, slash ? slash + 1 : s->path);
     digest_add(d, bytes, sizeof bytes);
+    beside_add(d, &s->labels_map);
+    beside_add(d, &s->owners_map);
 }
 
 static struct digest list_digest(const struct settings *s)

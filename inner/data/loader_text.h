@@ -2,15 +2,16 @@
 #define LOADER_TEXT_H
 /* What a loader's text is, short enough for a checkpoint: the order of the examples follows from
  * the files, so other files at a restart are another order. Files that came, went, were renamed,
- * or that have other sizes or first ids are noticed; ids in the middle that differ are not. Part
- * `text` of a checkpoint, 80 bytes.
+ * or that have other sizes, first ids, labels or owners are noticed; ids in the middle that differ
+ * are not. Part `text` of a checkpoint, 80 bytes.
  */
 #include "inner/data/loader.h"
 
 struct loader_text {
     uint64_t files, tokens;
     struct digest list;   /* of the items of data.train, as they are written */
-    struct digest shards; /* of each file's name without its directory, size, and first ids */
+    struct digest shards; /* of each file's name without its directory, size, first ids, labels and
+                             owners */
 };
 
 struct loader_text loader_text(const struct loader *l);

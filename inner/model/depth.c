@@ -83,7 +83,7 @@ bool depth_grows(const struct settings *s, uint64_t step)
 double depth_warmup(const struct settings *s, uint64_t step)
 {
     struct depth_stage x = depth_stage_of(s, step);
-    int64_t since = (int64_t)step - x.begin + 1, length = s->train_warmup;
+    int64_t since = (int64_t)step - x.begin + 1, length = keys_warmup(s);
     length = length < x.end - x.begin ? length : x.end - x.begin;
     return x.begin && since < length ? (double)since / (double)length : 1;
 }

@@ -26,15 +26,15 @@ static double lr_peak(const struct settings *s)
 
 static double lr_warming(const struct settings *s, int64_t step)
 {
-    double lr = lr_peak(s) * (double)(step + 1) / (double)s->train_warmup;
+    double lr = lr_peak(s) * (double)(step + 1) / (double)keys_warmup(s);
     bool square = s->train_warmup_shape == TRAIN_WARMUP_QUADRATIC;
-    return square ? lr * (double)(step + 1) / (double)s->train_warmup : lr;
+    return square ? lr * (double)(step + 1) / (double)keys_warmup(s) : lr;
 }
 
 static double lr_of_run(const struct settings *s, int64_t step)
 {
-    int64_t flat = s->train_warmup + s->train_stable_steps;
-    if (step < s->train_warmup)
+    int64_t flat = keys_warmup(s) + s->train_stable_steps;
+    if (step < keys_warmup(s))
         return lr_warming(s, step);
     if (s->train_decay == TRAIN_DECAY_EXPONENTIAL && step >= flat)
         return lr_peak(s) *

@@ -132,7 +132,7 @@ enum err pipeline_open(struct train *t, struct arena *perm)
     TRY_ALLOC(t->pipeline = p = arena_alloc(perm, sizeof *p));
     p->count = (size_t)s->train_modules;
     p->loaded = -1;
-    p->stale_from = s->train_pipeline == TRAIN_PIPELINE_STALE ? s->train_warmup : INT64_MAX;
+    p->stale_from = s->train_pipeline == TRAIN_PIPELINE_STALE ? keys_warmup(s) : INT64_MAX;
     TRY_ALLOC(p->modules = arena_array(perm, p->count, sizeof *p->modules));
     TRY_ALLOC(p->delays = arena_array(perm, t->table.count, sizeof *p->delays));
     TRY_ALLOC(p->params = arena_array(perm, p->count, sizeof *p->params));

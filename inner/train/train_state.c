@@ -290,7 +290,18 @@ static enum err check_shares(const struct settings *s, const struct checkpoint_m
                              const char *dir)
 {
     bool stages = depth_stages(s), freeze = compress_of(s) != NULL;
-    if (!(stages || freeze) || !got->steps || got->steps == s->train_steps)
+    struct settings before = *s;
+    if (!got->steps || got->steps == s->train_steps)
+        return ERR_OK;
+    before.train_steps = got->steps;
+    if (s->train_pipeline == TRAIN_PIPELINE_STALE && keys_warmup(&before) != keys_warmup(s))
+        return err_set(
+            ERR_MISMATCH,
+            "%s was made with train.steps = %lld and so with a warm-up of %lld steps, at "
+            "whose end train.pipeline = stale begins; with train.steps = %lld it is %lld",
+            dir, (long long)got->steps, (long long)keys_warmup(&before), (long long)s->train_steps,
+            (long long)keys_warmup(s));
+    if (!(stages || freeze))
         return ERR_OK;
     return err_set(ERR_MISMATCH,
                    "%s was made with train.steps = %lld, and train.%s %s these; with "
@@ -327,8 +338,9 @@ static enum err check_text(const struct train *t, const struct loader_text *was,
              "%llu with %llu; %s",
              (unsigned long long)is.files, (unsigned long long)is.tokens, (unsigned long long)step,
              (unsigned long long)was->files, (unsigned long long)was->tokens,
-             is.tokens == was->tokens && is.files == was->files ? "names, sizes or first ids differ"
-                                                                : "other files");
+             is.tokens == was->tokens && is.files == was->files
+                 ? "names, sizes, first ids, labels or owners differ"
+                 : "other files");
     if (t->text_fixed && change == LOADER_TEXT_FILES && !*s->data_fetch)
         return err_set(
             ERR_MISMATCH,

@@ -5,6 +5,7 @@
 #include <math.h>
 #include "inner/data/deal.h"
 #include "inner/data/labels.h"
+#include "inner/data/loader_text.h"
 #include "inner/data/objective.h"
 #include "kernels/base/rng.h"
 
@@ -750,17 +751,25 @@ static enum err encode(void *self, const char *text, size_t bytes, struct arena 
     return ERR_OK;
 }
 
-static void make_labelled(const char *out, const char *text)
+static void make_labelled_by(const char *out, const char *text, bool owners)
 {
     struct labels_report report;
     const char *path = scratch_write("l.tsv", text, strlen(text));
-    struct labels_options o = {
-        .out = out, .sites = 1, .encoder = {.encode = encode}, .of = sidecar_none()};
+    struct labels_options o = {.out = out,
+                               .sites = 1,
+                               .encoder = {.encode = encode},
+                               .of = sidecar_none(),
+                               .owners = owners};
     o.of.vocab = 300;
     o.of.special[SIDECAR_CLS] = CLS;
     o.of.special[SIDECAR_SEP] = SEP;
     if (labels_prepare(&path, 1, &o, &arena, &report))
         fail_msg("%s", err_message());
+}
+
+static void make_labelled(const char *out, const char *text)
+{
+    make_labelled_by(out, text, false);
 }
 
 static void labelled_texts_become_sequences(void **state)
@@ -838,6 +847,47 @@ static void labelled_texts_become_sequences(void **state)
     assert_says("no labels beside it (.labels)");
 }
 
+static struct loader_text text_of(const char *directory)
+{
+    struct loader l;
+    struct loader_options o = options(0, 1);
+    o.sequence = 10;
+    o.batch_tokens = 40;
+    o.objective = &objective_labels;
+    const char *shard = arena_printf(&arena, "%s/train-0-0000.bin", directory);
+    settings.data_objective = DATA_OBJECTIVE_LABELS;
+    settings.data_train = (struct config_list){&shard, 1};
+    if (loader_open(&l, &arena, &settings.data_train, &o))
+        fail_msg("%s", err_message());
+    const struct loader_text t = loader_text(&l);
+    loader_close(&l);
+    return t;
+}
+
+/* A restart with a labels or owners file of the same size, and other classes or people in it. */
+static void other_labels_are_another_text(void **state)
+{
+    (void)state;
+    const char *directory = scratch("lc"), *const beside[] = {"labels", "owners"};
+    make_labelled_by(directory, "p\ta\tone\nq\tb\tfourteen\np\ta\ttwo\nr\tb\tletters\n", true);
+    const struct loader_text is = text_of(directory);
+    for (int i = 0; i < 2; i++) {
+        const char *path = arena_printf(&arena, "%s/train-0-0000.%s", directory, beside[i]);
+        uint8_t *data;
+        size_t size;
+        assert_int_equal(file_read(path, 4096, &arena, &data, &size), ERR_OK);
+        const struct loader_text before = text_of(directory);
+        assert_int_equal(loader_text_compare(&is, &before), LOADER_TEXT_SAME);
+        data[size - (i ? 1 : 4)] ^= 1;
+        assert_int_equal(file_write(path, &(struct file_part){data, size}, 1, 0644), ERR_OK);
+        const struct loader_text other = text_of(directory);
+        assert_int_equal(other.tokens, is.tokens);
+        assert_int_equal(loader_text_compare(&is, &other), LOADER_TEXT_FILES);
+        data[size - (i ? 1 : 4)] ^= 1;
+        assert_int_equal(file_write(path, &(struct file_part){data, size}, 1, 0644), ERR_OK);
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, reset)
@@ -857,6 +907,7 @@ int main(void)
         T(the_deal_is_numpys),
         T(the_deal_evens_out_the_ranks),
         T(labelled_texts_become_sequences),
+        T(other_labels_are_another_text),
     };
     int failed = cmocka_run_group_tests(tests, open_text, scratch_close);
     arena_free(&arena);

@@ -168,7 +168,7 @@ static void open_oracle(struct oracle *o, struct dev *d, const char *const *word
     assert_int_equal(batch_open(&o->batch, &arena, 128, 8), ERR_OK);
     assert_int_equal(model_open(&o->m, d, &(struct model_options){s, &o->table, 128, true}, &arena),
                      ERR_OK);
-    o->from = s->train_warmup;
+    o->from = keys_warmup(s);
     o->moves = s->train_lr > 0;
     o->first[1] = layers == 3 ? 1 : 1 + layers / 6; /* a quarter, rounded; the rest but a quarter */
     o->first[2] = layers == 3 ? 2 : layers - o->first[1];

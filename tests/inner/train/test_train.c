@@ -324,9 +324,14 @@ static void a_dropped_layer_keeps_its_state(const char *optimizer)
     struct table t;
     size_t kept = 0, changed = 0;
     for (int i = 1; i <= STEPS; i++) {
-        const char *const words[] = {
-            DROP, "--train.optimizer", optimizer, "--train.steps", arena_printf(&arena, "%d", i),
-            NULL};
+        const char *const words[] = {DROP,
+                                     "--train.optimizer",
+                                     optimizer,
+                                     "--train.warmup",
+                                     "0",
+                                     "--train.steps",
+                                     arena_printf(&arena, "%d", i),
+                                     NULL};
         f[i] = state_after(arena_printf(&arena, "drop-%s-%d", optimizer, i), words, &t);
         const struct settings *s = setup_settings(&arena, words);
         for (size_t k = 0; i > 1 && k < t.count; k++) {
@@ -610,7 +615,7 @@ static void other_files_at_a_restart_are_noticed(void **state)
     begin(&r, "text2", (const char *[]){TINY, "--train.steps", "10", "--data.train", all, NULL});
     r.t.text_fixed = true;
     assert_int_equal(train_resume(&r.t), ERR_MISMATCH);
-    assert_says("names, sizes or first ids differ");
+    assert_says("names, sizes, first ids, labels or owners differ");
     run_close(&r);
     assert_int_equal(file_remove(scratch("more.bin")), ERR_OK);
 }
@@ -650,9 +655,9 @@ static void a_step_that_is_given_up_changes_nothing(void **state)
     for (int i = 0; i < 2; i++) {
         struct seen s = {.refuse_after = i ? 3 : 0};
         struct train_hook h = hook_of(&s);
-        begin(
-            &r, i ? "refused" : "ended",
-            (const char *[]){TINY, "--train.steps", i ? "6" : "3", "--train.decay", "none", NULL});
+        begin(&r, i ? "refused" : "ended",
+              (const char *[]){TINY, "--train.warmup", "2", "--train.steps", i ? "6" : "3",
+                               "--train.decay", "none", NULL});
         assert_int_equal(train_run(&r.t, &h), i ? ERR_STOPPED : ERR_OK);
         assert_int_equal(r.t.step, 3);
         assert_int_equal(s.steps, 3);
