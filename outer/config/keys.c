@@ -888,6 +888,27 @@ static void check_archive(struct config_rules *r, const struct outer_settings *o
                       (long long)o->run_archive_states);
 }
 
+/* What other runs have charged must outlive this run's directory. */
+static void check_ledger(struct config_rules *r, const struct outer_settings *o,
+                         const struct settings *s)
+{
+    const char *ledger = o->privacy_ledger, *run = s->run_dir;
+    size_t n = strlen(run);
+    if (!*ledger)
+        return;
+    while (n > 1 && run[n - 1] == '/')
+        n--;
+    if (strncmp(ledger, run, n) == 0 && (!ledger[n] || ledger[n] == '/'))
+        config_broken(
+            r,
+            "privacy.ledger = %.200s lies in run.dir = %.200s: give a directory outside of "
+            "every run.dir, one for all runs over the same people",
+            ledger, run);
+    if (s->privacy_unit == PRIVACY_UNIT_NONE)
+        config_broken(r, "privacy.ledger with privacy.unit = none: nothing is charged; give "
+                         "privacy.unit, such as owner, or leave privacy.ledger out");
+}
+
 /* The page asks nobody who he is: it may be reached from this machine alone. */
 static void check_http(struct config_rules *r, const char *key, const char *address)
 {
@@ -922,6 +943,7 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
     check_sites(r, &o->outer_sites);
     check_site(r, o, s);
     check_archive(r, o);
+    check_ledger(r, o, s);
     check_evaluation(r, o, s);
     if (o->outer_downlink_compression_from == 1)
         config_broken(r, "outer.downlink_compression_from = 1 would encode one site's contribution "

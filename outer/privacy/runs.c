@@ -65,13 +65,11 @@ static enum err entry_visit(void *self, const char *text, size_t n, bool *good)
     return ERR_OK;
 }
 
-static enum err key_open(struct runs *r, bool begun)
+static enum err key_open(struct runs *r, const char *path, bool begun)
 {
     struct stat st;
     uint8_t *data;
     size_t size;
-    const char *path = arena_printf(r->perm, "%s/key", r->dir);
-    TRY_ALLOC(path);
     if (!begun && !file_exists(path)) {
         const struct file_part part = {r->key, sizeof r->key};
         digest_random(r->key, sizeof r->key);
@@ -114,16 +112,18 @@ enum err runs_open(struct runs *r, const char *dir, const struct chained_at *kno
         .known_by = "this run directory"};
     *r = (struct runs){.dir = dir, .perm = perm, .lock = {-1, -1, false}};
     const char *path = arena_printf(perm, "%s/list", dir),
-               *sets = arena_printf(perm, "%s/sets", dir);
+               *sets = arena_printf(perm, "%s/sets", dir), *key = arena_printf(perm, "%s/key", dir);
     TRY_ALLOC(path);
     TRY_ALLOC(sets);
+    TRY_ALLOC(key);
     TRY(file_mkdirs(sets));
     TRY(lock_take(r));
-    enum err e = chained_open(&r->list, disk_posix(), path, false, &o, perm);
-    if (e == ERR_OK)
-        e = key_open(r, r->list.last.number > 1);
+    /* The key is made after the first line: where it is, there has been a list. */
+    enum err e = chained_open(&r->list, disk_posix(), path, file_exists(key), &o, perm);
     if (e == ERR_OK && !r->list.last.number)
         e = chained_append(&r->list, FORMAT);
+    if (e == ERR_OK)
+        e = key_open(r, key, r->list.last.number > 1);
     if (e != ERR_OK)
         runs_close(r);
     return e;

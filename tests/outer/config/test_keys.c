@@ -206,6 +206,11 @@ static void each_rule_names_what_to_do(void **state)
             "give one step, or leave outer.grow out");
     refused("--outer.optimizer average --outer.lr_schedule cosine",
             "the nearest is outer.optimizer = sgd with outer.lr = 1");
+    refused("--run.dir a/b --privacy.unit sequence --privacy.noise 1 --privacy.ledger a/b/led",
+            "give a directory outside of every run.dir");
+    refused("--run.dir a/b/ --privacy.unit sequence --privacy.noise 1 --privacy.ledger a/b",
+            "give a directory outside of every run.dir");
+    refused("--privacy.ledger led", "nothing is charged");
     refused("--outer.lr_end 0.1", "outer.lr_end = 0.1 belongs to outer.lr_schedule, which is "
                                   "constant; leave it out");
     refused("--train.steps 4 --train.warmup 1 --outer.sites a --outer.every 4 --model.layers 2 "

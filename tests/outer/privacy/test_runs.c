@@ -116,6 +116,15 @@ static void what_is_missing_is_said(void **state)
     assert_int_equal(runs_open(&r, scratch("d"), &nothing, &arena), ERR_DENIED);
     assert_int_equal(file_remove(scratch("d/key")), ERR_OK);
     assert_int_equal(runs_open(&r, scratch("d"), &nothing, &arena), ERR_INPUT);
+    /* The list with what says how long it was: the key says that there was one. */
+    start("e", "one", "north", "abc", 0, 10, &steps);
+    assert_int_equal(file_remove(scratch("e/list")), ERR_OK);
+    assert_int_equal(file_remove(scratch("e/list.head")), ERR_OK);
+    assert_int_equal(runs_open(&r, scratch("e"), &nothing, &arena), ERR_INPUT);
+    assert_says("what earlier runs have charged to the same people is not known");
+    scratch_write("e/list", "", 0);
+    assert_int_not_equal(runs_open(&r, scratch("e"), &nothing, &arena), ERR_OK);
+    assert_says("what earlier runs have charged to the same people is not known");
     assert_int_equal(file_remove_tree(scratch("d")), ERR_OK);
     assert_int_equal(runs_open(&r, scratch("d"), &seen, &arena),
                      ERR_INPUT); /* this run has seen it */
