@@ -218,7 +218,7 @@ static enum err make_one(struct disk *d, const char *path)
         return durable_failed("create directory", path, ERR_IO);
     if (d->ops->is_directory(d, path))
         return ERR_OK;
-    return err_set(ERR_IO, "%s: exists and is not a directory", path);
+    return err_set(ERR_INPUT, "%s: exists and is not a directory", path);
 }
 
 enum err durable_mkdirs(struct disk *d, const char *path)

@@ -1,5 +1,6 @@
 /* The program: a table of subcommands. Nothing else exits. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -8,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "kernels/base/args.h"
 #include "kernels/base/durable.h"
 #include "kernels/base/log.h"
@@ -187,8 +189,19 @@ static enum err stack_check(void)
                             (unsigned long long)limit.rlim_cur >> 10);
 }
 
+/* A file that is opened gets the least free number: the log of a program that was started with
+ * standard error closed would go into its LOCK. Reading 0 and writing 1 fail as before. */
+static void standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_WRONLY) != fd)
+            return; /* not even /dev/null: nothing else can be opened either */
+}
+
 int main(int argc, char **argv)
 {
+    standard_files();
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f`: the write fails with EFBIG, and the file is named */
     umask(umask(0) | 0002);   /* nothing that atoll makes can everybody write, whatever the umask */
     bool help_word = argc > 1 && strcmp(argv[1], "help") == 0;

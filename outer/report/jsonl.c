@@ -115,8 +115,11 @@ static void write_out(struct jsonl *r)
     off_t before = lseek(r->fd, 0, SEEK_END);
     size_t n = r->used;
     r->used = 0;
-    if (n == 0 || write(r->fd, r->line, n) == (ssize_t)n)
+    ssize_t written = n ? write(r->fd, r->line, n) : 0;
+    if (written == (ssize_t)n)
         return;
+    if (written >= 0)
+        errno = ENOSPC; /* a part of the line had room */
     if (!said)
         log_event(LOG_WARN, "record_dropped", "reason=\"%s\"", strerror(errno));
     said = true;

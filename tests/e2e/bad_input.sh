@@ -38,6 +38,7 @@ expect 4 "model.heads|model.width" $(alone) $data --model.heads 3
 expect 4 "outer.every|outer.fragments" $(alone) $data --outer.every 10 --outer.fragments 4
 expect 4 "model.heads|outer.every" $(alone) $data --model.heads 3 --outer.every 10 --outer.fragments 4
 mkdir -p outer-state/frag
+: >empty.file
 expect 4 "outer.slices has 0 entries" "$atoll" eval --from outer-state --outer.partition slices
 expect 4 "outer.every|outer.fragments" "$atoll" eval --from outer-state --outer.fragments 9
 expect 4 "model.heads|outer.every" "$atoll" export --out x --model.heads 3 --outer.every 10 --outer.fragments 4
@@ -47,6 +48,7 @@ expect 4 "model.heads|outer.every|outer.sites is empty" "$atoll" plan --model.he
 expect 4 "eval.probes holds a line break, another control character or a byte that is no UTF-8" $(alone) --eval.probes "$(printf 'a\377b')"
 expect 4 "data.fetch holds|no UTF-8" $(alone) $data --data.fetch "$(printf 'get \342\202')"
 expect 4 "train.sequence|model.context" $(alone) $data --train.sequence 64 --model.context 32
+expect 4 "empty.file|exists and is not a directory" $(alone) $data --run.dir empty.file
 expect 4 "site.name|nobody" "$atoll" train --config run.yaml --site.name nobody
 expect 4 "none.yaml" "$atoll" train --config none.yaml
 expect 4 "--confg|--config" "$atoll" train --confg run.yaml

@@ -41,6 +41,13 @@ code=0
 "$atoll" wan --help-keys >/dev/full 2>full.out || code=$?
 [ $code = 1 ] && grep -q 'standard output' full.out && ! grep -q restart full.out || fail "a full standard output: exit code $code"
 
+# Closed standard files: none of the program's files gets their numbers, and with them its log and its output.
+"$atoll" $alone --run.dir closed --train.steps 20 <&- >&- 2>&- || fail "closed standard files"
+[ -e closed/LOCK ] && [ ! -s closed/LOCK ] || fail "the log is in LOCK: $(head -c 200 closed/LOCK)"
+"$atoll" data --out closed-data text.txt <&- >&- 2>&- && fail "a closed standard output is not noticed"
+"$atoll" data --out open-data text.txt >open.out
+diff -r closed-data open-data >&2 || fail "the output is in a shard"
+
 # A small stack: raised where that is allowed, else refused with the number that is needed.
 (ulimit -S -s 256 && "$atoll" $alone --run.dir small --train.steps 20) >small.out 2>&1 || fail "a soft limit of 256 KiB of stack"
 code=0
