@@ -68,6 +68,16 @@ def loss(measures, run: Run):
     return measures(run, "eval.loss.last")
 
 
+def best(measures, run: Run):
+    """loss of a run with `search` at its best rate: the lowest mean over seeds, with a higher one at a rate on each side"""
+    return measures(run, "best")
+
+
+def rate(measures, run: Run):
+    """best rate of a run with `search`"""
+    return measures(run, "rate")
+
+
 def time(measures, run: Run):
     """seconds of training: all steps and what rounds held up, without evaluations"""
     return measures(run, "time")
@@ -169,7 +179,7 @@ def higher(_, x: Sample, y: Sample):
 
 REDUCTIONS = {"last": lambda x: x[-1], "first": lambda x: x[0], "mean": statistics.fmean, "median": statistics.median, "sum": sum,
               "min": min, "max": max, "count": len}
-FUNCTIONS = {f.__name__.rstrip("_"): f for f in (loss, time, tokens, parameters, bytes_, metric, score, value, time_to, loss_at, mean, sd,
+FUNCTIONS = {f.__name__.rstrip("_"): f for f in (loss, best, rate, time, tokens, parameters, bytes_, metric, score, value, time_to, loss_at, mean, sd,
                                                  sem, least, most, abs_, log, sqrt, lower, higher)}
 
 

@@ -1,11 +1,13 @@
 """Runs what a row names and measures it. A finished run leaves done.json in its folder and is not run again while its settings are
 the same."""
 import collections
+import ctypes
 import datetime
 import hashlib
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import socket
@@ -19,6 +21,17 @@ HERE = pathlib.Path(__file__).parent
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
        "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+
+
+def end_with_parent():
+    """In a process that starts: it ends when the one that started it is killed, and writes no more where the next try begins."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def processor_seconds():
+    """Of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def free_port():
@@ -55,7 +68,7 @@ class Job:
         shared["train.warmup"] = min(int(shared["train.warmup"]), steps)
         shared.setdefault("train.checkpoint_every", 0)
         threads = max(1, (os.cpu_count() or 1) // (self.sites * self.ranks))
-        shared |= {"run.name": f"{self.row.name}-{self.name}".replace("_", "-"), "run.seed": self.seed,
+        shared |= {"run.name": f"{self.row.name}-{self.name.partition('@')[0]}".replace("_", "-"), "run.seed": self.seed,
                    "device.threads": s.get("threads", threads), "log.progress": "none"}
         if "from" in s:
             before = self.runner.job(self.row, s["from"], self.seed, self.quick)
@@ -91,14 +104,14 @@ class Job:
         key = self.key()
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        start = time.time()
+        start, used = time.time(), processor_seconds()
         try:
             values = self.run_program() if self.program else self.run_training()
         finally:
             for p in self.processes:
                 if p.poll() is None:
                     p.send_signal(signal.SIGTERM)
-        done = {"key": key, "seconds": time.time() - start, "date": datetime.date.today().isoformat(), "commit": self.runner.commit,
+        done = {"key": key, "seconds": time.time() - start, "processor_s": processor_seconds() - used, "date": datetime.date.today().isoformat(), "commit": self.runner.commit,
                 "values": values}
         (self.folder / "done.json").write_text(json.dumps(done))
         return done
@@ -123,7 +136,8 @@ class Job:
     def start(self, words, log, environment=None):
         out = open(self.folder / log, "ab")
         p = subprocess.Popen([str(w) for w in words], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder,
-                             env={**os.environ, "OMP_WAIT_POLICY": "passive", **MPI, **(environment or {})})
+                             env={**os.environ, "OMP_WAIT_POLICY": "passive", **MPI, **(environment or {})},
+                             preexec_fn=end_with_parent)
         out.close()
         self.processes.append(p)
         return p
@@ -318,6 +332,8 @@ class Measured:
 
     def __call__(self, run, name):
         found = []
+        if name in ("best", "rate"):
+            raise Missing(f"the rates of run {run.name} were not searched")
         if run.name not in self.jobs:
             raise Missing(f"run {run.name} was not made")
         for seed, job in self.jobs[run.name].items():

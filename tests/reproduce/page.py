@@ -6,6 +6,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import records
+import search
 from expression import Bad, Missing, Sample
 
 COLUMNS = ("session", "machine", "commit", "row", "run", "seed", "measure", "value")
@@ -19,15 +20,17 @@ How a row is written: `tests/reproduce/README.md`.
 
 
 def append(path, session, machine, commit, row, asked, minutes):
+    """asked: {(run, seed, measure): number}; minutes: of all of them."""
     rows = [[session, machine, commit, row, run, "" if seed is None else seed, measure, repr(number)]
             for (run, seed, measure), number in asked.items()]
     records.append(path, COLUMNS, [*rows, [session, machine, commit, row, "", "", "minutes", f"{minutes:.1f}"]])
 
 
 class Recorded:
-    """The newest session of a row in the CSV. As a function: (Run, name) -> Sample."""
+    """The newest session of a row in the CSV. As a function: (Run, name) -> Sample. seeds: what a searched run needs."""
 
-    def __init__(self, path, row):
+    def __init__(self, path, row, seeds=()):
+        self.seeds = seeds
         lines = []
         if os.path.exists(path):
             with open(path, newline="", encoding="utf-8") as f:
@@ -35,10 +38,14 @@ class Recorded:
         self.session = max((r["session"] for r in lines), default=None)
         self.lines = [r for r in lines if r["session"] == self.session]
         self.machine = self.lines[0]["machine"] if self.lines else ""
-        self.commit = self.lines[0]["commit"] if self.lines else ""
-        self.minutes = next((r["value"] for r in self.lines if r["measure"] == "minutes"), "")
+        self.commit = " ".join(dict.fromkeys(r["commit"] for r in self.lines))
+        minutes = [float(r["value"]) for r in self.lines if r["measure"] == "minutes"]
+        self.minutes = f"{sum(minutes):.1f}" if minutes else ""
 
     def __call__(self, run, name):
+        if name in ("best", "rate"):
+            rate, losses = search.best(self.seeds, search.losses_of(run.name, self.lines))
+            return Sample(losses if name == "best" else [rate])
         found = [float(r["value"]) for r in self.lines if r["run"] == run.name and r["measure"] == name]
         if not found:
             raise Missing(f"{name} of run {run.name} was not measured")
@@ -96,7 +103,7 @@ def tables(row, measures, where):
 def page(rows, path):
     lines = [HEAD]
     for row in rows:
-        found = Recorded(path, row.name)
+        found = Recorded(path, row.name, row.seeds)
         lines += [f"## {row.name}", "", f"{row.title}.", f"`deploy/reproduce.sh {row.name}`, about {row.minutes} minutes.", ""]
         if found.session is None:
             lines += ["Not run yet.", ""]

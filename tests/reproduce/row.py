@@ -8,7 +8,7 @@ from expression import Bad, Expression
 
 HERE = pathlib.Path(__file__).parent
 ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "accept", "quick")
-RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program")
+RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search")
 CLAIM = ("what", "value", "here", "ours", "reference")
 QUICK = ("tokens", "seeds", "runs", "accept", "base", "cheap")
 DATA = ("text", "labels", "tokenizer", "arguments", "eval", "most")
@@ -176,10 +176,14 @@ class Row:
             run = Map(program=List(["$python", f"$here/reference/{words[0]}", *words[1:]]))
             run.file, run.line, run.lines = y.file, y.lines["reference"], {}
             self.runs["reference"] = run
+        alone = [name for name, run in self.runs.items() if "search" not in run]
+        if self.searched() and alone:
+            y.fail("runs", f"{', '.join(alone)}: without search, in a row whose other runs have it")
         for name, run in self.runs.items():
             both = {**self.base, **run}
             if "shares" in both and len(both["shares"]) != both.get("sites", 1):
                 run.fail("shares", f"run {name}: shares has {len(both['shares'])} numbers, one for each of {both.get('sites', 1)} sites")
+            self.check_search(run, name)
             paced = run.get("every_s_of")
             if paced is not None and not (isinstance(paced, list) and len(paced) == 2 and is_number(paced[1]) and
                                           paced[0] in list(self.runs)[:list(self.runs).index(name)]):
@@ -190,6 +194,19 @@ class Row:
             for key, known, what in (("model", self.workloads.models, "model"), ("data", self.workloads.data, "data set")):
                 if run.get(key, self.base.get(key)) not in (None, *known):
                     run.fail(key, f"run {name}: no {what} {run.get(key, self.base.get(key))} in workloads.yaml: {', '.join(known)}")
+
+    def check_search(self, run, name):
+        rates = run.get("search")
+        if rates is None:
+            return
+        if not (isinstance(rates, list) and len(rates) >= 3 and all(map(is_number, rates)) and rates == sorted(set(rates))):
+            run.fail("search", f"run {name}: search: {rates} is no list of three or more rising rates")
+        if "train.lr" in run or "program" in run:
+            run.fail("search", f"run {name}: search is of train.lr, which a run with it does not set, nor a program")
+
+    def searched(self):
+        """The runs whose rate is searched: none, or all."""
+        return [name for name, run in self.runs.items() if "search" in run]
 
     def expression(self, text, file_map, key, line=None):
         try:
@@ -227,7 +244,9 @@ class Row:
                 self.quick.fail("runs", f"quick.runs: there is no run {name}")
 
     def settings(self, name, quick):
-        """The run's settings: those of its model, of base and its own, the later ones winning."""
+        """The run's settings: those of its model, of base and its own, the later ones winning. name: also RUN@RATE; of a run with
+        search alone, the rate in the middle."""
+        name, _, rate = name.partition("@")
         run = self.runs[name]
         if "program" in run:
             return dict(run)
@@ -236,6 +255,8 @@ class Row:
             own |= mapping_at(self.quick, "base")
             if "tokens" in self.quick:
                 own["tokens"] = self.quick["tokens"]
+        if "search" in run:
+            own["train.lr"] = float(rate) if rate else run["search"][len(run["search"]) // 2]
         return {**self.workloads.models.get(own.get("model"), {}), **own}
 
     def chosen(self, quick):

@@ -3,6 +3,8 @@
 deploy/reproduce.sh calls it, which installs and builds first. What a row is written like: README.md in this folder.
 
     run.py NAME ...   runs the rows that are named, prints their tables, appends to results.csv
+    run.py NAME --runs A,B   of a row whose rates are searched: these runs alone (each finished point is in results.csv at once; a
+                      killed or stopped search goes on there with the same command, --again begins anew)
     run.py --all      all rows           --quick [NAME|--all]   small runs on this repository's documents; nothing is recorded
     run.py --list     rows and minutes   --page   docs/reproductions.md anew   --check-page   does it match?
     --atoll PROGRAM   --dir DIR (build/reproduce)   --again (finished runs, too)
@@ -27,6 +29,7 @@ except ImportError:
 
 import page
 import records
+import search
 from data import REPOSITORY, Data
 from expression import Bad
 from job import Job, Measured, commits
@@ -39,8 +42,8 @@ PAGE = REPOSITORY / "docs/reproductions.md"
 class Progress:
     """One line: which run of how many, how far, and the time left by the time that the runs took so far."""
 
-    def __init__(self, out=sys.stderr):
-        self.out, self.live, self.last = out, out.isatty(), 0.0
+    def __init__(self):
+        self.out, self.live, self.last = sys.stderr, sys.stderr.isatty(), 0.0
 
     def begin(self, row, names, minutes):
         self.row, self.names, self.index, self.start = row, names, -1, time.time()
@@ -94,6 +97,8 @@ class Runner:
         self.workloads, self.progress = Workloads(), Progress()
         self.locks = []
         self.again, self.quick = options.again, options.quick
+        self.only = [n for n in (options.runs or "").split(",") if n]
+        self.now = datetime.datetime.now().isoformat(timespec="seconds")
         self.commit = records.commit("tests/reproduce/results.csv", "docs/reproductions.md")
         self.python = sys.executable
         self.data = Data(self.atoll, self.root, self.workloads.data, options.quick, self.progress.say)
@@ -124,19 +129,23 @@ class Runner:
                                         check=False).returncode:
             raise Bad(f"{row.name}: cmake --build {self.build} --target {' '.join(row.build)} fails")
 
-    def lock(self, row):
-        """Held until this program ends: two of them would remove one another's runs."""
-        self.locks.append(open(self.root / f"{row.name}.lock", "wb"))
+    def lock(self, row, run=""):
+        """Held until this program ends: two of them would remove one another's runs. run: of a row whose rates are searched."""
+        self.locks.append(open(self.root / f"{row.name}{run and '.'}{run}.lock", "wb"))
         try:
             fcntl.flock(self.locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Bad(f"{row.name} is being run in {self.root} already; wait for it, or give another --dir") from None
+            raise Bad(f"{row.name}{run and ', run '}{run} is being run in {self.root} already; wait for it, or give another --dir") from None
 
     def run(self, path):
         """True: every acceptance holds. None: skipped."""
         row = Row(path, self.workloads)
+        if self.only and not set(self.only) <= set(row.searched()):
+            raise Bad(f"--runs {','.join(self.only)}: the searched runs of {row.name} are {', '.join(row.searched()) or 'none'}")
         if not self.quick and RESULTS.exists() and not os.access(RESULTS, os.W_OK):
             raise Bad(f"{RESULTS} cannot be written, and the row's numbers belong there: chmod u+w, or --quick")
+        if row.searched() and not self.quick:
+            return self.search(row)
         self.lock(row)
         self.python = self.python_for(row)
         if self.python is None:
@@ -168,6 +177,56 @@ class Runner:
         self.progress.end()
         return dones
 
+    def recorded(self, row):
+        """What results.csv has of a searched row; with --again only since this program began."""
+        found = page.Recorded(RESULTS, row.name, row.seeds)
+        if self.again and found.session != self.now:
+            found.session, found.lines = self.now, []
+        return found
+
+    def search(self, row):
+        """Every point is a run; the next ones follow from those in results.csv."""
+        broken = []
+        for name in self.only or row.searched():
+            try:
+                self.lock(row, name)
+                self.job(row, search.named(name, row.runs[name]["search"][0]), row.seeds[0], False).dry_run()
+                while points := search.wanted(row.runs[name]["search"], row.seeds, self.known(row, name)):
+                    self.point(row, search.named(name, points[0][0]), points[0][1])
+            except Bad as wrong:
+                self.progress.say(f"{row.name}, {name}: {wrong}")
+                broken.append(f"{name}: {wrong}")
+        measures = self.recorded(row)
+        for line in page.tables(row, measures, f"{measures.commit}, {measures.machine}, {measures.minutes} min"):
+            print(line)
+        if broken:
+            raise Bad(f"{row.name}: not finished: {'; '.join(broken)}")
+        return not any(holds is False or (holds is None and not self.only) for _, _, holds, _ in page.judged(row, measures))
+
+    def known(self, row, name):
+        lines = self.recorded(row).lines
+        for line in lines:
+            if line["measure"] == "settings" and line["run"].partition("@")[0] == name and \
+                    float(line["value"]) != settings_of(self.job(row, line["run"], int(line["seed"]), False)):
+                raise Bad(f"{line['run']} in results.csv has other settings than {row.path} now; --again begins anew")
+        return search.losses_of(name, lines)
+
+    def point(self, row, name, seed):
+        job = self.job(row, name, seed, False)
+        self.progress.begin(row.name, [f"{name} seed {seed}"], float(row.minutes) / (3 * len(row.seeds) * len(row.searched())))
+        done = None if self.again else job.done()
+        self.progress.run(done["seconds"] if done else None)
+        if not done:
+            done = job.run()
+            self.progress.done()
+        self.progress.end()
+        found = {(name, seed, "settings"): settings_of(job), (name, seed, search.LOSS): job.measure(search.LOSS),
+                 (name, seed, "processor_s"): round(done["processor_s"], 1)}
+        with open(self.root / f"{row.name}.session.lock", "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two programs have one session
+            session = self.recorded(row).session or self.now
+            page.append(RESULTS, session, records.machine(), done["commit"], row.name, found, done["seconds"] / 60)
+
     def report(self, row, measures, dones):
         seconds, made_by = sum(d["seconds"] for d in dones), commits(dones)
         results = page.judged(row, measures, self.quick)
@@ -184,6 +243,11 @@ class Runner:
         return all(r[2] for r in results)
 
 
+def settings_of(job):
+    """Of a point, as a number of the CSV."""
+    return float(int(job.key()[:12], 16))
+
+
 def seeds_of(row, name, seeds):
     program = row.runs[name].get("program")
     if program and not any("$seed" in str(w) for w in program):
@@ -196,6 +260,7 @@ def arguments():
     p.add_argument("names", nargs="*")
     for flag in ("all", "quick", "list", "page", "check-page", "again"):
         p.add_argument("--" + flag, action="store_true")
+    p.add_argument("--runs")
     p.add_argument("--atoll", default=str(REPOSITORY / "build/bin/atoll"))
     p.add_argument("--dir", default=str(REPOSITORY / "build/reproduce"))
     return p.parse_args()

@@ -4,13 +4,16 @@ shows other numbers than the CSV. Needs PyYAML; says so and ends with 77 without
 import argparse
 import contextlib
 import io
+import math
 import pathlib
 import queue
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -22,6 +25,7 @@ except ImportError:
 
 import page
 import run
+import search
 from data import Data
 from expression import FUNCTIONS, Bad, Expression, Missing, Sample
 from job import Job, crossing
@@ -93,6 +97,96 @@ class Expressions(unittest.TestCase):
         for name, function in FUNCTIONS.items():
             self.assertIn(f"| `{name}(", text)
             self.assertIn(function.__doc__, text)
+
+
+def bowl(bottom):
+    """The loss at a rate, lowest at `bottom`, a little more with each seed."""
+    return lambda rate, seed: (math.log(rate / bottom)) ** 2 + 1 + seed / 100
+
+
+class Searches(unittest.TestCase):
+    GRID, SEEDS = [0.01, 0.02, 0.04], [1, 2, 3]
+
+    def found(self, loss, losses=None):
+        """The losses of all points that are wanted, and their order."""
+        losses, order = dict(losses or {}), []
+        while points := search.wanted(self.GRID, self.SEEDS, losses):
+            order.append(points[0])
+            losses[points[0]] = loss(*points[0])
+        return losses, order
+
+    def test_a_best_rate_in_the_grid_needs_three_rates(self):
+        losses, order = self.found(bowl(0.021))
+        self.assertEqual(order, [(r, s) for s in self.SEEDS for r in self.GRID])
+        self.assertEqual(search.best(self.SEEDS, losses), (0.02, [losses[0.02, s] for s in self.SEEDS]))
+
+    def test_an_edge_extends_the_grid(self):
+        for bottom, rate in ((0.0024, 0.0025), (0.17, 0.16)):
+            losses, order = self.found(bowl(bottom))
+            self.assertEqual(search.best(self.SEEDS, losses)[0], rate)
+            self.assertTrue(all((rate * f, s) in losses for f in (0.5, 1, 2) for s in self.SEEDS))
+            self.assertEqual(len(order), 3 + 3 + 2 * 3)  # the grid, three rates more, and of the other seeds what lies around the best
+
+    def test_another_seed_may_move_the_best_rate(self):
+        losses, _ = self.found(lambda rate, seed: bowl(0.02 if seed == 1 else 0.08)(rate, seed))
+        rate = search.best(self.SEEDS, losses)[0]
+        self.assertEqual(rate, 0.04)
+        self.assertTrue(all((r, s) in losses for r in (0.02, 0.04, 0.08) for s in self.SEEDS))
+
+    def test_a_search_goes_on_where_it_ended(self):
+        whole, order = self.found(bowl(0.05))
+        for done in range(len(order)):
+            again, more = self.found(bowl(0.05), {p: whole[p] for p in order[:done]})
+            self.assertEqual((again, more), (whole, order[done:]))
+
+    def test_no_best_rate_at_an_edge_or_without_all_seeds(self):
+        whole, order = self.found(bowl(0.021))
+        for lost in order:
+            with self.assertRaises(Missing):
+                search.best(self.SEEDS, {p: v for p, v in whole.items() if p != lost})
+        for lost in self.GRID:
+            with self.assertRaises(Missing):
+                search.best(self.SEEDS, {p: v for p, v in whole.items() if p[0] != lost})
+        for bottom in (0.001, 0.01, 0.04, 0.4):
+            with self.assertRaises(Missing):
+                search.best(self.SEEDS, {(r, s): bowl(bottom)(r, s) for s in self.SEEDS for r in self.GRID})
+
+    def test_a_loss_that_only_falls_ends(self):
+        with self.assertRaises(Bad):
+            self.found(lambda rate, seed: -rate)
+
+
+SEARCHED = """title: T
+minutes: 1
+runs:
+  a: {search: [0.01, 0.02, 0.04]}
+  b: {search: [0.01, 0.02, 0.04], train.optimizer: adamw}
+seeds: [1, 2, 3]
+accept: [mean(best(a) / best(b)) + 2 * sem(best(a) / best(b)) <= 2]
+"""
+
+
+class FakeJob(Job):
+    """A point that costs nothing."""
+    ran, dies = [], None
+
+    def key(self):
+        return f"{self.settings['train.lr'] * 1e6 + self.settings.get('train.steps', 0):012.0f}"
+
+    def dry_run(self):
+        pass
+
+    def done(self):
+        return None
+
+    def run(self):
+        if len(FakeJob.ran) == FakeJob.dies:
+            raise KeyboardInterrupt
+        FakeJob.ran.append((self.name, self.seed))
+        return {"seconds": 6.0, "processor_s": 3.0, "commit": "c1"}
+
+    def measure(self, name):
+        return bowl(0.021 if self.name[0] == "a" else 0.05)(self.settings["train.lr"], self.seed)
 
 
 class Rows(unittest.TestCase):
@@ -216,6 +310,62 @@ class Rows(unittest.TestCase):
                 contextlib.redirect_stdout(io.StringIO()):
             return run.main(), err.getvalue()
 
+    def searched(self, text=SEARCHED, only=(), dies=None):
+        """run.main over a searched row; the points that ran."""
+        FakeJob.ran, FakeJob.dies = [], dies
+        with mock.patch.object(run, "Job", FakeJob):
+            self.assertEqual(self.main("s", *only, s=text)[0], 0)
+        return FakeJob.ran
+
+    def test_a_killed_search_goes_on_from_the_csv(self):
+        for dies in (0, 5, 11):
+            (pathlib.Path(self.folder.name) / "r.csv").unlink(missing_ok=True)
+            with self.assertRaises(KeyboardInterrupt):
+                self.searched(dies=dies)
+            before = list(FakeJob.ran)
+            self.assertEqual(len(before), dies)
+            ran = before + self.searched()
+            self.assertEqual((len(ran), len(set(ran))), (9 + 10, 9 + 10))  # of b the best, 0.04, is at the edge
+            self.assertEqual(self.searched(), [])
+            lines = (pathlib.Path(self.folder.name) / "r.csv").read_text().splitlines()
+            self.assertEqual(sum(",eval.loss.last," in line for line in lines), 19)
+            self.assertEqual(len({line.split(",")[0] for line in lines[1:]}), 1)
+            self.assertTrue(all(",c1,s," in line for line in lines[1:]))
+
+    def test_runs_of_a_search_are_shared_out(self):
+        self.assertEqual({name[0] for name, _ in self.searched(only=("--runs", "b"))}, {"b"})
+        self.assertEqual({name[0] for name, _ in self.searched()}, {"a"})
+        with self.assertRaises(Bad):
+            self.searched(only=("--runs", "c"))
+
+    def test_points_of_other_settings_are_refused(self):
+        self.searched()
+        with self.assertRaises(Bad) as caught:
+            self.searched(SEARCHED.replace("runs:", "base: {train.steps: 7}\nruns:"))
+        self.assertIn("not finished: a: a@0.01 in results.csv has other settings", str(caught.exception))
+        self.assertEqual(FakeJob.ran, [])
+
+    def test_wrong_searches_name_file_and_line(self):
+        for old, new, line, words in (("a: {search: [0.01, 0.02, 0.04]}", "a: {search: [0.01, 0.02]}", 4, "no list of three or more rising rates"),
+                                      ("a: {search: [0.01, 0.02, 0.04]}", "a: {search: [0.04, 0.02, 0.01]}", 4, "no list of three"),
+                                      ("0.04]}", "0.04], train.lr: 0.1}", 4, "search is of train.lr"),
+                                      ("a: {search: [0.01, 0.02, 0.04]}", "a: {train.lr: 0.1}", 3, "a: without search, in a row whose")):
+            with self.assertRaises(Bad) as caught:
+                self.row(SEARCHED.replace(old, new, 1))
+            self.assertIn(f"t.yaml:{line}: ", str(caught.exception))
+            self.assertIn(words, str(caught.exception))
+
+    def test_a_process_ends_with_the_one_that_started_it(self):
+        job = "import subprocess, sys; sys.path.insert(0, sys.argv[1]); from job import end_with_parent\n" \
+              "p = subprocess.Popen(['sleep', '1000'], preexec_fn=end_with_parent); print(p.pid, flush=True); p.wait()"
+        starter = subprocess.Popen([sys.executable, "-c", job, str(HERE)], stdout=subprocess.PIPE, text=True)
+        sleeper = int(starter.stdout.readline())
+        starter.kill()
+        starter.wait()
+        starter.stdout.close()
+        while alive(sleeper):  # the limit is the test's
+            time.sleep(0.01)
+
     def test_a_row_that_fails_does_not_end_the_others(self):
         good, bad = ("title: T\nminutes: 1\nruns:\n  p: {program: [$python, $here/test_run.py, --program, " + code + "]}\n"
                      "accept: [\"value(p, 'x') == 2\"]\n" for code in ("good", "bad"))
@@ -237,7 +387,7 @@ class Rows(unittest.TestCase):
             Row(path, Workloads())
 
     def runner(self, **options):
-        defaults = {"dir": self.folder.name + "/runs", "atoll": sys.executable, "again": False, "quick": False}
+        defaults = {"dir": self.folder.name + "/runs", "atoll": sys.executable, "again": False, "quick": False, "runs": None}
         return run.Runner(argparse.Namespace(**{**defaults, **options}))
 
     def run_program(self, code, **options):
@@ -273,6 +423,14 @@ class Rows(unittest.TestCase):
                 self.run_program(code)
             self.assertIn("t, ", str(caught.exception))
             self.assertIn(words, str(caught.exception))
+
+
+def alive(process):
+    """Also a zombie whose parent has not waited yet has ended."""
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def program(code):
