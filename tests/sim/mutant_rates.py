@@ -25,6 +25,7 @@ import zlib
 
 COLUMNS = ["mutant", "program", "arguments", "seeds", "found", "rate", "least", "budget", "chance", "commit"]
 TABLE = pathlib.Path(__file__).with_name("mutants.csv")
+ROOT = pathlib.Path(__file__).resolve().parents[2]  # some tests of modules read their files from there
 CONFIDENCE, MISS, BUDGET_MAX, BUDGET_MIN = 0.99, 1e-6, 10000, 20
 
 
@@ -80,6 +81,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--from", type=int, dest="begin")
     options = parser.parse_intermixed_args()
+    options.programs = options.programs.resolve()
     commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=TABLE.parent, stdout=subprocess.PIPE, text=True,
                             check=True).stdout.strip()
     listed = subprocess.run([options.programs / "test_mutants", "--list"], stdout=subprocess.PIPE, text=True,
@@ -92,7 +94,7 @@ def main():
         arguments = row["arguments"].replace("+", ",").split()
         if row["program"] != "sim":
             test = subprocess.run([options.programs / f"test_mutants_{row['program']}", *arguments, "--mutant", name],
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+                                  cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             row.update(dict.fromkeys(COLUMNS[3:9], ""), commit=commit)
             said, refused = f"test_mutants_{row['program']} ends with {test.returncode}", test.returncode == 0
         else:

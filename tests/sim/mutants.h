@@ -33,4 +33,20 @@ static inline bool mutant_set(const char *name)
 }
 #endif
 
+/* Arguments of a test of one module. TEST: this one alone (filter: cmocka_set_test_filter);
+ * --mutant NAME: over the outer loop with that bug in it (tests/sim/mutants.sh). False: another
+ * one, named. */
+static inline bool mutant_arguments(int argc, char **argv, void (*filter)(const char *test))
+{
+    for (int i = 1; i < argc; i++) {
+        if (*argv[i] != '-') {
+            filter(argv[i]);
+        } else if (strcmp(argv[i], "--mutant") != 0 || ++i == argc || !mutant_set(argv[i])) {
+            printf("unknown argument %s\n", argv[i - (i == argc)]);
+            return false;
+        }
+    }
+    return true;
+}
+
 #endif

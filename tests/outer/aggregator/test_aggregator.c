@@ -18,6 +18,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
 #include "tests/outer/toy_replica.h"
+#include "tests/sim/mutants.h"
 
 enum { N = 3, P = 2 };
 static const char *const names[N + 1] = {"a", "b", "c", "d"}; /* d: added by an operator */
@@ -2564,7 +2565,8 @@ static int close_all(void **state)
     return failed;
 }
 
-int main(void)
+/* TEST, --mutant NAME: tests/sim/mutants.h */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_disturbed_run_ends_with_the_same_bytes, fresh),
@@ -2626,5 +2628,7 @@ int main(void)
         cmocka_unit_test_setup(a_commit_while_one_is_written, fresh),
         cmocka_unit_test_setup(a_full_disk_refuses_then_goes_on, fresh),
     };
+    if (!mutant_arguments(argc, argv, cmocka_set_test_filter))
+        return 2;
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

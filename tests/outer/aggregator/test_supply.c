@@ -384,9 +384,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bytes_of_their_digest), cmocka_unit_test(more_than_half),
         cmocka_unit_test(a_majority_of_n),       cmocka_unit_test(other_calls),
     };
-    if (argc > 1 && (strcmp(argv[1], "--mutant") != 0 || argc < 3 || !mutant_set(argv[2]))) {
-        printf("unknown argument %s\n", argv[1]);
+    if (!mutant_arguments(argc, argv, cmocka_set_test_filter))
         return 2;
-    }
     return cmocka_run_group_tests(tests, setup, NULL);
 }

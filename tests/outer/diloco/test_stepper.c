@@ -14,6 +14,7 @@
 #include <string.h>
 #include "kernels/base/rng.h"
 #include "outer/diloco/stepper.h"
+#include "tests/sim/mutants.h"
 
 static const char *const runs[] = {
     "blocking",     "overlapped",       "delay",           "eager",        "before_update",
@@ -375,6 +376,8 @@ int main(int argc, char **argv)
             run_write(runs[i]);
         return 0;
     }
+    if (!mutant_arguments(argc, argv, cmocka_set_test_filter))
+        return 2;
     struct CMUnitTest tests[N + 1];
     for (size_t i = 0; i < N; i++)
         tests[i] = (struct CMUnitTest){runs[i], run_check, NULL, NULL, (void *)(uintptr_t)runs[i]};

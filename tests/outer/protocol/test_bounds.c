@@ -141,9 +141,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_norm_beyond_the_clip_is_scaled),
         cmocka_unit_test(the_history_is_no_longer_than_what_is_kept),
     };
-    if (argc > 1 && (strcmp(argv[1], "--mutant") != 0 || argc < 3 || !mutant_set(argv[2]))) {
-        printf("unknown argument %s\n", argv[1]);
+    if (!mutant_arguments(argc, argv, cmocka_set_test_filter))
         return 2;
-    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,10 +176,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_final_state), cmocka_unit_test(a_change_of_the_roster),
         cmocka_unit_test(a_halt),
     };
-    if (argc > 1 && (strcmp(argv[1], "--mutant") != 0 || argc < 3 || !mutant_set(argv[2]))) {
-        printf("unknown argument %s\n", argv[1]);
+    if (!mutant_arguments(argc, argv, cmocka_set_test_filter))
         return 2;
-    }
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     arena_free(&memory);
     return failed;

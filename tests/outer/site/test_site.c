@@ -1837,14 +1837,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_charges_outlive_the_directory),
         cmocka_unit_test(test_what_is_lost_begins_nothing_anew),
     };
-    for (int i = 1; i < argc; i++) {
-        if (*argv[i] != '-') {
-            cmocka_set_test_filter(argv[i]);
-        } else if (strcmp(argv[i], "--mutant") != 0 || ++i == argc || !mutant_set(argv[i])) {
-            printf("unknown argument %s\n", argv[i - (i == argc)]);
-            return 2;
-        }
-    }
+    if (!mutant_arguments(argc, argv, cmocka_set_test_filter))
+        return 2;
     log_min(LOG_ERROR + 1);
     if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
         ERR_OK)

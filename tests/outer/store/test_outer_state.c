@@ -13,6 +13,7 @@
 #include "kernels/base/rng.h"
 #include "outer/store/outer_state.h"
 #include "tests/outer/toy.h"
+#include "tests/sim/mutants.h"
 
 enum { SITES = 3, FRAGMENTS = 2, ELEMENTS_MAX = 8192 };
 
@@ -948,7 +949,8 @@ static void test_moments_are_averaged(void **state)
     fragments.f[1].state = FRAGMENT_PARAMETERS;
 }
 
-int main(void)
+/* TEST, --mutant NAME: tests/sim/mutants.h */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_is_nesterov),
@@ -971,6 +973,8 @@ int main(void)
         cmocka_unit_test(test_delayed),
         cmocka_unit_test(test_moments_are_averaged),
     };
+    if (!mutant_arguments(argc, argv, cmocka_set_test_filter))
+        return 2;
     log_min(LOG_ERROR); /* damage is reported hundreds of times */
     if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
         ERR_OK)

@@ -663,14 +663,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_full),      cmocka_unit_test(test_size),
         cmocka_unit_test(test_false_sum), cmocka_unit_test(test_amended),
     };
-    for (int i = 1; i < argc; i++) {
-        if (*argv[i] != '-') {
-            cmocka_set_test_filter(argv[i]);
-        } else if (strcmp(argv[i], "--mutant") != 0 || ++i == argc || !mutant_set(argv[i])) {
-            printf("unknown argument %s\n", argv[i - (i == argc)]);
-            return 2;
-        }
-    }
+    if (!mutant_arguments(argc, argv, cmocka_set_test_filter))
+        return 2;
     const struct fragment_plan plan = {FRAGMENT_STRIDED, FRAGMENTS, .synchronised = {true}};
     log_min(LOG_ERROR);
     snprintf(root, sizeof root, "/tmp/test_replay.XXXXXX");
