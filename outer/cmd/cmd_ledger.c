@@ -9,12 +9,12 @@
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/ledger_inside.h"
+#include "outer/report/jsonl.h"
 #include "outer/report/ledger_read.h"
-#include "outer/link/wire.h"
 
 enum { MEMBERS_MAX = 1025 }; /* the largest roster and its aggregator */
-enum by { BY_LAYER, BY_SITE, BY_ROUND, BY_FRAGMENT, BY_CALL, BYS };
-static const char *const by_name[BYS] = {"layer", "site", "round", "fragment", "call"};
+enum by { BY_LAYER, BY_SITE, BY_ROUND, BY_FRAGMENT, BY_CALL, BY_HOUR, BYS };
+static const char *const by_name[BYS] = {"layer", "site", "round", "fragment", "call", "hour"};
 
 struct line { /* of a table: rows added up */
     char label[96];
@@ -28,18 +28,10 @@ struct line { /* of a table: rows added up */
 
 /* ---- adding up ---- */
 
-static void add_model(struct ledger_side *to, uint64_t payload)
+static void line_add(struct line *l, const struct ledger_member *m, const struct ledger_sum *s)
 {
-    struct ledger_side s = ledger_predict(payload, WIRE_CHUNK_BYTES);
-    to->payload += s.payload;
-    to->grpc += s.grpc;
-    to->http2 += s.http2;
-    to->tls += s.tls;
-}
-
-static void line_add(struct line *l, const struct ledger_member *m, const struct ledger_row *row)
-{
-    struct ledger_row sum = {.up = l->up.counted, .down = l->down.counted};
+    const struct ledger_row *row = &s->row;
+    struct ledger_row sum = {.up = l->up.counted, .down = l->down.counted}, model = {0};
     struct flow *f = row->what == LEDGER_CONTRIBUTION ? &l->up : &l->down;
     ledger_add(&sum, row);
     l->up.counted = sum.up;
@@ -48,12 +40,12 @@ static void line_add(struct line *l, const struct ledger_member *m, const struct
     l->connections += row->what == LEDGER_CONNECTION ? row->calls : 0;
     l->broken += row->broken;
     l->resent_by_tcp += row->resent;
-    l->wrong += !ledger_good(m, row);
-    if (!ledger_transfer(row->what) || !row->done)
-        return;
-    f->predicted += row->predicted;
-    f->total += row->total;
-    add_model(&f->model, row->total);
+    l->wrong += ledger_wrong(m, s);
+    f->predicted += s->of.predicted;
+    f->total += s->of.total;
+    model.up = f->model;
+    ledger_add(&model, &(struct ledger_row){.up = s->model});
+    f->model = model.up;
 }
 
 static int by_site(const void *x, const void *y)
@@ -62,9 +54,13 @@ static int by_site(const void *x, const void *y)
     return strcmp(a->site, b->site);
 }
 
+/* Older rounds are one, and the first. */
 static int by_round(const void *x, const void *y)
 {
     const struct ledger_row *a = x, *b = y;
+    bool older_a = a->round == LEDGER_OLDER, older_b = b->round == LEDGER_OLDER;
+    if (older_a || older_b)
+        return older_b - older_a;
     if (a->round != b->round)
         return a->round < b->round ? -1 : 1;
     return a->round == LEDGER_NO_ROUND ? 0
@@ -86,6 +82,14 @@ static int by_call(const void *x, const void *y)
     return (a->what > b->what) - (a->what < b->what);
 }
 
+static int by_hour(const void *x, const void *y)
+{
+    const struct ledger_sum *a = x, *b = y;
+    if (a->row.t_ms != b->row.t_ms)
+        return a->row.t_ms < b->row.t_ms ? -1 : 1;
+    return (a->hours > b->hours) - (a->hours < b->hours);
+}
+
 static int by_nothing(const void *x, const void *y)
 {
     (void)x;
@@ -93,12 +97,13 @@ static int by_nothing(const void *x, const void *y)
     return 0;
 }
 
-static int (*const order[BYS])(const void *, const void *) = {by_nothing, by_site, by_round,
-                                                              by_fragment, by_call};
+static int (*const order[BYS])(const void *, const void *) = {by_nothing,  by_site, by_round,
+                                                              by_fragment, by_call, by_hour};
 
 static void label(char out[96], enum by by, const struct ledger_member *m,
-                  const struct ledger_row *row)
+                  const struct ledger_sum *s)
 {
+    const struct ledger_row *row = &s->row;
     bool none = row->round == LEDGER_NO_ROUND;
     if (by == BY_LAYER)
         snprintf(out, 96, "%s", m->name);
@@ -106,8 +111,13 @@ static void label(char out[96], enum by by, const struct ledger_member *m,
         snprintf(out, 96, "%s", row->site);
     else if (by == BY_CALL)
         snprintf(out, 96, "%s", ledger_name(row->what));
+    else if (by == BY_HOUR)
+        jsonl_date(out, 96, s->hours == 1 ? "%Y-%m-%d %H:00" : "%Y-%m-%d",
+                   1e-3 * (double)row->t_ms);
     else if (none)
         snprintf(out, 96, "no round");
+    else if (by == BY_ROUND && row->round == LEDGER_OLDER)
+        snprintf(out, 96, "older rounds");
     else if (by == BY_ROUND)
         snprintf(out, 96, "%" PRIu64 " fragment %" PRIu32, row->round, row->fragment);
     else
@@ -118,21 +128,24 @@ static void label(char out[96], enum by by, const struct ledger_member *m,
 static enum err lines_make(const struct ledger_member *m, enum by by, struct arena *a,
                            struct line **lines, size_t *count)
 {
-    struct ledger_row *rows;
-    TRY_ALLOC(rows = arena_array(a, m->count + 1, sizeof *rows));
-    TRY_ALLOC(*lines = arena_array(a, m->count + 1, sizeof **lines));
+    struct ledger_sum *sums;
+    size_t all = ledger_sum_count(m), n = 0;
+    TRY_ALLOC(sums = arena_array(a, all + 1, sizeof *sums));
+    TRY_ALLOC(*lines = arena_array(a, all + 1, sizeof **lines));
     *count = 0;
-    if (!m->count)
-        return ERR_OK;
-    memcpy(rows, m->rows, m->count * sizeof *rows);
-    qsort(rows, m->count, sizeof *rows, order[by]);
-    for (size_t i = 0; i < m->count; i++) {
-        if (i == 0 || order[by](&rows[i - 1], &rows[i]) != 0) {
+    for (size_t i = 0; i < all; i++) {
+        sums[n] = ledger_sum_at(m, i);
+        n += *sums[n].row.site != 0;
+    }
+    if (n)
+        qsort(sums, n, sizeof *sums, order[by]);
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 || order[by](&sums[i - 1], &sums[i]) != 0) {
             struct line *fresh = &(*lines)[(*count)++];
             *fresh = (struct line){0};
-            label(fresh->label, by, m, &rows[i]);
+            label(fresh->label, by, m, &sums[i]);
         }
-        line_add(&(*lines)[*count - 1], m, &rows[i]);
+        line_add(&(*lines)[*count - 1], m, &sums[i]);
     }
     return ERR_OK;
 }
@@ -292,11 +305,24 @@ static enum err differs(const struct ledger_member *m, const struct ledger_row *
                    row->predicted, row->total, up ? row->up.payload : row->down.payload, than);
 }
 
+static enum err older_differs(const struct ledger_member *m, const struct ledger_sum *s)
+{
+    uint64_t round = s->of.differ ? s->differ_round : s->cut_round;
+    return err_set(ERR_DIFFERS,
+                   "%s: of older rounds %" PRIu64 " transfers (%s of site %s, fragment %" PRIu32
+                   ") are not as predicted; the first is of round %" PRIu64,
+                   m->directory, ledger_wrong(m, s), ledger_name(s->row.what), s->row.site,
+                   s->row.fragment, round);
+}
+
 static enum err check_member(const struct ledger_member *m)
 {
     for (size_t i = 0; i < m->count; i++)
         if (!ledger_good(m, &m->rows[i]))
             return differs(m, &m->rows[i], "");
+    for (size_t i = 0; i < m->older_count; i++)
+        if (ledger_wrong(m, &m->older[i]))
+            return older_differs(m, &m->older[i]);
     return ERR_OK;
 }
 
@@ -343,8 +369,8 @@ static enum err ledger(const struct args *args, const char *by_text, bool csv, s
     while (by < BYS && strcmp(by_name[by], by_text) != 0)
         by++;
     if (by == BYS && !inside)
-        return err_set(ERR_CONFIG, "--by %s: one of layer, site, round, fragment, call, inside",
-                       by_text);
+        return err_set(ERR_CONFIG,
+                       "--by %s: one of layer, site, round, fragment, call, hour, inside", by_text);
     if (count == 0 || count > MEMBERS_MAX)
         return err_set(ERR_CONFIG,
                        "ledger: give the directories of sites, of the aggregator, or of both: "
@@ -369,8 +395,9 @@ enum err cmd_ledger(int argc, char **argv)
     bool csv = false;
     const struct args_option options[] = {
         {"by", ARGS_TEXT, &by, .value = "WHAT",
-         .help = "layer, site, round, fragment or call (hello, poll, ...); inside: what the "
-                 "ranks of a site sent each other, by bytes of a step."},
+         .help = "layer, site, round, fragment, call (hello, poll, ...) or hour (UTC; of earlier "
+                 "days: day); inside: what the ranks of a site sent each other, by bytes of a "
+                 "step."},
         {"csv", ARGS_FLAG, &csv, .help = "Comma-separated, with all layers of both directions."},
     };
     struct args args = {.command = "ledger",

@@ -299,7 +299,8 @@ static enum err open_all(struct serve *v)
                                                .run = v->run.s.run_name,
                                                .replica = "aggregator",
                                                .index = (unsigned)v->run.o.serve_index,
-                                               .aggregators = (unsigned)v->run.o.outer_aggregators};
+                                               .aggregators = (unsigned)v->run.o.outer_aggregators,
+                                               .rounds = (uint64_t)v->run.o.outer_history_rounds};
     TRY(open_certificates(v));
     TRY(open_states(v));
     TRY(directory_claim(v->run.o.serve_dir, DIRECTORY_SERVE));

@@ -252,11 +252,13 @@ static enum err own_directory(struct job *j)
     TRY(path_in(j, &path, RECORD_FILE));
     TRY(jsonl_open(&j->record, path, &j->run.perm));
     if (j->outer)
-        TRY(ledger_book_open(&j->ledger,
-                             &(struct ledger_book_options){.directory = j->s.run_dir,
-                                                           .run = j->s.run_name,
-                                                           .replica = j->run.o.site_name},
-                             &j->run.perm));
+        TRY(ledger_book_open(
+            &j->ledger,
+            &(struct ledger_book_options){.directory = j->s.run_dir,
+                                          .run = j->s.run_name,
+                                          .replica = j->run.o.site_name,
+                                          .rounds = (uint64_t)j->run.o.outer_history_rounds},
+            &j->run.perm));
     TRY(path_in(j, &log, "log.txt"));
     TRY(progress_open(&j->progress, config_choice_name(log_progress_choices, j->run.o.log_progress),
                       1, log));

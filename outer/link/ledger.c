@@ -71,6 +71,7 @@ void ledger_add(struct ledger_row *to, const struct ledger_row *row)
     to->done = to->done || row->done;
     to->total = row->total ? row->total : to->total;
     to->predicted = row->predicted ? row->predicted : to->predicted;
+    to->t_ms = row->t_ms < to->t_ms ? row->t_ms : to->t_ms;
     side_add(&to->up, &row->up);
     side_add(&to->down, &row->down);
 }

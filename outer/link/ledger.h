@@ -52,9 +52,11 @@ struct ledger_row {
     uint64_t broken; /* of these, calls that the link ended early: how many of their bytes were sent
                         is unknown */
     uint64_t total;  /* transfer: its whole payload, as its two ends agreed */
-    uint64_t predicted;          /* transfer: the same, predicted from configuration and manifest */
-    bool done;                   /* transfer: complete, acknowledged */
-    uint64_t resent;             /* LEDGER_SOCKET: bytes that TCP sent again */
+    uint64_t predicted; /* transfer: the same, predicted from configuration and manifest */
+    bool done;          /* transfer: complete, acknowledged */
+    uint64_t resent;    /* LEDGER_SOCKET: bytes that TCP sent again */
+    uint64_t t_ms;      /* of its first line in a file, ms since 1970; a link leaves it 0 */
+    uint64_t line;      /* of the same: its place in the file */
     struct ledger_side up, down; /* up: from the site to the aggregator */
 };
 typedef void ledger_sink(void *self, const struct ledger_row *row); /* any thread */

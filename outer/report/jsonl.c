@@ -13,7 +13,7 @@
 #include "kernels/base/log.h"
 
 /* Cuts a last line that has no newline: its process died while writing it. */
-static enum err cut_torn_line(int fd, const char *path)
+static enum err cut_torn_line(int fd, const char *path, uint64_t *bytes)
 {
     char block[4096];
     off_t size = lseek(fd, 0, SEEK_END), keep = size;
@@ -28,6 +28,7 @@ static enum err cut_torn_line(int fd, const char *path)
     }
     if (keep != size && ftruncate(fd, keep) != 0)
         return err_set(ERR_IO, "%s: cannot cut its torn last line: %s", path, strerror(errno));
+    *bytes = (uint64_t)keep;
     return ERR_OK;
 }
 
@@ -35,17 +36,32 @@ enum err jsonl_open(struct jsonl *r, const char *path, struct arena *perm)
 {
     *r = (struct jsonl){0};
     TRY_ALLOC(r->line = arena_alloc(perm, RECORD_LINE_MAX));
+    return jsonl_reopen(r, path);
+}
+
+enum err jsonl_open_told(struct jsonl *r, void (*told)(void *self, const char *line, size_t size),
+                         void *self, struct arena *perm)
+{
+    *r = (struct jsonl){.fd = -1, .told = told, .self = self};
+    TRY_ALLOC(r->line = arena_alloc(perm, RECORD_LINE_MAX));
+    r->open = true;
+    return ERR_OK;
+}
+
+enum err jsonl_reopen(struct jsonl *r, const char *path)
+{
+    jsonl_close(r);
     r->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (r->fd < 0)
         return err_set(ERR_IO, "%s: cannot open it for the run's records: %s", path,
                        strerror(errno));
     r->open = true;
-    return cut_torn_line(r->fd, path);
+    return cut_torn_line(r->fd, path, &r->bytes);
 }
 
 void jsonl_close(struct jsonl *r)
 {
-    if (r->open)
+    if (r->open && r->fd >= 0)
         close(r->fd);
     r->open = false;
 }
@@ -66,14 +82,24 @@ static void line_append(struct jsonl *r, const char *format, ...)
 
 void jsonl_begin(struct jsonl *r, const char *kind)
 {
+    jsonl_begin_at(r, RECORD_VERSION, kind, clock_wall_ms());
+}
+
+void jsonl_begin_at(struct jsonl *r, unsigned version, const char *kind, uint64_t t_ms)
+{
     if (!r->open)
         return;
-    uint64_t now = clock_wall_ms();
     r->used = r->held ? r->used : 0;
     r->begun = r->used;
     r->bad = false;
-    line_append(r, "{\"v\":%d,\"kind\":\"%s\",\"t\":%" PRIu64 ".%03" PRIu64, RECORD_VERSION, kind,
-                now / 1000, now % 1000);
+    line_append(r, "{\"v\":%u,\"kind\":\"%s\",\"t\":%" PRIu64 ".%03" PRIu64, version, kind,
+                t_ms / 1000, t_ms % 1000);
+}
+
+void jsonl_time(struct jsonl *r, const char *key, double unix_s)
+{
+    if (r->open)
+        line_append(r, ",\"%s\":%.3f", key, unix_s);
 }
 
 void jsonl_int(struct jsonl *r, const char *key, int64_t value)
@@ -112,10 +138,13 @@ void jsonl_text(struct jsonl *r, const char *key, const char *value)
 static void write_out(struct jsonl *r)
 {
     static bool said; /* one process writes few record files, all into one directory */
-    off_t before = lseek(r->fd, 0, SEEK_END);
     size_t n = r->used;
     r->used = 0;
-    ssize_t written = n ? write(r->fd, r->line, n) : 0;
+    if (n == 0 || r->fd < 0)
+        return;
+    off_t before = lseek(r->fd, 0, SEEK_END);
+    ssize_t written = write(r->fd, r->line, n);
+    r->bytes = (uint64_t)before + (written == (ssize_t)n ? n : 0);
     if (written == (ssize_t)n)
         return;
     if (written >= 0)
@@ -231,7 +260,7 @@ static char *take_string(char *p)
 
 bool jsonl_parse(struct jsonl_row *row, char *line)
 {
-    *row = (struct jsonl_row){0};
+    row->count = 0;
     char *p = skip_blank(line);
     if (*p++ != '{')
         return false;

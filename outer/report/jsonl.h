@@ -17,8 +17,9 @@
 #define RECORD_FILE "metrics.jsonl"
 enum { RECORD_VERSION = 1, RECORD_FIELDS_MAX = 640, RECORD_LINE_MAX = 1 << 18 };
 
-struct jsonl { /* the writer; zeroed: closed, everything below does nothing */
-    int fd;
+struct jsonl {            /* the writer; zeroed: closed, everything below does nothing */
+    int fd;               /* -1: none, the lines are told alone */
+    uint64_t bytes;       /* of the file after the last write */
     bool open, bad, held; /* bad: the object did not fit; held: lines wait for jsonl_release */
     char *line;
     size_t used, begun; /* begun: where the object being written starts */
@@ -29,8 +30,15 @@ struct jsonl { /* the writer; zeroed: closed, everything below does nothing */
 
 /* path's directory exists. */
 enum err jsonl_open(struct jsonl *r, const char *path, struct arena *perm) MUST;
+/* No file: each line is told. */
+enum err jsonl_open_told(struct jsonl *r, void (*told)(void *self, const char *line, size_t size),
+                         void *self, struct arena *perm) MUST;
+/* The file of this name is another one now. On an error the writer is closed. */
+enum err jsonl_reopen(struct jsonl *r, const char *path) MUST;
 void jsonl_close(struct jsonl *r);
 void jsonl_begin(struct jsonl *r, const char *kind);
+void jsonl_begin_at(struct jsonl *r, unsigned version, const char *kind, uint64_t t_ms);
+void jsonl_time(struct jsonl *r, const char *key, double unix_s); /* to the millisecond */
 void jsonl_int(struct jsonl *r, const char *key, int64_t value);
 void jsonl_real(struct jsonl *r, const char *key, double value);
 void jsonl_text(struct jsonl *r, const char *key,

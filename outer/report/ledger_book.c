@@ -2,10 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/clock.h"
+#include "kernels/base/log.h"
+#include "outer/report/ledger_fold.h"
+#include "outer/report/ledger_lines.h"
 
 enum {
     WRITE_S = 5, /* how long small calls, and transfers that broke off, may wait for their rows */
     WAITING_MAX = 256, /* rows that wait, with rounds of their own; further calls are of no round */
+    FOLD_BYTES = 8 << 20, /* a smaller file is not folded */
     ROUND_NEAR = 1 /* calls about rounds farther from the newest one with payload are of no round */
 };
 
@@ -16,89 +20,62 @@ static void row_begin(struct ledger_book *b, const char *kind)
     jsonl_int(&b->record, "n", (int64_t)++b->written_rows);
 }
 
+/* The file has as much again as its last fold left, and at least FOLD_BYTES: its rows are folded,
+ * so the whole time that folding takes grows with what is written. Nothing here stops a run: a file
+ * that cannot be folded grows on. */
+static void fold_when_due(struct ledger_book *b)
+{
+    if (!b->record.open && jsonl_reopen(&b->record, b->path) != ERR_OK)
+        err_clear(); /* its rows are missing, and numbers say so */
+    if (!b->record.open || b->record.bytes < b->fold_bytes)
+        return;
+    enum err e = ledger_fold(disk_posix(), b->path, b->keep);
+    if (e != ERR_OK)
+        log_event(LOG_WARN, "ledger_not_folded", "reason=\"%s\"", err_message());
+    err_clear();
+    if (jsonl_reopen(&b->record, b->path) != ERR_OK)
+        log_event(LOG_WARN, "ledger_closed", "reason=\"%s\"", err_message());
+    err_clear();
+    uint64_t more = e == ERR_OK && b->record.bytes > b->least ? b->record.bytes : b->least;
+    b->fold_bytes = b->record.bytes + more;
+}
+
 enum err ledger_book_open(struct ledger_book *b, const struct ledger_book_options *o,
                           struct arena *perm)
 {
-    const char *path;
+    struct ledger_life life = {.index = o->index, .aggregators = o->aggregators};
     *b = (struct ledger_book){.written = clock_mono_s()};
     pthread_mutex_init(&b->mutex, NULL);
     b->open = true;
+    b->least = o->fold_bytes ? o->fold_bytes : FOLD_BYTES;
+    b->keep = o->rounds > LEDGER_ROUNDS_WHOLE ? o->rounds : LEDGER_ROUNDS_WHOLE;
+    b->fold_bytes = b->least;
     if (strcmp(o->replica, "aggregator") != 0)
         snprintf(b->site, sizeof b->site, "%s", o->replica);
-    TRY_ALLOC(path = arena_printf(perm, "%s/%s", o->directory, LEDGER_FILE));
-    TRY(jsonl_open(&b->record, path, perm));
+    TRY_ALLOC(b->path = arena_printf(perm, "%s/%s", o->directory, LEDGER_FILE));
+    TRY(jsonl_open(&b->record, b->path, perm));
+    fold_when_due(b);
+    snprintf(life.run, sizeof life.run, "%s", o->run);
+    snprintf(life.replica, sizeof life.replica, "%s", o->replica);
     row_begin(b, "life");
-    jsonl_text(&b->record, "run", o->run);
-    jsonl_text(&b->record, "replica", o->replica);
-    if (o->aggregators > 1) {
-        jsonl_int(&b->record, "index", o->index);
-        jsonl_int(&b->record, "aggregators", o->aggregators);
-    }
+    ledger_put_life(&b->record, &life);
     jsonl_end(&b->record);
     return ERR_OK;
-}
-
-static void put_side(struct jsonl *r, const struct ledger_side *s, const char *direction)
-{
-    const struct {
-        const char *layer;
-        uint64_t bytes;
-    } layers[] = {{"", s->payload}, {"_grpc", s->grpc}, {"_http2", s->http2}, {"_tls", s->tls}};
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "%s%s", direction, layers[i].layer);
-        jsonl_int(r, key, (int64_t)layers[i].bytes);
-    }
-}
-
-static void put_round(struct jsonl *r, uint32_t fragment, uint64_t round)
-{
-    if (round == LEDGER_NO_ROUND)
-        return;
-    jsonl_int(r, "fragment", fragment);
-    jsonl_int(r, "round", (int64_t)round);
-}
-
-static void put_flow(struct ledger_book *b, const struct ledger_row *row)
-{
-    struct jsonl *r = &b->record;
-    row_begin(b, "flow");
-    jsonl_text(r, "what", ledger_name(row->what));
-    jsonl_text(r, "site", row->site);
-    put_round(r, row->fragment, row->round);
-    jsonl_int(r, "calls", (int64_t)row->calls);
-    jsonl_int(r, "broken", (int64_t)row->broken);
-    if (ledger_transfer(row->what)) {
-        jsonl_int(r, "total", (int64_t)row->total);
-        jsonl_int(r, "done", row->done);
-    }
-    put_side(r, &row->up, "up");
-    put_side(r, &row->down, "down");
-    jsonl_end(r);
-}
-
-static void put_socket(struct ledger_book *b, const struct ledger_row *row)
-{
-    struct jsonl *r = &b->record;
-    row_begin(b, "socket");
-    jsonl_text(r, "site", row->site);
-    jsonl_int(r, "up", (int64_t)row->up.socket);
-    jsonl_int(r, "down", (int64_t)row->down.socket);
-    jsonl_int(r, "resent", (int64_t)row->resent);
-    jsonl_end(r);
 }
 
 static void write_rows(struct ledger_book *b)
 {
     jsonl_hold(&b->record);
-    for (size_t i = 0; i < b->count; i++)
-        if (b->rows[i].what == LEDGER_SOCKET)
-            put_socket(b, &b->rows[i]);
-        else
-            put_flow(b, &b->rows[i]);
+    for (size_t i = 0; i < b->count; i++) {
+        bool socket = b->rows[i].what == LEDGER_SOCKET;
+        row_begin(b, socket ? "socket" : "flow");
+        (socket ? ledger_put_socket : ledger_put_flow)(&b->record, &b->rows[i]);
+        jsonl_end(&b->record);
+    }
     jsonl_release(&b->record);
     b->count = 0;
     b->written = clock_mono_s();
+    fold_when_due(b);
 }
 
 static bool rows_same(const struct ledger_row *a, const struct ledger_row *b)
@@ -209,11 +186,7 @@ void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragm
 {
     pthread_mutex_lock(&b->mutex);
     row_begin(b, "predicted");
-    if (*site)
-        jsonl_text(&b->record, "site", site);
-    put_round(&b->record, fragment, round);
-    jsonl_int(&b->record, "up", (int64_t)up);
-    jsonl_int(&b->record, "down", (int64_t)down);
+    ledger_put_predicted(&b->record, site, fragment, round, up, down);
     jsonl_end(&b->record);
     pthread_mutex_unlock(&b->mutex);
 }

@@ -15,6 +15,17 @@
  * A complete transfer's row is written at once, small calls and transfers that broke off, added up,
  * with the next one or five seconds later; what a killed process had not written is lost with it,
  * which shows as a life without an end. A restart goes on in the same file.
+ *
+ * A file that has grown to twice its size is folded (ledger_fold.h). It then begins with lines of
+ * `v` 2, numbered from 1 without a gap:
+ *   life       all processes so far: t and begun (the last one's and the first one's begin), rows
+ *              (lines of the fold), row (`n` of the last row that is in it; the process goes on
+ *              from there), lives, unfinished, running, missing
+ *   kept       rounds of `fragment` before `round` are folded
+ *   sum        of rows of one site, kind, fragment (none: of no round) and period (t: its begin;
+ *              hours: 1 or 24): the numbers of struct ledger_sum, those that are not 0. No site:
+ *              predictions of rounds without a transfer
+ *   flow, predicted   rows of newer rounds, added up
  */
 #include <pthread.h>
 #include "outer/link/ledger.h"
@@ -39,7 +50,9 @@ struct ledger_book {
         uint64_t round, up, down; /* payload */
     } rounds[LEDGER_ROUNDS_KEPT];
     uint64_t written_rows; /* by this process: `n` of the last one */
-    size_t round_count;    /* ever; the last ones are there */
+    const char *path;
+    uint64_t keep, least, fold_bytes; /* fold_bytes: the file is folded when it has that size */
+    size_t round_count;               /* ever; the last ones are there */
 };
 
 struct ledger_book_options {
@@ -47,6 +60,8 @@ struct ledger_book_options {
     const char *run;
     const char *replica;         /* a site's name, or "aggregator" */
     unsigned index, aggregators; /* of an aggregator: its number, and how many there are */
+    uint64_t rounds;     /* outer.history_rounds: transfers of that many rounds may still come */
+    uint64_t fold_bytes; /* tests: the least growth between two folds; 0: the usual one */
 };
 enum err ledger_book_open(struct ledger_book *b, const struct ledger_book_options *o,
                           struct arena *perm) MUST;

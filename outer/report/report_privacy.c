@@ -385,9 +385,11 @@ static void write_calls(struct sheet *s, const struct ledger_member *m, const st
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         struct ledger_row sum = {.what = calls[i].what};
         char up[32], down[32];
-        for (size_t k = 0; k < m->count; k++)
-            if (m->rows[k].what == calls[i].what)
-                ledger_add(&sum, &m->rows[k]);
+        for (size_t k = 0; k < ledger_sum_count(m); k++) {
+            struct ledger_sum part = ledger_sum_at(m, k);
+            if (part.row.what == calls[i].what)
+                ledger_add(&sum, &part.row);
+        }
         if (!sum.calls)
             continue;
         sheet_cell(s, "%s", ledger_name(calls[i].what));

@@ -70,10 +70,12 @@ static void begin(const char *replica)
 {
     assert_int_equal(file_mkdirs(scratch(replica)), ERR_OK);
     usleep(2000); /* two processes of a directory never begin in one millisecond: that is a copy */
-    assert_int_equal(
-        ledger_book_open(
-            &book, &(struct ledger_book_options){scratch(replica), "test", replica, 0, 1}, &arena),
-        ERR_OK);
+    assert_int_equal(ledger_book_open(&book,
+                                      &(struct ledger_book_options){.directory = scratch(replica),
+                                                                    .run = "test",
+                                                                    .replica = replica},
+                                      &arena),
+                     ERR_OK);
 }
 
 static void contribute(const char *site, uint64_t round, uint64_t total, uint64_t sent, bool done)
@@ -236,8 +238,11 @@ static void begin_aggregator(const char *directory, unsigned index, unsigned of)
     assert_int_equal(file_mkdirs(scratch(directory)), ERR_OK);
     usleep(2000);
     assert_int_equal(ledger_book_open(&book,
-                                      &(struct ledger_book_options){scratch(directory), "test",
-                                                                    "aggregator", index, of},
+                                      &(struct ledger_book_options){.directory = scratch(directory),
+                                                                    .run = "test",
+                                                                    .replica = "aggregator",
+                                                                    .index = index,
+                                                                    .aggregators = of},
                                       &arena),
                      ERR_OK);
 }
@@ -399,7 +404,7 @@ static void bad_files_are_refused(void **state)
     refuse(LIFE "{\"v\":1,\"kind\":\"socket\",\"t\":1,\"site\":\"a\",\"up\":5}\n", ERR_CORRUPT,
            "line 2");
     refuse(LIFE "{\"v\":1,\"kind\":\"other\",\"t\":1}\n", ERR_CORRUPT, "no known kind");
-    refuse("{\"v\":2,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"replica\":\"a\"}\n", ERR_INPUT,
+    refuse("{\"v\":3,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"replica\":\"a\"}\n", ERR_INPUT,
            "version");
     refuse(LIFE "{\"v\":1,\"kind\":\"life\",\"t\":1,\"run\":\"test\",\"replica\":\"b\"}\n",
            ERR_INPUT, "two ledgers");
