@@ -170,6 +170,22 @@ def suite(text):
     return {"tests": float(count), "failed": float(failed), "skipped": skipped, "seconds": float(seconds)}
 
 
+def tokenizers(text):
+    """A line for each tokenizer: texts, ids, and how many texts have other ids than the reference's."""
+    rows = re.findall(r"(?m)^[\w, ]+: (\d+) texts, [\d.]+ MB, (\d+) ids, (\d+) texts differ", text)
+    if not rows:
+        raise Unusable("no tokenizer is named")
+    return {"tokenizers": len(rows), "ids": sum(float(r[1]) for r in rows), "differ": sum(float(r[2]) for r in rows)}
+
+
+def rows(text):
+    """`reproduce.sh --quick --all`: a line for each row and each of its acceptances."""
+    done = len(re.findall(r"(?m)^[\w-]+: quick, \d+ runs", text))
+    if not done:
+        raise Unusable("no row is named")
+    return {"rows": done, "held": len(re.findall("(?m)^yes  ", text)), "missed": len(re.findall("(?m)^MISS  ", text))}
+
+
 def script(place, name, folder, *words):
     """`folder`: its own, which the script removes first."""
     return [f"tests/{name}", place.atoll(), os.path.relpath(place.scratch / folder, place.repository), *words]
@@ -281,10 +297,20 @@ CAMPAIGNS = [
               Figure("by_other_tests", LAST, "done by other tests"), Figure("not_built", LAST, "not built")],
              lambda place, amount, done: ["sh", "-c", f"GRPC_EXPERIMENTS= {place.test('test_refusals')} docs/refusals.md >&2 && cat docs/refusals.md"],
              refusals, builds=["test_refusals"]),
+    Campaign("tokenizers", "Token ids beside those of Hugging Face's tokenizers, every code point below U+30000", "MB of text", 1, 10,
+             [Figure("tokenizers", LAST, "tokenizers"), Figure("ids", LAST, "ids"), Figure("differ", LAST, "texts whose ids differ")],
+             lambda place, amount, done: ["tests/inner/data/tokenizer_oracle.sh", place.test("tokenize"),
+                                          os.path.relpath(place.scratch / "tokenizers", place.repository), "--mb", str(amount)],
+             tokenizers, builds=["tokenize"], session=10 ** 9),
+    Campaign("rows", "Small runs of all rows of deploy/reproduce.sh; the suite has the cheap ones", "run", 1, 1,
+             [Figure("rows", LAST, "rows"), Figure("held", LAST, "acceptances that hold for small runs"), Figure("missed", LAST, "that do not")],
+             lambda place, amount, done: ["deploy/reproduce.sh", "--quick", "--all", "--atoll", place.atoll(),
+                                          "--dir", os.path.relpath(place.scratch / "rows", place.repository)],
+             rows, builds=["atoll"], session=10 ** 9),
     Campaign("suite", "The whole suite", "run", 1, 1,
              [Figure("tests", LAST, "tests"), Figure("failed", LAST, "failed"), Figure("skipped", LAST, "skipped"),
               Figure("seconds", LAST, "time", "s")],
-             lambda place, amount, done: ["ctest", "--test-dir", os.path.relpath(place.build, place.repository), "-j2"], suite,
+             lambda place, amount, done: ["ctest", "--test-dir", os.path.relpath(place.build, place.repository), "-j", str(os.cpu_count() + 1)], suite,
              builds=["all"], fails=(8,)),
 ]
 

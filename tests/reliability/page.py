@@ -134,7 +134,8 @@ GOALS = [
          ("coverage", "branches_missed", "=", 0)),
     Goal("S1", "all names of what must be refused", ("refusals", "names", ">=", 40), ("refusals", "not_built", "<=", 0)),
     Goal("S2", "100,000,000 executions of each fuzz target, no finding", ("fuzz", "executions.", ">=", 1e8), ("fuzz", "findings", "=", 0)),
-    Goal("suite", "the whole suite on two cores in 25 minutes", ("suite", "seconds", "<=", 1500), ("suite", "failed", "=", 0)),
+    Goal("tokenizers", "the ids of Hugging Face's tokenizers", ("tokenizers", "differ", "=", 0)),
+    Goal("suite", "the whole suite on two idle cores in 12 minutes", ("suite", "seconds", "<=", 720), ("suite", "failed", "=", 0)),
 ]
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Token ids of Atoll beside those of Hugging Face's `tokenizers`, with vocabularies that are trained here.
 
-    tokenizer_oracle.py TOKENIZE [--scratch DIR] [--mb 1] [--points 0x30000]
+    tokenizer_oracle.py TOKENIZE [--scratch DIR] [--quick] [--mb 1] [--points 0x30000] [--hard 5000]
 
 TOKENIZE: the program tests/tokenize of the build. Real text in many scripts comes from the locale data of Babel and from the
-documents of this repository, --mb of it; then every code point below --points, alone and between letters. Python needs the packages
+documents of this repository, --mb of it; then every code point below --points, alone and between letters. --quick is a fifth of it,
+for the suite; the whole is `deploy/reliability.sh tokenizers`. Python needs the packages
 tokenizers and Babel (and sentencepiece for its normalisation table; left out without it, and said). Without them: SKIPPED.
 Differences are allowed only at the code points of tests/inner/data/unicode_versions.txt, where the two sides have tables of different
 versions of Unicode; a difference elsewhere ends the script with 1.
@@ -66,7 +67,7 @@ def documents(megabytes):
     return [t.replace("\0", "") for t in out]
 
 
-def hard_cases():
+def hard_cases(count):
     rng = random.Random(2)
     words = ["don't", "DON'T", "I'LL", "'\u017f", "it's", "''", "``quoted''", "a" * 99, "b" * 100, "c" * 101, "naïve", "é" * 120, "[MASK]",
              "[mask]", "<|endoftext|>", "x[SEP]y", "\u0130stanbul", "Stra\u00dfe", "\u1e9e", "\ufb01sh", "e\u0301\u0327", "\u0327\u0301",
@@ -76,9 +77,9 @@ def hard_cases():
              "\u0b95\u0bcd\u0bb7", "\u0915\u094d\u0937\u093f", "\u0e01\u0e33", "\u212b", "\u03a3\u03a3", "\u0345", "\u1fb3", "\uac00\u11a8"]
     out = list(words) + [""]
     out = [t for t in out if t]
-    for _ in range(4000):
+    for _ in range(count * 4 // 5):
         out.append("".join(rng.choice(words) + rng.choice(["", "", " ", " "]) for _ in range(rng.randrange(1, 9))))
-    for _ in range(1000): # any code points
+    for _ in range(count // 5): # any code points
         out.append("".join(chr(c) for c in (rng.randrange(1, rng.choice([0x80, 0x800, 0x3000, 0x20000])) for _ in range(20))
                            if not 0xd800 <= c <= 0xdfff))
     return [t for t in out if t]
@@ -96,10 +97,10 @@ def wordpiece(texts, lower):
     return t
 
 
-def wordpiece_points():
+def wordpiece_points(end):
     """Every code point that is left after normalising is a token, so that no difference hides behind [UNK]."""
     normal = normalizers.BertNormalizer(lowercase=True)
-    seen = sorted({c for p in range(1, 0x30000) if not 0xd800 <= p <= 0xdfff for c in normal.normalize_str(chr(p))} - {" "})
+    seen = sorted({c for p in range(1, end) if not 0xd800 <= p <= 0xdfff for c in normal.normalize_str(chr(p))} - {" "})
     vocab = {w: i for i, w in enumerate(SPECIALS + seen + ["##" + c for c in seen])}
     t = Tokenizer(models.WordPiece(vocab=vocab, unk_token="[UNK]"))
     t.normalizer = normal
@@ -257,11 +258,11 @@ def albert_form(learned, old, table):
     return Tokenizer.from_str(json.dumps(j))
 
 
-def unigram_points(table):
+def unigram_points(end, table):
     """Characters are tokens of equal score."""
     steps = [{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}]
     steps += [{"type": "Precompiled", "precompiled_charsmap": table}] if table else []
-    points = [chr(p) for p in range(1, 0x30000) if not 0xd800 <= p <= 0xdfff]
+    points = [chr(p) for p in range(1, end) if not 0xd800 <= p <= 0xdfff]
     j = {"version": "1.0", "added_tokens": [], "normalizer": {"type": "Sequence", "normalizers": steps},
          "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
          "post_processor": None, "decoder": None,
@@ -364,31 +365,36 @@ def main():
     args = argparse.ArgumentParser()
     args.add_argument("program")
     args.add_argument("--scratch")
-    args.add_argument("--mb", type=float, default=1)
-    args.add_argument("--points", type=lambda s: int(s, 0), default=0x30000)
+    args.add_argument("--quick", action="store_true")
+    args.add_argument("--mb", type=float)
+    args.add_argument("--points", type=lambda s: int(s, 0))
+    args.add_argument("--hard", type=int, help="number of texts that are made of hard cases")
     args.add_argument("--learn", type=int, default=4096, help="size of the vocabularies that Atoll learns")
     args.add_argument("--only-learn", action="store_true")
     args.add_argument("--text", help="a file: its text instead of the words of many languages, for learning")
     a = args.parse_args()
+    for name, quick, whole in (("mb", 0.2, 1), ("points", 0x3000, 0x30000), ("hard", 1000, 5000)):
+        if getattr(a, name) is None:
+            setattr(a, name, quick if a.quick else whole)
     scratch = a.scratch or tempfile.mkdtemp(prefix="atoll-tokenizer-")
     os.makedirs(scratch, exist_ok=True)
-    texts, known, failed = documents(a.mb), known_points(), 0
+    texts, hard, known, failed = documents(a.mb), hard_cases(a.hard), known_points(), 0
     table = charsmap()
     if not table:
         print("left out: the precompiled charsmap (pip install sentencepiece)")
-    learn, points, some = texts[:200], point_texts(a.points, known), texts[:100] + hard_cases()[:2000]
+    learn, points, some = texts[:200], point_texts(a.points, known), texts[:100] + hard[:2000]
     unigram = albert(learn)
-    rows = [] if a.only_learn else [("wordpiece", wordpiece(learn, True), texts + hard_cases()), ("wordpiece cased", wordpiece(learn, False), texts + hard_cases()),
-            ("gpt2", gpt2(learn), texts + hard_cases()), ("gpt2 in two files", gpt2(learn), hard_cases()), ("llama3", llama3(learn), texts + hard_cases()),
-            ("modernbert", modernbert(learn), texts + hard_cases()), ("prefix space", prefix_space(learn), hard_cases()),
-            ("albert", unigram, texts + hard_cases()), ("albert old", albert_form(unigram, True, table), texts + hard_cases()),
-            ("albert charsmap", albert_form(unigram, False, table), texts + hard_cases()), ("smollm", smollm(learn), some),
+    rows = [] if a.only_learn else [("wordpiece", wordpiece(learn, True), texts + hard), ("wordpiece cased", wordpiece(learn, False), texts + hard),
+            ("gpt2", gpt2(learn), texts + hard), ("gpt2 in two files", gpt2(learn), hard), ("llama3", llama3(learn), texts + hard),
+            ("modernbert", modernbert(learn), texts + hard), ("prefix space", prefix_space(learn), hard),
+            ("albert", unigram, texts + hard), ("albert old", albert_form(unigram, True, table), texts + hard),
+            ("albert charsmap", albert_form(unigram, False, table), texts + hard), ("smollm", smollm(learn), some),
             ("llama2", llama2(learn), some), ("mistral", mistral(learn), some),
             ("gemma", gemma(learn), some), ("unknowns fused", unknowns(learn, True), some),
             ("unknowns", unknowns(learn, False), some), ("t5 with bytes", t5(learn, table), some)]
     if a.points and rows:
-        rows += [("wordpiece, code points", wordpiece_points(), points),
-                 ("unigram, code points", unigram_points(table), points),
+        rows += [("wordpiece, code points", wordpiece_points(a.points), points),
+                 ("unigram, code points", unigram_points(a.points, table), points),
                  ("gpt2, code points", rows[2][1], points), ("llama3, code points", rows[4][1], points),
                  ("modernbert, code points", rows[5][1], points)]
     for name, theirs, what in rows:
