@@ -14,8 +14,9 @@ static const double LONG = 4;
 static const double GAIN = 1.04, GAIN_FASTER = 1.25, GAIN_MOST = 2;
 /* The pace was the limit if the transfer was faster than before by nearly the gain. */
 static const double REACHED = 0.99;
-/* The congestion windows are too small for a rate so many times what they allow. */
-static const double WINDOW = 1.1;
+/* Of a loss-based congestion control's long path, for each connection: cubic gains so much in seven
+ * seconds from nothing. */
+static const double WINDOW_BYTES = 256 << 10;
 
 bool path_is_bbr(const char *congestion)
 {
@@ -35,10 +36,9 @@ static double by_loss(const struct path_facts *f)
     return limits ? line_rate_bps(&l, LINE_RATE_MAX) / 8 : INFINITY;
 }
 
-static double by_cwnd(const struct path_facts *f)
+static double by_window(const struct path_facts *f)
 {
-    bool limits = !path_is_bbr(f->congestion) && f->cwnd_bytes > 0 && f->rtt_s > 0;
-    return limits ? f->cwnd_bytes / f->streams / f->rtt_s : INFINITY;
+    return path_is_bbr(f->congestion) ? INFINITY : WINDOW_BYTES / f->rtt_s;
 }
 
 static unsigned streams_for(double connections)
@@ -59,24 +59,24 @@ static bool loss_binds(const struct path_facts *f)
 struct path_choice path_choose(const struct path_facts *f)
 {
     bool bbr = path_is_bbr(f->congestion);
-    double buffer = by_buffer(f), loss = by_loss(f), cwnd = by_cwnd(f);
+    double buffer = by_buffer(f), loss = by_loss(f);
     if (f->rate <= 0 || f->rtt_s <= 0)
-        return (struct path_choice){bbr ? 1 : PATH_STREAMS_FIRST, 0, PATH_UNKNOWN, 0};
+        return (struct path_choice){bbr ? 1 : PATH_STREAMS_MAX, 0, PATH_UNKNOWN};
     if (f->rate > 0.7 * f->streams * buffer)
-        return (struct path_choice){streams_for(2 * f->rate / buffer), 0, PATH_BUFFERS, 0};
+        return (struct path_choice){streams_for(2 * f->rate / buffer), 0, PATH_BUFFERS};
     if (loss_binds(f))
-        return (struct path_choice){PATH_STREAMS_MAX, 0, PATH_LOSS, 0};
+        return (struct path_choice){PATH_STREAMS_MAX, 0, PATH_LOSS};
     bool burst = f->mean >= 3 * f->streams * loss;
-    bool small = f->rate > WINDOW * f->streams * cwnd && !f->slow_start;
-    return (struct path_choice){
-        streams_for(1.5 * f->rate / (burst || buffer < loss ? buffer : loss)), f->rate,
-        small ? PATH_CWND : PATH_FULL, 0};
+    unsigned full = streams_for(1.5 * f->rate / (burst || buffer < loss ? buffer : loss)),
+             windows = streams_for(f->rate / by_window(f));
+    return windows > full ? (struct path_choice){windows, f->rate, PATH_WINDOWS}
+                          : (struct path_choice){full, f->rate, PATH_FULL};
 }
 
 void path_open(struct path *p, const struct path_facts *f, unsigned fixed)
 {
     *p = (struct path){.facts = *f, .fixed = fixed, .gain = GAIN};
-    p->now = fixed ? (struct path_choice){fixed, 0, PATH_FIXED, 0} : path_choose(f);
+    p->now = fixed ? (struct path_choice){fixed, 0, PATH_FIXED} : path_choose(f);
 }
 
 void path_congestion(struct path *p, const char *name)
@@ -114,24 +114,23 @@ void path_learn(struct path *p, const struct path_sample *s)
         p->facts.mean = s->bytes / s->seconds;
         p->facts.loss = s->loss;
         p->facts.streams = s->streams;
-        p->facts.cwnd_bytes = s->cwnd_bytes;
-        p->facts.slow_start = s->slow_start;
     }
-    unsigned first = p->now.first;
+    unsigned before = p->now.streams;
     p->now = path_choose(&p->facts);
     p->now.pace *= p->gain;
-    p->now.first = (first + (p->now.reason == PATH_CWND)) % PATH_STREAMS_MAX;
+    if (p->now.streams < before && 2 * p->now.streams > before)
+        p->now.streams = before; /* a few fewer: not worth other connections each time */
 }
 
 void path_text(const struct path *p, char *out, size_t size)
 {
-    static const char *const why[] = {
-        [PATH_FIXED] = "site.streams gives the number",
-        [PATH_UNKNOWN] = "the path is not measured",
-        [PATH_FULL] = "they fill the path",
-        [PATH_BUFFERS] = "the socket buffers limit each",
-        [PATH_LOSS] = "lost packets limit each",
-        [PATH_CWND] = "a new one, because lost packets left a small congestion window"};
+    static const char *const why[] = {[PATH_FIXED] = "site.streams gives the number",
+                                      [PATH_UNKNOWN] = "the path is not measured",
+                                      [PATH_FULL] = "they fill the path",
+                                      [PATH_BUFFERS] = "the socket buffers limit each",
+                                      [PATH_LOSS] = "lost packets limit each",
+                                      [PATH_WINDOWS] =
+                                          "congestion windows grow slowly on a long path"};
     const struct path_facts *f = &p->facts;
     char pace[48] = "";
     if (p->now.pace > 0)

@@ -5,18 +5,19 @@
  * settings. One struct path for each direction and peer: the sender's. The choice changes how long
  * a transfer takes, and no bit of what it carries.
  *
- * One connection fills a path where its congestion control is BBR, or where no packet is lost and
- * it is paced at the path's rate, so that it does not overflow a queue. Several are needed where
- * socket buffers hold less than the path, and where a loss-based congestion control loses packets
- * at random.
+ * One connection fills a path where its congestion control is BBR. Several are needed where socket
+ * buffers hold less than the path, and with a loss-based congestion control on a long path: a
+ * window that was left early, or that a lost packet has halved, grows by the same few packets a
+ * second however much the path holds, so each connection is given a small part of it. Together they
+ * are paced at the path's rate, so that they do not overflow a queue, unless packets are lost at
+ * random: then their windows are the limit.
  */
 #include <stdbool.h>
 #include <stddef.h>
 
 enum {
     PATH_STREAMS_MAX = 16,
-    PATH_STREAMS_FIRST = 4, /* not measured, not BBR */
-    PATH_WINDOW = 8         /* transfers whose largest rate counts */
+    PATH_WINDOW = 8 /* transfers whose largest rate counts */
 };
 enum path_reason {
     PATH_FIXED,   /* the configuration gives the number */
@@ -24,7 +25,7 @@ enum path_reason {
     PATH_FULL,    /* the connections fill the path */
     PATH_BUFFERS, /* the socket buffers limit each connection */
     PATH_LOSS,    /* lost packets limit each connection */
-    PATH_CWND,    /* lost packets have left a congestion window that grows slowly: another one */
+    PATH_WINDOWS, /* a long path, whose windows grow slowly: a part of it for each connection */
 };
 struct path_facts {      /* of the sending end */
     char congestion[16]; /* of its sockets: "bbr", "cubic"; "": unknown */
@@ -34,21 +35,17 @@ struct path_facts {      /* of the sending end */
                             measured */
     double mean;         /* of the last transfer, bytes per second */
     double loss;         /* share of the bytes that were sent again */
-    bool slow_start;     /* at the end one of them was still in slow start: it grows by itself */
-    double cwnd_bytes;   /* congestion windows of all connections at the end; 0: unknown */
     unsigned streams;    /* over so many connections was it measured */
 };
 struct path_choice {
     unsigned streams;
     double pace; /* bytes per second of all connections together; 0: no limit */
     enum path_reason reason;
-    unsigned first; /* number of the first of the connections: others continue from there */
 };
 struct path_sample {       /* a transfer that has ended */
     double bytes, seconds; /* of all of it */
     double rate;           /* largest */
-    double rtt_s, loss, cwnd_bytes;
-    bool slow_start;
+    double rtt_s, loss;
     unsigned streams;
 };
 struct path {

@@ -69,6 +69,8 @@ if has cubic; then
     for way in up down; do
         says several "direction=$way .*streams=([2-9]|1[0-6]) .*connections with cubic: the socket buffers limit each"
     done
+    over cubic 16384 20 given --site.streams 2
+    says given "direction=up .*2 connections with cubic: site.streams gives the number" # of the route, not of the system
 else
     skipped=77
 fi

@@ -410,9 +410,9 @@ bool link_call_reply(struct link_call *c, grpc_status_code code, const char *tex
     grpc_op op = {.op = GRPC_OP_SEND_STATUS_FROM_SERVER};
     op.data.send_status_from_server.status = code;
     op.data.send_status_from_server.status_details = &details;
-    if (c->streams.count) {
+    if (c->streams) {
         char number[16];
-        snprintf(number, sizeof number, "%u %u", c->streams.count, c->streams.first);
+        snprintf(number, sizeof number, "%u 0", c->streams);
         c->path.key = grpc_slice_from_static_string(LINK_PATH_STREAMS);
         c->path.value = grpc_slice_from_copied_string(number); /* short: inside the slice */
         op.data.send_status_from_server.trailing_metadata_count = 1;
@@ -425,19 +425,18 @@ bool link_call_reply(struct link_call *c, grpc_status_code code, const char *tex
     return ok && !c->cancelled;
 }
 
-struct link_streams link_call_streams(const struct link_call *c)
+unsigned link_call_streams(const struct link_call *c)
 {
     char text[8] = "";
-    struct link_streams s = {0};
+    unsigned count, first;
     for (size_t i = 0; i < c->md_trailing.count; i++) {
         const grpc_metadata *m = &c->md_trailing.metadata[i];
         if (grpc_slice_str_cmp(m->key, LINK_PATH_STREAMS) == 0 &&
             GRPC_SLICE_LENGTH(m->value) < sizeof text)
             memcpy(text, GRPC_SLICE_START_PTR(m->value), GRPC_SLICE_LENGTH(m->value));
     }
-    bool good = sscanf(text, "%2u %2u", &s.count, &s.first) == 2 && s.count >= 1 &&
-                s.count <= LINK_STREAMS_MAX && s.first < LINK_STREAMS_MAX;
-    return good ? s : (struct link_streams){0};
+    bool good = sscanf(text, "%2u %2u", &count, &first) == 2 && count <= LINK_STREAMS_MAX;
+    return good ? count : 0;
 }
 
 void link_call_cancel(struct link_call *c, const char *why)

@@ -36,9 +36,6 @@ extern const struct link_kinds link_kinds[LINK_OPERATE + 1];
 #define LINK_BUSY      "busy"
 #define LINK_NO_MEMORY "busy: no memory for this call"
 
-struct link_streams { /* connections of a transfer: `count`, from number `first` on */
-    unsigned count, first;
-};
 struct link_call;
 struct link_tag { /* the tag that the completion queue returns */
     struct link_call *call;
@@ -54,13 +51,13 @@ struct link_call {
     grpc_status_code code; /* client: the result of the call */
     grpc_slice details;
     const char *error;
-    int cancelled;               /* server: valid after status */
-    unsigned pins;               /* number of slices that still point into the payload */
-    bool again;                  /* link_call_wake was called */
-    bool server;                 /* the aggregator's end: it sends downwards */
-    size_t payload_bytes;        /* payload bytes of the next message to send */
-    grpc_metadata path;          /* what is sent with it, as long as the call lives (link_path.h) */
-    struct link_streams streams; /* server: of the site's next download; count 0: not said */
+    int cancelled;        /* server: valid after status */
+    unsigned pins;        /* number of slices that still point into the payload */
+    bool again;           /* link_call_wake was called */
+    bool server;          /* the aggregator's end: it sends downwards */
+    size_t payload_bytes; /* payload bytes of the next message to send */
+    grpc_metadata path;   /* what is sent with it, as long as the call lives (link_path.h) */
+    unsigned streams;     /* server: connections of the site's next download; 0: not said */
     /* Bytes of its messages so far, counted when passed to gRPC core and when received from it. */
     struct ledger_row row;
 };
@@ -83,8 +80,8 @@ void link_core_log_flush(void);
  * none. */
 struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_completion_queue *cq,
                                  uint64_t timeout_ms, const char *path);
-/* What the server said with the status of a call that has ended; count 0: nothing. */
-struct link_streams link_call_streams(const struct link_call *c);
+/* What the server said with the status of a call that has ended; 0: nothing. */
+unsigned link_call_streams(const struct link_call *c);
 struct link_call *link_call_accept(grpc_call *call);
 /* Reads the certificate of the other end of the call's connection. */
 enum err link_peer_facts(grpc_call *call, struct tls_facts *facts) MUST;

@@ -4,6 +4,7 @@
  * link_up.c contributions, link_down.c downloads. Calls may come from several threads at once.
  */
 #include "outer/link/grpc/link_call.h"
+#include "outer/link/deal.h"
 #include "outer/link/grpc/link_path.h"
 #include "outer/link/grpc/link_proxy.h"
 #include "outer/link/grpc/link_socket.h"
@@ -28,9 +29,10 @@ struct link_grpc {
     unsigned calls;     /* running */
     uint64_t transfers; /* number so far; names the next transfer */
     struct pace pace_up, pace_down;
-    struct link_path up;                 /* what this end sends */
-    struct link_watch watch;             /* of up; not under the mutex */
-    struct link_streams down;            /* the aggregator's choice; 0: not heard */
+    struct link_path up;     /* what this end sends */
+    struct deal_rates rates; /* under the mutex */
+    struct link_watch watch; /* of up; not under the mutex */
+    unsigned down; /* connections of the next download: the aggregator's choice; 0: not heard */
     uint64_t fresh[ROUND_FRAGMENTS_MAX]; /* the round after the last one with a receipt: not yet
                                             offered; 0: no receipt yet */
     struct link_counters counters;
@@ -53,9 +55,13 @@ struct link_grpc {
 void link_up_begin(struct link_grpc *l);
 void link_up_end(struct link_grpc *l);
 /* Connections of the next upload or download. */
-struct link_streams link_streams(struct link_grpc *l, bool up);
-/* The channel of connection i of them. */
-unsigned link_channel(const struct link_grpc *l, const struct link_streams *s, unsigned i);
+unsigned link_streams(struct link_grpc *l, bool up);
+/* The transfer's dealing of blocks, with what earlier ones have learnt. With a given number of
+ * connections none is refused: what waits in their sockets is not limited. */
+void link_deal_begin(struct link_grpc *l, struct deal *d, bool up, unsigned streams);
+void link_deal_end(struct link_grpc *l, const struct deal *d, bool up);
+/* The channel of part i of a transfer over `streams` connections. */
+unsigned link_channel(const struct link_grpc *l, unsigned streams, unsigned i);
 struct link_call *link_begin(struct link_grpc *l, enum link_method method, unsigned channel,
                              uint64_t timeout_ms);
 void link_end(struct link_grpc *l, struct link_call *c);

@@ -163,8 +163,8 @@ void link_end(struct link_grpc *l, struct link_call *c)
         l->reached = true;
         l->asked_ms = 0;
         peer_look(l, c->call);
-        struct link_streams told = link_call_streams(c);
-        l->down = told.count ? told : l->down;
+        unsigned told = link_call_streams(c);
+        l->down = told ? told : l->down;
     }
     pthread_mutex_unlock(&l->mutex);
     link_call_close(c);
@@ -201,20 +201,36 @@ static bool path_look(void *self)
     return more;
 }
 
-struct link_streams link_streams(struct link_grpc *l, bool up)
+unsigned link_streams(struct link_grpc *l, bool up)
 {
     pthread_mutex_lock(&l->mutex);
-    const struct path_choice *own = &l->up.path.now;
-    struct link_streams s = {own->streams, own->first};
-    if (!up && !l->up.path.fixed && l->down.count)
-        s = l->down;
+    unsigned count = l->up.path.now.streams;
+    if (!up && !l->up.path.fixed && l->down)
+        count = l->down;
     pthread_mutex_unlock(&l->mutex);
-    return s;
+    return count;
 }
 
-unsigned link_channel(const struct link_grpc *l, const struct link_streams *s, unsigned i)
+void link_deal_begin(struct link_grpc *l, struct deal *d, bool up, unsigned streams)
 {
-    return LINK_BULK + (s->first + i % s->count) % l->streams;
+    static const double JOIN_TRIPS = 2; /* an upload's stream joins and ends before the first */
+    pthread_mutex_lock(&l->mutex);
+    double *rates = up ? l->rates.up : l->rates.down;
+    double late_s = up ? JOIN_TRIPS * l->up.path.facts.rtt_s : 0;
+    deal_begin(d, l->up.path.fixed ? NULL : rates, streams, late_s);
+    pthread_mutex_unlock(&l->mutex);
+}
+
+void link_deal_end(struct link_grpc *l, const struct deal *d, bool up)
+{
+    pthread_mutex_lock(&l->mutex);
+    deal_end(d, up ? l->rates.up : l->rates.down);
+    pthread_mutex_unlock(&l->mutex);
+}
+
+unsigned link_channel(const struct link_grpc *l, unsigned streams, unsigned i)
+{
+    return LINK_BULK + i % streams % l->streams;
 }
 
 void link_up_begin(struct link_grpc *l)
@@ -238,7 +254,7 @@ void link_choice(struct link *base, struct path *up, unsigned *down)
     struct link_grpc *l = (struct link_grpc *)base;
     pthread_mutex_lock(&l->mutex);
     *up = l->up.path;
-    *down = l->down.count;
+    *down = l->down;
     pthread_mutex_unlock(&l->mutex);
 }
 
@@ -650,11 +666,11 @@ static enum err health_burst(struct link_grpc *l, const uint8_t *data, size_t si
                              uint32_t timeout_ms, double *seconds)
 {
     struct link_call *call[PROBE_CALLS];
-    struct link_streams streams = link_streams(l, true);
+    unsigned streams = link_streams(l, true);
     double begin = clock_mono_s();
     enum err e = ERR_OK;
     for (unsigned i = 0; i < calls; i++)
-        call[i] = health_begin(l, link_channel(l, &streams, i), data, size, timeout_ms);
+        call[i] = health_begin(l, link_channel(l, streams, i), data, size, timeout_ms);
     for (unsigned i = 0; i < calls; i++) {
         enum err one = health_end(l, call[i]);
         e = e == ERR_OK ? one : e;
@@ -669,7 +685,7 @@ static enum err probe_rate(struct link_grpc *l, const uint8_t *data, uint32_t ti
     static const double LONG_S = 0.5;
     double took = 0;
     *rtt_s = 1e9;
-    TRY(health_burst(l, data, 0, link_streams(l, true).count, timeout_ms,
+    TRY(health_burst(l, data, 0, link_streams(l, true), timeout_ms,
                      &took)); /* opens the connections */
     for (int i = 0; i < 3; i++) {
         TRY(health_burst(l, data, 0, 1, timeout_ms, &took));

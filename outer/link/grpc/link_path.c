@@ -41,8 +41,8 @@ void link_path_open(struct link_path *p, unsigned fixed, bool bbr)
 static void sockets_set(struct link_path *p, struct link_sockets *s, const char *site)
 {
     const struct path_choice *c = &p->path.now;
-    if (!p->path.fixed)
-        link_sockets_set(s, site, p->bbr ? BBR : NULL, c->pace / c->streams);
+    struct link_setting set = {p->bbr ? BBR : NULL, c->pace, p->path.fixed ? 0 : c->streams};
+    link_sockets_set(s, site, &set);
 }
 
 static void learn(struct link_path *p, struct link_sockets *s, const char *site)
@@ -58,9 +58,17 @@ static void learn(struct link_path *p, struct link_sockets *s, const char *site)
                                                .rate = p->most,
                                                .rtt_s = r.rtt_s,
                                                .loss = (double)r.resent / (double)r.sent,
-                                               .cwnd_bytes = r.cwnd_bytes,
-                                               .slow_start = r.slow_start,
                                                .streams = r.streams ? r.streams : 1});
+}
+
+/* Between the requests of one download there may be none for a round trip. */
+static bool goes_on(const struct link_path *p, const struct link_sockets *s, const char *site)
+{
+    static const double PAUSES = 4;
+    struct link_rates r;
+    link_sockets_rates(s, site, &r);
+    return p->begun && r.rtt_s > 0 &&
+           1e-9 * (double)(clock_mono_ns() - p->ended_ns) < PAUSES * r.rtt_s;
 }
 
 void link_path_begin(struct link_path *p, struct link_sockets *s, const char *site,
@@ -69,22 +77,45 @@ void link_path_begin(struct link_path *p, struct link_sockets *s, const char *si
     char text[192], quoted[256];
     if (p->running++)
         return;
+    if (goes_on(p, s, site)) {
+        p->drains = true;
+        return;
+    }
     sockets_set(p, s, site);
     learn(p, s, site);
     link_sockets_mark(s, site);
-    p->most = 0;
+    p->most = p->since_bytes = 0;
+    p->end_bytes = 0;
     p->begun = p->drains = true;
-    p->begin_ns = p->end_ns = clock_mono_ns();
+    p->begin_ns = p->end_ns = p->since_ns = clock_mono_ns();
     sockets_set(p, s, site);
     const struct path_choice *now = &p->path.now;
-    if (p->told.streams == now->streams && p->told.reason == now->reason &&
-        p->told.first == now->first)
+    if (p->told.streams == now->streams && p->told.reason == now->reason)
         return;
     p->told = *now;
     path_text(&p->path, text, sizeof text);
     log_event(LOG_INFO, "path", "direction=%s peer=%s streams=%u rtt_ms=%.1f loss=%.5f why=%s",
               direction, peer, now->streams, 1e3 * p->path.facts.rtt_s, p->path.facts.loss,
               log_quote(quoted, sizeof quoted, text));
+}
+
+/* Over a round trip and more: the kernel's rates of several sockets are of different moments. */
+static void rate_look(struct link_path *p, const struct link_rates *r)
+{
+    enum { BULK_BYTES = 65536 };
+    static const double SHORTEST_S = 0.05;
+    uint64_t now = clock_mono_ns();
+    double seconds = 1e-9 * (double)(now - p->since_ns);
+    if (r->sent >= p->end_bytes + BULK_BYTES) {
+        p->end_bytes = r->sent;
+        p->end_ns = now;
+    }
+    if (seconds < SHORTEST_S || seconds < r->rtt_s)
+        return;
+    double rate = (r->delivered - p->since_bytes) / seconds;
+    p->most = rate > p->most ? rate : p->most;
+    p->since_ns = now;
+    p->since_bytes = r->delivered;
 }
 
 bool link_path_look(struct link_path *p, struct link_sockets *s, const char *site)
@@ -95,9 +126,7 @@ bool link_path_look(struct link_path *p, struct link_sockets *s, const char *sit
     link_sockets_read_all(s, site);
     sockets_set(p, s, site); /* connections that are new */
     link_sockets_rates(s, site, &r);
-    p->most = r.rate > p->most ? r.rate : p->most;
-    if (r.busy)
-        p->end_ns = clock_mono_ns();
+    rate_look(p, &r);
     p->drains = p->running || r.busy;
     return p->drains;
 }
@@ -105,6 +134,7 @@ bool link_path_look(struct link_path *p, struct link_sockets *s, const char *sit
 void link_path_end(struct link_path *p)
 {
     p->running -= p->running > 0;
+    p->ended_ns = clock_mono_ns();
 }
 
 /* ---- the thread that looks ---- */

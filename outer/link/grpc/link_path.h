@@ -17,13 +17,17 @@
 
 struct link_path {
     struct path path;
-    bool bbr;    /* asks the kernel for it */
-    bool begun;  /* a transfer was begun and is not learnt from */
-    bool drains; /* its last bytes are not yet acknowledged */
-    uint64_t begin_ns, end_ns;
-    unsigned running;        /* transfers at this time */
-    double most;             /* largest rate of this transfer so far, bytes per second */
-    struct path_choice told; /* the choice that was logged last */
+    bool bbr;                  /* asks the kernel for it */
+    bool begun;                /* a transfer was begun and is not learnt from */
+    bool drains;               /* its last bytes are not yet acknowledged */
+    uint64_t begin_ns, end_ns; /* of its bytes */
+    uint64_t ended_ns;         /* the last call ended */
+    unsigned running;          /* transfers at this time */
+    double most;               /* largest rate of this transfer so far, bytes per second */
+    uint64_t since_ns;         /* the rate's next interval, at least a round trip, begins there */
+    double since_bytes;        /* delivered then */
+    uint64_t end_bytes;        /* sent at end_ns */
+    struct path_choice told;   /* the choice that was logged last */
 };
 
 /* fixed: the configured number of connections; 0: chosen, with the host's settings. */

@@ -2,12 +2,14 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <linux/tcp.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include "kernels/base/clock.h"
+#include "outer/link/line.h"
 
 /* These calls only read, so it is harmless when core closes or reuses the descriptor meanwhile. */
 static bool
@@ -73,11 +75,11 @@ static void read_one(struct link_sockets *s, struct link_socket *k)
     k->received = received;
     k->resent = info.tcpi_bytes_retrans;
     k->busy = info.tcpi_unacked > 0;
+    k->waiting = info.tcpi_notsent_bytes > 0;
     k->rtt_s = 1e-6 * info.tcpi_min_rtt;
-    k->slow_start = info.tcpi_snd_cwnd < info.tcpi_snd_ssthresh;
     k->cwnd_bytes = (double)info.tcpi_snd_cwnd * info.tcpi_snd_mss;
-    if (!info.tcpi_delivery_rate_app_limited)
-        k->rate = (double)info.tcpi_delivery_rate;
+    k->delivered += (double)(info.tcpi_delivered - k->delivered_packets) * info.tcpi_snd_mss;
+    k->delivered_packets = info.tcpi_delivered;
 }
 
 /* The descriptor's entry in s->at; NULL: no memory. */
@@ -303,31 +305,95 @@ void link_sockets_read_all(struct link_sockets *s, const char *site)
             read_one(s, &s->list[i]);
 }
 
-/* The descriptor is still this connection, but for the moment between the check and the call; then
- * the options of another connection of this process would be set. */
-static void set_one(struct link_socket *k, const char *congestion, double pace)
+static void pace_set(struct link_socket *k, double pace)
 {
     uint64_t bytes_per_s = pace > 0 ? (uint64_t)pace : UINT64_MAX;
-    socklen_t n = sizeof k->congestion - 1;
-    if ((*k->congestion && k->pace == pace) || link_socket_cookie(k->fd) != k->cookie)
-        return;
-    if (!*k->congestion) {
-        if (congestion)
-            setsockopt(k->fd, IPPROTO_TCP, TCP_CONGESTION, congestion,
-                       (socklen_t)strlen(congestion));
-        if (getsockopt(k->fd, IPPROTO_TCP, TCP_CONGESTION, k->congestion, &n) != 0)
-            *k->congestion = 0;
-    }
     if (k->pace != pace)
         setsockopt(k->fd, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_s, sizeof bytes_per_s);
     k->pace = pace;
 }
 
-void link_sockets_set(struct link_sockets *s, const char *site, const char *congestion, double pace)
+/* Bytes that may wait in the socket; 0: as many as its buffer holds. */
+static void unsent_set(struct link_socket *k, double bytes)
 {
+    int most = (int)bytes;
+    if (k->unsent != bytes)
+        setsockopt(k->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, sizeof most);
+    k->unsent = bytes;
+}
+
+static void congestion_set(struct link_socket *k, const char *congestion)
+{
+    socklen_t n = sizeof k->congestion - 1;
+    if (*k->congestion)
+        return;
+    if (congestion)
+        setsockopt(k->fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
+    if (getsockopt(k->fd, IPPROTO_TCP, TCP_CONGESTION, k->congestion, &n) != 0)
+        *k->congestion = 0;
+}
+
+static bool sends(const struct link_socket *k)
+{
+    return k->busy || k->waiting;
+}
+
+/* What its congestion window allows, bytes per second. */
+static double window_of(const struct link_socket *k)
+{
+    return k->rtt_s > 0 ? k->cwnd_bytes / k->rtt_s : LINE_RATE_MAX / 8;
+}
+
+/* What the windows allow, bytes per second: of the connections that send now, and of all. */
+struct windows {
+    double sending, all;
+};
+
+static struct windows windows_of(const struct link_sockets *s, const char *site)
+{
+    struct windows w = {0};
+    for (unsigned i = 0; i < s->count; i++) {
+        if (!of_site(&s->list[i], site))
+            continue;
+        double window = window_of(&s->list[i]);
+        w.all += window;
+        w.sending += sends(&s->list[i]) ? window : 0;
+    }
+    return w;
+}
+
+/* A share in proportion to its window. The kernel takes a larger pace into account at the next
+ * acknowledgement, so the first one begins with all of it. */
+static double share_of(const struct link_socket *k, const struct link_setting *set,
+                       const struct windows *w)
+{
+    double of = sends(k) ? w->sending : w->all;
+    bool all = set->streams < 2 || w->sending <= 0;
+    return all ? set->pace : set->pace * window_of(k) / of;
+}
+
+/* The descriptor is still this connection, but for the moment between the check and the call; then
+ * the options of another connection of this process would be set. */
+static void set_one(struct link_socket *k, const struct link_setting *set, const struct windows *w)
+{
+    static const double UNSENT_S = 0.05, UNSENT_LEAST = 128 << 10, UNSENT_MOST = 1 << 20;
+    if (link_socket_cookie(k->fd) != k->cookie)
+        return;
+    congestion_set(k, set->congestion);
+    if (!set->streams)
+        return;
+    double pace = share_of(k, set, w);
+    double rate = pace > 0 ? fmin(pace, window_of(k)) : window_of(k);
+    pace_set(k, pace);
+    unsent_set(k, set->streams == 1 ? 0 : fmin(fmax(UNSENT_S * rate, UNSENT_LEAST), UNSENT_MOST));
+}
+
+void link_sockets_set(struct link_sockets *s, const char *site, const struct link_setting *set)
+{
+    struct windows w = windows_of(s, site);
     for (unsigned i = 0; i < s->count; i++)
         if (of_site(&s->list[i], site))
-            set_one(&s->list[i], congestion, pace);
+            set_one(&s->list[i], set, &w);
 }
 
 void link_sockets_mark(struct link_sockets *s, const char *site)
@@ -336,6 +402,7 @@ void link_sockets_mark(struct link_sockets *s, const char *site)
         if (of_site(&s->list[i], site)) {
             s->list[i].marked_sent = s->list[i].sent;
             s->list[i].marked_resent = s->list[i].resent;
+            s->list[i].marked_delivered = s->list[i].delivered;
         }
 }
 
@@ -354,11 +421,9 @@ void link_sockets_rates(const struct link_sockets *s, const char *site, struct l
             continue;
         out->streams++;
         out->sent += sent;
-        out->cwnd_bytes += k->cwnd_bytes;
         out->resent += k->resent - k->marked_resent;
-        out->rate += k->busy ? k->rate : 0;
+        out->delivered += k->delivered - k->marked_delivered;
         out->busy = out->busy || k->busy;
-        out->slow_start = out->slow_start || k->slow_start;
         if (k->rtt_s > 0 && (out->rtt_s <= 0 || k->rtt_s < out->rtt_s))
             out->rtt_s = k->rtt_s;
     }

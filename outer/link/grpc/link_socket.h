@@ -22,22 +22,26 @@ struct link_socket {
     bool own;                   /* connection of this process to itself: no ledger rows */
     uint64_t spoke_ms, idle_ms; /* time of the last call; idle time not yet in a row */
     char congestion[16];        /* after the last link_sockets_set; "": not set */
-    double pace;                /* of the last link_sockets_set */
-    double rate, rtt_s; /* delivered bytes per second in the last round trip; shortest one */
-    double cwnd_bytes;
-    bool busy;       /* bytes are in flight */
-    bool slow_start; /* its window is below the threshold: it doubles in a round trip */
+    double pace, unsent;        /* of the last link_sockets_set */
+    double rtt_s, cwnd_bytes;   /* the shortest round trip; the congestion window */
+    bool busy, waiting;         /* bytes are in flight; or wait for it */
+    double delivered;           /* bytes, a few more than `sent` of them */
+    uint32_t delivered_packets; /* the kernel's counter when last read */
     uint64_t marked_sent, marked_resent;
+    double marked_delivered;
 };
 struct link_rates {        /* of several sockets, at their last readings */
-    double rate;           /* of those with bytes in flight, together, bytes per second */
     bool busy;             /* one of them has bytes in flight */
-    bool slow_start;       /* the window of one of them grows fast */
     double rtt_s;          /* shortest round trip; 0: unknown */
     uint64_t sent, resent; /* since link_sockets_mark */
+    double delivered;      /* bytes that have arrived since then, in any order */
     unsigned streams;      /* number of sockets that carried bulk since then */
-    double cwnd_bytes;     /* of those together */
     char congestion[16];   /* of one of them; "": not set */
+};
+struct link_setting {       /* of several sockets */
+    const char *congestion; /* NULL: as it is; what the kernel refuses stays */
+    double pace;            /* of all together, bytes per second; 0: none */
+    unsigned streams;       /* that carry a transfer; 0: pace and buffers stay as they are */
 };
 struct link_sockets {
     uint16_t port;
@@ -87,10 +91,10 @@ void link_sockets_end(const struct link_sockets *s, uint64_t cookie); /* this co
  * call was running before. */
 void link_sockets_spoke(struct link_sockets *s, const char *site, uint64_t now_ms,
                         bool after_silence);
-/* Congestion control (NULL: as it is; what the kernel refuses stays) and pace, bytes per second (0:
- * none), of this site's connections (NULL: all). Cheap where nothing changes. */
-void link_sockets_set(struct link_sockets *s, const char *site, const char *congestion,
-                      double pace);
+/* Sets this site's connections (NULL: all), from their last readings. Of several, the pace of each
+ * is its share (path_level), and few bytes wait in its socket: what waits there no other connection
+ * can take. Cheap where nothing changes. */
+void link_sockets_set(struct link_sockets *s, const char *site, const struct link_setting *set);
 void link_sockets_mark(struct link_sockets *s, const char *site);
 void link_sockets_rates(const struct link_sockets *s, const char *site, struct link_rates *out);
 /* Returns the next pending ledger row; rows at a site's end have no name. False: no more. */

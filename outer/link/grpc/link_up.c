@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/base/clock.h"
 #include "outer/link/grpc/link_client.h"
 
 enum { TRIES = 3 }; /* consecutive offers without progress before the call fails */
@@ -18,11 +19,13 @@ enum { TRIES = 3 }; /* consecutive offers without progress before the call fails
 struct upload {
     struct link_grpc *l;
     const uint8_t *payload;
-    struct link_streams streams;
+    unsigned streams;
     struct wire_contribution m;
     struct blocks blocks; /* stored blocks by the aggregator's answer, before this call sent data */
+    pthread_cond_t cond;  /* only times out */
     pthread_mutex_t mutex; /* guards all below */
     bool taken[BLOCKS_MAX];
+    struct deal deal;
     bool over;       /* streams take no more blocks */
     unsigned joined; /* running threads of streams 1, 2, ...; used by the leading stream alone */
 };
@@ -41,17 +44,42 @@ struct stream {
     struct wire_answer answer;
 };
 
-static bool block_take(struct upload *u, uint32_t *block)
+static double block_left(const struct upload *u, uint32_t k)
 {
-    bool found = false;
+    return (double)(blocks_bytes(&u->blocks, k) - u->blocks.stored[k]);
+}
+
+/* *again: none now, but blocks are left; after a short wait. */
+static bool block_take(struct upload *u, unsigned index, uint32_t *block, bool *again)
+{
+    uint32_t first = 0, left = 0;
+    double now = clock_mono_s();
     pthread_mutex_lock(&u->mutex);
-    for (uint32_t k = 0; k < u->blocks.count && !u->over && !found; k++)
-        if (!u->taken[k] && u->blocks.stored[k] < blocks_bytes(&u->blocks, k)) {
-            u->taken[k] = found = true;
-            *block = k;
+    for (uint32_t k = u->blocks.count; k-- > 0;)
+        if (!u->taken[k] && block_left(u, k) > 0) {
+            first = k;
+            left++;
         }
+    bool found = left && !u->over &&
+                 deal_takes(&u->deal, index, left, (double)blocks_bytes(&u->blocks, first), now);
+    *again = left && !u->over && !found;
+    if (*again)
+        clock_cond_wait(&u->cond, &u->mutex, clock_mono_ms() + DEAL_AGAIN_MS);
+    if (found) {
+        u->taken[first] = true;
+        deal_took(&u->deal, index, block_left(u, first), now);
+        *block = first;
+    }
     pthread_mutex_unlock(&u->mutex);
     return found;
+}
+
+static void block_done(struct upload *u, unsigned index, uint32_t block)
+{
+    double bytes = block_left(u, block);
+    pthread_mutex_lock(&u->mutex);
+    deal_done(&u->deal, index, bytes, bytes, clock_mono_s());
+    pthread_mutex_unlock(&u->mutex);
 }
 
 static void upload_over(struct upload *u)
@@ -138,13 +166,23 @@ static enum err stream_block(struct stream *s, uint32_t block, bool *open)
  * stream_chunk. */
 static enum err stream_blocks(struct stream *s, bool *open)
 {
+    struct upload *u = s->u;
+    enum err e = ERR_OK;
     uint32_t block;
+    bool again = true;
     *open = true;
     if (s->state != STREAM_EARLY && !link_call_recv_start(s->c))
         return ERR_LINK;
-    while (*open && s->state != STREAM_FINAL && block_take(s->u, &block))
-        TRY(stream_block(s, block, open));
-    return ERR_OK;
+    while (e == ERR_OK && *open && s->state != STREAM_FINAL && again) {
+        if (block_take(u, s->index, &block, &again)) {
+            again = true;
+            e = stream_block(s, block, open);
+            block_done(u, s->index, block);
+        } else if (again) {
+            e = stream_answers(s);
+        }
+    }
+    return e;
 }
 
 static enum err stream_final(struct stream *s)
@@ -179,14 +217,25 @@ static enum err stream_offer(struct stream *s)
 
 /* ---- a stream that joins ---- */
 
+static void stream_takes(struct upload *u, unsigned index, bool takes)
+{
+    pthread_mutex_lock(&u->mutex);
+    if (takes)
+        deal_join(&u->deal, index);
+    else
+        deal_leave(&u->deal, index);
+    pthread_mutex_unlock(&u->mutex);
+}
+
 /* Its result is ignored: the leading stream learns which bytes are stored. */
 static void *join_main(void *arg)
 {
     struct stream *s = arg;
     struct upload *u = s->u;
     bool open = true;
-    s->c = link_begin(u->l, LINK_CONTRIBUTE, link_channel(u->l, &u->streams, s->index), UINT64_MAX);
+    s->c = link_begin(u->l, LINK_CONTRIBUTE, link_channel(u->l, u->streams, s->index), UINT64_MAX);
     if (!s->c) {
+        stream_takes(u, s->index, false);
         err_clear();
         return NULL;
     }
@@ -195,6 +244,7 @@ static void *join_main(void *arg)
     bool joined = e == ERR_OK && s->state == STREAM_SENDING;
     if (joined)
         e = stream_blocks(s, &open);
+    stream_takes(u, s->index, false);
     if (joined && e == ERR_OK && open && s->state != STREAM_FINAL && !upload_is_over(u)) {
         link_call_half_close(s->c);
         e = stream_final(s);
@@ -227,11 +277,15 @@ static void joins_start(struct upload *u, struct stream *s)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (unsigned i = 1; i < u->streams.count && i < chunks; i++) {
+    for (unsigned i = 1; i < u->streams && i < chunks; i++) {
         s[i] = (struct stream){.u = u, .index = i};
-        if (pthread_create(&s[i].thread, NULL, join_main, &s[i]) != 0)
-            break;
-        u->joined = i;
+        stream_takes(u, i, true);
+    }
+    for (unsigned i = 1; i < u->streams && i < chunks; i++) {
+        if (pthread_create(&s[i].thread, NULL, join_main, &s[i]) == 0)
+            u->joined = i;
+        else
+            stream_takes(u, i, false);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -272,6 +326,7 @@ static enum err upload_chunks(struct upload *u, struct stream *s)
     if (!early && blocks_sum(&u->blocks) < u->m.payload_bytes)
         joins_start(u, s);
     enum err e = stream_blocks(s, &open);
+    stream_takes(u, 0, false);
     if (e != ERR_OK || !open || s->state == STREAM_FINAL)
         upload_over(u);
     joins_wait(u, s);
@@ -321,7 +376,7 @@ static void early_next(struct link_grpc *l, const struct wire_contribution *m)
 static enum err contribute_streams(struct upload *u, struct stream *s, struct wire_answer *answer)
 {
     struct link_grpc *l = u->l;
-    s->c = link_begin(l, LINK_CONTRIBUTE, link_channel(l, &u->streams, 0), UINT64_MAX);
+    s->c = link_begin(l, LINK_CONTRIBUTE, link_channel(l, u->streams, 0), UINT64_MAX);
     TRY_ALLOC(s->c);
     link_call_about(s->c, LINK_CONTRIBUTE, &u->m);
     enum err e = upload_all(u, s);
@@ -342,15 +397,21 @@ static enum err contribute_once(struct link_grpc *l, const struct wire_contribut
     if (!s)
         return err_set(ERR_MEMORY, "no memory for a contribution");
     pthread_mutex_init(&u.mutex, NULL);
+    clock_cond_init(&u.cond);
     pthread_mutex_lock(&l->mutex);
     u.m.transfer = ++l->transfers;
     pthread_mutex_unlock(&l->mutex);
     link_up_begin(l);
     u.streams = link_streams(l, true);
     s[0] = (struct stream){.u = &u, .state = early_may(l, m) ? STREAM_EARLY : STREAM_OFFERED};
+    link_deal_begin(l, &u.deal, true, u.streams);
+    deal_join(&u.deal, 0);
     enum err e = contribute_streams(&u, s, answer);
+    if (e == ERR_OK)
+        link_deal_end(l, &u.deal, true);
     *had = blocks_sum(&u.blocks);
     link_up_end(l);
+    pthread_cond_destroy(&u.cond);
     pthread_mutex_destroy(&u.mutex);
     free(s);
     return e;

@@ -333,7 +333,7 @@ void server_path_begin(struct server_call *call)
     if (!p->running)
         link_sockets_read_all(&s->sockets, site);
     link_path_begin(p, &s->sockets, site, "down", site);
-    call->c->streams = (struct link_streams){p->path.now.streams, p->path.now.first};
+    call->c->streams = p->path.now.streams;
     pthread_mutex_unlock(&s->mutex);
     link_watch_wake(&s->watch);
 }
@@ -353,7 +353,7 @@ bool server_path_look(void *server)
 void server_path_end(struct server_call *call)
 {
     struct link_server *s = call->server;
-    if (!call->c->streams.count)
+    if (!call->c->streams)
         return;
     pthread_mutex_lock(&s->mutex);
     link_path_end(&look_of(s, call->peer)->down);
