@@ -417,12 +417,12 @@ void link_sockets_rates(const struct link_sockets *s, const char *site, struct l
             continue;
         if (*k->congestion)
             memcpy(out->congestion, k->congestion, sizeof out->congestion);
+        out->delivered += k->delivered - k->marked_delivered;
         if (sent < BULK_BYTES)
             continue;
         out->streams++;
         out->sent += sent;
         out->resent += k->resent - k->marked_resent;
-        out->delivered += k->delivered - k->marked_delivered;
         out->busy = out->busy || k->busy;
         if (k->rtt_s > 0 && (out->rtt_s <= 0 || k->rtt_s < out->rtt_s))
             out->rtt_s = k->rtt_s;
