@@ -220,8 +220,10 @@ static void file_part(struct disk_inode *f)
     if (f->apart)
         return;
     f->medium = sure(malloc(f->room + 1));
-    memcpy(f->medium, f->cache, f->room);
-    memset(f->dirty, 0, sectors(f->room));
+    if (f->room) { /* an empty file has no cache yet */
+        memcpy(f->medium, f->cache, f->room);
+        memset(f->dirty, 0, sectors(f->room));
+    }
     f->medium_size = f->size;
     f->apart = true;
 }
