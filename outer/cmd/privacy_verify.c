@@ -77,6 +77,10 @@ static void print_why(const struct released *r)
         printf("  not known      %zu rounds before this site's first record: nothing here says "
                "whether it was in them; the directories of the other sites do\n",
                r->unknown);
+    if (r->former)
+        printf("  not numbered   %zu records are of a program before 28 November 2026: manifests "
+               "and the directories of the other sites alone say whether one is missing\n",
+               r->former);
     for (size_t i = 0; i < r->failed && i < SHOWN_MAX; i++)
         printf("  NOT PROVED     %s\n", r->why[i]);
     if (r->failed > SHOWN_MAX)

@@ -1,6 +1,43 @@
 #include "outer/privacy/seal_kept.h"
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/base/bytes.h"
+
+/* ---- the chain ---- */
+
+void seal_chain_write(const struct seal_chain *c, uint8_t out[SEAL_CHAIN_BYTES])
+{
+    struct bytes_writer w = bytes_writer(out, SEAL_CHAIN_BYTES);
+    bytes_put_u64(&w, c->number);
+    bytes_put(&w, c->chain.bytes, sizeof c->chain.bytes);
+}
+
+struct seal_chain seal_chain_next(const struct seal_chain *c, uint32_t fragment, uint64_t round,
+                                  const struct digest *seal)
+{
+    uint8_t bytes[8 + 32 + 4 + 8 + 32];
+    struct bytes_writer w = bytes_writer(bytes, sizeof bytes);
+    bytes_put(&w, "atollSC1", 8);
+    bytes_put(&w, c->chain.bytes, sizeof c->chain.bytes);
+    bytes_put_u32(&w, fragment);
+    bytes_put_u64(&w, round);
+    bytes_put(&w, seal->bytes, sizeof seal->bytes);
+    return (struct seal_chain){c->number + 1, digest_of(bytes, bytes_size(&w))};
+}
+
+bool seal_kept_chain(const struct record *r, struct seal_chain *before)
+{
+    *before = (struct seal_chain){0};
+    if (r->section_count != SEAL_KEPT_COUNT || !record_intact(r, SEAL_KEPT_CHAIN) ||
+        r->sections[SEAL_KEPT_CHAIN].size_bytes != SEAL_CHAIN_BYTES)
+        return false;
+    struct bytes_reader b = bytes_reader(r->sections[SEAL_KEPT_CHAIN].data, SEAL_CHAIN_BYTES);
+    before->number = bytes_get_u64(&b);
+    bytes_get(&b, before->chain.bytes, sizeof before->chain.bytes);
+    return true;
+}
+
+/* ---- a record ---- */
 
 void seal_kept_fields(struct record_cursor *c, void *record)
 {
@@ -82,13 +119,17 @@ static const char *seal_check(const struct seal_kept *k, const struct record *r,
 bool seal_kept_holds(const struct seal_kept *k, const struct record *r, seal_verify *verify,
                      struct seal *seal, struct digest *payload, const char **why)
 {
+    struct seal_chain before;
+    bool former = r->section_count == SEAL_KEPT_CHAIN; /* it has no chain */
     *why = NULL;
-    if (r->section_count != SEAL_KEPT_COUNT ||
+    if ((r->section_count != SEAL_KEPT_COUNT && !former) ||
         r->sections[SEAL_KEPT_SIGNATURE].size_bytes != SIGNER_BYTES)
         *why = "its sections are not those of a seal";
-    for (size_t i = 0; !*why && i < SEAL_KEPT_COUNT; i++)
+    for (size_t i = 0; !*why && i < SEAL_KEPT_CHAIN; i++)
         if (!record_intact(r, i))
             *why = "damaged";
+    if (!*why && !former && !seal_kept_chain(r, &before))
+        *why = "damaged";
     if (!*why)
         *why = seal_check(k, r, verify, seal);
     if (!*why)

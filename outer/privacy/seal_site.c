@@ -1,6 +1,7 @@
 #include "outer/privacy/seal_site.h"
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/base/bytes.h"
 
 enum stage { FREE, CONTRIBUTED, SIGNED, REVEALED, ABORTED, STAGES };
 
@@ -15,6 +16,7 @@ struct seal_site {
     uint64_t floor[KEYS_FRAGMENTS_MAX]; /* rounds below are final, or aborted long ago */
     struct entry *entry;                /* [fragments][SEAL_ROUNDS_MAX] */
     struct cipher_key *b;               /* of each entry */
+    struct seal_chain kept[KEYS_FRAGMENTS_MAX];
 };
 
 static size_t entries(const struct seal_site *s)
@@ -353,9 +355,19 @@ void seal_site_final(struct seal_site *s, unsigned fragment, uint64_t round)
         s->floor[fragment] = round + 1;
 }
 
+struct seal_chain seal_site_kept(const struct seal_site *s, unsigned fragment)
+{
+    return s->kept[fragment];
+}
+
+void seal_site_keep(struct seal_site *s, unsigned fragment, const struct seal_chain *kept)
+{
+    s->kept[fragment] = *kept;
+}
+
 /* ---- on disk ---- */
 
-enum { SECTION_SEEDS, SECTION_ENTRIES, SECTIONS };
+enum { SECTION_SEEDS, SECTION_ENTRIES, SECTION_KEPT, SECTIONS }; /* formerly without the last */
 _Static_assert(sizeof(struct entry) == 4 + 4 + 8 + sizeof(struct set) + 64,
                "entries are a section");
 
@@ -373,10 +385,11 @@ static void seal_visit(struct record_cursor *c, void *self)
         record_u64(c, &h->floor[f]);
 }
 
-static void seal_sections(const struct seal_site *s, struct file_part out[SECTIONS])
+static void seal_sections(const struct seal_site *s, uint8_t *kept, struct file_part out[SECTIONS])
 {
     out[SECTION_SEEDS] = (struct file_part){s->b, entries(s) * sizeof *s->b};
     out[SECTION_ENTRIES] = (struct file_part){s->entry, entries(s) * sizeof *s->entry};
+    out[SECTION_KEPT] = (struct file_part){kept, (size_t)s->fragments * SEAL_CHAIN_BYTES};
 }
 
 enum err seal_site_parts(const struct seal_site *s, struct file_part **parts, size_t *count,
@@ -384,10 +397,14 @@ enum err seal_site_parts(const struct seal_site *s, struct file_part **parts, si
 {
     struct seal_head h = {.site = s->site, .fragments = s->fragments};
     struct file_part *lasting = arena_array(a, SECTIONS, sizeof *lasting);
+    uint8_t *kept = arena_array(a, s->fragments, SEAL_CHAIN_BYTES);
     struct record_section sections[SECTIONS];
     TRY_ALLOC(lasting);
+    TRY_ALLOC(kept);
     memcpy(h.floor, s->floor, sizeof h.floor);
-    seal_sections(s, lasting);
+    for (unsigned f = 0; f < s->fragments; f++)
+        seal_chain_write(&s->kept[f], kept + (size_t)f * SEAL_CHAIN_BYTES);
+    seal_sections(s, kept, lasting);
     for (unsigned i = 0; i < SECTIONS; i++)
         sections[i] = (struct record_section){.parts = &lasting[i], .part_count = 1};
     return record_make(&(struct record_form){"maskseal", seal_visit, &h}, sections, SECTIONS, parts,
@@ -405,21 +422,58 @@ static bool entries_hold(const struct seal_site *s, const struct seal_head *h)
     return true;
 }
 
+/* False: the section is not what a program writes. */
+static bool kept_take(struct seal_chain kept[KEYS_FRAGMENTS_MAX], unsigned fragments,
+                      const struct record *r)
+{
+    if (!record_intact(r, SECTION_KEPT) ||
+        r->sections[SECTION_KEPT].size_bytes != (size_t)fragments * SEAL_CHAIN_BYTES)
+        return false;
+    struct bytes_reader b =
+        bytes_reader(r->sections[SECTION_KEPT].data, r->sections[SECTION_KEPT].size_bytes);
+    for (unsigned f = 0; f < fragments; f++) {
+        kept[f].number = bytes_get_u64(&b);
+        bytes_get(&b, kept[f].chain.bytes, sizeof kept[f].chain.bytes);
+    }
+    return true;
+}
+
+enum err seal_site_kept_read(struct seal_chain kept[KEYS_FRAGMENTS_MAX], unsigned *count,
+                             const char *path, const void *data, size_t n)
+{
+    struct arena scratch = arena_make(1 << 20);
+    struct seal_head h = {0};
+    struct record r;
+    *count = 0;
+    enum err e =
+        record_open(&r, &(struct record_form){"maskseal", seal_visit, &h}, path, data, n, &scratch);
+    bool has = e == ERR_OK && r.section_count == SECTIONS;
+    if (has && (h.fragments > KEYS_FRAGMENTS_MAX || !kept_take(kept, h.fragments, &r)))
+        e = err_set(ERR_CORRUPT, "%s: damaged", path);
+    if (e == ERR_OK && has)
+        *count = h.fragments;
+    arena_free(&scratch);
+    return e;
+}
+
 enum err seal_site_read(struct seal_site *s, const char *path, const void *data, size_t n)
 {
     struct arena scratch = arena_make(1 << 20);
     struct seal_head h = {0};
     struct record r;
     struct file_part to[SECTIONS];
-    seal_sections(s, to);
+    seal_sections(s, NULL, to);
     enum err e =
         record_open(&r, &(struct record_form){"maskseal", seal_visit, &h}, path, data, n, &scratch);
     if (e == ERR_OK && (h.site != s->site || h.fragments != s->fragments))
         e = err_set(ERR_MISMATCH, "%s: seals of site %u, %u fragments; this is site %u, %u", path,
                     h.site, h.fragments, s->site, s->fragments);
-    bool whole = e == ERR_OK && r.section_count == SECTIONS && record_intact(&r, SECTION_SEEDS) &&
+    bool has_kept = e == ERR_OK && r.section_count == SECTIONS;
+    bool whole = e == ERR_OK && (has_kept || r.section_count == SECTION_KEPT) &&
+                 record_intact(&r, SECTION_SEEDS) &&
                  record_take(&r, SECTION_ENTRIES, &to[SECTION_ENTRIES], 1) &&
-                 record_take(&r, SECTION_SEEDS, &to[SECTION_SEEDS], 1) && entries_hold(s, &h);
+                 record_take(&r, SECTION_SEEDS, &to[SECTION_SEEDS], 1) && entries_hold(s, &h) &&
+                 (!has_kept || kept_take(s->kept, s->fragments, &r));
     if (e == ERR_OK && !whole)
         e = err_set(ERR_CORRUPT, "%s: damaged", path);
     if (e == ERR_OK)

@@ -14,7 +14,7 @@
  *   send; seal_site_final, keys_final -> store.
  * The caller checks session and epoch of messages, and that the round is its current one.
  */
-#include "outer/privacy/seal.h"
+#include "outer/privacy/seal_kept.h"
 
 enum { SEAL_ROUNDS_MAX = 32 }; /* of a fragment that are not final */
 
@@ -58,11 +58,20 @@ enum seal_answer seal_site_abort(struct seal_site *s, unsigned fragment, uint64_
 /* Final: the round and those before are forgotten, and refused. */
 void seal_site_final(struct seal_site *s, unsigned fragment, uint64_t round);
 
+/* What seals/FRAGMENT has been given so far (seal_kept.h). The caller stores it. */
+struct seal_chain seal_site_kept(const struct seal_site *s, unsigned fragment);
+void seal_site_keep(struct seal_site *s, unsigned fragment, const struct seal_chain *kept);
+
 /* A record of kind "maskseal": parts in `a` and in s, until s changes. */
 enum err seal_site_parts(const struct seal_site *s, struct file_part **parts, size_t *count,
                          struct arena *a) MUST;
 /* Into an opened s. ERR_MISMATCH: of another site or size; ERR_CORRUPT: then s is only closed. The
  * caller wipes the bytes. */
 enum err seal_site_read(struct seal_site *s, const char *path, const void *data, size_t n) MUST;
+/* For a reader of the records that were kept: what the file has of seal_site_kept(). *count:
+ * fragments; 0: written by a program before there was any. ERR_CORRUPT; ERR_MISMATCH: of another
+ * version. */
+enum err seal_site_kept_read(struct seal_chain kept[KEYS_FRAGMENTS_MAX], unsigned *count,
+                             const char *path, const void *data, size_t n) MUST;
 
 #endif

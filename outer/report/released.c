@@ -5,10 +5,12 @@
 #include <string.h>
 #include "outer/site/site.h"
 #include "kernels/base/file.h"
+#include "outer/privacy/seal_site.h"
 #include "outer/store/env_files.h"
 #include "outer/store/outer_state.h"
 
 enum { PATH_BYTES = 96, ROUNDS_FIRST = 64, WHY_FIRST = 8 };
+static const char seals_path[] = "id/maskseals";
 
 struct reader { /* of one directory */
     struct released *r;
@@ -77,6 +79,7 @@ static enum err round_take(struct reader *v, const struct seal_kept *k, const st
                            const char *path)
 {
     struct seal seal;
+    struct seal_chain before = {0};
     struct digest payload;
     const char *why;
     char named[PATH_BYTES];
@@ -97,6 +100,7 @@ static enum err round_take(struct reader *v, const struct seal_kept *k, const st
     TRY(grow(&list, &v->room, r->count, sizeof *r->round, ROUNDS_FIRST, v->a));
     r->round = list;
     struct released_round *t = &r->round[r->count++];
+    bool numbered = seal_kept_chain(file, &before);
     *t = (struct released_round){.fragment = k->fragment,
                                  .round = k->round,
                                  .unix_ms = k->unix_ms,
@@ -108,6 +112,8 @@ static enum err round_take(struct reader *v, const struct seal_kept *k, const st
                                                    file->sections[SEAL_KEPT_SEAL].size_bytes),
                                  .payload = payload,
                                  .sealed = seal.s,
+                                 .numbered = numbered,
+                                 .before = before,
                                  .aggregator = k->aggregator};
     r->bytes += k->payload_bytes;
     return manifest_check(v, t);
@@ -115,14 +121,13 @@ static enum err round_take(struct reader *v, const struct seal_kept *k, const st
 
 static enum err round_read(struct reader *v, unsigned fragment, const char *name)
 {
-    enum { MOST = SEAL_BYTES_MAX + SIGNER_BYTES + SET_MAX * (SEAL_SIGNATURE_BYTES + 32) };
     struct arena scratch = arena_make(0);
     struct seal_kept k = {.run = ""};
     struct record_form form = {"kept", seal_kept_fields, &k};
     struct record file;
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "seals/%u/%.32s", fragment, name);
-    enum err e = store_read(v->env, path, &form, MOST, &file, &scratch);
+    enum err e = store_read(v->env, path, &form, SEAL_KEPT_BYTES_MAX, &file, &scratch);
     if (e == ERR_OK)
         e = round_take(v, &k, &file, path);
     else if (e == ERR_CORRUPT || e == ERR_MISMATCH)
@@ -155,6 +160,116 @@ static enum err fragments_read(struct reader *v)
     }
     if (v->r->count)
         qsort(v->r->round, v->r->count, sizeof *v->r->round, by_place);
+    return ERR_OK;
+}
+
+/* ---- records that are missing ---- */
+
+/* where: in words, "before round 3". */
+static enum err missing_add(struct reader *v, unsigned fragment, uint64_t count, const char *where)
+{
+    return why_add(v, arena_printf(v->a,
+                                   "fragment %u: %" PRIu64 " record%s missing %s: records are "
+                                   "numbered and chained, and seals/%u has no more",
+                                   fragment, count, count == 1 ? " is" : "s are", where, fragment));
+}
+
+/* Between what was counted and the record: after it. */
+static enum err follows_check(struct reader *v, const struct released_round *t,
+                              const struct seal_chain *at, uint64_t round_before)
+{
+    char where[PATH_BYTES];
+    if (at->number)
+        snprintf(where, sizeof where, "between round %" PRIu64 " and round %" PRIu64, round_before,
+                 t->round);
+    else
+        snprintf(where, sizeof where, "before round %" PRIu64, t->round);
+    if (t->before.number > at->number)
+        return missing_add(v, t->fragment, t->before.number - at->number, where);
+    if (t->before.number == at->number && digest_equal(&t->before.chain, &at->chain))
+        return ERR_OK;
+    return why_add(v, arena_printf(v->a,
+                                   "fragment %u round %" PRIu64
+                                   ": the record follows other records than those of seals/%u",
+                                   t->fragment, t->round, t->fragment));
+}
+
+/* The records of one fragment in their order, first[0..n). kept: what id/maskseals says of them. */
+static enum err chain_check(struct reader *v, unsigned fragment, const struct released_round *first,
+                            size_t n, const struct seal_chain *kept)
+{
+    struct seal_chain at = {0};
+    char where[PATH_BYTES] = "from first to last";
+    for (size_t i = 0; i < n; i++) {
+        const struct released_round *t = &first[i];
+        if (t->numbered) {
+            TRY(follows_check(v, t, &at, i ? first[i - 1].round : 0));
+            at = seal_chain_next(&t->before, fragment, t->round, &t->seal);
+            continue;
+        }
+        v->r->former++;
+        if (at.number != i)
+            TRY(why_add(v, arena_printf(v->a,
+                                        "fragment %u round %" PRIu64
+                                        ": a record without a number, after one that has a number",
+                                        fragment, t->round)));
+        at.number++;
+    }
+    if (n)
+        snprintf(where, sizeof where, "after round %" PRIu64, first[n - 1].round);
+    if (!kept)
+        return ERR_OK;
+    if (kept->number > at.number)
+        return missing_add(v, fragment, kept->number - at.number, where);
+    bool killed = kept->number + 1 == at.number; /* between the record and id/maskseals */
+    bool former = !kept->number && n && !first[n - 1].numbered;
+    if (killed || former || (kept->number == at.number && digest_equal(&kept->chain, &at.chain)))
+        return ERR_OK;
+    return why_add(v, arena_printf(v->a,
+                                   "fragment %u: id/maskseals counts %" PRIu64
+                                   " records, and seals/%u has %" PRIu64
+                                   " or others: one of the two is an older copy",
+                                   fragment, kept->number, fragment, at.number));
+}
+
+/* *count: fragments of which id/maskseals counts the records. */
+static enum err kept_read(struct reader *v, struct seal_chain kept[KEYS_FRAGMENTS_MAX],
+                          unsigned *count)
+{
+    enum { MOST = 64 << 20 };
+    struct arena scratch = arena_make(0);
+    uint8_t *data = NULL;
+    size_t n = 0;
+    *count = 0;
+    enum err e = v->env->ops->exists(v->env, seals_path) ? ERR_OK : err_set(ERR_INPUT, "missing");
+    if (e == ERR_OK)
+        e = v->env->ops->read(v->env, seals_path, MOST, &scratch, &data, &n);
+    if (e == ERR_OK) {
+        e = seal_site_kept_read(kept, count, seals_path, data, n);
+        cipher_wipe(data, n);
+    }
+    arena_free(&scratch);
+    if (e != ERR_INPUT && e != ERR_CORRUPT && e != ERR_MISMATCH)
+        return e;
+    return why_add(v, arena_printf(v->a,
+                                   "id/maskseals: %s: how many records this site has made is not "
+                                   "known, so a missing one at the end would not be noticed",
+                                   err_message()));
+}
+
+static enum err chains_check(struct reader *v)
+{
+    struct seal_chain kept[KEYS_FRAGMENTS_MAX];
+    unsigned counted;
+    size_t first = 0;
+    TRY(kept_read(v, kept, &counted));
+    for (unsigned f = 0; f < KEYS_FRAGMENTS_MAX; f++) {
+        size_t n = 0;
+        while (first + n < v->r->count && v->r->round[first + n].fragment == f)
+            n++;
+        TRY(chain_check(v, f, v->r->round + first, n, f < counted ? &kept[f] : NULL));
+        first += n;
+    }
     return ERR_OK;
 }
 
@@ -258,7 +373,7 @@ enum err released_finish(struct released *r, struct arena *arena)
 static enum err directory_read(struct reader *v)
 {
     struct site_seen seen;
-    if (!v->env->ops->exists(v->env, "seals"))
+    if (!v->env->ops->exists(v->env, "seals") && !v->env->ops->exists(v->env, seals_path))
         return err_set(ERR_INPUT,
                        "%s: no seals here: not the run.dir of a site with privacy.secure = sum, or "
                        "one that has not sent a round yet",
@@ -268,6 +383,7 @@ static enum err directory_read(struct reader *v)
     TRY(fragments_read(v));
     if (!v->r->count)
         TRY(why_add(v, "no record at all: seals is empty"));
+    TRY(chains_check(v));
     return spans_read(v);
 }
 

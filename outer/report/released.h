@@ -2,9 +2,10 @@
 #define RELEASED_H
 /* What left a site under secure aggregation, and whether it can be proved: of the records that the
  * site made at the time (seals/F/t, outer/privacy/seal_kept.h), the manifests that it still has and
- * its list of charges. A record that is not there proves nothing: each round from 0 to the newest
- * one is asked for, and one in which a manifest or another site's seal has this site, or which no
- * manifest says to have been without it, is not proved. Keys are wiped round by round, so no mask
+ * its list of charges. A record that is not there proves nothing: records are numbered and chained,
+ * and id/maskseals says how many there are; and each round from 0 to the newest one is asked for,
+ * and one in which a manifest or another site's seal has this site, or which no manifest says to
+ * have been without it, is not proved. Keys are wiped round by round, so no mask
  * is made again: what is proved is which masked bytes were summed with which sites' bytes. Reads
  * only.
  */
@@ -20,6 +21,8 @@ struct released_round {
     bool manifest; /* the manifest is still here, and names these bytes */
     struct digest aggregator;
     struct set sealed; /* of the sum */
+    bool numbered;     /* the record says how many were before it */
+    struct seal_chain before;
 };
 struct released {
     char run[64], site[64];
@@ -33,6 +36,7 @@ struct released {
     size_t aborted;   /* contributions to rounds that were aborted: sent, and never unmasked */
     const char **why; /* [failed] */
     size_t unknown;   /* rounds before the first record, of which nothing here says more */
+    size_t former;    /* records of programs before there were numbers */
     struct released_span {
         uint64_t rounds; /* committed ones, by the newest manifest; 0: no state of this fragment */
         uint8_t *said;   /* [rounds] enum released_said: by manifests and by other sites' seals */

@@ -55,6 +55,11 @@ enum err site_masks_setup(struct site_slot *l, unsigned fragment) MUST;
 /* Those of these sites that this one has no pair with, or an old one. */
 struct set site_masks_missing(const struct site *s, const struct set *members);
 
+/* ---- site_masks_seal.c ---- */
+/* What seals/ has beside what id/maskseals says: a record that a kill has kept from it is counted;
+ * what is missing is told in the log. Once, with the files read. */
+enum err site_masks_kept(struct site *s) MUST;
+
 /* ---- site_masks_round.c: which sites a round has, and the mask of a contribution ---- */
 /* What this site knows for itself: the sites of its newest state, or, where the round is the first
  * one of the next version, these with one change. Waits while it does not know. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/bytes.h"
+#include "kernels/base/log.h"
 #include "outer/privacy/seal_kept.h"
 #include "outer/protocol/mutant.h"
 
@@ -87,9 +88,10 @@ static size_t sealed_keys(const struct seal_context *c, const struct answered *g
     return n;
 }
 
-/* seals/F/t: evidence of what is about to leave. */
+/* seals/F/t: evidence of what is about to leave. *kept: it was not there. */
 static enum err seal_keep(struct site_slot *l, const struct seal_context *context,
-                          const struct site_announced_round *r, const struct answered *got)
+                          const struct site_announced_round *r, const struct answered *got,
+                          bool *kept_now)
 {
     struct site *s = l->site;
     const struct site_box *b = &l->box;
@@ -111,11 +113,16 @@ static enum err seal_keep(struct site_slot *l, const struct seal_context *contex
                              .charged = charged,
                              .config = s->config};
     struct signer_key aggregator, own, keys[ROUND_SITES_MAX];
+    const struct digest seal = digest_of(got->seal.bytes, got->seal.size_bytes);
+    const struct seal_chain before = seal_site_kept(s->masks->seals, f),
+                            with = seal_chain_next(&before, f, r->of.round, &seal);
+    uint8_t chain[SEAL_CHAIN_BYTES];
     struct file_part parts[SEAL_KEPT_COUNT] = {
         [SEAL_KEPT_SEAL] = {got->seal.bytes, got->seal.size_bytes},
         [SEAL_KEPT_SIGNATURE] = {got->seal.signature, SIGNER_BYTES},
         [SEAL_KEPT_SIGNATURES] = {got->bytes, got->count * SEAL_SIGNATURE_BYTES},
-        [SEAL_KEPT_KEYS] = {keys, sealed_keys(context, got, keys) * sizeof *keys}};
+        [SEAL_KEPT_KEYS] = {keys, sealed_keys(context, got, keys) * sizeof *keys},
+        [SEAL_KEPT_CHAIN] = {chain, sizeof chain}};
     struct record_section sections[SEAL_KEPT_COUNT];
     for (unsigned i = 0; i < SEAL_KEPT_COUNT; i++)
         sections[i] = (struct record_section){.parts = &parts[i], .part_count = 1};
@@ -127,7 +134,74 @@ static enum err seal_keep(struct site_slot *l, const struct seal_context *contex
     if (s->env->ops->exists(s->env, path))
         return ERR_OK;
     struct record_form form = {"kept", seal_kept_fields, &kept};
-    return store_write(s->env, path, &form, sections, SEAL_KEPT_COUNT);
+    seal_chain_write(&before, chain);
+    TRY(store_write(s->env, path, &form, sections, SEAL_KEPT_COUNT));
+    seal_site_keep(s->masks->seals, f, &with);
+    *kept_now = true;
+    return ERR_OK;
+}
+
+/* The newest record of those that are named: how many there are with it. false: it cannot be read,
+ * or it is of a program before records had numbers. */
+static enum err kept_newest(const struct site *s, unsigned fragment, char **names, size_t count,
+                            struct seal_chain *out, bool *numbered, struct arena *a)
+{
+    struct seal_kept k = {.run = ""};
+    struct record_form form = {"kept", seal_kept_fields, &k};
+    struct record file;
+    struct seal_chain before;
+    char path[PATH_BYTES];
+    uint64_t newest = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t round = strtoull(names[i], NULL, 10);
+        newest = round > newest ? round : newest;
+    }
+    snprintf(path, sizeof path, "seals/%u/%" PRIu64, fragment, newest);
+    *numbered = false;
+    enum err e = store_read(s->env, path, &form, SEAL_KEPT_BYTES_MAX, &file, a);
+    if (e == ERR_CORRUPT || e == ERR_MISMATCH || e == ERR_INPUT)
+        return ERR_OK; /* atoll privacy verify names it */
+    TRY(e);
+    *numbered = seal_kept_chain(&file, &before);
+    struct digest seal =
+        digest_of(file.sections[SEAL_KEPT_SEAL].data, file.sections[SEAL_KEPT_SEAL].size_bytes);
+    *out = seal_chain_next(&before, fragment, newest, &seal);
+    return ERR_OK;
+}
+
+static enum err kept_look(struct site *s, unsigned fragment, struct arena *a)
+{
+    char path[PATH_BYTES], **names = NULL;
+    size_t count = 0;
+    struct seal_chain at = seal_site_kept(s->masks->seals, fragment), here;
+    bool numbered = false;
+    snprintf(path, sizeof path, "seals/%u", fragment);
+    if (s->env->ops->exists(s->env, path))
+        TRY(s->env->ops->list(s->env, path, a, &names, &count));
+    if (count)
+        TRY(kept_newest(s, fragment, names, count, &here, &numbered, a));
+    if (!numbered && !at.number) /* of a former program */
+        at.number = count;
+    if (numbered && here.number > at.number) /* killed before id/maskseals had it */
+        at = here;
+    seal_site_keep(s->masks->seals, fragment, &at);
+    if (count < at.number)
+        log_event(LOG_ERROR, "seals_missing",
+                  "dir=%s/%s here=%zu kept=%" PRIu64
+                  " why=\"evidence of what left this site is not here\" what=\"put the missing "
+                  "records back from a copy; atoll privacy verify says which\"",
+                  s->env->root, path, count, at.number);
+    return ERR_OK;
+}
+
+enum err site_masks_kept(struct site *s)
+{
+    struct arena scratch = arena_make(0);
+    enum err e = ERR_OK;
+    for (unsigned f = 0; e == ERR_OK && f < s->replica->fragments->count; f++)
+        e = kept_look(s, f, &scratch);
+    arena_free(&scratch);
+    return e;
 }
 
 static enum err reveal_send(struct site_slot *l, struct masks_step *x, const struct seal_reveal *v)
@@ -162,9 +236,10 @@ static enum err seal_reveal(struct site_slot *l, struct masks_step *x,
                              got->signatures, got->count, &v, &persist);
     if (a != SEAL_ok && a != SEAL_again)
         return site_masks_refused(l, r->of.fragment, r->of.round, "reveal", a);
-    enum err e = MUTANT(SEAL_UNKEPT) ? ERR_OK : seal_keep(l, &c, r, got);
+    bool kept = false;
+    enum err e = MUTANT(SEAL_UNKEPT) ? ERR_OK : seal_keep(l, &c, r, got, &kept);
     if (e == ERR_OK)
-        e = site_masks_seals_stored(s, persist);
+        e = site_masks_seals_stored(s, persist || kept);
     if (e == ERR_OK)
         e = reveal_send(l, x, &v);
     cipher_wipe(&v, sizeof v);

@@ -23,7 +23,7 @@ enum {
 };
 static const int64_t PRIME = 2147483647;
 
-struct seal_kept {
+struct liar_seal {
     struct seal seal;
     uint8_t bytes[1024], signature[SIGNER_BYTES];
     size_t size_bytes;
@@ -37,7 +37,7 @@ struct liar {
     struct set u[ROUNDS][ATTEMPTS][SETS]; /* sets that are told to somebody */
     struct digest payload[ROUNDS][ATTEMPTS][N_MAX];
     struct cipher_key b[ROUNDS][ATTEMPTS][N_MAX];
-    struct seal_kept seals[SEALS_MAX];
+    struct liar_seal seals[SEALS_MAX];
     unsigned seal_count;
     bool known[VARIABLES];
     int64_t row[B_VARIABLES][VARIABLES];
@@ -105,9 +105,9 @@ static void make_seal(struct liar *l, unsigned t, unsigned a)
 {
     if (l->seal_count == SEALS_MAX)
         return;
-    struct seal_kept *k = &l->seals[l->seal_count++];
+    struct liar_seal *k = &l->seals[l->seal_count++];
     struct cast *c = l->cast;
-    *k = (struct seal_kept){.seal = {.of = {.round = t, .attempt = a}, .epoch = below(l, 2)}};
+    *k = (struct liar_seal){.seal = {.of = {.round = t, .attempt = a}, .epoch = below(l, 2)}};
     k->seal.of.u = l->u[t][a][below(l, SETS)];
     k->seal.s = chance(l, 40) ? k->seal.of.u : some_of(l, &k->seal.of.u, 75);
     if (chance(l, 5))
@@ -125,7 +125,7 @@ static void make_seal(struct liar *l, unsigned t, unsigned a)
     ASSERT(by->ops->sign(by, k->bytes, k->size_bytes, k->signature) == ERR_OK);
 }
 
-static void ask_signature(struct liar *l, struct seal_kept *k, unsigned i)
+static void ask_signature(struct liar *l, struct liar_seal *k, unsigned i)
 {
     struct cast *c = l->cast;
     struct seal_signature x;
@@ -140,14 +140,14 @@ static void ask_signature(struct liar *l, struct seal_kept *k, unsigned i)
 }
 
 /* What it has; its own sites sign anything. What is missing it makes up. */
-static size_t signatures_of(struct liar *l, const struct seal_kept *k, struct seal_signature *out)
+static size_t signatures_of(struct liar *l, const struct liar_seal *k, struct seal_signature *out)
 {
     struct digest d = digest_of(k->bytes, k->size_bytes);
     size_t n = 0;
     for (unsigned i = 0; i < l->cast->n; i++) {
         if (!set_has(&k->seal.s, i))
             continue;
-        const struct seal_kept *from = &l->seals[below(l, l->seal_count)];
+        const struct liar_seal *from = &l->seals[below(l, l->seal_count)];
         if (!set_has(&l->honest, i))
             ASSERT(seal_signature_make(&out[n], &l->cast->signer[i].signer, i, &d) == ERR_OK);
         else if (set_has(&k->have, i))
@@ -168,7 +168,7 @@ static size_t signatures_of(struct liar *l, const struct seal_kept *k, struct se
     return n;
 }
 
-static void ask_reveal(struct liar *l, const struct seal_kept *k, unsigned i)
+static void ask_reveal(struct liar *l, const struct liar_seal *k, unsigned i)
 {
     struct cast *c = l->cast;
     struct seal_signature by[N_MAX];
@@ -229,7 +229,7 @@ static void restart(struct liar *l, unsigned i)
 /* ---- one seed ---- */
 
 static void step(struct liar *l, unsigned i, unsigned kind, unsigned t, unsigned a,
-                 struct seal_kept *k, unsigned which)
+                 struct liar_seal *k, unsigned which)
 {
     if (!set_has(&l->honest, i))
         return;
@@ -256,7 +256,7 @@ static void go_through(struct liar *l, unsigned t, unsigned a)
     for (unsigned i = 0; i < n; i++)
         step(l, i, chance(l, 97) ? 0 : 99, t, a, NULL, which);
     make_seal(l, t, a);
-    struct seal_kept *k = &l->seals[l->seal_count - 1];
+    struct liar_seal *k = &l->seals[l->seal_count - 1];
     for (unsigned kind = 30; kind < 90; kind += 30)
         for (unsigned i = 0; i < n; i++)
             step(l, i, chance(l, 97) ? kind : 99, t, a, k, which);
@@ -274,7 +274,7 @@ static void lie(struct liar *l)
         if (chance(l, 20))
             make_seal(l, t, a);
         unsigned newest = l->seal_count ? (unsigned)below(l, l->seal_count) : 0;
-        struct seal_kept *k = l->seal_count ? &l->seals[newest] : NULL;
+        struct liar_seal *k = l->seal_count ? &l->seals[newest] : NULL;
         if (kind < 90 && chance(l, 60)) /* all sites, or most of them */
             for (unsigned i = 0; i < n; i++)
                 step(l, i, chance(l, 95) ? kind : (unsigned)below(l, 90), t, a, k,
