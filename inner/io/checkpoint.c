@@ -456,3 +456,19 @@ enum err checkpoint_open(const char *dir, struct arena *a, struct checkpoint_met
     *part_count = s.part_count;
     return e;
 }
+
+enum err checkpoint_part_read(const char *dir, const char *name, void *data, size_t size_bytes,
+                              bool *found)
+{
+    struct arena a = arena_make(0);
+    struct state s = {0};
+    enum err e = file_exists(dir) ? newest_open(dir, &a, &s, found) : ERR_OK;
+    const struct checkpoint_part *part =
+        e == ERR_OK ? part_find(s.parts, s.part_count, name) : NULL;
+    *found = part && part->size_bytes == size_bytes;
+    if (*found)
+        memcpy(data, part->data, size_bytes);
+    file_unmap(&s.map);
+    arena_free(&a);
+    return e;
+}

@@ -65,5 +65,9 @@ enum err checkpoint_load(const char *dir, const struct checkpoint_meta *want,
  * eval, export and tools. got->settings is in `a` too. */
 enum err checkpoint_open(const char *dir, struct arena *a, struct checkpoint_meta *got,
                          struct checkpoint_part **parts, size_t *part_count) MUST;
+/* One part of the newest intact checkpoint. *found false: there is no checkpoint, or it has no such
+ * part of this size. The rest is read once, for its digests. */
+enum err checkpoint_part_read(const char *dir, const char *name, void *data, size_t size_bytes,
+                              bool *found) MUST;
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "inner/io/checkpoint.h"
 #include "kernels/base/file.h"
 
 enum { CHARGE_MAX = CHAINED_TEXT_MAX };
@@ -205,11 +206,22 @@ static struct chained_options charges_options(struct charges_reader *r)
                                     .self = r};
 }
 
-enum err private_read(const char *path, private_visit *visit, void *self)
+enum err private_known(const char *dir, struct chained_at *known)
+{
+    bool found;
+    *known = (struct chained_at){.number = 0};
+    return checkpoint_part_read(dir, PRIVATE_PART, known, sizeof *known, &found);
+}
+
+enum err private_read(const char *path, const struct chained_at *known, private_visit *visit,
+                      void *self)
 {
     struct charges_reader r = {visit, self};
-    const struct chained_options o = charges_options(&r);
+    struct chained_options o = charges_options(&r);
     struct chained_at last;
+    if (known)
+        o.known = *known;
+    o.known_by = "the checkpoint";
     return chained_read(&last, disk_posix(), path, &o);
 }
 

@@ -116,7 +116,12 @@ void private_print(char text[CHAINED_TEXT_MAX], const struct private_charge *c);
 bool private_parse(const char *text, size_t n, struct private_charge *c);
 /* Each charge of a file, in order; a last line that a crash has cut is left out. ERR_INPUT: no
  * file; ERR_CORRUPT names the line. */
+#define PRIVATE_PART "charges" /* of a checkpoint: struct chained_at */
 typedef enum err private_visit(void *self, const struct private_charge *c);
-enum err private_read(const char *path, private_visit *visit, void *self) MUST;
+/* known: a position that the list must have, of the checkpoint; NULL: none. */
+enum err private_read(const char *path, const struct chained_at *known, private_visit *visit,
+                      void *self) MUST;
+/* The position that the newest checkpoint in DIR holds; number 0: none. */
+enum err private_known(const char *dir, struct chained_at *known) MUST;
 
 #endif

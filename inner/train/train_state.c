@@ -103,7 +103,7 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
         parts[n++] = (struct checkpoint_part){
             .name = "text", .data = c->text, .size_bytes = sizeof *c->text, .optional = true};
     if (c->charges) /* checkpoints of former programs have none */
-        parts[n++] = (struct checkpoint_part){.name = "charges",
+        parts[n++] = (struct checkpoint_part){.name = PRIVATE_PART,
                                               .data = c->charges,
                                               .size_bytes = sizeof *c->charges,
                                               .optional = true};

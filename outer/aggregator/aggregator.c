@@ -368,9 +368,15 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
     aggregator_step(a, &event, &u);
 }
 
+struct journal_head { /* where a process that ended in order has left the journal */
+    uint64_t number;  /* of the next record */
+    struct digest last;
+};
+
 struct recovery { /* reading the journal */
     struct aggregator *a;
-    uint64_t epoch; /* the highest there; 0: none */
+    uint64_t epoch;            /* the highest there; 0: none */
+    struct journal_head ended; /* of the file `ended`; number 0: it does not say */
 };
 
 static enum err recover_record(void *self, const struct journal_record *r)
@@ -471,6 +477,11 @@ static enum err epoch_find(struct aggregator *a, uint64_t journalled, uint64_t *
     *epoch = journalled;
     if (e == ERR_OK)
         *epoch = found.number > journalled ? found.number : journalled;
+    if (e == ERR_OK && found.number + 1 < journalled) /* one behind: killed between the two */
+        log_event(LOG_WARN, "epoch_older",
+                  "file=%s/%s epoch=%" PRIu64 " journal=%" PRIu64
+                  " why=\"an older copy; the journal's is taken\"",
+                  a->env->root, AGGREGATOR_EPOCH, found.number, journalled);
     else if (e != ERR_INPUT && e != ERR_CORRUPT)
         return e;
     if (e == ERR_OK || (e == ERR_INPUT && !a->begun))
@@ -485,12 +496,75 @@ static enum err epoch_find(struct aggregator *a, uint64_t journalled, uint64_t *
     return epoch_of_manifests(a, epoch);
 }
 
+/* ---- a journal that lost its end ---- */
+
+static void ended_fields(struct record_cursor *c, void *self)
+{
+    struct journal_head *h = self;
+    record_u64(c, &h->number);
+    record_digest(c, &h->last);
+}
+
+static enum err ended_write(struct aggregator *a)
+{
+    struct journal_head h = {a->journal.sequence, a->journal.last};
+    struct record_form form = {"ended", ended_fields, &h};
+    return store_write(a->env, AGGREGATOR_ENDED, &form, NULL, 0);
+}
+
+/* Empty, of a former program, or damaged: it says nothing of the journal. */
+static enum err ended_read(struct aggregator *a, struct journal_head *h)
+{
+    struct arena scratch = arena_make(0);
+    struct record_form form = {"ended", ended_fields, h};
+    struct record r;
+    enum err e = store_read(a->env, AGGREGATOR_ENDED, &form, 0, &r, &scratch);
+    arena_free(&scratch);
+    if (e != ERR_OK)
+        *h = (struct journal_head){0};
+    if (e != ERR_INPUT && e != ERR_CORRUPT && e != ERR_MISMATCH)
+        return e;
+    err_clear();
+    return ERR_OK;
+}
+
+/* The journal's own chain does not show that its newest records are gone: what else tells of them.
+ * Contributions are sent again, and commits are in the states; acts of an operator are lost. */
+static void journal_age(struct aggregator *a, const struct recovery *v, uint64_t epoch)
+{
+    char why[160] = "";
+    const struct journal *j = &a->journal;
+    bool counted = v->ended.number > 0;
+    if (counted && v->ended.number > j->sequence)
+        snprintf(why, sizeof why, "records %" PRIu64 " to %" PRIu64 " are missing", j->sequence,
+                 v->ended.number - 1);
+    else if (counted && (v->ended.number < j->sequence || !digest_equal(&v->ended.last, &j->last)))
+        snprintf(why, sizeof why, "not the journal that the process before has left");
+    else if (epoch > v->epoch)
+        snprintf(why, sizeof why,
+                 "it ends in epoch %" PRIu64 ", and the last start was epoch %" PRIu64, v->epoch,
+                 epoch);
+    for (unsigned i = 0; !*why && i < a->core.fragments; i++)
+        if (aggregator_serves(a, i) && a->core.f[i].round > a->fragment[i].committed + 1)
+            snprintf(why, sizeof why,
+                     "it ends before round %" PRIu64 " of fragment %u, and round %" PRIu64
+                     " is committed",
+                     a->fragment[i].committed, i, a->core.f[i].round - 1);
+    if (*why && j->found && !a->journal_lost)
+        log_event(LOG_ERROR, "journal_older",
+                  "file=%s/%s why=\"%s: an older copy, or cut\" what=\"acts of an operator since "
+                  "then are lost: look at atoll operator status, roster list, set --list, and make "
+                  "them again\"",
+                  a->env->root, AGGREGATOR_JOURNAL, why);
+}
+
 /* Each start is an epoch of its own: the highest on record + 1 and a random instance, durable
  * before the first answer. */
-static enum err recover_epoch(struct aggregator *a, uint64_t journalled)
+static enum err recover_epoch(struct aggregator *a, const struct recovery *v)
 {
     uint64_t before;
-    TRY(epoch_find(a, journalled, &before));
+    TRY(epoch_find(a, v->epoch, &before));
+    journal_age(a, v, before);
     a->epoch = before + (before == 0 || !MUTANT(EPOCH_KEPT));
     a->core.epoch = a->epoch;
     a->env->ops->random(a->env, &a->instance, sizeof a->instance);
@@ -545,6 +619,27 @@ static unsigned aborts_in_a_row(const struct aggregator *a, unsigned fragment)
     return aborts;
 }
 
+/* Of the rounds that are kept, from the oldest one that is there: none is missing in between. */
+static void manifests_look(const struct aggregator *a, unsigned fragment)
+{
+    uint64_t round = a->replica->state[fragment].round, keep = a->replica->o.keep;
+    struct manifest m;
+    bool begun = false;
+    for (uint64_t t = round > keep ? round - keep : 0; t < round; t++) {
+        enum err e = outer_state_manifest(a->replica, fragment, t, &m);
+        begun |= e == ERR_OK;
+        if (begun && e == ERR_INPUT)
+            log_event(
+                LOG_WARN, "manifests_missing",
+                "dir=%s/frag fragment=%u why=\"the manifest of round %" PRIu64
+                " is not there, and those of its neighbours are\" what=\"copy frag/%u/%" PRIu64
+                " of a site; a site that lags takes a snapshot instead, and loses its "
+                "residual\"",
+                a->env->root, fragment, t, fragment, t + 1);
+    }
+    err_clear();
+}
+
 /* The norms of the last rounds, and how many were aborted in a row, from their manifests: as if
  * there had been no restart. */
 static void recover_history(struct aggregator *a, unsigned fragment)
@@ -557,6 +652,7 @@ static void recover_history(struct aggregator *a, unsigned fragment)
     for (uint64_t t = round - kept; t < round; t++)
         if (outer_state_manifest(a->replica, fragment, t, &m) == ERR_OK)
             bounds_add(&a->fragment[fragment].norms, &m);
+    manifests_look(a, fragment);
     a->core.f[fragment].aborts = aborts_in_a_row(a, fragment) % MASKED_ABORTS_MAX;
 }
 
@@ -616,6 +712,8 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(aggregator_stale_check(a));
     a->begun = store_begun(a->env);
     a->ended = a->env->ops->exists(a->env, AGGREGATOR_ENDED);
+    if (a->ended)
+        TRY(ended_read(a, &v.ended));
     TRY(a->env->ops->remove(a->env, AGGREGATOR_ENDED));
     TRY(recover_core(a, perm));
     TRY(aggregator_amend_open(a));
@@ -625,7 +723,7 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(recover_journal(a, &v));
     TRY(aggregator_roster_check(a));
     TRY(aggregator_amend_recovered(a));
-    TRY(recover_epoch(a, v.epoch));
+    TRY(recover_epoch(a, &v));
     TRY(recover_commits(a));
     TRY(recover_finished(a));
     aggregator_archive_begin(a);
@@ -690,7 +788,7 @@ void aggregator_close(struct aggregator *a)
     aggregator_commit_drop(a);
     aggregator_masks_close(a);
     /* Without it the next start only asks for more bytes again. */
-    if (a->failed == ERR_OK && a->env->ops->write(a->env, AGGREGATOR_ENDED, NULL, 0) != ERR_OK)
+    if (a->failed == ERR_OK && ended_write(a) != ERR_OK)
         err_clear();
     revocation_close(a->revocation);
     pthread_mutex_destroy(&a->mutex);

@@ -229,6 +229,16 @@ static enum err operate(struct aggregator *a, const char *peer, const struct wir
     return ERR_OK;
 }
 
+/* A commit does so too; acts alone, while a round waits, would make the journal grow. */
+static enum err journal_shorten(struct aggregator *a)
+{
+    enum err e =
+        journal_long(&a->journal, a->o.journal_bytes_max) ? aggregator_journal_again(a) : ERR_OK;
+    if (e == ERR_FULL) /* the act is journalled; the next one tries again */
+        err_clear();
+    return e == ERR_FULL ? ERR_OK : e;
+}
+
 enum roles_call aggregator_act_call(enum wire_act act)
 {
     static const enum roles_call call[] = {
@@ -266,6 +276,8 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
         aggregator_say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
     else
         e = operate(a, peer, m, answer);
+    if (e == ERR_OK)
+        e = journal_shorten(a);
     if (e != ERR_OK)
         aggregator_say_failed(a, e, answer);
     if (roster_act(m->act))

@@ -276,7 +276,7 @@ static enum err begin(void *self, const struct private_charge *c, double *noise)
     p->charge.noise = *noise;
     p->delta = j->s.privacy_delta;
     p->cap = j->s.privacy_cap > 0 ? j->s.privacy_cap : j->s.privacy_epsilon;
-    TRY(budget_read(&p->spent, p->path));
+    TRY(budget_read(&p->spent, p->path, NULL));
     TRY(*j->run.o.privacy_ledger ? ledger_begin(j) : claim_begin(j));
     *noise = p->charge.noise;
     return ERR_OK;
@@ -333,7 +333,7 @@ static enum err left_again(struct job *j, int64_t charged)
     struct job_privacy *p = &j->privacy;
     struct budget whole;
     int64_t before = p->spent.steps;
-    TRY(budget_read(&p->spent, p->path));
+    TRY(budget_read(&p->spent, p->path, NULL));
     TRY(whole_make(&whole, p));
     if (charged != before)
         log_event(LOG_WARN, "privacy_counted",

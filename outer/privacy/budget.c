@@ -67,10 +67,10 @@ static enum err budget_visit(void *self, const struct private_charge *c)
     return budget_add(self, c);
 }
 
-enum err budget_read(struct budget *b, const char *path)
+enum err budget_read(struct budget *b, const char *path, const struct chained_at *known)
 {
     *b = (struct budget){.count = 0};
-    return file_exists(path) ? private_read(path, budget_visit, b) : ERR_OK;
+    return file_exists(path) ? private_read(path, known, budget_visit, b) : ERR_OK;
 }
 
 /* ---- the accountant's view ---- */

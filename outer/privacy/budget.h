@@ -24,7 +24,7 @@ struct budget {
 
 /* Charges of the file; no file: none. ERR_CORRUPT names its line; ERR_CONFIG: more than
  * SAMPLED_SETTINGS_MAX settings. */
-enum err budget_read(struct budget *b, const char *path) MUST;
+enum err budget_read(struct budget *b, const char *path, const struct chained_at *known) MUST;
 enum err budget_add(struct budget *b, const struct private_charge *c) MUST;
 /* Steps of another list: they follow none of these, so only those of Poisson sampling are one
  * setting with equal ones. */

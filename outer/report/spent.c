@@ -20,6 +20,7 @@ static void record_take(struct spent *s, const char *dir, struct arena *a)
         }
         if (!jsonl_is(&row, "privacy"))
             continue;
+        s->promised = true;
         double delta = jsonl_number(&row, "delta"), cap = jsonl_number(&row, "cap");
         s->delta = delta > 0 ? delta : s->delta;
         s->cap = cap > 0 ? cap : 0;
@@ -45,18 +46,42 @@ struct budget_plan spent_plan(const struct spent *s)
     return (struct budget_plan){.more = NULL, .steps = 0, .delta = s->delta};
 }
 
-enum err spent_read(struct spent *s, const char *dir, const struct spent_options *o,
-                    struct arena *a)
+/* A list that is not there was never there only where nothing else says that steps were charged:
+ * its head, the key of the noise beside a checkpoint, what a checkpoint or the record tell. */
+static enum err charges_there(const struct spent *s, const char *dir, bool known, struct arena *a)
 {
-    *s = (struct spent){.delta = DELTA_DEFAULT};
-    TRY_ALLOC(s->charges = arena_printf(a, "%s/inner/privacy.charges", dir));
-    if (!file_exists(s->charges))
+    static const char *const traces[] = {"privacy.charges.head", "privacy.key", "CURRENT"};
+    bool there[3];
+    if (file_exists(s->charges))
+        return ERR_OK;
+    for (size_t i = 0; i < 3; i++) {
+        const char *path = arena_printf(a, "%s/inner/%s", dir, traces[i]);
+        TRY_ALLOC(path);
+        there[i] = file_exists(path);
+    }
+    if (!known && !there[0] && !(there[2] && (there[1] || s->promised)))
         return err_set(ERR_INPUT,
                        "%s is not there: %s is no run.dir of a site with privacy.unit, or it has "
                        "not begun",
                        s->charges, dir);
-    TRY(budget_read(&s->budget, s->charges));
+    return err_set(ERR_CORRUPT,
+                   "%s is missing, and this directory has charged steps: the budget that was spent "
+                   "is not known; restore the whole directory of one backup, or begin a new run",
+                   s->charges);
+}
+
+enum err spent_read(struct spent *s, const char *dir, const struct spent_options *o,
+                    struct arena *a)
+{
+    struct chained_at known;
+    char *inner;
+    *s = (struct spent){.delta = DELTA_DEFAULT};
+    TRY_ALLOC(s->charges = arena_printf(a, "%s/inner/privacy.charges", dir));
+    TRY_ALLOC(inner = arena_printf(a, "%s/inner", dir));
+    TRY(private_known(inner, &known)); /* first: a site that trains appends meanwhile */
     record_take(s, dir, a);
+    TRY(charges_there(s, dir, known.number > 0, a));
+    TRY(budget_read(&s->budget, s->charges, &known));
     s->delta = o->delta > 0 ? o->delta : s->delta;
     s->cap = o->cap > 0 ? o->cap : s->cap;
     const struct budget_plan none = spent_plan(s);

@@ -17,6 +17,7 @@ struct spent {
     const char *unclaimed;     /* why no epsilon can be claimed; NULL: it can */
     struct accountant account; /* of all charges; 0 when unclaimed */
     double delta, cap;         /* cap 0: none */
+    bool promised;             /* the record has a promise of record-level privacy */
     int64_t left;              /* with a cap: further steps of the newest setting; at most... */
     bool left_more;            /* ...SPENT_LEFT_MAX: there are more */
 };
@@ -25,7 +26,8 @@ struct spent {
                    */
 enum { SPENT_LEFT_MAX = 1 << 16 };
 
-/* ERR_INPUT: no list of charges in dir; ERR_CORRUPT names the line. */
+/* ERR_INPUT: no list of charges in dir, and nothing that says that there was one; ERR_CORRUPT: it
+ * is missing, lacks lines or is older than the checkpoint; names file and line. */
 enum err spent_read(struct spent *s, const char *dir, const struct spent_options *o,
                     struct arena *a) MUST;
 /* Delta of all charges that is meant: the budget's plan without further steps. */

@@ -182,6 +182,12 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
         j->sequence = sequence;
         j->last = before;
     }
+    if (first && r->kind != JOURNAL_HEAD && sequence > 1)
+        return err_set(ERR_MISMATCH,
+                       "%s/%s: record 1 is missing, or the journal is of version 1, which this "
+                       "program does not read: restore it, or remove it, and the sites are asked "
+                       "for the rounds in flight",
+                       j->env->root, j->path);
     if (first && r->kind != JOURNAL_HEAD)
         return of_version(j, 1);
     if (sequence != j->sequence || !digest_equal(&before, &j->last))

@@ -527,6 +527,38 @@ enum err replay_fragment(struct replay *p, struct replay_inputs *in, bool *whole
     return ERR_OK;
 }
 
+/* Rounds behind the newest one that is on record. Where a replica's own state says that there were
+ * some, its archive has lost them; archives alone cannot say it. */
+static void end_tell(struct replay *p)
+{
+    uint64_t rounds = replay_rounds(p), due = schedule_rounds(&p->m->schedule, p->fragment);
+    bool known = false;
+    for (size_t i = 0; i < p->o->count; i++) {
+        const struct replay_source *s = &p->o->sources[i];
+        uint64_t archived, kept;
+        known |= s->frag != NULL;
+        if (!replay_rounds_of(p, i, &archived, &kept) || archived >= kept)
+            continue;
+        replay_found(p,
+                     &(struct replay_where){.kind = REPLAY_MISSING,
+                                            .what = "rounds",
+                                            .round = archived,
+                                            .last = kept - 1,
+                                            .file = s->archive},
+                     "not in this archive, though its replica has state %" PRIu64
+                     "; a replica that was killed archives its newest round at its next start",
+                     kept);
+    }
+    if (!known && rounds < due && fragment_served(p))
+        replay_found(
+            p,
+            &(struct replay_where){
+                .kind = REPLAY_MISSING, .what = "rounds", .round = rounds, .last = due - 1},
+            "%s",
+            "not on record, and archives alone do not say whether the run had them: give the "
+            "serve.dir or the run.dir, too");
+}
+
 static enum err replay_all(struct replay *p, struct replay_inputs *in)
 {
     p->r->whole = true;
@@ -534,6 +566,8 @@ static enum err replay_all(struct replay *p, struct replay_inputs *in)
         bool whole;
         TRY(replay_fragment(p, in, &whole));
         p->r->whole &= whole;
+        if (p->o->to > replay_rounds(p))
+            end_tell(p);
     }
     if (p->r->whole)
         p->r->outer = outer_state_digest(p->m, false);

@@ -42,6 +42,9 @@ bool replay_open(const char *path, struct file_map *map, enum err *e);
 bool replay_path(const struct replay *p, size_t source, unsigned kind, uint64_t round,
                  uint64_t kept_round, const char *file, char out[ARCHIVE_PATH_MAX]);
 uint64_t replay_rounds(const struct replay *p);
+/* How many rounds a source has archived, and the number of its newest kept state. False: it has not
+ * both. */
+bool replay_rounds_of(const struct replay *p, size_t source, uint64_t *archived, uint64_t *kept);
 /* *there false: no such file. An error: damaged, and found. */
 enum err replay_manifest(struct replay *p, const char *path, uint64_t round, struct manifest *out,
                          bool *there) MUST;

@@ -143,13 +143,20 @@ static uint64_t rounds_in(const char *dir, unsigned fragment, bool archive)
     return rounds;
 }
 
+bool replay_rounds_of(const struct replay *p, size_t source, uint64_t *archived, uint64_t *kept)
+{
+    const struct replay_source *s = &p->o->sources[source];
+    *archived = s->archive ? rounds_in(s->archive, p->fragment, true) : 0;
+    *kept = s->frag ? rounds_in(s->frag, p->fragment, false) : 0;
+    return s->archive && s->frag;
+}
+
 uint64_t replay_rounds(const struct replay *p)
 {
     uint64_t rounds = 0;
     for (size_t i = 0; i < p->o->count; i++) {
-        const struct replay_source *s = &p->o->sources[i];
-        uint64_t archived = s->archive ? rounds_in(s->archive, p->fragment, true) : 0;
-        uint64_t kept = s->frag ? rounds_in(s->frag, p->fragment, false) : 0;
+        uint64_t archived, kept;
+        (void)replay_rounds_of(p, i, &archived, &kept);
         rounds = archived > rounds ? archived : rounds;
         rounds = kept > rounds ? kept : rounds;
     }

@@ -37,35 +37,122 @@ serve_ends
 until_lines 1 "/c/seals/0 here=" c.out
 [ "$(lines "ev=seals_missing" a.out)" -eq 0 ] || fail "site a misses seals that are there"
 
-# fresh OF: x is a fresh copy of directory OF, of which something is then removed. says WORDS COMMAND...: it must not end with 0.
+# fresh OF: x is a copy of it, of which something is then removed.
 fresh() { rm -rf x && cp -r "$1" x; }
+# says CODES WORDS COMMAND...: it ends with one of the codes (a pattern), and says that.
 says() {
-    words=$1 code=0
-    shift
+    codes=$1 words=$2 code=0
+    shift 2
     bounded "$atoll" "$@" >said.out 2>&1 || code=$?
-    [ "$code" -ne 0 ] || fail "nobody misses it: $what; atoll $*"
-    grep -qE -- "$words" said.out || fail "$what: \"$words\" is not said by atoll $*"
+    case " $codes " in *" $code "*) ;; *) fail "$what: exit code $code of atoll $1 $2, wanted one of $codes" ;; esac
+    grep -qE -- "$words" said.out || fail "$what: atoll $1 $2 does not say \"$words\""
     cases=$((cases + 1))
+}
+# table CODES OF COMMAND...: rows "what|how it is removed, in x|words" from the standard input
+table() {
+    codes=$1 of=$2
+    shift 2
+    while IFS='|' read -r what remove words; do
+        fresh "$of"
+        (cd x && eval "$remove") || fail "$what: $remove"
+        says "$codes" "$words" "$@"
+    done
 }
 cases=0
 
 # ---- seals of a site: numbered, chained, counted in id/maskseals; the manifests of rounds 0 to 10 are gone ----
-"$atoll" privacy verify a >said.out 2>&1 || fail "privacy verify of what is whole: $(cat said.out)"
+what="nothing is missing"
+says 0 "left the site  15 masked payloads" privacy verify a
 [ ! -e a/frag/0/9/MANIFEST ] || fail "the manifests of the first rounds are still there"
-while IFS='|' read -r what remove words; do
-    fresh a
-    (cd x && eval "$remove") || fail "$what: $remove"
-    says "NOT PROVED +$words" privacy verify x
-done <<'END'
-first seal|rm seals/0/0|fragment 0: 1 record is missing before round 1:
-first seals|rm seals/0/[0-2]|fragment 0: 3 records are missing before round 3:
-middle seal|rm seals/0/7|fragment 0: 1 record is missing between round 6 and round 8:
-last seal|rm seals/0/14|fragment 0: 1 record is missing after round 13:
-all seals|rm seals/0/*|fragment 0: 15 records are missing from first to last:
-the folder of seals|rm -r seals|fragment 0: 15 records are missing from first to last:
-older seals|rm -r seals; cp -r ../older/a/seals .|fragment 0: [0-9]+ records are missing after round
-an older count|cp ../older/a/id/maskseals id|fragment 0: id/maskseals counts [0-9]+ records, and seals/0 has 15
-no count|rm id/maskseals|id/maskseals: missing: how many records this site has made is not known
-another seal in its place|cp seals/0/3 seals/0/4|seals/0/4: the record of another round
+table 1 a privacy verify x <<'END'
+first seal|rm seals/0/0|NOT PROVED +fragment 0: 1 record is missing before round 1:
+first seals|rm seals/0/[0-2]|NOT PROVED +fragment 0: 3 records are missing before round 3:
+middle seal|rm seals/0/7|NOT PROVED +fragment 0: 1 record is missing between round 6 and round 8:
+last seal|rm seals/0/14|NOT PROVED +fragment 0: 1 record is missing after round 13:
+all seals|rm seals/0/*|NOT PROVED +fragment 0: 15 records are missing from first to last:
+the folder of seals|rm -r seals|NOT PROVED +fragment 0: 15 records are missing from first to last:
+older seals|rm -r seals; cp -r ../older/a/seals .|NOT PROVED +fragment 0: [0-9]+ records are missing after round
+an older count|cp ../older/a/id/maskseals id|NOT PROVED +fragment 0: id/maskseals counts [0-9]+ records, and seals/0 has 15
+no count|rm id/maskseals|NOT PROVED +id/maskseals: missing: how many records this site has made is not known
+another seal in its place|cp seals/0/3 seals/0/4|NOT PROVED +seals/0/4: the record of another round
+END
+
+# ---- charges: numbered, chained, with a head, and the position in each checkpoint; also as verify and the officer's page read them ----
+charges() {
+    table 1 a "$@" <<'END'
+first charge|sed -i 1d inner/privacy.charges|privacy.charges, line 1, is no charge of this site that follows the line before
+middle charge|sed -i 30d inner/privacy.charges|privacy.charges, line 30, is no charge
+last charge|sed -i '$d' inner/privacy.charges|privacy.charges has 59 lines, and its file .head says that there were 60
+all charges|: >inner/privacy.charges|privacy.charges has 0 lines
+the list of charges|rm inner/privacy.charges|privacy.charges is missing, and this directory has charged steps
+list and head|rm inner/privacy.charges*|privacy.charges is missing, and this directory has charged steps
+list, head and key|rm inner/privacy.charges* inner/privacy.key|privacy.charges is missing, and this directory has charged steps
+the head|rm inner/privacy.charges.head|privacy.charges.head is missing
+older charges|cp ../older/a/inner/privacy.charges inner|privacy.charges has [0-9]+ lines, and its file .head says that there were 60
+older charges and head|cp ../older/a/inner/privacy.charges* inner|privacy.charges has [0-9]+ lines, and the checkpoint says that there were 60
+END
+}
+charges privacy ledger x
+charges privacy verify x
+charges report --privacy x --format text
+
+# ---- the ledger of a site's people: the next start of the run reads it ----
+table "1 4" a train --config run.yaml $settings --site.name a --run.dir x --data.train 'data/train-0-*.bin' --log.progress none \
+    --privacy.ledger people <<'END'
+first line|rm -rf ../people; cp -r ../people-a ../people; sed -i 1d ../people/list|people/list, line 1, is no
+middle line|rm -rf ../people; cp -r ../people-a ../people; sed -i 2d ../people/list|people/list, line 2, is no
+last line|rm -rf ../people; cp -r ../people-a ../people; sed -i '$d' ../people/list|people/list has [0-9]+ lines, and its file .head says
+all lines|rm -rf ../people; cp -r ../people-a ../people; : >../people/list|people/list has 0 lines
+the whole ledger|rm -rf ../people; mkdir -m 700 ../people|people/list is missing, and it has begun
+an older ledger|rm -rf ../people; cp -r ../older/people-a ../people|people/list has [0-9]+ lines, and this run directory says
+END
+
+# ---- archive: of the aggregator, with its kept states and alone ----
+archives() {
+    table 9 aggregator replay "$1" <<END
+first round|rm -r archive/0/0|missing: fragment 0 round 0: manifest: in none of the directories
+middle round|rm -r archive/0/7|missing: fragment 0 round 7: manifest: in none of the directories
+last round|rm -r archive/0/14|missing: fragment 0 round 14: rounds: not $2
+all rounds|rm -r archive/0|missing: fragment 0 rounds 0 to 14: rounds: not $2
+an older archive|rm -r archive; cp -r ../older/aggregator/archive .|missing: fragment 0 rounds [0-9]+ to 14: rounds: not $2
+END
+}
+archives x "in this archive, though its replica has state 15"
+archives x/archive "on record, and archives alone do not say whether the run had them"
+table 4 aggregator replay x <<'END'
+the archive|rm -r archive|it has no archive
+END
+
+# ---- journal, with an operator's act, and epoch: of an aggregator that ended in order; its next start ----
+cat >records.py <<'END'
+import struct, sys
+which, data, at, records = sys.argv[1], open("journal", "rb").read(), 0, []
+while at < len(data): # docs/protocol.md 2: length, CRC, sequence, digest before, kind, body
+    n = 4 + 4 + 8 + 32 + 1 + struct.unpack_from("<I", data, at)[0]
+    records.append(data[at:at + n])
+    at += n
+amendment = [i for i, r in enumerate(records) if r[48] == 10]
+del records[{"first": 0, "act": amendment[0], "middle": len(records) // 2, "last": -1}[which]]
+open("journal", "wb").write(b"".join(records))
+END
+table "1 4" aggregator serve --config run.yaml $settings --serve.dir x <<'END'
+first record|python3 ../records.py first|record 1 is missing
+the act's record|python3 ../records.py act|journal: record [0-9]+ at byte [0-9]+: does not follow the one before it
+middle record|python3 ../records.py middle|journal: record [0-9]+ at byte [0-9]+: does not follow the one before it
+all records|: >journal|journal: record 1 at byte 0: damaged
+journal and epoch|rm journal epoch|epoch and journal: both missing or damaged
+older states|rm -r frag; cp -r ../older/aggregator/frag .|frag/0 is at round [0-9]+, but round [0-9]+ was committed: restored from an older copy
+newest manifest|rm frag/0/15/MANIFEST|frag/0/15/MANIFEST: missing
+END
+table 0 aggregator serve --config run.yaml $settings --serve.dir x <<'END'
+last record|python3 ../records.py last|ev=journal_older .*records [0-9]+ to [0-9]+ are missing
+older journal|cp ../older/aggregator/journal .|ev=journal_older .*records [0-9]+ to [0-9]+ are missing
+older journal, of a process that was killed|cp ../older/aggregator/journal .; rm ended|ev=journal_older .*it ends in epoch 1, and the last start was epoch 2
+the journal|rm journal|ev=journal_lost
+epoch|rm epoch|ev=epoch_lost
+an older CURRENT|rm frag/0/CURRENT|ev=current_found fragment=0 round=15
+a middle manifest|rm frag/0/14/MANIFEST|ev=manifests_missing .*fragment=0 .*round 13
+identities|rm identities|ev=identities_lost
+setup of the masks|rm setup|ev=setup_lost
 END
 echo "absence: $cases cases"

@@ -814,7 +814,7 @@ static void steps_that_the_run_knows_of_are_charged(void **state)
     run_close(&r);
     assert_int_equal(file_lines(path, &text), 3);
     assert_non_null(strstr(text, " noise=0.5 clip=1 counted=25 tag="));
-    assert_int_equal(private_read(path, add_up, sums), ERR_OK);
+    assert_int_equal(private_read(path, NULL, add_up, sums), ERR_OK);
     assert_true(sums[0] == 27 && sums[1] == 25);
     struct private_site p;
     assert_int_equal(

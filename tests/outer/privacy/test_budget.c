@@ -261,7 +261,7 @@ static void a_file_of_charges(void **state)
     assert_non_null(mkdtemp(root));
     snprintf(path, sizeof path, "%s/privacy.charges", root);
     snprintf(key, sizeof key, "%s/privacy.key", root);
-    assert_int_equal(budget_read(&b, path), ERR_OK); /* of a site that has not begun */
+    assert_int_equal(budget_read(&b, path, NULL), ERR_OK); /* of a site that has not begun */
     assert_true(b.count == 0 && b.steps == 0);
     const struct private_begun fresh = {.steps = false};
     assert_int_equal(private_open(&site, root, &fresh, &arena), ERR_OK);
@@ -271,7 +271,7 @@ static void a_file_of_charges(void **state)
     }
     const struct private_charge like = charge(7);
     assert_int_equal(private_count(&site, 100, &like), ERR_OK);
-    assert_int_equal(budget_read(&b, path), ERR_OK);
+    assert_int_equal(budget_read(&b, path, NULL), ERR_OK);
     assert_true(b.count == 7 && b.steps == 100);
     assert_true(b.settings[0].steps == 10 && b.settings[0].charge.noise == 1);
     assert_true(b.settings[6].steps == 40 && b.settings[6].counted == 30);
@@ -279,7 +279,7 @@ static void a_file_of_charges(void **state)
         struct private_charge c = charge(20 + i);
         assert_int_equal(private_charge(&site, &c), ERR_OK);
     }
-    assert_int_equal(budget_read(&b, path), ERR_CONFIG);
+    assert_int_equal(budget_read(&b, path, NULL), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "64 different settings"));
     arena_free(&arena);
     assert_int_equal(file_remove_tree(root), ERR_OK);

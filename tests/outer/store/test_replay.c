@@ -572,8 +572,14 @@ static void test_killed(void **state)
     assert_int_equal(file_mkdirs(to), ERR_OK);
     file_path(t, to, 1, 2, "a.payload");
     assert_int_equal(rename(from, to), 0);
+    /* Before that start the archive ends a round too early, and the replica's own states say so;
+     * archives alone name the rounds of which nothing is known. */
+    replay_of(t, true, 0, UINT64_MAX);
+    assert_int_equal(t->r.missing, 2 * FRAGMENTS); /* its contributions, too */
+    replay_of(t, false, 0, UINT64_MAX);
+    assert_int_equal(t->r.missing, FRAGMENTS);
     archive_start(t, 0, &missing);
-    same_state(t, false);
+    same_state(t, true);
     assert_int_equal(t->r.made, 3 * FRAGMENTS);
     toy_close(t);
     free(t);
