@@ -7,7 +7,7 @@
 #include "kernels/base/err.h"
 #include "outer/protocol/mutant.h"
 
-enum { SECTOR_BYTES = 512, SLOW_MS = 500 };
+enum { SECTOR_BYTES = 512, SLOW_MS = 500, REMOVAL_OPERATIONS = 40 };
 
 /* Looking up paths was a tenth of a run: most other names differ in length or tag. */
 struct entry {
@@ -661,10 +661,8 @@ static int sim_sync(struct disk *disk, int fd, enum disk_why why)
     int result = sync_meet(d, fd, why);
     bool leans = why == DISK_FORGOTTEN && d->faults && d->faults->power > 0;
     if (leans && !d->dead &&
-        sim_strikes(d->clock, d->faults->power, "the power goes with a removal", d->name)) {
-        d->dead = d->power = true;
-        d->died(d->died_self);
-    }
+        sim_strikes(d->clock, d->faults->power, "the power goes after a removal", d->name))
+        d->ends_at = d->operations + 1 + sim_below(d->clock, REMOVAL_OPERATIONS);
     return result;
 }
 

@@ -159,7 +159,8 @@ static void inner_load(struct sim_node *n, struct sim_mark *mark)
 void sim_damage(struct sim_node *n, float *part)
 {
     struct sim *s = n->sim;
-    if (!s->o.damaged || n->index != 1 || !sim_chance(&s->clock, 0.3))
+    double chance = s->o.leaning.power > 0 ? 0.7 : 0.3;
+    if (!s->o.damaged || n->index != 1 || !sim_chance(&s->clock, chance))
         return;
     part[3] = n->step % 2 ? NAN : -INFINITY;
     s->r->damaged++;
@@ -646,6 +647,8 @@ static void lean(struct sim *s)
         s->aggregator[0].disk.crash = l->crash;
     if (l->seals > 0)
         s->mask_kills = l->seals;
+    if (l->rot > 0)
+        s->aggregator[0].disk.rot = l->rot;
 }
 
 static void faults_draw(struct sim *s)
@@ -696,7 +699,8 @@ enum err sim_node_make(struct sim *s, unsigned place, unsigned i)
     snprintf(n->name, sizeof n->name, "s%u", i);
     s->names[i] = s->names[i] ? s->names[i] : n->name;
     n->checkpoint_every =
-        1 + (int64_t)rng_below(s->o.seed, RNG_TEST, 10 + i, (uint64_t)s->o.every * 4);
+        1 + (int64_t)rng_below(s->o.seed, RNG_TEST, 10 + i,
+                               s->o.leaning.power > 0 ? 1 : (uint64_t)s->o.every * 4);
     n->step_ms = 50 + rng_below(s->o.seed, RNG_TEST, 20 + i, 500);
     TRY_ALLOC(n->slab = arena_array(&s->arena, 2 * elements, sizeof *n->slab));
     TRY_ALLOC(n->part = arena_array(&s->arena, elements, sizeof *n->part));

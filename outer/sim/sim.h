@@ -64,10 +64,13 @@ struct sim_leaning {
     double journal; /* chance that an aggregator that is down loses its journal; half of the starts
                        that follow end between the new journal and the epoch in it */
     double full;    /* chance that a site's file of keys finds no space */
-    double power;   /* chance that the power goes with the removal of a file for good; and some
-                       processes end right after they have stored an eager start */
+    double power;   /* chance that the power goes soon after the removal of a file for good; some
+                       processes end right after they have stored an eager start, each step has a
+                       checkpoint, and most of what a damaged site trains is not finite */
     double crash;   /* chance that a process ends at a storage operation */
-    double seals;   /* chance that a process ends as it takes a step of secure aggregation */
+    double seals;   /* chance that a process ends as it shows, signs or answers for a seal, and in
+                       no other step of secure aggregation */
+    double rot;     /* chance that a file of an aggregator that is down rots */
     bool away;      /* one site after the other is out of reach for longer than a round waits */
     bool silent; /* a site that is removed is out of reach, from its last contribution on until it
                     is added again */

@@ -221,12 +221,17 @@ static void saw_hello(void *self, void *site, const struct wire_hello *m,
         n->hello_epoch[at->index] = a->epoch;
 }
 
-static void offer_keep(struct sim_node *n, struct codec_payload payload)
+static void offer_keep(struct sim_node *n, struct codec_payload payload, struct sim_said said)
 {
     struct sim_offer *o = arena_alloc(&n->sim->arena, sizeof *o);
     ASSERT(o);
-    *o = (struct sim_offer){n->offers, digest_of(payload.data, payload.size_bytes), payload};
+    *o = (struct sim_offer){n->offers, digest_of(payload.data, payload.size_bytes), payload, said};
     n->offers = o;
+}
+
+static struct sim_said said_in(const struct wire_contribution *m)
+{
+    return (struct sim_said){m->data_cursor, m->charged, m->residual_ratio};
 }
 
 /* A lying site offers what it likes; what of it may be accepted is found again by its digest. */
@@ -239,7 +244,7 @@ static void liar_offered(struct sim_node *n, const struct wire_contribution *m,
     uint8_t *copy = arena_alloc(&n->sim->arena, m->payload_bytes);
     ASSERT(copy);
     memcpy(copy, payload, m->payload_bytes);
-    offer_keep(n, (struct codec_payload){copy, m->payload_bytes});
+    offer_keep(n, (struct codec_payload){copy, m->payload_bytes}, said_in(m));
 }
 
 /* The file of the outbox has these bytes. */
@@ -280,7 +285,7 @@ static void saw_offered(void *self, void *site, const struct wire_contribution *
     struct digest *parent = &n->payload_parent[m->fragment][m->round];
     if (first->data && !digest_equal(parent, &m->parent) &&
         sim_made(n, m->fragment, m->round, &m->parent)) {
-        offer_keep(n, *first);
+        offer_keep(n, *first, n->said[m->fragment][m->round]);
         *first = (struct codec_payload){NULL, 0};
     }
     if (first->data &&
@@ -294,6 +299,7 @@ static void saw_offered(void *self, void *site, const struct wire_contribution *
     memcpy(copy, payload, m->payload_bytes);
     *first = (struct codec_payload){copy, m->payload_bytes};
     *parent = m->parent;
+    n->said[m->fragment][m->round] = said_in(m);
     if (s->o.masked)
         sim_masks_sent(n, m, &box);
 }
@@ -341,21 +347,37 @@ static void saw_fetching(void *self, void *site, const struct wire_fetch *m)
 
 /* ---- commits ---- */
 
-struct codec_payload sim_sent(const struct sim *s, unsigned site, unsigned f, uint64_t round,
-                              const struct digest *payload)
+/* payload.data NULL: no directory of this site has sent these bytes first. */
+static struct sim_offer sent_first(const struct sim *s, unsigned site, unsigned f, uint64_t round,
+                                   const struct digest *payload)
 {
     for (const struct sim_offer *o = s->node[site].offers; o; o = o->next)
         if (digest_equal(&o->digest, payload))
-            return o->payload;
+            return *o;
     for (unsigned i = 0; i < s->nodes; i++) {
-        const struct codec_payload *sent = &s->node[i].payload[f][round];
-        if (s->node[i].index != site || !sent->data)
+        const struct sim_node *n = &s->node[i];
+        const struct codec_payload *sent = &n->payload[f][round];
+        if (n->index != site || !sent->data)
             continue;
         struct digest d = digest_of(sent->data, sent->size_bytes);
         if (digest_equal(&d, payload))
-            return s->o.masked ? s->node[i].plain[f][round] : *sent;
+            return (struct sim_offer){.digest = d,
+                                      .payload = s->o.masked ? n->plain[f][round] : *sent,
+                                      .said = n->said[f][round]};
     }
-    return (struct codec_payload){NULL, 0};
+    return (struct sim_offer){.payload = {NULL, 0}};
+}
+
+struct codec_payload sim_sent(const struct sim *s, unsigned site, unsigned f, uint64_t round,
+                              const struct digest *payload)
+{
+    return sent_first(s, site, f, round, payload).payload;
+}
+
+static bool said_so(const struct manifest_entry *e, const struct sim_said *x)
+{
+    return e->data_cursor == x->data_cursor && e->charged == x->charged &&
+           e->residual_ratio == x->residual_ratio;
 }
 
 static uint64_t hello_epoch(const struct sim_aggregator *at, unsigned site)
@@ -603,9 +625,14 @@ static void check_manifest(struct sim_aggregator *at, unsigned f, const struct m
         s->r->excluded += !included && !aborted;
         if (!included && m->sites[i].reason != ROUND_ABORTED)
             continue;
-        if (!sim_sent(s, site, f, t, &m->sites[i].payload).data)
+        struct sim_offer sent = sent_first(s, site, f, t, &m->sites[i].payload);
+        if (!sent.payload.data)
             sim_violate(s,
                         "fragment %u round %" PRIu64 ": site %s took part with bytes it never sent",
+                        f, t, s->names[site]);
+        else if (included && !s->node[site].liar && !said_so(&m->sites[i], &sent.said))
+            sim_violate(s,
+                        "fragment %u round %" PRIu64 ": the entry of site %s is not what it said",
                         f, t, s->names[site]);
         if (included && hello_epoch(at, site) < m->epoch) /* docs/protocol.md 3.3 */
             sim_violate(

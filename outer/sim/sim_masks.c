@@ -361,9 +361,10 @@ static void seal_check(struct sim_aggregator *at, struct sim_seal *x, const stru
 }
 
 /* What is sealed and not committed is a moment: without this few processes end in it. */
-static void killed(struct sim *s, struct env_sim *w)
+static void killed(struct sim *s, struct env_sim *w, const struct wire_mask *m)
 {
-    if (!w->disk.dead &&
+    bool seal = m->step == WIRE_MASK_SIGN || m->step == WIRE_MASK_REVEAL;
+    if (!w->disk.dead && (seal || !(s->o.leaning.seals > 0)) &&
         sim_strikes(&s->clock, s->mask_kills, "kill, in a step of secure aggregation", w->name))
         env_sim_crash(w);
 }
@@ -374,7 +375,7 @@ void sim_masks_masked(void *self, void *site, const struct wire_mask *m,
     struct sim_aggregator *at = self;
     struct sim *s = at->sim;
     (void)site;
-    killed(s, &at->env);
+    killed(s, &at->env, m);
     if (m->step != WIRE_MASK_SIGN || m->body_bytes || a->answer.outcome != ROUND_NONE)
         return;
     if (a->body_bytes <= SIGNER_BYTES) {
@@ -484,7 +485,7 @@ void sim_masks_masking(void *self, void *site, const struct wire_mask *m)
 {
     struct sim_node *n = site;
     (void)self;
-    killed(n->sim, &n->env);
+    killed(n->sim, &n->env, m);
     if (!m->body_bytes || (m->step != WIRE_MASK_SIGN && m->step != WIRE_MASK_REVEAL))
         return;
     if (n->replica.state[m->fragment].round != m->round)

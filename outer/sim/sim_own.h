@@ -22,10 +22,15 @@ enum { SIM_GAP_MAX_MS = 180000 };
 __extension__ typedef __int128 sim_fixed; /* values times 2^100: sums without rounding */
 
 struct sim;
+struct sim_said { /* of a contribution, in its offer */
+    uint64_t data_cursor, charged;
+    uint8_t residual_ratio;
+};
 struct sim_offer {
     struct sim_offer *next;
     struct digest digest;
     struct codec_payload payload;
+    struct sim_said said;
 };
 struct sim_made { /* a contribution, of one parent (sim_books.c) */
     struct sim_made *next;
@@ -81,6 +86,7 @@ struct sim_node { /* a site */
     struct sim_made *made;                                           /* newest first */
     struct codec_payload payload[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as first sent */
     struct digest payload_parent[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* of it */
+    struct sim_said said[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];         /* and of it, too */
     struct codec_payload plain[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* masked: what it was before */
     struct sim_offer *offers; /* of a lying site: all that it offered; else of former parents */
     uint64_t hello_epoch[SIM_AGGREGATORS_MAX];

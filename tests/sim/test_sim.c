@@ -143,8 +143,18 @@ static void lean(struct sim_options *o, uint64_t seed)
         o->joins = o->leaves = o->returns = false;
         o->second = o->copied = SIM_COPY_NONE;
     }
+    if (focuses("strict")) {
+        o->strict = true;
+        o->late = o->absent = o->damaged = o->lies = false;
+        o->max_local_steps_offline = 0;
+        o->grace = 0;
+    }
     if (focuses("away"))
         o->leaning.away = true;
+    if (focuses("rot")) {
+        o->leaning.rot = 0.9;
+        o->leaning.seals = o->masked ? 0.1 : 0;
+    }
     if (focuses("journal")) {
         o->leaning.journal = 0.8;
         o->leaning.seals = o->masked ? 0.1 : 0;
@@ -156,6 +166,7 @@ static void lean(struct sim_options *o, uint64_t seed)
     if (focuses("power")) {
         o->leaning.power = 0.7;
         o->damaged = !o->strict && o->sites > 2;
+        o->steps += 6 * o->every;
     }
     if (focuses("silent") && o->leaves) {
         o->leaning.silent = true;
