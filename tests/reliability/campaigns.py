@@ -99,7 +99,8 @@ def coverage(text):
     return numbers(("lines", "lines_missed", "branches", "branches_missed", "excepted"), found)
 
 
-MUTANT_PROGRAMS = ("states", "stepper_states", "points", "site", "replay", "majorities", "round", "bounds", "supply")
+MUTANT_PROGRAMS = ("states", "stepper_states", "points", "site", "replay", "majorities", "round", "bounds", "supply", "stepper", "outer_state",
+                   "aggregator")
 
 
 def mutants(text):

@@ -7,12 +7,15 @@
  *   test_sim --from N --seeds M    a campaign: M seeds from N on (--count: the same)
  *   test_sim --full ...            the same without small schedules
  *   test_sim --large ...           the same with up to 64 sites and up to 200 rounds
- *   test_sim --focus WHAT ...      the same with copies of directories (copies), an operator's acts
+ *   test_sim --focus WORD[,WORD]   the same with copies of directories (copies), an operator's acts
  *                                  (operator), changes of the roster (roster), amendments (amend),
- * a lying site (liar), eager starts (eager) or masked contributions (masks) in every seed that can
- * have them test_sim --shrink N [--full, --large]  leaves out fault after fault while seed N still
- * fails and prints the faults that remain, with their times test_mutants --mutant NAME     the same
- * over the outer loop with that bug in it test_mutants --list            names them
+ *                                  a lying site (liar), eager starts (eager) or masked
+ *                                  contributions (masks) in every seed that can have them; lean()
+ *                                  has the other words
+ *   test_sim --shrink N [--full, --large]   leaves out fault after fault while seed N still fails
+ *                                  and prints the faults that remain, with their times
+ *   test_mutants --mutant NAME     the same over the outer loop with that bug in it
+ *   test_mutants --list            names them
  *
  * The last line sums up: "1026 seeds, 3120 crashes, 0 violations". Exit 1: a violation.
  */
