@@ -48,7 +48,7 @@ describe "head: mlm" 'objective: mlm, eval: ["data/eval-*.bin"]' \
 mv data text && mv labels data
 
 describe "classes: [3]" 'objective: labels, classes: [data, link, rounds], eval: ["data/eval-*.bin"]' \
-    "steps: 160, batch_tokens: 2048, lr: 0.01, eval_tokens: 8192, checkpoint_every: 8" "unit: owner, unit_sequences: 2, noise: 0.1, clip: 0.5"
+    "steps: 96, batch_tokens: 2048, lr: 0.01, eval_tokens: 8192, checkpoint_every: 8" "unit: owner, unit_sequences: 2, noise: 0.1, clip: 0.5"
 settings="--run.from public"
 serve
 sites_start a b c
@@ -60,11 +60,11 @@ sites_end 0 a b c
 serve_ends
 same_state a b c
 for s in a b c; do
-    [ "$(cut -d ' ' -f 1 $s/inner/privacy.charges | sort -u | wc -l)" = 160 ] || fail "not every step of site $s is charged"
-    [ "$(lines "" $s/inner/privacy.charges)" = 160 ] || fail "site $s: $(lines "" $s/inner/privacy.charges) charges for 160 steps"
-    [ "$(grep -c "unit=owner .*records=162 expected=32 .* unit_sequences=2 " $s/inner/privacy.charges)" = 160 ] ||
+    [ "$(cut -d ' ' -f 1 $s/inner/privacy.charges | sort -u | wc -l)" = 96 ] || fail "not every step of site $s is charged"
+    [ "$(lines "" $s/inner/privacy.charges)" = 96 ] || fail "site $s: $(lines "" $s/inner/privacy.charges) charges for 96 steps"
+    [ "$(grep -c "unit=owner .*records=162 expected=32 .* unit_sequences=2 " $s/inner/privacy.charges)" = 96 ] ||
         fail "site $s: a record is not a patient"
-    [ "$(lines '"loss":null' $s/metrics.jsonl)" -ge 160 ] || fail "site $s has a loss of training on record"
+    [ "$(lines '"loss":null' $s/metrics.jsonl)" -ge 96 ] || fail "site $s has a loss of training on record"
 done
 ! cmp -s a/inner/privacy.key b/inner/privacy.key || fail "two sites have one key"
 "$atoll" eval --config run.yaml --run.dir a --format json >eval.out 2>&1 || fail "evaluation of labels"

@@ -105,8 +105,8 @@ grep -q '"kind":"final".*"step":41,\|"step":41,.*"kind":"final"' a/metrics.jsonl
 
 fragments=1
 # Every form of payload and aggregate: a round in full precision, then at least two of the codec's own.
-codecs="int4 sign csc e3m0 fp8_e4m3 topk fixed"
-[ "${3:-}" != --all ] || codecs="$codecs int2 f32 fp8_e5m2 fp8_sr"
+codecs="sign csc fp8_e4m3 topk fixed" # int4 and e3m0: above
+[ "${3:-}" != --all ] || codecs="$codecs int4 e3m0 int2 f32 fp8_e5m2 fp8_sr"
 steps=16 every=4 fragments=1
 configure a,b
 for codec in $codecs; do
