@@ -588,52 +588,45 @@ static enum err files_check(STACK_OF(X509) * chain, STACK_OF(X509) * roots,
     return tls_pair_check(sk_X509_value(chain, 0), pem->key, files);
 }
 
-enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role,
-                   const char *name, int64_t now_unix, int64_t *days_left)
+/* uri: the identity that the certificate has; NULL: any. */
+static enum err loaded_check(struct tls_facts *f, const struct link_tls *files, const char *uri,
+                             enum tls_role role, int64_t now_unix)
 {
     struct tls_pem pem;
     TRY(tls_load(&pem, files));
     STACK_OF(X509) *chain = NULL, *roots = NULL;
-    struct tls_facts f;
     enum err e = tls_certificates_parse(pem.certificate, files->certificate, &chain);
     if (e == ERR_OK)
         e = tls_certificates_parse(pem.ca, files->ca, &roots);
     if (e == ERR_OK) {
-        char uri[TLS_URI_MAX];
-        tls_uri_make(uri, run, role, name);
-        tls_facts_out(&f, sk_X509_value(chain, 0));
-        *days_left = (f.until_unix - now_unix) / DAY_S;
-        e = tls_facts_check(&f, files->certificate, uri, role, now_unix);
+        tls_facts_out(f, sk_X509_value(chain, 0));
+        e = tls_facts_check(f, files->certificate, uri, role, now_unix);
     }
     if (e == ERR_OK)
         e = files_check(chain, roots, &pem, files, now_unix);
-    if (e == ERR_OK)
-        tls_log_expiry(files->certificate, &f, now_unix);
     sk_X509_pop_free(chain, X509_free);
     sk_X509_pop_free(roots, X509_free);
     tls_forget(&pem);
     return e;
 }
 
+enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role,
+                   const char *name, int64_t now_unix, int64_t *days_left)
+{
+    struct tls_facts f = {.until_unix = now_unix};
+    char uri[TLS_URI_MAX];
+    tls_uri_make(uri, run, role, name);
+    enum err e = loaded_check(&f, files, uri, role, now_unix);
+    *days_left = (f.until_unix - now_unix) / DAY_S;
+    if (e == ERR_OK)
+        tls_log_expiry(files->certificate, &f, now_unix);
+    return e;
+}
+
 enum err tls_usable(const struct link_tls *files, int64_t now_unix)
 {
-    struct tls_pem pem;
-    TRY(tls_load(&pem, files));
-    STACK_OF(X509) *chain = NULL, *roots = NULL;
     struct tls_facts f;
-    enum err e = tls_certificates_parse(pem.certificate, files->certificate, &chain);
-    if (e == ERR_OK)
-        e = tls_certificates_parse(pem.ca, files->ca, &roots);
-    if (e == ERR_OK) {
-        tls_facts_out(&f, sk_X509_value(chain, 0));
-        e = tls_facts_check(&f, files->certificate, NULL, TLS_OBSERVER, now_unix);
-    }
-    if (e == ERR_OK)
-        e = files_check(chain, roots, &pem, files, now_unix);
-    sk_X509_pop_free(chain, X509_free);
-    sk_X509_pop_free(roots, X509_free);
-    tls_forget(&pem);
-    return e;
+    return loaded_check(&f, files, NULL, TLS_OBSERVER, now_unix);
 }
 
 int64_t tls_days(const struct link_tls *files, const char *run, enum tls_role role,
