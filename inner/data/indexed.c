@@ -133,19 +133,7 @@ enum err indexed_parse(struct indexed *x, const char *path, const uint8_t *data,
 
 /* ---- writing ---- */
 
-enum { FIRST_ROOM = 4096, PIECE_IDS = 4096 };
-
-/* The array, with room for one element more than `used`. NULL: no memory. */
-static void *with_room(struct arena *a, void *array, uint64_t used, uint64_t *room, size_t size)
-{
-    if (used < *room)
-        return array;
-    *room = *room ? 2 * *room : FIRST_ROOM;
-    void *more = arena_array(a, *room, size);
-    if (more && used)
-        memcpy(more, array, used * size);
-    return more;
-}
+enum { PIECE_IDS = 4096 };
 
 static enum err open_writer(struct indexed_writer *w, const char *stem)
 {
@@ -188,8 +176,8 @@ enum err indexed_sentence(struct indexed_writer *w, const int32_t *ids, size_t c
         return ERR_OK;
     if (count > INT32_MAX)
         return err_set(ERR_INPUT, "%s: a sentence of %zu tokens", w->bin.path, count);
-    TRY_ALLOC(w->lengths = with_room(&w->memory, w->lengths, w->sentences, &w->lengths_room,
-                                     sizeof *w->lengths));
+    TRY_ALLOC(w->lengths = arena_grow(&w->memory, w->lengths, w->sentences, &w->lengths_room,
+                                      sizeof *w->lengths));
     for (size_t at = 0; at < count; at += PIECE_IDS)
         TRY(put_ids(w, ids + at, count - at < PIECE_IDS ? count - at : PIECE_IDS));
     w->lengths[w->sentences++] = (int32_t)count;
@@ -203,7 +191,7 @@ enum err indexed_document_end(struct indexed_writer *w)
     if (w->sentences == before)
         return ERR_OK;
     TRY_ALLOC(w->ends =
-                  with_room(&w->memory, w->ends, w->documents, &w->ends_room, sizeof *w->ends));
+                  arena_grow(&w->memory, w->ends, w->documents, &w->ends_room, sizeof *w->ends));
     w->ends[w->documents++] = w->sentences;
     return ERR_OK;
 }

@@ -48,7 +48,7 @@ struct indexed_writer {
     int32_t *lengths; /* (sentences), and room for more */
     uint64_t *ends;   /* (documents): the sentence behind each */
     uint64_t sentences, documents, tokens;
-    uint64_t lengths_room, ends_room;
+    size_t lengths_room, ends_room;
 };
 
 /* Begins STEM.bin and STEM.idx; both appear at indexed_close. `w` is zeroed. */

@@ -284,13 +284,8 @@ static enum err file_add(struct config_list *files, struct arena *a, size_t *roo
     const char **items;
     if (files->count == SHARD_FILES_MAX)
         return err_set(ERR_INPUT, "more than %u shards in one set", SHARD_FILES_MAX);
-    if (files->count == *room) {
-        *room = 2 * *room + 64;
-        TRY_ALLOC(items = arena_array(a, *room, sizeof *items));
-        if (files->count)
-            memcpy(items, files->items, files->count * sizeof *items);
-        files->items = items;
-    }
+    TRY_ALLOC(items = arena_grow(a, files->items, files->count, room, sizeof *items));
+    files->items = items;
     files->items[files->count++] = name;
     return ERR_OK;
 }

@@ -252,15 +252,9 @@ static enum err private_listed(struct private_site *p, const struct private_char
         p->chain = (uint64_t)p->charged;
         return ERR_OK;
     }
-    if (p->count == p->room) {
-        size_t room = 2 * p->room + 64;
-        struct private_line *lines = arena_array(p->perm, room, sizeof *lines);
-        TRY_ALLOC(lines);
-        if (p->count)
-            memcpy(lines, p->lines, p->count * sizeof *lines);
-        p->lines = lines;
-        p->room = room;
-    }
+    struct private_line *lines = arena_grow(p->perm, p->lines, p->count, &p->room, sizeof *lines);
+    TRY_ALLOC(lines);
+    p->lines = lines;
     p->lines[p->count++] = (struct private_line){c->tag, p->history, number, p->chain};
     return ERR_OK;
 }

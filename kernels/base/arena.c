@@ -94,6 +94,21 @@ void *arena_array(struct arena *a, size_t count, size_t size)
     return arena_alloc(a, bytes);
 }
 
+void *arena_grow(struct arena *a, void *array, size_t count, size_t *room, size_t size)
+{
+    enum { FIRST = 64 };
+    if (count < *room)
+        return array;
+    size_t more = *room ? 2 * *room : FIRST;
+    void *to = arena_array(a, more, size);
+    if (!to)
+        return NULL;
+    if (count)
+        memcpy(to, array, count * size);
+    *room = more;
+    return to;
+}
+
 char *arena_string(struct arena *a, const char *s, size_t n)
 {
     char *copy = n < SIZE_MAX ? arena_alloc(a, n + 1) : NULL;

@@ -27,6 +27,9 @@ struct arena arena_make_from(struct arena_source source);
  * done). */
 void *arena_alloc(struct arena *a, size_t bytes) MUST;
 void *arena_array(struct arena *a, size_t count, size_t size) MUST; /* checks the product */
+/* An array with room for one element more than `count`: the same one, or a copy of twice the room,
+ * the old one staying in the arena. *room 0: none yet. NULL: no memory, and nothing has changed. */
+void *arena_grow(struct arena *a, void *array, size_t count, size_t *room, size_t size) MUST;
 char *arena_string(struct arena *a, const char *s, size_t n) MUST; /* copy of n bytes, terminated */
 char *arena_printf(struct arena *a, const char *format, ...)
     __attribute__((format(printf, 2, 3))) MUST;

@@ -52,15 +52,10 @@ static enum err entry_visit(void *self, const char *text, size_t n, bool *good)
     *good = e.begins ? start_read(&e, text) : setting_read(&e, text);
     if (!*good)
         return ERR_OK;
-    if (r->count == r->room) {
-        size_t room = 2 * r->room + 64;
-        struct runs_entry *more = arena_array(r->perm, room, sizeof *more);
-        TRY_ALLOC(more);
-        if (r->count)
-            memcpy(more, r->entries, r->count * sizeof *more);
-        r->entries = more;
-        r->room = room;
-    }
+    struct runs_entry *entries =
+        arena_grow(r->perm, r->entries, r->count, &r->room, sizeof *entries);
+    TRY_ALLOC(entries);
+    r->entries = entries;
     r->entries[r->count++] = e;
     return ERR_OK;
 }

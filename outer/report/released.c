@@ -9,7 +9,7 @@
 #include "outer/store/env_files.h"
 #include "outer/store/outer_state.h"
 
-enum { PATH_BYTES = 96, ROUNDS_FIRST = 64, WHY_FIRST = 8 };
+enum { PATH_BYTES = 96 };
 static const char seals_path[] = "id/maskseals";
 
 struct reader { /* of one directory */
@@ -20,27 +20,11 @@ struct reader { /* of one directory */
     size_t room, why_room;
 };
 
-/* Arrays of the arena that double. */
-static enum err grow(void **list, size_t *room, size_t count, size_t each, size_t first,
-                     struct arena *a)
-{
-    if (count < *room)
-        return ERR_OK;
-    size_t more = *room ? 2 * *room : first;
-    void *to = arena_alloc(a, more * each);
-    TRY_ALLOC(to);
-    if (count)
-        memcpy(to, *list, count * each);
-    *list = to;
-    *room = more;
-    return ERR_OK;
-}
-
 static enum err why_add(struct reader *v, const char *text)
 {
-    void *list = v->r->why;
-    TRY(grow(&list, &v->why_room, v->r->failed, sizeof *v->r->why, WHY_FIRST, v->a));
-    v->r->why = list;
+    const char **why = arena_grow(v->a, v->r->why, v->r->failed, &v->why_room, sizeof *why);
+    TRY_ALLOC(why);
+    v->r->why = why;
     v->r->why[v->r->failed++] = text;
     return text ? ERR_OK : err_set(ERR_MEMORY, "no memory");
 }
@@ -96,9 +80,9 @@ static enum err round_take(struct reader *v, const struct seal_kept *k, const st
     if (!seal_kept_holds(k, file, v->verify, &seal, &payload, &why))
         return why_add(
             v, arena_printf(v->a, "fragment %u round %" PRIu64 ": %s", k->fragment, k->round, why));
-    void *list = r->round;
-    TRY(grow(&list, &v->room, r->count, sizeof *r->round, ROUNDS_FIRST, v->a));
-    r->round = list;
+    struct released_round *rounds = arena_grow(v->a, r->round, r->count, &v->room, sizeof *rounds);
+    TRY_ALLOC(rounds);
+    r->round = rounds;
     struct released_round *t = &r->round[r->count++];
     bool numbered = seal_kept_chain(file, &before);
     *t = (struct released_round){.fragment = k->fragment,

@@ -69,6 +69,19 @@ static void arena_gives_zeroed_aligned_memory(void **state)
     assert_string_equal(arena_printf(&a, "%s-%d", "x", 5), "x-5");
     assert_string_equal(arena_string(&a, "abcdef", 3), "abc");
     assert_null(arena_array(&a, SIZE_MAX / 2, 3));
+    uint32_t *list = NULL;
+    size_t room = 0;
+    for (uint32_t i = 0; i < 1000; i++) {
+        uint32_t *more = arena_grow(&a, list, i, &room, sizeof *more);
+        assert_true(more && room > i && (more == list || (i & (i - 1)) == 0));
+        list = more;
+        list[i] = i;
+    }
+    for (uint32_t i = 0; i < 1000; i++)
+        assert_int_equal(list[i], i);
+    room = SIZE_MAX / 4;
+    assert_null(arena_grow(&a, list, room, &room, 8));
+    assert_int_equal(room, SIZE_MAX / 4);
     assert_null(arena_alloc(&a, SIZE_MAX));
     arena_free(&a);
     arena_free(&a);
