@@ -1,34 +1,12 @@
 """Event files of TensorBoard: a step that is there twice needs a record (SessionLog START) that a session began.
 python3 sessions.py FILE..."""
+import pathlib
 import struct
 import sys
 
-
-def varint(b, i):
-    r = s = 0
-    while True:
-        c = b[i]
-        i += 1
-        r |= (c & 127) << s
-        s += 7
-        if c < 128:
-            return r, i
-
-
-def fields(b):
-    i = 0
-    while i < len(b):
-        k, i = varint(b, i)
-        if k & 7 == 0:
-            v, i = varint(b, i)
-        else:
-            n = 8 if k & 7 == 1 else 4 if k & 7 == 5 else None
-            if n is None:
-                n, i = varint(b, i)
-            v = b[i:i + n]
-            i += n
-        yield k >> 3, v
-
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from watch import fields  # noqa: E402, the reader of protobuf messages
 
 seen, twice, sessions = set(), 0, 0
 for name in sorted(sys.argv[1:]):
