@@ -19,8 +19,8 @@
     X(demo, NET, FIRST,                                                                            \
       "two sites and an aggregator on this machine, on real text, with a report")                  \
     X(data, ANY, FIRST,                                                                            \
-      "text (plain, JSON lines, compressed) or token ids into shards: held out, and one part a "   \
-      "site")                                                                                      \
+      "text (plain, JSON lines, CSV, compressed), labelled texts or token ids into shards: held "  \
+      "out, and one part a site")                                                                  \
     X(doctor, ANY, FIRST,                                                                          \
       "what this machine and this build can do; with --config whether a run would start here")     \
     X(train, ANY, FIRST, "train: alone, or as one site of a run")                                  \

@@ -309,13 +309,10 @@ enum err cmd_data(int argc, char **argv)
     struct args args = {
         .command = "data",
         .summary =
-            "Turns text into token shards (of llm.c or Megatron-LM), with a held-out part "
-            "and one part "
-            "per site: bytes, or the\n"
-            "ids of a tokenizer (--tokenizer). Text is plain, JSON lines (--field) or CSV, in "
-            "one call, also as .gz\n"
-            "and .zst; of a directory all files are taken. Or token ids of another program "
-            "(--tokens).",
+            "Turns text into token shards (of llm.c or Megatron-LM), with a held-out part and one "
+            "part per site: bytes, or the ids of a tokenizer (--tokenizer). Text is plain, JSON "
+            "lines (--field) or CSV, in one call, also as .gz and .zst; of a directory all files "
+            "are taken. Or labelled texts (--labels), or token ids of another program (--tokens).",
         .example = "atoll data --out data --sites 2 book.txt",
         .operands = "FILE|DIR...",
         .options = options,

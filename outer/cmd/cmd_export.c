@@ -15,6 +15,7 @@
 struct export
 {
     const char *out, *tokenizer;
+    const struct load_options *of; /* of->from: NULL: run.dir */
     bool bf16, checkpoint;
     double part_gb;
     int64_t task;
@@ -32,18 +33,22 @@ static enum err tokenizer_dir(const struct settings *s, struct arena *a, const c
     return ERR_OK;
 }
 
-/* From --tokenizer; else as `atoll sample` finds it, from the run directory or the shards. */
+/* From --tokenizer; else from the directory of the model, where atoll import left it, from run.dir
+ * or from that of the shards. */
 static enum err copy_tokenizer(const struct load *l, const struct export *x, struct arena *a)
 {
-    const char *places[] = {x->tokenizer, l->run.s.run_dir, NULL};
-    size_t i = x->tokenizer ? 0 : 1;
+    enum { PLACES = 3 };
+    const char *places[PLACES] = {x->of->from, l->run.s.run_dir, NULL};
     char *copied;
-    TRY(tokenizer_dir(&l->run.s, a, &places[2]));
-    TRY(names_copy_tokenizer(places[i], x->out, a, &copied));
+    TRY(tokenizer_dir(&l->run.s, a, &places[PLACES - 1]));
+    if (x->tokenizer)
+        places[0] = x->tokenizer;
+    TRY(names_copy_tokenizer(places[0], x->out, a, &copied));
     if (x->tokenizer && !*copied)
         return err_set(ERR_INPUT, "%s has no file of a tokenizer", x->tokenizer);
-    if (!*copied)
-        TRY(names_copy_tokenizer(places[i = 2], x->out, a, &copied));
+    size_t i = 0;
+    while (!*copied && ++i < PLACES)
+        TRY(names_copy_tokenizer(places[i], x->out, a, &copied));
     if (*copied)
         printf("%s: %s from %s\n", x->out, copied, places[i]);
     return ERR_OK;
@@ -103,7 +108,7 @@ static enum err export_model(struct load *l, void *self)
 enum err cmd_export(int argc, char **argv)
 {
     struct load_options from = {0};
-    struct export x = {.part_gb = NAMES_PART_BYTES / 1e9};
+    struct export x = {.of = &from, .part_gb = NAMES_PART_BYTES / 1e9};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
         {"out", ARGS_TEXT, &x.out, .value = "DIR", .required = true,
@@ -115,14 +120,15 @@ enum err cmd_export(int argc, char **argv)
         {"part-gb", ARGS_REAL, &x.part_gb, .value = "GB",
          .help = "Largest file in 1e9 bytes (5); more is written as several files and an index."},
         {"tokenizer", ARGS_TEXT, &x.tokenizer, .value = "DIR",
-         .help = "Folder whose vocab.txt, tokenizer.json, .. are copied beside; else the run "
-                 "directory, or that of the first shards of data.train."},
+         .help = "Folder whose vocab.txt, tokenizer.json, .. are copied beside; else the "
+                 "directory of the model (--from), run.dir, or that of the first shards of "
+                 "data.train."},
         {"task", ARGS_INT, &x.task, .value = "N", .max = 15,
          .help = "With several tasks (model.classes): whose head is written; 0 is the first."},
     };
     struct args args = {.command = "export",
                         .summary = "Writes a trained model as transformers reads it "
-                                   "(AutoModel.from_pretrained): GPT-2,\n"
+                                   "(AutoModel.from_pretrained): GPT-2, "
                                    "Llama, BERT, ALBERT or ModernBERT, whichever the settings "
                                    "describe.",
                         .example = "atoll export --config run.yaml --run.dir run/a --out gpt2",
@@ -253,9 +259,9 @@ enum err cmd_import(int argc, char **argv)
     struct args args = {.command = "import",
                         .summary =
                             "Makes a model of Hugging Face (GPT-2, Llama, BERT, ALBERT, "
-                            "ModernBERT) the initial parameters of a run: `atoll train` with the\n"
+                            "ModernBERT) the initial parameters of a run: `atoll train` with the "
                             "same configuration starts from it. Every site of a run imports "
-                            "the same files. config.json\n"
+                            "the same files. config.json "
                             "must describe the model of the configuration; --write-config "
                             "derives the configuration.",
                         .example = "atoll import --config run.yaml --run.dir run/a --model gpt2",

@@ -68,6 +68,9 @@ expect 0 "Usage: atoll cert issue" "$atoll" help cert issue
 for command in train serve eval sample export import plan probe sim ledger report data doctor wan demo; do
     expect 0 "Usage: atoll $command" "$atoll" $command --help
     awk 'length > 100 && !/^  atoll/ { exit 1 }' said.out || fail "atoll $command --help has lines of more than 100 columns"
+    # The sentence that says what it does is one paragraph: a line ends where the next word does not fit.
+    awk 'NR > 1 && /^$/ { part++; next } part == 1 { if (last != "" && length(last) + length($1) < 90) exit 1; last = $0 }' said.out ||
+        fail "atoll $command --help breaks a line in the middle of its summary"
 done
 
 # --- text and shards -------------------------------------------------------------------------------------

@@ -143,11 +143,12 @@ def check_model(name, golden):
     if "level=warn" in said and name not in ENCODERS:  # an encoder's heads may be left out, which is said
         fail(f"{name}: import warns: {said}")
     worst = check_logits(name, settings, golden)
-    atoll("export", *settings, "--run.dir", name + ".run", "--out", name + ".hf")
+    atoll("export", *settings, "--from", name + ".run", "--out", name + ".hf")
     count = check_weights(name, name + ".hf")
     check_tokenizer_files(name, name + ".hf")
     atoll("import", *settings, "--run.dir", name + ".again", "--model", name + ".hf")
     atoll("export", *settings, "--run.dir", name + ".again", "--out", name + ".hf2")
+    check_tokenizer_files(name, name + ".hf2")
     with open(name + ".hf/model.safetensors", "rb") as a, open(name + ".hf2/model.safetensors", "rb") as b:
         if a.read() != b.read():
             fail(f"{name}: export, import, export gives other bytes")
