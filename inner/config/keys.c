@@ -832,7 +832,7 @@ static void check_mixture(struct config_rules *r, const struct settings *s)
          "data.weights with data.shards = own: a rank may have no file of a source; use "
          "data.shards = shared"},
         {s->train_modules > 1,
-         "data.weights with train.modules: a restart reads the steps in front of its checkpoint "
+         "data.weights with train.modules: a restart reads the steps before its checkpoint "
          "again, "
          "which may be of other weights; leave data.weights out, or use train.modules = 1"},
         {s->data_train.count > KEYS_SOURCES_MAX, "data.weights: at most 64 items of data.train"},

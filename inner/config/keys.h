@@ -184,12 +184,12 @@ CHOICES_INNER(CONFIG_ENUM)
     X(model, norm, CHOICE(model_norm), .fallback = "layer", .pinned = true,                        \
       .help = "Kind of normalisation.")                                                            \
     X(model, norm_place, CHOICE(model_norm_place), .fallback = "pre", .pinned = true,              \
-      .help = "Place of the two norms of a block. pre: in front of attention and MLP, and one "    \
-              "more behind the last block (GPT, Llama, ModernBERT). post: behind each addition "   \
+      .help = "Place of the two norms of a block. pre: before attention and MLP, and one "         \
+              "more after the last block (GPT, Llama, ModernBERT). post: after each addition "     \
               "to the residual stream (BERT, ALBERT). none: no norms in the blocks.")              \
     X(model, embed_norm, BOOL, .fallback = "false", .pinned = true,                                \
-      .help = "A norm behind the embeddings (BERT). With norm_place pre the first block then has " \
-              "no norm in front of its attention (ModernBERT).")                                   \
+      .help = "A norm after the embeddings (BERT). With norm_place pre the first block then has "  \
+              "no norm before its attention (ModernBERT).")                                        \
     X(model, norm_eps, REAL, .fallback = "1e-5", .min = 1e-12, .max = 1, .pinned = true,           \
       .help = "Added to the variance, or mean square, of a normalisation.")                        \
     X(model, activation, CHOICE(model_activation), .fallback = "gelu", .pinned = true,             \
@@ -317,13 +317,13 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, compress, CHOICE(train_compress), .fallback = "none", .pinned = true,                 \
       .help =                                                                                      \
           "What the ranks of a site send. none: gradients, in train.grad_reduce_dtype. onebit: "   \
-          "behind train.freeze of the steps, one bit of each value of the first moment "           \
+          "after train.freeze of the steps, one bit of each value of the first moment "            \
           "(1-bit Adam with train.optimizer adamw, 1-bit LAMB with lamb). zeroone: up to "         \
-          "train.freeze gradients in one bit each, and in full at growing intervals; behind it "   \
+          "train.freeze gradients in one bit each, and in full at growing intervals; after it "    \
           "local steps, and one bit of each value of their sum at growing intervals (0/1 Adam, "   \
-          "with adamw). The ranks' parameters are also made equal in front of an evaluation, a "   \
+          "with adamw). The ranks' parameters are also made equal before an evaluation, a "        \
           "checkpoint, an outer round and the end, so train.eval_every and "                       \
-          "train.checkpoint_every change the result a little. sparse: behind train.freeze of "     \
+          "train.checkpoint_every change the result a little. sparse: after train.freeze of "      \
           "the steps, the chunks of the gradient that are largest over all ranks (GradientFlow).") \
     X(train, freeze, REAL, .fallback = "0.2", .min = 0, .max = 1, .pinned = true,                  \
       .help = "With train.compress: sums are full for this share of train.steps; with onebit and " \
@@ -334,7 +334,7 @@ CHOICES_INNER(CONFIG_ENUM)
               "steps; a power of two.")                                                            \
     X(train, local_grow, REAL, .fallback = "0.25", .min = 1e-6, .max = 1, .pinned = true,          \
       .help = "With train.compress zeroone: the interval between two sums of local steps is 1 "    \
-              "step behind train.freeze, and twice as long after each such share of train.steps.") \
+              "step after train.freeze, and twice as long after each such share of train.steps.")  \
     X(train, variance_grow, INT, .fallback = "16", .min = 1, .max = 1 << 20, .pinned = true,       \
       .help = "With train.compress zeroone: up to train.freeze the interval between two full "     \
               "sums, which change the second moment, is twice as long after this many of them.")   \
@@ -360,7 +360,7 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, pipeline, CHOICE(train_pipeline), .fallback = "sequential", .pinned = true,           \
       .help =                                                                                      \
           "With train.modules. sequential: one module after the other, forward and backward, "     \
-          "the gradients of one rank. stale: behind train.warmup all modules run their backward "  \
+          "the gradients of one rank. stale: after train.warmup all modules run their backward "   \
           "at the same time, module k of K with the gradient of K - k steps ago (Ouroboros).")     \
     X(train, rounding, CHOICE(train_rounding), .fallback = "nearest", .pinned = true,              \
       .help = "Rounding of the f32 parameters to the bf16 copy that the GEMMs read. stochastic: "  \
@@ -371,8 +371,8 @@ CHOICES_INNER(CONFIG_ENUM)
               "fp16_stochastic: the same, unbiased, by counter-based random bits. Kept in f32 "    \
               "memory: for the study of widths. Not of the outer state.")                          \
     X(train, dropout, REAL, .fallback = "0", .min = 0, .max = 0.9, .pinned = true,                 \
-      .help = "Share of the values that become 0, drawn anew at each step, behind the embeddings " \
-              "and behind attention and MLP of each block (BERT has 0.1). Not in evaluation.")     \
+      .help = "Share of the values that become 0, drawn anew at each step, after the embeddings "  \
+              "and after attention and MLP of each block (BERT has 0.1). Not in evaluation.")      \
     X(train, layer_drop, REAL, .fallback = "0", .min = 0, .max = 0.9, .pinned = true,              \
       .help = "Progressive layer dropping: a step leaves out layers at random, the deeper the "    \
               "more often; the last with a probability that grows to this (0.5 in the paper). 0: " \
@@ -449,7 +449,7 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Steps at the peak learning rate before the decay (the stable phase of WSD).")       \
     X(train, decay, CHOICE(train_decay), .fallback = "cosine", .pinned = true,                     \
       .help = "Shape of the decay to lr_end at train.steps. exponential: train.decay_factor to "   \
-              "the power of the steps behind warm-up and stable steps, over train.decay_steps, "   \
+              "the power of the steps after warm-up and stable steps, over train.decay_steps, "    \
               "whatever train.steps is.")                                                          \
     X(train, decay_factor, REAL, .fallback = "0.9", .min = 1e-9, .max = 1, .pinned = true,         \
       .help = "With train.decay = exponential: factor over train.decay_steps.")                    \
@@ -495,7 +495,7 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, clip_per, CHOICE(train_clip_per), .fallback = "model", .pinned = true,                \
       .help = "What train.clip clips. model: the mean gradient of the site, by its norm. bucket: " \
               "each rank's own gradient, "                                                         \
-              "bucket by bucket (train.bucket_mb, from the end of the slab) in front of the sum: " \
+              "bucket by bucket (train.bucket_mb, from the end of the slab) before the sum: "      \
               "each of B buckets has norm train.clip / sqrt(B) at most.")                          \
     X(train, eval_every, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",              \
       .help = "Steps between two evaluations of the eval loss; 0: only at start and end.")         \

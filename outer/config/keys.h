@@ -261,7 +261,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "the host.")                                                                         \
     X(outer, history_rounds, INT, .fallback = "8", .min = 1, .max = 1e6, .unit = "rounds",         \
       .pinned = true,                                                                              \
-      .help = "Committed rounds that are kept for sites that were away. A site further behind "    \
+      .help = "Committed rounds that are kept for sites that were away. A site that lacks more "   \
               "takes a snapshot.")                                                                 \
     X(site, name, TEXT, .fallback = "",                                                            \
       .help = "Which site this process is, of outer.sites or added by an operator; not needed "    \
@@ -341,9 +341,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
           "llm.c's .bin (docs/data.md 4); a * is a glob. The files must be public: what is found " \
           "out with them is shown and charged to no privacy budget.")                              \
     X(eval, shots, INT, .fallback = "0", .min = 0, .max = 64, .unit = "examples",                  \
-      .help =                                                                                      \
-          "Worked examples in front of each question of tasks of JSON lines or CSV: the first "    \
-          "of eval.shots_from, with MMLU of the question's subject.")                              \
+      .help = "Worked examples before each question of tasks of JSON lines or CSV: the first "     \
+              "of eval.shots_from, with MMLU of the question's subject.")                          \
     X(eval, shots_from, LIST, .fallback = "",                                                      \
       .help = "NAME=FILE for each of eval.tasks: JSON lines or CSV with worked examples.")         \
     X(eval, questions, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "questions",            \
