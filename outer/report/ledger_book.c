@@ -127,10 +127,11 @@ static bool round_near(const struct ledger_book *b, uint32_t fragment, uint64_t 
     return (round > newest ? round - newest : newest - round) <= ROUND_NEAR;
 }
 
-/* Has the row a round of its own? A transfer that moved nothing is a call like any other. */
+/* Has the row a round of its own? A transfer that moved nothing is a call like any other, whatever
+ * size its offer claims. */
 static bool has_round(const struct ledger_book *b, const struct ledger_row *row)
 {
-    bool moved = row->done || row->total || row->up.payload || row->down.payload;
+    bool moved = row->done || row->up.payload || row->down.payload;
     if (ledger_transfer(row->what) && moved)
         return true;
     return b->count < WAITING_MAX && round_near(b, row->fragment, row->round);
@@ -168,6 +169,7 @@ void ledger_book_add(void *book, const struct ledger_row *row)
     if (!has_round(b, row)) {
         named.fragment = 0;
         named.round = LEDGER_NO_ROUND;
+        named.total = 0;
     }
     struct ledger_row *to = row_of(b, &named);
     if (to)

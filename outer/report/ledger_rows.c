@@ -204,17 +204,16 @@ enum err ledger_rows_keep(struct ledger_rows *t, uint32_t fragment, uint64_t rou
     return ERR_OK;
 }
 
-/* The newest round of each fragment is the last of its contributions or aggregates. */
+/* The newest round of each fragment is that of a contribution or aggregate that was complete, or
+ * was predicted from a manifest: a peer may name any other. */
 static enum err keep_newest(struct ledger_rows *t)
 {
     for (size_t i = 0; i < t->count; i++) {
         const struct ledger_row *row = &t->rows[i];
-        bool last = i + 1 == t->count || row[1].what != row->what ||
-                    row[1].fragment != row->fragment || row[1].round == LEDGER_NO_ROUND;
-        if ((row->what != LEDGER_CONTRIBUTION && row->what != LEDGER_AGGREGATE) || !last ||
-            row->round == LEDGER_NO_ROUND || row->round < t->keep)
-            continue;
-        TRY(ledger_rows_keep(t, row->fragment, row->round + 1 - t->keep));
+        bool known = row->what == LEDGER_CONTRIBUTION || row->what == LEDGER_AGGREGATE;
+        known = known && row->round != LEDGER_NO_ROUND && (row->done || row->predicted);
+        if (known && row->round >= t->keep)
+            TRY(ledger_rows_keep(t, row->fragment, row->round + 1 - t->keep));
     }
     return ERR_OK;
 }

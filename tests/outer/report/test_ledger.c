@@ -513,6 +513,7 @@ static void a_peer_writes_few_rows(void **state)
         snprintf(fetch.site, sizeof fetch.site, "often");
         ledger_book_add(&book, &fetch);
         contribute("often", 3, 1000, 10, false);
+        contribute("often", i + 1000, 1000, 0, false); /* refused */
         ledger_book_add(&book, &poll);
     }
     ledger_book_close(&book);
@@ -532,7 +533,7 @@ static void a_peer_writes_few_rows(void **state)
         calls[m.rows[i].what] += m.rows[i].calls;
     assert_int_equal(calls[LEDGER_POLL], CALLS);
     assert_int_equal(calls[LEDGER_AGGREGATE], CALLS);
-    assert_int_equal(calls[LEDGER_CONTRIBUTION], CALLS);
+    assert_int_equal(calls[LEDGER_CONTRIBUTION], 2 * CALLS);
 }
 
 int main(void)

@@ -540,6 +540,24 @@ static void a_late_end_is_no_difference(void **state)
     }
 }
 
+/* A peer names a round that does not exist, and sends bytes for it: no other round is folded for
+ * that. */
+static void a_named_round_folds_nothing(void **state)
+{
+    (void)state;
+    static const struct story s = {"named", 2, 8, 1, 600, .keep = 4};
+    story_begin(&s);
+    rounds(0, 2);
+    flow("contribution", 0, 0, 1000000000, 1000, 10, 0, false);
+    rounds(2, s.rounds);
+    put("run/named", text.bytes, text.used);
+    struct ledger_member before = read_of("run/named");
+    fold("run/named", s.keep);
+    struct ledger_member m = read_of("run/named");
+    same("named", &before, &m, true);
+    assert_int_equal(m.kept[0].round, s.rounds - s.keep);
+}
+
 /* ---- damage ---- */
 
 /* A line of the sums that is not there, or there twice, is damage, in whatever place. */
@@ -835,6 +853,7 @@ int main(void)
         cmocka_unit_test(a_fold_keeps_every_sum),
         cmocka_unit_test(a_difference_keeps_its_round),
         cmocka_unit_test(a_late_end_is_no_difference),
+        cmocka_unit_test(a_named_round_folds_nothing),
         cmocka_unit_test(a_fold_is_whole),
         cmocka_unit_test(a_torn_end_is_folded_away),
         cmocka_unit_test(every_fault_leaves_a_ledger),
