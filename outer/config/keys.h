@@ -285,9 +285,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "File with one line, user:password, of the proxy; only its owner may read it.")      \
     X(site, streams, CHOICE(site_streams), .fallback = "auto",                                     \
       .help = "Connections that share one payload. auto: the link measures the path and takes "    \
-              "one where one fills it, several where socket buffers or lost packets limit each, "  \
-              "paced at the path's rate; it asks for site.congestion. A number: so many, with "    \
-              "the kernel's settings.")                                                            \
+              "one where one fills it, several where socket buffers limit each, and without BBR "  \
+              "on a long path, paced at the path's rate; it asks for site.congestion. A number: "  \
+              "so many, with the kernel's settings.")                                              \
     X(site, congestion, CHOICE(site_congestion), .fallback = "bbr",                                \
       .help = "With site.streams auto, both directions: bbr: BBR, where the kernel lets the "      \
               "process have it (net.ipv4.tcp_allowed_congestion_control); kernel: the system's.")  \

@@ -94,10 +94,15 @@ static double largest(const struct path *p)
     return most;
 }
 
-/* The next pace over the rate: more and more as long as the path takes all that is sent. */
+/* The next pace over the rate: more and more as long as the path takes all that is sent. BBR may
+ * have left its start-up phase too early, at a part of the path's rate, and then probes for more by
+ * itself: until a transfer is no faster than those before, the pace leaves it room. */
 static double gain_next(const struct path *p, const struct path_sample *s)
 {
     bool limited = p->now.pace > 0 && s->rate > REACHED * p->gain * p->facts.rate;
+    bool grows = path_is_bbr(p->facts.congestion) && s->rate > GAIN * p->facts.rate;
+    if (grows)
+        return GAIN_MOST;
     return !limited ? GAIN : p->gain < GAIN_FASTER ? GAIN_FASTER : GAIN_MOST;
 }
 
