@@ -1,6 +1,7 @@
 /* Downloads. Workers take runs of missing blocks from one list; each run is one call. Two workers
  * share a connection, so the next request arrives before the previous answer ends. Runs get shorter
- * towards the end, so that all workers finish at about the same time. Blocks that a worker could
+ * towards the end, and slow connections take fewer (outer/link/deal.h), so that all workers finish
+ * at about the same time. Blocks that a worker could
  * not fetch return to the list.
  */
 #include <signal.h>

@@ -1,8 +1,9 @@
 /* Contributions. The leading stream sends the offer, receives the list of missing bytes and the
  * final answer. When more than one chunk is missing, further streams join, each on its own
- * connection and thread. All streams take blocks from one list, so a slow connection delays no
- * other. The leading stream ends last. The block of a broken stream is sent after the next offer,
- * whose answer says which bytes are stored: no stored byte is sent twice.
+ * connection and thread. All streams take blocks from one list, as outer/link/deal.h deals them, so
+ * a slow connection delays no other. The leading stream ends last. The block of a broken stream is
+ * sent after the next offer, whose answer says which bytes are stored: no stored byte is sent
+ * twice.
  *
  * When the previous round got its receipt over this link, the first offer of a round finds no
  * stored bytes: the data follows the offer at once, which saves a round trip. If the offer is
