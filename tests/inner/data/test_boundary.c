@@ -107,14 +107,9 @@ static const char *const mixed[] = {"the",
                                     ")\n",
                                     "The",
                                     "n"};
-static const char *const french[] = {"\xc3\xa9t\xc3\xa9",
-                                     "d\xc3\xa9j\xc3\xa0",
-                                     "no\xc3\xabl",
-                                     "\xc3\xa0",
-                                     "la",
-                                     "the",
-                                     "l'\xc3\xa9"
-                                     "cole"};
+static const char *const french[] = {
+    "\xc3\xa9t\xc3\xa9", "d\xc3\xa9j\xc3\xa0", "no\xc3\xabl", "\xc3\xa0", "la", "the",
+    "l'\303\251cole"};
 static const char *const chinese[] = {"\xe4\xb8\xad", "\xe6\x96\x87", "\xe5\xad\x97",
                                       "\xe4\xb8\xad", "\xe6\x96\x87", "\xe5\xad\x97",
                                       "\xe3\x80\x82"};
