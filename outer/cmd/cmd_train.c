@@ -477,6 +477,7 @@ static enum err run(struct job *j)
     const struct train_hook hook = {j,         hook_start, hook_update, hook_due,
                                     hook_step, hook_eval,  hook_saving, hook_saved};
     j->train.stop = &j->stop;
+    j->train.text_fixed = j->outer && j->run.o.outer_mode == OUTER_MODE_STRICT;
     enum err e = train_run(&j->train, &hook);
     if (!is_lead(j)) {
         if (e != ERR_OK && ends_together(e))

@@ -138,6 +138,12 @@ code=0
 [ "$code" -eq 1 ] && grep -q "NOT PROVED     fragment 1 round $last: the manifest has this site" verify.out ||
     fail "the last seal is missing, alone: $code $(cat verify.out)"
 grep -q "NOT PROVED     fragment 0 round 3" verify.out || fail "a seal from the middle is missing, alone: $(cat verify.out)"
+rm -r altered
+cp -r killed/b altered # b: what is not known of a site without records must not be taken for the first site
+rm -r altered/seals/*
+code=0
+"$atoll" privacy verify altered >verify.out 2>&1 || code=$?
+[ "$code" -eq 1 ] && grep -q "NOT PROVED     no record at all" verify.out || fail "all seals are missing: $code $(cat verify.out)"
 
 # What lies on the aggregator's disk: without masks the values of a site, with masks none of them.
 masked="$settings --outer.fragments 1"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Ctrl-C: the site finishes its step, stores, leaves with exit code 75; the same command goes on and ends with the same bits.
-# SIGTERM and SIGUSR1 mean the same. Alone, and as a site of a run whose other site waits meanwhile.
+# SIGTERM and SIGUSR1 mean the same. A strict run does not go on with other text. Alone, and as a site of a run whose other site waits meanwhile.
 . "$(dirname "$0")/lib.sh"
 steps=1200 every=8 checkpoint_every=100 # far more than are done before a signal arrives
 configure a,b
@@ -51,6 +51,13 @@ for n in 3 9 15; do
     kill -STOP "$b" # without it site a cannot end before the signal arrives
     kill -INT "$a"
     ends 75 "$a" "site a after Ctrl-C"
+    if [ $n -eq 9 ]; then # other text is another order of all examples: a strict run would end with other bits
+        cp data/train-0-0000.bin data/train-0-0001.bin
+        train a
+        ends 4 "$pid" "site a with a shard more"
+        grep -q "at the checkpoint of step .*bring the files back" a.out || fail "the refusal does not say what to do"
+        rm data/train-0-0001.bin
+    fi
     kill -CONT "$b"
     train a
     a=$pid
