@@ -457,13 +457,13 @@ static enum err apply_argument(struct loading *l, int argc, char **argv, int *us
     return store(l, p, &entry);
 }
 
-struct config_given {
+struct config_given { /* which keys the file and the arguments name */
     const struct config_entries *entries;
     int argc;
     char **argv;
 };
 
-bool config_is_given(const struct config_given *g, const char *key)
+static bool config_is_given(const struct config_given *g, const char *key)
 {
     size_t n = strlen(key);
     bool given = first_of(g->entries, g->entries->count, key) != NULL;
@@ -505,9 +505,6 @@ enum err config_load_text(const struct config_table *tables, size_t table_count,
         TRY(apply_argument(&l, argc - i, argv + i, &used));
     const struct config_given given = {&entries, argc, argv};
     TRY(check_given(&l, &given));
-    for (size_t t = 0; t < table_count; t++)
-        if (tables[t].fit)
-            tables[t].fit(tables[t].values, &given);
     return config_errors_report(&l.errors);
 }
 

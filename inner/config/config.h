@@ -46,14 +46,10 @@ struct config_key {
 struct config_renamed { /* of a section of this table: refused, with the new name */
     const char *section, *old, *name;
 };
-struct config_given; /* opaque: which keys the file and the arguments name */
-bool config_is_given(const struct config_given *g, const char *key);
 struct config_table {
     const struct config_key *keys;
     size_t count;
     void *values; /* the struct to fill */
-    /* Defaults that depend on other keys, once all is read. NULL: none. */
-    void (*fit)(void *values, const struct config_given *g);
     const struct config_renamed *renamed;
     size_t renamed_count;
 };

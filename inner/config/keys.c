@@ -26,24 +26,10 @@ static const struct config_renamed renamed[] = {
     {"train", "hold", "stable_steps"},
 };
 
-static bool warmup_fits(const struct settings *s)
-{
-    return s->train_warmup + s->train_stable_steps <= s->train_steps;
-}
-
-/* The value stays: it is on record, and train.steps may grow. */
-static void fit_warmup(void *values, const struct config_given *g)
-{
-    struct settings *s = values;
-    bool fits = config_is_given(g, "train.warmup") || warmup_fits(s);
-    s->warmup_default = fits ? 0 : s->train_warmup;
-}
-
-/* A warm-up that was not given is a tenth of a run that is too short for the default; one that was
- * given is refused there (check_schedule). */
 int64_t keys_warmup(const struct settings *s)
 {
-    return warmup_fits(s) ? s->train_warmup : s->train_steps / 10;
+    bool fits = s->train_warmup + s->train_stable_steps <= s->train_steps;
+    return fits || s->train_warmup != KEYS_WARMUP ? s->train_warmup : s->train_steps / 10;
 }
 
 struct config_table keys_inner(struct settings *s)
@@ -51,7 +37,6 @@ struct config_table keys_inner(struct settings *s)
     return (struct config_table){.keys = keys,
                                  .count = sizeof keys / sizeof keys[0],
                                  .values = s,
-                                 .fit = fit_warmup,
                                  .renamed = renamed,
                                  .renamed_count = sizeof renamed / sizeof renamed[0]};
 }
@@ -544,8 +529,7 @@ static void check_clip(struct config_rules *r, const struct settings *s)
 
 static void check_schedule(struct config_rules *r, const struct settings *s)
 {
-    bool given = !s->warmup_default || s->train_warmup != s->warmup_default;
-    int64_t warmup = given ? s->train_warmup : keys_warmup(s);
+    int64_t warmup = keys_warmup(s);
     if (warmup + s->train_stable_steps > s->train_steps)
         config_broken(r,
                       "train.warmup = %lld and train.stable_steps = %lld together are longer than "

@@ -440,8 +440,8 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Final learning rate as a share of the peak; with train.decay = exponential it is "  \
               "added to all others.")                                                              \
     X(train, warmup, INT, .fallback = "40", .min = 0, .max = 1e9, .unit = "steps", .pinned = true, \
-      .help = "Steps of warm-up. Where it is not given and the default does not fit into "         \
-              "train.steps: a tenth of them.")                                                     \
+      .help = "Steps of warm-up. Where the default does not fit into train.steps: a tenth of "     \
+              "them.")                                                                             \
     X(train, warmup_shape, CHOICE(train_warmup_shape), .fallback = "linear", .pinned = true,       \
       .help = "Shape of the warm-up: linear, or quadratic as in DeepSpeed's BERT.")                \
     X(train, stable_steps, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",            \
@@ -585,13 +585,12 @@ struct settings {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)
     KEYS_INNER(X)
 #undef X
-    /* train.warmup, which was not given and does not fit into train.steps; 0: it was, or it does */
-    int64_t warmup_default;
 };
 struct config_table keys_inner(struct settings *s); /* a table over *s */
 /* The classes of task i of model.classes, which keys_check has read. */
 enum {
     KEYS_LAYERS_MAX = 512,
+    KEYS_WARMUP = 40, /* default of train.warmup */
     KEYS_TASKS_MAX = 16,
     KEYS_HEADS_MAX = 16,
     KEYS_STAGES_MAX = 32,
@@ -606,8 +605,8 @@ struct keys_stage {
     double share; /* of train.steps */
 };
 struct keys_stage keys_stage(const struct settings *s, size_t i);
-/* Steps of warm-up. What is pinned (train.warmup) does not depend on train.steps, which may grow.
- */
+/* Steps of warm-up: train.warmup; its default, where that is longer than train.steps, is a tenth of
+ * these. What is pinned does not depend on train.steps, which may grow. */
 int64_t keys_warmup(const struct settings *s);
 /* With privacy.unit: most examples of one record in a step, and records of a step on average. */
 int64_t keys_unit_sequences(const struct settings *s);

@@ -89,7 +89,6 @@ static enum err dry_run(struct job *j, bool all)
 {
     const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->run.o)};
     char *text, warning[300];
-    j->s.train_warmup = keys_warmup(&j->s); /* what is printed can be read as a configuration */
     if (all)
         TRY(config_print(tables, 2, &j->run.perm, &text));
     else

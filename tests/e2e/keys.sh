@@ -83,7 +83,7 @@ rm -rf tls && cp -r good tls
         --train.sequence 32 --model.context 32 --model.layers 1 --model.width 32 --model.heads 2 --log.progress none \
         --device.kind cpu --run.dir made/run >made.out 2>&1 || fail "a run with umask 000"
     "$atoll" report made/run --out made/report.html >>made.out 2>&1 || fail "a report with umask 000: $(cat made.out)"
-    "$atoll" export made/run --out made/model >>made.out 2>&1 || :
+    "$atoll" export --from made/run --out made/model >>made.out 2>&1 || fail "an export with umask 000: $(cat made.out)"
 ) || exit 1
 [ "$(stat -c %a made/tls)" = 700 ] || fail "umask 000: the keys' directory has mode $(stat -c %a made/tls)"
 open=$(find made -perm -o+w ! -type l)

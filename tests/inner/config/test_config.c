@@ -142,7 +142,9 @@ static void a_warmup_that_was_not_given_fits(void **state)
                *too_stable[] = {"--train.steps=50", "--train.stable_steps=46"};
     assert_int_equal(load_args(1, few), ERR_OK);
     assert_int_equal(keys_warmup(&settings), 0);
-    assert_int_equal(settings.train_warmup, 40); /* on record: train.steps may grow */
+    assert_int_equal(settings.train_warmup, KEYS_WARMUP); /* on record: train.steps may grow */
+    assert_int_equal(load_text("train: {steps: 5, warmup: 40}\n"), ERR_OK); /* a recorded one */
+    assert_int_equal(check_rules(), ERR_OK);
     assert_int_equal(check_rules(), ERR_OK);
     assert_int_equal(load_args(1, some), ERR_OK);
     assert_int_equal(keys_warmup(&settings), 3);
