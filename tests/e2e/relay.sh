@@ -126,6 +126,13 @@ time.sleep(0.5)
 lines = open("strict.out").read().count("ev=forwarded")
 assert lines <= 3 * (2 + (time.monotonic() - begin) // 30), f"{lines} lines of 40 connections"
 
+# Nor does what is refused.
+for _ in range(40):
+    assert closed(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+time.sleep(0.5)
+lines = open("strict.out").read().count('why="it does not begin as TLS"')
+assert lines <= 3 * (2 + (time.monotonic() - begin) // 30), f"{lines} lines of 40 refused connections"
+
 # A hello in single bytes passes; one source has 8 connections, the next one is closed.
 held = [socket.create_connection(("127.0.0.1", relay)) for _ in range(8)]
 for s in held:
