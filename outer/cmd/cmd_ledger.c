@@ -328,6 +328,14 @@ static enum err check_member(const struct ledger_member *m)
 
 static enum err check_ends(const struct ledger_member *site, const struct ledger_member *aggregator)
 {
+    size_t unknown = 0;
+    for (size_t i = 0; i < site->count; i++)
+        unknown += ledger_ends_unknown(aggregator, &site->rows[i]);
+    if (unknown)
+        fprintf(stderr,
+                "cannot check  %zu transfers of %s beside %s, which has no row of them: a process "
+                "was killed, a disk was full, or the rows were taken out or folded\n",
+                unknown, site->name, aggregator->directory);
     for (size_t i = 0; i < site->count; i++)
         if (!ledger_ends_agree(aggregator, &site->rows[i]))
             return differs(site, &site->rows[i],

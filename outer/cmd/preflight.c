@@ -92,8 +92,11 @@ static void check_file_system(struct preflight *p, const char *at)
         {TMPFS_MAGIC, "tmpfs", "it is memory: a restart of the machine loses the run; use a disk"},
     };
     struct statfs s;
-    if (statfs(at, &s) != 0)
+    if (statfs(at, &s) != 0) {
+        preflight_say(p, PREFLIGHT_WARN, "file system", "cannot check: %s: %s", at,
+                      strerror(errno));
         return;
+    }
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
         if ((long)s.f_type == odd[i].magic) {
             preflight_say(p, PREFLIGHT_WARN, "file system", "%s is on %s: %s", at, odd[i].name,
@@ -154,8 +157,15 @@ static void check_lock(struct preflight *p, const char *directory)
 {
     struct file_lock lock = {-1, -1, false};
     char who[64] = "another process", *file = arena_printf(&p->j.run.perm, "%s/LOCK", directory);
-    if (!file || !file_exists(file)) {
-        preflight_say(p, PREFLIGHT_OK, "lock", "%s: no run has used it yet", directory);
+    char *begun = arena_printf(&p->j.run.perm, "%s/begun", directory);
+    if (!file || !begun || !file_exists(file)) {
+        bool used = begun && file_exists(begun);
+        preflight_say(p, used ? PREFLIGHT_WARN : PREFLIGHT_OK, "lock",
+                      used
+                          ? "cannot check: %s has begun, and its file LOCK is missing: see that no "
+                            "process uses it; the next start makes the file again"
+                          : "%s: no run has used it yet",
+                      directory);
         return;
     }
     enum err e = file_lock(&lock, directory);
@@ -275,11 +285,19 @@ static void check_archive(struct preflight *p)
         return;
     double left = fmax((double)size.run_bytes - (double)used_by(dir), 0);
     const char *at = standing(p, dir);
-    bool told = file_free_bytes(at, &free_bytes) == ERR_OK,
-         small = told && left > (double)free_bytes;
+    bool told = file_free_bytes(at, &free_bytes) == ERR_OK;
+    bool small = told && left > (double)free_bytes;
     size_text(round, (double)size.round_bytes);
     size_text(whole, (double)size.run_bytes);
     size_text(room, told ? (double)free_bytes : 0);
+    if (!told) {
+        preflight_say(p, PREFLIGHT_WARN, "archive",
+                      "cannot check: %s takes %s a round and %s in the run, and how much is free "
+                      "there is not known: %s",
+                      dir, round, whole, err_message());
+        err_clear();
+        return;
+    }
     preflight_say(
         p, small ? PREFLIGHT_WARN : PREFLIGHT_OK, "archive",
         "%s takes %s a round and %s in the run, of %s that are free%s", dir, round, whole, room,
@@ -374,6 +392,12 @@ static void check_memory(struct preflight *p)
     }
     size_text(need, all);
     size_text(left, have);
+    if (here.bytes == SIZE_MAX) {
+        preflight_say(p, PREFLIGHT_WARN, "memory",
+                      "cannot check: %s, and neither /proc/meminfo nor a limit says what is left",
+                      need);
+        return;
+    }
     preflight_say(
         p,
         all > have         ? PREFLIGHT_FAIL

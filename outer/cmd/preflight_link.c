@@ -84,7 +84,8 @@ static void check_clock(struct preflight *p, const char *text, uint64_t before, 
     const char *at = strstr(text, "clock_ms=");
     if (!at) {
         preflight_say(p, PREFLIGHT_WARN, "clock",
-                      "the aggregator does not tell its time: it is of an older version");
+                      "cannot check: the aggregator does not tell its time: it is of an older "
+                      "version");
         return;
     }
     double offset_s = ((double)before / 2 + (double)after / 2 - strtod(at + 9, NULL)) / 1e3;
@@ -124,6 +125,13 @@ static void check_roster(struct preflight *p, const struct link_dial *d)
     const char *at = strstr(answer.text, "state="), *heard = strstr(answer.text, "heard_s=");
     if (at)
         snprintf(state, sizeof state, "%.*s", (int)strcspn(at + 6, " \n"), at + 6);
+    if (!*state) {
+        preflight_say(p, PREFLIGHT_FAIL, "roster",
+                      "cannot check: %s does not say how it has site %s (\"%.60s\"): is it of an "
+                      "older version?",
+                      d->target, p->j.run.o.site_name, answer.text);
+        return;
+    }
     bool out = strcmp(state, "removed") == 0 || strcmp(state, "quarantine") == 0;
     preflight_say(p, out ? PREFLIGHT_FAIL : PREFLIGHT_OK, "roster", "%s has site %s, state %s%s",
                   d->target, p->j.run.o.site_name, state,

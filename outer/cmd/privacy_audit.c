@@ -174,8 +174,10 @@ static enum err bound_judge(const struct audit_work *w, double bound)
 {
     printf("epsilon is at least %.9g at delta %g, with confidence %g\n", bound, w->delta,
            w->confidence);
-    if (w->claim == 0)
+    if (w->claim == 0) {
+        puts("claimed      nothing, so the bound is compared with nothing");
         return ERR_OK;
+    }
     if (bound > w->claim)
         return err_set(ERR_DIFFERS,
                        "privacy audit: the lower bound %.6g is above the claimed "

@@ -70,6 +70,16 @@ bool ledger_ends_agree(const struct ledger_member *aggregator, const struct ledg
     return other->total == site_row->total;
 }
 
+bool ledger_ends_unknown(const struct ledger_member *aggregator, const struct ledger_row *site_row)
+{
+    const struct ledger_row *other = ledger_row_of(aggregator, site_row);
+    bool compared = ledger_transfer(site_row->what) && site_row->done && site_row->total > 0;
+    bool theirs = aggregator->aggregators > 1 &&
+                  site_row->fragment % aggregator->aggregators != aggregator->index;
+    return compared && !theirs && (!other || !other->total) &&
+           ledger_ends_agree(aggregator, site_row);
+}
+
 bool ledger_near(uint64_t layers, uint64_t socket, uint64_t other_way, uint64_t connections)
 {
     uint64_t apart = layers > socket ? layers - socket : socket - layers;

@@ -182,8 +182,9 @@ static enum err manifest_ours(struct site *s, unsigned fragment, uint64_t round,
 }
 
 /* The next one of our chain, with the codec and the size that configuration and state imply. */
-static enum err manifest_next(struct site *s, unsigned fragment, const struct manifest *m)
+static enum err manifest_next(struct site_slot *l, unsigned fragment, const struct manifest *m)
 {
+    struct site *s = l->site;
     const struct outer_state_fragment *state = &s->replica->state[fragment];
     size_t n = s->replica->fragments->f[fragment].elements;
     TRY(manifest_ours(s, fragment, state->round, m));
@@ -191,7 +192,7 @@ static enum err manifest_next(struct site *s, unsigned fragment, const struct ma
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64 ": the manifest has another parent than ours",
                        fragment, m->round);
-    TRY(site_roster_check(s, fragment, m));
+    TRY(site_roster_check(l, fragment, m));
     TRY(site_amend_check(s, m));
     if (fragment) /* one of its amendments may be in force from this round on */
         TRY(site_amend_take(s, m));
@@ -466,7 +467,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     struct site *s = l->site;
     enum err e = ERR_PROTO;
     uint64_t start = s->env->ops->now_ms(s->env);
-    TRY(manifest_next(s, fragment, m)); /* S6 */
+    TRY(manifest_next(l, fragment, m)); /* S6 */
     bool fetches = !manifest_aborted(m) || m->rolled_back;
     if (manifest_aborted(m))
         TRY(site_masks_abort(s, fragment, m->round));

@@ -71,7 +71,16 @@ static enum err peers_read(struct site *s)
     struct record r;
     enum err e = store_read(s->env, peers_path, &form, 0, &r, &scratch);
     arena_free(&scratch);
-    return e == ERR_INPUT ? ERR_OK : e;
+    if (e != ERR_INPUT)
+        return e;
+    if (store_begun(s->env))
+        log_event(
+            LOG_WARN, "peers_lost",
+            "file=%s/%s why=\"missing: cannot check that the other sites have the identity "
+            "keys of before\" what=\"put it back from a copy: without it this site refuses seals\"",
+            s->env->root, peers_path);
+    err_clear();
+    return ERR_OK;
 }
 
 enum err site_peer_keys(struct site_peer_key **out, size_t *count, const char *directory,

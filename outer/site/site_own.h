@@ -245,10 +245,11 @@ enum err site_roster_now(const struct site *s, unsigned fragment, struct roster 
 enum err site_roster_known(struct site_slot *l, unsigned fragment, struct roster *out) MUST;
 /* Tries that once, and goes on without it. */
 enum err site_roster_try(struct site_slot *l, unsigned fragment) MUST;
-/* S6: the sites of the next manifest are those of the state's, or one change that it names. */
-enum err site_roster_check(const struct site *s, unsigned fragment, const struct manifest *m) MUST;
-/* Sites of the newest state's roster; this one counts, if it was added since. */
-enum err site_roster_count(const struct site *s, unsigned fragment, unsigned *count) MUST;
+/* S6: the sites of the next manifest are those of the state's, or one change that it names. Where
+ * they are not known, it waits as site_roster_known() does. */
+enum err site_roster_check(struct site_slot *l, unsigned fragment, const struct manifest *m) MUST;
+/* Sites of the newest state's roster; this one counts, if it was added since. Waits, too. */
+enum err site_roster_count(struct site_slot *l, unsigned fragment, unsigned *count) MUST;
 /* The manifest is adopted. */
 enum err site_roster_take(struct site *s, unsigned peer, const struct manifest *m) MUST;
 enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a) MUST;

@@ -79,23 +79,27 @@ enum err site_roster_try(struct site_slot *l, unsigned fragment)
 }
 
 /* Not what hello says: when a site hears of a change depends on the link. */
-enum err site_roster_count(const struct site *s, unsigned fragment, unsigned *count)
+enum err site_roster_count(struct site_slot *l, unsigned fragment, unsigned *count)
 {
+    const struct site *s = l->site;
     struct roster r;
-    bool known;
-    TRY(site_roster_now(s, fragment, &r, &known));
+    TRY(site_roster_known(l, fragment, &r));
     bool in = s->o.index >= ROUND_SITES_MAX || set_has(&r.members, s->o.index);
-    known = known && !MUTANT(ROSTER_HEARD);
-    *count = known ? set_count(&r.members) + !in : s->sites;
+    *count = MUTANT(ROSTER_HEARD) ? s->sites : set_count(&r.members) + !in;
     return ERR_OK;
 }
 
-enum err site_roster_check(const struct site *s, unsigned fragment, const struct manifest *m)
+enum err site_roster_check(struct site_slot *l, unsigned fragment, const struct manifest *m)
 {
+    const struct site *s = l->site;
     struct roster r;
     bool known;
     TRY(site_roster_now(s, fragment, &r, &known));
-    if (!known || roster_follows(&r, m))
+    if (!known && m->roster_version < 2) /* versions never decrease: it was version 1 before, too */
+        roster_begin(&r, s->o.site_count);
+    else if (!known)
+        TRY(site_roster_known(l, fragment, &r));
+    if (roster_follows(&r, m))
         return ERR_OK;
     return err_set(ERR_DISAGREE,
                    "fragment %u round %" PRIu64

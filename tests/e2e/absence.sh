@@ -155,4 +155,20 @@ a middle manifest|rm frag/0/14/MANIFEST|ev=manifests_missing .*fragment=0 .*roun
 identities|rm identities|ev=identities_lost
 setup of the masks|rm setup|ev=setup_lost
 END
+# ---- checks that lack their own input say so, and do not pass without a word ----
+table "1 2 4 8" a doctor --config run.yaml --site a --run.dir x --data.train "data/train-0-*.bin" <<'END'
+the lock of a directory that has begun|rm LOCK|^WARN +lock +cannot check: .*x has begun, and its file LOCK is missing
+END
+table 0 aggregator ledger a x <<'END'
+rows of the aggregator's ledger|sed -i '/"contribution"/d' ledger.jsonl|^cannot check +[0-9]+ transfers of .*a.* beside x, which has no row of them
+END
+table 4 aggregator ledger a x <<'END'
+the aggregator's ledger|rm ledger.jsonl|ledger.jsonl
+END
+table 4 a report --privacy x --format text <<'END'
+the site's record|rm metrics.jsonl|metrics.jsonl
+END
+table "1 4" a replay x --ca nothing.pem <<'END'
+the authority's certificate|true|nothing.pem
+END
 echo "absence: $cases cases"

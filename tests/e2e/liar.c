@@ -39,7 +39,7 @@ struct liar {
     uint8_t *snapshot, *payload;
     size_t elements, snapshot_bytes, payload_bytes;
     int64_t calls, answered;
-    bool loud, excluded;
+    bool loud, excluded, heard; /* heard: the last hello had an answer */
 };
 
 static struct wire_head head_of(const struct liar *l)
@@ -64,7 +64,8 @@ static bool liar_hello(struct liar *l)
         .head = head_of(l), .major = WIRE_MAJOR, .config = l->run.identity, .fragment_count = 1};
     if (l->signer->ops->certificate(l->signer, m.identity, &m.identity_bytes) != ERR_OK)
         return false;
-    if (l->link->ops->hello(l->link, &m, &a) != ERR_OK || !a.epoch) {
+    l->heard = l->link->ops->hello(l->link, &m, &a) == ERR_OK;
+    if (!l->heard || !a.epoch) {
         if (a.outcome == ROUND_EXCLUDED)
             printf("hello answer=excluded text=\"%s\"\n", a.text);
         l->excluded = a.outcome == ROUND_EXCLUDED;
@@ -124,7 +125,8 @@ static bool lie_refused(struct liar *l, const struct lie *lie)
 }
 
 /* One of each call, about rounds that are in flight, over, or made up (i of them). What is answered
- * does not matter here; false: hello is not answered at all. */
+ * does not matter here, and neither does what an aggregator that is rebuilt would be sent; false:
+ * hello is not answered at all. */
 static bool calls_make(struct liar *l, uint64_t i)
 {
     static struct wire_poll_answer poll_answer;
@@ -140,6 +142,11 @@ static bool calls_make(struct liar *l, uint64_t i)
                              .round = i,
                              .body = body,
                              .body_bytes = sizeof body};
+    struct wire_contribution part = {.head = h,
+                                     .supply = (enum wire_supply)(i % (WIRE_SUPPLY_LAST + 1)),
+                                     .round = i,
+                                     .payload = digest_of(body, sizeof body),
+                                     .payload_bytes = sizeof body};
     struct wire_leave leave = {.head = h};
     snprintf(leave.text, sizeof leave.text, "%llu goes", (unsigned long long)i);
     memset(&report.state, (int)i, sizeof report.state);
@@ -151,17 +158,24 @@ static bool calls_make(struct liar *l, uint64_t i)
         l->answered++;
     if (l->link->ops->mask(l->link, &mask, &mask_answer) == ERR_OK)
         l->answered++;
+    if (part.supply && signed_header_sign(l->signer, &part) == ERR_OK &&
+        l->link->ops->contribute(l->link, &part, body, &a) == ERR_OK)
+        l->answered++;
     if (l->link->ops->leave(l->link, &leave, &a) == ERR_OK)
         l->answered++;
-    return liar_hello(l) || l->excluded;
+    liar_hello(l);
+    return l->heard;
 }
 
 static bool calls_run(struct liar *l)
 {
-    bool good = liar_hello(l);
+    l->incarnation = 1000; /* behind any process of the site whose place this one takes */
+    liar_hello(l);
+    bool good = l->heard;
     for (int64_t i = 0; good && i < l->calls; i++) {
         good = calls_make(l, (uint64_t)i) &&
-               (i < l->calls / 2 || i % 16 || /* lies bring quarantine: in the second half */
+               (i < l->calls / 2 || i % 16 ||
+                !l->epoch || /* lies bring quarantine: in the second half */
                 lie_refused(l, &lies[(size_t)i / 16 % (sizeof lies / sizeof *lies)]));
         l->manifest.bytes[0] ^= (uint8_t)(i % 2); /* an offer with another parent */
     }

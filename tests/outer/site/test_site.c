@@ -1106,6 +1106,56 @@ static void test_spoiled_manifests(void **state)
     bench_close(b);
 }
 
+static void spoil_other_site(struct manifest *m) /* version 1, and another site in one's place */
+{
+    m->sites[m->site_count - 1].site++;
+}
+
+static void byte_flip(const char *path)
+{
+    struct arena scratch = arena_make(0);
+    uint8_t *data;
+    size_t n;
+    assert_int_equal(file_read(path, 1 << 20, &scratch, &data, &n), ERR_OK);
+    data[n / 2] ^= 1;
+    assert_int_equal(file_write(path, &(struct file_part){data, n}, 1, 0644), ERR_OK);
+    arena_free(&scratch);
+}
+
+/* Which sites a round may have is in the manifest before. Where that cannot be read, another set of
+ * sites is not adopted for lack of knowledge: version 1 is the configuration's, and for a later one
+ * the aggregator is asked for the manifest. */
+static void test_roster_unknown(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    char path[256];
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    others(b);
+    snprintf(path, sizeof path, "%s/site/frag/0/1/MANIFEST", b->root);
+    byte_flip(path);
+    b->link.spoil_manifest = 1; /* it is asked for at the start, and is not the right one */
+    b->link.manifest = spoil_parent;
+    site_again(b);
+    start(b);
+    assert_int_equal(b->link.spoil_manifest, 0);
+    b->link.spoil_manifest = 1;
+    b->link.manifest = spoil_other_site;
+    assert_int_equal(round_of(b, 1), ERR_DISAGREE);
+    assert_int_equal(b->site_state.state[0].round, 1);
+    unsigned polls = b->link.polls;
+    b->link.spoil_manifest = 1;
+    b->link.manifest = spoil_other_removed;
+    assert_int_equal(round_of(b, 1), ERR_DISAGREE);
+    assert_true(b->link.polls >= polls + 2); /* the second one is for the manifest */
+    assert_int_equal(b->site_state.state[0].round, 1);
+    assert_int_equal(round_of(b, 1), ERR_OK);
+    assert_true(equal_states(b));
+    bench_close(b);
+}
+
 /* Of two sites that are left one is half of them, and no majority. */
 static void spoil_half(struct manifest *m)
 {
@@ -1814,6 +1864,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_joins_late),
         cmocka_unit_test(test_other_initial_parameters),
         cmocka_unit_test(test_spoiled_manifests),
+        cmocka_unit_test(test_roster_unknown),
         cmocka_unit_test(test_half_is_no_majority),
         cmocka_unit_test(test_what_is_not_signed_is_not_adopted),
         cmocka_unit_test(test_another_key_of_the_aggregator),
