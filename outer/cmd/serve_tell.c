@@ -260,18 +260,10 @@ static double norm_of(const float *x, size_t elements)
     return count ? sqrt(sum * (double)elements / (double)count) : NAN;
 }
 
-/* Of the fragment's outer step in this round; moments are averaged. */
-static float rate_of(const struct serve_tell *t, const struct manifest *m)
-{
-    const struct sync_config *x = &t->run->sync;
-    if (x->fragments.f[m->fragment].state != FRAGMENT_PARAMETERS)
-        return 1;
-    return anneal_rate(&x->outer.anneal, x->outer.lr, &x->schedule, m->fragment, m->round);
-}
-
 void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t waited_ms)
 {
     const struct outer_state_fragment *s = &t->replica->state[m->fragment];
+    const struct outer_opt o = outer_state_optimizer(t->replica, m->fragment, m->round);
     size_t elements = t->run->sync.fragments.f[m->fragment].elements;
     struct jsonl *r = &t->record;
     char hex[65], with[TEXT_MAX], without[TEXT_MAX], cursors[COUNTED_TEXT_MAX];
@@ -301,7 +293,7 @@ void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t 
     jsonl_text(r, "cursors", cursors);
     jsonl_int(r, "waited_ms", (int64_t)waited_ms);
     jsonl_real(r, "weight", (double)manifest_weight(m));
-    jsonl_real(r, "outer_lr", (double)rate_of(t, m));
+    jsonl_real(r, "outer_lr", (double)o.lr);
     jsonl_int(r, "up", (int64_t)up);
     jsonl_int(r, "down", (int64_t)m->aggregate_bytes);
     jsonl_real(r, "parameter_norm", norm_of(s->theta, elements));

@@ -433,13 +433,13 @@ static void metrics_of_round(struct site *s, unsigned fragment)
 {
     const struct outer_state *m = s->replica;
     const struct outer_state_fragment *before = &m->state[fragment];
-    const struct outer_opt *o = &m->o.outer;
+    const struct outer_opt o = outer_state_optimizer(m, fragment, before->round);
     struct outer_metrics_state *g = &s->metrics[fragment];
     const float *mean = codec_sample(m->work, m->mean, g->stride, g->count);
     metrics_round(g, before->round, mean, before->momentum,
                   !before->momentum ? 0
-                  : o->delay > 1    ? NAN
-                                    : (double)o->mu);
+                  : o.delay > 1     ? NAN
+                                    : (double)o.mu);
 }
 
 /* An aborted round: no aggregate, the state stays. What this site sent goes back into its residual

@@ -903,6 +903,19 @@ static void grow(const struct outer_state *m, unsigned fragment, float *theta, u
     }
 }
 
+struct outer_opt outer_state_optimizer(const struct outer_state *m, unsigned fragment,
+                                       uint64_t round)
+{
+    struct outer_opt o = *outer_of(&m->o, fragment);
+    bool early = MUTANT(AMENDED_EARLY) && !m->o.residuals &&
+                 round + 1 < schedule_rounds(&m->schedule, fragment);
+    const struct schedule_change *changed = schedule_changed(&m->schedule, fragment, round + early);
+    if (changed && fragment_of(m, fragment)->state == FRAGMENT_PARAMETERS)
+        o.lr = changed->lr;
+    o.lr = anneal_rate(&o.anneal, o.lr, &m->schedule, fragment, round);
+    return o;
+}
+
 /* The outer step with m->mean, from the current state into `next`. */
 static enum err advance(struct outer_state *m, unsigned fragment)
 {
@@ -914,14 +927,7 @@ static enum err advance(struct outer_state *m, unsigned fragment)
         .theta = staging_take(g, STAGING_THETA, next->theta, s->theta, n),
         .momentum = staging_take(g, STAGING_BESIDE, next->momentum, s->momentum, n),
         .gathered = staging_take(g, STAGING_GATHERED, next->gathered, s->gathered, n)};
-    struct outer_opt o = *outer_of(&m->o, fragment);
-    bool early = MUTANT(AMENDED_EARLY) && !m->o.residuals &&
-                 s->round + 1 < schedule_rounds(&m->schedule, fragment);
-    const struct schedule_change *changed =
-        schedule_changed(&m->schedule, fragment, s->round + early);
-    if (changed && fragment_of(m, fragment)->state == FRAGMENT_PARAMETERS)
-        o.lr = changed->lr;
-    o.lr = anneal_rate(&o.anneal, o.lr, &m->schedule, fragment, s->round);
+    struct outer_opt o = outer_state_optimizer(m, fragment, s->round);
     if (at.momentum && anneal_restarts(&o.anneal, &m->schedule, fragment, s->round))
         m->dev->ops->zero(m->dev, at.momentum, n * sizeof *at.momentum);
     outer_opt_step(m->dev, &o, &at, m->mean, s->round, n);

@@ -79,6 +79,7 @@ sites_end 0 a b
 serve_ends
 same_state a b
 grep -q '"step":110,' a/metrics.jsonl || fail "site a did not train to step 110"
+grep -q '"outer_lr":0.4[0,]' aggregator/metrics.jsonl || fail "the record of no round has the amended outer rate"
 for s in a b; do
     grep -q "ev=amendment number=1 setting=.*outer.every=12" $s.out || fail "site $s does not say that a setting was amended"
 done
