@@ -294,6 +294,7 @@ void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t 
     jsonl_int(r, "waited_ms", (int64_t)waited_ms);
     jsonl_real(r, "weight", (double)manifest_weight(m));
     jsonl_real(r, "outer_lr", (double)o.lr);
+    jsonl_real(r, "outer_momentum", (double)o.mu);
     jsonl_int(r, "up", (int64_t)up);
     jsonl_int(r, "down", (int64_t)m->aggregate_bytes);
     jsonl_real(r, "parameter_norm", norm_of(s->theta, elements));

@@ -594,6 +594,31 @@ static void check_full_precision(struct config_rules *r, const struct outer_sett
                       codec_get(o->outer_moments_codec)->name);
 }
 
+/* A momentum that the rounds change. */
+static void check_momentum(struct config_rules *r, const struct outer_settings *o, bool momentum)
+{
+    const struct {
+        const char *rounds_key, *key;
+        int64_t rounds;
+        double value;
+    } ways[] = {{"outer.momentum_warmup", "outer.momentum_start", o->outer_momentum_warmup,
+                 o->outer_momentum_start},
+                {"outer.momentum_cooldown", "outer.momentum_end", o->outer_momentum_cooldown,
+                 o->outer_momentum_end}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (ways[i].rounds && !momentum)
+            config_broken(r,
+                          "%s = %lld: outer.optimizer = %s keeps no momentum; the nearest is "
+                          "outer.optimizer = nesterov, or %s = 0",
+                          ways[i].rounds_key, (long long)ways[i].rounds,
+                          config_choice_name(outer_opt_kind_choices, o->outer_optimizer),
+                          ways[i].rounds_key);
+        if (!ways[i].rounds && ways[i].value > 0)
+            config_broken(r, "%s = %g needs %s: the number of rounds; or leave it out", ways[i].key,
+                          ways[i].value, ways[i].rounds_key);
+    }
+}
+
 static void check_outer_optimizer(struct config_rules *r, const struct outer_settings *o)
 {
     const char *name = config_choice_name(outer_opt_kind_choices, o->outer_optimizer);
@@ -620,6 +645,7 @@ static void check_outer_optimizer(struct config_rules *r, const struct outer_set
                       "outer.momentum_restart = %lld: outer.optimizer = %s keeps no momentum; the "
                       "nearest is outer.optimizer = nesterov, or outer.momentum_restart = 0",
                       (long long)o->outer_momentum_restart, name);
+    check_momentum(r, o, momentum);
 }
 
 static void check_sites(struct config_rules *r, const struct config_list *sites)

@@ -193,6 +193,20 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "(--dry-run prints it). average uses 1.")                                            \
     X(outer, momentum, REAL, .fallback = "0.9", .min = 0, .max = 0.9999, .pinned = true,           \
       .help = "Outer momentum of nesterov.")                                                       \
+    X(outer, momentum_warmup, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "rounds",        \
+      .pinned = true, .later = true,                                                               \
+      .help = "The outer momentum goes from outer.momentum_start in the first round of a "         \
+              "fragment to outer.momentum in this many rounds, in a line. 0: outer.momentum from " \
+              "the first round on.")                                                               \
+    X(outer, momentum_start, REAL, .fallback = "0", .min = 0, .max = 0.9999, .pinned = true,       \
+      .later = true, .help = "Outer momentum of the first round, with outer.momentum_warmup.")     \
+    X(outer, momentum_cooldown, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "rounds",      \
+      .pinned = true, .later = true,                                                               \
+      .help = "The outer momentum goes to outer.momentum_end in the last this many rounds, in a "  \
+              "line: steps to train.steps over the steps of so many rounds. 0: outer.momentum to " \
+              "the end.")                                                                          \
+    X(outer, momentum_end, REAL, .fallback = "0", .min = 0, .max = 0.9999, .pinned = true,         \
+      .later = true, .help = "Outer momentum of the last round, with outer.momentum_cooldown.")    \
     X(outer, lr_schedule, CHOICE(anneal_kind), .fallback = "constant", .pinned = true,             \
       .help = "Shape of the outer learning rate's way from outer.lr to its share outer.lr_end at " \
               "train.steps.")                                                                      \

@@ -70,8 +70,13 @@ enum err sync_config_optimizer(struct outer_opt *o, const struct outer_settings 
     o->merge = s->outer_merge;
     if (o->merge == MERGE_EDIT)
         o->length_max = (float)s->outer_edit_norm;
-    o->anneal =
-        (struct anneal){s->outer_lr_schedule, s->outer_lr_end, (uint64_t)s->outer_momentum_restart};
+    o->anneal = (struct anneal){.kind = s->outer_lr_schedule,
+                                .end = s->outer_lr_end,
+                                .restart = (uint64_t)s->outer_momentum_restart,
+                                .warmup = (uint64_t)s->outer_momentum_warmup,
+                                .cooldown = (uint64_t)s->outer_momentum_cooldown,
+                                .momentum_start = (float)s->outer_momentum_start,
+                                .momentum_end = (float)s->outer_momentum_end};
     return ERR_OK;
 }
 
@@ -92,7 +97,8 @@ enum err sync_config_make(struct sync_config *x, const struct settings *s,
     TRY(fragment_make(&x->fragments, t, &plan, perm));
     x->schedule = schedule_of(s, o, &plan);
     TRY(stages_schedule(&x->schedule, s, t, perm));
-    return sync_config_optimizer(&x->outer, o);
+    TRY(sync_config_optimizer(&x->outer, o));
+    return anneal_check(&x->outer.anneal, &x->schedule);
 }
 
 enum err sync_config_cut(struct fragments *f, const struct settings *s,

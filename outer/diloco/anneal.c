@@ -30,6 +30,37 @@ float anneal_rate(const struct anneal *a, float lr, const struct schedule *s, un
     return (float)((double)lr * anneal_share(a, (double)step / (double)schedule_end_of(s, step)));
 }
 
+/* Settings are at most 1e9 rounds of 1e6 steps: whole numbers below 2^53, so that a share has one
+ * rounding. */
+float anneal_momentum(const struct anneal *a, float mu, const struct schedule *s, unsigned fragment,
+                      uint64_t round)
+{
+    double m = (double)mu, start = (double)a->momentum_start, end = (double)a->momentum_end;
+    if (round < a->warmup)
+        m = start + (m - start) * ((double)round / (double)a->warmup);
+    if (a->cooldown) {
+        int64_t step = schedule_step(s, fragment, round), left = schedule_end_of(s, step) - step,
+                over = (int64_t)a->cooldown * schedule_length(s, fragment, round);
+        if (left < over)
+            m = end + (m - end) * ((double)left / (double)over);
+    }
+    return (float)m;
+}
+
+enum err anneal_check(const struct anneal *a, const struct schedule *s)
+{
+    uint64_t rounds = schedule_rounds(s, 0);
+    if (a->warmup + a->cooldown > rounds)
+        return err_set(ERR_CONFIG,
+                       "outer.momentum_warmup = %llu and outer.momentum_cooldown = %llu are %llu "
+                       "rounds, and the run has %llu with train.steps = %lld; lower them, or raise "
+                       "train.steps",
+                       (unsigned long long)a->warmup, (unsigned long long)a->cooldown,
+                       (unsigned long long)(a->warmup + a->cooldown), (unsigned long long)rounds,
+                       (long long)s->steps);
+    return ERR_OK;
+}
+
 bool anneal_restarts(const struct anneal *a, const struct schedule *s, unsigned fragment,
                      uint64_t round)
 {

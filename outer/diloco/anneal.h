@@ -1,11 +1,21 @@
 #ifndef ANNEAL_H
 #define ANNEAL_H
-/* The outer learning rate over a run (outer.lr_schedule, outer.lr_end), and the rounds that begin
- * with an empty momentum (outer.momentum_restart). Functions of configuration and round alone, the
- * same at every replica and in every replay. The rate of a round follows from the step that ends it
- * over the last step: of the run, or where train.steps has grown since, the last step that the run
- * had when the round was committed. Behind a former last step the annealing begins again, with an
- * empty momentum.
+/* The outer learning rate over a run (outer.lr_schedule, outer.lr_end), the outer momentum over it
+ * (outer.momentum_warmup and _start, outer.momentum_cooldown and _end), and the rounds that begin
+ * with an empty momentum (outer.momentum_restart). Functions of configuration, amendments and round
+ * alone, the same at every replica and in every replay. The rate of a round follows from the step
+ * that ends it over the last step: of the run, or where train.steps has grown since, the last step
+ * that the run had when the round was committed. Behind a former last step the annealing begins
+ * again, with an empty momentum.
+ *
+ * The momentum of the fragment's round t, mu: outer.momentum, H: schedule_length of the round,
+ * left: the steps from the one that ends the round to the last step, which is that of the rate:
+ *   m = start + (mu - start) * (t / warmup)                       t < warmup, else mu
+ *   m = end + (m - end) * (left / (cooldown * H))                 left < cooldown * H
+ * So round 0 has start, the last round has end, and a round's momentum never changes, however many
+ * rounds are committed later: train.steps and outer.every may be amended. Behind a former last step
+ * the momentum is mu again; it does not warm up twice, and a restart changes nothing of it. float64
+ * in this order, each operation rounded, then to float.
  */
 #include "outer/diloco/schedule.h"
 
@@ -21,14 +31,21 @@ enum anneal_kind {
 
 struct anneal {
     enum anneal_kind kind;
-    double end;       /* share of the rate at the last step */
-    uint64_t restart; /* rounds between two empty momenta; 0: none */
+    double end;                /* share of the rate at the last step */
+    uint64_t restart;          /* rounds between two empty momenta; 0: none */
+    uint64_t warmup, cooldown; /* of the momentum, rounds; 0: none */
+    float momentum_start, momentum_end;
 };
 
 /* No library function: its last bit would depend on the machine. */
 double anneal_share(const struct anneal *a, double progress);
 float anneal_rate(const struct anneal *a, float lr, const struct schedule *s, unsigned fragment,
                   uint64_t round);
+/* mu: outer.momentum, in [0, 1). */
+float anneal_momentum(const struct anneal *a, float mu, const struct schedule *s, unsigned fragment,
+                      uint64_t round);
+/* ERR_CONFIG: the run, as it is configured, has fewer rounds than warm-up and cooldown together. */
+enum err anneal_check(const struct anneal *a, const struct schedule *s) MUST;
 /* Does the round begin with an empty momentum? Round 0 does, with or without. */
 bool anneal_restarts(const struct anneal *a, const struct schedule *s, unsigned fragment,
                      uint64_t round);

@@ -26,7 +26,8 @@ enum outer_opt_kind {
 
 struct outer_opt {
     enum outer_opt_kind kind;
-    float lr, mu;          /* as used: average has 1 and 0, sgd has mu 0; lr before annealing */
+    float lr, mu;          /* as used: average has 1 and 0, sgd has mu 0; both before
+                              annealing */
     unsigned delay;        /* N of delayed_nesterov, else 1 */
     enum merge_kind merge; /* how contributions become the mean that it takes */
     float length_max;      /* of the mean, merge edit; 0: no bound */

@@ -86,6 +86,7 @@ struct sim_judged {
     float lr;              /* of the outer step, before annealing */
     enum codec_kind codec; /* outer.codec, as amended for this round */
     double progress;       /* the step that ends the round over the last step of the run */
+    int64_t left, length;  /* steps: from it to the last one; of a full round */
     const struct tensor_range *tensors; /* [tensor_count] of the fragment */
     size_t tensor_count;
     const unsigned *members; /* the sites that the round must have, in order */

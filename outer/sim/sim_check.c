@@ -501,6 +501,7 @@ static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state 
     arrays_of(s, f, before, was);
     arrays_of(s, f, after, is);
     int64_t step = schedule_step(&s->schedule, f, round);
+    int64_t end = schedule_end_of(&s->schedule, step);
     const struct schedule_change *changed = schedule_changed(&s->schedule, f, round);
     const struct sim_judged c = {.o = &s->o,
                                  .fragment = f,
@@ -511,8 +512,9 @@ static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state 
                                  .members = members,
                                  .member_count = sim_roster_members(s, f, round, members),
                                  .count = s->fragments.f[f].elements,
-                                 .progress =
-                                     (double)step / (double)schedule_end_of(&s->schedule, step),
+                                 .progress = (double)step / (double)end,
+                                 .left = end - step,
+                                 .length = schedule_length(&s->schedule, f, round),
                                  .lr = changed ? changed->lr : s->outer.lr,
                                  .codec = sim_amend_codec(s, step),
                                  .tensors = s->fragments.f[f].view.ranges,

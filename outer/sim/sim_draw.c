@@ -124,6 +124,8 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
         FULL_PRECISION,
         ROSTER,
         RETURNS = 60,
+        WARMUP,
+        COOLDOWN,
         MASKED = 43 /* not in the seeds that found something before: tests/sim/test_sim.c */
     };
     enum { MASKED_IN = 10, MASKED_IS = 6, ARCHIVES = 44, ARCHIVES_IN = 14, ARCHIVES_IS = 5 };
@@ -173,8 +175,13 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
     else if (forwards && DRAW(CLIP, 4)) /* below 1: in every round somebody is scaled */
         o.clip = clips[DRAW(CLIP, 4)];
     shares_draw(&o, forwards ? DRAW(SHARES, 8) : 8, DRAW(EDIT, 4));
-    o.anneal = (struct anneal){
-        .kind = (enum anneal_kind)DRAW(ANNEAL, 3), .end = 0.25, .restart = DRAW(RESTART, 3)};
+    o.anneal = (struct anneal){.kind = (enum anneal_kind)DRAW(ANNEAL, 3),
+                               .end = 0.25,
+                               .restart = DRAW(RESTART, 3),
+                               .warmup = DRAW(WARMUP, 4),
+                               .cooldown = DRAW(COOLDOWN, 4),
+                               .momentum_start = 0.25f,
+                               .momentum_end = 0.5f};
     if (o.overlap < o.every && DRAW(GROW, 3) == 0)
         o.growth = (struct period_growth){1 + (int64_t)DRAW(GROW_ROUNDS, 3), 2, o.every * 3};
     bool timed = o.strict && !o.overlap && o.fragments == 1 && !o.growth.rounds;

@@ -913,6 +913,8 @@ struct outer_opt outer_state_optimizer(const struct outer_state *m, unsigned fra
     if (changed && fragment_of(m, fragment)->state == FRAGMENT_PARAMETERS)
         o.lr = changed->lr;
     o.lr = anneal_rate(&o.anneal, o.lr, &m->schedule, fragment, round);
+    if (outer_opt_momentum(&o))
+        o.mu = anneal_momentum(&o.anneal, o.mu, &m->schedule, fragment, round);
     return o;
 }
 

@@ -130,8 +130,9 @@ enum err outer_state_load_theta(struct outer_state *m, unsigned fragment, uint64
 /* Codec of the next round, the same on every replica: a function of configuration, round and the
  * state's manifest. */
 enum codec_kind outer_state_codec(const struct outer_state *m, unsigned fragment);
-/* The outer optimizer as the round's step uses it: lr and mu are the round's own, with amendments
- * and outer.lr_schedule. Moments are averaged. Nothing else says what a round's step is. */
+/* The outer optimizer as the round's step uses it: lr and mu are the round's own, with amendments,
+ * outer.lr_schedule and outer.momentum_warmup and _cooldown. Moments are averaged. Nothing else
+ * says what a round's step is. */
 struct outer_opt outer_state_optimizer(const struct outer_state *m, unsigned fragment,
                                        uint64_t round);
 /* Digest of the grid of the next round; contributions and manifests carry it. */

@@ -1,6 +1,7 @@
 #!/bin/sh
 # What breaks if this fails: a setting that an operator amends in mid-run is not in force at the same round everywhere, or is
 # forgotten by a process that is killed, or a second run with the same amendments ends with other bits (docs/protocol.md 3.17).
+# The outer momentum warms up and cools down meanwhile: it is one function of a round, before and after amendments, kills, a rebuild.
 #   tests/e2e/amend.sh ATOLL SCRATCH               the blocking exchange
 #   tests/e2e/amend.sh ATOLL SCRATCH --overlap     with overlap, of two fragments; no rebuild
 . "$(dirname "$0")/lib.sh"
@@ -39,7 +40,8 @@ steps=${steps:-96} every=8 checkpoint_every=13
 settings="--run.archive on --data.train data/train-0-*.bin,data/train-1-*.bin --data.weights 3,1"
 overlap=0
 [ "${3:-}" != --overlap ] || overlap=2 fragments=2
-settings="$settings --outer.overlap_steps $overlap"
+settings="$settings --outer.overlap_steps $overlap --outer.momentum_warmup 4 --outer.momentum_start 0.5"
+settings="$settings --outer.momentum_cooldown 3 --outer.momentum_end 0.25"
 configure a,b
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 serve
@@ -80,6 +82,9 @@ serve_ends
 same_state a b
 grep -q '"step":110,' a/metrics.jsonl || fail "site a did not train to step 110"
 grep -q '"outer_lr":0.4[0,]' aggregator/metrics.jsonl || fail "the record of no round has the amended outer rate"
+momenta=$(sed -n 's/.*"fragment":0,"round":\([0-9]*\),.*"outer_momentum":\([0-9.]*\),.*/\1 \2/p' aggregator/metrics.jsonl)
+echo "$momenta" | awk '$1 < 4 { warm++; off = $2 - 0.5 - 0.1 * $1; wrong += off < -1e-6 || off > 1e-6 } { last = $2 }
+    END { exit !(warm > 1 && !wrong && last == 0.25) }' || fail "the outer momentum of the rounds on record: $momenta"
 for s in a b; do
     grep -q "ev=amendment number=1 setting=.*outer.every=12" $s.out || fail "site $s does not say that a setting was amended"
 done

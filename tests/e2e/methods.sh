@@ -38,6 +38,7 @@ shortened() {
         0outer.every) value=4 ;;
         0outer.first_every | 0outer.second_every) value=$((value > every ? 8 : 4)) ;;
         0outer.grow) value=2,2,8 ;;
+        0outer.momentum_warmup | 0outer.momentum_cooldown) value=2 ;;
         0outer.fragments) value=$((value < 4 ? value : 4)) ;;
         0outer.overlap_steps) value=$((value == every ? 4 : value < 3 ? value : 3)) ;;
         esac

@@ -74,7 +74,7 @@ class Site:
         self.config = formats.settings_digest(self.text)
         self.roster = formats.names(self.s["outer.sites"])
         self.index = self.roster.index(a.site)
-        self.count, self.mu = int(self.s["outer.fragments"]), F32(float(self.s["outer.momentum"]))
+        self.count = int(self.s["outer.fragments"])
         self.store = Store(a.dir)
         known = self.store.get("amendments")
         self.amendments = formats.amendments_of(formats.Reader(known["part"].tobytes())) if known else []
@@ -142,9 +142,16 @@ class Site:
     def stretches(self):
         return formats.stretches(self.s, self.amendments, self.ends)
 
+    def ended_by(self, f, round_):
+        """The step that ends the round."""
+        return [step for step, p, r in formats.rounds(self.stretches(), self.ends) if (p, r) == (f, round_)][0]
+
     def in_force(self, f, round_):
-        found = self.stretches()
-        return formats.in_force(found, [step for step, p, r in formats.rounds(found, self.ends) if (p, r) == (f, round_)][0])
+        return formats.in_force(self.stretches(), self.ended_by(f, round_))
+
+    def mu(self, f, round_):
+        s, step = self.in_force(f, round_), self.ended_by(f, round_)
+        return formats.momentum_of_round(s, round_, step, min([e for e in self.ends if e >= step], default=int(s["train.steps"])))
 
     def lr(self, f, round_):
         return F32(float(self.in_force(f, round_)["outer.lr"]))
@@ -247,7 +254,8 @@ class Site:
         weights = [e["weight"] for e in m.included()]
         factors = [f for f, e in zip(m.factors, m.entries) if e["included"]] if m.factors else None
         mean, codes = formats.mean_of(codec, data, len(s.theta), s.codes, weights, factors)
-        theta, momentum = formats.outer_step(self.s["outer.optimizer"], s.theta, s.momentum, mean, self.lr(f, s.round), self.mu)
+        lr, mu = self.lr(f, s.round), self.mu(f, s.round)
+        theta, momentum = formats.outer_step(self.s["outer.optimizer"], s.theta, s.momentum, mean, lr, mu)
         if self.a.check and (f, m.round) in self.a.check:
             self.check_slowly(f, codec, data, (weights, factors), mean, theta, momentum)
         return theta, s.momentum if momentum is None else momentum, codes
@@ -265,7 +273,7 @@ class Site:
             exact = reference.mean_of_values([sample(v) for v in values], weights, factors)
         need(reference.same(exact, sample(mean)), "the mean is not the one of exact fractions")
         if self.s["outer.optimizer"] == "nesterov":
-            slow = reference.nesterov(sample(s.theta), sample(s.momentum), exact, self.lr(f, s.round), self.mu)
+            slow = reference.nesterov(sample(s.theta), sample(s.momentum), exact, self.lr(f, s.round), self.mu(f, s.round))
             need(reference.same(slow[0], sample(theta)) and reference.same(slow[1], sample(momentum)),
                  "the outer step is not the one of exact fractions")
         say("exact", fragment=f, round=s.round, codec=codec, values=len(exact))
@@ -289,7 +297,7 @@ class Site:
         self.store.put(f"fragment-{f}", **fields)  # == commit point ==
         self.state[f] = new
         self.store.drop(f"outbox-{f}")
-        say("adopted", fragment=f, round=m.round, codec=codec, included=int(included),
+        say("adopted", fragment=f, round=m.round, codec=codec, included=int(included), momentum=self.mu(f, m.round),
             factor=m.factors[self.index] if m.factors else 1, payload=m.entries[self.index]["payload"].hex(),
             state=new.digest().hex())
 

@@ -103,6 +103,17 @@ def in_force(found, step):
     return [s for border, s in found if border < step][-1]
 
 
+def momentum_of_round(s, round_, step, last):
+    """8: mu, f32. s: the settings in force for the round; step: the one that ends it; last: the run's last step, as the round has it."""
+    mu, start, end = (float(F32(float(s.get(key, "0")))) for key in ("outer.momentum", "outer.momentum_start", "outer.momentum_end"))
+    warmup, cooldown = (int(s.get(key, "0")) for key in ("outer.momentum_warmup", "outer.momentum_cooldown"))
+    if round_ < warmup:
+        mu = start + (mu - start) * (round_ / warmup)
+    if last - step < cooldown * int(s["outer.every"]):
+        mu = end + (mu - end) * ((last - step) / (cooldown * int(s["outer.every"])))
+    return F32(mu)
+
+
 def codec_of_round(s, round_, last, ratio):
     reset = float(s["outer.residual_reset"])
     full = round_ < int(s["outer.full_precision_rounds"]) or (last and ratio < 130)

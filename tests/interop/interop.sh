@@ -77,7 +77,9 @@ amend() { # amend KEY VALUE ROUND
     "$atoll" operator set "$1" "$2" --at-round "$3" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1 ||
         fail "operator set $1 $2"
 }
+# The outer momentum warms up and cools down meanwhile.
 steps=32 every=4
+settings="--outer.momentum_warmup 3 --outer.momentum_start 0.3 --outer.momentum_cooldown 3 --outer.momentum_end 0.2"
 configure a,b
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 begin
@@ -103,7 +105,11 @@ for codec in int4 e3m0; do # at both fragments
 done
 grep -q '"kind":"final".*"step":41,\|"step":41,.*"kind":"final"' a/metrics.jsonl || fail "site a did not end at step 41"
 
-fragments=1
+for momentum in 0.3 0.5 0.899 0.2; do # the first round, the second, between, the last
+    grep -q "ev=adopted fragment=0 .* momentum=$momentum" b.out || fail "no round has the outer momentum $momentum"
+done
+
+fragments=1 settings=""
 # Every form of payload and aggregate: a round in full precision, then at least two of the codec's own.
 codecs="sign csc fp8_e4m3 topk fixed" # int4 and e3m0: above
 [ "${3:-}" != --all ] || codecs="$codecs int4 e3m0 int2 f32 fp8_e5m2 fp8_sr"

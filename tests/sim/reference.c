@@ -180,6 +180,17 @@ static double share_of(const struct sim_judged *c)
     return 1;
 }
 
+/* outer.momentum_warmup, outer.momentum_cooldown: the momentum at this round. */
+static double momentum_of(const struct sim_judged *c)
+{
+    const struct anneal *a = &c->o->anneal;
+    double warm = a->warmup ? fmin(1, (double)c->round / (double)a->warmup) : 1;
+    double rounds_left = (double)c->left / (double)c->length;
+    double cool = a->cooldown ? fmin(1, rounds_left / (double)a->cooldown) : 1;
+    double m = (double)a->momentum_start * (1 - warm) + (double)0.9f * warm;
+    return (double)a->momentum_end * (1 - cool) + m * cool;
+}
+
 /* outer.momentum_restart */
 static bool restarts(const struct sim_judged *c)
 {
@@ -229,7 +240,7 @@ static const char *step_check(const struct sim_judged *c, const struct step *o, 
 const char *reference_judge(void *self, const struct sim_judged *c)
 {
     struct reference *r = self;
-    const struct step o = {(double)c->lr * share_of(c), (double)0.9f};
+    const struct step o = {(double)c->lr * share_of(c), momentum_of(c)};
     double mean[VALUES_MAX];
     const char *why = check_weights(c);
     enum codec_kind codec = codec_of(c);

@@ -219,6 +219,16 @@ static void each_rule_names_what_to_do(void **state)
             "outer.every = 2");
     refused("--outer.optimizer sgd --outer.momentum_restart 4",
             "the nearest is outer.optimizer = nesterov, or outer.momentum_restart = 0");
+    refused("--outer.optimizer sgd --outer.momentum_warmup 4",
+            "outer.momentum_warmup = 4: outer.optimizer = sgd keeps no momentum; the nearest is "
+            "outer.optimizer = nesterov, or outer.momentum_warmup = 0");
+    refused("--outer.optimizer average --outer.momentum_cooldown 4",
+            "or outer.momentum_cooldown = 0");
+    refused("--outer.momentum_start 0.5",
+            "outer.momentum_start = 0.5 needs outer.momentum_warmup: the number of rounds; or "
+            "leave it out");
+    refused("--outer.momentum_warmup 4 --outer.momentum_end 0.5",
+            "outer.momentum_end = 0.5 needs outer.momentum_cooldown");
     refused("--outer.merge radial", "the nearest is outer.codec = fp8_e4m3, or outer.merge = mean");
     refused("--outer.merge radial --outer.codec int4", "the nearest is outer.codec = e3m0");
     refused("--outer.merge radial --outer.codec csc", "the nearest is outer.codec = topk");

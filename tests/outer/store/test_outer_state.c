@@ -176,11 +176,12 @@ static void follow_float64(const char *aggregator, const char *site)
         double lr = 0.7, mu = 0.9; /* linear over 1000 steps; round t ends at step 15 + 10 t */
         if (annealing.kind == ANNEAL_LINEAR)
             lr *= 1 - (1 - annealing.end) * (15 + 10 * (double)t) / 1000;
-        if (annealing.restart && t % annealing.restart == 0)
-            mu = 0;
+        if (t < annealing.warmup)
+            mu = 0.5 + (0.9 - 0.5) * (double)t / (double)annealing.warmup;
+        bool restarts = annealing.restart && t % annealing.restart == 0;
         for (size_t k = 0; k < n; k++) {
-            momentum[k] = mu * momentum[k] + r.mean[k];
-            theta[k] -= lr * (r.mean[k] + 0.9 * momentum[k]);
+            momentum[k] = (restarts ? 0 : mu * momentum[k]) + r.mean[k];
+            theta[k] -= lr * (r.mean[k] + mu * momentum[k]);
             assert_true(fabs(theta[k] - a.replica.state[1].theta[k]) < 1e-6);
             assert_true(fabs(momentum[k] - a.replica.state[1].momentum[k]) < 1e-8);
         }
@@ -206,8 +207,12 @@ static void test_step_is_nesterov(void **state)
 static void test_step_is_annealed_and_restarted(void **state)
 {
     (void)state;
-    annealing = (struct anneal){ANNEAL_LINEAR, 0.25, 2};
+    annealing = (struct anneal){.kind = ANNEAL_LINEAR, .end = 0.25, .restart = 2};
     follow_float64("annealed", "annealed_s");
+    annealing = (struct anneal){.warmup = 3, .momentum_start = 0.5};
+    follow_float64("warmed", "warmed_s");
+    annealing.restart = 2;
+    follow_float64("warmed_restarted", "warmed_restarted_s");
     annealing = (struct anneal){0};
 }
 
