@@ -216,7 +216,7 @@ static void shards_that_are_there_are_kept_unless_told(void **state)
     assert_int_equal(prepare(scratch("text"), o, &report), ERR_OK);
     assert_false(file_exists(full)); /* nothing of the longer set is left */
     o.out = scratch_write("a-file", "x", 1);
-    assert_int_equal(prepare(scratch("text"), o, &report), ERR_IO);
+    assert_int_equal(prepare(scratch("text"), o, &report), ERR_INPUT);
     assert_says("a-file");
 }
 
