@@ -8,7 +8,7 @@ from expression import Bad, Expression
 
 HERE = pathlib.Path(__file__).parent
 ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "accept", "quick")
-RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search")
+RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search", "search_of")
 CLAIM = ("what", "value", "here", "ours", "reference")
 QUICK = ("tokens", "seeds", "runs", "accept", "base", "cheap")
 DATA = ("text", "labels", "tokenizer", "arguments", "eval", "most")
@@ -176,9 +176,6 @@ class Row:
             run = Map(program=List(["$python", f"$here/reference/{words[0]}", *words[1:]]))
             run.file, run.line, run.lines = y.file, y.lines["reference"], {}
             self.runs["reference"] = run
-        alone = [name for name, run in self.runs.items() if "search" not in run]
-        if self.searched() and alone:
-            y.fail("runs", f"{', '.join(alone)}: without search, in a row whose other runs have it")
         for name, run in self.runs.items():
             both = {**self.base, **run}
             if "shares" in both and len(both["shares"]) != both.get("sites", 1):
@@ -194,15 +191,20 @@ class Row:
             for key, known, what in (("model", self.workloads.models, "model"), ("data", self.workloads.data, "data set")):
                 if run.get(key, self.base.get(key)) not in (None, *known):
                     run.fail(key, f"run {name}: no {what} {run.get(key, self.base.get(key))} in workloads.yaml: {', '.join(known)}")
+        alone = [name for name, run in self.runs.items() if "search" not in run]
+        if self.searched() and alone:
+            y.fail("runs", f"{', '.join(alone)}: without search, in a row whose other runs have it")
 
     def check_search(self, run, name):
         rates = run.get("search")
         if rates is None:
+            if "search_of" in run:
+                run.fail("search_of", f"run {name}: search_of without search")
             return
         if not (isinstance(rates, list) and len(rates) >= 3 and all(map(is_number, rates)) and rates == sorted(set(rates))):
             run.fail("search", f"run {name}: search: {rates} is no list of three or more rising rates")
-        if "train.lr" in run or "program" in run:
-            run.fail("search", f"run {name}: search is of train.lr, which a run with it does not set, nor a program")
+        if searched_key(run) in run or "program" in run:
+            run.fail("search", f"run {name}: search is of {searched_key(run)}, which a run with it does not set, nor a program")
 
     def searched(self):
         """The runs whose rate is searched: none, or all."""
@@ -256,7 +258,7 @@ class Row:
             if "tokens" in self.quick:
                 own["tokens"] = self.quick["tokens"]
         if "search" in run:
-            own["train.lr"] = float(rate) if rate else run["search"][len(run["search"]) // 2]
+            own[searched_key(run)] = float(rate) if rate else run["search"][len(run["search"]) // 2]
         return {**self.workloads.models.get(own.get("model"), {}), **own}
 
     def chosen(self, quick):
@@ -267,6 +269,11 @@ class Row:
     def tests(self, quick):
         indexes = [i - 1 for i in self.quick.get("accept") or []] if quick else range(len(self.accept))
         return [self.accept[i] for i in indexes]
+
+
+def searched_key(run):
+    """The setting whose value a run with `search` finds."""
+    return run.get("search_of", "train.lr")
 
 
 def rows():

@@ -5,6 +5,7 @@ deploy/reproduce.sh calls it, which installs and builds first. What a row is wri
     run.py NAME ...   runs the rows that are named, prints their tables, appends to results.csv
     run.py NAME --runs A,B   of a row whose rates are searched: these runs alone (each finished point is in results.csv at once; a
                       killed or stopped search goes on there with the same command, --again begins anew)
+    run.py NAME --seeds N    of a row whose rates are searched: its first N seeds alone
     run.py --all      all rows           --quick [NAME|--all]   small runs on this repository's documents; nothing is recorded
     run.py --list     rows and minutes   --page   docs/reproductions.md anew   --check-page   does it match?
     --atoll PROGRAM   --dir DIR (build/reproduce)   --again (finished runs, too)
@@ -98,6 +99,7 @@ class Runner:
         self.locks = []
         self.again, self.quick = options.again, options.quick
         self.only = [n for n in (options.runs or "").split(",") if n]
+        self.most_seeds = options.seeds
         self.now = datetime.datetime.now().isoformat(timespec="seconds")
         self.commit = records.commit("tests/reproduce/results.csv", "docs/reproductions.md")
         self.python = sys.executable
@@ -191,7 +193,7 @@ class Runner:
             try:
                 self.lock(row, name)
                 self.job(row, search.named(name, row.runs[name]["search"][0]), row.seeds[0], False).dry_run()
-                while points := search.wanted(row.runs[name]["search"], row.seeds, self.known(row, name)):
+                while points := search.wanted(row.runs[name]["search"], row.seeds[:self.most_seeds], self.known(row, name)):
                     self.point(row, search.named(name, points[0][0]), points[0][1])
             except Bad as wrong:
                 self.progress.say(f"{row.name}, {name}: {wrong}")
@@ -201,7 +203,8 @@ class Runner:
             print(line)
         if broken:
             raise Bad(f"{row.name}: not finished: {'; '.join(broken)}")
-        return not any(holds is False or (holds is None and not self.only) for _, _, holds, _ in page.judged(row, measures))
+        part = self.only or self.most_seeds
+        return not any(holds is False or (holds is None and not part) for _, _, holds, _ in page.judged(row, measures))
 
     def known(self, row, name):
         lines = self.recorded(row).lines
@@ -261,6 +264,7 @@ def arguments():
     for flag in ("all", "quick", "list", "page", "check-page", "again"):
         p.add_argument("--" + flag, action="store_true")
     p.add_argument("--runs")
+    p.add_argument("--seeds", type=int)
     p.add_argument("--atoll", default=str(REPOSITORY / "build/bin/atoll"))
     p.add_argument("--dir", default=str(REPOSITORY / "build/reproduce"))
     return p.parse_args()

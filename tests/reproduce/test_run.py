@@ -338,6 +338,15 @@ class Rows(unittest.TestCase):
         with self.assertRaises(Bad):
             self.searched(only=("--runs", "c"))
 
+    def test_first_seeds_alone(self):
+        self.assertEqual({seed for _, seed in self.searched(only=("--seeds", "1"))}, {1})
+        self.assertNotIn(1, {seed for _, seed in self.searched()})
+
+    def test_another_setting_is_searched(self):
+        row = self.row(SEARCHED.replace("a: {", "a: {search_of: outer.lr, train.lr: 0.5, ", 1))
+        self.assertEqual([row.settings(f"a@{rate}", False)[key] for rate in (0.01, 0.04) for key in ("outer.lr", "train.lr")],
+                         [0.01, 0.5, 0.04, 0.5])
+
     def test_points_of_other_settings_are_refused(self):
         self.searched()
         with self.assertRaises(Bad) as caught:
@@ -349,6 +358,8 @@ class Rows(unittest.TestCase):
         for old, new, line, words in (("a: {search: [0.01, 0.02, 0.04]}", "a: {search: [0.01, 0.02]}", 4, "no list of three or more rising rates"),
                                       ("a: {search: [0.01, 0.02, 0.04]}", "a: {search: [0.04, 0.02, 0.01]}", 4, "no list of three"),
                                       ("0.04]}", "0.04], train.lr: 0.1}", 4, "search is of train.lr"),
+                                      ("0.04]}", "0.04], search_of: outer.lr, outer.lr: 1}", 4, "search is of outer.lr"),
+                                      ("a: {search: [0.01, 0.02, 0.04]}", "a: {search_of: outer.lr}", 4, "search_of without search"),
                                       ("a: {search: [0.01, 0.02, 0.04]}", "a: {train.lr: 0.1}", 3, "a: without search, in a row whose")):
             with self.assertRaises(Bad) as caught:
                 self.row(SEARCHED.replace(old, new, 1))
@@ -387,7 +398,7 @@ class Rows(unittest.TestCase):
             Row(path, Workloads())
 
     def runner(self, **options):
-        defaults = {"dir": self.folder.name + "/runs", "atoll": sys.executable, "again": False, "quick": False, "runs": None}
+        defaults = {"dir": self.folder.name + "/runs", "atoll": sys.executable, "again": False, "quick": False, "runs": None, "seeds": None}
         return run.Runner(argparse.Namespace(**{**defaults, **options}))
 
     def run_program(self, code, **options):
