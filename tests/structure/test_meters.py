@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""The meters on small made-up sources.
+
+What breaks if this fails: a meter that finds nothing, so that structs, features and circles grow again and no test says so."""
+import unittest
+
+import members
+import sources
+import structure
+
+
+def product(**files):
+    """members.Product of sources: name_c="text" is the file outer/name.c."""
+    return members.Product([sources.Source("outer/" + ".".join(name.rsplit("_", 1)), text) for name, text in files.items()])
+
+
+def struct(read, name):
+    return next(s for s in read.structs() if s.name == name)
+
+
+def written(read, name):
+    """member: the files that write it, without the folder"""
+    return {member: sorted(f.split("/")[1] for f in files) for member, files in struct(read, name).writers.items()}
+
+
+WIDE = "struct wide {\n" + "".join(f"    int m{i};\n" for i in range(16)) + "};\n"
+
+
+class Members(unittest.TestCase):
+    def test_sixteen_members_and_two_writers_are_found(self):
+        one = product(wide_h=WIDE, a_c="void a(struct wide *w)\n{\n    w->m0 = 1;\n}\n")
+        two = product(wide_h=WIDE, a_c="void a(struct wide *w)\n{\n    w->m0 = 1;\n}\n",
+                      b_c="void b(struct wide *w)\n{\n    w->m1++;\n}\n")
+        self.assertEqual(members.offenders(one, 15, 30), {})
+        self.assertEqual(members.offenders(two, 15, 30), {"wide": 16})
+        self.assertEqual(members.offenders(two, 16, 30), {})
+        self.assertEqual(members.offenders(one, 15, 15), {"wide": 16})
+
+    def test_members_of_every_kind_count(self):
+        read = product(s_h="""
+#define ROWS(X) X(one) X(two, "a,b") \\
+    X(three)
+#define ALL(X) ROWS(X) X(four)
+struct inner { int a, b; };
+struct s {
+    const char *names[3], **more; /* two; not a third */
+    unsigned flag : 1, other : 2;
+    void (*close)(struct s *self, int x);
+    struct { int x, y; } waiting[2];
+    union {
+        uint64_t word;
+        struct inner in;
+    };
+    enum { RED, GREEN } colour;
+    struct inner *pointer, array[4];
+    struct inner value;
+#define X(...) FIELD(__VA_ARGS__)
+    ALL(X)
+#undef X
+    _Static_assert(sizeof(int) == 4, "a; b");
+    struct named { int z; } * list;
+    _Atomic(int) counter;
+    __attribute__((aligned(64))) char line[64];
+};
+""")
+        # names more flag other close x y word in colour pointer array value, four rows, list counter line
+        self.assertEqual(read.members(struct(read, "s")), 13 + 4 + 3)
+
+    def test_a_member_that_is_a_struct_counts_as_one_while_one_file_writes_it(self):
+        header = "struct part { int a, b, c; };\nstruct s { struct part part; int x; };\nvoid part_step(struct part *p);\n" \
+                 "int part_sum(const struct part *p);\n"
+        reads = "int b(struct s *s)\n{\n    return part_sum(&s->part) + s->part.a;\n}\n"
+        hands = "void b(struct s *s)\n{\n    part_step(&s->part);\n}\n"
+        writes = "void b(struct s *s)\n{\n    s->part.b = 2;\n}\n"
+        keeps = "void b(struct s *s)\n{\n    struct part *p = &s->part;\n    p->c = 1;\n}\n"
+        first = "void a(struct s *s)\n{\n    s->part.a = 1;\n}\n"
+        for second, count in ((reads, 2), (hands, 2), (writes, 4), (keeps, 4)):
+            read = product(s_h=header, a_c=first, b_c=second)
+            self.assertEqual(read.members(struct(read, "s")), count, second)
+
+    def test_writes(self):
+        header = "struct inner { int deep; int list[2]; };\n" \
+                 "struct s { int a, b, c, d, e; int *p; int list[4]; struct inner in; struct inner ins[2]; struct s *next; };\n" \
+                 "struct s *s_of(int x);\nvoid reads(int x, const int *p);\nvoid writes(int *p);\nextern struct s s_all[3];\n"
+        for statement, expected in (
+            ("s->a = 1;", "a"),
+            ("s->a += s->b;", "a"),
+            ("s->a == s->b ? s->c : s->d;", ""),
+            ("--s->a;", "a"),
+            ("s->a--;", "a"),
+            ("if (s->a <= 1) x = s->b;", ""),
+            ("writes(&s->a);", "a"),
+            ("reads(1, &s->a);", ""),
+            ("x = y & s->a;", ""),
+            ("x = (int)y & s->a;", ""),
+            ("x = f(y) & s->a;", ""),
+            ("unknown((const void *)&s->a);", "a"),
+            ("const int *q = &s->a;", ""),
+            ("int *q = &s->a;", "a"),
+            ("memcpy(&s->a, &s->b, 4);", "a"),
+            ("s->p[1] = 1;", ""),
+            ("*s->p = 1;", ""),
+            ("s->list[1] = 1;", "list"),
+            ("s->in.deep = 1;", "in"),
+            ("s->ins[1].list[0]++;", "ins"),
+            ("s->next->a = 1;", "a"),
+            ("(*s).a = 1;", "a"),
+            ("((struct s *)other)->a = 1;", "a"),
+            ("s_of(1)->a = 1;", "a"),
+            ("s_all[2].a = 1;", "a"),
+            ("struct s t = {.a = 1}; t.b = 2;", "b"),
+            ("*s = (struct s){.a = 1};", ""),
+            ("other->a = 1;", ""),
+            ('log("s->a = 1"); /* s->b = 1 */ // s->c = 1', ""),
+            ("for (struct s *u = s; u; u = u->next) { u->d = 1; }", "d"),
+            ("{ struct unknown *s; s->a = 1; }", ""),
+        ):
+            read = product(s_h=header, a_c="static void f(struct s *s, void *other, int x)\n{\n    " + statement + "\n}\n")
+            self.assertEqual(" ".join(sorted(written(read, "s"))), expected, statement)
+
+    def test_a_write_of_an_inner_struct_is_one_of_both(self):
+        read = product(s_h="struct inner { int deep; };\nstruct s { struct inner in; };\n",
+                       a_c="void f(struct s *s)\n{\n    s->in.deep = 1;\n}\n")
+        self.assertEqual(written(read, "s"), {"in": ["a.c"]})
+        self.assertEqual(written(read, "inner"), {"deep": ["a.c"]})
+
+    def test_two_structs_of_one_name_are_two(self):
+        read = product(a_c=WIDE + "void a(struct wide *w)\n{\n    w->m0 = 1;\n}\n",
+                       b_c="struct wide { int m0; };\nvoid b(struct wide *w)\n{\n    w->m0 = 1;\n}\n")
+        self.assertEqual(members.offenders(read, 15, 15), {"wide (a.c)": 16})
+
+    def test_a_function_is_found_after_what_is_not_understood(self):
+        read = product(wide_h=WIDE, a_c="""
+#if defined(ONE)
+static int broken(int x)
+{
+    if (x) {
+#else
+static int broken(void)
+{
+    if (1) {
+#endif
+    }
+}
+MAKES_A_FUNCTION(name, 1, { return 0; })
+INLINE int NAME(add)(struct wide *w, int x)
+{
+    w->m3 = x;
+}
+""")
+        self.assertEqual(written(read, "wide"), {"m3": ["a.c"]})
+
+
+class Rows(unittest.TestCase):
+    def compare(self, found, *rows, **more):
+        listed = [{"meter": "m", "what": what, "value": value, "reason": "a reason of some words"} for what, value in rows]
+        wrong, left = structure.compare(listed, "m", found, **more)
+        return len(wrong), {row["what"]: row["value"] for row in left}
+
+    def test_a_row_holds_its_value(self):
+        self.assertEqual(self.compare({"a": 20}, ("a", 20)), (0, {"a": 20}))
+
+    def test_what_grows_fails_and_is_not_written(self):
+        self.assertEqual(self.compare({"a": 21}, ("a", 20)), (1, {"a": 20}))
+
+    def test_what_has_no_row_fails_and_gets_none(self):
+        self.assertEqual(self.compare({"a": 20}), (1, {}))
+
+    def test_what_shrinks_fails_until_its_row_does(self):
+        self.assertEqual(self.compare({"a": 19}, ("a", 20)), (1, {"a": 19}))
+        self.assertEqual(self.compare({}, ("a", 20)), (1, {}))
+
+    def test_what_this_build_does_not_show_is_left(self):
+        self.assertEqual(self.compare({}, ("a", 20), known=lambda what: False), (0, {"a": 20}))
+
+    def test_a_limit_is_no_offender(self):
+        self.assertEqual(self.compare({}, ("(limit)", 15)), (0, {"(limit)": 15}))
+
+    def test_a_row_needs_a_reason(self):
+        wrong, _ = structure.compare([{"meter": "m", "what": "a", "value": 1, "reason": ""}], "m", {"a": 1})
+        self.assertEqual(len(wrong), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
