@@ -13,10 +13,10 @@ enum { SHARED_MAX = 4, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
 enum { PATH_BYTES = 96 };
 static const double SQUARES_UNKNOWN = -1;
 
-static const struct fragment *fragment_of(const struct outer_state *m, unsigned fragment)
+static size_t outer_state_elements(const struct outer_state *m, unsigned fragment)
 {
     ASSERT(fragment < m->fragments->count);
-    return &m->fragments->f[fragment];
+    return m->fragments->f[fragment].elements;
 }
 
 static size_t largest(const struct fragments *f)
@@ -28,7 +28,8 @@ static size_t largest(const struct fragments *f)
 }
 
 /* The outer step of a fragment: moments are averaged, whatever the parameters get (DES-LOC). */
-static const struct outer_opt *outer_of(const struct outer_state_options *o, unsigned fragment)
+static const struct outer_opt *outer_state_configured(const struct outer_state_options *o,
+                                                      unsigned fragment)
 {
     static const struct outer_opt average = {.kind = OUTER_OPT_AVERAGE, .lr = 1, .delay = 1};
     return o->fragments->f[fragment].state == FRAGMENT_PARAMETERS ? &o->outer : &average;
@@ -62,8 +63,8 @@ struct outer_memory outer_state_memory(const struct outer_state_options *o, bool
     size_t most = largest(o->fragments);
     struct outer_memory m = {.host = state_bytes(o, &o->outer, most)};
     for (unsigned p = 0; p < o->fragments->count; p++)
-        m.host +=
-            state_bytes(o, outer_of(o, p), o->fragments->f[p].elements) + codec_state_bytes(o, p);
+        m.host += state_bytes(o, outer_state_configured(o, p), o->fragments->f[p].elements) +
+                  codec_state_bytes(o, p);
     if (here) /* the mean */
         m.host += most * sizeof(float);
     else
@@ -73,8 +74,10 @@ struct outer_memory outer_state_memory(const struct outer_state_options *o, bool
     return m;
 }
 
-static enum err state_alloc(struct outer_state_fragment *s, const struct outer_state_options *o,
-                            const struct outer_opt *outer, size_t elements, struct arena *perm)
+static enum err outer_state_arrays_alloc(struct outer_state_fragment *s,
+                                         const struct outer_state_options *o,
+                                         const struct outer_opt *outer, size_t elements,
+                                         struct arena *perm)
 {
     TRY_ALLOC(s->theta = arena_array(perm, elements, sizeof *s->theta));
     TRY_ALLOC(s->codes = arena_alloc(perm, elements / DEV_BLOCK));
@@ -109,11 +112,12 @@ enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
     size_t most = largest(o->fragments);
     TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
     for (unsigned p = 0; p < o->fragments->count; p++) {
-        TRY(state_alloc(&m->state[p], o, outer_of(o, p), o->fragments->f[p].elements, perm));
+        TRY(outer_state_arrays_alloc(&m->state[p], o, outer_state_configured(o, p),
+                                     o->fragments->f[p].elements, perm));
         m->state[p].squares = SQUARES_UNKNOWN;
     }
     TRY(codec_states_alloc(m, perm));
-    TRY(state_alloc(&m->buffers, o, &o->outer, most, perm));
+    TRY(outer_state_arrays_alloc(&m->buffers, o, &o->outer, most, perm));
     m->next = m->buffers;
     TRY(staging_open(&m->staging, d, most, outer_opt_gathers(&o->outer)));
     m->mean = m->staging.slot[STAGING_DELTA];
@@ -131,7 +135,7 @@ void outer_state_close(struct outer_state *m)
 }
 
 /* `next` takes the shape of a fragment's state: parts that the fragment has not are NULL. */
-static struct outer_state_fragment *next_of(struct outer_state *m, unsigned fragment)
+static struct outer_state_fragment *outer_state_next(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     staging_forget(&m->staging, m->buffers.theta); /* the caller changes it */
@@ -144,8 +148,8 @@ static struct outer_state_fragment *next_of(struct outer_state *m, unsigned frag
 /* ---- the state's parts, digests, file ---- */
 
 /* theta, momentum, gathered, codes: what all replicas share. */
-static size_t shared_parts(const struct outer_state_fragment *s, size_t elements,
-                           struct file_part out[SHARED_MAX])
+static size_t outer_state_shared_parts(const struct outer_state_fragment *s, size_t elements,
+                                       struct file_part out[SHARED_MAX])
 {
     size_t n = 0;
     out[n++] = (struct file_part){s->theta, elements * sizeof *s->theta};
@@ -158,8 +162,8 @@ static size_t shared_parts(const struct outer_state_fragment *s, size_t elements
 }
 
 /* residual, forgotten: a replica's own. */
-static size_t own_parts(const struct outer_state_fragment *s, size_t elements,
-                        struct file_part out[OWN_MAX])
+static size_t outer_state_own_parts(const struct outer_state_fragment *s, size_t elements,
+                                    struct file_part out[OWN_MAX])
 {
     size_t n = 0;
     if (s->residual)
@@ -169,7 +173,7 @@ static size_t own_parts(const struct outer_state_fragment *s, size_t elements,
     return n;
 }
 
-static size_t parts_bytes(const struct file_part *parts, size_t n)
+static size_t outer_state_parts_bytes(const struct file_part *parts, size_t n)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < n; i++)
@@ -183,12 +187,13 @@ static void parts_add(struct digest_stream *s, const struct file_part *parts, si
         digest_add(s, parts[i].data, parts[i].size_bytes);
 }
 
-static struct digest shared_digest(const struct outer_state_fragment *s, size_t elements)
+static struct digest outer_state_shared_digest(const struct outer_state_fragment *s,
+                                               size_t elements)
 {
     struct digest_stream d;
     struct file_part parts[SHARED_MAX];
     digest_open(&d);
-    parts_add(&d, parts, shared_parts(s, elements, parts));
+    parts_add(&d, parts, outer_state_shared_parts(s, elements, parts));
     return digest_close(&d);
 }
 
@@ -230,7 +235,7 @@ static struct state_head head_of(const struct outer_state_fragment *s, unsigned 
                                .manifest = s->manifest};
 }
 
-struct current { /* frag/F/CURRENT */
+struct outer_state_current { /* frag/F/CURRENT */
     uint32_t fragment;
     uint64_t round;
     struct digest manifest;
@@ -238,13 +243,14 @@ struct current { /* frag/F/CURRENT */
 
 static void current_fields(struct record_cursor *c, void *self)
 {
-    struct current *current = self;
+    struct outer_state_current *current = self;
     record_u32(c, &current->fragment);
     record_u64(c, &current->round);
     record_digest(c, &current->manifest);
 }
 
-static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round, const char *file)
+static void outer_state_path(char out[PATH_BYTES], unsigned fragment, uint64_t round,
+                             const char *file)
 {
     snprintf(out, PATH_BYTES, "frag/%u/%" PRIu64 "/%s", fragment, round, file);
 }
@@ -255,7 +261,7 @@ static void current_path(char out[PATH_BYTES], unsigned fragment)
 }
 
 /* Names the whole path; what to do is the runbook's, "Damaged file". */
-static enum err damaged(const struct outer_state *m, const char *path)
+static enum err outer_state_damaged(const struct outer_state *m, const char *path)
 {
     return err_set(ERR_CORRUPT, "%s/%s: damaged; %s", m->env->root, path,
                    m->o.residuals
@@ -270,17 +276,18 @@ static enum err state_write_to(struct env *w, const char *path,
     struct file_part shared[SHARED_MAX], own[OWN_MAX];
     struct state_head head = head_of(s, fragment, elements);
     struct record_form form = {"state", state_fields, &head};
-    struct record_section sections[] = {{shared, shared_parts(s, elements, shared), s->digest},
-                                        {.parts = own, .part_count = own_parts(s, elements, own)}};
+    struct record_section sections[] = {
+        {shared, outer_state_shared_parts(s, elements, shared), s->digest},
+        {.parts = own, .part_count = outer_state_own_parts(s, elements, own)}};
     return store_write(w, path, &form, sections, 2);
 }
 
-static enum err state_write(struct outer_state *m, unsigned fragment,
-                            const struct outer_state_fragment *s)
+static enum err outer_state_write(struct outer_state *m, unsigned fragment,
+                                  const struct outer_state_fragment *s)
 {
     char path[PATH_BYTES];
-    path_of(path, fragment, s->round, "state");
-    return state_write_to(m->env, path, s, fragment, fragment_of(m, fragment)->elements);
+    outer_state_path(path, fragment, s->round, "state");
+    return state_write_to(m->env, path, s, fragment, outer_state_elements(m, fragment));
 }
 
 enum err outer_state_keep(struct outer_state *m, unsigned fragment, struct env *w, const char *path)
@@ -288,7 +295,7 @@ enum err outer_state_keep(struct outer_state *m, unsigned fragment, struct env *
     struct outer_state_fragment shared = m->state[fragment];
     if (m->o.residuals) /* a site's own residual is of no use to a replay */
         shared.residual = NULL, shared.discarded = NULL;
-    return state_write_to(w, path, &shared, fragment, fragment_of(m, fragment)->elements);
+    return state_write_to(w, path, &shared, fragment, outer_state_elements(m, fragment));
 }
 
 /* What was set otherwise when an intact state file was made; NULL: nothing. */
@@ -308,16 +315,16 @@ static enum err state_take(struct outer_state *m, const char *path, const struct
                            const struct record *r, struct outer_state_fragment *s)
 {
     struct file_part shared[SHARED_MAX], own[OWN_MAX];
-    struct state_head ours = head_of(s, head->fragment, fragment_of(m, head->fragment)->elements);
+    struct state_head ours = head_of(s, head->fragment, outer_state_elements(m, head->fragment));
     const char *other = made_with(head, &ours);
     if (other)
         return err_set(ERR_MISMATCH,
                        "%s/%s: made with %s (its parts are others); use the settings it was made "
                        "with, or another directory",
                        m->env->root, path, other);
-    if (!record_take(r, 0, shared, shared_parts(s, head->elements, shared)) ||
-        !record_take(r, 1, own, own_parts(s, head->elements, own)))
-        return damaged(m, path);
+    if (!record_take(r, 0, shared, outer_state_shared_parts(s, head->elements, shared)) ||
+        !record_take(r, 1, own, outer_state_own_parts(s, head->elements, own)))
+        return outer_state_damaged(m, path);
     s->round = head->round;
     s->squares = SQUARES_UNKNOWN;
     s->residual_ratio = head->residual_ratio;
@@ -327,8 +334,8 @@ static enum err state_take(struct outer_state *m, const char *path, const struct
 }
 
 /* Reads state `round` into s, whose pointers say which parts there are. ERR_INPUT: not kept. */
-static enum err state_read(struct outer_state *m, unsigned fragment, uint64_t round,
-                           struct outer_state_fragment *s)
+static enum err outer_state_read(struct outer_state *m, unsigned fragment, uint64_t round,
+                                 struct outer_state_fragment *s)
 {
     enum { MOST = 4 * sizeof(float) + sizeof(double) + 1 }; /* bytes an element, of any settings */
     char path[PATH_BYTES];
@@ -337,11 +344,11 @@ static enum err state_read(struct outer_state *m, unsigned fragment, uint64_t ro
     struct record_form form = {"state", state_fields, &head};
     struct record r;
     staging_forget(&m->staging, s->theta);
-    path_of(path, fragment, round, "state");
+    outer_state_path(path, fragment, round, "state");
     enum err e =
-        store_read(m->env, path, &form, fragment_of(m, fragment)->elements * MOST, &r, &scratch);
+        store_read(m->env, path, &form, outer_state_elements(m, fragment) * MOST, &r, &scratch);
     if (e == ERR_CORRUPT || (e == ERR_OK && (head.fragment != fragment || head.round != round)))
-        e = damaged(m, path);
+        e = outer_state_damaged(m, path);
     if (e == ERR_OK)
         e = state_take(m, path, &head, &r, s);
     arena_free(&scratch);
@@ -352,14 +359,14 @@ static enum err state_read(struct outer_state *m, unsigned fragment, uint64_t ro
 
 static const struct record_form manifest_form = {.kind = "manifest"};
 
-static enum err manifest_write(struct outer_state *m, unsigned fragment,
-                               const struct manifest *manifest)
+static enum err outer_state_manifest_write(struct outer_state *m, unsigned fragment,
+                                           const struct manifest *manifest)
 {
     char path[PATH_BYTES];
     uint8_t bytes[MANIFEST_BYTES_MAX];
     struct file_part part = {bytes, manifest_encode(manifest, bytes)};
     struct record_section section = {.parts = &part, .part_count = 1};
-    path_of(path, fragment, manifest->round + 1, "MANIFEST");
+    outer_state_path(path, fragment, manifest->round + 1, "MANIFEST");
     return store_write(m->env, path, &manifest_form, &section, 1);
 }
 
@@ -369,13 +376,13 @@ enum err outer_state_manifest(struct outer_state *m, unsigned fragment, uint64_t
     char path[PATH_BYTES];
     struct arena scratch = arena_make(0);
     struct record r;
-    path_of(path, fragment, round + 1, "MANIFEST");
+    outer_state_path(path, fragment, round + 1, "MANIFEST");
     enum err e = store_read(m->env, path, &manifest_form, MANIFEST_BYTES_MAX, &r, &scratch);
     if (e == ERR_CORRUPT ||
         (e == ERR_OK && !(record_intact(&r, 0) &&
                           manifest_decode(out, r.sections[0].data, r.sections[0].size_bytes) &&
                           out->round == round && out->fragment == fragment)))
-        e = damaged(m, path);
+        e = outer_state_damaged(m, path);
     arena_free(&scratch);
     return e;
 }
@@ -386,7 +393,7 @@ enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_
     char path[PATH_BYTES];
     struct manifest manifest;
     TRY(outer_state_manifest(m, fragment, round, &manifest));
-    path_of(path, fragment, round + 1, "aggregate");
+    outer_state_path(path, fragment, round + 1, "aggregate");
     if (!m->env->ops->exists(m->env, path))
         return err_set(ERR_INPUT, "%s: not kept", path);
     TRY(m->env->ops->map(m->env, path, map));
@@ -394,14 +401,14 @@ enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_
     if (map->size_bytes == manifest.aggregate_bytes && digest_equal(&d, &manifest.aggregate))
         return ERR_OK;
     m->env->ops->unmap(m->env, map);
-    return damaged(m, path);
+    return outer_state_damaged(m, path);
 }
 
 enum err outer_state_manifest_put(struct outer_state *m, unsigned fragment,
                                   const struct manifest *manifest)
 {
     ASSERT(manifest->fragment == fragment && manifest->round < m->state[fragment].round);
-    return manifest_write(m, fragment, manifest);
+    return outer_state_manifest_write(m, fragment, manifest);
 }
 
 enum err outer_state_aggregate_again(struct outer_state *m, unsigned fragment,
@@ -410,7 +417,7 @@ enum err outer_state_aggregate_again(struct outer_state *m, unsigned fragment,
     char path[PATH_BYTES];
     struct file_part part = {aggregate, manifest->aggregate_bytes};
     ASSERT(manifest->fragment == fragment && manifest->round < m->state[fragment].round);
-    path_of(path, fragment, manifest->round + 1, "aggregate");
+    outer_state_path(path, fragment, manifest->round + 1, "aggregate");
     return m->env->ops->write(m->env, path, &part, 1);
 }
 
@@ -426,24 +433,25 @@ enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,
                                    const struct file_part *parts, size_t n, struct file_map *map)
 {
     char path[PATH_BYTES];
-    path_of(path, fragment, m->state[fragment].round + 1, "aggregate");
+    outer_state_path(path, fragment, m->state[fragment].round + 1, "aggregate");
     TRY(m->env->ops->write(m->env, path, parts, n));
     return m->env->ops->map(m->env, path, map);
 }
 
 /* ---- CURRENT ---- */
 
-static enum err current_write(struct outer_state *m, unsigned fragment,
-                              const struct outer_state_fragment *s)
+static enum err outer_state_current_write(struct outer_state *m, unsigned fragment,
+                                          const struct outer_state_fragment *s)
 {
     char path[PATH_BYTES];
-    struct current current = {fragment, s->round, s->manifest};
+    struct outer_state_current current = {fragment, s->round, s->manifest};
     struct record_form form = {"current", current_fields, &current};
     current_path(path, fragment);
     return store_write(m->env, path, &form, NULL, 0);
 }
 
-static enum err current_read(struct outer_state *m, unsigned fragment, struct current *out)
+static enum err outer_state_current_read(struct outer_state *m, unsigned fragment,
+                                         struct outer_state_current *out)
 {
     char path[PATH_BYTES];
     struct arena scratch = arena_make(0);
@@ -452,14 +460,14 @@ static enum err current_read(struct outer_state *m, unsigned fragment, struct cu
     current_path(path, fragment);
     enum err e = store_read(m->env, path, &form, 0, &r, &scratch);
     if (e == ERR_OK && out->fragment != fragment)
-        e = damaged(m, path);
+        e = outer_state_damaged(m, path);
     arena_free(&scratch);
     return e;
 }
 
 /* The newest round before `before` that has this file. ERR_INPUT: none. */
-static enum err newest_with(struct outer_state *m, unsigned fragment, const char *file,
-                            uint64_t before, uint64_t *round)
+static enum err outer_state_newest(struct outer_state *m, unsigned fragment, const char *file,
+                                   uint64_t before, uint64_t *round)
 {
     struct arena scratch = arena_make(0);
     char path[PATH_BYTES], **names = NULL;
@@ -475,7 +483,7 @@ static enum err newest_with(struct outer_state *m, unsigned fragment, const char
         if (sscanf(names[i], "%20" SCNu64 "%c", &at, &rest) != 1 || at >= before ||
             (found && at <= *round))
             continue;
-        path_of(path, fragment, at, file);
+        outer_state_path(path, fragment, at, file);
         if (!m->env->ops->exists(m->env, path))
             continue;
         *round = at;
@@ -499,29 +507,30 @@ static enum err chain_check(struct outer_state *m, unsigned fragment, uint64_t r
         return ERR_OK;
     TRY(e);
     struct digest parent = manifest_digest(&before);
-    path_of(path, fragment, round, "MANIFEST");
-    return digest_equal(&parent, &made.parent) ? ERR_OK : damaged(m, path);
+    outer_state_path(path, fragment, round, "MANIFEST");
+    return digest_equal(&parent, &made.parent) ? ERR_OK : outer_state_damaged(m, path);
 }
 
 /* CURRENT is lost. What it named is the newest state, or the one before it if a crash kept the
  * newest from being committed: nothing was said of that one, so either may go on. Never an older
  * one: where the newest does not verify, a person decides. */
-static enum err current_find(struct outer_state *m, unsigned fragment, struct current *out)
+static enum err outer_state_current_find(struct outer_state *m, unsigned fragment,
+                                         struct outer_state_current *out)
 {
     char path[PATH_BYTES];
     uint64_t state = 0, manifest = 0;
-    enum err e = newest_with(m, fragment, "state", UINT64_MAX, &state);
+    enum err e = outer_state_newest(m, fragment, "state", UINT64_MAX, &state);
     current_path(path, fragment);
     if (e == ERR_INPUT)
-        return damaged(m, path);
+        return outer_state_damaged(m, path);
     TRY(e);
-    e = newest_with(m, fragment, "MANIFEST", UINT64_MAX, &manifest);
+    e = outer_state_newest(m, fragment, "MANIFEST", UINT64_MAX, &manifest);
     if (e != ERR_OK && e != ERR_INPUT)
         return e;
-    *out = (struct current){.fragment = fragment, .round = manifest};
+    *out = (struct outer_state_current){.fragment = fragment, .round = manifest};
     if (state > manifest) {
-        path_of(path, fragment, state, "MANIFEST");
-        return damaged(m, path);
+        outer_state_path(path, fragment, state, "MANIFEST");
+        return outer_state_damaged(m, path);
     }
     return manifest ? chain_check(m, fragment, manifest, &out->manifest) : ERR_OK;
 }
@@ -529,7 +538,7 @@ static enum err current_find(struct outer_state *m, unsigned fragment, struct cu
 enum err outer_state_manifest_newest(struct outer_state *m, unsigned fragment, struct manifest *out)
 {
     uint64_t state = 0;
-    TRY(newest_with(m, fragment, "MANIFEST", UINT64_MAX, &state));
+    TRY(outer_state_newest(m, fragment, "MANIFEST", UINT64_MAX, &state));
     return outer_state_manifest(m, fragment, state - 1, out);
 }
 
@@ -589,7 +598,7 @@ bool outer_state_begun(struct outer_state *m)
     for (unsigned p = 0; p < m->fragments->count; p++) {
         current_path(path, p);
         there += m->env->ops->exists(m->env, path);
-        if (newest_with(m, p, "state", UINT64_MAX, &round) == ERR_OK && round > 0)
+        if (outer_state_newest(m, p, "state", UINT64_MAX, &round) == ERR_OK && round > 0)
             return true;
     }
     return there == m->fragments->count || store_begun(m->env);
@@ -599,7 +608,7 @@ enum err outer_state_place(struct outer_state *m, const float *initial_slab)
 {
     for (unsigned p = 0; p < m->fragments->count; p++) {
         struct outer_state_fragment *s = &m->state[p];
-        const struct fragment *f = fragment_of(m, p);
+        const struct fragment *f = &m->fragments->f[p];
         ASSERT(s->round == 0);
         if (f->state == FRAGMENT_PARAMETERS) /* moments begin at zero, as their memory does */
             fragment_gather(m->dev, s->theta, initial_slab, f);
@@ -607,7 +616,7 @@ enum err outer_state_place(struct outer_state *m, const float *initial_slab)
         TRY(dev_sync(m->dev));
         s->manifest = (struct digest){0};
         s->squares = SQUARES_UNKNOWN;
-        s->digest = shared_digest(s, f->elements);
+        s->digest = outer_state_shared_digest(s, f->elements);
     }
     return ERR_OK;
 }
@@ -616,16 +625,17 @@ enum err outer_state_begin(struct outer_state *m, const float *initial_slab)
 {
     TRY(outer_state_place(m, initial_slab));
     for (unsigned p = 0; p < m->fragments->count; p++) {
-        TRY(state_write(m, p, &m->state[p]));
-        TRY(current_write(m, p, &m->state[p]));
+        TRY(outer_state_write(m, p, &m->state[p]));
+        TRY(outer_state_current_write(m, p, &m->state[p]));
     }
     return ERR_OK;
 }
 
-static enum err drop(struct outer_state *m, unsigned fragment, uint64_t round, const char *file)
+static enum err outer_state_drop(struct outer_state *m, unsigned fragment, uint64_t round,
+                                 const char *file)
 {
     char path[PATH_BYTES];
-    path_of(path, fragment, round, file);
+    outer_state_path(path, fragment, round, file);
     if (!*file) /* the directory */
         path[strlen(path) - 1] = 0;
     return m->env->ops->remove(m->env, path);
@@ -634,7 +644,7 @@ static enum err drop(struct outer_state *m, unsigned fragment, uint64_t round, c
 void outer_state_give_up(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    size_t n = fragment_of(m, fragment)->elements;
+    size_t n = outer_state_elements(m, fragment);
     for (size_t i = 0; m->next.discarded && i < n; i++)
         m->next.discarded[i] = s->discarded[i] + (double)s->residual[i];
     if (m->next.residual)
@@ -647,7 +657,7 @@ void outer_state_give_up(struct outer_state *m, unsigned fragment)
 static void remade_own(struct outer_state *m, unsigned fragment, const struct manifest *manifest)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    size_t n = fragment_of(m, fragment)->elements;
+    size_t n = outer_state_elements(m, fragment);
     if (!m->o.compresses_downlink)
         return;
     bool again = schedule_compresses_downlink(&m->schedule, (enum codec_kind)manifest->codec,
@@ -688,9 +698,9 @@ static enum err remake(struct outer_state *m, unsigned fragment, uint64_t round)
     struct manifest manifest;
     char path[PATH_BYTES];
     TRY(outer_state_manifest(m, fragment, round, &manifest));
-    path_of(path, fragment, round + 1, "MANIFEST");
+    outer_state_path(path, fragment, round + 1, "MANIFEST");
     if (!digest_equal(&manifest.parent, &m->state[fragment].manifest)) /* of another history */
-        return damaged(m, path);
+        return outer_state_damaged(m, path);
     if (!manifest.rolled_back)
         remade_own(m, fragment, &manifest);
     TRY(step_again(m, fragment, &manifest));
@@ -707,29 +717,30 @@ static enum err load_before(struct outer_state *m, unsigned fragment, uint64_t r
     struct outer_state_fragment *s = &m->state[fragment];
     char path[PATH_BYTES];
     uint64_t before;
-    enum err e = newest_with(m, fragment, "state", round, &before);
+    enum err e = outer_state_newest(m, fragment, "state", round, &before);
     if (e == ERR_INPUT || (e == ERR_OK && !m->o.residuals && before + 1 != round)) {
-        path_of(path, fragment, round, "state");
-        return damaged(m, path);
+        outer_state_path(path, fragment, round, "state");
+        return outer_state_damaged(m, path);
     }
     TRY(e);
     log_event(LOG_WARN, "state_damaged",
               "fragment=%u round=%" PRIu64 " action=from_state before=%" PRIu64, fragment, round,
               before);
-    e = state_read(m, fragment, before, s);
+    e = outer_state_read(m, fragment, before, s);
     if (!m->o.residuals)
         return e == ERR_OK ? remake(m, fragment, before) : e;
     if (e == ERR_CORRUPT)
         e = load_before(m, fragment, before);
-    return e == ERR_OK ? drop(m, fragment, round, "state") : e; /* it counts for nothing any more */
+    return e == ERR_OK ? outer_state_drop(m, fragment, round, "state")
+                       : e; /* it counts for nothing any more */
 }
 
 /* found: CURRENT was lost, and this is what it named. */
 static enum err load_current(struct outer_state *m, unsigned fragment,
-                             const struct current *current, bool found)
+                             const struct outer_state_current *current, bool found)
 {
     struct outer_state_fragment *s = &m->state[fragment];
-    enum err e = state_read(m, fragment, current->round, s);
+    enum err e = outer_state_read(m, fragment, current->round, s);
     bool other = e == ERR_OK && !digest_equal(&s->manifest, &current->manifest);
     if (other && !found)
         return err_set(ERR_CORRUPT,
@@ -742,9 +753,9 @@ static enum err load_current(struct outer_state *m, unsigned fragment,
 
 enum err outer_state_load_fragment(struct outer_state *m, unsigned fragment)
 {
-    struct current current = {0};
+    struct outer_state_current current = {0};
     char quoted[512];
-    enum err e = current_read(m, fragment, &current);
+    enum err e = outer_state_current_read(m, fragment, &current);
     bool lost = e == ERR_INPUT || e == ERR_CORRUPT;
     if (!lost) {
         TRY(e);
@@ -752,11 +763,11 @@ enum err outer_state_load_fragment(struct outer_state *m, unsigned fragment)
     }
     log_event(LOG_WARN, "current_lost", "fragment=%u why=%s", fragment,
               log_quote(quoted, sizeof quoted, err_message()));
-    TRY(current_find(m, fragment, &current));
+    TRY(outer_state_current_find(m, fragment, &current));
     TRY(load_current(m, fragment, &current, true));
     log_event(LOG_WARN, "current_found", "fragment=%u round=%" PRIu64, fragment,
               m->state[fragment].round);
-    return current_write(m, fragment, &m->state[fragment]);
+    return outer_state_current_write(m, fragment, &m->state[fragment]);
 }
 
 enum err outer_state_load(struct outer_state *m)
@@ -771,10 +782,10 @@ enum err outer_state_load_theta(struct outer_state *m, unsigned fragment, uint64
                                 float *theta)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    size_t elements = fragment_of(m, fragment)->elements;
+    size_t elements = outer_state_elements(m, fragment);
     if (round != s->round) { /* into `next`, which is free between rounds */
-        struct outer_state_fragment kept = *next_of(m, fragment);
-        TRY(state_read(m, fragment, round, &kept));
+        struct outer_state_fragment kept = *outer_state_next(m, fragment);
+        TRY(outer_state_read(m, fragment, round, &kept));
         s = &m->next;
     }
     const float *here = staging_kept(&m->staging, STAGING_THETA, s->theta);
@@ -784,13 +795,14 @@ enum err outer_state_load_theta(struct outer_state *m, unsigned fragment, uint64
 
 /* Directories of rounds older than all that is kept go whole; in younger ones only the big state
  * may go. Two states stay whatever happens: the present one, and the one it came from. */
-static enum err prune(struct outer_state *m, unsigned fragment, uint64_t now, uint64_t oldest_state)
+static enum err outer_state_prune_before(struct outer_state *m, unsigned fragment, uint64_t now,
+                                         uint64_t oldest_state)
 {
     uint64_t before = now;
     struct arena scratch = arena_make(0);
     char path[PATH_BYTES], **names;
     size_t count;
-    enum err e = newest_with(m, fragment, "state", now, &before);
+    enum err e = outer_state_newest(m, fragment, "state", now, &before);
     if (e != ERR_OK && e != ERR_INPUT)
         return e;
     snprintf(path, sizeof path, "frag/%u", fragment);
@@ -803,11 +815,11 @@ static enum err prune(struct outer_state *m, unsigned fragment, uint64_t now, ui
         bool state = round >= oldest_state || round >= before;
         bool rest_kept = round + m->o.keep > now;
         if (!state && !rest_kept)
-            e = drop(m, fragment, round, "");
+            e = outer_state_drop(m, fragment, round, "");
         else if (!state)
-            e = drop(m, fragment, round, "state");
+            e = outer_state_drop(m, fragment, round, "state");
         else if (!rest_kept)
-            e = drop(m, fragment, round, "aggregate");
+            e = outer_state_drop(m, fragment, round, "aggregate");
     }
     arena_free(&scratch);
     return e;
@@ -818,7 +830,7 @@ enum err outer_state_prune(struct outer_state *m, unsigned fragment, uint64_t ol
     ASSERT(m->o.residuals);
     if (oldest_round > m->pruned[fragment])
         m->pruned[fragment] = oldest_round;
-    return prune(m, fragment, m->state[fragment].round, m->pruned[fragment]);
+    return outer_state_prune_before(m, fragment, m->state[fragment].round, m->pruned[fragment]);
 }
 
 /* ---- the outer step ---- */
@@ -831,7 +843,7 @@ enum codec_kind outer_state_codec(const struct outer_state *m, unsigned fragment
 
 struct digest outer_state_grid(const struct outer_state *m, unsigned fragment)
 {
-    return digest_of(m->state[fragment].codes, fragment_of(m, fragment)->elements / DEV_BLOCK);
+    return digest_of(m->state[fragment].codes, outer_state_elements(m, fragment) / DEV_BLOCK);
 }
 
 /* What the manifest says about its inputs, before anything is decoded. */
@@ -861,7 +873,7 @@ static enum err finite_check(struct outer_state *m, unsigned fragment,
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         double sum = 0;
         if (parts[i])
-            TRY(codec_squares(m->work, &sum, parts[i], NULL, fragment_of(m, fragment)->elements));
+            TRY(codec_squares(m->work, &sum, parts[i], NULL, outer_state_elements(m, fragment)));
         if (!isfinite(sum))
             return err_set(ERR_DIVERGED,
                            "fragment %u round %" PRIu64
@@ -906,11 +918,11 @@ static void grow(const struct outer_state *m, unsigned fragment, float *theta, u
 struct outer_opt outer_state_optimizer(const struct outer_state *m, unsigned fragment,
                                        uint64_t round)
 {
-    struct outer_opt o = *outer_of(&m->o, fragment);
+    struct outer_opt o = *outer_state_configured(&m->o, fragment);
     bool early = MUTANT(AMENDED_EARLY) && !m->o.residuals &&
                  round + 1 < schedule_rounds(&m->schedule, fragment);
     const struct schedule_change *changed = schedule_changed(&m->schedule, fragment, round + early);
-    if (changed && fragment_of(m, fragment)->state == FRAGMENT_PARAMETERS)
+    if (changed && m->fragments->f[fragment].state == FRAGMENT_PARAMETERS)
         o.lr = changed->lr;
     o.lr = anneal_rate(&o.anneal, o.lr, &m->schedule, fragment, round);
     if (outer_opt_momentum(&o))
@@ -922,8 +934,8 @@ struct outer_opt outer_state_optimizer(const struct outer_state *m, unsigned fra
 static enum err advance(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    struct outer_state_fragment *next = next_of(m, fragment);
-    size_t n = fragment_of(m, fragment)->elements;
+    struct outer_state_fragment *next = outer_state_next(m, fragment);
+    size_t n = outer_state_elements(m, fragment);
     struct staging *g = &m->staging;
     struct outer_opt_state at = {
         .theta = staging_take(g, STAGING_THETA, next->theta, s->theta, n),
@@ -946,7 +958,7 @@ static enum err advance(struct outer_state *m, unsigned fragment)
 struct codec_call outer_state_call(const struct outer_state *m, unsigned fragment,
                                    const uint8_t *grid)
 {
-    const struct fragment *f = fragment_of(m, fragment);
+    const struct fragment *f = &m->fragments->f[fragment];
     return (struct codec_call){.work = m->work,
                                .grid = grid,
                                .count = f->elements,
@@ -965,7 +977,7 @@ enum err outer_state_decode(struct outer_state *m, unsigned fragment, enum codec
 enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta)
 {
     TRY(advance(m, fragment));
-    memcpy(theta, m->next.theta, fragment_of(m, fragment)->elements * sizeof *theta);
+    memcpy(theta, m->next.theta, outer_state_elements(m, fragment) * sizeof *theta);
     return ERR_OK;
 }
 
@@ -983,14 +995,14 @@ static enum err mean_of(struct outer_state *m, unsigned fragment, const struct m
         return err_set(ERR_DIVERGED,
                        "fragment %u round %" PRIu64 ": the sum of weights is not finite", fragment,
                        manifest->round);
-    enum merge_kind merge = outer_of(&m->o, fragment)->merge;
+    enum merge_kind merge = outer_state_configured(&m->o, fragment)->merge;
     float weights[ROUND_SITES_MAX], factors[ROUND_SITES_MAX];
     struct merge_input in = {
         .aggregate = {aggregate->data, aggregate->size_bytes,
                       schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
                       manifest_weight(manifest)},
         .weights = weights,
-        .length_max = outer_of(&m->o, fragment)->length_max};
+        .length_max = outer_state_configured(&m->o, fragment)->length_max};
     manifest_weights(manifest, weights);
     if (manifest_factors(manifest, factors))
         in.factors = factors;
@@ -1009,7 +1021,7 @@ static enum err mean_again(struct outer_state *m, unsigned fragment,
                            struct arena *scratch)
 {
     uint8_t *next;
-    TRY_ALLOC(next = arena_alloc(scratch, fragment_of(m, fragment)->elements / DEV_BLOCK));
+    TRY_ALLOC(next = arena_alloc(scratch, outer_state_elements(m, fragment) / DEV_BLOCK));
     const struct codec_payload payload = {aggregate, manifest->aggregate_bytes};
     return mean_of(m, fragment, manifest, &payload, next, m->next.codes);
 }
@@ -1018,7 +1030,7 @@ enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t rou
                           struct manifest *manifest)
 {
     struct arena scratch = arena_make(0);
-    struct outer_state_fragment before = *next_of(m, fragment);
+    struct outer_state_fragment before = *outer_state_next(m, fragment);
     struct file_map aggregate = {0};
     enum err e = outer_state_manifest(m, fragment, round, manifest);
     if (e == ERR_OK && manifest_aborted(manifest))
@@ -1027,7 +1039,7 @@ enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t rou
     if (e == ERR_OK)
         e = outer_state_aggregate(m, fragment, round, &aggregate);
     if (e == ERR_OK)
-        e = state_read(m, fragment, round, &before);
+        e = outer_state_read(m, fragment, round, &before);
     if (e == ERR_OK)
         e = mean_again(m, fragment, manifest, aggregate.data, &scratch);
     m->env->ops->unmap(m->env, &aggregate);
@@ -1039,7 +1051,7 @@ static enum err step(struct outer_state *m, unsigned fragment, const struct mani
                      const uint8_t *aggregate, size_t aggregate_bytes)
 {
     const struct codec_payload payload = {aggregate, aggregate_bytes};
-    TRY(mean_of(m, fragment, manifest, &payload, next_of(m, fragment)->codes,
+    TRY(mean_of(m, fragment, manifest, &payload, outer_state_next(m, fragment)->codes,
                 m->state[fragment].codes));
     return advance(m, fragment);
 }
@@ -1060,7 +1072,7 @@ enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct mani
     TRY(inputs_check(m, fragment, manifest, &input, aggregate_bytes));
     TRY(step(m, fragment, manifest, aggregate, aggregate_bytes));
     m->next.round = s->round + 1;
-    m->next.digest = shared_digest(&m->next, fragment_of(m, fragment)->elements);
+    m->next.digest = outer_state_shared_digest(&m->next, outer_state_elements(m, fragment));
     if (made)
         manifest->state_after = m->next.digest;
     if (!digest_equal(&manifest->state_after, &m->next.digest))
@@ -1081,9 +1093,10 @@ enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct mani
                            bool made)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    struct outer_state_fragment *next = next_of(m, fragment);
+    struct outer_state_fragment *next = outer_state_next(m, fragment);
     struct file_part from[SHARED_MAX], to[SHARED_MAX];
-    size_t elements = fragment_of(m, fragment)->elements, n = shared_parts(s, elements, from);
+    size_t elements = outer_state_elements(m, fragment),
+           n = outer_state_shared_parts(s, elements, from);
     ASSERT(manifest->fragment == fragment && manifest->round == s->round);
     ASSERT(manifest_aborted(manifest) && digest_equal(&manifest->parent, &s->manifest));
     if (made) {
@@ -1095,13 +1108,13 @@ enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct mani
         return err_set(ERR_DISAGREE,
                        "fragment %u: our state %" PRIu64 " is not the one whose round was aborted",
                        fragment, s->round);
-    shared_parts(next, elements, to);
+    outer_state_shared_parts(next, elements, to);
     for (size_t i = 0; i < n; i++)
         memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
     next->round = s->round + 1;
     grow(m, fragment, next->theta, next->codes);
     TRY(dev_sync(m->dev));
-    next->digest = shared_digest(next, elements);
+    next->digest = outer_state_shared_digest(next, elements);
     if (made)
         manifest->state_after = next->digest;
     if (!digest_equal(&manifest->state_after, &next->digest))
@@ -1113,7 +1126,7 @@ enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct mani
 bool outer_state_kept(struct outer_state *m, unsigned fragment, uint64_t round)
 {
     char path[PATH_BYTES];
-    path_of(path, fragment, round, "state");
+    outer_state_path(path, fragment, round, "state");
     return m->env->ops->exists(m->env, path);
 }
 
@@ -1121,15 +1134,15 @@ enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct 
                                uint64_t to)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    struct outer_state_fragment *next = next_of(m, fragment), kept = *next;
+    struct outer_state_fragment *next = outer_state_next(m, fragment), kept = *next;
     struct file_part parts[SHARED_MAX];
     struct file_map map;
-    size_t elements = fragment_of(m, fragment)->elements;
+    size_t elements = outer_state_elements(m, fragment);
     ASSERT(to < s->round && manifest->round == s->round && manifest_aborted(manifest));
-    TRY(state_read(m, fragment, to, &kept));
+    TRY(outer_state_read(m, fragment, to, &kept));
     next->round = s->round + 1;
-    next->digest = shared_digest(next, elements);
-    size_t n = shared_parts(next, elements, parts);
+    next->digest = outer_state_shared_digest(next, elements);
+    size_t n = outer_state_shared_parts(next, elements, parts);
     TRY(outer_state_aggregate_put(m, fragment, parts, n, &map));
     m->env->ops->unmap(m->env, &map);
     outer_state_give_up(m, fragment);
@@ -1138,7 +1151,7 @@ enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct 
     manifest->state_before = s->digest;
     manifest->grid = outer_state_grid(m, fragment);
     manifest->state_after = manifest->aggregate = next->digest;
-    manifest->aggregate_bytes = parts_bytes(parts, n);
+    manifest->aggregate_bytes = outer_state_parts_bytes(parts, n);
     return ERR_OK;
 }
 
@@ -1146,12 +1159,13 @@ enum err outer_state_rolled_back(struct outer_state *m, unsigned fragment,
                                  const struct manifest *manifest, const uint8_t *aggregate,
                                  size_t aggregate_bytes)
 {
-    struct outer_state_fragment *next = next_of(m, fragment);
+    struct outer_state_fragment *next = outer_state_next(m, fragment);
     struct file_part parts[SHARED_MAX];
     struct digest d = digest_of(aggregate, aggregate_bytes);
-    size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);
+    size_t n = outer_state_shared_parts(next, outer_state_elements(m, fragment), parts);
     ASSERT(manifest->round == m->state[fragment].round && manifest->rolled_back);
-    if (aggregate_bytes != parts_bytes(parts, n) || !digest_equal(&d, &manifest->state_after))
+    if (aggregate_bytes != outer_state_parts_bytes(parts, n) ||
+        !digest_equal(&d, &manifest->state_after))
         return err_set(ERR_PROTO,
                        "fragment %u round %" PRIu64
                        ": these bytes are not the state rolled back to",
@@ -1167,7 +1181,7 @@ enum err outer_state_rolled_back(struct outer_state *m, unsigned fragment,
 static enum err squares_find(struct outer_state *m, unsigned fragment,
                              struct outer_state_fragment *s)
 {
-    size_t n = fragment_of(m, fragment)->elements;
+    size_t n = outer_state_elements(m, fragment);
     if (s->squares >= 0)
         return ERR_OK;
     const float *theta = staging_in(&m->staging, STAGING_THETA, s->theta, n);
@@ -1179,7 +1193,7 @@ enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms)
 {
     struct outer_state_fragment *s = &m->state[fragment];
     TRY(squares_find(m, fragment, s));
-    *rms = (float)sqrt(s->squares / (double)fragment_of(m, fragment)->elements);
+    *rms = (float)sqrt(s->squares / (double)outer_state_elements(m, fragment));
     return ERR_OK;
 }
 
@@ -1188,11 +1202,11 @@ static void arrays_copy(struct outer_state *m, unsigned fragment)
 {
     struct outer_state_fragment *s = &m->state[fragment];
     struct file_part to[PARTS_MAX], from[PARTS_MAX];
-    size_t n = fragment_of(m, fragment)->elements;
-    size_t k = shared_parts(s, n, to) - 1;
-    shared_parts(&m->next, n, from);
-    own_parts(&m->next, n, from + k);
-    k += own_parts(s, n, to + k);
+    size_t n = outer_state_elements(m, fragment);
+    size_t k = outer_state_shared_parts(s, n, to) - 1;
+    outer_state_shared_parts(&m->next, n, from);
+    outer_state_own_parts(&m->next, n, from + k);
+    k += outer_state_own_parts(s, n, to + k);
     for (size_t i = 0; i < k; i++)
         memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
     staging_forget(&m->staging, s->theta);
@@ -1209,16 +1223,16 @@ static enum err next_store(struct outer_state *m, unsigned fragment,
     char path[PATH_BYTES];
     m->next.manifest = manifest_digest(manifest);
     m->next.residual_ratio = manifest_residual_ratio(manifest);
-    path_of(path, fragment, m->next.round, "aggregate");
+    outer_state_path(path, fragment, m->next.round, "aggregate");
     if (aggregate)
         TRY(m->env->ops->write(m->env, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
     else if (manifest_aborted(manifest) &&
              !manifest->rolled_back) /* a gathered one was written before the outer step */
         TRY(m->env->ops->remove(m->env, path));
-    TRY(manifest_write(m, fragment, manifest));
+    TRY(outer_state_manifest_write(m, fragment, manifest));
     if (MUTANT(CURRENT_FIRST))
-        TRY(current_write(m, fragment, &m->next));
-    return state_write(m, fragment, &m->next);
+        TRY(outer_state_current_write(m, fragment, &m->next));
+    return outer_state_write(m, fragment, &m->next);
 }
 
 enum err outer_state_store(struct outer_state *m, unsigned fragment,
@@ -1232,10 +1246,10 @@ enum err outer_state_store(struct outer_state *m, unsigned fragment,
     return next_store(m, fragment, manifest, aggregate, aggregate_bytes);
 }
 
-static enum err next_pass(struct outer_state *m, unsigned fragment)
+static enum err outer_state_next_pass(struct outer_state *m, unsigned fragment)
 {
     TRY(m->env->ops->owned(m->env));
-    TRY(current_write(m, fragment, &m->next)); /* == COMMIT POINT == */
+    TRY(outer_state_current_write(m, fragment, &m->next)); /* == COMMIT POINT == */
     arrays_copy(m, fragment);
     return ERR_OK;
 }
@@ -1245,20 +1259,21 @@ static enum err next_prune(struct outer_state *m, unsigned fragment)
 {
     uint64_t more = m->o.states > OUTER_STATES_MIN ? m->o.states - 1 : 0;
     uint64_t oldest = m->next.round > more ? m->next.round - more : 0;
-    enum err e = prune(m, fragment, m->next.round, m->o.residuals ? m->pruned[fragment] : oldest);
+    enum err e = outer_state_prune_before(m, fragment, m->next.round,
+                                          m->o.residuals ? m->pruned[fragment] : oldest);
     return e == ERR_FULL || e == ERR_MEMORY ? ERR_OK : e;
 }
 
 enum err outer_state_pass(struct outer_state *m, unsigned fragment)
 {
-    TRY(next_pass(m, fragment));
+    TRY(outer_state_next_pass(m, fragment));
     return next_prune(m, fragment);
 }
 
 void outer_state_switch(struct outer_state *m, unsigned fragment)
 {
     struct outer_state_fragment *s = &m->state[fragment];
-    memcpy(s->codes, m->next.codes, fragment_of(m, fragment)->elements / DEV_BLOCK);
+    memcpy(s->codes, m->next.codes, outer_state_elements(m, fragment) / DEV_BLOCK);
     s->round = m->next.round;
     s->manifest = m->next.manifest;
     s->residual_ratio = m->next.residual_ratio;
@@ -1268,7 +1283,7 @@ void outer_state_switch(struct outer_state *m, unsigned fragment)
 
 static enum err next_commit(struct outer_state *m, unsigned fragment)
 {
-    TRY(next_pass(m, fragment));
+    TRY(outer_state_next_pass(m, fragment));
     outer_state_switch(m, fragment);
     return next_prune(m, fragment);
 }
@@ -1286,17 +1301,17 @@ enum err outer_state_commit(struct outer_state *m, unsigned fragment,
 static enum err repair_present(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    struct digest d = shared_digest(s, fragment_of(m, fragment)->elements);
+    struct digest d = outer_state_shared_digest(s, outer_state_elements(m, fragment));
     if (!digest_equal(&d, &s->digest))
         return err_set(ERR_CORRUPT,
                        "fragment %u: state %" PRIu64
                        " has changed in memory too, in this process: faulty memory?",
                        fragment, s->round);
-    return state_write(m, fragment, s);
+    return outer_state_write(m, fragment, s);
 }
 
 /* Residual and discarded residual of a file whose shared parts are damaged, into `next`. */
-static enum err repair_own_parts(struct outer_state *m, unsigned fragment, uint64_t round)
+static enum err outer_state_own_read(struct outer_state *m, unsigned fragment, uint64_t round)
 {
     enum { MOST = 4 * sizeof(float) + sizeof(double) + 1 };
     char path[PATH_BYTES];
@@ -1305,10 +1320,11 @@ static enum err repair_own_parts(struct outer_state *m, unsigned fragment, uint6
     struct state_head head = {0};
     struct record_form form = {"state", state_fields, &head};
     struct record r;
-    size_t elements = fragment_of(m, fragment)->elements, n = own_parts(&m->next, elements, own);
+    size_t elements = outer_state_elements(m, fragment),
+           n = outer_state_own_parts(&m->next, elements, own);
     if (!n)
         return ERR_OK;
-    path_of(path, fragment, round, "state");
+    outer_state_path(path, fragment, round, "state");
     enum err e = store_read(m->env, path, &form, elements * MOST, &r, &scratch);
     if (e == ERR_OK && (head.round != round || !record_take(&r, 1, own, n)))
         e = err_set(ERR_CORRUPT, "its residual is damaged, and is not a function of the rounds");
@@ -1328,22 +1344,22 @@ static enum err repair_before(struct outer_state *m, unsigned fragment, uint64_t
         e = ERR_MEMORY;
     if (e == ERR_OK) {
         s = &copy.state[fragment];
-        e = state_alloc(s, &m->o, outer_of(&m->o, fragment), fragment_of(m, fragment)->elements,
-                        &scratch);
+        e = outer_state_arrays_alloc(s, &m->o, outer_state_configured(&m->o, fragment),
+                                     outer_state_elements(m, fragment), &scratch);
         s->codec_state = m->state[fragment].codec_state;
     }
     if (e == ERR_OK)
-        e = state_read(&copy, fragment, round - 1, s);
+        e = outer_state_read(&copy, fragment, round - 1, s);
     if (e == ERR_OK && !digest_equal(&manifest.parent, &s->manifest))
         e = err_set(ERR_CORRUPT, "the manifest kept with it is of another history");
     if (e == ERR_OK)
         e = step_again(&copy, fragment, &manifest);
     if (e == ERR_OK)
-        e = repair_own_parts(&copy, fragment, round);
+        e = outer_state_own_read(&copy, fragment, round);
     if (e == ERR_OK) {
         copy.next.manifest = manifest_digest(&manifest);
         copy.next.residual_ratio = manifest_residual_ratio(&manifest);
-        e = state_write(m, fragment, &copy.next);
+        e = outer_state_write(m, fragment, &copy.next);
     }
     m->staging = copy.staging;
     m->next.squares = SQUARES_UNKNOWN;
@@ -1362,7 +1378,7 @@ enum err outer_state_repair(struct outer_state *m, unsigned fragment, uint64_t r
 
 enum err outer_state_repair_current(struct outer_state *m, unsigned fragment)
 {
-    return current_write(m, fragment, &m->state[fragment]);
+    return outer_state_current_write(m, fragment, &m->state[fragment]);
 }
 
 enum err outer_state_manifest_digest(struct outer_state *m, unsigned fragment, uint64_t round,
@@ -1396,11 +1412,12 @@ enum err outer_state_file_open(struct outer_state_file *f, const struct outer_st
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     struct file_part parts[PARTS_MAX];
-    struct state_head head = {0}, ours = head_of(s, fragment, fragment_of(m, fragment)->elements);
+    struct state_head head = {0}, ours = head_of(s, fragment, outer_state_elements(m, fragment));
     struct record_form form = {"state", state_fields, &head};
     struct record r;
     TRY(record_open(&r, &form, path, data, size_bytes, a));
-    size_t shared = parts_bytes(parts, shared_parts(s, ours.elements, parts));
+    size_t shared =
+        outer_state_parts_bytes(parts, outer_state_shared_parts(s, ours.elements, parts));
     if (head.fragment != fragment || head.elements != ours.elements || r.section_count != 2 ||
         r.sections[0].size_bytes != shared)
         return err_set(ERR_CORRUPT, "%s: another fragment's, or made with other settings", path);
@@ -1412,7 +1429,7 @@ enum err outer_state_file_open(struct outer_state_file *f, const struct outer_st
                                    .shared_bytes = shared,
                                    .own_intact = record_intact(&r, 1),
                                    .residual_ratio = head.residual_ratio};
-    size_t own = parts_bytes(parts, own_parts(s, ours.elements, parts));
+    size_t own = outer_state_parts_bytes(parts, outer_state_own_parts(s, ours.elements, parts));
     if (own && !m->o.residuals && r.sections[1].size_bytes == own && f->own_intact)
         f->own = r.sections[1].data;
     return ERR_OK;
@@ -1423,12 +1440,13 @@ void outer_state_file_take(struct outer_state *m, unsigned fragment,
 {
     struct outer_state_fragment *s = &m->state[fragment];
     struct file_part parts[PARTS_MAX];
-    size_t elements = fragment_of(m, fragment)->elements, n = shared_parts(s, elements, parts);
+    size_t elements = outer_state_elements(m, fragment),
+           n = outer_state_shared_parts(s, elements, parts);
     const uint8_t *from = f->shared;
-    ASSERT(f->intact && f->shared_bytes == parts_bytes(parts, n));
+    ASSERT(f->intact && f->shared_bytes == outer_state_parts_bytes(parts, n));
     for (size_t i = 0; i < n; from += parts[i++].size_bytes)
         memcpy((void *)(uintptr_t)parts[i].data, from, parts[i].size_bytes);
-    n = own_parts(s, elements, parts);
+    n = outer_state_own_parts(s, elements, parts);
     from = f->own;
     for (size_t i = 0; i < n; from += from ? parts[i].size_bytes : 0, i++)
         if (from)
@@ -1448,19 +1466,20 @@ void outer_state_file_take(struct outer_state *m, unsigned fragment,
 enum err outer_state_step_back(struct outer_state *m, unsigned fragment)
 {
     uint64_t round = m->state[fragment].round;
-    struct outer_state_fragment *before = next_of(m, fragment);
+    struct outer_state_fragment *before = outer_state_next(m, fragment);
     struct manifest made;
     char path[PATH_BYTES];
     ASSERT(m->o.residuals && round > 0);
     TRY(outer_state_manifest(m, fragment, round - 1, &made));
-    TRY(state_read(m, fragment, round - 1, before));
-    path_of(path, fragment, round - 1, "state");
+    TRY(outer_state_read(m, fragment, round - 1, before));
+    outer_state_path(path, fragment, round - 1, "state");
     if (!digest_equal(&before->manifest, &made.parent) ||
         !digest_equal(&before->digest, &made.state_before))
-        return damaged(m, path);
-    TRY(next_pass(m, fragment)); /* == COMMIT POINT == */
+        return outer_state_damaged(m, path);
+    TRY(outer_state_next_pass(m, fragment)); /* == COMMIT POINT == */
     outer_state_switch(m, fragment);
-    enum err e = drop(m, fragment, round, ""); /* what is left is replaced by the next commit */
+    enum err e =
+        outer_state_drop(m, fragment, round, ""); /* what is left is replaced by the next commit */
     return e == ERR_FULL || e == ERR_MEMORY ? ERR_OK : e;
 }
 
@@ -1469,28 +1488,31 @@ enum err outer_state_step_back(struct outer_state *m, unsigned fragment)
 size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment)
 {
     struct file_part parts[SHARED_MAX];
-    return parts_bytes(
-        parts, shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts));
+    return outer_state_parts_bytes(
+        parts,
+        outer_state_shared_parts(&m->state[fragment], outer_state_elements(m, fragment), parts));
 }
 
 size_t outer_state_shared_bytes(const struct outer_state_options *o, unsigned fragment)
 {
     struct outer_state_options shared = *o;
     shared.residuals = shared.compresses_downlink = shared.discards = false;
-    return state_bytes(&shared, outer_of(o, fragment), o->fragments->f[fragment].elements);
+    return state_bytes(&shared, outer_state_configured(o, fragment),
+                       o->fragments->f[fragment].elements);
 }
 
 size_t outer_state_state_bytes(const struct outer_state *m, unsigned fragment)
 {
     struct file_part parts[OWN_MAX];
-    size_t n = own_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts);
-    return outer_state_snapshot_bytes(m, fragment) + parts_bytes(parts, n);
+    size_t n = outer_state_own_parts(&m->state[fragment], outer_state_elements(m, fragment), parts);
+    return outer_state_snapshot_bytes(m, fragment) + outer_state_parts_bytes(parts, n);
 }
 
 enum err outer_state_snapshot_write(const struct outer_state *m, unsigned fragment, uint8_t *out)
 {
     struct file_part parts[SHARED_MAX];
-    size_t n = shared_parts(&m->state[fragment], fragment_of(m, fragment)->elements, parts);
+    size_t n =
+        outer_state_shared_parts(&m->state[fragment], outer_state_elements(m, fragment), parts);
     for (size_t i = 0; i < n; i++) {
         memcpy(out, parts[i].data, parts[i].size_bytes);
         out += parts[i].size_bytes;
@@ -1501,7 +1523,7 @@ enum err outer_state_snapshot_write(const struct outer_state *m, unsigned fragme
 static void own_zero(struct outer_state *m, unsigned fragment)
 {
     struct file_part parts[OWN_MAX];
-    size_t n = own_parts(&m->next, fragment_of(m, fragment)->elements, parts);
+    size_t n = outer_state_own_parts(&m->next, outer_state_elements(m, fragment), parts);
     for (size_t i = 0; i < n; i++)
         memset((void *)(uintptr_t)parts[i].data, 0, parts[i].size_bytes);
 }
@@ -1510,11 +1532,12 @@ enum err outer_state_snapshot_adopt(struct outer_state *m, unsigned fragment,
                                     const struct manifest *manifest, const uint8_t *data,
                                     size_t size_bytes, bool own)
 {
-    struct outer_state_fragment *next = next_of(m, fragment);
+    struct outer_state_fragment *next = outer_state_next(m, fragment);
     struct file_part parts[SHARED_MAX];
     struct digest d = digest_of(data, size_bytes);
-    size_t n = shared_parts(next, fragment_of(m, fragment)->elements, parts);
-    if (size_bytes != parts_bytes(parts, n) || !digest_equal(&d, &manifest->state_after))
+    size_t n = outer_state_shared_parts(next, outer_state_elements(m, fragment), parts);
+    if (size_bytes != outer_state_parts_bytes(parts, n) ||
+        !digest_equal(&d, &manifest->state_after))
         return err_set(ERR_PROTO,
                        "fragment %u: the snapshot is not state %" PRIu64 " of its manifest",
                        fragment, manifest->round + 1);
@@ -1536,9 +1559,9 @@ struct digest outer_state_digest(const struct outer_state *m, bool residual)
     digest_open(&s);
     for (unsigned p = 0; p < m->fragments->count; p++) {
         struct file_part parts[PARTS_MAX];
-        size_t n = fragment_of(m, p)->elements, k = shared_parts(&m->state[p], n, parts);
+        size_t n = outer_state_elements(m, p), k = outer_state_shared_parts(&m->state[p], n, parts);
         if (residual)
-            k += own_parts(&m->state[p], n, parts + k);
+            k += outer_state_own_parts(&m->state[p], n, parts + k);
         parts_add(&s, parts, k);
     }
     return digest_close(&s);
