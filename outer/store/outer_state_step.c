@@ -1,0 +1,522 @@
+/* The outer step and the commit. The step is DiLoCo's (2311.08105, Algorithm 1, line 14), on the
+ * mean that the aggregate decodes to. */
+#include "outer/store/outer_state_own.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/protocol/mutant.h"
+
+/* ---- of the next round ---- */
+
+enum codec_kind outer_state_codec(const struct outer_state *m, unsigned fragment)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    return schedule_codec(&m->schedule, fragment, s->round, s->residual_ratio);
+}
+
+struct digest outer_state_grid(const struct outer_state *m, unsigned fragment)
+{
+    return digest_of(m->state[fragment].codes, outer_state_elements(m, fragment) / DEV_BLOCK);
+}
+
+struct outer_opt outer_state_optimizer(const struct outer_state *m, unsigned fragment,
+                                       uint64_t round)
+{
+    struct outer_opt o = *outer_state_configured(&m->o, fragment);
+    bool early = MUTANT(AMENDED_EARLY) && !m->o.residuals &&
+                 round + 1 < schedule_rounds(&m->schedule, fragment);
+    const struct schedule_change *changed = schedule_changed(&m->schedule, fragment, round + early);
+    if (changed && m->fragments->f[fragment].state == FRAGMENT_PARAMETERS)
+        o.lr = changed->lr;
+    o.lr = anneal_rate(&o.anneal, o.lr, &m->schedule, fragment, round);
+    if (outer_opt_momentum(&o))
+        o.mu = anneal_momentum(&o.anneal, o.mu, &m->schedule, fragment, round);
+    return o;
+}
+
+struct codec_call outer_state_call(const struct outer_state *m, unsigned fragment,
+                                   const uint8_t *grid)
+{
+    const struct fragment *f = &m->fragments->f[fragment];
+    return (struct codec_call){.work = m->work,
+                               .grid = grid,
+                               .count = f->elements,
+                               .view = &f->view,
+                               .state = m->state[fragment].codec_state};
+}
+
+enum err outer_state_decode(struct outer_state *m, unsigned fragment, enum codec_kind kind,
+                            float *values, const struct codec_payload *payload, const uint8_t *grid)
+{
+    const struct codec *c = codec_get(kind);
+    struct codec_call call = outer_state_call(m, fragment, grid);
+    return c->decode(c, &call, values, payload->data, payload->size_bytes);
+}
+
+/* ---- the outer step ---- */
+
+/* What the manifest says about its inputs, before anything is decoded. */
+static enum err inputs_check(const struct outer_state *m, unsigned fragment,
+                             const struct manifest *manifest, const struct digest *aggregate,
+                             size_t aggregate_bytes)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct digest grid = outer_state_grid(m, fragment);
+    if (manifest->aggregate_bytes != aggregate_bytes ||
+        !digest_equal(&manifest->aggregate, aggregate))
+        return err_set(ERR_PROTO,
+                       "fragment %u round %" PRIu64 ": the aggregate is not the manifest's",
+                       fragment, s->round);
+    if (!digest_equal(&manifest->state_before, &s->digest) || !digest_equal(&manifest->grid, &grid))
+        return err_set(ERR_DISAGREE,
+                       "fragment %u: our state %" PRIu64 " is not the one the round was made from",
+                       fragment, s->round);
+    return ERR_OK;
+}
+
+/* Sums of squares in f64 do not overflow: they are finite where every value is. Theta's is kept. */
+static enum err finite_check(struct outer_state *m, unsigned fragment,
+                             const struct outer_opt_state *next)
+{
+    const float *const parts[] = {next->theta, next->momentum, next->gathered};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        double sum = 0;
+        if (parts[i])
+            TRY(codec_squares(m->work, &sum, parts[i], NULL, outer_state_elements(m, fragment)));
+        if (!isfinite(sum))
+            return err_set(ERR_DIVERGED,
+                           "fragment %u round %" PRIu64
+                           ": the outer step gives values that are not finite",
+                           fragment, m->state[fragment].round);
+        if (i == 0)
+            m->next.squares = sum;
+    }
+    return ERR_OK;
+}
+
+/* Values that took no part in the round: theta and what is beside it are as before. */
+static void hold(struct outer_state *m, unsigned fragment, const struct outer_opt_state *at)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    size_t n = stages_held(&m->stages, &m->schedule, fragment, s->round);
+    const struct {
+        float *to;
+        const float *from;
+    } arrays[] = {{at->theta, s->theta}, {at->momentum, s->momentum}, {at->gathered, s->gathered}};
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) {
+            const struct dev_range *held = &m->stages.ranges[i];
+            if (arrays[k].to)
+                m->dev->ops->copy(m->dev, arrays[k].to + held->offset,
+                                  arrays[k].from + held->offset, held->count * sizeof(float));
+        }
+}
+
+/* The layers that the next stage adds. Nothing has changed their momentum yet: it is 0. */
+static void grow(const struct outer_state *m, unsigned fragment, float *theta, uint8_t *codes)
+{
+    size_t n = stages_growth(&m->stages, &m->schedule, fragment, m->state[fragment].round);
+    for (size_t i = 0; i < n; i++) {
+        const struct depth_copy *c = &m->stages.copies[i];
+        m->dev->ops->copy(m->dev, theta + c->to, theta + c->from, c->count * sizeof *theta);
+        memcpy(codes + c->to / DEV_BLOCK, codes + c->from / DEV_BLOCK,
+               (c->count + DEV_BLOCK - 1) / DEV_BLOCK);
+    }
+}
+
+/* The outer step with m->mean, from the current state into `next`. */
+static enum err advance(struct outer_state *m, unsigned fragment)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct outer_state_fragment *next = outer_state_next(m, fragment);
+    size_t n = outer_state_elements(m, fragment);
+    struct staging *g = &m->staging;
+    struct outer_opt_state at = {
+        .theta = staging_take(g, STAGING_THETA, next->theta, s->theta, n),
+        .momentum = staging_take(g, STAGING_BESIDE, next->momentum, s->momentum, n),
+        .gathered = staging_take(g, STAGING_GATHERED, next->gathered, s->gathered, n)};
+    struct outer_opt o = outer_state_optimizer(m, fragment, s->round);
+    if (at.momentum && anneal_restarts(&o.anneal, &m->schedule, fragment, s->round))
+        m->dev->ops->zero(m->dev, at.momentum, n * sizeof *at.momentum);
+    outer_opt_step(m->dev, &o, &at, m->mean, s->round, n);
+    hold(m, fragment, &at);
+    grow(m, fragment, at.theta, next->codes);
+    TRY(finite_check(m, fragment, &at));
+    staging_out(g, next->theta, at.theta, n);
+    staging_out(g, next->momentum, at.momentum, n);
+    staging_out(g, next->gathered, at.gathered, n);
+    staging_keep(g, STAGING_THETA, next->theta);
+    return dev_sync(m->dev);
+}
+
+enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta)
+{
+    TRY(advance(m, fragment));
+    memcpy(theta, m->next.theta, outer_state_elements(m, fragment) * sizeof *theta);
+    return ERR_OK;
+}
+
+/* m->mean, and the codes that follow from an aggregate on the grid `codes`. */
+static enum err mean_of(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
+                        const struct codec_payload *aggregate, uint8_t *next, const uint8_t *codes)
+{
+    const struct codec *c = codec_get(manifest->codec);
+    if (!c || !manifest_included(manifest))
+        return err_set(ERR_PROTO,
+                       "fragment %u round %" PRIu64 ": a manifest without codec or contributions",
+                       fragment, manifest->round);
+    struct codec_call call = outer_state_call(m, fragment, codes);
+    if (!isfinite(manifest_weight(manifest)))
+        return err_set(ERR_DIVERGED,
+                       "fragment %u round %" PRIu64 ": the sum of weights is not finite", fragment,
+                       manifest->round);
+    enum merge_kind merge = outer_state_configured(&m->o, fragment)->merge;
+    float weights[ROUND_SITES_MAX], factors[ROUND_SITES_MAX];
+    struct merge_input in = {
+        .aggregate = {aggregate->data, aggregate->size_bytes,
+                      schedule_payloads(&m->schedule, c->kind, manifest_included(manifest)),
+                      manifest_weight(manifest)},
+        .weights = weights,
+        .length_max = outer_state_configured(&m->o, fragment)->length_max};
+    manifest_weights(manifest, weights);
+    if (manifest_factors(manifest, factors))
+        in.factors = factors;
+    if (in.factors && in.aggregate.n != manifest_included(manifest))
+        return err_set(ERR_PROTO,
+                       "fragment %u round %" PRIu64
+                       ": factors for contributions of which only the sum is there",
+                       fragment, manifest->round);
+    if (merge_reads_each(merge) || in.factors) /* both are free until the step */
+        in.values = staging_at(&m->staging, STAGING_BESIDE, m->next.theta);
+    return merge_apply(merge, c, &call, m->mean, next, &in);
+}
+
+static enum err mean_again(struct outer_state *m, unsigned fragment,
+                           const struct manifest *manifest, const uint8_t *aggregate,
+                           struct arena *scratch)
+{
+    uint8_t *next;
+    TRY_ALLOC(next = arena_alloc(scratch, outer_state_elements(m, fragment) / DEV_BLOCK));
+    const struct codec_payload payload = {aggregate, manifest->aggregate_bytes};
+    return mean_of(m, fragment, manifest, &payload, next, m->next.codes);
+}
+
+enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t round,
+                          struct manifest *manifest)
+{
+    struct arena scratch = arena_make(0);
+    struct outer_state_fragment before = *outer_state_next(m, fragment);
+    struct file_map aggregate = {0};
+    enum err e = outer_state_manifest(m, fragment, round, manifest);
+    if (e == ERR_OK && manifest_aborted(manifest))
+        e = err_set(ERR_INPUT, "fragment %u round %" PRIu64 " was aborted: it has no mean",
+                    fragment, round);
+    if (e == ERR_OK)
+        e = outer_state_aggregate(m, fragment, round, &aggregate);
+    if (e == ERR_OK)
+        e = outer_state_read(m, fragment, round, &before);
+    if (e == ERR_OK)
+        e = mean_again(m, fragment, manifest, aggregate.data, &scratch);
+    m->env->ops->unmap(m->env, &aggregate);
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err step(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
+                     const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    const struct codec_payload payload = {aggregate, aggregate_bytes};
+    TRY(mean_of(m, fragment, manifest, &payload, outer_state_next(m, fragment)->codes,
+                m->state[fragment].codes));
+    return advance(m, fragment);
+}
+
+enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct manifest *manifest,
+                           bool made, const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct digest input = digest_of(aggregate, aggregate_bytes);
+    ASSERT(manifest->fragment == fragment && manifest->round == s->round);
+    ASSERT(digest_equal(&manifest->parent, &s->manifest));
+    if (made) {
+        manifest->state_before = s->digest;
+        manifest->grid = outer_state_grid(m, fragment);
+        manifest->aggregate = input;
+        manifest->aggregate_bytes = aggregate_bytes;
+    }
+    TRY(inputs_check(m, fragment, manifest, &input, aggregate_bytes));
+    TRY(step(m, fragment, manifest, aggregate, aggregate_bytes));
+    m->next.round = s->round + 1;
+    m->next.digest = outer_state_shared_digest(&m->next, outer_state_elements(m, fragment));
+    if (made)
+        manifest->state_after = m->next.digest;
+    if (!digest_equal(&manifest->state_after, &m->next.digest))
+        return err_set(ERR_DISAGREE, "fragment %u: our state %" PRIu64 " is not the manifest's",
+                       fragment, m->next.round);
+    return ERR_OK;
+}
+
+/* ---- a round that is aborted or rolled back ---- */
+
+/* What the residuals of the round before hold waits on; after a residual reset it is gone, and
+ * they hold this round's work alone. */
+static uint8_t abort_residual_ratio(const struct outer_state *m,
+                                    const struct outer_state_fragment *s)
+{
+    return schedule_resets_residual(&m->schedule, s->residual_ratio) ? 0 : s->residual_ratio;
+}
+
+enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct manifest *manifest,
+                           bool made)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct outer_state_fragment *next = outer_state_next(m, fragment);
+    struct file_part from[SHARED_MAX], to[SHARED_MAX];
+    size_t elements = outer_state_elements(m, fragment),
+           n = outer_state_shared_parts(s, elements, from);
+    ASSERT(manifest->fragment == fragment && manifest->round == s->round);
+    ASSERT(manifest_aborted(manifest) && digest_equal(&manifest->parent, &s->manifest));
+    if (made) {
+        manifest->state_before = s->digest;
+        manifest->grid = outer_state_grid(m, fragment);
+        manifest->residual_ratio = abort_residual_ratio(m, s);
+    }
+    if (!digest_equal(&manifest->state_before, &s->digest))
+        return err_set(ERR_DISAGREE,
+                       "fragment %u: our state %" PRIu64 " is not the one whose round was aborted",
+                       fragment, s->round);
+    outer_state_shared_parts(next, elements, to);
+    for (size_t i = 0; i < n; i++)
+        memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
+    next->round = s->round + 1;
+    grow(m, fragment, next->theta, next->codes);
+    TRY(dev_sync(m->dev));
+    next->digest = outer_state_shared_digest(next, elements);
+    if (made)
+        manifest->state_after = next->digest;
+    if (!digest_equal(&manifest->state_after, &next->digest))
+        return err_set(ERR_DISAGREE, "fragment %u: our state %" PRIu64 " is not the manifest's",
+                       fragment, next->round);
+    return ERR_OK;
+}
+
+void outer_state_give_up(struct outer_state *m, unsigned fragment)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    size_t n = outer_state_elements(m, fragment);
+    for (size_t i = 0; m->next.discarded && i < n; i++)
+        m->next.discarded[i] = s->discarded[i] + (double)s->residual[i];
+    if (m->next.residual)
+        memset(m->next.residual, 0, n * sizeof *m->next.residual);
+}
+
+enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct manifest *manifest,
+                               uint64_t to)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    struct outer_state_fragment *next = outer_state_next(m, fragment), kept = *next;
+    struct file_part parts[SHARED_MAX];
+    struct file_map map;
+    size_t elements = outer_state_elements(m, fragment);
+    ASSERT(to < s->round && manifest->round == s->round && manifest_aborted(manifest));
+    TRY(outer_state_read(m, fragment, to, &kept));
+    next->round = s->round + 1;
+    next->digest = outer_state_shared_digest(next, elements);
+    size_t n = outer_state_shared_parts(next, elements, parts);
+    TRY(outer_state_aggregate_put(m, fragment, parts, n, &map));
+    m->env->ops->unmap(m->env, &map);
+    outer_state_give_up(m, fragment);
+    manifest->rolled_back = true;
+    manifest->rolled_to = to;
+    manifest->state_before = s->digest;
+    manifest->grid = outer_state_grid(m, fragment);
+    manifest->state_after = manifest->aggregate = next->digest;
+    manifest->aggregate_bytes = outer_state_parts_bytes(parts, n);
+    return ERR_OK;
+}
+
+enum err outer_state_rolled_back(struct outer_state *m, unsigned fragment,
+                                 const struct manifest *manifest, const uint8_t *aggregate,
+                                 size_t aggregate_bytes)
+{
+    struct outer_state_fragment *next = outer_state_next(m, fragment);
+    struct file_part parts[SHARED_MAX];
+    struct digest d = digest_of(aggregate, aggregate_bytes);
+    size_t n = outer_state_shared_parts(next, outer_state_elements(m, fragment), parts);
+    ASSERT(manifest->round == m->state[fragment].round && manifest->rolled_back);
+    if (aggregate_bytes != outer_state_parts_bytes(parts, n) ||
+        !digest_equal(&d, &manifest->state_after))
+        return err_set(ERR_PROTO,
+                       "fragment %u round %" PRIu64
+                       ": these bytes are not the state rolled back to",
+                       fragment, manifest->round);
+    for (size_t i = 0; i < n; aggregate += parts[i++].size_bytes)
+        memcpy((void *)(uintptr_t)parts[i].data, aggregate, parts[i].size_bytes);
+    next->round = manifest->round + 1;
+    next->digest = d;
+    staging_forget(&m->staging, next->theta);
+    return ERR_OK;
+}
+
+/* ---- the commit ---- */
+
+static enum err squares_find(struct outer_state *m, unsigned fragment,
+                             struct outer_state_fragment *s)
+{
+    size_t n = outer_state_elements(m, fragment);
+    if (s->squares >= 0)
+        return ERR_OK;
+    const float *theta = staging_in(&m->staging, STAGING_THETA, s->theta, n);
+    staging_keep(&m->staging, STAGING_THETA, s->theta);
+    return codec_squares(m->work, &s->squares, theta, NULL, n);
+}
+
+enum err outer_state_rms(struct outer_state *m, unsigned fragment, float *rms)
+{
+    struct outer_state_fragment *s = &m->state[fragment];
+    TRY(squares_find(m, fragment, s));
+    *rms = (float)sqrt(s->squares / (double)outer_state_elements(m, fragment));
+    return ERR_OK;
+}
+
+/* All arrays of `next` but the codes, which are the last of the shared parts. */
+static void arrays_copy(struct outer_state *m, unsigned fragment)
+{
+    struct outer_state_fragment *s = &m->state[fragment];
+    struct file_part to[PARTS_MAX], from[PARTS_MAX];
+    size_t n = outer_state_elements(m, fragment);
+    size_t k = outer_state_shared_parts(s, n, to) - 1;
+    outer_state_shared_parts(&m->next, n, from);
+    outer_state_own_parts(&m->next, n, from + k);
+    k += outer_state_own_parts(s, n, to + k);
+    for (size_t i = 0; i < k; i++)
+        memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
+    staging_forget(&m->staging, s->theta);
+    if (staging_kept(&m->staging, STAGING_THETA, m->next.theta))
+        staging_keep(&m->staging, STAGING_THETA, s->theta);
+}
+
+/* `next`, complete, becomes durable. aggregate NULL: from a snapshot, there is none; or it lies
+ * there already. */
+static enum err next_store(struct outer_state *m, unsigned fragment,
+                           const struct manifest *manifest, const uint8_t *aggregate,
+                           size_t aggregate_bytes)
+{
+    char path[PATH_BYTES];
+    m->next.manifest = manifest_digest(manifest);
+    m->next.residual_ratio = manifest_residual_ratio(manifest);
+    outer_state_path(path, fragment, m->next.round, "aggregate");
+    if (aggregate)
+        TRY(m->env->ops->write(m->env, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
+    else if (manifest_aborted(manifest) &&
+             !manifest->rolled_back) /* a gathered one was written before the outer step */
+        TRY(m->env->ops->remove(m->env, path));
+    TRY(outer_state_manifest_write(m, fragment, manifest));
+    if (MUTANT(CURRENT_FIRST))
+        TRY(outer_state_current_write(m, fragment, &m->next));
+    return outer_state_write(m, fragment, &m->next);
+}
+
+enum err outer_state_store(struct outer_state *m, unsigned fragment,
+                           const struct manifest *manifest, const uint8_t *aggregate,
+                           size_t aggregate_bytes)
+{
+    ASSERT(m->next.round == m->state[fragment].round + 1 && manifest->round + 1 == m->next.round);
+    ASSERT(digest_equal(&manifest->state_after, &m->next.digest));
+    if (!m->o.residuals) /* a site has no use for it */
+        TRY(squares_find(m, fragment, &m->next));
+    return next_store(m, fragment, manifest, aggregate, aggregate_bytes);
+}
+
+enum err outer_state_next_pass(struct outer_state *m, unsigned fragment)
+{
+    TRY(m->env->ops->owned(m->env));
+    TRY(outer_state_current_write(m, fragment, &m->next)); /* == COMMIT POINT == */
+    arrays_copy(m, fragment);
+    return ERR_OK;
+}
+
+/* After the commit point: what a full disk leaves goes with the next commit. */
+static enum err next_prune(struct outer_state *m, unsigned fragment)
+{
+    uint64_t more = m->o.states > OUTER_STATES_MIN ? m->o.states - 1 : 0;
+    uint64_t oldest = m->next.round > more ? m->next.round - more : 0;
+    enum err e = outer_state_prune_before(m, fragment, m->next.round,
+                                          m->o.residuals ? m->pruned[fragment] : oldest);
+    return e == ERR_FULL || e == ERR_MEMORY ? ERR_OK : e;
+}
+
+enum err outer_state_pass(struct outer_state *m, unsigned fragment)
+{
+    TRY(outer_state_next_pass(m, fragment));
+    return next_prune(m, fragment);
+}
+
+void outer_state_switch(struct outer_state *m, unsigned fragment)
+{
+    struct outer_state_fragment *s = &m->state[fragment];
+    memcpy(s->codes, m->next.codes, outer_state_elements(m, fragment) / DEV_BLOCK);
+    s->round = m->next.round;
+    s->manifest = m->next.manifest;
+    s->residual_ratio = m->next.residual_ratio;
+    s->digest = m->next.digest;
+    s->squares = m->next.squares;
+}
+
+static enum err next_commit(struct outer_state *m, unsigned fragment)
+{
+    TRY(outer_state_next_pass(m, fragment));
+    outer_state_switch(m, fragment);
+    return next_prune(m, fragment);
+}
+
+enum err outer_state_commit(struct outer_state *m, unsigned fragment,
+                            const struct manifest *manifest, const uint8_t *aggregate,
+                            size_t aggregate_bytes)
+{
+    TRY(outer_state_store(m, fragment, manifest, aggregate, aggregate_bytes));
+    return next_commit(m, fragment);
+}
+
+void outer_state_follow(struct outer_state *m, unsigned fragment, const struct manifest *manifest)
+{
+    ASSERT(m->next.round == m->state[fragment].round + 1 && manifest->round + 1 == m->next.round);
+    m->next.manifest = manifest_digest(manifest);
+    m->next.residual_ratio = manifest_residual_ratio(manifest);
+    arrays_copy(m, fragment);
+    outer_state_switch(m, fragment);
+}
+
+static void own_zero(struct outer_state *m, unsigned fragment)
+{
+    struct file_part parts[OWN_MAX];
+    size_t n = outer_state_own_parts(&m->next, outer_state_elements(m, fragment), parts);
+    for (size_t i = 0; i < n; i++)
+        memset((void *)(uintptr_t)parts[i].data, 0, parts[i].size_bytes);
+}
+
+enum err outer_state_snapshot_adopt(struct outer_state *m, unsigned fragment,
+                                    const struct manifest *manifest, const uint8_t *data,
+                                    size_t size_bytes, bool own)
+{
+    struct outer_state_fragment *next = outer_state_next(m, fragment);
+    struct file_part parts[SHARED_MAX];
+    struct digest d = digest_of(data, size_bytes);
+    size_t n = outer_state_shared_parts(next, outer_state_elements(m, fragment), parts);
+    if (size_bytes != outer_state_parts_bytes(parts, n) ||
+        !digest_equal(&d, &manifest->state_after))
+        return err_set(ERR_PROTO,
+                       "fragment %u: the snapshot is not state %" PRIu64 " of its manifest",
+                       fragment, manifest->round + 1);
+    for (size_t i = 0; i < n; data += parts[i++].size_bytes)
+        memcpy((void *)(uintptr_t)parts[i].data, data, parts[i].size_bytes);
+    if (!own)
+        own_zero(m, fragment);
+    next->round = manifest->round + 1;
+    next->digest = d;
+    log_event(LOG_INFO, "snapshot_adopted", "fragment=%u round=%" PRIu64 " residual=%s", fragment,
+              next->round, own ? "kept" : "zero");
+    TRY(next_store(m, fragment, manifest, NULL, 0));
+    return next_commit(m, fragment);
+}
