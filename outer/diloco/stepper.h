@@ -2,9 +2,9 @@
 #define STEPPER_H
 /* What a site's trainer does at each step, pure: no clock, file, socket or thread. An event goes in
  * (a phase of a step, the time, which aggregators do not answer), a list of actions comes out; an
- * executor carries them out in order: the trainer (outer/site/site_train.c), the chaos and the
- * capacity simulator (outer/sim), the tests. All ranks of a site run the same stepper on the same
- * events.
+ * executor carries them out in order: the trainer (outer/site/site_train.c), the chaos simulator
+ * (tests/sim), the capacity simulator (outer/sim), the tests. All ranks of a site run the same
+ * stepper on the same events.
  *
  * DiLoCo (2311.08105) Algorithm 1, blocking, for one site: lines 4 to 8 are the inner steps between
  * two events. AFTER_STEP of the H-th gives SUBMIT (lines 11, 12: theta - local goes to the

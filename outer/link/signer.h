@@ -1,7 +1,7 @@
 #ifndef SIGNER_H
 #define SIGNER_H
 /* The seam of signatures: an identity key, Ed25519, and the certificates of other identities.
- * Implementations: tls_signer.c (files of tls.dir, OpenSSL) and outer/sim/signer_sim.c. Which bytes
+ * Implementations: tls_signer.c (files of tls.dir, OpenSSL) and tests/sim/signer_sim.c. Which bytes
  * are signed: signed.h. A process that has no signer (a site that is its own aggregator, tests)
  * neither signs nor checks.
  *

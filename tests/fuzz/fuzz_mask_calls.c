@@ -15,7 +15,7 @@
 #include "outer/link/signed.h"
 #include "outer/privacy/masked.h"
 #include "outer/privacy/seal.h"
-#include "outer/sim/signer_sim.h"
+#include "tests/sim/signer_sim.h"
 #include "tests/fuzz/env_memory.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/outer/toy_replica.h"

@@ -11,7 +11,7 @@
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
 #include "outer/config/identity.h"
-#include "outer/sim/signer_sim.h"
+#include "tests/sim/signer_sim.h"
 #include "outer/site/site_masks_own.h"
 #include "tests/fuzz/env_memory.h"
 #include "tests/fuzz/fuzz.h"

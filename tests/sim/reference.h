@@ -10,7 +10,7 @@
  * downlink, whose decoded aggregate is taken for the mean; which step ends a round (schedule.c has
  * a test); radial merges whose directions cancel.
  */
-#include "outer/sim/sim.h"
+#include "tests/sim/sim.h"
 
 struct reference {
     uint64_t rounds, steps; /* seen; with the mean and the outer step compared */

@@ -2,7 +2,7 @@
 #define SHORT_RUN_H
 /* The short strict runs of test_points and test_memory, and what their ends are compared with. */
 #include <time.h>
-#include "outer/sim/sim.h"
+#include "tests/sim/sim.h"
 
 enum { RUNS = 4, SITES = 3 };
 enum { STEP = 7919 }; /* a prime: neighbours in the sample are far apart in the run */

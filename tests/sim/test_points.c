@@ -5,7 +5,7 @@
  * these ways. Three sites, three rounds, all sites in every round, with masks and without: whatever
  * happens, the run must end with the same SHA-256 of every replica as the run without faults, and
  * at the end all of it must lie on the media. In a masked run no mask is used twice, no site signs
- * a second seal of a round (outer/sim/sim_masks.c), and the run without faults ends as without
+ * a second seal of a round (tests/sim/sim_masks.c), and the run without faults ends as without
  * masks. While a disk gives nothing back at all, a site may be told that a round is gone and take a
  * snapshot, which costs its residual; in no other case. A failing point prints the line that
  * repeats it.

@@ -25,7 +25,7 @@
 #include <string.h>
 #include <time.h>
 #include "kernels/base/log.h"
-#include "outer/sim/sim.h"
+#include "tests/sim/sim.h"
 #include "tests/sim/mutants.h"
 #include "tests/sim/reference.h"
 #include "tests/sim/sinks.h"

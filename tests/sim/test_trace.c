@@ -15,7 +15,7 @@
 #include <string.h>
 #include "kernels/base/digest.h"
 #include "kernels/base/log.h"
-#include "outer/sim/sim.h"
+#include "tests/sim/sim.h"
 
 #ifdef __has_feature
 #define FEATURE(name) __has_feature(name)

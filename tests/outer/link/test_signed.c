@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "outer/link/signed.h"
-#include "outer/sim/signer_sim.h"
+#include "tests/sim/signer_sim.h"
 
 enum { GOLDEN_BYTES = 222, CHARGED_BYTES = 8 };
 static const char GOLDEN_HEADER[2][65] = {

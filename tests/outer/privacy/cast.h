@@ -8,7 +8,7 @@
 #include "kernels/base/rng.h"
 #include "outer/privacy/seal_aggregator.h"
 #include "outer/privacy/seal_site.h"
-#include "outer/sim/signer_sim.h"
+#include "tests/sim/signer_sim.h"
 
 enum { CAST_MAX = 64 };
 struct cast {

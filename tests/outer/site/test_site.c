@@ -16,7 +16,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/link/signed.h"
-#include "outer/sim/signer_sim.h"
+#include "tests/sim/signer_sim.h"
 #include "outer/site/site_own.h"
 #include "tests/outer/site/exchange.h"
 #include "tests/outer/toy.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/rng.h"
-#include "outer/sim/sim_own.h"
+#include "tests/sim/sim_own.h"
 
 /* Rounds between the act and the border, with overlap one more. Up to two fewer for outer.every:
  * the aggregator says whether all sites know in time. */

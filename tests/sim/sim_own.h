@@ -8,8 +8,8 @@
 #include "outer/diloco/interval.h"
 #include "outer/diloco/stepper.h"
 #include "outer/sim/link_sim.h"
-#include "outer/sim/signer_sim.h"
-#include "outer/sim/sim.h"
+#include "tests/sim/signer_sim.h"
+#include "tests/sim/sim.h"
 #include "outer/site/site.h"
 
 enum { SIM_AGGREGATORS_MAX = 2, SIM_NODES_MAX = SIM_SITES_MAX + 1 }; /* with a copied one */

@@ -19,7 +19,7 @@
 #include "outer/codec/bits.h"
 #include "outer/privacy/masked.h"
 #include "outer/privacy/seal.h"
-#include "outer/sim/sim_own.h"
+#include "tests/sim/sim_own.h"
 
 enum { SIGNATURE_BYTES = 4 + 32 + SIGNER_BYTES, REVEAL_HEAD_BYTES = 8 + 4 + 32 + 32 + 4 };
 enum { SEED_BYTES = 4 + 32, WINDOW_BYTES = 24, WINDOW_DISTINCT = 12, WINDOWS_MAX = 4 };

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "outer/link/signed.h"
-#include "outer/sim/sim_own.h"
+#include "tests/sim/sim_own.h"
 
 enum { PAUSE_MAX_MS = 4000, LIES_MAX = 40 }; /* a restart forgets fewer than three of them */
 /* X(LIE, the answer; NONE: any but a receipt) */

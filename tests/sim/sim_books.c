@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "outer/sim/sim_own.h"
+#include "tests/sim/sim_own.h"
 
 enum { FIXED_BITS = 100 };
 

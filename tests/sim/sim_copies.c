@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include "outer/protocol/majority.h"
-#include "outer/sim/sim_own.h"
+#include "tests/sim/sim_own.h"
 
 enum { STARTED_MS = 60000, BOTH_MS = 60000, TURN_MS = 8000 };
 

@@ -1,6 +1,6 @@
 /* The configuration of a seed. Each choice has a number of its own, so that a new one changes no
  * other. */
-#include "outer/sim/sim.h"
+#include "tests/sim/sim.h"
 #include "kernels/base/rng.h"
 
 /* Merges that weigh the contributions by their norms; bound: some rounds meet it. */

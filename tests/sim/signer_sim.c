@@ -1,4 +1,4 @@
-#include "outer/sim/signer_sim.h"
+#include "tests/sim/signer_sim.h"
 #include <stdio.h>
 #include <string.h>
 

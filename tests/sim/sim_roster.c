@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/rng.h"
-#include "outer/sim/sim_own.h"
+#include "tests/sim/sim_own.h"
 
 enum { WAIT_MS = 500 };
 static const char operator_name[] = "atoll://sim/operator/op";

@@ -1,4 +1,4 @@
-#include "outer/sim/sim.h"
+#include "tests/sim/sim.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 #include "outer/config/sync_config.h"
-#include "outer/sim/sim_own.h"
+#include "tests/sim/sim_own.h"
 
 enum { KILL_MAX_MS = 40000, KILL_SMALL_MAX_MS = 8000 };
 enum {

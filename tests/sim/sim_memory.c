@@ -1,7 +1,7 @@
 /* Whose code allocates, and which of its allocations fails: kernels/base/arena.c asks through the
  * test's calloc. The aggregator's code runs in the tasks of the sites that call it, so each call of
  * its service says so. */
-#include "outer/sim/sim_own.h"
+#include "tests/sim/sim_own.h"
 
 enum { LASTING_MS = 60000 };
 static struct sim *running; /* the run that allocates */

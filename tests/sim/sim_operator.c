@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/rng.h"
-#include "outer/sim/sim_own.h"
+#include "tests/sim/sim_own.h"
 
 enum { EVERY_MS = 30000, KEPT_OUT_MS = 40000, AGAIN_MS = 1000, ONE_IN = 9 };
 static const char operator_name[] = "atoll://sim/operator/op";

@@ -2,7 +2,7 @@
  * arrays instead of a model.
  */
 #include <string.h>
-#include "outer/sim/sim_own.h"
+#include "tests/sim/sim_own.h"
 
 static size_t bytes_of(const struct sim *s, unsigned f)
 {
