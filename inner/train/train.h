@@ -22,7 +22,7 @@
 #include "inner/data/objective.h"
 #include "inner/model/depth.h"
 #include "inner/optim/optim.h"
-#include "inner/train/evaluate.h"
+#include "inner/eval/evaluate.h"
 #include "inner/train/private.h"
 #include "inner/train/work.h"
 

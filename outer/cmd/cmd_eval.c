@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "inner/train/choose.h"
-#include "inner/train/evaluate.h"
+#include "inner/eval/choose.h"
+#include "inner/eval/evaluate.h"
 #include "outer/cmd/cmd.h"
 #include "kernels/base/clock.h"
 #include "outer/cmd/load.h"

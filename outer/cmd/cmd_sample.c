@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "inner/train/sample.h"
+#include "inner/eval/sample.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/load.h"
 

@@ -18,8 +18,8 @@
 #include "outer/report/tfevents.h"
 #include "outer/privacy/runs.h"
 #include "outer/report/jsonl.h"
-#include "inner/train/choose.h"
-#include "inner/train/sample.h"
+#include "inner/eval/choose.h"
+#include "inner/eval/sample.h"
 #include "outer/cmd/tasks.h"
 #include "outer/site/site_train.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/data/canaries.h"
-#include "inner/train/evaluate.h"
+#include "inner/eval/evaluate.h"
 #include "outer/cmd/load.h"
 #include "outer/privacy/audit.h"
 #include "outer/report/jsonl.h"

@@ -1,7 +1,7 @@
 #ifndef TASKS_H
 #define TASKS_H
 /* eval.tasks of a configuration, read: for atoll eval and for evaluations in a run. */
-#include "inner/data/choices.h"
+#include "inner/eval/choices.h"
 #include "outer/config/keys.h"
 #include "inner/config/keys.h"
 

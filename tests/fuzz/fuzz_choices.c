@@ -1,4 +1,4 @@
-#include "inner/data/choices.h"
+#include "inner/eval/choices.h"
 #include "tests/fuzz/fuzz.h"
 
 /* Lines of JSON, MMLU's CSV, or a .bin, by the first byte; what passes is whole: places within the

@@ -22,7 +22,7 @@ LAYERS = [
     ["inner/data/tokenizer"],
     ["inner/data", "inner/coll"],
     ["inner/model"],
-    ["inner/io", "inner/optim"],
+    ["inner/io", "inner/optim", "inner/eval"],
     ["inner/train"],
     ["proto"],
     ["outer/codec"],

@@ -5,7 +5,7 @@
 #include "inner/config/json.h"
 #include "inner/config/keys.h"
 #include "inner/config/textfile.h"
-#include "inner/data/choices.h"
+#include "inner/eval/choices.h"
 #include "inner/data/columns.h"
 #include "inner/data/shard.h"
 #include "inner/data/text.h"

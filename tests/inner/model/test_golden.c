@@ -8,7 +8,7 @@
 #include "inner/io/names.h"
 #include "inner/optim/optim.h"
 #include "inner/io/safetensors.h"
-#include "inner/train/sample.h"
+#include "inner/eval/sample.h"
 
 static const struct golden {
     const char *dir, *words[20];

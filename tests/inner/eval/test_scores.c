@@ -3,7 +3,7 @@
  * matrices; zero_division = 0. */
 #include "tests/inner/scratch.h"
 #include <math.h>
-#include "inner/train/scores.h"
+#include "inner/eval/scores.h"
 
 enum { CLASSES_MAX = 4 };
 static double truth[CLASSES_MAX], predicted[CLASSES_MAX], right[CLASSES_MAX];

@@ -1,4 +1,4 @@
-#include "inner/data/choices.h"
+#include "inner/eval/choices.h"
 #include <stdio.h>
 #include <string.h>
 #include "inner/config/json.h"

@@ -1,4 +1,4 @@
-#include "inner/train/choose.h"
+#include "inner/eval/choose.h"
 #include <string.h>
 
 enum { TOKENS_OF_SEQUENCE_MIN = 2 };

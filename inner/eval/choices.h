@@ -1,7 +1,7 @@
 #ifndef CHOICES_H
 #define CHOICES_H
 /* A multiple-choice task: questions of a file as token ids, each a context and choices that may
- * follow it. inner/train/choose.h says which choice a model picks. Three kinds of files:
+ * follow it. inner/eval/choose.h says which choice a model picks. Three kinds of files:
  *     NAME.bin    evaluation files of llm.c (HellaSwag, MMLU; dev/data/data_common.py,
  *                 write_evalfile): token ids of GPT-2's tokenizer
  *     NAME.csv    MMLU as Hendrycks publishes it: question, A, B, C, D, letter of the right one;

@@ -1,4 +1,4 @@
-#include "inner/train/evaluate.h"
+#include "inner/eval/evaluate.h"
 #include <math.h>
 #include <string.h>
 

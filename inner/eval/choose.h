@@ -7,7 +7,7 @@
  * a question have equal scores, wherever they lie in a batch.
  */
 #include "inner/coll/coll.h"
-#include "inner/data/choices.h"
+#include "inner/eval/choices.h"
 #include "inner/model/model.h"
 
 struct choose {

@@ -6,7 +6,7 @@
  */
 #include "inner/data/objective.h"
 #include "inner/model/model.h"
-#include "inner/train/scores.h"
+#include "inner/eval/scores.h"
 
 /* All of it points into `values`, so that a sum over ranks is one array. */
 struct evaluate_sums {

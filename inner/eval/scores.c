@@ -1,4 +1,4 @@
-#include "inner/train/scores.h"
+#include "inner/eval/scores.h"
 #include <math.h>
 
 static double share(double part, double whole)

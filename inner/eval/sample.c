@@ -1,4 +1,4 @@
-#include "inner/train/sample.h"
+#include "inner/eval/sample.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
