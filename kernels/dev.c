@@ -1,6 +1,5 @@
 /* Opens a device by name and forwards memory and sync; callers call ops through dev->ops. */
 #include "kernels/dev.h"
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/cuda/module.h"
@@ -61,13 +60,6 @@ static void host_give(void *self, void *block)
 struct arena dev_arena(struct dev *d)
 {
     return arena_make_from((struct arena_source){host_take, host_give, d});
-}
-
-int dev_threads(void)
-{
-    cpu_set_t mask;
-    int n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-    return n < 1 ? 1 : n;
 }
 
 static size_t larger(size_t a, size_t b)

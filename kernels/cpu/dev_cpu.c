@@ -5,6 +5,7 @@
 #include "kernels/cpu/exact.h"
 #include "kernels/cpu/matmul.h"
 #include <omp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -222,6 +223,13 @@ static enum err open_parts(struct cpu *c, const struct dev_options *o)
              c->dev.model_type == DTYPE_F32 ? "f32" : "bf16", matmul_version(c->matmul),
              *bf16 ? bf16 : "widened to f32");
     return ERR_OK;
+}
+
+int dev_threads(void)
+{
+    cpu_set_t mask;
+    int n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+    return n < 1 ? 1 : n;
 }
 
 enum err cpu_open(struct dev **d, const struct dev_options *o)
