@@ -726,7 +726,8 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(recover_epoch(a, &v));
     TRY(recover_commits(a));
     TRY(recover_finished(a));
-    aggregator_archive_begin(a);
+    for (unsigned i = 0; i < a->o.organs.count; i++)
+        a->o.organs.at[i].organ->begin(a->o.organs.at[i].self, a);
     TRY(aggregator_spool_sweep(a));
     TRY(aggregator_masks_recovered(a));
     TRY(aggregator_reserve(a));
@@ -784,7 +785,7 @@ void aggregator_close(struct aggregator *a)
         aggregator_fetched(a, a->sources);
     }
     if (a->commit.stage == COMMIT_CLEARING && !a->commit.done) /* the last round of the run */
-        aggregator_archive(a, &a->commit.manifest, a->commit.drops[0]);
+        aggregator_commit_organs(a);
     aggregator_commit_drop(a);
     aggregator_masks_close(a);
     /* Without it the next start only asks for more bytes again. */

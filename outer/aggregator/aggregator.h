@@ -18,7 +18,7 @@
 #include "outer/diloco/weights.h"
 #include "outer/link/link.h"
 #include "outer/link/signer.h"
-#include "outer/store/archive.h"
+#include "outer/organ/organ.h"
 #include "outer/store/outer_state.h"
 #include "outer/store/scrub.h"
 
@@ -68,7 +68,7 @@ struct aggregator_options {
     uint64_t scrub_every_ms, scrub_bytes_per_s; /* outer/store/scrub.h; every_ms 0: off */
     uint64_t journal_bytes_max; /* a commit rewrites a longer journal; 0: JOURNAL_BYTES_MAX */
     struct round_masks masks;   /* privacy.secure = sum; needs a signer */
-    struct archive *archive;    /* run.archive; NULL: off */
+    struct organs_at_aggregator organs; /* in the order in which they are called */
     struct signer *signer; /* of this aggregator's identity, open as long as it is; NULL: it signs
                               nothing and checks no signature */
 };

@@ -604,11 +604,28 @@ static enum err commit_pass(struct aggregator *a)
     return reserve_spend(a, &e) ? outer_state_pass(a->replica, fragment) : e;
 }
 
+void aggregator_commit_organs(struct aggregator *a)
+{
+    const struct aggregator_commit *c = &a->commit;
+    for (unsigned i = 0; i < a->o.organs.count; i++) {
+        const struct organ_at_aggregator *at = &a->o.organs.at[i];
+        at->organ->committed(at->self, a, &c->manifest, c->drops[0]);
+    }
+}
+
+static bool organs_read_spool(const struct aggregator *a)
+{
+    bool reads = false;
+    for (unsigned i = 0; i < a->o.organs.count; i++)
+        reads = reads || a->o.organs.at[i].organ->reads_spool;
+    return reads;
+}
+
 static enum err commit_clear(struct aggregator *a)
 {
     const struct aggregator_commit *c = &a->commit;
     uint64_t round = c->manifest.round;
-    aggregator_archive(a, &c->manifest, c->drops[0]);
+    aggregator_commit_organs(a);
     if (c->drops[1])
         TRY(aggregator_spool_remove(a, c->fragment, round - 1));
     if (c->drops[0])
@@ -712,9 +729,9 @@ static enum err commit_passed(struct aggregator *a)
 enum err aggregator_commit_spool_left(struct aggregator *a, unsigned fragment, uint64_t round)
 {
     struct aggregator_commit *c = &a->commit;
-    bool archiving = a->o.archive && c->stage == COMMIT_CLEARING && c->fragment == fragment &&
-                     c->manifest.round == round;
-    if (!archiving)
+    bool reading = organs_read_spool(a) && c->stage == COMMIT_CLEARING && c->fragment == fragment &&
+                   c->manifest.round == round;
+    if (!reading)
         return aggregator_spool_drop(a, fragment, round);
     c->left = true;
     return ERR_OK;

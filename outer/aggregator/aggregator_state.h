@@ -7,8 +7,7 @@
  * aggregator_amend.c amends settings;
  * aggregator_roster.c adds and removes sites; aggregator_masks.c and its parts sum masked
  * contributions; aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has
- * damaged files made again; aggregator_archive.c keeps committed rounds; aggregator_answer.c words
- * answers.
+ * damaged files made again; aggregator_answer.c words answers.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -137,7 +136,7 @@ struct aggregator_commit {
     bool done;     /* the work of the stage is */
     bool spent;    /* the reserve is */
     bool drops[2]; /* the spool of the round, of the one before: it is over */
-    bool left;     /* so it is with that of the round, once the round is archived */
+    bool left;     /* so it is with that of the round, once the organs have had it */
     enum err e;    /* of the stage, and its sentence */
     char why[AGGREGATOR_TEXT_MAX];
 };
@@ -478,13 +477,6 @@ void aggregator_repair_begin(struct aggregator *a);
 void aggregator_repair_outside(struct aggregator *a);
 void aggregator_repair_end(struct aggregator *a);
 
-/* ---- aggregator_archive.c: nothing without o.archive ---- */
-/* Before the spool is swept: what a kill kept from being archived. */
-void aggregator_archive_begin(struct aggregator *a);
-/* Without the lock, after the commit point, before the round's spool goes. moves: nothing needs the
- * contributions there any more. */
-void aggregator_archive(struct aggregator *a, const struct manifest *m, bool moves);
-
 /* ---- aggregator_operate.c ---- */
 void aggregator_operate(void *self, const char *peer, const struct wire_operate *m,
                         struct wire_answer *answer);
@@ -513,7 +505,10 @@ void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
 enum err aggregator_commit_next(struct aggregator *a) MUST;
 bool aggregator_commit_outside(void *self); /* link_service.commit */
 void aggregator_commit_drop(struct aggregator *a);
-/* What is left of the spool of a round that is over goes: at once, or when it is archived. */
+/* To the organs, without the lock: the round in flight is committed, and its spool is there. */
+void aggregator_commit_organs(struct aggregator *a);
+/* What is left of the spool of a round that is over goes: at once, or when the organs have had it.
+ */
 enum err aggregator_commit_spool_left(struct aggregator *a, unsigned fragment, uint64_t round) MUST;
 /* A full disk, a lack of memory: the sealed fragment is tried again later. Any other error halts.
  */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/train/train.h"
-#include "outer/cmd/archive_parts.h"
+#include "outer/organ/archive/archive_parts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/plan_accumulator.h"
 #include "outer/cmd/plan_inside.h"

@@ -15,10 +15,10 @@
 #include "kernels/base/log.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/aggregator_parts.h"
-#include "outer/cmd/archive_parts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/directory.h"
 #include "outer/cmd/notify.h"
+#include "outer/cmd/organs.h"
 #include "outer/cmd/page.h"
 #include "outer/report/feed.h"
 #include "outer/config/run.h"
@@ -47,7 +47,7 @@ struct serve {
     struct env *env;
     struct outer_state replica;
     struct aggregator *aggregator;
-    struct archive_parts archive; /* with run.archive */
+    struct organs organs;
     struct link_server *server;
     struct serve_tell tell;
     struct ledger_book ledger;
@@ -121,8 +121,8 @@ static enum err open_aggregator(struct serve *v)
     TRY_ALLOC(v->records = arena_printf(&v->run.perm, "%s/%s", v->run.o.serve_dir, RECORD_FILE));
     o.self = v;
     o.signer = v->signer;
-    TRY(archive_parts_open(&v->archive, &v->run, v->env, NULL));
-    o.archive = v->archive.archive;
+    TRY(organs_open_aggregator(&v->organs, &v->run, v->env));
+    o.organs = v->organs.aggregator;
     TRY(revoked_paths(v, &o.revoked_path, &o.revoked_copy));
     if (!o.strict && o.site_count < 3)
         log_event(LOG_WARN, "quorum",
@@ -321,7 +321,7 @@ static void close_all(struct serve *v)
         link_shutdown(v->server, GRACE_MS);
     ledger_book_close(&v->ledger);
     aggregator_close(v->aggregator);
-    archive_parts_close(&v->archive);
+    organs_close(&v->organs);
     feed_close(&v->feed);
     if (v->signer)
         v->signer->ops->close(v->signer);

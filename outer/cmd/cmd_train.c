@@ -354,8 +354,8 @@ static enum err open_site(struct job *j)
     log_event(LOG_INFO, "outer_device", "kind=%s", j->replica.dev->kind);
     TRY(keys_self(&j->run.o) ? job_aggregator_open(j) : dial(j));
     o.signer = j->signer;
-    TRY(archive_parts_open(&j->archive, &j->run, j->env, j->run.o.site_name));
-    o.archive = j->archive.archive;
+    TRY(organs_open_site(&j->organs, &j->run, j->env));
+    o.organs = j->organs.site;
     return site_open(&j->site, j->env, j->link, &j->replica, &o, &j->host);
 }
 
@@ -443,7 +443,7 @@ static void close_all(struct job *j, bool finished)
         job_page_close(j);
     if (j->site)
         site_close(j->site);
-    archive_parts_close(&j->archive);
+    organs_close(&j->organs);
     if (j->link)
         j->link->ops->close(j->link);
     if (j->signer)

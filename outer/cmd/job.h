@@ -10,7 +10,7 @@
 #include "outer/aggregator/aggregator.h"
 #include "outer/cmd/hooks.h"
 #include "outer/cmd/page.h"
-#include "outer/cmd/archive_parts.h"
+#include "outer/cmd/organs.h"
 #include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
 #include "outer/plan/plan.h"
@@ -28,7 +28,7 @@ struct job_aggregator { /* of a site that is its own; else all 0 */
     struct dev *cpu;
     struct outer_state replica;
     struct aggregator *aggregator;
-    struct archive_parts archive;
+    struct organs organs;
 };
 
 struct job_privacy { /* with privacy.unit (job_privacy.c); else train.budget is NULL */
@@ -92,7 +92,7 @@ struct job {
     struct link *link;
     struct signer *signer; /* of this site's identity; NULL: site.aggregator is self */
     struct site *site;
-    struct archive_parts archive; /* with run.archive */
+    struct organs organs;
     struct site_train exchange;
     struct hooks hooks; /* run.after_checkpoint */
     struct jsonl record;

@@ -16,8 +16,8 @@ enum err job_aggregator_open(struct job *j)
     TRY(env_posix_open(&a->env, directory));
     TRY(aggregator_claim(a->env, j->run.identity, &j->run.sync.schedule));
     TRY(aggregator_parts_state(&a->replica, &a->cpu, a->env, &j->run));
-    TRY(archive_parts_open(&a->archive, &j->run, a->env, NULL));
-    o.archive = a->archive.archive;
+    TRY(organs_open_aggregator(&a->organs, &j->run, a->env));
+    o.organs = a->organs.aggregator;
     TRY(aggregator_open(&a->aggregator, a->env, &a->replica, &o, &j->run.perm));
     const struct link_service service = aggregator_service(a->aggregator);
     return link_self_open(&j->link, a->env, &service, j->s.run_name, j->run.o.site_name);
@@ -28,7 +28,7 @@ void job_aggregator_close(struct job *j)
     struct job_aggregator *a = &j->own;
     if (a->aggregator)
         aggregator_close(a->aggregator);
-    archive_parts_close(&a->archive);
+    organs_close(&a->organs);
     outer_state_close(&a->replica);
     dev_close(a->cpu);
     if (a->env)

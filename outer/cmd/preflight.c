@@ -21,7 +21,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/archive_parts.h"
+#include "outer/organ/archive/archive_parts.h"
 #include "outer/privacy/secure.h"
 
 enum { INODES_LOW = 1000, INODES_FEW = 10000, PASSES_MAX = 4 };

@@ -155,6 +155,22 @@ static enum err unlocked(struct site *s, enum err e)
     return e;
 }
 
+/* ---- organs ---- */
+
+static void organs_begin(struct site_slot *l)
+{
+    const struct organs_at_site *o = &l->site->o.organs;
+    for (unsigned i = 0; i < o->count; i++)
+        o->at[i].organ->begin(o->at[i].self, l);
+}
+
+static void organs_adopted(struct site_slot *l, const struct organ_adopted *x)
+{
+    const struct organs_at_site *o = &l->site->o.organs;
+    for (unsigned i = 0; i < o->count; i++)
+        o->at[i].organ->adopted(o->at[i].self, l, x);
+}
+
 /* ---- S6: what a manifest must be ---- */
 
 /* Of this run at all: enough for a snapshot, whose chain begins there. */
@@ -362,6 +378,7 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     *done = e == ERR_OK;
     if (!*done)
         return e;
+    organs_adopted(l, &(struct organ_adopted){.manifest = &a.manifest, .snapshot = true});
     TRY(site_roster_take(s, l->peer, &a.manifest));
     if (!MUTANT(AMENDED_MISSED))
         TRY(site_amend_take(s, &a.manifest));
@@ -506,7 +523,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     site_charges_take(s, m);
     if (!manifest_aborted(m)) /* more than half of the sites contributed to it, from this state */
         site_final(s, fragment, m->round);
-    site_archive_round(l, m, sent);
+    organs_adopted(l, &(struct organ_adopted){.manifest = m, .sent = sent});
     l->times.apply_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return site_outbox_prune(l, fragment);
 }
@@ -923,7 +940,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
         TRY(outer_state_begin(s->replica, initial_slab));
     TRY(site_masks_begin(s)); /* once it has begun, a file that is missing is lost */
     TRY(store_begin(s->env));
-    site_archive_begin(l);
+    organs_begin(l);
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
         TRY(site_roster_try(l, f));
         while (site_step_back_due(s, f))

@@ -31,7 +31,7 @@
 #include "outer/diloco/metrics.h"
 #include "outer/link/link.h"
 #include "outer/link/signer.h"
-#include "outer/store/archive.h"
+#include "outer/organ/organ.h"
 #include "outer/store/outer_state.h"
 #include "outer/store/scrub.h"
 
@@ -55,7 +55,7 @@ struct site_options {
     void (*notice)(void *self, const char *text);
     void *notice_self;
     uint64_t scrub_every_ms, scrub_bytes_per_s; /* outer/store/scrub.h; every_ms 0: off */
-    struct archive *archive;                    /* run.archive; NULL: off */
+    struct organs_at_site organs;               /* in the order in which they are called */
     struct round_masks masks;  /* privacy.secure = sum; needs a signer, and the names: */
     const char *const *roster; /* [site_count] outer.sites; NULL without masks */
     struct signer *signer; /* of this site's identity, open as long as it is; NULL: it signs nothing

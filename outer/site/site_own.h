@@ -269,11 +269,6 @@ enum err site_eager_load(struct site_slot *l, unsigned fragment, uint64_t round,
                          bool *found) MUST;
 enum err site_eager_drop(struct site_slot *l, unsigned fragment, uint64_t round) MUST; /* skipped */
 
-/* site_archive.c: nothing without o.archive */
-void site_archive_begin(struct site_slot *l);
-/* The round is committed here. sent: this site's contribution to it lies in the slot. */
-void site_archive_round(struct site_slot *l, const struct manifest *m, bool sent);
-
 /* site_scrub.c */
 enum err site_scrub_open(struct site *s) MUST; /* started; nothing where it is off */
 void site_scrub_close(struct site *s);

@@ -8,6 +8,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 #include "outer/config/sync_config.h"
+#include "outer/organ/archive/archive_organ.h"
 #include "tests/sim/sim_own.h"
 
 enum { KILL_MAX_MS = 40000, KILL_SMALL_MAX_MS = 8000 };
@@ -245,8 +246,11 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
     TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, arena));
     const struct archive_options ar = {
         .head = {.run = "sim", .replica = n->name}, .settings = "x\n", .states_every = 3};
-    if (s->o.archives && n->index % 2)
-        TRY(archive_open(&so.archive, &n->env.env, "archive", &ar, arena));
+    if (s->o.archives && n->index % 2) {
+        struct archive *archive;
+        TRY(archive_open(&archive, &n->env.env, "archive", &ar, arena));
+        so.organs = (struct organs_at_site){.count = 1, .at = {archive_at_site(archive)}};
+    }
     TRY(site_open(&n->site, &n->env.env, &n->link.link, &n->replica, &so, arena));
     return site_train(n);
 }
@@ -445,8 +449,12 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
         .settings = "x\n",
         .sites = s->names,
         .states_every = 3};
-    if (s->o.archives)
-        TRY(archive_open(&ao.archive, &at->env.env, "archive", &ar, arena));
+    if (s->o.archives) {
+        struct archive *archive;
+        TRY(archive_open(&archive, &at->env.env, "archive", &ar, arena));
+        ao.organs =
+            (struct organs_at_aggregator){.count = 1, .at = {archive_at_aggregator(archive)}};
+    }
     TRY(aggregator_open(&a, &at->env.env, &at->replica, &ao, arena));
     e = aggregator_serve(at, a);
     aggregator_status(a, &status);

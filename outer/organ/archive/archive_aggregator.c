@@ -1,6 +1,7 @@
-/* Committed rounds into the archive (outer/store/archive.h), from the spool. */
+/* The archive's end at the aggregator: committed rounds, with the contributions of the spool. */
 #include <string.h>
 #include "outer/aggregator/aggregator_state.h"
+#include "outer/organ/archive/archive_organ.h"
 
 struct source_paths { /* of the contributions of one round */
     struct archive_payload *payloads;
@@ -30,27 +31,42 @@ static enum err paths_make(struct source_paths *p, const struct aggregator *a,
     return ERR_OK;
 }
 
-void aggregator_archive(struct aggregator *a, const struct manifest *m, bool moves)
+static void archive_committed(void *self, struct aggregator *a, const struct manifest *m,
+                              bool moves)
 {
     struct arena scratch = arena_make(0);
     struct source_paths p;
-    if (!a->o.archive)
-        return;
     if (a->masks)
-        archive_masked(a->o.archive, m);
+        archive_masked(self, m);
     else if (paths_make(&p, a, m, moves, &scratch) == ERR_OK)
-        archive_round(a->o.archive, m, p.payloads, p.count, NULL);
+        archive_round(self, m, p.payloads, p.count, NULL);
     arena_free(&scratch);
     err_clear();
 }
 
-static void again(void *self, const struct manifest *m)
+struct missing_rounds { /* of archive_again */
+    struct archive *archive;
+    struct aggregator *aggregator;
+};
+
+static void archive_missing(void *self, const struct manifest *m)
 {
-    aggregator_archive(self, m, false);
+    const struct missing_rounds *of = self;
+    archive_committed(of->archive, of->aggregator, m, false);
 }
 
-void aggregator_archive_begin(struct aggregator *a)
+static void archive_aggregator_begin(void *self, struct aggregator *a)
 {
-    const struct archive_again missing = {again, a};
-    archive_begin(a->o.archive, a->env, a->replica, &missing);
+    struct missing_rounds of = {self, a};
+    const struct archive_again missing = {archive_missing, &of};
+    archive_begin(self, a->env, a->replica, &missing);
+}
+
+struct organ_at_aggregator archive_at_aggregator(struct archive *archive)
+{
+    static const struct organ_aggregator organ = {.name = "archive",
+                                                  .reads_spool = true,
+                                                  .begin = archive_aggregator_begin,
+                                                  .committed = archive_committed};
+    return (struct organ_at_aggregator){&organ, archive};
 }

@@ -1,4 +1,4 @@
-#include "outer/cmd/archive_parts.h"
+#include "outer/organ/archive/archive_parts.h"
 #include <inttypes.h>
 #include <string.h>
 #include "kernels/base/log.h"

@@ -1,0 +1,38 @@
+#include "outer/cmd/organs.h"
+#include "outer/organ/archive/archive_organ.h"
+
+static void site_add(struct organs *o, struct organ_at_site organ)
+{
+    ASSERT(o->site.count < ORGANS_MAX);
+    o->site.at[o->site.count++] = organ;
+}
+
+static void aggregator_add(struct organs *o, struct organ_at_aggregator organ)
+{
+    ASSERT(o->aggregator.count < ORGANS_MAX);
+    o->aggregator.at[o->aggregator.count++] = organ;
+}
+
+enum err organs_open_site(struct organs *o, struct run *r, struct env *own)
+{
+    *o = (struct organs){0};
+    TRY(archive_parts_open(&o->archive, r, own, r->o.site_name));
+    if (o->archive.archive)
+        site_add(o, archive_at_site(o->archive.archive));
+    return ERR_OK;
+}
+
+enum err organs_open_aggregator(struct organs *o, struct run *r, struct env *own)
+{
+    *o = (struct organs){0};
+    TRY(archive_parts_open(&o->archive, r, own, NULL));
+    if (o->archive.archive)
+        aggregator_add(o, archive_at_aggregator(o->archive.archive));
+    return ERR_OK;
+}
+
+void organs_close(struct organs *o)
+{
+    archive_parts_close(&o->archive);
+    *o = (struct organs){0};
+}
