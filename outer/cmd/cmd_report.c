@@ -5,6 +5,7 @@
 #include <time.h>
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
+#include "outer/report/officer.h"
 #include "outer/report/report.h"
 
 enum { FOLLOW_S = 5 };
@@ -88,7 +89,7 @@ static enum err privacy(const struct args *args, const char *out, const char *fo
     if (args->operand_count != 1 || (!text && strcmp(format, "html") != 0))
         return err_set(ERR_CONFIG, "report --privacy: give the run.dir of one site, and --format "
                                    "html or text");
-    TRY(report_privacy(text ? NULL : out, args->operand[0], a));
+    TRY(officer_write(text ? NULL : out, args->operand[0], a));
     if (!text)
         printf("%s\n", out);
     return ERR_OK;

@@ -10,6 +10,7 @@
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/observe.h"
 #include "outer/report/live.h"
+#include "outer/report/page_data.h"
 
 struct status_options {
     const char *format;
@@ -25,7 +26,7 @@ static double status_now(void)
 static void status_show(const struct report_follow *f, const struct status_options *o)
 {
     if (strcmp(o->format, "json") == 0) {
-        live_json(stdout, f, status_now());
+        page_data_live(stdout, f, status_now());
         return;
     }
     if (o->watch)

@@ -2,8 +2,9 @@
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/page_files.h"
 #include "outer/report/live.h"
+#include "outer/report/page_data.h"
+#include "outer/report/page_files.h"
 
 enum { WHY_MAX = 256, PAGE_ROUTES = 4 };
 
@@ -27,7 +28,7 @@ static int page_write(struct page *p, FILE *out,
 
 static int status_write(void *self, FILE *out)
 {
-    return page_write(self, out, live_json);
+    return page_write(self, out, page_data_live);
 }
 
 static int metrics_write(void *self, FILE *out)

@@ -1,9 +1,8 @@
 #ifndef LIVE_H
 #define LIVE_H
 /* What is shown of a run while it goes on, from the records of its directories (report_follow): as
- * JSON for the page and for scripts, as Prometheus text, as a table for a terminal. Losses of
- * single sites are left out in a run with privacy. Writes to a FILE; errors are the caller's to
- * find (ferror).
+ * Prometheus text, as a table for a terminal (page_data.h: as JSON). Losses of single sites are
+ * left out in a run with privacy. Writes to a FILE; errors are the caller's to find (ferror).
  */
 #include "outer/report/report_data.h"
 
@@ -76,13 +75,13 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
     X(atoll_privacy_steps_left, gauge, LIVE_SITE, live_private_steps(r),                           \
       "Steps ahead that `privacy.cap` allows.")
 
-bool live_private(const struct report_run *r); /* its losses are not shown */
-double live_eta_s(const struct report_run *r); /* NaN: not known */
+const char *live_name(const struct report_run *r); /* a site's, without the word before it */
+bool live_private(const struct report_run *r);     /* its losses are not shown */
+double live_eta_s(const struct report_run *r);     /* NaN: not known */
 double live_sync_s(const struct report_run *r, double now);
 /* Sentence of what it does: "trains", "waiting for b", "no record for 80 s". */
 void live_state(const struct report_run *r, double now, char *out, size_t size);
 
-void live_json(FILE *out, const struct report_follow *f, double now);
 void live_metrics(FILE *out, const struct report_follow *f, double now);
 void live_metrics_table(FILE *out); /* the documentation, Markdown */
 void live_text(FILE *out, const struct report_follow *f, double now);

@@ -11,9 +11,4 @@
 enum err report_write(const char *path, const struct report_run *runs, size_t count,
                       const char *wan, struct arena *a) MUST;
 
-/* Of one site's run directory, for a data-protection officer: what left the site, under which keys,
- * epsilon, audit, what it proves. path NULL: as text on stdout; else HTML in that file, durable,
- * atomic. ERR_INPUT: no run directory of a site; ERR_CORRUPT: its list of charges is damaged. */
-enum err report_privacy(const char *path, const char *dir, struct arena *a) MUST;
-
 #endif

@@ -4,6 +4,7 @@
  */
 #include "outer/report/feed.h"
 #include "outer/report/live.h"
+#include "outer/report/page_data.h"
 #include "outer/report/report.h"
 #include "inner/config/json.h"
 #include "tests/outer/report/place.h"
@@ -83,7 +84,8 @@ static void following_is_reading(void **state)
     }
     assert_int_equal(report_follow_read(&f), ERR_OK);
     follow(p, &whole);
-    assert_string_equal(text_of(p, live_json, &f, 110), text_of(p, live_json, &whole, 110));
+    assert_string_equal(text_of(p, page_data_live, &f, 110),
+                        text_of(p, page_data_live, &whole, 110));
     assert_string_equal(text_of(p, live_metrics, &f, 110), text_of(p, live_metrics, &whole, 110));
     report_follow_close(&f);
     report_follow_close(&whole);
@@ -95,7 +97,8 @@ static void what_is_shown_is_what_happened(void **state)
     struct report_follow f;
     place_append(p, record);
     follow(p, &f);
-    const char *json = text_of(p, live_json, &f, 110), *prom = text_of(p, live_metrics, &f, 110);
+    const char *json = text_of(p, page_data_live, &f, 110),
+               *prom = text_of(p, live_metrics, &f, 110);
     assert_non_null(strstr(json, "\"state\":\"waiting for b\""));
     assert_true(number_of(p, json, "sites", "state_s") == 2);
     assert_true(number_of(p, json, "sites", "up_bytes") == 70);
@@ -129,7 +132,8 @@ static void an_expired_certificate_is_shown(void **state)
         strstr(text_of(p, live_metrics, &f, 110),
                "\natoll_certificate_remaining_seconds{run=\"r\",replica=\"a\"} -86400\n"));
     assert_non_null(strstr(text_of(p, live_text, &f, 110), "its certificate has EXPIRED"));
-    assert_true(number_of(p, text_of(p, live_json, &f, 110), "sites", "certificate_days") == -1);
+    assert_true(number_of(p, text_of(p, page_data_live, &f, 110), "sites", "certificate_days") ==
+                -1);
     report_follow_close(&f);
 }
 
@@ -169,7 +173,7 @@ static void one_compute_share(void **state)
     double share = report_compute_share(&f.runs[0]);
     assert_true(share == 3.0 / 26);
     assert_true(report_cost(&f.runs[0]).share[REPORT_COMPUTING] == share); /* the demo's table */
-    const char *text = text_of(p, live_json, &f, 130);
+    const char *text = text_of(p, page_data_live, &f, 130);
     assert_int_equal(json_read(&j, "live", text, strlen(text), &p->arena), ERR_OK);
     const struct json *spent = json_find(&json_find(&j, "sites")->items[0], "spent_s");
     assert_true(json_find(spent, "compute")->number / json_find(spent, "all")->number == share);
@@ -197,7 +201,7 @@ static void series_are_bounded(void **state)
     assert_true(l->x[0] == 1 && l->x[l->count - 1] == STEPS && l->y[l->count - 1] == 0);
     for (size_t i = 1; i < l->count; i++)
         assert_true(l->x[i] > l->x[i - 1]);
-    assert_true(strlen(text_of(p, live_json, &f, STEPS)) < 16384);
+    assert_true(strlen(text_of(p, page_data_live, &f, STEPS)) < 16384);
     report_follow_close(&f);
 }
 
@@ -210,7 +214,7 @@ static void private_losses_are_not_shown(void **state)
                     "{\"kind\":\"secure\",\"t\":1,\"text\":\"x\"}\n"
                     "{\"kind\":\"step\",\"t\":2,\"step\":1,\"loss\":4.4375,\"step_ms\":1}\n");
     follow(p, &f);
-    const char *json = text_of(p, live_json, &f, 3);
+    const char *json = text_of(p, page_data_live, &f, 3);
     assert_non_null(strstr(json, "\"private\":true"));
     assert_null(strstr(json, "4.4375"));
     assert_null(strstr(json, "\"losses\""));
@@ -233,7 +237,7 @@ static void the_aggregator_names_who_is_waited_for(void **state)
                     "{\"kind\":\"state\",\"t\":5,\"site\":\"b\",\"text\":\"the others wait for "
                     "it\",\"waited\":1}\n");
     follow(p, &f);
-    const char *json = text_of(p, live_json, &f, 12), *prom = text_of(p, live_metrics, &f, 12);
+    const char *json = text_of(p, page_data_live, &f, 12), *prom = text_of(p, live_metrics, &f, 12);
     assert_true(number_of(p, json, "aggregator", "rounds") == 4);
     assert_true(number_of(p, json, "sites", "up_bytes") == 11);
     assert_non_null(strstr(prom, "\natoll_waited_for{run=\"r\",replica=\"b\"} 1\n"));
@@ -265,7 +269,7 @@ static void an_amended_run_has_another_length(void **state)
     assert_non_null(strstr(prom, "\natoll_rounds_planned{run=\"r\",replica=\"a\"} 51\n"));
     assert_non_null(strstr(prom, "\natoll_steps_planned{run=\"r\",replica=\"a\"} 1700\n"));
     assert_non_null(
-        strstr(text_of(p, live_json, &f, 12),
+        strstr(text_of(p, page_data_live, &f, 12),
                "amendment 1: outer.every=40 from round 4 on (outer.replan: training had "
                "93.2 % of the time, 200 s, and waited 14.6 s)"));
     report_follow_close(&f);

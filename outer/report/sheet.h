@@ -1,5 +1,5 @@
-#ifndef REPORT_SHEET_H
-#define REPORT_SHEET_H
+#ifndef SHEET_H
+#define SHEET_H
 /* A page of headings, sentences and tables, as HTML in the report's style or as text for a
  * terminal. HTML needs no script and no font; text tables are as wide as their cells. Errors of
  * `out` are the caller's to find (ferror).

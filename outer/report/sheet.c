@@ -1,4 +1,4 @@
-#include "outer/report/report_sheet.h"
+#include "outer/report/sheet.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

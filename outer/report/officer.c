@@ -1,12 +1,13 @@
 /* The page for a data-protection officer: what left a site, when, to whom, under which keys, and
  * what is promised for the people in its data. From the site's run directory alone. */
+#include "outer/report/officer.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "outer/report/progress.h"
-#include "outer/report/report.h"
-#include "outer/report/report_sheet.h"
+#include "outer/report/ledger_read.h"
+#include "outer/report/sheet.h"
 #include "outer/report/spent.h"
 #include "outer/site/site.h"
 
@@ -552,7 +553,7 @@ static bool page_write(FILE *out, const struct officer *o, bool html)
     return !s.bad;
 }
 
-enum err report_privacy(const char *path, const char *dir, struct arena *a)
+enum err officer_write(const char *path, const char *dir, struct arena *a)
 {
     struct officer o;
     char *text = NULL;
