@@ -19,8 +19,8 @@
 #include "outer/cmd/page.h"
 #include "outer/config/run.h"
 #include "outer/link/loopback.h"
+#include "outer/report/page_report.h"
 #include "outer/report/progress.h"
-#include "outer/report/report.h"
 #include "outer/wan/wan.h"
 
 enum { SITES = 2, SETTINGS_MAX = 48, ARGUMENTS_MAX = SETTINGS_MAX + 16, POLL_MS = 200 };
@@ -541,7 +541,7 @@ static enum err summary(struct demo *d)
     TRY(report_data_read(&runs, &count, dirs, sizeof dirs / sizeof *dirs, &d->arena));
     if (wan)
         TRY(wan_record(&d->wan, wan, &d->arena));
-    TRY(report_write(out, runs, count, wan, &d->arena));
+    TRY(page_report_write(out, runs, count, wan));
     print_losses(d);
     print_bytes(d);
     const struct report_cost cost[SITES] = {report_cost(&runs[0]), report_cost(&runs[1])};

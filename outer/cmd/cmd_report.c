@@ -6,7 +6,7 @@
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/report/officer.h"
-#include "outer/report/report.h"
+#include "outer/report/page_report.h"
 
 enum { FOLLOW_S = 5 };
 
@@ -27,7 +27,7 @@ static enum err report(const struct args *args, const struct report_options *o, 
             "atoll report run-a run-b aggregator --out report.html",
             REPORT_RUNS_MAX);
     TRY(report_data_read(&runs, &count, (const char *const *)args->operand, count, a));
-    TRY(report_write(o->out, runs, count, o->wan, a));
+    TRY(page_report_write(o->out, runs, count, o->wan));
     for (size_t i = 0; i < count; i++)
         if (runs[i].role == REPORT_AGGREGATOR && *runs[i].ended_short)
             printf("%s: %s\n", runs[i].name, runs[i].ended_short);

@@ -17,14 +17,14 @@ static size_t utf8_length(const unsigned char *p)
     return n;
 }
 
-static void string_write(FILE *out, const char *text)
+static void string_write(FILE *out, const char *text, bool html)
 {
     fputc('"', out);
     for (const unsigned char *p = (const unsigned char *)text; *p;) {
         size_t n = utf8_length(p);
         if (*p == '"' || *p == '\\')
             fprintf(out, "\\%c", *p);
-        else if (*p < 32)
+        else if (*p < 32 || (html && *p == '<'))
             fprintf(out, "\\u%04x", *p);
         else if (n)
             fwrite(p, 1, n, out);
@@ -43,7 +43,7 @@ static void item_begin(struct json_write *w, const char *key)
         w->any[w->depth - 1] = true;
     if (!key)
         return;
-    string_write(w->out, key);
+    string_write(w->out, key, w->html);
     fputc(':', w->out);
 }
 
@@ -90,5 +90,5 @@ void json_bool(struct json_write *w, const char *key, bool value)
 void json_text(struct json_write *w, const char *key, const char *value)
 {
     item_begin(w, key);
-    string_write(w->out, value);
+    string_write(w->out, value, w->html);
 }

@@ -8,6 +8,7 @@
 enum { JSON_WRITE_DEPTH_MAX = 16 };
 struct json_write {
     FILE *out;
+    bool html; /* inside a page's script: no "<" in a text, so that none ends the script */
     unsigned depth;
     bool any[JSON_WRITE_DEPTH_MAX];
     char close[JSON_WRITE_DEPTH_MAX];

@@ -5,8 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "outer/report/progress.h"
 #include "outer/report/ledger_read.h"
+#include "outer/report/page_files.h"
+#include "outer/report/progress.h"
 #include "outer/report/sheet.h"
 #include "outer/report/spent.h"
 #include "outer/site/site.h"
@@ -396,8 +397,8 @@ static void write_calls(struct sheet *s, const struct ledger_member *m, const st
         sheet_cell(s, "%s", ledger_name(calls[i].what));
         sheet_cell(s, "%s%s", calls[i].says, calls[i].what == LEDGER_REPORT ? loss_words(t) : "");
         sheet_cell(s, "%" PRIu64, sum.calls);
-        sheet_cell(s, "%s", table_digits(up, (double)ledger_sum(&sum.up)));
-        sheet_cell(s, "%s", table_digits(down, (double)ledger_sum(&sum.down)));
+        sheet_cell(s, "%s", sheet_digits(up, (double)ledger_sum(&sum.up)));
+        sheet_cell(s, "%s", sheet_digits(down, (double)ledger_sum(&sum.down)));
     }
     sheet_table_end(s);
 }
@@ -418,7 +419,7 @@ static void write_rounds(struct sheet *s, const struct told *t)
         sheet_cell(s, "%.0f", r->fragment);
         sheet_cell(s, "%s", spent_time(at, r->t));
         sheet_cell(s, "%.0f of %.0f", r->included, r->sites);
-        sheet_cell(s, "%s", table_digits(up, r->up));
+        sheet_cell(s, "%s", sheet_digits(up, r->up));
     }
     sheet_table_end(s);
 }
@@ -540,7 +541,7 @@ static bool page_write(FILE *out, const struct officer *o, bool html)
     struct sheet s;
     char title[200];
     snprintf(title, sizeof title, "Privacy of site %s in run %s", site_name(&o->told), o->told.run);
-    sheet_begin(&s, out, html, title);
+    sheet_begin(&s, out, title, html ? page_css : NULL, page_css_size);
     write_verdict(&s, o);
     write_period(&s, o);
     write_epsilon(&s, o);

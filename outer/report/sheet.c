@@ -1,23 +1,65 @@
 #include "outer/report/sheet.h"
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include "outer/report/plot.h"
-#include "outer/report/report_own.h"
 
 enum { WIDTH = 100 };
 
-void sheet_begin(struct sheet *s, FILE *out, bool html, const char *title)
+void sheet_escape(FILE *out, const char *text)
 {
-    *s = (struct sheet){.out = out, .html = html};
-    if (html) {
-        report_page_begin(out, title);
-        fputs("<h1>", out);
-        plot_escape(out, title);
-        fputs("</h1>\n", out);
-    } else {
-        fprintf(out, "%s\n", title);
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '<')
+            fputs("&lt;", out);
+        else if (c == '>')
+            fputs("&gt;", out);
+        else if (c == '&')
+            fputs("&amp;", out);
+        else if (c == '"')
+            fputs("&quot;", out);
+        else if (c >= 32 || c == '\n' || c == '\t')
+            fputc(c, out);
+        else
+            fputs("&#65533;", out);
     }
+}
+
+const char *sheet_digits(char out[32], double value)
+{
+    char plain[32];
+    snprintf(plain, sizeof plain, "%.0f", fabs(value) < 1e17 ? value : 0);
+    const char *p = plain;
+    size_t used = 0, left = strspn(p + (*p == '-'), "0123456789");
+    if (*p == '-')
+        out[used++] = *p++;
+    for (; *p && used + 2 < 32; p++, left--) {
+        out[used++] = *p;
+        if (left > 1 && left % 3 == 1)
+            out[used++] = ',';
+    }
+    out[used] = 0;
+    return out;
+}
+
+void sheet_begin(struct sheet *s, FILE *out, const char *title, const void *style,
+                 size_t style_bytes)
+{
+    *s = (struct sheet){.out = out, .html = style != NULL};
+    if (!style) {
+        fprintf(out, "%s\n", title);
+        return;
+    }
+    fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+          "<meta name=\"color-scheme\" content=\"light dark\">\n<style>\n",
+          out);
+    fwrite(style, 1, style_bytes, out);
+    fputs("</style>\n<title>", out);
+    sheet_escape(out, title);
+    fputs("</title></head><body><main>\n<section><h1>", out);
+    sheet_escape(out, title);
+    fputs("</h1>\n", out);
 }
 
 void sheet_end(struct sheet *s)
@@ -28,15 +70,20 @@ void sheet_end(struct sheet *s)
     s->rows = NULL;
 }
 
+/* An element of text. */
+static void element_write(FILE *out, const char *begin, const char *text, const char *end)
+{
+    fputs(begin, out);
+    sheet_escape(out, text);
+    fputs(end, out);
+}
+
 void sheet_heading(struct sheet *s, const char *text)
 {
-    if (s->html) {
-        fputs("</section><section><h2>", s->out);
-        plot_escape(s->out, text);
-        fputs("</h2>\n", s->out);
-    } else {
+    if (s->html)
+        element_write(s->out, "</section><section><h2>", text, "</h2>\n");
+    else
         fprintf(s->out, "\n%s\n", text);
-    }
 }
 
 /* Words in lines of at most WIDTH columns; further lines begin at `indent`. */
@@ -66,21 +113,16 @@ void sheet_line(struct sheet *s, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (!s->html) {
+    if (s->html)
+        element_write(s->out, "<p>", text, "</p>\n");
+    else
         text_wrap(s->out, text, 0);
-        return;
-    }
-    fputs("<p>", s->out);
-    plot_escape(s->out, text);
-    fputs("</p>\n", s->out);
 }
 
 void sheet_item(struct sheet *s, const char *text)
 {
     if (s->html) {
-        fputs("<p>\xe2\x80\x93 ", s->out);
-        plot_escape(s->out, text);
-        fputs("</p>\n", s->out);
+        element_write(s->out, "<p>\xe2\x80\x93 ", text, "</p>\n");
     } else {
         fputs("- ", s->out);
         text_wrap(s->out, text, 2);
@@ -94,8 +136,6 @@ void sheet_table(struct sheet *s, const char *const *head, unsigned columns, uns
     s->count = s->at = 0;
     for (unsigned i = 0; i < s->columns; i++)
         s->head[i] = head[i];
-    if (s->html)
-        table_begin(&s->table, s->out, head, s->columns, numbers);
 }
 
 static struct sheet_row *row_room(struct sheet *s)
@@ -114,26 +154,15 @@ static struct sheet_row *row_room(struct sheet *s)
 
 void sheet_cell(struct sheet *s, const char *format, ...)
 {
-    char text[SHEET_CELL_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    unsigned at = s->at;
-    s->at = (s->at + 1) % s->columns;
-    if (s->html) {
-        if (at == 0)
-            table_name(&s->table, text);
-        else if (at >= s->numbers)
-            table_number(&s->table, text);
-        else
-            table_text(&s->table, text);
-        return;
-    }
     struct sheet_row *r = row_room(s);
+    unsigned at = s->at;
+    va_list args;
+    s->at = (s->at + 1) % s->columns;
     if (!r)
         return;
-    memcpy(r->cell[at], text, sizeof text);
+    va_start(args, format);
+    vsnprintf(r->cell[at], sizeof r->cell[at], format, args);
+    va_end(args);
     s->count += s->at == 0;
 }
 
@@ -149,14 +178,10 @@ static void text_row(const struct sheet *s, const char *const cells[], const int
     fputc('\n', s->out);
 }
 
-void sheet_table_end(struct sheet *s)
+static void text_table(const struct sheet *s)
 {
     int width[SHEET_COLUMNS_MAX] = {0};
     const char *cells[SHEET_COLUMNS_MAX];
-    if (s->html) {
-        table_end(&s->table);
-        return;
-    }
     for (unsigned i = 0; i < s->columns; i++) {
         width[i] = (int)strlen(s->head[i]);
         for (size_t k = 0; k < s->count; k++) {
@@ -170,4 +195,31 @@ void sheet_table_end(struct sheet *s)
             cells[i] = s->rows[k].cell[i];
         text_row(s, cells, width);
     }
+}
+
+/* On a narrow page each row is a block whose cells carry their column's name, data-l. */
+static void html_table(const struct sheet *s)
+{
+    fputs("<div class=\"wide\"><table><thead><tr>", s->out);
+    for (unsigned i = 0; i < s->columns; i++)
+        element_write(s->out, i >= s->numbers ? "<th class=\"n\">" : "<th>", s->head[i], "</th>");
+    fputs("</tr></thead><tbody>\n", s->out);
+    for (size_t k = 0; k < s->count; k++) {
+        element_write(s->out, "<tr><th scope=\"row\">", s->rows[k].cell[0], "</th>");
+        for (unsigned i = 1; i < s->columns; i++) {
+            element_write(s->out, i >= s->numbers ? "<td class=\"n\" data-l=\"" : "<td data-l=\"",
+                          s->head[i], "\">");
+            element_write(s->out, "", s->rows[k].cell[i], "</td>");
+        }
+        fputs("</tr>\n", s->out);
+    }
+    fputs("</tbody></table></div>\n", s->out);
+}
+
+void sheet_table_end(struct sheet *s)
+{
+    if (s->html)
+        html_table(s);
+    else
+        text_table(s);
 }

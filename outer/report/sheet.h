@@ -1,11 +1,12 @@
 #ifndef SHEET_H
 #define SHEET_H
-/* A page of headings, sentences and tables, as HTML in the report's style or as text for a
- * terminal. HTML needs no script and no font; text tables are as wide as their cells. Errors of
- * `out` are the caller's to find (ferror).
+/* A page of headings, sentences and tables, as HTML or as text for a terminal. HTML needs no script
+ * and no font; text tables are as wide as their cells. Errors of `out` are the caller's to find
+ * (ferror).
  */
 #include <stdbool.h>
-#include "outer/report/report_table.h"
+#include <stddef.h>
+#include <stdio.h>
 
 enum { SHEET_CELL_MAX = 200, SHEET_COLUMNS_MAX = 8 };
 
@@ -16,15 +17,16 @@ struct sheet {
     FILE *out;
     bool html;
     /* the table that is open */
-    struct report_table table;
     const char *head[SHEET_COLUMNS_MAX];
     unsigned columns, numbers, at;
-    struct sheet_row *rows; /* text: kept until the widths are known */
+    struct sheet_row *rows; /* kept until the table ends and its widths are known */
     size_t count, room;
     bool bad; /* no memory for rows */
 };
 
-void sheet_begin(struct sheet *s, FILE *out, bool html, const char *title);
+/* style: CSS of style_bytes for HTML; NULL: text. */
+void sheet_begin(struct sheet *s, FILE *out, const char *title, const void *style,
+                 size_t style_bytes);
 void sheet_end(struct sheet *s); /* of the page; frees the rows */
 void sheet_heading(struct sheet *s, const char *text);
 void sheet_line(struct sheet *s, const char *format, ...) /* a paragraph */
@@ -34,5 +36,7 @@ void sheet_item(struct sheet *s, const char *text); /* of a list */
 void sheet_table(struct sheet *s, const char *const *head, unsigned columns, unsigned numbers);
 void sheet_cell(struct sheet *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sheet_table_end(struct sheet *s);
+void sheet_escape(FILE *out, const char *text);       /* HTML text, or a value in double quotes */
+const char *sheet_digits(char out[32], double value); /* "12,345,678"; returns out */
 
 #endif

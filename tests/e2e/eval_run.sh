@@ -74,7 +74,7 @@ END
 grep -q "arc after round 4: accuracy .* chance 26.7 %" status.txt || fail "atoll status has no task: $(cat status.txt)"
 
 "$atoll" report a b --out report.html >report.out 2>&1 || fail "atoll report"
-grep -q "<h2>Accuracy by round</h2>" report.html && grep -q '&lt;/script&gt;&lt;img src=x' report.html || fail "the report has no evaluation"
+grep -q '"by_round":\[\[' report.html && grep -qF '\u003c/script>\u003cimg src=x' report.html || fail "the report has no evaluation"
 grep -q "<img" report.html && fail "the text of a probe becomes markup in the report"
 
 # A run that ended without an evaluation makes up for the last round.

@@ -90,5 +90,5 @@ grep -Eq '^{"model":"a/inner, step 40","step":40,"tokens":[0-9]+,"loss":[0-9.]+,
     fail "eval --format json: $(cat eval.out)"
 "$atoll" eval --from aggregator >eval.out 2>&1 || fail "eval of the aggregator's directory without --config"
 "$atoll" report aggregator --out report.html >report.out 2>&1 || fail "a report of the aggregator alone"
-grep -q ">site b<" report.html || fail "the aggregator's report has no site b"
+grep -q '"name":"b","state":.*"role":"seen"' report.html || fail "the aggregator's report has no site b"
 "$atoll" report aggregator b --out report.html >report.out 2>&1 || fail "a report of some directories"

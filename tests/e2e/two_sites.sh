@@ -33,7 +33,7 @@ run() { # run FRAGMENTS CODEC
 
 run 1 int8
 "$atoll" report a b --out report.html >report.out 2>&1 || fail "atoll report"
-grep -q "site b" report.html || fail "the report misses site b"
+grep -q '"name":"b","state":"done"' report.html || fail "the report misses site b"
 "$atoll" eval --config run.yaml --run.dir a >eval.out 2>&1 || fail "atoll eval"
 "$atoll" eval --config run.yaml --from aggregator >eval-aggregator.out 2>&1 || fail "atoll eval of the aggregator's state"
 [ "$(grep loss eval.out)" = "$(grep loss eval-aggregator.out)" ] || fail "site a and the aggregator hold different models"

@@ -104,6 +104,14 @@ python3 "$here/watch.py" frames a/tensorboard || fail "the event files are not w
 # Afterwards: the page's numbers are the ledger's and the journal's.
 "$atoll" status a b aggregator --format json >status.json || fail "atoll status"
 python3 "$here/watch.py" compare status.json a b aggregator || fail "other numbers than the ledger and the journal"
+if command -v node >/dev/null; then # the page's own script over what it was served
+    for object in far.json status.json; do
+        node "$here/page.js" text "$repository/outer/report/page/page.html" $object >page.out 2>&1 || fail "the page of $object"
+    done
+    grep -q "^a .*[0-9] / 1000000 " page.out && grep -qF "<img src=x onerror=alert(1)>" page.out || fail "the page shows no step, or no probe"
+else
+    echo "NOT CHECKED: no node (apt-get install nodejs), so the page's script has not run"
+fi
 "$atoll" status aggregator >status.out || fail "atoll status"
 grep -q "^b .*/1000000 " status.out || fail "atoll status of the aggregator's directory: $(cat status.out)"
 "$atoll" report aggregator a b --follow --out report.html >report.out 2>&1 &

@@ -1,14 +1,59 @@
-/* What breaks if this fails: the report. It would count an exchange or a refused start twice, call
- * an outage sending, clip what it should show, or need directories that nobody has.
+/* What breaks if this fails: the report's data. It would count an exchange or a refused start
+ * twice, call an outage sending, hide what it should show, need directories that nobody has, or let
+ * a name become a script. What the page makes of the data: tests/e2e/page.sh.
  */
-#include "outer/report/report.h"
-#include "outer/report/report_table.h"
+#include "inner/config/json.h"
+#include "outer/report/live.h"
+#include "outer/report/page_data.h"
+#include "outer/report/page_report.h"
+#include "outer/report/sheet.h"
 #include "tests/outer/report/place.h"
 
 static enum err read_one(struct place *p, struct report_run **run, size_t *count)
 {
     const char *const dirs[] = {p->dir};
     return report_data_read(run, count, dirs, 1, &p->arena);
+}
+
+/* The page of these runs, and its data. */
+static const char *page_of(struct place *p, struct report_run *run, size_t count, struct json *data)
+{
+    static const char mark[] = "id=\"data\">";
+    uint8_t *page;
+    size_t size;
+    assert_int_equal(page_report_write(p->page, run, count, NULL), ERR_OK);
+    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
+    const char *text = (const char *)page, *from = strstr(text, mark);
+    assert_non_null(from);
+    from += strlen(mark);
+    const char *end = strstr(from, "</script>");
+    assert_non_null(end);
+    assert_int_equal(json_read_most(data, "data", from, (size_t)(end - from), 1 << 20, &p->arena),
+                     ERR_OK);
+    return text;
+}
+
+static const struct json *at(const struct json *j, const char *list, size_t i)
+{
+    const struct json *found = json_find(j, list);
+    assert_non_null(found);
+    assert_true(found->kind == JSON_LIST && i < found->count);
+    return &found->items[i];
+}
+
+static double number_of(const struct json *j, const char *key)
+{
+    const struct json *found = json_find(j, key);
+    assert_non_null(found);
+    return found->kind == JSON_WHOLE || found->kind == JSON_DECIMAL ? found->number : NAN;
+}
+
+static const char *text_of(const struct json *j, const char *key)
+{
+    const struct json *found = json_find(j, key);
+    assert_non_null(found);
+    assert_int_equal(found->kind, JSON_WORDS);
+    return found->text;
 }
 
 /* After a restart steps and rounds repeat: the later line counts, an exchange that was only
@@ -46,104 +91,161 @@ static void replay_counts_once(void **state)
     assert_string_equal(run->name, "site a");
 }
 
+static size_t count_of(const char *text, const char *words)
+{
+    size_t n = 0;
+    for (const char *p = text; (p = strstr(p, words)) != NULL; p += strlen(words))
+        n++;
+    return n;
+}
+
+/* Whatever its names are, a page has its own two scripts, and reads as text without them. */
 static void page_stands_alone(void **state)
 {
     struct place *p = *state;
     struct report_run *run;
+    struct json data;
     size_t count;
-    uint8_t *page;
-    size_t size;
-    place_append(
-        p,
-        "{\"kind\":\"start\",\"t\":10,\"run\":\"<script>x</"
-        "script>\",\"site\":\"a\",\"aggregator\":\"h:1\",\"config\":"
-        "\"a: <b>\",\"step\":0,\"steps\":2}\n{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
-        "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":null}\n{\"kind\":\"eval\",\"t\":12,"
-        "\"step\":2,\"loss\":4.25}\n");
+    place_append(p, "{\"kind\":\"start\",\"t\":10,\"run\":\"</script><script>x<!--\",\"site\":"
+                    "\"\\\"a'<b>\",\"aggregator\":\"h:1\",\"config\":\"a: <b>\\u000a\\\\\","
+                    "\"command\":\"</noscript><img>\",\"step\":0,\"steps\":2}\n"
+                    "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
+                    "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":null}\n"
+                    "{\"kind\":\"eval\",\"t\":12,\"step\":2,\"loss\":4.25}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
-    assert_int_equal(report_write(p->page, run, count, NULL, &p->arena), ERR_OK);
-    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
-    const char *text = (const char *)page;
-    assert_null(strstr(text, "<script"));
-    assert_null(strstr(text, "http"));
-    assert_null(strstr(text, "nan")); /* no coordinate is not a number */
-    assert_null(strstr(text, "inf\""));
-    assert_non_null(strstr(text, "4.25"));
-    assert_non_null(strstr(text, "&lt;script&gt;"));
-    assert_non_null(strstr(text, "a: &lt;b&gt;"));
+    const char *text = page_of(p, run, count, &data);
+    assert_int_equal(count_of(text, "<script"), 2);
+    assert_int_equal(count_of(text, "</script"), 2);
+    assert_int_equal(count_of(text, "</noscript>"), 1);
+    assert_null(strstr(text, "<!--"));
+    assert_null(strstr(text, "<img"));
+    assert_null(strstr(text, "page.js"));
+    assert_int_equal(count_of(text, "://"), 1); /* the name of SVG */
+    assert_non_null(strstr(text, "content=\"default-src 'none'; img-src data:;"));
+    assert_non_null(strstr(text, "http://www.w3.org/2000/svg"));
+    assert_string_equal(text_of(&data, "run"), "</script><script>x<!--");
+    const struct json *site = at(&data, "sites", 0);
+    assert_string_equal(text_of(site, "name"), "\"a'<b>");
+    assert_string_equal(text_of(site, "config"), "a: <b>\n\\");
+    assert_string_equal(text_of(site, "command"), "</noscript><img>");
+    assert_int_equal(at(site, "losses", 1)->items[1].kind, JSON_NOTHING);
+    const char *plain = strstr(text, "<noscript><pre>");
+    assert_non_null(plain);
+    assert_non_null(strstr(plain, "run &lt;/script&gt;&lt;script&gt;x&lt;!--"));
+    assert_non_null(strstr(plain, "site &quot;a'&lt;b&gt;: eval loss 4.2500 at start"));
 }
 
-/* The outer metrics: drawn where the record has some, gaps where it has null, and no
- * section for a record from before there were any. */
-static void outer_metrics_are_drawn(void **state)
+/* What the live page has, a report has too: nothing is said in two ways. */
+static void a_report_has_what_the_live_page_has(void **state)
 {
     struct place *p = *state;
     struct report_run *run;
+    struct json whole, live;
+    size_t count, size;
+    char *text = NULL;
+    place_append(p, "{\"kind\":\"start\",\"t\":10,\"run\":\"r\",\"site\":\"a\",\"aggregator\":"
+                    "\"h:1\",\"step\":0,\"steps\":4,\"rounds\":2}\n"
+                    "{\"kind\":\"health\",\"t\":10,\"certificate_days\":12}\n"
+                    "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5,\"tokens\":8,\"step_ms\":"
+                    "1000}\n"
+                    "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0,\"up\":7,"
+                    "\"down\":9,\"included\":2,\"sites\":2,\"rho\":0.5}\n");
+    assert_int_equal(read_one(p, &run, &count), ERR_OK);
+    page_of(p, run, count, &whole);
+    const struct report_follow f = {.runs = run, .count = count};
+    FILE *out = open_memstream(&text, &size);
+    page_data_live(out, &f, 12);
+    fclose(out);
+    assert_int_equal(json_read(&live, "live", text, size, &p->arena), ERR_OK);
+    const struct json *one = at(&live, "sites", 0), *all = at(&whole, "sites", 0);
+    for (size_t i = 0; i < one->count; i++) {
+        const struct json *x = &one->items[i];
+        bool rounds = strcmp(x->key, "last_rounds") == 0;
+        const struct json *y = json_find(all, rounds ? "rounds_all" : x->key);
+        if (!y)
+            print_error("%s is not in the report\n", x->key);
+        assert_non_null(y);
+        assert_int_equal(x->kind, y->kind);
+        if (x->kind == JSON_WHOLE || x->kind == JSON_DECIMAL)
+            assert_true(x->number == y->number);
+    }
+    one = at(one, "last_rounds", 0);
+    for (size_t i = 0; i < one->count; i++)
+        assert_true(one->items[i].number ==
+                    json_find(at(all, "rounds_all", 0), one->items[i].key)->number);
+    free(text);
+}
+
+/* The outer metrics: of each round, null where the record has none. */
+static void outer_metrics_are_known(void **state)
+{
+    struct place *p = *state;
+    struct report_run *run;
+    struct json data;
     size_t count;
-    uint8_t *page;
-    size_t size;
     place_append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0,"
                     "\"steps\":4}\n"
                     "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
                     "{\"kind\":\"step\",\"t\":12,\"step\":2,\"loss\":4}\n"
-                    "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0}\n");
+                    "{\"kind\":\"round\",\"t\":12,\"step\":2,\"fragment\":0,\"round\":0}\n"
+                    "{\"kind\":\"round\",\"t\":13,\"step\":4,\"fragment\":0,\"round\":1,\"gain\":"
+                    "2.25,\"rho\":null,\"agreement\":-0.5,\"residual_ratio\":12.5}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_true(isnan(run->rounds[0].metrics[REPORT_RHO]));
-    assert_int_equal(report_write(p->page, run, count, NULL, &p->arena), ERR_OK);
-    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
-    assert_null(strstr((const char *)page, "The outer step"));
-    place_append(p,
-                 "{\"kind\":\"round\",\"t\":13,\"step\":4,\"fragment\":0,\"round\":1,\"gain\":2.25,"
-                 "\"rho\":null,\"agreement\":-0.5,\"residual_ratio\":12.5}\n");
-    assert_int_equal(read_one(p, &run, &count), ERR_OK);
-    assert_true(run->rounds[1].metrics[REPORT_GAIN] == 2.25);
-    assert_true(run->rounds[1].metrics[REPORT_AGREEMENT] == -0.5);
-    assert_true(run->rounds[1].metrics[REPORT_RESIDUAL] == 12.5);
-    assert_int_equal(report_write(p->page, run, count, NULL, &p->arena), ERR_OK);
-    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
-    assert_non_null(strstr((const char *)page, "The outer step"));
-    assert_non_null(strstr((const char *)page, ">Agreement<"));
-    assert_null(strstr((const char *)page, ">rho<")); /* nothing to draw */
-    assert_null(strstr((const char *)page, "nan"));
+    page_of(p, run, count, &data);
+    const struct json *first = at(at(&data, "sites", 0), "rounds_all", 0),
+                      *second = at(at(&data, "sites", 0), "rounds_all", 1);
+    assert_true(isnan(number_of(first, "gain")) && isnan(number_of(first, "agreement")));
+    assert_true(number_of(second, "gain") == 2.25 && number_of(second, "agreement") == -0.5);
+    assert_true(number_of(second, "residual_ratio") == 12.5);
+    assert_true(isnan(number_of(second, "rho")));
 }
 
 /* The counters of an emulated network, whose names are the user's; no table of what is none. */
 static void an_emulated_network_is_shown(void **state)
 {
+    static const char *const key[] = {"packets", "bytes", "arrived", "queue",     "lost",
+                                      "outage",  "twice", "late",    "queue_peak"};
     struct place *p = *state;
     struct report_run *run;
-    size_t count;
-    uint8_t *page;
-    size_t size;
-    char path[300];
+    struct json data;
+    size_t count, size;
+    char path[300], *text = NULL;
     place_append(p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"step\":0,\"steps\":2}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
-    assert_int_equal(report_write(p->page, run, count, p->path, &p->arena), ERR_INPUT);
+    assert_int_equal(page_report_write(p->page, run, count, p->path), ERR_INPUT);
     assert_non_null(strstr(err_message(), "no record of an emulated network"));
     snprintf(path, sizeof path, "%s/wan.jsonl", p->dir);
-    assert_int_equal(report_write(p->page, run, count, path, &p->arena), ERR_INPUT);
+    assert_int_equal(page_report_write(p->page, run, count, path), ERR_INPUT);
     assert_false(file_exists(p->page));
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fputs("{\"kind\":\"network\",\"t\":1,\"source\":\"<oce>an\",\"seed\":7,\"relay\":0}\n"
-          "{\"kind\":\"direction\",\"t\":1,\"from\":\"a\",\"to\":\"<b>\",\"packets\":1001,"
-          "\"bytes\":1002,"
-          "\"arrived\":1003,\"queue\":1004,\"lost\":1005,\"outage\":1006,\"twice\":1007,\"late\":"
-          "1008,"
-          "\"queue_peak\":1009}\n"
-          "{\"kind\":\"missed\",\"t\":1,\"place\":\"a\",\"packets\":31}\n",
-          f);
+    for (int i = 0; i < 2; i++)
+        fputs("{\"kind\":\"network\",\"t\":1,\"source\":\"<oce>an\",\"seed\":7,\"relay\":0}\n"
+              "{\"kind\":\"direction\",\"t\":1,\"from\":\"a\",\"to\":\"<b>\",\"packets\":1001,"
+              "\"bytes\":1002,\"arrived\":1003,\"queue\":1004,\"lost\":1005,\"outage\":1006,"
+              "\"twice\":1007,\"late\":1008,\"queue_peak\":1009}\n"
+              "{\"kind\":\"missed\",\"t\":1,\"place\":\"a\",\"packets\":31}\n",
+              f);
     fclose(f);
-    assert_int_equal(report_write(p->page, run, count, path, &p->arena), ERR_OK);
-    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
-    assert_non_null(strstr((const char *)page, "&lt;oce&gt;an, seed 7"));
-    assert_non_null(strstr((const char *)page, ">a</td><td data-l=\"to\">&lt;b&gt;</td>"));
-    for (int i = 1001; i <= 1009; i++) {
-        char cell[32];
-        snprintf(cell, sizeof cell, "\">1,%03d</td>", i - 1000);
-        assert_non_null(strstr((const char *)page, cell));
-    }
-    assert_non_null(strstr((const char *)page, "31 packets of a were missed"));
+    assert_int_equal(page_report_write(p->page, run, count, path), ERR_OK);
+    const struct report_follow follow = {.runs = run, .count = count};
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(page_data_whole(&(struct json_write){.out = out}, &follow, path), ERR_OK);
+    fclose(out);
+    assert_int_equal(json_read(&data, "data", text, size, &p->arena), ERR_OK);
+    const struct json *network = at(&data, "wan", 1), *row = at(network, "rows", 0);
+    assert_int_equal(json_find(&data, "wan")->count, 2);
+    assert_string_equal(text_of(network, "source"), "<oce>an");
+    assert_true(number_of(network, "seed") == 7);
+    assert_string_equal(text_of(row, "from"), "a");
+    assert_string_equal(text_of(row, "to"), "<b>");
+    for (int i = 0; i < 9; i++)
+        assert_true(number_of(row, key[i]) == 1001 + i);
+    row = at(network, "rows", 1);
+    assert_true(number_of(row, "packets") == 31);
+    assert_string_equal(text_of(row, "place"), "a");
+    free(text);
 }
 
 static void no_record_is_said(void **state)
@@ -155,14 +257,6 @@ static void no_record_is_said(void **state)
     assert_non_null(strstr(err_message(), RECORD_FILE));
     place_append(p, "nothing of ours\n");
     assert_int_equal(read_one(p, &run, &count), ERR_INPUT);
-}
-
-static size_t count_of(const char *text, const char *words)
-{
-    size_t n = 0;
-    for (const char *p = text; (p = strstr(p, words)) != NULL; p += strlen(words))
-        n++;
-    return n;
 }
 
 /* A start that is refused is no training: neither its time nor its configuration's. */
@@ -181,31 +275,6 @@ static void a_refused_start_is_no_wall_time(void **state)
                  "{\"kind\":\"stop\",\"t\":164,\"step\":2,\"reason\":\"mismatch\"}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_true(run->first_t == 100 && run->last_t == 129);
-}
-
-/* Two evaluations are a line from the first to the last, both inside the axes. */
-static void two_evaluations_are_not_clipped(void **state)
-{
-    struct place *p = *state;
-    struct report_run *run;
-    uint8_t *page;
-    size_t size, count;
-    place_append(p,
-                 "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n"
-                 "{\"kind\":\"eval\",\"t\":10,\"step\":0,\"loss\":5.6}\n"
-                 "{\"kind\":\"step\",\"t\":11,\"step\":1,\"loss\":5}\n"
-                 "{\"kind\":\"eval\",\"t\":12,\"step\":100,\"loss\":2.9}\n");
-    assert_int_equal(read_one(p, &run, &count), ERR_OK);
-    assert_int_equal(report_write(p->page, run, count, NULL, &p->arena), ERR_OK);
-    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
-    const char *plot = strstr((const char *)page, "<title>Eval loss by step");
-    assert_non_null(plot);
-    for (int i = 0; i < 2; i++) { /* points lie below the top margin and above the bottom one */
-        plot = strstr(plot, " cy=\"");
-        double y = plot ? strtod(plot + 5, NULL) : -1;
-        assert_true(y >= 26 && y <= 300 - 38);
-        plot += 5;
-    }
 }
 
 /* While the aggregator was away the site did not send. */
@@ -254,8 +323,8 @@ static void the_aggregator_alone_shows_its_sites(void **state)
 {
     struct place *p = *state;
     struct report_run *run;
-    uint8_t *page;
-    size_t size, count;
+    struct json data;
+    size_t count;
     place_append(p, aggregator_record);
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_int_equal(count, 3);
@@ -267,10 +336,12 @@ static void the_aggregator_alone_shows_its_sites(void **state)
     assert_true(run[2].rounds[1].up == 60 && run[2].rounds[1].down == 70);
     assert_true(report_last(&run[2].series[REPORT_LOSS]) == 3);
     assert_true(report_last(&run[2].series[REPORT_BYTES_UP]) == 160);
-    assert_int_equal(report_write(p->page, run, count, NULL, &p->arena), ERR_OK);
-    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
-    assert_non_null(strstr((const char *)page, "round 1: 5.0 s, 1 of 2 sites"));
-    assert_null(strstr((const char *)page, "nan"));
+    page_of(p, run, count, &data);
+    const struct json *last = at(at(&data, "aggregators", 0), "rounds_all", 1);
+    assert_true(number_of(last, "waited_s") == 5 && number_of(last, "included") == 1 &&
+                number_of(last, "sites") == 2);
+    assert_string_equal(text_of(at(&data, "sites", 1), "name"), "b");
+    assert_string_equal(text_of(at(&data, "sites", 1), "role"), "seen");
 
     char dir[96], path[128];
     snprintf(dir, sizeof dir, "%s/b", p->dir);
@@ -290,13 +361,13 @@ static void the_aggregator_alone_shows_its_sites(void **state)
     assert_string_equal(run[2].name, "site a");
 }
 
-/* A full-precision round among hundreds has a bar of its own, and its own height. */
+/* A full-precision round among hundreds is shown by itself; what is alike is one mean. */
 static void full_precision_rounds_are_seen(void **state)
 {
     struct place *p = *state;
     struct report_run *run;
-    uint8_t *page;
-    size_t size, count;
+    struct json data;
+    size_t count, rounds = 0;
     place_append(
         p, "{\"kind\":\"start\",\"t\":10,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n");
     for (int i = 0; i < 400; i++) {
@@ -304,18 +375,77 @@ static void full_precision_rounds_are_seen(void **state)
         int bytes = i == 0 || i == 123 ? 1685000 : 851000;
         snprintf(line, sizeof line,
                  "{\"kind\":\"round\",\"t\":%d,\"step\":%d,\"fragment\":0,\"round\":%d,\"up\":%d,"
-                 "\"up_predicted\":%d,\"down\":%d,\"down_predicted\":%d}\n",
-                 11 + i, i + 1, i, bytes, bytes, bytes, bytes);
+                 "\"up_predicted\":%d,\"down\":%d,\"down_predicted\":%d,\"included\":%d}\n",
+                 11 + i, i + 1, i, bytes, bytes, bytes, bytes, i == 2 ? 1 : 2);
         place_append(p, line);
     }
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
-    assert_int_equal(report_write(p->page, run, count, NULL, &p->arena), ERR_OK);
-    assert_int_equal(file_read(p->page, 1 << 24, &p->arena, &page, &size), ERR_OK);
-    assert_non_null(strstr((const char *)page, "round 123: up 1,685,000 B counted"));
-    assert_non_null(strstr((const char *)page, "round 0: up 1,685,000 B counted"));
-    assert_non_null(strstr((const char *)page, "rounds 1 to 3: up 851,000 B counted"));
-    size_t bars = count_of((const char *)page, ": up ");
-    assert_true(bars > 100 && bars < 200);
+    page_of(p, run, count, &data);
+    const struct json *list = json_find(at(&data, "sites", 0), "rounds_all");
+    assert_true(list->count > 100 && list->count < 200);
+    for (size_t i = 0; i < list->count; i++) {
+        const struct json *x = &list->items[i];
+        double from = number_of(x, "from"), n = number_of(x, "count");
+        bool full = from == 0 || from == 123;
+        assert_true(from == (double)rounds && number_of(x, "to") == from + n - 1);
+        assert_true(full ? n == 1 : n <= 3);
+        assert_true(number_of(x, "up_bytes") == (full ? 1685000 : 851000));
+        assert_true(number_of(x, "down_bytes_predicted") == (full ? 1685000 : 851000));
+        assert_true(number_of(x, "included") == (from <= 2 && from + n > 2 ? 1 : 2));
+        rounds += (size_t)n;
+    }
+    assert_int_equal(rounds, 400);
+}
+
+/* A series of any length is bounded; its ends are exact, the rest are means of what is known. */
+static void series_are_means(void **state)
+{
+    enum { STEPS = 2100, SHOWN = 700 };
+    struct place *p = *state;
+    struct report_run *run;
+    struct json data;
+    size_t count;
+    FILE *f = fopen(p->path, "w");
+    fputs("{\"kind\":\"start\",\"t\":0,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":0}\n", f);
+    for (int i = 0; i < STEPS; i++)
+        fprintf(f, "{\"kind\":\"step\",\"t\":%d,\"step\":%d,\"loss\":%s}\n", i + 1, i,
+                i == 5  ? "null"
+                : i % 2 ? "3"
+                        : "1");
+    fclose(f);
+    assert_int_equal(read_one(p, &run, &count), ERR_OK);
+    page_of(p, run, count, &data);
+    const struct json *list = json_find(at(&data, "sites", 0), "losses");
+    assert_true(list->count > SHOWN / 2 && list->count <= SHOWN + 1);
+    assert_true(list->items[0].items[1].number == 1); /* of step 0 */
+    assert_true(list->items[1].items[0].number == 4 &&
+                fabs(list->items[1].items[1].number - 5.0 / 3) < 1e-9);
+    assert_true(list->items[2].items[0].number == 8 && list->items[2].items[1].number == 2);
+    const struct json *last = &list->items[list->count - 1];
+    assert_true(last->items[0].number == STEPS - 1 && last->items[1].number == 3);
+}
+
+/* The oldest and the newest events, newest first, and how many are between them. */
+static void events_have_both_ends(void **state)
+{
+    struct place *p = *state;
+    struct report_run *run;
+    struct json data;
+    size_t count;
+    place_append(p, "{\"kind\":\"start\",\"t\":1,\"site\":\"a\",\"aggregator\":\"h:1\"}\n");
+    for (int i = 2; i <= 100; i++) {
+        char line[96];
+        snprintf(line, sizeof line, "{\"kind\":\"notice\",\"t\":%d,\"text\":\"event %d\"}\n", i, i);
+        place_append(p, line);
+    }
+    assert_int_equal(read_one(p, &run, &count), ERR_OK);
+    page_of(p, run, count, &data);
+    assert_int_equal(json_find(&data, "events")->count, 60);
+    assert_true(number_of(&data, "events_left_out") == 40);
+    assert_string_equal(text_of(at(&data, "events", 0), "text"), "event 100");
+    assert_string_equal(text_of(at(&data, "events", 29), "text"), "event 71");
+    assert_string_equal(text_of(at(&data, "events", 30), "text"), "event 30");
+    assert_string_equal(text_of(at(&data, "events", 59), "text"), "started");
 }
 
 static void digits_have_separators(void **state)
@@ -330,7 +460,7 @@ static void digits_have_separators(void **state)
                  {100000, "100,000"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[32];
-        assert_string_equal(table_digits(out, cases[i].value), cases[i].text);
+        assert_string_equal(sheet_digits(out, cases[i].value), cases[i].text);
     }
 }
 
@@ -339,11 +469,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(replay_counts_once, place_open, place_close),
         cmocka_unit_test_setup_teardown(page_stands_alone, place_open, place_close),
-        cmocka_unit_test_setup_teardown(outer_metrics_are_drawn, place_open, place_close),
+        cmocka_unit_test_setup_teardown(outer_metrics_are_known, place_open, place_close),
         cmocka_unit_test_setup_teardown(an_emulated_network_is_shown, place_open, place_close),
         cmocka_unit_test_setup_teardown(no_record_is_said, place_open, place_close),
         cmocka_unit_test_setup_teardown(a_refused_start_is_no_wall_time, place_open, place_close),
-        cmocka_unit_test_setup_teardown(two_evaluations_are_not_clipped, place_open, place_close),
+        cmocka_unit_test_setup_teardown(series_are_means, place_open, place_close),
+        cmocka_unit_test_setup_teardown(events_have_both_ends, place_open, place_close),
+        cmocka_unit_test_setup_teardown(a_report_has_what_the_live_page_has, place_open,
+                                        place_close),
         cmocka_unit_test_setup_teardown(an_outage_is_no_sending, place_open, place_close),
         cmocka_unit_test_setup_teardown(the_aggregator_alone_shows_its_sites, place_open,
                                         place_close),
