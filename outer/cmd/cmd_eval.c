@@ -10,6 +10,7 @@
 #include "kernels/base/clock.h"
 #include "outer/cmd/load.h"
 #include "outer/cmd/tasks.h"
+#include "outer/report/json_write.h"
 #include "outer/report/progress.h"
 
 enum { BATCH_TOKENS = 4096 };
@@ -90,13 +91,7 @@ static void print_text(const struct result *r)
 }
 
 /* ---- json ---- */
-static void print_quoted(const char *text)
-{
-    for (const char *p = text; *p; p++)
-        printf(*p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
-}
-
-static void print_json_labels(const struct result *r)
+static void labels_json(struct json_write *w, const struct result *r)
 {
     for (size_t i = 0; i < r->sums->tasks_count; i++) {
         const struct class_counts *c = &r->sums->tasks[i];
@@ -104,14 +99,13 @@ static void print_json_labels(const struct result *r)
         char number[24];
         if (s.examples <= 0)
             continue;
-        printf(",\"accuracy\":%.9g,\"f1_macro\":%.9g,\"mcc\":%.9g,\"f1\":{", s.accuracy, s.f1_macro,
-               s.mcc);
-        for (size_t k = 0; k < c->classes; k++) {
-            printf("%s\"", k ? "," : "");
-            print_quoted(class_name(r, c, k, number));
-            printf("\":%.9g", scores_of_class(c, k).f1);
-        }
-        putchar('}');
+        json_real(w, "accuracy", s.accuracy);
+        json_real(w, "f1_macro", s.f1_macro);
+        json_real(w, "mcc", s.mcc);
+        json_object(w, "f1");
+        for (size_t k = 0; k < c->classes; k++)
+            json_real(w, class_name(r, c, k, number), scores_of_class(c, k).f1);
+        json_end(w);
     }
 }
 
@@ -119,27 +113,30 @@ static void print_json_labels(const struct result *r)
  * not a byte. */
 static void print_json(const struct result *r)
 {
-    double loss = evaluate_loss(r->sums),
-           count = r->sums->count[r->tokens ? MODEL_LOSS_TOKEN : MODEL_LOSS_SEQUENCE];
-    char bits[32] = "null";
-    if (is_bytes(r->l))
-        snprintf(bits, sizeof bits, "%.9g", loss / log(2));
-    printf("{\"model\":\"");
-    print_quoted(r->l->source);
+    struct json_write w = {.out = stdout, .digits = 9};
+    double loss = evaluate_loss(r->sums);
+    json_object(&w, NULL);
+    json_text(&w, "model", r->l->source);
     if (*r->name)
-        printf("\",\"set\":\"%s", r->name);
-    printf("\",\"step\":%lld,\"tokens\":%.0f,\"loss\":%.9g,\"perplexity\":%.9g,"
-           "\"bits_per_byte\":%s",
-           (long long)r->l->step, count, loss, exp(loss), bits);
-    if (r->tokens && r->sums->logits)
-        printf(",\"masked_loss\":%.9g,\"masked_accuracy\":%.9g",
-               evaluate_mean(r->sums, MODEL_LOSS_TOKEN), evaluate_token_accuracy(r->sums));
-    if (r->pairs)
-        printf(",\"pair_loss\":%.9g,\"pair_accuracy\":%.9g",
-               evaluate_mean(r->sums, MODEL_LOSS_SEQUENCE), scores_of(&r->sums->tasks[0]).accuracy);
+        json_text(&w, "set", r->name);
+    json_int(&w, "step", r->l->step);
+    json_int(&w, "tokens",
+             (int64_t)r->sums->count[r->tokens ? MODEL_LOSS_TOKEN : MODEL_LOSS_SEQUENCE]);
+    json_real(&w, "loss", loss);
+    json_real(&w, "perplexity", exp(loss));
+    json_real(&w, "bits_per_byte", is_bytes(r->l) ? loss / log(2) : NAN);
+    if (r->tokens && r->sums->logits) {
+        json_real(&w, "masked_loss", evaluate_mean(r->sums, MODEL_LOSS_TOKEN));
+        json_real(&w, "masked_accuracy", evaluate_token_accuracy(r->sums));
+    }
+    if (r->pairs) {
+        json_real(&w, "pair_loss", evaluate_mean(r->sums, MODEL_LOSS_SEQUENCE));
+        json_real(&w, "pair_accuracy", scores_of(&r->sums->tasks[0]).accuracy);
+    }
     if (r->labels)
-        print_json_labels(r);
-    puts("}");
+        labels_json(&w, r);
+    json_end(&w);
+    putchar('\n');
 }
 
 /* ---- the sets ---- */
@@ -229,12 +226,19 @@ static enum err evaluate_sets(struct evaluation *e)
 static void print_question(const struct choices *c, size_t i, const double *scores)
 {
     const struct choices_question *q = &c->question[i];
-    printf("{\"task\":\"%s\",\"question\":%zu,\"label\":%zu,\"pick\":%zu,\"pick_norm\":%zu,"
-           "\"scores\":[",
-           c->name, i, q->label, choose_pick(c, i, scores, false), choose_pick(c, i, scores, true));
+    struct json_write w = {.out = stdout, .digits = 9};
+    json_object(&w, NULL);
+    json_text(&w, "task", c->name);
+    json_int(&w, "question", (int64_t)i);
+    json_int(&w, "label", (int64_t)q->label);
+    json_int(&w, "pick", (int64_t)choose_pick(c, i, scores, false));
+    json_int(&w, "pick_norm", (int64_t)choose_pick(c, i, scores, true));
+    json_array(&w, "scores");
     for (size_t k = 0; k < q->count; k++)
-        printf("%s%.9g", k ? "," : "", scores[k]);
-    puts("]}");
+        json_real(&w, NULL, scores[k]);
+    json_end(&w);
+    json_end(&w);
+    putchar('\n');
 }
 
 static enum err print_questions(struct choose *x, const struct choices *c)
@@ -257,11 +261,17 @@ static enum err evaluate_task(struct evaluation *e, struct choose *x, const stru
     TRY(choose_count(x, c, 0, c->count, &n));
     double accuracy = n.right / n.questions, by_length = n.right_norm / n.questions;
     if (e->json) {
-        printf("{\"model\":\"");
-        print_quoted(e->l->source);
-        printf("\",\"step\":%lld,\"task\":\"%s\",\"questions\":%.0f,\"accuracy\":%.9g,"
-               "\"accuracy_norm\":%.9g,\"chance\":%.9g}\n",
-               (long long)e->l->step, c->name, n.questions, accuracy, by_length, c->chance);
+        struct json_write w = {.out = stdout, .digits = 9};
+        json_object(&w, NULL);
+        json_text(&w, "model", e->l->source);
+        json_int(&w, "step", e->l->step);
+        json_text(&w, "task", c->name);
+        json_int(&w, "questions", (int64_t)n.questions);
+        json_real(&w, "accuracy", accuracy);
+        json_real(&w, "accuracy_norm", by_length);
+        json_real(&w, "chance", c->chance);
+        json_end(&w);
+        putchar('\n');
         return ERR_OK;
     }
     printf("task         %s\nmodel        %s\nquestions    %.0f\naccuracy     %.2f %%\n"

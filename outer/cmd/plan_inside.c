@@ -7,6 +7,7 @@
 #include "outer/plan/scaling.h"
 #include "outer/plan/site_search.h"
 #include "outer/plan/site_settings.h"
+#include "outer/report/json_write.h"
 #include "outer/report/progress.h"
 
 enum { ROWS_MAX = 32, RANKS_MOST = 1024 };
@@ -88,6 +89,21 @@ static void print_knee(const struct scaling *rows, size_t count)
         }
 }
 
+static void row_json(const struct scaling *r, bool knee)
+{
+    struct json_write w = {.out = stdout, .digits = 10};
+    json_object(&w, NULL);
+    json_int(&w, "n", (int64_t)r->n);
+    json_real(&w, "seconds", r->seconds);
+    json_real(&w, "speedup", r->speedup);
+    json_real(&w, "efficiency", r->efficiency);
+    json_real(&w, "gpu_hours", r->hours);
+    json_real(&w, "marginal", r->marginal);
+    json_bool(&w, "knee", knee);
+    json_end(&w);
+    putchar('\n');
+}
+
 enum err plan_inside_times(const char *times, bool json)
 {
     struct scaling rows[ROWS_MAX];
@@ -95,10 +111,7 @@ enum err plan_inside_times(const char *times, bool json)
     TRY(read_rows("times", times, true, rows, &count));
     scaling_fill(rows, count);
     for (size_t i = 0; json && i < count; i++)
-        printf("{\"n\":%.0f,\"seconds\":%.10g,\"speedup\":%.10g,\"efficiency\":%.10g,"
-               "\"gpu_hours\":%.10g,\"marginal\":%.10g,\"knee\":%s}\n",
-               rows[i].n, rows[i].seconds, rows[i].speedup, rows[i].efficiency, rows[i].hours,
-               rows[i].marginal, i == scaling_knee(rows, count) ? "true" : "false");
+        row_json(&rows[i], i == scaling_knee(rows, count));
     if (json)
         return ERR_OK;
     printf("%8s %12s %9s %11s %11s %9s\n", "n", "minutes", "S", "E", "GPU-hours", "marginal");
@@ -174,22 +187,37 @@ static void print_json(const struct inside *c, size_t i)
     const struct site_choice *o = &c->choices[i];
     const struct site_step *x = &o->step;
     const struct scaling *r = &c->rows[i];
-    printf("{\"ranks\":%.0f,\"micro_batch_tokens\":%zu,\"accumulate\":%d,\"zero_stage\":%lld,"
-           "\"recompute\":%s,\"bucket_mb\":%.6g,\"micro_s\":%.6g,\"update_s\":%.6g,"
-           "\"sums_s\":%.6g,\"exposed_s\":%.6g,\"gather_s\":%.6g,\"step_s\":%.6g,"
-           "\"tokens_per_second\":%.6g,\"mfu\":%.6g,\"speedup\":%.6g,\"efficiency\":%.6g,"
-           "\"marginal\":%.6g,\"gpu_hours\":%.6g,\"price\":%.6g,\"watts\":%.6g,"
-           "\"sum_bytes\":%.0f,\"intensity\":%.6g,\"memory_bytes\":%zu,\"fits\":%s,"
-           "\"accumulate_hidden\":%d,\"knee\":%s}\n",
-           r->n, train_micro_batch_tokens(&o->settings, (int)r->n), x->accumulate,
-           (long long)o->settings.train_zero_stage,
-           o->settings.train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK ? "true"
-                                                                                   : "false",
-           o->settings.train_bucket_mb, x->micro_s, x->update_s, x->sums_s, x->exposed_s,
-           x->gather_s, x->step_s, x->tokens_s, x->mfu, r->speedup, r->efficiency, r->marginal,
-           r->hours, r->hours * c->costs.price_hour, c->costs.watts, x->sum_bytes, intensity(c, x),
-           x->memory.total, x->fits ? "true" : "false", site_model_accumulate(x),
-           i == scaling_knee(c->rows, c->count) ? "true" : "false");
+    struct json_write w = {.out = stdout, .digits = 6};
+    json_object(&w, NULL);
+    json_int(&w, "ranks", (int64_t)r->n);
+    json_int(&w, "micro_batch_tokens", (int64_t)train_micro_batch_tokens(&o->settings, (int)r->n));
+    json_int(&w, "accumulate", x->accumulate);
+    json_int(&w, "zero_stage", o->settings.train_zero_stage);
+    json_bool(&w, "recompute",
+              o->settings.train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK);
+    json_real(&w, "bucket_mb", o->settings.train_bucket_mb);
+    json_real(&w, "micro_s", x->micro_s);
+    json_real(&w, "update_s", x->update_s);
+    json_real(&w, "sums_s", x->sums_s);
+    json_real(&w, "exposed_s", x->exposed_s);
+    json_real(&w, "gather_s", x->gather_s);
+    json_real(&w, "step_s", x->step_s);
+    json_real(&w, "tokens_per_second", x->tokens_s);
+    json_real(&w, "mfu", x->mfu);
+    json_real(&w, "speedup", r->speedup);
+    json_real(&w, "efficiency", r->efficiency);
+    json_real(&w, "marginal", r->marginal);
+    json_real(&w, "gpu_hours", r->hours);
+    json_real(&w, "price", r->hours * c->costs.price_hour);
+    json_real(&w, "watts", c->costs.watts);
+    json_int(&w, "sum_bytes", (int64_t)x->sum_bytes);
+    json_real(&w, "intensity", intensity(c, x));
+    json_int(&w, "memory_bytes", (int64_t)x->memory.total);
+    json_bool(&w, "fits", x->fits);
+    json_int(&w, "accumulate_hidden", site_model_accumulate(x));
+    json_bool(&w, "knee", i == scaling_knee(c->rows, c->count));
+    json_end(&w);
+    putchar('\n');
 }
 
 static void print_legend(const struct inside *c, bool searched)

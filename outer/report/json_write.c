@@ -1,4 +1,5 @@
 #include "outer/report/json_write.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include "kernels/base/err.h"
@@ -72,11 +73,17 @@ void json_end(struct json_write *w)
     fputc(w->close[--w->depth], w->out);
 }
 
+void json_int(struct json_write *w, const char *key, int64_t value)
+{
+    item_begin(w, key);
+    fprintf(w->out, "%" PRId64, value);
+}
+
 void json_real(struct json_write *w, const char *key, double value)
 {
     item_begin(w, key);
     if (isfinite(value))
-        fprintf(w->out, "%.15g", value);
+        fprintf(w->out, "%.*g", w->digits ? w->digits : 15, value);
     else
         fputs("null", w->out);
 }

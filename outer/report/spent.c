@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include "outer/report/json_write.h"
 
 static const double DELTA_DEFAULT = 1e-5; /* privacy.delta */
 
@@ -193,67 +194,58 @@ void spent_print(const struct spent *s)
 }
 
 /* ---- JSON ---- */
-static void json_number(const char *key, double value)
+static void settings_json(struct json_write *w, const struct budget *b)
 {
-    if (isfinite(value))
-        printf("\"%s\":%.9g,", key, value);
-    else
-        printf("\"%s\":null,", key);
-}
-
-static void json_text(const char *key, const char *text)
-{
-    printf("\"%s\":\"", key);
-    for (; *text; text++)
-        if ((unsigned char)*text < 32)
-            printf("\\u%04x", (unsigned)(unsigned char)*text);
-        else
-            printf(*text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
-    printf("\",");
-}
-
-static void json_settings(const struct budget *b)
-{
-    printf("\"settings\":[");
+    json_array(w, "settings");
     for (size_t i = 0; i < b->count; i++) {
         const struct budget_setting *g = &b->settings[i];
-        printf("%s{\"steps\":%" PRId64 ",\"counted\":%" PRId64 ",\"records\":%" PRIu64
-               ",\"expected\":%" PRIu64 ",",
-               i ? "," : "", g->steps, g->counted, g->charge.records, g->charge.expected);
-        json_text("unit", g->charge.unit);
-        json_text("sampling", g->charge.sampling);
-        json_number("clip", g->charge.clip);
-        json_number("bands", (double)g->charge.bands);
-        json_number("bins", (double)g->charge.bins);
-        printf("\"noise\":%.9g}", g->charge.noise);
+        json_object(w, NULL);
+        json_int(w, "steps", g->steps);
+        json_int(w, "counted", g->counted);
+        json_int(w, "records", (int64_t)g->charge.records);
+        json_int(w, "expected", (int64_t)g->charge.expected);
+        json_text(w, "unit", g->charge.unit);
+        json_text(w, "sampling", g->charge.sampling);
+        json_real(w, "clip", g->charge.clip);
+        json_int(w, "bands", (int64_t)g->charge.bands);
+        json_int(w, "bins", (int64_t)g->charge.bins);
+        json_real(w, "noise", g->charge.noise);
+        json_end(w);
     }
-    printf("],");
+    json_end(w);
+}
+
+static void account_json(struct json_write *w, const struct spent *s)
+{
+    json_real(w, "epsilon", s->account.epsilon[s->account.holds]);
+    json_text(w, "accountant", accountant_name[s->account.holds]);
+    json_real(w, "epsilon_exact", s->account.epsilon[ACCOUNTANT_EXACT]);
+    json_real(w, "epsilon_pld", s->account.epsilon[ACCOUNTANT_PLD]);
+    json_real(w, "epsilon_rdp", s->account.epsilon[ACCOUNTANT_RDP]);
+    json_real(w, "unamplified", s->account.unamplified);
+    if (s->cap > 0) {
+        json_real(w, "cap", s->cap);
+        json_int(w, "steps_left", s->left);
+        json_bool(w, "steps_left_more", s->left_more);
+    }
 }
 
 void spent_print_json(const struct spent *s)
 {
+    struct json_write w = {.out = stdout, .digits = 9};
     const struct budget_plan none = spent_plan(s);
-    printf("{");
-    json_text("charges", s->charges);
-    json_text("run", s->run);
-    json_text("site", s->site);
-    json_settings(&s->budget);
-    json_text("unit", budget_unit(&s->budget, &none));
-    json_number("delta", s->delta);
-    if (s->unclaimed) {
-        json_text("unclaimed", s->unclaimed);
-    } else {
-        json_number("epsilon", s->account.epsilon[s->account.holds]);
-        json_text("accountant", accountant_name[s->account.holds]);
-        json_number("epsilon_exact", s->account.epsilon[ACCOUNTANT_EXACT]);
-        json_number("epsilon_pld", s->account.epsilon[ACCOUNTANT_PLD]);
-        json_number("epsilon_rdp", s->account.epsilon[ACCOUNTANT_RDP]);
-        json_number("unamplified", s->account.unamplified);
-        if (s->cap > 0) {
-            json_number("cap", s->cap);
-            printf("\"steps_left\":%" PRId64 ",\"steps_left_more\":%s,", s->left,
-                   s->left_more ? "true" : "false");
-        }
-    }
-    printf("\"steps\":%" PRId64 "}\n", s->budget.steps);
+    json_object(&w, NULL);
+    json_text(&w, "charges", s->charges);
+    json_text(&w, "run", s->run);
+    json_text(&w, "site", s->site);
+    settings_json(&w, &s->budget);
+    json_text(&w, "unit", budget_unit(&s->budget, &none));
+    json_real(&w, "delta", s->delta);
+    if (s->unclaimed)
+        json_text(&w, "unclaimed", s->unclaimed);
+    else
+        account_json(&w, s);
+    json_int(&w, "steps", s->budget.steps);
+    json_end(&w);
+    putchar('\n');
 }
