@@ -63,6 +63,7 @@ class File:
         self.source, self.path = source, source.path
         self.t = source.tokens + [";"] * 8  # so that looking ahead needs no check
         self.structs, self.functions, self.globals, self.bodies = {}, {}, {}, []
+        self.external, self.defined = set(), set()  # functions and variables: defined for other files; all functions defined
         self.declare()
 
     def close(self, i):
@@ -184,12 +185,17 @@ class File:
                 i = self.after(i, ";{,")
                 if t[i] == "{":
                     body = i
+                    self.defined.add(name)
+                    if "static" not in t[start:parameters]:
+                        self.external.add(name)
                     i = next((k for k in range(i, end) if k in self.source.ends), end - 1)
                     self.bodies.append((body, i, parameters))
                 i += 1
             else:
                 if name:
                     self.globals[name] = type
+                if name and not {"static", "extern", "typedef"} & set(t[start:i]):
+                    self.external.add(name)
                 while t[i] != ";" and i < end:
                     i = self.after(i, ",;")
                     if t[i] == ",":
@@ -486,7 +492,7 @@ def main():
     several, one = (structure.limit_of(rows, "members", name) for name in ("several files write it", "one file writes it"))
     found = offenders(product, several, one)
     summary = f"{len(product.structs())} structs, {len(found)} above their limit, {len(product.lost)} writes of libraries' types"
-    return structure.verdict("members", found, summary, options.shrink)
+    return structure.verdict(lambda rows: structure.compare(rows, "members", found), summary, options.shrink)
 
 
 if __name__ == "__main__":

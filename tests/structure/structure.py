@@ -14,7 +14,11 @@ LIST = HERE / "structure.csv"
 
 def rows_read():
     with open(LIST, encoding="utf-8", newline="") as f:
-        return [{**row, "value": int(row["value"])} for row in csv.DictReader(f)]
+        rows = [{**row, "value": int(row["value"])} for row in csv.DictReader(f)]
+    for row in rows:
+        if None in row or None in row.values():
+            raise SystemExit(f"structure.csv: {row['meter']},{row['what']}: four columns are needed; quote a text that has a comma")
+    return rows
 
 
 def rows_write(rows):
@@ -28,9 +32,8 @@ def limit_of(rows, meter, name):
     return next(row["value"] for row in rows if row["meter"] == meter and row["what"] == f"({name})")
 
 
-def compare(rows, meter, found, known=lambda what: True):
-    """(what fails, the rows as they may be now). found: the value of each offender. known: whether this run of the meter can tell
-    that an offender of the list is gone."""
+def compare(rows, meter, found):
+    """(what fails, the rows as they may be now). found: the value of each offender."""
     wrong, left, listed = [], [], {row["what"]: row["value"] for row in rows if row["meter"] == meter}
     for what, value in sorted(found.items()):
         if what not in listed:
@@ -40,10 +43,10 @@ def compare(rows, meter, found, known=lambda what: True):
     for row in rows:
         what = row["what"]
         if row["meter"] == meter and what[0] != "(":
-            if what not in found and known(what):
+            if what not in found:
                 wrong.append(f"{what}: within the limit; remove its row of structure.csv (--shrink does it)")
                 continue
-            if found.get(what, row["value"]) < row["value"]:
+            if found[what] < row["value"]:
                 wrong.append(f"{what}: {found[what]}; its row of structure.csv, {row['value']}, must shrink (--shrink does it)")
                 row = {**row, "value": found[what]}
             if len(row["reason"]) < 10:
@@ -62,13 +65,13 @@ def arguments(text, **more):
     return parser.parse_args()
 
 
-def verdict(meter, found, summary, shrink, known=lambda what: True):
-    """Exit status of a meter."""
+def verdict(compare, summary, shrink):
+    """Exit status of a meter. compare: of rows, what fails, and the rows as they may be now."""
     rows = rows_read()
-    wrong, left = compare(rows, meter, found, known)
+    wrong, left = compare(rows)
     if shrink and left != rows:
         rows_write(left)
-        wrong, _ = compare(left, meter, found, known)
+        wrong, _ = compare(left)
     for line in wrong:
         print(line)
     print(f"{summary}, {len(wrong)} wrong")
