@@ -17,7 +17,7 @@ def rows_read():
         rows = [{**row, "value": int(row["value"])} for row in csv.DictReader(f)]
     for row in rows:
         if None in row or None in row.values():
-            raise SystemExit(f"structure.csv: {row['meter']},{row['what']}: four columns are needed; quote a text that has a comma")
+            raise SystemExit(f"structure.csv: {row['meter']},{row['what']}: not four columns; quote a text that has a comma")
     return rows
 
 
@@ -58,7 +58,7 @@ def compare(rows, meter, found):
 def arguments(text, **more):
     """root, shrink, and what a meter shows in place of the comparison."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", default=HERE.parent.parent, help="repository")
+    parser.add_argument("--root", default=str(HERE.parent.parent), help="repository")
     parser.add_argument("--shrink", action="store_true", help="lowers rows of structure.csv, removes those within the limit")
     for name, option in more.items():
         parser.add_argument(name, **option)

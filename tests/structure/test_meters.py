@@ -2,8 +2,14 @@
 """The meters on small made-up sources.
 
 What breaks if this fails: a meter that finds nothing, so that structs, features and circles grow again and no test says so."""
+import os
+import shutil
+import subprocess
+import tempfile
 import unittest
 
+import circles
+import includes
 import members
 import reach
 import sources
@@ -202,6 +208,48 @@ class Reach(unittest.TestCase):
         for path in ("outer/config/keys.h", "outer/sim/sim_masks.c", "outer/cmd/masks_parts.c", "inner/data/mask.c"):
             self.assertFalse(reach.belongs(path, "masks"), path)
         self.assertFalse(reach.belongs("outer/cmd/archive.c", "archive"))
+
+
+class Circles(unittest.TestCase):
+    def circles(self, **made):
+        """name="defined; needed" is the object of x/name.c"""
+        read = {f"x/{name}.c": tuple(set(part.split()) for part in text.split(";")) for name, text in made.items()}
+        return [" ".join(os.path.basename(f) for f in c) for c in includes.circles(circles.needs(read))]
+
+    def test_a_circle_of_files_is_found(self):
+        self.assertEqual(self.circles(a="f; g", b="g; h", c="h;"), [])
+        self.assertEqual(self.circles(a="f; g", b="g; h", c="h; f", d="k; f"), ["a.c b.c c.c"])
+        self.assertEqual(self.circles(a="f; f", b="g; g strlen"), [])
+
+    def test_a_circle_is_of_one_folder(self):
+        self.assertEqual(circles.needs({"x/a.c": ({"f"}, {"g"}), "y/b.c": ({"g"}, {"f"})}), {})
+
+    def test_symbols_are_read_from_object_files(self):
+        if not shutil.which("nm") or not shutil.which("cc"):
+            self.skipTest("nm or cc is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            text = "int needed(void); static int own(void) { return needed(); }\nint made(void) { return own(); } int variable = 1;"
+            subprocess.run(["cc", "-c", "-x", "c", "-o", f"{folder}/a.o", "-"], input=text, text=True, check=True)
+            (defined, needed), = circles.symbols([f"{folder}/a.o"]).values()
+        self.assertEqual(defined, {"made", "variable"})
+        self.assertIn("needed", needed)
+
+    def compare(self, found, *rows):
+        reason, built = "a reason of some words", {"a.c", "b.c", "c.c", "d.c"}
+        listed = [{"meter": "circles", "what": what, "value": len(what.split()), "reason": reason} for what in rows]
+        wrong, left = circles.compare(listed, [frozenset(c.split()) for c in found], built, built | {"e.c"})
+        return len(wrong), [row["what"] for row in left]
+
+    def test_rows(self):
+        self.assertEqual(self.compare(["a.c b.c"], "a.c b.c"), (0, ["a.c b.c"]))
+        self.assertEqual(self.compare(["a.c b.c"]), (1, []), "a new circle")
+        self.assertEqual(self.compare(["a.c b.c c.c"], "a.c b.c"), (1, ["a.c b.c"]), "it grew")
+        self.assertEqual(self.compare(["a.c b.c", "c.c d.c"], "a.c b.c"), (1, ["a.c b.c"]), "another one")
+        self.assertEqual(self.compare(["a.c b.c"], "a.c b.c c.c"), (1, ["a.c b.c"]), "it must shrink")
+        self.assertEqual(self.compare(["a.c b.c", "c.c d.c"], "a.c b.c c.c d.c"), (1, ["a.c b.c", "c.c d.c"]), "in two")
+        self.assertEqual(self.compare([], "a.c b.c"), (1, []), "it is gone")
+        self.assertEqual(self.compare([], "a.c e.c"), (0, ["a.c e.c"]), "this build has not got all its files")
+        self.assertEqual(self.compare(["a.c b.c"], "a.c b.c f.c"), (1, ["a.c b.c"]), "a file is removed")
 
 
 class Rows(unittest.TestCase):
