@@ -612,8 +612,7 @@ static unsigned aborts_in_a_row(const struct aggregator *a, unsigned fragment)
     unsigned aborts = 0;
     struct manifest m;
     for (uint64_t t = a->replica->state[fragment].round; t > 0; t--, aborts++)
-        if (outer_state_manifest(a->replica, fragment, t - 1, &m) != ERR_OK ||
-            !manifest_aborted(&m) || m.rolled_back)
+        if (outer_state_manifest(a->replica, fragment, t - 1, &m) != ERR_OK || !manifest_empty(&m))
             break;
     err_clear();
     return aborts;

@@ -274,7 +274,7 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
     enum err e = maps_open(a, fragment, set, &maps);
     if (e == ERR_OK) {
         bool again = schedule_compresses_downlink(&a->replica->schedule, c->kind, maps.count);
-        downlink_keep(a->replica, fragment);
+        outer_state_own_keep(a->replica, fragment);
         if (a->masks)
             e = aggregate_unmasked(a, fragment, c, &maps, g);
         else
@@ -290,9 +290,7 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
 static enum err remake(const char *const *sites, struct outer_state *m, unsigned fragment,
                        const struct manifest *manifest, struct maps *maps, struct arena *scratch)
 {
-    const struct codec *c = codec_get(manifest->codec);
-    uint8_t *made;
-    size_t size;
+    struct aggregate_bytes made;
     for (unsigned i = 0; i < manifest->site_count; i++) {
         char path[AGGREGATOR_PATH_MAX];
         const struct manifest_entry *e = &manifest->sites[i];
@@ -304,12 +302,9 @@ static enum err remake(const char *const *sites, struct outer_state *m, unsigned
             return err_set(ERR_INPUT, "%s: not kept", path);
         TRY(maps_add(m->env, maps, path, &e->payload));
     }
-    TRY_ALLOC(made =
-                  arena_alloc(scratch, c->aggregate_max(c, m->fragments->f[fragment].elements, 1)));
-    downlink_keep(m, fragment);
-    TRY(downlink_sum(m, fragment, made, &size, &(struct downlink_input){maps->payload, maps->count},
-                     scratch));
-    struct digest d = digest_of(made, size);
+    TRY(aggregate_make(m, fragment, &(struct downlink_input){maps->payload, maps->count}, &made,
+                       scratch));
+    struct digest d = digest_of(made.data, made.size_bytes);
     return digest_equal(&d, &manifest->aggregate)
                ? ERR_OK
                : err_set(ERR_CORRUPT, "another aggregate than was committed");
@@ -332,7 +327,7 @@ static enum err commit_step(struct aggregator *a, unsigned fragment, struct mani
 {
     TRY(commit_sum(a, fragment, &a->commit.set, g));
     TRY(manifest_shares(a, fragment, m));
-    TRY(outer_state_apply(a->replica, fragment, m, true, g->data, g->size_bytes));
+    TRY(outer_state_apply(a->replica, m, g->data, g->size_bytes));
     return downlink_residual_ratio(a->replica, fragment, m, &m->residual_ratio);
 }
 
@@ -368,8 +363,8 @@ static enum err commit_abort(struct aggregator *a, unsigned fragment, struct man
         log_event(LOG_ERROR, "rollback", "fragment=%u to=%" PRIu64 " why=%s", fragment, c->rolls_to,
                   log_quote(quoted, sizeof quoted, err_message()));
     }
-    TRY(outer_state_abort(a->replica, fragment, m, true));
-    downlink_keep(a->replica, fragment);
+    TRY(outer_state_abort(a->replica, m));
+    outer_state_own_keep(a->replica, fragment);
     return store_signed(a, fragment, m, NULL, 0);
 }
 
@@ -499,7 +494,7 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
                             .round = s->round,
                             .parent = s->manifest,
                             .state = s->digest,
-                            .aborted = manifest_aborted(m) && !m->rolled_back};
+                            .aborted = manifest_empty(m)};
     struct round_update u;
     uint64_t first_ms = f->first_ms, now_ms = aggregator_now(a);
     f->sealed = f->ordered = f->rolls_back = false;

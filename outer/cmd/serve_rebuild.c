@@ -422,7 +422,7 @@ static enum err state_take(struct outer_state *to, struct outer_state *from, uns
     if (e == ERR_OK)
         e = outer_state_snapshot_write(from, fragment, bytes);
     if (e == ERR_OK)
-        e = outer_state_snapshot_adopt(to, fragment, &m, bytes, size, false);
+        e = outer_state_snapshot_adopt(to, &m, bytes, size, false);
     arena_free(&scratch);
     return e == ERR_OK ? history_take(to, from, fragment, trust) : e;
 }
@@ -696,7 +696,7 @@ static enum err part_state(const struct parts *p, unsigned fragment)
         return ERR_OK;
     TRY(part_manifest(p, fragment, round - 1, &m));
     TRY(part_map(p, WIRE_SUPPLY_STATE, fragment, round, &map));
-    enum err e = outer_state_snapshot_adopt(p->to, fragment, &m, map.data, map.size_bytes, false);
+    enum err e = outer_state_snapshot_adopt(p->to, &m, map.data, map.size_bytes, false);
     p->env->ops->unmap(p->env, &map);
     for (uint64_t t = round; e == ERR_OK && t-- > 0;)
         e = part_history(p, fragment, t);

@@ -319,7 +319,7 @@ static bool roster_sane(const struct manifest *m)
 
 static bool manifest_sane(const struct manifest *m)
 {
-    bool empty = manifest_aborted(m) && !m->rolled_back;
+    bool empty = manifest_empty(m);
     if (m->fragment >= ROUND_FRAGMENTS_MAX || m->residual_ratio > CODEC_RATIO_MAX ||
         digest_zero(&m->parent) != (m->round == 0) || empty != digest_zero(&m->aggregate) ||
         empty != (m->aggregate_bytes == 0) || (m->rolled_back && !rollback_sane(m)) ||
@@ -417,6 +417,11 @@ unsigned manifest_included(const struct manifest *m)
 bool manifest_aborted(const struct manifest *m)
 {
     return manifest_included(m) == 0;
+}
+
+bool manifest_empty(const struct manifest *m)
+{
+    return manifest_aborted(m) && !m->rolled_back;
 }
 
 uint8_t manifest_residual_ratio(const struct manifest *m)

@@ -107,6 +107,7 @@ void manifest_weights(const struct manifest *m, float weights[ROUND_SITES_MAX]);
 bool manifest_factors(const struct manifest *m, float factors[ROUND_SITES_MAX]);
 unsigned manifest_included(const struct manifest *m);
 bool manifest_aborted(const struct manifest *m); /* no site is included */
+bool manifest_empty(const struct manifest *m);   /* nor rolled back: there is no aggregate */
 /* The largest of the included sites' and the aggregator's. */
 uint8_t manifest_residual_ratio(const struct manifest *m);
 

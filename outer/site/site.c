@@ -371,8 +371,7 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     struct outer_state_fragment *next = &s->replica->next;
     if (own)
         own_copy(s, fragment, next->residual, next->discarded, l->residual, l->discarded);
-    enum err e =
-        outer_state_snapshot_adopt(s->replica, fragment, &a.manifest, l->download, size, own);
+    enum err e = outer_state_snapshot_adopt(s->replica, &a.manifest, l->download, size, own);
     if (e == ERR_PROTO) /* never loaded; asked for again */
         return ERR_OK;
     *done = e == ERR_OK;
@@ -434,15 +433,15 @@ static enum err resync(struct site_slot *l, unsigned fragment, uint64_t round,
 }
 
 /* S7: the outer step, once more from the stored state when its digest is not the manifest's. */
-static enum err outer_step(struct site_slot *l, unsigned fragment, struct manifest *m)
+static enum err outer_step(struct site_slot *l, const struct manifest *m)
 {
-    struct site *s = l->site;
-    enum err e = outer_state_apply(s->replica, fragment, m, false, l->download, m->aggregate_bytes);
-    if (e != ERR_DISAGREE)
+    struct outer_state *replica = l->site->replica;
+    enum err e = outer_state_replay(replica, m, l->download, m->aggregate_bytes);
+    if (e != ERR_DISAGREE || manifest_aborted(m))
         return e;
-    log_event(LOG_WARN, "state_differs", "fragment=%u round=%" PRIu64, fragment, m->round);
-    TRY(outer_state_load_fragment(s->replica, fragment));
-    return outer_state_apply(s->replica, fragment, m, false, l->download, m->aggregate_bytes);
+    log_event(LOG_WARN, "state_differs", "fragment=%u round=%" PRIu64, m->fragment, m->round);
+    TRY(outer_state_load_fragment(replica, m->fragment));
+    return outer_state_replay(replica, m, l->download, m->aggregate_bytes);
 }
 
 /* After the step, while replica->mean is this round's and the state is the one before. */
@@ -460,23 +459,21 @@ static void metrics_of_round(struct site *s, unsigned fragment)
 }
 
 /* An aborted round: no aggregate, the state stays. What this site sent goes back into its residual
- * (docs/protocol.md 3.10). */
-static enum err commit_aborted(struct site_slot *l, unsigned fragment, struct manifest *m)
+ * (docs/protocol.md 3.10). A round that was rolled back is an operator's act: the state is that of
+ * an earlier round, and the work since is given up. */
+static void aborted_tell(struct site_slot *l, unsigned fragment, const struct manifest *m)
 {
-    log_event(LOG_WARN, "round_aborted", "fragment=%u round=%" PRIu64, fragment, m->round);
-    site_notice(l, "round %" PRIu64 " of fragment %u was aborted: its work stays in the residual",
-                m->round, fragment);
-    return outer_state_abort(l->site->replica, fragment, m, false);
-}
-
-/* An operator's act: the state is that of an earlier round, and the work since is given up. */
-static enum err commit_rolled_back(struct site_slot *l, unsigned fragment, const struct manifest *m)
-{
+    if (!m->rolled_back) {
+        log_event(LOG_WARN, "round_aborted", "fragment=%u round=%" PRIu64, fragment, m->round);
+        site_notice(l,
+                    "round %" PRIu64 " of fragment %u was aborted: its work stays in the residual",
+                    m->round, fragment);
+        return;
+    }
     log_event(LOG_WARN, "rolled_back", "fragment=%u round=%" PRIu64 " to=%" PRIu64, fragment,
               m->round, m->rolled_to);
     site_notice(l, "fragment %u is back at its state %" PRIu64 ", by an operator", fragment,
                 m->rolled_to);
-    return outer_state_rolled_back(l->site->replica, fragment, m, l->download, m->aggregate_bytes);
 }
 
 static enum err commit_round(struct site_slot *l, unsigned fragment, struct manifest *m)
@@ -485,11 +482,12 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     enum err e = ERR_PROTO;
     uint64_t start = s->env->ops->now_ms(s->env);
     TRY(manifest_next(l, fragment, m)); /* S6 */
-    bool fetches = !manifest_aborted(m) || m->rolled_back;
     if (manifest_aborted(m))
         TRY(site_masks_abort(s, fragment, m->round));
-    if (!fetches)
-        e = commit_aborted(l, fragment, m);
+    if (manifest_empty(m)) {
+        aborted_tell(l, fragment, m);
+        e = outer_step(l, m);
+    }
     for (int i = 0; i < FETCHES_MAX && e == ERR_PROTO; i++) {
         bool gone;
         TRY(fetch_bytes(l, WIRE_AGGREGATE, fragment, m->round, m->aggregate_bytes, &gone));
@@ -498,8 +496,9 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
         if (gone)
             return jump_to_snapshot(l, fragment);
         start = s->env->ops->now_ms(s->env);
-        e = m->rolled_back ? commit_rolled_back(l, fragment, m)
-                           : outer_step(l, fragment, m); /* line 14; S7 */
+        if (m->rolled_back)
+            aborted_tell(l, fragment, m);
+        e = outer_step(l, m); /* line 14; S7 */
     }
     if (manifest_outlived(l, fragment, m->round))
         return ERR_OK; /* the state is as before: the round is polled for once more */
@@ -516,7 +515,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     if (e == ERR_DISAGREE)
         TRY(resync(l, fragment, m->round + 1, &s->replica->next));
     else
-        TRY(outer_state_commit(s->replica, fragment, m, fetches ? l->download : NULL,
+        TRY(outer_state_commit(s->replica, fragment, m, manifest_empty(m) ? NULL : l->download,
                                m->aggregate_bytes)); /* S9, commit point */
     TRY(site_roster_take(s, l->peer, m));
     TRY(site_amend_take(s, m));

@@ -36,7 +36,7 @@ enum err aggregate_make(struct outer_state *m, unsigned fragment, const struct d
 {
     const struct codec *c = codec_get(outer_state_codec(m, fragment));
     bool again = schedule_compresses_downlink(&m->schedule, c->kind, in->n);
-    downlink_keep(m, fragment);
+    outer_state_own_keep(m, fragment);
     return c->summable || again ? aggregate_sum(m, fragment, in, again, out, a)
                                 : gathered(in, out, a);
 }

@@ -10,7 +10,7 @@ struct aggregate_bytes {
     size_t size_bytes;
 };
 /* Of a summable codec, or where the downlink is compressed (`again`): as long as the model, in
- * memory of `a`. downlink_keep comes before. */
+ * memory of `a`. outer_state_own_keep comes before. */
 enum err aggregate_sum(struct outer_state *m, unsigned fragment, const struct downlink_input *in,
                        bool again, struct aggregate_bytes *out, struct arena *a) MUST;
 /* Of any codec, in memory of `a`: a gathered one is as long as all contributions together. */

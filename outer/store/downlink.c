@@ -3,17 +3,6 @@
 #include <string.h>
 #include "outer/protocol/mutant.h"
 
-void downlink_keep(struct outer_state *m, unsigned fragment)
-{
-    const struct outer_state_fragment *s = &m->state[fragment];
-    size_t n = m->fragments->f[fragment].elements;
-    if (!m->o.compresses_downlink)
-        return;
-    memcpy(m->next.residual, s->residual, n * sizeof *s->residual);
-    if (s->discarded)
-        memcpy(m->next.discarded, s->discarded, n * sizeof *s->discarded);
-}
-
 /* What is sent and what is kept are together exactly what there was. */
 static enum err identity_check(struct outer_state *m, unsigned fragment, const struct codec *c,
                                const struct codec_payload *p)

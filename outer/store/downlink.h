@@ -15,11 +15,8 @@
  */
 #include "outer/store/outer_state.h"
 
-/* Before each round: copies residual and discarded residual of the state into `next`. Does nothing
- * without downlink compression. */
-void downlink_keep(struct outer_state *m, unsigned fragment);
-/* Checked payloads of n sites -> aggregate (room for aggregate_max of one); the residual of `next`
- * becomes residual'. ERR_DIVERGED: the sum is not finite. */
+/* After outer_state_own_keep. Checked payloads of n sites -> aggregate (room for aggregate_max of
+ * one); the residual of `next` becomes residual'. ERR_DIVERGED: the sum is not finite. */
 struct downlink_input {
     const struct codec_payload *payloads;
     unsigned n;

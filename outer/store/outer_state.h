@@ -137,19 +137,25 @@ struct outer_opt outer_state_optimizer(const struct outer_state *m, unsigned fra
                                        uint64_t round);
 /* Digest of the grid of the next round; contributions and manifests carry it. */
 struct digest outer_state_grid(const struct outer_state *m, unsigned fragment);
-/* Decodes the aggregate of round state.round and does the outer step into `next`. made (the
- * aggregator): fills the manifest's state_before, state_after, grid and the aggregate's digest and
- * size. Otherwise compares them: ERR_DISAGREE: the states differ; ERR_PROTO: the aggregate is not
- * the manifest's. ERR_DIVERGED: the next state would not be finite; it is never committed. The
- * residual and discarded residual of `next` are the caller's (downlink.h at the aggregator). */
-enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct manifest *manifest,
-                           bool made, const uint8_t *aggregate, size_t aggregate_bytes) MUST;
+/* The aggregator: decodes the aggregate of round state.round and does the outer step into `next`.
+ * Fills the manifest's state_before, state_after, grid and the aggregate's digest and size.
+ * ERR_DIVERGED: the next state would not be finite; it is never committed. The residual and
+ * discarded residual of `next` are the caller's (downlink.h). */
+enum err outer_state_apply(struct outer_state *m, struct manifest *manifest,
+                           const uint8_t *aggregate, size_t aggregate_bytes) MUST;
 /* In place of outer_state_apply for a round that is aborted: `next` is the current state, one round
- * further, and grown where the round ends a stage. made: fills the manifest (the aggregator); else
- * ERR_DISAGREE where it was made from another state. outer_state_commit follows, without an
- * aggregate. */
-enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct manifest *manifest,
-                           bool made) MUST;
+ * further, and grown where the round ends a stage. Fills the manifest. outer_state_commit follows,
+ * without an aggregate. */
+enum err outer_state_abort(struct outer_state *m, struct manifest *manifest) MUST;
+/* A committed round once more, at any replica: from its manifest, whose parent is the current
+ * state's, and the bytes that the manifest names, into `next`. The bytes are the aggregate,
+ * wherever they come from: the aggregator, a kept file, an archive, or the contributions added once
+ * more. Of a round that was rolled back they are a state. An empty round (manifest_empty) has none.
+ * The residual and discarded residual of `next` are the caller's. ERR_PROTO: these are not the
+ * manifest's bytes. ERR_DISAGREE: the states differ, before the step or after it. ERR_DIVERGED: as
+ * above. */
+enum err outer_state_replay(struct outer_state *m, const struct manifest *manifest,
+                            const uint8_t *bytes, size_t size_bytes) MUST;
 bool outer_state_kept(struct outer_state *m, unsigned fragment, uint64_t round);
 /* In place of outer_state_apply for a round that is rolled back: `next` has the arrays of state
  * `to`, which is kept, and its own residual is given up (discarded). Fills the manifest; the
@@ -157,10 +163,8 @@ bool outer_state_kept(struct outer_state *m, unsigned fragment, uint64_t round);
  */
 enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct manifest *manifest,
                                uint64_t to) MUST;
-/* The same at a replica, from the aggregate. ERR_PROTO: not the manifest's bytes. */
-enum err outer_state_rolled_back(struct outer_state *m, unsigned fragment,
-                                 const struct manifest *manifest, const uint8_t *aggregate,
-                                 size_t aggregate_bytes) MUST;
+/* Residual and discarded residual of `next` are those of the current state. */
+void outer_state_own_keep(struct outer_state *m, unsigned fragment);
 /* Of the current state into `next`: a replica's own residual is discarded, and booked where there
  * is a book. Part of a rollback. */
 void outer_state_give_up(struct outer_state *m, unsigned fragment);
@@ -283,9 +287,8 @@ enum err outer_state_snapshot_write(const struct outer_state *m, unsigned fragme
 /* Makes a snapshot the current state, durable. own: residual and discarded residual are what the
  * caller put into `next`; otherwise they start at zero, and what the site held is lost. ERR_PROTO:
  * not the bytes of manifest->state_after. */
-enum err outer_state_snapshot_adopt(struct outer_state *m, unsigned fragment,
-                                    const struct manifest *manifest, const uint8_t *data,
-                                    size_t size_bytes, bool own) MUST;
+enum err outer_state_snapshot_adopt(struct outer_state *m, const struct manifest *manifest,
+                                    const uint8_t *data, size_t size_bytes, bool own) MUST;
 /* Over all fragments: the last line of a run. residual: with residual and discarded residual. */
 struct digest outer_state_digest(const struct outer_state *m, bool residual);
 

@@ -219,17 +219,9 @@ void outer_state_file_take(struct outer_state *m, unsigned fragment,
     struct file_part parts[PARTS_MAX];
     size_t elements = outer_state_elements(m, fragment),
            n = outer_state_shared_parts(s, elements, parts);
-    const uint8_t *from = f->shared;
     ASSERT(f->intact && f->shared_bytes == outer_state_parts_bytes(parts, n));
-    for (size_t i = 0; i < n; from += parts[i++].size_bytes)
-        memcpy((void *)(uintptr_t)parts[i].data, from, parts[i].size_bytes);
-    n = outer_state_own_parts(s, elements, parts);
-    from = f->own;
-    for (size_t i = 0; i < n; from += from ? parts[i].size_bytes : 0, i++)
-        if (from)
-            memcpy((void *)(uintptr_t)parts[i].data, from, parts[i].size_bytes);
-        else
-            memset((void *)(uintptr_t)parts[i].data, 0, parts[i].size_bytes);
+    outer_state_parts_fill(parts, n, f->shared);
+    outer_state_parts_fill(parts, outer_state_own_parts(s, elements, parts), f->own);
     staging_forget(&m->staging, s->theta);
     s->round = f->round;
     s->manifest = f->manifest;

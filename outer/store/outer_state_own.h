@@ -36,6 +36,9 @@ size_t outer_state_shared_parts(const struct outer_state_fragment *s, size_t ele
 size_t outer_state_own_parts(const struct outer_state_fragment *s, size_t elements,
                              struct file_part out[OWN_MAX]);
 size_t outer_state_parts_bytes(const struct file_part *parts, size_t n);
+void outer_state_parts_copy(const struct file_part *to, const struct file_part *from, size_t n);
+/* bytes: all parts, one after the other; NULL: zeros. */
+void outer_state_parts_fill(const struct file_part *to, size_t n, const uint8_t *bytes);
 struct digest outer_state_shared_digest(const struct outer_state_fragment *s, size_t elements);
 
 /* ---- outer_state_files.c ---- */
@@ -77,6 +80,12 @@ enum err outer_state_prune_before(struct outer_state *m, unsigned fragment, uint
                                   uint64_t oldest_state) MUST;
 
 /* ---- outer_state_step.c ---- */
+/* outer_state_replay from state s, which need not be the current one. */
+enum err outer_state_replay_from(struct outer_state *m, const struct outer_state_fragment *s,
+                                 const struct manifest *manifest,
+                                 const struct codec_payload *bytes) MUST;
+/* `next` is the state that this manifest has made. */
+void outer_state_next_name(struct outer_state *m, const struct manifest *manifest);
 /* CURRENT names `next`: the commit point. Its arrays become those of the current state. */
 enum err outer_state_next_pass(struct outer_state *m, unsigned fragment) MUST;
 

@@ -9,22 +9,22 @@
 /* The aggregator's residual of a state that is made again. What its own encoding of that round lost
  * is a function of the contributions, not of the aggregate: without them given up, said, and the
  * manifest's residual ratio says how much. */
-static void remade_own(struct outer_state *m, unsigned fragment, const struct manifest *manifest)
+static void own_again(struct outer_state *m, const struct manifest *manifest)
 {
-    const struct outer_state_fragment *s = &m->state[fragment];
-    size_t n = outer_state_elements(m, fragment);
-    if (!m->o.compresses_downlink)
-        return;
+    unsigned fragment = manifest->fragment;
     bool again = schedule_compresses_downlink(&m->schedule, (enum codec_kind)manifest->codec,
                                               manifest_included(manifest));
+    if (manifest->rolled_back) {
+        outer_state_give_up(m, fragment);
+        return;
+    }
+    again = again && m->o.compresses_downlink;
     if (again && m->o.remake(m->o.remake_self, m, fragment, manifest) == ERR_OK)
         return;
-    if (s->discarded)
-        memcpy(m->next.discarded, s->discarded, n * sizeof *s->discarded);
-    memcpy(m->next.residual, s->residual, n * sizeof *s->residual);
+    outer_state_own_keep(m, fragment);
     if (!again)
         return;
-    memset(m->next.residual, 0, n * sizeof *s->residual);
+    memset(m->next.residual, 0, outer_state_elements(m, fragment) * sizeof *m->next.residual);
     m->residuals_lost++;
     char quoted[512];
     log_event(LOG_WARN, "residual_lost", "fragment=%u round=%" PRIu64 " residual_ratio=%u why=%s",
@@ -32,18 +32,16 @@ static void remade_own(struct outer_state *m, unsigned fragment, const struct ma
               log_quote(quoted, sizeof quoted, err_message()));
 }
 
-/* A committed round once more, from its manifest and aggregate: state and digest into `next`. */
-static enum err step_again(struct outer_state *m, unsigned fragment, struct manifest *manifest)
+/* A committed round once more, from state s and the files that are kept here. */
+static enum err step_again(struct outer_state *m, const struct outer_state_fragment *s,
+                           const struct manifest *manifest)
 {
-    struct file_map aggregate;
-    if (manifest_aborted(manifest) && !manifest->rolled_back)
-        return outer_state_abort(m, fragment, manifest, false);
-    TRY(outer_state_aggregate(m, fragment, manifest->round, &aggregate));
+    struct file_map map = {0};
+    if (!manifest_empty(manifest))
+        TRY(outer_state_aggregate(m, manifest->fragment, manifest->round, &map));
     enum err e =
-        manifest->rolled_back
-            ? outer_state_rolled_back(m, fragment, manifest, aggregate.data, aggregate.size_bytes)
-            : outer_state_apply(m, fragment, manifest, false, aggregate.data, aggregate.size_bytes);
-    m->env->ops->unmap(m->env, &aggregate);
+        outer_state_replay_from(m, s, manifest, &(struct codec_payload){map.data, map.size_bytes});
+    m->env->ops->unmap(m->env, &map);
     return e;
 }
 
@@ -56,11 +54,8 @@ static enum err remake(struct outer_state *m, unsigned fragment, uint64_t round)
     outer_state_path(path, fragment, round + 1, "MANIFEST");
     if (!digest_equal(&manifest.parent, &m->state[fragment].manifest)) /* of another history */
         return outer_state_damaged(m, path);
-    if (!manifest.rolled_back)
-        remade_own(m, fragment, &manifest);
-    TRY(step_again(m, fragment, &manifest));
-    if (manifest.rolled_back)
-        outer_state_give_up(m, fragment);
+    own_again(m, &manifest);
+    TRY(step_again(m, &m->state[fragment], &manifest));
     return outer_state_commit(m, fragment, &manifest, NULL, 0);
 }
 
@@ -152,37 +147,27 @@ static enum err repair_present(struct outer_state *m, unsigned fragment)
 static enum err repair_before(struct outer_state *m, unsigned fragment, uint64_t round)
 {
     struct arena scratch = arena_make(0);
-    struct outer_state copy = *m;
+    struct outer_state_fragment before = {0};
     struct manifest manifest;
-    struct outer_state_fragment *s = NULL;
     enum err e = round ? outer_state_manifest(m, fragment, round - 1, &manifest)
                        : err_set(ERR_INPUT, "nothing comes before the initial state");
-    if (e == ERR_OK && !(copy.state = arena_array(&scratch, m->fragments->count, sizeof *s)))
-        e = ERR_MEMORY;
-    if (e == ERR_OK) {
-        s = &copy.state[fragment];
-        e = outer_state_arrays_alloc(s, &m->o, outer_state_configured(&m->o, fragment),
-                                     outer_state_elements(m, fragment), &scratch);
-        s->codec_state = m->state[fragment].codec_state;
-    }
     if (e == ERR_OK)
-        e = outer_state_read(&copy, fragment, round - 1, s);
-    if (e == ERR_OK && !digest_equal(&manifest.parent, &s->manifest))
+        e = outer_state_arrays_alloc(&before, &m->o, outer_state_configured(&m->o, fragment),
+                                     outer_state_elements(m, fragment), &scratch);
+    if (e == ERR_OK)
+        e = outer_state_read(m, fragment, round - 1, &before);
+    if (e == ERR_OK && !digest_equal(&manifest.parent, &before.manifest))
         e = err_set(ERR_CORRUPT, "the manifest kept with it is of another history");
     if (e == ERR_OK)
-        e = step_again(&copy, fragment, &manifest);
+        e = step_again(m, &before, &manifest);
     if (e == ERR_OK)
-        e = outer_state_own_read(&copy, fragment, round);
+        e = outer_state_own_read(m, fragment, round);
     if (e == ERR_OK) {
-        copy.next.manifest = manifest_digest(&manifest);
-        copy.next.residual_ratio = manifest_residual_ratio(&manifest);
-        e = outer_state_write(m, fragment, &copy.next);
+        outer_state_next_name(m, &manifest);
+        e = outer_state_write(m, fragment, &m->next);
     }
-    m->staging = copy.staging;
-    m->next.squares = SQUARES_UNKNOWN;
-    staging_forget(&m->staging, m->buffers.theta);
-    if (s)
-        staging_forget(&m->staging, s->theta);
+    (void)outer_state_next(m, fragment); /* what staging knows of it is not the next round's */
+    staging_forget(&m->staging, before.theta);
     arena_free(&scratch);
     return e;
 }

@@ -15,9 +15,15 @@ enum codec_kind outer_state_codec(const struct outer_state *m, unsigned fragment
     return schedule_codec(&m->schedule, fragment, s->round, s->residual_ratio);
 }
 
+static struct digest grid_of(const struct outer_state *m, const struct outer_state_fragment *s,
+                             unsigned fragment)
+{
+    return digest_of(s->codes, outer_state_elements(m, fragment) / DEV_BLOCK);
+}
+
 struct digest outer_state_grid(const struct outer_state *m, unsigned fragment)
 {
-    return digest_of(m->state[fragment].codes, outer_state_elements(m, fragment) / DEV_BLOCK);
+    return grid_of(m, &m->state[fragment], fragment);
 }
 
 struct outer_opt outer_state_optimizer(const struct outer_state *m, unsigned fragment,
@@ -57,14 +63,14 @@ enum err outer_state_decode(struct outer_state *m, unsigned fragment, enum codec
 /* ---- the outer step ---- */
 
 /* What the manifest says about its inputs, before anything is decoded. */
-static enum err inputs_check(const struct outer_state *m, unsigned fragment,
-                             const struct manifest *manifest, const struct digest *aggregate,
-                             size_t aggregate_bytes)
+static enum err inputs_check(const struct outer_state *m, const struct outer_state_fragment *s,
+                             const struct manifest *manifest, const struct codec_payload *aggregate)
 {
-    const struct outer_state_fragment *s = &m->state[fragment];
-    struct digest grid = outer_state_grid(m, fragment);
-    if (manifest->aggregate_bytes != aggregate_bytes ||
-        !digest_equal(&manifest->aggregate, aggregate))
+    unsigned fragment = manifest->fragment;
+    struct digest grid = grid_of(m, s, fragment),
+                  d = digest_of(aggregate->data, aggregate->size_bytes);
+    if (manifest->aggregate_bytes != aggregate->size_bytes ||
+        !digest_equal(&manifest->aggregate, &d))
         return err_set(ERR_PROTO,
                        "fragment %u round %" PRIu64 ": the aggregate is not the manifest's",
                        fragment, s->round);
@@ -76,7 +82,7 @@ static enum err inputs_check(const struct outer_state *m, unsigned fragment,
 }
 
 /* Sums of squares in f64 do not overflow: they are finite where every value is. Theta's is kept. */
-static enum err finite_check(struct outer_state *m, unsigned fragment,
+static enum err finite_check(struct outer_state *m, unsigned fragment, uint64_t round,
                              const struct outer_opt_state *next)
 {
     const float *const parts[] = {next->theta, next->momentum, next->gathered};
@@ -88,7 +94,7 @@ static enum err finite_check(struct outer_state *m, unsigned fragment,
             return err_set(ERR_DIVERGED,
                            "fragment %u round %" PRIu64
                            ": the outer step gives values that are not finite",
-                           fragment, m->state[fragment].round);
+                           fragment, round);
         if (i == 0)
             m->next.squares = sum;
     }
@@ -96,9 +102,9 @@ static enum err finite_check(struct outer_state *m, unsigned fragment,
 }
 
 /* Values that took no part in the round: theta and what is beside it are as before. */
-static void hold(struct outer_state *m, unsigned fragment, const struct outer_opt_state *at)
+static void hold(struct outer_state *m, const struct outer_state_fragment *s, unsigned fragment,
+                 const struct outer_opt_state *at)
 {
-    const struct outer_state_fragment *s = &m->state[fragment];
     size_t n = stages_held(&m->stages, &m->schedule, fragment, s->round);
     const struct {
         float *to;
@@ -114,9 +120,10 @@ static void hold(struct outer_state *m, unsigned fragment, const struct outer_op
 }
 
 /* The layers that the next stage adds. Nothing has changed their momentum yet: it is 0. */
-static void grow(const struct outer_state *m, unsigned fragment, float *theta, uint8_t *codes)
+static void grow(const struct outer_state *m, unsigned fragment, uint64_t round, float *theta,
+                 uint8_t *codes)
 {
-    size_t n = stages_growth(&m->stages, &m->schedule, fragment, m->state[fragment].round);
+    size_t n = stages_growth(&m->stages, &m->schedule, fragment, round);
     for (size_t i = 0; i < n; i++) {
         const struct depth_copy *c = &m->stages.copies[i];
         m->dev->ops->copy(m->dev, theta + c->to, theta + c->from, c->count * sizeof *theta);
@@ -125,10 +132,10 @@ static void grow(const struct outer_state *m, unsigned fragment, float *theta, u
     }
 }
 
-/* The outer step with m->mean, from the current state into `next`. */
-static enum err advance(struct outer_state *m, unsigned fragment)
+/* The outer step with m->mean, from state s into `next`. */
+static enum err advance(struct outer_state *m, const struct outer_state_fragment *s,
+                        unsigned fragment)
 {
-    const struct outer_state_fragment *s = &m->state[fragment];
     struct outer_state_fragment *next = outer_state_next(m, fragment);
     size_t n = outer_state_elements(m, fragment);
     struct staging *g = &m->staging;
@@ -140,9 +147,9 @@ static enum err advance(struct outer_state *m, unsigned fragment)
     if (at.momentum && anneal_restarts(&o.anneal, &m->schedule, fragment, s->round))
         m->dev->ops->zero(m->dev, at.momentum, n * sizeof *at.momentum);
     outer_opt_step(m->dev, &o, &at, m->mean, s->round, n);
-    hold(m, fragment, &at);
-    grow(m, fragment, at.theta, next->codes);
-    TRY(finite_check(m, fragment, &at));
+    hold(m, s, fragment, &at);
+    grow(m, fragment, s->round, at.theta, next->codes);
+    TRY(finite_check(m, fragment, s->round, &at));
     staging_out(g, next->theta, at.theta, n);
     staging_out(g, next->momentum, at.momentum, n);
     staging_out(g, next->gathered, at.gathered, n);
@@ -152,7 +159,7 @@ static enum err advance(struct outer_state *m, unsigned fragment)
 
 enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta)
 {
-    TRY(advance(m, fragment));
+    TRY(advance(m, &m->state[fragment], fragment));
     memcpy(theta, m->next.theta, outer_state_elements(m, fragment) * sizeof *theta);
     return ERR_OK;
 }
@@ -223,41 +230,79 @@ enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t rou
     return e;
 }
 
-static enum err step(struct outer_state *m, unsigned fragment, const struct manifest *manifest,
-                     const uint8_t *aggregate, size_t aggregate_bytes)
-{
-    const struct codec_payload payload = {aggregate, aggregate_bytes};
-    TRY(mean_of(m, fragment, manifest, &payload, outer_state_next(m, fragment)->codes,
-                m->state[fragment].codes));
-    return advance(m, fragment);
-}
+/* ---- one round further ---- */
 
-enum err outer_state_apply(struct outer_state *m, unsigned fragment, struct manifest *manifest,
-                           bool made, const uint8_t *aggregate, size_t aggregate_bytes)
+/* An included round: from state s, and the aggregate, into `next`. */
+static enum err next_step(struct outer_state *m, const struct outer_state_fragment *s,
+                          const struct manifest *manifest, const struct codec_payload *aggregate)
 {
-    const struct outer_state_fragment *s = &m->state[fragment];
-    struct digest input = digest_of(aggregate, aggregate_bytes);
-    ASSERT(manifest->fragment == fragment && manifest->round == s->round);
-    ASSERT(digest_equal(&manifest->parent, &s->manifest));
-    if (made) {
-        manifest->state_before = s->digest;
-        manifest->grid = outer_state_grid(m, fragment);
-        manifest->aggregate = input;
-        manifest->aggregate_bytes = aggregate_bytes;
-    }
-    TRY(inputs_check(m, fragment, manifest, &input, aggregate_bytes));
-    TRY(step(m, fragment, manifest, aggregate, aggregate_bytes));
+    unsigned fragment = manifest->fragment;
+    TRY(mean_of(m, fragment, manifest, aggregate, outer_state_next(m, fragment)->codes, s->codes));
+    TRY(advance(m, s, fragment));
     m->next.round = s->round + 1;
     m->next.digest = outer_state_shared_digest(&m->next, outer_state_elements(m, fragment));
-    if (made)
-        manifest->state_after = m->next.digest;
-    if (!digest_equal(&manifest->state_after, &m->next.digest))
-        return err_set(ERR_DISAGREE, "fragment %u: our state %" PRIu64 " is not the manifest's",
-                       fragment, m->next.round);
     return ERR_OK;
 }
 
-/* ---- a round that is aborted or rolled back ---- */
+/* An aborted round: `next` is state s, grown where the round ends a stage. */
+static enum err next_same(struct outer_state *m, const struct outer_state_fragment *s,
+                          unsigned fragment)
+{
+    struct outer_state_fragment *next = outer_state_next(m, fragment);
+    struct file_part from[SHARED_MAX], to[SHARED_MAX];
+    size_t elements = outer_state_elements(m, fragment);
+    outer_state_shared_parts(next, elements, to);
+    outer_state_parts_copy(to, from, outer_state_shared_parts(s, elements, from));
+    next->round = s->round + 1;
+    grow(m, fragment, s->round, next->theta, next->codes);
+    TRY(dev_sync(m->dev));
+    next->digest = outer_state_shared_digest(next, elements);
+    return ERR_OK;
+}
+
+/* `next` is the state that the bytes are: of a snapshot, or of a round that was rolled back. False:
+ * they are not the manifest's state. */
+static bool next_bytes(struct outer_state *m, const struct manifest *manifest,
+                       const struct codec_payload *bytes)
+{
+    struct outer_state_fragment *next = outer_state_next(m, manifest->fragment);
+    struct file_part parts[SHARED_MAX];
+    struct digest d = digest_of(bytes->data, bytes->size_bytes);
+    size_t n = outer_state_shared_parts(next, outer_state_elements(m, manifest->fragment), parts);
+    if (bytes->size_bytes != outer_state_parts_bytes(parts, n) ||
+        !digest_equal(&d, &manifest->state_after))
+        return false;
+    outer_state_parts_fill(parts, n, bytes->data);
+    next->round = manifest->round + 1;
+    next->digest = d;
+    return true;
+}
+
+static void round_check(const struct outer_state_fragment *s, const struct manifest *manifest)
+{
+    ASSERT(manifest->round == s->round);
+    ASSERT(digest_equal(&manifest->parent, &s->manifest));
+}
+
+static struct outer_state_fragment *manifest_begin(struct outer_state *m, struct manifest *manifest)
+{
+    struct outer_state_fragment *s = &m->state[manifest->fragment];
+    round_check(s, manifest);
+    manifest->state_before = s->digest;
+    manifest->grid = outer_state_grid(m, manifest->fragment);
+    return s;
+}
+
+enum err outer_state_apply(struct outer_state *m, struct manifest *manifest,
+                           const uint8_t *aggregate, size_t aggregate_bytes)
+{
+    const struct outer_state_fragment *s = manifest_begin(m, manifest);
+    manifest->aggregate = digest_of(aggregate, aggregate_bytes);
+    manifest->aggregate_bytes = aggregate_bytes;
+    TRY(next_step(m, s, manifest, &(struct codec_payload){aggregate, aggregate_bytes}));
+    manifest->state_after = m->next.digest;
+    return ERR_OK;
+}
 
 /* What the residuals of the round before hold waits on; after a residual reset it is gone, and
  * they hold this round's work alone. */
@@ -267,38 +312,56 @@ static uint8_t abort_residual_ratio(const struct outer_state *m,
     return schedule_resets_residual(&m->schedule, s->residual_ratio) ? 0 : s->residual_ratio;
 }
 
-enum err outer_state_abort(struct outer_state *m, unsigned fragment, struct manifest *manifest,
-                           bool made)
+enum err outer_state_abort(struct outer_state *m, struct manifest *manifest)
 {
-    const struct outer_state_fragment *s = &m->state[fragment];
-    struct outer_state_fragment *next = outer_state_next(m, fragment);
-    struct file_part from[SHARED_MAX], to[SHARED_MAX];
-    size_t elements = outer_state_elements(m, fragment),
-           n = outer_state_shared_parts(s, elements, from);
-    ASSERT(manifest->fragment == fragment && manifest->round == s->round);
-    ASSERT(manifest_aborted(manifest) && digest_equal(&manifest->parent, &s->manifest));
-    if (made) {
-        manifest->state_before = s->digest;
-        manifest->grid = outer_state_grid(m, fragment);
-        manifest->residual_ratio = abort_residual_ratio(m, s);
-    }
-    if (!digest_equal(&manifest->state_before, &s->digest))
+    const struct outer_state_fragment *s = manifest_begin(m, manifest);
+    ASSERT(manifest_aborted(manifest));
+    manifest->residual_ratio = abort_residual_ratio(m, s);
+    TRY(next_same(m, s, manifest->fragment));
+    manifest->state_after = m->next.digest;
+    return ERR_OK;
+}
+
+enum err outer_state_replay_from(struct outer_state *m, const struct outer_state_fragment *s,
+                                 const struct manifest *manifest, const struct codec_payload *bytes)
+{
+    unsigned fragment = manifest->fragment;
+    round_check(s, manifest);
+    if (manifest->rolled_back)
+        return next_bytes(m, manifest, bytes)
+                   ? ERR_OK
+                   : err_set(ERR_PROTO,
+                             "fragment %u round %" PRIu64
+                             ": these bytes are not the state rolled back to",
+                             fragment, manifest->round);
+    if (!manifest_aborted(manifest))
+        TRY(inputs_check(m, s, manifest, bytes));
+    else if (!digest_equal(&manifest->state_before, &s->digest))
         return err_set(ERR_DISAGREE,
                        "fragment %u: our state %" PRIu64 " is not the one whose round was aborted",
                        fragment, s->round);
-    outer_state_shared_parts(next, elements, to);
-    for (size_t i = 0; i < n; i++)
-        memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
-    next->round = s->round + 1;
-    grow(m, fragment, next->theta, next->codes);
-    TRY(dev_sync(m->dev));
-    next->digest = outer_state_shared_digest(next, elements);
-    if (made)
-        manifest->state_after = next->digest;
-    if (!digest_equal(&manifest->state_after, &next->digest))
+    TRY(manifest_aborted(manifest) ? next_same(m, s, fragment) : next_step(m, s, manifest, bytes));
+    if (!digest_equal(&manifest->state_after, &m->next.digest))
         return err_set(ERR_DISAGREE, "fragment %u: our state %" PRIu64 " is not the manifest's",
-                       fragment, next->round);
+                       fragment, m->next.round);
     return ERR_OK;
+}
+
+enum err outer_state_replay(struct outer_state *m, const struct manifest *manifest,
+                            const uint8_t *bytes, size_t size_bytes)
+{
+    return outer_state_replay_from(m, &m->state[manifest->fragment], manifest,
+                                   &(struct codec_payload){bytes, size_bytes});
+}
+
+/* ---- an operator's act ---- */
+
+void outer_state_own_keep(struct outer_state *m, unsigned fragment)
+{
+    struct file_part from[OWN_MAX], to[OWN_MAX];
+    size_t elements = outer_state_elements(m, fragment);
+    outer_state_own_parts(&m->next, elements, to);
+    outer_state_parts_copy(to, from, outer_state_own_parts(&m->state[fragment], elements, from));
 }
 
 void outer_state_give_up(struct outer_state *m, unsigned fragment)
@@ -314,12 +377,12 @@ void outer_state_give_up(struct outer_state *m, unsigned fragment)
 enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct manifest *manifest,
                                uint64_t to)
 {
-    const struct outer_state_fragment *s = &m->state[fragment];
+    const struct outer_state_fragment *s = manifest_begin(m, manifest);
     struct outer_state_fragment *next = outer_state_next(m, fragment), kept = *next;
     struct file_part parts[SHARED_MAX];
     struct file_map map;
     size_t elements = outer_state_elements(m, fragment);
-    ASSERT(to < s->round && manifest->round == s->round && manifest_aborted(manifest));
+    ASSERT(to < s->round && manifest_aborted(manifest));
     TRY(outer_state_read(m, fragment, to, &kept));
     next->round = s->round + 1;
     next->digest = outer_state_shared_digest(next, elements);
@@ -329,33 +392,8 @@ enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct 
     outer_state_give_up(m, fragment);
     manifest->rolled_back = true;
     manifest->rolled_to = to;
-    manifest->state_before = s->digest;
-    manifest->grid = outer_state_grid(m, fragment);
     manifest->state_after = manifest->aggregate = next->digest;
     manifest->aggregate_bytes = outer_state_parts_bytes(parts, n);
-    return ERR_OK;
-}
-
-enum err outer_state_rolled_back(struct outer_state *m, unsigned fragment,
-                                 const struct manifest *manifest, const uint8_t *aggregate,
-                                 size_t aggregate_bytes)
-{
-    struct outer_state_fragment *next = outer_state_next(m, fragment);
-    struct file_part parts[SHARED_MAX];
-    struct digest d = digest_of(aggregate, aggregate_bytes);
-    size_t n = outer_state_shared_parts(next, outer_state_elements(m, fragment), parts);
-    ASSERT(manifest->round == m->state[fragment].round && manifest->rolled_back);
-    if (aggregate_bytes != outer_state_parts_bytes(parts, n) ||
-        !digest_equal(&d, &manifest->state_after))
-        return err_set(ERR_PROTO,
-                       "fragment %u round %" PRIu64
-                       ": these bytes are not the state rolled back to",
-                       fragment, manifest->round);
-    for (size_t i = 0; i < n; aggregate += parts[i++].size_bytes)
-        memcpy((void *)(uintptr_t)parts[i].data, aggregate, parts[i].size_bytes);
-    next->round = manifest->round + 1;
-    next->digest = d;
-    staging_forget(&m->staging, next->theta);
     return ERR_OK;
 }
 
@@ -389,12 +427,16 @@ static void arrays_copy(struct outer_state *m, unsigned fragment)
     size_t k = outer_state_shared_parts(s, n, to) - 1;
     outer_state_shared_parts(&m->next, n, from);
     outer_state_own_parts(&m->next, n, from + k);
-    k += outer_state_own_parts(s, n, to + k);
-    for (size_t i = 0; i < k; i++)
-        memcpy((void *)(uintptr_t)to[i].data, from[i].data, from[i].size_bytes);
+    outer_state_parts_copy(to, from, k + outer_state_own_parts(s, n, to + k));
     staging_forget(&m->staging, s->theta);
     if (staging_kept(&m->staging, STAGING_THETA, m->next.theta))
         staging_keep(&m->staging, STAGING_THETA, s->theta);
+}
+
+void outer_state_next_name(struct outer_state *m, const struct manifest *manifest)
+{
+    m->next.manifest = manifest_digest(manifest);
+    m->next.residual_ratio = manifest_residual_ratio(manifest);
 }
 
 /* `next`, complete, becomes durable. aggregate NULL: from a snapshot, there is none; or it lies
@@ -404,13 +446,11 @@ static enum err next_store(struct outer_state *m, unsigned fragment,
                            size_t aggregate_bytes)
 {
     char path[PATH_BYTES];
-    m->next.manifest = manifest_digest(manifest);
-    m->next.residual_ratio = manifest_residual_ratio(manifest);
+    outer_state_next_name(m, manifest);
     outer_state_path(path, fragment, m->next.round, "aggregate");
     if (aggregate)
         TRY(m->env->ops->write(m->env, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
-    else if (manifest_aborted(manifest) &&
-             !manifest->rolled_back) /* a gathered one was written before the outer step */
+    else if (manifest_empty(manifest)) /* a gathered one was written before the outer step */
         TRY(m->env->ops->remove(m->env, path));
     TRY(outer_state_manifest_write(m, fragment, manifest));
     if (MUTANT(CURRENT_FIRST))
@@ -482,41 +522,25 @@ enum err outer_state_commit(struct outer_state *m, unsigned fragment,
 void outer_state_follow(struct outer_state *m, unsigned fragment, const struct manifest *manifest)
 {
     ASSERT(m->next.round == m->state[fragment].round + 1 && manifest->round + 1 == m->next.round);
-    m->next.manifest = manifest_digest(manifest);
-    m->next.residual_ratio = manifest_residual_ratio(manifest);
+    outer_state_next_name(m, manifest);
     arrays_copy(m, fragment);
     outer_state_switch(m, fragment);
 }
 
-static void own_zero(struct outer_state *m, unsigned fragment)
+enum err outer_state_snapshot_adopt(struct outer_state *m, const struct manifest *manifest,
+                                    const uint8_t *data, size_t size_bytes, bool own)
 {
+    unsigned fragment = manifest->fragment;
     struct file_part parts[OWN_MAX];
-    size_t n = outer_state_own_parts(&m->next, outer_state_elements(m, fragment), parts);
-    for (size_t i = 0; i < n; i++)
-        memset((void *)(uintptr_t)parts[i].data, 0, parts[i].size_bytes);
-}
-
-enum err outer_state_snapshot_adopt(struct outer_state *m, unsigned fragment,
-                                    const struct manifest *manifest, const uint8_t *data,
-                                    size_t size_bytes, bool own)
-{
-    struct outer_state_fragment *next = outer_state_next(m, fragment);
-    struct file_part parts[SHARED_MAX];
-    struct digest d = digest_of(data, size_bytes);
-    size_t n = outer_state_shared_parts(next, outer_state_elements(m, fragment), parts);
-    if (size_bytes != outer_state_parts_bytes(parts, n) ||
-        !digest_equal(&d, &manifest->state_after))
+    if (!next_bytes(m, manifest, &(struct codec_payload){data, size_bytes}))
         return err_set(ERR_PROTO,
                        "fragment %u: the snapshot is not state %" PRIu64 " of its manifest",
                        fragment, manifest->round + 1);
-    for (size_t i = 0; i < n; data += parts[i++].size_bytes)
-        memcpy((void *)(uintptr_t)parts[i].data, data, parts[i].size_bytes);
     if (!own)
-        own_zero(m, fragment);
-    next->round = manifest->round + 1;
-    next->digest = d;
+        outer_state_parts_fill(
+            parts, outer_state_own_parts(&m->next, outer_state_elements(m, fragment), parts), NULL);
     log_event(LOG_INFO, "snapshot_adopted", "fragment=%u round=%" PRIu64 " residual=%s", fragment,
-              next->round, own ? "kept" : "zero");
+              m->next.round, own ? "kept" : "zero");
     TRY(next_store(m, fragment, manifest, NULL, 0));
     return next_commit(m, fragment);
 }

@@ -200,7 +200,7 @@ static void damage_tell(struct replay *p, const struct replay_inputs *in)
         e = aggregate_make(m, p->fragment, &(struct downlink_input){in->payload, in->count}, &made,
                            &scratch);
     if (e == ERR_OK)
-        e = outer_state_apply(m, p->fragment, p->other, true, made.data, made.size_bytes);
+        e = outer_state_apply(m, p->other, made.data, made.size_bytes);
     bool placed = e == ERR_OK && leaves_compare(p, &place, &leaves);
     const struct replay_where w = {.kind = REPLAY_DAMAGED,
                                    .what = "contribution",
@@ -260,7 +260,7 @@ static void leaves_check(struct replay *p)
 
 static enum err apply(struct replay *p, const uint8_t *data, size_t size)
 {
-    enum err e = outer_state_apply(p->m, p->fragment, p->now, false, data, size);
+    enum err e = outer_state_replay(p->m, p->now, data, size);
     if (e == ERR_OK)
         leaves_check(p);
     if (e == ERR_DISAGREE && p->m->next.round == p->now->round + 1)
@@ -279,7 +279,7 @@ static enum err round_by_aggregate(struct replay *p)
     struct file_map map;
     if (!aggregate_find(p, &map))
         return ERR_INPUT;
-    downlink_keep(p->m, p->fragment);
+    outer_state_own_keep(p->m, p->fragment);
     enum err e = apply(p, map.data, map.size_bytes);
     if (schedule_compresses_downlink(&p->m->schedule, (enum codec_kind)p->now->codec,
                                      manifest_included(p->now)))
@@ -323,7 +323,7 @@ static enum err round_rolled_back(struct replay *p)
             struct outer_state_file f;
             if (replay_path(p, i, kind, round, round, "state", path) &&
                 replay_state_open(p, path, round, &map, &f, &scratch))
-                e = outer_state_rolled_back(p->m, p->fragment, p->now, f.shared, f.shared_bytes);
+                e = outer_state_replay(p->m, p->now, f.shared, f.shared_bytes);
             file_unmap(&map);
             arena_free(&scratch);
         }
@@ -343,8 +343,8 @@ static enum err round_rolled_back(struct replay *p)
 
 static enum err round_aborted(struct replay *p)
 {
-    enum err e = outer_state_abort(p->m, p->fragment, p->now, false);
-    downlink_keep(p->m, p->fragment);
+    enum err e = outer_state_replay(p->m, p->now, NULL, 0);
+    outer_state_own_keep(p->m, p->fragment);
     if (e == ERR_DISAGREE)
         state_differs(p, err_message());
     if (e == ERR_OK)

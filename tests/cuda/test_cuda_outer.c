@@ -177,7 +177,7 @@ static enum err contribute(struct link *link, const struct wire_contribution *m,
                                                  .residual_ratio = i ? 0 : m->residual_ratio,
                                                  .payload = digest_of(p[i].data, p[i].size_bytes),
                                                  .payload_bytes = p[i].size_bytes};
-    assert_int_equal(outer_state_apply(&l->replica, f, made, true, aggregate, bytes), ERR_OK);
+    assert_int_equal(outer_state_apply(&l->replica, made, aggregate, bytes), ERR_OK);
     assert_int_equal(outer_state_commit(&l->replica, f, made, aggregate, bytes), ERR_OK);
     l->trace->payload = m->payload;
     l->trace->codec = c->kind;
@@ -315,7 +315,7 @@ static void check_stale(struct round_link *l, struct outer_state *m, float *at,
         } else {
             assert_int_equal(outer_state_manifest(&l->replica, f, ROUNDS - 1, &manifest), ERR_OK);
             assert_int_equal(outer_state_snapshot_write(&l->replica, f, snapshot), ERR_OK);
-            assert_int_equal(outer_state_snapshot_adopt(m, f, &manifest, snapshot, bytes, false),
+            assert_int_equal(outer_state_snapshot_adopt(m, &manifest, snapshot, bytes, false),
                              ERR_OK);
         }
         assert_int_equal(m->state[f].round, ROUNDS - (i == 0));

@@ -906,14 +906,8 @@ bool sim_disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_sta
 
 static enum err replay(struct outer_state *m, unsigned f, struct sim_commit *c)
 {
-    bool aborted = manifest_aborted(&c->manifest);
     TRY(outer_state_amend(m, &c->manifest.amendments));
-    if (c->manifest.rolled_back)
-        TRY(outer_state_rolled_back(m, f, &c->manifest, c->aggregate, c->manifest.aggregate_bytes));
-    else
-        TRY(aborted ? outer_state_abort(m, f, &c->manifest, false)
-                    : outer_state_apply(m, f, &c->manifest, false, c->aggregate,
-                                        c->manifest.aggregate_bytes));
+    TRY(outer_state_replay(m, &c->manifest, c->aggregate, c->manifest.aggregate_bytes));
     return outer_state_commit(m, f, &c->manifest, c->aggregate, c->manifest.aggregate_bytes);
 }
 

@@ -127,7 +127,7 @@ static void aggregate(struct made *r, struct outer_state *m, unsigned included)
     size_t n = fragments.f[0].elements;
     assert_true(c->aggregate_max(c, n, schedule_payloads(&schedule, c->kind, included)) <=
                 BYTES_MAX);
-    downlink_keep(m, 0);
+    outer_state_own_keep(m, 0);
     if (schedule_compresses_downlink(&schedule, c->kind, included))
         assert_int_equal(downlink_sum(m, 0, r->aggregate, &r->bytes,
                                       &(struct downlink_input){r->payloads, included}, &arena),
@@ -142,7 +142,9 @@ static void aggregate(struct made *r, struct outer_state *m, unsigned included)
 
 static void commit(struct made *r, struct outer_state *m, bool made)
 {
-    assert_int_equal(outer_state_apply(m, 0, &r->manifest, made, r->aggregate, r->bytes), ERR_OK);
+    assert_int_equal(made ? outer_state_apply(m, &r->manifest, r->aggregate, r->bytes)
+                          : outer_state_replay(m, &r->manifest, r->aggregate, r->bytes),
+                     ERR_OK);
     if (made)
         assert_int_equal(downlink_residual_ratio(m, 0, &r->manifest, &r->manifest.residual_ratio),
                          ERR_OK);

@@ -120,7 +120,9 @@ static void round_make(struct made *out, struct outer_state *m, unsigned f, uint
 static void round_commit(struct outer_state *m, unsigned f, struct made *r, bool made)
 {
     size_t n = fragments.f[f].elements;
-    assert_int_equal(outer_state_apply(m, f, &r->manifest, made, r->aggregate, r->bytes), ERR_OK);
+    assert_int_equal(made ? outer_state_apply(m, &r->manifest, r->aggregate, r->bytes)
+                          : outer_state_replay(m, &r->manifest, r->aggregate, r->bytes),
+                     ERR_OK);
     for (size_t k = 0; m->o.residuals && k < n; k++) {
         m->next.residual[k] = (float)k / 64 + (float)r->manifest.round;
         m->next.discarded[k] = (double)k / 128;
@@ -231,24 +233,24 @@ static void test_nothing_infinite_is_applied(void **state)
     round_make(&r, &a.replica, 0, 7);
     for (unsigned i = 0; i < SITES; i++)
         r.manifest.sites[i].weight = 0x1p-149f;
-    assert_int_equal(outer_state_apply(&a.replica, 0, &r.manifest, true, r.aggregate, r.bytes),
+    assert_int_equal(outer_state_apply(&a.replica, &r.manifest, r.aggregate, r.bytes),
                      ERR_DIVERGED);
-    assert_int_equal(outer_state_apply(&s.replica, 0, &r.manifest, false, r.aggregate, r.bytes),
+    assert_int_equal(outer_state_replay(&s.replica, &r.manifest, r.aggregate, r.bytes),
                      ERR_DIVERGED);
     for (unsigned i = 0; i < SITES; i++)
         r.manifest.sites[i].weight = 3e38f;
-    assert_int_equal(outer_state_apply(&a.replica, 0, &r.manifest, true, r.aggregate, r.bytes),
+    assert_int_equal(outer_state_apply(&a.replica, &r.manifest, r.aggregate, r.bytes),
                      ERR_DIVERGED);
     for (unsigned i = 0; i < SITES; i++)
         r.manifest.sites[i].included = false;
     r.manifest.aggregate = (struct digest){0};
     r.manifest.aggregate_bytes = 0;
-    assert_int_equal(outer_state_abort(&a.replica, 0, &r.manifest, true), ERR_OK);
+    assert_int_equal(outer_state_abort(&a.replica, &r.manifest), ERR_OK);
     assert_int_equal(outer_state_commit(&a.replica, 0, &r.manifest, NULL, 0), ERR_OK);
     r.manifest.state_after.bytes[0] ^= 1;
-    assert_int_equal(outer_state_abort(&s.replica, 0, &r.manifest, false), ERR_DISAGREE);
+    assert_int_equal(outer_state_replay(&s.replica, &r.manifest, NULL, 0), ERR_DISAGREE);
     r.manifest.state_after.bytes[0] ^= 1;
-    assert_int_equal(outer_state_abort(&s.replica, 0, &r.manifest, false), ERR_OK);
+    assert_int_equal(outer_state_replay(&s.replica, &r.manifest, NULL, 0), ERR_OK);
     memset(s.replica.next.residual, 0, fragments.f[0].elements * sizeof(float));
     memset(s.replica.next.discarded, 0, fragments.f[0].elements * sizeof(double));
     assert_int_equal(outer_state_commit(&s.replica, 0, &r.manifest, NULL, 0), ERR_OK);
@@ -277,20 +279,17 @@ static void test_apply_compares(void **state)
     round_make(&r, &a.replica, 0, 7);
     round_commit(&a.replica, 0, &r, true);
     r.aggregate[r.bytes / 2] ^= 1;
-    assert_int_equal(outer_state_apply(&s.replica, 0, &r.manifest, false, r.aggregate, r.bytes),
-                     ERR_PROTO);
+    assert_int_equal(outer_state_replay(&s.replica, &r.manifest, r.aggregate, r.bytes), ERR_PROTO);
     r.aggregate[r.bytes / 2] ^= 1;
     struct manifest other = r.manifest;
     other.state_after.bytes[0] ^= 1;
-    assert_int_equal(outer_state_apply(&s.replica, 0, &other, false, r.aggregate, r.bytes),
-                     ERR_DISAGREE);
+    assert_int_equal(outer_state_replay(&s.replica, &other, r.aggregate, r.bytes), ERR_DISAGREE);
     s.replica.state[0].theta[3] +=
         1; /* a flipped bit in memory shows at the next round at the latest */
-    assert_int_equal(outer_state_apply(&s.replica, 0, &r.manifest, false, r.aggregate, r.bytes),
+    assert_int_equal(outer_state_replay(&s.replica, &r.manifest, r.aggregate, r.bytes),
                      ERR_DISAGREE);
     assert_int_equal(outer_state_load(&s.replica), ERR_OK);
-    assert_int_equal(outer_state_apply(&s.replica, 0, &r.manifest, false, r.aggregate, r.bytes),
-                     ERR_OK);
+    assert_int_equal(outer_state_replay(&s.replica, &r.manifest, r.aggregate, r.bytes), ERR_OK);
     node_close(&a);
     node_close(&s);
 }
@@ -600,6 +599,75 @@ static void test_running_repairs(void **state)
     }
 }
 
+/* A round that is committed with nobody in it: rolled back to `to`, or aborted. */
+static void act_commit(struct node *a, struct node *s, struct made *r, bool rolls_back, uint64_t to)
+{
+    struct file_map map = {0};
+    size_t elements = fragments.f[0].elements;
+    round_make(r, &a->replica, 0, 1);
+    for (unsigned i = 0; i < SITES; i++)
+        r->manifest.sites[i] = (struct manifest_entry){.site = i};
+    r->manifest.ordered_by.bytes[0] = 1;
+    if (rolls_back)
+        assert_int_equal(outer_state_roll_back(&a->replica, 0, &r->manifest, to), ERR_OK);
+    else
+        assert_int_equal(outer_state_abort(&a->replica, &r->manifest), ERR_OK);
+    assert_int_equal(outer_state_commit(&a->replica, 0, &r->manifest, NULL, 0), ERR_OK);
+    if (rolls_back) {
+        assert_int_equal(outer_state_aggregate(&a->replica, 0, r->manifest.round, &map), ERR_OK);
+        uint8_t *wrong = arena_alloc(&arena, map.size_bytes);
+        memcpy(wrong, map.data, map.size_bytes);
+        wrong[map.size_bytes / 2] ^= 1;
+        assert_int_equal(outer_state_replay(&s->replica, &r->manifest, wrong, map.size_bytes),
+                         ERR_PROTO);
+    }
+    assert_int_equal(outer_state_replay(&s->replica, &r->manifest, map.data, map.size_bytes),
+                     ERR_OK);
+    memset(s->replica.next.residual, 0, elements * sizeof(float));
+    memset(s->replica.next.discarded, 0, elements * sizeof(double));
+    assert_int_equal(outer_state_commit(&s->replica, 0, &r->manifest, map.data, map.size_bytes),
+                     ERR_OK);
+    a->env->ops->unmap(a->env, &map);
+}
+
+/* Rounds without a step, too, are followed by a replica, and their states are made again byte for
+ * byte: from a loaded state, and while the replica stands further on. */
+static void test_rounds_without_a_step(void **state)
+{
+    static struct made r;
+    struct node a, s;
+    size_t size;
+    (void)state;
+    node_open(&a, "wa", false);
+    node_open(&s, "ws", true);
+    a.replica.o.states = a.replica.o.keep = s.replica.o.keep = 9;
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
+    for (uint64_t t = 0; t < 6; t++) {
+        if (t == 3 || t == 4) {
+            act_commit(&a, &s, &r, t == 3, 1);
+        } else {
+            round_make(&r, &a.replica, 0, 7 * t);
+            round_commit(&a.replica, 0, &r, true);
+            round_commit(&s.replica, 0, &r, false);
+        }
+        assert_true(digest_equal(&a.replica.state[0].digest, &s.replica.state[0].digest));
+        for (uint64_t round = 1; round <= t + 1; round++) {
+            uint8_t *good = state_spoil(&a, round, 9, &size);
+            assert_int_equal(outer_state_repair(&a.replica, 0, round), ERR_OK);
+            assert_true(state_is(&a, round, good, size));
+        }
+        struct digest d = a.replica.state[0].digest;
+        state_spoil(&a, t + 1, 9, &size);
+        node_again(&a, "wa", false);
+        a.replica.o.states = a.replica.o.keep = 9;
+        assert_int_equal(outer_state_load(&a.replica), ERR_OK);
+        assert_true(digest_equal(&a.replica.state[0].digest, &d));
+    }
+    node_close(&a);
+    node_close(&s);
+}
+
 /* Made with other settings is not damaged; damaged names the whole path and what to do. */
 static void test_other_settings(void **state)
 {
@@ -758,8 +826,7 @@ static void test_a_moved_directory_is_not_committed_to(void **state)
     snprintf(moved, sizeof moved, "%s.moved", a.path);
     assert_int_equal(rename(a.path, moved), 0);
     round_make(&r, &a.replica, 0, 1);
-    assert_int_equal(outer_state_apply(&a.replica, 0, &r.manifest, true, r.aggregate, r.bytes),
-                     ERR_OK);
+    assert_int_equal(outer_state_apply(&a.replica, &r.manifest, r.aggregate, r.bytes), ERR_OK);
     assert_int_equal(outer_state_commit(&a.replica, 0, &r.manifest, r.aggregate, r.bytes),
                      ERR_BUSY);
     snprintf(current, sizeof current, "%s/frag/0/CURRENT", a.path);
@@ -785,13 +852,12 @@ static void test_snapshot(void **state)
     uint8_t *bytes = arena_alloc(&arena, n);
     assert_int_equal(outer_state_snapshot_write(&a.replica, 0, bytes), ERR_OK);
     bytes[n / 3] ^= 1;
-    assert_int_equal(outer_state_snapshot_adopt(&s.replica, 0, &r.manifest, bytes, n, false),
+    assert_int_equal(outer_state_snapshot_adopt(&s.replica, &r.manifest, bytes, n, false),
                      ERR_PROTO);
     assert_int_equal(s.replica.state[0].round, 0);
     bytes[n / 3] ^= 1;
     s.replica.next.residual[5] = 3;
-    assert_int_equal(outer_state_snapshot_adopt(&s.replica, 0, &r.manifest, bytes, n, false),
-                     ERR_OK);
+    assert_int_equal(outer_state_snapshot_adopt(&s.replica, &r.manifest, bytes, n, false), ERR_OK);
     assert_int_equal(s.replica.state[0].round, 3);
     assert_true(s.replica.state[0].residual[5] == 0);
     node_again(&s, "ss", true);
@@ -827,8 +893,7 @@ static void test_damage_after_a_snapshot(void **state)
     uint8_t *bytes = arena_alloc(&arena, n);
     assert_int_equal(outer_state_snapshot_write(&a.replica, 0, bytes), ERR_OK);
     assert_int_equal(outer_state_prune(&s.replica, 0, 1), ERR_OK);
-    assert_int_equal(outer_state_snapshot_adopt(&s.replica, 0, &r.manifest, bytes, n, false),
-                     ERR_OK);
+    assert_int_equal(outer_state_snapshot_adopt(&s.replica, &r.manifest, bytes, n, false), ERR_OK);
     assert_int_equal(outer_state_prune(&s.replica, 0, 6), ERR_OK);
     assert_true(there(&s, 1, "state"));
     assert_false(there(&s, 0, "state"));
@@ -845,7 +910,7 @@ static void test_damage_after_a_snapshot(void **state)
         round_make(&r, &a.replica, 0, at); /* the others go on */
         round_commit(&a.replica, 0, &r, true);
         assert_int_equal(outer_state_snapshot_write(&a.replica, 0, bytes), ERR_OK);
-        assert_int_equal(outer_state_snapshot_adopt(&s.replica, 0, &r.manifest, bytes, n, false),
+        assert_int_equal(outer_state_snapshot_adopt(&s.replica, &r.manifest, bytes, n, false),
                          ERR_OK);
         assert_int_equal(outer_state_prune(&s.replica, 0, at + 1), ERR_OK);
         assert_int_equal(s.replica.state[0].round, at + 1);
@@ -903,7 +968,7 @@ static void test_delayed(void **state)
     round_make(&r, &a.replica, 0, 4);
     round_commit(&a.replica, 0, &r, true);
     s.replica.state[0].gathered[7] += 1;
-    assert_int_equal(outer_state_apply(&s.replica, 0, &r.manifest, false, r.aggregate, r.bytes),
+    assert_int_equal(outer_state_replay(&s.replica, &r.manifest, r.aggregate, r.bytes),
                      ERR_DISAGREE);
     node_close(&a);
     node_close(&s);
@@ -967,6 +1032,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_damage_shows),
         cmocka_unit_test(test_aggregator_repairs),
         cmocka_unit_test(test_running_repairs),
+        cmocka_unit_test(test_rounds_without_a_step),
         cmocka_unit_test(test_other_settings),
         cmocka_unit_test(test_current_is_found_again),
         cmocka_unit_test(test_what_does_not_verify_is_not_current),

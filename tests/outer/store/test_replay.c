@@ -178,13 +178,12 @@ static void toy_commit(struct toy *t, unsigned f, unsigned included, struct mani
         assert_int_equal(
             aggregate_make(&t->m, f, &(struct downlink_input){payloads, n}, &made, &scratch),
             ERR_OK);
-        assert_int_equal(outer_state_apply(&t->m, f, man, true, made.data, made.size_bytes),
-                         ERR_OK);
+        assert_int_equal(outer_state_apply(&t->m, man, made.data, made.size_bytes), ERR_OK);
         assert_int_equal(downlink_residual_ratio(&t->m, f, man, &man->residual_ratio), ERR_OK);
         assert_int_equal(outer_state_commit(&t->m, f, man, made.data, made.size_bytes), ERR_OK);
     } else {
-        assert_int_equal(outer_state_abort(&t->m, f, man, true), ERR_OK);
-        downlink_keep(&t->m, f);
+        assert_int_equal(outer_state_abort(&t->m, man), ERR_OK);
+        outer_state_own_keep(&t->m, f);
         assert_int_equal(outer_state_commit(&t->m, f, man, NULL, 0), ERR_OK);
     }
     arena_free(&scratch);
