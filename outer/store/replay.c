@@ -44,42 +44,35 @@ static void input_take(struct replay *p, const struct manifest_entry *e, const c
                        struct replay_inputs *in)
 {
     struct file_map *best = &in->map[in->count], bad = {0};
-    char bad_file[ARCHIVE_PATH_MAX] = "";
+    char bad_file[ARCHIVE_PATH_MAX] = "", name[ARCHIVE_NAME_MAX + 16];
+    struct replay_file f = {0};
     bool intact = false;
-    for (size_t i = 0; i < p->o->count && !intact; i++) {
-        char path[ARCHIVE_PATH_MAX], name[ARCHIVE_NAME_MAX + 16];
-        struct file_map map;
-        enum err read;
-        archive_payload_name(name, site);
-        if (!replay_path(p, i, 0, p->now->round, 0, name, path) || !replay_open(path, &map, &read))
+    archive_payload_name(name, site);
+    while (!intact && replay_file_next(p, &f, name, p->now->round, REPLAY_ARCHIVED)) {
+        intact = replay_file_is(&f, &e->payload, e->payload_bytes);
+        p->r->bytes += f.map.size_bytes;
+        if (!intact && *bad_file)
             continue;
-        struct digest d = digest_of(map.data, map.size_bytes);
-        intact =
-            read == ERR_OK && map.size_bytes == e->payload_bytes && digest_equal(&d, &e->payload);
-        p->r->bytes += map.size_bytes;
-        if (intact) {
-            *best = map;
-        } else if (!*bad_file) {
-            bad = map;
-            snprintf(bad_file, sizeof bad_file, "%s", path);
-        } else {
-            file_unmap(&map);
-        }
+        if (!intact)
+            snprintf(bad_file, sizeof bad_file, "%s", f.path);
+        *(intact ? best : &bad) = f.map;
+        f.map = (struct file_map){0};
     }
+    replay_file_close(&f);
     err_clear();
     if (intact && *bad_file) {
         struct replay_place place = {.known = false};
         replay_payloads_differ(p, (enum codec_kind)p->now->codec,
                                &(struct codec_payload){best->data, best->size_bytes},
                                &(struct codec_payload){bad.data, bad.size_bytes}, &place);
-        replay_found(p,
-                     &(struct replay_where){.kind = REPLAY_DAMAGED,
-                                            .what = "contribution",
-                                            .site = site,
-                                            .file = bad_file,
-                                            .round = p->now->round,
-                                            .place = &place},
-                     "%s", "not the bytes that the manifest names; another directory has these");
+        replay_found_at(p,
+                        &(struct replay_where){.kind = REPLAY_DAMAGED,
+                                               .what = "contribution",
+                                               .site = site,
+                                               .file = bad_file,
+                                               .round = p->now->round,
+                                               .place = &place},
+                        "not the bytes that the manifest names; another directory has these");
         file_unmap(&bad);
     } else if (*bad_file) {
         *best = bad;
@@ -108,48 +101,35 @@ static void inputs_open(struct replay *p, struct replay_inputs *in)
 }
 
 /* The aggregate that a directory has kept: mapped, intact. */
-static bool aggregate_find(struct replay *p, struct file_map *map)
+static bool aggregate_find(struct replay *p, struct replay_file *f)
 {
-    for (size_t i = 0; i < p->o->count; i++)
-        for (unsigned kind = 0; kind < 2; kind++) {
-            char path[ARCHIVE_PATH_MAX];
-            enum err e;
-            if (!replay_path(p, i, kind, p->now->round, p->now->round + 1, "aggregate", path) ||
-                !replay_open(path, map, &e))
-                continue;
-            struct digest d = digest_of(map->data, map->size_bytes);
-            if (e == ERR_OK && map->size_bytes == p->now->aggregate_bytes &&
-                digest_equal(&d, &p->now->aggregate)) {
-                p->r->bytes += map->size_bytes;
-                return true;
-            }
-            file_unmap(map);
-            replay_found(p,
-                         &(struct replay_where){.kind = REPLAY_DAMAGED,
-                                                .what = "aggregate",
-                                                .round = p->now->round,
-                                                .file = path},
-                         "%s", "not the bytes that the manifest names");
+    uint64_t round = p->now->round;
+    while (replay_file_next(p, f, "aggregate", round, round + 1)) {
+        if (replay_file_is(f, &p->now->aggregate, p->now->aggregate_bytes)) {
+            p->r->bytes += f->map.size_bytes;
+            return true;
         }
+        replay_found(p, REPLAY_DAMAGED, "aggregate", round, f->path,
+                     "not the bytes that the manifest names");
+    }
     err_clear();
     return false;
 }
 
 /* ---- where a made state differs ---- */
 
-static bool leaves_look(struct replay *p, const struct outer_state_fragment *made, const char *path,
-                        struct replay_place *place, size_t *count, struct arena *scratch)
+/* `next` of the replica beside the leaves of this file. False: it cannot be read. */
+static bool leaves_look(struct replay *p, struct replay_file *f, struct replay_place *place,
+                        size_t *count)
 {
     size_t n = leaves_count(p->m, p->fragment);
-    struct leaf *list = arena_array(scratch, n, sizeof *list);
-    struct digest *ours = arena_array(scratch, n, sizeof *ours),
-                  *theirs = arena_array(scratch, n, sizeof *theirs);
-    struct file_map map = {0};
-    enum err e = ERR_OK;
-    bool read = list && ours && theirs && replay_open(path, &map, &e) && e == ERR_OK &&
-                archive_leaves_read(theirs, n, path, map.data, map.size_bytes, scratch) == ERR_OK &&
-                leaves_digests(p->m, p->fragment, made, ours, scratch) == ERR_OK;
-    file_unmap(&map);
+    struct leaf *list = arena_array(&f->arena, n, sizeof *list);
+    struct digest *ours = arena_array(&f->arena, n, sizeof *ours),
+                  *theirs = arena_array(&f->arena, n, sizeof *theirs);
+    bool read = list && ours && theirs && f->e == ERR_OK &&
+                archive_leaves_read(theirs, n, f->path, f->map.data, f->map.size_bytes,
+                                    &f->arena) == ERR_OK &&
+                leaves_digests(p->m, p->fragment, &p->m->next, ours, &f->arena) == ERR_OK;
     err_clear();
     *count = 0;
     if (!read)
@@ -164,16 +144,12 @@ static bool leaves_look(struct replay *p, const struct outer_state_fragment *mad
 /* `next` of the replica beside the leaves that an archive has of that state. False: none has. */
 static bool leaves_compare(struct replay *p, struct replay_place *place, size_t *count)
 {
-    for (size_t i = 0; i < p->o->count; i++) {
-        char path[ARCHIVE_PATH_MAX];
-        struct arena scratch = arena_make(0);
-        bool read = replay_path(p, i, 0, p->now->round, 0, "leaves", path) &&
-                    leaves_look(p, &p->m->next, path, place, count, &scratch);
-        arena_free(&scratch);
-        if (read && *count)
-            return true;
-    }
-    return false;
+    struct replay_file f = {0};
+    bool found = false;
+    while (!found && replay_file_next(p, &f, "leaves", p->now->round, REPLAY_ARCHIVED))
+        found = leaves_look(p, &f, place, count) && *count;
+    replay_file_close(&f);
+    return found;
 }
 
 /* ---- a round ---- */
@@ -209,12 +185,12 @@ static void damage_tell(struct replay *p, const struct replay_inputs *in)
                                    .round = p->now->round,
                                    .place = &place};
     if (placed)
-        replay_found(p, &w,
-                     "not the bytes that the manifest names; %zu lea%s of the state would differ",
-                     leaves, leaves == 1 ? "f" : "ves");
+        replay_found_at(
+            p, &w, "not the bytes that the manifest names; %zu lea%s of the state would differ",
+            leaves, leaves == 1 ? "f" : "ves");
     else
-        replay_found(p, &w, "not the bytes that the manifest names%s",
-                     e == ERR_OK ? "" : ", and nothing that decodes");
+        replay_found_at(p, &w, "not the bytes that the manifest names%s",
+                        e == ERR_OK ? "" : ", and nothing that decodes");
     err_clear();
     arena_free(&scratch);
 }
@@ -224,7 +200,7 @@ static void state_differs(struct replay *p, const char *what)
     struct replay_place place = {.known = false};
     size_t leaves = 0;
     bool placed = leaves_compare(p, &place, &leaves);
-    replay_found(
+    replay_found_at(
         p,
         &(struct replay_where){
             .kind = REPLAY_DIFFERS, .what = "state", .round = p->now->round, .place = &place},
@@ -236,55 +212,48 @@ static void state_differs(struct replay *p, const char *what)
  */
 static void leaves_check(struct replay *p)
 {
-    for (size_t i = 0; i < p->o->count; i++) {
-        char path[ARCHIVE_PATH_MAX];
-        struct arena scratch = arena_make(0);
+    struct replay_file f = {0};
+    while (replay_file_next(p, &f, "leaves", p->now->round, REPLAY_ARCHIVED)) {
         struct replay_place place = {.known = false};
         size_t count = 0;
-        if (replay_path(p, i, 0, p->now->round, 0, "leaves", path) && file_exists(path)) {
-            bool read = leaves_look(p, &p->m->next, path, &place, &count, &scratch);
-            if (!read || count)
-                replay_found(p,
-                             &(struct replay_where){.kind = REPLAY_DAMAGED,
-                                                    .what = "leaves",
-                                                    .round = p->now->round,
-                                                    .file = path,
-                                                    .place = count ? &place : NULL},
-                             "%s",
-                             read ? "digests of another state than the manifest names"
-                                  : "damaged: no record of this fragment's leaves");
-        }
-        arena_free(&scratch);
+        bool read = leaves_look(p, &f, &place, &count);
+        if (!read || count)
+            replay_found_at(p,
+                            &(struct replay_where){.kind = REPLAY_DAMAGED,
+                                                   .what = "leaves",
+                                                   .round = p->now->round,
+                                                   .file = f.path,
+                                                   .place = count ? &place : NULL},
+                            read ? "digests of another state than the manifest names"
+                                 : "damaged: no record of this fragment's leaves");
     }
 }
 
-static enum err apply(struct replay *p, const uint8_t *data, size_t size)
+/* From the bytes that the manifest names. */
+static enum err state_make(struct replay *p, const uint8_t *bytes, size_t size_bytes)
 {
-    enum err e = outer_state_replay(p->m, p->now, data, size);
+    enum err e = outer_state_replay(p->m, p->now, bytes, size_bytes);
     if (e == ERR_OK)
         leaves_check(p);
-    if (e == ERR_DISAGREE && p->m->next.round == p->now->round + 1)
+    if (e == ERR_DISAGREE && (manifest_empty(p->now) || p->m->next.round == p->now->round + 1))
         state_differs(p, err_message());
     else if (e == ERR_DISAGREE || e == ERR_PROTO || e == ERR_DIVERGED)
-        replay_found(
-            p,
-            &(struct replay_where){.kind = REPLAY_DIFFERS, .what = "state", .round = p->now->round},
-            "%s", err_message());
+        replay_found(p, REPLAY_DIFFERS, "state", p->now->round, NULL, "%s", err_message());
     return e;
 }
 
 /* From the kept aggregate. ERR_INPUT: there is none. */
 static enum err round_by_aggregate(struct replay *p)
 {
-    struct file_map map;
-    if (!aggregate_find(p, &map))
+    struct replay_file f = {0};
+    if (!aggregate_find(p, &f))
         return ERR_INPUT;
     outer_state_own_keep(p->m, p->fragment);
-    enum err e = apply(p, map.data, map.size_bytes);
+    enum err e = state_make(p, f.map.data, f.map.size_bytes);
     if (schedule_compresses_downlink(&p->m->schedule, (enum codec_kind)p->now->codec,
                                      manifest_included(p->now)))
         p->residual_unknown = p->m->o.compresses_downlink;
-    file_unmap(&map);
+    replay_file_close(&f);
     p->r->by_aggregate += e == ERR_OK;
     return e;
 }
@@ -298,57 +267,40 @@ static enum err round_by_inputs(struct replay *p, const struct replay_inputs *in
     struct digest d = e == ERR_OK ? digest_of(made.data, made.size_bytes) : (struct digest){0};
     bool same = e == ERR_OK && digest_equal(&d, &p->now->aggregate);
     if (same)
-        e = apply(p, made.data, made.size_bytes);
+        e = state_make(p, made.data, made.size_bytes);
     p->r->made += same && e == ERR_OK;
     arena_free(&scratch);
     if (same || e != ERR_OK)
         return e;
-    replay_found(
-        p,
-        &(struct replay_where){.kind = REPLAY_DIFFERS, .what = "aggregate", .round = p->now->round},
-        "%s", "the contributions add up to other bytes than the manifest names");
+    replay_found(p, REPLAY_DIFFERS, "aggregate", p->now->round, NULL,
+                 "the contributions add up to other bytes than the manifest names");
     return round_by_aggregate(p);
 }
 
 /* The bytes of the state that an operator has gone back to: a kept state. */
 static enum err round_rolled_back(struct replay *p)
 {
-    uint64_t round = p->now->round + 1;
+    struct replay_file f = {0};
     enum err e = ERR_INPUT;
-    for (size_t i = 0; i < p->o->count && e != ERR_OK; i++)
-        for (unsigned kind = 0; kind < 2 && e != ERR_OK; kind++) {
-            char path[ARCHIVE_PATH_MAX];
-            struct arena scratch = arena_make(0);
-            struct file_map map = {0};
-            struct outer_state_file f;
-            if (replay_path(p, i, kind, round, round, "state", path) &&
-                replay_state_open(p, path, round, &map, &f, &scratch))
-                e = outer_state_replay(p->m, p->now, f.shared, f.shared_bytes);
-            file_unmap(&map);
-            arena_free(&scratch);
-        }
+    while (e != ERR_OK && replay_file_state(p, &f, p->now->round + 1))
+        e = outer_state_replay(p->m, p->now, f.state.shared, f.state.shared_bytes);
+    replay_file_close(&f);
     err_clear();
-    if (e == ERR_OK)
-        outer_state_give_up(p->m, p->fragment);
-    else
-        replay_found(
-            p,
-            &(struct replay_where){.kind = REPLAY_MISSING, .what = "state", .round = p->now->round},
-            "an operator went back to state %" PRIu64 ", and no directory has state %" PRIu64
-            ", whose bytes it has",
-            p->now->rolled_to, round);
     p->r->made += e == ERR_OK;
-    return e == ERR_OK ? e : ERR_INPUT;
+    outer_state_give_up(p->m, p->fragment);
+    if (e == ERR_OK)
+        return e;
+    replay_found(p, REPLAY_MISSING, "state", p->now->round, NULL,
+                 "an operator went back to state %" PRIu64 ", and no directory has state %" PRIu64
+                 ", whose bytes it has",
+                 p->now->rolled_to, p->now->round + 1);
+    return ERR_INPUT;
 }
 
 static enum err round_aborted(struct replay *p)
 {
-    enum err e = outer_state_replay(p->m, p->now, NULL, 0);
     outer_state_own_keep(p->m, p->fragment);
-    if (e == ERR_DISAGREE)
-        state_differs(p, err_message());
-    if (e == ERR_OK)
-        leaves_check(p);
+    enum err e = state_make(p, NULL, 0);
     p->r->made += e == ERR_OK;
     return e;
 }
@@ -363,26 +315,26 @@ static bool masked(const struct replay *p)
 
 static void absent_tell(struct replay *p, const struct replay_inputs *in, bool aggregate)
 {
-    replay_found(p,
-                 &(struct replay_where){.kind = REPLAY_MISSING,
-                                        .what = "contribution",
-                                        .round = p->now->round,
-                                        .site = in->absent},
-                 "in none of the directories%s",
-                 aggregate ? "; the round was made from the kept sum" : ", and neither is the sum");
+    replay_found_at(p,
+                    &(struct replay_where){.kind = REPLAY_MISSING,
+                                           .what = "contribution",
+                                           .round = p->now->round,
+                                           .site = in->absent},
+                    "in none of the directories%s",
+                    aggregate ? "; the round was made from the kept sum"
+                              : ", and neither is the sum");
 }
 
 static enum err round_included(struct replay *p, struct replay_inputs *in)
 {
+    uint64_t round = p->now->round;
     bool compressed = schedule_compresses_downlink(&p->m->schedule, (enum codec_kind)p->now->codec,
                                                    manifest_included(p->now));
     if (masked(p)) {
         enum err e = round_by_aggregate(p);
         if (e == ERR_INPUT)
-            replay_found(p,
-                         &(struct replay_where){
-                             .kind = REPLAY_MISSING, .what = "aggregate", .round = p->now->round},
-                         "%s", "masked contributions cannot be added again without their sum");
+            replay_found(p, REPLAY_MISSING, "aggregate", round, NULL,
+                         "masked contributions cannot be added again without their sum");
         return e;
     }
     inputs_open(p, in);
@@ -395,12 +347,9 @@ static enum err round_included(struct replay *p, struct replay_inputs *in)
     if (in->missing)
         absent_tell(p, in, e != ERR_INPUT);
     else if (e == ERR_INPUT && whole)
-        replay_found(
-            p,
-            &(struct replay_where){.kind = REPLAY_MISSING, .what = "state", .round = p->now->round},
-            "%s",
-            "the aggregator compressed the sum with a residual, which no kept state before this "
-            "round has");
+        replay_found(p, REPLAY_MISSING, "state", round, NULL,
+                     "the aggregator compressed the sum with a residual, which no kept state "
+                     "before this round has");
     return e;
 }
 
@@ -408,32 +357,24 @@ static enum err round_included(struct replay *p, struct replay_inputs *in)
 static void manifest_look(struct replay *p)
 {
     struct outer_state_fragment *s = &p->m->state[p->fragment];
+    uint64_t round = p->now->round;
     for (size_t i = 0; i < p->o->count; i++) {
         const struct replay_source *from = &p->o->sources[i];
         if (!from->archive || digest_equal(&from->head.config, &p->now->config))
             continue;
-        replay_found(p,
-                     &(struct replay_where){.kind = REPLAY_DIFFERS,
-                                            .what = "manifest",
-                                            .round = p->now->round,
-                                            .file = from->archive},
-                     "%s", "the manifest names other settings than this archive's");
+        replay_found(p, REPLAY_DIFFERS, "manifest", round, from->archive,
+                     "the manifest names other settings than this archive's");
         break;
     }
     if (!MUTANT(AMENDED_REPLAY) && outer_state_amend(p->m, &p->now->amendments) != ERR_OK) {
-        replay_found(p,
-                     &(struct replay_where){
-                         .kind = REPLAY_DIFFERS, .what = "manifest", .round = p->now->round},
-                     "its amendments: %s", err_message());
+        replay_found(p, REPLAY_DIFFERS, "manifest", round, NULL, "its amendments: %s",
+                     err_message());
         err_clear();
     }
     if (digest_equal(&p->now->parent, &s->manifest))
         return;
-    replay_found(p,
-                 &(struct replay_where){.kind = REPLAY_DIFFERS,
-                                        .what = "manifest",
-                                        .round = p->now->round ? p->now->round - 1 : 0},
-                 "it is not the one that round %" PRIu64 " names as its parent", p->now->round);
+    replay_found(p, REPLAY_DIFFERS, "manifest", round ? round - 1 : 0, NULL,
+                 "it is not the one that round %" PRIu64 " names as its parent", round);
     s->manifest = p->now->parent;
 }
 
@@ -462,10 +403,11 @@ static bool final_error(enum err e)
 static void unmade_tell(struct replay *p, uint64_t from, uint64_t to)
 {
     if (to > from)
-        replay_found(p,
-                     &(struct replay_where){
-                         .kind = REPLAY_MISSING, .what = "rounds", .round = from, .last = to - 1},
-                     "not made again: %s", "what they begin at is missing");
+        replay_found_at(
+            p,
+            &(struct replay_where){
+                .kind = REPLAY_MISSING, .what = "rounds", .round = from, .last = to - 1},
+            "not made again: what they begin at is missing");
 }
 
 /* Is the fragment one of any of these replicas? An aggregator of several has its share alone. */
@@ -490,8 +432,8 @@ enum err replay_fragment(struct replay *p, struct replay_inputs *in, bool *whole
         return ERR_OK;
     p->r->rounds += end - p->o->from;
     if (!replay_start(p, p->o->from)) {
-        replay_found(p, &(struct replay_where){.kind = REPLAY_MISSING, .what = "state", .round = 0},
-                     "%s", "the run did not start from run.seed, and no directory has state 0");
+        replay_found(p, REPLAY_MISSING, "state", 0, NULL,
+                     "the run did not start from run.seed, and no directory has state 0");
         *whole = false;
         if (!replay_state_next(p, 1, end)) {
             unmade_tell(p, 0, end);
@@ -539,22 +481,21 @@ static void end_tell(struct replay *p)
         known |= s->frag != NULL;
         if (!replay_rounds_of(p, i, &archived, &kept) || archived >= kept)
             continue;
-        replay_found(p,
-                     &(struct replay_where){.kind = REPLAY_MISSING,
-                                            .what = "rounds",
-                                            .round = archived,
-                                            .last = kept - 1,
-                                            .file = s->archive},
-                     "not in this archive, though its replica has state %" PRIu64
-                     "; a replica that was killed archives its newest round at its next start",
-                     kept);
+        replay_found_at(p,
+                        &(struct replay_where){.kind = REPLAY_MISSING,
+                                               .what = "rounds",
+                                               .round = archived,
+                                               .last = kept - 1,
+                                               .file = s->archive},
+                        "not in this archive, though its replica has state %" PRIu64
+                        "; a replica that was killed archives its newest round at its next start",
+                        kept);
     }
     if (!known && rounds < due && fragment_served(p))
-        replay_found(
+        replay_found_at(
             p,
             &(struct replay_where){
                 .kind = REPLAY_MISSING, .what = "rounds", .round = rounds, .last = due - 1},
-            "%s",
             "not on record, and archives alone do not say whether the run had them: give the "
             "serve.dir or the run.dir, too");
 }

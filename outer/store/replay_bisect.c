@@ -5,15 +5,11 @@
 /* The manifest of a round in one directory, intact. */
 static bool manifest_of(struct replay *p, size_t source, uint64_t round, struct manifest *out)
 {
+    struct replay_file f = replay_file_of(source);
     p->r->looks++;
-    for (unsigned kind = 0; kind < 2; kind++) {
-        char path[ARCHIVE_PATH_MAX];
-        bool there;
-        if (replay_path(p, source, kind, round, round + 1, "MANIFEST", path) &&
-            replay_manifest(p, path, round, out, &there) == ERR_OK && there)
-            return true;
-    }
-    return false;
+    bool found = replay_file_manifest(p, &f, round, out);
+    replay_file_close(&f);
+    return found;
 }
 
 /* Do the two directories have different states behind the round? *known false: a manifest is
@@ -55,42 +51,38 @@ static bool state_reach(struct replay *p, uint64_t round, struct replay_inputs *
     return good;
 }
 
-static bool payload_of(struct replay *p, size_t source, uint64_t round, const char *site,
-                       struct file_map *map)
+/* The archive's file of a round, in one directory. */
+static bool archived_open(struct replay *p, size_t source, uint64_t round, const char *name,
+                          struct replay_file *f)
 {
-    char path[ARCHIVE_PATH_MAX], name[ARCHIVE_NAME_MAX + 16];
-    enum err e;
-    archive_payload_name(name, site);
-    return replay_path(p, source, 0, round, 0, name, path) && replay_open(path, map, &e) &&
-           e == ERR_OK;
+    *f = replay_file_of(source);
+    return replay_file_next(p, f, name, round, REPLAY_ARCHIVED) && f->e == ERR_OK;
 }
 
 /* Two contributions of one site: the first value that they do not share. */
 static void contribution_apart(struct replay *p, uint64_t round, const char *site,
                                struct replay_inputs *in, struct replay_place *place)
 {
-    struct file_map x = {0}, y = {0};
+    struct replay_file x = {0}, y = {0};
     enum codec_kind codec = (enum codec_kind)p->now->codec;
-    if (state_reach(p, round, in) && payload_of(p, 0, round, site, &x) &&
-        payload_of(p, 1, round, site, &y))
-        replay_payloads_differ(p, codec, &(struct codec_payload){x.data, x.size_bytes},
-                               &(struct codec_payload){y.data, y.size_bytes}, place);
-    file_unmap(&x);
-    file_unmap(&y);
+    char name[ARCHIVE_NAME_MAX + 16];
+    archive_payload_name(name, site);
+    if (state_reach(p, round, in) && archived_open(p, 0, round, name, &x) &&
+        archived_open(p, 1, round, name, &y))
+        replay_payloads_differ(p, codec, &(struct codec_payload){x.map.data, x.map.size_bytes},
+                               &(struct codec_payload){y.map.data, y.map.size_bytes}, place);
+    replay_file_close(&x);
+    replay_file_close(&y);
     err_clear();
 }
 
-static bool leaves_of(struct replay *p, size_t source, uint64_t round, struct digest *out, size_t n,
-                      struct arena *a)
+static bool leaves_of(struct replay *p, size_t source, uint64_t round, struct digest *out, size_t n)
 {
-    char path[ARCHIVE_PATH_MAX];
-    struct file_map map;
-    enum err e;
-    bool good = replay_path(p, source, 0, round, 0, "leaves", path) && replay_open(path, &map, &e);
-    if (!good)
-        return false;
-    good = e == ERR_OK && archive_leaves_read(out, n, path, map.data, map.size_bytes, a) == ERR_OK;
-    file_unmap(&map);
+    struct replay_file f;
+    bool good =
+        archived_open(p, source, round, "leaves", &f) &&
+        archive_leaves_read(out, n, f.path, f.map.data, f.map.size_bytes, &f.arena) == ERR_OK;
+    replay_file_close(&f);
     return good;
 }
 
@@ -102,8 +94,7 @@ static void state_apart(struct replay *p, uint64_t round, struct replay_place *p
     struct leaf *list = arena_array(&scratch, n, sizeof *list);
     struct digest *x = arena_array(&scratch, n, sizeof *x),
                   *y = arena_array(&scratch, n, sizeof *y);
-    if (list && x && y && leaves_of(p, 0, round, x, n, &scratch) &&
-        leaves_of(p, 1, round, y, n, &scratch)) {
+    if (list && x && y && leaves_of(p, 0, round, x, n) && leaves_of(p, 1, round, y, n)) {
         leaves_list(p->m, p->fragment, list);
         while (i < n && digest_equal(&x[i], &y[i]))
             i++;
@@ -133,13 +124,14 @@ static void apart_tell(struct replay *p, uint64_t round, struct replay_inputs *i
         contribution_apart(p, round, name, in, &place);
     else
         state_apart(p, round, &place);
-    replay_found(p,
-                 &(struct replay_where){.kind = REPLAY_DIFFERS,
-                                        .what = *name && !state_before ? "contribution" : "state",
-                                        .round = round,
-                                        .site = name,
-                                        .place = &place},
-                 "%s and %s: %s", p->o->sources[0].path, p->o->sources[1].path, text);
+    replay_found_at(
+        p,
+        &(struct replay_where){.kind = REPLAY_DIFFERS,
+                               .what = *name && !state_before ? "contribution" : "state",
+                               .round = round,
+                               .site = name,
+                               .place = &place},
+        "%s and %s: %s", p->o->sources[0].path, p->o->sources[1].path, text);
 }
 
 static enum err bisect_two(struct replay *p, struct replay_inputs *in)
@@ -162,33 +154,23 @@ static enum err kept_list(const struct replay *p, uint64_t end, uint64_t **round
 {
     *count = 0;
     TRY_ALLOC(*rounds = arena_array(a, end + 1, sizeof **rounds));
-    for (uint64_t t = 1; t <= end; t++)
-        for (unsigned kind = 0; kind < 2; kind++) {
-            char path[ARCHIVE_PATH_MAX];
-            if (!replay_path(p, 0, kind, t, t, "state", path) || !file_exists(path))
-                continue;
+    for (uint64_t t = 1; t <= end; t++) {
+        struct replay_file f = {0};
+        if (replay_file_find(p, &f, "state", t, t))
             (*rounds)[(*count)++] = t;
-            break;
-        }
+    }
     return ERR_OK;
 }
 
 /* Is a kept state of this number the one that the manifest before it names? */
 static bool kept_good(struct replay *p, uint64_t round)
 {
+    struct replay_file f = {0};
     bool good = false;
-    for (unsigned kind = 0; kind < 2 && !good; kind++) {
-        char path[ARCHIVE_PATH_MAX];
-        struct arena scratch = arena_make(0);
-        struct file_map map = {0};
-        struct outer_state_file f;
-        good = replay_path(p, 0, kind, round, round, "state", path) &&
-               replay_state_open(p, path, round, &map, &f, &scratch) && f.intact &&
-               manifest_of(p, 0, round - 1, p->now) &&
-               digest_equal(&f.digest, &p->now->state_after);
-        file_unmap(&map);
-        arena_free(&scratch);
-    }
+    while (!good && replay_file_state(p, &f, round))
+        good = f.state.intact && manifest_of(p, 0, round - 1, p->now) &&
+               digest_equal(&f.state.digest, &p->now->state_after);
+    replay_file_close(&f);
     return good;
 }
 

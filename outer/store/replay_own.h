@@ -22,7 +22,18 @@ struct replay_where { /* of a finding */
     uint64_t round, last;
     const struct replay_place *place;
 };
-struct replay_inputs { /* of a round */
+/* One after the other the files of one name that the directories have: the archive's, then the one
+ * that the replica itself keeps. Zeroed: of all directories. */
+struct replay_file {
+    size_t at, end; /* the next place to look at, and one behind the last; end 0: all */
+    char path[ARCHIVE_PATH_MAX];
+    enum err e; /* of reading it; its sentence is the thread's */
+    struct file_map map;
+    struct arena arena;            /* for what is read of this file */
+    struct outer_state_file state; /* replay_file_state */
+};
+#define REPLAY_ARCHIVED UINT64_MAX /* in place of kept_round: no replica keeps such a file */
+struct replay_inputs {             /* of a round */
     struct file_map map[ROUND_SITES_MAX];
     struct codec_payload payload[ROUND_SITES_MAX];
     unsigned count, missing, damaged;
@@ -31,33 +42,37 @@ struct replay_inputs { /* of a round */
 };
 
 /* ---- replay_read.c ---- */
-void replay_found(struct replay *p, const struct replay_where *w, const char *format, ...)
+/* file NULL: none. */
+void replay_found(struct replay *p, enum replay_kind kind, const char *what, uint64_t round,
+                  const char *file, const char *format, ...) __attribute__((format(printf, 6, 7)));
+void replay_found_at(struct replay *p, const struct replay_where *w, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 struct replay_place replay_place_of(const struct replay *p, enum leaves_array array, size_t first,
                                     size_t count);
-/* False: it is not there. ERR_CORRUPT and the like: it is, and cannot be read. */
-bool replay_open(const char *path, struct file_map *map, enum err *e);
-/* Where the file of a round may lie in a directory: the archive, and what the replica keeps. kind
- * 0, 1; false: there is no such place. */
-bool replay_path(const struct replay *p, size_t source, unsigned kind, uint64_t round,
-                 uint64_t kept_round, const char *file, char out[ARCHIVE_PATH_MAX]);
+struct replay_file replay_file_of(size_t source); /* of one directory alone */
+/* The next file of a round by this name: mapped, read errors in f->e; kept_round is its number
+ * where the replica keeps it. False: there is no more, and nothing is mapped. */
+bool replay_file_next(const struct replay *p, struct replay_file *f, const char *name,
+                      uint64_t round, uint64_t kept_round);
+bool replay_file_find(const struct replay *p, struct replay_file *f, const char *name,
+                      uint64_t round, uint64_t kept_round); /* the same, not mapped */
+bool replay_file_is(const struct replay_file *f, const struct digest *d, uint64_t size_bytes);
+/* The next file that is state `round`; files that are damaged are found. */
+bool replay_file_state(struct replay *p, struct replay_file *f, uint64_t round);
+void replay_file_close(struct replay_file *f);
 uint64_t replay_rounds(const struct replay *p);
 /* How many rounds a source has archived, and the number of its newest kept state. False: it has not
  * both. */
 bool replay_rounds_of(const struct replay *p, size_t source, uint64_t *archived, uint64_t *kept);
-/* *there false: no such file. An error: damaged, and found. */
-enum err replay_manifest(struct replay *p, const char *path, uint64_t round, struct manifest *out,
-                         bool *there) MUST;
+/* The next file that is the manifest of the round; files that are damaged are found. */
+bool replay_file_manifest(struct replay *p, struct replay_file *f, uint64_t round,
+                          struct manifest *out);
 /* What two manifests of one round do not share, in words. */
 void replay_manifests_compare(const struct replay *p, const struct manifest *x,
                               const struct manifest *y, char out[REPLAY_TEXT_MAX],
                               const char **site);
 /* The manifest of a round, of the directories that have it: one that follows the chain first. */
 bool replay_manifest_take(struct replay *p, uint64_t round);
-/* The state of a file. False: not there, or damaged, which is found; `map` is the caller's to
- * unmap. */
-bool replay_state_open(struct replay *p, const char *path, uint64_t round, struct file_map *map,
-                       struct outer_state_file *f, struct arena *a);
 /* Every kept state of this number beside the present one, which was made again. */
 void replay_states_compare(struct replay *p);
 /* The first kept state from `round` on; false: none up to `end`. */

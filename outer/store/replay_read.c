@@ -7,15 +7,11 @@
 
 /* ---- findings ---- */
 
-void replay_found(struct replay *p, const struct replay_where *w, const char *format, ...)
+static void finding_tell(struct replay *p, const struct replay_where *w, const char *format,
+                         va_list args)
 {
     char text[REPLAY_TEXT_MAX];
-    va_list args;
-    if (p->quiet)
-        return;
-    va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
-    va_end(args);
     unsigned *const counts[] = {[REPLAY_DAMAGED] = &p->r->damaged,
                                 [REPLAY_DIFFERS] = &p->r->differs,
                                 [REPLAY_MISSING] = &p->r->missing};
@@ -32,6 +28,26 @@ void replay_found(struct replay *p, const struct replay_where *w, const char *fo
                                                        : (struct replay_place){.known = false}};
     if (p->o->found)
         p->o->found(p->o->self, &f);
+}
+
+void replay_found_at(struct replay *p, const struct replay_where *w, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!p->quiet)
+        finding_tell(p, w, format, args);
+    va_end(args);
+}
+
+void replay_found(struct replay *p, enum replay_kind kind, const char *what, uint64_t round,
+                  const char *file, const char *format, ...)
+{
+    const struct replay_where w = {.kind = kind, .what = what, .file = file, .round = round};
+    va_list args;
+    va_start(args, format);
+    if (!p->quiet)
+        finding_tell(p, &w, format, args);
+    va_end(args);
 }
 
 /* ---- places ---- */
@@ -89,33 +105,49 @@ static bool bytes_differ(const struct replay *p, const struct outer_state_fragme
 
 /* ---- files ---- */
 
-static void frag_path(char out[ARCHIVE_PATH_MAX], const char *frag, unsigned fragment,
-                      uint64_t round, const char *file)
+struct replay_file replay_file_of(size_t source)
 {
-    archive_path(out, frag, fragment, round, file);
+    return (struct replay_file){.at = 2 * source, .end = 2 * source + 2};
 }
 
-bool replay_open(const char *path, struct file_map *map, enum err *e)
+void replay_file_close(struct replay_file *f)
 {
-    *e = ERR_OK;
-    *map = (struct file_map){0};
-    if (!file_exists(path))
+    file_unmap(&f->map);
+    arena_free(&f->arena);
+    f->arena = arena_make(0);
+}
+
+bool replay_file_find(const struct replay *p, struct replay_file *f, const char *name,
+                      uint64_t round, uint64_t kept_round)
+{
+    size_t end = f->end ? f->end : 2 * p->o->count;
+    replay_file_close(f);
+    while (f->at < end) {
+        bool kept = f->at % 2;
+        const struct replay_source *s = &p->o->sources[f->at++ / 2];
+        const char *directory = kept ? s->frag : s->archive;
+        if (!directory || (kept && kept_round == REPLAY_ARCHIVED))
+            continue;
+        archive_path(f->path, directory, p->fragment, kept ? kept_round : round, name);
+        if (file_exists(f->path))
+            return true;
+    }
+    return false;
+}
+
+bool replay_file_next(const struct replay *p, struct replay_file *f, const char *name,
+                      uint64_t round, uint64_t kept_round)
+{
+    if (!replay_file_find(p, f, name, round, kept_round))
         return false;
-    *e = file_map_checked(map, path);
+    f->e = file_map_checked(&f->map, f->path);
     return true;
 }
 
-bool replay_path(const struct replay *p, size_t source, unsigned kind, uint64_t round,
-                 uint64_t kept_round, const char *file, char out[ARCHIVE_PATH_MAX])
+bool replay_file_is(const struct replay_file *f, const struct digest *d, uint64_t size_bytes)
 {
-    const struct replay_source *s = &p->o->sources[source];
-    if (kind == 0 && s->archive)
-        archive_path(out, s->archive, p->fragment, round, file);
-    else if (kind == 1 && s->frag)
-        frag_path(out, s->frag, p->fragment, kept_round, file);
-    else
-        return false;
-    return true;
+    struct digest got = digest_of(f->map.data, f->map.size_bytes);
+    return f->e == ERR_OK && f->map.size_bytes == size_bytes && digest_equal(&got, d);
 }
 
 /* Rounds on record in DIR/F: one behind the newest with a manifest. */
@@ -165,26 +197,22 @@ uint64_t replay_rounds(const struct replay *p)
 
 /* ---- manifests ---- */
 
-enum err replay_manifest(struct replay *p, const char *path, uint64_t round, struct manifest *out,
-                         bool *there)
+bool replay_file_manifest(struct replay *p, struct replay_file *f, uint64_t round,
+                          struct manifest *out)
 {
-    struct arena scratch = arena_make(0);
-    struct file_map map;
-    enum err e;
-    *there = replay_open(path, &map, &e);
-    if (*there && e == ERR_OK)
-        e = archive_manifest_read(out, path, map.data, map.size_bytes, &scratch);
-    if (*there && e == ERR_OK && (out->fragment != p->fragment || out->round != round))
-        e = err_set(ERR_CORRUPT, "it is of fragment %u, round %" PRIu64, out->fragment, out->round);
-    file_unmap(&map);
-    arena_free(&scratch);
-    if (e != ERR_OK)
-        replay_found(p,
-                     &(struct replay_where){
-                         .kind = REPLAY_DAMAGED, .what = "manifest", .round = round, .file = path},
-                     "%s", err_message());
-    err_clear();
-    return e;
+    while (replay_file_next(p, f, "MANIFEST", round, round + 1)) {
+        enum err e = f->e;
+        if (e == ERR_OK)
+            e = archive_manifest_read(out, f->path, f->map.data, f->map.size_bytes, &f->arena);
+        if (e == ERR_OK && (out->fragment != p->fragment || out->round != round))
+            e = err_set(ERR_CORRUPT, "it is of fragment %u, round %" PRIu64, out->fragment,
+                        out->round);
+        if (e == ERR_OK)
+            return true;
+        replay_found(p, REPLAY_DAMAGED, "manifest", round, f->path, "%s", err_message());
+        err_clear();
+    }
+    return false;
 }
 
 void replay_manifests_compare(const struct replay *p, const struct manifest *x,
@@ -219,9 +247,7 @@ static enum replay_signature signature_take(struct replay *p, uint64_t round, co
         return REPLAY_UNCHECKED;
     enum replay_signature is = p->o->signature(p->o->self, p->other);
     if (is == REPLAY_UNSIGNED)
-        replay_found(p,
-                     &(struct replay_where){
-                         .kind = REPLAY_DIFFERS, .what = "manifest", .round = round, .file = path},
+        replay_found(p, REPLAY_DIFFERS, "manifest", round, path,
                      "not signed with a key that a site has accepted as the aggregator's; it is of "
                      "epoch %" PRIu64,
                      p->other->epoch);
@@ -233,43 +259,31 @@ bool replay_manifest_take(struct replay *p, uint64_t round)
     const struct digest chain = p->m->state[p->fragment].manifest;
     bool any = false;
     enum replay_signature holds = REPLAY_UNCHECKED;
-    char first[ARCHIVE_PATH_MAX] = "";
-    for (size_t i = 0; i < p->o->count; i++)
-        for (unsigned kind = 0; kind < 2; kind++) {
-            char path[ARCHIVE_PATH_MAX], text[REPLAY_TEXT_MAX];
-            const char *site;
-            bool there;
-            if (!replay_path(p, i, kind, round, round + 1, "MANIFEST", path) ||
-                replay_manifest(p, path, round, p->other, &there) != ERR_OK || !there)
-                continue;
-            enum replay_signature is = signature_take(p, round, path);
-            struct digest x = manifest_digest(p->now), y = manifest_digest(p->other);
-            if (any && digest_equal(&x, &y)) {
-                holds = is == REPLAY_SIGNED ? is : holds; /* another file's: the same bytes */
-                continue;
-            }
-            if (any) {
-                replay_manifests_compare(p, p->now, p->other, text, &site);
-                replay_found(p,
-                             &(struct replay_where){.kind = REPLAY_DIFFERS,
-                                                    .what = "manifest",
-                                                    .round = round,
-                                                    .site = site,
-                                                    .file = path},
-                             "not the manifest of %s: %s", first, text);
-            }
-            if (!any || (!digest_equal(&p->now->parent, &chain) &&
-                         digest_equal(&p->other->parent, &chain))) {
-                memcpy(p->now, p->other, sizeof *p->now);
-                holds = is;
-                snprintf(first, sizeof first, "%s", path);
-            }
-            any = true;
+    char first[ARCHIVE_PATH_MAX] = "", text[REPLAY_TEXT_MAX];
+    struct replay_file f = {0};
+    while (replay_file_manifest(p, &f, round, p->other)) {
+        enum replay_signature is = signature_take(p, round, f.path);
+        struct digest x = manifest_digest(p->now), y = manifest_digest(p->other);
+        if (any && digest_equal(&x, &y)) {
+            holds = is == REPLAY_SIGNED ? is : holds; /* another file's: the same bytes */
+            continue;
         }
+        if (any) {
+            struct replay_where w = {
+                .kind = REPLAY_DIFFERS, .what = "manifest", .round = round, .file = f.path};
+            replay_manifests_compare(p, p->now, p->other, text, &w.site);
+            replay_found_at(p, &w, "not the manifest of %s: %s", first, text);
+        }
+        if (!any ||
+            (!digest_equal(&p->now->parent, &chain) && digest_equal(&p->other->parent, &chain))) {
+            memcpy(p->now, p->other, sizeof *p->now);
+            holds = is;
+            snprintf(first, sizeof first, "%s", f.path);
+        }
+        any = true;
+    }
     if (!any)
-        replay_found(
-            p, &(struct replay_where){.kind = REPLAY_MISSING, .what = "manifest", .round = round},
-            "%s", "in none of the directories");
+        replay_found(p, REPLAY_MISSING, "manifest", round, NULL, "in none of the directories");
     p->r->signatures += holds == REPLAY_SIGNED;
     p->r->keys_unknown += holds == REPLAY_KEY_UNKNOWN;
     return any;
@@ -277,88 +291,61 @@ bool replay_manifest_take(struct replay *p, uint64_t round)
 
 /* ---- kept states ---- */
 
-bool replay_state_open(struct replay *p, const char *path, uint64_t round, struct file_map *map,
-                       struct outer_state_file *f, struct arena *a)
+bool replay_file_state(struct replay *p, struct replay_file *f, uint64_t round)
 {
-    enum err e;
-    if (!replay_open(path, map, &e))
-        return false;
-    if (e == ERR_OK)
-        e = outer_state_file_open(f, p->m, p->fragment, path, map->data, map->size_bytes, a);
-    if (e == ERR_OK && f->round != round)
-        e = err_set(ERR_CORRUPT, "it is state %" PRIu64, f->round);
-    if (e != ERR_OK)
-        replay_found(p,
-                     &(struct replay_where){
-                         .kind = REPLAY_DAMAGED, .what = "state", .round = round, .file = path},
-                     "%s", err_message());
-    err_clear();
-    return e == ERR_OK;
+    while (replay_file_next(p, f, "state", round, round)) {
+        enum err e = f->e;
+        if (e == ERR_OK)
+            e = outer_state_file_open(&f->state, p->m, p->fragment, f->path, f->map.data,
+                                      f->map.size_bytes, &f->arena);
+        if (e == ERR_OK && f->state.round != round)
+            e = err_set(ERR_CORRUPT, "it is state %" PRIu64, f->state.round);
+        if (e == ERR_OK)
+            return true;
+        replay_found(p, REPLAY_DAMAGED, "state", round, f->path, "%s", err_message());
+        err_clear();
+    }
+    return false;
 }
 
 void replay_states_compare(struct replay *p)
 {
     const struct outer_state_fragment *s = &p->m->state[p->fragment];
-    for (size_t i = 0; i < p->o->count; i++)
-        for (unsigned kind = 0; kind < 2; kind++) {
-            char path[ARCHIVE_PATH_MAX];
-            struct arena scratch = arena_make(0);
-            struct file_map map = {0};
-            struct outer_state_file f;
-            struct replay_place place = {.known = false};
-            size_t values = 0;
-            if (replay_path(p, i, kind, s->round, s->round, "state", path) &&
-                replay_state_open(p, path, s->round, &map, &f, &scratch)) {
-                p->r->states++;
-                if (bytes_differ(p, s, f.shared, &place, &values))
-                    replay_found(
-                        p,
-                        &(struct replay_where){.kind = f.intact ? REPLAY_DIFFERS : REPLAY_DAMAGED,
-                                               .what = "state",
-                                               .round = s->round,
-                                               .file = path,
-                                               .place = &place},
-                        "%zu value%s not what the rounds give", values,
-                        values == 1 ? " is" : "s are");
-                else if (!f.intact)
-                    replay_found(p,
-                                 &(struct replay_where){.kind = REPLAY_DAMAGED,
-                                                        .what = "state",
-                                                        .round = s->round,
-                                                        .file = path},
-                                 "%s", "its values are right, the digest in its head is not");
-                if (!f.own_intact)
-                    replay_found(p,
-                                 &(struct replay_where){.kind = REPLAY_DAMAGED,
-                                                        .what = "state",
-                                                        .round = s->round,
-                                                        .file = path},
-                                 "%s", "the replica's own residual is not what its digest says");
-            }
-            file_unmap(&map);
-            arena_free(&scratch);
-        }
+    struct replay_file f = {0};
+    while (replay_file_state(p, &f, s->round)) {
+        struct replay_place place = {.known = false};
+        struct replay_where w = {.kind = f.state.intact ? REPLAY_DIFFERS : REPLAY_DAMAGED,
+                                 .what = "state",
+                                 .round = s->round,
+                                 .file = f.path,
+                                 .place = &place};
+        size_t values = 0;
+        p->r->states++;
+        if (bytes_differ(p, s, f.state.shared, &place, &values))
+            replay_found_at(p, &w, "%zu value%s not what the rounds give", values,
+                            values == 1 ? " is" : "s are");
+        else if (!f.state.intact)
+            replay_found(p, REPLAY_DAMAGED, "state", s->round, f.path,
+                         "its values are right, the digest in its head is not");
+        if (!f.state.own_intact)
+            replay_found(p, REPLAY_DAMAGED, "state", s->round, f.path,
+                         "the replica's own residual is not what its digest says");
+    }
 }
 
 /* The present state becomes state `round`, of any directory that has it whole. */
 static bool state_take(struct replay *p, uint64_t round)
 {
+    struct replay_file f = {0};
     bool taken = false;
-    for (size_t i = 0; i < p->o->count && !taken; i++)
-        for (unsigned kind = 0; kind < 2 && !taken; kind++) {
-            char path[ARCHIVE_PATH_MAX];
-            struct arena scratch = arena_make(0);
-            struct file_map map = {0};
-            struct outer_state_file f;
-            if (replay_path(p, i, kind, round, round, "state", path) &&
-                replay_state_open(p, path, round, &map, &f, &scratch) && f.intact) {
-                outer_state_file_take(p->m, p->fragment, &f);
-                p->residual_unknown = p->m->o.compresses_downlink && !f.own;
-                taken = true;
-            }
-            file_unmap(&map);
-            arena_free(&scratch);
+    while (!taken && replay_file_state(p, &f, round)) {
+        taken = f.state.intact;
+        if (taken) {
+            outer_state_file_take(p->m, p->fragment, &f.state);
+            p->residual_unknown = p->m->o.compresses_downlink && !f.state.own;
         }
+    }
+    replay_file_close(&f);
     return taken;
 }
 
