@@ -384,13 +384,17 @@ static enum err chain_check(const struct trust *t, const struct manifest *m, str
     return ERR_OK;
 }
 
-/* Newest first, along the chain. */
-static enum err history_take(struct outer_state *to, struct outer_state *from, unsigned fragment,
-                             const struct trust *trust)
+/* What a directory keeps of a fragment, newest first, along the chain: at most `most` rounds, each
+ * with its aggregate. Ends at the first round that the site has not kept: what it kept of before is
+ * of no use. */
+static enum err
+history_walk(struct outer_state *from, unsigned fragment, uint64_t most, const struct trust *trust,
+             enum err (*visit)(void *self, const struct manifest *m, const uint8_t *aggregate),
+             void *self)
 {
-    uint64_t round = from->state[fragment].round, kept = to->o.keep;
+    uint64_t round = from->state[fragment].round;
     struct digest child = from->state[fragment].manifest;
-    for (uint64_t t = round; t-- > (round > kept ? round - kept : 0);) {
+    for (uint64_t t = round; t-- > (round > most ? round - most : 0);) {
         struct manifest m;
         struct file_map map = {0};
         enum err e = outer_state_manifest(from, fragment, t, &m);
@@ -399,13 +403,18 @@ static enum err history_take(struct outer_state *to, struct outer_state *from, u
         if (e == ERR_OK && m.aggregate_bytes)
             e = outer_state_aggregate(from, fragment, t, &map);
         if (e == ERR_OK)
-            e = outer_state_history_put(to, fragment, &m, map.data);
+            e = visit(self, &m, map.data);
         from->env->ops->unmap(from->env, &map);
-        if (e == ERR_INPUT) /* the site had not kept it: what it kept of before is of no use */
+        if (e == ERR_INPUT)
             break;
         TRY(e);
     }
     return ERR_OK;
+}
+
+static enum err history_put(void *to, const struct manifest *m, const uint8_t *aggregate)
+{
+    return outer_state_history_put(to, m->fragment, m, aggregate);
 }
 
 static enum err state_take(struct outer_state *to, struct outer_state *from, unsigned fragment,
@@ -424,7 +433,7 @@ static enum err state_take(struct outer_state *to, struct outer_state *from, uns
     if (e == ERR_OK)
         e = outer_state_snapshot_adopt(to, &m, bytes, size, false);
     arena_free(&scratch);
-    return e == ERR_OK ? history_take(to, from, fragment, trust) : e;
+    return e == ERR_OK ? history_walk(from, fragment, to->o.keep, trust, history_put, to) : e;
 }
 
 static bool fragment_own(const struct run *run, unsigned p)
@@ -450,36 +459,27 @@ static enum err site_take(struct outer_state *to, struct outer_state *from, cons
 
 /* ---- each directory by itself ---- */
 
+static enum err history_note(void *self, const struct manifest *m, const uint8_t *aggregate)
+{
+    struct rebuild_history *h = self;
+    (void)aggregate;
+    h->kept[m->round % h->room] = manifest_digest(m);
+    h->first = m->round;
+    return ERR_OK;
+}
+
 /* Signature, chain and bytes of what the directory keeps of one fragment. */
 static enum err history_read(struct rebuild_history *h, struct outer_state *from, unsigned fragment,
                              const struct trust *trust)
 {
-    uint64_t round = from->state[fragment].round;
-    struct digest child = from->state[fragment].manifest;
     struct manifest m;
-    h->round = h->first = round;
-    h->newest = child;
-    if (round == 0)
+    h->round = h->first = from->state[fragment].round;
+    h->newest = from->state[fragment].manifest;
+    if (h->round == 0)
         return ERR_OK;
-    TRY(outer_state_manifest(from, fragment, round - 1, &m));
+    TRY(outer_state_manifest(from, fragment, h->round - 1, &m));
     TRY(signature_check(trust, &m));
-    for (uint64_t t = round; t-- > (round > h->room ? round - h->room : 0);) {
-        struct file_map map = {0};
-        enum err e = outer_state_manifest(from, fragment, t, &m);
-        if (e == ERR_INPUT)
-            break;
-        if (e == ERR_OK)
-            e = chain_check(trust, &m, &child);
-        if (e == ERR_OK && m.aggregate_bytes)
-            e = outer_state_aggregate(from, fragment, t, &map);
-        from->env->ops->unmap(from->env, &map);
-        if (e == ERR_INPUT)
-            break;
-        TRY(e);
-        h->kept[t % h->room] = manifest_digest(&m);
-        h->first = t;
-    }
-    return ERR_OK;
+    return history_walk(from, fragment, h->room, trust, history_note, h);
 }
 
 static enum err histories_make(struct rebuild_site *s, struct run *run, unsigned fragments,
