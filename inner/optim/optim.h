@@ -78,7 +78,7 @@ struct optim {
     size_t begin, end; /* of the slab: what this rank updates */
     size_t *offsets;   /* (ranks + 1) all ranks' shards; NULL: every rank updates everything */
     /* (tensors of the table) steps from delayed_from on in which a tensor does not learn, because
-     * its gradient is not there yet (inner/train/train_pipeline.h); NULL: none. The gradients of a
+     * its gradient is not there yet (inner/methods/pipeline.h); NULL: none. The gradients of a
      * tensor that is OPTIM_ELSEWHERE are another rank's, which updates it. */
     const int64_t *delays;
     int64_t delayed_from;

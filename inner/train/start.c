@@ -103,7 +103,7 @@ static enum err check_tokenizer(const struct settings *s, const struct checkpoin
                    dir, (int)n, theirs + sizeof key - 1, ours);
 }
 
-/* A head that multiverse learning has left out is all 0: inner/train/train_heads.c. */
+/* A head that multiverse learning has left out is all 0: inner/methods/heads.c. */
 static bool is_left_out(const struct tensor *x, const float *values)
 {
     bool zero = !strncmp(x->name, "classes.", strlen("classes."));

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "inner/train/train_pipeline.h"
+#include "inner/methods/pipeline.h"
 #include "inner/train/train_tune.h"
 #include "kernels/base/log.h"
 

@@ -78,7 +78,8 @@ struct train_memory { /* bytes of one rank */
 struct train_heads { /* with model.heads_n: part of the checkpoint */
     size_t n, left;  /* n 0: one head */
     double begun;    /* 1: the averages have begun */
-    double loss[KEYS_HEADS_MAX], strikes[KEYS_HEADS_MAX]; /* moving averages; train_heads.c */
+    double loss[KEYS_HEADS_MAX],
+        strikes[KEYS_HEADS_MAX]; /* moving averages; inner/methods/heads.c */
 };
 
 struct train_tune {                             /* private to train_tune.c */

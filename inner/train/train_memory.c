@@ -1,5 +1,5 @@
 /* The memory table of this rank, logged before anything is allocated. */
-#include "inner/train/train_pipeline.h"
+#include "inner/methods/pipeline.h"
 #include <stdio.h>
 #include <string.h>
 #include "inner/train/memory_left.h"

@@ -1,7 +1,7 @@
-/* Modules of layers on the ranks of a site (train_pipeline.h): the order of their passes in a step,
- * and what a checkpoint needs. */
+/* Modules of layers on the ranks of a site (inner/methods/pipeline.h): the order of their passes in
+ * a step, and what a checkpoint needs. */
 #include "inner/train/train_parallel.h"
-#include "inner/train/train_pipeline.h"
+#include "inner/methods/pipeline.h"
 #include "inner/train/train_tune.h"
 
 /* Each forward is followed by the module's delayed backward, which has its input: it runs while

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/data/loader_text.h"
-#include "inner/train/train_pipeline.h"
+#include "inner/methods/pipeline.h"
 #include "inner/train/train_errors.h"
 #include "kernels/base/log.h"
 
@@ -22,8 +22,8 @@ struct staging { /* whole slabs in host memory, on the lead */
     size_t error_bytes;
     float *kept; /* further state of train.compress: kept_bytes; NULL: none */
     size_t kept_bytes;
-    float *earlier; /* parameters of the steps whose gradients are under way (train_pipeline.h):
-                       slabs */
+    float *earlier; /* parameters of the steps whose gradients are under way
+                       (inner/methods/pipeline.h): slabs */
     size_t earlier_bytes;
     struct arena arena;
 };

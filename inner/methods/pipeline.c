@@ -1,5 +1,5 @@
 /* Modules of the layers: which are here, their boundaries between ranks, their passes. */
-#include "inner/train/train_pipeline.h"
+#include "inner/methods/pipeline.h"
 #include <string.h>
 #include "kernels/base/log.h"
 

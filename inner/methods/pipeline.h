@@ -1,5 +1,5 @@
-#ifndef TRAIN_PIPELINE_H
-#define TRAIN_PIPELINE_H
+#ifndef PIPELINE_H
+#define PIPELINE_H
 /* The modules of a model on the ranks of a site (train.modules = K): contiguous layers, with the
  * embeddings in the first module and the heads in the last one. Module k is on rank k mod W; W
  * divides K - 1, so both ends, which share the tied embedding, are on rank 0. Private to train.
