@@ -55,13 +55,48 @@ double evaluate_mean(const struct evaluate_sums *sums, enum model_loss_kind kind
 
 double evaluate_loss(const struct evaluate_sums *sums)
 {
-    return evaluate_mean(sums, MODEL_LOSS_TOKEN) + evaluate_mean(sums, MODEL_LOSS_SEQUENCE);
+    double sum = 0;
+    for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
+        sum += loss_rows[i].learned ? evaluate_mean(sums, (enum model_loss_kind)i) : 0;
+    return sum;
 }
 
 double evaluate_token_accuracy(const struct evaluate_sums *sums)
 {
     double count = sums->count[MODEL_LOSS_TOKEN];
     return count > 0 ? *sums->right / count : 0;
+}
+
+/* Of all tasks: each counts as many times as it has examples. */
+static struct scores mean_scores(const struct evaluate_sums *sums)
+{
+    struct scores mean = {0};
+    for (size_t i = 0; i < sums->tasks_count; i++) {
+        struct scores one = scores_of(&sums->tasks[i]);
+        mean.examples += one.examples;
+        if (one.examples <= 0)
+            continue;
+        double share = one.examples / mean.examples;
+        mean.accuracy += share * (one.accuracy - mean.accuracy);
+        mean.f1_macro += share * (one.f1_macro - mean.f1_macro);
+        mean.mcc += share * (one.mcc - mean.mcc);
+    }
+    return mean;
+}
+
+void evaluate_scores(const struct evaluate_sums *sums, const struct settings *s,
+                     const struct loader *l, struct figures *f)
+{
+    const struct scores mean = mean_scores(sums);
+    if (sums->logits && l->token_targets)
+        figures_add(f, "masked_accuracy", evaluate_token_accuracy(sums));
+    if (l->sequence_targets && s->data_objective != DATA_OBJECTIVE_LABELS)
+        figures_add(f, "pair_accuracy", mean.accuracy);
+    if (!l->sequence_targets || s->data_objective != DATA_OBJECTIVE_LABELS)
+        return;
+    figures_add(f, "accuracy", mean.accuracy);
+    figures_add(f, "f1_macro", mean.f1_macro);
+    figures_add(f, "mcc", mean.mcc);
 }
 
 double evaluate_attention(const struct evaluate_sums *sums, size_t layer)

@@ -8,7 +8,7 @@
 
 enum { SITE_BIT = 53 }; /* run.seed is below 2^53 */
 
-void dropout_configure(struct model *m, const struct model_options *o)
+static void dropout_configure(struct model *m, const struct model_options *o)
 {
     const struct settings *s = o->settings;
     m->dropout.rate = o->train ? (float)s->train_dropout : 0;
@@ -16,15 +16,17 @@ void dropout_configure(struct model *m, const struct model_options *o)
     m->dropout.sequence = (uint64_t)s->train_sequence;
 }
 
-void dropout_reserve_batch(struct layout *l, struct model *m, size_t T)
+static void dropout_reserve_batch(struct layout *l, struct model *m, size_t T)
 {
     m->dropout.keys = m->dropout.rate > 0 ? layout_reserve(l, T * sizeof *m->dropout.keys) : NULL;
     m->dropout.scales =
         m->dropout.layers ? layout_reserve(l, m->L * sizeof *m->dropout.scales) : NULL;
 }
 
-void dropout_stage(struct model *m, const struct batch *b, const struct upload *u)
+static void dropout_stage(struct model *m, const struct batch *b, const struct upload *u,
+                          float grad_scale)
 {
+    (void)grad_scale;
     const char *base = (const char *)m->tokens;
     m->dropout.step = b->step;
     for (size_t i = 0; m->dropout.scales && i < m->L; i++)
@@ -38,6 +40,31 @@ void dropout_stage(struct model *m, const struct batch *b, const struct upload *
         for (size_t t = (size_t)b->cu_seqlens[i], p = 0; t < (size_t)b->cu_seqlens[i + 1]; t++, p++)
             keys[t] = b->step << 32 | (uint32_t)(b->numbers[i] * m->dropout.sequence + p);
 }
+
+bool branch_apart(const struct model *m)
+{
+    return m->dropout.rate > 0 || m->dropout.layers;
+}
+
+static void dropout_begin(struct model *m, double *loss)
+{
+    (void)loss;
+    m->dropout.on = branch_apart(m);
+}
+
+static void dropout_branch_bwd(struct model *m, void *dx, const void *x, size_t T)
+{
+    (void)m, (void)dx, (void)x, (void)T;
+}
+
+static void dropout_end(struct model *m)
+{
+    m->dropout.on = false;
+}
+
+const struct model_addition addition_dropout = {dropout_configure,  dropout_reserve_batch,
+                                                dropout_stage,      dropout_begin,
+                                                dropout_branch_bwd, dropout_end};
 
 bool dropout_branch(const struct model *m, unsigned place, struct dev_dropout *a)
 {

@@ -9,7 +9,6 @@
  * collected on the device, and the gradient is put back where they came from.
  */
 #include "inner/model/model_own.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -147,17 +146,6 @@ static int32_t sequence_length(const struct batch *b, size_t i)
     return b->cu_seqlens[i + 1] - b->cu_seqlens[i];
 }
 
-/* Gradients are sums over targets, divided by their number later: so is this one. */
-static void stage_orthogonal(const struct model *m, const struct batch *b, const struct upload *u,
-                             float grad_scale)
-{
-    const float *scale = m->sequence.scale;
-    if (scale)
-        *(float *)(void *)(u->host + ((const char *)scale - (const char *)m->tokens)) =
-            (float)m->settings->train_heads_orthogonal * grad_scale * b->sequence_weight *
-            (float)batch_labels(b);
-}
-
 void head_stage(struct model *m, const struct batch *b, const struct upload *u, float grad_scale)
 {
     struct sequence_head *h = &m->sequence;
@@ -190,7 +178,7 @@ void head_stage(struct model *m, const struct batch *b, const struct upload *u, 
         rows_fill_up(&l);
     }
     h->first[h->tasks] = l.count;
-    stage_orthogonal(m, b, u, grad_scale);
+    heads_stage(m, b, u, grad_scale);
 }
 
 size_t head_key(const struct model *m, const struct batch *b, size_t i)
@@ -306,8 +294,8 @@ static void *sequence_row(const struct model *m, void *base, size_t row)
     return (char *)base + row * m->C * dtype_size(m->dev->model_type);
 }
 
-static struct dev_classifier task_args(const struct model *m, const struct head_pass *p,
-                                       size_t task, struct linear_offsets at)
+struct dev_classifier head_task_args(const struct model *m, const struct head_pass *p, size_t task,
+                                     struct linear_offsets at)
 {
     const struct sequence_head *h = &m->sequence;
     size_t first = h->first[task], rows = h->first[task + 1] - first;
@@ -328,42 +316,9 @@ static struct dev_classifier task_args(const struct model *m, const struct head_
 
 static void task_fwd(struct model *m, const struct head_pass *p, size_t task)
 {
-    struct dev_classifier c = task_args(m, p, task, m->head.classes[task]);
+    struct dev_classifier c = head_task_args(m, p, task, m->head.classes[task]);
     if (c.T)
         m->dev->ops->classifier(m->dev, &c);
-}
-
-/* The mean of the losses of the heads that are left; h->dx becomes the sum of their gradients. */
-static void heads_fwd(struct model *m, const struct head_pass *p)
-{
-    const struct dev_ops *ops = m->dev->ops;
-    struct sequence_head *h = &m->sequence;
-    float share = 1.0f / (float)h->heads_left;
-    bool more = false;
-    for (size_t i = 0; i < h->heads; i++) {
-        struct dev_classifier c = task_args(m, p, 0, m->head.heads[i]);
-        if (h->dropped[i])
-            continue;
-        c.grad_scale *= share;
-        c.dx = p->gradients && more ? h->dhead : c.dx;
-        ops->classifier(m->dev, &c);
-        ops->sum_add(m->dev, p->loss + MODEL_LOSS_HEADS + i, h->losses, c.T);
-        ops->scale(m->dev, h->losses, share, c.T);
-        ops->sum_add(m->dev, p->loss + MODEL_LOSS_SEQUENCE, h->losses, c.T);
-        if (p->gradients && more)
-            ops->add(m->dev, h->dx, h->dx, h->dhead, c.T * m->C);
-        more = true;
-    }
-    const struct dev_orthogonal o = {
-        .heads = h->heads,
-        .classes = h->classes[0],
-        .C = m->C,
-        .stride = (size_t)(m->head.heads[1].weight - m->head.heads[0].weight),
-        .weight = h->scale};
-    ptrdiff_t at = m->head.heads[0].weight;
-    if (p->gradients)
-        ops->orthogonal(m->dev, block_grad(m, at), p->loss + MODEL_LOSS_ORTHOGONAL,
-                        block_param(m, at), &o);
 }
 
 static size_t sequence_rows(const struct model *m)
@@ -494,28 +449,4 @@ void head_class_logits(struct model *m, const struct batch *b, size_t sequence, 
         struct dev_linear a = linear_args(m, at, h->out, 1, m->C, h->classes[task]);
         m->dev->ops->logits(m->dev, m->logits + i * h->classes[task], &a);
     }
-}
-
-/* The probabilities of one head are added to `sum`. */
-static void add_softmax(double *sum, const float *logits, size_t count)
-{
-    double most = (double)logits[0], all = 0;
-    for (size_t i = 1; i < count; i++)
-        most = (double)logits[i] > most ? (double)logits[i] : most;
-    for (size_t i = 0; i < count; i++)
-        all += exp((double)logits[i] - most);
-    for (size_t i = 0; i < count; i++)
-        sum[i] += exp((double)logits[i] - most) / all;
-}
-
-void head_mean(const struct model *m, float *logits)
-{
-    const struct sequence_head *h = &m->sequence;
-    size_t classes = h->classes[0];
-    memset(h->softmax, 0, classes * sizeof *h->softmax);
-    for (size_t i = 0; i < h->heads; i++)
-        if (!h->dropped[i])
-            add_softmax(h->softmax, h->logits + i * classes, classes);
-    for (size_t i = 0; i < classes; i++)
-        logits[i] = (float)log(h->softmax[i] / (double)h->heads_left);
 }

@@ -60,8 +60,7 @@ static void reserve_gradients(struct layout *l, struct model *m, size_t T)
     size_t rows = T > m->token.max ? T : m->token.max, width = m->C > m->E ? m->C : m->E;
     m->dresidual = layout_reserve(l, rows * width * l->value);
     m->dx = layout_reserve(l, rows * width * l->value);
-    m->dbranch =
-        m->dropout.rate > 0 || m->dropout.layers ? layout_reserve(l, T * m->C * l->value) : NULL;
+    m->dbranch = branch_apart(m) ? layout_reserve(l, T * m->C * l->value) : NULL;
     m->dhidden = layout_reserve(l, T * (m->F > m->Q ? m->F : m->Q) * l->value);
 }
 
@@ -74,8 +73,7 @@ static void reserve_batch(struct layout *l, struct model *m, size_t T)
     m->cu_seqlens = layout_reserve(l, (T + 1) * sizeof *m->cu_seqlens);
     m->token_types = m->types ? layout_reserve(l, T * sizeof *m->token_types) : NULL;
     head_reserve_batch(l, m);
-    dropout_reserve_batch(l, m, T);
-    standard_reserve_batch(l, m);
+    additions_reserve_batch(l, m, T);
     m->batch_bytes = l->used - batch;
 }
 
@@ -211,8 +209,7 @@ static void configure(struct model *m, const struct model_options *o)
     m->finished = s->train_steps;
     m->layers = m->L;
     m->recompute = o->train && s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK;
-    dropout_configure(m, o);
-    standard_configure(m, o);
+    additions_configure(m, o);
     find_embed_offsets(m);
     head_configure(m, o);
     head_find_offsets(m);
@@ -335,16 +332,6 @@ static enum err make_rope_table(struct model *m, float *to, double theta,
     return ERR_OK;
 }
 
-static enum err alloc_head_mean(struct model *m, struct arena *perm)
-{
-    struct sequence_head *h = &m->sequence;
-    if (h->heads < 2)
-        return ERR_OK;
-    TRY_ALLOC(h->logits = arena_array(perm, h->heads * h->classes[0], sizeof *h->logits));
-    TRY_ALLOC(h->softmax = arena_array(perm, h->classes[0], sizeof *h->softmax));
-    return ERR_OK;
-}
-
 enum err model_open(struct model **out, struct dev *d, const struct model_options *o,
                     struct arena *perm)
 {
@@ -358,7 +345,7 @@ enum err model_open(struct model **out, struct dev *d, const struct model_option
     for (size_t i = 0; i < m->set_count; i++)
         TRY_ALLOC(m->sets[i].saved = arena_array(perm, m->L, sizeof *m->saved));
     find_block_offsets(m);
-    TRY(alloc_head_mean(m, perm));
+    TRY(heads_open(m, perm));
     enum err e = alloc_slabs(m, o);
     if (!e && m->rope_table)
         e = make_rope_table(m, m->rope_table, o->settings->model_rope_theta, o->settings);
@@ -471,8 +458,7 @@ enum err batch_to_device(struct model *m, const struct batch *b, float grad_scal
     if (m->types)
         stage(m, u, m->token_types, b->types, T);
     head_stage(m, b, u, grad_scale);
-    dropout_stage(m, b, u);
-    standard_stage(m, b, u, grad_scale);
+    additions_stage(m, b, u, grad_scale);
     stage_depth(m, b);
     d->ops->copy_async(d, m->tokens, u->host, m->batch_bytes);
     d->ops->event_record(d, u->event);
@@ -540,10 +526,12 @@ static void backward(struct model *m, const struct batch *b)
 static enum err read_loss(struct model *m, const struct batch *b, struct model_loss *loss)
 {
     m->dev->ops->copy(m->dev, loss->sum, m->loss, sizeof loss->sum);
-    loss->count[MODEL_LOSS_TOKEN] = batch_targets(b);
-    loss->count[MODEL_LOSS_SEQUENCE] = m->sequence.tasks ? batch_labels(b) : 0;
-    for (int i = MODEL_LOSS_STANDARD; i < MODEL_LOSSES; i++)
-        loss->count[i] = 0;
+    memset(loss->count, 0, sizeof loss->count);
+    for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
+        if (loss_rows[i].learned)
+            loss->count[i] = loss_rows[i].unit == LOSS_OF_TARGETS ? batch_targets(b)
+                             : m->sequence.tasks                  ? batch_labels(b)
+                                                                  : 0;
     return dev_sync(m->dev);
 }
 
@@ -606,9 +594,8 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
     struct pass p = {.m = m, .b = b, .grad_scale = grad_scale, .loss = loss};
     ASSERT(m->train);
     m->training = true;
-    m->standard.loss = loss + MODEL_LOSS_STANDARD;
     TRY(batch_to_device(m, b, grad_scale));
-    m->dropout.on = m->dropout.rate > 0 || m->dropout.layers;
+    additions_begin(m, loss);
     pass_run(p, PASS_FORWARD);
     m->grad_hook = hook;
     if (hook) /* the host calls the hook between ops: not as a graph */
@@ -616,7 +603,8 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
     else
         pass_run(p, PASS_BACKWARD);
     m->grad_hook = NULL;
-    m->dropout.on = m->training = false;
+    additions_end(m);
+    m->training = false;
     return ERR_OK;
 }
 
@@ -663,34 +651,6 @@ enum err model_attention_largest(struct model *m, float *largest)
     ASSERT(m->largest);
     m->dev->ops->copy(m->dev, largest, m->largest, m->L * sizeof *largest);
     return dev_sync(m->dev);
-}
-
-/* The weights of each head through the host. */
-enum err model_find_heads(struct model *m, size_t *left)
-{
-    struct sequence_head *h = &m->sequence;
-    size_t count = h->classes[0] * m->C;
-    struct arena scratch = arena_make(0);
-    float *w = h->heads > 1 ? arena_array(&scratch, count, sizeof *w) : NULL;
-    enum err e = h->heads > 1 && !w ? ERR_MEMORY : ERR_OK;
-    h->heads_left = h->heads;
-    for (size_t i = 0; i < h->heads && h->heads > 1 && !e; i++) {
-        m->dev->ops->copy(m->dev, w, block_param(m, m->head.heads[i].weight), count * sizeof *w);
-        e = dev_sync(m->dev);
-        size_t k = 0;
-        while (k < count && w[k] == 0)
-            k++;
-        h->dropped[i] = k == count;
-        h->heads_left -= h->dropped[i];
-    }
-    arena_free(&scratch);
-    *left = h->heads_left;
-    return e;
-}
-
-bool model_has_head(const struct model *m, size_t head)
-{
-    return head < m->sequence.heads && !m->sequence.dropped[head];
 }
 
 void model_profile(struct model *m, struct profile *p)

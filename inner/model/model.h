@@ -8,6 +8,7 @@
  */
 #include "inner/model/table.h"
 #include "inner/data/batch.h"
+#include "inner/model/loss.h"
 #include "inner/model/profile.h"
 
 struct model; /* opaque */
@@ -56,18 +57,6 @@ void model_use_set(struct model *m, size_t set); /* of saved activations; 0 at o
 struct model_grad_hook {
     void *self;
     void (*ready)(void *self, size_t from);
-};
-/* Losses of tokens (targets >= 0) and, with model.pooler, of sequences (labels >= 0): their sums in
- * nats are kept apart. With train.standard the standardization losses of a training pass, of which
- * each counts as if every target had it: times train.standard, the targets (of tokens; of sequences
- * where tokens have none) and grad_scale. */
-enum model_loss_kind {
-    MODEL_LOSS_TOKEN,
-    MODEL_LOSS_SEQUENCE, /* with model.heads_n the mean over the heads that are left */
-    MODEL_LOSS_STANDARD,
-    MODEL_LOSS_ORTHOGONAL, /* with model.heads_n: weighted like the standardization losses */
-    MODEL_LOSS_HEADS,      /* with model.heads_n each head's own sum over sequences */
-    MODEL_LOSSES = MODEL_LOSS_HEADS + DEV_HEADS_MAX
 };
 struct model_loss {
     double sum[MODEL_LOSSES];

@@ -366,9 +366,9 @@ void block_bwd(struct model *m, const struct batch *b, size_t i)
         return;
     }
     mlp_bwd(m, i, T);
-    standard_bwd(m, m->dx, mlp_input(m, i), T);
+    additions_branch_bwd(m, m->dx, mlp_input(m, i), T);
     block_norm_bwd(m, &norm2, m->dresidual, m->dx, m->dresidual);
     attention_sublayer_bwd(m, b, i);
-    standard_bwd(m, m->dx, attention_input(m, i), T);
+    additions_branch_bwd(m, m->dx, attention_input(m, i), T);
     block_norm_bwd(m, &norm1, m->dresidual, m->dx, m->dresidual);
 }

@@ -241,9 +241,32 @@ static inline void *other_gradient(const struct model *m, const void *dx)
     return dx == m->dx ? m->dresidual : m->dx;
 }
 
-void dropout_configure(struct model *m, const struct model_options *o);
-void dropout_reserve_batch(struct layout *l, struct model *m, size_t T);
-void dropout_stage(struct model *m, const struct batch *b, const struct upload *u);
+/* What a method of training adds to a pass, beside the ops of the block. Rows of model_additions.c,
+ * and no member is NULL; the rest of the model knows none by name. */
+struct model_addition {
+    void (*configure)(struct model *m, const struct model_options *o);
+    /* Its part of the batch on the device, and of the upload buffer. */
+    void (*reserve_batch)(struct layout *l, struct model *m, size_t T);
+    void (*stage)(struct model *m, const struct batch *b, const struct upload *u, float grad_scale);
+    /* A training pass begins, the batch being on its way; loss (MODEL_LOSSES), device; NULL: the
+     * backward of a part. */
+    void (*begin)(struct model *m, double *loss);
+    /* The gradient dx of x (T, C), the input of attention or MLP, is complete but for what this
+     * adds. */
+    void (*branch_bwd)(struct model *m, void *dx, const void *x, size_t T);
+    void (*end)(struct model *m);
+};
+extern const struct model_addition addition_dropout, addition_standard;
+/* All rows, in order. */
+void additions_configure(struct model *m, const struct model_options *o);
+void additions_reserve_batch(struct layout *l, struct model *m, size_t T);
+void additions_stage(struct model *m, const struct batch *b, const struct upload *u,
+                     float grad_scale);
+void additions_begin(struct model *m, double *loss);
+void additions_branch_bwd(struct model *m, void *dx, const void *x, size_t T);
+void additions_end(struct model *m);
+/* Whether the gradient of a branch's output may differ from that of the residual stream. */
+bool branch_apart(const struct model *m);
 /* Whether this pass has a dropout at a place, and its arguments. */
 bool dropout_branch(const struct model *m, unsigned place, struct dev_dropout *a);
 /* y = dropout(x), or nothing. */
@@ -268,13 +291,6 @@ enum err batch_to_device(struct model *m, const struct batch *b, float grad_scal
 struct head_pass;
 void heads_fwd_from(struct model *m, const struct head_pass *p);
 void heads_bwd_to(struct model *m, const struct batch *b);
-
-/* Adds the gradient of the standardization loss of a branch's input x to dx. */
-void standard_configure(struct model *m, const struct model_options *o);
-void standard_reserve_batch(struct layout *l, struct model *m);
-void standard_stage(struct model *m, const struct batch *b, const struct upload *u,
-                    float grad_scale);
-void standard_bwd(struct model *m, void *dx, const void *x, size_t T);
 
 /* The input of the blocks, from the tokens; and back from its gradient in `dx`. */
 void embed_reserve(struct layout *l, struct model *m, size_t T);
@@ -311,7 +327,17 @@ void *head_dx(const struct model *m);
  * sequence by a task's head. */
 size_t head_token_logits(struct model *m, const size_t *rows, size_t count, size_t T);
 void head_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task);
-/* Several heads: the logarithm of the mean of their probabilities, from sequence.logits. Host. */
+/* The classifier's arguments for the rows of a task. */
+struct dev_classifier head_task_args(const struct model *m, const struct head_pass *p, size_t task,
+                                     struct linear_offsets at);
+
+/* heads.c, several heads of one task: memory; the weight of their orthogonality into the upload
+ * buffer; the mean of their losses; the logarithm of the mean of their probabilities, from
+ * sequence.logits, on the host. */
+enum err heads_open(struct model *m, struct arena *perm) MUST;
+void heads_stage(const struct model *m, const struct batch *b, const struct upload *u,
+                 float grad_scale);
+void heads_fwd(struct model *m, const struct head_pass *p);
 void head_mean(const struct model *m, float *logits);
 /* Words that determine the ops of a pass, besides the batch's shape. */
 size_t head_key(const struct model *m, const struct batch *b, size_t i);

@@ -23,16 +23,17 @@ struct own_weights { /* of the model, while a pass uses others */
     void *copy;
 };
 
-/* Set and batch in this order: the heads read the last layer of the set in use. */
+/* Set and batch in this order: the heads read the last layer of the set in use. loss NULL: of a
+ * backward. */
 static enum err part_begin(struct model *m, const struct batch *b, const struct model_part *p,
-                           struct own_weights *own)
+                           struct own_weights *own, double *loss)
 {
     ASSERT(m->train && p->first < p->end && p->end <= m->L);
     *own = (struct own_weights){m->params, m->params_bf16};
     m->training = true;
     model_use_set(m, p->set);
     TRY(batch_to_device(m, b, 1));
-    m->dropout.on = m->dropout.rate > 0;
+    additions_begin(m, loss);
     m->begin = p->first;
     if (p->params) {
         m->params = p->params;
@@ -46,7 +47,8 @@ static void part_end(struct model *m, const struct own_weights *own)
     m->params = own->params;
     m->params_bf16 = own->copy;
     m->grad_hook = NULL;
-    m->dropout.on = m->training = false;
+    additions_end(m);
+    m->training = false;
     m->begin = 0;
     model_use_set(m, 0);
 }
@@ -73,8 +75,7 @@ enum err model_part_fwd(struct model *m, const struct batch *b, const struct mod
 {
     struct own_weights own;
     ASSERT(!in == !p->first && !out == (p->end == m->L));
-    TRY(part_begin(m, b, p, &own));
-    m->standard.loss = loss + MODEL_LOSS_STANDARD;
+    TRY(part_begin(m, b, p, &own, loss));
     if (in)
         m->dev->ops->copy(m->dev, layer_input(m, p->first), in, bytes_of(m, b));
     else
@@ -103,7 +104,7 @@ enum err model_part_bwd(struct model *m, const struct batch *b, const struct mod
     struct own_weights own;
     void *dx = m->post ? m->dx : m->dresidual;
     ASSERT(!din == !p->first && !dout == (p->end == m->L));
-    TRY(part_begin(m, b, p, &own));
+    TRY(part_begin(m, b, p, &own, NULL));
     m->grad_hook = hook;
     if (dout)
         read_gradient(m, b, p->end, dout);

@@ -7,20 +7,21 @@
 
 static const float variance_min = 1e-5f; /* below it the logarithm goes on as its tangent */
 
-void standard_configure(struct model *m, const struct model_options *o)
+static void standard_configure(struct model *m, const struct model_options *o)
 {
     m->standard.weight = o->train ? (float)o->settings->train_standard : 0;
 }
 
-void standard_reserve_batch(struct layout *l, struct model *m)
+static void standard_reserve_batch(struct layout *l, struct model *m, size_t T)
 {
+    (void)T;
     m->standard.scale =
         m->standard.weight > 0 ? layout_reserve(l, sizeof *m->standard.scale) : NULL;
 }
 
 /* Gradients are sums over targets, divided by their number later: so is this one. */
-void standard_stage(struct model *m, const struct batch *b, const struct upload *u,
-                    float grad_scale)
+static void standard_stage(struct model *m, const struct batch *b, const struct upload *u,
+                           float grad_scale)
 {
     if (!m->standard.scale)
         return;
@@ -30,7 +31,7 @@ void standard_stage(struct model *m, const struct batch *b, const struct upload 
         m->standard.weight * grad_scale * (float)targets;
 }
 
-void standard_bwd(struct model *m, void *dx, const void *x, size_t T)
+static void standard_branch_bwd(struct model *m, void *dx, const void *x, size_t T)
 {
     const struct dev_standard a = {
         .T = T, .C = m->C, .floor = variance_min, .weight = m->standard.scale};
@@ -39,3 +40,18 @@ void standard_bwd(struct model *m, void *dx, const void *x, size_t T)
     m->dev->ops->standard(m->dev, dx, m->standard.loss, x, &a);
     block_profile(m, PROFILE_NORM_BWD);
 }
+
+static void standard_begin(struct model *m, double *loss)
+{
+    if (loss) /* the backward of a part goes on with the sum of its forward */
+        m->standard.loss = loss + MODEL_LOSS_STANDARD;
+}
+
+static void standard_end(struct model *m)
+{
+    (void)m;
+}
+
+const struct model_addition addition_standard = {standard_configure,  standard_reserve_batch,
+                                                 standard_stage,      standard_begin,
+                                                 standard_branch_bwd, standard_end};

@@ -77,6 +77,10 @@ enum err compress_read_sums(struct optim *o) MUST;
  * the device. */
 enum err compress_wait_groups(struct optim *o) MUST;
 void compress_put_groups(struct optim *o);
+/* ERR_MISMATCH: the steps in `dir` were made with the settings `before`, and with another
+ * train.steps the freeze would have begun at another one. */
+enum err compress_lengthened(const struct settings *before, const struct settings *s,
+                             const char *dir) MUST;
 /* train.freeze as a number of steps. */
 int64_t compress_freeze_steps(const struct settings *s);
 /* compress_method.second of methods whose first steps all change it: up to the freeze. */

@@ -64,6 +64,18 @@ int64_t compress_second(const struct settings *s, int64_t steps)
     return m && m->second ? m->second(s, steps) : steps;
 }
 
+enum err compress_lengthened(const struct settings *before, const struct settings *s,
+                             const char *dir)
+{
+    if (!compress_of(s))
+        return ERR_OK;
+    return err_set(
+        ERR_MISMATCH,
+        "%s was made with train.steps = %lld, and train.freeze is a share of these; with "
+        "train.steps = %lld its past would be another",
+        dir, (long long)before->train_steps, (long long)s->train_steps);
+}
+
 int64_t compress_freeze_steps(const struct settings *s)
 {
     return llround(s->train_freeze * (double)s->train_steps);

@@ -17,11 +17,8 @@
 
 /* Statistics of a step, on the device and in one piece: one all-reduce for all of them. */
 enum step_stat {
-    STEP_LOSS,            /* sum of the losses of tokens, nats */
-    STEP_SEQUENCE_LOSS,   /* of sequences */
-    STEP_STANDARD_LOSS,   /* with train.standard */
-    STEP_ORTHOGONAL_LOSS, /* with model.heads_n */
-    STEP_HEAD_LOSSES,     /* of each head; model_accumulate writes all up to here */
+    STEP_LOSS, /* (MODEL_LOSSES) sums of the losses, by enum model_loss_kind: what model_accumulate
+                  writes */
     STEP_LAST_LOSS = STEP_LOSS + MODEL_LOSSES - 1,
     STEP_TARGETS,   /* what the gradient is divided by: targets of tokens, or of sequences
                        where tokens have none */

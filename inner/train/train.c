@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "inner/methods/pipeline.h"
 #include "inner/train/train_tune.h"
 #include "kernels/base/log.h"
 
@@ -16,7 +15,7 @@ enum { STEP_FLAGS = STEP_STOP - STEP_TARGETS + 1 };
 /* Ranks that divide the batch. */
 static int batch_ranks(const struct settings *s, int ranks)
 {
-    return s->train_modules > 1 ? 1 : ranks;
+    return parallel_of(s)->batch_ranks(ranks);
 }
 
 size_t train_micro_batch_tokens(const struct settings *s, int ranks)
@@ -29,7 +28,7 @@ size_t train_micro_batch_tokens(const struct settings *s, int ranks)
 static enum err check_ranks(const struct settings *s, int ranks)
 {
     int64_t unit = s->train_sequence * batch_ranks(s, ranks);
-    TRY(pipeline_check(s, ranks));
+    TRY(parallel_of(s)->check(s, ranks));
     if (s->train_batch_tokens % unit == 0)
         return ERR_OK;
     return err_set(
@@ -122,9 +121,9 @@ struct loader_options train_loader_options(const struct settings *s, uint32_t da
 static enum err open_data(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
+    uint32_t ranks = (uint32_t)batch_ranks(s, t->coll->size);
     struct loader_options o =
-        train_loader_options(s, t->data_site, s->train_modules > 1 ? 0 : (uint32_t)t->coll->rank,
-                             (uint32_t)batch_ranks(s, t->coll->size));
+        train_loader_options(s, t->data_site, (uint32_t)t->coll->rank % ranks, ranks);
     o.mixed = s->data_weights.count > 0;
     TRY(loader_open(&t->loader, perm, &s->data_train, &o));
     o.mixed = false;
@@ -192,10 +191,8 @@ static enum err open_model(struct train *t, struct arena *perm)
     t->events = dev_events(t->dev, 2 * EVENTS);
     t->ahead = !t->dev->host_memory;
     TRY(tune_profile_open(t, perm));
-    if (depth_drops(s) || depth_stages(s))
-        TRY_ALLOC(t->learning = arena_array(perm, t->table.count, sizeof *t->learning));
-    if (depth_stages(s))
-        TRY_ALLOC(t->growth = arena_array(perm, t->table.count, sizeof *t->growth));
+    const struct method_parts parts = train_parts(t);
+    TRY(methods_open(&t->methods, &parts, perm));
     t->parallel = parallel_of(s);
     TRY(t->parallel->open(t, perm));
     struct config_table pinned = keys_inner((struct settings *)(uintptr_t)s);
@@ -222,7 +219,6 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(table_make(&t->table, s, perm));
     TRY(open_data(t, perm));
     TRY(check_head(t));
-    t->heads.n = s->model_heads_n > 1 ? (size_t)s->model_heads_n : 0;
     t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
     t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
     t->free_bytes = t->dev->ops->memory_free(t->dev);
@@ -262,23 +258,6 @@ void train_close(struct train *t)
 }
 
 /* ---- evaluation ---- */
-/* Of all tasks: each counts as many times as it has examples. */
-static struct scores mean_scores(const struct evaluate_sums *sums)
-{
-    struct scores mean = {0};
-    for (size_t i = 0; i < sums->tasks_count; i++) {
-        struct scores one = scores_of(&sums->tasks[i]);
-        mean.examples += one.examples;
-        if (one.examples <= 0)
-            continue;
-        double share = one.examples / mean.examples;
-        mean.accuracy += share * (one.accuracy - mean.accuracy);
-        mean.f1_macro += share * (one.f1_macro - mean.f1_macro);
-        mean.mcc += share * (one.mcc - mean.mcc);
-    }
-    return mean;
-}
-
 enum err train_gather(struct train *t)
 {
     return t->parallel->gather(t);
@@ -289,7 +268,6 @@ enum err train_evaluate(struct train *t, struct train_eval *e)
 {
     struct evaluate_sums *sums = &t->evaluation;
     const struct loader *l = &t->held_out;
-    bool labels = t->settings->data_objective == DATA_OBJECTIVE_LABELS;
     *e = (struct train_eval){.step = t->step};
     if (!l->windows)
         return ERR_OK;
@@ -301,11 +279,7 @@ enum err train_evaluate(struct train *t, struct train_eval *e)
     TRY(t->coll->ops->all_reduce_host(t->coll, sums->values, sums->values_count));
     e->loss = evaluate_loss(sums);
     e->tokens = (size_t)sums->count[l->token_targets ? MODEL_LOSS_TOKEN : MODEL_LOSS_SEQUENCE];
-    e->masked = sums->logits && l->token_targets;
-    e->pairs = l->sequence_targets && !labels;
-    e->labels = l->sequence_targets && labels;
-    e->masked_accuracy = evaluate_token_accuracy(sums);
-    e->sequences = mean_scores(sums);
+    evaluate_scores(sums, t->settings, l, &e->scores);
     for (size_t i = 0; i < sums->layers; i++)
         e->attention[i] = evaluate_attention(sums, i);
     e->layers = sums->layers;
@@ -333,28 +307,12 @@ static void record(struct train *t, enum step_event e)
     t->dev->ops->event_record(t->dev, event_of(t, t->step, e));
 }
 
-/* Layers that are there from step t->step on. Between the last step and this one a round of several
- * sites may have put in parameters that are grown already: then nothing changes. */
-static void grow(struct train *t)
-{
-    size_t count =
-        t->growth ? depth_growth(t->settings, &t->table, (uint64_t)t->step, t->growth) : 0;
-    float *params = model_params(t->model);
-    for (size_t i = 0; i < count; i++) {
-        const struct depth_copy *c = &t->growth[i];
-        t->dev->ops->copy(t->dev, params + c->to, params + c->from, c->count * sizeof *params);
-        optim_forget(&t->optim, c->to, c->count);
-    }
-    if (count)
-        model_params_changed(t->model);
-}
-
 /* Forward, backward and all-reduce of step t->step + 1. */
 static enum err step_begin(struct train *t, struct step_targets *targets)
 {
     TRY(tune_profile_step(t, false));
     record(t, EVENT_BEGIN);
-    grow(t);
+    methods_begin(&t->methods, t->step);
     model_grads_zero(t->model);
     t->dev->ops->zero(t->dev, t->optim.stats, STEP_STATS * sizeof *t->optim.stats);
     profile_record(t->tune.profile, PROFILE_UPLOAD);
@@ -422,29 +380,35 @@ static double between(const struct train *t, enum step_event from, enum step_eve
                                       event_of(t, t->step - 1, to));
 }
 
-static double token_loss(const struct train *t)
+/* The mean over the targets of the step; of sequences a step may have none. */
+static double loss_mean(const struct train *t, size_t row)
 {
-    return t->loader.token_targets ? t->stats[STEP_LOSS] / t->stats[STEP_TARGETS] : 0;
+    bool sequences = loss_rows[row].unit == LOSS_OF_SEQUENCES;
+    double count = t->stats[sequences ? STEP_SEQUENCES : STEP_TARGETS];
+    return sequences && count <= 0 ? 0 : t->stats[STEP_LOSS + row] / count;
 }
 
-static double sequence_loss(const struct train *t)
-{
-    bool any = t->loader.sequence_targets && t->stats[STEP_SEQUENCES] > 0;
-    return any ? t->stats[STEP_SEQUENCE_LOSS] / t->stats[STEP_SEQUENCES] : 0;
-}
-
-/* The sum of the means over the targets of tokens and of sequences. */
+/* The sum of the means. */
 static double step_loss(const struct train *t)
 {
-    return token_loss(t) + sequence_loss(t);
+    double sum = 0;
+    for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
+        if (loss_rows[i].learned && loss_any((enum model_loss_kind)i, t->settings, &t->loader))
+            sum += loss_mean(t, i);
+    return sum;
 }
 
-static int layers_of(const struct train *t, uint64_t step)
+/* The losses beside `loss`; those that it is the sum of, where they are several. */
+static void add_losses(const struct train *t, bool hidden, struct figures *f)
 {
-    int layers = 0;
-    for (size_t i = 0; t->learning && i < (size_t)t->settings->model_layers; i++)
-        layers += depth_runs(t->settings, step, i);
-    return layers;
+    size_t learned = 0;
+    for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
+        learned +=
+            loss_rows[i].learned && loss_any((enum model_loss_kind)i, t->settings, &t->loader);
+    for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
+        if (loss_any((enum model_loss_kind)i, t->settings, &t->loader) &&
+            (!loss_rows[i].learned || learned > 1))
+            figures_add(f, loss_rows[i].name, hidden ? NAN : loss_mean(t, i));
 }
 
 /* Waits for the last step and reads its statistics. */
@@ -461,16 +425,8 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
         return diverged(t, "gradient");
     *r = (struct train_report){.step = t->step,
                                .steps = t->settings->train_steps,
-                               .layers = layers_of(t, (uint64_t)t->step - 1),
                                .loss = hidden ? NAN : step_loss(t),
                                .hidden = hidden,
-                               .pairs = t->loader.token_targets && t->loader.sequence_targets,
-                               .loss_token = hidden ? NAN : token_loss(t),
-                               .loss_sequence = hidden ? NAN : sequence_loss(t),
-                               .standard = t->settings->train_standard > 0,
-                               .loss_standard = t->stats[STEP_STANDARD_LOSS] / targets,
-                               .heads = t->heads.n ? t->heads.left : 0,
-                               .cosine = t->heads.n ? heads_cosine(t, targets) : 0,
                                .norm = (float)norm,
                                .lr = (float)optim_lr(t->settings, t->step - 1),
                                .compute_seconds = between(t, EVENT_BEGIN, EVENT_BACKWARD),
@@ -479,8 +435,8 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
                                .inner_up = t->inner_up,
                                .compressed = t->optim.compress != NULL,
                                .summed = !t->optim.kept.apart};
-    if (t->heads.n)
-        heads_step(t, targets);
+    methods_read(&t->methods, t->step, t->stats, &r->figures);
+    add_losses(t, hidden, &r->figures);
     r->step_seconds = between(t, EVENT_BEGIN, EVENT_REDUCED) + between(t, EVENT_UPDATE, EVENT_END);
     r->tokens_per_second = t->stats[STEP_TOKENS] / r->step_seconds;
     *stop = t->stats[STEP_STOP] > 0;
@@ -512,7 +468,7 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
         TRY(hook->step(hook->self, t, r));
     bool last = t->step == s->train_steps, reviewed = passed(from, t->step, s->train_eval_every);
     if (reviewed)
-        TRY(heads_review(t));
+        TRY(methods_review(&t->methods, t->step));
     if (!last && !stop && reviewed)
         TRY(evaluate(t, hook));
     if (last || stop || passed(from, t->step, s->train_checkpoint_every))
@@ -528,7 +484,7 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
 /* Whether the result of the last step is needed before the next begins. Equal on all ranks. */
 static bool must_wait(struct train *t, const struct train_hook *hook)
 {
-    return !t->ahead || is_read(t, hook, t->step) || depth_grows(t->settings, (uint64_t)t->step);
+    return !t->ahead || is_read(t, hook, t->step) || methods_change(&t->methods, t->step);
 }
 
 /* Reports, evaluates and stores the last step. If the host ran ahead, the gradients of the next

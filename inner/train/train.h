@@ -23,21 +23,18 @@
 #include "inner/model/depth.h"
 #include "inner/optim/optim.h"
 #include "inner/eval/evaluate.h"
+#include "inner/methods/methods.h"
 #include "inner/train/private.h"
 #include "inner/train/work.h"
 
 struct train_report {    /* of the step just finished, for displays and records */
     int64_t step, steps; /* step counts finished steps */
-    int layers;          /* that ran, of a model whose depth varies; else 0 */
     double loss;         /* mean nats per token over all ranks of this site */
     bool hidden;         /* privacy.unit: losses of training are the site's secret, and NaN */
-    bool pairs;          /* data.pairs: `loss` is the sum of the two below */
-    double loss_token, loss_sequence; /* means over the masked tokens and over the pairs */
-    bool standard;                    /* train.standard is given; not part of `loss`: */
-    double loss_standard;             /* the standardization losses times train.standard */
-    size_t heads;                     /* left of model.heads_n; 0: one */
-    double cosine;                    /* mean |cosine| of two heads' weights of a class */
-    float norm, lr;                   /* gradient norm before clipping */
+    /* What methods say of the step (inner/methods); the losses that `loss` is the sum of, where
+     * they are several, and those beside it (inner/model/loss.h). */
+    struct figures figures;
+    float norm, lr; /* gradient norm before clipping */
     double step_seconds;
     double compute_seconds;   /* forward and backward of this rank */
     double exposed_seconds;   /* all-reduce that the backward did not hide */
@@ -51,9 +48,7 @@ struct train_eval {
     int64_t step;
     double loss;   /* held-out, nats per token; with labels per sequence; with pairs their sum */
     size_t tokens; /* targets that the loss is a mean of; 0: no held-out text */
-    bool masked, pairs, labels; /* which of these follow */
-    double masked_accuracy;     /* of masked tokens */
-    struct scores sequences;    /* of pairs, or of the labels of all tasks, weighted by examples */
+    struct figures scores; /* evaluate_scores */
     /* With train.eval_attention the largest attention logit of each layer; -INFINITY: the layer has
      * not run. */
     size_t layers;
@@ -73,13 +68,6 @@ struct train_memory { /* bytes of one rank */
     size_t graphs;      /* of the GPU's graphs, an estimate */
     size_t data;        /* mapped shards: the system may take these pages back */
     size_t total;
-};
-
-struct train_heads { /* with model.heads_n: part of the checkpoint */
-    size_t n, left;  /* n 0: one head */
-    double begun;    /* 1: the averages have begun */
-    double loss[KEYS_HEADS_MAX],
-        strikes[KEYS_HEADS_MAX]; /* moving averages; inner/methods/heads.c */
 };
 
 struct train_tune {                             /* private to train_tune.c */
@@ -169,7 +157,6 @@ struct train { /* open for the hook to read */
     double *clip_norms;  /* device: of reduce, with train.clip_per = bucket */
     float *clip_factor;
     struct dev_range *learning; /* (table.count) of the slab; NULL: always the whole */
-    struct depth_copy *growth;  /* (table.count) scratch; NULL: without train.stages */
     size_t micro_sequences;
     double inner_up;   /* of the last step */
     bool ahead;        /* the host runs ahead of the device: on a GPU */
@@ -178,7 +165,7 @@ struct train { /* open for the hook to read */
     double *flags;     /* pinned: this rank's STEP_TARGETS and STEP_STOP, to the device */
     double *stats;     /* pinned: (STEP_STATS) of the last step, from the device */
     struct train_tune tune;
-    struct train_heads heads;
+    struct methods methods;
     struct mixture_phase phase; /* as loaded, or stored last */
     unsigned events;            /* of the step that runs and of the one before, by turns */
     char *pinned;               /* canonical settings that a resumed run must share */

@@ -24,7 +24,8 @@ static bool clips_buckets(const struct settings *s)
 static enum err open_batch(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
-    (void)perm;
+    if (depth_drops(s) || depth_stages(s))
+        TRY_ALLOC(t->learning = arena_array(perm, t->table.count, sizeof *t->learning));
     TRY(dev_alloc(t->dev, &t->reduce_memory,
                   t->memory.reducer)); /* optim_open takes the rest of grad_reduce */
     if (clips_buckets(s)) {
@@ -97,10 +98,20 @@ static enum err reduce(struct train *t)
     return compress_reduce(&t->optim, model_grads(t->model), t->step);
 }
 
-const struct train_parallel parallel_batch = {.open = open_batch,
+static void plan_nothing(struct train_memory *m, const struct train_sizes *p)
+{
+    (void)m, (void)p;
+}
+
+const struct train_parallel parallel_batch = {.check = parallel_any_ranks,
+                                              .batch_ranks = parallel_all_ranks,
+                                              .plan = plan_nothing,
+                                              .open = open_batch,
                                               .close = close_batch,
                                               .charge = parallel_nothing,
                                               .backward = backward,
                                               .reduce = reduce,
                                               .gather = parallel_nothing,
-                                              .resumed = parallel_nothing};
+                                              .resumed = parallel_nothing,
+                                              .earlier = parallel_no_earlier,
+                                              .lengthened = method_keeps_past};

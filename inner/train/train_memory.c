@@ -1,10 +1,8 @@
 /* The memory table of this rank, logged before anything is allocated. */
-#include "inner/methods/pipeline.h"
+#include "inner/train/train_parallel.h"
 #include <stdio.h>
 #include <string.h>
 #include "inner/train/memory_left.h"
-#include "inner/train/noise.h"
-#include "inner/train/train_parallel.h"
 #include "kernels/base/log.h"
 
 /* Two passes of a micro-batch, some 20 nodes in a layer: 2 KiB each in the device's memory. */
@@ -33,12 +31,7 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     size_t tokens = objective_tokens_max(objective_trained(s), train_micro_batch_tokens(s, ranks));
     m.model = model_plan(&(struct model_options){s, t, tokens, true}, model_type);
     m.update = optim_workspace(s, t, model_type);
-    if (s->train_modules > 1)
-        m.modules = pipeline_plan(s, t, model_type, tokens);
-    if (s->privacy_unit != PRIVACY_UNIT_NONE) {
-        const struct clip_options o = private_clip_options(s, ranks);
-        m.clipping = clip_plan(s, t, &o) + noise_chain_bytes(t->elements, (uint64_t)keys_bands(s));
-    }
+    parallel_of(s)->plan(&m, &(struct train_sizes){s, t, model_type, tokens, ranks});
     if (s->device_kind == DEVICE_CPU)
         m.staging = optim_staging(s, t, ranks) + compress_staging(s, t, ranks);
     if (ranks > 1)

@@ -4,6 +4,7 @@
  * (train_modules.c), or, with privacy.unit, the records that are drawn (train_private.c).
  * Everything else of the loop is the same. All ranks call each of these. Private to train.
  */
+#include "inner/methods/methods.h"
 #include "inner/model/clip.h"
 #include "inner/train/train.h"
 #include "kernels/base/chained.h"
@@ -11,7 +12,20 @@
 struct step_targets { /* of this rank, in one step */
     size_t divisor, sequences, tokens;
 };
-struct train_parallel {
+struct train_sizes { /* of which memory is planned */
+    const struct settings *settings;
+    const struct table *table;
+    enum dtype model_type;
+    size_t tokens; /* of a micro-batch, at most */
+    int ranks;
+};
+struct train_parallel { /* no member is NULL */
+    /* ERR_CONFIG: so many ranks cannot divide a step. */
+    enum err (*check)(const struct settings *s, int ranks);
+    int (*batch_ranks)(
+        int ranks); /* ranks that share the batch out; the others, or all, have the whole */
+    /* Adds its rows of the memory table. */
+    void (*plan)(struct train_memory *m, const struct train_sizes *p);
     enum err (*open)(struct train *t, struct arena *perm);
     void (*close)(struct train *t); /* a partly opened one is fine */
     /* Charges step t->step + 1, durably; an error: no record of it may be read. */
@@ -26,11 +40,38 @@ struct train_parallel {
     enum err (*gather)(struct train *t);
     /* The parameters are those of t->step, from a checkpoint or from the seed. */
     enum err (*resumed)(struct train *t);
+    /* Slabs (table.elements) of parameters of earlier steps, which a checkpoint holds, too. Returns
+     * their number. */
+    size_t (*earlier)(const struct train *t, float *const **slabs);
+    /* As struct method's. */
+    enum err (*lengthened)(const struct settings *before, const struct settings *s,
+                           const char *dir);
 };
 static inline enum err parallel_nothing(struct train *t)
 {
     (void)t;
     return ERR_OK;
+}
+static inline enum err parallel_any_ranks(const struct settings *s, int ranks)
+{
+    (void)s, (void)ranks;
+    return ERR_OK;
+}
+static inline int parallel_all_ranks(int ranks)
+{
+    return ranks;
+}
+static inline size_t parallel_no_earlier(const struct train *t, float *const **slabs)
+{
+    (void)t;
+    *slabs = NULL;
+    return 0;
+}
+/* What a method works on. */
+static inline struct method_parts train_parts(struct train *t)
+{
+    return (struct method_parts){t->settings, t->dev,    t->coll,    &t->table,
+                                 t->model,    &t->optim, &t->loader, &t->batch};
 }
 extern const struct train_parallel parallel_batch, parallel_modules, parallel_private;
 const struct train_parallel *parallel_of(const struct settings *s);
@@ -40,7 +81,5 @@ enum err train_share_error(struct train *t, enum err e) MUST;
 /* With privacy.unit: the position of the list of charges that a checkpoint holds, as stored last or
  * as loaded; else NULL. */
 struct chained_at *train_charges_at(struct train *t);
-/* What train_private.c opens `clip` with, but for the model and the norm. */
-struct clip_options private_clip_options(const struct settings *s, int ranks);
 
 #endif

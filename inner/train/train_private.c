@@ -45,7 +45,8 @@ struct train_private {
 };
 
 /* ---- open ---- */
-struct clip_options private_clip_options(const struct settings *s, int ranks)
+/* What `clip` is opened with, but for the model and the norm. */
+static struct clip_options private_clip_options(const struct settings *s, int ranks)
 {
     return (struct clip_options){.how = s->privacy_clipping,
                                  .sequences_max =
@@ -382,10 +383,22 @@ static enum err reduce(struct train *t)
     return t->coll->ops->broadcast(t->coll, grads, t->table.elements * sizeof *grads);
 }
 
-const struct train_parallel parallel_private = {.open = open_private,
+static void plan_private(struct train_memory *m, const struct train_sizes *p)
+{
+    const struct clip_options o = private_clip_options(p->settings, p->ranks);
+    m->clipping = clip_plan(p->settings, p->table, &o) +
+                  noise_chain_bytes(p->table->elements, (uint64_t)keys_bands(p->settings));
+}
+
+const struct train_parallel parallel_private = {.check = parallel_any_ranks,
+                                                .batch_ranks = parallel_all_ranks,
+                                                .plan = plan_private,
+                                                .open = open_private,
                                                 .close = close_private,
                                                 .charge = charge,
                                                 .backward = backward,
                                                 .reduce = reduce,
                                                 .gather = parallel_nothing,
-                                                .resumed = resumed};
+                                                .resumed = resumed,
+                                                .earlier = parallel_no_earlier,
+                                                .lengthened = method_keeps_past};

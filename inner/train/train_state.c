@@ -5,15 +5,13 @@
  * gradients, which is unused between two steps.
  */
 #include "inner/train/train_parallel.h"
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include "inner/data/loader_text.h"
-#include "inner/methods/pipeline.h"
 #include "inner/train/train_errors.h"
 #include "kernels/base/log.h"
 
-enum { PARTS_MAX = 9 + OPTIM_STATES };
+enum { PARTS_MAX = 8 + METHODS_MAX + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 struct staging { /* whole slabs in host memory, on the lead */
@@ -58,7 +56,8 @@ static enum err staging_open(const struct train *t, struct staging *s)
     s->kept_bytes = train_kept_floats(t) * sizeof *s->kept;
     if (s->kept_bytes)
         TRY(staging_slab(s, &s->kept, NULL, s->kept_bytes / sizeof *s->kept));
-    s->earlier_bytes = pipeline_kept_slabs(t) * t->table.elements * sizeof *s->earlier;
+    float *const *earlier;
+    s->earlier_bytes = t->parallel->earlier(t, &earlier) * t->table.elements * sizeof *s->earlier;
     if (s->earlier_bytes)
         TRY(staging_slab(s, &s->earlier, NULL, s->earlier_bytes / sizeof *s->earlier));
     return s->error_bytes ? staging_slab(s, &s->errors, NULL, s->error_bytes / sizeof *s->errors)
@@ -67,7 +66,8 @@ static enum err staging_open(const struct train *t, struct staging *s)
 
 struct counters { /* what a checkpoint holds beside slabs */
     uint64_t *tokens;
-    struct train_heads *heads;     /* NULL: one head */
+    struct method_kept methods[METHODS_MAX];
+    size_t methods_count;
     struct mixture_phase *mixture; /* NULL: without data.weights */
     struct loader_text *text;      /* NULL: none yet */
     struct chained_at *charges;    /* NULL: without privacy.unit */
@@ -89,11 +89,10 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
                                          .size_bytes = state[i].elements * sizeof *s->state[i]};
     parts[n++] = (struct checkpoint_part){
         .name = "tokens", .data = c->tokens, .size_bytes = sizeof *c->tokens};
-    if (c->heads) /* begun, loss, strikes */
-        parts[n++] = (struct checkpoint_part){.name = "heads",
-                                              .data = &c->heads->begun,
-                                              .size_bytes = sizeof *c->heads -
-                                                            offsetof(struct train_heads, begun)};
+    for (size_t i = 0; i < c->methods_count; i++)
+        parts[n++] = (struct checkpoint_part){.name = c->methods[i].name,
+                                              .data = c->methods[i].data,
+                                              .size_bytes = c->methods[i].bytes};
     if (c->mixture) /* a run without weights may get some */
         parts[n++] = (struct checkpoint_part){.name = "mixture",
                                               .data = c->mixture,
@@ -202,8 +201,12 @@ enum err train_share_error(struct train *t, enum err e)
 
 static struct counters counters_of(struct train *t, struct loader_text *text)
 {
-    return (struct counters){&t->tokens, t->heads.n ? &t->heads : NULL,
-                             t->loader.mixture ? &t->phase : NULL, text, train_charges_at(t)};
+    struct counters c = {.tokens = &t->tokens,
+                         .mixture = t->loader.mixture ? &t->phase : NULL,
+                         .text = text,
+                         .charges = train_charges_at(t)};
+    c.methods_count = methods_kept(&t->methods, t->settings, c.methods);
+    return c;
 }
 
 /* The order matters: on the lead the last slab may stay in the slab of gradients. */
@@ -220,8 +223,10 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     TRY(train_errors_gather(t, s->errors, &s->arena));
     if (lead)
         TRY(train_kept_read(t, s->kept));
-    for (size_t i = 0; lead && i < pipeline_kept_slabs(t); i++)
-        t->dev->ops->copy(t->dev, s->earlier + i * t->table.elements, t->pipeline->params[i],
+    float *const *slabs;
+    size_t earlier = t->parallel->earlier(t, &slabs);
+    for (size_t i = 0; lead && i < earlier; i++)
+        t->dev->ops->copy(t->dev, s->earlier + i * t->table.elements, slabs[i],
                           t->table.elements * sizeof *s->earlier);
     TRY(dev_sync(t->dev));
     if (lead) {
@@ -289,25 +294,13 @@ static void tell_errors(const struct train *t, const struct checkpoint_meta *was
 static enum err check_shares(const struct settings *s, const struct checkpoint_meta *got,
                              const char *dir)
 {
-    bool stages = depth_stages(s), freeze = compress_of(s) != NULL;
     struct settings before = *s;
     if (!got->steps || got->steps == s->train_steps)
         return ERR_OK;
     before.train_steps = got->steps;
-    if (s->train_pipeline == TRAIN_PIPELINE_STALE && keys_warmup(&before) != keys_warmup(s))
-        return err_set(
-            ERR_MISMATCH,
-            "%s was made with train.steps = %lld and so with a warm-up of %lld steps, at "
-            "whose end train.pipeline = stale begins; with train.steps = %lld it is %lld",
-            dir, (long long)got->steps, (long long)keys_warmup(&before), (long long)s->train_steps,
-            (long long)keys_warmup(s));
-    if (!(stages || freeze))
-        return ERR_OK;
-    return err_set(ERR_MISMATCH,
-                   "%s was made with train.steps = %lld, and train.%s %s these; with "
-                   "train.steps = %lld its past would be another",
-                   dir, (long long)got->steps, stages ? "stages" : "freeze",
-                   stages ? "divides" : "is a share of", (long long)s->train_steps);
+    TRY(parallel_of(s)->lengthened(&before, s, dir));
+    TRY(methods_lengthened(&before, s, dir));
+    return compress_lengthened(&before, s, dir);
 }
 
 /* Each rank reads its own files: other ranks would go on with other text. */
@@ -404,13 +397,17 @@ static enum err distribute(struct train *t, const struct staging *s)
             TRY(scatter_state(t, &t->optim.state[i], s->state[i]));
     TRY(train_errors_scatter(t, s->errors));
     TRY(train_kept_write(t, s->kept));
-    for (size_t i = 0; i < pipeline_kept_slabs(t); i++)
-        TRY(broadcast_slab(t, t->pipeline->params[i],
-                           s->earlier ? s->earlier + i * t->table.elements : NULL,
+    float *const *slabs;
+    size_t earlier = t->parallel->earlier(t, &slabs);
+    for (size_t i = 0; i < earlier; i++)
+        TRY(broadcast_slab(t, slabs[i], s->earlier ? s->earlier + i * t->table.elements : NULL,
                            t->table.elements));
     TRY(broadcast_slab(t, model_params(t->model), s->params, t->table.elements));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
-    TRY(c->ops->broadcast_host(c, &t->heads, sizeof t->heads));
+    struct method_kept kept[METHODS_MAX];
+    size_t methods = methods_kept(&t->methods, t->settings, kept);
+    for (size_t i = 0; i < methods; i++)
+        TRY(c->ops->broadcast_host(c, kept[i].data, kept[i].bytes));
     TRY(c->ops->broadcast_host(c, &t->phase, sizeof t->phase));
     TRY(c->ops->broadcast_host(c, &t->step, sizeof t->step));
     return c->ops->broadcast_host(c, &t->saved_step, sizeof t->saved_step);
@@ -473,7 +470,7 @@ enum err train_resume(struct train *t)
     model_set_step(t->model, t->step);
     model_params_changed(t->model);
     TRY(dev_sync(t->dev));
-    TRY(model_find_heads(t->model, &t->heads.left));
+    TRY(methods_resumed(&t->methods));
     TRY(t->parallel->resumed(t));
     return choose_attention(t);
 }
@@ -503,8 +500,10 @@ enum err train_begin_from(const struct settings *s, const struct table *t,
                                    .model = table_digest(t),
                                    .settings = pinned,
                                    .device = "import"};
-    struct train_heads heads = {0};
-    struct counters c = {.tokens = &tokens, .heads = s->model_heads_n > 1 ? &heads : NULL};
+    struct counters c = {.tokens = &tokens};
+    c.methods_count = methods_kept(NULL, s, c.methods);
+    for (size_t i = 0; i < c.methods_count; i++)
+        TRY_ALLOC(c.methods[i].data = arena_alloc(a, c.methods[i].bytes));
     size_t n = list_parts(state, &whole, t->elements, &c, parts);
     return checkpoint_save(dir, &meta, parts, n, 1);
 }

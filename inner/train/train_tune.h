@@ -11,10 +11,4 @@ enum err tune_profile_step(struct train *t, bool ended) MUST;
 /* t->batch is about to run. */
 void tune_profile_batch(struct train *t);
 
-/* Multiverse heads (inner/methods/heads.c): the losses of a step into the averages, for so many
- * sequences; the mean |cosine| of a step; at an evaluation the heads that leave. */
-void heads_step(struct train *t, double sequences);
-double heads_cosine(const struct train *t, double sequences);
-enum err heads_review(struct train *t) MUST;
-
 #endif

@@ -116,23 +116,21 @@ enum err job_tell_start(struct job *j, int64_t step)
     return ERR_OK;
 }
 
+static void record_figures(struct job *j, const struct figures *f)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (f->list[i].whole)
+            jsonl_int(&j->record, f->list[i].name, (int64_t)f->list[i].value);
+        else
+            jsonl_real(&j->record, f->list[i].name, f->list[i].value);
+}
+
 static void record_step(struct job *j, const struct train_report *r)
 {
     jsonl_begin(&j->record, "step");
     jsonl_int(&j->record, "step", r->step);
     jsonl_real(&j->record, "loss", r->loss);
-    if (r->layers)
-        jsonl_int(&j->record, "layers", r->layers);
-    if (r->pairs) {
-        jsonl_real(&j->record, "loss_token", r->loss_token);
-        jsonl_real(&j->record, "loss_sequence", r->loss_sequence);
-    }
-    if (r->heads) {
-        jsonl_int(&j->record, "heads", (int64_t)r->heads);
-        jsonl_real(&j->record, "cosine", r->cosine);
-    }
-    if (r->standard)
-        jsonl_real(&j->record, "loss_standard", r->loss_standard);
+    record_figures(j, &r->figures);
     jsonl_real(&j->record, "norm", (double)r->norm);
     jsonl_real(&j->record, "lr", (double)r->lr);
     jsonl_int(&j->record, "tokens", (int64_t)r->tokens);
@@ -150,26 +148,13 @@ static void record_step(struct job *j, const struct train_report *r)
     jsonl_end(&j->record);
 }
 
-/* Of an objective that has predictions; the causal one has none. */
-static void tell_scores(struct job *j, const struct train_eval *e, char *text, size_t size)
+/* The scores as words of the log. */
+static void tell_scores(const struct figures *f, char *text, size_t size)
 {
     size_t used = 0;
-    if (e->masked) {
-        jsonl_real(&j->record, "masked_accuracy", e->masked_accuracy);
-        used += (size_t)snprintf(text, size, " masked_accuracy=%.4f", e->masked_accuracy);
-    }
-    if (e->pairs) {
-        jsonl_real(&j->record, "pair_accuracy", e->sequences.accuracy);
-        used += (size_t)snprintf(text + used, size - used, " pair_accuracy=%.4f",
-                                 e->sequences.accuracy);
-    }
-    if (!e->labels)
-        return;
-    jsonl_real(&j->record, "accuracy", e->sequences.accuracy);
-    jsonl_real(&j->record, "f1_macro", e->sequences.f1_macro);
-    jsonl_real(&j->record, "mcc", e->sequences.mcc);
-    snprintf(text + used, size - used, " accuracy=%.4f f1_macro=%.4f mcc=%.4f",
-             e->sequences.accuracy, e->sequences.f1_macro, e->sequences.mcc);
+    for (size_t i = 0; i < f->count && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, " %s=%.4f", f->list[i].name,
+                                 f->list[i].value);
 }
 
 /* With train.eval_attention. */
@@ -194,7 +179,8 @@ void job_tell_eval(struct job *j, const struct train_eval *e, const char *of)
     jsonl_int(&j->record, "step", e->step);
     jsonl_real(&j->record, "loss", e->loss);
     jsonl_int(&j->record, "tokens", (int64_t)e->tokens);
-    tell_scores(j, e, scores, sizeof scores);
+    record_figures(j, &e->scores);
+    tell_scores(&e->scores, scores, sizeof scores);
     record_attention(j, e);
     jsonl_text(&j->record, "of", of);
     jsonl_end(&j->record);

@@ -23,6 +23,7 @@ LAYERS = [
     ["inner/data", "inner/coll"],
     ["inner/model"],
     ["inner/io", "inner/optim", "inner/eval"],
+    ["inner/methods"],
     ["inner/train"],
     ["proto"],
     ["outer/codec"],

@@ -1,0 +1,9 @@
+#ifndef HEADS_H
+#define HEADS_H
+/* The heads of multiverse learning (model.heads_n): averages of their losses, and which heads
+ * leave. */
+#include "inner/methods/method.h"
+
+extern const struct method method_heads;
+
+#endif

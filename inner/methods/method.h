@@ -1,0 +1,56 @@
+#ifndef TRAINING_METHOD_H
+#define TRAINING_METHOD_H
+/* Interface of a training method: a row of methods.c, and a file of this folder.
+ */
+#include "inner/data/objective.h"
+#include "inner/eval/figures.h"
+#include "inner/optim/optim.h"
+
+struct method_parts { /* of a rank's training, borrowed for the methods' life */
+    const struct settings *settings;
+    struct dev *dev;
+    struct coll *coll;
+    const struct table *table;
+    struct model *model;
+    struct optim *optim;
+    struct loader *loader; /* of the training text */
+    struct batch *batch;   /* of the running step */
+};
+
+/* A row; no member is NULL. `state` is the method's own. */
+struct method {
+    const char *name; /* of its part in checkpoints */
+    /* Whether the settings ask for it. If not, only `lengthened` is called. Pure. */
+    bool (*asked)(const struct settings *s);
+    enum err (*open)(void **state, const struct method_parts *p, struct arena *perm);
+    /* Bytes that a checkpoint holds of it; 0: none. Pure. */
+    size_t bytes;
+    /* Where they are in `state`; equal on all ranks. */
+    void *(*kept)(void *state);
+    /* The parameters are those of a finished step, from a checkpoint or from the seed. */
+    enum err (*resumed)(void *state);
+    /* Whether `begin` of the step after `steps` finished ones changes parameters: the host then
+     * does not run ahead of the device. */
+    bool (*changes)(const void *state, int64_t steps);
+    /* Before the forward of that step. */
+    void (*begin)(void *state, int64_t steps);
+    /* The statistics of a step, the last of `steps`, are here: stats (STEP_STATS), sums over the
+     * ranks. Adds figures of the step. */
+    void (*read)(void *state, int64_t steps, const double *stats, struct figures *f);
+    /* After a step at which an evaluation is due, before it. */
+    enum err (*review)(void *state, int64_t steps);
+    /* A run whose steps were made with the settings `before` goes on with another train.steps.
+     * ERR_MISMATCH: its past would be another; `dir` has the checkpoint. */
+    enum err (*lengthened)(const struct settings *before, const struct settings *s,
+                           const char *dir);
+};
+/* For rows that have nothing to do at a place. */
+void *method_keeps_nothing(void *state);
+enum err method_resumes_nothing(void *state) MUST;
+bool method_changes_nothing(const void *state, int64_t steps);
+void method_begins_nothing(void *state, int64_t steps);
+enum err method_reviews_nothing(void *state, int64_t steps) MUST;
+enum err method_keeps_past(const struct settings *before, const struct settings *s,
+                           const char *dir) MUST;
+
+#endif
