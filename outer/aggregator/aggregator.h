@@ -17,7 +17,7 @@
 #include "outer/config/amend.h"
 #include "outer/diloco/weights.h"
 #include "outer/link/link.h"
-#include "outer/link/signer.h"
+#include "outer/protocol/signer.h"
 #include "outer/organ/organ.h"
 #include "outer/store/outer_state.h"
 #include "outer/store/scrub.h"

@@ -14,7 +14,7 @@
  * the parts of outer.history_rounds rounds of each fragment. Threads: as of any link_service.
  */
 #include "outer/link/link.h"
-#include "outer/link/signer.h"
+#include "outer/protocol/signer.h"
 #include "outer/store/outer_state.h"
 
 struct supply_options {

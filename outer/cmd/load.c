@@ -5,7 +5,7 @@
 #include "inner/io/checkpoint.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/cmd/directory.h"
-#include "outer/link/wire.h"
+#include "outer/wire/wire.h"
 #include "outer/report/jsonl.h"
 #include "outer/store/outer_state.h"
 

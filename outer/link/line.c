@@ -1,7 +1,7 @@
 #include "outer/link/line.h"
 #include <math.h>
 #include "outer/link/ledger.h"
-#include "outer/link/wire.h"
+#include "outer/wire/wire.h"
 
 enum {
     SEGMENT_BYTES = 1448, /* of a packet of 1500 */

@@ -8,7 +8,7 @@
 #include "outer/link/dial.h"
 #include "outer/link/ledger.h"
 #include "outer/link/path.h"
-#include "outer/link/wire.h"
+#include "outer/wire/wire.h"
 
 struct link_counters {                 /* bytes by layer, both directions, since open */
     uint64_t payload_up, payload_down; /* contributions; aggregates and snapshots */

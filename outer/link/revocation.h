@@ -9,7 +9,7 @@
  * that; a list that is missing after it was read stays in force. A copy in the aggregator's own
  * directory keeps it in force across restarts.
  */
-#include "outer/link/wire.h"
+#include "outer/wire/wire.h"
 
 enum { REVOCATION_BYTES_MAX = 256 << 10, REVOCATION_ENTRY_MAX = 256 };
 

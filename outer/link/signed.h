@@ -15,8 +15,8 @@
  *
  * Pure but for the signer that is passed in.
  */
-#include "outer/link/signer.h"
-#include "outer/link/wire.h"
+#include "outer/protocol/signer.h"
+#include "outer/wire/wire.h"
 
 /* Fills in m->signature. */
 enum err signed_header_sign(struct signer *s, struct wire_contribution *m) MUST;

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "outer/link/link.h"
-#include "outer/link/signer.h"
+#include "outer/protocol/signer.h"
 
 enum { TLS_NAME_MAX = 64, TLS_URI_MAX = 3 * TLS_NAME_MAX, TLS_PEM_MAX = 1 << 16 };
 

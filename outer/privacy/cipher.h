@@ -2,7 +2,7 @@
 #define CIPHER_H
 /* The ciphers of secure aggregation: X25519 (RFC 7748), HKDF-SHA256 (RFC 5869) and the ChaCha20 key
  * stream (RFC 8439), by OpenSSL. cipher.c is the only file of outer/privacy that includes OpenSSL.
- * Signatures are not here: identity keys sign through the seam outer/link/signer.h.
+ * Signatures are not here: identity keys sign through the seam outer/protocol/signer.h.
  *
  * Any thread; nothing blocks. The owner of a cipher_key wipes it.
  */

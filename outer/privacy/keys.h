@@ -22,7 +22,7 @@
  */
 #include <stdbool.h>
 #include "kernels/base/record.h"
-#include "outer/link/signer.h"
+#include "outer/protocol/signer.h"
 #include "outer/privacy/cipher.h"
 #include "outer/protocol/site_set.h"
 

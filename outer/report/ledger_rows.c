@@ -1,7 +1,7 @@
 #include "outer/report/ledger_rows.h"
 #include <stdlib.h>
 #include <string.h>
-#include "outer/link/wire.h"
+#include "outer/wire/wire.h"
 
 enum { HOUR_MS = 3600000, DAY_MS = 24 * HOUR_MS, ROOM = 256 };
 

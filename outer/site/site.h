@@ -30,7 +30,7 @@
 #include <stdatomic.h>
 #include "outer/diloco/metrics.h"
 #include "outer/link/link.h"
-#include "outer/link/signer.h"
+#include "outer/protocol/signer.h"
 #include "outer/organ/organ.h"
 #include "outer/store/outer_state.h"
 #include "outer/store/scrub.h"

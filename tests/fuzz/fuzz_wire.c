@@ -3,7 +3,7 @@
  * same bytes; what a chunk's header says lies inside the message and inside the transfer. */
 #include <stdlib.h>
 #include <string.h>
-#include "outer/link/wire.h"
+#include "outer/wire/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 union any {

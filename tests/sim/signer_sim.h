@@ -4,7 +4,7 @@
  * behind it '#' and the number of a later key, a key the certificate's SHA-256, a signature the
  * SHA-256 of key and data, twice. Everybody could make every signature; nobody in a simulation does
  * who must not. */
-#include "outer/link/signer.h"
+#include "outer/protocol/signer.h"
 
 enum { SIGNER_SIM_URI_MAX = 192 };
 struct signer_sim {

@@ -28,7 +28,7 @@ LAYERS = [
     ["proto"],
     ["outer/codec"],
     ["outer/protocol"],
-    ["outer/diloco"],
+    ["outer/diloco", "outer/wire"],
     ["outer/store"],
     ["outer/link"],
     ["outer/link/grpc"],

@@ -2,7 +2,7 @@
  * caller's capped arena, and every text, digest, count and enumeration is checked before it reaches
  * a struct.
  */
-#include "outer/link/wire.h"
+#include "outer/wire/wire.h"
 #include "outer/codec/codec.h"
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "outer/link/blocks.h"
+#include "outer/wire/blocks.h"
 #include <string.h>
 #include "kernels/base/err.h"
 

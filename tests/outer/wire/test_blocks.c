@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <string.h>
 #include "kernels/base/rng.h"
-#include "outer/link/blocks.h"
+#include "outer/wire/blocks.h"
 #include "outer/link/bucket.h"
 #include "outer/link/pace.h"
 

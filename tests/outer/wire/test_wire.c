@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include "kernels/base/rng.h"
-#include "outer/link/wire.h"
+#include "outer/wire/wire.h"
 #include "tests/inner/scratch.h"
 
 static struct arena arena;

@@ -6,8 +6,8 @@
  * malformed messages and values over a limit.
  */
 #include "kernels/base/arena.h"
-#include "outer/link/blocks.h"
-#include "outer/link/signer.h"
+#include "outer/wire/blocks.h"
+#include "outer/protocol/signer.h"
 #include "outer/protocol/manifest.h"
 #include "outer/protocol/round.h"
 
