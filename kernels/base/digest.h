@@ -1,7 +1,7 @@
 #ifndef DIGEST_H
 #define DIGEST_H
-/* SHA-256 (OpenSSL libcrypto; besides it only outer/link/tls*.c and outer/privacy/cipher.c include
- * OpenSSL) and CRC-32C (own, table or SSE4.2). Digests name states, payloads, manifests and
+/* SHA-256 (OpenSSL libcrypto; besides it only outer/identity/tls*.c and outer/privacy/cipher.c
+ * include OpenSSL) and CRC-32C (own, table or SSE4.2). Digests name states, payloads, manifests and
  * configurations.
  */
 #include <stdbool.h>

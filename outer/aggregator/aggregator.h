@@ -63,7 +63,7 @@ struct aggregator_options {
     enum weights_kind weights;       /* outer.weights */
     int64_t max_local_steps_offline; /* outer.max_local_steps_offline */
     const char *revoked_path;        /* list of refused identities and certificates
-                                        (outer/link/revocation.h); NULL: none */
+                                        (outer/identity/revocation.h); NULL: none */
     const char *revoked_copy;        /* file that keeps the last list that was read; NULL: none */
     uint64_t scrub_every_ms, scrub_bytes_per_s; /* outer/store/scrub.h; every_ms 0: off */
     uint64_t journal_bytes_max; /* a commit rewrites a longer journal; 0: JOURNAL_BYTES_MAX */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
-#include "outer/link/signed.h"
+#include "outer/identity/signed.h"
 
 struct pin { /* the key that the site of this name signs with */
     char name[WIRE_NAME_MAX];

@@ -14,7 +14,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/diloco/replan.h"
-#include "outer/link/revocation.h"
+#include "outer/identity/revocation.h"
 #include "outer/protocol/bounds.h"
 #include "outer/protocol/roles.h"
 #include "outer/protocol/roster.h"

@@ -6,8 +6,8 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/config/identity.h"
-#include "outer/link/revocation.h"
-#include "outer/link/signed.h"
+#include "outer/identity/revocation.h"
+#include "outer/identity/signed.h"
 #include "outer/protocol/majority.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/roles.h"

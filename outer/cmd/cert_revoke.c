@@ -5,7 +5,7 @@
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/file.h"
-#include "outer/link/revocation.h"
+#include "outer/identity/revocation.h"
 
 enum { ISSUED_BYTES_MAX = 16 << 20 };
 

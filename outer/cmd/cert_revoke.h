@@ -4,7 +4,7 @@
  * the name gets another key. issued.txt beside ca.key records what the authority has issued, so
  * that certificates can be revoked whose files are elsewhere.
  */
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 enum {
     CERT_DAY_S = 86400,

@@ -9,7 +9,7 @@
 #include "outer/cmd/cert_revoke.h"
 #include "outer/cmd/cmd.h"
 #include "kernels/base/file.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 enum { HOSTS_MAX = 16 };
 

@@ -15,7 +15,7 @@
 #include "outer/link/tcp.h"
 #ifdef ATOLL_NET
 #include "kernels/base/log.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 #endif
 #include "outer/cmd/preflight.h"
 #include "outer/cmd/version.h"

@@ -10,7 +10,7 @@
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/link/link.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 enum { TIMEOUT_MS = 30000, AGAIN_MS = 20 };
 

@@ -17,7 +17,7 @@
 #include "outer/cmd/probe_ranks.h"
 #include "outer/config/identity.h"
 #include "outer/link/tcp.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 #include "outer/config/run.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/sim/round_bench.h"

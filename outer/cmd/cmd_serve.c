@@ -24,7 +24,7 @@
 #include "outer/config/run.h"
 #include "outer/privacy/secure.h"
 #include "outer/report/ledger_book.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 #include "outer/cmd/serve_rebuild.h"
 #include "outer/cmd/serve_tell.h"
 #include "outer/cmd/stop_signals.h"

@@ -15,7 +15,7 @@
 #include "outer/cmd/job.h"
 #include "outer/cmd/notify.h"
 #include "outer/link/link_many.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 #include "outer/cmd/version.h"
 
 /* ---- configuration ---- */

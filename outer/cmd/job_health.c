@@ -4,7 +4,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 #include "outer/report/health.h"
 
 static const double CLOCK_WARN_S = 2;

@@ -3,7 +3,7 @@
 #include "outer/cmd/job.h"
 #ifdef ATOLL_NET
 #include <string.h>
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 static void hex_of(char out[65], const uint8_t bytes[32])
 {

@@ -11,7 +11,7 @@
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 #include "outer/cmd/stop_signals.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 static size_t link_text(struct job *j, const struct progress_line *l, char *out, size_t size)
 {

@@ -19,7 +19,7 @@ enum err observe_choose(struct observe **out, const struct observe_options *o, s
 #ifdef ATOLL_NET
 #include "kernels/base/clock.h"
 #include "outer/link/link.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 enum { CALL_MS = 20000 };
 

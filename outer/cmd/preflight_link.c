@@ -9,7 +9,7 @@
 #include "kernels/base/clock.h"
 #include "outer/cmd/preflight.h"
 #include "outer/link/forward.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 enum { DAY_S = 86400, TIMEOUT_MS = 10000 };
 static const double CLOCK_WARN_S = 2, CLOCK_FAIL_S = 60;

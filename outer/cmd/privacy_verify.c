@@ -4,7 +4,7 @@
 #include "kernels/base/args.h"
 #include "kernels/base/file.h"
 #include "outer/cmd/privacy_verify.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 #include "outer/report/released.h"
 #include "outer/report/spent.h"
 

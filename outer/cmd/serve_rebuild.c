@@ -5,7 +5,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/config/identity.h"
-#include "outer/link/signed.h"
+#include "outer/identity/signed.h"
 #include "outer/protocol/majority.h"
 #include "outer/protocol/site_name.h"
 #include "outer/store/store.h"

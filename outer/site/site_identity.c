@@ -6,7 +6,7 @@
 #include <string.h>
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
-#include "outer/link/signed.h"
+#include "outer/identity/signed.h"
 #include "outer/protocol/mutant.h"
 #include "outer/site/site_own.h"
 

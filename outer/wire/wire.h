@@ -41,7 +41,7 @@ struct wire_head { /* in every request of a site */
     struct wire_certificate
         certificate; /* not sent: the receiving link sets it from the connection */
 };
-struct wire_proof { /* that the manifest of a state was signed (outer/link/signed.h) */
+struct wire_proof { /* that the manifest of a state was signed (outer/identity/signed.h) */
     bool there;
     uint64_t epoch, instance, unix_ms; /* its envelope */
     uint8_t signature[SIGNER_BYTES];
@@ -108,7 +108,7 @@ struct wire_contribution { /* header of a contribution; the payload follows in c
     uint64_t charged;                /* steps of its privacy budget so far; 0: it has none */
     uint64_t transfer;               /* set by the link: streams that carry one transfer together */
     uint32_t stream;                 /* set by the link: 0: the leading stream; others join it */
-    uint8_t signature[SIGNER_BYTES]; /* the site's (outer/link/signed.h); zero: none */
+    uint8_t signature[SIGNER_BYTES]; /* the site's (outer/identity/signed.h); zero: none */
     struct wire_pace pace;
     enum wire_supply supply;
 };

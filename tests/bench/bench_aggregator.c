@@ -26,7 +26,7 @@
 #include <unistd.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 #include "tests/bench/bench.h"
 
 enum { SITES_MAX = 64, NAME = 8 };

@@ -2,7 +2,7 @@
 #define RAW_TLS_H
 /* What the link is compared with: TLS by the same OpenSSL on a blocking socket, nothing else. */
 #include <openssl/ssl.h>
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 /* Shakes hands on a connected socket, both sides with a certificate; whatever fails is a bug of the
  * bench. Free with SSL_free. */

@@ -18,8 +18,8 @@
 #include "kernels/base/args.h"
 #include "outer/config/identity.h"
 #include "outer/config/run.h"
-#include "outer/link/signed.h"
-#include "outer/link/tls.h"
+#include "outer/identity/signed.h"
+#include "outer/identity/tls.h"
 
 enum { PAUSE_MS = 20, TRIES_MAX = 3000 };
 

@@ -12,7 +12,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/config/identity.h"
-#include "outer/link/signed.h"
+#include "outer/identity/signed.h"
 #include "outer/privacy/masked.h"
 #include "outer/privacy/seal.h"
 #include "tests/sim/signer_sim.h"

@@ -6,7 +6,7 @@
 #include <openssl/x509v3.h>
 #include <stdlib.h>
 #include <string.h>
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 #include "tests/fuzz/fuzz.h"
 
 struct slow {

@@ -2,7 +2,7 @@
  * aggregator whose sites lie. What breaks here: a site signs or reveals what gives its values away,
  * or a lie ends it. */
 #include "kernels/base/bytes.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 #include "tests/outer/link/link_craft.h"
 #include "tests/refusals/masked_scene.h"
 #include "tests/refusals/refusals.h"

@@ -4,7 +4,7 @@
  * this process; three sites, strict, one fragment, round 0 committed. Sites are calls by hand. One
  * thread. Each file of cases has its own copy of the scratch directory's name: scene_here(). */
 #include "outer/aggregator/aggregator.h"
-#include "outer/link/signed.h"
+#include "outer/identity/signed.h"
 #include "tests/outer/link/link_hand.h"
 
 enum { SCENE_SITES = 3 };

@@ -9,7 +9,7 @@
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
-#include "outer/link/signed.h"
+#include "outer/identity/signed.h"
 #include "tests/sim/sim_own.h"
 
 enum { PAUSE_MAX_MS = 4000, LIES_MAX = 40 }; /* a restart forgets fewer than three of them */

@@ -31,6 +31,7 @@ LAYERS = [
     ["outer/diloco", "outer/wire"],
     ["outer/store"],
     ["outer/link"],
+    ["outer/identity"],
     ["outer/link/grpc"],
     ["outer/config"],
     ["outer/organ"],

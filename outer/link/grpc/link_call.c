@@ -14,7 +14,7 @@
 #include "kernels/base/handover.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_path.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 const char *const link_paths[LINK_METHODS] = {
     [LINK_HELLO] = "/atoll.Control/Hello",        [LINK_POLL] = "/atoll.Control/Poll",

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include "outer/link/ledger.h"
 #include "outer/link/link.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 enum { LINK_KEEPALIVE_MS = 20000, LINK_LOOK_MS = 86400000 };
 

@@ -12,7 +12,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_client.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 enum { PROBE_FIRST = 64 << 10, PROBE_CALLS = 32 };
 

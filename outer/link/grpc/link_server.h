@@ -19,7 +19,7 @@
 #include "outer/link/bucket.h"
 #include "outer/link/grpc/link_path.h"
 #include "outer/link/grpc/link_socket.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 enum {
     SERVER_CALLS_MAX = 2048,        /* running calls, all sites */

@@ -11,7 +11,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/link.h"
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 #include "tests/inner/scratch.h"
 
 enum { FAKE_BYTES_MAX = 16 << 20, FAKE_KEEPALIVE_MS = 2000 };

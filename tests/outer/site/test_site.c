@@ -15,7 +15,7 @@
 #include <cmocka.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
-#include "outer/link/signed.h"
+#include "outer/identity/signed.h"
 #include "tests/sim/signer_sim.h"
 #include "outer/site/site_own.h"
 #include "tests/outer/site/exchange.h"

@@ -5,7 +5,7 @@
  */
 #include <openssl/bio.h>
 #include <openssl/x509.h>
-#include "outer/link/tls.h"
+#include "outer/identity/tls.h"
 
 /* What an identity certificate is for, as its one extended key usage: nothing that TLS knows. Under
  * 2.25 a number needs no registration (ITU-T X.667): this one is a random UUID. */

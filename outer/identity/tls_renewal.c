@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/file.h"
-#include "outer/link/tls_own.h"
+#include "outer/identity/tls_own.h"
 
 static const char SIGNATURE[] = "ATOLL RENEWAL SIGNATURE", SIGNED[] = "atoll renewal 1\n";
 enum { SIGNED_BYTES_MAX = 1 << 13, SIGNATURE_BYTES_MAX = 512 };

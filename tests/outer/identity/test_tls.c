@@ -6,8 +6,8 @@
 #include <unistd.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/link/revocation.h"
-#include "outer/link/tls.h"
+#include "outer/identity/revocation.h"
+#include "outer/identity/tls.h"
 #include "tests/inner/scratch.h"
 
 enum { NOW = 1800000000, DAY = 86400 };

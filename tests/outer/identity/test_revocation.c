@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "kernels/base/log.h"
-#include "outer/link/revocation.h"
+#include "outer/identity/revocation.h"
 #include "tests/inner/scratch.h"
 
 static char logged[8192];

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/clock.h"
-#include "outer/link/tls_own.h"
+#include "outer/identity/tls_own.h"
 
 enum { PATH_BYTES = 4096 };
 

@@ -1,4 +1,4 @@
-#include "outer/link/signed.h"
+#include "outer/identity/signed.h"
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/bytes.h"

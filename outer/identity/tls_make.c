@@ -10,8 +10,8 @@
 #include <time.h>
 #include <sys/stat.h>
 #include "kernels/base/file.h"
-#include "outer/link/revocation.h"
-#include "outer/link/tls_own.h"
+#include "outer/identity/revocation.h"
+#include "outer/identity/tls_own.h"
 
 /* P-256: clients built on BoringSSL, gRPC's Python package among them, offer no Ed25519. */
 EVP_PKEY *tls_key_make(bool ed25519)

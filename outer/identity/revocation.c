@@ -1,4 +1,4 @@
-#include "outer/link/revocation.h"
+#include "outer/identity/revocation.h"
 #include <ctype.h>
 #include <errno.h>
 #include <pthread.h>

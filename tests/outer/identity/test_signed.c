@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "outer/link/signed.h"
+#include "outer/identity/signed.h"
 #include "tests/sim/signer_sim.h"
 
 enum { GOLDEN_BYTES = 222, CHARGED_BYTES = 8 };

@@ -1,4 +1,4 @@
-#include "outer/link/tls_own.h"
+#include "outer/identity/tls_own.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
