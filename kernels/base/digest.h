@@ -1,6 +1,6 @@
 #ifndef DIGEST_H
 #define DIGEST_H
-/* SHA-256 (OpenSSL libcrypto; besides it only outer/identity/tls*.c and outer/privacy/cipher.c
+/* SHA-256 (OpenSSL libcrypto; besides it only outer/identity/tls*.c and outer/masks/cipher.c
  * include OpenSSL) and CRC-32C (own, table or SSE4.2). Digests name states, payloads, manifests and
  * configurations.
  */

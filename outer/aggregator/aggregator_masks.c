@@ -14,7 +14,7 @@
 #include <string.h>
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
-#include "outer/privacy/masked.h"
+#include "outer/masks/masked.h"
 #include "outer/protocol/mutant.h"
 
 unsigned aggregator_masks_least(const struct aggregator *a)

@@ -4,7 +4,7 @@
  * of the service.
  */
 #include "outer/aggregator/aggregator_state.h"
-#include "outer/privacy/seal_aggregator.h"
+#include "outer/masks/seal_aggregator.h"
 
 struct masks_site { /* what the aggregator passes on */
     uint8_t certificate[SIGNER_CERTIFICATE_MAX];

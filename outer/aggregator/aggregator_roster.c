@@ -7,7 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
-#include "outer/privacy/secure.h"
+#include "outer/masks/secure.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/site_name.h"
 

@@ -10,8 +10,8 @@
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/privacy_audit.h"
 #include "outer/cmd/privacy_verify.h"
-#include "outer/privacy/accountant.h"
-#include "outer/privacy/banded.h"
+#include "outer/budget/accountant.h"
+#include "outer/budget/banded.h"
 #include "outer/report/spent.h"
 
 /* Options that are numbers without a default. */

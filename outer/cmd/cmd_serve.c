@@ -22,7 +22,7 @@
 #include "outer/cmd/page.h"
 #include "outer/report/feed.h"
 #include "outer/config/run.h"
-#include "outer/privacy/secure.h"
+#include "outer/masks/secure.h"
 #include "outer/report/ledger_book.h"
 #include "outer/identity/tls.h"
 #include "outer/cmd/serve_rebuild.h"

@@ -16,7 +16,7 @@
 #include "outer/plan/plan.h"
 #include "outer/report/progress.h"
 #include "outer/report/tfevents.h"
-#include "outer/privacy/runs.h"
+#include "outer/budget/runs.h"
 #include "outer/report/jsonl.h"
 #include "inner/eval/choose.h"
 #include "inner/eval/sample.h"

@@ -1,6 +1,6 @@
 /* The privacy budget of a training process: noise for a claim, the claim in words, the cap. What is
  * charged lies in inner/privacy.charges (inner/train/private.h), and what a step costs is the
- * accountant's (outer/privacy/budget.h). No message of an aggregator raises a cap: it can say that
+ * accountant's (outer/budget/budget.h). No message of an aggregator raises a cap: it can say that
  * more was charged, and nothing else.
  */
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include "kernels/base/log.h"
 #include "outer/cmd/job.h"
 #include "outer/cmd/version.h"
-#include "outer/privacy/secure.h"
+#include "outer/masks/secure.h"
 
 static struct budget_plan plan_of(const struct job_privacy *p, int64_t steps)
 {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include "inner/train/train.h"
 #include "outer/plan/plan_private.h"
-#include "outer/privacy/budget.h"
-#include "outer/privacy/secure.h"
+#include "outer/budget/budget.h"
+#include "outer/masks/secure.h"
 
 struct question {
     const struct settings *s;

@@ -7,7 +7,7 @@
 #include "inner/data/canaries.h"
 #include "inner/eval/evaluate.h"
 #include "outer/cmd/load.h"
-#include "outer/privacy/audit.h"
+#include "outer/budget/audit.h"
 #include "outer/report/jsonl.h"
 #include "outer/report/spent.h"
 

@@ -1,6 +1,6 @@
 #include "outer/plan/plan_private.h"
 #include <math.h>
-#include "outer/privacy/gaussian.h"
+#include "outer/budget/gaussian.h"
 
 double plan_private_signal(double expected, double noise, double values)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "outer/site/site.h"
 #include "kernels/base/file.h"
-#include "outer/privacy/seal_site.h"
+#include "outer/masks/seal_site.h"
 #include "outer/store/env_files.h"
 #include "outer/store/outer_state.h"
 

@@ -1,7 +1,7 @@
 #ifndef RELEASED_H
 #define RELEASED_H
 /* What left a site under secure aggregation, and whether it can be proved: of the records that the
- * site made at the time (seals/F/t, outer/privacy/seal_kept.h), the manifests that it still has and
+ * site made at the time (seals/F/t, outer/masks/seal_kept.h), the manifests that it still has and
  * its list of charges. A record that is not there proves nothing: records are numbered and chained,
  * and id/maskseals says how many there are; and each round from 0 to the newest one is asked for,
  * and one in which a manifest or another site's seal has this site, or which no manifest says to
@@ -9,7 +9,7 @@
  * is made again: what is proved is which masked bytes were summed with which sites' bytes. Reads
  * only.
  */
-#include "outer/privacy/seal_kept.h"
+#include "outer/masks/seal_kept.h"
 #include "outer/store/env.h"
 
 enum { RELEASED_WHY_MAX = 256 };

@@ -4,7 +4,7 @@
  * delta and cap as its record says them (metrics.jsonl, kind privacy). Reads only, also while the
  * site trains. It takes some seconds (accountant.h).
  */
-#include "outer/privacy/budget.h"
+#include "outer/budget/budget.h"
 #include "outer/report/jsonl.h"
 
 struct spent_options { /* 0: as recorded */

@@ -3,8 +3,8 @@
 /* What the files of secure aggregation at a site share (site_masks.c). With the site's mutex
  * locked; calls release it.
  */
-#include "outer/privacy/keys.h"
-#include "outer/privacy/seal_site.h"
+#include "outer/masks/keys.h"
+#include "outer/masks/seal_site.h"
 #include "outer/site/site_masks.h"
 
 struct peer { /* another site, by its index */

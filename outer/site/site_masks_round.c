@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/bytes.h"
-#include "outer/privacy/masked.h"
+#include "outer/masks/masked.h"
 #include "outer/protocol/mutant.h"
 
 enum { SETUP_FIRST_MS = 100, SETUP_LAST_MS = 2000 }; /* between two looks for others' keys */

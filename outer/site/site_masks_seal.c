@@ -7,7 +7,7 @@
 #include <string.h>
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
-#include "outer/privacy/seal_kept.h"
+#include "outer/masks/seal_kept.h"
 #include "outer/protocol/mutant.h"
 
 enum { ASKED_MS = 100, PATH_BYTES = 64 }; /* ASKED_MS: after a setup that the poll asked for */

@@ -8,7 +8,7 @@
  * aggregator has lost its directory).
  */
 #include <stdatomic.h>
-#include "outer/privacy/seal.h"
+#include "outer/masks/seal.h"
 #include "outer/protocol/roster.h"
 #include "outer/site/site.h"
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "outer/codec/codec.h"
-#include "outer/privacy/masked.h"
+#include "outer/masks/masked.h"
 #include "tests/bench/bench.h"
 
 enum { COUNT = 10000000, REPEATS = 5, SITES_MAX = 64, PIECE = 32 << 10 };

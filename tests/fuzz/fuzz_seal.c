@@ -2,7 +2,7 @@
  * what the writer writes, byte for byte; files are read into a site that then goes on. */
 #include <stdlib.h>
 #include <string.h>
-#include "outer/privacy/seal_site.h"
+#include "outer/masks/seal_site.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { SITES = 4, FRAGMENTS = 2 };

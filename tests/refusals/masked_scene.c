@@ -1,7 +1,7 @@
 #include "tests/refusals/masked_scene.h"
 #include <pthread.h>
 #include "outer/config/identity.h"
-#include "outer/privacy/masked.h"
+#include "outer/masks/masked.h"
 #include "outer/site/site_own.h"
 #include "tests/outer/site/exchange.h"
 #include "tests/outer/toy_replica.h"

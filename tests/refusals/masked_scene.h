@@ -9,7 +9,7 @@
  * Sites make a round when the test lets them. Their clocks jump: what a site waits for 2 s costs
  * 0.1 s. */
 #include "outer/aggregator/aggregator.h"
-#include "outer/privacy/seal.h"
+#include "outer/masks/seal.h"
 #include "outer/site/site.h"
 #include "tests/refusals/scene.h"
 

@@ -1,15 +1,15 @@
-/* outer/privacy/cipher.h for programs that run hundreds of schedules a second: a key agreement in
+/* outer/masks/cipher.h for programs that run hundreds of schedules a second: a key agreement in
  * the integers modulo the prime 2^61 - 1, key streams by splitmix64's finaliser (Steele et al.
  * 2014), and HKDF by the digest of the program (digest_fast.c). It protects nothing, and has what
  * the protocol counts on: both sides derive the same secret, other keys give other bytes, and a
  * stream can be entered at each block. A program that lists this file does not take
- * outer/privacy/cipher.c, whose X25519 took a third of a masked run. test_points, test_memory, the
- * tests of outer/privacy and the processes of the end-to-end tests run the same code with OpenSSL.
+ * outer/masks/cipher.c, whose X25519 took a third of a masked run. test_points, test_memory, the
+ * tests of outer/masks and the processes of the end-to-end tests run the same code with OpenSSL.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/digest.h"
-#include "outer/privacy/cipher.h"
+#include "outer/masks/cipher.h"
 
 enum { GENERATOR = 37, WORD_BYTES = 8, HKDF_ROOM = CIPHER_KEY_BYTES + CIPHER_INFO_MAX + 1 };
 static const uint64_t prime = (1ull << 61) - 1;

@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "outer/codec/bits.h"
-#include "outer/privacy/masked.h"
-#include "outer/privacy/seal.h"
+#include "outer/masks/masked.h"
+#include "outer/masks/seal.h"
 #include "tests/sim/sim_own.h"
 
 enum { SIGNATURE_BYTES = 4 + 32 + SIGNER_BYTES, REVEAL_HEAD_BYTES = 8 + 4 + 32 + 32 + 4 };

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <cmocka.h>
 #include "outer/plan/plan_private.h"
-#include "outer/privacy/accountant.h"
+#include "outer/budget/accountant.h"
 
 static void near(double got, double want, double tolerance)
 {
