@@ -1,6 +1,6 @@
 /* atoll data: text in, token shards out. What it does to the text is in inner/data/text.h. */
 #include "outer/cmd/cmd.h"
-#include "outer/cmd/directory.h"
+#include "outer/run/directory.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

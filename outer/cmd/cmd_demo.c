@@ -16,7 +16,7 @@
 #include "kernels/base/args.h"
 #include "outer/wan/child.h"
 #include "outer/cmd/cmd.h"
-#include "outer/cmd/page.h"
+#include "outer/report/page.h"
 #include "outer/config/run.h"
 #include "outer/link/loopback.h"
 #include "outer/report/page_report.h"

@@ -17,8 +17,8 @@
 #include "kernels/base/log.h"
 #include "outer/identity/tls.h"
 #endif
-#include "outer/cmd/preflight.h"
-#include "outer/cmd/version.h"
+#include "outer/run/preflight.h"
+#include "outer/run/version.h"
 #include "outer/wan/namespace.h"
 #include "outer/report/http.h"
 

@@ -8,8 +8,8 @@
 #include "inner/eval/evaluate.h"
 #include "outer/cmd/cmd.h"
 #include "kernels/base/clock.h"
-#include "outer/cmd/load.h"
-#include "outer/cmd/tasks.h"
+#include "outer/run/load.h"
+#include "outer/run/tasks.h"
 #include "outer/report/json_write.h"
 #include "outer/report/progress.h"
 

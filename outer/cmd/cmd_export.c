@@ -10,7 +10,7 @@
 #include "inner/train/train.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
-#include "outer/cmd/load.h"
+#include "outer/run/load.h"
 
 struct export
 {

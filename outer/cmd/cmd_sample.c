@@ -6,7 +6,7 @@
 #include <string.h>
 #include "inner/eval/sample.h"
 #include "outer/cmd/cmd.h"
-#include "outer/cmd/load.h"
+#include "outer/run/load.h"
 
 struct wish {
     const char *prompt, *ids, *types, *tokenizer;

@@ -8,7 +8,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
-#include "outer/cmd/observe.h"
+#include "outer/run/observe.h"
 #include "outer/report/live.h"
 #include "outer/report/page_data.h"
 

@@ -11,12 +11,12 @@
 #include "kernels/base/log.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
-#include "outer/cmd/directory.h"
-#include "outer/cmd/job.h"
-#include "outer/cmd/notify.h"
+#include "outer/run/directory.h"
+#include "outer/run/job.h"
+#include "outer/run/notify.h"
 #include "outer/link/link_many.h"
 #include "outer/identity/tls.h"
-#include "outer/cmd/version.h"
+#include "outer/run/version.h"
 
 /* ---- configuration ---- */
 

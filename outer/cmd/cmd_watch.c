@@ -11,8 +11,8 @@
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
-#include "outer/cmd/observe.h"
-#include "outer/cmd/page.h"
+#include "outer/run/observe.h"
+#include "outer/report/page.h"
 #include "outer/link/loopback.h"
 #include "outer/report/live.h"
 

@@ -15,8 +15,8 @@
 #include "kernels/base/log.h"
 #include "kernels/base/nearest.h"
 #include "outer/cmd/cmd.h"
-#include "outer/cmd/directory.h"
-#include "outer/cmd/version.h"
+#include "outer/run/directory.h"
+#include "outer/run/version.h"
 #include "outer/config/run.h"
 
 #ifdef ATOLL_NET

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "inner/data/canaries.h"
 #include "inner/eval/evaluate.h"
-#include "outer/cmd/load.h"
+#include "outer/run/load.h"
 #include "outer/budget/audit.h"
 #include "outer/report/jsonl.h"
 #include "outer/report/spent.h"

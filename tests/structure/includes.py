@@ -39,6 +39,7 @@ LAYERS = [
     ["outer/organ/archive"],
     ["outer/sim"],
     ["outer/plan", "outer/report", "outer/wan"],
+    ["outer/run"],
     ["outer/cmd"],
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}

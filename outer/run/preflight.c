@@ -1,4 +1,4 @@
-#include "outer/cmd/preflight.h"
+#include "outer/run/preflight.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #include <math.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/job.h"
+#include "outer/run/job.h"
 #include "outer/identity/tls.h"
 #include "outer/report/health.h"
 

@@ -1,4 +1,4 @@
-#include "outer/cmd/serve_rebuild.h"
+#include "outer/run/serve_rebuild.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * machines: the rounds, the files and what a kill leaves behind are those of a run of several
  * sites.
  */
-#include "outer/cmd/aggregator_parts.h"
-#include "outer/cmd/job.h"
+#include "outer/run/aggregator_parts.h"
+#include "outer/run/job.h"
 #include "outer/link/link_self.h"
 
 enum err job_aggregator_open(struct job *j)

@@ -7,8 +7,8 @@
 #include "inner/data/tokenizer/unicode.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/job.h"
-#include "outer/cmd/notify.h"
+#include "outer/run/job.h"
+#include "outer/run/notify.h"
 
 enum { QUIET_S = 10 }; /* an evaluation that takes longer is told of */
 

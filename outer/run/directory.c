@@ -1,9 +1,9 @@
-#include "outer/cmd/directory.h"
+#include "outer/run/directory.h"
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/file.h"
 #include "kernels/base/record.h"
-#include "outer/cmd/version.h"
+#include "outer/run/version.h"
 
 enum { TEXT_MAX = 4096, PROGRAM_MAX = 128, PATH_SIZE = 4096 };
 

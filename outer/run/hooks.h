@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "inner/config/config.h"
-#include "outer/cmd/command.h"
+#include "outer/run/command.h"
 
 enum { HOOK_TRIES = 5, HOOK_OUTCOMES = 32 };
 struct hook_options { /* texts are borrowed */

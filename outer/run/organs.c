@@ -1,4 +1,4 @@
-#include "outer/cmd/organs.h"
+#include "outer/run/organs.h"
 #include "outer/organ/archive/archive_organ.h"
 
 static void site_add(struct organs *o, struct organ_at_site organ)

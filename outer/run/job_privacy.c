@@ -7,8 +7,8 @@
 #include <string.h>
 #include "inner/data/owners.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/job.h"
-#include "outer/cmd/version.h"
+#include "outer/run/job.h"
+#include "outer/run/version.h"
 #include "outer/masks/secure.h"
 
 static struct budget_plan plan_of(const struct job_privacy *p, int64_t steps)

@@ -1,4 +1,4 @@
-#include "outer/cmd/command.h"
+#include "outer/run/command.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
-#include "outer/cmd/tasks.h"
+#include "outer/run/tasks.h"
 #include <string.h>
 #include "kernels/base/file.h"
-#include "outer/cmd/load.h"
+#include "outer/run/load.h"
 
 static const char *shots_of(const struct outer_settings *o, const char *task)
 {

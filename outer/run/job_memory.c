@@ -4,7 +4,7 @@
 #include <string.h>
 #include "inner/train/memory_left.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/job.h"
+#include "outer/run/job.h"
 #include <math.h>
 
 static double mib(size_t bytes)

@@ -1,4 +1,4 @@
-#include "outer/cmd/aggregator_parts.h"
+#include "outer/run/aggregator_parts.h"
 #include <math.h>
 
 static enum err begin(struct outer_state *replica, const struct run *run)

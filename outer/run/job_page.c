@@ -1,8 +1,8 @@
 /* The live page of a site, its event files for TensorBoard, and what its service manager is told.
  */
 #include <string.h>
-#include "outer/cmd/job.h"
-#include "outer/cmd/notify.h"
+#include "outer/run/job.h"
+#include "outer/run/notify.h"
 
 /* Without an aggregator a site is ready when it trains. */
 static bool job_ready(void *self, char *why, size_t size)

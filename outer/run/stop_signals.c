@@ -1,4 +1,4 @@
-#include "outer/cmd/stop_signals.h"
+#include "outer/run/stop_signals.h"
 
 void stop_signals(sigset_t *s)
 {

@@ -1,4 +1,4 @@
-#include "outer/cmd/page.h"
+#include "outer/report/page.h"
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"

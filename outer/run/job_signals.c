@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/job.h"
-#include "outer/cmd/stop_signals.h"
+#include "outer/run/job.h"
+#include "outer/run/stop_signals.h"
 #include "outer/identity/tls.h"
 
 static size_t link_text(struct job *j, const struct progress_line *l, char *out, size_t size)

@@ -1,6 +1,6 @@
 /* Under which keys a training process talks, on record: for those who have to know later what left
  * the site (atoll report --privacy). */
-#include "outer/cmd/job.h"
+#include "outer/run/job.h"
 #ifdef ATOLL_NET
 #include <string.h>
 #include "outer/identity/tls.h"

@@ -1,4 +1,4 @@
-#include "outer/cmd/version.h"
+#include "outer/run/version.h"
 
 #ifdef __clang__
 #define TEXT_OF(number) #number

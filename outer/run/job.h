@@ -8,9 +8,9 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include "outer/aggregator/aggregator.h"
-#include "outer/cmd/hooks.h"
-#include "outer/cmd/page.h"
-#include "outer/cmd/organs.h"
+#include "outer/run/hooks.h"
+#include "outer/report/page.h"
+#include "outer/run/organs.h"
 #include "outer/config/run.h"
 #include "outer/report/ledger_book.h"
 #include "outer/plan/plan.h"
@@ -20,7 +20,7 @@
 #include "outer/report/jsonl.h"
 #include "inner/eval/choose.h"
 #include "inner/eval/sample.h"
-#include "outer/cmd/tasks.h"
+#include "outer/run/tasks.h"
 #include "outer/site/site_train.h"
 
 struct job_aggregator { /* of a site that is its own; else all 0 */

@@ -7,7 +7,7 @@
 #include <sys/timex.h>
 #include <unistd.h>
 #include "kernels/base/clock.h"
-#include "outer/cmd/preflight.h"
+#include "outer/run/preflight.h"
 #include "outer/link/forward.h"
 #include "outer/identity/tls.h"
 

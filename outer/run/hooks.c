@@ -1,4 +1,4 @@
-#include "outer/cmd/hooks.h"
+#include "outer/run/hooks.h"
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>

@@ -3,10 +3,10 @@
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/job.h"
-#include "outer/cmd/notify.h"
+#include "outer/run/job.h"
+#include "outer/run/notify.h"
 #include "outer/plan/plan_settings.h"
-#include "outer/cmd/version.h"
+#include "outer/run/version.h"
 
 static const char starting[] = "starting"; /* before the first step */
 

@@ -6,7 +6,7 @@
  * file that is written and removed, and the lock of run.dir, which is taken and released.
  */
 #include <stdint.h>
-#include "outer/cmd/job.h"
+#include "outer/run/job.h"
 
 struct preflight_options {
     const char *config, *site;

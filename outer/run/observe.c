@@ -1,4 +1,4 @@
-#include "outer/cmd/observe.h"
+#include "outer/run/observe.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

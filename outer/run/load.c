@@ -1,10 +1,10 @@
-#include "outer/cmd/load.h"
+#include "outer/run/load.h"
 #include <stdio.h>
 #include <string.h>
 #include "inner/data/shard.h"
 #include "inner/io/checkpoint.h"
 #include "outer/aggregator/aggregator.h"
-#include "outer/cmd/directory.h"
+#include "outer/run/directory.h"
 #include "outer/wire/wire.h"
 #include "outer/report/jsonl.h"
 #include "outer/store/outer_state.h"

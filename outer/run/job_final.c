@@ -3,7 +3,7 @@
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/job.h"
+#include "outer/run/job.h"
 #include "outer/report/counted.h"
 
 enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };

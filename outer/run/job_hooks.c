@@ -1,5 +1,5 @@
 /* The commands of the operator: run.after_checkpoint of the lead, data.fetch of one rank a host. */
-#include "outer/cmd/job.h"
+#include "outer/run/job.h"
 
 enum { STOP_PATIENCE_MS = 30000 }; /* a job's manager gives a minute or so */
 

@@ -1,4 +1,4 @@
-#include "outer/cmd/notify.h"
+#include "outer/run/notify.h"
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/cmd/job.h"
+#include "outer/run/job.h"
 
 /* Each site has sources of its own: what does not fit them changes nothing here. */
 static void weights_tell(struct job *j, const struct amendments *list)

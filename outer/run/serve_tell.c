@@ -1,10 +1,10 @@
-#include "outer/cmd/serve_tell.h"
+#include "outer/run/serve_tell.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/cmd/version.h"
+#include "outer/run/version.h"
 #include "outer/report/health.h"
 
 enum { NORM_SAMPLE = 1 << 16, TEXT_MAX = 2048, WAITED_MIN_MS = 2000 };
