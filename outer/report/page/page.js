@@ -32,6 +32,8 @@ function time(s) {
 }
 const digits = (x) => has(x) ? Math.round(x).toLocaleString('en-US') : '';
 const percent = (v) => has(v) ? (100 * v).toFixed(1) + ' %' : '';
+// Of any number of values: a call takes some ten thousand arguments.
+const least = (list) => list.reduce((a, v) => Math.min(a, v), Infinity), most = (list) => list.reduce((a, v) => Math.max(a, v), -Infinity);
 const fixed = (x, digits) => has(x) ? x.toFixed(digits) : '';
 const clock = (t) => { const d = new Date(t * 1000), p = (v) => String(v).padStart(2, '0');
   return `${d.getFullYear()}-${p(d.getMonth() + 1)}-${p(d.getDate())} ${p(d.getHours())}:${p(d.getMinutes())}:${p(d.getSeconds())}`; };
@@ -87,8 +89,8 @@ function table(id, columns, rows, marks) {
 
 // ---- charts ----
 const W = 520, H = 210, L = 52, R = 14, T = 8, B = 30;
-function ticks(lo, hi, most) {
-  const raw = (hi - lo) / most, power = 10 ** Math.floor(Math.log10(raw));
+function ticks(lo, hi, count) {
+  const raw = (hi - lo) / count, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw) || raw;
   const out = [];
   for (let v = Math.ceil(lo / step - 1e-9) * step; v <= hi + step * 1e-9; v += step) out.push(v);
@@ -117,19 +119,20 @@ function canvas(figure, title, summary, legend, note) {
 }
 // Means over the values within half a window to both sides.
 function smoothed(points) {
-  const half = Math.floor((points.length / 25 + 1) / 2);
+  const half = Math.floor((points.length / 25 + 1) / 2), sum = [0], known = [0];
+  points.forEach(([, y], i) => { sum.push(sum[i] + (has(y) ? y : 0)); known.push(known[i] + (has(y) ? 1 : 0)); });
   return points.map(([x], i) => {
-    const near = points.slice(Math.max(0, i - half), i + half + 1).filter((p) => has(p[1]));
-    return [x, near.length ? near.reduce((a, p) => a + p[1], 0) / near.length : null];
+    const from = Math.max(0, i - half), to = Math.min(points.length, i + half + 1), n = known[to] - known[from];
+    return [x, n ? (sum[to] - sum[from]) / n : null];
   });
 }
 // What the axis shows. The first drop of a loss would squeeze all the rest: it may be clipped, where enough is left.
 function boxOf(series, o) {
-  const all = series.flatMap((s) => s.points).filter((p) => has(p[1])), x1 = Math.max(...all.map((p) => p[0]));
+  const all = series.flatMap((s) => s.points).filter((p) => has(p[1])), x1 = most(all.map((p) => p[0]));
   const late = (s) => s.points.filter((p) => has(p[1]) && p[0] >= 0.08 * x1);
   const clips = o.drop && series.every((s) => late(s).length >= 5);
   const ys = (clips ? series.flatMap(late) : all).map((p) => p[1]);
-  const box = {x0: Math.min(...all.map((p) => p[0])), x1, y0: Math.min(...ys, ...(o.zero ? [0] : [])), y1: Math.max(...ys), fraction: o.fraction};
+  const box = {x0: least(all.map((p) => p[0])), x1, y0: Math.min(least(ys), o.zero ? 0 : Infinity), y1: most(ys), fraction: o.fraction};
   box.clipped = clips && all.some((p) => p[1] > box.y1);
   if (box.x1 === box.x0) box.x1 = box.x0 + 1;
   const pad = (box.y1 - box.y0) * 0.06 || Math.abs(box.y1) * 0.1 || 1;
@@ -168,8 +171,8 @@ function lines(id, title, xName, series, digits, o = {}) {
 function bars(figure, title, xName, list, c, stacked) {
   if (!list.length) { figure.replaceChildren(); return; }
   const tall = (b) => stacked ? [b.parts.reduce((a, p) => a + p[1], 0)] : b.parts.flatMap((p) => [p[1], p[3] || 0]);
-  const most = Math.max(...list.flatMap(tall)) || 1;
-  const box = {x0: list[0].from - 0.6, x1: Math.max(list[list.length - 1].to, list[0].from + 9) + 0.6, y0: 0, y1: most * 1.06};
+  const tallest = most(list.flatMap(tall)) || 1;
+  const box = {x0: list[0].from - 0.6, x1: Math.max(list[list.length - 1].to, list[0].from + 9) + 0.6, y0: 0, y1: tallest * 1.06};
   const svg = canvas(figure, title, list[list.length - 1].what);
   svg.setAttribute('class', c);
   const [x, y] = frame(svg, box, '', xName);
@@ -210,8 +213,8 @@ function liveTiles(s) {
   if (has(rounds.rounds_planned)) list.push([`${rounds.rounds} / ${rounds.rounds_planned}`, s.aggregators.length ? 'rounds committed' : 'rounds']);
   if (sites.length === 1) list.push([`${count(sites[0].step)} / ${count(sites[0].steps)}`, 'steps']);
   list.push([count(sum('tokens_per_second')), sites.length > 1 ? 'tokens/s, all sites' : 'tokens/s']);
-  if (sync.length) list.push([time(Math.min(...sync)), 'to the next sync']);
-  if (eta.length) list.push([time(Math.max(...eta)), 'time left']);
+  if (sync.length) list.push([time(least(sync)), 'to the next sync']);
+  if (eta.length) list.push([time(most(eta)), 'time left']);
   list.push([bytes(sum('up_bytes')), 'payload up'], [bytes(sum('down_bytes')), 'payload down']);
   return list;
 }
@@ -294,11 +297,11 @@ const roundsName = (list) => list.some((r) => r.fragment > 0) ? 'rounds of all f
 const roundName = (r) => r.count > 1 ? `rounds ${r.from} to ${r.to}` : `round ${r.round}${r.fragment ? ' of fragment ' + r.fragment : ''}`;
 const middle = (r) => (r.from + r.to) / 2;
 function unitOf(values) {
-  const most = Math.max(0, ...values.filter(has));
-  return [[1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB'], [1, 'B']].find(([u]) => most >= u) || [1, 'B'];
+  const largest = most([0, ...values.filter(has)]);
+  return [[1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB'], [1, 'B']].find(([u]) => largest >= u) || [1, 'B'];
 }
 function byteBars(s) {
-  const list = s.sites.filter((x) => roundsOf(x).length && x.rounds > 0), group = Math.max(1, ...list.flatMap((x) => roundsOf(x).map((r) => r.count)));
+  const list = s.sites.filter((x) => roundsOf(x).length && x.rounds > 0), group = most([1, ...list.map((x) => most(roundsOf(x).map((r) => r.count)))]);
   say('note-bytes', !s.report ? 'Payload of the last rounds: contributions up in full colour, aggregates down pale.'
     : 'Payload of contributions up (full colour) and aggregates down (pale) as the link counted it; the line across a bar is what was predicted from the configuration before the run.'
       + (group > 1 ? ` A bar is the mean of up to ${group} rounds; full-precision rounds have their own.` : ''));
@@ -320,7 +323,7 @@ function times(s) {
     return make('p', {class: 'note'}, `${called(x)}: of ${fixed(h + e, 1)} s of exchanges ${fixed(h, 1)} s (${percent(h / (h + e))}) went on beside training; it waited for the other ${fixed(e, 1)} s.`); }));
   figures('times', 2 * list.length).forEach((figure, k) => {
     const x = list[k >> 1], first = k & 1, rounds = roundsOf(x), sum = (r) => r.ms.slice(first).reduce((a, v) => a + v, 0);
-    const [unit, name] = Math.max(...rounds.map(sum)) >= 2000 ? [1000, 'seconds'] : [1, 'ms'];
+    const [unit, name] = most(rounds.map(sum)) >= 2000 ? [1000, 'seconds'] : [1, 'ms'];
     bars(figure, `${called(x)}, ${name}, ${first ? 'exchange only' : 'with computing'}`, roundsName(rounds), rounds.map((r) => ({from: r.from, to: r.to, what: `${roundName(r)}: ${fixed(sum(r), 1)} ms`,
       parts: TIMES.map((t, i) => ['part p' + i, r.ms[i] / unit, `${roundName(r)}: ${t} ${fixed(r.ms[i], 1)} ms`]).slice(first)})), '', true);
   });
@@ -433,7 +436,7 @@ function show(s) {
   s.all = [...s.sites, ...s.aggregators];
   document.title = `Atoll: ${s.run}`;
   say('title', s.run ? `Atoll run “${s.run}”` : 'Atoll');
-  const began = Math.min(...s.all.map((x) => x.begun).filter((t) => t > 0)), epoch = s.aggregators.length ? s.aggregators[0].epoch : null;
+  const began = least(s.all.map((x) => x.begun).filter((t) => t > 0)), epoch = s.aggregators.length ? s.aggregators[0].epoch : null;
   say('fresh', s.report ? [isFinite(began) ? new Date(began * 1000).toISOString().slice(0, 16).replace('T', ' ') + ' UTC' : '', `${s.directories} director${s.directories === 1 ? 'y' : 'ies'}`].filter(Boolean).join(', ')
     : `as of ${clock(s.t)}` + (has(epoch) ? `, epoch ${epoch}` : ''));
   $('fresh').className = 'soft';
