@@ -123,7 +123,6 @@ static enum err round_add(struct report_run *r, const struct jsonl_row *row, str
                              .hidden_ms = report_number(row, "hidden_ms", 0),
                              .exposed_ms = report_number(row, "exposed_ms", 0),
                              .waited_ms = report_number(row, "waited_ms", 0),
-                             .parameter_norm = jsonl_number(row, "parameter_norm"),
                              .momentum_norm = jsonl_number(row, "momentum_norm"),
                              .replayed = jsonl_number(row, "replayed") > 0};
     for (int i = 0; i < REPORT_OUTAGE; i++) {
@@ -574,8 +573,6 @@ static enum err source_read(struct report_follow *f, struct report_source *s)
         return ERR_OK;
     while (jsonl_next(&s->reader, &row))
         TRY(source_row(f, s, &row));
-    if (s->begun)
-        f->runs[s->run].skipped = s->reader.skipped;
     return ERR_OK;
 }
 

@@ -47,9 +47,9 @@ struct report_round {
     double step, fragment, round, included, sites;
     double up, up_predicted, down, down_predicted, wire_up, wire_down; /* bytes */
     double ms[REPORT_TIMES];
-    double hidden_ms, exposed_ms;   /* of the exchange: beside training, and waited for */
-    double metrics[REPORT_METRICS]; /* NaN: not known */
-    double waited_ms, parameter_norm, momentum_norm; /* the aggregator's */
+    double hidden_ms, exposed_ms;    /* of the exchange: beside training, and waited for */
+    double metrics[REPORT_METRICS];  /* NaN: not known */
+    double waited_ms, momentum_norm; /* the aggregator's */
     bool replayed;
 };
 /* Where the time of a site went since its first record: goodput is the computing of steps that were
@@ -132,7 +132,6 @@ struct report_run {
     unsigned sites;          /* of the run, at its last start */
     const char *site_names;  /* an aggregator's, "a,b,c"; a long list is cut */
     const char *ended_short; /* "": all sites are in the last round, or it has not ended */
-    uint64_t skipped;        /* unreadable lines */
     struct report_now now;
     struct ledger_member ledger; /* lives 0: there is none, or a damaged one: */
     char ledger_why[256];
