@@ -93,8 +93,8 @@ class File:
                 i = self.close(i + 1) + 1
             elif word in QUALIFIERS or word in ("_Atomic", "typedef"):
                 i += 1
-            elif LIST.fullmatch(word) and NAME.fullmatch(self.t[i + 1]) and not seen:  # a macro for qualifiers
-                i += 1
+            elif LIST.fullmatch(word) and not seen and NAME.fullmatch(self.t[i + 1]) and re.match(r"[\w*]", self.t[i + 2]):
+                i += 1  # a macro for qualifiers: MACRO type name, not TYPE name(
             elif word in BUILTIN or (NAME.fullmatch(word) and not seen):
                 seen, i = True, i + 1
             else:
@@ -167,6 +167,11 @@ class File:
             if t[i] in (";", "}", ",", ")") or (t[i] == "extern" and t[i + 1] == '""'):
                 i += 3 if t[i] == "extern" and t[i + 2] == "{" else 2 if t[i] == "extern" else 1
                 continue
+            if t[i] == "template":
+                while t[i] != ">" and i < end:
+                    i = self.close(i) + 1 if t[i] in sources.OPENS else i + 1
+                i += 1
+                continue
             if LIST.fullmatch(t[i]) and t[i + 1] == "(":  # a list, or a macro that makes a definition
                 i = self.close(i + 1) + 1
                 continue
@@ -197,8 +202,12 @@ class File:
                 if name and not {"static", "extern", "typedef"} & set(t[start:i]):
                     self.external.add(name)
                 while t[i] != ";" and i < end:
-                    i = self.after(i, ",;")
-                    if t[i] == ",":
+                    i = self.after(i, ",;{")
+                    if t[i] == "{":  # an initialiser, or the body of a function that is not understood
+                        i, body = self.close(i) + 1, t[i - 1] != "="
+                        if body:
+                            break
+                    elif t[i] == ",":
                         name, type, i = self.declarator(i + 1, of)
                         if name:
                             self.globals[name] = type
@@ -412,17 +421,23 @@ class Body:
                     return found
         return None
 
+    def cast_ends(self, i):
+        """Whether the bracket at i closes a cast; None: it closes the condition of a statement."""
+        depth, k = 1, i
+        while depth and k > self.begin:
+            k -= 1
+            depth += (self.t[k] == ")") - (self.t[k] == "(")
+        inside = self.t[k + 1 : i]
+        if not inside or self.t[k - 1] in ("if", "while", "for", "switch"):
+            return None if inside else False
+        types = BUILTIN | QUALIFIERS | {"struct", "union", "enum"}
+        return inside[-1] == "*" or inside[0] in types or (len(inside) == 1 and inside[0].endswith("_t"))
+
     def operand(self, i):
         """Whether the token at i ends an operand, so that a & after it is no address."""
         t = self.t
         if t[i] == ")":
-            depth, k = 1, i
-            while depth and k > self.begin:
-                k -= 1
-                depth += (t[k] == ")") - (t[k] == "(")
-            inside = t[k + 1 : i]
-            cast = inside and (inside[-1] == "*" or inside[0] in BUILTIN | QUALIFIERS | {"struct", "union", "enum"})
-            return not cast and t[k - 1] not in ("if", "while", "for", "switch")
+            return self.cast_ends(i) is False
         return t[i] == "]" or t[i] == '""' or (re.match(r"\w", t[i]) and t[i] not in KEYWORDS)
 
     def reads(self, i):
@@ -445,11 +460,13 @@ class Body:
 
     def write(self, i):
         t = self.t
-        if t[i] == "(" and t[self.file.close(i) + 1] not in (".", "->", "["):
+        called = t[i - 1] == "]" or (NAME.fullmatch(t[i - 1]) and t[i - 1] not in KEYWORDS)
+        if t[i] == "(" and (called or t[self.file.close(i) + 1] not in (".", "->", "[")):
             return
         self.missed = False
         type, owners, end = self.chain(i)
-        written = (t[end] in ASSIGNS and t[i - 1] != "*") or t[end] in ("++", "--") or t[i - 1] in ("++", "--")
+        through = t[i - 1] == "*" or (t[i - 1] == ")" and self.cast_ends(i - 1))  # *s->p = 1, *(int *)s->p = 1
+        written = (t[end] in ASSIGNS and not through) or t[end] in ("++", "--") or t[i - 1] in ("++", "--")
         address = t[i - 1] == "&" and not self.operand(i - 2) and not self.reads(i - 2)
         written = written or address
         if written and self.missed:

@@ -107,6 +107,12 @@ struct s {
             ("memcpy(&s->a, &s->b, 4);", "a"),
             ("s->p[1] = 1;", ""),
             ("*s->p = 1;", ""),
+            ("*(short *)s->p = 1;", ""),
+            ("if (x) s->a = 1;", "a"),
+            ("for (int i = 0; i < x; i++) s->a = 1;", "a"),
+            ("while (x) f(&s->a);", "a"),
+            ("other = (void *)(uintptr_t)&s->a;", "a"),
+            ("unknown(s)->a = 1;", ""),
             ("s->list[1] = 1;", "list"),
             ("s->in.deep = 1;", "in"),
             ("s->ins[1].list[0]++;", "ins"),
@@ -150,6 +156,19 @@ static int broken(void)
     }
 }
 MAKES_A_FUNCTION(name, 1, { return 0; })
+template <int N, typename T> static __global__ void __launch_bounds__(N) kernel(T *x)
+{
+    x[0] = 1;
+}
+static TYPE of_a_library(int x)
+{
+    return x;
+}
+int odd(int x)(int y)
+{
+    return x;
+}
+static const int table[] = {1, 2}, *other = table;
 INLINE int NAME(add)(struct wide *w, int x)
 {
     w->m3 = x;
