@@ -69,8 +69,8 @@ def needs(made):
 
 
 def compare(rows, found, built, there):
-    """As structure.compare. found: circles, each a set of file names; built: names of the files that the build has; there: of those
-    that the product has."""
+    """As structure.compare. found: circles, each a set of file names; built: names of the files that the build has; there: of
+    those that the product has."""
     wrong, left, held = [], [], set()
     for row in rows:
         if row["meter"] != "circles" or row["what"][0] == "(":

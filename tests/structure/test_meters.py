@@ -14,6 +14,7 @@ import members
 import reach
 import sources
 import structure
+import units
 
 
 def product(**files):
@@ -247,7 +248,8 @@ class Circles(unittest.TestCase):
         if not shutil.which("nm") or not shutil.which("cc"):
             self.skipTest("nm or cc is not installed")
         with tempfile.TemporaryDirectory() as folder:
-            text = "int needed(void); static int own(void) { return needed(); }\nint made(void) { return own(); } int variable = 1;"
+            text = "int needed(void); static int own(void) { return needed(); }\n" \
+                   "int made(void) { return own(); } int variable = 1;"
             subprocess.run(["cc", "-c", "-x", "c", "-o", f"{folder}/a.o", "-"], input=text, text=True, check=True)
             (defined, needed), = circles.symbols([f"{folder}/a.o"]).values()
         self.assertEqual(defined, {"made", "variable"})
@@ -269,6 +271,33 @@ class Circles(unittest.TestCase):
         self.assertEqual(self.compare([], "a.c b.c"), (1, []), "it is gone")
         self.assertEqual(self.compare([], "a.c e.c"), (0, ["a.c e.c"]), "this build has not got all its files")
         self.assertEqual(self.compare(["a.c b.c"], "a.c b.c f.c"), (1, ["a.c b.c"]), "a file is removed")
+
+
+class Units(unittest.TestCase):
+    def missing(self, header, **more):
+        files = {f"x/wide_{name}.c": "" for name in "abcde"}
+        read = [sources.Source(path, text) for path, text in {**files, "x/wide.h": header, **more}.items()]
+        return {unit: sorted(files) for unit, (_, files) in units.missing(read, 4).items()}
+
+    def test_a_header_names_each_file_with_its_members(self):
+        lines = " * wide_a.c: one, two\n * wide_b.c: none\n * wide_c.c: one\n * wide_d.c: one,\n *           two\n"
+        text = "struct wide { int one, two; };\n/* Who writes what\n" + lines
+        self.assertEqual(self.missing(text + " * wide_e.c: two */"), {"x/wide": []})
+        self.assertEqual(self.missing(text + " */"), {"x/wide": ["wide_e.c"]})
+        self.assertEqual(self.missing(text + " * wide_e.c: three */"), {"x/wide": ["wide_e.c"]}, "no member")
+        self.assertEqual(self.missing(text + " * wide_e.c answers calls */\n/* ---- wide_e.c ---- */"), {"x/wide": ["wide_e.c"]})
+
+    def test_one_header_names_all(self):
+        one, two = ("struct s { int m; };\n/* " + "\n * ".join(f"wide_{name}.c: m" for name in names) + " */"
+                    for names in ("abc", "de"))
+        self.assertEqual(self.missing(one, **{"x/wide_own.h": two}), {"x/wide": ["wide_d.c", "wide_e.c"]})
+
+    def test_a_small_unit_needs_none(self):
+        self.assertEqual(units.missing([sources.Source(f"x/wide_{name}.c", "") for name in "abcd"], 4), {})
+
+    def test_a_unit_is_known_by_its_prefix(self):
+        self.assertEqual(units.label("outer/site/site", ["outer/site/site", "x/other"]), "site")
+        self.assertEqual(units.label("outer/link/grpc/link", ["outer/link/grpc/link", "outer/link/link"]), "grpc/link")
 
 
 class Rows(unittest.TestCase):
