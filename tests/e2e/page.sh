@@ -60,7 +60,7 @@ END
 "$atoll" report hostile alone --wan wan.jsonl --out hostile.html >report.out 2>&1 || fail "atoll report of hostile names"
 show hostile.html
 shows "Atoll run “</script><img src=x onerror=alert(1)>”" "2.500" "(5.500 at start)" "3.250" "eval loss of one site alone" "<u>arc" "75.0 %" \
-    "</b> <script>alert(1)</script>" "site a, B by round" "round 0 of fragment 1" "rounds of all fragments, in order" "1.0e-5" "site a 2.5000 at 8" \
+    "</b> <script>alert(1)</script>" "site a, B by round" "round 0 of fragment 0: up 70 B counted" "round 0 of fragment 1: up" "accuracy 0.5000 at 0" "rounds of all fragments, in order" "1.0e-5" "site a 2.5000 at 8" \
     "of 3.0 s of exchanges 2.0 s (66.7 %) went on beside training" "<oce>an, seed 7" "a <b> 1,001 1,002 1,003 1,004 1,005 1,006 1,007 1,008 1,009" \
     "31 packets of a were missed" "site a parameters $digest" "site a outer state $digest" "a: </pre><script>" "<b>1</b>" "site a done"
 [ "$(grep -o "<script" hostile.html | wc -l)" = 2 ] || fail "a name of the run is a script"

@@ -266,7 +266,7 @@ function evaluation(s) {
   list.forEach((t, i) => {
     const chance = t.by_round.map(([x]) => [x, t.chance]);
     lines(at[i], `${named(t)}: accuracy by round`, 'round', [{name: 'accuracy', c: color(i), points: t.by_round},
-      {name: 'by length', c: 'pale ' + color(i), points: t.by_round_norm}, {name: 'chance', c: 'chance', points: chance}], 3, {zero: true});
+      {name: 'by length', c: 'pale ' + color(i), points: t.by_round_norm}, {name: 'chance', c: 'chance', points: chance}], 3, {zero: true, dots: s.report});
   });
   $('probes').replaceChildren(...texts.map((p) => make('figure', {class: 'probe'}, make('figcaption', {}, `${several ? p.site + ', ' : ''}after round ${p.round}`),
     make('p', {}, make('b', {}, p.prompt), p.text))));
@@ -291,10 +291,10 @@ function spent(s) {
 // Rounds with their place on the axis: their number, with fragments their place in time. A report has means of rounds that are alike.
 function roundsOf(x) {
   const list = x.rounds_all || x.last_rounds, fragments = list.some((r) => r.fragment > 0);
-  return list.map((r, i) => ({from: fragments ? i : r.round, to: fragments ? i : r.round, count: 1, ...r}));
+  return list.map((r, i) => ({from: fragments ? i : r.round, to: fragments ? i : r.round, count: 1, ...r, fragments}));
 }
 const roundsName = (list) => list.some((r) => r.fragment > 0) ? 'rounds of all fragments, in order' : 'round';
-const roundName = (r) => r.count > 1 ? `rounds ${r.from} to ${r.to}` : `round ${r.round}${r.fragment ? ' of fragment ' + r.fragment : ''}`;
+const roundName = (r) => r.count > 1 ? `rounds ${r.from} to ${r.to}` : `round ${r.round}${r.fragments ? ' of fragment ' + r.fragment : ''}`;
 const middle = (r) => (r.from + r.to) / 2;
 function unitOf(values) {
   const largest = most([0, ...values.filter(has)]);
