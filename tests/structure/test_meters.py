@@ -86,6 +86,12 @@ struct s {
             read = product(s_h=header, a_c=first, b_c=second)
             self.assertEqual(read.members(struct(read, "s")), count, second)
 
+    def test_an_array_of_structs_counts_as_one(self):
+        header = "struct part { int a, b, c; };\nstruct s { struct part part[4]; int x; };\n"
+        read = product(s_h=header, a_c="void a(struct s *s)\n{\n    s->part[1].a = 1;\n}\n",
+                       b_c="void b(struct s *s)\n{\n    s->part[2].b = 1;\n}\n")
+        self.assertEqual(read.members(struct(read, "s")), 2)
+
     def test_writes(self):
         header = "struct inner { int deep; int list[2]; };\n" \
                  "struct s { int a, b, c, d, e; int *p; int list[4]; struct inner in; struct inner ins[2]; struct s *next; };\n" \
