@@ -116,5 +116,8 @@ fi
 if "$atoll" doctor | grep -q "^network yes"; then
     "$atoll" demo --text text.txt --dir demo --steps 20 --train.eval_tokens 2048 >demo.out 2>&1 || fail "a demo of 20 steps"
     grep -q "two sites together" demo.out && [ -s demo/report.html ] || fail "the demo's summary"
+    if command -v node >/dev/null; then
+        node "$here/page.js" text demo/report.html >page.out 2>&1 && grep -q "eval loss of one site alone" page.out || fail "the demo's report"
+    fi
 fi
 echo "deploy/'s scripts do as they say"

@@ -66,6 +66,22 @@ shows "Atoll run “</script><img src=x onerror=alert(1)>”" "2.500" "(5.500 at
 [ "$(grep -o "<script" hostile.html | wc -l)" = 2 ] || fail "a name of the run is a script"
 [ "$(grep -oE "<(img |u>|b>)" hostile.html | wc -l)" = 0 ] || fail "a name of the run is markup"
 
+# The aggregator alone, and two of them, each with its own fragments.
+"$atoll" report aggregator --out seen.html >report.out 2>&1 || fail "atoll report of the aggregator alone"
+show seen.html
+shows "1 directory" "site a trains" "site b, kB by round" "round 0: 0.1 s, 2 of 2 sites" "site b 1 100.0 % 5,120 50.0 % all of its data counted"
+for k in 0 1; do
+    mkdir two-$k
+    for r in 0 1; do
+        [ $r = 1 ] || echo '{"v":1,"kind":"start","t":1,"run":"two","role":"aggregator","aggregators":2,"index":'$k',"sites":2,"site_names":"a,b","rounds":4,"steps":8}'
+        echo '{"v":1,"kind":"round","t":2,"fragment":'$k',"round":'$r',"included":'$((r + 1))',"sites":2,"waited_ms":2500,"up":9,"down":9,"momentum_norm":1.5,"cursors":"0:7"}'
+    done >two-$k/metrics.jsonl
+done
+"$atoll" report two-0 two-1 --out two.html >report.out 2>&1 || fail "atoll report of two aggregators"
+show two.html
+shows "Aggregator 0: seconds from the first contribution to the commit" "Aggregator 1: norm of the outer momentum" "round 0 of fragment 1: 2.5 s, 1 of 2 sites" \
+    "site b 0 0.0 % 0 0.0 % none of its data counted"
+
 # A call takes some ten thousand arguments, and three hundred sites have more points: no list becomes arguments of a call.
 grep -nE 'Math\.(min|max)\([^)]*\.\.\.' "$repository/outer/report/page/page.js" && fail "the page of many sites would fail"
 
