@@ -250,7 +250,7 @@ static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
         if (now_ms >= f->retry_ms && a->commit.stage == COMMIT_IDLE) {
             enum err e = aggregator_masks_ready(a, i, &ready);
             if (e == ERR_OK && ready)
-                e = aggregator_replan(a, i);
+                e = aggregator_organs_sealed(a, i);
             if (e != ERR_OK)
                 aggregator_commit_later(a, i, e);
             else if (ready)
@@ -283,7 +283,7 @@ static uint64_t aggregator_work(void *self, bool *stop)
         now_ms = aggregator_now(a);
         aggregator_step(a, &tick, &u);
     } while (a->failed == ERR_OK && !any_sealed(a, now_ms) && a->wake_ms <= now_ms);
-    e = aggregator_amend_work(a);
+    e = aggregator_organs_work(a);
     if (e != ERR_OK)
         aggregator_halt(a, e);
     aggregator_repair_begin(a);
@@ -385,8 +385,15 @@ static enum err recover_record(void *self, const struct journal_record *r)
     struct aggregator *a = v->a;
     if (r->kind == JOURNAL_ROSTER)
         return aggregator_roster_restore(a, r);
+    bool own;
+    TRY(aggregator_organs_restore(a, r, &own));
+    if (own)
+        return ERR_OK;
     if (r->kind == JOURNAL_AMENDMENT)
-        return aggregator_amend_restore(a, r);
+        return err_set(ERR_UNSUPPORTED,
+                       "journal: a record of kind %d, which this process does not "
+                       "know",
+                       (int)r->kind);
     if (r->kind == JOURNAL_EPOCH) {
         v->epoch = r->round > v->epoch ? r->round : v->epoch;
         return ERR_OK;
@@ -715,18 +722,17 @@ static enum err recover(struct aggregator *a, struct arena *perm)
         TRY(ended_read(a, &v.ended));
     TRY(a->env->ops->remove(a->env, AGGREGATOR_ENDED));
     TRY(recover_core(a, perm));
-    TRY(aggregator_amend_open(a));
+    TRY(aggregator_organs_open(a));
     TRY(aggregator_claim_again(a));
     TRY(aggregator_identity_open(a, perm));
     TRY(aggregator_masks_open(a, perm));
     TRY(recover_journal(a, &v));
     TRY(aggregator_roster_check(a));
-    TRY(aggregator_amend_recovered(a));
+    TRY(aggregator_organs_recovered(a));
     TRY(recover_epoch(a, &v));
     TRY(recover_commits(a));
     TRY(recover_finished(a));
-    for (unsigned i = 0; i < a->o.organs.count; i++)
-        a->o.organs.at[i].organ->begin(a->o.organs.at[i].self, a);
+    aggregator_organs_begin(a);
     TRY(aggregator_spool_sweep(a));
     TRY(aggregator_masks_recovered(a));
     TRY(aggregator_reserve(a));
@@ -784,7 +790,7 @@ void aggregator_close(struct aggregator *a)
         aggregator_fetched(a, a->sources);
     }
     if (a->commit.stage == COMMIT_CLEARING && !a->commit.done) /* the last round of the run */
-        aggregator_commit_organs(a);
+        aggregator_organs_committed(a);
     aggregator_commit_drop(a);
     aggregator_masks_close(a);
     /* Without it the next start only asks for more bytes again. */

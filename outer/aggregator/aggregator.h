@@ -14,7 +14,6 @@
  * Disk: the spool holds at most one contribution per site and fragment; two where rounds are
  * encoded again (outer.downlink_compression_from).
  */
-#include "outer/config/amend.h"
 #include "outer/diloco/weights.h"
 #include "outer/link/link.h"
 #include "outer/protocol/signer.h"
@@ -33,7 +32,6 @@ struct aggregator_options {
     unsigned site_count;
     unsigned room; /* for sites that an operator adds: indices in all; 0: none can be added */
     const char *canonical; /* pinned keys; identity_digest of it is the configuration digest */
-    const struct amend_base *settings; /* for amendments; NULL: there can be none */
     bool replan;                       /* outer.replan */
     bool strict;
     uint64_t straggler_ms;

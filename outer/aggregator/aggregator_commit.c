@@ -146,7 +146,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     snprintf(m->run, sizeof m->run, "%s", a->o.run);
     m->config = a->config;
     aggregator_roster_manifest(a, fragment, m);
-    m->amendments = a->amendments;
+    aggregator_organs_manifest(a, m);
     m->fragment = fragment;
     m->round = f->round;
     m->parent = f->parent;
@@ -390,16 +390,15 @@ static enum err commit_files(struct aggregator *a)
 enum err aggregator_journal_again(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    enum { PARTS = AMENDMENT_TEXT_MAX / (JOURNAL_NAME_MAX - 1) + 1 }; /* of an amendment */
     size_t n = 0, room = ((size_t)a->core.fragments + 2) * (a->o.site_count + 4) +
-                         (size_t)PARTS * a->amendments.count;
+                         aggregator_organs_records(a, NULL);
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
         keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->epoch};
     if (keep)
         n += aggregator_roster_records(a, keep + n);
     if (keep)
-        n += aggregator_amend_records(a, keep + n);
+        n += aggregator_organs_records(a, keep + n);
     for (unsigned s = 0; keep && s < a->o.site_count; s++)
         if (aggregator_quarantined(a, s))
             keep[n++] = (struct journal_record){.kind = JOURNAL_QUARANTINE, .site = s, .round = 1};
@@ -599,28 +598,11 @@ static enum err commit_pass(struct aggregator *a)
     return reserve_spend(a, &e) ? outer_state_pass(a->replica, fragment) : e;
 }
 
-void aggregator_commit_organs(struct aggregator *a)
-{
-    const struct aggregator_commit *c = &a->commit;
-    for (unsigned i = 0; i < a->o.organs.count; i++) {
-        const struct organ_at_aggregator *at = &a->o.organs.at[i];
-        at->organ->committed(at->self, a, &c->manifest, c->drops[0]);
-    }
-}
-
-static bool organs_read_spool(const struct aggregator *a)
-{
-    bool reads = false;
-    for (unsigned i = 0; i < a->o.organs.count; i++)
-        reads = reads || a->o.organs.at[i].organ->reads_spool;
-    return reads;
-}
-
 static enum err commit_clear(struct aggregator *a)
 {
     const struct aggregator_commit *c = &a->commit;
     uint64_t round = c->manifest.round;
-    aggregator_commit_organs(a);
+    aggregator_organs_committed(a);
     if (c->drops[1])
         TRY(aggregator_spool_remove(a, c->fragment, round - 1));
     if (c->drops[0])
@@ -724,8 +706,8 @@ static enum err commit_passed(struct aggregator *a)
 enum err aggregator_commit_spool_left(struct aggregator *a, unsigned fragment, uint64_t round)
 {
     struct aggregator_commit *c = &a->commit;
-    bool reading = organs_read_spool(a) && c->stage == COMMIT_CLEARING && c->fragment == fragment &&
-                   c->manifest.round == round;
+    bool reading = aggregator_organs_read_spool(a) && c->stage == COMMIT_CLEARING &&
+                   c->fragment == fragment && c->manifest.round == round;
     if (!reading)
         return aggregator_spool_drop(a, fragment, round);
     c->left = true;

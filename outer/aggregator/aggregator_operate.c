@@ -204,11 +204,6 @@ static bool roster_act(enum wire_act act)
     return act == WIRE_ROSTER_LIST || act == WIRE_ROSTER_ADD || act == WIRE_ROSTER_REMOVE;
 }
 
-static bool set_act(enum wire_act act)
-{
-    return act == WIRE_SET_LIST || act == WIRE_SET;
-}
-
 static enum err operate(struct aggregator *a, const char *peer, const struct wire_operate *m,
                         struct wire_answer *answer)
 {
@@ -216,8 +211,9 @@ static enum err operate(struct aggregator *a, const char *peer, const struct wir
         return operate_close(a, peer, m, answer);
     if (roster_act(m->act))
         return aggregator_roster_operate(a, peer, m, answer);
-    if (set_act(m->act))
-        return aggregator_amend_operate(a, peer, m, answer);
+    const struct organ_at_aggregator *organ = aggregator_organ_of(a, m->act);
+    if (organ)
+        return organ->organ->operate(organ->self, peer, m, answer);
     if (m->act == WIRE_QUARANTINE || m->act == WIRE_READMIT)
         return operate_quarantine(a, peer, m, answer);
     if (m->act == WIRE_RECORDS)
@@ -270,7 +266,7 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
                        a->o.run);
     else if ((revoked = aggregator_revoked(a, peer, &m->certificate)))
         aggregator_say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
-    else if (!roster_act(m->act) && !set_act(m->act) && m->act != WIRE_METRICS &&
+    else if (!roster_act(m->act) && !aggregator_organ_of(a, m->act) && m->act != WIRE_METRICS &&
              m->act != WIRE_RECORDS &&
              (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment)))
         aggregator_say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
@@ -282,9 +278,7 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
         aggregator_say_failed(a, e, answer);
     if (roster_act(m->act))
         answer->round = a->roster.version;
-    else if (set_act(m->act))
-        answer->round = a->amendments.count;
-    else if (m->fragment < a->core.fragments)
+    else if (!aggregator_organ_of(a, m->act) && m->fragment < a->core.fragments)
         answer->round = a->core.f[m->fragment].round;
     if (answer->outcome != ROUND_CURRENT)
         aggregator_refused(a, -1, peer, roles_call_name(call), answer->outcome, answer->text);

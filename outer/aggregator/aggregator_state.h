@@ -4,7 +4,6 @@
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
  * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
  * sites out; aggregator_operate.c answers an operator; aggregator_metrics.c counts by site;
- * aggregator_amend.c amends settings;
  * aggregator_roster.c adds and removes sites; aggregator_masks.c and its parts sum masked
  * contributions; aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has
  * damaged files made again; aggregator_answer.c words answers.
@@ -13,7 +12,6 @@
 #include <stdatomic.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
-#include "outer/diloco/replan.h"
 #include "outer/identity/revocation.h"
 #include "outer/protocol/bounds.h"
 #include "outer/protocol/roles.h"
@@ -99,12 +97,6 @@ struct aggregator_fragment {
     uint64_t committed;   /* highest round + 1 with a COMMIT record; 0: none */
     struct bounds_history norms; /* of the rounds before the one in flight */
 };
-struct aggregator_replan { /* outer.replan */
-    uint64_t round;        /* rounds of fragment 0 before this one were looked at */
-    bool full_precision;   /* the last of them was */
-    struct replan plan;    /* what they were */
-    bool longest;          /* it was said that no round may be longer */
-};
 /* Of the one commit in flight. The work of all but IDLE is done by aggregator_commit_outside
  * without the lock; the stage changes under it. */
 enum commit_stage {
@@ -171,11 +163,6 @@ struct aggregator {
     const char *names[ROUND_SITES_MAX];
     char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
     atomic_uint known;            /* of names: read without the lock */
-    struct amendments amendments; /* all that are journalled; the replica's follow */
-    struct amendment amending;    /* recovery: the parts of the next one so far */
-    uint32_t amended;             /* of the list, in the journal */
-    uint32_t in_force;            /* of the list: the core is of these; UINT32_MAX: not known */
-    struct aggregator_replan replan;
     struct round core;
     struct journal journal;
     bool begun; /* found so at the start: what is missing is damage */
@@ -431,25 +418,6 @@ void aggregator_quarantine_restore(struct aggregator *a, const struct journal_re
 /* The journal is lost: whom the newest manifests leave out as quarantined. */
 enum err aggregator_quarantine_again(struct aggregator *a) MUST;
 
-/* ---- aggregator_amend.c ---- */
-enum err aggregator_amend_open(struct aggregator *a) MUST; /* the replica is loaded */
-enum err aggregator_amend_restore(struct aggregator *a, const struct journal_record *r) MUST;
-enum err aggregator_amend_recovered(struct aggregator *a) MUST; /* the journal is read */
-size_t aggregator_amend_records(const struct aggregator *a, struct journal_record *keep);
-/* Before a commit begins: the replica's schedule gets what has been journalled since. */
-enum err aggregator_amend_work(struct aggregator *a) MUST;
-/* May it follow? `one->round` becomes the first possible one. ERR_CONFIG: why not. */
-enum err aggregator_amend_may(const struct aggregator *a, struct amendment *one) MUST;
-/* One that may be: durable on return. author: for the log. */
-enum err aggregator_amend_make(struct aggregator *a, const char *author,
-                               const struct amendment *one) MUST;
-enum err aggregator_amend_operate(struct aggregator *a, const char *peer,
-                                  const struct wire_operate *m, struct wire_answer *answer) MUST;
-
-/* ---- aggregator_replan.c ---- */
-/* The round of the fragment is sealed, and its manifest is not made yet. Once for each round. */
-enum err aggregator_replan(struct aggregator *a, unsigned fragment) MUST;
-
 /* ---- aggregator_roster.c ---- */
 void aggregator_roster_open(struct aggregator *a); /* version 1 */
 /* Is the site in the newest roster, or in that of a round in flight? */
@@ -497,6 +465,24 @@ void aggregator_metrics_commit(struct aggregator *a, const struct manifest *m);
 void aggregator_metrics_operate(struct aggregator *a, const char *peer,
                                 const struct wire_operate *m, struct wire_answer *answer);
 
+/* ---- aggregator_organs.c: all organs, in the order of the list ---- */
+enum err aggregator_organs_open(struct aggregator *a) MUST;
+/* *own false: the record's kind is no organ's. */
+enum err aggregator_organs_restore(struct aggregator *a, const struct journal_record *r,
+                                   bool *own) MUST;
+enum err aggregator_organs_recovered(struct aggregator *a) MUST;
+void aggregator_organs_begin(struct aggregator *a);
+size_t aggregator_organs_records(const struct aggregator *a, struct journal_record *keep);
+enum err aggregator_organs_work(struct aggregator *a) MUST;
+enum err aggregator_organs_sealed(struct aggregator *a, unsigned fragment) MUST;
+void aggregator_organs_manifest(const struct aggregator *a, struct manifest *m);
+/* The organ that answers the act; NULL: none does. */
+const struct organ_at_aggregator *aggregator_organ_of(const struct aggregator *a,
+                                                      enum wire_act act);
+/* Without the lock: the round in flight is committed, and its spool is there. */
+void aggregator_organs_committed(struct aggregator *a);
+bool aggregator_organs_read_spool(const struct aggregator *a);
+
 /* ---- aggregator_commit.c ---- */
 /* A sealed fragment, none being in flight. Under the lock, as aggregator_commit_next. */
 void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
@@ -505,8 +491,6 @@ void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
 enum err aggregator_commit_next(struct aggregator *a) MUST;
 bool aggregator_commit_outside(void *self); /* link_service.commit */
 void aggregator_commit_drop(struct aggregator *a);
-/* To the organs, without the lock: the round in flight is committed, and its spool is there. */
-void aggregator_commit_organs(struct aggregator *a);
 /* What is left of the spool of a round that is over goes: at once, or when the organs have had it.
  */
 enum err aggregator_commit_spool_left(struct aggregator *a, unsigned fragment, uint64_t round) MUST;

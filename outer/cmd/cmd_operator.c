@@ -277,9 +277,9 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
                        act->name);
     if (act->site == SETTING && (o.list ? args.operand_count != 0 : !o.key))
         return err_set(ERR_CONFIG, "operator set: either KEY VALUE, as outer.every 200, or --list");
-    if (o.key && strlen(o.key) + strlen(o.value) + 2 > AMENDMENT_TEXT_MAX)
+    if (o.key && strlen(o.key) + strlen(o.value) + 2 > WIRE_SETTING_MAX)
         return err_set(ERR_CONFIG, "operator set: the key and its value have %d bytes at most",
-                       AMENDMENT_TEXT_MAX - 2);
+                       WIRE_SETTING_MAX - 2);
     TRY(dial_proxy_parse(&o.proxy, o.proxy_url));
     TRY(dial_proxy_credentials(&o.proxy, o.credentials));
     log_min(LOG_ERROR); /* the sentence says it */

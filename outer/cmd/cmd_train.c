@@ -363,7 +363,7 @@ static enum err open_exchange(struct job *j)
 {
     struct site_train_options o = job_exchange(j);
     TRY(site_train_open(&j->exchange, &o, j->train.table.elements));
-    TRY(site_train_amendments(&j->exchange));
+    TRY(job_amend_open(j));
     j->s.train_steps = j->run.sync.schedule.steps; /* a checkpoint may be of any step of it */
     return ERR_OK;
 }

@@ -11,10 +11,15 @@
  * after it.
  */
 #include <stdbool.h>
+#include <stddef.h>
+#include "kernels/base/err.h"
 
 struct aggregator;
+struct journal_record;
 struct manifest;
 struct site_slot;
+struct wire_answer;
+struct wire_operate;
 
 struct organ_adopted { /* a manifest that a site has adopted */
     const struct manifest *manifest;
@@ -26,20 +31,44 @@ struct organ_site {
     const char *name;
     /* At the start, once per process: the states are loaded, the aggregators have answered. */
     void (*begin)(void *self, struct site_slot *l);
+    /* S6: the next manifest of the fragment's chain, from the aggregator, before anything of it
+     * counts. An error refuses it. */
+    enum err (*check)(void *self, struct site_slot *l, const struct manifest *m);
     /* After the commit point, before the contribution's files go. */
-    void (*adopted)(void *self, struct site_slot *l, const struct organ_adopted *x);
+    enum err (*adopted)(void *self, struct site_slot *l, const struct organ_adopted *x);
 };
 struct organ_at_site {
     const struct organ_site *organ;
     void *self;
 };
 
+/* Under the aggregator's lock, but for `committed`. */
 struct organ_aggregator {
     const char *name;
+    unsigned kinds; /* of journal records that are the organ's: bits 1 << enum journal_kind */
+    unsigned acts;  /* of an operator that the organ answers: bits 1 << enum wire_act */
     /* `committed` reads or moves the contributions of the round, so they stay until it returns. */
     bool reads_spool;
-    /* At the start: journal and states are read, the spool of former rounds is still there. */
+    /* At the start: the states are loaded, the journal is not read yet. Then each record of
+     * `kinds`, in order. Then the journal is read. Then, when the commits of the journal and the
+     * states agree, and the spool of former rounds is still there. */
+    enum err (*open)(void *self, struct aggregator *a);
+    enum err (*restore)(void *self, const struct journal_record *r);
+    enum err (*recovered)(void *self);
     void (*begin)(void *self, struct aggregator *a);
+    /* When the journal is written anew: the organ's records, at most as many as it counted with
+     * `keep` NULL. Returns how many. */
+    size_t (*records)(void *self, struct journal_record *keep);
+    /* In each work(), no commit being in flight or one being under way. */
+    enum err (*work)(void *self);
+    /* The round in flight of the fragment is sealed, and its manifest is not made yet. May be
+     * called again for the same round. */
+    enum err (*sealed)(void *self, unsigned fragment);
+    /* The organ's section of a manifest that is being made. */
+    void (*manifest)(void *self, struct manifest *m);
+    /* An act of `acts`; the caller may. */
+    enum err (*operate)(void *self, const char *peer, const struct wire_operate *m,
+                        struct wire_answer *answer);
     /* After the commit point of a round, without the aggregator's lock. moves: nothing else needs
      * the round's contributions any more. */
     void (*committed)(void *self, struct aggregator *a, const struct manifest *m, bool moves);
@@ -48,6 +77,22 @@ struct organ_at_aggregator {
     const struct organ_aggregator *organ;
     void *self;
 };
+
+/* For places where an organ has nothing to do. */
+void organ_site_begin_nothing(void *self, struct site_slot *l);
+enum err organ_site_check_nothing(void *self, struct site_slot *l, const struct manifest *m);
+enum err organ_open_nothing(void *self, struct aggregator *a);
+enum err organ_restore_nothing(void *self, const struct journal_record *r);
+enum err organ_recovered_nothing(void *self);
+void organ_begin_nothing(void *self, struct aggregator *a);
+size_t organ_records_nothing(void *self, struct journal_record *keep);
+enum err organ_work_nothing(void *self);
+enum err organ_sealed_nothing(void *self, unsigned fragment);
+void organ_manifest_nothing(void *self, struct manifest *m);
+enum err organ_operate_nothing(void *self, const char *peer, const struct wire_operate *m,
+                               struct wire_answer *answer);
+void organ_committed_nothing(void *self, struct aggregator *a, const struct manifest *m,
+                             bool moves);
 
 enum { ORGANS_MAX = 8 };
 struct organs_at_site {

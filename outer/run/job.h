@@ -80,10 +80,7 @@ struct job {
     struct file_lock lock; /* of run.dir when it trains alone */
     struct env *env;       /* owns run.dir otherwise */
     struct train train;
-    struct schedule base;          /* of the configuration, while amendments are in run.sync */
-    struct amendments amendments;  /* that this site knows */
-    struct loader_changes mixture; /* of them */
-    uint32_t in_force;             /* of them: s is of these; UINT32_MAX: not known */
+    struct job_amend *amend; /* with an aggregator; job_amend.c */
     struct job_privacy privacy;
     double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
     bool warned;                     /* the warning about a too large outer step was logged */
@@ -132,8 +129,10 @@ struct job {
 
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
 struct site_train_options job_exchange(struct job *j);
-/* job_amend.c: site_train_options.amended; and the settings of the inner steps behind `step`. */
-enum err job_amended(void *self, const struct amendments *list, struct schedule *s) MUST;
+/* job_amend.c. The exchange is open; the schedule is that of the newest manifests afterwards. */
+enum err job_amend_open(struct job *j) MUST;
+enum err job_rescheduled(void *self, struct schedule *s, uint32_t *version) MUST; /* site_train */
+/* The settings of the inner steps behind `step`. */
 enum err job_amend_step(struct job *j, int64_t step) MUST;
 /* Checks the memory before any is allocated. ERR_MEMORY: it does not fit; the message names
  * settings that would. The training gets the GPU's memory less the outer loop's need. */

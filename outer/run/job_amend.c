@@ -3,17 +3,36 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "outer/organ/amend/amend_organ.h"
 #include "outer/run/job.h"
 
-/* Each site has sources of its own: what does not fit them changes nothing here. */
-static void weights_tell(struct job *j, const struct amendments *list)
+struct job_amend {
+    struct schedule base;          /* of the configuration; run.sync has the amended one */
+    struct amendments list;        /* that this site knows; the same on every rank */
+    struct loader_changes mixture; /* of the list */
+    uint32_t in_force;             /* of the list: j->s is of these; UINT32_MAX: not known */
+};
+
+enum err job_amend_open(struct job *j)
 {
+    TRY_ALLOC(j->amend = arena_alloc(&j->run.perm, sizeof *j->amend));
+    j->amend->base = j->run.sync.schedule;
+    enum err e = j->coll->rank == 0 ? outer_state_amendments_find(&j->replica) : ERR_OK;
+    TRY(site_train_agree(&j->exchange, e));
+    return site_train_reschedule(&j->exchange);
+}
+
+/* Each site has sources of its own: what does not fit them changes nothing here. known: of the
+ * list, before. */
+static void weights_tell(struct job *j, uint32_t known)
+{
+    const struct amendments *list = &j->amend->list;
     size_t have = j->train.loader.mixture ? j->train.loader.mixture->count : 0, k = 0;
     char text[160], quoted[2 * AMENDMENT_TEXT_MAX];
     for (uint32_t i = 0; i < list->count; i++) {
         bool weights = strncmp(list->list[i].text, "data.weights=", 13) == 0;
-        size_t count = weights ? j->mixture.list[k++].count : have;
-        if (count == have || i < j->amendments.count)
+        size_t count = weights ? j->amend->mixture.list[k++].count : have;
+        if (count == have || i < known)
             continue;
         snprintf(text, sizeof text,
                  "amendment %" PRIu32 " has %zu weights, and this site's mixture %zu sources "
@@ -26,36 +45,47 @@ static void weights_tell(struct job *j, const struct amendments *list)
     }
 }
 
-enum err job_amended(void *self, const struct amendments *list, struct schedule *s)
+static enum err list_take(struct job *j, uint32_t known, struct schedule *s)
 {
-    struct job *j = self;
-    struct schedule made;
-    if (!j->amendments.count)
-        j->base = j->run.sync.schedule;
-    made = j->base;
+    struct job_amend *x = j->amend;
+    struct schedule made = x->base;
     made.end_count = s->end_count;
     for (unsigned i = 0; i < s->end_count; i++)
         made.ends[i] = s->ends[i];
-    TRY(amend_schedule(&j->run.base, &made, list));
-    TRY(amend_data(&j->mixture, &j->run.base, &made, list));
+    TRY(amend_schedule(&j->run.base, &made, &x->list));
+    TRY(amend_data(&x->mixture, &j->run.base, &made, &x->list));
     *s = j->run.sync.schedule = made;
-    weights_tell(j, list);
-    j->amendments = *list;
-    j->in_force = UINT32_MAX;
-    return loader_change(&j->train.loader, (uint64_t)j->train.step, &j->mixture);
+    weights_tell(j, known);
+    x->in_force = UINT32_MAX;
+    return loader_change(&j->train.loader, (uint64_t)j->train.step, &x->mixture);
+}
+
+enum err job_rescheduled(void *self, struct schedule *s, uint32_t *version)
+{
+    struct job *j = self;
+    struct job_amend *x = j->amend;
+    uint32_t known = x->list.count;
+    if (j->coll->rank == 0)
+        amend_site_list(j->site, &x->list);
+    TRY(j->coll->ops->broadcast_host(j->coll, &x->list, sizeof x->list));
+    *version = x->list.count;
+    if (!x->list.count)
+        return ERR_OK;
+    return site_train_agree(&j->exchange, list_take(j, known, s));
 }
 
 enum err job_amend_step(struct job *j, int64_t step)
 {
-    const struct schedule *x = &j->run.sync.schedule;
+    struct job_amend *x = j->amend;
+    const struct schedule *made = &j->run.sync.schedule;
     struct arena scratch = arena_make(0);
-    if (!j->amendments.count)
+    if (!x || !x->list.count)
         return ERR_OK;
-    uint32_t count = amendments_in_force(&j->amendments, schedule_sent(x, 0, step));
-    if (count == j->in_force)
+    uint32_t count = amendments_in_force(&x->list, schedule_sent(made, 0, step));
+    if (count == x->in_force)
         return ERR_OK;
-    enum err e = amend_train(&j->s, &j->run.base, x, &j->amendments, step, &scratch);
+    enum err e = amend_train(&j->s, &j->run.base, made, &x->list, step, &scratch);
     arena_free(&scratch);
-    j->in_force = e == ERR_OK ? count : j->in_force;
+    x->in_force = e == ERR_OK ? count : x->in_force;
     return e;
 }

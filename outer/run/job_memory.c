@@ -61,7 +61,7 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
                                        .evaluate = looks(j, x),
                                        .initial = job_initial,
                                        .rounded = job_tell_round,
-                                       .amended = job_amended,
+                                       .rescheduled = job_rescheduled,
                                        .self = j};
 }
 

@@ -1,4 +1,5 @@
 #include "outer/run/organs.h"
+#include "outer/organ/amend/amend_organ.h"
 #include "outer/organ/archive/archive_organ.h"
 
 static void site_add(struct organs *o, struct organ_at_site organ)
@@ -16,6 +17,7 @@ static void aggregator_add(struct organs *o, struct organ_at_aggregator organ)
 enum err organs_open_site(struct organs *o, struct run *r, struct env *own)
 {
     *o = (struct organs){0};
+    site_add(o, amend_at_site());
     TRY(archive_parts_open(&o->archive, r, own, r->o.site_name));
     if (o->archive.archive)
         site_add(o, archive_at_site(o->archive.archive));
@@ -24,7 +26,10 @@ enum err organs_open_site(struct organs *o, struct run *r, struct env *own)
 
 enum err organs_open_aggregator(struct organs *o, struct run *r, struct env *own)
 {
+    struct organ_at_aggregator amend;
     *o = (struct organs){0};
+    TRY(amend_at_aggregator(&amend, &r->base, &r->perm));
+    aggregator_add(o, amend);
     TRY(archive_parts_open(&o->archive, r, own, NULL));
     if (o->archive.archive)
         aggregator_add(o, archive_at_aggregator(o->archive.archive));

@@ -8,6 +8,7 @@
 #include "outer/diloco/stepper.h"
 #include "outer/sim/link_line.h"
 #include "outer/link/link_many.h"
+#include "outer/organ/amend/amend_organ.h"
 
 enum { CENTURY_MS_SHIFT = 42 }; /* 2^42 ms are 139 years: nothing waits longer */
 static const char run_name[] = "sim";
@@ -148,7 +149,7 @@ static enum err reap(struct node *n, const struct stepper_action *a)
     TRY(site_reap(n->site, a->fragment, &theta, &done));
     n->exposed_s[a->fragment] += now_s(n) - begin;
     applied(n, a, &done);
-    if (site_amendment_count(n->site))
+    if (site_schedule_version(n->site))
         n->stepper.o.schedule = n->replica.schedule;
     (void)stepper_reaped(&n->stepper, a, done.reached, done.skipped);
     return site_prune(n->site, a->fragment, done.reached);
@@ -303,6 +304,7 @@ static enum err site_open_all(struct node *n)
                               .error_feedback_decay = (float)s->o->error_feedback_decay,
                               .straggler_ms = (uint64_t)(1e3 * s->o->straggler_timeout_s),
                               .seed = s->o->seed + n->index,
+                              .organs = {.count = 1, .at = {amend_at_site()}},
                               .stop = &n->env.stop};
     TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, &n->arena));
     return site_open(&n->site, &n->env.env, n->link, &n->replica, &so, &n->arena);
@@ -369,7 +371,6 @@ static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
         .sites = s->names,
         .site_count = s->o->site_count,
         .canonical = run_name,
-        .settings = s->o->settings,
         .replan = s->o->replan,
         .strict = s->o->strict,
         .straggler_ms = (uint64_t)(1e3 * s->o->straggler_timeout_s),
@@ -381,6 +382,7 @@ static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
     struct aggregator *a;
     TRY(outer_state_open(m, &k->disk.env, s->cpu, &mo, arena));
     TRY(outer_state_begin(m, s->initial));
+    TRY(amend_at_aggregator(&ao.organs.at[ao.organs.count++], s->o->settings, arena));
     TRY(aggregator_open(&a, &k->disk.env, m, &ao, arena));
     TRY(amendments_ask(k, a));
     link_sim_up(&k->server, aggregator_service(a));

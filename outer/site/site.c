@@ -164,11 +164,20 @@ static void organs_begin(struct site_slot *l)
         o->at[i].organ->begin(o->at[i].self, l);
 }
 
-static void organs_adopted(struct site_slot *l, const struct organ_adopted *x)
+static enum err organs_check(struct site_slot *l, const struct manifest *m)
 {
     const struct organs_at_site *o = &l->site->o.organs;
     for (unsigned i = 0; i < o->count; i++)
-        o->at[i].organ->adopted(o->at[i].self, l, x);
+        TRY(o->at[i].organ->check(o->at[i].self, l, m));
+    return ERR_OK;
+}
+
+static enum err organs_adopted(struct site_slot *l, const struct organ_adopted *x)
+{
+    const struct organs_at_site *o = &l->site->o.organs;
+    for (unsigned i = 0; i < o->count; i++)
+        TRY(o->at[i].organ->adopted(o->at[i].self, l, x));
+    return ERR_OK;
 }
 
 /* ---- S6: what a manifest must be ---- */
@@ -209,9 +218,7 @@ static enum err manifest_next(struct site_slot *l, unsigned fragment, const stru
                        "fragment %u round %" PRIu64 ": the manifest has another parent than ours",
                        fragment, m->round);
     TRY(site_roster_check(l, fragment, m));
-    TRY(site_amend_check(s, m));
-    if (fragment) /* one of its amendments may be in force from this round on */
-        TRY(site_amend_take(s, m));
+    TRY(organs_check(l, m));
     enum codec_kind kind = outer_state_codec(s->replica, fragment);
     const struct codec *c = codec_get(kind);
     unsigned payloads = schedule_payloads(&s->replica->schedule, kind, manifest_included(m));
@@ -377,10 +384,8 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     *done = e == ERR_OK;
     if (!*done)
         return e;
-    organs_adopted(l, &(struct organ_adopted){.manifest = &a.manifest, .snapshot = true});
     TRY(site_roster_take(s, l->peer, &a.manifest));
-    if (!MUTANT(AMENDED_MISSED))
-        TRY(site_amend_take(s, &a.manifest));
+    TRY(organs_adopted(l, &(struct organ_adopted){.manifest = &a.manifest, .snapshot = true}));
     site_charges_take(s, &a.manifest);
     if (!manifest_aborted(&a.manifest))
         site_masks_final(s, fragment, round - 1);
@@ -518,11 +523,10 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
         TRY(outer_state_commit(s->replica, fragment, m, manifest_empty(m) ? NULL : l->download,
                                m->aggregate_bytes)); /* S9, commit point */
     TRY(site_roster_take(s, l->peer, m));
-    TRY(site_amend_take(s, m));
     site_charges_take(s, m);
     if (!manifest_aborted(m)) /* more than half of the sites contributed to it, from this state */
         site_final(s, fragment, m->round);
-    organs_adopted(l, &(struct organ_adopted){.manifest = m, .sent = sent});
+    TRY(organs_adopted(l, &(struct organ_adopted){.manifest = m, .sent = sent}));
     l->times.apply_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return site_outbox_prune(l, fragment);
 }
@@ -983,6 +987,14 @@ enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *th
 {
     site_lock(s);
     return unlocked(s, site_theta_to(s, fragment, round, theta));
+}
+
+uint32_t site_schedule_version(struct site *s)
+{
+    site_lock(s);
+    uint32_t version = outer_state_schedule_version(s->replica);
+    site_unlock(s);
+    return version;
 }
 
 enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round)

@@ -61,7 +61,6 @@ struct site_options {
     struct signer *signer; /* of this site's identity, open as long as it is; NULL: it signs nothing
                               and checks no signature */
 };
-struct amendments;
 struct site_times { /* ms of the last round, for the step profile */
     double encode_ms, store_ms, send_ms, wait_ms, fetch_ms, apply_ms;
 };
@@ -83,7 +82,7 @@ struct site_submission { /* a round to exchange */
 struct site_completion { /* and what came of it */
     struct site_times times;
     bool replayed;                 /* its state was on record: nothing went over the link */
-    uint32_t amendments;           /* known by then */
+    uint32_t schedule_version;     /* by then */
     unsigned included, sites;      /* of how many sites in the round; 0: not known */
     uint64_t up_bytes, down_bytes; /* payload, as the manifest says; 0: not known */
     uint64_t reached; /* state of the fragment now: round + 1, or later after an absence */
@@ -190,9 +189,8 @@ enum err site_eager(struct site *s, unsigned fragment, const float **start) MUST
 /* The site goes on from theta at another step: no start it has stored says where its steps began.
  */
 enum err site_moved(struct site *s, unsigned fragment) MUST;
-/* What the manifests that were adopted so far carry. */
-void site_amendments(struct site *s, struct amendments *list);
-uint32_t site_amendment_count(struct site *s);
+/* It differs once the replica's schedule has changed (outer_state_schedule_version). */
+uint32_t site_schedule_version(struct site *s);
 /* Until the contributions of all rounds submitted are durable: before a checkpoint that has them
  * behind it. */
 enum err site_wait_stored(struct site *s) MUST;

@@ -230,12 +230,6 @@ enum err site_download_grow(struct site_slot *l, size_t size) MUST;
 /* l->payload holds `size` bytes; what lies in it is lost. */
 enum err site_payload_grow(struct site_slot *l, size_t size) MUST;
 
-/* site_amend.c */
-/* S6: the manifest's amendments begin with the known ones, or the known ones with them, and a new
- * one is for a later round. */
-enum err site_amend_check(const struct site *s, const struct manifest *m) MUST;
-enum err site_amend_take(struct site *s, const struct manifest *m) MUST; /* it is adopted */
-
 /* site_roster.c */
 /* Of the newest state of the fragment. *known false: its manifest cannot be read. */
 enum err site_roster_now(const struct site *s, unsigned fragment, struct roster *out,

@@ -13,7 +13,7 @@ static bool is_lead(const struct site_train *s)
 }
 
 /* Every rank learns how the lead fared before any rank waits for data. */
-static enum err agree(const struct site_train *s, enum err mine)
+enum err site_train_agree(const struct site_train *s, enum err mine)
 {
     int32_t status = (int32_t)mine;
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &status, sizeof status));
@@ -204,7 +204,7 @@ static enum err take_recorded(struct site_train *s, struct train *t, unsigned f,
                               float alpha)
 {
     float *theta = theta_memory(s);
-    TRY(agree(s, is_lead(s) ? site_theta(s->o.site, f, round, theta) : ERR_OK));
+    TRY(site_train_agree(s, is_lead(s) ? site_theta(s->o.site, f, round, theta) : ERR_OK));
     return take_theta(s, t, f, theta, alpha);
 }
 
@@ -335,23 +335,11 @@ static void tell_round(struct site_train *s, const struct stepper_action *a,
     s->o.rounded(s->o.self, &r);
 }
 
-/* The lead's list, on every rank; no step behind a new border has been begun. */
-static enum err amend(struct site_train *s)
+enum err site_train_reschedule(struct site_train *s)
 {
-    if (is_lead(s))
-        site_amendments(s->o.site, &s->amendments);
-    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->amendments, sizeof s->amendments));
-    if (!s->amendments.count)
-        return ERR_OK;
-    TRY(agree(s, s->o.amended(s->o.self, &s->amendments, &s->o.schedule)));
+    TRY(s->o.rescheduled(s->o.self, &s->o.schedule, &s->schedule_version));
     s->stepper.o.schedule = s->o.schedule;
     return ERR_OK;
-}
-
-enum err site_train_amendments(struct site_train *s)
-{
-    TRY(agree(s, is_lead(s) ? outer_state_amendments_find(s->o.replica) : ERR_OK));
-    return amend(s);
 }
 
 /* Reaps on the lead; every rank learns what the stepper must know. */
@@ -360,12 +348,12 @@ static enum err reap(struct site_train *s, const struct stepper_action *a, const
 {
     *done = (struct site_completion){0};
     enum err e = is_lead(s) ? site_reap(s->o.site, a->fragment, theta, done) : ERR_OK;
-    TRY(agree(s, e));
+    TRY(site_train_agree(s, e));
     if (is_lead(s))
-        done->amendments = site_amendment_count(s->o.site);
+        done->schedule_version = site_schedule_version(s->o.site);
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, done, sizeof *done));
-    if (done->amendments != s->amendments.count)
-        TRY(amend(s));
+    if (done->schedule_version != s->schedule_version)
+        TRY(site_train_reschedule(s));
     *alpha = stepper_reaped(&s->stepper, a, done->reached, done->skipped);
     return ERR_OK;
 }
@@ -455,7 +443,7 @@ static enum err go_eager(struct site_train *s, struct train *t, const struct ste
     const float *start = NULL;
     enum err e = is_lead(s) ? site_eager(s->o.site, a->fragment, &start) : ERR_OK;
     s->exposed_ms[a->fragment] += idled(s, begin);
-    TRY(agree(s, e));
+    TRY(site_train_agree(s, e));
     return take_theta(s, t, a->fragment, start, 0);
 }
 
@@ -504,7 +492,7 @@ static enum err tokens_moved(struct site_train *s, struct train *t)
         t->tokens = (uint64_t)t->step * batch_of(t);
         return ERR_OK;
     }
-    TRY(agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK));
+    TRY(site_train_agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK));
     if (is_lead(s) && s->interval.began_tokens)
         t->tokens = s->interval.began_tokens;
     return s->o.coll->ops->broadcast_host(s->o.coll, &t->tokens, sizeof t->tokens);
@@ -524,7 +512,7 @@ static enum err move(struct site_train *s, struct train *t, int64_t step)
                   "from_step=%" PRId64 " to_step=%" PRId64
                   " reason=\"the run went on without this site\"",
                   t->step, step);
-    TRY(agree(s, is_lead(s) ? forget_starts(s) : ERR_OK));
+    TRY(site_train_agree(s, is_lead(s) ? forget_starts(s) : ERR_OK));
     t->step = step;
     return tokens_moved(s, t);
 }
@@ -541,7 +529,7 @@ static enum err skip(struct site_train *s, struct train *t, int64_t step)
 
 static enum err stored(struct site_train *s)
 {
-    return agree(s, is_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
+    return site_train_agree(s, is_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
 }
 
 static enum err act(struct site_train *s, struct train *t, const struct stepper_action *a)
@@ -549,9 +537,9 @@ static enum err act(struct site_train *s, struct train *t, const struct stepper_
     bool lead = is_lead(s);
     switch (a->verb) {
     case STEPPER_CHECK:
-        return agree(s, lead ? site_failed(s->o.site) : ERR_OK);
+        return site_train_agree(s, lead ? site_failed(s->o.site) : ERR_OK);
     case STEPPER_WAIT:
-        return agree(s, lead ? wait_lead(s, a) : ERR_OK);
+        return site_train_agree(s, lead ? wait_lead(s, a) : ERR_OK);
     case STEPPER_COPY:
         collect(s, t, s->gathered, a->fragment);
         return ERR_OK;
@@ -562,7 +550,7 @@ static enum err act(struct site_train *s, struct train *t, const struct stepper_
     case STEPPER_TAKE:
         return take_recorded(s, t, a->fragment, a->round, a->alpha);
     case STEPPER_SUBMIT:
-        return agree(s, lead ? submit_lead(s, t, a) : ERR_OK);
+        return site_train_agree(s, lead ? submit_lead(s, t, a) : ERR_OK);
     case STEPPER_EAGER:
         return go_eager(s, t, a);
     case STEPPER_POSTPONE:
@@ -575,7 +563,7 @@ static enum err act(struct site_train *s, struct train *t, const struct stepper_
     case STEPPER_STORE:
         return stored(s);
     case STEPPER_MARK:
-        return agree(s, lead ? mark_write(s, t, &s->event) : ERR_OK);
+        return site_train_agree(s, lead ? mark_write(s, t, &s->event) : ERR_OK);
     case STEPPER_SAVE:
         return t->saved_step == t->step ? ERR_OK : train_checkpoint(t);
     }
@@ -605,7 +593,7 @@ static enum err look(struct site_train *s, const struct train *t)
     for (unsigned f = 0; is_lead(s) && found == ERR_OK && f < s->o.schedule.fragments; f++)
         if (stepper_asks(&s->stepper, e, f))
             found = site_unreachable(s->o.site, f, &e->unreachable[f]);
-    TRY(agree(s, found));
+    TRY(site_train_agree(s, found));
     return s->o.coll->ops->broadcast_host(s->o.coll, e, sizeof *e);
 }
 
@@ -651,7 +639,7 @@ static enum err mark_postponed(struct site_train *s, struct train *t)
 enum err site_train_saving(struct site_train *s, struct train *t)
 {
     TRY(stored(s));
-    return agree(s, is_lead(s) ? mark_postponed(s, t) : ERR_OK);
+    return site_train_agree(s, is_lead(s) ? mark_postponed(s, t) : ERR_OK);
 }
 
 static enum err start_site(struct site_train *s, struct train *t)
@@ -711,13 +699,13 @@ enum err site_train_start(struct site_train *s, struct train *t)
 {
     s->event = (struct stepper_event){.step = t->step};
     s->report = (struct train_report){.step = t->step, .loss = NAN};
-    TRY(agree(s, is_lead(s) ? start_lead(s, t) : ERR_OK));
+    TRY(site_train_agree(s, is_lead(s) ? start_lead(s, t) : ERR_OK));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.schedule, sizeof s->o.schedule));
     s->stepper.o.schedule = s->o.schedule; /* with the former values of train.steps */
-    TRY(amend(s));
+    TRY(site_train_reschedule(s));
     TRY(step(s, t, STEPPER_RESUME, t->step));
-    return agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK);
+    return site_train_agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK);
 }
 
 /* The wait was given up, the steps' work is not. before: the step's rounds are not done. */
@@ -752,7 +740,7 @@ enum err site_train_step(struct site_train *s, struct train *t, const struct tra
     TRY(e);
     TRY(step(s, t, STEPPER_MOVED, t->step));
     bool began = s->interval.length_ms && schedule_due(&s->o.schedule, t->step, 0, &round);
-    return began ? agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK) : ERR_OK;
+    return began ? site_train_agree(s, is_lead(s) ? interval_begin(s, t->step) : ERR_OK) : ERR_OK;
 }
 
 bool site_train_merged(const struct site_train *s, int64_t at)

@@ -56,9 +56,10 @@ struct site_train_options {
     /* The parameters that the run starts from; NULL: those of run.seed. Lead only. */
     enum err (*initial)(void *self, float *slab);
     void (*rounded)(void *self, const struct site_train_round *r); /* lead only */
-    /* On every rank, when more amendments are known: the schedule under them, from that of the
-     * configuration with the former values of train.steps that *s has. */
-    enum err (*amended)(void *self, const struct amendments *list, struct schedule *s);
+    /* On every rank, before the first step and when the replica's schedule has changed: the
+     * lead's, with the former values of train.steps that *s has. No step behind a border of it has
+     * begun. *version: outer_state_schedule_version of it. An error is the same on every rank. */
+    enum err (*rescheduled)(void *self, struct schedule *s, uint32_t *version);
     void *self;
 };
 struct site_train {
@@ -73,7 +74,7 @@ struct site_train {
                      without evaluate */
     struct arena arena;
     /* The same on every rank: */
-    struct amendments amendments; /* known */
+    uint32_t schedule_version; /* of o.schedule */
     struct stepper stepper;
     struct stepper_event event;
     struct stepper_update update;
@@ -100,8 +101,10 @@ struct outer_memory site_train_memory(const struct site_train_options *o, size_t
 enum err site_train_open(struct site_train *s, const struct site_train_options *o,
                          size_t local_elements) MUST;
 void site_train_close(struct site_train *s);
-/* Before a checkpoint is loaded: what the newest manifests here carry. */
-enum err site_train_amendments(struct site_train *s) MUST;
+/* The lead's result, on every rank: its error ends all of them. By all ranks. */
+enum err site_train_agree(const struct site_train *s, enum err mine) MUST;
+/* Before a checkpoint is loaded: the schedule that the newest manifests here imply. */
+enum err site_train_reschedule(struct site_train *s) MUST;
 /* Before the first step, after a checkpoint was loaded: hello, catch-up, and the rounds due at this
  * very step. Moves t->step to where the others are when its steps cannot be repeated (joined by
  * snapshot, or came back in quorum mode). */

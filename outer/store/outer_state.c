@@ -234,6 +234,11 @@ enum err outer_state_place(struct outer_state *m, const float *initial_slab)
 
 /* ---- amendments ---- */
 
+uint32_t outer_state_schedule_version(const struct outer_state *m)
+{
+    return m->amendments.count;
+}
+
 enum err outer_state_amend(struct outer_state *m, const struct amendments *list)
 {
     struct schedule s = m->o.schedule;

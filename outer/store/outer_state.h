@@ -102,6 +102,8 @@ void outer_state_close(struct outer_state *m); /* a zeroed or partly opened one 
 /* A list that is not shorter than the known one and agrees with it: the schedule follows. Errors:
  * all is as it was. */
 enum err outer_state_amend(struct outer_state *m, const struct amendments *list) MUST;
+/* Grows with each change of the schedule; 0: it is that of the configuration. */
+uint32_t outer_state_schedule_version(const struct outer_state *m);
 /* The former values of train.steps (schedule.ends), once they are known. */
 enum err outer_state_ends(struct outer_state *m, const int64_t *ends, unsigned count) MUST;
 /* The longest list of the newest manifests that the directory holds, before the state is loaded. */

@@ -17,6 +17,7 @@ enum {
     WIRE_AGGREGATORS_MAX = 16,
     WIRE_ENDS_MAX = 16,
     WIRE_NAME_MAX = 64,
+    WIRE_SETTING_MAX = 224, /* of a setting and its value, with NUL */
     WIRE_TEXT_MAX = 2048,
     WIRE_CONFIG_MAX = 65536,
     WIRE_CHUNK_BYTES = 1 << 20,
@@ -213,7 +214,7 @@ struct wire_operate { /* an operator's; METRICS: an observer's and a site's too 
                                             of the last answer, 0 at first */
     uint64_t version;                    /* ROSTER_ADD, ROSTER_REMOVE: that the act makes; SET:
                                             number of the amendment, from 1 */
-    char setting[AMENDMENT_TEXT_MAX];    /* SET: "outer.every=200" */
+    char setting[WIRE_SETTING_MAX];      /* SET: "outer.every=200" */
     struct wire_certificate certificate; /* as in wire_head */
 };
 struct wire_chunk { /* of a contribution or a download; the data follows the header */

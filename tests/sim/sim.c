@@ -8,6 +8,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 #include "outer/config/sync_config.h"
+#include "outer/organ/amend/amend_organ.h"
 #include "outer/organ/archive/archive_organ.h"
 #include "tests/sim/sim_own.h"
 
@@ -241,6 +242,7 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
                               .scrub_every_ms = s->o.scrub_every_ms,
                               .scrub_bytes_per_s = s->o.scrub_bytes_per_s,
                               .roster = s->names,
+                              .organs = {.count = 1, .at = {amend_at_site()}},
                               .signer = &n->signer.signer};
     link_sim_open(&n->link, &n->route, &n->env, &n->net, "sim", n->name);
     TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, arena));
@@ -249,7 +251,7 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
     if (s->o.archives && n->index % 2) {
         struct archive *archive;
         TRY(archive_open(&archive, &n->env.env, "archive", &ar, arena));
-        so.organs = (struct organs_at_site){.count = 1, .at = {archive_at_site(archive)}};
+        so.organs.at[so.organs.count++] = archive_at_site(archive);
     }
     TRY(site_open(&n->site, &n->env.env, &n->link.link, &n->replica, &so, arena));
     return site_train(n);
@@ -414,7 +416,6 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
         .site_count = s->roster.initial,
         .room = s->o.sites,
         .canonical = s->canonical,
-        .settings = &s->amend.base,
         .max_local_steps_offline = s->o.max_local_steps_offline,
         .strict = s->o.strict,
         .norm_limit = 1000,
@@ -449,11 +450,11 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
         .settings = "x\n",
         .sites = s->names,
         .states_every = 3};
+    TRY(amend_at_aggregator(&ao.organs.at[ao.organs.count++], &s->amend.base, arena));
     if (s->o.archives) {
         struct archive *archive;
         TRY(archive_open(&archive, &at->env.env, "archive", &ar, arena));
-        ao.organs =
-            (struct organs_at_aggregator){.count = 1, .at = {archive_at_aggregator(archive)}};
+        ao.organs.at[ao.organs.count++] = archive_at_aggregator(archive);
     }
     TRY(aggregator_open(&a, &at->env.env, &at->replica, &ao, arena));
     e = aggregator_serve(at, a);

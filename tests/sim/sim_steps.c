@@ -62,9 +62,7 @@ static enum err reap(struct sim_node *n, const struct stepper_action *a)
     const float *theta;
     struct site_completion done;
     TRY(site_reap(n->site, a->fragment, &theta, &done));
-    struct amendments known;
-    site_amendments(n->site, &known);
-    if (known.count) /* as site_train.c does */
+    if (site_schedule_version(n->site)) /* as site_train.c does */
         n->stepper.o.schedule = n->replica.schedule;
     float alpha = stepper_reaped(&n->stepper, a, done.reached, done.skipped);
     if (a->verb == STEPPER_APPLY)

@@ -36,7 +36,7 @@ LAYERS = [
     ["outer/config"],
     ["outer/organ"],
     ["outer/site", "outer/aggregator"],
-    ["outer/organ/archive"],
+    ["outer/organ/amend", "outer/organ/archive"],
     ["outer/sim"],
     ["outer/plan", "outer/report", "outer/wan"],
     ["outer/run"],

@@ -26,7 +26,7 @@ FEATURES = {
     "masks": ("aggregator_masks*", "site_masks*", "mask.*", "masked.*", "cipher.*", "seal.*", "seal_*", "secure.*",
               "privacy/keys.*"),
     "roster": ("roster.*", "aggregator_roster.*", "site_roster.*"),
-    "amend": ("amend.*", "amendments.*", "aggregator_amend.*", "site_amend.*", "replan.*", "aggregator_replan.*"),
+    "amend": ("amend.*", "amend_*", "amendments.*", "replan.*"),
     "repair": ("scrub.*", "aggregator_scrub.*", "site_scrub.*", "supply.*", "site_supply.*", "site_step_back.*"),
     "archive": ("archive.*", "aggregator_archive.*", "site_archive.*"),
     "operator": ("aggregator_operate.*", "operate.*"),

@@ -66,7 +66,15 @@ struct organ_at_aggregator archive_at_aggregator(struct archive *archive)
 {
     static const struct organ_aggregator organ = {.name = "archive",
                                                   .reads_spool = true,
+                                                  .open = organ_open_nothing,
+                                                  .restore = organ_restore_nothing,
+                                                  .recovered = organ_recovered_nothing,
                                                   .begin = archive_aggregator_begin,
+                                                  .records = organ_records_nothing,
+                                                  .work = organ_work_nothing,
+                                                  .sealed = organ_sealed_nothing,
+                                                  .manifest = organ_manifest_nothing,
+                                                  .operate = organ_operate_nothing,
                                                   .committed = archive_committed};
     return (struct organ_at_aggregator){&organ, archive};
 }

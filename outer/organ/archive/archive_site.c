@@ -16,10 +16,11 @@ static void archive_take(struct archive *archive, struct site_slot *l, const str
     archive_round(archive, m, &mine, sent && own && own->included ? 1 : 0, NULL);
 }
 
-static void archive_adopted(void *self, struct site_slot *l, const struct organ_adopted *x)
+static enum err archive_adopted(void *self, struct site_slot *l, const struct organ_adopted *x)
 {
     if (!x->snapshot)
         archive_take(self, l, x->manifest, x->sent);
+    return ERR_OK;
 }
 
 struct missing_rounds { /* of archive_again */
@@ -46,7 +47,9 @@ static void archive_site_begin(void *self, struct site_slot *l)
 
 struct organ_at_site archive_at_site(struct archive *archive)
 {
-    static const struct organ_site organ = {
-        .name = "archive", .begin = archive_site_begin, .adopted = archive_adopted};
+    static const struct organ_site organ = {.name = "archive",
+                                            .begin = archive_site_begin,
+                                            .check = organ_site_check_nothing,
+                                            .adopted = archive_adopted};
     return (struct organ_at_site){&organ, archive};
 }

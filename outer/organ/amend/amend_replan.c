@@ -7,18 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_state.h"
+#include "outer/organ/amend/amend_own.h"
 
 /* Amendments that are left to operators. */
 enum { REPLAN_LEAVES = AMENDMENTS_MAX / 4 };
 
 /* Of the slowest site, which the others wait for. False: not known. */
-static bool sites_measured(const struct aggregator *a, uint64_t round, struct replan_round *r)
+static bool sites_measured(const struct amend_aggregator *x, uint64_t round, struct replan_round *r)
 {
     r->waited_s = r->exchange_s = INFINITY;
-    for (unsigned i = 0; i < a->o.site_count; i++) {
-        const struct aggregator_site *s = &a->site[i];
-        if (!set_has(&a->fragment[0].seal_set, i))
+    for (unsigned i = 0; i < x->a->o.site_count; i++) {
+        const struct aggregator_site *s = &x->a->site[i];
+        if (!set_has(&x->a->fragment[0].seal_set, i))
             continue;
         if (s->paced != round || !(s->pace.trained_s > 0))
             return false;
@@ -32,17 +32,17 @@ static bool sites_measured(const struct aggregator *a, uint64_t round, struct re
 
 /* Of the round that is sealed now and of the one before. False: one of them was in full precision,
  * or nothing hid it. */
-static bool round_measured(struct aggregator *a, uint64_t round, struct replan_round *r)
+static bool round_measured(struct amend_aggregator *x, uint64_t round, struct replan_round *r)
 {
-    struct aggregator_replan *p = &a->replan;
-    const struct schedule *s = &a->replica->schedule;
-    const struct amendments *list = &a->amendments;
+    struct amend_replan *p = &x->replan;
+    const struct schedule *s = &x->a->replica->schedule;
+    const struct amendments *list = &x->list;
     bool before = p->round == round && !p->full_precision;
     p->round = round + 1;
     p->full_precision = round < s->full_precision_rounds ||
-                        outer_state_codec(a->replica, 0) != schedule_codec(s, 0, round, 0);
+                        outer_state_codec(x->a->replica, 0) != schedule_codec(s, 0, round, 0);
     if (!before || p->full_precision || schedule_last(s, 0, round) ||
-        schedule_last(s, 0, round - 1) || !sites_measured(a, round, r))
+        schedule_last(s, 0, round - 1) || !sites_measured(x, round, r))
         return false;
     bool pending = list->count && list->list[list->count - 1].round > round;
     r->steps = pending ? 0 : schedule_step(s, 0, round) - schedule_step(s, 0, round - 1);
@@ -50,16 +50,16 @@ static bool round_measured(struct aggregator *a, uint64_t round, struct replan_r
     return true;
 }
 
-static enum err every_amend(struct aggregator *a, const struct replan_round *r,
+static enum err every_amend(struct amend_aggregator *x, const struct replan_round *r,
                             const struct replan_plan *plan)
 {
     struct amendment one = {.round = 0};
     char author[AGGREGATOR_TEXT_MAX], quoted[2 * AGGREGATOR_TEXT_MAX];
-    snprintf(author, sizeof author, "atoll://%s/aggregator", a->o.run);
+    snprintf(author, sizeof author, "atoll://%s/aggregator", x->a->o.run);
     one.by = digest_of(author, strlen(author));
     snprintf(one.text, sizeof one.text, "outer.every=%" PRId64, plan->every);
-    enum err e = aggregator_amend_may(a, &one);
-    if (one.round >= schedule_rounds(&a->replica->schedule, 0)) { /* the run ends before */
+    enum err e = amend_aggregator_may(x, &one);
+    if (one.round >= schedule_rounds(&x->a->replica->schedule, 0)) { /* the run ends before */
         err_clear();
         return ERR_OK;
     }
@@ -75,36 +75,36 @@ static enum err every_amend(struct aggregator *a, const struct replan_round *r,
               " share=%.4f trained_s=%.3f waited_s=%.3f planned_waited_s=%.3f",
               plan->every, r->every, one.round, plan->share, r->trained_s, r->waited_s,
               plan->waited_s);
-    TRY(aggregator_amend_make(a, author, &one));
-    struct aggregator_replanned told = {.number = a->amendments.count,
+    TRY(amend_aggregator_make(x, author, &one));
+    struct aggregator_replanned told = {.number = x->list.count,
                                         .share = plan->share,
                                         .trained_s = r->trained_s,
                                         .waited_s = r->waited_s};
-    if (a->o.replanned)
-        a->o.replanned(a->o.self, &told);
+    if (x->a->o.replanned)
+        x->a->o.replanned(x->a->o.self, &told);
     return ERR_OK;
 }
 
-enum err aggregator_replan(struct aggregator *a, unsigned fragment)
+enum err amend_replan_sealed(struct amend_aggregator *x, unsigned fragment)
 {
-    struct aggregator_replan *p = &a->replan;
+    struct amend_replan *p = &x->replan;
     struct replan_round r = {.upload_s = 0};
     struct settings s;
     struct outer_settings o;
-    uint64_t round = a->replica->state[0].round;
-    if (!a->o.replan || !a->o.settings || a->o.count > 1 || fragment || p->round == round + 1 ||
-        a->amendments.count + REPLAN_LEAVES >= AMENDMENTS_MAX)
+    uint64_t round = x->a->replica->state[0].round;
+    if (!x->a->o.replan || !x->settings || x->a->o.count > 1 || fragment || p->round == round + 1 ||
+        x->list.count + REPLAN_LEAVES >= AMENDMENTS_MAX)
         return ERR_OK;
-    if (!round_measured(a, round, &r)) {
+    if (!round_measured(x, round, &r)) {
         p->plan = (struct replan){0};
         return ERR_OK;
     }
     struct arena scratch = arena_make(0);
-    enum err e = amend_settings(&s, &o, a->o.settings, &a->amendments, round, &scratch);
+    enum err e = amend_settings(&s, &o, x->settings, &x->list, round, &scratch);
     arena_free(&scratch);
     TRY(e);
     r.every = o.outer_every;
-    r.least = a->o.settings->o->outer_every;
+    r.least = x->settings->o->outer_every;
     struct replan_plan plan = replan_step(&p->plan, &r);
     if (plan.longest && !p->longest)
         log_event(LOG_WARN, "replan",
@@ -112,5 +112,5 @@ enum err aggregator_replan(struct aggregator *a, unsigned fragment)
                   "of the time and rounds may not be longer; atoll plan names a smaller codec\"",
                   r.every, plan.share, r.waited_s, 100 * REPLAN_SHARE);
     p->longest = plan.longest;
-    return plan.every == r.every ? ERR_OK : every_amend(a, &r, &plan);
+    return plan.every == r.every ? ERR_OK : every_amend(x, &r, &plan);
 }
