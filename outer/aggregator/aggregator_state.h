@@ -162,7 +162,7 @@ struct aggregator {
     uint64_t first_read[ROUND_FRAGMENTS_MAX]; /* recovery: of the next change that is read */
     const char *names[ROUND_SITES_MAX];
     char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
-    atomic_uint known;            /* of names: read without the lock */
+    atomic_uint known; /* of names: read without the lock */
     struct round core;
     struct journal journal;
     bool begun; /* found so at the start: what is missing is damage */
