@@ -297,7 +297,7 @@ static enum err made_check(const struct amend_aggregator *x, const struct schedu
     return amend_schedule(x->settings, &made, &longer);
 }
 
-enum err amend_aggregator_may(const struct amend_aggregator *x, struct amendment *one)
+static enum err amend_may(const struct amend_aggregator *x, struct amendment *one)
 {
     struct schedule s;
     TRY(schedule_now(x, &s));
@@ -342,8 +342,8 @@ static enum err set_may(const struct amend_aggregator *x, const struct wire_oper
     return made_check(x, s, one);
 }
 
-enum err amend_aggregator_make(struct amend_aggregator *x, const char *author,
-                               const struct amendment *one)
+static enum err amend_make(struct amend_aggregator *x, const char *author,
+                           const struct amendment *one)
 {
     struct journal_record r[RECORDS_OF_ONE];
     struct amendments longer = x->list;
@@ -407,7 +407,7 @@ static enum err operate(struct amend_aggregator *x, const char *peer, const stru
     }
     TRY(e);
     TRY(amend_warning(warning, sizeof warning, x->settings, &x->list, &one));
-    TRY(amend_aggregator_make(x, peer, &one));
+    TRY(amend_make(x, peer, &one));
     set_say(x, x->list.count, answer);
     warning_say(x->list.count, warning, answer);
     return ERR_OK;
@@ -422,9 +422,49 @@ static enum err amend_operate(void *self, const char *peer, const struct wire_op
     return e;
 }
 
+static enum err every_amend(struct amend_aggregator *x, const struct replan_round *r,
+                            const struct replan_plan *plan)
+{
+    struct amendment one = {.round = 0};
+    char author[AGGREGATOR_TEXT_MAX], quoted[2 * AGGREGATOR_TEXT_MAX];
+    snprintf(author, sizeof author, "atoll://%s/aggregator", x->a->o.run);
+    one.by = digest_of(author, strlen(author));
+    snprintf(one.text, sizeof one.text, "outer.every=%" PRId64, plan->every);
+    enum err e = amend_may(x, &one);
+    if (one.round >= schedule_rounds(&x->a->replica->schedule, 0)) { /* the run ends before */
+        err_clear();
+        return ERR_OK;
+    }
+    if (e == ERR_CONFIG || e == ERR_PROTO) {
+        log_event(LOG_WARN, "replan", "setting=%s why=%s", one.text,
+                  log_quote(quoted, sizeof quoted, err_message()));
+        err_clear();
+        return ERR_OK;
+    }
+    TRY(e);
+    log_event(LOG_WARN, "replan",
+              "every=%" PRId64 " before=%" PRId64 " from_round=%" PRIu64
+              " share=%.4f trained_s=%.3f waited_s=%.3f planned_waited_s=%.3f",
+              plan->every, r->every, one.round, plan->share, r->trained_s, r->waited_s,
+              plan->waited_s);
+    TRY(amend_make(x, author, &one));
+    struct aggregator_replanned told = {.number = x->list.count,
+                                        .share = plan->share,
+                                        .trained_s = r->trained_s,
+                                        .waited_s = r->waited_s};
+    if (x->a->o.replanned)
+        x->a->o.replanned(x->a->o.self, &told);
+    return ERR_OK;
+}
+
 static enum err amend_sealed(void *self, unsigned fragment)
 {
-    return amend_replan_sealed(self, fragment);
+    struct amend_aggregator *x = self;
+    struct replan_round r;
+    struct replan_plan plan;
+    bool wanted;
+    TRY(amend_replan_sealed(x, fragment, &r, &plan, &wanted));
+    return wanted ? every_amend(x, &r, &plan) : ERR_OK;
 }
 
 enum err amend_at_aggregator(struct organ_at_aggregator *out, const struct amend_base *settings,

@@ -23,12 +23,9 @@ struct amend_aggregator {
     struct amend_replan replan;
 };
 
-/* The border of *one becomes the first possible one. ERR_CONFIG, ERR_PROTO: why it may not be. */
-enum err amend_aggregator_may(const struct amend_aggregator *x, struct amendment *one) MUST;
-/* It may be: journalled, then in the list. */
-enum err amend_aggregator_make(struct amend_aggregator *x, const char *author,
-                               const struct amendment *one) MUST;
-/* A sealed round, whose manifest is not made yet. */
-enum err amend_replan_sealed(struct amend_aggregator *x, unsigned fragment) MUST;
+/* A sealed round, whose manifest is not made yet: should outer.every change? *wanted: to
+ * plan->every, by what was measured of the rounds, *r. Once for each round. */
+enum err amend_replan_sealed(struct amend_aggregator *x, unsigned fragment, struct replan_round *r,
+                             struct replan_plan *plan, bool *wanted) MUST;
 
 #endif

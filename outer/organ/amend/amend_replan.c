@@ -4,8 +4,6 @@
  * sealed and its manifest not made yet: that one carries the amendment. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include "kernels/base/log.h"
 #include "outer/organ/amend/amend_own.h"
 
@@ -50,52 +48,19 @@ static bool round_measured(struct amend_aggregator *x, uint64_t round, struct re
     return true;
 }
 
-static enum err every_amend(struct amend_aggregator *x, const struct replan_round *r,
-                            const struct replan_plan *plan)
+enum err amend_replan_sealed(struct amend_aggregator *x, unsigned fragment, struct replan_round *r,
+                             struct replan_plan *plan, bool *wanted)
 {
-    struct amendment one = {.round = 0};
-    char author[AGGREGATOR_TEXT_MAX], quoted[2 * AGGREGATOR_TEXT_MAX];
-    snprintf(author, sizeof author, "atoll://%s/aggregator", x->a->o.run);
-    one.by = digest_of(author, strlen(author));
-    snprintf(one.text, sizeof one.text, "outer.every=%" PRId64, plan->every);
-    enum err e = amend_aggregator_may(x, &one);
-    if (one.round >= schedule_rounds(&x->a->replica->schedule, 0)) { /* the run ends before */
-        err_clear();
-        return ERR_OK;
-    }
-    if (e == ERR_CONFIG || e == ERR_PROTO) {
-        log_event(LOG_WARN, "replan", "setting=%s why=%s", one.text,
-                  log_quote(quoted, sizeof quoted, err_message()));
-        err_clear();
-        return ERR_OK;
-    }
-    TRY(e);
-    log_event(LOG_WARN, "replan",
-              "every=%" PRId64 " before=%" PRId64 " from_round=%" PRIu64
-              " share=%.4f trained_s=%.3f waited_s=%.3f planned_waited_s=%.3f",
-              plan->every, r->every, one.round, plan->share, r->trained_s, r->waited_s,
-              plan->waited_s);
-    TRY(amend_aggregator_make(x, author, &one));
-    struct aggregator_replanned told = {.number = x->list.count,
-                                        .share = plan->share,
-                                        .trained_s = r->trained_s,
-                                        .waited_s = r->waited_s};
-    if (x->a->o.replanned)
-        x->a->o.replanned(x->a->o.self, &told);
-    return ERR_OK;
-}
-
-enum err amend_replan_sealed(struct amend_aggregator *x, unsigned fragment)
-{
+    *wanted = false;
     struct amend_replan *p = &x->replan;
-    struct replan_round r = {.upload_s = 0};
+    *r = (struct replan_round){.upload_s = 0};
     struct settings s;
     struct outer_settings o;
     uint64_t round = x->a->replica->state[0].round;
     if (!x->a->o.replan || !x->settings || x->a->o.count > 1 || fragment || p->round == round + 1 ||
         x->list.count + REPLAN_LEAVES >= AMENDMENTS_MAX)
         return ERR_OK;
-    if (!round_measured(x, round, &r)) {
+    if (!round_measured(x, round, r)) {
         p->plan = (struct replan){0};
         return ERR_OK;
     }
@@ -103,14 +68,15 @@ enum err amend_replan_sealed(struct amend_aggregator *x, unsigned fragment)
     enum err e = amend_settings(&s, &o, x->settings, &x->list, round, &scratch);
     arena_free(&scratch);
     TRY(e);
-    r.every = o.outer_every;
-    r.least = x->settings->o->outer_every;
-    struct replan_plan plan = replan_step(&p->plan, &r);
-    if (plan.longest && !p->longest)
+    r->every = o.outer_every;
+    r->least = x->settings->o->outer_every;
+    *plan = replan_step(&p->plan, r);
+    if (plan->longest && !p->longest)
         log_event(LOG_WARN, "replan",
                   "every=%" PRId64 " share=%.4f waited_s=%.3f why=\"training has less than %.0f %% "
                   "of the time and rounds may not be longer; atoll plan names a smaller codec\"",
-                  r.every, plan.share, r.waited_s, 100 * REPLAN_SHARE);
-    p->longest = plan.longest;
-    return plan.every == r.every ? ERR_OK : every_amend(x, &r, &plan);
+                  r->every, plan->share, r->waited_s, 100 * REPLAN_SHARE);
+    p->longest = plan->longest;
+    *wanted = plan->every != r->every;
+    return ERR_OK;
 }
