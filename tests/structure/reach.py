@@ -23,8 +23,7 @@ import structure
 # The files of each feature: names, or FOLDER/name, so that a file that moves stays with its feature. All files of a feature's own
 # folder, outer/FEATURE, belong to it. Commands (outer/cmd) and simulators are outside.
 FEATURES = {
-    "masks": ("aggregator_masks*", "site_masks*", "mask.*", "masked.*", "cipher.*", "seal.*", "seal_*", "secure.*",
-              "privacy/keys.*"),
+    "masks": ("aggregator_masks*", "site_masks*", "mask.*", "masked.*", "cipher.*", "seal.*", "seal_*", "secure.*"),
     "roster": ("roster.*", "aggregator_roster.*", "site_roster.*"),
     "amend": ("amend.*", "amend_*", "amendments.*", "replan.*"),
     "repair": ("scrub.*", "aggregator_scrub.*", "site_scrub.*", "supply.*", "site_supply.*", "site_step_back.*"),
