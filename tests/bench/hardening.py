@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the flags against attacks on memory cost (hardening.cmake): codecs, kernels and training steps of two builds, with all flags
-and without some, in turns.
+"""What the flags against attacks on memory cost (deploy/hardening.cmake): codecs, kernels and training steps of two builds, with
+all flags and without some, in turns.
 
     tests/bench/hardening.py [--without FLAG] [--only WORD] [--repeats N] [--csv FILE]      default: without all, 5 turns of each
 

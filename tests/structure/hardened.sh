@@ -1,5 +1,5 @@
 #!/bin/sh
-# What breaks if this fails: a flag of hardening.cmake that no longer reaches the program (docs/security.md 1, "The program").
+# What breaks if this fails: a flag of deploy/hardening.cmake that does not reach the program (docs/security.md 1, "The program").
 #   tests/structure/hardened.sh ATOLL BUILD checked|unchecked PROCESSOR     unchecked: built without FORTIFY, as sanitizers are
 set -eu
 atoll=$1 build=$2 checks=$3 processor=$4
