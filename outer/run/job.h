@@ -16,7 +16,6 @@
 #include "outer/plan/plan.h"
 #include "outer/report/progress.h"
 #include "outer/report/tfevents.h"
-#include "outer/budget/runs.h"
 #include "outer/report/jsonl.h"
 #include "inner/eval/choose.h"
 #include "inner/eval/sample.h"
@@ -29,20 +28,6 @@ struct job_aggregator { /* of a site that is its own; else all 0 */
     struct outer_state replica;
     struct aggregator *aggregator;
     struct organs organs;
-};
-
-struct job_privacy { /* with privacy.unit (job_privacy.c); else train.budget is NULL */
-    struct train_budget hooks;
-    const char *path;             /* of the list of charges */
-    struct budget spent;          /* as listed, and as this process has charged */
-    struct private_charge charge; /* of each step of this run, but for step and tag */
-    double delta, cap;            /* cap 0: none */
-    int64_t left;                 /* further steps that the cap allows, of those planned */
-    struct runs_shared shared;    /* by other runs of privacy.ledger */
-    char earlier[560];            /* the same in words; "": no ledger */
-    bool claimed;                 /* an epsilon can be claimed: */
-    struct accountant claim;      /* of what is charged and all steps ahead, at the start */
-    char sentence[BUDGET_SENTENCE_MAX];
 };
 
 enum { JOB_PROBE_BYTES = 4096 }; /* of a continuation on record, at most */
@@ -65,6 +50,13 @@ struct job_eval {                /* with eval.every_rounds (job_eval.c); else al
     const char *now; /* what is being evaluated */
 };
 
+struct job_signals {  /* job_signals.c */
+    pthread_t thread; /* waits for signals */
+    bool runs;
+    sigset_t before; /* the mask of the process before */
+    atomic_bool end;
+};
+
 struct job {
     struct run run;
     struct settings s; /* of this site's training: run_site_settings() */
@@ -80,8 +72,8 @@ struct job {
     struct file_lock lock; /* of run.dir when it trains alone */
     struct env *env;       /* owns run.dir otherwise */
     struct train train;
-    struct job_amend *amend; /* with an aggregator; job_amend.c */
-    struct job_privacy privacy;
+    struct job_amend *amend;         /* with an aggregator; job_amend.c */
+    struct job_privacy *privacy;     /* job_privacy.c */
     double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
     bool warned;                     /* the warning about a too large outer step was logged */
     struct outer_state replica;
@@ -116,10 +108,7 @@ struct job {
     atomic_bool uncertified; /* the own certificate has expired, or is not valid */
     bool unreachable;        /* the last notice said that the aggregator is unreachable */
     struct link_tls tls;     /* of this site's certificate */
-    pthread_t signals;       /* job_signals.c: waits for signals */
-    bool signals_run;
-    sigset_t signals_before;
-    atomic_bool signals_end;
+    struct job_signals signals;
     atomic_bool
         stoppable; /* true: a stop signal finishes the step first; false: it ends the process */
     atomic_bool status_ready; /* SIGUSR2 prints the status */

@@ -7,9 +7,24 @@
 #include <string.h>
 #include "inner/data/owners.h"
 #include "kernels/base/log.h"
+#include "outer/budget/runs.h"
 #include "outer/run/job.h"
 #include "outer/run/version.h"
 #include "outer/masks/secure.h"
+
+struct job_privacy { /* of use with privacy.unit; else train.budget is NULL */
+    struct train_budget hooks;
+    const char *path;             /* of the list of charges */
+    struct budget spent;          /* as listed, and as this process has charged */
+    struct private_charge charge; /* of each step of this run, but for step and tag */
+    double delta, cap;            /* cap 0: none */
+    int64_t left;                 /* further steps that the cap allows, of those planned */
+    struct runs_shared shared;    /* by other runs of privacy.ledger */
+    char earlier[560];            /* the same in words; "": no ledger */
+    bool claimed;                 /* an epsilon can be claimed: */
+    struct accountant claim;      /* of what is charged and all steps ahead, at the start */
+    char sentence[BUDGET_SENTENCE_MAX];
+};
 
 static struct budget_plan plan_of(const struct job_privacy *p, int64_t steps)
 {
@@ -19,20 +34,20 @@ static struct budget_plan plan_of(const struct job_privacy *p, int64_t steps)
 /* Steps without a charge, of those that the configuration asks for. */
 static int64_t steps_ahead(const struct job *j)
 {
-    int64_t from = j->train.step > j->privacy.spent.next ? j->train.step : j->privacy.spent.next;
+    int64_t from = j->train.step > j->privacy->spent.next ? j->train.step : j->privacy->spent.next;
     return j->s.train_steps > from ? j->s.train_steps - from : 0;
 }
 
 static enum err check_delta(const struct job *j)
 {
-    const struct private_charge *c = &j->privacy.charge;
-    if (j->privacy.delta * (double)c->records <= 1)
+    const struct private_charge *c = &j->privacy->charge;
+    if (j->privacy->delta * (double)c->records <= 1)
         return ERR_OK;
     return err_set(ERR_CONFIG,
                    "privacy.delta = %g is above 1 / %" PRIu64 ", the number of records: a program "
                    "that publishes one record now and then would keep it; use privacy.delta = %.2g "
                    "or less",
-                   j->privacy.delta, c->records, 0.1 / (double)c->records);
+                   j->privacy->delta, c->records, 0.1 / (double)c->records);
 }
 
 /* What is charged to the people of this site: by this run, and by those of the ledger before it. */
@@ -52,7 +67,7 @@ static enum err whole_make(struct budget *out, const struct job_privacy *p)
 /* A restart goes on with the noise of the last charge, so that one claim is one setting. */
 static enum err noise_kept(struct job *j, bool *kept)
 {
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     struct budget whole;
     struct accountant a;
     *kept = false;
@@ -68,7 +83,7 @@ static enum err noise_kept(struct job *j, bool *kept)
 
 static enum err noise_for_claim(struct job *j)
 {
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     struct budget whole;
     bool kept;
     TRY(noise_kept(j, &kept));
@@ -90,7 +105,7 @@ static enum err noise_for_claim(struct job *j)
 /* privacy.noise and privacy.epsilon contradict each other: what would be possible. */
 static enum err refuse_claim(struct job *j, double costs)
 {
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     struct budget whole;
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
     char noise[64] = "";
@@ -110,7 +125,7 @@ static enum err refuse_claim(struct job *j, double costs)
 
 static enum err claim_make(struct job *j)
 {
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     struct budget whole;
     TRY(check_delta(j));
     if (p->charge.noise == 0)
@@ -131,7 +146,7 @@ static enum err claim_make(struct job *j)
 
 static void claim_log(const struct job *j)
 {
-    const struct job_privacy *p = &j->privacy;
+    const struct job_privacy *p = j->privacy;
     char quoted[BUDGET_SENTENCE_MAX + 64];
     log_event(LOG_INFO, "privacy", "noise=%g clip=%g charged=%" PRId64 " text=%s", p->charge.noise,
               p->charge.clip, p->spent.steps, log_quote(quoted, sizeof quoted, p->sentence));
@@ -144,7 +159,7 @@ static void claim_log(const struct job *j)
 
 static enum err claim_begin(struct job *j)
 {
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
     struct budget whole;
     TRY(whole_make(&whole, p));
@@ -214,7 +229,7 @@ static enum err seen_write(struct job *j, const struct chained_at *at)
 
 static enum err shared_tell(struct job *j)
 {
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     const struct runs_shared *x = &p->shared;
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
     struct accountant alone;
@@ -245,7 +260,7 @@ static enum err shared_tell(struct job *j)
 
 static enum err shared_begin(struct job *j, struct runs *r, struct runs_self *self)
 {
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     TRY(runs_shared(&p->shared, r, self));
     TRY(claim_begin(j));
     TRY(shared_tell(j));
@@ -271,7 +286,7 @@ static enum err ledger_begin(struct job *j)
 static enum err begin(void *self, const struct private_charge *c, double *noise)
 {
     struct job *j = self;
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     p->charge = *c;
     p->charge.noise = *noise;
     p->delta = j->s.privacy_delta;
@@ -296,7 +311,8 @@ static enum err dearest(void *self, struct private_charge *c, uint64_t missing)
     struct job *j = self;
     struct private_charge of = *c;
     int64_t steps = missing < SAMPLED_STEPS_MAX ? (int64_t)missing : SAMPLED_STEPS_MAX;
-    TRY(budget_dearest(&of, &j->privacy.spent, &(struct budget_plan){c, steps, j->privacy.delta}));
+    TRY(budget_dearest(&of, &j->privacy->spent,
+                       &(struct budget_plan){c, steps, j->privacy->delta}));
     of.step = c->step;
     *c = of;
     log_event(
@@ -311,7 +327,7 @@ static enum err dearest(void *self, struct private_charge *c, uint64_t missing)
 
 static enum err refuse_step(struct job *j)
 {
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     struct budget whole;
     struct accountant spent, more;
     const struct budget_plan none = plan_of(p, 0), one = plan_of(p, 1);
@@ -330,7 +346,7 @@ static enum err refuse_step(struct job *j)
  * some were repeated from other parameters or on another device. */
 static enum err left_again(struct job *j, int64_t charged)
 {
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     struct budget whole;
     int64_t before = p->spent.steps;
     TRY(budget_read(&p->spent, p->path, NULL));
@@ -348,7 +364,7 @@ static enum err left_again(struct job *j, int64_t charged)
 static enum err may_charge(void *self, const struct private_charge *c, int64_t charged)
 {
     struct job *j = self;
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p = j->privacy;
     bool capped = p->cap > 0;
     if ((capped && p->left == 0) || charged != p->spent.steps)
         TRY(left_again(j, charged));
@@ -392,7 +408,8 @@ static void secure_record(struct job *j)
 /* ---- of the job ---- */
 enum err job_privacy_open(struct job *j)
 {
-    struct job_privacy *p = &j->privacy;
+    struct job_privacy *p;
+    TRY_ALLOC(p = j->privacy = arena_alloc(&j->run.perm, sizeof *p));
     char text[SECURE_SENTENCE_MAX], quoted[SECURE_SENTENCE_MAX + 64];
     if (secure_text(j, text))
         log_event(LOG_INFO, "secure", "text=%s", log_quote(quoted, sizeof quoted, text));
@@ -410,7 +427,7 @@ enum err job_privacy_open(struct job *j)
 
 void job_privacy_record(struct job *j)
 {
-    const struct job_privacy *p = &j->privacy;
+    const struct job_privacy *p = j->privacy;
     struct jsonl *r = &j->record;
     secure_record(j);
     if (!j->train.budget)

@@ -101,7 +101,7 @@ static void *signals_main(void *self)
 {
     struct job *j = self;
     sigset_t s = waited_signals();
-    for (int number; sigwait(&s, &number) == 0 && !atomic_load(&j->signals_end);) {
+    for (int number; sigwait(&s, &number) == 0 && !atomic_load(&j->signals.end);) {
         if (number != SIGUSR2)
             stop_ask(j, number);
         else if (atomic_load(&j->status_ready))
@@ -115,21 +115,21 @@ void job_signals_open(struct job *j)
     sigset_t s = waited_signals();
     signal(SIGPIPE,
            SIG_IGN); /* the reader of our lines has gone: log.txt has them, training goes on */
-    pthread_sigmask(SIG_BLOCK, &s, &j->signals_before);
-    j->signals_run = pthread_create(&j->signals, NULL, signals_main, j) == 0;
-    if (!j->signals_run)
-        pthread_sigmask(SIG_SETMASK, &j->signals_before,
+    pthread_sigmask(SIG_BLOCK, &s, &j->signals.before);
+    j->signals.runs = pthread_create(&j->signals.thread, NULL, signals_main, j) == 0;
+    if (!j->signals.runs)
+        pthread_sigmask(SIG_SETMASK, &j->signals.before,
                         NULL); /* a signal ends the process, which is safe */
 }
 
 void job_signals_close(struct job *j)
 {
-    if (!j->signals_run)
+    if (!j->signals.runs)
         return;
-    atomic_store(&j->signals_end, true);
-    pthread_kill(j->signals, SIGUSR2);
-    pthread_join(j->signals, NULL);
-    j->signals_run = false;
-    pthread_sigmask(SIG_SETMASK, &j->signals_before,
+    atomic_store(&j->signals.end, true);
+    pthread_kill(j->signals.thread, SIGUSR2);
+    pthread_join(j->signals.thread, NULL);
+    j->signals.runs = false;
+    pthread_sigmask(SIG_SETMASK, &j->signals.before,
                     NULL); /* all is stored: a signal may end the process */
 }
