@@ -16,11 +16,11 @@
 #include "kernels/base/args.h"
 #include "outer/wan/child.h"
 #include "outer/cmd/cmd.h"
-#include "outer/report/page.h"
+#include "outer/view/page.h"
 #include "outer/config/run.h"
 #include "outer/link/loopback.h"
-#include "outer/report/page_report.h"
-#include "outer/report/progress.h"
+#include "outer/view/page_report.h"
+#include "outer/view/progress.h"
 #include "outer/wan/wan.h"
 
 enum { SITES = 2, SETTINGS_MAX = 48, ARGUMENTS_MAX = SETTINGS_MAX + 16, POLL_MS = 200 };

@@ -20,7 +20,7 @@
 #include "outer/run/preflight.h"
 #include "outer/run/version.h"
 #include "outer/wan/namespace.h"
-#include "outer/report/http.h"
+#include "outer/view/http.h"
 
 static void show_cpu(void)
 {

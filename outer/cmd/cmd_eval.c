@@ -10,8 +10,8 @@
 #include "kernels/base/clock.h"
 #include "outer/run/load.h"
 #include "outer/run/tasks.h"
-#include "outer/report/json_write.h"
-#include "outer/report/progress.h"
+#include "outer/record/json_write.h"
+#include "outer/view/progress.h"
 
 enum { BATCH_TOKENS = 4096 };
 

@@ -9,8 +9,8 @@
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/ledger_inside.h"
-#include "outer/report/jsonl.h"
-#include "outer/report/ledger_read.h"
+#include "outer/record/jsonl.h"
+#include "outer/record/ledger_read.h"
 
 enum { MEMBERS_MAX = 1025 }; /* the largest roster and its aggregator */
 enum by { BY_LAYER, BY_SITE, BY_ROUND, BY_FRAGMENT, BY_CALL, BY_HOUR, BYS };

@@ -12,7 +12,7 @@
 #include "outer/plan/accumulator.h"
 #include "outer/plan/plan_layers.h"
 #include "outer/plan/plan_tables.h"
-#include "outer/report/progress.h"
+#include "outer/view/progress.h"
 #include "outer/site/site.h"
 #include "outer/config/tuning.h"
 

@@ -12,7 +12,7 @@
 #include "outer/cmd/privacy_verify.h"
 #include "outer/budget/accountant.h"
 #include "outer/budget/banded.h"
-#include "outer/report/spent.h"
+#include "outer/view/spent.h"
 
 /* Options that are numbers without a default. */
 static const double NOT_GIVEN = 0;

@@ -8,7 +8,7 @@
 #include "outer/config/run.h"
 #include "outer/identity/signed.h"
 #include "outer/identity/tls.h"
-#include "outer/report/json_write.h"
+#include "outer/record/json_write.h"
 #include "outer/site/site.h"
 #include "outer/store/env_files.h"
 #include "outer/store/replay.h"

@@ -5,8 +5,8 @@
 #include <time.h>
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
-#include "outer/report/officer.h"
-#include "outer/report/page_report.h"
+#include "outer/view/officer.h"
+#include "outer/view/page_report.h"
 
 enum { FOLLOW_S = 5 };
 

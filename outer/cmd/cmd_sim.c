@@ -13,8 +13,8 @@
 #include "outer/link/tcp.h"
 #include "outer/config/run.h"
 #include "outer/plan/plan_settings.h"
-#include "outer/report/progress.h"
-#include "outer/report/jsonl.h"
+#include "outer/view/progress.h"
+#include "outer/record/jsonl.h"
 #include "outer/sim/simulate.h"
 #include "outer/wan/topology.h"
 

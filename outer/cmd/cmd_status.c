@@ -9,8 +9,8 @@
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/observe.h"
-#include "outer/report/live.h"
-#include "outer/report/page_data.h"
+#include "outer/view/live.h"
+#include "outer/view/page_data.h"
 
 struct status_options {
     const char *format;

@@ -12,9 +12,9 @@
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/observe.h"
-#include "outer/report/page.h"
+#include "outer/view/page.h"
 #include "outer/link/loopback.h"
-#include "outer/report/live.h"
+#include "outer/view/live.h"
 
 enum { LOOK_S = 2 };
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "outer/report/jsonl.h"
+#include "outer/record/jsonl.h"
 
 enum { SIZES_MAX = 64 }; /* of a step that are told apart */
 

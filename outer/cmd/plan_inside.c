@@ -7,8 +7,8 @@
 #include "outer/plan/scaling.h"
 #include "outer/plan/site_search.h"
 #include "outer/plan/site_settings.h"
-#include "outer/report/json_write.h"
-#include "outer/report/progress.h"
+#include "outer/record/json_write.h"
+#include "outer/view/progress.h"
 
 enum { ROWS_MAX = 32, RANKS_MOST = 1024 };
 

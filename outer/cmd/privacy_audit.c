@@ -8,8 +8,8 @@
 #include "inner/eval/evaluate.h"
 #include "outer/run/load.h"
 #include "outer/budget/audit.h"
-#include "outer/report/jsonl.h"
-#include "outer/report/spent.h"
+#include "outer/record/jsonl.h"
+#include "outer/view/spent.h"
 
 /* ---- canaries ---- */
 static enum err canaries_make(const struct args *args, const char *config, const char *out,

@@ -5,8 +5,8 @@
 #include "kernels/base/file.h"
 #include "outer/cmd/privacy_verify.h"
 #include "outer/identity/tls.h"
-#include "outer/report/released.h"
-#include "outer/report/spent.h"
+#include "outer/view/released.h"
+#include "outer/view/spent.h"
 
 enum { SITES_MAX = 64, SHOWN_MAX = 20 };
 

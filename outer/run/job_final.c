@@ -4,7 +4,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/run/job.h"
-#include "outer/report/counted.h"
+#include "outer/record/counted.h"
 
 enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
 

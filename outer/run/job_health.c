@@ -5,7 +5,7 @@
 #include "kernels/base/log.h"
 #include "outer/run/job.h"
 #include "outer/identity/tls.h"
-#include "outer/report/health.h"
+#include "outer/record/health.h"
 
 static const double CLOCK_WARN_S = 2;
 

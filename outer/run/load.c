@@ -6,7 +6,7 @@
 #include "outer/aggregator/aggregator.h"
 #include "outer/run/directory.h"
 #include "outer/wire/wire.h"
-#include "outer/report/jsonl.h"
+#include "outer/record/jsonl.h"
 #include "outer/store/outer_state.h"
 
 /* ---- comparison of the models ---- */

@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include "outer/report/report_data.h"
+#include "outer/view/report_data.h"
 
 enum err observe_choose(struct observe **out, const struct observe_options *o, size_t count,
                         const char *command)

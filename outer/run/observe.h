@@ -3,7 +3,7 @@
 /* A run seen from afar: the records of its aggregator over the link, with an observer's or an
  * operator's certificate (docs/protocol.md 3.13). One thread. */
 #include "kernels/base/args.h"
-#include "outer/report/jsonl.h"
+#include "outer/record/jsonl.h"
 
 struct observe_options {
     const char *aggregator, *tls, *name, *server_name;

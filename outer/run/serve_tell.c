@@ -5,7 +5,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/run/version.h"
-#include "outer/report/health.h"
+#include "outer/record/health.h"
 
 enum { NORM_SAMPLE = 1 << 16, TEXT_MAX = 2048, WAITED_MIN_MS = 2000 };
 

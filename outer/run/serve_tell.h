@@ -9,9 +9,9 @@
 #include "outer/aggregator/aggregator.h"
 #include "outer/config/run.h"
 #include "outer/protocol/roster.h"
-#include "outer/report/jsonl.h"
-#include "outer/report/progress.h"
-#include "outer/report/counted.h"
+#include "outer/record/jsonl.h"
+#include "outer/view/progress.h"
+#include "outer/record/counted.h"
 
 struct serve_site { /* last report, to this process or an earlier one */
     int64_t step;

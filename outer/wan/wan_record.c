@@ -1,5 +1,5 @@
 /* What a network did, as rows that a report shows (report_wan.c). */
-#include "outer/report/jsonl.h"
+#include "outer/record/jsonl.h"
 #include "outer/wan/wan.h"
 
 static void put_flow(struct jsonl *r, const struct flow_counters *c, const char *from,

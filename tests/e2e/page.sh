@@ -26,7 +26,7 @@ grep -q "Final state" shown.out && fail "a run that has not ended has a final st
 
 # The same records while the run goes on: the live page, over the object that it is served.
 "$atoll" status a b aggregator --format json >status.json || fail "atoll status"
-show "$repository/outer/report/page/page.html" status.json
+show "$repository/outer/view/page/page.html" status.json
 shows "rounds committed" "payload up" "Site a, kB by round" "Aggregator: seconds from the first contribution to the commit" "status.json"
 for words in "Every byte on the link" "Training" "In numbers" "Configuration"; do
     grep -q "^$words$" shown.out && fail "the live page shows a section of reports: $words"
@@ -83,7 +83,7 @@ shows "Aggregator 0: seconds from the first contribution to the commit" "Aggrega
     "site b 0 0.0 % 0 0.0 % none of its data counted"
 
 # A call takes some ten thousand arguments, and three hundred sites have more points: no list becomes arguments of a call.
-grep -nE 'Math\.(min|max)\([^)]*\.\.\.' "$repository/outer/report/page/page.js" && fail "the page of many sites would fail"
+grep -nE 'Math\.(min|max)\([^)]*\.\.\.' "$repository/outer/view/page/page.js" && fail "the page of many sites would fail"
 
 # One chart as a file: the README's picture is made so.
 node "$here/page.js" svg hostile.html eval eval.svg >svg.out 2>&1 || fail "page.js svg"

@@ -106,7 +106,7 @@ python3 "$here/watch.py" frames a/tensorboard || fail "the event files are not w
 python3 "$here/watch.py" compare status.json a b aggregator || fail "other numbers than the ledger and the journal"
 if command -v node >/dev/null; then # the page's own script over what it was served
     for object in far.json status.json; do
-        node "$here/page.js" text "$repository/outer/report/page/page.html" $object >page.out 2>&1 || fail "the page of $object"
+        node "$here/page.js" text "$repository/outer/view/page/page.html" $object >page.out 2>&1 || fail "the page of $object"
     done
     grep -q "^a .*[0-9] / 1000000 " page.out && grep -qF "<img src=x onerror=alert(1)>" page.out || fail "the page shows no step, or no probe"
 else

@@ -2,8 +2,8 @@
  * no row is there twice. A fold of it says the same. */
 #include <string.h>
 #include "kernels/base/durable.h"
-#include "outer/report/ledger_fold.h"
-#include "outer/report/ledger_scan.h"
+#include "outer/record/ledger_fold.h"
+#include "outer/record/ledger_scan.h"
 #include "outer/sim/disk_sim.h"
 #include "tests/fuzz/fuzz.h"
 
