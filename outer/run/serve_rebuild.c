@@ -414,7 +414,9 @@ history_walk(struct outer_state *from, unsigned fragment, uint64_t most, const s
 
 static enum err history_put(void *to, const struct manifest *m, const uint8_t *aggregate)
 {
-    return outer_state_history_put(to, m->fragment, m, aggregate);
+    if (aggregate)
+        TRY(outer_state_aggregate_again(to, m, aggregate));
+    return outer_state_manifest_put(to, m);
 }
 
 static enum err state_take(struct outer_state *to, struct outer_state *from, unsigned fragment,
@@ -681,7 +683,7 @@ static enum err part_history(const struct parts *p, unsigned fragment, uint64_t 
                                "site %s has sent something else as the aggregate of fragment %u "
                                "round %" PRIu64,
                                p->site, fragment, round)
-                     : outer_state_history_put(p->to, fragment, &m, map.data);
+                     : history_put(p->to, &m, map.data);
     p->env->ops->unmap(p->env, &map);
     return e;
 }

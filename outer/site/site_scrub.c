@@ -120,7 +120,7 @@ static enum err manifest_mend_locked(struct site *s, const struct scrub_file *f)
     TRY(manifest_ask(&s->scrub.calls, fragment, f->number[1] - 1, &m));
     if (!s->env->ops->exists(s->env, f->path)) /* pruned meanwhile */
         return ERR_INPUT;
-    return outer_state_manifest_put(s->replica, fragment, &m);
+    return outer_state_manifest_put(s->replica, &m);
 }
 
 enum err site_manifest_again(struct site_slot *l, unsigned fragment)
@@ -131,7 +131,7 @@ enum err site_manifest_again(struct site_slot *l, unsigned fragment)
     ASSERT(round > 0);
     TRY(manifest_ask(l, fragment, round - 1, &m));
     if (s->replica->state[fragment].round == round)
-        TRY(outer_state_manifest_put(s->replica, fragment, &m));
+        TRY(outer_state_manifest_put(s->replica, &m));
     return ERR_OK;
 }
 
@@ -174,7 +174,7 @@ static enum err aggregate_mend_locked(struct site *s, const struct scrub_file *f
     if (e == ERR_OK && !s->env->ops->exists(s->env, f->path)) /* pruned meanwhile */
         e = ERR_INPUT;
     if (e == ERR_OK)
-        e = outer_state_aggregate_again(s->replica, fragment, &m, bytes);
+        e = outer_state_aggregate_again(s->replica, &m, bytes);
     arena_free(&scratch);
     return e;
 }

@@ -250,15 +250,11 @@ enum err outer_state_manifest_newest(struct outer_state *m, unsigned fragment,
                                      struct manifest *out) MUST;
 enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_t round,
                                struct file_map *map) MUST;
-/* Manifest and aggregate of a round before the present state, from another replica of the run, for
- * sites that catch up. The caller has verified them. aggregate NULL: the round was aborted. */
-enum err outer_state_history_put(struct outer_state *m, unsigned fragment,
-                                 const struct manifest *manifest, const uint8_t *aggregate) MUST;
-/* The same of one of the two files, up to the present state's: what was there is damaged. */
-enum err outer_state_manifest_put(struct outer_state *m, unsigned fragment,
-                                  const struct manifest *manifest) MUST;
-enum err outer_state_aggregate_again(struct outer_state *m, unsigned fragment,
-                                     const struct manifest *manifest,
+/* Manifest and aggregate of a round before the present state, or of the one that made it: from
+ * another replica of the run, for sites that catch up, or because what was there is damaged. The
+ * caller has verified them. */
+enum err outer_state_manifest_put(struct outer_state *m, const struct manifest *manifest) MUST;
+enum err outer_state_aggregate_again(struct outer_state *m, const struct manifest *manifest,
                                      const uint8_t *aggregate) MUST;
 /* An aggregate made of pieces, for the round in flight: durable, and mapped for outer_state_apply;
  * outer_state_commit then takes NULL for it. It may be larger than memory. */

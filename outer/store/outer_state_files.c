@@ -279,29 +279,20 @@ enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_
     return outer_state_damaged(m, path);
 }
 
-enum err outer_state_manifest_put(struct outer_state *m, unsigned fragment,
-                                  const struct manifest *manifest)
+enum err outer_state_manifest_put(struct outer_state *m, const struct manifest *manifest)
 {
-    ASSERT(manifest->fragment == fragment && manifest->round < m->state[fragment].round);
-    return outer_state_manifest_write(m, fragment, manifest);
+    ASSERT(manifest->round < m->state[manifest->fragment].round);
+    return outer_state_manifest_write(m, manifest->fragment, manifest);
 }
 
-enum err outer_state_aggregate_again(struct outer_state *m, unsigned fragment,
-                                     const struct manifest *manifest, const uint8_t *aggregate)
+enum err outer_state_aggregate_again(struct outer_state *m, const struct manifest *manifest,
+                                     const uint8_t *aggregate)
 {
     char path[PATH_BYTES];
     struct file_part part = {aggregate, manifest->aggregate_bytes};
-    ASSERT(manifest->fragment == fragment && manifest->round < m->state[fragment].round);
-    outer_state_path(path, fragment, manifest->round + 1, "aggregate");
+    ASSERT(manifest->round < m->state[manifest->fragment].round);
+    outer_state_path(path, manifest->fragment, manifest->round + 1, "aggregate");
     return m->env->ops->write(m->env, path, &part, 1);
-}
-
-enum err outer_state_history_put(struct outer_state *m, unsigned fragment,
-                                 const struct manifest *manifest, const uint8_t *aggregate)
-{
-    if (aggregate)
-        TRY(outer_state_aggregate_again(m, fragment, manifest, aggregate));
-    return outer_state_manifest_put(m, fragment, manifest);
 }
 
 enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,
