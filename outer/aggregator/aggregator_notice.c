@@ -69,12 +69,12 @@ static void notice_upload(char *out, size_t size, const struct aggregator *a, un
                           unsigned site)
 {
     const struct upload *up = a->uploads;
-    while (up &&
-           !(up->site == site && up->header.fragment == fragment && up->state != UPLOAD_SUPERSEDED))
+    while (up && !(up->site == site && up->in.header.fragment == fragment &&
+                   up->state != UPLOAD_SUPERSEDED))
         up = up->next;
     if (up)
-        snprintf(out, size, "%" PRIu64 "/%" PRIu64 " idle_s=%" PRIu64, blocks_sum(&up->blocks),
-                 up->header.payload_bytes, (aggregator_now(a) - up->chunk_ms) / 1000);
+        snprintf(out, size, "%" PRIu64 "/%" PRIu64 " idle_s=%" PRIu64, blocks_sum(&up->in.blocks),
+                 up->in.header.payload_bytes, (aggregator_now(a) - up->chunk_ms) / 1000);
     else
         snprintf(out, size, "0");
 }

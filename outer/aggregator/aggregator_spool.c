@@ -9,8 +9,6 @@
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/protocol/mutant.h"
 
-#define PART_END ".part" /* of a contribution that is arriving */
-#define HAVE_END ".have" /* which of its bytes have */
 enum { STREAMS_PER_FRAGMENT = 2, FULL_RETRY_MS = 5000, BUSY_RETRY_MS = 500 };
 
 void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
@@ -56,7 +54,7 @@ static enum err parts_discard(struct aggregator *a, const char *directory)
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         char path[2 * AGGREGATOR_PATH_MAX];
         const char *end = strrchr(names[i], '.');
-        if (!end || (strcmp(end, PART_END) != 0 && strcmp(end, HAVE_END) != 0))
+        if (!end || (strcmp(end, INTAKE_PART) != 0 && strcmp(end, INTAKE_HAVE) != 0))
             continue;
         snprintf(path, sizeof path, "%s/%.250s", directory, names[i]);
         e = a->env->ops->remove(a->env, path);
@@ -95,8 +93,8 @@ enum err aggregator_spool_sweep(struct aggregator *a)
 bool aggregator_spool_verifying(const struct aggregator *a, unsigned fragment, uint64_t round)
 {
     for (const struct upload *up = a->uploads; up; up = up->next)
-        if (up->state == UPLOAD_VERIFYING && up->header.fragment == fragment &&
-            up->header.round == round)
+        if (up->state == UPLOAD_VERIFYING && up->in.header.fragment == fragment &&
+            up->in.header.round == round)
             return true;
     return false;
 }
@@ -232,15 +230,16 @@ static enum err parts_clear(struct aggregator *a, const struct upload *up)
     char directory[AGGREGATOR_PATH_MAX], mine[WIRE_NAME_MAX + 2], **names = NULL;
     size_t count = 0;
     enum err e = ERR_OK;
-    snprintf(directory, sizeof directory, "spool/%u/%" PRIu64, up->header.fragment,
-             up->header.round);
+    snprintf(directory, sizeof directory, "spool/%u/%" PRIu64, up->in.header.fragment,
+             up->in.header.round);
     snprintf(mine, sizeof mine, "%s.", a->o.sites[up->site]); /* a name holds no dot */
     if (a->env->ops->exists(a->env, directory))
         e = a->env->ops->list(a->env, directory, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         char path[2 * AGGREGATOR_PATH_MAX];
         snprintf(path, sizeof path, "%s/%.250s", directory, names[i]);
-        bool kept = !strcmp(path, up->part) || !strcmp(path, up->have) || !strcmp(path, up->final);
+        bool kept =
+            !strcmp(path, up->in.part) || !strcmp(path, up->in.have) || !strcmp(path, up->in.final);
         if (strncmp(names[i], mine, strlen(mine)) == 0 && !kept)
             e = a->env->ops->remove(a->env, path);
     }
@@ -250,15 +249,9 @@ static enum err parts_clear(struct aggregator *a, const struct upload *up)
 
 static void upload_close(struct aggregator *a, struct upload *up)
 {
-    int *open[] = {&up->handle, &up->marks};
-    const char *const paths[] = {up->part, up->have};
-    for (int i = 0; i < 2; i++) {
-        enum err e =
-            *open[i] < 0 ? ERR_OK : a->env->ops->part_close(a->env, *open[i], paths[i], NULL);
-        *open[i] = -1;
-        if (e != ERR_OK)
-            aggregator_halt(a, e);
-    }
+    enum err e = intake_close(a->env, &up->in);
+    if (e != ERR_OK)
+        aggregator_halt(a, e);
 }
 
 static void upload_free(struct aggregator *a, struct upload *up)
@@ -280,8 +273,8 @@ static bool upload_busy(const struct aggregator *a, unsigned site,
                         const struct wire_contribution *m)
 {
     for (const struct upload *up = a->uploads; up; up = up->next)
-        if (up->site == site && up->header.fragment == m->fragment &&
-            up->header.round == m->round && (up->storing || up->state == UPLOAD_VERIFYING))
+        if (up->site == site && up->in.header.fragment == m->fragment &&
+            up->in.header.round == m->round && (up->in.storing || up->state == UPLOAD_VERIFYING))
             return true;
     return false;
 }
@@ -290,51 +283,19 @@ static void upload_to(struct upload *up, enum upload_state state)
 {
     ASSERT(up->state == UPLOAD_RECEIVING);
     ASSERT(state != UPLOAD_RECEIVING);
-    ASSERT(state != UPLOAD_VERIFYING || !up->storing);
+    ASSERT(state != UPLOAD_VERIFYING || !up->in.storing);
     up->state = state;
 }
 
 static void uploads_supersede(struct aggregator *a, unsigned site, unsigned fragment)
 {
     for (struct upload *up = a->uploads; up; up = up->next)
-        if (up->site == site && up->header.fragment == fragment && up->state == UPLOAD_RECEIVING) {
+        if (up->site == site && up->in.header.fragment == fragment &&
+            up->state == UPLOAD_RECEIVING) {
             upload_to(up, UPLOAD_SUPERSEDED);
-            if (!up->storing)        /* else of another round */
+            if (!up->in.storing)     /* else of another round */
                 upload_close(a, up); /* the newer stream writes the same file */
         }
-}
-
-/* What the marks say is in the part file survives a kill, since the bytes were written first. After
- * a power cut they may lie; then the digest is wrong, and both files go. Marks that no sender can
- * have made count as none. */
-static enum err marks_open(struct aggregator *a, struct upload *up)
-{
-    struct arena scratch = arena_make(0);
-    uint64_t bytes;
-    uint8_t *data;
-    size_t n;
-    blocks_make(&up->blocks, up->header.payload_bytes);
-    enum err e = a->env->ops->part_open(a->env, up->have, 8 * up->blocks.count, &up->marks, &bytes);
-    if (e == ERR_OK && bytes) {
-        e = a->env->ops->read(a->env, up->have, 8 * BLOCKS_MAX, &scratch, &data, &n);
-        struct bytes_reader r = bytes_reader(data, e == ERR_OK ? n : 0);
-        for (uint32_t k = 0; e == ERR_OK && k < n / 8; k++)
-            up->blocks.stored[k] = bytes_get_u64(&r);
-        if (!blocks_valid(&up->blocks))
-            blocks_make(&up->blocks, up->header.payload_bytes);
-    }
-    arena_free(&scratch);
-    return e;
-}
-
-static enum err parts_open(struct aggregator *a, struct upload *up)
-{
-    uint64_t bytes;
-    bool begun = a->env->ops->exists(a->env, up->part);
-    if (!begun) /* marks without their bytes */
-        TRY(a->env->ops->remove(a->env, up->have));
-    TRY(a->env->ops->part_open(a->env, up->part, up->header.payload_bytes, &up->handle, &bytes));
-    return marks_open(a, up);
 }
 
 static enum err upload_open(struct aggregator *a, unsigned site, const struct wire_contribution *m,
@@ -345,23 +306,20 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
         return err_set(ERR_MEMORY, "no memory for a contribution");
     uploads_supersede(a, site, m->fragment);
     up->site = site;
-    up->handle = up->marks = -1;
-    up->header = *m;
     up->offered_ms = up->chunk_ms = aggregator_now(a);
-    aggregator_spool_path(a->o.sites[site], m->fragment, m->round, &m->payload, up->final);
-    snprintf(up->part, sizeof up->part, "%.250s" PART_END, up->final);
-    snprintf(up->have, sizeof up->have, "%.250s" HAVE_END, up->final);
+    aggregator_spool_path(a->o.sites[site], m->fragment, m->round, &m->payload, up->in.final);
+    intake_make(&up->in, m);
     up->next = a->uploads;
     a->uploads = up;
     a->site[site].streams++;
     enum err e = clear ? parts_clear(a, up) : ERR_OK;
     if (e == ERR_OK &&
         a->env->ops->exists(
-            a->env, up->final)) { /* durable since before a crash: only the record is missing */
-        blocks_make(&up->blocks, m->payload_bytes);
-        blocks_fill(&up->blocks, m->payload_bytes);
+            a->env, up->in.final)) { /* durable since before a crash: only the record is missing */
+        blocks_make(&up->in.blocks, m->payload_bytes);
+        blocks_fill(&up->in.blocks, m->payload_bytes);
     } else if (e == ERR_OK) {
-        e = parts_open(a, up);
+        e = intake_open_marked(a->env, &up->in);
     }
     if (e != ERR_OK) {
         upload_free(a, up);
@@ -415,8 +373,8 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     if (e != ERR_OK) {
         aggregator_say_failed(a, e, answer);
     } else {
-        answer->offset = blocks_first(&up->blocks);
-        answer->blocks = up->blocks;
+        answer->offset = blocks_first(&up->in.blocks);
+        answer->blocks = up->in.blocks;
         *upload = up;
     }
 }
@@ -429,7 +387,7 @@ static bool upload_revoked(struct aggregator *a, const struct upload *up,
 {
     char uri[3 * WIRE_NAME_MAX], text[WIRE_TEXT_MAX];
     snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o.run, a->o.sites[up->site]);
-    const char *why = aggregator_revoked(a, uri, &up->header.head.certificate);
+    const char *why = aggregator_revoked(a, uri, &up->in.header.head.certificate);
     if (!why)
         return false;
     snprintf(text, sizeof text, "%s: %s", uri, why);
@@ -444,7 +402,7 @@ static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up,
                                   size_t n, struct wire_answer *answer)
 {
     memset(answer, 0, sizeof *answer);
-    answer->round = a->core.f[up->header.fragment].round;
+    answer->round = a->core.f[up->in.header.fragment].round;
     answer->offset = offset;
     if (up->state == UPLOAD_SUPERSEDED) {
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
@@ -457,17 +415,11 @@ static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up,
     if (upload_revoked(a, up, answer))
         return BLOCKS_GAP;
     if (answer->round !=
-        up->header.round) { /* the quorum went on: the rest of the bytes is not needed */
+        up->in.header.round) { /* the quorum went on: the rest of the bytes is not needed */
         say(answer, ROUND_BEHIND, "that round is committed");
         return BLOCKS_GAP;
     }
-    enum blocks_fit fit = blocks_fits(&up->blocks, offset, n);
-    answer->offset = offset + n;
-    if (fit == BLOCKS_GAP) {
-        say(answer, ROUND_RESUME, "chunk does not follow what is stored");
-        answer->offset = blocks_first(&up->blocks);
-    }
-    return fit;
+    return intake_fits(&up->in, offset, n, answer);
 }
 
 void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
@@ -478,25 +430,14 @@ void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *
     if (chunk_fits(self, up, offset, n, answer) != BLOCKS_NEW)
         return;
     answer->outcome = ROUND_PENDING;
-    up->storing++;
+    up->in.storing++;
 }
 
-/* Bytes first, then the marks of the blocks they lie in: how far each is filled once they are
- * there. */
 enum err aggregator_store(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n)
 {
-    struct aggregator *a = self;
+    const struct aggregator *a = self;
     const struct upload *up = upload;
-    const struct blocks *b = &up->blocks; /* its cut, which does not change */
-    uint8_t mark[8];
-    TRY(a->env->ops->part_write(a->env, up->handle, offset, data, n));
-    for (uint32_t k = blocks_at(b, offset); k <= blocks_at(b, offset + n - 1); k++) {
-        uint64_t filled = offset + n - blocks_start(b, k);
-        struct bytes_writer w = bytes_writer(mark, sizeof mark);
-        bytes_put_u64(&w, filled < blocks_bytes(b, k) ? filled : blocks_bytes(b, k));
-        TRY(a->env->ops->part_write(a->env, up->marks, 8 * (uint64_t)k, mark, sizeof mark));
-    }
-    return ERR_OK;
+    return intake_store(a->env, &up->in, offset, data, n);
 }
 
 void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e,
@@ -504,8 +445,8 @@ void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum
 {
     struct aggregator *a = self;
     struct upload *up = upload;
-    ASSERT(up->storing > 0);
-    up->storing--;
+    ASSERT(up->in.storing > 0);
+    up->in.storing--;
     if (e != ERR_OK) {
         memset(answer, 0, sizeof *answer);
         aggregator_say_failed(a, e, answer);
@@ -514,7 +455,7 @@ void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum
     if (chunk_fits(a, up, offset, n, answer) !=
         BLOCKS_NEW) /* or another stream brought the same bytes meanwhile */
         return;
-    blocks_add(&up->blocks, offset, n);
+    blocks_add(&up->in.blocks, offset, n);
     a->payload_up += n;
     a->site[up->site].metrics.payload_up += n;
     up->chunk_ms = aggregator_now(a);
@@ -525,14 +466,14 @@ void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum
 
 static float upload_norm(const struct aggregator *a, const struct upload *up)
 {
-    size_t n = a->replica->fragments->f[up->header.fragment].elements;
-    return bounds_norm(up->squares, n, up->header.weight);
+    size_t n = a->replica->fragments->f[up->in.header.fragment].elements;
+    return bounds_norm(up->squares, n, up->in.header.weight);
 }
 
 /* The outer parameters are read only for a norm beyond what the last rounds allow by themselves. */
 static enum err norm_check(struct aggregator *a, const struct upload *up)
 {
-    unsigned fragment = up->header.fragment;
+    unsigned fragment = up->in.header.fragment;
     const struct bounds_history *h = &a->fragment[fragment].norms;
     float norm = upload_norm(a, up), theta_rms = 0, median = bounds_median(h);
     if (median > 0 && norm <= bounds_norm_max(h, a->o.norm_limit, 0))
@@ -545,7 +486,7 @@ static enum err norm_check(struct aggregator *a, const struct upload *up)
                    "site %s: norm %g (RMS of its values over its weight %g) is beyond %g: "
                    "outer.norm_limit %g, median of the last rounds %g, RMS of the parameters %g; "
                    "its training diverges: take a lower train.lr or outer.lr, or a larger limit",
-                   a->o.sites[up->site], (double)norm, (double)up->header.weight, (double)most,
+                   a->o.sites[up->site], (double)norm, (double)up->in.header.weight, (double)most,
                    (double)a->o.norm_limit, (double)median, (double)theta_rms);
 }
 
@@ -553,7 +494,7 @@ static enum err norm_check(struct aggregator *a, const struct upload *up)
 
 static enum err journal_accept(struct aggregator *a, const struct upload *up)
 {
-    const struct wire_contribution *m = &up->header;
+    const struct wire_contribution *m = &up->in.header;
     struct journal_record r = {.kind = JOURNAL_ACCEPT,
                                .fragment = m->fragment,
                                .site = up->site,
@@ -574,26 +515,26 @@ static void contribution_journal(struct aggregator *a, struct upload *up,
                                  struct wire_answer *answer)
 {
     char missing[256];
-    unsigned fragment = up->header.fragment;
+    unsigned fragment = up->in.header.fragment;
     enum err e = MUTANT(RECEIPT_UNRECORDED) ? ERR_OK : journal_accept(a, up);
     if (e != ERR_OK) {
         aggregator_say_failed(a, e, answer);
         return;
     }
     struct round_event stored =
-        event_of(a, ROUND_STORED, up->site, &up->header, upload_norm(a, up));
+        event_of(a, ROUND_STORED, up->site, &up->in.header, upload_norm(a, up));
     enum round_outcome o = step_event(a, stored, answer);
     ASSERT(o == ROUND_RECEIPT); /* asked just before, and nothing came between */
     if (!fragment) {
         struct aggregator_site *from = &a->site[up->site];
-        from->pace = up->header.pace;
-        from->paced = up->header.round;
+        from->pace = up->in.header.pace;
+        from->paced = up->in.header.round;
         from->paced_ms = aggregator_now(a) - up->offered_ms;
     }
     unsigned count = aggregator_missing(a, fragment, missing, sizeof missing);
     log_event(LOG_DETAIL, "accept",
               "fragment=%u round=%" PRIu64 " site=%s bytes=%" PRIu64 " missing=%u%s%s", fragment,
-              up->header.round, a->o.sites[up->site], up->header.payload_bytes, count,
+              up->in.header.round, a->o.sites[up->site], up->in.header.payload_bytes, count,
               count ? " waiting_for=" : "", missing);
 }
 
@@ -601,28 +542,29 @@ static void contribution_journal(struct aggregator *a, struct upload *up,
  */
 static void contribution_refuse(struct aggregator *a, struct upload *up, struct wire_answer *answer)
 {
-    const char *path = up->handle < 0 ? up->final : up->part;
+    const char *path = up->in.handle < 0 ? up->in.final : up->in.part;
     upload_close(a, up);
-    blocks_make(&up->blocks, up->header.payload_bytes);
-    enum err e = a->env->ops->remove(a->env, up->have);
+    blocks_make(&up->in.blocks, up->in.header.payload_bytes);
+    enum err e = a->env->ops->remove(a->env, up->in.have);
     if (e == ERR_OK)
         e = a->env->ops->remove(a->env, path);
     if (e != ERR_OK) {
         aggregator_say_failed(a, e, answer);
         return;
     }
-    say(answer, up->verdict == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, up->why);
-    aggregator_refused(a, (int)up->site, a->o.sites[up->site], "payload", answer->outcome, up->why);
-    if (up->verdict == ERR_PROTO)
-        aggregator_strike(a, up->site, &up->header, up->why);
+    say(answer, up->in.verdict == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, up->in.why);
+    aggregator_refused(a, (int)up->site, a->o.sites[up->site], "payload", answer->outcome,
+                       up->in.why);
+    if (up->in.verdict == ERR_PROTO)
+        aggregator_strike(a, up->site, &up->in.header, up->in.why);
 }
 
 static void contribution_finish(struct aggregator *a, struct upload *up, struct wire_answer *answer)
 {
-    bool wrong = up->verdict == ERR_CORRUPT || up->verdict == ERR_PROTO;
-    if (up->verdict != ERR_OK && !wrong) {
-        err_set(up->verdict, "%s", up->why);
-        aggregator_say_failed(a, up->verdict, answer);
+    bool wrong = up->in.verdict == ERR_CORRUPT || up->in.verdict == ERR_PROTO;
+    if (up->in.verdict != ERR_OK && !wrong) {
+        err_set(up->in.verdict, "%s", up->in.why);
+        aggregator_say_failed(a, up->in.verdict, answer);
         return;
     }
     if (aggregator_quarantined(a, up->site)) {
@@ -631,22 +573,21 @@ static void contribution_finish(struct aggregator *a, struct upload *up, struct 
     }
     if (upload_revoked(a, up, answer)) /* nothing is journalled; the file goes with its round */
         return;
-    if (step_offer(a, up->site, &up->header, answer) != ROUND_RESUME)
+    if (step_offer(a, up->site, &up->in.header, answer) != ROUND_RESUME)
         return; /* overtaken: committed meanwhile, or a newer process of the site was bound
                  */
-    if (a->core.f[up->header.fragment].sealed) { /* by this very question: its deadline passed */
+    if (a->core.f[up->in.header.fragment].sealed) { /* by this very question: its deadline passed */
         say(answer, ROUND_LATE, "sealed without this site: the manifest follows");
         return;
     }
     if (!wrong && !a->masks) {
-        up->verdict = norm_check(a, up);
-        wrong = up->verdict == ERR_PROTO;
-        snprintf(up->why, sizeof up->why, "%s", err_message());
+        intake_verdict(&up->in, norm_check(a, up));
+        wrong = up->in.verdict == ERR_PROTO;
     }
     if (wrong)
         contribution_refuse(a, up, answer);
-    else if (up->verdict != ERR_OK)
-        aggregator_say_failed(a, up->verdict, answer);
+    else if (up->in.verdict != ERR_OK)
+        aggregator_say_failed(a, up->in.verdict, answer);
     else
         contribution_journal(a, up, answer);
 }
@@ -665,18 +606,18 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
     struct aggregator *a = self;
     struct upload *up = upload;
     memset(answer, 0, sizeof *answer);
-    answer->round = a->core.f[up->header.fragment].round;
+    answer->round = a->core.f[up->in.header.fragment].round;
     if (up->state == UPLOAD_SUPERSEDED)
         say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
     else if (aggregator_quarantined(a, up->site))
         say_quarantine(a, up, answer);
-    else if (!complete || blocks_first(&up->blocks) != up->header.payload_bytes)
+    else if (!complete || !intake_whole(&up->in))
         say(answer, ROUND_RESUME, "not all bytes came");
     else if (!upload_revoked(a, up, answer) &&
-             step_offer(a, up->site, &up->header, answer) == ROUND_RESUME) {
-        up->codec = codec_get(outer_state_codec(a->replica, up->header.fragment));
-        up->grid = grid_copy(a, up->header.fragment);
-        up->masked_bytes = a->masks ? aggregator_masks_payload_bytes(a, up->header.fragment) : 0;
+             step_offer(a, up->site, &up->in.header, answer) == ROUND_RESUME) {
+        up->codec = codec_get(outer_state_codec(a->replica, up->in.header.fragment));
+        up->grid = grid_copy(a, up->in.header.fragment);
+        up->masked_bytes = a->masks ? aggregator_masks_payload_bytes(a, up->in.header.fragment) : 0;
         if (up->grid) {
             answer->outcome = ROUND_PENDING;
             upload_to(up, UPLOAD_VERIFYING);
@@ -685,7 +626,7 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
         say(answer, ROUND_FULL, "no memory to verify it now");
         answer->retry_ms = BUSY_RETRY_MS;
     }
-    answer->offset = blocks_first(&up->blocks);
+    answer->offset = blocks_first(&up->in.blocks);
     upload_free(a, up);
 }
 
@@ -694,33 +635,29 @@ void aggregator_verify(void *self, void *upload)
 {
     struct aggregator *a = self;
     struct upload *up = upload;
-    const struct wire_contribution *m = &up->header;
-    const char *path = up->handle < 0 ? up->final : up->part;
+    const struct wire_contribution *m = &up->in.header;
+    const char *path = up->in.handle < 0 ? up->in.final : up->in.part;
     struct spool_check check = {path,     m->fragment,      up->codec,
                                 up->grid, up->masked_bytes, m->payload};
-    up->verdict = aggregator_spool_verify(a, &check, &up->squares);
-    if (up->verdict == ERR_OK)
-        up->verdict = aggregator_header_keep(a, m, up->final);
-    if (up->verdict == ERR_OK && up->handle >= 0) {
-        up->verdict = a->env->ops->part_close(a->env, up->handle, up->part,
-                                              MUTANT(RECEIPT_UNSYNCED) ? NULL : up->final);
-        up->handle = -1;
-    }
-    if (up->verdict != ERR_OK)
-        snprintf(up->why, sizeof up->why, "%s", err_message());
+    enum err e = aggregator_spool_verify(a, &check, &up->squares);
+    if (e == ERR_OK)
+        e = aggregator_header_keep(a, m, up->in.final);
+    if (e == ERR_OK)
+        e = intake_keep(a->env, &up->in, MUTANT(RECEIPT_UNSYNCED) ? NULL : up->in.final);
+    intake_verdict(&up->in, e);
 }
 
 void aggregator_verified(void *self, void *upload, struct wire_answer *answer)
 {
     struct aggregator *a = self;
     struct upload *up = upload;
-    unsigned fragment = up->header.fragment;
-    uint64_t round = up->header.round;
+    unsigned fragment = up->in.header.fragment;
+    uint64_t round = up->in.header.round;
     memset(answer, 0, sizeof *answer);
     ASSERT(up->state == UPLOAD_VERIFYING);
     contribution_finish(a, up, answer);
     if (answer->outcome == ROUND_RESUME)
-        answer->offset = blocks_first(&up->blocks);
+        answer->offset = blocks_first(&up->in.blocks);
     upload_free(a, up);
     if (round + a->replica->o.compresses_downlink <
         a->core.f[fragment].round) { /* over, while it was in there; or else at the next commit */

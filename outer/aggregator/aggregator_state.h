@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
+#include "outer/aggregator/intake.h"
 #include "outer/identity/revocation.h"
 #include "outer/protocol/bounds.h"
 #include "outer/protocol/roles.h"
@@ -40,19 +41,13 @@ struct upload { /* one contribution on its way in */
     struct upload *next;
     unsigned site;
     enum upload_state state;
-    unsigned storing; /* chunks; a superseded stream may still have some */
+    struct intake in; /* a superseded stream may still store chunks */
     uint64_t offered_ms;
-    uint64_t chunk_ms; /* when its last chunk was stored, or it was opened */
-    enum err verdict;  /* result of the verification, and its sentence */
-    char why[AGGREGATOR_TEXT_MAX];
+    uint64_t chunk_ms;         /* when its last chunk was stored, or it was opened */
     const struct codec *codec; /* of its round */
     uint8_t *grid;             /* of its round: the state's may change while it is verified */
     uint64_t masked_bytes;     /* of its round; 0: in the clear */
     double squares;            /* of its values: codec.check */
-    int handle, marks;    /* part file; what of it is there, 8 bytes for each block. -1: closed */
-    struct blocks blocks; /* as in marks */
-    struct wire_contribution header;
-    char part[AGGREGATOR_PATH_MAX], have[AGGREGATOR_PATH_MAX], final[AGGREGATOR_PATH_MAX];
 };
 struct source { /* bytes that at least one site is fetching */
     struct source *next;

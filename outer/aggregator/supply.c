@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "outer/aggregator/intake.h"
 #include "outer/config/identity.h"
 #include "outer/identity/revocation.h"
 #include "outer/identity/signed.h"
@@ -22,23 +23,17 @@ enum {
 };
 const char SUPPLY_DIRECTORY[] = "supply";
 
-struct supply_part { /* on its way in; what has arrived stays, if its stream ends early */
+struct supply_part {
     struct supply_part *next;
-    unsigned site;
-    struct wire_contribution header;
-    struct blocks blocks;
-    int handle;       /* -1: no stream */
-    unsigned storing; /* chunks being written */
-    enum err verdict;
-    char why[WIRE_TEXT_MAX], final[SUPPLY_PATH_MAX], path[SUPPLY_PATH_MAX + 8];
-};
-struct supply_done { /* a part that is here: offered again, it is not sent again */
-    struct supply_done *next;
     unsigned site;
     enum wire_supply supply;
     unsigned fragment;
     uint64_t round;
-    struct digest payload;
+    struct digest here; /* of the bytes that are stored: offered again, they are not sent again.
+                           Zero: none are */
+    struct intake *in;  /* on its way in; what has arrived stays, if its stream ends early. NULL:
+                           nothing is */
+    bool streams;       /* a stream brings it, or its bytes are being verified */
 };
 struct supply_site {
     char name[WIRE_NAME_MAX];
@@ -56,7 +51,6 @@ struct supply {
     struct supply_site *site; /* [ROUND_SITES_MAX] that have said hello */
     unsigned site_count;
     struct supply_part *parts;
-    struct supply_done *done;
     struct manifest *newest;     /* of the highest roster version */
     bool known;                  /* newest is */
     uint64_t enough_ms, said_ms; /* since when more than half are here; 0: they are not */
@@ -370,76 +364,43 @@ static bool part_fits(const struct supply *s, const struct supply_site *site,
     return false;
 }
 
+/* Of the offer; made where there is none yet. NULL: no memory. */
 static struct supply_part *part_find(struct supply *s, unsigned site,
                                      const struct wire_contribution *m)
 {
     struct supply_part *p = s->parts;
-    while (p && (p->site != site || p->header.supply != m->supply ||
-                 p->header.fragment != m->fragment || p->header.round != m->round))
+    while (p && (p->site != site || p->supply != m->supply || p->fragment != m->fragment ||
+                 p->round != m->round))
         p = p->next;
-    return p;
+    if (p || !(p = calloc(1, sizeof *p)))
+        return p;
+    *p = (struct supply_part){s->parts, site, m->supply, m->fragment, m->round, {{0}}, NULL, false};
+    return s->parts = p;
 }
 
-static bool part_done(const struct supply *s, unsigned site, const struct wire_contribution *m)
+static void part_drop(struct supply *s, struct supply_part *p)
 {
-    const struct supply_done *d = s->done;
-    while (d && (d->site != site || d->supply != m->supply || d->fragment != m->fragment ||
-                 d->round != m->round))
-        d = d->next; /* the newest first */
-    return d && digest_equal(&d->payload, &m->payload);
-}
-
-/* Without memory for it the part is sent again, should the site begin anew. */
-static void done_put(struct supply *s, const struct supply_part *p)
-{
-    struct supply_done *d = calloc(1, sizeof *d);
-    if (!d)
-        return;
-    *d = (struct supply_done){
-        s->done, p->site, p->header.supply, p->header.fragment, p->header.round, p->header.payload};
-    s->done = d;
-}
-
-static void part_free(struct supply *s, struct supply_part *p)
-{
-    if (p->handle >= 0 && s->env->ops->part_close(s->env, p->handle, p->path, NULL) != ERR_OK)
+    if (p->in && intake_close(s->env, p->in) != ERR_OK)
         err_clear();
-    for (struct supply_part **at = &s->parts; *at; at = &(*at)->next)
-        if (*at == p) {
-            *at = p->next;
-            break;
-        }
-    free(p);
+    free(p->in);
+    p->in = NULL;
+    p->streams = false;
 }
 
-static enum err part_make(struct supply *s, unsigned site, const struct wire_contribution *m,
-                          struct supply_part **out)
+static enum err part_reach(struct supply *s, struct supply_part *p,
+                           const struct wire_contribution *m)
 {
-    struct supply_part *p = *out = calloc(1, sizeof *p);
-    if (!p)
+    if (p && p->in && !digest_equal(&p->in->header.payload, &m->payload))
+        part_drop(s, p);
+    bool begins = p && !p->in;
+    if (!p || (begins && !(p->in = calloc(1, sizeof *p->in))))
         return err_set(ERR_MEMORY, "no memory for a part of a supply");
-    *p = (struct supply_part){.next = s->parts, .site = site, .header = *m, .handle = -1};
-    supply_path(p->final, s->site[site].name, m->supply, m->fragment, m->round);
-    snprintf(p->path, sizeof p->path, "%s.part", p->final);
-    blocks_make(&p->blocks, m->payload_bytes);
-    s->parts = p;
-    return s->env->ops->remove(s->env, p->path); /* of other bytes */
-}
-
-static enum err part_reach(struct supply *s, unsigned site, const struct wire_contribution *m,
-                           struct supply_part **out)
-{
-    struct supply_part *p = *out = part_find(s, site, m);
-    uint64_t bytes;
-    if (p && !digest_equal(&p->header.payload, &m->payload)) {
-        part_free(s, p);
-        p = NULL;
+    if (begins) {
+        supply_path(p->in->final, s->site[p->site].name, m->supply, m->fragment, m->round);
+        intake_make(p->in, m);
+        TRY(s->env->ops->remove(s->env, p->in->part)); /* of other bytes */
     }
-    if (!p)
-        TRY(part_make(s, site, m, &p));
-    *out = p;
-    p->header = *m;
-    return s->env->ops->part_open(s->env, p->path, m->payload_bytes, &p->handle, &bytes);
+    return intake_open(s->env, p->in, m);
 }
 
 static void say_disk(enum err e, struct wire_answer *answer)
@@ -463,7 +424,6 @@ static void supply_offer(void *self, const char *peer, const struct wire_contrib
                          struct wire_answer *answer, void **upload)
 {
     struct supply *s = self;
-    struct supply_part *p;
     *upload = NULL;
     memset(answer, 0, sizeof *answer);
     if (!head_holds(s, peer, &m->head, &answer->outcome, answer->text))
@@ -482,67 +442,62 @@ static void supply_offer(void *self, const char *peer, const struct wire_contrib
         return;
     }
     unsigned index = (unsigned)(site - s->site);
-    p = part_find(s, index, m);
-    if (part_done(s, index, m)) {
+    struct supply_part *p = part_find(s, index, m);
+    if (p && !digest_zero(&p->here) && digest_equal(&p->here, &m->payload)) {
         part_here(site, m->supply);
         answer->outcome = ROUND_RECEIPT;
         return;
     }
-    if (p && p->handle >= 0) {
+    if (p && p->streams) {
         supply_say(&answer->outcome, answer->text, ROUND_FULL, "these bytes are on their way");
         answer->retry_ms = AGAIN_MS;
         return;
     }
-    enum err e = part_reach(s, index, m, &p);
+    enum err e = part_reach(s, p, m);
     if (e != ERR_OK) {
         if (p)
-            part_free(s, p);
+            part_drop(s, p);
         say_disk(e, answer);
         return;
     }
     answer->outcome = ROUND_RESUME;
-    answer->offset = blocks_first(&p->blocks);
-    answer->blocks = p->blocks;
+    answer->offset = blocks_first(&p->in->blocks);
+    answer->blocks = p->in->blocks;
+    p->streams = true;
     *upload = p;
 }
 
 static void supply_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
                          struct wire_answer *answer)
 {
-    struct supply_part *p = upload;
+    struct intake *in = ((struct supply_part *)upload)->in;
     (void)self, (void)data;
     memset(answer, 0, sizeof *answer);
-    enum blocks_fit fit = blocks_fits(&p->blocks, offset, n);
-    answer->offset = offset + n;
-    if (fit == BLOCKS_GAP) {
-        supply_say(&answer->outcome, answer->text, ROUND_RESUME,
-                   "chunk does not follow what is stored");
-        answer->offset = blocks_first(&p->blocks);
-    } else if (fit == BLOCKS_NEW) {
-        answer->outcome = ROUND_PENDING;
-        p->storing++;
-    }
+    if (intake_fits(in, offset, n, answer) != BLOCKS_NEW)
+        return;
+    answer->outcome = ROUND_PENDING;
+    in->storing++;
 }
 
 static enum err supply_store(void *self, void *upload, uint64_t offset, const uint8_t *data,
                              size_t n)
 {
-    struct supply *s = self;
+    const struct supply *s = self;
     const struct supply_part *p = upload;
-    return s->env->ops->part_write(s->env, p->handle, offset, data, n);
+    return intake_store(s->env, p->in, offset, data, n);
 }
 
 static void supply_stored(void *self, void *upload, uint64_t offset, size_t n, enum err e,
                           struct wire_answer *answer)
 {
-    struct supply_part *p = upload;
+    struct intake *in = ((struct supply_part *)upload)->in;
     (void)self;
     memset(answer, 0, sizeof *answer);
-    p->storing--;
+    in->storing--;
     if (e != ERR_OK)
         say_disk(e, answer);
-    else if (blocks_fits(&p->blocks, offset, n) == BLOCKS_NEW) /* else two streams brought it */
-        blocks_add(&p->blocks, offset, n);
+    else if (blocks_fits(&in->blocks, offset, n) == BLOCKS_NEW) /* else two streams brought it */
+        blocks_add(&in->blocks, offset, n);
 }
 
 static void supply_finish(void *self, void *upload, bool complete, struct wire_answer *answer)
@@ -550,36 +505,31 @@ static void supply_finish(void *self, void *upload, bool complete, struct wire_a
     struct supply *s = self;
     struct supply_part *p = upload;
     memset(answer, 0, sizeof *answer);
-    if (complete && blocks_first(&p->blocks) == p->header.payload_bytes) {
+    if (complete && intake_whole(p->in)) {
         answer->outcome = ROUND_PENDING;
         return;
     }
-    enum err e = s->env->ops->part_close(s->env, p->handle, p->path, NULL);
-    p->handle = -1;
     supply_say(&answer->outcome, answer->text, ROUND_RESUME, "not all bytes came");
-    answer->offset = blocks_first(&p->blocks);
-    if (e != ERR_OK)
-        part_free(s, p);
+    answer->offset = blocks_first(&p->in->blocks);
+    p->streams = false;
+    if (intake_close(s->env, p->in) != ERR_OK)
+        part_drop(s, p);
 }
 
 static void supply_verify(void *self, void *upload)
 {
     struct supply *s = self;
-    struct supply_part *p = upload;
+    struct intake *in = ((struct supply_part *)upload)->in;
     struct file_map map;
-    p->verdict = s->env->ops->map(s->env, p->path, &map);
-    if (p->verdict == ERR_OK) {
+    enum err e = s->env->ops->map(s->env, in->part, &map);
+    if (e == ERR_OK) {
         struct digest d = digest_of(map.data, map.size_bytes);
-        bool same = digest_equal(&d, &p->header.payload);
         s->env->ops->unmap(s->env, &map);
-        p->verdict = same ? ERR_OK : err_set(ERR_CORRUPT, "not the bytes of their digest");
+        e = digest_equal(&d, &in->header.payload)
+                ? intake_keep(s->env, in, in->final)
+                : err_set(ERR_CORRUPT, "not the bytes of their digest");
     }
-    if (p->verdict == ERR_OK) {
-        p->verdict = s->env->ops->part_close(s->env, p->handle, p->path, p->final);
-        p->handle = -1;
-    }
-    if (p->verdict != ERR_OK)
-        snprintf(p->why, sizeof p->why, "%s", err_message());
+    intake_verdict(in, e);
 }
 
 /* By this aggregator, or by the one before it. A manifest that no key is known for yet may be true,
@@ -622,20 +572,21 @@ static void supply_verified(void *self, void *upload, struct wire_answer *answer
     struct supply *s = self;
     struct supply_part *p = upload;
     struct supply_site *site = &s->site[p->site];
+    enum err verdict = p->in->verdict;
     memset(answer, 0, sizeof *answer);
-    if (p->verdict == ERR_OK) {
+    if (verdict == ERR_OK) {
         answer->outcome = ROUND_RECEIPT;
-        if (p->header.supply == WIRE_SUPPLY_MANIFEST)
-            manifest_look(s, site, p->final);
-        done_put(s, p);
-        part_here(site, p->header.supply);
-    } else if (p->verdict == ERR_CORRUPT) {
-        supply_say(&answer->outcome, answer->text, ROUND_RESUME, "%s", p->why);
+        if (p->supply == WIRE_SUPPLY_MANIFEST)
+            manifest_look(s, site, p->in->final);
+        p->here = p->in->header.payload;
+        part_here(site, p->supply);
+    } else if (verdict == ERR_CORRUPT) {
+        supply_say(&answer->outcome, answer->text, ROUND_RESUME, "%s", p->in->why);
     } else {
-        err_set(p->verdict, "%s", p->why);
-        say_disk(p->verdict, answer);
+        err_set(verdict, "%s", p->in->why);
+        say_disk(verdict, answer);
     }
-    part_free(s, p);
+    part_drop(s, p);
 }
 
 /* ---- other calls ---- */
@@ -759,11 +710,10 @@ void supply_close(struct supply *s)
 {
     if (!s)
         return;
-    while (s->parts)
-        part_free(s, s->parts);
-    for (struct supply_done *d = s->done, *next; d; d = next) {
-        next = d->next;
-        free(d);
+    for (struct supply_part *p = s->parts, *next; p; p = next) {
+        next = p->next;
+        part_drop(s, p);
+        free(p);
     }
     revocation_close(s->revocation);
 }

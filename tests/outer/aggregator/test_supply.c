@@ -247,6 +247,34 @@ static void bytes_of_their_digest(void **state)
     end();
 }
 
+/* The bytes are verified without the service's lock: no other offer of the part may touch them. */
+static void offers_while_bytes_are_verified(void **state)
+{
+    (void)state;
+    static uint8_t data[3000], other[3000] = {1};
+    struct wire_answer a;
+    void *upload, *second;
+    begin(true, 0);
+    assert_int_equal(hello("a", true), ROUND_SUPPLY);
+    struct wire_contribution m = part("a", WIRE_SUPPLY_MANIFEST, 0, ROUND - 1, data, sizeof data),
+                             n = part("a", WIRE_SUPPLY_MANIFEST, 0, ROUND - 1, other, sizeof other);
+    assert_int_equal(offer(uri("a"), &m, &upload).outcome, ROUND_RESUME);
+    assert_int_equal(offer(uri("a"), &n, &second).outcome, ROUND_FULL);
+    link_service_chunk(&t.s, upload, 0, data, sizeof data, &a);
+    t.s.finish(t.s.self, upload, true, &a);
+    assert_int_equal(a.outcome, ROUND_PENDING);
+    assert_int_equal(offer(uri("a"), &n, &second).outcome, ROUND_FULL);
+    t.s.verify(t.s.self, upload);
+    assert_int_equal(offer(uri("a"), &n, &second).outcome, ROUND_FULL);
+    t.s.verified(t.s.self, upload, &a);
+    assert_int_equal(a.outcome, ROUND_RECEIPT);
+    assert_int_equal(send(&n, other, 0, sizeof other, true), ROUND_RECEIPT);
+    assert_int_equal(offer(uri("a"), &n, &second).outcome, ROUND_RECEIPT);
+    assert_int_equal(offer(uri("a"), &m, &second).outcome, ROUND_RESUME); /* replaced */
+    t.s.finish(t.s.self, second, false, &a);
+    end();
+}
+
 static void more_than_half(void **state)
 {
     (void)state;
@@ -381,8 +409,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_sites_of_the_run), cmocka_unit_test(sizes_and_rounds),
-        cmocka_unit_test(bytes_of_their_digest), cmocka_unit_test(more_than_half),
-        cmocka_unit_test(a_majority_of_n),       cmocka_unit_test(other_calls),
+        cmocka_unit_test(bytes_of_their_digest), cmocka_unit_test(offers_while_bytes_are_verified),
+        cmocka_unit_test(more_than_half),        cmocka_unit_test(a_majority_of_n),
+        cmocka_unit_test(other_calls),
     };
     if (!mutant_arguments(argc, argv, cmocka_set_test_filter))
         return 2;

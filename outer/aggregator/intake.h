@@ -1,0 +1,48 @@
+#ifndef INTAKE_H
+#define INTAKE_H
+/* A file that a site sends, on its way in: the part file, which of its bytes are stored, its final
+ * name. Both services that receive uploads use it: aggregator_spool.c for contributions, supply.c
+ * for the parts of a lost directory. Who may send what, and what follows once all bytes are here,
+ * is theirs. Threads: intake_store, intake_keep and intake_verdict run without the lock of the
+ * service (link.h: store, verify), all else under it.
+ */
+#include "outer/wire/blocks.h"
+#include "outer/wire/wire.h"
+#include "outer/store/env.h"
+
+#define INTAKE_PART ".part" /* of a file that is arriving */
+#define INTAKE_HAVE ".have" /* which of its bytes have */
+enum { INTAKE_PATH_MAX = 256 };
+
+struct intake {
+    struct wire_contribution header; /* payload and payload_bytes: what was announced */
+    struct blocks blocks;
+    int handle;       /* of the part file; -1: closed */
+    int marks;        /* `blocks` as a file, 8 bytes for each block; -1: in memory alone */
+    unsigned storing; /* chunks that are being written */
+    enum err verdict; /* result of the verification, and its sentence */
+    char why[WIRE_TEXT_MAX];
+    char part[INTAKE_PATH_MAX], have[INTAKE_PATH_MAX], final[INTAKE_PATH_MAX];
+};
+
+/* Nothing has arrived, and no file is open. `final` is set. */
+void intake_make(struct intake *in, const struct wire_contribution *m);
+/* Without marks, for another offer of the same bytes: what has arrived stays. */
+enum err intake_open(struct env *env, struct intake *in, const struct wire_contribution *m) MUST;
+/* With marks, which say what an earlier stream has left in the part file. What the marks
+ * say is there survives a kill, since the bytes were written first. After a power cut they may lie;
+ * then the digest is wrong. Marks that no sender can have made count as none. */
+enum err intake_open_marked(struct env *env, struct intake *in) MUST;
+enum err intake_close(struct env *env, struct intake *in) MUST; /* what is open */
+/* The part file gets its final name, durable; final NULL: it is closed alone. */
+enum err intake_keep(struct env *env, struct intake *in, const char *final) MUST;
+/* May this chunk be stored? BLOCKS_GAP: the answer says from where to go on. */
+enum blocks_fit intake_fits(const struct intake *in, uint64_t offset, size_t n,
+                            struct wire_answer *answer);
+/* Bytes first, then the marks of the blocks they lie in. */
+enum err intake_store(struct env *env, const struct intake *in, uint64_t offset,
+                      const uint8_t *data, size_t n) MUST;
+bool intake_whole(const struct intake *in); /* all bytes are stored */
+void intake_verdict(struct intake *in, enum err e);
+
+#endif
