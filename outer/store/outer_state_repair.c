@@ -122,6 +122,20 @@ enum err outer_state_load_fragment(struct outer_state *m, unsigned fragment)
     return outer_state_current_write(m, fragment, &m->state[fragment]);
 }
 
+enum err outer_state_amendments_find(struct outer_state *m)
+{
+    struct manifest manifest;
+    for (unsigned p = 0; p < m->fragments->count; p++) {
+        enum err e = outer_state_manifest_newest(m, p, &manifest);
+        if (e == ERR_OK)
+            e = outer_state_amend(m, &manifest.amendments);
+        else if (e == ERR_INPUT || e == ERR_CORRUPT) /* none; the load says what it means */
+            e = ERR_OK;
+        TRY(e);
+    }
+    return ERR_OK;
+}
+
 enum err outer_state_load(struct outer_state *m)
 {
     TRY(outer_state_amendments_find(m));
