@@ -271,14 +271,6 @@ enum err outer_state_ends(struct outer_state *m, const int64_t *ends, unsigned c
 
 /* ---- snapshots ---- */
 
-size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment)
-{
-    struct file_part parts[SHARED_MAX];
-    return outer_state_parts_bytes(
-        parts,
-        outer_state_shared_parts(&m->state[fragment], outer_state_elements(m, fragment), parts));
-}
-
 size_t outer_state_shared_bytes(const struct outer_state_options *o, unsigned fragment)
 {
     struct outer_state_options shared = *o;
@@ -287,11 +279,15 @@ size_t outer_state_shared_bytes(const struct outer_state_options *o, unsigned fr
                        o->fragments->f[fragment].elements);
 }
 
+size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment)
+{
+    return outer_state_shared_bytes(&m->o, fragment);
+}
+
 size_t outer_state_state_bytes(const struct outer_state *m, unsigned fragment)
 {
-    struct file_part parts[OWN_MAX];
-    size_t n = outer_state_own_parts(&m->state[fragment], outer_state_elements(m, fragment), parts);
-    return outer_state_snapshot_bytes(m, fragment) + outer_state_parts_bytes(parts, n);
+    return state_bytes(&m->o, outer_state_configured(&m->o, fragment),
+                       outer_state_elements(m, fragment));
 }
 
 enum err outer_state_snapshot_write(const struct outer_state *m, unsigned fragment, uint8_t *out)
