@@ -591,25 +591,28 @@ static void supply_verified(void *self, void *upload, struct wire_answer *answer
 
 /* ---- other calls ---- */
 
+/* What a site of the run is told that has a round in mind. */
+static void say_rebind(const struct supply *s, const char *peer, const struct wire_head *head,
+                       struct wire_answer *answer)
+{
+    memset(answer, 0, sizeof *answer);
+    if (head_holds(s, peer, head, &answer->outcome, answer->text))
+        answer->outcome = ROUND_REBIND;
+}
+
 static void supply_poll(void *self, const char *peer, const struct wire_poll *m,
                         struct wire_poll_answer *answer)
 {
-    struct supply *s = self;
-    struct wire_answer *a = &answer->answer;
-    memset(a, 0, sizeof *a);
     answer->wants = WIRE_MASK_NONE;
     manifest_clear(&answer->manifest);
-    if (head_holds(s, peer, &m->head, &a->outcome, a->text))
-        a->outcome = ROUND_REBIND;
+    say_rebind(self, peer, &m->head, &answer->answer);
 }
 
 static void supply_fetch(void *self, const char *peer, const struct wire_fetch *m,
                          struct link_content *out, struct wire_answer *answer)
 {
-    memset(answer, 0, sizeof *answer);
     memset(out, 0, sizeof *out);
-    if (head_holds(self, peer, &m->head, &answer->outcome, answer->text))
-        answer->outcome = ROUND_REBIND;
+    say_rebind(self, peer, &m->head, answer);
 }
 
 static void supply_fetched(void *self, void *source)
@@ -620,27 +623,21 @@ static void supply_fetched(void *self, void *source)
 static void supply_report(void *self, const char *peer, const struct wire_report *m,
                           struct wire_answer *answer)
 {
-    memset(answer, 0, sizeof *answer);
-    if (head_holds(self, peer, &m->head, &answer->outcome, answer->text))
-        answer->outcome = ROUND_REBIND;
+    say_rebind(self, peer, &m->head, answer);
 }
 
 static void supply_leave(void *self, const char *peer, const struct wire_leave *m,
                          struct wire_answer *answer)
 {
-    memset(answer, 0, sizeof *answer);
-    if (head_holds(self, peer, &m->head, &answer->outcome, answer->text))
-        answer->outcome = ROUND_REBIND;
+    say_rebind(self, peer, &m->head, answer);
 }
 
 static void supply_mask(void *self, const char *peer, const struct wire_mask *m,
                         struct wire_mask_answer *answer)
 {
-    memset(&answer->answer, 0, sizeof answer->answer);
     answer->body_bytes = 0;
     answer->number = 0;
-    if (head_holds(self, peer, &m->head, &answer->answer.outcome, answer->answer.text))
-        answer->answer.outcome = ROUND_REBIND;
+    say_rebind(self, peer, &m->head, &answer->answer);
 }
 
 static void supply_operate(void *self, const char *peer, const struct wire_operate *m,
