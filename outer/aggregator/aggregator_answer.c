@@ -1,4 +1,4 @@
-/* The texts of answers to an operator. */
+/* The texts of answers. */
 #include <stdarg.h>
 #include <stdio.h>
 #include "outer/aggregator/aggregator_state.h"

@@ -115,12 +115,6 @@ enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t
 
 /* ---- answers ---- */
 
-static void say(struct wire_answer *answer, enum round_outcome outcome, const char *text)
-{
-    answer->outcome = outcome;
-    snprintf(answer->text, sizeof answer->text, "%s", text ? text : "");
-}
-
 static void say_quarantine(const struct aggregator *a, const struct upload *up,
                            struct wire_answer *answer)
 {
@@ -131,21 +125,13 @@ static void say_quarantine(const struct aggregator *a, const struct upload *up,
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer)
 {
     char quoted[512];
-    say(answer, ROUND_FULL, err_message());
+    aggregator_say(answer, ROUND_FULL, "%s", err_message());
     answer->retry_ms = FULL_RETRY_MS;
     if (e == ERR_FULL || e == ERR_MEMORY)
         log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "no_memory", "retry_ms=%d why=%s",
                   FULL_RETRY_MS, log_quote(quoted, sizeof quoted, err_message()));
     else
         aggregator_halt(a, e);
-}
-
-static void say_weight(struct wire_answer *answer, float weight, float most)
-{
-    answer->outcome = ROUND_INVALID;
-    snprintf(answer->text, sizeof answer->text,
-             "weight %g is beyond %g, the most that the configuration allows (site.share)",
-             (double)weight, (double)most);
 }
 
 /* ---- offer ---- */
@@ -163,21 +149,25 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
                         struct wire_answer *answer)
 {
     if (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment))
-        say(answer, ROUND_INVALID, "no fragment of this aggregator");
+        aggregator_say(answer, ROUND_INVALID, "no fragment of this aggregator");
     else if (m->round >= aggregator_rounds(a, m->fragment))
-        say(answer, ROUND_INVALID, "beyond the last scheduled round");
+        aggregator_say(answer, ROUND_INVALID, "beyond the last scheduled round");
     else if (digest_zero(&m->payload))
-        say(answer, ROUND_INVALID, "no payload digest");
+        aggregator_say(answer, ROUND_INVALID, "no payload digest");
     else if (!isfinite(m->weight) || m->weight <= 0)
-        say(answer, ROUND_INVALID, "weight is not a positive number");
+        aggregator_say(answer, ROUND_INVALID, "weight is not a positive number");
     else if (m->weight > weight_max(a, m) && !MUTANT(WEIGHT_UNBOUNDED))
-        say_weight(answer, m->weight, weight_max(a, m));
+        aggregator_say(
+            answer, ROUND_INVALID,
+            "weight %g is beyond %g, the most that the configuration allows (site.share)",
+            (double)m->weight, (double)weight_max(a, m));
     else if (m->round == a->replica->state[m->fragment].round &&
              m->codec != (uint32_t)outer_state_codec(a->replica, m->fragment))
-        say(answer, ROUND_MISMATCH,
+        aggregator_say(
+            answer, ROUND_MISMATCH,
             "codec: not the one that configuration and parent manifest say for this round");
     else if (a->masks && aggregator_masks_header(a, m))
-        say(answer, ROUND_INVALID, aggregator_masks_header(a, m));
+        aggregator_say(answer, ROUND_INVALID, "%s", aggregator_masks_header(a, m));
     else
         return true;
     return false;
@@ -210,7 +200,7 @@ static enum round_outcome step_event(struct aggregator *a, struct round_event e,
 {
     struct round_update u;
     aggregator_step(a, &e, &u);
-    say(answer, u.outcome, u.text);
+    aggregator_say(answer, u.outcome, "%s", u.text ? u.text : "");
     answer->round = u.round;
     return u.outcome;
 }
@@ -339,11 +329,12 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
         aggregator_caller(a, peer, ROLES_CONTRIBUTE, &m->head, &answer->outcome, answer->text);
     bool clear = true;
     if (site >= 0 && m->supply) {
-        say(answer, ROUND_REBIND, "this aggregator is rebuilt: say hello");
+        aggregator_say(answer, ROUND_REBIND, "this aggregator is rebuilt: say hello");
         return;
     }
     if (site >= 0 && !aggregator_header_signed(a, (unsigned)site, m)) {
-        say(answer, ROUND_INVALID, "the header's signature is not by this site's identity key");
+        aggregator_say(answer, ROUND_INVALID,
+                       "the header's signature is not by this site's identity key");
         aggregator_refused(a, site, peer, "contribute", answer->outcome, answer->text);
         return;
     }
@@ -360,12 +351,13 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
         return;
     }
     if (a->site[site].streams >= STREAMS_PER_FRAGMENT * a->core.fragments) {
-        say(answer, ROUND_FULL, "too many open streams of this site");
+        aggregator_say(answer, ROUND_FULL, "too many open streams of this site");
         answer->retry_ms = FULL_RETRY_MS;
         return;
     }
     if (upload_busy(a, (unsigned)site, m)) {
-        say(answer, ROUND_FULL, "the bytes sent before are still being stored or verified");
+        aggregator_say(answer, ROUND_FULL,
+                       "the bytes sent before are still being stored or verified");
         answer->retry_ms = BUSY_RETRY_MS;
         return;
     }
@@ -391,7 +383,7 @@ static bool upload_revoked(struct aggregator *a, const struct upload *up,
     if (!why)
         return false;
     snprintf(text, sizeof text, "%s: %s", uri, why);
-    say(answer, ROUND_EXCLUDED, text);
+    aggregator_say(answer, ROUND_EXCLUDED, "%s", text);
     aggregator_refused(a, (int)up->site, uri, "payload", ROUND_EXCLUDED, text);
     return true;
 }
@@ -405,7 +397,8 @@ static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up,
     answer->round = a->core.f[up->in.header.fragment].round;
     answer->offset = offset;
     if (up->state == UPLOAD_SUPERSEDED) {
-        say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
+        aggregator_say(answer, ROUND_SUPERSEDED,
+                       "a newer stream of this contribution took its place");
         return BLOCKS_GAP;
     }
     if (aggregator_quarantined(a, up->site)) {
@@ -416,7 +409,7 @@ static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up,
         return BLOCKS_GAP;
     if (answer->round !=
         up->in.header.round) { /* the quorum went on: the rest of the bytes is not needed */
-        say(answer, ROUND_BEHIND, "that round is committed");
+        aggregator_say(answer, ROUND_BEHIND, "that round is committed");
         return BLOCKS_GAP;
     }
     return intake_fits(&up->in, offset, n, answer);
@@ -552,7 +545,8 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, struct 
         aggregator_say_failed(a, e, answer);
         return;
     }
-    say(answer, up->in.verdict == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, up->in.why);
+    aggregator_say(answer, up->in.verdict == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, "%s",
+                   up->in.why);
     aggregator_refused(a, (int)up->site, a->o.sites[up->site], "payload", answer->outcome,
                        up->in.why);
     if (up->in.verdict == ERR_PROTO)
@@ -577,7 +571,7 @@ static void contribution_finish(struct aggregator *a, struct upload *up, struct 
         return; /* overtaken: committed meanwhile, or a newer process of the site was bound
                  */
     if (a->core.f[up->in.header.fragment].sealed) { /* by this very question: its deadline passed */
-        say(answer, ROUND_LATE, "sealed without this site: the manifest follows");
+        aggregator_say(answer, ROUND_LATE, "sealed without this site: the manifest follows");
         return;
     }
     if (!wrong && !a->masks) {
@@ -608,11 +602,12 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
     memset(answer, 0, sizeof *answer);
     answer->round = a->core.f[up->in.header.fragment].round;
     if (up->state == UPLOAD_SUPERSEDED)
-        say(answer, ROUND_SUPERSEDED, "a newer stream of this contribution took its place");
+        aggregator_say(answer, ROUND_SUPERSEDED,
+                       "a newer stream of this contribution took its place");
     else if (aggregator_quarantined(a, up->site))
         say_quarantine(a, up, answer);
     else if (!complete || !intake_whole(&up->in))
-        say(answer, ROUND_RESUME, "not all bytes came");
+        aggregator_say(answer, ROUND_RESUME, "not all bytes came");
     else if (!upload_revoked(a, up, answer) &&
              step_offer(a, up->site, &up->in.header, answer) == ROUND_RESUME) {
         up->codec = codec_get(outer_state_codec(a->replica, up->in.header.fragment));
@@ -623,7 +618,7 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
             upload_to(up, UPLOAD_VERIFYING);
             return;
         }
-        say(answer, ROUND_FULL, "no memory to verify it now");
+        aggregator_say(answer, ROUND_FULL, "no memory to verify it now");
         answer->retry_ms = BUSY_RETRY_MS;
     }
     answer->offset = blocks_first(&up->in.blocks);
