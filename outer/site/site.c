@@ -100,7 +100,7 @@ enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm)
     l->payload_room = largest_payload(o);
     TRY_ALLOC(l->payload = arena_alloc(perm, l->payload_room));
     TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
-    l->download_bytes = largest_download(o, s->o.site_count);
+    l->download_bytes = largest_download(o, s->o->site_count);
     TRY_ALLOC(l->download = arena_alloc(perm, l->download_bytes));
     if (o->discards)
         TRY_ALLOC(l->discarded = arena_array(perm, elements, sizeof *l->discarded));
@@ -119,7 +119,12 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     s->env = w;
     s->link = l;
     s->replica = m;
-    s->o = *o;
+    struct site_options *kept;
+    TRY_ALLOC(kept = arena_alloc(perm, sizeof *kept));
+    *kept = *o;
+    s->o = kept;
+    s->index = o->index;
+    TRY_ALLOC(s->main = arena_alloc(perm, sizeof *s->main));
     s->config = identity_digest(o->canonical);
     s->sites = o->site_count;
     s->clock_s = NAN;
@@ -130,7 +135,7 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     for (unsigned f = 0; f < m->fragments->count; f++)
         TRY(metrics_open(&s->metrics[f], m->fragments->f[f].elements, perm));
     *out = s;
-    TRY(site_slot_make(&s->main, s, perm));
+    TRY(site_slot_make(s->main, s, perm));
     TRY(site_identify(s));
     TRY(site_identity_open(s, perm));
     return site_slots_open(s, perm);
@@ -159,14 +164,14 @@ static enum err unlocked(struct site *s, enum err e)
 
 static void organs_begin(struct site_slot *l)
 {
-    const struct organs_at_site *o = &l->site->o.organs;
+    const struct organs_at_site *o = &l->site->o->organs;
     for (unsigned i = 0; i < o->count; i++)
         o->at[i].organ->begin(o->at[i].self, l);
 }
 
 static enum err organs_check(struct site_slot *l, const struct manifest *m)
 {
-    const struct organs_at_site *o = &l->site->o.organs;
+    const struct organs_at_site *o = &l->site->o->organs;
     for (unsigned i = 0; i < o->count; i++)
         TRY(o->at[i].organ->check(o->at[i].self, l, m));
     return ERR_OK;
@@ -174,7 +179,7 @@ static enum err organs_check(struct site_slot *l, const struct manifest *m)
 
 static enum err organs_adopted(struct site_slot *l, const struct organ_adopted *x)
 {
-    const struct organs_at_site *o = &l->site->o.organs;
+    const struct organs_at_site *o = &l->site->o->organs;
     for (unsigned i = 0; i < o->count; i++)
         TRY(o->at[i].organ->adopted(o->at[i].self, l, x));
     return ERR_OK;
@@ -186,10 +191,10 @@ static enum err organs_adopted(struct site_slot *l, const struct organ_adopted *
 static enum err manifest_ours(struct site *s, unsigned fragment, uint64_t round,
                               const struct manifest *m)
 {
-    bool ours = !strcmp(m->run, s->o.run) && digest_equal(&m->config, &s->config) &&
+    bool ours = !strcmp(m->run, s->o->run) && digest_equal(&m->config, &s->config) &&
                 m->fragment == fragment && m->round == round &&
-                (m->roster_version < 2 ? m->site_count : m->initial) == s->o.site_count;
-    unsigned least = round_least(m->site_count, s->o.strict, &s->o.masks),
+                (m->roster_version < 2 ? m->site_count : m->initial) == s->o->site_count;
+    unsigned least = round_least(m->site_count, s->o->strict, &s->o->masks),
              have = manifest_included(m);
     bool enough = have >= least || MUTANT_HALF(HALF_ADOPTED, have, m->site_count);
     if (!ours)
@@ -539,7 +544,7 @@ static enum err closed_ahead(struct site_slot *l, unsigned fragment, const struc
 {
     const struct manifest_entry *own = site_own_entry(l->site, m);
     *ahead = false;
-    if (!l->site->o.strict || !manifest_aborted(m) || !own || own->reason == ROUND_ABORTED ||
+    if (!l->site->o->strict || !manifest_aborted(m) || !own || own->reason == ROUND_ABORTED ||
         MUTANT(ABORT_EARLY))
         return ERR_OK;
     TRY(site_outbox_load(l, fragment, m->round));
@@ -635,8 +640,8 @@ static enum err join_wait(struct site_slot *l, unsigned fragment, bool found)
     struct site *s = l->site;
     const uint64_t *here = &s->replica->state[fragment].round, *there = &s->round_there[fragment],
                    *first = &s->first_there[fragment];
-    bool again = *here > 0 || (found && s->o.index < s->o.site_count);
-    if (s->o.aggregators > 1 || *here >= *first)
+    bool again = *here > 0 || (found && s->index < s->o->site_count);
+    if (s->o->aggregators > 1 || *here >= *first)
         return ERR_OK;
     while ((again ? *here : *there) < *first)
         TRY(join_poll(l, fragment, again));
@@ -659,10 +664,10 @@ enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float 
 /* Quorum mode: can a round be committed without this site? */
 static bool others_can(const struct site *s)
 {
-    struct round_masks masks = s->o.masks;
+    struct round_masks masks = s->o->masks;
     if (MUTANT(SKIPPED_NEEDED))
         masks.on = false;
-    return round_least(s->sites, s->o.strict, &masks) < s->sites;
+    return round_least(s->sites, s->o->strict, &masks) < s->sites;
 }
 
 /* No round needs what this site has trained for it: others have enough, or it is over. */
@@ -870,7 +875,7 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w)
                                 .round = state->round,
                                 .state = state->digest,
                                 .step = w->step,
-                                .loss = s->o.masks.on ? NAN : w->loss, /* of one site's data */
+                                .loss = s->o->masks.on ? NAN : w->loss, /* of one site's data */
                                 .tokens_per_second = w->tokens_per_second,
                                 .tokens = w->tokens,
                                 .bytes_up = bytes.messages_up,
@@ -937,7 +942,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
     if (found)
         TRY(outer_state_load(s->replica));
     TRY(site_final_load(s));
-    for (l->peer = 0; l->peer < s->o.aggregators || l->peer == 0; l->peer++)
+    for (l->peer = 0; l->peer < s->o->aggregators || l->peer == 0; l->peer++)
         TRY(site_hello(l, found));
     if (!found)
         TRY(outer_state_begin(s->replica, initial_slab));
@@ -963,7 +968,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
 enum err site_start(struct site *s, const float *initial_slab)
 {
     site_lock(s);
-    TRY(unlocked(s, site_begin(&s->main, initial_slab)));
+    TRY(unlocked(s, site_begin(s->main, initial_slab)));
     return site_scrub_open(s);
 }
 
@@ -974,8 +979,8 @@ enum err site_leave(struct site *s, const char *why)
     site_slots_drain(s);
     site_slots_end(s); /* nothing is said after the good-bye */
     enum err e = ERR_OK;
-    for (unsigned p = 0; e == ERR_OK && (p == 0 || p < s->o.aggregators); p++) {
-        m = (struct wire_leave){.head = site_head(&s->main, p)};
+    for (unsigned p = 0; e == ERR_OK && (p == 0 || p < s->o->aggregators); p++) {
+        m = (struct wire_leave){.head = site_head(s->main, p)};
         snprintf(m.text, sizeof m.text, "%s", why);
         e = s->link->ops->leave(s->link, &m, &a);
         e = e == ERR_LINK ? ERR_OK : e;

@@ -27,20 +27,20 @@ void site_notice(struct site_slot *l, const char *format, ...)
     struct site *s = l->site;
     char text[512];
     va_list args;
-    if (!s->o.notice)
+    if (!s->o->notice)
         return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (!l->thread)
-        s->o.notice(s->o.notice_self, text);
+        s->o->notice(s->o->notice_self, text);
     else
         site_slot_notice(l, text);
 }
 
 static bool stopped(const struct site *s)
 {
-    return s->closing || (s->o.stop && atomic_load_explicit(s->o.stop, memory_order_relaxed));
+    return s->closing || (s->o->stop && atomic_load_explicit(s->o->stop, memory_order_relaxed));
 }
 
 void site_unlock(struct site *s)
@@ -59,7 +59,7 @@ enum err site_sleep(struct site_slot *l, uint64_t ms)
     uint64_t now = s->env->ops->now_ms(s->env), end = now + ms;
     while (!stopped(s) && now < end) {
         uint64_t left = end - now;
-        bool sliced = (s->o.stop || l->thread) && left > SLICE_MS;
+        bool sliced = (s->o->stop || l->thread) && left > SLICE_MS;
         site_unlock(s);
         s->env->ops->sleep_ms(s->env, sliced ? SLICE_MS : left);
         site_lock(s);
@@ -72,14 +72,14 @@ enum err site_sleep(struct site_slot *l, uint64_t ms)
 static uint64_t backoff_ms(struct site_slot *l)
 {
     struct site *s = l->site;
-    uint64_t most = s->o.straggler_ms / 2;
+    uint64_t most = s->o->straggler_ms / 2;
     most = most < BACKOFF_FIRST_MS  ? BACKOFF_FIRST_MS
            : most > BACKOFF_LAST_MS ? BACKOFF_LAST_MS
                                     : most;
     unsigned doublings = l->failures < 16 ? l->failures : 16;
     uint64_t ms = (uint64_t)BACKOFF_FIRST_MS << doublings;
     ms = ms < most ? ms : most;
-    return ms / 2 + rng_below(s->o.seed, RNG_JITTER, s->jitter++, ms / 2 + 1);
+    return ms / 2 + rng_below(s->o->seed, RNG_JITTER, s->jitter++, ms / 2 + 1);
 }
 
 /* reason: what the link or the aggregator said, if anything. */
@@ -117,7 +117,7 @@ enum err site_called(struct site_slot *l, enum err e, bool *again)
 
 unsigned site_peers(const struct site *s)
 {
-    return s->o.aggregators ? s->o.aggregators : 1;
+    return s->o->aggregators ? s->o->aggregators : 1;
 }
 
 static struct wire_head head_to(const struct site *s, unsigned peer)
@@ -128,8 +128,8 @@ static struct wire_head head_to(const struct site *s, unsigned peer)
                           .incarnation = s->incarnation,
                           .instance = s->instance,
                           .aggregator = peer};
-    snprintf(h.run, sizeof h.run, "%s", s->o.run);
-    snprintf(h.site, sizeof h.site, "%s", s->o.name);
+    snprintf(h.run, sizeof h.run, "%s", s->o->run);
+    snprintf(h.site, sizeof h.site, "%s", s->o->name);
     return h;
 }
 
@@ -158,7 +158,7 @@ static void identity_fields(struct record_cursor *c, void *self)
 
 static enum err identity_write(struct site *s)
 {
-    struct identity id = {s, s->o.name};
+    struct identity id = {s, s->o->name};
     struct record_form form = {"site", identity_fields, &id};
     return store_write(s->env, identity_path, &form, NULL, 0);
 }
@@ -215,7 +215,7 @@ enum err site_identify(struct site *s)
     struct record r;
     if (s->env->ops->exists(s->env, "run.cfg"))
         return err_set(ERR_CONFIG, "run.dir is an aggregator's directory; give site %s its own",
-                       s->o.name);
+                       s->o->name);
     enum err e = store_read(s->env, identity_path, &form, 0, &r, &scratch);
     if (e == ERR_INPUT && !store_begun(s->env))
         e = ERR_OK; /* a new directory */
@@ -224,9 +224,9 @@ enum err site_identify(struct site *s)
                     "%s/%s: missing, and this directory has begun: restore it, or move the "
                     "directory away and start again: the site rejoins by snapshot",
                     s->env->root, identity_path);
-    else if (e == ERR_OK && strcmp(id.name, s->o.name) != 0)
+    else if (e == ERR_OK && strcmp(id.name, s->o->name) != 0)
         e = err_set(ERR_CONFIG, "run.dir is the directory of site %s; give site %s its own",
-                    id.name, s->o.name);
+                    id.name, s->o->name);
     arena_free(&scratch);
     TRY(e);
     if (s->steps.steps == (uint64_t)s->replica->o.schedule.steps)
@@ -316,7 +316,7 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello *sa
             TRY(site_step_back_asked(s, f, &said->fragments[f]));
         else /* what is final there is of our history too */
             site_final(s, f, there->final);
-        heard_of(&s->main.box, f, there);
+        heard_of(&s->main->box, f, there);
         for (unsigned i = 0; i < s->slots; i++)
             heard_of(&s->slot[i].box, f, there);
     }
@@ -356,7 +356,7 @@ static enum err taken(struct site *s, enum round_outcome o, const char *text)
         "before it may still be counted as connected. See that it has ended, wait a few seconds "
         "and "
         "start again, until this directory is taken: one that still runs is then told to stop",
-        round_outcome_name(o), text, s->o.name);
+        round_outcome_name(o), text, s->o->name);
 }
 
 enum err site_hello_once(struct site_slot *l, bool has_state)
@@ -366,7 +366,7 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
     struct wire_hello m = {.head = head_to(s, peer),
                            .major = WIRE_MAJOR,
                            .minor = WIRE_MINOR,
-                           .config = s->o.canonical,
+                           .config = s->o->canonical,
                            .has_state = has_state,
                            .fragment_count = s->replica->fragments->count};
     struct wire_hello_answer a = {.outcome = ROUND_NONE};

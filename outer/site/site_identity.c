@@ -152,13 +152,13 @@ uint64_t site_announced_epoch(struct env *w, unsigned aggregator)
 enum err site_identity_open(struct site *s, struct arena *perm)
 {
     struct signed_announcement read;
-    if (!s->o.signer)
+    if (!s->o->signer)
         return ERR_OK;
     TRY_ALLOC(s->announced = arena_array(perm, site_peers(s), sizeof *s->announced));
     for (unsigned p = 0; p < site_peers(s); p++) {
         struct site_announced *a = &s->announced[p];
         TRY(announced_read(s->env, p, a));
-        a->known = announcement_key(s->o.signer, s->o.run, &a->last[0], &read, &a->key) == ERR_OK;
+        a->known = announcement_key(s->o->signer, s->o->run, &a->last[0], &read, &a->key) == ERR_OK;
     }
     err_clear();
     return ERR_OK;
@@ -168,9 +168,9 @@ enum err site_identity_open(struct site *s, struct arena *perm)
 
 enum err site_identity_show(struct site *s, unsigned peer, struct wire_hello *m)
 {
-    if (!s->o.signer)
+    if (!s->o->signer)
         return ERR_OK;
-    TRY(s->o.signer->ops->certificate(s->o.signer, m->identity, &m->identity_bytes));
+    TRY(s->o->signer->ops->certificate(s->o->signer, m->identity, &m->identity_bytes));
     m->announcement = s->announced[peer].last[0];
     for (unsigned f = peer; m->has_state && f < m->fragment_count; f += site_peers(s)) {
         struct manifest made;
@@ -206,12 +206,12 @@ enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_he
 {
     struct signed_announcement said;
     struct signer_key key;
-    if (!s->o.signer)
+    if (!s->o->signer)
         return ERR_OK;
     if (!a->announcement.size_bytes)
         return err_set(ERR_DENIED, "the aggregator does not sign its epoch: it runs an older "
                                    "version of the program");
-    enum err e = announcement_key(s->o.signer, s->o.run, &a->announcement, &said, &key);
+    enum err e = announcement_key(s->o->signer, s->o->run, &a->announcement, &said, &key);
     if (e != ERR_OK)
         return err_add(ERR_DENIED, "the aggregator's announcement of its epoch: ");
     if (said.aggregator != peer || said.epoch != a->epoch || said.instance != a->instance)
@@ -232,7 +232,7 @@ enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_he
 
 enum err site_identity_sign(struct site *s, struct wire_contribution *m)
 {
-    return s->o.signer ? signed_header_sign(s->o.signer, m) : ERR_OK;
+    return s->o->signer ? signed_header_sign(s->o->signer, m) : ERR_OK;
 }
 
 void site_identity_key(const struct site *s, unsigned peer, struct signer_key *out)
@@ -251,17 +251,17 @@ bool site_aggregator_key(struct site *s, unsigned aggregator, struct signer_key 
 
 bool site_identity_signed(const struct site *s, const struct manifest *m)
 {
-    if (!s->o.signer)
+    if (!s->o->signer)
         return true;
     const struct site_announced *a = &s->announced[m->fragment % site_peers(s)];
-    return a->known && signed_manifest_holds(s->o.signer, &a->key, m);
+    return a->known && signed_manifest_holds(s->o->signer, &a->key, m);
 }
 
 enum err site_identity_check(struct site *s, const struct manifest *m)
 {
     unsigned peer = m->fragment % site_peers(s);
     const struct site_peer *bound = &s->peer[peer];
-    if (!s->o.signer)
+    if (!s->o->signer)
         return ERR_OK;
     if (!site_identity_signed(s, m))
         return err_set(ERR_DENIED,

@@ -160,10 +160,10 @@ static void pass_notice(struct site *s)
     char text[SITE_TEXT_MAX];
     memcpy(text, s->notice, sizeof text);
     s->notice[0] = 0;
-    if (!*text || !s->o.notice)
+    if (!*text || !s->o->notice)
         return;
     post_unlock(s);
-    s->o.notice(s->o.notice_self, text);
+    s->o->notice(s->o->notice_self, text);
     post_lock(s);
 }
 
@@ -296,7 +296,7 @@ static bool in_flight_unreachable(struct site *s, unsigned fragment)
 static enum err blocking_unreachable(struct site_slot *l, unsigned fragment, bool *unreachable)
 {
     struct site *s = l->site;
-    if (s->o.strict)
+    if (s->o->strict)
         return ERR_OK;
     TRY(site_outbox_load(l, fragment, s->replica->state[fragment].round));
     if (l->box.valid)
@@ -310,19 +310,19 @@ static enum err blocking_unreachable(struct site_slot *l, unsigned fragment, boo
 enum err site_unreachable(struct site *s, unsigned fragment, bool *unreachable)
 {
     *unreachable = false;
-    if (s->slot != &s->main) {
+    if (s->slot != s->main) {
         *unreachable = in_flight_unreachable(s, fragment);
         return ERR_OK;
     }
     site_lock(s);
-    enum err e = blocking_unreachable(&s->main, fragment, unreachable);
+    enum err e = blocking_unreachable(s->main, fragment, unreachable);
     site_unlock(s);
     return e;
 }
 
 float *site_blocking_memory(struct site *s)
 {
-    return s->main.local;
+    return s->main->local;
 }
 
 enum err site_complete(struct site *s, unsigned fragment)
@@ -384,13 +384,13 @@ static enum err local_alloc(struct site_slot *l, size_t elements, struct arena *
 enum err site_slots_open(struct site *s, struct arena *perm)
 {
     const struct outer_state_options *o = &s->replica->o;
-    unsigned threads = site_slot_count(&o->schedule, s->o.max_local_steps_offline);
+    unsigned threads = site_slot_count(&o->schedule, s->o->max_local_steps_offline);
     size_t elements = site_largest_elements(o);
     TRY(s->env->ops->mutex_open(s->env, &s->post));
-    s->slot = &s->main;
+    s->slot = s->main;
     s->slots = 1;
     if (!threads)
-        return local_alloc(&s->main, elements, perm);
+        return local_alloc(s->main, elements, perm);
     s->slots = 0;
     TRY_ALLOC(s->slot = arena_array(perm, threads, sizeof *s->slot));
     for (; s->slots < threads; s->slots++) {
@@ -440,10 +440,10 @@ static void slot_arenas_free(struct site_slot *l)
 void site_slots_free(struct site *s)
 {
     struct dev *d = s->replica->dev;
-    slot_arenas_free(&s->main);
-    for (unsigned i = 0; s->slot && s->slot != &s->main && i < s->slots; i++)
+    slot_arenas_free(s->main);
+    for (unsigned i = 0; s->slot && s->slot != s->main && i < s->slots; i++)
         slot_arenas_free(&s->slot[i]);
-    unsigned made = site_slot_count(&s->replica->o.schedule, s->o.max_local_steps_offline);
+    unsigned made = site_slot_count(&s->replica->o.schedule, s->o->max_local_steps_offline);
     for (unsigned i = 0; i < (made ? made : 1) && s->slot && !d->host_memory; i++) {
         dev_free(d, s->slot[i].local);
         s->slot[i].local = NULL;

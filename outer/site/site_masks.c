@@ -223,14 +223,14 @@ static enum err masks_make(struct site_masks *m, const struct keys_options *o)
 
 enum err site_masks_open(struct site *s)
 {
-    struct keys_options o = {.run = s->o.run,
-                             .site = s->o.index,
-                             .sites = s->o.site_count + MANIFEST_ADDED_MAX,
+    struct keys_options o = {.run = s->o->run,
+                             .site = s->index,
+                             .sites = s->o->site_count + MANIFEST_ADDED_MAX,
                              .fragments = s->replica->fragments->count,
                              .config = s->config};
-    if (!s->o.masks.on || s->masks)
+    if (!s->o->masks.on || s->masks)
         return ERR_OK;
-    if (s->o.index >= ROUND_SITES_MAX)
+    if (s->index >= ROUND_SITES_MAX)
         return err_set(ERR_INTERNAL, "masks before the first hello of an added site");
     o.sites = o.sites < ROUND_SITES_MAX ? o.sites : ROUND_SITES_MAX;
     TRY_ALLOC(s->masks = calloc(1, sizeof *s->masks));
@@ -316,7 +316,7 @@ enum err site_masks_step(struct masks_step **x, enum wire_mask_step step, unsign
 
 enum err site_masks_abort(struct site *s, unsigned fragment, uint64_t round)
 {
-    if (!s->o.masks.on)
+    if (!s->o->masks.on)
         return ERR_OK;
     TRY(site_masks_open(s));
     enum seal_answer a = seal_site_abort(s->masks->seals, fragment, round);
@@ -344,7 +344,7 @@ static bool pair_over(const struct site *s, unsigned site, const struct roster *
     uint32_t version = 0;
     for (unsigned f = 0; f < count; f++) {
         in = (in && !MUTANT(PAIR_DROPPED)) || set_has(&r[f].members, site);
-        own = own || set_has(&r[f].members, s->o.index);
+        own = own || set_has(&r[f].members, s->index);
         version = r[f].version > version ? r[f].version : version;
     }
     return keys_has(s->masks->keys, site) && (!in || !own) &&
@@ -395,7 +395,7 @@ void site_masks_final(struct site *s, unsigned fragment, uint64_t rounds)
 
 enum err site_masks_begin(struct site *s)
 {
-    if (!s->o.masks.on || s->o.index >= ROUND_SITES_MAX)
+    if (!s->o->masks.on || s->index >= ROUND_SITES_MAX)
         return ERR_OK;
     TRY(site_masks_open(s));
     for (unsigned f = 0; f < s->replica->fragments->count; f++)

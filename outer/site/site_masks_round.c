@@ -20,19 +20,19 @@ enum err site_masks_context(struct site_slot *l, const struct site_announced_rou
     struct set more = set_without(&r->members, &now.members),
                less = set_without(&now.members, &r->members);
     bool next = r->roster_version == now.version + 1 && set_count(&more) + set_count(&less) == 1;
-    *c = (struct seal_context){.run = s->o.run,
+    *c = (struct seal_context){.run = s->o->run,
                                .config = s->config,
                                .roster_version = r->roster_version,
                                .sites = r->sites,
                                .members = next ? r->members : now.members,
-                               .colluding = s->o.masks.colluding,
-                               .two_sites = s->o.masks.two_sites,
+                               .colluding = s->o->masks.colluding,
+                               .two_sites = s->o->masks.two_sites,
                                .identity = m->identity};
     if (!next && r->roster_version != now.version)
         c->members = (struct set){0}; /* all sites are strangers */
     for (unsigned i = 0; i < m->room; i++)
         m->identity[i] = m->peer[i].key;
-    s->o.signer->ops->key(s->o.signer, &m->identity[s->o.index]);
+    s->o->signer->ops->key(s->o->signer, &m->identity[s->index]);
     site_identity_key(s, r->of.fragment % site_peers(s), &c->aggregator);
     return ERR_OK;
 }
@@ -41,9 +41,9 @@ enum err site_masks_context(struct site_slot *l, const struct site_announced_rou
 static void round_first_roster(const struct site *s, struct site_announced_round *r)
 {
     r->roster_version = 1;
-    r->sites = s->o.site_count;
+    r->sites = s->o->site_count;
     r->of.u = (struct set){0};
-    for (unsigned i = 0; i < s->o.site_count; i++)
+    for (unsigned i = 0; i < s->o->site_count; i++)
         set_put(&r->of.u, i, true);
     r->members = r->of.u;
 }
@@ -97,10 +97,10 @@ static enum err announced_check(struct site_slot *l, const struct site_announced
     struct seal_context c;
     TRY(site_masks_context(l, r, &c));
     *answer = seal_site_announced(s->masks->seals, &c, &r->of);
-    bool all = set_within(&c.members, &r->of.u), in = set_has(&c.members, s->o.index);
-    if (s->o.strict && !all && *answer == SEAL_ok)
+    bool all = set_within(&c.members, &r->of.u), in = set_has(&c.members, s->index);
+    if (s->o->strict && !all && *answer == SEAL_ok)
         *answer = SEAL_announce_too_small; /* there every sum has all sites */
-    bool later = !s->o.strict && in && !set_has(&r->of.u, s->o.index); /* it was added, and waits */
+    bool later = !s->o->strict && in && !set_has(&r->of.u, s->index); /* it was added, and waits */
     *over = set_within(&r->of.u, &c.members) && set_count(&c.members) && ((!in && all) || later);
     return ERR_OK;
 }
@@ -112,9 +112,9 @@ static void names_text(const struct site *s, const struct set *sites, char *out,
     *out = 0;
     for (unsigned i = 0; i < s->masks->room && used + 1 < size; i++) {
         const struct peer *p = &s->masks->peer[i];
-        const char *name = i < s->o.site_count ? s->o.roster[i]
-                           : p->pinned         ? p->name
-                                               : "an added site";
+        const char *name = i < s->o->site_count ? s->o->roster[i]
+                           : p->pinned          ? p->name
+                                                : "an added site";
         if (!set_has(sites, i))
             continue;
         int n = snprintf(out + used, size - used, "%s%s", used ? ", " : "", name);
@@ -154,7 +154,7 @@ static enum seal_answer pairs_reach(const struct site *s, const struct site_anno
     struct cipher_key seed = {{0}};
     enum keys_answer a = KEYS_ok;
     for (unsigned i = 0; i < s->masks->room && a == KEYS_ok; i++)
-        if (i != s->o.index && set_has(&r->of.u, i))
+        if (i != s->index && set_has(&r->of.u, i))
             a = keys_seed(s->masks->keys, &seed, r->of.fragment, i, r->of.round, r->of.attempt);
     cipher_wipe(&seed, sizeof seed);
     return a == KEYS_ok ? SEAL_ok : SEAL_reveal_no_key;
@@ -167,7 +167,7 @@ enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t r
     enum seal_answer answer = SEAL_malformed;
     bool over = false;
     *r = (struct site_announced_round){.of = {.fragment = fragment, .round = round}};
-    if (!s->o.masks.on)
+    if (!s->o->masks.on)
         return ERR_OK;
     TRY(site_masks_open(s));
     while (answer != SEAL_ok && !over) {
@@ -246,7 +246,7 @@ enum err site_masks_sending(struct site_slot *l, bool *may)
     const struct site_box *b = &l->box;
     struct seal_context c;
     bool persist;
-    *may = !s->o.masks.on || b->masked_bytes || MUTANT(CLEAR_SENT);
+    *may = !s->o->masks.on || b->masked_bytes || MUTANT(CLEAR_SENT);
     if (!b->masked_bytes)
         return ERR_OK;
     TRY(site_masks_open(s));

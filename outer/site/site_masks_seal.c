@@ -35,7 +35,7 @@ static enum err seal_sign(struct site_slot *l, struct masks_step *x,
     struct seal_signed seal = {x->answer.body, n - SIGNER_BYTES, x->answer.body + n - SIGNER_BYTES};
     enum seal_answer a = n > SIGNER_BYTES ? seal_of_round(&c, &seal, r) : SEAL_malformed;
     if (a == SEAL_ok)
-        a = seal_site_sign(s->masks->seals, &c, s->o.signer, &seal, &own, &persist);
+        a = seal_site_sign(s->masks->seals, &c, s->o->signer, &seal, &own, &persist);
     if (a != SEAL_ok && a != SEAL_again)
         return site_masks_refused(l, r->of.fragment, r->of.round, "sign", a);
     if (!MUTANT(SEAL_UNSTORED))
@@ -100,14 +100,14 @@ static enum err seal_keep(struct site_slot *l, const struct seal_context *contex
     uint64_t charged = here ? b->charged : s->charged;
     char path[PATH_BYTES];
     const struct codec *c = codec_get(outer_state_codec(s->replica, f));
-    struct seal_kept kept = {.run = s->o.run,
+    struct seal_kept kept = {.run = s->o->run,
                              .fragment = f,
                              .round = r->of.round,
                              .unix_ms = s->env->ops->unix_ms(s->env),
                              .roster_version = r->roster_version,
                              .sites = r->sites,
-                             .colluding = s->o.masks.colluding,
-                             .site = s->o.index,
+                             .colluding = s->o->masks.colluding,
+                             .site = s->index,
                              .payload_bytes = codec_words_bytes(
                                  c, s->replica->fragments->f[f].elements, set_count(&r->of.u)),
                              .charged = charged,
@@ -127,7 +127,7 @@ static enum err seal_keep(struct site_slot *l, const struct seal_context *contex
     for (unsigned i = 0; i < SEAL_KEPT_COUNT; i++)
         sections[i] = (struct record_section){.parts = &parts[i], .part_count = 1};
     site_identity_key(s, f % site_peers(s), &aggregator);
-    s->o.signer->ops->key(s->o.signer, &own);
+    s->o->signer->ops->key(s->o->signer, &own);
     memcpy(kept.aggregator.bytes, aggregator.bytes, sizeof aggregator.bytes);
     memcpy(kept.own.bytes, own.bytes, sizeof own.bytes);
     snprintf(path, sizeof path, "seals/%u/%" PRIu64, f, r->of.round);
@@ -232,7 +232,7 @@ static enum err seal_reveal(struct site_slot *l, struct masks_step *x,
     TRY(site_masks_context(l, r, &c));
     enum seal_answer a = answered_read(got, x) ? seal_of_round(&c, &got->seal, r) : SEAL_malformed;
     if (a == SEAL_ok)
-        a = seal_site_reveal(s->masks->seals, &c, s->o.signer, s->masks->keys, &got->seal,
+        a = seal_site_reveal(s->masks->seals, &c, s->o->signer, s->masks->keys, &got->seal,
                              got->signatures, got->count, &v, &persist);
     if (a != SEAL_ok && a != SEAL_again)
         return site_masks_refused(l, r->of.fragment, r->of.round, "reveal", a);
@@ -268,7 +268,7 @@ enum err site_masks_answer(struct site_slot *l, unsigned fragment, uint64_t roun
     struct masks_step *x;
     bool done, over;
     bool known = wants == WIRE_MASK_SIGN || wants == WIRE_MASK_REVEAL || wants == WIRE_MASK_SETUP;
-    if (!s->o.masks.on || !known)
+    if (!s->o->masks.on || !known)
         return site_masks_refused(l, fragment, round, "answer", SEAL_malformed);
     TRY(site_masks_open(s));
     if (wants == WIRE_MASK_SETUP) { /* others may wait for this site's key */

@@ -40,13 +40,14 @@ static enum err peer_pin(struct site *s, const struct setup_entry *e, bool renew
     struct peer *p = &m->peer[e->site];
     struct signer_identity seen;
     char uri[3 * WIRE_NAME_MAX];
-    bool named = e->site < s->o.site_count ? strcmp(e->name, s->o.roster[e->site]) == 0
-                                           : !name_taken(m, e->site, e->name);
+    bool named = e->site < s->o->site_count ? strcmp(e->name, s->o->roster[e->site]) == 0
+                                            : !name_taken(m, e->site, e->name);
     if (!named)
         return err_set(ERR_DENIED, "the aggregator names site %" PRIu32 " of the roster %s",
                        e->site, e->name);
-    snprintf(uri, sizeof uri, "atoll://%s/site/%s", s->o.run, e->name);
-    TRY(s->o.signer->ops->certified(s->o.signer, e->certificate, e->certificate_bytes, uri, &seen));
+    snprintf(uri, sizeof uri, "atoll://%s/site/%s", s->o->run, e->name);
+    TRY(s->o->signer->ops->certified(s->o->signer, e->certificate, e->certificate_bytes, uri,
+                                     &seen));
     bool same = p->pinned && memcmp(&p->key, &seen.key, sizeof seen.key) == 0;
     if (same)
         return ERR_OK;
@@ -104,10 +105,10 @@ static bool entry_read(struct bytes_reader *r, const struct setup *u, struct set
 static struct set setup_wanted(const struct site *s, const struct setup *u)
 {
     struct set wanted = {0};
-    bool all = u->number < 2 || u->added == s->o.index;
-    for (unsigned i = 0; set_has(&u->members, s->o.index) && i < s->masks->room; i++)
+    bool all = u->number < 2 || u->added == s->index;
+    for (unsigned i = 0; set_has(&u->members, s->index) && i < s->masks->room; i++)
         set_put(&wanted, i,
-                i != s->o.index && set_has(&u->members, i) && (all || i == u->added) &&
+                i != s->index && set_has(&u->members, i) && (all || i == u->added) &&
                     keys_setup_of(s->masks->keys, i) < u->number);
     return wanted;
 }
@@ -118,7 +119,7 @@ struct set site_masks_missing(const struct site *s, const struct set *members)
     struct set missing = {0};
     for (unsigned i = 0; i < m->room; i++)
         set_put(&missing, i,
-                i != s->o.index && (set_has(members, i) || MUTANT(PAIR_WAITED)) &&
+                i != s->index && (set_has(members, i) || MUTANT(PAIR_WAITED)) &&
                     (!keys_has(m->keys, i) || set_has(&m->unpaired, i)));
     return missing;
 }
@@ -129,11 +130,11 @@ static enum err entry_take(struct site *s, const struct setup_entry *e, struct s
 {
     struct site_masks *m = s->masks;
     bool had = keys_has(m->keys, e->site);
-    if (e->site == s->o.index || e->statement.setup != keys_setup_number(m->keys))
+    if (e->site == s->index || e->statement.setup != keys_setup_number(m->keys))
         return ERR_OK; /* of a setup that this site is not in, or not any more */
     *answer = "identity";
     TRY(peer_pin(s, e, !had));
-    enum keys_answer said = keys_pair(m->keys, s->o.signer, &m->peer[e->site].key, &e->statement);
+    enum keys_answer said = keys_pair(m->keys, s->o->signer, &m->peer[e->site].key, &e->statement);
     *answer = keys_answer_name(said);
     if (said == KEYS_pair_no_memory)
         return err_set(ERR_MEMORY, "%s", keys_answer_text(said));
@@ -198,7 +199,7 @@ static enum err setup_state(struct site *s, struct masks_step *x, uint8_t own[KE
     TRY(site_masks_keys_stored(s));
     if (!keys_setup_number(s->masks->keys))
         return ERR_OK;
-    TRY(keys_statement_own(s->masks->keys, s->o.signer, &statement));
+    TRY(keys_statement_own(s->masks->keys, s->o->signer, &statement));
     keys_statement_write(&statement, own);
     x->m.body = own;
     x->m.body_bytes = KEYS_STATEMENT_BYTES;

@@ -118,7 +118,7 @@ static bool masked_take(struct site_slot *l, const struct record *r)
     size_t at = r->section_count - BOX_MASKED_SECTIONS;
     if (!masked) /* with secure aggregation: of a round that was over, and never sent */
         return true;
-    if (!l->site->o.masks.on)
+    if (!l->site->o->masks.on)
         return false;
     l->box.masked_bytes = r->sections[at].size_bytes;
     if (!l->box.masked_bytes || site_masks_room(l, l->box.masked_bytes) != ERR_OK)
@@ -283,7 +283,7 @@ static enum err delta_form(struct site_slot *l, const struct formation *from, fl
     if (l->discarded)
         memcpy(l->discarded, state->discarded, n * sizeof *l->discarded);
     bool fresh = schedule_resets_residual(&s->replica->schedule, state->residual_ratio);
-    codec_residual_decay(l->residual, l->discarded, fresh ? 0 : s->o.error_feedback_decay, n);
+    codec_residual_decay(l->residual, l->discarded, fresh ? 0 : s->o->error_feedback_decay, n);
     theta = staging_in(g, STAGING_THETA, from->base, n);
     if (from->base == state->theta)
         staging_keep(g, STAGING_THETA, from->base);
@@ -392,7 +392,7 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     TRY(delta_form(l, from, local, &f)); /* S1 */
     delta_hold(l, fragment, &f);
     TRY(metrics_of_delta(s, fragment, &f, &delta, l->residual));
-    codec_seed(work, s->o.seed, s->o.index, fragment, state->round);
+    codec_seed(work, s->o->seed, s->index, fragment, state->round);
     struct codec_call call = outer_state_call(s->replica, fragment, state->codes);
     call.carries = true;
     TRY(site_payload_grow(l, c->payload_max(c, n)));
@@ -420,7 +420,7 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
                                .max_local_steps_offline = w->late,
                                .pace = w->pace,
                                .residual_ratio = codec_residual_ratio(left, delta)};
-    if (s->o.masks.on) {
+    if (s->o->masks.on) {
         l->box.residual_ratio = 0; /* it would tell something of this site alone */
         TRY(site_masks_apply(l, from->announced, c));
     }
@@ -458,7 +458,7 @@ enum err site_outbox_make_again(struct site_slot *l, unsigned fragment)
     if (!found)
         return ERR_OK;
     d->ops->zero(d, l->local, fragment_of(s, fragment)->elements * sizeof *l->local);
-    ASSERT(!s->o.masks.on); /* then no round is given up */
+    ASSERT(!s->o->masks.on); /* then no round is given up */
     const struct formation from = {.w = &w, .base = trained, .again = true};
     enum err e = contribution_form(l, &from, l->local);
     if (e != ERR_DIVERGED)
@@ -539,7 +539,7 @@ enum err site_outbox_send(struct site_slot *l)
 
 const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m)
 {
-    return manifest_site(m, s->o.index);
+    return manifest_site(m, s->index);
 }
 
 void site_charges_take(struct site *s, const struct manifest *m)
@@ -568,8 +568,8 @@ static enum err round_tokens(struct site *s, unsigned fragment, uint64_t round, 
     struct manifest m;
     *tokens = 0;
     if (s->replica->state[fragment].round <= round) {
-        TRY(site_outbox_load(&s->main, fragment, round));
-        *tokens = s->main.box.valid ? s->main.box.data_cursor : 0;
+        TRY(site_outbox_load(s->main, fragment, round));
+        *tokens = s->main->box.valid ? s->main->box.data_cursor : 0;
     } else if (outer_state_manifest(s->replica, fragment, round, &m) == ERR_OK) {
         const struct manifest_entry *own = site_own_entry(s, &m);
         *tokens = own ? own->data_cursor : 0;
@@ -684,7 +684,7 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
                        "fragment %u round %" PRIu64 ": the manifest has %" PRIu64
                        " charged steps of this site, it has said %" PRIu64,
                        fragment, m->round, entry->charged, b->charged);
-    if (entry && !included && s->o.strict && !manifest_aborted(m))
+    if (entry && !included && s->o->strict && !manifest_aborted(m))
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64
                        ": strict mode, but the manifest leaves this site out",

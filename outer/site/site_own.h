@@ -108,7 +108,8 @@ struct site {
     struct env *env;
     struct link *link;
     struct outer_state *replica;
-    struct site_options o;
+    const struct site_options *o;
+    unsigned index; /* position in outer.sites; from ROUND_SITES_MAX on: not known yet */
     struct digest config;
     uint64_t incarnation, instance; /* of this process */
     struct site_peer peer[WIRE_AGGREGATORS_MAX];
@@ -134,7 +135,7 @@ struct site {
     uint64_t charged; /* the most that a submission or an adopted manifest names of this site */
     uint64_t jitter;
     struct outer_metrics_state *metrics; /* [fragments] */
-    struct site_slot main;               /* hello, catch-up; blocking rounds too */
+    struct site_slot *main;              /* hello, catch-up; blocking rounds too */
     struct site_scrub scrub;
     struct site_masks *masks; /* site_masks.c; NULL: off, or not yet needed */
     /* All above, the replica, the files. Held by the thread that works, and released during a call

@@ -20,13 +20,13 @@ enum err site_roster_now(const struct site *s, unsigned fragment, struct roster 
         return ERR_OK;
     }
     if (round == 0) {
-        roster_begin(out, s->o.site_count);
+        roster_begin(out, s->o->site_count);
         return ERR_OK;
     }
     enum err e = outer_state_manifest(s->replica, fragment, round - 1, &m);
     *known = e == ERR_OK;
     if (e == ERR_OK)
-        roster_of(out, s->o.site_count, &m);
+        roster_of(out, s->o->site_count, &m);
     return e == ERR_INPUT || e == ERR_CORRUPT ? ERR_OK : e;
 }
 
@@ -84,7 +84,7 @@ enum err site_roster_count(struct site_slot *l, unsigned fragment, unsigned *cou
     const struct site *s = l->site;
     struct roster r;
     TRY(site_roster_known(l, fragment, &r));
-    bool in = s->o.index >= ROUND_SITES_MAX || set_has(&r.members, s->o.index);
+    bool in = s->index >= ROUND_SITES_MAX || set_has(&r.members, s->index);
     *count = MUTANT(ROSTER_HEARD) ? s->sites : set_count(&r.members) + !in;
     return ERR_OK;
 }
@@ -96,7 +96,7 @@ enum err site_roster_check(struct site_slot *l, unsigned fragment, const struct 
     bool known;
     TRY(site_roster_now(s, fragment, &r, &known));
     if (!known && m->roster_version < 2) /* versions never decrease: it was version 1 before, too */
-        roster_begin(&r, s->o.site_count);
+        roster_begin(&r, s->o->site_count);
     else if (!known)
         TRY(site_roster_known(l, fragment, &r));
     if (roster_follows(&r, m))
@@ -114,7 +114,7 @@ enum err site_roster_take(struct site *s, unsigned peer, const struct manifest *
 {
     unsigned f = m->fragment;
     uint32_t before = s->roster[f].version;
-    roster_of(&s->roster[f], s->o.site_count, m);
+    roster_of(&s->roster[f], s->o->site_count, m);
     s->roster_round[f] = m->round + 1;
     if (m->roster_version > s->roster_version[peer])
         s->roster_version[peer] = m->roster_version;
@@ -134,24 +134,24 @@ enum err site_roster_take(struct site *s, unsigned peer, const struct manifest *
  * run does not depend on when it heard. */
 enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
 {
-    unsigned peers = s->o.aggregators ? s->o.aggregators : 1;
+    unsigned peers = s->o->aggregators ? s->o->aggregators : 1;
     bool changed = a->roster_version > 1;
-    if (changed && s->o.index < ROUND_SITES_MAX && s->o.index != a->site)
+    if (changed && s->index < ROUND_SITES_MAX && s->index != a->site)
         return err_set(ERR_DISAGREE,
                        "the aggregator has site %s as number %" PRIu32 " of the roster, this site "
                        "has number %u: not the same run",
-                       s->o.name, a->site, s->o.index);
-    for (unsigned f = peer; s->started && s->o.strict && f < s->replica->fragments->count; f++)
+                       s->o->name, a->site, s->index);
+    for (unsigned f = peer; s->started && s->o->strict && f < s->replica->fragments->count; f++)
         if (peers == 1 && !MUTANT(REMOVED_UNHEARD) &&
             s->replica->state[f].round < a->fragments[f].first &&
             a->fragments[f].first != s->first_there[f])
             return err_set(ERR_DENIED,
                            "site %s was removed from the roster by an operator, and added again: "
                            "start it again, and it goes on with its first rounds",
-                           s->o.name);
+                           s->o->name);
     if (changed)
-        s->o.index = a->site;
-    s->sites = changed ? a->sites : s->o.site_count;
+        s->index = a->site;
+    s->sites = changed ? a->sites : s->o->site_count;
     s->roster_version[peer] = a->roster_version;
     for (unsigned f = peer; f < s->replica->fragments->count; f += peers)
         s->first_there[f] = changed ? a->fragments[f].first : 0;

@@ -193,7 +193,7 @@ static enum err outbox_mend(void *self, const struct scrub_file *f)
     struct site *s = site_of(self);
     enum err e = err_set(ERR_CORRUPT, "this process no longer holds the contribution");
     for (unsigned i = 0; i <= s->slots; i++) {
-        struct site_slot *l = i < s->slots ? &s->slot[i] : &s->main;
+        struct site_slot *l = i < s->slots ? &s->slot[i] : s->main;
         if (l->box.valid && l->box.fragment == f->number[0] && l->box.round == f->number[1])
             e = site_outbox_repair(l);
         if (e == ERR_OK)
@@ -248,8 +248,8 @@ enum err site_scrub_open(struct site *s)
 {
     const struct scrub_options o = {.rows = rows,
                                     .row_count = sizeof rows / sizeof *rows,
-                                    .every_ms = s->o.scrub_every_ms,
-                                    .bytes_per_s = s->o.scrub_bytes_per_s,
+                                    .every_ms = s->o->scrub_every_ms,
+                                    .bytes_per_s = s->o->scrub_bytes_per_s,
                                     .self = s};
     s->scrub.calls = (struct site_slot){.site = s};
     return o.every_ms && !s->scrub.scrub ? scrub_open(&s->scrub.scrub, s->env, &o) : ERR_OK;

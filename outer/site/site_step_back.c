@@ -120,9 +120,9 @@ enum err site_step_back_asked(struct site *s, unsigned fragment,
     if (shown->round != state->round || !digest_equal(&shown->manifest, &state->manifest))
         return ERR_OK; /* another slot's hello was answered before */
     uint64_t round = shown->round - 1;
-    if (s->o.strict)
+    if (s->o->strict)
         return step_back_refuse(fragment, round, "the run is in strict mode");
-    if (s->o.masks.on) /* its seal is signed: the round has no second one */
+    if (s->o->masks.on) /* its seal is signed: the round has no second one */
         return step_back_refuse(fragment, round, "the run has secure aggregation");
     if (s->final[fragment] > round && !MUTANT(FINAL_GIVEN_UP))
         return step_back_refuse(fragment, round,

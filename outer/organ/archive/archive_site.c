@@ -7,12 +7,12 @@ static void archive_take(struct archive *archive, struct site_slot *l, const str
 {
     struct site *s = l->site;
     const struct manifest_entry *own = site_own_entry(s, m);
-    if (s->o.masks.on) {
+    if (s->o->masks.on) {
         archive_masked(archive, m);
         return;
     }
     const struct archive_payload mine = {
-        .site = s->o.name, .data = l->payload, .size_bytes = l->box.payload_bytes};
+        .site = s->o->name, .data = l->payload, .size_bytes = l->box.payload_bytes};
     archive_round(archive, m, &mine, sent && own && own->included ? 1 : 0, NULL);
 }
 
