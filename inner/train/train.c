@@ -41,12 +41,12 @@ static enum err check_ranks(const struct settings *s, int ranks)
 static void warn_unknown(const struct train *t)
 {
     char directory[320];
-    if (t->coll->rank == 0 && t->loader.unknown &&
+    if (t->coll->rank == 0 && t->data.loader->unknown &&
         t->settings->data_tokenizer != DATA_TOKENIZER_BYTES)
         log_event(LOG_WARN, "data",
                   "directory=%s text=\"no data.json beside these training shards: which tokenizer "
                   "made them is not known\"",
-                  log_quote(directory, sizeof directory, t->loader.unknown));
+                  log_quote(directory, sizeof directory, t->data.loader->unknown));
 }
 
 static enum err files_common(const struct settings *s, struct arena *a, const char **common,
@@ -86,7 +86,7 @@ static void warn_settings(const struct train *t)
 /* A pattern may match other files on another host: then the ranks would share out other lists. */
 static enum err check_dealt(const struct train *t)
 {
-    const char *dealt = t->loader.dealt;
+    const char *dealt = t->data.loader->dealt;
     if (!dealt)
         return ERR_OK;
     uint32_t digest = digest_crc32c(0, dealt, strlen(dealt)), leads = digest;
@@ -122,10 +122,12 @@ static enum err open_data(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
     uint32_t ranks = (uint32_t)batch_ranks(s, t->coll->size);
+    TRY_ALLOC(t->data.loader = arena_alloc(perm, sizeof *t->data.loader));
+    TRY_ALLOC(t->data.batch = arena_alloc(perm, sizeof *t->data.batch));
     struct loader_options o =
-        train_loader_options(s, t->data_site, (uint32_t)t->coll->rank % ranks, ranks);
+        train_loader_options(s, t->given.data_site, (uint32_t)t->coll->rank % ranks, ranks);
     o.mixed = s->data_weights.count > 0;
-    TRY(loader_open(&t->loader, perm, &s->data_train, &o));
+    TRY(loader_open(t->data.loader, perm, &s->data_train, &o));
     o.mixed = false;
     TRY(check_dealt(t));
     warn_unknown(t);
@@ -135,14 +137,14 @@ static enum err open_data(struct train *t, struct arena *perm)
         o.site = o.rank = 0;
         o.ranks = 1;
         o.batch_tokens = o.sequence;
-        TRY(loader_open(&t->held_out, perm, &s->data_eval, &o));
-        TRY(loader_same_tokenizer(&t->loader, &t->held_out));
+        TRY(loader_open(&t->data.held_out, perm, &s->data_eval, &o));
+        TRY(loader_same_tokenizer(t->data.loader, &t->data.held_out));
         TRY(warn_common(t));
         const struct evaluate_rank r = {(size_t)t->coll->rank, (size_t)t->coll->size};
-        TRY(evaluate_open(&t->evaluation, s, r, perm));
+        TRY(evaluate_open(&t->data.evaluation, s, r, perm));
     }
-    t->micro_sequences = train_micro_batch_tokens(s, t->coll->size) / o.sequence;
-    return objective_batch_open(objective_trained(s), &t->batch, perm, t->micro_sequences,
+    t->data.micro_sequences = train_micro_batch_tokens(s, t->coll->size) / o.sequence;
+    return objective_batch_open(objective_trained(s), t->data.batch, perm, t->data.micro_sequences,
                                 o.sequence);
 }
 
@@ -150,9 +152,9 @@ static enum err open_data(struct train *t, struct arena *perm)
 static enum err check_head(const struct train *t)
 {
     const struct settings *s = t->settings;
-    const char *objective = t->loader.options.objective->name;
+    const char *objective = t->data.loader->options.objective->name;
     bool labels = s->data_objective == DATA_OBJECTIVE_LABELS;
-    if (!t->loader.sequence_targets)
+    if (!t->data.loader->sequence_targets)
         return ERR_OK;
     if (!s->model_pooler)
         return err_set(ERR_CONFIG,
@@ -184,19 +186,21 @@ static enum err open_model(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
     TRY(model_open(&t->model, t->dev,
-                   &(struct model_options){s, &t->table, t->batch.tokens_max, true}, perm));
-    TRY(optim_open(&t->optim, t->dev, t->coll, s, &t->table, perm));
-    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->flags, STEP_FLAGS * sizeof *t->flags));
-    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->stats, STEP_STATS * sizeof *t->stats));
-    t->events = dev_events(t->dev, 2 * EVENTS);
-    t->ahead = !t->dev->host_memory;
-    TRY(tune_profile_open(t, perm));
+                   &(struct model_options){s, &t->table, t->data.batch->tokens_max, true}, perm));
+    TRY_ALLOC(t->optim = arena_alloc(perm, sizeof *t->optim));
+    TRY(optim_open(t->optim, t->dev, t->coll, s, &t->table, perm));
+    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->running.flags,
+                                STEP_FLAGS * sizeof *t->running.flags));
+    TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->running.stats,
+                                STEP_STATS * sizeof *t->running.stats));
+    t->running.events = dev_events(t->dev, 2 * EVENTS);
+    t->running.ahead = !t->dev->host_memory;
+    TRY(tune_open(&t->running.tune, t, perm));
     const struct method_parts parts = train_parts(t);
     TRY(methods_open(&t->methods, &parts, perm));
-    t->parallel = parallel_of(s);
-    TRY(t->parallel->open(t, perm));
-    struct config_table pinned = keys_inner((struct settings *)(uintptr_t)s);
-    return config_canonical(&pinned, 1, perm, &t->pinned);
+    t->division.how = parallel_of(s);
+    TRY(t->division.how->open(t, &t->division, perm));
+    return train_state_open(t, perm);
 }
 
 /* The plan fits, and the system says no: another process was faster, or counts differently. */
@@ -220,8 +224,8 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(open_data(t, perm));
     TRY(check_head(t));
     t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
-    t->memory.data = mapped_bytes(&t->loader) + mapped_bytes(&t->held_out);
-    t->free_bytes = t->dev->ops->memory_free(t->dev);
+    t->memory.data = mapped_bytes(t->data.loader) + mapped_bytes(&t->data.held_out);
+    t->running.free_bytes = t->dev->ops->memory_free(t->dev);
     TRY(train_memory_check(t));
     return smaller(open_model(t, perm));
 }
@@ -231,9 +235,7 @@ enum err train_open(struct train *t, const struct train_options *o, struct arena
     *t = (struct train){.settings = o->settings,
                         .dev = o->dev,
                         .coll = o->coll,
-                        .data_site = o->data_site,
-                        .checkpoint_dir = o->checkpoint_dir,
-                        .saved_step = -1};
+                        .given = {.checkpoint_dir = o->checkpoint_dir, .data_site = o->data_site}};
     enum err e = open_parts(t, perm);
     if (e)
         train_close(t);
@@ -243,39 +245,56 @@ enum err train_open(struct train *t, const struct train_options *o, struct arena
 void train_close(struct train *t)
 {
     if (t->dev) {
-        if (t->parallel)
-            t->parallel->close(t);
-        if (t->flags)
-            t->dev->ops->host_free(t->dev, t->flags);
-        if (t->stats)
-            t->dev->ops->host_free(t->dev, t->stats);
+        if (t->division.how)
+            t->division.how->close(t);
+        if (t->running.flags)
+            t->dev->ops->host_free(t->dev, t->running.flags);
+        if (t->running.stats)
+            t->dev->ops->host_free(t->dev, t->running.stats);
     }
-    optim_close(&t->optim);
+    if (t->optim)
+        optim_close(t->optim);
     model_close(t->model);
-    loader_close(&t->held_out);
-    loader_close(&t->loader);
+    loader_close(&t->data.held_out);
+    if (t->data.loader)
+        loader_close(t->data.loader);
     *t = (struct train){0};
+}
+
+void train_stop_by(struct train *t, atomic_int *stop)
+{
+    t->given.stop = stop;
+}
+
+void train_charge_to(struct train *t, const struct train_budget *budget)
+{
+    t->given.budget = budget;
+}
+
+void train_fix_text(struct train *t, bool fixed)
+{
+    t->given.text_fixed = fixed;
 }
 
 /* ---- evaluation ---- */
 enum err train_gather(struct train *t)
 {
-    return t->parallel->gather(t);
+    return t->division.how->gather(t);
 }
 
 /* The first windows of the held-out text, divided among the ranks. */
 enum err train_evaluate(struct train *t, struct train_eval *e)
 {
-    struct evaluate_sums *sums = &t->evaluation;
-    const struct loader *l = &t->held_out;
+    struct evaluate_sums *sums = &t->data.evaluation;
+    const struct loader *l = &t->data.held_out;
     *e = (struct train_eval){.step = t->step};
     if (!l->windows)
         return ERR_OK;
-    TRY(t->parallel->gather(t));
+    TRY(t->division.how->gather(t));
     uint64_t windows = evaluate_count(l, t->settings->train_eval_tokens);
     uint64_t rank = (uint64_t)t->coll->rank, size = (uint64_t)t->coll->size;
-    TRY(evaluate_windows(t->model, l, &t->batch, windows * rank / size, windows * (rank + 1) / size,
-                         sums));
+    TRY(evaluate_windows(t->model, l, t->data.batch, windows * rank / size,
+                         windows * (rank + 1) / size, sums));
     TRY(t->coll->ops->all_reduce_host(t->coll, sums->values, sums->values_count));
     e->loss = evaluate_loss(sums);
     e->tokens = (size_t)sums->count[l->token_targets ? MODEL_LOSS_TOKEN : MODEL_LOSS_SEQUENCE];
@@ -289,7 +308,7 @@ enum err train_evaluate(struct train *t, struct train_eval *e)
 static enum err evaluate(struct train *t, const struct train_hook *hook)
 {
     struct train_eval e;
-    if (!hook || !t->held_out.windows)
+    if (!hook || !t->data.held_out.windows)
         return ERR_OK;
     TRY(train_evaluate(t, &e));
     return hook->eval(hook->self, t, &e);
@@ -299,7 +318,7 @@ static enum err evaluate(struct train *t, const struct train_hook *hook)
 /* Two sets of events, used alternately: that of the step after `steps` finished ones. */
 static unsigned event_of(const struct train *t, int64_t steps, enum step_event e)
 {
-    return t->events + (unsigned)(steps % 2) * EVENTS + e;
+    return t->running.events + (unsigned)(steps % 2) * EVENTS + e;
 }
 
 static void record(struct train *t, enum step_event e)
@@ -314,12 +333,12 @@ static enum err step_begin(struct train *t, struct step_targets *targets)
     record(t, EVENT_BEGIN);
     methods_begin(&t->methods, t->step);
     model_grads_zero(t->model);
-    t->dev->ops->zero(t->dev, t->optim.stats, STEP_STATS * sizeof *t->optim.stats);
-    profile_record(t->tune.profile, PROFILE_UPLOAD);
-    TRY(t->parallel->backward(t, targets));
+    t->dev->ops->zero(t->dev, t->optim->stats, STEP_STATS * sizeof *t->optim->stats);
+    profile_record(t->running.tune->profile, PROFILE_UPLOAD);
+    TRY(t->division.how->backward(t, targets));
     record(t, EVENT_BACKWARD);
-    TRY(t->parallel->reduce(t));
-    profile_record(t->tune.profile, PROFILE_REDUCE);
+    TRY(t->division.how->reduce(t));
+    profile_record(t->running.tune->profile, PROFILE_REDUCE);
     record(t, EVENT_REDUCED);
     return ERR_OK;
 }
@@ -345,22 +364,24 @@ static enum err step_end(struct train *t, const struct train_hook *hook,
     const struct dev_ops *ops = t->dev->ops;
     if (hook)
         TRY(hook->update(hook->self, t));
-    profile_record(t->tune.profile, PROFILE_GAP);
+    profile_record(t->running.tune->profile, PROFILE_GAP);
     record(t, EVENT_UPDATE);
-    t->flags[0] = (double)targets->divisor;
-    t->flags[STEP_SEQUENCES - STEP_TARGETS] = (double)targets->sequences;
-    t->flags[STEP_TOKENS - STEP_TARGETS] = (double)targets->tokens;
-    t->flags[STEP_STOP - STEP_TARGETS] = t->stop && *t->stop;
-    ops->copy_async(t->dev, t->optim.stats + STEP_TARGETS, t->flags, STEP_FLAGS * sizeof *t->flags);
-    t->optim.together = is_read(t, hook, t->step + 1);
-    TRY(optim_step(&t->optim, t->model, t->step));
-    ops->copy_async(t->dev, t->stats, t->optim.stats, STEP_STATS * sizeof *t->stats);
-    profile_record(t->tune.profile, PROFILE_UPDATE);
+    t->running.flags[0] = (double)targets->divisor;
+    t->running.flags[STEP_SEQUENCES - STEP_TARGETS] = (double)targets->sequences;
+    t->running.flags[STEP_TOKENS - STEP_TARGETS] = (double)targets->tokens;
+    t->running.flags[STEP_STOP - STEP_TARGETS] = t->given.stop && *t->given.stop;
+    ops->copy_async(t->dev, t->optim->stats + STEP_TARGETS, t->running.flags,
+                    STEP_FLAGS * sizeof *t->running.flags);
+    t->optim->together = is_read(t, hook, t->step + 1);
+    TRY(optim_step(t->optim, t->model, t->step));
+    ops->copy_async(t->dev, t->running.stats, t->optim->stats,
+                    STEP_STATS * sizeof *t->running.stats);
+    profile_record(t->running.tune->profile, PROFILE_UPDATE);
     record(t, EVENT_END);
     TRY(t->coll->ops->event_record(t->coll));
     t->step++;
     t->tokens += (uint64_t)t->settings->train_batch_tokens;
-    t->pending = true;
+    t->running.pending = true;
     return ERR_OK;
 }
 
@@ -384,8 +405,8 @@ static double between(const struct train *t, enum step_event from, enum step_eve
 static double loss_mean(const struct train *t, size_t row)
 {
     bool sequences = loss_rows[row].unit == LOSS_OF_SEQUENCES;
-    double count = t->stats[sequences ? STEP_SEQUENCES : STEP_TARGETS];
-    return sequences && count <= 0 ? 0 : t->stats[STEP_LOSS + row] / count;
+    double count = t->running.stats[sequences ? STEP_SEQUENCES : STEP_TARGETS];
+    return sequences && count <= 0 ? 0 : t->running.stats[STEP_LOSS + row] / count;
 }
 
 /* The sum of the means. */
@@ -393,7 +414,7 @@ static double step_loss(const struct train *t)
 {
     double sum = 0;
     for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
-        if (loss_rows[i].learned && loss_any((enum model_loss_kind)i, t->settings, &t->loader))
+        if (loss_rows[i].learned && loss_any((enum model_loss_kind)i, t->settings, t->data.loader))
             sum += loss_mean(t, i);
     return sum;
 }
@@ -404,9 +425,9 @@ static void add_losses(const struct train *t, bool hidden, struct figures *f)
     size_t learned = 0;
     for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
         learned +=
-            loss_rows[i].learned && loss_any((enum model_loss_kind)i, t->settings, &t->loader);
+            loss_rows[i].learned && loss_any((enum model_loss_kind)i, t->settings, t->data.loader);
     for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
-        if (loss_any((enum model_loss_kind)i, t->settings, &t->loader) &&
+        if (loss_any((enum model_loss_kind)i, t->settings, t->data.loader) &&
             (!loss_rows[i].learned || learned > 1))
             figures_add(f, loss_rows[i].name, hidden ? NAN : loss_mean(t, i));
 }
@@ -416,9 +437,10 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
 {
     TRY(t->coll->ops->event_wait(t->coll));
     TRY(t->dev->ops->event_wait(t->dev, event_of(t, t->step - 1, EVENT_END)));
-    double targets = t->stats[STEP_TARGETS], norm = sqrt(t->stats[STEP_SQUARE]) / targets;
-    t->pending = false;
-    bool hidden = t->private; /* its statistics hold no losses */
+    double targets = t->running.stats[STEP_TARGETS],
+           norm = sqrt(t->running.stats[STEP_SQUARE]) / targets;
+    t->running.pending = false;
+    bool hidden = t->division.how->secret; /* the statistics hold no losses */
     if (!isfinite(step_loss(t)))
         return diverged(t, "loss");
     if (!isfinite(norm))
@@ -432,14 +454,14 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
                                .compute_seconds = between(t, EVENT_BEGIN, EVENT_BACKWARD),
                                .exposed_seconds = between(t, EVENT_BACKWARD, EVENT_REDUCED),
                                .tokens = t->tokens,
-                               .inner_up = t->inner_up,
-                               .compressed = t->optim.compress != NULL,
-                               .summed = !t->optim.kept.apart};
-    methods_read(&t->methods, t->step, t->stats, &r->figures);
+                               .inner_up = t->running.inner_up,
+                               .compressed = t->optim->compress != NULL,
+                               .summed = !t->optim->kept.apart};
+    methods_read(&t->methods, t->step, t->running.stats, &r->figures);
     add_losses(t, hidden, &r->figures);
     r->step_seconds = between(t, EVENT_BEGIN, EVENT_REDUCED) + between(t, EVENT_UPDATE, EVENT_END);
-    r->tokens_per_second = t->stats[STEP_TOKENS] / r->step_seconds;
-    *stop = t->stats[STEP_STOP] > 0;
+    r->tokens_per_second = t->running.stats[STEP_TOKENS] / r->step_seconds;
+    *stop = t->running.stats[STEP_STOP] > 0;
     return ERR_OK;
 }
 
@@ -451,7 +473,7 @@ static bool passed(int64_t from, int64_t step, int64_t every)
 
 static enum err save(struct train *t, const struct train_hook *hook)
 {
-    if (t->saved_step == t->step)
+    if (t->saved.step == t->step)
         return ERR_OK;
     if (hook)
         TRY(hook->saving(hook->self, t));
@@ -477,14 +499,14 @@ static enum err after_step(struct train *t, const struct train_hook *hook,
         return err_set(ERR_STOPPED,
                        "stopped after step %lld of %lld; saved in %s; start again with the same "
                        "command",
-                       (long long)t->step, (long long)s->train_steps, t->checkpoint_dir);
+                       (long long)t->step, (long long)s->train_steps, t->given.checkpoint_dir);
     return ERR_OK;
 }
 
 /* Whether the result of the last step is needed before the next begins. Equal on all ranks. */
 static bool must_wait(struct train *t, const struct train_hook *hook)
 {
-    return !t->ahead || is_read(t, hook, t->step) || methods_change(&t->methods, t->step);
+    return !t->running.ahead || is_read(t, hook, t->step) || methods_change(&t->methods, t->step);
 }
 
 /* Reports, evaluates and stores the last step. If the host ran ahead, the gradients of the next
@@ -493,7 +515,7 @@ static enum err finish_step(struct train *t, const struct train_hook *hook)
 {
     struct train_report r;
     bool stop = false;
-    if (!t->pending)
+    if (!t->running.pending)
         return ERR_OK;
     TRY(read_step_stats(t, &r, &stop));
     tune_graphs(t, &r);
@@ -505,17 +527,18 @@ static enum err refused(struct train *t, const struct train_hook *hook)
 {
     char why[1024];
     snprintf(why, sizeof why, "%s", err_message());
-    ASSERT(!t->pending); /* a private site trains on the CPU */
+    ASSERT(!t->running.pending); /* a private site trains on the CPU */
     TRY(save(t, hook));
     return err_set(ERR_BUDGET, "%s; %lld of %lld steps are done and saved in %s", why,
-                   (long long)t->step, (long long)t->settings->train_steps, t->checkpoint_dir);
+                   (long long)t->step, (long long)t->settings->train_steps,
+                   t->given.checkpoint_dir);
 }
 
 static enum err step(struct train *t, const struct train_hook *hook)
 {
     struct step_targets targets = {0};
     double before = t->coll->up, sent;
-    enum err e = t->parallel->charge(t);
+    enum err e = t->division.how->charge(t);
     if (e == ERR_BUDGET)
         return refused(t, hook);
     TRY(e);
@@ -524,7 +547,7 @@ static enum err step(struct train *t, const struct train_hook *hook)
     TRY(finish_step(t, hook));
     before = t->coll->up;
     TRY(step_end(t, hook, &targets));
-    t->inner_up = sent + t->coll->up - before;
+    t->running.inner_up = sent + t->coll->up - before;
     return must_wait(t, hook) ? finish_step(t, hook) : ERR_OK;
 }
 

@@ -70,17 +70,6 @@ struct train_memory { /* bytes of one rank */
     size_t total;
 };
 
-struct train_tune {                             /* private to train_tune.c */
-    struct profile *profile;                    /* NULL: train.profile is 0 */
-    struct {                                    /* sums over the micro-batches of profiled steps */
-        double tokens, targets, pairs, batches; /* pairs: of tokens of one sequence */
-    } profiled;
-    unsigned seen; /* steps begun in this process */
-    bool reported;
-    int64_t steps;     /* of the trial with graphs */
-    double fastest[2]; /* seconds: without, with */
-};
-
 struct train;
 
 /* Called by every rank at the same places, while no update runs. May change model_params() and must
@@ -127,50 +116,77 @@ struct train_budget {
     enum err (*may_charge)(void *self, const struct private_charge *c, int64_t charged);
 };
 
+/* The parts of struct train, each written by one file. */
+struct train_given { /* train.c: by the caller, at open or before train_run */
+    const char *checkpoint_dir;
+    uint32_t data_site; /* data stream of this site: part of (seed, site, rank, step) */
+    /* Set by a signal handler: finish the step, store, return ERR_STOPPED. NULL: none. */
+    atomic_int *stop;
+    const struct train_budget *budget; /* with privacy.unit; NULL: no cap */
+    bool text_fixed; /* other files at a restart, by the same list, are refused; else they are
+                        warned of */
+};
+struct train_data {        /* train.c */
+    struct loader *loader; /* of the training text */
+    struct batch *batch;   /* one micro-batch */
+    struct loader held_out;
+    struct evaluate_sums evaluation; /* with held-out text */
+    size_t micro_sequences;
+};
+struct train_running {       /* train.c: the loop */
+    double inner_up;         /* of the last step */
+    bool ahead;              /* the host runs ahead of the device: on a GPU */
+    bool pending;            /* the last step's statistics have not been read */
+    double *flags;           /* pinned: this rank's STEP_TARGETS .. STEP_STOP, to the device */
+    double *stats;           /* pinned: (STEP_STATS) of the last step, from the device */
+    unsigned events;         /* of the step that runs and of the one before, by turns */
+    size_t free_bytes;       /* of the GPU when this was opened */
+    struct train_tune *tune; /* train_tune.c */
+};
+struct train_parallel;
+struct train_division { /* how the ranks divide a step: train_parallel.h. Written by the row that
+                           `how` is */
+    const struct train_parallel *how;
+    void *state;
+    struct grad_reduce *reduce; /* sums of gradients over the ranks; NULL: there are none */
+};
+struct train_saved {            /* train_state.c */
+    struct mixture_phase phase; /* as loaded, or stored last */
+    char *pinned;               /* canonical settings that a resumed run must share */
+    int64_t step;               /* of the newest checkpoint, -1: none */
+};
+/* Which file writes which member of these structs:
+ * train.c: settings, dev, coll, table, model, optim, step, tokens, memory, given, data, division,
+ *     running, methods, how
+ * train_batch.c: state, reduce
+ * train_errors.c: none
+ * train_memory.c: moments, update, grad_reduce, reducer, staging, collectives, graphs, total
+ * train_modules.c: state, modules
+ * train_private.c: state, reduce, clipping
+ * train_state.c: step, tokens, saved, phase, pinned
+ * train_tune.c: none
+ */
 struct train { /* open for the hook to read */
     const struct settings *settings;
     struct dev *dev;
     struct coll *coll;
     struct table table;
     struct model *model;
-    struct optim optim;
+    struct optim *optim;
     int64_t step; /* finished steps */
     uint64_t tokens;
-    const char *checkpoint_dir;
-    uint32_t data_site; /* data stream of this site: part of (seed, site, rank, step) */
-    /* Set by a signal handler: finish the step, store, return ERR_STOPPED. NULL: none. */
-    atomic_int *stop;
-    const struct train_budget *budget; /* with privacy.unit, set by the caller; NULL: no cap */
-    /* Set by the caller before train_run: other files at a restart, by the same list, are refused;
-     * else they are warned of. */
-    bool text_fixed;
     struct train_memory memory;
-    /* private to train */
-    struct loader loader, held_out;
-    struct evaluate_sums evaluation;       /* with held-out text */
-    struct batch batch;                    /* one micro-batch */
-    const struct train_parallel *parallel; /* how the ranks divide a step */
-    struct pipeline *pipeline;             /* with train.modules */
-    struct train_private *private;         /* with privacy.unit */
-    struct grad_reduce reduce;
-    void *reduce_memory; /* device: of the reducer, or NULL */
-    double *clip_norms;  /* device: of reduce, with train.clip_per = bucket */
-    float *clip_factor;
-    struct dev_range *learning; /* (table.count) of the slab; NULL: always the whole */
-    size_t micro_sequences;
-    double inner_up;   /* of the last step */
-    bool ahead;        /* the host runs ahead of the device: on a GPU */
-    bool pending;      /* the last step's statistics have not been read */
-    size_t free_bytes; /* of the GPU when this was opened */
-    double *flags;     /* pinned: this rank's STEP_TARGETS and STEP_STOP, to the device */
-    double *stats;     /* pinned: (STEP_STATS) of the last step, from the device */
-    struct train_tune tune;
+    struct train_given given;
+    struct train_data data;
+    struct train_division division;
+    struct train_running running;
+    struct train_saved saved;
     struct methods methods;
-    struct mixture_phase phase; /* as loaded, or stored last */
-    unsigned events;            /* of the step that runs and of the one before, by turns */
-    char *pinned;               /* canonical settings that a resumed run must share */
-    int64_t saved_step;         /* of the newest checkpoint, -1: none */
 };
+/* Before train_run. `stop`, `budget` and `fixed`: struct train_given. */
+void train_stop_by(struct train *t, atomic_int *stop);
+void train_charge_to(struct train *t, const struct train_budget *budget);
+void train_fix_text(struct train *t, bool fixed);
 
 /* Of the training text, for one of the ranks that divide the batch. */
 struct loader_options train_loader_options(const struct settings *s, uint32_t data_site,
@@ -212,7 +228,7 @@ struct train_options { /* borrowed for train's life */
     const struct settings *settings;
     struct dev *dev;
     struct coll *coll;
-    uint32_t data_site;         /* see struct train */
+    uint32_t data_site;         /* see struct train_given */
     const char *checkpoint_dir; /* created when missing */
 };
 enum err train_open(struct train *t, const struct train_options *o, struct arena *perm) MUST;

@@ -3,6 +3,14 @@
 #include "inner/train/train_parallel.h"
 #include "inner/train/train_tune.h"
 
+struct batch_division {
+    struct grad_reduce reduce;
+    void *memory;       /* device: of the reducer, or NULL */
+    double *clip_norms; /* device: of reduce, with train.clip_per = bucket */
+    float *clip_factor;
+    struct dev_range *learning; /* (table.count) of the slab; NULL: always the whole */
+};
+
 const struct train_parallel *parallel_of(const struct settings *s)
 {
     if (s->privacy_unit != PRIVACY_UNIT_NONE)
@@ -21,46 +29,52 @@ static bool clips_buckets(const struct settings *s)
     return s->train_clip_per == TRAIN_CLIP_PER_BUCKET && s->train_clip > 0;
 }
 
-static enum err open_batch(struct train *t, struct arena *perm)
+static enum err open_batch(struct train *t, struct train_division *d, struct arena *perm)
 {
     const struct settings *s = t->settings;
+    struct batch_division *x;
+    TRY_ALLOC(d->state = x = arena_alloc(perm, sizeof *x));
+    d->reduce = &x->reduce;
     if (depth_drops(s) || depth_stages(s))
-        TRY_ALLOC(t->learning = arena_array(perm, t->table.count, sizeof *t->learning));
-    TRY(dev_alloc(t->dev, &t->reduce_memory,
+        TRY_ALLOC(x->learning = arena_array(perm, t->table.count, sizeof *x->learning));
+    TRY(dev_alloc(t->dev, &x->memory,
                   t->memory.reducer)); /* optim_open takes the rest of grad_reduce */
     if (clips_buckets(s)) {
         const double one = 1;
-        TRY(dev_alloc(t->dev, (void **)&t->clip_norms, 2 * sizeof *t->clip_norms));
-        TRY(dev_alloc(t->dev, (void **)&t->clip_factor, sizeof *t->clip_factor));
-        t->dev->ops->copy(t->dev, t->clip_norms + 1, &one, sizeof one);
+        TRY(dev_alloc(t->dev, (void **)&x->clip_norms, 2 * sizeof *x->clip_norms));
+        TRY(dev_alloc(t->dev, (void **)&x->clip_factor, sizeof *x->clip_factor));
+        t->dev->ops->copy(t->dev, x->clip_norms + 1, &one, sizeof one);
     }
-    t->reduce = (struct grad_reduce){.coll = t->coll,
+    x->reduce = (struct grad_reduce){.coll = t->coll,
                                      .dev = t->dev,
                                      .reducer = reducer_of(s),
-                                     .memory = t->reduce_memory,
+                                     .memory = x->memory,
                                      .grads = model_grads(t->model),
                                      .elements = t->table.elements,
                                      .bucket = bucket_elements(s),
                                      .clip = clips_buckets(s) ? (float)s->train_clip : 0,
-                                     .norms = t->clip_norms,
-                                     .factor = t->clip_factor,
-                                     .offsets = t->optim.offsets};
+                                     .norms = x->clip_norms,
+                                     .factor = x->clip_factor,
+                                     .offsets = t->optim->offsets};
     return ERR_OK;
 }
 
 static void close_batch(struct train *t)
 {
-    dev_free(t->dev, t->reduce_memory);
-    dev_free(t->dev, t->clip_norms);
-    dev_free(t->dev, t->clip_factor);
+    struct batch_division *x = t->division.state;
+    if (!x)
+        return;
+    dev_free(t->dev, x->memory);
+    dev_free(t->dev, x->clip_norms);
+    dev_free(t->dev, x->clip_factor);
 }
 
-static void choose_ranges(struct train *t)
+static void choose_ranges(struct train *t, struct batch_division *x)
 {
-    t->reduce.ranges = t->learning;
-    if (t->learning)
-        t->reduce.range_count =
-            depth_ranges(t->settings, &t->table, (uint64_t)t->step, true, t->learning);
+    x->reduce.ranges = x->learning;
+    if (x->learning)
+        x->reduce.range_count =
+            depth_ranges(t->settings, &t->table, (uint64_t)t->step, true, x->learning);
 }
 
 /* Accumulates the gradients of this rank's share in the model's slab, and the losses in the
@@ -70,32 +84,35 @@ static void choose_ranges(struct train *t)
  * gradients that are final (docs/methods.md 3.3). */
 static enum err backward(struct train *t, struct step_targets *targets)
 {
-    size_t sequences = t->loader.rank_sequences;
-    const struct model_grad_hook hook = {&t->reduce, grad_reduce_ready};
-    t->batch.sequence_weight = (float)objective_sequence_weight(&t->loader, (uint64_t)t->step);
-    t->reduce.local = !compress_sums(t->settings, t->step);
-    choose_ranges(t);
-    grad_reduce_begin(&t->reduce);
-    for (size_t at = 0; at < sequences; at += t->micro_sequences) {
-        size_t left = sequences - at, count = left < t->micro_sequences ? left : t->micro_sequences;
+    size_t sequences = t->data.loader->rank_sequences;
+    struct batch_division *x = t->division.state;
+    const struct model_grad_hook hook = {&x->reduce, grad_reduce_ready};
+    t->data.batch->sequence_weight =
+        (float)objective_sequence_weight(t->data.loader, (uint64_t)t->step);
+    x->reduce.local = !compress_sums(t->settings, t->step);
+    choose_ranges(t, x);
+    grad_reduce_begin(&x->reduce);
+    for (size_t at = 0; at < sequences; at += t->data.micro_sequences) {
+        size_t left = sequences - at,
+               count = left < t->data.micro_sequences ? left : t->data.micro_sequences;
         bool last_micro = left == count && t->coll->size > 1;
-        objective_step(&t->loader, (uint64_t)t->step, at, count, &t->batch);
+        objective_step(t->data.loader, (uint64_t)t->step, at, count, t->data.batch);
         tune_profile_batch(t);
-        profile_record(t->tune.profile, PROFILE_GAP);
-        targets->divisor += objective_divisor(&t->loader, &t->batch);
-        t->reduce.targets = (double)targets->divisor;
-        TRY(model_accumulate(t->model, &t->batch, 1, last_micro ? &hook : NULL,
-                             t->optim.stats + STEP_LOSS));
-        targets->sequences += t->loader.sequence_targets ? batch_labels(&t->batch) : 0;
-        targets->tokens += t->batch.tokens_count - t->batch.filled;
+        profile_record(t->running.tune->profile, PROFILE_GAP);
+        targets->divisor += objective_divisor(t->data.loader, t->data.batch);
+        x->reduce.targets = (double)targets->divisor;
+        TRY(model_accumulate(t->model, t->data.batch, 1, last_micro ? &hook : NULL,
+                             t->optim->stats + STEP_LOSS));
+        targets->sequences += t->data.loader->sequence_targets ? batch_labels(t->data.batch) : 0;
+        targets->tokens += t->data.batch->tokens_count - t->data.batch->filled;
     }
     return ERR_OK;
 }
 
 static enum err reduce(struct train *t)
 {
-    TRY(grad_reduce_wait(&t->reduce));
-    return compress_reduce(&t->optim, model_grads(t->model), t->step);
+    TRY(grad_reduce_wait(t->division.reduce));
+    return compress_reduce(t->optim, model_grads(t->model), t->step);
 }
 
 static void plan_nothing(struct train_memory *m, const struct train_sizes *p)
@@ -106,6 +123,7 @@ static void plan_nothing(struct train_memory *m, const struct train_sizes *p)
 const struct train_parallel parallel_batch = {.check = parallel_any_ranks,
                                               .batch_ranks = parallel_all_ranks,
                                               .plan = plan_nothing,
+                                              .secret = false,
                                               .open = open_batch,
                                               .close = close_batch,
                                               .charge = parallel_nothing,

@@ -184,5 +184,6 @@ void train_memory_used(const struct train *t)
     }
     size_t left = t->dev->ops->memory_free(t->dev);
     log_event(LOG_INFO, "memory_used", "planned_mib=%.1f taken_mib=%.1f gpu_mib=%.1f", planned,
-              mib(t->dev->used_bytes), mib(t->free_bytes > left ? t->free_bytes - left : 0));
+              mib(t->dev->used_bytes),
+              mib(t->running.free_bytes > left ? t->running.free_bytes - left : 0));
 }

@@ -26,7 +26,9 @@ struct train_parallel { /* no member is NULL */
         int ranks); /* ranks that share the batch out; the others, or all, have the whole */
     /* Adds its rows of the memory table. */
     void (*plan)(struct train_memory *m, const struct train_sizes *p);
-    enum err (*open)(struct train *t, struct arena *perm);
+    bool secret; /* losses and targets of its steps stay at the site */
+    /* Takes memory, which d->state points to. */
+    enum err (*open)(struct train *t, struct train_division *d, struct arena *perm);
     void (*close)(struct train *t); /* a partly opened one is fine */
     /* Charges step t->step + 1, durably; an error: no record of it may be read. */
     enum err (*charge)(struct train *t);
@@ -70,14 +72,16 @@ static inline size_t parallel_no_earlier(const struct train *t, float *const **s
 /* What a method works on. */
 static inline struct method_parts train_parts(struct train *t)
 {
-    return (struct method_parts){t->settings, t->dev,    t->coll,    &t->table,
-                                 t->model,    &t->optim, &t->loader, &t->batch};
+    return (struct method_parts){t->settings, t->dev,   t->coll,        &t->table,
+                                 t->model,    t->optim, t->data.loader, t->data.batch};
 }
 extern const struct train_parallel parallel_batch, parallel_modules, parallel_private;
 const struct train_parallel *parallel_of(const struct settings *s);
 /* All ranks return the lead's error, so that no rank waits in a collective for a rank that has
  * returned. */
 enum err train_share_error(struct train *t, enum err e) MUST;
+/* train_state.c, part of train_open. */
+enum err train_state_open(struct train *t, struct arena *perm) MUST;
 /* With privacy.unit: the position of the list of charges that a checkpoint holds, as stored last or
  * as loaded; else NULL. */
 struct chained_at *train_charges_at(struct train *t);

@@ -31,6 +31,7 @@ struct train_private {
         uint64_t number; /* among the steps of the site */
     } drawn;
     struct arena arena;
+    struct grad_reduce reduce;
     struct units units;
     struct chained_at stored;     /* of the checkpoint */
     struct digest records;        /* of the text: at the lead */
@@ -43,6 +44,11 @@ struct train_private {
     uint64_t *chosen; /* (most) of the unit that was drawn last */
     size_t chosen_count;
 };
+
+static struct train_private *private_of(const struct train *t)
+{
+    return t->division.state;
+}
 
 /* ---- open ---- */
 /* What `clip` is opened with, but for the model and the norm. */
@@ -67,24 +73,24 @@ static enum err check_site(const struct train *t)
     if (!t->dev->host_memory || t->dev->model_type != DTYPE_F32)
         return err_set(ERR_CONFIG, "privacy.unit needs f32 on the CPU: set device.kind = cpu and "
                                    "device.dtype = f32");
-    if ((size_t)most > t->micro_sequences)
+    if ((size_t)most > t->data.micro_sequences)
         return err_set(ERR_CONFIG,
                        "privacy.unit_sequences = %lld: the examples of a %s are clipped together, "
                        "and a micro-batch holds %zu; set train.micro_batch_tokens to %lld or more, "
                        "or privacy.unit_sequences to %zu or less",
-                       most, unit_name(t), t->micro_sequences, most * (long long)s->train_sequence,
-                       t->micro_sequences);
+                       most, unit_name(t), t->data.micro_sequences,
+                       most * (long long)s->train_sequence, t->data.micro_sequences);
     return ERR_OK;
 }
 
 /* The loss of held-out text leaves the site without a charge. */
 static enum err check_eval(const struct train *t)
 {
-    for (size_t i = 0; i < t->held_out.set.count; i++)
-        for (size_t k = 0; k < t->loader.set.count; k++) {
+    for (size_t i = 0; i < t->data.held_out.set.count; i++)
+        for (size_t k = 0; k < t->data.loader->set.count; k++) {
             struct stat a, b;
-            const char *path = t->held_out.set.shards[i].path;
-            if (stat(path, &a) != 0 || stat(t->loader.set.shards[k].path, &b) != 0 ||
+            const char *path = t->data.held_out.set.shards[i].path;
+            if (stat(path, &a) != 0 || stat(t->data.loader->set.shards[k].path, &b) != 0 ||
                 a.st_dev != b.st_dev || a.st_ino != b.st_ino)
                 continue;
             return err_set(ERR_CONFIG,
@@ -120,31 +126,32 @@ static struct digest records_digest(const struct shard_set *set)
 static enum err open_units(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
-    struct train_private *p = t->private;
-    TRY(units_open(&p->units, &t->loader, s->privacy_unit, perm));
+    struct train_private *p = private_of(t);
+    TRY(units_open(&p->units, t->data.loader, s->privacy_unit, perm));
     TRY(private_charge_of(&p->charge, s, p->units.count));
     p->sizes = private_sizes(&p->charge);
     return ERR_OK;
 }
 
-static enum err open_private(struct train *t, struct arena *perm)
+static enum err open_private(struct train *t, struct train_division *d, struct arena *perm)
 {
     const struct settings *s = t->settings;
     struct train_private *p;
     TRY(check_site(t));
     TRY(check_eval(t));
-    TRY_ALLOC(p = t->private = arena_alloc(perm, sizeof *p));
+    TRY_ALLOC(d->state = p = arena_alloc(perm, sizeof *p));
+    d->reduce = &p->reduce;
     p->arena = arena_make(0);
     p->most = (size_t)keys_unit_sequences(s);
-    TRY_ALLOC(p->windows = arena_array(perm, t->micro_sequences, sizeof *p->windows));
-    TRY_ALLOC(p->first = arena_array(perm, t->micro_sequences + 1, sizeof *p->first));
+    TRY_ALLOC(p->windows = arena_array(perm, t->data.micro_sequences, sizeof *p->windows));
+    TRY_ALLOC(p->first = arena_array(perm, t->data.micro_sequences + 1, sizeof *p->first));
     TRY_ALLOC(p->chosen = arena_array(perm, p->most, sizeof *p->chosen));
     TRY(open_units(t, perm));
     if (t->coll->rank == 0)
-        p->records = records_digest(&t->loader.set);
+        p->records = records_digest(&t->data.loader->set);
     if (t->coll->rank == 0 && p->sizes.bands > 1)
         TRY(noise_chain_open(&p->chain, &t->table, p->sizes.bands, perm));
-    t->reduce = (struct grad_reduce){.coll = t->coll,
+    p->reduce = (struct grad_reduce){.coll = t->coll,
                                      .dev = t->dev,
                                      .reducer = reducer_of(s),
                                      .grads = model_grads(t->model),
@@ -158,10 +165,11 @@ static enum err open_private(struct train *t, struct arena *perm)
 
 static void close_private(struct train *t)
 {
-    if (!t->private)
+    struct train_private *p = private_of(t);
+    if (!p)
         return;
-    clip_close(t->private->clip);
-    arena_free(&t->private->arena);
+    clip_close(p->clip);
+    arena_free(&p->arena);
 }
 
 enum err train_records(uint64_t *records, const struct settings *s, uint32_t data_site)
@@ -181,27 +189,27 @@ enum err train_records(uint64_t *records, const struct settings *s, uint32_t dat
 
 struct chained_at *train_charges_at(struct train *t)
 {
-    return t->private ? &t->private->stored : NULL;
+    return t->division.how->secret ? &private_of(t)->stored : NULL;
 }
 
 struct digest train_private_id(const struct train *t)
 {
-    return private_run_id(&t->private->site);
+    return private_run_id(&private_of(t)->site);
 }
 
 uint64_t train_charged(const struct train *t)
 {
-    return t->private ? (uint64_t)t->private->site.charged : 0;
+    return t->division.how->secret ? (uint64_t)private_of(t)->site.charged : 0;
 }
 
 /* ---- charges ---- */
 static enum err set_multiplier(struct train *t)
 {
-    struct private_charge *c = &t->private->charge;
+    struct private_charge *c = &private_of(t)->charge;
     double noise = c->noise;
     c->step = t->step;
-    if (t->budget)
-        TRY(t->budget->begin(t->budget->self, c, &noise));
+    if (t->given.budget)
+        TRY(t->given.budget->begin(t->given.budget->self, c, &noise));
     c->noise = noise;
     if (noise > 0)
         return ERR_OK;
@@ -210,7 +218,7 @@ static enum err set_multiplier(struct train *t)
 
 static enum err set_noise(struct train *t)
 {
-    struct train_private *p = t->private;
+    struct train_private *p = private_of(t);
     TRY(t->coll->ops->broadcast_host(t->coll, &p->charge.noise, sizeof p->charge.noise));
     p->noise = noise_scale_of(p->charge.noise, t->settings->privacy_clip, t->table.parameters,
                               p->sizes.bands);
@@ -224,9 +232,9 @@ static enum err set_noise(struct train *t)
 
 static enum err open_lead(struct train *t)
 {
-    struct train_private *p = t->private;
+    struct train_private *p = private_of(t);
     const struct private_begun begun = {t->step > 0, p->stored};
-    TRY(private_open(&p->site, t->checkpoint_dir, &begun, &p->arena));
+    TRY(private_open(&p->site, t->given.checkpoint_dir, &begun, &p->arena));
     p->stored = p->site.list.last;
     return set_multiplier(t);
 }
@@ -242,14 +250,14 @@ static enum err resumed(struct train *t)
  * their number. A unit that does not fit stays in p->chosen. */
 static size_t next_units(struct train *t, struct lot *d)
 {
-    struct train_private *p = t->private;
+    struct train_private *p = private_of(t);
     size_t units = 0, at = 0;
     for (uint64_t unit; p->chosen_count || lot_next(d, &unit);) {
         if (!p->chosen_count && unit % (uint64_t)t->coll->size != (uint64_t)t->coll->rank)
             continue;
         if (!p->chosen_count)
             p->chosen_count = lot_windows(d, unit, p->most, p->chosen);
-        if (p->chosen_count > t->micro_sequences - at)
+        if (p->chosen_count > t->data.micro_sequences - at)
             break;
         memcpy(p->windows + at, p->chosen, p->chosen_count * sizeof *p->windows);
         at += p->chosen_count;
@@ -261,19 +269,19 @@ static size_t next_units(struct train *t, struct lot *d)
 
 static enum err clip_all(struct train *t)
 {
-    struct train_private *p = t->private;
+    struct train_private *p = private_of(t);
     struct lot d;
     lot_begin(&d, &(struct lot_options){.how = t->settings->privacy_sampling,
                                         .sizes = p->sizes,
                                         .units = &p->units,
-                                        .loader = &t->loader,
+                                        .loader = t->data.loader,
                                         .index = p->drawn.number,
                                         .key = p->drawn.keys.sample,
                                         .bin_key = p->drawn.bin_key});
     for (struct clip_cut cut = {p->first, 0}; (cut.records = next_units(t, &d)) > 0;) {
-        objective_records(&t->loader, (uint64_t)t->step, p->windows, p->first[cut.records],
-                          &t->batch);
-        TRY(clip_accumulate(p->clip, &t->batch, &cut, NULL));
+        objective_records(t->data.loader, (uint64_t)t->step, p->windows, p->first[cut.records],
+                          t->data.batch);
+        TRY(clip_accumulate(p->clip, t->data.batch, &cut, NULL));
     }
     return ERR_OK;
 }
@@ -283,14 +291,14 @@ enum { DEVICE_MAX = 600 };
 static void describe_device(const struct train *t, char text[DEVICE_MAX])
 {
     snprintf(text, DEVICE_MAX, "%s ranks=%d program=%s", t->dev->note, t->coll->size,
-             t->budget ? t->budget->program : "");
+             t->given.budget ? t->given.budget->program : "");
 }
 
 /* Steps of which manifests know and the list does not. */
 static enum err count_missing(struct train *t, const struct private_charge *next)
 {
-    const struct train_budget *b = t->budget;
-    struct private_site *site = &t->private->site;
+    const struct train_budget *b = t->given.budget;
+    struct private_site *site = &private_of(t)->site;
     struct private_charge like = *next;
     uint64_t missing, known = b->known(b->self);
     TRY(private_missing(&missing, site, known));
@@ -302,8 +310,8 @@ static enum err count_missing(struct train *t, const struct private_charge *next
 
 static enum err charge_lead(struct train *t)
 {
-    struct train_private *p = t->private;
-    const struct train_budget *b = t->budget;
+    struct train_private *p = private_of(t);
+    const struct train_budget *b = t->given.budget;
     struct private_charge c = p->charge;
     char device[DEVICE_MAX];
     const struct private_basis basis = {
@@ -329,7 +337,7 @@ static enum err charge_lead(struct train *t)
 
 static enum err charge(struct train *t)
 {
-    struct private_drawn *d = &t->private->drawn;
+    struct private_drawn *d = &private_of(t)->drawn;
     TRY(train_share_error(t, t->coll->rank == 0 ? charge_lead(t) : ERR_OK));
     return t->coll->ops->broadcast_host(t->coll, d, sizeof *d);
 }
@@ -338,9 +346,9 @@ static enum err charge(struct train *t)
 static enum err backward(struct train *t, struct step_targets *targets)
 {
     bool lead = t->coll->rank == 0;
-    grad_reduce_begin(&t->reduce);
+    grad_reduce_begin(t->division.reduce);
     TRY(clip_all(t));
-    targets->divisor = lead ? (size_t)t->private->sizes.expected : 0;
+    targets->divisor = lead ? (size_t)private_of(t)->sizes.expected : 0;
     targets->tokens = lead ? (size_t)t->settings->train_batch_tokens : 0;
     return ERR_OK;
 }
@@ -348,7 +356,7 @@ static enum err backward(struct train *t, struct step_targets *targets)
 /* ---- noise ---- */
 static void chain_step(struct train *t, float *slab)
 {
-    struct train_private *p = t->private;
+    struct train_private *p = private_of(t);
     uint8_t key[CHACHA_KEY_BYTES];
     private_noise_key(&p->site, private_step(&p->site, p->chain.next), key);
     noise_chain_step(&p->chain, slab, &p->noise, key, t->dev->threads);
@@ -357,7 +365,7 @@ static void chain_step(struct train *t, float *slab)
 /* After a restart, and where a step is done again, the noise in front of it is made again. */
 static void add_correlated(struct train *t, float *grads)
 {
-    struct train_private *p = t->private;
+    struct train_private *p = private_of(t);
     struct noise_chain *x = &p->chain;
     uint64_t number = p->drawn.number, chain = private_step(&p->site, number)->chain;
     if (x->begin != chain || x->next > number)
@@ -373,9 +381,9 @@ static void add_correlated(struct train *t, float *grads)
 /* The noise depends on the sum to its last bit, so one rank adds it for all. */
 static enum err reduce(struct train *t)
 {
-    struct train_private *p = t->private;
+    struct train_private *p = private_of(t);
     float *grads = model_grads(t->model);
-    TRY(grad_reduce_wait(&t->reduce));
+    TRY(grad_reduce_wait(t->division.reduce));
     if (t->coll->rank == 0 && p->sizes.bands > 1)
         add_correlated(t, grads);
     else if (t->coll->rank == 0)
@@ -393,6 +401,7 @@ static void plan_private(struct train_memory *m, const struct train_sizes *p)
 const struct train_parallel parallel_private = {.check = parallel_any_ranks,
                                                 .batch_ranks = parallel_all_ranks,
                                                 .plan = plan_private,
+                                                .secret = true,
                                                 .open = open_private,
                                                 .close = close_private,
                                                 .charge = charge,

@@ -37,7 +37,7 @@ static enum err staging_slab(struct staging *s, float **to, float *in_place, siz
 /* On a CPU the last slab of sharded state stays in the slab of gradients. */
 static enum err staging_open(const struct train *t, struct staging *s)
 {
-    const struct optim *o = &t->optim;
+    const struct optim *o = t->optim;
     bool direct = t->dev->host_memory;
     int last = OPTIM_STATES - 1;
     while (last > 0 && !o->state[last].elements)
@@ -57,7 +57,8 @@ static enum err staging_open(const struct train *t, struct staging *s)
     if (s->kept_bytes)
         TRY(staging_slab(s, &s->kept, NULL, s->kept_bytes / sizeof *s->kept));
     float *const *earlier;
-    s->earlier_bytes = t->parallel->earlier(t, &earlier) * t->table.elements * sizeof *s->earlier;
+    s->earlier_bytes =
+        t->division.how->earlier(t, &earlier) * t->table.elements * sizeof *s->earlier;
     if (s->earlier_bytes)
         TRY(staging_slab(s, &s->earlier, NULL, s->earlier_bytes / sizeof *s->earlier));
     return s->error_bytes ? staging_slab(s, &s->errors, NULL, s->error_bytes / sizeof *s->errors)
@@ -165,7 +166,7 @@ static struct checkpoint_meta describe(const struct train *t)
         .step = (uint64_t)t->step,
         .seed = (uint64_t)t->settings->run_seed,
         .model = table_digest(&t->table),
-        .settings = t->pinned,
+        .settings = t->saved.pinned,
         .threads = (uint32_t)t->dev->threads,
         .ranks = (uint32_t)t->coll->size,
     };
@@ -189,6 +190,13 @@ static void adopt_attention(struct dev *d, struct checkpoint_meta *was, struct c
         *record = 0;
 }
 
+enum err train_state_open(struct train *t, struct arena *perm)
+{
+    struct config_table pinned = keys_inner((struct settings *)(uintptr_t)t->settings);
+    t->saved.step = -1;
+    return config_canonical(&pinned, 1, perm, &t->saved.pinned);
+}
+
 enum err train_share_error(struct train *t, enum err e)
 {
     int32_t code = (int32_t)e;
@@ -202,7 +210,7 @@ enum err train_share_error(struct train *t, enum err e)
 static struct counters counters_of(struct train *t, struct loader_text *text)
 {
     struct counters c = {.tokens = &t->tokens,
-                         .mixture = t->loader.mixture ? &t->phase : NULL,
+                         .mixture = t->data.loader->mixture ? &t->saved.phase : NULL,
                          .text = text,
                          .charges = train_charges_at(t)};
     c.methods_count = methods_kept(&t->methods, t->settings, c.methods);
@@ -218,13 +226,13 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     if (lead)
         copy_if_needed(t, s->params, model_params(t->model), t->table.elements);
     for (int i = 0; i < OPTIM_STATES; i++)
-        if (t->optim.state[i].elements)
-            TRY(gather_state(t, s->state[i], &t->optim.state[i]));
+        if (t->optim->state[i].elements)
+            TRY(gather_state(t, s->state[i], &t->optim->state[i]));
     TRY(train_errors_gather(t, s->errors, &s->arena));
     if (lead)
         TRY(train_kept_read(t, s->kept));
     float *const *slabs;
-    size_t earlier = t->parallel->earlier(t, &slabs);
+    size_t earlier = t->division.how->earlier(t, &slabs);
     for (size_t i = 0; lead && i < earlier; i++)
         t->dev->ops->copy(t->dev, s->earlier + i * t->table.elements, slabs[i],
                           t->table.elements * sizeof *s->earlier);
@@ -232,12 +240,12 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     if (lead) {
         struct checkpoint_part parts[PARTS_MAX];
         struct checkpoint_meta meta = describe(t);
-        struct loader_text text = loader_text(&t->loader);
+        struct loader_text text = loader_text(t->data.loader);
         struct counters c = counters_of(t, &text);
         if (c.mixture)
-            *c.mixture = *loader_phase(&t->loader, (uint64_t)t->step);
-        size_t n = list_parts(t->optim.state, s, t->table.elements, &c, parts);
-        e = checkpoint_save(t->checkpoint_dir, &meta, parts, n,
+            *c.mixture = *loader_phase(t->data.loader, (uint64_t)t->step);
+        size_t n = list_parts(t->optim->state, s, t->table.elements, &c, parts);
+        e = checkpoint_save(t->given.checkpoint_dir, &meta, parts, n,
                             (unsigned)t->settings->train_checkpoint_keep);
     }
     return train_share_error(t, e);
@@ -246,14 +254,14 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
 enum err train_checkpoint(struct train *t)
 {
     struct staging s = {0};
-    TRY(t->parallel->gather(t));
+    TRY(t->division.how->gather(t));
     enum err e = store_checkpoint(t, &s);
     arena_free(&s.arena);
     TRY(e);
-    t->saved_step = t->step;
+    t->saved.step = t->step;
     if (t->coll->rank == 0)
         log_event(LOG_INFO, "checkpoint", "step=%lld dir=%s", (long long)t->step,
-                  t->checkpoint_dir);
+                  t->given.checkpoint_dir);
     return ERR_OK;
 }
 
@@ -313,18 +321,18 @@ static enum err check_own_shards(const struct train *t, const struct checkpoint_
                    "%s was made by %u rank%s with data.shards = own, which deals out the files "
                    "among them; go on with %u, or begin a run with data.shards = shared from its "
                    "parameters (run.from)",
-                   t->checkpoint_dir, got->ranks, got->ranks == 1 ? "" : "s", got->ranks);
+                   t->given.checkpoint_dir, got->ranks, got->ranks == 1 ? "" : "s", got->ranks);
 }
 
 /* Another text is another order of all examples from this step on. A list that an operator has
  * changed, and files that data.fetch brings, are meant; a mixture counts what its sources gave. */
 static enum err check_text(const struct train *t, const struct loader_text *was, uint64_t step)
 {
-    const struct loader_text is = loader_text(&t->loader);
+    const struct loader_text is = loader_text(t->data.loader);
     const struct settings *s = t->settings;
     enum loader_text_change change = loader_text_compare(was, &is);
     char text[400], quoted[500];
-    if (!step || t->loader.mixture || change == LOADER_TEXT_SAME)
+    if (!step || t->data.loader->mixture || change == LOADER_TEXT_SAME)
         return ERR_OK;
     snprintf(text, sizeof text,
              "data.train: %llu shards with %llu tokens, at the checkpoint of step %llu they were "
@@ -334,7 +342,7 @@ static enum err check_text(const struct train *t, const struct loader_text *was,
              is.tokens == was->tokens && is.files == was->files
                  ? "names, sizes, first ids, labels or owners differ"
                  : "other files");
-    if (t->text_fixed && change == LOADER_TEXT_FILES && !*s->data_fetch)
+    if (t->given.text_fixed && change == LOADER_TEXT_FILES && !*s->data_fetch)
         return err_set(
             ERR_MISMATCH,
             "%s. With outer.mode = strict a restart repeats the run: bring the files "
@@ -367,22 +375,22 @@ static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
     TRY(staging_open(t, s));
     struct loader_text text = {0};
     struct counters c = counters_of(t, &text);
-    size_t n = list_parts(t->optim.state, s, t->table.elements, &c, parts);
-    TRY(checkpoint_load(t->checkpoint_dir, &want, parts, n, &got, found));
+    size_t n = list_parts(t->optim->state, s, t->table.elements, &c, parts);
+    TRY(checkpoint_load(t->given.checkpoint_dir, &want, parts, n, &got, found));
     if (!*found)
         return ERR_OK;
     if (got.step > (uint64_t)t->settings->train_steps)
         return err_set(ERR_MISMATCH,
                        "%s holds step %llu, beyond train.steps = %lld; set train.steps to at "
                        "least %llu, or use another run.dir",
-                       t->checkpoint_dir, (unsigned long long)got.step,
+                       t->given.checkpoint_dir, (unsigned long long)got.step,
                        (long long)t->settings->train_steps, (unsigned long long)got.step);
-    TRY(check_shares(t->settings, &got, t->checkpoint_dir));
+    TRY(check_shares(t->settings, &got, t->given.checkpoint_dir));
     TRY(check_own_shards(t, &got));
     TRY(check_text(t, &text, got.step));
     tell_errors(t, &got);
     tell_steps(t->settings, &got);
-    t->step = t->saved_step = (int64_t)got.step;
+    t->step = t->saved.step = (int64_t)got.step;
     adopt_attention(t->dev, &got, &want);
     warn_if_different(&got, &want);
     return ERR_OK;
@@ -393,12 +401,12 @@ static enum err distribute(struct train *t, const struct staging *s)
 {
     struct coll *c = t->coll;
     for (int i = OPTIM_STATES; i-- > 0;)
-        if (t->optim.state[i].elements)
-            TRY(scatter_state(t, &t->optim.state[i], s->state[i]));
+        if (t->optim->state[i].elements)
+            TRY(scatter_state(t, &t->optim->state[i], s->state[i]));
     TRY(train_errors_scatter(t, s->errors));
     TRY(train_kept_write(t, s->kept));
     float *const *slabs;
-    size_t earlier = t->parallel->earlier(t, &slabs);
+    size_t earlier = t->division.how->earlier(t, &slabs);
     for (size_t i = 0; i < earlier; i++)
         TRY(broadcast_slab(t, slabs[i], s->earlier ? s->earlier + i * t->table.elements : NULL,
                            t->table.elements));
@@ -408,9 +416,9 @@ static enum err distribute(struct train *t, const struct staging *s)
     size_t methods = methods_kept(&t->methods, t->settings, kept);
     for (size_t i = 0; i < methods; i++)
         TRY(c->ops->broadcast_host(c, kept[i].data, kept[i].bytes));
-    TRY(c->ops->broadcast_host(c, &t->phase, sizeof t->phase));
+    TRY(c->ops->broadcast_host(c, &t->saved.phase, sizeof t->saved.phase));
     TRY(c->ops->broadcast_host(c, &t->step, sizeof t->step));
-    return c->ops->broadcast_host(c, &t->saved_step, sizeof t->saved_step);
+    return c->ops->broadcast_host(c, &t->saved.step, sizeof t->saved.step);
 }
 
 /* Every rank computes the initial parameters itself. */
@@ -440,8 +448,9 @@ static enum err choose_attention(struct train *t)
     struct dev *d = t->dev;
     if (d->autotune && !*d->attention) {
         struct model_loss loss;
-        objective_step(&t->loader, (uint64_t)t->step, 0, t->micro_sequences, &t->batch);
-        TRY(model_step(t->model, &t->batch, 1, NULL, &loss));
+        objective_step(t->data.loader, (uint64_t)t->step, 0, t->data.micro_sequences,
+                       t->data.batch);
+        TRY(model_step(t->model, t->data.batch, 1, NULL, &loss));
     }
     return t->coll->ops->broadcast_host(t->coll, d->attention, sizeof d->attention);
 }
@@ -450,13 +459,14 @@ static enum err choose_attention(struct train *t)
 static enum err resume_mixture(struct train *t)
 {
     bool changed;
-    TRY(loader_resume(&t->loader, (uint64_t)t->step, &t->phase, &changed));
+    TRY(loader_resume(t->data.loader, (uint64_t)t->step, &t->saved.phase, &changed));
     if (changed && t->step)
         log_event(LOG_INFO, "mixture",
                   "step=%lld text=\"other weights than in the checkpoint: they hold from this step "
                   "on%s\"",
                   (long long)t->step,
-                  t->phase.count ? "" : "; it counts no sources, and each begins from its start");
+                  t->saved.phase.count ? ""
+                                       : "; it counts no sources, and each begins from its start");
     return ERR_OK;
 }
 
@@ -471,7 +481,7 @@ enum err train_resume(struct train *t)
     model_params_changed(t->model);
     TRY(dev_sync(t->dev));
     TRY(methods_resumed(&t->methods));
-    TRY(t->parallel->resumed(t));
+    TRY(t->division.how->resumed(t));
     return choose_attention(t);
 }
 

@@ -12,7 +12,7 @@ enum { TRIAL_HALF = 8, TRIAL_END = 16, COUNTED = 5 };
 
 void tune_graphs(struct train *t, const struct train_report *r)
 {
-    struct train_tune *u = &t->tune;
+    struct train_tune *u = t->running.tune;
     if (t->dev->host_memory || t->settings->device_graphs != DEVICE_GRAPHS_AUTO ||
         u->steps == TRIAL_END)
         return;
@@ -31,45 +31,48 @@ void tune_graphs(struct train *t, const struct train_report *r)
 /* ---- profile ---- */
 enum { PROFILE_AFTER = 5 };
 
-enum err tune_profile_open(struct train *t, struct arena *perm)
+enum err tune_open(struct train_tune **out, struct train *t, struct arena *perm)
 {
+    struct train_tune *u;
+    TRY_ALLOC(*out = u = arena_alloc(perm, sizeof *u));
     if (!t->settings->train_profile)
         return ERR_OK;
-    TRY_ALLOC(t->tune.profile = arena_alloc(perm, sizeof *t->tune.profile));
-    profile_open(t->tune.profile, t->dev);
-    model_profile(t->model, t->tune.profile);
+    TRY_ALLOC(u->profile = arena_alloc(perm, sizeof *u->profile));
+    profile_open(u->profile, t->dev);
+    model_profile(t->model, u->profile);
     return ERR_OK;
 }
 
 void tune_profile_batch(struct train *t)
 {
-    const struct batch *b = &t->batch;
-    if (!profile_on(t->tune.profile))
+    const struct batch *b = t->data.batch;
+    if (!profile_on(t->running.tune->profile))
         return;
-    t->tune.profiled.tokens += (double)b->tokens_count;
-    t->tune.profiled.targets += (double)batch_targets(b);
-    t->tune.profiled.batches++;
+    t->running.tune->profiled.tokens += (double)b->tokens_count;
+    t->running.tune->profiled.targets += (double)batch_targets(b);
+    t->running.tune->profiled.batches++;
     for (size_t i = 0; i < b->sequences; i++) {
         double length = b->cu_seqlens[i + 1] - b->cu_seqlens[i];
-        t->tune.profiled.pairs += length * length;
+        t->running.tune->profiled.pairs += length * length;
     }
 }
 
 /* The mean of the profiled steps, of this rank. */
 static struct work_step work_step(const struct train *t, unsigned steps)
 {
-    double tokens = t->tune.profiled.tokens;
+    double tokens = t->running.tune->profiled.tokens;
     return (struct work_step){.tokens = (size_t)(tokens / steps),
-                              .micro = (size_t)(tokens / t->tune.profiled.batches),
-                              .targets = (size_t)(t->tune.profiled.targets / steps),
-                              .sequence = t->tune.profiled.pairs / tokens,
+                              .micro = (size_t)(tokens / t->running.tune->profiled.batches),
+                              .targets = (size_t)(t->running.tune->profiled.targets / steps),
+                              .sequence = t->running.tune->profiled.pairs / tokens,
                               .type = t->dev->model_type,
-                              .update_share = t->optim.offsets ? 1.0 / (double)t->coll->size : 1.0};
+                              .update_share =
+                                  t->optim->offsets ? 1.0 / (double)t->coll->size : 1.0};
 }
 
 unsigned train_profiled(const struct train *t, struct train_class out[PROFILE_COUNT])
 {
-    const struct profile *p = t->tune.profile;
+    const struct profile *p = t->running.tune->profile;
     if (!p || !p->steps)
         return 0;
     const struct work_step w = work_step(t, p->steps);
@@ -102,7 +105,7 @@ static void log_profile(const struct train *t, const struct profile *p)
 
 enum err tune_profile_step(struct train *t, bool ended)
 {
-    struct train_tune *u = &t->tune;
+    struct train_tune *u = t->running.tune;
     struct profile *p = u->profile;
     if (!p || u->reported)
         return ERR_OK;

@@ -413,11 +413,11 @@ static enum err layer_times(struct probe *c, struct train *t)
     TRY_ALLOC(k.seconds = arena_array(&c->p.perm, layers, sizeof *k.seconds));
     TRY_ALLOC(items = arena_array(&c->p.perm, layers, sizeof *items));
     double begin = clock_mono_s();
-    TRY(model_eval(t->model, &t->batch, &loss));
+    TRY(model_eval(t->model, t->data.batch, &loss));
     TRY(dev_sync(t->dev));
     forward_s = clock_mono_s() - begin;
     k.last = clock_mono_s() + forward_s; /* a step starts with the forward pass */
-    TRY(model_step(t->model, &t->batch, 1, &ready, &loss));
+    TRY(model_step(t->model, t->data.batch, 1, &ready, &loss));
     for (size_t i = 0; i < layers; i++)
         TRY_ALLOC(items[i] = arena_printf(&c->p.perm, "%.4g", 1e3 * fmax(0, k.seconds[i])));
     c->p.o.plan_layers_ms = (struct config_list){items, layers};

@@ -211,7 +211,7 @@ static enum err hook_saved(void *self, struct train *t)
     job_tell_sources(j);
     tfevents_flush(&j->events); /* a restart repeats what comes after this step alone */
     job_hooks_saved(j);
-    TRY(oldest_checkpoint(t->checkpoint_dir, &oldest));
+    TRY(oldest_checkpoint(t->given.checkpoint_dir, &oldest));
     return j->outer ? site_train_saved(&j->exchange, oldest) : ERR_OK;
 }
 
@@ -385,19 +385,19 @@ static void say_what(const struct job *j)
  * settings say which, and they are the same at all sites or the aggregator refuses one. */
 static enum err check_vocabulary(const struct job *j)
 {
-    const struct sidecar *s = &j->train.loader.sidecar;
+    const struct sidecar *s = &j->train.data.loader->sidecar;
     if (j->run.o.outer_sites.count < 2)
         return ERR_OK;
     if (*s->sha256 && !*j->s.data_tokenizer_sha256)
         return err_set(ERR_CONFIG,
                        "data.tokenizer_sha256 is missing: the sites of a run must share one "
                        "tokenizer; for the shards in %s it is %s, for all sites and the aggregator",
-                       j->train.loader.directory, s->sha256);
+                       j->train.data.loader->directory, s->sha256);
     if (j->s.data_objective == DATA_OBJECTIVE_LABELS && !j->s.data_classes.count)
         return err_set(ERR_CONFIG,
                        "data.classes is missing: the sites of a run must number the classes alike; "
                        "%s/data.json has their names",
-                       j->train.loader.directory);
+                       j->train.data.loader->directory);
     return ERR_OK;
 }
 
@@ -417,8 +417,8 @@ static enum err open_all(struct job *j)
         &j->train,
         &(struct train_options){&j->s, j->dev, j->coll, (uint32_t)j->run.index, checkpoints},
         &j->run.perm));
-    if (j->train.loader.directory)
-        TRY(directory_check(j->train.loader.directory, DIRECTORY_DATA));
+    if (j->train.data.loader->directory)
+        TRY(directory_check(j->train.data.loader->directory, DIRECTORY_DATA));
     TRY(job_privacy_open(j));
     TRY(check_vocabulary(j));
     if (j->outer && is_lead(j))
@@ -475,8 +475,8 @@ static enum err run(struct job *j)
 {
     const struct train_hook hook = {j,         hook_start, hook_update, hook_due,
                                     hook_step, hook_eval,  hook_saving, hook_saved};
-    j->train.stop = &j->stop;
-    j->train.text_fixed = j->outer && j->run.o.outer_mode == OUTER_MODE_STRICT;
+    train_stop_by(&j->train, &j->stop);
+    train_fix_text(&j->train, j->outer && j->run.o.outer_mode == OUTER_MODE_STRICT);
     enum err e = train_run(&j->train, &hook);
     if (!is_lead(j)) {
         if (e != ERR_OK && ends_together(e))

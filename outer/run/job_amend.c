@@ -27,7 +27,7 @@ enum err job_amend_open(struct job *j)
 static void weights_tell(struct job *j, uint32_t known)
 {
     const struct amendments *list = &j->amend->list;
-    size_t have = j->train.loader.mixture ? j->train.loader.mixture->count : 0, k = 0;
+    size_t have = j->train.data.loader->mixture ? j->train.data.loader->mixture->count : 0, k = 0;
     char text[160], quoted[2 * AMENDMENT_TEXT_MAX];
     for (uint32_t i = 0; i < list->count; i++) {
         bool weights = strncmp(list->list[i].text, "data.weights=", 13) == 0;
@@ -57,7 +57,7 @@ static enum err list_take(struct job *j, uint32_t known, struct schedule *s)
     *s = j->run.sync.schedule = made;
     weights_tell(j, known);
     x->in_force = UINT32_MAX;
-    return loader_change(&j->train.loader, (uint64_t)j->train.step, &x->mixture);
+    return loader_change(j->train.data.loader, (uint64_t)j->train.step, &x->mixture);
 }
 
 enum err job_rescheduled(void *self, struct schedule *s, uint32_t *version)

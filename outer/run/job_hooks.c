@@ -14,7 +14,7 @@ enum err job_hooks_open(struct job *j)
     struct hook_options o = {.command = j->s.run_after_checkpoint,
                              .run = j->s.run_name,
                              .site = j->run.o.site_name,
-                             .checkpoints = j->train.checkpoint_dir,
+                             .checkpoints = j->train.given.checkpoint_dir,
                              .timeout_ms = 1000 * (uint64_t)j->s.run_after_checkpoint_timeout_s};
     TRY(log_path(j, "after_checkpoint.log", &o.log));
     return hooks_open(&j->hooks, &o);

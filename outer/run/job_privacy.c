@@ -181,7 +181,7 @@ static enum err claim_begin(struct job *j)
 /* The owners of all documents, where each shard says whose they are. */
 static enum err owners_gather(struct job *j, struct runs_self *self)
 {
-    const struct shard_set *set = &j->train.loader.set;
+    const struct shard_set *set = &j->train.data.loader->set;
     uint64_t count = 0;
     for (size_t i = 0; i < set->count; i++) {
         if (!set->shards[i].owners)
@@ -199,7 +199,7 @@ static enum err owners_gather(struct job *j, struct runs_self *self)
 
 static const char *seen_path(struct job *j)
 {
-    return arena_printf(&j->run.perm, "%s/privacy.ledger", j->train.checkpoint_dir);
+    return arena_printf(&j->run.perm, "%s/privacy.ledger", j->train.given.checkpoint_dir);
 }
 
 /* What this run directory has seen of the ledger: a ledger that is shorter now has lost lines. */
@@ -419,9 +419,10 @@ enum err job_privacy_open(struct job *j)
                                      .known = known,
                                      .dearest = dearest,
                                      .may_charge = may_charge};
-    TRY_ALLOC(p->path = arena_printf(&j->run.perm, "%s/privacy.charges", j->train.checkpoint_dir));
+    TRY_ALLOC(p->path =
+                  arena_printf(&j->run.perm, "%s/privacy.charges", j->train.given.checkpoint_dir));
     if (j->s.privacy_unit != PRIVACY_UNIT_NONE)
-        j->train.budget = &p->hooks;
+        train_charge_to(&j->train, &p->hooks);
     return ERR_OK;
 }
 
@@ -430,7 +431,7 @@ void job_privacy_record(struct job *j)
     const struct job_privacy *p = j->privacy;
     struct jsonl *r = &j->record;
     secure_record(j);
-    if (!j->train.budget)
+    if (!j->train.given.budget)
         return;
     jsonl_begin(r, "privacy");
     jsonl_text(r, "text", p->sentence);

@@ -103,8 +103,8 @@ enum err job_tell_start(struct job *j, int64_t step)
                   (int64_t)schedule_download_bytes(&j->run.sync.schedule, elements,
                                                    (unsigned)j->run.o.outer_sites.count));
     }
-    if (j->train.loader.dealt)
-        jsonl_text(r, "shards", j->train.loader.dealt);
+    if (j->train.data.loader->dealt)
+        jsonl_text(r, "shards", j->train.data.loader->dealt);
     jsonl_text(r, "command", j->command);
     jsonl_text(r, "config", config);
     jsonl_end(r);
@@ -436,7 +436,7 @@ void job_tell_step(struct job *j, const struct train_report *r)
 
 void job_tell_sources(struct job *j)
 {
-    const struct loader *l = &j->train.loader;
+    const struct loader *l = j->train.data.loader;
     const struct mixture *m = l->mixture;
     uint64_t counts[MIXTURE_SOURCES_MAX], place = loader_place(l, (uint64_t)j->train.step);
     if (m)

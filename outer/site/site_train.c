@@ -132,8 +132,8 @@ uint64_t site_train_rounds(const struct schedule *s, int64_t step)
 static float *slab_of(const struct train *t, enum fragment_state state)
 {
     float *const slabs[FRAGMENT_STATES] = {model_params(t->model),
-                                           t->optim.state[OPTIM_FIRST].shard,
-                                           t->optim.state[OPTIM_SECOND].shard};
+                                           t->optim->state[OPTIM_FIRST].shard,
+                                           t->optim->state[OPTIM_SECOND].shard};
     ASSERT(slabs[state]); /* outer.first_every, second_every are refused where there is no moment */
     return slabs[state];
 }
@@ -254,7 +254,7 @@ static enum err mark_read(struct site_train *s, struct train *t, struct stepper_
         return err_set(read,
                        "%s/id/marks: damaged; it says which checkpoints have rounds left to do: "
                        "restore it, or remove it and the newest checkpoint in %s",
-                       s->o.env->root, t->checkpoint_dir);
+                       s->o.env->root, t->given.checkpoint_dir);
     TRY(read);
     if (!site_marks_step(&marks, (uint64_t)t->step))
         return ERR_OK;
@@ -565,7 +565,7 @@ static enum err act(struct site_train *s, struct train *t, const struct stepper_
     case STEPPER_MARK:
         return site_train_agree(s, lead ? mark_write(s, t, &s->event) : ERR_OK);
     case STEPPER_SAVE:
-        return t->saved_step == t->step ? ERR_OK : train_checkpoint(t);
+        return t->saved.step == t->step ? ERR_OK : train_checkpoint(t);
     }
     return ERR_OK;
 }
@@ -653,7 +653,7 @@ static enum err start_site(struct site_train *s, struct train *t)
         return err_set(ERR_CONFIG,
                        "%s has step %lld of a run without rounds, and the rounds would begin anew "
                        "at step 0; use another run.dir, with run.from to start from its parameters",
-                       t->checkpoint_dir, (long long)t->step);
+                       t->given.checkpoint_dir, (long long)t->step);
     struct arena scratch = arena_make(0);
     float *initial = arena_array(&scratch, t->table.elements, sizeof *initial);
     enum err e = initial ? ERR_OK : ERR_MEMORY;
@@ -716,7 +716,7 @@ static enum err stop_here(struct site_train *s, struct train *t, bool before)
     return err_set(ERR_STOPPED,
                    "stopped after step %" PRId64 " of %" PRId64
                    ", while waiting for a round; saved in %s; start again with the same command",
-                   t->step, (int64_t)t->settings->train_steps, t->checkpoint_dir);
+                   t->step, (int64_t)t->settings->train_steps, t->given.checkpoint_dir);
 }
 
 enum err site_train_update(struct site_train *s, struct train *t)

@@ -68,7 +68,7 @@ static struct outcome run(const char *dir, double us, int stop_at_once)
             &(struct train_options){s, d, c, 0, arena_printf(&arena, "%s/%s", scratch_root, dir)},
             &arena))
         fail_msg("%s", err_message());
-    t.stop = &stop;
+    t.given.stop = &stop;
     o.e = train_run(&t, NULL);
     o.elements = t.table.elements;
     o.params = arena_array(&arena, o.elements, sizeof *o.params);

@@ -111,8 +111,8 @@ static void begin(struct run *r, const char *type, const char *const *words)
                                            arena_printf(&arena, "%s/run-%d", scratch_root, runs++)},
                    &arena))
         fail_msg("%s", err_message());
-    assert_true(r->t.ahead);
-    r->t.stop = &stop;
+    assert_true(r->t.running.ahead);
+    r->t.given.stop = &stop;
 }
 
 static enum err go(struct run *r)
@@ -133,8 +133,8 @@ static struct state state_of(struct run *r)
     struct state s = {arena_alloc(&arena, bytes), arena_alloc(&arena, bytes),
                       arena_alloc(&arena, bytes), bytes};
     r->d->ops->copy(r->d, s.params, model_params(r->t.model), bytes);
-    r->d->ops->copy(r->d, s.m, r->t.optim.state[OPTIM_FIRST].shard, bytes);
-    r->d->ops->copy(r->d, s.v, r->t.optim.state[OPTIM_SECOND].shard, bytes);
+    r->d->ops->copy(r->d, s.m, r->t.optim->state[OPTIM_FIRST].shard, bytes);
+    r->d->ops->copy(r->d, s.v, r->t.optim->state[OPTIM_SECOND].shard, bytes);
     return s;
 }
 
@@ -185,7 +185,7 @@ static void read_late_it_is_the_same_run(void **state)
     for (int i = 0; i < 2; i++) {
         begin(&r[i], "bf16",
               (const char *[]){TINY, "--train.steps", "5", "--train.rounding", "stochastic", NULL});
-        r[i].t.ahead = i;
+        r[i].t.running.ahead = i;
         assert_int_equal(go(&r[i]), ERR_OK);
         s[i] = state_of(&r[i]);
         end(&r[i]);
@@ -232,7 +232,7 @@ static void a_stop_is_heard_a_step_later(void **state)
         r.seen.stop = i ? 0 : 3;
         assert_int_equal(go(&r), i ? ERR_OK : ERR_STOPPED);
         assert_int_equal(r.t.step, 4);
-        assert_int_equal(r.t.saved_step, 4);
+        assert_int_equal(r.t.saved.step, 4);
         s[i] = state_of(&r);
         end(&r);
     }
@@ -273,9 +273,9 @@ static void looking_on_changes_nothing(void **state)
         assert_int_equal(go(&r), ERR_OK);
         s[i] = state_of(&r);
         if (i) {
-            const struct profile *p = r.t.tune.profile;
-            assert_true(r.t.tune.fastest[0] > 0 && r.t.tune.fastest[1] > 0 && r.t.tune.reported &&
-                        !p->full);
+            const struct profile *p = r.t.running.tune->profile;
+            assert_true(r.t.running.tune->fastest[0] > 0 && r.t.running.tune->fastest[1] > 0 &&
+                        r.t.running.tune->reported && !p->full);
             assert_int_equal(p->steps, 2);
             assert_int_equal(p->calls[PROFILE_MLP], 2 * 2 * 2);
             assert_int_equal(p->calls[PROFILE_NORM_BWD], 2 * 2 * 3);

@@ -163,7 +163,7 @@ static enum err on_update(void *self, struct train *t)
 static enum err record_step(struct train *t, const struct train_report *r)
 {
     char line[100];
-    snprintf(line, sizeof line, "%.0f %.9g %.0f\n", t->stats[STEP_TARGETS], (double)r->lr,
+    snprintf(line, sizeof line, "%.0f %.9g %.0f\n", t->running.stats[STEP_TARGETS], (double)r->lr,
              r->inner_up);
     TRY(append_line("steps", line));
     return append(t, "params", model_params(t->model));
@@ -209,9 +209,9 @@ static enum err clipped_sum(struct train *t, float *sum)
     struct step_targets targets = {0};
     size_t elements = t->table.elements;
     model_grads_zero(t->model);
-    TRY(t->parallel->charge(t));
-    TRY(t->parallel->backward(t, &targets));
-    TRY(grad_reduce_wait(&t->reduce));
+    TRY(t->division.how->charge(t));
+    TRY(t->division.how->backward(t, &targets));
+    TRY(grad_reduce_wait(t->division.reduce));
     t->dev->ops->copy(t->dev, sum, model_grads(t->model), elements * sizeof *sum);
     return dev_sync(t->dev);
 }
@@ -223,7 +223,7 @@ static enum err clipped_alone(struct train *t, float *sum)
     struct step_targets targets = {0};
     c->size = 1;
     model_grads_zero(t->model);
-    enum err e = t->parallel->backward(t, &targets);
+    enum err e = t->division.how->backward(t, &targets);
     *c = all;
     t->dev->ops->copy(t->dev, sum, model_grads(t->model), t->table.elements * sizeof *sum);
     return e ? e : dev_sync(t->dev);
@@ -305,9 +305,9 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     struct dev *d;
     char hex[65];
     TRY(open_train(&t, &d, c, dir, extra, extras, a));
-    t.stop = &stop;
-    t.budget = !strcmp(mishap, "cap") ? &cap : NULL;
-    t.ahead = !strcmp(mishap, "ahead") || !strcmp(mishap, "late");
+    t.given.stop = &stop;
+    t.given.budget = !strcmp(mishap, "cap") ? &cap : NULL;
+    t.running.ahead = !strcmp(mishap, "ahead") || !strcmp(mishap, "late");
     enum err e = strcmp(mishap, "private") ? train_run(&t, &hook) : private_sums(&t, a);
     if (e && e != ERR_STOPPED && e != ERR_DIVERGED &&
         e != ERR_BUDGET) /* of this rank alone: ends the job */

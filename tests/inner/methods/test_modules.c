@@ -65,7 +65,7 @@ static void reference_step(struct oracle *o, struct train *t)
         memcpy(model_params(o->m) + x->offset, model_params(t->model) + y->offset,
                x->count * sizeof(float));
     }
-    objective_step(&t->loader, (uint64_t)t->step, 0, t->loader.rank_sequences, &o->batch);
+    objective_step(t->data.loader, (uint64_t)t->step, 0, t->data.loader->rank_sequences, &o->batch);
     o->batch.sequence_weight = 1;
     model_grads_zero(o->m);
     assert_int_equal(model_step(o->m, &o->batch, 1, NULL, &loss), ERR_OK);

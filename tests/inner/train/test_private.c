@@ -90,10 +90,10 @@ static enum err seen_step(void *self, struct train *t, const struct train_report
     for (size_t i = 0; i < r->figures.count; i++)
         assert_true(isnan(r->figures.list[i].value));
     for (int i = STEP_LOSS; i <= STEP_LAST_LOSS; i++)
-        assert_true(t->stats[i] == 0);
-    assert_true(t->stats[STEP_TARGETS] == (s->expected ? s->expected : 10) &&
-                t->stats[STEP_SEQUENCES] == 0);
-    assert_true(t->stats[STEP_TOKENS] ==
+        assert_true(t->running.stats[i] == 0);
+    assert_true(t->running.stats[STEP_TARGETS] == (s->expected ? s->expected : 10) &&
+                t->running.stats[STEP_SEQUENCES] == 0);
+    assert_true(t->running.stats[STEP_TOKENS] ==
                 (double)t->settings->train_batch_tokens); /* not those drawn */
     return ERR_OK;
 }
@@ -165,8 +165,8 @@ static struct private_basis basis_of(const struct train *t, char device[600])
 {
     struct digest_stream s;
     digest_open(&s);
-    for (size_t i = 0; i < t->loader.set.count; i++) {
-        const struct shard *x = &t->loader.set.shards[i];
+    for (size_t i = 0; i < t->data.loader->set.count; i++) {
+        const struct shard *x = &t->data.loader->set.shards[i];
         const struct file_map *maps[] = {&x->map, &x->index_map, &x->labels_map, &x->owners_map};
         for (size_t k = 0; k < sizeof maps / sizeof *maps; k++) {
             uint64_t size = maps[k]->size_bytes;
@@ -197,10 +197,10 @@ static void check_step(struct train *t)
     char device[600];
     const struct private_basis basis = basis_of(t, device);
     memcpy(got, grads, elements * sizeof *got);
-    assert_int_equal(private_open(&site, t->checkpoint_dir, &begun_run, &arena), ERR_OK);
+    assert_int_equal(private_open(&site, t->given.checkpoint_dir, &begun_run, &arena), ERR_OK);
     struct units u;
     struct lot d;
-    assert_int_equal(units_open(&u, &t->loader, s->privacy_unit, &arena), ERR_OK);
+    assert_int_equal(units_open(&u, t->data.loader, s->privacy_unit, &arena), ERR_OK);
     const struct private_charge step = {
         .step = t->step,
         .records = u.count,
@@ -228,8 +228,8 @@ static void check_step(struct train *t)
     model_grads_zero(t->model);
     for (uint64_t unit; lot_next(&d, &unit); units_seen++) { /* one at a time */
         size_t first[2] = {0, lot_windows(&d, unit, most, windows)};
-        objective_records(&t->loader, (uint64_t)t->step, windows, first[1], &t->batch);
-        assert_int_equal(clip_accumulate(clip, &t->batch, &(struct clip_cut){first, 1}, NULL),
+        objective_records(t->data.loader, (uint64_t)t->step, windows, first[1], t->data.batch);
+        assert_int_equal(clip_accumulate(clip, t->data.batch, &(struct clip_cut){first, 1}, NULL),
                          ERR_OK);
         several += first[1] > 1;
     }
@@ -352,8 +352,8 @@ static void check_lot(struct train *t)
     uint64_t unit;
     const float *grads = model_grads(t->model);
     double rest = 0, count = (double)t->table.parameters;
-    assert_int_equal(private_open(&site, t->checkpoint_dir, &begun_run, &arena), ERR_OK);
-    assert_int_equal(units_open(&u, &t->loader, PRIVACY_UNIT_SEQUENCE, &arena), ERR_OK);
+    assert_int_equal(private_open(&site, t->given.checkpoint_dir, &begun_run, &arena), ERR_OK);
+    assert_int_equal(units_open(&u, t->data.loader, PRIVACY_UNIT_SEQUENCE, &arena), ERR_OK);
     assert_int_equal(private_charge_of(&c, t->settings, u.count), ERR_OK);
     c.step = t->step;
     struct private_keys k = private_step_keys(&site, &c, &basis);
@@ -361,7 +361,7 @@ static void check_lot(struct train *t)
     lot_begin(&l, &(struct lot_options){.how = PRIVACY_SAMPLING_POISSON,
                                         .sizes = private_sizes(&c),
                                         .units = &u,
-                                        .loader = &t->loader,
+                                        .loader = t->data.loader,
                                         .index = (uint64_t)t->step,
                                         .key = k.sample,
                                         .bin_key = bin_key});
@@ -732,15 +732,15 @@ static void a_step_beyond_the_cap_does_not_run(void **state)
     char *text;
     (void)state;
     begin(&r, "cap", words);
-    r.t.budget = &b;
+    r.t.given.budget = &b;
     assert_int_equal(train_run(&r.t, &h), ERR_BUDGET);
     assert_non_null(strstr(err_message(), "the cap ends at 4; 4 of 6 steps are done and saved in"));
     assert_true(cap.asked == 5 && cap.last == 4 && s.updates == 4 && s.steps == 4);
-    assert_int_equal(r.t.saved_step, 4);
+    assert_int_equal(r.t.saved.step, 4);
     run_close(&r);
     assert_int_equal(file_lines(scratch("cap/privacy.charges"), &text), 4);
     begin(&r, "cap", words);
-    r.t.budget = &c;
+    r.t.given.budget = &c;
     assert_int_equal(train_run(&r.t, &again), ERR_BUDGET);
     assert_true(none.asked == 1 && none.last == 4 && more.updates == 0);
     run_close(&r);
@@ -760,7 +760,7 @@ static void a_repeated_step_is_not_asked_for(void **state)
     assert_int_equal(train_run(&r.t, &h[0]), ERR_STOPPED);
     run_close(&r);
     begin(&r, "repeated", words);
-    r.t.budget = &b;
+    r.t.given.budget = &b;
     assert_int_equal(train_run(&r.t, &h[1]), ERR_OK);
     assert_true(cap.asked == 2 && cap.last == 5 && rest.updates == 3);
     run_close(&r);
@@ -780,7 +780,7 @@ static void the_budget_sets_the_noise(void **state)
           (const char *[]){TINY, "--train.steps", "2", "--privacy.noise", "0", "--privacy.epsilon",
                            "3", NULL});
     assert_int_equal(train_run(&r.t, &h), ERR_CONFIG); /* who knows no accountant knows no noise */
-    r.t.budget = &b;
+    r.t.given.budget = &b;
     assert_int_equal(train_run(&r.t, &h), ERR_OK);
     run_close(&r);
     assert_int_equal(file_lines(scratch("set/privacy.charges"), &text), 2);
@@ -809,7 +809,7 @@ static void steps_that_the_run_knows_of_are_charged(void **state)
     char *text;
     (void)state;
     begin(&r, "known", (const char *[]){TINY, "--train.steps", "2", NULL});
-    r.t.budget = &b;
+    r.t.given.budget = &b;
     assert_int_equal(train_run(&r.t, &h), ERR_OK);
     assert_int_equal(cap.charged, 26);
     assert_int_equal(train_charged(&r.t), 27);

@@ -53,7 +53,7 @@ static void begin(struct run *r, const char *dir, const char *const *words)
 {
     if (run_open(r, setup_settings(&arena, words), dir, &arena))
         fail_msg("%s", err_message());
-    r->t.stop = &stop;
+    r->t.given.stop = &stop;
 }
 
 /* ---- a hook that records ---- */
@@ -125,7 +125,7 @@ static enum err seen_saving(void *self, struct train *t)
 {
     struct seen *s = self;
     s->savings++;
-    return t->saved_step < t->step ? ERR_OK : ERR_INTERNAL;
+    return t->saved.step < t->step ? ERR_OK : ERR_INTERNAL;
 }
 
 static enum err seen_saved(void *self, struct train *t)
@@ -133,7 +133,7 @@ static enum err seen_saved(void *self, struct train *t)
     struct seen *s = self;
     if (++s->saves != s->savings)
         return ERR_INTERNAL;
-    return t->saved_step == t->step ? ERR_OK : ERR_INTERNAL;
+    return t->saved.step == t->step ? ERR_OK : ERR_INTERNAL;
 }
 
 static struct train_hook hook_of(struct seen *s)
@@ -204,14 +204,14 @@ static struct final copy_final(struct run *r)
     struct final f = {arena_alloc(&arena, bytes), arena_alloc(&arena, bytes),
                       arena_alloc(&arena, bytes)};
     r->d->ops->copy(r->d, f.params, model_params(r->t.model), bytes);
-    r->d->ops->copy(r->d, f.m, r->t.optim.state[OPTIM_FIRST].shard, bytes);
+    r->d->ops->copy(r->d, f.m, r->t.optim->state[OPTIM_FIRST].shard, bytes);
     memset(f.v, 0, bytes);
-    if (r->t.optim.state[OPTIM_SECOND].elements)
-        r->d->ops->copy(r->d, f.v, r->t.optim.state[OPTIM_SECOND].shard, bytes);
-    const float *more = r->t.optim.state[OPTIM_MORE].shard;
+    if (r->t.optim->state[OPTIM_SECOND].elements)
+        r->d->ops->copy(r->d, f.v, r->t.optim->state[OPTIM_SECOND].shard, bytes);
+    const float *more = r->t.optim->state[OPTIM_MORE].shard;
     for (size_t k = 0; more && k < r->t.table.count; k++) {
         const struct tensor *x = &r->t.table.tensors[k];
-        size_t floats = r->t.optim.method->more(x);
+        size_t floats = r->t.optim->method->more(x);
         r->d->ops->copy(r->d, f.v + x->offset, more, floats * sizeof *more);
         more += floats;
     }
@@ -564,7 +564,7 @@ static enum err resume_with(const char *train, bool fixed, const char *fetch)
     begin(&r, "text",
           (const char *[]){TINY, "--train.steps", "10", "--data.train", train, "--data.fetch",
                            fetch, NULL});
-    r.t.text_fixed = fixed;
+    r.t.given.text_fixed = fixed;
     enum err e = train_resume(&r.t);
     if (!e)
         assert_int_equal(r.t.step, 3);
@@ -613,7 +613,7 @@ static void other_files_at_a_restart_are_noticed(void **state)
     stop = 0;
     write_more(2);
     begin(&r, "text2", (const char *[]){TINY, "--train.steps", "10", "--data.train", all, NULL});
-    r.t.text_fixed = true;
+    r.t.given.text_fixed = true;
     assert_int_equal(train_resume(&r.t), ERR_MISMATCH);
     assert_says("names, sizes, first ids, labels or owners differ");
     run_close(&r);
@@ -684,7 +684,7 @@ static void accumulates(const char *dropout)
               (const char *[]){TINY, "--train.steps", "4", "--train.warmup", "0",
                                "--train.micro_batch_tokens", micro[i], "--train.dropout", dropout,
                                NULL});
-        assert_int_equal(r.t.micro_sequences, i ? 4 : 16);
+        assert_int_equal(r.t.data.micro_sequences, i ? 4 : 16);
         assert_int_equal(train_run(&r.t, NULL), ERR_OK);
         f[i] = copy_final(&r);
         n = r.t.table.elements;
@@ -734,7 +734,7 @@ static void a_step_is_the_mean_over_its_targets(void **state)
               (const char *[]){TINY, "--train.steps", "3", "--train.clip", "0.5", "--train.warmup",
                                "0", "--train.batch_tokens", tokens[i], NULL});
         if (i)
-            r.t.loader.options.objective = &twice;
+            r.t.data.loader->options.objective = &twice;
         assert_int_equal(train_run(&r.t, &h), ERR_OK);
         f[i] = copy_final(&r);
         run_close(&r);
@@ -782,12 +782,12 @@ static void losses_of_both_kinds_have_one_divisor(void **state)
         begin(&r, i ? "both-2" : "both-1",
               (const char *[]){TINY, "--train.steps", "1", "--train.warmup", "0",
                                "--train.micro_batch_tokens", micro[i], NULL});
-        r.t.loader.options.objective = &both;
-        r.t.loader.sequence_targets = true;
+        r.t.data.loader->options.objective = &both;
+        r.t.data.loader->sequence_targets = true;
         assert_int_equal(train_run(&r.t, &h), ERR_OK);
         /* 16 sequences of 16: 6 targets each, 8 labels */
-        assert_true(r.t.batch.sequence_weight == 96.0f / 8);
-        assert_true(r.t.stats[STEP_TARGETS] == 96);
+        assert_true(r.t.data.batch->sequence_weight == 96.0f / 8);
+        assert_true(r.t.running.stats[STEP_TARGETS] == 96);
         loss[i] = s.loss[0];
         run_close(&r);
     }
@@ -893,7 +893,7 @@ static void compression_takes_its_memory_once(void **state)
                            "--train.freeze", "0.5", NULL});
     assert_true(r.t.memory.grad_reduce >= r.t.table.elements * 4); /* the worker error */
     assert_int_equal(r.t.memory.reducer, 0);
-    assert_null(r.t.reduce_memory);
+    assert_null(r.t.division.reduce->memory);
     run_close(&r);
 }
 
