@@ -75,7 +75,7 @@ static size_t ghost_room(const struct tensor *x)
 static const struct tensor *ghost_tensor(const struct ghost *g, const float *gradient)
 {
     const struct table *t = g->clip->o.table;
-    size_t low = 0, high = t->count, at = (size_t)(gradient - g->clip->m->grads);
+    size_t low = 0, high = t->count, at = (size_t)(gradient - g->clip->m->weights.grads);
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
         if (t->tensors[middle].offset <= at)
@@ -106,7 +106,7 @@ struct span {
 static const int32_t *ghost_sequence_rows(const struct model *m, const float *gradient)
 {
     for (size_t i = 1; i < m->sequence.tasks; i++)
-        if (gradient == block_grad(m, m->head.classes[i].weight))
+        if (gradient == block_grad(m, m->at.head.classes[i].weight))
             return m->sequence.rows + m->sequence.first[i];
     return m->sequence.rows;
 }
@@ -120,7 +120,7 @@ static const int32_t *ghost_rows(const struct ghost *g, const float *gradient)
     const char *name = ghost_tensor(g, gradient)->name;
     for (size_t i = 0; i < 3; i++) {
         if (!strncmp(name, token[i], strlen(token[i])))
-            return m->mlm ? m->token.rows : NULL;
+            return m->token.mlm ? m->token.rows : NULL;
         if (!strncmp(name, sequence[i], strlen(sequence[i])))
             return ghost_sequence_rows(m, gradient);
     }
@@ -290,7 +290,7 @@ static float classifier_weight(const struct ghost *g, const float *dw, int32_t r
     const struct model *m = g->clip->m;
     if (record < 0)
         return 0;
-    bool of_tokens = dw == block_grad(m, m->head.weight);
+    bool of_tokens = dw == block_grad(m, m->at.head.weight);
     return (of_tokens ? clip_token_weight : clip_label_weight)(g->clip, (size_t)record) *
            (g->weighted ? g->factors[record] : 1);
 }
@@ -320,7 +320,7 @@ static void classifier_record(struct ghost *g, struct dev_classifier *one, int32
     g->real->zero(d, g->matrix, one->VP * one->C * sizeof *g->matrix);
     g->real->classifier(d, one);
     add_square(g, record, g->matrix, one->VP * one->C);
-    if (g->tied && dw == block_grad(g->clip->m, g->clip->m->embed.wte))
+    if (g->tied && dw == block_grad(g->clip->m, g->clip->m->at.embed.wte))
         keep_head_rows(g, record, one->C);
 }
 
@@ -449,7 +449,7 @@ static enum err ghost_norms(struct ghost *g, const struct batch *b)
     memset(g->squares, 0, records * sizeof *g->squares);
     g->real->zero(c->dev, g->kept, records * g->kept_count * sizeof *g->kept);
     if (g->tied) /* a record without targets has no A */
-        g->real->zero(c->dev, g->head_rows, b->tokens_count * c->m->E * sizeof *g->head_rows);
+        g->real->zero(c->dev, g->head_rows, b->tokens_count * c->m->form.E * sizeof *g->head_rows);
     TRY(ghost_pass(g, b, false));
     for (size_t i = 0; i < records; i++) {
         add_square(g, (int32_t)i, g->kept + i * g->kept_count, g->kept_count);

@@ -20,21 +20,21 @@ static void dropout_reserve_batch(struct layout *l, struct model *m, size_t T)
 {
     m->dropout.keys = m->dropout.rate > 0 ? layout_reserve(l, T * sizeof *m->dropout.keys) : NULL;
     m->dropout.scales =
-        m->dropout.layers ? layout_reserve(l, m->L * sizeof *m->dropout.scales) : NULL;
+        m->dropout.layers ? layout_reserve(l, m->form.L * sizeof *m->dropout.scales) : NULL;
 }
 
 static void dropout_stage(struct model *m, const struct batch *b, const struct upload *u,
                           float grad_scale)
 {
     (void)grad_scale;
-    const char *base = (const char *)m->tokens;
+    const char *base = (const char *)m->batch.tokens;
     m->dropout.step = b->step;
-    for (size_t i = 0; m->dropout.scales && i < m->L; i++)
+    for (size_t i = 0; m->dropout.scales && i < m->form.L; i++)
         ((float *)(void *)(u->host + ((const char *)m->dropout.scales - base)))[i] =
             depth_scale(m->settings, b->step, i);
     if (!m->dropout.keys)
         return;
-    m->dropout.seed = m->seed ^ (uint64_t)b->site << SITE_BIT;
+    m->dropout.seed = m->form.seed ^ (uint64_t)b->site << SITE_BIT;
     uint64_t *keys = (uint64_t *)(void *)(u->host + ((const char *)m->dropout.keys - base));
     for (size_t i = 0; i < b->sequences; i++)
         for (size_t t = (size_t)b->cu_seqlens[i], p = 0; t < (size_t)b->cu_seqlens[i + 1]; t++, p++)
@@ -77,7 +77,7 @@ bool dropout_branch(const struct model *m, unsigned place, struct dev_dropout *a
 
 bool layer_runs(const struct model *m, size_t i)
 {
-    if (i >= m->layers)
+    if (i >= m->pass.layers)
         return false;
     return !m->dropout.on || !m->dropout.layers || depth_runs(m->settings, m->dropout.step, i);
 }

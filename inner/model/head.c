@@ -23,27 +23,25 @@ void head_configure(struct model *m, const struct model_options *o)
 {
     const struct settings *s = o->settings;
     struct sequence_head *h = &m->sequence;
-    m->mlm = s->model_head == MODEL_HEAD_MLM;
-    m->head_act =
+    m->token.mlm = s->model_head == MODEL_HEAD_MLM;
+    m->token.act =
         s->model_activation == MODEL_ACTIVATION_GELU ? DEV_ACT_GELU_TANH : DEV_ACT_GELU_ERF;
-    m->token.max = m->mlm ? rounded_up(o->tokens_max) : 0;
-    h->heads = h->heads_left = 1;
+    m->token.max = m->token.mlm ? rounded_up(o->tokens_max) : 0;
+    heads_configure(m, o);
     if (!s->model_pooler)
         return;
     h->mean = s->model_pooling == MODEL_POOLING_MEAN;
-    h->act = s->model_pooler_norm ? m->head_act : DEV_ACT_TANH;
+    h->act = s->model_pooler_norm ? m->token.act : DEV_ACT_TANH;
     h->tasks = s->model_classes.count ? s->model_classes.count : 1;
-    h->heads = h->heads_left = (size_t)s->model_heads_n;
     h->classes[0] = 2;
     for (size_t i = 0; i < s->model_classes.count; i++)
         h->classes[i] = (size_t)keys_classes(s, i);
     h->max = rounded_up(o->tokens_max / SEQUENCE_TOKENS_MIN) + h->tasks * BATCH_UNIT;
 }
 
-void head_find_offsets(struct model *m)
+void head_find_offsets(const struct model *m, struct head_offsets *h)
 {
     const struct table *t = m->table;
-    struct head_offsets *h = &m->head;
     h->weight = table_offset(t, -1, "head.weight");
     h->weight = h->weight == NONE ? table_offset(t, -1, "wte.weight") : h->weight;
     h->bias = table_offset(t, -1, "mlm.bias");
@@ -59,7 +57,7 @@ void head_find_offsets(struct model *m)
     if (m->sequence.tasks && h->classes[0].weight == NONE)
         h->classes[0] = linear_offsets_of(t, -1, "pair");
     h->heads[0] = h->classes[0];
-    for (size_t i = 1; i < m->sequence.heads; i++) {
+    for (size_t i = 1; i < m->several.count; i++) {
         char module[TABLE_NAME_MAX];
         snprintf(module, sizeof module, "classes.0.%zu", i);
         h->heads[i] = linear_offsets_of(t, -1, module);
@@ -71,39 +69,39 @@ void head_reserve(struct layout *l, struct model *m)
 {
     struct token_head *k = &m->token;
     struct sequence_head *h = &m->sequence;
-    size_t logits = m->V * (m->mlm ? MODEL_LOGIT_ROWS : 1);
-    if (m->mlm) {
-        k->in = layout_reserve(l, k->max * m->C * l->value);
-        k->pre = layout_reserve(l, k->max * m->E * l->value);
-        k->norm = layout_norm(l, m, k->max, m->E);
-        k->out = layout_reserve(l, k->max * m->E * l->value);
+    size_t logits = m->form.V * (m->token.mlm ? MODEL_LOGIT_ROWS : 1);
+    if (m->token.mlm) {
+        k->in = layout_reserve(l, k->max * m->form.C * l->value);
+        k->pre = layout_reserve(l, k->max * m->form.E * l->value);
+        k->norm = layout_norm(l, m, k->max, m->form.E);
+        k->out = layout_reserve(l, k->max * m->form.E * l->value);
     }
     if (h->tasks) {
-        h->in = layout_reserve(l, h->max * m->C * l->value);
-        h->pre = layout_reserve(l, h->max * m->C * l->value);
-        h->out = layout_reserve(l, h->max * m->C * l->value);
-        h->norm = m->head.pooler_norm.gain != NONE ? layout_norm(l, m, h->max, m->C)
-                                                   : (struct norm_saved){0};
-        h->dx = m->train ? layout_reserve(l, h->max * m->C * l->value) : NULL;
+        h->in = layout_reserve(l, h->max * m->form.C * l->value);
+        h->pre = layout_reserve(l, h->max * m->form.C * l->value);
+        h->out = layout_reserve(l, h->max * m->form.C * l->value);
+        h->norm = m->at.head.pooler_norm.gain != NONE ? layout_norm(l, m, h->max, m->form.C)
+                                                      : (struct norm_saved){0};
+        h->dx = m->form.train ? layout_reserve(l, h->max * m->form.C * l->value) : NULL;
         h->losses = layout_reserve(l, h->max * sizeof *h->losses);
-        h->dhead = m->train && h->heads > 1 ? layout_reserve(l, h->max * m->C * l->value) : NULL;
     }
+    heads_reserve(l, m);
     for (size_t i = 0; i < h->tasks; i++)
-        logits = h->heads * h->classes[i] > logits ? h->heads * h->classes[i] : logits;
-    m->logits = layout_reserve(l, logits * sizeof *m->logits);
+        logits =
+            m->several.count * h->classes[i] > logits ? m->several.count * h->classes[i] : logits;
+    m->token.logits = layout_reserve(l, logits * sizeof *m->token.logits);
 }
 
 void head_reserve_batch(struct layout *l, struct model *m)
 {
-    if (m->mlm) {
+    if (m->token.mlm) {
         m->token.rows = layout_reserve(l, m->token.max * sizeof *m->token.rows);
         m->token.targets = layout_reserve(l, m->token.max * sizeof *m->token.targets);
     }
     if (m->sequence.tasks) {
         m->sequence.rows = layout_reserve(l, m->sequence.max * sizeof *m->sequence.rows);
         m->sequence.targets = layout_reserve(l, m->sequence.max * sizeof *m->sequence.targets);
-        m->sequence.scale =
-            m->sequence.heads > 1 ? layout_reserve(l, sizeof *m->sequence.scale) : NULL;
+        heads_reserve_batch(l, m);
     }
     if (m->sequence.mean)
         m->sequence.lengths = layout_reserve(l, m->sequence.max * sizeof *m->sequence.lengths);
@@ -118,7 +116,7 @@ struct rows_list { /* in the upload buffer */
 /* Where the upload buffer holds what becomes `device`. */
 static int32_t *staged(const struct model *m, const struct upload *u, const int32_t *device)
 {
-    return (int32_t *)(u->host + ((const char *)device - (const char *)m->tokens));
+    return (int32_t *)(u->host + ((const char *)device - (const char *)m->batch.tokens));
 }
 
 static struct rows_list rows_list(const struct model *m, const struct upload *u,
@@ -149,8 +147,8 @@ static int32_t sequence_length(const struct batch *b, size_t i)
 void head_stage(struct model *m, const struct batch *b, const struct upload *u, float grad_scale)
 {
     struct sequence_head *h = &m->sequence;
-    m->token.count = m->mlm ? 0 : batch_targets(b);
-    if (m->mlm) {
+    m->token.count = m->token.mlm ? 0 : batch_targets(b);
+    if (m->token.mlm) {
         struct rows_list l = rows_list(m, u, m->token.rows, m->token.targets);
         for (size_t i = 0; i < b->tokens_count; i++)
             if (b->targets[i] >= 0)
@@ -163,7 +161,7 @@ void head_stage(struct model *m, const struct batch *b, const struct upload *u, 
         return;
     struct rows_list l = rows_list(m, u, h->rows, h->targets);
     int32_t *lengths = h->mean ? staged(m, u, h->lengths) : NULL;
-    ASSERT(batch_labels(b) <= m->tokens_max / SEQUENCE_TOKENS_MIN);
+    ASSERT(batch_labels(b) <= m->form.tokens_max / SEQUENCE_TOKENS_MIN);
     for (size_t task = 0; task < h->tasks; task++) {
         h->first[task] = l.count;
         for (size_t i = 0; i < b->sequences; i++) {
@@ -187,9 +185,9 @@ size_t head_key(const struct model *m, const struct batch *b, size_t i)
     memcpy(&weight, &b->sequence_weight, sizeof weight);
     size_t dropped = 0;
     if (i == 0)
-        return m->mlm ? m->token.count : m->token.count > 0;
-    for (size_t k = 0; k < m->sequence.heads; k++)
-        dropped |= (size_t)m->sequence.dropped[k] << k;
+        return m->token.mlm ? m->token.count : m->token.count > 0;
+    for (size_t k = 0; k < m->several.count; k++)
+        dropped |= (size_t)m->several.dropped[k] << k;
     if (i == HEAD_KEYS - 1)
         return dropped;
     return i == 1                      ? (m->sequence.tasks ? weight : 0)
@@ -200,20 +198,21 @@ size_t head_key(const struct model *m, const struct batch *b, size_t i)
 /* ---- forward ---- */
 static struct norm_run head_norm(const struct model *m, size_t R)
 {
-    return (struct norm_run){m->head.norm, m->token.norm, R, m->E, DROPOUT_NONE};
+    return (struct norm_run){m->at.head.norm, m->token.norm, R, m->form.E, DROPOUT_NONE};
 }
 
 static struct dev_linear dense_args(const struct model *m, size_t R)
 {
-    struct dev_linear a = linear_args(m, m->head.dense, m->token.in, R, m->C, m->E);
-    a.act = m->head_act;
+    struct dev_linear a = linear_args(m, m->at.head.dense, m->token.in, R, m->form.C, m->form.E);
+    a.act = m->token.act;
     a.pre = m->token.pre;
     return a;
 }
 
 static struct dev_linear pooler_args(const struct model *m, size_t S)
 {
-    struct dev_linear a = linear_args(m, m->head.pooler, m->sequence.in, S, m->C, m->C);
+    struct dev_linear a =
+        linear_args(m, m->at.head.pooler, m->sequence.in, S, m->form.C, m->form.C);
     a.act = m->sequence.act;
     a.pre = m->sequence.pre;
     return a;
@@ -221,17 +220,17 @@ static struct dev_linear pooler_args(const struct model *m, size_t S)
 
 static struct norm_run pooler_norm(const struct model *m, size_t S)
 {
-    return (struct norm_run){m->head.pooler_norm, m->sequence.norm, S, m->C, DROPOUT_NONE};
+    return (struct norm_run){m->at.head.pooler_norm, m->sequence.norm, S, m->form.C, DROPOUT_NONE};
 }
 
 /* R rows of head_in, up to what the classifier reads. */
 static void mlm_rows_fwd(struct model *m, size_t R, size_t T)
 {
     struct dev *d = m->dev;
-    const struct dev_rows rows = {.rows = m->token.rows, .R = R, .T = T, .C = m->C};
+    const struct dev_rows rows = {.rows = m->token.rows, .R = R, .T = T, .C = m->form.C};
     struct dev_linear dense = dense_args(m, R);
     struct norm_run norm = head_norm(m, R);
-    d->ops->rows_gather(d, m->token.in, m->head_in, &rows);
+    d->ops->rows_gather(d, m->token.in, m->live.head_in, &rows);
     d->ops->linear_fwd(d, m->token.norm.residual, &dense);
     block_norm_fwd(m, &norm, m->token.out, m->token.norm.residual, NULL);
     block_profile(m, PROFILE_CLASSIFIER);
@@ -240,7 +239,8 @@ static void mlm_rows_fwd(struct model *m, size_t R, size_t T)
 static struct dev_rows pooled_rows(const struct model *m, size_t S, size_t T)
 {
     const struct sequence_head *h = &m->sequence;
-    return (struct dev_rows){.rows = h->rows, .lengths = h->lengths, .R = S, .T = T, .C = m->C};
+    return (struct dev_rows){
+        .rows = h->rows, .lengths = h->lengths, .R = S, .T = T, .C = m->form.C};
 }
 
 static void pooler_rows_fwd(struct model *m, size_t S, size_t T)
@@ -248,8 +248,8 @@ static void pooler_rows_fwd(struct model *m, size_t S, size_t T)
     struct dev *d = m->dev;
     const struct dev_rows rows = pooled_rows(m, S, T);
     struct dev_linear pooler = pooler_args(m, S);
-    d->ops->rows_gather(d, m->sequence.in, m->head_in, &rows);
-    if (m->head.pooler_norm.gain == NONE) {
+    d->ops->rows_gather(d, m->sequence.in, m->live.head_in, &rows);
+    if (m->at.head.pooler_norm.gain == NONE) {
         d->ops->linear_fwd(d, m->sequence.out, &pooler);
     } else {
         struct norm_run norm = pooler_norm(m, S);
@@ -261,37 +261,38 @@ static void pooler_rows_fwd(struct model *m, size_t S, size_t T)
 
 void *head_dx(const struct model *m)
 {
-    return m->post || m->final_norm.gain != NONE ? m->dx : m->dresidual;
+    return m->form.post || m->at.final_norm.gain != NONE ? m->live.dx : m->live.dresidual;
 }
 
 static void tokens_fwd(struct model *m, const struct head_pass *p)
 {
-    size_t T = p->batch->tokens_count, R = m->mlm ? m->token.count : T;
-    void *dx = m->mlm ? other_gradient(m, head_dx(m)) : head_dx(m);
-    if (m->mlm)
+    size_t T = p->batch->tokens_count, R = m->token.mlm ? m->token.count : T;
+    void *dx = m->token.mlm ? other_gradient(m, head_dx(m)) : head_dx(m);
+    if (m->token.mlm)
         mlm_rows_fwd(m, R, T);
-    bool learns = m->head.weight != m->embed.wte || embed_learns(m);
-    struct dev_classifier c = {.x = m->mlm ? m->token.out : m->head_in,
-                               .w = block_weight(m, m->head.weight),
-                               .bias = block_param(m, m->head.bias),
-                               .targets = m->mlm ? m->token.targets : m->targets,
+    bool learns = m->at.head.weight != m->at.embed.wte || embed_learns(m);
+    struct dev_classifier c = {.x = m->token.mlm ? m->token.out : m->live.head_in,
+                               .w = block_weight(m, m->at.head.weight),
+                               .bias = block_param(m, m->at.head.bias),
+                               .targets = m->token.mlm ? m->token.targets : m->batch.targets,
                                .T = R,
-                               .C = m->E,
-                               .V = m->V,
-                               .VP = m->VP,
+                               .C = m->form.E,
+                               .V = m->form.V,
+                               .VP = m->form.VP,
                                .grad_scale = p->grad_scale,
-                               .losses = m->losses,
+                               .losses = m->live.losses,
                                .dx = p->gradients ? dx : NULL,
-                               .dw = p->gradients && learns ? block_grad(m, m->head.weight) : NULL,
-                               .dbias = p->gradients ? block_grad(m, m->head.bias) : NULL};
+                               .dw =
+                                   p->gradients && learns ? block_grad(m, m->at.head.weight) : NULL,
+                               .dbias = p->gradients ? block_grad(m, m->at.head.bias) : NULL};
     m->dev->ops->classifier(m->dev, &c);
-    m->dev->ops->sum_add(m->dev, p->loss + MODEL_LOSS_TOKEN, m->losses, R);
+    m->dev->ops->sum_add(m->dev, p->loss + MODEL_LOSS_TOKEN, m->live.losses, R);
     block_profile(m, PROFILE_CLASSIFIER);
 }
 
 static void *sequence_row(const struct model *m, void *base, size_t row)
 {
-    return (char *)base + row * m->C * dtype_size(m->dev->model_type);
+    return (char *)base + row * m->form.C * dtype_size(m->dev->model_type);
 }
 
 struct dev_classifier head_task_args(const struct model *m, const struct head_pass *p, size_t task,
@@ -304,7 +305,7 @@ struct dev_classifier head_task_args(const struct model *m, const struct head_pa
                                    .bias = block_param(m, at.bias),
                                    .targets = h->targets + first,
                                    .T = rows,
-                                   .C = m->C,
+                                   .C = m->form.C,
                                    .V = h->classes[task],
                                    .VP = table_classes_padded(h->classes[task]),
                                    .grad_scale = p->grad_scale * p->batch->sequence_weight,
@@ -316,7 +317,7 @@ struct dev_classifier head_task_args(const struct model *m, const struct head_pa
 
 static void task_fwd(struct model *m, const struct head_pass *p, size_t task)
 {
-    struct dev_classifier c = head_task_args(m, p, task, m->head.classes[task]);
+    struct dev_classifier c = head_task_args(m, p, task, m->at.head.classes[task]);
     if (c.T)
         m->dev->ops->classifier(m->dev, &c);
 }
@@ -329,12 +330,12 @@ static size_t sequence_rows(const struct model *m)
 void head_fwd(struct model *m, const struct head_pass *p)
 {
     /* A model without a pooler has token targets or none at all: one path for it. */
-    if (m->token.count || (!m->mlm && !m->sequence.tasks))
+    if (m->token.count || (!m->token.mlm && !m->sequence.tasks))
         tokens_fwd(m, p);
     if (!m->sequence.tasks || !sequence_rows(m))
         return;
     pooler_rows_fwd(m, sequence_rows(m), p->batch->tokens_count);
-    if (m->sequence.heads > 1) {
+    if (m->several.count > 1) {
         heads_fwd(m, p);
     } else {
         for (size_t i = 0; i < m->sequence.tasks; i++)
@@ -352,16 +353,16 @@ static void *pooler_bwd(struct model *m, size_t S)
 {
     const struct sequence_head *h = &m->sequence;
     struct dev_linear pooler = pooler_args(m, S);
-    const struct dev_activation a = {h->act, h->pre, S, m->C};
+    const struct dev_activation a = {h->act, h->pre, S, m->form.C};
     void *dy = h->dx, *dx = h->out;
-    if (m->head.pooler_norm.gain != NONE) {
+    if (m->at.head.pooler_norm.gain != NONE) {
         struct norm_run norm = pooler_norm(m, S);
         block_norm_bwd(m, &norm, h->out, h->dx, NULL);
         dy = h->out;
         dx = h->dx;
     }
-    m->dev->ops->activation_bwd(m->dev, dy, block_grad(m, m->head.pooler.bias), &a);
-    struct linear_gradient g = {{m->head.pooler.weight, NONE}, dx, dy, PROFILE_CLASSIFIER};
+    m->dev->ops->activation_bwd(m->dev, dy, block_grad(m, m->at.head.pooler.bias), &a);
+    struct linear_gradient g = {{m->at.head.pooler.weight, NONE}, dx, dy, PROFILE_CLASSIFIER};
     linear_bwd(m, &pooler, &g);
     return dx;
 }
@@ -372,14 +373,14 @@ static void mlm_rows_bwd(struct model *m, size_t T)
     struct dev *d = m->dev;
     size_t R = m->token.count;
     void *to = head_dx(m), *from = other_gradient(m, to);
-    const struct dev_rows rows = {.rows = m->token.rows, .R = R, .T = T, .C = m->C};
+    const struct dev_rows rows = {.rows = m->token.rows, .R = R, .T = T, .C = m->form.C};
     if (R) {
         struct norm_run norm = head_norm(m, R);
         struct dev_linear dense = dense_args(m, R);
-        const struct dev_activation a = {m->head_act, m->token.pre, R, m->E};
+        const struct dev_activation a = {m->token.act, m->token.pre, R, m->form.E};
         block_norm_bwd(m, &norm, to, from, NULL);
-        d->ops->activation_bwd(d, to, block_grad(m, m->head.dense.bias), &a);
-        struct linear_gradient g = {{m->head.dense.weight, NONE}, from, to, PROFILE_CLASSIFIER};
+        d->ops->activation_bwd(d, to, block_grad(m, m->at.head.dense.bias), &a);
+        struct linear_gradient g = {{m->at.head.dense.weight, NONE}, from, to, PROFILE_CLASSIFIER};
         linear_bwd(m, &dense, &g);
     }
     d->ops->rows_scatter(d, to, from, &rows);
@@ -391,10 +392,10 @@ void head_bwd(struct model *m, const struct batch *b)
     size_t T = b->tokens_count, S = m->sequence.tasks ? sequence_rows(m) : 0;
     const struct sequence_head *h = &m->sequence;
     const void *dpooler_in = S ? pooler_bwd(m, S) : h->out;
-    if (m->mlm)
+    if (m->token.mlm)
         mlm_rows_bwd(m, T);
     struct dev_rows rows = pooled_rows(m, S, T);
-    rows.add = m->mlm || m->token.count;
+    rows.add = m->token.mlm || m->token.count;
     if (!h->tasks)
         return;
     m->dev->ops->rows_scatter(m->dev, head_dx(m), dpooler_in, &rows);
@@ -411,12 +412,12 @@ static void put_number(struct model *m, int32_t *to, size_t n)
 static void put_logits(struct model *m, const void *x, size_t R)
 {
     struct dev_linear a = {.x = x,
-                           .w = block_weight(m, m->head.weight),
-                           .bias = block_param(m, m->head.bias),
+                           .w = block_weight(m, m->at.head.weight),
+                           .bias = block_param(m, m->at.head.bias),
                            .T = R,
-                           .K = m->E,
-                           .N = m->V};
-    m->dev->ops->logits(m->dev, m->logits, &a);
+                           .K = m->form.E,
+                           .N = m->form.V};
+    m->dev->ops->logits(m->dev, m->token.logits, &a);
 }
 
 size_t head_token_logits(struct model *m, const size_t *rows, size_t count, size_t T)
@@ -424,8 +425,10 @@ size_t head_token_logits(struct model *m, const size_t *rows, size_t count, size
     int32_t list[MODEL_LOGIT_ROWS];
     size_t R = count > 1 ? MODEL_LOGIT_ROWS : 1; /* one shape, since plans are cached by it */
     ASSERT(count > 0 && count <= MODEL_LOGIT_ROWS);
-    if (!m->mlm) {
-        put_logits(m, (const char *)m->head_in + *rows * m->C * dtype_size(m->dev->model_type), 1);
+    if (!m->token.mlm) {
+        put_logits(
+            m, (const char *)m->live.head_in + *rows * m->form.C * dtype_size(m->dev->model_type),
+            1);
         return 1;
     }
     for (size_t i = 0; i < R; i++)
@@ -444,9 +447,10 @@ void head_class_logits(struct model *m, const struct batch *b, size_t sequence, 
     if (h->mean)
         put_number(m, m->sequence.lengths, (size_t)sequence_length(b, sequence));
     pooler_rows_fwd(m, 1, b->tokens_count);
-    for (size_t i = 0; i < h->heads; i++) {
-        struct linear_offsets at = h->heads > 1 ? m->head.heads[i] : m->head.classes[task];
-        struct dev_linear a = linear_args(m, at, h->out, 1, m->C, h->classes[task]);
-        m->dev->ops->logits(m->dev, m->logits + i * h->classes[task], &a);
+    for (size_t i = 0; i < m->several.count; i++) {
+        struct linear_offsets at =
+            m->several.count > 1 ? m->at.head.heads[i] : m->at.head.classes[task];
+        struct dev_linear a = linear_args(m, at, h->out, 1, m->form.C, h->classes[task]);
+        m->dev->ops->logits(m->dev, m->token.logits + i * h->classes[task], &a);
     }
 }

@@ -6,13 +6,31 @@
 #include <math.h>
 #include <string.h>
 
+void heads_configure(struct model *m, const struct model_options *o)
+{
+    bool any = o->settings->model_pooler;
+    m->several.count = m->several.left = any ? (size_t)o->settings->model_heads_n : 1;
+}
+
+void heads_reserve(struct layout *l, struct model *m)
+{
+    bool any = m->form.train && m->several.count > 1;
+    m->several.dhead = any ? layout_reserve(l, m->sequence.max * m->form.C * l->value) : NULL;
+}
+
+void heads_reserve_batch(struct layout *l, struct model *m)
+{
+    m->several.scale = m->several.count > 1 ? layout_reserve(l, sizeof *m->several.scale) : NULL;
+}
+
 enum err heads_open(struct model *m, struct arena *perm)
 {
-    struct sequence_head *h = &m->sequence;
-    if (h->heads < 2)
+    struct several_heads *h = &m->several;
+    size_t classes = m->sequence.classes[0];
+    if (h->count < 2)
         return ERR_OK;
-    TRY_ALLOC(h->logits = arena_array(perm, h->heads * h->classes[0], sizeof *h->logits));
-    TRY_ALLOC(h->softmax = arena_array(perm, h->classes[0], sizeof *h->softmax));
+    TRY_ALLOC(h->logits = arena_array(perm, h->count * classes, sizeof *h->logits));
+    TRY_ALLOC(h->softmax = arena_array(perm, classes, sizeof *h->softmax));
     return ERR_OK;
 }
 
@@ -20,9 +38,9 @@ enum err heads_open(struct model *m, struct arena *perm)
 void heads_stage(const struct model *m, const struct batch *b, const struct upload *u,
                  float grad_scale)
 {
-    const float *scale = m->sequence.scale;
+    const float *scale = m->several.scale;
     if (scale)
-        *(float *)(void *)(u->host + ((const char *)scale - (const char *)m->tokens)) =
+        *(float *)(void *)(u->host + ((const char *)scale - (const char *)m->batch.tokens)) =
             (float)m->settings->train_heads_orthogonal * grad_scale * b->sequence_weight *
             (float)batch_labels(b);
 }
@@ -31,30 +49,31 @@ void heads_stage(const struct model *m, const struct batch *b, const struct uplo
 void heads_fwd(struct model *m, const struct head_pass *p)
 {
     const struct dev_ops *ops = m->dev->ops;
-    struct sequence_head *h = &m->sequence;
-    float share = 1.0f / (float)h->heads_left;
+    const struct sequence_head *h = &m->sequence;
+    const struct several_heads *x = &m->several;
+    float share = 1.0f / (float)x->left;
     bool more = false;
-    for (size_t i = 0; i < h->heads; i++) {
-        struct dev_classifier c = head_task_args(m, p, 0, m->head.heads[i]);
-        if (h->dropped[i])
+    for (size_t i = 0; i < x->count; i++) {
+        struct dev_classifier c = head_task_args(m, p, 0, m->at.head.heads[i]);
+        if (x->dropped[i])
             continue;
         c.grad_scale *= share;
-        c.dx = p->gradients && more ? h->dhead : c.dx;
+        c.dx = p->gradients && more ? x->dhead : c.dx;
         ops->classifier(m->dev, &c);
         ops->sum_add(m->dev, p->loss + MODEL_LOSS_HEADS + i, h->losses, c.T);
         ops->scale(m->dev, h->losses, share, c.T);
         ops->sum_add(m->dev, p->loss + MODEL_LOSS_SEQUENCE, h->losses, c.T);
         if (p->gradients && more)
-            ops->add(m->dev, h->dx, h->dx, h->dhead, c.T * m->C);
+            ops->add(m->dev, h->dx, h->dx, x->dhead, c.T * m->form.C);
         more = true;
     }
     const struct dev_orthogonal o = {
-        .heads = h->heads,
+        .heads = x->count,
         .classes = h->classes[0],
-        .C = m->C,
-        .stride = (size_t)(m->head.heads[1].weight - m->head.heads[0].weight),
-        .weight = h->scale};
-    ptrdiff_t at = m->head.heads[0].weight;
+        .C = m->form.C,
+        .stride = (size_t)(m->at.head.heads[1].weight - m->at.head.heads[0].weight),
+        .weight = x->scale};
+    ptrdiff_t at = m->at.head.heads[0].weight;
     if (p->gradients)
         ops->orthogonal(m->dev, block_grad(m, at), p->loss + MODEL_LOSS_ORTHOGONAL,
                         block_param(m, at), &o);
@@ -74,40 +93,40 @@ static void add_softmax(double *sum, const float *logits, size_t count)
 
 void head_mean(const struct model *m, float *logits)
 {
-    const struct sequence_head *h = &m->sequence;
-    size_t classes = h->classes[0];
-    memset(h->softmax, 0, classes * sizeof *h->softmax);
-    for (size_t i = 0; i < h->heads; i++)
-        if (!h->dropped[i])
-            add_softmax(h->softmax, h->logits + i * classes, classes);
+    const struct several_heads *x = &m->several;
+    size_t classes = m->sequence.classes[0];
+    memset(x->softmax, 0, classes * sizeof *x->softmax);
+    for (size_t i = 0; i < x->count; i++)
+        if (!x->dropped[i])
+            add_softmax(x->softmax, x->logits + i * classes, classes);
     for (size_t i = 0; i < classes; i++)
-        logits[i] = (float)log(h->softmax[i] / (double)h->heads_left);
+        logits[i] = (float)log(x->softmax[i] / (double)x->left);
 }
 
 /* The weights of each head through the host. */
 enum err model_find_heads(struct model *m, size_t *left)
 {
-    struct sequence_head *h = &m->sequence;
-    size_t count = h->classes[0] * m->C;
+    struct several_heads *h = &m->several;
+    size_t count = m->sequence.classes[0] * m->form.C;
     struct arena scratch = arena_make(0);
-    float *w = h->heads > 1 ? arena_array(&scratch, count, sizeof *w) : NULL;
-    enum err e = h->heads > 1 && !w ? ERR_MEMORY : ERR_OK;
-    h->heads_left = h->heads;
-    for (size_t i = 0; i < h->heads && h->heads > 1 && !e; i++) {
-        m->dev->ops->copy(m->dev, w, block_param(m, m->head.heads[i].weight), count * sizeof *w);
+    float *w = h->count > 1 ? arena_array(&scratch, count, sizeof *w) : NULL;
+    enum err e = h->count > 1 && !w ? ERR_MEMORY : ERR_OK;
+    h->left = h->count;
+    for (size_t i = 0; i < h->count && h->count > 1 && !e; i++) {
+        m->dev->ops->copy(m->dev, w, block_param(m, m->at.head.heads[i].weight), count * sizeof *w);
         e = dev_sync(m->dev);
         size_t k = 0;
         while (k < count && w[k] == 0)
             k++;
         h->dropped[i] = k == count;
-        h->heads_left -= h->dropped[i];
+        h->left -= h->dropped[i];
     }
     arena_free(&scratch);
-    *left = h->heads_left;
+    *left = h->left;
     return e;
 }
 
 bool model_has_head(const struct model *m, size_t head)
 {
-    return head < m->sequence.heads && !m->sequence.dropped[head];
+    return head < m->several.count && !m->several.dropped[head];
 }

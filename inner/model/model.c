@@ -19,115 +19,118 @@ struct norm_saved layout_norm(struct layout *l, const struct model *m, size_t ro
 {
     struct norm_saved k;
     k.residual = layout_reserve(l, rows * width * l->value);
-    k.mean = m->norm == DEV_NORM_LAYER ? layout_reserve(l, rows * sizeof *k.mean) : NULL;
+    k.mean = m->form.norm == DEV_NORM_LAYER ? layout_reserve(l, rows * sizeof *k.mean) : NULL;
     k.rstd = layout_reserve(l, rows * sizeof *k.rstd);
     return k;
 }
 
 static struct block_saved reserve_block(struct layout *l, const struct model *m, size_t T)
 {
-    struct block_saved k = {.norm1 = layout_norm(l, m, T, m->C),
-                            .norm2 = layout_norm(l, m, T, m->C)};
-    k.norm1_out = layout_reserve(l, T * m->C * l->value);
-    k.norm2_out = layout_reserve(l, T * m->C * l->value);
-    k.qkv = layout_reserve(l, T * m->Q * l->value);
-    k.att = layout_reserve(l, T * m->C * l->value);
-    k.lse = layout_reserve(l, m->NH * T * sizeof *k.lse);
-    k.pre = layout_reserve(l, T * m->U * l->value);
-    k.act = layout_reserve(l, T * m->F * l->value);
+    struct block_saved k = {.norm1 = layout_norm(l, m, T, m->form.C),
+                            .norm2 = layout_norm(l, m, T, m->form.C)};
+    k.norm1_out = layout_reserve(l, T * m->form.C * l->value);
+    k.norm2_out = layout_reserve(l, T * m->form.C * l->value);
+    k.qkv = layout_reserve(l, T * m->form.Q * l->value);
+    k.att = layout_reserve(l, T * m->form.C * l->value);
+    k.lse = layout_reserve(l, m->form.NH * T * sizeof *k.lse);
+    k.pre = layout_reserve(l, T * m->form.U * l->value);
+    k.act = layout_reserve(l, T * m->form.F * l->value);
     return k;
 }
 
 /* Of each layer its own, or what its activations are recomputed from. */
-static void reserve_blocks(struct layout *l, struct model *m, size_t T)
+static void reserve_blocks(struct layout *l, const struct model *m, struct block_saved *saved,
+                           size_t T)
 {
     struct block_saved k = {0};
-    for (size_t i = 0; i < m->L; i++) {
-        if (i == 0 || (m->train && !m->recompute))
+    for (size_t i = 0; i < m->form.L; i++) {
+        if (i == 0 || (m->form.train && !m->form.recompute))
             k = reserve_block(l, m, T);
-        else if (m->train && m->post)
-            k.norm2_out = layout_reserve(l, T * m->C * l->value);
-        else if (m->train)
-            k.norm1 = layout_norm(l, m, T, m->C);
-        if (m->saved)
-            m->saved[i] = k;
+        else if (m->form.train && m->form.post)
+            k.norm2_out = layout_reserve(l, T * m->form.C * l->value);
+        else if (m->form.train)
+            k.norm1 = layout_norm(l, m, T, m->form.C);
+        if (saved)
+            saved[i] = k;
     }
 }
 
 /* The gradients of the mlm head's rows, a multiple of BATCH_UNIT, take the same buffers. */
 static void reserve_gradients(struct layout *l, struct model *m, size_t T)
 {
-    size_t rows = T > m->token.max ? T : m->token.max, width = m->C > m->E ? m->C : m->E;
-    m->dresidual = layout_reserve(l, rows * width * l->value);
-    m->dx = layout_reserve(l, rows * width * l->value);
-    m->dbranch = branch_apart(m) ? layout_reserve(l, T * m->C * l->value) : NULL;
-    m->dhidden = layout_reserve(l, T * (m->F > m->Q ? m->F : m->Q) * l->value);
+    size_t rows = T > m->token.max ? T : m->token.max,
+           width = m->form.C > m->form.E ? m->form.C : m->form.E;
+    m->live.dresidual = layout_reserve(l, rows * width * l->value);
+    m->live.dx = layout_reserve(l, rows * width * l->value);
+    m->live.dbranch = branch_apart(m) ? layout_reserve(l, T * m->form.C * l->value) : NULL;
+    m->live.dhidden =
+        layout_reserve(l, T * (m->form.F > m->form.Q ? m->form.F : m->form.Q) * l->value);
 }
 
 static void reserve_batch(struct layout *l, struct model *m, size_t T)
 {
     size_t batch = l->used;
-    m->tokens = layout_reserve(l, T * sizeof *m->tokens);
-    m->targets = layout_reserve(l, T * sizeof *m->targets);
-    m->positions = layout_reserve(l, T * sizeof *m->positions);
-    m->cu_seqlens = layout_reserve(l, (T + 1) * sizeof *m->cu_seqlens);
-    m->token_types = m->types ? layout_reserve(l, T * sizeof *m->token_types) : NULL;
+    m->batch.tokens = layout_reserve(l, T * sizeof *m->batch.tokens);
+    m->batch.targets = layout_reserve(l, T * sizeof *m->batch.targets);
+    m->batch.positions = layout_reserve(l, T * sizeof *m->batch.positions);
+    m->batch.cu_seqlens = layout_reserve(l, (T + 1) * sizeof *m->batch.cu_seqlens);
+    m->batch.token_types =
+        m->form.types ? layout_reserve(l, T * sizeof *m->batch.token_types) : NULL;
     head_reserve_batch(l, m);
     additions_reserve_batch(l, m, T);
-    m->batch_bytes = l->used - batch;
+    m->batch.batch_bytes = l->used - batch;
 }
 
 /* What the heads read: the output of the last norm, or the last state of the residual stream; with
  * post norms the output of the last layer of a pass (stage_depth). */
 static void assign_head_in(struct layout *l, struct model *m, size_t T)
 {
-    m->final_norm_saved = layout_norm(l, m, T, m->C);
-    if (m->final_norm.gain != NONE)
-        m->head_in = layout_reserve(l, T * m->C * l->value);
+    m->live.final_norm_saved = layout_norm(l, m, T, m->form.C);
+    if (m->at.final_norm.gain != NONE)
+        m->live.head_in = layout_reserve(l, T * m->form.C * l->value);
     else
-        m->head_in = m->final_norm_saved.residual;
+        m->live.head_in = m->live.final_norm_saved.residual;
 }
 
 void model_use_set(struct model *m, size_t i)
 {
-    const struct activation_set *set = &m->sets[i];
-    ASSERT(i < m->set_count);
-    m->saved = set->saved;
-    m->embed_norm = set->embed_norm;
-    m->embed_out = set->embed_out;
-    m->embedded = set->embedded;
+    ASSERT(i < m->form.set_count);
+    m->live.set = m->live.sets[i];
 }
 
-/* sets NULL: bytes alone are asked for. */
-static void reserve_set(struct layout *l, struct model *m, struct activation_set *set, size_t T)
+/* set NULL: bytes alone are asked for. */
+static void reserve_set(struct layout *l, const struct model *m, struct activation_set *set,
+                        size_t T)
 {
-    m->saved = set ? set->saved : NULL;
-    reserve_blocks(l, m, T);
-    embed_reserve(l, m, T);
-    if (!m->post)
-        m->embedded = m->saved ? m->saved[0].norm1.residual : NULL;
+    struct activation_set x = {.saved = set ? set->saved : NULL};
+    reserve_blocks(l, m, x.saved, T);
+    embed_reserve(l, m, &x, T);
+    if (!m->form.post)
+        x.embedded = x.saved ? x.saved[0].norm1.residual : NULL;
     if (set)
-        *set = (struct activation_set){m->saved, m->embed_norm, m->embed_out, m->embedded};
+        *set = x;
 }
 
 static void lay_out(struct layout *l, struct model *m)
 {
-    size_t T = m->tokens_max, rows = T > m->token.max ? T : m->token.max;
-    size_t width = m->C > m->E ? m->C : m->E;
-    m->rope_table = m->rope_count ? layout_reserve(l, m->rope_count * sizeof(float)) : NULL;
-    m->rope_local =
-        m->rope_count && m->window ? layout_reserve(l, m->rope_count * sizeof(float)) : NULL;
-    for (size_t i = 0; i < m->set_count; i++)
-        reserve_set(l, m, m->sets ? &m->sets[i] : NULL, T);
+    size_t T = m->form.tokens_max, rows = T > m->token.max ? T : m->token.max;
+    size_t width = m->form.C > m->form.E ? m->form.C : m->form.E;
+    m->weights.rope_table =
+        m->weights.rope_count ? layout_reserve(l, m->weights.rope_count * sizeof(float)) : NULL;
+    m->weights.rope_local = m->weights.rope_count && m->form.window
+                                ? layout_reserve(l, m->weights.rope_count * sizeof(float))
+                                : NULL;
+    for (size_t i = 0; i < m->form.set_count; i++)
+        reserve_set(l, m, m->live.sets ? &m->live.sets[i] : NULL, T);
     assign_head_in(l, m, T);
-    m->sublayer_out = layout_reserve(l, T * width * l->value);
-    if (m->train)
+    m->live.sublayer_out = layout_reserve(l, T * width * l->value);
+    if (m->form.train)
         reserve_gradients(l, m, T);
-    m->losses = layout_reserve(l, rows * sizeof *m->losses);
+    m->live.losses = layout_reserve(l, rows * sizeof *m->live.losses);
     head_reserve(l, m);
-    m->loss = layout_reserve(l, MODEL_LOSSES * sizeof *m->loss);
+    m->live.loss = layout_reserve(l, MODEL_LOSSES * sizeof *m->live.loss);
     if (m->settings->train_eval_attention)
-        m->largest = layout_reserve(l, m->L * sizeof *m->largest);
+        m->live.largest = layout_reserve(l, m->form.L * sizeof *m->live.largest);
     reserve_batch(l, m, T);
 }
 
@@ -159,60 +162,61 @@ struct norm_offsets norm_offsets_of(const struct table *t, int layer, const char
 
 static void configure_block(struct model *m, const struct settings *s)
 {
-    m->gated = table_gated(s);
-    m->gate = s->model_activation == MODEL_ACTIVATION_GEGLU ? DEV_GATE_GELU_ERF : DEV_GATE_SILU;
-    m->act = m->gated                                           ? DEV_ACT_NONE
-             : s->model_activation == MODEL_ACTIVATION_GELU_ERF ? DEV_ACT_GELU_ERF
-                                                                : DEV_ACT_GELU_TANH;
-    m->norm = s->model_norm == MODEL_NORM_RMS ? DEV_NORM_RMS : DEV_NORM_LAYER;
-    m->norm_eps = (float)s->model_norm_eps;
-    m->post = s->model_norm_place == MODEL_NORM_POST;
-    m->shared = s->model_shared;
-    m->causal = s->model_causal;
-    m->window = (size_t)s->model_window;
-    m->global_every = (size_t)s->model_global_every;
+    m->form.gated = table_gated(s);
+    m->form.gate =
+        s->model_activation == MODEL_ACTIVATION_GEGLU ? DEV_GATE_GELU_ERF : DEV_GATE_SILU;
+    m->form.act = m->form.gated                                      ? DEV_ACT_NONE
+                  : s->model_activation == MODEL_ACTIVATION_GELU_ERF ? DEV_ACT_GELU_ERF
+                                                                     : DEV_ACT_GELU_TANH;
+    m->form.norm = s->model_norm == MODEL_NORM_RMS ? DEV_NORM_RMS : DEV_NORM_LAYER;
+    m->form.norm_eps = (float)s->model_norm_eps;
+    m->form.post = s->model_norm_place == MODEL_NORM_POST;
+    m->form.shared = s->model_shared;
+    m->form.causal = s->model_causal;
+    m->form.window = (size_t)s->model_window;
+    m->form.global_every = (size_t)s->model_global_every;
 }
 
 static void find_embed_offsets(struct model *m)
 {
     const struct table *t = m->table;
-    m->final_norm = norm_offsets_of(t, -1, "norm");
-    m->embed = (struct embed_offsets){.wte = table_offset(t, -1, "wte.weight"),
-                                      .wpe = table_offset(t, -1, "wpe.weight"),
-                                      .wtt = table_offset(t, -1, "wtt.weight"),
-                                      .norm = norm_offsets_of(t, -1, "embed.norm"),
-                                      .proj = linear_offsets_of(t, -1, "embed.proj")};
+    m->at.final_norm = norm_offsets_of(t, -1, "norm");
+    m->at.embed = (struct embed_offsets){.wte = table_offset(t, -1, "wte.weight"),
+                                         .wpe = table_offset(t, -1, "wpe.weight"),
+                                         .wtt = table_offset(t, -1, "wtt.weight"),
+                                         .norm = norm_offsets_of(t, -1, "embed.norm"),
+                                         .proj = linear_offsets_of(t, -1, "embed.proj")};
 }
 
 static void configure(struct model *m, const struct model_options *o)
 {
     const struct settings *s = o->settings;
     *m = (struct model){
-        .settings = s, .table = o->table, .tokens_max = o->tokens_max, .train = o->train};
-    m->C = (size_t)s->model_width;
-    m->E = table_embed(s);
-    m->F = table_mlp(s);
-    m->L = (size_t)s->model_layers;
-    m->set_count = o->train ? model_sets(s) : 1;
-    m->NH = (size_t)s->model_heads;
-    m->KVH = table_kv_heads(s);
-    m->Q = m->C + 2 * m->KVH * (m->C / m->NH);
+        .settings = s, .table = o->table, .form = {.tokens_max = o->tokens_max, .train = o->train}};
+    m->form.C = (size_t)s->model_width;
+    m->form.E = table_embed(s);
+    m->form.F = table_mlp(s);
+    m->form.L = (size_t)s->model_layers;
+    m->form.set_count = o->train ? model_sets(s) : 1;
+    m->form.NH = (size_t)s->model_heads;
+    m->form.KVH = table_kv_heads(s);
+    m->form.Q = m->form.C + 2 * m->form.KVH * (m->form.C / m->form.NH);
     configure_block(m, s);
-    m->U = m->gated ? 2 * m->F : m->F;
-    m->types = (size_t)s->model_types;
+    m->form.U = m->form.gated ? 2 * m->form.F : m->form.F;
+    m->form.types = (size_t)s->model_types;
     if (s->model_positions == MODEL_POSITIONS_ROPE)
-        m->rope_count = (size_t)s->model_context * (m->C / m->NH);
-    m->V = (size_t)s->model_vocab;
-    m->VP = table_vocab_padded(s);
-    m->stochastic = s->train_rounding == TRAIN_ROUNDING_STOCHASTIC;
-    m->seed = (uint64_t)s->run_seed;
-    m->finished = s->train_steps;
-    m->layers = m->L;
-    m->recompute = o->train && s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK;
+        m->weights.rope_count = (size_t)s->model_context * (m->form.C / m->form.NH);
+    m->form.V = (size_t)s->model_vocab;
+    m->form.VP = table_vocab_padded(s);
+    m->form.stochastic = s->train_rounding == TRAIN_ROUNDING_STOCHASTIC;
+    m->form.seed = (uint64_t)s->run_seed;
+    m->pass.finished = s->train_steps;
+    m->pass.layers = m->form.L;
+    m->form.recompute = o->train && s->train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK;
     additions_configure(m, o);
     find_embed_offsets(m);
     head_configure(m, o);
-    head_find_offsets(m);
+    head_find_offsets(m, &m->at.head);
 }
 
 struct dev_emulation model_emulation(const struct settings *s)
@@ -228,13 +232,13 @@ struct dev_emulation model_emulation(const struct settings *s)
 static struct dev_shape shape(const struct model *m, const struct settings *s, enum dtype type)
 {
     return (struct dev_shape){.type = type,
-                              .train = m->train,
-                              .T = m->tokens_max,
-                              .C = m->C,
-                              .N = m->U > m->Q ? m->U : m->Q,
-                              .NH = m->NH,
-                              .V = m->V,
-                              .VP = m->VP,
+                              .train = m->form.train,
+                              .T = m->form.tokens_max,
+                              .C = m->form.C,
+                              .N = m->form.U > m->form.Q ? m->form.U : m->form.Q,
+                              .NH = m->form.NH,
+                              .V = m->form.V,
+                              .VP = m->form.VP,
                               .S = (size_t)s->train_sequence,
                               .emulation = model_emulation(s),
                               .attention =
@@ -264,9 +268,9 @@ struct model_memory model_plan(const struct model_options *o, enum dtype model_t
 static void find_block_offsets(struct model *m)
 {
     const struct table *t = m->table;
-    for (size_t i = 0; i < m->L; i++) {
-        int layer = m->shared ? 0 : (int)i;
-        m->offsets[i] = (struct block_offsets){
+    for (size_t i = 0; i < m->form.L; i++) {
+        int layer = m->form.shared ? 0 : (int)i;
+        m->at.blocks[i] = (struct block_offsets){
             .norm1 = norm_offsets_of(t, layer, "norm1"),
             .norm2 = norm_offsets_of(t, layer, "norm2"),
             .qkv = linear_offsets_of(t, layer, "attn.qkv"),
@@ -281,17 +285,17 @@ static enum err alloc_slabs(struct model *m, const struct model_options *o)
 {
     struct dev *d = m->dev;
     struct model_memory plan = model_plan(o, d->model_type);
-    TRY(dev_alloc(d, (void **)&m->params, plan.parameters));
-    TRY(dev_alloc(d, &m->params_bf16, plan.params_bf16));
-    TRY(dev_alloc(d, (void **)&m->grads, plan.gradients));
-    TRY(dev_alloc(d, &m->slab, plan.activations));
-    struct layout l = {.base = m->slab, .value = dtype_size(d->model_type)};
+    TRY(dev_alloc(d, (void **)&m->weights.params, plan.parameters));
+    TRY(dev_alloc(d, &m->weights.params_bf16, plan.params_bf16));
+    TRY(dev_alloc(d, (void **)&m->weights.grads, plan.gradients));
+    TRY(dev_alloc(d, &m->live.slab, plan.activations));
+    struct layout l = {.base = m->live.slab, .value = dtype_size(d->model_type)};
     lay_out(&l, m);
     ASSERT(l.used == plan.activations);
     model_use_set(m, 0);
     for (int i = 0; i < 2; i++) {
-        TRY(d->ops->host_alloc(d, (void **)&m->upload[i].host, m->batch_bytes));
-        m->upload[i].event = dev_events(d, 1);
+        TRY(d->ops->host_alloc(d, (void **)&m->batch.upload[i].host, m->batch.batch_bytes));
+        m->batch.upload[i].event = dev_events(d, 1);
     }
     return ERR_OK;
 }
@@ -315,19 +319,20 @@ static enum err make_rope_table(struct model *m, float *to, double theta,
                                 const struct settings *scaled)
 {
     struct arena scratch = arena_make(0);
-    size_t HD = m->C / m->NH, half = HD / 2;
-    float *table = arena_array(&scratch, m->rope_count, sizeof *table);
+    size_t HD = m->form.C / m->form.NH, half = HD / 2;
+    float *table = arena_array(&scratch, m->weights.rope_count, sizeof *table);
     if (!table)
-        return err_set(ERR_MEMORY, "no memory for the %zu values of the rope table", m->rope_count);
+        return err_set(ERR_MEMORY, "no memory for the %zu values of the rope table",
+                       m->weights.rope_count);
     for (size_t k = 0; k < half; k++) {
         double step = pow(theta, -2.0 * (double)k / (double)HD);
         step = scaled && scaled->model_rope_factor > 1 ? rope_scaled(scaled, step) : step;
-        for (size_t p = 0; p < m->rope_count / HD; p++) {
+        for (size_t p = 0; p < m->weights.rope_count / HD; p++) {
             table[p * HD + k] = (float)cos((double)p * step);
             table[p * HD + half + k] = (float)sin((double)p * step);
         }
     }
-    m->dev->ops->copy(m->dev, to, table, m->rope_count * sizeof *table);
+    m->dev->ops->copy(m->dev, to, table, m->weights.rope_count * sizeof *table);
     arena_free(&scratch);
     return ERR_OK;
 }
@@ -340,17 +345,18 @@ enum err model_open(struct model **out, struct dev *d, const struct model_option
     TRY_ALLOC(m = arena_alloc(perm, sizeof *m));
     configure(m, o);
     m->dev = d;
-    TRY_ALLOC(m->offsets = arena_array(perm, m->L, sizeof *m->offsets));
-    TRY_ALLOC(m->sets = arena_array(perm, m->set_count, sizeof *m->sets));
-    for (size_t i = 0; i < m->set_count; i++)
-        TRY_ALLOC(m->sets[i].saved = arena_array(perm, m->L, sizeof *m->saved));
+    TRY_ALLOC(m->at.blocks = arena_array(perm, m->form.L, sizeof *m->at.blocks));
+    TRY_ALLOC(m->live.sets = arena_array(perm, m->form.set_count, sizeof *m->live.sets));
+    for (size_t i = 0; i < m->form.set_count; i++)
+        TRY_ALLOC(m->live.sets[i].saved =
+                      arena_array(perm, m->form.L, sizeof *m->live.sets[i].saved));
     find_block_offsets(m);
     TRY(heads_open(m, perm));
     enum err e = alloc_slabs(m, o);
-    if (!e && m->rope_table)
-        e = make_rope_table(m, m->rope_table, o->settings->model_rope_theta, o->settings);
-    if (!e && m->rope_local)
-        e = make_rope_table(m, m->rope_local, o->settings->model_rope_theta_local, NULL);
+    if (!e && m->weights.rope_table)
+        e = make_rope_table(m, m->weights.rope_table, o->settings->model_rope_theta, o->settings);
+    if (!e && m->weights.rope_local)
+        e = make_rope_table(m, m->weights.rope_local, o->settings->model_rope_theta_local, NULL);
     if (e) {
         model_close(m);
         return e;
@@ -363,104 +369,130 @@ void model_close(struct model *m)
 {
     if (!m)
         return;
-    dev_free(m->dev, m->params);
-    dev_free(m->dev, m->params_bf16);
-    dev_free(m->dev, m->grads);
-    dev_free(m->dev, m->slab);
+    dev_free(m->dev, m->weights.params);
+    dev_free(m->dev, m->weights.params_bf16);
+    dev_free(m->dev, m->weights.grads);
+    dev_free(m->dev, m->live.slab);
     for (int i = 0; i < 2; i++)
-        if (m->upload[i].host)
-            m->dev->ops->host_free(m->dev, m->upload[i].host);
-    m->upload[0].host = m->upload[1].host = NULL;
-    m->params = m->grads = NULL;
-    m->params_bf16 = m->slab = NULL;
+        if (m->batch.upload[i].host)
+            m->dev->ops->host_free(m->dev, m->batch.upload[i].host);
+    m->batch.upload[0].host = m->batch.upload[1].host = NULL;
+    m->weights.params = m->weights.grads = NULL;
+    m->weights.params_bf16 = m->live.slab = NULL;
 }
 
 float *model_params(struct model *m)
 {
-    return m->params;
+    return m->weights.params;
 }
 
 float *model_grads(struct model *m)
 {
-    return m->grads;
+    return m->weights.grads;
 }
 
 void *model_params_bf16(struct model *m)
 {
-    return m->params_bf16;
+    return m->weights.params_bf16;
 }
 
 size_t model_tokens_max(const struct model *m)
 {
-    return m->tokens_max;
+    return m->form.tokens_max;
 }
 
 bool model_rounds_stochastically(const struct model *m)
 {
-    return m->params_bf16 && m->stochastic;
+    return m->weights.params_bf16 && m->form.stochastic;
 }
 
 void model_set_step(struct model *m, int64_t step)
 {
-    m->step = (uint64_t)step;
-    m->finished = step;
+    m->pass.step = (uint64_t)step;
+    m->pass.finished = step;
 }
 
 void model_set_finished(struct model *m, int64_t steps)
 {
-    m->finished = steps;
+    m->pass.finished = steps;
 }
 
 void model_params_changed(struct model *m)
 {
-    const struct dev_random r = {.seed = m->seed, .step = m->step};
+    const struct dev_random r = {.seed = m->form.seed, .step = m->pass.step};
     if (model_rounds_stochastically(m))
-        m->dev->ops->round_stochastic(m->dev, m->params_bf16, m->params, &r, m->table->elements);
-    else if (m->params_bf16)
-        m->dev->ops->cast(m->dev, m->params_bf16, m->params, m->table->elements);
+        m->dev->ops->round_stochastic(m->dev, m->weights.params_bf16, m->weights.params, &r,
+                                      m->table->elements);
+    else if (m->weights.params_bf16)
+        m->dev->ops->cast(m->dev, m->weights.params_bf16, m->weights.params, m->table->elements);
 }
 
 void model_grads_zero(struct model *m)
 {
-    m->dev->ops->zero(m->dev, m->grads, m->table->elements * sizeof *m->grads);
+    m->dev->ops->zero(m->dev, m->weights.grads, m->table->elements * sizeof *m->weights.grads);
+}
+
+/* ---- the running pass ---- */
+void pass_begin(struct model *m, size_t begin, const struct model_grad_hook *hook)
+{
+    m->pass.training = true;
+    m->pass.begin = begin;
+    m->pass.grad_hook = hook;
+}
+
+struct weights_used weights_use(struct model *m, struct weights_used x)
+{
+    const struct weights_used own = {m->weights.params, m->weights.params_bf16};
+    m->weights.params = x.params;
+    m->weights.params_bf16 = x.copy;
+    return own;
+}
+
+void pass_end(struct model *m)
+{
+    m->pass.grad_hook = NULL;
+    m->pass.training = false;
+    m->pass.begin = 0;
 }
 
 /* ---- forward ---- */
 static void stage(const struct model *m, const struct upload *u, const int32_t *to,
                   const int32_t *from, size_t count)
 {
-    memcpy(u->host + ((const char *)to - (const char *)m->tokens), from, count * sizeof *from);
+    memcpy(u->host + ((const char *)to - (const char *)m->batch.tokens), from,
+           count * sizeof *from);
 }
 
 /* A step trains the layers of its stage; an evaluation has those that training has reached. */
 static void stage_depth(struct model *m, const struct batch *b)
 {
     struct depth_stage x = depth_stage_of(m->settings, b->step);
-    m->layers = (size_t)(m->training ? x.layers : depth_layers_after(m->settings, m->finished));
-    m->first = m->training ? (size_t)x.first : 0;
-    if (m->post)
-        m->head_in = m->saved[m->layers - 1].norm2_out;
+    m->pass.layers =
+        (size_t)(m->pass.training ? x.layers : depth_layers_after(m->settings, m->pass.finished));
+    m->pass.first = m->pass.training ? (size_t)x.first : 0;
+    if (m->form.post)
+        m->live.head_in = m->live.set.saved[m->pass.layers - 1].norm2_out;
 }
 
 /* Waits only while the device still reads the batch before the last: two host buffers. */
 enum err batch_to_device(struct model *m, const struct batch *b, float grad_scale)
 {
     struct dev *d = m->dev;
-    const struct upload *u = &m->upload[m->uploads++ % 2];
+    const struct upload *u = &m->batch.upload[m->batch.uploads++ % 2];
     size_t T = b->tokens_count;
-    ASSERT(T > 0 && T <= m->tokens_max && b->sequences > 0 && b->sequences <= T);
+    ASSERT(T > 0 && T <= m->form.tokens_max && b->sequences > 0 && b->sequences <= T);
     ASSERT(b->cu_seqlens[0] == 0 && (size_t)b->cu_seqlens[b->sequences] == T);
     TRY(d->ops->event_wait(d, u->event));
-    stage(m, u, m->tokens, b->tokens, T);
-    stage(m, u, m->targets, b->targets, T);
-    stage(m, u, m->positions, b->positions, T);
-    stage(m, u, m->cu_seqlens, b->cu_seqlens, b->sequences + 1);
-    if (m->types)
-        stage(m, u, m->token_types, b->types, T);
+    stage(m, u, m->batch.tokens, b->tokens, T);
+    stage(m, u, m->batch.targets, b->targets, T);
+    stage(m, u, m->batch.positions, b->positions, T);
+    stage(m, u, m->batch.cu_seqlens, b->cu_seqlens, b->sequences + 1);
+    if (m->form.types)
+        stage(m, u, m->batch.token_types, b->types, T);
     head_stage(m, b, u, grad_scale);
     additions_stage(m, b, u, grad_scale);
     stage_depth(m, b);
-    d->ops->copy_async(d, m->tokens, u->host, m->batch_bytes);
+    d->ops->copy_async(d, m->batch.tokens, u->host, m->batch.batch_bytes);
     d->ops->event_record(d, u->event);
     block_profile(m, PROFILE_UPLOAD);
     return ERR_OK;
@@ -468,22 +500,22 @@ enum err batch_to_device(struct model *m, const struct batch *b, float grad_scal
 
 static struct norm_run final_norm(const struct model *m, size_t T)
 {
-    return (struct norm_run){m->final_norm, m->final_norm_saved, T, m->C,
-                             dropout_mlp(layer_before(m, m->L))};
+    return (struct norm_run){m->at.final_norm, m->live.final_norm_saved, T, m->form.C,
+                             dropout_mlp(layer_before(m, m->form.L))};
 }
 
 static void final_norm_fwd(struct model *m, size_t T)
 {
     struct norm_run last = final_norm(m, T);
-    if (!m->post)
-        block_norm_fwd(m, &last, m->head_in, m->sublayer_out,
-                       m->saved[layer_before(m, m->L)].norm2.residual);
+    if (!m->form.post)
+        block_norm_fwd(m, &last, m->live.head_in, m->live.sublayer_out,
+                       m->live.set.saved[layer_before(m, m->form.L)].norm2.residual);
 }
 
 static void forward(struct model *m, const struct batch *b)
 {
     embed_fwd(m, b);
-    for (size_t i = 0; i < m->L; i++)
+    for (size_t i = 0; i < m->form.L; i++)
         if (layer_runs(m, i))
             block_fwd(m, b, i);
     final_norm_fwd(m, b->tokens_count);
@@ -501,31 +533,32 @@ void heads_bwd_to(struct model *m, const struct batch *b)
     struct norm_run last = final_norm(m, b->tokens_count);
     head_bwd(m, b);
     if (last.offsets.gain != NONE)
-        block_norm_bwd(m, &last, m->dresidual, m->dx, NULL);
-    else if (!m->post)
-        dropout_apply(m, m->dbranch, m->dresidual, last.place, last.T, last.C);
+        block_norm_bwd(m, &last, m->live.dresidual, m->live.dx, NULL);
+    else if (!m->form.post)
+        dropout_apply(m, m->live.dbranch, m->live.dresidual, last.place, last.T, last.C);
 }
 
 static void backward(struct model *m, const struct batch *b)
 {
-    const struct model_grad_hook *hook = m->grad_hook;
+    const struct model_grad_hook *hook = m->pass.grad_hook;
     heads_bwd_to(m, b);
-    for (size_t i = m->L; i-- > m->first;) {
+    for (size_t i = m->form.L; i-- > m->pass.first;) {
         if (!layer_runs(m, i))
             continue;
-        m->grad_hook = m->shared && i ? NULL : hook; /* its gradient is final after its last use */
+        m->pass.grad_hook =
+            m->form.shared && i ? NULL : hook; /* its gradient is final after its last use */
         block_recompute(m, b, i);
         block_bwd(m, b, i);
     }
     if (embed_learns(m))
-        embed_bwd(m, b, m->post ? m->dx : m->dresidual);
+        embed_bwd(m, b, m->form.post ? m->live.dx : m->live.dresidual);
 }
 
 /* ---- losses ---- */
-/* Waits for the device and reads *m->loss. */
+/* Waits for the device and reads *m->live.loss. */
 static enum err read_loss(struct model *m, const struct batch *b, struct model_loss *loss)
 {
-    m->dev->ops->copy(m->dev, loss->sum, m->loss, sizeof loss->sum);
+    m->dev->ops->copy(m->dev, loss->sum, m->live.loss, sizeof loss->sum);
     memset(loss->count, 0, sizeof loss->count);
     for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
         if (loss_rows[i].learned)
@@ -552,9 +585,9 @@ static void pass_ops(void *self)
         backward(p->m, p->b);
         return;
     }
-    p->m->evaluating = p->kind == PASS_EVAL;
+    p->m->pass.evaluating = p->kind == PASS_EVAL;
     forward(p->m, p->b);
-    p->m->evaluating = false;
+    p->m->pass.evaluating = false;
     head_fwd(p->m, &(struct head_pass){p->b, p->grad_scale, p->loss, p->kind == PASS_FORWARD});
 }
 
@@ -565,11 +598,12 @@ static uint64_t pass_key(const struct pass *p)
     uint64_t hash = 0xcbf29ce484222325u;
     uint32_t scale;
     memcpy(&scale, &p->grad_scale, sizeof scale);
-    const uint64_t words[] = {(uint64_t)p->kind,  scale,       p->b->sequences,
-                              p->b->tokens_count, p->m->first, (uintptr_t)p->loss};
+    const uint64_t words[] = {(uint64_t)p->kind, scale,
+                              p->b->sequences,   p->b->tokens_count,
+                              p->m->pass.first,  (uintptr_t)p->loss};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         hash = (hash ^ words[i]) * 0x100000001b3u;
-    for (size_t i = 0; i < p->m->L; i++)
+    for (size_t i = 0; i < p->m->form.L; i++)
         hash = (hash ^ layer_runs(p->m, i)) * 0x100000001b3u;
     for (size_t i = 0; i < HEAD_KEYS; i++)
         hash = (hash ^ head_key(p->m, p->b, i)) * 0x100000001b3u;
@@ -592,64 +626,63 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
                           const struct model_grad_hook *hook, double *loss)
 {
     struct pass p = {.m = m, .b = b, .grad_scale = grad_scale, .loss = loss};
-    ASSERT(m->train);
-    m->training = true;
+    ASSERT(m->form.train);
+    pass_begin(m, 0, NULL);
     TRY(batch_to_device(m, b, grad_scale));
     additions_begin(m, loss);
     pass_run(p, PASS_FORWARD);
-    m->grad_hook = hook;
+    m->pass.grad_hook = hook;
     if (hook) /* the host calls the hook between ops: not as a graph */
         backward(m, b);
     else
         pass_run(p, PASS_BACKWARD);
-    m->grad_hook = NULL;
     additions_end(m);
-    m->training = false;
+    pass_end(m);
     return ERR_OK;
 }
 
 enum err model_step(struct model *m, const struct batch *b, float grad_scale,
                     const struct model_grad_hook *hook, struct model_loss *loss)
 {
-    m->dev->ops->zero(m->dev, m->loss, MODEL_LOSSES * sizeof *m->loss);
-    TRY(model_accumulate(m, b, grad_scale, hook, m->loss));
+    m->dev->ops->zero(m->dev, m->live.loss, MODEL_LOSSES * sizeof *m->live.loss);
+    TRY(model_accumulate(m, b, grad_scale, hook, m->live.loss));
     return read_loss(m, b, loss);
 }
 
 enum err model_eval(struct model *m, const struct batch *b, struct model_loss *loss)
 {
-    m->dev->ops->zero(m->dev, m->loss, MODEL_LOSSES * sizeof *m->loss);
+    m->dev->ops->zero(m->dev, m->live.loss, MODEL_LOSSES * sizeof *m->live.loss);
     TRY(batch_to_device(m, b, 0));
-    pass_run((struct pass){.m = m, .b = b, .loss = m->loss}, PASS_EVAL);
+    pass_run((struct pass){.m = m, .b = b, .loss = m->live.loss}, PASS_EVAL);
     return read_loss(m, b, loss);
 }
 
 enum err model_eval_losses(struct model *m, const struct batch *b, float *losses)
 {
     struct dev *d = m->dev;
-    ASSERT(!m->mlm);
-    d->ops->zero(d, m->loss, MODEL_LOSSES * sizeof *m->loss);
+    ASSERT(!m->token.mlm);
+    d->ops->zero(d, m->live.loss, MODEL_LOSSES * sizeof *m->live.loss);
     TRY(batch_to_device(m, b, 0));
     forward(m, b);
-    head_fwd(m, &(struct head_pass){b, 0, m->loss, false});
-    d->ops->copy(d, losses, m->losses, b->tokens_count * sizeof *losses);
+    head_fwd(m, &(struct head_pass){b, 0, m->live.loss, false});
+    d->ops->copy(d, losses, m->live.losses, b->tokens_count * sizeof *losses);
     return dev_sync(d);
 }
 
 enum err model_attention_begin(struct model *m)
 {
     const float none = -INFINITY;
-    if (!m->largest)
+    if (!m->live.largest)
         return ERR_OK;
-    for (size_t i = 0; i < m->L; i++)
-        m->dev->ops->copy(m->dev, m->largest + i, &none, sizeof none);
+    for (size_t i = 0; i < m->form.L; i++)
+        m->dev->ops->copy(m->dev, m->live.largest + i, &none, sizeof none);
     return dev_sync(m->dev);
 }
 
 enum err model_attention_largest(struct model *m, float *largest)
 {
-    ASSERT(m->largest);
-    m->dev->ops->copy(m->dev, largest, m->largest, m->L * sizeof *largest);
+    ASSERT(m->live.largest);
+    m->dev->ops->copy(m->dev, largest, m->live.largest, m->form.L * sizeof *largest);
     return dev_sync(m->dev);
 }
 
@@ -660,7 +693,7 @@ void model_profile(struct model *m, struct profile *p)
 
 static enum err read_logits(struct model *m, float *logits, size_t count)
 {
-    m->dev->ops->copy(m->dev, logits, m->logits, count * sizeof *logits);
+    m->dev->ops->copy(m->dev, logits, m->token.logits, count * sizeof *logits);
     return dev_sync(m->dev);
 }
 
@@ -671,7 +704,7 @@ enum err model_eval_logits(struct model *m, const struct batch *b, const size_t 
         ASSERT(positions[i] < b->tokens_count);
     for (size_t at = 0, done; at < count; at += done) {
         done = head_token_logits(m, positions + at, count - at, b->tokens_count);
-        TRY(read_logits(m, logits + at * m->V, done * m->V));
+        TRY(read_logits(m, logits + at * m->form.V, done * m->form.V));
     }
     return ERR_OK;
 }
@@ -694,9 +727,9 @@ enum err model_eval_class_logits(struct model *m, const struct batch *b, size_t 
 {
     ASSERT(sequence < b->sequences && task < m->sequence.tasks);
     head_class_logits(m, b, sequence, task);
-    if (m->sequence.heads == 1)
+    if (m->several.count == 1)
         return read_logits(m, logits, m->sequence.classes[task]);
-    TRY(read_logits(m, m->sequence.logits, m->sequence.heads * m->sequence.classes[0]));
+    TRY(read_logits(m, m->several.logits, m->several.count * m->sequence.classes[0]));
     head_mean(m, logits);
     return ERR_OK;
 }

@@ -15,27 +15,27 @@
 /* ---- one op each, arguments from offsets ---- */
 float *block_param(const struct model *m, ptrdiff_t at)
 {
-    return at == NONE ? NULL : m->params + at;
+    return at == NONE ? NULL : m->weights.params + at;
 }
 
 float *block_grad(const struct model *m, ptrdiff_t at)
 {
-    return at == NONE ? NULL : m->grads + at;
+    return at == NONE ? NULL : m->weights.grads + at;
 }
 
 const void *block_weight(const struct model *m, ptrdiff_t at)
 {
     if (at == NONE)
         return NULL;
-    return m->params_bf16
-               ? (const char *)m->params_bf16 + (size_t)at * dtype_size(m->dev->model_type)
-               : (const void *)(m->params + at);
+    return m->weights.params_bf16
+               ? (const char *)m->weights.params_bf16 + (size_t)at * dtype_size(m->dev->model_type)
+               : (const void *)(m->weights.params + at);
 }
 
 static struct dev_norm_args norm_args(const struct model *m, const struct norm_run *n)
 {
-    return (struct dev_norm_args){.kind = n->offsets.gain == NONE ? DEV_NORM_NONE : m->norm,
-                                  .eps = m->norm_eps,
+    return (struct dev_norm_args){.kind = n->offsets.gain == NONE ? DEV_NORM_NONE : m->form.norm,
+                                  .eps = m->form.norm_eps,
                                   .T = n->T,
                                   .C = n->C,
                                   .gain = block_param(m, n->offsets.gain),
@@ -67,8 +67,8 @@ void block_norm_fwd(struct model *m, const struct norm_run *n, void *y, const vo
 
 void grad_ready(const struct model *m, ptrdiff_t at)
 {
-    if (m->grad_hook)
-        m->grad_hook->ready(m->grad_hook->self, (size_t)at);
+    if (m->pass.grad_hook)
+        m->pass.grad_hook->ready(m->pass.grad_hook->self, (size_t)at);
 }
 
 void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const void *dy,
@@ -89,7 +89,7 @@ void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const v
                                                   .dx = dx,
                                                   .dgain = block_grad(m, n->offsets.gain),
                                                   .dbias = block_grad(m, n->offsets.bias),
-                                                  .dbranch = a.branch ? m->dbranch : NULL});
+                                                  .dbranch = a.branch ? m->live.dbranch : NULL});
     block_profile(m, PROFILE_NORM_BWD);
     if (n->offsets.gain != NONE)
         grad_ready(m, n->offsets.gain);
@@ -98,29 +98,31 @@ void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const v
 static struct norm_run norm1_of(const struct model *m, size_t i, size_t T)
 {
     unsigned mlp_before = i ? dropout_mlp(layer_before(m, i)) : DROPOUT_NONE;
-    return (struct norm_run){m->offsets[i].norm1, m->saved[i].norm1, T, m->C,
-                             m->post ? dropout_attention(i) : mlp_before};
+    return (struct norm_run){m->at.blocks[i].norm1, m->live.set.saved[i].norm1, T, m->form.C,
+                             m->form.post ? dropout_attention(i) : mlp_before};
 }
 
 static struct norm_run norm2_of(const struct model *m, size_t i, size_t T)
 {
-    return (struct norm_run){m->offsets[i].norm2, m->saved[i].norm2, T, m->C,
-                             m->post ? dropout_mlp(i) : dropout_attention(i)};
+    return (struct norm_run){m->at.blocks[i].norm2, m->live.set.saved[i].norm2, T, m->form.C,
+                             m->form.post ? dropout_mlp(i) : dropout_attention(i)};
 }
 
 /* What the attention and the MLP of layer i read. Without a norm it is the residual stream. */
 static void *attention_input(const struct model *m, size_t i)
 {
-    if (m->post)
-        return i ? m->saved[i - 1].norm2_out : m->embedded;
-    return m->offsets[i].norm1.gain == NONE ? m->saved[i].norm1.residual : m->saved[i].norm1_out;
+    if (m->form.post)
+        return i ? m->live.set.saved[i - 1].norm2_out : m->live.set.embedded;
+    return m->at.blocks[i].norm1.gain == NONE ? m->live.set.saved[i].norm1.residual
+                                              : m->live.set.saved[i].norm1_out;
 }
 
 static void *mlp_input(const struct model *m, size_t i)
 {
-    if (m->post)
-        return m->saved[i].norm1_out;
-    return m->offsets[i].norm2.gain == NONE ? m->saved[i].norm2.residual : m->saved[i].norm2_out;
+    if (m->form.post)
+        return m->live.set.saved[i].norm1_out;
+    return m->at.blocks[i].norm2.gain == NONE ? m->live.set.saved[i].norm2.residual
+                                              : m->live.set.saved[i].norm2_out;
 }
 
 struct dev_linear linear_args(const struct model *m, struct linear_offsets at, const void *x,
@@ -149,23 +151,23 @@ void linear_bwd(struct model *m, const struct dev_linear *fwd, const struct line
 /* ModernBERT: every model.global_every-th layer, the first included. */
 static bool sees_all(const struct model *m, size_t i)
 {
-    return !m->window || (m->global_every && i % m->global_every == 0);
+    return !m->form.window || (m->form.global_every && i % m->form.global_every == 0);
 }
 
 static struct dev_attention attention_args(const struct model *m, const struct batch *b, size_t i)
 {
-    const struct block_saved *k = &m->saved[i];
-    size_t HD = m->C / m->NH;
+    const struct block_saved *k = &m->live.set.saved[i];
+    size_t HD = m->form.C / m->form.NH;
     return (struct dev_attention){.qkv = k->qkv,
-                                  .cu_seqlens = m->cu_seqlens,
+                                  .cu_seqlens = m->batch.cu_seqlens,
                                   .cu_seqlens_host = b->cu_seqlens,
                                   .sequences = b->sequences,
                                   .T = b->tokens_count,
-                                  .NH = m->NH,
-                                  .KVH = m->KVH,
+                                  .NH = m->form.NH,
+                                  .KVH = m->form.KVH,
                                   .HD = HD,
-                                  .causal = m->causal,
-                                  .window = sees_all(m, i) ? 0 : m->window,
+                                  .causal = m->form.causal,
+                                  .window = sees_all(m, i) ? 0 : m->form.window,
                                   .scale = (float)(1.0 / sqrt((double)HD)),
                                   .lse = k->lse};
 }
@@ -175,48 +177,50 @@ static struct dev_attention attention_args(const struct model *m, const struct b
  */
 static void apply_rope(struct model *m, void *qkv, size_t i, size_t T, bool back)
 {
-    size_t HD = m->C / m->NH;
-    const struct dev_rope r = {.table = sees_all(m, i) ? m->rope_table : m->rope_local,
-                               .positions = m->positions,
+    size_t HD = m->form.C / m->form.NH;
+    const struct dev_rope r = {.table =
+                                   sees_all(m, i) ? m->weights.rope_table : m->weights.rope_local,
+                               .positions = m->batch.positions,
                                .T = T,
-                               .heads = m->NH + m->KVH,
+                               .heads = m->form.NH + m->form.KVH,
                                .HD = HD,
-                               .stride = m->Q,
+                               .stride = m->form.Q,
                                .inverse = back};
-    if (m->rope_table)
+    if (m->weights.rope_table)
         m->dev->ops->rope(m->dev, qkv, &r);
 }
 
 static struct dev_gated gate_args(const struct model *m, size_t T)
 {
-    return (struct dev_gated){.gate = m->gate, .T = T, .F = m->F};
+    return (struct dev_gated){.gate = m->form.gate, .T = T, .F = m->form.F};
 }
 
 static struct dev_linear up_args(const struct model *m, size_t i, size_t T)
 {
-    struct dev_linear a = linear_args(m, m->offsets[i].up, mlp_input(m, i), T, m->C, m->U);
-    a.act = m->act;
-    a.pre = m->gated ? NULL : m->saved[i].pre;
+    struct dev_linear a =
+        linear_args(m, m->at.blocks[i].up, mlp_input(m, i), T, m->form.C, m->form.U);
+    a.act = m->form.act;
+    a.pre = m->form.gated ? NULL : m->live.set.saved[i].pre;
     return a;
 }
 
 static void attention_sublayer_fwd(struct model *m, const struct batch *b, size_t i)
 {
     struct dev *d = m->dev;
-    const struct block_saved *k = &m->saved[i];
-    const struct block_offsets *at = &m->offsets[i];
-    size_t T = b->tokens_count, C = m->C;
-    struct dev_linear qkv = linear_args(m, at->qkv, attention_input(m, i), T, C, m->Q);
+    const struct block_saved *k = &m->live.set.saved[i];
+    const struct block_offsets *at = &m->at.blocks[i];
+    size_t T = b->tokens_count, C = m->form.C;
+    struct dev_linear qkv = linear_args(m, at->qkv, attention_input(m, i), T, C, m->form.Q);
     d->ops->linear_fwd(d, k->qkv, &qkv);
     apply_rope(m, k->qkv, i, T, false);
     block_profile(m, PROFILE_QKV);
     struct dev_attention attention = attention_args(m, b, i);
     d->ops->attention_fwd(d, k->att, &attention);
-    if (m->largest && m->evaluating)
-        d->ops->attention_largest(d, m->largest + i, &attention);
+    if (m->live.largest && m->pass.evaluating)
+        d->ops->attention_largest(d, m->live.largest + i, &attention);
     block_profile(m, PROFILE_ATTENTION);
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
-    d->ops->linear_fwd(d, m->sublayer_out, &proj);
+    d->ops->linear_fwd(d, m->live.sublayer_out, &proj);
     block_profile(m, PROFILE_PROJ);
 }
 
@@ -224,19 +228,20 @@ static void attention_sublayer_fwd(struct model *m, const struct batch *b, size_
 static void mlp_inner_fwd(struct model *m, size_t i, size_t T)
 {
     struct dev *d = m->dev;
-    const struct block_saved *k = &m->saved[i];
+    const struct block_saved *k = &m->live.set.saved[i];
     struct dev_linear up = up_args(m, i, T);
     const struct dev_gated gate = gate_args(m, T);
-    d->ops->linear_fwd(d, m->gated ? k->pre : k->act, &up);
-    if (m->gated)
+    d->ops->linear_fwd(d, m->form.gated ? k->pre : k->act, &up);
+    if (m->form.gated)
         d->ops->gated_fwd(d, k->act, k->pre, &gate);
     block_profile(m, PROFILE_MLP);
 }
 
 static void mlp_down_fwd(struct model *m, size_t i, size_t T)
 {
-    struct dev_linear down = linear_args(m, m->offsets[i].down, m->saved[i].act, T, m->F, m->C);
-    m->dev->ops->linear_fwd(m->dev, m->sublayer_out, &down);
+    struct dev_linear down =
+        linear_args(m, m->at.blocks[i].down, m->live.set.saved[i].act, T, m->form.F, m->form.C);
+    m->dev->ops->linear_fwd(m->dev, m->live.sublayer_out, &down);
     block_profile(m, PROFILE_MLP);
 }
 
@@ -245,45 +250,46 @@ static void block_inner_fwd(struct model *m, const struct batch *b, size_t i)
 {
     struct norm_run norm2 = norm2_of(m, i, b->tokens_count);
     attention_sublayer_fwd(m, b, i);
-    block_norm_fwd(m, &norm2, m->saved[i].norm2_out, m->sublayer_out, m->saved[i].norm1.residual);
+    block_norm_fwd(m, &norm2, m->live.set.saved[i].norm2_out, m->live.sublayer_out,
+                   m->live.set.saved[i].norm1.residual);
     mlp_inner_fwd(m, i, norm2.T);
 }
 
 static void block_post_fwd(struct model *m, const struct batch *b, size_t i)
 {
-    const struct block_saved *k = &m->saved[i];
+    const struct block_saved *k = &m->live.set.saved[i];
     size_t T = b->tokens_count;
     struct norm_run norm1 = norm1_of(m, i, T), norm2 = norm2_of(m, i, T);
     attention_sublayer_fwd(m, b, i);
-    block_norm_fwd(m, &norm1, k->norm1_out, m->sublayer_out, attention_input(m, i));
+    block_norm_fwd(m, &norm1, k->norm1_out, m->live.sublayer_out, attention_input(m, i));
     mlp_inner_fwd(m, i, T);
     mlp_down_fwd(m, i, T);
-    block_norm_fwd(m, &norm2, k->norm2_out, m->sublayer_out, k->norm1_out);
+    block_norm_fwd(m, &norm2, k->norm2_out, m->live.sublayer_out, k->norm1_out);
 }
 
 void block_fwd(struct model *m, const struct batch *b, size_t i)
 {
-    const struct block_saved *k = &m->saved[i];
-    if (m->post) {
+    const struct block_saved *k = &m->live.set.saved[i];
+    if (m->form.post) {
         block_post_fwd(m, b, i);
         return;
     }
     struct norm_run norm1 = norm1_of(m, i, b->tokens_count);
-    if (i == m->begin)
+    if (i == m->pass.begin)
         block_norm_fwd(m, &norm1, k->norm1_out, k->norm1.residual, NULL);
     else
-        block_norm_fwd(m, &norm1, k->norm1_out, m->sublayer_out,
-                       m->saved[layer_before(m, i)].norm2.residual);
+        block_norm_fwd(m, &norm1, k->norm1_out, m->live.sublayer_out,
+                       m->live.set.saved[layer_before(m, i)].norm2.residual);
     block_inner_fwd(m, b, i);
     mlp_down_fwd(m, i, b->tokens_count);
 }
 
 void block_recompute(struct model *m, const struct batch *b, size_t i)
 {
-    const struct block_saved *k = &m->saved[i];
-    if (!m->recompute || i == layer_before(m, m->L))
+    const struct block_saved *k = &m->live.set.saved[i];
+    if (!m->form.recompute || i == layer_before(m, m->form.L))
         return;
-    if (m->post) {
+    if (m->form.post) {
         block_post_fwd(m, b, i);
         return;
     }
@@ -299,26 +305,28 @@ void block_recompute(struct model *m, const struct batch *b, size_t i)
 static void mlp_bwd(struct model *m, size_t i, size_t T)
 {
     struct dev *d = m->dev;
-    const struct block_saved *k = &m->saved[i];
-    const struct block_offsets *at = &m->offsets[i];
-    struct dev_linear down = linear_args(m, at->down, k->act, T, m->F, m->C), up = up_args(m, i, T);
+    const struct block_saved *k = &m->live.set.saved[i];
+    const struct block_offsets *at = &m->at.blocks[i];
+    struct dev_linear down = linear_args(m, at->down, k->act, T, m->form.F, m->form.C),
+                      up = up_args(m, i, T);
     const struct dev_gated gate = gate_args(m, T);
     struct dev_linear_grad of_down = {.dy = branch_gradient(m),
-                                      .dx = m->dhidden,
+                                      .dx = m->live.dhidden,
                                       .dw = block_grad(m, at->down.weight),
                                       .dbias = block_grad(m, at->down.bias),
-                                      .act = m->act,
-                                      .pre = m->gated ? NULL : k->pre,
-                                      .pre_dbias = m->gated ? NULL : block_grad(m, at->up.bias)};
-    struct dev_linear_grad of_up = {.dy = m->gated ? k->pre : m->dhidden,
-                                    .dx = m->dx,
+                                      .act = m->form.act,
+                                      .pre = m->form.gated ? NULL : k->pre,
+                                      .pre_dbias =
+                                          m->form.gated ? NULL : block_grad(m, at->up.bias)};
+    struct dev_linear_grad of_up = {.dy = m->form.gated ? k->pre : m->live.dhidden,
+                                    .dx = m->live.dx,
                                     .dw = block_grad(m, at->up.weight),
-                                    .dbias = m->gated ? block_grad(m, at->up.bias) : NULL};
+                                    .dbias = m->form.gated ? block_grad(m, at->up.bias) : NULL};
     d->ops->linear_bwd(d, &down, &of_down);
     block_profile(m, PROFILE_MLP_BWD);
     grad_ready(m, at->down.weight);
-    if (m->gated)
-        d->ops->gated_bwd(d, k->pre, m->dhidden, k->pre, &gate);
+    if (m->form.gated)
+        d->ops->gated_bwd(d, k->pre, m->live.dhidden, k->pre, &gate);
     d->ops->linear_bwd(d, &up, &of_up);
     block_profile(m, PROFILE_MLP_BWD);
     grad_ready(m, at->up.weight);
@@ -328,18 +336,20 @@ static void mlp_bwd(struct model *m, size_t i, size_t T)
 static void attention_sublayer_bwd(struct model *m, const struct batch *b, size_t i)
 {
     struct dev *d = m->dev;
-    const struct block_saved *k = &m->saved[i];
-    const struct block_offsets *at = &m->offsets[i];
-    size_t T = b->tokens_count, C = m->C;
+    const struct block_saved *k = &m->live.set.saved[i];
+    const struct block_offsets *at = &m->at.blocks[i];
+    size_t T = b->tokens_count, C = m->form.C;
     struct dev_linear proj = linear_args(m, at->proj, k->att, T, C, C);
-    linear_bwd(m, &proj,
-               &(struct linear_gradient){at->proj, m->dx, branch_gradient(m), PROFILE_PROJ_BWD});
+    linear_bwd(
+        m, &proj,
+        &(struct linear_gradient){at->proj, m->live.dx, branch_gradient(m), PROFILE_PROJ_BWD});
     struct dev_attention attention = attention_args(m, b, i);
-    d->ops->attention_bwd(d, m->dhidden, m->dx, k->att, &attention);
+    d->ops->attention_bwd(d, m->live.dhidden, m->live.dx, k->att, &attention);
     block_profile(m, PROFILE_ATTENTION_BWD);
-    apply_rope(m, m->dhidden, i, T, true);
-    struct dev_linear qkv = linear_args(m, at->qkv, attention_input(m, i), T, C, m->Q);
-    linear_bwd(m, &qkv, &(struct linear_gradient){at->qkv, m->dx, m->dhidden, PROFILE_QKV_BWD});
+    apply_rope(m, m->live.dhidden, i, T, true);
+    struct dev_linear qkv = linear_args(m, at->qkv, attention_input(m, i), T, C, m->form.Q);
+    linear_bwd(m, &qkv,
+               &(struct linear_gradient){at->qkv, m->live.dx, m->live.dhidden, PROFILE_QKV_BWD});
 }
 
 /* Each norm's input is the sum of a sublayer's output and of its input: both have the gradient of
@@ -348,12 +358,12 @@ static void block_post_bwd(struct model *m, const struct batch *b, size_t i)
 {
     size_t T = b->tokens_count;
     struct norm_run norm1 = norm1_of(m, i, T), norm2 = norm2_of(m, i, T);
-    block_norm_bwd(m, &norm2, m->dresidual, m->dx, NULL);
+    block_norm_bwd(m, &norm2, m->live.dresidual, m->live.dx, NULL);
     mlp_bwd(m, i, T);
-    m->dev->ops->add(m->dev, m->dx, m->dx, m->dresidual, T * m->C);
-    block_norm_bwd(m, &norm1, m->dresidual, m->dx, NULL);
+    m->dev->ops->add(m->dev, m->live.dx, m->live.dx, m->live.dresidual, T * m->form.C);
+    block_norm_bwd(m, &norm1, m->live.dresidual, m->live.dx, NULL);
     attention_sublayer_bwd(m, b, i);
-    m->dev->ops->add(m->dev, m->dx, m->dx, m->dresidual, T * m->C);
+    m->dev->ops->add(m->dev, m->live.dx, m->live.dx, m->live.dresidual, T * m->form.C);
     block_profile(m, PROFILE_NORM_BWD);
 }
 
@@ -361,14 +371,14 @@ void block_bwd(struct model *m, const struct batch *b, size_t i)
 {
     size_t T = b->tokens_count;
     struct norm_run norm1 = norm1_of(m, i, T), norm2 = norm2_of(m, i, T);
-    if (m->post) {
+    if (m->form.post) {
         block_post_bwd(m, b, i);
         return;
     }
     mlp_bwd(m, i, T);
-    additions_branch_bwd(m, m->dx, mlp_input(m, i), T);
-    block_norm_bwd(m, &norm2, m->dresidual, m->dx, m->dresidual);
+    additions_branch_bwd(m, m->live.dx, mlp_input(m, i), T);
+    block_norm_bwd(m, &norm2, m->live.dresidual, m->live.dx, m->live.dresidual);
     attention_sublayer_bwd(m, b, i);
-    additions_branch_bwd(m, m->dx, attention_input(m, i), T);
-    block_norm_bwd(m, &norm1, m->dresidual, m->dx, m->dresidual);
+    additions_branch_bwd(m, m->live.dx, attention_input(m, i), T);
+    block_norm_bwd(m, &norm1, m->live.dresidual, m->live.dx, m->live.dresidual);
 }

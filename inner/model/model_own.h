@@ -50,15 +50,19 @@ struct block_saved {
     void *pre; /* (T, U) up's output; gated: the backward overwrites it with its gradient */
     void *act; /* (T, F) input of down */
 };
-struct token_head {          /* model.head = mlm: on the rows that have a target */
-    void *in;                /* (R, C) */
-    void *pre;               /* (R, E) dense's output */
+struct token_head {   /* head.c */
+    bool mlm;         /* model.head = mlm: on the rows that have a target; else at every position */
+    enum dev_act act; /* of the mlm head */
+    void *in;         /* (R, C) */
+    void *pre;        /* (R, E) dense's output */
     struct norm_saved norm;  /* residual (R, E): behind the activation */
     void *out;               /* (R, E) what the classifier reads */
     int32_t *rows, *targets; /* (R) of the batch, on the device; filled up with -1 */
     size_t count, max;       /* R of this batch, a multiple of BATCH_UNIT; at most */
+    float *logits;           /* (rows, V), or of the classes of a task */
 };
-struct sequence_head { /* model.pooler: on the first row, or the mean, of each labelled sequence */
+struct sequence_head { /* head.c. model.pooler: on the first row, or the mean, of each labelled
+                          sequence */
     void *in, *pre, *out, *dx; /* (S, C); pre in front of the activation; dx: gradient of out */
     struct norm_saved norm;    /* model.pooler_norm: behind the activation */
     enum dev_act act;          /* tanh; with the norm that of the model */
@@ -68,11 +72,13 @@ struct sequence_head { /* model.pooler: on the first row, or the mean, of each l
     bool mean;        /* model.pooling */
     size_t first[KEYS_TASKS_MAX + 1]; /* rows of a task, each a multiple of BATCH_UNIT */
     size_t classes[KEYS_TASKS_MAX];
-    size_t tasks, max;        /* 0: no pooler; S at most */
-    size_t heads, heads_left; /* model.heads_n */
+    size_t tasks, max; /* 0: no pooler; S at most */
+};
+struct several_heads {  /* heads.c. model.heads_n */
+    size_t count, left; /* 1: one head */
     bool dropped[DEV_HEADS_MAX];
-    void *dhead;     /* (S, C) with several heads: gradient of out by one of them */
-    float *scale;    /* of the orthogonality of this batch, on the device */
+    void *dhead;     /* (S, C) gradient of the pooler's output by one of them */
+    float *scale;    /* of the orthogonality of this batch, on the device; NULL: one head */
     float *logits;   /* host (heads, classes) */
     double *softmax; /* host (classes) */
 };
@@ -104,10 +110,11 @@ struct standard { /* train.standard: the standardization loss of the branches' i
     double *loss; /* of the running pass, on the device */
 };
 
-struct activation_set { /* what the backward of a batch reads, but for the heads */
-    struct block_saved *saved;
-    struct norm_saved embed_norm;
-    void *embed_out, *embedded;
+struct activation_set {           /* what the backward of a batch reads, but for the heads */
+    struct block_saved *saved;    /* [L] */
+    struct norm_saved embed_norm; /* (T, E) */
+    void *embed_out;              /* (T, E) input of embed.proj; NULL without it */
+    void *embedded; /* (T, C) input of the first block; pre norms: saved[0].norm1.residual */
 };
 
 struct upload {     /* pinned host buffer of a batch */
@@ -115,55 +122,44 @@ struct upload {     /* pinned host buffer of a batch */
     unsigned event; /* the device has read it */
 };
 
-struct model {
-    struct dev *dev;
-    const struct table *table;
-    const struct settings *settings;
+/* The parts of struct model. One file writes each: the one that its comment names, else model.c. */
+struct model_form { /* what the settings say; the same after open */
     size_t C, E, F, L, NH, KVH, V, VP, tokens_max;
     size_t Q, U; /* rows of qkv and of up: C + 2 KVH HD; F, gated 2 F */
     enum dev_norm norm;
     float norm_eps;
-    enum dev_act act;      /* of an MLP without a gate */
-    enum dev_act head_act; /* of the mlm head */
-    bool gated;            /* swiglu, geglu */
+    enum dev_act act; /* of an MLP without a gate */
+    bool gated;       /* swiglu, geglu */
     enum dev_gate gate;
     bool causal, train;
     bool post;    /* norms behind the additions to the residual stream */
     bool shared;  /* all layers use the tensors of layer 0 */
-    bool mlm;     /* the head of the tokens */
     size_t types; /* 0: one token type, without an embedding */
     size_t window, global_every;
     bool stochastic; /* rounding of params_bf16 */
-    uint64_t seed, step;
-    /* Of this pass (depth.h): layers 0 .. layers - 1 are there, layers first .. learn, and the
-     * embeddings, with the head that is tied to them, where first is 0. */
-    bool training;
-    size_t layers, first;
-    size_t begin; /* the layer whose input is in memory: of a pass over a part its first, else 0 */
-    int64_t finished; /* steps behind the parameters */
-    bool recompute;   /* the backward recomputes the activations of a block */
-
-    struct block_offsets *offsets; /* [L] */
+    uint64_t seed;
+    bool recompute; /* the backward recomputes the activations of a block */
+    size_t set_count;
+};
+struct model_offsets {            /* where tensors are in the slabs; the same after open */
+    struct block_offsets *blocks; /* [L] */
     struct norm_offsets final_norm;
     struct embed_offsets embed;
     struct head_offsets head;
+};
+struct model_weights {
     float *params, *grads;
     void *params_bf16; /* NULL: the model type is f32 */
-
     size_t rope_count; /* elements of a rope table; 0: no rope */
     /* (context, HD), see dev_rope; of layers with a window: NULL without. */
     float *rope_table, *rope_local;
-
-    void *slab; /* one allocation: all buffers from here on, and the rope tables */
-    /* [L] without train all L share one set of buffers; with recompute all is shared but what a
-     * block is recomputed from: norm1, or with post norms norm2_out, the next block's input. */
-    struct block_saved *saved;
-    struct activation_set
-        *sets; /* [set_count]: saved and the three fields below are the one in use */
-    size_t set_count;
-    struct norm_saved embed_norm; /* (T, E) */
-    void *embed_out;              /* (T, E) input of embed.proj; NULL without it */
-    void *embedded; /* (T, C) input of the first block; pre norms: saved[0].norm1.residual */
+};
+struct model_live { /* activations and gradients of a pass */
+    void *slab;     /* one allocation: all buffers of the model, and the rope tables */
+    /* [set_count], the one in use is `set`. [L] of saved: without train all L share one set of
+     * buffers; with recompute all is shared but what a block is recomputed from: norm1, or with
+     * post norms norm2_out, the next block's input. */
+    struct activation_set *sets, set;
     struct norm_saved final_norm_saved;
     void *head_in;        /* (T, C) what the heads read */
     void *sublayer_out;   /* (T, C) output of proj or down, the next norm adds it to the residual */
@@ -171,21 +167,43 @@ struct model {
     void *dbranch;        /* (T, C) with dropout: gradient of sublayer_out; else dresidual is */
     void *dhidden;        /* (T, max(Q, F)) gradient of qkv, or of the MLP's hidden activations */
     float *losses;        /* (T) of the tokens */
-    float *logits;        /* (rows, V), or of the classes of a task */
-    struct token_head token;
-    struct sequence_head sequence;
-    int32_t *tokens, *targets, *positions, *cu_seqlens; /* the batch on the device */
-    int32_t *token_types;                               /* (T); NULL without types */
-    struct dropout dropout;
-    struct standard standard;
+    double *loss;         /* (MODEL_LOSSES) of model_step and model_eval */
+    float *largest;       /* (L) of model_eval_attention; NULL: without train.eval_attention */
+};
+struct model_batch { /* on the device */
+    int32_t *tokens, *targets, *positions, *cu_seqlens;
+    int32_t *token_types;    /* (T); NULL without types */
     size_t batch_bytes;      /* of these, and of the rows and targets of both heads */
     struct upload upload[2]; /* double buffer: the device reads one, the host fills the other */
     size_t uploads;
-    double *loss;   /* (MODEL_LOSSES) of model_step and model_eval */
-    float *largest; /* (L) of model_eval_attention; NULL: without train.eval_attention */
-    bool evaluating;
+};
+struct model_pass { /* the running pass */
+    bool training, evaluating;
+    /* depth.h: layers 0 .. layers - 1 are there, layers first .. learn, and the embeddings, with
+     * the head that is tied to them, where first is 0. */
+    size_t layers, first;
+    size_t begin;  /* the layer whose input is in memory: of a pass over a part its first, else 0 */
+    uint64_t step; /* of model_set_step */
+    int64_t finished;                        /* steps behind the parameters */
     const struct model_grad_hook *grad_hook; /* of the running backward, or NULL */
-    struct profile *profile;                 /* or NULL */
+};
+
+struct model {
+    struct dev *dev;
+    const struct table *table;
+    const struct settings *settings;
+    struct model_form form;
+    struct model_offsets at;
+    struct model_weights weights;
+    struct model_live live;
+    struct token_head token;
+    struct sequence_head sequence;
+    struct several_heads several;
+    struct model_batch batch;
+    struct model_pass pass;
+    struct dropout dropout;   /* dropout.c */
+    struct standard standard; /* standard.c */
+    struct profile *profile;  /* or NULL */
 };
 
 /* Memory: the same walk adds up the bytes (base NULL) and assigns the buffers. */
@@ -223,7 +241,7 @@ struct norm_run { /* one norm on T rows of C values; gain NONE: there is none, y
 void block_norm_fwd(struct model *m, const struct norm_run *n, void *y, const void *x,
                     const void *residual);
 /* dx = dsum + norm'(dy); dsum NULL: 0, and then there is a norm. dx is not dy. The gradient of x,
- * where it is not dx, goes to m->dbranch. */
+ * where it is not dx, goes to m->live.dbranch. */
 void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const void *dy,
                     const void *dsum);
 struct dev_linear linear_args(const struct model *m, struct linear_offsets at, const void *x,
@@ -238,7 +256,7 @@ void linear_bwd(struct model *m, const struct dev_linear *fwd, const struct line
 /* The other of the two (T, C) gradients. */
 static inline void *other_gradient(const struct model *m, const void *dx)
 {
-    return dx == m->dx ? m->dresidual : m->dx;
+    return dx == m->live.dx ? m->live.dresidual : m->live.dx;
 }
 
 /* What a method of training adds to a pass, beside the ops of the block. Rows of model_additions.c,
@@ -276,15 +294,24 @@ bool layer_runs(const struct model *m, size_t i);
 /* Whether the backward goes on to the embeddings. */
 static inline bool embed_learns(const struct model *m)
 {
-    return m->first == 0;
+    return m->pass.first == 0;
 }
 size_t layer_before(const struct model *m, size_t i); /* the last that runs in front of i > 0 */
 /* The gradient of sublayer_out. */
 static inline void *branch_gradient(const struct model *m)
 {
-    return m->dropout.on ? m->dbranch : m->dresidual;
+    return m->dropout.on ? m->live.dbranch : m->live.dresidual;
 }
 
+/* model.c, of a pass over a part: it begins, and the layers' input is that of layer `begin`; it
+ * uses other parameters and their copy, and what it used before is returned; it ends. */
+void pass_begin(struct model *m, size_t begin, const struct model_grad_hook *hook);
+struct weights_used {
+    float *params;
+    void *copy;
+};
+struct weights_used weights_use(struct model *m, struct weights_used x);
+void pass_end(struct model *m);
 /* model.c, of a whole pass and of its parts: the batch to the device, after the choice of the set;
  * between the last layer and the heads, the heads included, forward and backward. */
 enum err batch_to_device(struct model *m, const struct batch *b, float grad_scale) MUST;
@@ -293,24 +320,24 @@ void heads_fwd_from(struct model *m, const struct head_pass *p);
 void heads_bwd_to(struct model *m, const struct batch *b);
 
 /* The input of the blocks, from the tokens; and back from its gradient in `dx`. */
-void embed_reserve(struct layout *l, struct model *m, size_t T);
+void embed_reserve(struct layout *l, const struct model *m, struct activation_set *set, size_t T);
 void embed_fwd(struct model *m, const struct batch *b);
 void embed_bwd(struct model *m, const struct batch *b, void *dx);
 
-/* Layer i. Pre norms: the output of its MLP is left in m->sublayer_out. */
+/* Layer i. Pre norms: the output of its MLP is left in m->live.sublayer_out. */
 void block_fwd(struct model *m, const struct batch *b, size_t i);
 /* With recompute: the saved activations of layer i from its input, by the same ops and with the
  * same bits. The last layer's are still in memory. */
 void block_recompute(struct model *m, const struct batch *b, size_t i);
 /* On entry the gradient of the block's output, on return that of its input: pre norms in
- * m->dresidual, the residual stream's; post norms in m->dx. */
+ * m->live.dresidual, the residual stream's; post norms in m->live.dx. */
 void block_bwd(struct model *m, const struct batch *b, size_t i);
 
 /* The heads. Rows and targets of a batch into its upload buffer; logits, losses and, with
  * gradients, those of the classifiers' inputs and parameters; the rest of the backward, to the
  * gradient of head_in in head_dx(). */
 void head_configure(struct model *m, const struct model_options *o);
-void head_find_offsets(struct model *m);
+void head_find_offsets(const struct model *m, struct head_offsets *h);
 void head_reserve(struct layout *l, struct model *m);
 void head_reserve_batch(struct layout *l, struct model *m);
 void head_stage(struct model *m, const struct batch *b, const struct upload *u, float grad_scale);
@@ -323,8 +350,8 @@ struct head_pass {
 void head_fwd(struct model *m, const struct head_pass *p);
 void head_bwd(struct model *m, const struct batch *b);
 void *head_dx(const struct model *m);
-/* Into m->logits: of rows of head_in by the token head, of the first ones: returns how many; of a
- * sequence by a task's head. */
+/* Into token.logits: of rows of head_in by the token head, of the first ones: returns how many; of
+ * a sequence by a task's head. */
 size_t head_token_logits(struct model *m, const size_t *rows, size_t count, size_t T);
 void head_class_logits(struct model *m, const struct batch *b, size_t sequence, size_t task);
 /* The classifier's arguments for the rows of a task. */
@@ -334,6 +361,9 @@ struct dev_classifier head_task_args(const struct model *m, const struct head_pa
 /* heads.c, several heads of one task: memory; the weight of their orthogonality into the upload
  * buffer; the mean of their losses; the logarithm of the mean of their probabilities, from
  * sequence.logits, on the host. */
+void heads_configure(struct model *m, const struct model_options *o);
+void heads_reserve(struct layout *l, struct model *m);
+void heads_reserve_batch(struct layout *l, struct model *m);
 enum err heads_open(struct model *m, struct arena *perm) MUST;
 void heads_stage(const struct model *m, const struct batch *b, const struct upload *u,
                  float grad_scale);

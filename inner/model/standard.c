@@ -27,14 +27,15 @@ static void standard_stage(struct model *m, const struct batch *b, const struct 
         return;
     size_t targets = batch_targets(b);
     targets = targets || !m->sequence.tasks ? targets : batch_labels(b);
-    *(float *)(void *)(u->host + ((const char *)m->standard.scale - (const char *)m->tokens)) =
+    *(float *)(void *)(u->host +
+                       ((const char *)m->standard.scale - (const char *)m->batch.tokens)) =
         m->standard.weight * grad_scale * (float)targets;
 }
 
 static void standard_branch_bwd(struct model *m, void *dx, const void *x, size_t T)
 {
     const struct dev_standard a = {
-        .T = T, .C = m->C, .floor = variance_min, .weight = m->standard.scale};
+        .T = T, .C = m->form.C, .floor = variance_min, .weight = m->standard.scale};
     if (!m->standard.scale)
         return;
     m->dev->ops->standard(m->dev, dx, m->standard.loss, x, &a);
