@@ -34,10 +34,13 @@ static void growth_begin(void *state, int64_t steps)
     const struct growth *x = state;
     const struct method_parts *p = &x->parts;
     size_t count = x->copies ? depth_growth(p->settings, p->table, (uint64_t)steps, x->copies) : 0;
-    float *params = model_params(p->model);
     for (size_t i = 0; i < count; i++) {
         const struct depth_copy *c = &x->copies[i];
-        p->dev->ops->copy(p->dev, params + c->to, params + c->from, c->count * sizeof *params);
+        const struct dev_range to = {c->to, c->count}, from = {c->from, c->count};
+        float *params = model_gather(p->model, to);
+        p->dev->ops->copy(p->dev, params, model_gather(p->model, from), c->count * sizeof *params);
+        model_scatter(p->model, from, false);
+        model_scatter(p->model, to, true);
         optim_forget(p->optim, c->to, c->count);
     }
     if (count)

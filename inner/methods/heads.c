@@ -109,8 +109,10 @@ static size_t worst_of(const struct heads *h)
 static void clear_tensor(struct heads *h, const char *name)
 {
     const struct tensor *x = table_find(h->parts.table, name);
-    h->parts.dev->ops->zero(h->parts.dev, model_params(h->parts.model) + x->offset,
+    const struct dev_range r = {x->offset, x->count};
+    h->parts.dev->ops->zero(h->parts.dev, model_gather(h->parts.model, r),
                             x->count * sizeof(float));
+    model_scatter(h->parts.model, r, true);
     optim_forget(h->parts.optim, x->offset, x->count);
 }
 

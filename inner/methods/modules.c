@@ -47,7 +47,9 @@ enum err modules_gather(struct pipeline *p)
     if (x->coll->size == 1)
         return ERR_OK;
     TRY(pipeline_fetch(p));
-    TRY(pipeline_gather(p, model_params(x->model)));
+    float *params = model_gather(x->model, slab_all(x->table));
+    TRY(pipeline_gather(p, params));
+    model_scatter(x->model, slab_all(x->table), true);
     for (int i = 0; i < OPTIM_MORE; i++)
         if (x->optim->state[i].elements)
             TRY(pipeline_gather(p, x->optim->state[i].shard));

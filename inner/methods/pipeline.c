@@ -273,7 +273,9 @@ void pipeline_keep(struct pipeline *p, int64_t step)
         float *kept = p->params[slot] + at;
         if (!pipeline_own(p, k))
             continue;
-        ops->copy(p->parts.dev, kept, model_params(p->parts.model) + at, count * sizeof *kept);
+        const struct dev_range own = {at, count};
+        ops->copy(p->parts.dev, kept, model_gather(p->parts.model, own), count * sizeof *kept);
+        model_scatter(p->parts.model, own, false);
         if (p->copies[slot])
             ops->cast(p->parts.dev,
                       (char *)p->copies[slot] + at * dtype_size(p->parts.dev->model_type), kept,

@@ -40,6 +40,7 @@ void embed_fwd(struct model *m, const struct batch *b)
     void *last = m->live.set.embed_out ? m->live.set.embed_out : m->live.set.embedded;
     void *sum = norm ? m->live.set.embed_norm.residual : last;
     struct dev_embed tables = embed_args(m, T);
+    unit_gather(m, m->at.embed.unit);
     d->ops->embed_fwd(d, sum, &tables);
     block_profile(m, PROFILE_EMBED);
     struct norm_run n = embed_norm_of(m, T);
@@ -52,12 +53,14 @@ void embed_fwd(struct model *m, const struct batch *b)
         d->ops->linear_fwd(d, m->live.set.embedded, &proj);
         block_profile(m, PROFILE_EMBED);
     }
+    unit_scatter(m, m->at.embed.unit);
 }
 
 void embed_bwd(struct model *m, const struct batch *b, void *dx)
 {
     struct dev *d = m->dev;
     size_t T = b->tokens_count;
+    unit_gather(m, m->at.embed.unit);
     if (m->live.set.embed_out) {
         struct dev_linear proj =
             linear_args(m, m->at.embed.proj, m->live.set.embed_out, T, m->form.E, m->form.C);
@@ -79,5 +82,6 @@ void embed_bwd(struct model *m, const struct batch *b, void *dx)
                                      .dwtt = block_grad(m, m->at.embed.wtt)};
     d->ops->embed_bwd(d, &tables, &g);
     block_profile(m, PROFILE_EMBED_BWD);
+    unit_scatter(m, m->at.embed.unit);
     grad_ready(m, 0);
 }

@@ -42,6 +42,7 @@ void head_configure(struct model *m, const struct model_options *o)
 void head_find_offsets(const struct model *m, struct head_offsets *h)
 {
     const struct table *t = m->table;
+    h->unit = slab_range(t, (int)table_layers(m->settings));
     h->weight = table_offset(t, -1, "head.weight");
     h->weight = h->weight == NONE ? table_offset(t, -1, "wte.weight") : h->weight;
     h->bias = table_offset(t, -1, "mlm.bias");

@@ -113,8 +113,10 @@ enum err model_find_heads(struct model *m, size_t *left)
     enum err e = h->count > 1 && !w ? ERR_MEMORY : ERR_OK;
     h->left = h->count;
     for (size_t i = 0; i < h->count && h->count > 1 && !e; i++) {
-        m->dev->ops->copy(m->dev, w, block_param(m, m->at.head.heads[i].weight), count * sizeof *w);
+        const struct dev_range r = {(size_t)m->at.head.heads[i].weight, count};
+        m->dev->ops->copy(m->dev, w, model_gather(m, r), count * sizeof *w);
         e = dev_sync(m->dev);
+        model_scatter(m, r, false);
         size_t k = 0;
         while (k < count && w[k] == 0)
             k++;

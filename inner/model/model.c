@@ -181,7 +181,8 @@ static void find_embed_offsets(struct model *m)
 {
     const struct table *t = m->table;
     m->at.final_norm = norm_offsets_of(t, -1, "norm");
-    m->at.embed = (struct embed_offsets){.wte = table_offset(t, -1, "wte.weight"),
+    m->at.embed = (struct embed_offsets){.unit = slab_range(t, -1),
+                                         .wte = table_offset(t, -1, "wte.weight"),
                                          .wpe = table_offset(t, -1, "wpe.weight"),
                                          .wtt = table_offset(t, -1, "wtt.weight"),
                                          .norm = norm_offsets_of(t, -1, "embed.norm"),
@@ -191,8 +192,10 @@ static void find_embed_offsets(struct model *m)
 static void configure(struct model *m, const struct model_options *o)
 {
     const struct settings *s = o->settings;
-    *m = (struct model){
-        .settings = s, .table = o->table, .form = {.tokens_max = o->tokens_max, .train = o->train}};
+    *m = (struct model){.settings = s,
+                        .table = o->table,
+                        .form = {.tokens_max = o->tokens_max, .train = o->train},
+                        .weights = {.holder = slab_whole}};
     m->form.C = (size_t)s->model_width;
     m->form.E = table_embed(s);
     m->form.F = table_mlp(s);
@@ -271,6 +274,7 @@ static void find_block_offsets(struct model *m)
     for (size_t i = 0; i < m->form.L; i++) {
         int layer = m->form.shared ? 0 : (int)i;
         m->at.blocks[i] = (struct block_offsets){
+            .unit = slab_range(t, layer),
             .norm1 = norm_offsets_of(t, layer, "norm1"),
             .norm2 = norm_offsets_of(t, layer, "norm2"),
             .qkv = linear_offsets_of(t, layer, "attn.qkv"),
@@ -381,9 +385,48 @@ void model_close(struct model *m)
     m->weights.params_bf16 = m->live.slab = NULL;
 }
 
-float *model_params(struct model *m)
+float *model_gather_ranges(struct model *m, const struct dev_range *r, size_t n)
 {
+    const struct slab_holder *h = &m->weights.holder;
+    for (size_t i = 0; i < n; i++) {
+        ASSERT(r[i].offset + r[i].count <= m->table->elements);
+        h->gather(h->self, m->weights.params, r[i]);
+    }
     return m->weights.params;
+}
+
+void model_scatter_ranges(struct model *m, const struct dev_range *r, size_t n, bool written)
+{
+    const struct slab_holder *h = &m->weights.holder;
+    for (size_t i = 0; i < n; i++)
+        h->scatter(h->self, m->weights.params, r[i], written);
+}
+
+float *model_gather(struct model *m, struct dev_range r)
+{
+    return model_gather_ranges(m, &r, 1) + r.offset;
+}
+
+void model_scatter(struct model *m, struct dev_range r, bool written)
+{
+    model_scatter_ranges(m, &r, 1, written);
+}
+
+void model_hold(struct model *m, const struct slab_holder *h)
+{
+    m->weights.holder = *h;
+}
+
+void unit_gather(struct model *m, struct dev_range unit)
+{
+    if (!m->weights.borrowed)
+        model_gather(m, unit);
+}
+
+void unit_scatter(struct model *m, struct dev_range unit)
+{
+    if (!m->weights.borrowed)
+        model_scatter(m, unit, false);
 }
 
 float *model_grads(struct model *m)
@@ -420,11 +463,16 @@ void model_set_finished(struct model *m, int64_t steps)
 void model_params_changed(struct model *m)
 {
     const struct dev_random r = {.seed = m->form.seed, .step = m->pass.step};
-    if (model_rounds_stochastically(m))
-        m->dev->ops->round_stochastic(m->dev, m->weights.params_bf16, m->weights.params, &r,
-                                      m->table->elements);
-    else if (m->weights.params_bf16)
-        m->dev->ops->cast(m->dev, m->weights.params_bf16, m->weights.params, m->table->elements);
+    const struct dev_range all = slab_all(m->table);
+    void *copy = m->weights.params_bf16;
+    if (!copy)
+        return;
+    const float *params = model_gather(m, all);
+    if (m->form.stochastic)
+        m->dev->ops->round_stochastic(m->dev, copy, params, &r, all.count);
+    else
+        m->dev->ops->cast(m->dev, copy, params, all.count);
+    model_scatter(m, all, false);
 }
 
 void model_grads_zero(struct model *m)
@@ -442,9 +490,11 @@ void pass_begin(struct model *m, size_t begin, const struct model_grad_hook *hoo
 
 struct weights_used weights_use(struct model *m, struct weights_used x)
 {
-    const struct weights_used own = {m->weights.params, m->weights.params_bf16};
+    const struct weights_used own = {m->weights.params, m->weights.params_bf16,
+                                     m->weights.borrowed};
     m->weights.params = x.params;
     m->weights.params_bf16 = x.copy;
+    m->weights.borrowed = x.borrowed;
     return own;
 }
 
@@ -507,9 +557,11 @@ static struct norm_run final_norm(const struct model *m, size_t T)
 static void final_norm_fwd(struct model *m, size_t T)
 {
     struct norm_run last = final_norm(m, T);
+    unit_gather(m, m->at.head.unit);
     if (!m->form.post)
         block_norm_fwd(m, &last, m->live.head_in, m->live.sublayer_out,
                        m->live.set.saved[layer_before(m, m->form.L)].norm2.residual);
+    unit_scatter(m, m->at.head.unit);
 }
 
 static void forward(struct model *m, const struct batch *b)
@@ -521,21 +573,45 @@ static void forward(struct model *m, const struct batch *b)
     final_norm_fwd(m, b->tokens_count);
 }
 
+/* The heads read the last unit, and the embeddings where both share one table. */
+static void heads_gather(struct model *m)
+{
+    unit_gather(m, m->at.head.unit);
+    if (m->at.head.weight == m->at.embed.wte)
+        unit_gather(m, m->at.embed.unit);
+}
+
+static void heads_scatter(struct model *m)
+{
+    if (m->at.head.weight == m->at.embed.wte)
+        unit_scatter(m, m->at.embed.unit);
+    unit_scatter(m, m->at.head.unit);
+}
+
+static void run_heads(struct model *m, const struct head_pass *p)
+{
+    heads_gather(m);
+    head_fwd(m, p);
+    heads_scatter(m);
+}
+
 void heads_fwd_from(struct model *m, const struct head_pass *p)
 {
     final_norm_fwd(m, p->batch->tokens_count);
-    head_fwd(m, p);
+    run_heads(m, p);
 }
 
 /* ---- backward ---- */
 void heads_bwd_to(struct model *m, const struct batch *b)
 {
     struct norm_run last = final_norm(m, b->tokens_count);
+    unit_gather(m, m->at.head.unit);
     head_bwd(m, b);
     if (last.offsets.gain != NONE)
         block_norm_bwd(m, &last, m->live.dresidual, m->live.dx, NULL);
     else if (!m->form.post)
         dropout_apply(m, m->live.dbranch, m->live.dresidual, last.place, last.T, last.C);
+    unit_scatter(m, m->at.head.unit);
 }
 
 static void backward(struct model *m, const struct batch *b)
@@ -588,7 +664,7 @@ static void pass_ops(void *self)
     p->m->pass.evaluating = p->kind == PASS_EVAL;
     forward(p->m, p->b);
     p->m->pass.evaluating = false;
-    head_fwd(p->m, &(struct head_pass){p->b, p->grad_scale, p->loss, p->kind == PASS_FORWARD});
+    run_heads(p->m, &(struct head_pass){p->b, p->grad_scale, p->loss, p->kind == PASS_FORWARD});
 }
 
 /* FNV-1a hash of everything that determines the ops of a pass, except the contents of memory.
@@ -664,7 +740,7 @@ enum err model_eval_losses(struct model *m, const struct batch *b, float *losses
     d->ops->zero(d, m->live.loss, MODEL_LOSSES * sizeof *m->live.loss);
     TRY(batch_to_device(m, b, 0));
     forward(m, b);
-    head_fwd(m, &(struct head_pass){b, 0, m->live.loss, false});
+    run_heads(m, &(struct head_pass){b, 0, m->live.loss, false});
     d->ops->copy(d, losses, m->live.losses, b->tokens_count * sizeof *losses);
     return dev_sync(d);
 }
@@ -703,7 +779,9 @@ enum err model_eval_logits(struct model *m, const struct batch *b, const size_t 
     for (size_t i = 0; i < count; i++)
         ASSERT(positions[i] < b->tokens_count);
     for (size_t at = 0, done; at < count; at += done) {
+        heads_gather(m);
         done = head_token_logits(m, positions + at, count - at, b->tokens_count);
+        heads_scatter(m);
         TRY(read_logits(m, logits + at * m->form.V, done * m->form.V));
     }
     return ERR_OK;
@@ -726,7 +804,9 @@ enum err model_eval_class_logits(struct model *m, const struct batch *b, size_t 
                                  size_t task, float *logits)
 {
     ASSERT(sequence < b->sequences && task < m->sequence.tasks);
+    heads_gather(m);
     head_class_logits(m, b, sequence, task);
+    heads_scatter(m);
     if (m->several.count == 1)
         return read_logits(m, logits, m->sequence.classes[task]);
     TRY(read_logits(m, m->several.logits, m->several.count * m->sequence.classes[0]));

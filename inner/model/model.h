@@ -10,6 +10,7 @@
 #include "inner/data/batch.h"
 #include "inner/model/loss.h"
 #include "inner/model/profile.h"
+#include "inner/model/slab.h"
 
 struct model; /* opaque */
 
@@ -34,12 +35,21 @@ struct model_memory model_plan(const struct model_options *o, enum dtype model_t
 /* Parameters are zero until written. */
 enum err model_open(struct model **m, struct dev *d, const struct model_options *o,
                     struct arena *perm) MUST;
-void model_close(struct model *m);    /* NULL is fine */
-float *model_params(struct model *m); /* device slab, f32, t->elements */
-float *model_grads(struct model *m);  /* same layout; NULL when opened without train */
+void model_close(struct model *m); /* NULL is fine */
+/* The parameters of a range of the table, on the device, f32: values[0] is element r.offset. Valid
+ * until model_scatter of the same range, which says whether they were written. Gradients lie in one
+ * slab (t->elements), NULL when opened without train. */
+float *model_gather(struct model *m, struct dev_range r);
+void model_scatter(struct model *m, struct dev_range r, bool written);
+/* The same of several ranges: values[e] is element e of the table, in the ranges alone. */
+float *model_gather_ranges(struct model *m, const struct dev_range *r, size_t n);
+void model_scatter_ranges(struct model *m, const struct dev_range *r, size_t n, bool written);
+/* Another holder than slab_whole: before the first pass, and before parameters are written. */
+void model_hold(struct model *m, const struct slab_holder *h);
+float *model_grads(struct model *m);
 void *
 model_params_bf16(struct model *m); /* bf16 copy of the parameters; NULL when the type is f32 */
-/* After model_params was written: refreshes the bf16 copy. With train.rounding = stochastic the
+/* After parameters were written: refreshes the bf16 copy. With train.rounding = stochastic the
  * random bits depend on the step of model_set_step (0 before the first call): equal parameters and
  * steps give equal copies. */
 void model_params_changed(struct model *m);

@@ -267,13 +267,9 @@ static void block_post_fwd(struct model *m, const struct batch *b, size_t i)
     block_norm_fwd(m, &norm2, k->norm2_out, m->live.sublayer_out, k->norm1_out);
 }
 
-void block_fwd(struct model *m, const struct batch *b, size_t i)
+static void block_pre_fwd(struct model *m, const struct batch *b, size_t i)
 {
     const struct block_saved *k = &m->live.set.saved[i];
-    if (m->form.post) {
-        block_post_fwd(m, b, i);
-        return;
-    }
     struct norm_run norm1 = norm1_of(m, i, b->tokens_count);
     if (i == m->pass.begin)
         block_norm_fwd(m, &norm1, k->norm1_out, k->norm1.residual, NULL);
@@ -284,18 +280,34 @@ void block_fwd(struct model *m, const struct batch *b, size_t i)
     mlp_down_fwd(m, i, b->tokens_count);
 }
 
-void block_recompute(struct model *m, const struct batch *b, size_t i)
+void block_fwd(struct model *m, const struct batch *b, size_t i)
+{
+    unit_gather(m, m->at.blocks[i].unit);
+    if (m->form.post)
+        block_post_fwd(m, b, i);
+    else
+        block_pre_fwd(m, b, i);
+    unit_scatter(m, m->at.blocks[i].unit);
+}
+
+static void block_pre_recompute(struct model *m, const struct batch *b, size_t i)
 {
     const struct block_saved *k = &m->live.set.saved[i];
-    if (!m->form.recompute || i == layer_before(m, m->form.L))
-        return;
-    if (m->form.post) {
-        block_post_fwd(m, b, i);
-        return;
-    }
     struct norm_run norm1 = norm1_of(m, i, b->tokens_count);
     block_norm_fwd(m, &norm1, k->norm1_out, k->norm1.residual, NULL);
     block_inner_fwd(m, b, i);
+}
+
+void block_recompute(struct model *m, const struct batch *b, size_t i)
+{
+    if (!m->form.recompute || i == layer_before(m, m->form.L))
+        return;
+    unit_gather(m, m->at.blocks[i].unit);
+    if (m->form.post)
+        block_post_fwd(m, b, i);
+    else
+        block_pre_recompute(m, b, i);
+    unit_scatter(m, m->at.blocks[i].unit);
 }
 
 /* ---- backward ---- */
@@ -367,18 +379,24 @@ static void block_post_bwd(struct model *m, const struct batch *b, size_t i)
     block_profile(m, PROFILE_NORM_BWD);
 }
 
-void block_bwd(struct model *m, const struct batch *b, size_t i)
+static void block_pre_bwd(struct model *m, const struct batch *b, size_t i)
 {
     size_t T = b->tokens_count;
     struct norm_run norm1 = norm1_of(m, i, T), norm2 = norm2_of(m, i, T);
-    if (m->form.post) {
-        block_post_bwd(m, b, i);
-        return;
-    }
     mlp_bwd(m, i, T);
     additions_branch_bwd(m, m->live.dx, mlp_input(m, i), T);
     block_norm_bwd(m, &norm2, m->live.dresidual, m->live.dx, m->live.dresidual);
     attention_sublayer_bwd(m, b, i);
     additions_branch_bwd(m, m->live.dx, attention_input(m, i), T);
     block_norm_bwd(m, &norm1, m->live.dresidual, m->live.dx, m->live.dresidual);
+}
+
+void block_bwd(struct model *m, const struct batch *b, size_t i)
+{
+    unit_gather(m, m->at.blocks[i].unit);
+    if (m->form.post)
+        block_post_bwd(m, b, i);
+    else
+        block_pre_bwd(m, b, i);
+    unit_scatter(m, m->at.blocks[i].unit);
 }

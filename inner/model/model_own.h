@@ -20,15 +20,18 @@ struct linear_offsets {
     ptrdiff_t weight, bias;
 };
 struct block_offsets {
+    struct dev_range unit; /* slab.h */
     struct norm_offsets norm1, norm2;
     struct linear_offsets qkv, proj, up, down;
 };
 struct embed_offsets {
+    struct dev_range unit;
     ptrdiff_t wte, wpe, wtt;
     struct norm_offsets norm;
     struct linear_offsets proj;
 };
 struct head_offsets {
+    struct dev_range unit;  /* with the last norm */
     ptrdiff_t weight, bias; /* of the logits: head.weight or wte.weight; mlm.bias */
     struct linear_offsets dense, pooler;
     struct norm_offsets norm, pooler_norm;
@@ -149,8 +152,10 @@ struct model_offsets {            /* where tensors are in the slabs; the same af
 };
 struct model_weights {
     float *params, *grads;
-    void *params_bf16; /* NULL: the model type is f32 */
-    size_t rope_count; /* elements of a rope table; 0: no rope */
+    void *params_bf16;         /* NULL: the model type is f32 */
+    struct slab_holder holder; /* of params */
+    bool borrowed;             /* params are those of an earlier step, and whole (weights_use) */
+    size_t rope_count;         /* elements of a rope table; 0: no rope */
     /* (context, HD), see dev_rope; of layers with a window: NULL without. */
     float *rope_table, *rope_local;
 };
@@ -220,6 +225,9 @@ ptrdiff_t table_offset(const struct table *t, int layer, const char *name);
 struct norm_offsets norm_offsets_of(const struct table *t, int layer, const char *module);
 struct linear_offsets linear_offsets_of(const struct table *t, int layer, const char *module);
 
+/* Around the ops of a unit, forward or backward. */
+void unit_gather(struct model *m, struct dev_range unit);
+void unit_scatter(struct model *m, struct dev_range unit);
 /* A tensor's parameters, its gradients, and its weights in the model type; NULL for NONE. */
 float *block_param(const struct model *m, ptrdiff_t at);
 float *block_grad(const struct model *m, ptrdiff_t at);
@@ -309,6 +317,7 @@ void pass_begin(struct model *m, size_t begin, const struct model_grad_hook *hoo
 struct weights_used {
     float *params;
     void *copy;
+    bool borrowed;
 };
 struct weights_used weights_use(struct model *m, struct weights_used x);
 void pass_end(struct model *m);

@@ -33,8 +33,8 @@ static enum err part_begin(struct model *m, const struct batch *b, const struct 
 
 static struct weights_used part_weights(struct model *m, const struct model_part *p)
 {
-    struct weights_used own = {m->weights.params, m->weights.params_bf16};
-    return p->params ? weights_use(m, (struct weights_used){p->params, p->copy}) : own;
+    struct weights_used own = {m->weights.params, m->weights.params_bf16, m->weights.borrowed};
+    return p->params ? weights_use(m, (struct weights_used){p->params, p->copy, true}) : own;
 }
 
 static void part_end(struct model *m, struct weights_used own)

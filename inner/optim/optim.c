@@ -480,12 +480,15 @@ enum err optim_step_slabs(struct optim *o, const struct optim_slabs *x, int64_t 
 enum err optim_step(struct optim *o, struct model *m, int64_t step)
 {
     bool copies = model_params_bf16(m) && !model_rounds_stochastically(m);
-    const struct optim_slabs x = {model_params(m), model_grads(m),
+    const struct dev_range all = slab_all(o->table);
+    float *params = model_gather(m, all);
+    const struct optim_slabs x = {params, model_grads(m),
                                   copies ? (uint16_t *)model_params_bf16(m) : NULL};
     TRY(optim_step_slabs(o, &x, step));
     model_set_step(m, step + 1);
     if (o->offsets)
-        TRY(o->coll->ops->all_gather(o->coll, model_params(m), sizeof(float), o->offsets));
+        TRY(o->coll->ops->all_gather(o->coll, params, sizeof(float), o->offsets));
+    model_scatter(m, all, true);
     if (o->offsets || model_rounds_stochastically(m)) /* else the update has written the copy */
         model_params_changed(m);
     return ERR_OK;

@@ -72,10 +72,10 @@ struct train_memory { /* bytes of one rank */
 
 struct train;
 
-/* Called by every rank at the same places, while no update runs. May change model_params() and must
- * then call model_params_changed(); `step` may do so only where due() returned true. The same code
- * path on every rank; only rank 0 may communicate with the outside, and it broadcasts. No member is
- * NULL. */
+/* Called by every rank at the same places, while no update runs. May change parameters
+ * (model_gather) and must then call model_params_changed(); `step` may do so only where due()
+ * returned true. The same code path on every rank; only rank 0 may communicate with the outside,
+ * and it broadcasts. No member is NULL. */
 struct train_hook {
     void *self;
     /* Before the first step, after resume. */

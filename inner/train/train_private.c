@@ -314,10 +314,12 @@ static enum err charge_lead(struct train *t)
     const struct train_budget *b = t->given.budget;
     struct private_charge c = p->charge;
     char device[DEVICE_MAX];
+    const struct dev_range all = slab_all(&t->table);
     const struct private_basis basis = {
-        .parameters = digest_of(model_params(t->model), t->table.elements * sizeof(float)),
+        .parameters = digest_of(model_gather(t->model, all), t->table.elements * sizeof(float)),
         .records = p->records,
         .device = device};
+    model_scatter(t->model, all, false);
     c.step = t->step;
     describe_device(t, device);
     struct private_drawn *d = &p->drawn;

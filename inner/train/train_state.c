@@ -15,6 +15,7 @@ enum { PARTS_MAX = 8 + METHODS_MAX + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 struct staging { /* whole slabs in host memory, on the lead */
+    float *slab; /* all parameters, on the device of every rank: model_gather */
     float *params, *state[OPTIM_STATES];
     float *errors; /* of train.compress: error_bytes; NULL: none */
     size_t error_bytes;
@@ -42,8 +43,8 @@ static enum err staging_open(const struct train *t, struct staging *s)
     int last = OPTIM_STATES - 1;
     while (last > 0 && !o->state[last].elements)
         last--;
-    *s = (struct staging){.arena = arena_make(0)};
-    TRY(staging_slab(s, &s->params, direct ? model_params(t->model) : NULL, t->table.elements));
+    *s = (struct staging){.slab = s->slab, .arena = arena_make(0)};
+    TRY(staging_slab(s, &s->params, direct ? s->slab : NULL, t->table.elements));
     for (int i = 0; i <= last; i++) {
         float *in_place = !direct       ? NULL
                           : !o->offsets ? o->state[i].shard
@@ -224,7 +225,7 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     enum err e = lead ? staging_open(t, s) : ERR_OK;
     TRY(train_share_error(t, e));
     if (lead)
-        copy_if_needed(t, s->params, model_params(t->model), t->table.elements);
+        copy_if_needed(t, s->params, s->slab, t->table.elements);
     for (int i = 0; i < OPTIM_STATES; i++)
         if (t->optim->state[i].elements)
             TRY(gather_state(t, s->state[i], &t->optim->state[i]));
@@ -253,9 +254,10 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
 
 enum err train_checkpoint(struct train *t)
 {
-    struct staging s = {0};
     TRY(t->division.how->gather(t));
+    struct staging s = {.slab = model_gather(t->model, slab_all(&t->table))};
     enum err e = store_checkpoint(t, &s);
+    model_scatter(t->model, slab_all(&t->table), false);
     arena_free(&s.arena);
     TRY(e);
     t->saved.step = t->step;
@@ -410,7 +412,7 @@ static enum err distribute(struct train *t, const struct staging *s)
     for (size_t i = 0; i < earlier; i++)
         TRY(broadcast_slab(t, slabs[i], s->earlier ? s->earlier + i * t->table.elements : NULL,
                            t->table.elements));
-    TRY(broadcast_slab(t, model_params(t->model), s->params, t->table.elements));
+    TRY(broadcast_slab(t, s->slab, s->params, t->table.elements));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
     struct method_kept kept[METHODS_MAX];
     size_t methods = methods_kept(&t->methods, t->settings, kept);
@@ -427,7 +429,7 @@ static enum err start_from_seed(struct train *t, struct staging *s)
     arena_free(&s->arena);
     TRY(staging_open(t, s));
     table_init(&t->table, (uint64_t)t->settings->run_seed, s->params);
-    copy_if_needed(t, model_params(t->model), s->params, t->table.elements);
+    copy_if_needed(t, s->slab, s->params, t->table.elements);
     return dev_sync(t->dev);
 }
 
@@ -472,8 +474,9 @@ static enum err resume_mixture(struct train *t)
 
 enum err train_resume(struct train *t)
 {
-    struct staging s = {0};
+    struct staging s = {.slab = model_gather(t->model, slab_all(&t->table))};
     enum err e = resume(t, &s);
+    model_scatter(t->model, slab_all(&t->table), true);
     arena_free(&s.arena);
     TRY(e);
     TRY(resume_mixture(t));

@@ -101,8 +101,6 @@ static enum err score_all(struct load *l, struct audit_work *w, struct canaries 
 {
     struct batch b;
     struct evaluate_sums sums;
-    float *slab = model_params(l->model);
-    size_t elements = l->run.table.elements;
     TRY(objective_batch_open(c->in.options.objective, &b, &l->run.perm, 1,
                              (size_t)l->run.s.train_sequence));
     TRY(evaluate_open(&sums, &l->run.s, (struct evaluate_rank){0, 1}, &l->run.perm));
@@ -110,8 +108,7 @@ static enum err score_all(struct load *l, struct audit_work *w, struct canaries 
         if (!trained) {
             TRY(run_initial(&l->run, l->params));
             model_set_finished(l->model, 0);
-            l->dev->ops->copy(l->dev, slab, l->params, elements * sizeof *slab);
-            model_params_changed(l->model);
+            load_put(l);
             TRY(dev_sync(l->dev));
         }
         double sign = trained ? 1 : -1;

@@ -16,7 +16,9 @@ static void digest_inner(const struct job *j, struct digest_stream *s)
     size_t elements = j->train.table.elements, most = sizeof piece / sizeof *piece;
     for (size_t at = 0; at < elements; at += most) {
         size_t count = elements - at < most ? elements - at : most;
-        d->ops->copy(d, piece, model_params(j->train.model) + at, count * sizeof *piece);
+        const struct dev_range r = {at, count};
+        d->ops->copy(d, piece, model_gather(j->train.model, r), count * sizeof *piece);
+        model_scatter(j->train.model, r, false);
         digest_add(s, piece, count * sizeof *piece);
     }
 }

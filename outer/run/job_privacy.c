@@ -12,7 +12,7 @@
 #include "outer/run/version.h"
 #include "outer/masks/secure.h"
 
-struct job_privacy { /* of use with privacy.unit; else train.budget is NULL */
+struct job_privacy { /* of use with privacy.unit; else train.given.budget is NULL */
     struct train_budget hooks;
     const char *path;             /* of the list of charges */
     struct budget spent;          /* as listed, and as this process has charged */

@@ -264,6 +264,15 @@ static enum err load_open(struct load *l, const struct load_options *o, const st
     return e;
 }
 
+void load_put(struct load *l)
+{
+    const struct dev_range all = slab_all(&l->run.table);
+    l->dev->ops->copy(l->dev, model_gather(l->model, all), l->params,
+                      all.count * sizeof *l->params);
+    model_scatter(l->model, all, true);
+    model_params_changed(l->model);
+}
+
 enum err load_model(struct load *l, size_t tokens_max)
 {
     struct dev_options o = {
@@ -276,9 +285,7 @@ enum err load_model(struct load *l, size_t tokens_max)
                    &(struct model_options){&l->run.s, &l->run.table, tokens_max, false},
                    &l->run.perm));
     model_set_finished(l->model, l->finished);
-    l->dev->ops->copy(l->dev, model_params(l->model), l->params,
-                      l->run.table.elements * sizeof *l->params);
-    model_params_changed(l->model);
+    load_put(l);
     TRY(dev_sync(l->dev));
     size_t heads;
     return model_find_heads(l->model, &heads);

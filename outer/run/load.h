@@ -37,6 +37,7 @@ struct load {
 };
 
 enum err load_model(struct load *l, size_t tokens_max) MUST;
+void load_put(struct load *l); /* params -> the model */
 /* Runs a whole command: arguments, load_open, `work`, close. */
 enum err load_run(struct args *args, int argc, char **argv, const struct load_options *o,
                   enum err (*work)(struct load *l, void *self), void *self) MUST;

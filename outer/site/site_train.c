@@ -129,13 +129,21 @@ uint64_t site_train_rounds(const struct schedule *s, int64_t step)
 
 /* ---- local parameters ---- */
 
-static float *slab_of(const struct train *t, enum fragment_state state)
+/* The slab that a fragment is part of: the parameters, of which its ranges are gathered, or a
+ * moment. */
+static float *local_gather(struct train *t, const struct fragment *f)
 {
-    float *const slabs[FRAGMENT_STATES] = {model_params(t->model),
-                                           t->optim->state[OPTIM_FIRST].shard,
-                                           t->optim->state[OPTIM_SECOND].shard};
-    ASSERT(slabs[state]); /* outer.first_every, second_every are refused where there is no moment */
-    return slabs[state];
+    if (f->state == FRAGMENT_PARAMETERS)
+        return model_gather_ranges(t->model, f->ranges, f->range_count);
+    float *moment = t->optim->state[f->state == FRAGMENT_FIRST ? OPTIM_FIRST : OPTIM_SECOND].shard;
+    ASSERT(moment); /* outer.first_every, second_every are refused where there is no moment */
+    return moment;
+}
+
+static void local_scatter(struct train *t, const struct fragment *f, bool written)
+{
+    if (f->state == FRAGMENT_PARAMETERS)
+        model_scatter_ranges(t->model, f->ranges, f->range_count, written);
 }
 
 /* The local values of a fragment, out of the slab it is part of: to memory of the trainer's device.
@@ -143,8 +151,8 @@ static float *slab_of(const struct train *t, enum fragment_state state)
 static void collect(struct site_train *s, struct train *t, float *out, unsigned f)
 {
     const struct fragment *part = &s->o.fragments->f[f];
-    t->dev->ops->gather_ranges(t->dev, out, slab_of(t, part->state), part->ranges,
-                               part->range_count);
+    t->dev->ops->gather_ranges(t->dev, out, local_gather(t, part), part->ranges, part->range_count);
+    local_scatter(t, part, false);
 }
 
 /* The same to memory of the replica's device; copied: what `gathered` holds instead. */
@@ -177,7 +185,8 @@ static enum err take_theta(struct site_train *s, struct train *t, unsigned f, co
         t->dev->ops->copy(t->dev, s->fragment, theta, bytes);
     TRY(dev_sync(t->dev));
     TRY(s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes));
-    t->dev->ops->lerp_ranges(t->dev, slab_of(t, part->state), s->fragment, &b);
+    t->dev->ops->lerp_ranges(t->dev, local_gather(t, part), s->fragment, &b);
+    local_scatter(t, part, true);
     return dev_sync(t->dev);
 }
 
@@ -194,9 +203,11 @@ static enum err take_drawn(struct site_train *s, struct train *t, uint64_t round
         t->dev->ops->copy(t->dev, s->fragment, theta, bytes);
     TRY(dev_sync(t->dev));
     TRY(s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes));
+    float *params = model_gather_ranges(t->model, s->drawn, n);
     for (size_t i = 0; i < n; i++)
-        t->dev->ops->lerp_ranges(t->dev, model_params(t->model), s->fragment + s->drawn[i].offset,
+        t->dev->ops->lerp_ranges(t->dev, params, s->fragment + s->drawn[i].offset,
                                  &(struct dev_lerp){&s->drawn[i], 1, alpha, false});
+    model_scatter_ranges(t->model, s->drawn, n, true);
     return dev_sync(t->dev);
 }
 
@@ -760,15 +771,18 @@ typedef uint64_t state_of(const struct site_train *s, unsigned f, int64_t step);
 static enum err work_on(struct site_train *s, struct train *t, state_of *which,
                         enum err (*work)(void *self, struct train *t), void *self)
 {
-    size_t bytes = t->table.elements * sizeof(float);
+    const struct dev_range all = slab_all(&t->table);
+    size_t bytes = all.count * sizeof(float);
     ASSERT(s->local);
-    t->dev->ops->copy(t->dev, s->local, model_params(t->model), bytes);
+    t->dev->ops->copy(t->dev, s->local, model_gather(t->model, all), bytes);
+    model_scatter(t->model, all, false);
     TRY(dev_sync(t->dev));
     for (unsigned f = 0; f < s->o.fragments->parts; f++)
         TRY(take_recorded(s, t, f, which(s, f, t->step), 0));
     model_params_changed(t->model);
     TRY(work(self, t));
-    t->dev->ops->copy(t->dev, model_params(t->model), s->local, bytes);
+    t->dev->ops->copy(t->dev, model_gather(t->model, all), s->local, bytes);
+    model_scatter(t->model, all, true);
     model_params_changed(t->model);
     return dev_sync(t->dev);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/data/objective.h"
+#include "tests/inner/params.h"
 #include "inner/model/model.h"
 #include "kernels/base/rng.h"
 #include "tests/bench/bench.h"

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/optim/optim.h"
+#include "tests/inner/params.h"
 #include "inner/train/work.h"
 #include "kernels/base/rng.h"
 #include "tests/bench/bench.h"

@@ -2,6 +2,7 @@
  * otherwise, has the bits of the run that was not stopped: on the emulated device, whose cuDNN
  * (fake_cudnn.c) rounds elsewhere than our kernels do. */
 #include "tests/inner/setup.h"
+#include "tests/inner/params.h"
 #include <stdatomic.h>
 #include "inner/train/train.h"
 #include "tests/cuda/cuda_test.h"

@@ -3,6 +3,7 @@
  * model is itself checked against float64 and finite differences (tests/inner/model/test_model.c).
  */
 #include "tests/inner/setup.h"
+#include "tests/inner/params.h"
 #include <math.h>
 #include "tests/cuda/cuda_test.h"
 

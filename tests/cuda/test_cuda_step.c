@@ -4,6 +4,7 @@
  * where the host may not touch pinned memory that a copy still uses (emulate.cc).
  */
 #include "tests/inner/setup.h"
+#include "tests/inner/params.h"
 #include <math.h>
 #include <stdatomic.h>
 #include "inner/train/train_tune.h"

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 #include "inner/coll/reduce.h"
+#include "tests/inner/params.h"
 #include "inner/data/objective.h"
 #include "inner/optim/optim.h"
 #include "tests/bench/bench.h"

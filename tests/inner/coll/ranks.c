@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/coll/reduce.h"
+#include "tests/inner/params.h"
 #include "inner/train/train_parallel.h"
 #include "kernels/base/bf16.h"
 #include "kernels/base/rng.h"

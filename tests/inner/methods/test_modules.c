@@ -4,6 +4,7 @@
  * (1909.06695) written down a second time: module k of K has the gradient of K - 1 - k steps ago.
  */
 #include "tests/inner/setup.h"
+#include "tests/inner/params.h"
 #include <math.h>
 #include "inner/train/train.h"
 

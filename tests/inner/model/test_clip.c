@@ -2,6 +2,7 @@
  * noise is too small for it and every claim is false. Ghost norms are compared with a pass for each
  * record, for every kind of parameter of every family. */
 #include "tests/inner/setup.h"
+#include "tests/inner/params.h"
 #include <math.h>
 #include "inner/model/clip.h"
 

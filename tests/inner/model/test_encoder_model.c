@@ -2,6 +2,7 @@
  * ModernBERT. Oracle: tests/golden/bert, albert, modernbert (transformers and torch in float64, on
  * padded sequences; here they are packed). */
 #include "tests/cuda/cuda_test.h"
+#include "tests/inner/params.h"
 #include "tests/inner/golden.h"
 #include "tests/inner/setup.h"
 #include <math.h>

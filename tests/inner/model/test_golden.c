@@ -2,6 +2,7 @@
  * the published ones, and what we export means something else elsewhere. Oracle: tests/golden/gpt
  * and llama (transformers and torch in float64). */
 #include "tests/cuda/cuda_test.h"
+#include "tests/inner/params.h"
 #include "tests/inner/golden.h"
 #include "tests/inner/setup.h"
 #include <math.h>

@@ -2,6 +2,7 @@
  * packed together see each other; the start-up table promises what is not so. Oracle: gpt64.h and
  * finite differences of it. */
 #include "tests/inner/setup.h"
+#include "tests/inner/params.h"
 #include "tests/inner/gpt64.h"
 #include "inner/train/work.h"
 

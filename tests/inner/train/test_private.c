@@ -1,6 +1,7 @@
 /* What breaks if this is wrong: a step that draws, clips or adds other noise than what is charged;
  * a charge that a crash loses; a training loss that leaves the site. */
 #include "tests/inner/train/run.h"
+#include "tests/inner/params.h"
 #include <math.h>
 #include <sys/stat.h>
 #include "inner/data/lot.h"

@@ -2,6 +2,7 @@
  * accumulation or a second rank that changes the gradient, a diverged step that reaches other
  * sites, memory that was not promised. */
 #include "tests/inner/train/run.h"
+#include "tests/inner/params.h"
 #include <math.h>
 #include <stdatomic.h>
 #include "inner/model/depth.h"

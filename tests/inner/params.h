@@ -1,0 +1,11 @@
+#ifndef PARAMS_H
+#define PARAMS_H
+/* All parameters of a model, for tests that write them or look at them. */
+#include "inner/model/model.h"
+
+static inline float *model_params(struct model *m)
+{
+    return model_gather_ranges(m, NULL, 0);
+}
+
+#endif
