@@ -51,7 +51,7 @@ def built(scratch, seeds):
 def measured(scratch):
     """{path: {line: [count, [counts of branches]]}}: the sum over all objects made of a file."""
     found = {}
-    for notes in (p for p in scratch.rglob("*.gcno") if re.search(r"outer\.dir/(protocol/|codec/|store/journal)", str(p))):
+    for notes in (p for p in scratch.rglob("*.gcno") if re.search(r"outer_(protocol|codec)\.dir/|outer_store\.dir/journal", str(p))):
         words = ["gcov", "--json-format", "--branch-probabilities", "--stdout", notes]
         text = subprocess.run(words, cwd=scratch, capture_output=True, text=True, check=True).stdout
         for file in json.loads(text)["files"]:
