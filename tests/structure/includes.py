@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The include graph of the C sources: layers, folders and units (docs/architecture.md).
 
-A file includes its own folder, or a folder of an earlier line of LAYERS; kernels <- inner <- outer -> proto. Two folders, or two units
-of a folder, never include each other. A unit is the files of a folder with one prefix: site.c, site_call.c and site_own.h are one. The .c file of a seam may include its implementations, which lie in folders below its own.
+A file includes its own folder, or a folder of an earlier line of LAYERS; kernels <- inner <- outer -> proto, and nothing of tests/.
+Two folders, or two units of a folder, never include each other. A unit is the files of a folder with one prefix: site.c,
+site_call.c and site_own.h are one. The .c file of a seam may include its implementations, which lie in folders below its own.
 
     tests/structure/includes.py [ROOT]     ends with 1 and names every include against the order
 """
@@ -52,7 +53,7 @@ def unit_of(path):
 
 
 def includes(root):
-    """(file, included file) of the whole tree, tests left out."""
+    """(file, included file) of all files of the product."""
     listed = subprocess.run(["git", "-C", root, "ls-files", "kernels", "inner", "outer", "proto"], capture_output=True, text=True)
     files = [f for f in listed.stdout.split() if f.endswith((".c", ".h", ".cu", ".cuh"))]
     known = set(files)
@@ -62,6 +63,8 @@ def includes(root):
                 beside = os.path.normpath(os.path.join(os.path.dirname(f), name))
                 if name in known or beside in known:
                     yield f, name if name in known else beside
+                elif "tests/" in name:
+                    yield f, name
 
 
 def circles(edges):
@@ -100,6 +103,9 @@ def main():
     for f, g in includes(root):
         count += 1
         here, there = os.path.dirname(f), os.path.dirname(g)
+        if "tests/" in g:
+            wrong.append(f"{f} includes {g}: the product includes nothing of tests/")
+            continue
         if f.endswith(".c") and there.startswith(here + "/"):
             continue  # a seam's own implementation
         if unit_of(f) != unit_of(g):
