@@ -11,7 +11,7 @@
 #include "outer/record/json_write.h"
 #include "outer/site/site.h"
 #include "outer/store/env_files.h"
-#include "outer/store/replay.h"
+#include "outer/organ/archive/replay.h"
 
 enum { SOURCES_MAX = ROUND_SITES_MAX, SETTINGS_MAX = 1 << 20 };
 

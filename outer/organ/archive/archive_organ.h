@@ -1,9 +1,9 @@
 #ifndef ARCHIVE_ORGAN_H
 #define ARCHIVE_ORGAN_H
-/* The archive (outer/store/archive.h) as an organ: every committed round goes into it, before the
- * round's contributions go. The archive stays the caller's. */
+/* The archive (outer/organ/archive/archive.h) as an organ: every committed round goes into it,
+ * before the round's contributions go. The archive stays the caller's. */
 #include "outer/organ/organ.h"
-#include "outer/store/archive.h"
+#include "outer/organ/archive/archive.h"
 
 /* A site archives manifests and its own contributions. */
 struct organ_at_site archive_at_site(struct archive *archive);

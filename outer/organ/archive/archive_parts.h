@@ -3,7 +3,7 @@
 /* run.archive of a process: opens the archive, and says before the run how many bytes it will take.
  */
 #include "outer/config/run.h"
-#include "outer/store/archive.h"
+#include "outer/organ/archive/archive.h"
 
 struct archive_parts {
     struct archive *archive; /* NULL: off */

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include "kernels/base/log.h"
 #include "outer/store/aggregate.h"
-#include "outer/store/replay.h"
+#include "outer/organ/archive/replay.h"
 #include "tests/outer/toy_replica.h"
 #include "tests/sim/mutants.h"
 

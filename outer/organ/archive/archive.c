@@ -1,4 +1,4 @@
-#include "outer/store/archive.h"
+#include "outer/organ/archive/archive.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

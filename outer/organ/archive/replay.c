@@ -1,4 +1,4 @@
-#include "outer/store/replay_own.h"
+#include "outer/organ/archive/replay_own.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 /* What the files of replay share: replay_read.c reads and compares what archives have, replay.c
  * makes rounds again, replay_bisect.c finds the first one that differs.
  */
-#include "outer/store/replay.h"
+#include "outer/organ/archive/replay.h"
 
 enum { REPLAY_TEXT_MAX = 512 };
 

@@ -6,7 +6,7 @@
  * the fragment goes on from the next state that is kept. Whose signature a
  * manifest has to carry the caller says, who knows keys.
  */
-#include "outer/store/archive.h"
+#include "outer/organ/archive/archive.h"
 
 struct replay_source {   /* a directory */
     const char *path;    /* as the caller has named it */

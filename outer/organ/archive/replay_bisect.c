@@ -1,5 +1,5 @@
 /* The first round in which two directories, or a directory and its manifests, differ. */
-#include "outer/store/replay_own.h"
+#include "outer/organ/archive/replay_own.h"
 #include <stdio.h>
 
 /* The manifest of a round in one directory, intact. */

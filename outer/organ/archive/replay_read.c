@@ -1,5 +1,5 @@
 /* What the archives of a run have: manifests and kept states, read and compared with each other. */
-#include "outer/store/replay_own.h"
+#include "outer/organ/archive/replay_own.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
