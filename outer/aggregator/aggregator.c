@@ -19,7 +19,7 @@ uint64_t aggregator_now(const struct aggregator *a)
 
 bool aggregator_serves(const struct aggregator *a, unsigned fragment)
 {
-    return a->o.count <= 1 || fragment % a->o.count == a->o.index;
+    return a->o->count <= 1 || fragment % a->o->count == a->o->index;
 }
 
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment)
@@ -46,7 +46,7 @@ static bool alarm_passes(struct aggregator *a, const struct round_event *e,
 {
     char what[80];
     snprintf(what, sizeof what, "%s %s", round_event_name(e->kind), round_outcome_name(u->outcome));
-    const char *who = e->site < a->o.site_count ? a->o.sites[e->site] : "";
+    const char *who = e->site < a->site_count ? a->sites[e->site] : "";
     return log_limit_pass(&a->limit, what, who, ALARMS_MAX, e->now_ms, repeats);
 }
 
@@ -108,7 +108,7 @@ static bool all_done(const struct aggregator *a)
 {
     if (!aggregator_last_committed(a))
         return false;
-    for (unsigned i = 0; i < a->o.site_count; i++)
+    for (unsigned i = 0; i < a->site_count; i++)
         if (aggregator_owes_report(a, i))
             return false;
     return true;
@@ -129,9 +129,9 @@ enum err aggregator_finished(struct aggregator *a, unsigned site)
     size_t n = 0;
     if (a->site[site].finished || !has_last(a, site))
         return ERR_OK;
-    for (unsigned i = 0; i < a->o.site_count; i++)
+    for (unsigned i = 0; i < a->site_count; i++)
         if (a->site[i].finished || i == site) {
-            lines[n++] = (struct file_part){a->o.sites[i], strlen(a->o.sites[i])};
+            lines[n++] = (struct file_part){a->sites[i], strlen(a->sites[i])};
             lines[n++] = (struct file_part){"\n", 1};
         }
     TRY(a->env->ops->write(a->env, AGGREGATOR_FINISHED, lines, n));
@@ -180,7 +180,7 @@ static void show(struct aggregator *a)
     pthread_mutex_lock(&a->mutex);
     struct aggregator_status *s = &a->shown;
     const char *owes;
-    s->sites = a->o.site_count;
+    s->sites = a->site_count;
     s->fragments = a->core.fragments;
     show_sites(a);
     for (unsigned i = 0; i < a->core.fragments; i++) {
@@ -331,7 +331,7 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
 {
     char path[AGGREGATOR_PATH_MAX], quoted[512];
     size_t elements = a->replica->fragments->f[r->fragment].elements;
-    aggregator_spool_path(a->o.sites[r->site], r->fragment, r->round, &r->digest, path);
+    aggregator_spool_path(a->sites[r->site], r->fragment, r->round, &r->digest, path);
     struct spool_check check = {path,
                                 r->fragment,
                                 codec_get(outer_state_codec(a->replica, r->fragment)),
@@ -344,7 +344,7 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
         e = aggregator_header_kept(a, r, path);
     if (e != ERR_OK) {
         log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s",
-                  r->fragment, r->round, a->o.sites[r->site],
+                  r->fragment, r->round, a->sites[r->site],
                   log_quote(quoted, sizeof quoted, err_message()));
         e = a->env->ops->remove(a->env,
                                 path); /* it does not verify: the next one must not meet it */
@@ -401,7 +401,7 @@ static enum err recover_record(void *self, const struct journal_record *r)
     if (r->fragment >= a->core.fragments ||
         ((r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_QUARANTINE ||
           r->kind == JOURNAL_OPERATOR) &&
-         r->site >= a->o.site_count))
+         r->site >= a->site_count))
         return err_set(ERR_CORRUPT,
                        "journal: names fragment %u, site %u, which this run does not have",
                        r->fragment, r->site);
@@ -607,8 +607,8 @@ static enum err recover_finished(struct aggregator *a)
                                    &scratch, &text, &n);
     char *rest, *name = e == ERR_OK ? strtok_r((char *)text, "\n", &rest) : NULL;
     for (; name; name = strtok_r(NULL, "\n", &rest))
-        for (unsigned i = 0; i < a->o.site_count; i++)
-            a->site[i].finished |= strcmp(a->o.sites[i], name) == 0;
+        for (unsigned i = 0; i < a->site_count; i++)
+            a->site[i].finished |= strcmp(a->sites[i], name) == 0;
     arena_free(&scratch);
     return e;
 }
@@ -665,13 +665,13 @@ static void recover_history(struct aggregator *a, unsigned fragment)
 static enum err recover_core(struct aggregator *a, struct arena *perm)
 {
     const struct outer_state *m = a->replica;
-    const struct round_options o = {.sites = a->o.site_count,
-                                    .room = a->o.room,
+    const struct round_options o = {.sites = a->site_count,
+                                    .room = a->o->room,
                                     .fragments = m->fragments->count,
-                                    .strict = a->o.strict,
-                                    .straggler_ms = a->o.straggler_ms,
-                                    .grace = a->o.grace,
-                                    .masks = a->o.masks,
+                                    .strict = a->o->strict,
+                                    .straggler_ms = a->o->straggler_ms,
+                                    .grace = a->o->grace,
+                                    .masks = a->o->masks,
                                     .epoch = a->epoch};
     float theta_rms;
     TRY(round_init(&a->core, &o, perm));
@@ -687,7 +687,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
                            "serve.dir holds rounds of fragment %u, which aggregator %u of %u does "
                            "not serve: give "
                            "each aggregator its own directory, and always the same serve.index",
-                           i, a->o.index, a->o.count);
+                           i, a->o->index, a->o->count);
     }
     return ERR_OK;
 }
@@ -714,7 +714,7 @@ static enum err recover_journal(struct aggregator *a, struct recovery *v)
 static enum err recover(struct aggregator *a, struct arena *perm)
 {
     struct recovery v = {.a = a};
-    TRY(aggregator_claim(a->env, a->o.canonical, NULL));
+    TRY(aggregator_claim(a->env, a->o->canonical, NULL));
     TRY(aggregator_stale_check(a));
     a->begun = store_begun(a->env);
     a->ended = a->env->ops->exists(a->env, AGGREGATOR_ENDED);
@@ -749,7 +749,12 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     TRY_ALLOC(a);
     a->env = w;
     a->replica = m;
-    a->o = *o;
+    struct aggregator_options *kept = arena_alloc(perm, sizeof *kept);
+    TRY_ALLOC(kept);
+    *kept = *o;
+    a->o = kept;
+    a->sites = o->sites;
+    a->site_count = o->site_count;
     a->opened_ms = aggregator_now(a);
     a->config = identity_digest(o->canonical);
     aggregator_roster_open(a);

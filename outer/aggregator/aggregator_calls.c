@@ -19,8 +19,8 @@ enum { SNAPSHOTS_HELD = 2 /* of the largest fragment's size, all together */ };
 
 int aggregator_site(const struct aggregator *a, const char *name)
 {
-    for (unsigned i = 0; i < a->o.site_count; i++)
-        if (strcmp(a->o.sites[i], name) == 0)
+    for (unsigned i = 0; i < a->site_count; i++)
+        if (strcmp(a->sites[i], name) == 0)
             return (int)i;
     return -1;
 }
@@ -35,7 +35,7 @@ bool aggregator_known(void *self, const char *peer)
 {
     const struct aggregator *a = self;
     char prefix[3 * WIRE_NAME_MAX];
-    int n = snprintf(prefix, sizeof prefix, "atoll://%s/site/", a->o.run);
+    int n = snprintf(prefix, sizeof prefix, "atoll://%s/site/", a->o->run);
     if (strncmp(peer, prefix, (size_t)n) != 0)
         return false;
     bool found = false;
@@ -51,9 +51,9 @@ static int caller_check(struct aggregator *a, const char *peer, enum roles_call 
 {
     char expected[3 * WIRE_NAME_MAX];
     const char *revoked;
-    snprintf(expected, sizeof expected, "atoll://%s/site/%s", a->o.run, head->site);
+    snprintf(expected, sizeof expected, "atoll://%s/site/%s", a->o->run, head->site);
     int site = aggregator_site(a, head->site);
-    if (!roles_may(roles_of(peer, a->o.run), call) || strcmp(peer, expected) != 0) {
+    if (!roles_may(roles_of(peer, a->o->run), call) || strcmp(peer, expected) != 0) {
         *outcome = ROUND_DENIED;
         snprintf(text, WIRE_TEXT_MAX, "the certificate says %s, this call needs %s",
                  peer && *peer ? peer : "nothing", expected);
@@ -76,16 +76,16 @@ static int caller_check(struct aggregator *a, const char *peer, enum roles_call 
                  "over: its part in the run has ended. To bring it back: atoll operator roster "
                  "add %s",
                  head->site, head->site);
-    } else if (strcmp(head->run, a->o.run) != 0) {
+    } else if (strcmp(head->run, a->o->run) != 0) {
         *outcome = ROUND_MISMATCH;
-        snprintf(text, WIRE_TEXT_MAX, "run.name: %s here, %s there", a->o.run, head->run);
-    } else if (head->aggregator != a->o.index) {
+        snprintf(text, WIRE_TEXT_MAX, "run.name: %s here, %s there", a->o->run, head->run);
+    } else if (head->aggregator != a->o->index) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX,
                  "this is aggregator %u, the call is for %" PRIu32
                  ": compare the order of site.aggregator "
                  "with serve.index",
-                 a->o.index, head->aggregator);
+                 a->o->index, head->aggregator);
     } else {
         return site;
     }
@@ -172,7 +172,7 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m,
     } else if (!digest_equal(&d, &a->config)) {
         answer->outcome = ROUND_MISMATCH;
         /* The site prints it, so "here" is the site. */
-        enum err e = config_difference(theirs, a->o.canonical, &scratch, &difference);
+        enum err e = config_difference(theirs, a->o->canonical, &scratch, &difference);
         put_text(answer->text, e == ERR_OK ? difference : "the configuration differs");
         if (e == ERR_OK && strstr(difference, "run.initial"))
             snprintf(
@@ -181,13 +181,13 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m,
                 "same file at every site, and start the aggregator with run.from = a directory "
                 "that atoll import made of it",
                 difference);
-    } else if (strcmp(theirs, a->o.canonical) != 0) {
+    } else if (strcmp(theirs, a->o->canonical) != 0) {
         answer->outcome = ROUND_MISMATCH;
         snprintf(answer->text, sizeof answer->text,
                  "train.steps: %" PRId64 " here, %" PRId64
                  " there; set the same value at the aggregator and at every site, and start them "
                  "again",
-                 identity_steps(theirs), identity_steps(a->o.canonical));
+                 identity_steps(theirs), identity_steps(a->o->canonical));
     } else {
         equal = true;
     }
@@ -301,11 +301,11 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
             to->accepted = f->entries[site].payload;
     }
     aggregator_roster_hello(a, site, answer);
-    if (log_limit_pass(&a->limit, "site_bound", a->o.sites[site], SAID_MAX, aggregator_now(a),
+    if (log_limit_pass(&a->limit, "site_bound", a->sites[site], SAID_MAX, aggregator_now(a),
                        &repeats))
         log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound",
-                  "site=%s incarnation=%" PRIu64 " answer=%s", a->o.sites[site],
-                  m->head.incarnation, round_outcome_name(answer->outcome));
+                  "site=%s incarnation=%" PRIu64 " answer=%s", a->sites[site], m->head.incarnation,
+                  round_outcome_name(answer->outcome));
     enum err err = aggregator_finished(a, site);
     if (err != ERR_OK) {
         struct wire_answer failed = {0};
@@ -594,16 +594,16 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     s->tokens = m->tokens;
     s->bytes_up = m->bytes_up;
     s->bytes_down = m->bytes_down;
-    if (!log_limit_pass(&a->limit, "adopted", a->o.sites[site], ADOPTED_MAX, aggregator_now(a),
+    if (!log_limit_pass(&a->limit, "adopted", a->sites[site], ADOPTED_MAX, aggregator_now(a),
                         &repeats))
         return;
-    if (a->o.adopted)
-        a->o.adopted(a->o.self, (unsigned)site, m);
+    if (a->o->adopted)
+        a->o->adopted(a->o->self, (unsigned)site, m);
     /* m->round: the state; the round before it led there, as in ev=accept and ev=commit */
     log_event(LOG_DETAIL, "adopted",
               "site=%s fragment=%u round=%" PRIu64 " step=%" PRId64
               " loss=%.4f tokens_per_s=%.0f tokens=%" PRIu64 " up=%" PRIu64 " down=%" PRIu64,
-              a->o.sites[site], m->fragment, m->round ? m->round - 1 : 0, m->step, m->loss,
+              a->sites[site], m->fragment, m->round ? m->round - 1 : 0, m->step, m->loss,
               m->tokens_per_second, m->tokens, m->bytes_up, m->bytes_down);
 }
 
@@ -618,8 +618,8 @@ void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
     if (site < 0 || answer->outcome != ROUND_CURRENT)
         return;
     a->site[site].status.left = true;
-    if (log_limit_pass(&a->limit, "site_left", a->o.sites[site], SAID_MAX, aggregator_now(a),
+    if (log_limit_pass(&a->limit, "site_left", a->sites[site], SAID_MAX, aggregator_now(a),
                        &repeats))
-        log_event(LOG_INFO, "site_left", "site=%s why=%s", a->o.sites[site],
+        log_event(LOG_INFO, "site_left", "site=%s why=%s", a->sites[site],
                   log_quote(quoted, sizeof quoted, m->text));
 }

@@ -106,7 +106,7 @@ enum err aggregator_claim(struct env *w, const char *canonical, struct schedule 
  * with the file; a site that knows of some refuses to go on. */
 enum err aggregator_claim_again(struct aggregator *a)
 {
-    struct digest here = identity_digest(a->o.canonical);
+    struct digest here = identity_digest(a->o->canonical);
     struct manifest m;
     if (a->env->ops->exists(a->env, RUN_CFG))
         return ERR_OK;
@@ -122,5 +122,5 @@ enum err aggregator_claim_again(struct aggregator *a)
     }
     log_event(LOG_WARN, "run_cfg_lost",
               "text=\"written again from the configuration, which the rounds were made with\"");
-    return aggregator_claim_write(a->env, a->o.canonical, &a->replica->schedule);
+    return aggregator_claim_write(a->env, a->o->canonical, &a->replica->schedule);
 }

@@ -30,7 +30,7 @@ static uint64_t reserve_bytes(const struct aggregator *a)
             const struct codec *c = codec_get(kind);
             if (!schedule_uses(s, kind))
                 continue;
-            unsigned payloads = schedule_payloads_max(s, kind, a->o.site_count);
+            unsigned payloads = schedule_payloads_max(s, kind, a->site_count);
             uint64_t n = outer_state_state_bytes(a->replica, i) +
                          c->aggregate_max(c, a->replica->fragments->f[i].elements, payloads);
             most = n > most ? n : most;
@@ -87,16 +87,16 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
     struct set *lost = &a->fragment[fragment].lost;
     char quoted[512];
     m->count = 0;
-    for (unsigned i = 0; i < a->o.site_count; i++) {
+    for (unsigned i = 0; i < a->site_count; i++) {
         char path[AGGREGATOR_PATH_MAX];
         if (!set_has(set, i))
             continue;
-        aggregator_spool_path(a->o.sites[i], fragment, f->round, &f->entries[i].payload, path);
+        aggregator_spool_path(a->sites[i], fragment, f->round, &f->entries[i].payload, path);
         enum err e = maps_add(a->env, m, path, &f->entries[i].payload);
         if (e == ERR_CORRUPT || e == ERR_INPUT) {
             log_event(LOG_WARN, "payload_lost",
                       "fragment=%u round=%" PRIu64 " site=%s why=%s action=\"asked for again\"",
-                      fragment, f->round, a->o.sites[i],
+                      fragment, f->round, a->sites[i],
                       log_quote(quoted, sizeof quoted, err_message()));
             set_put(lost, i, true);
             continue;
@@ -143,7 +143,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     enum round_outcome left_out = set_count(set) ? ROUND_LATE : ROUND_ABORTED;
     const struct round_fragment *f = &a->core.f[fragment];
     manifest_clear(m);
-    snprintf(m->run, sizeof m->run, "%s", a->o.run);
+    snprintf(m->run, sizeof m->run, "%s", a->o->run);
     m->config = a->config;
     aggregator_roster_manifest(a, fragment, m);
     aggregator_organs_manifest(a, m);
@@ -151,7 +151,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     m->round = f->round;
     m->parent = f->parent;
     m->codec = (uint32_t)outer_state_codec(a->replica, fragment);
-    for (unsigned i = 0; i < a->o.site_count; i++) {
+    for (unsigned i = 0; i < a->site_count; i++) {
         const struct round_entry *e = &f->entries[i];
         struct manifest_entry *to = &m->sites[m->site_count];
         if (!set_has(&f->members, i))
@@ -194,7 +194,7 @@ static void shares_log(const struct aggregator *a, unsigned fragment, const stru
         if (m->sites[i].factor != 1)
             log_event(level, "clipped",
                       "fragment=%u round=%" PRIu64 " site=%s norm=%g median=%g factor=%g", fragment,
-                      m->round, a->o.sites[m->sites[i].site], (double)m->sites[i].norm,
+                      m->round, a->sites[m->sites[i].site], (double)m->sites[i].norm,
                       (double)bounds_median(h), (double)m->sites[i].factor);
 }
 
@@ -204,7 +204,7 @@ static enum err manifest_shares(const struct aggregator *a, unsigned fragment, s
 {
     const struct fragment *f = &a->replica->fragments->f[fragment];
     enum merge_kind merge = merge_of(a, fragment);
-    struct shares_edit edit = {f->elements, a->o.edit_warmup};
+    struct shares_edit edit = {f->elements, a->o->edit_warmup};
     struct manifest before;
     bool some = true;
     if (merge == MERGE_CLIPPED)
@@ -212,7 +212,7 @@ static enum err manifest_shares(const struct aggregator *a, unsigned fragment, s
     else if (merge == MERGE_EDIT)
         some = shares_edit(m, manifest_before(a, fragment, &before), &edit);
     else if (f->state == FRAGMENT_PARAMETERS)
-        bounds_clip(&a->fragment[fragment].norms, a->o.clip, m);
+        bounds_clip(&a->fragment[fragment].norms, a->o->clip, m);
     shares_log(a, fragment, m,
                merge == MERGE_CLIPPED || merge == MERGE_EDIT ? LOG_DETAIL : LOG_WARN);
     return some ? ERR_OK
@@ -390,7 +390,7 @@ static enum err commit_files(struct aggregator *a)
 enum err aggregator_journal_again(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    size_t n = 0, room = ((size_t)a->core.fragments + 2) * (a->o.site_count + 4) +
+    size_t n = 0, room = ((size_t)a->core.fragments + 2) * (a->site_count + 4) +
                          aggregator_organs_records(a, NULL);
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
@@ -399,7 +399,7 @@ enum err aggregator_journal_again(struct aggregator *a)
         n += aggregator_roster_records(a, keep + n);
     if (keep)
         n += aggregator_organs_records(a, keep + n);
-    for (unsigned s = 0; keep && s < a->o.site_count; s++)
+    for (unsigned s = 0; keep && s < a->site_count; s++)
         if (aggregator_quarantined(a, s))
             keep[n++] = (struct journal_record){.kind = JOURNAL_QUARANTINE, .site = s, .round = 1};
     for (unsigned i = 0; keep && i < a->core.fragments; i++) {
@@ -407,7 +407,7 @@ enum err aggregator_journal_again(struct aggregator *a)
         if (f->round)
             keep[n++] = (struct journal_record){
                 .kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1, .digest = f->parent};
-        for (unsigned s = 0; s < a->o.site_count; s++) {
+        for (unsigned s = 0; s < a->site_count; s++) {
             const struct round_entry *e = &f->entries[s];
             if (e->accepted)
                 keep[n++] = (struct journal_record){.kind = JOURNAL_ACCEPT,
@@ -447,7 +447,7 @@ static enum err commit_record(struct aggregator *a, unsigned fragment)
     enum err e = journal_append(&a->journal, &r);
     if (e == ERR_OK)
         a->fragment[fragment].committed = f->round;
-    if (e == ERR_OK && journal_long(&a->journal, a->o.journal_bytes_max))
+    if (e == ERR_OK && journal_long(&a->journal, a->o->journal_bytes_max))
         e = aggregator_journal_again(a);
     if (e == ERR_FULL)
         log_event(LOG_ERROR, "disk_full", "file=%s", AGGREGATOR_JOURNAL);
@@ -463,7 +463,7 @@ static void commit_log(const struct aggregator *a, unsigned fragment, const stru
     for (unsigned i = 0; i < m->site_count && used < sizeof missing; i++)
         if (!m->sites[i].included)
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%s", used ? "," : "",
-                                     a->o.sites[m->sites[i].site]);
+                                     a->sites[m->sites[i].site]);
     log_event(LOG_INFO, "commit",
               "fragment=%u round=%" PRIu64 " of=%" PRIu64 " sites=%u/%u bytes=%" PRIu64
               " waited_s=%.3f state=%.16s%s%s",
@@ -507,8 +507,8 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     aggregator_metrics_commit(a, m);
     uint64_t waited_ms = first_ms == UINT64_MAX ? 0 : now_ms - first_ms;
     commit_log(a, fragment, m, waited_ms);
-    if (a->o.committed)
-        a->o.committed(a->o.self, m, waited_ms);
+    if (a->o->committed)
+        a->o->committed(a->o->self, m, waited_ms);
     TRY(commit_record(a, fragment));
     TRY(aggregator_masks_join(a));
     return aggregator_masks_aborted(a, m);
@@ -521,7 +521,7 @@ enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsig
         .kind = ROUND_LOST, .site = site, .fragment = fragment, .round = r->round};
     struct round_update u;
     char path[AGGREGATOR_PATH_MAX];
-    aggregator_spool_path(a->o.sites[site], fragment, r->round, &r->entries[site].payload, path);
+    aggregator_spool_path(a->sites[site], fragment, r->round, &r->entries[site].payload, path);
     TRY(a->env->ops->remove(a->env, path));
     aggregator_step(a, &e, &u);
     return ERR_OK;
@@ -532,7 +532,7 @@ static enum err payloads_again(struct aggregator *a, unsigned fragment)
 {
     struct aggregator_fragment *f = &a->fragment[fragment];
     f->sealed = false;
-    for (unsigned i = 0; i < a->o.site_count; i++)
+    for (unsigned i = 0; i < a->site_count; i++)
         if (set_has(&f->lost, i))
             TRY(aggregator_payload_again(a, fragment, i));
     f->lost = (struct set){0};
@@ -545,6 +545,11 @@ static void stage_begin(struct aggregator_commit *c, enum commit_stage stage)
 {
     c->stage = stage;
     c->done = false;
+}
+
+void aggregator_commit_repairs(struct aggregator *a)
+{
+    stage_begin(&a->commit, COMMIT_REPAIRING);
 }
 
 void aggregator_commit_begin(struct aggregator *a, unsigned fragment)

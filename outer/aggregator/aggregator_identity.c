@@ -25,7 +25,7 @@ static struct pin *pin_of(const struct aggregator *a, unsigned site)
 {
     struct aggregator_identity *identity = a->identity;
     for (uint32_t i = 0; i < identity->count; i++)
-        if (strcmp(identity->pins[i].name, a->o.sites[site]) == 0)
+        if (strcmp(identity->pins[i].name, a->sites[site]) == 0)
             return &identity->pins[i];
     return NULL;
 }
@@ -88,7 +88,7 @@ static enum err pins_read(struct aggregator *a)
 
 enum err aggregator_identity_open(struct aggregator *a, struct arena *perm)
 {
-    if (!a->o.signer)
+    if (!a->o->signer)
         return ERR_OK;
     TRY_ALLOC(a->identity = arena_alloc(perm, sizeof *a->identity));
     return pins_read(a);
@@ -122,11 +122,11 @@ static bool pin_put(struct aggregator *a, unsigned site, const struct signer_ide
     if (!p)
         p = &identity->pins[identity->count++];
     before = *p;
-    snprintf(p->name, sizeof p->name, "%s", a->o.sites[site]);
+    snprintf(p->name, sizeof p->name, "%s", a->sites[site]);
     p->identity = *seen;
     enum err e = pins_write(a);
     if (e == ERR_OK) {
-        log_event(LOG_INFO, "identity_pinned", "site=%s", a->o.sites[site]);
+        log_event(LOG_INFO, "identity_pinned", "site=%s", a->sites[site]);
         return true;
     }
     *p = before;
@@ -140,12 +140,12 @@ static bool pin_put(struct aggregator *a, unsigned site, const struct signer_ide
 bool aggregator_identify(struct aggregator *a, unsigned site, const struct wire_hello *m,
                          struct wire_hello_answer *answer)
 {
-    struct signer *s = a->o.signer;
+    struct signer *s = a->o->signer;
     struct signer_identity seen;
     char uri[3 * WIRE_NAME_MAX];
     if (!s)
         return true;
-    snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o.run, a->o.sites[site]);
+    snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o->run, a->sites[site]);
     if (!m->identity_bytes)
         return refuse(answer, "the site shows no identity certificate, and headers are signed: "
                               "atoll cert renew makes one");
@@ -169,12 +169,12 @@ bool aggregator_identify(struct aggregator *a, unsigned site, const struct wire_
 bool aggregator_header_signed(const struct aggregator *a, unsigned site,
                               const struct wire_contribution *m)
 {
-    if (!a->o.signer)
+    if (!a->o->signer)
         return true;
     const struct pin *p = pin_of(a, site);
     if (!p) /* it has not said hello: so it is told */
         return !a->core.s[site].bound;
-    return signed_header_holds(a->o.signer, &p->identity.key, m);
+    return signed_header_holds(a->o->signer, &p->identity.key, m);
 }
 
 static void header_path(char out[2 * AGGREGATOR_PATH_MAX], const char *payload_path)
@@ -187,7 +187,7 @@ enum err aggregator_header_keep(struct aggregator *a, const struct wire_contribu
 {
     uint8_t bytes[SIGNED_HEADER_MAX];
     char path[2 * AGGREGATOR_PATH_MAX];
-    if (!a->o.signer)
+    if (!a->o->signer)
         return ERR_OK;
     struct file_part part = {bytes, signed_header_write(m, bytes)};
     header_path(path, payload_path);
@@ -213,7 +213,7 @@ enum err aggregator_header_kept(struct aggregator *a, const struct journal_recor
     char path[2 * AGGREGATOR_PATH_MAX];
     uint8_t *data;
     size_t n;
-    if (!a->o.signer)
+    if (!a->o->signer)
         return ERR_OK;
     const struct pin *p = pin_of(a, r->site);
     header_path(path, payload_path);
@@ -222,8 +222,8 @@ enum err aggregator_header_kept(struct aggregator *a, const struct journal_recor
         e = a->env->ops->read(a->env, path, SIGNED_HEADER_MAX, &scratch, &data, &n);
     if (e == ERR_OK)
         e = signed_header_read(&m, data, n);
-    bool holds = e == ERR_OK && header_fits(&m, r, a->o.sites[r->site]) &&
-                 (!p || signed_header_holds(a->o.signer, &p->identity.key, &m));
+    bool holds = e == ERR_OK && header_fits(&m, r, a->sites[r->site]) &&
+                 (!p || signed_header_holds(a->o->signer, &p->identity.key, &m));
     arena_free(&scratch);
     return holds ? ERR_OK : err_set(ERR_CORRUPT, "%s: no header that its site has signed", path);
 }
@@ -232,27 +232,27 @@ enum err aggregator_header_kept(struct aggregator *a, const struct journal_recor
 
 enum err aggregator_sign(struct aggregator *a, struct manifest *m)
 {
-    return a->o.signer ? signed_manifest_sign(a->o.signer, m) : ERR_OK;
+    return a->o->signer ? signed_manifest_sign(a->o->signer, m) : ERR_OK;
 }
 
 enum err aggregator_sign_again(struct aggregator *a, struct manifest *m)
 {
     struct signer_key own;
-    if (!a->o.signer)
+    if (!a->o->signer)
         return ERR_OK;
-    a->o.signer->ops->key(a->o.signer, &own);
-    return signed_manifest_holds(a->o.signer, &own, m) ? ERR_OK
-                                                       : signed_manifest_sign(a->o.signer, m);
+    a->o->signer->ops->key(a->o->signer, &own);
+    return signed_manifest_holds(a->o->signer, &own, m) ? ERR_OK
+                                                        : signed_manifest_sign(a->o->signer, m);
 }
 
 enum err aggregator_announce(struct aggregator *a)
 {
     struct signed_announcement s = {
-        .aggregator = a->o.index, .epoch = a->epoch, .instance = a->instance};
-    if (!a->o.signer)
+        .aggregator = a->o->index, .epoch = a->epoch, .instance = a->instance};
+    if (!a->o->signer)
         return ERR_OK;
-    snprintf(s.run, sizeof s.run, "%s", a->o.run);
-    return signed_announcement_make(a->o.signer, &s, &a->identity->announcement);
+    snprintf(s.run, sizeof s.run, "%s", a->o->run);
+    return signed_announcement_make(a->o->signer, &s, &a->identity->announcement);
 }
 
 /* Made again when the certificate was renewed: behind a change of the authority, sites that start
@@ -265,7 +265,7 @@ void aggregator_announcement(struct aggregator *a, struct wire_announcement *out
     if (!a->identity)
         return;
     bool same = signed_announcement_read(&s, &a->identity->announcement) == ERR_OK &&
-                a->o.signer->ops->certificate(a->o.signer, certificate, &n) == ERR_OK &&
+                a->o->signer->ops->certificate(a->o->signer, certificate, &n) == ERR_OK &&
                 n == s.certificate_bytes && memcmp(certificate, s.certificate, n) == 0;
     if (!same && aggregator_announce(a) != ERR_OK)
         aggregator_halt(a, ERR_INTERNAL);
@@ -279,12 +279,12 @@ void aggregator_announcement(struct aggregator *a, struct wire_announcement *out
 static bool round_proved(struct aggregator *a, const struct wire_hello *m, unsigned fragment,
                          const struct signer_identity *shown)
 {
-    struct signer *s = a->o.signer;
+    struct signer *s = a->o->signer;
     const struct wire_fragment_state *state = &m->fragments[fragment];
     struct signer_key own;
     s->ops->key(s, &own);
-    return signed_proof_holds(s, &own, a->o.run, fragment, state) ||
-           (shown && signed_proof_holds(s, &shown->key, a->o.run, fragment, state));
+    return signed_proof_holds(s, &own, a->o->run, fragment, state) ||
+           (shown && signed_proof_holds(s, &shown->key, a->o->run, fragment, state));
 }
 
 /* The epoch of our own manifest of this round. False: it is not here. */
@@ -302,13 +302,13 @@ void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct 
 {
     struct signed_announcement shown;
     struct signer_identity by;
-    if (!a->o.signer)
+    if (!a->o->signer)
         return;
     const struct round_fragment *f = &a->core.f[e->fragment];
     const struct wire_fragment_state *state = &m->fragments[e->fragment];
     bool read = m->announcement.size_bytes &&
                 signed_announcement_read(&shown, &m->announcement) == ERR_OK &&
-                shown.aggregator == a->o.index;
+                shown.aggregator == a->o->index;
     bool later = read && (shown.epoch > a->epoch ||
                           (shown.epoch == a->epoch && shown.instance != a->instance));
     const struct digest *ours = state->round < f->round && e->kept ? &e->our_parent : &f->parent;
@@ -317,7 +317,7 @@ void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct 
     uint64_t epoch;
     if (!later && !claims) /* nearly always: no certificate is verified */
         return;
-    bool holds = read && signed_announcement_check(a->o.signer, &shown, a->o.run, &by) == ERR_OK;
+    bool holds = read && signed_announcement_check(a->o->signer, &shown, a->o->run, &by) == ERR_OK;
     e->proves_epoch = later && holds;
     e->proves_round = claims && round_proved(a, m, e->fragment, holds ? &by : NULL);
     bool both = e->proves_round && round_epoch(a, e->fragment, state, &epoch);

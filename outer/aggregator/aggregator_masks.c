@@ -19,7 +19,7 @@
 
 unsigned aggregator_masks_least(const struct aggregator *a)
 {
-    return a->masks ? round_leave(&a->o.masks, a->core.sites, a->o.strict).roster : 0;
+    return a->masks ? round_leave(&a->o->masks, a->core.sites, a->o->strict).roster : 0;
 }
 
 bool aggregator_masks(const struct aggregator *a)
@@ -29,9 +29,9 @@ bool aggregator_masks(const struct aggregator *a)
 
 enum err aggregator_masks_open(struct aggregator *a, struct arena *perm)
 {
-    if (!a->o.masks.on)
+    if (!a->o->masks.on)
         return ERR_OK;
-    ASSERT(a->o.signer);
+    ASSERT(a->o->signer);
     unsigned room = a->core.room, fragments = a->core.fragments;
     struct aggregator_masks *m = arena_alloc(perm, sizeof *m);
     TRY_ALLOC(m);
@@ -65,17 +65,17 @@ const struct roster *aggregator_masks_roster(const struct aggregator *a, unsigne
 struct seal_context aggregator_masks_context(const struct aggregator *a, unsigned fragment)
 {
     const struct roster *roster = aggregator_masks_roster(a, fragment);
-    struct seal_context c = {.run = a->o.run,
+    struct seal_context c = {.run = a->o->run,
                              .config = a->config,
                              .roster_version = roster->version,
                              .sites = roster->count,
                              .members = a->core.f[fragment].members,
-                             .colluding = a->o.masks.colluding,
-                             .two_sites = a->o.masks.two_sites,
+                             .colluding = a->o->masks.colluding,
+                             .two_sites = a->o->masks.two_sites,
                              .identity = a->masks->identity};
     for (unsigned i = 0; i < roster->count; i++)
         aggregator_identity_key(a, i, &a->masks->identity[i]);
-    a->o.signer->ops->key(a->o.signer, &c.aggregator);
+    a->o->signer->ops->key(a->o->signer, &c.aggregator);
     return c;
 }
 
@@ -139,11 +139,11 @@ static enum err seal_make(struct aggregator *a, unsigned fragment)
     of.u = aggregator_masks_announced(a, fragment);
     seal_aggregator_close(s);
     enum seal_answer answer = seal_aggregator_announce(s, &c, &of);
-    for (unsigned i = 0; answer == SEAL_ok && i < a->o.site_count; i++)
+    for (unsigned i = 0; answer == SEAL_ok && i < a->site_count; i++)
         if (set_has(&a->fragment[fragment].seal_set, i))
             answer = seal_aggregator_accept(s, i, &f->entries[i].payload);
     if (answer == SEAL_ok)
-        answer = seal_aggregator_seal(s, &c, a->o.signer, a->epoch);
+        answer = seal_aggregator_seal(s, &c, a->o->signer, a->epoch);
     if (answer == SEAL_ok)
         return ERR_OK;
     seal_aggregator_close(s);

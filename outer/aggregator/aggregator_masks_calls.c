@@ -131,7 +131,7 @@ static void step_sign(struct aggregator *a, const struct wire_mask *m,
     }
     enum seal_answer said = seal_signature_read(&x, m->body, m->body_bytes);
     if (said == SEAL_ok)
-        said = x.site == site ? seal_aggregator_signature(s, &c, a->o.signer, &x) : SEAL_malformed;
+        said = x.site == site ? seal_aggregator_signature(s, &c, a->o->signer, &x) : SEAL_malformed;
     answer_seal(answer, said);
 }
 

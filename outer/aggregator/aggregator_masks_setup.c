@@ -84,8 +84,8 @@ enum err aggregator_masks_added(struct aggregator *a)
     m->added = a->roster.change.site;
     for (unsigned f = 0; f < a->core.fragments; f++) {
         m->first[f] = a->core.f[f].first;
-        m->joins[f] = a->o.strict ? m->first[f] : UINT64_MAX;
-        a->masks->lost[f] |= a->masks->setup_lost && !a->o.strict && a->core.f[f].round;
+        m->joins[f] = a->o->strict ? m->first[f] : UINT64_MAX;
+        a->masks->lost[f] |= a->masks->setup_lost && !a->o->strict && a->core.f[f].round;
     }
     round_apart(&a->core, m->added, m->joins);
     return setup_write(a);
@@ -114,7 +114,7 @@ static bool stated_now(const struct aggregator *a, unsigned site)
 static struct set served(const struct aggregator *a)
 {
     struct set sites = {0};
-    for (unsigned i = 0; i < a->o.site_count; i++)
+    for (unsigned i = 0; i < a->site_count; i++)
         set_put(&sites, i, aggregator_roster_serves(a, i));
     return sites;
 }
@@ -125,14 +125,14 @@ static struct set partners(const struct aggregator *a, unsigned site)
     const struct masks_setup *m = &a->masks->setup;
     struct set others = served(a);
     bool all = m->number < 2 || m->added == site;
-    for (unsigned i = 0; i < a->o.site_count; i++)
+    for (unsigned i = 0; i < a->site_count; i++)
         set_put(&others, i, set_has(&others, i) && i != site && (all || i == m->added));
     return others;
 }
 
 static bool any_unpaired(const struct aggregator *a, const struct set *sites)
 {
-    for (unsigned i = 0; i < a->o.site_count; i++)
+    for (unsigned i = 0; i < a->site_count; i++)
         if (set_has(sites, i) && a->masks->setup.paired[i] < a->masks->setup.number)
             return true;
     return false;
@@ -146,7 +146,7 @@ bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
         return !stated_now(a, site) && any_unpaired(a, &others);
     if (!stated_now(a, site))
         return set_count(&others);
-    for (unsigned i = 0; i < a->o.site_count; i++)
+    for (unsigned i = 0; i < a->site_count; i++)
         if (set_has(&others, i) && !stated_now(a, i))
             return false;
     return true;
@@ -154,7 +154,7 @@ bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
 
 static const char *unpaired(const struct aggregator *a)
 {
-    for (unsigned i = 0; a->masks && i < a->o.site_count && !MUTANT(ADDED_UNPAIRED); i++) {
+    for (unsigned i = 0; a->masks && i < a->site_count && !MUTANT(ADDED_UNPAIRED); i++) {
         struct set others = partners(a, i);
         if (set_has(&a->roster.members, i) && set_count(&others) &&
             a->masks->setup.paired[i] < a->masks->setup.number)
@@ -168,7 +168,7 @@ bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, st
     const struct masks_setup *m = &a->masks->setup;
     const struct set u = aggregator_masks_announced(a, fragment);
     struct set unstated = {0};
-    for (unsigned i = 0; i < a->o.site_count; i++) {
+    for (unsigned i = 0; i < a->site_count; i++) {
         struct set others = partners(a, i);
         set_put(&unstated, i,
                 set_has(&u, i) && set_count(&others) && m->stated[i] < m->number &&
@@ -225,7 +225,7 @@ int aggregator_masks_apart(const struct aggregator *a)
     const struct masks_setup *m = a->masks ? &a->masks->setup : NULL;
     for (unsigned f = 0; m && m->number > 1 && f < a->core.fragments; f++)
         if (a->core.f[f].round < m->joins[f] && a->core.f[f].round < aggregator_rounds(a, f) &&
-            set_has(&a->roster.members, m->added) && !a->o.strict)
+            set_has(&a->roster.members, m->added) && !a->o->strict)
             return (int)m->added;
     return -1;
 }
@@ -253,7 +253,7 @@ void aggregator_masks_hello(struct aggregator *a, unsigned site, const struct wi
 static void setup_list(const struct aggregator *a, uint32_t first, struct wire_mask_answer *answer)
 {
     struct bytes_writer w = bytes_writer(answer->body, sizeof answer->body);
-    unsigned sites = a->o.site_count;
+    unsigned sites = a->site_count;
     bytes_put_u32(&w, sites);
     const struct set in = served(a);
     seal_set_write(&w, &in, sites);
@@ -265,7 +265,7 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
     answer->number = MUTANT(SETUP_VERSION) ? a->roster.version : a->masks->setup.number;
     for (uint32_t i = first; i < sites; i++) {
         const struct masks_site *s = &a->masks->site[i];
-        size_t name = strlen(a->o.sites[i]);
+        size_t name = strlen(a->sites[i]);
         if (!set_has(&in, i) || !s->stated || !s->certificate_bytes)
             continue;
         if (bytes_size(&w) + 4 + 1 + name + 4 + s->certificate_bytes + KEYS_STATEMENT_BYTES >
@@ -275,7 +275,7 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
         }
         bytes_put_u32(&w, i);
         bytes_put_u8(&w, (uint8_t)name);
-        bytes_put(&w, a->o.sites[i], name);
+        bytes_put(&w, a->sites[i], name);
         bytes_put_u32(&w, (uint32_t)s->certificate_bytes);
         bytes_put(&w, s->certificate, s->certificate_bytes);
         bytes_put(&w, s->statement, KEYS_STATEMENT_BYTES);
@@ -311,7 +311,7 @@ static const char *statement_wrong(const struct aggregator *a, unsigned site,
     struct signer_key identity;
     enum keys_answer said = KEYS_pair_key_substituted;
     if (aggregator_identity_key(a, site, &identity))
-        said = keys_statement_check(a->o.run, a->o.signer, &identity, s);
+        said = keys_statement_check(a->o->run, a->o->signer, &identity, s);
     return said == KEYS_pair_key_substituted
                ? "key_signed_by_other: this site's identity has not signed its public key"
            : said == KEYS_x25519_low_order

@@ -9,7 +9,8 @@
 /* The site whose certificate this is; -1: a certificate of no site of the run. */
 static int metrics_site_of(const struct aggregator *a, const char *peer)
 {
-    return roles_of(peer, a->o.run) == ROLES_SITE ? aggregator_site(a, strrchr(peer, '/') + 1) : -1;
+    return roles_of(peer, a->o->run) == ROLES_SITE ? aggregator_site(a, strrchr(peer, '/') + 1)
+                                                   : -1;
 }
 
 void aggregator_metrics_refused(struct aggregator *a, int site, const char *peer,
@@ -36,7 +37,7 @@ static void metrics_line(const struct aggregator *a, unsigned site, bool clock,
 {
     const struct aggregator_site *s = &a->site[site];
     const struct aggregator_metrics *of = &s->metrics;
-    aggregator_text_add(t, "site=%s state=%s", a->o.sites[site], aggregator_site_state(a, site));
+    aggregator_text_add(t, "site=%s state=%s", a->sites[site], aggregator_site_state(a, site));
     if (s->status.heard_ms)
         aggregator_text_add(t, " heard_s=%" PRIu64,
                             (aggregator_now(a) - s->status.heard_ms) / 1000);
@@ -60,7 +61,7 @@ static void metrics_line(const struct aggregator *a, unsigned site, bool clock,
 /* Lines that fit into the answer, from site `at` on. Returns the next site; 0: none is left. */
 static unsigned metrics_lines(const struct aggregator *a, unsigned at, struct aggregator_text *t)
 {
-    for (; at < a->o.site_count; at++) {
+    for (; at < a->site_count; at++) {
         char line[WIRE_TEXT_MAX];
         struct aggregator_text one = {line, 0, sizeof line};
         metrics_line(a, at, false, &one);
@@ -76,7 +77,7 @@ void aggregator_metrics_operate(struct aggregator *a, const char *peer,
 {
     struct aggregator_text t = {answer->text, 0, sizeof answer->text};
     int self = metrics_site_of(a, peer);
-    bool as_site = roles_of(peer, a->o.run) == ROLES_SITE;
+    bool as_site = roles_of(peer, a->o->run) == ROLES_SITE;
     int site = as_site && !*m->site ? self : aggregator_site(a, m->site);
     if (as_site && (self < 0 || site != self))
         aggregator_say(answer, ROUND_DENIED,
@@ -85,9 +86,9 @@ void aggregator_metrics_operate(struct aggregator *a, const char *peer,
                        peer);
     else if (site < 0 && *m->site)
         aggregator_say(answer, ROUND_INVALID, "%s is not one of outer.sites", m->site);
-    else if (m->to >= a->o.site_count)
+    else if (m->to >= a->site_count)
         aggregator_say(answer, ROUND_INVALID, "there is no site %" PRIu64 " of %u", m->to,
-                       a->o.site_count);
+                       a->site_count);
     else {
         answer->outcome = ROUND_CURRENT;
         if (site >= 0) {

@@ -27,11 +27,11 @@ static void status_site(const struct aggregator *a, unsigned site, struct aggreg
 {
     const struct aggregator_site *s = &a->site[site];
     uint64_t now_ms = aggregator_now(a);
-    aggregator_text_add(t, "site=%s state=%s", a->o.sites[site], aggregator_site_state(a, site));
+    aggregator_text_add(t, "site=%s state=%s", a->sites[site], aggregator_site_state(a, site));
     if (s->status.heard_ms)
         aggregator_text_add(t, " heard_s=%" PRIu64, (now_ms - s->status.heard_ms) / 1000);
     if (s->strikes)
-        aggregator_text_add(t, " bad=%u/%u", s->strikes, a->o.strikes_max);
+        aggregator_text_add(t, " bad=%u/%u", s->strikes, a->o->strikes_max);
     aggregator_text_add(t, "\n");
 }
 
@@ -48,10 +48,10 @@ static void operate_status(const struct aggregator *a, const struct wire_operate
                         missing);
     if (!m->fragment)
         aggregator_text_add(&t, "epoch=%" PRIu64 " mode=%s sites=%u quorum=%u fragments=%u\n",
-                            a->epoch, a->o.strict ? "strict" : "quorum",
+                            a->epoch, a->o->strict ? "strict" : "quorum",
                             set_count(&a->roster.members), a->core.quorum, a->core.fragments);
     for (int in = 1; !m->fragment && in >= 0; in--)
-        for (unsigned i = 0; i < a->o.site_count; i++)
+        for (unsigned i = 0; i < a->site_count; i++)
             if (aggregator_quarantined(a, i) == in)
                 status_site(a, i, &t);
     answer->outcome = ROUND_CURRENT;
@@ -60,9 +60,9 @@ static void operate_status(const struct aggregator *a, const struct wire_operate
 static void operate_records(struct aggregator *a, const struct wire_operate *m,
                             struct wire_answer *answer)
 {
-    enum err e = a->o.records ? a->o.records(a->o.self, m->to, answer->text, sizeof answer->text,
-                                             &answer->offset)
-                              : err_set(ERR_INPUT, "this aggregator keeps no records");
+    enum err e = a->o->records ? a->o->records(a->o->self, m->to, answer->text, sizeof answer->text,
+                                               &answer->offset)
+                               : err_set(ERR_INPUT, "this aggregator keeps no records");
     if (e == ERR_OK)
         answer->outcome = ROUND_CURRENT;
     else
@@ -116,7 +116,7 @@ void aggregator_order_restore(struct aggregator *a, const struct journal_record 
 static bool any_accepted(const struct aggregator *a, unsigned fragment)
 {
     bool any = false;
-    for (unsigned i = 0; i < a->o.site_count; i++)
+    for (unsigned i = 0; i < a->site_count; i++)
         any |= a->core.f[fragment].entries[i].accepted;
     return any;
 }
@@ -229,7 +229,7 @@ static enum err operate(struct aggregator *a, const char *peer, const struct wir
 static enum err journal_shorten(struct aggregator *a)
 {
     enum err e =
-        journal_long(&a->journal, a->o.journal_bytes_max) ? aggregator_journal_again(a) : ERR_OK;
+        journal_long(&a->journal, a->o->journal_bytes_max) ? aggregator_journal_again(a) : ERR_OK;
     if (e == ERR_FULL) /* the act is journalled; the next one tries again */
         err_clear();
     return e == ERR_FULL ? ERR_OK : e;
@@ -256,14 +256,14 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
     const char *revoked;
     enum err e = ERR_OK;
     memset(answer, 0, sizeof *answer);
-    if (!roles_may(roles_of(peer, a->o.run), call))
+    if (!roles_may(roles_of(peer, a->o->run), call))
         aggregator_say(answer, ROUND_DENIED,
                        "the certificate says %s, this call needs an operator's%s of run %s",
                        peer && *peer ? peer : "nothing",
                        call == ROLES_METRICS   ? ", an observer's or a site's"
                        : call == ROLES_RECORDS ? " or an observer's"
                                                : "",
-                       a->o.run);
+                       a->o->run);
     else if ((revoked = aggregator_revoked(a, peer, &m->certificate)))
         aggregator_say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
     else if (!roster_act(m->act) && !aggregator_organ_of(a, m->act) && m->act != WIRE_METRICS &&

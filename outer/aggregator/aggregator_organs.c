@@ -3,7 +3,7 @@
 
 enum err aggregator_organs_open(struct aggregator *a)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     for (unsigned i = 0; i < o->count; i++)
         TRY(o->at[i].organ->open(o->at[i].self, a));
     return ERR_OK;
@@ -11,7 +11,7 @@ enum err aggregator_organs_open(struct aggregator *a)
 
 enum err aggregator_organs_restore(struct aggregator *a, const struct journal_record *r, bool *own)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     *own = false;
     for (unsigned i = 0; i < o->count && !*own; i++)
         if (o->at[i].organ->kinds & 1u << r->kind) {
@@ -23,7 +23,7 @@ enum err aggregator_organs_restore(struct aggregator *a, const struct journal_re
 
 enum err aggregator_organs_recovered(struct aggregator *a)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     for (unsigned i = 0; i < o->count; i++)
         TRY(o->at[i].organ->recovered(o->at[i].self));
     return ERR_OK;
@@ -31,14 +31,14 @@ enum err aggregator_organs_recovered(struct aggregator *a)
 
 void aggregator_organs_begin(struct aggregator *a)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     for (unsigned i = 0; i < o->count; i++)
         o->at[i].organ->begin(o->at[i].self, a);
 }
 
 size_t aggregator_organs_records(const struct aggregator *a, struct journal_record *keep)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     size_t n = 0;
     for (unsigned i = 0; i < o->count; i++)
         n += o->at[i].organ->records(o->at[i].self, keep ? keep + n : NULL);
@@ -47,7 +47,7 @@ size_t aggregator_organs_records(const struct aggregator *a, struct journal_reco
 
 enum err aggregator_organs_work(struct aggregator *a)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     for (unsigned i = 0; i < o->count; i++)
         TRY(o->at[i].organ->work(o->at[i].self));
     return ERR_OK;
@@ -55,7 +55,7 @@ enum err aggregator_organs_work(struct aggregator *a)
 
 enum err aggregator_organs_sealed(struct aggregator *a, unsigned fragment)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     for (unsigned i = 0; i < o->count; i++)
         TRY(o->at[i].organ->sealed(o->at[i].self, fragment));
     return ERR_OK;
@@ -63,14 +63,14 @@ enum err aggregator_organs_sealed(struct aggregator *a, unsigned fragment)
 
 void aggregator_organs_manifest(const struct aggregator *a, struct manifest *m)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     for (unsigned i = 0; i < o->count; i++)
         o->at[i].organ->manifest(o->at[i].self, m);
 }
 
 const struct organ_at_aggregator *aggregator_organ_of(const struct aggregator *a, enum wire_act act)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     for (unsigned i = 0; i < o->count; i++)
         if (o->at[i].organ->acts & 1u << act)
             return &o->at[i];
@@ -79,7 +79,7 @@ const struct organ_at_aggregator *aggregator_organ_of(const struct aggregator *a
 
 void aggregator_organs_committed(struct aggregator *a)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     const struct aggregator_commit *c = &a->commit;
     for (unsigned i = 0; i < o->count; i++)
         o->at[i].organ->committed(o->at[i].self, a, &c->manifest, c->drops[0]);
@@ -87,7 +87,7 @@ void aggregator_organs_committed(struct aggregator *a)
 
 bool aggregator_organs_read_spool(const struct aggregator *a)
 {
-    const struct organs_at_aggregator *o = &a->o.organs;
+    const struct organs_at_aggregator *o = &a->o->organs;
     bool reads = false;
     for (unsigned i = 0; i < o->count; i++)
         reads = reads || o->at[i].organ->reads_spool;

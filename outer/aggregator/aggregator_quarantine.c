@@ -20,7 +20,7 @@ bool aggregator_quarantined(const struct aggregator *a, unsigned site)
 
 void aggregator_quarantine_text(const struct aggregator *a, unsigned site, char text[WIRE_TEXT_MAX])
 {
-    const char *name = a->o.sites[site];
+    const char *name = a->sites[site];
     snprintf(
         text, WIRE_TEXT_MAX,
         "%s is in quarantine: several of its contributions in a row were refused or clipped, or "
@@ -52,18 +52,18 @@ enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, con
         return ERR_OK;
     TRY(journal_append(&a->journal, &r));
     quarantine_set(a, site, in);
-    if (log_limit_pass(&a->limit, in ? "quarantine" : "readmit", a->o.sites[site], LINES,
+    if (log_limit_pass(&a->limit, in ? "quarantine" : "readmit", a->sites[site], LINES,
                        aggregator_now(a), &repeats))
         log_event(in ? LOG_ERROR : LOG_WARN, in ? "quarantine" : "readmit",
-                  "site=%s repeats=%u why=%s", a->o.sites[site], repeats,
+                  "site=%s repeats=%u why=%s", a->sites[site], repeats,
                   log_quote(quoted, sizeof quoted, why));
     return ERR_OK;
 }
 
 static void strike_add(struct aggregator *a, unsigned site, const char *why)
 {
-    if (!a->o.strikes_max || aggregator_quarantined(a, site) ||
-        ++a->site[site].strikes < a->o.strikes_max)
+    if (!a->o->strikes_max || aggregator_quarantined(a, site) ||
+        ++a->site[site].strikes < a->o->strikes_max)
         return;
     enum err e = aggregator_quarantine(a, site, true, why);
     if (e == ERR_FULL) /* with the next one, when there is space for the record */
@@ -91,7 +91,7 @@ void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m)
 {
     for (uint32_t i = 0; i < m->site_count; i++) {
         const struct manifest_entry *e = &m->sites[i];
-        if (e->included && m->scaled && a->o.clip > 0 && e->factor <= STRIKE_FACTOR)
+        if (e->included && m->scaled && a->o->clip > 0 && e->factor <= STRIKE_FACTOR)
             strike_add(a, e->site, "its contributions are clipped to a quarter and less");
         else if (e->included)
             a->site[e->site].strikes = 0;
@@ -106,7 +106,7 @@ enum err aggregator_quarantine_again(struct aggregator *a)
         if (!round || outer_state_manifest(a->replica, f, round - 1, &m) != ERR_OK)
             continue;
         for (uint32_t i = 0; i < m.site_count; i++)
-            if (m.sites[i].reason == ROUND_EXCLUDED && m.sites[i].site < a->o.site_count)
+            if (m.sites[i].reason == ROUND_EXCLUDED && m.sites[i].site < a->site_count)
                 TRY(aggregator_quarantine(a, m.sites[i].site, true,
                                           "the journal is lost, the last manifest "
                                           "leaves the site out as quarantined"));

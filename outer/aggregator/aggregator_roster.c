@@ -13,12 +13,12 @@
 
 void aggregator_roster_open(struct aggregator *a)
 {
-    for (unsigned i = 0; i < a->o.site_count; i++)
-        a->names[i] = a->o.sites[i];
-    roster_begin(&a->roster, a->o.site_count);
+    for (unsigned i = 0; i < a->site_count; i++)
+        a->names[i] = a->sites[i];
+    roster_begin(&a->roster, a->site_count);
     a->former = a->roster;
-    a->o.sites = a->names;
-    a->known = a->o.site_count;
+    a->sites = a->names;
+    a->known = a->site_count;
 }
 
 bool aggregator_roster_serves(const struct aggregator *a, unsigned site)
@@ -40,13 +40,13 @@ static unsigned members_count(const struct aggregator *a)
 /* A name is there before the count says so: other threads read both. */
 static void name_put(struct aggregator *a, unsigned site, const char *name)
 {
-    if (site < a->o.site_count)
+    if (site < a->site_count)
         return;
     char *to = a->added[site - a->roster.initial];
     snprintf(to, sizeof a->added[0], "%s", name);
     a->names[site] = to;
     a->site[site].status.loss = a->site[site].status.tokens_per_second = NAN;
-    a->o.site_count = site + 1;
+    a->site_count = site + 1;
     a->known = site + 1;
 }
 
@@ -64,7 +64,7 @@ static void change_apply(struct aggregator *a, const struct journal_record *r,
         a->roster.count = r->fragment;
     } else {
         set_put(&a->roster.members, r->site, in);
-        a->roster.count = a->o.site_count;
+        a->roster.count = a->site_count;
     }
     round_roster(&a->core, r->site, in, first);
     if (in)
@@ -109,12 +109,12 @@ enum err aggregator_roster_restore(struct aggregator *a, const struct journal_re
         a->first_read[r->fragment] = r->round;
         return ERR_OK;
     }
-    if (r->act > MANIFEST_REMOVE || r->site > a->o.site_count || r->site >= a->core.room ||
+    if (r->act > MANIFEST_REMOVE || r->site > a->site_count || r->site >= a->core.room ||
         r->site >= a->roster.initial + MANIFEST_ADDED_MAX || !site_name_good(r->name) ||
-        (r->site < a->o.site_count && strcmp(r->name, a->names[r->site]) != 0) ||
+        (r->site < a->site_count && strcmp(r->name, a->names[r->site]) != 0) ||
         (r->to &&
          (set_has(&a->roster.members, r->site) == in || r->to <= a->roster.version ||
-          r->to > UINT32_MAX || r->fragment > a->o.site_count + 1 || r->fragment <= r->site)))
+          r->to > UINT32_MAX || r->fragment > a->site_count + 1 || r->fragment <= r->site)))
         return record_damaged(r);
     change_apply(a, r, r->to && !MUTANT(ROSTER_RESTORED) ? a->first_read : at_once);
     if (r->to)
@@ -165,7 +165,7 @@ static void again_take(struct aggregator *a, const struct manifest *m, const uin
     struct roster r;
     roster_of(&r, a->roster.initial, m);
     for (unsigned i = 0; i < r.count; i++) {
-        if (i >= a->o.site_count)
+        if (i >= a->site_count)
             name_put(a, i, m->names[i - r.initial]);
         round_roster(&a->core, i, set_has(&r.members, i), first);
         set_put(&a->touched, i, true);
@@ -271,7 +271,7 @@ static void roster_list(const struct aggregator *a, struct wire_answer *answer)
         if (aggregator_serves(a, i))
             aggregator_text_add(&t, "fragment=%u round=%" PRIu64 " first=%" PRIu64 "\n", i,
                                 a->core.f[i].round, a->core.f[i].first);
-    for (unsigned i = 0; i < a->o.site_count; i++) {
+    for (unsigned i = 0; i < a->site_count; i++) {
         bool in = set_has(&a->roster.members, i);
         aggregator_text_add(&t, "site=%s index=%u %s\n", a->names[i], i,
                             in                               ? "in"
@@ -315,11 +315,11 @@ static bool add_may(const struct aggregator *a, int site, struct wire_answer *an
     const struct schedule *s = &a->replica->schedule;
     unsigned n = members_count(a) + 1;
     bool again = schedule_compresses_any(s, n);
-    if (site < 0 && a->o.site_count >= a->core.room)
+    if (site < 0 && a->site_count >= a->core.room)
         aggregator_say(answer, ROUND_INVALID,
                        "the roster is full: a run has at most %u sites, removed ones too",
                        a->core.room);
-    else if (site < 0 && a->o.site_count - a->roster.initial >= MANIFEST_ADDED_MAX)
+    else if (site < 0 && a->site_count - a->roster.initial >= MANIFEST_ADDED_MAX)
         aggregator_say(
             answer, ROUND_INVALID,
             "%d sites were added to this run, no more are possible: go on as a new run with "
@@ -342,7 +342,7 @@ static bool add_may(const struct aggregator *a, int site, struct wire_answer *an
 static bool removal_waits(const struct aggregator *a, int site)
 {
     int apart = aggregator_masks_apart(a);
-    unsigned left = members_count(a) - 1, least = round_least(left, a->o.strict, &a->o.masks),
+    unsigned left = members_count(a) - 1, least = round_least(left, a->o->strict, &a->o->masks),
              most = aggregator_masks_least(a);
     return apart >= 0 && apart != site && left - 1 < (least > most ? least : most);
 }
@@ -410,10 +410,10 @@ static void change_say(const struct aggregator *a, const struct wire_operate *m,
     for (unsigned i = 0; i < a->core.fragments; i++)
         first[i] = a->core.f[i].first;
     firsts_text(a, first, firsts, sizeof firsts);
-    if (a->o.count > 1)
+    if (a->o->count > 1)
         snprintf(others, sizeof others,
-                 "; this is aggregator %u of %u: each of them has to be told", a->o.index,
-                 a->o.count);
+                 "; this is aggregator %u of %u: each of them has to be told", a->o->index,
+                 a->o->count);
     aggregator_say(
         answer, ROUND_CURRENT, "roster version %u: site %s %s, %s%s%s", a->roster.version, m->site,
         m->act == WIRE_ROSTER_ADD ? "is added" : "is removed", firsts,
@@ -427,7 +427,7 @@ static enum err change_make(struct aggregator *a, const char *peer, const struct
                             unsigned site, const uint64_t *first)
 {
     struct journal_record r = {.kind = JOURNAL_ROSTER,
-                               .fragment = site < a->o.site_count ? a->o.site_count : site + 1,
+                               .fragment = site < a->site_count ? a->site_count : site + 1,
                                .site = site,
                                .digest = digest_of(peer, strlen(peer)),
                                .act = m->act == WIRE_ROSTER_ADD ? MANIFEST_ADD : MANIFEST_REMOVE,
@@ -467,7 +467,7 @@ enum err aggregator_roster_operate(struct aggregator *a, const char *peer,
         return ERR_OK;
     }
     if (!again)
-        TRY(change_make(a, peer, m, site >= 0 ? (unsigned)site : a->o.site_count, first));
+        TRY(change_make(a, peer, m, site >= 0 ? (unsigned)site : a->site_count, first));
     change_say(a, m, answer);
     return ERR_OK;
 }

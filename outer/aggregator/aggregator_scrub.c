@@ -75,8 +75,8 @@ enum err aggregator_scrub_open(struct aggregator *a)
 {
     const struct scrub_options o = {.rows = rows,
                                     .row_count = sizeof rows / sizeof *rows,
-                                    .every_ms = a->o.scrub_every_ms,
-                                    .bytes_per_s = a->o.scrub_bytes_per_s,
+                                    .every_ms = a->o->scrub_every_ms,
+                                    .bytes_per_s = a->o->scrub_bytes_per_s,
                                     .self = a};
     return o.every_ms ? scrub_open(&a->scrub, a->env, &o) : ERR_OK;
 }
@@ -113,16 +113,16 @@ static enum err repair_payload(struct aggregator *a)
                                     "needed only if a state turns out damaged, too");
     if (r->round != f->round || a->fragment[r->fragment].sealed)
         return ERR_INPUT;
-    for (unsigned i = 0; i < a->o.site_count; i++) {
+    for (unsigned i = 0; i < a->site_count; i++) {
         char path[AGGREGATOR_PATH_MAX];
-        aggregator_spool_path(a->o.sites[i], (unsigned)r->fragment, f->round,
-                              &f->entries[i].payload, path);
+        aggregator_spool_path(a->sites[i], (unsigned)r->fragment, f->round, &f->entries[i].payload,
+                              path);
         if (!f->entries[i].accepted || strcmp(path, r->path) != 0)
             continue;
         log_event(LOG_WARN, "payload_lost",
                   "fragment=%" PRIu64 " round=%" PRIu64
                   " site=%s why=scrub action=\"asked for again\"",
-                  r->fragment, r->round, a->o.sites[i]);
+                  r->fragment, r->round, a->sites[i]);
         return aggregator_payload_again(a, (unsigned)r->fragment, i);
     }
     return ERR_INPUT;
@@ -171,8 +171,7 @@ void aggregator_repair_begin(struct aggregator *a)
         return;
     bool idle = repair_idle(a);
     if (!idle && (r->kind == REPAIR_STATE || r->kind == REPAIR_CURRENT)) {
-        a->commit.stage = COMMIT_REPAIRING;
-        a->commit.done = false;
+        aggregator_commit_repairs(a);
         return;
     }
     repair_result(a, idle ? ERR_INPUT : repair_under_lock(a));

@@ -146,10 +146,15 @@ struct aggregator_repair {   /* the scrub's thread asks, the thread of work() do
     enum err e;
     char why[AGGREGATOR_TEXT_MAX];
 };
+struct aggregator_end { /* all rounds are committed: "waiting" lines then; aggregator_notice.c */
+    uint64_t since_ms, notice_ms, notice_every_ms;
+};
 struct aggregator {
     struct env *env;
     struct outer_state *replica;
-    struct aggregator_options o; /* sites, site_count: of all indices given, removed sites too */
+    const struct aggregator_options *o;
+    const char *const *sites; /* [site_count] of all indices given, removed sites too */
+    unsigned site_count;
     struct digest config;
     struct roster roster, former; /* newest version, and the one before: still in force for the
                                      fragments that have not reached the first round of the newest
@@ -175,7 +180,7 @@ struct aggregator {
     struct aggregator_identity *identity; /* NULL: without signatures */
     struct aggregator_masks *masks;       /* NULL: without secure aggregation */
     uint64_t payload_up, payload_down, wake_ms;
-    uint64_t end_ms, end_notice_ms, end_notice_every_ms; /* all committed; "waiting" lines then */
+    struct aggregator_end end;
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
     struct scrub *scrub; /* NULL: off */
@@ -481,6 +486,8 @@ bool aggregator_organs_read_spool(const struct aggregator *a);
 /* ---- aggregator_commit.c ---- */
 /* A sealed fragment, none being in flight. Under the lock, as aggregator_commit_next. */
 void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
+/* No commit being in flight, a repair takes its place (COMMIT_REPAIRING). */
+void aggregator_commit_repairs(struct aggregator *a);
 /* After aggregator_commit_outside: the next stage. Nothing happens in COMMIT_IDLE. An error other
  * than a full disk or a lack of memory, which are tried again, is final. */
 enum err aggregator_commit_next(struct aggregator *a) MUST;

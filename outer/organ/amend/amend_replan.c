@@ -14,7 +14,7 @@ enum { REPLAN_LEAVES = AMENDMENTS_MAX / 4 };
 static bool sites_measured(const struct amend_aggregator *x, uint64_t round, struct replan_round *r)
 {
     r->waited_s = r->exchange_s = INFINITY;
-    for (unsigned i = 0; i < x->a->o.site_count; i++) {
+    for (unsigned i = 0; i < x->a->site_count; i++) {
         const struct aggregator_site *s = &x->a->site[i];
         if (!set_has(&x->a->fragment[0].seal_set, i))
             continue;
@@ -57,8 +57,8 @@ enum err amend_replan_sealed(struct amend_aggregator *x, unsigned fragment, stru
     struct settings s;
     struct outer_settings o;
     uint64_t round = x->a->replica->state[0].round;
-    if (!x->a->o.replan || !x->settings || x->a->o.count > 1 || fragment || p->round == round + 1 ||
-        x->list.count + REPLAN_LEAVES >= AMENDMENTS_MAX)
+    if (!x->a->o->replan || !x->settings || x->a->o->count > 1 || fragment ||
+        p->round == round + 1 || x->list.count + REPLAN_LEAVES >= AMENDMENTS_MAX)
         return ERR_OK;
     if (!round_measured(x, round, r)) {
         p->plan = (struct replan){0};
