@@ -409,8 +409,8 @@ static void impossible_links_have_a_nearest_one(void **state)
     assert_int_equal(by, PLAN_BY_NO_LINK);
 }
 
-/* 7 G parameters in 64 layers on a line that cannot do it, and the nearest that can. The search once
- * took minutes; the test's limit of time is what ends such a one. */
+/* 7 G parameters in 64 layers on a line that cannot do it, and the nearest that can. The search
+ * once took minutes; the test's limit of time is what ends such a one. */
 static void a_large_model_is_planned(void **state)
 {
     (void)state;
