@@ -76,6 +76,7 @@ a=$pid
 train b --tls.dir tls-b
 b=$pid
 listening
+until_lines 1 "ev=site_bound site=b" serve.out # not within its first handshake, whose certificate would be over afterwards
 kill -STOP "$b" # the run waits for it, so it outlives three certificates
 began=$(date +%s)
 turns=0
