@@ -46,7 +46,7 @@ static bool alarm_passes(struct aggregator *a, const struct round_event *e,
 {
     char what[80];
     snprintf(what, sizeof what, "%s %s", round_event_name(e->kind), round_outcome_name(u->outcome));
-    const char *who = e->site < a->site_count ? a->sites[e->site] : "";
+    const char *who = e->site < a->site_count ? a->names[e->site] : "";
     return log_limit_pass(&a->limit, what, who, ALARMS_MAX, e->now_ms, repeats);
 }
 
@@ -131,7 +131,7 @@ enum err aggregator_finished(struct aggregator *a, unsigned site)
         return ERR_OK;
     for (unsigned i = 0; i < a->site_count; i++)
         if (a->site[i].finished || i == site) {
-            lines[n++] = (struct file_part){a->sites[i], strlen(a->sites[i])};
+            lines[n++] = (struct file_part){a->names[i], strlen(a->names[i])};
             lines[n++] = (struct file_part){"\n", 1};
         }
     TRY(a->env->ops->write(a->env, AGGREGATOR_FINISHED, lines, n));
@@ -331,7 +331,7 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
 {
     char path[AGGREGATOR_PATH_MAX], quoted[512];
     size_t elements = a->replica->fragments->f[r->fragment].elements;
-    aggregator_spool_path(a->sites[r->site], r->fragment, r->round, &r->digest, path);
+    aggregator_spool_path(a->names[r->site], r->fragment, r->round, &r->digest, path);
     struct spool_check check = {path,
                                 r->fragment,
                                 codec_get(outer_state_codec(a->replica, r->fragment)),
@@ -344,7 +344,7 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
         e = aggregator_header_kept(a, r, path);
     if (e != ERR_OK) {
         log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s",
-                  r->fragment, r->round, a->sites[r->site],
+                  r->fragment, r->round, a->names[r->site],
                   log_quote(quoted, sizeof quoted, err_message()));
         e = a->env->ops->remove(a->env,
                                 path); /* it does not verify: the next one must not meet it */
@@ -379,21 +379,20 @@ struct recovery { /* reading the journal */
     struct journal_head ended; /* of the file `ended`; number 0: it does not say */
 };
 
+/* Of the records that this file reads; an organ reads the others. */
+enum {
+    OWN_KINDS = 1u << JOURNAL_ACCEPT | 1u << JOURNAL_SEAL | 1u << JOURNAL_COMMIT |
+                1u << JOURNAL_QUARANTINE | 1u << JOURNAL_OPERATOR | 1u << JOURNAL_EPOCH
+};
+
 static enum err recover_record(void *self, const struct journal_record *r)
 {
     struct recovery *v = self;
     struct aggregator *a = v->a;
     if (r->kind == JOURNAL_ROSTER)
         return aggregator_roster_restore(a, r);
-    bool own;
-    TRY(aggregator_organs_restore(a, r, &own));
-    if (own)
-        return ERR_OK;
-    if (r->kind == JOURNAL_AMENDMENT)
-        return err_set(ERR_UNSUPPORTED,
-                       "journal: a record of kind %d, which this process does not "
-                       "know",
-                       (int)r->kind);
+    if (!(OWN_KINDS & 1u << r->kind))
+        return aggregator_organs_restore(a, r);
     if (r->kind == JOURNAL_EPOCH) {
         v->epoch = r->round > v->epoch ? r->round : v->epoch;
         return ERR_OK;
@@ -608,7 +607,7 @@ static enum err recover_finished(struct aggregator *a)
     char *rest, *name = e == ERR_OK ? strtok_r((char *)text, "\n", &rest) : NULL;
     for (; name; name = strtok_r(NULL, "\n", &rest))
         for (unsigned i = 0; i < a->site_count; i++)
-            a->site[i].finished |= strcmp(a->sites[i], name) == 0;
+            a->site[i].finished |= strcmp(a->names[i], name) == 0;
     arena_free(&scratch);
     return e;
 }
@@ -753,7 +752,6 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     TRY_ALLOC(kept);
     *kept = *o;
     a->o = kept;
-    a->sites = o->sites;
     a->site_count = o->site_count;
     a->opened_ms = aggregator_now(a);
     a->config = identity_digest(o->canonical);

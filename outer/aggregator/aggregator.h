@@ -32,7 +32,6 @@ struct aggregator_options {
     unsigned site_count;
     unsigned room; /* for sites that an operator adds: indices in all; 0: none can be added */
     const char *canonical; /* pinned keys; identity_digest of it is the configuration digest */
-    bool replan;           /* outer.replan */
     bool strict;
     uint64_t straggler_ms;
     struct grace_rule grace;

@@ -20,7 +20,7 @@ enum { SNAPSHOTS_HELD = 2 /* of the largest fragment's size, all together */ };
 int aggregator_site(const struct aggregator *a, const char *name)
 {
     for (unsigned i = 0; i < a->site_count; i++)
-        if (strcmp(a->sites[i], name) == 0)
+        if (strcmp(a->names[i], name) == 0)
             return (int)i;
     return -1;
 }
@@ -301,10 +301,10 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
             to->accepted = f->entries[site].payload;
     }
     aggregator_roster_hello(a, site, answer);
-    if (log_limit_pass(&a->limit, "site_bound", a->sites[site], SAID_MAX, aggregator_now(a),
+    if (log_limit_pass(&a->limit, "site_bound", a->names[site], SAID_MAX, aggregator_now(a),
                        &repeats))
         log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound",
-                  "site=%s incarnation=%" PRIu64 " answer=%s", a->sites[site], m->head.incarnation,
+                  "site=%s incarnation=%" PRIu64 " answer=%s", a->names[site], m->head.incarnation,
                   round_outcome_name(answer->outcome));
     enum err err = aggregator_finished(a, site);
     if (err != ERR_OK) {
@@ -594,7 +594,7 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     s->tokens = m->tokens;
     s->bytes_up = m->bytes_up;
     s->bytes_down = m->bytes_down;
-    if (!log_limit_pass(&a->limit, "adopted", a->sites[site], ADOPTED_MAX, aggregator_now(a),
+    if (!log_limit_pass(&a->limit, "adopted", a->names[site], ADOPTED_MAX, aggregator_now(a),
                         &repeats))
         return;
     if (a->o->adopted)
@@ -603,7 +603,7 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     log_event(LOG_DETAIL, "adopted",
               "site=%s fragment=%u round=%" PRIu64 " step=%" PRId64
               " loss=%.4f tokens_per_s=%.0f tokens=%" PRIu64 " up=%" PRIu64 " down=%" PRIu64,
-              a->sites[site], m->fragment, m->round ? m->round - 1 : 0, m->step, m->loss,
+              a->names[site], m->fragment, m->round ? m->round - 1 : 0, m->step, m->loss,
               m->tokens_per_second, m->tokens, m->bytes_up, m->bytes_down);
 }
 
@@ -618,8 +618,8 @@ void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
     if (site < 0 || answer->outcome != ROUND_CURRENT)
         return;
     a->site[site].status.left = true;
-    if (log_limit_pass(&a->limit, "site_left", a->sites[site], SAID_MAX, aggregator_now(a),
+    if (log_limit_pass(&a->limit, "site_left", a->names[site], SAID_MAX, aggregator_now(a),
                        &repeats))
-        log_event(LOG_INFO, "site_left", "site=%s why=%s", a->sites[site],
+        log_event(LOG_INFO, "site_left", "site=%s why=%s", a->names[site],
                   log_quote(quoted, sizeof quoted, m->text));
 }

@@ -91,12 +91,12 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
         char path[AGGREGATOR_PATH_MAX];
         if (!set_has(set, i))
             continue;
-        aggregator_spool_path(a->sites[i], fragment, f->round, &f->entries[i].payload, path);
+        aggregator_spool_path(a->names[i], fragment, f->round, &f->entries[i].payload, path);
         enum err e = maps_add(a->env, m, path, &f->entries[i].payload);
         if (e == ERR_CORRUPT || e == ERR_INPUT) {
             log_event(LOG_WARN, "payload_lost",
                       "fragment=%u round=%" PRIu64 " site=%s why=%s action=\"asked for again\"",
-                      fragment, f->round, a->sites[i],
+                      fragment, f->round, a->names[i],
                       log_quote(quoted, sizeof quoted, err_message()));
             set_put(lost, i, true);
             continue;
@@ -194,7 +194,7 @@ static void shares_log(const struct aggregator *a, unsigned fragment, const stru
         if (m->sites[i].factor != 1)
             log_event(level, "clipped",
                       "fragment=%u round=%" PRIu64 " site=%s norm=%g median=%g factor=%g", fragment,
-                      m->round, a->sites[m->sites[i].site], (double)m->sites[i].norm,
+                      m->round, a->names[m->sites[i].site], (double)m->sites[i].norm,
                       (double)bounds_median(h), (double)m->sites[i].factor);
 }
 
@@ -463,7 +463,7 @@ static void commit_log(const struct aggregator *a, unsigned fragment, const stru
     for (unsigned i = 0; i < m->site_count && used < sizeof missing; i++)
         if (!m->sites[i].included)
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%s", used ? "," : "",
-                                     a->sites[m->sites[i].site]);
+                                     a->names[m->sites[i].site]);
     log_event(LOG_INFO, "commit",
               "fragment=%u round=%" PRIu64 " of=%" PRIu64 " sites=%u/%u bytes=%" PRIu64
               " waited_s=%.3f state=%.16s%s%s",
@@ -521,7 +521,7 @@ enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsig
         .kind = ROUND_LOST, .site = site, .fragment = fragment, .round = r->round};
     struct round_update u;
     char path[AGGREGATOR_PATH_MAX];
-    aggregator_spool_path(a->sites[site], fragment, r->round, &r->entries[site].payload, path);
+    aggregator_spool_path(a->names[site], fragment, r->round, &r->entries[site].payload, path);
     TRY(a->env->ops->remove(a->env, path));
     aggregator_step(a, &e, &u);
     return ERR_OK;

@@ -265,7 +265,7 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
     answer->number = MUTANT(SETUP_VERSION) ? a->roster.version : a->masks->setup.number;
     for (uint32_t i = first; i < sites; i++) {
         const struct masks_site *s = &a->masks->site[i];
-        size_t name = strlen(a->sites[i]);
+        size_t name = strlen(a->names[i]);
         if (!set_has(&in, i) || !s->stated || !s->certificate_bytes)
             continue;
         if (bytes_size(&w) + 4 + 1 + name + 4 + s->certificate_bytes + KEYS_STATEMENT_BYTES >
@@ -275,7 +275,7 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
         }
         bytes_put_u32(&w, i);
         bytes_put_u8(&w, (uint8_t)name);
-        bytes_put(&w, a->sites[i], name);
+        bytes_put(&w, a->names[i], name);
         bytes_put_u32(&w, (uint32_t)s->certificate_bytes);
         bytes_put(&w, s->certificate, s->certificate_bytes);
         bytes_put(&w, s->statement, KEYS_STATEMENT_BYTES);

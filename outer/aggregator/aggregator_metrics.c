@@ -37,7 +37,7 @@ static void metrics_line(const struct aggregator *a, unsigned site, bool clock,
 {
     const struct aggregator_site *s = &a->site[site];
     const struct aggregator_metrics *of = &s->metrics;
-    aggregator_text_add(t, "site=%s state=%s", a->sites[site], aggregator_site_state(a, site));
+    aggregator_text_add(t, "site=%s state=%s", a->names[site], aggregator_site_state(a, site));
     if (s->status.heard_ms)
         aggregator_text_add(t, " heard_s=%" PRIu64,
                             (aggregator_now(a) - s->status.heard_ms) / 1000);

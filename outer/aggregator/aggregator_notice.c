@@ -34,7 +34,7 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
             snprintf(out + used, size_bytes - used, ",+%u", count - NAMED_MAX);
             break;
         }
-        int n = snprintf(out + used, size_bytes - used, "%s%s", used ? "," : "", a->sites[i]);
+        int n = snprintf(out + used, size_bytes - used, "%s%s", used ? "," : "", a->names[i]);
         used = n < 0 || used + (size_t)n >= size_bytes ? size_bytes - 1 : used + (size_t)n;
     }
     return count;
@@ -51,17 +51,17 @@ static void notice_text(char *out, size_t size, const struct aggregator *a, unsi
                      ? "the others wait for site %s, which is in quarantine: atoll operator "
                        "readmit %s, or begin a run without it"
                      : "site %s is in quarantine: atoll operator readmit %s",
-                 a->sites[site], a->sites[site]);
+                 a->names[site], a->names[site]);
     else if (!s->heard_ms)
         snprintf(out, size, "the others wait for site %s, which has not been heard from yet",
-                 a->sites[site]);
+                 a->names[site]);
     else if (s->bound)
         snprintf(out, size, "the others wait for site %s, last heard from %" PRIu64 " s ago",
-                 a->sites[site], (now_ms - s->heard_ms) / 1000);
+                 a->names[site], (now_ms - s->heard_ms) / 1000);
     else
         snprintf(out, size,
                  "the others wait for site %s, whose connection is lost since %" PRIu64 " s",
-                 a->sites[site], (now_ms - s->heard_ms) / 1000);
+                 a->names[site], (now_ms - s->heard_ms) / 1000);
 }
 
 /* What a missing site has sent of this round so far. */
@@ -87,7 +87,7 @@ static void notice_streams(const struct aggregator *a)
     for (unsigned i = 0; i < a->site_count; i++) {
         if (!a->site[i].streams || used + 1 >= sizeof names)
             continue;
-        int n = snprintf(names + used, sizeof names - used, "%s%s:%u", used ? "," : "", a->sites[i],
+        int n = snprintf(names + used, sizeof names - used, "%s%s:%u", used ? "," : "", a->names[i],
                          a->site[i].streams);
         used = n < 0 || used + (size_t)n >= sizeof names ? sizeof names - 1 : used + (size_t)n;
     }
@@ -121,7 +121,7 @@ static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t
                   "fragment=%u round=%" PRIu64 " since_s=%" PRIu64
                   " missing=%s owes=%s bound=%d heard=%s sent=%s text=%s",
                   fragment, a->core.f[fragment].round,
-                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->sites[i], owes, s->bound,
+                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->names[i], owes, s->bound,
                   heard, sent, log_quote(quoted, sizeof quoted, text));
     }
     notice_streams(a);
@@ -148,8 +148,8 @@ static void notice_reports(const struct aggregator *a, uint64_t now_ms)
                   "text=\"all rounds are committed, and site %s has not confirmed the last one: if "
                   "it has ended, start it again; if it is gone for good, stop this aggregator: "
                   "everything is stored\"",
-                  (now_ms - a->end.since_ms) / 1000, a->sites[i], a->site[i].status.bound, heard,
-                  a->sites[i]);
+                  (now_ms - a->end.since_ms) / 1000, a->names[i], a->site[i].status.bound, heard,
+                  a->names[i]);
     }
 }
 

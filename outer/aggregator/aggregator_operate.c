@@ -27,7 +27,7 @@ static void status_site(const struct aggregator *a, unsigned site, struct aggreg
 {
     const struct aggregator_site *s = &a->site[site];
     uint64_t now_ms = aggregator_now(a);
-    aggregator_text_add(t, "site=%s state=%s", a->sites[site], aggregator_site_state(a, site));
+    aggregator_text_add(t, "site=%s state=%s", a->names[site], aggregator_site_state(a, site));
     if (s->status.heard_ms)
         aggregator_text_add(t, " heard_s=%" PRIu64, (now_ms - s->status.heard_ms) / 1000);
     if (s->strikes)
@@ -211,9 +211,6 @@ static enum err operate(struct aggregator *a, const char *peer, const struct wir
         return operate_close(a, peer, m, answer);
     if (roster_act(m->act))
         return aggregator_roster_operate(a, peer, m, answer);
-    const struct organ_at_aggregator *organ = aggregator_organ_of(a, m->act);
-    if (organ)
-        return organ->organ->operate(organ->self, peer, m, answer);
     if (m->act == WIRE_QUARANTINE || m->act == WIRE_READMIT)
         return operate_quarantine(a, peer, m, answer);
     if (m->act == WIRE_RECORDS)
@@ -252,6 +249,7 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
                         struct wire_answer *answer)
 {
     struct aggregator *a = self;
+    const struct organ_at_aggregator *of = aggregator_organ_of(a, m->act);
     enum roles_call call = aggregator_act_call(m->act);
     const char *revoked;
     enum err e = ERR_OK;
@@ -266,19 +264,18 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
                        a->o->run);
     else if ((revoked = aggregator_revoked(a, peer, &m->certificate)))
         aggregator_say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
-    else if (!roster_act(m->act) && !aggregator_organ_of(a, m->act) && m->act != WIRE_METRICS &&
-             m->act != WIRE_RECORDS &&
+    else if (!of && !roster_act(m->act) && m->act != WIRE_METRICS && m->act != WIRE_RECORDS &&
              (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment)))
         aggregator_say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
     else
-        e = operate(a, peer, m, answer);
+        e = of ? of->organ->operate(of->self, peer, m, answer) : operate(a, peer, m, answer);
     if (e == ERR_OK)
         e = journal_shorten(a);
     if (e != ERR_OK)
         aggregator_say_failed(a, e, answer);
     if (roster_act(m->act))
         answer->round = a->roster.version;
-    else if (!aggregator_organ_of(a, m->act) && m->fragment < a->core.fragments)
+    else if (!of && m->fragment < a->core.fragments)
         answer->round = a->core.f[m->fragment].round;
     if (answer->outcome != ROUND_CURRENT)
         aggregator_refused(a, -1, peer, roles_call_name(call), answer->outcome, answer->text);

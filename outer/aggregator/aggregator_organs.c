@@ -9,16 +9,14 @@ enum err aggregator_organs_open(struct aggregator *a)
     return ERR_OK;
 }
 
-enum err aggregator_organs_restore(struct aggregator *a, const struct journal_record *r, bool *own)
+enum err aggregator_organs_restore(struct aggregator *a, const struct journal_record *r)
 {
     const struct organs_at_aggregator *o = &a->o->organs;
-    *own = false;
-    for (unsigned i = 0; i < o->count && !*own; i++)
-        if (o->at[i].organ->kinds & 1u << r->kind) {
-            *own = true;
-            TRY(o->at[i].organ->restore(o->at[i].self, r));
-        }
-    return ERR_OK;
+    for (unsigned i = 0; i < o->count; i++)
+        if (o->at[i].organ->kinds & 1u << r->kind)
+            return o->at[i].organ->restore(o->at[i].self, r);
+    return err_set(ERR_UNSUPPORTED,
+                   "journal: a record of kind %d, which this process does not know", (int)r->kind);
 }
 
 enum err aggregator_organs_recovered(struct aggregator *a)

@@ -20,7 +20,7 @@ bool aggregator_quarantined(const struct aggregator *a, unsigned site)
 
 void aggregator_quarantine_text(const struct aggregator *a, unsigned site, char text[WIRE_TEXT_MAX])
 {
-    const char *name = a->sites[site];
+    const char *name = a->names[site];
     snprintf(
         text, WIRE_TEXT_MAX,
         "%s is in quarantine: several of its contributions in a row were refused or clipped, or "
@@ -52,10 +52,10 @@ enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, con
         return ERR_OK;
     TRY(journal_append(&a->journal, &r));
     quarantine_set(a, site, in);
-    if (log_limit_pass(&a->limit, in ? "quarantine" : "readmit", a->sites[site], LINES,
+    if (log_limit_pass(&a->limit, in ? "quarantine" : "readmit", a->names[site], LINES,
                        aggregator_now(a), &repeats))
         log_event(in ? LOG_ERROR : LOG_WARN, in ? "quarantine" : "readmit",
-                  "site=%s repeats=%u why=%s", a->sites[site], repeats,
+                  "site=%s repeats=%u why=%s", a->names[site], repeats,
                   log_quote(quoted, sizeof quoted, why));
     return ERR_OK;
 }

@@ -14,10 +14,9 @@
 void aggregator_roster_open(struct aggregator *a)
 {
     for (unsigned i = 0; i < a->site_count; i++)
-        a->names[i] = a->sites[i];
+        a->names[i] = a->o->sites[i];
     roster_begin(&a->roster, a->site_count);
     a->former = a->roster;
-    a->sites = a->names;
     a->known = a->site_count;
 }
 

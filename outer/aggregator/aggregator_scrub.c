@@ -115,14 +115,14 @@ static enum err repair_payload(struct aggregator *a)
         return ERR_INPUT;
     for (unsigned i = 0; i < a->site_count; i++) {
         char path[AGGREGATOR_PATH_MAX];
-        aggregator_spool_path(a->sites[i], (unsigned)r->fragment, f->round, &f->entries[i].payload,
+        aggregator_spool_path(a->names[i], (unsigned)r->fragment, f->round, &f->entries[i].payload,
                               path);
         if (!f->entries[i].accepted || strcmp(path, r->path) != 0)
             continue;
         log_event(LOG_WARN, "payload_lost",
                   "fragment=%" PRIu64 " round=%" PRIu64
                   " site=%s why=scrub action=\"asked for again\"",
-                  r->fragment, r->round, a->sites[i]);
+                  r->fragment, r->round, a->names[i]);
         return aggregator_payload_again(a, (unsigned)r->fragment, i);
     }
     return ERR_INPUT;

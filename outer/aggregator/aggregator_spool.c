@@ -222,7 +222,7 @@ static enum err parts_clear(struct aggregator *a, const struct upload *up)
     enum err e = ERR_OK;
     snprintf(directory, sizeof directory, "spool/%u/%" PRIu64, up->in.header.fragment,
              up->in.header.round);
-    snprintf(mine, sizeof mine, "%s.", a->sites[up->site]); /* a name holds no dot */
+    snprintf(mine, sizeof mine, "%s.", a->names[up->site]); /* a name holds no dot */
     if (a->env->ops->exists(a->env, directory))
         e = a->env->ops->list(a->env, directory, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
@@ -297,7 +297,7 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     uploads_supersede(a, site, m->fragment);
     up->site = site;
     up->offered_ms = up->chunk_ms = aggregator_now(a);
-    aggregator_spool_path(a->sites[site], m->fragment, m->round, &m->payload, up->in.final);
+    aggregator_spool_path(a->names[site], m->fragment, m->round, &m->payload, up->in.final);
     intake_make(&up->in, m);
     up->next = a->uploads;
     a->uploads = up;
@@ -378,7 +378,7 @@ static bool upload_revoked(struct aggregator *a, const struct upload *up,
                            struct wire_answer *answer)
 {
     char uri[3 * WIRE_NAME_MAX], text[WIRE_TEXT_MAX];
-    snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o->run, a->sites[up->site]);
+    snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o->run, a->names[up->site]);
     const char *why = aggregator_revoked(a, uri, &up->in.header.head.certificate);
     if (!why)
         return false;
@@ -479,7 +479,7 @@ static enum err norm_check(struct aggregator *a, const struct upload *up)
                    "site %s: norm %g (RMS of its values over its weight %g) is beyond %g: "
                    "outer.norm_limit %g, median of the last rounds %g, RMS of the parameters %g; "
                    "its training diverges: take a lower train.lr or outer.lr, or a larger limit",
-                   a->sites[up->site], (double)norm, (double)up->in.header.weight, (double)most,
+                   a->names[up->site], (double)norm, (double)up->in.header.weight, (double)most,
                    (double)a->o->norm_limit, (double)median, (double)theta_rms);
 }
 
@@ -527,7 +527,7 @@ static void contribution_journal(struct aggregator *a, struct upload *up,
     unsigned count = aggregator_missing(a, fragment, missing, sizeof missing);
     log_event(LOG_DETAIL, "accept",
               "fragment=%u round=%" PRIu64 " site=%s bytes=%" PRIu64 " missing=%u%s%s", fragment,
-              up->in.header.round, a->sites[up->site], up->in.header.payload_bytes, count,
+              up->in.header.round, a->names[up->site], up->in.header.payload_bytes, count,
               count ? " waiting_for=" : "", missing);
 }
 
@@ -547,7 +547,7 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, struct 
     }
     aggregator_say(answer, up->in.verdict == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, "%s",
                    up->in.why);
-    aggregator_refused(a, (int)up->site, a->sites[up->site], "payload", answer->outcome,
+    aggregator_refused(a, (int)up->site, a->names[up->site], "payload", answer->outcome,
                        up->in.why);
     if (up->in.verdict == ERR_PROTO)
         aggregator_strike(a, up->site, &up->in.header, up->in.why);

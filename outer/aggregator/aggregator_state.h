@@ -153,8 +153,7 @@ struct aggregator {
     struct env *env;
     struct outer_state *replica;
     const struct aggregator_options *o;
-    const char *const *sites; /* [site_count] of all indices given, removed sites too */
-    unsigned site_count;
+    unsigned site_count; /* of all indices given, removed sites too */
     struct digest config;
     struct roster roster, former; /* newest version, and the one before: still in force for the
                                      fragments that have not reached the first round of the newest
@@ -467,9 +466,8 @@ void aggregator_metrics_operate(struct aggregator *a, const char *peer,
 
 /* ---- aggregator_organs.c: all organs, in the order of the list ---- */
 enum err aggregator_organs_open(struct aggregator *a) MUST;
-/* *own false: the record's kind is no organ's. */
-enum err aggregator_organs_restore(struct aggregator *a, const struct journal_record *r,
-                                   bool *own) MUST;
+/* ERR_UNSUPPORTED: the record's kind is no organ's. */
+enum err aggregator_organs_restore(struct aggregator *a, const struct journal_record *r) MUST;
 enum err aggregator_organs_recovered(struct aggregator *a) MUST;
 void aggregator_organs_begin(struct aggregator *a);
 size_t aggregator_organs_records(const struct aggregator *a, struct journal_record *keep);

@@ -387,7 +387,6 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
                                  .error_feedback_decay = c->p.o.outer_error_feedback_decay,
                                  .seed = (uint64_t)c->seed,
                                  .settings = &c->p.base,
-                                 .replan = c->p.o.outer_replan,
                                  .relined = c->later ? relined : NULL,
                                  .relined_self = c,
                                  .rounds_max = (uint64_t)c->rounds,

@@ -38,7 +38,6 @@ struct aggregator_options aggregator_parts_options(const struct run *run)
         .room = sites + MANIFEST_ADDED_MAX < ROUND_SITES_MAX ? sites + MANIFEST_ADDED_MAX
                                                              : ROUND_SITES_MAX,
         .canonical = run->identity,
-        .replan = k->outer_replan,
         .strict = true,
         .norm_limit = (float)k->outer_norm_limit,
         .clip = (float)k->outer_clip,

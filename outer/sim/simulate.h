@@ -40,7 +40,6 @@ struct simulate_options {
     double error_feedback_decay;
     uint64_t seed;
     const struct amend_base *settings;   /* of the exchange, for amendments; NULL: there are none */
-    bool replan;                         /* outer.replan */
     const struct amendments *amendments; /* made before the first step; NULL: none */
     uint64_t rounds_max;                 /* of a fragment; 0: all */
     double seconds_max; /* virtual: the run is looked at until then; 0: to its end */

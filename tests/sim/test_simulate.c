@@ -445,7 +445,7 @@ static void replan_open(struct replan_run *c, const struct replan_case *p, int64
     c->from_s = c->until_s = INFINITY;
     c->jitter = 0;
     c->t.settings = &c->base;
-    c->t.replan = true;
+    c->o.outer_replan = true;
     c->t.rounded = seen_share;
     c->t.rounded_self = &c->seen;
     c->t.relined = relined;
@@ -492,7 +492,7 @@ static void a_line_that_halves(void **state)
                 assert_true(c.seen.share[k] >= 0.95);
             assert_int_equal(r.amendments.count, 1);
             struct shares seen = c.seen;
-            c.t.replan = false;
+            c.o.outer_replan = false;
             c.t.amendments = &r.amendments;
             c.seen = (struct shares){0};
             struct simulate_result again = run(&c.t);

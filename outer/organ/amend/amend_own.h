@@ -14,7 +14,7 @@ struct amend_replan {    /* outer.replan */
     bool longest;        /* it was said that no round may be longer */
 };
 struct amend_aggregator {
-    struct aggregator *a;              /* from `recover` on */
+    struct aggregator *a;              /* from `open` on */
     const struct amend_base *settings; /* NULL: there can be no amendments */
     struct amendments list;            /* all that are journalled; the replica's follow */
     struct amendment reading;          /* recovery: the parts of the next one so far */

@@ -1192,6 +1192,20 @@ static void a_roster_outlives_the_journal(void **state)
     shut();
 }
 
+/* Its organ would have read it; without it, the settings of later rounds would be others. */
+static void a_record_of_no_organ_is_refused(void **state)
+{
+    const struct journal_record r = {
+        .kind = JOURNAL_AMENDMENT, .round = 9, .act = 1, .to = 1, .name = "outer.lr=0.5"};
+    (void)state;
+    begin(false);
+    assert_int_equal(journal_append(&t.a->journal, &r), ERR_OK);
+    shut();
+    assert_int_equal(try_open(), ERR_UNSUPPORTED);
+    assert_non_null(strstr(err_message(), "a record of kind 10"));
+    shut();
+}
+
 /* What no run has room for. */
 static void a_roster_has_bounds(void **state)
 {
@@ -2587,6 +2601,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(an_operator_keeps_a_site_out, fresh),
         cmocka_unit_test_setup(a_site_joins_and_one_leaves, fresh),
         cmocka_unit_test_setup(a_roster_outlives_the_journal, fresh),
+        cmocka_unit_test_setup(a_record_of_no_organ_is_refused, fresh),
         cmocka_unit_test_setup(a_roster_has_bounds, fresh),
         cmocka_unit_test_setup(a_quarantine_cuts_open_streams, fresh),
         cmocka_unit_test_setup(strict_mode_waits_for_a_quarantined_site, fresh),
