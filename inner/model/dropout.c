@@ -27,15 +27,13 @@ static void dropout_stage(struct model *m, const struct batch *b, const struct u
                           float grad_scale)
 {
     (void)grad_scale;
-    const char *base = (const char *)m->batch.tokens;
     m->dropout.step = b->step;
     for (size_t i = 0; m->dropout.scales && i < m->form.L; i++)
-        ((float *)(void *)(u->host + ((const char *)m->dropout.scales - base)))[i] =
-            depth_scale(m->settings, b->step, i);
+        ((float *)staged(m, u, m->dropout.scales))[i] = depth_scale(m->settings, b->step, i);
     if (!m->dropout.keys)
         return;
     m->dropout.seed = m->form.seed ^ (uint64_t)b->site << SITE_BIT;
-    uint64_t *keys = (uint64_t *)(void *)(u->host + ((const char *)m->dropout.keys - base));
+    uint64_t *keys = staged(m, u, m->dropout.keys);
     for (size_t i = 0; i < b->sequences; i++)
         for (size_t t = (size_t)b->cu_seqlens[i], p = 0; t < (size_t)b->cu_seqlens[i + 1]; t++, p++)
             keys[t] = b->step << 32 | (uint32_t)(b->numbers[i] * m->dropout.sequence + p);

@@ -114,12 +114,6 @@ struct rows_list { /* in the upload buffer */
     size_t count;
 };
 
-/* Where the upload buffer holds what becomes `device`. */
-static int32_t *staged(const struct model *m, const struct upload *u, const int32_t *device)
-{
-    return (int32_t *)(u->host + ((const char *)device - (const char *)m->batch.tokens));
-}
-
 static struct rows_list rows_list(const struct model *m, const struct upload *u,
                                   const int32_t *rows, const int32_t *targets)
 {

@@ -40,9 +40,8 @@ void heads_stage(const struct model *m, const struct batch *b, const struct uplo
 {
     const float *scale = m->several.scale;
     if (scale)
-        *(float *)(void *)(u->host + ((const char *)scale - (const char *)m->batch.tokens)) =
-            (float)m->settings->train_heads_orthogonal * grad_scale * b->sequence_weight *
-            (float)batch_labels(b);
+        *(float *)staged(m, u, scale) = (float)m->settings->train_heads_orthogonal * grad_scale *
+                                        b->sequence_weight * (float)batch_labels(b);
 }
 
 /* The mean of the losses of the heads that are left; h->dx becomes the sum of their gradients. */

@@ -509,8 +509,7 @@ void pass_end(struct model *m)
 static void stage(const struct model *m, const struct upload *u, const int32_t *to,
                   const int32_t *from, size_t count)
 {
-    memcpy(u->host + ((const char *)to - (const char *)m->batch.tokens), from,
-           count * sizeof *from);
+    memcpy(staged(m, u, to), from, count * sizeof *from);
 }
 
 /* A step trains the layers of its stage; an evaluation has those that training has reached. */

@@ -211,6 +211,12 @@ struct model {
     struct profile *profile;  /* or NULL */
 };
 
+/* The place in the upload buffer of what becomes `device`, an array of the batch. */
+static inline void *staged(const struct model *m, const struct upload *u, const void *device)
+{
+    return u->host + ((const char *)device - (const char *)m->batch.tokens);
+}
+
 /* Memory: the same walk adds up the bytes (base NULL) and assigns the buffers. */
 struct layout {
     char *base;

@@ -27,9 +27,7 @@ static void standard_stage(struct model *m, const struct batch *b, const struct 
         return;
     size_t targets = batch_targets(b);
     targets = targets || !m->sequence.tasks ? targets : batch_labels(b);
-    *(float *)(void *)(u->host +
-                       ((const char *)m->standard.scale - (const char *)m->batch.tokens)) =
-        m->standard.weight * grad_scale * (float)targets;
+    *(float *)staged(m, u, m->standard.scale) = m->standard.weight * grad_scale * (float)targets;
 }
 
 static void standard_branch_bwd(struct model *m, void *dx, const void *x, size_t T)
