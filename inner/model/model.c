@@ -490,12 +490,14 @@ void pass_begin(struct model *m, size_t begin, const struct model_grad_hook *hoo
 
 struct weights_used weights_use(struct model *m, struct weights_used x)
 {
-    const struct weights_used own = {m->weights.params, m->weights.params_bf16,
-                                     m->weights.borrowed};
+    const struct weights_used before = {m->weights.params, m->weights.params_bf16,
+                                        m->weights.borrowed};
+    if (!x.params)
+        return before;
     m->weights.params = x.params;
     m->weights.params_bf16 = x.copy;
     m->weights.borrowed = x.borrowed;
-    return own;
+    return before;
 }
 
 void pass_end(struct model *m)

@@ -317,16 +317,16 @@ static inline void *branch_gradient(const struct model *m)
     return m->dropout.on ? m->live.dbranch : m->live.dresidual;
 }
 
-/* model.c, of a pass over a part: it begins, and the layers' input is that of layer `begin`; it
- * uses other parameters and their copy, and what it used before is returned; it ends. */
+/* model.c. A training pass begins; the input of layer `begin` is in memory. */
 void pass_begin(struct model *m, size_t begin, const struct model_grad_hook *hook);
-struct weights_used {
-    float *params;
-    void *copy;
-    bool borrowed;
-};
-struct weights_used weights_use(struct model *m, struct weights_used x);
 void pass_end(struct model *m);
+struct weights_used {
+    float *params; /* NULL: those that the model uses already */
+    void *copy;
+    bool borrowed; /* see struct model_weights */
+};
+/* The model uses the parameters `x` from now on. Returns those that it used before. */
+struct weights_used weights_use(struct model *m, struct weights_used x);
 /* model.c, of a whole pass and of its parts: the batch to the device, after the choice of the set;
  * between the last layer and the heads, the heads included, forward and backward. */
 enum err batch_to_device(struct model *m, const struct batch *b, float grad_scale) MUST;

@@ -31,12 +31,6 @@ static enum err part_begin(struct model *m, const struct batch *b, const struct 
     return ERR_OK;
 }
 
-static struct weights_used part_weights(struct model *m, const struct model_part *p)
-{
-    struct weights_used own = {m->weights.params, m->weights.params_bf16, m->weights.borrowed};
-    return p->params ? weights_use(m, (struct weights_used){p->params, p->copy, true}) : own;
-}
-
 static void part_end(struct model *m, struct weights_used own)
 {
     weights_use(m, own);
@@ -68,7 +62,7 @@ enum err model_part_fwd(struct model *m, const struct batch *b, const struct mod
 {
     ASSERT(!in == !p->first && !out == (p->end == m->form.L));
     TRY(part_begin(m, b, p, NULL, loss));
-    const struct weights_used own = part_weights(m, p);
+    const struct weights_used own = weights_use(m, (struct weights_used){p->params, p->copy, true});
     if (in)
         m->dev->ops->copy(m->dev, layer_input(m, p->first), in, bytes_of(m, b));
     else
@@ -98,7 +92,7 @@ enum err model_part_bwd(struct model *m, const struct batch *b, const struct mod
     void *dx = m->form.post ? m->live.dx : m->live.dresidual;
     ASSERT(!din == !p->first && !dout == (p->end == m->form.L));
     TRY(part_begin(m, b, p, hook, NULL));
-    const struct weights_used own = part_weights(m, p);
+    const struct weights_used own = weights_use(m, (struct weights_used){p->params, p->copy, true});
     if (dout)
         read_gradient(m, b, p->end, dout);
     else
