@@ -108,10 +108,12 @@ enum err model_find_heads(struct model *m, size_t *left)
     struct several_heads *h = &m->several;
     size_t count = m->sequence.classes[0] * m->form.C;
     struct arena scratch = arena_make(0);
-    float *w = h->count > 1 ? arena_array(&scratch, count, sizeof *w) : NULL;
-    enum err e = h->count > 1 && !w ? ERR_MEMORY : ERR_OK;
-    h->left = h->count;
-    for (size_t i = 0; i < h->count && h->count > 1 && !e; i++) {
+    *left = h->left = h->count;
+    if (h->count < 2)
+        return ERR_OK;
+    float *w = arena_array(&scratch, count, sizeof *w);
+    enum err e = w ? ERR_OK : ERR_MEMORY;
+    for (size_t i = 0; i < h->count && !e; i++) {
         const struct dev_range r = {(size_t)m->at.head.heads[i].weight, count};
         m->dev->ops->copy(m->dev, w, model_gather(m, r), count * sizeof *w);
         e = dev_sync(m->dev);
