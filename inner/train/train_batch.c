@@ -99,12 +99,10 @@ static enum err backward(struct train *t, struct step_targets *targets)
         objective_step(t->data.loader, (uint64_t)t->step, at, count, t->data.batch);
         tune_profile_batch(t);
         profile_record(t->running.tune->profile, PROFILE_GAP);
-        targets->divisor += objective_divisor(t->data.loader, t->data.batch);
+        parallel_count_targets(t, targets);
         x->reduce.targets = (double)targets->divisor;
         TRY(model_accumulate(t->model, t->data.batch, 1, last_micro ? &hook : NULL,
                              t->optim->stats + STEP_LOSS));
-        targets->sequences += t->data.loader->sequence_targets ? batch_labels(t->data.batch) : 0;
-        targets->tokens += t->data.batch->tokens_count - t->data.batch->filled;
     }
     return ERR_OK;
 }

@@ -39,11 +39,8 @@ static enum err backward(struct train *t, struct step_targets *targets)
     struct pipeline *p = pipeline_of(t);
     pipeline_load(p, t->step);
     tune_profile_batch(t);
-    if (pipeline_own(p, p->count - 1)) {
-        targets->divisor = objective_divisor(t->data.loader, t->data.batch);
-        targets->sequences = t->data.loader->sequence_targets ? batch_labels(t->data.batch) : 0;
-        targets->tokens = t->data.batch->tokens_count - t->data.batch->filled;
-    }
+    if (pipeline_own(p, p->count - 1))
+        parallel_count_targets(t, targets);
     return modules_passes(p, t->step);
 }
 

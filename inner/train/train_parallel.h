@@ -69,6 +69,14 @@ static inline size_t parallel_no_earlier(const struct train *t, float *const **s
     *slabs = NULL;
     return 0;
 }
+/* Adds the targets of the batch that t->data.batch holds. */
+static inline void parallel_count_targets(const struct train *t, struct step_targets *targets)
+{
+    const struct batch *b = t->data.batch;
+    targets->divisor += objective_divisor(t->data.loader, b);
+    targets->sequences += t->data.loader->sequence_targets ? batch_labels(b) : 0;
+    targets->tokens += b->tokens_count - b->filled;
+}
 /* What a method works on. */
 static inline struct method_parts train_parts(struct train *t)
 {
