@@ -20,7 +20,6 @@
 #include "inner/io/checkpoint.h"
 #include "inner/coll/reduce.h"
 #include "inner/data/objective.h"
-#include "inner/model/depth.h"
 #include "inner/optim/optim.h"
 #include "inner/eval/evaluate.h"
 #include "inner/methods/methods.h"

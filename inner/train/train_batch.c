@@ -1,6 +1,7 @@
 /* Data parallel: every rank has all layers and its share of the batch, and the gradients are summed
  * over the ranks. */
 #include "inner/train/train_parallel.h"
+#include "inner/model/depth.h"
 #include "inner/train/train_tune.h"
 
 struct batch_division {

@@ -5,7 +5,6 @@
  * Everything else of the loop is the same. All ranks call each of these. Private to train.
  */
 #include "inner/methods/methods.h"
-#include "inner/model/clip.h"
 #include "inner/train/train.h"
 #include "kernels/base/chained.h"
 

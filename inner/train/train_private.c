@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "inner/data/lot.h"
+#include "inner/model/clip.h"
 #include "inner/train/noise.h"
 #include "inner/train/private.h"
 #include "inner/train/train_parallel.h"
