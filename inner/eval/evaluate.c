@@ -90,10 +90,12 @@ void evaluate_scores(const struct evaluate_sums *sums, const struct settings *s,
     const struct scores mean = mean_scores(sums);
     if (sums->logits && l->token_targets)
         figures_add(f, "masked_accuracy", evaluate_token_accuracy(sums));
-    if (l->sequence_targets && s->data_objective != DATA_OBJECTIVE_LABELS)
-        figures_add(f, "pair_accuracy", mean.accuracy);
-    if (!l->sequence_targets || s->data_objective != DATA_OBJECTIVE_LABELS)
+    if (!l->sequence_targets)
         return;
+    if (s->data_objective != DATA_OBJECTIVE_LABELS) {
+        figures_add(f, "pair_accuracy", mean.accuracy);
+        return;
+    }
     figures_add(f, "accuracy", mean.accuracy);
     figures_add(f, "f1_macro", mean.f1_macro);
     figures_add(f, "mcc", mean.mcc);
