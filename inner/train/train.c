@@ -409,26 +409,29 @@ static double loss_mean(const struct train *t, size_t row)
     return sequences && count <= 0 ? 0 : t->running.stats[STEP_LOSS + row] / count;
 }
 
-/* The sum of the means. */
+static bool has_loss(const struct train *t, size_t row)
+{
+    return loss_any((enum model_loss_kind)row, t->settings, t->data.loader);
+}
+
+/* The sum of the means of the learned losses. */
 static double step_loss(const struct train *t)
 {
     double sum = 0;
     for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
-        if (loss_rows[i].learned && loss_any((enum model_loss_kind)i, t->settings, t->data.loader))
+        if (loss_rows[i].learned && has_loss(t, i))
             sum += loss_mean(t, i);
     return sum;
 }
 
-/* The losses beside `loss`; those that it is the sum of, where they are several. */
+/* Adds each loss that is not part of step_loss; the terms of step_loss where it has several. */
 static void add_losses(const struct train *t, bool hidden, struct figures *f)
 {
     size_t learned = 0;
     for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
-        learned +=
-            loss_rows[i].learned && loss_any((enum model_loss_kind)i, t->settings, t->data.loader);
+        learned += loss_rows[i].learned && has_loss(t, i);
     for (size_t i = 0; i < MODEL_LOSS_ROWS; i++)
-        if (loss_any((enum model_loss_kind)i, t->settings, t->data.loader) &&
-            (!loss_rows[i].learned || learned > 1))
+        if (has_loss(t, i) && (!loss_rows[i].learned || learned > 1))
             figures_add(f, loss_rows[i].name, hidden ? NAN : loss_mean(t, i));
 }
 
