@@ -20,7 +20,7 @@ struct method_parts { /* of a rank's training, borrowed for the methods' life */
 /* A row; no member is NULL. `state` is the method's own. */
 struct method {
     const char *name; /* of its part in checkpoints */
-    /* Whether the settings ask for it. If not, only `lengthened` is called. Pure. */
+    /* Whether the settings ask for it. If not, no other function of the row is called. Pure. */
     bool (*asked)(const struct settings *s);
     enum err (*open)(void **state, const struct method_parts *p, struct arena *perm);
     /* Bytes that a checkpoint holds of it; 0: none. Pure. */

@@ -57,7 +57,8 @@ enum err methods_lengthened(const struct settings *before, const struct settings
                             const char *dir)
 {
     for (size_t i = 0; i < ROWS; i++)
-        TRY(rows[i]->lengthened(before, s, dir));
+        if (rows[i]->asked(s))
+            TRY(rows[i]->lengthened(before, s, dir));
     return ERR_OK;
 }
 
