@@ -483,7 +483,7 @@ static enum err check_ids(const struct choices *c, size_t from, int64_t vocab)
 
 /* ---- texts of a file ---- */
 
-/* One record of r->csv, which moves behind it; w->count is 0 of a blank line. Texts in `a`. */
+/* One record of r->csv, which moves past it; w->count is 0 of a blank line. Texts in `a`. */
 typedef enum err words_read(struct reading *r, struct words *w, struct arena *a);
 
 static enum err read_json_line(struct reading *r, struct words *w, struct arena *a)

@@ -11,7 +11,7 @@
  * ARC, as Hugging Face or AI2 write it question, choices, answer, subject              MMLU query,
  * choices, gold                            any other Text becomes ids as in lm-evaluation-harness
  * (api/model.py, _encode_pair): blanks at the end of the context belong to the choice, and the ids
- * of a choice are what context and choice together have behind the ids of the context alone. All of
+ * of a choice are what context and choice together have after the ids of the context alone. All of
  * it is read at open; one owner.
  */
 #include "inner/data/tokenizer/tokenizer.h"

@@ -1,7 +1,7 @@
 #ifndef CHOOSE_H
 #define CHOOSE_H
 /* Which choice of a multiple-choice question a causal model picks: the one whose ids have the
- * largest log-likelihood behind the context, summed (acc), or divided by the length of the choice
+ * largest log-likelihood after the context, summed (acc), or divided by the length of the choice
  * (acc_norm); of equal ones the first, as numpy's argmax takes it in lm-evaluation-harness. What is
  * longer than the model reads loses its beginning, as there. Sequences are packed; equal choices of
  * a question have equal scores, wherever they lie in a batch.

@@ -38,8 +38,8 @@ double evaluate_loss(const struct evaluate_sums *sums);
 /* The mean over the targets of one kind; 0: there are none. */
 double evaluate_mean(const struct evaluate_sums *sums, enum model_loss_kind kind);
 double evaluate_token_accuracy(const struct evaluate_sums *sums);
-/* What predictions of text like l's are worth: of masked tokens, of pairs, or of the labels of all
- * tasks, weighted by examples. The causal objective has none. */
+/* Adds the scores of the predictions on the text of `l`: of masked tokens, of pairs, or of labels,
+ * where each task counts by its examples. The causal objective has none. */
 void evaluate_scores(const struct evaluate_sums *sums, const struct settings *s,
                      const struct loader *l, struct figures *f);
 /* Of all ranks; with train.eval_attention. */

@@ -1,7 +1,7 @@
 #ifndef FIGURES_H
 #define FIGURES_H
-/* Named numbers of a step or of an evaluation, in the order in which records list them. What has
- * one adds it; whoever displays them loops. Pure.
+/* Named numbers of a step or of an evaluation, in the order in which records list them. Methods,
+ * losses and scores add their figures; displays and records list all of them. Pure.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -27,8 +27,8 @@ static bool growth_changes(const void *state, int64_t steps)
     return depth_grows(x->parts.settings, (uint64_t)steps);
 }
 
-/* Layers that are there from the next step on. Between the last step and this one a round of
- * several sites may have put in parameters that are grown already: then nothing changes. */
+/* Copies the layers that exist from the next step on. A round of several sites between the two
+ * steps may have written parameters that have grown already: then nothing changes. */
 static void growth_begin(void *state, int64_t steps)
 {
     const struct growth *x = state;

@@ -25,7 +25,7 @@ struct method {
     enum err (*open)(void **state, const struct method_parts *p, struct arena *perm);
     /* Bytes that a checkpoint holds of it; 0: none. Pure. */
     size_t bytes;
-    /* Where they are in `state`; equal on all ranks. */
+    /* These bytes, in `state`. Equal on all ranks. */
     void *(*kept)(void *state);
     /* The parameters are those of a finished step, from a checkpoint or from the seed. */
     enum err (*resumed)(void *state);
@@ -34,13 +34,14 @@ struct method {
     bool (*changes)(const void *state, int64_t steps);
     /* Before the forward of that step. */
     void (*begin)(void *state, int64_t steps);
-    /* The statistics of a step, the last of `steps`, are here: stats (STEP_STATS), sums over the
-     * ranks. Adds figures of the step. */
+    /* Adds the figures of the last of `steps` finished steps. stats (STEP_STATS): the statistics of
+     * that step, summed over the ranks. */
     void (*read)(void *state, int64_t steps, const double *stats, struct figures *f);
     /* After a step at which an evaluation is due, before it. */
     enum err (*review)(void *state, int64_t steps);
-    /* A run whose steps were made with the settings `before` goes on with another train.steps.
-     * ERR_MISMATCH: its past would be another; `dir` has the checkpoint. */
+    /* A run continues with another train.steps. `before`: the settings of its finished steps; they
+     * differ from `s` in train.steps alone. ERR_MISMATCH: with `s` the finished steps would have
+     * been different. `dir` holds the checkpoint. */
     enum err (*lengthened)(const struct settings *before, const struct settings *s,
                            const char *dir);
 };

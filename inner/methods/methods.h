@@ -24,10 +24,10 @@ enum err methods_lengthened(const struct settings *before, const struct settings
 /* What a checkpoint holds of the methods that the settings ask for. */
 struct method_kept {
     const char *name;
-    void *data; /* NULL without methods: settings alone are known */
+    void *data; /* NULL: methods_kept was called without methods */
     size_t bytes;
 };
-/* x NULL: the sizes alone, of a checkpoint of step 0. Returns their number. */
+/* Returns the number of entries. x NULL: names and sizes alone, for a checkpoint of step 0. */
 size_t methods_kept(const struct methods *x, const struct settings *s,
                     struct method_kept kept[METHODS_MAX]);
 

@@ -1,8 +1,9 @@
 /* Modules of layers on the ranks of a site (pipeline.h): the order of their passes in a step. */
 #include "inner/methods/pipeline.h"
 
-/* Each forward is followed by the module's delayed backward, which has its input: it runs while
- * other ranks run the forwards behind it. Steps before `begun` have no forward in memory. */
+/* After each forward the module runs its delayed backward, whose input has arrived already. At the
+ * same time other ranks run the forwards of later modules. Steps before `begun` have no forward in
+ * memory. */
 static enum err pass_stale(struct pipeline *p, int64_t step, int64_t begun)
 {
     TRY(pipeline_fetch(p));
@@ -59,8 +60,8 @@ enum err modules_gather(struct pipeline *p)
     return ERR_OK;
 }
 
-/* Runs the last steps that have a gradient under way again, each with its own parameters and
- * without an update: activations and errors are those that were there. */
+/* Recomputes activations and errors of the last steps, whose gradients are under way: their passes
+ * run again, each step with its own parameters and without an update. */
 enum err modules_resumed(struct pipeline *p, int64_t step)
 {
     int64_t first = step - (int64_t)p->count + 1;

@@ -171,7 +171,7 @@ static int tag_of(size_t k, int direction)
 }
 
 /* The buffer of a boundary: at both ranks, or the same where one rank has both modules. k is the
- * module behind the boundary, `peer` the module that reads or writes the other end. */
+ * module after the boundary, `peer` the module that reads or writes the other end. */
 static enum err receive(struct pipeline *p, void *x, size_t k, size_t peer, int direction)
 {
     const struct coll_ops *ops = p->parts.coll->ops;
@@ -191,7 +191,7 @@ static enum err send(struct pipeline *p, const void *x, size_t k, size_t peer, i
                            p->modules[peer].rank, tag_of(k, direction));
 }
 
-/* In front of a write: the message before has left the buffer. */
+/* Before a write: waits until the previous message has left the buffer. */
 static enum err buffer_free(struct pipeline *p, size_t k, size_t peer, int direction)
 {
     return pipeline_own(p, peer)

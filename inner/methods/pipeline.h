@@ -20,10 +20,10 @@ struct pipeline_module {
     size_t first, end;   /* layers */
     size_t offset, stop; /* elements of the slabs */
     int rank;
-    int64_t delay;       /* steps, behind the warm-up */
-    void *input, *error; /* device: the boundary in front of it, forward and backward */
-    bool sent;           /* the error behind it has been sent in a step before this one */
-    bool here;           /* and has been received */
+    int64_t delay;       /* steps, after the warm-up */
+    void *input, *error; /* device: the boundary before the module, forward and backward */
+    bool sent;           /* the error of its output has been sent, in an earlier step */
+    bool here;           /* the error of its output has been received */
 };
 struct pipeline {
     struct pipeline_module *modules;
@@ -33,7 +33,7 @@ struct pipeline {
     void **copies;      /* (count - 1) their bf16 copies, or NULL */
     int64_t stale_from; /* the first step whose backward is delayed; INT64_MAX: none */
     int64_t loaded;     /* the step whose batch parts.batch holds, or -1 */
-    int64_t step; /* finished steps: the passes of earlier ones use the parameters that were kept */
+    int64_t step; /* finished steps; passes of earlier steps use the parameters that were kept */
     struct method_parts parts;
 };
 /* ERR_CONFIG: the ranks do not divide the modules. */
@@ -52,7 +52,7 @@ void pipeline_load(struct pipeline *p, int64_t step);
 enum err pipeline_fwd(struct pipeline *p, size_t k, int64_t step) MUST;
 /* Of the forward of `step`, with that step's parameters. */
 enum err pipeline_bwd(struct pipeline *p, size_t k, int64_t step) MUST;
-/* Receives the errors that other ranks have sent and no backward has read yet: in front of a stale
+/* Receives the errors that other ranks have sent and no backward has read yet: before a stale
  * step, and before the ranks do something else, so that no message is left over at the end. */
 enum err pipeline_fetch(struct pipeline *p) MUST;
 /* Keeps this rank's parameters as those of a step. */
@@ -60,11 +60,12 @@ void pipeline_keep(struct pipeline *p, int64_t step);
 /* Makes a slab whole on all ranks. */
 enum err pipeline_gather(struct pipeline *p, float *slab) MUST;
 
-/* modules.c: a step's passes of this rank's modules, in their order, after pipeline_load; all slabs
- * whole on all ranks, before an evaluation or a checkpoint; after a restart the passes whose
- * gradients were under way. `step`: finished steps. */
+/* modules.c. `step`: finished steps. */
+/* The passes of one step by this rank's modules, in order. */
 enum err modules_passes(struct pipeline *p, int64_t step) MUST;
+/* Makes all slabs whole on all ranks: before an evaluation or a checkpoint. */
 enum err modules_gather(struct pipeline *p) MUST;
+/* After a restart: repeats the passes whose gradients are under way. */
 enum err modules_resumed(struct pipeline *p, int64_t step) MUST;
 /* ERR_MISMATCH: with another train.steps the warm-up, at whose end train.pipeline = stale begins,
  * would end at another step. */

@@ -7,8 +7,7 @@
 #include "inner/data/loader.h"
 #include "kernels/dev.h"
 
-/* X(NAME, name in records, what its sum is divided by: targets of the step, or of sequences,
- * learned). */
+/* X(NAME, name in records, enum loss_unit: the targets that divide its sum, learned). */
 #define LOSS_LIST(X)                                                                               \
     X(TOKEN, "loss_token", LOSS_OF_TARGETS, true)                                                  \
     X(SEQUENCE, "loss_sequence", LOSS_OF_SEQUENCES, true)                                          \
@@ -18,7 +17,7 @@
  * model.heads_n the mean over the heads that are left. STANDARD: with train.standard, the
  * standardization losses of a training pass, of which each counts as if every target had it: times
  * train.standard, the targets (of tokens; of sequences where tokens have none) and grad_scale.
- * Behind the rows stand sums that belong to a method (inner/methods/heads.c). */
+ * The enumerators after the rows are sums that a method reads (inner/methods/heads.c). */
 enum model_loss_kind {
 #define X(NAME, name, unit, learned) MODEL_LOSS_##NAME,
     LOSS_LIST(X)
@@ -32,7 +31,7 @@ enum loss_unit { LOSS_OF_TARGETS, LOSS_OF_SEQUENCES };
 struct loss {
     const char *name;
     enum loss_unit unit;
-    bool learned; /* part of the loss; else a figure beside it */
+    bool learned; /* part of the reported loss; else a figure next to it */
 };
 extern const struct loss loss_rows[MODEL_LOSS_ROWS];
 /* Whether a step on this text may have the loss of a row. */

@@ -44,7 +44,7 @@ void model_scatter(struct model *m, struct dev_range r, bool written);
 /* The same of several ranges: values[e] is element e of the table, in the ranges alone. */
 float *model_gather_ranges(struct model *m, const struct dev_range *r, size_t n);
 void model_scatter_ranges(struct model *m, const struct dev_range *r, size_t n, bool written);
-/* Another holder than slab_whole: before the first pass, and before parameters are written. */
+/* Replaces slab_whole as the holder. Before the first pass, and before parameters are written. */
 void model_hold(struct model *m, const struct slab_holder *h);
 float *model_grads(struct model *m);
 void *

@@ -1,7 +1,7 @@
 #ifndef MODEL_OWN_H
 #define MODEL_OWN_H
-/* The model's state; one block of the transformer, the embedding in front of the blocks and the
- * heads behind them, each forward and backward. Private to inner/model.
+/* The model's state; one block of the transformer, the embedding before the blocks and the
+ * heads after them, each forward and backward. Private to inner/model.
  *
  * Sizes: T tokens of a batch, C width, E width of the embeddings, L layers, NH query heads, KVH
  * key-value heads, HD = C / NH, F hidden width of the MLP, V vocabulary, VP vocabulary padded to a
@@ -41,7 +41,7 @@ struct head_offsets {
 
 /* Saved activations: what the backward of a block reads. */
 struct norm_saved {
-    void *residual;     /* (T, C) residual stream in front of the norm */
+    void *residual;     /* (T, C) residual stream before the norm */
     float *mean, *rstd; /* (T); mean NULL: an RMS norm */
 };
 struct block_saved {
@@ -58,7 +58,7 @@ struct token_head {   /* head.c */
     enum dev_act act; /* of the mlm head */
     void *in;         /* (R, C) */
     void *pre;        /* (R, E) dense's output */
-    struct norm_saved norm;  /* residual (R, E): behind the activation */
+    struct norm_saved norm;  /* residual (R, E): after the activation */
     void *out;               /* (R, E) what the classifier reads */
     int32_t *rows, *targets; /* (R) of the batch, on the device; filled up with -1 */
     size_t count, max;       /* R of this batch, a multiple of BATCH_UNIT; at most */
@@ -66,8 +66,8 @@ struct token_head {   /* head.c */
 };
 struct sequence_head { /* head.c. model.pooler: on the first row, or the mean, of each labelled
                           sequence */
-    void *in, *pre, *out, *dx; /* (S, C); pre in front of the activation; dx: gradient of out */
-    struct norm_saved norm;    /* model.pooler_norm: behind the activation */
+    void *in, *pre, *out, *dx; /* (S, C); pre: before the activation; dx: gradient of out */
+    struct norm_saved norm;    /* model.pooler_norm: after the activation */
     enum dev_act act;          /* tanh; with the norm that of the model */
     float *losses;             /* (S) */
     int32_t *rows, *targets;   /* (S) task by task, on the device; filled up with -1 */
@@ -95,8 +95,8 @@ struct dropout {
     float *scales;  /* (L) of the step, on the device: depth_scale */
     uint64_t step;
 };
-/* Places of dropout in the model: behind the embeddings, and in each layer behind attention and
- * behind MLP. */
+/* Places of dropout in the model: after the embeddings, and in each layer after attention and after
+ * MLP. */
 enum { DROPOUT_NONE, DROPOUT_EMBED, DROPOUT_LAYERS };
 static inline unsigned dropout_attention(size_t layer)
 {
@@ -135,7 +135,7 @@ struct model_form { /* what the settings say; the same after open */
     bool gated;       /* swiglu, geglu */
     enum dev_gate gate;
     bool causal, train;
-    bool post;    /* norms behind the additions to the residual stream */
+    bool post;    /* norms after the additions to the residual stream */
     bool shared;  /* all layers use the tensors of layer 0 */
     size_t types; /* 0: one token type, without an embedding */
     size_t window, global_every;
@@ -189,7 +189,7 @@ struct model_pass { /* the running pass */
     size_t layers, first;
     size_t begin;  /* the layer whose input is in memory: of a pass over a part its first, else 0 */
     uint64_t step; /* of model_set_step */
-    int64_t finished;                        /* steps behind the parameters */
+    int64_t finished;                        /* steps that have updated the parameters */
     const struct model_grad_hook *grad_hook; /* of the running backward, or NULL */
 };
 
@@ -231,7 +231,7 @@ ptrdiff_t table_offset(const struct table *t, int layer, const char *name);
 struct norm_offsets norm_offsets_of(const struct table *t, int layer, const char *module);
 struct linear_offsets linear_offsets_of(const struct table *t, int layer, const char *module);
 
-/* Around the ops of a unit, forward or backward. */
+/* Passes call these before and after the ops of a unit. Nothing to do for borrowed parameters. */
 void unit_gather(struct model *m, struct dev_range unit);
 void unit_scatter(struct model *m, struct dev_range unit);
 /* A tensor's parameters, its gradients, and its weights in the model type; NULL for NONE. */
@@ -260,7 +260,7 @@ void block_norm_bwd(struct model *m, const struct norm_run *n, void *dx, const v
                     const void *dsum);
 struct dev_linear linear_args(const struct model *m, struct linear_offsets at, const void *x,
                               size_t T, size_t K, size_t N);
-struct linear_gradient { /* of one linear layer without an activation in front of it */
+struct linear_gradient { /* of one linear layer without an activation before it */
     struct linear_offsets at;
     void *dx;
     const void *dy;
@@ -273,18 +273,17 @@ static inline void *other_gradient(const struct model *m, const void *dx)
     return dx == m->live.dx ? m->live.dresidual : m->live.dx;
 }
 
-/* What a method of training adds to a pass, beside the ops of the block. Rows of model_additions.c,
- * and no member is NULL; the rest of the model knows none by name. */
+/* What a method of training adds to a pass, next to the ops of the block. Rows of
+ * model_additions.c; no member is NULL. */
 struct model_addition {
     void (*configure)(struct model *m, const struct model_options *o);
     /* Its part of the batch on the device, and of the upload buffer. */
     void (*reserve_batch)(struct layout *l, struct model *m, size_t T);
     void (*stage)(struct model *m, const struct batch *b, const struct upload *u, float grad_scale);
-    /* A training pass begins, the batch being on its way; loss (MODEL_LOSSES), device; NULL: the
-     * backward of a part. */
+    /* At the begin of a training pass, after batch_to_device. loss (MODEL_LOSSES): on the device;
+     * NULL: the backward of a part. */
     void (*begin)(struct model *m, double *loss);
-    /* The gradient dx of x (T, C), the input of attention or MLP, is complete but for what this
-     * adds. */
+    /* Adds to dx, the gradient of x (T, C), the input of attention or MLP. */
     void (*branch_bwd)(struct model *m, void *dx, const void *x, size_t T);
     void (*end)(struct model *m);
 };
@@ -305,12 +304,12 @@ bool dropout_branch(const struct model *m, unsigned place, struct dev_dropout *a
 void dropout_apply(struct model *m, void *y, const void *x, unsigned place, size_t T, size_t C);
 /* Layers that this pass leaves out cost nothing. */
 bool layer_runs(const struct model *m, size_t i);
-/* Whether the backward goes on to the embeddings. */
+/* Whether the backward continues to the embeddings. */
 static inline bool embed_learns(const struct model *m)
 {
     return m->pass.first == 0;
 }
-size_t layer_before(const struct model *m, size_t i); /* the last that runs in front of i > 0 */
+size_t layer_before(const struct model *m, size_t i); /* the last that runs before i > 0 */
 /* The gradient of sublayer_out. */
 static inline void *branch_gradient(const struct model *m)
 {
@@ -373,16 +372,17 @@ void head_class_logits(struct model *m, const struct batch *b, size_t sequence, 
 struct dev_classifier head_task_args(const struct model *m, const struct head_pass *p, size_t task,
                                      struct linear_offsets at);
 
-/* heads.c, several heads of one task: memory; the weight of their orthogonality into the upload
- * buffer; the mean of their losses; the logarithm of the mean of their probabilities, from
- * sequence.logits, on the host. */
+/* heads.c, several heads of one task: their memory. */
 void heads_configure(struct model *m, const struct model_options *o);
 void heads_reserve(struct layout *l, struct model *m);
 void heads_reserve_batch(struct layout *l, struct model *m);
 enum err heads_open(struct model *m, struct arena *perm) MUST;
+/* The weight of their orthogonality, into the upload buffer. */
 void heads_stage(const struct model *m, const struct batch *b, const struct upload *u,
                  float grad_scale);
+/* The mean of their losses, and with gradients that of the pooler's output. */
 void heads_fwd(struct model *m, const struct head_pass *p);
+/* The logarithm of the mean of their probabilities, from several.logits, on the host. */
 void head_mean(const struct model *m, float *logits);
 /* Words that determine the ops of a pass, besides the batch's shape. */
 size_t head_key(const struct model *m, const struct batch *b, size_t i);

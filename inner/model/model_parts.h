@@ -1,7 +1,7 @@
 #ifndef MODEL_PARTS_H
 #define MODEL_PARTS_H
-/* Passes over a part of a model: some layers, with the embeddings in front of the first layer and
- * the heads behind the last one. For a site whose ranks, or whose steps, run one part after the
+/* Passes over a part of a model: some layers, with the embeddings before the first layer and the
+ * heads after the last one. For a site whose ranks, or whose steps, run one part after the
  * other (inner/methods/pipeline.h). The parts of a pass in order compute what model_accumulate
  * does, with the same bits. Between two parts the caller carries the boundary: of the forward the
  * residual stream, of the backward its gradient, model_boundary_bytes of device memory each.

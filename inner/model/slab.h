@@ -1,13 +1,14 @@
 #ifndef SLAB_H
 #define SLAB_H
-/* Who holds the parameters of a model. All that reads or writes parameters asks for a range of the
- * slab (model_gather), and gives it back (model_scatter): the passes for one unit at a time, the
- * optimizer, checkpoints, digests and outer rounds for the ranges that they work on. A unit is a
- * contiguous range of the table: the embeddings, one layer, or the last norm with the heads.
+/* The holder of a model's parameters. Code that reads or writes parameters gathers a range of the
+ * slab before (model_gather) and releases it after (model_scatter). Passes gather one unit at a
+ * time; the optimizer, checkpoints, digests and outer rounds gather the ranges that they work on. A
+ * unit is a contiguous range of the table: the embeddings, one layer, or the last norm with the
+ * heads.
  *
- * With slab_whole each rank holds the whole slab, and both functions do nothing. Ranks that hold a
- * part of each unit are another row of struct slab_holder. Such a row runs its passes op by op,
- * because a recorded graph repeats ops alone.
+ * With slab_whole each rank holds the whole slab, and both functions do nothing. With another
+ * holder passes must run op by op, because a recorded graph repeats the ops but not the calls of
+ * the holder.
  */
 #include "inner/model/table.h"
 

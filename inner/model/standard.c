@@ -5,7 +5,7 @@
  */
 #include "inner/model/model_own.h"
 
-static const float variance_min = 1e-5f; /* below it the logarithm goes on as its tangent */
+static const float variance_min = 1e-5f; /* below it the logarithm continues as its tangent */
 
 static void standard_configure(struct model *m, const struct model_options *o)
 {
@@ -42,7 +42,7 @@ static void standard_branch_bwd(struct model *m, void *dx, const void *x, size_t
 
 static void standard_begin(struct model *m, double *loss)
 {
-    if (loss) /* the backward of a part goes on with the sum of its forward */
+    if (loss) /* NULL: the backward of a part adds to the sum of its forward */
         m->standard.loss = loss + MODEL_LOSS_STANDARD;
 }
 

@@ -77,8 +77,8 @@ enum err compress_read_sums(struct optim *o) MUST;
  * the device. */
 enum err compress_wait_groups(struct optim *o) MUST;
 void compress_put_groups(struct optim *o);
-/* ERR_MISMATCH: the steps in `dir` were made with the settings `before`, and with another
- * train.steps the freeze would have begun at another one. */
+/* ERR_MISMATCH: the steps in `dir` ran with the settings `before`; with the train.steps of `s` the
+ * freeze would have begun at another step. */
 enum err compress_lengthened(const struct settings *before, const struct settings *s,
                              const char *dir) MUST;
 /* train.freeze as a number of steps. */

@@ -30,8 +30,8 @@ struct train_report {    /* of the step just finished, for displays and records 
     int64_t step, steps; /* step counts finished steps */
     double loss;         /* mean nats per token over all ranks of this site */
     bool hidden;         /* privacy.unit: losses of training are the site's secret, and NaN */
-    /* What methods say of the step (inner/methods); the losses that `loss` is the sum of, where
-     * they are several, and those beside it (inner/model/loss.h). */
+    /* Figures of the methods (inner/methods); losses that are not part of `loss`, and the terms of
+     * `loss` where it has several (inner/model/loss.h). */
     struct figures figures;
     float norm, lr; /* gradient norm before clipping */
     double step_seconds;
@@ -122,8 +122,8 @@ struct train_given { /* train.c: by the caller, at open or before train_run */
     /* Set by a signal handler: finish the step, store, return ERR_STOPPED. NULL: none. */
     atomic_int *stop;
     const struct train_budget *budget; /* with privacy.unit; NULL: no cap */
-    bool text_fixed; /* other files at a restart, by the same list, are refused; else they are
-                        warned of */
+    /* A restart whose data.train is the same but finds other files: an error; false: a warning. */
+    bool text_fixed;
 };
 struct train_data {        /* train.c */
     struct loader *loader; /* of the training text */
@@ -143,8 +143,8 @@ struct train_running {       /* train.c: the loop */
     struct train_tune *tune; /* train_tune.c */
 };
 struct train_parallel;
-struct train_division { /* how the ranks divide a step: train_parallel.h. Written by the row that
-                           `how` is */
+struct train_division { /* how the ranks divide a step: train_parallel.h. The functions of `how`
+                           write the other members */
     const struct train_parallel *how;
     void *state;
     struct grad_reduce *reduce; /* sums of gradients over the ranks; NULL: there are none */
@@ -235,7 +235,7 @@ void train_close(struct train *t); /* a zeroed or partly opened one is fine */
 /* Resumes from the newest checkpoint when there is one, else starts from the seed. ERR_OK: all
  * steps done and stored; ERR_STOPPED: stopped on request and stored; ERR_DIVERGED: loss or gradient
  * not finite, the parameters being those of t->step, the last step that hook->step saw; on all
- * ranks alike. ERR_BUDGET: the steps in front of the one that was refused are done and stored; on
+ * ranks alike. ERR_BUDGET: the steps before the one that was refused are done and stored; on
  * all ranks alike. Any other error may be this rank's alone: the caller ends the job with
  * coll_abort. hook may be NULL. */
 enum err train_run(struct train *t, const struct train_hook *hook) MUST;

@@ -11,7 +11,7 @@
 struct step_targets { /* of this rank, in one step */
     size_t divisor, sequences, tokens;
 };
-struct train_sizes { /* of which memory is planned */
+struct train_sizes { /* for the plan of its memory */
     const struct settings *settings;
     const struct table *table;
     enum dtype model_type;
@@ -19,14 +19,14 @@ struct train_sizes { /* of which memory is planned */
     int ranks;
 };
 struct train_parallel { /* no member is NULL */
-    /* ERR_CONFIG: so many ranks cannot divide a step. */
+    /* ERR_CONFIG: this number of ranks cannot divide a step. */
     enum err (*check)(const struct settings *s, int ranks);
-    int (*batch_ranks)(
-        int ranks); /* ranks that share the batch out; the others, or all, have the whole */
+    /* The number of ranks that divide the batch; 1: every rank has the whole batch. */
+    int (*batch_ranks)(int ranks);
     /* Adds its rows of the memory table. */
     void (*plan)(struct train_memory *m, const struct train_sizes *p);
     bool secret; /* losses and targets of its steps stay at the site */
-    /* Takes memory, which d->state points to. */
+    /* Allocates d->state. */
     enum err (*open)(struct train *t, struct train_division *d, struct arena *perm);
     void (*close)(struct train *t); /* a partly opened one is fine */
     /* Charges step t->step + 1, durably; an error: no record of it may be read. */
@@ -36,15 +36,15 @@ struct train_parallel { /* no member is NULL */
     enum err (*backward)(struct train *t, struct step_targets *targets);
     /* Makes the gradients those of the optimizer's step. */
     enum err (*reduce)(struct train *t);
-    /* Makes parameters and the optimizer's state whole on every rank: in front of an evaluation or
+    /* Makes parameters and the optimizer's state whole on every rank: before an evaluation or
      * a checkpoint. Between two steps. */
     enum err (*gather)(struct train *t);
     /* The parameters are those of t->step, from a checkpoint or from the seed. */
     enum err (*resumed)(struct train *t);
-    /* Slabs (table.elements) of parameters of earlier steps, which a checkpoint holds, too. Returns
-     * their number. */
+    /* Parameters of earlier steps that a checkpoint must hold: slabs (table.elements). Returns the
+     * number of slabs. */
     size_t (*earlier)(const struct train *t, float *const **slabs);
-    /* As struct method's. */
+    /* As in struct method. */
     enum err (*lengthened)(const struct settings *before, const struct settings *s,
                            const char *dir);
 };
@@ -76,7 +76,7 @@ static inline void parallel_count_targets(const struct train *t, struct step_tar
     targets->sequences += t->data.loader->sequence_targets ? batch_labels(b) : 0;
     targets->tokens += b->tokens_count - b->filled;
 }
-/* What a method works on. */
+/* The parts of a rank's training that methods work on. */
 static inline struct method_parts train_parts(struct train *t)
 {
     return (struct method_parts){t->settings, t->dev,   t->coll,        &t->table,

@@ -17,7 +17,7 @@ struct train_tune {
 /* After each step with its report: device.graphs = auto. */
 void tune_graphs(struct train *t, const struct train_report *r);
 enum err tune_open(struct train_tune **u, struct train *t, struct arena *perm) MUST;
-/* train.profile: before each step and, ended, behind the last. */
+/* train.profile: before each step; `ended`: after the last one. */
 enum err tune_profile_step(struct train *t, bool ended) MUST;
 /* t->data.batch is about to run. */
 void tune_profile_batch(struct train *t);

@@ -1,6 +1,6 @@
 /* What breaks if this is wrong: a checkpoint of a run with a method cannot be read, or lacks the
- * method's averages; a run goes on with another train.steps although its past would be another; a
- * record names a loss that the step does not have. */
+ * method's averages; a run continues with another train.steps although its finished steps would
+ * have been different; a record names a loss that the step does not have. */
 #include "tests/inner/setup.h"
 #include "inner/methods/methods.h"
 

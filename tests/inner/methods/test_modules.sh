@@ -49,7 +49,7 @@ END
 # With one module there is nothing to delay.
 run 1 one whole --train.optimizer adamw --train.dropout 0.1 --train.clip 0 --train.modules 1 --train.pipeline stale
 same one plain1
-# Four ranks; a stop while gradients are under way, and in the warm-up; another number of ranks goes on.
+# Four ranks; a stop while gradients are under way, and in the warm-up; another number of ranks continues.
 stale="--train.modules 5 --train.pipeline stale --train.optimizer adamw"
 for warmup in 0 3; do
     to=whole$warmup
