@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.." || exit 1
 find . -name CMakeLists.txt | sort | xargs awk '
     FNR == 1 { depth = 0 }
     { sub(/#.*/, "") }
-    /^ *if\((NOT )?(NET|PYTHON|CUDA|MPI|HAVE_MPI)[ )]/ && !inside { inside = 1; depth = 0 }
+    /^ *if\((NOT )?(NET|PYTHON|NODE|CUDA|MPI|HAVE_MPI)[ )]/ && !inside { inside = 1; depth = 0 }
     inside && /^ *if\(/ { depth++ }
     inside && /atoll_(test|script|command|fuzz|skip)\(/ { print FILENAME ":" FNR ": a test inside if(..); give it NEEDS"; bad = 1 }
     inside && /^ *endif\(/ && --depth == 0 { inside = 0 }
