@@ -46,7 +46,7 @@ class Source:
     defines: (name, parameters or None, body)."""
 
     def __init__(self, path, text):
-        self.path, self.text = path, text
+        self.path = path
         self.includes = INCLUDE.findall(text)
         self.plain = without_comments(text)
         self.defines = []
@@ -75,10 +75,15 @@ class Source:
                 self.closes[open_.pop()] = i
 
 
-def read(root, files=None):
-    """Source of each file."""
-    out = []
-    for f in files or listed(root):
+def texts(root):
+    """{file: its text}"""
+    out = {}
+    for f in listed(root):
         with open(os.path.join(root, f), encoding="utf-8", errors="replace") as source:
-            out.append(Source(f, source.read()))
+            out[f] = source.read()
     return out
+
+
+def read(root):
+    """Source of each file."""
+    return [Source(f, text) for f, text in texts(root).items()]

@@ -281,9 +281,8 @@ class Circles(unittest.TestCase):
 
 class Units(unittest.TestCase):
     def missing(self, header, **more):
-        files = {f"x/wide_{name}.c": "" for name in "abcde"}
-        read = [sources.Source(path, text) for path, text in {**files, "x/wide.h": header, **more}.items()]
-        return {unit: sorted(files) for unit, (_, files) in units.missing(read, 4).items()}
+        texts = {**{f"x/wide_{name}.c": "" for name in "abcde"}, "x/wide.h": header, **more}
+        return {unit: sorted(files) for unit, (_, files) in units.missing(texts, 4).items()}
 
     def test_a_header_names_each_file_with_its_members(self):
         lines = " * wide_a.c: one, two\n * wide_b.c: none\n * wide_c.c: one\n * wide_d.c: one,\n *           two\n"
@@ -299,7 +298,7 @@ class Units(unittest.TestCase):
         self.assertEqual(self.missing(one, **{"x/wide_own.h": two}), {"x/wide": ["wide_d.c", "wide_e.c"]})
 
     def test_a_small_unit_needs_none(self):
-        self.assertEqual(units.missing([sources.Source(f"x/wide_{name}.c", "") for name in "abcd"], 4), {})
+        self.assertEqual(units.missing({f"x/wide_{name}.c": "" for name in "abcd"}, 4), {})
 
     def test_a_unit_is_known_by_its_prefix(self):
         self.assertEqual(units.label("outer/site/site", ["outer/site/site", "x/other"]), "site")

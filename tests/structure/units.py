@@ -21,27 +21,28 @@ import members
 import sources
 import structure
 
-COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 LINE = re.compile(r"^[ \t/*]*(\w+\.c):((?:\s*\*?\s*\w+,)*\s*\*?\s*\w+)", re.MULTILINE)
 
 
-def named(header):
+def named(path, text):
     """The .c files that have a line of a comment of this header, with members of its structs."""
+    header = sources.Source(path, text)
     known = {name for s in members.File(header).structs.values() for name, _ in s.fields} | {"none"}
-    lines = [found for comment in COMMENT.findall(header.text) for found in LINE.findall(comment)]
+    comments = [piece for piece in sources.COMMENT.findall(text) if piece[0] == "/"]
+    lines = [found for comment in comments for found in LINE.findall(comment)]
     return {name for name, words in lines if set(re.findall(r"\w+", words)) <= known}
 
 
-def missing(read, most):
-    """{unit: (number of its .c files, those without a line)} of the units of more than `most` .c files."""
+def missing(texts, most):
+    """{unit: (number of its .c files, those without a line)} of the units of more than `most` .c files. texts: {file: its text}"""
     units = {}
-    for source in read:
-        units.setdefault(includes.unit_of(source.path), []).append(source)
+    for path in texts:
+        units.setdefault(includes.unit_of(path), []).append(path)
     out = {}
     for unit, parts in units.items():
-        files = {os.path.basename(s.path) for s in parts if s.path.endswith(".c")}
+        files = {os.path.basename(f) for f in parts if f.endswith(".c")}
         if len(files) > most:
-            lines = [named(s) for s in parts if s.path.endswith(".h")]
+            lines = [named(f, texts[f]) for f in parts if f.endswith(".h")]
             out[unit] = len(files), min((files - line for line in lines), key=len, default=files)
     return out
 
@@ -56,7 +57,7 @@ def label(unit, units):
 def main():
     options = structure.arguments(__doc__, names={"nargs": "*", "metavar": "UNIT", "help": "unit to show"})
     most = structure.limit_of(structure.rows_read(), "units", "files without a header")
-    large = missing(sources.read(options.root), most)
+    large = missing(sources.texts(options.root), most)
     found = {label(unit, large): files for unit, (_, files) in large.items()}
     for unit in options.names:
         print(f"{unit}: {' '.join(sorted(found.get(unit, ())))}")
