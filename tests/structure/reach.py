@@ -20,19 +20,18 @@ import members
 import sources
 import structure
 
-# The files of each feature: names, or FOLDER/name, so that a file that moves stays with its feature. All files of a feature's own
-# folder, outer/FEATURE, belong to it. Commands (outer/cmd) and simulators are outside.
+# A feature has all files of the folder of outer/ with its name, and files of other folders by their names, so that a file that
+# moves stays with its feature. Commands (outer/cmd) and simulators are outside.
 FEATURES = {
-    "masks": ("aggregator_masks*", "site_masks*", "mask.*", "masked.*", "cipher.*", "seal.*", "seal_*", "secure.*"),
+    "masks": ("aggregator_masks*", "site_masks*"),
     "roster": ("roster.*", "aggregator_roster.*", "site_roster.*"),
-    "amend": ("amend.*", "amend_*", "amendments.*", "replan.*"),
+    "amend": ("amend.*", "amendments.*", "replan.*"),
     "repair": ("scrub.*", "aggregator_scrub.*", "site_scrub.*", "supply.*", "site_supply.*", "site_step_back.*"),
-    "archive": ("archive.*", "aggregator_archive.*", "site_archive.*"),
-    "operator": ("aggregator_operate.*", "operate.*"),
+    "archive": (),
+    "operator": ("aggregator_operate.*",),
     # Who signs a round, and who checks it. The keys (signer.h) and TLS are what this stands on.
     "signing": ("signed.*", "aggregator_identity.*", "site_identity.*"),
-    "budget": ("accountant.*", "audit.*", "banded.*", "budget.*", "fft.*", "gaussian.*", "pld.*", "pld_loss.*", "rdp.*", "runs.*",
-               "sampled.*"),
+    "budget": (),
 }
 # Folders of files that are outside every feature, whatever their names.
 OUTSIDE = ("cmd", "run", "sim")
@@ -45,7 +44,7 @@ def belongs(path, feature):
     folder, name = path.split("/")[-2:]
     if folder in OUTSIDE or not path.startswith("outer/"):
         return False
-    return folder == feature or any(fnmatch.fnmatchcase(f"{folder}/{name}" if "/" in p else name, p) for p in FEATURES[feature])
+    return folder == feature or any(fnmatch.fnmatchcase(name, p) for p in FEATURES[feature])
 
 
 @functools.cache
@@ -113,6 +112,8 @@ def main():
     limit, found = structure.limit_of(structure.rows_read(), "reach", "files outside"), {}
     for feature in options.names or FEATURES:
         own, known = reach(files, feature)
+        if not own:
+            sys.exit(f"reach: no file of the product belongs to {feature}; correct FEATURES")
         if options.names:
             print(f"{feature}: {len(own)} files, {len(known)} outside know it\n  " + "\n  ".join(f.path for f in own))
             for path, what in sorted(known.items()):

@@ -186,9 +186,9 @@ INLINE int NAME(add)(struct wide *w, int x)
 
 class Reach(unittest.TestCase):
     FEATURE = {
-        "outer/privacy/mask.h": "#ifndef MASK_H\n#define MASK_H\n#define MASK_MAX 8\nenum mask_kind { MASK_ONE, MASK_TWO = 3 };\n"
-                                "struct mask { int width; };\nvoid mask_apply(struct mask *m);\n"
-                                "extern const int mask_table[4];\n#endif\n",
+        "outer/masks/mask.h": "#ifndef MASK_H\n#define MASK_H\n#define MASK_MAX 8\nenum mask_kind { MASK_ONE, MASK_TWO = 3 };\n"
+                              "struct mask { int width; };\nvoid mask_apply(struct mask *m);\n"
+                              "extern const int mask_table[4];\n#endif\n",
         "outer/aggregator/aggregator_masks.c": "static int helper(void)\n{\n    return 1;\n}\nint aggregator_mask(void)\n{\n"
                                                "    return helper();\n}\n",
     }
@@ -203,7 +203,7 @@ class Reach(unittest.TestCase):
 
     def test_what_knows_a_feature(self):
         for text, what in (
-            ('#include "outer/privacy/mask.h"\n', "outer/privacy/mask.h"),
+            ('#include "outer/masks/mask.h"\n', "outer/masks/mask.h"),
             ("void f(void)\n{\n    mask_apply(0);\n}\n", "mask_apply"),
             ("int f(void)\n{\n    return aggregator_mask();\n}\n", "aggregator_mask"),
             ("struct s {\n    struct mask m;\n};\n", "struct mask"),
