@@ -5,7 +5,7 @@
  * build without them uses cudnn_none.c, whose cudnn_open() returns ERR_UNSUPPORTED.
  *
  * Only cudnn_run() needs a GPU: with the properties of a GPU as JSON, any machine can make and test
- * plans (tests/cuda/cudnn_plans.c). One thread at a time uses a plan.
+ * plans (tests/cuda/test_cudnn_plans.c). One thread at a time uses a plan.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -18,7 +18,7 @@
 #define SCALAR_SQRT64(x) __builtin_sqrt(x)
 #endif
 
-/* X(VALUE, name): train.optimizer = name; its method is optim_name in inner/optim/name.c. */
+/* X(VALUE, name): train.optimizer = name; its method is optim_name, in NAME.c of inner/optim. */
 #define OPTIM_LIST(X)                                                                              \
     X(OPTIM_LAMB, lamb)                                                                            \
     X(OPTIM_ADAMW, adamw)                                                                          \

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The documents agree with one another and with the code: relative links and their anchors, paths and configuration keys in backticks,
-every page and every "docs/PAGE.md NUMBER" that a comment cites. Lines have at most 130 columns outside tables and generated pages.
+every page and every "docs/PAGE.md NUMBER" that a comment cites, every file of the repository that a source or a README names. Lines
+have at most 130 columns outside tables and generated pages.
 
     tests/structure/documents.py [ROOT]     ends with 1 and names every miss
     tests/structure/documents.py --wrap     wraps long paragraphs of the documents
@@ -18,6 +19,8 @@ GENERATED = ["docs/configuration.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:\.\./)?(?:kernels|inner|outer|proto|tests|deploy|docs)/[\w./*-]*)`")
 KEY = re.compile(r"`((?:run|model|data|train|device|outer|site|tls|serve|log|plan|wan|link)\.[a-z0-9_]+)(?![\w.]*\()[^`]*`")
+FILE = re.compile(r"(?<![\w/.$}-])((?:kernels|inner|outer|proto|tests|deploy|docs)/(?:[\w.-]+/)*[a-z0-9_]+"
+                  r"\.(?:c|h|cu|cuh|cc|md|py|sh|yaml|csv|cmake|proto))\b(?!\.\w)")  # NAME.c stands for any file
 SUFFIXES = (".c", ".h", ".cu", ".md", ".py", ".sh", ".log", ".yaml", ".proto")
 PAGE = re.compile(r"\b([\w-]+\.md)\b")
 CITED = re.compile(r"docs/(\w+)\.md ((?:\d+(?:\.\d+)*)(?:, (?!row)\d+(?:\.\d+)*)*)((?:, row \d+|, I\d+)?)")
@@ -122,6 +125,14 @@ def check_citations(root, name, pages, markdown, missed):
                 missed.append(f"{name}: docs/{page}.md has no {what}")
 
 
+def check_files(root, name, missed):
+    """The files that a source or a README names, from the root or from its own folder."""
+    for number, line in enumerate(read(root, name).split("\n"), 1):
+        for path in FILE.findall(line):
+            if not any(os.path.exists(os.path.join(root, folder, path)) for folder in ("", os.path.dirname(name))):
+                missed.append(f"{name}:{number}: {path} is not there")
+
+
 def check_training_text(root, name, missed):
     """A test that trains on the documents gets another loss with each corrected sentence."""
     for number, line in enumerate(read(root, name).split("\n"), 1):
@@ -183,6 +194,9 @@ def main():
     for f in sources:
         if not f.endswith("structure/documents.py"):
             check_citations(root, f, pages, markdown, missed)
+    for f in [*sources, *files(root, "*.md")]:
+        if not f.startswith(("tests/structure/", "tests/golden/text/")):  # made-up files; text that never changes
+            check_files(root, f, missed)
     for f in files(root, "tests/*.sh", "tests/*.py", "tests/*.c", "deploy/*.sh"):
         if not f.startswith("tests/structure/"):
             check_training_text(root, f, missed)

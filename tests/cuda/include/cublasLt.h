@@ -1,6 +1,6 @@
 #ifndef CUBLASLT_H
 #define CUBLASLT_H
-/* What kernels/cuda/matmul_cuda.c uses of cuBLASLt, by the names and values of CUDA 13's header;
+/* What kernels/cuda/matmul.cu uses of cuBLASLt, by the names and values of CUDA 13's header;
  * fake_lt.cc is behind it. */
 #include <stddef.h>
 #include <stdint.h>
