@@ -8,8 +8,8 @@ What breaks if this fails: files that can be understood, tested and replaced onl
 structure.csv: the files' names, and their number. A new circle fails, and so does one with another file in it. At the end no more
 than four are wanted.
 
-What a file defines and needs is read by nm from the object files of BUILD. A row of which the build has not got every file (a
-build without the network, say) is left as it is.
+What a file defines and needs is read by nm from the object files of BUILD. A row is left as it is if the build lacks one
+of its files (a build without the network, say).
 """
 import json
 import os

@@ -51,7 +51,6 @@ class Struct:
         self.inside = {}  # member: files that write a member of it
         self.taken = {}  # member: files that take its address
 
-
     def files(self):
         return {f for files in self.writers.values() for f in files}
 
@@ -77,7 +76,7 @@ class File:
         return i
 
     def base(self, i):
-        """The type in front of declarators: (of, index after it)."""
+        """The type before declarators: (of, index after it)."""
         of, seen = None, False
         while True:
             word = self.t[i]
