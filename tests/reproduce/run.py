@@ -144,6 +144,9 @@ class Runner:
         row = Row(path, self.workloads)
         if self.only and not set(self.only) <= set(row.searched()):
             raise Bad(f"--runs {','.join(self.only)}: the searched runs of {row.name} are {', '.join(row.searched()) or 'none'}")
+        if self.most_seeds is not None and (self.most_seeds < 1 or not row.searched()):
+            raise Bad(f"--seeds {self.most_seeds}: one seed or more, of a row whose rates are searched; {row.name} "
+                      f"{'has such runs' if row.searched() else 'has none'}")
         if not self.quick and RESULTS.exists() and not os.access(RESULTS, os.W_OK):
             raise Bad(f"{RESULTS} cannot be written, and the row's numbers belong there: chmod u+w, or --quick")
         if row.searched() and not self.quick:

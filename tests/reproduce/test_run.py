@@ -341,6 +341,10 @@ class Rows(unittest.TestCase):
     def test_first_seeds_alone(self):
         self.assertEqual({seed for _, seed in self.searched(only=("--seeds", "1"))}, {1})
         self.assertNotIn(1, {seed for _, seed in self.searched()})
+        for count, text in (("0", SEARCHED), ("-1", SEARCHED), ("1", ROW)):
+            with self.assertRaises(Bad) as caught:
+                self.searched(text, only=("--seeds", count))
+            self.assertIn(f"--seeds {count}: one seed or more", str(caught.exception))
 
     def test_another_setting_is_searched(self):
         row = self.row(SEARCHED.replace("a: {", "a: {search_of: outer.lr, train.lr: 0.5, ", 1))
