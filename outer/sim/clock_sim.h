@@ -34,7 +34,7 @@ struct clock_sim {
     const uint8_t *without; /* [SIM_STRIKES_MAX] not 0: that fault is left out; NULL: none is */
     sim_told *told;         /* NULL: nobody listens */
     void *told_self;
-    unsigned process; /* whose code runs: see sim_memory.h */
+    unsigned process; /* 1 + the node whose code runs; 0: none */
 };
 
 void clock_sim_open(struct clock_sim *c, uint64_t seed);

@@ -1,4 +1,4 @@
-/* What a network did, as rows that a report shows (report_wan.c). */
+/* What a network did, as rows that a report shows (page_whole_wan). */
 #include "outer/record/jsonl.h"
 #include "outer/wan/wan.h"
 

@@ -158,7 +158,7 @@ struct sim {
     float *initial;
     char canonical[512];
     const char *names[SIM_SITES_MAX];
-    struct sim_aggregator aggregator[SIM_AGGREGATORS_MAX]; /* the second one: sim_second.c */
+    struct sim_aggregator aggregator[SIM_AGGREGATORS_MAX]; /* the second one: sim_copies.c */
     struct signer_sim signer;                              /* the aggregator's */
     uint64_t calm_ms, progress_ms, first_done_ms, finished_ms;
     bool finished;
