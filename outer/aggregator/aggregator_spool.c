@@ -306,7 +306,6 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     if (e == ERR_OK &&
         a->env->ops->exists(
             a->env, up->in.final)) { /* durable since before a crash: only the record is missing */
-        blocks_make(&up->in.blocks, m->payload_bytes);
         blocks_fill(&up->in.blocks, m->payload_bytes);
     } else if (e == ERR_OK) {
         e = intake_open_marked(a->env, &up->in);

@@ -29,7 +29,7 @@
 #define AGGREGATOR_IDENTITIES "identities" /* keys that sites sign with, as seen first */
 #define AGGREGATOR_SETUP      "setup"      /* secure aggregation: of pair keys, the newest one */
 #define AGGREGATOR_STALE      "stale" /* a site proved that this directory is old: never served */
-enum { AGGREGATOR_PATH_MAX = 256 };
+enum { AGGREGATOR_PATH_MAX = INTAKE_PATH_MAX };
 
 /* RECEIVING -> VERIFYING or SUPERSEDED; both end with the upload. */
 enum upload_state {

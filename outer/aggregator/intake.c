@@ -29,7 +29,6 @@ static enum err marks_open(struct env *env, struct intake *in)
     uint64_t bytes;
     uint8_t *data;
     size_t n;
-    blocks_make(&in->blocks, in->header.payload_bytes);
     enum err e = env->ops->part_open(env, in->have, 8 * in->blocks.count, &in->marks, &bytes);
     if (e == ERR_OK && bytes) {
         e = env->ops->read(env, in->have, 8 * BLOCKS_MAX, &scratch, &data, &n);
