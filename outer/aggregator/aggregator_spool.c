@@ -264,7 +264,7 @@ static bool upload_busy(const struct aggregator *a, unsigned site,
 {
     for (const struct upload *up = a->uploads; up; up = up->next)
         if (up->site == site && up->in.header.fragment == m->fragment &&
-            up->in.header.round == m->round && (up->in.storing || up->state == UPLOAD_VERIFYING))
+            up->in.header.round == m->round && (up->storing || up->state == UPLOAD_VERIFYING))
             return true;
     return false;
 }
@@ -273,7 +273,7 @@ static void upload_to(struct upload *up, enum upload_state state)
 {
     ASSERT(up->state == UPLOAD_RECEIVING);
     ASSERT(state != UPLOAD_RECEIVING);
-    ASSERT(state != UPLOAD_VERIFYING || !up->in.storing);
+    ASSERT(state != UPLOAD_VERIFYING || !up->storing);
     up->state = state;
 }
 
@@ -283,7 +283,7 @@ static void uploads_supersede(struct aggregator *a, unsigned site, unsigned frag
         if (up->site == site && up->in.header.fragment == fragment &&
             up->state == UPLOAD_RECEIVING) {
             upload_to(up, UPLOAD_SUPERSEDED);
-            if (!up->in.storing)     /* else of another round */
+            if (!up->storing)        /* else of another round */
                 upload_close(a, up); /* the newer stream writes the same file */
         }
 }
@@ -422,7 +422,7 @@ void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *
     if (chunk_fits(self, up, offset, n, answer) != BLOCKS_NEW)
         return;
     answer->outcome = ROUND_PENDING;
-    up->in.storing++;
+    up->storing++;
 }
 
 enum err aggregator_store(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n)
@@ -437,8 +437,8 @@ void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum
 {
     struct aggregator *a = self;
     struct upload *up = upload;
-    ASSERT(up->in.storing > 0);
-    up->in.storing--;
+    ASSERT(up->storing > 0);
+    up->storing--;
     if (e != ERR_OK) {
         memset(answer, 0, sizeof *answer);
         aggregator_say_failed(a, e, answer);

@@ -41,7 +41,8 @@ struct upload { /* one contribution on its way in */
     struct upload *next;
     unsigned site;
     enum upload_state state;
-    struct intake in; /* a superseded stream may still store chunks */
+    struct intake in;
+    unsigned storing; /* chunks that are being written; a superseded stream may have some */
     uint64_t offered_ms;
     uint64_t chunk_ms;         /* when its last chunk was stored, or it was opened */
     const struct codec *codec; /* of its round */

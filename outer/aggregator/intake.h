@@ -19,7 +19,6 @@ struct intake {
     struct blocks blocks;
     int handle;       /* of the part file; -1: closed */
     int marks;        /* `blocks` as a file, 8 bytes for each block; -1: in memory alone */
-    unsigned storing; /* chunks that are being written */
     enum err verdict; /* result of the verification, and its sentence */
     char why[WIRE_TEXT_MAX];
     char part[INTAKE_PATH_MAX], have[INTAKE_PATH_MAX], final[INTAKE_PATH_MAX];

@@ -473,10 +473,8 @@ static void supply_chunk(void *self, void *upload, uint64_t offset, const uint8_
     struct intake *in = ((struct supply_part *)upload)->in;
     (void)self, (void)data;
     memset(answer, 0, sizeof *answer);
-    if (intake_fits(in, offset, n, answer) != BLOCKS_NEW)
-        return;
-    answer->outcome = ROUND_PENDING;
-    in->storing++;
+    if (intake_fits(in, offset, n, answer) == BLOCKS_NEW)
+        answer->outcome = ROUND_PENDING;
 }
 
 static enum err supply_store(void *self, void *upload, uint64_t offset, const uint8_t *data,
@@ -493,7 +491,6 @@ static void supply_stored(void *self, void *upload, uint64_t offset, size_t n, e
     struct intake *in = ((struct supply_part *)upload)->in;
     (void)self;
     memset(answer, 0, sizeof *answer);
-    in->storing--;
     if (e != ERR_OK)
         say_disk(e, answer);
     else if (blocks_fits(&in->blocks, offset, n) == BLOCKS_NEW) /* else two streams brought it */
