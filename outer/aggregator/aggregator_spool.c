@@ -376,14 +376,13 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
 static bool upload_revoked(struct aggregator *a, const struct upload *up,
                            struct wire_answer *answer)
 {
-    char uri[3 * WIRE_NAME_MAX], text[WIRE_TEXT_MAX];
+    char uri[3 * WIRE_NAME_MAX];
     snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o->run, a->names[up->site]);
     const char *why = aggregator_revoked(a, uri, &up->in.header.head.certificate);
     if (!why)
         return false;
-    snprintf(text, sizeof text, "%s: %s", uri, why);
-    aggregator_say(answer, ROUND_EXCLUDED, "%s", text);
-    aggregator_refused(a, (int)up->site, uri, "payload", ROUND_EXCLUDED, text);
+    aggregator_say(answer, ROUND_EXCLUDED, "%s: %s", uri, why);
+    aggregator_refused(a, (int)up->site, uri, "payload", answer->outcome, answer->text);
     return true;
 }
 
