@@ -119,19 +119,25 @@ static enum err state_take(struct outer_state *m, const char *path, const struct
     return ERR_OK;
 }
 
+/* The record of a state file, in memory of `a`. */
+static enum err state_record(struct outer_state *m, unsigned fragment, const char *path,
+                             struct state_head *head, struct record *r, struct arena *a)
+{
+    enum { MOST = 4 * sizeof(float) + sizeof(double) + 1 }; /* bytes an element, of any settings */
+    struct record_form form = {"state", state_fields, head};
+    return store_read(m->env, path, &form, outer_state_elements(m, fragment) * MOST, r, a);
+}
+
 enum err outer_state_read(struct outer_state *m, unsigned fragment, uint64_t round,
                           struct outer_state_fragment *s)
 {
-    enum { MOST = 4 * sizeof(float) + sizeof(double) + 1 }; /* bytes an element, of any settings */
     char path[PATH_BYTES];
     struct arena scratch = arena_make(0);
     struct state_head head = {0};
-    struct record_form form = {"state", state_fields, &head};
     struct record r;
     staging_forget(&m->staging, s->theta);
     outer_state_path(path, fragment, round, "state");
-    enum err e =
-        store_read(m->env, path, &form, outer_state_elements(m, fragment) * MOST, &r, &scratch);
+    enum err e = state_record(m, fragment, path, &head, &r, &scratch);
     if (e == ERR_CORRUPT || (e == ERR_OK && (head.fragment != fragment || head.round != round)))
         e = outer_state_damaged(m, path);
     if (e == ERR_OK)
@@ -142,19 +148,16 @@ enum err outer_state_read(struct outer_state *m, unsigned fragment, uint64_t rou
 
 enum err outer_state_own_read(struct outer_state *m, unsigned fragment, uint64_t round)
 {
-    enum { MOST = 4 * sizeof(float) + sizeof(double) + 1 };
     char path[PATH_BYTES];
     struct file_part own[OWN_MAX];
     struct arena scratch = arena_make(0);
     struct state_head head = {0};
-    struct record_form form = {"state", state_fields, &head};
     struct record r;
-    size_t elements = outer_state_elements(m, fragment),
-           n = outer_state_own_parts(&m->next, elements, own);
+    size_t n = outer_state_own_parts(&m->next, outer_state_elements(m, fragment), own);
     if (!n)
         return ERR_OK;
     outer_state_path(path, fragment, round, "state");
-    enum err e = store_read(m->env, path, &form, elements * MOST, &r, &scratch);
+    enum err e = state_record(m, fragment, path, &head, &r, &scratch);
     if (e == ERR_OK && (head.round != round || !record_take(&r, 1, own, n)))
         e = err_set(ERR_CORRUPT, "its residual is damaged, and is not a function of the rounds");
     arena_free(&scratch);
