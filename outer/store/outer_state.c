@@ -166,12 +166,6 @@ size_t outer_state_parts_bytes(const struct file_part *parts, size_t n)
     return bytes;
 }
 
-void outer_state_parts_copy(const struct file_part *to, const struct file_part *from, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        memcpy((void *)(uintptr_t)to[i].data, from[i].data, to[i].size_bytes);
-}
-
 void outer_state_parts_fill(const struct file_part *to, size_t n, const uint8_t *bytes)
 {
     for (size_t i = 0; i < n; i++) {

@@ -237,14 +237,13 @@ void outer_state_file_take(struct outer_state *m, unsigned fragment,
 
 static const struct record_form manifest_form = {.kind = "manifest"};
 
-enum err outer_state_manifest_write(struct outer_state *m, unsigned fragment,
-                                    const struct manifest *manifest)
+enum err outer_state_manifest_write(struct outer_state *m, const struct manifest *manifest)
 {
     char path[PATH_BYTES];
     uint8_t bytes[MANIFEST_BYTES_MAX];
     struct file_part part = {bytes, manifest_encode(manifest, bytes)};
     struct record_section section = {.parts = &part, .part_count = 1};
-    outer_state_path(path, fragment, manifest->round + 1, "MANIFEST");
+    outer_state_path(path, manifest->fragment, manifest->round + 1, "MANIFEST");
     return store_write(m->env, path, &manifest_form, &section, 1);
 }
 
@@ -285,7 +284,7 @@ enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_
 enum err outer_state_manifest_put(struct outer_state *m, const struct manifest *manifest)
 {
     ASSERT(manifest->round < m->state[manifest->fragment].round);
-    return outer_state_manifest_write(m, manifest->fragment, manifest);
+    return outer_state_manifest_write(m, manifest);
 }
 
 enum err outer_state_aggregate_again(struct outer_state *m, const struct manifest *manifest,

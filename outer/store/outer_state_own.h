@@ -36,7 +36,6 @@ size_t outer_state_shared_parts(const struct outer_state_fragment *s, size_t ele
 size_t outer_state_own_parts(const struct outer_state_fragment *s, size_t elements,
                              struct file_part out[OWN_MAX]);
 size_t outer_state_parts_bytes(const struct file_part *parts, size_t n);
-void outer_state_parts_copy(const struct file_part *to, const struct file_part *from, size_t n);
 /* bytes: all parts, one after the other; NULL: zeros. */
 void outer_state_parts_fill(const struct file_part *to, size_t n, const uint8_t *bytes);
 struct digest outer_state_shared_digest(const struct outer_state_fragment *s, size_t elements);
@@ -57,8 +56,7 @@ enum err outer_state_read(struct outer_state *m, unsigned fragment, uint64_t rou
                           struct outer_state_fragment *s) MUST;
 /* Residual and discarded residual of a file whose shared parts are damaged, into `next`. */
 enum err outer_state_own_read(struct outer_state *m, unsigned fragment, uint64_t round) MUST;
-enum err outer_state_manifest_write(struct outer_state *m, unsigned fragment,
-                                    const struct manifest *manifest) MUST;
+enum err outer_state_manifest_write(struct outer_state *m, const struct manifest *manifest) MUST;
 enum err outer_state_current_write(struct outer_state *m, unsigned fragment,
                                    const struct outer_state_fragment *s) MUST;
 enum err outer_state_current_read(struct outer_state *m, unsigned fragment,

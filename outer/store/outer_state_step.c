@@ -232,6 +232,12 @@ enum err outer_state_mean(struct outer_state *m, unsigned fragment, uint64_t rou
 
 /* ---- one round further ---- */
 
+static void parts_copy(const struct file_part *to, const struct file_part *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy((void *)(uintptr_t)to[i].data, from[i].data, to[i].size_bytes);
+}
+
 /* An included round: from state s, and the aggregate, into `next`. */
 static enum err next_step(struct outer_state *m, const struct outer_state_fragment *s,
                           const struct manifest *manifest, const struct codec_payload *aggregate)
@@ -252,7 +258,7 @@ static enum err next_same(struct outer_state *m, const struct outer_state_fragme
     struct file_part from[SHARED_MAX], to[SHARED_MAX];
     size_t elements = outer_state_elements(m, fragment);
     outer_state_shared_parts(next, elements, to);
-    outer_state_parts_copy(to, from, outer_state_shared_parts(s, elements, from));
+    parts_copy(to, from, outer_state_shared_parts(s, elements, from));
     next->round = s->round + 1;
     grow(m, fragment, s->round, next->theta, next->codes);
     TRY(dev_sync(m->dev));
@@ -361,7 +367,7 @@ void outer_state_own_keep(struct outer_state *m, unsigned fragment)
     struct file_part from[OWN_MAX], to[OWN_MAX];
     size_t elements = outer_state_elements(m, fragment);
     outer_state_own_parts(&m->next, elements, to);
-    outer_state_parts_copy(to, from, outer_state_own_parts(&m->state[fragment], elements, from));
+    parts_copy(to, from, outer_state_own_parts(&m->state[fragment], elements, from));
 }
 
 void outer_state_give_up(struct outer_state *m, unsigned fragment)
@@ -427,7 +433,7 @@ static void arrays_copy(struct outer_state *m, unsigned fragment)
     size_t k = outer_state_shared_parts(s, n, to) - 1;
     outer_state_shared_parts(&m->next, n, from);
     outer_state_own_parts(&m->next, n, from + k);
-    outer_state_parts_copy(to, from, k + outer_state_own_parts(s, n, to + k));
+    parts_copy(to, from, k + outer_state_own_parts(s, n, to + k));
     staging_forget(&m->staging, s->theta);
     if (staging_kept(&m->staging, STAGING_THETA, m->next.theta))
         staging_keep(&m->staging, STAGING_THETA, s->theta);
@@ -452,7 +458,7 @@ static enum err next_store(struct outer_state *m, unsigned fragment,
         TRY(m->env->ops->write(m->env, path, &(struct file_part){aggregate, aggregate_bytes}, 1));
     else if (manifest_empty(manifest)) /* a gathered one was written before the outer step */
         TRY(m->env->ops->remove(m->env, path));
-    TRY(outer_state_manifest_write(m, fragment, manifest));
+    TRY(outer_state_manifest_write(m, manifest));
     if (MUTANT(CURRENT_FIRST))
         TRY(outer_state_current_write(m, fragment, &m->next));
     return outer_state_write(m, fragment, &m->next);
