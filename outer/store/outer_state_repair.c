@@ -12,13 +12,13 @@
 static void own_again(struct outer_state *m, const struct manifest *manifest)
 {
     unsigned fragment = manifest->fragment;
-    bool again = schedule_compresses_downlink(&m->schedule, (enum codec_kind)manifest->codec,
-                                              manifest_included(manifest));
     if (manifest->rolled_back) {
         outer_state_give_up(m, fragment);
         return;
     }
-    again = again && m->o.compresses_downlink;
+    bool again = m->o.compresses_downlink &&
+                 schedule_compresses_downlink(&m->schedule, (enum codec_kind)manifest->codec,
+                                              manifest_included(manifest));
     if (again && m->o.remake(m->o.remake_self, m, fragment, manifest) == ERR_OK)
         return;
     outer_state_own_keep(m, fragment);
