@@ -286,10 +286,11 @@ static enum err round_rolled_back(struct replay *p)
         e = outer_state_replay(p->m, p->now, f.state.shared, f.state.shared_bytes);
     replay_file_close(&f);
     err_clear();
-    p->r->made += e == ERR_OK;
-    outer_state_give_up(p->m, p->fragment);
-    if (e == ERR_OK)
+    if (e == ERR_OK) {
+        outer_state_give_up(p->m, p->fragment);
+        p->r->made++;
         return e;
+    }
     replay_found(p, REPLAY_MISSING, "state", p->now->round, NULL,
                  "an operator went back to state %" PRIu64 ", and no directory has state %" PRIu64
                  ", whose bytes it has",
