@@ -448,7 +448,6 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
     const struct archive_options ar = {
         .head = {.run = "sim", .replica = "aggregator", .aggregator = true, .aggregators = 1},
         .settings = "x\n",
-        .sites = s->names,
         .states_every = 3};
     TRY(amend_at_aggregator(&ao.organs.at[ao.organs.count++], &s->amend.base, arena));
     if (s->o.archives) {

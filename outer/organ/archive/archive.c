@@ -252,8 +252,6 @@ void archive_round(struct archive *a, const struct manifest *m,
                    const struct archive_payload *payloads, size_t count,
                    const struct file_part *aggregate)
 {
-    if (!a)
-        return;
     unsigned f = m->fragment;
     if (m->round > a->next[f])
         gap_note(a, f, a->next[f], m->round - 1, "not committed one by one here: a snapshot");
@@ -269,8 +267,6 @@ void archive_round(struct archive *a, const struct manifest *m,
 void archive_masked(struct archive *a, const struct manifest *m)
 {
     struct file_map map = {0};
-    if (!a)
-        return;
     bool there =
         !manifest_aborted(m) && outer_state_aggregate(a->m, m->fragment, m->round, &map) == ERR_OK;
     const struct file_part sum = {map.data, map.size_bytes};
@@ -280,7 +276,7 @@ void archive_masked(struct archive *a, const struct manifest *m)
 
 uint64_t archive_bytes(const struct archive *a)
 {
-    return a ? a->bytes : 0;
+    return a->bytes;
 }
 
 /* ---- open ---- */
@@ -378,8 +374,6 @@ void archive_begin(struct archive *a, struct env *owner, struct outer_state *m,
                    const struct archive_again *again)
 {
     char quoted[2 * WHY_MAX];
-    if (!a)
-        return;
     a->owner = owner;
     a->m = m;
     enum err e = head_put(a);

@@ -38,7 +38,6 @@ struct archive_options {
     struct archive_head head; /* texts are borrowed; ends are the replica's schedule's */
     const char *settings;     /* for config.yaml */
     bool imported;            /* the start is no function of run.seed */
-    const char *const *sites; /* outer.sites */
     uint64_t states_every;    /* run.archive_states; 0: none */
     enum err (*free_bytes)(const char *path, uint64_t *bytes); /* NULL: not known */
 };
@@ -63,8 +62,8 @@ struct archive_again {
 };
 void archive_begin(struct archive *a, struct env *owner, struct outer_state *m,
                    const struct archive_again *again);
-/* The replica has committed this round; its state is m->state[fragment], or of a later round. NULL
- * archive: nothing. aggregate: of a masked round or NULL. */
+/* The replica has committed this round; its state is m->state[fragment], or of a later round.
+ * aggregate: of a masked round or NULL. */
 void archive_round(struct archive *a, const struct manifest *manifest,
                    const struct archive_payload *payloads, size_t count,
                    const struct file_part *aggregate);
