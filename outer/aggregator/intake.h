@@ -1,9 +1,9 @@
 #ifndef INTAKE_H
 #define INTAKE_H
-/* A file that a site sends, on its way in: the part file, which of its bytes are stored, its final
- * name. Both services that receive uploads use it: aggregator_spool.c for contributions, supply.c
- * for the parts of a lost directory. Who may send what, and what follows once all bytes are here,
- * is theirs. Threads: intake_store, intake_keep and intake_verdict run without the lock of the
+/* A file that a site uploads: its part file, which of its bytes are stored, and its final name. Two
+ * services receive uploads: aggregator_spool.c takes contributions, supply.c takes the parts of a
+ * lost directory. They decide who may send what, and what follows once all bytes are stored.
+ * Threads: intake_store, intake_keep and intake_verdict run without the lock of the
  * service (link.h: store, verify), all else under it.
  */
 #include "outer/wire/blocks.h"
@@ -11,7 +11,7 @@
 #include "outer/store/env.h"
 
 #define INTAKE_PART ".part" /* of a file that is arriving */
-#define INTAKE_HAVE ".have" /* which of its bytes have */
+#define INTAKE_HAVE ".have" /* which of its bytes have arrived */
 enum { INTAKE_PATH_MAX = 256 };
 
 struct intake {
@@ -26,19 +26,21 @@ struct intake {
 
 /* Nothing has arrived, and no file is open. `final` is set. */
 void intake_make(struct intake *in, const struct wire_contribution *m);
-/* Without marks, for another offer of the same bytes: what has arrived stays. */
+/* Opens the part file without marks. Another offer of the same bytes continues at what is stored.
+ */
 enum err intake_open(struct env *env, struct intake *in, const struct wire_contribution *m) MUST;
-/* With marks, which say what an earlier stream has left in the part file. What the marks
- * say is there survives a kill, since the bytes were written first. After a power cut they may lie;
- * then the digest is wrong. Marks that no sender can have made count as none. */
+/* Opens the part file and its marks, which say what an earlier stream has left in the part file.
+ * After a kill the marks are right, because the bytes are written before them. After a power cut
+ * the marks may be wrong; then the digest of the bytes is wrong. Marks that blocks_valid refuses
+ * count as none. */
 enum err intake_open_marked(struct env *env, struct intake *in) MUST;
 enum err intake_close(struct env *env, struct intake *in) MUST; /* what is open */
-/* The part file gets its final name, durable; final NULL: it is closed alone. */
+/* The part file gets its final name, durable; final NULL: it is only closed. */
 enum err intake_keep(struct env *env, struct intake *in, const char *final) MUST;
-/* May this chunk be stored? BLOCKS_GAP: the answer says from where to go on. */
+/* May this chunk be stored? BLOCKS_GAP: the answer has the offset to resume at. */
 enum blocks_fit intake_fits(const struct intake *in, uint64_t offset, size_t n,
                             struct wire_answer *answer);
-/* Bytes first, then the marks of the blocks they lie in. */
+/* Writes the bytes, then the marks of their blocks. */
 enum err intake_store(struct env *env, const struct intake *in, uint64_t offset,
                       const uint8_t *data, size_t n) MUST;
 bool intake_whole(const struct intake *in); /* all bytes are stored */

@@ -29,11 +29,9 @@ struct supply_part {
     enum wire_supply supply;
     unsigned fragment;
     uint64_t round;
-    struct digest here; /* of the bytes that are stored: offered again, they are not sent again.
-                           Zero: none are */
-    struct intake *in;  /* on its way in; what has arrived stays, if its stream ends early. NULL:
-                           nothing is */
-    bool streams;       /* a stream brings it, or its bytes are being verified */
+    struct digest here; /* of the stored bytes, which the site need not send again. Zero: none */
+    struct intake *in; /* the upload; what has arrived stays if its stream ends early. NULL: none */
+    bool streams;      /* a stream brings it, or its bytes are being verified */
 };
 struct supply_site {
     char name[WIRE_NAME_MAX];
@@ -364,7 +362,7 @@ static bool part_fits(const struct supply *s, const struct supply_site *site,
     return false;
 }
 
-/* Of the offer; made where there is none yet. NULL: no memory. */
+/* The part that is offered; a new one is added to the list. NULL: no memory. */
 static struct supply_part *part_find(struct supply *s, unsigned site,
                                      const struct wire_contribution *m)
 {
@@ -588,7 +586,7 @@ static void supply_verified(void *self, void *upload, struct wire_answer *answer
 
 /* ---- other calls ---- */
 
-/* What a site of the run is told that has a round in mind. */
+/* The answer to a site's call about a round: the site has to say hello. */
 static void say_rebind(const struct supply *s, const char *peer, const struct wire_head *head,
                        struct wire_answer *answer)
 {

@@ -45,7 +45,7 @@ struct link_service supply_service(struct supply *s);
 bool supply_enough(const struct supply *s); /* once the server has stopped */
 /* Sites that have sent all of theirs, by number; NULL: no more. */
 const char *supply_site(const struct supply *s, unsigned number);
-/* "SITE/parts/F.T.KIND" behind SUPPLY_DIRECTORY. */
+/* "SITE/parts/F.T.KIND" in SUPPLY_DIRECTORY. */
 enum { SUPPLY_PATH_MAX = 192 };
 void supply_path(char out[SUPPLY_PATH_MAX], const char *site, enum wire_supply kind,
                  unsigned fragment, uint64_t round);

@@ -385,7 +385,7 @@ static enum err chain_check(const struct trust *t, const struct manifest *m, str
 }
 
 /* What a directory keeps of a fragment, newest first, along the chain: at most `most` rounds, each
- * with its aggregate. Ends at the first round that the site has not kept: what it kept of before is
+ * with its aggregate. Ends at the first round that the site has not kept: rounds before a gap are
  * of no use. */
 static enum err
 history_walk(struct outer_state *from, unsigned fragment, uint64_t most, const struct trust *trust,

@@ -129,8 +129,8 @@ uint64_t site_train_rounds(const struct schedule *s, int64_t step)
 
 /* ---- local parameters ---- */
 
-/* The slab that a fragment is part of: the parameters, of which its ranges are gathered, or a
- * moment. */
+/* The slab that holds a fragment: the parameters, with the fragment's ranges gathered, or a moment.
+ */
 static float *local_gather(struct train *t, const struct fragment *f)
 {
     if (f->state == FRAGMENT_PARAMETERS)

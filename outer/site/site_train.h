@@ -56,9 +56,10 @@ struct site_train_options {
     /* The parameters that the run starts from; NULL: those of run.seed. Lead only. */
     enum err (*initial)(void *self, float *slab);
     void (*rounded)(void *self, const struct site_train_round *r); /* lead only */
-    /* On every rank, before the first step and when the replica's schedule has changed: the
-     * lead's, with the former values of train.steps that *s has. No step behind a border of it has
-     * begun. *version: outer_state_schedule_version of it. An error is the same on every rank. */
+    /* On every rank, before the first step and when the replica's schedule has changed: *s becomes
+     * the lead's schedule, with the former values of train.steps that *s has. No step after a
+     * border of the new schedule has begun. *version: its outer_state_schedule_version. An error is
+     * the same on every rank. */
     enum err (*rescheduled)(void *self, struct schedule *s, uint32_t *version);
     void *self;
 };
@@ -101,7 +102,7 @@ struct outer_memory site_train_memory(const struct site_train_options *o, size_t
 enum err site_train_open(struct site_train *s, const struct site_train_options *o,
                          size_t local_elements) MUST;
 void site_train_close(struct site_train *s);
-/* The lead's result, on every rank: its error ends all of them. By all ranks. */
+/* Returns the lead's result on every rank. Every rank calls it. */
 enum err site_train_agree(const struct site_train *s, enum err mine) MUST;
 /* Before a checkpoint is loaded: the schedule that the newest manifests here imply. */
 enum err site_train_reschedule(struct site_train *s) MUST;

@@ -149,13 +149,13 @@ enum err outer_state_apply(struct outer_state *m, struct manifest *manifest,
  * further, and grown where the round ends a stage. Fills the manifest. outer_state_commit follows,
  * without an aggregate. */
 enum err outer_state_abort(struct outer_state *m, struct manifest *manifest) MUST;
-/* A committed round once more, at any replica: from its manifest, whose parent is the current
- * state's, and the bytes that the manifest names, into `next`. The bytes are the aggregate,
- * wherever they come from: the aggregator, a kept file, an archive, or the contributions added once
- * more. Of a round that was rolled back they are a state. An empty round (manifest_empty) has none.
- * The residual and discarded residual of `next` are the caller's. ERR_PROTO: these are not the
- * manifest's bytes. ERR_DISAGREE: the states differ, before the step or after it. ERR_DIVERGED: as
- * above. */
+/* Replays a committed round at any replica: makes `next` from the current state, the round's
+ * manifest, whose parent is the current state's manifest, and the bytes that the manifest names.
+ * The bytes are the aggregate, from any source: the aggregator, a kept file, an archive, or a new
+ * sum of the contributions. A round that was rolled back has the bytes of a state. An empty round
+ * (manifest_empty) has none. The residual and discarded residual of `next` are the caller's.
+ * ERR_PROTO: these are not the manifest's bytes. ERR_DISAGREE: the states differ, before the step
+ * or after it. ERR_DIVERGED: as above. */
 enum err outer_state_replay(struct outer_state *m, const struct manifest *manifest,
                             const uint8_t *bytes, size_t size_bytes) MUST;
 bool outer_state_kept(struct outer_state *m, unsigned fragment, uint64_t round);
@@ -244,10 +244,10 @@ enum err outer_state_prune(struct outer_state *m, unsigned fragment, uint64_t ol
 /* Of a kept round. ERR_INPUT: not kept. */
 enum err outer_state_manifest(struct outer_state *m, unsigned fragment, uint64_t round,
                               struct manifest *out) MUST;
-/* The same; not copied, the caller unmaps. */
 /* The newest there is on disk; the state need not be loaded. ERR_INPUT: none. */
 enum err outer_state_manifest_newest(struct outer_state *m, unsigned fragment,
                                      struct manifest *out) MUST;
+/* Of a kept round; not copied, the caller unmaps. ERR_INPUT: not kept. */
 enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_t round,
                                struct file_map *map) MUST;
 /* Manifest and aggregate of a round before the present state, or of the one that made it: from

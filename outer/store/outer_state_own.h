@@ -5,7 +5,8 @@
  *   outer_state.c         all members at open; schedule, amendments; state[] at round 0
  *   outer_state_files.c   the arrays of the state that it is given to read into; pruned
  *   outer_state_step.c    next, mean, staging; state[] from next at a commit, and its squares
- *   outer_state_repair.c  residuals_lost; state[] and next by calls of the two files above
+ *   outer_state_repair.c  residuals_lost; residual of next; state[] and next by calls of the two
+ *                         files above
  *
  * Outside: downlink.c writes residual and discarded residual of next, and uses next.theta and mean
  * before the step. A site writes residual and discarded residual of next before a commit, and uses
@@ -27,7 +28,7 @@ enum err outer_state_arrays_alloc(struct outer_state_fragment *s,
                                   const struct outer_state_options *o,
                                   const struct outer_opt *outer, size_t elements,
                                   struct arena *perm) MUST;
-/* `next` takes the shape of a fragment's state: parts that the fragment has not are NULL. */
+/* `next` takes the shape of a fragment's state: parts that the fragment does not have are NULL. */
 struct outer_state_fragment *outer_state_next(struct outer_state *m, unsigned fragment);
 /* theta, momentum, gathered, codes: what all replicas share. Returns how many. */
 size_t outer_state_shared_parts(const struct outer_state_fragment *s, size_t elements,
@@ -82,7 +83,7 @@ enum err outer_state_prune_before(struct outer_state *m, unsigned fragment, uint
 enum err outer_state_replay_from(struct outer_state *m, const struct outer_state_fragment *s,
                                  const struct manifest *manifest,
                                  const struct codec_payload *bytes) MUST;
-/* `next` is the state that this manifest has made. */
+/* `next` is the state after this manifest's round: it gets the manifest's digest. */
 void outer_state_next_name(struct outer_state *m, const struct manifest *manifest);
 /* CURRENT names `next`: the commit point. Its arrays become those of the current state. */
 enum err outer_state_next_pass(struct outer_state *m, unsigned fragment) MUST;

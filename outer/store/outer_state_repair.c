@@ -1,4 +1,4 @@
-/* The state that CURRENT names is loaded; what is damaged is made again. */
+/* Loads the state that CURRENT names, and rebuilds what is damaged. */
 #include "outer/store/outer_state_own.h"
 #include <inttypes.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 
 /* ---- a state that does not verify ---- */
 
-/* The aggregator's residual of a state that is made again. What its own encoding of that round lost
+/* The aggregator's residual of a state that is rebuilt. What its own encoding of that round lost
  * is a function of the contributions, not of the aggregate: without them given up, said, and the
  * manifest's residual ratio says how much. */
 static void own_again(struct outer_state *m, const struct manifest *manifest)
@@ -32,7 +32,7 @@ static void own_again(struct outer_state *m, const struct manifest *manifest)
               log_quote(quoted, sizeof quoted, err_message()));
 }
 
-/* A committed round once more, from state s and the files that are kept here. */
+/* Replays a committed round from state s and the files that are kept here. */
 static enum err step_again(struct outer_state *m, const struct outer_state_fragment *s,
                            const struct manifest *manifest)
 {
@@ -180,7 +180,7 @@ static enum err repair_before(struct outer_state *m, unsigned fragment, uint64_t
         outer_state_next_name(m, &manifest);
         e = outer_state_write(m, fragment, &m->next);
     }
-    (void)outer_state_next(m, fragment); /* what staging knows of it is not the next round's */
+    (void)outer_state_next(m, fragment); /* the staged copy is not of the next round's state */
     staging_forget(&m->staging, before.theta);
     arena_free(&scratch);
     return e;

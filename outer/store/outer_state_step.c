@@ -7,7 +7,7 @@
 #include "kernels/base/log.h"
 #include "outer/protocol/mutant.h"
 
-/* ---- of the next round ---- */
+/* ---- codec, grid and optimizer of the next round ---- */
 
 enum codec_kind outer_state_codec(const struct outer_state *m, unsigned fragment)
 {

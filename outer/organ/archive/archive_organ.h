@@ -1,7 +1,7 @@
 #ifndef ARCHIVE_ORGAN_H
 #define ARCHIVE_ORGAN_H
 /* The archive (outer/organ/archive/archive.h) as an organ: every committed round goes into it,
- * before the round's contributions go. The archive stays the caller's. */
+ * before the round's contributions are removed. The caller owns the archive. */
 #include "outer/organ/organ.h"
 #include "outer/organ/archive/archive.h"
 

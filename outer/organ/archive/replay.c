@@ -118,7 +118,7 @@ static bool aggregate_find(struct replay *p, struct replay_file *f)
 
 /* ---- where a made state differs ---- */
 
-/* `next` of the replica beside the leaves of this file. False: it cannot be read. */
+/* Compares `next` of the replica with the leaves of this file. False: it cannot be read. */
 static bool leaves_look(struct replay *p, struct replay_file *f, struct replay_place *place,
                         size_t *count)
 {
@@ -141,7 +141,8 @@ static bool leaves_look(struct replay *p, struct replay_file *f, struct replay_p
     return true;
 }
 
-/* `next` of the replica beside the leaves that an archive has of that state. False: none has. */
+/* Compares `next` of the replica with the leaves that an archive has of that state, until some
+ * differ. False: none do. */
 static bool leaves_compare(struct replay *p, struct replay_place *place, size_t *count)
 {
     struct replay_file f = {0};
@@ -229,7 +230,7 @@ static void leaves_check(struct replay *p)
     }
 }
 
-/* From the bytes that the manifest names. */
+/* The state after the round, from the bytes that the manifest names. */
 static enum err state_make(struct replay *p, const uint8_t *bytes, size_t size_bytes)
 {
     enum err e = outer_state_replay(p->m, p->now, bytes, size_bytes);

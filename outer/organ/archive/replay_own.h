@@ -22,17 +22,17 @@ struct replay_where { /* of a finding */
     uint64_t round, last;
     const struct replay_place *place;
 };
-/* One after the other the files of one name that the directories have: the archive's, then the one
- * that the replica itself keeps. Zeroed: of all directories. */
+/* Iterates over the files of one name: of each directory the archive's file, then the one that the
+ * replica itself keeps. Zeroed: over all directories. */
 struct replay_file {
-    size_t at, end; /* the next place to look at, and one behind the last; end 0: all */
+    size_t at, end; /* the next place to look at, and one after the last; end 0: all */
     char path[ARCHIVE_PATH_MAX];
-    enum err e; /* of reading it; its sentence is the thread's */
+    enum err e; /* of reading the file; err_message() says why */
     struct file_map map;
     struct arena arena;            /* for what is read of this file */
     struct outer_state_file state; /* replay_file_state */
 };
-#define REPLAY_ARCHIVED UINT64_MAX /* in place of kept_round: no replica keeps such a file */
+#define REPLAY_ARCHIVED UINT64_MAX /* as kept_round: only archives have such a file */
 struct replay_inputs {             /* of a round */
     struct file_map map[ROUND_SITES_MAX];
     struct codec_payload payload[ROUND_SITES_MAX];
@@ -57,14 +57,14 @@ bool replay_file_next(const struct replay *p, struct replay_file *f, const char 
 bool replay_file_find(const struct replay *p, struct replay_file *f, const char *name,
                       uint64_t round, uint64_t kept_round); /* the same, not mapped */
 bool replay_file_is(const struct replay_file *f, const struct digest *d, uint64_t size_bytes);
-/* The next file that is state `round`; files that are damaged are found. */
+/* The next file that is state `round`. Damaged files before it are told as findings. */
 bool replay_file_state(struct replay *p, struct replay_file *f, uint64_t round);
 void replay_file_close(struct replay_file *f);
 uint64_t replay_rounds(const struct replay *p);
 /* How many rounds a source has archived, and the number of its newest kept state. False: it has not
  * both. */
 bool replay_rounds_of(const struct replay *p, size_t source, uint64_t *archived, uint64_t *kept);
-/* The next file that is the manifest of the round; files that are damaged are found. */
+/* The next file that is the manifest of the round. Damaged files before it are told as findings. */
 bool replay_file_manifest(struct replay *p, struct replay_file *f, uint64_t round,
                           struct manifest *out);
 /* What two manifests of one round do not share, in words. */

@@ -599,7 +599,7 @@ static void test_running_repairs(void **state)
     }
 }
 
-/* A round that is committed with nobody in it: rolled back to `to`, or aborted. */
+/* Commits a round without contributions: rolled back to `to`, or aborted. */
 static void act_commit(struct node *a, struct node *s, struct made *r, bool rolls_back, uint64_t to)
 {
     struct file_map map = {0};
@@ -630,8 +630,8 @@ static void act_commit(struct node *a, struct node *s, struct made *r, bool roll
     a->env->ops->unmap(a->env, &map);
 }
 
-/* Rounds without a step, too, are followed by a replica, and their states are made again byte for
- * byte: from a loaded state, and while the replica stands further on. */
+/* A replica replays rounds without a step too. Their states are rebuilt byte for byte: at a load,
+ * and while the replica is at a later round. */
 static void test_rounds_without_a_step(void **state)
 {
     static struct made r;
