@@ -942,7 +942,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
     if (found)
         TRY(outer_state_load(s->replica));
     TRY(site_final_load(s));
-    for (l->peer = 0; l->peer < s->o->aggregators || l->peer == 0; l->peer++)
+    for (l->peer = 0; l->peer < site_peers(s); l->peer++)
         TRY(site_hello(l, found));
     if (!found)
         TRY(outer_state_begin(s->replica, initial_slab));
@@ -979,7 +979,7 @@ enum err site_leave(struct site *s, const char *why)
     site_slots_drain(s);
     site_slots_end(s); /* nothing is said after the good-bye */
     enum err e = ERR_OK;
-    for (unsigned p = 0; e == ERR_OK && (p == 0 || p < s->o->aggregators); p++) {
+    for (unsigned p = 0; e == ERR_OK && p < site_peers(s); p++) {
         m = (struct wire_leave){.head = site_head(s->main, p)};
         snprintf(m.text, sizeof m.text, "%s", why);
         e = s->link->ops->leave(s->link, &m, &a);

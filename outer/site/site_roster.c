@@ -134,7 +134,7 @@ enum err site_roster_take(struct site *s, unsigned peer, const struct manifest *
  * run does not depend on when it heard. */
 enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
 {
-    unsigned peers = s->o->aggregators ? s->o->aggregators : 1;
+    unsigned peers = site_peers(s);
     bool changed = a->roster_version > 1;
     if (changed && s->index < ROUND_SITES_MAX && s->index != a->site)
         return err_set(ERR_DISAGREE,
