@@ -3,8 +3,9 @@
 #include <string.h>
 #include "outer/view/report_now.h"
 
-const char *const report_time_name[REPORT_TIMES] = {"compute", "encode", "store", "send",
-                                                    "wait",    "fetch",  "apply", "outage"};
+/* The record's keys. It has none of the outage, which outage_take finds. */
+static const char *const time_key[REPORT_OUTAGE] = {
+    "compute_ms", "encode_ms", "store_ms", "send_ms", "wait_ms", "fetch_ms", "apply_ms"};
 
 const char *const report_metric_name[REPORT_METRICS] = {"gain", "rho", "agreement",
                                                         "residual_ratio"};
@@ -125,11 +126,8 @@ static enum err round_add(struct report_run *r, const struct jsonl_row *row, str
                              .waited_ms = report_number(row, "waited_ms", 0),
                              .momentum_norm = jsonl_number(row, "momentum_norm"),
                              .replayed = jsonl_number(row, "replayed") > 0};
-    for (int i = 0; i < REPORT_OUTAGE; i++) {
-        char key[32];
-        snprintf(key, sizeof key, "%s_ms", report_time_name[i]);
-        n.ms[i] = report_number(row, key, 0);
-    }
+    for (int i = 0; i < REPORT_OUTAGE; i++)
+        n.ms[i] = report_number(row, time_key[i], 0);
     for (int i = 0; i < REPORT_METRICS; i++)
         n.metrics[i] = jsonl_number(row, report_metric_name[i]);
     if (!isfinite(n.step)) /* the aggregator's: in the order of their commits */

@@ -24,7 +24,6 @@ enum report_time {
 enum { REPORT_RUNS_MAX = 64 };
 enum report_metric { REPORT_GAIN, REPORT_RHO, REPORT_AGREEMENT, REPORT_RESIDUAL, REPORT_METRICS };
 extern const char *const report_metric_name[REPORT_METRICS]; /* the record's keys */
-extern const char *const report_time_name[REPORT_TIMES];
 
 enum { REPORT_POINTS_MAX = 16384 }; /* of a series: then every second one is left out */
 struct report_points {
