@@ -13,20 +13,21 @@ const $ = (id) => document.getElementById(id);
 
 // ---- numbers as text ----
 const has = (x) => typeof x === 'number' && isFinite(x);
+const unitFor = (x) => [[1e12, 'TB'], [1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB']].find(([u]) => x >= u) || [1, 'B'];
 function bytes(x) {
   if (!has(x)) return '';
-  const [unit, name] = [[1e12, 'TB'], [1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB'], [1, 'B']].find(([u]) => x >= u) || [1, 'B'];
+  const [unit, name] = unitFor(x);
   return (x / unit).toFixed(unit === 1 ? 0 : x / unit >= 100 ? 0 : 1) + ' ' + name;
 }
 function count(x) {
   if (!has(x)) return '';
   return x >= 1e9 ? (x / 1e9).toFixed(2) + ' G' : x >= 1e6 ? (x / 1e6).toFixed(2) + ' M' : x >= 1e4 ? (x / 1e3).toFixed(1) + ' k' : String(Math.round(x));
 }
+const pad = (v) => String(v).padStart(2, '0');
 function time(s) {
   if (!has(s)) return '';
   s = Math.round(s);
   if (s >= 360000) return Math.floor(s / 86400) + ' d ' + Math.floor(s % 86400 / 3600) + ' h';
-  const pad = (v) => String(v).padStart(2, '0');
   const h = Math.floor(s / 3600), m = Math.floor(s % 3600 / 60);
   return h ? h + ':' + pad(m) + ':' + pad(s % 60) : m + ':' + pad(s % 60);
 }
@@ -34,9 +35,9 @@ const digits = (x) => has(x) ? Math.round(x).toLocaleString('en-US') : '';
 const percent = (v) => has(v) ? (100 * v).toFixed(1) + ' %' : '';
 // Of any number of values: a call takes some ten thousand arguments.
 const least = (list) => list.reduce((a, v) => Math.min(a, v), Infinity), most = (list) => list.reduce((a, v) => Math.max(a, v), -Infinity);
-const fixed = (x, digits) => has(x) ? x.toFixed(digits) : '';
-const clock = (t) => { const d = new Date(t * 1000), p = (v) => String(v).padStart(2, '0');
-  return `${d.getFullYear()}-${p(d.getMonth() + 1)}-${p(d.getDate())} ${p(d.getHours())}:${p(d.getMinutes())}:${p(d.getSeconds())}`; };
+const fixed = (x, places) => has(x) ? x.toFixed(places) : '';
+const clock = (t) => { const d = new Date(t * 1000);
+  return `${d.getFullYear()}-${pad(d.getMonth() + 1)}-${pad(d.getDate())} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`; };
 
 // ---- elements ----
 function make(name, attributes, ...children) {
@@ -97,7 +98,7 @@ function ticks(lo, hi, count) {
   return [out, step];
 }
 const tickText = (v, step) => Math.abs(v) >= 1e4 ? count(v) : step < 1e-4 && v ? v.toExponential(1) : v.toFixed(Math.max(0, Math.min(4, Math.ceil(-Math.log10(step) - 1e-9))));
-function frame(svg, box, yName, xName) {
+function frame(svg, box, xName) {
   const x = (v) => L + (v - box.x0) / (box.x1 - box.x0) * (W - L - R), y = (v) => H - B - (v - box.y0) / (box.y1 - box.y0) * (H - T - B);
   const [ys, yStep] = ticks(box.y0, box.y1, 4), [xs, xStep] = ticks(box.x0, box.x1, 6);
   for (const v of ys) svg.append(shape('line', {class: 'rule', x1: L, x2: W - R, y1: y(v), y2: y(v)}), shape('text', {x: L - 6, y: y(v) + 4, 'text-anchor': 'end'}, tickText(v, yStep)));
@@ -140,17 +141,17 @@ function boxOf(series, o) {
   box.y1 += pad;
   return box;
 }
-let clips = 0; // of this page: their ids differ
+let clipCount = 0; // of this page: the ids of its clip paths differ
 // series: [{name, c, points: [[x, y]..]}]; a y that is no number is a gap. o: zero, the axis begins at 0; drop, its first part may be
 // clipped; smooth, means over many points before all points, faint; fraction, x is no count; dots, each point is marked; note.
-function lines(id, title, xName, series, digits, o = {}) {
+function lines(id, title, xName, series, places, o = {}) {
   series = series.filter((s) => s.points.some((p) => has(p[1])));
   const figure = element(id);
   if (!series.length) { figure.replaceChildren(); return; }
-  const box = boxOf(series, o), lastOf = (s) => s.points.filter((p) => has(p[1])).pop()[1].toFixed(digits);
-  const svg = canvas(figure, title, series.map((s) => `${s.name} ${lastOf(s)}`).join(', '), series.map((s) => [s.c, s.name, lastOf(s)]),
+  const box = boxOf(series, o), newest = (s) => s.points.filter((p) => has(p[1])).pop()[1].toFixed(places);
+  const svg = canvas(figure, title, series.map((s) => `${s.name} ${newest(s)}`).join(', '), series.map((s) => [s.c, s.name, newest(s)]),
     [o.note, box.clipped ? 'Initial drop clipped.' : ''].filter(Boolean).join(' '));
-  const [x, y] = frame(svg, box, '', xName), clip = 'clip' + clips++;
+  const [x, y] = frame(svg, box, xName), clip = 'clip' + clipCount++;
   const inside = shape('clipPath', {id: clip});
   inside.append(shape('rect', {x: L - 4, y: T - 4, width: W - L - R + 8, height: H - T - B + 8}));
   svg.append(inside);
@@ -167,7 +168,7 @@ function lines(id, title, xName, series, digits, o = {}) {
     }
   }
 }
-// bars: [{from, to, what, parts: [[class, value, what, predicted]..]}]; the parts are beside one another, or stacked
+// bars: [{from, to, what, parts: [[class, value, what, predicted]..]}]; the parts are next to one another, or stacked
 function bars(figure, title, xName, list, c, stacked) {
   if (!list.length) { figure.replaceChildren(); return; }
   const tall = (b) => stacked ? [b.parts.reduce((a, p) => a + p[1], 0)] : b.parts.flatMap((p) => [p[1], p[3] || 0]);
@@ -175,7 +176,7 @@ function bars(figure, title, xName, list, c, stacked) {
   const box = {x0: list[0].from - 0.6, x1: Math.max(list[list.length - 1].to, list[0].from + 9) + 0.6, y0: 0, y1: tallest * 1.06};
   const svg = canvas(figure, title, list[list.length - 1].what);
   svg.setAttribute('class', c);
-  const [x, y] = frame(svg, box, '', xName);
+  const [x, y] = frame(svg, box, xName);
   for (const b of list) {
     const left = x(b.from - 0.42), w = Math.max(0.6, (x(b.to + 0.42) - left) / (stacked ? 1 : b.parts.length));
     let below = 0;
@@ -253,12 +254,12 @@ function training(s) {
   lines('moved', `Bytes so far, ${name}`, 'step', [...moved('bytes_up', 'up', ''), ...moved('bytes_down', 'down', 'pale ')], 1, {zero: true});
   section('s-training', [...$('s-training').querySelectorAll('figure')].some((f) => f.firstChild));
 }
-// Accuracies by round, and what the model writes behind the prompts.
+// Accuracies by round, and what the model writes after the prompts.
 function evaluation(s) {
   const list = s.sites.flatMap((x) => (x.tasks || []).map((t) => ({...t, site: called(x)})));
   const texts = s.sites.flatMap((x) => (x.probes || []).filter((p) => has(p.round)).map((p) => ({...p, site: called(x)})));
-  $('s-evaluation').hidden = !list.length && !texts.length;
-  $('tasks').hidden = !list.length;
+  section('s-evaluation', list.length || texts.length);
+  section('tasks', list.length);
   const several = new Set([...list, ...texts].map((t) => t.site)).size > 1, named = (t) => several ? `${t.name}, ${t.site}` : t.name;
   table('tasks', [['task'], ['accuracy', 1], ['by length', 1], ['chance', 1], ['questions', 1], ['after round', 1]],
     list.map((t) => [named(t), percent(t.accuracy), percent(t.accuracy_norm), percent(t.chance), count(t.questions), String(t.round)]), list.map((t, i) => i));
@@ -273,20 +274,20 @@ function evaluation(s) {
 }
 function spent(s) {
   const list = s.sites.filter((x) => x.spent_s && x.spent_s.all > 0);
-  $('s-spent').hidden = !list.length;
-  const share = (x, k) => 100 * x.spent_s[k] / x.spent_s.all;
+  section('s-spent', list.length);
+  const share = (x, k) => x.spent_s[k] / x.spent_s.all;
   $('spent-bars').replaceChildren(make('ul', {class: 'legend', 'aria-hidden': 'true'}, ...CAUSES.map(([k, name]) => make('li', {}, make('i', {class: k}), name))),
     ...list.flatMap((x) => {
       const bar = make('div', {class: 'bar', 'aria-hidden': 'true'});
       for (const [k, name] of CAUSES) {
-        const part = make('span', {class: k, title: `${name} ${share(x, k).toFixed(1)} %`});
-        part.style.width = share(x, k) + '%';
+        const part = make('span', {class: k, title: `${name} ${percent(share(x, k))}`});
+        part.style.width = 100 * share(x, k) + '%';
         bar.append(part);
       }
-      return [make('div', {class: 'barname', 'aria-hidden': 'true'}, `${called(x)}: goodput ${share(x, 'compute').toFixed(1)} %`), bar];
+      return [make('div', {class: 'barname', 'aria-hidden': 'true'}, `${called(x)}: goodput ${percent(share(x, 'compute'))}`), bar];
     }));
   table('spent', [['site'], ...CAUSES.map(([, name]) => [name, 1]), ['all', 1]],
-    list.map((x) => [called(x), ...CAUSES.map(([k]) => share(x, k).toFixed(1) + ' %'), time(x.spent_s.all)]), list.map((x) => s.sites.indexOf(x)));
+    list.map((x) => [called(x), ...CAUSES.map(([k]) => percent(share(x, k))), time(x.spent_s.all)]), list.map((x) => s.sites.indexOf(x)));
 }
 // Rounds with their place on the axis: their number, with fragments their place in time. A report has means of rounds that are alike.
 function roundsOf(x) {
@@ -296,10 +297,7 @@ function roundsOf(x) {
 const roundsName = (list) => list.some((r) => r.fragment > 0) ? 'rounds of all fragments, in order' : 'round';
 const roundName = (r) => r.count > 1 ? `rounds ${r.from} to ${r.to}` : `round ${r.round}${r.fragments ? ' of fragment ' + r.fragment : ''}`;
 const middle = (r) => (r.from + r.to) / 2;
-function unitOf(values) {
-  const largest = most([0, ...values.filter(has)]);
-  return [[1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB'], [1, 'B']].find(([u]) => largest >= u) || [1, 'B'];
-}
+const unitOf = (values) => unitFor(most([0, ...values.filter(has)]));
 function byteBars(s) {
   const list = s.sites.filter((x) => roundsOf(x).length && x.rounds > 0), group = most([1, ...list.map((x) => most(roundsOf(x).map((r) => r.count)))]);
   say('note-bytes', !s.report ? 'Payload of the last rounds: contributions up in full colour, aggregates down pale.'
@@ -364,7 +362,7 @@ function outer(s) {
     lines(places[2 * i + 1], `${s.aggregators.length > 1 ? name + ': norm' : 'Norm'} of the outer momentum`, roundsName(rounds), [{name: 'momentum', c: 's7', points: rounds.map((r) => [middle(r), r.momentum_norm])}], 3, {zero: true});
   });
   const of = (k) => s.sites.map((x, i) => ({name: called(x), c: color(i), points: roundsOf(x).map((r) => [middle(r), r[k]])}));
-  const draw = (id, title, key, digits, note) => lines(id, title, 'round', of(key), digits, {zero: true, dots: s.report, note});
+  const draw = (id, title, key, places, note) => lines(id, title, 'round', of(key), places, {zero: true, dots: s.report, note});
   draw('rho', 'Rho: cosine of the mean delta and the one before', 'rho', 3, 'Near 1 the momentum amplifies them: lower outer.lr or take more steps a round.');
   draw('agreement', "Agreement: cosine of a site's delta and the mean delta", 'agreement', 3, 'It falls as the sites drift apart.');
   draw('gain', 'Gain: applied outer step over the outer learning rate', 'gain', 3, 'Length of the applied step along the mean delta.');
