@@ -1,5 +1,5 @@
-/* What a report has beside the live page: all series, what was counted and predicted, every byte on
- * the link, whose data counted, and how to repeat the run. */
+/* What only a report has: all series, what was counted and predicted, every byte on the link, whose
+ * data counted, and how to repeat the run. */
 #include <math.h>
 #include <string.h>
 #include "outer/view/page_own.h"
@@ -155,13 +155,19 @@ void page_whole_replica(struct page_view *v, const struct report_run *r)
 static const char *const wan_key[] = {"packets", "bytes", "arrived", "queue",     "lost",
                                       "outage",  "twice", "late",    "queue_peak"};
 
-static void network_json(struct json_write *w, const struct jsonl_row *row)
+static void network_begin(struct json_write *w, const struct jsonl_row *row)
 {
     json_object(w, NULL);
     json_text(w, "source", jsonl_string(row, "source"));
     json_real(w, "seed", jsonl_number(row, "seed"));
     json_bool(w, "relay", jsonl_number(row, "relay") > 0);
     json_array(w, "rows");
+}
+
+static void network_end(struct json_write *w)
+{
+    json_end(w); /* rows */
+    json_end(w);
 }
 
 static void wan_row_json(struct json_write *w, const struct jsonl_row *row)
@@ -189,17 +195,16 @@ enum err page_whole_wan(struct page_view *v, const char *path)
     json_array(v->w, "wan");
     while (jsonl_next(&reader, &row))
         if (jsonl_is(&row, "network")) {
-            for (int k = 0; networks && k < 2; k++)
-                json_end(v->w);
-            network_json(v->w, &row);
-            networks++;
+            if (networks++)
+                network_end(v->w);
+            network_begin(v->w, &row);
         } else if (networks && (jsonl_is(&row, "direction") || jsonl_is(&row, "missed"))) {
             wan_row_json(v->w, &row);
         }
     jsonl_reader_close(&reader);
     if (!networks)
         return err_set(ERR_INPUT, "%s: it is no record of an emulated network", path);
-    for (int k = 0; k < 3; k++)
-        json_end(v->w);
+    network_end(v->w);
+    json_end(v->w);
     return ERR_OK;
 }
