@@ -7,13 +7,14 @@
 struct page_view {
     struct json_write *w;
     double now;
-    bool whole; /* a report: everything, not the newest alone */
+    bool whole; /* a report: all rounds and series; false: the live page */
 };
 
-/* page_data.c: at most `most` of them, the last one always. */
+/* page_data.c: some hundred points at most; the first and the last one are exact. The live page
+ * gets every k-th point, a report the means of k points. */
 void page_points(struct page_view *v, const char *key, const struct report_points *p);
 
-/* page_whole.c: what a report says beside the live page */
+/* page_whole.c: what only a report has */
 /* Of a site: series, sums, times. */
 void page_whole_site(struct page_view *v, const struct report_run *r);
 /* Of every directory: ledger, versions, configuration, final state; whose data counted. */
