@@ -63,7 +63,7 @@ const char *live_name(const struct report_run *r)
     return strncmp(r->name, "site ", 5) == 0 ? r->name + 5 : r->name;
 }
 
-static const struct report_run *aggregator_of(const struct report_follow *f)
+const struct report_run *live_aggregator(const struct report_follow *f)
 {
     for (size_t i = 0; i < f->count; i++)
         if (f->runs[i].role == REPORT_AGGREGATOR)
@@ -303,7 +303,7 @@ static void site_text(FILE *out, const struct report_run *r, double now)
 
 void live_text(FILE *out, const struct report_follow *f, double now)
 {
-    const struct report_run *a = aggregator_of(f);
+    const struct report_run *a = live_aggregator(f);
     if (f->count)
         fprintf(out, "run %s\n", f->runs[0].run);
     if (a) {

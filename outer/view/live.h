@@ -75,6 +75,7 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
     X(atoll_privacy_steps_left, gauge, LIVE_SITE, live_private_steps(r),                           \
       "Steps ahead that `privacy.cap` allows.")
 
+const struct report_run *live_aggregator(const struct report_follow *f); /* the first; or NULL */
 const char *live_name(const struct report_run *r); /* a site's, without the word before it */
 bool live_private(const struct report_run *r);     /* its losses are not shown */
 double live_eta_s(const struct report_run *r);     /* NaN: not known */

@@ -5,7 +5,7 @@
 #include "outer/view/live.h"
 #include "outer/view/page_own.h"
 
-enum { /* of a run while it goes on; of a whole one */
+enum { /* SHOWN: of the live page; WHOLE: of a report */
        POINTS_SHOWN = 240,
        POINTS_WHOLE = 700,
        ROUNDS_SHOWN = 60,
@@ -15,7 +15,7 @@ enum { /* of a run while it goes on; of a whole one */
 };
 
 /* ---- series ---- */
-/* Mean over the values that are finite; a report's lines are of all points. */
+/* Mean over the values that are finite. */
 static double points_mean(const struct report_points *p, size_t first, size_t n)
 {
     double sum = 0, known = 0;
@@ -339,13 +339,13 @@ static void events_json(struct page_view *v, const struct report_follow *f)
 /* ---- the object ---- */
 static void run_json(struct page_view *v, const struct report_follow *f)
 {
-    bool private = false;
+    bool any_private = false;
     for (size_t i = 0; i < f->count; i++)
-    private |= live_private(&f->runs[i]);
+        any_private |= live_private(&f->runs[i]);
     json_real(v->w, "v", RECORD_VERSION);
     json_real(v->w, "t", v->now);
     json_text(v->w, "run", f->count ? f->runs[0].run : "");
-    json_bool(v->w, "private", private);
+    json_bool(v->w, "private", any_private);
 }
 
 static void sites_json(struct page_view *v, const struct report_follow *f)
@@ -361,12 +361,11 @@ void page_data_live(FILE *out, const struct report_follow *f, double now)
 {
     struct json_write w = {.out = out};
     struct page_view v = {&w, now, false};
-    bool done = false;
+    const struct report_run *aggregator = live_aggregator(f);
     json_object(&w, NULL);
     run_json(&v, f);
-    for (size_t i = 0; i < f->count && !done; i++)
-        if ((done = f->runs[i].role == REPORT_AGGREGATOR))
-            aggregator_json(&v, "aggregator", &f->runs[i]);
+    if (aggregator)
+        aggregator_json(&v, "aggregator", aggregator);
     sites_json(&v, f);
     events_json(&v, f);
     json_end(&w);
