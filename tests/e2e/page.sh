@@ -37,6 +37,7 @@ mkdir hostile alone
 digest=$(printf %064d 7)
 cat >hostile/metrics.jsonl <<END
 {"v":1,"kind":"start","t":100,"run":"</script><img src=x onerror=alert(1)>","site":"a","aggregator":"h:1","step":0,"steps":8,"rounds":4,"parameters":1000,"version":"<b>1</b>","command":"atoll \"'&<!--","config":"a: </pre><script>"}
+{"v":1,"kind":"health","t":100,"certificate_days":-1}
 {"v":1,"kind":"eval","t":100,"step":0,"loss":5.5}
 {"v":1,"kind":"step","t":101,"step":1,"loss":5,"norm":1,"lr":0.00001,"tokens":8,"tokens_per_second":8,"step_ms":1000}
 {"v":1,"kind":"step","t":102,"step":2,"loss":null,"norm":null,"lr":0.00001,"tokens":16,"tokens_per_second":8,"step_ms":1000}
@@ -63,6 +64,7 @@ shows "Atoll run “</script><img src=x onerror=alert(1)>”" "2.500" "(5.500 at
     "</b> <script>alert(1)</script>" "site a, B by round" "round 0 of fragment 0: up 70 B counted" "round 0 of fragment 1: up" "accuracy 0.5000 at 0" "rounds of all fragments, in order" "1.0e-5" "site a 2.5000 at 8" \
     "of 3.0 s of exchanges 2.0 s (66.7 %) went on beside training" "<oce>an, seed 7" "a <b> 1,001 1,002 1,003 1,004 1,005 1,006 1,007 1,008 1,009" \
     "31 packets of a were missed" "site a parameters $digest" "site a outer state $digest" "a: </pre><script>" "<b>1</b>" "site a done"
+[ "$(grep -c "^site a .*EXPIRED" shown.out)" = 2 ] || fail "an expired certificate is not said among the sites and the machines"
 [ "$(grep -o "<script" hostile.html | wc -l)" = 2 ] || fail "a name of the run is a script"
 [ "$(grep -oE "<(img |u>|b>)" hostile.html | wc -l)" = 0 ] || fail "a name of the run is markup"
 

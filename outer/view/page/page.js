@@ -55,6 +55,8 @@ function shape(name, attributes, text) {
 const color = (i) => 's' + i % 8;
 const element = (id) => typeof id === 'string' ? $(id) : id;
 const section = (id, shown) => { $(id).hidden = !shown; return shown; };
+// With less than a week left, or none, it is in red.
+const certificate = (x) => [!has(x.certificate_days) ? '' : x.certificate_days < 0 ? 'EXPIRED' : x.certificate_days + ' days', x.certificate_days < 7 ? 'bad' : ''];
 const called = (x) => x.role === 'site' || x.role === 'seen' ? 'site ' + x.name : x.name;
 // So many figures in an element; those that are there stay.
 function figures(id, n) {
@@ -232,7 +234,7 @@ function sitesTable(s) {
   const columns = [['site'], ['state'], ['step', 1], ['loss', 1], ['tokens/s', 1], ['round', 1], ['up', 1], ['down', 1], ['next sync', 1], ['time left', 1], ['certificate', 1]];
   const rows = s.sites.map((x) => [called(x), stateOf(x), has(x.step) ? `${x.step} / ${x.steps}` : '', fixed(x.loss, 4), count(x.tokens_per_second),
     has(x.rounds_planned) ? `${x.rounds} / ${x.rounds_planned}` : '', bytes(x.up_bytes), bytes(x.down_bytes), ...(s.report ? ['', ''] : [time(x.next_sync_s), time(x.eta_s)]),
-    [has(x.certificate_days) ? x.certificate_days + ' days' : '', x.certificate_days < 7 ? 'bad' : '']]);
+    certificate(x)]);
   const used = columns.map((c, i) => i < 3 || rows.some((r) => Array.isArray(r[i]) ? r[i][0] : r[i]));
   table('sites', columns.filter((c, i) => used[i]), rows.map((r) => r.filter((c, i) => used[i])), s.sites.map((x, i) => i));
 }
@@ -396,7 +398,7 @@ function numbers(s) {
 function health(s) {
   const all = [...s.aggregators, ...s.sites], columns = [['machine'], ['certificate', 1], ['disk free', 1], ['clock, to the aggregator', 1], ['clock error', 1], ['starts', 1], ['newest record', 1]];
   const rows = all.map((x) => [called(x),
-    [has(x.certificate_days) ? x.certificate_days < 0 ? 'EXPIRED' : `${x.certificate_days} days` : '', x.certificate_days < 7 ? 'bad' : ''], [bytes(x.disk_free_bytes), x.disk_free_bytes < 1e9 ? 'bad' : ''],
+    certificate(x), [bytes(x.disk_free_bytes), x.disk_free_bytes < 1e9 ? 'bad' : ''],
     [has(x.clock_aggregator_s) ? fixed(x.clock_aggregator_s, 3) + ' s' : '', Math.abs(x.clock_aggregator_s) > 2 ? 'bad' : ''], has(x.clock_error_s) ? fixed(x.clock_error_s, 3) + ' s' : '', has(x.starts) && x.starts ? String(x.starts) : '', time(x.record_age_s) + ' ago']);
   const shown = s.report ? 6 : 7; // a report has no now
   table('health', columns.slice(0, shown), rows.map((r) => r.slice(0, shown)));
