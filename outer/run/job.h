@@ -121,7 +121,7 @@ struct site_train_options job_exchange(struct job *j);
 /* job_amend.c. The exchange is open; the schedule is that of the newest manifests afterwards. */
 enum err job_amend_open(struct job *j) MUST;
 enum err job_rescheduled(void *self, struct schedule *s, uint32_t *version) MUST; /* site_train */
-/* The settings of the inner steps behind `step`. */
+/* The settings of the inner steps after `step`. */
 enum err job_amend_step(struct job *j, int64_t step) MUST;
 /* Checks the memory before any is allocated. ERR_MEMORY: it does not fit; the message names
  * settings that would. The training gets the GPU's memory less the outer loop's need. */

@@ -46,7 +46,7 @@ struct report_round {
     double step, fragment, round, included, sites;
     double up, up_predicted, down, down_predicted, wire_up, wire_down; /* bytes */
     double ms[REPORT_TIMES];
-    double hidden_ms, exposed_ms;    /* of the exchange: beside training, and waited for */
+    double hidden_ms, exposed_ms;    /* of the exchange: during training; waited for */
     double metrics[REPORT_METRICS];  /* NaN: not known */
     double waited_ms, momentum_norm; /* the aggregator's */
     bool replayed;
@@ -148,7 +148,7 @@ enum report_cost_part {
 };
 struct report_cost {
     double share[REPORT_COSTS]; /* of the time; NaN without a round */
-    double hidden_s;            /* of rounds that went on beside training */
+    double hidden_s;            /* of rounds that ran during training */
     double round_s, step_s;     /* mean seconds of a round's exchange, and of a step's computing */
 };
 struct report_cost report_cost(const struct report_run *r);

@@ -18,7 +18,7 @@ shows() { # shows WORDS...: as they stand
 show report.html
 shows "Atoll run “e2e”" "3 directories" "site a stopped 80 / 80 5.2825" "Initial drop clipped." "site b 5.5398 at 0" "Gradient norm" "Learning rate" \
     "Tokens per second" "site a, up 11.8" "goodput" "round 0: up 11,802 B counted, 11,802 B predicted" "round 0: outage 262.0 ms" \
-    "payload 11,802 11,802 23,620 23,620" "Layers beside the kernel: -4.680 % up, -3.190 % down." "round 0: 0.1 s, 2 of 2 sites" \
+    "payload 11,802 11,802 23,620 23,620" "Sum of the layers, compared with the kernel's sockets: -4.680 % up, -3.190 % down." "round 0: 0.1 s, 2 of 2 sites" \
     "Norm of the outer momentum" "Agreement:" "Gain:" "Residual ratio:" "site a 1 100.0 % 5,120 50.0 % all of its data counted" \
     "up with TLS and framing" "time computing 10.9 %" "aggregator unreachable" "site a 0.1.0 " "atoll train --config run.yaml" "# default: atoll"
 grep -q "Final state" shown.out && fail "a run that has not ended has a final state"
@@ -62,7 +62,7 @@ END
 show hostile.html
 shows "Atoll run “</script><img src=x onerror=alert(1)>”" "2.500" "(5.500 at start)" "3.250" "eval loss of one site alone" "<u>arc" "75.0 %" \
     "</b> <script>alert(1)</script>" "site a, B by round" "round 0 of fragment 0: up 70 B counted" "round 0 of fragment 1: up" "accuracy 0.5000 at 0" "rounds of all fragments, in order" "1.0e-5" "site a 2.5000 at 8" \
-    "of 3.0 s of exchanges 2.0 s (66.7 %) went on beside training" "<oce>an, seed 7" "a <b> 1,001 1,002 1,003 1,004 1,005 1,006 1,007 1,008 1,009" \
+    "of 3.0 s of exchanges 2.0 s (66.7 %) ran during training; training waited for the other 1.0 s" "<oce>an, seed 7" "a <b> 1,001 1,002 1,003 1,004 1,005 1,006 1,007 1,008 1,009" \
     "31 packets of a were missed" "site a parameters $digest" "site a outer state $digest" "a: </pre><script>" "<b>1</b>" "site a done"
 [ "$(grep -c "^site a .*EXPIRED" shown.out)" = 2 ] || fail "an expired certificate is not said among the sites and the machines"
 [ "$(grep -o "<script" hostile.html | wc -l)" = 2 ] || fail "a name of the run is a script"

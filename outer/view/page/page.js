@@ -320,7 +320,7 @@ function times(s) {
   if (!section('s-times', list.length)) return;
   $('times-legend').replaceChildren(...TIMES.map((name, k) => make('li', {}, make('i', {class: 'p' + k, 'aria-hidden': 'true'}), name)));
   $('hidden-times').replaceChildren(...list.filter((x) => x.totals.hidden_s > 0).map((x) => { const {hidden_s: h, exposed_s: e} = x.totals;
-    return make('p', {class: 'note'}, `${called(x)}: of ${fixed(h + e, 1)} s of exchanges ${fixed(h, 1)} s (${percent(h / (h + e))}) went on beside training; it waited for the other ${fixed(e, 1)} s.`); }));
+    return make('p', {class: 'note'}, `${called(x)}: of ${fixed(h + e, 1)} s of exchanges ${fixed(h, 1)} s (${percent(h / (h + e))}) ran during training; training waited for the other ${fixed(e, 1)} s.`); }));
   figures('times', 2 * list.length).forEach((figure, k) => {
     const x = list[k >> 1], first = k & 1, rounds = roundsOf(x), sum = (r) => r.ms.slice(first).reduce((a, v) => a + v, 0);
     const [unit, name] = most(rounds.map(sum)) >= 2000 ? [1000, 'seconds'] : [1, 'ms'];
@@ -337,7 +337,7 @@ function ledger(s) {
     const {up, down} = x.ledger, t = make('table', {}, make('caption', {}, called(x))), wrong = up.wrong + down.wrong;
     table(t, [['bytes'], ['up, predicted', 1], ['up, counted', 1], ['down, predicted', 1], ['down, counted', 1]],
       LAYERS.map(([name, k]) => [name, k === 'payload' ? digits(up.predicted) : '', digits(up[k]), k === 'payload' ? digits(down.predicted) : '', digits(down[k])]));
-    const note = make('p', {class: 'note'}, `Layers beside the kernel: ${signed(apart(up))} up, ${signed(apart(down))} down.`);
+    const note = make('p', {class: 'note'}, `Sum of the layers, compared with the kernel's sockets: ${signed(apart(up))} up, ${signed(apart(down))} down.`);
     if (wrong) note.append(make('b', {}, ` ${wrong} transfers are not as predicted: atoll ledger names them.`));
     if (up.resent || down.resent) note.append(` Sent again: ${digits(up.resent)} bytes up, ${digits(down.resent)} down.`);
     if (up.lost || down.lost) note.append(` Sent by processes that were killed before they booked it: ${digits(up.lost)} bytes up, ${digits(down.lost)} down.`);
