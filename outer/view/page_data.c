@@ -47,7 +47,8 @@ void page_points(struct page_view *v, const char *key, const struct report_point
 enum { ROUND_NUMBERS = offsetof(struct report_round, replayed) / sizeof(double) };
 struct round_group { /* rounds that are alike */
     const struct report_run *run;
-    double least[ROUND_FRAGMENTS_MAX]; /* payload up of each fragment's smallest round */
+    double
+        least[ROUND_FRAGMENTS_MAX]; /* payload up of each fragment's smallest round; of a report */
     size_t most, first, n;
     struct report_round mean; /* of the group; round, fragment: of its first */
 };
@@ -71,7 +72,7 @@ static void group_begin(struct round_group *g, const struct report_run *r, size_
     *g = (struct round_group){.run = r, .first = first, .most = most};
     for (unsigned f = 0; f < ROUND_FRAGMENTS_MAX; f++)
         g->least[f] = INFINITY;
-    for (size_t i = 0; i < r->round_count; i++) {
+    for (size_t i = 0; most > 1 && i < r->round_count; i++) {
         double *least = &g->least[fragment_of(&r->rounds[i])];
         if (r->rounds[i].up_predicted > 0)
             *least = fmin(*least, r->rounds[i].up_predicted);
@@ -140,7 +141,7 @@ static void rounds_json(struct page_view *v, const struct report_run *r)
 {
     size_t shown = v->whole ? r->round_count : ROUNDS_SHOWN;
     struct round_group g;
-    bool fragments = has_fragments(r);
+    bool fragments = v->whole && has_fragments(r);
     group_begin(&g, r, r->round_count > shown ? r->round_count - shown : 0,
                 v->whole ? r->round_count / ROUNDS_WHOLE + 1 : 1);
     json_array(v->w, v->whole ? "rounds_all" : "last_rounds");
