@@ -45,10 +45,9 @@ void page_points(struct page_view *v, const char *key, const struct report_point
 
 /* ---- rounds ---- */
 enum { ROUND_NUMBERS = offsetof(struct report_round, replayed) / sizeof(double) };
-struct round_group { /* rounds that are alike */
+struct round_group { /* rounds that are alike; one round, if most is 1 */
     const struct report_run *run;
-    double
-        least[ROUND_FRAGMENTS_MAX]; /* payload up of each fragment's smallest round; of a report */
+    double least[ROUND_FRAGMENTS_MAX]; /* payload up of each fragment's smallest round */
     size_t most, first, n;
     struct report_round mean; /* of the group; round, fragment: of its first */
 };
