@@ -8,7 +8,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/digest.h"
 #include "kernels/base/log.h"
+#include "kernels/base/signals.h"
 
 /* A host that does not answer: TCP keep-alive after 4 s idle, then 6 probes a second apart. */
 enum { SILENT_HOST_S = 10, KEEPALIVE_IDLE_S = 4 };
@@ -464,13 +464,12 @@ static void *watch_thread(void *self)
 /* ---- open and close ---- */
 static enum err start_thread(struct watch *w)
 {
-    sigset_t all, before;
+    sigset_t before;
     if (pipe2(w->stop_pipe, O_CLOEXEC))
         return err_set(ERR_INTERNAL, "pipe: %s", strerror(errno));
-    sigfillset(&all); /* the main thread handles signals */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    signals_block(&before);
     w->running = pthread_create(&w->thread, NULL, watch_thread, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     return w->running ? ERR_OK : err_set(ERR_MEMORY, "no thread that watches the other ranks");
 }
 

@@ -14,7 +14,7 @@ static unsigned digits_pass(const char **s, bool *nonzero)
 
 static bool number_shape(const char *s, bool *plain, bool *nonzero)
 {
-    bool ignored;
+    bool ignored = false;
     *nonzero = false;
     s += *s == '+' || *s == '-';
     unsigned n = digits_pass(&s, nonzero);

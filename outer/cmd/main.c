@@ -15,6 +15,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/nearest.h"
 #include "outer/cmd/cmd.h"
+#include "outer/run/crash.h"
 #include "outer/run/directory.h"
 #include "outer/run/version.h"
 #include "outer/config/run.h"
@@ -202,6 +203,7 @@ static void standard_files(void)
 int main(int argc, char **argv)
 {
     standard_files();
+    crash_report();
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f`: the write fails with EFBIG, and the file is named */
     umask(umask(0) | 0002);   /* nothing that atoll makes can everybody write, whatever the umask */
     bool help_word = argc > 1 && strcmp(argv[1], "help") == 0;

@@ -2,12 +2,12 @@
  * clock. */
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/digest.h"
+#include "kernels/base/signals.h"
 #include "outer/store/env_files.h"
 
 struct real {
@@ -80,16 +80,15 @@ static void *thread_main(void *self)
 static enum err real_thread_start(struct env *w, struct env_thread **out, void (*run)(void *self),
                                   void *self)
 {
-    sigset_t all, before;
+    sigset_t before;
     (void)w;
     struct env_thread *t = malloc(sizeof *t);
     if (!t)
         return err_set(ERR_MEMORY, "no memory for a thread");
     *t = (struct env_thread){.run = run, .self = self};
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    signals_block(&before);
     int failed = pthread_create(&t->thread, NULL, thread_main, t);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     if (failed) {
         free(t);
         return err_set(ERR_MEMORY, "cannot start a thread: %s", strerror(failed));

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
+#include "kernels/base/signals.h"
 
 enum {
     LOG_LOOK_MS = 1000,
@@ -150,11 +150,10 @@ static void *ticker_main(void *self)
  */
 static void ticker_start(struct progress *p)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_block(&before);
     p->ticking = pthread_create(&p->ticker, NULL, ticker_main, p) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     atomic_store(&ticks, p->ticking);
 }
 

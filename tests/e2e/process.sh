@@ -37,6 +37,19 @@ listening
 kill -HUP "$serve_pid"
 ends 75 "$serve_pid" "the aggregator after SIGHUP"
 
+# A crash tells where, and ends by its signal.
+crash() { # crash SIGNAL CODE
+    "$atoll" $alone --run.dir "crash-$1" >"crash-$1.out" 2>&1 &
+    p=$!
+    processes="$processes $p"
+    until_lines 5 '"kind":"step"' "crash-$1/metrics.jsonl"
+    kill "-$1" $p
+    ends "$2" $p "a site after SIG$1"
+    grep -q "atoll crashed: SIG$1, atoll [0-9]" "crash-$1.out" && [ "$(lines "[0x" "crash-$1.out")" -ge 3 ] || fail "a crash tells nothing"
+}
+crash SEGV 139
+crash ABRT 134
+
 # A limit on the size of a file is an error with the file's name, not a signal.
 code=0
 (ulimit -f 16 && "$atoll" data --out limited text.txt) >limited.out 2>&1 || code=$?

@@ -5,7 +5,6 @@
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
 #include <malloc.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/handover.h"
 #include "kernels/base/log.h"
+#include "kernels/base/signals.h"
 #include "outer/link/grpc/link_path.h"
 #include "outer/identity/tls.h"
 
@@ -126,12 +126,11 @@ static enum err core_start(bool wide)
 /* Threads created here block all signals; the program's own threads handle them. */
 enum err link_core_open(grpc_completion_queue **cq, bool wide)
 {
-    sigset_t all, before;
-    sigfillset(&all);
+    sigset_t before;
     pthread_mutex_lock(&core.mutex);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    signals_block(&before);
     enum err e = core.users ? ERR_OK : core_start(wide);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     core.users += e == ERR_OK;
     *cq = e == ERR_OK ? core.cq : NULL;
     pthread_mutex_unlock(&core.mutex);

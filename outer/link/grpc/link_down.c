@@ -4,11 +4,11 @@
  * at about the same time. Blocks that a worker could
  * not fetch return to the list.
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/clock.h"
+#include "kernels/base/signals.h"
 #include "outer/link/grpc/link_client.h"
 
 enum { TEXT_BYTES = 512, FEW_STREAMS = 4 };
@@ -275,9 +275,8 @@ static void *worker_main(void *arg)
 static void workers_run(struct download *d)
 {
     struct worker w[2 * LINK_STREAMS_MAX];
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_block(&before);
     for (unsigned i = 0; i < d->workers; i++) {
         w[i] = (struct worker){.d = d, .index = i};
         worker_takes(&w[i], true);
@@ -287,7 +286,7 @@ static void workers_run(struct download *d)
         if (!w[i].started)
             worker_takes(&w[i], false);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     worker_main(&w[0]);
     for (unsigned i = 1; i < d->workers; i++)
         if (w[i].started)

@@ -1,6 +1,5 @@
 #include "outer/link/grpc/link_path.h"
 #include <netinet/in.h>
-#include <signal.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
+#include "kernels/base/signals.h"
 #include "outer/link/tcp.h"
 
 static const char BBR[] = "bbr";
@@ -164,14 +164,13 @@ static void *watch_main(void *arg)
 
 enum err link_watch_open(struct link_watch *w, bool (*look)(void *self), void *self)
 {
-    sigset_t all, before;
+    sigset_t before;
     *w = (struct link_watch){.look = look, .self = self};
     clock_cond_init(&w->cond);
     pthread_mutex_init(&w->mutex, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    signals_block(&before);
     w->runs = pthread_create(&w->thread, NULL, watch_main, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     return w->runs ? ERR_OK : err_set(ERR_MEMORY, "no thread for the link");
 }
 

@@ -4,7 +4,6 @@
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <netdb.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
+#include "kernels/base/signals.h"
 #include "outer/link/grpc/link_accept.h"
 #include "outer/link/grpc/link_server.h"
 #include "outer/link/address.h"
@@ -208,13 +208,12 @@ static enum err server_threads(struct link_server *s)
                {&s->guard, server_guard_main},
                {&s->acceptor, server_admission_main}};
     unsigned count = sizeof all / sizeof *all, started = 0;
-    sigset_t every, before;
+    sigset_t before;
     TRY(link_watch_open(&s->watch, server_path_look, s));
-    sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before);
+    signals_block(&before);
     while (started < count && pthread_create(all[started].thread, NULL, all[started].body, s) == 0)
         started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     if (started == count)
         return ERR_OK;
     server_work_stop(s); /* the admission thread starts last, so it does not run here */

@@ -9,10 +9,10 @@
  * stored bytes: the data follows the offer at once, which saves a round trip. If the offer is
  * refused, these bytes are wasted.
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/clock.h"
+#include "kernels/base/signals.h"
 #include "outer/link/grpc/link_client.h"
 
 enum { TRIES = 3 }; /* consecutive offers without progress before the call fails */
@@ -275,9 +275,8 @@ static uint64_t chunks_left(struct upload *u)
 static void joins_start(struct upload *u, struct stream *s)
 {
     uint64_t chunks = chunks_left(u);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_block(&before);
     for (unsigned i = 1; i < u->streams && i < chunks; i++) {
         s[i] = (struct stream){.u = u, .index = i};
         stream_takes(u, i, true);
@@ -288,7 +287,7 @@ static void joins_start(struct upload *u, struct stream *s)
         else
             stream_takes(u, i, false);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
 }
 
 static void joins_wait(const struct upload *u, struct stream *s)
