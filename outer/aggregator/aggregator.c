@@ -100,7 +100,7 @@ bool aggregator_last_committed(const struct aggregator *a)
 
 bool aggregator_owes_report(const struct aggregator *a, unsigned site)
 {
-    return set_has(&a->roster.members, site) && !a->site[site].finished &&
+    return set_has(&a->core.members, site) && !a->site[site].finished &&
            !a->site[site].status.left && !aggregator_quarantined(a, site);
 }
 
@@ -168,7 +168,7 @@ static void show_sites(struct aggregator *a)
             bool before = to->bound;
             a->site[i].status.bound = a->core.s[i].bound;
             a->site[i].status.quarantined = aggregator_quarantined(a, i);
-            a->site[i].status.removed = !aggregator_roster_serves(a, i);
+            a->site[i].status.removed = !aggregator_serves_site(a, i);
             a->site[i].status.name = a->names[i];
             *to = a->site[i].status;
             a->shown.bound += (unsigned)to->bound - (unsigned)before;
@@ -389,8 +389,6 @@ static enum err recover_record(void *self, const struct journal_record *r)
 {
     struct recovery *v = self;
     struct aggregator *a = v->a;
-    if (r->kind == JOURNAL_ROSTER)
-        return aggregator_roster_restore(a, r);
     if (!(OWN_KINDS & 1u << r->kind))
         return aggregator_organs_restore(a, r);
     if (r->kind == JOURNAL_EPOCH) {
@@ -701,11 +699,15 @@ static enum err recover_journal(struct aggregator *a, struct recovery *v)
         log_event(LOG_WARN, "journal_cut", "bytes=%" PRIu64, a->journal.cut_bytes);
     bool part = a->journal.found && !v->epoch && !MUTANT(JOURNAL_PART);
     a->journal_lost = a->begun && (part || !a->journal.found);
-    if (!a->journal_lost)
-        return ERR_OK;
-    log_event(LOG_WARN, "journal_lost",
-              "action=\"sites are asked again for the rounds in flight\"");
-    TRY(aggregator_roster_again(a));
+    if (a->journal_lost)
+        log_event(LOG_WARN, "journal_lost",
+                  "action=\"sites are asked again for the rounds in flight\"");
+    return ERR_OK;
+}
+
+/* What no record tells any more: once it is known which sites there are. */
+static enum err recover_lost(struct aggregator *a)
+{
     TRY(aggregator_masks_again(a));
     return aggregator_quarantine_again(a);
 }
@@ -726,8 +728,9 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(aggregator_identity_open(a, perm));
     TRY(aggregator_masks_open(a, perm));
     TRY(recover_journal(a, &v));
-    TRY(aggregator_roster_check(a));
     TRY(aggregator_organs_recovered(a));
+    if (a->journal_lost)
+        TRY(recover_lost(a));
     TRY(recover_epoch(a, &v));
     TRY(recover_commits(a));
     TRY(recover_finished(a));
@@ -755,7 +758,7 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     a->site_count = o->site_count;
     a->opened_ms = aggregator_now(a);
     a->config = identity_digest(o->canonical);
-    aggregator_roster_open(a);
+    aggregator_members_begin(a);
     a->limit.count = LOG_LIMIT_KEYS_MIN + 16 * o->site_count;
     TRY_ALLOC(a->limit.keys = arena_array(perm, a->limit.count, sizeof *a->limit.keys));
     for (unsigned i = 0; i < o->site_count; i++) {

@@ -69,7 +69,7 @@ static int caller_check(struct aggregator *a, const char *peer, enum roles_call 
     } else if (aggregator_quarantined(a, (unsigned)site)) {
         *outcome = ROUND_EXCLUDED;
         aggregator_quarantine_text(a, (unsigned)site, text);
-    } else if (!aggregator_roster_serves(a, (unsigned)site)) {
+    } else if (!aggregator_serves_site(a, (unsigned)site)) {
         *outcome = ROUND_EXCLUDED;
         snprintf(text, WIRE_TEXT_MAX,
                  "%s was removed from the roster by an operator, and the rounds that it was in are "
@@ -300,7 +300,7 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
         if (f->entries[site].accepted)
             to->accepted = f->entries[site].payload;
     }
-    aggregator_roster_hello(a, site, answer);
+    aggregator_organs_bound(a, site, answer);
     if (log_limit_pass(&a->limit, "site_bound", a->names[site], SAID_MAX, aggregator_now(a),
                        &repeats))
         log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound",

@@ -145,7 +145,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     manifest_clear(m);
     snprintf(m->run, sizeof m->run, "%s", a->o->run);
     m->config = a->config;
-    aggregator_roster_manifest(a, fragment, m);
+    aggregator_members_manifest(a, fragment, m);
     aggregator_organs_manifest(a, m);
     m->fragment = fragment;
     m->round = f->round;
@@ -390,13 +390,11 @@ static enum err commit_files(struct aggregator *a)
 enum err aggregator_journal_again(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    size_t n = 0, room = ((size_t)a->core.fragments + 2) * (a->site_count + 4) +
+    size_t n = 0, room = ((size_t)a->core.fragments + 1) * (a->site_count + 4) +
                          aggregator_organs_records(a, NULL);
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
         keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->epoch};
-    if (keep)
-        n += aggregator_roster_records(a, keep + n);
     if (keep)
         n += aggregator_organs_records(a, keep + n);
     for (unsigned s = 0; keep && s < a->site_count; s++)

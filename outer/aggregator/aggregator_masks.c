@@ -17,11 +17,6 @@
 #include "outer/masks/masked.h"
 #include "outer/protocol/mutant.h"
 
-unsigned aggregator_masks_least(const struct aggregator *a)
-{
-    return a->masks ? round_leave(&a->o->masks, a->core.sites, a->o->strict).roster : 0;
-}
-
 bool aggregator_masks(const struct aggregator *a)
 {
     return a->masks != NULL;
@@ -56,24 +51,17 @@ void aggregator_masks_close(struct aggregator *a)
 
 /* ---- what the aggregator knows of a round ---- */
 
-const struct roster *aggregator_masks_roster(const struct aggregator *a, unsigned fragment)
-{
-    const struct round_fragment *f = &a->core.f[fragment];
-    return f->round < f->first ? &a->former : &a->roster;
-}
-
 struct seal_context aggregator_masks_context(const struct aggregator *a, unsigned fragment)
 {
-    const struct roster *roster = aggregator_masks_roster(a, fragment);
     struct seal_context c = {.run = a->o->run,
                              .config = a->config,
-                             .roster_version = roster->version,
-                             .sites = roster->count,
+                             .roster_version = aggregator_roster(a, fragment)->version,
+                             .sites = aggregator_roster(a, fragment)->count,
                              .members = a->core.f[fragment].members,
                              .colluding = a->o->masks.colluding,
                              .two_sites = a->o->masks.two_sites,
                              .identity = a->masks->identity};
-    for (unsigned i = 0; i < roster->count; i++)
+    for (unsigned i = 0; i < c.sites; i++)
         aggregator_identity_key(a, i, &a->masks->identity[i]);
     a->o->signer->ops->key(a->o->signer, &c.aggregator);
     return c;

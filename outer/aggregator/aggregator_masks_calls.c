@@ -48,13 +48,13 @@ static void step_announce(struct aggregator *a, const struct wire_mask *m,
         aggregator_say(&answer->answer, ROUND_BEHIND, "not the round in flight");
         return;
     }
-    const struct roster *roster = aggregator_masks_roster(a, m->fragment);
+    uint32_t sites = aggregator_roster(a, m->fragment)->count;
     a->masks->asked[m->fragment] = m->round + 1;
-    bytes_put_u32(&w, roster->version);
-    bytes_put_u32(&w, roster->count);
+    bytes_put_u32(&w, aggregator_roster(a, m->fragment)->version);
+    bytes_put_u32(&w, sites);
     const struct set u = aggregator_masks_announced(a, m->fragment);
-    seal_set_write(&w, &a->core.f[m->fragment].members, roster->count);
-    seal_set_write(&w, &u, roster->count);
+    seal_set_write(&w, &a->core.f[m->fragment].members, sites);
+    seal_set_write(&w, &u, sites);
     answer->answer.outcome = ROUND_NONE;
     answer->body_bytes = bytes_size(&w);
 }

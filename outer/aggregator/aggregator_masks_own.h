@@ -33,7 +33,6 @@ struct aggregator_masks {
 
 /* ---- aggregator_masks.c ---- */
 /* Of the round in flight. */
-const struct roster *aggregator_masks_roster(const struct aggregator *a, unsigned fragment);
 struct seal_context aggregator_masks_context(const struct aggregator *a, unsigned fragment);
 bool aggregator_masks_sealed(const struct aggregator *a, unsigned fragment);
 

@@ -115,7 +115,7 @@ static struct set served(const struct aggregator *a)
 {
     struct set sites = {0};
     for (unsigned i = 0; i < a->site_count; i++)
-        set_put(&sites, i, aggregator_roster_serves(a, i));
+        set_put(&sites, i, aggregator_serves_site(a, i));
     return sites;
 }
 

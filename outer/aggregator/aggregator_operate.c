@@ -15,12 +15,12 @@ enum { ACTS_MAX = 16 }; /* lines of one operator and act in a window of the limi
 const char *aggregator_site_state(const struct aggregator *a, unsigned site)
 {
     const struct aggregator_site *s = &a->site[site];
-    return !aggregator_roster_serves(a, site) ? "removed"
-           : aggregator_quarantined(a, site)  ? "quarantine"
-           : s->finished                      ? "finished"
-           : s->status.left                   ? "left"
-           : a->core.s[site].bound            ? "bound"
-                                              : "away";
+    return !aggregator_serves_site(a, site)  ? "removed"
+           : aggregator_quarantined(a, site) ? "quarantine"
+           : s->finished                     ? "finished"
+           : s->status.left                  ? "left"
+           : a->core.s[site].bound           ? "bound"
+                                             : "away";
 }
 
 static void status_site(const struct aggregator *a, unsigned site, struct aggregator_text *t)
@@ -199,18 +199,11 @@ static enum err operate_quarantine(struct aggregator *a, const char *peer,
     return ERR_OK;
 }
 
-static bool roster_act(enum wire_act act)
-{
-    return act == WIRE_ROSTER_LIST || act == WIRE_ROSTER_ADD || act == WIRE_ROSTER_REMOVE;
-}
-
 static enum err operate(struct aggregator *a, const char *peer, const struct wire_operate *m,
                         struct wire_answer *answer)
 {
     if (m->act == WIRE_ABORT || m->act == WIRE_ROLLBACK)
         return operate_close(a, peer, m, answer);
-    if (roster_act(m->act))
-        return aggregator_roster_operate(a, peer, m, answer);
     if (m->act == WIRE_QUARANTINE || m->act == WIRE_READMIT)
         return operate_quarantine(a, peer, m, answer);
     if (m->act == WIRE_RECORDS)
@@ -264,7 +257,7 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
                        a->o->run);
     else if ((revoked = aggregator_revoked(a, peer, &m->certificate)))
         aggregator_say(answer, ROUND_EXCLUDED, "%s: %s", peer, revoked);
-    else if (!of && !roster_act(m->act) && m->act != WIRE_METRICS && m->act != WIRE_RECORDS &&
+    else if (!of && m->act != WIRE_METRICS && m->act != WIRE_RECORDS &&
              (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment)))
         aggregator_say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
     else
@@ -273,9 +266,7 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
         e = journal_shorten(a);
     if (e != ERR_OK)
         aggregator_say_failed(a, e, answer);
-    if (roster_act(m->act))
-        answer->round = a->roster.version;
-    else if (!of && m->fragment < a->core.fragments)
+    if (!of && m->fragment < a->core.fragments)
         answer->round = a->core.f[m->fragment].round;
     if (answer->outcome != ROUND_CURRENT)
         aggregator_refused(a, -1, peer, roles_call_name(call), answer->outcome, answer->text);

@@ -43,6 +43,14 @@ size_t aggregator_organs_records(const struct aggregator *a, struct journal_reco
     return n;
 }
 
+void aggregator_organs_bound(const struct aggregator *a, unsigned site,
+                             struct wire_hello_answer *answer)
+{
+    const struct organs_at_aggregator *o = &a->o->organs;
+    for (unsigned i = 0; i < o->count; i++)
+        o->at[i].organ->bound(o->at[i].self, site, answer);
+}
+
 enum err aggregator_organs_work(struct aggregator *a)
 {
     const struct organs_at_aggregator *o = &a->o->organs;

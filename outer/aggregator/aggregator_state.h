@@ -4,7 +4,7 @@
  * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
  * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
  * sites out; aggregator_operate.c answers an operator; aggregator_metrics.c counts by site;
- * aggregator_roster.c adds and removes sites; aggregator_masks.c and its parts sum masked
+ * aggregator_members.c knows which sites a round has; aggregator_masks.c and its parts sum masked
  * contributions; aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has
  * damaged files made again; aggregator_answer.c words answers.
  */
@@ -159,7 +159,6 @@ struct aggregator {
     struct roster roster, former; /* newest version, and the one before: still in force for the
                                      fragments that have not reached the first round of the newest
                                      (core.f[].first) */
-    uint64_t first_read[ROUND_FRAGMENTS_MAX]; /* recovery: of the next change that is read */
     const char *names[ROUND_SITES_MAX];
     char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
     atomic_uint known; /* of names: read without the lock */
@@ -308,8 +307,6 @@ enum err aggregator_masks_again(struct aggregator *a) MUST;
 enum err aggregator_masks_recovered(struct aggregator *a) MUST;
 /* A setup begins for the site that was added. */
 enum err aggregator_masks_added(struct aggregator *a) MUST;
-/* Sites that a roster must have, so that every sum has as many as is promised; 0: without masks. */
-unsigned aggregator_masks_least(const struct aggregator *a);
 /* A site that has not all pairs of the newest setup; NULL: there is none. */
 const char *aggregator_masks_unpaired(const struct aggregator *a);
 /* Has a site asked for the sites of the round in flight? It waits there. */
@@ -418,23 +415,21 @@ void aggregator_quarantine_restore(struct aggregator *a, const struct journal_re
 /* The journal is lost: whom the newest manifests leave out as quarantined. */
 enum err aggregator_quarantine_again(struct aggregator *a) MUST;
 
-/* ---- aggregator_roster.c ---- */
-void aggregator_roster_open(struct aggregator *a); /* version 1 */
+/* ---- aggregator_members.c ---- */
+void aggregator_members_begin(struct aggregator *a); /* version 1: outer.sites */
+/* A change of the roster, or of who was in it before (r->to 0), whose record is durable. */
+void aggregator_members_change(struct aggregator *a, const struct journal_record *r,
+                               const uint64_t *first);
+/* The journal is lost: the roster of the newest manifest. A fragment whose newest manifest is of
+ * the version before takes its round in flight under the new one: what was accepted for it is lost
+ * with the journal. */
+void aggregator_members_take(struct aggregator *a, const struct manifest *m, const uint64_t *first);
 /* Is the site in the newest roster, or in that of a round in flight? */
-bool aggregator_roster_serves(const struct aggregator *a, unsigned site);
-enum err aggregator_roster_restore(struct aggregator *a, const struct journal_record *r) MUST;
-/* The records that tell the roster, at most site_count + fragments + 2; returns how many. */
-size_t aggregator_roster_records(const struct aggregator *a, struct journal_record *keep);
-/* The journal is lost: the roster of the newest manifests. */
-enum err aggregator_roster_again(struct aggregator *a) MUST;
-/* ERR_CORRUPT: a round is committed under a later roster than the journal knows. */
-enum err aggregator_roster_check(struct aggregator *a) MUST;
+bool aggregator_serves_site(const struct aggregator *a, unsigned site);
+const struct roster *aggregator_roster(const struct aggregator *a,
+                                       unsigned fragment); /* of the round in flight */
 /* Version and names of the round in flight; the entries are the caller's. */
-void aggregator_roster_manifest(const struct aggregator *a, unsigned fragment, struct manifest *m);
-void aggregator_roster_hello(const struct aggregator *a, unsigned site,
-                             struct wire_hello_answer *answer);
-enum err aggregator_roster_operate(struct aggregator *a, const char *peer,
-                                   const struct wire_operate *m, struct wire_answer *answer) MUST;
+void aggregator_members_manifest(const struct aggregator *a, unsigned fragment, struct manifest *m);
 
 /* ---- aggregator_scrub.c ---- */
 enum err aggregator_scrub_open(struct aggregator *a) MUST; /* nothing where it is off */
@@ -472,6 +467,8 @@ enum err aggregator_organs_restore(struct aggregator *a, const struct journal_re
 enum err aggregator_organs_recovered(struct aggregator *a) MUST;
 void aggregator_organs_begin(struct aggregator *a);
 size_t aggregator_organs_records(const struct aggregator *a, struct journal_record *keep);
+void aggregator_organs_bound(const struct aggregator *a, unsigned site,
+                             struct wire_hello_answer *answer);
 enum err aggregator_organs_work(struct aggregator *a) MUST;
 enum err aggregator_organs_sealed(struct aggregator *a, unsigned fragment) MUST;
 void aggregator_organs_manifest(const struct aggregator *a, struct manifest *m);

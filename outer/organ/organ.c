@@ -6,6 +6,13 @@ void organ_site_begin_nothing(void *self, struct site_slot *l)
     (void)self, (void)l;
 }
 
+enum err organ_site_heard_nothing(void *self, struct site *s, unsigned peer,
+                                  const struct wire_hello_answer *a)
+{
+    (void)self, (void)s, (void)peer, (void)a;
+    return ERR_OK;
+}
+
 enum err organ_site_check_nothing(void *self, struct site_slot *l, const struct manifest *m)
 {
     (void)self, (void)l, (void)m;
@@ -39,6 +46,11 @@ size_t organ_records_nothing(void *self, struct journal_record *keep)
 {
     (void)self, (void)keep;
     return 0;
+}
+
+void organ_bound_nothing(void *self, unsigned site, struct wire_hello_answer *answer)
+{
+    (void)self, (void)site, (void)answer;
 }
 
 enum err organ_work_nothing(void *self)

@@ -17,8 +17,10 @@
 struct aggregator;
 struct journal_record;
 struct manifest;
+struct site;
 struct site_slot;
 struct wire_answer;
+struct wire_hello_answer;
 struct wire_operate;
 
 struct organ_adopted { /* a manifest that a site has adopted */
@@ -31,6 +33,8 @@ struct organ_site {
     const char *name;
     /* At the start, once per process: the states are loaded, the aggregators have answered. */
     void (*begin)(void *self, struct site_slot *l);
+    /* An aggregator has answered a hello, and the site is bound to it. An error ends the site. */
+    enum err (*heard)(void *self, struct site *s, unsigned peer, const struct wire_hello_answer *a);
     /* S6: the next manifest of the fragment's chain, from the aggregator, before anything of it
      * counts. An error refuses it. */
     enum err (*check)(void *self, struct site_slot *l, const struct manifest *m);
@@ -59,6 +63,8 @@ struct organ_aggregator {
     /* When the journal is written anew: the organ's records, at most as many as it counted with
      * `keep` NULL. Returns how many. */
     size_t (*records)(void *self, struct journal_record *keep);
+    /* A site's hello has bound it: what it is told besides. */
+    void (*bound)(void *self, unsigned site, struct wire_hello_answer *answer);
     /* In each work(), no commit being in flight or one being under way. */
     enum err (*work)(void *self);
     /* The round in flight of the fragment is sealed, and its manifest is not made yet. May be
@@ -80,12 +86,15 @@ struct organ_at_aggregator {
 
 /* For places where an organ has nothing to do. */
 void organ_site_begin_nothing(void *self, struct site_slot *l);
+enum err organ_site_heard_nothing(void *self, struct site *s, unsigned peer,
+                                  const struct wire_hello_answer *a);
 enum err organ_site_check_nothing(void *self, struct site_slot *l, const struct manifest *m);
 enum err organ_open_nothing(void *self, struct aggregator *a);
 enum err organ_restore_nothing(void *self, const struct journal_record *r);
 enum err organ_recovered_nothing(void *self);
 void organ_begin_nothing(void *self, struct aggregator *a);
 size_t organ_records_nothing(void *self, struct journal_record *keep);
+void organ_bound_nothing(void *self, unsigned site, struct wire_hello_answer *answer);
 enum err organ_work_nothing(void *self);
 enum err organ_sealed_nothing(void *self, unsigned fragment);
 void organ_manifest_nothing(void *self, struct manifest *m);

@@ -1,6 +1,7 @@
 #include "outer/run/organs.h"
 #include "outer/organ/amend/amend_organ.h"
 #include "outer/organ/archive/archive_organ.h"
+#include "outer/organ/roster/roster_organ.h"
 
 static void site_add(struct organs *o, struct organ_at_site organ)
 {
@@ -17,6 +18,7 @@ static void aggregator_add(struct organs *o, struct organ_at_aggregator organ)
 enum err organs_open_site(struct organs *o, struct run *r, struct env *own)
 {
     *o = (struct organs){0};
+    site_add(o, roster_at_site());
     site_add(o, amend_at_site());
     TRY(archive_parts_open(&o->archive, r, own, r->o.site_name));
     if (o->archive.archive)
@@ -26,8 +28,10 @@ enum err organs_open_site(struct organs *o, struct run *r, struct env *own)
 
 enum err organs_open_aggregator(struct organs *o, struct run *r, struct env *own)
 {
-    struct organ_at_aggregator amend;
+    struct organ_at_aggregator roster, amend;
     *o = (struct organs){0};
+    TRY(roster_at_aggregator(&roster, &r->perm));
+    aggregator_add(o, roster);
     TRY(amend_at_aggregator(&amend, &r->base, &r->perm));
     aggregator_add(o, amend);
     TRY(archive_parts_open(&o->archive, r, own, NULL));

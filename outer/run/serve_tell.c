@@ -40,11 +40,13 @@ static void tell_name_take(struct serve_tell *t, unsigned site, const char *name
 /* True: it is a later version than was known. */
 static bool tell_roster_take(struct serve_tell *t, const struct manifest *m)
 {
-    if (m->roster_version <= t->roster.version)
+    if (m->roster_version <= t->roster_version)
         return false;
     for (uint32_t i = 0; i < m->added; i++)
         tell_name_take(t, m->initial + i, m->names[i]);
-    roster_of(&t->roster, initial_count(t), m);
+    for (unsigned i = 0; i < site_count(t); i++)
+        t->site[i].in = manifest_site(m, i) != NULL;
+    t->roster_version = m->roster_version;
     return true;
 }
 
@@ -57,16 +59,16 @@ static void names_text(const struct serve_tell *t, char out[TEXT_MAX])
             (size_t)snprintf(out + used, TEXT_MAX - used, "%s%s", used ? "," : "", site_name(t, i));
 }
 
-static void roster_say(struct serve_tell *t)
+static void roster_say(struct serve_tell *t, const struct manifest *m)
 {
     char names[TEXT_MAX];
     struct jsonl *r = &t->record;
     names_text(t, names);
     jsonl_begin(r, "roster");
-    jsonl_int(r, "version", t->roster.version);
-    jsonl_text(r, "act", t->roster.change.act == MANIFEST_ADD ? "added" : "removed");
-    jsonl_text(r, "site", site_name(t, t->roster.change.site));
-    jsonl_int(r, "sites", set_count(&t->roster.members));
+    jsonl_int(r, "version", m->roster_version);
+    jsonl_text(r, "act", m->change.act == MANIFEST_ADD ? "added" : "removed");
+    jsonl_text(r, "site", site_name(t, m->change.site));
+    jsonl_int(r, "sites", m->site_count);
     jsonl_int(r, "indices", site_count(t));
     jsonl_text(r, "site_names", names);
     jsonl_end(r);
@@ -163,7 +165,9 @@ enum err serve_tell_open(struct serve_tell *t, const struct run *run, struct env
     t->private = keys_masks(&run->o).on || run->s.privacy_unit != PRIVACY_UNIT_NONE;
     for (unsigned i = 0; i < ROUND_SITES_MAX; i++)
         t->site[i].loss = t->site[i].tokens_per_second = NAN;
-    roster_begin(&t->roster, initial_count(t));
+    for (unsigned i = 0; i < initial_count(t); i++)
+        t->site[i].in = true;
+    t->roster_version = 1;
     TRY_ALLOC(log = arena_printf(perm, "%s/log.txt", run->o.serve_dir));
     TRY_ALLOC(path = arena_printf(perm, "%s/%s", run->o.serve_dir, RECORD_FILE));
     TRY(progress_open(&t->progress, config_choice_name(log_progress_choices, run->o.log_progress),
@@ -274,7 +278,7 @@ void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t 
     counted_text(m, cursors);
     pthread_mutex_lock(&t->mutex);
     if (tell_roster_take(t, m))
-        roster_say(t);
+        roster_say(t, m);
     amendments_say(t, &m->amendments);
     counted_add(&t->counted, m->fragment, m->round, cursors);
     for (uint32_t i = 0; i < m->site_count; i++) {
@@ -529,7 +533,7 @@ static void counted_say(struct serve_tell *t)
                    t->counted.rounds ? 100.0 * (double)s.rounds / (double)t->counted.rounds : 0,
                tokens = all > 0 ? 100.0 * (double)s.tokens / all : 0;
         char text[256];
-        bool removed = !set_has(&t->roster.members, i);
+        bool removed = !t->site[i].in;
         s.ends = s.ends || removed;
         log_event(s.ends ? LOG_INFO : LOG_WARN, "share",
                   "site=%s rounds=%" PRIu64 " of=%" PRIu64 " tokens=%" PRIu64

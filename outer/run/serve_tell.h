@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include "outer/aggregator/aggregator.h"
 #include "outer/config/run.h"
-#include "outer/protocol/roster.h"
 #include "outer/record/jsonl.h"
 #include "outer/view/progress.h"
 #include "outer/record/counted.h"
@@ -16,6 +15,7 @@
 struct serve_site { /* last report, to this process or an earlier one */
     int64_t step;
     double loss, tokens_per_second;
+    bool in;           /* the newest roster */
     uint64_t up, down; /* payload of the run: committed contributions; adopted aggregates */
 };
 struct serve_tell {
@@ -28,7 +28,7 @@ struct serve_tell {
     bool private;      /* no loss of a site is shown or kept */
     struct progress progress;
     pthread_mutex_t mutex;                             /* guards all below */
-    struct roster roster;                              /* of the newest manifests */
+    uint32_t roster_version;                           /* of the newest manifests */
     uint32_t amendments;                               /* that were told of */
     struct aggregator_replanned replanned;             /* the last one of outer.replan */
     char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX]; /* names of sites that outer.sites lacks */

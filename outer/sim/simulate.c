@@ -9,6 +9,7 @@
 #include "outer/sim/link_line.h"
 #include "outer/link/link_many.h"
 #include "outer/organ/amend/amend_organ.h"
+#include "outer/organ/roster/roster_organ.h"
 
 enum { CENTURY_MS_SHIFT = 42 }; /* 2^42 ms are 139 years: nothing waits longer */
 static const char run_name[] = "sim";
@@ -304,7 +305,7 @@ static enum err site_open_all(struct node *n)
                               .error_feedback_decay = (float)s->o->error_feedback_decay,
                               .straggler_ms = (uint64_t)(1e3 * s->o->straggler_timeout_s),
                               .seed = s->o->seed + n->index,
-                              .organs = {.count = 1, .at = {amend_at_site()}},
+                              .organs = {.count = 2, .at = {roster_at_site(), amend_at_site()}},
                               .stop = &n->env.stop};
     TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, &n->arena));
     return site_open(&n->site, &n->env.env, n->link, &n->replica, &so, &n->arena);
@@ -381,6 +382,7 @@ static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
     struct aggregator *a;
     TRY(outer_state_open(m, &k->disk.env, s->cpu, &mo, arena));
     TRY(outer_state_begin(m, s->initial));
+    TRY(roster_at_aggregator(&ao.organs.at[ao.organs.count++], arena));
     TRY(amend_at_aggregator(&ao.organs.at[ao.organs.count++], s->o->settings, arena));
     TRY(aggregator_open(&a, &k->disk.env, m, &ao, arena));
     TRY(amendments_ask(k, a));

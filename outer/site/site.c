@@ -222,7 +222,6 @@ static enum err manifest_next(struct site_slot *l, unsigned fragment, const stru
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64 ": the manifest has another parent than ours",
                        fragment, m->round);
-    TRY(site_roster_check(l, fragment, m));
     TRY(organs_check(l, m));
     enum codec_kind kind = outer_state_codec(s->replica, fragment);
     const struct codec *c = codec_get(kind);
@@ -389,7 +388,6 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     *done = e == ERR_OK;
     if (!*done)
         return e;
-    TRY(site_roster_take(s, l->peer, &a.manifest));
     TRY(organs_adopted(l, &(struct organ_adopted){.manifest = &a.manifest, .snapshot = true}));
     site_charges_take(s, &a.manifest);
     if (!manifest_aborted(&a.manifest))
@@ -527,11 +525,10 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     else
         TRY(outer_state_commit(s->replica, fragment, m, manifest_empty(m) ? NULL : l->download,
                                m->aggregate_bytes)); /* S9, commit point */
-    TRY(site_roster_take(s, l->peer, m));
+    TRY(organs_adopted(l, &(struct organ_adopted){.manifest = m, .sent = sent}));
     site_charges_take(s, m);
     if (!manifest_aborted(m)) /* more than half of the sites contributed to it, from this state */
         site_final(s, fragment, m->round);
-    TRY(organs_adopted(l, &(struct organ_adopted){.manifest = m, .sent = sent}));
     l->times.apply_ms += (double)(s->env->ops->now_ms(s->env) - start);
     return site_outbox_prune(l, fragment);
 }
@@ -603,6 +600,12 @@ static enum err compare_state(struct site_slot *l, unsigned fragment)
     return resync(l, fragment, state->round, state);
 }
 
+/* Is the round before the first one with this site? Nothing is contributed to it. */
+static bool round_early(const struct site *s, unsigned fragment, uint64_t round)
+{
+    return round < s->first_there[fragment];
+}
+
 /* The others may be waiting for bytes that are stored here: they go before the steps are repeated.
  */
 static enum err send_stored(struct site_slot *l, unsigned fragment)
@@ -610,7 +613,7 @@ static enum err send_stored(struct site_slot *l, unsigned fragment)
     struct site *s = l->site;
     uint64_t round = s->replica->state[fragment].round;
     TRY(site_outbox_load(l, fragment, round));
-    return l->box.valid && !site_roster_early(s, fragment, round) ? site_outbox_send(l) : ERR_OK;
+    return l->box.valid && !round_early(s, fragment, round) ? site_outbox_send(l) : ERR_OK;
 }
 
 /* One look at the round in flight, which is before the first one with this site. adopt: it is
@@ -683,7 +686,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
     struct site *s = l->site;
     unsigned f = w->fragment;
     uint64_t round = s->replica->state[f].round;
-    if (site_roster_early(s, f, round)) {
+    if (round_early(s, f, round)) {
         l->box.valid = false;
         l->completion.skipped = true;
         TRY(site_eager_drop(l, f, round));
@@ -746,7 +749,7 @@ static enum err contribution_again(struct site_slot *l, unsigned fragment)
     TRY(site_outbox_load(l, fragment, round));
     bool taken = s->round_there[fragment] == round && !digest_zero(&s->accepted_there[fragment]);
     bool makes = !l->box.valid && !taken && s->round_there[fragment] <= round &&
-                 !site_roster_early(s, fragment, round) && site_withdrawn(s, fragment, round);
+                 !round_early(s, fragment, round) && site_withdrawn(s, fragment, round);
     return makes ? site_outbox_make_again(l, fragment) : ERR_OK;
 }
 
@@ -950,7 +953,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
     TRY(store_begin(s->env));
     organs_begin(l);
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
-        TRY(site_roster_try(l, f));
+        TRY(site_members_try(l, f));
         while (site_step_back_due(s, f))
             TRY(site_step_back(l, f));
         TRY(compare_state(l, f));

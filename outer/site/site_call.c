@@ -295,6 +295,14 @@ static void heard_of(struct site_box *b, unsigned fragment, const struct wire_fr
         b->received = there->round == b->round && digest_equal(&there->accepted, &b->payload);
 }
 
+static enum err organs_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
+{
+    const struct organs_at_site *o = &s->o->organs;
+    for (unsigned i = 0; i < o->count; i++)
+        TRY(o->at[i].organ->heard(o->at[i].self, s, peer, a));
+    return ERR_OK;
+}
+
 static enum err heard(struct site *s, unsigned peer, const struct wire_hello *said,
                       const struct wire_hello_answer *a)
 {
@@ -306,7 +314,7 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello *sa
     TRY(steps_heard(s, a)); /* a new epoch stores it: train.steps grows at a start only */
     TRY(bind(s, &s->peer[peer], a));
     s->heard = true;
-    TRY(site_roster_heard(s, peer, a));
+    TRY(organs_heard(s, peer, a));
     for (unsigned f = peer; f < count; f += site_peers(s)) {
         const struct wire_fragment_state *there = &a->fragments[f];
         s->round_there[f] = there->round;

@@ -147,7 +147,7 @@ enum err site_eager_others(struct site_slot *l, const struct site_submission *w)
     if (!eager_due(l, w))
         return ERR_OK;
     unsigned sites;
-    TRY(site_roster_count(l, w->fragment, &sites));
+    TRY(site_members_count(l, w->fragment, &sites));
     memset(l->start, 0, elements_of(s, w->fragment) * sizeof *l->start);
     l->others = (float)(sites - 1) * w->weight; /* not heard: as many as there are */
     if (w->round == 0)

@@ -360,7 +360,7 @@ enum err site_masks_roster(struct site *s)
     bool known = r != NULL, any = false;
     enum err e = ERR_OK;
     for (unsigned f = 0; f < count && known && e == ERR_OK; f++)
-        e = site_roster_now(s, f, &r[f], &known);
+        e = site_members_now(s, f, &r[f], &known);
     for (unsigned i = 0; i < (e == ERR_OK && known ? m->room : 0); i++)
         if (pair_over(s, i, r, count)) {
             keys_forget(m->keys, i);

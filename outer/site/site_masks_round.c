@@ -16,7 +16,7 @@ enum err site_masks_context(struct site_slot *l, const struct site_announced_rou
     struct site *s = l->site;
     struct site_masks *m = s->masks;
     struct roster now;
-    TRY(site_roster_known(l, r->of.fragment, &now));
+    TRY(site_members_known(l, r->of.fragment, &now));
     struct set more = set_without(&r->members, &now.members),
                less = set_without(&now.members, &r->members);
     bool next = r->roster_version == now.version + 1 && set_count(&more) + set_count(&less) == 1;

@@ -3,9 +3,9 @@
 /* What the files of the site share: site.c (the round), site_call.c (one call to the aggregator and
  * what each answer means), site_outbox.c (the contribution that is made once and sent until it is
  * committed), site_inflight.c (the slots that rounds run in), site_eager.c (where a site goes on
- * meanwhile), site_roster.c (which sites a round has), site_scrub.c (damaged files are made again),
- * site_step_back.c (a round given up), site_masks.c (secure aggregation), site_supply.c (the
- * aggregator has lost its directory).
+ * meanwhile), site_members.c (which sites a round has), site_scrub.c (damaged files are made
+ * again), site_step_back.c (a round given up), site_masks.c (secure aggregation), site_supply.c
+ * (the aggregator has lost its directory).
  */
 #include <stdatomic.h>
 #include "outer/masks/seal.h"
@@ -231,25 +231,17 @@ enum err site_download_grow(struct site_slot *l, size_t size) MUST;
 /* l->payload holds `size` bytes; what lies in it is lost. */
 enum err site_payload_grow(struct site_slot *l, size_t size) MUST;
 
-/* site_roster.c */
+/* site_members.c */
 /* Of the newest state of the fragment. *known false: its manifest cannot be read. */
-enum err site_roster_now(const struct site *s, unsigned fragment, struct roster *out,
-                         bool *known) MUST;
+enum err site_members_now(const struct site *s, unsigned fragment, struct roster *out,
+                          bool *known) MUST;
 /* Until it is known: where the manifest cannot be read, the log names it, and the aggregator is
  * asked for it. A check that lacks its own input says nothing about a peer. */
-enum err site_roster_known(struct site_slot *l, unsigned fragment, struct roster *out) MUST;
+enum err site_members_known(struct site_slot *l, unsigned fragment, struct roster *out) MUST;
 /* Tries that once, and goes on without it. */
-enum err site_roster_try(struct site_slot *l, unsigned fragment) MUST;
-/* S6: the sites of the next manifest are those of the state's, or one change that it names. Where
- * they are not known, it waits as site_roster_known() does. */
-enum err site_roster_check(struct site_slot *l, unsigned fragment, const struct manifest *m) MUST;
+enum err site_members_try(struct site_slot *l, unsigned fragment) MUST;
 /* Sites of the newest state's roster; this one counts, if it was added since. Waits, too. */
-enum err site_roster_count(struct site_slot *l, unsigned fragment, unsigned *count) MUST;
-/* The manifest is adopted. */
-enum err site_roster_take(struct site *s, unsigned peer, const struct manifest *m) MUST;
-enum err site_roster_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a) MUST;
-/* Is the round before the first one with this site? Nothing is contributed to it. */
-bool site_roster_early(const struct site *s, unsigned fragment, uint64_t round);
+enum err site_members_count(struct site_slot *l, unsigned fragment, unsigned *count) MUST;
 
 /* site_eager.c: eager starts, of slots with threads */
 /* Before the round's contribution is made: the others' part of the last mean. The slot's box is

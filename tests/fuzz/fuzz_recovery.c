@@ -9,6 +9,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
+#include "outer/organ/roster/roster_organ.h"
 #include "outer/site/site_own.h"
 #include "outer/store/journal.h"
 #include "tests/fuzz/env_memory.h"
@@ -62,6 +63,7 @@ static enum err start_aggregator(struct replica *r, struct env *w)
                                    .share_max = 100};
     TRY(aggregator_claim(w, canonical, NULL));
     TRY(replica_open(r, w, false));
+    TRY(roster_at_aggregator(&o.organs.at[o.organs.count++], &r->perm));
     return aggregator_open(&r->aggregator, w, &r->state, &o, &r->perm);
 }
 

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include "outer/config/identity.h"
 #include "outer/masks/masked.h"
+#include "outer/organ/roster/roster_organ.h"
 #include "outer/site/site_own.h"
 #include "tests/outer/site/exchange.h"
 #include "tests/outer/toy_replica.h"
@@ -208,6 +209,7 @@ static enum err member_open(struct member *s)
                              .stop = &s->stop,
                              .masks = masks,
                              .roster = names,
+                             .organs = {.count = 1, .at = {roster_at_site()}},
                              .signer = s->signer};
     char target[32];
     struct link_dial d = {
@@ -321,6 +323,7 @@ static void aggregator_begins(void)
     assert_int_equal(toy_device(&t.dev, &t.work), ERR_OK);
     assert_int_equal(env_posix_open(&t.env, root), ERR_OK);
     assert_int_equal(toy_replica(&t.replica, t.env, t.dev, mo, t.slab, &t.arena), ERR_OK);
+    assert_int_equal(roster_at_aggregator(&o.organs.at[o.organs.count++], &t.arena), ERR_OK);
     assert_int_equal(aggregator_open(&t.aggregator, t.env, &t.replica, &o, &t.arena), ERR_OK);
     struct link_service service = t.truth = aggregator_service(t.aggregator);
     service.mask = bent_mask;

@@ -10,6 +10,7 @@
 #include "outer/config/sync_config.h"
 #include "outer/organ/amend/amend_organ.h"
 #include "outer/organ/archive/archive_organ.h"
+#include "outer/organ/roster/roster_organ.h"
 #include "tests/sim/sim_own.h"
 
 enum { KILL_MAX_MS = 40000, KILL_SMALL_MAX_MS = 8000 };
@@ -242,7 +243,7 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
                               .scrub_every_ms = s->o.scrub_every_ms,
                               .scrub_bytes_per_s = s->o.scrub_bytes_per_s,
                               .roster = s->names,
-                              .organs = {.count = 1, .at = {amend_at_site()}},
+                              .organs = {.count = 2, .at = {roster_at_site(), amend_at_site()}},
                               .signer = &n->signer.signer};
     link_sim_open(&n->link, &n->route, &n->env, &n->net, "sim", n->name);
     TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, arena));
@@ -449,6 +450,7 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
         .head = {.run = "sim", .replica = "aggregator", .aggregator = true, .aggregators = 1},
         .settings = "x\n",
         .states_every = 3};
+    TRY(roster_at_aggregator(&ao.organs.at[ao.organs.count++], arena));
     TRY(amend_at_aggregator(&ao.organs.at[ao.organs.count++], &s->amend.base, arena));
     if (s->o.archives) {
         struct archive *archive;

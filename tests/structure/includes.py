@@ -37,7 +37,7 @@ LAYERS = [
     ["outer/config", "outer/record"],
     ["outer/organ"],
     ["outer/site", "outer/aggregator"],
-    ["outer/organ/amend", "outer/organ/archive"],
+    ["outer/organ/roster", "outer/organ/amend", "outer/organ/archive"],
     ["outer/sim"],
     ["outer/plan", "outer/view", "outer/wan"],
     ["outer/run"],

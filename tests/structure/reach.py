@@ -24,7 +24,7 @@ import structure
 # moves stays with its feature. Commands (outer/cmd) and simulators are outside.
 FEATURES = {
     "masks": ("aggregator_masks*", "site_masks*"),
-    "roster": ("roster.*", "aggregator_roster.*", "site_roster.*"),
+    "roster": ("roster.*",),
     "amend": ("amend.*", "amendments.*", "replan.*"),
     "repair": ("scrub.*", "aggregator_scrub.*", "site_scrub.*", "supply.*", "site_supply.*", "site_step_back.*"),
     "archive": (),

@@ -479,6 +479,7 @@ enum err amend_at_aggregator(struct organ_at_aggregator *out, const struct amend
                                                   .recovered = amend_recovered,
                                                   .begin = organ_begin_nothing,
                                                   .records = amend_records,
+                                                  .bound = organ_bound_nothing,
                                                   .work = amend_work,
                                                   .sealed = amend_sealed,
                                                   .manifest = amend_manifest,

@@ -60,6 +60,7 @@ struct organ_at_site amend_at_site(void)
 {
     static const struct organ_site organ = {.name = "amend",
                                             .begin = organ_site_begin_nothing,
+                                            .heard = organ_site_heard_nothing,
                                             .check = amend_site_check,
                                             .adopted = amend_site_adopted};
     return (struct organ_at_site){&organ, NULL};

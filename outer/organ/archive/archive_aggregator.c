@@ -71,6 +71,7 @@ struct organ_at_aggregator archive_at_aggregator(struct archive *archive)
                                                   .recovered = organ_recovered_nothing,
                                                   .begin = archive_aggregator_begin,
                                                   .records = organ_records_nothing,
+                                                  .bound = organ_bound_nothing,
                                                   .work = organ_work_nothing,
                                                   .sealed = organ_sealed_nothing,
                                                   .manifest = organ_manifest_nothing,

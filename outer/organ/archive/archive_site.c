@@ -49,6 +49,7 @@ struct organ_at_site archive_at_site(struct archive *archive)
 {
     static const struct organ_site organ = {.name = "archive",
                                             .begin = archive_site_begin,
+                                            .heard = organ_site_heard_nothing,
                                             .check = organ_site_check_nothing,
                                             .adopted = archive_adopted};
     return (struct organ_at_site){&organ, archive};

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
+#include "outer/organ/roster/roster_organ.h"
 #include "tests/outer/toy_replica.h"
 #include "tests/sim/mutants.h"
 
@@ -113,6 +114,7 @@ static enum err try_open(void)
                                    .strikes_max = t.strikes_max,
                                    .share_max = t.share_max,
                                    .revoked_path = t.revoked};
+    assert_int_equal(roster_at_aggregator(&o.organs.at[o.organs.count++], &t.perm), ERR_OK);
     enum err e = aggregator_open(&t.a, t.env, &t.replica, &o, &t.perm);
     if (e == ERR_OK)
         t.s = aggregator_service(t.a);
@@ -1068,7 +1070,7 @@ static void roster_restarts(bool compacts)
     struct journal_record keep[64];
     size_t n = 0;
     keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = t.a->epoch};
-    n += aggregator_roster_records(t.a, keep + n);
+    n += aggregator_organs_records(t.a, keep + n);
     if (compacts)
         assert_int_equal(journal_rewrite(&t.a->journal, keep, n), ERR_OK);
     struct roster before = t.a->roster, former = t.a->former;

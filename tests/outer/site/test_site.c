@@ -17,6 +17,7 @@
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/identity/signed.h"
 #include "tests/sim/signer_sim.h"
+#include "outer/organ/roster/roster_organ.h"
 #include "outer/site/site_own.h"
 #include "tests/outer/site/exchange.h"
 #include "tests/outer/toy.h"
@@ -313,6 +314,7 @@ static enum err site_open_as(struct bench *b, const char *name, const char *dire
                              .straggler_ms = 10000,
                              .seed = 1,
                              .stop = &b->stop,
+                             .organs = {.count = 1, .at = {roster_at_site()}},
                              .signer = &b->signers[0].signer};
     b->site_env = env_of(b, directory);
     assert_int_equal(outer_state_open(&b->site_state, b->site_env, cpu, &o, &b->arena), ERR_OK);

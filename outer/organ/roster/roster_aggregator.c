@@ -7,27 +7,16 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_state.h"
-#include "outer/masks/secure.h"
+#include "outer/organ/roster/roster_organ.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/site_name.h"
 
-void aggregator_roster_open(struct aggregator *a)
-{
-    for (unsigned i = 0; i < a->site_count; i++)
-        a->names[i] = a->o->sites[i];
-    roster_begin(&a->roster, a->site_count);
-    a->former = a->roster;
-    a->known = a->site_count;
-}
-
-bool aggregator_roster_serves(const struct aggregator *a, unsigned site)
-{
-    bool serves = set_has(&a->roster.members, site);
-    for (unsigned i = 0; i < a->core.fragments && !serves; i++)
-        serves = aggregator_serves(a, i) && set_has(&a->core.f[i].members, site) &&
-                 a->core.f[i].round < aggregator_rounds(a, i);
-    return serves;
-}
+/* Its end at the aggregator. The rosters themselves, and the sites' names, are the aggregator's
+ * (aggregator_members.c); under its lock, as all of it. */
+struct roster_aggregator {
+    struct aggregator *a;                     /* from `open` on */
+    uint64_t first_read[ROUND_FRAGMENTS_MAX]; /* recovery: of the next change that is read */
+};
 
 static unsigned members_count(const struct aggregator *a)
 {
@@ -35,41 +24,6 @@ static unsigned members_count(const struct aggregator *a)
 }
 
 /* ---- one change ---- */
-
-/* A name is there before the count says so: other threads read both. */
-static void name_put(struct aggregator *a, unsigned site, const char *name)
-{
-    if (site < a->site_count)
-        return;
-    char *to = a->added[site - a->roster.initial];
-    snprintf(to, sizeof a->added[0], "%s", name);
-    a->names[site] = to;
-    a->site[site].status.loss = a->site[site].status.tokens_per_second = NAN;
-    a->site_count = site + 1;
-    a->known = site + 1;
-}
-
-/* A record of it is durable. */
-static void change_apply(struct aggregator *a, const struct journal_record *r,
-                         const uint64_t *first)
-{
-    bool in = r->act == MANIFEST_ADD;
-    struct manifest_change c = {r->act, r->site, r->digest};
-    name_put(a, r->site, r->name);
-    if (r->to) {
-        a->former = a->roster;
-        roster_change(&a->roster, &c);
-        a->roster.version = (uint32_t)r->to;
-        a->roster.count = r->fragment;
-    } else {
-        set_put(&a->roster.members, r->site, in);
-        a->roster.count = a->site_count;
-    }
-    round_roster(&a->core, r->site, in, first);
-    if (in)
-        a->site[r->site].finished = a->site[r->site].status.left = false;
-    set_put(&a->touched, r->site, true);
-}
 
 static struct journal_record change_record(const struct aggregator *a, const struct roster *r)
 {
@@ -98,14 +52,23 @@ static enum err record_damaged(const struct journal_record *r)
                    r->act, r->site, r->to);
 }
 
-enum err aggregator_roster_restore(struct aggregator *a, const struct journal_record *r)
+static enum err roster_open(void *self, struct aggregator *a)
+{
+    struct roster_aggregator *x = self;
+    x->a = a;
+    return ERR_OK;
+}
+
+static enum err roster_restore(void *self, const struct journal_record *r)
 {
     static const uint64_t at_once[ROUND_FRAGMENTS_MAX];
+    struct roster_aggregator *x = self;
+    struct aggregator *a = x->a;
     bool in = r->act == MANIFEST_ADD;
     if (!r->act) {
         if (r->fragment >= a->core.fragments)
             return record_damaged(r);
-        a->first_read[r->fragment] = r->round;
+        x->first_read[r->fragment] = r->round;
         return ERR_OK;
     }
     if (r->act > MANIFEST_REMOVE || r->site > a->site_count || r->site >= a->core.room ||
@@ -115,15 +78,19 @@ enum err aggregator_roster_restore(struct aggregator *a, const struct journal_re
          (set_has(&a->roster.members, r->site) == in || r->to <= a->roster.version ||
           r->to > UINT32_MAX || r->fragment > a->site_count + 1 || r->fragment <= r->site)))
         return record_damaged(r);
-    change_apply(a, r, r->to && !MUTANT(ROSTER_RESTORED) ? a->first_read : at_once);
+    aggregator_members_change(a, r, r->to && !MUTANT(ROSTER_RESTORED) ? x->first_read : at_once);
     if (r->to)
-        memset(a->first_read, 0, sizeof a->first_read);
+        memset(x->first_read, 0, sizeof x->first_read);
     return ERR_OK;
 }
 
-size_t aggregator_roster_records(const struct aggregator *a, struct journal_record *keep)
+static size_t roster_records(void *self, struct journal_record *keep)
 {
+    const struct roster_aggregator *x = self;
+    const struct aggregator *a = x->a;
     size_t n = 0;
+    if (!keep)
+        return (size_t)a->site_count + a->core.fragments + 2;
     const struct manifest_change *before = &a->former.change;
     struct set settled = a->former.members;
     if (a->roster.version < 2)
@@ -157,25 +124,7 @@ static enum err manifest_last(const struct aggregator *a, unsigned fragment, str
     return outer_state_manifest(a->replica, fragment, round - 1, m);
 }
 
-/* A fragment whose newest manifest is of the version before takes its round in flight under the
- * new one: what was accepted for it is lost with the journal. */
-static void again_take(struct aggregator *a, const struct manifest *m, const uint64_t *first)
-{
-    struct roster r;
-    roster_of(&r, a->roster.initial, m);
-    for (unsigned i = 0; i < r.count; i++) {
-        if (i >= a->site_count)
-            name_put(a, i, m->names[i - r.initial]);
-        round_roster(&a->core, i, set_has(&r.members, i), first);
-        set_put(&a->touched, i, true);
-    }
-    a->roster = a->former = r;
-    a->former.version--;
-    a->former.change = (struct manifest_change){0};
-    set_put(&a->former.members, r.change.site, r.change.act == MANIFEST_REMOVE);
-}
-
-enum err aggregator_roster_again(struct aggregator *a)
+static enum err roster_again(struct aggregator *a)
 {
     uint64_t first[ROUND_FRAGMENTS_MAX] = {0};
     uint32_t version = 1;
@@ -202,7 +151,7 @@ enum err aggregator_roster_again(struct aggregator *a)
                        "%s/%s is missing, and the manifests are of a run that began with %u sites, "
                        "not %u: restore the file, or start with the configuration of then",
                        a->env->root, AGGREGATOR_JOURNAL, m.initial, a->roster.initial);
-    again_take(a, &m, first);
+    aggregator_members_take(a, &m, first);
     log_event(LOG_WARN, "roster_found",
               "version=%u sites=%u text=\"the journal is lost: the roster is that of the newest "
               "manifests; a change that no round was committed under is lost with it\"",
@@ -210,9 +159,14 @@ enum err aggregator_roster_again(struct aggregator *a)
     return ERR_OK;
 }
 
-enum err aggregator_roster_check(struct aggregator *a)
+/* ERR_CORRUPT: a round is committed under a later roster than the journal knows. */
+static enum err roster_recovered(void *self)
 {
+    struct roster_aggregator *x = self;
+    struct aggregator *a = x->a;
     struct manifest m;
+    if (a->journal_lost)
+        TRY(roster_again(a));
     for (unsigned i = 0; i < a->core.fragments; i++)
         if (manifest_last(a, i, &m) == ERR_OK && m.roster_version > a->roster.version)
             return err_set(ERR_CORRUPT,
@@ -222,21 +176,12 @@ enum err aggregator_roster_check(struct aggregator *a)
     return ERR_OK;
 }
 
-/* ---- what others are told ---- */
+/* ---- a site is bound ---- */
 
-void aggregator_roster_manifest(const struct aggregator *a, unsigned fragment, struct manifest *m)
+static void roster_bound(void *self, unsigned site, struct wire_hello_answer *answer)
 {
-    const struct round_fragment *f = &a->core.f[fragment];
-    roster_put(f->round >= f->first ? &a->roster : &a->former, m);
-    for (uint32_t i = 0; i < m->added; i++) {
-        memset(m->names[i], 0, sizeof m->names[i]);
-        snprintf(m->names[i], sizeof m->names[i], "%s", a->names[m->initial + i]);
-    }
-}
-
-void aggregator_roster_hello(const struct aggregator *a, unsigned site,
-                             struct wire_hello_answer *answer)
-{
+    const struct roster_aggregator *x = self;
+    const struct aggregator *a = x->a;
     const struct manifest_change *c = &a->roster.change;
     if (a->roster.version < 2)
         return;
@@ -273,9 +218,9 @@ static void roster_list(const struct aggregator *a, struct wire_answer *answer)
     for (unsigned i = 0; i < a->site_count; i++) {
         bool in = set_has(&a->roster.members, i);
         aggregator_text_add(&t, "site=%s index=%u %s\n", a->names[i], i,
-                            in                               ? "in"
-                            : aggregator_roster_serves(a, i) ? "leaving"
-                                                             : "removed");
+                            in                             ? "in"
+                            : aggregator_serves_site(a, i) ? "leaving"
+                                                           : "removed");
     }
     answer->outcome = ROUND_CURRENT;
 }
@@ -336,13 +281,21 @@ static bool add_may(const struct aggregator *a, int site, struct wire_answer *an
     return false;
 }
 
+/* Sites that a roster must have, so that every sum of secure aggregation has as many as is
+ * promised.
+ */
+static unsigned sites_least(const struct aggregator *a)
+{
+    return round_leave(&a->o->masks, a->core.sites, a->o->strict).roster;
+}
+
 /* With secure aggregation: rounds go on without a site that was added, until all have pair keys
  * with it. Without another one, too, they would have too few. */
 static bool removal_waits(const struct aggregator *a, int site)
 {
     int apart = aggregator_masks_apart(a);
     unsigned left = members_count(a) - 1, least = round_least(left, a->o->strict, &a->o->masks),
-             most = aggregator_masks_least(a);
+             most = sites_least(a);
     return apart >= 0 && apart != site && left - 1 < (least > most ? least : most);
 }
 
@@ -363,12 +316,12 @@ static bool change_may(const struct aggregator *a, const struct wire_operate *m,
                        "site %s is not in the roster: atoll operator roster list", m->site);
     else if (!add && members_count(a) == 1)
         aggregator_say(answer, ROUND_INVALID, "%s is the last site of the run", m->site);
-    else if (!add && members_count(a) - 1 < aggregator_masks_least(a))
+    else if (!add && members_count(a) - 1 < sites_least(a))
         aggregator_say(answer, ROUND_INVALID,
                        "without site %s the run has %u sites, and secure aggregation needs %u, so "
                        "that every sum has as many as is promised (privacy.threshold): add another "
                        "site first (atoll operator roster add)",
-                       m->site, members_count(a) - 1, aggregator_masks_least(a));
+                       m->site, members_count(a) - 1, sites_least(a));
     else if (m->version != (uint64_t)a->roster.version + 1)
         aggregator_say(
             answer, ROUND_INVALID,
@@ -442,21 +395,17 @@ static enum err change_make(struct aggregator *a, const char *peer, const struct
     log_event(LOG_WARN, "operator", "act=%s by=%s site=%s version=%" PRIu64,
               m->act == WIRE_ROSTER_ADD ? "roster_add" : "roster_remove", peer, m->site,
               m->version);
-    change_apply(a, &r, first);
+    aggregator_members_change(a, &r, first);
     return aggregator_masks_added(a);
 }
 
-enum err aggregator_roster_operate(struct aggregator *a, const char *peer,
-                                   const struct wire_operate *m, struct wire_answer *answer)
+static enum err change_act(struct aggregator *a, const char *peer, const struct wire_operate *m,
+                           struct wire_answer *answer)
 {
     int site = aggregator_site(a, m->site);
     uint8_t act = m->act == WIRE_ROSTER_ADD ? MANIFEST_ADD : MANIFEST_REMOVE;
     uint64_t first[ROUND_FRAGMENTS_MAX];
     unsigned none;
-    if (m->act == WIRE_ROSTER_LIST) {
-        roster_list(a, answer);
-        return ERR_OK;
-    }
     bool again = site >= 0 && m->version == a->roster.version && a->roster.change.act == act &&
                  a->roster.change.site == (uint32_t)site;
     if (!again && !change_may(a, m, site, answer))
@@ -468,5 +417,42 @@ enum err aggregator_roster_operate(struct aggregator *a, const char *peer,
     if (!again)
         TRY(change_make(a, peer, m, site >= 0 ? (unsigned)site : a->site_count, first));
     change_say(a, m, answer);
+    return ERR_OK;
+}
+
+static enum err roster_operate(void *self, const char *peer, const struct wire_operate *m,
+                               struct wire_answer *answer)
+{
+    const struct roster_aggregator *x = self;
+    enum err e = ERR_OK;
+    if (m->act == WIRE_ROSTER_LIST)
+        roster_list(x->a, answer);
+    else
+        e = change_act(x->a, peer, m, answer);
+    answer->round = x->a->roster.version;
+    return e;
+}
+
+enum err roster_at_aggregator(struct organ_at_aggregator *out, struct arena *perm)
+{
+    static const struct organ_aggregator organ = {
+        .name = "roster",
+        .kinds = 1u << JOURNAL_ROSTER,
+        .acts = 1u << WIRE_ROSTER_LIST | 1u << WIRE_ROSTER_ADD | 1u << WIRE_ROSTER_REMOVE,
+        .reads_spool = false,
+        .open = roster_open,
+        .restore = roster_restore,
+        .recovered = roster_recovered,
+        .begin = organ_begin_nothing,
+        .records = roster_records,
+        .bound = roster_bound,
+        .work = organ_work_nothing,
+        .sealed = organ_sealed_nothing,
+        .manifest = organ_manifest_nothing,
+        .operate = roster_operate,
+        .committed = organ_committed_nothing};
+    struct roster_aggregator *x;
+    TRY_ALLOC(x = arena_alloc(perm, sizeof *x));
+    *out = (struct organ_at_aggregator){&organ, x};
     return ERR_OK;
 }

@@ -1,0 +1,89 @@
+/* Which sites a round has, and their names. When they change, the organ roster says
+ * (outer/organ/roster). */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "outer/aggregator/aggregator_state.h"
+
+void aggregator_members_begin(struct aggregator *a)
+{
+    for (unsigned i = 0; i < a->site_count; i++)
+        a->names[i] = a->o->sites[i];
+    roster_begin(&a->roster, a->site_count);
+    a->former = a->roster;
+    a->known = a->site_count;
+}
+
+/* A name is there before the count says so: other threads read both. */
+static void name_put(struct aggregator *a, unsigned site, const char *name)
+{
+    if (site < a->site_count)
+        return;
+    char *to = a->added[site - a->roster.initial];
+    snprintf(to, sizeof a->added[0], "%s", name);
+    a->names[site] = to;
+    a->site[site].status.loss = a->site[site].status.tokens_per_second = NAN;
+    a->site_count = site + 1;
+    a->known = site + 1;
+}
+
+void aggregator_members_change(struct aggregator *a, const struct journal_record *r,
+                               const uint64_t *first)
+{
+    bool in = r->act == MANIFEST_ADD;
+    struct manifest_change c = {r->act, r->site, r->digest};
+    name_put(a, r->site, r->name);
+    if (r->to) {
+        a->former = a->roster;
+        roster_change(&a->roster, &c);
+        a->roster.version = (uint32_t)r->to;
+        a->roster.count = r->fragment;
+    } else {
+        set_put(&a->roster.members, r->site, in);
+        a->roster.count = a->site_count;
+    }
+    round_roster(&a->core, r->site, in, first);
+    if (in)
+        a->site[r->site].finished = a->site[r->site].status.left = false;
+    set_put(&a->touched, r->site, true);
+}
+
+void aggregator_members_take(struct aggregator *a, const struct manifest *m, const uint64_t *first)
+{
+    struct roster r;
+    roster_of(&r, a->roster.initial, m);
+    for (unsigned i = 0; i < r.count; i++) {
+        if (i >= a->site_count)
+            name_put(a, i, m->names[i - r.initial]);
+        round_roster(&a->core, i, set_has(&r.members, i), first);
+        set_put(&a->touched, i, true);
+    }
+    a->roster = a->former = r;
+    a->former.version--;
+    a->former.change = (struct manifest_change){0};
+    set_put(&a->former.members, r.change.site, r.change.act == MANIFEST_REMOVE);
+}
+
+bool aggregator_serves_site(const struct aggregator *a, unsigned site)
+{
+    bool serves = set_has(&a->core.members, site);
+    for (unsigned i = 0; i < a->core.fragments && !serves; i++)
+        serves = aggregator_serves(a, i) && set_has(&a->core.f[i].members, site) &&
+                 a->core.f[i].round < aggregator_rounds(a, i);
+    return serves;
+}
+
+const struct roster *aggregator_roster(const struct aggregator *a, unsigned fragment)
+{
+    const struct round_fragment *f = &a->core.f[fragment];
+    return f->round < f->first ? &a->former : &a->roster;
+}
+
+void aggregator_members_manifest(const struct aggregator *a, unsigned fragment, struct manifest *m)
+{
+    roster_put(aggregator_roster(a, fragment), m);
+    for (uint32_t i = 0; i < m->added; i++) {
+        memset(m->names[i], 0, sizeof m->names[i]);
+        snprintf(m->names[i], sizeof m->names[i], "%s", a->names[m->initial + i]);
+    }
+}
