@@ -38,7 +38,8 @@ def objects(root, build):
         output = OUTPUT.search(entry["command"]).group(1)
         source = os.path.relpath(entry["file"], root)
         made = os.path.join(entry["directory"], output)
-        if source in known and output.startswith(sources.FOLDERS) and "/mutants" not in output and os.path.isfile(made):
+        place = os.path.relpath(made, build)
+        if source in known and place.startswith(sources.FOLDERS) and "/mutants" not in place and os.path.isfile(made):
             found.setdefault(source, []).append(made)
     return found
 
