@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include "kernels/base/arena.h"
 #include "kernels/scalar/opt.h"
+#include "kernels/scalar/outer_opt.h"
 #include "kernels/scalar/types.h"
 
 enum dtype { DTYPE_F32, DTYPE_BF16 };
@@ -359,16 +360,9 @@ struct dev_residual_check {
     size_t count;
 };
 struct dev_outer_step {
-    float *theta, *momentum;
+    float *theta, *slab[OUTER_SLABS]; /* NULL: the optimizer keeps fewer */
     const float *mean;
-    float lr, mu;
-    size_t count;
-};
-struct dev_delayed { /* one round of a cycle of N rounds of delayed Nesterov */
-    float *theta, *momentum, *accumulated;
-    const float *mean;
-    float lr, mu, fraction; /* fraction: 1/N */
-    bool first, last;       /* round of the cycle; both when N is 1 */
+    struct outer_scalars k;
     size_t count;
 };
 /* One bit for each value of some ranges, and one scale for each range: with z = x + error the bit
@@ -568,13 +562,8 @@ enum {
     /* q = value - bias, or q += value - bias with add, of the blocks at `slot`; absent blocks     \
      * count as 0. in: 4-byte aligned. */                                                          \
     X(unpack, (struct dev * d, int32_t * q, const uint8_t *in, const struct dev_unpack *a))        \
-    /* Outer step on the mean delta, in place: buf = mu*buf + mean; theta = theta - lr*(mean +     \
-     * mu*buf) (DiLoCo, 2311.08105; Nesterov). momentum NULL: theta -= lr*mean. */                 \
-    X(outer_step, (struct dev * d, const struct dev_outer_step *a))                                \
-    /* Delayed Nesterov (2401.09135), in place. x = fraction*mean; accumulated = first ? x :       \
-     * accumulated + x; last: momentum = mu*momentum + accumulated and theta -= lr*(x +            \
-     * mu*momentum); else theta -= lr*x. */                                                        \
-    X(outer_delayed, (struct dev * d, const struct dev_delayed *o))                                \
+    /* Outer step on the mean delta, in place: theta and slabs by the formula of outer_opt.h. */   \
+    X(outer_step, (struct dev * d, enum outer_opt_kind kind, const struct dev_outer_step *a))      \
     /* acc = acc + scale * x, two roundings: sums of gathered contributions in site order. */      \
     X(axpy, (struct dev * d, float *acc, const float *x, float scale, size_t count))               \
     /* x = x / divisor (host scalar), one rounding. */                                             \

@@ -8,9 +8,13 @@
 #include <string.h>
 #ifndef SCALAR
 #ifdef __CUDACC__
-#define SCALAR static inline __host__ __device__
+#define SCALAR           static inline __host__ __device__
+#define SCALAR_SQRT(x)   sqrtf(x)
+#define SCALAR_SQRT64(x) sqrt(x)
 #else
-#define SCALAR static inline
+#define SCALAR           static inline
+#define SCALAR_SQRT(x)   __builtin_sqrtf(x)
+#define SCALAR_SQRT64(x) __builtin_sqrt(x)
 #endif
 #endif
 

@@ -82,46 +82,38 @@ void LEVEL_NAME(cpu_bf16_to_f32)(struct dev *d, float *z, const uint16_t *h, siz
         z[i] = bf16_float(h[i]);
 }
 
-void LEVEL_NAME(cpu_outer_step)(struct dev *d, const struct dev_outer_step *a)
-{
-    float *theta = a->theta, *momentum = a->momentum, lr = a->lr, mu = a->mu;
-    const float *mean = a->mean;
-    size_t count = a->count;
-    if (!momentum) {
-#pragma omp parallel for simd num_threads(d->threads) schedule(static)
-        for (size_t i = 0; i < count; i++)
-            theta[i] = outer_sgd(theta[i], mean[i], lr);
-        return;
+#define PARALLEL _Pragma("omp parallel for simd num_threads(d->threads) schedule(static)")
+/* The rows of outer_opt.h. A slab that a method does not keep is neither read nor written. */
+#define ROW(X, value, name, slabs, ...)                                                            \
+    static void outer_##name(const struct dev *d, const struct dev_outer_step *a)                  \
+    {                                                                                              \
+        float *theta = a->theta, *first = a->slab[0], *second = a->slab[1];                        \
+        const float *mean = a->mean;                                                               \
+        const struct outer_scalars k = a->k;                                                       \
+        size_t count = a->count;                                                                   \
+        PARALLEL for (size_t i = 0; i < count; i++)                                                \
+        {                                                                                          \
+            float x = (slabs) > 0 ? first[i] : 0, y = (slabs) > 1 ? second[i] : 0;                 \
+            theta[i] = outer_##name##_step(theta[i], &x, &y, mean[i], &k);                         \
+            if ((slabs) > 0)                                                                       \
+                first[i] = x;                                                                      \
+            if ((slabs) > 1)                                                                       \
+                second[i] = y;                                                                     \
+        }                                                                                          \
     }
-#pragma omp parallel for simd num_threads(d->threads) schedule(static)
-    for (size_t i = 0; i < count; i++) {
-        float buf = outer_momentum(momentum[i], mean[i], mu);
-        momentum[i] = buf;
-        theta[i] = outer_nesterov(theta[i], buf, mean[i], lr, mu);
-    }
-}
+OUTER_OPT_ROWS(ROW, )
+#undef ROW
 
-void LEVEL_NAME(cpu_outer_delayed)(struct dev *d, const struct dev_delayed *o)
+void LEVEL_NAME(cpu_outer_step)(struct dev *d, enum outer_opt_kind kind,
+                                const struct dev_outer_step *a)
 {
-    float *theta = o->theta, *momentum = o->momentum, *accumulated = o->accumulated;
-    const float *mean = o->mean;
-    float lr = o->lr, mu = o->mu, fraction = o->fraction;
-    bool first = o->first;
-    if (!o->last) {
-#pragma omp parallel for simd num_threads(d->threads) schedule(static)
-        for (size_t i = 0; i < o->count; i++) {
-            float x = fraction * mean[i];
-            accumulated[i] = outer_accumulate(accumulated[i], x, first);
-            theta[i] = outer_sgd(theta[i], x, lr);
-        }
+    switch (kind) {
+#define X(value, name)                                                                             \
+    case value:                                                                                    \
+        outer_##name(d, a);                                                                        \
         return;
-    }
-#pragma omp parallel for simd num_threads(d->threads) schedule(static)
-    for (size_t i = 0; i < o->count; i++) {
-        float x = fraction * mean[i];
-        accumulated[i] = outer_accumulate(accumulated[i], x, first);
-        momentum[i] = outer_momentum(momentum[i], accumulated[i], mu);
-        theta[i] = outer_nesterov(theta[i], momentum[i], x, lr, mu);
+        OUTER_OPT_LIST(X)
+#undef X
     }
 }
 

@@ -204,66 +204,53 @@ extern "C" void cuda_bf16_to_f32(struct dev *d, float *z, const uint16_t *h, siz
     LAUNCH4(cuda_of(d), bf16_to_f32, z, h, count, aligned16(z) && aligned16(h));
 }
 
-/* outer.h writes every rounding as its own statement. */
-static __global__ void outer_step(const struct dev_outer_step a, bool wide)
+/* The rows of outer_opt.h, which write every rounding as its own statement. */
+template <int KIND> struct outer_rule;
+#define ROW(X, value, name, slabs_, ...)                                                           \
+    template <> struct outer_rule<value> {                                                         \
+        enum { slabs = slabs_ };                                                                   \
+        static __device__ __forceinline__ float step(float theta, float *a, float *b, float mean,  \
+                                                     const struct outer_scalars *k)                \
+        {                                                                                          \
+            return outer_##name##_step(theta, a, b, mean, k);                                      \
+        }                                                                                          \
+    };
+OUTER_OPT_ROWS(ROW, )
+#undef ROW
+
+template <int KIND> static __global__ void outer_step(const struct dev_outer_step a, bool wide)
 {
+    typedef struct outer_rule<KIND> rule;
     size_t i = thread_index() * 4, count = a.count;
     if (i < count) {
         four t = get4(a.theta, i, count, wide), m = get4(a.mean, i, count, wide);
-        if (a.momentum) {
-            four b = get4(a.momentum, i, count, wide);
+        four x = rule::slabs > 0 ? get4(a.slab[0], i, count, wide) : four();
+        four y = rule::slabs > 1 ? get4(a.slab[1], i, count, wide) : four();
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                b.x[k] = outer_momentum(b.x[k], m.x[k], a.mu);
-                t.x[k] = outer_nesterov(t.x[k], b.x[k], m.x[k], a.lr, a.mu);
-            }
-            put4(a.momentum, i, count, wide, b);
-        } else {
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                t.x[k] = outer_sgd(t.x[k], m.x[k], a.lr);
-        }
+        for (int k = 0; k < 4; k++)
+            t.x[k] = rule::step(t.x[k], &x.x[k], &y.x[k], m.x[k], &a.k);
         put4(a.theta, i, count, wide, t);
+        if (rule::slabs > 0)
+            put4(a.slab[0], i, count, wide, x);
+        if (rule::slabs > 1)
+            put4(a.slab[1], i, count, wide, y);
     }
 }
 
-extern "C" void cuda_outer_step(struct dev *d, const struct dev_outer_step *a)
+extern "C" void cuda_outer_step(struct dev *d, enum outer_opt_kind kind,
+                                const struct dev_outer_step *a)
 {
     size_t count = a->count;
-    bool wide = aligned16(a->theta) && aligned16(a->momentum) && aligned16(a->mean);
-    LAUNCH4(cuda_of(d), outer_step, *a, wide);
-}
-
-static __global__ void outer_delayed(struct dev_delayed o, bool wide)
-{
-    size_t i = thread_index() * 4;
-    if (i < o.count) {
-        four t = get4(o.theta, i, o.count, wide), g = get4(o.accumulated, i, o.count, wide);
-        four m = get4(o.mean, i, o.count, wide), b = get4(o.momentum, i, o.count, wide);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            float x = o.fraction * m.x[k];
-            g.x[k] = outer_accumulate(g.x[k], x, o.first);
-            if (o.last) {
-                b.x[k] = outer_momentum(b.x[k], g.x[k], o.mu);
-                t.x[k] = outer_nesterov(t.x[k], b.x[k], x, o.lr, o.mu);
-            } else {
-                t.x[k] = outer_sgd(t.x[k], x, o.lr);
-            }
-        }
-        put4(o.theta, i, o.count, wide, t);
-        put4(o.accumulated, i, o.count, wide, g);
-        if (o.last)
-            put4(o.momentum, i, o.count, wide, b);
+    bool wide =
+        aligned16(a->theta) && aligned16(a->slab[0]) && aligned16(a->slab[1]) && aligned16(a->mean);
+    switch (kind) {
+#define X(value, name)                                                                             \
+    case value:                                                                                    \
+        LAUNCH4(cuda_of(d), outer_step<value>, *a, wide);                                          \
+        return;
+        OUTER_OPT_LIST(X)
+#undef X
     }
-}
-
-extern "C" void cuda_outer_delayed(struct dev *d, const struct dev_delayed *o)
-{
-    size_t count = o->count;
-    bool wide = aligned16(o->theta) && aligned16(o->momentum) && aligned16(o->accumulated) &&
-                aligned16(o->mean);
-    LAUNCH4(cuda_of(d), outer_delayed, *o, wide);
 }
 
 static __global__ void axpy(float *acc, const float *x, float scale, size_t count, bool wide)

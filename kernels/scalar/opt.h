@@ -10,13 +10,6 @@
  */
 #include <stdbool.h>
 #include "kernels/base/bf16.h"
-#ifdef __CUDACC__
-#define SCALAR_SQRT(x)   sqrtf(x)
-#define SCALAR_SQRT64(x) sqrt(x)
-#else
-#define SCALAR_SQRT(x)   __builtin_sqrtf(x)
-#define SCALAR_SQRT64(x) __builtin_sqrt(x)
-#endif
 
 /* X(VALUE, name): train.optimizer = name; its method is optim_name, in NAME.c of inner/optim. */
 #define OPTIM_LIST(X)                                                                              \

@@ -12,36 +12,6 @@ SCALAR float outer_delta(float outer, float local, float residual, float weight)
     return weighted + residual;
 }
 
-/* DiLoCo (2311.08105), outer Nesterov: buf = mu*buf + mean; theta = theta - lr*(mean + mu*buf). */
-SCALAR float outer_momentum(float buf, float mean, float mu)
-{
-    float kept = mu * buf;
-    return kept + mean;
-}
-
-SCALAR float outer_nesterov(float theta, float buf, float mean, float lr, float mu)
-{
-    float ahead = mu * buf;
-    float direction = mean + ahead;
-    float step = lr * direction;
-    return theta - step;
-}
-
-SCALAR float outer_sgd(float theta, float mean, float lr)
-{
-    float step = lr * mean;
-    return theta - step;
-}
-
-/* Delayed Nesterov (2401.09135) in a cycle of N rounds: x = mean/N of a round is accumulated over
- * the cycle. theta takes outer_sgd of x; in the last round outer_nesterov of x, with the momentum
- * of the accumulated sum. The first round overwrites the sum, so that N = 1 has the bits of
- * outer_nesterov. */
-SCALAR float outer_accumulate(float accumulated, float x, bool first)
-{
-    return first ? x : accumulated + x;
-}
-
 SCALAR float outer_axpy(float acc, float x, float scale)
 {
     float scaled = scale * x;

@@ -2,16 +2,11 @@
 #define SIGNS_H
 /* One bit and a scale for values: the ops sign_encode and sign_decode of kernels/dev.h. */
 #include "kernels/base/bf16.h"
-#ifdef __CUDACC__
-#define SIGNS_SQRT(x) sqrt(x)
-#else
-#define SIGNS_SQRT(x) __builtin_sqrt(x)
-#endif
 
 /* Root mean square of `count` values. */
 SCALAR float sign_scale(double squares, double count)
 {
-    return count > 0 ? (float)SIGNS_SQRT(squares / count) : 0.0f;
+    return count > 0 ? (float)SCALAR_SQRT64(squares / count) : 0.0f;
 }
 
 /* Plus the scale for a bit 1, minus the scale for 0. */

@@ -259,11 +259,10 @@ static void place_text(const struct replay_place *p, char *out, size_t size)
     const char *tensor = *p->tensor ? p->tensor : "the fragment";
     *out = 0;
     if (p->known && p->last - p->first == 1)
-        snprintf(out, size, " at %s of %s, value %zu", leaves_array_name(p->array), tensor,
-                 p->first);
+        snprintf(out, size, " at %s of %s, value %zu", p->array, tensor, p->first);
     else if (p->known)
-        snprintf(out, size, " at %s of %s, values %zu to %zu", leaves_array_name(p->array), tensor,
-                 p->first, p->last - 1);
+        snprintf(out, size, " at %s of %s, values %zu to %zu", p->array, tensor, p->first,
+                 p->last - 1);
 }
 
 static void found_text(const struct replay_finding *f)
@@ -293,7 +292,7 @@ static void found_json(struct json_write *w, const struct replay_finding *f)
         json_text(w, "file", f->file);
     if (f->place.known) {
         json_object(w, "leaf");
-        json_text(w, "array", leaves_array_name(f->place.array));
+        json_text(w, "array", f->place.array);
         json_text(w, "tensor", f->place.tensor);
         json_real(w, "first", (double)f->place.first);
         json_real(w, "last", (double)f->place.last - 1);

@@ -343,8 +343,8 @@ static const char *steps_refused(const struct amend_case *c)
 
 static const char *lr_refused(const struct amend_case *c)
 {
-    return c->o.outer_optimizer == OUTER_OPT_AVERAGE ? "outer.optimizer = average has the rate 1"
-                                                     : NULL;
+    return outer_opt_row(c->o.outer_optimizer)->fixed ? "outer.optimizer = average has the rate 1"
+                                                      : NULL;
 }
 
 static const char *warmup_refused(const struct amend_case *c)

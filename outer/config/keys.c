@@ -622,30 +622,30 @@ static void check_momentum(struct config_rules *r, const struct outer_settings *
 static void check_outer_optimizer(struct config_rules *r, const struct outer_settings *o)
 {
     const char *name = config_choice_name(outer_opt_kind_choices, o->outer_optimizer);
-    bool momentum =
-        outer_opt_momentum(&(const struct outer_opt){.kind = o->outer_optimizer, .delay = 1});
-    if (o->outer_delay > 1 && o->outer_optimizer != OUTER_OPT_DELAYED)
+    const struct outer_opt_row *row = outer_opt_row(o->outer_optimizer);
+    if (o->outer_delay > 1 && !row->cycle)
         config_broken(
             r,
             "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
             (long long)o->outer_delay, name);
-    if (o->outer_lr_schedule != ANNEAL_CONSTANT && o->outer_optimizer == OUTER_OPT_AVERAGE)
+    if (o->outer_lr_schedule != ANNEAL_CONSTANT && row->fixed)
         config_broken(r,
-                      "outer.lr_schedule = %s: outer.optimizer = average has the rate 1 in every "
-                      "round; the nearest is outer.optimizer = sgd with outer.lr = 1, or "
+                      "outer.lr_schedule = %s: outer.optimizer = %s has the rate %g in every "
+                      "round; the nearest is outer.optimizer = sgd with outer.lr = %g, or "
                       "outer.lr_schedule = constant",
-                      config_choice_name(anneal_kind_choices, o->outer_lr_schedule));
+                      config_choice_name(anneal_kind_choices, o->outer_lr_schedule), name,
+                      (double)row->rate, (double)row->rate);
     if (o->outer_lr_schedule == ANNEAL_CONSTANT && o->outer_lr_end != 0.4)
         config_broken(r,
                       "outer.lr_end = %g belongs to outer.lr_schedule, which is constant; leave it "
                       "out, or choose outer.lr_schedule = linear or cosine",
                       o->outer_lr_end);
-    if (o->outer_momentum_restart && !momentum)
+    if (o->outer_momentum_restart && !row->momentum)
         config_broken(r,
                       "outer.momentum_restart = %lld: outer.optimizer = %s keeps no momentum; the "
                       "nearest is outer.optimizer = nesterov, or outer.momentum_restart = 0",
                       (long long)o->outer_momentum_restart, name);
-    check_momentum(r, o, momentum);
+    check_momentum(r, o, row->momentum);
 }
 
 static void check_sites(struct config_rules *r, const struct config_list *sites)

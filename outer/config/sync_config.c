@@ -65,7 +65,7 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
 enum err sync_config_optimizer(struct outer_opt *o, const struct outer_settings *s)
 {
     TRY(outer_opt_make(o, s->outer_optimizer, (float)tuning_of(s).lr, (float)s->outer_momentum));
-    if (o->kind == OUTER_OPT_DELAYED)
+    if (outer_opt_row(o->kind)->cycle)
         o->delay = (unsigned)s->outer_delay;
     o->merge = s->outer_merge;
     if (o->merge == MERGE_EDIT)

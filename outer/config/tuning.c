@@ -41,7 +41,7 @@ double tuning_effective(double lr, double mu, double rho)
 
 static bool has_momentum(const struct outer_settings *o)
 {
-    return o->outer_optimizer != OUTER_OPT_SGD && o->outer_optimizer != OUTER_OPT_AVERAGE;
+    return outer_opt_row(o->outer_optimizer)->momentum;
 }
 
 /* A radial delta is as long as the deltas of the sites, the mean shorter by how far they point
@@ -71,13 +71,12 @@ struct tuning tuning_of(const struct outer_settings *o)
     /* Without momentum a step of the same size needs a larger rate; no rate above 1 is published.
      */
     double right = t.reference / tuning_effective(1, t.mu, t.rho);
-    t.right_lr = fmin(1, round(100 * right) / 100);
-    if (o->outer_optimizer == OUTER_OPT_AVERAGE)
-        t.lr = t.right_lr = 1;
-    else if (t.from_table)
+    const struct outer_opt_row *row = outer_opt_row(o->outer_optimizer);
+    t.right_lr = row->rate > 0 ? (double)row->rate : fmin(1, round(100 * right) / 100);
+    if (row->fixed || t.from_table)
         t.lr = t.right_lr;
     t.effective = tuning_effective(t.lr, t.mu, t.rho);
-    t.far = t.effective > TUNING_GUARD * t.reference;
+    t.far = !(row->rate > 0) && t.effective > TUNING_GUARD * t.reference;
     t.twice = codec_get(o->outer_codec)->momentum_in_residual && t.mu > 0;
     return t;
 }

@@ -2,6 +2,14 @@
 #include "outer/protocol/mutant.h"
 #include <math.h>
 
+const struct outer_opt_row *outer_opt_row(enum outer_opt_kind kind)
+{
+#define ROW(X, value, name, slabs, ...) [value] = {__VA_ARGS__},
+    static const struct outer_opt_row rows[] = {OUTER_OPT_ROWS(ROW, )};
+#undef ROW
+    return &rows[kind];
+}
+
 enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr, float mu)
 {
     if (!(lr >= 0) || !isfinite(lr))
@@ -9,53 +17,42 @@ enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr,
                        (double)lr);
     if (!(mu >= 0) || !(mu < 1))
         return err_set(ERR_CONFIG, "outer momentum %g: must be in [0, 1)", (double)mu);
-    *o = (struct outer_opt){.kind = kind, .lr = lr, .delay = 1};
-    if (outer_opt_momentum(o))
-        o->mu = mu;
-    if (kind == OUTER_OPT_AVERAGE)
-        o->lr = 1;
+    const struct outer_opt_row *row = outer_opt_row(kind);
+    *o = (struct outer_opt){
+        .kind = kind, .lr = row->fixed ? row->rate : lr, .mu = row->momentum ? mu : 0, .delay = 1};
     return ERR_OK;
 }
 
-bool outer_opt_momentum(const struct outer_opt *o)
+unsigned outer_opt_slabs(const struct outer_opt *o)
 {
-    return o->kind == OUTER_OPT_MOMENTUM || o->kind == OUTER_OPT_DELAYED;
-}
-
-bool outer_opt_gathers(const struct outer_opt *o)
-{
-    return o->kind == OUTER_OPT_DELAYED;
+    const struct outer_opt_row *row = outer_opt_row(o->kind);
+    unsigned n = 0;
+    while (n < OUTER_SLABS && row->slab[n])
+        n++;
+    return n;
 }
 
 size_t outer_opt_bytes(const struct outer_opt *o)
 {
-    return sizeof(float) * ((size_t)1 + outer_opt_momentum(o) + outer_opt_gathers(o));
+    return sizeof(float) * ((size_t)1 + outer_opt_slabs(o));
 }
 
 void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer_opt_state *s,
                     const float *mean, uint64_t round, size_t count)
 {
-    ASSERT(outer_opt_momentum(o) == (s->momentum != NULL));
-    ASSERT(outer_opt_gathers(o) == (s->gathered != NULL));
-    if (!outer_opt_gathers(o)) {
-        d->ops->outer_step(d, &(struct dev_outer_step){.theta = s->theta,
-                                                       .momentum = s->momentum,
-                                                       .mean = mean,
-                                                       .lr = o->lr,
-                                                       .mu = o->mu,
-                                                       .count = count});
-        return;
+    struct dev_outer_step a = {.theta = s->theta,
+                               .mean = mean,
+                               .k = {.lr = o->lr,
+                                     .mu = o->mu,
+                                     .fraction = 1.0f / (float)o->delay,
+                                     .first = round % o->delay == 0,
+                                     .last = MUTANT(CYCLE_SHIFTED)
+                                                 ? round % o->delay == 0
+                                                 : round % o->delay == o->delay - 1},
+                               .count = count};
+    for (unsigned i = 0; i < OUTER_SLABS; i++) {
+        ASSERT((i < outer_opt_slabs(o)) == (s->slab[i] != NULL));
+        a.slab[i] = s->slab[i];
     }
-    struct dev_delayed delayed = {.theta = s->theta,
-                                  .momentum = s->momentum,
-                                  .accumulated = s->gathered,
-                                  .mean = mean,
-                                  .lr = o->lr,
-                                  .mu = o->mu,
-                                  .fraction = 1.0f / (float)o->delay,
-                                  .first = round % o->delay == 0,
-                                  .last = MUTANT(CYCLE_SHIFTED) ? round % o->delay == 0
-                                                                : round % o->delay == o->delay - 1,
-                                  .count = count};
-    d->ops->outer_delayed(d, &delayed);
+    d->ops->outer_step(d, o->kind, &a);
 }

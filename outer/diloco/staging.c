@@ -1,19 +1,19 @@
 #include "outer/diloco/staging.h"
 
-static unsigned slots_of(bool gathers)
+static unsigned slots_of(unsigned slabs)
 {
-    return STAGING_SLOTS - !gathers;
+    return STAGING_BESIDE + (slabs ? slabs : 1);
 }
 
-size_t staging_bytes(size_t elements, bool gathers)
+size_t staging_bytes(size_t elements, unsigned slabs)
 {
-    return slots_of(gathers) * elements * sizeof(float);
+    return slots_of(slabs) * elements * sizeof(float);
 }
 
-enum err staging_open(struct staging *s, struct dev *d, size_t elements, bool gathers)
+enum err staging_open(struct staging *s, struct dev *d, size_t elements, unsigned slabs)
 {
     s->d = d;
-    for (unsigned i = 0; !d->host_memory && i < slots_of(gathers); i++)
+    for (unsigned i = 0; !d->host_memory && i < slots_of(slabs); i++)
         TRY(dev_alloc(d, (void **)&s->slot[i], elements * sizeof **s->slot));
     return ERR_OK;
 }

@@ -7,12 +7,11 @@
  *
  * What crosses the bus in a round, for each parameter of the fragment (tests/cuda/test_cuda_outer.c
  * counts it):
- *   in    theta 4 and residual 4, for the delta; momentum 4, for the outer step (with delayed
- *         Nesterov what is gathered, 4); the own payload, to check that nothing was lost; the
- *         aggregate
- *   out   residual' 4, for the outbox; theta 4 and momentum 4 (gathered 4), for the digest and the
- *         state file; the payload and its block codes
- * That is 24 bytes, and what is compressed anyway; never the local
+ *   in    theta 4 and residual 4, for the delta; 4 for each slab of the outer
+ *         optimizer, for its step; the own payload, to check that nothing was lost; the aggregate
+ *   out   residual' 4, for the outbox; theta 4 and each slab 4, for the digest and the state file;
+ *         the payload and its block codes
+ * That is 24 bytes with one slab, and what is compressed anyway; never the local
  * parameters, delta, z, the mean or what a payload decodes to. Theta stays in its slot from the
  * delta to the outer step, and from there the local parameters take it (staging_keep), so it goes
  * in once, with one fragment not at all after the first round; a slot that was in a call may
@@ -33,12 +32,11 @@
  */
 #include "kernels/dev.h"
 
-enum staging_slot {                   /* while a contribution is made; while a round is applied */
-                    STAGING_THETA,    /* theta; theta */
-                    STAGING_BESIDE,   /* what the payload decodes to; momentum */
-                    STAGING_DELTA,    /* residual, then residual'; mean */
-                    STAGING_GATHERED, /* -; gathered */
-                    STAGING_SLOTS
+enum staging_slot {                 /* while a contribution is made; while a round is applied */
+                    STAGING_THETA,  /* theta; theta */
+                    STAGING_DELTA,  /* residual, then residual'; mean */
+                    STAGING_BESIDE, /* what the payload decodes to; slab 0 of the optimizer */
+                    STAGING_SLOTS = STAGING_BESIDE + OUTER_SLABS /* -; its further slabs */
 };
 struct staging {
     struct dev *d;
@@ -53,9 +51,9 @@ struct outer_memory {
     size_t device, host;
 };
 
-size_t staging_bytes(size_t elements, bool gathers); /* on a device of its own memory */
+size_t staging_bytes(size_t elements, unsigned slabs); /* on a device of its own memory */
 /* Zeroed before; after a failure staging_close. */
-enum err staging_open(struct staging *s, struct dev *d, size_t elements, bool gathers) MUST;
+enum err staging_open(struct staging *s, struct dev *d, size_t elements, unsigned slabs) MUST;
 void staging_close(struct staging *s);
 /* Where the device works on the host's array: the slot, or the array itself; for writing. host
  * NULL: NULL. */

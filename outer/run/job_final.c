@@ -31,15 +31,15 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
     snprintf(hex, 65, "-");
     if (!j->outer && part != PART_THETA)
         return;
-    if (part == PART_MOMENTUM && j->outer && !j->replica.state[0].momentum)
+    if (part == PART_MOMENTUM && j->outer && !j->replica.state[0].slab[0])
         return;
     digest_open(&s);
     for (unsigned f = 0; j->outer && f < j->run.sync.fragments.count; f++) {
         const struct outer_state_fragment *state = &j->replica.state[f];
         const float *x = part == PART_THETA      ? state->theta
-                         : part == PART_MOMENTUM ? state->momentum
+                         : part == PART_MOMENTUM ? state->slab[0]
                                                  : state->residual;
-        if (x) /* a moment's fragment has no momentum */
+        if (x) /* a moment's fragment has none */
             digest_add(&s, x, j->run.sync.fragments.f[f].elements * sizeof *x);
     }
     if (!j->outer && part == PART_THETA)

@@ -302,7 +302,7 @@ void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t 
     jsonl_int(r, "up", (int64_t)up);
     jsonl_int(r, "down", (int64_t)m->aggregate_bytes);
     jsonl_real(r, "parameter_norm", norm_of(s->theta, elements));
-    jsonl_real(r, "momentum_norm", norm_of(s->momentum, elements));
+    jsonl_real(r, "momentum_norm", norm_of(s->slab[0], elements));
     jsonl_text(r, "state", hex);
     jsonl_end(r);
     pthread_mutex_unlock(&t->mutex);

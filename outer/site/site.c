@@ -460,10 +460,11 @@ static void metrics_of_round(struct site *s, unsigned fragment)
     const struct outer_opt o = outer_state_optimizer(m, fragment, before->round);
     struct outer_metrics_state *g = &s->metrics[fragment];
     const float *mean = codec_sample(m->work, m->mean, g->stride, g->count);
-    metrics_round(g, before->round, mean, before->momentum,
-                  !before->momentum ? 0
-                  : o.delay > 1     ? NAN
-                                    : (double)o.mu);
+    const float *momentum = outer_opt_row(o.kind)->momentum ? before->slab[0] : NULL;
+    metrics_round(g, before->round, mean, momentum,
+                  !momentum     ? 0
+                  : o.delay > 1 ? NAN
+                                : (double)o.mu);
 }
 
 /* An aborted round: no aggregate, the state stays. What this site sent goes back into its residual

@@ -1,16 +1,19 @@
 #include "outer/store/leaves.h"
 
-const char *leaves_array_name(enum leaves_array array)
+const char *leaves_array_name(const struct outer_state *m, enum leaves_array array)
 {
-    static const char *const names[LEAVES_ARRAYS] = {"theta", "momentum", "gathered", "codes"};
-    return names[array];
+    return array == LEAVES_THETA   ? "theta"
+           : array == LEAVES_CODES ? "codes"
+                                   : outer_opt_row(m->o.outer.kind)->slab[array - LEAVES_SLAB];
 }
 
 const void *leaves_bytes(const struct outer_state_fragment *s, enum leaves_array array,
                          size_t elements, size_t *before, size_t *each)
 {
-    const void *const arrays[LEAVES_ARRAYS] = {s->theta, s->momentum, s->gathered, s->codes};
+    const void *arrays[LEAVES_ARRAYS] = {[LEAVES_THETA] = s->theta, [LEAVES_CODES] = s->codes};
     size_t at = 0;
+    for (unsigned i = 0; i < OUTER_SLABS; i++)
+        arrays[LEAVES_SLAB + i] = s->slab[i];
     for (unsigned i = 0; i < (unsigned)array; i++)
         at += arrays[i] ? elements * sizeof(float) : 0;
     *before = at;

@@ -1,20 +1,25 @@
 #ifndef LEAVES_H
 #define LEAVES_H
 /* Digests of the pieces of a fragment's state: the leaves by which a difference gets a place. A
- * leaf is at most LEAVES_ELEMENTS values of one array (theta, momentum, gathered) of one tensor, or
- * all block codes. A fragment without whole tensors (outer.partition random) is cut as one. The
- * state digest of the manifest stays what decides; leaves only say where. Pure.
+ * leaf is at most LEAVES_ELEMENTS values of one array (theta, a slab of the outer optimizer) of one
+ * tensor, or all block codes. A fragment without whole tensors (outer.partition random) is cut as
+ * one. The state digest of the manifest stays what decides; leaves only say where. Pure.
  */
 #include "outer/store/outer_state.h"
 
 enum { LEAVES_ELEMENTS = 1 << 16 };
-enum leaves_array { LEAVES_THETA, LEAVES_MOMENTUM, LEAVES_GATHERED, LEAVES_CODES, LEAVES_ARRAYS };
+enum leaves_array {
+    LEAVES_THETA,
+    LEAVES_SLAB,
+    LEAVES_CODES = LEAVES_SLAB + OUTER_SLABS,
+    LEAVES_ARRAYS
+};
 
 struct leaf {
     enum leaves_array array;
     size_t first, count; /* in the fragment: values, or codes */
 };
-const char *leaves_array_name(enum leaves_array array);
+const char *leaves_array_name(const struct outer_state *m, enum leaves_array array);
 size_t leaves_count(const struct outer_state *m, unsigned fragment);
 /* out: [leaves_count] */
 void leaves_list(const struct outer_state *m, unsigned fragment, struct leaf *out);

@@ -56,7 +56,7 @@ struct outer_memory outer_state_memory(const struct outer_state_options *o, bool
     if (here) /* the mean */
         m.host += most * sizeof(float);
     else
-        m.device = staging_bytes(most, outer_opt_gathers(&o->outer));
+        m.device = staging_bytes(most, outer_opt_slabs(&o->outer));
     m.device += here ? 0 : codec_device_bytes(most);
     m.host += codec_host_bytes(most, here);
     return m;
@@ -69,10 +69,8 @@ enum err outer_state_arrays_alloc(struct outer_state_fragment *s,
 {
     TRY_ALLOC(s->theta = arena_array(perm, elements, sizeof *s->theta));
     TRY_ALLOC(s->codes = arena_alloc(perm, elements / DEV_BLOCK));
-    if (outer_opt_momentum(outer))
-        TRY_ALLOC(s->momentum = arena_array(perm, elements, sizeof *s->momentum));
-    if (outer_opt_gathers(outer))
-        TRY_ALLOC(s->gathered = arena_array(perm, elements, sizeof *s->gathered));
+    for (unsigned i = 0; i < outer_opt_slabs(outer); i++)
+        TRY_ALLOC(s->slab[i] = arena_array(perm, elements, sizeof *s->slab[i]));
     if (o->residuals || o->compresses_downlink)
         TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
     if (o->discards)
@@ -107,7 +105,7 @@ enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
     TRY(codec_states_alloc(m, perm));
     TRY(outer_state_arrays_alloc(&m->buffers, o, &o->outer, most, perm));
     m->next = m->buffers;
-    TRY(staging_open(&m->staging, d, most, outer_opt_gathers(&o->outer)));
+    TRY(staging_open(&m->staging, d, most, outer_opt_slabs(&o->outer)));
     m->mean = m->staging.slot[STAGING_DELTA];
     TRY(stages_open(&m->stages, &o->stages, perm));
     if (d->host_memory)
@@ -127,8 +125,8 @@ struct outer_state_fragment *outer_state_next(struct outer_state *m, unsigned fr
     const struct outer_state_fragment *s = &m->state[fragment];
     staging_forget(&m->staging, m->buffers.theta); /* the caller changes it */
     m->next.squares = SQUARES_UNKNOWN;
-    m->next.momentum = s->momentum ? m->buffers.momentum : NULL;
-    m->next.gathered = s->gathered ? m->buffers.gathered : NULL;
+    for (unsigned i = 0; i < OUTER_SLABS; i++)
+        m->next.slab[i] = s->slab[i] ? m->buffers.slab[i] : NULL;
     return &m->next;
 }
 
@@ -139,10 +137,8 @@ size_t outer_state_shared_parts(const struct outer_state_fragment *s, size_t ele
 {
     size_t n = 0;
     out[n++] = (struct file_part){s->theta, elements * sizeof *s->theta};
-    if (s->momentum)
-        out[n++] = (struct file_part){s->momentum, elements * sizeof *s->momentum};
-    if (s->gathered)
-        out[n++] = (struct file_part){s->gathered, elements * sizeof *s->gathered};
+    for (unsigned i = 0; i < OUTER_SLABS && s->slab[i]; i++)
+        out[n++] = (struct file_part){s->slab[i], elements * sizeof *s->slab[i]};
     out[n++] = (struct file_part){s->codes, elements / DEV_BLOCK};
     return n;
 }

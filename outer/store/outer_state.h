@@ -1,13 +1,13 @@
 #ifndef OUTER_STATE_H
 #define OUTER_STATE_H
 /* The outer state as every replica (each site, the aggregator) holds it, for each fragment: theta,
- * the arrays of the outer optimizer, block codes (the grid of the next round), round, manifest and
- * state digest; at a site the residual too, and at the aggregator where it compresses the downlink.
- * outer_state_apply is the outer step, the same bits on every replica. Files (docs/protocol.md 2),
- * relative to the environment's root; F is the fragment's number; all but `aggregate` are records
- * (kernels/base/record.h):
+ * the slabs that the outer optimizer names, block codes (the grid of the next round), round,
+ * manifest and state digest; at a site the residual too, and at the aggregator where it compresses
+ * the downlink. outer_state_apply is the outer step, the same bits on every replica. Files
+ * (docs/protocol.md 2), relative to the environment's root; F is the fragment's number; all but
+ * `aggregate` are records (kernels/base/record.h):
  *
- *   frag/F/<round>/state      theta, momentum, gathered, codes; residual, discarded residual
+ *   frag/F/<round>/state      theta, slabs, codes; residual, discarded residual
  *   frag/F/<round>/MANIFEST   of round <round> - 1, which made this state
  *   frag/F/<round>/aggregate  of round <round> - 1; the manifest holds its digest
  *   frag/F/CURRENT            names a round and a manifest; its rename is the one commit point
@@ -35,16 +35,16 @@ struct outer_state_fragment { /* arrays: host memory of the arena given to outer
     uint64_t round;         /* rounds committed; state `round` is the result of round `round` - 1 */
     struct digest manifest; /* of round `round` - 1; zero at round 0 */
     uint8_t residual_ratio; /* the manifest's, protocol 3.8: log2 of a ratio of squares, + 128 */
-    struct digest digest;   /* SHA-256 of theta, momentum, gathered, codes: the state digest */
+    struct digest digest;   /* SHA-256 of theta, slabs, codes: the state digest */
     double squares;         /* sum of the squares of theta; below 0: not known (outer_state_rms) */
     float *theta;           /* [elements] outer parameters */
-    float *momentum;        /* [elements]; NULL: the optimizer has none */
-    float *gathered;        /* [elements] of delayed_nesterov; NULL: the optimizer has none */
-    void *codec_state;      /* of encode (codec.state_bytes); NULL: none. Memory only: a codec whose
-                               state      must survive a restart needs a part of the state file */
-    uint8_t *codes;         /* [elements / DEV_BLOCK] mean block code of the last round */
-    float *residual;        /* [elements]; NULL at an aggregator that relays or sums */
-    double *discarded;      /* [elements] residual given up so far; NULL where none ever is */
+    float *slab[OUTER_SLABS]; /* [elements] each, as outer_opt_row names them; NULL: the optimizer
+                                 keeps fewer */
+    void *codec_state; /* of encode (codec.state_bytes); NULL: none. Memory only: a codec whose
+                          state      must survive a restart needs a part of the state file */
+    uint8_t *codes;    /* [elements / DEV_BLOCK] mean block code of the last round */
+    float *residual;   /* [elements]; NULL at an aggregator that relays or sums */
+    double *discarded; /* [elements] residual given up so far; NULL where none ever is */
 };
 struct outer_state;
 struct outer_state_options {
@@ -208,7 +208,7 @@ struct outer_state_file {
     uint64_t round;
     struct digest manifest, digest; /* digest: what the head says of the shared parts */
     bool intact;                    /* they match it */
-    const uint8_t *shared;          /* theta, momentum, gathered, codes */
+    const uint8_t *shared;          /* theta, slabs, codes */
     size_t shared_bytes;
     const uint8_t *own; /* residual, discarded; NULL: it has none, or not this replica's */
     bool own_intact;    /* the parts behind the shared ones match their digest */
@@ -228,7 +228,7 @@ enum err outer_state_step_back(struct outer_state *m, unsigned fragment) MUST;
  * thread calls them, and no other thread uses `next`, `mean`, `work` or `staging` from
  * outer_state_apply to outer_state_switch. Others may read the current state under a lock:
  *   store   without the lock: the files of `next`. The current state is in force, and whole.
- *   pass    without the lock: CURRENT, the commit point; then theta, momentum, gathered, residual
+ *   pass    without the lock: CURRENT, the commit point; then theta, slabs, residual
  *           and discarded residual are copied: nobody reads these. ERR_FULL: nothing is committed,
  *           and it may be called again.
  *   switch  under the lock: round, digests, codes. The next state is the current one. */
@@ -273,7 +273,7 @@ enum err outer_state_repair_current(struct outer_state *m, unsigned fragment) MU
  * current state, or the manifest of the next round. ERR_CORRUPT: neither is intact. */
 enum err outer_state_manifest_digest(struct outer_state *m, unsigned fragment, uint64_t round,
                                      struct digest *out) MUST;
-/* Bytes of a snapshot for a site that joins: theta, momentum, gathered, codes. The configuration
+/* Bytes of a snapshot for a site that joins: theta, slabs, codes. The configuration
  * implies the size; the digest of the bytes is the state digest. */
 size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment);
 /* The same of a replica that is not open. */

@@ -31,9 +31,11 @@ static void state_fields(struct record_cursor *c, void *self)
 static struct state_head head_of(const struct outer_state_fragment *s, unsigned fragment,
                                  size_t elements)
 {
+    uint8_t slabs = 0;
+    while (slabs < OUTER_SLABS && s->slab[slabs])
+        slabs++;
     return (struct state_head){.fragment = fragment,
-                               .optimizer_arrays =
-                                   (uint8_t)((s->momentum != NULL) + (s->gathered != NULL)),
+                               .optimizer_arrays = slabs,
                                .residual_ratio = s->residual_ratio,
                                .residual = s->residual != NULL,
                                .discarded = s->discarded != NULL,
@@ -123,7 +125,9 @@ static enum err state_take(struct outer_state *m, const char *path, const struct
 static enum err state_record(struct outer_state *m, unsigned fragment, const char *path,
                              struct state_head *head, struct record *r, struct arena *a)
 {
-    enum { MOST = 4 * sizeof(float) + sizeof(double) + 1 }; /* bytes an element, of any settings */
+    enum {
+        MOST = (2 + OUTER_SLABS) * sizeof(float) + sizeof(double) + 1
+    }; /* bytes an element, of any settings */
     struct record_form form = {"state", state_fields, head};
     return store_read(m->env, path, &form, outer_state_elements(m, fragment) * MOST, r, a);
 }

@@ -14,7 +14,7 @@
  */
 #include "outer/store/outer_state.h"
 
-enum { SHARED_MAX = 4, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
+enum { SHARED_MAX = 2 + OUTER_SLABS, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
 enum { PATH_BYTES = 96 };
 #define SQUARES_UNKNOWN (-1.0)
 
@@ -30,7 +30,7 @@ enum err outer_state_arrays_alloc(struct outer_state_fragment *s,
                                   struct arena *perm) MUST;
 /* `next` takes the shape of a fragment's state: parts that the fragment does not have are NULL. */
 struct outer_state_fragment *outer_state_next(struct outer_state *m, unsigned fragment);
-/* theta, momentum, gathered, codes: what all replicas share. Returns how many. */
+/* theta, slabs, codes: what all replicas share. Returns how many. */
 size_t outer_state_shared_parts(const struct outer_state_fragment *s, size_t elements,
                                 struct file_part out[SHARED_MAX]);
 /* residual, discarded residual: a replica's own. Returns how many. */

@@ -36,7 +36,7 @@ struct outer_opt outer_state_optimizer(const struct outer_state *m, unsigned fra
     if (changed && m->fragments->f[fragment].state == FRAGMENT_PARAMETERS)
         o.lr = changed->lr;
     o.lr = anneal_rate(&o.anneal, o.lr, &m->schedule, fragment, round);
-    if (outer_opt_momentum(&o))
+    if (outer_opt_row(o.kind)->momentum)
         o.mu = anneal_momentum(&o.anneal, o.mu, &m->schedule, fragment, round);
     return o;
 }
@@ -85,11 +85,11 @@ static enum err inputs_check(const struct outer_state *m, const struct outer_sta
 static enum err finite_check(struct outer_state *m, unsigned fragment, uint64_t round,
                              const struct outer_opt_state *next)
 {
-    const float *const parts[] = {next->theta, next->momentum, next->gathered};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (unsigned i = 0; i < 1 + OUTER_SLABS; i++) {
+        const float *part = i ? next->slab[i - 1] : next->theta;
         double sum = 0;
-        if (parts[i])
-            TRY(codec_squares(m->work, &sum, parts[i], NULL, outer_state_elements(m, fragment)));
+        if (part)
+            TRY(codec_squares(m->work, &sum, part, NULL, outer_state_elements(m, fragment)));
         if (!isfinite(sum))
             return err_set(ERR_DIVERGED,
                            "fragment %u round %" PRIu64
@@ -106,20 +106,18 @@ static void hold(struct outer_state *m, const struct outer_state_fragment *s, un
                  const struct outer_opt_state *at)
 {
     size_t n = stages_held(&m->stages, &m->schedule, fragment, s->round);
-    const struct {
-        float *to;
-        const float *from;
-    } arrays[] = {{at->theta, s->theta}, {at->momentum, s->momentum}, {at->gathered, s->gathered}};
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) {
+        for (unsigned k = 0; k < 1 + OUTER_SLABS; k++) {
             const struct dev_range *held = &m->stages.ranges[i];
-            if (arrays[k].to)
-                m->dev->ops->copy(m->dev, arrays[k].to + held->offset,
-                                  arrays[k].from + held->offset, held->count * sizeof(float));
+            float *to = k ? at->slab[k - 1] : at->theta;
+            const float *from = k ? s->slab[k - 1] : s->theta;
+            if (to)
+                m->dev->ops->copy(m->dev, to + held->offset, from + held->offset,
+                                  held->count * sizeof *to);
         }
 }
 
-/* The layers that the next stage adds. Nothing has changed their momentum yet: it is 0. */
+/* The layers that the next stage adds. Nothing has changed their slabs yet. */
 static void grow(const struct outer_state *m, unsigned fragment, uint64_t round, float *theta,
                  uint8_t *codes)
 {
@@ -139,20 +137,20 @@ static enum err advance(struct outer_state *m, const struct outer_state_fragment
     struct outer_state_fragment *next = outer_state_next(m, fragment);
     size_t n = outer_state_elements(m, fragment);
     struct staging *g = &m->staging;
-    struct outer_opt_state at = {
-        .theta = staging_take(g, STAGING_THETA, next->theta, s->theta, n),
-        .momentum = staging_take(g, STAGING_BESIDE, next->momentum, s->momentum, n),
-        .gathered = staging_take(g, STAGING_GATHERED, next->gathered, s->gathered, n)};
+    struct outer_opt_state at = {.theta = staging_take(g, STAGING_THETA, next->theta, s->theta, n)};
+    for (unsigned i = 0; i < OUTER_SLABS; i++)
+        at.slab[i] = staging_take(g, STAGING_BESIDE + i, next->slab[i], s->slab[i], n);
     struct outer_opt o = outer_state_optimizer(m, fragment, s->round);
-    if (at.momentum && anneal_restarts(&o.anneal, &m->schedule, fragment, s->round))
-        m->dev->ops->zero(m->dev, at.momentum, n * sizeof *at.momentum);
+    if (outer_opt_row(o.kind)->momentum &&
+        anneal_restarts(&o.anneal, &m->schedule, fragment, s->round))
+        m->dev->ops->zero(m->dev, at.slab[0], n * sizeof *at.slab[0]);
     outer_opt_step(m->dev, &o, &at, m->mean, s->round, n);
     hold(m, s, fragment, &at);
     grow(m, fragment, s->round, at.theta, next->codes);
     TRY(finite_check(m, fragment, s->round, &at));
     staging_out(g, next->theta, at.theta, n);
-    staging_out(g, next->momentum, at.momentum, n);
-    staging_out(g, next->gathered, at.gathered, n);
+    for (unsigned i = 0; i < OUTER_SLABS; i++)
+        staging_out(g, next->slab[i], at.slab[i], n);
     staging_keep(g, STAGING_THETA, next->theta);
     return dev_sync(m->dev);
 }

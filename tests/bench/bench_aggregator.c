@@ -107,7 +107,7 @@ static enum err held_open(struct held *h, const char *directory, enum mode mode,
 static void held_touch(struct held *h)
 {
     memset(h->replica.buffers.theta, 0, elements * sizeof(float));
-    memset(h->replica.buffers.momentum, 0, elements * sizeof(float));
+    memset(h->replica.buffers.slab[0], 0, elements * sizeof(float));
     memset(h->replica.mean, 0, elements * sizeof(float));
     if (h->replica.buffers.residual)
         memset(h->replica.buffers.residual, 0, elements * sizeof(float));

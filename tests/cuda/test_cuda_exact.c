@@ -125,57 +125,27 @@ static void elements(int round)
     same("div_scalar", round, gacc, acc, COUNT * 4);
 }
 
+/* Every optimizer, at every place in a cycle: middle, first, last, both. */
 static void outer(int round)
 {
-    float *theta = copy_of(values[0]), *momentum = copy_of(values[1]), *mean = copy_of(values[2]);
-    for (size_t i = 0; i < COUNT; i++) { /* stay finite: 0.9 and 0.7 of less than 2^126 */
-        theta[i] *= 0.125f, momentum[i] *= 0.125f, mean[i] *= 0.125f;
-    }
-    float *gt = to_gpu(theta, COUNT * 4), *gm = to_gpu(momentum, COUNT * 4),
-          *gx = to_gpu(mean, COUNT * 4);
-    cpu_outer_step(&cpu, &(struct dev_outer_step){.theta = theta,
-                                                  .momentum = momentum,
-                                                  .mean = mean,
-                                                  .lr = 0.7f,
-                                                  .mu = 0.9f,
-                                                  .count = ODD});
-    gpu->ops->outer_step(
-        gpu, &(struct dev_outer_step){
-                 .theta = gt, .momentum = gm, .mean = gx, .lr = 0.7f, .mu = 0.9f, .count = ODD});
-    same("theta", round, gt, theta, COUNT * 4);
-    same("momentum", round, gm, momentum, COUNT * 4);
-    cpu_outer_step(
-        &cpu,
-        &(struct dev_outer_step){
-            .theta = theta, .momentum = NULL, .mean = mean, .lr = 0.7f, .mu = 0, .count = COUNT});
-    gpu->ops->outer_step(
-        gpu, &(struct dev_outer_step){
-                 .theta = gt, .momentum = NULL, .mean = gx, .lr = 0.7f, .mu = 0, .count = COUNT});
-    same("theta without momentum", round, gt, theta, COUNT * 4);
-}
-
-static void delayed(int round)
-{
-    float *theta = copy_of(values[0]), *momentum = copy_of(values[1]), *mean = copy_of(values[2]),
-          *gathered = copy_of(values[3]);
-    for (size_t i = 0; i < COUNT; i++) {
-        theta[i] *= 0.125f, momentum[i] *= 0.125f, mean[i] *= 0.125f, gathered[i] *= 0.125f;
-    }
-    struct dev_delayed c = {theta, momentum, gathered, mean,  0.7f,
-                            0.9f,  1 / 3.0f, false,    false, ODD},
-                       g = c;
-    g.theta = to_gpu(theta, COUNT * 4);
-    g.momentum = to_gpu(momentum, COUNT * 4);
-    g.accumulated = to_gpu(gathered, COUNT * 4);
-    g.mean = to_gpu(mean, COUNT * 4);
-    for (int k = 0; k < 4; k++) { /* every place in a cycle: middle, first, last, both */
-        c.first = g.first = k % 2;
-        c.last = g.last = k / 2;
-        cpu_outer_delayed(&cpu, &c);
-        gpu->ops->outer_delayed(gpu, &g);
-        same("delayed theta", round, g.theta, theta, COUNT * 4);
-        same("delayed momentum", round, g.momentum, momentum, COUNT * 4);
-        same("gathered", round, g.accumulated, gathered, COUNT * 4);
+    for (unsigned kind = 0; kind < OUTER_OPT_KINDS; kind++) {
+        float *x[4], *g[4];
+        for (int i = 0; i < 4; i++) { /* stay finite: 0.9 and 0.7 of less than 2^126 */
+            x[i] = copy_of(values[i]);
+            for (size_t k = 0; k < COUNT; k++)
+                x[i][k] *= 0.125f;
+            g[i] = to_gpu(x[i], COUNT * 4);
+        }
+        for (int k = 0; k < 4; k++) {
+            const struct outer_scalars scalars = {0.7f, 0.9f, 1 / 3.0f, k % 2, k / 2};
+            cpu_outer_step(&cpu, kind,
+                           &(struct dev_outer_step){x[0], {x[1], x[2]}, x[3], scalars, ODD});
+            gpu->ops->outer_step(gpu, kind,
+                                 &(struct dev_outer_step){g[0], {g[1], g[2]}, g[3], scalars, ODD});
+            same("theta", round, g[0], x[0], COUNT * 4);
+            same("slab 0", round, g[1], x[1], COUNT * 4);
+            same("slab 1", round, g[2], x[2], COUNT * 4);
+        }
     }
 }
 
@@ -406,12 +376,6 @@ static void outer_step_is_equal(void **state)
 {
     (void)state;
     on_all_rounds(outer);
-}
-
-static void outer_delayed_is_equal(void **state)
-{
-    (void)state;
-    on_all_rounds(delayed);
 }
 
 static void forms_are_equal(void **state)
@@ -661,21 +625,13 @@ static void ranges_are_equal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elements_are_equal),
-        cmocka_unit_test(outer_step_is_equal),
-        cmocka_unit_test(forms_are_equal),
-        cmocka_unit_test(bf16_is_equal),
-        cmocka_unit_test(signs_are_equal),
-        cmocka_unit_test(streams_are_equal),
-        cmocka_unit_test(not_finite),
-        cmocka_unit_test(squares_are_equal),
-        cmocka_unit_test(apart_is_equal),
-        cmocka_unit_test(samples_are_equal),
-        cmocka_unit_test(ranges_are_equal),
-        cmocka_unit_test(outer_delayed_is_equal),
-        cmocka_unit_test(blocks_are_gathered),
-        cmocka_unit_test(chunks_are_equal),
-        cmocka_unit_test(chunks_that_are_not_finite),
+        cmocka_unit_test(elements_are_equal), cmocka_unit_test(outer_step_is_equal),
+        cmocka_unit_test(forms_are_equal),    cmocka_unit_test(bf16_is_equal),
+        cmocka_unit_test(signs_are_equal),    cmocka_unit_test(streams_are_equal),
+        cmocka_unit_test(not_finite),         cmocka_unit_test(squares_are_equal),
+        cmocka_unit_test(apart_is_equal),     cmocka_unit_test(samples_are_equal),
+        cmocka_unit_test(ranges_are_equal),   cmocka_unit_test(blocks_are_gathered),
+        cmocka_unit_test(chunks_are_equal),   cmocka_unit_test(chunks_that_are_not_finite),
     };
     if (cuda_test_open(&gpu, "f32") == ERR_UNSUPPORTED) {
         printf("SKIPPED: %s\n", err_message());

@@ -460,8 +460,8 @@ static void test_memory(void **state)
     struct trace trace[ROUNDS * FRAGMENTS];
     float x;
     size_t n = fragments.f[0].elements;
-    assert_int_equal(staging_open(&s, cpu, n, true), ERR_OK);
-    assert_ptr_equal(staging_at(&s, STAGING_GATHERED, &x), &x);
+    assert_int_equal(staging_open(&s, cpu, n, OUTER_SLABS), ERR_OK);
+    assert_ptr_equal(staging_at(&s, STAGING_BESIDE + 1, &x), &x);
     assert_ptr_equal(staging_in(&s, STAGING_THETA, &x, 1), &x);
     for (unsigned i = 0; i < STAGING_SLOTS; i++)
         assert_null(s.slot[i]);

@@ -311,10 +311,9 @@ static void outer_step_rounds_each_operation(void **state)
     fill(c, 22, -8, 2); /* mean */
     memcpy(out, a, sizeof a);
     memcpy(residual, b, sizeof b);
-    op->outer_step(
-        &one,
-        &(struct dev_outer_step){
-            .theta = out, .momentum = residual, .mean = c, .lr = lr, .mu = mu, .count = COUNT});
+    const struct outer_scalars k = {.lr = lr, .mu = mu};
+    op->outer_step(&one, OUTER_OPT_MOMENTUM,
+                   &(struct dev_outer_step){out, {residual}, c, k, COUNT});
     for (size_t i = 0; i < COUNT; i++) {
         float kept = (float)((double)mu * (double)b[i]), buf = (float)((double)kept + (double)c[i]);
         float ahead = (float)((double)mu * (double)buf),
@@ -324,9 +323,7 @@ static void outer_step_rounds_each_operation(void **state)
         assert_true(residual[i] == buf && out[i] == theta);
     }
     memcpy(out, a, sizeof a);
-    op->outer_step(
-        &one, &(struct dev_outer_step){
-                  .theta = out, .momentum = NULL, .mean = c, .lr = lr, .mu = mu, .count = COUNT});
+    op->outer_step(&one, OUTER_OPT_SGD, &(struct dev_outer_step){out, {NULL}, c, k, COUNT});
     op->axpy(&one, b, c, -1.3f, COUNT);
     memcpy(residual, c, sizeof c);
     op->div_scalar(&one, residual, 3.0f, COUNT);
@@ -553,12 +550,11 @@ static void run_all(int threads, uint8_t *record, size_t size)
     op->round_narrow(&d, a, h, &(struct dev_narrow){6, 5, true, 3, 4, 7, NULL}, COUNT);
     op->axpy(&d, out, a, 0.77f, COUNT);
     op->div_scalar(&d, out, 7.0f, COUNT);
-    op->outer_step(
-        &d, &(struct dev_outer_step){
-                .theta = b, .momentum = c, .mean = out, .lr = 0.7f, .mu = 0.9f, .count = COUNT});
-    for (int k = 0; k < 4; k++)
-        op->outer_delayed(
-            &d, &(struct dev_delayed){b, c, z, out, 0.7f, 0.9f, 0.25f, k % 2, k / 2, COUNT});
+    for (unsigned kind = 0; kind < OUTER_OPT_KINDS; kind++)
+        for (int k = 0; k < 4; k++)
+            op->outer_step(
+                &d, kind,
+                &(struct dev_outer_step){b, {c, z}, out, {0.7f, 0.9f, 0.25f, k % 2, k / 2}, COUNT});
     op->sign_encode(&d, sign_bits,
                     &(struct dev_sign_encode){.x = b,
                                               .error = c,

@@ -485,7 +485,7 @@ static void arrays_of(const struct sim *s, unsigned f, const struct sim_state *a
                       const float *arrays[3])
 {
     size_t n = s->fragments.f[f].elements;
-    unsigned count = 1u + outer_opt_momentum(&s->outer) + outer_opt_gathers(&s->outer);
+    unsigned count = 1 + outer_opt_slabs(&s->outer);
     for (unsigned k = 0; k < count; k++)
         arrays[k] = (const float *)(const void *)(at->grid - (count - k) * n * sizeof(float));
 }

@@ -21,7 +21,7 @@ enum replay_kind {
 };
 struct replay_place { /* in a state or contribution */
     bool known;
-    enum leaves_array array;
+    const char *array; /* theta, codes, or the name of a slab */
     char tensor[TABLE_NAME_MAX];
     size_t first, last; /* values of the tensor; last: one behind */
 };

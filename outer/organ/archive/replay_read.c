@@ -67,8 +67,10 @@ struct replay_place replay_place_of(const struct replay *p, enum leaves_array ar
     const struct table *t = p->o->table;
     const struct fragment *f = &p->m->fragments->f[p->fragment];
     size_t each = array == LEAVES_CODES ? DEV_BLOCK : 1, slab = slab_of(f, first * each);
-    struct replay_place place = {
-        .known = true, .array = array, .first = first, .last = first + count};
+    struct replay_place place = {.known = true,
+                                 .array = leaves_array_name(p->m, array),
+                                 .first = first,
+                                 .last = first + count};
     for (size_t i = 0; t && i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
         if (slab < x->offset || slab >= x->offset + table_span(t, i))

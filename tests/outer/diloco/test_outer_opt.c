@@ -13,7 +13,7 @@
 enum { COUNT = 1024 };
 static struct dev *dev;
 static float theta[COUNT], momentum[COUNT], mean[COUNT], local[COUNT], zero[COUNT];
-static const struct outer_opt_state state_of = {.theta = theta, .momentum = momentum};
+static const struct outer_opt_state state_of = {theta, {momentum}};
 
 static void start(void)
 {
@@ -34,7 +34,7 @@ static void first_step_of_nesterov(void **state)
     (void)state;
     struct outer_opt o;
     assert_int_equal(outer_opt_make(&o, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
-    assert_true(outer_opt_momentum(&o));
+    assert_int_equal(outer_opt_slabs(&o), 1);
     start();
     outer_opt_step(dev, &o, &state_of, mean, 0, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
@@ -79,7 +79,7 @@ static void delayed_follows_float64(void **state)
     enum { N = 4 };
     struct outer_opt o;
     assert_int_equal(outer_opt_make(&o, OUTER_OPT_DELAYED, 0.7f, 0.9f), ERR_OK);
-    assert_true(outer_opt_momentum(&o) && outer_opt_gathers(&o) && outer_opt_bytes(&o) == 12);
+    assert_true(outer_opt_slabs(&o) == 2 && outer_opt_bytes(&o) == 12);
     o.delay = N;
     start();
     for (size_t i = 0; i < COUNT; i++) {
@@ -90,7 +90,7 @@ static void delayed_follows_float64(void **state)
     for (uint64_t t = 0; t < 5 * N; t++) {
         for (size_t i = 0; i < COUNT; i++)
             mean[i] = 0.01f * rng_normal(40 + t, RNG_TEST, i);
-        outer_opt_step(dev, &o, &(struct outer_opt_state){theta, momentum, gathered}, mean, t,
+        outer_opt_step(dev, &o, &(struct outer_opt_state){theta, {momentum, gathered}}, mean, t,
                        COUNT);
         for (size_t i = 0; i < COUNT; i++) {
             x[i] -= 0.7 * (double)mean[i] / N;
@@ -121,10 +121,10 @@ static void a_cycle_is_one_step_on_its_mean(void **state)
     memcpy(one, theta, sizeof one);
     memset(buf, 0, sizeof buf);
     for (uint64_t t = 0; t < 16; t++)
-        outer_opt_step(dev, &d, &(struct outer_opt_state){theta, momentum, gathered}, mean, t,
+        outer_opt_step(dev, &d, &(struct outer_opt_state){theta, {momentum, gathered}}, mean, t,
                        COUNT);
     for (uint64_t t = 0; t < 2; t++)
-        outer_opt_step(dev, &o, &(struct outer_opt_state){one, buf, NULL}, mean, t, COUNT);
+        outer_opt_step(dev, &o, &(struct outer_opt_state){one, {buf}}, mean, t, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         assert_true(momentum[i] == buf[i]);
         assert_true(fabsf(theta[i] - one[i]) <= 16 * 0x1p-24f * fmaxf(fabsf(one[i]), 1));
@@ -147,9 +147,9 @@ static void a_delay_of_one_is_nesterov(void **state)
     for (uint64_t t = 0; t < 6; t++) {
         for (size_t i = 0; i < COUNT; i++)
             mean[i] = i % 7 == 0 ? -0.0f : 0.01f * rng_normal(60 + t, RNG_TEST, i);
-        outer_opt_step(dev, &d, &(struct outer_opt_state){theta, momentum, gathered}, mean, t,
+        outer_opt_step(dev, &d, &(struct outer_opt_state){theta, {momentum, gathered}}, mean, t,
                        COUNT);
-        outer_opt_step(dev, &o, &(struct outer_opt_state){one, buf, NULL}, mean, t, COUNT);
+        outer_opt_step(dev, &o, &(struct outer_opt_state){one, {buf}}, mean, t, COUNT);
         assert_memory_equal(theta, one, sizeof one);
         assert_memory_equal(momentum, buf, sizeof buf);
     }
@@ -164,7 +164,7 @@ static void one_site_gets_its_parameters_back(void **state)
     for (int k = 0; k < 2; k++) {
         struct outer_opt o;
         assert_int_equal(outer_opt_make(&o, kinds[k], k ? 1.0f : 0.3f, 0.9f), ERR_OK);
-        assert_false(outer_opt_momentum(&o));
+        assert_int_equal(outer_opt_slabs(&o), 0);
         assert_true(o.lr == 1.0f && o.mu == 0.0f);
         start();
         outer_opt_step(dev, &o, &(struct outer_opt_state){.theta = theta}, mean, 0, COUNT);

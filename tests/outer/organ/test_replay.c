@@ -365,7 +365,7 @@ static void test_leaves(void **state)
     struct digest *before = arena_array(&scratch, n, sizeof *before),
                   *after = arena_array(&scratch, n, sizeof *after);
     assert_int_equal(leaves_digests(&t->m, 1, s, before, &scratch), ERR_OK);
-    uint8_t *const arrays[] = {(uint8_t *)s->theta, (uint8_t *)s->momentum, s->codes};
+    uint8_t *const arrays[] = {(uint8_t *)s->theta, (uint8_t *)s->slab[0], s->codes};
     const size_t sizes[] = {4 * elements, 4 * elements, elements / DEV_BLOCK};
     for (size_t a = 0; a < 3; a++)
         for (size_t at = 0; at < sizes[a]; at += a < 2 ? 509 : 1) {
@@ -427,7 +427,7 @@ static void test_flipped(void **state)
     assert_string_equal(t->found[0].site, "b");
     assert_int_equal(t->found[0].f.round, 4);
     assert_true(t->found[0].f.place.known);
-    assert_int_equal(t->found[0].f.place.array, LEAVES_THETA);
+    assert_string_equal(t->found[0].f.place.array, "theta");
     const struct tensor *x = &table.tensors[0]; /* of the slab's first tensor in fragment 0 */
     for (size_t i = 0; i < table.count; i++)
         if (table.tensors[i].offset == fragments.f[0].ranges[0].offset)
@@ -454,7 +454,7 @@ static void test_flipped(void **state)
     replay_of(t, true, 0, UINT64_MAX);
     assert_int_equal(t->found_count, 1);
     assert_string_equal(t->found[0].what, "state");
-    assert_int_equal(t->found[0].f.place.array, LEAVES_MOMENTUM);
+    assert_string_equal(t->found[0].f.place.array, "momentum");
     assert_int_equal(t->found[0].f.place.first, 3);
     assert_int_equal(t->found[0].f.place.last, 4);
     flip(path, head + 4 * fragments.f[1].elements + 4 * 3 + 1);

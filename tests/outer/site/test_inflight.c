@@ -124,7 +124,7 @@ static void test_algorithm_by_hand(void **state)
                 }
                 if (step != schedule_apply(s, f, r))
                     continue;
-                struct outer_opt_state outer = {.theta = theta[f], .momentum = momentum[f]};
+                struct outer_opt_state outer = {theta[f], {momentum[f]}};
                 outer_opt_step(b->at.dev, &b->run.options.outer, &outer, delta[f], r, n);
                 fragment_gather(b->at.dev, local, slab, &b->run.fragments.f[f]);
                 mix(local, theta[f], last ? 0 : 0.5f, n);

@@ -1534,7 +1534,7 @@ static void test_flipped_bit_is_repaired(void **state)
     b->link.refuse = 1;
     b->link.outcome = ROUND_INVALID;
     assert_int_equal(exchange_of(b, 1), ERR_PROTO); /* stored from the good state */
-    b->site_state.state[0].momentum[11] += 1;
+    b->site_state.state[0].slab[0][11] += 1;
     assert_int_equal(exchange_of(b, 1), ERR_OK);
     assert_int_equal(b->link.fetches, 2);
     assert_true(equal_states(b));

@@ -40,7 +40,7 @@ static struct outer_state_options options(bool site)
         .fragments = &fragments, .residuals = site, .discards = site, .keep = 3};
     o.schedule = schedule_streaming(1000, 10, FRAGMENTS, 1, CODEC_INT8);
     assert_int_equal(outer_opt_make(&o.outer, optimizer, 0.7f, 0.9f), ERR_OK);
-    if (outer_opt_gathers(&o.outer))
+    if (outer_opt_row(o.outer.kind)->cycle)
         o.outer.delay = 3;
     o.outer.anneal = annealing;
     return o;
@@ -185,7 +185,7 @@ static void follow_float64(const char *aggregator, const char *site)
             momentum[k] = (restarts ? 0 : mu * momentum[k]) + r.mean[k];
             theta[k] -= lr * (r.mean[k] + mu * momentum[k]);
             assert_true(fabs(theta[k] - a.replica.state[1].theta[k]) < 1e-6);
-            assert_true(fabs(momentum[k] - a.replica.state[1].momentum[k]) < 1e-8);
+            assert_true(fabs(momentum[k] - a.replica.state[1].slab[0][k]) < 1e-8);
         }
         assert_true(digest_equal(&a.replica.state[1].digest, &s.replica.state[1].digest));
         assert_int_equal(a.replica.state[1].round, t + 1);
@@ -967,7 +967,7 @@ static void test_delayed(void **state)
     }
     round_make(&r, &a.replica, 0, 4);
     round_commit(&a.replica, 0, &r, true);
-    s.replica.state[0].gathered[7] += 1;
+    s.replica.state[0].slab[1][7] += 1;
     assert_int_equal(outer_state_replay(&s.replica, &r.manifest, r.aggregate, r.bytes),
                      ERR_DISAGREE);
     node_close(&a);
@@ -991,8 +991,8 @@ static void test_moments_are_averaged(void **state)
     assert_int_equal(outer_state_begin(&s.replica, initial), ERR_OK);
     size_t n = fragments.f[1].elements;
     memset(theta, 0, sizeof theta);
-    assert_null(a.replica.state[1].momentum);
-    assert_non_null(a.replica.state[0].gathered);
+    assert_null(a.replica.state[1].slab[0]);
+    assert_non_null(a.replica.state[0].slab[1]);
     assert_int_equal(outer_state_snapshot_bytes(&a.replica, 1), n * sizeof(float) + n / 256);
     for (uint64_t t = 0; t < 4; t++) {
         for (unsigned f = 0; f < 2; f++) {
