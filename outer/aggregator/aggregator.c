@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "outer/aggregator/aggregator_identity.h"
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/config/identity.h"
 #include "outer/protocol/mutant.h"
@@ -36,6 +37,28 @@ void aggregator_halt(struct aggregator *a, enum err e)
     snprintf(a->why, sizeof a->why, "%s", err_message());
     log_event(LOG_ERROR, "halt", "error=%s why=%s", err_name(e),
               log_quote(quoted, sizeof quoted, a->why));
+}
+
+/* For good: a start refuses the directory until a person removes the file. */
+static void stale_halt(struct aggregator *a, const char *why)
+{
+    char text[AGGREGATOR_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", why);
+    struct file_part part = {text, strlen(text)};
+    if (a->env->ops->write(a->env, AGGREGATOR_STALE, &part, 1) != ERR_OK)
+        log_event(LOG_WARN, "stale", "text=\"not marked: the disk fails\"");
+    aggregator_halt(a, err_set(ERR_STALE, "%s", text));
+}
+
+static enum err stale_check(const struct aggregator *a)
+{
+    if (!a->env->ops->exists(a->env, AGGREGATOR_STALE))
+        return ERR_OK;
+    return err_set(ERR_STALE,
+                   "%s/%s: a site has proved that this directory is old, or a copy; serve the "
+                   "newest one, or make it again from the sites' (--rebuild, with an empty "
+                   "serve.dir). Where this one is the right one after all, remove that file",
+                   a->env->root, AGGREGATOR_STALE);
 }
 
 /* ---- the core ---- */
@@ -82,7 +105,7 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
             aggregator_notice_begin(a, i, e->now_ms);
         }
     if (u->halt && u->outcome == ROUND_LOST_STATE)
-        aggregator_stale(a, u->text);
+        stale_halt(a, u->text);
     else if (u->halt)
         aggregator_halt(a, err_set(ERR_DISAGREE,
                                    "more than half of the sites agree on another state than ours"));
@@ -329,27 +352,13 @@ struct link_service aggregator_service(struct aggregator *a)
  * send it again. */
 static void recover_accept(struct aggregator *a, const struct journal_record *r)
 {
-    char path[AGGREGATOR_PATH_MAX], quoted[512];
-    size_t elements = a->replica->fragments->f[r->fragment].elements;
-    aggregator_spool_path(a->names[r->site], r->fragment, r->round, &r->digest, path);
-    struct spool_check check = {path,
-                                r->fragment,
-                                codec_get(outer_state_codec(a->replica, r->fragment)),
-                                a->replica->state[r->fragment].codes,
-                                a->masks ? aggregator_masks_payload_bytes(a, r->fragment) : 0,
-                                r->digest};
     double squares;
-    enum err e = aggregator_spool_verify(a, &check, &squares);
-    if (e == ERR_OK)
-        e = aggregator_header_kept(a, r, path);
+    size_t elements = a->replica->fragments->f[r->fragment].elements;
+    enum err e = aggregator_spool_found(a, r, &squares);
+    if (e == ERR_CORRUPT)
+        return;
     if (e != ERR_OK) {
-        log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s",
-                  r->fragment, r->round, a->names[r->site],
-                  log_quote(quoted, sizeof quoted, err_message()));
-        e = a->env->ops->remove(a->env,
-                                path); /* it does not verify: the next one must not meet it */
-        if (e != ERR_OK)
-            aggregator_halt(a, e);
+        aggregator_halt(a, e);
         return;
     }
     struct round_event event = {.kind = ROUND_RESTORED,
@@ -574,8 +583,7 @@ static enum err recover_epoch(struct aggregator *a, const struct recovery *v)
     a->env->ops->random(a->env, &a->instance, sizeof a->instance);
     struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->epoch};
     TRY(a->journal_lost ? aggregator_journal_again(a) : journal_append(&a->journal, &r));
-    TRY(aggregator_epoch_again(a));
-    return aggregator_announce(a);
+    return aggregator_epoch_again(a);
 }
 
 /* A crash between the commit point and its record. */
@@ -716,7 +724,7 @@ static enum err recover(struct aggregator *a, struct arena *perm)
 {
     struct recovery v = {.a = a};
     TRY(aggregator_claim(a->env, a->o->canonical, NULL));
-    TRY(aggregator_stale_check(a));
+    TRY(stale_check(a));
     a->begun = store_begun(a->env);
     a->ended = a->env->ops->exists(a->env, AGGREGATOR_ENDED);
     if (a->ended)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_state.h"
+#include "outer/aggregator/aggregator_identity.h"
 #include "outer/config/identity.h"
 
 enum {                /* lines of one site in LOG_LIMIT_MS */

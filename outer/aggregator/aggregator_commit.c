@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_state.h"
+#include "outer/aggregator/aggregator_identity.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/shares.h"
 #include "outer/store/aggregate.h"

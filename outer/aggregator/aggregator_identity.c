@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_state.h"
+#include "outer/aggregator/aggregator_identity.h"
 #include "outer/identity/signed.h"
 
 struct pin { /* the key that the site of this name signs with */
@@ -245,18 +245,16 @@ enum err aggregator_sign_again(struct aggregator *a, struct manifest *m)
                                                         : signed_manifest_sign(a->o->signer, m);
 }
 
-enum err aggregator_announce(struct aggregator *a)
+static enum err announce(struct aggregator *a)
 {
     struct signed_announcement s = {
         .aggregator = a->o->index, .epoch = a->epoch, .instance = a->instance};
-    if (!a->o->signer)
-        return ERR_OK;
     snprintf(s.run, sizeof s.run, "%s", a->o->run);
     return signed_announcement_make(a->o->signer, &s, &a->identity->announcement);
 }
 
-/* Made again when the certificate was renewed: behind a change of the authority, sites that start
- * would not take the former one. */
+/* Made at the first hello, and again when the certificate was renewed: behind a change of the
+ * authority, sites that start would not take the former one. */
 void aggregator_announcement(struct aggregator *a, struct wire_announcement *out)
 {
     struct signed_announcement s;
@@ -267,7 +265,7 @@ void aggregator_announcement(struct aggregator *a, struct wire_announcement *out
     bool same = signed_announcement_read(&s, &a->identity->announcement) == ERR_OK &&
                 a->o->signer->ops->certificate(a->o->signer, certificate, &n) == ERR_OK &&
                 n == s.certificate_bytes && memcmp(certificate, s.certificate, n) == 0;
-    if (!same && aggregator_announce(a) != ERR_OK)
+    if (!same && announce(a) != ERR_OK)
         aggregator_halt(a, ERR_INTERNAL);
     *out = a->identity->announcement;
 }
@@ -324,27 +322,4 @@ void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct 
     e->proves_later = both && state->proof.epoch >= epoch;
     e->proves_older = both && state->proof.epoch < epoch;
     err_clear();
-}
-
-/* ---- halted for good ---- */
-
-void aggregator_stale(struct aggregator *a, const char *why)
-{
-    char text[AGGREGATOR_TEXT_MAX];
-    snprintf(text, sizeof text, "%s", why);
-    struct file_part part = {text, strlen(text)};
-    if (a->env->ops->write(a->env, AGGREGATOR_STALE, &part, 1) != ERR_OK)
-        log_event(LOG_WARN, "stale", "text=\"not marked: the disk fails\"");
-    aggregator_halt(a, err_set(ERR_STALE, "%s", text));
-}
-
-enum err aggregator_stale_check(const struct aggregator *a)
-{
-    if (!a->env->ops->exists(a->env, AGGREGATOR_STALE))
-        return ERR_OK;
-    return err_set(ERR_STALE,
-                   "%s/%s: a site has proved that this directory is old, or a copy; serve the "
-                   "newest one, or make it again from the sites' (--rebuild, with an empty "
-                   "serve.dir). Where this one is the right one after all, remove that file",
-                   a->env->root, AGGREGATOR_STALE);
 }

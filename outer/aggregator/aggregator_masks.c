@@ -7,6 +7,7 @@
  * only then a site sees it. After a restart the same seal goes on, and the core is told its set
  * (round_pin). What sites sign and reveal is kept in memory alone: they answer again. All of it
  * under the lock of the service, but for aggregator_masks_sum. */
+#include "outer/aggregator/aggregator_identity.h"
 #include "outer/aggregator/aggregator_masks_own.h"
 #include <inttypes.h>
 #include <stdio.h>

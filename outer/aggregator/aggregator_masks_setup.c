@@ -5,6 +5,7 @@
  * It has the number of the roster's version, which is durable (the file `setup`), since sites that
  * come to it at different times must come to the same one; and the next one begins once all sites
  * have said that they have the pairs of this one, which is durable, too. */
+#include "outer/aggregator/aggregator_identity.h"
 #include "outer/aggregator/aggregator_masks_own.h"
 #include <inttypes.h>
 #include <string.h>

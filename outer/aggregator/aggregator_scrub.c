@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_state.h"
+#include "outer/aggregator/aggregator_identity.h"
 
 enum { ASKED_MS = 100 }; /* how often the scrub's thread looks whether it is done */
 

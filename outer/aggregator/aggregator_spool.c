@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_state.h"
+#include "outer/aggregator/aggregator_identity.h"
 #include "outer/protocol/mutant.h"
 
 enum { STREAMS_PER_FRAGMENT = 2, FULL_RETRY_MS = 5000, BUSY_RETRY_MS = 500 };
@@ -21,8 +21,20 @@ void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
     ASSERT(n < AGGREGATOR_PATH_MAX - 5); /* room for .part */
 }
 
-enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_check *s,
-                                 double *squares)
+struct spool_check {
+    const char *path;
+    unsigned fragment;
+    const struct codec *codec;
+    const uint8_t *grid;
+    uint64_t masked_bytes; /* 0: in the clear. Else so many bytes of a ring: nothing but that can be
+                              checked */
+    struct digest payload;
+};
+
+/* Is a stored contribution what its digest says, and something that decodes? ERR_CORRUPT,
+ * ERR_PROTO. Any thread. squares: as codec.check. */
+static enum err spool_verify(const struct aggregator *a, const struct spool_check *s,
+                             double *squares)
 {
     struct file_map m;
     const struct fragment *f = &a->replica->fragments->f[s->fragment];
@@ -42,6 +54,28 @@ enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_
     }
     a->env->ops->unmap(a->env, &m);
     return e;
+}
+
+enum err aggregator_spool_found(struct aggregator *a, const struct journal_record *r,
+                                double *squares)
+{
+    char path[AGGREGATOR_PATH_MAX], quoted[512];
+    aggregator_spool_path(a->names[r->site], r->fragment, r->round, &r->digest, path);
+    struct spool_check check = {path,
+                                r->fragment,
+                                codec_get(outer_state_codec(a->replica, r->fragment)),
+                                a->replica->state[r->fragment].codes,
+                                a->masks ? aggregator_masks_payload_bytes(a, r->fragment) : 0,
+                                r->digest};
+    enum err e = spool_verify(a, &check, squares);
+    if (e == ERR_OK)
+        e = aggregator_header_kept(a, r, path);
+    if (e == ERR_OK)
+        return ERR_OK;
+    log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s", r->fragment,
+              r->round, a->names[r->site], log_quote(quoted, sizeof quoted, err_message()));
+    TRY(a->env->ops->remove(a->env, path)); /* the next one must not meet it */
+    return ERR_CORRUPT;
 }
 
 /* In the directory of a round in flight. */
@@ -632,7 +666,7 @@ void aggregator_verify(void *self, void *upload)
     const char *path = up->in.handle < 0 ? up->in.final : up->in.part;
     struct spool_check check = {path,     m->fragment,      up->codec,
                                 up->grid, up->masked_bytes, m->payload};
-    enum err e = aggregator_spool_verify(a, &check, &up->squares);
+    enum err e = spool_verify(a, &check, &up->squares);
     if (e == ERR_OK)
         e = aggregator_header_keep(a, m, up->in.final);
     if (e == ERR_OK)

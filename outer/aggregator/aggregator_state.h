@@ -222,39 +222,6 @@ void aggregator_notice_begin(struct aggregator *a, unsigned fragment, uint64_t n
 /* Writes the lines that are due; returns when the next one is. */
 uint64_t aggregator_notice(struct aggregator *a, uint64_t now_ms);
 
-/* ---- aggregator_identity.c ---- */
-/* A halt for good: a start refuses the directory until a person removes the file `stale`. */
-void aggregator_stale(struct aggregator *a, const char *why);
-enum err aggregator_stale_check(const struct aggregator *a) MUST; /* ERR_STALE */
-/* Reads the pinned keys; nothing without a signer. */
-enum err aggregator_identity_open(struct aggregator *a, struct arena *perm) MUST;
-enum err aggregator_announce(struct aggregator *a) MUST;         /* signs the epoch */
-enum err aggregator_identities_again(struct aggregator *a) MUST; /* written anew, from memory */
-/* The manifest is final but for the signature. */
-enum err aggregator_sign(struct aggregator *a, struct manifest *m) MUST;
-/* One of the disk: signed again where its signature is none of this identity's (made before there
- * were signatures, or with another key). */
-enum err aggregator_sign_again(struct aggregator *a, struct manifest *m) MUST;
-/* The key that this site shows at hello is certified, and is the one that was seen first: else the
- * refusal is in the answer. The first one is durable on return. */
-bool aggregator_identify(struct aggregator *a, unsigned site, const struct wire_hello *m,
-                         struct wire_hello_answer *answer);
-/* What of a hello about `e->fragment` is proved, into the event. */
-void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct round_event *e);
-void aggregator_announcement(struct aggregator *a, struct wire_announcement *out);
-/* False: it is not signed with the site's pinned key. */
-bool aggregator_header_signed(const struct aggregator *a, unsigned site,
-                              const struct wire_contribution *m);
-/* The signed header lies beside the payload, durable, before the payload's ACCEPT is journalled. */
-enum err aggregator_header_keep(struct aggregator *a, const struct wire_contribution *m,
-                                const char *payload_path) MUST;
-/* ERR_CORRUPT: a journalled contribution whose kept header is missing or does not hold. */
-enum err aggregator_header_kept(struct aggregator *a, const struct journal_record *r,
-                                const char *payload_path) MUST;
-
-bool aggregator_identity_key(const struct aggregator *a, unsigned site,
-                             struct signer_key *out); /* false: not seen yet; out is zero */
-
 /* ---- aggregator_masks.c: nothing without a->masks ---- */
 struct mask_layout;
 struct masks_sum {
@@ -362,19 +329,10 @@ void aggregator_verify(void *self, void *upload);
 void aggregator_verified(void *self, void *upload, struct wire_answer *answer);
 void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
                            const struct digest *payload, char out[AGGREGATOR_PATH_MAX]);
-/* Is a stored contribution what its digest says, and something that decodes? ERR_CORRUPT,
- * ERR_PROTO. Any thread. squares: as codec.check. */
-struct spool_check {
-    const char *path;
-    unsigned fragment;
-    const struct codec *codec;
-    const uint8_t *grid;
-    uint64_t masked_bytes; /* 0: in the clear. Else so many bytes of a ring: nothing but that can be
-                              checked */
-    struct digest payload;
-};
-enum err aggregator_spool_verify(const struct aggregator *a, const struct spool_check *s,
-                                 double *squares) MUST;
+/* Is the contribution of this ACCEPT stored, whole, and with its header? ERR_CORRUPT: it is not,
+ * and what was there is removed. squares: as codec.check. */
+enum err aggregator_spool_found(struct aggregator *a, const struct journal_record *r,
+                                double *squares) MUST;
 /* Removes the spool directory of a round that is over; while a contribution in it is being
  * verified, the end of that verification removes it. */
 enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t round) MUST;

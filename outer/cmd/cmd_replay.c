@@ -9,7 +9,7 @@
 #include "outer/identity/signed.h"
 #include "outer/identity/tls.h"
 #include "outer/record/json_write.h"
-#include "outer/site/site.h"
+#include "outer/site/site_identity.h"
 #include "outer/store/env_files.h"
 #include "outer/organ/archive/replay.h"
 

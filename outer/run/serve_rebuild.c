@@ -8,6 +8,7 @@
 #include "outer/identity/signed.h"
 #include "outer/protocol/majority.h"
 #include "outer/protocol/site_name.h"
+#include "outer/site/site_identity.h"
 #include "outer/store/store.h"
 
 enum {

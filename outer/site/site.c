@@ -8,6 +8,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/config/identity.h"
+#include "outer/site/site_identity.h"
 #include "outer/site/site_masks.h"
 #include "outer/protocol/mutant.h"
 
@@ -996,6 +997,15 @@ enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *th
 {
     site_lock(s);
     return unlocked(s, site_theta_to(s, fragment, round, theta));
+}
+
+bool site_aggregator_key(struct site *s, unsigned aggregator, struct signer_key *out)
+{
+    site_lock(s);
+    const struct site_peer p = s->peer[aggregator];
+    site_unlock(s);
+    *out = p.key;
+    return p.signs;
 }
 
 uint32_t site_schedule_version(struct site *s)

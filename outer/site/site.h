@@ -103,17 +103,6 @@ struct site_seen { /* id/site of a directory that no process uses */
  * site's directory; ERR_CORRUPT, ERR_MISMATCH. */
 enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out) MUST;
 
-/* Identity keys of aggregator number `aggregator` that the site of this directory has accepted, the
- * present one first. Their certificates are checked again. Returns how many. */
-enum { SITE_KEYS_MAX = 8 };
-struct site_seen_key {
-    struct signer_key key;
-    uint64_t first, last; /* epochs: in each of them the aggregator has announced this key to the
-                             site. The key may have been in use in others, too */
-};
-unsigned site_seen_keys(struct env *w, unsigned aggregator, const char *run, struct signer *signer,
-                        struct site_seen_key keys[SITE_KEYS_MAX]);
-
 /* Beside outer_state_memory(). here: the replica's device works in the host's memory. */
 struct outer_memory site_memory(const struct outer_state_options *o, unsigned site_count,
                                 int64_t max_local_steps_offline, bool here);

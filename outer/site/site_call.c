@@ -5,6 +5,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
+#include "outer/site/site_identity.h"
 #include "outer/site/site_own.h"
 #include "outer/protocol/mutant.h"
 
@@ -280,7 +281,8 @@ static enum err bind(struct site *s, struct site_peer *p, const struct wire_hell
     if (a->epoch == p->epoch)
         return ERR_OK;
     struct site_peer before = *p;
-    *p = (struct site_peer){a->epoch, a->instance};
+    p->epoch = a->epoch;
+    p->instance = a->instance;
     enum err e = identity_write(s);
     if (e != ERR_OK) /* a full disk: the next hello begins where this one did */
         *p = before;

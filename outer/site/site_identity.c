@@ -8,6 +8,7 @@
 #include "kernels/base/log.h"
 #include "outer/identity/signed.h"
 #include "outer/protocol/mutant.h"
+#include "outer/site/site_identity.h"
 #include "outer/site/site_own.h"
 
 enum { PATH_BYTES = 32, SECTIONS = SITE_KEYS_MAX + 1, SINCE_BYTES = 8 * SITE_KEYS_MAX };
@@ -19,8 +20,6 @@ struct site_announced {
     struct wire_announcement last[SITE_KEYS_MAX];
     uint64_t since[SITE_KEYS_MAX]; /* the first of the epochs up to that of last[i], without a gap,
                                       that were announced with this key; 0: not on record */
-    struct signer_key key;         /* of last[0] */
-    bool known;
 };
 
 /* ---- id/announced.N ---- */
@@ -52,7 +51,7 @@ static enum err announced_write(struct env *w, unsigned peer, const struct site_
 
 enum err site_identity_again(struct site *s, unsigned peer)
 {
-    return peer < site_peers(s) && s->announced && s->announced[peer].known
+    return peer < site_peers(s) && s->peer[peer].signs
                ? announced_write(s->env, peer, &s->announced[peer])
                : err_set(ERR_CORRUPT, "the next hello brings another");
 }
@@ -94,12 +93,12 @@ static enum err announced_read(struct env *w, unsigned peer, struct site_announc
     struct arena scratch = arena_make(0);
     struct record r;
     announced_path(path, peer);
-    *a = (struct site_announced){.known = false};
+    *a = (struct site_announced){.since = {0}};
     enum err e = store_read(w, path, &announced_form,
                             SITE_KEYS_MAX * SIGNER_ANNOUNCEMENT_MAX + SINCE_BYTES, &r, &scratch);
     bool whole = e == ERR_OK && announcements_take(&r, a);
     if (!whole)
-        *a = (struct site_announced){.known = false};
+        *a = (struct site_announced){.since = {0}};
     if (!whole && (e == ERR_OK || e == ERR_CORRUPT))
         log_event(LOG_WARN, "announcement_lost", "aggregator=%u why=%s", peer,
                   log_quote(quoted, sizeof quoted, err_message()));
@@ -158,7 +157,8 @@ enum err site_identity_open(struct site *s, struct arena *perm)
     for (unsigned p = 0; p < site_peers(s); p++) {
         struct site_announced *a = &s->announced[p];
         TRY(announced_read(s->env, p, a));
-        a->known = announcement_key(s->o->signer, s->o->run, &a->last[0], &read, &a->key) == ERR_OK;
+        s->peer[p].signs = announcement_key(s->o->signer, s->o->run, &a->last[0], &read,
+                                            &s->peer[p].key) == ERR_OK;
     }
     err_clear();
     return ERR_OK;
@@ -184,13 +184,14 @@ enum err site_identity_show(struct site *s, unsigned peer, struct wire_hello *m)
 }
 
 /* One more announcement: the last one of its key, or the first one of another key. */
-static void announced_add(struct site_announced *a, const struct wire_announcement *newest,
-                          const struct signer_key *key, uint64_t epoch)
+static void announced_add(struct site_announced *a, const struct site_peer *before,
+                          const struct wire_announcement *newest, const struct signer_key *key,
+                          uint64_t epoch)
 {
-    struct signed_announcement before;
-    bool held = a->known && memcmp(&a->key, key, sizeof *key) == 0;
-    bool spans = held && signed_announcement_read(&before, &a->last[0]) == ERR_OK &&
-                 epoch - before.epoch <= 1;
+    struct signed_announcement last;
+    bool held = before->signs && memcmp(&before->key, key, sizeof *key) == 0;
+    bool spans =
+        held && signed_announcement_read(&last, &a->last[0]) == ERR_OK && epoch - last.epoch <= 1;
     if (!held && a->last[0].size_bytes) {
         memmove(&a->last[1], &a->last[0], sizeof a->last - sizeof a->last[0]);
         memmove(&a->since[1], &a->since[0], sizeof a->since - sizeof a->since[0]);
@@ -198,8 +199,6 @@ static void announced_add(struct site_announced *a, const struct wire_announceme
     if (!spans || !a->since[0])
         a->since[0] = epoch;
     a->last[0] = *newest;
-    a->key = *key;
-    a->known = true;
 }
 
 enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
@@ -222,9 +221,11 @@ enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_he
                 memcmp(a->announcement.bytes, last->bytes, last->size_bytes) == 0;
     if (same || a->epoch < s->peer[peer].epoch) /* bind refuses a lower one */
         return ERR_OK;
-    announced_add(&next, &a->announcement, &key, a->epoch);
+    announced_add(&next, &s->peer[peer], &a->announcement, &key, a->epoch);
     TRY(announced_write(s->env, peer, &next));
     *known = next;
+    s->peer[peer].signs = true;
+    s->peer[peer].key = key;
     return ERR_OK;
 }
 
@@ -235,26 +236,12 @@ enum err site_identity_sign(struct site *s, struct wire_contribution *m)
     return s->o->signer ? signed_header_sign(s->o->signer, m) : ERR_OK;
 }
 
-void site_identity_key(const struct site *s, unsigned peer, struct signer_key *out)
-{
-    *out = s->announced ? s->announced[peer].key : (struct signer_key){0};
-}
-
-bool site_aggregator_key(struct site *s, unsigned aggregator, struct signer_key *out)
-{
-    site_lock(s);
-    bool known = s->announced && s->announced[aggregator].known;
-    site_identity_key(s, aggregator, out);
-    site_unlock(s);
-    return known;
-}
-
 bool site_identity_signed(const struct site *s, const struct manifest *m)
 {
     if (!s->o->signer)
         return true;
-    const struct site_announced *a = &s->announced[m->fragment % site_peers(s)];
-    return a->known && signed_manifest_holds(s->o->signer, &a->key, m);
+    const struct site_peer *p = &s->peer[m->fragment % site_peers(s)];
+    return p->signs && signed_manifest_holds(s->o->signer, &p->key, m);
 }
 
 enum err site_identity_check(struct site *s, const struct manifest *m)

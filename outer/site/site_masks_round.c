@@ -33,7 +33,7 @@ enum err site_masks_context(struct site_slot *l, const struct site_announced_rou
     for (unsigned i = 0; i < m->room; i++)
         m->identity[i] = m->peer[i].key;
     s->o->signer->ops->key(s->o->signer, &m->identity[s->index]);
-    site_identity_key(s, r->of.fragment % site_peers(s), &c->aggregator);
+    c->aggregator = s->peer[r->of.fragment % site_peers(s)].key;
     return ERR_OK;
 }
 

@@ -112,7 +112,7 @@ static enum err seal_keep(struct site_slot *l, const struct seal_context *contex
                                  c, s->replica->fragments->f[f].elements, set_count(&r->of.u)),
                              .charged = charged,
                              .config = s->config};
-    struct signer_key aggregator, own, keys[ROUND_SITES_MAX];
+    struct signer_key own, keys[ROUND_SITES_MAX];
     const struct digest seal = digest_of(got->seal.bytes, got->seal.size_bytes);
     const struct seal_chain before = seal_site_kept(s->masks->seals, f),
                             with = seal_chain_next(&before, f, r->of.round, &seal);
@@ -126,9 +126,9 @@ static enum err seal_keep(struct site_slot *l, const struct seal_context *contex
     struct record_section sections[SEAL_KEPT_COUNT];
     for (unsigned i = 0; i < SEAL_KEPT_COUNT; i++)
         sections[i] = (struct record_section){.parts = &parts[i], .part_count = 1};
-    site_identity_key(s, f % site_peers(s), &aggregator);
+    const struct signer_key *aggregator = &s->peer[f % site_peers(s)].key;
     s->o->signer->ops->key(s->o->signer, &own);
-    memcpy(kept.aggregator.bytes, aggregator.bytes, sizeof aggregator.bytes);
+    memcpy(kept.aggregator.bytes, aggregator->bytes, sizeof aggregator->bytes);
     memcpy(kept.own.bytes, own.bytes, sizeof own.bytes);
     snprintf(path, sizeof path, "seals/%u/%" PRIu64, f, r->of.round);
     if (s->env->ops->exists(s->env, path))

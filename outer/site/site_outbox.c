@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "outer/site/site_identity.h"
 #include "outer/site/site_masks.h"
 #include "outer/protocol/mutant.h"
 

@@ -83,6 +83,8 @@ struct site_slot {
 };
 struct site_peer {            /* one aggregator */
     uint64_t epoch, instance; /* highest epoch seen, durable before it is answered */
+    bool signs;               /* it has announced an epoch, with: */
+    struct signer_key key;    /* its identity's, of the newest announcement; else zero */
 };
 struct site_asked { /* to give up the round that made this state; another state: not any more */
     uint64_t round; /* of the state; 0: not asked */
@@ -153,27 +155,7 @@ struct site {
     char notice[SITE_TEXT_MAX]; /* of a slot, for the caller's thread; "": none */
 };
 
-/* site_identity.c: what the site signs, and what it checks of what an aggregator has signed. All of
- * it does nothing without o.signer. */
-enum err site_identity_open(struct site *s, struct arena *perm) MUST;
-/* The site's identity, the highest announcement of this aggregator, and the signatures of the
- * manifests that the site's states come from. */
-enum err site_identity_show(struct site *s, unsigned peer, struct wire_hello *m) MUST;
-/* The epoch of this answer is signed by an aggregator of the run: kept, durable on return, before
- * the site binds to it. ERR_DENIED: it is not. */
-/* The newest epoch that an aggregator has signed here, whether the site had bound to it or not; 0:
- * none. */
-uint64_t site_announced_epoch(struct env *w, unsigned aggregator);
-enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a) MUST;
-enum err site_identity_again(struct site *s, unsigned peer) MUST; /* id/announced.N, from memory */
-enum err site_identity_sign(struct site *s, struct wire_contribution *m) MUST;
-/* S6. ERR_DENIED: not signed by the aggregator, or of an epoch after the one that the site is bound
- * to, or of another instance of it. */
-enum err site_identity_check(struct site *s, const struct manifest *m) MUST;
-void site_identity_key(const struct site *s, unsigned peer,
-                       struct signer_key *out);                            /* aggregator's */
-bool site_identity_signed(const struct site *s, const struct manifest *m); /* by the known key */
-unsigned site_peers(const struct site *s);                                 /* aggregators */
+unsigned site_peers(const struct site *s); /* aggregators */
 
 /* site.c: by the thread that carries out the slot's round, with the mutex locked.
  *

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "outer/site/site_identity.h"
 #include "outer/site/site_own.h"
 
 enum { ASKED_MS = 100 }; /* how often the scrub's thread looks whether it is done */

@@ -18,6 +18,7 @@
 #include "outer/identity/signed.h"
 #include "tests/sim/signer_sim.h"
 #include "outer/organ/roster/roster_organ.h"
+#include "outer/site/site_identity.h"
 #include "outer/site/site_own.h"
 #include "tests/outer/site/exchange.h"
 #include "tests/outer/toy.h"
