@@ -7,6 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_identity.h"
+#include "outer/aggregator/aggregator_masks.h"
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/config/identity.h"
 #include "outer/protocol/mutant.h"
@@ -101,7 +102,7 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
     a->wake_ms = u->wake_ms;
     for (unsigned i = 0; i < a->core.fragments; i++)
         if (a->fragment[i].first_ms == UINT64_MAX &&
-            (a->core.f[i].count || aggregator_masks_asked(a, i))) {
+            (a->core.f[i].count || a->fragment[i].asked > a->core.f[i].round)) {
             aggregator_notice_begin(a, i, e->now_ms);
         }
     if (u->halt && u->outcome == ROUND_LOST_STATE)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_identity.h"
+#include "outer/aggregator/aggregator_masks.h"
 #include "outer/config/identity.h"
 
 enum {                /* lines of one site in LOG_LIMIT_MS */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_identity.h"
+#include "outer/aggregator/aggregator_masks.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/shares.h"
 #include "outer/store/aggregate.h"

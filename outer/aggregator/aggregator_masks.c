@@ -18,11 +18,6 @@
 #include "outer/masks/masked.h"
 #include "outer/protocol/mutant.h"
 
-bool aggregator_masks(const struct aggregator *a)
-{
-    return a->masks != NULL;
-}
-
 enum err aggregator_masks_open(struct aggregator *a, struct arena *perm)
 {
     if (!a->o->masks.on)
@@ -35,7 +30,6 @@ enum err aggregator_masks_open(struct aggregator *a, struct arena *perm)
     TRY_ALLOC(m->identity = arena_array(perm, room, sizeof *m->identity));
     TRY_ALLOC(m->seal = arena_array(perm, fragments, sizeof *m->seal));
     TRY_ALLOC(m->lost = arena_array(perm, fragments, sizeof *m->lost));
-    TRY_ALLOC(m->asked = arena_array(perm, fragments, sizeof *m->asked));
     TRY_ALLOC(m->setup.paired = arena_array(perm, room, sizeof *m->setup.paired));
     TRY_ALLOC(m->setup.stated = arena_array(perm, room, sizeof *m->setup.stated));
     TRY_ALLOC(m->setup.key = arena_array(perm, room, sizeof *m->setup.key));
@@ -68,8 +62,8 @@ struct seal_context aggregator_masks_context(const struct aggregator *a, unsigne
     return c;
 }
 
-enum err aggregator_masks_layout(const struct aggregator *a, unsigned fragment,
-                                 struct mask_layout *l)
+/* Of the round in flight. */
+static enum err round_layout(const struct aggregator *a, unsigned fragment, struct mask_layout *l)
 {
     const struct codec *c = codec_get(outer_state_codec(a->replica, fragment));
     struct set u = aggregator_masks_announced(a, fragment);
@@ -79,7 +73,7 @@ enum err aggregator_masks_layout(const struct aggregator *a, unsigned fragment,
 uint64_t aggregator_masks_payload_bytes(const struct aggregator *a, unsigned fragment)
 {
     struct mask_layout l;
-    return aggregator_masks_layout(a, fragment, &l) == ERR_OK ? l.size_bytes : 0;
+    return a->masks && round_layout(a, fragment, &l) == ERR_OK ? l.size_bytes : 0;
 }
 
 const char *aggregator_masks_header(const struct aggregator *a, const struct wire_contribution *m)
@@ -300,11 +294,6 @@ enum err aggregator_masks_recovered(struct aggregator *a)
     return ERR_OK;
 }
 
-bool aggregator_masks_asked(const struct aggregator *a, unsigned fragment)
-{
-    return a->masks && a->masks->asked[fragment] > a->core.f[fragment].round;
-}
-
 /* ---- the sum ---- */
 
 /* Without the lock: seal and seeds do not change once all have revealed. */
@@ -317,7 +306,7 @@ enum err aggregator_masks_sum(struct aggregator *a, unsigned fragment,
     int threads = a->replica->dev->threads;
     struct mask_layout l;
     ASSERT(seal_aggregator_revealed(s) && count == set_count(&s->seal.s));
-    TRY(aggregator_masks_layout(a, fragment, &l));
+    TRY(round_layout(a, fragment, &l));
     uint8_t *words = arena_alloc(scratch, l.size_bytes);
     size_t terms_count = seal_aggregator_term_count(s);
     struct mask_term *terms = arena_array(scratch, terms_count, sizeof *terms);

@@ -49,7 +49,7 @@ static void step_announce(struct aggregator *a, const struct wire_mask *m,
         return;
     }
     uint32_t sites = aggregator_roster(a, m->fragment)->count;
-    a->masks->asked[m->fragment] = m->round + 1;
+    a->fragment[m->fragment].asked = m->round + 1;
     bytes_put_u32(&w, aggregator_roster(a, m->fragment)->version);
     bytes_put_u32(&w, sites);
     const struct set u = aggregator_masks_announced(a, m->fragment);

@@ -3,7 +3,7 @@
 /* What the files of secure aggregation at the aggregator share (aggregator_masks.c). Under the lock
  * of the service.
  */
-#include "outer/aggregator/aggregator_state.h"
+#include "outer/aggregator/aggregator_masks.h"
 #include "outer/masks/seal_aggregator.h"
 
 struct masks_site { /* what the aggregator passes on */
@@ -26,8 +26,7 @@ struct aggregator_masks {
     struct masks_site *site;      /* [sites of the core's room] */
     struct seal_aggregator *seal; /* [fragments] */
     bool setup_lost;
-    bool *lost;      /* [fragments]: what sites were told of the round is no longer stored */
-    uint64_t *asked; /* [fragments]: rounds before it were asked about by a site */
+    bool *lost; /* [fragments]: what sites were told of the round is no longer stored */
     struct signer_key *identity; /* [room], of a context */
 };
 

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_state.h"
+#include "outer/aggregator/aggregator_masks.h"
 
 enum { NAMED_MAX = 16 }; /* names of missing sites in one sentence */
 enum {

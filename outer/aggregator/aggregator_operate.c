@@ -163,7 +163,7 @@ static enum err operate_close(struct aggregator *a, const char *peer, const stru
         aggregator_say(answer, ROUND_FULL, "round %" PRIu64 " is being committed", m->round);
     else if (a->fragment[m->fragment].ordered)
         aggregator_say(answer, ROUND_CURRENT, "round %" PRIu64 " is being closed", m->round);
-    else if (!any_accepted(a, m->fragment) && !aggregator_masks_asked(a, m->fragment))
+    else if (!any_accepted(a, m->fragment) && a->fragment[m->fragment].asked <= f->round)
         aggregator_say(answer, ROUND_FULL, "no contribution to round %" PRIu64 " is here yet",
                        m->round);
     else if (m->act == WIRE_ABORT || rollback_may(a, m, answer)) {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_identity.h"
+#include "outer/aggregator/aggregator_masks.h"
 #include "outer/protocol/mutant.h"
 
 enum { STREAMS_PER_FRAGMENT = 2, FULL_RETRY_MS = 5000, BUSY_RETRY_MS = 500 };
@@ -65,7 +66,7 @@ enum err aggregator_spool_found(struct aggregator *a, const struct journal_recor
                                 r->fragment,
                                 codec_get(outer_state_codec(a->replica, r->fragment)),
                                 a->replica->state[r->fragment].codes,
-                                a->masks ? aggregator_masks_payload_bytes(a, r->fragment) : 0,
+                                aggregator_masks_payload_bytes(a, r->fragment),
                                 r->digest};
     enum err e = spool_verify(a, &check, squares);
     if (e == ERR_OK)
@@ -644,7 +645,7 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
              step_offer(a, up->site, &up->in.header, answer) == ROUND_RESUME) {
         up->codec = codec_get(outer_state_codec(a->replica, up->in.header.fragment));
         up->grid = grid_copy(a, up->in.header.fragment);
-        up->masked_bytes = a->masks ? aggregator_masks_payload_bytes(a, up->in.header.fragment) : 0;
+        up->masked_bytes = aggregator_masks_payload_bytes(a, up->in.header.fragment);
         if (up->grid) {
             answer->outcome = ROUND_PENDING;
             upload_to(up, UPLOAD_VERIFYING);

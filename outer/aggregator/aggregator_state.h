@@ -92,6 +92,7 @@ struct aggregator_fragment {
     uint64_t found_round; /* in flight when this process began: its spool may hold anything */
     uint64_t committed;   /* highest round + 1 with a COMMIT record; 0: none */
     struct bounds_history norms; /* of the rounds before the one in flight */
+    uint64_t asked; /* rounds before it were asked about by a site, which waits: aggregator_mask */
 };
 /* Of the one commit in flight. The work of all but IDLE is done by aggregator_commit_outside
  * without the lock; the stage changes under it. */
@@ -221,63 +222,6 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
 void aggregator_notice_begin(struct aggregator *a, unsigned fragment, uint64_t now_ms);
 /* Writes the lines that are due; returns when the next one is. */
 uint64_t aggregator_notice(struct aggregator *a, uint64_t now_ms);
-
-/* ---- aggregator_masks.c: nothing without a->masks ---- */
-struct mask_layout;
-struct masks_sum {
-    uint8_t *data; /* room for aggregate_max */
-    size_t size_bytes;
-};
-enum err aggregator_masks_open(struct aggregator *a, struct arena *perm) MUST;
-void aggregator_masks_close(struct aggregator *a);
-bool aggregator_masks(const struct aggregator *a); /* on */
-enum err aggregator_masks_layout(const struct aggregator *a, unsigned fragment,
-                                 struct mask_layout *l) MUST; /* of the round in flight */
-uint64_t aggregator_masks_payload_bytes(const struct aggregator *a, unsigned fragment);
-/* Why a header is refused; NULL: it is not. */
-const char *aggregator_masks_header(const struct aggregator *a, const struct wire_contribution *m);
-void aggregator_masks_hello(struct aggregator *a, unsigned site, const struct wire_hello *m);
-void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
-                     struct wire_mask_answer *answer);
-/* What a poll of this site is answered with. */
-enum wire_mask_step aggregator_masks_wants(const struct aggregator *a, unsigned fragment,
-                                           unsigned site);
-/* What goes with it: bytes written, 0: nothing yet. */
-size_t aggregator_masks_body(const struct aggregator *a, unsigned fragment,
-                             enum wire_mask_step step, uint8_t *out, size_t size);
-/* A sealed round: the sites that have not signed, or revealed, and what they owe; else NULL, and
- * *missing is left. */
-const char *aggregator_masks_missing(const struct aggregator *a, unsigned fragment,
-                                     struct set *missing);
-/* Of a sealed fragment: the seal is made, and may the commit begin? */
-enum err aggregator_masks_ready(struct aggregator *a, unsigned fragment, bool *ready) MUST;
-/* Without the lock. ERR_DIVERGED: the sum is none of integers in range. */
-enum err aggregator_masks_sum(struct aggregator *a, unsigned fragment,
-                              const struct codec_payload *payloads, unsigned count,
-                              struct masks_sum *out, struct arena *scratch) MUST;
-/* The added site that rounds of the newest roster are announced without; -1: none. */
-int aggregator_masks_apart(const struct aggregator *a);
-/* Once all sites have pair keys with the added one, later rounds are announced with it. */
-enum err aggregator_masks_join(struct aggregator *a) MUST;
-/* ERR_DISAGREE: with this round so many in a row are aborted that the run has no use. The start
- * after the halt counts from 0: a person has as many rounds to find the site. */
-enum { MASKED_ABORTS_MAX = 32 };
-enum err aggregator_masks_aborted(const struct aggregator *a, const struct manifest *m) MUST;
-void aggregator_masks_over(struct aggregator *a, unsigned fragment); /* committed: wiped */
-/* The SEAL record of the round in flight; returns how many: 0 or 1. */
-size_t aggregator_masks_record(const struct aggregator *a, unsigned fragment,
-                               struct journal_record *keep);
-enum err aggregator_masks_restore(struct aggregator *a, const struct journal_record *r) MUST;
-/* With a lost journal: seals that are found are those of the rounds in flight. */
-enum err aggregator_masks_again(struct aggregator *a) MUST;
-/* Rounds whose seal is lost are closed. */
-enum err aggregator_masks_recovered(struct aggregator *a) MUST;
-/* A setup begins for the site that was added. */
-enum err aggregator_masks_added(struct aggregator *a) MUST;
-/* A site that has not all pairs of the newest setup; NULL: there is none. */
-const char *aggregator_masks_unpaired(const struct aggregator *a);
-/* Has a site asked for the sites of the round in flight? It waits there. */
-bool aggregator_masks_asked(const struct aggregator *a, unsigned fragment);
 
 /* ---- aggregator_claim.c ---- */
 /* Once the states are loaded: a run.cfg that is missing is compared with the newest manifests and

@@ -22,7 +22,7 @@
 #include "outer/view/page.h"
 #include "outer/record/feed.h"
 #include "outer/config/run.h"
-#include "outer/masks/secure.h"
+#include "outer/view/secure.h"
 #include "outer/record/ledger_book.h"
 #include "outer/identity/tls.h"
 #include "outer/run/serve_rebuild.h"

@@ -5,7 +5,7 @@
 #include "inner/train/train.h"
 #include "outer/plan/plan_private.h"
 #include "outer/budget/budget.h"
-#include "outer/masks/secure.h"
+#include "outer/view/secure.h"
 
 struct question {
     const struct settings *s;

@@ -10,7 +10,7 @@
 #include "outer/budget/runs.h"
 #include "outer/run/job.h"
 #include "outer/run/version.h"
-#include "outer/masks/secure.h"
+#include "outer/view/secure.h"
 
 struct job_privacy { /* of use with privacy.unit; else train.given.budget is NULL */
     struct train_budget hooks;

@@ -22,7 +22,7 @@
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
 #include "outer/organ/archive/archive_parts.h"
-#include "outer/masks/secure.h"
+#include "outer/view/secure.h"
 
 enum { INODES_LOW = 1000, INODES_FEW = 10000, PASSES_MAX = 4 };
 /* Of records and logs, measured at runs of 2 sites: bytes of a step, of a round of a fragment. */

@@ -10,6 +10,7 @@
 #include "outer/config/identity.h"
 #include "outer/site/site_identity.h"
 #include "outer/site/site_masks.h"
+#include "outer/site/site_own.h"
 #include "outer/protocol/mutant.h"
 
 enum {
@@ -390,6 +391,7 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     if (!*done)
         return e;
     TRY(organs_adopted(l, &(struct organ_adopted){.manifest = &a.manifest, .snapshot = true}));
+    TRY(site_masks_adopted(s, &a.manifest));
     site_charges_take(s, &a.manifest);
     if (!manifest_aborted(&a.manifest))
         site_masks_final(s, fragment, round - 1);
@@ -528,6 +530,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
         TRY(outer_state_commit(s->replica, fragment, m, manifest_empty(m) ? NULL : l->download,
                                m->aggregate_bytes)); /* S9, commit point */
     TRY(organs_adopted(l, &(struct organ_adopted){.manifest = m, .sent = sent}));
+    TRY(site_masks_adopted(s, m));
     site_charges_take(s, m);
     if (!manifest_aborted(m)) /* more than half of the sites contributed to it, from this state */
         site_final(s, fragment, m->round);

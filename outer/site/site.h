@@ -131,14 +131,6 @@ enum err site_round_tokens(struct site *s, unsigned fragment, uint64_t round,
                            uint64_t *tokens) MUST;
 /* Public identity key of an aggregator, as its newest announcement has it. False: none is known. */
 bool site_aggregator_key(struct site *s, unsigned aggregator, struct signer_key *out);
-/* The other sites' public identity keys that the site of this run directory has accepted (secure
- * aggregation), also while it runs. No file: none. ERR_CORRUPT. */
-struct site_peer_key {
-    char name[WIRE_NAME_MAX];
-    struct signer_key key;
-};
-enum err site_peer_keys(struct site_peer_key **out, size_t *count, const char *directory,
-                        struct arena *a) MUST;
 /* Steps of this site's privacy budget, the most that its submissions and the manifests that it has
  * adopted name; 0: none. More than its own list of charges has: the list is of an older copy. */
 uint64_t site_charged(struct site *s);

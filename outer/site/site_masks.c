@@ -352,7 +352,7 @@ static bool pair_over(const struct site *s, unsigned site, const struct roster *
 }
 
 /* A pair with a site that was removed is wiped once no fragment has a round of both any more. */
-enum err site_masks_roster(struct site *s)
+static enum err pairs_wipe(struct site *s)
 {
     struct site_masks *m = s->masks;
     unsigned count = s->replica->fragments->count;
@@ -370,6 +370,11 @@ enum err site_masks_roster(struct site *s)
     if (any)
         keys_wiped(s, site_masks_keys_store(s));
     return e;
+}
+
+enum err site_masks_adopted(struct site *s, const struct manifest *m)
+{
+    return m->roster_version > 1 ? pairs_wipe(s) : ERR_OK;
 }
 
 void site_masks_final(struct site *s, unsigned fragment, uint64_t rounds)
@@ -400,5 +405,5 @@ enum err site_masks_begin(struct site *s)
     TRY(site_masks_open(s));
     for (unsigned f = 0; f < s->replica->fragments->count; f++)
         site_masks_final(s, f, s->final[f]);
-    return site_masks_roster(s);
+    return pairs_wipe(s);
 }

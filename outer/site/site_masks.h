@@ -3,7 +3,19 @@
 /* Secure aggregation at a site: site_masks.c. Everything returns at once where privacy.secure is
  * off. With the site's mutex locked; calls release it.
  */
-#include "outer/site/site_own.h"
+#include "outer/site/site.h"
+
+struct site_announced_round;
+struct site_slot;
+
+/* The other sites' public identity keys that the site of this run directory has accepted (secure
+ * aggregation), also while it runs. No file: none. ERR_CORRUPT. */
+struct site_peer_key {
+    char name[WIRE_NAME_MAX];
+    struct signer_key key;
+};
+enum err site_peer_keys(struct site_peer_key **out, size_t *count, const char *directory,
+                        struct arena *a) MUST;
 
 void site_masks_close(struct site *s);
 /* At a start, after hello: the files are there; keys of rounds that are final are wiped. */
@@ -25,7 +37,8 @@ enum err site_masks_answer(struct site_slot *l, unsigned fragment, uint64_t roun
                            const struct wire_poll_answer *asked) MUST;
 /* Durable: nothing is said of the aborted round any more. */
 enum err site_masks_abort(struct site *s, unsigned fragment, uint64_t round) MUST;
-enum err site_masks_roster(struct site *s) MUST; /* a manifest of another roster is adopted */
+/* The manifest is adopted: pairs with sites that are in no round any more are wiped. */
+enum err site_masks_adopted(struct site *s, const struct manifest *m) MUST;
 /* Rounds before `rounds` are final: their keys are wiped. */
 void site_masks_final(struct site *s, unsigned fragment, uint64_t rounds);
 

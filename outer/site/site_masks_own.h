@@ -6,6 +6,7 @@
 #include "outer/masks/keys.h"
 #include "outer/masks/seal_site.h"
 #include "outer/site/site_masks.h"
+#include "outer/site/site_own.h"
 
 struct peer { /* another site, by its index */
     bool pinned;

@@ -9,6 +9,7 @@
 #include "kernels/base/log.h"
 #include "outer/site/site_identity.h"
 #include "outer/site/site_masks.h"
+#include "outer/site/site_own.h"
 #include "outer/protocol/mutant.h"
 
 enum { PATH_BYTES = 64 };

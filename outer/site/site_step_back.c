@@ -13,6 +13,7 @@
 #include "kernels/base/log.h"
 #include "outer/protocol/mutant.h"
 #include "outer/site/site_masks.h"
+#include "outer/site/site_own.h"
 
 enum { PATH_BYTES = 64 };
 /* Rounds that a site can give up, one after the other. More than one is not final only where rounds

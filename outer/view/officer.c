@@ -10,7 +10,7 @@
 #include "outer/view/progress.h"
 #include "outer/view/sheet.h"
 #include "outer/view/spent.h"
-#include "outer/site/site.h"
+#include "outer/site/site_masks.h"
 
 enum { SHOWN_ROUNDS = 400, TEXT_MAX = 700 };
 

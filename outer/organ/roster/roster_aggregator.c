@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_state.h"
+#include "outer/aggregator/aggregator_masks.h"
 #include "outer/organ/roster/roster_organ.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/site_name.h"

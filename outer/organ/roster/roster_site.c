@@ -4,7 +4,7 @@
 #include "kernels/base/log.h"
 #include "outer/organ/roster/roster_organ.h"
 #include "outer/protocol/mutant.h"
-#include "outer/site/site_masks.h"
+#include "outer/site/site_own.h"
 
 /* The sites of the next manifest are those of the state's, or one change that it names. Where they
  * are not known, it waits until they are. */
@@ -50,7 +50,7 @@ static enum err roster_site_adopted(void *self, struct site_slot *l, const struc
               "version=%" PRIu32 " fragment=%u round=%" PRIu64 " %s=%" PRIu32 "%s%s sites=%" PRIu32,
               m->roster_version, f, m->round, m->change.act == MANIFEST_ADD ? "added" : "removed",
               site, *name ? " name=" : "", name, m->site_count);
-    return site_masks_roster(s);
+    return ERR_OK;
 }
 
 /* A process that has not heard of the removal ends now, as others do: so what it trains in a strict

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "outer/codec/bits.h"
-#include "outer/masks/secure.h"
+#include "outer/view/secure.h"
 #include "tests/outer/masks/cast.h"
 
 enum { WORDS = 70, Q = 127 };

@@ -1,4 +1,4 @@
-#include "outer/masks/secure.h"
+#include "outer/view/secure.h"
 #include <stdio.h>
 #include <string.h>
 
