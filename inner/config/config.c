@@ -161,6 +161,12 @@ static const struct config_renamed *renamed_find(const struct loading *l, const 
 static enum err unknown(struct loading *l, const char *full, int line)
 {
     const struct config_renamed *r = renamed_find(l, full);
+    for (size_t t = 0; t < l->table_count; t++) {
+        const struct config_elsewhere *e = l->tables[t].elsewhere;
+        size_t n = e ? strlen(e->section) : 0;
+        if (e && !strncmp(full, e->section, n) && full[n] == '.')
+            return config_error(&l->errors, line, "%.100s is no setting: %s", full, e->why);
+    }
     if (r)
         return config_error(&l->errors, line, "%s is now named %s.%s", full, r->section, r->name);
     const struct config_key *k = nearest(l, full);
@@ -384,7 +390,7 @@ static enum err load_defaults(struct loading *l)
     for (size_t t = 0; t < l->table_count; t++)
         for (size_t i = 0; i < l->tables[t].count; i++) {
             const struct config_key *k = &l->tables[t].keys[i];
-            if (!k->fallback)
+            if (!k->fallback || l->tables[t].keep)
                 continue;
             struct config_entry entry = {
                 .values = {.items = (const char *[]){k->fallback}, .count = 1}};
@@ -479,7 +485,7 @@ static enum err check_given(struct loading *l, const struct config_given *g)
         for (size_t i = 0; i < l->tables[t].count; i++) {
             const struct config_key *k = &l->tables[t].keys[i];
             char *key;
-            if (k->fallback)
+            if (k->fallback || l->tables[t].keep)
                 continue;
             TRY_ALLOC(key = arena_printf(l->a, "%s.%s", k->section, k->name));
             if (!config_is_given(g, key))

@@ -52,6 +52,12 @@ struct config_table {
     void *values; /* the struct to fill */
     const struct config_renamed *renamed;
     size_t renamed_count;
+    bool
+        keep; /* config_load leaves values that nothing names: no defaults, nothing must be given */
+    const struct config_elsewhere *elsewhere; /* NULL: none */
+};
+struct config_elsewhere { /* a section that is in files of another kind: refused, with the reason */
+    const char *section, *why;
 };
 
 /* A row of a key table names only what it needs:

@@ -72,14 +72,13 @@ void cmd_memory_private(void);
 CMD_LIST(X)
 #undef X
 
-/* Rows of the option table of commands that take a configuration with plan.*; o: has config, probe,
- * sites. */
+/* Rows of the option table of commands that plan a run; o: has config, probe, sites. */
 #define PLAN_ROWS(o)                                                                               \
     {"config", ARGS_TEXT, &(o)->config, .value = "FILE",                                           \
-     .help = "Configuration (YAML), the one of atoll train: the model, the steps, the sites; "     \
-             "plan.* is the link and the step time."},                                             \
+     .help = "Configuration (YAML), the one of atoll train: the model, the steps, the sites."},    \
         {"probe", ARGS_TEXT, &(o)->probe, .value = "FILE",                                         \
-         .help = "What atoll probe measured: its plan.* in place of the configuration's."},        \
+         .help = "Probe file: the link and the step time, as atoll probe measured them, in place " \
+                 "of site.probe. Arguments --plan.* go first."},                                   \
     {                                                                                              \
         "sites", ARGS_INT, &(o)->sites,                                                            \
             .max = ROUND_SITES_MAX, .value = "N",                                                  \

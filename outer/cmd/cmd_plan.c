@@ -30,15 +30,15 @@ struct plan_cmd {
     int64_t sites, accumulator, product;
 };
 
-static enum err known(const struct outer_settings *o)
+static enum err known(const struct measured *o)
 {
     if (plan_settings_given(o))
         return ERR_OK;
-    return err_set(ERR_CONFIG, "%s%s%sgive what is missing, or measure it: atoll probe",
-                   o->plan_step_s > 0 ? "" : "plan.step_s is 0: no run has steps without a time\n",
-                   o->plan_up_mbit > 0 ? "" : "plan.up_mbit is 0: nothing would ever arrive\n",
-                   o->plan_down_mbit > 0 ? ""
-                                         : "plan.down_mbit is 0: nothing would ever come back\n");
+    return err_set(
+        ERR_CONFIG, "%s%s%sgive what is missing, or measure it: atoll probe",
+        o->times.plan_step_s > 0 ? "" : "plan.step_s is 0: no run has steps without a time\n",
+        o->plan_up_mbit > 0 ? "" : "plan.up_mbit is 0: nothing would ever arrive\n",
+        o->plan_down_mbit > 0 ? "" : "plan.down_mbit is 0: nothing would ever come back\n");
 }
 
 /* ---- the table ---- */
@@ -205,26 +205,18 @@ static void print_more_sites(const struct plan_cmd *c, const struct plan_option 
 
 static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_option *o)
 {
-    const struct outer_settings *s = &c->p.o, run = settings_of(c, o);
+    const struct outer_settings run = settings_of(c, o);
     fprintf(f,
             "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  "
             "optimizer: %s\n  lr: 0              # published: %.6g\n"
-            "  error_feedback_decay: %.4g\n"
-            "plan:\n  step_s: %.6g\n  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n  "
-            "loss_percent: %.6g\n"
-            "  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: %.6g\n  sum_ns: "
-            "%.6g\n"
-            "  aggregator_mbit: %.6g\n  price_gb: %.6g\n",
+            "  error_feedback_decay: %.4g\n",
             (long long)o->schedule.period[0].p.every, o->schedule.fragments,
             (long long)o->schedule.overlap,
             config_choice_name(outer_codec_choices, run.outer_codec),
             config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_lr,
-            run.outer_error_feedback_decay, s->plan_step_s, s->plan_up_mbit, s->plan_down_mbit,
-            s->plan_rtt_ms, s->plan_loss_percent, s->plan_encode_ns, s->plan_apply_ns,
-            s->plan_accept_ns, s->plan_commit_ns, s->plan_sum_ns, s->plan_aggregator_mbit,
-            s->plan_price_gb);
-    plan_settings_list(f, "up_s", &s->plan_up_s);
-    plan_settings_list(f, "down_s", &s->plan_down_s);
+            run.outer_error_feedback_decay);
+    if (c->probe)
+        fprintf(f, "site:\n  probe: %s\n", c->probe);
 }
 
 static enum err give_configuration(const struct plan_cmd *c, const struct plan_option *o)
@@ -279,7 +271,7 @@ static enum err plan_by_layer(struct plan_cmd *c)
     char text[PLAN_LAYERS_TEXT];
     TRY(plan_layers_make(&l, &c->p, &c->task.link));
     int64_t every = 0;
-    double period_s = (double)c->p.o.outer_every * c->p.o.plan_step_s;
+    double period_s = (double)c->p.o.outer_every * c->p.measured.times.plan_step_s;
     bool slow = l.wait_s > PLAN_LAYERS_WAIT * period_s;
     if (slow)
         TRY(plan_layers_every(&every, &c->p, &c->task.link));
@@ -347,8 +339,8 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
         return plan_inside(&c->p, &c->in);
     if (c->accumulator)
         return plan_accumulator(&c->p, c->accumulator, c->product);
-    TRY(known(&c->p.o));
-    plan_settings_task(&c->task, &c->p.o, &c->p.s, c->p.table.parameters);
+    TRY(known(&c->p.measured));
+    plan_settings_task(&c->task, &c->p, &c->p.measured);
     if (c->layers)
         return plan_by_layer(c);
     now.schedule = c->p.sync.schedule;

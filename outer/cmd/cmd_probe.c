@@ -1,4 +1,4 @@
-/* atoll probe: measures the link and this machine and prints plan.* of a configuration. It uses the
+/* atoll probe: measures the link and this machine and prints a probe file. It uses the
  * real link: the TLS, calls, chunks and connections of contributions. One end listens with the
  * aggregator's certificate, the other dials as a site.
  */
@@ -28,6 +28,7 @@ static const double PAUSE_S =
 
 struct probe {
     struct run p;
+    struct measured found;
     const char *config, *write, *widths;
     bool listening, step, ranks, force;
     int64_t most_mib;
@@ -338,12 +339,12 @@ static enum err measure_link(struct probe *c)
     }
     fprintf(stderr, "rtt  %.3f ms, at most %.3f ms of %d\n", 1e3 * best, 1e3 * worst, PINGS);
     c->rtt_s = best;
-    c->p.o.plan_rtt_ms = 1e3 * best;
-    TRY(rate(c, "up", send, &up, &c->p.o.plan_up_s));
-    TRY(rate(c, "down", get, &down, &c->p.o.plan_down_s));
+    c->found.plan_rtt_ms = 1e3 * best;
+    TRY(rate(c, "up", send, &up, &c->found.plan_up_s));
+    TRY(rate(c, "down", get, &down, &c->found.plan_down_s));
     show_settings(c, fmax(up.bps, down.bps));
-    c->p.o.plan_up_mbit = up.bps / 1e6;
-    c->p.o.plan_down_mbit = down.bps / 1e6;
+    c->found.plan_up_mbit = up.bps / 1e6;
+    c->found.plan_down_mbit = down.bps / 1e6;
     return c->link->ops->leave(c->link, &leave, &ignored);
 }
 
@@ -420,7 +421,7 @@ static enum err layer_times(struct probe *c, struct train *t)
     TRY(model_step(t->model, t->data.batch, 1, &ready, &loss));
     for (size_t i = 0; i < layers; i++)
         TRY_ALLOC(items[i] = arena_printf(&c->p.perm, "%.4g", 1e3 * fmax(0, k.seconds[i])));
-    c->p.o.plan_layers_ms = (struct config_list){items, layers};
+    c->found.times.plan_layers_ms = (struct config_list){items, layers};
     return ERR_OK;
 }
 
@@ -454,11 +455,11 @@ static enum err measure_round(struct probe *c, const struct dev *d, const char *
     enum err e = round_bench_measure(&r, &t);
     dev_close(r.dev);
     TRY(e);
-    c->p.o.plan_encode_ns = 1e9 * t.encode_s;
-    c->p.o.plan_apply_ns = 1e9 * t.apply_s;
-    c->p.o.plan_accept_ns = 1e9 * t.accept_s;
-    c->p.o.plan_commit_ns = 1e9 * t.commit_s;
-    c->p.o.plan_sum_ns = 1e9 * t.sum_s;
+    c->found.times.plan_encode_ns = 1e9 * t.encode_s;
+    c->found.times.plan_apply_ns = 1e9 * t.apply_s;
+    c->found.times.plan_accept_ns = 1e9 * t.accept_s;
+    c->found.times.plan_commit_ns = 1e9 * t.commit_s;
+    c->found.times.plan_sum_ns = 1e9 * t.sum_s;
     fprintf(stderr,
             "one round with %s, per value, storage included: encode %.3g ns, apply %.3g ns; at the "
             "aggregator accept %.3g ns and "
@@ -500,7 +501,7 @@ static enum err measure_step(struct probe *c)
         e = measure_round(c, d, dir);
     dev_close(d);
     coll_close(coll);
-    c->p.o.plan_step_s = step_s;
+    c->found.times.plan_step_s = step_s;
     if (e == ERR_OK)
         fprintf(stderr, "step %.4g s, the fastest of %d\n", step_s, STEPS);
     if (e == ERR_OK)
@@ -510,27 +511,6 @@ static enum err measure_step(struct probe *c)
     enum err tidied = file_remove_tree(dir);
     return err_set(e, "%s%s", why,
                    tidied == ERR_OK ? "" : "; the temporary directory could not be removed");
-}
-
-/* Writes the measured keys only. */
-static void write_plan(FILE *f, const struct probe *c)
-{
-    const struct outer_settings *o = &c->p.o;
-    fprintf(f, "plan:\n");
-    if (*o->site_aggregator) {
-        fprintf(f, "  up_mbit: %.6g\n  down_mbit: %.6g\n  rtt_ms: %.6g\n", o->plan_up_mbit,
-                o->plan_down_mbit, o->plan_rtt_ms);
-        plan_settings_list(f, "up_s", &o->plan_up_s);
-        plan_settings_list(f, "down_s", &o->plan_down_s);
-    }
-    if (!c->step)
-        return;
-    fprintf(f,
-            "  step_s: %.6g\n  encode_ns: %.6g\n  apply_ns: %.6g\n  accept_ns: %.6g\n  commit_ns: "
-            "%.6g\n  sum_ns: %.6g\n",
-            o->plan_step_s, o->plan_encode_ns, o->plan_apply_ns, o->plan_accept_ns,
-            o->plan_commit_ns, o->plan_sum_ns);
-    plan_settings_list(f, "layers_ms", &o->plan_layers_ms);
 }
 
 static enum err probe(struct probe *c, const struct args *args)
@@ -543,6 +523,7 @@ static enum err probe(struct probe *c, const struct args *args)
                                              .sites = c->ranks ? 1 : 0, .args = args}));
     if (c->ranks)
         return probe_ranks(&c->p, &(struct probe_ranks_options){c->write, c->widths, c->seconds});
+    TRY(measured_default(&c->found, &c->p.perm));
     TRY_ALLOC(c->bytes = arena_alloc(&c->p.perm, (size_t)c->most_mib << 20));
     link_tune();
     if (c->listening)
@@ -554,14 +535,11 @@ static enum err probe(struct probe *c, const struct args *args)
         TRY(measure_link(c));
     if (c->step)
         TRY(measure_step(c));
-    write_plan(stdout, c);
-    if (!c->write)
-        return ERR_OK;
-    FILE *f = fopen(c->write, "w");
-    if (!f)
-        return err_set(ERR_IO, "%s: cannot write", c->write);
-    write_plan(f, c);
-    return fclose(f) == 0 ? ERR_OK : err_set(ERR_IO, "%s: cannot write", c->write);
+    char *text;
+    TRY(measured_text(&c->found, &c->p.perm, &text));
+    fputs(text, stdout);
+    const struct file_part part = {text, strlen(text)};
+    return c->write ? file_write(c->write, &part, 1, 0644) : ERR_OK;
 }
 
 enum err cmd_probe(int argc, char **argv)
@@ -590,7 +568,9 @@ enum err cmd_probe(int argc, char **argv)
         {"most-mib", ARGS_INT, &c.most_mib, .min = 1, .max = 4096, .value = "MIB",
          .help = "Largest payload."},
         {"write", ARGS_TEXT, &c.write, .value = "FILE",
-         .help = "Write plan.* to this new file, for atoll plan --probe."},
+         .help = "Write what was measured to this new file, a probe file: for site.probe, and for "
+                 "atoll "
+                 "plan --probe."},
         {"force", ARGS_FLAG, &c.force, .help = "Replace the file of --write."},
     };
     struct args args = {.command = "probe",

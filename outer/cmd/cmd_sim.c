@@ -98,10 +98,10 @@ static enum err set_value(struct simulate_site *s, const char *key, double value
 static enum err set_probe(struct sim_cmd *c, const struct args *args, struct simulate_site *s,
                           const char *path)
 {
-    struct outer_settings o = c->p.o;
+    struct measured m = c->p.measured;
     struct plan_task t;
-    TRY(run_read_probe(&o, &c->p.s, path, args, &c->p.perm));
-    plan_settings_task(&t, &o, &c->p.s, c->p.table.parameters);
+    TRY(measured_read(&m, path, args, &c->p.perm));
+    plan_settings_task(&t, &c->p, &m);
     s->step_s = t.step_s;
     s->link = t.link;
     s->encode_s = t.outer.encode_s;
@@ -366,7 +366,7 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
     const struct run_source source = {
         .role = RUN_PLAN, .config = c->config, .probe = c->probe, .sites = c->sites, .args = args};
     TRY(run_open(&c->p, &source));
-    plan_settings_task(&c->task, &c->p.o, &c->p.s, c->p.table.parameters);
+    plan_settings_task(&c->task, &c->p, &c->p.measured);
     TRY(make_sites(c, args));
     if (c->days > 0)
         c->p.sync.schedule.steps = (int64_t)(c->days * 86400 / shortest_step_s(c));

@@ -135,9 +135,9 @@ struct inside {
 static void print_head(const struct inside *c)
 {
     const struct ranks_fit *f = &c->machine.link.fit[RANKS_ALL_REDUCE];
-    const char *known = *c->run->o.plan_gpu ? c->run->o.plan_gpu
-                        : c->machine.count  ? "as measured, class by class"
-                                            : "as measured, products only";
+    const char *known = *c->run->measured.ranks.plan_gpu ? c->run->measured.ranks.plan_gpu
+                        : c->machine.count               ? "as measured, class by class"
+                                                         : "as measured, products only";
     printf("%.4g M parameters, %lld tokens a step, %lld steps; ranks %s: %.4g TFLOP/s, %.4g GB/s",
            (double)c->run->table.parameters / 1e6, (long long)c->s.train_batch_tokens,
            (long long)c->s.train_steps, known, 1e-12 * c->machine.peak.flop,
@@ -291,7 +291,7 @@ static enum err nothing_fits(const struct inside *c)
 static enum err find_type(struct site_machine *m, const struct run *p)
 {
     struct dev *d;
-    if (*p->o.plan_gpu || p->s.device_kind != DEVICE_CPU)
+    if (*p->measured.ranks.plan_gpu || p->s.device_kind != DEVICE_CPU)
         return ERR_OK;
     const char *type = config_choice_name(device_dtype_choices, p->s.device_dtype);
     TRY(dev_open(&d, &(struct dev_options){.kind = "cpu", .model_type = type, .threads = 1}));
@@ -304,12 +304,12 @@ enum err plan_inside(struct run *p, const struct plan_inside_options *o)
 {
     static struct inside c;
     c = (struct inside){.run = p, .s = p->s};
-    TRY(site_settings_machine(&c.machine, &c.costs, &c.s, &p->o));
+    TRY(site_settings_machine(&c.machine, &c.costs, &c.s, &p->measured.ranks));
     TRY(find_type(&c.machine, p));
     if (c.machine.memory_bytes <= 0)
         c.machine.memory_bytes = (double)train_memory_left();
     TRY(rows_of(&c.s, o->ranks, c.rows, &c.count));
-    if (c.machine.link.ranks < 2 && !*p->o.plan_gpu && c.rows[c.count - 1].n > 1)
+    if (c.machine.link.ranks < 2 && !*p->measured.ranks.plan_gpu && c.rows[c.count - 1].n > 1)
         return err_set(ERR_CONFIG, "the collectives were not measured: run atoll probe --ranks "
                                    "with several ranks (mpirun -n 2), or give --ranks 1");
     TRY(fill(&c, o->search));

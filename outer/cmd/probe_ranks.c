@@ -144,7 +144,8 @@ static enum err measure_collective(struct ranks_probe *q, enum ranks_op op, floa
 static enum err check_collective(struct ranks_probe *q, const struct ranks_fit *f, float *x,
                                  size_t *first)
 {
-    struct ranks_link l = {.ranks = q->coll->size, .algorithm = q->run->o.plan_algorithm};
+    struct ranks_link l = {.ranks = q->coll->size,
+                           .algorithm = q->run->measured.ranks.plan_algorithm};
     double worst = 0, second = 0, sum = 0, at = 0, seconds; /* second: the worst but one */
     l.times[RANKS_ALL_REDUCE] = q->times[RANKS_ALL_REDUCE];
     l.fit[RANKS_ALL_REDUCE] = *f;
@@ -184,7 +185,7 @@ static enum err measure_collectives(struct ranks_probe *q)
         if (e)
             break;
         struct ranks_fit f =
-            ranks_link_fit(op, q->run->o.plan_algorithm, q->coll->size, &q->times[op]);
+            ranks_link_fit(op, q->run->measured.ranks.plan_algorithm, q->coll->size, &q->times[op]);
         say(q,
             "%-14s over %d ranks: alpha %.3g us, beta %.3g GB/s a hop; the formula is at most "
             "%.0f %% off from 4 KiB to 64 MiB\n",
@@ -502,7 +503,7 @@ static enum err fit_overlap(struct ranks_probe *q, double exposed_s)
     struct site_machine m = {.peak = {0}, .utilisation = 1, .type = q->dev->model_type};
     struct settings s = one_batch(q);
     m.link.ranks = q->coll->size;
-    m.link.algorithm = q->run->o.plan_algorithm;
+    m.link.algorithm = q->run->measured.ranks.plan_algorithm;
     for (enum ranks_op op = 0; op < RANKS_OP_COUNT; op++) {
         m.link.times[op] = q->times[op];
         m.link.fit[op] = ranks_link_fit(op, m.link.algorithm, m.link.ranks, &q->times[op]);

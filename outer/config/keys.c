@@ -37,13 +37,18 @@ static const struct config_renamed renamed[] = {
     {"outer", "catch_up", "history_rounds"},
 };
 
+static const struct config_elsewhere measured = {
+    "plan", "what is measured is in a probe file; atoll probe --write FILE makes it, site.probe "
+            "names it, and atoll plan and atoll sim take --probe FILE"};
+
 struct config_table keys_outer(struct outer_settings *o)
 {
     return (struct config_table){.keys = keys,
                                  .count = sizeof keys / sizeof keys[0],
                                  .values = o,
                                  .renamed = renamed,
-                                 .renamed_count = sizeof renamed / sizeof renamed[0]};
+                                 .renamed_count = sizeof renamed / sizeof renamed[0],
+                                 .elsewhere = &measured};
 }
 
 /* Names the nearest multiples of p on both sides. */
@@ -796,25 +801,6 @@ static void check_rate(struct config_rules *r, const char *key, double rate)
                       rate);
 }
 
-/* Times measured by atoll probe must not decrease with the payload. */
-static void check_times(struct config_rules *r, const char *key, const struct config_list *times)
-{
-    double before = 0;
-    if (times->count > LINE_TIMES_MAX)
-        config_broken(r, "%s has %zu entries, at most %d", key, times->count, LINE_TIMES_MAX);
-    for (size_t i = 0; i < times->count; i++) {
-        double seconds;
-        if (!number_good(times->items[i], &seconds) || !(seconds > 0) || seconds > 1e6)
-            config_broken(r, "%s: \"%.40s\" is no time in seconds", key, times->items[i]);
-        else if (seconds < before)
-            config_broken(r,
-                          "%s: %g s after %g s, but the payloads grow; measure again: atoll probe",
-                          key, seconds, before);
-        else
-            before = seconds;
-    }
-}
-
 /* ---- evaluation in a run ---- */
 
 bool keys_named_file(const char *item, char name[SITE_NAME_MAX + 1], const char **file)
@@ -988,8 +974,6 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
                       o->outer_grace);
     check_rate(r, "site.rate_up", o->site_rate_up);
     check_rate(r, "site.rate_down", o->site_rate_down);
-    check_times(r, "plan.up_s", &o->plan_up_s);
-    check_times(r, "plan.down_s", &o->plan_down_s);
     if (o->outer_max_local_steps_offline && o->outer_mode == OUTER_MODE_STRICT)
         config_broken(
             r,

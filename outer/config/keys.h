@@ -49,10 +49,6 @@ enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.probes: at most */
 #define LOG_PROGRESS(X)                                                                            \
     X(LOG_PROGRESS_AUTO, auto)                                                                     \
     X(LOG_PROGRESS_LINE, line) X(LOG_PROGRESS_LIVE, live) X(LOG_PROGRESS_NONE, none)
-#define PLAN_CONGESTION(X) X(PLAN_CONGESTION_CUBIC, cubic) X(PLAN_CONGESTION_BBR, bbr)
-#define PLAN_ALGORITHM(X)                                                                          \
-    X(PLAN_ALGORITHM_RING, ring) X(PLAN_ALGORITHM_HALVING, halving) X(PLAN_ALGORITHM_TREE, tree)
-#define PLAN_RANK(X) X(PLAN_RANK_TIME, time) X(PLAN_RANK_COST, cost) X(PLAN_RANK_LOSS, loss)
 /* Enums of these keys alone, and names of enums of other headers. */
 #define CHOICES_OUTER(X)                                                                           \
     X(outer_mode, OUTER_MODE)                                                                      \
@@ -60,8 +56,7 @@ enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.probes: at most */
     X(privacy_secure, PRIVACY_SECURE)                                                              \
     X(log_progress, LOG_PROGRESS)                                                                  \
     X(site_streams, SITE_STREAMS)                                                                  \
-    X(site_congestion, SITE_CONGESTION)                                                            \
-    X(plan_congestion, PLAN_CONGESTION) X(plan_rank, PLAN_RANK) X(plan_algorithm, PLAN_ALGORITHM)
+    X(site_congestion, SITE_CONGESTION)
 #define CHOICES_OUTER_NAMES(X)                                                                     \
     X(outer_partition, OUTER_PARTITION)                                                            \
     X(outer_codec, OUTER_CODEC)                                                                    \
@@ -309,6 +304,10 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "Upload rate limit of contributions; 0: none.")                                      \
     X(site, rate_down, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",              \
       .help = "Download rate limit of aggregates and snapshots; 0: none.")                         \
+    X(site, probe, TEXT, .fallback = "",                                                           \
+      .help = "Probe file of atoll probe --write: from its link and step time atoll train logs "   \
+              "predicted beside measured values, atoll doctor knows the length of the run, and "   \
+              "atoll plan and atoll sim take it where --probe names no other.")                    \
     X(site, http, TEXT, .fallback = "",                                                            \
       .help = "Address and port, loopback only, where the site serves its live page, /metrics "    \
               "(Prometheus), /healthz and /readyz; port 0 picks one. Empty: off.")                 \
@@ -374,89 +373,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(log, level, CHOICE(log_level), .fallback = "info",                                           \
       .help = "Least severe level that is written.")                                               \
     X(log, progress, CHOICE(log_progress), .fallback = "auto",                                     \
-      .help = "Progress on stderr; auto: live on a terminal, sparse lines elsewhere.")             \
-    X(plan, step_s, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "s",                      \
-      .help = "Measured time of one inner step (atoll probe --step); 0: unknown. With the rates "  \
-              "below, atoll train logs predicted beside measured values.")                         \
-    X(plan, up_mbit, REAL, .fallback = "0", .min = 0, .max = 1e7, .unit = "Mbit/s",                \
-      .help = "Upload rate from this site to the aggregator, IP packets; 0: unknown.")             \
-    X(plan, down_mbit, REAL, .fallback = "0", .min = 0, .max = 1e7, .unit = "Mbit/s",              \
-      .help = "Download rate from the aggregator to this site, IP packets; 0: unknown.")           \
-    X(plan, rtt_ms, REAL, .fallback = "0", .min = 0, .max = 3600000, .unit = "ms",                 \
-      .help = "Round trip between this site and the aggregator.")                                  \
-    X(plan, loss_percent, REAL, .fallback = "0", .min = 0, .max = 10, .unit = "%",                 \
-      .help = "Packet loss of the link. 0 with measured rates, which include it. Above 10 % TCP "  \
-              "hardly works, and no model of its rate holds.")                                     \
-    X(plan, congestion, CHOICE(plan_congestion), .fallback = "cubic",                              \
-      .help = "TCP congestion control of a link without measured times. cubic: slow start after "  \
-              "idle, limited by loss. bbr: neither.")                                              \
-    X(plan, up_s, LIST, .fallback = "", .unit = "s",                                               \
-      .help = "Measured times (atoll probe) of uploads of 64 KiB, 256 KiB, 1 MiB, ..., without "   \
-              "the round trip. They replace up_mbit and loss_percent.")                            \
-    X(plan, down_s, LIST, .fallback = "", .unit = "s",                                             \
-      .help = "Measured times (atoll probe) of downloads of 64 KiB, 256 KiB, 1 MiB, ..., without " \
-              "the round trip.")                                                                   \
-    X(plan, encode_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                  \
-      .help = "Time per value of a site to encode and store a contribution (atoll probe --step).") \
-    X(plan, apply_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                   \
-      .help = "Time per value of a site from the aggregate to the stored outer step (atoll probe " \
-              "--step).")                                                                          \
-    X(plan, accept_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                  \
-      .help = "Time per value of the aggregator for each contribution: verify and store.")         \
-    X(plan, commit_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                  \
-      .help = "Time per value of the aggregator for a round: outer step and store.")               \
-    X(plan, sum_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                     \
-      .help = "Time per value of the aggregator for each contribution in a round: verify again "   \
-              "and add.")                                                                          \
-    X(plan, layers_ms, LIST, .fallback = "", .unit = "ms",                                         \
-      .help = "Backward time of the embeddings, each layer and the final norm (atoll probe "       \
-              "--step), for atoll plan --layers.")                                                 \
-    X(plan, aggregator_mbit, REAL, .fallback = "0", .min = 0, .max = 1e7, .unit = "Mbit/s",        \
-      .help =                                                                                      \
-          "Rate of the aggregator's link in each direction, shared by all sites; 0: no limit.")    \
-    X(plan, rank, CHOICE(plan_rank), .fallback = "time",                                           \
-      .help = "What atoll plan minimises: time (until the loss of data-parallel training is "      \
-              "reached), cost (price of the bytes), loss.")                                        \
-    X(plan, price_gb, REAL, .fallback = "0", .min = 0, .max = 1e6,                                 \
-      .help = "Price of 1e9 bytes that leave a site or the aggregator, in any currency.")          \
-    X(plan, ranks, INT, .fallback = "0", .min = 0, .max = 65536,                                   \
-      .help = "Ranks over which atoll probe --ranks measured the three times below; 0: not "       \
-              "measured. This and all keys below are for atoll plan --inside.")                    \
-    X(plan, all_reduce_s, LIST, .fallback = "", .unit = "s",                                       \
-      .help = "Measured times of all-reduces of 4 KiB, 8 KiB, ..., 64 MiB (atoll probe --ranks).") \
-    X(plan, all_gather_s, LIST, .fallback = "", .unit = "s", .help = "The same of all-gathers.")   \
-    X(plan, to_owners_s, LIST, .fallback = "", .unit = "s",                                        \
-      .help = "The same of sums that go to one owner each (train.zero_stage = 1).")                \
-    X(plan, algorithm, CHOICE(plan_algorithm), .fallback = "ring",                                 \
-      .help = "Formula that carries the measured times to other numbers of ranks: ring, halving "  \
-              "and doubling, or tree.")                                                            \
-    X(plan, overlap, REAL, .fallback = "100", .min = 0, .max = 100, .unit = "%",                   \
-      .help = "Share of its speed at which a sum over the ranks goes on under the backward pass "  \
-              "(atoll probe --ranks): 100 on a GPU, less where ranks and sums share cores.")       \
-    X(plan, products_tflops, LIST, .fallback = "", .unit = "TFLOP/s",                              \
-      .help = "Measured rates of a rank's products: qkv, proj, mlp, logits (atoll probe "          \
-              "--ranks). The highest is the peak that shares are of.")                             \
-    X(plan, memory_gbs, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "GB/s",               \
-      .help = "Measured rate of a rank's memory, read and written (atoll probe --ranks).")         \
-    X(plan, rates, LIST, .fallback = "",                                                           \
-      .help = "Measured classes of a step (atoll probe --ranks), each "                            \
-              "class/width/operations/bytes/seconds of one micro-batch.")                          \
-    X(plan, gpu, TEXT, .fallback = "",                                                             \
-      .help = "Plan for ranks with this GPU, by its published peaks: v100, t4, a100, l40s, h100, " \
-              "h200, b200. Empty: what was measured.")                                             \
-    X(plan, memory_gib, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "GiB",                \
-      .help = "Memory that a rank may use; 0: of plan.gpu, else what this machine has left.")      \
-    X(plan, machine_ranks, INT, .fallback = "8", .min = 1, .max = 65536,                           \
-      .help = "Ranks of one machine. More of them are joined by plan.net_gbs.")                    \
-    X(plan, net_gbs, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "GB/s",                  \
-      .help = "Rate of a rank to another machine, one direction; 0: as inside a machine.")         \
-    X(plan, watts, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "W",                       \
-      .help = "Power of a rank in training; 0: plan.rapl_watts, else the largest of plan.gpu.")    \
-    X(plan, rapl_watts, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "W",                  \
-      .help = "Measured power of a rank, from the processor's energy counters (atoll probe "       \
-              "--ranks, where they are readable).")                                                \
-    X(plan, price_hour, REAL, .fallback = "0", .min = 0, .max = 1e6,                               \
-      .help = "Price of a rank's hour, in any currency.")
+      .help = "Progress on stderr; auto: live on a terminal, sparse lines elsewhere.")
 
 struct outer_settings {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)

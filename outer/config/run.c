@@ -60,85 +60,6 @@ static enum err check_run(const struct run *r, enum run_role role)
     return config_rules_report(&rules);
 }
 
-/* ---- plan.* of a probe --------------------------------------------------------------------- */
-
-/* `measured_rate`: of the file alone. An argument may give another rate than the times belong to.
- */
-static void take_times(struct config_list *to, const struct config_list *from, double rate,
-                       double measured_rate)
-{
-    if (rate != measured_rate)
-        *to = (struct config_list){0};
-    else if (from->count)
-        *to = *from;
-}
-
-static void take_plan(struct outer_settings *to, const struct outer_settings *o)
-{
-    const struct {
-        double *to, from;
-    } values[] = {{&to->plan_step_s, o->plan_step_s},
-                  {&to->plan_up_mbit, o->plan_up_mbit},
-                  {&to->plan_down_mbit, o->plan_down_mbit},
-                  {&to->plan_rtt_ms, o->plan_rtt_ms},
-                  {&to->plan_encode_ns, o->plan_encode_ns},
-                  {&to->plan_apply_ns, o->plan_apply_ns},
-                  {&to->plan_accept_ns, o->plan_accept_ns},
-                  {&to->plan_commit_ns, o->plan_commit_ns},
-                  {&to->plan_sum_ns, o->plan_sum_ns},
-                  {&to->plan_price_gb, o->plan_price_gb},
-                  {&to->plan_loss_percent, o->plan_loss_percent},
-                  {&to->plan_aggregator_mbit, o->plan_aggregator_mbit},
-                  {&to->plan_memory_gbs, o->plan_memory_gbs},
-                  {&to->plan_memory_gib, o->plan_memory_gib},
-                  {&to->plan_net_gbs, o->plan_net_gbs},
-                  {&to->plan_watts, o->plan_watts},
-                  {&to->plan_rapl_watts, o->plan_rapl_watts},
-                  {&to->plan_price_hour, o->plan_price_hour}};
-    const struct {
-        struct config_list *to, from;
-    } lists[] = {{&to->plan_layers_ms, o->plan_layers_ms},
-                 {&to->plan_all_reduce_s, o->plan_all_reduce_s},
-                 {&to->plan_all_gather_s, o->plan_all_gather_s},
-                 {&to->plan_to_owners_s, o->plan_to_owners_s},
-                 {&to->plan_products_tflops, o->plan_products_tflops},
-                 {&to->plan_rates, o->plan_rates}};
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        if (values[i].from != 0)
-            *values[i].to = values[i].from;
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (lists[i].from.count)
-            *lists[i].to = lists[i].from;
-    if (o->plan_ranks) { /* what else was measured with them */
-        to->plan_ranks = o->plan_ranks;
-        to->plan_overlap = o->plan_overlap;
-    }
-}
-
-static enum err read_probe(struct outer_settings *to, const char *path, const struct args *args,
-                           struct arena *perm)
-{
-    struct settings s;
-    struct outer_settings o, measured;
-    const struct config_table both[] = {keys_inner(&s), keys_outer(&o)},
-                              file[] = {keys_inner(&s), keys_outer(&measured)};
-    TRY(config_load(file, 2, path, 0, NULL, perm));
-    TRY(config_load(both, 2, path, args->setting_count, args->setting, perm));
-    take_plan(to, &o);
-    take_times(&to->plan_up_s, &o.plan_up_s, o.plan_up_mbit, measured.plan_up_mbit);
-    take_times(&to->plan_down_s, &o.plan_down_s, o.plan_down_mbit, measured.plan_down_mbit);
-    return ERR_OK;
-}
-
-enum err run_read_probe(struct outer_settings *to, const struct settings *s, const char *path,
-                        const struct args *args, struct arena *perm)
-{
-    struct config_rules rules = {0};
-    TRY(read_probe(to, path, args, perm));
-    keys_outer_check(&rules, to, s);
-    return config_rules_report(&rules);
-}
-
 /* ---- run.from ---- */
 
 /* RUN_DIR/imported: the digest of what atoll import made step 0 of this directory. Later
@@ -328,18 +249,28 @@ static enum err make_roster(struct run *r, int64_t sites)
     return ERR_OK;
 }
 
+/* A probe file, and the arguments that a plan has beside it. */
+static enum err read_measured(struct run *r, const struct run_source *source)
+{
+    const char *path = source->probe ? source->probe : *r->o.site_probe ? r->o.site_probe : NULL;
+    TRY(measured_default(&r->measured, &r->perm));
+    return measured_read(&r->measured, path, source->role == RUN_PLAN ? source->args : NULL,
+                         &r->perm);
+}
+
 static enum err read_settings(struct run *r, const struct run_source *source)
 {
     const struct config_table tables[] = {keys_inner(&r->s), keys_outer(&r->o)};
-    const struct args *args = source->args;
+    struct args args = *source->args;
     const struct config_text text = {source->config, source->text,
                                      source->text ? strlen(source->text) : 0};
+    if (source->role == RUN_PLAN)
+        TRY(measured_arguments(source->args, false, &args, &r->perm));
     if (source->text)
-        TRY(config_load_text(tables, 2, &text, args->setting_count, args->setting, &r->perm));
+        TRY(config_load_text(tables, 2, &text, args.setting_count, args.setting, &r->perm));
     else
-        TRY(config_load(tables, 2, source->config, args->setting_count, args->setting, &r->perm));
-    if (source->probe)
-        TRY(read_probe(&r->o, source->probe, args, &r->perm));
+        TRY(config_load(tables, 2, source->config, args.setting_count, args.setting, &r->perm));
+    TRY(read_measured(r, source));
     if (r->s.data_objective != DATA_OBJECTIVE_LABELS) /* no tasks: no names */
         TRY(shard_items_plain(&r->s.data_train, &r->perm));
     return source->sites ? make_roster(r, source->sites) : ERR_OK;
@@ -437,26 +368,41 @@ enum err run_tls(struct run *r, const char *name, struct link_tls *tls)
     return ERR_OK;
 }
 
-enum err run_reference(struct arena *a, char **text)
-{
+/* All keys: of a configuration, and of a probe file. */
+struct all_keys {
     struct settings s;
     struct outer_settings o;
-    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
-    return config_reference(tables, 2, a, text);
+    struct measured m;
+};
+enum { ALL_TABLES = 2 + MEASURED_TABLES };
+
+static void all_tables(struct all_keys *k, struct config_table tables[ALL_TABLES])
+{
+    tables[0] = keys_inner(&k->s);
+    tables[1] = keys_outer(&k->o);
+    measured_tables(&k->m, tables + 2);
+}
+
+enum err run_reference(struct arena *a, char **text)
+{
+    struct all_keys k;
+    struct config_table tables[ALL_TABLES];
+    all_tables(&k, tables);
+    return config_reference(tables, ALL_TABLES, a, text);
 }
 
 enum err run_key_reference(struct arena *a, const char *key, char **text)
 {
-    struct settings s;
-    struct outer_settings o;
-    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
-    return config_explain(tables, 2, key, a, text);
+    struct all_keys k;
+    struct config_table tables[ALL_TABLES];
+    all_tables(&k, tables);
+    return config_explain(tables, ALL_TABLES, key, a, text);
 }
 
 void run_nearest_setting(const char *word, char *name, size_t size, unsigned *edits)
 {
-    struct settings s;
-    struct outer_settings o;
-    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
-    config_nearest(tables, 2, word, name, size, edits);
+    struct all_keys k;
+    struct config_table tables[ALL_TABLES];
+    all_tables(&k, tables);
+    config_nearest(tables, ALL_TABLES, word, name, size, edits);
 }

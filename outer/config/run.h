@@ -12,6 +12,7 @@
 #include "kernels/base/args.h"
 #include "outer/config/amend.h"
 #include "outer/config/keys.h"
+#include "outer/config/measured.h"
 #include "outer/config/sync_config.h"
 #include "outer/config/tuning.h"
 #include "outer/link/link.h"
@@ -26,7 +27,7 @@ struct run_source {
     enum run_role role;
     const char *config; /* path; NULL: defaults and arguments */
     const char *text;   /* the configuration itself, which messages call `config`; or NULL */
-    const char *probe;  /* RUN_PLAN: a file of atoll probe whose plan.* go first; or NULL */
+    const char *probe;  /* a probe file in place of site.probe; or NULL */
     int64_t sites;      /* RUN_PLAN: this many sites instead of outer.sites; 0: as configured */
     const struct args *args; /* of the command line */
 };
@@ -37,12 +38,13 @@ struct run {
     struct table table;
     struct sync_config sync;
     struct tuning tuning;
-    struct dial_proxy proxy; /* site.proxy, whose text in `o` then has no password */
-    bool imported;           /* a site whose run.dir began with atoll import */
-    char *identity;          /* canonical text of the pinned settings: identity.h */
-    int index;               /* of site.name in outer.sites; 0 without a name or a roster. From
-                                ROUND_SITES_MAX on: of no site of outer.sites, a number that follows from
-                                the name, for the order of the data */
+    struct measured measured; /* of a probe file; RUN_PLAN: and of arguments */
+    struct dial_proxy proxy;  /* site.proxy, whose text in `o` then has no password */
+    bool imported;            /* a site whose run.dir began with atoll import */
+    char *identity;           /* canonical text of the pinned settings: identity.h */
+    int index;                /* of site.name in outer.sites; 0 without a name or a roster. From
+                                 ROUND_SITES_MAX on: of no site of outer.sites, a number that follows from
+                                 the name, for the order of the data */
     struct arena perm;
 };
 
@@ -74,10 +76,6 @@ enum err run_import_checkpoint(const struct run *r, const struct portable *p, co
 enum err run_tls(struct run *r, const char *name, struct link_tls *tls) MUST;
 /* Adds site.proxy_credentials to the proxy; before the first connection. */
 enum err run_proxy(struct run *r) MUST;
-/* plan.* of a file that atoll probe wrote, or of the arguments, key by key: a key that neither
- * gives stays as it is in `to`. The result is checked with the settings `s`. */
-enum err run_read_probe(struct outer_settings *to, const struct settings *s, const char *path,
-                        const struct args *args, struct arena *perm) MUST;
 /* For struct args: the setting that is nearest to a word without a section. */
 void run_nearest_setting(const char *word, char *name, size_t size, unsigned *edits);
 /* The reference page of all keys, Markdown. */

@@ -10,7 +10,7 @@
  */
 #include "outer/diloco/fragment.h"
 #include "outer/diloco/schedule.h"
-#include "outer/config/keys.h"
+#include "outer/config/measured.h"
 #include "outer/link/line.h"
 
 struct plan_task {

@@ -30,7 +30,7 @@ static double exchange_s(const struct run *p, const struct line *l, int layer)
 static enum err profile(struct dreamddp_layer *out, const struct run *p, const struct line *link,
                         unsigned layers, double slot_s)
 {
-    const struct config_list *ms = &p->o.plan_layers_ms;
+    const struct config_list *ms = &p->measured.times.plan_layers_ms;
     double sum = 0;
     if (ms->count != layers)
         return err_set(ERR_CONFIG,
@@ -106,7 +106,7 @@ enum err plan_layers_make(struct plan_layers *out, struct run *p, const struct l
     TRY_ALLOC(l = arena_array(&p->perm, layers, sizeof *l));
     TRY_ALLOC(x.at = arena_array(&p->perm, layers, sizeof *x.at));
     TRY_ALLOC(x.again = arena_array(&p->perm, slots, sizeof *x.again));
-    TRY(profile(l, p, link, layers, (double)out->span * p->o.plan_step_s));
+    TRY(profile(l, p, link, layers, (double)out->span * p->measured.times.plan_step_s));
     TRY(dreamddp_place(l, layers, slots, x.at, &out->wait_s));
     for (unsigned i = 0; i < slots; i++)
         x.again[i] = 0;
@@ -126,7 +126,7 @@ enum err plan_layers_every(int64_t *every, struct run *p, const struct line *lin
         struct plan_layers l;
         p->o.outer_every = n;
         e = plan_layers_make(&l, p, link);
-        if (e == ERR_OK && l.wait_s <= PLAN_LAYERS_WAIT * (double)n * p->o.plan_step_s)
+        if (e == ERR_OK && l.wait_s <= PLAN_LAYERS_WAIT * (double)n * p->measured.times.plan_step_s)
             *every = n;
     }
     p->o.outer_every = configured;

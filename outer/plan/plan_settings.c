@@ -6,18 +6,18 @@
 #include "outer/config/tuning.h"
 #include "outer/link/path.h"
 
-bool plan_settings_given(const struct outer_settings *o)
+bool plan_settings_given(const struct measured *m)
 {
-    return o->plan_step_s > 0 && o->plan_up_mbit > 0 && o->plan_down_mbit > 0;
+    return m->times.plan_step_s > 0 && m->plan_up_mbit > 0 && m->plan_down_mbit > 0;
 }
 
 /* Of site.streams: auto, what the link will choose once it has measured this line. */
-static unsigned streams_of(const struct outer_settings *o)
+static unsigned streams_of(const struct outer_settings *o, const struct measured *m)
 {
-    bool bbr = o->plan_congestion == PLAN_CONGESTION_BBR;
-    struct path_facts f = {.rtt_s = o->plan_rtt_ms / 1e3,
-                           .loss = o->plan_loss_percent / 100,
-                           .rate = o->plan_up_mbit * 1e6 / 8,
+    bool bbr = m->plan_congestion == PLAN_CONGESTION_BBR;
+    struct path_facts f = {.rtt_s = m->plan_rtt_ms / 1e3,
+                           .loss = m->plan_loss_percent / 100,
+                           .rate = m->plan_up_mbit * 1e6 / 8,
                            .streams = PATH_STREAMS_MAX};
     snprintf(f.congestion, sizeof f.congestion, "%s", bbr ? "bbr" : "cubic");
     return o->site_streams != SITE_STREAMS_AUTO ? (unsigned)o->site_streams
@@ -27,43 +27,36 @@ static unsigned streams_of(const struct outer_settings *o)
 static struct line_times times_of(const struct config_list *list)
 {
     struct line_times t = {.count = (unsigned)list->count};
-    for (unsigned i = 0; i < t.count; i++) /* keys_outer_check has refused what is no number */
+    for (unsigned i = 0; i < t.count; i++) /* measured_read has refused what is no number */
         t.seconds[i] = strtod(list->items[i], NULL);
     return t;
 }
 
-void plan_settings_task(struct plan_task *t, const struct outer_settings *o,
-                        const struct settings *s, size_t parameters)
+void plan_settings_task(struct plan_task *t, const struct run *r, const struct measured *m)
 {
+    const struct settings *s = &r->s;
+    const struct outer_settings *o = &r->o;
     *t = (struct plan_task){.sites = o->outer_sites.count ? (unsigned)o->outer_sites.count : 1,
-                            .step_s = o->plan_step_s,
-                            .parameters = (double)parameters,
+                            .step_s = m->times.plan_step_s,
+                            .parameters = (double)r->table.parameters,
                             .lamb = s->train_optimizer == OPTIM_LAMB,
-                            .rank = o->plan_rank,
-                            .link = {.up_bps = o->plan_up_mbit * 1e6,
-                                     .down_bps = o->plan_down_mbit * 1e6,
-                                     .rtt_s = o->plan_rtt_ms / 1e3,
-                                     .loss = o->plan_loss_percent / 100,
-                                     .streams = streams_of(o),
-                                     .bbr = o->plan_congestion == PLAN_CONGESTION_BBR,
-                                     .up = times_of(&o->plan_up_s),
-                                     .down = times_of(&o->plan_down_s)},
-                            .outer = {.encode_s = o->plan_encode_ns / 1e9,
-                                      .apply_s = o->plan_apply_ns / 1e9,
-                                      .accept_s = o->plan_accept_ns / 1e9,
-                                      .commit_s = o->plan_commit_ns / 1e9,
-                                      .sum_s = o->plan_sum_ns / 1e9},
-                            .aggregator_bps = o->plan_aggregator_mbit * 1e6,
-                            .price_gb = o->plan_price_gb};
+                            .rank = m->plan_rank,
+                            .link = {.up_bps = m->plan_up_mbit * 1e6,
+                                     .down_bps = m->plan_down_mbit * 1e6,
+                                     .rtt_s = m->plan_rtt_ms / 1e3,
+                                     .loss = m->plan_loss_percent / 100,
+                                     .streams = streams_of(o, m),
+                                     .bbr = m->plan_congestion == PLAN_CONGESTION_BBR,
+                                     .up = times_of(&m->plan_up_s),
+                                     .down = times_of(&m->plan_down_s)},
+                            .outer = {.encode_s = m->times.plan_encode_ns / 1e9,
+                                      .apply_s = m->times.plan_apply_ns / 1e9,
+                                      .accept_s = m->times.plan_accept_ns / 1e9,
+                                      .commit_s = m->times.plan_commit_ns / 1e9,
+                                      .sum_s = m->times.plan_sum_ns / 1e9},
+                            .aggregator_bps = m->plan_aggregator_mbit * 1e6,
+                            .price_gb = m->plan_price_gb};
     t->tokens = (double)s->train_steps * (double)s->train_batch_tokens * t->sites;
-}
-
-void plan_settings_list(FILE *f, const char *key, const struct config_list *list)
-{
-    for (size_t i = 0; i < list->count; i++)
-        fprintf(f, "%s%s%s%s", i ? "" : "  ", i ? "" : key, i ? ", " : ": [", list->items[i]);
-    if (list->count)
-        fprintf(f, "]\n");
 }
 
 enum err plan_settings_may_write(const char *path, bool force)

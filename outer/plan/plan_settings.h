@@ -1,19 +1,14 @@
 #ifndef PLAN_SETTINGS_H
 #define PLAN_SETTINGS_H
-/* From the settings of a run to what the planner calculates with: `atoll plan`, `atoll sim`, and
- * `atoll train` where plan.* is given.
+/* From the settings of a run and its probe file to what the planner calculates with: `atoll plan`,
+ * `atoll sim`, and `atoll train` where site.probe is given.
  */
-#include <stdio.h>
-#include "outer/config/keys.h"
+#include "outer/config/run.h"
 #include "outer/plan/plan.h"
 
 /* Are step time, both rates known? Without them nothing is predicted. */
-bool plan_settings_given(const struct outer_settings *o);
-void plan_settings_task(struct plan_task *t, const struct outer_settings *o,
-                        const struct settings *s, size_t parameters);
-
-/* A line of YAML; nothing when the list is empty. */
-void plan_settings_list(FILE *f, const char *key, const struct config_list *list);
+bool plan_settings_given(const struct measured *m);
+void plan_settings_task(struct plan_task *t, const struct run *r, const struct measured *m);
 
 /* Before anything is calculated: is there a file already where something is to be written? It may
  * be the run's configuration: ERR_CONFIG unless `force`. path NULL: nothing is written. */

@@ -4,7 +4,7 @@
  * (2005.13247), fitted to measured times. Pure. alpha: seconds of a hop; beta: seconds per byte of
  * a hop.
  */
-#include "outer/config/keys.h"
+#include "outer/config/measured.h"
 
 enum { RANKS_LINK_FIRST = 4096, RANKS_LINK_TIMES = 15 }; /* 4 KiB, 8 KiB .. 64 MiB */
 /* X(NAME, "key of plan.*"): in place over all ranks; each rank's part to all; sums that go to one

@@ -34,7 +34,7 @@ static enum err times_of(struct ranks_times *t, const char *key, const struct co
     return ERR_OK;
 }
 
-static enum err measured_link(struct ranks_link *l, const struct outer_settings *o)
+static enum err measured_link(struct ranks_link *l, const struct measured_ranks *o)
 {
     const struct config_list *lists[RANKS_OP_COUNT] = {[RANKS_ALL_REDUCE] = &o->plan_all_reduce_s,
                                                        [RANKS_ALL_GATHER] = &o->plan_all_gather_s,
@@ -84,7 +84,7 @@ enum err site_settings_point_text(char **text, const struct site_point *p, struc
     return ERR_OK;
 }
 
-static enum err measured_machine(struct site_machine *m, const struct outer_settings *o)
+static enum err measured_machine(struct site_machine *m, const struct measured_ranks *o)
 {
     double tflops;
     for (size_t i = 0; i < o->plan_products_tflops.count; i++) {
@@ -126,7 +126,7 @@ static enum err published_machine(struct site_machine *m, struct site_costs *c, 
     return ERR_OK;
 }
 
-static void costs_of(struct site_costs *c, const struct outer_settings *o)
+static void costs_of(struct site_costs *c, const struct measured_ranks *o)
 {
     c->price_hour = o->plan_price_hour;
     if (o->plan_rapl_watts > 0 && !*o->plan_gpu) {
@@ -140,7 +140,7 @@ static void costs_of(struct site_costs *c, const struct outer_settings *o)
 }
 
 enum err site_settings_machine(struct site_machine *m, struct site_costs *c, struct settings *s,
-                               const struct outer_settings *o)
+                               const struct measured_ranks *o)
 {
     *m = (struct site_machine){
         .utilisation = SITE_MODEL_UTILISATION,

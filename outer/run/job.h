@@ -89,7 +89,7 @@ struct job {
     struct ledger_book ledger; /* with an aggregator */
     struct progress progress;
     struct progress_line line;
-    struct plan_watch watch;         /* deviation from plan.*, when plan.* is set */
+    struct plan_watch watch;         /* deviation from the plan, with site.probe */
     int64_t planned_step;            /* step of the last predicted round; 0: none yet */
     char notice[128];                /* text of the last logged notice */
     double noticed;                  /* its time, seconds */

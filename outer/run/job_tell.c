@@ -220,8 +220,8 @@ static void tell_outer_metrics(struct job *j, const struct site_train_round *r)
         *rho, effective, t->reference, t->lr * t->reference / effective);
 }
 
-/* Predicted beside measured, where plan.* says what to predict from. A full-precision round, and
- * one that was on record, is not what the plan is about. */
+/* Predicted beside measured, where a probe file says what to predict from. A full-precision round,
+ * and one that was on record, is not what the plan is about. */
 static void tell_plan(struct job *j, const struct site_train_round *r, double compute_s)
 {
     struct plan_task t;
@@ -230,12 +230,12 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
     const struct schedule *s = &j->run.sync.schedule;
     int64_t steps = r->step - j->planned_step;
     bool whole = r->round < s->full_precision_rounds || schedule_last(s, r->fragment, r->round);
-    if (!plan_settings_given(&j->run.o))
+    if (!plan_settings_given(&j->run.measured))
         return;
     j->planned_step = r->step;
     if (whole || r->replayed || steps <= 0)
         return;
-    plan_settings_task(&t, &j->run.o, &j->run.s, j->train.table.parameters);
+    plan_settings_task(&t, &j->run, &j->run.measured);
     job_sizes(j, elements);
     plan_predict(&t, s, elements, &p);
     double step_s = compute_s / (double)steps, waited_s = 1e-3 * r->exposed_ms;

@@ -524,7 +524,7 @@ static enum err preflight_open(struct preflight *p, const struct args *args)
         ASSERT(strcmp(j->run.o.site_name, p->o.site) == 0);
     j->s = p->o.serve ? j->run.s : run_site_settings(&j->run);
     j->outer = !p->o.serve && *j->run.o.site_aggregator;
-    p->run_s = j->run.o.plan_step_s * (double)j->s.train_steps;
+    p->run_s = j->run.measured.times.plan_step_s * (double)j->s.train_steps;
     return coll_open(&j->coll, "cpu");
 }
 

@@ -147,6 +147,7 @@ static void check_roster(struct preflight *p, const struct link_dial *d)
 static void check_rate(struct preflight *p, const struct link_dial *d)
 {
     const struct outer_settings *o = &p->j.run.o;
+    const struct measured *m = &p->j.run.measured;
     double bytes_per_s, rtt_s;
     struct path chosen;
     char text[192];
@@ -155,8 +156,8 @@ static void check_rate(struct preflight *p, const struct link_dial *d)
         return;
     }
     double mbit = bytes_per_s * 8e-6, contribution_s = (double)p->round_up / bytes_per_s;
-    double planned = o->plan_up_mbit, limit = o->site_rate_up;
-    double period_s = o->plan_step_s * (double)o->outer_every;
+    double planned = m->plan_up_mbit, limit = o->site_rate_up;
+    double period_s = m->times.plan_step_s * (double)o->outer_every;
     bool slow =
         planned > 0 && mbit<0.7 * planned, long_round = period_s> 0 && contribution_s > period_s;
     char plan[160] = "; plan.up_mbit is not set, `atoll probe` measures both directions";

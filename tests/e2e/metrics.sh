@@ -4,8 +4,9 @@
 . "$(dirname "$0")/lib.sh"
 
 configure a,b
+printf 'plan:\n  step_s: 0.01\n  up_mbit: 100\n  down_mbit: 100\n' >link.yaml
 echo '{"query":"a","choices":["b","c"],"gold":0}' >task.jsonl
-settings="--eval.tasks x=task.jsonl --eval.probes a --eval.every_rounds 2 --plan.step_s 0.01 --plan.up_mbit 100 --plan.down_mbit 100 --train.eval_every 8"
+settings="--eval.tasks x=task.jsonl --eval.probes a --eval.every_rounds 2 --site.probe link.yaml --train.eval_every 8"
 serve
 train a
 a=$pid

@@ -35,6 +35,21 @@ steps_of="--plan.step_s 0.5"
 grep -q "as configured" plan.out || fail "atoll plan says nothing about the settings in force"
 "$atoll" train --config best.yaml --dry-run >dry.out 2>&1 || fail "atoll plan wrote a configuration that is refused"
 
+grep -q "probe: link.yaml" best.yaml || fail "the configuration of a plan does not name its probe file"
+
+# What was measured is no setting: in a configuration, and as an argument of a run.
+{ cat run.yaml && cat link.yaml; } >mixed.yaml
+refused plan --config mixed.yaml
+grep -q "plan.step_s is no setting: .* site.probe" bad.out || fail "where measured values belong is not said"
+refused train --config run.yaml --site.name a --plan.step_s 1
+grep -q "plan.step_s is no setting" bad.out || fail "an argument of a measured value is taken by a run"
+sed 's/  rtt_ms/  rtt/' link.yaml >misspelt.yaml
+refused plan --config run.yaml --probe misspelt.yaml
+grep -q "the nearest is plan.rtt_ms" bad.out || fail "an unknown key of a probe file"
+"$atoll" plan --config run.yaml --site.probe link.yaml $steps_of --utilisation 20 >named.out 2>&1 || fail "atoll plan with site.probe"
+sed '/^Configuration/,$d' plan.out >plan.table
+sed '/^Configuration/,$d' named.out | cmp -s - plan.table || fail "site.probe and --probe differ"
+
 # What is there stays: the configuration of a run is not replaced by a plan.
 cp run.yaml before.yaml
 refused plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --write run.yaml
@@ -127,7 +142,8 @@ fi
 set +f
 
 # Training says what was predicted, and that a plan for another link no longer holds.
-settings="--plan.step_s 5 --plan.up_mbit 100 --plan.down_mbit 100 --plan.rtt_ms 10 --outer.every 4"
+printf 'plan:\n  step_s: 5\n  up_mbit: 100\n  down_mbit: 100\n  rtt_ms: 10\n' >planned.yaml
+settings="--site.probe planned.yaml --outer.every 4"
 serve
 listening
 train a

@@ -42,13 +42,21 @@ says OK rate "Mbit/s up"
 says OK sites "mode quorum: 2 of 3 sites are enough for a round; a run whose last round lacks a site ends with exit code 6"
 [ ! -e a ] || fail "the check made a directory"
 
+# planned VALUE...: what was measured of the link
+planned() {
+    echo "plan:" >link.yaml
+    printf '  %s\n' "$@" >>link.yaml
+}
+
 # The line against the plan, and a contribution that takes longer than the steps between two rounds.
-check 8 --site a $a_data --plan.up_mbit 1e6 --plan.step_s 1e-9
+planned "up_mbit: 1e6" "step_s: 1e-9"
+check 8 --site a $a_data --site.probe link.yaml
 says WARN rate "slower than the plan"
 says WARN rate "longer than the steps between two rounds"
 
 # A run that outlives the authority and the aggregator's certificate; a model that this machine has no memory for.
-check 8 --site a $a_data --train.steps 400 --plan.step_s 1e6
+planned "step_s: 1e6"
+check 8 --site a $a_data --train.steps 400 --site.probe link.yaml
 says WARN authority "the run takes longer: atoll cert roll"
 says WARN aggregator "the run takes longer: tell who runs it"
 check 4 --site a $a_data --model.width 32768 --model.layers 96 --model.heads 32
@@ -73,7 +81,8 @@ operator readmit b || fail "atoll operator readmit"
 
 # Certificates: one of two days for a run of three, an expired one, the key of another one.
 "$atoll" cert issue --role site --name a --dir tls --days 2 >>cert.out 2>&1
-check 8 --site a $a_data --plan.step_s 4320
+planned "step_s: 4320"
+check 8 --site a $a_data --site.probe link.yaml
 says WARN certificate "is valid for 2.0 more days, the run takes longer"
 until [ "$(date +%s)" -ge "$expires" ]; do sleep 0.2; done
 cp short/a.pem short/a.key tls/

@@ -390,19 +390,23 @@ static void choices_are_what_they_name(void **state)
         assert_string_equal(codec_get((enum codec_kind)c->value)->name, c->name);
     assert_int_equal(codecs, CODEC_COUNT);
     assert_int_equal(checked("--outer.mode quorum --outer.partition balanced --outer.optimizer "
-                             "sgd --outer.codec topk --log.level info --plan.congestion bbr"),
+                             "sgd --outer.codec topk --log.level info"),
                      ERR_OK);
     assert_int_equal(outer.outer_mode, OUTER_MODE_QUORUM);
     assert_int_equal(outer.outer_partition, FRAGMENT_BALANCED);
     assert_int_equal(outer.outer_optimizer, OUTER_OPT_SGD);
     assert_int_equal(outer.outer_codec, CODEC_TOPK);
     assert_int_equal(outer.log_level, LOG_DETAIL);
-    assert_int_equal(outer.plan_congestion, PLAN_CONGESTION_BBR);
     const char *word[] = {"--outer.moments_codec", "topk"};
     struct config_table table = keys_outer(&outer);
     assert_int_equal(config_load(&table, 1, NULL, 2, (char **)(uintptr_t)word, &arena), ERR_CONFIG);
     assert_non_null(
         strstr(err_message(), "outer.moments_codec = \"topk\": allowed is f32|bf16|int8"));
+    const char *measured[] = {"--plan.step_s", "1"};
+    assert_int_equal(config_load(&table, 1, NULL, 2, (char **)(uintptr_t)measured, &arena),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "plan.step_s is no setting: what is measured is in a "
+                                          "probe file"));
 }
 
 int main(void)
