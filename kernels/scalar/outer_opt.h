@@ -21,7 +21,9 @@ enum { OUTER_SLABS = 2 }; /* most slabs of a method */
     R(X, OUTER_OPT_DELAYED, delayed_nesterov, 2, .momentum = true, .cycle = true,                  \
       .slab = {"momentum", "gathered"})                                                            \
     R(X, OUTER_OPT_SGD, sgd, 0, .momentum = false)                                                 \
-    R(X, OUTER_OPT_AVERAGE, average, 0, .rate = 1, .fixed = true)
+    R(X, OUTER_OPT_AVERAGE, average, 0, .rate = 1, .fixed = true)                                  \
+    R(X, OUTER_OPT_ADAM, adam, 2, .momentum = true, .squares = true, .rate = 0.01f,                \
+      .slab = {"momentum", "squares"})
 /* X(VALUE, name) */
 #define OUTER_OPT_PAIR(X, value, name, ...) X(value, name)
 #define OUTER_OPT_LIST(X)                   OUTER_OPT_ROWS(OUTER_OPT_PAIR, X)
@@ -37,11 +39,13 @@ struct outer_scalars { /* of one step */
     float lr, mu;
     float fraction;   /* 1/N in a cycle of N rounds */
     bool first, last; /* round of the cycle; both when N is 1 */
+    float beta2, eps;
 };
 
 #include "kernels/scalar/outer_nesterov.h"
 #include "kernels/scalar/outer_delayed_nesterov.h"
 #include "kernels/scalar/outer_sgd.h"
 #include "kernels/scalar/outer_average.h"
+#include "kernels/scalar/outer_adam.h"
 
 #endif

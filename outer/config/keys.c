@@ -633,6 +633,16 @@ static void check_outer_optimizer(struct config_rules *r, const struct outer_set
             r,
             "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
             (long long)o->outer_delay, name);
+    const struct {
+        const char *key;
+        double value, fallback;
+    } of_squares[] = {{"outer.beta2", o->outer_beta2, 0.99}, {"outer.eps", o->outer_eps, 0.001}};
+    for (size_t i = 0; i < sizeof of_squares / sizeof *of_squares; i++)
+        if (of_squares[i].value != of_squares[i].fallback && !row->squares)
+            config_broken(r,
+                          "%s = %g belongs to outer.optimizer = adam; outer.optimizer is %s: leave "
+                          "it out",
+                          of_squares[i].key, of_squares[i].value, name);
     if (o->outer_lr_schedule != ANNEAL_CONSTANT && row->fixed)
         config_broken(r,
                       "outer.lr_schedule = %s: outer.optimizer = %s has the rate %g in every "

@@ -185,9 +185,15 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "applies the momentum; 1 is nesterov.")                                              \
     X(outer, lr, REAL, .fallback = "0", .min = 0, .max = 10, .pinned = true,                       \
       .help = "Outer learning rate; 0: the published one for this many sites and steps "           \
-              "(--dry-run prints it). average uses 1.")                                            \
+              "(--dry-run prints it). adam: 0.01. average uses 1.")                                \
     X(outer, momentum, REAL, .fallback = "0.9", .min = 0, .max = 0.9999, .pinned = true,           \
-      .help = "Outer momentum of nesterov.")                                                       \
+      .help = "Outer momentum of nesterov, beta1 of adam.")                                        \
+    X(outer, beta2, REAL, .fallback = "0.99", .min = 0, .max = 0.9999, .pinned = true,             \
+      .later = true, .help = "Decay of the mean of squares of outer.optimizer = adam.")            \
+    X(outer, eps, REAL, .fallback = "0.001", .min = 1e-12, .max = 1, .pinned = true,               \
+      .later = true,                                                                               \
+      .help = "tau of FedAdam: added to the root of the mean of squares of outer.optimizer = "     \
+              "adam; its square is the first value of that mean.")                                 \
     X(outer, momentum_warmup, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "rounds",        \
       .pinned = true, .later = true,                                                               \
       .help = "The outer momentum goes from outer.momentum_start in the first round of a "         \

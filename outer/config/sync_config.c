@@ -67,6 +67,8 @@ enum err sync_config_optimizer(struct outer_opt *o, const struct outer_settings 
     TRY(outer_opt_make(o, s->outer_optimizer, (float)tuning_of(s).lr, (float)s->outer_momentum));
     if (outer_opt_row(o->kind)->cycle)
         o->delay = (unsigned)s->outer_delay;
+    o->beta2 = (float)s->outer_beta2;
+    o->eps = (float)s->outer_eps;
     o->merge = s->outer_merge;
     if (o->merge == MERGE_EDIT)
         o->length_max = (float)s->outer_edit_norm;

@@ -72,11 +72,12 @@ struct tuning tuning_of(const struct outer_settings *o)
      */
     double right = t.reference / tuning_effective(1, t.mu, t.rho);
     const struct outer_opt_row *row = outer_opt_row(o->outer_optimizer);
-    t.right_lr = row->rate > 0 ? (double)row->rate : fmin(1, round(100 * right) / 100);
+    t.own = row->rate > 0;
+    t.right_lr = t.own ? round(1e6 * (double)row->rate) / 1e6 : fmin(1, round(100 * right) / 100);
     if (row->fixed || t.from_table)
         t.lr = t.right_lr;
     t.effective = tuning_effective(t.lr, t.mu, t.rho);
-    t.far = !(row->rate > 0) && t.effective > TUNING_GUARD * t.reference;
+    t.far = !t.own && t.effective > TUNING_GUARD * t.reference;
     t.twice = codec_get(o->outer_codec)->momentum_in_residual && t.mu > 0;
     return t;
 }
@@ -90,9 +91,14 @@ struct tuning tuning_resolve(struct outer_settings *o)
 
 void tuning_text(const struct tuning *t, char *out, size_t size_bytes)
 {
-    snprintf(out, size_bytes, "%.4g, %s (published for %u site%s, momentum %.4g, %lld steps: %.4g)",
-             t->lr, t->from_table ? "from the table" : "as set", t->sites, t->sites == 1 ? "" : "s",
-             t->mu, (long long)t->every, t->right_lr);
+    if (t->own)
+        snprintf(out, size_bytes, "%.4g, %s (of this outer.optimizer: %.4g)", t->lr,
+                 t->from_table ? "the default" : "as set", t->right_lr);
+    else
+        snprintf(out, size_bytes,
+                 "%.4g, %s (published for %u site%s, momentum %.4g, %lld steps: %.4g)", t->lr,
+                 t->from_table ? "from the table" : "as set", t->sites, t->sites == 1 ? "" : "s",
+                 t->mu, (long long)t->every, t->right_lr);
 }
 
 void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)

@@ -27,6 +27,7 @@ struct tuning {
     double effective; /* effective step of lr, mu, rho */
     double reference; /* effective step of the published setting */
     bool from_table;  /* outer.lr was not set */
+    bool own;         /* the table is not for this optimizer: right_lr is the default of its row */
     bool far;         /* effective > TUNING_GUARD * reference */
     bool twice;       /* momentum on top of a residual that holds most of what was not sent */
     int64_t every;    /* inner steps per application of the momentum */

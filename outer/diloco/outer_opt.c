@@ -18,8 +18,12 @@ enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr,
     if (!(mu >= 0) || !(mu < 1))
         return err_set(ERR_CONFIG, "outer momentum %g: must be in [0, 1)", (double)mu);
     const struct outer_opt_row *row = outer_opt_row(kind);
-    *o = (struct outer_opt){
-        .kind = kind, .lr = row->fixed ? row->rate : lr, .mu = row->momentum ? mu : 0, .delay = 1};
+    *o = (struct outer_opt){.kind = kind,
+                            .lr = row->fixed ? row->rate : lr,
+                            .mu = row->momentum ? mu : 0,
+                            .delay = 1,
+                            .beta2 = 0.99f,
+                            .eps = 1e-3f};
     return ERR_OK;
 }
 
@@ -30,6 +34,11 @@ unsigned outer_opt_slabs(const struct outer_opt *o)
     while (n < OUTER_SLABS && row->slab[n])
         n++;
     return n;
+}
+
+float outer_opt_initial(const struct outer_opt *o, unsigned slab)
+{
+    return outer_opt_row(o->kind)->squares && slab + 1 == outer_opt_slabs(o) ? o->eps * o->eps : 0;
 }
 
 size_t outer_opt_bytes(const struct outer_opt *o)
@@ -48,7 +57,9 @@ void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer
                                      .first = round % o->delay == 0,
                                      .last = MUTANT(CYCLE_SHIFTED)
                                                  ? round % o->delay == 0
-                                                 : round % o->delay == o->delay - 1},
+                                                 : round % o->delay == o->delay - 1,
+                                     .beta2 = o->beta2,
+                                     .eps = o->eps},
                                .count = count};
     for (unsigned i = 0; i < OUTER_SLABS; i++) {
         ASSERT((i < outer_opt_slabs(o)) == (s->slab[i] != NULL));

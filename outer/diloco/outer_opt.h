@@ -9,6 +9,7 @@
 
 struct outer_opt_row {             /* of an optimizer, all that the outer loop knows of it */
     const char *slab[OUTER_SLABS]; /* names of the arrays that it keeps beside theta; NULL: fewer */
+    bool squares;  /* the last slab is a mean of squares: it begins at eps^2, others at 0 */
     bool momentum; /* slab 0 is one: outer.momentum and what the rounds change of it apply */
     bool cycle;    /* the step depends on the round's place in a cycle of outer.delay rounds */
     float rate;    /* default of outer.lr; 0: the published rate of outer/config/tuning.h */
@@ -19,6 +20,7 @@ struct outer_opt {
     float lr, mu;          /* as used: a fixed rate, and mu 0 without a momentum; both before
                               annealing */
     unsigned delay;        /* rounds of a cycle; 1 without one */
+    float beta2, eps;      /* of a mean of squares */
     enum merge_kind merge; /* how contributions become the mean that it takes */
     float length_max;      /* of the mean, merge edit; 0: no bound */
     struct anneal anneal;
@@ -28,11 +30,13 @@ struct outer_opt_state {              /* of one run of parameters, in place */
 };
 
 const struct outer_opt_row *outer_opt_row(enum outer_opt_kind kind);
-/* An optimizer with a cycle gets delay 1: set it. ERR_CONFIG: lr or mu not finite or out of range.
+/* An optimizer with a cycle gets delay 1, one with squares beta2 and eps of the paper: set them.
+ * ERR_CONFIG: lr or mu not finite or out of range.
  */
 enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr, float mu) MUST;
-unsigned outer_opt_slabs(const struct outer_opt *o); /* how many, beside theta */
-size_t outer_opt_bytes(const struct outer_opt *o);   /* per parameter, theta included */
+unsigned outer_opt_slabs(const struct outer_opt *o);               /* how many, beside theta */
+float outer_opt_initial(const struct outer_opt *o, unsigned slab); /* value of a slab in state 0 */
+size_t outer_opt_bytes(const struct outer_opt *o); /* per parameter, theta included */
 void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer_opt_state *s,
                     const float *mean, uint64_t round, size_t count);
 

@@ -210,7 +210,8 @@ static void tell_outer_metrics(struct job *j, const struct site_train_round *r)
     double effective = tuning_effective(t->lr, t->mu, *rho);
     bool steps =
         j->run.sync.fragments.f[r->fragment].state == FRAGMENT_PARAMETERS; /* others: means */
-    if (!steps || r->round < ROUNDS_MIN || j->warned || effective <= TUNING_GUARD * t->reference)
+    if (!steps || t->own || r->round < ROUNDS_MIN || j->warned ||
+        effective <= TUNING_GUARD * t->reference)
         return;
     j->warned = true;
     log_event(

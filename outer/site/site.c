@@ -465,9 +465,9 @@ static void metrics_of_round(struct site *s, unsigned fragment)
     const float *mean = codec_sample(m->work, m->mean, g->stride, g->count);
     const float *momentum = outer_opt_row(o.kind)->momentum ? before->slab[0] : NULL;
     metrics_round(g, before->round, mean, momentum,
-                  !momentum     ? 0
-                  : o.delay > 1 ? NAN
-                                : (double)o.mu);
+                  !momentum                                       ? 0
+                  : o.delay > 1 || outer_opt_row(o.kind)->squares ? NAN
+                                                                  : (double)o.mu);
 }
 
 /* An aborted round: no aggregate, the state stays. What this site sent goes back into its residual

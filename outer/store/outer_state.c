@@ -213,6 +213,9 @@ enum err outer_state_place(struct outer_state *m, const float *initial_slab)
         ASSERT(s->round == 0);
         if (f->state == FRAGMENT_PARAMETERS) /* moments begin at zero, as their memory does */
             fragment_gather(m->dev, s->theta, initial_slab, f);
+        for (unsigned i = 0; i < OUTER_SLABS && s->slab[i]; i++)
+            for (size_t k = 0; k < f->elements; k++)
+                s->slab[i][k] = outer_opt_initial(outer_state_configured(&m->o, p), i);
         staging_forget(&m->staging, s->theta);
         TRY(dev_sync(m->dev));
         s->manifest = (struct digest){0};

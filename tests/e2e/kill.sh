@@ -1,14 +1,14 @@
 #!/bin/sh
 # The promise: kill -9 of a site and of the aggregator at any moment, any number of times, and what is in the end has the same
 # SHA-256 (parameters, momentum, residuals) as the run that nobody disturbed. One fragment and four, int8; then random parts and
-# both moments of the inner optimizer, each with a period of its own; these rounds the aggregator encodes again.
+# both moments of the inner optimizer, each with a period of its own, and an outer Adam; these rounds the aggregator encodes again.
 . "$(dirname "$0")/lib.sh"
 
 for what in "P=1" "P=4" "P=2 with moments"; do
     case $what in
     "P=1") fragments=1 settings="" ;;
     "P=4") fragments=4 settings="" ;;
-    *) fragments=2 settings="--outer.partition random --outer.first_every 8 --outer.second_every 12 --outer.downlink_compression_from 2" ;;
+    *) fragments=2 settings="--outer.partition random --outer.first_every 8 --outer.second_every 12 --outer.downlink_compression_from 2 --outer.optimizer adam" ;;
     esac
     rm -rf a b aggregator data tls ./*.out
     steps=$((180 / fragments + 30)) every=4 codec=int8 checkpoint_every=13

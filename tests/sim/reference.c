@@ -202,11 +202,12 @@ struct step { /* settings of one outer step */
     double lr, mu;
 };
 
-/* DiLoCo (2311.08105), delayed Nesterov (2401.09135): what becomes of one parameter. */
+/* DiLoCo (2311.08105), delayed Nesterov (2401.09135), FedAdam (2003.00295): what becomes of one
+ * parameter. */
 static const char *step_check(const struct sim_judged *c, const struct step *o, size_t k,
                               double mean)
 {
-    double theta = (double)c->theta[0][k], before = 0, momentum = 0, gathered = 0, n = c->o->delay;
+    double theta = (double)c->theta[0][k], before = 0, momentum = 0, second = 0, n = c->o->delay;
     bool first = c->round % c->o->delay == 0, last = c->round % c->o->delay == c->o->delay - 1;
     if (c->momentum[0] && !restarts(c))
         before = (double)c->momentum[0][k];
@@ -220,13 +221,18 @@ static const char *step_check(const struct sim_judged *c, const struct step *o, 
         theta -= o->lr * (mean + o->mu * momentum);
         break;
     case OUTER_OPT_DELAYED:
-        gathered = (first ? 0 : (double)c->gathered[0][k]) + mean / n;
+        second = (first ? 0 : (double)c->second[0][k]) + mean / n;
         momentum = before;
         theta -= o->lr * mean / n;
         if (last) {
-            momentum = o->mu * momentum + gathered;
+            momentum = o->mu * momentum + second;
             theta -= o->lr * o->mu * momentum;
         }
+        break;
+    case OUTER_OPT_ADAM:
+        momentum = o->mu * before + (1 - o->mu) * mean;
+        second = 0.99 * (double)c->second[0][k] + 0.01 * mean * mean;
+        theta -= o->lr * momentum / (sqrt(second) + 1e-3);
         break;
     }
     double scale = fabs(mean) + fabs(momentum) + fabs(theta);
@@ -234,6 +240,8 @@ static const char *step_check(const struct sim_judged *c, const struct step *o, 
         return wrong("a parameter after the step", (double)c->theta[1][k], theta);
     if (c->momentum[1] && !same((double)c->momentum[1][k], momentum, scale))
         return wrong("a momentum after the step", (double)c->momentum[1][k], momentum);
+    if (c->second[1] && !same((double)c->second[1][k], second, scale))
+        return wrong("the second slab after the step", (double)c->second[1][k], second);
     return NULL;
 }
 

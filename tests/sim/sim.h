@@ -94,7 +94,7 @@ struct sim_judged {
     const float *const *sent; /* [manifest->site_count] by entry; NULL: not included */
     const float *passed; /* what a compressed aggregate decodes to, over the weight; NULL: it is not
                             compressed */
-    const float *const *theta, *const *momentum, *const *gathered; /* [2]: before, after; NULL */
+    const float *const *theta, *const *momentum, *const *second; /* [2]: before, after; NULL */
 };
 
 struct sim_options {

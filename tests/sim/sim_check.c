@@ -482,7 +482,7 @@ static sim_fixed held(struct sim *s, const struct sim_state *at, size_t i)
  * grid.
  */
 static void arrays_of(const struct sim *s, unsigned f, const struct sim_state *at,
-                      const float *arrays[3])
+                      const float *arrays[1 + OUTER_SLABS])
 {
     size_t n = s->fragments.f[f].elements;
     unsigned count = 1 + outer_opt_slabs(&s->outer);
@@ -523,7 +523,7 @@ static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state 
                                  .passed = passed,
                                  .theta = (const float *const[]){was[0], is[0]},
                                  .momentum = (const float *const[]){was[1], is[1]},
-                                 .gathered = (const float *const[]){was[2], is[2]}};
+                                 .second = (const float *const[]){was[2], is[2]}};
     const char *why = s->o.judge(s->o.judge_self, &c);
     s->r->judged++;
     if (why)

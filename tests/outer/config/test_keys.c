@@ -204,6 +204,9 @@ static void each_rule_names_what_to_do(void **state)
     refused("--model.layers 2 --outer.partition slices --outer.slices embed-0@2+5,1-final@50 "
             "--outer.grow 10,2,400",
             "give one step, or leave outer.grow out");
+    refused("--outer.beta2 0.9", "outer.beta2 = 0.9 belongs to outer.optimizer = adam");
+    refused("--outer.optimizer sgd --outer.eps 0.1", "outer.optimizer is sgd: leave it out");
+    assert_int_equal(checked("--outer.optimizer adam --outer.beta2 0.9 --outer.eps 0.1"), ERR_OK);
     refused("--outer.optimizer average --outer.lr_schedule cosine",
             "the nearest is outer.optimizer = sgd with outer.lr = 1");
     refused("--run.dir a/b --privacy.unit sequence --privacy.noise 1 --privacy.ledger a/b/led",

@@ -75,6 +75,10 @@ static void unset_takes_the_table_and_is_pinned(void **state)
     assert_true(n.lr == 0.6f);
     o = settings(OUTER_OPT_AVERAGE, 2, 30, 0);
     assert_true(tuning_resolve(&o).lr == 1 && o.outer_lr == 1);
+    o = settings(OUTER_OPT_ADAM, 2, 30, 0); /* the default of its row, whatever the sites */
+    assert_true(tuning_of(&o).lr == 0.01 && tuning_of(&o).from_table && !tuning_of(&o).far);
+    o.outer_lr = 3;
+    assert_true(tuning_of(&o).lr == 3 && tuning_of(&o).right_lr == 0.01 && !tuning_of(&o).far);
     o = settings(OUTER_OPT_SGD, 2, 30, 0); /* as far a step would want a rate of 4 */
     assert_true(tuning_resolve(&o).lr == 1);
     o = settings(OUTER_OPT_SGD, 2, 30, 0.5);

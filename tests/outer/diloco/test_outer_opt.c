@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "kernels/base/rng.h"
 #include "outer/diloco/outer_opt.h"
@@ -155,6 +156,51 @@ static void a_delay_of_one_is_nesterov(void **state)
     }
 }
 
+/* tests/golden/outer_adam: float64 of the paper, and the bits of docs/formats.md 8. */
+static void adam_is_the_papers(void **state)
+{
+    (void)state;
+    enum { ELEMENTS = 6, ROUNDS = 12 };
+    struct outer_opt o;
+    float x[3][ELEMENTS], g[ELEMENTS], mu, lr, beta2, eps;
+    unsigned cases = 0;
+    FILE *f = fopen("tests/golden/outer_adam/values.txt", "r");
+    assert_non_null(f);
+    while (fscanf(f, " case %f %f %f %f", &lr, &mu, &beta2, &eps) == 4) {
+        assert_int_equal(outer_opt_make(&o, OUTER_OPT_ADAM, lr, mu), ERR_OK);
+        o.beta2 = beta2;
+        o.eps = eps;
+        for (unsigned e = 0; e < ELEMENTS; e++) {
+            x[0][e] = (float)(0.75 - 0.3 * e);
+            for (unsigned i = 0; i < 2; i++)
+                x[1 + i][e] = outer_opt_initial(&o, i);
+        }
+        for (unsigned t = 0; t < ROUNDS; t++) {
+            double want[ELEMENTS][3];
+            uint32_t bits[ELEMENTS][3], got;
+            for (unsigned e = 0, round, element; e < ELEMENTS; e++) {
+                assert_int_equal(fscanf(f, "%u %u %f %lf %lf %lf %x %x %x", &round, &element, &g[e],
+                                        &want[e][0], &want[e][1], &want[e][2], &bits[e][0],
+                                        &bits[e][1], &bits[e][2]),
+                                 9);
+                assert_true(round == t && element == e);
+            }
+            outer_opt_step(dev, &o, &(struct outer_opt_state){x[0], {x[1], x[2]}}, g, t, ELEMENTS);
+            for (unsigned i = 0; i < 3 * ELEMENTS; i++) {
+                unsigned e = i / 3, k = i % 3;
+                memcpy(&got, &x[k][e], sizeof got);
+                assert_int_equal(got, bits[e][k]);
+                assert_true(fabs((double)x[k][e] - want[e][k]) <= 1e-5 * fabs(want[e][k]) + 1e-9);
+            }
+        }
+        cases++;
+    }
+    fclose(f);
+    assert_int_equal(cases, 4);
+    assert_true(outer_opt_slabs(&o) == 2 && outer_opt_bytes(&o) == 12);
+    assert_string_equal(outer_opt_row(o.kind)->slab[1], "squares");
+}
+
 /* One site, average: theta - (theta - local) is local up to one rounding of the delta. sgd with lr
  * 1 is the same. */
 static void one_site_gets_its_parameters_back(void **state)
@@ -195,6 +241,7 @@ int main(void)
         cmocka_unit_test(delayed_follows_float64),
         cmocka_unit_test(a_cycle_is_one_step_on_its_mean),
         cmocka_unit_test(a_delay_of_one_is_nesterov),
+        cmocka_unit_test(adam_is_the_papers),
         cmocka_unit_test(one_site_gets_its_parameters_back),
         cmocka_unit_test(wrong_settings_are_refused),
     };

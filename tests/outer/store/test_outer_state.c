@@ -944,12 +944,13 @@ static void test_memory_is_what_is_said(void **state)
     node_close(&s);
 }
 
-/* The rest of a cycle is state like any other: under the digest, in the file, in the snapshot. */
-static void test_delayed(void **state)
+/* Every slab of an optimizer is state like any other: under the digest, in the file, in the
+ * snapshot. */
+static void slabs_are_state(void **state, enum outer_opt_kind kind)
 {
     static struct made r;
     struct node a, s;
-    optimizer = OUTER_OPT_DELAYED;
+    optimizer = kind;
     test_load_is_what_was_saved(state);
     test_aggregator_repairs(state);
     test_snapshot(state);
@@ -972,6 +973,29 @@ static void test_delayed(void **state)
                      ERR_DISAGREE);
     node_close(&a);
     node_close(&s);
+    optimizer = OUTER_OPT_MOMENTUM;
+}
+
+static void test_delayed(void **state)
+{
+    slabs_are_state(state, OUTER_OPT_DELAYED);
+}
+
+/* And its squares begin at eps^2. */
+static void test_adam(void **state)
+{
+    struct node a;
+    slabs_are_state(state, OUTER_OPT_ADAM);
+    optimizer = OUTER_OPT_ADAM;
+    node_open(&a, "begin", false);
+    assert_int_equal(outer_state_begin(&a.replica, initial), ERR_OK);
+    node_again(&a, "begin", false);
+    assert_int_equal(outer_state_load(&a.replica), ERR_OK);
+    for (size_t k = 0; k < fragments.f[1].elements; k++) {
+        assert_true(a.replica.state[1].slab[0][k] == 0);
+        assert_true(a.replica.state[1].slab[1][k] == 1e-3f * 1e-3f);
+    }
+    node_close(&a);
     optimizer = OUTER_OPT_MOMENTUM;
 }
 
@@ -1042,6 +1066,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_damage_after_a_snapshot),
         cmocka_unit_test(test_memory_is_what_is_said),
         cmocka_unit_test(test_delayed),
+        cmocka_unit_test(test_adam),
         cmocka_unit_test(test_moments_are_averaged),
     };
     if (!mutant_arguments(argc, argv, cmocka_set_test_filter))
