@@ -8,6 +8,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_identity.h"
 #include "outer/aggregator/aggregator_masks.h"
+#include "outer/aggregator/aggregator_scrub.h"
 #include "outer/aggregator/aggregator_state.h"
 #include "outer/config/identity.h"
 #include "outer/protocol/mutant.h"
@@ -229,9 +230,7 @@ void aggregator_status(const struct aggregator *a, struct aggregator_status *out
     *out = a->shown;
     for (unsigned i = 0; i < out->sites; i++)
         out->site[i].missing_ms = missing_since(a, i);
-    out->repair_wanted = a->repair.state == REPAIR_WANTED;
     pthread_mutex_unlock(mutex);
-    scrub_counts(a->scrub, &out->scrub);
 }
 
 uint64_t aggregator_final(const struct aggregator *a, unsigned fragment)
@@ -310,7 +309,7 @@ static uint64_t aggregator_work(void *self, bool *stop)
     e = aggregator_organs_work(a);
     if (e != ERR_OK)
         aggregator_halt(a, e);
-    aggregator_repair_begin(a);
+    aggregator_scrub_work(a);
     wake_ms = commit_pending(a, now_ms);
     uint64_t notice_ms = aggregator_notice(a, now_ms);
     log_limit_flush(&a->limit, now_ms);
@@ -789,7 +788,7 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
         log_event(LOG_INFO, "roster", "version=%u sites=%u", a->roster.version,
                   set_count(&a->roster.members));
     *out = a;
-    return aggregator_scrub_open(a);
+    return aggregator_scrub_open(a, perm);
 }
 
 void aggregator_close(struct aggregator *a)
@@ -804,9 +803,7 @@ void aggregator_close(struct aggregator *a)
         a->sources->readers = 1;
         aggregator_fetched(a, a->sources);
     }
-    if (a->commit.stage == COMMIT_CLEARING && !a->commit.done) /* the last round of the run */
-        aggregator_organs_committed(a);
-    aggregator_commit_drop(a);
+    aggregator_commit_close(a);
     aggregator_masks_close(a);
     /* Without it the next start only asks for more bytes again. */
     if (a->failed == ERR_OK && ended_write(a) != ERR_OK)

@@ -19,7 +19,6 @@
 #include "outer/protocol/signer.h"
 #include "outer/organ/organ.h"
 #include "outer/store/outer_state.h"
-#include "outer/store/scrub.h"
 
 struct aggregator_replanned { /* what outer.replan has amended, and why */
     uint32_t number;          /* of the amendment */
@@ -113,8 +112,6 @@ struct aggregator_status {
     bool done;       /* every fragment had its last round; every site reported it or left */
     enum err failed; /* why it halted; ERR_OK when it did not */
     char why[AGGREGATOR_TEXT_MAX];
-    struct scrub_counts scrub;
-    bool repair_wanted; /* the scrub waits for the next work() */
     struct aggregator_site_status site[ROUND_SITES_MAX];
 };
 void aggregator_status(const struct aggregator *a, struct aggregator_status *out);

@@ -546,9 +546,10 @@ static void stage_begin(struct aggregator_commit *c, enum commit_stage stage)
     c->done = false;
 }
 
-void aggregator_commit_repairs(struct aggregator *a)
+void aggregator_commit_beside(struct aggregator *a, const struct aggregator_beside *work)
 {
-    stage_begin(&a->commit, COMMIT_REPAIRING);
+    a->commit.beside = work;
+    stage_begin(&a->commit, COMMIT_BESIDE);
 }
 
 void aggregator_commit_begin(struct aggregator *a, unsigned fragment)
@@ -606,7 +607,7 @@ static enum err commit_clear(struct aggregator *a)
 {
     const struct aggregator_commit *c = &a->commit;
     uint64_t round = c->manifest.round;
-    aggregator_organs_committed(a);
+    aggregator_organs_committed(a, &c->manifest, c->drops[0]);
     if (c->drops[1])
         TRY(aggregator_spool_remove(a, c->fragment, round - 1));
     if (c->drops[0])
@@ -621,8 +622,8 @@ bool aggregator_commit_outside(void *self)
     if (c->stage == COMMIT_IDLE)
         return false;
     c->done = true;
-    if (c->stage == COMMIT_REPAIRING) {
-        aggregator_repair_outside(a);
+    if (c->stage == COMMIT_BESIDE) {
+        c->beside->outside(a);
         return true;
     }
     c->e = c->stage == COMMIT_MAKING    ? commit_make(a)
@@ -633,11 +634,19 @@ bool aggregator_commit_outside(void *self)
     return true;
 }
 
-void aggregator_commit_drop(struct aggregator *a)
+static void commit_drop(struct aggregator *a)
 {
     if (a->commit.stage != COMMIT_IDLE)
         aggregate_close(a, &a->commit.aggregate);
     a->commit.stage = COMMIT_IDLE;
+}
+
+void aggregator_commit_close(struct aggregator *a)
+{
+    const struct aggregator_commit *c = &a->commit;
+    if (c->stage == COMMIT_CLEARING && !c->done) /* the last round of the run */
+        aggregator_organs_committed(a, &c->manifest, c->drops[0]);
+    commit_drop(a);
 }
 
 static void retry_log(unsigned fragment, enum err e, const char *why)
@@ -663,7 +672,7 @@ static enum err commit_failed(struct aggregator *a)
 {
     const struct aggregator_commit *c = &a->commit;
     bool clearing = c->stage == COMMIT_CLEARING;
-    aggregator_commit_drop(a);
+    commit_drop(a);
     if (c->e != ERR_FULL && c->e != ERR_MEMORY)
         return err_set(c->e, "%s", c->why);
     if (!clearing) /* else the files go at the next start */
@@ -679,9 +688,9 @@ static enum err commit_made(struct aggregator *a)
     bool lost = set_count(&f->lost) > 0, order_came = f->ordered && !c->ordered;
     if (a->failed != ERR_OK || (order_came && (lost || c->e == ERR_OK))) {
         f->lost = (struct set){0}; /* and its files are written over by what is made now */
-        aggregator_commit_drop(a);
+        commit_drop(a);
     } else if (lost) {
-        aggregator_commit_drop(a);
+        commit_drop(a);
         return payloads_again(a, c->fragment);
     } else if (c->e != ERR_OK) {
         return commit_failed(a);
@@ -699,7 +708,7 @@ static enum err commit_passed(struct aggregator *a)
     outer_state_switch(a->replica, c->fragment);
     enum err e = commit_done(a, c->fragment, &c->manifest);
     if (e != ERR_OK) {
-        aggregator_commit_drop(a);
+        commit_drop(a);
         return e;
     }
     commit_drops(a);
@@ -728,7 +737,7 @@ static enum err commit_cleared(struct aggregator *a)
     if (c->e != ERR_OK)
         TRY(commit_failed(a));
     else
-        aggregator_commit_drop(a);
+        commit_drop(a);
     return left ? aggregator_spool_drop(a, fragment, round) : ERR_OK;
 }
 
@@ -743,7 +752,7 @@ enum err aggregator_commit_next(struct aggregator *a)
         return commit_passed(a);
     if (c->stage == COMMIT_CLEARING)
         return commit_cleared(a);
-    aggregator_repair_end(a);
-    aggregator_commit_drop(a);
+    c->beside->end(a);
+    commit_drop(a);
     return ERR_OK;
 }

@@ -83,12 +83,11 @@ const struct organ_at_aggregator *aggregator_organ_of(const struct aggregator *a
     return NULL;
 }
 
-void aggregator_organs_committed(struct aggregator *a)
+void aggregator_organs_committed(struct aggregator *a, const struct manifest *m, bool moves)
 {
     const struct organs_at_aggregator *o = &a->o->organs;
-    const struct aggregator_commit *c = &a->commit;
     for (unsigned i = 0; i < o->count; i++)
-        o->at[i].organ->committed(o->at[i].self, a, &c->manifest, c->drops[0]);
+        o->at[i].organ->committed(o->at[i].self, a, m, moves);
 }
 
 bool aggregator_organs_read_spool(const struct aggregator *a)

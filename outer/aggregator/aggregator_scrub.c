@@ -8,24 +8,45 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_identity.h"
+#include "outer/aggregator/aggregator_scrub.h"
 
-enum { ASKED_MS = 100 }; /* how often the scrub's thread looks whether it is done */
+enum { ASKED_MS = 100 };           /* how often the scrub's thread looks whether it is done */
+enum repair_kind {                 /* of a file that the scrub found damaged */
+                   REPAIR_STATE,   /* outside, as a commit: frag/F/R/state */
+                   REPAIR_CURRENT, /* outside: frag/F/CURRENT */
+                   REPAIR_HISTORY, /* frag/F/R/MANIFEST and aggregate: no other copy here */
+                   REPAIR_PAYLOAD, /* the site is asked for it again */
+                   REPAIR_JOURNAL,
+                   REPAIR_EPOCH,
+                   REPAIR_BEGUN,
+                   REPAIR_IDENTITIES
+};
+enum repair_state { REPAIR_NONE, REPAIR_WANTED, REPAIR_TAKEN, REPAIR_DONE };
+struct aggregator_scrub { /* the scrub's thread asks, the thread of work() does it */
+    struct scrub *scrub;
+    enum repair_state state; /* guarded by a->mutex; all else is the thread's whose turn it is */
+    enum repair_kind kind;
+    uint64_t fragment, round;
+    char path[SCRUB_PATH_MAX];
+    enum err e;
+    char why[AGGREGATOR_TEXT_MAX];
+};
 
 /* ---- the scrub's thread ---- */
 
 static bool repair_over(struct aggregator *a)
 {
     pthread_mutex_lock(&a->mutex);
-    bool over = a->repair.state == REPAIR_DONE;
+    bool over = a->scrub->state == REPAIR_DONE;
     if (over)
-        a->repair.state = REPAIR_NONE;
+        a->scrub->state = REPAIR_NONE;
     pthread_mutex_unlock(&a->mutex);
     return over;
 }
 
 static enum err repair_ask(struct aggregator *a, enum repair_kind kind, const struct scrub_file *f)
 {
-    struct aggregator_repair *r = &a->repair;
+    struct aggregator_scrub *r = a->scrub;
     pthread_mutex_lock(&a->mutex);
     ASSERT(r->state == REPAIR_NONE);
     r->kind = kind;
@@ -35,7 +56,7 @@ static enum err repair_ask(struct aggregator *a, enum repair_kind kind, const st
     r->state = REPAIR_WANTED;
     pthread_mutex_unlock(&a->mutex);
     while (!repair_over(a))
-        if (scrub_wait(a->scrub, ASKED_MS))
+        if (scrub_wait(r->scrub, ASKED_MS))
             return ERR_STOPPED;
     return r->e == ERR_OK ? ERR_OK : err_set(r->e, "%s", r->why);
 }
@@ -71,34 +92,52 @@ static const struct scrub_row rows[] = {
     {"spool/#/#/*", SCRUB_NAMED, payload_mend, "replace the disk"},
 };
 
-enum err aggregator_scrub_open(struct aggregator *a)
+enum err aggregator_scrub_open(struct aggregator *a, struct arena *perm)
 {
     const struct scrub_options o = {.rows = rows,
                                     .row_count = sizeof rows / sizeof *rows,
                                     .every_ms = a->o->scrub_every_ms,
                                     .bytes_per_s = a->o->scrub_bytes_per_s,
                                     .self = a};
-    return o.every_ms ? scrub_open(&a->scrub, a->env, &o) : ERR_OK;
+    if (!o.every_ms)
+        return ERR_OK;
+    TRY_ALLOC(a->scrub = arena_alloc(perm, sizeof *a->scrub));
+    return scrub_open(&a->scrub->scrub, a->env, &o);
 }
 
 void aggregator_scrub_close(struct aggregator *a)
 {
-    scrub_close(a->scrub);
+    if (!a->scrub)
+        return;
+    scrub_close(a->scrub->scrub);
     a->scrub = NULL;
+}
+
+bool aggregator_scrub_counts(const struct aggregator *a, struct scrub_counts *out)
+{
+    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
+    *out = (struct scrub_counts){0};
+    if (!a->scrub)
+        return false;
+    scrub_counts(a->scrub->scrub, out);
+    pthread_mutex_lock(mutex);
+    bool wanted = a->scrub->state == REPAIR_WANTED;
+    pthread_mutex_unlock(mutex);
+    return wanted;
 }
 
 /* ---- the thread of work() ---- */
 
 static void repair_result(struct aggregator *a, enum err e)
 {
-    a->repair.e = e;
-    snprintf(a->repair.why, sizeof a->repair.why, "%s", e == ERR_OK ? "" : err_message());
+    a->scrub->e = e;
+    snprintf(a->scrub->why, sizeof a->scrub->why, "%s", e == ERR_OK ? "" : err_message());
 }
 
-void aggregator_repair_end(struct aggregator *a)
+static void repair_end(struct aggregator *a)
 {
     pthread_mutex_lock(&a->mutex);
-    a->repair.state = REPAIR_DONE;
+    a->scrub->state = REPAIR_DONE;
     pthread_mutex_unlock(&a->mutex);
 }
 
@@ -106,7 +145,7 @@ void aggregator_repair_end(struct aggregator *a)
  * which verifies it too. */
 static enum err repair_payload(struct aggregator *a)
 {
-    const struct aggregator_repair *r = &a->repair;
+    const struct aggregator_scrub *r = a->scrub;
     const struct round_fragment *f = &a->core.f[r->fragment];
     if (r->round + 1 == f->round && a->replica->o.compresses_downlink)
         return err_set(ERR_CORRUPT, "the round is over and its site keeps it no longer; it is "
@@ -130,7 +169,7 @@ static enum err repair_payload(struct aggregator *a)
 
 static enum err repair_under_lock(struct aggregator *a)
 {
-    switch (a->repair.kind) {
+    switch (a->scrub->kind) {
     case REPAIR_PAYLOAD:
         return repair_payload(a);
     case REPAIR_JOURNAL:
@@ -149,7 +188,7 @@ static enum err repair_under_lock(struct aggregator *a)
 /* Of the fragment's files: not yet in force, or not kept any more. */
 static bool repair_idle(const struct aggregator *a)
 {
-    const struct aggregator_repair *r = &a->repair;
+    const struct aggregator_scrub *r = a->scrub;
     bool of_fragment = r->kind == REPAIR_STATE || r->kind == REPAIR_CURRENT ||
                        r->kind == REPAIR_HISTORY || r->kind == REPAIR_PAYLOAD;
     if (!of_fragment)
@@ -158,10 +197,22 @@ static bool repair_idle(const struct aggregator *a)
            !a->env->ops->exists(a->env, r->path);
 }
 
-void aggregator_repair_begin(struct aggregator *a)
+static void repair_outside(struct aggregator *a)
 {
-    struct aggregator_repair *r = &a->repair;
-    if (a->commit.stage != COMMIT_IDLE || a->failed != ERR_OK)
+    const struct aggregator_scrub *r = a->scrub;
+    unsigned fragment = (unsigned)r->fragment;
+    enum err e = r->kind == REPAIR_CURRENT ? outer_state_repair_current(a->replica, fragment)
+                                           : outer_state_repair(a->replica, fragment, r->round);
+    if (e == ERR_INPUT) /* what it is made from is not kept */
+        e = err_add(ERR_CORRUPT, "not made again: ");
+    repair_result(a, e);
+}
+
+void aggregator_scrub_work(struct aggregator *a)
+{
+    static const struct aggregator_beside outside = {repair_outside, repair_end};
+    struct aggregator_scrub *r = a->scrub;
+    if (!r || a->commit.stage != COMMIT_IDLE || a->failed != ERR_OK)
         return;
     pthread_mutex_lock(&a->mutex);
     bool wanted = r->state == REPAIR_WANTED;
@@ -171,20 +222,9 @@ void aggregator_repair_begin(struct aggregator *a)
         return;
     bool idle = repair_idle(a);
     if (!idle && (r->kind == REPAIR_STATE || r->kind == REPAIR_CURRENT)) {
-        aggregator_commit_repairs(a);
+        aggregator_commit_beside(a, &outside);
         return;
     }
     repair_result(a, idle ? ERR_INPUT : repair_under_lock(a));
-    aggregator_repair_end(a);
-}
-
-void aggregator_repair_outside(struct aggregator *a)
-{
-    const struct aggregator_repair *r = &a->repair;
-    unsigned fragment = (unsigned)r->fragment;
-    enum err e = r->kind == REPAIR_CURRENT ? outer_state_repair_current(a->replica, fragment)
-                                           : outer_state_repair(a->replica, fragment, r->round);
-    if (e == ERR_INPUT) /* what it is made from is not kept */
-        e = err_add(ERR_CORRUPT, "not made again: ");
-    repair_result(a, e);
+    repair_end(a);
 }

@@ -18,7 +18,6 @@
 #include "outer/protocol/roles.h"
 #include "outer/protocol/roster.h"
 #include "outer/store/journal.h"
-#include "outer/store/scrub.h"
 #include "outer/store/store.h"
 
 #define AGGREGATOR_JOURNAL    "journal"
@@ -103,7 +102,7 @@ enum commit_stage {
     COMMIT_PASSING,  /* CURRENT; the state's arrays are copied. Acts are answered `full`, and so are
                         snapshots of the fragment */
     COMMIT_CLEARING, /* committed: the spool of the round goes */
-    COMMIT_REPAIRING /* no commit: a file that the scrub found damaged is written again */
+    COMMIT_BESIDE    /* no commit: other work in its place */
 };
 struct aggregate { /* of the round that is being closed */
     struct arena arena;
@@ -113,8 +112,13 @@ struct aggregate { /* of the round that is being closed */
     const uint8_t *data;
     size_t size_bytes;
 };
+struct aggregator_beside {                 /* work that takes the place of a commit: */
+    void (*outside)(struct aggregator *a); /* without the lock, and then */
+    void (*end)(struct aggregator *a);     /* under it */
+};
 struct aggregator_commit {
     enum commit_stage stage;
+    const struct aggregator_beside *beside; /* COMMIT_BESIDE */
     unsigned fragment;
     struct set set; /* as it was sealed, and what an operator wanted, when the commit began */
     bool ordered, rolls_back;
@@ -127,25 +131,6 @@ struct aggregator_commit {
     bool drops[2]; /* the spool of the round, of the one before: it is over */
     bool left;     /* so it is with that of the round, once the organs have had it */
     enum err e;    /* of the stage, and its sentence */
-    char why[AGGREGATOR_TEXT_MAX];
-};
-enum repair_kind {                 /* of a file that the scrub found damaged */
-                   REPAIR_STATE,   /* outside, as a commit: frag/F/R/state */
-                   REPAIR_CURRENT, /* outside: frag/F/CURRENT */
-                   REPAIR_HISTORY, /* frag/F/R/MANIFEST and aggregate: no other copy here */
-                   REPAIR_PAYLOAD, /* the site is asked for it again */
-                   REPAIR_JOURNAL,
-                   REPAIR_EPOCH,
-                   REPAIR_BEGUN,
-                   REPAIR_IDENTITIES
-};
-enum repair_state { REPAIR_NONE, REPAIR_WANTED, REPAIR_TAKEN, REPAIR_DONE };
-struct aggregator_repair {   /* the scrub's thread asks, the thread of work() does it */
-    enum repair_state state; /* guarded by `mutex`; all else is the thread's whose turn it is */
-    enum repair_kind kind;
-    uint64_t fragment, round;
-    char path[SCRUB_PATH_MAX];
-    enum err e;
     char why[AGGREGATOR_TEXT_MAX];
 };
 struct aggregator_end { /* all rounds are committed: "waiting" lines then; aggregator_notice.c */
@@ -183,8 +168,7 @@ struct aggregator {
     struct aggregator_end end;
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
-    struct scrub *scrub; /* NULL: off */
-    struct aggregator_repair repair;
+    struct aggregator_scrub *scrub; /* NULL: off */
     pthread_mutex_t mutex; /* guards `shown` and `waiting`, all that other threads may see */
     struct aggregator_status shown;
     struct { /* what a site's missing_ms is made of, when somebody asks */
@@ -333,15 +317,6 @@ const struct roster *aggregator_roster(const struct aggregator *a,
 /* Version and names of the round in flight; the entries are the caller's. */
 void aggregator_members_manifest(const struct aggregator *a, unsigned fragment, struct manifest *m);
 
-/* ---- aggregator_scrub.c ---- */
-enum err aggregator_scrub_open(struct aggregator *a) MUST; /* nothing where it is off */
-void aggregator_scrub_close(struct aggregator *a);
-/* By work(), under the lock, no commit being in flight: what the scrub has asked for is done, or
- * begun (COMMIT_REPAIRING). */
-void aggregator_repair_begin(struct aggregator *a);
-void aggregator_repair_outside(struct aggregator *a);
-void aggregator_repair_end(struct aggregator *a);
-
 /* ---- aggregator_operate.c ---- */
 void aggregator_operate(void *self, const char *peer, const struct wire_operate *m,
                         struct wire_answer *answer);
@@ -378,19 +353,19 @@ void aggregator_organs_manifest(const struct aggregator *a, struct manifest *m);
 const struct organ_at_aggregator *aggregator_organ_of(const struct aggregator *a,
                                                       enum wire_act act);
 /* Without the lock: the round in flight is committed, and its spool is there. */
-void aggregator_organs_committed(struct aggregator *a);
+void aggregator_organs_committed(struct aggregator *a, const struct manifest *m, bool moves);
 bool aggregator_organs_read_spool(const struct aggregator *a);
 
 /* ---- aggregator_commit.c ---- */
 /* A sealed fragment, none being in flight. Under the lock, as aggregator_commit_next. */
 void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
-/* No commit being in flight, a repair takes its place (COMMIT_REPAIRING). */
-void aggregator_commit_repairs(struct aggregator *a);
+/* No commit being in flight, this takes its place. */
+void aggregator_commit_beside(struct aggregator *a, const struct aggregator_beside *work);
 /* After aggregator_commit_outside: the next stage. Nothing happens in COMMIT_IDLE. An error other
  * than a full disk or a lack of memory, which are tried again, is final. */
 enum err aggregator_commit_next(struct aggregator *a) MUST;
-bool aggregator_commit_outside(void *self); /* link_service.commit */
-void aggregator_commit_drop(struct aggregator *a);
+bool aggregator_commit_outside(void *self);         /* link_service.commit */
+void aggregator_commit_close(struct aggregator *a); /* before the aggregator is */
 /* What is left of the spool of a round that is over goes: at once, or when the organs have had it.
  */
 enum err aggregator_commit_spool_left(struct aggregator *a, unsigned fragment, uint64_t round) MUST;

@@ -14,6 +14,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "kernels/base/args.h"
+#include "outer/aggregator/aggregator_scrub.h"
 #include "outer/run/aggregator_parts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/directory.h"
@@ -348,10 +349,23 @@ static void certificate_look(struct serve *v)
     atomic_store(&v->uncertified, v->tell.days_left < 0);
 }
 
+static void scrub_say(struct serve *v)
+{
+    struct scrub_counts scrub;
+    char text[400], quoted[400];
+    (void)aggregator_scrub_counts(v->aggregator, &scrub);
+    if (!scrub.passes && !scrub.files)
+        return;
+    scrub_text(text, sizeof text, &scrub, v->env->ops->now_ms(v->env));
+    progress_say(&v->tell.progress, text);
+    log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text + 2));
+}
+
 static void status_say(struct serve *v, const struct aggregator_status *now)
 {
     certificate_look(v);
     serve_tell_status(&v->tell, now);
+    scrub_say(v);
 }
 
 static void health_look(struct serve *v, const struct aggregator_status *now)
@@ -383,6 +397,7 @@ static enum err run(struct serve *v)
 {
     struct timespec look = {LOOK_MS / 1000, (LOOK_MS % 1000) * 1000000L};
     struct aggregator_status now;
+    struct scrub_counts scrub;
     uint64_t done_ms = 0;
     aggregator_status(v->aggregator, &now);
     serve_tell_standing(&v->tell, &now);
@@ -396,7 +411,7 @@ static enum err run(struct serve *v)
         health_look(v, &now);
         atomic_store(&v->answers, !link_silent(v->server) && now.failed == ERR_OK);
         service_tell(v, &now);
-        if (now.repair_wanted)
+        if (aggregator_scrub_counts(v->aggregator, &scrub))
             link_work_soon(v->server);
         if (signal == SIGUSR2)
             status_say(v, &now);

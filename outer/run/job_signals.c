@@ -11,6 +11,7 @@
 #include "kernels/base/log.h"
 #include "outer/run/job.h"
 #include "outer/run/stop_signals.h"
+#include "outer/site/site_repair.h"
 #include "outer/identity/tls.h"
 
 static size_t link_text(struct job *j, const struct progress_line *l, char *out, size_t size)

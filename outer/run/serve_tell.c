@@ -477,11 +477,6 @@ void serve_tell_status(struct serve_tell *t, const struct aggregator_status *now
              t->run->s.run_name, committed_text(t, rounds), now->bound, now->sites, valid);
     progress_say(&t->progress, text);
     log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text));
-    if (now->scrub.passes || now->scrub.files) {
-        scrub_text(text, sizeof text, &now->scrub, now_ms);
-        progress_say(&t->progress, text);
-        log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text + 2));
-    }
     for (unsigned f = 0; f < now->fragments; f++)
         log_event(LOG_INFO, "status", "fragment=%u committed=%" PRIu64 " of=%" PRIu64, f,
                   now->round[f], now->rounds[f]);

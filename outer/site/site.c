@@ -11,6 +11,7 @@
 #include "outer/site/site_identity.h"
 #include "outer/site/site_masks.h"
 #include "outer/site/site_own.h"
+#include "outer/site/site_repair.h"
 #include "outer/protocol/mutant.h"
 
 enum {
@@ -140,6 +141,7 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     TRY(site_slot_make(s->main, s, perm));
     TRY(site_identify(s));
     TRY(site_identity_open(s, perm));
+    TRY(site_scrub_open(s, perm));
     return site_slots_open(s, perm);
 }
 
@@ -185,6 +187,85 @@ static enum err organs_adopted(struct site_slot *l, const struct organ_adopted *
     for (unsigned i = 0; i < o->count; i++)
         TRY(o->at[i].organ->adopted(o->at[i].self, l, x));
     return ERR_OK;
+}
+
+/* ---- rounds that are final ---- */
+
+/* Rounds that a site can give up, one after the other. More than one is not final only where rounds
+ * are aborted: each round that includes sites says that more than half of them had the one before.
+ */
+enum { FINAL_PATH_BYTES = 64, GIVEN_UP_MAX = 4 };
+
+static void final_path(char out[FINAL_PATH_BYTES], unsigned fragment)
+{
+    snprintf(out, FINAL_PATH_BYTES, "final/%u", fragment);
+}
+
+static void final_fields(struct record_cursor *c, void *self)
+{
+    record_u64(c, self);
+}
+
+void site_final(struct site *s, unsigned fragment, uint64_t rounds)
+{
+    uint64_t here = s->replica->state[fragment].round;
+    rounds = rounds < here ? rounds : here;
+    if (rounds > s->final[fragment])
+        s->final[fragment] = rounds;
+    site_masks_final(s, fragment, s->final[fragment]);
+}
+
+uint64_t site_final_kept(const struct site *s, unsigned fragment)
+{
+    uint64_t round = s->replica->state[fragment].round, kept = s->final[fragment];
+    uint64_t least = round > GIVEN_UP_MAX ? round - GIVEN_UP_MAX : 0;
+    kept = kept > least ? kept : least;
+    return kept < round ? kept : round;
+}
+
+static enum err final_load(struct site *s)
+{
+    for (unsigned f = 0; f < s->replica->fragments->count; f++) {
+        uint64_t rounds = 0, round = s->replica->state[f].round;
+        struct record_form form = {"final", final_fields, &rounds};
+        struct arena scratch = arena_make(0);
+        char path[FINAL_PATH_BYTES];
+        struct manifest m;
+        struct record r;
+        final_path(path, f);
+        enum err e = store_read(s->env, path, &form, 0, &r, &scratch);
+        arena_free(&scratch);
+        if (e == ERR_OK)
+            site_final(s, f, rounds);
+        else if (e != ERR_INPUT && e != ERR_CORRUPT) /* damaged: the aggregator tells it again */
+            return e;
+        e = round ? outer_state_manifest(s->replica, f, round - 1, &m) : ERR_INPUT;
+        if (e == ERR_OK)
+            site_charges_take(s, &m);
+        if (e == ERR_OK && !manifest_aborted(&m))
+            site_final(s, f, m.round);
+        else if (e == ERR_MEMORY)
+            return e;
+    }
+    err_clear();
+    return ERR_OK;
+}
+
+/* A later step back, also of another process, begins at an older manifest, which tells less. */
+enum err site_final_keep(struct site *s, unsigned fragment)
+{
+    char path[FINAL_PATH_BYTES];
+    uint64_t rounds = s->final[fragment];
+    struct record_form form = {"final", final_fields, &rounds};
+    final_path(path, fragment);
+    return store_write(s->env, path, &form, NULL, 0);
+}
+
+bool site_step_back_due(const struct site *s, unsigned fragment)
+{
+    const struct site_asked *a = &s->asked[fragment];
+    const struct outer_state_fragment *state = &s->replica->state[fragment];
+    return a->round && a->round == state->round && digest_equal(&a->manifest, &state->manifest);
 }
 
 /* ---- S6: what a manifest must be ---- */
@@ -949,7 +1030,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
     bool found = outer_state_begun(s->replica);
     if (found)
         TRY(outer_state_load(s->replica));
-    TRY(site_final_load(s));
+    TRY(final_load(s));
     for (l->peer = 0; l->peer < site_peers(s); l->peer++)
         TRY(site_hello(l, found));
     if (!found)
@@ -977,7 +1058,7 @@ enum err site_start(struct site *s, const float *initial_slab)
 {
     site_lock(s);
     TRY(unlocked(s, site_begin(s->main, initial_slab)));
-    return site_scrub_open(s);
+    return site_scrub_begin(s);
 }
 
 enum err site_leave(struct site *s, const char *why)

@@ -33,7 +33,6 @@
 #include "outer/protocol/signer.h"
 #include "outer/organ/organ.h"
 #include "outer/store/outer_state.h"
-#include "outer/store/scrub.h"
 
 struct site_options {
     const char *run, *name;
@@ -175,7 +174,6 @@ uint32_t site_schedule_version(struct site *s);
 /* Until the contributions of all rounds submitted are durable: before a checkpoint that has them
  * behind it. */
 enum err site_wait_stored(struct site *s) MUST;
-void site_scrub_counts(struct site *s, struct scrub_counts *out); /* any thread */
 /* Has a round failed, reaped or not? Passes on what slots had to say. Never waits. */
 enum err site_failed(struct site *s) MUST;
 

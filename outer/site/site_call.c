@@ -7,6 +7,7 @@
 #include "kernels/base/rng.h"
 #include "outer/site/site_identity.h"
 #include "outer/site/site_own.h"
+#include "outer/site/site_repair.h"
 #include "outer/protocol/mutant.h"
 
 enum {
@@ -444,4 +445,28 @@ enum err site_react(struct site_slot *l, const struct wire_answer *a)
     default:
         return refused(a->outcome, a->text);
     }
+}
+
+enum err site_manifest_ask(struct site_slot *l, unsigned fragment, uint64_t round,
+                           struct manifest *m)
+{
+    struct site *s = l->site;
+    struct wire_poll ask = {.head = site_head(l, fragment), .fragment = fragment, .round = round};
+    struct wire_poll_answer a = {.answer = {.outcome = ROUND_NONE}};
+    struct digest wanted, got;
+    TRY(outer_state_manifest_digest(s->replica, fragment, round, &wanted));
+    manifest_clear(&a.manifest);
+    site_unlock(s);
+    enum err e = s->link->ops->poll(s->link, &ask, 0, &a);
+    site_lock(s);
+    TRY(e);
+    if (a.answer.outcome != ROUND_COMMIT)
+        return err_set(ERR_LINK, "the aggregator answers %s to the question for it",
+                       round_outcome_name(a.answer.outcome));
+    got = manifest_digest(&a.manifest);
+    if (!digest_equal(&got, &wanted))
+        return err_set(ERR_PROTO, "the aggregator's manifest of the round is another one");
+    TRY(site_identity_check(s, &a.manifest));
+    *m = a.manifest;
+    return ERR_OK;
 }

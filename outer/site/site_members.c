@@ -28,6 +28,19 @@ enum err site_members_now(const struct site *s, unsigned fragment, struct roster
     return e == ERR_INPUT || e == ERR_CORRUPT ? ERR_OK : e;
 }
 
+/* The manifest of the newest state, of a round > 0, from the aggregator. */
+static enum err manifest_again(struct site_slot *l, unsigned fragment)
+{
+    struct site *s = l->site;
+    uint64_t round = s->replica->state[fragment].round;
+    struct manifest m;
+    ASSERT(round > 0);
+    TRY(site_manifest_ask(l, fragment, round - 1, &m));
+    if (s->replica->state[fragment].round == round)
+        TRY(outer_state_manifest_put(s->replica, &m));
+    return ERR_OK;
+}
+
 /* The manifest of the newest state cannot be read: once. */
 static enum err members_mend(struct site_slot *l, unsigned fragment, bool says)
 {
@@ -36,7 +49,7 @@ static enum err members_mend(struct site_slot *l, unsigned fragment, bool says)
     unsigned peer = l->peer;
     uint64_t round = s->replica->state[fragment].round;
     snprintf(why, sizeof why, "%s", err_message());
-    enum err e = site_manifest_again(l, fragment);
+    enum err e = manifest_again(l, fragment);
     l->peer = peer;
     if (e == ERR_OK || says)
         log_event(LOG_WARN, "manifest_lost", "fragment=%u round=%" PRIu64 " fetched=%d why=%s",

@@ -10,6 +10,7 @@
 #include "outer/site/site_identity.h"
 #include "outer/site/site_masks.h"
 #include "outer/site/site_own.h"
+#include "outer/site/site_repair.h"
 #include "outer/protocol/mutant.h"
 
 enum { PATH_BYTES = 64 };

@@ -95,17 +95,6 @@ struct site_steps { /* as the aggregator said last; in id/site */
     uint32_t count;
     uint64_t former[SCHEDULE_ENDS_MAX];
 };
-enum site_repair { SITE_REPAIR_NONE, SITE_REPAIR_WANTED, SITE_REPAIR_DONE };
-struct site_scrub {
-    struct scrub *scrub;    /* NULL: off */
-    struct site_slot calls; /* of the scrub's thread; without buffers */
-    /* A repair that another thread does; guarded by the site's mutex. */
-    enum site_repair state;
-    unsigned fragment;
-    uint64_t round;
-    enum err e;
-    char why[SCRUB_TEXT_MAX];
-};
 struct site {
     struct env *env;
     struct link *link;
@@ -138,8 +127,8 @@ struct site {
     uint64_t jitter;
     struct outer_metrics_state *metrics; /* [fragments] */
     struct site_slot *main;              /* hello, catch-up; blocking rounds too */
-    struct site_scrub scrub;
-    struct site_masks *masks; /* site_masks.c; NULL: off, or not yet needed */
+    struct site_scrub *scrub;            /* site_scrub.c; NULL: off */
+    struct site_masks *masks;            /* site_masks.c; NULL: off, or not yet needed */
     /* All above, the replica, the files. Held by the thread that works, and released during a call
      * to the aggregator and in a wait: nothing shared is half changed when another slot runs, and
      * what must outlast a call lies in the slot. */
@@ -173,6 +162,14 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w) MU
 enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm) MUST; /* buffers */
 size_t site_largest_elements(const struct outer_state_options *o);
 
+/* Rounds before `rounds` are final; those that are recorded here are taken note of. */
+void site_final(struct site *s, unsigned fragment, uint64_t rounds);
+/* The first round whose state and contribution are kept, so that it can be given up. */
+uint64_t site_final_kept(const struct site *s, unsigned fragment);
+enum err site_final_keep(struct site *s, unsigned fragment) MUST; /* final/F, durable */
+/* Has an aggregator asked to give up the round that made the newest state? */
+bool site_step_back_due(const struct site *s, unsigned fragment);
+
 /* site_inflight.c */
 unsigned site_slot_count(const struct schedule *s, int64_t max_local_steps_offline);
 enum err site_slots_open(struct site *s, struct arena *perm) MUST;
@@ -199,6 +196,10 @@ enum err site_sleep(struct site_slot *l, uint64_t ms) MUST; /* ERR_STOPPED */
 /* The mutex, around a call or a wait: what is shared may have changed afterwards. */
 void site_unlock(struct site *s);
 void site_lock(struct site *s);
+/* The manifest of a recorded round, from the aggregator: by the digests here it is the one. With
+ * the lock held, which is released during the call. ERR_LINK: not now. */
+enum err site_manifest_ask(struct site_slot *l, unsigned fragment, uint64_t round,
+                           struct manifest *m) MUST;
 void site_notice(struct site_slot *l, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -237,40 +238,6 @@ enum err site_eager_begin(struct site_slot *l, const struct site_submission *w) 
 enum err site_eager_load(struct site_slot *l, unsigned fragment, uint64_t round, float *base,
                          bool *found) MUST;
 enum err site_eager_drop(struct site_slot *l, unsigned fragment, uint64_t round) MUST; /* skipped */
-
-/* site_scrub.c */
-enum err site_scrub_open(struct site *s) MUST; /* started; nothing where it is off */
-void site_scrub_close(struct site *s);
-/* By the thread that carries out a round, between its calls: what the scrub has asked for that
- * needs the device and `next` of the replica. */
-void site_scrub_serve(struct site *s);
-/* The manifest of the newest state, of a round > 0, from the aggregator. With the lock held, which
- * is released during the call. ERR_LINK: not now. */
-enum err site_manifest_again(struct site_slot *l, unsigned fragment) MUST;
-
-/* site_step_back.c: a round given up (docs/protocol.md 3.4) */
-/* With the states loaded: what the manifests and a step back before tell of final rounds. */
-enum err site_final_load(struct site *s) MUST;
-/* Rounds before `rounds` are final; those that are recorded here are taken note of. */
-void site_final(struct site *s, unsigned fragment, uint64_t rounds);
-/* The first round whose state and contribution are kept, so that it can be given up. */
-uint64_t site_final_kept(const struct site *s, unsigned fragment);
-/* The aggregator, bound just now, has answered step_back to this state. ERR_DISAGREE: it must not.
- */
-enum err site_step_back_asked(struct site *s, unsigned fragment,
-                              const struct wire_fragment_state *shown) MUST;
-bool site_step_back_due(const struct site *s, unsigned fragment);
-/* Durable on return: the fragment stands at the state before, and the aggregator was told. */
-enum err site_step_back(struct site_slot *l, unsigned fragment) MUST;
-/* What was trained for a round whose contribution was withdrawn: values (host), and the rest of it
- * into *w. *found false: nothing was. */
-enum err site_withdrawn_load(struct site *s, unsigned fragment, uint64_t round, float *values,
-                             struct site_submission *w, bool *found) MUST;
-bool site_withdrawn(const struct site *s, unsigned fragment, uint64_t round);
-
-/* site_supply.c: after a hello to l->peer that was answered `supply`. Never ERR_OK: the hello
- * begins anew, until the aggregator is back (ERR_LINK). l->download is lost. */
-enum err site_supply(struct site_slot *l) MUST;
 
 /* site_outbox.c */
 /* A slot's stored contribution whose file is damaged: written again where the slot still holds all

@@ -6,12 +6,23 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include "kernels/base/log.h"
 #include "outer/site/site_identity.h"
 #include "outer/site/site_own.h"
+#include "outer/site/site_repair.h"
 
 enum { ASKED_MS = 100 }; /* how often the scrub's thread looks whether it is done */
+enum site_repair { SITE_REPAIR_NONE, SITE_REPAIR_WANTED, SITE_REPAIR_DONE };
+struct site_scrub {
+    struct scrub *scrub;    /* NULL: it does not run */
+    struct site_slot calls; /* of the scrub's thread; without buffers */
+    /* A repair that another thread does; guarded by the site's mutex. */
+    enum site_repair state;
+    unsigned fragment;
+    uint64_t round;
+    enum err e;
+    char why[SCRUB_TEXT_MAX];
+};
 
 static struct site *site_of(void *self)
 {
@@ -31,7 +42,7 @@ static enum err unlocked(struct site *s, enum err e)
 /* With the lock held, which is released while another thread works. */
 static enum err repair_wait(struct site *s, unsigned fragment, uint64_t round)
 {
-    struct site_scrub *r = &s->scrub;
+    struct site_scrub *r = s->scrub;
     r->state = SITE_REPAIR_WANTED;
     r->fragment = fragment;
     r->round = round;
@@ -48,8 +59,8 @@ static enum err repair_wait(struct site *s, unsigned fragment, uint64_t round)
 
 void site_scrub_serve(struct site *s)
 {
-    struct site_scrub *r = &s->scrub;
-    if (r->state != SITE_REPAIR_WANTED)
+    struct site_scrub *r = s->scrub;
+    if (!r || r->state != SITE_REPAIR_WANTED)
         return;
     r->e = outer_state_kept(s->replica, r->fragment, r->round)
                ? outer_state_repair(s->replica, r->fragment, r->round)
@@ -89,51 +100,14 @@ static enum err current_mend(void *self, const struct scrub_file *f)
 
 /* ---- manifests and aggregates of earlier rounds ---- */
 
-/* The aggregator's manifest of this round, which must be the one that follows from what is here. */
-static enum err manifest_ask(struct site_slot *l, unsigned fragment, uint64_t round,
-                             struct manifest *m)
-{
-    struct site *s = l->site;
-    struct wire_poll ask = {.head = site_head(l, fragment), .fragment = fragment, .round = round};
-    struct wire_poll_answer a = {.answer = {.outcome = ROUND_NONE}};
-    struct digest wanted, got;
-    TRY(outer_state_manifest_digest(s->replica, fragment, round, &wanted));
-    manifest_clear(&a.manifest);
-    site_unlock(s);
-    enum err e = s->link->ops->poll(s->link, &ask, 0, &a);
-    site_lock(s);
-    TRY(e);
-    if (a.answer.outcome != ROUND_COMMIT)
-        return err_set(ERR_LINK, "the aggregator answers %s to the question for it",
-                       round_outcome_name(a.answer.outcome));
-    got = manifest_digest(&a.manifest);
-    if (!digest_equal(&got, &wanted))
-        return err_set(ERR_PROTO, "the aggregator's manifest of the round is another one");
-    TRY(site_identity_check(s, &a.manifest));
-    *m = a.manifest;
-    return ERR_OK;
-}
-
 static enum err manifest_mend_locked(struct site *s, const struct scrub_file *f)
 {
     struct manifest m;
     unsigned fragment = (unsigned)f->number[0];
-    TRY(manifest_ask(&s->scrub.calls, fragment, f->number[1] - 1, &m));
+    TRY(site_manifest_ask(&s->scrub->calls, fragment, f->number[1] - 1, &m));
     if (!s->env->ops->exists(s->env, f->path)) /* pruned meanwhile */
         return ERR_INPUT;
     return outer_state_manifest_put(s->replica, &m);
-}
-
-enum err site_manifest_again(struct site_slot *l, unsigned fragment)
-{
-    struct site *s = l->site;
-    uint64_t round = s->replica->state[fragment].round;
-    struct manifest m;
-    ASSERT(round > 0);
-    TRY(manifest_ask(l, fragment, round - 1, &m));
-    if (s->replica->state[fragment].round == round)
-        TRY(outer_state_manifest_put(s->replica, &m));
-    return ERR_OK;
 }
 
 static enum err manifest_mend(void *self, const struct scrub_file *f)
@@ -145,7 +119,7 @@ static enum err manifest_mend(void *self, const struct scrub_file *f)
 
 static enum err aggregate_fetch(struct site *s, const struct manifest *m, uint8_t *to)
 {
-    struct wire_fetch ask = {.head = site_head(&s->scrub.calls, m->fragment),
+    struct wire_fetch ask = {.head = site_head(&s->scrub->calls, m->fragment),
                              .what = WIRE_AGGREGATE,
                              .fragment = m->fragment,
                              .round = m->round};
@@ -245,24 +219,34 @@ static const struct scrub_row rows[] = {
      "a restart takes another checkpoint; the next one replaces it"},
 };
 
-enum err site_scrub_open(struct site *s)
+enum err site_scrub_open(struct site *s, struct arena *perm)
+{
+    if (!s->o->scrub_every_ms)
+        return ERR_OK;
+    TRY_ALLOC(s->scrub = arena_alloc(perm, sizeof *s->scrub));
+    s->scrub->calls = (struct site_slot){.site = s};
+    return ERR_OK;
+}
+
+enum err site_scrub_begin(struct site *s)
 {
     const struct scrub_options o = {.rows = rows,
                                     .row_count = sizeof rows / sizeof *rows,
                                     .every_ms = s->o->scrub_every_ms,
                                     .bytes_per_s = s->o->scrub_bytes_per_s,
                                     .self = s};
-    s->scrub.calls = (struct site_slot){.site = s};
-    return o.every_ms && !s->scrub.scrub ? scrub_open(&s->scrub.scrub, s->env, &o) : ERR_OK;
+    return s->scrub && !s->scrub->scrub ? scrub_open(&s->scrub->scrub, s->env, &o) : ERR_OK;
 }
 
 void site_scrub_close(struct site *s)
 {
-    scrub_close(s->scrub.scrub);
-    s->scrub.scrub = NULL;
+    if (!s->scrub)
+        return;
+    scrub_close(s->scrub->scrub);
+    s->scrub->scrub = NULL;
 }
 
 void site_scrub_counts(struct site *s, struct scrub_counts *out)
 {
-    scrub_counts(s->scrub.scrub, out);
+    scrub_counts(s->scrub ? s->scrub->scrub : NULL, out);
 }

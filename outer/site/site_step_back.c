@@ -12,90 +12,12 @@
 #include <stdio.h>
 #include "kernels/base/log.h"
 #include "outer/protocol/mutant.h"
-#include "outer/site/site_masks.h"
 #include "outer/site/site_own.h"
+#include "outer/site/site_repair.h"
 
 enum { PATH_BYTES = 64 };
-/* Rounds that a site can give up, one after the other. More than one is not final only where rounds
- * are aborted: each round that includes sites says that more than half of them had the one before.
- */
-enum { GIVEN_UP_MAX = 4 };
-
-/* ---- final ---- */
-
-static void final_path(char out[PATH_BYTES], unsigned fragment)
-{
-    snprintf(out, PATH_BYTES, "final/%u", fragment);
-}
-
-static void final_fields(struct record_cursor *c, void *self)
-{
-    record_u64(c, self);
-}
-
-void site_final(struct site *s, unsigned fragment, uint64_t rounds)
-{
-    uint64_t here = s->replica->state[fragment].round;
-    rounds = rounds < here ? rounds : here;
-    if (rounds > s->final[fragment])
-        s->final[fragment] = rounds;
-    site_masks_final(s, fragment, s->final[fragment]);
-}
-
-uint64_t site_final_kept(const struct site *s, unsigned fragment)
-{
-    uint64_t round = s->replica->state[fragment].round, kept = s->final[fragment];
-    uint64_t least = round > GIVEN_UP_MAX ? round - GIVEN_UP_MAX : 0;
-    kept = kept > least ? kept : least;
-    return kept < round ? kept : round;
-}
-
-enum err site_final_load(struct site *s)
-{
-    for (unsigned f = 0; f < s->replica->fragments->count; f++) {
-        uint64_t rounds = 0, round = s->replica->state[f].round;
-        struct record_form form = {"final", final_fields, &rounds};
-        struct arena scratch = arena_make(0);
-        char path[PATH_BYTES];
-        struct manifest m;
-        struct record r;
-        final_path(path, f);
-        enum err e = store_read(s->env, path, &form, 0, &r, &scratch);
-        arena_free(&scratch);
-        if (e == ERR_OK)
-            site_final(s, f, rounds);
-        else if (e != ERR_INPUT && e != ERR_CORRUPT) /* damaged: the aggregator tells it again */
-            return e;
-        e = round ? outer_state_manifest(s->replica, f, round - 1, &m) : ERR_INPUT;
-        if (e == ERR_OK)
-            site_charges_take(s, &m);
-        if (e == ERR_OK && !manifest_aborted(&m))
-            site_final(s, f, m.round);
-        else if (e == ERR_MEMORY)
-            return e;
-    }
-    err_clear();
-    return ERR_OK;
-}
-
-/* A later step back, also of another process, begins at an older manifest, which tells less. */
-static enum err final_keep(struct site *s, unsigned fragment)
-{
-    char path[PATH_BYTES];
-    uint64_t rounds = s->final[fragment];
-    struct record_form form = {"final", final_fields, &rounds};
-    final_path(path, fragment);
-    return store_write(s->env, path, &form, NULL, 0);
-}
 
 /* ---- asked to ---- */
-
-bool site_step_back_due(const struct site *s, unsigned fragment)
-{
-    const struct site_asked *a = &s->asked[fragment];
-    const struct outer_state_fragment *state = &s->replica->state[fragment];
-    return a->round && a->round == state->round && digest_equal(&a->manifest, &state->manifest);
-}
 
 static enum err step_back_refuse(unsigned fragment, uint64_t round, const char *why)
 {
@@ -222,7 +144,7 @@ enum err site_step_back(struct site_slot *l, unsigned fragment)
     uint64_t given_up = s->replica->state[fragment].round - 1;
     ASSERT(site_step_back_due(s, fragment));
     TRY(withdraw(l, fragment));
-    TRY(final_keep(s, fragment));
+    TRY(site_final_keep(s, fragment));
     enum err e = outer_state_step_back(s->replica, fragment); /* == COMMIT POINT == */
     if (e == ERR_INPUT || e == ERR_CORRUPT)
         return err_add(ERR_CORRUPT,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include "kernels/base/log.h"
 #include "outer/site/site_own.h"
+#include "outer/site/site_repair.h"
 
 enum { FILE_BYTES_MAX = 1 << 16 };
 

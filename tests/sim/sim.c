@@ -7,10 +7,12 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
+#include "outer/aggregator/aggregator_scrub.h"
 #include "outer/config/sync_config.h"
 #include "outer/organ/amend/amend_organ.h"
 #include "outer/organ/archive/archive_organ.h"
 #include "outer/organ/roster/roster_organ.h"
+#include "outer/site/site_repair.h"
 #include "tests/sim/sim_own.h"
 
 enum { KILL_MAX_MS = 40000, KILL_SMALL_MAX_MS = 8000 };
@@ -433,7 +435,7 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
         .signer = &s->signer.signer,
         .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};
     struct aggregator *a;
-    static struct aggregator_status status; /* 100 kB */
+    struct scrub_counts scrub;
     size_t size;
     TRY(env_sim_begin(&at->env));
     s->amend.lost |=
@@ -459,8 +461,8 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
     }
     TRY(aggregator_open(&a, &at->env.env, &at->replica, &ao, arena));
     e = aggregator_serve(at, a);
-    aggregator_status(a, &status);
-    scrub_count(s, &status.scrub);
+    (void)aggregator_scrub_counts(a, &scrub);
+    scrub_count(s, &scrub);
     aggregator_close(a);
     return e;
 }

@@ -26,7 +26,8 @@ FEATURES = {
     "masks": ("aggregator_masks*", "site_masks*"),
     "roster": ("roster.*",),
     "amend": ("amend.*", "amendments.*", "replan.*"),
-    "repair": ("scrub.*", "aggregator_scrub.*", "site_scrub.*", "supply.*", "site_supply.*", "site_step_back.*"),
+    "repair": ("scrub.*", "aggregator_scrub.*", "site_scrub.*", "supply.*", "site_supply.*", "site_step_back.*",
+               "site_repair.*"),
     "archive": (),
     "operator": ("aggregator_operate.*",),
     # Who signs a round, and who checks it. The keys (signer.h) and TLS are what this stands on.

@@ -1,0 +1,16 @@
+#ifndef AGGREGATOR_SCRUB_H
+#define AGGREGATOR_SCRUB_H
+/* The scrub of the aggregator's directory: damaged files are made again. */
+#include "outer/aggregator/aggregator.h"
+#include "outer/store/scrub.h"
+
+enum err aggregator_scrub_open(struct aggregator *a,
+                               struct arena *perm) MUST; /* nothing where it is off */
+void aggregator_scrub_close(struct aggregator *a);
+/* By work(), under the lock: what the scrub has asked for is done, or begun in the place of a
+ * commit, no commit being in flight. */
+void aggregator_scrub_work(struct aggregator *a);
+/* Any thread; true: the scrub waits for the next work(). */
+bool aggregator_scrub_counts(const struct aggregator *a, struct scrub_counts *out);
+
+#endif
