@@ -5,7 +5,6 @@
  * that need it.
  */
 #include "kernels/base/args.h"
-#include "outer/protocol/round.h"
 
 /* The groups of `atoll --help`, in order. */
 #define CMD_GROUPS(X)                                                                              \
@@ -71,18 +70,5 @@ void cmd_memory_private(void);
 #define X(name, needs, group, summary) enum err cmd_##name(int argc, char **argv) MUST;
 CMD_LIST(X)
 #undef X
-
-/* Rows of the option table of commands that plan a run; o: has config, probe, sites. */
-#define PLAN_ROWS(o)                                                                               \
-    {"config", ARGS_TEXT, &(o)->config, .value = "FILE",                                           \
-     .help = "Configuration (YAML), the one of atoll train: the model, the steps, the sites."},    \
-        {"probe", ARGS_TEXT, &(o)->probe, .value = "FILE",                                         \
-         .help = "Probe file: the link and the step time, as atoll probe measured them, in place " \
-                 "of site.probe. Arguments --plan.* go first."},                                   \
-    {                                                                                              \
-        "sites", ARGS_INT, &(o)->sites,                                                            \
-            .max = ROUND_SITES_MAX, .value = "N",                                                  \
-            .help = "N sites s0, s1, ... instead of outer.sites; 0: outer.sites."                  \
-    }
 
 #endif

@@ -7,6 +7,7 @@
 #include "kernels/base/clock.h"
 #include "outer/cmd/cert_renewal.h"
 #include "outer/cmd/cert_revoke.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "kernels/base/file.h"
 #include "outer/identity/tls.h"
@@ -226,10 +227,7 @@ static enum err cert_list(int argc, char **argv, struct arena *arena)
     return ERR_OK;
 }
 
-static const struct {
-    const char *name, *summary;
-    enum err (*run)(int argc, char **argv, struct arena *arena);
-} commands[] = {
+static const struct cmd_act acts[] = {
     {"authority", "make the authority of a run: ca.pem and ca.key", cert_authority},
     {"roll", "give the run a new authority while it runs", cert_roll},
     {"issue", "make or replace the certificate of a site, an aggregator or an operator",
@@ -243,29 +241,15 @@ static const struct {
     {"revoke", "refuse a name or one certificate from now on", cert_revoke},
     {"list", "all certificates of a directory", cert_list},
 };
-enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 enum err cmd_cert(int argc, char **argv)
 {
-    struct arena arena = arena_make(0);
-    bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
-    for (int i = 0; i < COMMAND_COUNT && argc > 1; i++)
-        if (strcmp(argv[1], commands[i].name) == 0) {
-            enum err e = commands[i].run(argc - 1, argv + 1, &arena);
-            arena_free(&arena);
-            return e;
-        }
-    if (!help)
-        return err_set(ERR_CONFIG,
-                       "cert: authority, roll, issue, renew, request, sign, install, show, "
-                       "revoke or list; "
-                       "`atoll cert --help` says more");
-    puts("atoll cert COMMAND: the certificates of a run. Both sides of every connection show "
-         "one.\n");
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        printf("  %-10s %s\n", commands[i].name, commands[i].summary);
-    puts("\nexample:\n  atoll cert authority --run demo --dir tls\n  atoll cert issue --role "
-         "aggregator --host localhost --dir tls\n"
-         "  atoll cert issue --role site --name a --dir tls");
-    return ERR_OK;
+    static const struct cmd_acts cert = {
+        "cert",
+        "atoll cert COMMAND: the certificates of a run. Both sides of every connection show one.",
+        "  atoll cert authority --run demo --dir tls\n"
+        "  atoll cert issue --role aggregator --host localhost --dir tls\n"
+        "  atoll cert issue --role site --name a --dir tls",
+        acts, sizeof acts / sizeof *acts};
+    return cmd_acts_run(&cert, argc, argv);
 }

@@ -5,12 +5,8 @@
 #include "inner/train/train.h"
 #include "outer/organ/archive/archive_parts.h"
 #include "outer/cmd/cmd.h"
-#include "outer/cmd/plan_accumulator.h"
-#include "outer/cmd/plan_inside.h"
-#include "outer/cmd/plan_private.h"
-#include "outer/config/run.h"
-#include "outer/plan/accumulator.h"
-#include "outer/plan/plan_layers.h"
+#include "outer/cmd/cmd_plan.h"
+#include "outer/plan/plan_settings.h"
 #include "outer/plan/plan_tables.h"
 #include "outer/view/progress.h"
 #include "outer/site/site.h"
@@ -20,33 +16,20 @@ enum { UTILISATION_MIN = 1 }; /* percent */
 static const double GPU_BYTES = 80e9, SPARSE_DECAY = 0.95;
 
 struct plan_cmd {
-    struct run p;
+    struct run_source source;
+    struct run *p;
     struct plan_task task;
-    const char *config, *probe, *write;
+    const char *write;
     double utilisation; /* percent */
-    bool layers, inside, force, private;
-    struct plan_private_options guard;
-    struct plan_inside_options in;
-    int64_t sites, accumulator, product;
+    bool force;
 };
-
-static enum err known(const struct measured *o)
-{
-    if (plan_settings_given(o))
-        return ERR_OK;
-    return err_set(
-        ERR_CONFIG, "%s%s%sgive what is missing, or measure it: atoll probe",
-        o->times.plan_step_s > 0 ? "" : "plan.step_s is 0: no run has steps without a time\n",
-        o->plan_up_mbit > 0 ? "" : "plan.up_mbit is 0: nothing would ever arrive\n",
-        o->plan_down_mbit > 0 ? "" : "plan.down_mbit is 0: nothing would ever come back\n");
-}
 
 /* ---- the table ---- */
 
 /* What a run would take for the rest: the optimizer that suits the codec, its published rate. */
 static struct outer_settings settings_of(const struct plan_cmd *c, const struct plan_option *o)
 {
-    struct outer_settings s = c->p.o;
+    struct outer_settings s = c->p->o;
     s.outer_every = o->schedule.period[0].p.every;
     s.outer_codec = o->schedule.period[0].codec;
     s.outer_optimizer = tuning_optimizer(&s);
@@ -106,7 +89,7 @@ static void print_task(const struct plan_cmd *c)
     const struct plan_task *t = &c->task;
     printf("%.4g M parameters, %u sites, %lld steps of %.4g s; link %.4g up, %.4g down Mbit/s, "
            "%.4g ms round trip",
-           t->parameters / 1e6, t->sites, (long long)c->p.s.train_steps, t->step_s,
+           t->parameters / 1e6, t->sites, (long long)c->p->s.train_steps, t->step_s,
            t->link.up_bps / 1e6, t->link.down_bps / 1e6, 1e3 * t->link.rtt_s);
     if (t->link.loss > 0)
         printf(", %.3g %% lost: one TCP stream carries %.4g Mbit/s up", 100 * t->link.loss,
@@ -124,18 +107,18 @@ static void elements_of(const struct fragments *f, size_t elements[ROUND_FRAGMEN
 
 static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
 {
-    const struct run *run = &c->p;
+    const struct run *run = c->p;
     const struct sync_config_replica site = {.site = true,
                                              .sites = c->task.sites,
                                              .error_feedback_decay =
                                                  (float)run->o.outer_error_feedback_decay};
     struct fragments f;
-    TRY(sync_config_cut(&f, &run->s, &run->o, &run->table, o->schedule.fragments, &c->p.perm));
+    TRY(sync_config_cut(&f, &run->s, &run->o, &run->table, o->schedule.fragments, &c->p->perm));
     struct outer_state_options m = sync_config_state(&f, &o->schedule, &run->sync.outer, &site);
-    struct train_memory t = train_plan(&c->p.s, &c->p.table, DTYPE_BF16, 1);
+    struct train_memory t = train_plan(&c->p->s, &c->p->table, DTYPE_BF16, 1);
     double outer =
         (double)(outer_state_memory(&m, true).host +
-                 site_memory(&m, c->task.sites, c->p.o.outer_max_local_steps_offline, true).host);
+                 site_memory(&m, c->task.sites, c->p->o.outer_max_local_steps_offline, true).host);
     printf("\nMemory: %.2f GiB for training (one rank, bf16), %.2f GiB for the outer loop on the "
            "lead.\n",
            (double)t.total / (1 << 30), outer / (1 << 30));
@@ -151,12 +134,12 @@ static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
 /* run.archive, whether it is on or not: what it would take. */
 static enum err print_archive(struct plan_cmd *c, const struct plan_option *o)
 {
-    const struct run *run = &c->p;
+    const struct run *run = c->p;
     const struct sync_config_replica aggregator = {.sites = c->task.sites};
     struct fragments f;
     char round[2][32], whole[2][32];
     uint64_t every = (uint64_t)run->o.run_archive_states;
-    TRY(sync_config_cut(&f, &run->s, &run->o, &run->table, o->schedule.fragments, &c->p.perm));
+    TRY(sync_config_cut(&f, &run->s, &run->o, &run->table, o->schedule.fragments, &c->p->perm));
     struct outer_state_options m =
         sync_config_state(&f, &o->schedule, &run->sync.outer, &aggregator);
     for (unsigned i = 0; i < 2; i++) {
@@ -215,8 +198,8 @@ static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_
             config_choice_name(outer_codec_choices, run.outer_codec),
             config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_lr,
             run.outer_error_feedback_decay);
-    if (c->probe)
-        fprintf(f, "site:\n  probe: %s\n", c->probe);
+    if (c->source.probe)
+        fprintf(f, "site:\n  probe: %s\n", c->source.probe);
 }
 
 static enum err give_configuration(const struct plan_cmd *c, const struct plan_option *o)
@@ -242,7 +225,7 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
     double share = c->utilisation / 100, most = floor(1000 * nearest->result.utilisation) / 10;
     if (most >= UTILISATION_MIN)
         snprintf(less, sizeof less, "; or --utilisation %.1f", most);
-    TRY(plan_nearest_link(&c->task, &c->p.sync.schedule, &c->p.table, share, &link, &by));
+    TRY(plan_nearest_link(&c->task, &c->p->sync.schedule, &c->p->table, share, &link, &by));
     if (by == PLAN_BY_RATE || by == PLAN_BY_BOTH)
         snprintf(possible, sizeof possible, "%.3g up and %.3g down Mbit/s at %.4g ms",
                  link.up_bps / 1e6, link.down_bps / 1e6, 1e3 * link.rtt_s);
@@ -264,102 +247,32 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
                    less);
 }
 
-/* DreamDDP's schedule for the configured H and codec. */
-static enum err plan_by_layer(struct plan_cmd *c)
+static enum err plan(struct run *r, void *self)
 {
-    struct plan_layers l;
-    char text[PLAN_LAYERS_TEXT];
-    TRY(plan_layers_make(&l, &c->p, &c->task.link));
-    int64_t every = 0;
-    double period_s = (double)c->p.o.outer_every * c->p.measured.times.plan_step_s;
-    bool slow = l.wait_s > PLAN_LAYERS_WAIT * period_s;
-    if (slow)
-        TRY(plan_layers_every(&every, &c->p, &c->task.link));
-    printf("outer:\n  every: %lld\n  partition: slices\n  slices: [",
-           (long long)c->p.o.outer_every);
-    for (unsigned i = 0; i < l.count; i++) {
-        plan_layers_text(&l.slice[i], (int)c->p.s.model_layers, text, sizeof text);
-        printf("%s%s", i ? ", " : "", text);
-    }
-    printf("]\n  overlap_steps: %lld\n  before_update: %s\n  codec: %s\n", (long long)l.span,
-           l.span < c->p.o.outer_every ? "true" : "false",
-           config_choice_name(outer_codec_choices, c->p.o.outer_codec));
-    printf("# %u slices, each %s the %lld steps behind it; training waits %.3g s (%.3g %% of the "
-           "period)\n",
-           l.count, slow ? "partly hidden under" : "hidden under", (long long)l.span, l.wait_s,
-           100 * l.wait_s / period_s);
-    if (l.more)
-        printf("# fill-in: %u further exchanges of slices in a period, which wait for nothing\n",
-               l.more);
-    else if (l.span > 1)
-        printf(
-            "# no fill-in: with slots of %lld steps a further exchange would replace the updates "
-            "of %lld of them; outer.every = %lld has slots of one step\n",
-            (long long)l.span, (long long)l.span - 1, (long long)c->p.s.model_layers + 2);
-    if (every)
-        printf("# the line is too slow for this H; try outer.every %lld\n", (long long)every);
-    else if (slow)
-        printf("# the line is too slow for any H up to %d; take a smaller codec or a faster line\n",
-               PLAN_EVERY_MAX);
-    return ERR_OK;
-}
-
-static enum err plan(struct plan_cmd *c, const struct args *args)
-{
+    struct plan_cmd *c = self;
     struct plan_option options[PLAN_OPTIONS_MAX], nearest, now;
     size_t count, elements[ROUND_FRAGMENTS_MAX];
-    if (c->layers && c->write)
-        return err_set(ERR_CONFIG,
-                       "--layers writes no file: merge what it prints into the configuration");
-    if (c->in.times)
-        return plan_inside_times(c->in.times, c->in.json);
-    if (!c->inside && (c->in.ranks || c->in.search || c->in.json))
-        return err_set(ERR_CONFIG, "%s belongs to --inside; add it",
-                       c->in.ranks    ? "--ranks"
-                       : c->in.search ? "--search"
-                                      : "--json");
-    if (!c->private && (c->guard.records || c->guard.site_level))
-        return err_set(ERR_CONFIG, "%s belongs to --private; add it",
-                       c->guard.records ? "--records" : "--site-level");
+    c->p = r;
     TRY(plan_settings_may_write(c->write, c->force));
-    const struct run_source source = {.role = c->private ? RUN_MODEL : RUN_PLAN,
-                                      .config = c->config,
-                                      .probe = c->probe,
-                                      .sites = c->private ? 0
-                                               : (c->inside || c->accumulator) && !c->sites
-                                                   ? 1
-                                                   : c->sites,
-                                      .args = args};
-    TRY(run_open(&c->p, &source));
-    c->guard.sites = c->sites;
-    c->guard.force = c->force;
-    if (c->private)
-        return plan_private(&c->p, &c->guard);
-    if (c->inside)
-        return plan_inside(&c->p, &c->in);
-    if (c->accumulator)
-        return plan_accumulator(&c->p, c->accumulator, c->product);
-    TRY(known(&c->p.measured));
-    plan_settings_task(&c->task, &c->p, &c->p.measured);
-    if (c->layers)
-        return plan_by_layer(c);
-    now.schedule = c->p.sync.schedule;
-    elements_of(&c->p.sync.fragments, elements);
+    TRY(plan_settings_own(&c->task, r));
+    now.schedule = c->p->sync.schedule;
+    elements_of(&c->p->sync.fragments, elements);
     plan_predict(&c->task, &now.schedule, elements, &now.result);
-    TRY(plan_search(&c->task, &(struct plan_goal){&now.schedule, &c->p.table, c->utilisation / 100},
-                    options, &count, &nearest));
+    TRY(plan_search(&c->task,
+                    &(struct plan_goal){&now.schedule, &c->p->table, c->utilisation / 100}, options,
+                    &count, &nearest));
     print_task(c);
     print_head();
     for (size_t i = 0; i < count; i++)
         print_option(c, &options[i], options[i].schedule.fragments);
     printf("as configured:\n");
-    print_option(c, &now, c->p.sync.fragments.parts);
+    print_option(c, &now, c->p->sync.fragments.parts);
     print_legend(c);
     if (!count)
         return refuse(c, &nearest);
     struct fragments f;
-    TRY(sync_config_cut(&f, &c->p.s, &c->p.o, &c->p.table, options[0].schedule.fragments,
-                        &c->p.perm));
+    TRY(sync_config_cut(&f, &c->p->s, &c->p->o, &c->p->table, options[0].schedule.fragments,
+                        &c->p->perm));
     elements_of(&f, elements);
     print_more_sites(c, &options[0], elements);
     TRY(print_memory(c, &options[0]));
@@ -367,65 +280,64 @@ static enum err plan(struct plan_cmd *c, const struct args *args)
     return give_configuration(c, &options[0]);
 }
 
+/* atoll plan --inside is atoll plan inside, and atoll plan --times LIST is atoll plan times LIST.
+ */
+static enum err act_spelled(const struct cmd_acts *acts, int argc, char **argv, bool *found)
+{
+    struct arena arena = arena_make(0);
+    enum err e = ERR_OK;
+    *found = false;
+    for (int i = 1; i < argc && !*found; i++) {
+        char name[32];
+        const char *equals = strchr(argv[i], '=');
+        size_t n = equals ? (size_t)(equals - argv[i]) : strlen(argv[i]);
+        snprintf(name, sizeof name, "%.*s", (int)n, argv[i]);
+        const struct cmd_act *act = strncmp(name, "--", 2) ? NULL : cmd_act_find(acts, name + 2);
+        if (!act)
+            continue;
+        *found = true;
+        if (equals)
+            argv[i] += n + 1;
+        else
+            memmove(argv + i, argv + i + 1, (size_t)(argc - i) * sizeof *argv);
+        e = act->run(argc - !equals, argv, &arena);
+    }
+    arena_free(&arena);
+    return e;
+}
+
 enum err cmd_plan(int argc, char **argv)
 {
-    struct plan_cmd c = {.utilisation = 95, .product = 5, .p.perm = arena_make(0)};
+    static const struct cmd_act acts[] = {
+#define X(act, summary) {#act, summary, cmd_plan_##act},
+        PLAN_ACTS(X)
+#undef X
+    };
+    static const struct cmd_acts all = {"plan", "", "", acts, sizeof acts / sizeof *acts};
+    struct plan_cmd c = {.utilisation = 95, .source = {.role = RUN_PLAN}};
     const struct args_option options[] = {
-        PLAN_ROWS(&c),
+        PLAN_ROWS(&c.source),
         {"utilisation", ARGS_REAL, &c.utilisation, .min = UTILISATION_MIN, .max = 99.9,
          .value = "PERCENT", .help = "Settings must train at least this share of the run's time."},
-        {"layers", ARGS_FLAG, &c.layers,
-         .help = "Instead: layers in slices that hide under training (DreamDDP), for the "
-                 "configured H and codec and plan.layers_ms."},
-        {"inside", ARGS_FLAG, &c.inside,
-         .help = "Instead: the ranks of one site. Step time, exposed communication, efficiency, "
-                 "energy, price, memory, and the number of ranks beyond which more stop paying, "
-                 "from --probe (atoll probe --ranks) or plan.gpu."},
-        {"ranks", ARGS_TEXT, &c.in.ranks, .value = "LIST",
-         .help = "With --inside: these numbers of ranks; powers of two."},
-        {"search", ARGS_FLAG, &c.in.search,
-         .help = "With --inside: for each number of ranks the micro-batch, recomputation, ZeRO "
-                 "stage and bucket with the most tokens per second that fit the memory."},
-        {"json", ARGS_FLAG, &c.in.json,
-         .help = "With --inside or --times: one JSON object for each row, times in seconds."},
-        {"times", ARGS_TEXT, &c.in.times, .value = "LIST",
-         .help = "Instead: speed-up, efficiency, GPU-hours and knee of measured times, "
-                 "GPUS:MINUTES,..."},
-        {"accumulator", ARGS_INT, &c.accumulator, .min = 1, .max = ACCUMULATOR_BITS_MAX,
-         .value = "BITS",
-         .help = "Instead: whether accumulators of so many bits of mantissa hold the sums of the "
-                 "model's matrix products, plain and in chunks of 64 terms."},
-        {"product", ARGS_INT, &c.product, .min = 1, .max = ACCUMULATOR_BITS_MAX, .value = "BITS",
-         .help = "With --accumulator: bits of mantissa of a product."},
-        {"private", ARGS_FLAG, &c.private,
-         .help =
-             "Instead: the privacy budget of a site. Epsilon of the configured noise, the noise "
-             "for an epsilon, with and without amplification, and how much of a step is "
-             "signal."},
-        {"records", ARGS_INT, &c.guard.records, .min = 0, .max = 1e15, .value = "N",
-         .help = "With --private: records of the site, instead of counting them in data.train."},
-        {"site-level", ARGS_FLAG, &c.guard.site_level,
-         .help = "With --private: instead, what protecting a site's whole participation would "
-                 "cost."},
         {"write", ARGS_TEXT, &c.write, .value = "FILE",
          .help = "Write the configuration of the best row there, in a new file."},
-        {"force", ARGS_FLAG, &c.force,
-         .help = "Replace the file of --write; with --site-level: print what is refused."},
+        {"force", ARGS_FLAG, &c.force, .help = "Replace the file of --write."},
     };
-    struct args args = {.command = "plan",
-                        .summary = "Chooses H, fragments, overlap and codec for a link and a step "
-                                   "time, with the predicted share of "
-                                   "time that trains, bytes, cost and loss. A link that cannot do "
-                                   "it is refused with the nearest "
-                                   "one that can.",
-                        .example =
-                            "atoll plan --config run.yaml --probe link.yaml --plan.price_gb 0.05",
-                        .settings = run_nearest_setting,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
-    enum err e = args_parse(&args, argc, argv, &c.p.perm);
-    if (e == ERR_OK && !args.help)
-        e = plan(&c, &args);
-    run_close(&c.p);
-    return e;
+    struct args args = {
+        .command = "plan",
+        .summary = "Chooses H, fragments, overlap and codec for a link and a step time, with the "
+                   "predicted share of time that trains, bytes, cost and loss. A link that cannot "
+                   "do it is refused with the nearest one that can. Other plans: atoll plan "
+                   "inside (the ranks of one site), layers (slices of layers), private (the "
+                   "privacy budget of a site), accumulator BITS, times GPUS:MINUTES,...; "
+                   "`atoll plan inside --help` says more.",
+        .example = "atoll plan --config run.yaml --probe link.yaml --plan.price_gb 0.05",
+        .settings = run_nearest_setting,
+        .options = options,
+        .count = sizeof options / sizeof *options};
+    bool spelled;
+    if (cmd_act_find(&all, argv[1]))
+        return cmd_acts_run(&all, argc, argv);
+    TRY(act_spelled(&all, argc, argv, &spelled));
+    return spelled ? ERR_OK : cmd_run(&args, &c.source, argc, argv, plan, &c);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/args.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/privacy_audit.h"
 #include "outer/cmd/privacy_verify.h"
@@ -238,10 +239,7 @@ static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
     return ERR_OK;
 }
 
-static const struct act {
-    const char *name, *summary;
-    enum err (*run)(int argc, char **argv, struct arena *arena);
-} acts[] = {
+static const struct cmd_act acts[] = {
     {"account", "epsilon of DP-SGD, or the noise for an epsilon", privacy_account},
     {"banded", "correlated noise beside independent noise, at one epsilon", privacy_banded},
     {"ledger", "what a site has spent of its budget, and what is left", privacy_ledger},
@@ -251,26 +249,13 @@ static const struct act {
 #endif
     {"audit", "a lower bound on epsilon from one run with canaries", privacy_audit},
 };
-enum { ACTS = sizeof acts / sizeof *acts };
 
 enum err cmd_privacy(int argc, char **argv)
 {
-    for (int i = 0; argc > 1 && i < ACTS; i++)
-        if (strcmp(argv[1], acts[i].name) == 0) {
-            struct arena arena = arena_make(0);
-            cmd_files_private(); /* canaries are a secret */
-            enum err e = acts[i].run(argc - 1, argv + 1, &arena);
-            arena_free(&arena);
-            return e;
-        }
-    if (argc < 2 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0))
-        return err_set(
-            ERR_CONFIG,
-            "privacy: account, banded, ledger, verify, canaries or audit; `atoll privacy "
-            "--help` says more");
-    puts("atoll privacy ACT: differential privacy in numbers.\n");
-    for (int i = 0; i < ACTS; i++)
-        printf("  %-9s %s\n", acts[i].name, acts[i].summary);
-    puts("\nexample:\n  atoll privacy account --q 0.01 --noise 1.1 --steps 1000 --delta 1e-5");
-    return ERR_OK;
+    static const struct cmd_acts privacy = {
+        "privacy", "atoll privacy ACT: differential privacy in numbers.",
+        "  atoll privacy account --q 0.01 --noise 1.1 --steps 1000 --delta 1e-5", acts,
+        sizeof acts / sizeof *acts};
+    cmd_files_private(); /* canaries are a secret */
+    return cmd_acts_run(&privacy, argc, argv);
 }

@@ -10,8 +10,8 @@
 #include "kernels/base/log.h"
 #include "kernels/base/number.h"
 #include "outer/cmd/cmd.h"
+#include "outer/cmd/cmd_plan.h"
 #include "outer/link/tcp.h"
-#include "outer/config/run.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/view/progress.h"
 #include "outer/record/jsonl.h"
@@ -22,12 +22,13 @@ struct sim_later { /* a site's line from then on, 0: it stays */
     double up_s, up_bps, down_s, down_bps;
 };
 struct sim_cmd {
-    struct run p;
+    struct run *p;
+    const struct args *args;
     struct plan_task task;
-    const char *config, *probe, *topology, *record;
+    const char *topology, *record;
     struct jsonl log;
     bool force;
-    int64_t sites, rounds, seed;
+    int64_t rounds, seed;
     double days;
     double began_s, told_s; /* on the wall's clock: the simulation, the last line about it */
     struct simulate_site *site;
@@ -98,10 +99,10 @@ static enum err set_value(struct simulate_site *s, const char *key, double value
 static enum err set_probe(struct sim_cmd *c, const struct args *args, struct simulate_site *s,
                           const char *path)
 {
-    struct measured m = c->p.measured;
+    struct measured m = c->p->measured;
     struct plan_task t;
-    TRY(measured_read(&m, path, args, &c->p.perm));
-    plan_settings_task(&t, &c->p, &m);
+    TRY(measured_read(&m, path, args, &c->p->perm));
+    plan_settings_task(&t, c->p, &m);
     s->step_s = t.step_s;
     s->link = t.link;
     s->encode_s = t.outer.encode_s;
@@ -126,7 +127,7 @@ static enum err set_site(struct sim_cmd *c, const struct args *args, const char 
     if (!s)
         return err_set(ERR_CONFIG, "\"%.100s\": there is no site of this name; the first is %s",
                        text, c->site[0].name);
-    char *copy = arena_string(&c->p.perm, colon + 1, strlen(colon + 1)), *rest, *pair;
+    char *copy = arena_string(&c->p->perm, colon + 1, strlen(colon + 1)), *rest, *pair;
     TRY_ALLOC(copy);
     for (pair = strtok_r(copy, ",", &rest); pair; pair = strtok_r(NULL, ",", &rest)) {
         char *equals = strchr(pair, '=');
@@ -149,7 +150,7 @@ static enum err topology_links_set(struct sim_cmd *c)
 {
     struct topology t;
     struct tcp_settings here;
-    TRY(topology_load(&t, c->topology, NULL, &c->p.perm));
+    TRY(topology_load(&t, c->topology, NULL, &c->p->perm));
     tcp_read(&here, "/proc/sys/net/ipv4");
     const char *congestion =
         *t.set.wan_congestion ? t.set.wan_congestion : here.congestion; /* as atoll wan has it */
@@ -193,9 +194,9 @@ static void relined(void *self, unsigned site, double t_s, struct line *l)
 
 static enum err make_sites(struct sim_cmd *c, const struct args *args)
 {
-    const struct config_list *names = &c->p.o.outer_sites;
+    const struct config_list *names = &c->p->o.outer_sites;
     c->count = (unsigned)names->count;
-    TRY_ALLOC(c->site = arena_array(&c->p.perm, c->count, sizeof *c->site));
+    TRY_ALLOC(c->site = arena_array(&c->p->perm, c->count, sizeof *c->site));
     for (unsigned i = 0; i < c->count; i++)
         c->site[i] = (struct simulate_site){.name = names->items[i],
                                             .step_s = c->task.step_s,
@@ -203,7 +204,7 @@ static enum err make_sites(struct sim_cmd *c, const struct args *args)
                                             .encode_s = c->task.outer.encode_s,
                                             .apply_s = c->task.outer.apply_s};
     if (c->topology) {
-        TRY_ALLOC(c->later = arena_array(&c->p.perm, c->count, sizeof *c->later));
+        TRY_ALLOC(c->later = arena_array(&c->p->perm, c->count, sizeof *c->later));
         TRY(topology_links_set(c));
     }
     for (int i = 0; i < args->operand_count; i++)
@@ -263,10 +264,10 @@ static void print_sites(const struct sim_cmd *c, const struct simulate_result *r
 /* Strict mode: exactly what atoll train predicts, or the simulation is wrong. */
 static void print_bytes(const struct sim_cmd *c, const struct simulate_result *r)
 {
-    struct schedule s = c->p.sync.schedule;
+    struct schedule s = c->p->sync.schedule;
     size_t elements[ROUND_FRAGMENTS_MAX];
     for (unsigned f = 0; f < s.fragments; f++)
-        elements[f] = c->p.sync.fragments.f[f].elements;
+        elements[f] = c->p->sync.fragments.f[f].elements;
     s.steps = r->steps;
     uint64_t up = schedule_upload_bytes(&s, elements),
              down = schedule_download_bytes(&s, elements, c->count);
@@ -284,8 +285,8 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
     progress_duration(total, sizeof total, r->total_s);
     progress_duration(wall, sizeof wall, r->wall_s);
     printf("%u sites, %lld aggregator%s, %lld steps, %llu rounds of %u fragments, %llu calls\n",
-           c->count, (long long)c->p.o.outer_aggregators, c->p.o.outer_aggregators > 1 ? "s" : "",
-           (long long)r->steps, (unsigned long long)r->rounds, c->p.sync.schedule.fragments,
+           c->count, (long long)c->p->o.outer_aggregators, c->p->o.outer_aggregators > 1 ? "s" : "",
+           (long long)r->steps, (unsigned long long)r->rounds, c->p->sync.schedule.fragments,
            (unsigned long long)r->calls);
     if (r->ended)
         printf("The first %g days of the run, in which all sites made %lld steps.\n", c->days,
@@ -293,11 +294,11 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
     else if (r->stopped)
         printf("Stopped: of %lld steps all sites had made the first %lld. What follows is of "
                "these; nothing is stored.\n",
-               (long long)c->p.sync.schedule.steps, (long long)r->steps);
-    else if (r->steps < c->p.sync.schedule.steps)
+               (long long)c->p->sync.schedule.steps, (long long)r->steps);
+    else if (r->steps < c->p->sync.schedule.steps)
         printf("Only the first %lld of %lld steps (--rounds); the last round of what was simulated "
                "is a full-precision round.\n",
-               (long long)r->steps, (long long)c->p.sync.schedule.steps);
+               (long long)r->steps, (long long)c->p->sync.schedule.steps);
     printf("time %s (%.1f s), of it training %.2f %%; a round takes %.3f s from its send to its "
            "commit\n",
            total, r->total_s, 100 * r->utilisation, r->exchange_s);
@@ -305,7 +306,7 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
     for (uint32_t i = 0; i < r->amendments.count; i++)
         printf("%samendment %u of outer.replan: %s from round %llu on\n", i ? "" : "\n", i + 1,
                r->amendments.list[i].text, (unsigned long long)r->amendments.list[i].round);
-    if (!r->stopped && !r->amendments.count && c->p.o.outer_mode == OUTER_MODE_STRICT)
+    if (!r->stopped && !r->amendments.count && c->p->o.outer_mode == OUTER_MODE_STRICT)
         print_bytes(c, r);
     printf("Simulated in %s (%.1f s), %.3g times as fast as the run.\n", wall, r->wall_s,
            r->total_s / r->wall_s);
@@ -344,7 +345,7 @@ static enum err open_record(struct sim_cmd *c)
         return ERR_OK;
     if (c->force)
         TRY(file_remove_tree(c->record));
-    TRY(jsonl_open(&c->log, c->record, &c->p.perm));
+    TRY(jsonl_open(&c->log, c->record, &c->p->perm));
     jsonl_hold(
         &c->log); /* a year has millions of lines: written as many at once as the buffer holds */
     return ERR_OK;
@@ -359,34 +360,34 @@ static double shortest_step_s(const struct sim_cmd *c)
     return least;
 }
 
-static enum err sim(struct sim_cmd *c, const struct args *args)
+static enum err sim(struct run *p, void *self)
 {
+    struct sim_cmd *c = self;
+    const struct args *args = c->args;
     struct simulate_result r;
+    c->p = p;
     TRY(plan_settings_may_write(c->record, c->force));
-    const struct run_source source = {
-        .role = RUN_PLAN, .config = c->config, .probe = c->probe, .sites = c->sites, .args = args};
-    TRY(run_open(&c->p, &source));
-    plan_settings_task(&c->task, &c->p, &c->p.measured);
+    plan_settings_task(&c->task, c->p, &c->p->measured);
     TRY(make_sites(c, args));
     if (c->days > 0)
-        c->p.sync.schedule.steps = (int64_t)(c->days * 86400 / shortest_step_s(c));
-    if (c->p.sync.schedule.steps < 1)
+        c->p->sync.schedule.steps = (int64_t)(c->days * 86400 / shortest_step_s(c));
+    if (c->p->sync.schedule.steps < 1)
         return err_set(ERR_CONFIG, "--days %g is less than one step of %g s", c->days,
                        shortest_step_s(c));
     TRY(open_record(c));
-    struct simulate_options o = {.exchange = &c->p.sync,
+    struct simulate_options o = {.exchange = &c->p->sync,
                                  .sites = c->site,
                                  .site_count = c->count,
-                                 .strict = c->p.o.outer_mode == OUTER_MODE_STRICT,
-                                 .grace = c->p.o.outer_grace,
-                                 .before_update = c->p.o.outer_before_update,
-                                 .straggler_timeout_s = c->p.o.outer_straggler_timeout_s,
+                                 .strict = c->p->o.outer_mode == OUTER_MODE_STRICT,
+                                 .grace = c->p->o.outer_grace,
+                                 .before_update = c->p->o.outer_before_update,
+                                 .straggler_timeout_s = c->p->o.outer_straggler_timeout_s,
                                  .outer = c->task.outer,
-                                 .aggregators = (unsigned)c->p.o.outer_aggregators,
+                                 .aggregators = (unsigned)c->p->o.outer_aggregators,
                                  .aggregator_bps = c->task.aggregator_bps,
-                                 .error_feedback_decay = c->p.o.outer_error_feedback_decay,
+                                 .error_feedback_decay = c->p->o.outer_error_feedback_decay,
                                  .seed = (uint64_t)c->seed,
-                                 .settings = &c->p.base,
+                                 .settings = &c->p->base,
                                  .relined = c->later ? relined : NULL,
                                  .relined_self = c,
                                  .rounds_max = (uint64_t)c->rounds,
@@ -403,7 +404,7 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
     signal(SIGTERM, on_signal);
     log_min(LOG_ERROR);
     log_to(sink, NULL);
-    enum err e = simulate(&o, &r, &c->p.perm);
+    enum err e = simulate(&o, &r, &c->p->perm);
     log_to(NULL, NULL);
     jsonl_release(&c->log);
     jsonl_close(&c->log);
@@ -417,9 +418,10 @@ static enum err sim(struct sim_cmd *c, const struct args *args)
 
 enum err cmd_sim(int argc, char **argv)
 {
-    struct sim_cmd c = {.seed = 1, .p.perm = arena_make(0)};
+    struct run_source source = {.role = RUN_PLAN};
+    struct sim_cmd c = {.seed = 1};
     const struct args_option options[] = {
-        PLAN_ROWS(&c),
+        PLAN_ROWS(&source),
         {"topology", ARGS_TEXT, &c.topology, .value = "FILE",
          .help = "Links from a topology or preset of atoll wan, one of whose places is the "
                  "aggregator."},
@@ -451,9 +453,6 @@ enum err cmd_sim(int argc, char **argv)
         .settings = run_nearest_setting,
         .options = options,
         .count = sizeof options / sizeof *options};
-    enum err e = args_parse(&args, argc, argv, &c.p.perm);
-    if (e == ERR_OK && !args.help)
-        e = sim(&c, &args);
-    run_close(&c.p);
-    return e;
+    c.args = &args;
+    return cmd_run(&args, &source, argc, argv, sim, &c);
 }

@@ -59,6 +59,19 @@ void plan_settings_task(struct plan_task *t, const struct run *r, const struct m
     t->tokens = (double)s->train_steps * (double)s->train_batch_tokens * t->sites;
 }
 
+enum err plan_settings_own(struct plan_task *t, const struct run *r)
+{
+    const struct measured *o = &r->measured;
+    plan_settings_task(t, r, o);
+    if (plan_settings_given(o))
+        return ERR_OK;
+    return err_set(
+        ERR_CONFIG, "%s%s%sgive what is missing, or measure it: atoll probe",
+        o->times.plan_step_s > 0 ? "" : "plan.step_s is 0: no run has steps without a time\n",
+        o->plan_up_mbit > 0 ? "" : "plan.up_mbit is 0: nothing would ever arrive\n",
+        o->plan_down_mbit > 0 ? "" : "plan.down_mbit is 0: nothing would ever come back\n");
+}
+
 enum err plan_settings_may_write(const char *path, bool force)
 {
     if (!path || force || !file_exists(path))

@@ -1,10 +1,18 @@
-#include "outer/cmd/plan_accumulator.h"
+/* atoll plan accumulator: the sums of a model's matrix products, and whether an accumulator of so
+ * many bits of mantissa holds them.
+ */
+#include "outer/cmd/cmd_plan.h"
 #include <stdio.h>
 #include <string.h>
 #include "inner/train/train.h"
+#include "kernels/base/number.h"
 #include "outer/plan/accumulator.h"
 
 enum { SUMS_MAX = 16 };
+struct accumulator_options {
+    const struct args *args;
+    int64_t product; /* bits of mantissa of a product */
+};
 
 struct sum {
     size_t n;
@@ -63,8 +71,15 @@ static void print_sum(const struct sum *s, int bits, int product)
     fflush(stdout);
 }
 
-enum err plan_accumulator(struct run *p, int64_t bits, int64_t product)
+static enum err accumulator(struct run *p, void *self)
 {
+    const struct accumulator_options *o = self;
+    const int64_t product = o->product;
+    int64_t bits = 0;
+    if (o->args->operand_count != 1 || !number_read_whole(o->args->operand[0], &bits) || bits < 1 ||
+        bits > ACCUMULATOR_BITS_MAX)
+        return err_set(ERR_CONFIG, "plan accumulator: give BITS, from 1 to %d",
+                       ACCUMULATOR_BITS_MAX);
     const struct sums l = sums_of(p);
     printf(
         "Sums of products of %lld bits of mantissa in accumulators of %lld; fp16 has 10, bf16 7; "
@@ -81,4 +96,28 @@ enum err plan_accumulator(struct run *p, int64_t bits, int64_t product)
         "sign needs more bits.\ndevice.accumulator trains so, emulated; without it products "
         "accumulate in f32.\n");
     return ERR_OK;
+}
+
+enum err cmd_plan_accumulator(int argc, char **argv, struct arena *arena)
+{
+    struct args args;
+    struct accumulator_options o = {.args = &args, .product = 5};
+    struct run_source source = {.role = RUN_PLAN, .sites = 1};
+    const struct args_option options[] = {
+        PLAN_ROWS(&source),
+        {"product", ARGS_INT, &o.product, .min = 1, .max = ACCUMULATOR_BITS_MAX, .value = "BITS",
+         .help = "Bits of mantissa of a product."},
+    };
+    args =
+        (struct args){.command = "plan accumulator",
+                      .summary = "Whether accumulators of so many bits of mantissa hold the sums "
+                                 "of the model's matrix products, plain and in chunks of 64 "
+                                 "terms.",
+                      .example = "atoll plan accumulator 9 --config run.yaml",
+                      .operands = "BITS",
+                      .settings = run_nearest_setting,
+                      .options = options,
+                      .count = sizeof options / sizeof *options};
+    (void)arena;
+    return cmd_run(&args, &source, argc, argv, accumulator, &o);
 }

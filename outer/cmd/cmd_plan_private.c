@@ -1,4 +1,7 @@
-#include "outer/cmd/plan_private.h"
+/* atoll plan private: what a claim costs before a run: noise, epsilon with and without
+ * amplification, and how much of a step is signal. For the site that the configuration describes.
+ */
+#include "outer/cmd/cmd_plan.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,6 +10,12 @@
 #include "outer/budget/budget.h"
 #include "outer/view/secure.h"
 
+struct private_options {
+    int64_t records; /* of the site; 0: counted in data.train */
+    bool site_level; /* instead: a site's whole participation */
+    int64_t sites;   /* of that; 0: those of outer.sites */
+    bool force;      /* prints it where the noise is more than the signal */
+};
 struct question {
     const struct settings *s;
     struct private_charge charge; /* of a step; noise 0: not given */
@@ -186,7 +195,7 @@ static void print_leave(const struct run *p)
 }
 
 /* ---- whole sites ---- */
-static enum err plan_of_sites(const struct run *p, const struct plan_private_options *o)
+static enum err plan_of_sites(const struct run *p, const struct private_options *o)
 {
     const struct settings *s = &p->s;
     double epsilon = s->privacy_epsilon > 0 ? s->privacy_epsilon : targets[TARGETS - 1];
@@ -213,12 +222,10 @@ static enum err plan_of_sites(const struct run *p, const struct plan_private_opt
                    l.ratio, ceil(l.sites));
 }
 
-enum err plan_private(struct run *p, const struct plan_private_options *o)
-{
-    struct settings s = run_site_settings(p);
+static enum err private(struct run *p, void *self) {
+    const struct private_options *o = self; struct settings s = run_site_settings(p);
     struct question x;
-    if (o->site_level)
-        return plan_of_sites(p, o);
+    if (o->site_level) return plan_of_sites(p, o);
     TRY(question_open(&x, p, &s, o->records));
     print_question(&x);
     TRY(check_question(&x));
@@ -228,4 +235,31 @@ enum err plan_private(struct run *p, const struct plan_private_options *o)
     print_verdict(&x);
     print_leave(p);
     return ERR_OK;
+}
+
+enum err cmd_plan_private(int argc, char **argv, struct arena *arena)
+{
+    struct private_options o = {0};
+    struct run_source source = {.role = RUN_MODEL};
+    const struct args_option options[] = {
+        {"config", ARGS_TEXT, &source.config, .value = "FILE",
+         .help = "Configuration (YAML), the one of atoll train."},
+        {"sites", ARGS_INT, &o.sites, .max = ROUND_SITES_MAX, .value = "N",
+         .help = "With --site-level: this many sites; 0: those of outer.sites."},
+        {"records", ARGS_INT, &o.records, .min = 0, .max = 1e15, .value = "N",
+         .help = "Records of the site, instead of counting them in data.train."},
+        {"site-level", ARGS_FLAG, &o.site_level,
+         .help = "Instead, what protecting a site's whole participation would cost."},
+        {"force", ARGS_FLAG, &o.force, .help = "With --site-level: print what is refused."},
+    };
+    struct args args = {.command = "plan private",
+                        .summary = "The privacy budget of a site. Epsilon of the configured noise, "
+                                   "the noise for an epsilon, with and without amplification, and "
+                                   "how much of a step is signal.",
+                        .example = "atoll plan private --config run.yaml --privacy.epsilon 3",
+                        .settings = run_nearest_setting,
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
+    (void)arena;
+    return cmd_run(&args, &source, argc, argv, private, &o);
 }

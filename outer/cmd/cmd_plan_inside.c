@@ -1,4 +1,8 @@
-#include "outer/cmd/plan_inside.h"
+/* atoll plan inside: what the ranks of one site will take for a step, with their memory, energy,
+ * price, and the number beyond which more of them stop paying. atoll plan times: the same of times
+ * that were measured.
+ */
+#include "outer/cmd/cmd_plan.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +15,11 @@
 #include "outer/view/progress.h"
 
 enum { ROWS_MAX = 32, RANKS_MOST = 1024 };
+struct inside_options {
+    const char *ranks; /* "1,2,4"; NULL: powers of two */
+    bool search;       /* settings, too, for each number of ranks */
+    bool json;         /* one object for each number of ranks */
+};
 
 /* ---- lists of the command line ---- */
 
@@ -104,7 +113,7 @@ static void row_json(const struct scaling *r, bool knee)
     putchar('\n');
 }
 
-enum err plan_inside_times(const char *times, bool json)
+static enum err print_times(const char *times, bool json)
 {
     struct scaling rows[ROWS_MAX];
     size_t count;
@@ -300,8 +309,9 @@ static enum err find_type(struct site_machine *m, const struct run *p)
     return ERR_OK;
 }
 
-enum err plan_inside(struct run *p, const struct plan_inside_options *o)
+static enum err inside(struct run *p, void *self)
 {
+    const struct inside_options *o = self;
     static struct inside c;
     c = (struct inside){.run = p, .s = p->s};
     TRY(site_settings_machine(&c.machine, &c.costs, &c.s, &p->measured.ranks));
@@ -325,4 +335,48 @@ enum err plan_inside(struct run *p, const struct plan_inside_options *o)
     print_accumulation(&c);
     print_intensity(&c);
     return o->search ? nothing_fits(&c) : ERR_OK;
+}
+
+enum err cmd_plan_inside(int argc, char **argv, struct arena *arena)
+{
+    struct inside_options o = {0};
+    struct run_source source = {.role = RUN_PLAN, .sites = 1};
+    const struct args_option options[] = {
+        PLAN_ROWS(&source),
+        {"ranks", ARGS_TEXT, &o.ranks, .value = "LIST",
+         .help = "These numbers of ranks; powers of two."},
+        {"search", ARGS_FLAG, &o.search,
+         .help = "For each number of ranks the micro-batch, recomputation, ZeRO stage and bucket "
+                 "with the most tokens per second that fit the memory."},
+        {"json", ARGS_FLAG, &o.json, .help = "One JSON object for each row, times in seconds."},
+    };
+    struct args args = {.command = "plan inside",
+                        .summary = "The ranks of one site: step time, exposed communication, "
+                                   "efficiency, energy, price, memory, and the number of ranks "
+                                   "beyond which more stop paying, from --probe (atoll probe "
+                                   "--ranks) or plan.gpu.",
+                        .example = "atoll plan inside --config run.yaml --probe ranks.yaml",
+                        .settings = run_nearest_setting,
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
+    (void)arena;
+    return cmd_run(&args, &source, argc, argv, inside, &o);
+}
+
+enum err cmd_plan_times(int argc, char **argv, struct arena *arena)
+{
+    bool json = false;
+    const struct args_option options[] = {
+        {"json", ARGS_FLAG, &json, .help = "One JSON object for each row, times in seconds."},
+    };
+    struct args args = {.command = "plan times",
+                        .summary = "Speed-up, efficiency, GPU-hours and knee of measured times.",
+                        .example = "atoll plan times 8:5.47,64:0.898",
+                        .operands = "GPUS:MINUTES,...",
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
+    TRY(args_parse(&args, argc, argv, arena));
+    if (args.help)
+        return ERR_OK;
+    return print_times(args.operand_count == 1 ? args.operand[0] : "", json);
 }

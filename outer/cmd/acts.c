@@ -1,0 +1,57 @@
+#include "outer/cmd/acts.h"
+#include <stdio.h>
+#include <string.h>
+
+const struct cmd_act *cmd_act_find(const struct cmd_acts *c, const char *name)
+{
+    for (size_t i = 0; name && i < c->count; i++)
+        if (strcmp(name, c->acts[i].name) == 0)
+            return &c->acts[i];
+    return NULL;
+}
+
+static enum err list(const struct cmd_acts *c)
+{
+    printf("%s\n\n", c->head);
+    for (size_t i = 0; i < c->count; i++)
+        printf("  %-11s %s\n", c->acts[i].name, c->acts[i].summary);
+    printf("\nexample:\n%s\n", c->example);
+    return ERR_OK;
+}
+
+enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv)
+{
+    struct arena arena = arena_make(0);
+    char names[256] = "";
+    const struct cmd_act *act = cmd_act_find(c, argv[1]);
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        return list(c);
+    for (size_t i = 0; i < c->count; i++) {
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s",
+                 i == 0              ? ""
+                 : i + 1 == c->count ? " or "
+                                     : ", ",
+                 c->acts[i].name);
+    }
+    if (!act)
+        return err_set(ERR_CONFIG, "%s: %s; `atoll %s --help` says more", c->command, names,
+                       c->command);
+    enum err e = act->run(argc - 1, argv + 1, &arena);
+    arena_free(&arena);
+    return e;
+}
+
+enum err cmd_run(struct args *args, struct run_source *source, int argc, char **argv,
+                 enum err (*act)(struct run *r, void *self), void *self)
+{
+    struct run r = {.perm = arena_make(0)};
+    enum err e = args_parse(args, argc, argv, &r.perm);
+    source->args = args;
+    if (e == ERR_OK && !args->help)
+        e = run_open(&r, source);
+    if (e == ERR_OK && !args->help)
+        e = act(&r, self);
+    run_close(&r);
+    return e;
+}

@@ -1,0 +1,26 @@
+#ifndef ACTS_H
+#define ACTS_H
+/* Commands of a command: atoll COMMAND ACT. */
+#include "kernels/base/args.h"
+#include "outer/config/run.h"
+
+struct cmd_act {
+    const char *name, *summary;
+    enum err (*run)(int argc, char **argv, struct arena *arena); /* argv[0] is the act's name */
+};
+struct cmd_acts {
+    const char *command;        /* "cert" */
+    const char *head, *example; /* of the list at --help */
+    const struct cmd_act *acts;
+    size_t count;
+};
+/* The act that argv[1] names; NULL: none of this name. */
+const struct cmd_act *cmd_act_find(const struct cmd_acts *c, const char *name);
+/* Runs it, or prints the list at --help. ERR_CONFIG: there is no such act; names them. */
+enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv) MUST;
+/* A command on a run: parses the arguments, opens the run that `source` names (its args are set),
+ * acts, and closes it. The run's arena is good during the act. */
+enum err cmd_run(struct args *args, struct run_source *source, int argc, char **argv,
+                 enum err (*act)(struct run *r, void *self), void *self) MUST;
+
+#endif

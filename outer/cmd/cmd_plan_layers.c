@@ -1,0 +1,64 @@
+/* atoll plan layers: layers in slices, each exchanged at a step of its own, that hide under
+ * training.
+ */
+#include <stdio.h>
+#include "outer/cmd/cmd_plan.h"
+#include "outer/plan/plan_layers.h"
+
+/* DreamDDP's schedule for the configured H and codec. */
+static enum err layers(struct run *p, void *self)
+{
+    struct plan_task t;
+    struct plan_layers l;
+    char text[PLAN_LAYERS_TEXT];
+    (void)self;
+    TRY(plan_settings_own(&t, p));
+    TRY(plan_layers_make(&l, p, &t.link));
+    int64_t every = 0;
+    double period_s = (double)p->o.outer_every * p->measured.times.plan_step_s;
+    bool slow = l.wait_s > PLAN_LAYERS_WAIT * period_s;
+    if (slow)
+        TRY(plan_layers_every(&every, p, &t.link));
+    printf("outer:\n  every: %lld\n  partition: slices\n  slices: [", (long long)p->o.outer_every);
+    for (unsigned i = 0; i < l.count; i++) {
+        plan_layers_text(&l.slice[i], (int)p->s.model_layers, text, sizeof text);
+        printf("%s%s", i ? ", " : "", text);
+    }
+    printf("]\n  overlap_steps: %lld\n  before_update: %s\n  codec: %s\n", (long long)l.span,
+           l.span < p->o.outer_every ? "true" : "false",
+           config_choice_name(outer_codec_choices, p->o.outer_codec));
+    printf("# %u slices, each %s the %lld steps behind it; training waits %.3g s (%.3g %% of the "
+           "period)\n",
+           l.count, slow ? "partly hidden under" : "hidden under", (long long)l.span, l.wait_s,
+           100 * l.wait_s / period_s);
+    if (l.more)
+        printf("# fill-in: %u further exchanges of slices in a period, which wait for nothing\n",
+               l.more);
+    else if (l.span > 1)
+        printf(
+            "# no fill-in: with slots of %lld steps a further exchange would replace the updates "
+            "of %lld of them; outer.every = %lld has slots of one step\n",
+            (long long)l.span, (long long)l.span - 1, (long long)p->s.model_layers + 2);
+    if (every)
+        printf("# the line is too slow for this H; try outer.every %lld\n", (long long)every);
+    else if (slow)
+        printf("# the line is too slow for any H up to %d; take a smaller codec or a faster line\n",
+               PLAN_EVERY_MAX);
+    return ERR_OK;
+}
+
+enum err cmd_plan_layers(int argc, char **argv, struct arena *arena)
+{
+    struct run_source source = {.role = RUN_PLAN};
+    const struct args_option options[] = {PLAN_ROWS(&source)};
+    struct args args = {.command = "plan layers",
+                        .summary = "Layers in slices that hide under training (DreamDDP), for the "
+                                   "configured H and codec and plan.layers_ms. Merge what it "
+                                   "prints into the configuration.",
+                        .example = "atoll plan layers --config run.yaml --probe link.yaml",
+                        .settings = run_nearest_setting,
+                        .options = options,
+                        .count = sizeof options / sizeof *options};
+    (void)arena;
+    return cmd_run(&args, &source, argc, argv, layers, NULL);
+}
