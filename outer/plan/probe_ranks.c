@@ -1,4 +1,4 @@
-#include "outer/cmd/probe_ranks.h"
+#include "outer/plan/probe.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>

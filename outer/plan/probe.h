@@ -1,0 +1,28 @@
+#ifndef PROBE_H
+#define PROBE_H
+/* What atoll probe measures. Each says on stderr what it does, and writes what it found into
+ * *found.
+ */
+#include "outer/config/run.h"
+
+/* Round trip and both rates to the other end, with payloads of at most so many MiB. */
+enum err probe_link(struct run *r, struct measured *found, int64_t most_mib) MUST;
+/* That other end, until Ctrl-C. */
+enum err probe_listen(struct run *r, int64_t most_mib) MUST;
+/* The step of the configured model on this machine, and a round without the link. */
+enum err probe_step(struct run *r, struct measured *found) MUST;
+
+/* What the ranks of this site, started by a launcher, take for their collectives, their products
+ * and the classes of a training step. All ranks call. */
+struct probe_ranks_options {
+    const char *write;  /* file for atoll plan --inside --probe, by rank 0; NULL: none */
+    const char *widths; /* "64,128": of the calibrated models; NULL: half, whole and twice
+                           model.width */
+    double seconds;     /* of repetitions of each size of each collective */
+};
+enum err probe_ranks(struct run *p, const struct probe_ranks_options *o) MUST;
+
+/* A new directory next to run.dir, so that the same disk is measured. */
+enum err probe_directory(struct run *p, char **path) MUST;
+
+#endif
