@@ -58,15 +58,6 @@ void cmd_silence(void);
 /* The closing message now, and not again at the end of the program. */
 void cmd_close(const char *command, enum err e);
 
-/* From now on new files and directories are readable by this user alone: state, payloads, shards.
- */
-void cmd_files_private(void);
-/* ev=directory_open when other users can read the directory: it was made by an older version. */
-void cmd_directory_look(const char *dir);
-/* No other process of this user may attach to this one, and it writes no core dump: it holds a key.
- */
-void cmd_memory_private(void);
-
 #define X(name, needs, group, summary) enum err cmd_##name(int argc, char **argv) MUST;
 CMD_LIST(X)
 #undef X

@@ -1,5 +1,6 @@
 /* atoll data: text in, token shards out. What it does to the text is in inner/data/text.h. */
 #include "outer/cmd/cmd.h"
+#include "outer/run/process.h"
 #include "outer/run/directory.h"
 #include <stdio.h>
 #include <string.h>
@@ -319,7 +320,7 @@ enum err cmd_data(int argc, char **argv)
         .count = sizeof options / sizeof *options,
     };
     struct arena a = arena_make(0);
-    cmd_files_private();
+    process_files_private();
     enum err e = args_parse(&args, argc, argv, &a);
     o.learn = (uint64_t)learn;
     o.sites = (uint32_t)sites;

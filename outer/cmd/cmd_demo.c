@@ -16,6 +16,7 @@
 #include "kernels/base/args.h"
 #include "outer/wan/child.h"
 #include "outer/cmd/cmd.h"
+#include "outer/run/process.h"
 #include "outer/view/page.h"
 #include "outer/config/run.h"
 #include "outer/link/loopback.h"
@@ -617,7 +618,7 @@ enum err cmd_demo(int argc, char **argv)
                         .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
-    cmd_files_private();
+    process_files_private();
     enum err e = args_parse(&args, argc, argv, &d.arena);
     if (e == ERR_OK && args.setting_count > SETTINGS_MAX)
         e = err_set(ERR_CONFIG, "demo: more than %d arguments for the configuration", SETTINGS_MAX);

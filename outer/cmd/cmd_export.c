@@ -10,6 +10,7 @@
 #include "inner/train/train.h"
 #include "kernels/base/log.h"
 #include "outer/cmd/cmd.h"
+#include "outer/run/process.h"
 #include "outer/run/load.h"
 
 struct export
@@ -268,7 +269,7 @@ enum err cmd_import(int argc, char **argv)
                         .settings = run_nearest_setting,
                         .options = options,
                         .count = sizeof options / sizeof *options};
-    cmd_files_private();
+    process_files_private();
     enum err e = args_parse(&args, argc, argv, &i.run.perm);
     if (!e && !args.help)
         e = import_any(&i, &args);

@@ -9,6 +9,7 @@
 #include "kernels/base/args.h"
 #include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
+#include "outer/run/process.h"
 #include "outer/cmd/privacy_audit.h"
 #include "outer/cmd/privacy_verify.h"
 #include "outer/budget/accountant.h"
@@ -166,7 +167,7 @@ static enum err privacy_banded(int argc, char **argv, struct arena *arena)
 }
 
 /* Several directories: what an owner has spent whose records are in all of them. */
-static enum err ledger_sum(const struct args *args, const struct spent_options *o,
+static enum err spent_sum(const struct args *args, const struct spent_options *o,
                            struct arena *arena)
 {
     struct budget all = {.count = 0};
@@ -230,7 +231,7 @@ static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
         return err_set(ERR_CONFIG, "privacy ledger: give the run.dir of a site, or several, and "
                                    "--format text, or json for one");
     if (args.operand_count > 1)
-        return ledger_sum(&args, &o, arena);
+        return spent_sum(&args, &o, arena);
     TRY(spent_read(&s, args.operand[0], &o, arena));
     if (json)
         spent_print_json(&s);
@@ -256,6 +257,6 @@ enum err cmd_privacy(int argc, char **argv)
         "privacy", "atoll privacy ACT: differential privacy in numbers.",
         "  atoll privacy account --q 0.01 --noise 1.1 --steps 1000 --delta 1e-5", acts,
         sizeof acts / sizeof *acts};
-    cmd_files_private(); /* canaries are a secret */
+    process_files_private(); /* canaries are a secret */
     return cmd_acts_run(&privacy, argc, argv);
 }

@@ -17,6 +17,7 @@
 #include "outer/aggregator/aggregator_scrub.h"
 #include "outer/run/aggregator_parts.h"
 #include "outer/cmd/cmd.h"
+#include "outer/run/process.h"
 #include "outer/run/directory.h"
 #include "outer/run/notify.h"
 #include "outer/run/organs.h"
@@ -308,7 +309,7 @@ static enum err open_all(struct serve *v)
     TRY(ledger_book_open(&v->ledger, &ledger, &v->run.perm));
     TRY(serve_tell_start(&v->tell, &v->replica, v->cpu->note, &v->run.perm));
     say_what(v);
-    cmd_directory_look(v->run.o.serve_dir);
+    process_directory_look(v->run.o.serve_dir);
     TRY(open_aggregator(v));
     TRY(open_page(v));
     return open_link(v);
@@ -456,8 +457,8 @@ static enum err serve(struct serve *v, const struct args *args)
     TRY(run_open(&v->run,
                  &(struct run_source){RUN_AGGREGATOR, .config = v->config_path, .args = args}));
     log_min(v->run.o.log_level);
-    cmd_files_private();
-    cmd_memory_private();
+    process_files_private();
+    process_memory_private();
     link_tune();
     block_signals(v);
     log_prefix("site=aggregator ");

@@ -1,18 +1,15 @@
 /* The program: a table of subcommands. Nothing else exits. */
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "kernels/base/args.h"
 #include "kernels/base/durable.h"
-#include "kernels/base/log.h"
 #include "kernels/base/nearest.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/crash.h"
@@ -86,27 +83,6 @@ void cmd_close(const char *command, enum err e)
             output_failed ? "give the same command again, with room for its output" : err_action(e),
             err_exit_code(e));
     silent = true;
-}
-
-void cmd_files_private(void)
-{
-    umask(0077);
-}
-
-void cmd_directory_look(const char *dir)
-{
-    char quoted[1024];
-    struct stat st;
-    if (stat(dir, &st) == 0 && (st.st_mode & 0077))
-        log_event(LOG_WARN, "directory_open",
-                  "dir=%s mode=%03o why=\"other users can read it\" do=\"chmod 700\"",
-                  log_quote(quoted, sizeof quoted, dir), (unsigned)st.st_mode & 0777);
-}
-
-void cmd_memory_private(void)
-{
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
-        log_event(LOG_WARN, "memory_private", "ok=0 why=\"%s\"", strerror(errno));
 }
 
 static int finish(const char *command, enum err e)

@@ -116,6 +116,12 @@ struct job {
     char farewell[2048];      /* closing text for the operator, after the live rows; "": none */
 };
 
+/* job_open.c. The run, the ranks and the device are open; close takes what is half open, too. */
+enum err job_open(struct job *j) MUST;
+void job_close(struct job *j, bool finished);
+/* job_hook.c */
+struct train_hook job_hook(struct job *j);
+bool job_lead(const struct job *j); /* of its ranks */
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
 struct site_train_options job_exchange(struct job *j);
 /* job_amend.c. The exchange is open; the schedule is that of the newest manifests afterwards. */
