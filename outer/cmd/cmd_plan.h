@@ -1,6 +1,12 @@
 #ifndef CMD_PLAN_H
 #define CMD_PLAN_H
-/* atoll plan ACT: one file each. atoll plan --ACT is another spelling. X(act, summary) */
+/* atoll plan ACT: one file each. atoll plan --ACT is another spelling. They share no struct:
+ *   cmd_plan.c: none
+ *   cmd_plan_accumulator.c: none
+ *   cmd_plan_inside.c: none
+ *   cmd_plan_layers.c: none
+ *   cmd_plan_private.c: none
+ * X(act, summary) */
 #include "outer/cmd/acts.h"
 #include "outer/protocol/round.h"
 

@@ -168,7 +168,7 @@ static enum err privacy_banded(int argc, char **argv, struct arena *arena)
 
 /* Several directories: what an owner has spent whose records are in all of them. */
 static enum err spent_sum(const struct args *args, const struct spent_options *o,
-                           struct arena *arena)
+                          struct arena *arena)
 {
     struct budget all = {.count = 0};
     struct spent s;

@@ -26,35 +26,35 @@
 static enum err later_site_check(struct job *j)
 {
     struct link_tls tls;
-    if (!j->outer || j->run.index < ROUND_SITES_MAX)
+    if (!j->outer || j->run->index < ROUND_SITES_MAX)
         return ERR_OK;
-    TRY(run_tls(&j->run, j->run.o.site_name, &tls));
+    TRY(run_tls(j->run, j->run->o.site_name, &tls));
     if (file_exists(tls.ca) && !file_exists(tls.certificate)) /* ranks but the lead may have none */
         return err_set(ERR_CONFIG,
                        "site.name = \"%.80s\" is none of outer.sites, and there is no %s either: "
                        "correct the name; a site that joins later needs its certificate",
-                       j->run.o.site_name, tls.certificate);
+                       j->run->o.site_name, tls.certificate);
     log_event(LOG_INFO, "later_site",
               "site=%s text=\"none of outer.sites: the aggregator says "
               "whether an operator has added it\"",
-              j->run.o.site_name);
+              j->run->o.site_name);
     return ERR_OK;
 }
 
 static enum err configure(struct job *j, const struct args *args)
 {
-    TRY(run_open(&j->run, &(struct run_source){RUN_SITE, .config = j->config_path, .args = args}));
-    log_min(j->run.o.log_level);
-    j->outer = *j->run.o.site_aggregator != 0;
-    j->s = run_site_settings(&j->run);
+    TRY(run_open(j->run, &(struct run_source){RUN_SITE, .config = j->config_path, .args = args}));
+    log_min(j->run->o.log_level);
+    j->outer = *j->run->o.site_aggregator != 0;
+    *j->s = run_site_settings(j->run);
     return later_site_check(j);
 }
 
 /* Outer states on disk, at most: those that a restart from the oldest kept checkpoint repeats. */
 static uint64_t states_kept(const struct job *j)
 {
-    int64_t span = j->s.train_checkpoint_every * (j->s.train_checkpoint_keep + 1);
-    return (uint64_t)(span / j->run.o.outer_every) + 2;
+    int64_t span = j->s->train_checkpoint_every * (j->s->train_checkpoint_keep + 1);
+    return (uint64_t)(span / j->run->o.outer_every) + 2;
 }
 
 static void print_predictions(const struct job *j)
@@ -62,13 +62,13 @@ static void print_predictions(const struct job *j)
     size_t elements[ROUND_FRAGMENTS_MAX], all = 0;
     char up[32], down[32], disk[32];
     job_sizes(j, elements);
-    for (unsigned f = 0; f < j->run.sync.fragments.count; f++)
+    for (unsigned f = 0; f < j->run->sync.fragments.count; f++)
         all += elements[f];
-    unsigned sites = (unsigned)j->run.o.outer_sites.count;
-    uint64_t rounds = site_train_rounds(&j->run.sync.schedule, j->s.train_steps);
-    progress_bytes(up, sizeof up, (double)schedule_upload_bytes(&j->run.sync.schedule, elements));
+    unsigned sites = (unsigned)j->run->o.outer_sites.count;
+    uint64_t rounds = site_train_rounds(&j->run->sync.schedule, j->s->train_steps);
+    progress_bytes(up, sizeof up, (double)schedule_upload_bytes(&j->run->sync.schedule, elements));
     progress_bytes(down, sizeof down,
-                   (double)schedule_download_bytes(&j->run.sync.schedule, elements, sites));
+                   (double)schedule_download_bytes(&j->run->sync.schedule, elements, sites));
     progress_bytes(disk, sizeof disk, (double)(states_kept(j) * all * 12));
     printf("\n# The link, of this site in the whole run: %llu exchanges, %s up, %s down (payload)\n"
            "# Disk, outer states kept for restarts: %s\n",
@@ -78,8 +78,8 @@ static void print_predictions(const struct job *j)
 static void print_tuning(const struct job *j)
 {
     char text[256], warning[512];
-    tuning_text(&j->run.tuning, text, sizeof text);
-    tuning_warning(&j->run.tuning, warning, sizeof warning);
+    tuning_text(&j->run->tuning, text, sizeof text);
+    tuning_warning(&j->run->tuning, warning, sizeof warning);
     printf("# Outer learning rate: %s\n", text);
     if (*warning)
         printf("# WARNING: %s\n", warning);
@@ -88,19 +88,19 @@ static void print_tuning(const struct job *j)
 /* What matters comes last. */
 static enum err dry_run(struct job *j, bool all)
 {
-    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->run.o)};
+    const struct config_table tables[] = {keys_inner(j->s), keys_outer(&j->run->o)};
     char *text, warning[300];
     if (all)
-        TRY(config_print(tables, 2, &j->run.perm, &text));
+        TRY(config_print(tables, 2, &j->run->perm, &text));
     else
-        TRY(config_print_differing(tables, 2, &j->run.perm, &text));
+        TRY(config_print_differing(tables, 2, &j->run->perm, &text));
     if (!all)
         printf("# What differs from the defaults; --all prints every key.\n");
     fputs(text, stdout);
-    keys_warning(&j->s, warning, sizeof warning);
+    keys_warning(j->s, warning, sizeof warning);
     if (*warning)
         printf("# WARNING: %s\n", warning);
-    job_print_memory(j, &j->run.table);
+    job_print_memory(j, &j->run->table);
     if (j->outer) {
         print_predictions(j);
         print_tuning(j);
@@ -120,7 +120,7 @@ static enum err run(struct job *j)
 {
     const struct train_hook hook = job_hook(j);
     train_stop_by(&j->train, &j->stop);
-    train_fix_text(&j->train, j->outer && j->run.o.outer_mode == OUTER_MODE_STRICT);
+    train_fix_text(&j->train, j->outer && j->run->o.outer_mode == OUTER_MODE_STRICT);
     enum err e = train_run(&j->train, &hook);
     if (!job_lead(j)) {
         if (e != ERR_OK && ends_together(e))
@@ -136,7 +136,7 @@ static enum err run(struct job *j)
         progress_close(&j->progress);
         cmd_close("train", e);
     }
-    bool spent = e == ERR_BUDGET && j->run.o.outer_mode == OUTER_MODE_QUORUM;
+    bool spent = e == ERR_BUDGET && j->run->o.outer_mode == OUTER_MODE_QUORUM;
     if (j->site && (ended || spent || e == ERR_STOPPED)) {
         char quoted[1024],
             said[1024]; /* what ended the run is the message, not how the good-bye went */
@@ -168,7 +168,7 @@ static void end_job(struct job *j, enum err e)
  * hold for bf16 there. */
 static enum err open_instead(struct job *j)
 {
-    bool f32 = j->s.device_dtype == DEVICE_DTYPE_F32;
+    bool f32 = j->s->device_dtype == DEVICE_DTYPE_F32;
     const struct dev_options o = {.kind = "cpu", .model_type = f32 ? "f32" : "bf16", .threads = 1};
     printf("# No GPU here, the tables below are for one all the same: %s\n", err_message());
     return dev_open(&j->dev, &o);
@@ -183,21 +183,21 @@ static enum err train(struct job *j, const struct args *args, const struct train
     bool dry = w->dry;
     TRY(configure(j, args));
     job_signals_open(j);
-    TRY(coll_open(&j->coll, config_choice_name(device_kind_choices, j->s.device_kind)));
+    TRY(coll_open(&j->coll, config_choice_name(device_kind_choices, j->s->device_kind)));
     /* One rank for each GPU of a host. */
     snprintf(j->gpu, sizeof j->gpu, "cuda:%d", j->coll->local_rank);
-    bool cpu = j->s.device_kind == DEVICE_CPU;
+    bool cpu = j->s->device_kind == DEVICE_CPU;
     const struct dev_options device = {
         .kind = cpu ? "cpu" : j->gpu,
-        .model_type = config_choice_name(device_dtype_choices, j->s.device_dtype),
-        .threads = (int)j->s.device_threads,
-        .graphs = j->s.device_graphs == DEVICE_GRAPHS_ON,
-        .emulation = model_emulation(&j->s),
-        .attention = config_choice_name(device_attention_choices, j->s.device_attention)};
+        .model_type = config_choice_name(device_dtype_choices, j->s->device_dtype),
+        .threads = (int)j->s->device_threads,
+        .graphs = j->s->device_graphs == DEVICE_GRAPHS_ON,
+        .emulation = model_emulation(j->s),
+        .attention = config_choice_name(device_attention_choices, j->s->device_attention)};
     enum err e = dev_open(&j->dev, &device);
     if (e == ERR_UNSUPPORTED && dry && !cpu)
         e = open_instead(j);
-    log_prefix("site=%s rank=%d ", *j->run.o.site_name ? j->run.o.site_name : "-", j->coll->rank);
+    log_prefix("site=%s rank=%d ", *j->run->o.site_name ? j->run->o.site_name : "-", j->coll->rank);
     if (e != ERR_OK)
         end_job(j, e);
     else if (dry)
@@ -220,7 +220,7 @@ static enum err train(struct job *j, const struct args *args, const struct train
 static enum err print_keys(struct job *j)
 {
     char *text;
-    TRY(run_reference(&j->run.perm, &text));
+    TRY(run_reference(&j->run->perm, &text));
     fputs(text, stdout);
     return ERR_OK;
 }
@@ -237,14 +237,16 @@ static const char *key_asked(int argc, char **argv)
 static enum err print_key(struct job *j, const char *key)
 {
     char *text;
-    TRY(run_key_reference(&j->run.perm, key, &text));
+    TRY(run_key_reference(&j->run->perm, key, &text));
     args_print(text, 0, 4);
     return ERR_OK;
 }
 
 enum err cmd_train(int argc, char **argv)
 {
-    struct job j = {.lock = {-1, -1, false}};
+    struct run run = {.imported = false};
+    struct settings s;
+    struct job j = {.run = &run, .s = &s, .lock = {-1, -1, false}};
     struct train_wish w = {0};
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &j.config_path, .value = "FILE",
@@ -271,19 +273,19 @@ enum err cmd_train(int argc, char **argv)
         .settings = run_nearest_setting,
         .options = options,
         .count = sizeof options / sizeof *options};
-    j.command = args_line(&j.run.perm, argc, argv);
+    j.command = args_line(&j.run->perm, argc, argv);
     process_files_private();
     const char *key = key_asked(argc, argv);
     if (key) {
         enum err asked = print_key(&j, key);
-        run_close(&j.run);
+        run_close(j.run);
         return asked;
     }
-    enum err e = args_parse(&args, argc, argv, &j.run.perm);
+    enum err e = args_parse(&args, argc, argv, &j.run->perm);
     if (e == ERR_OK && w.keys)
         e = print_keys(&j);
     else if (e == ERR_OK && !args.help)
         e = train(&j, &args, &w);
-    run_close(&j.run);
+    run_close(j.run);
     return e;
 }

@@ -1,9 +1,25 @@
 #ifndef JOB_H
 #define JOB_H
-/* The state of one `atoll train` process. cmd_train.c opens, runs and closes it; job_memory.c
- * computes its memory; job_privacy.c keeps its privacy budget; job_tell.c, job_signals.c and
- * job_final.c write the log, metrics.jsonl, the live row and the final messages. Only the lead rank
- * writes: on other ranks record and progress stay closed and ignore rows.
+/* The state of one `atoll train` process. cmd_train.c opens the run, the ranks and the device, and
+ * preflight.c as much of it as it checks. Only the lead rank writes what people read: on other
+ * ranks record and progress stay closed and ignore rows. Which file writes which member of struct
+ * job:
+ *
+ *   job_aggregator.c: own, link
+ *   job_amend.c: amend, replica, exchange
+ *   job_eval.c: exchange, record, last_round, eval
+ *   job_final.c: replica, record, progress, line
+ *   job_health.c: health, record
+ *   job_hook.c: host, exchange, events, last_round
+ *   job_hooks.c: hooks, record, stop
+ *   job_keys.c: record
+ *   job_memory.c: replica
+ *   job_open.c: beside, host, lock, env, train, replica, link, signer, site, organs, exchange,
+ *       record, ledger, progress, tls, status_ready, stop
+ *   job_page.c: record, events, page, bound
+ *   job_privacy.c: train, privacy, record
+ *   job_signals.c: hooks, progress, signals, stop
+ *   job_tell.c: told, record, events, ledger, progress, line, last_round, bound
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -57,9 +73,32 @@ struct job_signals {  /* job_signals.c */
     atomic_bool end;
 };
 
+struct job_told {                    /* what job_tell.c has said, and what it says next */
+    double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
+    bool warned;                     /* the warning about a too large outer step was logged */
+    struct plan_watch watch;         /* deviation from the plan, with site.probe */
+    int64_t planned_step;            /* step of the last predicted round; 0: none yet */
+    char notice[128];                /* text of the last logged notice */
+    double noticed;                  /* its time, seconds */
+    struct schedule_bytes moved;     /* payload of the run so far, earlier processes included */
+    struct schedule_bytes predicted; /* predicted payload of the same rounds */
+    uint64_t committed[ROUND_FRAGMENTS_MAX]; /* rounds of each fragment */
+    struct progress_pace pace;
+    double began;     /* seconds */
+    double eval_loss; /* the last one; NAN: none */
+    int64_t eval_step;
+    bool unreachable; /* the last notice said that the aggregator is unreachable */
+};
+
+struct job_health {                /* job_health.c */
+    double health_s;               /* of the last record of health, seconds; 0: none yet */
+    bool clock_known, clock_wrong; /* against the aggregator's: on record; said to be wrong */
+    atomic_bool uncertified;       /* the own certificate has expired, or is not valid */
+};
+
 struct job {
-    struct run run;
-    struct settings s; /* of this site's training: run_site_settings() */
+    struct run *run;
+    struct settings *s; /* of this site's training: run_site_settings() */
     const char *config_path;
     const char *command; /* the command line, for the record */
     struct coll *coll;
@@ -72,10 +111,10 @@ struct job {
     struct file_lock lock; /* of run.dir when it trains alone */
     struct env *env;       /* owns run.dir otherwise */
     struct train train;
-    struct job_amend *amend;         /* with an aggregator; job_amend.c */
-    struct job_privacy *privacy;     /* job_privacy.c */
-    double rho[ROUND_FRAGMENTS_MAX]; /* measured, smoothed over rounds; 0 before the second */
-    bool warned;                     /* the warning about a too large outer step was logged */
+    struct job_amend *amend; /* with an aggregator */
+    struct job_privacy *privacy;
+    struct job_told told;
+    struct job_health health;
     struct outer_state replica;
     struct job_aggregator own;
     struct link *link;
@@ -89,25 +128,11 @@ struct job {
     struct ledger_book ledger; /* with an aggregator */
     struct progress progress;
     struct progress_line line;
-    struct plan_watch watch;         /* deviation from the plan, with site.probe */
-    int64_t planned_step;            /* step of the last predicted round; 0: none yet */
-    char notice[128];                /* text of the last logged notice */
-    double noticed;                  /* its time, seconds */
-    struct schedule_bytes moved;     /* payload of the run so far, earlier processes included */
-    struct schedule_bytes predicted; /* predicted payload of the same rounds */
-    uint64_t committed[ROUND_FRAGMENTS_MAX]; /* rounds of each fragment */
-    struct progress_pace pace;
-    double began, last_round;      /* seconds */
-    double health_s;               /* of the last record of health, seconds; 0: none yet */
-    bool clock_known, clock_wrong; /* against the aggregator's: on record; said to be wrong */
-    double eval_loss;              /* the last one; NAN: none */
-    int64_t eval_step;
+    double last_round; /* seconds */
     struct job_eval eval;
-    struct page page;        /* with site.http */
-    atomic_bool bound;       /* it trains, and its aggregator was reached last */
-    atomic_bool uncertified; /* the own certificate has expired, or is not valid */
-    bool unreachable;        /* the last notice said that the aggregator is unreachable */
-    struct link_tls tls;     /* of this site's certificate */
+    struct page page;    /* with site.http */
+    atomic_bool bound;   /* it trains, and its aggregator was reached last */
+    struct link_tls tls; /* of this site's certificate */
     struct job_signals signals;
     atomic_bool
         stoppable; /* true: a stop signal finishes the step first; false: it ends the process */
@@ -121,7 +146,7 @@ enum err job_open(struct job *j) MUST;
 void job_close(struct job *j, bool finished);
 /* job_hook.c */
 struct train_hook job_hook(struct job *j);
-bool job_lead(const struct job *j); /* of its ranks */
+bool job_lead(const struct job *j);         /* of its ranks */
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
 struct site_train_options job_exchange(struct job *j);
 /* job_amend.c. The exchange is open; the schedule is that of the newest manifests afterwards. */

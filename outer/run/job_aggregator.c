@@ -10,17 +10,17 @@
 enum err job_aggregator_open(struct job *j)
 {
     struct job_aggregator *a = &j->own;
-    struct aggregator_options o = aggregator_parts_options(&j->run);
-    const char *directory = arena_printf(&j->run.perm, "%s/aggregator", j->s.run_dir);
+    struct aggregator_options o = aggregator_parts_options(j->run);
+    const char *directory = arena_printf(&j->run->perm, "%s/aggregator", j->s->run_dir);
     TRY_ALLOC(directory);
     TRY(env_posix_open(&a->env, directory));
-    TRY(aggregator_claim(a->env, j->run.identity, &j->run.sync.schedule));
-    TRY(aggregator_parts_state(&a->replica, &a->cpu, a->env, &j->run));
-    TRY(organs_open_aggregator(&a->organs, &j->run, a->env));
+    TRY(aggregator_claim(a->env, j->run->identity, &j->run->sync.schedule));
+    TRY(aggregator_parts_state(&a->replica, &a->cpu, a->env, j->run));
+    TRY(organs_open_aggregator(&a->organs, j->run, a->env));
     o.organs = a->organs.aggregator;
-    TRY(aggregator_open(&a->aggregator, a->env, &a->replica, &o, &j->run.perm));
+    TRY(aggregator_open(&a->aggregator, a->env, &a->replica, &o, &j->run->perm));
     const struct link_service service = aggregator_service(a->aggregator);
-    return link_self_open(&j->link, a->env, &service, j->s.run_name, j->run.o.site_name);
+    return link_self_open(&j->link, a->env, &service, j->s->run_name, j->run->o.site_name);
 }
 
 void job_aggregator_close(struct job *j)

@@ -15,8 +15,8 @@ struct job_amend {
 
 enum err job_amend_open(struct job *j)
 {
-    TRY_ALLOC(j->amend = arena_alloc(&j->run.perm, sizeof *j->amend));
-    j->amend->base = j->run.sync.schedule;
+    TRY_ALLOC(j->amend = arena_alloc(&j->run->perm, sizeof *j->amend));
+    j->amend->base = j->run->sync.schedule;
     enum err e = j->coll->rank == 0 ? outer_state_amendments_find(&j->replica) : ERR_OK;
     TRY(site_train_agree(&j->exchange, e));
     return site_train_reschedule(&j->exchange);
@@ -52,9 +52,9 @@ static enum err list_take(struct job *j, uint32_t known, struct schedule *s)
     made.end_count = s->end_count;
     for (unsigned i = 0; i < s->end_count; i++)
         made.ends[i] = s->ends[i];
-    TRY(amend_schedule(&j->run.base, &made, &x->list));
-    TRY(amend_data(&x->mixture, &j->run.base, &made, &x->list));
-    *s = j->run.sync.schedule = made;
+    TRY(amend_schedule(&j->run->base, &made, &x->list));
+    TRY(amend_data(&x->mixture, &j->run->base, &made, &x->list));
+    *s = j->run->sync.schedule = made;
     weights_tell(j, known);
     x->in_force = UINT32_MAX;
     return loader_change(j->train.data.loader, (uint64_t)j->train.step, &x->mixture);
@@ -77,14 +77,14 @@ enum err job_rescheduled(void *self, struct schedule *s, uint32_t *version)
 enum err job_amend_step(struct job *j, int64_t step)
 {
     struct job_amend *x = j->amend;
-    const struct schedule *made = &j->run.sync.schedule;
+    const struct schedule *made = &j->run->sync.schedule;
     struct arena scratch = arena_make(0);
     if (!x || !x->list.count)
         return ERR_OK;
     uint32_t count = amendments_in_force(&x->list, schedule_sent(made, 0, step));
     if (count == x->in_force)
         return ERR_OK;
-    enum err e = amend_train(&j->s, &j->run.base, made, &x->list, step, &scratch);
+    enum err e = amend_train(j->s, &j->run->base, made, &x->list, step, &scratch);
     arena_free(&scratch);
     x->in_force = e == ERR_OK ? count : x->in_force;
     return e;

@@ -62,7 +62,7 @@ static void seen_set(struct job *j)
     int64_t least = INT64_MAX;
     for (size_t i = 0; i < e->tasks.count; i++)
         least = e->recorded[i] < least ? e->recorded[i] : least;
-    for (size_t i = 0; i < j->run.o.eval_probes.count; i++)
+    for (size_t i = 0; i < j->run->o.eval_probes.count; i++)
         least = e->recorded[KEYS_EVALS_MAX + i] < least ? e->recorded[KEYS_EVALS_MAX + i] : least;
     e->seen = (uint64_t)least;
 }
@@ -70,7 +70,7 @@ static void seen_set(struct job *j)
 static enum err prompt_encode(struct job *j, const char *prompt, struct buffer_ids *ids)
 {
     struct tokenizer_scratch *x;
-    if (j->s.data_tokenizer == DATA_TOKENIZER_BYTES) {
+    if (j->s->data_tokenizer == DATA_TOKENIZER_BYTES) {
         for (const char *p = prompt; *p; p++)
             TRY(buffer_ids_add(ids, (uint8_t)*p));
         return ERR_OK;
@@ -89,10 +89,10 @@ static enum err probe_open(struct job *j, const char *prompt, struct job_probe *
 {
     struct buffer_ids ids = {0};
     enum err e = prompt_encode(j, prompt, &ids);
-    size_t most = ids.count + (size_t)j->run.o.eval_probe_tokens;
+    size_t most = ids.count + (size_t)j->run->o.eval_probe_tokens;
     if (!e && !ids.count)
         e = err_set(ERR_CONFIG, "eval.probes: a prompt is empty");
-    if (!e && !(p->ids = arena_array(&j->run.perm, most, sizeof *p->ids)))
+    if (!e && !(p->ids = arena_array(&j->run->perm, most, sizeof *p->ids)))
         e = ERR_MEMORY;
     if (!e)
         memcpy(p->ids, ids.ids, ids.count * sizeof *ids.ids);
@@ -105,9 +105,9 @@ static enum err probe_open(struct job *j, const char *prompt, struct job_probe *
 static enum err probes_open(struct job *j)
 {
     struct job_eval *e = &j->eval;
-    const struct config_list *prompts = &j->run.o.eval_probes;
+    const struct config_list *prompts = &j->run->o.eval_probes;
     size_t room = model_tokens_max(j->train.model) / BATCH_UNIT * BATCH_UNIT,
-           context = (size_t)j->s.model_context;
+           context = (size_t)j->s->model_context;
     struct sample_options o = sample_usual;
     if (!prompts->count)
         return ERR_OK;
@@ -116,10 +116,10 @@ static enum err probes_open(struct job *j)
                        "eval.probes: a micro-batch has %zu tokens, and a continuation reads %d; "
                        "raise train.micro_batch_tokens, or leave eval.probes out",
                        model_tokens_max(j->train.model), BATCH_UNIT);
-    o.seed = (uint64_t)j->s.run_seed;
+    o.seed = (uint64_t)j->s->run_seed;
     o.context = room < context ? room : context;
-    TRY(sample_open(&e->sample, j->train.model, &j->s, &o, &j->run.perm));
-    TRY_ALLOC(e->probes = arena_array(&j->run.perm, prompts->count, sizeof *e->probes));
+    TRY(sample_open(&e->sample, j->train.model, j->s, &o, &j->run->perm));
+    TRY_ALLOC(e->probes = arena_array(&j->run->perm, prompts->count, sizeof *e->probes));
     for (size_t i = 0; i < prompts->count; i++)
         TRY(probe_open(j, prompts->items[i], &e->probes[i]));
     return ERR_OK;
@@ -128,11 +128,11 @@ static enum err probes_open(struct job *j)
 enum err job_eval_open(struct job *j)
 {
     struct job_eval *e = &j->eval;
-    if (!j->run.o.eval_every_rounds)
+    if (!j->run->o.eval_every_rounds)
         return ERR_OK;
-    TRY(tasks_open(&e->tasks, &j->s, &j->run.o, &j->run.perm));
+    TRY(tasks_open(&e->tasks, j->s, &j->run->o, &j->run->perm));
     if (e->tasks.count)
-        TRY(choose_open(&e->choose, j->train.model, &j->s, &j->run.perm));
+        TRY(choose_open(&e->choose, j->train.model, j->s, &j->run->perm));
     e->choose.go_on = go_on;
     e->choose.self = j;
     for (size_t i = 0; i < e->tasks.count; i++)
@@ -143,7 +143,7 @@ enum err job_eval_open(struct job *j)
 enum err job_eval_begin(struct job *j)
 {
     struct job_eval *e = &j->eval;
-    if (!j->run.o.eval_every_rounds)
+    if (!j->run->o.eval_every_rounds)
         return ERR_OK;
     TRY(j->coll->ops->broadcast_host(j->coll, e->recorded, sizeof e->recorded));
     seen_set(j);
@@ -223,13 +223,13 @@ static enum err probe_continue(struct job *j, size_t i, uint64_t rounds)
     struct job_probe *p = &e->probes[i];
     double begin = clock_mono_s();
     e->now = "a probe";
-    for (int64_t n = 0; n < j->run.o.eval_probe_tokens; n++) {
+    for (int64_t n = 0; n < j->run->o.eval_probe_tokens; n++) {
         size_t count = p->count + (size_t)n;
         if (!go_on(j))
             return ERR_OK;
         TRY(sample_next(&e->sample, p->ids, count, (uint64_t)n, &p->ids[count]));
     }
-    TRY(continuation(j, p->ids + p->count, (size_t)j->run.o.eval_probe_tokens));
+    TRY(continuation(j, p->ids + p->count, (size_t)j->run->o.eval_probe_tokens));
     record_begin(j, "probe", &j->train, rounds, begin);
     jsonl_int(&j->record, "number", (int64_t)i);
     jsonl_text(&j->record, "prompt", p->prompt);
@@ -247,7 +247,7 @@ static enum err evaluate(void *self, struct train *t)
     TRY(train_gather(t));
     for (size_t i = 0; i < j->eval.tasks.count && !ended; i++)
         TRY(task_evaluate(j, i, rounds, &ended));
-    for (size_t i = 0; i < j->run.o.eval_probes.count && is_lead(j); i++)
+    for (size_t i = 0; i < j->run->o.eval_probes.count && is_lead(j); i++)
         if (j->eval.recorded[KEYS_EVALS_MAX + i] < (int64_t)rounds)
             TRY(probe_continue(j, i, rounds));
     return ERR_OK;
@@ -256,14 +256,14 @@ static enum err evaluate(void *self, struct train *t)
 /* Every N rounds, and the last one. */
 static bool is_due(const struct job *j, uint64_t rounds)
 {
-    uint64_t every = (uint64_t)j->run.o.eval_every_rounds, seen = j->eval.seen;
+    uint64_t every = (uint64_t)j->run->o.eval_every_rounds, seen = j->eval.seen;
     return every && rounds > seen &&
            (rounds / every > seen / every || rounds == schedule_rounds(&j->exchange.o.schedule, 0));
 }
 
 enum err job_eval_look(struct job *j, struct train *t)
 {
-    if (!j->run.o.eval_every_rounds)
+    if (!j->run->o.eval_every_rounds)
         return ERR_OK;
     uint64_t rounds = site_train_outer_rounds(&j->exchange, t);
     if (!is_due(j, rounds))

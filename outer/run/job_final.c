@@ -34,13 +34,13 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
     if (part == PART_MOMENTUM && j->outer && !j->replica.state[0].slab[0])
         return;
     digest_open(&s);
-    for (unsigned f = 0; j->outer && f < j->run.sync.fragments.count; f++) {
+    for (unsigned f = 0; j->outer && f < j->run->sync.fragments.count; f++) {
         const struct outer_state_fragment *state = &j->replica.state[f];
         const float *x = part == PART_THETA      ? state->theta
                          : part == PART_MOMENTUM ? state->slab[0]
                                                  : state->residual;
         if (x) /* a moment's fragment has none */
-            digest_add(&s, x, j->run.sync.fragments.f[f].elements * sizeof *x);
+            digest_add(&s, x, j->run->sync.fragments.f[f].elements * sizeof *x);
     }
     if (!j->outer && part == PART_THETA)
         digest_inner(j, &s);
@@ -55,7 +55,7 @@ static const char *const digest_name[DIGESTS] = {"parameters", "momentum", "resi
 static void show_done(struct job *j)
 {
     struct progress_line *l = &j->line;
-    bool before = j->pace.last == 0;
+    bool before = j->told.pace.last == 0;
     l->step = j->train.step;
     l->sync_seconds = l->eta_seconds = -1;
     snprintf(l->state, sizeof l->state, before ? "done before this start" : "done");
@@ -68,7 +68,7 @@ static size_t farewell_totals(struct job *j, char *out, size_t size)
     char up[32], down[32], time[32];
     progress_bytes(up, sizeof up, (double)l->bytes_up);
     progress_bytes(down, sizeof down, (double)l->bytes_down);
-    progress_duration(time, sizeof time, clock_mono_s() - j->began);
+    progress_duration(time, sizeof time, clock_mono_s() - j->told.began);
     size_t n =
         (size_t)snprintf(out, size, "\n%s: all %lld steps done", l->site, (long long)j->train.step);
     if (l->rounds)
@@ -85,11 +85,11 @@ static void farewell_make(struct job *j, char hex[DIGESTS][65])
 {
     char *out = j->farewell;
     size_t size = sizeof j->farewell, n = farewell_totals(j, out, size);
-    if (isfinite(j->eval_loss))
+    if (isfinite(j->told.eval_loss))
         n += (size_t)snprintf(out + n, size - n,
                               "  eval loss            %.4f (perplexity %.2f) at step %lld%s\n",
-                              j->eval_loss, exp(j->eval_loss), (long long)j->eval_step,
-                              j->outer ? ", outer parameters" : "");
+                              j->told.eval_loss, exp(j->told.eval_loss),
+                              (long long)j->told.eval_step, j->outer ? ", outer parameters" : "");
     for (int i = 0; i < DIGESTS; i++)
         if (hex[i][0] != '-')
             n += (size_t)snprintf(out + n, size - n, "  %-10s SHA-256   %s\n", digest_name[i],
@@ -98,7 +98,7 @@ static void farewell_make(struct job *j, char hex[DIGESTS][65])
     snprintf(out + n, size - n,
              "  next                 atoll eval%s%s --run.dir %s; atoll report %s --out "
              "report.html\n",
-             *config ? " --config " : "", config, j->s.run_dir, j->s.run_dir);
+             *config ? " --config " : "", config, j->s->run_dir, j->s->run_dir);
 }
 
 enum err job_tell_final(struct job *j)
@@ -118,7 +118,7 @@ enum err job_tell_final(struct job *j)
               (long long)j->train.step, hex[0], hex[1], hex[2], outer);
     enum err e = ERR_OK;
     if (j->outer)
-        e = counted_short(&j->replica, (const char *const *)j->run.o.outer_sites.items, 0, 1);
+        e = counted_short(&j->replica, (const char *const *)j->run->o.outer_sites.items, 0, 1);
     if (e != ERR_OK && e != ERR_SHORT)
         return e;
     jsonl_begin(&j->record, "final");

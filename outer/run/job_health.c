@@ -14,8 +14,8 @@ static double certificate_days(struct job *j)
 #ifdef ATOLL_NET
     if (j->tls.ca) {
         int64_t days =
-            tls_days(&j->tls, j->s.run_name, TLS_SITE, j->run.o.site_name, clock_wall_s());
-        atomic_store(&j->uncertified, days < 0);
+            tls_days(&j->tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s());
+        atomic_store(&j->health.uncertified, days < 0);
         return (double)days;
     }
 #endif
@@ -28,23 +28,23 @@ static double clock_check(struct job *j)
 {
     double off_s = j->site ? site_clock_s(j->site) : NAN;
     bool wrong = fabs(off_s) > CLOCK_WARN_S;
-    if (wrong && !j->clock_wrong)
+    if (wrong && !j->health.clock_wrong)
         log_event(LOG_WARN, "clock",
                   "offset_s=%.2f text=\"this clock is %.0f s %s the aggregator's: set both by NTP; "
                   "certificates are judged by it\"",
                   off_s, fabs(off_s), off_s < 0 ? "behind" : "ahead of");
-    j->clock_wrong = wrong;
+    j->health.clock_wrong = wrong;
     return off_s;
 }
 
 void job_health(struct job *j)
 {
     double off_s = clock_check(j);
-    bool first = isfinite(off_s) && !j->clock_known;
-    if (!health_due(&j->health_s, clock_mono_s()) && !first)
+    bool first = isfinite(off_s) && !j->health.clock_known;
+    if (!health_due(&j->health.health_s, clock_mono_s()) && !first)
         return;
-    j->clock_known = isfinite(off_s);
-    health_record(&j->record, &(struct health){.dir = j->s.run_dir,
+    j->health.clock_known = isfinite(off_s);
+    health_record(&j->record, &(struct health){.dir = j->s->run_dir,
                                                .certificate_days = certificate_days(j),
                                                .clock_s = off_s});
 }

@@ -20,7 +20,7 @@ static enum err hook_start(void *self, struct train *t)
         notify_ready();
     }
     log_event(LOG_INFO, "start", "step=%lld of=%lld tokens_per_step=%lld parameters=%zu",
-              (long long)t->step, (long long)j->s.train_steps, (long long)j->s.train_batch_tokens,
+              (long long)t->step, (long long)j->s->train_steps, (long long)j->s->train_batch_tokens,
               t->table.parameters);
     j->last_round = clock_mono_s();
     if (j->outer)
@@ -29,7 +29,7 @@ static enum err hook_start(void *self, struct train *t)
         TRY(job_keys_record(j));
     TRY(job_amend_step(j, t->step));
     TRY(job_eval_look(j, t));
-    arena_seal(&j->run.perm); /* what a step or a round needs was taken at open */
+    arena_seal(&j->run->perm); /* what a step or a round needs was taken at open */
     arena_seal(&j->host);
     j->last_round = clock_mono_s();
     return ERR_OK;

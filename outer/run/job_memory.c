@@ -14,28 +14,28 @@ static double mib(size_t bytes)
 
 static bool trains_on_gpu(const struct job *j)
 {
-    return j->s.device_kind != DEVICE_CPU;
+    return j->s->device_kind != DEVICE_CPU;
 }
 
 bool job_outer_on_gpu(const struct job *j)
 {
-    return trains_on_gpu(j) && j->run.o.outer_device != OUTER_DEVICE_CPU;
+    return trains_on_gpu(j) && j->run->o.outer_device != OUTER_DEVICE_CPU;
 }
 
 /* Has the outer parameters to be looked at between rounds? */
 static bool looks(const struct job *j, const struct sync_config *x)
 {
-    int64_t look = j->s.train_eval_every;
-    if (j->run.o.eval_every_rounds)
+    int64_t look = j->s->train_eval_every;
+    if (j->run->o.eval_every_rounds)
         return true;
     return look && (x->fragments.count > 1 || x->schedule.draw.share > 0 ||
-                    look % j->run.o.outer_every || j->run.o.outer_overlap_steps);
+                    look % j->run->o.outer_every || j->run->o.outer_overlap_steps);
 }
 
 static enum err job_initial(void *self, float *slab)
 {
     const struct job *j = self;
-    return run_initial(&j->run, slab);
+    return run_initial(j->run, slab);
 }
 
 static struct site_train_options exchange_of(struct job *j, const struct sync_config *x)
@@ -49,15 +49,15 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
                                        .dev = j->dev,
                                        .beside = !trains_on_gpu(j) || job_outer_on_gpu(j),
                                        .env = j->env,
-                                       .site_count = (unsigned)j->run.o.outer_sites.count,
-                                       .strict = j->run.o.outer_mode == OUTER_MODE_STRICT,
+                                       .site_count = (unsigned)j->run->o.outer_sites.count,
+                                       .strict = j->run->o.outer_mode == OUTER_MODE_STRICT,
                                        .max_local_steps_offline =
-                                           j->run.o.outer_max_local_steps_offline,
-                                       .every_ms = (uint64_t)llround(1e3 * j->run.o.outer_every_s),
-                                       .share = j->run.o.site_share,
-                                       .weights = j->run.o.outer_weights,
-                                       .mix = keys_mix(&j->run.o),
-                                       .before_update = j->run.o.outer_before_update,
+                                           j->run->o.outer_max_local_steps_offline,
+                                       .every_ms = (uint64_t)llround(1e3 * j->run->o.outer_every_s),
+                                       .share = j->run->o.site_share,
+                                       .weights = j->run->o.outer_weights,
+                                       .mix = keys_mix(&j->run->o),
+                                       .before_update = j->run->o.outer_before_update,
                                        .evaluate = looks(j, x),
                                        .initial = job_initial,
                                        .rounded = job_tell_round,
@@ -67,7 +67,7 @@ static struct site_train_options exchange_of(struct job *j, const struct sync_co
 
 struct site_train_options job_exchange(struct job *j)
 {
-    return exchange_of(j, &j->run.sync);
+    return exchange_of(j, &j->run->sync);
 }
 
 /* What the outer loop takes at this rank with the synchronisation of `run`. */
@@ -80,8 +80,8 @@ static struct outer_memory memory_of(struct job *j, const struct run *run, const
         return all;
     bool here = !job_outer_on_gpu(j);
     struct outer_memory replica = outer_state_memory(&o, here);
-    struct outer_memory site = site_memory(&o, (unsigned)j->run.o.outer_sites.count,
-                                           j->run.o.outer_max_local_steps_offline, here);
+    struct outer_memory site = site_memory(&o, (unsigned)j->run->o.outer_sites.count,
+                                           j->run->o.outer_max_local_steps_offline, here);
     if (keys_self(&run->o)) {
         struct outer_state_options own = run_outer_state(run, false);
         all.host += outer_state_memory(&own, true).host;
@@ -93,13 +93,13 @@ static struct outer_memory memory_of(struct job *j, const struct run *run, const
 
 struct outer_memory job_outer_memory(struct job *j, const struct table *t)
 {
-    return memory_of(j, &j->run, t);
+    return memory_of(j, j->run, t);
 }
 
 /* The fewest fragments with which the outer loop takes no more of this kind; 0: none do. */
 static unsigned fitting(struct job *j, const struct table *t, bool device, size_t bytes)
 {
-    struct run other = j->run;
+    struct run other = *j->run;
     struct arena scratch = arena_make(0);
     unsigned found = 0;
     if (other.o.outer_partition == FRAGMENT_SLICES)
@@ -140,9 +140,9 @@ static enum err refuse(struct job *j, const struct table *t, bool device, size_t
 enum err job_reserve(struct job *j)
 {
     struct table t;
-    TRY(table_make(&t, &j->s, &j->run.perm));
+    TRY(table_make(&t, j->s, &j->run->perm));
     struct outer_memory m = job_outer_memory(j, &t);
-    struct train_memory inner = train_plan(&j->s, &t, j->dev->model_type, j->coll->size);
+    struct train_memory inner = train_plan(j->s, &t, j->dev->model_type, j->coll->size);
     size_t host = train_memory_left(), here = trains_on_gpu(j) ? 0 : inner.total;
     bool lead = j->coll->rank == 0;
     log_event(LOG_INFO, "outer_memory", "device_mib=%.1f pinned_mib=%.1f host_mib=%.1f",
@@ -166,7 +166,7 @@ static void row(const char *what, size_t bytes)
 
 void job_print_memory(struct job *j, const struct table *t)
 {
-    struct train_memory m = train_plan(&j->s, t, j->dev->model_type, j->coll->size);
+    struct train_memory m = train_plan(j->s, t, j->dev->model_type, j->coll->size);
     printf("\n# Memory of one rank, %zu parameters in %zu tensors:\n", t->parameters, t->count);
     struct train_memory_row rows[TRAIN_MEMORY_ROWS];
     train_memory_rows(&m, rows);

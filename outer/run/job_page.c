@@ -8,7 +8,7 @@
 static bool job_ready(void *self, char *why, size_t size)
 {
     struct job *j = self;
-    bool bound = atomic_load(&j->bound), ready = bound && !atomic_load(&j->uncertified);
+    bool bound = atomic_load(&j->bound), ready = bound && !atomic_load(&j->health.uncertified);
     if (!ready)
         snprintf(why, size, "%s",
                  bound      ? "the site's certificate has expired, or is not valid"
@@ -21,11 +21,11 @@ static bool job_ready(void *self, char *why, size_t size)
 enum err job_page_open(struct job *j)
 {
     const char **dir;
-    if (!*j->run.o.site_http)
+    if (!*j->run->o.site_http)
         return ERR_OK;
-    TRY_ALLOC(dir = arena_array(&j->run.perm, 1, sizeof *dir));
-    dir[0] = j->s.run_dir;
-    return page_try(&j->page, &(struct page_options){.address = j->run.o.site_http,
+    TRY_ALLOC(dir = arena_array(&j->run->perm, 1, sizeof *dir));
+    dir[0] = j->s->run_dir;
+    return page_try(&j->page, &(struct page_options){.address = j->run->o.site_http,
                                                      .dirs = dir,
                                                      .dir_count = 1,
                                                      .ready = job_ready,
@@ -40,11 +40,11 @@ static void events_record(void *self, const char *line, size_t size)
 /* run.tensorboard: true, or a directory */
 enum err job_events_open(struct job *j)
 {
-    const char *to = j->s.run_tensorboard;
+    const char *to = j->s->run_tensorboard;
     if (!*to || strcmp(to, "false") == 0)
         return ERR_OK;
     if (strcmp(to, "true") == 0)
-        TRY_ALLOC(to = arena_printf(&j->run.perm, "%s/tensorboard", j->s.run_dir));
+        TRY_ALLOC(to = arena_printf(&j->run->perm, "%s/tensorboard", j->s->run_dir));
     TRY(tfevents_open(&j->events, to));
     j->record.told = events_record;
     j->record.self = &j->events;
@@ -55,7 +55,7 @@ void job_page_step(struct job *j)
 {
     char text[128];
     const struct progress_line *l = &j->line;
-    atomic_store(&j->bound, !j->unreachable);
+    atomic_store(&j->bound, !j->told.unreachable);
     int n =
         snprintf(text, sizeof text, "step %lld of %lld", (long long)l->step, (long long)l->steps);
     if (l->rounds)

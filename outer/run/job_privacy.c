@@ -35,7 +35,7 @@ static struct budget_plan plan_of(const struct job_privacy *p, int64_t steps)
 static int64_t steps_ahead(const struct job *j)
 {
     int64_t from = j->train.step > j->privacy->spent.next ? j->train.step : j->privacy->spent.next;
-    return j->s.train_steps > from ? j->s.train_steps - from : 0;
+    return j->s->train_steps > from ? j->s->train_steps - from : 0;
 }
 
 static enum err check_delta(const struct job *j)
@@ -77,7 +77,7 @@ static enum err noise_kept(struct job *j, bool *kept)
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
     TRY(whole_make(&whole, p));
     TRY(budget_epsilon(&a, &whole, &plan));
-    *kept = a.epsilon[a.holds] <= j->s.privacy_epsilon;
+    *kept = a.epsilon[a.holds] <= j->s->privacy_epsilon;
     return ERR_OK;
 }
 
@@ -95,10 +95,10 @@ static enum err noise_for_claim(struct job *j)
     }
     const struct budget_plan plan = plan_of(p, steps_ahead(j));
     TRY(whole_make(&whole, p));
-    if (budget_noise(&p->charge.noise, &whole, &plan, j->s.privacy_epsilon) != ERR_OK)
+    if (budget_noise(&p->charge.noise, &whole, &plan, j->s->privacy_epsilon) != ERR_OK)
         return err_add(ERR_CONFIG,
                        "privacy.epsilon = %g with %" PRId64 " steps, %" PRId64 " of them charged: ",
-                       j->s.privacy_epsilon, p->spent.steps + plan.steps, p->spent.steps);
+                       j->s->privacy_epsilon, p->spent.steps + plan.steps, p->spent.steps);
     return ERR_OK;
 }
 
@@ -112,14 +112,14 @@ static enum err refuse_claim(struct job *j, double costs)
     double needed;
     int64_t steps;
     TRY(whole_make(&whole, p));
-    TRY(budget_left(&steps, &whole, &plan, j->s.privacy_epsilon));
-    if (plan.steps && budget_noise(&needed, &whole, &plan, j->s.privacy_epsilon) == ERR_OK)
+    TRY(budget_left(&steps, &whole, &plan, j->s->privacy_epsilon));
+    if (plan.steps && budget_noise(&needed, &whole, &plan, j->s->privacy_epsilon) == ERR_OK)
         snprintf(noise, sizeof noise, "privacy.noise = %g, or ", needed);
     return err_set(ERR_CONFIG,
                    "privacy.epsilon = %g is not kept: %" PRId64 " charged steps and %" PRId64
                    " further ones with noise %g cost epsilon %.6g at delta %g; possible: %s"
                    "%" PRId64 " further steps instead (train.steps), or privacy.epsilon = %.4g",
-                   j->s.privacy_epsilon, p->spent.steps, plan.steps, p->charge.noise, costs,
+                   j->s->privacy_epsilon, p->spent.steps, plan.steps, p->charge.noise, costs,
                    p->delta, noise, steps, costs * 1.0001);
 }
 
@@ -134,7 +134,7 @@ static enum err claim_make(struct job *j)
     TRY(whole_make(&whole, p));
     TRY(budget_epsilon(&p->claim, &whole, &plan));
     double costs = p->claim.epsilon[p->claim.holds];
-    if (j->s.privacy_epsilon > 0 && costs > j->s.privacy_epsilon)
+    if (j->s->privacy_epsilon > 0 && costs > j->s->privacy_epsilon)
         return refuse_claim(j, costs);
     budget_sentence(p->sentence, &p->claim, &whole, &plan);
     p->claimed = true;
@@ -168,7 +168,7 @@ static enum err claim_begin(struct job *j)
         return err_set(ERR_CONFIG,
                        "privacy.%s = %g: no epsilon can be claimed for the steps of this site, "
                        "%s; leave privacy.epsilon and privacy.cap out, or begin a new run",
-                       j->s.privacy_cap > 0 ? "cap" : "epsilon", p->cap, why);
+                       j->s->privacy_cap > 0 ? "cap" : "epsilon", p->cap, why);
     if (why)
         snprintf(p->sentence, sizeof p->sentence, "No epsilon is claimed for this site: %s.", why);
     else
@@ -188,7 +188,7 @@ static enum err owners_gather(struct job *j, struct runs_self *self)
             return ERR_OK;
         count += set->shards[i].index.documents_count - 1;
     }
-    TRY_ALLOC(self->owners = arena_array(&j->run.perm, count + 1, RUNS_OWNER_BYTES));
+    TRY_ALLOC(self->owners = arena_array(&j->run->perm, count + 1, RUNS_OWNER_BYTES));
     for (size_t i = 0; i < set->count; i++)
         for (uint64_t d = 0; d + 1 < set->shards[i].index.documents_count; d++) {
             struct owner o = owners_at(set->shards[i].owners, d);
@@ -199,7 +199,7 @@ static enum err owners_gather(struct job *j, struct runs_self *self)
 
 static const char *seen_path(struct job *j)
 {
-    return arena_printf(&j->run.perm, "%s/privacy.ledger", j->train.given.checkpoint_dir);
+    return arena_printf(&j->run->perm, "%s/privacy.ledger", j->train.given.checkpoint_dir);
 }
 
 /* What this run directory has seen of the ledger: a ledger that is shorter now has lost lines. */
@@ -212,7 +212,7 @@ static enum err seen_read(struct job *j, struct chained_at *at)
     TRY_ALLOC(path);
     if (!file_exists(path))
         return ERR_OK;
-    TRY(file_read(path, sizeof *at, &j->run.perm, &data, &size));
+    TRY(file_read(path, sizeof *at, &j->run->perm, &data, &size));
     if (size != sizeof *at)
         return err_set(ERR_CORRUPT, "%s is damaged; restore it", path);
     memcpy(at, data, sizeof *at);
@@ -271,13 +271,13 @@ static enum err shared_begin(struct job *j, struct runs *r, struct runs_self *se
 static enum err ledger_begin(struct job *j)
 {
     struct runs_self self = {.id = train_private_id(&j->train),
-                             .run = j->s.run_name,
-                             .site = j->outer ? j->run.o.site_name : "alone"};
+                             .run = j->s->run_name,
+                             .site = j->outer ? j->run->o.site_name : "alone"};
     struct runs r;
     struct chained_at seen;
     TRY(seen_read(j, &seen));
     TRY(owners_gather(j, &self));
-    TRY(runs_open(&r, j->run.o.privacy_ledger, &seen, &j->run.perm));
+    TRY(runs_open(&r, j->run->o.privacy_ledger, &seen, &j->run->perm));
     enum err e = shared_begin(j, &r, &self);
     runs_close(&r);
     return e;
@@ -289,10 +289,10 @@ static enum err begin(void *self, const struct private_charge *c, double *noise)
     struct job_privacy *p = j->privacy;
     p->charge = *c;
     p->charge.noise = *noise;
-    p->delta = j->s.privacy_delta;
-    p->cap = j->s.privacy_cap > 0 ? j->s.privacy_cap : j->s.privacy_epsilon;
+    p->delta = j->s->privacy_delta;
+    p->cap = j->s->privacy_cap > 0 ? j->s->privacy_cap : j->s->privacy_epsilon;
     TRY(budget_read(&p->spent, p->path, NULL));
-    TRY(*j->run.o.privacy_ledger ? ledger_begin(j) : claim_begin(j));
+    TRY(*j->run->o.privacy_ledger ? ledger_begin(j) : claim_begin(j));
     *noise = p->charge.noise;
     return ERR_OK;
 }
@@ -357,7 +357,7 @@ static enum err left_again(struct job *j, int64_t charged)
                   " text=\"manifests of this run name more steps than inner/privacy.charges: the "
                   "difference is charged\"",
                   charged, before);
-    const struct budget_plan plan = plan_of(p, j->s.train_steps - j->train.step);
+    const struct budget_plan plan = plan_of(p, j->s->train_steps - j->train.step);
     return p->cap > 0 ? budget_left(&p->left, &whole, &plan, p->cap) : ERR_OK;
 }
 
@@ -378,7 +378,7 @@ static enum err may_charge(void *self, const struct private_charge *c, int64_t c
 
 static bool secure_text(const struct job *j, char out[SECURE_SENTENCE_MAX])
 {
-    const struct outer_settings *o = &j->run.o;
+    const struct outer_settings *o = &j->run->o;
     struct round_masks m = keys_masks(o);
     if (j->outer && m.on)
         secure_sentence(out, &m, (unsigned)o->outer_sites.count,
@@ -388,7 +388,7 @@ static bool secure_text(const struct job *j, char out[SECURE_SENTENCE_MAX])
 
 static void secure_record(struct job *j)
 {
-    const struct outer_settings *o = &j->run.o;
+    const struct outer_settings *o = &j->run->o;
     struct round_masks m = keys_masks(o);
     char text[SECURE_SENTENCE_MAX];
     struct jsonl *r = &j->record;
@@ -409,7 +409,7 @@ static void secure_record(struct job *j)
 enum err job_privacy_open(struct job *j)
 {
     struct job_privacy *p;
-    TRY_ALLOC(p = j->privacy = arena_alloc(&j->run.perm, sizeof *p));
+    TRY_ALLOC(p = j->privacy = arena_alloc(&j->run->perm, sizeof *p));
     char text[SECURE_SENTENCE_MAX], quoted[SECURE_SENTENCE_MAX + 64];
     if (secure_text(j, text))
         log_event(LOG_INFO, "secure", "text=%s", log_quote(quoted, sizeof quoted, text));
@@ -420,8 +420,8 @@ enum err job_privacy_open(struct job *j)
                                      .dearest = dearest,
                                      .may_charge = may_charge};
     TRY_ALLOC(p->path =
-                  arena_printf(&j->run.perm, "%s/privacy.charges", j->train.given.checkpoint_dir));
-    if (j->s.privacy_unit != PRIVACY_UNIT_NONE)
+                  arena_printf(&j->run->perm, "%s/privacy.charges", j->train.given.checkpoint_dir));
+    if (j->s->privacy_unit != PRIVACY_UNIT_NONE)
         train_charge_to(&j->train, &p->hooks);
     return ERR_OK;
 }

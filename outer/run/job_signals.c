@@ -16,18 +16,18 @@
 
 static size_t link_text(struct job *j, const struct progress_line *l, char *out, size_t size)
 {
-    uint64_t due = site_train_rounds(&j->run.sync.schedule, l->step);
+    uint64_t due = site_train_rounds(&j->run->sync.schedule, l->step);
     size_t n = (size_t)snprintf(out, size,
                                 ", %llu of %llu rounds committed, %llu in flight; "
                                 "aggregator %s",
                                 (unsigned long long)l->round, (unsigned long long)l->rounds,
                                 (unsigned long long)(due > l->round ? due - l->round : 0),
-                                j->unreachable ? "unreachable" : "reachable");
+                                j->told.unreachable ? "unreachable" : "reachable");
 #ifdef ATOLL_NET
     int64_t days;
     if (!j->tls.ca)
         return n;
-    if (tls_check(&j->tls, j->s.run_name, TLS_SITE, j->run.o.site_name, clock_wall_s(), &days) ==
+    if (tls_check(&j->tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s(), &days) ==
         ERR_OK)
         n += (size_t)snprintf(out + n, size - n, "; certificate valid for %lld days",
                               (long long)days);
@@ -43,7 +43,7 @@ static void status_text(struct job *j, char *out, size_t size)
     double state_s;
     progress_look(&j->progress, 0, &l, &state_s);
     size_t n = (size_t)snprintf(out, size, "site %s of run %s: step %lld of %lld", l.site,
-                                j->s.run_name, (long long)l.step, (long long)j->s.train_steps);
+                                j->s->run_name, (long long)l.step, (long long)j->s->train_steps);
     if (isfinite(l.loss))
         n += (size_t)snprintf(out + n, size - n, ", loss %.4f", l.loss);
     n += (size_t)snprintf(out + n, size - n, ", %s", l.state[0] ? l.state : "training");

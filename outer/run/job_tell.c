@@ -12,8 +12,8 @@ static const char starting[] = "starting"; /* before the first step */
 
 void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX])
 {
-    for (unsigned f = 0; f < j->run.sync.fragments.count; f++)
-        elements[f] = j->run.sync.fragments.f[f].elements;
+    for (unsigned f = 0; f < j->run->sync.fragments.count; f++)
+        elements[f] = j->run->sync.fragments.f[f].elements;
 }
 
 /* Payload and rounds of the processes before this one, which a restarted site goes on from. */
@@ -22,14 +22,14 @@ static void totals_add(struct job *j, const struct jsonl_row *row)
     double fragment = jsonl_number(row, "fragment"), round = jsonl_number(row, "round");
     if (!jsonl_is(row, "round") || !(fragment >= 0 && fragment < ROUND_FRAGMENTS_MAX))
         return;
-    uint64_t *committed = &j->committed[(unsigned)fragment];
+    uint64_t *committed = &j->told.committed[(unsigned)fragment];
     *committed = (uint64_t)jsonl_whole(fmax((double)*committed, round + 1));
     if (jsonl_number(row, "replayed") != 0)
         return;
-    j->moved.up += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "up")));
-    j->moved.down += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "down")));
-    j->predicted.up += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "up_predicted")));
-    j->predicted.down += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "down_predicted")));
+    j->told.moved.up += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "up")));
+    j->told.moved.down += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "down")));
+    j->told.predicted.up += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "up_predicted")));
+    j->told.predicted.down += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "down_predicted")));
 }
 
 enum err job_tell_resume(struct job *j)
@@ -37,12 +37,12 @@ enum err job_tell_resume(struct job *j)
     struct jsonl_reader reader;
     struct jsonl_row row;
     char *path;
-    TRY_ALLOC(path = arena_printf(&j->run.perm, "%s/%s", j->s.run_dir, RECORD_FILE));
+    TRY_ALLOC(path = arena_printf(&j->run->perm, "%s/%s", j->s->run_dir, RECORD_FILE));
     if (!jsonl_reader_open(&reader, path))
         return ERR_OK;
     while (jsonl_next(&reader, &row)) {
         totals_add(j, &row);
-        if (j->run.o.eval_every_rounds)
+        if (j->run->o.eval_every_rounds)
             job_eval_record(j, &row);
     }
     jsonl_reader_close(&reader);
@@ -58,7 +58,7 @@ static enum err events_begin(struct job *j, int64_t step)
     if (!j->events.file)
         return ERR_OK;
     tfevents_begin(&j->events, step);
-    TRY_ALLOC(path = arena_printf(&j->run.perm, "%s/%s", j->s.run_dir, RECORD_FILE));
+    TRY_ALLOC(path = arena_printf(&j->run->perm, "%s/%s", j->s->run_dir, RECORD_FILE));
     if (!jsonl_reader_open(&reader, path))
         return ERR_OK;
     while (jsonl_next(&reader, &row))
@@ -69,20 +69,20 @@ static enum err events_begin(struct job *j, int64_t step)
 
 enum err job_tell_start(struct job *j, int64_t step)
 {
-    const struct config_table tables[] = {keys_inner(&j->s), keys_outer(&j->run.o)};
+    const struct config_table tables[] = {keys_inner(j->s), keys_outer(&j->run->o)};
     struct jsonl *r = &j->record;
     char *config;
-    TRY(config_print(tables, 2, &j->run.perm, &config));
+    TRY(config_print(tables, 2, &j->run->perm, &config));
     TRY(events_begin(j, step));
-    j->planned_step = step;
-    j->eval_loss = NAN;
-    j->began = clock_mono_s();
+    j->told.planned_step = step;
+    j->told.eval_loss = NAN;
+    j->told.began = clock_mono_s();
     jsonl_begin(r, "start");
-    jsonl_text(r, "run", j->s.run_name);
-    jsonl_text(r, "site", j->run.o.site_name);
-    jsonl_int(r, "index", j->run.index);
-    jsonl_int(r, "sites", j->outer ? (int64_t)j->run.o.outer_sites.count : 1);
-    jsonl_text(r, "aggregator", j->run.o.site_aggregator);
+    jsonl_text(r, "run", j->s->run_name);
+    jsonl_text(r, "site", j->run->o.site_name);
+    jsonl_int(r, "index", j->run->index);
+    jsonl_int(r, "sites", j->outer ? (int64_t)j->run->o.outer_sites.count : 1);
+    jsonl_text(r, "aggregator", j->run->o.site_aggregator);
     jsonl_text(r, "version", version_number());
     jsonl_text(r, "commit", version_commit());
     jsonl_text(r, "compiler", version_compiler());
@@ -91,17 +91,18 @@ enum err job_tell_start(struct job *j, int64_t step)
     jsonl_int(r, "ranks", j->coll->size);
     jsonl_int(r, "parameters", (int64_t)j->train.table.parameters);
     jsonl_int(r, "step", step);
-    jsonl_int(r, "steps", j->s.train_steps);
-    jsonl_int(r, "tokens_per_step", j->s.train_batch_tokens);
+    jsonl_int(r, "steps", j->s->train_steps);
+    jsonl_int(r, "tokens_per_step", j->s->train_batch_tokens);
     if (j->outer) {
         size_t elements[ROUND_FRAGMENTS_MAX];
         job_sizes(j, elements);
-        jsonl_int(r, "rounds", (int64_t)site_train_rounds(&j->run.sync.schedule, j->s.train_steps));
+        jsonl_int(r, "rounds",
+                  (int64_t)site_train_rounds(&j->run->sync.schedule, j->s->train_steps));
         jsonl_int(r, "up_predicted",
-                  (int64_t)schedule_upload_bytes(&j->run.sync.schedule, elements));
+                  (int64_t)schedule_upload_bytes(&j->run->sync.schedule, elements));
         jsonl_int(r, "down_predicted",
-                  (int64_t)schedule_download_bytes(&j->run.sync.schedule, elements,
-                                                   (unsigned)j->run.o.outer_sites.count));
+                  (int64_t)schedule_download_bytes(&j->run->sync.schedule, elements,
+                                                   (unsigned)j->run->o.outer_sites.count));
     }
     if (j->train.data.loader->dealt)
         jsonl_text(r, "shards", j->train.data.loader->dealt);
@@ -138,7 +139,7 @@ static void record_step(struct job *j, const struct train_report *r)
     jsonl_real(&j->record, "step_ms", 1e3 * r->step_seconds);
     jsonl_real(&j->record, "compute_ms", 1e3 * r->compute_seconds);
     if (j->outer)
-        jsonl_int(&j->record, "next_sync", schedule_next(&j->run.sync.schedule, r->step));
+        jsonl_int(&j->record, "next_sync", schedule_next(&j->run->sync.schedule, r->step));
     if (j->coll->size > 1) /* waited for sums of gradients behind the backward */
         jsonl_real(&j->record, "exposed_ms", 1e3 * r->exposed_seconds);
     if (j->coll->size > 1)
@@ -184,8 +185,8 @@ void job_tell_eval(struct job *j, const struct train_eval *e, const char *of)
     record_attention(j, e);
     jsonl_text(&j->record, "of", of);
     jsonl_end(&j->record);
-    j->eval_loss = e->loss;
-    j->eval_step = e->step;
+    j->told.eval_loss = e->loss;
+    j->told.eval_step = e->step;
     log_event(LOG_INFO, "eval", "step=%lld loss=%.6f perplexity=%.4f tokens=%zu%s of=%s",
               (long long)e->step, e->loss, exp(e->loss), e->tokens, scores, of);
 }
@@ -196,8 +197,8 @@ static void tell_outer_metrics(struct job *j, const struct site_train_round *r)
 {
     enum { ROUNDS_MIN = 4 }; /* before the average says anything */
     const struct outer_metrics *g = &r->metrics;
-    const struct tuning *t = &j->run.tuning;
-    double *rho = &j->rho[r->fragment];
+    const struct tuning *t = &j->run->tuning;
+    double *rho = &j->told.rho[r->fragment];
     const struct {
         const char *key;
         double value;
@@ -209,11 +210,11 @@ static void tell_outer_metrics(struct job *j, const struct site_train_round *r)
         *rho = r->round == 1 ? g->rho : 0.75 * *rho + 0.25 * g->rho;
     double effective = tuning_effective(t->lr, t->mu, *rho);
     bool steps =
-        j->run.sync.fragments.f[r->fragment].state == FRAGMENT_PARAMETERS; /* others: means */
-    if (!steps || t->own || r->round < ROUNDS_MIN || j->warned ||
+        j->run->sync.fragments.f[r->fragment].state == FRAGMENT_PARAMETERS; /* others: means */
+    if (!steps || t->own || r->round < ROUNDS_MIN || j->told.warned ||
         effective <= TUNING_GUARD * t->reference)
         return;
-    j->warned = true;
+    j->told.warned = true;
     log_event(
         LOG_WARN, "outer_step",
         "rho=%.3f effective=%.3g published=%.3g right_lr=%.2g why=\"successive deltas are so much "
@@ -228,15 +229,15 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
     struct plan_task t;
     struct plan_result p;
     size_t elements[ROUND_FRAGMENTS_MAX];
-    const struct schedule *s = &j->run.sync.schedule;
-    int64_t steps = r->step - j->planned_step;
+    const struct schedule *s = &j->run->sync.schedule;
+    int64_t steps = r->step - j->told.planned_step;
     bool whole = r->round < s->full_precision_rounds || schedule_last(s, r->fragment, r->round);
-    if (!plan_settings_given(&j->run.measured))
+    if (!plan_settings_given(&j->run->measured))
         return;
-    j->planned_step = r->step;
+    j->told.planned_step = r->step;
     if (whole || r->replayed || steps <= 0)
         return;
-    plan_settings_task(&t, &j->run, &j->run.measured);
+    plan_settings_task(&t, j->run, &j->run->measured);
     job_sizes(j, elements);
     plan_predict(&t, s, elements, &p);
     double step_s = compute_s / (double)steps, waited_s = 1e-3 * r->exposed_ms;
@@ -249,7 +250,7 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
               "trains=%.4f planned=%.4f",
               (unsigned long long)r->round, flight_s, p.exchange_s, waited_s, step_s, t.step_s,
               share, p.steady);
-    if (!plan_left(&j->watch, flight_s, p.exchange_s, step_s, t.step_s))
+    if (!plan_left(&j->told.watch, flight_s, p.exchange_s, step_s, t.step_s))
         return;
     log_event(LOG_WARN, "plan_left",
               "exchange_s=%.3f planned=%.3f step_s=%.4f planned=%.4f why=\"%d rounds in a row more "
@@ -268,22 +269,22 @@ static void line_name(struct job *j)
     *l = (struct progress_line){
         .loss = NAN, .tokens_per_second = NAN, .sync_seconds = -1, .eta_seconds = -1};
     snprintf(l->site, sizeof l->site, "%s",
-             *j->run.o.site_name ? j->run.o.site_name : j->s.run_name);
+             *j->run->o.site_name ? j->run->o.site_name : j->s->run_name);
 }
 
 /* Rounds and bytes of the run so far, and how long it is, as amended so far. */
 static void line_totals(struct job *j)
 {
     struct progress_line *l = &j->line;
-    l->steps = j->outer ? j->run.sync.schedule.steps : j->s.train_steps;
-    l->rounds = j->outer ? site_train_rounds(&j->run.sync.schedule, l->steps) : 0;
+    l->steps = j->outer ? j->run->sync.schedule.steps : j->s->train_steps;
+    l->rounds = j->outer ? site_train_rounds(&j->run->sync.schedule, l->steps) : 0;
     l->round = 0;
-    for (unsigned f = 0; j->outer && f < j->run.sync.fragments.count; f++)
-        l->round += j->committed[f];
-    l->bytes_up = j->moved.up;
-    l->bytes_down = j->moved.down;
-    l->predicted_up = j->predicted.up;
-    l->predicted_down = j->predicted.down;
+    for (unsigned f = 0; j->outer && f < j->run->sync.fragments.count; f++)
+        l->round += j->told.committed[f];
+    l->bytes_up = j->told.moved.up;
+    l->bytes_down = j->told.moved.down;
+    l->predicted_up = j->told.predicted.up;
+    l->predicted_down = j->told.predicted.down;
 }
 
 void job_line(struct job *j)
@@ -294,9 +295,9 @@ void job_line(struct job *j)
 
 static void show_round(struct job *j, const struct site_train_round *r)
 {
-    j->unreachable = false;
-    if (j->committed[r->fragment] < r->round + 1)
-        j->committed[r->fragment] = r->round + 1;
+    j->told.unreachable = false;
+    if (j->told.committed[r->fragment] < r->round + 1)
+        j->told.committed[r->fragment] = r->round + 1;
     job_line(j);
     j->line.state[0] = 0;
     progress_update(&j->progress, 0, &j->line);
@@ -305,12 +306,13 @@ static void show_round(struct job *j, const struct site_train_round *r)
 static void show_step(struct job *j, const struct train_report *r)
 {
     struct progress_line *l = &j->line;
-    int64_t next = j->outer ? schedule_next(&j->run.sync.schedule, r->step) : 0;
+    int64_t next = j->outer ? schedule_next(&j->run->sync.schedule, r->step) : 0;
     double now = clock_mono_s();
     line_name(j);
-    if (!j->pace.last) /* the first step: evaluation and start-up are no pace */
-        progress_pace_step(&j->pace, r->step - 1, j->run.o.outer_every, now - r->step_seconds);
-    progress_pace_step(&j->pace, r->step, j->run.o.outer_every, now);
+    if (!j->told.pace.last) /* the first step: evaluation and start-up are no pace */
+        progress_pace_step(&j->told.pace, r->step - 1, j->run->o.outer_every,
+                           now - r->step_seconds);
+    progress_pace_step(&j->told.pace, r->step, j->run->o.outer_every, now);
     line_totals(j);
     if (strcmp(l->state, starting) == 0)
         l->state[0] = 0;
@@ -319,7 +321,7 @@ static void show_step(struct job *j, const struct train_report *r)
     l->loss = r->loss;
     l->tokens_per_second = progress_smooth(l->tokens_per_second, r->tokens_per_second);
     l->sync_seconds = next > r->step ? (double)(next - r->step) * r->step_seconds : -1;
-    l->eta_seconds = r->step < r->steps ? progress_pace_eta(&j->pace, r->steps) : -1;
+    l->eta_seconds = r->step < r->steps ? progress_pace_eta(&j->told.pace, r->steps) : -1;
     progress_update(&j->progress, 0, l);
 }
 
@@ -346,10 +348,10 @@ void job_tell_round(void *self, const struct site_train_round *r)
                  {"hidden_ms", fmax(0, r->flight_ms - r->exposed_ms)}};
     struct ledger_round moved = ledger_book_round(&j->ledger, r->fragment, r->round);
     if (!r->replayed) {
-        j->moved.up += moved.up;
-        j->moved.down += moved.down;
-        j->predicted.up += r->up_predicted;
-        j->predicted.down += r->down_predicted;
+        j->told.moved.up += moved.up;
+        j->told.moved.down += moved.down;
+        j->told.predicted.up += r->up_predicted;
+        j->told.predicted.down += r->down_predicted;
     }
     j->last_round = now;
     show_round(j, r);
@@ -392,12 +394,12 @@ static bool is_news(struct job *j, const char *text)
 {
     enum { REPEAT_S = 30 };
     size_t words = strcspn(text, "0123456789");
-    bool same =
-        words < sizeof j->notice && strncmp(text, j->notice, words) == 0 && !j->notice[words];
-    if (same && clock_mono_s() - j->noticed < REPEAT_S)
+    bool same = words < sizeof j->told.notice && strncmp(text, j->told.notice, words) == 0 &&
+                !j->told.notice[words];
+    if (same && clock_mono_s() - j->told.noticed < REPEAT_S)
         return false;
-    snprintf(j->notice, sizeof j->notice, "%.*s", (int)words, text);
-    j->noticed = clock_mono_s();
+    snprintf(j->told.notice, sizeof j->told.notice, "%.*s", (int)words, text);
+    j->told.noticed = clock_mono_s();
     return true;
 }
 
@@ -414,9 +416,9 @@ void job_tell_notice(void *self, const char *text)
     char quoted[256];
     bool reached = strcmp(text, "aggregator reached again") == 0; /* the end of a state */
     line_name(j);
-    j->unreachable =
-        strncmp(text, "aggregator unreachable", 22) == 0 || (j->unreachable && !reached);
-    if (j->unreachable)
+    j->told.unreachable =
+        strncmp(text, "aggregator unreachable", 22) == 0 || (j->told.unreachable && !reached);
+    if (j->told.unreachable)
         atomic_store(&j->bound, false);
     else if (reached)
         atomic_store(&j->bound, true);

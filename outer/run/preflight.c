@@ -58,7 +58,7 @@ static void size_text(char text[32], double bytes)
 
 static const char *directory_of(const struct preflight *p)
 {
-    return p->o.serve ? p->j.run.o.serve_dir : p->j.s.run_dir;
+    return p->o.serve ? p->j.run->o.serve_dir : p->j.s->run_dir;
 }
 
 /* ---- the directory ---- */
@@ -66,7 +66,7 @@ static const char *directory_of(const struct preflight *p)
 /* The directory, or the nearest one above it that is there: it will be made in it. */
 static const char *standing(struct preflight *p, const char *path)
 {
-    char *at = arena_printf(&p->j.run.perm, "%s", path);
+    char *at = arena_printf(&p->j.run->perm, "%s", path);
     struct stat st;
     while (at && stat(at, &st) != 0) {
         char *slash = strrchr(at, '/');
@@ -110,7 +110,7 @@ static void check_file_system(struct preflight *p, const char *at)
 static void check_writable(struct preflight *p, const char *at)
 {
     static const double SLOW_S = 0.2;
-    char *path = arena_printf(&p->j.run.perm, "%s/.doctor-XXXXXX", at);
+    char *path = arena_printf(&p->j.run->perm, "%s/.doctor-XXXXXX", at);
     char block[4096] = {0};
     double begin = clock_mono_s();
     int fd = path ? mkstemp(path) : -1;
@@ -156,8 +156,8 @@ static long lock_holder(const char *path)
 static void check_lock(struct preflight *p, const char *directory)
 {
     struct file_lock lock = {-1, -1, false};
-    char who[64] = "another process", *file = arena_printf(&p->j.run.perm, "%s/LOCK", directory);
-    char *begun = arena_printf(&p->j.run.perm, "%s/begun", directory);
+    char who[64] = "another process", *file = arena_printf(&p->j.run->perm, "%s/LOCK", directory);
+    char *begun = arena_printf(&p->j.run->perm, "%s/begun", directory);
     if (!file || !begun || !file_exists(file)) {
         bool used = begun && file_exists(begun);
         preflight_say(p, used ? PREFLIGHT_WARN : PREFLIGHT_OK, "lock",
@@ -206,8 +206,8 @@ static uint64_t used_by(const char *directory)
 /* Slabs of state that the optimizer keeps, in values for each parameter. */
 static double moments_of(const struct preflight *p)
 {
-    struct train_memory m = train_plan(&p->j.s, &p->j.run.table, DTYPE_F32, 1);
-    return (double)m.moments / (double)(p->j.run.table.elements * sizeof(float));
+    struct train_memory m = train_plan(p->j.s, &p->j.run->table, DTYPE_F32, 1);
+    return (double)m.moments / (double)(p->j.run->table.elements * sizeof(float));
 }
 
 struct disk_need {
@@ -216,21 +216,21 @@ struct disk_need {
 
 static void elements_of(const struct preflight *p, size_t elements[ROUND_FRAGMENTS_MAX])
 {
-    for (unsigned f = 0; f < p->j.run.sync.fragments.count; f++)
-        elements[f] = p->j.run.sync.fragments.f[f].elements;
+    for (unsigned f = 0; f < p->j.run->sync.fragments.count; f++)
+        elements[f] = p->j.run->sync.fragments.f[f].elements;
 }
 
 /* What the aggregates, and at the aggregator the contributions, of the kept rounds take, and what
  * the largest contribution has. */
 static void rounds_need(struct preflight *p, struct disk_need *n)
 {
-    const struct schedule *s = &p->j.run.sync.schedule;
+    const struct schedule *s = &p->j.run->sync.schedule;
     size_t elements[ROUND_FRAGMENTS_MAX];
-    unsigned sites = (unsigned)p->j.run.o.outer_sites.count;
+    unsigned sites = (unsigned)p->j.run->o.outer_sites.count;
     elements_of(p, elements);
-    for (unsigned f = 0; f < p->j.run.sync.fragments.count; f++) {
+    for (unsigned f = 0; f < p->j.run->sync.fragments.count; f++) {
         struct schedule_bytes b = schedule_round_bytes(s, f, 0, elements[f], sites);
-        n->rounds += (double)p->j.run.o.outer_history_rounds * (double)b.down;
+        n->rounds += (double)p->j.run->o.outer_history_rounds * (double)b.down;
         n->outbox +=
             p->o.serve ? 2.0 * sites * (double)b.up : 2 * ((double)b.up + 4 * (double)elements[f]);
         p->round_up = b.up > p->round_up ? b.up : p->round_up;
@@ -240,18 +240,18 @@ static void rounds_need(struct preflight *p, struct disk_need *n)
 /* At most: states that a restart from the oldest kept checkpoint repeats. */
 static double states_kept(const struct preflight *p)
 {
-    const struct settings *s = &p->j.s;
+    const struct settings *s = p->j.s;
     int64_t span = s->train_checkpoint_every * (s->train_checkpoint_keep + 1);
-    return p->o.serve ? (double)p->j.run.o.serve_keep_states
-                      : (double)(span / p->j.run.o.outer_every + 2);
+    return p->o.serve ? (double)p->j.run->o.serve_keep_states
+                      : (double)(span / p->j.run->o.outer_every + 2);
 }
 
 static void need_of(struct preflight *p, struct disk_need *n)
 {
-    const struct settings *s = &p->j.s;
-    double elements = (double)p->j.run.table.elements, steps = (double)s->train_steps, rounds = 0;
+    const struct settings *s = p->j.s;
+    double elements = (double)p->j.run->table.elements, steps = (double)s->train_steps, rounds = 0;
     if (p->o.serve || p->j.outer) {
-        rounds = (double)site_train_rounds(&p->j.run.sync.schedule, s->train_steps);
+        rounds = (double)site_train_rounds(&p->j.run->sync.schedule, s->train_steps);
         n->states = states_kept(p) * 12 * elements;
         rounds_need(p, n);
     }
@@ -265,12 +265,12 @@ static void need_of(struct preflight *p, struct disk_need *n)
 /* Where run.archive puts this replica's rounds; NULL: it is off, or no memory. */
 static const char *archive_of(struct preflight *p)
 {
-    const struct outer_settings *o = &p->j.run.o;
+    const struct outer_settings *o = &p->j.run->o;
     if (!archive_parts_on(o) || !(p->o.serve || p->j.outer))
         return NULL;
     if (strcmp(o->run_archive, ARCHIVE_ON) == 0)
-        return arena_printf(&p->j.run.perm, "%s/archive", directory_of(p));
-    return arena_printf(&p->j.run.perm, "%s/%s", o->run_archive,
+        return arena_printf(&p->j.run->perm, "%s/archive", directory_of(p));
+    return arena_printf(&p->j.run->perm, "%s/%s", o->run_archive,
                         p->o.serve ? "aggregator" : o->site_name);
 }
 
@@ -278,7 +278,7 @@ static const char *archive_of(struct preflight *p)
 static void check_archive(struct preflight *p)
 {
     const char *dir = archive_of(p);
-    struct archive_size size = archive_parts_size(&p->j.run, p->o.serve);
+    struct archive_size size = archive_parts_size(p->j.run, p->o.serve);
     char round[32], whole[32], room[32];
     uint64_t free_bytes;
     if (!dir)
@@ -379,16 +379,16 @@ static void check_memory(struct preflight *p)
     memory_left(&here, NULL);
     double ranks = (double)p->o.ranks, all = 0, have = (double)here.bytes;
     if (p->o.serve) {
-        struct outer_state_options o = run_outer_state(&j->run, false);
+        struct outer_state_options o = run_outer_state(j->run, false);
         all = (double)outer_state_memory(&o, true).host +
-              (double)(j->run.o.serve_receive_mib ? (uint64_t)j->run.o.serve_receive_mib << 20
-                                                  : 160u << 20);
+              (double)(j->run->o.serve_receive_mib ? (uint64_t)j->run->o.serve_receive_mib << 20
+                                                   : 160u << 20);
     } else {
-        if (j->s.device_kind == DEVICE_CPU)
+        if (j->s->device_kind == DEVICE_CPU)
             all = ranks *
-                  (double)train_plan(&j->s, &j->run.table, j->dev->model_type, (int)ranks).total;
+                  (double)train_plan(j->s, &j->run->table, j->dev->model_type, (int)ranks).total;
         if (j->outer)
-            all += (double)job_outer_memory(j, &j->run.table).host;
+            all += (double)job_outer_memory(j, &j->run->table).host;
     }
     size_text(need, all);
     size_text(left, have);
@@ -411,7 +411,7 @@ static void check_memory(struct preflight *p)
 static void check_device(struct preflight *p)
 {
     struct job *j = &p->j;
-    bool cpu = j->s.device_kind == DEVICE_CPU;
+    bool cpu = j->s->device_kind == DEVICE_CPU;
     char kind[32];
     const struct dev_options plain = {.kind = "cpu", .model_type = "f32", .threads = 1};
     for (int64_t i = 0; i < (cpu ? 1 : p->o.ranks); i++) {
@@ -419,9 +419,9 @@ static void check_device(struct preflight *p)
         struct dev *d = NULL;
         const struct dev_options o = {
             .kind = kind,
-            .model_type = config_choice_name(device_dtype_choices, j->s.device_dtype),
-            .threads = (int)j->s.device_threads,
-            .emulation = model_emulation(&j->s)};
+            .model_type = config_choice_name(device_dtype_choices, j->s->device_dtype),
+            .threads = (int)j->s->device_threads,
+            .emulation = model_emulation(j->s)};
         if (dev_open(&d, &o) == ERR_OK)
             preflight_say(p, PREFLIGHT_OK, "device", "%s", d->note);
         else
@@ -443,27 +443,27 @@ static void check_device(struct preflight *p)
 static void check_text(struct preflight *p)
 {
     struct job *j = &p->j;
-    struct loader_options o = train_loader_options(&j->s, (uint32_t)j->run.index, 0, 1);
+    struct loader_options o = train_loader_options(j->s, (uint32_t)j->run->index, 0, 1);
     struct loader l = {.windows = 0};
     char tokens[32];
-    o.mixed = j->s.data_weights.count > 0;
-    for (size_t i = 0; i < j->s.data_train.count && *j->s.data_fetch; i++)
-        if (hooks_absent(j->s.data_train.items[i])) {
+    o.mixed = j->s->data_weights.count > 0;
+    for (size_t i = 0; i < j->s->data_train.count && *j->s->data_fetch; i++)
+        if (hooks_absent(j->s->data_train.items[i])) {
             preflight_say(p, PREFLIGHT_WARN, "data",
                           "%.200s is not there yet: data.fetch brings it at the start, and nothing "
                           "of the text is checked before that",
-                          j->s.data_train.items[i]);
+                          j->s->data_train.items[i]);
             return;
         }
-    if (loader_open(&l, &j->run.perm, &j->s.data_train, &o) != ERR_OK) {
+    if (loader_open(&l, &j->run->perm, &j->s->data_train, &o) != ERR_OK) {
         preflight_failed(p, "data", "");
         loader_close(&l);
         return;
     }
     double all = (double)l.set.tokens;
-    double passes = (double)j->s.train_steps * (double)j->s.train_batch_tokens / all;
+    double passes = (double)j->s->train_steps * (double)j->s->train_batch_tokens / all;
     /* Muennighoff et al. measured language models; labels are learned in many passes. */
-    bool many = passes > PASSES_MAX && j->s.data_objective != DATA_OBJECTIVE_LABELS;
+    bool many = passes > PASSES_MAX && j->s->data_objective != DATA_OBJECTIVE_LABELS;
     snprintf(tokens, sizeof tokens, "%.4g", all);
     preflight_say(p, many ? PREFLIGHT_WARN : PREFLIGHT_OK, "data",
                   "%zu shards, %s tokens, read %.3g times in the run%s", l.set.count, tokens,
@@ -477,21 +477,21 @@ static void check_text(struct preflight *p)
 static void check_held_out(struct preflight *p)
 {
     struct job *j = &p->j;
-    struct loader_options o = train_loader_options(&j->s, 0, 0, 1);
+    struct loader_options o = train_loader_options(j->s, 0, 0, 1);
     struct loader l = {.windows = 0};
-    if (!j->s.data_eval.count || !j->s.train_eval_every) {
+    if (!j->s->data_eval.count || !j->s->train_eval_every) {
         preflight_say(p, PREFLIGHT_WARN, "held-out",
                       "%s: this site's records will have no eval loss, and nobody sees whether it "
                       "learns; give both",
-                      j->s.data_eval.count ? "train.eval_every is 0" : "data.eval is empty");
+                      j->s->data_eval.count ? "train.eval_every is 0" : "data.eval is empty");
         return;
     }
-    o.objective = objective_of(&j->s);
+    o.objective = objective_of(j->s);
     o.batch_tokens = o.sequence;
-    if (loader_open(&l, &j->run.perm, &j->s.data_eval, &o) == ERR_OK)
+    if (loader_open(&l, &j->run->perm, &j->s->data_eval, &o) == ERR_OK)
         preflight_say(p, PREFLIGHT_OK, "held-out",
                       "%zu shards, %.4g tokens, every %" PRId64 " steps", l.set.count,
-                      (double)l.set.tokens, j->s.train_eval_every);
+                      (double)l.set.tokens, j->s->train_eval_every);
     else
         preflight_failed(p, "held-out", "");
     loader_close(&l);
@@ -499,7 +499,7 @@ static void check_held_out(struct preflight *p)
 
 static void check_sites(struct preflight *p)
 {
-    const struct outer_settings *o = &p->j.run.o;
+    const struct outer_settings *o = &p->j.run->o;
     unsigned n = (unsigned)o->outer_sites.count;
     bool strict = o->outer_mode == OUTER_MODE_STRICT;
     const struct round_masks masks = keys_masks(o);
@@ -519,21 +519,21 @@ static enum err preflight_open(struct preflight *p, const struct args *args)
 {
     struct job *j = &p->j;
     enum run_role role = p->o.serve ? RUN_AGGREGATOR : RUN_SITE;
-    TRY(run_open(&j->run, &(struct run_source){role, .config = p->o.config, .args = args}));
+    TRY(run_open(j->run, &(struct run_source){role, .config = p->o.config, .args = args}));
     if (p->o.site) /* checked like site.name of the file */
-        ASSERT(strcmp(j->run.o.site_name, p->o.site) == 0);
-    j->s = p->o.serve ? j->run.s : run_site_settings(&j->run);
-    j->outer = !p->o.serve && *j->run.o.site_aggregator;
-    p->run_s = j->run.measured.times.plan_step_s * (double)j->s.train_steps;
+        ASSERT(strcmp(j->run->o.site_name, p->o.site) == 0);
+    *j->s = p->o.serve ? j->run->s : run_site_settings(j->run);
+    j->outer = !p->o.serve && *j->run->o.site_aggregator;
+    p->run_s = j->run->measured.times.plan_step_s * (double)j->s->train_steps;
     return coll_open(&j->coll, "cpu");
 }
 
 static void preflight_all(struct preflight *p)
 {
-    bool remote = p->o.serve || (p->j.outer && !keys_self(&p->j.run.o));
+    bool remote = p->o.serve || (p->j.outer && !keys_self(&p->j.run->o));
     preflight_say(p, PREFLIGHT_OK, "configuration", "%s: run %s, %s%s", p->o.config,
-                  p->j.s.run_name, p->o.serve ? "the aggregator" : "site ",
-                  p->o.serve ? "" : p->j.run.o.site_name);
+                  p->j.s->run_name, p->o.serve ? "the aggregator" : "site ",
+                  p->o.serve ? "" : p->j.run->o.site_name);
     if (p->o.serve || p->j.outer)
         check_sites(p);
     if (remote)
@@ -555,7 +555,11 @@ static void preflight_all(struct preflight *p)
 
 enum err preflight_run(const struct preflight_options *o, const struct args *args)
 {
+    struct run run = {.imported = false};
+    struct settings s;
     static struct preflight p = {.j.lock = {-1, -1, false}};
+    p.j.run = &run;
+    p.j.s = &s;
     p.o = *o;
     log_min(LOG_ERROR); /* the lines say it */
     enum err e = preflight_open(&p, args);
@@ -563,7 +567,7 @@ enum err preflight_run(const struct preflight_options *o, const struct args *arg
         preflight_all(&p);
     dev_close(p.j.dev);
     coll_close(p.j.coll);
-    run_close(&p.j.run);
+    run_close(&run);
     TRY(e);
     unsigned bad = p.count[PREFLIGHT_FAIL], odd = p.count[PREFLIGHT_WARN];
     if (bad)

@@ -16,7 +16,7 @@ static const double CLOCK_WARN_S = 2, CLOCK_FAIL_S = 60;
 
 static const char *own_name(const struct preflight *p)
 {
-    return p->o.serve ? "aggregator" : p->j.run.o.site_name;
+    return p->o.serve ? "aggregator" : p->j.run->o.site_name;
 }
 
 /* ---- certificates ---- */
@@ -55,18 +55,19 @@ void preflight_certificates(struct preflight *p)
     struct signer *signer = NULL;
     int64_t days;
     char uri[TLS_URI_MAX];
-    if (run_tls(&p->j.run, own_name(p), &p->j.tls) != ERR_OK) {
+    if (run_tls(p->j.run, own_name(p), &p->j.tls) != ERR_OK) {
         preflight_failed(p, "certificate", "");
         return;
     }
     check_authority(p);
-    if (tls_check(&p->j.tls, p->j.s.run_name, role, own_name(p), clock_wall_s(), &days) != ERR_OK ||
+    if (tls_check(&p->j.tls, p->j.s->run_name, role, own_name(p), clock_wall_s(), &days) !=
+            ERR_OK ||
         tls_facts(&f, p->j.tls.certificate) != ERR_OK)
         preflight_failed(p, "certificate", "");
     else
         check_until(p, "certificate", f.uri, &f,
                     "atoll cert renew, or short-lived ones (runbook 3)");
-    snprintf(uri, sizeof uri, "atoll://%.63s/%s/%.63s", p->j.s.run_name,
+    snprintf(uri, sizeof uri, "atoll://%.63s/%s/%.63s", p->j.s->run_name,
              p->o.serve ? "aggregator" : "site", own_name(p));
     if (tls_signer_open(&signer, &p->j.tls, uri) != ERR_OK) {
         preflight_failed(p, "identity", "");
@@ -118,7 +119,7 @@ static void check_roster(struct preflight *p, const struct link_dial *d)
         preflight_say(p, PREFLIGHT_FAIL, "roster",
                       "%s: an operator adds a site with atoll operator "
                       "roster add %s",
-                      answer.text, p->j.run.o.site_name);
+                      answer.text, p->j.run->o.site_name);
         return;
     }
     char state[32] = "";
@@ -129,12 +130,12 @@ static void check_roster(struct preflight *p, const struct link_dial *d)
         preflight_say(p, PREFLIGHT_FAIL, "roster",
                       "cannot check: %s does not say how it has site %s (\"%.60s\"): is it of an "
                       "older version?",
-                      d->target, p->j.run.o.site_name, answer.text);
+                      d->target, p->j.run->o.site_name, answer.text);
         return;
     }
     bool out = strcmp(state, "removed") == 0 || strcmp(state, "quarantine") == 0;
     preflight_say(p, out ? PREFLIGHT_FAIL : PREFLIGHT_OK, "roster", "%s has site %s, state %s%s",
-                  d->target, p->j.run.o.site_name, state,
+                  d->target, p->j.run->o.site_name, state,
                   out ? ": an operator takes it in again (roster add, readmit)" : "");
     if (heard && strtod(heard + 8, NULL) < 60)
         preflight_say(p, PREFLIGHT_WARN, "other process",
@@ -146,8 +147,8 @@ static void check_roster(struct preflight *p, const struct link_dial *d)
 
 static void check_rate(struct preflight *p, const struct link_dial *d)
 {
-    const struct outer_settings *o = &p->j.run.o;
-    const struct measured *m = &p->j.run.measured;
+    const struct outer_settings *o = &p->j.run->o;
+    const struct measured *m = &p->j.run->measured;
     double bytes_per_s, rtt_s;
     struct path chosen;
     char text[192];
@@ -183,7 +184,7 @@ static void check_target(struct preflight *p, struct link_dial *d)
                              .server_name = d->server_name,
                              .proxy = d->proxy,
                              .timeout_ms = TIMEOUT_MS};
-    const char *through = *p->j.run.proxy.shown ? " through " : "";
+    const char *through = *p->j.run->proxy.shown ? " through " : "";
     if (tls_peer(&q, &f) != ERR_OK) {
         preflight_failed(p, "aggregator", "");
         return;
@@ -194,7 +195,7 @@ static void check_target(struct preflight *p, struct link_dial *d)
         return;
     }
     preflight_say(p, PREFLIGHT_OK, "aggregator", "%s%s%s answers as %s after %.0f ms", d->target,
-                  through, p->j.run.proxy.shown, f.uri, 1e3 * (clock_mono_s() - begin));
+                  through, p->j.run->proxy.shown, f.uri, 1e3 * (clock_mono_s() - begin));
     check_until(p, "aggregator", f.uri, &f, "tell who runs it");
     check_roster(p, d);
     check_rate(p, d);
@@ -202,10 +203,10 @@ static void check_target(struct preflight *p, struct link_dial *d)
 
 void preflight_link(struct preflight *p)
 {
-    const struct outer_settings *o = &p->j.run.o;
+    const struct outer_settings *o = &p->j.run->o;
     char target[256];
     struct link_dial d = {.target = target,
-                          .proxy = &p->j.run.proxy,
+                          .proxy = &p->j.run->proxy,
                           .tls = p->j.tls,
                           .streams = (unsigned)o->site_streams,
                           .automatic = o->site_streams == SITE_STREAMS_AUTO,
@@ -214,7 +215,7 @@ void preflight_link(struct preflight *p)
         d.server_name = o->site_aggregator_name;
     signal(SIGPIPE, SIG_IGN);
     link_tune();
-    if (run_proxy(&p->j.run) != ERR_OK || tls_force13() != ERR_OK) {
+    if (run_proxy(p->j.run) != ERR_OK || tls_force13() != ERR_OK) {
         preflight_failed(p, "aggregator", "");
         return;
     }
@@ -229,9 +230,9 @@ void preflight_listen(struct preflight *p)
 {
     int fd, port;
     struct timex t = {.modes = 0};
-    if (forward_listen(&fd, p->j.run.o.serve_listen, &port) == ERR_OK) {
+    if (forward_listen(&fd, p->j.run->o.serve_listen, &port) == ERR_OK) {
         close(fd);
-        preflight_say(p, PREFLIGHT_OK, "port", "%s is free", p->j.run.o.serve_listen);
+        preflight_say(p, PREFLIGHT_OK, "port", "%s is free", p->j.run->o.serve_listen);
     } else {
         preflight_failed(p, "port",
                          "is an aggregator running already? Else give another serve.listen");
