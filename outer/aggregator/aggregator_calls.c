@@ -414,7 +414,7 @@ static enum err manifest_twice(struct aggregator *a, const struct wire_poll *m,
     enum err e = outer_state_manifest(a->replica, m->fragment, m->round, out);
     if (e == ERR_CORRUPT)
         e = outer_state_manifest(a->replica, m->fragment, m->round, out);
-    return e == ERR_OK ? aggregator_sign_again(a, out) : e;
+    return e == ERR_OK ? aggregator_sign(a, out) : e;
 }
 
 void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,

@@ -232,11 +232,6 @@ enum err aggregator_header_kept(struct aggregator *a, const struct journal_recor
 
 enum err aggregator_sign(struct aggregator *a, struct manifest *m)
 {
-    return a->o->signer ? signed_manifest_sign(a->o->signer, m) : ERR_OK;
-}
-
-enum err aggregator_sign_again(struct aggregator *a, struct manifest *m)
-{
     struct signer_key own;
     if (!a->o->signer)
         return ERR_OK;

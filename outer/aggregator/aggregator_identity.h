@@ -7,11 +7,9 @@
 /* Reads the pinned keys; nothing without a signer. */
 enum err aggregator_identity_open(struct aggregator *a, struct arena *perm) MUST;
 enum err aggregator_identities_again(struct aggregator *a) MUST; /* written anew, from memory */
-/* The manifest is final but for the signature. */
+/* A manifest that is made, or of the disk: signed where its signature is none of this identity's
+ * (made before there were signatures, or with another key). */
 enum err aggregator_sign(struct aggregator *a, struct manifest *m) MUST;
-/* One of the disk: signed again where its signature is none of this identity's (made before there
- * were signatures, or with another key). */
-enum err aggregator_sign_again(struct aggregator *a, struct manifest *m) MUST;
 /* The key that this site shows at hello is certified, and is the one that was seen first: else the
  * refusal is in the answer. The first one is durable on return. */
 bool aggregator_identify(struct aggregator *a, unsigned site, const struct wire_hello *m,

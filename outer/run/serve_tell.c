@@ -99,22 +99,22 @@ static uint64_t rounds_of(const struct serve_tell *t, uint64_t *committed)
 }
 
 /* Those that this manifest is the first one to carry. */
-static void amendments_say(struct serve_tell *t, const struct amendments *list)
+static void amendments_say(struct serve_tell *t, const struct manifest *m)
 {
     struct jsonl *r = &t->record;
     uint64_t committed;
     char hex[65];
-    for (; t->amendments < list->count; t->amendments++) {
-        const struct amendment *one = &list->list[t->amendments];
-        digest_hex(&one->by, hex);
+    for (uint32_t i = t->amendments; i < m->amendments.count; i++) {
+        t->amendments = i + 1;
+        digest_hex(&m->amendments.list[i].by, hex);
         jsonl_begin(r, "amendment");
-        jsonl_int(r, "number", t->amendments + 1);
-        jsonl_text(r, "setting", one->text);
-        jsonl_int(r, "from_round", (int64_t)one->round);
+        jsonl_int(r, "number", i + 1);
+        jsonl_text(r, "setting", m->amendments.list[i].text);
+        jsonl_int(r, "from_round", (int64_t)m->amendments.list[i].round);
         jsonl_text(r, "by", hex);
         jsonl_int(r, "rounds", (int64_t)rounds_of(t, &committed));
         jsonl_int(r, "steps", t->replica->schedule.steps);
-        if (t->replanned.number == t->amendments + 1) {
+        if (t->replanned.number == i + 1) {
             jsonl_real(r, "share", t->replanned.share);
             jsonl_real(r, "trained_s", t->replanned.trained_s);
             jsonl_real(r, "waited_s", t->replanned.waited_s);
@@ -279,7 +279,7 @@ void serve_tell_commit(struct serve_tell *t, const struct manifest *m, uint64_t 
     pthread_mutex_lock(&t->mutex);
     if (tell_roster_take(t, m))
         roster_say(t, m);
-    amendments_say(t, &m->amendments);
+    amendments_say(t, m);
     counted_add(&t->counted, m->fragment, m->round, cursors);
     for (uint32_t i = 0; i < m->site_count; i++) {
         uint64_t bytes = m->sites[i].included ? m->sites[i].payload_bytes : 0;

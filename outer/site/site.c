@@ -129,10 +129,8 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     s->index = o->index;
     TRY_ALLOC(s->main = arena_alloc(perm, sizeof *s->main));
     s->config = identity_digest(o->canonical);
-    s->sites = o->site_count;
     s->clock_s = NAN;
-    TRY_ALLOC(s->roster = arena_array(perm, m->fragments->count, sizeof *s->roster));
-    TRY_ALLOC(s->roster_round = arena_array(perm, m->fragments->count, sizeof *s->roster_round));
+    TRY(site_members_open(s, perm));
     TRY(w->ops->mutex_open(w, &s->mutex));
     TRY_ALLOC(s->metrics = arena_array(perm, m->fragments->count, sizeof *s->metrics));
     for (unsigned f = 0; f < m->fragments->count; f++)
@@ -689,7 +687,7 @@ static enum err compare_state(struct site_slot *l, unsigned fragment)
 /* Is the round before the first one with this site? Nothing is contributed to it. */
 static bool round_early(const struct site *s, unsigned fragment, uint64_t round)
 {
-    return round < s->first_there[fragment];
+    return round < s->members.first[fragment];
 }
 
 /* The others may be waiting for bytes that are stored here: they go before the steps are repeated.
@@ -710,7 +708,7 @@ static enum err join_poll(struct site_slot *l, unsigned fragment, bool adopt)
     struct wire_poll_answer a;
     uint64_t start = s->env->ops->now_ms(s->env);
     site_notice(l, "fragment %u: waiting for round %" PRIu64 ", the first one with this site",
-                fragment, s->first_there[fragment]);
+                fragment, s->members.first[fragment]);
     if (adopt)
         return poll_round(l, fragment, HOLD_MS, NULL);
     TRY(poll_manifest(l, fragment, s->round_there[fragment], HOLD_MS, &a));
@@ -728,7 +726,7 @@ static enum err join_wait(struct site_slot *l, unsigned fragment, bool found)
 {
     struct site *s = l->site;
     const uint64_t *here = &s->replica->state[fragment].round, *there = &s->round_there[fragment],
-                   *first = &s->first_there[fragment];
+                   *first = &s->members.first[fragment];
     bool again = *here > 0 || (found && s->index < s->o->site_count);
     if (s->o->aggregators > 1 || *here >= *first)
         return ERR_OK;
@@ -756,7 +754,7 @@ static bool others_can(const struct site *s)
     struct round_masks masks = s->o->masks;
     if (MUTANT(SKIPPED_NEEDED))
         masks.on = false;
-    return round_least(s->sites, s->o->strict, &masks) < s->sites;
+    return round_least(s->members.sites, s->o->strict, &masks) < s->members.sites;
 }
 
 /* No round needs what this site has trained for it: others have enough, or it is over. */

@@ -125,7 +125,7 @@ unsigned site_peers(const struct site *s)
 static struct wire_head head_to(const struct site *s, unsigned peer)
 {
     struct wire_head h = {.config = s->config,
-                          .roster_version = s->roster_version[peer],
+                          .roster_version = s->members.version[peer],
                           .epoch = s->peer[peer].epoch,
                           .incarnation = s->incarnation,
                           .instance = s->instance,

@@ -84,8 +84,8 @@ enum err site_masks_ask(struct site_slot *l, struct site_announced_round *r, boo
     const struct site *s = l->site;
     *over = false;
     round_first_roster(s, r);
-    return s->roster_version[r->of.fragment % site_peers(s)] < 2 ? ERR_OK
-                                                                 : announced_asked(l, r, over);
+    return s->members.version[r->of.fragment % site_peers(s)] < 2 ? ERR_OK
+                                                                  : announced_asked(l, r, over);
 }
 
 /* ok, again: this site masks for these sites. *over: it was removed before this round, or it was

@@ -242,7 +242,7 @@ static enum err setup_once(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     struct site_masks *m = s->masks;
-    uint32_t version = s->roster_version[fragment % site_peers(s)];
+    uint32_t version = s->members.version[fragment % site_peers(s)];
     struct setup u;
     struct masks_step *x;
     bool read;

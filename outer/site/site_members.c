@@ -8,13 +8,51 @@
 
 enum { MEND_MS = 1000 }; /* between two questions for a manifest that is damaged here */
 
+enum err site_members_open(struct site *s, struct arena *perm)
+{
+    struct site_members *m = &s->members;
+    unsigned fragments = s->replica->fragments->count;
+    m->sites = s->o->site_count;
+    TRY_ALLOC(m->roster = arena_array(perm, fragments, sizeof *m->roster));
+    TRY_ALLOC(m->round = arena_array(perm, fragments, sizeof *m->round));
+    return ERR_OK;
+}
+
+void site_members_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)
+{
+    bool changed = a->roster_version > 1;
+    s->members.sites = changed ? a->sites : s->o->site_count;
+    s->members.version[peer] = a->roster_version;
+    for (unsigned f = peer; f < s->replica->fragments->count; f += site_peers(s))
+        s->members.first[f] = changed ? a->fragments[f].first : 0;
+}
+
+bool site_members_take(struct site *s, unsigned peer, const struct manifest *m)
+{
+    struct site_members *x = &s->members;
+    uint32_t before = x->roster[m->fragment].version;
+    bool later = m->roster_version > 1 && m->roster_version > before;
+    roster_of(&x->roster[m->fragment], s->o->site_count, m);
+    x->round[m->fragment] = m->round + 1;
+    if (m->roster_version > x->version[peer])
+        x->version[peer] = m->roster_version;
+    if (later)
+        x->sites = m->site_count;
+    return later;
+}
+
+void site_members_forget(struct site *s, unsigned fragment)
+{
+    s->members.roster[fragment].version = 0;
+}
+
 enum err site_members_now(const struct site *s, unsigned fragment, struct roster *out, bool *known)
 {
     struct manifest m;
     uint64_t round = s->replica->state[fragment].round;
     *known = true;
-    if (s->roster[fragment].version && s->roster_round[fragment] == round) {
-        *out = s->roster[fragment];
+    if (s->members.roster[fragment].version && s->members.round[fragment] == round) {
+        *out = s->members.roster[fragment];
         return ERR_OK;
     }
     if (round == 0) {
@@ -96,6 +134,6 @@ enum err site_members_count(struct site_slot *l, unsigned fragment, unsigned *co
     struct roster r;
     TRY(site_members_known(l, fragment, &r));
     bool in = s->index >= ROUND_SITES_MAX || set_has(&r.members, s->index);
-    *count = MUTANT(ROSTER_HEARD) ? s->sites : set_count(&r.members) + !in;
+    *count = MUTANT(ROSTER_HEARD) ? s->members.sites : set_count(&r.members) + !in;
     return ERR_OK;
 }

@@ -95,6 +95,13 @@ struct site_steps { /* as the aggregator said last; in id/site */
     uint32_t count;
     uint64_t former[SCHEDULE_ENDS_MAX];
 };
+struct site_members {      /* which sites rounds have, as known here; site_members.c writes it */
+    struct roster *roster; /* [fragments] of the newest state, where `round` is its number */
+    uint64_t *round;       /* [fragments] */
+    uint32_t version[WIRE_AGGREGATORS_MAX]; /* of each aggregator, as last heard */
+    unsigned sites;                         /* of the newest roster */
+    uint64_t first[ROUND_FRAGMENTS_MAX];    /* the first round with this site */
+};
 struct site {
     struct env *env;
     struct link *link;
@@ -105,14 +112,10 @@ struct site {
     uint64_t incarnation, instance; /* of this process */
     struct site_peer peer[WIRE_AGGREGATORS_MAX];
     struct site_announced *announced; /* [aggregators], site_identity.c; NULL: without signatures */
-    uint32_t roster_version[WIRE_AGGREGATORS_MAX]; /* of each, as last heard */
-    struct roster *roster;  /* [fragments] of the newest state, where roster_round is its number */
-    uint64_t *roster_round; /* [fragments] */
-    unsigned sites;         /* of the newest roster */
-    uint64_t first_there[ROUND_FRAGMENTS_MAX]; /* the first round with this site */
-    bool heard;                                /* an aggregator answered a hello of this process */
-    bool started;                              /* site_start has ended */
-    bool supplying[WIRE_AGGREGATORS_MAX];      /* a slot sends what the site has of the run */
+    struct site_members members;
+    bool heard;                           /* an aggregator answered a hello of this process */
+    bool started;                         /* site_start has ended */
+    bool supplying[WIRE_AGGREGATORS_MAX]; /* a slot sends what the site has of the run */
     struct site_steps steps;
     bool ends_known; /* the schedule has the former values of train.steps, or there are none */
     bool told_over;  /* that all rounds were on record at the start */
@@ -215,6 +218,12 @@ enum err site_download_grow(struct site_slot *l, size_t size) MUST;
 enum err site_payload_grow(struct site_slot *l, size_t size) MUST;
 
 /* site_members.c */
+enum err site_members_open(struct site *s, struct arena *perm) MUST;
+/* A hello is answered: the newest roster, and the first rounds with this site. */
+void site_members_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a);
+/* The manifest is adopted. True: of a later roster than the state before, as far as known. */
+bool site_members_take(struct site *s, unsigned peer, const struct manifest *m);
+void site_members_forget(struct site *s, unsigned fragment); /* the newest state is given up */
 /* Of the newest state of the fragment. *known false: its manifest cannot be read. */
 enum err site_members_now(const struct site *s, unsigned fragment, struct roster *out,
                           bool *known) MUST;

@@ -155,7 +155,7 @@ enum err site_step_back(struct site_slot *l, unsigned fragment)
     log_event(LOG_WARN, "step_back", "fragment=%u round=%" PRIu64, fragment, given_up);
     site_notice(l, "gives up round %" PRIu64 " of fragment %u: the aggregator has another one",
                 given_up, fragment);
-    s->roster[fragment].version = 0; /* of the state given up */
+    site_members_forget(s, fragment);
     (void)site_head(l, fragment);
     return site_hello(l, true);
 }

@@ -398,7 +398,7 @@ static void step(enum what what, unsigned flags, const uint8_t *data, size_t n)
     tell(&t.told, what == SETUP ? 1 + ((flags & LATER) != 0) : 0);
     t.next.answer.outcome = flags & BEHIND ? ROUND_BEHIND : ROUND_NONE;
     t.holds = flags & HOLDS;
-    t.site->roster_version[0] = what == ANNOUNCE ? 2 : 1;
+    t.site->members.version[0] = what == ANNOUNCE ? 2 : 1;
     if (what == SETUP)
         (void)!site_masks_setup(t.site->main, 0);
     else if (what == ANNOUNCE)

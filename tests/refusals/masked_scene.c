@@ -507,7 +507,7 @@ struct wire_head masked_head(char site)
     const struct site *s = *at;
     assert_non_null(s);
     struct wire_head h = {.config = s->config,
-                          .roster_version = s->roster_version[0],
+                          .roster_version = s->members.version[0],
                           .epoch = s->peer[0].epoch,
                           .incarnation = s->incarnation,
                           .instance = s->instance};

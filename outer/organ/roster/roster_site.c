@@ -32,24 +32,17 @@ static enum err roster_site_check(void *self, struct site_slot *l, const struct 
 
 static enum err roster_site_adopted(void *self, struct site_slot *l, const struct organ_adopted *x)
 {
-    struct site *s = l->site;
     const struct manifest *m = x->manifest;
-    unsigned f = m->fragment;
     (void)self;
-    uint32_t before = s->roster[f].version;
-    roster_of(&s->roster[f], s->o->site_count, m);
-    s->roster_round[f] = m->round + 1;
-    if (m->roster_version > s->roster_version[l->peer])
-        s->roster_version[l->peer] = m->roster_version;
-    if (m->roster_version < 2 || before >= m->roster_version)
+    if (!site_members_take(l->site, l->peer, m))
         return ERR_OK;
-    s->sites = m->site_count;
     uint32_t site = m->change.site;
     const char *name = site < m->initial ? "" : m->names[site - m->initial];
     log_event(LOG_INFO, "roster",
               "version=%" PRIu32 " fragment=%u round=%" PRIu64 " %s=%" PRIu32 "%s%s sites=%" PRIu32,
-              m->roster_version, f, m->round, m->change.act == MANIFEST_ADD ? "added" : "removed",
-              site, *name ? " name=" : "", name, m->site_count);
+              m->roster_version, m->fragment, m->round,
+              m->change.act == MANIFEST_ADD ? "added" : "removed", site, *name ? " name=" : "",
+              name, m->site_count);
     return ERR_OK;
 }
 
@@ -69,17 +62,14 @@ static enum err roster_site_heard(void *self, struct site *s, unsigned peer,
     for (unsigned f = peer; s->started && s->o->strict && f < s->replica->fragments->count; f++)
         if (peers == 1 && !MUTANT(REMOVED_UNHEARD) &&
             s->replica->state[f].round < a->fragments[f].first &&
-            a->fragments[f].first != s->first_there[f])
+            a->fragments[f].first != s->members.first[f])
             return err_set(ERR_DENIED,
                            "site %s was removed from the roster by an operator, and added again: "
                            "start it again, and it goes on with its first rounds",
                            s->o->name);
     if (changed)
         s->index = a->site;
-    s->sites = changed ? a->sites : s->o->site_count;
-    s->roster_version[peer] = a->roster_version;
-    for (unsigned f = peer; f < s->replica->fragments->count; f += peers)
-        s->first_there[f] = changed ? a->fragments[f].first : 0;
+    site_members_heard(s, peer, a);
     return ERR_OK;
 }
 
