@@ -71,7 +71,7 @@ static bool alarm_passes(struct aggregator *a, const struct round_event *e,
 {
     char what[80];
     snprintf(what, sizeof what, "%s %s", round_event_name(e->kind), round_outcome_name(u->outcome));
-    const char *who = e->site < a->site_count ? a->names[e->site] : "";
+    const char *who = e->site < a->members.count ? a->members.names[e->site] : "";
     return log_limit_pass(&a->limit, what, who, ALARMS_MAX, e->now_ms, repeats);
 }
 
@@ -133,7 +133,7 @@ static bool all_done(const struct aggregator *a)
 {
     if (!aggregator_last_committed(a))
         return false;
-    for (unsigned i = 0; i < a->site_count; i++)
+    for (unsigned i = 0; i < a->members.count; i++)
         if (aggregator_owes_report(a, i))
             return false;
     return true;
@@ -154,9 +154,9 @@ enum err aggregator_finished(struct aggregator *a, unsigned site)
     size_t n = 0;
     if (a->site[site].finished || !has_last(a, site))
         return ERR_OK;
-    for (unsigned i = 0; i < a->site_count; i++)
+    for (unsigned i = 0; i < a->members.count; i++)
         if (a->site[i].finished || i == site) {
-            lines[n++] = (struct file_part){a->names[i], strlen(a->names[i])};
+            lines[n++] = (struct file_part){a->members.names[i], strlen(a->members.names[i])};
             lines[n++] = (struct file_part){"\n", 1};
         }
     TRY(a->env->ops->write(a->env, AGGREGATOR_FINISHED, lines, n));
@@ -194,7 +194,7 @@ static void show_sites(struct aggregator *a)
             a->site[i].status.bound = a->core.s[i].bound;
             a->site[i].status.quarantined = aggregator_quarantined(a, i);
             a->site[i].status.removed = !aggregator_serves_site(a, i);
-            a->site[i].status.name = a->names[i];
+            a->site[i].status.name = a->members.names[i];
             *to = a->site[i].status;
             a->shown.bound += (unsigned)to->bound - (unsigned)before;
         }
@@ -205,7 +205,7 @@ static void show(struct aggregator *a)
     pthread_mutex_lock(&a->mutex);
     struct aggregator_status *s = &a->shown;
     const char *owes;
-    s->sites = a->site_count;
+    s->sites = a->members.count;
     s->fragments = a->core.fragments;
     show_sites(a);
     for (unsigned i = 0; i < a->core.fragments; i++) {
@@ -407,7 +407,7 @@ static enum err recover_record(void *self, const struct journal_record *r)
     if (r->fragment >= a->core.fragments ||
         ((r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_QUARANTINE ||
           r->kind == JOURNAL_OPERATOR) &&
-         r->site >= a->site_count))
+         r->site >= a->members.count))
         return err_set(ERR_CORRUPT,
                        "journal: names fragment %u, site %u, which this run does not have",
                        r->fragment, r->site);
@@ -612,8 +612,8 @@ static enum err recover_finished(struct aggregator *a)
                                    &scratch, &text, &n);
     char *rest, *name = e == ERR_OK ? strtok_r((char *)text, "\n", &rest) : NULL;
     for (; name; name = strtok_r(NULL, "\n", &rest))
-        for (unsigned i = 0; i < a->site_count; i++)
-            a->site[i].finished |= strcmp(a->names[i], name) == 0;
+        for (unsigned i = 0; i < a->members.count; i++)
+            a->site[i].finished |= strcmp(a->members.names[i], name) == 0;
     arena_free(&scratch);
     return e;
 }
@@ -670,7 +670,7 @@ static void recover_history(struct aggregator *a, unsigned fragment)
 static enum err recover_core(struct aggregator *a, struct arena *perm)
 {
     const struct outer_state *m = a->replica;
-    const struct round_options o = {.sites = a->site_count,
+    const struct round_options o = {.sites = a->members.count,
                                     .room = a->o->room,
                                     .fragments = m->fragments->count,
                                     .strict = a->o->strict,
@@ -726,8 +726,8 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(aggregator_claim(a->env, a->o->canonical, NULL));
     TRY(stale_check(a));
     a->begun = store_begun(a->env);
-    a->ended = a->env->ops->exists(a->env, AGGREGATOR_ENDED);
-    if (a->ended)
+    bool ended = a->env->ops->exists(a->env, AGGREGATOR_ENDED);
+    if (ended)
         TRY(ended_read(a, &v.ended));
     TRY(a->env->ops->remove(a->env, AGGREGATOR_ENDED));
     TRY(recover_core(a, perm));
@@ -743,7 +743,7 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(recover_commits(a));
     TRY(recover_finished(a));
     aggregator_organs_begin(a);
-    TRY(aggregator_spool_sweep(a));
+    TRY(aggregator_spool_sweep(a, ended));
     TRY(aggregator_masks_recovered(a));
     TRY(aggregator_reserve(a));
     return store_begin(a->env); /* last */
@@ -763,7 +763,6 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     TRY_ALLOC(kept);
     *kept = *o;
     a->o = kept;
-    a->site_count = o->site_count;
     a->opened_ms = aggregator_now(a);
     a->config = identity_digest(o->canonical);
     aggregator_members_begin(a);
@@ -782,11 +781,11 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     show(a);
     log_event(LOG_INFO, "aggregator",
               "run=%s epoch=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run, a->epoch,
-              o->strict ? "strict" : "quorum", set_count(&a->roster.members), a->core.fragments,
-              a->core.quorum);
-    if (a->roster.version > 1)
-        log_event(LOG_INFO, "roster", "version=%u sites=%u", a->roster.version,
-                  set_count(&a->roster.members));
+              o->strict ? "strict" : "quorum", set_count(&a->members.roster.members),
+              a->core.fragments, a->core.quorum);
+    if (a->members.roster.version > 1)
+        log_event(LOG_INFO, "roster", "version=%u sites=%u", a->members.roster.version,
+                  set_count(&a->members.roster.members));
     *out = a;
     return aggregator_scrub_open(a, perm);
 }

@@ -20,8 +20,8 @@ enum { SNAPSHOTS_HELD = 2 /* of the largest fragment's size, all together */ };
 
 int aggregator_site(const struct aggregator *a, const char *name)
 {
-    for (unsigned i = 0; i < a->site_count; i++)
-        if (strcmp(a->names[i], name) == 0)
+    for (unsigned i = 0; i < a->members.count; i++)
+        if (strcmp(a->members.names[i], name) == 0)
             return (int)i;
     return -1;
 }
@@ -40,8 +40,8 @@ bool aggregator_known(void *self, const char *peer)
     if (strncmp(peer, prefix, (size_t)n) != 0)
         return false;
     bool found = false;
-    for (unsigned i = 0, count = a->known; i < count && !found; i++)
-        found = strcmp(a->names[i], peer + n) == 0;
+    for (unsigned i = 0, count = a->members.count; i < count && !found; i++)
+        found = strcmp(a->members.names[i], peer + n) == 0;
     return found;
 }
 
@@ -102,13 +102,14 @@ int aggregator_caller(struct aggregator *a, const char *peer, enum roles_call ca
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "other settings than this run's: say hello to learn which");
         site = -1;
-    } else if (site >= 0 && head->roster_version > a->roster.version && head->epoch >= a->epoch) {
+    } else if (site >= 0 && head->roster_version > a->members.roster.version &&
+               head->epoch >= a->epoch) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "roster: version %" PRIu32 " here, %" PRIu32 " there",
-                 a->roster.version, head->roster_version);
+                 a->members.roster.version, head->roster_version);
         site = -1;
-    } else if (site >= 0 && a->roster.version > 1 && head->roster_version < a->roster.version &&
-               head->epoch == a->epoch) {
+    } else if (site >= 0 && a->members.roster.version > 1 &&
+               head->roster_version < a->members.roster.version && head->epoch == a->epoch) {
         *outcome = ROUND_REBIND;
         snprintf(text, WIRE_TEXT_MAX, "the roster has changed: say hello");
         site = -1;
@@ -302,11 +303,11 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
             to->accepted = f->entries[site].payload;
     }
     aggregator_organs_bound(a, site, answer);
-    if (log_limit_pass(&a->limit, "site_bound", a->names[site], SAID_MAX, aggregator_now(a),
+    if (log_limit_pass(&a->limit, "site_bound", a->members.names[site], SAID_MAX, aggregator_now(a),
                        &repeats))
         log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound",
-                  "site=%s incarnation=%" PRIu64 " answer=%s", a->names[site], m->head.incarnation,
-                  round_outcome_name(answer->outcome));
+                  "site=%s incarnation=%" PRIu64 " answer=%s", a->members.names[site],
+                  m->head.incarnation, round_outcome_name(answer->outcome));
     enum err err = aggregator_finished(a, site);
     if (err != ERR_OK) {
         struct wire_answer failed = {0};
@@ -355,9 +356,9 @@ void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
     struct aggregator *a = self;
     memset(answer, 0, sizeof *answer);
     answer->minor = WIRE_MINOR;
-    answer->roster_version = a->roster.version;
-    if (a->roster.version > 1) /* a refusal has it, too: else it is no message */
-        answer->sites = set_count(&a->roster.members);
+    answer->roster_version = a->members.roster.version;
+    if (a->members.roster.version > 1) /* a refusal has it, too: else it is no message */
+        answer->sites = set_count(&a->members.roster.members);
     int site = hello_site(a, peer, m, answer);
     if (hello_weight(answer->outcome) == HELLO_REFUSED)
         aggregator_refused(a, site, peer, "hello", answer->outcome, answer->text);
@@ -595,8 +596,8 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     s->tokens = m->tokens;
     s->bytes_up = m->bytes_up;
     s->bytes_down = m->bytes_down;
-    if (!log_limit_pass(&a->limit, "adopted", a->names[site], ADOPTED_MAX, aggregator_now(a),
-                        &repeats))
+    if (!log_limit_pass(&a->limit, "adopted", a->members.names[site], ADOPTED_MAX,
+                        aggregator_now(a), &repeats))
         return;
     if (a->o->adopted)
         a->o->adopted(a->o->self, (unsigned)site, m);
@@ -604,7 +605,7 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     log_event(LOG_DETAIL, "adopted",
               "site=%s fragment=%u round=%" PRIu64 " step=%" PRId64
               " loss=%.4f tokens_per_s=%.0f tokens=%" PRIu64 " up=%" PRIu64 " down=%" PRIu64,
-              a->names[site], m->fragment, m->round ? m->round - 1 : 0, m->step, m->loss,
+              a->members.names[site], m->fragment, m->round ? m->round - 1 : 0, m->step, m->loss,
               m->tokens_per_second, m->tokens, m->bytes_up, m->bytes_down);
 }
 
@@ -619,8 +620,8 @@ void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
     if (site < 0 || answer->outcome != ROUND_CURRENT)
         return;
     a->site[site].status.left = true;
-    if (log_limit_pass(&a->limit, "site_left", a->names[site], SAID_MAX, aggregator_now(a),
+    if (log_limit_pass(&a->limit, "site_left", a->members.names[site], SAID_MAX, aggregator_now(a),
                        &repeats))
-        log_event(LOG_INFO, "site_left", "site=%s why=%s", a->names[site],
+        log_event(LOG_INFO, "site_left", "site=%s why=%s", a->members.names[site],
                   log_quote(quoted, sizeof quoted, m->text));
 }

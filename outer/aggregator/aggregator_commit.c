@@ -31,7 +31,7 @@ static uint64_t reserve_bytes(const struct aggregator *a)
             const struct codec *c = codec_get(kind);
             if (!schedule_uses(s, kind))
                 continue;
-            unsigned payloads = schedule_payloads_max(s, kind, a->site_count);
+            unsigned payloads = schedule_payloads_max(s, kind, a->members.count);
             uint64_t n = outer_state_state_bytes(a->replica, i) +
                          c->aggregate_max(c, a->replica->fragments->f[i].elements, payloads);
             most = n > most ? n : most;
@@ -88,16 +88,17 @@ static enum err maps_open(struct aggregator *a, unsigned fragment, const struct 
     struct set *lost = &a->fragment[fragment].lost;
     char quoted[512];
     m->count = 0;
-    for (unsigned i = 0; i < a->site_count; i++) {
+    for (unsigned i = 0; i < a->members.count; i++) {
         char path[AGGREGATOR_PATH_MAX];
         if (!set_has(set, i))
             continue;
-        aggregator_spool_path(a->names[i], fragment, f->round, &f->entries[i].payload, path);
+        aggregator_spool_path(a->members.names[i], fragment, f->round, &f->entries[i].payload,
+                              path);
         enum err e = maps_add(a->env, m, path, &f->entries[i].payload);
         if (e == ERR_CORRUPT || e == ERR_INPUT) {
             log_event(LOG_WARN, "payload_lost",
                       "fragment=%u round=%" PRIu64 " site=%s why=%s action=\"asked for again\"",
-                      fragment, f->round, a->names[i],
+                      fragment, f->round, a->members.names[i],
                       log_quote(quoted, sizeof quoted, err_message()));
             set_put(lost, i, true);
             continue;
@@ -152,7 +153,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     m->round = f->round;
     m->parent = f->parent;
     m->codec = (uint32_t)outer_state_codec(a->replica, fragment);
-    for (unsigned i = 0; i < a->site_count; i++) {
+    for (unsigned i = 0; i < a->members.count; i++) {
         const struct round_entry *e = &f->entries[i];
         struct manifest_entry *to = &m->sites[m->site_count];
         if (!set_has(&f->members, i))
@@ -195,7 +196,7 @@ static void shares_log(const struct aggregator *a, unsigned fragment, const stru
         if (m->sites[i].factor != 1)
             log_event(level, "clipped",
                       "fragment=%u round=%" PRIu64 " site=%s norm=%g median=%g factor=%g", fragment,
-                      m->round, a->names[m->sites[i].site], (double)m->sites[i].norm,
+                      m->round, a->members.names[m->sites[i].site], (double)m->sites[i].norm,
                       (double)bounds_median(h), (double)m->sites[i].factor);
 }
 
@@ -391,14 +392,14 @@ static enum err commit_files(struct aggregator *a)
 enum err aggregator_journal_again(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    size_t n = 0, room = ((size_t)a->core.fragments + 1) * (a->site_count + 4) +
+    size_t n = 0, room = ((size_t)a->core.fragments + 1) * (a->members.count + 4) +
                          aggregator_organs_records(a, NULL);
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
         keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->epoch};
     if (keep)
         n += aggregator_organs_records(a, keep + n);
-    for (unsigned s = 0; keep && s < a->site_count; s++)
+    for (unsigned s = 0; keep && s < a->members.count; s++)
         if (aggregator_quarantined(a, s))
             keep[n++] = (struct journal_record){.kind = JOURNAL_QUARANTINE, .site = s, .round = 1};
     for (unsigned i = 0; keep && i < a->core.fragments; i++) {
@@ -406,7 +407,7 @@ enum err aggregator_journal_again(struct aggregator *a)
         if (f->round)
             keep[n++] = (struct journal_record){
                 .kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1, .digest = f->parent};
-        for (unsigned s = 0; s < a->site_count; s++) {
+        for (unsigned s = 0; s < a->members.count; s++) {
             const struct round_entry *e = &f->entries[s];
             if (e->accepted)
                 keep[n++] = (struct journal_record){.kind = JOURNAL_ACCEPT,
@@ -462,7 +463,7 @@ static void commit_log(const struct aggregator *a, unsigned fragment, const stru
     for (unsigned i = 0; i < m->site_count && used < sizeof missing; i++)
         if (!m->sites[i].included)
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%s", used ? "," : "",
-                                     a->names[m->sites[i].site]);
+                                     a->members.names[m->sites[i].site]);
     log_event(LOG_INFO, "commit",
               "fragment=%u round=%" PRIu64 " of=%" PRIu64 " sites=%u/%u bytes=%" PRIu64
               " waited_s=%.3f state=%.16s%s%s",
@@ -520,7 +521,8 @@ enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsig
         .kind = ROUND_LOST, .site = site, .fragment = fragment, .round = r->round};
     struct round_update u;
     char path[AGGREGATOR_PATH_MAX];
-    aggregator_spool_path(a->names[site], fragment, r->round, &r->entries[site].payload, path);
+    aggregator_spool_path(a->members.names[site], fragment, r->round, &r->entries[site].payload,
+                          path);
     TRY(a->env->ops->remove(a->env, path));
     aggregator_step(a, &e, &u);
     return ERR_OK;
@@ -531,7 +533,7 @@ static enum err payloads_again(struct aggregator *a, unsigned fragment)
 {
     struct aggregator_fragment *f = &a->fragment[fragment];
     f->sealed = false;
-    for (unsigned i = 0; i < a->site_count; i++)
+    for (unsigned i = 0; i < a->members.count; i++)
         if (set_has(&f->lost, i))
             TRY(aggregator_payload_again(a, fragment, i));
     f->lost = (struct set){0};

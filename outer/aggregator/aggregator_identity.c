@@ -25,7 +25,7 @@ static struct pin *pin_of(const struct aggregator *a, unsigned site)
 {
     struct aggregator_identity *identity = a->identity;
     for (uint32_t i = 0; i < identity->count; i++)
-        if (strcmp(identity->pins[i].name, a->names[site]) == 0)
+        if (strcmp(identity->pins[i].name, a->members.names[site]) == 0)
             return &identity->pins[i];
     return NULL;
 }
@@ -122,11 +122,11 @@ static bool pin_put(struct aggregator *a, unsigned site, const struct signer_ide
     if (!p)
         p = &identity->pins[identity->count++];
     before = *p;
-    snprintf(p->name, sizeof p->name, "%s", a->names[site]);
+    snprintf(p->name, sizeof p->name, "%s", a->members.names[site]);
     p->identity = *seen;
     enum err e = pins_write(a);
     if (e == ERR_OK) {
-        log_event(LOG_INFO, "identity_pinned", "site=%s", a->names[site]);
+        log_event(LOG_INFO, "identity_pinned", "site=%s", a->members.names[site]);
         return true;
     }
     *p = before;
@@ -145,7 +145,7 @@ bool aggregator_identify(struct aggregator *a, unsigned site, const struct wire_
     char uri[3 * WIRE_NAME_MAX];
     if (!s)
         return true;
-    snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o->run, a->names[site]);
+    snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o->run, a->members.names[site]);
     if (!m->identity_bytes)
         return refuse(answer, "the site shows no identity certificate, and headers are signed: "
                               "atoll cert renew makes one");
@@ -222,7 +222,7 @@ enum err aggregator_header_kept(struct aggregator *a, const struct journal_recor
         e = a->env->ops->read(a->env, path, SIGNED_HEADER_MAX, &scratch, &data, &n);
     if (e == ERR_OK)
         e = signed_header_read(&m, data, n);
-    bool holds = e == ERR_OK && header_fits(&m, r, a->names[r->site]) &&
+    bool holds = e == ERR_OK && header_fits(&m, r, a->members.names[r->site]) &&
                  (!p || signed_header_holds(a->o->signer, &p->identity.key, &m));
     arena_free(&scratch);
     return holds ? ERR_OK : err_set(ERR_CORRUPT, "%s: no header that its site has signed", path);

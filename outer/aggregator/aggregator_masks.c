@@ -122,7 +122,7 @@ static enum err seal_make(struct aggregator *a, unsigned fragment)
     of.u = aggregator_masks_announced(a, fragment);
     seal_aggregator_close(s);
     enum seal_answer answer = seal_aggregator_announce(s, &c, &of);
-    for (unsigned i = 0; answer == SEAL_ok && i < a->site_count; i++)
+    for (unsigned i = 0; answer == SEAL_ok && i < a->members.count; i++)
         if (set_has(&a->fragment[fragment].seal_set, i))
             answer = seal_aggregator_accept(s, i, &f->entries[i].payload);
     if (answer == SEAL_ok)

@@ -79,10 +79,11 @@ static enum err setup_write(struct aggregator *a)
 enum err aggregator_masks_added(struct aggregator *a)
 {
     struct masks_setup *m = a->masks ? &a->masks->setup : NULL;
-    if (!m || a->roster.change.act != MANIFEST_ADD || a->roster.version <= m->number)
+    if (!m || a->members.roster.change.act != MANIFEST_ADD ||
+        a->members.roster.version <= m->number)
         return ERR_OK;
-    m->number = a->roster.version;
-    m->added = a->roster.change.site;
+    m->number = a->members.roster.version;
+    m->added = a->members.roster.change.site;
     for (unsigned f = 0; f < a->core.fragments; f++) {
         m->first[f] = a->core.f[f].first;
         m->joins[f] = a->o->strict ? m->first[f] : UINT64_MAX;
@@ -115,7 +116,7 @@ static bool stated_now(const struct aggregator *a, unsigned site)
 static struct set served(const struct aggregator *a)
 {
     struct set sites = {0};
-    for (unsigned i = 0; i < a->site_count; i++)
+    for (unsigned i = 0; i < a->members.count; i++)
         set_put(&sites, i, aggregator_serves_site(a, i));
     return sites;
 }
@@ -126,14 +127,14 @@ static struct set partners(const struct aggregator *a, unsigned site)
     const struct masks_setup *m = &a->masks->setup;
     struct set others = served(a);
     bool all = m->number < 2 || m->added == site;
-    for (unsigned i = 0; i < a->site_count; i++)
+    for (unsigned i = 0; i < a->members.count; i++)
         set_put(&others, i, set_has(&others, i) && i != site && (all || i == m->added));
     return others;
 }
 
 static bool any_unpaired(const struct aggregator *a, const struct set *sites)
 {
-    for (unsigned i = 0; i < a->site_count; i++)
+    for (unsigned i = 0; i < a->members.count; i++)
         if (set_has(sites, i) && a->masks->setup.paired[i] < a->masks->setup.number)
             return true;
     return false;
@@ -147,7 +148,7 @@ bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
         return !stated_now(a, site) && any_unpaired(a, &others);
     if (!stated_now(a, site))
         return set_count(&others);
-    for (unsigned i = 0; i < a->site_count; i++)
+    for (unsigned i = 0; i < a->members.count; i++)
         if (set_has(&others, i) && !stated_now(a, i))
             return false;
     return true;
@@ -155,11 +156,11 @@ bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
 
 static const char *unpaired(const struct aggregator *a)
 {
-    for (unsigned i = 0; a->masks && i < a->site_count && !MUTANT(ADDED_UNPAIRED); i++) {
+    for (unsigned i = 0; a->masks && i < a->members.count && !MUTANT(ADDED_UNPAIRED); i++) {
         struct set others = partners(a, i);
-        if (set_has(&a->roster.members, i) && set_count(&others) &&
+        if (set_has(&a->members.roster.members, i) && set_count(&others) &&
             a->masks->setup.paired[i] < a->masks->setup.number)
-            return a->names[i];
+            return a->members.names[i];
     }
     return NULL;
 }
@@ -169,7 +170,7 @@ bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, st
     const struct masks_setup *m = &a->masks->setup;
     const struct set u = aggregator_masks_announced(a, fragment);
     struct set unstated = {0};
-    for (unsigned i = 0; i < a->site_count; i++) {
+    for (unsigned i = 0; i < a->members.count; i++) {
         struct set others = partners(a, i);
         set_put(&unstated, i,
                 set_has(&u, i) && set_count(&others) && m->stated[i] < m->number &&
@@ -185,10 +186,10 @@ static void apart_log(struct aggregator *a)
 {
     enum { LINES = 1 };
     const struct masks_setup *m = &a->masks->setup;
-    const char *name = a->names[m->added];
+    const char *name = a->members.names[m->added];
     bool stated = m->stated[m->added] >= m->number;
     unsigned repeats;
-    if (set_has(&a->roster.members, m->added) && a->core.f[0].round >= m->first[0] &&
+    if (set_has(&a->members.roster.members, m->added) && a->core.f[0].round >= m->first[0] &&
         log_limit_pass(&a->limit, "apart", name, LINES, aggregator_now(a), &repeats))
         log_event(LOG_WARN, "waiting",
                   "missing=%s owes=\"public key\" setup=%" PRIu32
@@ -226,7 +227,7 @@ int aggregator_masks_apart(const struct aggregator *a)
     const struct masks_setup *m = a->masks ? &a->masks->setup : NULL;
     for (unsigned f = 0; m && m->number > 1 && f < a->core.fragments; f++)
         if (a->core.f[f].round < m->joins[f] && a->core.f[f].round < aggregator_rounds(a, f) &&
-            set_has(&a->roster.members, m->added) && !a->o->strict)
+            set_has(&a->members.roster.members, m->added) && !a->o->strict)
             return (int)m->added;
     return -1;
 }
@@ -235,7 +236,7 @@ const char *aggregator_masks_unpaired(const struct aggregator *a)
 {
     int apart = aggregator_masks_apart(a);
     if (apart >= 0 && !MUTANT(ADDED_UNPAIRED))
-        return a->names[apart];
+        return a->members.names[apart];
     return unpaired(a);
 }
 
@@ -254,7 +255,7 @@ void aggregator_masks_hello(struct aggregator *a, unsigned site, const struct wi
 static void setup_list(const struct aggregator *a, uint32_t first, struct wire_mask_answer *answer)
 {
     struct bytes_writer w = bytes_writer(answer->body, sizeof answer->body);
-    unsigned sites = a->site_count;
+    unsigned sites = a->members.count;
     bytes_put_u32(&w, sites);
     const struct set in = served(a);
     seal_set_write(&w, &in, sites);
@@ -263,10 +264,10 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
     for (unsigned f = 0; f < a->core.fragments; f++)
         bytes_put_u64(&w, MUTANT(SETUP_FIRST) ? a->core.f[f].first : a->masks->setup.first[f]);
     answer->answer.outcome = ROUND_NONE;
-    answer->number = MUTANT(SETUP_VERSION) ? a->roster.version : a->masks->setup.number;
+    answer->number = MUTANT(SETUP_VERSION) ? a->members.roster.version : a->masks->setup.number;
     for (uint32_t i = first; i < sites; i++) {
         const struct masks_site *s = &a->masks->site[i];
-        size_t name = strlen(a->names[i]);
+        size_t name = strlen(a->members.names[i]);
         if (!set_has(&in, i) || !s->stated || !s->certificate_bytes)
             continue;
         if (bytes_size(&w) + 4 + 1 + name + 4 + s->certificate_bytes + KEYS_STATEMENT_BYTES >
@@ -276,7 +277,7 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
         }
         bytes_put_u32(&w, i);
         bytes_put_u8(&w, (uint8_t)name);
-        bytes_put(&w, a->names[i], name);
+        bytes_put(&w, a->members.names[i], name);
         bytes_put_u32(&w, (uint32_t)s->certificate_bytes);
         bytes_put(&w, s->certificate, s->certificate_bytes);
         bytes_put(&w, s->statement, KEYS_STATEMENT_BYTES);
@@ -292,7 +293,7 @@ static bool paired_take(struct aggregator *a, unsigned site, const struct wire_m
 {
     struct masks_setup *u = &a->masks->setup;
     uint32_t before = u->paired[site];
-    if (m->round <= before || m->round > a->roster.version)
+    if (m->round <= before || m->round > a->members.roster.version)
         return true;
     u->paired[site] = (uint32_t)m->round;
     enum err e = setup_write(a);

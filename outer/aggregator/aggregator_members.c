@@ -7,24 +7,25 @@
 
 void aggregator_members_begin(struct aggregator *a)
 {
-    for (unsigned i = 0; i < a->site_count; i++)
-        a->names[i] = a->o->sites[i];
-    roster_begin(&a->roster, a->site_count);
-    a->former = a->roster;
-    a->known = a->site_count;
+    struct aggregator_members *m = &a->members;
+    for (unsigned i = 0; i < a->o->site_count; i++)
+        m->names[i] = a->o->sites[i];
+    roster_begin(&m->roster, a->o->site_count);
+    m->former = m->roster;
+    m->count = a->o->site_count;
 }
 
 /* A name is there before the count says so: other threads read both. */
 static void name_put(struct aggregator *a, unsigned site, const char *name)
 {
-    if (site < a->site_count)
+    struct aggregator_members *m = &a->members;
+    if (site < m->count)
         return;
-    char *to = a->added[site - a->roster.initial];
-    snprintf(to, sizeof a->added[0], "%s", name);
-    a->names[site] = to;
+    char *to = m->added[site - m->roster.initial];
+    snprintf(to, sizeof m->added[0], "%s", name);
+    m->names[site] = to;
     a->site[site].status.loss = a->site[site].status.tokens_per_second = NAN;
-    a->site_count = site + 1;
-    a->known = site + 1;
+    m->count = site + 1;
 }
 
 void aggregator_members_change(struct aggregator *a, const struct journal_record *r,
@@ -34,13 +35,13 @@ void aggregator_members_change(struct aggregator *a, const struct journal_record
     struct manifest_change c = {r->act, r->site, r->digest};
     name_put(a, r->site, r->name);
     if (r->to) {
-        a->former = a->roster;
-        roster_change(&a->roster, &c);
-        a->roster.version = (uint32_t)r->to;
-        a->roster.count = r->fragment;
+        a->members.former = a->members.roster;
+        roster_change(&a->members.roster, &c);
+        a->members.roster.version = (uint32_t)r->to;
+        a->members.roster.count = r->fragment;
     } else {
-        set_put(&a->roster.members, r->site, in);
-        a->roster.count = a->site_count;
+        set_put(&a->members.roster.members, r->site, in);
+        a->members.roster.count = a->members.count;
     }
     round_roster(&a->core, r->site, in, first);
     if (in)
@@ -51,17 +52,17 @@ void aggregator_members_change(struct aggregator *a, const struct journal_record
 void aggregator_members_take(struct aggregator *a, const struct manifest *m, const uint64_t *first)
 {
     struct roster r;
-    roster_of(&r, a->roster.initial, m);
+    roster_of(&r, a->members.roster.initial, m);
     for (unsigned i = 0; i < r.count; i++) {
-        if (i >= a->site_count)
+        if (i >= a->members.count)
             name_put(a, i, m->names[i - r.initial]);
         round_roster(&a->core, i, set_has(&r.members, i), first);
         set_put(&a->touched, i, true);
     }
-    a->roster = a->former = r;
-    a->former.version--;
-    a->former.change = (struct manifest_change){0};
-    set_put(&a->former.members, r.change.site, r.change.act == MANIFEST_REMOVE);
+    a->members.roster = a->members.former = r;
+    a->members.former.version--;
+    a->members.former.change = (struct manifest_change){0};
+    set_put(&a->members.former.members, r.change.site, r.change.act == MANIFEST_REMOVE);
 }
 
 bool aggregator_serves_site(const struct aggregator *a, unsigned site)
@@ -76,7 +77,7 @@ bool aggregator_serves_site(const struct aggregator *a, unsigned site)
 const struct roster *aggregator_roster(const struct aggregator *a, unsigned fragment)
 {
     const struct round_fragment *f = &a->core.f[fragment];
-    return f->round < f->first ? &a->former : &a->roster;
+    return f->round < f->first ? &a->members.former : &a->members.roster;
 }
 
 void aggregator_members_manifest(const struct aggregator *a, unsigned fragment, struct manifest *m)
@@ -84,6 +85,6 @@ void aggregator_members_manifest(const struct aggregator *a, unsigned fragment, 
     roster_put(aggregator_roster(a, fragment), m);
     for (uint32_t i = 0; i < m->added; i++) {
         memset(m->names[i], 0, sizeof m->names[i]);
-        snprintf(m->names[i], sizeof m->names[i], "%s", a->names[m->initial + i]);
+        snprintf(m->names[i], sizeof m->names[i], "%s", a->members.names[m->initial + i]);
     }
 }

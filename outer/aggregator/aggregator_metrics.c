@@ -37,7 +37,8 @@ static void metrics_line(const struct aggregator *a, unsigned site, bool clock,
 {
     const struct aggregator_site *s = &a->site[site];
     const struct aggregator_metrics *of = &s->metrics;
-    aggregator_text_add(t, "site=%s state=%s", a->names[site], aggregator_site_state(a, site));
+    aggregator_text_add(t, "site=%s state=%s", a->members.names[site],
+                        aggregator_site_state(a, site));
     if (s->status.heard_ms)
         aggregator_text_add(t, " heard_s=%" PRIu64,
                             (aggregator_now(a) - s->status.heard_ms) / 1000);
@@ -61,7 +62,7 @@ static void metrics_line(const struct aggregator *a, unsigned site, bool clock,
 /* Lines that fit into the answer, from site `at` on. Returns the next site; 0: none is left. */
 static unsigned metrics_lines(const struct aggregator *a, unsigned at, struct aggregator_text *t)
 {
-    for (; at < a->site_count; at++) {
+    for (; at < a->members.count; at++) {
         char line[WIRE_TEXT_MAX];
         struct aggregator_text one = {line, 0, sizeof line};
         metrics_line(a, at, false, &one);
@@ -86,9 +87,9 @@ void aggregator_metrics_operate(struct aggregator *a, const char *peer,
                        peer);
     else if (site < 0 && *m->site)
         aggregator_say(answer, ROUND_INVALID, "%s is not one of outer.sites", m->site);
-    else if (m->to >= a->site_count)
+    else if (m->to >= a->members.count)
         aggregator_say(answer, ROUND_INVALID, "there is no site %" PRIu64 " of %u", m->to,
-                       a->site_count);
+                       a->members.count);
     else {
         answer->outcome = ROUND_CURRENT;
         if (site >= 0) {

@@ -27,14 +27,15 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
     size_t used = 0;
     *out = 0;
     unsigned named = 0, count = set_count(&missing);
-    for (unsigned i = 0; i < a->site_count && used + 1 < size_bytes; i++) {
+    for (unsigned i = 0; i < a->members.count && used + 1 < size_bytes; i++) {
         if (!set_has(&missing, i))
             continue;
         if (named++ == NAMED_MAX) {
             snprintf(out + used, size_bytes - used, ",+%u", count - NAMED_MAX);
             break;
         }
-        int n = snprintf(out + used, size_bytes - used, "%s%s", used ? "," : "", a->names[i]);
+        int n =
+            snprintf(out + used, size_bytes - used, "%s%s", used ? "," : "", a->members.names[i]);
         used = n < 0 || used + (size_t)n >= size_bytes ? size_bytes - 1 : used + (size_t)n;
     }
     return count;
@@ -51,17 +52,17 @@ static void notice_text(char *out, size_t size, const struct aggregator *a, unsi
                      ? "the others wait for site %s, which is in quarantine: atoll operator "
                        "readmit %s, or begin a run without it"
                      : "site %s is in quarantine: atoll operator readmit %s",
-                 a->names[site], a->names[site]);
+                 a->members.names[site], a->members.names[site]);
     else if (!s->heard_ms)
         snprintf(out, size, "the others wait for site %s, which has not been heard from yet",
-                 a->names[site]);
+                 a->members.names[site]);
     else if (s->bound)
         snprintf(out, size, "the others wait for site %s, last heard from %" PRIu64 " s ago",
-                 a->names[site], (now_ms - s->heard_ms) / 1000);
+                 a->members.names[site], (now_ms - s->heard_ms) / 1000);
     else
         snprintf(out, size,
                  "the others wait for site %s, whose connection is lost since %" PRIu64 " s",
-                 a->names[site], (now_ms - s->heard_ms) / 1000);
+                 a->members.names[site], (now_ms - s->heard_ms) / 1000);
 }
 
 /* What a missing site has sent of this round so far. */
@@ -84,11 +85,11 @@ static void notice_streams(const struct aggregator *a)
 {
     char names[512] = "";
     size_t used = 0;
-    for (unsigned i = 0; i < a->site_count; i++) {
+    for (unsigned i = 0; i < a->members.count; i++) {
         if (!a->site[i].streams || used + 1 >= sizeof names)
             continue;
-        int n = snprintf(names + used, sizeof names - used, "%s%s:%u", used ? "," : "", a->names[i],
-                         a->site[i].streams);
+        int n = snprintf(names + used, sizeof names - used, "%s%s:%u", used ? "," : "",
+                         a->members.names[i], a->site[i].streams);
         used = n < 0 || used + (size_t)n >= sizeof names ? sizeof names - 1 : used + (size_t)n;
     }
     log_event(LOG_WARN, "receiving", "streams=%s", used ? names : "none");
@@ -109,7 +110,7 @@ static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t
 {
     const char *owes;
     struct set missing = aggregator_missing_of(a, fragment, &owes);
-    for (unsigned i = 0; i < a->site_count; i++) {
+    for (unsigned i = 0; i < a->members.count; i++) {
         const struct aggregator_site_status *s = &a->site[i].status;
         char heard[32], text[160], quoted[192], sent[96];
         if (!set_has(&missing, i))
@@ -121,8 +122,8 @@ static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t
                   "fragment=%u round=%" PRIu64 " since_s=%" PRIu64
                   " missing=%s owes=%s bound=%d heard=%s sent=%s text=%s",
                   fragment, a->core.f[fragment].round,
-                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->names[i], owes, s->bound,
-                  heard, sent, log_quote(quoted, sizeof quoted, text));
+                  (now_ms - a->fragment[fragment].first_ms) / 1000, a->members.names[i], owes,
+                  s->bound, heard, sent, log_quote(quoted, sizeof quoted, text));
     }
     notice_streams(a);
 }
@@ -138,7 +139,7 @@ void aggregator_notice_begin(struct aggregator *a, unsigned fragment, uint64_t n
 /* What is missing is a word of sites that may have ended: no round waits for them any more. */
 static void notice_reports(const struct aggregator *a, uint64_t now_ms)
 {
-    for (unsigned i = 0; i < a->site_count; i++) {
+    for (unsigned i = 0; i < a->members.count; i++) {
         char heard[32];
         if (!aggregator_owes_report(a, i))
             continue;
@@ -148,8 +149,8 @@ static void notice_reports(const struct aggregator *a, uint64_t now_ms)
                   "text=\"all rounds are committed, and site %s has not confirmed the last one: if "
                   "it has ended, start it again; if it is gone for good, stop this aggregator: "
                   "everything is stored\"",
-                  (now_ms - a->end.since_ms) / 1000, a->names[i], a->site[i].status.bound, heard,
-                  a->names[i]);
+                  (now_ms - a->end.since_ms) / 1000, a->members.names[i], a->site[i].status.bound,
+                  heard, a->members.names[i]);
     }
 }
 

@@ -27,7 +27,8 @@ static void status_site(const struct aggregator *a, unsigned site, struct aggreg
 {
     const struct aggregator_site *s = &a->site[site];
     uint64_t now_ms = aggregator_now(a);
-    aggregator_text_add(t, "site=%s state=%s", a->names[site], aggregator_site_state(a, site));
+    aggregator_text_add(t, "site=%s state=%s", a->members.names[site],
+                        aggregator_site_state(a, site));
     if (s->status.heard_ms)
         aggregator_text_add(t, " heard_s=%" PRIu64, (now_ms - s->status.heard_ms) / 1000);
     if (s->strikes)
@@ -49,9 +50,10 @@ static void operate_status(const struct aggregator *a, const struct wire_operate
     if (!m->fragment)
         aggregator_text_add(&t, "epoch=%" PRIu64 " mode=%s sites=%u quorum=%u fragments=%u\n",
                             a->epoch, a->o->strict ? "strict" : "quorum",
-                            set_count(&a->roster.members), a->core.quorum, a->core.fragments);
+                            set_count(&a->members.roster.members), a->core.quorum,
+                            a->core.fragments);
     for (int in = 1; !m->fragment && in >= 0; in--)
-        for (unsigned i = 0; i < a->site_count; i++)
+        for (unsigned i = 0; i < a->members.count; i++)
             if (aggregator_quarantined(a, i) == in)
                 status_site(a, i, &t);
     answer->outcome = ROUND_CURRENT;
@@ -116,7 +118,7 @@ void aggregator_order_restore(struct aggregator *a, const struct journal_record 
 static bool any_accepted(const struct aggregator *a, unsigned fragment)
 {
     bool any = false;
-    for (unsigned i = 0; i < a->site_count; i++)
+    for (unsigned i = 0; i < a->members.count; i++)
         any |= a->core.f[fragment].entries[i].accepted;
     return any;
 }

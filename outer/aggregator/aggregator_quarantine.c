@@ -20,7 +20,7 @@ bool aggregator_quarantined(const struct aggregator *a, unsigned site)
 
 void aggregator_quarantine_text(const struct aggregator *a, unsigned site, char text[WIRE_TEXT_MAX])
 {
-    const char *name = a->names[site];
+    const char *name = a->members.names[site];
     snprintf(
         text, WIRE_TEXT_MAX,
         "%s is in quarantine: several of its contributions in a row were refused or clipped, or "
@@ -52,10 +52,10 @@ enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, con
         return ERR_OK;
     TRY(journal_append(&a->journal, &r));
     quarantine_set(a, site, in);
-    if (log_limit_pass(&a->limit, in ? "quarantine" : "readmit", a->names[site], LINES,
+    if (log_limit_pass(&a->limit, in ? "quarantine" : "readmit", a->members.names[site], LINES,
                        aggregator_now(a), &repeats))
         log_event(in ? LOG_ERROR : LOG_WARN, in ? "quarantine" : "readmit",
-                  "site=%s repeats=%u why=%s", a->names[site], repeats,
+                  "site=%s repeats=%u why=%s", a->members.names[site], repeats,
                   log_quote(quoted, sizeof quoted, why));
     return ERR_OK;
 }
@@ -106,7 +106,7 @@ enum err aggregator_quarantine_again(struct aggregator *a)
         if (!round || outer_state_manifest(a->replica, f, round - 1, &m) != ERR_OK)
             continue;
         for (uint32_t i = 0; i < m.site_count; i++)
-            if (m.sites[i].reason == ROUND_EXCLUDED && m.sites[i].site < a->site_count)
+            if (m.sites[i].reason == ROUND_EXCLUDED && m.sites[i].site < a->members.count)
                 TRY(aggregator_quarantine(a, m.sites[i].site, true,
                                           "the journal is lost, the last manifest "
                                           "leaves the site out as quarantined"));

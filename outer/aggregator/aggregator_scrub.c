@@ -152,16 +152,16 @@ static enum err repair_payload(struct aggregator *a)
                                     "needed only if a state turns out damaged, too");
     if (r->round != f->round || a->fragment[r->fragment].sealed)
         return ERR_INPUT;
-    for (unsigned i = 0; i < a->site_count; i++) {
+    for (unsigned i = 0; i < a->members.count; i++) {
         char path[AGGREGATOR_PATH_MAX];
-        aggregator_spool_path(a->names[i], (unsigned)r->fragment, f->round, &f->entries[i].payload,
-                              path);
+        aggregator_spool_path(a->members.names[i], (unsigned)r->fragment, f->round,
+                              &f->entries[i].payload, path);
         if (!f->entries[i].accepted || strcmp(path, r->path) != 0)
             continue;
         log_event(LOG_WARN, "payload_lost",
                   "fragment=%" PRIu64 " round=%" PRIu64
                   " site=%s why=scrub action=\"asked for again\"",
-                  r->fragment, r->round, a->names[i]);
+                  r->fragment, r->round, a->members.names[i]);
         return aggregator_payload_again(a, (unsigned)r->fragment, i);
     }
     return ERR_INPUT;

@@ -61,7 +61,7 @@ enum err aggregator_spool_found(struct aggregator *a, const struct journal_recor
                                 double *squares)
 {
     char path[AGGREGATOR_PATH_MAX], quoted[512];
-    aggregator_spool_path(a->names[r->site], r->fragment, r->round, &r->digest, path);
+    aggregator_spool_path(a->members.names[r->site], r->fragment, r->round, &r->digest, path);
     struct spool_check check = {path,
                                 r->fragment,
                                 codec_get(outer_state_codec(a->replica, r->fragment)),
@@ -74,7 +74,7 @@ enum err aggregator_spool_found(struct aggregator *a, const struct journal_recor
     if (e == ERR_OK)
         return ERR_OK;
     log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s", r->fragment,
-              r->round, a->names[r->site], log_quote(quoted, sizeof quoted, err_message()));
+              r->round, a->members.names[r->site], log_quote(quoted, sizeof quoted, err_message()));
     TRY(a->env->ops->remove(a->env, path)); /* the next one must not meet it */
     return ERR_CORRUPT;
 }
@@ -98,7 +98,7 @@ static enum err parts_discard(struct aggregator *a, const char *directory)
     return e;
 }
 
-enum err aggregator_spool_sweep(struct aggregator *a)
+enum err aggregator_spool_sweep(struct aggregator *a, bool ended)
 {
     for (unsigned i = 0; i < a->core.fragments; i++) {
         struct arena scratch = arena_make(0);
@@ -116,7 +116,7 @@ enum err aggregator_spool_sweep(struct aggregator *a)
             snprintf(path, sizeof path, "spool/%u/%.32s", i, names[k]);
             if (!kept)
                 e = a->env->ops->remove(a->env, path);
-            else if (!a->ended)
+            else if (!ended)
                 e = parts_discard(a, path);
         }
         arena_free(&scratch);
@@ -257,7 +257,7 @@ static enum err parts_clear(struct aggregator *a, const struct upload *up)
     enum err e = ERR_OK;
     snprintf(directory, sizeof directory, "spool/%u/%" PRIu64, up->in.header.fragment,
              up->in.header.round);
-    snprintf(mine, sizeof mine, "%s.", a->names[up->site]); /* a name holds no dot */
+    snprintf(mine, sizeof mine, "%s.", a->members.names[up->site]); /* a name holds no dot */
     if (a->env->ops->exists(a->env, directory))
         e = a->env->ops->list(a->env, directory, &scratch, &names, &count);
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
@@ -332,7 +332,7 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     uploads_supersede(a, site, m->fragment);
     up->site = site;
     up->offered_ms = up->chunk_ms = aggregator_now(a);
-    aggregator_spool_path(a->names[site], m->fragment, m->round, &m->payload, up->in.final);
+    aggregator_spool_path(a->members.names[site], m->fragment, m->round, &m->payload, up->in.final);
     intake_make(&up->in, m);
     up->next = a->uploads;
     a->uploads = up;
@@ -412,7 +412,7 @@ static bool upload_revoked(struct aggregator *a, const struct upload *up,
                            struct wire_answer *answer)
 {
     char uri[3 * WIRE_NAME_MAX];
-    snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o->run, a->names[up->site]);
+    snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o->run, a->members.names[up->site]);
     const char *why = aggregator_revoked(a, uri, &up->in.header.head.certificate);
     if (!why)
         return false;
@@ -512,8 +512,8 @@ static enum err norm_check(struct aggregator *a, const struct upload *up)
                    "site %s: norm %g (RMS of its values over its weight %g) is beyond %g: "
                    "outer.norm_limit %g, median of the last rounds %g, RMS of the parameters %g; "
                    "its training diverges: take a lower train.lr or outer.lr, or a larger limit",
-                   a->names[up->site], (double)norm, (double)up->in.header.weight, (double)most,
-                   (double)a->o->norm_limit, (double)median, (double)theta_rms);
+                   a->members.names[up->site], (double)norm, (double)up->in.header.weight,
+                   (double)most, (double)a->o->norm_limit, (double)median, (double)theta_rms);
 }
 
 /* ---- finish ---- */
@@ -560,7 +560,7 @@ static void contribution_journal(struct aggregator *a, struct upload *up,
     unsigned count = aggregator_missing(a, fragment, missing, sizeof missing);
     log_event(LOG_DETAIL, "accept",
               "fragment=%u round=%" PRIu64 " site=%s bytes=%" PRIu64 " missing=%u%s%s", fragment,
-              up->in.header.round, a->names[up->site], up->in.header.payload_bytes, count,
+              up->in.header.round, a->members.names[up->site], up->in.header.payload_bytes, count,
               count ? " waiting_for=" : "", missing);
 }
 
@@ -580,7 +580,7 @@ static void contribution_refuse(struct aggregator *a, struct upload *up, struct 
     }
     aggregator_say(answer, up->in.verdict == ERR_PROTO ? ROUND_INVALID : ROUND_RESUME, "%s",
                    up->in.why);
-    aggregator_refused(a, (int)up->site, a->names[up->site], "payload", answer->outcome,
+    aggregator_refused(a, (int)up->site, a->members.names[up->site], "payload", answer->outcome,
                        up->in.why);
     if (up->in.verdict == ERR_PROTO)
         aggregator_strike(a, up->site, &up->in.header, up->in.why);

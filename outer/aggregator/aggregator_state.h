@@ -136,23 +136,24 @@ struct aggregator_commit {
 struct aggregator_end { /* all rounds are committed: "waiting" lines then; aggregator_notice.c */
     uint64_t since_ms, notice_ms, notice_every_ms;
 };
+struct aggregator_members {       /* which sites rounds have; aggregator_members.c writes it */
+    struct roster roster, former; /* newest version, and the one before: still in force for the
+                                     fragments that have not reached the first round of the newest
+                                     (core.f[].first) */
+    atomic_uint count; /* of all indices given, removed sites too; read without the lock, as: */
+    const char *names[ROUND_SITES_MAX];
+    char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
+};
 struct aggregator {
     struct env *env;
     struct outer_state *replica;
     const struct aggregator_options *o;
-    unsigned site_count; /* of all indices given, removed sites too */
     struct digest config;
-    struct roster roster, former; /* newest version, and the one before: still in force for the
-                                     fragments that have not reached the first round of the newest
-                                     (core.f[].first) */
-    const char *names[ROUND_SITES_MAX];
-    char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
-    atomic_uint known; /* of names: read without the lock */
+    struct aggregator_members members;
     struct round core;
     struct journal journal;
     bool begun; /* found so at the start: what is missing is damage */
     bool journal_lost;
-    bool ended; /* found so at the start: the process before ended in good order */
     uint64_t epoch, instance, opened_ms;
     struct aggregator_site site[ROUND_SITES_MAX];
     struct log_limit limit; /* of what peers make it log */
@@ -271,9 +272,9 @@ enum err aggregator_spool_remove(struct aggregator *a, unsigned fragment, uint64
  * error halts this process. */
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
 /* Removes spool directories of rounds that are over, but for the last round's where it may be
- * encoded again; and, unless the process before ended in good order, what had arrived in part: it
+ * encoded again; and, unless the process before `ended` in good order, what had arrived in part: it
  * may be in memory alone, and no fsync would say so. */
-enum err aggregator_spool_sweep(struct aggregator *a) MUST;
+enum err aggregator_spool_sweep(struct aggregator *a, bool ended) MUST;
 
 /* ---- aggregator_answer.c ---- */
 void aggregator_say(struct wire_answer *answer, enum round_outcome outcome, const char *format, ...)

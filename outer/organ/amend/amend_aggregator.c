@@ -274,7 +274,7 @@ static bool any_charged(const struct amend_aggregator *x)
 {
     struct manifest m;
     for (unsigned f = 0; f < x->a->core.fragments; f++) {
-        for (unsigned i = 0; i < x->a->site_count; i++)
+        for (unsigned i = 0; i < x->a->members.count; i++)
             if (x->a->core.f[f].entries[i].charged)
                 return true;
         uint64_t round = x->a->core.f[f].round;

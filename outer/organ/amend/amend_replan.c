@@ -14,7 +14,7 @@ enum { REPLAN_LEAVES = AMENDMENTS_MAX / 4 };
 static bool sites_measured(const struct amend_aggregator *x, uint64_t round, struct replan_round *r)
 {
     r->waited_s = r->exchange_s = INFINITY;
-    for (unsigned i = 0; i < x->a->site_count; i++) {
+    for (unsigned i = 0; i < x->a->members.count; i++) {
         const struct aggregator_site *s = &x->a->site[i];
         if (!set_has(&x->a->fragment[0].seal_set, i))
             continue;

@@ -18,7 +18,7 @@ static enum err paths_make(struct source_paths *p, const struct aggregator *a,
     TRY_ALLOC(p->paths = arena_array(scratch, room, sizeof *p->paths));
     for (uint32_t i = 0; i < m->site_count; i++) {
         const struct manifest_entry *e = &m->sites[i];
-        const char *site = manifest_name(m, a->names, e->site);
+        const char *site = manifest_name(m, a->members.names, e->site);
         if (!e->included)
             continue;
         aggregator_spool_path(site, m->fragment, m->round, &e->payload, p->paths[p->count]);

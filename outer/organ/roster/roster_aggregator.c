@@ -20,7 +20,7 @@ struct roster_aggregator {
 
 static unsigned members_count(const struct aggregator *a)
 {
-    return set_count(&a->roster.members);
+    return set_count(&a->members.roster.members);
 }
 
 /* ---- one change ---- */
@@ -33,7 +33,7 @@ static struct journal_record change_record(const struct aggregator *a, const str
                                .digest = r->change.by,
                                .act = r->change.act,
                                .to = r->version};
-    snprintf(x.name, sizeof x.name, "%s", a->names[r->change.site]);
+    snprintf(x.name, sizeof x.name, "%s", a->members.names[r->change.site]);
     return x;
 }
 
@@ -71,12 +71,12 @@ static enum err roster_restore(void *self, const struct journal_record *r)
         x->first_read[r->fragment] = r->round;
         return ERR_OK;
     }
-    if (r->act > MANIFEST_REMOVE || r->site > a->site_count || r->site >= a->core.room ||
-        r->site >= a->roster.initial + MANIFEST_ADDED_MAX || !site_name_good(r->name) ||
-        (r->site < a->site_count && strcmp(r->name, a->names[r->site]) != 0) ||
-        (r->to &&
-         (set_has(&a->roster.members, r->site) == in || r->to <= a->roster.version ||
-          r->to > UINT32_MAX || r->fragment > a->site_count + 1 || r->fragment <= r->site)))
+    if (r->act > MANIFEST_REMOVE || r->site > a->members.count || r->site >= a->core.room ||
+        r->site >= a->members.roster.initial + MANIFEST_ADDED_MAX || !site_name_good(r->name) ||
+        (r->site < a->members.count && strcmp(r->name, a->members.names[r->site]) != 0) ||
+        (r->to && (set_has(&a->members.roster.members, r->site) == in ||
+                   r->to <= a->members.roster.version || r->to > UINT32_MAX ||
+                   r->fragment > a->members.count + 1 || r->fragment <= r->site)))
         return record_damaged(r);
     aggregator_members_change(a, r, r->to && !MUTANT(ROSTER_RESTORED) ? x->first_read : at_once);
     if (r->to)
@@ -90,28 +90,28 @@ static size_t roster_records(void *self, struct journal_record *keep)
     const struct aggregator *a = x->a;
     size_t n = 0;
     if (!keep)
-        return (size_t)a->site_count + a->core.fragments + 2;
-    const struct manifest_change *before = &a->former.change;
-    struct set settled = a->former.members;
-    if (a->roster.version < 2)
+        return (size_t)a->members.count + a->core.fragments + 2;
+    const struct manifest_change *before = &a->members.former.change;
+    struct set settled = a->members.former.members;
+    if (a->members.roster.version < 2)
         return 0;
     if (before->act)
         set_put(&settled, before->site, before->act == MANIFEST_REMOVE);
-    for (unsigned i = 0; i < a->former.count; i++) {
+    for (unsigned i = 0; i < a->members.former.count; i++) {
         bool in = set_has(&settled, i);
-        if (in && i < a->roster.initial)
+        if (in && i < a->members.roster.initial)
             continue;
         keep[n] = (struct journal_record){
             .kind = JOURNAL_ROSTER, .site = i, .act = in ? MANIFEST_ADD : MANIFEST_REMOVE};
-        snprintf(keep[n].name, sizeof keep[n].name, "%s", a->names[i]);
+        snprintf(keep[n].name, sizeof keep[n].name, "%s", a->members.names[i]);
         n++;
     }
     if (before->act)
-        keep[n++] = change_record(a, &a->former);
+        keep[n++] = change_record(a, &a->members.former);
     for (unsigned i = 0; i < a->core.fragments; i++)
         if (aggregator_serves(a, i))
             keep[n++] = first_record(i, a->core.f[i].first);
-    keep[n++] = change_record(a, &a->roster);
+    keep[n++] = change_record(a, &a->members.roster);
     return n;
 }
 
@@ -146,11 +146,11 @@ static enum err roster_again(struct aggregator *a)
         if (manifest_last(a, i, &m) != ERR_OK || m.roster_version < version)
             first[i] = a->core.f[i].round;
     TRY(manifest_last(a, newest, &m));
-    if (m.initial != a->roster.initial || m.initial + m.added > a->core.room)
+    if (m.initial != a->members.roster.initial || m.initial + m.added > a->core.room)
         return err_set(ERR_CORRUPT,
                        "%s/%s is missing, and the manifests are of a run that began with %u sites, "
                        "not %u: restore the file, or start with the configuration of then",
-                       a->env->root, AGGREGATOR_JOURNAL, m.initial, a->roster.initial);
+                       a->env->root, AGGREGATOR_JOURNAL, m.initial, a->members.roster.initial);
     aggregator_members_take(a, &m, first);
     log_event(LOG_WARN, "roster_found",
               "version=%u sites=%u text=\"the journal is lost: the roster is that of the newest "
@@ -168,11 +168,12 @@ static enum err roster_recovered(void *self)
     if (a->journal_lost)
         TRY(roster_again(a));
     for (unsigned i = 0; i < a->core.fragments; i++)
-        if (manifest_last(a, i, &m) == ERR_OK && m.roster_version > a->roster.version)
+        if (manifest_last(a, i, &m) == ERR_OK && m.roster_version > a->members.roster.version)
             return err_set(ERR_CORRUPT,
                            "%s/%s: it says that the roster is of version %u, and a round of "
                            "version %u is committed: restored from an older copy?",
-                           a->env->root, AGGREGATOR_JOURNAL, a->roster.version, m.roster_version);
+                           a->env->root, AGGREGATOR_JOURNAL, a->members.roster.version,
+                           m.roster_version);
     return ERR_OK;
 }
 
@@ -182,8 +183,8 @@ static void roster_bound(void *self, unsigned site, struct wire_hello_answer *an
 {
     const struct roster_aggregator *x = self;
     const struct aggregator *a = x->a;
-    const struct manifest_change *c = &a->roster.change;
-    if (a->roster.version < 2)
+    const struct manifest_change *c = &a->members.roster.change;
+    if (a->members.roster.version < 2)
         return;
     answer->site = site;
     answer->sites = members_count(a);
@@ -209,15 +210,15 @@ static void roster_list(const struct aggregator *a, struct wire_answer *answer)
     struct aggregator_text t = {answer->text, 0, sizeof answer->text};
     unsigned waits;
     bool final = round_roster_final(&a->core, &waits);
-    aggregator_text_add(&t, "version=%u sites=%u quorum=%u state=%s\n", a->roster.version,
+    aggregator_text_add(&t, "version=%u sites=%u quorum=%u state=%s\n", a->members.roster.version,
                         members_count(a), a->core.quorum, final ? "final" : "pending");
     for (unsigned i = 0; !final && i < a->core.fragments; i++)
         if (aggregator_serves(a, i))
             aggregator_text_add(&t, "fragment=%u round=%" PRIu64 " first=%" PRIu64 "\n", i,
                                 a->core.f[i].round, a->core.f[i].first);
-    for (unsigned i = 0; i < a->site_count; i++) {
-        bool in = set_has(&a->roster.members, i);
-        aggregator_text_add(&t, "site=%s index=%u %s\n", a->names[i], i,
+    for (unsigned i = 0; i < a->members.count; i++) {
+        bool in = set_has(&a->members.roster.members, i);
+        aggregator_text_add(&t, "site=%s index=%u %s\n", a->members.names[i], i,
                             in                             ? "in"
                             : aggregator_serves_site(a, i) ? "leaving"
                                                            : "removed");
@@ -259,11 +260,11 @@ static bool add_may(const struct aggregator *a, int site, struct wire_answer *an
     const struct schedule *s = &a->replica->schedule;
     unsigned n = members_count(a) + 1;
     bool again = schedule_compresses_any(s, n);
-    if (site < 0 && a->site_count >= a->core.room)
+    if (site < 0 && a->members.count >= a->core.room)
         aggregator_say(answer, ROUND_INVALID,
                        "the roster is full: a run has at most %u sites, removed ones too",
                        a->core.room);
-    else if (site < 0 && a->site_count - a->roster.initial >= MANIFEST_ADDED_MAX)
+    else if (site < 0 && a->members.count - a->members.roster.initial >= MANIFEST_ADDED_MAX)
         aggregator_say(
             answer, ROUND_INVALID,
             "%d sites were added to this run, no more are possible: go on as a new run with "
@@ -304,7 +305,7 @@ static bool change_may(const struct aggregator *a, const struct wire_operate *m,
                        struct wire_answer *answer)
 {
     bool add = m->act == WIRE_ROSTER_ADD,
-         in = site >= 0 && set_has(&a->roster.members, (unsigned)site);
+         in = site >= 0 && set_has(&a->members.roster.members, (unsigned)site);
     unsigned waits;
     if (add && !site_name_good(m->site))
         aggregator_say(answer, ROUND_INVALID, "a site's name has 1 to %d letters, digits, - and _",
@@ -322,20 +323,20 @@ static bool change_may(const struct aggregator *a, const struct wire_operate *m,
                        "that every sum has as many as is promised (privacy.threshold): add another "
                        "site first (atoll operator roster add)",
                        m->site, members_count(a) - 1, sites_least(a));
-    else if (m->version != (uint64_t)a->roster.version + 1)
+    else if (m->version != (uint64_t)a->members.roster.version + 1)
         aggregator_say(
             answer, ROUND_INVALID,
             "the roster is of version %u now: look at it (atoll operator roster list), and call "
             "again",
-            a->roster.version);
+            a->members.roster.version);
     else if (!round_roster_final(&a->core, &waits))
         aggregator_say(
             answer, ROUND_PENDING,
             "one change at a time: version %u (%s %s) is not final, since fragment %u is in round "
             "%" PRIu64 " and the version begins with round %" PRIu64
             ", which more than half of the sites must have; call again then",
-            a->roster.version, a->names[a->roster.change.site],
-            a->roster.change.act == MANIFEST_ADD ? "added" : "removed", waits,
+            a->members.roster.version, a->members.names[a->members.roster.change.site],
+            a->members.roster.change.act == MANIFEST_ADD ? "added" : "removed", waits,
             a->core.f[waits].round, a->core.f[waits].first);
     else if (!add && removal_waits(a, site))
         aggregator_say(
@@ -343,7 +344,7 @@ static bool change_may(const struct aggregator *a, const struct wire_operate *m,
             "without site %s too few sites mask for each other, since site %s, which was "
             "added, has not the pair keys of the others: start it, or remove it, and "
             "call again",
-            m->site, a->names[aggregator_masks_apart(a)]);
+            m->site, a->members.names[aggregator_masks_apart(a)]);
     else if (add && aggregator_masks_unpaired(a))
         aggregator_say(answer, ROUND_PENDING,
                        "site %s has not the pair keys of the roster of now: start it, or remove "
@@ -367,8 +368,8 @@ static void change_say(const struct aggregator *a, const struct wire_operate *m,
                  "; this is aggregator %u of %u: each of them has to be told", a->o->index,
                  a->o->count);
     aggregator_say(
-        answer, ROUND_CURRENT, "roster version %u: site %s %s, %s%s%s", a->roster.version, m->site,
-        m->act == WIRE_ROSTER_ADD ? "is added" : "is removed", firsts,
+        answer, ROUND_CURRENT, "roster version %u: site %s %s, %s%s%s", a->members.roster.version,
+        m->site, m->act == WIRE_ROSTER_ADD ? "is added" : "is removed", firsts,
         m->act == WIRE_ROSTER_ADD
             ? "; it needs its certificate (atoll cert issue --role site) and is started as any site"
             : "; the rounds before still wait for it, unless it is stopped: atoll operator abort",
@@ -379,7 +380,7 @@ static enum err change_make(struct aggregator *a, const char *peer, const struct
                             unsigned site, const uint64_t *first)
 {
     struct journal_record r = {.kind = JOURNAL_ROSTER,
-                               .fragment = site < a->site_count ? a->site_count : site + 1,
+                               .fragment = site < a->members.count ? a->members.count : site + 1,
                                .site = site,
                                .digest = digest_of(peer, strlen(peer)),
                                .act = m->act == WIRE_ROSTER_ADD ? MANIFEST_ADD : MANIFEST_REMOVE,
@@ -406,8 +407,9 @@ static enum err change_act(struct aggregator *a, const char *peer, const struct 
     uint8_t act = m->act == WIRE_ROSTER_ADD ? MANIFEST_ADD : MANIFEST_REMOVE;
     uint64_t first[ROUND_FRAGMENTS_MAX];
     unsigned none;
-    bool again = site >= 0 && m->version == a->roster.version && a->roster.change.act == act &&
-                 a->roster.change.site == (uint32_t)site;
+    bool again = site >= 0 && m->version == a->members.roster.version &&
+                 a->members.roster.change.act == act &&
+                 a->members.roster.change.site == (uint32_t)site;
     if (!again && !change_may(a, m, site, answer))
         return ERR_OK;
     if (!again && !firsts_find(a, first, &none)) {
@@ -415,7 +417,7 @@ static enum err change_act(struct aggregator *a, const char *peer, const struct 
         return ERR_OK;
     }
     if (!again)
-        TRY(change_make(a, peer, m, site >= 0 ? (unsigned)site : a->site_count, first));
+        TRY(change_make(a, peer, m, site >= 0 ? (unsigned)site : a->members.count, first));
     change_say(a, m, answer);
     return ERR_OK;
 }
@@ -429,7 +431,7 @@ static enum err roster_operate(void *self, const char *peer, const struct wire_o
         roster_list(x->a, answer);
     else
         e = change_act(x->a, peer, m, answer);
-    answer->round = x->a->roster.version;
+    answer->round = x->a->members.roster.version;
     return e;
 }
 

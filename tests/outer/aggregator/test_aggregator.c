@@ -1073,14 +1073,14 @@ static void roster_restarts(bool compacts)
     n += aggregator_organs_records(t.a, keep + n);
     if (compacts)
         assert_int_equal(journal_rewrite(&t.a->journal, keep, n), ERR_OK);
-    struct roster before = t.a->roster, former = t.a->former;
+    struct roster before = t.a->members.roster, former = t.a->members.former;
     struct set flying[P] = {t.a->core.f[0].members, t.a->core.f[1].members};
     crash();
-    same_roster(&t.a->roster, &before);
+    same_roster(&t.a->members.roster, &before);
     assert_memory_equal(&flying[0], &t.a->core.f[0].members, sizeof flying[0]);
     assert_memory_equal(&flying[1], &t.a->core.f[1].members, sizeof flying[1]);
     if (memcmp(&flying[0], &before.members, sizeof flying[0]) != 0) /* else nothing asks for it */
-        same_roster(&t.a->former, &former);
+        same_roster(&t.a->members.former, &former);
 }
 
 /* A strict run of a, b, c takes in d and loses b, across restarts at every step. */
@@ -1165,7 +1165,7 @@ static void a_roster_outlives_the_journal(void **state)
     round_of(0, "abc");
     lose("journal");
     crash();
-    assert_int_equal(t.a->roster.version, 1); /* lost: the operator says it again */
+    assert_int_equal(t.a->members.roster.version, 1); /* lost: the operator says it again */
     assert_int_equal(hello(&site[3], false).outcome, ROUND_EXCLUDED);
     hello_all();
     assert_int_equal(roster(WIRE_ROSTER_ADD, "d", 2).outcome, ROUND_CURRENT);
@@ -1174,12 +1174,12 @@ static void a_roster_outlives_the_journal(void **state)
     for (unsigned times = 0; times < 2; times++) {
         lose("journal");
         crash();
-        assert_int_equal(t.a->roster.version, 2);
+        assert_int_equal(t.a->members.roster.version, 2);
         assert_int_equal(t.a->core.f[1].n, 4);
         assert_int_equal(hello(&site[3], true).site, 3);
     }
     crash(); /* and it is in the new journal */
-    assert_int_equal(t.a->roster.version, 2);
+    assert_int_equal(t.a->members.roster.version, 2);
     round_of(1, "abcd");
     assert_int_equal(poll_round(&site[0], 1, 0).manifest.roster_version, 2);
     /* An older journal than the manifests: somebody copied files back. */
