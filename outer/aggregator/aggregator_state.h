@@ -1,12 +1,29 @@
 #ifndef AGGREGATOR_STATE_H
 #define AGGREGATOR_STATE_H
-/* Inside the aggregator: what its files share. aggregator.c opens, recovers, works and tells;
- * aggregator_calls.c answers hello, poll, fetch, report, leave; aggregator_spool.c takes
- * contributions; aggregator_commit.c closes rounds, beside the calls; aggregator_quarantine.c keeps
- * sites out; aggregator_operate.c answers an operator; aggregator_metrics.c counts by site;
- * aggregator_members.c knows which sites a round has; aggregator_masks.c and its parts sum masked
- * contributions; aggregator_identity.c signs, and checks what is signed; aggregator_scrub.c has
- * damaged files made again; aggregator_answer.c words answers.
+/* Inside the aggregator: what its files share. Which members of struct aggregator each of them
+ * writes, and what it does:
+ *
+ *   aggregator.c: env, replica, o, config, core, journal, begun, journal_lost, epoch, instance,
+ *       opened_ms, site, limit, touched, fragment, revocation, wake_ms, failed, why, mutex, shown,
+ *       waiting. Opens, recovers, works and tells.
+ *   aggregator_answer.c: none. Words answers.
+ *   aggregator_calls.c: site, limit, sources, payload_down. Hello, poll, fetch, report, leave.
+ *   aggregator_claim.c: none. The settings that the directory began with.
+ *   aggregator_commit.c: journal, fragment, commit. Closes rounds, beside the calls.
+ *   aggregator_identity.c: identity. Signs, and checks what is signed.
+ *   aggregator_masks.c: core, journal, masks. Sums masked contributions.
+ *   aggregator_masks_calls.c: fragment. What sites ask and say for it.
+ *   aggregator_masks_setup.c: core, limit. Passes on their public keys.
+ *   aggregator_members.c: members, core, site, touched. Which sites rounds have.
+ *   aggregator_metrics.c: site. Counts by site.
+ *   aggregator_notice.c: fragment, end. Who is missing.
+ *   aggregator_operate.c: journal, limit, fragment. Answers an operator.
+ *   aggregator_organs.c: none. Calls the organs.
+ *   aggregator_quarantine.c: journal, site, limit, touched. Keeps sites out.
+ *   aggregator_scrub.c: scrub, mutex. Has damaged files made again.
+ *   aggregator_spool.c: journal, site, uploads, payload_up. Takes contributions.
+ *
+ * Of the organs, roster writes the journal, and amend the journal and the core.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,11 +1,28 @@
 #ifndef SITE_OWN_H
 #define SITE_OWN_H
-/* What the files of the site share: site.c (the round), site_call.c (one call to the aggregator and
- * what each answer means), site_outbox.c (the contribution that is made once and sent until it is
- * committed), site_inflight.c (the slots that rounds run in), site_eager.c (where a site goes on
- * meanwhile), site_members.c (which sites a round has), site_scrub.c (damaged files are made
- * again), site_step_back.c (a round given up), site_masks.c (secure aggregation), site_supply.c
- * (the aggregator has lost its directory).
+/* What the files of the site share. Which members of struct site each of them writes, and what it
+ * does:
+ *
+ *   site.c: env, link, replica, o, index, config, started, told_over, round_there, accepted_there,
+ *       final, clock_s, metrics, main, mutex, post. The round.
+ *   site_call.c: incarnation, instance, peer, heard, steps, ends_known, round_there, state_there,
+ *       accepted_there, jitter. One call to the aggregator, and what each answer means.
+ *   site_eager.c: none. Where a site goes on meanwhile.
+ *   site_identity.c: peer, announced. What it signs, and checks of what is signed.
+ *   site_inflight.c: post, slot, slots, closing, failed, why, notice. The slots that rounds run in.
+ *   site_marks.c: none. What a restart is told of a checkpoint.
+ *   site_masks.c: masks. Secure aggregation: its files, the end of a round.
+ *   site_masks_round.c: none. The mask of a contribution.
+ *   site_masks_seal.c: none. The seal that the site signs, and what it reveals for it.
+ *   site_masks_setup.c: none. Pair keys with the other sites.
+ *   site_members.c: members. Which sites rounds have.
+ *   site_outbox.c: charged. The contribution that is made once and sent until it is committed.
+ *   site_scrub.c: scrub. Damaged files are made again.
+ *   site_step_back.c: asked. A round given up.
+ *   site_supply.c: supplying. The aggregator has lost its directory.
+ *   site_train.c: none. The trainer's end.
+ *
+ * Of the organs, roster writes the index.
  */
 #include <stdatomic.h>
 #include "outer/masks/seal.h"
