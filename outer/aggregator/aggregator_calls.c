@@ -431,9 +431,7 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
         return;
     enum err err = answer->outcome == ROUND_COMMIT ? manifest_twice(a, m, &out->manifest) : ERR_OK;
     if (answer->outcome == ROUND_PENDING) {
-        out->wants = aggregator_masks_wants(a, m->fragment, (unsigned)site);
-        out->body_bytes =
-            aggregator_masks_body(a, m->fragment, out->wants, out->body, sizeof out->body);
+        aggregator_masks_poll(a, m->fragment, (unsigned)site, out);
         aggregator_missing(a, m->fragment, answer->text, sizeof answer->text);
     } else if (err == ERR_MEMORY) {
         say_no_memory(answer);

@@ -17,12 +17,9 @@ const char *aggregator_masks_header(const struct aggregator *a, const struct wir
 void aggregator_masks_hello(struct aggregator *a, unsigned site, const struct wire_hello *m);
 void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
                      struct wire_mask_answer *answer);
-/* What a poll of this site is answered with. */
-enum wire_mask_step aggregator_masks_wants(const struct aggregator *a, unsigned fragment,
-                                           unsigned site);
-/* What goes with it: bytes written, 0: nothing yet. */
-size_t aggregator_masks_body(const struct aggregator *a, unsigned fragment,
-                             enum wire_mask_step step, uint8_t *out, size_t size);
+/* What a poll of this site asks it for, and what goes with it. */
+void aggregator_masks_poll(const struct aggregator *a, unsigned fragment, unsigned site,
+                           struct wire_poll_answer *out);
 /* A sealed round: the sites that have not signed, or revealed, and what they owe; else NULL, and
  * *missing is left. */
 const char *aggregator_masks_missing(const struct aggregator *a, unsigned fragment,

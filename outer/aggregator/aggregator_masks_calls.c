@@ -6,8 +6,7 @@
 #include "kernels/base/bytes.h"
 #include "outer/protocol/mutant.h"
 
-enum wire_mask_step aggregator_masks_wants(const struct aggregator *a, unsigned fragment,
-                                           unsigned site)
+static enum wire_mask_step step_wanted(const struct aggregator *a, unsigned fragment, unsigned site)
 {
     const struct seal_aggregator *s = a->masks ? &a->masks->seal[fragment] : NULL;
     if (s && !MUTANT(PAIR_UNASKED) && aggregator_masks_setup_wants(a, site))
@@ -102,10 +101,13 @@ static size_t step_body(const struct seal_aggregator *s, enum wire_mask_step ste
     return bytes_size(&w);
 }
 
-size_t aggregator_masks_body(const struct aggregator *a, unsigned fragment,
-                             enum wire_mask_step step, uint8_t *out, size_t size)
+void aggregator_masks_poll(const struct aggregator *a, unsigned fragment, unsigned site,
+                           struct wire_poll_answer *out)
 {
-    return step == WIRE_MASK_NONE ? 0 : step_body(&a->masks->seal[fragment], step, out, size);
+    out->wants = step_wanted(a, fragment, site);
+    if (out->wants != WIRE_MASK_NONE)
+        out->body_bytes =
+            step_body(&a->masks->seal[fragment], out->wants, out->body, sizeof out->body);
 }
 
 static void answer_body(const struct seal_aggregator *s, enum wire_mask_step step,
