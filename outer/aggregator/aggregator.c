@@ -167,7 +167,7 @@ enum err aggregator_finished(struct aggregator *a, unsigned site)
 void aggregator_heard(struct aggregator *a, unsigned site)
 {
     uint64_t now_ms = aggregator_now(a), before_ms = a->site[site].status.heard_ms;
-    a->site[site].silent_ms = now_ms - (before_ms ? before_ms : a->opened_ms);
+    a->site[site].silent_ms = now_ms - (before_ms ? before_ms : a->start.opened_ms);
     a->site[site].status.heard_ms = now_ms;
     set_put(&a->touched, site, true);
 }
@@ -176,9 +176,9 @@ void aggregator_heard(struct aggregator *a, unsigned site)
 static uint64_t missing_since(const struct aggregator *a, unsigned site)
 {
     uint64_t since = UINT64_MAX;
-    for (unsigned i = 0; i < a->shown.fragments; i++)
-        if (set_has(&a->waiting[i].missing, site) && a->waiting[i].first_ms < since)
-            since = a->waiting[i].first_ms;
+    for (unsigned i = 0; i < a->shown.status.fragments; i++)
+        if (set_has(&a->shown.waiting[i].missing, site) && a->shown.waiting[i].first_ms < since)
+            since = a->shown.waiting[i].first_ms;
     return since == UINT64_MAX ? 0 : since;
 }
 
@@ -189,32 +189,32 @@ static void show_sites(struct aggregator *a)
     for (unsigned w = 0; w < SET_WORDS; w++)
         for (; a->touched.word[w]; a->touched.word[w] &= a->touched.word[w] - 1) {
             unsigned i = 64 * w + (unsigned)__builtin_ctzll(a->touched.word[w]);
-            struct aggregator_site_status *to = &a->shown.site[i];
+            struct aggregator_site_status *to = &a->shown.status.site[i];
             bool before = to->bound;
             a->site[i].status.bound = a->core.s[i].bound;
             a->site[i].status.quarantined = aggregator_quarantined(a, i);
             a->site[i].status.removed = !aggregator_serves_site(a, i);
             a->site[i].status.name = a->members.names[i];
             *to = a->site[i].status;
-            a->shown.bound += (unsigned)to->bound - (unsigned)before;
+            a->shown.status.bound += (unsigned)to->bound - (unsigned)before;
         }
 }
 
 static void show(struct aggregator *a)
 {
     pthread_mutex_lock(&a->mutex);
-    struct aggregator_status *s = &a->shown;
+    struct aggregator_status *s = &a->shown.status;
     const char *owes;
     s->sites = a->members.count;
     s->fragments = a->core.fragments;
     show_sites(a);
     for (unsigned i = 0; i < a->core.fragments; i++) {
-        a->waiting[i].first_ms = a->fragment[i].first_ms;
-        a->waiting[i].missing = aggregator_missing_of(a, i, &owes);
+        a->shown.waiting[i].first_ms = a->fragment[i].first_ms;
+        a->shown.waiting[i].missing = aggregator_missing_of(a, i, &owes);
         s->round[i] = a->core.f[i].round;
         s->rounds[i] = aggregator_rounds(a, i);
     }
-    s->epoch = a->epoch;
+    s->epoch = a->start.epoch;
     s->payload_up = a->payload_up;
     s->payload_down = a->payload_down;
     s->done = all_done(a);
@@ -227,7 +227,7 @@ void aggregator_status(const struct aggregator *a, struct aggregator_status *out
 {
     pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
     pthread_mutex_lock(mutex);
-    *out = a->shown;
+    *out = a->shown.status;
     for (unsigned i = 0; i < out->sites; i++)
         out->site[i].missing_ms = missing_since(a, i);
     pthread_mutex_unlock(mutex);
@@ -242,7 +242,7 @@ bool aggregator_done(const struct aggregator *a)
 {
     pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
     pthread_mutex_lock(mutex);
-    bool done = a->shown.done;
+    bool done = a->shown.status.done;
     pthread_mutex_unlock(mutex);
     return done;
 }
@@ -251,9 +251,9 @@ enum err aggregator_failed(const struct aggregator *a)
 {
     pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
     pthread_mutex_lock(mutex);
-    enum err e = a->shown.failed;
+    enum err e = a->shown.status.failed;
     if (e != ERR_OK)
-        err_set(e, "%s", a->shown.why);
+        err_set(e, "%s", a->shown.status.why);
     pthread_mutex_unlock(mutex);
     return e;
 }
@@ -457,7 +457,7 @@ enum err aggregator_epoch_write(struct env *w, uint64_t epoch)
 
 enum err aggregator_epoch_again(struct aggregator *a)
 {
-    return epoch_write(a->env, (struct epoch){a->epoch, a->instance});
+    return epoch_write(a->env, (struct epoch){a->start.epoch, a->start.instance});
 }
 
 /* The highest epoch of the manifests that made the present states. */
@@ -497,7 +497,7 @@ static enum err epoch_find(struct aggregator *a, uint64_t journalled, uint64_t *
                   a->env->root, AGGREGATOR_EPOCH, found.number, journalled);
     else if (e != ERR_INPUT && e != ERR_CORRUPT)
         return e;
-    if (e == ERR_OK || (e == ERR_INPUT && !a->begun))
+    if (e == ERR_OK || (e == ERR_INPUT && !a->start.begun))
         return ERR_OK;
     if (!journalled)
         return err_set(ERR_CORRUPT,
@@ -563,7 +563,7 @@ static void journal_age(struct aggregator *a, const struct recovery *v, uint64_t
                      "it ends before round %" PRIu64 " of fragment %u, and round %" PRIu64
                      " is committed",
                      a->fragment[i].committed, i, a->core.f[i].round - 1);
-    if (*why && j->found && !a->journal_lost)
+    if (*why && j->found && !a->start.journal_lost)
         log_event(LOG_ERROR, "journal_older",
                   "file=%s/%s why=\"%s: an older copy, or cut\" what=\"acts of an operator since "
                   "then are lost: look at atoll operator status, roster list, set --list, and make "
@@ -578,11 +578,11 @@ static enum err recover_epoch(struct aggregator *a, const struct recovery *v)
     uint64_t before;
     TRY(epoch_find(a, v->epoch, &before));
     journal_age(a, v, before);
-    a->epoch = before + (before == 0 || !MUTANT(EPOCH_KEPT));
-    a->core.epoch = a->epoch;
-    a->env->ops->random(a->env, &a->instance, sizeof a->instance);
-    struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->epoch};
-    TRY(a->journal_lost ? aggregator_journal_again(a) : journal_append(&a->journal, &r));
+    a->start.epoch = before + (before == 0 || !MUTANT(EPOCH_KEPT));
+    a->core.epoch = a->start.epoch;
+    a->env->ops->random(a->env, &a->start.instance, sizeof a->start.instance);
+    struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->start.epoch};
+    TRY(a->start.journal_lost ? aggregator_journal_again(a) : journal_append(&a->journal, &r));
     return aggregator_epoch_again(a);
 }
 
@@ -677,14 +677,14 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
                                     .straggler_ms = a->o->straggler_ms,
                                     .grace = a->o->grace,
                                     .masks = a->o->masks,
-                                    .epoch = a->epoch};
+                                    .epoch = a->start.epoch};
     float theta_rms;
     TRY(round_init(&a->core, &o, perm));
     for (unsigned i = 0; i < a->core.fragments; i++) {
         round_place(&a->core, i, m->state[i].round, &m->state[i].manifest, &m->state[i].digest);
         recover_history(a, i);
         TRY(outer_state_rms(a->replica, i, &theta_rms)); /* found here, known from then on */
-        a->begun |= m->state[i].round > 0;
+        a->start.begun |= m->state[i].round > 0;
         a->fragment[i].first_ms = UINT64_MAX;
         a->fragment[i].found_round = m->state[i].round;
         if (m->state[i].round && !aggregator_serves(a, i))
@@ -706,8 +706,8 @@ static enum err recover_journal(struct aggregator *a, struct recovery *v)
     if (a->journal.cut_bytes)
         log_event(LOG_WARN, "journal_cut", "bytes=%" PRIu64, a->journal.cut_bytes);
     bool part = a->journal.found && !v->epoch && !MUTANT(JOURNAL_PART);
-    a->journal_lost = a->begun && (part || !a->journal.found);
-    if (a->journal_lost)
+    a->start.journal_lost = a->start.begun && (part || !a->journal.found);
+    if (a->start.journal_lost)
         log_event(LOG_WARN, "journal_lost",
                   "action=\"sites are asked again for the rounds in flight\"");
     return ERR_OK;
@@ -725,7 +725,7 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     struct recovery v = {.a = a};
     TRY(aggregator_claim(a->env, a->o->canonical, NULL));
     TRY(stale_check(a));
-    a->begun = store_begun(a->env);
+    a->start.begun = store_begun(a->env);
     bool ended = a->env->ops->exists(a->env, AGGREGATOR_ENDED);
     if (ended)
         TRY(ended_read(a, &v.ended));
@@ -737,7 +737,7 @@ static enum err recover(struct aggregator *a, struct arena *perm)
     TRY(aggregator_masks_open(a, perm));
     TRY(recover_journal(a, &v));
     TRY(aggregator_organs_recovered(a));
-    if (a->journal_lost)
+    if (a->start.journal_lost)
         TRY(recover_lost(a));
     TRY(recover_epoch(a, &v));
     TRY(recover_commits(a));
@@ -763,7 +763,7 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     TRY_ALLOC(kept);
     *kept = *o;
     a->o = kept;
-    a->opened_ms = aggregator_now(a);
+    a->start.opened_ms = aggregator_now(a);
     a->config = identity_digest(o->canonical);
     aggregator_members_begin(a);
     a->limit.count = LOG_LIMIT_KEYS_MIN + 16 * o->site_count;
@@ -780,9 +780,9 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     pthread_mutex_init(&a->mutex, NULL);
     show(a);
     log_event(LOG_INFO, "aggregator",
-              "run=%s epoch=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run, a->epoch,
-              o->strict ? "strict" : "quorum", set_count(&a->members.roster.members),
-              a->core.fragments, a->core.quorum);
+              "run=%s epoch=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run,
+              a->start.epoch, o->strict ? "strict" : "quorum",
+              set_count(&a->members.roster.members), a->core.fragments, a->core.quorum);
     if (a->members.roster.version > 1)
         log_event(LOG_INFO, "roster", "version=%u sites=%u", a->members.roster.version,
                   set_count(&a->members.roster.members));

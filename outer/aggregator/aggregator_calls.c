@@ -103,13 +103,13 @@ int aggregator_caller(struct aggregator *a, const char *peer, enum roles_call ca
         snprintf(text, WIRE_TEXT_MAX, "other settings than this run's: say hello to learn which");
         site = -1;
     } else if (site >= 0 && head->roster_version > a->members.roster.version &&
-               head->epoch >= a->epoch) {
+               head->epoch >= a->start.epoch) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "roster: version %" PRIu32 " here, %" PRIu32 " there",
                  a->members.roster.version, head->roster_version);
         site = -1;
     } else if (site >= 0 && a->members.roster.version > 1 &&
-               head->roster_version < a->members.roster.version && head->epoch == a->epoch) {
+               head->roster_version < a->members.roster.version && head->epoch == a->start.epoch) {
         *outcome = ROUND_REBIND;
         snprintf(text, WIRE_TEXT_MAX, "the roster has changed: say hello");
         site = -1;
@@ -283,8 +283,8 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     bool again = a->core.s[site].bound && a->core.s[site].incarnation == m->head.incarnation;
     aggregator_step(a, &e, &u);
     a->site[site].status.left = false;
-    answer->epoch = a->epoch;
-    answer->instance = a->instance;
+    answer->epoch = a->start.epoch;
+    answer->instance = a->start.instance;
     answer->fragment_count = a->core.fragments;
     aggregator_announcement(a, &answer->announcement);
     answer->end_count = a->replica->schedule.end_count;

@@ -176,8 +176,8 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
         to->residual_ratio = e->residual_ratio;
     }
     charges_keep(a, fragment, m);
-    m->epoch = a->epoch;
-    m->instance = a->instance;
+    m->epoch = a->start.epoch;
+    m->instance = a->start.instance;
     m->unix_ms = a->env->ops->unix_ms(a->env);
 }
 
@@ -396,7 +396,7 @@ enum err aggregator_journal_again(struct aggregator *a)
                          aggregator_organs_records(a, NULL);
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
-        keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->epoch};
+        keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->start.epoch};
     if (keep)
         n += aggregator_organs_records(a, keep + n);
     for (unsigned s = 0; keep && s < a->members.count; s++)

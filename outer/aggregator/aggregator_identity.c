@@ -78,7 +78,7 @@ static enum err pins_read(struct aggregator *a)
     char quoted[512];
     enum err e = store_read(a->env, AGGREGATOR_IDENTITIES, &form, 0, &r, &scratch);
     arena_free(&scratch);
-    if (e == ERR_CORRUPT || (e == ERR_INPUT && a->begun))
+    if (e == ERR_CORRUPT || (e == ERR_INPUT && a->start.begun))
         log_event(LOG_WARN, "identities_lost", "action=\"keys are pinned as seen first\" why=%s",
                   log_quote(quoted, sizeof quoted, err_message()));
     if (e == ERR_CORRUPT)
@@ -243,7 +243,7 @@ enum err aggregator_sign(struct aggregator *a, struct manifest *m)
 static enum err announce(struct aggregator *a)
 {
     struct signed_announcement s = {
-        .aggregator = a->o->index, .epoch = a->epoch, .instance = a->instance};
+        .aggregator = a->o->index, .epoch = a->start.epoch, .instance = a->start.instance};
     snprintf(s.run, sizeof s.run, "%s", a->o->run);
     return signed_announcement_make(a->o->signer, &s, &a->identity->announcement);
 }
@@ -302,8 +302,8 @@ void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct 
     bool read = m->announcement.size_bytes &&
                 signed_announcement_read(&shown, &m->announcement) == ERR_OK &&
                 shown.aggregator == a->o->index;
-    bool later = read && (shown.epoch > a->epoch ||
-                          (shown.epoch == a->epoch && shown.instance != a->instance));
+    bool later = read && (shown.epoch > a->start.epoch ||
+                          (shown.epoch == a->start.epoch && shown.instance != a->start.instance));
     const struct digest *ours = state->round < f->round && e->kept ? &e->our_parent : &f->parent;
     bool claims = m->has_state && (state->round >= f->round || e->kept) &&
                   !digest_equal(&state->manifest, ours);

@@ -61,7 +61,7 @@ enum err aggregator_masks_setup_read(struct aggregator *a)
     m->sites = a->core.room; /* the sites may have become more */
     if (e == ERR_INPUT || e == ERR_CORRUPT)
         setup_first(a);
-    a->masks->setup_lost = e == ERR_CORRUPT || (e == ERR_INPUT && a->begun);
+    a->masks->setup_lost = e == ERR_CORRUPT || (e == ERR_INPUT && a->start.begun);
     if (a->masks->setup_lost)
         log_event(LOG_WARN, "setup_lost", "file=%s", AGGREGATOR_SETUP);
     round_apart(&a->core, m->added, m->joins);

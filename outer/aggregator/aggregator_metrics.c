@@ -98,7 +98,7 @@ void aggregator_metrics_operate(struct aggregator *a, const char *peer,
         }
         if (!m->to)
             aggregator_text_add(&t, "counted_s=%" PRIu64 " epoch=%" PRIu64 "\n",
-                                (aggregator_now(a) - a->opened_ms) / 1000, a->epoch);
+                                (aggregator_now(a) - a->start.opened_ms) / 1000, a->start.epoch);
         answer->offset = metrics_lines(a, (unsigned)m->to, &t);
     }
 }

@@ -49,7 +49,7 @@ static void operate_status(const struct aggregator *a, const struct wire_operate
                         missing);
     if (!m->fragment)
         aggregator_text_add(&t, "epoch=%" PRIu64 " mode=%s sites=%u quorum=%u fragments=%u\n",
-                            a->epoch, a->o->strict ? "strict" : "quorum",
+                            a->start.epoch, a->o->strict ? "strict" : "quorum",
                             set_count(&a->members.roster.members), a->core.quorum,
                             a->core.fragments);
     for (int in = 1; !m->fragment && in >= 0; in--)

@@ -3,9 +3,8 @@
 /* Inside the aggregator: what its files share. Which members of struct aggregator each of them
  * writes, and what it does:
  *
- *   aggregator.c: env, replica, o, config, core, journal, begun, journal_lost, epoch, instance,
- *       opened_ms, site, limit, touched, fragment, revocation, wake_ms, failed, why, mutex, shown,
- *       waiting. Opens, recovers, works and tells.
+ *   aggregator.c: env, replica, o, config, core, journal, start, site, limit, touched,
+ *       fragment, revocation, wake_ms, failed, why, mutex, shown. Opens, recovers, works and tells.
  *   aggregator_answer.c: none. Words answers.
  *   aggregator_calls.c: site, limit, sources, payload_down. Hello, poll, fetch, report, leave.
  *   aggregator_claim.c: none. The settings that the directory began with.
@@ -161,6 +160,18 @@ struct aggregator_members {       /* which sites rounds have; aggregator_members
     const char *names[ROUND_SITES_MAX];
     char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
 };
+struct aggregator_start { /* of this process */
+    bool begun;           /* the directory had: what is missing is damage */
+    bool journal_lost;
+    uint64_t epoch, instance, opened_ms;
+};
+struct aggregator_shown {
+    struct aggregator_status status;
+    struct { /* what a site's missing_ms is made of, when somebody asks */
+        uint64_t first_ms;
+        struct set missing;
+    } waiting[ROUND_FRAGMENTS_MAX];
+};
 struct aggregator {
     struct env *env;
     struct outer_state *replica;
@@ -169,9 +180,7 @@ struct aggregator {
     struct aggregator_members members;
     struct round core;
     struct journal journal;
-    bool begun; /* found so at the start: what is missing is damage */
-    bool journal_lost;
-    uint64_t epoch, instance, opened_ms;
+    struct aggregator_start start;
     struct aggregator_site site[ROUND_SITES_MAX];
     struct log_limit limit; /* of what peers make it log */
     struct set touched;     /* sites whose status may have changed since it was shown */
@@ -187,12 +196,8 @@ struct aggregator {
     enum err failed;
     char why[AGGREGATOR_TEXT_MAX];
     struct aggregator_scrub *scrub; /* NULL: off */
-    pthread_mutex_t mutex; /* guards `shown` and `waiting`, all that other threads may see */
-    struct aggregator_status shown;
-    struct { /* what a site's missing_ms is made of, when somebody asks */
-        uint64_t first_ms;
-        struct set missing;
-    } waiting[ROUND_FRAGMENTS_MAX];
+    pthread_mutex_t mutex;          /* guards `shown`, all that other threads may see */
+    struct aggregator_shown shown;
 };
 
 /* ---- aggregator.c ---- */

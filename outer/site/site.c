@@ -151,9 +151,8 @@ void site_close(struct site *s)
     site_slots_end(s);
     site_slots_free(s);
     site_masks_close(s);
-    s->env->ops->mutex_close(s->env, s->post);
     s->env->ops->mutex_close(s->env, s->mutex);
-    s->post = s->mutex = NULL;
+    s->mutex = NULL;
 }
 
 static enum err unlocked(struct site *s, enum err e)

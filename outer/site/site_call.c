@@ -42,7 +42,8 @@ void site_notice(struct site_slot *l, const char *format, ...)
 
 static bool stopped(const struct site *s)
 {
-    return s->closing || (s->o->stop && atomic_load_explicit(s->o->stop, memory_order_relaxed));
+    return s->inflight.closing ||
+           (s->o->stop && atomic_load_explicit(s->o->stop, memory_order_relaxed));
 }
 
 void site_unlock(struct site *s)
@@ -328,8 +329,8 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello *sa
         else /* what is final there is of our history too */
             site_final(s, f, there->final);
         heard_of(&s->main->box, f, there);
-        for (unsigned i = 0; i < s->slots; i++)
-            heard_of(&s->slot[i].box, f, there);
+        for (unsigned i = 0; i < s->inflight.slots; i++)
+            heard_of(&s->inflight.slot[i].box, f, there);
     }
     return ERR_OK;
 }

@@ -11,12 +11,12 @@ enum { LOOK_MS = 500 }; /* how often a waiting caller passes on what the slots s
 
 static void post_lock(struct site *s)
 {
-    s->env->ops->lock(s->env, s->post);
+    s->env->ops->lock(s->env, s->inflight.post);
 }
 
 static void post_unlock(struct site *s)
 {
-    s->env->ops->unlock(s->env, s->post);
+    s->env->ops->unlock(s->env, s->inflight.post);
 }
 
 /* With post locked: the state machine. From each state to those after it. */
@@ -36,7 +36,7 @@ static void slot_enter(struct site_slot *l, enum site_slot_state next)
 #undef TO
     ASSERT(after[l->state] & 1u << next);
     l->state = next;
-    l->site->env->ops->signal(l->site->env, l->site->post);
+    l->site->env->ops->signal(l->site->env, l->site->inflight.post);
 }
 
 static bool slot_running(const struct site_slot *l)
@@ -88,9 +88,9 @@ static void slot_reported(struct site_slot *l, enum err e)
 {
     struct site *s = l->site;
     post_lock(s);
-    if (s->failed == ERR_OK && e != ERR_OK && e != ERR_STOPPED) {
-        s->failed = e;
-        snprintf(s->why, sizeof s->why, "%s", err_message());
+    if (s->inflight.failed == ERR_OK && e != ERR_OK && e != ERR_STOPPED) {
+        s->inflight.failed = e;
+        snprintf(s->inflight.why, sizeof s->inflight.why, "%s", err_message());
     }
     slot_enter(l, l->state == SLOT_REAPED ? SLOT_FREE : SLOT_COMPLETE);
     post_unlock(s);
@@ -125,9 +125,9 @@ static void slot_thread(void *self)
     struct site_slot *l = self;
     struct site *s = l->site;
     post_lock(s);
-    while (!s->closing) {
+    while (!s->inflight.closing) {
         if (l->state != SLOT_SUBMITTED) {
-            s->env->ops->wait(s->env, s->post, UINT32_MAX);
+            s->env->ops->wait(s->env, s->inflight.post, UINT32_MAX);
             continue;
         }
         post_unlock(s);
@@ -148,7 +148,7 @@ void site_slot_notice(struct site_slot *l, const char *text)
 {
     struct site *s = l->site;
     post_lock(s);
-    snprintf(s->notice, sizeof s->notice, "%s", text);
+    snprintf(s->inflight.notice, sizeof s->inflight.notice, "%s", text);
     post_unlock(s);
 }
 
@@ -158,8 +158,8 @@ void site_slot_notice(struct site_slot *l, const char *text)
 static void pass_notice(struct site *s)
 {
     char text[SITE_TEXT_MAX];
-    memcpy(text, s->notice, sizeof text);
-    s->notice[0] = 0;
+    memcpy(text, s->inflight.notice, sizeof text);
+    s->inflight.notice[0] = 0;
     if (!*text || !s->o->notice)
         return;
     post_unlock(s);
@@ -169,15 +169,15 @@ static void pass_notice(struct site *s)
 
 static void slots_wait(struct site *s)
 {
-    s->env->ops->wait(s->env, s->post, LOOK_MS);
+    s->env->ops->wait(s->env, s->inflight.post, LOOK_MS);
     pass_notice(s);
 }
 
 /* With post locked: the slot in which the caller has a round of this fragment. */
 static struct site_slot *slot_of(struct site *s, unsigned fragment)
 {
-    for (unsigned i = 0; i < s->slots; i++) {
-        struct site_slot *l = &s->slot[i];
+    for (unsigned i = 0; i < s->inflight.slots; i++) {
+        struct site_slot *l = &s->inflight.slot[i];
         if (l->state != SLOT_FREE && l->state != SLOT_REAPED && l->submission.fragment == fragment)
             return l;
     }
@@ -186,18 +186,18 @@ static struct site_slot *slot_of(struct site *s, unsigned fragment)
 
 static struct site_slot *slot_free(struct site *s)
 {
-    for (unsigned i = 0; i < s->slots; i++)
-        if (s->slot[i].state == SLOT_FREE)
-            return &s->slot[i];
+    for (unsigned i = 0; i < s->inflight.slots; i++)
+        if (s->inflight.slot[i].state == SLOT_FREE)
+            return &s->inflight.slot[i];
     return NULL;
 }
 
 static enum err slots_failed(struct site *s)
 {
-    if (s->failed != ERR_OK)
-        return err_set(s->failed, "%s", s->why);
-    for (unsigned i = 0; i < s->slots; i++) {
-        const struct site_slot *l = &s->slot[i];
+    if (s->inflight.failed != ERR_OK)
+        return err_set(s->inflight.failed, "%s", s->inflight.why);
+    for (unsigned i = 0; i < s->inflight.slots; i++) {
+        const struct site_slot *l = &s->inflight.slot[i];
         if (slot_complete(l) && l->e != ERR_OK && l->e != ERR_STOPPED)
             return err_set(l->e, "%s", l->why);
     }
@@ -240,8 +240,8 @@ void site_submit(struct site *s, const struct site_submission *w)
 
 static bool all_stored(const struct site *s)
 {
-    for (unsigned i = 0; i < s->slots; i++)
-        if (s->slot[i].state == SLOT_SUBMITTED && s->slot[i].thread)
+    for (unsigned i = 0; i < s->inflight.slots; i++)
+        if (s->inflight.slot[i].state == SLOT_SUBMITTED && s->inflight.slot[i].thread)
             return false;
     return true;
 }
@@ -250,9 +250,9 @@ static bool all_stored(const struct site *s)
  * what it is made of has been trained on. */
 static enum err slots_given_up(const struct site *s)
 {
-    for (unsigned i = 0; i < s->slots; i++)
-        if (s->slot[i].state == SLOT_FAILED)
-            return err_set(s->slot[i].e, "%s", s->slot[i].why);
+    for (unsigned i = 0; i < s->inflight.slots; i++)
+        if (s->inflight.slot[i].state == SLOT_FAILED)
+            return err_set(s->inflight.slot[i].e, "%s", s->inflight.slot[i].why);
     return ERR_OK;
 }
 
@@ -310,7 +310,7 @@ static enum err blocking_unreachable(struct site_slot *l, unsigned fragment, boo
 enum err site_unreachable(struct site *s, unsigned fragment, bool *unreachable)
 {
     *unreachable = false;
-    if (s->slot != s->main) {
+    if (s->inflight.slot != s->main) {
         *unreachable = in_flight_unreachable(s, fragment);
         return ERR_OK;
     }
@@ -386,15 +386,15 @@ enum err site_slots_open(struct site *s, struct arena *perm)
     const struct outer_state_options *o = &s->replica->o;
     unsigned threads = site_slot_count(&o->schedule, s->o->max_local_steps_offline);
     size_t elements = site_largest_elements(o);
-    TRY(s->env->ops->mutex_open(s->env, &s->post));
-    s->slot = s->main;
-    s->slots = 1;
+    TRY(s->env->ops->mutex_open(s->env, &s->inflight.post));
+    s->inflight.slot = s->main;
+    s->inflight.slots = 1;
     if (!threads)
         return local_alloc(s->main, elements, perm);
-    s->slots = 0;
-    TRY_ALLOC(s->slot = arena_array(perm, threads, sizeof *s->slot));
-    for (; s->slots < threads; s->slots++) {
-        struct site_slot *l = &s->slot[s->slots];
+    s->inflight.slots = 0;
+    TRY_ALLOC(s->inflight.slot = arena_array(perm, threads, sizeof *s->inflight.slot));
+    for (; s->inflight.slots < threads; s->inflight.slots++) {
+        struct site_slot *l = &s->inflight.slot[s->inflight.slots];
         TRY(site_slot_make(l, s, perm));
         TRY(local_alloc(l, elements, perm));
         if (o->schedule.eager)
@@ -407,26 +407,27 @@ enum err site_slots_open(struct site *s, struct arena *perm)
 /* A slot that is complete may still be reporting, and the last round has no later report. */
 void site_slots_drain(struct site *s)
 {
-    if (!s->post || s->closing)
+    if (!s->inflight.post || s->inflight.closing)
         return;
     post_lock(s);
-    for (unsigned i = 0; i < s->slots; i++)
-        while (s->slot[i].state == SLOT_REPORTING || s->slot[i].state == SLOT_REAPED)
+    for (unsigned i = 0; i < s->inflight.slots; i++)
+        while (s->inflight.slot[i].state == SLOT_REPORTING ||
+               s->inflight.slot[i].state == SLOT_REAPED)
             slots_wait(s);
     post_unlock(s);
 }
 
 void site_slots_end(struct site *s)
 {
-    if (!s->post || s->closing)
+    if (!s->inflight.post || s->inflight.closing)
         return;
     post_lock(s);
-    s->closing = true;
-    s->env->ops->signal(s->env, s->post);
+    s->inflight.closing = true;
+    s->env->ops->signal(s->env, s->inflight.post);
     post_unlock(s);
-    for (unsigned i = 0; i < s->slots; i++)
-        if (s->slot[i].thread)
-            s->env->ops->thread_join(s->env, s->slot[i].thread);
+    for (unsigned i = 0; i < s->inflight.slots; i++)
+        if (s->inflight.slot[i].thread)
+            s->env->ops->thread_join(s->env, s->inflight.slot[i].thread);
 }
 
 static void slot_arenas_free(struct site_slot *l)
@@ -441,11 +442,14 @@ void site_slots_free(struct site *s)
 {
     struct dev *d = s->replica->dev;
     slot_arenas_free(s->main);
-    for (unsigned i = 0; s->slot && s->slot != s->main && i < s->slots; i++)
-        slot_arenas_free(&s->slot[i]);
+    for (unsigned i = 0; s->inflight.slot && s->inflight.slot != s->main && i < s->inflight.slots;
+         i++)
+        slot_arenas_free(&s->inflight.slot[i]);
     unsigned made = site_slot_count(&s->replica->o.schedule, s->o->max_local_steps_offline);
-    for (unsigned i = 0; i < (made ? made : 1) && s->slot && !d->host_memory; i++) {
-        dev_free(d, s->slot[i].local);
-        s->slot[i].local = NULL;
+    for (unsigned i = 0; i < (made ? made : 1) && s->inflight.slot && !d->host_memory; i++) {
+        dev_free(d, s->inflight.slot[i].local);
+        s->inflight.slot[i].local = NULL;
     }
+    s->env->ops->mutex_close(s->env, s->inflight.post);
+    s->inflight.post = NULL;
 }

@@ -4,12 +4,12 @@
  * does:
  *
  *   site.c: env, link, replica, o, index, config, started, told_over, round_there, accepted_there,
- *       final, clock_s, metrics, main, mutex, post. The round.
+ *       final, clock_s, metrics, main, mutex. The round.
  *   site_call.c: incarnation, instance, peer, heard, steps, ends_known, round_there, state_there,
  *       accepted_there, jitter. One call to the aggregator, and what each answer means.
  *   site_eager.c: none. Where a site goes on meanwhile.
  *   site_identity.c: peer, announced. What it signs, and checks of what is signed.
- *   site_inflight.c: post, slot, slots, closing, failed, why, notice. The slots that rounds run in.
+ *   site_inflight.c: inflight. The slots that rounds run in.
  *   site_marks.c: none. What a restart is told of a checkpoint.
  *   site_masks.c: masks. Secure aggregation: its files, the end of a round.
  *   site_masks_round.c: none. The mask of a contribution.
@@ -91,7 +91,7 @@ struct site_slot {
     struct site_times times;
     float *local; /* device: what the site trained, then the new theta; NULL: calls only */
     struct env_thread *thread; /* NULL: rounds run in line */
-    /* Guarded by site->post. Between SUBMITTED and COMPLETE all else is the thread's. */
+    /* Guarded by inflight.post. Between SUBMITTED and COMPLETE all else is the thread's. */
     enum site_slot_state state;
     struct site_submission submission;
     struct site_completion completion;
@@ -118,6 +118,17 @@ struct site_members {      /* which sites rounds have, as known here; site_membe
     uint32_t version[WIRE_AGGREGATORS_MAX]; /* of each aggregator, as last heard */
     unsigned sites;                         /* of the newest roster */
     uint64_t first[ROUND_FRAGMENTS_MAX];    /* the first round with this site */
+};
+struct site_inflight { /* the slots that rounds run in; site_inflight.c writes it */
+    /* Of the slots' states. Locked last, and held for moments only: the training thread needs no
+     * other. */
+    struct env_mutex *post;
+    struct site_slot *slot; /* overlapped: one thread each. Blocking: main alone */
+    unsigned slots;
+    atomic_bool closing;        /* waits end as if asked to stop */
+    enum err failed;            /* of a slot after it was reaped */
+    char why[SITE_TEXT_MAX];    /* its message */
+    char notice[SITE_TEXT_MAX]; /* of a slot, for the caller's thread; "": none */
 };
 struct site {
     struct env *env;
@@ -153,15 +164,7 @@ struct site {
      * to the aggregator and in a wait: nothing shared is half changed when another slot runs, and
      * what must outlast a call lies in the slot. */
     struct env_mutex *mutex;
-    /* Of the slots' states. Locked last, and held for moments only: the training thread needs no
-     * other. */
-    struct env_mutex *post;
-    struct site_slot *slot; /* overlapped: one thread each. Blocking: main alone */
-    unsigned slots;
-    atomic_bool closing;        /* waits end as if asked to stop */
-    enum err failed;            /* of a slot after it was reaped */
-    char why[SITE_TEXT_MAX];    /* its message */
-    char notice[SITE_TEXT_MAX]; /* of a slot, for the caller's thread; "": none */
+    struct site_inflight inflight;
 };
 
 unsigned site_peers(const struct site *s); /* aggregators */

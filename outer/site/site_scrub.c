@@ -167,8 +167,8 @@ static enum err outbox_mend(void *self, const struct scrub_file *f)
 {
     struct site *s = site_of(self);
     enum err e = err_set(ERR_CORRUPT, "this process no longer holds the contribution");
-    for (unsigned i = 0; i <= s->slots; i++) {
-        struct site_slot *l = i < s->slots ? &s->slot[i] : s->main;
+    for (unsigned i = 0; i <= s->inflight.slots; i++) {
+        struct site_slot *l = i < s->inflight.slots ? &s->inflight.slot[i] : s->main;
         if (l->box.valid && l->box.fragment == f->number[0] && l->box.round == f->number[1])
             e = site_outbox_repair(l);
         if (e == ERR_OK)

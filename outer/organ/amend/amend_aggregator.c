@@ -110,7 +110,7 @@ static enum err amend_restore(void *self, const struct journal_record *r)
 static enum err amend_recovered(void *self)
 {
     struct amend_aggregator *x = self;
-    if (!x->a->journal_lost && x->journalled < x->a->replica->amendments.count)
+    if (!x->a->start.journal_lost && x->journalled < x->a->replica->amendments.count)
         return err_set(ERR_CORRUPT,
                        "%s/%s: it has %" PRIu32 " amendments, and a manifest carries %" PRIu32
                        ": restored from an older copy?",

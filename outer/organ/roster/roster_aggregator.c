@@ -165,7 +165,7 @@ static enum err roster_recovered(void *self)
     struct roster_aggregator *x = self;
     struct aggregator *a = x->a;
     struct manifest m;
-    if (a->journal_lost)
+    if (a->start.journal_lost)
         TRY(roster_again(a));
     for (unsigned i = 0; i < a->core.fragments; i++)
         if (manifest_last(a, i, &m) == ERR_OK && m.roster_version > a->members.roster.version)

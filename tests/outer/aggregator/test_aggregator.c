@@ -1069,7 +1069,7 @@ static void roster_restarts(bool compacts)
 {
     struct journal_record keep[64];
     size_t n = 0;
-    keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = t.a->epoch};
+    keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = t.a->start.epoch};
     n += aggregator_organs_records(t.a, keep + n);
     if (compacts)
         assert_int_equal(journal_rewrite(&t.a->journal, keep, n), ERR_OK);
