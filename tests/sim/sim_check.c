@@ -268,7 +268,6 @@ static void saw_offered(void *self, void *site, const struct wire_contribution *
 {
     struct sim *s = ((struct sim_aggregator *)self)->sim;
     struct sim_node *n = site;
-    struct codec_payload *first = &n->payload[m->fragment][m->round];
     struct sim_box box = {.masked = {NULL, 0}};
     char path[64];
     size_t size;
@@ -282,6 +281,7 @@ static void saw_offered(void *self, void *site, const struct wire_contribution *
         sim_violate(s, "site %s sends what it has not stored", n->name);
         return;
     }
+    struct codec_payload *first = &n->payload[m->fragment][m->round];
     struct digest *parent = &n->payload_parent[m->fragment][m->round];
     if (first->data && !digest_equal(parent, &m->parent) &&
         sim_made(n, m->fragment, m->round, &m->parent)) {
