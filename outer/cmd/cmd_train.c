@@ -43,7 +43,8 @@ static enum err later_site_check(struct job *j)
 
 static enum err configure(struct job *j, const struct args *args)
 {
-    TRY(run_open(j->run, &(struct run_source){RUN_SITE, .config = j->config_path, .args = args}));
+    TRY(run_open(j->run,
+                 &(struct run_source){RUN_SITE, .config = j->out->config_path, .args = args}));
     log_min(j->run->o.log_level);
     j->outer = *j->run->o.site_aggregator != 0;
     *j->s = run_site_settings(j->run);
@@ -119,7 +120,7 @@ static bool ends_together(enum err e)
 static enum err run(struct job *j)
 {
     const struct train_hook hook = job_hook(j);
-    train_stop_by(&j->train, &j->stop);
+    train_stop_by(&j->train, &j->stopping->stop);
     train_fix_text(&j->train, j->outer && j->run->o.outer_mode == OUTER_MODE_STRICT);
     enum err e = train_run(&j->train, &hook);
     if (!job_lead(j)) {
@@ -133,17 +134,17 @@ static enum err run(struct job *j)
     else
         job_tell_stop(j, err_message());
     if (e == ERR_STOPPED && j->coll->size > 1) { /* the launcher may kill within a second */
-        progress_close(&j->progress);
+        progress_close(&j->out->progress);
         cmd_close("train", e);
     }
     bool spent = e == ERR_BUDGET && j->run->o.outer_mode == OUTER_MODE_QUORUM;
-    if (j->site && (ended || spent || e == ERR_STOPPED)) {
+    if (j->o->site && (ended || spent || e == ERR_STOPPED)) {
         char quoted[1024],
             said[1024]; /* what ended the run is the message, not how the good-bye went */
         snprintf(said, sizeof said, "%s", err_message());
-        enum err left = site_leave(j->site, ended   ? "all steps done"
-                                            : spent ? "its privacy budget is spent"
-                                                    : "stopped on request");
+        enum err left = site_leave(j->o->site, ended   ? "all steps done"
+                                               : spent ? "its privacy budget is spent"
+                                                       : "stopped on request");
         if (left != ERR_OK)
             log_event(LOG_WARN, "leave", "reason=%s",
                       log_quote(quoted, sizeof quoted, err_message()));
@@ -185,10 +186,10 @@ static enum err train(struct job *j, const struct args *args, const struct train
     job_signals_open(j);
     TRY(coll_open(&j->coll, config_choice_name(device_kind_choices, j->s->device_kind)));
     /* One rank for each GPU of a host. */
-    snprintf(j->gpu, sizeof j->gpu, "cuda:%d", j->coll->local_rank);
+    snprintf(j->o->gpu, sizeof j->o->gpu, "cuda:%d", j->coll->local_rank);
     bool cpu = j->s->device_kind == DEVICE_CPU;
     const struct dev_options device = {
-        .kind = cpu ? "cpu" : j->gpu,
+        .kind = cpu ? "cpu" : j->o->gpu,
         .model_type = config_choice_name(device_dtype_choices, j->s->device_dtype),
         .threads = (int)j->s->device_threads,
         .graphs = j->s->device_graphs == DEVICE_GRAPHS_ON,
@@ -203,14 +204,14 @@ static enum err train(struct job *j, const struct args *args, const struct train
     else if (dry)
         e = job_lead(j) ? dry_run(j, w->all) : ERR_OK;
     else {
-        atomic_store(&j->stoppable, true);
+        atomic_store(&j->stopping->stoppable, true);
         e = job_open(j);
         if (e == ERR_OK)
             e = run(j);
         end_job(j, e);
         job_close(j, e == ERR_OK);
     }
-    dev_close(j->beside);
+    dev_close(j->o->beside);
     dev_close(j->dev);
     job_signals_close(j);
     coll_close(j->coll);
@@ -246,10 +247,13 @@ enum err cmd_train(int argc, char **argv)
 {
     struct run run = {.imported = false};
     struct settings s;
-    struct job j = {.run = &run, .s = &s, .lock = {-1, -1, false}};
+    struct job_outer o = {.site = NULL};
+    struct job_out out = {.lock = {-1, -1, false}};
+    struct job_stopping stopping = {.stop = 0};
+    struct job j = {.run = &run, .s = &s, .o = &o, .out = &out, .stopping = &stopping};
     struct train_wish w = {0};
     const struct args_option options[] = {
-        {"config", ARGS_TEXT, &j.config_path, .value = "FILE",
+        {"config", ARGS_TEXT, &out.config_path, .value = "FILE",
          .help = "Configuration (YAML); without it, defaults and --section.key arguments."},
         {"dry-run", ARGS_FLAG, &w.dry,
          .help = "Print the settings that differ from the defaults, the memory and the bytes on "
@@ -273,7 +277,7 @@ enum err cmd_train(int argc, char **argv)
         .settings = run_nearest_setting,
         .options = options,
         .count = sizeof options / sizeof *options};
-    j.command = args_line(&j.run->perm, argc, argv);
+    out.command = args_line(&j.run->perm, argc, argv);
     process_files_private();
     const char *key = key_asked(argc, argv);
     if (key) {

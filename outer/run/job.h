@@ -3,23 +3,23 @@
 /* The state of one `atoll train` process. cmd_train.c opens the run, the ranks and the device, and
  * preflight.c as much of it as it checks. Only the lead rank writes what people read: on other
  * ranks record and progress stay closed and ignore rows. Which file writes which member of struct
- * job:
+ * job and of what it points to:
  *
  *   job_aggregator.c: own, link
  *   job_amend.c: amend, replica, exchange
- *   job_eval.c: exchange, record, last_round, eval
- *   job_final.c: replica, record, progress, line
+ *   job_eval.c: eval, exchange, record, last_round
+ *   job_final.c: replica, record
  *   job_health.c: health, record
  *   job_hook.c: host, exchange, events, last_round
  *   job_hooks.c: hooks, record, stop
  *   job_keys.c: record
  *   job_memory.c: replica
- *   job_open.c: beside, host, lock, env, train, replica, link, signer, site, organs, exchange,
- *       record, ledger, progress, tls, status_ready, stop
+ *   job_open.c: train, beside, host, replica, link, signer, site, organs, exchange, tls, lock,
+ *       env, record, ledger, progress, status_ready, stop
  *   job_page.c: record, events, page, bound
  *   job_privacy.c: train, privacy, record
  *   job_signals.c: hooks, progress, signals, stop
- *   job_tell.c: told, record, events, ledger, progress, line, last_round, bound
+ *   job_tell.c: told, record, events, ledger, progress, last_round, bound
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -84,6 +84,7 @@ struct job_told {                    /* what job_tell.c has said, and what it sa
     struct schedule_bytes predicted; /* predicted payload of the same rounds */
     uint64_t committed[ROUND_FRAGMENTS_MAX]; /* rounds of each fragment */
     struct progress_pace pace;
+    struct progress_line line;
     double began;     /* seconds */
     double eval_loss; /* the last one; NAN: none */
     int64_t eval_step;
@@ -96,25 +97,11 @@ struct job_health {                /* job_health.c */
     atomic_bool uncertified;       /* the own certificate has expired, or is not valid */
 };
 
-struct job {
-    struct run *run;
-    struct settings *s; /* of this site's training: run_site_settings() */
-    const char *config_path;
-    const char *command; /* the command line, for the record */
-    struct coll *coll;
-    struct dev *dev;
-    char gpu[32];       /* this rank's */
+struct job_outer {      /* with an aggregator, on the lead rank */
     struct dev *beside; /* second device for the outer arithmetic: of overlapped rounds, because a
                            device serves one thread at a time, and of a site on a GPU; or NULL */
+    char gpu[32];       /* this rank's */
     struct arena host;  /* outer state, in memory that the training device copies fast (pinned) */
-    bool outer;         /* has an aggregator */
-    struct file_lock lock; /* of run.dir when it trains alone */
-    struct env *env;       /* owns run.dir otherwise */
-    struct train train;
-    struct job_amend *amend; /* with an aggregator */
-    struct job_privacy *privacy;
-    struct job_told told;
-    struct job_health health;
     struct outer_state replica;
     struct job_aggregator own;
     struct link *link;
@@ -122,23 +109,48 @@ struct job {
     struct site *site;
     struct organs organs;
     struct site_train exchange;
-    struct hooks hooks; /* run.after_checkpoint */
+    struct link_tls tls; /* of this site's certificate */
+};
+
+struct job_out { /* run.dir, and what is written there and shown */
+    const char *config_path;
+    const char *command;   /* the command line, for the record */
+    struct file_lock lock; /* of run.dir when it trains alone */
+    struct env *env;       /* owns run.dir otherwise */
     struct jsonl record;
     struct tfevents events;    /* with run.tensorboard */
     struct ledger_book ledger; /* with an aggregator */
     struct progress progress;
-    struct progress_line line;
-    double last_round; /* seconds */
-    struct job_eval eval;
+    double last_round;   /* seconds */
     struct page page;    /* with site.http */
     atomic_bool bound;   /* it trains, and its aggregator was reached last */
-    struct link_tls tls; /* of this site's certificate */
+    char farewell[2048]; /* closing text for the operator, after the live rows; "": none */
+};
+
+struct job_stopping {
     struct job_signals signals;
     atomic_bool
         stoppable; /* true: a stop signal finishes the step first; false: it ends the process */
     atomic_bool status_ready; /* SIGUSR2 prints the status */
     atomic_int stop;          /* a stop was requested */
-    char farewell[2048];      /* closing text for the operator, after the live rows; "": none */
+};
+
+struct job {
+    struct run *run;
+    struct settings *s; /* of this site's training: run_site_settings() */
+    struct coll *coll;
+    struct dev *dev;
+    bool outer; /* has an aggregator */
+    struct train train;
+    struct job_amend *amend; /* with an aggregator */
+    struct job_privacy *privacy;
+    struct hooks hooks; /* run.after_checkpoint */
+    struct job_eval eval;
+    struct job_told told;
+    struct job_health health;
+    struct job_outer *o;
+    struct job_out *out;
+    struct job_stopping *stopping;
 };
 
 /* job_open.c. The run, the ranks and the device are open; close takes what is half open, too. */
@@ -176,7 +188,8 @@ void job_tell_event(struct job *j, const char *text);
 void job_tell_eval(struct job *j, const struct train_eval *e, const char *of);
 void job_tell_sources(struct job *j); /* with data.weights: what each source has given so far */
 void job_tell_stop(struct job *j, const char *reason);
-void job_line(struct job *j); /* name, rounds and bytes of j->line */
+void job_tell_done(struct job *j); /* the last row on a terminal */
+void job_line(struct job *j);      /* name, rounds and bytes of its line */
 /* job_signals.c: called before any other thread starts, so that all others block these signals. */
 void job_signals_open(struct job *j);
 void job_signals_close(struct job *j);

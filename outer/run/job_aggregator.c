@@ -9,7 +9,7 @@
 
 enum err job_aggregator_open(struct job *j)
 {
-    struct job_aggregator *a = &j->own;
+    struct job_aggregator *a = &j->o->own;
     struct aggregator_options o = aggregator_parts_options(j->run);
     const char *directory = arena_printf(&j->run->perm, "%s/aggregator", j->s->run_dir);
     TRY_ALLOC(directory);
@@ -20,12 +20,12 @@ enum err job_aggregator_open(struct job *j)
     o.organs = a->organs.aggregator;
     TRY(aggregator_open(&a->aggregator, a->env, &a->replica, &o, &j->run->perm));
     const struct link_service service = aggregator_service(a->aggregator);
-    return link_self_open(&j->link, a->env, &service, j->s->run_name, j->run->o.site_name);
+    return link_self_open(&j->o->link, a->env, &service, j->s->run_name, j->run->o.site_name);
 }
 
 void job_aggregator_close(struct job *j)
 {
-    struct job_aggregator *a = &j->own;
+    struct job_aggregator *a = &j->o->own;
     if (a->aggregator)
         aggregator_close(a->aggregator);
     organs_close(&a->organs);

@@ -24,14 +24,14 @@ static bool go_on(void *self)
     struct job_eval *e = &j->eval;
     char text[96];
     if (!is_lead(j))
-        return !atomic_load(&j->stop);
+        return !atomic_load(&j->stopping->stop);
     notify_alive();
     if (!e->said && clock_mono_s() - e->begun > QUIET_S) {
         e->said = true;
         snprintf(text, sizeof text, "evaluates %s", e->now);
         job_tell_notice(j, text);
     }
-    return !atomic_load(&j->stop);
+    return !atomic_load(&j->stopping->stop);
 }
 
 /* ---- open ---- */
@@ -160,10 +160,10 @@ void job_eval_close(struct job *j)
 static void record_begin(struct job *j, const char *kind, const struct train *t, uint64_t rounds,
                          double begin)
 {
-    jsonl_begin(&j->record, kind);
-    jsonl_int(&j->record, "step", t->step);
-    jsonl_int(&j->record, "round", (int64_t)rounds - 1);
-    jsonl_real(&j->record, "ms", 1e3 * (clock_mono_s() - begin));
+    jsonl_begin(&j->out->record, kind);
+    jsonl_int(&j->out->record, "step", t->step);
+    jsonl_int(&j->out->record, "round", (int64_t)rounds - 1);
+    jsonl_real(&j->out->record, "ms", 1e3 * (clock_mono_s() - begin));
 }
 
 static void tell_task(struct job *j, const struct choices *c, const struct choose_counts *n,
@@ -171,12 +171,12 @@ static void tell_task(struct job *j, const struct choices *c, const struct choos
 {
     double accuracy = n->right / n->questions, by_length = n->right_norm / n->questions;
     record_begin(j, "task", &j->train, rounds, begin);
-    jsonl_text(&j->record, "of", c->name);
-    jsonl_int(&j->record, "questions", (int64_t)n->questions);
-    jsonl_real(&j->record, "accuracy", accuracy);
-    jsonl_real(&j->record, "accuracy_norm", by_length);
-    jsonl_real(&j->record, "chance", c->chance);
-    jsonl_end(&j->record);
+    jsonl_text(&j->out->record, "of", c->name);
+    jsonl_int(&j->out->record, "questions", (int64_t)n->questions);
+    jsonl_real(&j->out->record, "accuracy", accuracy);
+    jsonl_real(&j->out->record, "accuracy_norm", by_length);
+    jsonl_real(&j->out->record, "chance", c->chance);
+    jsonl_end(&j->out->record);
     log_event(LOG_INFO, "task",
               "name=%s step=%lld round=%llu questions=%.0f accuracy=%.4f accuracy_norm=%.4f "
               "chance=%.4f ms=%.0f",
@@ -231,10 +231,10 @@ static enum err probe_continue(struct job *j, size_t i, uint64_t rounds)
     }
     TRY(continuation(j, p->ids + p->count, (size_t)j->run->o.eval_probe_tokens));
     record_begin(j, "probe", &j->train, rounds, begin);
-    jsonl_int(&j->record, "number", (int64_t)i);
-    jsonl_text(&j->record, "prompt", p->prompt);
-    jsonl_text(&j->record, "text", e->text);
-    jsonl_end(&j->record);
+    jsonl_int(&j->out->record, "number", (int64_t)i);
+    jsonl_text(&j->out->record, "prompt", p->prompt);
+    jsonl_text(&j->out->record, "text", e->text);
+    jsonl_end(&j->out->record);
     e->recorded[KEYS_EVALS_MAX + i] = (int64_t)rounds;
     return ERR_OK;
 }
@@ -242,7 +242,7 @@ static enum err probe_continue(struct job *j, size_t i, uint64_t rounds)
 static enum err evaluate(void *self, struct train *t)
 {
     struct job *j = self;
-    uint64_t rounds = site_train_outer_rounds(&j->exchange, t);
+    uint64_t rounds = site_train_outer_rounds(&j->o->exchange, t);
     bool ended = false;
     TRY(train_gather(t));
     for (size_t i = 0; i < j->eval.tasks.count && !ended; i++)
@@ -258,20 +258,21 @@ static bool is_due(const struct job *j, uint64_t rounds)
 {
     uint64_t every = (uint64_t)j->run->o.eval_every_rounds, seen = j->eval.seen;
     return every && rounds > seen &&
-           (rounds / every > seen / every || rounds == schedule_rounds(&j->exchange.o.schedule, 0));
+           (rounds / every > seen / every ||
+            rounds == schedule_rounds(&j->o->exchange.o.schedule, 0));
 }
 
 enum err job_eval_look(struct job *j, struct train *t)
 {
     if (!j->run->o.eval_every_rounds)
         return ERR_OK;
-    uint64_t rounds = site_train_outer_rounds(&j->exchange, t);
+    uint64_t rounds = site_train_outer_rounds(&j->o->exchange, t);
     if (!is_due(j, rounds))
         return ERR_OK;
     j->eval.begun = clock_mono_s();
     j->eval.said = false;
-    TRY(site_train_outer(&j->exchange, t, evaluate, j));
+    TRY(site_train_outer(&j->o->exchange, t, evaluate, j));
     j->eval.seen = rounds;
-    j->last_round += clock_mono_s() - j->eval.begun; /* no time of the next round */
+    j->out->last_round += clock_mono_s() - j->eval.begun; /* no time of the next round */
     return ERR_OK;
 }

@@ -31,11 +31,11 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
     snprintf(hex, 65, "-");
     if (!j->outer && part != PART_THETA)
         return;
-    if (part == PART_MOMENTUM && j->outer && !j->replica.state[0].slab[0])
+    if (part == PART_MOMENTUM && j->outer && !j->o->replica.state[0].slab[0])
         return;
     digest_open(&s);
     for (unsigned f = 0; j->outer && f < j->run->sync.fragments.count; f++) {
-        const struct outer_state_fragment *state = &j->replica.state[f];
+        const struct outer_state_fragment *state = &j->o->replica.state[f];
         const float *x = part == PART_THETA      ? state->theta
                          : part == PART_MOMENTUM ? state->slab[0]
                                                  : state->residual;
@@ -51,20 +51,9 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
 enum { DIGESTS = 3 };
 static const char *const digest_name[DIGESTS] = {"parameters", "momentum", "residual"};
 
-/* The last row on a terminal. */
-static void show_done(struct job *j)
-{
-    struct progress_line *l = &j->line;
-    bool before = j->told.pace.last == 0;
-    l->step = j->train.step;
-    l->sync_seconds = l->eta_seconds = -1;
-    snprintf(l->state, sizeof l->state, before ? "done before this start" : "done");
-    progress_update(&j->progress, 0, l);
-}
-
 static size_t farewell_totals(struct job *j, char *out, size_t size)
 {
-    const struct progress_line *l = &j->line;
+    const struct progress_line *l = &j->told.line;
     char up[32], down[32], time[32];
     progress_bytes(up, sizeof up, (double)l->bytes_up);
     progress_bytes(down, sizeof down, (double)l->bytes_down);
@@ -83,8 +72,8 @@ static size_t farewell_totals(struct job *j, char *out, size_t size)
 /* For a person, once the rows have stopped: totals, eval loss, digests, what to do next. */
 static void farewell_make(struct job *j, char hex[DIGESTS][65])
 {
-    char *out = j->farewell;
-    size_t size = sizeof j->farewell, n = farewell_totals(j, out, size);
+    char *out = j->out->farewell;
+    size_t size = sizeof j->out->farewell, n = farewell_totals(j, out, size);
     if (isfinite(j->told.eval_loss))
         n += (size_t)snprintf(out + n, size - n,
                               "  eval loss            %.4f (perplexity %.2f) at step %lld%s\n",
@@ -94,7 +83,7 @@ static void farewell_make(struct job *j, char hex[DIGESTS][65])
         if (hex[i][0] != '-')
             n += (size_t)snprintf(out + n, size - n, "  %-10s SHA-256   %s\n", digest_name[i],
                                   hex[i]);
-    const char *config = j->config_path ? j->config_path : "";
+    const char *config = j->out->config_path ? j->out->config_path : "";
     snprintf(out + n, size - n,
              "  next                 atoll eval%s%s --run.dir %s; atoll report %s --out "
              "report.html\n",
@@ -108,33 +97,33 @@ enum err job_tell_final(struct job *j)
     for (int i = 0; i < DIGESTS; i++)
         digest_text(j, (enum part)i, hex[i]);
     if (j->outer) {
-        struct digest d = outer_state_digest(&j->replica, false);
+        struct digest d = outer_state_digest(&j->o->replica, false);
         digest_hex(&d, outer);
     }
     job_line(j);
-    show_done(j);
+    job_tell_done(j);
     farewell_make(j, hex);
     log_event(LOG_INFO, "final", "step=%lld parameters=%s momentum=%s residual=%s outer=%s",
               (long long)j->train.step, hex[0], hex[1], hex[2], outer);
     enum err e = ERR_OK;
     if (j->outer)
-        e = counted_short(&j->replica, (const char *const *)j->run->o.outer_sites.items, 0, 1);
+        e = counted_short(&j->o->replica, (const char *const *)j->run->o.outer_sites.items, 0, 1);
     if (e != ERR_OK && e != ERR_SHORT)
         return e;
-    jsonl_begin(&j->record, "final");
-    jsonl_int(&j->record, "step", j->train.step);
+    jsonl_begin(&j->out->record, "final");
+    jsonl_int(&j->out->record, "step", j->train.step);
     for (int i = 0; i < (j->outer ? DIGESTS : 1); i++)
-        jsonl_text(&j->record, digest_name[i], hex[i]);
+        jsonl_text(&j->out->record, digest_name[i], hex[i]);
     if (j->outer) {
-        jsonl_text(&j->record, "outer", outer);
-        jsonl_text(&j->record, "short", e == ERR_SHORT ? err_message() : "");
+        jsonl_text(&j->out->record, "outer", outer);
+        jsonl_text(&j->out->record, "short", e == ERR_SHORT ? err_message() : "");
     }
-    jsonl_end(&j->record);
+    jsonl_end(&j->out->record);
     return e;
 }
 
 void job_tell_farewell(const struct job *j, bool shown)
 {
-    if (shown && j->farewell[0])
-        fputs(j->farewell, stderr);
+    if (shown && j->out->farewell[0])
+        fputs(j->out->farewell, stderr);
 }

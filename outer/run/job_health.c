@@ -12,9 +12,9 @@ static const double CLOCK_WARN_S = 2;
 static double certificate_days(struct job *j)
 {
 #ifdef ATOLL_NET
-    if (j->tls.ca) {
+    if (j->o->tls.ca) {
         int64_t days =
-            tls_days(&j->tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s());
+            tls_days(&j->o->tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s());
         atomic_store(&j->health.uncertified, days < 0);
         return (double)days;
     }
@@ -26,7 +26,7 @@ static double certificate_days(struct job *j)
 /* What the site's clock is off by; said when it becomes too much. */
 static double clock_check(struct job *j)
 {
-    double off_s = j->site ? site_clock_s(j->site) : NAN;
+    double off_s = j->o->site ? site_clock_s(j->o->site) : NAN;
     bool wrong = fabs(off_s) > CLOCK_WARN_S;
     if (wrong && !j->health.clock_wrong)
         log_event(LOG_WARN, "clock",
@@ -44,7 +44,7 @@ void job_health(struct job *j)
     if (!health_due(&j->health.health_s, clock_mono_s()) && !first)
         return;
     j->health.clock_known = isfinite(off_s);
-    health_record(&j->record, &(struct health){.dir = j->s->run_dir,
-                                               .certificate_days = certificate_days(j),
-                                               .clock_s = off_s});
+    health_record(&j->out->record, &(struct health){.dir = j->s->run_dir,
+                                                    .certificate_days = certificate_days(j),
+                                                    .clock_s = off_s});
 }

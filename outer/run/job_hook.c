@@ -22,30 +22,30 @@ static enum err hook_start(void *self, struct train *t)
     log_event(LOG_INFO, "start", "step=%lld of=%lld tokens_per_step=%lld parameters=%zu",
               (long long)t->step, (long long)j->s->train_steps, (long long)j->s->train_batch_tokens,
               t->table.parameters);
-    j->last_round = clock_mono_s();
+    j->out->last_round = clock_mono_s();
     if (j->outer)
-        TRY(site_train_start(&j->exchange, t));
+        TRY(site_train_start(&j->o->exchange, t));
     if (j->outer && job_lead(j))
         TRY(job_keys_record(j));
     TRY(job_amend_step(j, t->step));
     TRY(job_eval_look(j, t));
     arena_seal(&j->run->perm); /* what a step or a round needs was taken at open */
-    arena_seal(&j->host);
-    j->last_round = clock_mono_s();
+    arena_seal(&j->o->host);
+    j->out->last_round = clock_mono_s();
     return ERR_OK;
 }
 
 static enum err hook_update(void *self, struct train *t)
 {
     struct job *j = self;
-    return j->outer ? site_train_update(&j->exchange, t) : ERR_OK;
+    return j->outer ? site_train_update(&j->o->exchange, t) : ERR_OK;
 }
 
 static bool hook_due(void *self, const struct train *t, int64_t step)
 {
     struct job *j = self;
     (void)t;
-    return j->outer && site_train_due(&j->exchange, step);
+    return j->outer && site_train_due(&j->o->exchange, step);
 }
 
 static enum err hook_step(void *self, struct train *t, const struct train_report *r)
@@ -57,10 +57,10 @@ static enum err hook_step(void *self, struct train *t, const struct train_report
         job_hooks_record(j);
         job_page_step(j);
     }
-    bool due = j->outer && site_train_due(&j->exchange, t->step); /* the device rests */
+    bool due = j->outer && site_train_due(&j->o->exchange, t->step); /* the device rests */
     if (!j->outer)
         return ERR_OK;
-    TRY(site_train_step(&j->exchange, t, r));
+    TRY(site_train_step(&j->o->exchange, t, r));
     TRY(job_amend_step(j, t->step));
     return due ? job_eval_look(j, t) : ERR_OK;
 }
@@ -71,10 +71,10 @@ static enum err hook_eval(void *self, struct train *t, const struct train_eval *
     struct train_eval outer = *e;
     bool same = true;
     if (j->outer)
-        TRY(site_train_eval(&j->exchange, t, &outer, &same));
+        TRY(site_train_eval(&j->o->exchange, t, &outer, &same));
     if (job_lead(j) && !same)
         job_tell_eval(j, e, "local");
-    bool found = !same || (j->outer && site_train_merged(&j->exchange, t->step));
+    bool found = !same || (j->outer && site_train_merged(&j->o->exchange, t->step));
     if (job_lead(j))
         job_tell_eval(j, &outer, found ? "outer" : "local");
     return ERR_OK;
@@ -83,7 +83,7 @@ static enum err hook_eval(void *self, struct train *t, const struct train_eval *
 static enum err hook_saving(void *self, struct train *t)
 {
     struct job *j = self;
-    return j->outer ? site_train_saving(&j->exchange, t) : ERR_OK;
+    return j->outer ? site_train_saving(&j->o->exchange, t) : ERR_OK;
 }
 
 /* Checkpoints are directories named by their step, so the first name is the oldest. */
@@ -106,10 +106,10 @@ static enum err hook_saved(void *self, struct train *t)
     if (!job_lead(j))
         return ERR_OK;
     job_tell_sources(j);
-    tfevents_flush(&j->events); /* a restart repeats what comes after this step alone */
+    tfevents_flush(&j->out->events); /* a restart repeats what comes after this step alone */
     job_hooks_saved(j);
     TRY(oldest_checkpoint(t->given.checkpoint_dir, &oldest));
-    return j->outer ? site_train_saved(&j->exchange, oldest) : ERR_OK;
+    return j->outer ? site_train_saved(&j->o->exchange, oldest) : ERR_OK;
 }
 
 struct train_hook job_hook(struct job *j)

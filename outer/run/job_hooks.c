@@ -24,20 +24,20 @@ void job_hooks_record(struct job *j)
 {
     struct hook_outcome o;
     while (hooks_take(&j->hooks, &o)) {
-        jsonl_begin(&j->record, "hook");
-        jsonl_text(&j->record, "hook", "after_checkpoint");
-        jsonl_int(&j->record, "step", o.step);
-        jsonl_int(&j->record, "exit", o.status);
-        jsonl_int(&j->record, "tries", o.tries);
-        jsonl_int(&j->record, "replaced", o.replaced);
-        jsonl_real(&j->record, "seconds", o.seconds);
-        jsonl_end(&j->record);
+        jsonl_begin(&j->out->record, "hook");
+        jsonl_text(&j->out->record, "hook", "after_checkpoint");
+        jsonl_int(&j->out->record, "step", o.step);
+        jsonl_int(&j->out->record, "exit", o.status);
+        jsonl_int(&j->out->record, "tries", o.tries);
+        jsonl_int(&j->out->record, "replaced", o.replaced);
+        jsonl_real(&j->out->record, "seconds", o.seconds);
+        jsonl_end(&j->out->record);
     }
 }
 
 void job_hooks_saved(struct job *j)
 {
-    hooks_saved(&j->hooks, j->train.step, j->line.round);
+    hooks_saved(&j->hooks, j->train.step, j->told.line.round);
     job_hooks_record(j);
 }
 
@@ -54,7 +54,7 @@ static enum err fetch(struct job *j)
                               .run = j->s->run_name,
                               .site = j->run->o.site_name,
                               .timeout_ms = 1000 * (uint64_t)j->s->data_fetch_timeout_s,
-                              .stop = &j->stop,
+                              .stop = &j->stopping->stop,
                               .each = 1};
     TRY(log_path(j, "fetch.log", &o.log));
     if (own || j->coll->local_rank == 0) {

@@ -40,15 +40,15 @@ static enum err job_initial(void *self, float *slab)
 
 static struct site_train_options exchange_of(struct job *j, const struct sync_config *x)
 {
-    return (struct site_train_options){.site = j->site,
-                                       .replica = &j->replica,
-                                       .link = j->link,
+    return (struct site_train_options){.site = j->o->site,
+                                       .replica = &j->o->replica,
+                                       .link = j->o->link,
                                        .fragments = &x->fragments,
                                        .schedule = x->schedule,
                                        .coll = j->coll,
                                        .dev = j->dev,
                                        .beside = !trains_on_gpu(j) || job_outer_on_gpu(j),
-                                       .env = j->env,
+                                       .env = j->out->env,
                                        .site_count = (unsigned)j->run->o.outer_sites.count,
                                        .strict = j->run->o.outer_mode == OUTER_MODE_STRICT,
                                        .max_local_steps_offline =

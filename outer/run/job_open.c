@@ -37,23 +37,23 @@ static enum err own_directory(struct job *j)
     TRY(file_mkdirs(j->s->run_dir));
     TRY(directory_check(j->s->run_dir, DIRECTORY_RUN));
     if (j->outer)
-        TRY(env_posix_open(&j->env, j->s->run_dir));
+        TRY(env_posix_open(&j->out->env, j->s->run_dir));
     else {
-        TRY(file_lock(&j->lock, j->s->run_dir));
+        TRY(file_lock(&j->out->lock, j->s->run_dir));
         TRY(alone_check(j));
     }
     TRY(path_in(j, &path, RECORD_FILE));
-    TRY(jsonl_open(&j->record, path, &j->run->perm));
+    TRY(jsonl_open(&j->out->record, path, &j->run->perm));
     if (j->outer)
         TRY(ledger_book_open(
-            &j->ledger,
+            &j->out->ledger,
             &(struct ledger_book_options){.directory = j->s->run_dir,
                                           .run = j->s->run_name,
                                           .replica = j->run->o.site_name,
                                           .rounds = (uint64_t)j->run->o.outer_history_rounds},
             &j->run->perm));
     TRY(path_in(j, &log, "log.txt"));
-    TRY(progress_open(&j->progress,
+    TRY(progress_open(&j->out->progress,
                       config_choice_name(log_progress_choices, j->run->o.log_progress), 1, log));
     process_directory_look(j->s->run_dir);
     TRY(directory_claim(j->s->run_dir, DIRECTORY_RUN));
@@ -74,7 +74,7 @@ static enum err dial(struct job *j)
                           .rate_up = (uint64_t)(1e6 / 8 * j->run->o.site_rate_up),
                           .rate_down = (uint64_t)(1e6 / 8 * j->run->o.site_rate_down),
                           .book = ledger_book_add,
-                          .book_self = &j->ledger};
+                          .book_self = &j->out->ledger};
     link_tune();
     if (j->coll->size == 1) /* MPI's ranks read one another's memory */
         process_memory_private();
@@ -83,13 +83,13 @@ static enum err dial(struct job *j)
     d.proxy = &j->run->proxy;
     TRY(run_proxy(j->run));
     TRY(run_tls(j->run, j->run->o.site_name, &d.tls));
-    j->tls = d.tls;
+    j->o->tls = d.tls;
     int64_t days_left;
     TRY(tls_check(&d.tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s(),
                   &days_left));
     snprintf(target, sizeof target, "atoll://%.63s/site/%.63s", j->s->run_name,
              j->run->o.site_name);
-    TRY(tls_signer_open(&j->signer, &d.tls, target));
+    TRY(tls_signer_open(&j->o->signer, &d.tls, target));
     for (unsigned i = 0; i < count; i++) {
         bool there = keys_aggregator(j->run->o.site_aggregator, i, target, sizeof target);
         enum err e = there ? link_open(&links[i], &d) : ERR_CONFIG;
@@ -97,7 +97,7 @@ static enum err dial(struct job *j)
             links[k]->ops->close(links[k]);
         TRY(e);
     }
-    return link_many_open(&j->link, links, count);
+    return link_many_open(&j->o->link, links, count);
 }
 #else
 static enum err dial(struct job *j)
@@ -118,8 +118,8 @@ static enum err open_beside(struct job *j, bool overlap)
         o.threads = (j->dev->threads + 3) / 4;
     else if (job_outer_on_gpu(j))
         o = (struct dev_options){
-            .kind = j->gpu, .model_type = "f32", .threads = dev_threads(), .low_priority = true};
-    return overlap || !j->dev->host_memory ? dev_open(&j->beside, &o) : ERR_OK;
+            .kind = j->o->gpu, .model_type = "f32", .threads = dev_threads(), .low_priority = true};
+    return overlap || !j->dev->host_memory ? dev_open(&j->o->beside, &o) : ERR_OK;
 }
 
 static enum err open_site(struct job *j)
@@ -141,24 +141,25 @@ static enum err open_site(struct job *j)
                              .seed = (uint64_t)j->s->run_seed,
                              .scrub_every_ms = run_scrub_every_ms(j->run),
                              .scrub_bytes_per_s = run_scrub_bytes_per_s(j->run),
-                             .stop = &j->stop,
+                             .stop = &j->stopping->stop,
                              .notice = job_tell_notice,
                              .notice_self = j};
     TRY(open_beside(j, m.schedule.overlap > 0));
-    j->host = dev_arena(j->dev);
-    TRY(outer_state_open(&j->replica, j->env, j->beside ? j->beside : j->dev, &m, &j->host));
-    log_event(LOG_INFO, "outer_device", "kind=%s", j->replica.dev->kind);
+    j->o->host = dev_arena(j->dev);
+    TRY(outer_state_open(&j->o->replica, j->out->env, j->o->beside ? j->o->beside : j->dev, &m,
+                         &j->o->host));
+    log_event(LOG_INFO, "outer_device", "kind=%s", j->o->replica.dev->kind);
     TRY(keys_self(&j->run->o) ? job_aggregator_open(j) : dial(j));
-    o.signer = j->signer;
-    TRY(organs_open_site(&j->organs, j->run, j->env));
-    o.organs = j->organs.site;
-    return site_open(&j->site, j->env, j->link, &j->replica, &o, &j->host);
+    o.signer = j->o->signer;
+    TRY(organs_open_site(&j->o->organs, j->run, j->out->env));
+    o.organs = j->o->organs.site;
+    return site_open(&j->o->site, j->out->env, j->o->link, &j->o->replica, &o, &j->o->host);
 }
 
 static enum err open_exchange(struct job *j)
 {
     struct site_train_options o = job_exchange(j);
-    TRY(site_train_open(&j->exchange, &o, j->train.table.elements));
+    TRY(site_train_open(&j->o->exchange, &o, j->train.table.elements));
     TRY(job_amend_open(j));
     j->s->train_steps = j->run->sync.schedule.steps; /* a checkpoint may be of any step of it */
     return ERR_OK;
@@ -227,7 +228,7 @@ enum err job_open(struct job *j)
         TRY(job_hooks_open(j));
     }
     TRY(job_eval_begin(j));
-    atomic_store(&j->status_ready, job_lead(j));
+    atomic_store(&j->stopping->status_ready, job_lead(j));
     return ERR_OK;
 }
 
@@ -237,25 +238,25 @@ void job_close(struct job *j, bool finished)
     job_signals_close(j);
     if (job_lead(j))
         job_page_close(j);
-    if (j->site)
-        site_close(j->site);
-    organs_close(&j->organs);
-    if (j->link)
-        j->link->ops->close(j->link);
-    if (j->signer)
-        j->signer->ops->close(j->signer);
+    if (j->o->site)
+        site_close(j->o->site);
+    organs_close(&j->o->organs);
+    if (j->o->link)
+        j->o->link->ops->close(j->o->link);
+    if (j->o->signer)
+        j->o->signer->ops->close(j->o->signer);
     job_aggregator_close(j);
-    ledger_book_close(&j->ledger);
-    site_train_close(&j->exchange);
-    outer_state_close(&j->replica);
+    ledger_book_close(&j->out->ledger);
+    site_train_close(&j->o->exchange);
+    outer_state_close(&j->o->replica);
     job_eval_close(j);
     train_close(&j->train);
-    arena_free(&j->host);
-    if (j->env)
-        env_posix_close(j->env);
-    file_unlock(&j->lock);
-    bool shown = progress_shows(&j->progress);
-    progress_close(&j->progress);
+    arena_free(&j->o->host);
+    if (j->out->env)
+        env_posix_close(j->out->env);
+    file_unlock(&j->out->lock);
+    bool shown = progress_shows(&j->out->progress);
+    progress_close(&j->out->progress);
     job_tell_farewell(j, shown);
-    jsonl_close(&j->record);
+    jsonl_close(&j->out->record);
 }

@@ -8,7 +8,7 @@
 static bool job_ready(void *self, char *why, size_t size)
 {
     struct job *j = self;
-    bool bound = atomic_load(&j->bound), ready = bound && !atomic_load(&j->health.uncertified);
+    bool bound = atomic_load(&j->out->bound), ready = bound && !atomic_load(&j->health.uncertified);
     if (!ready)
         snprintf(why, size, "%s",
                  bound      ? "the site's certificate has expired, or is not valid"
@@ -25,11 +25,11 @@ enum err job_page_open(struct job *j)
         return ERR_OK;
     TRY_ALLOC(dir = arena_array(&j->run->perm, 1, sizeof *dir));
     dir[0] = j->s->run_dir;
-    return page_try(&j->page, &(struct page_options){.address = j->run->o.site_http,
-                                                     .dirs = dir,
-                                                     .dir_count = 1,
-                                                     .ready = job_ready,
-                                                     .self = j});
+    return page_try(&j->out->page, &(struct page_options){.address = j->run->o.site_http,
+                                                          .dirs = dir,
+                                                          .dir_count = 1,
+                                                          .ready = job_ready,
+                                                          .self = j});
 }
 
 static void events_record(void *self, const char *line, size_t size)
@@ -45,17 +45,17 @@ enum err job_events_open(struct job *j)
         return ERR_OK;
     if (strcmp(to, "true") == 0)
         TRY_ALLOC(to = arena_printf(&j->run->perm, "%s/tensorboard", j->s->run_dir));
-    TRY(tfevents_open(&j->events, to));
-    j->record.told = events_record;
-    j->record.self = &j->events;
+    TRY(tfevents_open(&j->out->events, to));
+    j->out->record.told = events_record;
+    j->out->record.self = &j->out->events;
     return ERR_OK;
 }
 
 void job_page_step(struct job *j)
 {
     char text[128];
-    const struct progress_line *l = &j->line;
-    atomic_store(&j->bound, !j->told.unreachable);
+    const struct progress_line *l = &j->told.line;
+    atomic_store(&j->out->bound, !j->told.unreachable);
     int n =
         snprintf(text, sizeof text, "step %lld of %lld", (long long)l->step, (long long)l->steps);
     if (l->rounds)
@@ -67,6 +67,6 @@ void job_page_step(struct job *j)
 void job_page_close(struct job *j)
 {
     notify_stopping();
-    page_close(&j->page);
-    tfevents_close(&j->events);
+    page_close(&j->out->page);
+    tfevents_close(&j->out->events);
 }

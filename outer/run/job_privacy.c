@@ -301,7 +301,7 @@ static enum err begin(void *self, const struct private_charge *c, double *noise)
 static uint64_t known(void *self)
 {
     struct job *j = self;
-    return j->site ? site_charged(j->site) : 0;
+    return j->o->site ? site_charged(j->o->site) : 0;
 }
 
 /* What a list lacks that manifests name was charged at settings that an older copy of the directory
@@ -391,7 +391,7 @@ static void secure_record(struct job *j)
     const struct outer_settings *o = &j->run->o;
     struct round_masks m = keys_masks(o);
     char text[SECURE_SENTENCE_MAX];
-    struct jsonl *r = &j->record;
+    struct jsonl *r = &j->out->record;
     if (!secure_text(j, text))
         return;
     jsonl_begin(r, "secure");
@@ -429,7 +429,7 @@ enum err job_privacy_open(struct job *j)
 void job_privacy_record(struct job *j)
 {
     const struct job_privacy *p = j->privacy;
-    struct jsonl *r = &j->record;
+    struct jsonl *r = &j->out->record;
     secure_record(j);
     if (!j->train.given.budget)
         return;

@@ -25,10 +25,10 @@ static size_t link_text(struct job *j, const struct progress_line *l, char *out,
                                 j->told.unreachable ? "unreachable" : "reachable");
 #ifdef ATOLL_NET
     int64_t days;
-    if (!j->tls.ca)
+    if (!j->o->tls.ca)
         return n;
-    if (tls_check(&j->tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s(), &days) ==
-        ERR_OK)
+    if (tls_check(&j->o->tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s(),
+                  &days) == ERR_OK)
         n += (size_t)snprintf(out + n, size - n, "; certificate valid for %lld days",
                               (long long)days);
     else
@@ -41,7 +41,7 @@ static void status_text(struct job *j, char *out, size_t size)
 {
     struct progress_line l;
     double state_s;
-    progress_look(&j->progress, 0, &l, &state_s);
+    progress_look(&j->out->progress, 0, &l, &state_s);
     size_t n = (size_t)snprintf(out, size, "site %s of run %s: step %lld of %lld", l.site,
                                 j->s->run_name, (long long)l.step, (long long)j->s->train_steps);
     if (isfinite(l.loss))
@@ -57,15 +57,15 @@ static void status_say(struct job *j)
 {
     char text[1024], quoted[1200];
     status_text(j, text, sizeof text);
-    progress_say(&j->progress, text);
+    progress_say(&j->out->progress, text);
     log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text));
     struct scrub_counts scrub = {0};
-    if (j->site)
-        site_scrub_counts(j->site, &scrub);
+    if (j->o->site)
+        site_scrub_counts(j->o->site, &scrub);
     if (!scrub.files)
         return;
-    scrub_text(text, sizeof text, &scrub, j->env->ops->now_ms(j->env));
-    progress_say(&j->progress, text);
+    scrub_text(text, sizeof text, &scrub, j->out->env->ops->now_ms(j->out->env));
+    progress_say(&j->out->progress, text);
     log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text + 2));
 }
 
@@ -73,21 +73,22 @@ static void status_say(struct job *j)
 static void stop_ask(struct job *j, int number)
 {
     bool launcher = j->coll && j->coll->size > 1 && number == SIGTERM;
-    if (!atomic_load(&j->stoppable)) /* nothing is trained yet */
+    if (!atomic_load(&j->stopping->stoppable)) /* nothing is trained yet */
         _exit(128 + number);
     if (j->coll->rank == 0)
         progress_interrupt(
-            j->stop ? "atoll: ended at once; the steps since the last checkpoint will be repeated"
+            j->stopping->stop
+                ? "atoll: ended at once; the steps since the last checkpoint will be repeated"
             : launcher
                 ? "atoll: received SIGTERM from the launcher (Ctrl-C, or a lost rank, which it "
                   "names): finishing this step, then saving and leaving"
                 : "atoll: finishing this step, then saving and leaving; once more ends at once",
-            j->stop);
-    if (j->stop) {
+            j->stopping->stop);
+    if (j->stopping->stop) {
         hooks_kill(&j->hooks);
         _exit(128 + number);
     }
-    j->stop = 1;
+    j->stopping->stop = 1;
 }
 
 static sigset_t waited_signals(void)
@@ -102,10 +103,10 @@ static void *signals_main(void *self)
 {
     struct job *j = self;
     sigset_t s = waited_signals();
-    for (int number; sigwait(&s, &number) == 0 && !atomic_load(&j->signals.end);) {
+    for (int number; sigwait(&s, &number) == 0 && !atomic_load(&j->stopping->signals.end);) {
         if (number != SIGUSR2)
             stop_ask(j, number);
-        else if (atomic_load(&j->status_ready))
+        else if (atomic_load(&j->stopping->status_ready))
             status_say(j);
     }
     return NULL;
@@ -116,21 +117,22 @@ void job_signals_open(struct job *j)
     sigset_t s = waited_signals();
     signal(SIGPIPE,
            SIG_IGN); /* the reader of our lines has gone: log.txt has them, training goes on */
-    pthread_sigmask(SIG_BLOCK, &s, &j->signals.before);
-    j->signals.runs = pthread_create(&j->signals.thread, NULL, signals_main, j) == 0;
-    if (!j->signals.runs)
-        pthread_sigmask(SIG_SETMASK, &j->signals.before,
+    pthread_sigmask(SIG_BLOCK, &s, &j->stopping->signals.before);
+    j->stopping->signals.runs =
+        pthread_create(&j->stopping->signals.thread, NULL, signals_main, j) == 0;
+    if (!j->stopping->signals.runs)
+        pthread_sigmask(SIG_SETMASK, &j->stopping->signals.before,
                         NULL); /* a signal ends the process, which is safe */
 }
 
 void job_signals_close(struct job *j)
 {
-    if (!j->signals.runs)
+    if (!j->stopping->signals.runs)
         return;
-    atomic_store(&j->signals.end, true);
-    pthread_kill(j->signals.thread, SIGUSR2);
-    pthread_join(j->signals.thread, NULL);
-    j->signals.runs = false;
-    pthread_sigmask(SIG_SETMASK, &j->signals.before,
+    atomic_store(&j->stopping->signals.end, true);
+    pthread_kill(j->stopping->signals.thread, SIGUSR2);
+    pthread_join(j->stopping->signals.thread, NULL);
+    j->stopping->signals.runs = false;
+    pthread_sigmask(SIG_SETMASK, &j->stopping->signals.before,
                     NULL); /* all is stored: a signal may end the process */
 }

@@ -55,14 +55,14 @@ static enum err events_begin(struct job *j, int64_t step)
     struct jsonl_reader reader;
     struct jsonl_row row;
     char *path;
-    if (!j->events.file)
+    if (!j->out->events.file)
         return ERR_OK;
-    tfevents_begin(&j->events, step);
+    tfevents_begin(&j->out->events, step);
     TRY_ALLOC(path = arena_printf(&j->run->perm, "%s/%s", j->s->run_dir, RECORD_FILE));
     if (!jsonl_reader_open(&reader, path))
         return ERR_OK;
     while (jsonl_next(&reader, &row))
-        tfevents_kept(&j->events, step, &row);
+        tfevents_kept(&j->out->events, step, &row);
     jsonl_reader_close(&reader);
     return ERR_OK;
 }
@@ -70,7 +70,7 @@ static enum err events_begin(struct job *j, int64_t step)
 enum err job_tell_start(struct job *j, int64_t step)
 {
     const struct config_table tables[] = {keys_inner(j->s), keys_outer(&j->run->o)};
-    struct jsonl *r = &j->record;
+    struct jsonl *r = &j->out->record;
     char *config;
     TRY(config_print(tables, 2, &j->run->perm, &config));
     TRY(events_begin(j, step));
@@ -106,14 +106,14 @@ enum err job_tell_start(struct job *j, int64_t step)
     }
     if (j->train.data.loader->dealt)
         jsonl_text(r, "shards", j->train.data.loader->dealt);
-    jsonl_text(r, "command", j->command);
+    jsonl_text(r, "command", j->out->command);
     jsonl_text(r, "config", config);
     jsonl_end(r);
     job_privacy_record(j);
     job_line(j);
-    j->line.step = step;
-    snprintf(j->line.state, sizeof j->line.state, "%s", starting);
-    progress_update(&j->progress, 0, &j->line);
+    j->told.line.step = step;
+    snprintf(j->told.line.state, sizeof j->told.line.state, "%s", starting);
+    progress_update(&j->out->progress, 0, &j->told.line);
     return ERR_OK;
 }
 
@@ -121,32 +121,32 @@ static void record_figures(struct job *j, const struct figures *f)
 {
     for (size_t i = 0; i < f->count; i++)
         if (f->list[i].whole)
-            jsonl_int(&j->record, f->list[i].name, (int64_t)f->list[i].value);
+            jsonl_int(&j->out->record, f->list[i].name, (int64_t)f->list[i].value);
         else
-            jsonl_real(&j->record, f->list[i].name, f->list[i].value);
+            jsonl_real(&j->out->record, f->list[i].name, f->list[i].value);
 }
 
 static void record_step(struct job *j, const struct train_report *r)
 {
-    jsonl_begin(&j->record, "step");
-    jsonl_int(&j->record, "step", r->step);
-    jsonl_real(&j->record, "loss", r->loss);
+    jsonl_begin(&j->out->record, "step");
+    jsonl_int(&j->out->record, "step", r->step);
+    jsonl_real(&j->out->record, "loss", r->loss);
     record_figures(j, &r->figures);
-    jsonl_real(&j->record, "norm", (double)r->norm);
-    jsonl_real(&j->record, "lr", (double)r->lr);
-    jsonl_int(&j->record, "tokens", (int64_t)r->tokens);
-    jsonl_real(&j->record, "tokens_per_second", r->tokens_per_second);
-    jsonl_real(&j->record, "step_ms", 1e3 * r->step_seconds);
-    jsonl_real(&j->record, "compute_ms", 1e3 * r->compute_seconds);
+    jsonl_real(&j->out->record, "norm", (double)r->norm);
+    jsonl_real(&j->out->record, "lr", (double)r->lr);
+    jsonl_int(&j->out->record, "tokens", (int64_t)r->tokens);
+    jsonl_real(&j->out->record, "tokens_per_second", r->tokens_per_second);
+    jsonl_real(&j->out->record, "step_ms", 1e3 * r->step_seconds);
+    jsonl_real(&j->out->record, "compute_ms", 1e3 * r->compute_seconds);
     if (j->outer)
-        jsonl_int(&j->record, "next_sync", schedule_next(&j->run->sync.schedule, r->step));
+        jsonl_int(&j->out->record, "next_sync", schedule_next(&j->run->sync.schedule, r->step));
     if (j->coll->size > 1) /* waited for sums of gradients behind the backward */
-        jsonl_real(&j->record, "exposed_ms", 1e3 * r->exposed_seconds);
+        jsonl_real(&j->out->record, "exposed_ms", 1e3 * r->exposed_seconds);
     if (j->coll->size > 1)
-        jsonl_real(&j->record, "inner_up", r->inner_up);
+        jsonl_real(&j->out->record, "inner_up", r->inner_up);
     if (j->coll->size > 1 && r->compressed)
-        jsonl_int(&j->record, "inner_rounds", r->summed);
-    jsonl_end(&j->record);
+        jsonl_int(&j->out->record, "inner_rounds", r->summed);
+    jsonl_end(&j->out->record);
 }
 
 /* The scores as words of the log. */
@@ -165,26 +165,26 @@ static void record_attention(struct job *j, const struct train_eval *e)
     for (size_t i = 0; i < e->layers; i++)
         largest = fmax(largest, e->attention[i]);
     if (e->layers)
-        jsonl_real(&j->record, "attention_logit", largest);
+        jsonl_real(&j->out->record, "attention_logit", largest);
     for (size_t i = 0; i < e->layers; i++) {
         char key[40];
         snprintf(key, sizeof key, "attention_logit_%zu", i);
-        jsonl_real(&j->record, key, e->attention[i]);
+        jsonl_real(&j->out->record, key, e->attention[i]);
     }
 }
 
 void job_tell_eval(struct job *j, const struct train_eval *e, const char *of)
 {
     char scores[160] = "";
-    jsonl_begin(&j->record, "eval");
-    jsonl_int(&j->record, "step", e->step);
-    jsonl_real(&j->record, "loss", e->loss);
-    jsonl_int(&j->record, "tokens", (int64_t)e->tokens);
+    jsonl_begin(&j->out->record, "eval");
+    jsonl_int(&j->out->record, "step", e->step);
+    jsonl_real(&j->out->record, "loss", e->loss);
+    jsonl_int(&j->out->record, "tokens", (int64_t)e->tokens);
     record_figures(j, &e->scores);
     tell_scores(&e->scores, scores, sizeof scores);
     record_attention(j, e);
-    jsonl_text(&j->record, "of", of);
-    jsonl_end(&j->record);
+    jsonl_text(&j->out->record, "of", of);
+    jsonl_end(&j->out->record);
     j->told.eval_loss = e->loss;
     j->told.eval_step = e->step;
     log_event(LOG_INFO, "eval", "step=%lld loss=%.6f perplexity=%.4f tokens=%zu%s of=%s",
@@ -205,7 +205,7 @@ static void tell_outer_metrics(struct job *j, const struct site_train_round *r)
     } values[] = {{"gain", g->gain}, {"aligned", g->aligned},     {"transverse", g->transverse},
                   {"rho", g->rho},   {"agreement", g->agreement}, {"residual_ratio", g->behind}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        jsonl_real(&j->record, values[i].key, values[i].value);
+        jsonl_real(&j->out->record, values[i].key, values[i].value);
     if (isfinite(g->rho))
         *rho = r->round == 1 ? g->rho : 0.75 * *rho + 0.25 * g->rho;
     double effective = tuning_effective(t->lr, t->mu, *rho);
@@ -242,9 +242,9 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
     plan_predict(&t, s, elements, &p);
     double step_s = compute_s / (double)steps, waited_s = 1e-3 * r->exposed_ms;
     double share = compute_s / (compute_s + r->seconds), flight_s = 1e-3 * r->flight_ms;
-    jsonl_real(&j->record, "flight_ms_planned", 1e3 * p.exchange_s);
-    jsonl_real(&j->record, "utilisation", share);
-    jsonl_real(&j->record, "utilisation_planned", p.steady);
+    jsonl_real(&j->out->record, "flight_ms_planned", 1e3 * p.exchange_s);
+    jsonl_real(&j->out->record, "utilisation", share);
+    jsonl_real(&j->out->record, "utilisation_planned", p.steady);
     log_event(LOG_INFO, "planned",
               "round=%llu exchange_s=%.3f planned=%.3f waited_s=%.3f step_s=%.4f planned=%.4f "
               "trains=%.4f planned=%.4f",
@@ -257,13 +257,14 @@ static void tell_plan(struct job *j, const struct site_train_round *r, double co
               "than 25 %% off: the plan no "
               "longer holds\" do=\"atoll probe, then atoll plan%s%s --plan.step_s %.4g\"",
               flight_s, p.exchange_s, step_s, t.step_s, PLAN_DEVIANT_MAX,
-              j->config_path ? " --config " : "", j->config_path ? j->config_path : "", step_s);
+              j->out->config_path ? " --config " : "",
+              j->out->config_path ? j->out->config_path : "", step_s);
 }
 
 /* ---- what a person sees ---- */
 static void line_name(struct job *j)
 {
-    struct progress_line *l = &j->line;
+    struct progress_line *l = &j->told.line;
     if (l->site[0])
         return;
     *l = (struct progress_line){
@@ -275,7 +276,7 @@ static void line_name(struct job *j)
 /* Rounds and bytes of the run so far, and how long it is, as amended so far. */
 static void line_totals(struct job *j)
 {
-    struct progress_line *l = &j->line;
+    struct progress_line *l = &j->told.line;
     l->steps = j->outer ? j->run->sync.schedule.steps : j->s->train_steps;
     l->rounds = j->outer ? site_train_rounds(&j->run->sync.schedule, l->steps) : 0;
     l->round = 0;
@@ -299,13 +300,13 @@ static void show_round(struct job *j, const struct site_train_round *r)
     if (j->told.committed[r->fragment] < r->round + 1)
         j->told.committed[r->fragment] = r->round + 1;
     job_line(j);
-    j->line.state[0] = 0;
-    progress_update(&j->progress, 0, &j->line);
+    j->told.line.state[0] = 0;
+    progress_update(&j->out->progress, 0, &j->told.line);
 }
 
 static void show_step(struct job *j, const struct train_report *r)
 {
-    struct progress_line *l = &j->line;
+    struct progress_line *l = &j->told.line;
     int64_t next = j->outer ? schedule_next(&j->run->sync.schedule, r->step) : 0;
     double now = clock_mono_s();
     line_name(j);
@@ -322,19 +323,19 @@ static void show_step(struct job *j, const struct train_report *r)
     l->tokens_per_second = progress_smooth(l->tokens_per_second, r->tokens_per_second);
     l->sync_seconds = next > r->step ? (double)(next - r->step) * r->step_seconds : -1;
     l->eta_seconds = r->step < r->steps ? progress_pace_eta(&j->told.pace, r->steps) : -1;
-    progress_update(&j->progress, 0, l);
+    progress_update(&j->out->progress, 0, l);
 }
 
 /* site_train calls it after each round, on the lead. */
 void job_tell_round(void *self, const struct site_train_round *r)
 {
     struct job *j = self;
-    struct jsonl *o = &j->record;
+    struct jsonl *o = &j->out->record;
     double now = clock_mono_s();
     const struct {
         const char *key;
         double ms;
-    } parts[] = {{"compute_ms", 1e3 * (now - j->last_round - r->seconds)},
+    } parts[] = {{"compute_ms", 1e3 * (now - j->out->last_round - r->seconds)},
                  {"encode_ms", r->times.encode_ms},
                  {"store_ms", r->times.store_ms},
                  {"send_ms", r->times.send_ms},
@@ -346,24 +347,25 @@ void job_tell_round(void *self, const struct site_train_round *r)
                  {"flight_ms", r->flight_ms},
                  {"exposed_ms", r->exposed_ms},
                  {"hidden_ms", fmax(0, r->flight_ms - r->exposed_ms)}};
-    struct ledger_round moved = ledger_book_round(&j->ledger, r->fragment, r->round);
+    struct ledger_round moved = ledger_book_round(&j->out->ledger, r->fragment, r->round);
     if (!r->replayed) {
         j->told.moved.up += moved.up;
         j->told.moved.down += moved.down;
         j->told.predicted.up += r->up_predicted;
         j->told.predicted.down += r->down_predicted;
     }
-    j->last_round = now;
+    j->out->last_round = now;
     show_round(j, r);
-    ledger_book_predict(&j->ledger, "", r->fragment, r->round, r->up_predicted, r->down_predicted);
+    ledger_book_predict(&j->out->ledger, "", r->fragment, r->round, r->up_predicted,
+                        r->down_predicted);
     jsonl_begin(o, "round");
     jsonl_int(o, "step", r->step);
     jsonl_int(o, "fragment", r->fragment);
     jsonl_int(o, "round", (int64_t)r->round);
     jsonl_int(o, "included", r->included);
     jsonl_int(o, "sites", r->sites);
-    jsonl_int(o, "rounds", (int64_t)j->line.rounds);
-    jsonl_int(o, "steps", j->line.steps);
+    jsonl_int(o, "rounds", (int64_t)j->told.line.rounds);
+    jsonl_int(o, "steps", j->told.line.steps);
     jsonl_int(o, "replayed", r->replayed);
     jsonl_int(o, "trained", r->trained);
     jsonl_real(o, "weight", r->weight);
@@ -405,9 +407,9 @@ static bool is_news(struct job *j, const char *text)
 
 void job_tell_event(struct job *j, const char *text)
 {
-    jsonl_begin(&j->record, "notice");
-    jsonl_text(&j->record, "text", text);
-    jsonl_end(&j->record);
+    jsonl_begin(&j->out->record, "notice");
+    jsonl_text(&j->out->record, "text", text);
+    jsonl_end(&j->out->record);
 }
 
 void job_tell_notice(void *self, const char *text)
@@ -419,11 +421,11 @@ void job_tell_notice(void *self, const char *text)
     j->told.unreachable =
         strncmp(text, "aggregator unreachable", 22) == 0 || (j->told.unreachable && !reached);
     if (j->told.unreachable)
-        atomic_store(&j->bound, false);
+        atomic_store(&j->out->bound, false);
     else if (reached)
-        atomic_store(&j->bound, true);
-    snprintf(j->line.state, sizeof j->line.state, "%s", reached ? "" : text);
-    progress_update(&j->progress, 0, &j->line);
+        atomic_store(&j->out->bound, true);
+    snprintf(j->told.line.state, sizeof j->told.line.state, "%s", reached ? "" : text);
+    progress_update(&j->out->progress, 0, &j->told.line);
     notify_alive();
     if (!is_news(j, text))
         return;
@@ -449,14 +451,14 @@ void job_tell_sources(struct job *j)
         char name[512];
         double tokens = (double)counts[i] * s->tokens,
                epochs = (double)counts[i] / (double)s->windows;
-        jsonl_begin(&j->record, "source");
-        jsonl_int(&j->record, "step", j->train.step);
-        jsonl_text(&j->record, "source", s->name);
-        jsonl_real(&j->record, "weight", mixture_weight(m, place, i));
-        jsonl_int(&j->record, "examples", (int64_t)counts[i]);
-        jsonl_real(&j->record, "tokens", tokens);
-        jsonl_real(&j->record, "epochs", epochs);
-        jsonl_end(&j->record);
+        jsonl_begin(&j->out->record, "source");
+        jsonl_int(&j->out->record, "step", j->train.step);
+        jsonl_text(&j->out->record, "source", s->name);
+        jsonl_real(&j->out->record, "weight", mixture_weight(m, place, i));
+        jsonl_int(&j->out->record, "examples", (int64_t)counts[i]);
+        jsonl_real(&j->out->record, "tokens", tokens);
+        jsonl_real(&j->out->record, "epochs", epochs);
+        jsonl_end(&j->out->record);
         log_event(LOG_INFO, "source", "step=%lld source=%s examples=%llu tokens=%.0f epochs=%.3f",
                   (long long)j->train.step, log_quote(name, sizeof name, s->name),
                   (unsigned long long)counts[i], tokens, epochs);
@@ -465,8 +467,18 @@ void job_tell_sources(struct job *j)
 
 void job_tell_stop(struct job *j, const char *reason)
 {
-    jsonl_begin(&j->record, "stop");
-    jsonl_int(&j->record, "step", j->train.step);
-    jsonl_text(&j->record, "reason", reason);
-    jsonl_end(&j->record);
+    jsonl_begin(&j->out->record, "stop");
+    jsonl_int(&j->out->record, "step", j->train.step);
+    jsonl_text(&j->out->record, "reason", reason);
+    jsonl_end(&j->out->record);
+}
+
+void job_tell_done(struct job *j)
+{
+    struct progress_line *l = &j->told.line;
+    bool before = j->told.pace.last == 0;
+    l->step = j->train.step;
+    l->sync_seconds = l->eta_seconds = -1;
+    snprintf(l->state, sizeof l->state, before ? "done before this start" : "done");
+    progress_update(&j->out->progress, 0, l);
 }

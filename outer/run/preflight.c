@@ -557,7 +557,9 @@ enum err preflight_run(const struct preflight_options *o, const struct args *arg
 {
     struct run run = {.imported = false};
     struct settings s;
-    static struct preflight p = {.j.lock = {-1, -1, false}};
+    static struct job_outer outer;
+    static struct job_out out = {.lock = {-1, -1, false}};
+    static struct preflight p = {.j = {.o = &outer, .out = &out}};
     p.j.run = &run;
     p.j.s = &s;
     p.o = *o;
