@@ -14,14 +14,6 @@
 
 enum { HOSTS_MAX = 16 };
 
-static enum err parse(struct args *a, const struct args_option *options, size_t count, int argc,
-                      char **argv, struct arena *arena)
-{
-    a->options = options;
-    a->count = count;
-    return args_parse(a, argc, argv, arena);
-}
-
 static enum err cert_authority(int argc, char **argv, struct arena *arena)
 {
     const char *run = NULL, *dir = "tls";
@@ -40,8 +32,10 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
         .command = "cert authority",
         .summary =
             "Makes the certificate authority of one run. Keep ca.key on this machine, and safe.",
-        .example = "atoll cert authority --run demo --dir tls"};
-    TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
+        .example = "atoll cert authority --run demo --dir tls",
+        .options = options,
+        .count = sizeof options / sizeof *options};
+    TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
     struct tls_validity v = cert_validity((double)days);
@@ -71,8 +65,10 @@ static enum err cert_roll(int argc, char **argv, struct arena *arena)
                                 "to every process, renew every certificate (atoll cert renew), "
                                 "copy those, then run it with --finish and copy ca.pem again. No "
                                 "process is restarted.",
-                     .example = "atoll cert roll --dir tls"};
-    TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
+                     .example = "atoll cert roll --dir tls",
+                     .options = options,
+                     .count = sizeof options / sizeof *options};
+    TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
     TRY(finish ? tls_authority_retire(dir) : tls_authority_roll(dir, cert_validity((double)days)));
@@ -128,8 +124,10 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
                      .summary = "Makes the certificate and key of one process, or replaces them: "
                                 "running processes use the new files without a restart.",
                      .example = "atoll cert issue --role aggregator --host "
-                                "aggregator.example.org,203.0.113.7 --dir tls"};
-    TRY(parse(&a, options, sizeof options / sizeof *options, argc, argv, arena));
+                                "aggregator.example.org,203.0.113.7 --dir tls",
+                     .options = options,
+                     .count = sizeof options / sizeof *options};
+    TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
     const char *list[HOSTS_MAX];
@@ -174,7 +172,7 @@ static enum err cert_show(int argc, char **argv, struct arena *arena)
                      .summary = "Prints a certificate's identity, purpose and validity.",
                      .example = "atoll cert show tls/a.pem",
                      .operands = "FILE..."};
-    TRY(parse(&a, NULL, 0, argc, argv, arena));
+    TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
     if (a.operand_count == 0)
@@ -209,8 +207,10 @@ static enum err cert_list(int argc, char **argv, struct arena *arena)
     };
     struct args a = {.command = "cert list",
                      .summary = "All certificates of a directory, one line each.",
-                     .example = "atoll cert list --dir tls"};
-    TRY(parse(&a, options, 1, argc, argv, arena));
+                     .example = "atoll cert list --dir tls",
+                     .options = options,
+                     .count = 1};
+    TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
     char **names, path[4096], until[32];

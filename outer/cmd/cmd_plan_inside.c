@@ -314,7 +314,7 @@ static enum err inside(struct run *p, void *self)
     const struct inside_options *o = self;
     static struct inside c;
     c = (struct inside){.run = p, .s = p->s};
-    TRY(site_settings_machine(&c.machine, &c.costs, &c.s, &p->measured.ranks));
+    TRY(site_settings_machine(&c.machine, &c.costs, &c.s, &p->measured));
     TRY(find_type(&c.machine, p));
     if (c.machine.memory_bytes <= 0)
         c.machine.memory_bytes = (double)train_memory_left();

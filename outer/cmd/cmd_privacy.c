@@ -42,14 +42,6 @@ struct asked { /* options that several acts share */
             .help = "Delta, far below 1 / number of units, such as 1e-6."                          \
     }
 
-static enum err parse_act(struct args *a, const struct args_option *options, size_t count, int argc,
-                          char **argv, struct arena *arena)
-{
-    a->options = options;
-    a->count = count;
-    return args_parse(a, argc, argv, arena);
-}
-
 static void print_account(const struct accountant *a, const struct asked *b, double noise,
                           const char *unit)
 {
@@ -90,8 +82,10 @@ static enum err privacy_account(int argc, char **argv, struct arena *arena)
         .command = "privacy account",
         .summary = "Epsilon of training with DP-SGD, or the noise for an epsilon: exact, by Renyi "
                    "DP and by the privacy loss distribution.",
-        .example = "atoll privacy account --q 0.01 --noise 1.1 --steps 1000 --delta 1e-5"};
-    TRY(parse_act(&args, options, sizeof options / sizeof *options, argc, argv, arena));
+        .example = "atoll privacy account --q 0.01 --noise 1.1 --steps 1000 --delta 1e-5",
+        .options = options,
+        .count = sizeof options / sizeof *options};
+    TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
     if ((noise == NOT_GIVEN) == (epsilon == NOT_GIVEN))
@@ -138,8 +132,10 @@ static enum err privacy_banded(int argc, char **argv, struct arena *arena)
         .command = "privacy banded",
         .summary = "Noise correlated over steps (banded matrix factorisation) beside independent "
                    "noise, at one epsilon: the error of the summed gradients.",
-        .example = "atoll privacy banded --q 0.01 --steps 2000 --delta 1e-6 --epsilon 8"};
-    TRY(parse_act(&args, options, sizeof options / sizeof *options, argc, argv, arena));
+        .example = "atoll privacy banded --q 0.01 --steps 2000 --delta 1e-6 --epsilon 8",
+        .options = options,
+        .count = sizeof options / sizeof *options};
+    TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
     if (b.steps > BANDED_STEPS_MAX)
@@ -220,9 +216,11 @@ static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
             "of runs over the same people or of sites: also their sum. Reads only, also while the "
             "site trains.",
         .example = "atoll privacy ledger run-a",
-        .operands = "DIR..."};
+        .operands = "DIR...",
+        .options = options,
+        .count = sizeof options / sizeof *options};
     struct spent s;
-    TRY(parse_act(&args, options, sizeof options / sizeof *options, argc, argv, arena));
+    TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
     bool json = strcmp(format, "json") == 0;

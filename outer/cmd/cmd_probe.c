@@ -22,30 +22,30 @@ struct probe_cmd {
 static enum err probe(struct probe_cmd *c, const struct args *args)
 {
     struct measured found;
+    char *text;
     log_min(LOG_WARN); /* the measurements are printed, not logged */
     TRY(plan_settings_may_write(c->write, c->force));
     if (c->ranks && (c->listening || c->step))
         return err_set(ERR_CONFIG, "--ranks measures alone; leave out --step and --listen");
     TRY(run_open(&c->p, &(struct run_source){RUN_PLAN, .config = c->config,
                                              .sites = c->ranks ? 1 : 0, .args = args}));
-    if (c->ranks)
-        return probe_ranks(&c->p, &(struct probe_ranks_options){c->write, c->widths, c->seconds});
     TRY(measured_default(&found, &c->p.perm));
     link_tune();
     if (c->listening)
         return probe_listen(&c->p, c->most_mib);
-    if (!*c->p.o.site_aggregator && !c->step)
+    if (!c->ranks && !*c->p.o.site_aggregator && !c->step)
         return err_set(ERR_CONFIG,
                        "nothing to measure: give --site.aggregator HOST:PORT, --step, or both");
-    if (*c->p.o.site_aggregator)
+    if (c->ranks)
+        TRY(probe_ranks(&c->p, &found, c->widths, c->seconds));
+    else if (*c->p.o.site_aggregator)
         TRY(probe_link(&c->p, &found, c->most_mib));
     if (c->step)
         TRY(probe_step(&c->p, &found));
-    char *text;
     TRY(measured_text(&found, &c->p.perm, &text));
     fputs(text, stdout);
     const struct file_part part = {text, strlen(text)};
-    return c->write ? file_write(c->write, &part, 1, 0644) : ERR_OK;
+    return c->write && part.size_bytes ? file_write(c->write, &part, 1, 0644) : ERR_OK;
 }
 
 enum err cmd_probe(int argc, char **argv)

@@ -63,7 +63,9 @@ CHOICES_MEASURED(CONFIG_ENUM)
       .help = "What atoll plan minimises: time (until the loss of data-parallel training is "      \
               "reached), cost (price of the bytes), loss.")                                        \
     X(plan, price_gb, REAL, .fallback = "0", .min = 0, .max = 1e6,                                 \
-      .help = "Price of 1e9 bytes that leave a site or the aggregator, in any currency.")
+      .help = "Price of 1e9 bytes that leave a site or the aggregator, in any currency.")          \
+    X(plan, price_hour, REAL, .fallback = "0", .min = 0, .max = 1e6,                               \
+      .help = "Price of a rank's hour, in any currency.")
 /* Of the ranks of a site, for atoll plan inside. */
 #define KEYS_MEASURED_RANKS(X)                                                                     \
     X(plan, ranks, INT, .fallback = "0", .min = 0, .max = 65536,                                   \
@@ -101,9 +103,7 @@ CHOICES_MEASURED(CONFIG_ENUM)
       .help = "Power of a rank in training; 0: plan.rapl_watts, else the largest of plan.gpu.")    \
     X(plan, rapl_watts, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "W",                  \
       .help = "Measured power of a rank, from the processor's energy counters (atoll probe "       \
-              "--ranks, where they are readable).")                                                \
-    X(plan, price_hour, REAL, .fallback = "0", .min = 0, .max = 1e6,                               \
-      .help = "Price of a rank's hour, in any currency.")
+              "--ranks, where they are readable).")
 
 struct measured_times {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)

@@ -570,57 +570,43 @@ static enum err measure_classes(struct ranks_probe *q, const char *widths)
     return e ? err_set(e, "%s", why) : tidied;
 }
 
-/* ---- the file ---- */
+/* ---- what was found ---- */
 
-static void write_list(FILE *f, const char *key, const double *x, unsigned count)
+static enum err list_of(struct config_list *list, const double *x, unsigned count, struct arena *a)
 {
+    *list = (struct config_list){.count = count};
+    TRY_ALLOC(list->items = arena_array(a, count + 1, sizeof *list->items));
     for (unsigned i = 0; i < count; i++)
-        fprintf(f, "%s%s%s%.4g", i ? "" : "  ", i ? "" : key, i ? ", " : ": [", x[i]);
-    if (count)
-        fprintf(f, "]\n");
-}
-
-static enum err write_ranks(FILE *f, const struct ranks_probe *q)
-{
-    static const char *const keys[] = {
-#define X(NAME, key) key,
-        RANKS_OPS(X)
-#undef X
-    };
-    char *text;
-    fprintf(f, "plan:\n");
-    if (q->coll->size > 1)
-        fprintf(f, "  ranks: %d\n  overlap: %.4g\n", q->coll->size, q->overlap);
-    for (enum ranks_op op = 0; op < RANKS_OP_COUNT; op++)
-        write_list(f, keys[op], q->times[op].seconds, q->times[op].count);
-    write_list(f, "products_tflops", q->tflops, PRODUCTS);
-    fprintf(f, "  memory_gbs: %.4g\n", q->memory_gbs);
-    if (q->watts > 0)
-        fprintf(f, "  rapl_watts: %.4g\n", q->watts);
-    for (unsigned i = 0; i < q->count; i++) {
-        TRY(site_settings_point_text(&text, &q->points[i], &q->run->perm));
-        fprintf(f, "%s%s", i ? ",\n    " : "  rates: [", text);
-    }
-    if (q->count)
-        fprintf(f, "]\n");
+        TRY_ALLOC(list->items[i] = arena_printf(a, "%.4g", x[i]));
     return ERR_OK;
 }
 
-static enum err write_file(const struct ranks_probe *q, const char *path)
+static enum err found_fill(const struct ranks_probe *q, struct measured *found)
 {
-    TRY(write_ranks(stdout, q));
-    if (!path)
-        return ERR_OK;
-    FILE *f = fopen(path, "w");
-    if (!f)
-        return err_set(ERR_IO, "%s: cannot write", path);
-    enum err e = write_ranks(f, q);
-    bool good = fclose(f) == 0;
-    TRY(e);
-    return good ? ERR_OK : err_set(ERR_IO, "%s: cannot write", path);
+    struct measured_ranks *m = &found->ranks;
+    struct arena *a = &q->run->perm;
+    struct config_list *const times[] = {[RANKS_ALL_REDUCE] = &m->plan_all_reduce_s,
+                                         [RANKS_ALL_GATHER] = &m->plan_all_gather_s,
+                                         [RANKS_TO_OWNERS] = &m->plan_to_owners_s};
+    if (q->coll->size > 1) {
+        m->plan_ranks = q->coll->size;
+        m->plan_overlap = q->overlap;
+    }
+    for (enum ranks_op op = 0; op < RANKS_OP_COUNT; op++)
+        TRY(list_of(times[op], q->times[op].seconds, q->times[op].count, a));
+    TRY(list_of(&m->plan_products_tflops, q->tflops, PRODUCTS, a));
+    m->plan_memory_gbs = q->memory_gbs;
+    m->plan_rapl_watts = q->watts;
+    TRY_ALLOC(m->plan_rates.items = arena_array(a, q->count + 1, sizeof *m->plan_rates.items));
+    for (unsigned i = 0; i < q->count; i++) {
+        char *text;
+        TRY(site_settings_point_text(&text, &q->points[i], a));
+        m->plan_rates.items[m->plan_rates.count++] = text;
+    }
+    return ERR_OK;
 }
 
-static enum err measure(struct ranks_probe *q, const struct probe_ranks_options *o)
+static enum err measure(struct ranks_probe *q, struct measured *found, const char *widths)
 {
     TRY(open_device(q));
     if (q->coll->size == 1)
@@ -628,15 +614,15 @@ static enum err measure(struct ranks_probe *q, const struct probe_ranks_options 
                "deploy/ranks.sh\n");
     TRY(measure_collectives(q));
     TRY(measure_products(q));
-    TRY(measure_classes(q, o->widths));
-    return q->coll->rank == 0 ? write_file(q, o->write) : ERR_OK;
+    TRY(measure_classes(q, widths));
+    return q->coll->rank == 0 ? found_fill(q, found) : ERR_OK;
 }
 
-enum err probe_ranks(struct run *p, const struct probe_ranks_options *o)
+enum err probe_ranks(struct run *p, struct measured *found, const char *widths, double seconds)
 {
-    struct ranks_probe q = {.run = p, .overlap = 100, .seconds = o->seconds};
+    struct ranks_probe q = {.run = p, .overlap = 100, .seconds = seconds};
     TRY(coll_open(&q.coll, config_choice_name(device_kind_choices, p->s.device_kind)));
-    enum err e = measure(&q, o);
+    enum err e = measure(&q, found, widths);
     if (e && q.coll->size > 1) {
         fprintf(stderr, "atoll probe, rank %d: %s\n", q.coll->rank, err_message());
         coll_abort(q.coll, err_exit_code(e));

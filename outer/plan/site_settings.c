@@ -126,9 +126,10 @@ static enum err published_machine(struct site_machine *m, struct site_costs *c, 
     return ERR_OK;
 }
 
-static void costs_of(struct site_costs *c, const struct measured_ranks *o)
+static void costs_of(struct site_costs *c, const struct measured *m)
 {
-    c->price_hour = o->plan_price_hour;
+    const struct measured_ranks *o = &m->ranks;
+    c->price_hour = m->plan_price_hour;
     if (o->plan_rapl_watts > 0 && !*o->plan_gpu) {
         c->watts = o->plan_rapl_watts;
         c->watts_from = "RAPL, the processor's energy counters";
@@ -140,8 +141,9 @@ static void costs_of(struct site_costs *c, const struct measured_ranks *o)
 }
 
 enum err site_settings_machine(struct site_machine *m, struct site_costs *c, struct settings *s,
-                               const struct measured_ranks *o)
+                               const struct measured *measured)
 {
+    const struct measured_ranks *o = &measured->ranks;
     *m = (struct site_machine){
         .utilisation = SITE_MODEL_UTILISATION,
         .type = s->device_kind == DEVICE_CPU ? DTYPE_F32 : DTYPE_BF16, /* or as the device says */
@@ -157,7 +159,7 @@ enum err site_settings_machine(struct site_machine *m, struct site_costs *c, str
         TRY(published_machine(m, c, s, o->plan_gpu));
     else
         TRY(measured_machine(m, o));
-    costs_of(c, o);
+    costs_of(c, measured);
     if (o->plan_memory_gib > 0)
         m->memory_bytes = o->plan_memory_gib * (1 << 30);
     return ERR_OK;

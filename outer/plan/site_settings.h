@@ -12,7 +12,7 @@ struct site_costs {
 /* ERR_CONFIG: neither plan.gpu nor a measurement, or a list that atoll probe did not write. With
  * plan.gpu `s` becomes settings of that device, so that the memory table is the GPU's. */
 enum err site_settings_machine(struct site_machine *m, struct site_costs *c, struct settings *s,
-                               const struct measured_ranks *o) MUST;
+                               const struct measured *measured) MUST;
 /* An item of plan.rates. */
 enum err site_settings_point(struct site_point *p, const char *text) MUST;
 enum err site_settings_point_text(char **text, const struct site_point *p, struct arena *a) MUST;

@@ -113,7 +113,7 @@ data="--data.train data/train-0-*.bin"
 set -f
 "$atoll" probe --ranks --config run.yaml --site.aggregator "" $data --write ranks.yaml >ranks.out 2>&1 || fail "atoll probe --ranks"
 grep -q "one rank: no collectives" ranks.out || fail "a rank alone is not told what it cannot measure"
-grep -q "^  rates: \[gap/" ranks.yaml || fail "atoll probe --ranks measured no classes"
+grep -q "^ *rates: \[gap/" ranks.yaml || fail "atoll probe --ranks measured no classes"
 inside="plan --inside --config run.yaml --probe ranks.yaml"
 "$atoll" $inside --ranks 1 >inside.out 2>&1 || fail "atoll plan --inside"
 "$atoll" plan inside --config run.yaml --probe ranks.yaml --ranks 1 | cmp -s - inside.out || fail "atoll plan inside is not plan --inside"
@@ -142,7 +142,7 @@ if command -v mpirun >/dev/null && ! "$atoll" doctor 2>&1 | grep -q "no MPI"; th
         OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
     ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 "$atoll" probe --ranks --config run.yaml \
         --site.aggregator "" $data --seconds 0 --widths 64 --write two.yaml >two.out 2>&1 || fail "atoll probe --ranks under mpirun"
-    grep -q "^  ranks: 2" two.yaml && grep -q "^  all_reduce_s: \[" two.yaml || fail "two ranks measured no collectives"
+    grep -q "^ *ranks: 2" two.yaml && grep -q "^ *all_reduce_s: \[" two.yaml || fail "two ranks measured no collectives"
     "$atoll" plan --inside --config run.yaml --probe two.yaml --ranks 1,2,4 --search >inside.out 2>&1 || fail "atoll plan --inside --search"
     [ "$(grep -c " yes$" inside.out)" -eq 3 ] || fail "a row for each number of ranks"
 fi

@@ -466,19 +466,19 @@ static void test_gpus(void **state)
     (void)state;
     run_of(14, small);
     run.measured.ranks.plan_gpu = "h100";
-    assert_int_equal(site_settings_machine(&m, &c, &run.s, &run.measured.ranks), ERR_OK);
+    assert_int_equal(site_settings_machine(&m, &c, &run.s, &run.measured), ERR_OK);
     close_to(m.peak.flop, 989e12, 1e-12);
     close_to(m.memory_bytes, 80e9, 1e-12);
     close_to(c.watts, 700, 0);
     run.measured.ranks.plan_watts = 350;
-    assert_int_equal(site_settings_machine(&m, &c, &run.s, &run.measured.ranks), ERR_OK);
+    assert_int_equal(site_settings_machine(&m, &c, &run.s, &run.measured), ERR_OK);
     close_to(c.watts, 350, 0);
     assert_string_equal(c.watts_from, "plan.watts");
     run.measured.ranks.plan_gpu = "h1000";
-    assert_int_equal(site_settings_machine(&m, &c, &run.s, &run.measured.ranks), ERR_CONFIG);
+    assert_int_equal(site_settings_machine(&m, &c, &run.s, &run.measured), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "v100, t4, a100"));
     run.measured.ranks.plan_gpu = "";
-    assert_int_equal(site_settings_machine(&m, &c, &run.s, &run.measured.ranks), ERR_CONFIG);
+    assert_int_equal(site_settings_machine(&m, &c, &run.s, &run.measured), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "atoll probe --ranks"));
 }
 
