@@ -119,7 +119,7 @@ static bool ends_together(enum err e)
 
 static enum err run(struct job *j)
 {
-    const struct train_hook hook = job_hook(j);
+    const struct train_hook hook = job_loop(j);
     train_stop_by(&j->train, &j->stopping->stop);
     train_fix_text(&j->train, j->outer && j->run->o.outer_mode == OUTER_MODE_STRICT);
     enum err e = train_run(&j->train, &hook);

@@ -10,7 +10,7 @@
  *   job_eval.c: eval, exchange, record, last_round
  *   job_final.c: replica, record
  *   job_health.c: health, record
- *   job_hook.c: host, exchange, events, last_round
+ *   job_loop.c: host, exchange, events, last_round
  *   job_hooks.c: hooks, record, stop
  *   job_keys.c: record
  *   job_memory.c: replica
@@ -156,8 +156,8 @@ struct job {
 /* job_open.c. The run, the ranks and the device are open; close takes what is half open, too. */
 enum err job_open(struct job *j) MUST;
 void job_close(struct job *j, bool finished);
-/* job_hook.c */
-struct train_hook job_hook(struct job *j);
+/* job_loop.c */
+struct train_hook job_loop(struct job *j);
 bool job_lead(const struct job *j);         /* of its ranks */
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
 struct site_train_options job_exchange(struct job *j);

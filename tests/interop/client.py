@@ -51,12 +51,12 @@ class Fragment:
         return formats.sha256(*self.parts())
 
     @staticmethod
-    def of_snapshot(data, momentum, round_, made):
-        """momentum: whether the optimizer keeps one. The size of a snapshot gives the count. made: the manifest; None for state 0."""
-        each = 4 * (2 if momentum else 1) * 256 + 1
+    def of_snapshot(data, slabs, round_, made):
+        """slabs: how many the optimizer keeps; they are one array here. made: the manifest; None for state 0."""
+        each = 4 * (1 + slabs) * 256 + 1
         need(len(data) % each == 0, "a snapshot of another size than a state's")
         blocks = len(data) // each
-        values = np.frombuffer(data, F32, blocks * 256 * (2 if momentum else 1))
+        values = np.frombuffer(data, F32, blocks * 256 * (1 + slabs))
         theta, rest = values[:blocks * 256], values[blocks * 256:]
         return Fragment(dict(round=round_, ratio=made.ratio() if made else 0, manifest=blob(made.digest if made else b""),
                              proof=blob(made.proof if made else b""), theta=theta, momentum=rest,
@@ -131,8 +131,8 @@ class Site:
             if kind == "gone":  # it has gone on: the hello behind this one says where to
                 return
             need(formats.sha256(data) == wanted, "a snapshot that is not the state of its digest")
-            keeps = self.s["outer.optimizer"] == "nesterov"
-            state.append(Fragment.of_snapshot(data, keeps, there.round, made))
+            slabs = formats.SLABS.get(self.s["outer.optimizer"], 0)
+            state.append(Fragment.of_snapshot(data, slabs, there.round, made))
         for f, s in enumerate(state):
             self.store.put(f"fragment-{f}", **s.fields())
         self.state = state
@@ -255,7 +255,7 @@ class Site:
         factors = [f for f, e in zip(m.factors, m.entries) if e["included"]] if m.factors else None
         mean, codes = formats.mean_of(codec, data, len(s.theta), s.codes, weights, factors)
         lr, mu = self.lr(f, s.round), self.mu(f, s.round)
-        theta, momentum = formats.outer_step(self.s["outer.optimizer"], s.theta, s.momentum, mean, lr, mu)
+        theta, momentum = formats.outer_step(self.s, s.theta, s.momentum, mean, lr, mu)
         if self.a.check and (f, m.round) in self.a.check:
             self.check_slowly(f, codec, data, (weights, factors), mean, theta, momentum)
         return theta, s.momentum if momentum is None else momentum, codes

@@ -509,12 +509,22 @@ def mean_of(codec, data, count, grid, weights, factors=None):
 # ---- 8: outer step ----
 
 
-def outer_step(optimizer, theta, momentum, mean, lr, mu):
-    """-> theta', momentum'. lr, mu: f32."""
+SLABS = {"nesterov": 1, "adam": 2}  # arrays beside theta
+
+
+def outer_step(settings, theta, momentum, mean, lr, mu):
+    """-> theta', momentum'. momentum: the slabs, one behind the other. lr, mu: f32."""
+    optimizer = settings["outer.optimizer"]
     if optimizer == "average":
         return theta - mean, None
     if optimizer == "sgd":
         return theta - lr * mean, None
+    if optimizer == "adam":
+        b, eps, one = F32(float(settings.get("outer.beta2", "0.99"))), F32(float(settings.get("outer.eps", "0.001"))), F32(1)
+        m, v = momentum[:len(theta)], momentum[len(theta):]
+        m = mu * m + (one - mu) * mean
+        v = b * v + (one - b) * (mean * mean)
+        return theta - lr * (m / (np.sqrt(v) + eps)), np.concatenate([m, v])
     need(optimizer == "nesterov", f"outer.optimizer {optimizer} is not in this client")
     momentum = mu * momentum + mean
     return theta - lr * (mean + mu * momentum), momentum

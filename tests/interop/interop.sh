@@ -130,6 +130,12 @@ foreign --check 0:0
 agree "$pid"
 grep -q "ev=adopted fragment=0 round=0 codec=fixed" b.out || fail "round 0 was not sent as fixed"
 
+# An outer optimizer of two slabs, one of which does not begin at 0.
+settings="--outer.codec int8 --outer.optimizer adam --outer.beta2 0.9"
+begin
+foreign --check 0:1
+agree "$pid"
+
 # Factors (outer.clip): the foreign site is the louder one.
 settings="--outer.codec fp8_e4m3 --outer.clip 1"
 begin

@@ -119,7 +119,7 @@ class Run:
         data = self.b.link.fetch(wire.AGGREGATE, 0, 0, 1 << 20)[1]
         mean, codes = formats.mean_of("bf16", data, self.count, self.grid, [e["weight"] for e in self.manifest.entries])
         s = self.b.s
-        theta, momentum = formats.outer_step("nesterov", self.theta, np.zeros_like(mean), mean, F32(float(s["outer.lr"])),
+        theta, momentum = formats.outer_step({"outer.optimizer": "nesterov"}, self.theta, np.zeros_like(mean), mean, F32(float(s["outer.lr"])),
                                              F32(float(s["outer.momentum"])))
         self.grid = codes
         self.state = sha256(theta.tobytes(), momentum.tobytes(), codes.tobytes())

@@ -112,7 +112,7 @@ static enum err hook_saved(void *self, struct train *t)
     return j->outer ? site_train_saved(&j->o->exchange, oldest) : ERR_OK;
 }
 
-struct train_hook job_hook(struct job *j)
+struct train_hook job_loop(struct job *j)
 {
     return (struct train_hook){j,         hook_start, hook_update, hook_due,
                                hook_step, hook_eval,  hook_saving, hook_saved};
