@@ -96,7 +96,11 @@ static void refused_certificates(void **state)
     unsigned before = fake.hellos;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         craft(&cases[i].c);
+        /* A connection that is reset while gRPC still sets its socket's options fails before TLS
+         * says why; a site tries again. Seen on Debian 13: "Invalid argument". */
         enum err e = hello_as("ca.pem", "x");
+        for (int k = 0; k < 20 && e == ERR_LINK && !strstr(err_message(), cases[i].says); k++)
+            e = hello_as("ca.pem", "x");
         if (e != cases[i].e || !strstr(err_message(), cases[i].says) ||
             !strstr(log_kept(), cases[i].logs))
             fail_msg("case %zu: %s: %s\nlog: %s", i, err_name(e), err_message(), log_kept());
