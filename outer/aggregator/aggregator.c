@@ -455,9 +455,20 @@ enum err aggregator_epoch_write(struct env *w, uint64_t epoch)
     return epoch_write(w, (struct epoch){.number = epoch});
 }
 
-enum err aggregator_epoch_again(struct aggregator *a)
+static enum err epoch_again(struct aggregator *a)
 {
     return epoch_write(a->env, (struct epoch){a->start.epoch, a->start.instance});
+}
+
+enum err aggregator_file_again(struct aggregator *a, const char *path)
+{
+    if (strcmp(path, AGGREGATOR_JOURNAL) == 0)
+        return aggregator_journal_again(a);
+    if (strcmp(path, AGGREGATOR_EPOCH) == 0)
+        return epoch_again(a);
+    if (strcmp(path, AGGREGATOR_IDENTITIES) == 0)
+        return aggregator_identities_again(a);
+    return store_begin_again(a->env);
 }
 
 /* The highest epoch of the manifests that made the present states. */
@@ -583,7 +594,7 @@ static enum err recover_epoch(struct aggregator *a, const struct recovery *v)
     a->env->ops->random(a->env, &a->start.instance, sizeof a->start.instance);
     struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->start.epoch};
     TRY(a->start.journal_lost ? aggregator_journal_again(a) : journal_append(&a->journal, &r));
-    return aggregator_epoch_again(a);
+    return epoch_again(a);
 }
 
 /* A crash between the commit point and its record. */

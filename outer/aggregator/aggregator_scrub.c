@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_identity.h"
+#include "outer/aggregator/aggregator_state.h"
 #include "outer/aggregator/aggregator_scrub.h"
 
 enum { ASKED_MS = 100 };           /* how often the scrub's thread looks whether it is done */
@@ -16,10 +16,7 @@ enum repair_kind {                 /* of a file that the scrub found damaged */
                    REPAIR_CURRENT, /* outside: frag/F/CURRENT */
                    REPAIR_HISTORY, /* frag/F/R/MANIFEST and aggregate: no other copy here */
                    REPAIR_PAYLOAD, /* the site is asked for it again */
-                   REPAIR_JOURNAL,
-                   REPAIR_EPOCH,
-                   REPAIR_BEGUN,
-                   REPAIR_IDENTITIES
+                   REPAIR_MEMORY   /* a small one, of which all is in memory */
 };
 enum repair_state { REPAIR_NONE, REPAIR_WANTED, REPAIR_TAKEN, REPAIR_DONE };
 struct aggregator_scrub { /* the scrub's thread asks, the thread of work() does it */
@@ -70,18 +67,14 @@ REPAIR(state_mend, REPAIR_STATE)
 REPAIR(current_mend, REPAIR_CURRENT)
 REPAIR(history_mend, REPAIR_HISTORY)
 REPAIR(payload_mend, REPAIR_PAYLOAD)
-REPAIR(journal_mend, REPAIR_JOURNAL)
-REPAIR(epoch_mend, REPAIR_EPOCH)
-REPAIR(begun_mend, REPAIR_BEGUN)
-REPAIR(identities_mend, REPAIR_IDENTITIES)
+REPAIR(memory_mend, REPAIR_MEMORY)
 #undef REPAIR
 
 static const struct scrub_row rows[] = {
-    {AGGREGATOR_JOURNAL, SCRUB_JOURNAL, journal_mend, "keep this process running; see its disk"},
-    {AGGREGATOR_EPOCH, SCRUB_RECORD, epoch_mend, "keep this process running; see its disk"},
-    {AGGREGATOR_IDENTITIES, SCRUB_RECORD, identities_mend,
-     "keep this process running; see its disk"},
-    {"begun", SCRUB_RECORD, begun_mend, "keep this process running; see its disk"},
+    {AGGREGATOR_JOURNAL, SCRUB_JOURNAL, memory_mend, "keep this process running; see its disk"},
+    {AGGREGATOR_EPOCH, SCRUB_RECORD, memory_mend, "keep this process running; see its disk"},
+    {AGGREGATOR_IDENTITIES, SCRUB_RECORD, memory_mend, "keep this process running; see its disk"},
+    {"begun", SCRUB_RECORD, memory_mend, "keep this process running; see its disk"},
     {"frag/#/CURRENT", SCRUB_RECORD, current_mend, "keep this process running; see its disk"},
     {"frag/#/#/state", SCRUB_RECORD, state_mend,
      "replace the disk; the next rounds write other states"},
@@ -169,20 +162,10 @@ static enum err repair_payload(struct aggregator *a)
 
 static enum err repair_under_lock(struct aggregator *a)
 {
-    switch (a->scrub->kind) {
-    case REPAIR_PAYLOAD:
-        return repair_payload(a);
-    case REPAIR_JOURNAL:
-        return aggregator_journal_again(a);
-    case REPAIR_EPOCH:
-        return aggregator_epoch_again(a);
-    case REPAIR_BEGUN:
-        return store_begin_again(a->env);
-    case REPAIR_IDENTITIES:
-        return aggregator_identities_again(a);
-    default:
-        return err_set(ERR_CORRUPT, "there is no other copy here");
-    }
+    const struct aggregator_scrub *r = a->scrub;
+    return r->kind == REPAIR_PAYLOAD  ? repair_payload(a)
+           : r->kind == REPAIR_MEMORY ? aggregator_file_again(a, r->path)
+                                      : err_set(ERR_CORRUPT, "there is no other copy here");
 }
 
 /* Of the fragment's files: not yet in force, or not kept any more. */

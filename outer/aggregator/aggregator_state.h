@@ -207,8 +207,9 @@ void aggregator_heard(struct aggregator *a, unsigned site);
 /* One event through the core: remembers seals and halts, logs the trace. The event's time is set
  * here. */
 void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u);
-enum err aggregator_epoch_again(struct aggregator *a) MUST; /* written anew, from memory */
-void aggregator_halt(struct aggregator *a, enum err e);     /* keeps this thread's sentence */
+/* Journal, epoch, identities or `begun`, written anew, from memory. */
+enum err aggregator_file_again(struct aggregator *a, const char *path) MUST;
+void aggregator_halt(struct aggregator *a, enum err e); /* keeps this thread's sentence */
 bool aggregator_serves(const struct aggregator *a, unsigned fragment);
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
 /* All rounds of all fragments are. */

@@ -166,9 +166,13 @@ static enum err identity_write(struct site *s)
     return store_write(s->env, identity_path, &form, NULL, 0);
 }
 
-enum err site_identify_again(struct site *s)
+enum err site_id_again(struct site *s, const char *path)
 {
-    return identity_write(s);
+    unsigned peer = WIRE_AGGREGATORS_MAX;
+    if (strcmp(path, identity_path) == 0)
+        return identity_write(s);
+    (void)sscanf(path, "id/announced.%u", &peer);
+    return site_identity_again(s, peer);
 }
 
 enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)

@@ -205,8 +205,9 @@ void site_slot_notice(struct site_slot *l, const char *text);
 /* site_call.c */
 /* Of a call about a fragment: from here on the slot talks to the aggregator that serves it. */
 struct wire_head site_head(struct site_slot *l, unsigned fragment);
-enum err site_identify(struct site *s) MUST;       /* a new incarnation, durable */
-enum err site_identify_again(struct site *s) MUST; /* id/site, written anew from memory */
+enum err site_identify(struct site *s) MUST; /* a new incarnation, durable */
+enum err site_id_again(struct site *s,
+                       const char *path) MUST; /* id/site, id/announced.N, from memory */
 enum err site_hello(struct site_slot *l,
                     bool has_state) MUST; /* until answered; fills *_there of its fragments */
 enum err site_hello_once(struct site_slot *l, bool has_state) MUST; /* ERR_LINK: no answer */

@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include "kernels/base/log.h"
-#include "outer/site/site_identity.h"
 #include "outer/site/site_own.h"
 #include "outer/site/site_repair.h"
 
@@ -177,19 +176,10 @@ static enum err outbox_mend(void *self, const struct scrub_file *f)
     return unlocked(s, s->env->ops->exists(s->env, f->path) ? e : ERR_INPUT);
 }
 
-static enum err identity_mend(void *self, const struct scrub_file *f)
-{
-    (void)f;
-    struct site *s = site_of(self);
-    return unlocked(s, site_identify_again(s));
-}
-
-static enum err announced_mend(void *self, const struct scrub_file *f)
+static enum err id_mend(void *self, const struct scrub_file *f)
 {
     struct site *s = site_of(self);
-    unsigned peer = WIRE_AGGREGATORS_MAX;
-    (void)sscanf(f->path, "id/announced.%u", &peer);
-    return unlocked(s, site_identity_again(s, peer));
+    return unlocked(s, site_id_again(s, f->path));
 }
 
 static enum err begun_mend(void *self, const struct scrub_file *f)
@@ -201,10 +191,9 @@ static enum err begun_mend(void *self, const struct scrub_file *f)
 
 static const struct scrub_row rows[] = {
     {"begun", SCRUB_RECORD, begun_mend, "keep this process running; see its disk"},
-    {"id/site", SCRUB_RECORD, identity_mend, "keep this process running; see its disk"},
+    {"id/site", SCRUB_RECORD, id_mend, "keep this process running; see its disk"},
     {"id/marks", SCRUB_RECORD, NULL, "the next checkpoint replaces it"},
-    {"id/announced.*", SCRUB_RECORD, announced_mend,
-     "the next start of the aggregator replaces it"},
+    {"id/announced.*", SCRUB_RECORD, id_mend, "the next start of the aggregator replaces it"},
     {"frag/#/CURRENT", SCRUB_RECORD, current_mend, "keep this process running; see its disk"},
     {"frag/#/#/state", SCRUB_RECORD, state_mend,
      "keep this process running until the next rounds and checkpoint are stored"},
