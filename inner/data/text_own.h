@@ -62,15 +62,19 @@ static inline bool text_is_indexed(const struct text_options *o)
     return o->documents || o->split_sentences;
 }
 
-/* File of a part, without its suffix. */
+/* File of a part, without its suffix; with it. */
 enum err text_stem(const struct work *w, int64_t part, uint32_t number,
                    char stem[TEXT_PATH_BYTES]) MUST;
+enum err text_shard_path(const struct work *w, int64_t part, uint32_t number, const char *suffix,
+                         char path[TEXT_PATH_BYTES]) MUST;
 /* The sentences of a block. */
 enum err text_indexed_put(const struct work *w, struct text_out *out, const struct block *b,
                           const struct text_ids *x) MUST;
 /* e: the error so far. Frees everything, whatever it returns. */
 enum err text_indexed_close(const struct work *w, struct text_out *out, enum err e) MUST;
 
+/* Writes the shard that is being filled, and begins the next. */
+enum err text_shard_write(const struct work *w, struct text_out *out) MUST;
 /* The one way of an id into a shard. */
 enum err text_put(const struct work *w, struct text_out *out, uint32_t id) MUST;
 size_t text_document(const struct source *s, uint64_t at);
@@ -81,6 +85,9 @@ bool text_is_held(const struct work *w, uint64_t i);
 enum err text_words_open(struct work *w) MUST;
 /* The tokenizer of the options, which is learned first if they say so. */
 enum err text_tokenizer_open(struct work *w, struct text_report *report) MUST;
+/* The blocks of all sources, how many are held out, and whole documents or not. */
+enum err text_blocks_cut(struct work *w, uint64_t tokens) MUST;
+enum err text_owners_deal(struct work *w, struct text_report *report) MUST; /* with owners */
 /* A place at `at` or behind it that cuts no word, sentence or character; at most the end of the
  * source. `from`: such a place in front of it. */
 enum err text_cut(const struct work *w, struct tokenizer_scratch *x, const struct source *s,

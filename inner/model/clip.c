@@ -1,5 +1,4 @@
 #include "inner/model/clip_own.h"
-#include <math.h>
 
 /* One row for each way. */
 static const struct {
@@ -57,13 +56,6 @@ void clip_close(struct clip *c)
     ways[c->o.how].close(c);
     dev_free(c->dev, c->loss);
     c->loss = NULL;
-}
-
-double clip_factor(const struct clip *c, double norm)
-{
-    if (!isfinite(norm))
-        return 0;
-    return norm > c->o.norm ? c->o.norm / norm : 1;
 }
 
 static void clip_count(struct clip *c, const struct batch *b)

@@ -4,7 +4,6 @@
  * in bf16) and cost a copy per step.
  */
 #include "kernels/cpu/matmul.h"
-#include "kernels/cpu/matmul_narrow.h"
 #include "kernels/cpu/cpu.h"
 #include <dnnl.h>
 #include <omp.h>
@@ -412,15 +411,6 @@ void matmul_library(struct cpu *c, const struct product *p)
         e = execute(m, found, 0, (void *[]){input(p->a), input(p->b), p->c, input(p->bias)});
     if (e)
         cpu_fail(&c->dev, e);
-}
-
-void matmul_run(struct cpu *c, const struct product *p)
-{
-    bool narrow = c->emulation.fp8 || c->emulation.accumulator;
-    if (!narrow)
-        matmul_library(c, p);
-    else if (!c->dev.failed)
-        matmul_narrow(c, p);
 }
 
 struct primitive *matmul_single(struct cpu *c, const struct product *p)

@@ -2,7 +2,8 @@
  * some hundred times slower than the library's. Bits are the same at every thread count where sums
  * are narrow, too.
  */
-#include "kernels/cpu/matmul_narrow.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul.h"
 #include <omp.h>
 #include "kernels/scalar/fp8.h"
 #include "kernels/scalar/narrow.h"
@@ -112,7 +113,7 @@ static void multiply(struct cpu *c, const struct product *p, const float *a, con
     }
 }
 
-void matmul_narrow(struct cpu *c, const struct product *p)
+static void matmul_narrow(struct cpu *c, const struct product *p)
 {
     const bool saturated = c->emulation.fp8 == DEV_FP8_E5M2,
                hybrid = c->emulation.fp8 == DEV_FP8_HYBRID;
@@ -137,4 +138,13 @@ void matmul_narrow(struct cpu *c, const struct product *p)
     rounded.lda = p->K, rounded.ldb = p->N;
     rounded.a_t = rounded.b_t = false;
     matmul_library(c, &rounded);
+}
+
+void matmul_run(struct cpu *c, const struct product *p)
+{
+    bool narrow = c->emulation.fp8 || c->emulation.accumulator;
+    if (!narrow)
+        matmul_library(c, p);
+    else if (!c->dev.failed)
+        matmul_narrow(c, p);
 }

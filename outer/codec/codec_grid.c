@@ -5,15 +5,6 @@
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-unsigned codec_grid_bits(const struct codec *c, unsigned n)
-{
-    uint64_t largest = 2 * (uint64_t)n * (unsigned)c->q_max;
-    unsigned bits = 0;
-    while (largest >> bits)
-        bits++;
-    return bits;
-}
-
 static size_t block_bytes(unsigned bits)
 {
     return DEV_BLOCK / 8 * bits;

@@ -6,9 +6,7 @@
 #include <inttypes.h>
 #include <linux/magic.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -30,26 +28,6 @@ enum { STEP_BYTES = 400, ROUND_BYTES = 2500, LOG_FILES = 4 };
 static const double LOG_BYTES = 64 << 20; /* of one file of the log, then it is rotated */
 
 /* ---- lines ---- */
-
-void preflight_say(struct preflight *p, enum preflight_verdict v, const char *what,
-                   const char *format, ...)
-{
-    static const char *const names[PREFLIGHT_VERDICTS] = {"OK", "WARN", "FAIL"};
-    va_list args;
-    p->count[v]++;
-    printf("%-5s %-13s ", names[v], what);
-    va_start(args, format);
-    vprintf(format, args);
-    va_end(args);
-    putchar('\n');
-    fflush(stdout);
-}
-
-void preflight_failed(struct preflight *p, const char *what, const char *action)
-{
-    preflight_say(p, PREFLIGHT_FAIL, what, "%s%s%s", err_message(), *action ? ": " : "", action);
-    err_clear();
-}
 
 static void size_text(char text[32], double bytes)
 {

@@ -208,3 +208,33 @@ enum err page_whole_wan(struct page_view *v, const char *path)
     json_end(v->w);
     return ERR_OK;
 }
+
+enum { POINTS_SHOWN = 240, POINTS_WHOLE = 700 }; /* of the live page; of a report */
+
+/* Mean over the values that are finite. */
+static double points_mean(const struct report_points *p, size_t first, size_t n)
+{
+    double sum = 0, known = 0;
+    for (size_t i = first; i < first + n && i < p->count; i++)
+        if (isfinite(p->y[i])) {
+            sum += p->y[i];
+            known++;
+        }
+    return known > 0 ? sum / known : NAN;
+}
+
+void page_points(struct page_view *v, const char *key, const struct report_points *p)
+{
+    size_t stride = p->count / (v->whole ? POINTS_WHOLE : POINTS_SHOWN) + 1;
+    json_array(v->w, key);
+    for (size_t i = 0; i < p->count; i++) {
+        bool last = i + 1 == p->count, inner = v->whole && i > 0 && !last;
+        if (i % stride != 0 && !last)
+            continue;
+        json_array(v->w, NULL);
+        json_real(v->w, NULL, p->x[i]);
+        json_real(v->w, NULL, inner ? points_mean(p, i, stride) : p->y[i]);
+        json_end(v->w);
+    }
+    json_end(v->w);
+}

@@ -2,22 +2,6 @@
 
 /* ---- tokens ---- */
 
-enum err learn_token(struct learn *l, const uint8_t *name, size_t bytes, int32_t *id)
-{
-    *id = trie_find(&l->names, name, bytes);
-    if (*id >= 0)
-        return ERR_OK;
-    if (l->token_count == l->token_room) {
-        void *tokens = l->tokens;
-        TRY(buffer_grow(&tokens, &l->token_room, l->token_count + 1, sizeof *l->tokens));
-        l->tokens = tokens;
-    }
-    *id = (int32_t)l->token_count;
-    l->tokens[l->token_count++] = (struct learn_token){l->text.count, (uint32_t)bytes};
-    TRY(trie_add(&l->names, name, bytes, *id));
-    return buffer_add(&l->text, name, bytes);
-}
-
 /* The name of a pair: both names, the second without its "##". */
 static enum err pair_token(struct learn *l, int32_t left, int32_t right, int32_t *id)
 {

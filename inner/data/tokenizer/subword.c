@@ -31,17 +31,6 @@ void subword_scratch_close(struct subword_scratch *x)
     *x = (struct subword_scratch){0};
 }
 
-enum err subword_fallback(const struct subword *w, const uint8_t *s, size_t n,
-                          struct buffer_ids *out, bool *done)
-{
-    *done = w->byte_fallback;
-    for (size_t i = 0; i < n && *done; i++)
-        *done = w->fallback_ids[s[i]] >= 0;
-    for (size_t i = 0; i < n && *done; i++)
-        TRY(buffer_ids_add(out, w->fallback_ids[s[i]]));
-    return ERR_OK;
-}
-
 static enum err model_encode(const struct subword *w, struct subword_scratch *x,
                              const uint8_t *word, size_t bytes, struct buffer_ids *out)
 {

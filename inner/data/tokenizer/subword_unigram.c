@@ -99,3 +99,14 @@ enum err subword_unigram(const struct subword *w, struct subword_scratch *x, con
     }
     return path_write(w, x->nodes, word, bytes, out);
 }
+
+enum err subword_fallback(const struct subword *w, const uint8_t *s, size_t n,
+                          struct buffer_ids *out, bool *done)
+{
+    *done = w->byte_fallback;
+    for (size_t i = 0; i < n && *done; i++)
+        *done = w->fallback_ids[s[i]] >= 0;
+    for (size_t i = 0; i < n && *done; i++)
+        TRY(buffer_ids_add(out, w->fallback_ids[s[i]]));
+    return ERR_OK;
+}

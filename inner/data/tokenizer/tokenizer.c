@@ -142,33 +142,6 @@ void tokenizer_close(struct tokenizer *t)
     free(t);
 }
 
-enum err tokenizer_scratch_open(struct tokenizer_scratch **x)
-{
-    enum err e;
-    *x = calloc(1, sizeof **x);
-    e = *x ? pattern_match_open(&(*x)->match) : err_set(ERR_MEMORY, "no memory for a tokenizer");
-    if (!e)
-        e = subword_scratch_open(&(*x)->model);
-    if (e) {
-        tokenizer_scratch_close(*x);
-        *x = NULL;
-        return e;
-    }
-    (*x)->normal.match = (*x)->split.match = (*x)->match;
-    return ERR_OK;
-}
-
-void tokenizer_scratch_close(struct tokenizer_scratch *x)
-{
-    if (!x)
-        return;
-    normal_scratch_free(&x->normal);
-    split_scratch_free(&x->split);
-    subword_scratch_close(&x->model);
-    pattern_match_close(x->match);
-    free(x);
-}
-
 /* ---- text to ids ---- */
 
 struct encoding { /* what one call of tokenizer_encode works on */
@@ -258,16 +231,6 @@ enum tokenizer_kind tokenizer_kind(const struct tokenizer *t)
 int32_t tokenizer_size(const struct tokenizer *t)
 {
     return t->size;
-}
-
-const char *tokenizer_token(const struct tokenizer *t, int32_t id)
-{
-    return id >= 0 && id < t->size ? t->tokens[id] : NULL;
-}
-
-int32_t tokenizer_id(const struct tokenizer *t, const char *token)
-{
-    return trie_find(&t->names, (const uint8_t *)token, strlen(token));
 }
 
 int32_t tokenizer_special(const struct tokenizer *t, enum tokenizer_role role)

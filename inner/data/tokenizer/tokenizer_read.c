@@ -4,16 +4,24 @@
 #include "inner/data/tokenizer/tokenizer_read.h"
 #include "kernels/base/log.h"
 
-bool tokenizer_json_flag(const struct json *j, const char *key, bool fallback)
+/* Into the names, and into the trie of the model as the bytes that the model sees. */
+enum err tokenizer_token_add(struct tokenizer *t, int32_t id, const char *text, size_t bytes)
 {
-    const struct json *item = json_find(j, key);
-    return item && item->kind == JSON_FLAG ? item->number > 0 : fallback;
-}
-
-const char *tokenizer_json_text(const struct json *j, const char *key)
-{
-    const struct json *item = json_find(j, key);
-    return item && item->kind == JSON_WORDS ? item->text : NULL;
+    const uint8_t *seen = (const uint8_t *)text;
+    size_t count = bytes;
+    uint8_t *raw;
+    ASSERT(id >= 0 && id < t->size);
+    TRY_ALLOC(t->tokens[id] = arena_string(&t->arena, text, bytes));
+    TRY(tokenizer_name_add(t, &t->names, seen, bytes, id));
+    if (t->kind == TOKENIZER_BPE && t->byte_level) {
+        TRY_ALLOC(raw = arena_alloc(&t->arena, bytes + 1));
+        if (!tokenizer_bytes(text, bytes, raw, &count))
+            return ERR_OK;
+        if (count == 1)
+            t->model.byte_ids[raw[0]] = id;
+        seen = raw;
+    }
+    return count ? tokenizer_name_add(t, &t->model.trie, seen, count, id) : ERR_OK;
 }
 
 static bool has_value(const struct json *j, const char *key)
@@ -27,92 +35,7 @@ static bool has_value(const struct json *j, const char *key)
 
 /* ---- bytes of a byte-level vocabulary ---- */
 
-static bool stands_for_itself(uint32_t byte)
-{
-    return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) ||
-           (byte >= 174 && byte <= 255);
-}
-
-/* The other 68 bytes, in order, are U+0100 and the characters behind it. */
-int tokenizer_byte(uint32_t point)
-{
-    if (point < 256)
-        return stands_for_itself(point) ? (int)point : -1;
-    for (uint32_t byte = 0, next = 256; byte < 256; byte++)
-        if (!stands_for_itself(byte) && next++ == point)
-            return (int)byte;
-    return -1;
-}
-
-bool tokenizer_bytes(const char *token, size_t bytes, uint8_t *out, size_t *count)
-{
-    uint32_t point;
-    *count = 0;
-    for (size_t at = 0, step; at < bytes; at += step) {
-        step = unicode_read((const uint8_t *)token + at, bytes - at, &point);
-        int byte = step ? tokenizer_byte(point) : -1;
-        if (byte < 0)
-            return false;
-        out[(*count)++] = (uint8_t)byte;
-    }
-    return true;
-}
-
 /* ---- tokens ---- */
-
-static enum err tokens_grow(struct tokenizer *t, int32_t size)
-{
-    const char **tokens;
-    bool *special;
-    if (size <= t->size)
-        return ERR_OK;
-    TRY_ALLOC(tokens = arena_array(&t->arena, (size_t)size, sizeof *tokens));
-    TRY_ALLOC(special = arena_array(&t->arena, (size_t)size, sizeof *special));
-    if (t->size) {
-        memcpy(tokens, t->tokens, (size_t)t->size * sizeof *tokens);
-        memcpy(special, t->special, (size_t)t->size * sizeof *special);
-    }
-    t->tokens = tokens;
-    t->special = special;
-    t->size = size;
-    return ERR_OK;
-}
-
-static enum err check_length(const struct tokenizer *t, const char *text, size_t bytes)
-{
-    return bytes <= TOKENIZER_TOKEN_BYTES_MAX
-               ? ERR_OK
-               : err_set(ERR_INPUT, "%s: token \"%.40s..\" has %zu bytes; at most %d are read",
-                         t->file, text, bytes, TOKENIZER_TOKEN_BYTES_MAX);
-}
-
-static enum err name_add(struct tokenizer *t, struct trie *to, const void *text, size_t bytes,
-                         int32_t id)
-{
-    enum err e = trie_add(to, text, bytes, id);
-    return e ? err_add(e, "%s: ", t->file) : ERR_OK;
-}
-
-/* Into the names, and into the trie of the model as the bytes that the model sees. */
-enum err tokenizer_token_add(struct tokenizer *t, int32_t id, const char *text, size_t bytes)
-{
-    const uint8_t *seen = (const uint8_t *)text;
-    size_t count = bytes;
-    uint8_t *raw;
-    ASSERT(id >= 0 && id < t->size);
-    TRY(check_length(t, text, bytes));
-    TRY_ALLOC(t->tokens[id] = arena_string(&t->arena, text, bytes));
-    TRY(name_add(t, &t->names, seen, bytes, id));
-    if (t->kind == TOKENIZER_BPE && t->byte_level) {
-        TRY_ALLOC(raw = arena_alloc(&t->arena, bytes + 1));
-        if (!tokenizer_bytes(text, bytes, raw, &count))
-            return ERR_OK;
-        if (count == 1)
-            t->model.byte_ids[raw[0]] = id;
-        seen = raw;
-    }
-    return count ? name_add(t, &t->model.trie, seen, count, id) : ERR_OK;
-}
 
 static enum err check_id(const char *what, const struct json *j, const char *name)
 {
@@ -132,7 +55,7 @@ static enum err map_read(struct tokenizer *t, const char *what, const struct jso
         TRY(check_id(what, &vocab->items[i], vocab->items[i].key));
         size = vocab->items[i].whole >= size ? (int32_t)vocab->items[i].whole + 1 : size;
     }
-    TRY(tokens_grow(t, size));
+    TRY(tokenizer_tokens_grow(t, size));
     for (size_t i = 0; i < vocab->count; i++) {
         const struct json *j = &vocab->items[i];
         const char *other = t->tokens[j->whole];
@@ -156,8 +79,6 @@ static enum err unknown_read(struct tokenizer *t, const char *what, const char *
                          token ? token : "");
 }
 
-/* ---- the models ---- */
-
 enum err tokenizer_wordpiece_open(struct tokenizer *t, const char *what, const char *unknown,
                                   const char *prefix, size_t points_max)
 {
@@ -167,6 +88,8 @@ enum err tokenizer_wordpiece_open(struct tokenizer *t, const char *what, const c
     t->model.inner_node = trie_node(&t->model.trie, (const uint8_t *)prefix, strlen(prefix));
     return unknown_read(t, what, unknown);
 }
+
+/* ---- the models ---- */
 
 static enum err wordpiece_read(struct tokenizer *t, const char *what, const struct json *model)
 {
@@ -281,7 +204,7 @@ static enum err bpe_read(struct tokenizer *t, const char *what, const struct jso
 
 static enum err scores_read(struct tokenizer *t, const char *what, const struct json *vocab)
 {
-    TRY(tokens_grow(t, (int32_t)vocab->count));
+    TRY(tokenizer_tokens_grow(t, (int32_t)vocab->count));
     t->model.scores = calloc(vocab->count, sizeof *t->model.scores);
     if (!t->model.scores)
         return err_set(ERR_MEMORY, "no memory for %zu scores", vocab->count);
@@ -358,23 +281,6 @@ static enum err model_read(struct tokenizer *t, const char *what, const struct j
 }
 
 /* ---- added tokens ---- */
-
-enum err tokenizer_added_add(struct tokenizer *t, const char *content, int32_t id,
-                             struct tokenizer_added a)
-{
-    size_t bytes = strlen(content);
-    TRY(check_length(t, content, bytes));
-    TRY(tokens_grow(t, id + 1));
-    if (!t->tokens[id])
-        TRY_ALLOC(t->tokens[id] = arena_string(&t->arena, content, bytes));
-    TRY(name_add(t, &t->names, content, bytes, id));
-    t->special[id] = t->special[id] || a.special;
-    TRY_ALLOC(a.text = (const uint8_t *)arena_string(&t->arena, content, bytes));
-    a.bytes = bytes;
-    a.id = id;
-    t->added[t->added_count++] = a;
-    return ERR_OK;
-}
 
 static enum err check_free(const struct tokenizer *t, const char *what, const char *content,
                            int64_t id)

@@ -4,6 +4,7 @@
 #include "inner/config/json.h"
 #include "inner/data/tokenizer/tokenizer_own.h"
 
+/* tokens.c */
 bool tokenizer_json_flag(const struct json *j, const char *key, bool fallback);
 const char *tokenizer_json_text(const struct json *j, const char *key); /* NULL: no text there */
 
@@ -12,6 +13,10 @@ enum err tokenizer_wordpiece_open(struct tokenizer *t, const char *what, const c
 /* There is room for it in t->added. Text, length and id of `a` are set here. */
 enum err tokenizer_added_add(struct tokenizer *t, const char *content, int32_t id,
                              struct tokenizer_added a) MUST;
+enum err tokenizer_name_add(struct tokenizer *t, struct trie *to, const void *text, size_t bytes,
+                            int32_t id) MUST;
+/* Room for ids up to `size`. */
+enum err tokenizer_tokens_grow(struct tokenizer *t, int32_t size) MUST;
 enum err tokenizer_normal_read(struct tokenizer *t, const char *what, const struct json *j) MUST;
 enum err tokenizer_split_read(struct tokenizer *t, const char *what, const struct json *j) MUST;
 /* Does a ByteLevel belong to the pre-tokenizer? Then the characters of BPE's tokens are bytes. */

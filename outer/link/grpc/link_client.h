@@ -1,7 +1,8 @@
 #ifndef LINK_CLIENT_H
 #define LINK_CLIENT_H
-/* Private to outer/link/grpc: a site's end. link_grpc.c has the channels and the small calls,
- * link_up.c contributions, link_down.c downloads. Calls may come from several threads at once.
+/* Private to outer/link/grpc: a site's end. link_grpc.c has the channels and what calls begin and
+ * end with, unary.c the small calls, link_up.c contributions, link_down.c downloads. Calls may come
+ * from several threads at once.
  */
 #include "outer/link/grpc/link_call.h"
 #include "outer/link/deal.h"
@@ -51,6 +52,11 @@ struct link_grpc {
     char who[LINK_TEXT_MAX];
 };
 
+/* link_open, with the table of operations of unary.c, and two rows of it. */
+enum err link_grpc_open(struct link **out, const struct link_dial *d,
+                        const struct link_ops *ops) MUST;
+void link_grpc_counters(struct link *base, struct link_counters *out);
+void link_grpc_close(struct link *base);
 /* Around an upload: measures and sets its connections (link_path.h). */
 void link_up_begin(struct link_grpc *l);
 void link_up_end(struct link_grpc *l);

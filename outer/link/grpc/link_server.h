@@ -144,17 +144,21 @@ struct link_server {
 void server_request_next(struct link_server *s, unsigned method);
 void *server_admission_main(void *server);
 void server_calls_join(struct link_server *s); /* the threads of calls that have ended */
+/* Ends the open calls of revoked certificates. */
+void server_revoked_end(struct link_server *s);
+void server_book_sockets(struct link_server *s); /* under its mutex */
+
+/* ---- peer.c ---- */
 /* Reads the counters of the call's connection. When a connection breaks, bytes after the last
  * reading are lost to the ledger. */
 void server_socket_read(const struct server_call *call);
-/* Ends the open calls of revoked certificates. */
-void server_revoked_end(struct link_server *s);
+/* The site's entry; when the table is full, the first one. Under the server's mutex. */
+struct server_look *server_look_of(struct link_server *s, const char *peer);
 const char *server_site_of(const char *peer); /* atoll://run/site/NAME -> NAME; "-" */
 /* Around a download: its site's connections. */
 void server_path_begin(struct server_call *call);
 bool server_path_look(void *server); /* of all sites */
 void server_path_end(struct server_call *call);
-void server_book_sockets(struct link_server *s); /* under its mutex */
 
 /* ---- server_work.c ---- */
 void *server_work_main(void *server);

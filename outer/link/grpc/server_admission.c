@@ -64,22 +64,6 @@ static unsigned calls_of(const struct link_server *s, const char *peer) /* under
 
 /* ---- ledger ---- */
 
-/* When a connection breaks, bytes after the last reading are lost to the ledger, so the counters
- * are read with every chunk. */
-void server_socket_read(const struct server_call *call)
-{
-    struct link_server *s = call->server;
-    pthread_mutex_lock(&s->mutex);
-    link_sockets_read(&s->sockets, call->socket);
-    pthread_mutex_unlock(&s->mutex);
-}
-
-const char *server_site_of(const char *peer)
-{
-    const char *slash = strrchr(peer, '/');
-    return slash && slash[1] ? slash + 1 : "-";
-}
-
 /* Records a new call: its connection, and its site's idle time before it. */
 static void socket_begin(struct server_call *call, grpc_call *core) /* under the server's mutex */
 {
@@ -294,20 +278,6 @@ static void unknown_method_log(struct link_server *s, const struct server_call *
     gpr_free(path);
 }
 
-/* The site's entry; when the table is full, the first entry. Under the server's mutex. */
-static struct server_look *look_of(struct link_server *s, const char *peer)
-{
-    struct server_look *look = s->looks;
-    for (unsigned i = 0; i < s->look_used; i++)
-        if (strcmp(s->looks[i].peer, peer) == 0)
-            return &s->looks[i];
-    if (s->look_used < s->look_count)
-        look = &s->looks[s->look_used++];
-    *look = (struct server_look){0};
-    snprintf(look->peer, sizeof look->peer, "%s", peer);
-    return look;
-}
-
 /* ---- what a site is sent ---- */
 
 static void path_wanted(struct server_call *call, const grpc_metadata_array *m)
@@ -320,50 +290,10 @@ static void path_wanted(struct server_call *call, const grpc_metadata_array *m)
     }
 }
 
-void server_path_begin(struct server_call *call)
-{
-    struct link_server *s = call->server;
-    const char *site = server_site_of(call->peer);
-    if (!call->paces || !call->known)
-        return;
-    pthread_mutex_lock(&s->mutex);
-    struct link_path *p = &look_of(s, call->peer)->down;
-    if (!p->path.now.streams)
-        link_path_open(p, 0, call->bbr);
-    if (!p->running)
-        link_sockets_read_all(&s->sockets, site);
-    link_path_begin(p, &s->sockets, site, "down", site);
-    call->c->streams = p->path.now.streams;
-    pthread_mutex_unlock(&s->mutex);
-    link_watch_wake(&s->watch);
-}
-
-bool server_path_look(void *server)
-{
-    struct link_server *s = server;
-    bool more = false;
-    pthread_mutex_lock(&s->mutex);
-    for (unsigned i = 0; i < s->look_used; i++)
-        if (link_path_look(&s->looks[i].down, &s->sockets, server_site_of(s->looks[i].peer)))
-            more = true;
-    pthread_mutex_unlock(&s->mutex);
-    return more;
-}
-
-void server_path_end(struct server_call *call)
-{
-    struct link_server *s = call->server;
-    if (!call->c->streams)
-        return;
-    pthread_mutex_lock(&s->mutex);
-    link_path_end(&look_of(s, call->peer)->down);
-    pthread_mutex_unlock(&s->mutex);
-}
-
 /* Checks a site certificate's expiry once a day. Under the server's mutex. */
 static void expiry_look(struct link_server *s, const struct server_call *call, grpc_call *core)
 {
-    struct server_look *look = look_of(s, call->peer);
+    struct server_look *look = server_look_of(s, call->peer);
     struct tls_facts f;
     uint64_t now = clock_mono_ms();
     if (look->ms && now - look->ms < s->look_ms)
@@ -418,7 +348,7 @@ static bool rate_exceeded(struct link_server *s, const struct server_call *call)
         return false;
     struct bucket *b =
         call->known
-            ? &look_of(s, call->peer)->calls
+            ? &server_look_of(s, call->peer)->calls
             : &s->strangers[digest_crc32c(0, call->peer, strlen(call->peer)) % SERVER_STRANGERS];
     return !bucket_take(b, clock_mono_ms() * 1000000, s->calls_per_s,
                         LINK_CALLS_BURST * s->calls_per_s);
