@@ -138,12 +138,25 @@ static bool is_scalar(const char *key)
     return true;
 }
 
+/* A replayed round is there already, unless its process ended between commit and record. */
+static bool round_new(struct tfevents *t, const struct jsonl_row *row, int64_t step)
+{
+    double fragment = jsonl_number(row, "fragment");
+    if (!(fragment >= 0 && fragment < ROUND_FRAGMENTS_MAX))
+        return false;
+    int64_t *last = &t->round_step[(unsigned)fragment];
+    if (jsonl_number(row, "replayed") > 0 && step <= *last)
+        return false;
+    *last = step;
+    return true;
+}
+
 static void row_scalars(struct tfevents *t, const struct jsonl_row *row)
 {
     double step = jsonl_number(row, "step");
     bool shown = jsonl_is(row, "step") || jsonl_is(row, "round") || jsonl_is(row, "eval") ||
                  jsonl_is(row, "task");
-    if (!shown || !(step >= 0) || jsonl_number(row, "replayed") > 0)
+    if (!shown || !(step >= 0) || (jsonl_is(row, "round") && !round_new(t, row, (int64_t)step)))
         return;
     for (size_t i = 0; i < row->count; i++) {
         char tag[TAG_MAX];
@@ -160,6 +173,8 @@ void tfevents_begin(struct tfevents *t, int64_t step)
     struct message m, begun = {.used = 0};
     if (!t->file)
         return;
+    for (unsigned f = 0; f < ROUND_FRAGMENTS_MAX; f++)
+        t->round_step[f] = step;
     put_field(&begun, STATUS, VARINT);
     put_varint(&begun, START);
     event_begin(&m);

@@ -9,11 +9,13 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "kernels/base/arena.h"
+#include "outer/protocol/round.h"
 #include "outer/record/jsonl.h"
 
 struct tfevents { /* zeroed: closed, everything below does nothing */
     FILE *file;
     uint64_t flushed_ms;
+    int64_t round_step[ROUND_FRAGMENTS_MAX]; /* of the newest round that is in the files */
 };
 
 enum err tfevents_open(struct tfevents *t, const char *directory) MUST; /* made if it is missing */
