@@ -9,147 +9,9 @@
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/ledger_inside.h"
-#include "outer/record/jsonl.h"
-#include "outer/record/ledger_read.h"
+#include "outer/record/ledger_table.h"
 
 enum { MEMBERS_MAX = 1025 }; /* the largest roster and its aggregator */
-enum by { BY_LAYER, BY_SITE, BY_ROUND, BY_FRAGMENT, BY_CALL, BY_HOUR, BYS };
-static const char *const by_name[BYS] = {"layer", "site", "round", "fragment", "call", "hour"};
-
-struct line { /* of a table: rows added up */
-    char label[96];
-    uint64_t calls, broken, wrong, connections, resent_by_tcp;
-    struct flow {
-        uint64_t predicted, total;  /* payload of complete transfers */
-        struct ledger_side counted; /* everything */
-        struct ledger_side model;   /* what complete transfers of that payload take */
-    } up, down;
-};
-
-/* ---- adding up ---- */
-
-static void line_add(struct line *l, const struct ledger_member *m, const struct ledger_sum *s)
-{
-    const struct ledger_row *row = &s->row;
-    struct ledger_row sum = {.up = l->up.counted, .down = l->down.counted}, model = {0};
-    struct flow *f = row->what == LEDGER_CONTRIBUTION ? &l->up : &l->down;
-    ledger_add(&sum, row);
-    l->up.counted = sum.up;
-    l->down.counted = sum.down;
-    l->calls += row->what < LEDGER_CONNECTION ? row->calls : 0;
-    l->connections += row->what == LEDGER_CONNECTION ? row->calls : 0;
-    l->broken += row->broken;
-    l->resent_by_tcp += row->resent;
-    l->wrong += ledger_wrong(m, s);
-    f->predicted += s->of.predicted;
-    f->total += s->of.total;
-    model.up = f->model;
-    ledger_add(&model, &(struct ledger_row){.up = s->model});
-    f->model = model.up;
-}
-
-static int by_site(const void *x, const void *y)
-{
-    const struct ledger_row *a = x, *b = y;
-    return strcmp(a->site, b->site);
-}
-
-/* Older rounds are one, and the first. */
-static int by_round(const void *x, const void *y)
-{
-    const struct ledger_row *a = x, *b = y;
-    bool older_a = a->round == LEDGER_OLDER, older_b = b->round == LEDGER_OLDER;
-    if (older_a || older_b)
-        return older_b - older_a;
-    if (a->round != b->round)
-        return a->round < b->round ? -1 : 1;
-    return a->round == LEDGER_NO_ROUND ? 0
-                                       : (a->fragment > b->fragment) - (a->fragment < b->fragment);
-}
-
-static int by_fragment(const void *x, const void *y)
-{
-    const struct ledger_row *a = x, *b = y;
-    bool none_a = a->round == LEDGER_NO_ROUND, none_b = b->round == LEDGER_NO_ROUND;
-    if (none_a || none_b)
-        return none_a - none_b;
-    return (a->fragment > b->fragment) - (a->fragment < b->fragment);
-}
-
-static int by_call(const void *x, const void *y)
-{
-    const struct ledger_row *a = x, *b = y;
-    return (a->what > b->what) - (a->what < b->what);
-}
-
-static int by_hour(const void *x, const void *y)
-{
-    const struct ledger_sum *a = x, *b = y;
-    if (a->row.t_ms != b->row.t_ms)
-        return a->row.t_ms < b->row.t_ms ? -1 : 1;
-    return (a->hours > b->hours) - (a->hours < b->hours);
-}
-
-static int by_nothing(const void *x, const void *y)
-{
-    (void)x;
-    (void)y;
-    return 0;
-}
-
-static int (*const order[BYS])(const void *, const void *) = {by_nothing,  by_site, by_round,
-                                                              by_fragment, by_call, by_hour};
-
-static void label(char out[96], enum by by, const struct ledger_member *m,
-                  const struct ledger_sum *s)
-{
-    const struct ledger_row *row = &s->row;
-    bool none = row->round == LEDGER_NO_ROUND;
-    if (by == BY_LAYER)
-        snprintf(out, 96, "%s", m->name);
-    else if (by == BY_SITE)
-        snprintf(out, 96, "%s", row->site);
-    else if (by == BY_CALL)
-        snprintf(out, 96, "%s", ledger_name(row->what));
-    else if (by == BY_HOUR)
-        jsonl_date(out, 96, s->hours == 1 ? "%Y-%m-%d %H:00" : "%Y-%m-%d",
-                   1e-3 * (double)row->t_ms);
-    else if (none)
-        snprintf(out, 96, "no round");
-    else if (by == BY_ROUND && row->round == LEDGER_OLDER)
-        snprintf(out, 96, "older rounds");
-    else if (by == BY_ROUND)
-        snprintf(out, 96, "%" PRIu64 " fragment %" PRIu32, row->round, row->fragment);
-    else
-        snprintf(out, 96, "%" PRIu32, row->fragment);
-}
-
-/* Lines of a replica's table, in the order of `by`. */
-static enum err lines_make(const struct ledger_member *m, enum by by, struct arena *a,
-                           struct line **lines, size_t *count)
-{
-    struct ledger_sum *sums;
-    size_t all = ledger_sum_count(m), n = 0;
-    TRY_ALLOC(sums = arena_array(a, all + 1, sizeof *sums));
-    TRY_ALLOC(*lines = arena_array(a, all + 1, sizeof **lines));
-    *count = 0;
-    for (size_t i = 0; i < all; i++) {
-        sums[n] = ledger_sum_at(m, i);
-        n += *sums[n].row.site != 0;
-    }
-    if (n)
-        qsort(sums, n, sizeof *sums, order[by]);
-    for (size_t i = 0; i < n; i++) {
-        if (i == 0 || order[by](&sums[i - 1], &sums[i]) != 0) {
-            struct line *fresh = &(*lines)[(*count)++];
-            *fresh = (struct line){0};
-            label(fresh->label, by, m, &sums[i]);
-        }
-        line_add(&(*lines)[*count - 1], m, &sums[i]);
-    }
-    return ERR_OK;
-}
-
 /* ---- printing ---- */
 
 static double apart_percent(uint64_t layers, uint64_t socket)
@@ -175,7 +37,7 @@ static void print_layer(const char *name, uint64_t up_model, uint64_t up, uint64
            up, down_model, down, note);
 }
 
-static void print_sockets(const struct line *l)
+static void print_sockets(const struct ledger_line *l)
 {
     uint64_t up = ledger_sum(&l->up.counted), down = ledger_sum(&l->down.counted);
     uint64_t socket_up = l->up.counted.socket, socket_down = l->down.counted.socket;
@@ -191,7 +53,7 @@ static void print_sockets(const struct line *l)
            ledger_ip(socket_up, socket_down), "", ledger_ip(socket_down, socket_up));
 }
 
-static void print_layers(const struct line *l)
+static void print_layers(const struct ledger_line *l)
 {
     const struct ledger_side *u = &l->up.counted, *d = &l->down.counted, *um = &l->up.model,
                              *dm = &l->down.model;
@@ -212,14 +74,14 @@ static void print_layers(const struct line *l)
            l->calls, l->broken, l->connections, l->resent_by_tcp);
 }
 
-static void print_lines(const struct line *lines, size_t count, enum by by)
+static void print_lines(const struct ledger_line *lines, size_t count, enum ledger_by by)
 {
-    bool sockets = by == BY_SITE;
-    printf("  %-20s %13s %13s %13s %13s %11s %11s %11s %13s%s\n", by_name[by], "up, predicted",
-           "payload up", "dn, predicted", "payload down", "protobuf", "HTTP/2", "TLS", "all layers",
-           sockets ? "       sockets    apart" : "");
+    bool sockets = by == LEDGER_BY_SITE;
+    printf("  %-20s %13s %13s %13s %13s %11s %11s %11s %13s%s\n", ledger_by_name[by],
+           "up, predicted", "payload up", "dn, predicted", "payload down", "protobuf", "HTTP/2",
+           "TLS", "all layers", sockets ? "       sockets    apart" : "");
     for (size_t i = 0; i < count; i++) {
-        const struct line *l = &lines[i];
+        const struct ledger_line *l = &lines[i];
         const struct ledger_side *u = &l->up.counted, *d = &l->down.counted;
         uint64_t all = ledger_sum(u) + ledger_sum(d), socket = u->socket + d->socket;
         printf("  %-20s %13" PRIu64 " %13" PRIu64 " %13" PRIu64 " %13" PRIu64 " %11" PRIu64
@@ -254,14 +116,14 @@ static void print_why(const struct ledger_transfers *t, const char *direction)
             printf("  %s: %" PRIu64 " bytes %s\n", direction, parts[i].bytes, parts[i].why);
 }
 
-static void print_csv(const struct ledger_member *m, const struct line *lines, size_t count,
-                      enum by by)
+static void print_csv(const struct ledger_member *m, const struct ledger_line *lines, size_t count,
+                      enum ledger_by by)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct line *l = &lines[i];
-        const struct flow *flows[] = {&l->up, &l->down};
-        printf("%s,%s,%s,%s,%" PRIu64 ",%" PRIu64, m->directory, m->name, by_name[by], l->label,
-               l->calls, l->broken);
+        const struct ledger_line *l = &lines[i];
+        const struct ledger_flow *flows[] = {&l->up, &l->down};
+        printf("%s,%s,%s,%s,%" PRIu64 ",%" PRIu64, m->directory, m->name, ledger_by_name[by],
+               l->label, l->calls, l->broken);
         for (int k = 0; k < 2; k++)
             printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
                    ",%" PRIu64,
@@ -272,87 +134,24 @@ static void print_csv(const struct ledger_member *m, const struct line *lines, s
     }
 }
 
-static enum err print_member(const struct ledger_member *m, enum by by, bool csv, struct arena *a)
+static enum err print_member(const struct ledger_member *m, enum ledger_by by, bool csv,
+                             struct arena *a)
 {
-    struct line *lines;
+    struct ledger_line *lines;
     size_t count;
-    TRY(lines_make(m, by, a, &lines, &count));
+    TRY(ledger_lines_make(m, by, a, &lines, &count));
     if (csv) {
         print_csv(m, lines, count, by);
         return ERR_OK;
     }
     print_head(m);
-    if (by == BY_LAYER && count)
+    if (by == LEDGER_BY_LAYER && count)
         print_layers(lines);
     else
         print_lines(lines, count, by);
     print_why(&m->up, "up");
     print_why(&m->down, "down");
     puts("");
-    return ERR_OK;
-}
-
-/* ---- what is wrong ---- */
-
-static enum err differs(const struct ledger_member *m, const struct ledger_row *row,
-                        const char *than)
-{
-    bool up = row->what == LEDGER_CONTRIBUTION;
-    return err_set(ERR_DIFFERS,
-                   "%s: %s of site %s, fragment %" PRIu32 " round %" PRIu64 ": predicted %" PRIu64
-                   ", agreed %" PRIu64 ", counted %" PRIu64 " bytes of payload%s",
-                   m->directory, ledger_name(row->what), row->site, row->fragment, row->round,
-                   row->predicted, row->total, up ? row->up.payload : row->down.payload, than);
-}
-
-static enum err older_differs(const struct ledger_member *m, const struct ledger_sum *s)
-{
-    uint64_t round = s->of.differ ? s->differ_round : s->cut_round;
-    return err_set(ERR_DIFFERS,
-                   "%s: of older rounds %" PRIu64 " transfers (%s of site %s, fragment %" PRIu32
-                   ") are not as predicted; the first is of round %" PRIu64,
-                   m->directory, ledger_wrong(m, s), ledger_name(s->row.what), s->row.site,
-                   s->row.fragment, round);
-}
-
-static enum err check_member(const struct ledger_member *m)
-{
-    for (size_t i = 0; i < m->count; i++)
-        if (!ledger_good(m, &m->rows[i]))
-            return differs(m, &m->rows[i], "");
-    for (size_t i = 0; i < m->older_count; i++)
-        if (ledger_wrong(m, &m->older[i]))
-            return older_differs(m, &m->older[i]);
-    return ERR_OK;
-}
-
-static enum err check_ends(const struct ledger_member *site, const struct ledger_member *aggregator)
-{
-    size_t unknown = 0;
-    for (size_t i = 0; i < site->count; i++)
-        unknown += ledger_ends_unknown(aggregator, &site->rows[i]);
-    if (unknown)
-        fprintf(stderr,
-                "cannot check  %zu transfers of %s beside %s, which has no row of them: a process "
-                "was killed, a disk was full, or the rows were taken out or folded\n",
-                unknown, site->name, aggregator->directory);
-    for (size_t i = 0; i < site->count; i++)
-        if (!ledger_ends_agree(aggregator, &site->rows[i]))
-            return differs(site, &site->rows[i],
-                           ledger_row_of(aggregator, &site->rows[i])
-                               ? "; the aggregator has another size"
-                               : "; the aggregator has none on record");
-    return ERR_OK;
-}
-
-static enum err members_check(const struct ledger_member *members, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        TRY(check_member(&members[i]));
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < count; k++)
-            if (members[k].aggregator && !members[i].aggregator)
-                TRY(check_ends(&members[i], &members[k]));
     return ERR_OK;
 }
 
@@ -374,9 +173,9 @@ static enum err ledger(const struct args *args, const char *by_text, bool csv, s
     size_t count = (size_t)args->operand_count;
     int by = 0;
     bool inside = strcmp(by_text, "inside") == 0;
-    while (by < BYS && strcmp(by_name[by], by_text) != 0)
+    while (by < LEDGER_BYS && strcmp(ledger_by_name[by], by_text) != 0)
         by++;
-    if (by == BYS && !inside)
+    if (by == LEDGER_BYS && !inside)
         return err_set(ERR_CONFIG,
                        "--by %s: one of layer, site, round, fragment, call, hour, inside", by_text);
     if (count == 0 || count > MEMBERS_MAX)
@@ -393,8 +192,8 @@ static enum err ledger(const struct args *args, const char *by_text, bool csv, s
              "down_predicted,down_payload,down_grpc,down_http2,down_tls,down_layers,down_socket,"
              "wrong");
     for (size_t i = 0; i < count; i++)
-        TRY(print_member(&members[i], (enum by)by, csv, a));
-    return members_check(members, count);
+        TRY(print_member(&members[i], (enum ledger_by)by, csv, a));
+    return ledger_check(members, count);
 }
 
 enum err cmd_ledger(int argc, char **argv)
