@@ -51,9 +51,9 @@ static enum err roster_site_adopted(void *self, struct site_slot *l, const struc
 static enum err roster_site_heard(void *self, struct site *s, unsigned peer,
                                   const struct wire_hello_answer *a)
 {
-    (void)self;
     unsigned peers = site_peers(s);
     bool changed = a->roster_version > 1;
+    (void)self;
     if (changed && s->index < ROUND_SITES_MAX && s->index != a->site)
         return err_set(ERR_DISAGREE,
                        "the aggregator has site %s as number %" PRIu32 " of the roster, this site "
