@@ -360,6 +360,19 @@ enum err run_proxy(struct run *r)
     return dial_proxy_credentials(&r->proxy, r->o.site_proxy_credentials);
 }
 
+struct link_dial run_dial(const struct run *r)
+{
+    const struct outer_settings *o = &r->o;
+    return (struct link_dial){.server_name =
+                                  *o->site_aggregator_name ? o->site_aggregator_name : NULL,
+                              .proxy = &r->proxy,
+                              .streams = (unsigned)o->site_streams,
+                              .automatic = o->site_streams == SITE_STREAMS_AUTO,
+                              .bbr = o->site_congestion == SITE_CONGESTION_BBR,
+                              .rate_up = (uint64_t)(1e6 / 8 * o->site_rate_up),
+                              .rate_down = (uint64_t)(1e6 / 8 * o->site_rate_down)};
+}
+
 enum err run_tls(struct run *r, const char *name, struct link_tls *tls)
 {
     TRY_ALLOC(tls->ca = arena_printf(&r->perm, "%s/ca.pem", r->o.tls_dir));

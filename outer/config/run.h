@@ -74,6 +74,8 @@ enum err run_imported(const char *run_dir, struct arena *a, char hex[65]) MUST;
 enum err run_import_checkpoint(const struct run *r, const struct portable *p, const char *dir) MUST;
 /* ca.pem, NAME.pem and NAME.key in tls.dir, in `r`'s memory. */
 enum err run_tls(struct run *r, const char *name, struct link_tls *tls) MUST;
+/* How a site dials, of site.*; target and certificate are the caller's. */
+struct link_dial run_dial(const struct run *r);
 /* Adds site.proxy_credentials to the proxy; before the first connection. */
 enum err run_proxy(struct run *r) MUST;
 /* For struct args: the setting that is nearest to a word without a section. */

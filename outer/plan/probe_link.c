@@ -164,14 +164,7 @@ static void show_settings(struct probe *c, double bps)
 
 static enum err measure(struct probe *c)
 {
-    struct link_dial d = {
-        .target = c->run->o.site_aggregator,
-        .streams = (unsigned)c->run->o.site_streams,
-        .automatic = c->run->o.site_streams == SITE_STREAMS_AUTO,
-        .bbr = c->run->o.site_congestion == SITE_CONGESTION_BBR,
-        .rate_up =
-            (uint64_t)(1e6 / 8 * c->run->o.site_rate_up), /* the limit that the run will use */
-        .rate_down = (uint64_t)(1e6 / 8 * c->run->o.site_rate_down)};
+    struct link_dial d = run_dial(c->run); /* with the limits that the run will use */
     struct fit up, down;
     double best = INFINITY, worst = 0, seconds;
     struct wire_leave leave = {.head = head_of(c)};
@@ -180,9 +173,7 @@ static enum err measure(struct probe *c)
     if (!*c->run->o.site_name)
         return err_set(ERR_CONFIG, "site.name is empty: give the name of the certificate: "
                                    "--site.name NAME, one of outer.sites");
-    if (*c->run->o.site_aggregator_name)
-        d.server_name = c->run->o.site_aggregator_name;
-    d.proxy = &c->run->proxy;
+    d.target = c->run->o.site_aggregator;
     TRY(run_proxy(c->run));
     TRY(run_tls(c->run, c->run->o.site_name, &d.tls));
     TRY(tls_check(&d.tls, c->run->s.run_name, TLS_SITE, c->run->o.site_name, clock_wall_s(),

@@ -67,20 +67,13 @@ static enum err dial(struct job *j)
     unsigned count = (unsigned)j->run->o.outer_aggregators;
     char target[256];
     struct link *links[WIRE_AGGREGATORS_MAX];
-    struct link_dial d = {.target = target,
-                          .streams = (unsigned)j->run->o.site_streams,
-                          .automatic = j->run->o.site_streams == SITE_STREAMS_AUTO,
-                          .bbr = j->run->o.site_congestion == SITE_CONGESTION_BBR,
-                          .rate_up = (uint64_t)(1e6 / 8 * j->run->o.site_rate_up),
-                          .rate_down = (uint64_t)(1e6 / 8 * j->run->o.site_rate_down),
-                          .book = ledger_book_add,
-                          .book_self = &j->out->ledger};
+    struct link_dial d = run_dial(j->run);
+    d.target = target;
+    d.book = ledger_book_add;
+    d.book_self = &j->out->ledger;
     link_tune();
     if (j->coll->size == 1) /* MPI's ranks read one another's memory */
         process_memory_private();
-    if (*j->run->o.site_aggregator_name)
-        d.server_name = j->run->o.site_aggregator_name;
-    d.proxy = &j->run->proxy;
     TRY(run_proxy(j->run));
     TRY(run_tls(j->run, j->run->o.site_name, &d.tls));
     j->o->tls = d.tls;

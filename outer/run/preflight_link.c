@@ -205,14 +205,10 @@ void preflight_link(struct preflight *p)
 {
     const struct outer_settings *o = &p->j.run->o;
     char target[256];
-    struct link_dial d = {.target = target,
-                          .proxy = &p->j.run->proxy,
-                          .tls = p->j.o->tls,
-                          .streams = (unsigned)o->site_streams,
-                          .automatic = o->site_streams == SITE_STREAMS_AUTO,
-                          .bbr = o->site_congestion == SITE_CONGESTION_BBR};
-    if (*o->site_aggregator_name)
-        d.server_name = o->site_aggregator_name;
+    struct link_dial d = run_dial(p->j.run);
+    d.target = target;
+    d.tls = p->j.o->tls;
+    d.rate_up = d.rate_down = 0; /* the line's own rate is measured */
     signal(SIGPIPE, SIG_IGN);
     link_tune();
     if (run_proxy(p->j.run) != ERR_OK || tls_force13() != ERR_OK) {
