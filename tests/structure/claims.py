@@ -9,6 +9,7 @@ If this fails, a document says something that was true once. Columns: see the he
 import csv
 import fnmatch
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def value_of(root, file, where, column, pick):
         return None
     if pick == "last":
         return float(rows[-1][column])
-    return {"min": min, "max": max}[pick](float(r[column]) for r in rows)
+    return {"min": min, "max": max, "mean": statistics.mean}[pick](float(r[column]) for r in rows)
 
 
 def stated(figure):
