@@ -138,6 +138,13 @@ struct config_rules {
 };
 void config_broken(struct config_rules *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+struct config_excluded { /* a setting that another one excludes */
+    bool given;
+    const char *key, *use; /* and what it has to be */
+};
+/* "BEFORE needs KEY = USE" and `after`, for each row that is given. */
+void config_needs(struct config_rules *r, const char *before, const struct config_excluded *rows,
+                  size_t count, const char *after);
 enum err config_rules_report(const struct config_rules *r) MUST; /* ERR_CONFIG, one per line */
 
 /* The name, "section.key", of the key whose last part is nearest to a word; `edits`: how far. */

@@ -51,6 +51,14 @@ void config_broken(struct config_rules *r, const char *format, ...)
                                       r->length ? "\n" : "", sentence);
 }
 
+void config_needs(struct config_rules *r, const char *before, const struct config_excluded *rows,
+                  size_t count, const char *after)
+{
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].given)
+            config_broken(r, "%s needs %s = %s%s", before, rows[i].key, rows[i].use, after);
+}
+
 enum err config_rules_report(const struct config_rules *r)
 {
     if (!r->length)

@@ -472,10 +472,7 @@ static void check_compress(struct config_rules *r, const struct settings *s)
 static void check_modules(struct config_rules *r, const struct settings *s)
 {
     long long modules = s->train_modules, layers = s->model_layers;
-    const struct {
-        bool given;
-        const char *key, *use;
-    } not [] = {
+    const struct config_excluded not [] = {
         {s->model_shared, "model.shared = true", "false"},
         {s->model_heads_n > 1, "model.heads_n", "1"},
         {s->train_micro_batch_tokens && s->train_micro_batch_tokens < s->train_batch_tokens,
@@ -514,13 +511,11 @@ static void check_modules(struct config_rules *r, const struct settings *s)
 
 static void check_clip(struct config_rules *r, const struct settings *s)
 {
-    const struct {
-        bool given;
-        const char *key, *use;
-    } not [] = {{s->train_clip <= 0, "train.clip = 0", "a clip above 0"},
-                {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress", "none"},
-                {s->train_layer_drop > 0, "train.layer_drop", "0"},
-                {s->train_stages.count > 0, "train.stages", "none of them"}};
+    const struct config_excluded not [] = {
+        {s->train_clip <= 0, "train.clip = 0", "a clip above 0"},
+        {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress", "none"},
+        {s->train_layer_drop > 0, "train.layer_drop", "0"},
+        {s->train_stages.count > 0, "train.stages", "none of them"}};
     for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
         if (s->train_clip_per == TRAIN_CLIP_PER_BUCKET && not [i].given)
             config_broken(r, "train.clip_per = bucket with %s; use %s, or train.clip_per = model",

@@ -178,10 +178,7 @@ static void check_grow(struct config_rules *r, const struct outer_settings *o,
 static void check_time(struct config_rules *r, const struct outer_settings *o,
                        const struct settings *s)
 {
-    const struct {
-        bool given;
-        const char *key, *use;
-    } not [] = {
+    const struct config_excluded rows[] = {
         {o->outer_every < 2, "outer.every", "the most steps of a round, at least 2"},
         {o->outer_fragments != 1 || o->outer_partition == FRAGMENT_SLICES, "outer.fragments", "1"},
         {o->outer_overlap_steps > 0, "outer.overlap_steps", "0"},
@@ -189,10 +186,10 @@ static void check_time(struct config_rules *r, const struct outer_settings *o,
         {o->outer_first_every || o->outer_second_every, "outer.first_every and second_every", "0"},
         {o->outer_mode != OUTER_MODE_STRICT, "outer.mode", "strict: no site is late by its speed"},
         {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress", "none"}};
-    for (size_t i = 0; o->outer_every_s > 0 && i < sizeof not / sizeof *not ; i++)
-        if (not [i].given)
-            config_broken(r, "outer.every_s = %g needs %s = %s; or leave outer.every_s at 0",
-                          o->outer_every_s, not [i].key, not [i].use);
+    char every[48];
+    snprintf(every, sizeof every, "outer.every_s = %g", o->outer_every_s);
+    config_needs(r, every, rows, o->outer_every_s > 0 ? sizeof rows / sizeof *rows : 0,
+                 "; or leave outer.every_s at 0");
 }
 
 /* Values are drawn out of the one fragment of all parameters; those of other rounds keep theta, the
@@ -214,10 +211,7 @@ static const char *sums_key(const struct outer_settings *o)
 static void check_draw(struct config_rules *r, const struct outer_settings *o,
                        const struct settings *s)
 {
-    const struct {
-        bool given;
-        const char *key, *use;
-    } not [] = {
+    const struct config_excluded rows[] = {
         {o->outer_fragments != 1 || o->outer_partition == FRAGMENT_SLICES, "outer.fragments", "1"},
         {o->outer_overlap_steps == o->outer_every, "outer.overlap_steps",
          "0: a round has to be applied before the next is sent"},
@@ -229,10 +223,10 @@ static void check_draw(struct config_rules *r, const struct outer_settings *o,
              (size_t)o->outer_downlink_compression_from <= o->outer_sites.count,
          "outer.downlink_compression_from", "0"},
         {s->train_stages.count > 0, "train.stages", "[]"}};
-    for (size_t i = 0; o->outer_draw < 1 && i < sizeof not / sizeof *not ; i++)
-        if (not [i].given)
-            config_broken(r, "outer.draw = %g needs %s = %s; or leave outer.draw at 1",
-                          o->outer_draw, not [i].key, not [i].use);
+    char draw[48];
+    snprintf(draw, sizeof draw, "outer.draw = %g", o->outer_draw);
+    config_needs(r, draw, rows, o->outer_draw < 1 ? sizeof rows / sizeof *rows : 0,
+                 "; or leave outer.draw at 1");
 }
 
 /* Steps between two sends of a slice, at least. */
@@ -353,10 +347,7 @@ static void check_moments(struct config_rules *r, const struct outer_settings *o
 static void check_stages(struct config_rules *r, const struct outer_settings *o,
                          const struct settings *s)
 {
-    const struct {
-        bool given;
-        const char *key, *use;
-    } not [] = {
+    const struct config_excluded rows[] = {
         {o->outer_fragments != 1 || o->outer_partition == FRAGMENT_SLICES, "outer.fragments", "1"},
         {o->outer_overlap_steps > 0, "outer.overlap_steps", "0"},
         {o->outer_first_every || o->outer_second_every, "outer.first_every and second_every", "0"},
@@ -365,12 +356,8 @@ static void check_stages(struct config_rules *r, const struct outer_settings *o,
          "outer.downlink_compression_from", "0"},
         {o->outer_mode != OUTER_MODE_STRICT, "outer.mode", "strict"}};
     long long every = o->outer_every, end = 0;
-    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
-        if (not [i].given)
-            config_broken(r,
-                          "train.stages with an outer loop needs %s = %s: all sites begin a "
-                          "stage with the same parameters",
-                          not [i].key, not [i].use);
+    config_needs(r, "train.stages with an outer loop", rows, sizeof rows / sizeof *rows,
+                 ": all sites begin a stage with the same parameters");
     double share = 0;
     for (size_t i = 0; i + 1 < s->train_stages.count; i++) {
         share += keys_stage(s, i).share;
@@ -408,20 +395,16 @@ static enum codec_kind forwarded(enum codec_kind kind)
 static void check_local_steps(struct config_rules *r, const struct outer_settings *o,
                               const struct settings *s)
 {
-    const struct {
-        bool given;
-        const char *key, *use;
-    } not [] = {{o->outer_overlap_steps > 0, "outer.overlap_steps", "0"},
-                {o->outer_every_s > 0, "outer.every_s", "0"},
-                {o->outer_mode != OUTER_MODE_STRICT, "outer.mode", "strict"}};
+    const struct config_excluded rows[] = {
+        {o->outer_overlap_steps > 0, "outer.overlap_steps", "0"},
+        {o->outer_every_s > 0, "outer.every_s", "0"},
+        {o->outer_mode != OUTER_MODE_STRICT, "outer.mode", "strict"}};
     bool local = s->train_compress == TRAIN_COMPRESS_ZEROONE;
-    for (size_t i = 0; local && i < sizeof not / sizeof *not ; i++)
-        if (not [i].given)
-            config_broken(r,
-                          "train.compress = zeroone with several sites needs %s = %s: a round "
-                          "must find the ranks' parameters equal, so its step must be known "
-                          "before; or use train.compress = onebit",
-                          not [i].key, not [i].use);
+    config_needs(
+        r, "train.compress = zeroone with several sites", rows,
+        local ? sizeof rows / sizeof *rows : 0,
+        ": a round must find the ranks' parameters equal, so its step must be known before; "
+        "or use train.compress = onebit");
 }
 
 /* A merge that reads each contribution. */
@@ -562,10 +545,7 @@ static void check_replan(struct config_rules *r, const struct outer_settings *o)
 static void check_masked(struct config_rules *r, const struct outer_settings *o)
 {
     const struct codec *c = codec_get(o->outer_codec);
-    const struct {
-        bool given;
-        const char *key, *use;
-    } not [] = {
+    const struct config_excluded rows[] = {
         {!codec_words_bytes(c, DEV_BLOCK, 1), "outer.codec",
          "int8, int4, int2, sign or fixed: contributions have to add as integers, of all values"},
         {o->outer_first_every > 0 || o->outer_second_every > 0,
@@ -582,9 +562,7 @@ static void check_masked(struct config_rules *r, const struct outer_settings *o)
     if (o->privacy_secure != PRIVACY_SECURE_SUM || !o->outer_sites.count)
         return;
     check_masked_sites(r, o);
-    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
-        if (not [i].given)
-            config_broken(r, "privacy.secure = sum needs %s = %s", not [i].key, not [i].use);
+    config_needs(r, "privacy.secure = sum", rows, sizeof rows / sizeof *rows, "");
 }
 
 static void check_full_precision(struct config_rules *r, const struct outer_settings *o)
