@@ -149,6 +149,12 @@ static bool rollback_may(struct aggregator *a, const struct wire_operate *m,
     return false;
 }
 
+/* The act that closes the round, asked for once more: its answer was lost. */
+static bool is_ordered(const struct aggregator_fragment *f, const struct wire_operate *m)
+{
+    return f->rolls_back == (m->act == WIRE_ROLLBACK) && (!f->rolls_back || f->rolls_to == m->to);
+}
+
 static enum err operate_close(struct aggregator *a, const char *peer, const struct wire_operate *m,
                               struct wire_answer *answer)
 {
@@ -163,8 +169,13 @@ static enum err operate_close(struct aggregator *a, const char *peer, const stru
         aggregator_say(answer, ROUND_INVALID, "round %" PRIu64 " has not begun", m->round);
     else if (a->commit.stage == COMMIT_PASSING && a->commit.fragment == m->fragment)
         aggregator_say(answer, ROUND_FULL, "round %" PRIu64 " is being committed", m->round);
-    else if (a->fragment[m->fragment].ordered)
+    else if (a->fragment[m->fragment].ordered && is_ordered(&a->fragment[m->fragment], m))
         aggregator_say(answer, ROUND_CURRENT, "round %" PRIu64 " is being closed", m->round);
+    else if (a->fragment[m->fragment].ordered)
+        aggregator_say(answer, ROUND_FULL,
+                       "round %" PRIu64 " is being closed by another act: this one has done "
+                       "nothing; ask again in the next round",
+                       m->round);
     else if (!any_accepted(a, m->fragment) && a->fragment[m->fragment].asked <= f->round)
         aggregator_say(answer, ROUND_FULL, "no contribution to round %" PRIu64 " is here yet",
                        m->round);

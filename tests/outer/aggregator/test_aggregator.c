@@ -962,6 +962,11 @@ static void an_operator_rolls_back(void **state)
     assert_int_equal(roll_back(2, 1), ROUND_BEHIND);
     assert_int_equal(roll_back(3, 1), ROUND_CURRENT);
     assert_int_equal(roll_back(3, 1), ROUND_CURRENT); /* once more, before it is carried out */
+    assert_int_equal(roll_back(3, 2), ROUND_FULL);    /* another act: it would not be done */
+    struct wire_operate abort = {.act = WIRE_ABORT, .round = 3};
+    struct wire_answer refused;
+    t.s.operate(t.s.self, boss, &abort, &refused);
+    assert_int_equal(refused.outcome, ROUND_FULL);
     crash();
     work();
     assert_int_equal(t.replica.state[0].round, 4);
