@@ -10,13 +10,12 @@ const struct cmd_act *cmd_act_find(const struct cmd_acts *c, const char *name)
     return NULL;
 }
 
-static enum err list(const struct cmd_acts *c)
+void cmd_acts_list(const struct cmd_acts *c)
 {
     printf("%s\n\n", c->head);
     for (size_t i = 0; i < c->count; i++)
         printf("  %-11s %s\n", c->acts[i].name, c->acts[i].summary);
     printf("\nexample:\n%s\n", c->example);
-    return ERR_OK;
 }
 
 enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv)
@@ -25,7 +24,7 @@ enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv)
     char names[256] = "";
     const struct cmd_act *act = cmd_act_find(c, argv[1]);
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        return list(c);
+        return cmd_acts_list(c), ERR_OK;
     for (size_t i = 0; i < c->count; i++) {
         size_t n = strlen(names);
         snprintf(names + n, sizeof names - n, "%s%s",

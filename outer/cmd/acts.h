@@ -16,6 +16,7 @@ struct cmd_acts {
 };
 /* The act that argv[1] names; NULL: none of this name. */
 const struct cmd_act *cmd_act_find(const struct cmd_acts *c, const char *name);
+void cmd_acts_list(const struct cmd_acts *c); /* as --help prints it */
 /* Runs it, or prints the list at --help. ERR_CONFIG: there is no such act; names them. */
 enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv) MUST;
 /* A command on a run: parses the arguments, opens the run that `source` names (its args are set),

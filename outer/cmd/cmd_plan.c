@@ -198,8 +198,9 @@ static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_
             config_choice_name(outer_codec_choices, run.outer_codec),
             config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_lr,
             run.outer_error_feedback_decay);
-    if (c->source.probe)
-        fprintf(f, "site:\n  probe: %s\n", c->source.probe);
+    const char *probe = c->source.probe ? c->source.probe : c->p->o.site_probe;
+    if (*probe)
+        fprintf(f, "site:\n  probe: %s\n", probe);
 }
 
 static enum err give_configuration(const struct plan_cmd *c, const struct plan_option *o)
@@ -313,7 +314,9 @@ enum err cmd_plan(int argc, char **argv)
         PLAN_ACTS(X)
 #undef X
     };
-    static const struct cmd_acts all = {"plan", "", "", acts, sizeof acts / sizeof *acts};
+    static const struct cmd_acts all = {
+        "plan", "\nOther plans, atoll plan ACT:", "  atoll plan inside --help", acts,
+        sizeof acts / sizeof *acts};
     struct plan_cmd c = {.utilisation = 95, .source = {.role = RUN_PLAN}};
     const struct args_option options[] = {
         PLAN_ROWS(&c.source),
@@ -327,17 +330,19 @@ enum err cmd_plan(int argc, char **argv)
         .command = "plan",
         .summary = "Chooses H, fragments, overlap and codec for a link and a step time, with the "
                    "predicted share of time that trains, bytes, cost and loss. A link that cannot "
-                   "do it is refused with the nearest one that can. Other plans: atoll plan "
-                   "inside (the ranks of one site), layers (slices of layers), private (the "
-                   "privacy budget of a site), accumulator BITS, times GPUS:MINUTES,...; "
-                   "`atoll plan inside --help` says more.",
+                   "do it is refused with the nearest one that can.",
         .example = "atoll plan --config run.yaml --probe link.yaml --plan.price_gb 0.05",
-        .settings = run_nearest_setting,
+        .settings = run_nearest_of_plan,
         .options = options,
         .count = sizeof options / sizeof *options};
     bool spelled;
     if (cmd_act_find(&all, argv[1]))
         return cmd_acts_run(&all, argc, argv);
     TRY(act_spelled(&all, argc, argv, &spelled));
-    return spelled ? ERR_OK : cmd_run(&args, &c.source, argc, argv, plan, &c);
+    if (spelled)
+        return ERR_OK;
+    TRY(cmd_run(&args, &c.source, argc, argv, plan, &c));
+    if (args.help)
+        cmd_acts_list(&all);
+    return ERR_OK;
 }

@@ -115,7 +115,7 @@ enum err cmd_plan_accumulator(int argc, char **argv, struct arena *arena)
                                  "terms.",
                       .example = "atoll plan accumulator 9 --config run.yaml",
                       .operands = "BITS",
-                      .settings = run_nearest_setting,
+                      .settings = run_nearest_of_plan,
                       .options = options,
                       .count = sizeof options / sizeof *options};
     (void)arena;

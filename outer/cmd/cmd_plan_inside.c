@@ -24,7 +24,7 @@ struct inside_options {
 /* ---- lists of the command line ---- */
 
 /* "1,2,4", or with `pairs` "8:5.47,64:0.898"; ascending. */
-static enum err read_rows(const char *option, const char *text, bool pairs, struct scaling *rows,
+static enum err read_rows(const char *what, const char *text, bool pairs, struct scaling *rows,
                           size_t *count)
 {
     const char *at = text;
@@ -47,8 +47,8 @@ static enum err read_rows(const char *option, const char *text, bool pairs, stru
             return ERR_OK;
         at = end + 1;
     }
-    return err_set(ERR_CONFIG, "--%s \"%.80s\": give up to %d %s in ascending order, such as %s",
-                   option, text, ROWS_MAX, pairs ? "GPUS:MINUTES" : "numbers of ranks",
+    return err_set(ERR_CONFIG, "%s \"%.80s\": give up to %d %s in ascending order, such as %s",
+                   what, text, ROWS_MAX, pairs ? "GPUS:MINUTES" : "numbers of ranks",
                    pairs ? "8:5.47,64:0.898" : "1,2,4,8");
 }
 
@@ -61,7 +61,7 @@ static enum err rows_of(const struct settings *s, const char *list, struct scali
                         size_t *count)
 {
     if (list) {
-        TRY(read_rows("ranks", list, false, rows, count));
+        TRY(read_rows("--ranks", list, false, rows, count));
         for (size_t i = 0; i < *count; i++)
             if (!possible(s, (int64_t)rows[i].n))
                 return err_set(ERR_CONFIG,
@@ -117,7 +117,7 @@ static enum err print_times(const char *times, bool json)
 {
     struct scaling rows[ROWS_MAX];
     size_t count;
-    TRY(read_rows("times", times, true, rows, &count));
+    TRY(read_rows("plan times", times, true, rows, &count));
     scaling_fill(rows, count);
     for (size_t i = 0; json && i < count; i++)
         row_json(&rows[i], i == scaling_knee(rows, count));
@@ -356,7 +356,7 @@ enum err cmd_plan_inside(int argc, char **argv, struct arena *arena)
                                    "beyond which more stop paying, from --probe (atoll probe "
                                    "--ranks) or plan.gpu.",
                         .example = "atoll plan inside --config run.yaml --probe ranks.yaml",
-                        .settings = run_nearest_setting,
+                        .settings = run_nearest_of_plan,
                         .options = options,
                         .count = sizeof options / sizeof *options};
     (void)arena;

@@ -56,7 +56,7 @@ enum err cmd_plan_layers(int argc, char **argv, struct arena *arena)
                                    "configured H and codec and plan.layers_ms. Merge what it "
                                    "prints into the configuration.",
                         .example = "atoll plan layers --config run.yaml --probe link.yaml",
-                        .settings = run_nearest_setting,
+                        .settings = run_nearest_of_plan,
                         .options = options,
                         .count = sizeof options / sizeof *options};
     (void)arena;

@@ -32,16 +32,16 @@ static enum err question_open(struct question *x, struct run *p, const struct se
 {
     uint64_t counted = (uint64_t)records;
     if (s->privacy_unit == PRIVACY_UNIT_NONE)
-        return err_set(ERR_CONFIG, "--private: privacy.unit is none; say what is protected: "
+        return err_set(ERR_CONFIG, "plan private: privacy.unit is none; say what is protected: "
                                    "--privacy.unit sequence");
     if (!records && !s->data_train.count)
-        return err_set(ERR_CONFIG, "--private: data.train is empty; name it, or say how many "
+        return err_set(ERR_CONFIG, "plan private: data.train is empty; name it, or say how many "
                                    "records the site has: --records N");
     if (!records)
         TRY(train_records(&counted, s, (uint32_t)p->index));
     *x = (struct question){.s = s, .values = (double)p->table.parameters};
     if (private_charge_of(&x->charge, s, counted) != ERR_OK)
-        return err_add(ERR_CONFIG, "--private: ");
+        return err_add(ERR_CONFIG, "plan private: ");
     x->unit = x->charge.unit;
     x->q = (double)x->charge.expected / (double)counted;
     return ERR_OK;
@@ -72,11 +72,11 @@ static enum err check_question(const struct question *x)
     const struct budget_plan p = plan_of(x);
     const char *why = budget_unclaimed(&none, &p);
     if (why)
-        return err_set(ERR_CONFIG, "--private: no epsilon can be claimed: %s", why);
+        return err_set(ERR_CONFIG, "plan private: no epsilon can be claimed: %s", why);
     if (x->s->privacy_delta * (double)x->charge.records <= 1)
         return ERR_OK;
     return err_set(ERR_CONFIG,
-                   "--private: privacy.delta = %g is above 1 / %" PRIu64
+                   "plan private: privacy.delta = %g is above 1 / %" PRIu64
                    ", the number of records; use %.2g or less",
                    x->s->privacy_delta, x->charge.records, 0.1 / (double)x->charge.records);
 }
@@ -101,7 +101,7 @@ static enum err print_configured(struct question *x)
     double needed;
     TRY(budget_noise(&needed, &none, &p, s->privacy_epsilon));
     return err_set(ERR_CONFIG,
-                   "--private: privacy.noise = %g costs epsilon %.6g, more than "
+                   "plan private: privacy.noise = %g costs epsilon %.6g, more than "
                    "privacy.epsilon = %g; possible: privacy.noise = %g, or privacy.epsilon = %.4g",
                    x->charge.noise, costs, s->privacy_epsilon, needed, costs * 1.0001);
 }
@@ -222,10 +222,13 @@ static enum err plan_of_sites(const struct run *p, const struct private_options 
                    l.ratio, ceil(l.sites));
 }
 
-static enum err private(struct run *p, void *self) {
-    const struct private_options *o = self; struct settings s = run_site_settings(p);
+static enum err private_plan(struct run *p, void *self)
+{
+    const struct private_options *o = self;
+    struct settings s = run_site_settings(p);
     struct question x;
-    if (o->site_level) return plan_of_sites(p, o);
+    if (o->site_level)
+        return plan_of_sites(p, o);
     TRY(question_open(&x, p, &s, o->records));
     print_question(&x);
     TRY(check_question(&x));
@@ -261,5 +264,5 @@ enum err cmd_plan_private(int argc, char **argv, struct arena *arena)
                         .options = options,
                         .count = sizeof options / sizeof *options};
     (void)arena;
-    return cmd_run(&args, &source, argc, argv, private, &o);
+    return cmd_run(&args, &source, argc, argv, private_plan, &o);
 }

@@ -27,8 +27,9 @@ static enum err probe(struct probe_cmd *c, const struct args *args)
     TRY(plan_settings_may_write(c->write, c->force));
     if (c->ranks && (c->listening || c->step))
         return err_set(ERR_CONFIG, "--ranks measures alone; leave out --step and --listen");
-    TRY(run_open(&c->p, &(struct run_source){RUN_PLAN, .config = c->config,
-                                             .sites = c->ranks ? 1 : 0, .args = args}));
+    TRY(run_open(&c->p,
+                 &(struct run_source){RUN_PLAN, .config = c->config, .sites = c->ranks ? 1 : 0,
+                                      .measures = true, .args = args}));
     TRY(measured_default(&found, &c->p.perm));
     link_tune();
     if (c->listening)

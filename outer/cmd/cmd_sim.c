@@ -450,7 +450,7 @@ enum err cmd_sim(int argc, char **argv)
                    "100 --plan.down_mbit 100 "
                    "--plan.rtt_ms 80 s3:step_s=1.2,up_mbit=20",
         .operands = "[NAME:probe=FILE,step_s=S,up_mbit=R,down_mbit=R,rtt_ms=T,loss_percent=L ...]",
-        .settings = run_nearest_setting,
+        .settings = run_nearest_of_plan,
         .options = options,
         .count = sizeof options / sizeof *options};
     c.args = &args;

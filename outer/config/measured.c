@@ -79,24 +79,37 @@ enum err measured_arguments(const struct args *args, bool of_plan, struct args *
     return ERR_OK;
 }
 
-enum err measured_read(struct measured *m, const char *path, const struct args *args,
-                       struct arena *a)
+/* Times belong to the rate that they were measured with: a source that names another rate, and no
+ * times, drops them. */
+static void drop_times(struct config_list *times, const struct config_list *before, bool other_rate)
 {
+    if (other_rate && times->items == before->items)
+        *times = (struct config_list){0};
+}
+
+static enum err take(struct measured *m, const char *path, const struct args *given,
+                     struct arena *a)
+{
+    const struct measured before = *m;
     struct config_table tables[MEASURED_TABLES];
-    struct config_rules rules = {0};
-    struct args given = {0};
     measured_tables(m, tables);
     for (unsigned i = 0; i < MEASURED_TABLES; i++)
         tables[i].keep = true;
-    TRY(config_load(tables, MEASURED_TABLES, path, 0, NULL, a));
-    double up = m->plan_up_mbit, down = m->plan_down_mbit;
+    TRY(config_load(tables, MEASURED_TABLES, path, given->setting_count, given->setting, a));
+    drop_times(&m->plan_up_s, &before.plan_up_s, m->plan_up_mbit != before.plan_up_mbit);
+    drop_times(&m->plan_down_s, &before.plan_down_s, m->plan_down_mbit != before.plan_down_mbit);
+    return ERR_OK;
+}
+
+enum err measured_read(struct measured *m, const char *path, const struct args *args,
+                       struct arena *a)
+{
+    struct config_rules rules = {0};
+    struct args given = {0};
+    TRY(take(m, path, &given, a));
     if (args)
         TRY(measured_arguments(args, true, &given, a));
-    TRY(config_load(tables, MEASURED_TABLES, NULL, given.setting_count, given.setting, a));
-    if (m->plan_up_mbit != up)
-        m->plan_up_s = (struct config_list){0};
-    if (m->plan_down_mbit != down)
-        m->plan_down_s = (struct config_list){0};
+    TRY(take(m, NULL, &given, a));
     check_times(&rules, "plan.up_s", &m->plan_up_s);
     check_times(&rules, "plan.down_s", &m->plan_down_s);
     return config_rules_report(&rules);

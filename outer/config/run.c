@@ -252,7 +252,9 @@ static enum err make_roster(struct run *r, int64_t sites)
 /* A probe file, and the arguments that a plan has beside it. */
 static enum err read_measured(struct run *r, const struct run_source *source)
 {
-    const char *path = source->probe ? source->probe : *r->o.site_probe ? r->o.site_probe : NULL;
+    bool used = source->role == RUN_SITE || source->role == RUN_PLAN;
+    const char *own = used && !source->measures && *r->o.site_probe ? r->o.site_probe : NULL;
+    const char *path = source->probe ? source->probe : own;
     TRY(measured_default(&r->measured, &r->perm));
     return measured_read(&r->measured, path, source->role == RUN_PLAN ? source->args : NULL,
                          &r->perm);
@@ -413,6 +415,14 @@ enum err run_key_reference(struct arena *a, const char *key, char **text)
 }
 
 void run_nearest_setting(const char *word, char *name, size_t size, unsigned *edits)
+{
+    struct all_keys k;
+    struct config_table tables[ALL_TABLES];
+    all_tables(&k, tables);
+    config_nearest(tables, ALL_TABLES - MEASURED_TABLES, word, name, size, edits);
+}
+
+void run_nearest_of_plan(const char *word, char *name, size_t size, unsigned *edits)
 {
     struct all_keys k;
     struct config_table tables[ALL_TABLES];

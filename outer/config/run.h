@@ -28,6 +28,7 @@ struct run_source {
     const char *config; /* path; NULL: defaults and arguments */
     const char *text;   /* the configuration itself, which messages call `config`; or NULL */
     const char *probe;  /* a probe file in place of site.probe; or NULL */
+    bool measures;      /* atoll probe, which makes site.probe: the file is not read */
     int64_t sites;      /* RUN_PLAN: this many sites instead of outer.sites; 0: as configured */
     const struct args *args; /* of the command line */
 };
@@ -80,6 +81,8 @@ struct link_dial run_dial(const struct run *r);
 enum err run_proxy(struct run *r) MUST;
 /* For struct args: the setting that is nearest to a word without a section. */
 void run_nearest_setting(const char *word, char *name, size_t size, unsigned *edits);
+/* The same where arguments --plan.* are taken, too. */
+void run_nearest_of_plan(const char *word, char *name, size_t size, unsigned *edits);
 /* The reference page of all keys, Markdown. */
 enum err run_reference(struct arena *a, char **text) MUST;
 enum err run_key_reference(struct arena *a, const char *key, char **text) MUST; /* of one key */

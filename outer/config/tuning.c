@@ -124,8 +124,11 @@ void tuning_log(const struct tuning *t)
 {
     char text[512], quoted[600];
     log_event(LOG_INFO, "outer_lr",
-              "value=%.4g source=%s published=%.4g sites=%u steps=%lld momentum=%.4g", t->lr,
-              t->from_table ? "table" : "set", t->right_lr, t->sites, (long long)t->every, t->mu);
+              "value=%.4g source=%s %s=%.4g sites=%u steps=%lld momentum=%.4g", t->lr,
+              !t->from_table ? "set"
+              : t->own       ? "default"
+                             : "table",
+              t->own ? "default" : "published", t->right_lr, t->sites, (long long)t->every, t->mu);
     tuning_warning(t, text, sizeof text);
     if (*text)
         log_event(LOG_WARN, "outer_lr", "why=%s", log_quote(quoted, sizeof quoted, text));

@@ -95,7 +95,7 @@ static enum err measured_machine(struct site_machine *m, const struct measured_r
     if (!(m->peak.flop > 0) || !(m->peak.bytes > 0))
         return err_set(ERR_CONFIG,
                        "nothing is known of the ranks; measure them on this machine and give the "
-                       "file: mpirun -n 2 atoll probe --ranks --write FILE, atoll plan --inside "
+                       "file: mpirun -n 2 atoll probe --ranks --write FILE, atoll plan inside "
                        "--probe FILE; or plan for a GPU: --plan.gpu %s",
                        accelerator_names());
     if (o->plan_rates.count > SITE_MODEL_POINTS_MAX)

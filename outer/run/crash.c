@@ -36,7 +36,10 @@ static void crashed(int number)
     put(name);
     put(", ");
     put(version_line());
-    put("\n  what it means: a bug, or memory that is broken; what was stored is whole\n"
+    put("\n  what it means: ");
+    put(number == SIGBUS ? "a file in use became shorter, its disk fails, or a bug"
+                         : "a bug, or memory that is broken");
+    put("; what was stored is whole\n"
         "  what to do: start it again, and report these lines; addr2line -fe PROGRAM +ADDRESS "
         "names the line\n");
     backtrace_symbols_fd(frames, backtrace(frames, FRAMES), STDERR_FILENO);
