@@ -347,17 +347,24 @@ static void saw_fetching(void *self, void *site, const struct wire_fetch *m)
 
 /* ---- commits ---- */
 
-/* payload.data NULL: no directory of this site has sent these bytes first. */
+static bool said_so(const struct manifest_entry *e, const struct sim_said *x)
+{
+    return e->data_cursor == x->data_cursor && e->charged == x->charged &&
+           e->residual_ratio == x->residual_ratio;
+}
+
+/* What a site offered with these bytes. entry: with what it says beside them, too, since copies of
+ * a site may send the same bytes and have charged another number of steps; NULL: the first one. */
 static struct sim_offer sent_first(const struct sim *s, unsigned site, unsigned f, uint64_t round,
-                                   const struct digest *payload)
+                                   const struct digest *payload, const struct manifest_entry *entry)
 {
     for (const struct sim_offer *o = s->node[site].offers; o; o = o->next)
-        if (digest_equal(&o->digest, payload))
+        if (digest_equal(&o->digest, payload) && (!entry || said_so(entry, &o->said)))
             return *o;
     for (unsigned i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
         const struct codec_payload *sent = &n->payload[f][round];
-        if (n->index != site || !sent->data)
+        if (n->index != site || !sent->data || (entry && !said_so(entry, &n->said[f][round])))
             continue;
         struct digest d = digest_of(sent->data, sent->size_bytes);
         if (digest_equal(&d, payload))
@@ -371,13 +378,7 @@ static struct sim_offer sent_first(const struct sim *s, unsigned site, unsigned 
 struct codec_payload sim_sent(const struct sim *s, unsigned site, unsigned f, uint64_t round,
                               const struct digest *payload)
 {
-    return sent_first(s, site, f, round, payload).payload;
-}
-
-static bool said_so(const struct manifest_entry *e, const struct sim_said *x)
-{
-    return e->data_cursor == x->data_cursor && e->charged == x->charged &&
-           e->residual_ratio == x->residual_ratio;
+    return sent_first(s, site, f, round, payload, NULL).payload;
 }
 
 static uint64_t hello_epoch(const struct sim_aggregator *at, unsigned site)
@@ -627,12 +628,13 @@ static void check_manifest(struct sim_aggregator *at, unsigned f, const struct m
         s->r->excluded += !included && !aborted;
         if (!included && m->sites[i].reason != ROUND_ABORTED)
             continue;
-        struct sim_offer sent = sent_first(s, site, f, t, &m->sites[i].payload);
-        if (!sent.payload.data)
+        const struct digest *payload = &m->sites[i].payload;
+        if (!sent_first(s, site, f, t, payload, NULL).payload.data)
             sim_violate(s,
                         "fragment %u round %" PRIu64 ": site %s took part with bytes it never sent",
                         f, t, s->names[site]);
-        else if (included && !s->node[site].liar && !said_so(&m->sites[i], &sent.said))
+        else if (included && !s->node[site].liar &&
+                 !sent_first(s, site, f, t, payload, &m->sites[i]).payload.data)
             sim_violate(s,
                         "fragment %u round %" PRIu64 ": the entry of site %s is not what it said",
                         f, t, s->names[site]);
