@@ -39,6 +39,6 @@ refuses 4 "--steps N is missing" account --q 0.1 --delta 1e-5 --noise 1
 refuses 4 "give at most 100" banded --q 0.01 --steps 2000 --delta 1e-6 --epsilon 8 --bands 200
 refuses 4 "no more right ones than guesses" audit --canaries 10 --guesses 5 --correct 6 --delta 0
 refuses 4 "no more guesses than canaries" audit --canaries 10 --guesses 11 --correct 6 --delta 0
-refuses 4 "account, banded, ledger, verify, canaries or audit" acount
+refuses 4 "account, banded, ledger, canaries, verify or audit" acount
 refuses 4 "give --set DIR with --run.dir" audit --delta 1e-5
 echo "values and refusals of atoll privacy are as stated"
