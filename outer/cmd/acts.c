@@ -12,9 +12,12 @@ const struct cmd_act *cmd_act_find(const struct cmd_acts *c, const char *name)
 
 void cmd_acts_list(const struct cmd_acts *c)
 {
+    enum { COLUMN = 14 };
     printf("%s\n\n", c->head);
-    for (size_t i = 0; i < c->count; i++)
-        printf("  %-11s %s\n", c->acts[i].name, c->acts[i].summary);
+    for (size_t i = 0; i < c->count; i++) {
+        printf("  %-11s ", c->acts[i].name);
+        args_print(c->acts[i].summary, COLUMN, COLUMN);
+    }
     printf("\nexample:\n%s\n", c->example);
 }
 
