@@ -19,7 +19,7 @@ static size_t newlines(const uint8_t *s, size_t n, size_t at)
     return end - at;
 }
 
-/* Where the block that begins at `at` should end: behind the first blank line after `aim` bytes,
+/* Where the block that begins at `at` should end: after the first blank line after `aim` bytes,
  * else at a line's end, else anywhere; never beyond 3 x aim, so that a text without line ends is
  * cut too. */
 static size_t block_end(const uint8_t *s, size_t n, size_t at, size_t aim)
@@ -37,7 +37,7 @@ static size_t block_end(const uint8_t *s, size_t n, size_t at, size_t aim)
     return line ? line : last;
 }
 
-/* The first document that ends at `at` or behind it. */
+/* The first document that ends at `at` or after it. */
 size_t text_document(const struct source *s, uint64_t at)
 {
     size_t low = 0, high = s->document_count;
@@ -51,7 +51,7 @@ size_t text_document(const struct source *s, uint64_t at)
     return low;
 }
 
-/* Within a document, in front of white space rather than behind it. */
+/* Within a document, before white space, not after it. */
 static enum err cut_document(const struct work *w, struct tokenizer_scratch *x,
                              const struct source *s, struct source_document d, uint64_t from,
                              uint64_t at, uint64_t *cut)

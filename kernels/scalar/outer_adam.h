@@ -3,8 +3,10 @@
 /* FedAdam: Adam on the mean delta (Reddi et al. 2020, Adaptive Federated Optimization, 2003.00295,
  * Algorithm 2; there Delta is -mean, and tau is eps). Without a bias correction, as published;
  * squares begin at eps^2, the least that it allows.
- *     m = mu*m + (1 - mu)*mean; v = beta2*v + (1 - beta2)*mean^2; theta = theta - lr*m/(sqrt(v) +
- * eps). A square root and a quotient are rounded once, as IEEE 754 has them. Part of outer_opt.h.
+ *     m = mu*m + (1 - mu)*mean
+ *     v = beta2*v + (1 - beta2)*mean^2
+ *     theta = theta - lr*m / (sqrt(v) + eps)
+ * A square root and a quotient are rounded once, as IEEE 754 has them. Part of outer_opt.h.
  */
 
 SCALAR float outer_adam_step(float theta, float *m, float *v, float mean,

@@ -248,8 +248,8 @@ static enum err announce(struct aggregator *a)
     return signed_announcement_make(a->o->signer, &s, &a->identity->announcement);
 }
 
-/* Made at the first hello, and again when the certificate was renewed: behind a change of the
- * authority, sites that start would not take the former one. */
+/* Made at the first hello, and again when the certificate was renewed: after a change of the
+ * authority, sites that start would not accept the former announcement. */
 void aggregator_announcement(struct aggregator *a, struct wire_announcement *out)
 {
     struct signed_announcement s;

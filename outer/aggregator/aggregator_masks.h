@@ -34,8 +34,8 @@ enum err aggregator_masks_sum(struct aggregator *a, unsigned fragment,
 int aggregator_masks_apart(const struct aggregator *a);
 /* Once all sites have pair keys with the added one, later rounds are announced with it. */
 enum err aggregator_masks_join(struct aggregator *a) MUST;
-/* ERR_DISAGREE: with this round so many in a row are aborted that the run has no use. The start
- * after the halt counts from 0: a person has as many rounds to find the site. */
+/* ERR_DISAGREE: with this round MASKED_ABORTS_MAX rounds in a row are aborted, and the run stops. A
+ * restart counts from 0: a person has as many rounds again to find the site. */
 enum { MASKED_ABORTS_MAX = 32 };
 enum err aggregator_masks_aborted(const struct aggregator *a, const struct manifest *m) MUST;
 void aggregator_masks_over(struct aggregator *a, unsigned fragment); /* committed: wiped */

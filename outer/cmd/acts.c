@@ -26,8 +26,10 @@ enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv)
     struct arena arena = arena_make(0);
     char names[256] = "";
     const struct cmd_act *act = cmd_act_find(c, argv[1]);
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        return cmd_acts_list(c), ERR_OK;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        cmd_acts_list(c);
+        return ERR_OK;
+    }
     for (size_t i = 0; i < c->count; i++) {
         size_t n = strlen(names);
         snprintf(names + n, sizeof names - n, "%s%s",

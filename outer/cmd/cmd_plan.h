@@ -1,6 +1,7 @@
 #ifndef CMD_PLAN_H
 #define CMD_PLAN_H
-/* atoll plan ACT: one file each. atoll plan --ACT is another spelling. They share no struct:
+/* atoll plan ACT: one file each, but times, which is in cmd_plan_inside.c. atoll plan --ACT is
+ * another spelling. The files share no struct:
  *   cmd_plan.c: none
  *   cmd_plan_accumulator.c: none
  *   cmd_plan_inside.c: none

@@ -65,7 +65,7 @@ enum err cmd_probe(int argc, char **argv)
         {"ranks", ARGS_FLAG, &c.ranks,
          .help = "Instead, under mpirun or deploy/ranks.sh: the collectives of these ranks from 4 "
                  "KiB to 64 MiB, their products, their memory and, with data.train, the classes of "
-                 "a step, for atoll plan --inside."},
+                 "a step, for atoll plan inside."},
         {"widths", ARGS_TEXT, &c.widths, .value = "LIST",
          .help = "With --ranks: model.width of the measured steps; half, whole and twice the "
                  "configured one."},

@@ -35,7 +35,7 @@ CHOICES_MEASURED(CONFIG_ENUM)
               "and add.")                                                                          \
     X(plan, layers_ms, LIST, .fallback = "", .unit = "ms",                                         \
       .help = "Backward time of the embeddings, each layer and the final norm (atoll probe "       \
-              "--step), for atoll plan --layers.")
+              "--step), for atoll plan layers.")
 /* Of the link, and what a plan is to cost. */
 #define KEYS_MEASURED(X)                                                                           \
     X(plan, up_mbit, REAL, .fallback = "0", .min = 0, .max = 1e7, .unit = "Mbit/s",                \
@@ -70,7 +70,7 @@ CHOICES_MEASURED(CONFIG_ENUM)
 #define KEYS_MEASURED_RANKS(X)                                                                     \
     X(plan, ranks, INT, .fallback = "0", .min = 0, .max = 65536,                                   \
       .help = "Ranks over which atoll probe --ranks measured the three times below; 0: not "       \
-              "measured. This and all keys below are for atoll plan --inside.")                    \
+              "measured. This and all keys below are for atoll plan inside.")                      \
     X(plan, all_reduce_s, LIST, .fallback = "", .unit = "s",                                       \
       .help = "Measured times of all-reduces of 4 KiB, 8 KiB, ..., 64 MiB (atoll probe --ranks).") \
     X(plan, all_gather_s, LIST, .fallback = "", .unit = "s", .help = "The same of all-gathers.")   \
@@ -127,7 +127,7 @@ enum { MEASURED_TABLES = 3 };
 void measured_tables(struct measured *m, struct config_table tables[MEASURED_TABLES]);
 enum err measured_default(struct measured *m, struct arena *a) MUST;
 /* Key by key over what *m holds: a probe file (NULL: none), then the arguments --plan.* (args NULL:
- * none). Times of a rate that an argument changes are dropped. ERR_CONFIG. */
+ * none). Each drops the times of a rate that it changes without naming times. ERR_CONFIG. */
 enum err measured_read(struct measured *m, const char *path, const struct args *args,
                        struct arena *a) MUST;
 /* The text of a probe file: what differs from the defaults. */

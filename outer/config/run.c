@@ -414,18 +414,20 @@ enum err run_key_reference(struct arena *a, const char *key, char **text)
     return config_explain(tables, ALL_TABLES, key, a, text);
 }
 
-void run_nearest_setting(const char *word, char *name, size_t size, unsigned *edits)
+static void nearest_of(size_t count, const char *word, char *name, size_t size, unsigned *edits)
 {
     struct all_keys k;
     struct config_table tables[ALL_TABLES];
     all_tables(&k, tables);
-    config_nearest(tables, ALL_TABLES - MEASURED_TABLES, word, name, size, edits);
+    config_nearest(tables, count, word, name, size, edits);
+}
+
+void run_nearest_setting(const char *word, char *name, size_t size, unsigned *edits)
+{
+    nearest_of(ALL_TABLES - MEASURED_TABLES, word, name, size, edits);
 }
 
 void run_nearest_of_plan(const char *word, char *name, size_t size, unsigned *edits)
 {
-    struct all_keys k;
-    struct config_table tables[ALL_TABLES];
-    all_tables(&k, tables);
-    config_nearest(tables, ALL_TABLES, word, name, size, edits);
+    nearest_of(ALL_TABLES, word, name, size, edits);
 }

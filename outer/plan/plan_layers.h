@@ -1,6 +1,6 @@
 #ifndef PLAN_LAYERS_H
 #define PLAN_LAYERS_H
-/* `atoll plan --layers`: DreamDDP's layer-wise schedule (dreamddp.h) for a run's layers. A period
+/* `atoll plan layers`: DreamDDP's layer-wise schedule (dreamddp.h) for a run's layers. A period
  * of outer.every steps has as many slots as fit, at most one for each layer; a slice that is sent
  * at the end of a slot hides under the next one's backward passes. Slots of one step are filled in:
  * with outer.before_update an exchange of one step replaces no update; one of several steps

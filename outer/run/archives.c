@@ -198,7 +198,7 @@ static bool key_known(const struct archives_keys *k, uint64_t epoch)
     return one;
 }
 
-/* Of every epoch from this one to the newest? A manifest that a site asks for behind a change of
+/* Of every epoch from this one to the newest? A manifest that a site asks for after a change of
  * the key is signed anew, and names the epoch of its commit all the same. */
 static bool keys_known(const struct archives_keys *k, uint64_t epoch)
 {

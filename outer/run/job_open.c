@@ -1,4 +1,4 @@
-/* Opens and closes what a process of `atoll train` works with, behind its ranks and its device. */
+/* Opens and closes what a process of `atoll train` works with, after its ranks and its device. */
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/clock.h"

@@ -41,7 +41,7 @@ struct outer_state_fragment { /* arrays: host memory of the arena given to outer
     float *slab[OUTER_SLABS]; /* [elements] each, as outer_opt_row names them; NULL: the optimizer
                                  keeps fewer */
     void *codec_state; /* of encode (codec.state_bytes); NULL: none. Memory only: a codec whose
-                          state      must survive a restart needs a part of the state file */
+                          state must survive a restart needs a part of the state file */
     uint8_t *codes;    /* [elements / DEV_BLOCK] mean block code of the last round */
     float *residual;   /* [elements]; NULL at an aggregator that relays or sums */
     double *discarded; /* [elements] residual given up so far; NULL where none ever is */

@@ -20,7 +20,7 @@ static bool stands_for_itself(uint32_t byte)
            (byte >= 174 && byte <= 255);
 }
 
-/* The other 68 bytes, in order, are U+0100 and the characters behind it. */
+/* The other 68 bytes, in order, are U+0100 and the characters after it. */
 int tokenizer_byte(uint32_t point)
 {
     if (point < 256)
