@@ -330,6 +330,17 @@ struct settings run_site_settings(const struct run *r)
     return s;
 }
 
+struct dev_options run_beside(const struct run *r, const struct dev *d, const char *gpu)
+{
+    struct dev_options o = {.kind = "cpu", .model_type = "f32"};
+    if (d->host_memory)
+        o.threads = r->sync.schedule.overlap > 0 ? (d->threads + 3) / 4 : d->threads;
+    else if (r->o.outer_device != OUTER_DEVICE_CPU)
+        o = (struct dev_options){
+            .kind = gpu, .model_type = "f32", .threads = dev_threads(), .low_priority = true};
+    return o;
+}
+
 struct outer_state_options run_outer_state(const struct run *r, bool site)
 {
     const struct sync_config_replica replica = {.site = site,

@@ -59,6 +59,9 @@ struct settings run_site_settings(const struct run *r);
 /* Options of this run's outer state at a site, or at the aggregator and at readers of its
  * directory; these set `remake` themselves. */
 struct outer_state_options run_outer_state(const struct run *r, bool site);
+/* The device of the outer arithmetic, where it is not the one that trains, d: because a device
+ * serves one thread at a time, and of a site on a GPU. gpu: this rank's, "cuda:N". */
+struct dev_options run_beside(const struct run *r, const struct dev *d, const char *gpu);
 uint64_t run_scrub_every_ms(const struct run *r); /* scrub.every_h; 0: off */
 uint64_t run_scrub_bytes_per_s(const struct run *r);
 /* The parameters that the run starts from: the imported ones, run.from's, or a function of

@@ -86,21 +86,6 @@ static enum err layer_times(struct run *r, struct measured *found, struct train 
     return ERR_OK;
 }
 
-/* Opens the device on which atoll train runs the outer arithmetic. */
-static enum err open_beside(const struct run *r, const struct dev *d, struct dev **beside)
-{
-    struct dev_options o = {
-        .kind = "cpu", .model_type = "f32", .threads = d->host_memory ? d->threads : 0};
-    if (d->host_memory && r->o.outer_overlap_steps)
-        o.threads = (d->threads + 3) / 4;
-    else if (!d->host_memory && r->o.outer_device != OUTER_DEVICE_CPU)
-        o = (struct dev_options){.kind = config_choice_name(device_kind_choices, r->s.device_kind),
-                                 .model_type = "f32",
-                                 .threads = dev_threads(),
-                                 .low_priority = true};
-    return dev_open(beside, &o);
-}
-
 /* Processing time of a round on this machine, without the link. */
 static enum err measure_round(const struct run *r, struct measured *found, const struct dev *d,
                               const char *directory)
@@ -112,7 +97,9 @@ static enum err measure_round(const struct run *r, struct measured *found, const
                             .sites = (unsigned)r->o.outer_sites.count,
                             .error_feedback_decay = (float)r->o.outer_error_feedback_decay,
                             .seed = (uint64_t)r->s.run_seed};
-    TRY(open_beside(r, d, &b.dev));
+    const struct dev_options beside =
+        run_beside(r, d, config_choice_name(device_kind_choices, r->s.device_kind));
+    TRY(dev_open(&b.dev, &beside));
     enum err e = round_bench_measure(&b, &t);
     dev_close(b.dev);
     TRY(e);

@@ -106,12 +106,7 @@ static enum err dial(struct job *j)
 /* The device of the outer arithmetic, where it is not the training's. */
 static enum err open_beside(struct job *j, bool overlap)
 {
-    struct dev_options o = {.kind = "cpu", .model_type = "f32"};
-    if (j->dev->host_memory)
-        o.threads = (j->dev->threads + 3) / 4;
-    else if (job_outer_on_gpu(j))
-        o = (struct dev_options){
-            .kind = j->o->gpu, .model_type = "f32", .threads = dev_threads(), .low_priority = true};
+    const struct dev_options o = run_beside(j->run, j->dev, j->o->gpu);
     return overlap || !j->dev->host_memory ? dev_open(&j->o->beside, &o) : ERR_OK;
 }
 
